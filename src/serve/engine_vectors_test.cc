@@ -77,8 +77,8 @@ std::vector<VectorCase> vector_cases(Loaded& loaded, uint64_t seed, int count) {
   return cases;
 }
 
-EngineStatus run_and_compare(Loaded& loaded, const std::vector<VectorCase>& cases,
-                             EngineOptions options) {
+EngineStatus run_vectors(Loaded& loaded, const std::vector<VectorCase>& cases,
+                         EngineOptions options) {
   Gate gate;
   options.faults.before_forward = gate.hook();
   const auto engine = value_of(Engine::create(*loaded.model, loaded.tokenizer, options));
@@ -110,13 +110,13 @@ TEST(EngineVectors, AreThoseOfAnEmbedderWhateverRunsBesideThem) {
   int64_t cached = 0;
   for (const int32_t batch_tokens : {7, 64, 512}) {
     for (const bool prefix_cache : {false, true}) {
-      const EngineStatus status = run_and_compare(
+      const EngineStatus status = run_vectors(
           loaded, cases, {.batch_tokens_max = batch_tokens, .prefix_cache = prefix_cache});
       if (prefix_cache) cached += status.counters.prefix_hit_tokens;
     }
   }
   EXPECT_GT(cached, 0) << "no beginning was known";
-  for (const VectorCase& one : cases) run_and_compare(loaded, {one}, {});
+  for (const VectorCase& one : cases) run_vectors(loaded, {one}, {});
 }
 
 TEST(EngineVectors, PoliciesDoNotMatter) {
@@ -124,7 +124,7 @@ TEST(EngineVectors, PoliciesDoNotMatter) {
   const std::vector<VectorCase> cases = vector_cases(loaded, 2, 16);
   for (const ServePolicy policy : plan::kServePolicies) {
     for (const bool fair_share : {false, true}) {
-      run_and_compare(loaded, cases, {.policy = policy, .fair_share = fair_share});
+      run_vectors(loaded, cases, {.policy = policy, .fair_share = fair_share});
     }
   }
 }
@@ -135,8 +135,8 @@ TEST(EngineVectors, SurvivePreemption) {
   Loaded loaded("qwen2", few);
   const std::vector<VectorCase> cases = vector_cases(loaded, 3, 24);
   for (const int32_t batch_tokens : {20, 64}) {
-    run_and_compare(loaded, cases,
-                    {.admission = Admission::kOptimistic, .batch_tokens_max = batch_tokens});
+    run_vectors(loaded, cases,
+                {.admission = Admission::kOptimistic, .batch_tokens_max = batch_tokens});
   }
 }
 

@@ -15,33 +15,33 @@ namespace jige::integration {
 namespace {
 
 using ::testing::HasSubstr;
-using Vector = std::vector<float>;
+using Numbers = std::vector<float>;
 
 std::string recorded_folder(const std::string& name) {
   return std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/embedding/" + name;
 }
 
-std::vector<Vector> served_vectors(const Serving& server, const Json& body) {
+std::vector<Numbers> served_vectors(const Serving& server, const Json& body) {
   const auto response = server.post("/v1/embeddings", body.dump());
   EXPECT_EQ(response.status, 200) << response.body;
-  std::vector<Vector> vectors;
+  std::vector<Numbers> vectors;
   const Json answer = Json::parse(response.body);
-  for (const Json& one : answer["data"]) vectors.push_back(one["embedding"].get<Vector>());
+  for (const Json& one : answer["data"]) vectors.push_back(one["embedding"].get<Numbers>());
   return vectors;
 }
 
-std::vector<Vector> offline_vectors(const std::string& folder,
-                                    const std::vector<std::string>& texts,
-                                    const std::vector<std::string>& more = {}) {
+std::vector<Numbers> offline_vectors(const std::string& folder,
+                                     const std::vector<std::string>& texts,
+                                     const std::vector<std::string>& more = {}) {
   std::string input;
   for (const std::string& text : texts) input += Json(text).dump() + "\n";
   std::vector<std::string> words = {"embed", folder, "--dtype", "f32"};
   words.insert(words.end(), more.begin(), more.end());
   const Outcome outcome = run_jige(words, input);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-  std::vector<Vector> vectors;
+  std::vector<Numbers> vectors;
   for (const Json& line : outcome.json_lines()) {
-    vectors.push_back(line.at("embedding").get<Vector>());
+    vectors.push_back(line.at("embedding").get<Numbers>());
   }
   return vectors;
 }
@@ -64,7 +64,7 @@ TEST(EmbedServe, GivesTheBitsOfJigeEmbed) {
         const size_t which = i % texts.size();
         for (int round = 0; round < 5; ++round) {
           EXPECT_EQ(served_vectors(server, {{"input", texts[which]}}),
-                    std::vector<Vector>{expected[which]});
+                    std::vector<Numbers>{expected[which]});
         }
       });
     }
@@ -86,7 +86,7 @@ TEST(EmbedServe, SaysWhatItServesAndWhatItDoesNot) {
   EXPECT_EQ(long_text.status, 400);
   EXPECT_THAT(long_text.body, HasSubstr("200 are allowed; shorten it, or set truncate to true"));
   EXPECT_EQ(served_vectors(server, {{"input", word}, {"truncate", true}}).size(), 1u);
-  EXPECT_THAT(server.out(), HasSubstr("\"embedding_dimensions\":24"));
+  EXPECT_THAT(server.out(), HasSubstr("vectors of 24 numbers, of texts of up to 200 tokens"));
 }
 
 TEST(EmbedServe, TakesAnyModelWhereItIsTold) {

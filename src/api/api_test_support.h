@@ -45,6 +45,15 @@ inline ServedModel test_model() {
   return model;
 }
 
+// Means of all rows but the prompt's, up to 100 tokens.
+inline ServedEmbedding test_embedding(int64_t width = 24) {
+  return {.config = {.prompts = {{"query", "Query: "}, {"title", "T"}}},
+          .form = {.pooling = formats::PoolingKind::kMean, .include_prompt = false},
+          .width = width,
+          .tokens_max = 100,
+          .context_hint = " (or serve more)"};
+}
+
 inline Json json_of(const std::string& text) { return value_of(parse_json(text, "test")); }
 
 // Keeps what is answered; posted work runs when run_posted() is called.

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "api/refused_fields.h"
+#include "api/token_lists.h"
 #include "serve/context_hint.h"
 
 namespace jige::api {
@@ -18,23 +19,6 @@ ApiError too_long(std::string_view found, const ServedModel& model, std::string_
                              serve::context_hint(model.context_max, model.model_context_max));
   error.code = "context_length_exceeded";
   return error;
-}
-
-bool is_id_list(const Json& value) {
-  return value.is_array() && !value.empty() && value[0].is_number();
-}
-
-ApiResult<std::vector<int32_t>> read_ids(const Json& list, const ServedModel& model) {
-  std::vector<int32_t> ids;
-  for (const Json& item : list) {
-    const std::optional<int64_t> id = as_integer(item);
-    if (!id || *id < 0 || *id >= model.vocab_size) {
-      return tl::unexpected(bad_field("prompt", "prompt: token ids are from 0 to {}, found {}",
-                                      model.vocab_size - 1, shown_value(item)));
-    }
-    ids.push_back(static_cast<int32_t>(*id));
-  }
-  return ids;
 }
 
 // The ids of a text; no more than the context holds where `capped`.
@@ -64,7 +48,7 @@ struct PromptReader {
                                       "or a list of such lists, found {}",
                                       shown_value(value)));
     }
-    auto ids = is_ids ? read_ids(value, model)
+    auto ids = is_ids ? read_id_list(value, model.vocab_size, "prompt")
                       : encode_prompt(value.get_ref<const std::string&>(), model, add_special,
                                       !fields.truncate);
     if (!ids) return ids;

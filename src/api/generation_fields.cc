@@ -205,6 +205,7 @@ std::string_view wire_field(serve::RequestField field, Endpoint endpoint) {
       return "logit_bias";
     case kAdapter:
       return "model";
+    case kVector:
     case kSampling:
     case kNone:
       return "";

@@ -13,9 +13,11 @@
 
 #include "api/served_adapters.h"
 #include "api/tool_format.h"
+#include "formats/embedding_config.h"
 #include "grammar/constraint_compiler.h"
 #include "ops/sampling.h"
 #include "serve/engine.h"
+#include "serve/row_pooler.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -27,6 +29,16 @@ class AdapterLoader;  // adapter_loader.h
 struct ChosenAdapter {
   int32_t number = model::kNoAdapter;
   model::AdapterLease lease;
+};
+
+// What a model that makes vectors of texts makes them like.
+struct ServedEmbedding {
+  formats::EmbeddingConfig config;  // of its folder
+  serve::EmbeddingForm form;        // with all dimensions
+  int64_t width = 0;                // numbers of a vector
+  int64_t tokens_max = 0;           // of a text
+  std::string context_hint;         // what the server could do about that; may be empty
+  bool by_user = false;             // turns are taken by users, not by requests
 };
 
 struct ServedModel {
@@ -41,6 +53,7 @@ struct ServedModel {
   std::optional<text::ChatTemplate> chat_template;
   ToolFormat tool_format = ToolFormat::kNone;  // in which the template writes calls of tools
   bool has_reasoning = false;                  // chat answers may begin with it (text/reasoning.h)
+  std::optional<ServedEmbedding> embedding;    // it makes vectors of texts, and no answers
   text::Tokenizer tokenizer;
   std::shared_ptr<grammar::ConstraintCompiler> constraints;  // over its tokens
   serve::Engine* engine = nullptr;
@@ -67,6 +80,8 @@ struct RequestLimits {
   int32_t top_logprobs_max = 20;
   int64_t prompt_scores_max = 1 << 19;  // log-probabilities of the prompts of one request
   int32_t bad_words_max = 64;
+  int64_t embedding_inputs_max = 2048;      // of one request for vectors
+  int64_t embedding_numbers_max = 1 << 23;  // of all its vectors together
 };
 
 }  // namespace jige::api

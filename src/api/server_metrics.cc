@@ -166,6 +166,8 @@ std::string metrics_text(const MetricsSource& source) {
   write_http(text, source);
   if (source.engine) {
     const serve::EngineStatus status = source.engine->status();
+    text.gauge("jige:embedding_dimensions", "Numbers of a vector; 0 where the model gives answers.",
+               as_double(source.embedding_dimensions));
     write_state(text, status);
     write_counters(text, status.counters);
     write_adapters(text, source, status.counters);
@@ -187,6 +189,7 @@ Json top_json(const MetricsSource& source) {
   Json adapters = Json::array();
   for (const ServedAdapter& adapter : source.adapters->list()) adapters.push_back(adapter.name);
   top["adapters"] = std::move(adapters);
+  top["embedding_dimensions"] = source.embedding_dimensions;
   top["accepting"] = status.accepting;
   top["stalled"] = status.stalled;
   top["uptime_seconds"] = status.uptime_seconds;

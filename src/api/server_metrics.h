@@ -32,6 +32,7 @@ struct MetricsSource {
   std::string model;
   const serve::Engine* engine = nullptr;  // none while the model is loading
   std::shared_ptr<const ServedAdapters> adapters = std::make_shared<ServedAdapters>();
+  int64_t embedding_dimensions = 0;  // of a model that makes vectors; else 0
   HttpServerStats http;
   ResponseCounts responses;
   MachinePeaks peaks;

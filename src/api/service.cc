@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "api/chat_request.h"
+#include "api/embedding_request.h"
+#include "api/embedding_session.h"
 #include "api/generation_session.h"
 #include "api/messages_request.h"
 #include "api/responses_request.h"
@@ -20,26 +22,6 @@ ApiError draining_error() {
           .message = "the server is shutting down",
           .code = "draining",
           .retry_after_s = 5};
-}
-
-// A request with more prompts than may ever wait: coming again later would not help it.
-std::optional<ApiError> never_fits(const PreparedRequest& request,
-                                   const serve::EngineOptions& options) {
-  const int64_t prompts = std::ssize(request.engine);
-  if (prompts > options.waiting_requests_max) {
-    return bad_field("prompt",
-                     "the request has {} prompts and the queue of this server holds {}; send fewer "
-                     "at once, or start it with a larger --queue-requests",
-                     prompts, options.waiting_requests_max);
-  }
-  int64_t tokens = 0;
-  for (const serve::EngineRequest& one : request.engine) tokens += std::ssize(one.prompt);
-  // One prompt alone is taken whatever its length.
-  if (prompts == 1 || tokens <= options.waiting_prompt_tokens_max) return std::nullopt;
-  return bad_field("prompt",
-                   "the prompts have {} tokens together and the queue of this server holds {}; "
-                   "send fewer at once, or start it with a larger --queue-tokens",
-                   tokens, options.waiting_prompt_tokens_max);
 }
 
 std::string_view id_prefix(Endpoint endpoint) {
@@ -151,6 +133,7 @@ const std::vector<Service::Route>& Service::routes() {
       {"POST", "/detokenize", &Service::detokenize},
       {"POST", "/v1/load_lora_adapter", &Service::load_adapter},
       {"POST", "/v1/unload_lora_adapter", &Service::unload_adapter},
+      {"POST", "/v1/embeddings", &Service::embeddings},
       {"POST", "/v1/completions", &Service::completions},
       {"POST", "/v1/chat/completions", &Service::chat_completions},
       {"POST", "/v1/responses", &Service::responses},
@@ -249,17 +232,59 @@ void Service::with_body(HttpRequest request, const Respond& respond, BodyHandler
                                   form));
 }
 
+std::string Service::next_id(std::string_view prefix) {
+  return fmt::format("{}{:016x}", prefix, derive_key(key_, "id", next_number_++));
+}
+
 AnswerHead Service::next_head(Endpoint endpoint) {
-  const uint64_t number = next_number_++;
   AnswerHead head;
   head.endpoint = endpoint;
-  head.id = fmt::format("{}{:016x}", id_prefix(endpoint), derive_key(key_, "id", number));
+  head.id = next_id(id_prefix(endpoint));
   head.created_s = static_cast<int64_t>(std::time(nullptr));
   return head;
 }
 
+std::optional<ApiError> Service::never_fits(const std::vector<serve::EngineRequest>& prompts,
+                                            std::string_view field) const {
+  const serve::EngineOptions& options = model_->engine->options();
+  const int64_t count = std::ssize(prompts);
+  if (count > options.waiting_requests_max) {
+    return bad_field(std::string(field),
+                     "the request has {} {}s and the queue of this server holds {}; send fewer "
+                     "at once, or start it with a larger --queue-requests",
+                     count, field, options.waiting_requests_max);
+  }
+  int64_t tokens = 0;
+  for (const serve::EngineRequest& one : prompts) tokens += std::ssize(one.prompt);
+  // One prompt alone is taken whatever its length.
+  if (count == 1 || tokens <= options.waiting_prompt_tokens_max) return std::nullopt;
+  return bad_field(std::string(field),
+                   "the {}s have {} tokens together and the queue of this server holds {}; "
+                   "send fewer at once, or start it with a larger --queue-tokens",
+                   field, tokens, options.waiting_prompt_tokens_max);
+}
+
+std::optional<ApiError> Service::wrong_kind(bool wants_vectors) const {
+  if (model_->embedding.has_value() == wants_vectors) return std::nullopt;
+  if (wants_vectors) {
+    return ApiError{.message = fmt::format(
+                        "the model \"{}\" is served for answers and makes no vectors; start `jige "
+                        "serve` with the folder of an embedding model, or with --embeddings",
+                        model_->name),
+                    .param = "model",
+                    .code = "no_embeddings"};
+  }
+  return ApiError{.message = fmt::format(
+                      "the model \"{}\" is served for embeddings and gives no answers; send texts "
+                      "to POST /v1/embeddings, or start `jige serve` with a model that answers",
+                      model_->name),
+                  .param = "model",
+                  .code = "embeddings_only"};
+}
+
 void Service::generate(HttpRequest request, const Respond& respond, Endpoint endpoint) {
   std::optional<ApiError> refusal = unready();
+  if (!refusal) refusal = wrong_kind(/*wants_vectors=*/false);
   if (!refusal) refusal = queue_full(request);
   const ErrorForm form = error_form(request.path);
   if (refusal) return respond->respond(error_response(*refusal, form));
@@ -269,7 +294,7 @@ void Service::generate(HttpRequest request, const Respond& respond, Endpoint end
               const uint64_t seed = derive_key(key_, head.id);
               auto prepared = prepare_of(endpoint)(body, *model_, options_.limits, seed);
               if (prepared) {
-                if (auto error = never_fits(*prepared, model_->engine->options())) {
+                if (auto error = never_fits(prepared->engine, "prompt")) {
                   prepared = tl::unexpected(std::move(*error));
                 }
               }
@@ -290,6 +315,30 @@ void Service::generate(HttpRequest request, const Respond& respond, Endpoint end
                   std::move(head), std::move(*prepared), *model_, work_, to);
               to->post([session] { session->start(); });
             });
+}
+
+void Service::embeddings(HttpRequest request, const Respond& respond) {
+  std::optional<ApiError> refusal = unready();
+  if (!refusal) refusal = wrong_kind(/*wants_vectors=*/true);
+  if (!refusal) refusal = queue_full(request);
+  if (refusal) return respond->respond(error_response(*refusal));
+  with_body(std::move(request), respond, [this](const Json& body, const Respond& to) {
+    std::string id = next_id("embd-");
+    auto prepared = prepare_embeddings(body, *model_, options_.limits, derive_key(key_, id));
+    if (prepared) {
+      if (auto error = never_fits(prepared->engine, "input")) {
+        prepared = tl::unexpected(std::move(*error));
+      }
+    }
+    if (!prepared) {
+      return to->post(
+          [to, error = std::move(prepared.error())] { to->respond(error_response(error)); });
+    }
+    std::string model_name = model_->name_of(prepared->engine.front().adapter);
+    const auto session = std::make_shared<EmbeddingSession>(
+        std::move(id), std::move(model_name), std::move(*prepared), *model_->engine, work_, to);
+    to->post([session] { session->start(); });
+  });
 }
 
 void Service::completions(HttpRequest request, const Respond& respond) {

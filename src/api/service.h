@@ -92,6 +92,7 @@ class Service {
   void detokenize(HttpRequest request, const Respond& respond);
   void load_adapter(HttpRequest request, const Respond& respond);
   void unload_adapter(HttpRequest request, const Respond& respond);
+  void embeddings(HttpRequest request, const Respond& respond);
   void completions(HttpRequest request, const Respond& respond);
   void chat_completions(HttpRequest request, const Respond& respond);
   void responses(HttpRequest request, const Respond& respond);
@@ -101,6 +102,13 @@ class Service {
   // Reads the body on a thread of the service and calls `body_handler` with it there.
   using BodyHandler = std::function<void(const Json& body, const Respond& respond)>;
   void with_body(HttpRequest request, const Respond& respond, BodyHandler body_handler);
+  // The refusal of a request with more prompts than may ever wait: coming again later would not
+  // help it. `field`: where they stand.
+  std::optional<ApiError> never_fits(const std::vector<serve::EngineRequest>& prompts,
+                                     std::string_view field) const;
+  // What a model that makes vectors says to a request for an answer, or the other way round.
+  std::optional<ApiError> wrong_kind(bool wants_vectors) const;
+  std::string next_id(std::string_view prefix);
   void generate(HttpRequest request, const Respond& respond, Endpoint endpoint);
   MetricsSource metrics_source() const;
   AnswerHead next_head(Endpoint endpoint);

@@ -13,13 +13,22 @@ constexpr size_t kIdsMax = size_t{1} << 20;  // of one call
 
 // The model, or one of its adapters, which has it as its parent.
 Json model_json(const ServedModel& model, const ServedAdapter* adapter) {
-  return {{"id", adapter ? adapter->name : model.name},
-          {"object", "model"},
-          {"created", adapter ? adapter->created_s : model.created_s},
-          {"owned_by", "jige"},
-          {"root", adapter ? adapter->root : model.name},
-          {"parent", adapter ? Json(model.name) : Json()},
-          {"max_model_len", model.context_max}};
+  Json json = {{"id", adapter ? adapter->name : model.name},
+               {"object", "model"},
+               {"created", adapter ? adapter->created_s : model.created_s},
+               {"owned_by", "jige"},
+               {"root", adapter ? adapter->root : model.name},
+               {"parent", adapter ? Json(model.name) : Json()},
+               {"max_model_len", model.context_max}};
+  if (!model.embedding) return json;
+  json["type"] = "embedding";
+  json["max_model_len"] = model.embedding->tokens_max;
+  json["embedding_dimensions"] = model.embedding->width;
+  json["prompts"] = Json::array();
+  for (const auto& prompt : model.embedding->config.prompts) {
+    json["prompts"].push_back(prompt.first);
+  }
+  return json;
 }
 
 HttpResponse state_response(std::string_view state, int status) {
@@ -114,6 +123,7 @@ MetricsSource Service::metrics_source() const {
   source.model = model ? model->name : options_.model_name;
   source.engine = model ? model->engine : nullptr;
   if (model) source.adapters = model->adapters;
+  if (model && model->embedding) source.embedding_dimensions = model->embedding->width;
   const std::lock_guard lock(mutex_);
   if (options_.http_stats) source.http = options_.http_stats();
   source.responses = responses_;

@@ -300,7 +300,7 @@ TEST(Service, TellsWhatItServes) {
 
 TEST(Service, AnswersUnknownRoutesAndMethodsAsJson) {
   TestServer server;
-  const TestResponse absent = server.get("/v1/embeddings");
+  const TestResponse absent = server.get("/v1/images");
   EXPECT_EQ(absent.status, 404);
   EXPECT_EQ(json_of(absent.body)["error"]["type"], "not_found_error");
   const TestResponse wrong = server.get("/v1/completions");

@@ -41,6 +41,7 @@ struct TestServerOptions {
   std::string adapter_root;                    // for adapters that are loaded later
   int64_t adapter_rooms = 0;
   int64_t adapter_rank_max = 8;
+  bool embeds = false;  // the model makes vectors of texts
 };
 
 class TestServer {
@@ -53,6 +54,7 @@ class TestServer {
                                                   .kv_block_count = options.kv_blocks,
                                                   .batch_tokens_max = 64,
                                                   .logit_rows_max = 16,
+                                                  .embeds = options.embeds,
                                                   .adapters = options.adapters,
                                                   .adapter_rooms = options.adapter_rooms,
                                                   .adapter_rank_max = options.adapter_rank_max}))),
@@ -76,7 +78,11 @@ class TestServer {
     http_->stop(0);
   }
 
-  void set_model() { set_model(test_model()); }
+  void set_model() {
+    ServedModel served = test_model();
+    if (model_->sizes().embeds) served.embedding = test_embedding(model_->config().hidden_size);
+    set_model(std::move(served));
+  }
   void set_model(ServedModel served) {
     served.engine = engine_.get();
     int32_t number = 0;

@@ -16,6 +16,7 @@
 #include "base/progress.h"
 #include "cli/command.h"
 #include "cli/commands.h"
+#include "cli/embedding_folder.h"
 #include "cli/flags.h"
 #include "cli/input.h"
 #include "cli/interrupt.h"
@@ -23,14 +24,12 @@
 #include "cli/output.h"
 #include "cli/vector_file.h"
 #include "formats/embedding_config.h"
-#include "serve/context_hint.h"
 #include "serve/embedder.h"
 #include "serve/embedding_text.h"
 
 namespace jige::cli {
 namespace {
 
-constexpr const char* kFolderPooling = "folder";
 // Tokens whose texts run together, in batches of the model: enough that few batches are not full.
 constexpr int64_t kGroupTokens = 16384;
 
@@ -43,8 +42,6 @@ struct Totals {
 class EmbedCommand final : public Command {
  public:
   void declare(Flags& flags) override {
-    std::vector<std::string> poolings = formats::pooling_names();
-    poolings.insert(poolings.begin(), kFolderPooling);
     flags.about(
         "Makes a vector of every text, whose scalar products say how near texts are: for search, "
         "clustering and duplicates. For folders of embedding models (Qwen3-Embedding, E5-Mistral "
@@ -62,8 +59,7 @@ class EmbedCommand final : public Command {
                "put the prompt of this name, which the folder has, before every text; without it, "
                "the folder's default");
     flags.text("--prompt-text TEXT", prompt_text_, "put this before every text; '': nothing");
-    flags.choice("--pooling NAME", pooling_, std::move(poolings),
-                 "which of a text's rows become its vector");
+    declare_pooling(flags, pooling_);
     flags.integer("--dimensions N", dimensions_, {.min = 0, .max = formats::kHiddenMax},
                   "only the first N numbers of a vector, for models trained so (Matryoshka); 0: "
                   "all");
@@ -80,26 +76,18 @@ class EmbedCommand final : public Command {
     output_.apply();
     const InterruptScope interrupts;
     JIGE_TRY(const std::string folder, find_model_folder(model_.folder));
-    const auto pooling = formats::find_pooling(pooling_);
-    JIGE_TRY(const formats::EmbeddingConfig config,
-             formats::load_embedding_config(folder, pooling));
+    JIGE_TRY(const formats::EmbeddingConfig config, read_embedding_config(folder, pooling_));
     JIGE_TRY(const std::string prompt, choose_prompt(config, folder));
     JIGE_TRY(LoadedModel loaded, model_.load({.embeds = true}));
     const int64_t width = loaded.model->config().hidden_size;
-    if (config.width > 0 && config.width != width) {
-      return fail(Code::kCorrupt, "{}: the pooling is of rows of {} numbers, and the model has {}",
-                  folder, config.width, width);
-    }
+    JIGE_TRY(serve::EmbeddingForm form, embedding_form(config, folder, width));
     if (dimensions_ > width) {
       return fail(Code::kInvalidArgument, "--dimensions {}: the model's vectors have {} numbers",
                   dimensions_, width);
     }
-    serve::Embedder embedder(*loaded.model,
-                             {.pooling = config.pooling,
-                              .include_prompt = config.include_prompt,
-                              .normalise = config.normalise && !raw_,
-                              .dimensions = dimensions_},
-                             loaded.adapter);
+    form.normalise = form.normalise && !raw_;
+    form.dimensions = dimensions_;
+    serve::Embedder embedder(*loaded.model, form, loaded.adapter);
     JIGE_TRY(const serve::EmbeddingText texts, text_reader(loaded, embedder, config, prompt));
     std::optional<VectorFile> file;
     if (!out_.empty()) {
@@ -144,15 +132,14 @@ class EmbedCommand final : public Command {
                                            const serve::Embedder& embedder,
                                            const formats::EmbeddingConfig& config,
                                            const std::string& prompt) const {
-    const int64_t held = embedder.tokens_max();
-    const bool by_folder = config.tokens_max > 0 && config.tokens_max <= held;
-    std::string hint = ", or give --truncate";
-    if (!by_folder) hint += serve::context_hint(held, loaded.model->config().context_max);
+    const EmbeddingLength length =
+        embedding_length(config, embedder.tokens_max(), loaded.model->config().context_max);
     return serve::EmbeddingText::create(loaded.tokenizer,
                                         {.prompt = prompt,
-                                         .tokens_max = by_folder ? config.tokens_max : held,
+                                         .tokens_max = length.tokens_max,
                                          .truncate = truncate_,
-                                         .hint = std::move(hint)});
+                                         .cuts_left = config.cuts_left,
+                                         .hint = ", or give --truncate" + length.hint});
   }
 
   // The text of a line.
@@ -243,7 +230,7 @@ class EmbedCommand final : public Command {
 
   ModelFlags model_;
   std::string data_, out_;
-  std::string pooling_ = kFolderPooling;
+  std::string pooling_;
   std::optional<std::string> prompt_name_, prompt_text_;
   bool lines_ = false, raw_ = false, truncate_ = false;
   int64_t dimensions_ = 0;

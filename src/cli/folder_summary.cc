@@ -10,6 +10,7 @@
 #include "base/bytes.h"
 #include "cli/input.h"
 #include "cli/table.h"
+#include "formats/embedding_config.h"
 #include "formats/tensor_folder.h"
 #include "model/architecture.h"
 #include "model/weights.h"
@@ -50,7 +51,11 @@ Status read_tensors(const std::string& folder, FolderSummary& summary) {
   if (most != counts.end()) summary.dominant_dtype = most->first;
   summary.file_count = files.files().size();
   if (!summary.config) return {};
-  JIGE_TRY(const auto architecture, model::Architecture::create(*summary.config));
+  // A folder of an embedding model need not have a head.
+  const model::HeadKind head = formats::is_embedding_folder(folder)
+                                   ? model::HeadKind::kNormAlone
+                                   : model::HeadKind::kLanguageModel;
+  JIGE_TRY(const auto architecture, model::Architecture::create(*summary.config, {}, head));
   if (const Status fits = model::check_weights(*architecture, files); !fits) {
     summary.problem = fits.error().message;
     if (summary.config->quantised) summary.dominant_dtype.reset();

@@ -17,6 +17,7 @@
 #include "cli/output.h"
 #include "cli/table.h"
 #include "cli/train_flags.h"
+#include "formats/embedding_config.h"
 #include "ops/moments.h"
 
 namespace jige::cli {
@@ -31,7 +32,8 @@ class InspectCommand final : public Command {
   void declare(Flags& flags) override {
     flags.about(
         "Shows what a model folder holds: architecture, parameters, types, tokenizer, and the "
-        "memory it takes to run it, to train it and to train an adapter on it, exactly, by part. "
+        "memory it takes to run it (an embedding model: to embed), to train it and to train an "
+        "adapter on it, exactly, by part. "
         "A folder with config.json alone will do.");
     flags.text("FOLDER", folder_, "model or adapter folder, or folder of a run");
     flags.section("Memory");
@@ -81,6 +83,7 @@ class InspectCommand final : public Command {
       JIGE_TRY(memory,
                make_memory_report(*summary.config, {.context = context_,
                                                     .sequences = sequences_,
+                                                    .embeds = formats::is_embedding_folder(folder_),
                                                     .micro_batch_tokens = micro_batch_tokens_,
                                                     .ranks = ranks_,
                                                     .shard_optimizer = shard_optimizer_,

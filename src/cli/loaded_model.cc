@@ -5,16 +5,11 @@
 #include "base/bytes.h"
 #include "base/log.h"
 #include "cli/adapter_flags.h"
+#include "cli/embedding_folder.h"
 #include "cli/flags.h"
 #include "cli/input.h"
 
 namespace jige::cli {
-namespace {
-
-constexpr int64_t kEmbeddingRows = 64;  // that are read at once, for means of whole texts
-
-}  // namespace
-
 void ModelFlags::declare_folder(Flags& flags) {
   flags.text("FOLDER", folder, "model folder, or folder of a run");
 }

@@ -7,6 +7,7 @@
 
 #include "base/bytes.h"
 #include "cli/device_flags.h"
+#include "cli/embedding_folder.h"
 #include "cli/table.h"
 #include "comm/transport.h"
 #include "model/inference.h"
@@ -25,28 +26,34 @@ MemoryTable running(const model::Architecture& architecture, const MemoryRequest
                     MemoryReport& report) {
   const int64_t context = report.context;
   const DType compute = report.run_dtype;
-  const int64_t blocks = (context + ops::kKvBlockTokens - 1) / ops::kKvBlockTokens;
   const model::InferenceOptions defaults;
+  const auto blocks_of = [](int64_t tokens) {
+    return (tokens + ops::kKvBlockTokens - 1) / ops::kKvBlockTokens;
+  };
+  // Beside the longest text a step of others, as in inference_sizes().
+  const int64_t beside = request.embeds ? blocks_of(defaults.batch_tokens_max) : 0;
   const ops::WeightFormat format = read_weight_format(request.quantize);
-  const model::InferenceMemory memory =
-      model::inference_memory(architecture, {.compute = compute,
-                                             .table_dtype = request.stored.value_or(compute),
-                                             .kv_dtype = report.kv_dtype,
-                                             .format = format,
-                                             .context_max = context,
-                                             .kv_block_count = blocks * request.sequences,
-                                             .batch_tokens_max = defaults.batch_tokens_max,
-                                             .logit_rows_max = defaults.logit_rows_max});
+  const model::InferenceMemory memory = model::inference_memory(
+      architecture, {.compute = compute,
+                     .table_dtype = request.stored.value_or(compute),
+                     .kv_dtype = report.kv_dtype,
+                     .format = format,
+                     .context_max = context,
+                     .kv_block_count = blocks_of(context) * request.sequences + beside,
+                     .batch_tokens_max = defaults.batch_tokens_max,
+                     .logit_rows_max = request.embeds ? kEmbeddingRows : defaults.logit_rows_max,
+                     .embeds = request.embeds});
   report.kv_bytes_per_token = memory.kv_bytes_per_token;
-  return {.title = fmt::format("To run, {}, {} sequence{} of {} tokens",
-                               numbers_text(compute, format, report.kv_dtype), request.sequences,
-                               request.sequences == 1 ? "" : "s", context),
+  return {.title = fmt::format(
+              "{}, {}, {} {}{} of {} tokens", request.embeds ? "To embed" : "To run",
+              numbers_text(compute, format, report.kv_dtype), request.sequences,
+              request.embeds ? "text" : "sequence", request.sequences == 1 ? "" : "s", context),
           .parts = {{"weights, packed", memory.weights.packed_bytes},
                     {"norms, tables", memory.weights.values_bytes},
                     {"position table", memory.weights.rope_bytes},
                     {"key/value cache", memory.kv_bytes},
                     {"activations", memory.activations_bytes},
-                    {"logits", memory.logits_bytes}},
+                    {request.embeds ? "rows of vectors" : "logits", memory.logits_bytes}},
           .total_bytes = memory.total_bytes()};
 }
 
@@ -152,7 +159,11 @@ Result<MemoryReport> make_memory_report(const formats::ModelConfig& config,
         "than any machine has; give fewer",
         request.sequences, report.context, cache_bytes);
   }
-  report.run = running(*architecture, request, report);
+  JIGE_TRY(const auto run_architecture,
+           model::Architecture::create(
+               config, {},
+               request.embeds ? model::HeadKind::kNormAlone : model::HeadKind::kLanguageModel));
+  report.run = running(*run_architecture, request, report);
   const int64_t train_context = request.context > 0 ? request.context : config.context_max;
   model::WeightsOptions options{.compute = report.train_dtype,
                                 .use = model::PackFor::kTraining,

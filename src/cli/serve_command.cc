@@ -23,6 +23,7 @@
 #include "cli/build_info.h"
 #include "cli/command.h"
 #include "cli/commands.h"
+#include "cli/embedding_folder.h"
 #include "cli/flags.h"
 #include "cli/input.h"
 #include "cli/interrupt.h"
@@ -38,7 +39,8 @@
 namespace jige::cli {
 namespace {
 
-constexpr int64_t kContextsDefault = 16;  // that fit into the cache where nobody says how large
+constexpr int64_t kContextsDefault = 16;      // that fit into the cache where nobody says how large
+constexpr int64_t kContextsOfEmbeddings = 4;  // likewise: texts are gone when they have run
 constexpr int64_t kFlushMs = 2000;
 
 // The name of a folder; of the run for RUN/model and RUN/adapter.
@@ -78,8 +80,9 @@ class ServeCommand final : public Command {
   void declare(Flags& flags) override {
     flags.about(
         "Serves a model to many users at once over HTTP, with the OpenAI API (completions, chat "
-        "completions, responses) and the messages of the Anthropic API, streamed or whole. SIGTERM "
-        "or Ctrl-C: new requests are refused and those under way are finished; a second one ends "
+        "completions, responses) and the messages of the Anthropic API, streamed or whole; an "
+        "embedding model with the embeddings of the OpenAI API. SIGTERM or Ctrl-C: new requests "
+        "are refused and those under way are finished; a second one ends "
         "the server at once. Exit codes: 0 all was finished, 130 requests were cut off; others as "
         "in `jige --help`.");
     model_.declare_folder(flags);
@@ -89,6 +92,7 @@ class ServeCommand final : public Command {
     flags.example("jige serve models/tiny");
     flags.example("jige serve models/llama-3.2-1b --port 8080 --memory-limit 6GiB");
     flags.example("jige serve models/tiny --adapter poet=runs/poet --adapter coder=runs/coder");
+    flags.example("jige serve models/qwen3-embedding-0.6b");
     flags.example("JIGE_API_KEY=secret-key jige serve runs/tuned --host 0.0.0.0");
   }
 
@@ -100,6 +104,10 @@ class ServeCommand final : public Command {
     const InterruptScope interrupts;
     raise_descriptor_limit();
     JIGE_TRY(folder_, find_model_folder(model_.folder));
+    if (serve_.embeddings || formats::is_embedding_folder(folder_)) {
+      JIGE_TRY(embedding_, read_embedding_config(folder_, serve_.pooling));
+      JIGE_TRY(engine_options_, serve_.embedding_engine_options());
+    }
     name_ = serve_.served_name.empty() ? name_of(folder_) : serve_.served_name;
     JIGE_TRY(adapters_, read_named_adapters(serve_.adapters, name_));
     JIGE_TRY(api::ApiKeys keys, serve_.api_keys());
@@ -134,18 +142,15 @@ class ServeCommand final : public Command {
 
   Result<model::InferenceOptions> inference_options() {
     JIGE_TRY(const std::optional<DType> compute, read_compute_dtype(model_.dtype));
-    model::InferenceOptions options{
-        .compute = compute,
-        .kv_dtype = read_kv_cache(model_.kv_cache),
-        .format = read_weight_format(model_.quantize),
-        .context_max = model_.context,
-        .batch_tokens_max = serve_.batch_tokens,
-        // A row for every answer, or for one with a draft.
-        .logit_rows_max = std::min(
-            std::max<int64_t>(serve_.batch_requests, 1 + engine_options_.drafts.tokens_max),
-            serve_.batch_tokens),
-        .adapters = adapters_,
-        .memory_bytes_max = model_.device.arena_bytes_max()};
+    model::InferenceOptions options{.compute = compute,
+                                    .kv_dtype = read_kv_cache(model_.kv_cache),
+                                    .format = read_weight_format(model_.quantize),
+                                    .context_max = model_.context,
+                                    .batch_tokens_max = serve_.batch_tokens,
+                                    .logit_rows_max = std::min(rows_read(), serve_.batch_tokens),
+                                    .embeds = embedding_.has_value(),
+                                    .adapters = adapters_,
+                                    .memory_bytes_max = model_.device.arena_bytes_max()};
     JIGE_DO(serve_.add_adapter_rooms(options));
     if (serve_.kv_tokens > 0) {
       options.kv_block_count = (serve_.kv_tokens + ops::kKvBlockTokens - 1) / ops::kKvBlockTokens;
@@ -160,11 +165,19 @@ class ServeCommand final : public Command {
              .draft_sequences = serve_.batch_requests,
              .constraints_bytes = constraints_bytes()}));
     options.kv_block_count = memory.kv_block_count;
-    if (limit_bytes == 0 && memory.full_contexts > kContextsDefault) {
+    const auto contexts =
+        static_cast<double>(embedding_ ? kContextsOfEmbeddings : kContextsDefault);
+    if (limit_bytes == 0 && memory.full_contexts > contexts) {
       options.kv_block_count = static_cast<int64_t>(static_cast<double>(memory.kv_block_count) /
-                                                    memory.full_contexts * kContextsDefault);
+                                                    memory.full_contexts * contexts);
     }
     return options;
+  }
+
+  // Rows of a step that are read at once: one for every answer, or for one with a draft.
+  int64_t rows_read() const {
+    if (embedding_) return kEmbeddingRows;
+    return std::max<int64_t>(serve_.batch_requests, 1 + engine_options_.drafts.tokens_max);
   }
 
   Status load(api::Service& service) {
@@ -172,8 +185,10 @@ class ServeCommand final : public Command {
     JIGE_TRY(device_, model_.device.make());
     if (serve_.measure_peaks) JIGE_DO(measure_peaks(service));
     JIGE_TRY(text::Tokenizer tokenizer, text::Tokenizer::load(folder_));
-    constraints_ = std::make_shared<grammar::ConstraintCompiler>(
-        tokenizer, static_cast<size_t>(serve_.constraint_bytes));
+    if (!embedding_) {
+      constraints_ = std::make_shared<grammar::ConstraintCompiler>(
+          tokenizer, static_cast<size_t>(serve_.constraint_bytes));
+    }
     JIGE_TRY(const model::InferenceOptions options, inference_options());
     JIGE_TRY(loaded_, model::InferenceModel::load(folder_, *device_, options));
     tokenizer_.emplace(std::move(tokenizer));
@@ -181,8 +196,10 @@ class ServeCommand final : public Command {
     engine_options_.sampling_team = &device_->team();
     JIGE_TRY(engine_, serve::Engine::create(*loaded_, *tokenizer_, engine_options_));
     JIGE_TRY(api::ServedModel served, served_model());
+    const int64_t text_tokens =
+        served.embedding ? served.embedding->tokens_max : engine_->context_max();
     service.set_model(std::move(served));
-    tell_ready(watch.seconds());
+    tell_ready(watch.seconds(), text_tokens);
     return {};
   }
 
@@ -191,7 +208,9 @@ class ServeCommand final : public Command {
                                           loaded_->context_max());
   }
 
-  int64_t constraints_bytes() const { return static_cast<int64_t>(constraints_->bytes_max()); }
+  int64_t constraints_bytes() const {
+    return constraints_ ? static_cast<int64_t>(constraints_->bytes_max()) : 0;
+  }
   int64_t all_bytes() const { return loaded_->peak_bytes() + drafts_bytes() + constraints_bytes(); }
 
   // A cache of a chosen size is not cut to what drafts and constraints leave of the limit.
@@ -229,6 +248,10 @@ class ServeCommand final : public Command {
     served.context_max = engine_->context_max();
     served.model_context_max = loaded_->config().context_max;
     served.vocab_size = static_cast<int32_t>(loaded_->config().vocab_size);
+    if (embedding_) {
+      JIGE_TRY(served.embedding, served_embedding());
+      return served;
+    }
     served.constraints = constraints_;
     served.defaults = {
         .temperature = config.do_sample.value_or(true) ? config.temperature.value_or(1) : 0,
@@ -245,6 +268,20 @@ class ServeCommand final : public Command {
       served.has_reasoning = serve_.reasoning.is_expected(&*served.chat_template);
     }
     return served;
+  }
+
+  Result<api::ServedEmbedding> served_embedding() const {
+    const formats::ModelConfig& config = loaded_->config();
+    JIGE_TRY(const serve::EmbeddingForm form,
+             embedding_form(*embedding_, folder_, config.hidden_size));
+    EmbeddingLength length =
+        embedding_length(*embedding_, engine_->context_max(), config.context_max);
+    return api::ServedEmbedding{.config = *embedding_,
+                                .form = form,
+                                .width = config.hidden_size,
+                                .tokens_max = length.tokens_max,
+                                .context_hint = std::move(length.hint),
+                                .by_user = serve_.fair_share};
   }
 
   Status add_adapters(api::ServedModel& served) {
@@ -264,7 +301,8 @@ class ServeCommand final : public Command {
     return {};
   }
 
-  void tell_ready(double seconds) {
+  // `text_tokens`: that a text for a vector may have, or prompt and answer together.
+  void tell_ready(double seconds, int64_t text_tokens) {
     const model::InferenceSizes& sizes = loaded_->sizes();
     const model::InferenceMemory memory = model::inference_memory(loaded_->architecture(), sizes);
     const int64_t work_bytes = memory.activations_bytes + memory.logits_bytes;
@@ -272,7 +310,8 @@ class ServeCommand final : public Command {
       return print_json(Json{{"event", "ready"},
                              {"model", name_},
                              {"seconds", seconds},
-                             {"context_max", engine_->context_max()},
+                             {"context_max", text_tokens},
+                             {"embedding_dimensions", embedding_dimensions()},
                              {"weights_bytes", memory.weights.total_bytes()},
                              {"adapters", adapters_json(memory)},
                              {"kv_cache", kv_cache_name(sizes.kv_dtype)},
@@ -299,13 +338,19 @@ class ServeCommand final : public Command {
     print_text(fmt::format(
         "{}memory: {} weights, {} adapters, {} {} cache of {} tokens, {} workspace, {} drafts, {} "
         "constraints; {} in all\n"
-        "ready after {:.2f} s: \"{}\", contexts of {} tokens, {} answers at once\n",
+        "ready after {:.2f} s: \"{}\", {}\n",
         adapters, shown(memory.weights.total_bytes()), shown(memory.adapters_total_bytes()),
         shown(memory.kv_bytes), kv_cache_name(sizes.kv_dtype),
         sizes.kv_block_count * ops::kKvBlockTokens, shown(work_bytes), shown(drafts_bytes()),
-        shown(constraints_bytes()), shown(all_bytes()), seconds, name_, engine_->context_max(),
-        serve_.batch_requests));
+        shown(constraints_bytes()), shown(all_bytes()), seconds, name_,
+        embedding_ ? fmt::format("vectors of {} numbers, of texts of up to {} tokens",
+                                 embedding_dimensions(), text_tokens)
+                   : fmt::format("contexts of {} tokens, {} answers at once", text_tokens,
+                                 serve_.batch_requests)));
   }
+
+  // 0 where the model gives answers.
+  int64_t embedding_dimensions() const { return embedding_ ? loaded_->config().hidden_size : 0; }
 
   Json rooms_json(const model::InferenceMemory& memory) const {
     const int64_t rooms = loaded_->adapter_rooms().room_count();
@@ -338,6 +383,7 @@ class ServeCommand final : public Command {
       print_json(Json{{"event", "stopped"},
                       {"drained", drained},
                       {"http_requests", server.stats().requests_total},
+                      {"prompt_tokens", status.counters.prompt_tokens},
                       {"generated_tokens", status.counters.generated_tokens}});
     }
     if (drained) return {};
@@ -350,6 +396,7 @@ class ServeCommand final : public Command {
   OutputFlags output_;
   serve::EngineOptions engine_options_;
   std::string folder_, name_;
+  std::optional<formats::EmbeddingConfig> embedding_;  // where it makes vectors of texts
   std::vector<model::AdapterSource> adapters_;
   std::unique_ptr<CpuDevice> device_;
   std::unique_ptr<model::InferenceModel> loaded_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "cli/embedding_folder.h"
 #include "cli/flags.h"
 
 namespace jige::cli {
@@ -10,6 +11,8 @@ namespace {
 
 constexpr int64_t kAdapterRoomsDefault = 4;
 constexpr int64_t kAdapterRankDefault = 16;
+constexpr int64_t kRequestsWaitingMax = 1024;
+constexpr int64_t kTextsWaitingMax = 16384;
 
 int64_t whole_ms(double seconds) { return static_cast<int64_t>(seconds * 1000); }
 
@@ -75,10 +78,19 @@ void declare_answers(Flags& flags, ServeFlags& serve) {
   serve.reasoning.declare(flags);
 }
 
+void declare_embeddings(Flags& flags, ServeFlags& serve) {
+  flags.section("Embeddings");
+  flags.toggle("--embeddings", serve.embeddings,
+               "serve POST /v1/embeddings instead of answers, whatever the model; folders with a "
+               "modules.json are served so without it");
+  declare_pooling(flags, serve.pooling);
+}
+
 void declare_limits(Flags& flags, ServeFlags& serve) {
   flags.section("Limits");
-  flags.integer("--queue-requests N", serve.queue_requests, {.min = 1, .max = 1 << 24},
-                "requests that may wait; more get 429");
+  flags.integer("--queue-requests N", serve.queue_requests, {.min = 0, .max = 1 << 24},
+                "requests, or texts for embeddings, that may wait; more get 429; 0: 1024 requests, "
+                "16384 texts");
   flags.integer("--queue-tokens N", serve.queue_tokens, {.min = 1, .max = int64_t{1} << 40},
                 "prompt tokens that may wait; more get 429");
   flags.integer("--max-n N", serve.choices_max, {.min = 1, .max = 256},
@@ -109,6 +121,7 @@ void ServeFlags::declare(Flags& flags) {
   declare_address(flags, *this);
   declare_scheduling(flags, *this);
   declare_answers(flags, *this);
+  declare_embeddings(flags, *this);
   declare_limits(flags, *this);
 }
 
@@ -138,11 +151,19 @@ Result<serve::EngineOptions> ServeFlags::engine_options() const {
   options.fair_share = fair_share;
   options.prefix_cache = !no_prefix_cache;
   options.choices_max = static_cast<int32_t>(choices_max);
-  options.waiting_requests_max = queue_requests;
+  options.waiting_requests_max = queue_requests > 0 ? queue_requests : kRequestsWaitingMax;
   options.waiting_prompt_tokens_max = queue_tokens;
   options.stall_seconds_max = stall_seconds;
   options.event_log_path = event_log;
   JIGE_TRY(options.drafts, speculation.read());
+  return options;
+}
+
+Result<serve::EngineOptions> ServeFlags::embedding_engine_options() const {
+  JIGE_TRY(serve::EngineOptions options, engine_options());
+  if (queue_requests == 0) options.waiting_requests_max = kTextsWaitingMax;
+  options.drafts = {.tokens_max = 0};
+  options.batch_requests_max = static_cast<int32_t>(batch_tokens);
   return options;
 }
 

@@ -46,7 +46,10 @@ struct ServeFlags {
   std::string tool_calls = "auto";
   ReasoningFlag reasoning;
 
-  int64_t queue_requests = 1024;
+  bool embeddings = false;
+  std::string pooling;
+
+  int64_t queue_requests = 0;  // 0: by what is served
   int64_t queue_tokens = int64_t{1} << 20;
   int64_t choices_max = 16;
   int64_t tokens_default = 0;
@@ -65,6 +68,9 @@ struct ServeFlags {
   api::HttpServerOptions http_options() const;
   // Fails as SpeculationFlags does.
   Result<serve::EngineOptions> engine_options() const;
+  // The same for a model that makes vectors: texts wait there, many to a request, as many
+  // run at once as an iteration has tokens, and there is nothing to guess.
+  Result<serve::EngineOptions> embedding_engine_options() const;
   api::RequestLimits request_limits() const;
   // Room for adapters that are loaded while it serves, added to the options. Fails with
   // kInvalidArgument where nothing could be loaded into it.

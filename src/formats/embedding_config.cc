@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
@@ -175,7 +176,26 @@ Status read_prompts(const std::string& path, EmbeddingConfig& config) {
               path, cut_short(config.default_prompt));
 }
 
+// What the tokenizer's own file says of lengths.
+Status read_tokenizer_limits(const std::string& path, EmbeddingConfig& config) {
+  JIGE_TRY(const Json json, load_optional(path));
+  JIGE_TRY(const std::string side, get_string_or(json, "truncation_side", "right", path));
+  if (side != "left" && side != "right") {
+    return fail(Code::kCorrupt,
+                "{}: field \"truncation_side\" is \"{}\"; it must be \"left\" or \"right\"", path,
+                cut_short(side));
+  }
+  config.cuts_left = side == "left";
+  JIGE_TRY(const double length, get_number_or(json, "model_max_length", 0, path));
+  // Without a limit the field is 10^30.
+  if (length >= 1 && length <= static_cast<double>(kContextMax)) {
+    config.tokens_max = static_cast<int64_t>(length);
+  }
+  return {};
+}
+
 Status read_limits(const std::string& folder, EmbeddingConfig& config) {
+  JIGE_DO(read_tokenizer_limits(folder + "/tokenizer_config.json", config));
   const std::string path = folder + "/sentence_bert_config.json";
   JIGE_TRY(const Json json, load_optional(path));
   JIGE_TRY(const bool lower, get_bool_or(json, "do_lower_case", false, path));
@@ -192,20 +212,11 @@ Status read_limits(const std::string& folder, EmbeddingConfig& config) {
                 "task feature-extraction: take such a folder",
                 path, cut_short(task));
   }
-  if (find_field(json, "max_seq_length")) {
-    JIGE_TRY(config.tokens_max, get_int(json, "max_seq_length", path));
-    if (config.tokens_max >= 1 && config.tokens_max <= kContextMax) return {};
-    return fail(Code::kCorrupt, "{}: field \"max_seq_length\" is {}; it must lie in [1, {}]", path,
-                config.tokens_max, kContextMax);
-  }
-  const std::string tokenizer = folder + "/tokenizer_config.json";
-  JIGE_TRY(const Json limits, load_optional(tokenizer));
-  JIGE_TRY(const double length, get_number_or(limits, "model_max_length", 0, tokenizer));
-  // Without a limit the field is 10^30.
-  if (length >= 1 && length <= static_cast<double>(kContextMax)) {
-    config.tokens_max = static_cast<int64_t>(length);
-  }
-  return {};
+  if (!find_field(json, "max_seq_length")) return {};
+  JIGE_TRY(config.tokens_max, get_int(json, "max_seq_length", path));
+  if (config.tokens_max >= 1 && config.tokens_max <= kContextMax) return {};
+  return fail(Code::kCorrupt, "{}: field \"max_seq_length\" is {}; it must lie in [1, {}]", path,
+              config.tokens_max, kContextMax);
 }
 
 // Reads modules.json; empty where there is none.
@@ -228,6 +239,11 @@ std::optional<PoolingKind> find_pooling(std::string_view name) {
 
 std::vector<std::string> pooling_names() {
   return {std::begin(kPoolingNames), std::end(kPoolingNames)};
+}
+
+bool is_embedding_folder(const std::string& folder) {
+  std::error_code error;
+  return std::filesystem::exists(folder + "/modules.json", error);
 }
 
 const std::string* EmbeddingConfig::find_prompt(std::string_view name) const {

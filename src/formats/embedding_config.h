@@ -8,6 +8,7 @@
 //   config_sentence_transformers.json  "prompts" by name and "default_prompt_name"
 //   sentence_bert_config.json          "max_seq_length", else that is tokenizer_config.json's
 //                                      "model_max_length"
+//   tokenizer_config.json              "truncation_side": which end of a long text is cut off
 //
 // Pooling, of the rows h[0 … n-1] that the model gives of a text's n tokens:
 //   last token      h[n-1]
@@ -40,12 +41,16 @@ struct EmbeddingConfig {
   bool normalise = true;       // vectors have length 1
   int64_t width = 0;           // of the rows, as the pooling's file says; 0: it does not
   int64_t tokens_max = 0;      // of a text with its prompt; 0: no file says it
+  bool cuts_left = false;      // a text that is longer loses its beginning, not its end
   std::vector<std::pair<std::string, std::string>> prompts;  // name and text, as in the file
   std::string default_prompt;                                // its name; empty: none
 
   bool operator==(const EmbeddingConfig&) const = default;
   const std::string* find_prompt(std::string_view name) const;
 };
+
+// Whether a folder says how texts become vectors: it has a modules.json.
+bool is_embedding_folder(const std::string& folder);
 
 // Reads the files above. With `pooling` that is taken, whatever the folder's mode is. Fails with
 // kUnsupported, naming what Jige does not compute (another module such as Dense, another pooling,

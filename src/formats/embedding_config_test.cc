@@ -204,5 +204,20 @@ TEST(EmbeddingConfig, SurvivesDamageToAnyOfItsFiles) {
   EXPECT_GT(accepted, 100);
 }
 
+TEST(EmbeddingConfig, KnowsWhichEndOfALongTextIsCutOff) {
+  const EmbeddingFolder folder;
+  EXPECT_FALSE(folder.load()->cuts_left);
+  folder.put("tokenizer_config.json", R"({"truncation_side": "left", "model_max_length": 77})");
+  EXPECT_TRUE(folder.load()->cuts_left);
+  EXPECT_EQ(folder.load()->tokens_max, 77);
+  folder.put("sentence_bert_config.json", R"({"max_seq_length": 55})");
+  EXPECT_TRUE(folder.load()->cuts_left);
+  EXPECT_EQ(folder.load()->tokens_max, 55);
+  expect_refused_file("tokenizer_config.json", R"({"truncation_side": "both"})", Code::kCorrupt,
+                      {"truncation_side", "both", "left"});
+  EXPECT_TRUE(is_embedding_folder(folder.path()));
+  EXPECT_FALSE(is_embedding_folder(folder.path() + "/1_Pooling"));
+}
+
 }  // namespace
 }  // namespace jige::formats

@@ -36,6 +36,7 @@ ServeScheduler::ServeScheduler(ServeSchedulerOptions options)
   JIGE_CHECK(options.batch_requests_max > 0 && options.batch_tokens_max > 0 &&
                  options.batches_in_flight_max > 0,
              "limits must be positive");
+  JIGE_CHECK(!options.fair_share || !options.shortest_first, "tenants have one order");
 }
 
 int32_t ServeScheduler::blocks_for(int64_t token_count) const {
@@ -55,7 +56,7 @@ ServeScheduler::Request& ServeScheduler::at(RequestId id) {
 }
 
 Status ServeScheduler::arrive(RequestSpec spec) {
-  if (spec.prompt.empty() || spec.max_new_tokens <= 0 || spec.fork_count < 0) {
+  if (spec.prompt.empty() || spec.max_new_tokens < 0 || spec.fork_count < 0) {
     return fail(Code::kInvalidArgument, "request {}: {} prompt tokens, {} new tokens, {} forks",
                 spec.id, spec.prompt.size(), spec.max_new_tokens, spec.fork_count);
   }
@@ -79,6 +80,7 @@ Status ServeScheduler::arrive(RequestSpec spec) {
 
 void ServeScheduler::insert(Request request) {
   Tenant& tenant = tenants_[request.spec.tenant];
+  tenant.unfinished_tokens += std::ssize(request.spec.prompt);
   if (tenant.request_count++ == 0) {
     // A newcomer starts level with the tenant served least, not with a credit for its absence.
     int64_t least = INT64_MAX;
@@ -93,14 +95,15 @@ void ServeScheduler::insert(Request request) {
 }
 
 uint64_t ServeScheduler::queue_name(const Request& request) const {
-  return options_.fair_share ? request.spec.tenant : 0;
+  return options_.fair_share || options_.shortest_first ? request.spec.tenant : 0;
 }
 
 ServeScheduler::Rank ServeScheduler::rank_in_queue(const Request& request) {
   return {.behind = -int64_t{request.spec.priority}, .arrival = request.arrival};
 }
 
-int64_t ServeScheduler::served_tokens(uint64_t tenant) const {
+int64_t ServeScheduler::tenant_tokens(uint64_t tenant) const {
+  if (options_.shortest_first) return tenants_.at(tenant).unfinished_tokens;
   return options_.fair_share ? tenants_.at(tenant).served_tokens : 0;
 }
 
@@ -130,12 +133,12 @@ class ServeScheduler::ScanOrder {
     for (const auto& [id, request] : scheduler.inside_) {
       if (request->in_flight_tokens > 0 || request->finished) continue;
       Rank own = rank_in_queue(*request);
-      own.served_tokens = scheduler.served_tokens(request->spec.tenant);
+      own.tenant_tokens = scheduler.tenant_tokens(request->spec.tenant);
       inside_.emplace_back(own, request);
     }
     std::ranges::sort(inside_);
     for (const auto& [name, queue] : scheduler.waiting_) {
-      heads_.push_back({.served_tokens = scheduler.served_tokens(name),
+      heads_.push_back({.tenant_tokens = scheduler.tenant_tokens(name),
                         .next = queue.begin(),
                         .end = queue.end()});
       push_last();
@@ -166,11 +169,11 @@ class ServeScheduler::ScanOrder {
 
  private:
   struct Head {
-    int64_t served_tokens = 0;
+    int64_t tenant_tokens = 0;
     Queue::const_iterator next, end;
     Rank rank() const {
       Rank whole = next->first;
-      whole.served_tokens = served_tokens;
+      whole.tenant_tokens = tenant_tokens;
       return whole;
     }
   };
@@ -223,30 +226,57 @@ void ServeScheduler::select_by_iteration(Batch& batch) {
   }
 }
 
-void ServeScheduler::select_chunked(Batch& batch) {
-  int32_t budget = options_.batch_tokens_max;
-  ScanOrder order(*this);
-  const auto full = [&] {
-    return budget == 0 || static_cast<int32_t>(batch.items.size()) >= options_.batch_requests_max;
+// Whoever came first, inside or not, of those who may run.
+ServeScheduler::Request* ServeScheduler::first_arrived() {
+  Request* first = nullptr;
+  const auto look_at = [&first](Request* request) {
+    if (!first || rank_in_queue(*request) < rank_in_queue(*first)) first = request;
   };
+  for (const auto& [id, request] : inside_) {
+    if (request->in_flight_tokens == 0 && !request->finished) look_at(request);
+  }
+  for (const auto& [name, queue] : waiting_) look_at(queue.begin()->second);
+  return first;
+}
+
+void ServeScheduler::select_chunked(Batch& batch) {
   const auto remaining = [](const Request& request) {
     return static_cast<int32_t>(request.tokens.size()) - request.computed;
   };
+  int32_t budget = options_.batch_tokens_max;
+  bool door_open = true;
+  Request* first = options_.shortest_first ? first_arrived() : nullptr;
+  if (first && !first->admitted && !admit(*first)) {
+    first = nullptr;
+    door_open = false;  // until there is room for it
+  }
+  const int32_t kept = first ? std::min((budget + 1) / 2, remaining(*first)) : 0;
+  budget -= kept;
+  ScanOrder order(*this);
+  const auto full = [&] {
+    const auto items = static_cast<int32_t>(batch.items.size()) + (first ? 1 : 0);
+    return budget == 0 || items >= options_.batch_requests_max;
+  };
   for (const auto& [rank, request] : order.inside()) {  // decodes first: one token each
-    if (full()) return;
-    if (!request->admitted || remaining(*request) != 1) continue;
+    if (full()) break;
+    if (request == first || !request->admitted || remaining(*request) != 1) continue;
     if (schedule(*request, 1, batch)) --budget;
   }
-  bool door_open = true;
   while (Request* const request = order.next(door_open)) {  // then prompts, in pieces
-    if (full()) return;
-    if (request->in_flight_tokens > 0 || (request->admitted && remaining(*request) == 1)) continue;
+    if (full()) break;
+    if (request == first || request->in_flight_tokens > 0 ||
+        (request->admitted && remaining(*request) == 1))
+      continue;
     if (!request->admitted) {
       door_open = door_open && admit(*request);
       if (!door_open) continue;
     }
     const int32_t count = std::min(budget, remaining(*request));
     if (schedule(*request, count, batch)) budget -= count;
+  }
+  // With what nobody else wants; unless it gave its blocks to another meanwhile.
+  if (first && first->admitted) {
+    schedule(*first, std::min(kept + budget, remaining(*first)), batch);
   }
 }
 

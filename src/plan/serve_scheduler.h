@@ -10,6 +10,10 @@
 //   orca     first come, first served at the level of iterations; a prompt runs whole
 //   chunked  running requests' next tokens first, then pieces of prompts up to a token budget
 //   static   request-level batching, the baseline: a batch runs until its last member is done
+// Tenants, among equals in priority: with fair_share the one served least goes first. With
+// shortest_first it is the one with the fewest tokens unfinished, so that little work need not wait
+// for much that came before; chunked then keeps half of every iteration for the request that came
+// first, which is how much work comes to its end, whatever keeps coming.
 // Admission:
 //   reserve     a request enters when its worst case fits; it then always finishes
 //   optimistic  a request enters when its prompt fits; under pressure the last in order of priority
@@ -65,7 +69,8 @@ struct ServeSchedulerOptions {
   int32_t sample_rows_max = 64;       // with drafts: rows of one iteration that are sampled from
   int32_t batches_in_flight_max = 1;  // Orca's n_workers
   int32_t preemptions_max = 3;        // of one request; then it is no victim any more
-  bool fair_share = false;  // among equals in priority, the tenant served least goes first
+  bool fair_share = false;            // the tenant served least goes first
+  bool shortest_first = false;        // the tenant with the least to do; not with fair_share
   KvBlockPoolOptions pool;
 };
 
@@ -75,7 +80,7 @@ inline constexpr int32_t kBaseAdapter = -1;
 struct RequestSpec {
   RequestId id = 0;
   std::vector<int32_t> prompt;     // at least one token
-  int32_t max_new_tokens = 1;      // at least one
+  int32_t max_new_tokens = 1;      // 0: none; it is finished with what its last token samples
   int32_t fork_count = 0;          // further samples of the same prompt that will be forked off
   int32_t priority = 0;            // larger goes first
   uint64_t tenant = 0;             // for fair share
@@ -139,7 +144,7 @@ class ServeScheduler {
  public:
   explicit ServeScheduler(ServeSchedulerOptions options);
 
-  // Fails with kInvalidArgument on an empty prompt, a non-positive length or a known id, and with
+  // Fails with kInvalidArgument on an empty prompt, a negative length or a known id, and with
   // kExhausted when the request could not run even alone, naming both sizes.
   Status arrive(RequestSpec spec);
   // What may follow the request's tokens, in place of what was drafted before; it is forgotten with
@@ -188,11 +193,11 @@ class ServeScheduler {
     std::vector<PrefixHash> prefix;  // prefix[i]: hash before block i
     RequestCounters counters;
   };
-  // Where a request stands: the larger priority first, then, with fair_share, the tenant served
-  // least, then whoever came first.
+  // Where a request stands: the larger priority first, then the tenant whose turn it is, then
+  // whoever came first.
   struct Rank {
-    int64_t behind = 0;  // minus its priority
-    int64_t served_tokens = 0;
+    int64_t behind = 0;         // minus its priority
+    int64_t tenant_tokens = 0;  // served or unfinished, as tenants are ordered
     int64_t arrival = 0;
     auto operator<=>(const Rank&) const = default;
   };
@@ -204,6 +209,7 @@ class ServeScheduler {
   };
   struct Tenant {
     int64_t served_tokens = 0;
+    int64_t unfinished_tokens = 0;  // of the prompts of its requests
     int32_t request_count = 0;
   };
 
@@ -212,12 +218,13 @@ class ServeScheduler {
   // Of the queue that the request waits in, and in it, where all of a queue are served alike.
   uint64_t queue_name(const Request& request) const;
   static Rank rank_in_queue(const Request& request);
-  int64_t served_tokens(uint64_t tenant) const;
+  int64_t tenant_tokens(uint64_t tenant) const;
   void wait(Request& request);
   void enter(Request& request);
   void leave_queue(const Request& request);
   void select_by_iteration(Batch& batch);
   void select_chunked(Batch& batch);
+  Request* first_arrived();
   void select_static(Batch& batch);
   void add_drafts(Batch& batch);
   void add_draft(Request& request, int64_t room, WorkItem& item);
@@ -243,7 +250,7 @@ class ServeScheduler {
   // victims are in neither. What an iteration costs grows with those inside, not with the queue.
   std::map<RequestId, Request> requests_;
   std::map<RequestId, Request*> inside_;
-  std::map<uint64_t, Queue> waiting_;  // with fair_share by tenant, else one queue
+  std::map<uint64_t, Queue> waiting_;  // by tenant where those are ordered, else one queue
   std::map<BatchId, InFlight> in_flight_;
   std::map<uint64_t, Tenant> tenants_;  // those with requests
   int32_t promised_blocks_ = 0;

@@ -162,6 +162,7 @@ void ServeScheduler::remove(RequestId id) {
   promised_blocks_ -= request.promised_blocks;
   if (inside_.erase(id) == 0) leave_queue(request);
   const auto tenant = tenants_.find(request.spec.tenant);
+  tenant->second.unfinished_tokens -= std::ssize(request.spec.prompt);
   if (--tenant->second.request_count == 0) tenants_.erase(tenant);
   requests_.erase(id);
 }

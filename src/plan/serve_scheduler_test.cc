@@ -259,18 +259,20 @@ class TraceRun {
   std::vector<Batch> flying_;
 };
 
-using TraceCase = std::tuple<ServePolicy, Admission, int32_t, bool>;
+enum class Tenants { kAlike, kFairShare, kShortestFirst };
+using TraceCase = std::tuple<ServePolicy, Admission, int32_t, Tenants>;
 
 class ServeSchedulerTraces : public ::testing::TestWithParam<TraceCase> {};
 
 TEST_P(ServeSchedulerTraces, EveryRequestGetsWhatItWouldGetAlone) {
-  const auto [policy, admission, in_flight, fair] = GetParam();
+  const auto [policy, admission, in_flight, tenants] = GetParam();
   for (uint64_t seed = 0; seed < 32; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     ServeSchedulerOptions options =
         options_of(policy, admission, 24 + static_cast<int32_t>(seed % 8));
     options.batches_in_flight_max = in_flight;
-    options.fair_share = fair;
+    options.fair_share = tenants == Tenants::kFairShare;
+    options.shortest_first = tenants == Tenants::kShortestFirst;
     TraceRun(options, seed, seed % 2 == 1).run(60);
     TraceRun(options, seed, seed % 2 == 1, /*drafts=*/true).run(60);
     if (HasFailure()) return;
@@ -279,10 +281,10 @@ TEST_P(ServeSchedulerTraces, EveryRequestGetsWhatItWouldGetAlone) {
 
 INSTANTIATE_TEST_SUITE_P(
     Policies, ServeSchedulerTraces,
-    ::testing::Combine(::testing::Values(ServePolicy::kOrca, ServePolicy::kChunked,
-                                         ServePolicy::kStatic),
-                       ::testing::Values(Admission::kReserve, Admission::kOptimistic),
-                       ::testing::Values(1, 3), ::testing::Bool()));
+    ::testing::Combine(
+        ::testing::Values(ServePolicy::kOrca, ServePolicy::kChunked, ServePolicy::kStatic),
+        ::testing::Values(Admission::kReserve, Admission::kOptimistic), ::testing::Values(1, 3),
+        ::testing::Values(Tenants::kAlike, Tenants::kFairShare, Tenants::kShortestFirst)));
 
 RequestSpec request_of(RequestId id, int32_t prompt, int32_t new_tokens) {
   RequestSpec spec;
@@ -304,7 +306,7 @@ TEST(ServeScheduler, RefusesWhatCouldNeverRun) {
   ServeScheduler scheduler(options_of(ServePolicy::kOrca, Admission::kReserve, 4));
   EXPECT_EQ(scheduler.arrive(request_of(1, 16, 1)).error().code, Code::kExhausted);
   EXPECT_EQ(scheduler.arrive(request_of(2, 0, 1)).error().code, Code::kInvalidArgument);
-  EXPECT_EQ(scheduler.arrive(request_of(3, 1, 0)).error().code, Code::kInvalidArgument);
+  EXPECT_EQ(scheduler.arrive(request_of(3, 1, -1)).error().code, Code::kInvalidArgument);
   EXPECT_TRUE(scheduler.arrive(request_of(4, 15, 1)));
   EXPECT_EQ(scheduler.arrive(request_of(4, 1, 1)).error().code, Code::kInvalidArgument);
 }
@@ -531,6 +533,44 @@ TEST(ServeScheduler, ServesTenantsEvenlyWhenAsked) {
   scheduler.complete(batch->id, sample_all(*batch));
   batch = scheduler.next_batch();
   EXPECT_EQ(batch->items[0].request, 5) << "the other tenant's turn";
+}
+
+TEST(ServeScheduler, ShortestFirstLeavesHalfToWhoCameFirst) {
+  ServeSchedulerOptions options = options_of(ServePolicy::kChunked, Admission::kReserve, 40);
+  options.batch_tokens_max = 8;
+  options.shortest_first = true;
+  ServeScheduler scheduler(options);
+  const std::vector<int32_t> lengths = {30, 20, 3, 2};
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    RequestSpec spec = request_of(static_cast<RequestId>(i), lengths[i], 0);
+    spec.tenant = i;
+    ASSERT_TRUE(scheduler.arrive(spec));
+  }
+  const auto run = [&] {
+    std::map<RequestId, size_t> tokens;
+    const auto batch = scheduler.next_batch();
+    EXPECT_LE(batch->token_count(), 8);
+    for (const WorkItem& item : batch->items) tokens[item.request] = item.tokens.size();
+    scheduler.complete(batch->id, sample_all(*batch));
+    scheduler.check_invariants();
+    return tokens;
+  };
+  using Tokens = std::map<RequestId, size_t>;
+  EXPECT_EQ(run(), (Tokens{{0, 4}, {3, 2}, {2, 2}})) << "the shortest beside the first";
+  EXPECT_EQ(run(), (Tokens{{0, 4}, {2, 1}, {1, 3}}));
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(run(), (Tokens{{0, 4}, {1, 4}}));
+  EXPECT_EQ(run(), (Tokens{{0, 6}, {1, 1}})) << "what nobody else wants";
+}
+
+TEST(ServeScheduler, APromptAloneMayFillAllBlocks) {
+  ServeScheduler scheduler(options_of(ServePolicy::kChunked, Admission::kReserve, 4));
+  ASSERT_TRUE(scheduler.arrive(request_of(1, 16, 0)));
+  while (!scheduler.idle()) {
+    const auto batch = scheduler.next_batch();
+    ASSERT_TRUE(batch);
+    scheduler.complete(batch->id, sample_all(*batch));
+  }
+  EXPECT_EQ(scheduler.pool().live_count(), 0);
 }
 
 }  // namespace

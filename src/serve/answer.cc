@@ -224,6 +224,10 @@ void Answer::cancel() {
   if (!done_) finish_as(FinishReason::kCancelled);
 }
 
+void Answer::complete() {
+  if (!done_) finish_as(FinishReason::kComplete);
+}
+
 void Answer::finish_as(FinishReason reason) {
   done_ = true;
   finish_ = reason;

@@ -33,7 +33,7 @@
 
 namespace jige::serve {
 
-// kComplete: the constraint lets nothing follow.
+// kComplete: the constraint lets nothing follow, or no answer was wanted in the first place.
 enum class FinishReason { kStopId, kStopString, kComplete, kLength, kContextFull, kCancelled };
 inline constexpr int kFinishReasonCount = 6;
 // "stop", "stop", "stop", "length", "length", "cancelled": as APIs name them.
@@ -99,6 +99,8 @@ class Answer {
   }
   // Ends an unfinished answer as cancelled.
   void cancel();
+  // Ends one of which no token is wanted.
+  void complete();
   // The text still held back; once, after the end.
   std::string end();
 

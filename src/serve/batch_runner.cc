@@ -6,7 +6,7 @@
 namespace jige::serve {
 
 BatchRunner::BatchRunner(model::InferenceModel& model)
-    : model_(model), roofline_(model.architecture(), model.sizes()) {
+    : model_(model), embeds_(model.sizes().embeds), roofline_(model.architecture(), model.sizes()) {
   const auto rows = static_cast<size_t>(model.sizes().batch_tokens_max);
   const auto logit_rows = static_cast<size_t>(model.sizes().logit_rows_max);
   tokens_.reserve(rows);
@@ -31,7 +31,7 @@ Status BatchRunner::run(const plan::Batch& batch, const Readers& readers) {
       }
       const int64_t room = rows_max - static_cast<int64_t>(tokens_.size());
       const auto part = static_cast<int32_t>(std::min<int64_t>(room, count - begin));
-      add_scored(readers, batch, i, begin, part);
+      add_wanted(readers, batch, i, begin, part);
       add(batch, i, begin, part);
       begin += part;
     }
@@ -60,7 +60,7 @@ void BatchRunner::add(const plan::Batch& batch, size_t item, int32_t begin, int3
   adapters_.push_back(work.adapter);
   tokens_.insert(tokens_.end(), work.tokens.begin() + begin, work.tokens.begin() + begin + count);
   if (work.samples && begin + count == static_cast<int32_t>(work.tokens.size())) {
-    for (int64_t i = work.sample_rows(); i > 0; --i) {
+    for (int64_t i = embeds_ ? 0 : work.sample_rows(); i > 0; --i) {
       logit_rows_.push_back(static_cast<int32_t>(std::ssize(tokens_) - i));
     }
     logit_items_.push_back(item);
@@ -68,14 +68,14 @@ void BatchRunner::add(const plan::Batch& batch, size_t item, int32_t begin, int3
 }
 
 // REQUIRES: add() of the same tokens is to follow.
-void BatchRunner::add_scored(const Readers& readers, const plan::Batch& batch, size_t item,
+void BatchRunner::add_wanted(const Readers& readers, const plan::Batch& batch, size_t item,
                              int32_t begin, int32_t count) {
-  if (!readers.scored_range) return;
-  const RowRange range = readers.scored_range(batch.items[item]);
+  if (!readers.wanted_range) return;
+  const RowRange range = readers.wanted_range(batch.items[item]);
   const auto first_row = static_cast<int32_t>(tokens_.size());
   for (int32_t i = std::max(begin, range.begin); i < std::min(begin + count, range.end); ++i) {
-    scored_rows_.push_back(first_row + i - begin);
-    scored_.push_back({item, i});
+    wanted_rows_.push_back(first_row + i - begin);
+    wanted_.push_back({item, i});
   }
 }
 
@@ -86,31 +86,36 @@ Status BatchRunner::forward(const Readers& readers) {
   adapters_.clear();
   logit_rows_.clear();
   logit_items_.clear();
-  scored_rows_.clear();
-  scored_.clear();
+  wanted_rows_.clear();
+  wanted_.clear();
   return status;
 }
 
-// Scored rows come first, so that what a prompt is worth is known before what follows it.
+Result<std::span<const float>> BatchRunner::values_of(std::span<const int32_t> rows) {
+  return embeds_ ? model_.hidden_of(rows) : model_.logits_of(rows);
+}
+
+// Wanted rows come first, so that what a prompt is worth is known before what follows it.
 Status BatchRunner::read_logits(const Readers& readers) {
   std::span<const int32_t> first_rows = logit_rows_;
-  if (!scored_.empty()) first_rows = {};
+  if (!wanted_.empty()) first_rows = {};
   JIGE_TRY(std::span<const float> logits, model_.forward({.tokens = tokens_,
                                                           .sequences = sequences_,
                                                           .logit_rows = first_rows,
                                                           .adapters = adapters_}));
-  roofline_.add_forward(work_, sequences_, std::ssize(logit_rows_) + std::ssize(scored_rows_));
+  const int64_t logit_rows = std::ssize(logit_rows_) + std::ssize(wanted_rows_);
+  roofline_.add_forward(work_, sequences_, embeds_ ? 0 : logit_rows);
   const auto rows_max = static_cast<size_t>(model_.sizes().logit_rows_max);
-  for (size_t begin = 0; begin < scored_.size(); begin += rows_max) {
-    const size_t count = std::min(rows_max, scored_.size() - begin);
-    JIGE_TRY(logits, model_.logits_of(std::span(scored_rows_).subspan(begin, count)));
-    readers.scored(std::span(scored_).subspan(begin, count), logits);
+  for (size_t begin = 0; begin < wanted_.size(); begin += rows_max) {
+    const size_t count = std::min(rows_max, wanted_.size() - begin);
+    JIGE_TRY(logits, values_of(std::span(wanted_rows_).subspan(begin, count)));
+    readers.wanted(std::span(wanted_).subspan(begin, count), logits);
   }
   if (logit_items_.empty()) return {};
-  if (!scored_.empty()) {
+  if (!wanted_.empty() && !embeds_) {
     JIGE_TRY(logits, model_.logits_of(logit_rows_));
   }
-  readers.sampled(logit_items_, logits);
+  readers.sampled(logit_items_, embeds_ ? std::span<const float>() : logits);
   return {};
 }
 

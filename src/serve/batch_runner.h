@@ -22,25 +22,26 @@ namespace jige::serve {
 
 class BatchRunner {
  public:
-  // Rows that are wanted besides those that are sampled from: tokens [begin, end) of an item.
+  // Rows that are wanted besides those that are sampled from: tokens [begin, end) of an item. Of a
+  // model for embeddings none is sampled from, and what is wanted are rows behind the final norm.
   struct RowRange {
     int32_t begin = 0;
     int32_t end = 0;
   };
-  struct ScoredRow {
+  struct WantedRow {
     size_t item;
     int32_t index;  // of the item's token
   };
   // The items that sample in one forward and their rows of logits one behind the other,
-  // sample_rows() of each; valid during the call.
+  // sample_rows() of each, or none of a model for embeddings; valid during the call.
   using LogitsCallback =
       std::function<void(std::span<const size_t> items, std::span<const float> logits)>;
   struct Readers {
     LogitsCallback sampled;
-    // Both or none. Of one forward, `scored` comes before `sampled`, as often as the model's rows
+    // Both or none. Of one forward, `wanted` comes before `sampled`, as often as the model's rows
     // of logits make it necessary.
-    std::function<RowRange(const plan::WorkItem& item)> scored_range;
-    std::function<void(std::span<const ScoredRow> rows, std::span<const float> logits)> scored;
+    std::function<RowRange(const plan::WorkItem& item)> wanted_range;
+    std::function<void(std::span<const WantedRow> rows, std::span<const float> values)> wanted;
   };
 
   // The model must outlive the runner.
@@ -59,20 +60,23 @@ class BatchRunner {
   // In what order the items of a batch run.
   std::span<const size_t> order(const plan::Batch& batch);
   void add(const plan::Batch& batch, size_t item, int32_t begin, int32_t count);
-  void add_scored(const Readers& readers, const plan::Batch& batch, size_t item, int32_t begin,
+  void add_wanted(const Readers& readers, const plan::Batch& batch, size_t item, int32_t begin,
                   int32_t count);
   Status forward(const Readers& readers);
+  // Logits of rows of the last forward or, of a model for embeddings, the rows themselves.
+  Result<std::span<const float>> values_of(std::span<const int32_t> rows);
   Status read_logits(const Readers& readers);
 
   model::InferenceModel& model_;
+  const bool embeds_;
   RooflineModel roofline_;
   RooflineSample work_;
   std::vector<int32_t> tokens_;
   std::vector<ops::SequenceSpan> sequences_;
   std::vector<int32_t> logit_rows_;
   std::vector<size_t> logit_items_;
-  std::vector<int32_t> scored_rows_;  // of the forward
-  std::vector<ScoredRow> scored_;     // what they are
+  std::vector<int32_t> wanted_rows_;  // of the forward
+  std::vector<WantedRow> wanted_;     // what they are
   std::vector<int32_t> adapters_;     // of sequences_
   std::vector<size_t> order_;         // of a batch's items
 };

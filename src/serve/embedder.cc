@@ -38,12 +38,7 @@ Status Embedder::check(const EmbedInput& input) const {
                 "the text has {} tokens and the context holds {}; shorten it{}", count,
                 tokens_max(), context_hint(tokens_max(), model_.config().context_max));
   }
-  if (!RowPooler(form_, count, input.prompt_count).wants(count - 1)) {
-    return fail(Code::kInvalidArgument,
-                "all {} tokens belong to the prompt, which the pooling leaves out; give a longer "
-                "text",
-                count);
-  }
+  JIGE_DO(check_pooled(form_, count, input.prompt_count));
   const int64_t vocab_size = model_.config().vocab_size;
   for (const int32_t id : input.tokens) {
     if (id >= 0 && id < vocab_size) continue;

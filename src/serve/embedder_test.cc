@@ -194,6 +194,34 @@ TEST(EmbeddingText, CutsATextButNotWhatStandsAroundIt) {
   EXPECT_EQ(value_of(prompted.encode("more")).prompt_count, 5);
 }
 
+TEST(EmbeddingText, CutsTheBeginningWhereItIsTold) {
+  const Recorded made("mistral");  // one token in front and one behind
+  const std::string text = "The capital of China is Beijing.";
+  const auto whole = value_of(made.tokenizer.encode(text, {}));
+  const auto texts = value_of(EmbeddingText::create(
+      made.tokenizer, {.tokens_max = 6, .truncate = true, .cuts_left = true}));
+  const EmbedInput cut = value_of(texts.encode(text));
+  EXPECT_TRUE(cut.truncated);
+  ASSERT_EQ(cut.tokens.size(), 6u);
+  EXPECT_EQ(cut.tokens[0], whole[0]);
+  EXPECT_TRUE(std::equal(cut.tokens.begin() + 1, cut.tokens.end(), whole.end() - 5));
+}
+
+TEST(EmbeddingText, TakesIdsAsTheyAre) {
+  const Recorded made("mistral");
+  const auto end = value_of(
+      EmbeddingText::create(made.tokenizer, {.prompt = "p: ", .tokens_max = 4, .truncate = true}));
+  EXPECT_EQ(value_of(end.take({5, 6})).tokens, (std::vector<int32_t>{5, 6}));
+  EXPECT_EQ(value_of(end.take({5, 6})).prompt_count, 0);
+  EXPECT_EQ(value_of(end.take({5, 6, 7, 8, 9})).tokens, (std::vector<int32_t>{5, 6, 7, 8}));
+  EXPECT_EQ(end.take({}).error().code, Code::kInvalidArgument);
+  const auto begin = value_of(EmbeddingText::create(
+      made.tokenizer, {.tokens_max = 4, .truncate = true, .cuts_left = true}));
+  EXPECT_EQ(value_of(begin.take({5, 6, 7, 8, 9})).tokens, (std::vector<int32_t>{6, 7, 8, 9}));
+  const auto strict = value_of(EmbeddingText::create(made.tokenizer, {.tokens_max = 4}));
+  EXPECT_EQ(strict.take({5, 6, 7, 8, 9}).error().code, Code::kInvalidArgument);
+}
+
 TEST(EmbeddingText, RefusesATextWithoutTokens) {
   const auto texts = value_of(EmbeddingText::create(character_tokenizer(), {.tokens_max = 8}));
   EXPECT_EQ(texts.encode("").error().code, Code::kInvalidArgument);

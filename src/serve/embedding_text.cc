@@ -31,18 +31,31 @@ Result<EmbedInput> EmbeddingText::encode(std::string_view text) const {
                 "the text is empty, and the tokenizer adds nothing to it: there is nothing to make "
                 "a vector of; leave it out");
   }
-  const int64_t count = std::ssize(input.tokens);
-  if (count <= options_.tokens_max) return input;
+  JIGE_DO(fit(input, std::ssize(tokenizer_.prefix_ids()), std::ssize(tokenizer_.suffix_ids())));
+  return input;
+}
+
+Result<EmbedInput> EmbeddingText::take(std::vector<int32_t> ids) const {
+  if (ids.empty()) return fail(Code::kInvalidArgument, "the list of token ids is empty");
+  EmbedInput input{.tokens = std::move(ids)};
+  JIGE_DO(fit(input, 0, 0));
+  return input;
+}
+
+Status EmbeddingText::fit(EmbedInput& input, int64_t prefix, int64_t suffix) const {
+  const int64_t excess = std::ssize(input.tokens) - options_.tokens_max;
+  if (excess <= 0) return {};
   if (!options_.truncate) {
     return fail(Code::kInvalidArgument, "the text has {} tokens, and {} are allowed; shorten it{}",
-                count, options_.tokens_max, options_.hint);
+                input.tokens.size(), options_.tokens_max, options_.hint);
   }
-  const auto suffix = tokenizer_.suffix_ids();
-  input.tokens.resize(static_cast<size_t>(options_.tokens_max));
-  std::copy(suffix.begin(), suffix.end(), input.tokens.end() - std::ssize(suffix));
-  input.prompt_count = std::min(prompt_count_, options_.tokens_max - std::ssize(suffix));
+  const auto first =
+      options_.cuts_left ? input.tokens.begin() + prefix : input.tokens.end() - suffix - excess;
+  input.tokens.erase(first, first + excess);
+  // As sentence-transformers counts it: from the beginning of what is left.
+  input.prompt_count = std::min(input.prompt_count, options_.tokens_max - suffix);
   input.truncated = true;
-  return input;
+  return {};
 }
 
 }  // namespace jige::serve

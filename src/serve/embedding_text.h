@@ -4,8 +4,9 @@
 //   JIGE_TRY(const EmbeddingText texts, EmbeddingText::create(tokenizer, {.prompt = "query: "}));
 //   JIGE_TRY(const EmbedInput input, texts.encode("What is a lease?"));
 //
-// Where a text is cut, its own last tokens go: what the tokenizer puts behind every text (the token
-// whose row is taken, perhaps) stays, as in Hugging Face tokenizers.
+// Where a text is cut, its own last tokens go, or its first ones with those of the prompt: what the
+// tokenizer puts around every text (the token whose row is taken, perhaps) stays, as in Hugging
+// Face tokenizers. Ids that are given lose their last or first ones, whatever they are.
 // Threads: immutable; any number.
 #pragma once
 
@@ -29,6 +30,7 @@ struct EmbeddingTextOptions {
   std::string prompt = {};  // put before every text
   int64_t tokens_max = 0;   // of a text with everything around it; >= 1
   bool truncate = false;    // cut longer ones, instead of failing
+  bool cuts_left = false;   // at the beginning
   std::string hint = {};    // behind "shorten it" of that failure
 };
 
@@ -41,10 +43,15 @@ class EmbeddingText {
 
   // Fails with kInvalidArgument on a text without tokens and one that is too long.
   Result<EmbedInput> encode(std::string_view text) const;
+  // A text that comes as ids: nothing is put around it. Fails likewise.
+  Result<EmbedInput> take(std::vector<int32_t> ids) const;
 
  private:
   EmbeddingText(const text::Tokenizer& tokenizer, const EmbeddingTextOptions& options)
       : tokenizer_(tokenizer), options_(options) {}
+
+  // Cuts the tokens between `prefix` and `suffix` of their number, or fails.
+  Status fit(EmbedInput& input, int64_t prefix, int64_t suffix) const;
 
   text::Tokenizer tokenizer_;
   EmbeddingTextOptions options_;

@@ -36,6 +36,7 @@ plan::ServeSchedulerOptions scheduler_options(const EngineOptions& options,
           .batches_in_flight_max = options.batches_in_flight,
           .preemptions_max = options.preemptions_max,
           .fair_share = options.fair_share,
+          .shortest_first = sizes.embeds && !options.fair_share,
           .pool = {.block_count = static_cast<int32_t>(sizes.kv_block_count),
                    .block_tokens = static_cast<int32_t>(ops::kKvBlockTokens),
                    .prefix_cache = options.prefix_cache}};
@@ -86,6 +87,8 @@ struct Engine::Impl {
             .vocab_size = model.config().vocab_size,
             .kv_block_count = model.sizes().kv_block_count,
             .choices_max = options.choices_max,
+            .embeds = model.sizes().embeds,
+            .width = model.config().hidden_size,
             .adapter_known =
                 request.adapter == model::kNoAdapter || model.has_adapter(request.adapter)};
   }

@@ -9,6 +9,10 @@
 // One thread takes requests and cancellations from a queue, asks plan::ServeScheduler for the next
 // batch, runs it, samples, and tells the sinks (engine_request.h says in what order).
 //
+// A model for embeddings gives vectors of prompts instead of answers (EngineRequest::vector). Their
+// tenants with the least to do go first, and half of an iteration is for who came first, unless
+// fair_share orders them (plan/serve_scheduler.h).
+//
 // Contracts:
 //   (1) bits: an answer depends on its request and the model only, never on neighbours, chunks,
 //       cached prefixes, drafts, preemption or cancellation of others

@@ -26,6 +26,7 @@ EngineLoop::EngineLoop(model::InferenceModel& model, const text::Tokenizer& toke
       eos_ids_(std::move(eos_ids)),
       context_max_(
           std::min(model.context_max(), model.sizes().kv_block_count * ops::kKvBlockTokens)),
+      embeds_(model.sizes().embeds),
       shared_(shared),
       scheduler_(std::move(scheduler)),
       runner_(model),
@@ -132,15 +133,19 @@ Status EngineLoop::run_batch(const plan::Batch& batch) {
   if (faults.before_forward) JIGE_DO(faults.before_forward(turn_.counters.iterations));
   return runner_.run(
       batch,
-      {.sampled = [&](std::span<const size_t> items,
-                      std::span<const float> logits) { sample(batch, items, logits); },
-       .scored_range =
-           [&](const plan::WorkItem& item) { return live_of(item.request).scored_range(item); },
-       .scored = [&](std::span<const BatchRunner::ScoredRow> rows,
-                     std::span<const float> logits) { score(batch, rows, logits); }});
+      {.sampled =
+           [&](std::span<const size_t> items, std::span<const float> logits) {
+             embeds_ ? finish_vectors(batch, items) : sample(batch, items, logits);
+           },
+       .wanted_range =
+           [&](const plan::WorkItem& item) { return live_of(item.request).wanted_range(item); },
+       .wanted =
+           [&](std::span<const BatchRunner::WantedRow> rows, std::span<const float> values) {
+             embeds_ ? pool(batch, rows, values) : score(batch, rows, values);
+           }});
 }
 
-void EngineLoop::score(const plan::Batch& batch, std::span<const BatchRunner::ScoredRow> rows,
+void EngineLoop::score(const plan::Batch& batch, std::span<const BatchRunner::WantedRow> rows,
                        std::span<const float> logits) {
   const size_t width = logits.size() / rows.size();
   const auto item_of = [&](int64_t row) -> const plan::WorkItem& {
@@ -159,6 +164,27 @@ void EngineLoop::score(const plan::Batch& batch, std::span<const BatchRunner::Sc
     if (Status status = live.take_score(position_of(row)); !status) {
       live.set_error(std::move(status.error()));
     }
+  }
+}
+
+void EngineLoop::pool(const plan::Batch& batch, std::span<const BatchRunner::WantedRow> rows,
+                      std::span<const float> values) {
+  const size_t width = values.size() / rows.size();
+  for (size_t row = 0; row < rows.size(); ++row) {
+    const plan::WorkItem& item = batch.items[rows[row].item];
+    live_of(item.request)
+        .pool(int64_t{item.context_count} + rows[row].index, values.subspan(row * width, width));
+  }
+}
+
+void EngineLoop::finish_vectors(const plan::Batch& batch, std::span<const size_t> items) {
+  for (const size_t index : items) {
+    LiveRequest& live = live_of(batch.items[index].request);
+    if (Status status = live.finish_vector(now_ns()); !status) {
+      live.set_error(std::move(status.error()));
+    }
+    turn_.counters.prompt_tokens += live.prompt_tokens();
+    sampled_.push_back({.request = live.id(), .finished = true});
   }
 }
 

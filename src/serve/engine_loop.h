@@ -54,8 +54,12 @@ class EngineLoop {
   void begin(const plan::Batch& batch);
   Status run_batch(const plan::Batch& batch);
   // Scores tokens of prompts from the rows of logits in front of them.
-  void score(const plan::Batch& batch, std::span<const BatchRunner::ScoredRow> rows,
+  void score(const plan::Batch& batch, std::span<const BatchRunner::WantedRow> rows,
              std::span<const float> logits);
+  // Gives rows to the vectors that are made of them, and tells those that are complete.
+  void pool(const plan::Batch& batch, std::span<const BatchRunner::WantedRow> rows,
+            std::span<const float> values);
+  void finish_vectors(const plan::Batch& batch, std::span<const size_t> items);
   // An item that samples: its rows of logits, and what came of those before `row`.
   struct Sampling {
     const plan::WorkItem* item;
@@ -99,6 +103,7 @@ class EngineLoop {
   const text::Tokenizer& tokenizer_;
   const std::vector<int32_t> eos_ids_;
   const int64_t context_max_;
+  const bool embeds_;  // the model gives rows for vectors, and no logits
   Shared shared_;
   RecordedScheduler scheduler_;
   BatchRunner runner_;

@@ -69,7 +69,9 @@ Result<EngineMemory> plan_engine_memory(const std::string& folder,
                                         const model::InferenceOptions& options, int64_t limit_bytes,
                                         const MemoryBeside& beside) {
   JIGE_TRY(const formats::ModelConfig config, formats::load_model_config(folder));
-  JIGE_TRY(const auto architecture, model::Architecture::create(config));
+  const model::HeadKind head =
+      options.embeds ? model::HeadKind::kNormAlone : model::HeadKind::kLanguageModel;
+  JIGE_TRY(const auto architecture, model::Architecture::create(config, {}, head));
   JIGE_TRY(const formats::TensorFolder files, formats::TensorFolder::open(folder));
   JIGE_DO(model::check_weights(*architecture, files));
   JIGE_TRY(const model::InferenceSizes sizes,

@@ -2,6 +2,7 @@
 //
 // Events of one request, in order, all on the engine's thread:
 //   on_prompt(scores)          where they are asked for: before the first piece
+//   on_vector(vector)          where it is asked for: instead of all pieces
 //   on_piece(choice, piece)*   tokens of all choices, interleaved; then, for each choice, at most
 //                              one piece without a token (the text held back) and
 //   on_choice(end)             once a choice
@@ -27,17 +28,25 @@
 #include "ops/token_score.h"
 #include "plan/serve_scheduler.h"
 #include "serve/answer.h"
+#include "serve/row_pooler.h"
 
 namespace jige::serve {
 
 using RequestId = plan::RequestId;
 
+// A vector of the prompt, as Embedder makes it, bit for bit.
+struct WantedVector {
+  EmbeddingForm form;
+  int64_t prompt_count = 0;  // as in EmbedInput
+};
+
 struct EngineRequest {
-  std::vector<int32_t> prompt;   // at least one token, fewer than the context holds
+  std::vector<int32_t> prompt;   // at least one token, fewer than the context holds; all of it for
+                                 // a vector
   ops::SamplingParams sampling;  // logit_bias among them
   uint64_t seed = 0;
   // New ones a choice; cut to what the context leaves. 0: the prompt alone is run, where
-  // prompt_top_count is there.
+  // prompt_top_count or vector is there.
   int64_t tokens_max = 256;
   int64_t tokens_min = 0;
   std::vector<int32_t> stop_ids;  // besides the tokenizer's end-of-text ids
@@ -54,6 +63,9 @@ struct EngineRequest {
   // The prompt's tokens are scored, with so many of the most likely ones for each. All of the
   // prompt is run then: nothing of it comes from the prefix cache.
   std::optional<int32_t> prompt_top_count;
+  // Of a model for embeddings, for every request: in place of answers, so that tokens_max is 0 and
+  // choice_count 1. Tokens in front of the first whose row counts may come from the prefix cache.
+  std::optional<WantedVector> vector;
   std::vector<int32_t> shown_ids;  // special tokens whose names are part of the text
   // The answer goes on with the prompt's text (AnswerOptions).
   bool continues_text = false;
@@ -76,6 +88,7 @@ enum class RequestField {
   kSampling,
   kLogitBias,
   kAdapter,
+  kVector,
 };
 
 // Why a request is not taken.
@@ -115,6 +128,8 @@ class RequestSink {
   // scores[i] is that of token i + 1 of the prompt, given those before it: bit for bit what Scorer
   // gives. Valid during the call only.
   virtual void on_prompt(std::span<const ops::TokenScore> scores) { (void)scores; }
+  // Valid during the call only.
+  virtual void on_vector(std::span<const float> vector) { (void)vector; }
   // The piece's text and alternatives are valid during the call only.
   virtual void on_piece(int32_t choice, const AnswerPiece& piece) = 0;
   virtual void on_choice(const ChoiceEnd& end) = 0;

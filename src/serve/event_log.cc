@@ -82,6 +82,7 @@ void EventLog::start(const plan::ServeSchedulerOptions& options) {
          {"batches_in_flight_max", options.batches_in_flight_max},
          {"preemptions_max", options.preemptions_max},
          {"fair_share", options.fair_share},
+         {"shortest_first", options.shortest_first},
          {"block_count", options.pool.block_count},
          {"block_tokens", options.pool.block_tokens},
          {"prefix_cache", options.pool.prefix_cache}});

@@ -73,6 +73,7 @@ Result<plan::ServeSchedulerOptions> options_of(const Json& line, std::string_vie
   JIGE_DO(read("block_count", 1, kBlocksMax, options.pool.block_count));
   JIGE_DO(read("block_tokens", 1, 1024, options.pool.block_tokens));
   JIGE_TRY(options.fair_share, get_bool_or(line, "fair_share", false, where));
+  JIGE_TRY(options.shortest_first, get_bool_or(line, "shortest_first", false, where));
   JIGE_TRY(options.pool.prefix_cache, get_bool_or(line, "prefix_cache", true, where));
   return options;
 }

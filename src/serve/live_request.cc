@@ -47,6 +47,11 @@ LiveRequest::LiveRequest(Submission submission, const text::Tokenizer& tokenizer
       submit_ns_(submission.submit_ns),
       context_max_(context_max),
       histograms_(histograms) {
+  if (request_.vector) {
+    pooler_.emplace(request_.vector->form, prompt_tokens(), request_.vector->prompt_count);
+    pooled_end_ = pooler_->first();
+    context_max = INT64_MAX;  // no answer needs room behind the prompt
+  }
   choices_.reserve(static_cast<size_t>(request_.choice_count));
   for (int32_t i = 0; i < request_.choice_count; ++i) {
     choices_.push_back({.answer = Answer(tokenizer, request_.prompt,
@@ -56,15 +61,18 @@ LiveRequest::LiveRequest(Submission submission, const text::Tokenizer& tokenizer
 
 plan::RequestSpec LiveRequest::spec() const {
   const int64_t room = context_max_ - prompt_tokens();
+  int32_t cached_max = request_.prompt_top_count ? 0 : INT32_MAX;
+  if (pooler_) cached_max = static_cast<int32_t>(pooler_->first());
+  // With no token asked for, the prompt's last one has a place to be run to.
+  const int64_t tokens_max = pooler_ ? 0 : std::clamp<int64_t>(request_.tokens_max, 1, room);
   return {.id = id_,
           .prompt = request_.prompt,
-          // With no token asked for, the prompt's last one has a place to be run to.
-          .max_new_tokens = static_cast<int32_t>(std::clamp<int64_t>(request_.tokens_max, 1, room)),
+          .max_new_tokens = static_cast<int32_t>(tokens_max),
           .fork_count = request_.choice_count - 1,
           .priority = request_.priority,
           .tenant = request_.tenant,
           .cache_salt = request_.cache_salt,
-          .cached_max = request_.prompt_top_count ? 0 : INT32_MAX,
+          .cached_max = cached_max,
           .adapter = request_.adapter};
 }
 
@@ -109,9 +117,10 @@ void LiveRequest::preempted() {
   is_preempted_ = true;
 }
 
-BatchRunner::RowRange LiveRequest::scored_range(const plan::WorkItem& item) const {
-  const int64_t left = std::ssize(prompt_scores_) - item.context_count;
-  const int64_t done = scored_count_ - item.context_count;
+BatchRunner::RowRange LiveRequest::wanted_range(const plan::WorkItem& item) const {
+  const int64_t end = pooler_ ? prompt_tokens() : std::ssize(prompt_scores_);
+  const int64_t left = end - item.context_count;
+  const int64_t done = (pooler_ ? pooled_end_ : scored_count_) - item.context_count;
   if (item.request != id_ || left <= 0) return {};
   return {.begin = static_cast<int32_t>(std::max<int64_t>(done, 0)),
           .end = static_cast<int32_t>(std::min(left, std::ssize(item.tokens)))};
@@ -135,6 +144,23 @@ Status LiveRequest::take_score(int64_t position) {
         position + 1, logprob);
   }
   ++scored_count_;
+  return {};
+}
+
+void LiveRequest::pool(int64_t position, std::span<const float> row) {
+  JIGE_CHECK(position == pooled_end_, "request {}: the row at {} comes behind {}", id_, position,
+             pooled_end_);
+  pooler_->add(position, row);
+  ++pooled_end_;
+}
+
+Status LiveRequest::finish_vector(int64_t now_ns) {
+  JIGE_CHECK(pooled_end_ == prompt_tokens(), "request {}: {} of {} rows were taken", id_,
+             pooled_end_, prompt_tokens());
+  JIGE_TRY(const std::vector<float> vector, pooler_->finish());
+  mark_first_result(now_ns);
+  choices_.front().answer.complete();
+  sink_->on_vector(vector);
   return {};
 }
 
@@ -171,9 +197,7 @@ Status LiveRequest::take(int32_t index, int64_t now_ns) {
   Choice& choice = choices_[static_cast<size_t>(index)];
   JIGE_TRY(const AnswerPiece piece, choice.answer.accept());
   if (first_token_ns_ == 0) {
-    first_token_ns_ = now_ns;
-    histograms_.first_token_seconds.observe(seconds_between(submit_ns_, now_ns));
-    histograms_.prefill_seconds.observe(seconds_between(begin_ns_, now_ns));
+    mark_first_result(now_ns);
     if (request_.prompt_top_count) tell_prompt();
   }
   if (choice.last_token_ns > 0) {
@@ -182,6 +206,12 @@ Status LiveRequest::take(int32_t index, int64_t now_ns) {
   choice.last_token_ns = now_ns;
   if (piece.token >= 0) sink_->on_piece(index, piece);
   return {};
+}
+
+void LiveRequest::mark_first_result(int64_t now_ns) {
+  first_token_ns_ = now_ns;
+  histograms_.first_token_seconds.observe(seconds_between(submit_ns_, now_ns));
+  histograms_.prefill_seconds.observe(seconds_between(begin_ns_, now_ns));
 }
 
 void LiveRequest::cancel() {
@@ -233,7 +263,7 @@ void LiveRequest::finish(int64_t now_ns) {
   JIGE_CHECK(all_over(), "request {} is not over", id_);
   const RequestReport done = report(now_ns);
   histograms_.total_seconds.observe(done.total_seconds());
-  if (got_first_token()) histograms_.decode_seconds.observe(done.decode_seconds);
+  if (got_first_token() && !pooler_) histograms_.decode_seconds.observe(done.decode_seconds);
   histograms_.generated_tokens.observe(static_cast<double>(done.generated_tokens));
   sink_->on_done(done);
 }

@@ -47,14 +47,19 @@ class LiveRequest {
   void computed(int32_t choice, int64_t computed_tokens);
   void preempted();
   // Which tokens of a work item, whose first is at `context_count`, have a next token in the prompt
-  // that is to be scored and was not yet: [begin, end).
-  BatchRunner::RowRange scored_range(const plan::WorkItem& item) const;
+  // that is to be scored and was not yet, or a row that a vector is made of, likewise: [begin,
+  // end).
+  BatchRunner::RowRange wanted_range(const plan::WorkItem& item) const;
   // Scores the token behind `position` from the logits there; positions may do so on several
-  // threads at once. REQUIRES: scored_range() has it.
+  // threads at once. REQUIRES: wanted_range() has it.
   void score(int64_t position, std::span<const float> logits);
   // Takes in what score() has found, position by position. Fails with kCorrupt where the logits
   // could not be used. REQUIRES: score(position), and all before it were taken.
   Status take_score(int64_t position);
+  // Takes a row for the vector. REQUIRES: wanted_range() has it; ascending positions.
+  void pool(int64_t position, std::span<const float> row);
+  // Tells the vector, all rows of which were taken. Fails as RowPooler::finish does.
+  Status finish_vector(int64_t now_ns);
   // A step has run `count` guesses for one of its choices; so many came true.
   void drafted(int64_t count, int64_t accepted);
 
@@ -96,6 +101,7 @@ class LiveRequest {
 
   RequestReport report(int64_t now_ns) const;
   void tell_prompt();
+  void mark_first_result(int64_t now_ns);
 
   const RequestId id_;
   const EngineRequest request_;
@@ -115,6 +121,8 @@ class LiveRequest {
   int64_t accepted_tokens_ = 0;
   std::vector<ops::TokenScore> prompt_scores_;  // of all tokens but the first
   int64_t scored_count_ = 0;                    // of those: taken
+  std::optional<RowPooler> pooler_;             // where a vector is wanted
+  int64_t pooled_end_ = 0;                      // rows in front of it were taken, or do not count
   bool is_preempted_ = false;
   FinishReason finish_ = FinishReason::kCancelled;
   std::optional<Error> error_;

@@ -14,12 +14,36 @@ Status in_range(std::string_view name, int64_t value, int64_t low, int64_t high)
   return fail(Code::kInvalidArgument, "{} is {}; it must be in {}..{}", name, value, low, high);
 }
 
+// Whether what is wanted is what the model gives.
+Status check_kind(const EngineRequest& request, const RequestBounds& bounds) {
+  if (!request.vector && !bounds.embeds) return {};
+  if (!request.vector) {
+    return fail(Code::kInvalidArgument,
+                "the model was loaded for embeddings and gives no answers; ask for a vector");
+  }
+  if (!bounds.embeds) {
+    return fail(Code::kInvalidArgument,
+                "the model was not loaded for embeddings and gives no vectors; ask for an answer");
+  }
+  if (request.tokens_max != 0 || request.choice_count != 1 || request.prompt_top_count) {
+    return fail(Code::kInvalidArgument,
+                "a vector comes without an answer: ask for 0 tokens, in 1 choice, and no scores");
+  }
+  return in_range("the number of dimensions", request.vector->form.dimensions, 0, bounds.width);
+}
+
+Status check_vector(const EngineRequest& request, const RequestBounds&) {
+  if (!request.vector) return {};
+  return check_pooled(request.vector->form, std::ssize(request.prompt),
+                      request.vector->prompt_count);
+}
+
 Status check_prompt(const EngineRequest& request, const RequestBounds& bounds) {
   const int64_t count = std::ssize(request.prompt);
   if (count == 0) {
     return fail(Code::kInvalidArgument, "the prompt is empty; give at least one token");
   }
-  if (count >= bounds.context_max) {
+  if (count + (request.vector ? 0 : 1) > bounds.context_max) {
     return fail(Code::kInvalidArgument,
                 "the prompt has {} tokens and the context holds {}; shorten the prompt{}", count,
                 bounds.context_max, context_hint(bounds.context_max, bounds.model_context_max));
@@ -43,9 +67,9 @@ Status check_prompt_alternatives(const EngineRequest& request, const RequestBoun
                   0, bounds.vocab_size);
 }
 
-// No token at all is what only those ask for who want to know about the prompt.
+// No token at all is what only those ask for who want to know about the prompt, or its vector.
 bool prompt_alone(const EngineRequest& request) {
-  return request.tokens_max == 0 && request.prompt_top_count;
+  return request.tokens_max == 0 && (request.prompt_top_count || request.vector);
 }
 
 Status check_tokens_max(const EngineRequest& request, const RequestBounds&) {
@@ -80,6 +104,7 @@ Status check_adapter(const EngineRequest& request, const RequestBounds& bounds) 
 
 // The cache holds a whole context, so only several choices can be too much for it.
 Status check_room(const EngineRequest& request, const RequestBounds& bounds) {
+  if (request.vector) return {};
   const int64_t prompt_count = std::ssize(request.prompt);
   const int64_t tokens =
       prompt_count + std::clamp<int64_t>(request.tokens_max, 1, bounds.context_max - prompt_count);
@@ -99,7 +124,9 @@ struct Check {
 
 // In this order: later ones rely on what earlier ones have found in order.
 constexpr Check kChecks[] = {
+    {RequestField::kVector, check_kind},
     {RequestField::kPrompt, check_prompt},
+    {RequestField::kPrompt, check_vector},
     {RequestField::kChoiceCount, check_choices},
     {RequestField::kTopCount, check_alternatives},
     {RequestField::kPromptTopCount, check_prompt_alternatives},

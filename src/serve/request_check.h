@@ -16,6 +16,8 @@ struct RequestBounds {
   int64_t vocab_size = 0;
   int64_t kv_block_count = 0;
   int32_t choices_max = 1;
+  bool embeds = false;        // it is a model for embeddings
+  int64_t width = 0;          // numbers of its rows
   bool adapter_known = true;  // the one that is asked for
 };
 

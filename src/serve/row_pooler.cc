@@ -12,6 +12,14 @@ constexpr double kNormMin = 1e-12;
 
 }  // namespace
 
+Status check_pooled(const EmbeddingForm& form, int64_t token_count, int64_t prompt_count) {
+  if (RowPooler(form, token_count, prompt_count).first() < token_count) return {};
+  return fail(Code::kInvalidArgument,
+              "all {} tokens belong to the prompt, which the pooling leaves out; give a longer "
+              "text",
+              token_count);
+}
+
 RowPooler::RowPooler(const EmbeddingForm& form, int64_t token_count, int64_t prompt_count)
     : form_(form), token_count_(token_count), first_(form.include_prompt ? 0 : prompt_count) {
   if (form.pooling == formats::PoolingKind::kLastToken) first_ = token_count - 1;

@@ -7,6 +7,7 @@
 // Threads: one at a time.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -24,12 +25,18 @@ struct EmbeddingForm {
   int64_t dimensions = 0;  // 0: as many as the rows have
 };
 
+// Fails with kInvalidArgument where none of a text's tokens counts: all belong to a prompt, which
+// the pooling leaves out.
+Status check_pooled(const EmbeddingForm& form, int64_t token_count, int64_t prompt_count);
+
 class RowPooler {
  public:
   // For a text of so many tokens, of which the first `prompt_count` are those of a prompt.
   // REQUIRES: form.dimensions is at most the width of rows.
   RowPooler(const EmbeddingForm& form, int64_t token_count, int64_t prompt_count);
 
+  // The first token whose row counts; all behind it do. token_count, where none does.
+  int64_t first() const { return std::min(first_, token_count_); }
   // Whether the row of a token counts. REQUIRES: 0 <= token < token_count.
   bool wants(int64_t token) const;
   // Adds the row of a wanted token. REQUIRES: tokens in ascending order.

@@ -1,10 +1,11 @@
 """Talks to a running `jige serve` with the official OpenAI client, as its users do.
 
-    python tests/tools/check_openai_client.py http://127.0.0.1:8000 [--reasoning]
+    python tests/tools/check_openai_client.py http://127.0.0.1:8000 [--reasoning | --embeddings]
 
-With --reasoning the model's template must let it reason at "reasoning_effort". Ends with 0 when everything is as the client expects it.
+With --reasoning the model's template must let it reason at "reasoning_effort", with --embeddings it must be an embedding model. Ends with 0 when everything is as the client expects it.
 """
 
+import array
 import json
 import sys
 
@@ -237,9 +238,38 @@ def check_errors(client, model):
         check(error.code == "model_not_found", "the error has its code")
 
 
+def check_embeddings(client, model):
+    answer = client.embeddings.create(model=model, input=["a red kite", "a bell"])
+    check([one.index for one in answer.data] == [0, 1], "vectors are in the order of the texts")
+    check(answer.usage.prompt_tokens == answer.usage.total_tokens > 0, "tokens are counted")
+    # The client asks for base64 by itself, and not where the format is given.
+    plain = client.embeddings.create(model=model, input="a red kite", encoding_format="float")
+    floats = [array.array("f", one.data[0].embedding) for one in (plain, answer)]
+    check(floats[0] == floats[1], "both forms have the same numbers")
+    few = client.embeddings.create(model=model, input=[[5, 6, 7]], dimensions=4)
+    check(len(few.data[0].embedding) == 4, "a vector has the dimensions that are asked for")
+    named = client.embeddings.create(model=model, input="a", extra_body={"prompt": "Query: "})
+    check(named.usage.prompt_tokens > 1, "a prompt is counted")
+    for arguments, field in [({"input": []}, "input"), ({"input": "a", "dimensions": 99999},
+                                                       "dimensions")]:
+        try:
+            client.embeddings.create(model=model, **arguments)
+            check(False, f"a bad {field} is refused")
+        except openai.BadRequestError as error:
+            check(error.param == field, "the error names the field")
+    try:
+        client.chat.completions.create(model=model, messages=[{"role": "user", "content": "a"}])
+        check(False, "a chat is refused")
+    except openai.BadRequestError as error:
+        check(error.code == "embeddings_only", "the error has its code")
+
+
 def main():
     client = openai.OpenAI(base_url=sys.argv[1] + "/v1", api_key="unused", max_retries=0)
     model = check_models(client)
+    if "--embeddings" in sys.argv:
+        check_embeddings(client, model)
+        return print("the official client works")
     check_completions(client, model)
     check_chat(client, model)
     check_schemas(client, model)

@@ -1,0 +1,28 @@
+// POST /v1/embeddings: from the body to requests for the engine.
+//
+// Texts become tokens as `jige embed` makes them (serve/embedding_text.h), so that their vectors
+// are the same bits. Ids are taken as they are.
+// Threads: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "api/field_reader.h"
+#include "api/served_model.h"
+
+namespace jige::api {
+
+struct PreparedEmbeddings {
+  std::vector<serve::EngineRequest> engine;  // one for each input, all of one adapter
+  bool base64 = false;                       // how vectors are written
+};
+
+// `tenant`: whose work the inputs are; with ServedEmbedding::by_user that is the user's, if one is
+// named. Fails with 400 and the name of the field, or 404 where another model is asked for.
+// REQUIRES: model.embedding.
+ApiResult<PreparedEmbeddings> prepare_embeddings(const Json& body, const ServedModel& model,
+                                                 const RequestLimits& limits, uint64_t tenant);
+
+}  // namespace jige::api

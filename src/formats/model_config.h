@@ -52,7 +52,9 @@ enum class Family {
   kMixtral,
   kQwen3Moe,
   kOlmoe,
-  kGptOss
+  kGptOss,
+  kGptNeoX,
+  kPhi
 };
 // Families whose feed-forward layers are experts.
 inline constexpr bool has_experts(Family family) {
@@ -62,6 +64,9 @@ inline constexpr bool has_experts(Family family) {
 enum class NormKind { kRms, kLayer };
 // Where the norms of a layer stand: before its attention and its MLP, behind them, or both.
 enum class NormPlace { kBefore, kAfter, kAround };
+// How the two parts of a layer stand: the MLP reads what attention made of the residual stream, or
+// both read the layer's input side by side, through a norm each or through one norm.
+enum class ResidualForm { kSequential, kParallel, kParallelOneNorm };
 enum class ActivationKind { kSwiGlu, kGeGlu, kGeluTanh, kGeluErf, kRelu, kSilu };
 enum class PositionKind { kRotary, kLearned };
 enum class RopeScaling { kNone, kLinear, kLlama3, kLongRope, kYarn };
@@ -128,6 +133,7 @@ struct ModelConfig {
   NormPlace norm_place = NormPlace::kBefore;
   bool norm_adds_one = false;  // norms multiply with 1 + weight
   double norm_eps = 1e-5;
+  ResidualForm residual = ResidualForm::kSequential;
   ActivationKind activation = ActivationKind::kSwiGlu;
   PositionKind position = PositionKind::kRotary;
   RopeConfig rope;
@@ -135,9 +141,11 @@ struct ModelConfig {
   int64_t rotary_dim = 0;                  // columns of a head that turn; 0: all
   std::vector<uint8_t> layer_is_unturned;  // per layer, without rotary positions; empty: none is
   bool fused_projections = false;          // q, k and v are one tensor, and gate and up another
+  bool qkv_by_head = false;                // q, k and v are one tensor, those of a head together
   bool qkv_bias = false;
   bool output_bias = false;  // attention output projection
   bool mlp_bias = false;
+  bool head_bias = false;          // LM head
   bool attention_sinks = false;    // a learned score a query head, without a value
   bool qk_norm = false;            // RMS norm of each query and key head
   bool qk_norm_whole = false;      // of all query heads as one row, and of all key heads

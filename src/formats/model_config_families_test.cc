@@ -81,6 +81,18 @@ TEST(ModelConfigFamilies, DefaultsAreThoseOfTheFamily) {
   EXPECT_EQ(olmoe.experts.chosen, 8);
   EXPECT_EQ(olmoe.experts.ffn_size, 48);
   EXPECT_FALSE(olmoe.experts.normalised);
+  const ModelConfig neox = config_of(changed(family_json("gpt_neox"), {{"hidden_size", 64}}));
+  EXPECT_EQ(neox.residual, ResidualForm::kParallel);
+  EXPECT_EQ(neox.activation, ActivationKind::kGeluErf);
+  EXPECT_EQ(neox.kv_head_count, 4);  // whatever num_key_value_heads says
+  EXPECT_EQ(neox.rotary_dim, 4);     // a quarter of 16
+  EXPECT_TRUE(neox.qkv_by_head && neox.qkv_bias && neox.output_bias && neox.mlp_bias);
+  EXPECT_FALSE(neox.tied_embeddings || neox.head_bias);
+  const ModelConfig phi = config_of(family_json("phi"));
+  EXPECT_EQ(phi.residual, ResidualForm::kParallelOneNorm);
+  EXPECT_EQ(phi.activation, ActivationKind::kGeluTanh);
+  EXPECT_EQ(phi.rotary_dim, 4);  // half of 8
+  EXPECT_TRUE(phi.qkv_bias && phi.output_bias && phi.mlp_bias && phi.head_bias);
   const ModelConfig smol = config_of(family_json("smollm3"));
   EXPECT_EQ(smol.layer_is_unturned, (std::vector<uint8_t>{0, 0, 0, 1}));
   EXPECT_EQ(smol.rope.theta, 2e6);
@@ -124,6 +136,9 @@ TEST(ModelConfigFamilies, CountsTheParametersOfPublishedModels) {
                   sizes(100352, 2048, 24, 32, 32, 5632)),
             1644515328);
   EXPECT_EQ(count(family_json("seed_oss"), sizes(155136, 5120, 64, 80, 8, 27648)), 36151104512);
+  EXPECT_EQ(count(family_json("gpt_neox"), sizes(50304, 512, 6, 8, 8, 2048)), 70426624);
+  EXPECT_EQ(count(family_json("gpt_neox"), sizes(50432, 6144, 44, 64, 64, 24576)), 20554567680);
+  EXPECT_EQ(count(family_json("phi"), sizes(51200, 2560, 32, 32, 32, 10240)), 2779683840);
   EXPECT_EQ(count(family_json("olmoe"), sizes(50304, 2048, 16, 16, 16, 1024)), 6919161856);
 }
 
@@ -279,6 +294,42 @@ TEST(ModelConfigFamilies, RefusesWhatChangesStableLmAndOlmoe) {
                     Code::kUnsupported, "gelu_pytorch_tanh");
 }
 
+TEST(ModelConfigFamilies, PositionsOfNeoXAreReadInBothSpellings) {
+  const Json neox = family_json("gpt_neox");
+  const ModelConfig old =
+      config_of(changed(neox, {{"rotary_pct", 0.5}, {"rotary_emb_base", 25000}}));
+  EXPECT_EQ(old.rotary_dim, 4);
+  EXPECT_EQ(old.rope.theta, 25000);
+  const Json now = {
+      {"rope_type", "default"}, {"rope_theta", 25000.0}, {"partial_rotary_factor", 0.5}};
+  EXPECT_EQ(config_of(changed(neox, {{"rope_parameters", now}})), old);
+  EXPECT_EQ(config_of(to_hf_config(old)), old);
+  EXPECT_FAILS_WITH(parsed(changed(neox, {{"rope_parameters", now}, {"rotary_emb_base", 10000}})),
+                    Code::kCorrupt, "rotary_emb_base is 10000 at the top and 25000");
+  EXPECT_FAILS_WITH(parsed(changed(neox, {{"rotary_pct", 0.4}})), Code::kCorrupt, "\"rotary_pct\"");
+}
+
+TEST(ModelConfigFamilies, PartsStandSideBySideAsTheFamilySays) {
+  const Json neox = changed(family_json("gpt_neox"), {{"hidden_size", 64}});
+  const ModelConfig sequential = config_of(changed(
+      neox, {{"use_parallel_residual", false}, {"attention_bias", false}, {"hidden_act", "relu"}}));
+  EXPECT_EQ(sequential.residual, ResidualForm::kSequential);
+  EXPECT_EQ(sequential.activation, ActivationKind::kRelu);
+  EXPECT_TRUE(!sequential.qkv_bias && !sequential.output_bias && sequential.mlp_bias);
+  EXPECT_EQ(config_of(to_hf_config(sequential)), sequential);
+  EXPECT_FAILS_WITH(parsed(changed(neox, {{"hidden_act", "gelu_10"}})), Code::kUnsupported,
+                    "hidden_act \"gelu_10\" is not supported; supported are gelu_new");
+  EXPECT_FAILS_WITH(parsed(changed(neox, {{"head_dim", 8}})), Code::kCorrupt,
+                    "num_attention_heads times head dimension equal to hidden_size");
+  EXPECT_FAILS_WITH(parsed(changed(neox, {{"quantization_config", {{"quant_method", "gptq"}}}})),
+                    Code::kUnsupported, "take the unquantised model");
+  const Json phi = family_json("phi");
+  EXPECT_FAILS_WITH(parsed(changed(phi, {{"qk_layernorm", true}})), Code::kUnsupported,
+                    "qk_layernorm");
+  EXPECT_FAILS_WITH(parsed(changed(phi, {{"tie_word_embeddings", true}})), Code::kCorrupt,
+                    "\"tie_word_embeddings\" must be false");
+}
+
 TEST(ModelConfigFamilies, PositionsOfOlmo3AreReadInBothSpellings) {
   const Json yarn = {{"rope_type", "yarn"},
                      {"factor", 8.0},
@@ -334,6 +385,15 @@ TEST(ModelConfigFamilies, FeaturesOfOtherFamiliesAreRefused) {
   config = llama;
   config.activation = ActivationKind::kGeGlu;
   refused(config, "gated SiLU");
+  config = llama;
+  config.residual = ResidualForm::kParallel;
+  refused(config, "one after the other");
+  config = llama;
+  config.qkv_by_head = true;
+  refused(config, "queries, keys and values one after the other");
+  config = llama;
+  config.head_bias = true;
+  refused(config, "no bias on the head");
   config = config_of(family_json("gemma3_text"));
   config.embedding_scale = 1;
   refused(config, "root of hidden_size");
@@ -342,6 +402,9 @@ TEST(ModelConfigFamilies, FeaturesOfOtherFamiliesAreRefused) {
 TEST(ModelConfigFamilies, AdaptersOfFusedProjectionsNameThem) {
   EXPECT_EQ(lora_linear_modules(Family::kPhi3),
             (std::vector<std::string>{"down_proj", "gate_up_proj", "o_proj", "qkv_proj"}));
+  EXPECT_EQ(
+      lora_linear_modules(Family::kGptNeoX),
+      (std::vector<std::string>{"dense", "dense_4h_to_h", "dense_h_to_4h", "query_key_value"}));
   EXPECT_EQ(lora_linear_modules(Family::kGemma3), lora_linear_modules(Family::kLlama));
 }
 

@@ -35,8 +35,11 @@ Head::Head(const formats::ModelConfig& config, const std::string& norm_name,
       logit_scale_(static_cast<float>(1.0 / config.logits_divisor)),
       norm_(config, norm_name, width_, params_) {
   if (linear_name.empty()) return;
-  linear_.emplace(ProjectionOptions{.parts = {{linear_name, vocab_size_}}, .inputs = width_},
-                  params_);
+  linear_index_ = params_.size();
+  linear_.emplace(
+      ProjectionOptions{
+          .parts = {{linear_name, vocab_size_}}, .inputs = width_, .bias = config.head_bias},
+      params_);
   packed_ = PackedSizes(&*linear_);
 }
 

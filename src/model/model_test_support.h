@@ -48,6 +48,9 @@ inline const std::vector<std::string>& fixture_names() {
                                                  "stablelm",
                                                  "seed_oss",
                                                  "olmoe",
+                                                 "gpt_neox",
+                                                 "gpt_neox_sequential",
+                                                 "phi",
                                                  "mixtral",
                                                  "qwen3_moe",
                                                  "qwen3_moe_unnormalised",
@@ -126,6 +129,23 @@ inline void add_layer_features(formats::ModelConfig& config) {
       config.norm = formats::NormKind::kLayer;
       config.qkv_bias = true;
       config.rotary_dim = 2;
+      break;
+    case formats::Family::kGptNeoX:
+      config.norm = formats::NormKind::kLayer;
+      config.residual = formats::ResidualForm::kParallel;
+      config.activation = formats::ActivationKind::kGeluErf;
+      config.qkv_by_head = true;
+      config.qkv_bias = config.output_bias = config.mlp_bias = true;
+      config.head_count = config.kv_head_count = 2;
+      config.head_dim = 10;
+      config.rotary_dim = 4;
+      break;
+    case formats::Family::kPhi:
+      config.norm = formats::NormKind::kLayer;
+      config.residual = formats::ResidualForm::kParallelOneNorm;
+      config.activation = formats::ActivationKind::kGeluTanh;
+      config.qkv_bias = config.output_bias = config.mlp_bias = config.head_bias = true;
+      config.rotary_dim = 4;
       break;
     case formats::Family::kSeedOss:
       config.qkv_bias = config.mlp_bias = true;
@@ -210,7 +230,8 @@ inline const std::vector<formats::Family>& all_families() {
       formats::Family::kGemma3,   formats::Family::kOlmo2,   formats::Family::kGranite,
       formats::Family::kSmolLm3,  formats::Family::kOlmo3,   formats::Family::kStarCoder2,
       formats::Family::kStableLm, formats::Family::kSeedOss, formats::Family::kMixtral,
-      formats::Family::kQwen3Moe, formats::Family::kOlmoe};
+      formats::Family::kQwen3Moe, formats::Family::kOlmoe,   formats::Family::kGptNeoX,
+      formats::Family::kPhi};
   return families;
 }
 

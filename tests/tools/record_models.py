@@ -33,6 +33,8 @@ import transformers
 from transformers import (
     GPT2Config,
     GPT2LMHeadModel,
+    GPTNeoXConfig,
+    GPTNeoXForCausalLM,
     Gemma3ForCausalLM,
     Gemma3TextConfig,
     GptOssConfig,
@@ -53,6 +55,8 @@ from transformers import (
     OlmoeForCausalLM,
     Phi3Config,
     Phi3ForCausalLM,
+    PhiConfig,
+    PhiForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen3Config,
@@ -409,6 +413,40 @@ MODELS = {
         torch.bfloat16,
         {},
     ),
+    "gpt_neox": (
+        GPTNeoXForCausalLM,
+        GPTNeoXConfig(
+            **dict(COMMON, hidden_size=40),
+            num_attention_heads=4,
+            rope_parameters=dict(
+                rope_type="default", rope_theta=5000.0, partial_rotary_factor=0.4
+            ),
+        ),
+        torch.float32,
+        {},
+    ),
+    "gpt_neox_sequential": (
+        GPTNeoXForCausalLM,
+        GPTNeoXConfig(
+            **dict(COMMON, hidden_size=40),
+            num_attention_heads=2,
+            use_parallel_residual=False,
+            attention_bias=False,
+            hidden_act="gelu_new",
+            tie_word_embeddings=True,
+            rope_parameters=dict(
+                rope_type="linear", factor=2.0, rope_theta=10000.0, partial_rotary_factor=0.3
+            ),
+        ),
+        torch.bfloat16,
+        {},
+    ),
+    "phi": (
+        PhiForCausalLM,
+        PhiConfig(**COMMON, num_attention_heads=4, num_key_value_heads=2),
+        torch.bfloat16,
+        {},
+    ),
 }
 # As transformers keeps experts in memory, and writes them where it is told to.
 STACKED = {"mixtral_stacked": "mixtral", "qwen3_moe_stacked": "qwen3_moe"}
@@ -438,6 +476,9 @@ GRADIENTS = STEPPED + (
     "starcoder2",
     "stablelm",
     "seed_oss",
+    "gpt_neox",
+    "gpt_neox_sequential",
+    "phi",
 )
 LENGTHS = (18, 3, 27)
 OPTIMIZER = dict(lr=1e-2, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
@@ -539,6 +580,8 @@ def as_stored(model, tensors):
     gate, up, down = ("w1", "w3", "w2") if mixtral else ("gate_proj", "up_proj", "down_proj")
     stored = {}
     for name, tensor in tensors.items():
+        if model.config.model_type == "gpt_neox":
+            name = name.replace("lm_head.", "embed_out.")
         if mixtral:
             name = name.replace(".mlp.", ".block_sparse_moe.")
         prefix, found, part = name.partition(".experts.")

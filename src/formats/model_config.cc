@@ -146,6 +146,7 @@ class Checker {
     JIGE_DO(real_in_range("attention_multiplier", c_.score_scale, 0.0, 1e6));
     JIGE_DO(real_in_range("embedding_multiplier", c_.embedding_scale, 1e-6, 1e6));
     JIGE_DO(real_in_range("residual_multiplier", c_.residual_scale, 1e-6, 1e6));
+    JIGE_DO(real_in_range("logit_scale", c_.logits_scale, 1e-6, 1e6));
     return real_in_range("logits_scaling", c_.logits_divisor, 1e-6, 1e6);
   }
 
@@ -173,9 +174,14 @@ class Checker {
     JIGE_DO(require(c_.norm_adds_one == family_.norm_adds_one,
                     family_.norm_adds_one ? "norms that add one to their weight"
                                           : "norms that are their weight"));
+    JIGE_DO(require(c_.norm_bias == family_.norm_bias,
+                    family_.norm_bias ? "biases in layer norms" : "layer norms without biases"));
     JIGE_DO(residual_features());
     const bool each = family_.head_norms == HeadNorms::kEach;
     JIGE_DO(require(c_.qk_norm == each, each ? "query and key norms" : "no query or key norms"));
+    const bool apart = family_.head_norms == HeadNorms::kEachApart;
+    JIGE_DO(require(c_.qk_norm_apart == apart || !family_.head_norms_field.empty(),
+                    "no norms of query and key heads with weights of their own"));
     const bool whole = family_.head_norms == HeadNorms::kWhole;
     return require(c_.qk_norm_whole == whole,
                    whole ? "norms of all queries and of all keys" : "no norm of all queries");
@@ -205,6 +211,9 @@ class Checker {
                     granite ? "an attention_multiplier" : "no attention_multiplier"));
     JIGE_DO(require(c_.fused_projections == family_.fused_projections,
                     family_.fused_projections ? "fused projections" : "no fused projections"));
+    JIGE_DO(require(c_.turns_neighbours == family_.turns_neighbours,
+                    family_.turns_neighbours ? "neighbouring columns that turn together"
+                                             : "halves of heads that turn together"));
     JIGE_DO(require(c_.qkv_by_head == family_.qkv_by_head,
                     family_.qkv_by_head ? "queries, keys and values in one tensor, head by head"
                                         : "queries, keys and values one after the other"));
@@ -279,6 +288,7 @@ class Checker {
     const bool granite = c_.family == Family::kGranite;
     JIGE_DO(require(granite || (c_.residual_scale == 1 && c_.logits_divisor == 1),
                     "no residual_multiplier and no logits_scaling"));
+    JIGE_DO(require(c_.family == Family::kCohere || c_.logits_scale == 1, "no logit_scale"));
     const double root = std::sqrt(static_cast<double>(c_.hidden_size));
     JIGE_DO(require(
         granite || c_.embedding_scale == (gemma3 ? root : 1.0),
@@ -322,7 +332,8 @@ int64_t count_parameters(const ModelConfig& config, int64_t experts) {
   const int64_t query_width = config.head_count * config.head_dim;
   const int64_t kv_width = config.kv_head_count * config.head_dim;
   const bool gated = has_gate(config.activation);
-  const int64_t norm = config.norm == NormKind::kLayer ? 2 * width : width;
+  const bool norm_bias = config.norm == NormKind::kLayer && config.norm_bias;
+  const int64_t norm = norm_bias ? 2 * width : width;
 
   int64_t layer = width * (query_width + 2 * kv_width) + query_width * width;
   if (config.qkv_bias) layer += query_width + 2 * kv_width;
@@ -335,7 +346,7 @@ int64_t count_parameters(const ModelConfig& config, int64_t experts) {
   }
   if (config.mlp_bias) layer += (gated ? 2 : 1) * config.ffn_size + width;
   if (config.qk_norm) layer += 2 * config.head_dim;
-  if (config.qk_norm_whole) layer += query_width + kv_width;
+  if (config.qk_norm_whole || config.qk_norm_apart) layer += query_width + kv_width;
   const bool one_norm = config.residual == ResidualForm::kParallelOneNorm;
   layer += (config.norm_place == NormPlace::kAround ? 4 : one_norm ? 1 : 2) * norm;
 

@@ -215,6 +215,9 @@ void emit_family_fields(const ModelConfig& config, Json& out) {
     case Family::kGptNeoX:
       out["hidden_dropout"] = 0.0;
       break;
+    case Family::kCohere:
+      out["logit_scale"] = config.logits_scale;
+      break;
     case Family::kPhi:
       out["resid_pdrop"] = 0.0;
       out["embd_pdrop"] = 0.0;
@@ -222,8 +225,12 @@ void emit_family_fields(const ModelConfig& config, Json& out) {
     default:
       break;
   }
-  if (family_info(config.family).residual_use != ResidualUse::kAlways) {
+  const FamilyInfo& family = family_info(config.family);
+  if (family.residual_use != ResidualUse::kAlways) {
     out["use_parallel_residual"] = config.residual != ResidualForm::kSequential;
+  }
+  if (!family.head_norms_field.empty()) {
+    out[std::string(family.head_norms_field)] = config.qk_norm_apart;
   }
   if (has_experts(config.family)) emit_experts(config, out);
 }

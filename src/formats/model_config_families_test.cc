@@ -93,6 +93,12 @@ TEST(ModelConfigFamilies, DefaultsAreThoseOfTheFamily) {
   EXPECT_EQ(phi.activation, ActivationKind::kGeluTanh);
   EXPECT_EQ(phi.rotary_dim, 4);  // half of 8
   EXPECT_TRUE(phi.qkv_bias && phi.output_bias && phi.mlp_bias && phi.head_bias);
+  const ModelConfig cohere = config_of(family_json("cohere"));
+  EXPECT_EQ(cohere.residual, ResidualForm::kParallelOneNorm);
+  EXPECT_EQ(cohere.logits_scale, 0.0625);
+  EXPECT_EQ(cohere.rope.theta, 5e5);
+  EXPECT_TRUE(cohere.turns_neighbours && cohere.tied_embeddings);
+  EXPECT_FALSE(cohere.norm_bias || cohere.qk_norm_apart || cohere.qkv_bias || cohere.mlp_bias);
   const ModelConfig smol = config_of(family_json("smollm3"));
   EXPECT_EQ(smol.layer_is_unturned, (std::vector<uint8_t>{0, 0, 0, 1}));
   EXPECT_EQ(smol.rope.theta, 2e6);
@@ -139,6 +145,14 @@ TEST(ModelConfigFamilies, CountsTheParametersOfPublishedModels) {
   EXPECT_EQ(count(family_json("gpt_neox"), sizes(50304, 512, 6, 8, 8, 2048)), 70426624);
   EXPECT_EQ(count(family_json("gpt_neox"), sizes(50432, 6144, 44, 64, 64, 24576)), 20554567680);
   EXPECT_EQ(count(family_json("phi"), sizes(51200, 2560, 32, 32, 32, 10240)), 2779683840);
+  EXPECT_EQ(count(family_json("cohere"), sizes(256000, 8192, 40, 64, 64, 22528)), 34980831232);
+  EXPECT_EQ(count(changed(family_json("cohere"), {{"use_qk_norm", true}}),
+                  sizes(256000, 12288, 64, 96, 8, 33792)),
+            103810674688);
+  EXPECT_EQ(count(changed(family_json("stablelm"),
+                          {{"use_parallel_residual", true}, {"qk_layernorm", true}}),
+                  sizes(100352, 5120, 40, 32, 8, 13824)),
+            12143185920);
   EXPECT_EQ(count(family_json("olmoe"), sizes(50304, 2048, 16, 16, 16, 1024)), 6919161856);
 }
 
@@ -282,10 +296,13 @@ TEST(ModelConfigFamilies, GraniteAndSmolLmChecksTheirFields) {
 
 TEST(ModelConfigFamilies, RefusesWhatChangesStableLmAndOlmoe) {
   const Json stable = changed(family_json("stablelm"), {{"hidden_size", 64}});
-  for (const char* field : {"use_parallel_residual", "qk_layernorm"}) {
-    EXPECT_FAILS_WITH(parsed(changed(stable, {{field, true}})), Code::kUnsupported, field);
-    EXPECT_TRUE(parsed(changed(stable, {{field, false}})));
-  }
+  const ModelConfig parallel =
+      config_of(changed(stable, {{"use_parallel_residual", true}, {"qk_layernorm", true}}));
+  EXPECT_EQ(parallel.residual, ResidualForm::kParallelOneNorm);
+  EXPECT_TRUE(parallel.qk_norm_apart && parallel.norm_bias);
+  EXPECT_EQ(config_of(to_hf_config(parallel)), parallel);
+  EXPECT_EQ(config_of(stable).residual, ResidualForm::kSequential);
+  EXPECT_FALSE(config_of(stable).qk_norm_apart);
   const Json scaled = {{"rope_scaling", {{"rope_type", "linear"}, {"factor", 2.0}}}};
   EXPECT_FAILS_WITH(parsed(changed(stable, scaled)), Code::kUnsupported, "default alone");
   EXPECT_FAILS_WITH(parsed(changed(family_json("olmoe"), {{"clip_qkv", 8.0}})), Code::kUnsupported,
@@ -394,6 +411,18 @@ TEST(ModelConfigFamilies, FeaturesOfOtherFamiliesAreRefused) {
   config = llama;
   config.head_bias = true;
   refused(config, "no bias on the head");
+  config = llama;
+  config.turns_neighbours = true;
+  refused(config, "halves of heads that turn together");
+  config = llama;
+  config.qk_norm_apart = true;
+  refused(config, "no norms of query and key heads with weights of their own");
+  config = llama;
+  config.logits_scale = 2;
+  refused(config, "no logit_scale");
+  config = config_of(family_json("cohere"));
+  config.norm_bias = true;
+  refused(config, "layer norms without biases");
   config = config_of(family_json("gemma3_text"));
   config.embedding_scale = 1;
   refused(config, "root of hidden_size");

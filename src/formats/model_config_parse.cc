@@ -19,6 +19,7 @@ namespace jige::formats {
 namespace {
 
 constexpr double kGemma3ScoreDimDefault = 256;
+constexpr double kCohereLogitScaleDefault = 0.0625;
 
 // The first entry of "architectures", or empty.
 Result<std::string> first_architecture(const Json& config, std::string_view where) {
@@ -242,8 +243,6 @@ std::vector<const char*> variant_fields(Family family) {
   switch (family) {
     case Family::kGemma3:
       return {"attn_logit_softcapping", "final_logit_softcapping"};
-    case Family::kStableLm:
-      return {"use_parallel_residual", "qk_layernorm"};
     case Family::kOlmoe:
       return {"clip_qkv"};
     case Family::kPhi:
@@ -276,6 +275,10 @@ Status parse_scales(const Json& config, ModelConfig& out, std::string_view where
     JIGE_TRY(out.score_scale, get_number_or(config, "attention_multiplier", 1.0, where));
     JIGE_TRY(out.logits_divisor, get_number_or(config, "logits_scaling", 1.0, where));
   }
+  if (out.family == Family::kCohere) {
+    JIGE_TRY(out.logits_scale,
+             get_number_or(config, "logit_scale", kCohereLogitScaleDefault, where));
+  }
   return {};
 }
 
@@ -285,20 +288,31 @@ void set_family_features(ModelConfig& out) {
   out.norm = family.norm;
   out.norm_place = family.norm_place;
   out.norm_adds_one = family.norm_adds_one;
+  out.norm_bias = family.norm_bias;
   out.activation = family.activation;
   out.qk_norm = family.head_norms == HeadNorms::kEach;
+  out.qk_norm_apart = family.head_norms == HeadNorms::kEachApart;
   out.qk_norm_whole = family.head_norms == HeadNorms::kWhole;
   out.residual = family.residual;
   out.fused_projections = family.fused_projections;
   out.qkv_by_head = family.qkv_by_head;
+  out.turns_neighbours = family.turns_neighbours;
   out.head_bias = family.head_bias;
   out.attention_sinks = family.attention_sinks;
 }
 
-Status parse_residual(const Json& config, ModelConfig& out, std::string_view where) {
-  if (family_info(out.family).residual_use == ResidualUse::kAlways) return {};
-  JIGE_TRY(const bool parallel, get_bool_or(config, "use_parallel_residual", true, where));
-  if (!parallel) out.residual = ResidualForm::kSequential;
+// Which of the family's features a model has.
+Status parse_switches(const Json& config, ModelConfig& out, std::string_view where) {
+  const FamilyInfo& family = family_info(out.family);
+  if (family.residual_use != ResidualUse::kAlways) {
+    const bool usual = family.residual_use == ResidualUse::kUnlessSwitchedOff;
+    JIGE_TRY(const bool on, get_bool_or(config, "use_parallel_residual", usual, where));
+    if (!on) out.residual = ResidualForm::kSequential;
+  }
+  if (!family.head_norms_field.empty()) {
+    JIGE_TRY(const bool on, get_bool_or(config, family.head_norms_field, false, where));
+    out.qk_norm_apart = out.qk_norm_apart && on;
+  }
   return {};
 }
 
@@ -317,7 +331,7 @@ Status parse_rotary_family(const Json& config, ModelConfig& out, std::string_vie
   JIGE_TRY(out.tied_embeddings, get_bool_or(config, "tie_word_embeddings", family.tied, where));
   JIGE_DO(parse_biases(config, out, where));
   JIGE_DO(refuse_variants(config, out.family, where));
-  JIGE_DO(parse_residual(config, out, where));
+  JIGE_DO(parse_switches(config, out, where));
   JIGE_DO(parse_scales(config, out, where));
   return has_experts(out.family) ? parse_experts(config, out, where) : Status();
 }
@@ -372,7 +386,9 @@ Result<bool> parse_quantisation(const Json& config, ModelConfig& out, std::strin
   if (!found) return false;
   JIGE_TRY(const std::string method, get_string_or(*found, "quant_method", "absent", where));
   if (out.family == Family::kGptOss && method == "mxfp4") return true;
-  if (out.family == Family::kGptOss || out.family == Family::kGpt2 || out.qkv_by_head) {
+  // Their codes would have to be turned, or put in another order.
+  const bool other_rows = out.family == Family::kGpt2 || out.qkv_by_head || out.turns_neighbours;
+  if (out.family == Family::kGptOss || other_rows) {
     return fail(Code::kUnsupported,
                 "{}: the weights are quantised (method \"{}\"), which Jige does not read of {}; "
                 "take the unquantised model",

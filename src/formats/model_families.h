@@ -12,7 +12,7 @@
 namespace jige::formats {
 
 // What of a head's queries and keys is normalised before it turns.
-enum class HeadNorms { kNone, kEach, kWhole };
+enum class HeadNorms { kNone, kEach, kEachApart, kWhole };
 
 // Which linear layers have biases, and the fields of config.json that say so.
 enum class BiasRule {
@@ -35,7 +35,7 @@ enum class WindowRule { kNone, kAllLayers, kSomeLayers };
 enum class WindowUse { kUnlessNull, kIfGiven, kIfSwitchedOn, kIfGivenAndSwitchedOn };
 
 // Whether layers have the family's ResidualForm: all of them, or as use_parallel_residual says.
-enum class ResidualUse { kAlways, kUnlessSwitchedOff };
+enum class ResidualUse { kAlways, kUnlessSwitchedOff, kIfSwitchedOn };
 
 struct FamilyInfo {
   Family family;
@@ -47,7 +47,9 @@ struct FamilyInfo {
   NormKind norm = NormKind::kRms;
   NormPlace norm_place = NormPlace::kBefore;
   bool norm_adds_one = false;
+  bool norm_bias = true;
   HeadNorms head_norms = HeadNorms::kNone;
+  std::string_view head_norms_field = "";  // models have them where it says so; empty: always
   ResidualForm residual = ResidualForm::kSequential;
   ResidualUse residual_use = ResidualUse::kAlways;
   ActivationKind activation = ActivationKind::kSwiGlu;
@@ -59,6 +61,7 @@ struct FamilyInfo {
   bool two_ropes = false;      // layers with the window turn by other angles
   bool turns_parts = false;    // turned_field counts
   double turned_factor = 1.0;  // where it is left out
+  bool turns_neighbours = false;
   bool fused_projections = false;
   bool qkv_by_head = false;
   bool head_bias = false;
@@ -219,6 +222,10 @@ inline constexpr FamilyInfo kFamilies[] = {
      .causal_class = "StableLmForCausalLM",
      .base_class = "StableLmModel",
      .norm = NormKind::kLayer,
+     .head_norms = HeadNorms::kEachApart,
+     .head_norms_field = "qk_layernorm",
+     .residual = ResidualForm::kParallelOneNorm,
+     .residual_use = ResidualUse::kIfSwitchedOn,
      .biases = BiasRule::kUseQkvBias,
      .turns_parts = true,
      .turned_factor = 0.25,
@@ -313,6 +320,23 @@ inline constexpr FamilyInfo kFamilies[] = {
      .turned_factor = 0.5,
      .head_bias = true,
      .norm_eps = 1e-5},
+    {.family = Family::kCohere,
+     .model_type = "cohere",
+     .causal_class = "CohereForCausalLM",
+     .base_class = "CohereModel",
+     .norm = NormKind::kLayer,
+     .norm_bias = false,
+     .head_norms = HeadNorms::kEachApart,
+     .head_norms_field = "use_qk_norm",
+     .residual = ResidualForm::kParallelOneNorm,
+     .biases = BiasRule::kAttention,
+     .turns_neighbours = true,
+     .norm_eps = 1e-5,
+     .theta = 5e5,
+     .tied = true,
+     .bos = 5,
+     .eos = 255001,
+     .pad = 0},
 };
 
 inline const FamilyInfo& family_info(Family family) {
@@ -356,7 +380,8 @@ inline constexpr SizeFields size_fields(Family family) {
   SizeFields fields{"hidden_size",       "num_hidden_layers",       "num_attention_heads",
                     "intermediate_size", "max_position_embeddings", "rms_norm_eps"};
   if (family == Family::kStarCoder2) fields.norm_eps = "norm_epsilon";
-  if (family == Family::kStableLm || family == Family::kGptNeoX || family == Family::kPhi) {
+  if (family == Family::kStableLm || family == Family::kGptNeoX || family == Family::kPhi ||
+      family == Family::kCohere) {
     fields.norm_eps = "layer_norm_eps";
   }
   return fields;

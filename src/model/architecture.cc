@@ -94,6 +94,10 @@ LayerNames layer_names(const formats::ModelConfig& config, int64_t index) {
     names.ffn_input = {mlp + "fc1"};
     names.ffn_output = mlp + "fc2";
   }
+  if (config.family == formats::Family::kStableLm) {
+    names.q_norm = attention + "q_layernorm.norms";
+    names.k_norm = attention + "k_layernorm.norms";
+  }
   if (config.norm_place != formats::NormPlace::kBefore) {
     names.norm1_after = at + ".post_attention_layernorm";
     names.norm2 = at + ".pre_feedforward_layernorm";

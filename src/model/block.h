@@ -53,9 +53,9 @@ struct Batch {
 // kUniform: in [-init_std, init_std).
 enum class InitKind { kNormal, kUniform, kZero, kOne };
 
-// Where files may hold a parameter of an expert: in a tensor of all experts of a layer,
-// [E, N of all parts, K], or [E, K, N] where transposed; a bias in [E, N]. The rows of parts follow
-// one another or, interleaved, come in turns.
+// Where files may hold a parameter of an expert, or of a head's norm: in a tensor of all experts of
+// a layer, [E, N of all parts, K], or [E, K, N] where transposed; a bias in [E, N]. The rows of
+// parts follow one another or, interleaved, come in turns.
 struct StackedPlace {
   std::string tensor;  // "model.layers.0.mlp.experts.gate_up_proj"
   int64_t expert = 0;

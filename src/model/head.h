@@ -1,7 +1,7 @@
 // Head: the last block of a model, final norm and LM head, with the loss.
 //
 // Shapes: T tokens, D width, V vocabulary, C tokens a chunk.
-//   n = norm(src);  logits = (n Wᵀ + b) / divisor;  loss[t] = -log softmax(logits[t])[targets[t]]
+//   n = norm(src);  logits = (n Wᵀ + b) · scale;  loss[t] = -log softmax(logits[t])[targets[t]]
 // Logits exist for one chunk of C tokens at a time: never a [T, V] tensor. F, X and W each compute
 // their chunks' logits from src; forward_backward() does all three in one pass over the chunks and
 // gives the same bits. Gradients of logits in bf16, half the size, are collected for G = 2 C tokens
@@ -114,7 +114,7 @@ class Head final : public Block {
   std::string name_ = "head";
   int64_t width_;
   int64_t vocab_size_;
-  float logit_scale_;  // 1 / divisor
+  float logit_scale_;
   std::vector<ParamSpec> params_;
   NormLayer norm_;
   std::optional<Projection> linear_;

@@ -101,7 +101,7 @@ TEST(Training, GradientsOfChosenExpertsMatchFiniteDifferences) {
 
 TEST(Training, GradientsWithDropoutMatchFiniteDifferences) {
   for (const Family family : {Family::kLlama, Family::kGpt2, Family::kGemma3, Family::kGranite,
-                              Family::kGptNeoX, Family::kPhi}) {
+                              Family::kGptNeoX, Family::kPhi, Family::kCohere}) {
     SCOPED_TRACE(name_of(family));
     // The key holds the mask fixed while parameters move.
     Trainee trainee(tiny_config(family), {.dropout = {.rate = 0.3, .key = 99}});
@@ -147,9 +147,9 @@ TEST(Training, AdapterGradientsMatchFiniteDifferences) {
 }
 
 TEST(Training, AdapterGradientsOfOtherLayersMatchFiniteDifferences) {
-  for (const Family family :
-       {Family::kPhi3, Family::kGemma3, Family::kOlmo2, Family::kOlmo3, Family::kGranite,
-        Family::kStarCoder2, Family::kStableLm, Family::kSeedOss, Family::kGptNeoX, Family::kPhi}) {
+  for (const Family family : {Family::kPhi3, Family::kGemma3, Family::kOlmo2, Family::kOlmo3,
+                              Family::kGranite, Family::kStarCoder2, Family::kStableLm,
+                              Family::kSeedOss, Family::kGptNeoX, Family::kPhi, Family::kCohere}) {
     SCOPED_TRACE(name_of(family));
     const formats::ModelConfig config = tiny_config(family);
     // q, k and v, gate and up, and two outputs; some have no gate.
@@ -183,7 +183,8 @@ TEST(Training, GradientsMatchTheRecordingFromPyTorch) {
   std::vector<std::string> names(std::begin(kStepped), std::end(kStepped));
   for (const char* name :
        {"qwen3_moe_unnormalised", "phi3", "gemma3", "olmo2", "granite", "gpt_oss", "olmo3",
-        "starcoder2", "stablelm", "seed_oss", "gpt_neox", "gpt_neox_sequential", "phi"}) {
+        "starcoder2", "stablelm", "seed_oss", "gpt_neox", "gpt_neox_sequential", "phi", "cohere",
+        "cohere_qk_norm", "stablelm_parallel"}) {
     names.emplace_back(name);
   }
   for (const std::string& name : names) {

@@ -26,6 +26,10 @@ std::vector<ProjectionOptions::Part> TransformerLayer::qkv_parts(
   if (config.qkv_by_head) {
     parts[0].stored_rows = StoredRows{.a = heads_, .b = 3, .inner = head_dim_};
   }
+  if (config.turns_neighbours) {
+    parts[0].stored_rows = StoredRows{.outer = heads_, .a = head_dim_ / 2, .b = 2};
+    parts[1].stored_rows = StoredRows{.outer = kv_heads_, .a = head_dim_ / 2, .b = 2};
+  }
   return parts;
 }
 
@@ -38,7 +42,7 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
       head_dim_(config.head_dim),
       score_scale_(score_scale(config, options.index)),
       residual_scale_(static_cast<float>(config.residual_scale)),
-      head_norms_(config.qk_norm || config.qk_norm_whole),
+      head_norms_(config.qk_norm || config.qk_norm_whole || config.qk_norm_apart),
       parallel_(config.residual != formats::ResidualForm::kSequential),
       one_norm_(config.residual == formats::ResidualForm::kParallelOneNorm),
       norms_before_(config.norm_place != formats::NormPlace::kAfter),
@@ -56,7 +60,7 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
   // GPT-2's rule: products that end in the residual stream start smaller, so that its variance does
   // not grow with depth.
   const double residual_std = 0.02 / std::sqrt(2.0 * static_cast<double>(config.layer_count));
-  if (norms_before_) norm1_ = NormLayer(config, names.norm1, width_, params_);
+  if (norms_before_) norm1_ = NormLayer(config, names.norm1, width_, config.norm_bias, params_);
   qkv_ = Projection({.parts = qkv_parts(config, names.qkv),
                      .inputs = width_,
                      .bias = config.qkv_bias,
@@ -64,11 +68,8 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
                      .lora = options.lora},
                     params_);
   if (head_norms_) {
-    const bool whole = config.qk_norm_whole;
-    q_norm_ = NormLayer(config, names.q_norm, whole ? q_columns() : head_dim_, params_);
-    k_norm_ = NormLayer(config, names.k_norm, whole ? kv_columns() : head_dim_, params_);
-    q_groups_ = whole ? 1 : heads_;
-    k_groups_ = whole ? 1 : kv_heads_;
+    q_norm_ = HeadNormLayer(config, names.q_norm, heads_, params_);
+    k_norm_ = HeadNormLayer(config, names.k_norm, kv_heads_, params_);
   }
   if (config.attention_sinks) {
     sinks_ = params_.size();
@@ -81,9 +82,10 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
                                   .init_std = residual_std,
                                   .lora = options.lora},
                                  params_);
-  if (norms_after_) norm1_after_ = NormLayer(config, names.norm1_after, width_, params_);
+  if (norms_after_)
+    norm1_after_ = NormLayer(config, names.norm1_after, width_, config.norm_bias, params_);
   if (norms_before_) {
-    norm2_ = one_norm_ ? norm1_ : NormLayer(config, names.norm2, width_, params_);
+    norm2_ = one_norm_ ? norm1_ : NormLayer(config, names.norm2, width_, config.norm_bias, params_);
   }
   if (config.experts.count > 0) {
     experts_.emplace(config, names.experts, residual_std, params_);
@@ -98,7 +100,8 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
                  params_);
     packed_ = PackedSizes(&qkv_, &attention_output_, &*mlp_);
   }
-  if (norms_after_) norm2_after_ = NormLayer(config, names.norm2_after, width_, params_);
+  if (norms_after_)
+    norm2_after_ = NormLayer(config, names.norm2_after, width_, config.norm_bias, params_);
 }
 
 std::vector<const Projection*> TransformerLayer::projections() const {
@@ -149,8 +152,8 @@ TransformerLayer::Activations TransformerLayer::place_saved(Placement& at, int64
     saved.stats2 = one_norm_ ? saved.stats1 : norm2_.place_stats(at, t);
   }
   if (head_norms_) {
-    saved.stats_q = q_norm_.place_stats(at, t, q_groups_);
-    saved.stats_k = k_norm_.place_stats(at, t, k_groups_);
+    saved.stats_q = q_norm_.place_stats(at, t);
+    saved.stats_k = k_norm_.place_stats(at, t);
   }
   if (norms_after_) {
     saved.o = at.take(compute, Shape{t, width_});

@@ -202,8 +202,6 @@ class TransformerLayer final : public Block {
   int64_t heads_;
   int64_t kv_heads_;
   int64_t head_dim_;
-  int64_t q_groups_ = 0;  // rows of which norms of queries and keys are made
-  int64_t k_groups_ = 0;
   int64_t rope_begin_ = 0;  // the first of its columns of the rope table
   int64_t turned_ = 0;      // columns of a head that turn
   int64_t window_ = 0;
@@ -217,7 +215,8 @@ class TransformerLayer final : public Block {
   bool norms_after_ = false;
 
   std::vector<ParamSpec> params_;
-  NormLayer norm1_, norm2_, q_norm_, k_norm_, norm1_after_, norm2_after_;
+  NormLayer norm1_, norm2_, norm1_after_, norm2_after_;
+  HeadNormLayer q_norm_, k_norm_;
   Projection qkv_, attention_output_;
   std::optional<DenseMlp> mlp_;  // this or experts_
   std::optional<ExpertMlp> experts_;

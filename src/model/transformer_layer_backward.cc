@@ -125,10 +125,10 @@ void TransformerLayer::backward_heads(const BlockContext& context, const BlockWe
   if (!head_norms_) return;
   q_norm_.backward_input(stream, weights, pending.qkv.column_range(0, q_end),
                          grad_heads.column_range(0, q_end), saved.qkv.column_range(0, q_end),
-                         saved.stats_q, false);
+                         saved.stats_q);
   k_norm_.backward_input(stream, weights, pending.qkv.column_range(q_end, k_end),
                          grad_heads.column_range(q_end, k_end),
-                         saved.qkv.column_range(q_end, k_end), saved.stats_k, false);
+                         saved.qkv.column_range(q_end, k_end), saved.stats_k);
 }
 
 void TransformerLayer::backward_weight(const BlockContext& context, const BlockWeights& weights,

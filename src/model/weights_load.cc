@@ -198,8 +198,13 @@ class BlockLoader {
     const BlockWeights& block = weights_.block(node);
     const TensorView& value = block.params[index].value;
     JIGE_TRY(LoadedParam stored, make(specs[index], static_cast<bool>(value)));
+    if (const auto& order = specs[index].stored_rows) {
+      JIGE_TRY(stored.view, reordered(stored.view, *order));
+    }
     if (value) {
-      return copy_converted(stream_, value, stored.view);
+      const Status copied = copy_converted(stream_, value, stored.view);
+      finish();
+      return copied;
     }
     BlockWeights source{.packed = block.packed, .format = block.format};
     source.params.resize(specs.size());

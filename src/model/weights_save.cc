@@ -79,10 +79,13 @@ void place_part(const NamedParam& param, Stream& stream, std::vector<float>& exp
   const auto height = static_cast<size_t>(param.spec->shape[0]);
   const auto parts = static_cast<size_t>(place.part_count);
   const size_t inputs = host.size() / height;
-  for (size_t row = 0; row < height; ++row) {
+  for (size_t own_row = 0; own_row < height; ++own_row) {
+    const auto& order = param.spec->stored_rows;
+    const size_t row =
+        order ? static_cast<size_t>(order->at(static_cast<int64_t>(own_row))) : own_row;
     for (size_t k = 0; k < inputs; ++k) {
       expert[k * height * parts + row * parts + static_cast<size_t>(place.part)] =
-          host[row * inputs + k];
+          host[own_row * inputs + k];
     }
   }
 }

@@ -118,6 +118,15 @@ CASES = {
         dict(SIZES, num_key_value_heads=None, partial_rotary_factor=1.0, rope_theta=25000.0,
              hidden_act="gelu", bos_token_id=None, eos_token_id=None),
     ),
+    "cohere": ("CohereConfig", dict(SIZES, rope_theta=8000000.0, eos_token_id=6)),
+    "cohere_qk_norm": (
+        "CohereConfig",
+        dict(SIZES, use_qk_norm=True, attention_bias=True, logit_scale=0.8333333333333334,
+             rope_theta=75000000.0, tie_word_embeddings=False, eos_token_id=6),
+    ),
+    "stablelm_parallel": (
+        "StableLmConfig", dict(SIZES, use_parallel_residual=True, qk_layernorm=True),
+    ),
     "granite": (
         "GraniteConfig",
         dict(SIZES, embedding_multiplier=12.0, attention_multiplier=0.015625,
@@ -216,7 +225,7 @@ def record_configs():
                "Olmo3Config": "Olmo3ForCausalLM", "OlmoeConfig": "OlmoeForCausalLM",
                "Starcoder2Config": "Starcoder2ForCausalLM", "StableLmConfig": "StableLmForCausalLM",
                "SeedOssConfig": "SeedOssForCausalLM", "GPTNeoXConfig": "GPTNeoXForCausalLM",
-               "PhiConfig": "PhiForCausalLM"}
+               "PhiConfig": "PhiForCausalLM", "CohereConfig": "CohereForCausalLM"}
     for name, (kind, arguments) in CASES.items():
         if not hasattr(transformers, kind):
             continue

@@ -31,6 +31,8 @@ import safetensors.torch
 import torch
 import transformers
 from transformers import (
+    CohereConfig,
+    CohereForCausalLM,
     GPT2Config,
     GPT2LMHeadModel,
     GPTNeoXConfig,
@@ -447,6 +449,41 @@ MODELS = {
         torch.bfloat16,
         {},
     ),
+    "cohere": (
+        CohereForCausalLM,
+        CohereConfig(
+            **COMMON, num_attention_heads=4, num_key_value_heads=2, logit_scale=0.3, pad_token_id=0
+        ),
+        torch.bfloat16,
+        {},
+    ),
+    "cohere_qk_norm": (
+        CohereForCausalLM,
+        CohereConfig(
+            **COMMON,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            use_qk_norm=True,
+            attention_bias=True,
+            tie_word_embeddings=False,
+            logit_scale=0.8,
+            pad_token_id=0,
+        ),
+        torch.float32,
+        {},
+    ),
+    "stablelm_parallel": (
+        StableLmForCausalLM,
+        StableLmConfig(
+            **COMMON,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            use_parallel_residual=True,
+            qk_layernorm=True,
+        ),
+        torch.bfloat16,
+        {},
+    ),
 }
 # As transformers keeps experts in memory, and writes them where it is told to.
 STACKED = {"mixtral_stacked": "mixtral", "qwen3_moe_stacked": "qwen3_moe"}
@@ -479,6 +516,9 @@ GRADIENTS = STEPPED + (
     "gpt_neox",
     "gpt_neox_sequential",
     "phi",
+    "cohere",
+    "cohere_qk_norm",
+    "stablelm_parallel",
 )
 LENGTHS = (18, 3, 27)
 OPTIMIZER = dict(lr=1e-2, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
@@ -573,7 +613,7 @@ def quantise_experts(folder, generator):
 
 
 def as_stored(model, tensors):
-    """Tensors of parameters under the names of files, which hold every expert by itself."""
+    """Tensors of parameters under the names of Jige: every expert and every head's norm by itself."""
     if model.config.model_type == "gpt_oss":
         return as_experts_of_gpt_oss(tensors)
     mixtral = model.config.model_type == "mixtral"
@@ -584,6 +624,10 @@ def as_stored(model, tensors):
             name = name.replace("lm_head.", "embed_out.")
         if mixtral:
             name = name.replace(".mlp.", ".block_sparse_moe.")
+        if name.endswith("_norm.weight") and tensor.dim() == 2:
+            for index, row in enumerate(tensor):
+                stored[name.replace(".weight", f".{index}.weight")] = row.clone()
+            continue
         prefix, found, part = name.partition(".experts.")
         for index in range(tensor.shape[0] if found else 0):
             at = f"{prefix}.experts.{index}."

@@ -79,6 +79,7 @@ LayerNames layer_names(const formats::ModelConfig& config, int64_t index) {
                    .qkv = {attention + "q_proj", attention + "k_proj", attention + "v_proj"},
                    .q_norm = attention + "q_norm",
                    .k_norm = attention + "k_norm",
+                   .head_norms_stacked = config.family == formats::Family::kCohere,
                    .sinks = attention + "sinks",
                    .attention_output = attention + "o_proj",
                    .norm2 = at + ".post_attention_layernorm",

@@ -75,7 +75,7 @@ void NormLayer::backward_weight(Stream& stream, const BlockWeights& weights,
 }
 
 HeadNormLayer::HeadNormLayer(const formats::ModelConfig& config, const std::string& prefix,
-                             int64_t heads, std::vector<ParamSpec>& params)
+                             int64_t heads, bool stacked, std::vector<ParamSpec>& params)
     : groups_(config.qk_norm_whole ? 1 : heads) {
   if (!config.qk_norm_apart) {
     const int64_t columns = config.qk_norm_whole ? heads * config.head_dim : config.head_dim;
@@ -86,10 +86,10 @@ HeadNormLayer::HeadNormLayer(const formats::ModelConfig& config, const std::stri
     norms_.emplace_back(config, prefix + "." + std::to_string(head), config.head_dim, false,
                         params);
     ParamSpec& weight = params.back();
-    weight.stacked = StackedPlace{.tensor = prefix + ".weight",
-                                  .expert = head,
-                                  .expert_count = heads,
-                                  .usual = config.family == formats::Family::kCohere};
+    if (stacked) {
+      weight.stacked = StackedPlace{
+          .tensor = prefix + ".weight", .expert = head, .expert_count = heads, .usual = true};
+    }
     if (config.turns_neighbours) {
       weight.stored_rows = StoredRows{.a = config.head_dim / 2, .b = 2};
     }

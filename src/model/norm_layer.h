@@ -57,10 +57,10 @@ class NormLayer {
 class HeadNormLayer {
  public:
   HeadNormLayer() = default;
-  // Appends "<prefix>.weight", or for heads with weights of their own "<prefix>.<head>.weight",
-  // which files may hold in a tensor "<prefix>.weight" [heads, D].
+  // Appends "<prefix>.weight", or for heads with weights of their own "<prefix>.<head>.weight";
+  // where `stacked`, files hold those in a tensor "<prefix>.weight" [heads, D].
   HeadNormLayer(const formats::ModelConfig& config, const std::string& prefix, int64_t heads,
-                std::vector<ParamSpec>& params);
+                bool stacked, std::vector<ParamSpec>& params);
 
   NormStats place_stats(Placement& at, int64_t token_count) const;
 

@@ -60,7 +60,10 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
   // GPT-2's rule: products that end in the residual stream start smaller, so that its variance does
   // not grow with depth.
   const double residual_std = 0.02 / std::sqrt(2.0 * static_cast<double>(config.layer_count));
-  if (norms_before_) norm1_ = NormLayer(config, names.norm1, width_, config.norm_bias, params_);
+  const auto make_norm = [&](const std::string& name) {
+    return NormLayer(config, name, width_, config.norm_bias, params_);
+  };
+  if (norms_before_) norm1_ = make_norm(names.norm1);
   qkv_ = Projection({.parts = qkv_parts(config, names.qkv),
                      .inputs = width_,
                      .bias = config.qkv_bias,
@@ -68,8 +71,8 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
                      .lora = options.lora},
                     params_);
   if (head_norms_) {
-    q_norm_ = HeadNormLayer(config, names.q_norm, heads_, params_);
-    k_norm_ = HeadNormLayer(config, names.k_norm, kv_heads_, params_);
+    q_norm_ = HeadNormLayer(config, names.q_norm, heads_, names.head_norms_stacked, params_);
+    k_norm_ = HeadNormLayer(config, names.k_norm, kv_heads_, names.head_norms_stacked, params_);
   }
   if (config.attention_sinks) {
     sinks_ = params_.size();
@@ -82,11 +85,8 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
                                   .init_std = residual_std,
                                   .lora = options.lora},
                                  params_);
-  if (norms_after_)
-    norm1_after_ = NormLayer(config, names.norm1_after, width_, config.norm_bias, params_);
-  if (norms_before_) {
-    norm2_ = one_norm_ ? norm1_ : NormLayer(config, names.norm2, width_, config.norm_bias, params_);
-  }
+  if (norms_after_) norm1_after_ = make_norm(names.norm1_after);
+  if (norms_before_) norm2_ = one_norm_ ? norm1_ : make_norm(names.norm2);
   if (config.experts.count > 0) {
     experts_.emplace(config, names.experts, residual_std, params_);
     packed_ = PackedSizes(&qkv_, &attention_output_, &*experts_);
@@ -100,8 +100,7 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
                  params_);
     packed_ = PackedSizes(&qkv_, &attention_output_, &*mlp_);
   }
-  if (norms_after_)
-    norm2_after_ = NormLayer(config, names.norm2_after, width_, config.norm_bias, params_);
+  if (norms_after_) norm2_after_ = make_norm(names.norm2_after);
 }
 
 std::vector<const Projection*> TransformerLayer::projections() const {

@@ -39,7 +39,8 @@ struct LayerNames {
   std::vector<std::string> qkv;  // q, k and v, or one fused module
   std::string q_norm;
   std::string k_norm;
-  std::string sinks;  // without suffix
+  bool head_norms_stacked = false;  // those of heads with weights of their own are one tensor
+  std::string sinks;                // without suffix
   std::string attention_output;
   std::string norm1_after;
   std::string norm2;

@@ -23,12 +23,15 @@ Result<std::string> find_name(const formats::TensorFolder& files, const ParamSpe
   for (const std::string& name : names) {
     if (files.find(name)) return name;
   }
-  // What a base class lacks of a language model.
-  const bool head = Architecture::base_name(spec.name) == spec.name;
+  std::string note;
+  if (Architecture::base_name(spec.name) == spec.name) {  // what a base class lacks
+    note = "; without it a folder gives embeddings of texts alone (jige embed)";
+  } else if (spec.stacked && spec.stacked->usual) {
+    note = "; files of the family hold it in \"" + spec.stacked->tensor + "\"";
+  }
   return fail(Code::kNotFound,
               "{}: tensor \"{}\" is missing; the model in config.json needs it with shape {}{}",
-              files.folder(), names.front(), spec.shape.to_string(),
-              head ? "; without it a folder gives embeddings of texts alone (jige embed)" : "");
+              files.folder(), names.front(), spec.shape.to_string(), note);
 }
 
 // The path of the file that holds a tensor, for errors.

@@ -159,6 +159,10 @@ std::vector<std::string> lora_linear_modules(Family family) {
   if (family == Family::kStarCoder2) {
     return {"c_fc", "c_proj", "k_proj", "o_proj", "q_proj", "v_proj"};
   }
+  if (family == Family::kGptNeoX) {
+    return {"dense", "dense_4h_to_h", "dense_h_to_4h", "query_key_value"};
+  }
+  if (family == Family::kPhi) return {"dense", "fc1", "fc2", "k_proj", "q_proj", "v_proj"};
   if (family == Family::kPhi3) return {"down_proj", "gate_up_proj", "o_proj", "qkv_proj"};
   if (has_experts(family)) return {"k_proj", "o_proj", "q_proj", "v_proj"};
   return {"down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"};

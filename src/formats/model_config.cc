@@ -79,9 +79,8 @@ class Checker {
                   c_.head_dim);
     }
     if (c_.rotary_dim < 0 || c_.rotary_dim % 2 != 0 || c_.rotary_dim > c_.head_dim) {
-      return fail(Code::kInvalidArgument,
-                  "{}: partial_rotary_factor makes {} of {} columns of a head turn, in pairs",
-                  where_, c_.rotary_dim, c_.head_dim);
+      return fail(Code::kInvalidArgument, "{}: {} makes {} of {} columns of a head turn, in pairs",
+                  where_, family_.turned_field, c_.rotary_dim, c_.head_dim);
     }
     if (!c_.layer_is_unturned.empty() &&
         c_.layer_is_unturned.size() != static_cast<size_t>(c_.layer_count)) {
@@ -147,6 +146,7 @@ class Checker {
     JIGE_DO(real_in_range("attention_multiplier", c_.score_scale, 0.0, 1e6));
     JIGE_DO(real_in_range("embedding_multiplier", c_.embedding_scale, 1e-6, 1e6));
     JIGE_DO(real_in_range("residual_multiplier", c_.residual_scale, 1e-6, 1e6));
+    JIGE_DO(real_in_range("logit_scale", c_.logits_scale, 1e-6, 1e6));
     return real_in_range("logits_scaling", c_.logits_divisor, 1e-6, 1e6);
   }
 
@@ -174,11 +174,27 @@ class Checker {
     JIGE_DO(require(c_.norm_adds_one == family_.norm_adds_one,
                     family_.norm_adds_one ? "norms that add one to their weight"
                                           : "norms that are their weight"));
+    JIGE_DO(require(c_.norm_bias == family_.norm_bias,
+                    family_.norm_bias ? "biases in layer norms" : "layer norms without biases"));
+    JIGE_DO(residual_features());
     const bool each = family_.head_norms == HeadNorms::kEach;
     JIGE_DO(require(c_.qk_norm == each, each ? "query and key norms" : "no query or key norms"));
+    const bool apart = family_.head_norms == HeadNorms::kEachApart;
+    JIGE_DO(require(c_.qk_norm_apart == apart || !family_.head_norms_field.empty(),
+                    "no norms of query and key heads with weights of their own"));
     const bool whole = family_.head_norms == HeadNorms::kWhole;
     return require(c_.qk_norm_whole == whole,
                    whole ? "norms of all queries and of all keys" : "no norm of all queries");
+  }
+
+  Status residual_features() const {
+    if (c_.residual == family_.residual) return {};
+    return require(
+        family_.residual_use != ResidualUse::kAlways && c_.residual == ResidualForm::kSequential,
+        family_.residual == ResidualForm::kSequential ? "attention and MLP one after the other"
+        : family_.residual == ResidualForm::kParallel
+            ? "attention and MLP side by side, with a norm each"
+            : "attention and MLP side by side, behind one norm");
   }
 
   Status attention_features() const {
@@ -195,6 +211,12 @@ class Checker {
                     granite ? "an attention_multiplier" : "no attention_multiplier"));
     JIGE_DO(require(c_.fused_projections == family_.fused_projections,
                     family_.fused_projections ? "fused projections" : "no fused projections"));
+    JIGE_DO(require(c_.turns_neighbours == family_.turns_neighbours,
+                    family_.turns_neighbours ? "neighbouring columns that turn together"
+                                             : "halves of heads that turn together"));
+    JIGE_DO(require(c_.qkv_by_head == family_.qkv_by_head,
+                    family_.qkv_by_head ? "queries, keys and values in one tensor, head by head"
+                                        : "queries, keys and values one after the other"));
     JIGE_DO(require(family_.turns_parts || c_.rotary_dim == 0, "heads that turn as a whole"));
     JIGE_DO(require(c_.family == Family::kPhi3 || c_.rope.scaling != RopeScaling::kLongRope,
                     "no longrope"));
@@ -213,6 +235,10 @@ class Checker {
   }
 
   Status bias_features() const {
+    JIGE_DO(require(c_.head_bias == family_.head_bias,
+                    family_.head_bias ? "a bias on the head" : "no bias on the head"));
+    JIGE_DO(require(!c_.head_bias || !c_.tied_embeddings,
+                    "a head of their own, with its bias: \"tie_word_embeddings\" must be false"));
     switch (family_.biases) {
       case BiasRule::kNone:
         JIGE_DO(require(!c_.qkv_bias && !c_.output_bias, "no attention biases"));
@@ -231,14 +257,18 @@ class Checker {
         return {};
       case BiasRule::kAttention:
       case BiasRule::kAttentionAndMlp:
+      case BiasRule::kAttentionByMlp:
         break;
     }
     JIGE_DO(require(c_.qkv_bias == c_.output_bias, "one attention_bias for all four projections"));
+    if (family_.biases == BiasRule::kAttentionByMlp) {
+      return require(c_.mlp_bias, "MLP biases");
+    }
     return require(family_.biases == BiasRule::kAttentionAndMlp || !c_.mlp_bias, "no MLP biases");
   }
 
   Status activation_features() const {
-    if (c_.family == Family::kGpt2) {
+    if (family_.chooses_activation) {
       return require(!has_gate(c_.activation), "an activation without gate");
     }
     const ActivationKind wanted = family_.activation;
@@ -258,15 +288,17 @@ class Checker {
     const bool granite = c_.family == Family::kGranite;
     JIGE_DO(require(granite || (c_.residual_scale == 1 && c_.logits_divisor == 1),
                     "no residual_multiplier and no logits_scaling"));
+    JIGE_DO(require(c_.family == Family::kCohere || c_.logits_scale == 1, "no logit_scale"));
     const double root = std::sqrt(static_cast<double>(c_.hidden_size));
     JIGE_DO(require(
         granite || c_.embedding_scale == (gemma3 ? root : 1.0),
         gemma3 ? "embeddings multiplied with the root of hidden_size" : "no embedding_multiplier"));
     JIGE_DO(bias_features());
-    if (!gpt2) return {};
+    if (!gpt2 && !c_.qkv_by_head) return {};
     JIGE_DO(require(c_.kv_head_count == c_.head_count, "as many key/value heads as heads"));
-    return require(c_.head_count * c_.head_dim == c_.hidden_size,
-                   "n_head times head dimension equal to n_embd");
+    return require(
+        c_.head_count * c_.head_dim == c_.hidden_size,
+        fmt::format("{} times head dimension equal to {}", fields_.heads, fields_.hidden));
   }
 
   const ModelConfig& c_;
@@ -300,7 +332,8 @@ int64_t count_parameters(const ModelConfig& config, int64_t experts) {
   const int64_t query_width = config.head_count * config.head_dim;
   const int64_t kv_width = config.kv_head_count * config.head_dim;
   const bool gated = has_gate(config.activation);
-  const int64_t norm = config.norm == NormKind::kLayer ? 2 * width : width;
+  const bool norm_bias = config.norm == NormKind::kLayer && config.norm_bias;
+  const int64_t norm = norm_bias ? 2 * width : width;
 
   int64_t layer = width * (query_width + 2 * kv_width) + query_width * width;
   if (config.qkv_bias) layer += query_width + 2 * kv_width;
@@ -313,11 +346,13 @@ int64_t count_parameters(const ModelConfig& config, int64_t experts) {
   }
   if (config.mlp_bias) layer += (gated ? 2 : 1) * config.ffn_size + width;
   if (config.qk_norm) layer += 2 * config.head_dim;
-  if (config.qk_norm_whole) layer += query_width + kv_width;
-  layer += (config.norm_place == NormPlace::kAround ? 4 : 2) * norm;
+  if (config.qk_norm_whole || config.qk_norm_apart) layer += query_width + kv_width;
+  const bool one_norm = config.residual == ResidualForm::kParallelOneNorm;
+  layer += (config.norm_place == NormPlace::kAround ? 4 : one_norm ? 1 : 2) * norm;
 
   int64_t total = config.layer_count * layer + norm;
   total += config.vocab_size * width * (config.tied_embeddings ? 1 : 2);
+  if (config.head_bias) total += config.vocab_size;
   if (config.position == PositionKind::kLearned) total += config.context_max * width;
   return total;
 }

@@ -52,7 +52,10 @@ enum class Family {
   kMixtral,
   kQwen3Moe,
   kOlmoe,
-  kGptOss
+  kGptOss,
+  kGptNeoX,
+  kPhi,
+  kCohere
 };
 // Families whose feed-forward layers are experts.
 inline constexpr bool has_experts(Family family) {
@@ -62,6 +65,9 @@ inline constexpr bool has_experts(Family family) {
 enum class NormKind { kRms, kLayer };
 // Where the norms of a layer stand: before its attention and its MLP, behind them, or both.
 enum class NormPlace { kBefore, kAfter, kAround };
+// How the two parts of a layer stand: the MLP reads what attention made of the residual stream, or
+// both read the layer's input side by side, through a norm each or through one norm.
+enum class ResidualForm { kSequential, kParallel, kParallelOneNorm };
 enum class ActivationKind { kSwiGlu, kGeGlu, kGeluTanh, kGeluErf, kRelu, kSilu };
 enum class PositionKind { kRotary, kLearned };
 enum class RopeScaling { kNone, kLinear, kLlama3, kLongRope, kYarn };
@@ -127,20 +133,26 @@ struct ModelConfig {
   NormKind norm = NormKind::kRms;
   NormPlace norm_place = NormPlace::kBefore;
   bool norm_adds_one = false;  // norms multiply with 1 + weight
+  bool norm_bias = true;       // of layer norms, but for those of heads
   double norm_eps = 1e-5;
+  ResidualForm residual = ResidualForm::kSequential;
   ActivationKind activation = ActivationKind::kSwiGlu;
   PositionKind position = PositionKind::kRotary;
   RopeConfig rope;
   std::optional<RopeConfig> sliding_rope;  // of sliding layers, where it is another one
   int64_t rotary_dim = 0;                  // columns of a head that turn; 0: all
   std::vector<uint8_t> layer_is_unturned;  // per layer, without rotary positions; empty: none is
+  bool turns_neighbours = false;           // columns 2i and 2i+1, and not those of a head's halves
   bool fused_projections = false;          // q, k and v are one tensor, and gate and up another
+  bool qkv_by_head = false;                // q, k and v are one tensor, those of a head together
   bool qkv_bias = false;
   bool output_bias = false;  // attention output projection
   bool mlp_bias = false;
+  bool head_bias = false;          // LM head
   bool attention_sinks = false;    // a learned score a query head, without a value
-  bool qk_norm = false;            // RMS norm of each query and key head
+  bool qk_norm = false;            // norm of each query and key head, with weights for all
   bool qk_norm_whole = false;      // of all query heads as one row, and of all key heads
+  bool qk_norm_apart = false;      // of each head, with weights of its own
   bool scores_by_head_dim = true;  // attention scores are divided by √d
   double score_dim = 0;            // by the root of this instead; 0: of d
   double score_scale = 0;          // or multiplied with this; 0: divided
@@ -148,6 +160,7 @@ struct ModelConfig {
   double embedding_scale = 1;      // the rows of the token table are multiplied with it
   double residual_scale = 1;       // what attention and MLP add to the residual stream, too
   double logits_divisor = 1;
+  double logits_scale = 1;  // logits are multiplied with it, too
   bool tied_embeddings = false;
   int64_t sliding_window = 0;             // 0: none; a token sees itself and window-1 before it
   std::vector<uint8_t> layer_is_sliding;  // per layer; empty: all layers if sliding_window > 0

@@ -95,16 +95,17 @@ void emit_olmo3_rope(const ModelConfig& config, Json& out) {
 
 void emit_rope(const ModelConfig& config, Json& out) {
   const RopeConfig& rope = config.rope;
-  out["rope_theta"] = rope.theta;
+  const FamilyInfo& family = family_info(config.family);
+  out[std::string(family.theta_field)] = rope.theta;
   out["rope_scaling"] = nullptr;
   if (config.family == Family::kOlmo3) return emit_olmo3_rope(config, out);
   if (config.family == Family::kGemma3) {
     out["rope_local_base_freq"] = config.sliding_rope.value_or(rope).theta;
   }
-  const bool other_factor = family_info(config.family).turned_factor != 1.0;
+  const bool other_factor = family.turned_factor != 1.0;
   if (config.rotary_dim > 0 || other_factor) {
     const int64_t columns = config.rotary_dim > 0 ? config.rotary_dim : config.head_dim;
-    out["partial_rotary_factor"] = partial_rotary_factor(columns, config.head_dim);
+    out[std::string(family.turned_field)] = partial_rotary_factor(columns, config.head_dim);
   }
   if (rope.scaling == RopeScaling::kNone) {
     // Left out, it would be yarn.
@@ -211,8 +212,25 @@ void emit_family_fields(const ModelConfig& config, Json& out) {
     case Family::kSeedOss:
       out["residual_dropout"] = 0.0;
       break;
+    case Family::kGptNeoX:
+      out["hidden_dropout"] = 0.0;
+      break;
+    case Family::kCohere:
+      out["logit_scale"] = config.logits_scale;
+      break;
+    case Family::kPhi:
+      out["resid_pdrop"] = 0.0;
+      out["embd_pdrop"] = 0.0;
+      break;
     default:
       break;
+  }
+  const FamilyInfo& family = family_info(config.family);
+  if (family.residual_use != ResidualUse::kAlways) {
+    out["use_parallel_residual"] = config.residual != ResidualForm::kSequential;
+  }
+  if (!family.head_norms_field.empty()) {
+    out[std::string(family.head_norms_field)] = config.qk_norm_apart;
   }
   if (has_experts(config.family)) emit_experts(config, out);
 }
@@ -236,8 +254,16 @@ void emit_biases(const ModelConfig& config, Json& out) {
       out["mlp_bias"] = config.mlp_bias;
       [[fallthrough]];
     case BiasRule::kAttention:
+    case BiasRule::kAttentionByMlp:
       out["attention_bias"] = config.qkv_bias;
   }
+}
+
+std::string_view plain_activation_name(ActivationKind activation) {
+  for (const PlainActivation& one : kPlainActivations) {
+    if (one.kind == activation) return one.name;
+  }
+  return "gelu_new";
 }
 
 void emit_rotary_family(const ModelConfig& config, Json& out) {
@@ -246,10 +272,14 @@ void emit_rotary_family(const ModelConfig& config, Json& out) {
   out[std::string(fields.ffn)] = config.ffn_size;
   out[std::string(fields.layers)] = config.layer_count;
   out[std::string(fields.heads)] = config.head_count;
-  out["num_key_value_heads"] = config.kv_head_count;
-  out["head_dim"] = config.head_dim;
+  if (!config.qkv_by_head) {  // else every head has a key and a value of its own, of its width
+    out["num_key_value_heads"] = config.kv_head_count;
+    out["head_dim"] = config.head_dim;
+  }
   if (config.activation == ActivationKind::kGeGlu) {
     out["hidden_activation"] = "gelu_pytorch_tanh";
+  } else if (family_info(config.family).chooses_activation) {
+    out["hidden_act"] = plain_activation_name(config.activation);
   } else {
     const bool silu = config.activation == ActivationKind::kSwiGlu;
     out["hidden_act"] = silu ? "silu" : "gelu_pytorch_tanh";
@@ -262,13 +292,6 @@ void emit_rotary_family(const ModelConfig& config, Json& out) {
   out["attention_dropout"] = 0.0;
 }
 
-std::string_view gpt2_activation_name(ActivationKind activation) {
-  for (const Gpt2Activation& one : kGpt2Activations) {
-    if (one.kind == activation) return one.name;
-  }
-  return "gelu_new";
-}
-
 void emit_gpt2(const ModelConfig& config, Json& out) {
   out["n_embd"] = config.hidden_size;
   out["n_layer"] = config.layer_count;
@@ -276,7 +299,7 @@ void emit_gpt2(const ModelConfig& config, Json& out) {
   out["n_positions"] = config.context_max;
   out["n_ctx"] = config.context_max;
   out["n_inner"] = config.ffn_size;
-  out["activation_function"] = gpt2_activation_name(config.activation);
+  out["activation_function"] = plain_activation_name(config.activation);
   out["layer_norm_epsilon"] = config.norm_eps;
   for (const char* field : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) out[field] = 0.0;
   out["scale_attn_weights"] = config.scores_by_head_dim;

@@ -81,6 +81,24 @@ TEST(ModelConfigFamilies, DefaultsAreThoseOfTheFamily) {
   EXPECT_EQ(olmoe.experts.chosen, 8);
   EXPECT_EQ(olmoe.experts.ffn_size, 48);
   EXPECT_FALSE(olmoe.experts.normalised);
+  const ModelConfig neox = config_of(changed(family_json("gpt_neox"), {{"hidden_size", 64}}));
+  EXPECT_EQ(neox.residual, ResidualForm::kParallel);
+  EXPECT_EQ(neox.activation, ActivationKind::kGeluErf);
+  EXPECT_EQ(neox.kv_head_count, 4);  // whatever num_key_value_heads says
+  EXPECT_EQ(neox.rotary_dim, 4);     // a quarter of 16
+  EXPECT_TRUE(neox.qkv_by_head && neox.qkv_bias && neox.output_bias && neox.mlp_bias);
+  EXPECT_FALSE(neox.tied_embeddings || neox.head_bias);
+  const ModelConfig phi = config_of(family_json("phi"));
+  EXPECT_EQ(phi.residual, ResidualForm::kParallelOneNorm);
+  EXPECT_EQ(phi.activation, ActivationKind::kGeluTanh);
+  EXPECT_EQ(phi.rotary_dim, 4);  // half of 8
+  EXPECT_TRUE(phi.qkv_bias && phi.output_bias && phi.mlp_bias && phi.head_bias);
+  const ModelConfig cohere = config_of(family_json("cohere"));
+  EXPECT_EQ(cohere.residual, ResidualForm::kParallelOneNorm);
+  EXPECT_EQ(cohere.logits_scale, 0.0625);
+  EXPECT_EQ(cohere.rope.theta, 5e5);
+  EXPECT_TRUE(cohere.turns_neighbours && cohere.tied_embeddings);
+  EXPECT_FALSE(cohere.norm_bias || cohere.qk_norm_apart || cohere.qkv_bias || cohere.mlp_bias);
   const ModelConfig smol = config_of(family_json("smollm3"));
   EXPECT_EQ(smol.layer_is_unturned, (std::vector<uint8_t>{0, 0, 0, 1}));
   EXPECT_EQ(smol.rope.theta, 2e6);
@@ -124,6 +142,17 @@ TEST(ModelConfigFamilies, CountsTheParametersOfPublishedModels) {
                   sizes(100352, 2048, 24, 32, 32, 5632)),
             1644515328);
   EXPECT_EQ(count(family_json("seed_oss"), sizes(155136, 5120, 64, 80, 8, 27648)), 36151104512);
+  EXPECT_EQ(count(family_json("gpt_neox"), sizes(50304, 512, 6, 8, 8, 2048)), 70426624);
+  EXPECT_EQ(count(family_json("gpt_neox"), sizes(50432, 6144, 44, 64, 64, 24576)), 20554567680);
+  EXPECT_EQ(count(family_json("phi"), sizes(51200, 2560, 32, 32, 32, 10240)), 2779683840);
+  EXPECT_EQ(count(family_json("cohere"), sizes(256000, 8192, 40, 64, 64, 22528)), 34980831232);
+  EXPECT_EQ(count(changed(family_json("cohere"), {{"use_qk_norm", true}}),
+                  sizes(256000, 12288, 64, 96, 8, 33792)),
+            103810674688);
+  EXPECT_EQ(count(changed(family_json("stablelm"),
+                          {{"use_parallel_residual", true}, {"qk_layernorm", true}}),
+                  sizes(100352, 5120, 40, 32, 8, 13824)),
+            12143185920);
   EXPECT_EQ(count(family_json("olmoe"), sizes(50304, 2048, 16, 16, 16, 1024)), 6919161856);
 }
 
@@ -267,16 +296,55 @@ TEST(ModelConfigFamilies, GraniteAndSmolLmChecksTheirFields) {
 
 TEST(ModelConfigFamilies, RefusesWhatChangesStableLmAndOlmoe) {
   const Json stable = changed(family_json("stablelm"), {{"hidden_size", 64}});
-  for (const char* field : {"use_parallel_residual", "qk_layernorm"}) {
-    EXPECT_FAILS_WITH(parsed(changed(stable, {{field, true}})), Code::kUnsupported, field);
-    EXPECT_TRUE(parsed(changed(stable, {{field, false}})));
-  }
+  const ModelConfig parallel =
+      config_of(changed(stable, {{"use_parallel_residual", true}, {"qk_layernorm", true}}));
+  EXPECT_EQ(parallel.residual, ResidualForm::kParallelOneNorm);
+  EXPECT_TRUE(parallel.qk_norm_apart && parallel.norm_bias);
+  EXPECT_EQ(config_of(to_hf_config(parallel)), parallel);
+  EXPECT_EQ(config_of(stable).residual, ResidualForm::kSequential);
+  EXPECT_FALSE(config_of(stable).qk_norm_apart);
   const Json scaled = {{"rope_scaling", {{"rope_type", "linear"}, {"factor", 2.0}}}};
   EXPECT_FAILS_WITH(parsed(changed(stable, scaled)), Code::kUnsupported, "default alone");
   EXPECT_FAILS_WITH(parsed(changed(family_json("olmoe"), {{"clip_qkv", 8.0}})), Code::kUnsupported,
                     "clip_qkv");
   EXPECT_FAILS_WITH(parsed(changed(family_json("starcoder2"), {{"hidden_act", "relu"}})),
                     Code::kUnsupported, "gelu_pytorch_tanh");
+}
+
+TEST(ModelConfigFamilies, PositionsOfNeoXAreReadInBothSpellings) {
+  const Json neox = family_json("gpt_neox");
+  const ModelConfig old =
+      config_of(changed(neox, {{"rotary_pct", 0.5}, {"rotary_emb_base", 25000}}));
+  EXPECT_EQ(old.rotary_dim, 4);
+  EXPECT_EQ(old.rope.theta, 25000);
+  const Json now = {
+      {"rope_type", "default"}, {"rope_theta", 25000.0}, {"partial_rotary_factor", 0.5}};
+  EXPECT_EQ(config_of(changed(neox, {{"rope_parameters", now}})), old);
+  EXPECT_EQ(config_of(to_hf_config(old)), old);
+  EXPECT_FAILS_WITH(parsed(changed(neox, {{"rope_parameters", now}, {"rotary_emb_base", 10000}})),
+                    Code::kCorrupt, "rotary_emb_base is 10000 at the top and 25000");
+  EXPECT_FAILS_WITH(parsed(changed(neox, {{"rotary_pct", 0.4}})), Code::kCorrupt, "\"rotary_pct\"");
+}
+
+TEST(ModelConfigFamilies, PartsStandSideBySideAsTheFamilySays) {
+  const Json neox = changed(family_json("gpt_neox"), {{"hidden_size", 64}});
+  const ModelConfig sequential = config_of(changed(
+      neox, {{"use_parallel_residual", false}, {"attention_bias", false}, {"hidden_act", "relu"}}));
+  EXPECT_EQ(sequential.residual, ResidualForm::kSequential);
+  EXPECT_EQ(sequential.activation, ActivationKind::kRelu);
+  EXPECT_TRUE(!sequential.qkv_bias && !sequential.output_bias && sequential.mlp_bias);
+  EXPECT_EQ(config_of(to_hf_config(sequential)), sequential);
+  EXPECT_FAILS_WITH(parsed(changed(neox, {{"hidden_act", "gelu_10"}})), Code::kUnsupported,
+                    "hidden_act \"gelu_10\" is not supported; supported are gelu_new");
+  EXPECT_FAILS_WITH(parsed(changed(neox, {{"head_dim", 8}})), Code::kCorrupt,
+                    "num_attention_heads times head dimension equal to hidden_size");
+  EXPECT_FAILS_WITH(parsed(changed(neox, {{"quantization_config", {{"quant_method", "gptq"}}}})),
+                    Code::kUnsupported, "take the unquantised model");
+  const Json phi = family_json("phi");
+  EXPECT_FAILS_WITH(parsed(changed(phi, {{"qk_layernorm", true}})), Code::kUnsupported,
+                    "qk_layernorm");
+  EXPECT_FAILS_WITH(parsed(changed(phi, {{"tie_word_embeddings", true}})), Code::kCorrupt,
+                    "\"tie_word_embeddings\" must be false");
 }
 
 TEST(ModelConfigFamilies, PositionsOfOlmo3AreReadInBothSpellings) {
@@ -334,6 +402,27 @@ TEST(ModelConfigFamilies, FeaturesOfOtherFamiliesAreRefused) {
   config = llama;
   config.activation = ActivationKind::kGeGlu;
   refused(config, "gated SiLU");
+  config = llama;
+  config.residual = ResidualForm::kParallel;
+  refused(config, "one after the other");
+  config = llama;
+  config.qkv_by_head = true;
+  refused(config, "queries, keys and values one after the other");
+  config = llama;
+  config.head_bias = true;
+  refused(config, "no bias on the head");
+  config = llama;
+  config.turns_neighbours = true;
+  refused(config, "halves of heads that turn together");
+  config = llama;
+  config.qk_norm_apart = true;
+  refused(config, "no norms of query and key heads with weights of their own");
+  config = llama;
+  config.logits_scale = 2;
+  refused(config, "no logit_scale");
+  config = config_of(family_json("cohere"));
+  config.norm_bias = true;
+  refused(config, "layer norms without biases");
   config = config_of(family_json("gemma3_text"));
   config.embedding_scale = 1;
   refused(config, "root of hidden_size");
@@ -342,6 +431,9 @@ TEST(ModelConfigFamilies, FeaturesOfOtherFamiliesAreRefused) {
 TEST(ModelConfigFamilies, AdaptersOfFusedProjectionsNameThem) {
   EXPECT_EQ(lora_linear_modules(Family::kPhi3),
             (std::vector<std::string>{"down_proj", "gate_up_proj", "o_proj", "qkv_proj"}));
+  EXPECT_EQ(
+      lora_linear_modules(Family::kGptNeoX),
+      (std::vector<std::string>{"dense", "dense_4h_to_h", "dense_h_to_4h", "query_key_value"}));
   EXPECT_EQ(lora_linear_modules(Family::kGemma3), lora_linear_modules(Family::kLlama));
 }
 

@@ -19,6 +19,7 @@ namespace jige::formats {
 namespace {
 
 constexpr double kGemma3ScoreDimDefault = 256;
+constexpr double kCohereLogitScaleDefault = 0.0625;
 
 // The first entry of "architectures", or empty.
 Result<std::string> first_architecture(const Json& config, std::string_view where) {
@@ -139,6 +140,7 @@ Result<int64_t> divided_head_dim(const ModelConfig& config, std::string_view whe
 // Null means as many as query heads.
 Result<int64_t> parse_kv_head_count(const Json& config, const ModelConfig& out,
                                     std::string_view where) {
+  if (out.qkv_by_head) return out.head_count;
   int64_t fallback = family_info(out.family).kv_heads;
   if (fallback == 0 || present(config, "num_key_value_heads")) fallback = out.head_count;
   return get_size_or(config, "num_key_value_heads", fallback, where);
@@ -151,7 +153,25 @@ Result<int64_t> parse_head_dim(const Json& config, const ModelConfig& out, std::
   return divided_head_dim(out, where);
 }
 
-Status check_activation(const Json& config, const ModelConfig& out, std::string_view where) {
+// Of families that have a choice without gate.
+Result<ActivationKind> parse_plain_activation(const Json& config, const char* field,
+                                              const ModelConfig& out, std::string_view where) {
+  if (!find_field(config, field)) return family_info(out.family).activation;
+  JIGE_TRY(const std::string name, get_string(config, field, where));
+  std::string known;
+  for (const PlainActivation& one : kPlainActivations) {
+    if (one.name == name) return one.kind;
+    known += (known.empty() ? "" : ", ") + std::string(one.name);
+  }
+  return fail(Code::kUnsupported, "{}: {} \"{}\" is not supported; supported are {}", where, field,
+              name, known);
+}
+
+Status parse_activation(const Json& config, ModelConfig& out, std::string_view where) {
+  if (family_info(out.family).chooses_activation) {
+    JIGE_TRY(out.activation, parse_plain_activation(config, "hidden_act", out, where));
+    return {};
+  }
   const bool silu = out.activation == ActivationKind::kSwiGlu;
   const char* field = out.activation == ActivationKind::kGeGlu ? "hidden_activation" : "hidden_act";
   const char* wanted = silu ? "silu" : "gelu_pytorch_tanh";
@@ -186,6 +206,7 @@ Status parse_biases(const Json& config, ModelConfig& out, std::string_view where
     }
     case BiasRule::kAttention:
     case BiasRule::kAttentionAndMlp:
+    case BiasRule::kAttentionByMlp:
     case BiasRule::kOutputApart:
       break;
   }
@@ -194,7 +215,8 @@ Status parse_biases(const Json& config, ModelConfig& out, std::string_view where
   if (family.biases == BiasRule::kOutputApart) {
     JIGE_TRY(out.output_bias, flag("attention_out_bias", false));
   }
-  if (family.biases != BiasRule::kAttention) {
+  out.mlp_bias = family.biases == BiasRule::kAttentionByMlp;
+  if (family.biases == BiasRule::kAttentionAndMlp || family.biases == BiasRule::kOutputApart) {
     JIGE_TRY(out.mlp_bias, flag("mlp_bias", false));
   }
   return {};
@@ -221,10 +243,10 @@ std::vector<const char*> variant_fields(Family family) {
   switch (family) {
     case Family::kGemma3:
       return {"attn_logit_softcapping", "final_logit_softcapping"};
-    case Family::kStableLm:
-      return {"use_parallel_residual", "qk_layernorm"};
     case Family::kOlmoe:
       return {"clip_qkv"};
+    case Family::kPhi:
+      return {"qk_layernorm"};
     default:
       return {};
   }
@@ -253,6 +275,10 @@ Status parse_scales(const Json& config, ModelConfig& out, std::string_view where
     JIGE_TRY(out.score_scale, get_number_or(config, "attention_multiplier", 1.0, where));
     JIGE_TRY(out.logits_divisor, get_number_or(config, "logits_scaling", 1.0, where));
   }
+  if (out.family == Family::kCohere) {
+    JIGE_TRY(out.logits_scale,
+             get_number_or(config, "logit_scale", kCohereLogitScaleDefault, where));
+  }
   return {};
 }
 
@@ -262,11 +288,32 @@ void set_family_features(ModelConfig& out) {
   out.norm = family.norm;
   out.norm_place = family.norm_place;
   out.norm_adds_one = family.norm_adds_one;
+  out.norm_bias = family.norm_bias;
   out.activation = family.activation;
   out.qk_norm = family.head_norms == HeadNorms::kEach;
+  out.qk_norm_apart = family.head_norms == HeadNorms::kEachApart;
   out.qk_norm_whole = family.head_norms == HeadNorms::kWhole;
+  out.residual = family.residual;
   out.fused_projections = family.fused_projections;
+  out.qkv_by_head = family.qkv_by_head;
+  out.turns_neighbours = family.turns_neighbours;
+  out.head_bias = family.head_bias;
   out.attention_sinks = family.attention_sinks;
+}
+
+// Which of the family's features a model has.
+Status parse_switches(const Json& config, ModelConfig& out, std::string_view where) {
+  const FamilyInfo& family = family_info(out.family);
+  if (family.residual_use != ResidualUse::kAlways) {
+    const bool usual = family.residual_use == ResidualUse::kUnlessSwitchedOff;
+    JIGE_TRY(const bool on, get_bool_or(config, "use_parallel_residual", usual, where));
+    if (!on) out.residual = ResidualForm::kSequential;
+  }
+  if (!family.head_norms_field.empty()) {
+    JIGE_TRY(const bool on, get_bool_or(config, family.head_norms_field, false, where));
+    out.qk_norm_apart = out.qk_norm_apart && on;
+  }
+  return {};
 }
 
 Status parse_rotary_family(const Json& config, ModelConfig& out, std::string_view where) {
@@ -280,10 +327,11 @@ Status parse_rotary_family(const Json& config, ModelConfig& out, std::string_vie
   JIGE_TRY(out.norm_eps, get_number_or(config, fields.norm_eps, family.norm_eps, where));
   JIGE_TRY(out.kv_head_count, parse_kv_head_count(config, out, where));
   JIGE_TRY(out.head_dim, parse_head_dim(config, out, where));
-  JIGE_DO(check_activation(config, out, where));
+  JIGE_DO(parse_activation(config, out, where));
   JIGE_TRY(out.tied_embeddings, get_bool_or(config, "tie_word_embeddings", family.tied, where));
   JIGE_DO(parse_biases(config, out, where));
   JIGE_DO(refuse_variants(config, out.family, where));
+  JIGE_DO(parse_switches(config, out, where));
   JIGE_DO(parse_scales(config, out, where));
   return has_experts(out.family) ? parse_experts(config, out, where) : Status();
 }
@@ -302,18 +350,6 @@ Result<int64_t> gpt2_size(const Json& config, std::string_view field, std::strin
   return value;
 }
 
-Result<ActivationKind> parse_gpt2_activation(const Json& config, std::string_view where) {
-  JIGE_TRY(const std::string name, get_string_or(config, "activation_function", "gelu_new", where));
-  std::string known;
-  for (const Gpt2Activation& one : kGpt2Activations) {
-    if (one.name == name) return one.kind;
-    known += (known.empty() ? "" : ", ") + std::string(one.name);
-  }
-  return fail(Code::kUnsupported,
-              "{}: activation_function \"{}\" is not supported; supported are {}", where, name,
-              known);
-}
-
 Status parse_gpt2(const Json& config, ModelConfig& out, std::string_view where) {
   JIGE_TRY(out.hidden_size, gpt2_size(config, "n_embd", "hidden_size", where));
   JIGE_TRY(out.layer_count, gpt2_size(config, "n_layer", "num_hidden_layers", where));
@@ -327,7 +363,7 @@ Status parse_gpt2(const Json& config, ModelConfig& out, std::string_view where) 
   JIGE_TRY(out.norm_eps, get_number_or(config, "layer_norm_epsilon", 1e-5, where));
   out.kv_head_count = out.head_count;
   JIGE_TRY(out.head_dim, divided_head_dim(out, where));
-  JIGE_TRY(out.activation, parse_gpt2_activation(config, where));
+  JIGE_TRY(out.activation, parse_plain_activation(config, "activation_function", out, where));
   JIGE_TRY(out.scores_by_head_dim, get_bool_or(config, "scale_attn_weights", true, where));
   JIGE_TRY(out.scores_by_layer,
            get_bool_or(config, "scale_attn_by_inverse_layer_idx", false, where));
@@ -350,7 +386,9 @@ Result<bool> parse_quantisation(const Json& config, ModelConfig& out, std::strin
   if (!found) return false;
   JIGE_TRY(const std::string method, get_string_or(*found, "quant_method", "absent", where));
   if (out.family == Family::kGptOss && method == "mxfp4") return true;
-  if (out.family == Family::kGptOss || out.family == Family::kGpt2) {
+  // Their codes would have to be turned, or put in another order.
+  const bool other_rows = out.family == Family::kGpt2 || out.qkv_by_head || out.turns_neighbours;
+  if (out.family == Family::kGptOss || other_rows) {
     return fail(Code::kUnsupported,
                 "{}: the weights are quantised (method \"{}\"), which Jige does not read of {}; "
                 "take the unquantised model",

@@ -145,12 +145,12 @@ Status parse_yarn(const Json& object, const Json& config, const ModelConfig& out
 Result<RopeConfig> parse_rope_object(const Json& object, const Json& config, const ModelConfig& out,
                                      std::string_view where) {
   RopeConfig rope;
-  JIGE_TRY(const double top_theta,
-           get_number_or(config, "rope_theta", family_info(out.family).theta, where));
+  const FamilyInfo& family = family_info(out.family);
+  JIGE_TRY(const double top_theta, get_number_or(config, family.theta_field, family.theta, where));
   JIGE_TRY(rope.theta, get_number_or(object, "rope_theta", top_theta, where));
-  if (find_field(config, "rope_theta") && rope.theta != top_theta) {
-    return fail(Code::kCorrupt, "{}: rope_theta is {} at the top and {} in the rope parameters",
-                where, top_theta, rope.theta);
+  if (find_field(config, family.theta_field) && rope.theta != top_theta) {
+    return fail(Code::kCorrupt, "{}: {} is {} at the top and {} in the rope parameters", where,
+                family.theta_field, top_theta, rope.theta);
   }
   for (const char* nested : {"full_attention", "sliding_attention"}) {
     if (find_field(object, nested)) {
@@ -162,8 +162,7 @@ Result<RopeConfig> parse_rope_object(const Json& object, const Json& config, con
   JIGE_TRY(const std::string old_type, get_string_or(object, "type", "default", where));
   JIGE_TRY(const std::string type, get_string_or(object, "rope_type", old_type, where));
   JIGE_TRY(rope.scaling, scaling_of(type, out.family, where));
-  if (!family_info(out.family).turns_parts)
-    JIGE_DO(check_partial_factor(object, config, rope, where));
+  if (!family.turns_parts) JIGE_DO(check_partial_factor(object, config, rope, where));
   if (rope.scaling == RopeScaling::kNone) return rope;
   if (rope.scaling == RopeScaling::kLongRope) {
     JIGE_DO(parse_longrope(object, config, out, rope, where));
@@ -184,28 +183,30 @@ Result<RopeConfig> parse_rope_object(const Json& object, const Json& config, con
 // How many columns of a head turn, said at the top or in either object.
 Status parse_rotary_dim(const Json& config, const Json* parameters, const Json* scaling,
                         ModelConfig& out, std::string_view where) {
-  double factor = family_info(out.family).turned_factor;
+  const FamilyInfo& family = family_info(out.family);
+  double factor = family.turned_factor;
   bool stated = false;
-  for (const Json* object : {&config, parameters, scaling}) {
-    if (!object || !find_field(*object, kPartialFactor)) continue;
-    JIGE_TRY(const double value, get_number(*object, kPartialFactor, where));
+  const std::pair<const Json*, std::string_view> places[] = {
+      {&config, family.turned_field}, {parameters, kPartialFactor}, {scaling, kPartialFactor}};
+  for (const auto& [object, field] : places) {
+    if (!object || !find_field(*object, field)) continue;
+    JIGE_TRY(const double value, get_number(*object, field, where));
     if (stated && value != factor) {
-      return fail(Code::kCorrupt, "{}: field \"{}\" is {} and {}", where, kPartialFactor, factor,
-                  value);
+      return fail(Code::kCorrupt, "{}: field \"{}\" is {} and {}", where, field, factor, value);
     }
     factor = value;
     stated = true;
   }
   if (!(factor > 0.0 && factor <= 1.0)) {
     return fail(Code::kCorrupt, "{}: field \"{}\" is {}; it must lie in (0, 1]", where,
-                kPartialFactor, factor);
+                family.turned_field, factor);
   }
   const auto columns = static_cast<int64_t>(static_cast<double>(out.head_dim) * factor);
   if (columns != out.head_dim) out.rotary_dim = columns;
   if (columns < 2 || columns % 2 != 0) {
     return fail(Code::kCorrupt,
                 "{}: field \"{}\" ({}) makes {} of {} columns of a head turn; they turn in pairs",
-                where, kPartialFactor, factor, columns, out.head_dim);
+                where, family.turned_field, factor, columns, out.head_dim);
   }
   return {};
 }

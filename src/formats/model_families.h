@@ -12,7 +12,7 @@
 namespace jige::formats {
 
 // What of a head's queries and keys is normalised before it turns.
-enum class HeadNorms { kNone, kEach, kWhole };
+enum class HeadNorms { kNone, kEach, kEachApart, kWhole };
 
 // Which linear layers have biases, and the fields of config.json that say so.
 enum class BiasRule {
@@ -23,7 +23,8 @@ enum class BiasRule {
   kAttentionAndMlp,  // the same, and mlp_bias
   kOutputApart,      // attention_bias without the output, attention_out_bias on it, and mlp_bias
   kUseBias,          // use_bias: everywhere
-  kUseQkvBias        // use_qkv_bias: on queries, keys and values
+  kUseQkvBias,       // use_qkv_bias: on queries, keys and values
+  kAttentionByMlp    // attention_bias: on the four projections of attention; on the MLP always
 };
 
 // Which layers may have the sliding window.
@@ -32,6 +33,9 @@ enum class WindowRule { kNone, kAllLayers, kSomeLayers };
 // When sliding_window counts: unless it is null, where it is given, where use_sliding_window says
 // so, or both of the last.
 enum class WindowUse { kUnlessNull, kIfGiven, kIfSwitchedOn, kIfGivenAndSwitchedOn };
+
+// Whether layers have the family's ResidualForm: all of them, or as use_parallel_residual says.
+enum class ResidualUse { kAlways, kUnlessSwitchedOff, kIfSwitchedOn };
 
 struct FamilyInfo {
   Family family;
@@ -43,17 +47,29 @@ struct FamilyInfo {
   NormKind norm = NormKind::kRms;
   NormPlace norm_place = NormPlace::kBefore;
   bool norm_adds_one = false;
+  bool norm_bias = true;
   HeadNorms head_norms = HeadNorms::kNone;
-  ActivationKind activation = ActivationKind::kSwiGlu;  // GPT-2 has a choice without gate
+  std::string_view head_norms_field = "";  // models have them where it says so; empty: always
+  ResidualForm residual = ResidualForm::kSequential;
+  ResidualUse residual_use = ResidualUse::kAlways;
+  ActivationKind activation = ActivationKind::kSwiGlu;
+  bool chooses_activation = false;  // any of kPlainActivations, that above where it is left out
   BiasRule biases = BiasRule::kNone;
   WindowRule windows = WindowRule::kNone;
   WindowUse window_use = WindowUse::kUnlessNull;
   int64_t full_period = 0;     // without layer_types each so manieth layer has no window; 0: none
   bool two_ropes = false;      // layers with the window turn by other angles
-  bool turns_parts = false;    // partial_rotary_factor counts
+  bool turns_parts = false;    // turned_field counts
   double turned_factor = 1.0;  // where it is left out
+  bool turns_neighbours = false;
   bool fused_projections = false;
+  bool qkv_by_head = false;
+  bool head_bias = false;
   bool attention_sinks = false;
+
+  // How config.json spells two of its fields; rope_parameters have them as here.
+  std::string_view theta_field = "rope_theta";
+  std::string_view turned_field = "partial_rotary_factor";
 
   // What transformers takes for fields that are left out.
   double norm_eps = 1e-6;
@@ -106,6 +122,7 @@ inline constexpr FamilyInfo kFamilies[] = {
      .base_class = "GPT2Model",
      .norm = NormKind::kLayer,
      .activation = ActivationKind::kGeluTanh,
+     .chooses_activation = true,
      .biases = BiasRule::kEverywhere,
      .norm_eps = 1e-5,
      .tied = true,
@@ -205,6 +222,10 @@ inline constexpr FamilyInfo kFamilies[] = {
      .causal_class = "StableLmForCausalLM",
      .base_class = "StableLmModel",
      .norm = NormKind::kLayer,
+     .head_norms = HeadNorms::kEachApart,
+     .head_norms_field = "qk_layernorm",
+     .residual = ResidualForm::kParallelOneNorm,
+     .residual_use = ResidualUse::kIfSwitchedOn,
      .biases = BiasRule::kUseQkvBias,
      .turns_parts = true,
      .turned_factor = 0.25,
@@ -268,6 +289,54 @@ inline constexpr FamilyInfo kFamilies[] = {
      .attention_bias = true,
      .bos = -1,
      .eos = -1},
+    {.family = Family::kGptNeoX,
+     .model_type = "gpt_neox",
+     .causal_class = "GPTNeoXForCausalLM",
+     .base_class = "GPTNeoXModel",
+     .norm = NormKind::kLayer,
+     .residual = ResidualForm::kParallel,
+     .residual_use = ResidualUse::kUnlessSwitchedOff,
+     .activation = ActivationKind::kGeluErf,
+     .chooses_activation = true,
+     .biases = BiasRule::kAttentionByMlp,
+     .turns_parts = true,
+     .turned_factor = 0.25,
+     .qkv_by_head = true,
+     .theta_field = "rotary_emb_base",
+     .turned_field = "rotary_pct",
+     .norm_eps = 1e-5,
+     .attention_bias = true,
+     .bos = 0},
+    {.family = Family::kPhi,
+     .model_type = "phi",
+     .causal_class = "PhiForCausalLM",
+     .base_class = "PhiModel",
+     .norm = NormKind::kLayer,
+     .residual = ResidualForm::kParallelOneNorm,
+     .activation = ActivationKind::kGeluTanh,
+     .chooses_activation = true,
+     .biases = BiasRule::kEverywhere,
+     .turns_parts = true,
+     .turned_factor = 0.5,
+     .head_bias = true,
+     .norm_eps = 1e-5},
+    {.family = Family::kCohere,
+     .model_type = "cohere",
+     .causal_class = "CohereForCausalLM",
+     .base_class = "CohereModel",
+     .norm = NormKind::kLayer,
+     .norm_bias = false,
+     .head_norms = HeadNorms::kEachApart,
+     .head_norms_field = "use_qk_norm",
+     .residual = ResidualForm::kParallelOneNorm,
+     .biases = BiasRule::kAttention,
+     .turns_neighbours = true,
+     .norm_eps = 1e-5,
+     .theta = 5e5,
+     .tied = true,
+     .bos = 5,
+     .eos = 255001,
+     .pad = 0},
 };
 
 inline const FamilyInfo& family_info(Family family) {
@@ -276,13 +345,13 @@ inline const FamilyInfo& family_info(Family family) {
 
 inline bool is_qwen(Family family) { return family == Family::kQwen2 || family == Family::kQwen3; }
 
-// The activation_function of GPT-2. The first name of a kind is the one that is written.
-struct Gpt2Activation {
+// Activations without gate, by their names. The first name of a kind is the one that is written.
+struct PlainActivation {
   std::string_view name;
   ActivationKind kind;
 };
 
-inline constexpr Gpt2Activation kGpt2Activations[] = {
+inline constexpr PlainActivation kPlainActivations[] = {
     {"gelu_new", ActivationKind::kGeluTanh},
     {"gelu_pytorch_tanh", ActivationKind::kGeluTanh},
     {"gelu_python_tanh", ActivationKind::kGeluTanh},
@@ -311,7 +380,10 @@ inline constexpr SizeFields size_fields(Family family) {
   SizeFields fields{"hidden_size",       "num_hidden_layers",       "num_attention_heads",
                     "intermediate_size", "max_position_embeddings", "rms_norm_eps"};
   if (family == Family::kStarCoder2) fields.norm_eps = "norm_epsilon";
-  if (family == Family::kStableLm) fields.norm_eps = "layer_norm_eps";
+  if (family == Family::kStableLm || family == Family::kGptNeoX || family == Family::kPhi ||
+      family == Family::kCohere) {
+    fields.norm_eps = "layer_norm_eps";
+  }
   return fields;
 }
 

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "formats/model_config.h"
 #include "model/placement.h"
+#include "model/tensor_convert.h"
 
 namespace jige::model {
 namespace {
@@ -56,7 +57,8 @@ Status Adapter::add_targets(const Architecture& architecture, const AdapterPairs
           JIGE_DO(check_adapter_pair(source_.folder, pair->first, pair->second,
                                      {.outputs = part.outputs, .inputs = projection->inputs()},
                                      config_));
-          target.parts.push_back({.pair = pair->second, .column = column});
+          target.parts.push_back(
+              {.pair = pair->second, .column = column, .stored_rows = part.stored_rows});
           used.insert(pair->first);
         }
         column += part.outputs;
@@ -146,19 +148,29 @@ Status Adapter::load(Arena& arena, Stream& stream, DType compute) {
   return {};
 }
 
+TensorView Adapter::b_rows(const Target::Part& part, std::vector<std::byte>& memory) {
+  const TensorView& stored = part.pair.b;
+  if (!part.stored_rows) return stored;
+  memory.resize(static_cast<size_t>(dtype_bytes(stored.dtype, stored.count())));
+  const TensorView own = TensorView::of(memory.data(), stored.dtype, stored.shape);
+  rows_from_files(own, stored, *part.stored_rows);
+  return own;
+}
+
 void Adapter::load(const TensorView& memory, Stream& stream, DType compute) {
   JIGE_CHECK(files_, "{} is loaded twice", source_.flag());
   auto* const bytes = static_cast<std::byte*>(memory.data);
   int64_t at = 0;
   for (const Target& target : targets_) {
     auto weight = std::make_shared<const ops::LowRankWeight>(place(target, compute, bytes, at));
+    std::vector<std::vector<std::byte>> changed(target.parts.size());
     for (size_t i = 0; i < target.parts.size(); ++i) {
       ops::pack_weight(stream, weight->a, target.parts[i].pair.a, weight->parts[i].a_row);
-      ops::pack_weight(stream, weight->parts[i].b, target.parts[i].pair.b);
+      ops::pack_weight(stream, weight->parts[i].b, b_rows(target.parts[i], changed[i]));
     }
+    stream.synchronize();
     weights_.emplace(target.projection, std::move(weight));
   }
-  stream.synchronize();
   for (Target& target : targets_) {
     for (Target::Part& part : target.parts) part.pair.a.data = part.pair.b.data = nullptr;
   }

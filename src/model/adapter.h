@@ -82,6 +82,7 @@ class Adapter {
     struct Part {
       AdapterPair pair;
       int64_t column = 0;
+      std::optional<StoredRows> stored_rows = {};  // of the pair's B
     };
     std::vector<Part> parts;
   };
@@ -89,6 +90,8 @@ class Adapter {
   explicit Adapter(AdapterSource source) : source_(std::move(source)) {}
   Status read(const Architecture& architecture);
   Status add_targets(const Architecture& architecture, const AdapterPairs& pairs);
+  // B of a part with its rows in the order of models: as the folder has it, or in `memory`.
+  static TensorView b_rows(const Target::Part& part, std::vector<std::byte>& memory);
   // A weight whose matrices lie in `memory` one behind the other, from byte `at` on, which moves.
   ops::LowRankWeight place(const Target& target, DType compute, std::byte* memory,
                            int64_t& at) const;

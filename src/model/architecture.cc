@@ -10,25 +10,28 @@ namespace jige::model {
 namespace {
 
 // What the tensors of a base class have in front of their names as part of a language model.
-constexpr std::string_view kBasePrefixes[] = {"transformer.", "model."};
+constexpr std::string_view kBasePrefixes[] = {"transformer.", "model.", "gpt_neox."};
 constexpr std::string_view kMixtralMlp = ".block_sparse_moe.";
+constexpr std::string_view kNeoXHead = "embed_out.";
 
 struct ModelNames {
   std::string table;
   std::string positions;
   std::string final_norm;
-  std::string head;
+  std::string head;  // where it is not the table
 };
 
 ModelNames model_names(const formats::ModelConfig& config) {
-  ModelNames names;
-  if (config.family == formats::Family::kGpt2) {
-    names = {"transformer.wte", "transformer.wpe", "transformer.ln_f", "lm_head"};
-  } else {
-    names = {"model.embed_tokens", "", "model.norm", "lm_head"};
+  switch (config.family) {
+    case formats::Family::kGpt2:
+      return {"transformer.wte", "transformer.wpe", "transformer.ln_f", "lm_head"};
+    case formats::Family::kGptNeoX:
+      return {"gpt_neox.embed_in", "", "gpt_neox.final_layer_norm", "embed_out"};
+    case formats::Family::kPhi:
+      return {"model.embed_tokens", "", "model.final_layernorm", "lm_head"};
+    default:
+      return {"model.embed_tokens", "", "model.norm", "lm_head"};
   }
-  if (config.tied_embeddings) names.head = names.table;
-  return names;
 }
 
 ExpertNames expert_names(formats::Family family, const std::string& layer) {
@@ -60,6 +63,15 @@ LayerNames layer_names(const formats::ModelConfig& config, int64_t index) {
             .ffn_input = {at + ".mlp.c_fc"},
             .ffn_output = at + ".mlp.c_proj"};
   }
+  if (config.family == formats::Family::kGptNeoX) {
+    const std::string at = "gpt_neox.layers." + number;
+    return {.norm1 = at + ".input_layernorm",
+            .qkv = {at + ".attention.query_key_value"},
+            .attention_output = at + ".attention.dense",
+            .norm2 = at + ".post_attention_layernorm",
+            .ffn_input = {at + ".mlp.dense_h_to_4h"},
+            .ffn_output = at + ".mlp.dense_4h_to_h"};
+  }
   const std::string at = "model.layers." + number;
   const std::string attention = at + ".self_attn.";
   const std::string mlp = at + ".mlp.";
@@ -67,6 +79,7 @@ LayerNames layer_names(const formats::ModelConfig& config, int64_t index) {
                    .qkv = {attention + "q_proj", attention + "k_proj", attention + "v_proj"},
                    .q_norm = attention + "q_norm",
                    .k_norm = attention + "k_norm",
+                   .head_norms_stacked = config.family == formats::Family::kCohere,
                    .sinks = attention + "sinks",
                    .attention_output = attention + "o_proj",
                    .norm2 = at + ".post_attention_layernorm",
@@ -76,6 +89,15 @@ LayerNames layer_names(const formats::ModelConfig& config, int64_t index) {
   if (config.family == formats::Family::kStarCoder2) {
     names.ffn_input = {mlp + "c_fc"};
     names.ffn_output = mlp + "c_proj";
+  }
+  if (config.family == formats::Family::kPhi) {
+    names.attention_output = attention + "dense";
+    names.ffn_input = {mlp + "fc1"};
+    names.ffn_output = mlp + "fc2";
+  }
+  if (config.family == formats::Family::kStableLm) {
+    names.q_norm = attention + "q_layernorm.norms";
+    names.k_norm = attention + "k_layernorm.norms";
   }
   if (config.norm_place != formats::NormPlace::kBefore) {
     names.norm1_after = at + ".post_attention_layernorm";
@@ -129,6 +151,8 @@ Architecture::Architecture(const formats::ModelConfig& config,
                            const std::optional<formats::LoraConfig>& lora, HeadKind head)
     : config_(config), lora_(lora) {
   ModelNames names = model_names(config);
+  own_head_name_ = names.head;
+  if (config.tied_embeddings) names.head = names.table;
   if (head == HeadKind::kNormAlone) names.head.clear();
   embedding_ = std::make_unique<Embedding>(EmbeddingOptions{.table_name = names.table,
                                                             .positions_name = names.positions,
@@ -172,6 +196,10 @@ std::vector<std::string> Architecture::stored_names(const ParamSpec& spec) {
   if (const size_t at = spec.name.find(kMixtralMlp); at != std::string::npos) {
     std::string renamed = spec.name;
     names.push_back(renamed.replace(at, kMixtralMlp.size(), ".mlp."));
+  }
+  // And GPT-NeoX's head as that of other families where it keeps the names it has in memory.
+  if (spec.name.starts_with(kNeoXHead)) {
+    names.push_back("lm_head." + spec.name.substr(kNeoXHead.size()));
   }
   for (size_t i = 0, count = names.size(); i < count; ++i) {
     std::string base = base_name(names[i]);

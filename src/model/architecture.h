@@ -47,6 +47,9 @@ class Architecture {
   const Block& block(size_t node) const { return *graph_.nodes[node].block; }
   size_t head_node() const { return node_count() - 1; }
 
+  // The module of a head that has a matrix of its own: "lm_head".
+  const std::string& own_head_name() const { return own_head_name_; }
+
   // Columns of the rope table; 0 without rotary positions.
   int64_t rope_columns() const;
 
@@ -66,6 +69,7 @@ class Architecture {
 
   formats::ModelConfig config_;
   std::optional<formats::LoraConfig> lora_;
+  std::string own_head_name_;
   std::unique_ptr<Embedding> embedding_;
   std::vector<std::unique_ptr<TransformerLayer>> layers_;
   std::unique_ptr<Head> head_;

@@ -53,9 +53,9 @@ struct Batch {
 // kUniform: in [-init_std, init_std).
 enum class InitKind { kNormal, kUniform, kZero, kOne };
 
-// Where files may hold a parameter of an expert: in a tensor of all experts of a layer,
-// [E, N of all parts, K], or [E, K, N] where transposed; a bias in [E, N]. The rows of parts follow
-// one another or, interleaved, come in turns.
+// Where files may hold a parameter of an expert, or of a head's norm: in a tensor of all experts of
+// a layer, [E, N of all parts, K], or [E, K, N] where transposed; a bias in [E, N]. The rows of
+// parts follow one another or, interleaved, come in turns.
 struct StackedPlace {
   std::string tensor;  // "model.layers.0.mlp.experts.gate_up_proj"
   int64_t expert = 0;
@@ -65,6 +65,23 @@ struct StackedPlace {
   bool interleaved = false;
   bool transposed = false;
   bool usual = false;  // how the family's files are written
+};
+
+// The order in which files have the rows of a parameter, or the numbers of a vector: what is
+// [outer, b, a, inner] here is [outer, a, b, inner] there.
+struct StoredRows {
+  int64_t outer = 1;
+  int64_t a = 1;
+  int64_t b = 1;
+  int64_t inner = 1;
+  // Where files have a row.
+  int64_t at(int64_t row) const {
+    const int64_t block = a * b * inner;
+    const int64_t in_block = row % block;
+    const int64_t b_at = in_block / (a * inner);
+    const int64_t a_at = in_block / inner % a;
+    return row - in_block + (a_at * b + b_at) * inner + row % inner;
+  }
 };
 
 // One parameter as the world knows it: Hugging Face name, shape [out, in] for matrices.
@@ -78,6 +95,7 @@ struct ParamSpec {
   bool transposed = false;  // files hold [in, out] (GPT-2's Conv1D)
   bool adapter = false;     // a LoRA matrix; the base is frozen where a model has them
   std::optional<StackedPlace> stacked = {};
+  std::optional<StoredRows> stored_rows = {};
 };
 
 // A parameter's memory on a device. `value` is the f32 master (or the stored type when only

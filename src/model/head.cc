@@ -32,11 +32,14 @@ Head::Head(const formats::ModelConfig& config, const std::string& norm_name,
            const std::string& linear_name)
     : width_(config.hidden_size),
       vocab_size_(config.vocab_size),
-      logit_scale_(static_cast<float>(1.0 / config.logits_divisor)),
-      norm_(config, norm_name, width_, params_) {
+      logit_scale_(static_cast<float>(config.logits_scale / config.logits_divisor)),
+      norm_(config, norm_name, width_, config.norm_bias, params_) {
   if (linear_name.empty()) return;
-  linear_.emplace(ProjectionOptions{.parts = {{linear_name, vocab_size_}}, .inputs = width_},
-                  params_);
+  linear_index_ = params_.size();
+  linear_.emplace(
+      ProjectionOptions{
+          .parts = {{linear_name, vocab_size_}}, .inputs = width_, .bias = config.head_bias},
+      params_);
   packed_ = PackedSizes(&*linear_);
 }
 

@@ -1,7 +1,7 @@
 // Head: the last block of a model, final norm and LM head, with the loss.
 //
 // Shapes: T tokens, D width, V vocabulary, C tokens a chunk.
-//   n = norm(src);  logits = n Wᵀ / divisor;  loss[t] = -log softmax(logits[t])[targets[t]]
+//   n = norm(src);  logits = (n Wᵀ + b) · scale;  loss[t] = -log softmax(logits[t])[targets[t]]
 // Logits exist for one chunk of C tokens at a time: never a [T, V] tensor. F, X and W each compute
 // their chunks' logits from src; forward_backward() does all three in one pass over the chunks and
 // gives the same bits. Gradients of logits in bf16, half the size, are collected for G = 2 C tokens
@@ -44,7 +44,7 @@ class Head final : public Block {
   std::span<const ParamSpec> params() const override { return params_; }
   HeadKind kind() const { return linear_ ? HeadKind::kLanguageModel : HeadKind::kNormAlone; }
   // Index of the LM head's matrix among params(). REQUIRES: a head that has one.
-  size_t linear_index() const { return params_.size() - 1; }
+  size_t linear_index() const { return linear_index_; }
   int64_t packed_bytes(DType compute, PackFor use, ops::WeightFormat format) const override;
   void pack(Stream& stream, const BlockWeights& weights, DType compute, PackFor use) const override;
   int64_t strip_bytes(DType compute) const override {
@@ -114,10 +114,11 @@ class Head final : public Block {
   std::string name_ = "head";
   int64_t width_;
   int64_t vocab_size_;
-  float logit_scale_;  // 1 / divisor
+  float logit_scale_;
   std::vector<ParamSpec> params_;
   NormLayer norm_;
   std::optional<Projection> linear_;
+  size_t linear_index_ = 0;
   PackedSizes packed_;
 };
 

@@ -5,15 +5,16 @@
 namespace jige::model {
 
 NormLayer::NormLayer(const formats::ModelConfig& config, const std::string& prefix, int64_t columns,
-                     std::vector<ParamSpec>& params)
+                     bool bias, std::vector<ParamSpec>& params)
     : kind_(config.norm),
       eps_(config.norm_eps),
       adds_one_(config.norm_adds_one),
+      has_bias_(bias && is_layer_norm()),
       weight_index_(params.size()) {
   params.push_back({.name = prefix + ".weight",
                     .shape = Shape{columns},
                     .init = adds_one_ ? InitKind::kZero : InitKind::kOne});
-  if (is_layer_norm()) {
+  if (has_bias_) {
     params.push_back({.name = prefix + ".bias", .shape = Shape{columns}, .init = InitKind::kZero});
   }
 }
@@ -25,7 +26,7 @@ NormStats NormLayer::place_stats(Placement& at, int64_t token_count, int64_t gro
 }
 
 TensorView NormLayer::bias(const BlockWeights& weights) const {
-  return is_layer_norm() ? weights.params[weight_index_ + 1].value : TensorView{};
+  return has_bias_ ? weights.params[weight_index_ + 1].value : TensorView{};
 }
 
 void NormLayer::forward(Stream& stream, const BlockWeights& weights, const TensorView& dst,
@@ -64,13 +65,74 @@ void NormLayer::backward_weight(Stream& stream, const BlockWeights& weights,
   if (!grad_weight) return;
   const ops::NormBackwardWeight args{
       .grad_weight = grad_weight,
-      .grad_bias = is_layer_norm() ? weights.params[weight_index_ + 1].grad : TensorView{},
+      .grad_bias = has_bias_ ? weights.params[weight_index_ + 1].grad : TensorView{},
       .grad_dst = grad_dst,
       .src = src,
       .rstd = stats.rstd,
       .mean = stats.mean};
   is_layer_norm() ? ops::layer_norm_backward_weight(stream, args)
                   : ops::rms_norm_backward_weight(stream, args);
+}
+
+HeadNormLayer::HeadNormLayer(const formats::ModelConfig& config, const std::string& prefix,
+                             int64_t heads, bool stacked, std::vector<ParamSpec>& params)
+    : groups_(config.qk_norm_whole ? 1 : heads) {
+  if (!config.qk_norm_apart) {
+    const int64_t columns = config.qk_norm_whole ? heads * config.head_dim : config.head_dim;
+    norms_.emplace_back(config, prefix, columns, false, params);
+    return;
+  }
+  for (int64_t head = 0; head < heads; ++head) {
+    norms_.emplace_back(config, prefix + "." + std::to_string(head), config.head_dim, false,
+                        params);
+    ParamSpec& weight = params.back();
+    if (stacked) {
+      weight.stacked = StackedPlace{
+          .tensor = prefix + ".weight", .expert = head, .expert_count = heads, .usual = true};
+    }
+    if (config.turns_neighbours) {
+      weight.stored_rows = StoredRows{.a = config.head_dim / 2, .b = 2};
+    }
+  }
+}
+
+NormStats HeadNormLayer::place_stats(Placement& at, int64_t token_count) const {
+  return norms_.front().place_stats(at, token_count, groups_);
+}
+
+TensorView HeadNormLayer::part(const TensorView& rows, size_t i) const {
+  if (!rows || norms_.size() == 1) return rows;
+  const int64_t columns = rows.columns() / std::ssize(norms_);
+  const auto at = static_cast<int64_t>(i);
+  return rows.column_range(at * columns, (at + 1) * columns);
+}
+
+NormStats HeadNormLayer::part(const NormStats& stats, size_t i) const {
+  return {.rstd = part(stats.rstd, i), .mean = part(stats.mean, i)};
+}
+
+void HeadNormLayer::forward(Stream& stream, const BlockWeights& weights, const TensorView& dst,
+                            const TensorView& src, const NormStats& stats) const {
+  for (size_t i = 0; i < norms_.size(); ++i) {
+    norms_[i].forward(stream, weights, part(dst, i), part(src, i), part(stats, i));
+  }
+}
+
+void HeadNormLayer::backward_input(Stream& stream, const BlockWeights& weights,
+                                   const TensorView& grad_src, const TensorView& grad_dst,
+                                   const TensorView& src, const NormStats& stats) const {
+  for (size_t i = 0; i < norms_.size(); ++i) {
+    norms_[i].backward_input(stream, weights, part(grad_src, i), part(grad_dst, i), part(src, i),
+                             part(stats, i), false);
+  }
+}
+
+void HeadNormLayer::backward_weight(Stream& stream, const BlockWeights& weights,
+                                    const TensorView& grad_dst, const TensorView& src,
+                                    const NormStats& stats) const {
+  for (size_t i = 0; i < norms_.size(); ++i) {
+    norms_[i].backward_weight(stream, weights, part(grad_dst, i), part(src, i), part(stats, i));
+  }
 }
 
 }  // namespace jige::model

@@ -1,4 +1,5 @@
-// NormLayer: an RMSNorm or LayerNorm with its parameters, as blocks use it.
+// NormLayer: an RMSNorm or LayerNorm with its parameters, as blocks use it. HeadNormLayer: the
+// norms of a layer's query heads, or of its key heads.
 //
 // Shapes: T tokens, G groups of D columns; G is 1, or the head count for norms of heads.
 // The normalised rows are recomputed where a backward needs them; only the statistics are kept.
@@ -23,9 +24,9 @@ struct NormStats {
 class NormLayer {
  public:
   NormLayer() = default;
-  // Appends "<prefix>.weight" and, for LayerNorm, "<prefix>.bias" to `params`.
+  // Appends "<prefix>.weight" and, for LayerNorm with a bias, "<prefix>.bias" to `params`.
   NormLayer(const formats::ModelConfig& config, const std::string& prefix, int64_t columns,
-            std::vector<ParamSpec>& params);
+            bool bias, std::vector<ParamSpec>& params);
 
   NormStats place_stats(Placement& at, int64_t token_count, int64_t groups = 1) const;
 
@@ -47,7 +48,38 @@ class NormLayer {
   formats::NormKind kind_ = formats::NormKind::kRms;
   double eps_ = 0;
   bool adds_one_ = false;
+  bool has_bias_ = false;
   size_t weight_index_ = 0;  // the bias follows
+};
+
+// One norm that all heads go through, one of all heads as a row, or one for each head; without
+// biases. Threads: const.
+class HeadNormLayer {
+ public:
+  HeadNormLayer() = default;
+  // Appends "<prefix>.weight", or for heads with weights of their own "<prefix>.<head>.weight";
+  // where `stacked`, files hold those in a tensor "<prefix>.weight" [heads, D].
+  HeadNormLayer(const formats::ModelConfig& config, const std::string& prefix, int64_t heads,
+                bool stacked, std::vector<ParamSpec>& params);
+
+  NormStats place_stats(Placement& at, int64_t token_count) const;
+
+  // As NormLayer's; rows of all heads.
+  void forward(Stream& stream, const BlockWeights& weights, const TensorView& dst,
+               const TensorView& src, const NormStats& stats) const;
+  void backward_input(Stream& stream, const BlockWeights& weights, const TensorView& grad_src,
+                      const TensorView& grad_dst, const TensorView& src,
+                      const NormStats& stats) const;
+  void backward_weight(Stream& stream, const BlockWeights& weights, const TensorView& grad_dst,
+                       const TensorView& src, const NormStats& stats) const;
+
+ private:
+  // The part of rows or statistics that the i-th norm has.
+  TensorView part(const TensorView& rows, size_t i) const;
+  NormStats part(const NormStats& stats, size_t i) const;
+
+  std::vector<NormLayer> norms_;
+  int64_t groups_ = 0;  // of all norms
 };
 
 }  // namespace jige::model

@@ -50,7 +50,8 @@ Projection::Projection(ProjectionOptions options, std::vector<ParamSpec>& params
                       .init_std = options_.init_std,
                       .decay = true,
                       .packed = true,
-                      .transposed = options_.transposed});
+                      .transposed = options_.transposed,
+                      .stored_rows = part.stored_rows});
     outputs_ += part.outputs;
   }
   for (size_t i = 0; options_.bias && i < parts_.size(); ++i) {
@@ -58,7 +59,8 @@ Projection::Projection(ProjectionOptions options, std::vector<ParamSpec>& params
     params.push_back({.name = options_.parts[i].name + ".bias",
                       .shape = Shape{parts_[i].rows},
                       .init = InitKind::kZero,
-                      .packed = true});
+                      .packed = true,
+                      .stored_rows = options_.parts[i].stored_rows});
   }
   add_adapters(params);
 }
@@ -89,7 +91,8 @@ void Projection::add_adapters(std::vector<ParamSpec>& params) {
                       .init = InitKind::kZero,
                       .decay = true,
                       .packed = true,
-                      .adapter = true});
+                      .adapter = true,
+                      .stored_rows = options_.parts[i].stored_rows});
   }
 }
 

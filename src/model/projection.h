@@ -41,6 +41,7 @@ struct ProjectionOptions {
   struct Part {
     std::string name;  // "model.layers.0.self_attn.q_proj"
     int64_t outputs = 0;
+    std::optional<StoredRows> stored_rows = {};
   };
   std::vector<Part> parts;
   int64_t inputs = 0;

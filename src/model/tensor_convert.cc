@@ -27,6 +27,16 @@ void transpose(T* dst, const T* src, int64_t src_rows, int64_t src_columns) {
   }
 }
 
+// Hands the rows of two tensors over with the bytes of one.
+template <typename Copy>
+void copy_rows(const TensorView& dst, const TensorView& src, const Copy& copy) {
+  JIGE_CHECK(
+      dst.dtype == src.dtype && dst.contiguous() && src.contiguous() && dst.shape == src.shape,
+      "rows of {} into {}", src.shape.to_string(), dst.shape.to_string());
+  const int64_t row_bytes = dtype_bytes(src.dtype, src.count()) / src.shape[0];
+  copy(static_cast<std::byte*>(dst.data), static_cast<const std::byte*>(src.data), row_bytes);
+}
+
 }  // namespace
 
 void widen(std::span<float> dst, const void* src, DType src_dtype) {
@@ -92,6 +102,22 @@ void transpose_into(const TensorView& dst, const TensorView& src) {
     transpose(static_cast<uint16_t*>(dst.data), static_cast<const uint16_t*>(src.data),
               src.shape[0], src.shape[1]);
   }
+}
+
+void rows_from_files(const TensorView& dst, const TensorView& src, const StoredRows& order) {
+  copy_rows(dst, src, [&](std::byte* here, const std::byte* there, int64_t bytes) {
+    for (int64_t row = 0; row < dst.shape[0]; ++row) {
+      std::memcpy(here + row * bytes, there + order.at(row) * bytes, static_cast<size_t>(bytes));
+    }
+  });
+}
+
+void rows_for_files(const TensorView& dst, const TensorView& src, const StoredRows& order) {
+  copy_rows(dst, src, [&](std::byte* there, const std::byte* here, int64_t bytes) {
+    for (int64_t row = 0; row < dst.shape[0]; ++row) {
+      std::memcpy(there + order.at(row) * bytes, here + row * bytes, static_cast<size_t>(bytes));
+    }
+  });
 }
 
 }  // namespace jige::model

@@ -1,5 +1,5 @@
-// Host-side conversions between stored tensors and device memory: types, and the transposed
-// matrices of GPT-2 folders.
+// Host-side conversions between stored tensors and device memory: types, the transposed matrices of
+// GPT-2 folders and rows in other orders.
 //
 // Threads: free functions; they return when the memory they were given may be released.
 #pragma once
@@ -7,6 +7,7 @@
 #include <span>
 
 #include "base/result.h"
+#include "model/block.h"
 #include "tensor/device.h"
 #include "tensor/view.h"
 
@@ -23,5 +24,10 @@ Status copy_converted(Stream& stream, const TensorView& dst, const TensorView& s
 
 // dst [n, m] = srcᵀ, src [m, n]; host memory of one type, contiguous.
 void transpose_into(const TensorView& dst, const TensorView& src);
+
+// dst = src with the rows of files in the order of models, or the other way; host memory of one
+// type and shape, contiguous.
+void rows_from_files(const TensorView& dst, const TensorView& src, const StoredRows& order);
+void rows_for_files(const TensorView& dst, const TensorView& src, const StoredRows& order);
 
 }  // namespace jige::model

@@ -100,7 +100,8 @@ TEST(Training, GradientsOfChosenExpertsMatchFiniteDifferences) {
 }
 
 TEST(Training, GradientsWithDropoutMatchFiniteDifferences) {
-  for (const Family family : {Family::kLlama, Family::kGpt2, Family::kGemma3, Family::kGranite}) {
+  for (const Family family : {Family::kLlama, Family::kGpt2, Family::kGemma3, Family::kGranite,
+                              Family::kGptNeoX, Family::kPhi, Family::kCohere}) {
     SCOPED_TRACE(name_of(family));
     // The key holds the mask fixed while parameters move.
     Trainee trainee(tiny_config(family), {.dropout = {.rate = 0.3, .key = 99}});
@@ -146,13 +147,14 @@ TEST(Training, AdapterGradientsMatchFiniteDifferences) {
 }
 
 TEST(Training, AdapterGradientsOfOtherLayersMatchFiniteDifferences) {
-  for (const Family family :
-       {Family::kPhi3, Family::kGemma3, Family::kOlmo2, Family::kOlmo3, Family::kGranite,
-        Family::kStarCoder2, Family::kStableLm, Family::kSeedOss}) {
+  for (const Family family : {Family::kPhi3, Family::kGemma3, Family::kOlmo2, Family::kOlmo3,
+                              Family::kGranite, Family::kStarCoder2, Family::kStableLm,
+                              Family::kSeedOss, Family::kGptNeoX, Family::kPhi, Family::kCohere}) {
     SCOPED_TRACE(name_of(family));
     const formats::ModelConfig config = tiny_config(family);
-    // q, k and v, gate and up, and two outputs; StarCoder 2 has no gate.
-    const int linears = config.fused_projections ? 4 : family == Family::kStarCoder2 ? 6 : 7;
+    // q, k and v, gate and up, and two outputs; some have no gate.
+    const bool fused = config.fused_projections || config.qkv_by_head;
+    const int linears = fused ? 4 : formats::has_gate(config.activation) ? 7 : 6;
     Trainee trainee(config, {.format = ops::WeightFormat::kQ8},
                     formats::LoraConfig{.rank = 3, .alpha = 5});
     EXPECT_EQ(trainee.weights().trainable().size(), 2u * linears * 2);
@@ -179,8 +181,10 @@ std::unique_ptr<Trainee> loaded_trainee(const std::string& folder,
 
 TEST(Training, GradientsMatchTheRecordingFromPyTorch) {
   std::vector<std::string> names(std::begin(kStepped), std::end(kStepped));
-  for (const char* name : {"qwen3_moe_unnormalised", "phi3", "gemma3", "olmo2", "granite",
-                           "gpt_oss", "olmo3", "starcoder2", "stablelm", "seed_oss"}) {
+  for (const char* name :
+       {"qwen3_moe_unnormalised", "phi3", "gemma3", "olmo2", "granite", "gpt_oss", "olmo3",
+        "starcoder2", "stablelm", "seed_oss", "gpt_neox", "gpt_neox_sequential", "phi", "cohere",
+        "cohere_qk_norm", "stablelm_parallel"}) {
     names.emplace_back(name);
   }
   for (const std::string& name : names) {
@@ -212,7 +216,11 @@ TEST(Training, GradientsMatchTheRecordingFromPyTorch) {
       const size_t rows = got.size() / columns;
       double worst = 0;
       for (size_t i = 0; i < got.size(); ++i) {
-        const size_t at = param.spec->transposed ? i % columns * rows + i / columns : i;
+        size_t at = param.spec->transposed ? i % columns * rows + i / columns : i;
+        if (const auto& order = param.spec->stored_rows) {
+          const int64_t row = order->at(static_cast<int64_t>(i / columns));
+          at = static_cast<size_t>(row) * columns + i % columns;
+        }
         worst = std::max(worst, std::abs(double{got[i]} - want[at]));
       }
       EXPECT_LT(worst, tolerance) << param.spec->name;

@@ -20,6 +20,19 @@ double score_scale(const formats::ModelConfig& config, int64_t index) {
 
 }  // namespace
 
+std::vector<ProjectionOptions::Part> TransformerLayer::qkv_parts(
+    const formats::ModelConfig& config, const std::vector<std::string>& names) const {
+  auto parts = fused_parts(names, {q_columns(), kv_columns(), kv_columns()});
+  if (config.qkv_by_head) {
+    parts[0].stored_rows = StoredRows{.a = heads_, .b = 3, .inner = head_dim_};
+  }
+  if (config.turns_neighbours) {
+    parts[0].stored_rows = StoredRows{.outer = heads_, .a = head_dim_ / 2, .b = 2};
+    parts[1].stored_rows = StoredRows{.outer = kv_heads_, .a = head_dim_ / 2, .b = 2};
+  }
+  return parts;
+}
+
 TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const LayerOptions& options)
     : name_("layer." + std::to_string(options.index)),
       index_(static_cast<uint64_t>(options.index)),
@@ -29,7 +42,9 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
       head_dim_(config.head_dim),
       score_scale_(score_scale(config, options.index)),
       residual_scale_(static_cast<float>(config.residual_scale)),
-      head_norms_(config.qk_norm || config.qk_norm_whole),
+      head_norms_(config.qk_norm || config.qk_norm_whole || config.qk_norm_apart),
+      parallel_(config.residual != formats::ResidualForm::kSequential),
+      one_norm_(config.residual == formats::ResidualForm::kParallelOneNorm),
       norms_before_(config.norm_place != formats::NormPlace::kAfter),
       norms_after_(config.norm_place != formats::NormPlace::kBefore) {
   const auto index = static_cast<size_t>(options.index);
@@ -45,19 +60,19 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
   // GPT-2's rule: products that end in the residual stream start smaller, so that its variance does
   // not grow with depth.
   const double residual_std = 0.02 / std::sqrt(2.0 * static_cast<double>(config.layer_count));
-  if (norms_before_) norm1_ = NormLayer(config, names.norm1, width_, params_);
-  qkv_ = Projection({.parts = fused_parts(names.qkv, {q_columns(), kv_columns(), kv_columns()}),
+  const auto make_norm = [&](const std::string& name) {
+    return NormLayer(config, name, width_, config.norm_bias, params_);
+  };
+  if (norms_before_) norm1_ = make_norm(names.norm1);
+  qkv_ = Projection({.parts = qkv_parts(config, names.qkv),
                      .inputs = width_,
                      .bias = config.qkv_bias,
                      .transposed = options.transposed,
                      .lora = options.lora},
                     params_);
   if (head_norms_) {
-    const bool whole = config.qk_norm_whole;
-    q_norm_ = NormLayer(config, names.q_norm, whole ? q_columns() : head_dim_, params_);
-    k_norm_ = NormLayer(config, names.k_norm, whole ? kv_columns() : head_dim_, params_);
-    q_groups_ = whole ? 1 : heads_;
-    k_groups_ = whole ? 1 : kv_heads_;
+    q_norm_ = HeadNormLayer(config, names.q_norm, heads_, names.head_norms_stacked, params_);
+    k_norm_ = HeadNormLayer(config, names.k_norm, kv_heads_, names.head_norms_stacked, params_);
   }
   if (config.attention_sinks) {
     sinks_ = params_.size();
@@ -70,8 +85,8 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
                                   .init_std = residual_std,
                                   .lora = options.lora},
                                  params_);
-  if (norms_after_) norm1_after_ = NormLayer(config, names.norm1_after, width_, params_);
-  if (norms_before_) norm2_ = NormLayer(config, names.norm2, width_, params_);
+  if (norms_after_) norm1_after_ = make_norm(names.norm1_after);
+  if (norms_before_) norm2_ = one_norm_ ? norm1_ : make_norm(names.norm2);
   if (config.experts.count > 0) {
     experts_.emplace(config, names.experts, residual_std, params_);
     packed_ = PackedSizes(&qkv_, &attention_output_, &*experts_);
@@ -85,7 +100,7 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
                  params_);
     packed_ = PackedSizes(&qkv_, &attention_output_, &*mlp_);
   }
-  if (norms_after_) norm2_after_ = NormLayer(config, names.norm2_after, width_, params_);
+  if (norms_after_) norm2_after_ = make_norm(names.norm2_after);
 }
 
 std::vector<const Projection*> TransformerLayer::projections() const {
@@ -126,18 +141,18 @@ TransformerLayer::Activations TransformerLayer::place_saved(Placement& at, int64
                                                             DType compute) const {
   const int64_t t = token_count;
   Activations saved;
-  saved.x1 = at.take(DType::kF32, Shape{t, width_});
+  if (!parallel_) saved.x1 = at.take(DType::kF32, Shape{t, width_});
   saved.qkv = at.take(compute, Shape{t, qkv_columns()});
   saved.attended = at.take(compute, Shape{t, q_columns()});
   saved.lse = at.take(DType::kF32, Shape{t, heads_});
   place_ffn(at, saved, t, compute);
   if (norms_before_) {
     saved.stats1 = norm1_.place_stats(at, t);
-    saved.stats2 = norm2_.place_stats(at, t);
+    saved.stats2 = one_norm_ ? saved.stats1 : norm2_.place_stats(at, t);
   }
   if (head_norms_) {
-    saved.stats_q = q_norm_.place_stats(at, t, q_groups_);
-    saved.stats_k = k_norm_.place_stats(at, t, k_groups_);
+    saved.stats_q = q_norm_.place_stats(at, t);
+    saved.stats_k = k_norm_.place_stats(at, t);
   }
   if (norms_after_) {
     saved.o = at.take(compute, Shape{t, width_});
@@ -163,7 +178,7 @@ TransformerLayer::Activations TransformerLayer::place_unsaved(Placement& at, int
                                                               DType compute) const {
   const int64_t t = token_count;
   Activations views;
-  views.x1 = at.take(DType::kF32, Shape{t, width_});
+  if (!parallel_) views.x1 = at.take(DType::kF32, Shape{t, width_});
   if (norms_after_) views.o = views.m = at.take(compute, Shape{t, width_});
   // The attention's results are gone when the MLP's begin.
   const int64_t begin = at.offset();
@@ -208,6 +223,7 @@ TransformerLayer::Work TransformerLayer::place_work(Placement& at, int64_t token
   Work work;
   const int64_t columns = std::max({width_, mlp_ ? mlp_->size() : 0, q_columns()});
   work.rows = at.take(compute, Shape{token_count, columns});
+  if (parallel_) work.x1 = at.take(DType::kF32, Shape{token_count, width_});
   if (head_norms_ && training) {
     work.heads = at.take(compute, Shape{token_count, qk_columns()});
   }
@@ -321,20 +337,23 @@ void TransformerLayer::forward(const BlockContext& context, const BlockWeights& 
                              .scratch = work.adapter_scratch,
                              .adapters = context.adapters});
   leave(stream, weights, batch, attention_part(views), dst);
-  ops::add(stream, views.x1, src, dst);
+  const TensorView& x1 = parallel_ ? work.x1 : views.x1;
+  ops::add(stream, x1, src, dst);
 
-  forward_ffn(context, weights, norms_after_ ? views.m : dst, views, work);
+  forward_ffn(context, weights, src, norms_after_ ? views.m : dst, views, work);
   leave(stream, weights, batch, ffn_part(views), dst);
-  ops::add(stream, dst, views.x1, dst);
+  ops::add(stream, dst, x1, dst);
 }
 
 void TransformerLayer::forward_ffn(const BlockContext& context, const BlockWeights& weights,
-                                   const TensorView& dst, const Activations& views,
-                                   const Work& work) const {
+                                   const TensorView& src, const TensorView& dst,
+                                   const Activations& views, const Work& work) const {
   Stream& stream = context.stream;
   const DType compute = context.compute;
   const TensorView n2 = first_columns(work.rows, width_);
-  enter(stream, weights, norm2_, n2, views.x1, views.stats2);
+  if (!one_norm_) {  // else n1 is there still
+    enter(stream, weights, norm2_, n2, ffn_source(src, views), views.stats2);
+  }
   if (experts_) {
     experts_->forward(stream, weights, compute, dst, n2, views.experts, work.experts);
   } else {

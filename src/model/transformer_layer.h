@@ -9,13 +9,14 @@
 //   n2 = norm2(x1)
 //   m = mlp(n2)                         one of all tokens (dense_mlp.h) or experts (expert_mlp.h)
 //   dst = x1 + scale · dropout(norm2_after(m))
-// Norms stand before, behind or on both sides; without norm1 and norm2, n1 and n2 are src and x1.
-// src, x1 and dst are f32, what is between products is in the compute type.
+// Where the parts stand side by side, n2 = norm2(src), or n1 where they have one norm. Norms stand
+// before, behind or on both sides; without norm1 and norm2, n1 and n2 are src and x1. src, x1 and
+// dst are f32, what is between products is in the compute type.
 //
-// saved: x1, q|k|v (before head norms where there are any, after rope where not), attention output,
-// its log-sum-exp, what the MLP saves, 1/std of the norms, and o and m where a norm is behind them.
-// n1, n2 and normalised heads are computed anew where they are needed. pending: the gradients at
-// the outputs of the products and of the norms. Threads: const.
+// saved: x1 (not side by side), q|k|v (before head norms where there are any, after rope where
+// not), attention output, its log-sum-exp, what the MLP saves, 1/std of the norms, and o and m
+// where a norm is behind them. n1, n2 and normalised heads are computed anew where they are needed.
+// pending: the gradients at the outputs of the products and of the norms. Threads: const.
 #pragma once
 
 #include <optional>
@@ -38,7 +39,8 @@ struct LayerNames {
   std::vector<std::string> qkv;  // q, k and v, or one fused module
   std::string q_norm;
   std::string k_norm;
-  std::string sinks;  // without suffix
+  bool head_norms_stacked = false;  // those of heads with weights of their own are one tensor
+  std::string sinks;                // without suffix
   std::string attention_output;
   std::string norm1_after;
   std::string norm2;
@@ -99,6 +101,7 @@ class TransformerLayer final : public Block {
   // n1, n2 and a in F and W, the gradients of a and of the attention output in X.
   struct Work {
     TensorView rows;   // [T, columns of the widest]
+    TensorView x1;     // [T, D] f32 of parts side by side, where nothing reads it again
     TensorView heads;  // [T, (H + G) d] normalised and rotated q|k; empty: those of qkv themselves
     TensorView adapter_scratch;
     TensorView weight_scratch;  // of W's products
@@ -113,6 +116,8 @@ class TransformerLayer final : public Block {
     DenseMlp::Pending mlp;                 // this or experts
     ExpertMlp::Pending experts;
   };
+  std::vector<ProjectionOptions::Part> qkv_parts(const formats::ModelConfig& config,
+                                                 const std::vector<std::string>& names) const;
   Activations place_saved(Placement& at, int64_t token_count, DType compute) const;
   Activations place_unsaved(Placement& at, int64_t token_count, DType compute) const;
   Gradients place_pending(Placement& at, int64_t token_count, DType compute) const;
@@ -155,17 +160,23 @@ class TransformerLayer final : public Block {
                        const NormStats& stats_k) const;
   void rotate(Stream& stream, const BlockWeights& weights, const Batch& batch,
               const TensorView& heads, bool inverse) const;
-  // m in dst, from x1.
-  void forward_ffn(const BlockContext& context, const BlockWeights& weights, const TensorView& dst,
-                   const Activations& views, const Work& work) const;
-  // From grad_dst to the gradient of x1, in grad_src.
+  // What the feed-forward part reads of the residual stream.
+  const TensorView& ffn_source(const TensorView& src, const Activations& views) const {
+    return parallel_ ? src : views.x1;
+  }
+  // m in dst, from what it reads.
+  void forward_ffn(const BlockContext& context, const BlockWeights& weights, const TensorView& src,
+                   const TensorView& dst, const Activations& views, const Work& work) const;
+  // Sets grad_src to grad_dst and adds what comes through the feed-forward part; of one norm for
+  // both parts that is left to backward_attention.
   void backward_ffn(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
-                    const TensorView& grad_dst, const TensorView& grad_src,
+                    const TensorView& src, const TensorView& grad_dst, const TensorView& grad_src,
                     const Activations& saved, const Gradients& pending, const Work& work) const;
   // W of the feed-forward part; n2 is computed anew.
   void ffn_gradients(const BlockContext& context, const BlockWeights& weights,
-                     const Activations& saved, const Gradients& pending, const Work& work) const;
-  // From the gradient of x1 to that of src, in grad_src.
+                     const TensorView& src, const Activations& saved, const Gradients& pending,
+                     const Work& work) const;
+  // Adds to grad_src what comes through attention, from the gradient of its product.
   void backward_attention(const BlockContext& context, const BlockWeights& weights,
                           const Batch& batch, const TensorView& src, const TensorView& grad_src,
                           const Activations& saved, const Gradients& pending,
@@ -192,8 +203,6 @@ class TransformerLayer final : public Block {
   int64_t heads_;
   int64_t kv_heads_;
   int64_t head_dim_;
-  int64_t q_groups_ = 0;  // rows of which norms of queries and keys are made
-  int64_t k_groups_ = 0;
   int64_t rope_begin_ = 0;  // the first of its columns of the rope table
   int64_t turned_ = 0;      // columns of a head that turn
   int64_t window_ = 0;
@@ -201,11 +210,14 @@ class TransformerLayer final : public Block {
   float residual_scale_ = 1;
   std::optional<size_t> sinks_;  // its place among the parameters
   bool head_norms_ = false;      // of each head or of all
+  bool parallel_ = false;        // both parts read src
+  bool one_norm_ = false;        // and n2 is n1
   bool norms_before_ = true;
   bool norms_after_ = false;
 
   std::vector<ParamSpec> params_;
-  NormLayer norm1_, norm2_, q_norm_, k_norm_, norm1_after_, norm2_after_;
+  NormLayer norm1_, norm2_, norm1_after_, norm2_after_;
+  HeadNormLayer q_norm_, k_norm_;
   Projection qkv_, attention_output_;
   std::optional<DenseMlp> mlp_;  // this or experts_
   std::optional<ExpertMlp> experts_;

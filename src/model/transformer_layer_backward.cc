@@ -15,14 +15,22 @@ void TransformerLayer::backward_input(const BlockContext& context, const BlockWe
   const Activations saved = place_saved(kept, t, context.compute);
   const Gradients pending = place_pending(left, t, context.compute);
   const Work work = place_work(workspace, t, context.compute, true);
-  backward_ffn(context, weights, batch, grad_dst, grad_src, saved, pending, work);
+  // Parts side by side both begin at the gradient of dst, whose memory grad_src may be.
+  const auto leave_attention = [&](const TensorView& grad_stream) {
+    backward_leave(context.stream, weights, batch, attention_part(saved), grad_stream,
+                   pending.o_after, pending.attention_output);
+  };
+  if (parallel_) leave_attention(grad_dst);
+  backward_ffn(context, weights, batch, src, grad_dst, grad_src, saved, pending, work);
+  if (!parallel_) leave_attention(grad_src);
   backward_attention(context, weights, batch, src, grad_src, saved, pending, work);
 }
 
 void TransformerLayer::backward_ffn(const BlockContext& context, const BlockWeights& weights,
-                                    const Batch& batch, const TensorView& grad_dst,
-                                    const TensorView& grad_src, const Activations& saved,
-                                    const Gradients& pending, const Work& work) const {
+                                    const Batch& batch, const TensorView& src,
+                                    const TensorView& grad_dst, const TensorView& grad_src,
+                                    const Activations& saved, const Gradients& pending,
+                                    const Work& work) const {
   Stream& stream = context.stream;
   backward_leave(stream, weights, batch, ffn_part(saved), grad_dst, pending.m_after,
                  pending.ffn_output);
@@ -34,7 +42,9 @@ void TransformerLayer::backward_ffn(const BlockContext& context, const BlockWeig
                          saved.mlp, pending.mlp, dense_work(work));
   }
   if (grad_src.data != grad_dst.data) ops::scale(stream, grad_src, grad_dst, 1.0f);
-  backward_enter(stream, weights, norm2_, grad_src, pending.n2, saved.x1, saved.stats2);
+  if (one_norm_) return;
+  backward_enter(stream, weights, norm2_, grad_src, pending.n2, ffn_source(src, saved),
+                 saved.stats2);
 }
 
 void TransformerLayer::backward_enter(Stream& stream, const BlockWeights& weights,
@@ -64,8 +74,6 @@ void TransformerLayer::backward_attention(const BlockContext& context, const Blo
                                           const TensorView& grad_src, const Activations& saved,
                                           const Gradients& pending, const Work& work) const {
   Stream& stream = context.stream;
-  backward_leave(stream, weights, batch, attention_part(saved), grad_src, pending.o_after,
-                 pending.attention_output);
   const TensorView grad_attended = first_columns(work.rows, q_columns());
   attention_output_.backward_input(stream, weights, context.compute,
                                    {.grad_src = grad_attended,
@@ -78,6 +86,7 @@ void TransformerLayer::backward_attention(const BlockContext& context, const Blo
                        .grad_dst = pending.qkv,
                        .product = pending.v_qkv,
                        .scratch = work.adapter_scratch});
+  if (one_norm_) ops::add(stream, pending.n1, pending.n1, pending.n2);
   backward_enter(stream, weights, norm1_, grad_src, pending.n1, src, saved.stats1);
 }
 
@@ -116,10 +125,10 @@ void TransformerLayer::backward_heads(const BlockContext& context, const BlockWe
   if (!head_norms_) return;
   q_norm_.backward_input(stream, weights, pending.qkv.column_range(0, q_end),
                          grad_heads.column_range(0, q_end), saved.qkv.column_range(0, q_end),
-                         saved.stats_q, false);
+                         saved.stats_q);
   k_norm_.backward_input(stream, weights, pending.qkv.column_range(q_end, k_end),
                          grad_heads.column_range(q_end, k_end),
-                         saved.qkv.column_range(q_end, k_end), saved.stats_k, false);
+                         saved.qkv.column_range(q_end, k_end), saved.stats_k);
 }
 
 void TransformerLayer::backward_weight(const BlockContext& context, const BlockWeights& weights,
@@ -135,8 +144,10 @@ void TransformerLayer::backward_weight(const BlockContext& context, const BlockW
   const Gradients pending = place_pending(left, t, compute);
   const Work work = place_work(workspace, t, compute, true);
 
-  ffn_gradients(context, weights, saved, pending, work);
-  if (norms_before_) norm2_.backward_weight(stream, weights, pending.n2, saved.x1, saved.stats2);
+  ffn_gradients(context, weights, src, saved, pending, work);
+  if (norms_before_ && !one_norm_) {
+    norm2_.backward_weight(stream, weights, pending.n2, ffn_source(src, saved), saved.stats2);
+  }
   attention_output_.backward_weight(stream, weights, compute,
                                     {.grad_dst = pending.attention_output,
                                      .src = saved.attended,
@@ -173,8 +184,8 @@ void TransformerLayer::backward_weight(const BlockContext& context, const BlockW
 }
 
 void TransformerLayer::ffn_gradients(const BlockContext& context, const BlockWeights& weights,
-                                     const Activations& saved, const Gradients& pending,
-                                     const Work& work) const {
+                                     const TensorView& src, const Activations& saved,
+                                     const Gradients& pending, const Work& work) const {
   Stream& stream = context.stream;
   const DType compute = context.compute;
   if (mlp_ && mlp_->output().wants_gradient(weights)) {
@@ -185,7 +196,7 @@ void TransformerLayer::ffn_gradients(const BlockContext& context, const BlockWei
       experts_ ? experts_->wants_gradient(weights) : mlp_->input().wants_gradient(weights);
   if (!wants_input) return;
   const TensorView n2 = first_columns(work.rows, width_);
-  enter(stream, weights, norm2_, n2, saved.x1, {});
+  enter(stream, weights, norm2_, n2, ffn_source(src, saved), {});
   if (experts_) {
     experts_->backward_weight(stream, weights, compute, n2, pending.ffn_output, context.gradients,
                               saved.experts, pending.experts, work.experts);

@@ -23,12 +23,15 @@ Result<std::string> find_name(const formats::TensorFolder& files, const ParamSpe
   for (const std::string& name : names) {
     if (files.find(name)) return name;
   }
-  // What a base class lacks of a language model.
-  const bool head = names.front() == "lm_head.weight";
+  std::string note;
+  if (Architecture::base_name(spec.name) == spec.name) {  // what a base class lacks
+    note = "; without it a folder gives embeddings of texts alone (jige embed)";
+  } else if (spec.stacked && spec.stacked->usual) {
+    note = "; files of the family hold it in \"" + spec.stacked->tensor + "\"";
+  }
   return fail(Code::kNotFound,
               "{}: tensor \"{}\" is missing; the model in config.json needs it with shape {}{}",
-              files.folder(), names.front(), spec.shape.to_string(),
-              head ? "; without it a folder gives embeddings of texts alone (jige embed)" : "");
+              files.folder(), names.front(), spec.shape.to_string(), note);
 }
 
 // The path of the file that holds a tensor, for errors.
@@ -65,16 +68,19 @@ bool tied_head(const Architecture& architecture, size_t node, const ParamSpec& s
          spec.name == architecture.embedding().params()[Embedding::kTable].name;
 }
 
-// Tables that old writers stored and nobody reads, and the copy of a tied head or one without use.
-bool usually_unused(std::string_view name, bool head_unused) {
-  return name.ends_with("rotary_emb.inv_freq") || name.ends_with("attn.bias") ||
-         name.ends_with("attn.masked_bias") || (head_unused && name.ends_with("lm_head.weight"));
+// Tables that old writers stored and nobody reads.
+bool usually_unused(std::string_view name) {
+  for (const std::string_view end : {"rotary_emb.inv_freq", "attn.bias", "attn.masked_bias",
+                                     "attention.bias", "attention.masked_bias"}) {
+    if (name.ends_with(end)) return true;
+  }
+  return false;
 }
 
 // A head that is stored beside the table it is tied to must be its copy: otherwise config.json
 // speaks of another model, and what was learned in the head would be lost without a word.
 Status check_tied_copy(const Architecture& architecture, const formats::TensorFolder& files) {
-  const std::string head = "lm_head.weight";
+  const std::string head = architecture.own_head_name() + ".weight";
   const formats::StoredTensor* copy = files.find(head);
   const bool tied = architecture.config().tied_embeddings &&
                     architecture.head().kind() == HeadKind::kLanguageModel;
@@ -123,7 +129,8 @@ void tell_unused(const Architecture& architecture, const formats::TensorFolder& 
     if (used.contains(tensor->name) || tensor->count() == 0) continue;
     log_debug("{}: tensor \"{}\" [{}] is not used", files.folder(), tensor->name,
               fmt::join(tensor->dims, ", "));
-    if (usually_unused(tensor->name, head_unused)) continue;
+    if (usually_unused(tensor->name)) continue;
+    if (head_unused && tensor->name.starts_with(architecture.own_head_name() + ".")) continue;
     if (count++ == 0) first = tensor->name;
   }
   if (count == 0) return;
@@ -161,6 +168,9 @@ class BlockLoader {
       if (specs[i].transposed) {
         JIGE_TRY(stored, transposed(stored));
       }
+      if (const auto& order = specs[i].stored_rows) {
+        JIGE_TRY(stored, reordered(stored, *order));
+      }
       if (value) {
         JIGE_DO(copy_converted(stream_, value, stored));
       } else {
@@ -191,8 +201,13 @@ class BlockLoader {
     const BlockWeights& block = weights_.block(node);
     const TensorView& value = block.params[index].value;
     JIGE_TRY(LoadedParam stored, make(specs[index], static_cast<bool>(value)));
+    if (const auto& order = specs[index].stored_rows) {
+      JIGE_TRY(stored.view, reordered(stored.view, *order));
+    }
     if (value) {
-      return copy_converted(stream_, value, stored.view);
+      const Status copied = copy_converted(stream_, value, stored.view);
+      finish();
+      return copied;
     }
     BlockWeights source{.packed = block.packed, .format = block.format};
     source.params.resize(specs.size());
@@ -211,14 +226,22 @@ class BlockLoader {
 
   Result<TensorView> transposed(const TensorView& stored) {
     const Shape shape{stored.shape[1], stored.shape[0]};
-    const int64_t bytes = dtype_bytes(stored.dtype, shape.count());
-    std::unique_ptr<std::byte[]> buffer(new (std::nothrow) std::byte[static_cast<size_t>(bytes)]);
-    if (!buffer)
-      return fail(Code::kExhausted, "{}: no {} bytes to load with", files_.folder(), bytes);
-    const TensorView view = TensorView::of(buffer.get(), stored.dtype, shape);
+    JIGE_TRY(const TensorView view, host_memory(stored.dtype, shape));
     transpose_into(view, stored);
-    host_.push_back(std::move(buffer));
     return view;
+  }
+
+  Result<TensorView> reordered(const TensorView& stored, const StoredRows& order) {
+    JIGE_TRY(const TensorView view, host_memory(stored.dtype, stored.shape));
+    rows_from_files(view, stored, order);
+    return view;
+  }
+
+  // Until finish().
+  Result<TensorView> host_memory(DType dtype, const Shape& shape) {
+    JIGE_TRY(LoadedParam param, allocate_param(files_.folder(), dtype, shape));
+    host_.push_back(std::move(param));
+    return host_.back().view;
   }
 
   // What pack() reads: vectors as f32, matrices as they are; on a CPU straight from the file's map.
@@ -236,7 +259,7 @@ class BlockLoader {
   Stream& stream_;
   const formats::TensorFolder& files_;
   Arena arena_;
-  std::vector<std::unique_ptr<std::byte[]>> host_;
+  std::vector<LoadedParam> host_;
   std::vector<Tensor> device_;  // after arena_: destroyed before it
 };
 

@@ -14,6 +14,7 @@
 #include "formats/tensor_folder.h"
 #include "model/adapter_tensors.h"
 #include "model/cancellable_source.h"
+#include "model/loaded_param.h"
 #include "model/tensor_convert.h"
 
 namespace jige::model {
@@ -50,22 +51,22 @@ Status sink_rows(const formats::RowSink& sink, const TensorView& rows, DType dty
 formats::TensorSource source_of(const NamedParam& param, Stream& stream, DType dtype) {
   Shape shape = param.spec->shape;
   if (param.spec->transposed) shape = Shape{shape[1], shape[0]};
-  return {.name = param.spec->name,
-          .dtype = dtype,
-          .shape = shape,
-          .produce = [&stream, value = param.value, shape, dtype,
-                      transposed = param.spec->transposed](const formats::RowSink& sink) -> Status {
-            std::vector<float> host(static_cast<size_t>(value.count()));
-            stream.copy(host.data(), value.data, value.count() * 4, CopyKind::kDeviceToHost);
-            stream.synchronize();
-            if (!transposed) {
-              return sink_rows(sink, TensorView::of(host.data(), DType::kF32, shape), dtype);
-            }
-            std::vector<float> turned(host.size());
-            const TensorView view = TensorView::of(turned.data(), DType::kF32, shape);
-            transpose_into(view, TensorView::of(host.data(), DType::kF32, value.shape));
-            return sink_rows(sink, view, dtype);
-          }};
+  return {
+      .name = param.spec->name,
+      .dtype = dtype,
+      .shape = shape,
+      .produce = [&stream, value = param.value, shape, dtype, transposed = param.spec->transposed,
+                  order = param.spec->stored_rows](const formats::RowSink& sink) -> Status {
+        std::vector<float> host(static_cast<size_t>(value.count()));
+        stream.copy(host.data(), value.data, value.count() * 4, CopyKind::kDeviceToHost);
+        stream.synchronize();
+        const TensorView own = TensorView::of(host.data(), DType::kF32, value.shape);
+        if (!transposed && !order) return sink_rows(sink, own, dtype);
+        std::vector<float> changed(host.size());
+        const TensorView view = TensorView::of(changed.data(), DType::kF32, shape);
+        transposed ? transpose_into(view, own) : rows_for_files(view, own, *order);
+        return sink_rows(sink, view, dtype);
+      }};
 }
 
 // Writes a part into the memory of its expert, [K, N of all parts] or [N of all parts], in turns
@@ -78,10 +79,13 @@ void place_part(const NamedParam& param, Stream& stream, std::vector<float>& exp
   const auto height = static_cast<size_t>(param.spec->shape[0]);
   const auto parts = static_cast<size_t>(place.part_count);
   const size_t inputs = host.size() / height;
-  for (size_t row = 0; row < height; ++row) {
+  for (size_t own_row = 0; own_row < height; ++own_row) {
+    const auto& order = param.spec->stored_rows;
+    const size_t row =
+        order ? static_cast<size_t>(order->at(static_cast<int64_t>(own_row))) : own_row;
     for (size_t k = 0; k < inputs; ++k) {
       expert[k * height * parts + row * parts + static_cast<size_t>(place.part)] =
-          host[row * inputs + k];
+          host[own_row * inputs + k];
     }
   }
 }
@@ -140,6 +144,14 @@ Status write_json(const std::string& path, const Json& json) {
   return write_file_atomic(path, dump_json(json, 2) + "\n");
 }
 
+Status copy_adapter_matrix(Stream& stream, const NamedParam& param, const TensorView& stored,
+                           const std::string& folder) {
+  if (!param.spec->stored_rows) return copy_converted(stream, param.value, stored);
+  JIGE_TRY(const LoadedParam own, allocate_param(folder, stored.dtype, stored.shape));
+  rows_from_files(own.view, stored, *param.spec->stored_rows);
+  return copy_converted(stream, param.value, own.view);
+}
+
 }  // namespace
 
 Status save_model(const std::string& folder, const Masters& masters, Stream& stream,
@@ -195,7 +207,7 @@ Status load_adapter(ModelWeights& weights, Stream& stream, const std::string& fo
                     "{}: tensor \"{}\" is stored as {}; supported are F32, BF16, F16", folder, name,
                     dtype_info(stored.dtype).name);
       }
-      if (copying) JIGE_DO(copy_converted(stream, param.value, stored));
+      if (copying) JIGE_DO(copy_adapter_matrix(stream, param, stored, folder));
     }
   }
   weights.pack(stream);

@@ -149,6 +149,25 @@ TEST(Weights, MissingTensorsAreNamed) {
   EXPECT_NE(error.message.find("[32, 32]"), std::string::npos) << error.message;
 }
 
+TEST(Weights, MissingNormsOfHeadsAreNamedAsFilesHoldThem) {
+  const TempFolder temp;
+  const auto config = value_of(formats::load_model_config(fixture("cohere_qk_norm")));
+  const auto files = value_of(formats::TensorFolder::open(fixture("cohere_qk_norm")));
+  std::vector<formats::TensorSource> sources;
+  for (const formats::StoredTensor* tensor : files.tensors()) {
+    if (tensor->name.ends_with("layers.1.self_attn.k_norm.weight")) continue;
+    sources.push_back(formats::TensorSource::of(tensor->name, value_of(files.view(tensor->name))));
+  }
+  value_of(formats::write_safetensors(temp / "model.safetensors", sources));
+  const auto status = check_weights(*value_of(Architecture::create(config)),
+                                    value_of(formats::TensorFolder::open(temp / "")));
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, Code::kNotFound);
+  EXPECT_NE(status.error().message.find("\"model.layers.1.self_attn.k_norm.weight\""),
+            std::string::npos)
+      << status.error().message;
+}
+
 TEST(Weights, WrongShapesAreNamedWithBoth) {
   const TempFolder temp;
   std::vector<float> values(31 * 32);
@@ -273,7 +292,8 @@ TEST(Weights, AStoredHeadMustBeTheCopyThatConfigJsonMakesIt) {
 
 TEST(Weights, AdaptersSurviveARoundTripAndMerge) {
   for (const char* name : {"llama2", "qwen2", "gpt2", "phi4_mini", "gemma3", "olmo2", "granite",
-                           "starcoder2", "stablelm", "seed_oss"}) {
+                           "starcoder2", "stablelm", "seed_oss", "gpt_neox", "gpt_neox_sequential",
+                           "phi", "cohere", "cohere_qk_norm", "stablelm_parallel"}) {
     SCOPED_TRACE(name);
     const TempFolder temp;
     const auto config = value_of(formats::load_model_config(fixture(name)));

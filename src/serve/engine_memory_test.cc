@@ -13,7 +13,7 @@ using testing::value_of;
 constexpr model::InferenceOptions kOptions = {.context_max = 60, .batch_tokens_max = 64};
 
 void expect_the_most_blocks(model::InferenceOptions options) {
-  for (const char* name : {"llama2", "gpt2", "mistral"}) {
+  for (const char* name : {"llama2", "gpt2", "mistral", "gpt_neox", "phi"}) {
     for (const int64_t limit : {int64_t{400} << 10, int64_t{3} << 20}) {
       options.kv_block_count = 0;
       options.memory_bytes_max = kUnlimitedBytes;

@@ -74,7 +74,8 @@ TEST(SafeCut, ChangesNoIdOfAnyFamily) {
        {"tokenizers/deepseek", "tokenizers/flags", "tokenizers/gemma", "tokenizers/gpt2",
         "tokenizers/gpt2_prefix", "tokenizers/llama2_legacy", "tokenizers/llama2_metaspace",
         "tokenizers/llama3", "tokenizers/mistral", "tokenizers/qwen2", "tokenizers/tekken",
-        "sentencepiece/bpe", "sentencepiece/unigram"}) {
+        "tokenizers/gpt_neox", "tokenizers/codegen", "tokenizers/cohere", "sentencepiece/bpe",
+        "sentencepiece/unigram"}) {
     SCOPED_TRACE(name);
     const auto tokenizer = Tokenizer::load(fixture_path(name));
     ASSERT_TRUE(tokenizer.has_value()) << tokenizer.error().message;

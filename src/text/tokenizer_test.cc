@@ -37,7 +37,7 @@ class Folder {
   std::string path_;
 };
 
-const char* const kByteLevelFamilies[] = {"gpt2", "llama3", "tekken", "deepseek"};
+const char* const kByteLevelFamilies[] = {"gpt2", "llama3", "tekken", "deepseek", "codegen"};
 
 TEST(Tokenizer, GivesBackEveryValidTextThroughByteLevelFamilies) {
   Rng rng(derive_key(3, "round trip"));

@@ -111,19 +111,27 @@ TEST(PipelineExecutor, ATiedHeadHasTheBitsOfOneDevice) {
   EXPECT_GT(tried, asked_steps() == nullptr ? 8 : 100);
 }
 
-TEST(PipelineExecutor, ExpertsHaveTheBitsOfOneDevice) {
-  formats::ModelConfig config =
-      *formats::load_model_config(std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/model/mixtral");
+void expect_bits_of_one_device(const std::string& fixture) {
+  SCOPED_TRACE(fixture);
+  formats::ModelConfig config = *formats::load_model_config(std::string(JIGE_SOURCE_DIR) +
+                                                            "/tests/fixtures/model/" + fixture);
   config.layer_count = 4;
   const auto architecture = *model::Architecture::create(config);
   const Trace expected = train_alone(*architecture, 4, matrix_steps());
   int tried = 0;
-  for (const ScheduleRequest& request : every(17, requests_for(2, 4, 6), 2)) {
+  for (const ScheduleRequest& request :
+       every(17, requests_for(2, 4, 6, config.tied_embeddings), 2)) {
     EXPECT_TRUE(train_by_schedule(*architecture, request, matrix_steps()) == expected)
         << request_name(request);
     ++tried;
   }
   EXPECT_GT(tried, 3);
+}
+
+TEST(PipelineExecutor, ExpertsHaveTheBitsOfOneDevice) { expect_bits_of_one_device("mixtral"); }
+
+TEST(PipelineExecutor, PartsSideBySideHaveTheBitsOfOneDevice) {
+  for (const char* fixture : {"gpt_neox", "phi", "cohere"}) expect_bits_of_one_device(fixture);
 }
 
 TEST(PipelineExecutor, DropoutHasTheBitsOfOneDevice) {

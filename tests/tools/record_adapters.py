@@ -29,23 +29,25 @@ ALL = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_pro
 
 # name: (base, arguments of LoraConfig)
 CASES = {
-    "llama2_qv": ("llama2", dict(r=4, lora_alpha=6, target_modules=["q_proj", "v_proj"])),
+    "gpt2_conv": (
+        "gpt2",
+        dict(r=5, lora_alpha=10, target_modules=["c_attn", "c_proj"], fan_in_fan_out=True),
+    ),
     "llama2_all": ("llama2", dict(r=3, lora_alpha=5, use_rslora=True, target_modules=ALL)),
     "llama2_down": (
         "llama2",
         dict(r=8, lora_alpha=2, target_modules=["down_proj"], layers_to_transform=[1]),
     ),
+    "llama2_qv": ("llama2", dict(r=4, lora_alpha=6, target_modules=["q_proj", "v_proj"])),
     "qwen3_pattern": ("qwen3", dict(r=2, lora_alpha=4, target_modules="all-linear")),
-    "gpt2_conv": (
-        "gpt2",
-        dict(r=5, lora_alpha=10, target_modules=["c_attn", "c_proj"], fan_in_fan_out=True),
-    ),
+    "gpt_neox_all": ("gpt_neox", dict(r=3, lora_alpha=6, target_modules="all-linear")),
+    "phi_all": ("phi", dict(r=3, lora_alpha=6, target_modules="all-linear")),
 }
 
 
 def record(name, folder):
     base, arguments = CASES[name]
-    torch.manual_seed(sorted(CASES).index(name))
+    torch.manual_seed(list(CASES).index(name))
     model = transformers.AutoModelForCausalLM.from_pretrained(
         ROOT / "model" / base, dtype=torch.float32, attn_implementation="eager"
     )

@@ -32,6 +32,7 @@ SIZES = dict(
     num_key_value_heads=2,
     max_position_embeddings=256,
 )
+GPT_NEOX = {name: size for name, size in SIZES.items() if name != "num_key_value_heads"}
 QWEN_WINDOW = dict(use_sliding_window=True, sliding_window=16, max_window_layers=2)
 
 # name: (configuration class, constructor arguments)
@@ -104,6 +105,28 @@ CASES = {
         dict(SIZES, head_dim=16, attention_bias=False, attention_out_bias=True, mlp_bias=True),
     ),
     "olmoe": ("OlmoeConfig", dict(SIZES, num_experts=6, num_experts_per_tok=3, eos_token_id=5)),
+    "gpt_neox": ("GPTNeoXConfig", dict(GPT_NEOX)),
+    "gpt_neox_sequential": (
+        "GPTNeoXConfig",
+        dict(GPT_NEOX, use_parallel_residual=False, attention_bias=False, rotary_pct=0.5,
+             rotary_emb_base=25000, hidden_act="gelu_new", tie_word_embeddings=True,
+             rope_scaling={"rope_type": "linear", "factor": 2.0}),
+    ),
+    "phi": ("PhiConfig", dict(SIZES)),
+    "phi_whole_heads": (
+        "PhiConfig",
+        dict(SIZES, num_key_value_heads=None, partial_rotary_factor=1.0, rope_theta=25000.0,
+             hidden_act="gelu", bos_token_id=None, eos_token_id=None),
+    ),
+    "cohere": ("CohereConfig", dict(SIZES, rope_theta=8000000.0, eos_token_id=6)),
+    "cohere_qk_norm": (
+        "CohereConfig",
+        dict(SIZES, use_qk_norm=True, attention_bias=True, logit_scale=0.8333333333333334,
+             rope_theta=75000000.0, tie_word_embeddings=False, eos_token_id=6),
+    ),
+    "stablelm_parallel": (
+        "StableLmConfig", dict(SIZES, use_parallel_residual=True, qk_layernorm=True),
+    ),
     "granite": (
         "GraniteConfig",
         dict(SIZES, embedding_multiplier=12.0, attention_multiplier=0.015625,
@@ -201,7 +224,8 @@ def record_configs():
                "GraniteConfig": "GraniteForCausalLM", "SmolLM3Config": "SmolLM3ForCausalLM",
                "Olmo3Config": "Olmo3ForCausalLM", "OlmoeConfig": "OlmoeForCausalLM",
                "Starcoder2Config": "Starcoder2ForCausalLM", "StableLmConfig": "StableLmForCausalLM",
-               "SeedOssConfig": "SeedOssForCausalLM"}
+               "SeedOssConfig": "SeedOssForCausalLM", "GPTNeoXConfig": "GPTNeoXForCausalLM",
+               "PhiConfig": "PhiForCausalLM", "CohereConfig": "CohereForCausalLM"}
     for name, (kind, arguments) in CASES.items():
         if not hasattr(transformers, kind):
             continue

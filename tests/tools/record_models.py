@@ -31,8 +31,12 @@ import safetensors.torch
 import torch
 import transformers
 from transformers import (
+    CohereConfig,
+    CohereForCausalLM,
     GPT2Config,
     GPT2LMHeadModel,
+    GPTNeoXConfig,
+    GPTNeoXForCausalLM,
     Gemma3ForCausalLM,
     Gemma3TextConfig,
     GptOssConfig,
@@ -53,6 +57,8 @@ from transformers import (
     OlmoeForCausalLM,
     Phi3Config,
     Phi3ForCausalLM,
+    PhiConfig,
+    PhiForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen3Config,
@@ -409,6 +415,75 @@ MODELS = {
         torch.bfloat16,
         {},
     ),
+    "gpt_neox": (
+        GPTNeoXForCausalLM,
+        GPTNeoXConfig(
+            **dict(COMMON, hidden_size=40),
+            num_attention_heads=4,
+            rope_parameters=dict(
+                rope_type="default", rope_theta=5000.0, partial_rotary_factor=0.4
+            ),
+        ),
+        torch.float32,
+        {},
+    ),
+    "gpt_neox_sequential": (
+        GPTNeoXForCausalLM,
+        GPTNeoXConfig(
+            **dict(COMMON, hidden_size=40),
+            num_attention_heads=2,
+            use_parallel_residual=False,
+            attention_bias=False,
+            hidden_act="gelu_new",
+            tie_word_embeddings=True,
+            rope_parameters=dict(
+                rope_type="linear", factor=2.0, rope_theta=10000.0, partial_rotary_factor=0.3
+            ),
+        ),
+        torch.bfloat16,
+        {},
+    ),
+    "phi": (
+        PhiForCausalLM,
+        PhiConfig(**COMMON, num_attention_heads=4, num_key_value_heads=2),
+        torch.bfloat16,
+        {},
+    ),
+    "cohere": (
+        CohereForCausalLM,
+        CohereConfig(
+            **COMMON, num_attention_heads=4, num_key_value_heads=2, logit_scale=0.3, pad_token_id=0
+        ),
+        torch.bfloat16,
+        {},
+    ),
+    "cohere_qk_norm": (
+        CohereForCausalLM,
+        CohereConfig(
+            **COMMON,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            use_qk_norm=True,
+            attention_bias=True,
+            tie_word_embeddings=False,
+            logit_scale=0.8,
+            pad_token_id=0,
+        ),
+        torch.float32,
+        {},
+    ),
+    "stablelm_parallel": (
+        StableLmForCausalLM,
+        StableLmConfig(
+            **COMMON,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            use_parallel_residual=True,
+            qk_layernorm=True,
+        ),
+        torch.bfloat16,
+        {},
+    ),
 }
 # As transformers keeps experts in memory, and writes them where it is told to.
 STACKED = {"mixtral_stacked": "mixtral", "qwen3_moe_stacked": "qwen3_moe"}
@@ -438,6 +513,12 @@ GRADIENTS = STEPPED + (
     "starcoder2",
     "stablelm",
     "seed_oss",
+    "gpt_neox",
+    "gpt_neox_sequential",
+    "phi",
+    "cohere",
+    "cohere_qk_norm",
+    "stablelm_parallel",
 )
 LENGTHS = (18, 3, 27)
 OPTIMIZER = dict(lr=1e-2, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
@@ -532,15 +613,21 @@ def quantise_experts(folder, generator):
 
 
 def as_stored(model, tensors):
-    """Tensors of parameters under the names of files, which hold every expert by itself."""
+    """Tensors of parameters under the names of Jige: every expert and every head's norm by itself."""
     if model.config.model_type == "gpt_oss":
         return as_experts_of_gpt_oss(tensors)
     mixtral = model.config.model_type == "mixtral"
     gate, up, down = ("w1", "w3", "w2") if mixtral else ("gate_proj", "up_proj", "down_proj")
     stored = {}
     for name, tensor in tensors.items():
+        if model.config.model_type == "gpt_neox":
+            name = name.replace("lm_head.", "embed_out.")
         if mixtral:
             name = name.replace(".mlp.", ".block_sparse_moe.")
+        if name.endswith("_norm.weight") and tensor.dim() == 2:
+            for index, row in enumerate(tensor):
+                stored[name.replace(".weight", f".{index}.weight")] = row.clone()
+            continue
         prefix, found, part = name.partition(".experts.")
         for index in range(tensor.shape[0] if found else 0):
             at = f"{prefix}.experts.{index}."

@@ -177,6 +177,47 @@ def deepseek():
     return tokenizer
 
 
+def gpt_neox():
+    """Of Pythia: runs of spaces as added tokens, sought in the normalised text."""
+    tokenizer = byte_level(normalizers.NFC(), pre_tokenizers.ByteLevel(add_prefix_space=False))
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=True)
+    tokenizer.add_special_tokens([special(t) for t in ("<|endoftext|>", "<|padding|>")])
+    tokenizer.add_tokens([AddedToken(" " * n, normalized=True) for n in range(8, 1, -1)])
+    return tokenizer
+
+
+def codegen():
+    """Of Phi: GPT-2's words, and runs of spaces and tabs as added tokens."""
+    tokenizer = byte_level(None, pre_tokenizers.ByteLevel(add_prefix_space=False))
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
+    tokenizer.add_special_tokens([special("<|endoftext|>")])
+    runs = [" " * n for n in range(7, 1, -1)] + ["\t" * n for n in range(4, 1, -1)]
+    tokenizer.add_tokens([AddedToken(run, normalized=True) for run in runs])
+    return tokenizer
+
+
+def cohere():
+    """Digits apart, then GPT-2's words, behind a first token."""
+    tokenizer = byte_level(
+        normalizers.NFC(),
+        pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Digits(individual_digits=True),
+                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
+            ]
+        ),
+    )
+    names = ("<PAD>", "<UNK>", "<BOS_TOKEN>", "<|START_OF_TURN_TOKEN|>", "<|END_OF_TURN_TOKEN|>",
+             "<|USER_TOKEN|>", "<|CHATBOT_TOKEN|>")
+    tokenizer.add_special_tokens([special(name) for name in names])
+    begin = tokenizer.token_to_id("<BOS_TOKEN>")
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<BOS_TOKEN> $A", pair="<BOS_TOKEN> $A:0 <BOS_TOKEN>:1 $B:1",
+        special_tokens=[("<BOS_TOKEN>", begin)],
+    )
+    return tokenizer
+
+
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 
 
@@ -271,8 +312,8 @@ def flags():
 
 FAMILIES = {
     f.__name__: f
-    for f in (gpt2, gpt2_prefix, llama3, qwen2, tekken, deepseek, llama2_legacy, llama2_metaspace,
-              mistral, gemma, flags)
+    for f in (gpt2, gpt2_prefix, llama3, qwen2, tekken, deepseek, gpt_neox, codegen, cohere,
+              llama2_legacy, llama2_metaspace, mistral, gemma, flags)
 }
 
 

@@ -119,6 +119,21 @@ FAMILY_TEXTS = {
         "<\uff5cbegin\u2581of\u2581sentence\uff5c><\uff5cUser\uff5c>\u732b12345\u3042\u30a2x",
         "\u00e9\u00e8 word \u00e9\u00e8 words x\u00e9\u00e8 word",
     ],
+    "gpt_neox": [
+        "<|endoftext|>e\u0301<|padding|>x<|endoftext|>",
+        "if x:\n    y\n        z   a  b",
+        "   \u0301 <|endoftext|>  x",
+    ],
+    "codegen": [
+        "<|endoftext|>def f():\n\treturn 1\n\t\tx\n    y  z",
+        "  \t\t \t  a<|endoftext",
+        "       x   <|endoftext|>   y",
+    ],
+    "cohere": [
+        "<BOS_TOKEN><|START_OF_TURN_TOKEN|><|USER_TOKEN|>Hi 1234<|END_OF_TURN_TOKEN|>",
+        "12 a3b 45.6 \u0663\u00b2 x",
+        "e\u0301 <PAD>\u212b",
+    ],
     "llama2_legacy": [
         "<s>[INST] Hi [/INST] Yo </s>",
         "a<s>b <s> c</s>d",

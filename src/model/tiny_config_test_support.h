@@ -1,0 +1,214 @@
+// The fixtures of tests/fixtures/model, and small configurations of every family.
+//
+// Threads: free functions.
+#pragma once
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "formats/model_config.h"
+
+namespace jige::model::testing {
+
+inline const std::vector<std::string>& fixture_names() {
+  static const std::vector<std::string> names = {"llama2",
+                                                 "llama3",
+                                                 "llama_linear_biases",
+                                                 "mistral",
+                                                 "qwen2",
+                                                 "qwen2_5",
+                                                 "qwen3",
+                                                 "gpt2",
+                                                 "phi3",
+                                                 "phi4_mini",
+                                                 "gemma3",
+                                                 "olmo2",
+                                                 "granite",
+                                                 "smollm3",
+                                                 "olmo3",
+                                                 "starcoder2",
+                                                 "stablelm",
+                                                 "seed_oss",
+                                                 "olmoe",
+                                                 "gpt_neox",
+                                                 "gpt_neox_sequential",
+                                                 "phi",
+                                                 "cohere",
+                                                 "cohere_qk_norm",
+                                                 "stablelm_parallel",
+                                                 "mixtral",
+                                                 "qwen3_moe",
+                                                 "qwen3_moe_unnormalised",
+                                                 "mixtral_stacked",
+                                                 "qwen3_moe_stacked",
+                                                 "gpt_oss"};
+  return names;
+}
+
+// What layers of the newer families do that others do not.
+inline void add_layer_features(formats::ModelConfig& config) {
+  switch (config.family) {
+    case formats::Family::kPhi3:
+      config.fused_projections = true;
+      config.rotary_dim = 4;
+      break;
+    case formats::Family::kGemma3:
+      config.norm_place = formats::NormPlace::kAround;
+      config.norm_adds_one = true;
+      config.activation = formats::ActivationKind::kGeGlu;
+      config.qk_norm = true;
+      config.score_dim = 9;
+      config.embedding_scale = std::sqrt(20.0);
+      config.tied_embeddings = true;
+      config.sliding_window = 5;
+      config.layer_is_sliding = {1, 0};
+      config.sliding_rope = formats::RopeConfig{.theta = 100.0};
+      break;
+    case formats::Family::kOlmo2:
+      config.norm_place = formats::NormPlace::kAfter;
+      config.qk_norm_whole = true;
+      break;
+    case formats::Family::kOlmo3:
+      config.norm_place = formats::NormPlace::kAfter;
+      config.qk_norm_whole = true;
+      config.sliding_window = 5;
+      config.layer_is_sliding = {1, 0};
+      config.rope.scaling = formats::RopeScaling::kLinear;
+      config.rope.factor = 2;
+      config.sliding_rope = formats::RopeConfig{};
+      break;
+    case formats::Family::kStarCoder2:
+      config.norm = formats::NormKind::kLayer;
+      config.activation = formats::ActivationKind::kGeluTanh;
+      config.qkv_bias = config.output_bias = config.mlp_bias = true;
+      config.sliding_window = 5;
+      config.tied_embeddings = true;
+      break;
+    case formats::Family::kStableLm:
+      config.norm = formats::NormKind::kLayer;
+      config.qkv_bias = true;
+      config.rotary_dim = 2;
+      break;
+    case formats::Family::kSeedOss:
+      config.qkv_bias = config.mlp_bias = true;
+      break;
+    case formats::Family::kGranite:
+      config.embedding_scale = 3.0;
+      config.residual_scale = 0.6;
+      config.score_scale = 0.25;
+      config.logits_divisor = 1.5;
+      config.tied_embeddings = true;
+      break;
+    case formats::Family::kSmolLm3:
+      config.layer_is_unturned = {0, 1};
+      config.tied_embeddings = true;
+      break;
+    default:
+      break;
+  }
+}
+
+// What layers do whose parts stand side by side.
+inline void add_parallel_features(formats::ModelConfig& config) {
+  config.norm = formats::NormKind::kLayer;
+  config.residual = formats::ResidualForm::kParallelOneNorm;
+  switch (config.family) {
+    case formats::Family::kGptNeoX:
+      config.residual = formats::ResidualForm::kParallel;
+      config.activation = formats::ActivationKind::kGeluErf;
+      config.qkv_by_head = true;
+      config.qkv_bias = config.output_bias = config.mlp_bias = true;
+      config.head_count = config.kv_head_count = 2;
+      config.head_dim = 10;
+      config.rotary_dim = 4;
+      break;
+    case formats::Family::kPhi:
+      config.activation = formats::ActivationKind::kGeluTanh;
+      config.qkv_bias = config.output_bias = config.mlp_bias = config.head_bias = true;
+      config.rotary_dim = 4;
+      break;
+    default:  // Cohere
+      config.norm_bias = false;
+      config.qk_norm_apart = true;
+      config.turns_neighbours = true;
+      config.logits_scale = 0.7;
+      config.tied_embeddings = true;
+  }
+}
+
+// A model small enough for finite differences, with every feature of its family.
+inline formats::ModelConfig tiny_config(formats::Family family) {
+  formats::ModelConfig config;
+  config.family = family;
+  config.vocab_size = 37;
+  config.hidden_size = 20;
+  config.layer_count = 2;
+  config.head_count = 4;
+  config.kv_head_count = 2;
+  config.head_dim = 6;
+  config.ffn_size = 28;
+  config.context_max = 64;
+  config.eos_ids = {2};
+  switch (family) {
+    case formats::Family::kLlama:
+      break;
+    case formats::Family::kMistral:
+      config.sliding_window = 5;
+      break;
+    case formats::Family::kQwen2:
+      config.head_dim = 5 * 2;
+      config.head_count = 2;
+      config.qkv_bias = true;
+      config.tied_embeddings = true;
+      break;
+    case formats::Family::kQwen3:
+      config.qk_norm = true;
+      config.tied_embeddings = true;
+      break;
+    case formats::Family::kGpt2:
+      config.norm = formats::NormKind::kLayer;
+      config.activation = formats::ActivationKind::kGeluTanh;
+      config.position = formats::PositionKind::kLearned;
+      config.qkv_bias = config.output_bias = config.mlp_bias = true;
+      config.tied_embeddings = true;
+      config.kv_head_count = 4;
+      config.head_dim = 5;
+      break;
+    case formats::Family::kMixtral:
+      config.sliding_window = 5;
+      config.experts = {.count = 4, .chosen = 2, .ffn_size = config.ffn_size, .normalised = true};
+      break;
+    case formats::Family::kOlmoe:
+      config.qk_norm_whole = true;
+      config.experts = {.count = 5, .chosen = 3, .ffn_size = config.ffn_size};
+      break;
+    case formats::Family::kQwen3Moe:
+      config.qk_norm = true;
+      config.experts = {.count = 5, .chosen = 3, .ffn_size = 12};
+      break;
+    case formats::Family::kGptNeoX:
+    case formats::Family::kPhi:
+    case formats::Family::kCohere:
+      add_parallel_features(config);
+      break;
+    default:
+      add_layer_features(config);
+  }
+  if (config.kv_head_count > config.head_count) config.kv_head_count = config.head_count;
+  return config;
+}
+
+inline const std::vector<formats::Family>& all_families() {
+  static const std::vector<formats::Family> families = {
+      formats::Family::kLlama,    formats::Family::kMistral, formats::Family::kQwen2,
+      formats::Family::kQwen3,    formats::Family::kGpt2,    formats::Family::kPhi3,
+      formats::Family::kGemma3,   formats::Family::kOlmo2,   formats::Family::kGranite,
+      formats::Family::kSmolLm3,  formats::Family::kOlmo3,   formats::Family::kStarCoder2,
+      formats::Family::kStableLm, formats::Family::kSeedOss, formats::Family::kMixtral,
+      formats::Family::kQwen3Moe, formats::Family::kOlmoe,   formats::Family::kGptNeoX,
+      formats::Family::kPhi,      formats::Family::kCohere};
+  return families;
+}
+
+}  // namespace jige::model::testing

@@ -147,6 +147,8 @@ class Checker {
     JIGE_DO(real_in_range("attention_multiplier", c_.score_scale, 0.0, 1e6));
     JIGE_DO(real_in_range("embedding_multiplier", c_.embedding_scale, 1e-6, 1e6));
     JIGE_DO(real_in_range("residual_multiplier", c_.residual_scale, 1e-6, 1e6));
+    JIGE_DO(real_in_range("attn_logit_softcapping", c_.score_cap, 0.0, 1e6));
+    JIGE_DO(real_in_range("final_logit_softcapping", c_.logits_cap, 0.0, 1e6));
     return real_in_range("logits_scaling", c_.logits_divisor, 1e-6, 1e6);
   }
 
@@ -183,13 +185,14 @@ class Checker {
 
   Status attention_features() const {
     const bool gpt2 = c_.family == Family::kGpt2;
-    const bool gemma3 = c_.family == Family::kGemma3;
+    const bool gemma = family_.gemma_scales;
     JIGE_DO(require(c_.position == (gpt2 ? PositionKind::kLearned : PositionKind::kRotary),
                     gpt2 ? "learned positions" : "rotary positions"));
     JIGE_DO(require(gpt2 || (c_.scores_by_head_dim && !c_.scores_by_layer),
                     "attention scores divided by the root of the head dimension"));
-    JIGE_DO(require((c_.score_dim > 0) == gemma3,
-                    gemma3 ? "a query_pre_attn_scalar" : "no query_pre_attn_scalar"));
+    JIGE_DO(require((c_.score_dim > 0) == gemma,
+                    gemma ? "a query_pre_attn_scalar" : "no query_pre_attn_scalar"));
+    JIGE_DO(require(gemma || (c_.score_cap == 0 && c_.logits_cap == 0), "no soft caps"));
     const bool granite = c_.family == Family::kGranite;
     JIGE_DO(require((c_.score_scale > 0) == granite,
                     granite ? "an attention_multiplier" : "no attention_multiplier"));
@@ -250,7 +253,7 @@ class Checker {
 
   Status family_features() const {
     const bool gpt2 = c_.family == Family::kGpt2;
-    const bool gemma3 = c_.family == Family::kGemma3;
+    const bool gemma = family_.gemma_scales;
     JIGE_DO(norm_features());
     JIGE_DO(attention_features());
     JIGE_DO(window_features());
@@ -260,8 +263,8 @@ class Checker {
                     "no residual_multiplier and no logits_scaling"));
     const double root = std::sqrt(static_cast<double>(c_.hidden_size));
     JIGE_DO(require(
-        granite || c_.embedding_scale == (gemma3 ? root : 1.0),
-        gemma3 ? "embeddings multiplied with the root of hidden_size" : "no embedding_multiplier"));
+        granite || c_.embedding_scale == (gemma ? root : 1.0),
+        gemma ? "embeddings multiplied with the root of hidden_size" : "no embedding_multiplier"));
     JIGE_DO(bias_features());
     if (!gpt2) return {};
     JIGE_DO(require(c_.kv_head_count == c_.head_count, "as many key/value heads as heads"));

@@ -41,6 +41,7 @@ enum class Family {
   kQwen3,
   kGpt2,
   kPhi3,
+  kGemma2,
   kGemma3,
   kOlmo2,
   kOlmo3,
@@ -145,9 +146,11 @@ struct ModelConfig {
   double score_dim = 0;            // by the root of this instead; 0: of d
   double score_scale = 0;          // or multiplied with this; 0: divided
   bool scores_by_layer = false;    // and by the number of the layer, from 1
+  double score_cap = 0;            // scores become cap · tanh(score / cap); 0: they stay
   double embedding_scale = 1;      // the rows of the token table are multiplied with it
   double residual_scale = 1;       // what attention and MLP add to the residual stream, too
   double logits_divisor = 1;
+  double logits_cap = 0;  // logits become cap · tanh(logit / cap); 0: they stay
   bool tied_embeddings = false;
   int64_t sliding_window = 0;             // 0: none; a token sees itself and window-1 before it
   std::vector<uint8_t> layer_is_sliding;  // per layer; empty: all layers if sliding_window > 0

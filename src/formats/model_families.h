@@ -54,6 +54,9 @@ struct FamilyInfo {
   double turned_factor = 1.0;  // where it is left out
   bool fused_projections = false;
   bool attention_sinks = false;
+  // Embeddings times the root of the width, scores by query_pre_attn_scalar, and fields of soft
+  // caps.
+  bool gemma_scales = false;
 
   // What transformers takes for fields that are left out.
   double norm_eps = 1e-6;
@@ -63,6 +66,8 @@ struct FamilyInfo {
   double theta = 1e4;
   bool attention_bias = false;
   bool tied = false;
+  double score_cap = 0;  // attn_logit_softcapping
+  double logits_cap = 0;
   int64_t bos = 1, eos = 2, pad = -1;  // -1: none
 };
 
@@ -122,6 +127,25 @@ inline constexpr FamilyInfo kFamilies[] = {
      .norm_eps = 1e-5,
      .eos = 32000,
      .pad = 32000},
+    {.family = Family::kGemma2,
+     .model_type = "gemma2",
+     .causal_class = "Gemma2ForCausalLM",
+     .base_class = "Gemma2Model",
+     .norm_place = NormPlace::kAround,
+     .norm_adds_one = true,
+     .activation = ActivationKind::kGeGlu,
+     .biases = BiasRule::kAttention,
+     .windows = WindowRule::kSomeLayers,
+     .full_period = 2,
+     .gemma_scales = true,
+     .kv_heads = 4,
+     .head_dim = 256,
+     .tied = true,
+     .score_cap = 50,
+     .logits_cap = 30,
+     .bos = 2,
+     .eos = 1,
+     .pad = 0},
     {.family = Family::kGemma3,
      .model_type = "gemma3_text",
      .causal_class = "Gemma3ForCausalLM",
@@ -134,6 +158,7 @@ inline constexpr FamilyInfo kFamilies[] = {
      .windows = WindowRule::kSomeLayers,
      .full_period = 6,
      .two_ropes = true,
+     .gemma_scales = true,
      .kv_heads = 4,
      .head_dim = 256,
      .theta = 1e6,

@@ -39,6 +39,7 @@ inline const std::vector<std::string>& fixture_names() {
                                                  "gpt2",
                                                  "phi3",
                                                  "phi4_mini",
+                                                 "gemma2",
                                                  "gemma3",
                                                  "olmo2",
                                                  "granite",
@@ -83,6 +84,25 @@ inline void succeed(const Status& status) {
   ASSERT_TRUE(status.has_value()) << status.error().message;
 }
 
+inline void add_gemma_features(formats::ModelConfig& config) {
+  config.norm_place = formats::NormPlace::kAround;
+  config.norm_adds_one = true;
+  config.activation = formats::ActivationKind::kGeGlu;
+  config.embedding_scale = std::sqrt(20.0);
+  config.tied_embeddings = true;
+  config.sliding_window = 5;
+  config.layer_is_sliding = {1, 0};
+  if (config.family == formats::Family::kGemma2) {
+    config.score_dim = 2;
+    config.score_cap = 3;
+    config.logits_cap = 4;
+  } else {
+    config.qk_norm = true;
+    config.score_dim = 9;
+    config.sliding_rope = formats::RopeConfig{.theta = 100.0};
+  }
+}
+
 // What layers of the newer families do that others do not.
 inline void add_layer_features(formats::ModelConfig& config) {
   switch (config.family) {
@@ -90,17 +110,9 @@ inline void add_layer_features(formats::ModelConfig& config) {
       config.fused_projections = true;
       config.rotary_dim = 4;
       break;
+    case formats::Family::kGemma2:
     case formats::Family::kGemma3:
-      config.norm_place = formats::NormPlace::kAround;
-      config.norm_adds_one = true;
-      config.activation = formats::ActivationKind::kGeGlu;
-      config.qk_norm = true;
-      config.score_dim = 9;
-      config.embedding_scale = std::sqrt(20.0);
-      config.tied_embeddings = true;
-      config.sliding_window = 5;
-      config.layer_is_sliding = {1, 0};
-      config.sliding_rope = formats::RopeConfig{.theta = 100.0};
+      add_gemma_features(config);
       break;
     case formats::Family::kOlmo2:
       config.norm_place = formats::NormPlace::kAfter;
@@ -210,7 +222,7 @@ inline const std::vector<formats::Family>& all_families() {
       formats::Family::kGemma3,   formats::Family::kOlmo2,   formats::Family::kGranite,
       formats::Family::kSmolLm3,  formats::Family::kOlmo3,   formats::Family::kStarCoder2,
       formats::Family::kStableLm, formats::Family::kSeedOss, formats::Family::kMixtral,
-      formats::Family::kQwen3Moe, formats::Family::kOlmoe};
+      formats::Family::kQwen3Moe, formats::Family::kOlmoe,   formats::Family::kGemma2};
   return families;
 }
 

@@ -147,8 +147,8 @@ TEST(Training, AdapterGradientsMatchFiniteDifferences) {
 
 TEST(Training, AdapterGradientsOfOtherLayersMatchFiniteDifferences) {
   for (const Family family :
-       {Family::kPhi3, Family::kGemma3, Family::kOlmo2, Family::kOlmo3, Family::kGranite,
-        Family::kStarCoder2, Family::kStableLm, Family::kSeedOss}) {
+       {Family::kPhi3, Family::kGemma2, Family::kGemma3, Family::kOlmo2, Family::kOlmo3,
+        Family::kGranite, Family::kStarCoder2, Family::kStableLm, Family::kSeedOss}) {
     SCOPED_TRACE(name_of(family));
     const formats::ModelConfig config = tiny_config(family);
     // q, k and v, gate and up, and two outputs; StarCoder 2 has no gate.
@@ -179,7 +179,7 @@ std::unique_ptr<Trainee> loaded_trainee(const std::string& folder,
 
 TEST(Training, GradientsMatchTheRecordingFromPyTorch) {
   std::vector<std::string> names(std::begin(kStepped), std::end(kStepped));
-  for (const char* name : {"qwen3_moe_unnormalised", "phi3", "gemma3", "olmo2", "granite",
+  for (const char* name : {"qwen3_moe_unnormalised", "phi3", "gemma2", "gemma3", "olmo2", "granite",
                            "gpt_oss", "olmo3", "starcoder2", "stablelm", "seed_oss"}) {
     names.emplace_back(name);
   }

@@ -28,6 +28,7 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
       kv_heads_(config.kv_head_count),
       head_dim_(config.head_dim),
       score_scale_(score_scale(config, options.index)),
+      score_cap_(config.score_cap),
       residual_scale_(static_cast<float>(config.residual_scale)),
       head_norms_(config.qk_norm || config.qk_norm_whole),
       norms_before_(config.norm_place != formats::NormPlace::kAfter),
@@ -272,7 +273,8 @@ ops::AttentionShape TransformerLayer::attention_shape() const {
           .kv_head_count = kv_heads_,
           .head_dim = head_dim_,
           .scale = score_scale_,
-          .window = window_};
+          .window = window_,
+          .cap = score_cap_};
 }
 
 ops::AttentionShape TransformerLayer::attention_shape(const BlockWeights& weights) const {

@@ -272,8 +272,8 @@ TEST(Weights, AStoredHeadMustBeTheCopyThatConfigJsonMakesIt) {
 }
 
 TEST(Weights, AdaptersSurviveARoundTripAndMerge) {
-  for (const char* name : {"llama2", "qwen2", "gpt2", "phi4_mini", "gemma3", "olmo2", "granite",
-                           "starcoder2", "stablelm", "seed_oss"}) {
+  for (const char* name : {"llama2", "qwen2", "gpt2", "phi4_mini", "gemma2", "gemma3", "olmo2",
+                           "granite", "starcoder2", "stablelm", "seed_oss"}) {
     SCOPED_TRACE(name);
     const TempFolder temp;
     const auto config = value_of(formats::load_model_config(fixture(name)));

@@ -87,7 +87,7 @@ TEST(EngineBits, PoliciesDoNotMatter) {
 }
 
 TEST(EngineBits, TheEngineAloneAgreesWithTheGenerator) {
-  for (const char* name : {"gpt2", "qwen3", "gemma3"}) {
+  for (const char* name : {"gpt2", "qwen3", "gemma2", "gemma3"}) {
     Loaded loaded(name, kBitsModel);
     Trace trace = random_trace(loaded, 3, 5);
     for (size_t i = 0; i < trace.requests.size(); ++i) {

@@ -33,6 +33,8 @@ import transformers
 from transformers import (
     GPT2Config,
     GPT2LMHeadModel,
+    Gemma2Config,
+    Gemma2ForCausalLM,
     Gemma3ForCausalLM,
     Gemma3TextConfig,
     GptOssConfig,
@@ -409,6 +411,22 @@ MODELS = {
         torch.bfloat16,
         {},
     ),
+    "gemma2": (
+        Gemma2ForCausalLM,
+        Gemma2Config(
+            **dict(COMMON, num_hidden_layers=3),
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=12,
+            sliding_window=9,
+            query_pre_attn_scalar=20,
+            attn_logit_softcapping=2.5,
+            final_logit_softcapping=6.0,
+            pad_token_id=None,
+        ),
+        torch.float32,
+        {},
+    ),
 }
 # As transformers keeps experts in memory, and writes them where it is told to.
 STACKED = {"mixtral_stacked": "mixtral", "qwen3_moe_stacked": "qwen3_moe"}
@@ -431,6 +449,7 @@ GRADIENTS = STEPPED + (
     "qwen3_moe_unnormalised",
     "phi3",
     "gemma3",
+    "gemma2",
     "olmo2",
     "granite",
     "gpt_oss",

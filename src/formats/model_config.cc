@@ -225,6 +225,7 @@ class Checker {
       case BiasRule::kQkv:
         JIGE_DO(require(c_.qkv_bias && !c_.output_bias, "biases on queries, keys and values only"));
         return require(!c_.mlp_bias, "no MLP biases");
+      case BiasRule::kQkvBias:
       case BiasRule::kUseQkvBias:
         return require(!c_.output_bias && !c_.mlp_bias, "biases on queries, keys and values only");
       case BiasRule::kUseBias:
@@ -309,17 +310,15 @@ int64_t count_parameters(const ModelConfig& config, int64_t experts) {
   if (config.qkv_bias) layer += query_width + 2 * kv_width;
   if (config.output_bias) layer += width;
   if (config.attention_sinks) layer += config.head_count;
-  if (config.experts.count > 0) {
-    layer += expert_layer_count(config, experts);
-  } else {
-    layer += (gated ? 3 : 2) * width * config.ffn_size;
-  }
   if (config.mlp_bias) layer += (gated ? 2 : 1) * config.ffn_size + width;
   if (config.qk_norm) layer += 2 * config.head_dim;
   if (config.qk_norm_whole) layer += query_width + kv_width;
   layer += (config.norm_place == NormPlace::kAround ? 4 : 2) * norm;
 
+  const int64_t with_experts = expert_layer_count(config);
   int64_t total = config.layer_count * layer + norm;
+  total += with_experts * expert_parameter_count(config, experts);
+  total += (config.layer_count - with_experts) * (gated ? 3 : 2) * width * config.ffn_size;
   total += config.vocab_size * width * (config.tied_embeddings ? 1 : 2);
   if (config.position == PositionKind::kLearned) total += config.context_max * width;
   return total;

@@ -51,14 +51,15 @@ enum class Family {
   kStableLm,
   kSeedOss,
   kMixtral,
+  kQwen2Moe,
   kQwen3Moe,
   kOlmoe,
   kGptOss
 };
-// Families whose feed-forward layers are experts.
+// Families whose feed-forward layers, or some of them, are experts.
 inline constexpr bool has_experts(Family family) {
-  return family == Family::kMixtral || family == Family::kQwen3Moe || family == Family::kOlmoe ||
-         family == Family::kGptOss;
+  return family == Family::kMixtral || family == Family::kQwen2Moe || family == Family::kQwen3Moe ||
+         family == Family::kOlmoe || family == Family::kGptOss;
 }
 enum class NormKind { kRms, kLayer };
 // Where the norms of a layer stand: before its attention and its MLP, behind them, or both.
@@ -99,7 +100,9 @@ struct RopeConfig {
 struct ExpertConfig {
   int64_t count = 0;  // 0: one feed-forward layer for all tokens
   int64_t chosen = 0;
-  int64_t ffn_size = 0;     // F of one expert
+  int64_t ffn_size = 0;  // F of one expert
+  // F of one more that every token uses, times the sigmoid of a product of the token; 0: none.
+  int64_t shared_ffn_size = 0;
   bool normalised = false;  // the weights of the chosen ones add up to 1
   bool biases = false;      // on the router and on every product of an expert
   // The gate of gpt-oss, g σ(gate_alpha g) (u + 1), with g up to and u within gate_limit; 0: silu.
@@ -124,7 +127,8 @@ struct ModelConfig {
   int64_t head_dim = 0;
   int64_t ffn_size = 0;
   ExpertConfig experts;
-  int64_t context_max = 0;  // max_position_embeddings
+  std::vector<uint8_t> layer_is_dense;  // per layer, without experts; empty: none is
+  int64_t context_max = 0;              // max_position_embeddings
   NormKind norm = NormKind::kRms;
   NormPlace norm_place = NormPlace::kBefore;
   bool norm_adds_one = false;  // norms multiply with 1 + weight
@@ -182,6 +186,10 @@ Status check_model_config(const ModelConfig& config, std::string_view where);
 std::string_view family_name(Family family);
 // Reads a family name. Fails with kInvalidArgument, listing the known ones.
 Result<Family> parse_family(std::string_view name);
+
+// Whether the layer's feed-forward part are experts, and how many layers have such.
+bool has_experts(const ModelConfig& config, int64_t layer);
+int64_t expert_layer_count(const ModelConfig& config);
 
 // Number of trainable parameters.
 int64_t parameter_count(const ModelConfig& config);

@@ -191,6 +191,9 @@ void emit_family_fields(const ModelConfig& config, Json& out) {
     case Family::kStarCoder2:
       out["sliding_window"] = window_or_null(config);
       break;
+    case Family::kQwen2Moe:
+      out["layer_types"] = layer_types(config);
+      [[fallthrough]];
     case Family::kQwen3Moe:
       out["use_sliding_window"] = config.sliding_window > 0;
       out["sliding_window"] = window_or_null(config);
@@ -234,6 +237,9 @@ void emit_biases(const ModelConfig& config, Json& out) {
       return;
     case BiasRule::kUseBias:
       out["use_bias"] = config.qkv_bias;
+      return;
+    case BiasRule::kQkvBias:
+      out["qkv_bias"] = config.qkv_bias;
       return;
     case BiasRule::kUseQkvBias:
       out["use_qkv_bias"] = config.qkv_bias;

@@ -180,8 +180,10 @@ Status parse_biases(const Json& config, ModelConfig& out, std::string_view where
       out.output_bias = out.mlp_bias = out.qkv_bias;
       return {};
     }
+    case BiasRule::kQkvBias:
     case BiasRule::kUseQkvBias: {
-      JIGE_TRY(out.qkv_bias, flag("use_qkv_bias", family.attention_bias));
+      const char* field = family.biases == BiasRule::kQkvBias ? "qkv_bias" : "use_qkv_bias";
+      JIGE_TRY(out.qkv_bias, flag(field, family.attention_bias));
       return {};
     }
     case BiasRule::kAttention:

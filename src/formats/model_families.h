@@ -22,6 +22,7 @@ enum class BiasRule {
   kAttention,        // attention_bias: on the four projections of attention
   kAttentionAndMlp,  // the same, and mlp_bias
   kOutputApart,      // attention_bias without the output, attention_out_bias on it, and mlp_bias
+  kQkvBias,          // qkv_bias: on queries, keys and values
   kUseBias,          // use_bias: everywhere
   kUseQkvBias        // use_qkv_bias: on queries, keys and values
 };
@@ -256,6 +257,17 @@ inline constexpr FamilyInfo kFamilies[] = {
      .norm_eps = 1e-5,
      .kv_heads = 8,
      .theta = 1e6},
+    {.family = Family::kQwen2Moe,
+     .model_type = "qwen2_moe",
+     .causal_class = "Qwen2MoeForCausalLM",
+     .base_class = "Qwen2MoeModel",
+     .biases = BiasRule::kQkvBias,
+     .windows = WindowRule::kSomeLayers,
+     .window_use = WindowUse::kIfSwitchedOn,
+     .kv_heads = 16,
+     .attention_bias = true,
+     .bos = -1,
+     .eos = -1},
     {.family = Family::kQwen3Moe,
      .model_type = "qwen3_moe",
      .causal_class = "Qwen3MoeForCausalLM",

@@ -50,6 +50,7 @@ inline const std::vector<std::string>& fixture_names() {
                                                  "seed_oss",
                                                  "olmoe",
                                                  "mixtral",
+                                                 "qwen2_moe",
                                                  "qwen3_moe",
                                                  "qwen3_moe_unnormalised",
                                                  "mixtral_stacked",
@@ -204,6 +205,11 @@ inline formats::ModelConfig tiny_config(formats::Family family) {
       config.qk_norm_whole = true;
       config.experts = {.count = 5, .chosen = 3, .ffn_size = config.ffn_size};
       break;
+    case formats::Family::kQwen2Moe:
+      config.qkv_bias = true;
+      config.experts = {.count = 5, .chosen = 3, .ffn_size = 12, .shared_ffn_size = 16};
+      config.layer_is_dense = {0, 1};
+      break;
     case formats::Family::kQwen3Moe:
       config.qk_norm = true;
       config.experts = {.count = 5, .chosen = 3, .ffn_size = 12};
@@ -222,7 +228,8 @@ inline const std::vector<formats::Family>& all_families() {
       formats::Family::kGemma3,   formats::Family::kOlmo2,   formats::Family::kGranite,
       formats::Family::kSmolLm3,  formats::Family::kOlmo3,   formats::Family::kStarCoder2,
       formats::Family::kStableLm, formats::Family::kSeedOss, formats::Family::kMixtral,
-      formats::Family::kQwen3Moe, formats::Family::kOlmoe,   formats::Family::kGemma2};
+      formats::Family::kQwen3Moe, formats::Family::kOlmoe,   formats::Family::kGemma2,
+      formats::Family::kQwen2Moe};
   return families;
 }
 

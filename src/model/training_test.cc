@@ -90,7 +90,7 @@ TEST(Training, GradientsOfEveryFamilyMatchFiniteDifferences) {
 
 // Sequences and seeds for which no token is close to another choice.
 TEST(Training, GradientsOfChosenExpertsMatchFiniteDifferences) {
-  for (const Family family : {Family::kMixtral, Family::kQwen3Moe}) {
+  for (const Family family : {Family::kMixtral, Family::kQwen2Moe, Family::kQwen3Moe}) {
     SCOPED_TRACE(name_of(family));
     Trainee trainee(tiny_config(family), {});
     trainee.randomise(11);
@@ -179,8 +179,9 @@ std::unique_ptr<Trainee> loaded_trainee(const std::string& folder,
 
 TEST(Training, GradientsMatchTheRecordingFromPyTorch) {
   std::vector<std::string> names(std::begin(kStepped), std::end(kStepped));
-  for (const char* name : {"qwen3_moe_unnormalised", "phi3", "gemma2", "gemma3", "olmo2", "granite",
-                           "gpt_oss", "olmo3", "starcoder2", "stablelm", "seed_oss"}) {
+  for (const char* name :
+       {"qwen3_moe_unnormalised", "qwen2_moe", "phi3", "gemma2", "gemma3", "olmo2", "granite",
+        "gpt_oss", "olmo3", "starcoder2", "stablelm", "seed_oss"}) {
     names.emplace_back(name);
   }
   for (const std::string& name : names) {
@@ -197,8 +198,8 @@ TEST(Training, GradientsMatchTheRecordingFromPyTorch) {
       sequences.emplace_back(next, next + length);
       next += length;
     }
-    // PyTorch's own f32 gradients of olmo3 are 2.3e-6 from those in double.
-    const double tolerance = name == "olmo3" ? 5e-6 : 2e-6;
+    // PyTorch's own f32 gradients of olmo3 and qwen2_moe are up to 3e-6 from those in double.
+    const double tolerance = name == "olmo3" || name == "qwen2_moe" ? 5e-6 : 2e-6;
     const auto trainee = loaded_trainee(folder, {});
     EXPECT_NEAR(trainee->mean_loss(sequences),
                 testing::value_of(recording.view("loss")).as<float>()[0], 1e-5);

@@ -73,16 +73,17 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
                                  params_);
   if (norms_after_) norm1_after_ = NormLayer(config, names.norm1_after, width_, params_);
   if (norms_before_) norm2_ = NormLayer(config, names.norm2, width_, params_);
-  if (config.experts.count > 0) {
+  if (formats::has_experts(config, options.index)) {
     experts_.emplace(config, names.experts, residual_std, params_);
     packed_ = PackedSizes(&qkv_, &attention_output_, &*experts_);
   } else {
     mlp_.emplace(config,
                  DenseMlpOptions{.input = names.ffn_input,
                                  .output = names.ffn_output,
+                                 .size = config.ffn_size,
                                  .output_std = residual_std,
                                  .transposed = options.transposed,
-                                 .lora = options.lora},
+                                 .lora = config.experts.count > 0 ? std::nullopt : options.lora},
                  params_);
     packed_ = PackedSizes(&qkv_, &attention_output_, &*mlp_);
   }

@@ -111,6 +111,17 @@ CASES = {
         dict(SIZES, head_dim=16, attention_bias=False, attention_out_bias=True, mlp_bias=True),
     ),
     "olmoe": ("OlmoeConfig", dict(SIZES, num_experts=6, num_experts_per_tok=3, eos_token_id=5)),
+    "qwen2_moe": (
+        "Qwen2MoeConfig",
+        dict(SIZES, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=20,
+             shared_expert_intermediate_size=40, eos_token_id=5),
+    ),
+    "qwen2_moe_sparse": (
+        "Qwen2MoeConfig",
+        dict(SIZES, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=20,
+             shared_expert_intermediate_size=40, decoder_sparse_step=2, mlp_only_layers=[3],
+             norm_topk_prob=True, qkv_bias=False, tie_word_embeddings=True, eos_token_id=5),
+    ),
     "granite": (
         "GraniteConfig",
         dict(SIZES, embedding_multiplier=12.0, attention_multiplier=0.015625,
@@ -208,7 +219,7 @@ def record_configs():
                "GraniteConfig": "GraniteForCausalLM", "SmolLM3Config": "SmolLM3ForCausalLM",
                "Olmo3Config": "Olmo3ForCausalLM", "OlmoeConfig": "OlmoeForCausalLM",
                "Starcoder2Config": "Starcoder2ForCausalLM", "StableLmConfig": "StableLmForCausalLM",
-               "SeedOssConfig": "SeedOssForCausalLM"}
+               "SeedOssConfig": "SeedOssForCausalLM", "Qwen2MoeConfig": "Qwen2MoeForCausalLM"}
     for name, (kind, arguments) in CASES.items():
         if not hasattr(transformers, kind):
             continue

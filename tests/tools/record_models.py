@@ -57,6 +57,8 @@ from transformers import (
     Phi3ForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
+    Qwen2MoeConfig,
+    Qwen2MoeForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
     Qwen3MoeConfig,
@@ -427,6 +429,21 @@ MODELS = {
         torch.float32,
         {},
     ),
+    "qwen2_moe": (
+        Qwen2MoeForCausalLM,
+        Qwen2MoeConfig(
+            **dict(COMMON, num_hidden_layers=3),
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            num_experts=6,
+            num_experts_per_tok=2,
+            moe_intermediate_size=20,
+            shared_expert_intermediate_size=28,
+            mlp_only_layers=[1],
+        ),
+        torch.float32,
+        {},
+    ),
 }
 # As transformers keeps experts in memory, and writes them where it is told to.
 STACKED = {"mixtral_stacked": "mixtral", "qwen3_moe_stacked": "qwen3_moe"}
@@ -443,10 +460,12 @@ SEEDS = {name: 1000 + index for index, name in enumerate(MODELS)} | {
     "gpt_oss_mxfp4": 1014,
     # No token chooses other experts because of the errors of 8 bits.
     "olmoe": 1023,
+    "qwen2_moe": 1032,
 }
 STEPPED = ("llama2", "gpt2", "gpt2_relu_unscaled", "gpt2_silu_by_layer", "mixtral")
 GRADIENTS = STEPPED + (
     "qwen3_moe_unnormalised",
+    "qwen2_moe",
     "phi3",
     "gemma3",
     "gemma2",

@@ -326,6 +326,15 @@ int64_t count_parameters(const ModelConfig& config, int64_t experts) {
 
 }  // namespace
 
+ModelConfig first_layers(ModelConfig config, int64_t count) {
+  config.layer_count = count;
+  for (auto* flags :
+       {&config.layer_is_sliding, &config.layer_is_unturned, &config.layer_is_dense}) {
+    if (!flags->empty()) flags->resize(static_cast<size_t>(count));
+  }
+  return config;
+}
+
 int64_t parameter_count(const ModelConfig& config) {
   return count_parameters(config, config.experts.count);
 }

@@ -191,6 +191,9 @@ Result<Family> parse_family(std::string_view name);
 bool has_experts(const ModelConfig& config, int64_t layer);
 int64_t expert_layer_count(const ModelConfig& config);
 
+// The model of the first layers of another one. REQUIRES: it has as many.
+ModelConfig first_layers(ModelConfig config, int64_t count);
+
 // Number of trainable parameters.
 int64_t parameter_count(const ModelConfig& config);
 // Those that a token uses: all but the experts that are not chosen for it.

@@ -118,13 +118,9 @@ Status check_layers(const ModelConfig& config, std::string_view where) {
     return fail(Code::kInvalidArgument, "{}: all layers of {} models have experts, or none has",
                 where, family_name(config.family));
   }
-  if (config.layer_is_dense.size() == static_cast<size_t>(config.layer_count) &&
-      expert_layer_count(config) > 0) {
-    return {};
-  }
-  return fail(Code::kInvalidArgument, "{}: {} are flags of {} layers for {}, {} with experts",
-              where, kDenseLayersField, config.layer_is_dense.size(), config.layer_count,
-              expert_layer_count(config));
+  if (config.layer_is_dense.size() == static_cast<size_t>(config.layer_count)) return {};
+  return fail(Code::kInvalidArgument, "{}: {} are flags of {} layers for {}", where,
+              kDenseLayersField, config.layer_is_dense.size(), config.layer_count);
 }
 
 Status check_gate(const ExpertConfig& experts, Family family, std::string_view where) {
@@ -156,8 +152,8 @@ Status parse_experts(const Json& config, ModelConfig& out, std::string_view wher
   JIGE_TRY(experts.chosen, get_int_or(config, kChosenField, fields.chosen_default, where));
   JIGE_TRY(experts.ffn_size, get_int_or(config, fields.ffn, fields.ffn_default, where));
   JIGE_TRY(experts.balance_loss, get_bool_or(config, "output_router_logits", false, where));
-  const double weight = out.family == Family::kOlmoe ? 0.01 : experts.balance_weight;
-  JIGE_TRY(experts.balance_weight, get_number_or(config, "router_aux_loss_coef", weight, where));
+  JIGE_TRY(experts.balance_weight,
+           get_number_or(config, "router_aux_loss_coef", usual_balance_weight(out.family), where));
   if (out.family == Family::kMixtral) {
     experts.normalised = true;
     JIGE_TRY(experts.jitter, get_number_or(config, "router_jitter_noise", 0, where));

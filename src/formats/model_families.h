@@ -1,7 +1,7 @@
 // The table of model families: names in config.json, what all models of a family have, what
 // transformers takes for fields that are left out, and fields that differ in spelling.
 //
-// Internal to the model_config*.cc files.
+// Internal to the model_config*.cc and gguf_config*.cc files.
 #pragma once
 
 #include <cstdint>
@@ -309,6 +309,11 @@ inline constexpr FamilyInfo kFamilies[] = {
 
 inline const FamilyInfo& family_info(Family family) {
   return kFamilies[static_cast<size_t>(family)];
+}
+
+// router_aux_loss_coef where it is left out.
+inline double usual_balance_weight(Family family) {
+  return family == Family::kOlmoe ? 0.01 : ExpertConfig().balance_weight;
 }
 
 inline bool is_qwen(Family family) { return family == Family::kQwen2 || family == Family::kQwen3; }

@@ -99,6 +99,18 @@ TEST(Training, GradientsOfChosenExpertsMatchFiniteDifferences) {
   }
 }
 
+// As the costs of a schedule are measured.
+TEST(Training, TheFirstLayersOfEveryFamilyAreAModel) {
+  for (const Family family : all_families()) {
+    const formats::ModelConfig config = tiny_config(family);
+    for (const int64_t count : {int64_t{1}, config.layer_count}) {
+      const auto made = Architecture::create(formats::first_layers(config, count));
+      ASSERT_TRUE(made) << made.error().message;
+      EXPECT_EQ((*made)->node_count(), static_cast<size_t>(count) + 2);
+    }
+  }
+}
+
 TEST(Training, GradientsWithDropoutMatchFiniteDifferences) {
   for (const Family family : {Family::kLlama, Family::kGpt2, Family::kGemma3, Family::kGranite}) {
     SCOPED_TRACE(name_of(family));

@@ -4,8 +4,8 @@
 // usage: attention_bench [threads]
 // Operations count pairs of a query and a key it sees only: 4·d a pair and head forward, 10·d
 // backward. Decoding with many query heads to a key/value head is bound by arithmetic, so its share
-// of that is given, too. The machine may be shared: each figure is the best of several repetitions,
-// and what it is a share of is measured right before it.
+// of that is given, too. A cap of scores counts as no operation. The machine may be shared: each
+// figure is the best of several repetitions, and what it is a share of is measured right before it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -46,6 +46,7 @@ struct TrainingCase {
   int64_t heads = 0;
   int64_t kv_heads = 0;
   DType dtype = DType::kF32;
+  double cap = 0;  // of scores; 0: none
 };
 
 void bench_training(Machine& machine, const TrainingCase& test) {
@@ -58,8 +59,9 @@ void bench_training(Machine& machine, const TrainingCase& test) {
   const Tensor grad_dst = make(width), grad_q = make(width);
   const Tensor grad_k = make(kv_width), grad_v = make(kv_width);
   const Tensor lse = std::move(*machine.arena.make(DType::kF32, Shape({test.tokens, test.heads})));
-  const ops::AttentionShape shape{test.heads, test.kv_heads, test.head_dim,
-                                  1 / std::sqrt(static_cast<double>(test.head_dim)), 0};
+  const ops::AttentionShape shape{
+      test.heads, test.kv_heads, test.head_dim, 1 / std::sqrt(static_cast<double>(test.head_dim)),
+      0,          test.cap};
   const std::vector<ops::SequenceSpan> sequences = {
       {0, static_cast<int32_t>(test.tokens), 0, nullptr}};
   const double pairs = 0.5 * static_cast<double>(test.tokens) *
@@ -80,9 +82,10 @@ void bench_training(Machine& machine, const TrainingCase& test) {
   });
   const double forward_rate = 4e-9 * flops / forward;
   const double backward_rate = 10e-9 * flops / backward;
-  fmt::print("{:>6} {:>6} {:>3}/{:<3} {:>5} {:>10.1f} {:>6.0f}% {:>10.1f} {:>6.0f}%\n", test.tokens,
-             test.head_dim, test.heads, test.kv_heads, dtype_info(test.dtype).name, forward_rate,
-             100 * forward_rate / peak, backward_rate, 100 * backward_rate / peak);
+  fmt::print("{:>6} {:>6} {:>3}/{:<3} {:>5} {:>4} {:>10.1f} {:>6.0f}% {:>10.1f} {:>6.0f}%\n",
+             test.tokens, test.head_dim, test.heads, test.kv_heads, dtype_info(test.dtype).name,
+             test.cap, forward_rate, 100 * forward_rate / peak, backward_rate,
+             100 * backward_rate / peak);
 }
 
 struct DecodeCase {
@@ -91,6 +94,7 @@ struct DecodeCase {
   int64_t heads = 0;
   int64_t kv_heads = 0;
   DType dtype = DType::kF32;
+  double cap = 0;  // of scores; 0: none
 };
 
 void bench_decode(Machine& machine, const DecodeCase& test) {
@@ -106,8 +110,9 @@ void bench_decode(Machine& machine, const DecodeCase& test) {
   std::iota(table.begin(), table.end(), 0);
   Rng rng(derive_key(2, "blocks"));
   rng.shuffle(std::span<int32_t>(table));
-  const ops::AttentionShape shape{test.heads, test.kv_heads, test.head_dim,
-                                  1 / std::sqrt(static_cast<double>(test.head_dim)), 0};
+  const ops::AttentionShape shape{
+      test.heads, test.kv_heads, test.head_dim, 1 / std::sqrt(static_cast<double>(test.head_dim)),
+      0,          test.cap};
   const double peak = fma_gflops(machine);
   const double stream_rate =
       cli::measure_read_bytes_per_s(machine.device, layers * bytes).value_or(0) * 1e-9;
@@ -127,8 +132,8 @@ void bench_decode(Machine& machine, const DecodeCase& test) {
   const double rate = static_cast<double>(layers * bytes) / seconds * 1e-9;
   const double flops =
       4e-9 * static_cast<double>(layers * test.context * test.heads * test.head_dim);
-  fmt::print("{:>6} {:>6} {:>3}/{:<3} {:>5} {:>10.1f} {:>6.0f}% {:>14.0f}%\n", test.context,
-             test.head_dim, test.heads, test.kv_heads, dtype_info(test.dtype).name, rate,
+  fmt::print("{:>6} {:>6} {:>3}/{:<3} {:>5} {:>4} {:>10.1f} {:>6.0f}% {:>14.0f}%\n", test.context,
+             test.head_dim, test.heads, test.kv_heads, dtype_info(test.dtype).name, test.cap, rate,
              100 * rate / stream_rate, 100 * flops / seconds / peak);
 }
 
@@ -137,7 +142,7 @@ void run(int thread_count) {
   fmt::print("{}, {}, {} threads, {:.0f} GFLOP/s of fused multiply-adds\n\n",
              cpu_features().model_name, isa_name(active_isa()), machine.device.team().size(),
              fma_gflops(machine));
-  fmt::print("tokens    dim   heads  type    forward   share   backward   share  (GFLOP/s)\n");
+  fmt::print("tokens    dim   heads  type  cap    forward   share   backward   share  (GFLOP/s)\n");
   for (const int64_t head_dim : {64, 128}) {
     for (const int64_t tokens : {256, 1024, 4096}) {
       bench_training(machine, {tokens, head_dim, 8, 2, DType::kF32});
@@ -146,12 +151,15 @@ void run(int thread_count) {
   for (const int64_t head_dim : {64, 128}) {
     bench_training(machine, {1024, head_dim, 4, 4, DType::kF32});
     bench_training(machine, {1024, head_dim, 8, 2, DType::kBF16});
+    bench_training(machine, {1024, head_dim, 8, 2, DType::kF32, 50});
+    bench_training(machine, {1024, head_dim, 8, 2, DType::kBF16, 50});
   }
-  fmt::print("\ncontext   dim   heads  cache    decode   share  of arithmetic  (GB/s)\n");
+  fmt::print("\ncontext   dim   heads cache  cap    decode   share  of arithmetic  (GB/s)\n");
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const int64_t context : {4096, 32768}) {
       bench_decode(machine, {context, 128, 8, 8, dtype});
       bench_decode(machine, {context, 128, 32, 8, dtype});
+      bench_decode(machine, {context, 128, 32, 8, dtype, 50});
       bench_decode(machine, {context, 64, 14, 2, dtype});
     }
   }

@@ -119,7 +119,8 @@ double weight_bytes_of_token(const BenchOptions& options, int64_t packed_bytes) 
   };
   const int64_t width = options.config.hidden_size;
   const int64_t expert_bytes = one(2 * experts.ffn_size, width) + one(width, experts.ffn_size);
-  const int64_t idle = options.config.layer_count * (experts.count - experts.chosen);
+  const int64_t idle =
+      formats::expert_layer_count(options.config) * (experts.count - experts.chosen);
   return static_cast<double>(packed_bytes - idle * expert_bytes);
 }
 

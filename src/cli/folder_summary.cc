@@ -115,6 +115,19 @@ std::string position_text(const formats::ModelConfig& config) {
   return text;
 }
 
+std::string ffn_text(const formats::ModelConfig& config) {
+  const formats::ExpertConfig& experts = config.experts;
+  if (experts.count == 0) return std::to_string(config.ffn_size);
+  std::string text =
+      fmt::format("{} of {} experts of {}", experts.chosen, experts.count, experts.ffn_size);
+  if (experts.shared_ffn_size > 0) {
+    text += fmt::format(" and one of {} for all", experts.shared_ffn_size);
+  }
+  const int64_t dense = config.layer_count - formats::expert_layer_count(config);
+  if (dense > 0) text += fmt::format(", in {} layers {}", dense, config.ffn_size);
+  return text;
+}
+
 void add_config_rows(const formats::ModelConfig& config, Table& table) {
   table.row({"family", std::string(formats::family_name(config.family))});
   table.row({"parameters",
@@ -126,20 +139,18 @@ void add_config_rows(const formats::ModelConfig& config, Table& table) {
     table.row({"for a token",
                fmt::format("{} ({}) of them", format_count(static_cast<double>(active)), active)});
   }
-  table.row(
-      {"shape",
-       fmt::format("{} layers, width {}, feed-forward {}", config.layer_count, config.hidden_size,
-                   experts.count > 0 ? fmt::format("{} of {} experts of {}", experts.chosen,
-                                                   experts.count, experts.ffn_size)
-                                     : std::to_string(config.ffn_size))});
-  table.row({"attention", fmt::format("{} heads of {}, {} key/value heads{}", config.head_count,
-                                      config.head_dim, config.kv_head_count,
-                                      config.sliding_window > 0
-                                          ? fmt::format(", window {}", config.sliding_window)
-                                          : "")});
+  table.row({"shape", fmt::format("{} layers, width {}, feed-forward {}", config.layer_count,
+                                  config.hidden_size, ffn_text(config))});
+  std::string attention = fmt::format("{} heads of {}, {} key/value heads", config.head_count,
+                                      config.head_dim, config.kv_head_count);
+  if (config.sliding_window > 0) attention += fmt::format(", window {}", config.sliding_window);
+  if (config.score_cap > 0) attention += fmt::format(", scores within {:g}", config.score_cap);
+  table.row({"attention", attention});
   table.row({"positions", position_text(config)});
-  table.row({"vocabulary", fmt::format("{}{}", config.vocab_size,
-                                       config.tied_embeddings ? ", head tied to embeddings" : "")});
+  std::string vocabulary = std::to_string(config.vocab_size);
+  if (config.tied_embeddings) vocabulary += ", head tied to embeddings";
+  if (config.logits_cap > 0) vocabulary += fmt::format(", logits within {:g}", config.logits_cap);
+  table.row({"vocabulary", vocabulary});
   table.row({"context", fmt::format("{} tokens", config.context_max)});
 }
 

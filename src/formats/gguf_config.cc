@@ -4,15 +4,18 @@
 #include <cmath>
 #include <cstring>
 #include <numbers>
+#include <tuple>
 
 #include "base/file_content.h"
 #include "formats/gguf_params.h"
 #include "formats/model_config_rope.h"
+#include "formats/model_families.h"
 
 namespace jige::formats {
 namespace {
 
 constexpr double kFactorTolerance = 1e-4;
+constexpr std::string_view kTurnedKey = "rope.dimension_count";
 
 // Keys that change what a model computes, with the value that changes nothing.
 struct NeutralKey {
@@ -45,7 +48,7 @@ class GgufConfigReader {
     if (out_.family == Family::kGpt2) {
       JIGE_DO(read_gpt2());
     } else {
-      JIGE_DO(read_gated_family());
+      JIGE_DO(read_rotary_family());
     }
     JIGE_DO(as_file_content(check_model_config(out_, keys_.where())));
     return out_;
@@ -77,25 +80,31 @@ class GgufConfigReader {
                 keys_.where(), key("expert_count"), out_.experts.count);
   }
 
-  // Both architectures with experts let the weights of those that are chosen add up to one.
   Status read_experts() {
     if (!has_experts(out_.family)) return {};
-    out_.experts.normalised = true;
+    out_.experts.normalised = gguf_experts_normalised(out_.family);
+    out_.experts.balance_weight = usual_balance_weight(out_.family);
     JIGE_TRY(out_.experts.chosen, keys_.get_int(key("expert_used_count")));
     JIGE_TRY(const auto size, keys_.find_int(key("expert_feed_forward_length")));
     out_.experts.ffn_size = size.value_or(out_.ffn_size);
+    if (out_.family != Family::kQwen2Moe) return {};
+    JIGE_TRY(const auto shared, keys_.find_int(key("expert_shared_feed_forward_length")));
+    out_.experts.shared_ffn_size = shared.value_or(out_.ffn_size);
     return {};
   }
 
-  // Keys of granite that other architectures may not have.
-  static bool is_granites(std::string_view key) {
-    return key == "logit_scale" || key == "embedding_scale" || key == "residual_scale" ||
-           key == "attention.scale";
+  // Keys of granite and gemma2 that other architectures may not have.
+  bool is_own(std::string_view key) const {
+    if (out_.family == Family::kGemma2) {
+      return key == "attn_logit_softcapping" || key == "final_logit_softcapping";
+    }
+    return out_.family == Family::kGranite && (key == "logit_scale" || key == "embedding_scale" ||
+                                               key == "residual_scale" || key == "attention.scale");
   }
 
   Status refuse_what_changes_results() const {
     for (const NeutralKey& entry : kNeutralKeys) {
-      if (out_.family == Family::kGranite && is_granites(entry.key)) continue;
+      if (is_own(entry.key)) continue;
       JIGE_TRY(const auto value, keys_.find_number(key(entry.key)));
       if (!value || *value == entry.neutral) continue;
       return fail(Code::kUnsupported, "{}: key \"{}\" is {}, which Jige does not compute",
@@ -133,9 +142,13 @@ class GgufConfigReader {
           fmt::format("does not divide \"{}\", {}", key("embedding_length"), out_.hidden_size));
     }
     out_.head_dim = length.value_or(out_.hidden_size / out_.head_count);
-    for (const char* name : {"attention.value_length", "rope.dimension_count"}) {
+    for (const std::string_view name : {std::string_view("attention.value_length"), kTurnedKey}) {
       JIGE_TRY(const auto other, keys_.find_int(key(name)));
       if (!other || *other == out_.head_dim) continue;
+      if (name == kTurnedKey && family_info(out_.family).turns_parts) {
+        out_.rotary_dim = *other;
+        continue;
+      }
       return fail(Code::kUnsupported,
                   "{}: key \"{}\" is {} and heads have {}; Jige computes models where both are one",
                   keys_.where(), key(name), *other, out_.head_dim);
@@ -177,30 +190,39 @@ class GgufConfigReader {
     return {};
   }
 
-  Status read_gated_family() {
-    JIGE_TRY(const auto eps, keys_.find_number(key("attention.layer_norm_rms_epsilon")));
+  void read_biases() {
+    const BiasRule rule = family_info(out_.family).biases;
+    out_.qkv_bias = rule == BiasRule::kQkv || has_tensor("blk.0.attn_q.bias");
+    const bool everywhere = rule == BiasRule::kUseBias;
+    out_.output_bias = out_.qkv_bias && (everywhere || rule == BiasRule::kAttention ||
+                                         rule == BiasRule::kAttentionAndMlp);
+    const bool gated = rule == BiasRule::kAttentionAndMlp && has_tensor("blk.0.ffn_gate.bias");
+    out_.mlp_bias = gated || (everywhere && out_.qkv_bias);
+  }
+
+  // All families but GPT-2.
+  Status read_rotary_family() {
+    const FamilyInfo& family = family_info(out_.family);
+    const char* eps_key = family.norm == NormKind::kLayer ? "attention.layer_norm_epsilon"
+                                                          : "attention.layer_norm_rms_epsilon";
+    JIGE_TRY(const auto eps, keys_.find_number(key(eps_key)));
     if (!eps) {
-      return fail(Code::kCorrupt, "{}: key \"{}\" is missing", keys_.where(),
-                  key("attention.layer_norm_rms_epsilon"));
+      return fail(Code::kCorrupt, "{}: key \"{}\" is missing", keys_.where(), key(eps_key));
     }
     out_.norm_eps = *eps;
-    out_.qkv_bias = out_.family == Family::kQwen2 || has_tensor("blk.0.attn_q.bias");
-    out_.output_bias = out_.family != Family::kQwen2 && out_.qkv_bias;
-    const bool mlp_bias = out_.family == Family::kLlama || out_.family == Family::kGranite ||
-                          out_.family == Family::kSmolLm3;
-    out_.mlp_bias = mlp_bias && has_tensor("blk.0.ffn_gate.bias");
-    out_.qk_norm = out_.family == Family::kQwen3 || out_.family == Family::kQwen3Moe ||
-                   out_.family == Family::kGemma3;
-    if (out_.family == Family::kOlmo2) {
-      out_.norm_place = NormPlace::kAfter;
-      out_.qk_norm_whole = true;
-    }
+    out_.norm = family.norm;
+    out_.norm_place = family.norm_place;
+    out_.norm_adds_one = family.norm_adds_one;
+    out_.activation = family.activation;
+    out_.qk_norm = family.head_norms == HeadNorms::kEach;
+    out_.qk_norm_whole = family.head_norms == HeadNorms::kWhole;
+    read_biases();
     if (out_.family == Family::kGranite) JIGE_DO(read_granite());
     JIGE_DO(as_file_content(in_layer_limits()));
     if (out_.family == Family::kSmolLm3) {
       out_.layer_is_unturned = gguf_unturned_layers(out_.layer_count);
     }
-    JIGE_DO(out_.family == Family::kGemma3 ? read_gemma3() : read_window());
+    JIGE_DO(family.gemma_scales ? read_gemma() : read_window());
     return read_rope();
   }
 
@@ -225,23 +247,37 @@ class GgufConfigReader {
     return {};
   }
 
-  Status read_gemma3() {
-    out_.norm_place = NormPlace::kAround;
-    out_.norm_adds_one = true;
-    out_.activation = ActivationKind::kGeGlu;
+  Status read_caps() {
+    if (out_.family != Family::kGemma2) return {};
+    const FamilyInfo& family = family_info(out_.family);
+    for (const auto& [name, usual, cap] :
+         {std::tuple("attn_logit_softcapping", family.score_cap, &out_.score_cap),
+          std::tuple("final_logit_softcapping", family.logits_cap, &out_.logits_cap)}) {
+      JIGE_TRY(const auto value, keys_.find_number(key(name)));
+      *cap = value.value_or(usual);
+      if (*cap > 0) continue;
+      return fail(Code::kUnsupported, "{}: key \"{}\" is {}; it must be positive", keys_.where(),
+                  key(name), *cap);
+    }
+    return {};
+  }
+
+  Status read_gemma() {
     out_.embedding_scale = std::sqrt(static_cast<double>(std::max<int64_t>(out_.hidden_size, 1)));
-    out_.score_dim = gguf_gemma3_score_dim(out_);
+    out_.score_dim = gguf_gemma_score_dim(out_);
+    JIGE_DO(read_caps());
     JIGE_TRY(const auto window, keys_.find_same_int(key("attention.sliding_window")));
     JIGE_TRY(const auto period, keys_.find_int(key("attention.sliding_window_pattern")));
     if (period && *period < 1) {
       return contradiction("attention.sliding_window_pattern", *period, "must be positive");
     }
     std::vector<uint8_t> flags =
-        gguf_sliding_layers(out_.layer_count, period.value_or(kGgufGemma3Period));
+        gguf_sliding_layers(out_.layer_count, period.value_or(gguf_gemma_period(out_.family)));
     const auto sliding = std::count(flags.begin(), flags.end(), uint8_t{1});
     if (window.value_or(0) == 0 || sliding == 0) return {};
     out_.sliding_window = *window;
     if (sliding < out_.layer_count) out_.layer_is_sliding = std::move(flags);
+    if (!family_info(out_.family).two_ropes) return {};
     JIGE_TRY(const auto theta, keys_.find_number(key("rope.freq_base_swa")));
     out_.sliding_rope = RopeConfig{.theta = theta.value_or(kGgufGemma3SlidingTheta)};
     return {};
@@ -250,14 +286,14 @@ class GgufConfigReader {
   Status read_window() {
     JIGE_TRY(const auto window, keys_.find_same_int(key("attention.sliding_window")));
     if (window.value_or(0) == 0) return {};
-    if (out_.family == Family::kMixtral) {
+    if (out_.family == Family::kMixtral || out_.family == Family::kStarCoder2) {
       out_.sliding_window = *window;
       return {};
     }
     if (out_.family != Family::kLlama) {
       return fail(Code::kUnsupported,
                   "{}: key \"{}\" is {}, but nothing says which layers it is for; Jige reads it of "
-                  "llama alone",
+                  "llama and starcoder2 alone",
                   keys_.where(), key("attention.sliding_window"), *window);
     }
     out_.family = Family::kMistral;
@@ -358,9 +394,15 @@ std::vector<uint8_t> gguf_sliding_layers(int64_t layer_count, int64_t period) {
   return flags;
 }
 
-double gguf_gemma3_score_dim(const ModelConfig& config) {
-  constexpr int64_t kLayersOf27B = 62;
-  if (config.layer_count != kLayersOf27B || config.head_count < 1) {
+int64_t gguf_gemma_period(Family family) { return family_info(family).full_period; }
+
+bool gguf_experts_normalised(Family family) {
+  return family == Family::kMixtral || family == Family::kQwen3Moe;
+}
+
+double gguf_gemma_score_dim(const ModelConfig& config) {
+  const int64_t layers_of_27b = config.family == Family::kGemma2 ? 46 : 62;
+  if (config.layer_count != layers_of_27b || config.head_count < 1) {
     return static_cast<double>(config.head_dim);
   }
   return static_cast<double>(config.hidden_size / config.head_count);

@@ -1,11 +1,10 @@
 // The shape of a model, from the key/values and the table of a GGUF file.
 //
 // Architectures llama (Llama 2/3; Mistral where a sliding window is set), qwen2, qwen3, gpt2,
-// gemma3, granite, olmo2, smollm3, and those that compute what Llama does.
-// What the keys do not say follows from the tensors: the vocabulary and ties from token_embd.weight
-// and output.weight, biases from whether they are there, llama3's scaling of rotary frequencies
-// from rope_freqs.weight.
-// Threads: pure functions.
+// gemma2, gemma3, granite, olmo2, smollm3, starcoder2, stablelm, seed_oss, qwen2moe, qwen3moe,
+// olmoe, and those that compute what Llama does. What the keys do not say follows from the tensors:
+// the vocabulary and ties from token_embd.weight and output.weight, biases from whether they are
+// there, llama3's scaling of rotary frequencies from rope_freqs.weight. Threads: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -25,13 +24,15 @@ namespace jige::formats {
 Result<ModelConfig> read_gguf_config(const GgufFile& file);
 
 // What files of these architectures do not say, as their readers have it: the layers of smollm3
-// that turn nothing, whether a layer of gemma3 has the window, every `period`th having none, and
-// what gemma3's scores are divided by the root of.
-inline constexpr int64_t kGgufGemma3Period = 6;
+// that turn nothing, whether a layer of gemma2 or gemma3 has the window, every `period`th having
+// none, what their scores are divided by the root of, and whether the weights of chosen experts add
+// up to one. REQUIRES: a config of gemma2 or gemma3.
+int64_t gguf_gemma_period(Family family);
 inline constexpr double kGgufGemma3SlidingTheta = 10000.0;
 std::vector<uint8_t> gguf_unturned_layers(int64_t layer_count);
 std::vector<uint8_t> gguf_sliding_layers(int64_t layer_count, int64_t period);
-double gguf_gemma3_score_dim(const ModelConfig& config);
+double gguf_gemma_score_dim(const ModelConfig& config);
+bool gguf_experts_normalised(Family family);
 
 // The yarn scaling that files can say, by the factor and the original context of another one: all
 // else is as its readers have it.

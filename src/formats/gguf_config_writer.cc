@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "formats/gguf_config.h"
 #include "formats/gguf_params.h"
+#include "formats/model_families.h"
 
 namespace jige::formats {
 namespace {
@@ -23,32 +24,66 @@ tl::unexpected<Error> not_in_gguf(std::string_view where, std::string_view field
 
 Status check_windows(const ModelConfig& c, std::string_view where) {
   if (c.sliding_window == 0) return {};
-  if (c.family == Family::kGemma3) {
-    const auto flags = gguf_sliding_layers(c.layer_count, kGgufGemma3Period);
+  if (family_info(c.family).gemma_scales) {
+    const auto flags = gguf_sliding_layers(c.layer_count, gguf_gemma_period(c.family));
     const bool all = std::count(flags.begin(), flags.end(), uint8_t{1}) == c.layer_count;
     if (all ? c.layer_is_sliding.empty() : flags == c.layer_is_sliding) return {};
     return not_in_gguf(where, "layer_types");
   }
   const bool everywhere =
       std::all_of(c.layer_is_sliding.begin(), c.layer_is_sliding.end(), [](auto s) { return s; });
-  if (c.family == Family::kMistral && everywhere) {
+  const bool for_all = family_info(c.family).windows == WindowRule::kAllLayers;
+  if (for_all && everywhere && c.family != Family::kQwen3Moe) {
     log_warn(
         "{}: llama.cpp has no windows for this architecture: behind {} tokens it gives other "
         "answers than Jige, which reads the window from the file",
         where, c.sliding_window);
     return {};
   }
-  return not_in_gguf(where, c.family == Family::kMistral ? "layer_types" : "sliding_window");
+  return not_in_gguf(where, "sliding_window");
+}
+
+Status check_gemma(const ModelConfig& c, std::string_view where) {
+  if (c.score_dim != gguf_gemma_score_dim(c)) return not_in_gguf(where, "query_pre_attn_scalar");
+  if (c.sliding_window == 0) return not_in_gguf(where, "sliding_window");
+  // Readers always cap what gemma2 computes, and gemma3's never.
+  const bool capped = c.family == Family::kGemma2;
+  if ((c.score_cap > 0) != capped) return not_in_gguf(where, "attn_logit_softcapping");
+  return (c.logits_cap > 0) == capped ? Status() : not_in_gguf(where, "final_logit_softcapping");
+}
+
+Status check_granted_experts(const ModelConfig& c, std::string_view where) {
+  if (c.experts.normalised != gguf_experts_normalised(c.family)) {
+    return not_in_gguf(where, "norm_topk_prob");
+  }
+  return c.layer_is_dense.empty() ? Status() : not_in_gguf(where, "mlp_only_layers");
+}
+
+// Which biases readers look for, and which they must find.
+Status check_biases(const ModelConfig& c, std::string_view where) {
+  switch (family_info(c.family).biases) {
+    case BiasRule::kUseBias:
+      return c.qkv_bias ? Status() : not_in_gguf(where, "use_bias");
+    case BiasRule::kQkvBias:
+      return c.qkv_bias ? Status() : not_in_gguf(where, "qkv_bias");
+    case BiasRule::kQkv:
+    case BiasRule::kUseQkvBias:
+      return {};
+    case BiasRule::kOutputApart:
+      if (c.output_bias) return not_in_gguf(where, "attention_out_bias");
+      return c.mlp_bias ? not_in_gguf(where, "mlp_bias") : Status();
+    default:
+      break;
+  }
+  if (c.family == Family::kLlama) return {};
+  if (c.qkv_bias || c.output_bias) return not_in_gguf(where, "attention_bias");
+  return c.mlp_bias ? not_in_gguf(where, "mlp_bias") : Status();
 }
 
 // What readers of these architectures take for granted.
 Status check_granted(const ModelConfig& c, std::string_view where) {
-  if (c.family == Family::kGemma3 && c.score_dim != gguf_gemma3_score_dim(c)) {
-    return not_in_gguf(where, "query_pre_attn_scalar");
-  }
-  if (c.family == Family::kGemma3 && c.sliding_window == 0) {
-    return not_in_gguf(where, "sliding_window");
-  }
+  if (family_info(c.family).gemma_scales) JIGE_DO(check_gemma(c, where));
+  if (has_experts(c.family)) JIGE_DO(check_granted_experts(c, where));
   if (c.family == Family::kGemma3 &&
       c.sliding_rope.value_or(c.rope).theta != kGgufGemma3SlidingTheta) {
     return not_in_gguf(where, "rope_local_base_freq");
@@ -62,7 +97,8 @@ Status check_granted(const ModelConfig& c, std::string_view where) {
 Status check_expressible(const ModelConfig& c, std::string_view where) {
   const std::string_view architecture = gguf_architecture(c.family);
   const bool llama = c.family == Family::kMistral;
-  if (!find_gguf_layout(architecture) || (!llama && gguf_family(architecture, false) != c.family)) {
+  if (!find_gguf_layout(architecture) ||
+      (!llama && gguf_family(architecture, has_experts(c.family)) != c.family)) {
     return fail(Code::kUnsupported,
                 "{}: models of the family {} are not written as GGUF files; take the folder", where,
                 family_name(c.family));
@@ -75,9 +111,7 @@ Status check_expressible(const ModelConfig& c, std::string_view where) {
     return c.scores_by_layer ? not_in_gguf(where, "scale_attn_by_inverse_layer_idx") : Status();
   }
   JIGE_DO(check_granted(c, where));
-  const bool plain_biases = c.family == Family::kQwen2 || c.family == Family::kLlama;
-  if ((c.qkv_bias || c.output_bias) && !plain_biases) return not_in_gguf(where, "attention_bias");
-  if (c.mlp_bias && c.family != Family::kLlama) return not_in_gguf(where, "mlp_bias");
+  JIGE_DO(check_biases(c, where));
   if (c.rope.scaling == RopeScaling::kYarn && c.rope != gguf_yarn(c.rope)) {
     return not_in_gguf(where, "rope_scaling");
   }
@@ -104,7 +138,7 @@ class GgufConfigWriter {
     if (c_.family == Family::kGpt2) {
       real("attention.layer_norm_epsilon", c_.norm_eps);
     } else {
-      add_gated_family();
+      add_rotary_family();
     }
   }
 
@@ -116,12 +150,26 @@ class GgufConfigWriter {
     keys_.real(prefix_ + std::string(name), static_cast<float>(value));
   }
 
-  void add_gated_family() {
+  void add_experts() {
+    number("expert_count", c_.experts.count);
+    number("expert_used_count", c_.experts.chosen);
+    number("expert_feed_forward_length", c_.experts.ffn_size);
+    if (c_.experts.shared_ffn_size > 0) {
+      number("expert_shared_feed_forward_length", c_.experts.shared_ffn_size);
+    }
+  }
+
+  // All families but GPT-2.
+  void add_rotary_family() {
     number("attention.head_count_kv", c_.kv_head_count);
     number("attention.key_length", c_.head_dim);
     number("attention.value_length", c_.head_dim);
-    number("rope.dimension_count", c_.head_dim);
-    real("attention.layer_norm_rms_epsilon", c_.norm_eps);
+    number("rope.dimension_count", c_.rotary_dim > 0 ? c_.rotary_dim : c_.head_dim);
+    const bool layer_norm = c_.norm == NormKind::kLayer;
+    real(layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
+         c_.norm_eps);
+    if (c_.family == Family::kStableLm) keys_.flag(prefix_ + "use_parallel_residual", false);
+    if (c_.experts.count > 0) add_experts();
     real("rope.freq_base", c_.rope.theta);
     if (c_.family == Family::kGranite) {
       real("attention.scale", c_.score_scale);
@@ -129,6 +177,8 @@ class GgufConfigWriter {
       real("residual_scale", c_.residual_scale);
       real("logit_scale", c_.logits_divisor);
     }
+    if (c_.score_cap > 0) real("attn_logit_softcapping", c_.score_cap);
+    if (c_.logits_cap > 0) real("final_logit_softcapping", c_.logits_cap);
     if (c_.family == Family::kGemma3) real("rope.freq_base_swa", kGgufGemma3SlidingTheta);
     if (c_.rope.scaling == RopeScaling::kLinear) {
       keys_.text(prefix_ + "rope.scaling.type", "linear");
@@ -150,8 +200,19 @@ class GgufConfigWriter {
 }  // namespace
 
 std::string_view gguf_architecture(Family family) {
-  if (family == Family::kMistral) return "llama";
-  return family == Family::kGemma3 ? "gemma3" : family_name(family);
+  switch (family) {
+    case Family::kMistral:
+    case Family::kMixtral:
+      return "llama";
+    case Family::kGemma3:
+      return "gemma3";
+    case Family::kQwen2Moe:
+      return "qwen2moe";
+    case Family::kQwen3Moe:
+      return "qwen3moe";
+    default:
+      return family_name(family);
+  }
 }
 
 Status add_gguf_config(const ModelConfig& config, std::string_view where, GgufKeys& keys) {

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -71,13 +72,14 @@ class GgufTensorExport {
     std::vector<int64_t> dims;
     for (int axis = 0; axis < param_.shape.rank(); ++axis) dims.push_back(param_.shape[axis]);
     if (turned()) std::swap(dims[0], dims[1]);
+    if (param_.flat) dims.erase(dims.begin());
     return dims;
   }
 
   Status produce(const GgufSink& sink) const {
     // A vector is one row of the file.
     const bool vector = param_.shape.rank() == 1;
-    const int64_t rows = vector ? 1 : dims()[0];
+    const int64_t rows = vector || param_.flat ? 1 : dims()[0];
     const int64_t columns = dims().back();
     const auto row_bytes = static_cast<size_t>(columns) / type_.block_elements * type_.block_bytes;
     const int64_t step = std::clamp<int64_t>(kExportChunk / columns, 1, rows);
@@ -190,7 +192,8 @@ class GgufExporter {
 
   uint32_t type_of(const GgufParam& param, DType stored) const {
     const bool learned_positions = param.stored == "position_embd.weight";
-    if (param.shape.rank() == 1 || learned_positions) return kGgufF32;
+    const bool router = param.stored.ends_with(".ffn_gate_inp.weight");
+    if (param.shape.rank() == 1 || param.flat || router || learned_positions) return kGgufF32;
     const uint32_t type = options_.type.value_or(plain_type(stored));
     if (!options_.encoders.contains(type)) return type;
     const int64_t columns = param.order == RowOrder::kTransposed ? param.shape[0] : param.shape[1];
@@ -221,17 +224,10 @@ class GgufExporter {
 
   Status add_sources(const TensorFolder& tensors) {
     const GgufLayout layout = *find_gguf_layout(gguf_architecture(made_.config.family));
-    for (GgufParam& param : gguf_params(made_.config, layout)) {
-      JIGE_TRY(const TensorView view, view_of(tensors, param));
-      const GgufTypeInfo& type = *find_gguf_type(type_of(param, view.dtype));
-      ++made_.types[std::string(type.name)];
-      const std::string stored = param.stored;
-      const auto one = std::make_shared<const GgufTensorExport>(
-          view, std::move(param), type, options_, [this](uint64_t bytes) { return report(bytes); });
-      sources_.push_back({.name = stored,
-                          .type = &type,
-                          .dims = one->dims(),
-                          .produce = [one](const GgufSink& sink) { return one->produce(sink); }});
+    const std::vector<GgufParam> params = gguf_params(made_.config, layout);
+    for (size_t at = 0; at < params.size();) {
+      JIGE_TRY(const size_t count, add_source(tensors, std::span(params).subspan(at)));
+      at += count;
     }
     const std::vector<float> factors = gguf_rope_factors(made_.config);
     if (factors.empty()) return {};
@@ -243,6 +239,32 @@ class GgufExporter {
                           return sink(std::as_bytes(std::span(factors)));
                         }});
     return {};
+  }
+
+  // The tensor of the first parameter, which may hold those behind it, too: the matrices of all
+  // experts stand one behind the other. Returns how many.
+  Result<size_t> add_source(const TensorFolder& tensors, std::span<const GgufParam> params) {
+    const GgufParam& first = params.front();
+    const auto count = static_cast<size_t>(std::max<int64_t>(first.stored_matrices, 1));
+    std::vector<std::shared_ptr<const GgufTensorExport>> parts;
+    const GgufTypeInfo* type = nullptr;
+    for (const GgufParam& param : params.first(count)) {
+      JIGE_TRY(const TensorView view, view_of(tensors, param));
+      if (!type) type = find_gguf_type(type_of(param, view.dtype));
+      parts.push_back(std::make_shared<const GgufTensorExport>(
+          view, param, *type, options_, [this](uint64_t bytes) { return report(bytes); }));
+    }
+    ++made_.types[std::string(type->name)];
+    std::vector<int64_t> dims = parts.front()->dims();
+    if (first.stored_matrices > 0) dims.insert(dims.begin(), first.stored_matrices);
+    sources_.push_back({.name = first.stored,
+                        .type = type,
+                        .dims = std::move(dims),
+                        .produce = [parts](const GgufSink& sink) -> Status {
+                          for (const auto& part : parts) JIGE_DO(part->produce(sink));
+                          return {};
+                        }});
+    return count;
   }
 
   Status report(uint64_t bytes) {

@@ -286,7 +286,9 @@ TEST(GgufImport, RefusesByNameWhatItDoesNotReadAndLeavesNothing) {
   const std::vector<Refusal> refusals = {
       {[](auto& b) { b.text("general.architecture", "mamba"); }, Code::kUnsupported,
        "\"mamba\" is not one that Jige reads from GGUF; it reads llama, qwen2, qwen3, gpt2, "
-       "gemma3, granite, olmo2, smollm3"},
+       "gemma2, gemma3, granite, olmo2, smollm3, starcoder2, stablelm, seed_oss, qwen2moe, "
+       "qwen3moe, "
+       "olmoe"},
       {[](auto& b) { b.remove("general.architecture"); }, Code::kCorrupt, "is missing"},
       {[](auto& b) { b.text("general.type", "mmproj"); }, Code::kUnsupported, "\"mmproj\""},
       {[](auto& b) { b.number("llama.expert_count", 8); }, Code::kCorrupt,

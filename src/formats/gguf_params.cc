@@ -19,11 +19,17 @@ constexpr GgufArchitecture kGgufArchitectures[] = {
     {"qwen2", Family::kQwen2, GgufLayout::kPlain},
     {"qwen3", Family::kQwen3, GgufLayout::kPlain},
     {"gpt2", Family::kGpt2, GgufLayout::kPlain},
+    {"gemma2", Family::kGemma2, GgufLayout::kPlain},
     {"gemma3", Family::kGemma3, GgufLayout::kPlain},
     {"granite", Family::kGranite, GgufLayout::kPaired},
     {"olmo2", Family::kOlmo2, GgufLayout::kPlain},
     {"smollm3", Family::kSmolLm3, GgufLayout::kPaired},
+    {"starcoder2", Family::kStarCoder2, GgufLayout::kPlain},
+    {"stablelm", Family::kStableLm, GgufLayout::kPlain},
+    {"seed_oss", Family::kSeedOss, GgufLayout::kPlain},
+    {"qwen2moe", Family::kQwen2Moe, GgufLayout::kPlain},
     {"qwen3moe", Family::kQwen3Moe, GgufLayout::kPlain},
+    {"olmoe", Family::kOlmoe, GgufLayout::kPlain},
 
     {"ernie4_5", Family::kLlama, GgufLayout::kPaired},
     {"exaone", Family::kLlama, GgufLayout::kPlain},
@@ -63,13 +69,14 @@ class GgufParamList {
   void add_gated_family() {
     add("token_embd.weight", "model.embed_tokens.weight", {c_.vocab_size, c_.hidden_size});
     for (int64_t i = 0; i < c_.layer_count; ++i) add_gated_layer(i);
-    add_rms_norm("output_norm", "model.norm", c_.hidden_size);
+    add_norm("output_norm", "model.norm", c_.hidden_size);
     add_head("lm_head.weight");
   }
 
-  void add_rms_norm(const std::string& stored, const std::string& name, int64_t columns) {
+  void add_norm(const std::string& stored, const std::string& name, int64_t columns) {
     add(stored + ".weight", name + ".weight", {columns});
     params_.back().adds_one = c_.norm_adds_one;
+    if (c_.norm == NormKind::kLayer) add(stored + ".bias", name + ".bias", {columns});
   }
 
   void add_gated_layer(int64_t layer) {
@@ -81,7 +88,7 @@ class GgufParamList {
     const int64_t width = c_.hidden_size;
     const bool before = c_.norm_place != NormPlace::kAfter;
     const bool after = c_.norm_place != NormPlace::kBefore;
-    if (before) add_rms_norm(from + "attn_norm", to + "input_layernorm", width);
+    if (before) add_norm(from + "attn_norm", to + "input_layernorm", width);
     if (layout_ == GgufLayout::kFused) return add_fused_layer(from, to);
     add_linear(from + "attn_q", to + "self_attn.q_proj", query, width, c_.qkv_bias,
                paired ? c_.head_count : 0);
@@ -91,22 +98,28 @@ class GgufParamList {
     add_linear(from + "attn_output", to + "self_attn.o_proj", width, query, c_.output_bias);
     if (c_.qk_norm || c_.qk_norm_whole) {
       const bool whole = c_.qk_norm_whole;
-      add_rms_norm(from + "attn_q_norm", to + "self_attn.q_norm", whole ? query : c_.head_dim);
-      add_rms_norm(from + "attn_k_norm", to + "self_attn.k_norm", whole ? kv : c_.head_dim);
+      add_norm(from + "attn_q_norm", to + "self_attn.q_norm", whole ? query : c_.head_dim);
+      add_norm(from + "attn_k_norm", to + "self_attn.k_norm", whole ? kv : c_.head_dim);
     }
-    if (after) add_rms_norm(from + "post_attention_norm", to + "post_attention_layernorm", width);
+    if (after) add_norm(from + "post_attention_norm", to + "post_attention_layernorm", width);
     const char* second = after ? "pre_feedforward_layernorm" : "post_attention_layernorm";
-    if (before) add_rms_norm(from + "ffn_norm", to + second, width);
+    const char* before_mlp = c_.family == Family::kSeedOss ? "post_attention_norm" : "ffn_norm";
+    if (before) add_norm(from + before_mlp, to + second, width);
     if (c_.experts.count > 0) {
       add_experts(from, to);
     } else {
       add_mlp(from, to);
     }
-    if (after) add_rms_norm(from + "post_ffw_norm", to + "post_feedforward_layernorm", width);
+    if (after) add_norm(from + "post_ffw_norm", to + "post_feedforward_layernorm", width);
   }
 
   void add_mlp(const std::string& from, const std::string& to) {
     const int64_t width = c_.hidden_size;
+    if (!has_gate(c_.activation)) {
+      add_linear(from + "ffn_up", to + "mlp.c_fc", c_.ffn_size, width, c_.mlp_bias);
+      add_linear(from + "ffn_down", to + "mlp.c_proj", width, c_.ffn_size, c_.mlp_bias);
+      return;
+    }
     add_linear(from + "ffn_gate", to + "mlp.gate_proj", c_.ffn_size, width, c_.mlp_bias);
     add_linear(from + "ffn_up", to + "mlp.up_proj", c_.ffn_size, width, c_.mlp_bias);
     add_linear(from + "ffn_down", to + "mlp.down_proj", width, c_.ffn_size, c_.mlp_bias);
@@ -128,6 +141,17 @@ class GgufParamList {
     add_stack("ffn_gate_exps", mixtral ? "w1" : "gate_proj", experts.ffn_size, c_.hidden_size);
     add_stack("ffn_up_exps", mixtral ? "w3" : "up_proj", experts.ffn_size, c_.hidden_size);
     add_stack("ffn_down_exps", mixtral ? "w2" : "down_proj", c_.hidden_size, experts.ffn_size);
+    if (experts.shared_ffn_size > 0) add_shared_expert(from, at);
+  }
+
+  void add_shared_expert(const std::string& from, const std::string& at) {
+    const int64_t ffn = c_.experts.shared_ffn_size;
+    const int64_t width = c_.hidden_size;
+    add(from + "ffn_gate_inp_shexp.weight", at + "shared_expert_gate.weight", {1, width});
+    params_.back().flat = true;
+    add_linear(from + "ffn_gate_shexp", at + "shared_expert.gate_proj", ffn, width, false);
+    add_linear(from + "ffn_up_shexp", at + "shared_expert.up_proj", ffn, width, false);
+    add_linear(from + "ffn_down_shexp", at + "shared_expert.down_proj", width, ffn, false);
   }
 
   // What follows the first norm.
@@ -151,11 +175,6 @@ class GgufParamList {
     add_linear(from + "ffn_down", to + "mlp.down_proj", width, c_.ffn_size, false);
   }
 
-  void add_norm(const std::string& stored, const std::string& name) {
-    add(stored + ".weight", name + ".weight", {c_.hidden_size});
-    add(stored + ".bias", name + ".bias", {c_.hidden_size});
-  }
-
   void add_turned(const std::string& stored, const std::string& name, int64_t in, int64_t out) {
     add(stored + ".weight", name + ".weight", {in, out}, RowOrder::kTransposed);
     add(stored + ".bias", name + ".bias", {out});
@@ -168,14 +187,14 @@ class GgufParamList {
     for (int64_t i = 0; i < c_.layer_count; ++i) {
       const std::string from = fmt::format("blk.{}.", i);
       const std::string to = fmt::format("transformer.h.{}.", i);
-      add_norm(from + "attn_norm", to + "ln_1");
+      add_norm(from + "attn_norm", to + "ln_1", width);
       add_turned(from + "attn_qkv", to + "attn.c_attn", width, 3 * width);
       add_turned(from + "attn_output", to + "attn.c_proj", width, width);
-      add_norm(from + "ffn_norm", to + "ln_2");
+      add_norm(from + "ffn_norm", to + "ln_2", width);
       add_turned(from + "ffn_up", to + "mlp.c_fc", width, c_.ffn_size);
       add_turned(from + "ffn_down", to + "mlp.c_proj", c_.ffn_size, width);
     }
-    add_norm("output_norm", "transformer.ln_f");
+    add_norm("output_norm", "transformer.ln_f", width);
     add_head("lm_head.weight");
   }
 

@@ -43,6 +43,7 @@ struct GgufParam {
   int64_t first_row = 0;
   int64_t stored_rows = 0;
   bool adds_one = false;  // the file holds 1 + what the folder does
+  bool flat = false;      // a matrix of one row, which the file has as a vector
   // Of an expert: matrices of this shape that the stored tensor has, one behind the other.
   int64_t stored_matrices = 0;
 

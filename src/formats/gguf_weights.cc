@@ -151,6 +151,7 @@ Status check_gguf_tensor(const GgufFile& file, const GgufTensor& tensor, const G
   std::vector<int64_t> wanted;
   for (int axis = 0; axis < param.shape.rank(); ++axis) wanted.push_back(param.shape[axis]);
   if (param.stored_rows > 0) wanted[0] = param.stored_rows;
+  if (param.flat) wanted.erase(wanted.begin());
   if (param.stored_matrices > 0) wanted.insert(wanted.begin(), param.stored_matrices);
   if (param.order == RowOrder::kTransposed) std::swap(wanted[0], wanted[1]);
   if (tensor.dims != wanted) {

@@ -147,6 +147,8 @@ class Checker {
     JIGE_DO(real_in_range("embedding_multiplier", c_.embedding_scale, 1e-6, 1e6));
     JIGE_DO(real_in_range("residual_multiplier", c_.residual_scale, 1e-6, 1e6));
     JIGE_DO(real_in_range("logit_scale", c_.logits_scale, 1e-6, 1e6));
+    JIGE_DO(real_in_range("attn_logit_softcapping", c_.score_cap, 0.0, 1e6));
+    JIGE_DO(real_in_range("final_logit_softcapping", c_.logits_cap, 0.0, 1e6));
     return real_in_range("logits_scaling", c_.logits_divisor, 1e-6, 1e6);
   }
 
@@ -199,13 +201,14 @@ class Checker {
 
   Status attention_features() const {
     const bool gpt2 = c_.family == Family::kGpt2;
-    const bool gemma3 = c_.family == Family::kGemma3;
+    const bool gemma = family_.gemma_scales;
     JIGE_DO(require(c_.position == (gpt2 ? PositionKind::kLearned : PositionKind::kRotary),
                     gpt2 ? "learned positions" : "rotary positions"));
     JIGE_DO(require(gpt2 || (c_.scores_by_head_dim && !c_.scores_by_layer),
                     "attention scores divided by the root of the head dimension"));
-    JIGE_DO(require((c_.score_dim > 0) == gemma3,
-                    gemma3 ? "a query_pre_attn_scalar" : "no query_pre_attn_scalar"));
+    JIGE_DO(require((c_.score_dim > 0) == gemma,
+                    gemma ? "a query_pre_attn_scalar" : "no query_pre_attn_scalar"));
+    JIGE_DO(require(gemma || (c_.score_cap == 0 && c_.logits_cap == 0), "no soft caps"));
     const bool granite = c_.family == Family::kGranite;
     JIGE_DO(require((c_.score_scale > 0) == granite,
                     granite ? "an attention_multiplier" : "no attention_multiplier"));
@@ -248,6 +251,7 @@ class Checker {
       case BiasRule::kQkv:
         JIGE_DO(require(c_.qkv_bias && !c_.output_bias, "biases on queries, keys and values only"));
         return require(!c_.mlp_bias, "no MLP biases");
+      case BiasRule::kQkvBias:
       case BiasRule::kUseQkvBias:
         return require(!c_.output_bias && !c_.mlp_bias, "biases on queries, keys and values only");
       case BiasRule::kUseBias:
@@ -280,7 +284,7 @@ class Checker {
 
   Status family_features() const {
     const bool gpt2 = c_.family == Family::kGpt2;
-    const bool gemma3 = c_.family == Family::kGemma3;
+    const bool gemma = family_.gemma_scales;
     JIGE_DO(norm_features());
     JIGE_DO(attention_features());
     JIGE_DO(window_features());
@@ -291,8 +295,8 @@ class Checker {
     JIGE_DO(require(c_.family == Family::kCohere || c_.logits_scale == 1, "no logit_scale"));
     const double root = std::sqrt(static_cast<double>(c_.hidden_size));
     JIGE_DO(require(
-        granite || c_.embedding_scale == (gemma3 ? root : 1.0),
-        gemma3 ? "embeddings multiplied with the root of hidden_size" : "no embedding_multiplier"));
+        granite || c_.embedding_scale == (gemma ? root : 1.0),
+        gemma ? "embeddings multiplied with the root of hidden_size" : "no embedding_multiplier"));
     JIGE_DO(bias_features());
     if (!gpt2 && !c_.qkv_by_head) return {};
     JIGE_DO(require(c_.kv_head_count == c_.head_count, "as many key/value heads as heads"));
@@ -339,18 +343,16 @@ int64_t count_parameters(const ModelConfig& config, int64_t experts) {
   if (config.qkv_bias) layer += query_width + 2 * kv_width;
   if (config.output_bias) layer += width;
   if (config.attention_sinks) layer += config.head_count;
-  if (config.experts.count > 0) {
-    layer += expert_layer_count(config, experts);
-  } else {
-    layer += (gated ? 3 : 2) * width * config.ffn_size;
-  }
   if (config.mlp_bias) layer += (gated ? 2 : 1) * config.ffn_size + width;
   if (config.qk_norm) layer += 2 * config.head_dim;
   if (config.qk_norm_whole || config.qk_norm_apart) layer += query_width + kv_width;
   const bool one_norm = config.residual == ResidualForm::kParallelOneNorm;
   layer += (config.norm_place == NormPlace::kAround ? 4 : one_norm ? 1 : 2) * norm;
 
+  const int64_t with_experts = expert_layer_count(config);
   int64_t total = config.layer_count * layer + norm;
+  total += with_experts * expert_parameter_count(config, experts);
+  total += (config.layer_count - with_experts) * (gated ? 3 : 2) * width * config.ffn_size;
   total += config.vocab_size * width * (config.tied_embeddings ? 1 : 2);
   if (config.head_bias) total += config.vocab_size;
   if (config.position == PositionKind::kLearned) total += config.context_max * width;
@@ -358,6 +360,15 @@ int64_t count_parameters(const ModelConfig& config, int64_t experts) {
 }
 
 }  // namespace
+
+ModelConfig first_layers(ModelConfig config, int64_t count) {
+  config.layer_count = count;
+  for (auto* flags :
+       {&config.layer_is_sliding, &config.layer_is_unturned, &config.layer_is_dense}) {
+    if (!flags->empty()) flags->resize(static_cast<size_t>(count));
+  }
+  return config;
+}
 
 int64_t parameter_count(const ModelConfig& config) {
   return count_parameters(config, config.experts.count);

@@ -41,6 +41,7 @@ enum class Family {
   kQwen3,
   kGpt2,
   kPhi3,
+  kGemma2,
   kGemma3,
   kOlmo2,
   kOlmo3,
@@ -50,6 +51,7 @@ enum class Family {
   kStableLm,
   kSeedOss,
   kMixtral,
+  kQwen2Moe,
   kQwen3Moe,
   kOlmoe,
   kGptOss,
@@ -57,10 +59,10 @@ enum class Family {
   kPhi,
   kCohere
 };
-// Families whose feed-forward layers are experts.
+// Families whose feed-forward layers, or some of them, are experts.
 inline constexpr bool has_experts(Family family) {
-  return family == Family::kMixtral || family == Family::kQwen3Moe || family == Family::kOlmoe ||
-         family == Family::kGptOss;
+  return family == Family::kMixtral || family == Family::kQwen2Moe || family == Family::kQwen3Moe ||
+         family == Family::kOlmoe || family == Family::kGptOss;
 }
 enum class NormKind { kRms, kLayer };
 // Where the norms of a layer stand: before its attention and its MLP, behind them, or both.
@@ -104,7 +106,9 @@ struct RopeConfig {
 struct ExpertConfig {
   int64_t count = 0;  // 0: one feed-forward layer for all tokens
   int64_t chosen = 0;
-  int64_t ffn_size = 0;     // F of one expert
+  int64_t ffn_size = 0;  // F of one expert
+  // F of one more that every token uses, times the sigmoid of a product of the token; 0: none.
+  int64_t shared_ffn_size = 0;
   bool normalised = false;  // the weights of the chosen ones add up to 1
   bool biases = false;      // on the router and on every product of an expert
   // The gate of gpt-oss, g σ(gate_alpha g) (u + 1), with g up to and u within gate_limit; 0: silu.
@@ -129,7 +133,8 @@ struct ModelConfig {
   int64_t head_dim = 0;
   int64_t ffn_size = 0;
   ExpertConfig experts;
-  int64_t context_max = 0;  // max_position_embeddings
+  std::vector<uint8_t> layer_is_dense;  // per layer, without experts; empty: none is
+  int64_t context_max = 0;              // max_position_embeddings
   NormKind norm = NormKind::kRms;
   NormPlace norm_place = NormPlace::kBefore;
   bool norm_adds_one = false;  // norms multiply with 1 + weight
@@ -157,10 +162,12 @@ struct ModelConfig {
   double score_dim = 0;            // by the root of this instead; 0: of d
   double score_scale = 0;          // or multiplied with this; 0: divided
   bool scores_by_layer = false;    // and by the number of the layer, from 1
+  double score_cap = 0;            // scores become cap · tanh(score / cap); 0: they stay
   double embedding_scale = 1;      // the rows of the token table are multiplied with it
   double residual_scale = 1;       // what attention and MLP add to the residual stream, too
   double logits_divisor = 1;
   double logits_scale = 1;  // logits are multiplied with it, too
+  double logits_cap = 0;    // logits become cap · tanh(logit / cap); 0: they stay
   bool tied_embeddings = false;
   int64_t sliding_window = 0;             // 0: none; a token sees itself and window-1 before it
   std::vector<uint8_t> layer_is_sliding;  // per layer; empty: all layers if sliding_window > 0
@@ -192,6 +199,13 @@ Status check_model_config(const ModelConfig& config, std::string_view where);
 std::string_view family_name(Family family);
 // Reads a family name. Fails with kInvalidArgument, listing the known ones.
 Result<Family> parse_family(std::string_view name);
+
+// Whether the layer's feed-forward part are experts, and how many layers have such.
+bool has_experts(const ModelConfig& config, int64_t layer);
+int64_t expert_layer_count(const ModelConfig& config);
+
+// The model of the first layers of another one. REQUIRES: it has as many.
+ModelConfig first_layers(ModelConfig config, int64_t count);
 
 // Number of trainable parameters.
 int64_t parameter_count(const ModelConfig& config);

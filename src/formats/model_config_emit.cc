@@ -142,11 +142,19 @@ void emit_qwen_windows(const ModelConfig& config, Json& out) {
   out["layer_types"] = layer_types(config);
 }
 
-// Readers before layer_types know a pattern alone: all layers but each so manieth have the window.
-void emit_gemma3(const ModelConfig& config, Json& out) {
-  const std::vector<uint8_t> flags = window_flags(config);
+Json cap_or_null(double cap) { return cap > 0 ? Json(cap) : Json(); }
+
+void emit_gemma(const ModelConfig& config, Json& out) {
   out["sliding_window"] = window_or_null(config);
   out["layer_types"] = layer_types(config);
+  out["query_pre_attn_scalar"] = number_or_whole(config.score_dim);
+  out["attn_logit_softcapping"] = cap_or_null(config.score_cap);
+  out["final_logit_softcapping"] = cap_or_null(config.logits_cap);
+}
+
+// Readers before layer_types know a pattern alone: all layers but each so manieth have the window.
+void emit_gemma3_pattern(const ModelConfig& config, Json& out) {
+  const std::vector<uint8_t> flags = window_flags(config);
   const auto full = std::find(flags.begin(), flags.end(), uint8_t{0});
   const auto period = full - flags.begin() + 1;
   bool regular = true;
@@ -154,9 +162,6 @@ void emit_gemma3(const ModelConfig& config, Json& out) {
     regular = regular && flags[i] == ((static_cast<std::ptrdiff_t>(i) + 1) % period != 0);
   }
   if (regular) out["sliding_window_pattern"] = period;
-  out["query_pre_attn_scalar"] = number_or_whole(config.score_dim);
-  out["attn_logit_softcapping"] = nullptr;
-  out["final_logit_softcapping"] = nullptr;
 }
 
 void emit_granite(const ModelConfig& config, Json& out) {
@@ -187,6 +192,9 @@ void emit_family_fields(const ModelConfig& config, Json& out) {
     case Family::kStarCoder2:
       out["sliding_window"] = window_or_null(config);
       break;
+    case Family::kQwen2Moe:
+      out["layer_types"] = layer_types(config);
+      [[fallthrough]];
     case Family::kQwen3Moe:
       out["use_sliding_window"] = config.sliding_window > 0;
       out["sliding_window"] = window_or_null(config);
@@ -200,8 +208,12 @@ void emit_family_fields(const ModelConfig& config, Json& out) {
     case Family::kQwen3:
       emit_qwen_windows(config, out);
       break;
+    case Family::kGemma2:
+      emit_gemma(config, out);
+      break;
     case Family::kGemma3:
-      emit_gemma3(config, out);
+      emit_gemma(config, out);
+      emit_gemma3_pattern(config, out);
       break;
     case Family::kGranite:
       emit_granite(config, out);
@@ -243,6 +255,9 @@ void emit_biases(const ModelConfig& config, Json& out) {
       return;
     case BiasRule::kUseBias:
       out["use_bias"] = config.qkv_bias;
+      return;
+    case BiasRule::kQkvBias:
+      out["qkv_bias"] = config.qkv_bias;
       return;
     case BiasRule::kUseQkvBias:
       out["use_qkv_bias"] = config.qkv_bias;

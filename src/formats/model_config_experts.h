@@ -1,8 +1,9 @@
 // The fields of config.json about experts: reading, writing, checks and counts.
 //
 //   mixtral     num_local_experts, num_experts_per_tok, intermediate_size is an expert's
+//   qwen2_moe   as qwen3_moe, and shared_expert_intermediate_size
 //   qwen3_moe   num_experts (transformers 5: num_local_experts), num_experts_per_tok,
-//               moe_intermediate_size, norm_topk_prob
+//               moe_intermediate_size, norm_topk_prob, decoder_sparse_step, mlp_only_layers
 //   gpt_oss     num_local_experts, num_experts_per_tok, intermediate_size, swiglu_alpha,
 //               swiglu_limit
 // Internal to the model_config*.cc files. Threads: pure functions.
@@ -14,9 +15,9 @@
 
 namespace jige::formats {
 
-// Reads them into out.experts. Fails with kUnsupported naming the field where not every layer has
-// experts, kCorrupt where fields contradict each other. REQUIRES: a family with experts, and the
-// sizes that all families have.
+// Reads them into out.experts and out.layer_is_dense. Fails with kUnsupported naming the field
+// where no layer has experts, kCorrupt where fields contradict each other. REQUIRES: a family with
+// experts, and the sizes that all families have.
 Status parse_experts(const Json& config, ModelConfig& out, std::string_view where);
 
 // The same fields as transformers writes and reads them.
@@ -25,7 +26,7 @@ void emit_experts(const ModelConfig& config, Json& out);
 // What check_model_config says of them.
 Status check_experts(const ModelConfig& config, std::string_view where);
 
-// Parameters of the router and so many experts of a layer.
-int64_t expert_layer_count(const ModelConfig& config, int64_t experts);
+// Parameters of the router, so many experts and the shared one of a layer.
+int64_t expert_parameter_count(const ModelConfig& config, int64_t experts);
 
 }  // namespace jige::formats

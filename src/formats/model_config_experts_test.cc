@@ -34,6 +34,15 @@ Json qwen3_moe_json() {
   return json;
 }
 
+Json qwen2_moe_json() {
+  Json json = qwen3_moe_json();
+  json["architectures"] = {"Qwen2MoeForCausalLM"};
+  json["model_type"] = "qwen2_moe";
+  json["norm_topk_prob"] = false;
+  json["shared_expert_intermediate_size"] = 28;
+  return json;
+}
+
 Json with_field(Json json, const std::string& field, Json value) {
   json[field] = std::move(value);
   return json;
@@ -80,6 +89,66 @@ TEST(ModelConfigExperts, ReadsQwen3MoeUnderEitherNameOfTheCount) {
             std::string::npos);
 }
 
+TEST(ModelConfigExperts, ReadsQwen2MoeWithItsSharedExpert) {
+  const ModelConfig config = config_in(qwen2_moe_json());
+  EXPECT_EQ(config.family, Family::kQwen2Moe);
+  EXPECT_EQ(config.experts,
+            (ExpertConfig{.count = 16, .chosen = 3, .ffn_size = 20, .shared_ffn_size = 28}));
+  EXPECT_TRUE(config.qkv_bias && !config.output_bias && !config.mlp_bias && !config.qk_norm);
+  EXPECT_FALSE(config_in(with_field(qwen2_moe_json(), "qkv_bias", false)).qkv_bias);
+  Json bare = qwen2_moe_json();
+  for (const char* field : {"num_experts", "num_experts_per_tok", "moe_intermediate_size",
+                            "shared_expert_intermediate_size", "norm_topk_prob"}) {
+    bare.erase(field);
+  }
+  EXPECT_EQ(config_in(bare).experts,
+            (ExpertConfig{.count = 60, .chosen = 4, .ffn_size = 1408, .shared_ffn_size = 5632}));
+  const Json sliding =
+      with_field(with_field(qwen2_moe_json(), "use_sliding_window", true), "sliding_window", 7);
+  EXPECT_NE(refusal(sliding).find("layer_types"), std::string::npos);
+  const Json types = {"full_attention", "sliding_attention", "full_attention", "full_attention"};
+  const ModelConfig listed = config_in(with_field(sliding, "layer_types", types));
+  EXPECT_EQ(listed.layer_is_sliding, (std::vector<uint8_t>{0, 1, 0, 0}));
+  EXPECT_EQ(config_in(to_hf_config(listed)), listed);
+}
+
+TEST(ModelConfigExperts, LayersWithoutExpertsAreThoseThatTheFieldsName) {
+  for (const Json& json : {qwen2_moe_json(), qwen3_moe_json()}) {
+    EXPECT_TRUE(config_in(json).layer_is_dense.empty());
+    EXPECT_EQ(config_in(with_field(json, "decoder_sparse_step", 2)).layer_is_dense,
+              (std::vector<uint8_t>{1, 0, 1, 0}));
+    const ModelConfig config =
+        config_in(with_field(with_field(json, "decoder_sparse_step", 2), "mlp_only_layers", {1}));
+    EXPECT_EQ(config.layer_is_dense, (std::vector<uint8_t>{1, 1, 1, 0}));
+    EXPECT_EQ(expert_layer_count(config), 1);
+    EXPECT_EQ(config_in(to_hf_config(config)), config);
+    const int64_t expert = 3 * 32 * 20;
+    EXPECT_EQ(parameter_count(config) - active_parameter_count(config), (16 - 3) * expert);
+    const int64_t shared = (3 * config.experts.shared_ffn_size + 1) * 32;
+    const int64_t sparse =
+        32 * 16 + 16 * expert + (config.family == Family::kQwen2Moe ? shared : 0);
+    EXPECT_EQ(parameter_count(config_in(json)) - parameter_count(config),
+              3 * (sparse - 3 * 32 * 48));
+  }
+}
+
+TEST(ModelConfigExperts, CountsTheParametersOfQwen15Moe) {
+  Json json = qwen2_moe_json();
+  for (const auto& [field, value] : {std::pair{"vocab_size", 151936},
+                                     {"hidden_size", 2048},
+                                     {"intermediate_size", 5632},
+                                     {"num_hidden_layers", 24},
+                                     {"num_attention_heads", 16},
+                                     {"num_key_value_heads", 16},
+                                     {"num_experts", 60},
+                                     {"num_experts_per_tok", 4},
+                                     {"moe_intermediate_size", 1408},
+                                     {"shared_expert_intermediate_size", 5632}}) {
+    json[field] = value;
+  }
+  EXPECT_EQ(parameter_count(config_in(json)), 14315784192);
+}
+
 TEST(ModelConfigExperts, TakesTheDefaultsOfTransformers) {
   Json mixtral = mixtral_json();
   for (const char* field : {"num_local_experts", "num_experts_per_tok"}) mixtral.erase(field);
@@ -96,7 +165,8 @@ TEST(ModelConfigExperts, TakesTheDefaultsOfTransformers) {
 
 TEST(ModelConfigExperts, ReadsBackWhatItWrites) {
   for (const Json& json :
-       {mixtral_json(), qwen3_moe_json(), with_field(qwen3_moe_json(), "norm_topk_prob", false),
+       {mixtral_json(), qwen2_moe_json(), qwen3_moe_json(),
+        with_field(qwen3_moe_json(), "norm_topk_prob", false),
         with_field(mixtral_json(), "router_jitter_noise", 0.25),
         with_field(mixtral_json(), "sliding_window", 7),
         with_field(with_field(qwen3_moe_json(), "use_sliding_window", true), "sliding_window", 7),
@@ -129,9 +199,15 @@ TEST(ModelConfigExperts, RefusesByFieldWhatCannotBe) {
        "num_experts (16) times moe_intermediate_size (1048576) is over the limit"},
       {with_field(with_field(qwen3_moe_json(), "num_experts", 1024), "num_hidden_layers", 4096),
        "num_experts (1024) times num_hidden_layers (4096) is over the limit"},
-      {with_field(qwen3_moe_json(), "decoder_sparse_step", 2), "\"decoder_sparse_step\" is 2"},
-      {with_field(qwen3_moe_json(), "mlp_only_layers", {0, 2}),
-       "\"mlp_only_layers\" names 2 layers"},
+      {with_field(qwen3_moe_json(), "decoder_sparse_step", 0), "\"decoder_sparse_step\" is 0"},
+      {with_field(qwen2_moe_json(), "decoder_sparse_step", 5), "leave no layer with experts"},
+      {with_field(qwen2_moe_json(), "mlp_only_layers", {0, 4}),
+       "\"mlp_only_layers\" names layer 4 of 4"},
+      {with_field(qwen2_moe_json(), "mlp_only_layers", {-1}), "names layer -1 of 4"},
+      {with_field(qwen2_moe_json(), "mlp_only_layers", {0, 1, 2, 3}),
+       "leave no layer with experts"},
+      {with_field(qwen2_moe_json(), "shared_expert_intermediate_size", 0),
+       "\"shared_expert_intermediate_size\" is 0"},
       {with_field(qwen3_moe_json(), "mlp_only_layers", 1), "\"mlp_only_layers\" must be a list"},
   };
   for (const auto& one : cases) {

@@ -58,6 +58,15 @@ TEST(ModelConfigFamilies, DefaultsAreThoseOfTheFamily) {
   EXPECT_TRUE(gemma.layer_is_sliding.empty());  // four layers of a pattern of six
   EXPECT_TRUE(gemma.tied_embeddings && gemma.norm_adds_one && gemma.qk_norm);
   EXPECT_EQ(gemma.pad_id, 0);
+  const ModelConfig gemma2 = config_of(family_json("gemma2"));
+  EXPECT_EQ(gemma2.score_cap, 50);
+  EXPECT_EQ(gemma2.logits_cap, 30);
+  EXPECT_EQ(gemma2.score_dim, 256);
+  EXPECT_EQ(gemma2.rope.theta, 1e4);
+  EXPECT_FALSE(gemma2.sliding_rope || gemma2.qk_norm);
+  EXPECT_EQ(gemma2.layer_is_sliding, (std::vector<uint8_t>{1, 0, 1, 0}));
+  EXPECT_TRUE(gemma2.tied_embeddings && gemma2.norm_adds_one);
+  EXPECT_EQ(gemma2.norm_place, NormPlace::kAround);
   EXPECT_EQ(config_of(family_json("olmo2")).norm_place, NormPlace::kAfter);
   EXPECT_EQ(config_of(family_json("granite")).score_scale, 1.0);
   const ModelConfig olmo3 = config_of(family_json("olmo3"));
@@ -129,6 +138,8 @@ TEST(ModelConfigFamilies, CountsTheParametersOfPublishedModels) {
   EXPECT_EQ(count(family_json("phi3"), sizes(32064, 3072, 32, 32, 32, 8192)), 3821079552);
   EXPECT_EQ(count(changed(family_json("phi3"), tied), sizes(200064, 3072, 32, 24, 8, 8192)),
             3836021760);
+  EXPECT_EQ(count(family_json("gemma2"), sizes(256000, 2304, 26, 8, 4, 9216)), 2614341888);
+  EXPECT_EQ(count(family_json("gemma2"), sizes(256000, 3584, 42, 16, 8, 14336)), 9241705984);
   EXPECT_EQ(count(family_json("gemma3_text"), sizes(262144, 640, 18, 4, 1, 2048)), 268098176);
   EXPECT_EQ(count(family_json("gemma3_text"), sizes(262144, 1152, 26, 4, 1, 6912)), 999885952);
   EXPECT_EQ(count(family_json("olmo2"), sizes(100352, 2048, 16, 16, 16, 8192)), 1484916736);
@@ -210,12 +221,26 @@ TEST(ModelConfigFamilies, WindowsOfGemmaFollowTypesOrPattern) {
   EXPECT_EQ(config_of(to_hf_config(full)), full);
 }
 
+TEST(ModelConfigFamilies, SoftCapsOfGemmaAreReadAndWritten) {
+  for (const char* family : {"gemma2", "gemma3_text"}) {
+    const Json gemma = family_json(family);
+    const ModelConfig given = config_of(
+        changed(gemma, {{"attn_logit_softcapping", 20.5}, {"final_logit_softcapping", nullptr}}));
+    EXPECT_EQ(given.score_cap, 20.5);
+    EXPECT_EQ(given.logits_cap, 0);
+    EXPECT_EQ(config_of(to_hf_config(given)), given);
+    EXPECT_TRUE(to_hf_config(given)["final_logit_softcapping"].is_null());
+    for (const char* field : {"attn_logit_softcapping", "final_logit_softcapping"}) {
+      for (const Json& value : {Json(0), Json(-4), Json(1e9)}) {
+        EXPECT_FAILS_WITH(parsed(changed(gemma, {{field, value}})), Code::kCorrupt, field);
+      }
+    }
+  }
+  EXPECT_EQ(config_of(family_json("gemma3_text")).score_cap, 0);
+}
+
 TEST(ModelConfigFamilies, RefusesWhatChangesGemma) {
   const Json gemma = family_json("gemma3_text");
-  for (const char* field : {"attn_logit_softcapping", "final_logit_softcapping"}) {
-    EXPECT_TRUE(parsed(changed(gemma, {{field, nullptr}})));
-    EXPECT_FAILS_WITH(parsed(changed(gemma, {{field, 30.0}})), Code::kUnsupported, field);
-  }
   EXPECT_FAILS_WITH(parsed(changed(gemma, {{"use_bidirectional_attention", true}})),
                     Code::kUnsupported, "use_bidirectional_attention");
   EXPECT_FAILS_WITH(parsed(changed(gemma, {{"hidden_activation", "gelu"}})), Code::kUnsupported,
@@ -399,6 +424,9 @@ TEST(ModelConfigFamilies, FeaturesOfOtherFamiliesAreRefused) {
   config = llama;
   config.embedding_scale = 2;
   refused(config, "embedding_multiplier");
+  config = llama;
+  config.score_cap = 50;
+  refused(config, "no soft caps");
   config = llama;
   config.activation = ActivationKind::kGeGlu;
   refused(config, "gated SiLU");

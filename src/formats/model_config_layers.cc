@@ -107,6 +107,12 @@ Status parse_windows(const Json& config, ModelConfig& out, std::string_view wher
     }
     flags = *listed;
   }
+  if (out.family == Family::kQwen2Moe && out.sliding_window > 0 && !listed) {
+    return fail(Code::kUnsupported,
+                "{}: field \"use_sliding_window\" is true without layer_types, where versions of "
+                "transformers take different layers; write layer_types",
+                where);
+  }
   const auto sliding_count = std::count(flags.begin(), flags.end(), uint8_t{1});
   if (sliding_count > 0 && out.sliding_window == 0) {
     return fail(Code::kCorrupt,

@@ -18,7 +18,7 @@
 namespace jige::formats {
 namespace {
 
-constexpr double kGemma3ScoreDimDefault = 256;
+constexpr double kGemmaScoreDimDefault = 256;
 constexpr double kCohereLogitScaleDefault = 0.0625;
 
 // The first entry of "architectures", or empty.
@@ -200,8 +200,10 @@ Status parse_biases(const Json& config, ModelConfig& out, std::string_view where
       out.output_bias = out.mlp_bias = out.qkv_bias;
       return {};
     }
+    case BiasRule::kQkvBias:
     case BiasRule::kUseQkvBias: {
-      JIGE_TRY(out.qkv_bias, flag("use_qkv_bias", family.attention_bias));
+      const char* field = family.biases == BiasRule::kQkvBias ? "qkv_bias" : "use_qkv_bias";
+      JIGE_TRY(out.qkv_bias, flag(field, family.attention_bias));
       return {};
     }
     case BiasRule::kAttention:
@@ -241,8 +243,6 @@ Status refuse_looking_ahead(const Json& config, std::string_view where) {
 // Fields that would change what a family computes, where they are not absent, null or false.
 std::vector<const char*> variant_fields(Family family) {
   switch (family) {
-    case Family::kGemma3:
-      return {"attn_logit_softcapping", "final_logit_softcapping"};
     case Family::kOlmoe:
       return {"clip_qkv"};
     case Family::kPhi:
@@ -262,12 +262,26 @@ Status refuse_variants(const Json& config, Family family, std::string_view where
   return {};
 }
 
-// What a family multiplies with, besides its weights.
+// Null means none.
+Result<double> parse_cap(const Json& config, const char* field, double usual,
+                         std::string_view where) {
+  if (present(config, field)) usual = 0;
+  JIGE_TRY(const double cap, get_number_or(config, field, usual, where));
+  if (cap > 0 || !find_field(config, field)) return cap;
+  return fail(Code::kCorrupt, "{}: field \"{}\" is {}; it must be positive or null", where, field,
+              cap);
+}
+
+// What a family multiplies with, besides its weights, and the bounds it sets.
 Status parse_scales(const Json& config, ModelConfig& out, std::string_view where) {
-  if (out.family == Family::kGemma3) {
+  const FamilyInfo& family = family_info(out.family);
+  if (family.gemma_scales) {
     out.embedding_scale = std::sqrt(static_cast<double>(std::max<int64_t>(out.hidden_size, 1)));
     JIGE_TRY(out.score_dim,
-             get_number_or(config, "query_pre_attn_scalar", kGemma3ScoreDimDefault, where));
+             get_number_or(config, "query_pre_attn_scalar", kGemmaScoreDimDefault, where));
+    JIGE_TRY(out.score_cap, parse_cap(config, "attn_logit_softcapping", family.score_cap, where));
+    JIGE_TRY(out.logits_cap,
+             parse_cap(config, "final_logit_softcapping", family.logits_cap, where));
   }
   if (out.family == Family::kGranite) {
     JIGE_TRY(out.embedding_scale, get_number_or(config, "embedding_multiplier", 1.0, where));

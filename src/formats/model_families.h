@@ -1,7 +1,7 @@
 // The table of model families: names in config.json, what all models of a family have, what
 // transformers takes for fields that are left out, and fields that differ in spelling.
 //
-// Internal to the model_config*.cc files.
+// Internal to the model_config*.cc and gguf_config*.cc files.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +22,7 @@ enum class BiasRule {
   kAttention,        // attention_bias: on the four projections of attention
   kAttentionAndMlp,  // the same, and mlp_bias
   kOutputApart,      // attention_bias without the output, attention_out_bias on it, and mlp_bias
+  kQkvBias,          // qkv_bias: on queries, keys and values
   kUseBias,          // use_bias: everywhere
   kUseQkvBias,       // use_qkv_bias: on queries, keys and values
   kAttentionByMlp    // attention_bias: on the four projections of attention; on the MLP always
@@ -66,6 +67,9 @@ struct FamilyInfo {
   bool qkv_by_head = false;
   bool head_bias = false;
   bool attention_sinks = false;
+  // Embeddings times the root of the width, scores by query_pre_attn_scalar, and fields of soft
+  // caps.
+  bool gemma_scales = false;
 
   // How config.json spells two of its fields; rope_parameters have them as here.
   std::string_view theta_field = "rope_theta";
@@ -79,6 +83,8 @@ struct FamilyInfo {
   double theta = 1e4;
   bool attention_bias = false;
   bool tied = false;
+  double score_cap = 0;  // attn_logit_softcapping
+  double logits_cap = 0;
   int64_t bos = 1, eos = 2, pad = -1;  // -1: none
 };
 
@@ -139,6 +145,25 @@ inline constexpr FamilyInfo kFamilies[] = {
      .norm_eps = 1e-5,
      .eos = 32000,
      .pad = 32000},
+    {.family = Family::kGemma2,
+     .model_type = "gemma2",
+     .causal_class = "Gemma2ForCausalLM",
+     .base_class = "Gemma2Model",
+     .norm_place = NormPlace::kAround,
+     .norm_adds_one = true,
+     .activation = ActivationKind::kGeGlu,
+     .biases = BiasRule::kAttention,
+     .windows = WindowRule::kSomeLayers,
+     .full_period = 2,
+     .gemma_scales = true,
+     .kv_heads = 4,
+     .head_dim = 256,
+     .tied = true,
+     .score_cap = 50,
+     .logits_cap = 30,
+     .bos = 2,
+     .eos = 1,
+     .pad = 0},
     {.family = Family::kGemma3,
      .model_type = "gemma3_text",
      .causal_class = "Gemma3ForCausalLM",
@@ -151,6 +176,7 @@ inline constexpr FamilyInfo kFamilies[] = {
      .windows = WindowRule::kSomeLayers,
      .full_period = 6,
      .two_ropes = true,
+     .gemma_scales = true,
      .kv_heads = 4,
      .head_dim = 256,
      .theta = 1e6,
@@ -252,6 +278,17 @@ inline constexpr FamilyInfo kFamilies[] = {
      .norm_eps = 1e-5,
      .kv_heads = 8,
      .theta = 1e6},
+    {.family = Family::kQwen2Moe,
+     .model_type = "qwen2_moe",
+     .causal_class = "Qwen2MoeForCausalLM",
+     .base_class = "Qwen2MoeModel",
+     .biases = BiasRule::kQkvBias,
+     .windows = WindowRule::kSomeLayers,
+     .window_use = WindowUse::kIfSwitchedOn,
+     .kv_heads = 16,
+     .attention_bias = true,
+     .bos = -1,
+     .eos = -1},
     {.family = Family::kQwen3Moe,
      .model_type = "qwen3_moe",
      .causal_class = "Qwen3MoeForCausalLM",
@@ -341,6 +378,11 @@ inline constexpr FamilyInfo kFamilies[] = {
 
 inline const FamilyInfo& family_info(Family family) {
   return kFamilies[static_cast<size_t>(family)];
+}
+
+// router_aux_loss_coef where it is left out.
+inline double usual_balance_weight(Family family) {
+  return family == Family::kOlmoe ? 0.01 : ExpertConfig().balance_weight;
 }
 
 inline bool is_qwen(Family family) { return family == Family::kQwen2 || family == Family::kQwen3; }

@@ -38,8 +38,16 @@ ExpertNames expert_names(formats::Family family, const std::string& layer) {
   if (family == formats::Family::kMixtral) {
     const std::string at = layer + ".block_sparse_moe.";
     const std::string stacked = layer + ".mlp.experts.";
-    return {at + "gate",          at + "experts.", "w1", "w3", "w2", stacked + "gate_up_proj",
-            stacked + "down_proj"};
+    return {at + "gate",
+            at + "experts.",
+            "w1",
+            "w3",
+            "w2",
+            stacked + "gate_up_proj",
+            stacked + "down_proj",
+            {},
+            {},
+            {}};
   }
   const std::string at = layer + ".mlp.";
   const char* router = family == formats::Family::kGptOss ? "router" : "gate";
@@ -49,7 +57,10 @@ ExpertNames expert_names(formats::Family family, const std::string& layer) {
           "up_proj",
           "down_proj",
           at + "experts.gate_up_proj",
-          at + "experts.down_proj"};
+          at + "experts.down_proj",
+          {at + "shared_expert.gate_proj", at + "shared_expert.up_proj"},
+          at + "shared_expert.down_proj",
+          at + "shared_expert_gate"};
 }
 
 LayerNames layer_names(const formats::ModelConfig& config, int64_t index) {

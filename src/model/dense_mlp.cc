@@ -1,10 +1,12 @@
 #include "model/dense_mlp.h"
 
+#include "ops/experts.h"
+
 namespace jige::model {
 
 DenseMlp::DenseMlp(const formats::ModelConfig& config, const DenseMlpOptions& options,
                    std::vector<ParamSpec>& params)
-    : size_(config.ffn_size), activation_(config.activation) {
+    : size_(options.size), activation_(config.activation) {
   input_ = Projection({.parts = fused_parts(options.input, {size_, gated() ? size_ : 0}),
                        .inputs = config.hidden_size,
                        .bias = config.mlp_bias,
@@ -57,6 +59,7 @@ void DenseMlp::forward(Stream& stream, const BlockWeights& weights, DType comput
                   .past_caches = true,
                   .adapters = work.adapters});
   activate(stream, work.activated, saved.ffn);
+  if (work.row_logits) ops::gate_rows(stream, work.activated, work.row_logits);
   output_.forward(stream, weights, compute,
                   {.dst = dst,
                    .src = work.activated,
@@ -75,7 +78,12 @@ void DenseMlp::backward_input(Stream& stream, const BlockWeights& weights, DType
                           .product = pending.v_output,
                           .scratch = work.adapter_scratch,
                           .past_caches = true});
+  if (work.row_logits) ops::gate_rows(stream, grad_activated, work.row_logits);
   backward_activate(stream, pending.ffn, grad_activated, saved.ffn);
+  if (work.row_logits) {
+    ops::gate_rows_backward(stream, work.grad_row_logits, grad_activated,
+                            saved.ffn.column_range(0, size_), work.row_logits);
+  }
   input_.backward_input(stream, weights, compute,
                         {.grad_src = grad_src,
                          .grad_dst = pending.ffn,

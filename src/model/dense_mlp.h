@@ -3,10 +3,11 @@
 // Shapes: T tokens, D width, F feed-forward width.
 //   a = act(g) · u, g|u = n2 Wguᵀ + b   act silu or gelu; or a = act(n2 Wuᵀ + b), relu as well
 //   dst = a Wdᵀ + b
+// Rows may have a gate each, by a logit of the token: then a comes times σ(logit), before Wd.
 // No dropout of its own.
 //
-// saved: g|u or u; X puts a in the place of g. Without gate a is computed anew.
-// pending: the gradient at g|u or u; besides, W needs the gradient at dst.
+// saved: g|u or u; X puts a in the place of g, times the row's gate where there is one. Without
+// gate a is computed anew. pending: the gradient at g|u or u; besides, W needs the gradient at dst.
 // Threads: const.
 #pragma once
 
@@ -25,6 +26,7 @@ namespace jige::model {
 struct DenseMlpOptions {
   std::vector<std::string> input;  // full names, without ".weight": gate and up, or one module
   std::string output;
+  int64_t size = 0;  // F
   double output_std = 0.02;
   bool transposed = false;  // files hold matrices as [in, out]
   std::optional<formats::LoraConfig> lora;
@@ -55,6 +57,8 @@ class DenseMlp {
     TensorView activated;  // [T, F] compute type; F may have src there, and loses it
     TensorView adapter_scratch;
     TensorView weight_scratch;               // of W's products
+    TensorView row_logits;                   // [T, 1] f32, of rows' gates; or empty
+    TensorView grad_row_logits;              // likewise; X writes them
     const StepAdapters* adapters = nullptr;  // as in BlockContext
   };
   int64_t size() const { return size_; }  // F
@@ -64,7 +68,8 @@ class DenseMlp {
   // dst [T, D], compute type or f32, from src [T, D], compute type.
   void forward(Stream& stream, const BlockWeights& weights, DType compute, const TensorView& dst,
                const TensorView& src, const Saved& saved, const Work& work) const;
-  // grad_src [T, D] from grad_dst [T, D], both of the compute type.
+  // grad_src [T, D], compute type or f32, from grad_dst [T, D], compute type. Gates of rows are for
+  // an activation with a gate.
   void backward_input(Stream& stream, const BlockWeights& weights, DType compute,
                       const TensorView& grad_src, const TensorView& grad_dst, const Saved& saved,
                       const Pending& pending, const Work& work) const;

@@ -9,7 +9,10 @@ namespace jige::model {
 ExpertMlp::ExpertMlp(const formats::ModelConfig& config, const ExpertNames& names,
                      double output_std, std::vector<ParamSpec>& params)
     : width_(config.hidden_size), experts_(config.experts) {
-  router_ = Projection({.parts = {{names.router, experts_.count}},
+  const bool shared = experts_.shared_ffn_size > 0;
+  router_ = Projection({.parts = fused_parts(shared ? std::vector{names.router, names.shared_gate}
+                                                    : std::vector{names.router},
+                                             {experts_.count, shared ? 1 : 0}),
                         .inputs = width_,
                         .bias = experts_.biases,
                         .whole = true},
@@ -31,57 +34,89 @@ ExpertMlp::ExpertMlp(const formats::ModelConfig& config, const ExpertNames& name
                         .stacked = names.stacked_output,
                         .stacked_usual = experts_.biases},
                        params);
+  if (!shared) return;
+  shared_.emplace(config,
+                  DenseMlpOptions{.input = names.shared_input,
+                                  .output = names.shared_output,
+                                  .size = experts_.shared_ffn_size,
+                                  .output_std = output_std},
+                  params);
+}
+
+std::vector<const Projection*> ExpertMlp::plain_projections() const {
+  std::vector<const Projection*> all = {&router_};
+  if (shared_) all.insert(all.end(), {&shared_->input(), &shared_->output()});
+  return all;
+}
+
+TensorView ExpertMlp::of_experts(const TensorView& logits) const {
+  return logits.column_range(0, experts_.count);
+}
+
+TensorView ExpertMlp::of_shared(const TensorView& logits) const {
+  return logits.column_range(experts_.count, experts_.count + 1);
 }
 
 void ExpertMlp::plan_forward(Placement& at, DType compute, ops::WeightFormat format) {
   router_.plan_forward(at, compute, format);
+  if (shared_) shared_->plan_forward(at, compute, format);
   input_.plan_forward(at, compute, format);
   output_.plan_forward(at, compute, format);
 }
 
 void ExpertMlp::plan_backward(Placement& at, DType compute, ops::WeightFormat format) {
   router_.plan_backward(at, compute, format);
+  if (shared_) shared_->plan_backward(at, compute, format);
   input_.plan_backward(at, compute, format);
   output_.plan_backward(at, compute, format);
 }
 
 void ExpertMlp::pack(Stream& stream, const BlockWeights& weights, DType compute,
                      PackFor use) const {
-  router_.pack(stream, weights, compute, use);
+  for (const Projection* p : plain_projections()) p->pack(stream, weights, compute, use);
   input_.pack(stream, weights, compute, use);
   output_.pack(stream, weights, compute, use);
 }
 
 void ExpertMlp::list_packs(const BlockWeights& weights, size_t param, DType compute, PackFor use,
                            std::vector<ops::PackPart>& packs) const {
-  router_.list_packs(weights, param, compute, use, packs);
+  for (const Projection* p : plain_projections()) {
+    p->list_packs(weights, param, compute, use, packs);
+  }
   input_.list_packs(weights, param, compute, use, packs);
   output_.list_packs(weights, param, compute, use, packs);
 }
 
 int64_t ExpertMlp::strip_bytes(DType compute) const {
-  return std::max(input_.strip_bytes(compute), output_.strip_bytes(compute));
+  int64_t bytes = std::max(input_.strip_bytes(compute), output_.strip_bytes(compute));
+  for (const Projection* p : plain_projections()) bytes = std::max(bytes, p->strip_bytes(compute));
+  return bytes;
 }
 
 int64_t ExpertMlp::thread_scratch_bytes(int64_t token_count, DType compute, int threads,
                                         bool frozen_base) const {
-  return std::max({router_.thread_scratch_bytes(token_count, compute, threads, frozen_base),
-                   input_.thread_scratch_bytes(token_count, compute, threads, frozen_base),
-                   output_.thread_scratch_bytes(token_count, compute, threads, frozen_base)});
+  int64_t bytes =
+      std::max(input_.thread_scratch_bytes(token_count, compute, threads, frozen_base),
+               output_.thread_scratch_bytes(token_count, compute, threads, frozen_base));
+  for (const Projection* p : plain_projections()) {
+    bytes = std::max(bytes, p->thread_scratch_bytes(token_count, compute, threads, frozen_base));
+  }
+  return bytes;
 }
 
 double ExpertMlp::forward_flops(double token_count) const {
   const auto width = static_cast<double>(width_);
-  const double of_experts =
-      3.0 * static_cast<double>(experts_.chosen) * static_cast<double>(experts_.ffn_size);
-  return 2.0 * token_count * width * (static_cast<double>(experts_.count) + of_experts);
+  const int64_t rows =
+      router_.outputs() + 3 * experts_.chosen * experts_.ffn_size + 3 * experts_.shared_ffn_size;
+  return 2.0 * token_count * width * static_cast<double>(rows);
 }
 
 ExpertMlp::Saved ExpertMlp::place_saved(Placement& at, int64_t token_count, DType compute) const {
   const Shape places{token_count, experts_.chosen};
   Saved saved;
   ops::Routing& routing = saved.routing;
-  routing.logits = at.take(DType::kF32, Shape{token_count, experts_.count});
+  saved.logits = at.take(DType::kF32, Shape{token_count, router_.outputs()});
+  routing.logits = of_experts(saved.logits);
   routing.chosen = at.take(DType::kI32, places);
   routing.weights = at.take(DType::kF32, places);
   routing.row_of_place = at.take(DType::kI32, places);
@@ -89,6 +124,7 @@ ExpertMlp::Saved ExpertMlp::place_saved(Placement& at, int64_t token_count, DTyp
   routing.row_ends = at.take(DType::kI32, Shape{experts_.count});
   routing.normalised = experts_.normalised;
   saved.ffn = at.take(compute, Shape{places.count(), input_.outputs()});
+  if (shared_) saved.shared = shared_->place_saved(at, token_count, compute);
   return saved;
 }
 
@@ -96,7 +132,8 @@ ExpertMlp::Pending ExpertMlp::place_pending(Placement& at, int64_t token_count,
                                             DType compute) const {
   Pending pending;
   pending.ffn = at.take(compute, Shape{token_count * experts_.chosen, input_.outputs()});
-  pending.grad_logits = at.take(DType::kF32, Shape{token_count, experts_.count});
+  pending.grad_logits = at.take(DType::kF32, Shape{token_count, router_.outputs()});
+  if (shared_) pending.shared = shared_->place_pending(at, token_count, compute);
   return pending;
 }
 
@@ -106,11 +143,18 @@ ExpertMlp::Work ExpertMlp::place_work(Placement& at, int64_t token_count, DType 
   Work work;
   work.wide_rows = at.take(DType::kF32, Shape{row_count, width_});
   work.rows = TensorView::of(work.wide_rows.data, compute, Shape{row_count, width_});
+  if (shared_) {
+    work.shared_rows = at.take(DType::kF32, Shape{token_count, width_});
+    work.shared_activated = at.take(compute, Shape{token_count, experts_.shared_ffn_size});
+  }
   if (!training) return work;
   work.activated = at.take(compute, Shape{row_count, experts_.ffn_size});
   work.grad_tokens = at.take(DType::kF32, Shape{token_count, width_});
   work.grad_weights = at.take(DType::kF32, Shape{token_count, experts_.chosen});
-  const int64_t scratch = router_.weight_scratch_bytes(token_count, compute);
+  int64_t scratch = 0;
+  for (const Projection* p : plain_projections()) {
+    scratch = std::max(scratch, p->weight_scratch_bytes(token_count, compute));
+  }
   if (scratch > 0) work.scratch = at.take(DType::kU8, Shape{scratch});
   return work;
 }
@@ -119,7 +163,11 @@ void ExpertMlp::forward(Stream& stream, const BlockWeights& weights, DType compu
                         const TensorView& dst, const TensorView& src, const Saved& saved,
                         const Work& work) const {
   const ops::Routing& routing = saved.routing;
-  router_.forward(stream, weights, compute, {.dst = routing.logits, .src = src});
+  router_.forward(stream, weights, compute, {.dst = saved.logits, .src = src});
+  if (shared_) {
+    shared_->forward(stream, weights, compute, work.shared_rows, src, saved.shared,
+                     shared_work(saved, work, {}));
+  }
   ops::route(stream, routing);
   ops::gather_rows(stream, routing, work.rows, src);
   input_.forward(stream, weights, compute,
@@ -137,7 +185,16 @@ void ExpertMlp::forward(Stream& stream, const BlockWeights& weights, DType compu
   if (experts_.biases) {
     ops::add_biases(stream, routing, work.wide_rows, output_.biases(weights, compute));
   }
-  ops::combine_rows(stream, routing, dst, work.wide_rows, ops::RowWeights::kRouter);
+  ops::combine_rows(stream, routing, dst, work.wide_rows, ops::RowWeights::kRouter,
+                    work.shared_rows);
+}
+
+DenseMlp::Work ExpertMlp::shared_work(const Saved& saved, const Work& work,
+                                      const TensorView& grad_logits) const {
+  return {.activated = work.shared_activated,
+          .weight_scratch = work.scratch,
+          .row_logits = of_shared(saved.logits),
+          .grad_row_logits = grad_logits ? of_shared(grad_logits) : TensorView{}};
 }
 
 void ExpertMlp::backward_input(Stream& stream, const BlockWeights& weights, DType compute,
@@ -160,7 +217,7 @@ void ExpertMlp::backward_input(Stream& stream, const BlockWeights& weights, DTyp
     ops::dot_biases(stream, routing, work.grad_weights, work.rows,
                     output_.biases(weights, compute));
   }
-  ops::route_backward(stream, routing, pending.grad_logits, work.grad_weights);
+  ops::route_backward(stream, routing, of_experts(pending.grad_logits), work.grad_weights);
   ops::weigh_rows(stream, routing, work.activated);
   if (bounded()) {
     ops::bounded_gate_backward(stream, routing, gate(weights, compute),
@@ -174,8 +231,13 @@ void ExpertMlp::backward_input(Stream& stream, const BlockWeights& weights, DTyp
   ops::weigh_rows(stream, routing, gates);
   input_.backward_input(stream, weights, compute,
                         {.dst = work.wide_rows, .src = pending.ffn, .row_ends = routing.row_ends});
+  if (shared_) {
+    shared_->backward_input(stream, weights, compute, work.shared_rows, grad_dst, saved.shared,
+                            pending.shared, shared_work(saved, work, pending.grad_logits));
+  }
   router_.backward_input(stream, weights, compute,
                          {.grad_src = work.grad_tokens, .grad_dst = pending.grad_logits});
+  if (shared_) ops::add(stream, work.grad_tokens, work.grad_tokens, work.shared_rows);
   ops::combine_rows(stream, routing, grad_src, work.wide_rows, ops::RowWeights::kOnes,
                     work.grad_tokens);
 }
@@ -202,7 +264,8 @@ void ExpertMlp::add_bias_gradients(Stream& stream, const BlockWeights& weights,
 }
 
 bool ExpertMlp::wants_gradient(const BlockWeights& weights) const {
-  return router_.wants_gradient(weights) || input_.wants_gradient(weights) ||
+  const auto wants = [&](const Projection* p) { return p->wants_gradient(weights); };
+  return std::ranges::any_of(plain_projections(), wants) || input_.wants_gradient(weights) ||
          output_.wants_gradient(weights);
 }
 
@@ -229,6 +292,14 @@ void ExpertMlp::backward_weight(Stream& stream, const BlockWeights& weights, DTy
                             .src = work.rows,
                             .row_ends = routing.row_ends,
                             .gradients = gradients});
+  }
+  if (shared_ && shared_->output().wants_gradient(weights)) {
+    shared_->backward_output_weight(stream, weights, compute, grad_dst, gradients, saved.shared,
+                                    pending.shared, shared_work(saved, work, {}));
+  }
+  if (shared_ && shared_->input().wants_gradient(weights)) {
+    shared_->backward_input_weight(stream, weights, compute, src, gradients, saved.shared,
+                                   pending.shared, shared_work(saved, work, {}));
   }
   if (router_.wants_gradient(weights)) {
     router_.backward_weight(stream, weights, compute,

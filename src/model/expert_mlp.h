@@ -5,20 +5,22 @@
 //   chosen, w = the k highest of l, their probabilities    (ops/experts.h)
 //   rows of an expert e:  g|u = n2 Wguₑᵀ,  y = (silu(g) · u) Wdₑᵀ, or with biases and the bounded
 //                         gate of ops/experts.h in the place of silu
-//   dst = Σ w y, over the chosen in ascending order
+//   dst = Σ w y, over the chosen in ascending order; on top of s σ(n2·v) where there is a shared
+//         expert, whose result s every token has (dense_mlp.h); v is one more row of the router
 // The router is kept in the compute type, whatever the format of the experts. No dropout of its
 // own. The gradient at w is that of dst times y, taken as (dst' Wdₑ) · a, so y is not kept.
 //
-// saved: l, the choice, rows and their places, g|u of all rows; X puts w · a in the place of g.
-// pending: the gradients at g|u and l; besides, W needs the gradient at dst.
-// Threads: const.
+// saved: l with n2·v, the choice, rows and their places, g|u of all rows; X puts w · a in the place
+// of g. pending: the gradients at g|u and l; besides, W needs the gradient at dst. Threads: const.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "formats/model_config.h"
 #include "model/block.h"
+#include "model/dense_mlp.h"
 #include "model/expert_bank.h"
 #include "model/placement.h"
 #include "model/projection.h"
@@ -32,11 +34,15 @@ struct ExpertNames {
   std::string prefix;                         // before an expert's number
   std::string gate, up, down;                 // behind it
   std::string stacked_input, stacked_output;  // of tensors that hold all experts
+  std::vector<std::string> shared_input;      // of the shared expert: gate and up
+  std::string shared_output;
+  std::string shared_gate;  // v
 };
 
 class ExpertMlp {
  public:
-  // Appends the parameters: router, gate and up of every expert, down of every expert.
+  // Appends the parameters: router, gate and up of every expert, down of every expert, the shared
+  // one.
   ExpertMlp(const formats::ModelConfig& config, const ExpertNames& names, double output_std,
             std::vector<ParamSpec>& params);
 
@@ -52,20 +58,25 @@ class ExpertMlp {
 
   struct Saved {
     ops::Routing routing;
-    TensorView ffn;  // [R, 2F] compute type
+    TensorView logits;  // [T, E] f32, or [T, E + 1] with the shared expert's
+    TensorView ffn;     // [R, 2F] compute type
+    DenseMlp::Saved shared;
   };
   struct Pending {
     TensorView ffn;          // [R, 2F] compute type
-    TensorView grad_logits;  // [T, E] f32
+    TensorView grad_logits;  // as logits
+    DenseMlp::Pending shared;
   };
   // Memory of one task. Inputs of experts and their results, one after the other, share rows.
   struct Work {
-    TensorView rows;          // [R, D] compute type
-    TensorView wide_rows;     // [R, D] f32, the same memory
-    TensorView activated;     // [R, F] compute type; in training
-    TensorView grad_tokens;   // [T, D] f32; in training
-    TensorView grad_weights;  // [T, k] f32; in training
-    TensorView scratch;       // of the router's weight gradient
+    TensorView rows;              // [R, D] compute type
+    TensorView wide_rows;         // [R, D] f32, the same memory
+    TensorView activated;         // [R, F] compute type; in training
+    TensorView grad_tokens;       // [T, D] f32; in training
+    TensorView grad_weights;      // [T, k] f32; in training
+    TensorView scratch;           // of weight gradients of router and shared expert
+    TensorView shared_rows;       // [T, D] f32: what the shared expert gives, or gets
+    TensorView shared_activated;  // [T, F of it] compute type
   };
   Saved place_saved(Placement& at, int64_t token_count, DType compute) const;
   Pending place_pending(Placement& at, int64_t token_count, DType compute) const;
@@ -85,6 +96,12 @@ class ExpertMlp {
                        const Saved& saved, const Pending& pending, const Work& work) const;
 
  private:
+  std::vector<const Projection*> plain_projections() const;
+  // Of the logits' columns, or of their gradients': the experts' and the shared one's.
+  TensorView of_experts(const TensorView& logits) const;
+  TensorView of_shared(const TensorView& logits) const;
+  DenseMlp::Work shared_work(const Saved& saved, const Work& work,
+                             const TensorView& grad_logits) const;
   bool bounded() const { return experts_.gate_limit > 0; }
   ops::BoundedGate gate(const BlockWeights& weights, DType compute) const;
   void add_bias_gradients(Stream& stream, const BlockWeights& weights, const TensorView& grad_dst,
@@ -92,7 +109,8 @@ class ExpertMlp {
 
   int64_t width_;
   formats::ExpertConfig experts_;
-  Projection router_;
+  Projection router_;  // with the shared expert's row
+  std::optional<DenseMlp> shared_;
   ExpertBank input_, output_;
 };
 

@@ -33,6 +33,7 @@ Head::Head(const formats::ModelConfig& config, const std::string& norm_name,
     : width_(config.hidden_size),
       vocab_size_(config.vocab_size),
       logit_scale_(static_cast<float>(config.logits_scale / config.logits_divisor)),
+      logit_cap_(config.logits_cap),
       norm_(config, norm_name, width_, config.norm_bias, params_) {
   if (linear_name.empty()) return;
   linear_index_ = params_.size();
@@ -197,6 +198,7 @@ void Head::run_chunks(const BlockContext& context, const BlockWeights& weights, 
                    .logits = logits,
                    .targets = batch.targets.row_range(first, last),
                    .weights = rows_if_any(batch.loss_weights, first, last),
+                   .cap = logit_cap_,
                    .grad_logits = gradient ? grad_logits.row_range(first - begin, last - begin)
                                            : TensorView{}});
     }
@@ -227,6 +229,7 @@ void Head::logits(const BlockContext& context, const BlockWeights& weights, cons
   norm_.forward(context.stream, weights, normed, src, {});
   linear_->forward(context.stream, weights, context.compute, {.dst = dst, .src = normed});
   scale_logits(context.stream, dst);
+  if (logit_cap_ > 0) ops::soft_cap(context.stream, dst, logit_cap_);
 }
 
 void Head::normed(const BlockContext& context, const BlockWeights& weights, const TensorView& src,

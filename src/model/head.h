@@ -2,6 +2,7 @@
 //
 // Shapes: T tokens, D width, V vocabulary, C tokens a chunk.
 //   n = norm(src);  logits = (n Wᵀ + b) · scale;  loss[t] = -log softmax(logits[t])[targets[t]]
+// Where there is a cap, logits are cap · tanh((n Wᵀ + b) · scale / cap).
 // Logits exist for one chunk of C tokens at a time: never a [T, V] tensor. F, X and W each compute
 // their chunks' logits from src; forward_backward() does all three in one pass over the chunks and
 // gives the same bits. Gradients of logits in bf16, half the size, are collected for G = 2 C tokens
@@ -115,6 +116,7 @@ class Head final : public Block {
   int64_t width_;
   int64_t vocab_size_;
   float logit_scale_;
+  double logit_cap_;  // 0: none
   std::vector<ParamSpec> params_;
   NormLayer norm_;
   std::optional<Projection> linear_;

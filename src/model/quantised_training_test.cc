@@ -53,7 +53,7 @@ void fill_whole_base(Trainee& trainee, WeightFormat format) {
   const size_t head = trainee.architecture().head_node();
   testing::fill_base(
       trainee, 21, [&](size_t node, const ParamSpec& spec, std::vector<float>& values) {
-        if (!spec.packed || spec.shape.rank() != 2 || spec.name.ends_with(".gate.weight")) return;
+        if (!spec.packed || spec.shape.rank() != 2 || spec.name.ends_with("gate.weight")) return;
         quantise_and_back(trainee.stream(), format_of_matrix(format, spec, node == head),
                           spec.shape, values);
       });

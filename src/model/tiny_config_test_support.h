@@ -22,6 +22,7 @@ inline const std::vector<std::string>& fixture_names() {
                                                  "gpt2",
                                                  "phi3",
                                                  "phi4_mini",
+                                                 "gemma2",
                                                  "gemma3",
                                                  "olmo2",
                                                  "granite",
@@ -38,12 +39,32 @@ inline const std::vector<std::string>& fixture_names() {
                                                  "cohere_qk_norm",
                                                  "stablelm_parallel",
                                                  "mixtral",
+                                                 "qwen2_moe",
                                                  "qwen3_moe",
                                                  "qwen3_moe_unnormalised",
                                                  "mixtral_stacked",
                                                  "qwen3_moe_stacked",
                                                  "gpt_oss"};
   return names;
+}
+
+inline void add_gemma_features(formats::ModelConfig& config) {
+  config.norm_place = formats::NormPlace::kAround;
+  config.norm_adds_one = true;
+  config.activation = formats::ActivationKind::kGeGlu;
+  config.embedding_scale = std::sqrt(20.0);
+  config.tied_embeddings = true;
+  config.sliding_window = 5;
+  config.layer_is_sliding = {1, 0};
+  if (config.family == formats::Family::kGemma2) {
+    config.score_dim = 2;
+    config.score_cap = 3;
+    config.logits_cap = 4;
+  } else {
+    config.qk_norm = true;
+    config.score_dim = 9;
+    config.sliding_rope = formats::RopeConfig{.theta = 100.0};
+  }
 }
 
 // What layers of the newer families do that others do not.
@@ -53,17 +74,9 @@ inline void add_layer_features(formats::ModelConfig& config) {
       config.fused_projections = true;
       config.rotary_dim = 4;
       break;
+    case formats::Family::kGemma2:
     case formats::Family::kGemma3:
-      config.norm_place = formats::NormPlace::kAround;
-      config.norm_adds_one = true;
-      config.activation = formats::ActivationKind::kGeGlu;
-      config.qk_norm = true;
-      config.score_dim = 9;
-      config.embedding_scale = std::sqrt(20.0);
-      config.tied_embeddings = true;
-      config.sliding_window = 5;
-      config.layer_is_sliding = {1, 0};
-      config.sliding_rope = formats::RopeConfig{.theta = 100.0};
+      add_gemma_features(config);
       break;
     case formats::Family::kOlmo2:
       config.norm_place = formats::NormPlace::kAfter;
@@ -183,6 +196,11 @@ inline formats::ModelConfig tiny_config(formats::Family family) {
       config.qk_norm_whole = true;
       config.experts = {.count = 5, .chosen = 3, .ffn_size = config.ffn_size};
       break;
+    case formats::Family::kQwen2Moe:
+      config.qkv_bias = true;
+      config.experts = {.count = 5, .chosen = 3, .ffn_size = 12, .shared_ffn_size = 16};
+      config.layer_is_dense = {0, 1};
+      break;
     case formats::Family::kQwen3Moe:
       config.qk_norm = true;
       config.experts = {.count = 5, .chosen = 3, .ffn_size = 12};
@@ -207,7 +225,8 @@ inline const std::vector<formats::Family>& all_families() {
       formats::Family::kSmolLm3,  formats::Family::kOlmo3,   formats::Family::kStarCoder2,
       formats::Family::kStableLm, formats::Family::kSeedOss, formats::Family::kMixtral,
       formats::Family::kQwen3Moe, formats::Family::kOlmoe,   formats::Family::kGptNeoX,
-      formats::Family::kPhi,      formats::Family::kCohere};
+      formats::Family::kPhi,      formats::Family::kCohere,  formats::Family::kGemma2,
+      formats::Family::kQwen2Moe};
   return families;
 }
 

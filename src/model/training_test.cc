@@ -90,12 +90,24 @@ TEST(Training, GradientsOfEveryFamilyMatchFiniteDifferences) {
 
 // Sequences and seeds for which no token is close to another choice.
 TEST(Training, GradientsOfChosenExpertsMatchFiniteDifferences) {
-  for (const Family family : {Family::kMixtral, Family::kQwen3Moe}) {
+  for (const Family family : {Family::kMixtral, Family::kQwen2Moe, Family::kQwen3Moe}) {
     SCOPED_TRACE(name_of(family));
     Trainee trainee(tiny_config(family), {});
     trainee.randomise(11);
     expect_gradients_match_differences(
         trainee, random_sequences({4, 3}, trainee.architecture().config().vocab_size, 11));
+  }
+}
+
+// As the costs of a schedule are measured.
+TEST(Training, TheFirstLayersOfEveryFamilyAreAModel) {
+  for (const Family family : all_families()) {
+    const formats::ModelConfig config = tiny_config(family);
+    for (const int64_t count : {int64_t{1}, config.layer_count}) {
+      const auto made = Architecture::create(formats::first_layers(config, count));
+      ASSERT_TRUE(made) << made.error().message;
+      EXPECT_EQ((*made)->node_count(), static_cast<size_t>(count) + 2);
+    }
   }
 }
 
@@ -147,9 +159,10 @@ TEST(Training, AdapterGradientsMatchFiniteDifferences) {
 }
 
 TEST(Training, AdapterGradientsOfOtherLayersMatchFiniteDifferences) {
-  for (const Family family : {Family::kPhi3, Family::kGemma3, Family::kOlmo2, Family::kOlmo3,
-                              Family::kGranite, Family::kStarCoder2, Family::kStableLm,
-                              Family::kSeedOss, Family::kGptNeoX, Family::kPhi, Family::kCohere}) {
+  for (const Family family :
+       {Family::kPhi3, Family::kGemma2, Family::kGemma3, Family::kOlmo2, Family::kOlmo3,
+        Family::kGranite, Family::kStarCoder2, Family::kStableLm, Family::kSeedOss,
+        Family::kGptNeoX, Family::kPhi, Family::kCohere}) {
     SCOPED_TRACE(name_of(family));
     const formats::ModelConfig config = tiny_config(family);
     // q, k and v, gate and up, and two outputs; some have no gate.
@@ -182,9 +195,9 @@ std::unique_ptr<Trainee> loaded_trainee(const std::string& folder,
 TEST(Training, GradientsMatchTheRecordingFromPyTorch) {
   std::vector<std::string> names(std::begin(kStepped), std::end(kStepped));
   for (const char* name :
-       {"qwen3_moe_unnormalised", "phi3", "gemma3", "olmo2", "granite", "gpt_oss", "olmo3",
-        "starcoder2", "stablelm", "seed_oss", "gpt_neox", "gpt_neox_sequential", "phi", "cohere",
-        "cohere_qk_norm", "stablelm_parallel"}) {
+       {"qwen3_moe_unnormalised", "qwen2_moe", "phi3", "gemma2", "gemma3", "olmo2", "granite",
+        "gpt_oss", "olmo3", "starcoder2", "stablelm", "seed_oss", "gpt_neox", "gpt_neox_sequential",
+        "phi", "cohere", "cohere_qk_norm", "stablelm_parallel"}) {
     names.emplace_back(name);
   }
   for (const std::string& name : names) {
@@ -201,8 +214,8 @@ TEST(Training, GradientsMatchTheRecordingFromPyTorch) {
       sequences.emplace_back(next, next + length);
       next += length;
     }
-    // PyTorch's own f32 gradients of olmo3 are 2.3e-6 from those in double.
-    const double tolerance = name == "olmo3" ? 5e-6 : 2e-6;
+    // PyTorch's own f32 gradients of olmo3 and qwen2_moe are up to 3e-6 from those in double.
+    const double tolerance = name == "olmo3" || name == "qwen2_moe" ? 5e-6 : 2e-6;
     const auto trainee = loaded_trainee(folder, {});
     EXPECT_NEAR(trainee->mean_loss(sequences),
                 testing::value_of(recording.view("loss")).as<float>()[0], 1e-5);

@@ -41,6 +41,7 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
       kv_heads_(config.kv_head_count),
       head_dim_(config.head_dim),
       score_scale_(score_scale(config, options.index)),
+      score_cap_(config.score_cap),
       residual_scale_(static_cast<float>(config.residual_scale)),
       head_norms_(config.qk_norm || config.qk_norm_whole || config.qk_norm_apart),
       parallel_(config.residual != formats::ResidualForm::kSequential),
@@ -87,16 +88,17 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
                                  params_);
   if (norms_after_) norm1_after_ = make_norm(names.norm1_after);
   if (norms_before_) norm2_ = one_norm_ ? norm1_ : make_norm(names.norm2);
-  if (config.experts.count > 0) {
+  if (formats::has_experts(config, options.index)) {
     experts_.emplace(config, names.experts, residual_std, params_);
     packed_ = PackedSizes(&qkv_, &attention_output_, &*experts_);
   } else {
     mlp_.emplace(config,
                  DenseMlpOptions{.input = names.ffn_input,
                                  .output = names.ffn_output,
+                                 .size = config.ffn_size,
                                  .output_std = residual_std,
                                  .transposed = options.transposed,
-                                 .lora = options.lora},
+                                 .lora = config.experts.count > 0 ? std::nullopt : options.lora},
                  params_);
     packed_ = PackedSizes(&qkv_, &attention_output_, &*mlp_);
   }
@@ -288,7 +290,8 @@ ops::AttentionShape TransformerLayer::attention_shape() const {
           .kv_head_count = kv_heads_,
           .head_dim = head_dim_,
           .scale = score_scale_,
-          .window = window_};
+          .window = window_,
+          .cap = score_cap_};
 }
 
 ops::AttentionShape TransformerLayer::attention_shape(const BlockWeights& weights) const {

@@ -207,6 +207,7 @@ class TransformerLayer final : public Block {
   int64_t turned_ = 0;      // columns of a head that turn
   int64_t window_ = 0;
   double score_scale_ = 1;
+  double score_cap_ = 0;
   float residual_scale_ = 1;
   std::optional<size_t> sinks_;  // its place among the parameters
   bool head_norms_ = false;      // of each head or of all

@@ -291,9 +291,10 @@ TEST(Weights, AStoredHeadMustBeTheCopyThatConfigJsonMakesIt) {
 }
 
 TEST(Weights, AdaptersSurviveARoundTripAndMerge) {
-  for (const char* name : {"llama2", "qwen2", "gpt2", "phi4_mini", "gemma3", "olmo2", "granite",
-                           "starcoder2", "stablelm", "seed_oss", "gpt_neox", "gpt_neox_sequential",
-                           "phi", "cohere", "cohere_qk_norm", "stablelm_parallel"}) {
+  for (const char* name :
+       {"llama2", "qwen2", "gpt2", "phi4_mini", "gemma2", "gemma3", "olmo2", "granite",
+        "starcoder2", "stablelm", "seed_oss", "gpt_neox", "gpt_neox_sequential", "phi", "cohere",
+        "cohere_qk_norm", "stablelm_parallel"}) {
     SCOPED_TRACE(name);
     const TempFolder temp;
     const auto config = value_of(formats::load_model_config(fixture(name)));

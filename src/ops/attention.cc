@@ -64,6 +64,7 @@ cpu::AttentionRows work_rows(const Problem& problem, const AttentionWork& work) 
   rows.head_dim = static_cast<int32_t>(problem.shape.head_dim);
   rows.window = attention_window(problem.shape);
   rows.scale = static_cast<float>(problem.shape.scale);
+  rows.cap = static_cast<float>(problem.shape.cap);
   if (problem.shape.sinks) rows.sinks = problem.shape.sinks + work.kv_head * heads;
   rows.row_begin = work.row_begin;
   rows.row_count = work.row_count;

@@ -26,6 +26,7 @@ struct AttentionShape {
   int64_t head_dim = 0;       // d
   double scale = 0;           // of the scores, usually 1/sqrt(d)
   int64_t window = 0;         // 0: none
+  double cap = 0;             // scores become cap · tanh(score / cap); 0: they stay
   // [H] learned scores that take part in the softmax of their query head and have no value; null:
   // none. Memory that outlives the work.
   const float* sinks = nullptr;

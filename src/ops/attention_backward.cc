@@ -131,6 +131,7 @@ cpu::AttentionGradients gradients_of(const AttentionBackward& args, const Work& 
   gradients.head_dim = static_cast<int32_t>(shape.head_dim);
   gradients.window = attention_window(shape);
   gradients.scale = static_cast<float>(shape.scale);
+  gradients.cap = static_cast<float>(shape.cap);
   return gradients;
 }
 

@@ -87,6 +87,26 @@ TEST(AttentionBackward, MatchesTheDefinitionUnderAWindow) {
   }
 }
 
+TEST(AttentionBackward, MatchesTheDefinitionUnderACapOnEveryInstructionSet) {
+  const Isa before = active_isa();
+  for (const Isa isa : supported_isas()) {
+    set_active_isa(isa);
+    for (const double cap : {0.5, 3.0, 50.0}) {
+      for (const int64_t dim : {1, 17, 80}) {
+        SCOPED_TRACE(dim);
+        Inputs in = make_inputs({.heads = 6,
+                                 .kv_heads = 2,
+                                 .dim = dim,
+                                 .window = dim == 17 ? 19 : 0,
+                                 .lengths = {70, 1, 0, 133},
+                                 .cap = cap});
+        expect_gradients_match_oracle(in, 4e-5);
+      }
+    }
+  }
+  set_active_isa(before);
+}
+
 TEST(AttentionBackward, MatchesTheDefinitionInEveryMixOfTypes) {
   for (const DType in_dtype : {DType::kF32, DType::kBF16}) {
     for (const DType dst : {DType::kF32, DType::kBF16}) {
@@ -126,9 +146,9 @@ double loss(const Inputs& in, const Matrix& grad_dst) {
   return sum;
 }
 
-TEST(AttentionBackward, MatchesFiniteDifferences) {
-  Inputs in =
-      make_inputs({.heads = 4, .kv_heads = 2, .dim = 6, .window = 9, .lengths = {13, 1, 6}});
+void expect_finite_differences(double cap) {
+  Inputs in = make_inputs(
+      {.heads = 4, .kv_heads = 2, .dim = 6, .window = 9, .lengths = {13, 1, 6}, .cap = cap});
   Machine machine;
   Matrix grad_dst = make_grad_dst(in);
   ForwardResult result = forward(machine, in);
@@ -155,31 +175,38 @@ TEST(AttentionBackward, MatchesFiniteDifferences) {
   check(in.v, grads.v);
 }
 
+TEST(AttentionBackward, MatchesFiniteDifferences) {
+  for (const double cap : {0.0, 0.7, 4.0}) expect_finite_differences(cap);
+}
+
 TEST(AttentionBackward, GivesTheSameBitsPackedOrAloneOnAnyNumberOfThreads) {
   for (const int64_t window : {0, 70}) {
     // Heads of one key/value head only: the long sequences are cut when there are threads.
-    expect_the_same_gradients_packed_or_alone(
-        make_inputs({.heads = 3,
-                     .kv_heads = 1,
-                     .dim = 16,
-                     .window = window,
-                     .lengths = {33, 1, 700, 64, 0, 17, 128}}),
-        DType::kF32);
+    expect_the_same_gradients_packed_or_alone(make_inputs({.heads = 3,
+                                                           .kv_heads = 1,
+                                                           .dim = 16,
+                                                           .window = window,
+                                                           .lengths = {33, 1, 700, 64, 0, 17, 128},
+                                                           .cap = window > 0 ? 2.0 : 0.0}),
+                                              DType::kF32);
   }
 }
 
 TEST(AttentionBackward, GivesTheSameBitsOnEveryInstructionSet) {
   const Isa before = active_isa();
-  Inputs in = make_inputs({.heads = 5, .kv_heads = 1, .dim = 21, .lengths = {300, 40}});
-  Matrix grad_dst = make_grad_dst(in);
-  Machine machine;
-  set_active_isa(Isa::kAvx2);
-  ForwardResult result = forward(machine, in);
-  const Gradients expected = backward(machine, in, result, grad_dst);
-  for (const Isa isa : supported_isas()) {
-    set_active_isa(isa);
-    const Gradients grads = backward(machine, in, result, grad_dst);
-    EXPECT_TRUE(grads.same_rows(0, expected, 0, in.rows())) << isa_name(isa);
+  for (const double cap : {0.0, 2.0}) {
+    Inputs in =
+        make_inputs({.heads = 5, .kv_heads = 1, .dim = 21, .lengths = {300, 40}, .cap = cap});
+    Matrix grad_dst = make_grad_dst(in);
+    Machine machine;
+    set_active_isa(Isa::kAvx2);
+    ForwardResult result = forward(machine, in);
+    const Gradients expected = backward(machine, in, result, grad_dst);
+    for (const Isa isa : supported_isas()) {
+      set_active_isa(isa);
+      const Gradients grads = backward(machine, in, result, grad_dst);
+      EXPECT_TRUE(grads.same_rows(0, expected, 0, in.rows())) << isa_name(isa);
+    }
   }
   set_active_isa(before);
 }

@@ -146,6 +146,8 @@ std::vector<InputOptions> cases() {
       {.heads = 10, .kv_heads = 1, .dim = 24, .window = 37, .lengths = {150, 64}},
       {.heads = 2, .kv_heads = 2, .dim = 17, .window = 16, .lengths = {90}},
       {.heads = 14, .kv_heads = 2, .dim = 64, .lengths = {140, 7}},
+      {.heads = 6, .kv_heads = 2, .dim = 32, .window = 37, .lengths = {130, 1, 33}, .cap = 2},
+      {.heads = 4, .kv_heads = 2, .dim = 19, .lengths = {90, 20}, .cap = 2},
       {.heads = 8, .kv_heads = 1, .dim = 16, .window = 600, .lengths = {1300, 30}}};
   const size_t count = all.size();
   for (size_t i = 0; i < count; ++i) {

@@ -68,6 +68,7 @@ std::vector<InputOptions> cached_cases() {
   add({.heads = 6, .kv_heads = 2, .dim = 5, .lengths = {65, 20}});
   add({.heads = 10, .kv_heads = 1, .dim = 24, .window = 37, .lengths = {150, 64}});
   add({.heads = 2, .kv_heads = 2, .dim = 17, .window = 16, .lengths = {90}});
+  add({.heads = 6, .kv_heads = 2, .dim = 32, .window = 37, .lengths = {130, 1, 33}, .cap = 2});
   add({.heads = 8, .kv_heads = 1, .dim = 16, .window = 600, .lengths = {1300, 30}});
   return cases;
 }

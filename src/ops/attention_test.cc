@@ -87,6 +87,26 @@ TEST(AttentionForward, MatchesTheDefinitionInEveryMixOfTypes) {
   }
 }
 
+TEST(AttentionForward, MatchesTheDefinitionUnderACapOnEveryInstructionSet) {
+  const Isa before = active_isa();
+  for (const Isa isa : supported_isas()) {
+    set_active_isa(isa);
+    for (const double cap : {0.5, 3.0, 50.0}) {
+      for (const int64_t dim : {1, 17, 32, 80, 256}) {
+        SCOPED_TRACE(dim);
+        Inputs in = make_inputs({.heads = 6,
+                                 .kv_heads = 2,
+                                 .dim = dim,
+                                 .window = dim == 32 ? 19 : 0,
+                                 .lengths = {70, 1, 0, 33, 520},
+                                 .cap = cap});
+        expect_matches_oracle(in, DType::kF32, 1e-5);
+      }
+    }
+  }
+  set_active_isa(before);
+}
+
 TEST(AttentionForward, LargeScoresDoNotOverflow) {
   expect_large_scores_do_not_overflow(make_inputs({.heads = 1, .dim = 16, .lengths = {600}}));
 }
@@ -107,21 +127,25 @@ TEST(AttentionForward, GivesTheSameBitsPackedOrAloneOnAnyNumberOfThreads) {
                                                       .kv_heads = 2,
                                                       .dim = 16,
                                                       .window = window,
-                                                      .lengths = {33, 1, 700, 64, 0, 1100, 17}}));
+                                                      .lengths = {33, 1, 700, 64, 0, 1100, 17},
+                                                      .cap = window > 0 ? 2.0 : 0.0}));
   }
 }
 
 TEST(AttentionForward, GivesTheSameBitsOnEveryInstructionSet) {
   const Isa before = active_isa();
-  Inputs in = make_inputs({.heads = 5, .kv_heads = 1, .dim = 21, .lengths = {600, 40}});
-  Machine machine;
-  set_active_isa(Isa::kAvx2);
-  const ForwardResult expected = forward(machine, in);
-  for (const Isa isa : supported_isas()) {
-    set_active_isa(isa);
-    const ForwardResult result = forward(machine, in);
-    EXPECT_TRUE(result.dst.same_rows(0, expected.dst, 0, in.rows())) << isa_name(isa);
-    EXPECT_TRUE(result.lse.same_rows(0, expected.lse, 0, in.rows())) << isa_name(isa);
+  for (const double cap : {0.0, 2.0}) {
+    Inputs in =
+        make_inputs({.heads = 5, .kv_heads = 1, .dim = 21, .lengths = {600, 40}, .cap = cap});
+    Machine machine;
+    set_active_isa(Isa::kAvx2);
+    const ForwardResult expected = forward(machine, in);
+    for (const Isa isa : supported_isas()) {
+      set_active_isa(isa);
+      const ForwardResult result = forward(machine, in);
+      EXPECT_TRUE(result.dst.same_rows(0, expected.dst, 0, in.rows())) << isa_name(isa);
+      EXPECT_TRUE(result.lse.same_rows(0, expected.lse, 0, in.rows())) << isa_name(isa);
+    }
   }
   set_active_isa(before);
 }

@@ -106,12 +106,14 @@ struct InputOptions {
   DType q_dtype = DType::kF32;
   DType kv_dtype = DType::kF32;
   uint64_t seed = 1;
+  double cap = 0;
 };
 
 inline Inputs make_inputs(const InputOptions& options) {
   Inputs in;
-  in.shape = {options.heads, options.kv_heads, options.dim,
-              1.0 / std::sqrt(static_cast<double>(options.dim)), options.window};
+  in.shape = {options.heads,  options.kv_heads,
+              options.dim,    1.0 / std::sqrt(static_cast<double>(options.dim)),
+              options.window, options.cap};
   in.lengths = options.lengths;
   Rng rng(derive_key(options.seed, "attention inputs"));
   in.q = Matrix(options.q_dtype, in.rows(), options.heads * options.dim, 3);
@@ -129,6 +131,7 @@ struct Oracle {
   std::vector<double> dst;      // [length, dim]
   std::vector<double> lse;      // [length]
   std::vector<double> weights;  // [length, length]
+  std::vector<double> slopes;   // [length, length] of the cap of scores
   std::vector<double> grad_q, grad_k, grad_v;
 };
 
@@ -147,6 +150,7 @@ inline Oracle oracle_forward(const Inputs& in, const HeadPlace& place) {
   Oracle o{n, d};
   o.dst.assign(static_cast<size_t>(n * d), 0.0);
   o.weights.assign(static_cast<size_t>(n * n), 0.0);
+  o.slopes.assign(static_cast<size_t>(n * n), 1.0);
   const auto widened = [&](const Matrix& from, int64_t column) {
     std::vector<double> values;
     for (int64_t r = 0; r < n; ++r) {
@@ -170,6 +174,11 @@ inline Oracle oracle_forward(const Inputs& in, const HeadPlace& place) {
         score += q[static_cast<size_t>(i * d + c)] * k[static_cast<size_t>(j * d + c)];
       }
       weights[j] = score * in.shape.scale;
+      if (const double cap = in.shape.cap; cap > 0) {
+        const double bent = std::tanh(weights[j] / cap);
+        weights[j] = cap * bent;
+        o.slopes[static_cast<size_t>(i * n + j)] = 1 - bent * bent;
+      }
       m = std::max(m, weights[j]);
     }
     double sum = in.shape.sinks ? std::exp(in.shape.sinks[place.head] - m) : 0;
@@ -210,7 +219,8 @@ inline void oracle_backward(const Inputs& in, const HeadPlace& place, const Matr
         grad_weight += g * in.v.get(place.row + j, kv_column + c);
         o->grad_v[static_cast<size_t>(j * d + c)] += weight * g;
       }
-      const double grad_score = weight * (grad_weight - dot) * in.shape.scale;
+      const double grad_score =
+          weight * (grad_weight - dot) * in.shape.scale * o->slopes[static_cast<size_t>(i * n + j)];
       for (int64_t c = 0; c < d; ++c) {
         o->grad_q[static_cast<size_t>(i * d + c)] +=
             grad_score * in.k.get(place.row + j, kv_column + c);

@@ -83,7 +83,8 @@ void expect_head(const Inputs& in, const HeadPlace& place, const Matrix& grad_ds
         grad_weight += static_cast<double>(grad_dst.get(place.row + i, q_column + c)) *
                        in.v.get(place.row + j, kv_column + c);
       }
-      const double slope = weight * (grad_weight - dot) * in.shape.scale;
+      const double slope = weight * (grad_weight - dot) * in.shape.scale *
+                           o.slopes[static_cast<size_t>(i * place.length + j)];
       for (int64_t c = 0; c < d; ++c) {
         grad_q.add(i * d + c, slope * in.k.get(place.row + j, kv_column + c));
         keys->k.add(j * d + c, slope * in.q.get(place.row + i, q_column + c));
@@ -149,16 +150,31 @@ TEST_F(AttentionTilesBackward, MatchesTheDefinitionOverRaggedSequencesAndWindows
   }
 }
 
+TEST_F(AttentionTilesBackward, MatchesTheDefinitionUnderACap) {
+  for (const double cap : {0.5, 3.0, 50.0}) {
+    for (const int64_t dim : {5, 32, 80}) {
+      SCOPED_TRACE(dim);
+      Inputs in = bf16_inputs({.heads = 4,
+                               .kv_heads = 2,
+                               .dim = dim,
+                               .window = dim == 80 ? 33 : 0,
+                               .lengths = {70, 1, 33, 0, 130},
+                               .cap = cap});
+      expect_gradients_near_definition(in);
+    }
+  }
+}
+
 TEST_F(AttentionTilesBackward, GivesTheSameBitsPackedOrAloneOnAnyNumberOfThreads) {
   for (const int64_t window : {0, 70}) {
     // Heads of one key/value head only: the long sequences are cut when there are threads.
-    expect_the_same_gradients_packed_or_alone(
-        bf16_inputs({.heads = 3,
-                     .kv_heads = 1,
-                     .dim = 48,
-                     .window = window,
-                     .lengths = {33, 1, 700, 64, 0, 17, 128}}),
-        DType::kBF16);
+    expect_the_same_gradients_packed_or_alone(bf16_inputs({.heads = 3,
+                                                           .kv_heads = 1,
+                                                           .dim = 48,
+                                                           .window = window,
+                                                           .lengths = {33, 1, 700, 64, 0, 17, 128},
+                                                           .cap = window > 0 ? 2.0 : 0.0}),
+                                              DType::kBF16);
   }
 }
 

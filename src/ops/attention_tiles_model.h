@@ -62,6 +62,29 @@ inline float exp_weight_model(float x) {
   return std::ldexp(sum, static_cast<int>(n));
 }
 
+// tanh of simd_math.h, whose exponential is exp there.
+inline float tanh_model(float x) {
+  const float magnitude = std::fabs(x);
+  const float square = flushed(x * x);
+  if (magnitude < 0.625f) {
+    float sum = -0.00571406353265f;
+    for (const float c : {0.0206480622292f, -0.0537427738309f, 0.133314833045f, -0.333332836628f}) {
+      sum = std::fma(sum, square, c);
+    }
+    return flushed(std::fma(flushed(x * square), sum, x));
+  }
+  const float bounded = std::min(89.5f, magnitude + magnitude);
+  const float n = std::nearbyint(std::fma(bounded, 1.44269504088896f, 0.0f));
+  const float r = std::fma(n, -1.42860682031e-6f, std::fma(n, -0x1.62e4p-1f, bounded));
+  float sum = 0.00138367142063f;
+  for (const float c :
+       {0.00836914032698f, 0.0416681058705f, 0.166665166616f, 0.499999940395f, 1.0f, 1.0f}) {
+    sum = std::fma(sum, r, c);
+  }
+  const float power = std::ldexp(sum, static_cast<int>(n));
+  return std::copysign(1.0f - 2.0f / (power + 1.0f), x);
+}
+
 // m, l and o of some keys.
 struct TilesState {
   float m = -3.402823466e38f;
@@ -76,7 +99,10 @@ class TilesRow {
       : in_(in), place_(place), position_(position), dim_(in.shape.head_dim) {
     kv_column_ = place.head / (in.shape.head_count / in.shape.kv_head_count) * dim_;
     first_ = in.shape.window > 0 ? std::max<int64_t>(0, position - in.shape.window + 1) : 0;
-    factor_ = static_cast<float>(in.shape.scale) * 1.44269504088896f;
+    const auto scale = static_cast<float>(in.shape.scale);
+    const auto cap = static_cast<float>(in.shape.cap);
+    inner_ = cap > 0 ? scale * (1.0f / cap) : 0.0f;
+    factor_ = (cap > 0 ? cap : scale) * 1.44269504088896f;
   }
 
   bool sees(int64_t j) const { return first_ <= j && j <= position_; }
@@ -102,10 +128,11 @@ class TilesRow {
 
  private:
   float score(int64_t j) const {
-    return tile_sum(
+    const float sum = tile_sum(
         0, dim_,
         [&](int64_t c) { return in_.q.get(place_.row + position_, place_.head * dim_ + c); },
         [&](int64_t c) { return in_.k.get(place_.row + j, kv_column_ + c); });
+    return inner_ > 0 ? tanh_model(flushed(sum * inner_)) : sum;
   }
 
   void attend(int64_t tile, TilesState* state, std::vector<float>* lanes) const {
@@ -146,6 +173,7 @@ class TilesRow {
   int64_t kv_column_ = 0;
   int64_t first_ = 0;
   float factor_ = 0;
+  float inner_ = 0;  // under a cap
 };
 
 inline TilesModel tiles_model(const Inputs& in, const HeadPlace& place, int64_t position) {

@@ -84,11 +84,30 @@ TEST_F(AttentionTiles, MatchTheDefinitionOverRaggedSequencesAndWindows) {
   }
 }
 
+TEST_F(AttentionTiles, MatchTheDefinitionUnderACap) {
+  for (const double cap : {0.5, 3.0, 50.0}) {
+    for (const int64_t dim : {1, 17, 32, 80, 256}) {
+      SCOPED_TRACE(dim);
+      Inputs in = bf16_inputs({.heads = 4,
+                               .kv_heads = 2,
+                               .dim = dim,
+                               .window = dim == 80 ? 33 : 0,
+                               .lengths = {70, 1, 33, 0, 130},
+                               .cap = cap});
+      expect_near_definition(in);
+    }
+  }
+}
+
 TEST_F(AttentionTiles, FollowTheStatedArithmetic) {
   for (const int64_t dim : {24, 64, 80}) {
     for (const int64_t window : {0, 90}) {
-      Inputs in = bf16_inputs(
-          {.heads = 3, .kv_heads = 1, .dim = dim, .window = window, .lengths = {9, 700}});
+      Inputs in = bf16_inputs({.heads = 3,
+                               .kv_heads = 1,
+                               .dim = dim,
+                               .window = window,
+                               .lengths = {9, 700},
+                               .cap = dim == 64 ? 2.0 : 0.0});
       Machine machine(2);
       const ForwardResult result = forward(machine, in);
       int64_t row = 0;
@@ -128,7 +147,8 @@ TEST_F(AttentionTiles, GiveTheSameBitsPackedOrAloneOnAnyNumberOfThreads) {
                                                       .kv_heads = 2,
                                                       .dim = 48,
                                                       .window = window,
-                                                      .lengths = {33, 1, 700, 64, 0, 1100, 17}}));
+                                                      .lengths = {33, 1, 700, 64, 0, 1100, 17},
+                                                      .cap = window > 0 ? 2.0 : 0.0}));
   }
 }
 
@@ -141,6 +161,8 @@ TEST_F(AttentionTiles, GiveTheBitsOfFlatAttentionOverACacheInAnyChunks) {
       {.heads = 10, .kv_heads = 1, .dim = 24, .window = 37, .lengths = {150, 64}},
       {.heads = 2, .kv_heads = 2, .dim = 17, .window = 16, .lengths = {90}},
       {.heads = 3, .kv_heads = 1, .dim = 80, .lengths = {200}},
+      {.heads = 4, .kv_heads = 2, .dim = 96, .window = 40, .lengths = {130, 33}, .cap = 2},
+      {.heads = 6, .kv_heads = 2, .dim = 17, .lengths = {100, 5}, .cap = 2},
       {.heads = 8, .kv_heads = 1, .dim = 16, .window = 600, .lengths = {1300, 30}}};
   for (const InputOptions& options : cases) {
     SCOPED_TRACE(options.dim);

@@ -19,6 +19,7 @@ void cross_entropy(Stream& stream, const CrossEntropy& args) {
   kernel_args.logits_stride = args.logits.row_stride;
   kernel_args.targets = args.targets.as<int32_t>();
   kernel_args.vocabulary = vocabulary;
+  kernel_args.cap = static_cast<float>(args.cap);
   if (args.weights) {
     check_vector("weights", args.weights, DType::kF32, rows);
     kernel_args.weights = args.weights.as<float>();
@@ -38,9 +39,12 @@ void cross_entropy(Stream& stream, const CrossEntropy& args) {
     device.team().parallel_for(
         rows, row_grain(kernel_args.vocabulary), [&](int64_t begin, int64_t end, int worker) {
           cpu::CrossEntropyArgs mine = kernel_args;
-          if (keeps) {
-            mine.exponentials =
-                static_cast<float*>(device.scratch(worker, kernel_args.vocabulary * 4));
+          const int64_t rows_kept = (keeps ? 1 : 0) + (mine.cap > 0 ? 1 : 0);
+          if (rows_kept > 0) {
+            auto* kept =
+                static_cast<float*>(device.scratch(worker, rows_kept * kernel_args.vocabulary * 4));
+            if (keeps) mine.exponentials = kept;
+            if (mine.cap > 0) mine.capped = kept + (rows_kept - 1) * kernel_args.vocabulary;
           }
           kernel(mine, begin, end);
         });

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ops/elementwise.h"
 #include "ops/testing.h"
 
 namespace jige::ops {
@@ -17,12 +18,14 @@ constexpr float kInfinite = std::numeric_limits<float>::infinity();
 struct EntropyCase {
   int64_t rows, vocabulary;
   double deviation = 3.0;
+  double cap = 0;
 };
 
 struct EntropyBuffers {
   Matrix logits, grad;
   std::vector<float> loss, weights;
   std::vector<int32_t> targets;
+  double cap = 0;
   bool operator==(const EntropyBuffers&) const = default;
 };
 
@@ -32,7 +35,8 @@ EntropyBuffers make_entropy_buffers(const EntropyCase& c, DType grad_type) {
                             Matrix(grad_type, c.rows, c.vocabulary, 1),
                             std::vector<float>(static_cast<size_t>(c.rows), -1.0f),
                             {},
-                            {}};
+                            {},
+                            c.cap};
   buffers.logits.fill_normal(rng, c.deviation);
   for (int64_t t = 0; t < c.rows; ++t) {
     buffers.weights.push_back(static_cast<float>(rng.uniform()));
@@ -49,7 +53,16 @@ CrossEntropy args_of(EntropyBuffers& buffers) {
   args.targets = test::view_of(buffers.targets);
   args.weights = test::view_of(buffers.weights);
   args.grad_logits = buffers.grad.view();
+  args.cap = buffers.cap;
   return args;
+}
+
+// The logits that count.
+Values capped(Values logits, double cap) {
+  if (cap > 0) {
+    for (double& logit : logits) logit = cap * std::tanh(logit / cap);
+  }
+  return logits;
 }
 
 double row_loss(const Values& logits, size_t begin, size_t count, int32_t target) {
@@ -62,7 +75,8 @@ double row_loss(const Values& logits, size_t begin, size_t count, int32_t target
 }
 
 // Σ weight · loss, the function whose gradient cross_entropy gives.
-double total_loss(const Values& logits, const EntropyBuffers& buffers) {
+double total_loss(const Values& given, const EntropyBuffers& buffers) {
+  const Values logits = capped(given, buffers.cap);
   const size_t count = logits.size() / buffers.targets.size();
   double sum = 0;
   for (size_t t = 0; t < buffers.targets.size(); ++t) {
@@ -78,10 +92,11 @@ TEST(CrossEntropy, LossAgreesWithDouble) {
     for (const EntropyCase& c :
          {EntropyCase{5, 1}, EntropyCase{5, 2}, EntropyCase{5, 15}, EntropyCase{5, 16},
           EntropyCase{5, 17}, EntropyCase{6, 1000}, EntropyCase{3, 4099}, EntropyCase{2, 262144},
-          EntropyCase{3, 5000, 100.0}}) {
+          EntropyCase{3, 5000, 100.0}, EntropyCase{5, 1, 3.0, 2.0}, EntropyCase{5, 17, 3.0, 30.0},
+          EntropyCase{3, 4099, 100.0, 30.0}}) {
       EntropyBuffers buffers = make_entropy_buffers(c, DType::kF32);
       cross_entropy(*stream, args_of(buffers));
-      const Values logits = buffers.logits.values();
+      const Values logits = capped(buffers.logits.values(), c.cap);
       const auto count = static_cast<size_t>(c.vocabulary);
       for (size_t t = 0; t < buffers.loss.size(); ++t) {
         const double expected = row_loss(logits, t * count, count, buffers.targets[t]);
@@ -97,12 +112,14 @@ TEST(CrossEntropy, GradientAgreesWithFiniteDifferences) {
   test::for_each_isa([&] {
     for (const DType grad_type : {DType::kF32, DType::kBF16}) {
       for (const int64_t vocabulary : {1, 2, 15, 16, 17, 33, 130}) {
-        EntropyBuffers buffers = make_entropy_buffers({4, vocabulary}, grad_type);
-        cross_entropy(*stream, args_of(buffers));
-        const Values expected = test::finite_difference(
-            [&](const Values& at) { return total_loss(at, buffers); }, buffers.logits.values());
-        test::expect_near(buffers.grad, expected, 1e-6, 2e-7,
-                          fmt::format("vocabulary {}", vocabulary));
+        for (const double cap : {0.0, 2.5, 30.0}) {
+          EntropyBuffers buffers = make_entropy_buffers({4, vocabulary, 3.0, cap}, grad_type);
+          cross_entropy(*stream, args_of(buffers));
+          const Values expected = test::finite_difference(
+              [&](const Values& at) { return total_loss(at, buffers); }, buffers.logits.values());
+          test::expect_near(buffers.grad, expected, 1e-6, 2e-7,
+                            fmt::format("vocabulary {} cap {}", vocabulary, cap));
+        }
       }
     }
   });
@@ -130,14 +147,35 @@ TEST(CrossEntropy, GradientOfALargeVocabularyAgreesWithDouble) {
 
 TEST(CrossEntropy, GradientMayOverwriteTheLogits) {
   test::TestStream stream;
-  EntropyBuffers apart = make_entropy_buffers({4, 4501}, DType::kF32);
-  cross_entropy(*stream, args_of(apart));
-  EntropyBuffers in_place = make_entropy_buffers({4, 4501}, DType::kF32);
-  CrossEntropy args = args_of(in_place);
-  args.grad_logits = args.logits;
-  cross_entropy(*stream, args);
-  EXPECT_EQ(in_place.logits.values(), apart.grad.values());
-  EXPECT_EQ(in_place.loss, apart.loss);
+  for (const double cap : {0.0, 5.0}) {
+    EntropyBuffers apart = make_entropy_buffers({4, 4501, 3.0, cap}, DType::kF32);
+    cross_entropy(*stream, args_of(apart));
+    EntropyBuffers in_place = make_entropy_buffers({4, 4501, 3.0, cap}, DType::kF32);
+    CrossEntropy args = args_of(in_place);
+    args.grad_logits = args.logits;
+    cross_entropy(*stream, args);
+    EXPECT_EQ(in_place.logits.values(), apart.grad.values());
+    EXPECT_EQ(in_place.loss, apart.loss);
+  }
+}
+
+// What generation does with its logits before it chooses a token.
+TEST(CrossEntropy, CapsLogitsAsSoftCapDoes) {
+  test::TestStream stream;
+  test::for_each_isa([&] {
+    EntropyBuffers fused = make_entropy_buffers({4, 4501, 30.0, 7.0}, DType::kF32);
+    CrossEntropy args = args_of(fused);
+    args.grad_logits = {};
+    cross_entropy(*stream, args);
+    EntropyBuffers apart = make_entropy_buffers({4, 4501, 30.0}, DType::kF32);
+    const Values expected = capped(apart.logits.values(), 7.0);
+    soft_cap(*stream, apart.logits.view(), 7.0);
+    test::expect_near(apart.logits, expected, 3e-7, 1e-6, "capped");
+    args = args_of(apart);
+    args.grad_logits = {};
+    cross_entropy(*stream, args);
+    EXPECT_EQ(fused.loss, apart.loss);
+  });
 }
 
 TEST(CrossEntropy, NeedsNoGradientOrWeights) {
@@ -202,8 +240,9 @@ TEST(CrossEntropy, ShowsNaNInTheLossOfItsRowOnly) {
 }
 
 TEST(CrossEntropy, HasTheSameBitsOnAnyThreadsInstructionSetAndSplitOfRows) {
-  for (const DType grad_type : {DType::kF32, DType::kBF16}) {
-    const EntropyCase c = {23, 4321};
+  for (const auto& [grad_type, cap] : {std::pair(DType::kF32, 0.0), std::pair(DType::kBF16, 0.0),
+                                       std::pair(DType::kF32, 4.0), std::pair(DType::kBF16, 4.0)}) {
+    const EntropyCase c = {23, 4321, 3.0, cap};
     const auto whole = [&](Stream& stream) {
       EntropyBuffers buffers = make_entropy_buffers(c, grad_type);
       cross_entropy(stream, args_of(buffers));

@@ -239,4 +239,19 @@ void scale(Stream& stream, const TensorView& dst, const TensorView& src, float f
   });
 }
 
+void soft_cap(Stream& stream, const TensorView& data, double cap) {
+  const int64_t rows = data.rows();
+  const int64_t columns = data.columns();
+  check_typed("data", data, DType::kF32, rows, columns);
+  JIGE_CHECK(cap > 0, "a cap of {}", cap);
+  CpuStream& cpu_stream = as_cpu(stream);
+  cpu_stream.submit([=, &device = cpu_stream.cpu()] {
+    const auto kernel = cpu::elementwise_kernels(active_isa()).soft_cap;
+    for_pieces(
+        device, data.contiguous(), rows, columns, [&](int64_t row, int64_t index, int64_t count) {
+          kernel(data.as<float>() + row * data.row_stride + index, static_cast<float>(cap), count);
+        });
+  });
+}
+
 }  // namespace jige::ops

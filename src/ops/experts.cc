@@ -13,7 +13,7 @@ void check_routing(const Routing& r) {
   const int64_t t = r.token_count();
   const int64_t k = r.chosen_count();
   JIGE_CHECK(1 <= k && k <= r.expert_count(), "{} of {} experts", k, r.expert_count());
-  check_vector("logits", r.logits, DType::kF32, t * r.expert_count());
+  check_typed("logits", r.logits, DType::kF32, t, r.expert_count());
   check_vector("chosen", r.chosen, DType::kI32, t * k);
   check_vector("weights", r.weights, DType::kF32, t * k);
   check_vector("row_of_place", r.row_of_place, DType::kI32, t * k);
@@ -23,6 +23,7 @@ void check_routing(const Routing& r) {
 
 cpu::ChooseArgs choose_args(const Routing& r) {
   return {.logits = r.logits.as<float>(),
+          .logits_stride = r.logits.row_stride,
           .experts = r.expert_count(),
           .chosen = r.chosen_count(),
           .over_chosen = r.normalised,
@@ -60,6 +61,17 @@ void submit_expert_rows(Stream& stream, Kernel cpu::ExpertKernels::*kernel, cons
     for_row_ranges(device, rows, columns,
                    [&](int64_t begin, int64_t end) { run(args, begin, end); });
   });
+}
+
+cpu::RowGateArgs row_gate_args(const TensorView& data, const TensorView& logits) {
+  check_float("data", data, data.rows(), data.columns());
+  check_typed("logits", logits, DType::kF32, data.rows(), 1);
+  cpu::RowGateArgs args = {};
+  args.data = rows_of(data);
+  args.logits = logits.as<float>();
+  args.logits_stride = logits.row_stride;
+  args.width = data.columns();
+  return args;
 }
 
 cpu::ExpertBiasArgs bias_args(const Routing& routing, const TensorView& data,
@@ -168,6 +180,23 @@ void dot_rows(Stream& stream, const Routing& routing, const TensorView& grad_wei
                      routing.row_count(), 2 * a.columns());
 }
 
+void gate_rows(Stream& stream, const TensorView& data, const TensorView& logits) {
+  submit_expert_rows(stream, &cpu::ExpertKernels::gate_rows, row_gate_args(data, logits),
+                     data.rows(), data.columns());
+}
+
+void gate_rows_backward(Stream& stream, const TensorView& grad_logits, const TensorView& grad,
+                        const TensorView& data, const TensorView& logits) {
+  check_typed("grad_logits", grad_logits, DType::kF32, data.rows(), 1);
+  check_float("grad", grad, data.rows(), data.columns());
+  cpu::RowGateArgs args = row_gate_args(data, logits);
+  args.grad = const_rows_of(grad);
+  args.grad_logits = grad_logits.as<float>();
+  args.grad_stride = grad_logits.row_stride;
+  submit_expert_rows(stream, &cpu::ExpertKernels::gate_rows_backward, args, data.rows(),
+                     3 * data.columns());
+}
+
 void add_biases(Stream& stream, const Routing& routing, const TensorView& data,
                 const TensorView& biases) {
   submit_expert_rows(stream, &cpu::ExpertKernels::add_biases, bias_args(routing, data, biases),
@@ -238,12 +267,13 @@ void route_backward(Stream& stream, const Routing& routing, const TensorView& gr
                     const TensorView& grad_weights) {
   check_routing(routing);
   const int64_t experts = routing.expert_count();
-  check_vector("grad_logits", grad_logits, DType::kF32, routing.token_count() * experts);
+  check_typed("grad_logits", grad_logits, DType::kF32, routing.token_count(), experts);
   check_vector("grad_weights", grad_weights, DType::kF32, routing.row_count());
   submit_expert_rows(stream, &cpu::ExpertKernels::slopes,
                      cpu::SlopesArgs{.choice = choose_args(routing),
                                      .grad_weights = grad_weights.as<float>(),
-                                     .grad_logits = grad_logits.as<float>()},
+                                     .grad_logits = grad_logits.as<float>(),
+                                     .grad_stride = grad_logits.row_stride},
                      routing.token_count(), 4 * experts);
 }
 

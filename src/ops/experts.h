@@ -16,7 +16,7 @@
 namespace jige::ops {
 
 struct Routing {
-  TensorView logits;        // [T, E] f32, the router's
+  TensorView logits;        // [T, E] f32, the router's; columns of a wider tensor are fine
   TensorView chosen;        // [T, k] i32, experts in ascending order
   TensorView weights;       // [T, k] f32
   TensorView row_of_place;  // [T, k] i32
@@ -49,6 +49,13 @@ void weigh_rows(Stream& stream, const Routing& routing, const TensorView& data);
 // grad_weights [T, k] f32: the inner products of rows of a and b [R, F], both of one type.
 void dot_rows(Stream& stream, const Routing& routing, const TensorView& grad_weights,
               const TensorView& a, const TensorView& b);
+
+// Every row of data [T, F] times the sigmoid of its logit [T, 1] f32.
+void gate_rows(Stream& stream, const TensorView& data, const TensorView& logits);
+// grad_logits [T, 1] f32 from data [T, F] without gates and the gradient there, which has them in
+// it; data gets its gates.
+void gate_rows_backward(Stream& stream, const TensorView& grad_logits, const TensorView& grad,
+                        const TensorView& data, const TensorView& logits);
 
 // Biases of experts, [E, N] f32: every row of data [R, N] gets that of its expert on top.
 void add_biases(Stream& stream, const Routing& routing, const TensorView& data,

@@ -157,6 +157,45 @@ TEST(Experts, SlopesOfTheRouterMatchFiniteDifferences) {
   }
 }
 
+TEST(Experts, GatesOfRowsAndTheirGradientsMatchDouble) {
+  test::for_each_isa([] {
+    for (const DType type : {DType::kF32, DType::kBF16}) {
+      for (const int64_t width : {1, 15, 16, 33, 100}) {
+        TestStream stream;
+        Rng rng(12);
+        const Numbers before(type, 7, width, rng), grad(type, 7, width, rng);
+        Numbers logits(DType::kF32, 7, 5, rng), slopes(DType::kF32, 7, 3, rng);
+        Rng again(12);
+        Numbers gated(type, 7, width, again);
+        const double tolerance = type == DType::kF32 ? 1e-6 : 0x1p-8;
+        gate_rows(*stream, gated.view(), logits.view().column_range(4, 5));
+        for (int64_t r = 0; r < 7; ++r) {
+          const double gate = 1 / (1 + std::exp(-double{logits.at(r, 4)}));
+          for (int64_t c = 0; c < width; ++c) {
+            EXPECT_NEAR(gated.at(r, c), gate * before.at(r, c),
+                        tolerance * std::abs(before.at(r, c)));
+          }
+        }
+        Rng third(12);
+        Numbers data(type, 7, width, third);
+        gate_rows_backward(*stream, slopes.view().column_range(1, 2), grad.view(), data.view(),
+                           logits.view().column_range(4, 5));
+        EXPECT_EQ(data.bytes(), gated.bytes());
+        for (int64_t r = 0; r < 7; ++r) {
+          const double gate = 1 / (1 + std::exp(-double{logits.at(r, 4)}));
+          double dot = 0, magnitude = 0;
+          for (int64_t c = 0; c < width; ++c) {
+            const double term = double{grad.at(r, c)} * before.at(r, c);
+            dot += term;
+            magnitude += std::abs(term);
+          }
+          EXPECT_NEAR(slopes.at(r, 1), (1 - gate) * dot, 1e-6 * (1 + magnitude));
+        }
+      }
+    }
+  });
+}
+
 // Packed weights of some experts, one behind the other.
 struct Bank {
   Bank(Stream& stream, PackedWeight one, const std::vector<Numbers>& weights) {

@@ -147,11 +147,8 @@ Result<plan::PipelineCosts> measure_costs(const model::Architecture& architectur
                                           const MeasureOptions& options) {
   if (architecture.lora()) return counted;
   JIGE_TRY(const plan::PipelineSchedule schedule, measuring_schedule(counted, options.devices));
-  formats::ModelConfig config = architecture.config();
-  config.layer_count = schedule.block_count - 2;
-  if (!config.layer_is_sliding.empty()) {
-    config.layer_is_sliding.resize(static_cast<size_t>(config.layer_count));
-  }
+  const formats::ModelConfig config =
+      formats::first_layers(architecture.config(), schedule.block_count - 2);
   JIGE_TRY(const auto rig,
            ScheduleRig::create(schedule, {.config = config,
                                           .micro_batch_tokens = options.micro_batch_tokens,

@@ -208,9 +208,9 @@ INSTANTIATE_TEST_SUITE_P(Recorded, Reference,
                                   (param_info.param.accumulate ? "_accumulated" : "");
                          });
 
-const std::vector<std::string> kBitModels = {"llama2",   "gpt2", "qwen2",  "qwen3",
-                                             "mistral",  "phi3", "gemma3", "granite",
-                                             "gpt_neox", "phi",  "cohere"};
+const std::vector<std::string> kBitModels = {"llama2", "gpt2",   "qwen2",    "qwen3",   "mistral",
+                                             "phi3",   "gemma2", "gemma3",   "granite", "gpt_neox",
+                                             "phi",    "cohere", "qwen2_moe"};
 
 Documents random_documents(uint64_t seed, int count) {
   Rng rng(seed);
@@ -341,11 +341,17 @@ TEST(Optimizer, DecaysMatricesOnly) {
 }
 
 TEST(Executor, UsesTheMemoryThatThePlanSays) {
-  for (const char* model :
-       {"llama2",     "gpt2",     "qwen3",    "phi3",           "phi4_mini",
-        "gemma3",     "olmo2",    "granite",  "smollm3",        "olmo3",
-        "starcoder2", "stablelm", "seed_oss", "mixtral",        "qwen3_moe_unnormalised",
-        "olmoe",      "gpt_neox", "phi",      "cohere_qk_norm", "stablelm_parallel"}) {
+  for (const char* model : {"llama2",         "gpt2",
+                            "qwen3",          "phi3",
+                            "phi4_mini",      "gemma2",
+                            "gemma3",         "olmo2",
+                            "granite",        "smollm3",
+                            "olmo3",          "starcoder2",
+                            "stablelm",       "seed_oss",
+                            "mixtral",        "qwen3_moe_unnormalised",
+                            "olmoe",          "qwen2_moe",
+                            "gpt_neox",       "phi",
+                            "cohere_qk_norm", "stablelm_parallel"}) {
     for (const DType compute : {DType::kF32, DType::kBF16}) {
       CpuDevice device({.thread_count = 1});
       Arena arena(device, "test");

@@ -73,6 +73,13 @@ CASES = {
              rope_scaling={"type": "longrope", "short_factor": [1.0, 1.1, 1.2, 1.3, 1.5, 2.0],
                            "long_factor": [1.0, 1.4, 2.0, 4.0, 5.5, 8.25]}),
     ),
+    "gemma2": ("Gemma2Config", dict(SIZES, head_dim=16, sliding_window=16)),
+    "gemma2_uncapped": (
+        "Gemma2Config",
+        dict(SIZES, head_dim=16, sliding_window=16, attn_logit_softcapping=None,
+             final_logit_softcapping=12.5, query_pre_attn_scalar=144, attention_bias=True,
+             rope_theta=500000.0, tie_word_embeddings=False),
+    ),
     "gemma3": ("Gemma3TextConfig", dict(SIZES, head_dim=16, sliding_window=16)),
     "gemma3_pattern": (
         "Gemma3TextConfig",
@@ -126,6 +133,17 @@ CASES = {
     ),
     "stablelm_parallel": (
         "StableLmConfig", dict(SIZES, use_parallel_residual=True, qk_layernorm=True),
+    ),
+    "qwen2_moe": (
+        "Qwen2MoeConfig",
+        dict(SIZES, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=20,
+             shared_expert_intermediate_size=40, eos_token_id=5),
+    ),
+    "qwen2_moe_sparse": (
+        "Qwen2MoeConfig",
+        dict(SIZES, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=20,
+             shared_expert_intermediate_size=40, decoder_sparse_step=2, mlp_only_layers=[3],
+             norm_topk_prob=True, qkv_bias=False, tie_word_embeddings=True, eos_token_id=5),
     ),
     "granite": (
         "GraniteConfig",
@@ -220,12 +238,13 @@ def record_configs():
     classes = {"LlamaConfig": "LlamaForCausalLM", "MistralConfig": "MistralForCausalLM",
                "Qwen2Config": "Qwen2ForCausalLM", "Qwen3Config": "Qwen3ForCausalLM",
                "GPT2Config": "GPT2LMHeadModel", "Phi3Config": "Phi3ForCausalLM",
-               "Gemma3TextConfig": "Gemma3ForCausalLM", "Olmo2Config": "Olmo2ForCausalLM",
+               "Gemma2Config": "Gemma2ForCausalLM", "Gemma3TextConfig": "Gemma3ForCausalLM", "Olmo2Config": "Olmo2ForCausalLM",
                "GraniteConfig": "GraniteForCausalLM", "SmolLM3Config": "SmolLM3ForCausalLM",
                "Olmo3Config": "Olmo3ForCausalLM", "OlmoeConfig": "OlmoeForCausalLM",
                "Starcoder2Config": "Starcoder2ForCausalLM", "StableLmConfig": "StableLmForCausalLM",
                "SeedOssConfig": "SeedOssForCausalLM", "GPTNeoXConfig": "GPTNeoXForCausalLM",
-               "PhiConfig": "PhiForCausalLM", "CohereConfig": "CohereForCausalLM"}
+               "PhiConfig": "PhiForCausalLM", "CohereConfig": "CohereForCausalLM",
+               "Qwen2MoeConfig": "Qwen2MoeForCausalLM"}
     for name, (kind, arguments) in CASES.items():
         if not hasattr(transformers, kind):
             continue

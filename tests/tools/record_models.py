@@ -37,6 +37,8 @@ from transformers import (
     GPT2LMHeadModel,
     GPTNeoXConfig,
     GPTNeoXForCausalLM,
+    Gemma2Config,
+    Gemma2ForCausalLM,
     Gemma3ForCausalLM,
     Gemma3TextConfig,
     GptOssConfig,
@@ -61,6 +63,8 @@ from transformers import (
     PhiForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
+    Qwen2MoeConfig,
+    Qwen2MoeForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
     Qwen3MoeConfig,
@@ -427,6 +431,22 @@ MODELS = {
         torch.float32,
         {},
     ),
+    "gemma2": (
+        Gemma2ForCausalLM,
+        Gemma2Config(
+            **dict(COMMON, num_hidden_layers=3),
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=12,
+            sliding_window=9,
+            query_pre_attn_scalar=20,
+            attn_logit_softcapping=2.5,
+            final_logit_softcapping=6.0,
+            pad_token_id=None,
+        ),
+        torch.float32,
+        {},
+    ),
     "gpt_neox_sequential": (
         GPTNeoXForCausalLM,
         GPTNeoXConfig(
@@ -472,6 +492,21 @@ MODELS = {
         torch.float32,
         {},
     ),
+    "qwen2_moe": (
+        Qwen2MoeForCausalLM,
+        Qwen2MoeConfig(
+            **dict(COMMON, num_hidden_layers=3),
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            num_experts=6,
+            num_experts_per_tok=2,
+            moe_intermediate_size=20,
+            shared_expert_intermediate_size=28,
+            mlp_only_layers=[1],
+        ),
+        torch.float32,
+        {},
+    ),
     "stablelm_parallel": (
         StableLmForCausalLM,
         StableLmConfig(
@@ -500,12 +535,15 @@ SEEDS = {name: 1000 + index for index, name in enumerate(MODELS)} | {
     "gpt_oss_mxfp4": 1014,
     # No token chooses other experts because of the errors of 8 bits.
     "olmoe": 1023,
+    "qwen2_moe": 1032,
 }
 STEPPED = ("llama2", "gpt2", "gpt2_relu_unscaled", "gpt2_silu_by_layer", "mixtral")
 GRADIENTS = STEPPED + (
     "qwen3_moe_unnormalised",
+    "qwen2_moe",
     "phi3",
     "gemma3",
+    "gemma2",
     "olmo2",
     "granite",
     "gpt_oss",

@@ -21,19 +21,22 @@
 //   score    s(j) = (chain over c ascending of fma(scale·q[c], k8[j][c], ·) from 0) · κ(j)
 //   tile     o = o·α, then chain over j ascending of fma(p(j)·ν(j), v8[j], ·); l takes p(j) as it
 //   is
+// Where scores have a cap c, each becomes c·tanh(s(j)·(1/c)), 1/c in f32, before anything else is
+// done with it.
 // Keys, tiles and splits that a row does not see are not touched for it, or are exact no-ops
 // (α = exp(0) = 1, l + 0); so how rows share a tile, and which splits run on which thread, leaves
 // no trace, and values that a row does not see may be anything, NaN too.
 //
 // Backward: P = exp(s − lse), D = Σ dst·grad_dst (16 lanes, horizontal_sum), dP = grad_dst·v,
-// dS = P·(dP − D), with a sink or without. grad_q is a chain over keys ascending, times scale at
-// the end; grad_k and grad_v are chains over the rows that see the key, positions ascending and
-// heads ascending within one. All sums are f32; a sequence's gradients depend on that sequence
-// only.
+// dS = P·(dP − D), with a sink or without, and times 1 − tanh² where scores have a cap. grad_q is a
+// chain over keys ascending, times scale at the end; grad_k and grad_v are chains over the rows
+// that see the key, positions ascending and heads ascending within one. All sums are f32; a
+// sequence's gradients depend on that sequence only.
 //
 // On matrix tiles (attention_on_tiles), for bf16 alone, the same with these differences:
 //   score    S(j) = tile products over c in steps of 32 (attention_amx.h), from 0; x(j) = S(j)·f
-//            with f = scale·log2 e in f32
+//            with f = scale·log2 e in f32; under a cap c the same of tanh(S(j)·(scale·(1/c))) and
+//            f = c·log2 e
 //   tile     64 keys: m' = max(m, f·max S); α = 2^(m − m');
 //            p(j) = 2^fma(S(j), f, −m'); powers by power_of_two (attention_amx.h);
 //              l = l·α, lanes as above (of p in f32, not as rounded for the product)
@@ -99,6 +102,7 @@ struct AttentionRows {
   int32_t head_dim = 0;
   int32_t window = 0;  // 0: none
   float scale = 0;
+  float cap = 0;                 // of the scores; 0: none
   const float* sinks = nullptr;  // of the heads; or null
   int32_t row_begin = 0;
   int32_t row_count = 0;
@@ -137,6 +141,7 @@ struct AttentionGradients {
   int32_t head_dim = 0;
   int32_t window = 0;
   float scale = 0;
+  float cap = 0;  // of the scores; 0: none
   void* scratch = nullptr;
 };
 

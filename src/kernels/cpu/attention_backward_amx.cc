@@ -5,6 +5,7 @@
 #include "kernels/cpu/attention_load.h"
 #include "kernels/cpu/attention_pack_amx.h"
 #include "kernels/cpu/attention_tiled_layout.h"
+#include "kernels/cpu/simd_math.h"
 
 namespace jige::cpu::amx {
 namespace {
@@ -18,7 +19,8 @@ struct Tiled {
   int steps;    // of the head dimension
   int columns;  // tiles of 16 of it
   int64_t row_floats;
-  float factor;  // scale · log2 e
+  float factor;  // scale · log2 e; under a cap, cap · log2 e
+  float inner;   // under a cap, scale / cap; else 0
 
   int depth() const { return steps * 32; }
   int key_count(int key) const { return min_of(args.length - key, kKeys); }
@@ -180,6 +182,7 @@ struct Weighed {
   __m512 slopes[2];
 };
 
+template <bool kCapped>
 JIGE_INLINE Weighed weigh_key(const Tiled& t, int step, int key) {
   const AttentionTiledGradients& s = t.scratch;
   AttentionRange range = s.ranges[key];
@@ -190,25 +193,30 @@ JIGE_INLINE Weighed weigh_key(const Tiled& t, int step, int key) {
     const int row = step * 32 + half * 16;
     const int at = key * 32 + half * 16;
     const __mmask16 lanes = lanes_of(range, half);
-    const __m512 exponent = _mm512_fmsub_ps(_mm512_loadu_ps(s.scores + at),
-                                            _mm512_set1_ps(t.factor), _mm512_loadu_ps(s.lse + row));
+    F32x16 score = F32x16::load(s.scores + at);
+    __m512 change = _mm512_sub_ps(_mm512_loadu_ps(s.products + at), _mm512_loadu_ps(s.dots + row));
+    if constexpr (kCapped) {
+      score = tanh(score * F32x16::broadcast(t.inner));
+      change = _mm512_mul_ps(change, fma(-score, score, F32x16::broadcast(1.0f)).v);
+    }
+    const __m512 exponent =
+        _mm512_fmsub_ps(score.v, _mm512_set1_ps(t.factor), _mm512_loadu_ps(s.lse + row));
     const __m512 weights = power_of_two_in(lanes, exponent);
-    const __m512 change =
-        _mm512_sub_ps(_mm512_loadu_ps(s.products + at), _mm512_loadu_ps(s.dots + row));
     result.weights[half] = weights;
     result.slopes[half] = _mm512_maskz_mul_ps(lanes, weights, change);
   }
   return result;
 }
 
-// Scores and dP of a step become tiles of P and dS.
+// Scores and dP of a step become tiles of P and dS. kCapped: scores have a cap.
+template <bool kCapped>
 void weigh(const Tiled& t, int step) {
   const AttentionTiledGradients& s = t.scratch;
   for (int key = 0; key < kKeys; key += 2) {
     Weighed pair[2];
 #pragma GCC unroll 2
     for (int j = 0; j < 2; ++j) {
-      pair[j] = weigh_key(t, step, key + j);
+      pair[j] = weigh_key<kCapped>(t, step, key + j);
       const int64_t at =
           ((key + j) / 16 * kAttentionRowSteps + step) * kTileElements + (key + j) % 16 * 32;
       _mm512_storeu_si512(s.weights + at, narrow_two(pair[j].weights[0], pair[j].weights[1]));
@@ -271,7 +279,7 @@ void add_gradients(const Tiled& t, const Rows& rows, int key, const AttentionTil
   for (int step = steps.begin; step < steps.end; ++step) {
     score(t, keys.k_rows, s.q_depth, step, s.scores);
     score(t, keys.v_rows, s.grad_depth, step, s.products);
-    weigh(t, step);
+    t.inner > 0 ? weigh<true>(t, step) : weigh<false>(t, step);
   }
   if (gradients.queries) add_query_gradients(t, steps, keys.k_columns);
   if (gradients.grad_k) {
@@ -365,7 +373,8 @@ Tiled make_tiled(const AttentionGradients& args, int key_count) {
           .steps = attention_depth_steps(args.head_dim),
           .columns = attention_column_tiles(args.head_dim),
           .row_floats = attention_row_floats(args.head_dim),
-          .factor = args.scale * kLog2E};
+          .factor = (args.cap > 0 ? args.cap : args.scale) * kLog2E,
+          .inner = args.cap > 0 ? args.scale * (1.0f / args.cap) : 0.0f};
 }
 
 }  // namespace

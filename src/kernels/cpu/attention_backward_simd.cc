@@ -116,18 +116,30 @@ void scores(const Backward& backward, const Rows& rows, const float* q, const fl
   scores_tile<false>(tile, rows.count);
 }
 
-// scores and products, which hold S and dP, become P and dS where a row sees a key.
+// scores and products, which hold S and dP, become P and dS where a row sees a key. kCapped: scores
+// have a cap.
+template <bool kCapped>
 void weigh(const Backward& backward, const Rows& rows) {
   const AttentionBackwardScratch& s = backward.scratch;
+  const F32x16 one = F32x16::broadcast(1.0f);
+  const F32x16 cap = F32x16::broadcast(backward.args.cap);
+  const F32x16 reciprocal = F32x16::broadcast(kCapped ? 1.0f / backward.args.cap : 0.0f);
   for (int i = 0; i < rows.count; ++i) {
     const F32x16 lse = F32x16::broadcast(s.lse[i]);
     const F32x16 dot = F32x16::broadcast(s.dots[i]);
     for (int j = s.ranges[i].begin / 16 * 16; j < s.ranges[i].end; j += 16) {
       float* score = s.scores + i * kAttentionTileKeys + j;
       float* product = s.products + i * kAttentionTileKeys + j;
-      const F32x16 weight = exp_weight(F32x16::load(score) - lse);
+      F32x16 value = F32x16::load(score);
+      F32x16 change = F32x16::load(product) - dot;
+      if constexpr (kCapped) {
+        const F32x16 bent = tanh(value * reciprocal);
+        value = cap * bent;
+        change = change * fma(-bent, bent, one);
+      }
+      const F32x16 weight = exp_weight(value - lse);
       weight.store(score);
-      (weight * (F32x16::load(product) - dot)).store(product);
+      (weight * change).store(product);
     }
   }
 }
@@ -158,7 +170,7 @@ void add_gradients(const Backward& backward, const Rows& rows, const Keys& keys,
   find_ranges(backward, rows, keys);
   scores(backward, rows, s.q, s.tile.k_columns, s.scores);
   scores(backward, rows, s.grad_dst, s.tile.v_columns, s.products);
-  weigh(backward, rows);
+  backward.args.cap > 0 ? weigh<true>(backward, rows) : weigh<false>(backward, rows);
   if (gradients.queries) {
     product_tile<false, false>(product(backward, s.grad_q, s.products, s.tile.k_rows, s.ranges),
                                rows.count);

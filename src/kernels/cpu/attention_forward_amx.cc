@@ -6,6 +6,7 @@
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/attention_few_amx.h"
 #include "kernels/cpu/attention_load_amx.h"
+#include "kernels/cpu/simd_math.h"
 
 namespace jige::cpu::amx {
 namespace {
@@ -64,6 +65,17 @@ TileProduct score_product(const Tiled& t, const Group& group) {
   product.sums = group.scores + block * 16;
   product.sums_stride = kAttentionScoresStride;
   return product;
+}
+
+// Scores of a group become tanh(S · scale / cap).
+void cap_scores(const Tiled& t, const Group& group) {
+  const F32x16 inner = F32x16::broadcast(t.inner);
+  for (int i = 0; i < group.rows; ++i) {
+    float* scores = group.scores + i * kAttentionScoresStride;
+    for (int key = group.seen.begin / 16 * 16; key < group.seen.end; key += 16) {
+      tanh(F32x16::load(scores + key) * inner).store(scores + key);
+    }
+  }
 }
 
 // The largest score of a row in every lane of sixteen keys; NaN is passed over.
@@ -175,6 +187,7 @@ JIGE_INLINE void weigh_row(const Tiled& t, const Group& group, int i) {
 // of the queue are run.
 void weigh(const Tiled& t, const Group& group, TileQueue* queue) {
   if (!group.empty()) {
+    if (t.inner > 0) cap_scores(t, group);
     raise_maxima(t, group);
     for (int i = 0; i < group.rows; ++i) {
       if (i % 4 == 0) queue->run(i / 4 + 1);
@@ -333,7 +346,8 @@ void attention_rows(const AttentionRows& args) noexcept {
                 .scratch = scratch,
                 .steps = attention_depth_steps(args.head_dim),
                 .columns = attention_column_tiles(args.head_dim),
-                .factor = args.scale * kLog2E};
+                .factor = (args.cap > 0 ? args.cap : args.scale) * kLog2E,
+                .inner = args.cap > 0 ? args.scale * (1.0f / args.cap) : 0.0f};
   load_queries(t);
   const auto attend_all = [&t] {
     run_splits(t.tile, [&t](int split) {

@@ -47,15 +47,18 @@ JIGE_INLINE void for_each_block(float* scores, AttentionRange range, Whole&& who
 }
 
 // Scores become weights; m, l and alpha are brought up to date. kScaled: scores are those of whole
-// numbers and get the scales of the keys, weights those of the values.
-template <bool kScaled>
+// numbers and get the scales of the keys, weights those of the values. kCapped: scores have a cap.
+template <bool kScaled, bool kCapped>
 void softmax(const Tile& tile, const LoadedTile& keys) {
   const AttentionForwardScratch& s = tile.scratch;
-  const auto scaled = [&](float* score, int block) {
-    if constexpr (!kScaled) return F32x16::load(score);
-    const F32x16 product = F32x16::load(score) * F32x16::load(keys.k_scales[block]);
-    product.store(score);
-    return product;
+  const float cap = tile.args.cap;
+  const float reciprocal = kCapped ? 1.0f / cap : 0.0f;
+  const auto finished = [&](float* score, int block) {
+    F32x16 value = F32x16::load(score);
+    if constexpr (kScaled) value = value * F32x16::load(keys.k_scales[block]);
+    if constexpr (kCapped) value = soft_cap(value, cap, reciprocal);
+    if constexpr (kScaled || kCapped) value.store(score);
+    return value;
   };
   const auto store = [&](F32x16 weight, float* score, int block) {
     if constexpr (kScaled) weight = weight * F32x16::load(keys.v_scales[block]);
@@ -66,9 +69,9 @@ void softmax(const Tile& tile, const LoadedTile& keys) {
     F32x16 best = F32x16::broadcast(s.m[i]);
     for_each_block(
         s.scores + i * kAttentionTileKeys, s.ranges[i],
-        [&](float* score, int block) { best = max(scaled(score, block), best); },
+        [&](float* score, int block) { best = max(finished(score, block), best); },
         [&](float* score, int block, F32x16::Mask seen) {
-          best = max(select(seen, scaled(score, block), best), best);
+          best = max(select(seen, finished(score, block), best), best);
         });
     s.m_next[i] = horizontal_max(best);
   }
@@ -125,7 +128,7 @@ void attend(const Tile& tile, const LoadedTile& keys, const int64_t* next) {
     }
   }
   scores_tile<kInPlace>(scores, tile.args.row_count);
-  softmax<kScaled>(tile, keys);
+  tile.args.cap > 0 ? softmax<kScaled, true>(tile, keys) : softmax<kScaled, false>(tile, keys);
   product_tile<false, kInPlace>(product, tile.args.row_count);
 }
 

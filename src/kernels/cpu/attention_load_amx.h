@@ -16,7 +16,8 @@ struct Tiled {
   AttentionTiledScratch scratch;
   int steps;     // of the head dimension
   int columns;   // tiles of 16 of the result
-  float factor;  // scale · log2 e
+  float factor;  // scale · log2 e; under a cap, cap · log2 e
+  float inner;   // under a cap, scale / cap; else 0
 
   int depth() const { return steps * 32; }
 };

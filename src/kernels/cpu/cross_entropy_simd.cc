@@ -16,6 +16,32 @@ JIGE_FLATTEN void scale_row(Dst* dst, const float* src, int64_t count, float fac
   });
 }
 
+// The slope of the cap where it gives x.
+template <typename Vector>
+JIGE_INLINE Vector cap_slope(Vector x, float reciprocal) {
+  const Vector bent = x * Vector::broadcast(reciprocal);
+  return fma(-bent, bent, Vector::broadcast(1.0f));
+}
+
+// dst = src · factor · the slope of the cap at x; dst may be src.
+template <typename Dst>
+JIGE_FLATTEN void scale_capped_row(Dst* dst, const float* src, const float* x, int64_t count,
+                                   float factor, float reciprocal) {
+  const V factors = V::broadcast(factor);
+  for_each_vector<V>(count, [&](int64_t i, int lanes) {
+    const V slope = cap_slope(load_lanes<V>(x + i, lanes), reciprocal);
+    store_lanes(load_lanes<V>(src + i, lanes) * factors * slope, dst + i, lanes);
+  });
+}
+
+// dst = src under the cap.
+JIGE_FLATTEN void cap_row(float* dst, const float* src, int64_t count, float cap) {
+  const float reciprocal = 1.0f / cap;
+  for_each_vector<V>(count, [&](int64_t i, int lanes) {
+    store_lanes(soft_cap(load_lanes<V>(src + i, lanes), cap, reciprocal), dst + i, lanes);
+  });
+}
+
 // Σ exp(x - largest); stores the exponentials where `dst` is not null (it may be x). Meanwhile the
 // row at `ahead` comes in: its first pass would wait for memory, this one computes.
 double sum_of_exponentials(float* dst, const float* x, int64_t count, float largest,
@@ -46,6 +72,21 @@ float row_loss(const float* x, int64_t count, int32_t target, float weight, floa
   return (largest - target_logit) + first_lane(log(F32::broadcast(sum)));
 }
 
+// The gradient of one row from its exponentials, with x as the softmax took it.
+template <typename Grad>
+void write_gradient(const CrossEntropyArgs& args, int32_t target, const Softmax& softmax,
+                    const float* exponentials, const float* x, Grad* grad) {
+  if (args.cap > 0) {
+    const float reciprocal = 1.0f / args.cap;
+    scale_capped_row(grad, exponentials, x, args.vocabulary, softmax.factor, reciprocal);
+    const F32 slope = cap_slope(F32::broadcast(x[target]), reciprocal);
+    store_one(softmax.target_grad * first_lane(slope), grad + target);
+    return;
+  }
+  scale_row(grad, exponentials, args.vocabulary, softmax.factor);
+  store_one(softmax.target_grad, grad + target);
+}
+
 void one_row(const CrossEntropyArgs& args, int64_t t, bool more) {
   const float* x = args.logits + t * args.logits_stride;
   const int64_t count = args.vocabulary;
@@ -60,19 +101,18 @@ void one_row(const CrossEntropyArgs& args, int64_t t, bool more) {
     if (grad_bf16) std::memset(grad_bf16, 0, static_cast<uint64_t>(count) * sizeof(Bf16));
     return;
   }
+  const float* ahead = more ? x + args.logits_stride : nullptr;
+  if (args.cap > 0) {
+    cap_row(args.capped, x, count, args.cap);
+    x = args.capped;
+  }
   Softmax softmax;
   const float largest = max_of(x, count);
   const float weight = args.weights ? args.weights[t] : 1.0f;
-  args.loss[t] =
-      row_loss(x, count, target, weight, largest, grad_bf16 ? args.exponentials : grad_f32,
-               more ? x + args.logits_stride : nullptr, &softmax);
-  if (grad_f32) {
-    scale_row(grad_f32, grad_f32, count, softmax.factor);
-    store_one(softmax.target_grad, grad_f32 + target);
-  } else if (grad_bf16) {
-    scale_row(grad_bf16, args.exponentials, count, softmax.factor);
-    store_one(softmax.target_grad, grad_bf16 + target);
-  }
+  float* exponentials = grad_bf16 ? args.exponentials : grad_f32;
+  args.loss[t] = row_loss(x, count, target, weight, largest, exponentials, ahead, &softmax);
+  if (grad_f32) write_gradient(args, target, softmax, exponentials, x, grad_f32);
+  if (grad_bf16) write_gradient(args, target, softmax, exponentials, x, grad_bf16);
 }
 
 void rows(const CrossEntropyArgs& args, int64_t row_begin, int64_t row_end) noexcept {

@@ -25,6 +25,8 @@ struct ElementwiseKernels {
   void (*add)(Array dst, ConstArray a, ConstArray b, int64_t count) noexcept;
   // dst = factor · src
   void (*scale)(Array dst, ConstArray src, float factor, int64_t count) noexcept;
+  // data = cap · tanh(data · (1/cap)), f32
+  void (*soft_cap)(float* data, float cap, int64_t count) noexcept;
 };
 
 const ElementwiseKernels& elementwise_kernels(Isa isa);

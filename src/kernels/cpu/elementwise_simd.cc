@@ -46,6 +46,13 @@ void scale(Array dst, ConstArray src, float factor, int64_t count) noexcept {
   });
 }
 
+JIGE_FLATTEN void cap_array(float* data, float cap, int64_t count) noexcept {
+  const float reciprocal = 1.0f / cap;
+  for_each_vector<V>(count, [&](int64_t i, int lanes) {
+    store_lanes(soft_cap(load_lanes<V>(data + i, lanes), cap, reciprocal), data + i, lanes);
+  });
+}
+
 // Applies a function object of vectors to an array.
 template <typename Function>
 JIGE_FLATTEN void map(float* dst, const float* src, int64_t count) noexcept {
@@ -73,7 +80,7 @@ struct Erf {
 }  // namespace
 
 extern const ElementwiseKernels kElementwiseKernels;
-const ElementwiseKernels kElementwiseKernels = {add, scale};
+const ElementwiseKernels kElementwiseKernels = {add, scale, cap_array};
 
 extern const VectorMath kVectorMath;
 const VectorMath kVectorMath = {map<Exp>, map<Log>, map<Tanh>, map<Sigmoid>, map<Erf>};

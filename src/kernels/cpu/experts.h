@@ -8,6 +8,9 @@
 //   slopes    the gradient at the logits from that at the weights:
 //               over the chosen   dl_j = w_j (dw_j - Σ w dw), 0 for the others
 //               over all          dl_e = -p_e Σ w dw, and for the chosen w_j (dw_j - Σ w dw)
+//   rows      a row may have a gate of its own, the sigmoid of a logit: rows come times their gate.
+//             From the gradient at x that has the gate in it, σ dx, that at the logit is
+//             (1 − σ) Σ (σ dx) x
 //   biases    every expert has a row b_e that its rows of results get on top. For the weights'
 //             gradient a row adds its inner product with b_e; the gradient of b_e is the sum of the
 //             rows' gradients, ascending, weighted or not, one chain of fused multiply-adds
@@ -26,6 +29,7 @@ namespace jige::cpu {
 
 struct ChooseArgs {
   const float* logits;  // [T, E]
+  int64_t logits_stride;
   int64_t experts;
   int64_t chosen;       // k, at most E
   bool over_chosen;     // what the weights' sum is over
@@ -57,6 +61,16 @@ struct ScaleRowsArgs {
   Rows data;             // [R, D] f32 or bf16
   const float* factors;  // [R]
   const int32_t* places;
+  int64_t width;
+};
+
+struct RowGateArgs {
+  Rows data;            // [T, F] f32 or bf16
+  const float* logits;  // [T]
+  int64_t logits_stride;
+  ConstRows grad;      // [T, F] f32 or bf16; of backward alone
+  float* grad_logits;  // [T], likewise
+  int64_t grad_stride;
   int64_t width;
 };
 
@@ -96,6 +110,7 @@ struct SlopesArgs {
   ChooseArgs choice;          // as it was
   const float* grad_weights;  // [T, k]
   float* grad_logits;         // [T, E]
+  int64_t grad_stride;
 };
 
 struct ExpertKernels {
@@ -103,6 +118,8 @@ struct ExpertKernels {
   void (*combine)(const CombineArgs&, int64_t row_begin, int64_t row_end) noexcept;
   void (*row_dots)(const RowDotsArgs&, int64_t row_begin, int64_t row_end) noexcept;
   void (*scale_rows)(const ScaleRowsArgs&, int64_t row_begin, int64_t row_end) noexcept;
+  void (*gate_rows)(const RowGateArgs&, int64_t row_begin, int64_t row_end) noexcept;
+  void (*gate_rows_backward)(const RowGateArgs&, int64_t row_begin, int64_t row_end) noexcept;
   void (*add_biases)(const ExpertBiasArgs&, int64_t row_begin, int64_t row_end) noexcept;
   void (*bias_dots)(const ExpertBiasArgs&, int64_t row_begin, int64_t row_end) noexcept;
   void (*bias_gradient)(const ExpertBiasGradientArgs&, int64_t row_begin, int64_t row_end) noexcept;

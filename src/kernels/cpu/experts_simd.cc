@@ -59,7 +59,7 @@ float highest_logit(const float* logits, int64_t count) {
 void choose(const ChooseArgs& args, int64_t begin, int64_t end) noexcept {
   const int64_t chosen = args.chosen;
   for (int64_t t = begin; t < end; ++t) {
-    const float* logits = args.logits + t * args.experts;
+    const float* logits = args.logits + t * args.logits_stride;
     int32_t* list = args.experts_of + t * chosen;
     float* weights = args.weights + t * chosen;
     float value = 0;
@@ -104,8 +104,8 @@ void combine(const CombineArgs& args, int64_t begin, int64_t end) noexcept {
   });
 }
 
-template <typename Element>
-JIGE_FLATTEN float row_dot(const Element* a, const Element* b, int64_t width) {
+template <typename A, typename B>
+JIGE_FLATTEN float row_dot(const A* a, const B* b, int64_t width) {
   V sum = V::zero();
   for_each_vector<V>(width, [&](int64_t i, int lanes) {
     sum = fma(load_lanes<V>(a + i, lanes), load_lanes<V>(b + i, lanes), sum);
@@ -137,6 +137,35 @@ void scale_rows(const ScaleRowsArgs& args, int64_t begin, int64_t end) noexcept 
     for (int64_t r = begin; r < end; ++r) {
       scale_row(row_of<Element>(args.data, r), args.factors[args.places[r]], args.width);
     }
+  });
+}
+
+float gate_of_row(const RowGateArgs& args, int64_t row) {
+  return first_lane(sigmoid(F32::broadcast(args.logits[row * args.logits_stride])));
+}
+
+void gate_rows(const RowGateArgs& args, int64_t begin, int64_t end) noexcept {
+  with_element_type(args.data.type, [&](auto tag) {
+    using Element = typename decltype(tag)::Type;
+    for (int64_t r = begin; r < end; ++r) {
+      scale_row(row_of<Element>(args.data, r), gate_of_row(args, r), args.width);
+    }
+  });
+}
+
+void gate_rows_backward(const RowGateArgs& args, int64_t begin, int64_t end) noexcept {
+  with_element_type(args.data.type, [&](auto tag) {
+    with_element_type(args.grad.type, [&](auto grad_tag) {
+      using Element = typename decltype(tag)::Type;
+      using Grad = typename decltype(grad_tag)::Type;
+      for (int64_t r = begin; r < end; ++r) {
+        const float gate = gate_of_row(args, r);
+        auto* row = row_of<Element>(args.data, r);
+        const float dot = row_dot(row_of<Grad>(args.grad, r), row, args.width);
+        args.grad_logits[r * args.grad_stride] = (1.0f - gate) * dot;
+        scale_row(row, gate, args.width);
+      }
+    });
   });
 }
 
@@ -283,11 +312,11 @@ void slopes(const SlopesArgs& args, int64_t begin, int64_t end) noexcept {
   const int64_t chosen = choice.chosen;
   const int64_t experts = choice.experts;
   for (int64_t t = begin; t < end; ++t) {
-    const float* logits = choice.logits + t * experts;
+    const float* logits = choice.logits + t * choice.logits_stride;
     const int32_t* list = choice.experts_of + t * chosen;
     const float* weights = choice.weights + t * chosen;
     const float* grads = args.grad_weights + t * chosen;
-    float* out = args.grad_logits + t * experts;
+    float* out = args.grad_logits + t * args.grad_stride;
     float total = 0;
     for (int64_t j = 0; j < chosen; ++j) total = total + weights[j] * grads[j];
     if (choice.over_chosen) {
@@ -308,6 +337,8 @@ const ExpertKernels kExpertKernels = {
     .combine = combine,
     .row_dots = row_dots,
     .scale_rows = scale_rows,
+    .gate_rows = gate_rows,
+    .gate_rows_backward = gate_rows_backward,
     .add_biases = add_biases,
     .bias_dots = bias_dots,
     .bias_gradient = bias_gradient,

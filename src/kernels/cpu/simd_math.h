@@ -94,6 +94,12 @@ JIGE_INLINE V tanh(V x) {
   return select(magnitude < V::broadcast(0.625f), near, copy_sign(far, x));
 }
 
+// cap · tanh(x / cap), by the reciprocal of the cap.
+template <typename V>
+JIGE_INLINE V soft_cap(V x, float cap, float reciprocal) {
+  return V::broadcast(cap) * tanh(x * V::broadcast(reciprocal));
+}
+
 // 1 / (1 + e^-x). The exponential may stop at 2.5e-38, which one hides, and is infinite from where
 // the result is below the normal range.
 template <typename V>

@@ -110,6 +110,8 @@ Status check_expressible(const ModelConfig& c, std::string_view where) {
     if (!c.scores_by_head_dim) return not_in_gguf(where, "scale_attn_weights");
     return c.scores_by_layer ? not_in_gguf(where, "scale_attn_by_inverse_layer_idx") : Status();
   }
+  if (c.residual != ResidualForm::kSequential) return not_in_gguf(where, "use_parallel_residual");
+  if (c.qk_norm_apart) return not_in_gguf(where, "qk_layernorm");
   JIGE_DO(check_granted(c, where));
   JIGE_DO(check_biases(c, where));
   if (c.rope.scaling == RopeScaling::kYarn && c.rope != gguf_yarn(c.rope)) {

@@ -210,12 +210,9 @@ class GgufConfigReader {
       return fail(Code::kCorrupt, "{}: key \"{}\" is missing", keys_.where(), key(eps_key));
     }
     out_.norm_eps = *eps;
-    out_.norm = family.norm;
-    out_.norm_place = family.norm_place;
-    out_.norm_adds_one = family.norm_adds_one;
-    out_.activation = family.activation;
-    out_.qk_norm = family.head_norms == HeadNorms::kEach;
-    out_.qk_norm_whole = family.head_norms == HeadNorms::kWhole;
+    set_family_features(out_);
+    out_.residual = ResidualForm::kSequential;  // files with another, or with norms of heads that
+    out_.qk_norm_apart = false;                 // only some models of a family have, are refused
     read_biases();
     if (out_.family == Family::kGranite) JIGE_DO(read_granite());
     JIGE_DO(as_file_content(in_layer_limits()));

@@ -296,25 +296,6 @@ Status parse_scales(const Json& config, ModelConfig& out, std::string_view where
   return {};
 }
 
-// What all models of a family have.
-void set_family_features(ModelConfig& out) {
-  const FamilyInfo& family = family_info(out.family);
-  out.norm = family.norm;
-  out.norm_place = family.norm_place;
-  out.norm_adds_one = family.norm_adds_one;
-  out.norm_bias = family.norm_bias;
-  out.activation = family.activation;
-  out.qk_norm = family.head_norms == HeadNorms::kEach;
-  out.qk_norm_apart = family.head_norms == HeadNorms::kEachApart;
-  out.qk_norm_whole = family.head_norms == HeadNorms::kWhole;
-  out.residual = family.residual;
-  out.fused_projections = family.fused_projections;
-  out.qkv_by_head = family.qkv_by_head;
-  out.turns_neighbours = family.turns_neighbours;
-  out.head_bias = family.head_bias;
-  out.attention_sinks = family.attention_sinks;
-}
-
 // Which of the family's features a model has.
 Status parse_switches(const Json& config, ModelConfig& out, std::string_view where) {
   const FamilyInfo& family = family_info(out.family);

@@ -79,7 +79,10 @@ if [ -f "$model/config.json" ]; then
 else
   # A run that was stopped goes on with the steps that it began with.
   [ -z "$steps" ] || echo "$steps" >"$run/steps.txt"
-  [ -s "$run/steps.txt" ] || steps_for_this_machine >"$run/steps.txt"
+  if [ ! -s "$run/steps.txt" ]; then
+    echo "Trying for some seconds how fast this machine trains"
+    steps_for_this_machine >"$run/steps.txt"
+  fi
   steps=$(cat "$run/steps.txt")
   $jige train --data "${corpus[@]}" --tokenizer "$run/tokenizer" --out "$run" --size tiny \
     --steps "$steps" --batch-tokens 2048 --lr 0.005 --warmup 30 --min-lr-ratio 0.02 \

@@ -18,18 +18,19 @@ constexpr uint32_t kWeyl1 = 0xBB67AE85;
 std::array<uint32_t, 4> philox(uint64_t key, uint64_t counter_high, uint64_t counter_low) {
   uint32_t key0 = static_cast<uint32_t>(key);
   uint32_t key1 = static_cast<uint32_t>(key >> 32);
-  std::array<uint32_t, 4> c = {
-      static_cast<uint32_t>(counter_low), static_cast<uint32_t>(counter_low >> 32),
-      static_cast<uint32_t>(counter_high), static_cast<uint32_t>(counter_high >> 32)};
+  auto c0 = static_cast<uint32_t>(counter_low), c1 = static_cast<uint32_t>(counter_low >> 32);
+  auto c2 = static_cast<uint32_t>(counter_high), c3 = static_cast<uint32_t>(counter_high >> 32);
   for (int round = 0; round < 10; ++round) {
-    const uint64_t product0 = static_cast<uint64_t>(kMultiplier0) * c[0];
-    const uint64_t product1 = static_cast<uint64_t>(kMultiplier1) * c[2];
-    c = {static_cast<uint32_t>(product1 >> 32) ^ c[1] ^ key0, static_cast<uint32_t>(product1),
-         static_cast<uint32_t>(product0 >> 32) ^ c[3] ^ key1, static_cast<uint32_t>(product0)};
+    const uint64_t product0 = static_cast<uint64_t>(kMultiplier0) * c0;
+    const uint64_t product1 = static_cast<uint64_t>(kMultiplier1) * c2;
+    c0 = static_cast<uint32_t>(product1 >> 32) ^ c1 ^ key0;
+    c1 = static_cast<uint32_t>(product1);
+    c2 = static_cast<uint32_t>(product0 >> 32) ^ c3 ^ key1;
+    c3 = static_cast<uint32_t>(product0);
     key0 += kWeyl0;
     key1 += kWeyl1;
   }
-  return c;
+  return {c0, c1, c2, c3};
 }
 
 uint64_t derive_key(uint64_t seed, std::string_view purpose, uint64_t index) {

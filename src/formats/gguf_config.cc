@@ -219,7 +219,7 @@ class GgufConfigReader {
     if (out_.family == Family::kSmolLm3) {
       out_.layer_is_unturned = gguf_unturned_layers(out_.layer_count);
     }
-    JIGE_DO(family.gemma_scales ? read_gemma() : read_window());
+    JIGE_DO(family.gemma_scores ? read_gemma() : read_window());
     return read_rope();
   }
 

@@ -24,7 +24,7 @@ tl::unexpected<Error> not_in_gguf(std::string_view where, std::string_view field
 
 Status check_windows(const ModelConfig& c, std::string_view where) {
   if (c.sliding_window == 0) return {};
-  if (family_info(c.family).gemma_scales) {
+  if (family_info(c.family).gemma_scores) {
     const auto flags = gguf_sliding_layers(c.layer_count, gguf_gemma_period(c.family));
     const bool all = std::count(flags.begin(), flags.end(), uint8_t{1}) == c.layer_count;
     if (all ? c.layer_is_sliding.empty() : flags == c.layer_is_sliding) return {};
@@ -82,7 +82,7 @@ Status check_biases(const ModelConfig& c, std::string_view where) {
 
 // What readers of these architectures take for granted.
 Status check_granted(const ModelConfig& c, std::string_view where) {
-  if (family_info(c.family).gemma_scales) JIGE_DO(check_gemma(c, where));
+  if (family_info(c.family).gemma_scores) JIGE_DO(check_gemma(c, where));
   if (has_experts(c.family)) JIGE_DO(check_granted_experts(c, where));
   if (c.family == Family::kGemma3 &&
       c.sliding_rope.value_or(c.rope).theta != kGgufGemma3SlidingTheta) {

@@ -201,7 +201,7 @@ class Checker {
 
   Status attention_features() const {
     const bool gpt2 = c_.family == Family::kGpt2;
-    const bool gemma = family_.gemma_scales;
+    const bool gemma = family_.gemma_scores;
     JIGE_DO(require(c_.position == (gpt2 ? PositionKind::kLearned : PositionKind::kRotary),
                     gpt2 ? "learned positions" : "rotary positions"));
     JIGE_DO(require(gpt2 || (c_.scores_by_head_dim && !c_.scores_by_layer),
@@ -226,8 +226,20 @@ class Checker {
     JIGE_DO(require(family_.two_ropes || !c_.sliding_rope, "one kind of rotary positions"));
     JIGE_DO(require(c_.attention_sinks == family_.attention_sinks,
                     family_.attention_sinks ? "attention sinks" : "no attention sinks"));
-    return require(c_.family == Family::kSmolLm3 || c_.layer_is_unturned.empty(),
-                   "rotary positions in every layer");
+    return unturned_features();
+  }
+
+  Status unturned_features() const {
+    switch (family_.unturned) {
+      case UnturnedRule::kListed:
+        return {};
+      case UnturnedRule::kNone:
+        return require(c_.layer_is_unturned.empty(), "rotary positions in every layer");
+      case UnturnedRule::kWithoutWindow:
+        break;
+    }
+    return require(c_.layer_is_unturned == layers_without_window(c_),
+                   "rotary positions in the layers with the sliding window alone");
   }
 
   Status window_features() const {
@@ -251,6 +263,7 @@ class Checker {
       case BiasRule::kQkv:
         JIGE_DO(require(c_.qkv_bias && !c_.output_bias, "biases on queries, keys and values only"));
         return require(!c_.mlp_bias, "no MLP biases");
+      case BiasRule::kAttentionQkv:
       case BiasRule::kQkvBias:
       case BiasRule::kUseQkvBias:
         return require(!c_.output_bias && !c_.mlp_bias, "biases on queries, keys and values only");
@@ -284,7 +297,7 @@ class Checker {
 
   Status family_features() const {
     const bool gpt2 = c_.family == Family::kGpt2;
-    const bool gemma = family_.gemma_scales;
+    const bool gemma = family_.root_scale;
     JIGE_DO(norm_features());
     JIGE_DO(attention_features());
     JIGE_DO(window_features());
@@ -292,7 +305,7 @@ class Checker {
     const bool granite = c_.family == Family::kGranite;
     JIGE_DO(require(granite || (c_.residual_scale == 1 && c_.logits_divisor == 1),
                     "no residual_multiplier and no logits_scaling"));
-    JIGE_DO(require(c_.family == Family::kCohere || c_.logits_scale == 1, "no logit_scale"));
+    JIGE_DO(require(family_.logit_scale || c_.logits_scale == 1, "no logit_scale"));
     const double root = std::sqrt(static_cast<double>(c_.hidden_size));
     JIGE_DO(require(
         granite || c_.embedding_scale == (gemma ? root : 1.0),

@@ -57,7 +57,13 @@ enum class Family {
   kGptOss,
   kGptNeoX,
   kPhi,
-  kCohere
+  kCohere,
+  kCohere2,
+  kGemma,
+  kGlm,
+  kGlm4,
+  kExaone4,
+  kErnie45
 };
 // Families whose feed-forward layers, or some of them, are experts.
 inline constexpr bool has_experts(Family family) {

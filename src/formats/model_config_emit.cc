@@ -200,6 +200,8 @@ void emit_family_fields(const ModelConfig& config, Json& out) {
       out["sliding_window"] = window_or_null(config);
       break;
     case Family::kOlmo3:
+    case Family::kCohere2:
+    case Family::kExaone4:
     case Family::kGptOss:
       out["sliding_window"] = window_or_null(config);
       out["layer_types"] = layer_types(config);
@@ -227,9 +229,6 @@ void emit_family_fields(const ModelConfig& config, Json& out) {
     case Family::kGptNeoX:
       out["hidden_dropout"] = 0.0;
       break;
-    case Family::kCohere:
-      out["logit_scale"] = config.logits_scale;
-      break;
     case Family::kPhi:
       out["resid_pdrop"] = 0.0;
       out["embd_pdrop"] = 0.0;
@@ -238,6 +237,7 @@ void emit_family_fields(const ModelConfig& config, Json& out) {
       break;
   }
   const FamilyInfo& family = family_info(config.family);
+  if (family.logit_scale) out["logit_scale"] = config.logits_scale;
   if (family.residual_use != ResidualUse::kAlways) {
     out["use_parallel_residual"] = config.residual != ResidualForm::kSequential;
   }
@@ -269,6 +269,7 @@ void emit_biases(const ModelConfig& config, Json& out) {
       out["mlp_bias"] = config.mlp_bias;
       [[fallthrough]];
     case BiasRule::kAttention:
+    case BiasRule::kAttentionQkv:
     case BiasRule::kAttentionByMlp:
       out["attention_bias"] = config.qkv_bias;
   }
@@ -292,6 +293,8 @@ void emit_rotary_family(const ModelConfig& config, Json& out) {
     out["head_dim"] = config.head_dim;
   }
   if (config.activation == ActivationKind::kGeGlu) {
+    // The first Gemma has it by the usual name too.
+    if (config.family == Family::kGemma) out["hidden_act"] = "gelu_pytorch_tanh";
     out["hidden_activation"] = "gelu_pytorch_tanh";
   } else if (family_info(config.family).chooses_activation) {
     out["hidden_act"] = plain_activation_name(config.activation);

@@ -120,6 +120,88 @@ TEST(ModelConfigFamilies, DefaultsAreThoseOfTheFamily) {
   }
 }
 
+TEST(ModelConfigFamilies, DefaultsOfGlmExaoneAndErnieAreThoseOfTheFamily) {
+  for (const char* type : {"glm", "glm4"}) {
+    SCOPED_TRACE(type);
+    Json json = changed(family_json(type), {{"vocab_size", 151552}});
+    json.erase("num_key_value_heads");
+    const ModelConfig glm = config_of(json);
+    EXPECT_EQ(glm.eos_ids, (std::vector<int32_t>{151329, 151336, 151338}));
+    EXPECT_EQ(glm.pad_id, 151329);
+    EXPECT_EQ(glm.kv_head_count, 2);
+    EXPECT_EQ(glm.head_dim, 128);
+    EXPECT_EQ(glm.rotary_dim, 64);
+    EXPECT_EQ(glm.norm_eps, 1.5625e-7);
+    EXPECT_TRUE(glm.turns_neighbours && glm.qkv_bias);
+    EXPECT_FALSE(glm.output_bias || glm.mlp_bias || glm.fused_projections);
+    EXPECT_TRUE(config_of(changed(json, {{"eos_token_id", nullptr}})).eos_ids.empty());
+  }
+  EXPECT_EQ(config_of(family_json("glm")).norm_place, NormPlace::kBefore);
+  EXPECT_EQ(config_of(family_json("glm4")).norm_place, NormPlace::kAround);
+  const ModelConfig exaone = config_of(family_json("exaone4"));
+  EXPECT_EQ(exaone.norm_place, NormPlace::kAfter);
+  EXPECT_EQ(exaone.sliding_window, 4096);
+  EXPECT_TRUE(exaone.qk_norm);
+  const ModelConfig ernie = config_of(family_json("ernie4_5"));
+  EXPECT_EQ(ernie.rope.theta, 5e5);
+  EXPECT_EQ(ernie.head_dim, 128);
+  EXPECT_TRUE(ernie.turns_neighbours && ernie.tied_embeddings);
+  EXPECT_FALSE(ernie.qkv_bias || ernie.mlp_bias);
+  const ModelConfig biased = config_of(changed(family_json("ernie4_5"), {{"use_bias", true}}));
+  EXPECT_TRUE(biased.qkv_bias && biased.output_bias && biased.mlp_bias);
+  const ModelConfig gemma = config_of(family_json("gemma"));
+  EXPECT_EQ(gemma.embedding_scale, std::sqrt(32.0));
+  EXPECT_EQ(gemma.activation, ActivationKind::kGeGlu);
+  EXPECT_EQ(gemma.head_dim, 256);
+  EXPECT_TRUE(gemma.tied_embeddings && gemma.norm_adds_one);
+  EXPECT_EQ(gemma.score_dim, 0);
+}
+
+TEST(ModelConfigFamilies, LayersWithoutWindowOfCohere2AndExaoneDoNotTurn) {
+  const std::vector<uint8_t> sliding = {1, 1, 1, 0}, unturned = {0, 0, 0, 1};
+  for (const char* type : {"cohere2", "exaone4"}) {
+    SCOPED_TRACE(type);
+    const Json json = family_json(type);
+    const ModelConfig config = config_of(json);
+    EXPECT_EQ(config.layer_is_sliding, sliding);
+    EXPECT_EQ(config.layer_is_unturned, unturned);
+    const ModelConfig other = config_of(changed(json, {{"sliding_window_pattern", 2}}));
+    EXPECT_EQ(other.layer_is_unturned, (std::vector<uint8_t>{0, 1, 0, 1}));
+    // What is listed counts, and not the pattern beside it, which may be one of letters.
+    const Json types = {"full_attention", "sliding_attention", "sliding_attention",
+                        "sliding_attention"};
+    const ModelConfig listed =
+        config_of(changed(json, {{"sliding_window_pattern", "LLLG"}, {"layer_types", types}}));
+    EXPECT_EQ(listed.layer_is_unturned, (std::vector<uint8_t>{1, 0, 0, 0}));
+    EXPECT_EQ(config_of(to_hf_config(listed)), listed);
+    EXPECT_FAILS_WITH(parsed(changed(json, {{"sliding_window_pattern", "LLLG"}})),
+                      Code::kInvalidArgument, "sliding_window_pattern");
+    const Json full = {"full_attention", "full_attention", "full_attention", "full_attention"};
+    EXPECT_FAILS_WITH(parsed(changed(json, {{"layer_types", full}})), Code::kUnsupported,
+                      "sliding_attention");
+    ModelConfig wrong = config;
+    wrong.layer_is_unturned = {1, 0, 0, 0};
+    const Status status = check_model_config(wrong, "test");
+    ASSERT_FALSE(status);
+    EXPECT_NE(status.error().message.find("sliding window alone"), std::string::npos);
+  }
+  const Json null = {{"sliding_window", nullptr}};
+  const ModelConfig whole = config_of(changed(family_json("exaone4"), null));
+  EXPECT_EQ(whole.sliding_window, 0);
+  EXPECT_TRUE(whole.layer_is_unturned.empty());
+  EXPECT_EQ(config_of(to_hf_config(whole)), whole);
+  EXPECT_FALSE(parsed(changed(family_json("cohere2"), null)));
+}
+
+TEST(ModelConfigFamilies, TheFirstGemmaMeansTheTanhByBothNames) {
+  for (const char* name : {"gelu", "gelu_pytorch_tanh"}) {
+    EXPECT_EQ(config_of(changed(family_json("gemma"), {{"hidden_act", name}})).activation,
+              ActivationKind::kGeGlu);
+  }
+  EXPECT_FAILS_WITH(parsed(changed(family_json("gemma"), {{"hidden_act", "silu"}})),
+                    Code::kUnsupported, "hidden_act \"silu\"");
+}
+
 TEST(ModelConfigFamilies, CountsTheParametersOfPublishedModels) {
   const auto count = [](Json json, const Json& members) {
     return parameter_count(config_of(changed(std::move(json), members)));
@@ -164,6 +246,15 @@ TEST(ModelConfigFamilies, CountsTheParametersOfPublishedModels) {
                           {{"use_parallel_residual", true}, {"qk_layernorm", true}}),
                   sizes(100352, 5120, 40, 32, 8, 13824)),
             12143185920);
+  EXPECT_EQ(count(family_json("gemma"), sizes(256000, 2048, 18, 8, 1, 16384)), 2506172416);
+  EXPECT_EQ(count(family_json("gemma"), sizes(256000, 3072, 28, 16, 16, 24576)), 8537680896);
+  EXPECT_EQ(count(family_json("glm"), sizes(151552, 4096, 40, 32, 2, 13696)), 9399951360);
+  EXPECT_EQ(count(family_json("glm4"), sizes(151552, 4096, 40, 32, 2, 13696)), 9400279040);
+  EXPECT_EQ(count(family_json("cohere2"), sizes(256000, 4096, 32, 32, 8, 14336)), 8028033024);
+  EXPECT_EQ(count(changed(family_json("exaone4"), tied), sizes(102400, 2048, 30, 32, 8, 4096)),
+            1279391488);
+  EXPECT_EQ(count(family_json("exaone4"), sizes(102400, 5120, 64, 40, 8, 27392)), 32003216384);
+  EXPECT_EQ(count(family_json("ernie4_5"), sizes(103424, 1024, 18, 16, 2, 3072)), 360748032);
   EXPECT_EQ(count(family_json("olmoe"), sizes(50304, 2048, 16, 16, 16, 1024)), 6919161856);
 }
 
@@ -462,6 +553,11 @@ TEST(ModelConfigFamilies, AdaptersOfFusedProjectionsNameThem) {
   EXPECT_EQ(
       lora_linear_modules(Family::kGptNeoX),
       (std::vector<std::string>{"dense", "dense_4h_to_h", "dense_h_to_4h", "query_key_value"}));
+  for (const Family family : {Family::kGlm, Family::kGlm4}) {
+    EXPECT_EQ(lora_linear_modules(family),
+              (std::vector<std::string>{"down_proj", "gate_up_proj", "k_proj", "o_proj", "q_proj",
+                                        "v_proj"}));
+  }
   EXPECT_EQ(lora_linear_modules(Family::kGemma3), lora_linear_modules(Family::kLlama));
 }
 

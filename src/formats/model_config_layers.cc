@@ -74,12 +74,17 @@ Result<std::vector<uint8_t>> default_window_flags(const Json& config, const Mode
     const auto full = std::clamp<int64_t>(full_layers, 0, out.layer_count);
     std::fill_n(flags.begin(), full, uint8_t{0});
   }
-  if (out.family == Family::kSmolLm3 && out.sliding_window > 0) {
+  const FamilyInfo& family = family_info(out.family);
+  if (family.unturned == UnturnedRule::kListed && out.sliding_window > 0) {
     flags = out.layer_is_unturned;
     flags.resize(static_cast<size_t>(out.layer_count));
   }
-  int64_t period = family_info(out.family).full_period;
-  if (out.family == Family::kGemma3) {
+  // Without a window all layers of EXAONE 4 are full ones.
+  if (out.family == Family::kExaone4 && out.sliding_window == 0) return flags;
+  int64_t period = family.full_period;
+  const bool unlisted =
+      family.unturned == UnturnedRule::kWithoutWindow && !find_field(config, "layer_types");
+  if (out.family == Family::kGemma3 || unlisted) {
     JIGE_TRY(period, get_size_or(config, "sliding_window_pattern", period, where));
   }
   if (period > 0) flags = all_but_every(period, out.layer_count);
@@ -129,7 +134,7 @@ Status parse_windows(const Json& config, ModelConfig& out, std::string_view wher
 
 // "no_rope_layers" has a 1 for every layer that turns, in spite of its name.
 Status parse_unturned_layers(const Json& config, ModelConfig& out, std::string_view where) {
-  if (out.family != Family::kSmolLm3) return {};
+  if (family_info(out.family).unturned != UnturnedRule::kListed) return {};
   JIGE_TRY(const int64_t period,
            get_size_or(config, "no_rope_layer_interval", kSmolLm3PatternDefault, where));
   std::vector<uint8_t> turned = all_but_every(period, out.layer_count);
@@ -153,7 +158,18 @@ Status parse_unturned_layers(const Json& config, ModelConfig& out, std::string_v
 
 Status parse_layers(const Json& config, ModelConfig& out, std::string_view where) {
   JIGE_DO(parse_unturned_layers(config, out, where));
-  return parse_windows(config, out, where);
+  JIGE_DO(parse_windows(config, out, where));
+  if (family_info(out.family).unturned != UnturnedRule::kWithoutWindow) return {};
+  const bool windowless = out.family == Family::kExaone4 && present(config, "sliding_window") &&
+                          !find_field(config, "sliding_window");
+  if (out.sliding_window == 0 && !windowless) {
+    return fail(Code::kUnsupported,
+                "{}: no layer has the sliding window of this model, so none would have positions; "
+                "field \"layer_types\" must name sliding_attention",
+                where);
+  }
+  out.layer_is_unturned = layers_without_window(out);
+  return {};
 }
 
 }  // namespace jige::formats

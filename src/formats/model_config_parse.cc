@@ -120,6 +120,7 @@ Status parse_token_ids(const Json& config, ModelConfig& out, std::string_view wh
   } else {
     JIGE_TRY(const int64_t id, get_int_or(config, "eos_token_id", eos, where));
     ids.push_back(id);
+    for (const int64_t more : defaults.more_eos) ids.push_back(default_id("eos_token_id", more));
   }
   for (const int64_t id : ids) {
     JIGE_TRY(const int32_t checked, checked_id(id, "eos_token_id", out, where));
@@ -173,10 +174,14 @@ Status parse_activation(const Json& config, ModelConfig& out, std::string_view w
     return {};
   }
   const bool silu = out.activation == ActivationKind::kSwiGlu;
-  const char* field = out.activation == ActivationKind::kGeGlu ? "hidden_activation" : "hidden_act";
+  const bool gemma = out.family == Family::kGemma;
+  const bool new_field = out.activation == ActivationKind::kGeGlu && !gemma;
+  const char* field = new_field ? "hidden_activation" : "hidden_act";
   const char* wanted = silu ? "silu" : "gelu_pytorch_tanh";
   JIGE_TRY(const std::string activation, get_string_or(config, field, wanted, where));
   if (activation == wanted || (silu && activation == "swish")) return {};
+  // Folders of the first Gemma say so and mean the other, as transformers knows.
+  if (gemma && activation == "gelu") return {};
   return fail(Code::kUnsupported, "{}: {} \"{}\" is not supported for {}; it must be {}", where,
               field, activation, family_name(out.family), wanted);
 }
@@ -200,9 +205,12 @@ Status parse_biases(const Json& config, ModelConfig& out, std::string_view where
       out.output_bias = out.mlp_bias = out.qkv_bias;
       return {};
     }
+    case BiasRule::kAttentionQkv:
     case BiasRule::kQkvBias:
     case BiasRule::kUseQkvBias: {
-      const char* field = family.biases == BiasRule::kQkvBias ? "qkv_bias" : "use_qkv_bias";
+      const char* field = family.biases == BiasRule::kAttentionQkv ? "attention_bias"
+                          : family.biases == BiasRule::kQkvBias    ? "qkv_bias"
+                                                                   : "use_qkv_bias";
       JIGE_TRY(out.qkv_bias, flag(field, family.attention_bias));
       return {};
     }
@@ -275,8 +283,10 @@ Result<double> parse_cap(const Json& config, const char* field, double usual,
 // What a family multiplies with, besides its weights, and the bounds it sets.
 Status parse_scales(const Json& config, ModelConfig& out, std::string_view where) {
   const FamilyInfo& family = family_info(out.family);
-  if (family.gemma_scales) {
+  if (family.root_scale) {
     out.embedding_scale = std::sqrt(static_cast<double>(std::max<int64_t>(out.hidden_size, 1)));
+  }
+  if (family.gemma_scores) {
     JIGE_TRY(out.score_dim,
              get_number_or(config, "query_pre_attn_scalar", kGemmaScoreDimDefault, where));
     JIGE_TRY(out.score_cap, parse_cap(config, "attn_logit_softcapping", family.score_cap, where));
@@ -289,7 +299,7 @@ Status parse_scales(const Json& config, ModelConfig& out, std::string_view where
     JIGE_TRY(out.score_scale, get_number_or(config, "attention_multiplier", 1.0, where));
     JIGE_TRY(out.logits_divisor, get_number_or(config, "logits_scaling", 1.0, where));
   }
-  if (out.family == Family::kCohere) {
+  if (family.logit_scale) {
     JIGE_TRY(out.logits_scale,
              get_number_or(config, "logit_scale", kCohereLogitScaleDefault, where));
   }

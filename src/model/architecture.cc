@@ -110,7 +110,13 @@ LayerNames layer_names(const formats::ModelConfig& config, int64_t index) {
     names.q_norm = attention + "q_layernorm.norms";
     names.k_norm = attention + "k_layernorm.norms";
   }
-  if (config.norm_place != formats::NormPlace::kBefore) {
+  if (config.family == formats::Family::kGlm || config.family == formats::Family::kGlm4) {
+    names.ffn_input = {mlp + "gate_up_proj"};
+  }
+  if (config.family == formats::Family::kGlm4) {
+    names.norm1_after = at + ".post_self_attn_layernorm";
+    names.norm2_after = at + ".post_mlp_layernorm";
+  } else if (config.norm_place != formats::NormPlace::kBefore) {
     names.norm1_after = at + ".post_attention_layernorm";
     names.norm2 = at + ".pre_feedforward_layernorm";
     names.norm2_after = at + ".post_feedforward_layernorm";

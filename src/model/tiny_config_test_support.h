@@ -38,6 +38,12 @@ inline const std::vector<std::string>& fixture_names() {
                                                  "cohere",
                                                  "cohere_qk_norm",
                                                  "stablelm_parallel",
+                                                 "cohere2",
+                                                 "gemma",
+                                                 "glm",
+                                                 "glm4",
+                                                 "exaone4",
+                                                 "ernie4_5",
                                                  "mixtral",
                                                  "qwen2_moe",
                                                  "qwen3_moe",
@@ -64,6 +70,38 @@ inline void add_gemma_features(formats::ModelConfig& config) {
     config.qk_norm = true;
     config.score_dim = 9;
     config.sliding_rope = formats::RopeConfig{.theta = 100.0};
+  }
+}
+
+// What layers do that turn in other ways, or not all, and those of the first Gemma.
+inline void add_turning_features(formats::ModelConfig& config) {
+  switch (config.family) {
+    case formats::Family::kGemma:
+      config.norm_adds_one = true;
+      config.activation = formats::ActivationKind::kGeGlu;
+      config.embedding_scale = std::sqrt(20.0);
+      config.tied_embeddings = true;
+      break;
+    case formats::Family::kGlm4:
+      config.norm_place = formats::NormPlace::kAround;
+      [[fallthrough]];
+    case formats::Family::kGlm:
+      config.qkv_bias = config.turns_neighbours = true;
+      config.rotary_dim = 4;
+      break;
+    case formats::Family::kExaone4:
+      config.norm_place = formats::NormPlace::kAfter;
+      config.qk_norm = true;
+      config.sliding_window = 5;
+      config.layer_is_sliding = {1, 0};
+      config.layer_is_unturned = {0, 1};
+      break;
+    case formats::Family::kErnie45:
+      config.qkv_bias = config.output_bias = config.mlp_bias = config.turns_neighbours = true;
+      config.tied_embeddings = true;
+      break;
+    default:
+      break;
   }
 }
 
@@ -118,7 +156,7 @@ inline void add_layer_features(formats::ModelConfig& config) {
       config.tied_embeddings = true;
       break;
     default:
-      break;
+      add_turning_features(config);
   }
 }
 
@@ -143,7 +181,13 @@ inline void add_parallel_features(formats::ModelConfig& config) {
       break;
     default:  // Cohere
       config.norm_bias = false;
-      config.qk_norm_apart = true;
+      if (config.family == formats::Family::kCohere) {
+        config.qk_norm_apart = true;
+      } else {
+        config.sliding_window = 5;
+        config.layer_is_sliding = {1, 0};
+        config.layer_is_unturned = {0, 1};
+      }
       config.turns_neighbours = true;
       config.logits_scale = 0.7;
       config.tied_embeddings = true;
@@ -208,6 +252,7 @@ inline formats::ModelConfig tiny_config(formats::Family family) {
     case formats::Family::kGptNeoX:
     case formats::Family::kPhi:
     case formats::Family::kCohere:
+    case formats::Family::kCohere2:
       add_parallel_features(config);
       break;
     default:
@@ -226,7 +271,9 @@ inline const std::vector<formats::Family>& all_families() {
       formats::Family::kStableLm, formats::Family::kSeedOss, formats::Family::kMixtral,
       formats::Family::kQwen3Moe, formats::Family::kOlmoe,   formats::Family::kGptNeoX,
       formats::Family::kPhi,      formats::Family::kCohere,  formats::Family::kGemma2,
-      formats::Family::kQwen2Moe};
+      formats::Family::kQwen2Moe, formats::Family::kCohere2, formats::Family::kGemma,
+      formats::Family::kGlm,      formats::Family::kGlm4,    formats::Family::kExaone4,
+      formats::Family::kErnie45};
   return families;
 }
 

@@ -159,15 +159,16 @@ TEST(Training, AdapterGradientsMatchFiniteDifferences) {
 }
 
 TEST(Training, AdapterGradientsOfOtherLayersMatchFiniteDifferences) {
-  for (const Family family :
-       {Family::kPhi3, Family::kGemma2, Family::kGemma3, Family::kOlmo2, Family::kOlmo3,
-        Family::kGranite, Family::kStarCoder2, Family::kStableLm, Family::kSeedOss,
-        Family::kGptNeoX, Family::kPhi, Family::kCohere}) {
+  for (const Family family : {Family::kPhi3, Family::kGemma2, Family::kGemma3, Family::kOlmo2,
+                              Family::kOlmo3, Family::kGranite, Family::kStarCoder2,
+                              Family::kStableLm, Family::kSeedOss, Family::kGptNeoX, Family::kPhi,
+                              Family::kCohere, Family::kCohere2, Family::kGlm4, Family::kErnie45}) {
     SCOPED_TRACE(name_of(family));
     const formats::ModelConfig config = tiny_config(family);
     // q, k and v, gate and up, and two outputs; some have no gate.
     const bool fused = config.fused_projections || config.qkv_by_head;
-    const int linears = fused ? 4 : formats::has_gate(config.activation) ? 7 : 6;
+    const bool fused_gate = family == Family::kGlm4;
+    const int linears = fused ? 4 : fused_gate ? 6 : formats::has_gate(config.activation) ? 7 : 6;
     Trainee trainee(config, {.format = ops::WeightFormat::kQ8},
                     formats::LoraConfig{.rank = 3, .alpha = 5});
     EXPECT_EQ(trainee.weights().trainable().size(), 2u * linears * 2);

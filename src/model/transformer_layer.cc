@@ -27,8 +27,11 @@ std::vector<ProjectionOptions::Part> TransformerLayer::qkv_parts(
     parts[0].stored_rows = StoredRows{.a = heads_, .b = 3, .inner = head_dim_};
   }
   if (config.turns_neighbours) {
-    parts[0].stored_rows = StoredRows{.outer = heads_, .a = head_dim_ / 2, .b = 2};
-    parts[1].stored_rows = StoredRows{.outer = kv_heads_, .a = head_dim_ / 2, .b = 2};
+    const int64_t turned = turned_columns(config);
+    StoredRows order{.outer = heads_, .a = turned / 2, .b = 2, .kept = head_dim_ - turned};
+    parts[0].stored_rows = order;
+    order.outer = kv_heads_;
+    parts[1].stored_rows = order;
   }
   return parts;
 }

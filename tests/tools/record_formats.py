@@ -134,6 +134,26 @@ CASES = {
     "stablelm_parallel": (
         "StableLmConfig", dict(SIZES, use_parallel_residual=True, qk_layernorm=True),
     ),
+    "cohere2": ("Cohere2Config", dict(SIZES, sliding_window=16, eos_token_id=6)),
+    "cohere2_listed": (
+        "Cohere2Config",
+        dict(SIZES, sliding_window=16, attention_bias=True, logit_scale=0.25, eos_token_id=6,
+             layer_types=["full_attention", "sliding_attention"] * 2),
+    ),
+    "gemma": ("GemmaConfig", dict(SIZES, head_dim=16)),
+    "glm": ("GlmConfig", dict(SIZES, head_dim=16, pad_token_id=0, eos_token_id=[5, 6])),
+    "glm4": (
+        "Glm4Config",
+        dict(SIZES, head_dim=16, attention_bias=False, partial_rotary_factor=0.25,
+             rms_norm_eps=1e-5, pad_token_id=0, eos_token_id=5),
+    ),
+    "exaone4": ("Exaone4Config", dict(SIZES, sliding_window=16)),
+    "exaone4_windowless": (
+        "Exaone4Config",
+        dict(SIZES, sliding_window=None, layer_types=["full_attention"] * 4,
+             tie_word_embeddings=True, rope_theta=1000000.0, rope_scaling=dict(LLAMA3_ROPE)),
+    ),
+    "ernie4_5": ("Ernie4_5Config", dict(SIZES, head_dim=16)),
     "qwen2_moe": (
         "Qwen2MoeConfig",
         dict(SIZES, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=20,
@@ -244,7 +264,10 @@ def record_configs():
                "Starcoder2Config": "Starcoder2ForCausalLM", "StableLmConfig": "StableLmForCausalLM",
                "SeedOssConfig": "SeedOssForCausalLM", "GPTNeoXConfig": "GPTNeoXForCausalLM",
                "PhiConfig": "PhiForCausalLM", "CohereConfig": "CohereForCausalLM",
-               "Qwen2MoeConfig": "Qwen2MoeForCausalLM"}
+               "Qwen2MoeConfig": "Qwen2MoeForCausalLM", "Cohere2Config": "Cohere2ForCausalLM",
+               "GemmaConfig": "GemmaForCausalLM", "GlmConfig": "GlmForCausalLM",
+               "Glm4Config": "Glm4ForCausalLM", "Exaone4Config": "Exaone4ForCausalLM",
+               "Ernie4_5Config": "Ernie4_5ForCausalLM"}
     for name, (kind, arguments) in CASES.items():
         if not hasattr(transformers, kind):
             continue

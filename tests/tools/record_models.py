@@ -31,8 +31,14 @@ import safetensors.torch
 import torch
 import transformers
 from transformers import (
+    Cohere2Config,
+    Cohere2ForCausalLM,
     CohereConfig,
     CohereForCausalLM,
+    Ernie4_5Config,
+    Ernie4_5ForCausalLM,
+    Exaone4Config,
+    Exaone4ForCausalLM,
     GPT2Config,
     GPT2LMHeadModel,
     GPTNeoXConfig,
@@ -41,6 +47,12 @@ from transformers import (
     Gemma2ForCausalLM,
     Gemma3ForCausalLM,
     Gemma3TextConfig,
+    GemmaConfig,
+    GemmaForCausalLM,
+    Glm4Config,
+    Glm4ForCausalLM,
+    GlmConfig,
+    GlmForCausalLM,
     GptOssConfig,
     GptOssForCausalLM,
     GraniteConfig,
@@ -519,6 +531,70 @@ MODELS = {
         torch.bfloat16,
         {},
     ),
+    "cohere2": (
+        Cohere2ForCausalLM,
+        Cohere2Config(
+            **dict(COMMON, num_hidden_layers=3),
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            sliding_window=9,
+            layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+            attention_bias=True,
+            logit_scale=0.3,
+            pad_token_id=0,
+        ),
+        torch.float32,
+        {},
+    ),
+    "gemma": (
+        GemmaForCausalLM,
+        GemmaConfig(
+            **COMMON, num_attention_heads=4, num_key_value_heads=1, head_dim=12, pad_token_id=0
+        ),
+        torch.bfloat16,
+        {},
+    ),
+    "glm": (
+        GlmForCausalLM,
+        GlmConfig(
+            **COMMON, num_attention_heads=4, num_key_value_heads=2, head_dim=12, pad_token_id=0
+        ),
+        torch.bfloat16,
+        {},
+    ),
+    "glm4": (
+        Glm4ForCausalLM,
+        Glm4Config(
+            **COMMON,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=16,
+            rms_norm_eps=1e-5,
+            pad_token_id=0,
+        ),
+        torch.float32,
+        {},
+    ),
+    "exaone4": (
+        Exaone4ForCausalLM,
+        Exaone4Config(
+            **dict(COMMON, num_hidden_layers=4),
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            sliding_window=9,
+            rope_parameters=LLAMA3_ROPE,
+        ),
+        torch.float32,
+        {},
+    ),
+    "ernie4_5": (
+        Ernie4_5ForCausalLM,
+        Ernie4_5Config(
+            **COMMON, num_attention_heads=4, num_key_value_heads=2, head_dim=12, use_bias=True
+        ),
+        torch.float32,
+        {},
+    ),
 }
 # As transformers keeps experts in memory, and writes them where it is told to.
 STACKED = {"mixtral_stacked": "mixtral", "qwen3_moe_stacked": "qwen3_moe"}
@@ -536,6 +612,8 @@ SEEDS = {name: 1000 + index for index, name in enumerate(MODELS)} | {
     # No token chooses other experts because of the errors of 8 bits.
     "olmoe": 1023,
     "qwen2_moe": 1032,
+    # No token's two best answers are as close as the errors of bf16.
+    "exaone4": 1060,
 }
 STEPPED = ("llama2", "gpt2", "gpt2_relu_unscaled", "gpt2_silu_by_layer", "mixtral")
 GRADIENTS = STEPPED + (
@@ -557,6 +635,12 @@ GRADIENTS = STEPPED + (
     "cohere",
     "cohere_qk_norm",
     "stablelm_parallel",
+    "cohere2",
+    "gemma",
+    "glm",
+    "glm4",
+    "exaone4",
+    "ernie4_5",
 )
 LENGTHS = (18, 3, 27)
 OPTIMIZER = dict(lr=1e-2, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)

@@ -1,0 +1,101 @@
+// What a row of the table of model families says: what all models of a family have, what
+// transformers takes for fields of config.json that are left out, and fields that differ in
+// spelling.
+//
+// Internal to the model_config*.cc and gguf_config*.cc files. Threads: values.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "formats/model_config.h"
+
+namespace jige::formats {
+
+// What of a head's queries and keys is normalised before it turns.
+enum class HeadNorms { kNone, kEach, kEachApart, kWhole };
+
+// Which linear layers have biases, and the fields of config.json that say so.
+enum class BiasRule {
+  kNone,
+  kEverywhere,
+  kQkv,              // on queries, keys and values
+  kAttention,        // attention_bias: on the four projections of attention
+  kAttentionAndMlp,  // the same, and mlp_bias
+  kOutputApart,      // attention_bias without the output, attention_out_bias on it, and mlp_bias
+  kQkvBias,          // qkv_bias: on queries, keys and values
+  kUseBias,          // use_bias: everywhere
+  kUseQkvBias,       // use_qkv_bias: on queries, keys and values
+  kAttentionQkv,     // attention_bias: on queries, keys and values
+  kAttentionByMlp    // attention_bias: on the four projections of attention; on the MLP always
+};
+
+// Which layers do not turn: none, those that no_rope_layers says, or those without the window of
+// models that have one.
+enum class UnturnedRule { kNone, kListed, kWithoutWindow };
+
+// Which layers may have the sliding window.
+enum class WindowRule { kNone, kAllLayers, kSomeLayers };
+
+// When sliding_window counts: unless it is null, where it is given, where use_sliding_window says
+// so, or both of the last.
+enum class WindowUse { kUnlessNull, kIfGiven, kIfSwitchedOn, kIfGivenAndSwitchedOn };
+
+// Whether layers have the family's ResidualForm: all of them, or as use_parallel_residual says.
+enum class ResidualUse { kAlways, kUnlessSwitchedOff, kIfSwitchedOn };
+
+struct FamilyInfo {
+  Family family;
+  std::string_view model_type;    // "llama"
+  std::string_view causal_class;  // "LlamaForCausalLM"
+  std::string_view base_class;    // "LlamaModel"
+
+  // What all its models have.
+  NormKind norm = NormKind::kRms;
+  NormPlace norm_place = NormPlace::kBefore;
+  bool norm_adds_one = false;
+  bool norm_bias = true;
+  HeadNorms head_norms = HeadNorms::kNone;
+  std::string_view head_norms_field = "";  // models have them where it says so; empty: always
+  ResidualForm residual = ResidualForm::kSequential;
+  ResidualUse residual_use = ResidualUse::kAlways;
+  ActivationKind activation = ActivationKind::kSwiGlu;
+  bool chooses_activation = false;  // any of kPlainActivations, that above where it is left out
+  BiasRule biases = BiasRule::kNone;
+  WindowRule windows = WindowRule::kNone;
+  WindowUse window_use = WindowUse::kUnlessNull;
+  int64_t full_period = 0;  // without layer_types each so manieth layer has no window; 0: none
+  UnturnedRule unturned = UnturnedRule::kNone;
+  bool two_ropes = false;      // layers with the window turn by other angles
+  bool turns_parts = false;    // turned_field counts
+  double turned_factor = 1.0;  // where it is left out
+  bool turns_neighbours = false;
+  bool fused_projections = false;
+  bool qkv_by_head = false;
+  bool head_bias = false;
+  bool attention_sinks = false;
+  bool root_scale = false;  // embeddings times the root of the width
+  bool logit_scale = false;
+  // Scores by query_pre_attn_scalar, and fields of soft caps.
+  bool gemma_scores = false;
+
+  // How config.json spells two of its fields; rope_parameters have them as here.
+  std::string_view theta_field = "rope_theta";
+  std::string_view turned_field = "partial_rotary_factor";
+
+  // What transformers takes for fields that are left out.
+  double norm_eps = 1e-6;
+  int64_t kv_heads = 0;  // 0: as many as query heads
+  int64_t head_dim = 0;  // 0: hidden_size by heads
+  int64_t window = 4096;
+  double theta = 1e4;
+  bool attention_bias = false;
+  bool tied = false;
+  double score_cap = 0;  // attn_logit_softcapping
+  double logits_cap = 0;
+  int64_t bos = 1, eos = 2, pad = -1;  // -1: none
+  std::array<int64_t, 2> more_eos = {-1, -1};
+};
+
+}  // namespace jige::formats

@@ -391,9 +391,8 @@ Result<bool> parse_quantisation(const Json& config, ModelConfig& out, std::strin
   if (!found) return false;
   JIGE_TRY(const std::string method, get_string_or(*found, "quant_method", "absent", where));
   if (out.family == Family::kGptOss && method == "mxfp4") return true;
-  // Their codes would have to be turned, or put in another order.
-  const bool other_rows = out.family == Family::kGpt2 || out.qkv_by_head || out.turns_neighbours;
-  if (out.family == Family::kGptOss || other_rows) {
+  // GPT-2's codes would have to be turned.
+  if (out.family == Family::kGptOss || out.family == Family::kGpt2) {
     return fail(Code::kUnsupported,
                 "{}: the weights are quantised (method \"{}\"), which Jige does not read of {}; "
                 "take the unquantised model",

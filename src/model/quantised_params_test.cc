@@ -29,7 +29,8 @@ constexpr const char* kForms[] = {"fp8_blocks",      "fp8_experts",   "float8_te
                                   "float8_channel",  "int8_channel",  "int8_zeros",
                                   "packed4_group",   "packed4_zeros", "packed4_ordered",
                                   "packed8_channel", "gptq4",         "gptq4_ordered",
-                                  "gptq8_v2",        "awq4"};
+                                  "gptq8_v2",        "awq4",          "gptq4_glm4",
+                                  "int8_neox"};
 
 std::string form_folder(const std::string& name) {
   return testing::fixture("../quantised/" + name);

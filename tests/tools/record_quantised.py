@@ -29,6 +29,7 @@ import transformers
 from compressed_tensors.compressors import BaseCompressor
 from compressed_tensors.quantization import QuantizationConfig
 from record_models import draw_tokens, randomise
+from transformers import Glm4Config, Glm4ForCausalLM, GPTNeoXConfig, GPTNeoXForCausalLM
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
@@ -56,7 +57,17 @@ QWEN3_MOE = (
         **dict(COMMON, moe_intermediate_size=16, num_experts=3, num_experts_per_tok=2)
     ),
 )
-SHOWN = ("model.layers.0.mlp.down_proj", "model.layers.0.self_attn.k_proj")
+# Files have rows in another order than Jige computes with.
+GLM4 = (Glm4ForCausalLM, Glm4Config(**COMMON))
+NEOX = (
+    GPTNeoXForCausalLM,
+    GPTNeoXConfig(**{name: COMMON[name] for name in COMMON if "key_value" not in name}),
+)
+SHOWN = (
+    "model.layers.0.mlp.down_proj",
+    "model.layers.0.self_attn.k_proj",
+    "gpt_neox.layers.0.attention.query_key_value",
+)
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 
 
@@ -377,6 +388,20 @@ FORMS = {
         lambda matrix: store_awq(matrix, 16),
         lambda parts: read_awq(parts, 16),
     ),
+    "gptq4_glm4": (
+        GLM4,
+        GPTQ | {"bits": 4, "group_size": 16, "desc_act": False, "checkpoint_format": "gptq"},
+        ("lm_head",),
+        lambda matrix: store_gptq(matrix, 4, 16, False, True),
+        lambda parts: read_gptq(parts, 4, True),
+    ),
+    "int8_neox": (
+        NEOX,
+        compressed("int-quantized", int_args(8, "channel"), ("embed_out",)),
+        ("embed_out",),
+        lambda matrix: store_int8(matrix, 0, True, torch.bfloat16),
+        lambda parts: read_int8(parts, 0),
+    ),
 }
 
 
@@ -417,6 +442,9 @@ def record(name, root, seed):
     stored = {}
     for tensor, value in plain.items():
         module = tensor.removesuffix(".weight")
+        if module == tensor:  # a bias
+            stored[tensor] = value
+            continue
         out = value.ndim != 2 or "embed" in tensor or module.endswith(left_out)
         for part, number in ({"weight": value} if out else store(value.float())).items():
             stored[f"{module}.{part}"] = number.contiguous()
@@ -425,8 +453,12 @@ def record(name, root, seed):
     decoded = {}
     for tensor, value in plain.items():
         module = tensor.removesuffix(".weight")
+        if module == tensor:
+            decoded[tensor] = stored[tensor].float()
+            continue
         keys = [key for key in stored if key.rpartition(".")[0] == module]
         parts = {key.rpartition(".")[2]: stored[key] for key in keys}
+        parts.pop("bias", None)
         plainly = set(parts) == {"weight"}
         decoded[tensor] = parts["weight"].float() if plainly else read(parts)
         ordered = "weight_g_idx" in parts  # which newer versions of the package do not read

@@ -94,7 +94,7 @@ title "6. Chat"
   echo "Trained for $steps steps alone, it has learned little; leave out --fast for a model that has."
 ask() {
   printf '\033[36m> %s\033[0m\n' "$1"
-  printf '%s\n' "$1" | $jige chat "$model" --quiet --max-new-tokens 120
+  printf '%s\n' "$1" | $jige chat "$model" --quiet --max-new-tokens 200
 }
 if [ -f "$run/corpus/questions.jsonl" ]; then
   ask "Tell me a story about a hedgehog."

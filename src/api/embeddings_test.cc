@@ -11,6 +11,7 @@
 #include "api/service_test_support.h"
 #include "base/base64.h"
 #include "base/rng.h"
+#include "serve/adapter_folders.h"
 #include "serve/embedder.h"
 
 namespace jige::api {
@@ -37,15 +38,18 @@ TestServerOptions embeds() {
 // What an Embedder of its own makes of a text.
 class Reference {
  public:
-  Reference()
+  // With the one adapter, or none.
+  explicit Reference(std::vector<model::AdapterSource> adapter = {})
       : device_({.thread_count = 1}),
-        model_(value_of(model::InferenceModel::load(serve::testing::fixture("llama3"), device_,
-                                                    {.context_max = 128, .embeds = true}))),
+        model_(value_of(model::InferenceModel::load(
+            serve::testing::fixture("llama3"), device_,
+            {.context_max = 128, .embeds = true, .adapters = std::move(adapter)}))),
         tokenizer_(testing::character_tokenizer()) {}
   Vector vector_of(const std::string& text, int64_t dimensions = 0) {
     serve::EmbeddingForm form = testing::test_embedding().form;
     form.dimensions = dimensions;
-    serve::Embedder embedder(*model_, form);
+    const int32_t adapter = model_->adapters().empty() ? model::kNoAdapter : 0;
+    serve::Embedder embedder(*model_, form, adapter);
     const std::vector<serve::EmbedInput> inputs = {
         {.tokens = value_of(tokenizer_.encode(text, {}))}};
     return value_of(embedder.embed(inputs))[0];
@@ -135,6 +139,40 @@ TEST(Embeddings, ManyClientsGetTheBitsTheyWouldGetAlone) {
   for (std::thread& client : clients) client.join();
   EXPECT_GT(compared, kClients * kRounds / 2);
   EXPECT_TRUE(soon([&] { return server.idle(); }));
+}
+
+TEST(Embeddings, AnAdapterIsAskedForByItsName) {
+  const serve::testing::AdapterFolders folders("llama3");
+  TestServerOptions options = embeds();
+  options.adapters = {folders.sources[0]};
+  options.adapter_root = folders.path;
+  options.adapter_rooms = 1;
+  TestServer server(std::move(options));
+  const std::vector<std::string> texts = {"a red kite", std::string(60, 'w')};
+  const auto asked = [&](const std::string& model) {
+    return server.post(kPath, body_of(texts, R"(,"model":")" + model + "\""));
+  };
+  const auto expect_vectors = [&](const std::string& model, Reference reference) {
+    const std::vector<Vector> vectors = vectors_of(asked(model));
+    ASSERT_EQ(vectors.size(), texts.size());
+    for (size_t i = 0; i < texts.size(); ++i) {
+      EXPECT_EQ(vectors[i], reference.vector_of(texts[i])) << model;
+    }
+  };
+  const std::string& given = folders.sources[0].name;
+  expect_vectors("tiny", Reference());
+  expect_vectors(given, Reference({folders.sources[0]}));
+  EXPECT_NE(vectors_of(asked("tiny")), vectors_of(asked(given)));
+  EXPECT_EQ(json_of(asked(given).body)["model"], given);
+
+  // Another, loaded while it serves.
+  EXPECT_EQ(asked("later").status, 404);
+  const Json load = {{"lora_name", "later"}, {"lora_path", folders.sources[1].folder}};
+  EXPECT_EQ(server.post("/v1/load_lora_adapter", load.dump()).status, 200);
+  expect_vectors("later", Reference({folders.sources[1]}));
+  EXPECT_NE(vectors_of(asked("later")), vectors_of(asked(given)));
+  EXPECT_EQ(server.post("/v1/unload_lora_adapter", R"({"lora_name":"later"})").status, 200);
+  EXPECT_EQ(asked("later").status, 404);
 }
 
 TEST(Embeddings, AClientThatGoesAwayLeavesNothingBehind) {

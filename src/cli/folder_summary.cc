@@ -109,8 +109,8 @@ std::string position_text(const formats::ModelConfig& config) {
   }
   const auto& unturned = config.layer_is_unturned;
   if (!unturned.empty()) {
-    text += fmt::format(", none in {} layers",
-                        std::count(unturned.begin(), unturned.end(), uint8_t{1}));
+    text += fmt::format(", none in {} of {} layers",
+                        std::count(unturned.begin(), unturned.end(), uint8_t{1}), unturned.size());
   }
   return text;
 }
@@ -124,7 +124,8 @@ std::string ffn_text(const formats::ModelConfig& config) {
     text += fmt::format(" and one of {} for all", experts.shared_ffn_size);
   }
   const int64_t dense = config.layer_count - formats::expert_layer_count(config);
-  if (dense > 0) text += fmt::format(", in {} layers {}", dense, config.ffn_size);
+  if (dense > 0)
+    text += fmt::format(", in {} of {} layers {}", dense, config.layer_count, config.ffn_size);
   return text;
 }
 
@@ -139,11 +140,20 @@ void add_config_rows(const formats::ModelConfig& config, Table& table) {
     table.row({"for a token",
                fmt::format("{} ({}) of them", format_count(static_cast<double>(active)), active)});
   }
-  table.row({"shape", fmt::format("{} layers, width {}, feed-forward {}", config.layer_count,
-                                  config.hidden_size, ffn_text(config))});
+  const bool parallel = config.residual != formats::ResidualForm::kSequential;
+  table.row({"shape", fmt::format("{} layers, width {}, feed-forward {}{}", config.layer_count,
+                                  config.hidden_size, ffn_text(config),
+                                  parallel ? ", beside attention" : "")});
   std::string attention = fmt::format("{} heads of {}, {} key/value heads", config.head_count,
                                       config.head_dim, config.kv_head_count);
-  if (config.sliding_window > 0) attention += fmt::format(", window {}", config.sliding_window);
+  if (config.sliding_window > 0) {
+    attention += fmt::format(", window {}", config.sliding_window);
+    const auto& sliding = config.layer_is_sliding;
+    if (!sliding.empty()) {
+      attention += fmt::format(" in {} of {} layers", std::count(sliding.begin(), sliding.end(), 1),
+                               sliding.size());
+    }
+  }
   if (config.score_cap > 0) attention += fmt::format(", scores within {:g}", config.score_cap);
   table.row({"attention", attention});
   table.row({"positions", position_text(config)});

@@ -1,0 +1,51 @@
+// What `inspect` says of the layers of a folder's model.
+#include "cli/folder_summary.h"
+
+#include <gmock/gmock.h>
+
+#include <string>
+#include <utility>
+
+namespace jige::cli {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::string inspected(const std::string& fixture) {
+  const auto summary =
+      summarise_folder(std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/model/" + fixture);
+  EXPECT_TRUE(summary) << summary.error().message;
+  return summary ? summary_text(*summary) : "";
+}
+
+TEST(FolderSummary, SaysWhichLayersHaveTheWindowAndTurn) {
+  EXPECT_THAT(inspected("cohere2"),
+              AllOf(HasSubstr("window 9 in 2 of 3 layers"), HasSubstr("none in 1 of 3 layers")));
+  EXPECT_THAT(inspected("mistral"), AllOf(HasSubstr("window 9\n"), Not(HasSubstr("none in"))));
+  EXPECT_THAT(inspected("llama3"), Not(HasSubstr("window")));
+}
+
+TEST(FolderSummary, SaysWhereAttentionAndMlpStandSideBySide) {
+  for (const auto& [name, parallel] :
+       {std::pair{"cohere", true}, std::pair{"gpt_neox", true},
+        std::pair{"gpt_neox_sequential", false}, std::pair{"stablelm_parallel", true},
+        std::pair{"stablelm", false}, std::pair{"llama3", false}}) {
+    EXPECT_EQ(inspected(name).find("beside attention") != std::string::npos, parallel) << name;
+  }
+}
+
+TEST(FolderSummary, SaysWhatOtherFamiliesHave) {
+  EXPECT_THAT(inspected("gemma2"),
+              AllOf(HasSubstr("scores within 2.5"), HasSubstr("logits within 6"),
+                    HasSubstr("head tied to embeddings")));
+  EXPECT_THAT(inspected("qwen2_moe"),
+              AllOf(HasSubstr("2 of 6 experts of 20 and one of 28 for all, in 1 of 3 layers 40"),
+                    HasSubstr("for a token")));
+  EXPECT_THAT(inspected("glm"), HasSubstr("6 of 12 columns"));
+  EXPECT_THAT(inspected("exaone4"), HasSubstr("llama3 scaling by 8"));
+}
+
+}  // namespace
+}  // namespace jige::cli

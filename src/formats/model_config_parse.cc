@@ -13,6 +13,7 @@
 #include "formats/model_config_fields.h"
 #include "formats/model_config_layers.h"
 #include "formats/model_config_rope.h"
+#include "formats/model_config_text_part.h"
 #include "formats/model_families.h"
 
 namespace jige::formats {
@@ -404,8 +405,9 @@ Result<bool> parse_quantisation(const Json& config, ModelConfig& out, std::strin
 
 }  // namespace
 
-Result<ModelConfig> parse_model_config(const Json& config, std::string_view where) {
-  if (!config.is_object()) return fail(Code::kCorrupt, "{}: must be a JSON object", where);
+Result<ModelConfig> parse_model_config(const Json& whole, std::string_view where) {
+  if (!whole.is_object()) return fail(Code::kCorrupt, "{}: must be a JSON object", where);
+  JIGE_TRY(const Json config, text_part(whole, where));
   ModelConfig out;
   JIGE_TRY(out.family, detect_family(config, where));
   set_family_features(out);

@@ -15,6 +15,7 @@
 #include "formats/tensor_folder.h"
 #include "model/adapter_tensors.h"
 #include "model/cancellable_source.h"
+#include "model/image_model_names.h"
 #include "model/quantised_params.h"
 #include "model/stacked_tensors.h"
 #include "model/tensor_convert.h"
@@ -83,11 +84,13 @@ struct BaseTensor {
   std::function<std::vector<float>()> read;
 };
 
-// What an entry of the base's files is; none: a part of a tensor that another entry stands for, or
-// something that no loader needs, such as masks.
+// What an entry of the base's files is, under the name it has in a folder without images; none: a
+// part of a tensor that another entry stands for, or something that is not needed, such as masks
+// and what reads images.
 Result<std::optional<BaseTensor>> base_tensor(const formats::ModelConfig& config,
                                               const formats::TensorFolder& base,
                                               const formats::StoredTensor& tensor) {
+  if (reads_images(tensor.name)) return std::nullopt;
   const size_t dot = tensor.name.rfind('.');
   const std::string module = tensor.name.substr(0, dot);
   const std::string part = dot == std::string::npos ? "" : tensor.name.substr(dot + 1);
@@ -99,14 +102,15 @@ Result<std::optional<BaseTensor>> base_tensor(const formats::ModelConfig& config
       matrix.decode(numbers, 0, matrix.rows());
       return numbers;
     };
-    return BaseTensor{.name = module + ".weight",
+    return BaseTensor{.name = name_without_images(module + ".weight"),
                       .shape = Shape{quantised->rows(), quantised->columns()},
                       .read = read};
   }
   if (!is_stored_float(tensor)) return std::nullopt;
   JIGE_TRY(const TensorView stored, base.view(tensor.name));
-  return BaseTensor{
-      .name = tensor.name, .shape = stored.shape, .read = [stored] { return widened(stored); }};
+  return BaseTensor{.name = name_without_images(tensor.name),
+                    .shape = stored.shape,
+                    .read = [stored] { return widened(stored); }};
 }
 
 formats::TensorSource merged_source(const BaseTensor& tensor, const AdapterPair* adapter,

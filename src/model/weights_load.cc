@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "model/image_model_names.h"
 #include "model/quantised_params.h"
 #include "model/stacked_tensors.h"
 #include "model/tensor_convert.h"
@@ -68,8 +69,9 @@ bool tied_head(const Architecture& architecture, size_t node, const ParamSpec& s
          spec.name == architecture.embedding().params()[Embedding::kTable].name;
 }
 
-// Tables that old writers stored and nobody reads.
+// Tables that old writers stored and nobody reads, and what reads images.
 bool usually_unused(std::string_view name) {
+  if (reads_images(name)) return true;
   for (const std::string_view end : {"rotary_emb.inv_freq", "attn.bias", "attn.masked_bias",
                                      "attention.bias", "attention.masked_bias"}) {
     if (name.ends_with(end)) return true;
@@ -130,7 +132,8 @@ void tell_unused(const Architecture& architecture, const formats::TensorFolder& 
     log_debug("{}: tensor \"{}\" [{}] is not used", files.folder(), tensor->name,
               fmt::join(tensor->dims, ", "));
     if (usually_unused(tensor->name)) continue;
-    if (head_unused && tensor->name.starts_with(architecture.own_head_name() + ".")) continue;
+    const std::string name = name_without_images(tensor->name);
+    if (head_unused && name.starts_with(architecture.own_head_name() + ".")) continue;
     if (count++ == 0) first = tensor->name;
   }
   if (count == 0) return;

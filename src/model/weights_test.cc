@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "formats/safetensors_writer.h"
+#include "model/image_model_names.h"
 #include "model/inference.h"
 #include "model/model_test_support.h"
 #include "model/weights_save.h"
@@ -103,14 +104,17 @@ TEST(Weights, FixturesSurviveARoundTrip) {
     // What was stacked is written as the same model that was not.
     const std::string usual = name.substr(0, name.find("_stacked"));
     const auto written = value_of(formats::TensorFolder::open(fixture(usual)));
+    size_t compared = 0;
     for (const formats::StoredTensor* tensor : written.tensors()) {
+      if (reads_images(tensor->name)) continue;
+      ++compared;
       const auto before = value_of(written.view(tensor->name));
-      const auto after = value_of(again.view(tensor->name));
+      const auto after = value_of(again.view(name_without_images(tensor->name)));
       ASSERT_EQ(before.shape, after.shape) << tensor->name;
       ASSERT_EQ(before.dtype, after.dtype) << tensor->name;
       EXPECT_EQ(std::memcmp(before.data, after.data, tensor->bytes), 0) << tensor->name;
     }
-    EXPECT_EQ(written.tensors().size(), again.tensors().size());
+    EXPECT_EQ(compared, again.tensors().size());
   }
 }
 

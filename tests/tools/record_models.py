@@ -45,7 +45,9 @@ from transformers import (
     GPTNeoXForCausalLM,
     Gemma2Config,
     Gemma2ForCausalLM,
+    Gemma3Config,
     Gemma3ForCausalLM,
+    Gemma3ForConditionalGeneration,
     Gemma3TextConfig,
     GemmaConfig,
     GemmaForCausalLM,
@@ -59,6 +61,8 @@ from transformers import (
     GraniteForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
+    Mistral3Config,
+    Mistral3ForConditionalGeneration,
     MistralConfig,
     MistralForCausalLM,
     MixtralConfig,
@@ -73,11 +77,15 @@ from transformers import (
     Phi3ForCausalLM,
     PhiConfig,
     PhiForCausalLM,
+    Qwen2_5_VLConfig,
+    Qwen2_5_VLForConditionalGeneration,
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen2MoeConfig,
     Qwen2MoeForCausalLM,
     Qwen3Config,
+    Qwen3VLConfig,
+    Qwen3VLForConditionalGeneration,
     Qwen3ForCausalLM,
     Qwen3MoeConfig,
     Qwen3MoeForCausalLM,
@@ -148,6 +156,11 @@ YARN = dict(
     beta_slow=1.0,
     truncate=False,
     original_max_position_embeddings=32,
+)
+
+# What reads images.
+SEES = dict(
+    hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, head_dim=8
 )
 
 # name: (class, configuration, stored type, options of save_pretrained)
@@ -595,6 +608,86 @@ MODELS = {
         torch.float32,
         {},
     ),
+    # Models with images, of which texts alone are recorded.
+    "gemma3_images": (
+        Gemma3ForConditionalGeneration,
+        Gemma3Config(
+            text_config=dict(
+                COMMON,
+                num_hidden_layers=3,
+                num_attention_heads=4,
+                num_key_value_heads=2,
+                head_dim=12,
+                sliding_window=9,
+                layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+                query_pre_attn_scalar=20,
+            ),
+            vision_config=dict(SEES, image_size=8, patch_size=4),
+            mm_tokens_per_image=4,
+            boi_token_index=90,
+            eoi_token_index=91,
+            image_token_index=92,
+        ),
+        torch.bfloat16,
+        {},
+    ),
+    "mistral3_images": (
+        Mistral3ForConditionalGeneration,
+        Mistral3Config(
+            text_config=dict(
+                COMMON,
+                model_type="mistral",
+                num_attention_heads=4,
+                num_key_value_heads=2,
+                head_dim=12,
+                sliding_window=None,
+            ),
+            vision_config=dict(SEES, model_type="pixtral", image_size=8, patch_size=4),
+            image_token_index=92,
+        ),
+        torch.bfloat16,
+        {},
+    ),
+    "qwen2_5_images": (
+        Qwen2_5_VLForConditionalGeneration,
+        Qwen2_5_VLConfig(
+            text_config=dict(
+                COMMON,
+                num_attention_heads=4,
+                num_key_value_heads=2,
+                rope_parameters=dict(
+                    rope_type="default", rope_theta=1000000.0, mrope_section=[1, 1, 2]
+                ),
+            ),
+            vision_config=dict(depth=1, hidden_size=16, out_hidden_size=WIDTH, num_heads=2,
+                               intermediate_size=16, fullatt_block_indexes=[0], patch_size=4),
+            image_token_id=92, video_token_id=93, vision_start_token_id=90, vision_end_token_id=91,
+        ),
+        torch.bfloat16,
+        {},
+    ),
+    "qwen3_images": (
+        Qwen3VLForConditionalGeneration,
+        Qwen3VLConfig(
+            text_config=dict(
+                COMMON,
+                num_attention_heads=4,
+                num_key_value_heads=2,
+                head_dim=12,
+                rope_parameters=dict(
+                    rope_type="default", rope_theta=5000000.0, mrope_section=[2, 2, 2],
+                    mrope_interleaved=True,
+                ),
+            ),
+            vision_config=dict(depth=1, hidden_size=16, out_hidden_size=WIDTH, num_heads=2,
+                               intermediate_size=16, deepstack_visual_indexes=[0], patch_size=4,
+                               num_position_embeddings=16),
+            image_token_id=92, video_token_id=93, vision_start_token_id=90, vision_end_token_id=91,
+            tie_word_embeddings=True,
+        ),
+        torch.bfloat16,
+        {},
+    ),
 }
 # As transformers keeps experts in memory, and writes them where it is told to.
 STACKED = {"mixtral_stacked": "mixtral", "qwen3_moe_stacked": "qwen3_moe"}
@@ -613,7 +706,13 @@ SEEDS = {name: 1000 + index for index, name in enumerate(MODELS)} | {
     "olmoe": 1023,
     "qwen2_moe": 1032,
     # No token's two best answers are as close as the errors of bf16.
-    "exaone4": 1060,
+    "cohere2": 1087,
+    "exaone4": 1098,
+    "ernie4_5": 1079,
+    "glm": 1130,
+    "mistral3_images": 1064,
+    "qwen2_5_images": 1109,
+    "qwen3_images": 1089,
 }
 STEPPED = ("llama2", "gpt2", "gpt2_relu_unscaled", "gpt2_silu_by_layer", "mixtral")
 GRADIENTS = STEPPED + (
@@ -670,7 +769,9 @@ def draw_tokens(count, generator):
 
 
 def load(folder):
-    return transformers.AutoModelForCausalLM.from_pretrained(
+    with_images = folder.endswith("_images")
+    kind = "AutoModelForImageTextToText" if with_images else "AutoModelForCausalLM"
+    return getattr(transformers, kind).from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager"
     )
 

@@ -1,0 +1,88 @@
+#include "formats/model_config_text_part.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "formats/model_families.h"
+
+namespace jige::formats {
+namespace {
+
+struct ImageModel {
+  std::string_view
+      model_type;  // "qwen3_vl"; the language model's is "qwen3_vl_text", or the family's
+  Family family;
+  bool flat = false;  // old folders have the language model's fields at the top
+};
+
+constexpr ImageModel kImageModels[] = {{"gemma3", Family::kGemma3},
+                                       {"mistral3", Family::kMistral},
+                                       {"qwen2_vl", Family::kQwen2, true},
+                                       {"qwen2_5_vl", Family::kQwen2, true},
+                                       {"qwen3_vl", Family::kQwen3}};
+
+// What transformers takes from the whole model's fields, and fields that stand there in some
+// folders.
+constexpr const char* kOfTheWhole[] = {"tie_word_embeddings"};
+constexpr const char* kOfEither[] = {"torch_dtype",       "dtype",        "bos_token_id",
+                                     "eos_token_id",      "pad_token_id", "quantization_config",
+                                     "compression_config"};
+
+// Published folders of Gemma 3 leave these out.
+void add_gemma3_sizes(Json& text) {
+  const std::pair<const char*, int64_t> usual[] = {
+      {"vocab_size", 262208}, {"num_attention_heads", 8}, {"max_position_embeddings", 131072}};
+  for (const auto& [field, value] : usual) {
+    if (!text.contains(field)) text[field] = value;
+  }
+}
+
+// A text's tokens have the same position in all three dimensions of an image's: they turn as usual.
+void drop_image_positions(Json& text) {
+  for (const char* object : {"rope_scaling", "rope_parameters"}) {
+    const auto rope = text.find(object);
+    if (rope == text.end() || !rope->is_object()) continue;
+    for (const char* field : {"type", "rope_type"}) {
+      const auto type = rope->find(field);
+      if (type != rope->end() && *type == "mrope") *type = "default";
+    }
+  }
+}
+
+}  // namespace
+
+Result<Json> text_part(const Json& config, std::string_view where) {
+  const auto type = config.find("model_type");
+  const auto* known = std::find_if(
+      std::begin(kImageModels), std::end(kImageModels),
+      [&](const ImageModel& one) { return type != config.end() && *type == one.model_type; });
+  if (known == std::end(kImageModels)) return config;
+  const Json* found = find_field(config, "text_config");
+  if (found ? !found->is_object() : !known->flat) {
+    return fail(Code::kCorrupt, "{}: field \"text_config\" must be an object", where);
+  }
+  Json text = found ? *found : config;
+  const FamilyInfo& family = family_info(known->family);
+  const std::string own = std::string(known->model_type) + "_text";
+  JIGE_TRY(const std::string inner, get_string_or(text, "model_type", family.model_type, where));
+  if (inner != family.model_type && inner != own && inner != known->model_type) {
+    return fail(Code::kUnsupported,
+                "{}: the language model of this {} is a \"{}\", which is not one that Jige knows",
+                where, known->model_type, inner);
+  }
+  text["model_type"] = family.model_type;
+  text.erase("architectures");
+  for (const char* field : kOfTheWhole) {
+    if (const auto at = config.find(field); at != config.end()) text[field] = *at;
+  }
+  for (const char* field : kOfEither) {
+    const auto at = config.find(field);
+    if (at != config.end() && !find_field(text, field)) text[field] = *at;
+  }
+  if (known->family == Family::kGemma3) add_gemma3_sizes(text);
+  drop_image_positions(text);
+  return text;
+}
+
+}  // namespace jige::formats

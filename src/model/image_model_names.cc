@@ -1,0 +1,43 @@
+#include "model/image_model_names.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace jige::model {
+namespace {
+
+constexpr std::string_view kReadsImages[] = {"vision_tower.", "multi_modal_projector.", "visual."};
+constexpr std::string_view kWhole = "model.";
+
+// Beginnings of names of the language model alone, and what stands there beside images.
+constexpr std::pair<std::string_view, std::string_view> kBeginnings[] = {
+    {"model.", "language_model.model."},
+    {"model.", "model.language_model."},
+    {"lm_head.", "language_model.lm_head."}};
+
+}  // namespace
+
+bool reads_images(std::string_view tensor) {
+  if (tensor.starts_with(kWhole)) tensor.remove_prefix(kWhole.size());
+  return std::any_of(std::begin(kReadsImages), std::end(kReadsImages),
+                     [&](std::string_view part) { return tensor.starts_with(part); });
+}
+
+std::vector<std::string> names_beside_images(std::string_view tensor) {
+  std::vector<std::string> names;
+  for (const auto& [alone, beside] : kBeginnings) {
+    if (!tensor.starts_with(alone)) continue;
+    names.push_back(std::string(beside).append(tensor.substr(alone.size())));
+  }
+  return names;
+}
+
+std::string name_without_images(std::string_view tensor) {
+  for (const auto& [alone, beside] : kBeginnings) {
+    if (!tensor.starts_with(beside)) continue;
+    return std::string(alone).append(tensor.substr(beside.size()));
+  }
+  return std::string(tensor);
+}
+
+}  // namespace jige::model

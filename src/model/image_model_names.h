@@ -1,0 +1,23 @@
+// Names of tensors in folders of models that read images: their language model's parameters stand
+// there under other names than in a folder of its own, beside tensors that read images.
+//
+// Threads: free functions.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace jige::model {
+
+// "model.visual.merger.norm.weight", "vision_tower. …"
+bool reads_images(std::string_view tensor);
+
+// Names of a language model's tensor in a folder with images, as versions of transformers write it:
+// of "model.norm.weight" "language_model.model.norm.weight" and "model.language_model.norm.weight".
+std::vector<std::string> names_beside_images(std::string_view tensor);
+
+// The other way; a name that is none of these stays as it is.
+std::string name_without_images(std::string_view tensor);
+
+}  // namespace jige::model

@@ -1,0 +1,107 @@
+// Configurations of models with images, as they are published: the language model in them.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "formats/model_config.h"
+#include "formats/test_support.h"
+
+namespace jige::formats {
+namespace {
+
+ModelConfig config_of_text(const Json& json) {
+  const auto config = parse_model_config(json, "config.json");
+  EXPECT_TRUE(config) << config.error().message;
+  return config ? *config : ModelConfig();
+}
+
+// What the folder of gemma-3-4b-it says of its language model.
+Json gemma3_4b() {
+  return {{"architectures", {"Gemma3ForConditionalGeneration"}},
+          {"model_type", "gemma3"},
+          {"eos_token_id", {1, 106}},
+          {"text_config",
+           {{"hidden_size", 2560},
+            {"intermediate_size", 10240},
+            {"model_type", "gemma3_text"},
+            {"num_hidden_layers", 34},
+            {"rope_scaling", {{"factor", 8.0}, {"rope_type", "linear"}}},
+            {"sliding_window", 1024}}},
+          {"torch_dtype", "bfloat16"},
+          {"vision_config", {{"hidden_size", 1152}, {"model_type", "siglip_vision_model"}}}};
+}
+
+// As Qwen2.5-VL 7B had it first: all in one object.
+Json qwen2_5_vl() {
+  return {{"architectures", {"Qwen2_5_VLForConditionalGeneration"}},
+          {"model_type", "qwen2_5_vl"},
+          {"hidden_size", 3584},
+          {"intermediate_size", 18944},
+          {"max_position_embeddings", 128000},
+          {"max_window_layers", 28},
+          {"num_attention_heads", 28},
+          {"num_hidden_layers", 28},
+          {"num_key_value_heads", 4},
+          {"rms_norm_eps", 1e-6},
+          {"rope_theta", 1e6},
+          {"rope_scaling", {{"type", "mrope"}, {"mrope_section", {16, 24, 24}}}},
+          {"sliding_window", 32768},
+          {"use_sliding_window", false},
+          {"tie_word_embeddings", false},
+          {"torch_dtype", "bfloat16"},
+          {"vision_config", {{"depth", 32}}},
+          {"vocab_size", 152064}};
+}
+
+TEST(ModelConfigTextPart, OfPublishedFoldersIsTheirLanguageModel) {
+  const ModelConfig gemma = config_of_text(gemma3_4b());
+  EXPECT_EQ(gemma.family, Family::kGemma3);
+  EXPECT_EQ(gemma.vocab_size, 262208);
+  EXPECT_EQ(gemma.head_count, 8);
+  EXPECT_EQ(gemma.kv_head_count, 4);
+  EXPECT_EQ(gemma.context_max, 131072);
+  EXPECT_EQ(gemma.rope.factor, 8);
+  EXPECT_EQ(gemma.eos_ids, (std::vector<int32_t>{1, 106}));
+  EXPECT_EQ(gemma.stored_dtype, DType::kBF16);
+  EXPECT_TRUE(gemma.tied_embeddings);
+  EXPECT_EQ(parameter_count(gemma), 3880263168);
+  EXPECT_EQ(config_of_text(to_hf_config(gemma)), gemma);
+
+  const ModelConfig qwen = config_of_text(qwen2_5_vl());
+  EXPECT_EQ(qwen.family, Family::kQwen2);
+  EXPECT_EQ(qwen.rope.theta, 1e6);
+  EXPECT_EQ(qwen.rope.scaling, RopeScaling::kNone);
+  EXPECT_EQ(qwen.sliding_window, 0);
+  EXPECT_EQ(parameter_count(qwen), 7615616512);
+  EXPECT_EQ(config_of_text(to_hf_config(qwen)), qwen);
+}
+
+TEST(ModelConfigTextPart, OfWhatIsTiedTheWholeModelSays) {
+  Json json = gemma3_4b();
+  json["tie_word_embeddings"] = false;
+  json["text_config"]["tie_word_embeddings"] = true;
+  EXPECT_FALSE(config_of_text(json).tied_embeddings);
+  json.erase("tie_word_embeddings");
+  EXPECT_TRUE(config_of_text(json).tied_embeddings);
+}
+
+TEST(ModelConfigTextPart, RefusesOtherLanguageModelsByName) {
+  Json json = gemma3_4b();
+  json["model_type"] = "mistral3";
+  json["text_config"]["model_type"] = "ministral3";
+  EXPECT_FAILS_WITH(parse_model_config(json, "config.json"), Code::kUnsupported, "\"ministral3\"");
+  json = gemma3_4b();
+  for (const Json& wrong : {Json(), Json(3), Json("text"), Json::array()}) {
+    json["text_config"] = wrong;
+    EXPECT_FAILS_WITH(parse_model_config(json, "config.json"), Code::kCorrupt, "\"text_config\"");
+  }
+  json = gemma3_4b();
+  json["text_config"]["model_type"] = 7;
+  EXPECT_FALSE(parse_model_config(json, "config.json"));
+  json["model_type"] = "gemma4";
+  EXPECT_FAILS_WITH(parse_model_config(json, "config.json"), Code::kUnsupported, "gemma4");
+}
+
+}  // namespace
+}  // namespace jige::formats

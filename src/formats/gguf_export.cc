@@ -6,12 +6,14 @@
 #include <filesystem>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "base/file.h"
 #include "formats/gguf_config_writer.h"
 #include "formats/gguf_params.h"
+#include "formats/image_model_names.h"
 #include "formats/tensor_folder.h"
 #include "tensor/dtype.h"
 
@@ -207,6 +209,10 @@ class GgufExporter {
     constexpr std::string_view kPrefix = "transformer.";
     std::string_view name = param.name;
     if (!tensors.find(name) && name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
+    const std::vector<std::string> others = names_beside_images(name);
+    for (const std::string& other : others) {
+      if (tensors.find(other)) name = other;
+    }
     const StoredTensor* stored = tensors.find(name);
     if (!stored) {
       return fail(Code::kCorrupt, "{}: tensor \"{}\" is missing", options_.folder, param.name);

@@ -6,6 +6,7 @@
 #include "formats/gguf_export.h"
 #include "formats/gguf_import.h"
 #include "formats/gguf_test_support.h"
+#include "formats/image_model_names.h"
 #include "formats/json_file.h"
 #include "tensor/dtype.h"
 
@@ -76,6 +77,30 @@ TEST(GgufFamilies, FilesAreReadBack) {
     } else {
       expect_same_tensors(folder, back);
     }
+  }
+}
+
+TEST(GgufFamilies, OfFoldersWithImagesTheLanguageModelIsWritten) {
+  for (const char* name : {"mistral3_images", "qwen2_5_images", "qwen3_images"}) {
+    SCOPED_TRACE(name);
+    const ScratchFolder scratch;
+    const std::string folder = folder_to_export(scratch, name), back = scratch.file("back");
+    const auto made = export_gguf({.folder = folder, .file = scratch.file("a.gguf")});
+    ASSERT_TRUE(made) << made.error().message;
+    ASSERT_TRUE(import_gguf({.file = scratch.file("a.gguf"), .folder = back}));
+    const TensorFolder before = TensorFolder::open(folder).value();
+    const TensorFolder after = TensorFolder::open(back).value();
+    size_t compared = 0;
+    for (const StoredTensor* tensor : before.tensors()) {
+      if (reads_images(tensor->name)) continue;
+      const TensorView a = before.view(tensor->name).value();
+      const auto b = after.view(name_without_images(tensor->name));
+      ASSERT_TRUE(b) << b.error().message;
+      ASSERT_EQ(a.dtype, b->dtype);
+      EXPECT_EQ(std::memcmp(a.data, b->data, tensor->bytes), 0) << tensor->name;
+      ++compared;
+    }
+    EXPECT_EQ(after.tensors().size(), compared);
   }
 }
 

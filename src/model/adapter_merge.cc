@@ -11,11 +11,11 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "formats/image_model_names.h"
 #include "formats/model_config.h"
 #include "formats/tensor_folder.h"
 #include "model/adapter_tensors.h"
 #include "model/cancellable_source.h"
-#include "model/image_model_names.h"
 #include "model/quantised_params.h"
 #include "model/stacked_tensors.h"
 #include "model/tensor_convert.h"
@@ -90,7 +90,7 @@ struct BaseTensor {
 Result<std::optional<BaseTensor>> base_tensor(const formats::ModelConfig& config,
                                               const formats::TensorFolder& base,
                                               const formats::StoredTensor& tensor) {
-  if (reads_images(tensor.name)) return std::nullopt;
+  if (formats::reads_images(tensor.name)) return std::nullopt;
   const size_t dot = tensor.name.rfind('.');
   const std::string module = tensor.name.substr(0, dot);
   const std::string part = dot == std::string::npos ? "" : tensor.name.substr(dot + 1);
@@ -102,13 +102,13 @@ Result<std::optional<BaseTensor>> base_tensor(const formats::ModelConfig& config
       matrix.decode(numbers, 0, matrix.rows());
       return numbers;
     };
-    return BaseTensor{.name = name_without_images(module + ".weight"),
+    return BaseTensor{.name = formats::name_without_images(module + ".weight"),
                       .shape = Shape{quantised->rows(), quantised->columns()},
                       .read = read};
   }
   if (!is_stored_float(tensor)) return std::nullopt;
   JIGE_TRY(const TensorView stored, base.view(tensor.name));
-  return BaseTensor{.name = name_without_images(tensor.name),
+  return BaseTensor{.name = formats::name_without_images(tensor.name),
                     .shape = stored.shape,
                     .read = [stored] { return widened(stored); }};
 }

@@ -1,6 +1,6 @@
 #include "model/adapter_tensors.h"
 
-#include "model/image_model_names.h"
+#include "formats/image_model_names.h"
 
 namespace jige::model {
 
@@ -16,7 +16,7 @@ Result<AdapterPairs> read_adapter_pairs(const formats::TensorFolder& files) {
     }
     JIGE_TRY(const auto name, formats::parse_lora_tensor_name(tensor->name, files.folder()));
     JIGE_TRY(const TensorView view, files.view(tensor->name));
-    AdapterPair& pair = pairs[name_without_images(name.module)];
+    AdapterPair& pair = pairs[formats::name_without_images(name.module)];
     (name.part == formats::LoraPart::kA ? pair.a : pair.b) = view;
   }
   return pairs;

@@ -1,9 +1,9 @@
 // Models loaded for embeddings: the rows behind the final norm, without a head.
 #include <numeric>
 
+#include "formats/image_model_names.h"
 #include "formats/safetensors_writer.h"
 #include "formats/tensor_folder.h"
-#include "model/image_model_names.h"
 #include "model/inference.h"
 #include "model/model_test_support.h"
 
@@ -100,8 +100,8 @@ void write_base_class(const std::string& from, const std::string& to) {
   const auto files = value_of(formats::TensorFolder::open(from));
   std::vector<formats::TensorSource> sources;
   for (const formats::StoredTensor* tensor : files.tensors()) {
-    const std::string name = name_without_images(tensor->name);
-    if (name.starts_with("lm_head") || reads_images(name)) continue;
+    const std::string name = formats::name_without_images(tensor->name);
+    if (name.starts_with("lm_head") || formats::reads_images(name)) continue;
     sources.push_back(formats::TensorSource::of(Architecture::base_name(name),
                                                 value_of(files.view(tensor->name))));
   }

@@ -9,7 +9,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "model/image_model_names.h"
+#include "formats/image_model_names.h"
 #include "model/quantised_params.h"
 #include "model/stacked_tensors.h"
 #include "model/tensor_convert.h"
@@ -71,7 +71,7 @@ bool tied_head(const Architecture& architecture, size_t node, const ParamSpec& s
 
 // Tables that old writers stored and nobody reads, and what reads images.
 bool usually_unused(std::string_view name) {
-  if (reads_images(name)) return true;
+  if (formats::reads_images(name)) return true;
   for (const std::string_view end : {"rotary_emb.inv_freq", "attn.bias", "attn.masked_bias",
                                      "attention.bias", "attention.masked_bias"}) {
     if (name.ends_with(end)) return true;
@@ -132,7 +132,7 @@ void tell_unused(const Architecture& architecture, const formats::TensorFolder& 
     log_debug("{}: tensor \"{}\" [{}] is not used", files.folder(), tensor->name,
               fmt::join(tensor->dims, ", "));
     if (usually_unused(tensor->name)) continue;
-    const std::string name = name_without_images(tensor->name);
+    const std::string name = formats::name_without_images(tensor->name);
     if (head_unused && name.starts_with(architecture.own_head_name() + ".")) continue;
     if (count++ == 0) first = tensor->name;
   }

@@ -6,8 +6,8 @@
 #include <numeric>
 
 #include "base/file.h"
+#include "formats/image_model_names.h"
 #include "formats/safetensors_writer.h"
-#include "model/image_model_names.h"
 #include "model/inference.h"
 #include "model/model_test_support.h"
 #include "model/weights_save.h"
@@ -106,10 +106,10 @@ TEST(Weights, FixturesSurviveARoundTrip) {
     const auto written = value_of(formats::TensorFolder::open(fixture(usual)));
     size_t compared = 0;
     for (const formats::StoredTensor* tensor : written.tensors()) {
-      if (reads_images(tensor->name)) continue;
+      if (formats::reads_images(tensor->name)) continue;
       ++compared;
       const auto before = value_of(written.view(tensor->name));
-      const auto after = value_of(again.view(name_without_images(tensor->name)));
+      const auto after = value_of(again.view(formats::name_without_images(tensor->name)));
       ASSERT_EQ(before.shape, after.shape) << tensor->name;
       ASSERT_EQ(before.dtype, after.dtype) << tensor->name;
       EXPECT_EQ(std::memcmp(before.data, after.data, tensor->bytes), 0) << tensor->name;

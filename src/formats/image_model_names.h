@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace jige::model {
+namespace jige::formats {
 
 // "model.visual.merger.norm.weight", "vision_tower. …"
 bool reads_images(std::string_view tensor);
@@ -20,4 +20,4 @@ std::vector<std::string> names_beside_images(std::string_view tensor);
 // The other way; a name that is none of these stays as it is.
 std::string name_without_images(std::string_view tensor);
 
-}  // namespace jige::model
+}  // namespace jige::formats

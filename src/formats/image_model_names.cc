@@ -1,9 +1,9 @@
-#include "model/image_model_names.h"
+#include "formats/image_model_names.h"
 
 #include <algorithm>
 #include <utility>
 
-namespace jige::model {
+namespace jige::formats {
 namespace {
 
 constexpr std::string_view kReadsImages[] = {"vision_tower.", "multi_modal_projector.", "visual."};
@@ -40,4 +40,4 @@ std::string name_without_images(std::string_view tensor) {
   return std::string(tensor);
 }
 
-}  // namespace jige::model
+}  // namespace jige::formats

@@ -1,0 +1,37 @@
+#include "formats/image_model_names.h"
+
+#include <gmock/gmock.h>
+
+namespace jige::formats {
+namespace {
+
+TEST(ImageModelNames, TellWhatReadsImages) {
+  for (const char* name :
+       {"vision_tower.encoder.layers.0.mlp.fc1.weight", "visual.merger.norm.bias",
+        "model.visual.pos_embed.weight", "multi_modal_projector.norm.weight",
+        "model.vision_tower.ln_pre.weight"}) {
+    EXPECT_TRUE(reads_images(name)) << name;
+  }
+  for (const char* name : {"model.norm.weight", "language_model.lm_head.weight", "visualise.weight",
+                           "model.layers.0.visual.weight", ""}) {
+    EXPECT_FALSE(reads_images(name)) << name;
+  }
+}
+
+TEST(ImageModelNames, GoThereAndBack) {
+  EXPECT_THAT(names_beside_images("model.norm.weight"),
+              ::testing::ElementsAre("language_model.model.norm.weight",
+                                     "model.language_model.norm.weight"));
+  EXPECT_THAT(names_beside_images("lm_head.weight"),
+              ::testing::ElementsAre("language_model.lm_head.weight"));
+  EXPECT_TRUE(names_beside_images("transformer.wte.weight").empty());
+  for (const char* name : {"model.layers.3.mlp.up_proj.weight", "lm_head.weight"}) {
+    for (const std::string& beside : names_beside_images(name)) {
+      EXPECT_EQ(name_without_images(beside), name);
+    }
+    EXPECT_EQ(name_without_images(name), name);
+  }
+}
+
+}  // namespace
+}  // namespace jige::formats

@@ -82,7 +82,10 @@ bool usually_unused(std::string_view name) {
 // A head that is stored beside the table it is tied to must be its copy: otherwise config.json
 // speaks of another model, and what was learned in the head would be lost without a word.
 Status check_tied_copy(const Architecture& architecture, const formats::TensorFolder& files) {
-  const std::string head = architecture.own_head_name() + ".weight";
+  std::string head = architecture.own_head_name() + ".weight";
+  for (std::string& beside : formats::names_beside_images(head)) {
+    if (files.find(beside)) head = std::move(beside);
+  }
   const formats::StoredTensor* copy = files.find(head);
   const bool tied = architecture.config().tied_embeddings &&
                     architecture.head().kind() == HeadKind::kLanguageModel;

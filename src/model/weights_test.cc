@@ -270,35 +270,54 @@ TEST(Weights, AStoredHeadMustBeTheCopyThatConfigJsonMakesIt) {
   const TensorView table = value_of(files.view("model.embed_tokens.weight"));
   std::vector<std::byte> head(static_cast<size_t>(dtype_bytes(table.dtype, table.shape.count())));
   std::memcpy(head.data(), table.data, head.size());
-  const auto load_with_head = [&](Trainee& trainee) {
+  const auto load_with_head = [&](Trainee& trainee, const char* name) {
     std::vector<formats::TensorSource> sources;
     for (const formats::StoredTensor* tensor : files.tensors()) {
       sources.push_back(
           formats::TensorSource::of(tensor->name, value_of(files.view(tensor->name))));
     }
-    sources.push_back(formats::TensorSource::of(
-        "lm_head.weight", TensorView::of(head.data(), table.dtype, table.shape)));
+    sources.push_back(
+        formats::TensorSource::of(name, TensorView::of(head.data(), table.dtype, table.shape)));
     value_of(formats::write_safetensors(temp / "model.safetensors", sources));
     return load_weights(trainee.weights(), trainee.stream(),
                         value_of(formats::TensorFolder::open(temp / "")));
   };
   Trainee trainee(config, {});
-  succeed(load_with_head(trainee));
-  head.back() ^= std::byte{1};
-  const auto status = load_with_head(trainee);
-  ASSERT_FALSE(status);
-  EXPECT_EQ(status.error().code, Code::kCorrupt);
-  for (const char* word : {"model.safetensors", "lm_head.weight", "model.embed_tokens.weight",
-                           "tie_word_embeddings"}) {
-    EXPECT_NE(status.error().message.find(word), std::string::npos) << status.error().message;
+  for (const char* name : {"lm_head.weight", "language_model.lm_head.weight"}) {
+    succeed(load_with_head(trainee, name));
+    head.back() ^= std::byte{1};
+    const auto status = load_with_head(trainee, name);
+    ASSERT_FALSE(status);
+    EXPECT_EQ(status.error().code, Code::kCorrupt);
+    for (const char* word :
+         {"model.safetensors", name, "model.embed_tokens.weight", "tie_word_embeddings"}) {
+      EXPECT_NE(status.error().message.find(word), std::string::npos) << status.error().message;
+    }
+    head.back() ^= std::byte{1};
   }
 }
 
 TEST(Weights, AdaptersSurviveARoundTripAndMerge) {
-  for (const char* name :
-       {"llama2", "qwen2", "gpt2", "phi4_mini", "gemma2", "gemma3", "olmo2", "granite",
-        "starcoder2", "stablelm", "seed_oss", "gpt_neox", "gpt_neox_sequential", "phi", "cohere",
-        "cohere_qk_norm", "stablelm_parallel"}) {
+  for (const char* name : {"llama2",
+                           "qwen2",
+                           "gpt2",
+                           "phi4_mini",
+                           "gemma2",
+                           "gemma3",
+                           "olmo2",
+                           "granite",
+                           "starcoder2",
+                           "stablelm",
+                           "seed_oss",
+                           "gpt_neox",
+                           "gpt_neox_sequential",
+                           "phi",
+                           "cohere",
+                           "cohere_qk_norm",
+                           "stablelm_parallel",
+                           "cohere2",
+                           "glm4",
+                           "ernie4_5"}) {
     SCOPED_TRACE(name);
     const TempFolder temp;
     const auto config = value_of(formats::load_model_config(fixture(name)));

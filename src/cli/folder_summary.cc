@@ -124,8 +124,9 @@ std::string ffn_text(const formats::ModelConfig& config) {
     text += fmt::format(" and one of {} for all", experts.shared_ffn_size);
   }
   const int64_t dense = config.layer_count - formats::expert_layer_count(config);
-  if (dense > 0)
+  if (dense > 0) {
     text += fmt::format(", in {} of {} layers {}", dense, config.layer_count, config.ffn_size);
+  }
   return text;
 }
 

@@ -10,8 +10,8 @@ namespace jige::formats {
 namespace {
 
 struct ImageModel {
-  std::string_view
-      model_type;  // "qwen3_vl"; the language model's is "qwen3_vl_text", or the family's
+  // "qwen3_vl"; that of its language model is "qwen3_vl_text", or the family's.
+  std::string_view model_type;
   Family family;
   bool flat = false;  // old folders have the language model's fields at the top
 };
@@ -22,9 +22,8 @@ constexpr ImageModel kImageModels[] = {{"gemma3", Family::kGemma3},
                                        {"qwen2_5_vl", Family::kQwen2, true},
                                        {"qwen3_vl", Family::kQwen3}};
 
-// What transformers takes from the whole model's fields, and fields that stand there in some
-// folders.
-constexpr const char* kOfTheWhole[] = {"tie_word_embeddings"};
+// Fields that stand at the top in some folders. What is tied is said there where it is said at all.
+constexpr const char* kTied = "tie_word_embeddings";
 constexpr const char* kOfEither[] = {"torch_dtype",       "dtype",        "bos_token_id",
                                      "eos_token_id",      "pad_token_id", "quantization_config",
                                      "compression_config"};
@@ -73,9 +72,7 @@ Result<Json> text_part(const Json& config, std::string_view where) {
   }
   text["model_type"] = family.model_type;
   text.erase("architectures");
-  for (const char* field : kOfTheWhole) {
-    if (const auto at = config.find(field); at != config.end()) text[field] = *at;
-  }
+  if (const Json* tied = find_field(config, kTied)) text[kTied] = *tied;
   for (const char* field : kOfEither) {
     const auto at = config.find(field);
     if (at != config.end() && !find_field(text, field)) text[field] = *at;

@@ -219,8 +219,9 @@ std::vector<std::string> Architecture::stored_names(const ParamSpec& spec) {
   if (spec.name.starts_with(kNeoXHead)) {
     names.push_back("lm_head." + spec.name.substr(kNeoXHead.size()));
   }
-  for (std::string& name : formats::names_beside_images(spec.name))
+  for (std::string& name : formats::names_beside_images(spec.name)) {
     names.push_back(std::move(name));
+  }
   for (size_t i = 0, count = names.size(); i < count; ++i) {
     std::string base = base_name(names[i]);
     if (base != names[i]) names.push_back(std::move(base));

@@ -179,12 +179,14 @@ TEST(Embeddings, AClientThatGoesAwayLeavesNothingBehind) {
   TestServerOptions options = embeds();
   options.iteration_ms = 20;
   TestServer server(std::move(options));
+  server.iterations().hold();
   {
     TestClient client(server.port());
     client.send(request_text("POST", kPath, body_of(std::vector<std::string>(60, "much to do"))));
-    ASSERT_TRUE(soon([&] { return server.engine().status().running_sequences > 0; }));
+    ASSERT_TRUE(server.iterations().soon_holds());
     client.reset();
   }
+  server.iterations().open();
   ASSERT_TRUE(soon([&] { return server.idle(); }));
   const auto status = server.engine().status();
   EXPECT_GT(status.counters.requests_finished[static_cast<size_t>(serve::FinishReason::kCancelled)],
@@ -194,31 +196,35 @@ TEST(Embeddings, AClientThatGoesAwayLeavesNothingBehind) {
 
 TEST(Embeddings, LimitsRefuseWithTheirReason) {
   TestServerOptions options = embeds();
-  options.iteration_ms = 200;
   options.engine.waiting_requests_max = 3;
   TestServer server(std::move(options));
+  server.iterations().hold();
   const auto never = server.post(kPath, body_of({"a", "b", "c", "d"}));
   EXPECT_EQ(never.status, 400);
   EXPECT_THAT(never.body, HasSubstr("4 inputs"));
   TestClient first(server.port()), second(server.port());
   first.send(request_text("POST", kPath, body_of({std::string(90, 'a')})));
-  ASSERT_TRUE(soon([&] { return server.engine().status().counters.requests_received >= 1; }));
+  ASSERT_TRUE(server.iterations().soon_holds());  // it runs, so it waits no more
   second.send(request_text("POST", kPath, body_of({"b", "b", "b"})));
   ASSERT_TRUE(soon([&] { return server.engine().status().waiting_requests >= 3; }));
   const auto full = server.post(kPath, body_of({"c"}));
   EXPECT_EQ(full.status, 429) << full.body;
   EXPECT_FALSE(full.field("Retry-After").empty());
+  server.iterations().open();
   EXPECT_EQ(first.read_response().status, 200);
   EXPECT_EQ(second.read_response().status, 200);
 }
 
 TEST(Embeddings, AShutdownAnswersThoseItCutsOff) {
   TestServerOptions options = embeds();
-  options.iteration_ms = 50;
+  options.iteration_ms = 50;  // a text each, so the stop comes long before the last
   TestServer server(std::move(options));
+  server.iterations().hold();
   TestClient client(server.port());
-  client.send(request_text("POST", kPath, body_of(std::vector<std::string>(40, "much to do"))));
-  ASSERT_TRUE(soon([&] { return server.engine().status().running_sequences > 0; }));
+  client.send(
+      request_text("POST", kPath, body_of(std::vector<std::string>(40, std::string(60, 'w')))));
+  ASSERT_TRUE(server.iterations().soon_holds());
+  server.iterations().open();
   server.engine().stop();
   const auto response = client.read_response();
   EXPECT_EQ(response.status, 503);

@@ -161,18 +161,24 @@ TEST(Service, AnswersManyAtOnceAsIfAlone) {
 TEST(Service, ClientsThatGoFreeTheirBlocksAndHurtNobody) {
   TestServer server({.iteration_ms = 4});
   const std::string expected = text_of(server.post("/v1/completions", completion_body(7, 60)));
+  server.iterations().hold();
   TestClient neighbour(server.port());
   neighbour.send(request_text("POST", "/v1/completions", completion_body(7, 60)));
+  ASSERT_TRUE(server.iterations().soon_holds());
   TestClient stream(server.port()), whole(server.port()), half(server.port());
   stream.send(
       request_text("POST", "/v1/completions", completion_body(8, 110, R"(,"stream":true)")));
   whole.send(request_text("POST", "/v1/completions", completion_body(9, 110, R"(,"n":4)")));
   half.send(request_text("POST", "/v1/completions", completion_body(9, 110)));
+  ASSERT_TRUE(soon([&] { return server.engine().status().waiting_requests == 3; }));
+  server.iterations().allow(8);
   EXPECT_NE(stream.read_until("data: {"), "");
-  ASSERT_TRUE(soon([&] { return server.engine().status().running_sequences == 7; }));
+  ASSERT_TRUE(server.iterations().soon_holds());
+  EXPECT_EQ(server.engine().status().running_sequences, 7);
   stream.reset();
   whole.close();
   half.shutdown_write();
+  server.iterations().open();
   const auto cancelled = [&] {
     constexpr auto kCancelled = static_cast<size_t>(serve::FinishReason::kCancelled);
     return server.engine().status().counters.requests_finished[kCancelled];
@@ -183,15 +189,17 @@ TEST(Service, ClientsThatGoFreeTheirBlocksAndHurtNobody) {
 }
 
 TEST(Service, ClientsMayGoBeforeTheirRequestBegins) {
-  TestServer server({.engine = {.batch_requests_max = 1}, .iteration_ms = 5});
+  TestServer server({.engine = {.batch_requests_max = 1}});
+  server.iterations().hold();
   TestClient first(server.port());
   first.send(request_text("POST", "/v1/completions", completion_body(1, 60)));
-  ASSERT_TRUE(soon([&] { return server.engine().status().running_sequences == 1; }));
+  ASSERT_TRUE(server.iterations().soon_holds());
   for (int i = 0; i < 10; ++i) {
     TestClient gone(server.port());
     gone.send(request_text("POST", "/v1/completions", completion_body(2, 100)));
     gone.reset();
   }
+  server.iterations().open();
   EXPECT_EQ(first.read_response().status, 200);
   EXPECT_TRUE(soon([&] { return server.idle(); }));
 }
@@ -200,9 +208,12 @@ TEST(Service, ClientsThatDoNotReadAreGivenUpAndHurtNobody) {
   TestServer server({.http = {.output_bytes_max = 20'000}, .iteration_ms = 2});
   const std::string expected = text_of(server.post("/v1/completions", completion_body(7, 60)));
   TestClient slow(server.port(), 4096);
+  server.iterations().allow(3);
   slow.send(request_text("POST", "/v1/completions",
                          completion_body(8, 110, R"(,"stream":true,"n":8,"logprobs":20)")));
-  ASSERT_TRUE(soon([&] { return server.engine().status().running_sequences == 8; }));
+  ASSERT_TRUE(server.iterations().soon_holds());
+  EXPECT_EQ(server.engine().status().running_sequences, 8);
+  server.iterations().open();
   EXPECT_EQ(text_of(server.post("/v1/completions", completion_body(7, 60))), expected);
   EXPECT_TRUE(soon([&] { return server.idle(); }));
   EXPECT_THAT(server.get("/metrics").body,
@@ -210,15 +221,13 @@ TEST(Service, ClientsThatDoNotReadAreGivenUpAndHurtNobody) {
 }
 
 TEST(Service, RefusesBeyondTheQueue) {
-  TestServer server(
-      {.engine = {.batch_requests_max = 1, .waiting_requests_max = 2}, .iteration_ms = 5});
+  TestServer server({.engine = {.batch_requests_max = 1, .waiting_requests_max = 2}});
+  server.iterations().hold();
   std::vector<TestClient> clients;
   for (int i = 0; i < 3; ++i) {
     clients.emplace_back(server.port());
     clients.back().send(request_text("POST", "/v1/completions", completion_body(i, 40)));
-    if (i == 0) {
-      ASSERT_TRUE(soon([&] { return server.engine().status().running_sequences == 1; }));
-    }
+    ASSERT_TRUE(i > 0 || server.iterations().soon_holds());  // the first waits no more
   }
   ASSERT_TRUE(soon([&] { return server.engine().status().waiting_requests == 2; }));
   // Not even read: the body is no JSON.
@@ -228,6 +237,7 @@ TEST(Service, RefusesBeyondTheQueue) {
   EXPECT_EQ(json_of(refused.body)["error"]["type"], "rate_limit_error");
   EXPECT_EQ(server.post("/tokenize", R"({"prompt":"a"})").status, 200) << "needs no engine";
   EXPECT_EQ(server.engine().status().counters.requests_refused, 1);
+  server.iterations().open();
   for (TestClient& client : clients) EXPECT_EQ(client.read_response().status, 200);
   EXPECT_EQ(server.post("/v1/completions", completion_body(1, 1)).status, 200);
 }
@@ -357,10 +367,11 @@ TEST(Service, IsNotReadyBeforeTheModelIs) {
 }
 
 TEST(Service, DrainsWhatIsUnderWay) {
-  TestServer server({.iteration_ms = 3});
+  TestServer server;
+  server.iterations().hold();
   TestClient client(server.port());
   client.send(request_text("POST", "/v1/completions", completion_body(1, 50)));
-  ASSERT_TRUE(soon([&] { return server.engine().status().running_sequences == 1; }));
+  ASSERT_TRUE(server.iterations().soon_holds());
   server.service().begin_drain();
   server.engine().begin_drain();
   const TestResponse refused = server.post("/v1/completions", completion_body(2, 5));
@@ -368,6 +379,7 @@ TEST(Service, DrainsWhatIsUnderWay) {
   EXPECT_NE(refused.field("Retry-After"), "");
   EXPECT_EQ(server.get("/ready").status, 503);
   EXPECT_EQ(server.get("/health").status, 200);
+  server.iterations().open();
   EXPECT_EQ(json_of(client.read_response().body)["usage"]["completion_tokens"], 50);
   EXPECT_TRUE(server.engine().drain(5));
 }
@@ -401,20 +413,15 @@ TEST(Service, CutsOffWithAbortWhenTheEngineStops) {
 }
 
 TEST(Service, IsUnhealthyWhileNothingMoves) {
-  std::atomic<bool> blocked{true};
-  serve::EngineOptions engine{.stall_seconds_max = 0.05};
-  engine.faults.before_forward = [&](int64_t) {
-    while (blocked) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    return Status();
-  };
-  TestServer server({.engine = engine});
+  TestServer server({.engine = {.stall_seconds_max = 0.05}});
+  server.iterations().hold();
   TestClient client(server.port());
   client.send(request_text("POST", "/v1/completions", completion_body(1, 5)));
   EXPECT_TRUE(soon([&] { return server.get("/health").status == 503; }));
   const TestResponse stalled = server.get("/health");
   EXPECT_EQ(json_of(stalled.body)["status"], "stalled");
   EXPECT_NE(stalled.field("Retry-After"), "");
-  blocked = false;
+  server.iterations().open();
   EXPECT_EQ(client.read_response().status, 200);
   EXPECT_TRUE(soon([&] { return server.get("/health").status == 200; }));
 }
@@ -429,10 +436,12 @@ TEST(Service, AFaultOfOneRequestIsItsOwn) {
   const std::string expected = text_of(server.post("/v1/completions", completion_body(1, 40)));
   // Its answer is there before the engine has let it go.
   ASSERT_TRUE(soon([&] { return server.engine().status(true).requests.empty(); }));
+  server.iterations().hold();
   TestClient neighbour(server.port());
   neighbour.send(request_text("POST", "/v1/completions", completion_body(1, 40)));
-  ASSERT_TRUE(soon([&] { return server.engine().status().running_sequences == 1; }));
+  ASSERT_TRUE(server.iterations().soon_holds());
   victim = server.engine().status(true).requests.front().id + 1;
+  server.iterations().open();
   const TestResponse failed = server.post("/v1/completions", completion_body(2, 40));
   EXPECT_EQ(failed.status, 500);
   EXPECT_EQ(json_of(failed.body)["error"]["type"], "server_error");
@@ -488,10 +497,11 @@ TEST(Service, CountsRequestsThatNoRouteSaw) {
 }
 
 TEST(Service, ShowsEveryRequestForALiveView) {
-  TestServer server({.iteration_ms = 5});
+  TestServer server;
+  server.iterations().allow(4);
   TestClient client(server.port());
   client.send(request_text("POST", "/v1/completions", completion_body(1, 60, R"(,"priority":3)")));
-  ASSERT_TRUE(soon([&] { return server.engine().status().counters.generated_tokens > 3; }));
+  ASSERT_TRUE(server.iterations().soon_holds());
   const Json top = json_of(server.get("/top").body);
   EXPECT_EQ(top["running"], 1);
   ASSERT_EQ(top["requests"].size(), 1u);
@@ -499,6 +509,7 @@ TEST(Service, ShowsEveryRequestForALiveView) {
   EXPECT_EQ(top["requests"][0]["priority"], 3);
   EXPECT_EQ(top["requests"][0]["prompt_tokens"], 16);
   EXPECT_GT(top["kv_usage"].get<double>(), 0);
+  server.iterations().open();
   EXPECT_EQ(client.read_response().status, 200);
 }
 

@@ -4,7 +4,11 @@
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <limits>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -34,14 +38,51 @@ struct TestServerOptions {
   ServiceOptions service;
   bool with_model = true;
   text::Tokenizer tokenizer = character_tokenizer();
-  // Before each iteration, so that tests can come in between.
-  int iteration_ms = 0;
+  int iteration_ms = 0;  // at least, each: time for clients that come and go meanwhile
   int64_t kv_blocks = 128;
   std::vector<model::AdapterSource> adapters;  // of the model, served under their names
   std::string adapter_root;                    // for adapters that are loaded later
   int64_t adapter_rooms = 0;
   int64_t adapter_rank_max = 8;
   bool embeds = false;  // the model makes vectors of texts
+};
+
+// Lets the engine make as many iterations as a test says and holds it before the next one, so that
+// what a test does in between falls there however slow the machine is. Its methods from any thread.
+class IterationGate {
+ public:
+  // None any more, until more are allowed.
+  void hold() { allow(0); }
+  // `count` from now on.
+  void allow(int64_t count) {
+    const std::lock_guard lock(mutex_);
+    left_ = count;
+    changed_.notify_all();
+  }
+  void open() { allow(std::numeric_limits<int64_t>::max()); }
+
+  // Whether the engine soon stands before an iteration that is not allowed.
+  [[nodiscard]] bool soon_holds() {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::seconds(10),
+                             [this] { return holds_ && left_ == 0; });
+  }
+
+  // The engine's side.
+  void pass() {
+    std::unique_lock lock(mutex_);
+    holds_ = true;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return left_ > 0; });
+    holds_ = false;
+    --left_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int64_t left_ = std::numeric_limits<int64_t>::max();
+  bool holds_ = false;
 };
 
 class TestServer {
@@ -62,17 +103,17 @@ class TestServer {
         adapter_root_(options.adapter_root),
         service_(std::move(options.service)),
         http_(value_of(HttpServer::listen(options.http, service_.handler()))) {
-    if (options.iteration_ms > 0) {
-      options.engine.faults.before_forward = [pause = options.iteration_ms](int64_t) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(pause));
-        return Status();
-      };
-    }
+    options.engine.faults.before_forward = [this, pause = options.iteration_ms](int64_t) {
+      gate_.pass();
+      if (pause > 0) std::this_thread::sleep_for(std::chrono::milliseconds(pause));
+      return Status();
+    };
     engine_ = value_of(serve::Engine::create(*model_, tokenizer_, options.engine));
     service_.set_http_stats([this] { return http_->stats(); });
     if (options.with_model) set_model();
   }
   ~TestServer() {
+    gate_.open();
     engine_->stop();
     service_.stop();
     http_->stop(0);
@@ -100,6 +141,7 @@ class TestServer {
   }
 
   uint16_t port() const { return http_->port(); }
+  IterationGate& iterations() { return gate_; }
   serve::Engine& engine() { return *engine_; }
   model::InferenceModel& model() { return *model_; }
   Service& service() { return service_; }
@@ -124,6 +166,7 @@ class TestServer {
   std::unique_ptr<model::InferenceModel> model_;
   text::Tokenizer tokenizer_;
   std::string adapter_root_;
+  IterationGate gate_;
   Service service_;
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<serve::Engine> engine_;

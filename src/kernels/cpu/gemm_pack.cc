@@ -3,49 +3,15 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "kernels/cpu/gemm_pack_words.h"
 #include "kernels/cpu/gemm_source.h"
 
 namespace jige::cpu {
 namespace {
 
-template <typename Source>
-const typename Source::Element* element_at(const GemmOperand& operand, int64_t lane,
-                                           int64_t depth) {
-  const int64_t row = operand.depth_across ? depth : lane;
-  const int64_t column = operand.depth_across ? lane : depth;
-  return static_cast<const typename Source::Element*>(operand.data) + row * operand.row_stride +
-         column;
-}
-
-template <typename Source>
-constexpr int64_t kLineElements = 64 / sizeof(typename Source::Element);
 // Memory rows that are packed for all lanes before the next ones, where lanes lie along them: few,
 // so that every cache line is read once.
 constexpr int64_t kDepthsAcross = 8;
-// Depths of pairs that are packed at a time.
-constexpr int64_t kPairDepths = 16;
-
-void fetch(const void* line) { _mm_prefetch(static_cast<const char*>(line), _MM_HINT_T0); }
-
-// The first `count` lanes, nothing beyond. Inline, since `count` is mostly a constant.
-[[gnu::always_inline]] inline void store_some(float* dst, __m256 value, int64_t count) {
-  if (count == 8) {
-    _mm256_storeu_ps(dst, value);
-    return;
-  }
-  __m128 rest = _mm256_castps256_ps128(value);
-  if (count & 4) {
-    _mm_storeu_ps(dst, rest);
-    dst += 4;
-    rest = _mm256_extractf128_ps(value, 1);
-  }
-  if (count & 2) {
-    _mm_storel_pi(reinterpret_cast<__m64*>(dst), rest);
-    dst += 2;
-    rest = _mm_movehl_ps(rest, rest);
-  }
-  if (count & 1) _mm_store_ss(dst, rest);
-}
 
 // A range of whole lanes in memory rows, at most eight of them: dst[depth][width].
 // `stored` lanes are written, those beyond lane_count as zeros. The same lanes of the next block
@@ -188,92 +154,6 @@ void pack_chain_right(const GemmEngine& engine, const GemmOperand& right,
         pack_chain_block<Source>(right, block, lane_end, columns,
                                  reinterpret_cast<float*>(panel) + depth * columns);
       }
-    }
-  }
-}
-
-// Two rows of bf16 values as words: `even` in the low, `odd` in the high halves.
-__m256 join_rows(__m256 even, __m256 odd) {
-  const __m256i low = _mm256_srli_epi32(_mm256_castps_si256(even), 16);
-  return _mm256_castsi256_ps(_mm256_or_si256(low, _mm256_castps_si256(odd)));
-}
-
-// Sixteen values of one row, in two vectors, as words of neighbours.
-__m256 join_neighbours(__m256 first, __m256 second) {
-  const __m256i low = _mm256_srli_epi32(_mm256_castps_si256(first), 16);
-  const __m256i high = _mm256_srli_epi32(_mm256_castps_si256(second), 16);
-  return _mm256_castsi256_ps(_mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), 0xd8));
-}
-
-template <typename Source>
-__m256 load_up_to_8(const typename Source::Element* src, int64_t count) {
-  if (count >= 8) return Source::load(src);
-  return count > 0 ? load_some<Source>(src, count) : _mm256_setzero_ps();
-}
-
-// Eight words of neighbours from one memory row.
-template <typename Source>
-__m256 load_neighbours(const typename Source::Element* src) {
-  if constexpr (std::is_same_v<Source, SourceBF16>) {
-    return _mm256_loadu_ps(reinterpret_cast<const float*>(src));
-  } else {
-    return join_neighbours(Source::load(src), Source::load(src + 8));
-  }
-}
-
-// Eight lanes times eight depth pairs of words, rows in memory order: rows[i] is lane i, or with
-// depth_across pair i. What lies outside the range is zero.
-template <typename Source>
-void load_words(const GemmOperand& operand, const GemmPackRange& range, int64_t lane, int64_t depth,
-                __m256 (&rows)[8]) {
-  const int64_t lanes_left = range.lane_count - lane;
-  const int64_t depths_left = range.depth_count - depth;
-  if (lanes_left >= 8 && depths_left >= 16) {
-    const auto* src =
-        element_at<Source>(operand, range.lane_begin + lane, range.depth_begin + depth);
-    const int64_t stride = operand.row_stride;
-#pragma GCC unroll 8
-    for (int64_t i = 0; i < 8; ++i) {
-      rows[i] = operand.depth_across ? join_rows(Source::load(src + 2 * i * stride),
-                                                 Source::load(src + (2 * i + 1) * stride))
-                                     : load_neighbours<Source>(src + i * stride);
-    }
-    return;
-  }
-  for (int64_t i = 0; i < 8; ++i) {
-    rows[i] = _mm256_setzero_ps();
-    if (operand.depth_across) {
-      if (2 * i >= depths_left || lanes_left <= 0) continue;
-      const auto* src =
-          element_at<Source>(operand, range.lane_begin + lane, range.depth_begin + depth + 2 * i);
-      const __m256 odd = 2 * i + 1 < depths_left
-                             ? load_up_to_8<Source>(src + operand.row_stride, lanes_left)
-                             : _mm256_setzero_ps();
-      rows[i] = join_rows(load_up_to_8<Source>(src, lanes_left), odd);
-    } else {
-      if (i >= lanes_left || depths_left <= 0) continue;
-      const auto* src =
-          element_at<Source>(operand, range.lane_begin + lane + i, range.depth_begin + depth);
-      rows[i] = join_neighbours(
-          load_up_to_8<Source>(src, depths_left),
-          depths_left > 8 ? load_up_to_8<Source>(src + 8, depths_left - 8) : _mm256_setzero_ps());
-    }
-  }
-}
-
-// One block of a pair operand: dst[pair of depths][width] words, lanes beyond lane_count as zeros.
-template <typename Source>
-void pack_pair_block(const GemmOperand& operand, const GemmPackRange& range, int64_t width,
-                     float* dst) {
-  for (int64_t lane = 0; lane < width; lane += 8) {
-    const int64_t stored = std::min<int64_t>(8, width - lane);
-    for (int64_t depth = 0; depth < range.depth_count; depth += kPairDepths) {
-      __m256 rows[8];
-      load_words<Source>(operand, range, lane, depth, rows);
-      if (!operand.depth_across) transpose_8x8(rows);
-      const int64_t pairs = std::min<int64_t>(8, (range.depth_count - depth + 1) / 2);
-      float* at = dst + depth / 2 * width + lane;
-      for (int64_t i = 0; i < pairs; ++i) store_some(at + i * width, rows[i], stored);
     }
   }
 }

@@ -107,6 +107,7 @@ class Checker {
     JIGE_DO(real_in_range("beta_slow", c_.rope.beta_slow, 1e-3, c_.rope.beta_fast));
     JIGE_DO(real_in_range("rope_theta", c_.rope.theta, 1.0 + 1e-6, 1e18));  // its logarithm divides
     JIGE_DO(in_range("original_max_position_embeddings", c_.rope.original_context, 1, kContextMax));
+    JIGE_DO(real_in_range("llama_4_scaling_beta", c_.rope.query_growth, 0.0, 1e3));
     return real_in_range("attention_factor", c_.rope.attention_factor, 1e-3, 1e3);
   }
 

@@ -63,7 +63,8 @@ enum class Family {
   kGlm,
   kGlm4,
   kExaone4,
-  kErnie45
+  kErnie45,
+  kMinistral3
 };
 // Families whose feed-forward layers, or some of them, are experts.
 inline constexpr bool has_experts(Family family) {
@@ -103,6 +104,9 @@ struct RopeConfig {
   std::vector<double> short_factors;
   std::vector<double> long_factors;
   double attention_factor = 1.0;
+  // yarn of Ministral 3: queries at position p are multiplied with 1 + query_growth
+  // log(1 + floor(p / original_context)) as well; 0: by nothing.
+  double query_growth = 0.0;
 
   bool operator==(const RopeConfig&) const = default;
 };

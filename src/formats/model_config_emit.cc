@@ -93,9 +93,18 @@ void emit_olmo3_rope(const ModelConfig& config, Json& out) {
       {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", sliding_theta}}}};
 }
 
+// Its readers know the new spelling alone.
+void emit_ministral3_rope(const ModelConfig& config, Json& out) {
+  Json all = yarn_json(config.rope);
+  all["rope_theta"] = config.rope.theta;
+  all["llama_4_scaling_beta"] = config.rope.query_growth;
+  out["rope_parameters"] = std::move(all);
+}
+
 void emit_rope(const ModelConfig& config, Json& out) {
   const RopeConfig& rope = config.rope;
   const FamilyInfo& family = family_info(config.family);
+  if (config.family == Family::kMinistral3) return emit_ministral3_rope(config, out);
   out[std::string(family.theta_field)] = rope.theta;
   out["rope_scaling"] = nullptr;
   if (config.family == Family::kOlmo3) return emit_olmo3_rope(config, out);

@@ -16,6 +16,7 @@ constexpr const char* kOriginalContext = "original_max_position_embeddings";
 constexpr const char* kPartialFactor = "partial_rotary_factor";
 constexpr int64_t kPhi3OriginalContext = 4096;
 constexpr double kGemma3SlidingTheta = 1e4;
+constexpr const char* kQueryGrowth = "llama_4_scaling_beta";
 constexpr double kLongFactorMin = 1e-6;
 constexpr double kLongFactorMax = 1e6;
 
@@ -37,13 +38,16 @@ Status check_partial_factor(const Json& object, const Json& config, const RopeCo
 }
 
 Result<RopeScaling> scaling_of(const std::string& type, Family family, std::string_view where) {
-  if (type == "default") return RopeScaling::kNone;
+  if (type == "default" && family != Family::kMinistral3) return RopeScaling::kNone;
   const char* known = "default, linear, llama3 and yarn";
   if (family == Family::kPhi3) {
     if (type == "longrope" || type == "su") return RopeScaling::kLongRope;
     known = "default and longrope";
   } else if (family == Family::kStableLm) {
     known = "default alone";
+  } else if (family == Family::kMinistral3) {
+    if (type == "yarn") return RopeScaling::kYarn;
+    known = "yarn alone";
   } else {
     if (type == "linear") return RopeScaling::kLinear;
     if (type == "llama3") return RopeScaling::kLlama3;
@@ -138,6 +142,9 @@ Status parse_yarn(const Json& object, const Json& config, const ModelConfig& out
   const double inferred = scale != 0.0 && scale_all != 0.0 ? magnitude(scale) / magnitude(scale_all)
                                                            : yarn_attention_factor(rope.factor);
   JIGE_TRY(rope.attention_factor, get_number_or(object, "attention_factor", inferred, where));
+  if (out.family == Family::kMinistral3) {
+    JIGE_TRY(rope.query_growth, get_number(object, kQueryGrowth, where));
+  }
   return {};
 }
 
@@ -278,6 +285,18 @@ Status parse_rope_by_layer_type(const Json& config, ModelConfig& out, std::strin
   return {};
 }
 
+// What transformers takes where the folder says nothing.
+Json usual_rope(Family family) {
+  if (family == Family::kGptOss) {
+    return {{"rope_type", "yarn"}, {"factor", 32.0}, {"truncate", false}, {kOriginalContext, 4096}};
+  }
+  if (family == Family::kMinistral3) {
+    return {{"rope_type", "yarn"},   {"factor", 16.0},          {"mscale", 1.0},
+            {"mscale_all_dim", 1.0}, {kOriginalContext, 16384}, {kQueryGrowth, 0.1}};
+  }
+  return Json::object();
+}
+
 }  // namespace
 
 double default_attention_factor(double factor, int64_t original_context) {
@@ -303,15 +322,8 @@ Status parse_rope(const Json& config, ModelConfig& out, std::string_view where) 
   if (family_info(out.family).turns_parts) {
     JIGE_DO(parse_rotary_dim(config, parameters, scaling, out, where));
   }
-  if (out.family == Family::kGptOss && !parameters && !scaling) {
-    // What transformers takes where the folder says nothing.
-    const Json standard = {{"rope_type", "yarn"},
-                           {"factor", 32.0},
-                           {"truncate", false},
-                           {"original_max_position_embeddings", 4096}};
-    JIGE_TRY(out.rope, parse_rope_object(standard, config, out, where));
-    return {};
-  }
+  const Json usual = usual_rope(out.family);
+  if (!parameters && !scaling) parameters = &usual;
   JIGE_TRY(out.rope, parse_both_spellings(parameters, scaling, config, out, where));
   return {};
 }

@@ -77,6 +77,54 @@ TEST(ModelConfigTextPart, OfPublishedFoldersIsTheirLanguageModel) {
   EXPECT_EQ(config_of_text(to_hf_config(qwen)), qwen);
 }
 
+// What the folder of Ministral 3 3B says of its language model.
+Json ministral3_3b() {
+  return {{"architectures", {"Mistral3ForConditionalGeneration"}},
+          {"model_type", "mistral3"},
+          {"dtype", "bfloat16"},
+          {"text_config",
+           {{"model_type", "ministral3"},
+            {"hidden_size", 3072},
+            {"intermediate_size", 9216},
+            {"num_hidden_layers", 26},
+            {"num_attention_heads", 32},
+            {"num_key_value_heads", 8},
+            {"head_dim", 128},
+            {"max_position_embeddings", 262144},
+            {"rms_norm_eps", 1e-5},
+            {"sliding_window", nullptr},
+            {"tie_word_embeddings", true},
+            {"vocab_size", 131072},
+            {"rope_parameters",
+             {{"type", "yarn"},
+              {"rope_type", "yarn"},
+              {"rope_theta", 1e6},
+              {"factor", 16.0},
+              {"beta_fast", 32.0},
+              {"beta_slow", 1.0},
+              {"mscale", 1.0},
+              {"mscale_all_dim", 1.0},
+              {"llama_4_scaling_beta", 0.1},
+              {"original_max_position_embeddings", 16384}}}}},
+          {"vision_config", {{"model_type", "pixtral"}}}};
+}
+
+TEST(ModelConfigTextPart, OfMinistral3ItIsAFamilyOfItsOwn) {
+  const ModelConfig config = config_of_text(ministral3_3b());
+  EXPECT_EQ(config.family, Family::kMinistral3);
+  EXPECT_EQ(parameter_count(config), 3429006336);
+  EXPECT_EQ(config.rope.scaling, RopeScaling::kYarn);
+  EXPECT_EQ(config.rope.attention_factor, 1.0);
+  EXPECT_EQ(config.rope.original_context, 16384);
+  EXPECT_EQ(config.rope.query_growth, 0.1);
+  EXPECT_TRUE(config.tied_embeddings);
+  EXPECT_EQ(config.sliding_window, 0);
+  const Json written = to_hf_config(config);
+  EXPECT_EQ(written["architectures"], Json{"Ministral3ForCausalLM"});
+  EXPECT_FALSE(written.contains("rope_scaling") || written.contains("rope_theta"));
+  EXPECT_EQ(config_of_text(written), config);
+}
+
 TEST(ModelConfigTextPart, OfWhatIsTiedTheWholeModelSays) {
   Json json = gemma3_4b();
   json["tie_word_embeddings"] = false;
@@ -89,8 +137,8 @@ TEST(ModelConfigTextPart, OfWhatIsTiedTheWholeModelSays) {
 TEST(ModelConfigTextPart, RefusesOtherLanguageModelsByName) {
   Json json = gemma3_4b();
   json["model_type"] = "mistral3";
-  json["text_config"]["model_type"] = "ministral3";
-  EXPECT_FAILS_WITH(parse_model_config(json, "config.json"), Code::kUnsupported, "\"ministral3\"");
+  json["text_config"]["model_type"] = "mistral4";
+  EXPECT_FAILS_WITH(parse_model_config(json, "config.json"), Code::kUnsupported, "\"mistral4\"");
   json = gemma3_4b();
   for (const Json& wrong : {Json(), Json(3), Json("text"), Json::array()}) {
     json["text_config"] = wrong;

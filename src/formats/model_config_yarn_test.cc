@@ -80,5 +80,31 @@ TEST(YarnConfig, RefusesWhatCannotBe) {
             std::string::npos);
 }
 
+TEST(YarnConfig, OfMinistral3LetsQueriesGrow) {
+  Json json = yarn_qwen_json(nullptr);
+  json["model_type"] = "ministral3";
+  json.erase("architectures");
+  json.erase("rope_theta");
+  const auto usual = parse_model_config(json, "config.json");
+  ASSERT_TRUE(usual) << usual.error().message;
+  EXPECT_EQ(usual->rope, (RopeConfig{.theta = 1e6,
+                                     .scaling = RopeScaling::kYarn,
+                                     .factor = 16.0,
+                                     .original_context = 16384,
+                                     .query_growth = 0.1}));
+  Json rope = {{"rope_type", "yarn"}, {"factor", 4.0}, {"llama_4_scaling_beta", 0.3}};
+  const auto parsed = [&] {
+    json["rope_parameters"] = rope;
+    return parse_model_config(json, "config.json");
+  };
+  EXPECT_EQ(parsed()->rope.query_growth, 0.3);
+  rope["llama_4_scaling_beta"] = -0.1;
+  EXPECT_FAILS_WITH(parsed(), Code::kCorrupt, "\"llama_4_scaling_beta\" is -0.1");
+  rope.erase("llama_4_scaling_beta");
+  EXPECT_FAILS_WITH(parsed(), Code::kNotFound, "llama_4_scaling_beta");
+  rope["rope_type"] = "default";
+  EXPECT_FAILS_WITH(parsed(), Code::kUnsupported, "yarn alone");
+}
+
 }  // namespace
 }  // namespace jige::formats

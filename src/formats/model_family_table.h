@@ -387,6 +387,17 @@ inline constexpr FamilyInfo kFamilies[] = {
      .theta = 5e5,
      .tied = true,
      .pad = 0},
+    {.family = Family::kMinistral3,
+     .model_type = "ministral3",
+     .causal_class = "Ministral3ForCausalLM",
+     .base_class = "Ministral3Model",
+     .windows = WindowRule::kAllLayers,
+     .window_use = WindowUse::kIfGiven,
+     .norm_eps = 1e-5,
+     .kv_heads = 8,
+     .head_dim = 128,
+     .theta = 1e6,
+     .pad = 11},
 };
 
 }  // namespace jige::formats

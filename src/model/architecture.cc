@@ -197,7 +197,7 @@ Architecture::Architecture(const formats::ModelConfig& config,
 }
 
 int64_t Architecture::rope_columns() const {
-  return turned_columns(config_) * (config_.sliding_rope ? 2 : 1);
+  return turned_columns(config_) * (has_two_rope_tables(config_) ? 2 : 1);
 }
 
 std::string Architecture::base_name(const std::string& name) {

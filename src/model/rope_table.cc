@@ -59,11 +59,37 @@ void scale_yarn(const formats::RopeConfig& config, int64_t turned,
   }
 }
 
+// Cosines and sines, times a size that grows with the position where `growth` is not 0.
+std::vector<float> table_of(const formats::RopeConfig& config, int64_t turned,
+                            int64_t position_count, double growth) {
+  const std::vector<double> frequencies = rope_inverse_frequencies(config, turned, position_count);
+  const size_t half = frequencies.size();
+  std::vector<float> table(static_cast<size_t>(position_count) * 2 * half);
+  for (size_t position = 0; position < static_cast<size_t>(position_count); ++position) {
+    float* row = table.data() + position * 2 * half;
+    double size = config.attention_factor;
+    if (growth > 0.0) {
+      const size_t contexts = position / static_cast<size_t>(config.original_context);
+      size *= 1.0 + growth * std::log1p(static_cast<double>(contexts));
+    }
+    for (size_t i = 0; i < half; ++i) {
+      const double angle = static_cast<double>(position) * frequencies[i];
+      row[i] = static_cast<float>(size * std::cos(angle));
+      row[half + i] = static_cast<float>(size * std::sin(angle));
+    }
+  }
+  return table;
+}
+
 }  // namespace
 
 int64_t turned_columns(const formats::ModelConfig& config) {
   if (config.position != formats::PositionKind::kRotary) return 0;
   return config.rotary_dim > 0 ? config.rotary_dim : config.head_dim;
+}
+
+bool has_two_rope_tables(const formats::ModelConfig& config) {
+  return config.sliding_rope || config.rope.query_growth > 0.0;
 }
 
 std::vector<double> rope_inverse_frequencies(const formats::RopeConfig& config, int64_t turned,
@@ -84,30 +110,20 @@ std::vector<double> rope_inverse_frequencies(const formats::RopeConfig& config, 
 
 std::vector<float> make_rope_table(const formats::RopeConfig& config, int64_t turned,
                                    int64_t position_count) {
-  const std::vector<double> frequencies = rope_inverse_frequencies(config, turned, position_count);
-  const size_t half = frequencies.size();
-  const double size = config.attention_factor;
-  std::vector<float> table(static_cast<size_t>(position_count) * 2 * half);
-  for (size_t position = 0; position < static_cast<size_t>(position_count); ++position) {
-    float* row = table.data() + position * 2 * half;
-    for (size_t i = 0; i < half; ++i) {
-      const double angle = static_cast<double>(position) * frequencies[i];
-      row[i] = static_cast<float>(size * std::cos(angle));
-      row[half + i] = static_cast<float>(size * std::sin(angle));
-    }
-  }
-  return table;
+  return table_of(config, turned, position_count, 0.0);
 }
 
 std::vector<float> make_rope_table(const formats::ModelConfig& config, int64_t position_count) {
   const int64_t turned = turned_columns(config);
   std::vector<float> table = make_rope_table(config.rope, turned, position_count);
-  if (!config.sliding_rope) return table;
-  const std::vector<float> sliding = make_rope_table(*config.sliding_rope, turned, position_count);
+  if (!has_two_rope_tables(config)) return table;
+  const std::vector<float> second =
+      config.sliding_rope ? make_rope_table(*config.sliding_rope, turned, position_count)
+                          : table_of(config.rope, turned, position_count, config.rope.query_growth);
   std::vector<float> both;
   both.reserve(2 * table.size());
   for (int64_t row = 0; row < position_count; ++row) {
-    for (const auto& one : {std::cref(table), std::cref(sliding)}) {
+    for (const auto& one : {std::cref(table), std::cref(second)}) {
       const auto begin = one.get().begin() + row * turned;
       both.insert(both.end(), begin, begin + turned);
     }

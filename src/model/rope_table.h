@@ -12,9 +12,9 @@
 //           times a factor
 //   longrope  f[i] / factor[i], the short factors in a table of up to the original context's
 //           positions, the long ones in a longer table; cosines and sines times a factor
-// A model whose sliding layers turn by other angles has both tables side by side.
-// Everything is computed in double and rounded once to f32.
-// Threads: pure functions.
+// A model whose sliding layers turn by other angles, or whose queries grow with the position, has
+// two tables side by side: the second is that of sliding layers, or of queries. Everything is
+// computed in double and rounded once to f32. Threads: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +28,9 @@ namespace jige::model {
 // The columns that turn of a head, 0 without rotary positions.
 int64_t turned_columns(const formats::ModelConfig& config);
 
+// Whether there are two tables side by side.
+bool has_two_rope_tables(const formats::ModelConfig& config);
+
 // The turned / 2 inverse frequencies, scaling for so many positions included.
 std::vector<double> rope_inverse_frequencies(const formats::RopeConfig& config, int64_t turned,
                                              int64_t position_count);
@@ -37,7 +40,8 @@ std::vector<double> rope_inverse_frequencies(const formats::RopeConfig& config, 
 std::vector<float> make_rope_table(const formats::RopeConfig& config, int64_t turned,
                                    int64_t position_count);
 
-// The table of a model: [position_count, turned], and as many columns more for its sliding_rope.
+// The table of a model: [position_count, turned], and as many columns more for its sliding_rope or
+// its query_growth.
 std::vector<float> make_rope_table(const formats::ModelConfig& config, int64_t position_count);
 
 }  // namespace jige::model

@@ -152,5 +152,27 @@ TEST(RopeTable, SlidingLayersHaveColumnsOfTheirOwn) {
   EXPECT_EQ(make_rope_table(config, 7).size(), 7u * 8);
 }
 
+TEST(RopeTable, QueriesThatGrowHaveColumnsOfTheirOwn) {
+  formats::ModelConfig config;
+  config.head_dim = 4;
+  config.rope = {.theta = 100.0,
+                 .scaling = formats::RopeScaling::kYarn,
+                 .factor = 2.0,
+                 .original_context = 3,
+                 .attention_factor = 1.5,
+                 .query_growth = 0.25};
+  const auto both = make_rope_table(config, 8);
+  const auto keys = make_rope_table(config.rope, 4, 8);
+  ASSERT_EQ(both.size(), 8u * 8);
+  // 1 + 0.25 log(1 + floor(position / 3))
+  const double sizes[] = {1, 1, 1, 1.1732867951, 1.1732867951, 1.1732867951, 1.2746530722};
+  for (size_t row = 0; row < 7; ++row) {
+    for (size_t i = 0; i < 4; ++i) {
+      EXPECT_EQ(both[row * 8 + i], keys[row * 4 + i]);
+      EXPECT_NEAR(both[row * 8 + 4 + i], sizes[row] * keys[row * 4 + i], 3e-7) << row;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace jige::model

@@ -44,6 +44,7 @@ inline const std::vector<std::string>& fixture_names() {
                                                  "glm4",
                                                  "exaone4",
                                                  "ernie4_5",
+                                                 "ministral3",
                                                  "gemma3_images",
                                                  "mistral3_images",
                                                  "qwen2_5_images",
@@ -99,6 +100,13 @@ inline void add_turning_features(formats::ModelConfig& config) {
       config.sliding_window = 5;
       config.layer_is_sliding = {1, 0};
       config.layer_is_unturned = {0, 1};
+      break;
+    case formats::Family::kMinistral3:
+      config.rope = {.theta = 100.0,
+                     .scaling = formats::RopeScaling::kYarn,
+                     .factor = 4.0,
+                     .original_context = 4,
+                     .query_growth = 0.5};
       break;
     case formats::Family::kErnie45:
       config.qkv_bias = config.output_bias = config.mlp_bias = config.turns_neighbours = true;
@@ -268,16 +276,16 @@ inline formats::ModelConfig tiny_config(formats::Family family) {
 
 inline const std::vector<formats::Family>& all_families() {
   static const std::vector<formats::Family> families = {
-      formats::Family::kLlama,    formats::Family::kMistral, formats::Family::kQwen2,
-      formats::Family::kQwen3,    formats::Family::kGpt2,    formats::Family::kPhi3,
-      formats::Family::kGemma3,   formats::Family::kOlmo2,   formats::Family::kGranite,
-      formats::Family::kSmolLm3,  formats::Family::kOlmo3,   formats::Family::kStarCoder2,
-      formats::Family::kStableLm, formats::Family::kSeedOss, formats::Family::kMixtral,
-      formats::Family::kQwen3Moe, formats::Family::kOlmoe,   formats::Family::kGptNeoX,
-      formats::Family::kPhi,      formats::Family::kCohere,  formats::Family::kGemma2,
-      formats::Family::kQwen2Moe, formats::Family::kCohere2, formats::Family::kGemma,
-      formats::Family::kGlm,      formats::Family::kGlm4,    formats::Family::kExaone4,
-      formats::Family::kErnie45};
+      formats::Family::kLlama,    formats::Family::kMistral,   formats::Family::kQwen2,
+      formats::Family::kQwen3,    formats::Family::kGpt2,      formats::Family::kPhi3,
+      formats::Family::kGemma3,   formats::Family::kOlmo2,     formats::Family::kGranite,
+      formats::Family::kSmolLm3,  formats::Family::kOlmo3,     formats::Family::kStarCoder2,
+      formats::Family::kStableLm, formats::Family::kSeedOss,   formats::Family::kMixtral,
+      formats::Family::kQwen3Moe, formats::Family::kOlmoe,     formats::Family::kGptNeoX,
+      formats::Family::kPhi,      formats::Family::kCohere,    formats::Family::kGemma2,
+      formats::Family::kQwen2Moe, formats::Family::kCohere2,   formats::Family::kGemma,
+      formats::Family::kGlm,      formats::Family::kGlm4,      formats::Family::kExaone4,
+      formats::Family::kErnie45,  formats::Family::kMinistral3};
   return families;
 }
 

@@ -51,15 +51,7 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
       one_norm_(config.residual == formats::ResidualForm::kParallelOneNorm),
       norms_before_(config.norm_place != formats::NormPlace::kAfter),
       norms_after_(config.norm_place != formats::NormPlace::kBefore) {
-  const auto index = static_cast<size_t>(options.index);
-  const auto flagged = [&](const std::vector<uint8_t>& flags) {
-    return index < flags.size() && flags[index];
-  };
-  if (config.layer_is_sliding.empty() || flagged(config.layer_is_sliding)) {
-    window_ = config.sliding_window;
-  }
-  if (!flagged(config.layer_is_unturned)) turned_ = turned_columns(config);
-  if (config.sliding_rope && window_ > 0) rope_begin_ = turned_;
+  place(config, static_cast<size_t>(options.index));
   const LayerNames& names = options.names;
   // GPT-2's rule: products that end in the residual stream start smaller, so that its variance does
   // not grow with depth.
@@ -106,6 +98,18 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
     packed_ = PackedSizes(&qkv_, &attention_output_, &*mlp_);
   }
   if (norms_after_) norm2_after_ = make_norm(names.norm2_after);
+}
+
+void TransformerLayer::place(const formats::ModelConfig& config, size_t index) {
+  const auto flagged = [&](const std::vector<uint8_t>& flags) {
+    return index < flags.size() && flags[index];
+  };
+  if (config.layer_is_sliding.empty() || flagged(config.layer_is_sliding)) {
+    window_ = config.sliding_window;
+  }
+  if (!flagged(config.layer_is_unturned)) turned_ = turned_columns(config);
+  if (config.sliding_rope && window_ > 0) rope_begin_ = turned_;
+  query_rope_begin_ = config.rope.query_growth > 0 ? turned_ : rope_begin_;
 }
 
 std::vector<const Projection*> TransformerLayer::projections() const {
@@ -435,12 +439,17 @@ void TransformerLayer::normalise_heads(Stream& stream, const BlockWeights& weigh
 void TransformerLayer::rotate(Stream& stream, const BlockWeights& weights, const Batch& batch,
                               const TensorView& heads, bool inverse) const {
   if (turned_ == 0) return;
-  ops::rope(stream, {.data = heads,
-                     .positions = batch.positions,
-                     .cos_sin = weights.rope_table.column_range(rope_begin_, rope_begin_ + turned_),
-                     .head_dim = head_dim_,
-                     .rotary_dim = turned_,
-                     .inverse = inverse});
+  const auto turn = [&](const TensorView& data, int64_t begin) {
+    ops::rope(stream, {.data = data,
+                       .positions = batch.positions,
+                       .cos_sin = weights.rope_table.column_range(begin, begin + turned_),
+                       .head_dim = head_dim_,
+                       .rotary_dim = turned_,
+                       .inverse = inverse});
+  };
+  if (query_rope_begin_ == rope_begin_) return turn(heads, rope_begin_);
+  turn(heads.column_range(0, q_columns()), query_rope_begin_);
+  turn(heads.column_range(q_columns(), qk_columns()), rope_begin_);
 }
 
 }  // namespace jige::model

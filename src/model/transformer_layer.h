@@ -116,6 +116,8 @@ class TransformerLayer final : public Block {
     DenseMlp::Pending mlp;                 // this or experts
     ExpertMlp::Pending experts;
   };
+  // Which keys the layer's queries see, and how they turn with their position.
+  void place(const formats::ModelConfig& config, size_t index);
   std::vector<ProjectionOptions::Part> qkv_parts(const formats::ModelConfig& config,
                                                  const std::vector<std::string>& names) const;
   Activations place_saved(Placement& at, int64_t token_count, DType compute) const;
@@ -203,8 +205,9 @@ class TransformerLayer final : public Block {
   int64_t heads_;
   int64_t kv_heads_;
   int64_t head_dim_;
-  int64_t rope_begin_ = 0;  // the first of its columns of the rope table
-  int64_t turned_ = 0;      // columns of a head that turn
+  int64_t rope_begin_ = 0;        // the first of its columns of the rope table
+  int64_t query_rope_begin_ = 0;  // the same for queries
+  int64_t turned_ = 0;            // columns of a head that turn
   int64_t window_ = 0;
   double score_scale_ = 1;
   double score_cap_ = 0;

@@ -61,6 +61,8 @@ from transformers import (
     GraniteForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
+    Ministral3Config,
+    Ministral3ForCausalLM,
     Mistral3Config,
     Mistral3ForConditionalGeneration,
     MistralConfig,
@@ -688,6 +690,22 @@ MODELS = {
         torch.bfloat16,
         {},
     ),
+    "ministral3": (
+        Ministral3ForCausalLM,
+        Ministral3Config(
+            **dict(COMMON, max_position_embeddings=64),
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=12,
+            rope_parameters=dict(
+                rope_type="yarn", rope_theta=10000.0, factor=8.0, beta_fast=32.0, beta_slow=1.0,
+                mscale=1.0, mscale_all_dim=1.0, original_max_position_embeddings=8,
+                llama_4_scaling_beta=0.5,
+            ),
+        ),
+        torch.float32,
+        {},
+    ),
 }
 # As transformers keeps experts in memory, and writes them where it is told to.
 STACKED = {"mixtral_stacked": "mixtral", "qwen3_moe_stacked": "qwen3_moe"}
@@ -740,6 +758,7 @@ GRADIENTS = STEPPED + (
     "glm4",
     "exaone4",
     "ernie4_5",
+    "ministral3",
 )
 LENGTHS = (18, 3, 27)
 OPTIMIZER = dict(lr=1e-2, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)

@@ -167,6 +167,9 @@ std::vector<std::string> lora_linear_modules(Family family) {
   if (family == Family::kGlm || family == Family::kGlm4) {
     return {"down_proj", "gate_up_proj", "k_proj", "o_proj", "q_proj", "v_proj"};
   }
+  if (family == Family::kArcee || family == Family::kNemotron) {
+    return {"down_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"};
+  }
   if (has_experts(family)) return {"k_proj", "o_proj", "q_proj", "v_proj"};
   return {"down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"};
 }

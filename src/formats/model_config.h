@@ -64,7 +64,9 @@ enum class Family {
   kGlm4,
   kExaone4,
   kErnie45,
-  kMinistral3
+  kMinistral3,
+  kArcee,
+  kNemotron
 };
 // Families whose feed-forward layers, or some of them, are experts.
 inline constexpr bool has_experts(Family family) {
@@ -77,7 +79,7 @@ enum class NormPlace { kBefore, kAfter, kAround };
 // How the two parts of a layer stand: the MLP reads what attention made of the residual stream, or
 // both read the layer's input side by side, through a norm each or through one norm.
 enum class ResidualForm { kSequential, kParallel, kParallelOneNorm };
-enum class ActivationKind { kSwiGlu, kGeGlu, kGeluTanh, kGeluErf, kRelu, kSilu };
+enum class ActivationKind { kSwiGlu, kGeGlu, kGeluTanh, kGeluErf, kRelu, kReluSquared, kSilu };
 enum class PositionKind { kRotary, kLearned };
 enum class RopeScaling { kNone, kLinear, kLlama3, kLongRope, kYarn };
 

@@ -196,6 +196,7 @@ void emit_smollm3(const ModelConfig& config, Json& out) {
 void emit_family_fields(const ModelConfig& config, Json& out) {
   switch (config.family) {
     case Family::kMistral:
+    case Family::kMinistral3:
     case Family::kPhi3:
     case Family::kMixtral:
     case Family::kStarCoder2:

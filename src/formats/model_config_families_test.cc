@@ -157,6 +157,41 @@ TEST(ModelConfigFamilies, DefaultsOfGlmExaoneAndErnieAreThoseOfTheFamily) {
   EXPECT_EQ(gemma.score_dim, 0);
 }
 
+TEST(ModelConfigFamilies, ArceeAndNemotronSquareWhatReluLeaves) {
+  const ModelConfig arcee = config_of(family_json("arcee"));
+  EXPECT_EQ(arcee.activation, ActivationKind::kReluSquared);
+  EXPECT_EQ(arcee.norm, NormKind::kRms);
+  EXPECT_FALSE(arcee.qkv_bias || arcee.output_bias || arcee.mlp_bias || arcee.norm_adds_one);
+  const ModelConfig nemotron = config_of(family_json("nemotron"));
+  EXPECT_EQ(nemotron.activation, ActivationKind::kReluSquared);
+  EXPECT_EQ(nemotron.norm, NormKind::kLayer);
+  EXPECT_TRUE(nemotron.norm_adds_one && nemotron.norm_bias);
+  EXPECT_EQ(nemotron.rotary_dim, 4);  // half of 8
+  EXPECT_EQ(nemotron.norm_eps, 1e-5);
+  EXPECT_EQ(config_of(changed(family_json("nemotron"), {{"norm_eps", 1e-3}})).norm_eps, 1e-3);
+  for (const char* type : {"arcee", "nemotron"}) {
+    SCOPED_TRACE(type);
+    const ModelConfig other =
+        config_of(changed(family_json(type), {{"attention_bias", true},
+                                              {"mlp_bias", true},
+                                              {"hidden_act", "relu"},
+                                              {"tie_word_embeddings", true}}));
+    EXPECT_TRUE(other.qkv_bias && other.output_bias && other.mlp_bias && other.tied_embeddings);
+    EXPECT_EQ(other.activation, ActivationKind::kRelu);
+    for (const ModelConfig& config : {config_of(family_json(type)), other}) {
+      EXPECT_EQ(config_of(to_hf_config(config)), config);
+    }
+  }
+}
+
+TEST(ModelConfigFamilies, WindowsOfMinistral3AreOfAllLayers) {
+  EXPECT_EQ(config_of(family_json("ministral3")).sliding_window, 0);
+  const ModelConfig config = config_of(changed(family_json("ministral3"), {{"sliding_window", 9}}));
+  EXPECT_EQ(config.sliding_window, 9);
+  EXPECT_TRUE(config.layer_is_sliding.empty());
+  EXPECT_EQ(config_of(to_hf_config(config)), config);
+}
+
 TEST(ModelConfigFamilies, LayersWithoutWindowOfCohere2AndExaoneDoNotTurn) {
   const std::vector<uint8_t> sliding = {1, 1, 1, 0}, unturned = {0, 0, 0, 1};
   for (const char* type : {"cohere2", "exaone4"}) {
@@ -255,6 +290,7 @@ TEST(ModelConfigFamilies, CountsTheParametersOfPublishedModels) {
             1279391488);
   EXPECT_EQ(count(family_json("exaone4"), sizes(102400, 5120, 64, 40, 8, 27392)), 32003216384);
   EXPECT_EQ(count(family_json("ernie4_5"), sizes(103424, 1024, 18, 16, 2, 3072)), 360748032);
+  EXPECT_EQ(count(family_json("nemotron"), sizes(256000, 3072, 32, 24, 8, 9216)), 4190509056);
   EXPECT_EQ(count(family_json("olmoe"), sizes(50304, 2048, 16, 16, 16, 1024)), 6919161856);
 }
 

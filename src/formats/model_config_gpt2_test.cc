@@ -23,8 +23,8 @@ TEST(ModelConfig, OfGpt2HasItsActivationsAndScales) {
   const std::pair<const char*, ActivationKind> names[] = {
       {"gelu_new", ActivationKind::kGeluTanh}, {"gelu_python_tanh", ActivationKind::kGeluTanh},
       {"gelu", ActivationKind::kGeluErf},      {"gelu_python", ActivationKind::kGeluErf},
-      {"relu", ActivationKind::kRelu},         {"silu", ActivationKind::kSilu},
-      {"swish", ActivationKind::kSilu}};
+      {"relu", ActivationKind::kRelu},         {"relu2", ActivationKind::kReluSquared},
+      {"silu", ActivationKind::kSilu},         {"swish", ActivationKind::kSilu}};
   for (const auto& [name, kind] : names) {
     const auto config = read_gpt2(gpt2_with({{"activation_function", name}}));
     ASSERT_TRUE(config) << name;

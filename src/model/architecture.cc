@@ -102,6 +102,9 @@ LayerNames layer_names(const formats::ModelConfig& config, int64_t index) {
     names.ffn_input = {mlp + "c_fc"};
     names.ffn_output = mlp + "c_proj";
   }
+  if (config.family == formats::Family::kArcee || config.family == formats::Family::kNemotron) {
+    names.ffn_input = {mlp + "up_proj"};
+  }
   if (config.family == formats::Family::kPhi) {
     names.attention_output = attention + "dense";
     names.ffn_input = {mlp + "fc1"};

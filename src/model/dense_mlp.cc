@@ -149,6 +149,8 @@ ops::Activation DenseMlp::plain_activation() const {
       return ops::Activation::kGeluErf;
     case formats::ActivationKind::kRelu:
       return ops::Activation::kRelu;
+    case formats::ActivationKind::kReluSquared:
+      return ops::Activation::kReluSquared;
     case formats::ActivationKind::kSilu:
       return ops::Activation::kSilu;
     default:

@@ -49,6 +49,8 @@ inline const std::vector<std::string>& fixture_names() {
                                                  "mistral3_images",
                                                  "qwen2_5_images",
                                                  "qwen3_images",
+                                                 "arcee",
+                                                 "nemotron",
                                                  "mixtral",
                                                  "qwen2_moe",
                                                  "qwen3_moe",
@@ -107,6 +109,16 @@ inline void add_turning_features(formats::ModelConfig& config) {
                      .factor = 4.0,
                      .original_context = 4,
                      .query_growth = 0.5};
+      break;
+    case formats::Family::kArcee:
+      config.activation = formats::ActivationKind::kReluSquared;
+      config.mlp_bias = true;
+      break;
+    case formats::Family::kNemotron:
+      config.norm = formats::NormKind::kLayer;
+      config.norm_adds_one = true;
+      config.activation = formats::ActivationKind::kReluSquared;
+      config.rotary_dim = 4;
       break;
     case formats::Family::kErnie45:
       config.qkv_bias = config.output_bias = config.mlp_bias = config.turns_neighbours = true;
@@ -276,16 +288,17 @@ inline formats::ModelConfig tiny_config(formats::Family family) {
 
 inline const std::vector<formats::Family>& all_families() {
   static const std::vector<formats::Family> families = {
-      formats::Family::kLlama,    formats::Family::kMistral,   formats::Family::kQwen2,
-      formats::Family::kQwen3,    formats::Family::kGpt2,      formats::Family::kPhi3,
-      formats::Family::kGemma3,   formats::Family::kOlmo2,     formats::Family::kGranite,
-      formats::Family::kSmolLm3,  formats::Family::kOlmo3,     formats::Family::kStarCoder2,
-      formats::Family::kStableLm, formats::Family::kSeedOss,   formats::Family::kMixtral,
-      formats::Family::kQwen3Moe, formats::Family::kOlmoe,     formats::Family::kGptNeoX,
-      formats::Family::kPhi,      formats::Family::kCohere,    formats::Family::kGemma2,
-      formats::Family::kQwen2Moe, formats::Family::kCohere2,   formats::Family::kGemma,
-      formats::Family::kGlm,      formats::Family::kGlm4,      formats::Family::kExaone4,
-      formats::Family::kErnie45,  formats::Family::kMinistral3};
+      formats::Family::kLlama,    formats::Family::kMistral,    formats::Family::kQwen2,
+      formats::Family::kQwen3,    formats::Family::kGpt2,       formats::Family::kPhi3,
+      formats::Family::kGemma3,   formats::Family::kOlmo2,      formats::Family::kGranite,
+      formats::Family::kSmolLm3,  formats::Family::kOlmo3,      formats::Family::kStarCoder2,
+      formats::Family::kStableLm, formats::Family::kSeedOss,    formats::Family::kMixtral,
+      formats::Family::kQwen3Moe, formats::Family::kOlmoe,      formats::Family::kGptNeoX,
+      formats::Family::kPhi,      formats::Family::kCohere,     formats::Family::kGemma2,
+      formats::Family::kQwen2Moe, formats::Family::kCohere2,    formats::Family::kGemma,
+      formats::Family::kGlm,      formats::Family::kGlm4,       formats::Family::kExaone4,
+      formats::Family::kErnie45,  formats::Family::kMinistral3, formats::Family::kArcee,
+      formats::Family::kNemotron};
   return families;
 }
 

@@ -64,6 +64,8 @@ const cpu::PlainActivation& plain_kernels(const cpu::ActivationKernels& kernels,
       return kernels.gelu_erf;
     case Activation::kRelu:
       return kernels.relu;
+    case Activation::kReluSquared:
+      return kernels.relu_squared;
     case Activation::kSilu:
       return kernels.silu;
     default:

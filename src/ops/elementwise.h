@@ -27,7 +27,7 @@ void geglu_backward(Stream& stream, const TensorView& grad_gate_up, const Tensor
                     const TensorView& gate_up, const TensorView& activated = {});
 
 // Activations without a gate.
-enum class Activation { kGeluTanh, kGeluErf, kRelu, kSilu };
+enum class Activation { kGeluTanh, kGeluErf, kRelu, kReluSquared, kSilu };
 // dst may be src itself.
 void activation_forward(Stream& stream, const TensorView& dst, const TensorView& src,
                         Activation activation);

@@ -20,10 +20,11 @@ constexpr int64_t kWidths[] = {1, 7, 8, 15, 16, 17, 40, 129};
 double silu(double x) { return x / (1 + std::exp(-x)); }
 
 constexpr Activation kPlain[] = {Activation::kGeluTanh, Activation::kGeluErf, Activation::kRelu,
-                                 Activation::kSilu};
+                                 Activation::kReluSquared, Activation::kSilu};
 
 double plain(double x, Activation activation) {
   if (activation == Activation::kRelu) return std::max(x, 0.0);
+  if (activation == Activation::kReluSquared) return std::pow(std::max(x, 0.0), 2);
   if (activation == Activation::kSilu) return silu(x);
   if (activation == Activation::kGeluErf) return x * 0.5 * std::erfc(-x / std::numbers::sqrt2);
   const double inner = std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x);

@@ -154,6 +154,19 @@ CASES = {
              tie_word_embeddings=True, rope_theta=1000000.0, rope_scaling=dict(LLAMA3_ROPE)),
     ),
     "ernie4_5": ("Ernie4_5Config", dict(SIZES, head_dim=16)),
+    "ministral3": ("Ministral3Config", dict(SIZES, head_dim=16, sliding_window=16)),
+    "arcee": ("ArceeConfig", dict(SIZES, attention_bias=True, eos_token_id=5, bos_token_id=4)),
+    "arcee_yarn": (
+        "ArceeConfig",
+        dict(SIZES, mlp_bias=True, eos_token_id=5, bos_token_id=4, rope_theta=1000000.0,
+             rope_scaling=dict(rope_type="yarn", factor=4.0,
+                               original_max_position_embeddings=64)),
+    ),
+    "nemotron": ("NemotronConfig", dict(SIZES, head_dim=16, tie_word_embeddings=True)),
+    "nemotron_turned": (
+        "NemotronConfig",
+        dict(SIZES, head_dim=16, partial_rotary_factor=0.25, attention_bias=True, norm_eps=1e-6),
+    ),
     "qwen2_moe": (
         "Qwen2MoeConfig",
         dict(SIZES, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=20,
@@ -267,7 +280,9 @@ def record_configs():
                "Qwen2MoeConfig": "Qwen2MoeForCausalLM", "Cohere2Config": "Cohere2ForCausalLM",
                "GemmaConfig": "GemmaForCausalLM", "GlmConfig": "GlmForCausalLM",
                "Glm4Config": "Glm4ForCausalLM", "Exaone4Config": "Exaone4ForCausalLM",
-               "Ernie4_5Config": "Ernie4_5ForCausalLM"}
+               "Ernie4_5Config": "Ernie4_5ForCausalLM",
+               "Ministral3Config": "Ministral3ForCausalLM", "ArceeConfig": "ArceeForCausalLM",
+               "NemotronConfig": "NemotronForCausalLM"}
     for name, (kind, arguments) in CASES.items():
         if not hasattr(transformers, kind):
             continue

@@ -31,6 +31,8 @@ import safetensors.torch
 import torch
 import transformers
 from transformers import (
+    ArceeConfig,
+    ArceeForCausalLM,
     Cohere2Config,
     Cohere2ForCausalLM,
     CohereConfig,
@@ -69,6 +71,8 @@ from transformers import (
     MistralForCausalLM,
     MixtralConfig,
     MixtralForCausalLM,
+    NemotronConfig,
+    NemotronForCausalLM,
     Olmo2Config,
     Olmo2ForCausalLM,
     Olmo3Config,
@@ -706,6 +710,25 @@ MODELS = {
         torch.float32,
         {},
     ),
+    "arcee": (
+        ArceeForCausalLM,
+        ArceeConfig(
+            **COMMON, num_attention_heads=4, num_key_value_heads=2, head_dim=12,
+            attention_bias=True, mlp_bias=True,
+            rope_parameters=dict(
+                rope_type="yarn", rope_theta=10000.0, factor=4.0,
+                original_max_position_embeddings=32,
+            ),
+        ),
+        torch.float32,
+        {},
+    ),
+    "nemotron": (
+        NemotronForCausalLM,
+        NemotronConfig(**COMMON, num_attention_heads=4, num_key_value_heads=2, head_dim=12),
+        torch.float32,
+        {},
+    ),
 }
 # As transformers keeps experts in memory, and writes them where it is told to.
 STACKED = {"mixtral_stacked": "mixtral", "qwen3_moe_stacked": "qwen3_moe"}
@@ -759,6 +782,8 @@ GRADIENTS = STEPPED + (
     "exaone4",
     "ernie4_5",
     "ministral3",
+    "arcee",
+    "nemotron",
 )
 LENGTHS = (18, 3, 27)
 OPTIMIZER = dict(lr=1e-2, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
@@ -773,7 +798,7 @@ def randomise(model, generator):
             noise = torch.randn(parameter.shape, generator=generator)
             is_norm = "norm" in name or ".ln_" in name
             if is_norm and name.endswith("weight"):
-                adds_one = model.config.model_type.startswith("gemma")
+                adds_one = model.config.model_type.startswith(("gemma", "nemotron"))
                 parameter.copy_((0.0 if adds_one else 1.0) + 0.2 * noise)
             elif name.endswith("bias") or name.endswith("sinks"):
                 parameter.copy_(0.2 * noise)

@@ -8,6 +8,7 @@
 //            erf form, x Φ(x) with Φ(x) = (1 + erf(x/√2)) / 2:
 //              dx = dh (Φ(x) + x φ(x)),  φ(x) = exp(-x²/2) / √(2π)
 //   relu     max(x, 0), NaN where x is:  dx = dh where not x <= 0, else 0
+//   relu²    relu(x)²:  dx = 2 dh relu(x)
 //   silu     x σ(x):  dx = dh σ(x) (1 + x (1 - σ(x)))
 // Bytes moved: every operand once. Threads: pure functions on row ranges.
 #pragma once
@@ -59,7 +60,7 @@ struct GatedActivation {
 
 struct ActivationKernels {
   GatedActivation swiglu, geglu;
-  PlainActivation gelu_tanh, gelu_erf, relu, silu;
+  PlainActivation gelu_tanh, gelu_erf, relu, relu_squared, silu;
 };
 
 const ActivationKernels& activation_kernels(Isa isa);

@@ -89,6 +89,14 @@ struct Relu {
   }
 };
 
+struct ReluSquared {
+  static JIGE_INLINE V value(V x) {
+    const V positive = Relu::value(x);
+    return positive * positive;
+  }
+  static JIGE_INLINE V derivative(V x) { return V::broadcast(2.0f) * Relu::value(x); }
+};
+
 struct Silu {
   static JIGE_INLINE V value(V x) { return x * sigmoid(x); }
   static JIGE_INLINE V derivative(V x) {
@@ -183,6 +191,7 @@ const ActivationKernels kActivationKernels = {
     .gelu_tanh = {plain_forward<GeluTanh>, plain_backward<GeluTanh>},
     .gelu_erf = {plain_forward<GeluErf>, plain_backward<GeluErf>},
     .relu = {plain_forward<Relu>, plain_backward<Relu>},
+    .relu_squared = {plain_forward<ReluSquared>, plain_backward<ReluSquared>},
     .silu = {plain_forward<Silu>, plain_backward<Silu>},
 };
 

@@ -24,9 +24,9 @@ class ExportCommand final : public Command {
         "Writes the latest complete checkpoint of a training run as an ordinary Hugging Face "
         "folder, to be generated from, served or trained on. The run may have ended, been killed, "
         "or go on beside it; it makes no difference on which devices it is. With --gguf, writes a "
-        "model "
-        "folder as a GGUF file, tokenizer and chat template included, as llama.cpp and others load "
-        "it: Llama, Mistral, Qwen2, Qwen3, GPT-2, Gemma 3, Granite, OLMo 2, SmolLM3.");
+        "model folder as a GGUF file, tokenizer and chat template included, as llama.cpp and "
+        "others load it: Llama, Mistral, Qwen, Gemma and others; families that it does not write "
+        "are refused by name.");
     flags.text("RUN", options_.run_folder,
                "folder of a run; with --gguf, of a model or a run that "
                "ended");

@@ -16,6 +16,7 @@ namespace {
 
 constexpr double kFactorTolerance = 1e-4;
 constexpr std::string_view kTurnedKey = "rope.dimension_count";
+constexpr const char* kLogMultiplierKey = "rope.scaling.yarn_log_multiplier";
 
 // Keys that change what a model computes, with the value that changes nothing.
 struct NeutralKey {
@@ -24,14 +25,22 @@ struct NeutralKey {
 };
 
 constexpr NeutralKey kNeutralKeys[] = {
-    {"expert_shared_count", 0},       {"expert_group_count", 1},
+    {"expert_shared_count", 0},
+    {"expert_group_count", 1},
     {"expert_gating_func", 1},  // softmax
-    {"leading_dense_block_count", 0}, {"logit_scale", 1},
-    {"embedding_scale", 1},           {"residual_scale", 1},
-    {"attention.scale", 0},           {"attention.clamp_kqv", 0},
-    {"attention.max_alibi_bias", 0},  {"attention.shared_kv_layers", 0},
-    {"attn_logit_softcapping", 0},    {"final_logit_softcapping", 0},
+    {"leading_dense_block_count", 0},
+    {"logit_scale", 1},
+    {"embedding_scale", 1},
+    {"residual_scale", 1},
+    {"attention.scale", 0},
+    {"attention.clamp_kqv", 0},
+    {"attention.max_alibi_bias", 0},
+    {"attention.shared_kv_layers", 0},
+    {"attn_logit_softcapping", 0},
+    {"final_logit_softcapping", 0},
     {"nextn_predict_layers", 0},
+    {"attention.temperature_scale", 0},
+    {"attention.temperature_length", 0},
 };
 
 class GgufConfigReader {
@@ -75,6 +84,9 @@ class GgufConfigReader {
     JIGE_TRY(const auto experts, keys_.find_int(key("expert_count")));
     out_.experts.count = experts.value_or(0);
     out_.family = gguf_family(name, out_.experts.count != 0);
+    JIGE_TRY(const auto scaling, keys_.find_text(key("rope.scaling.type")));
+    // Mistral Small 3 has the same name.
+    if (out_.family == Family::kMinistral3 && scaling != "yarn") out_.family = Family::kLlama;
     if (out_.experts.count == 0 || has_experts(out_.family)) return {};
     return fail(Code::kUnsupported, "{}: key \"{}\" is {}, which Jige does not compute",
                 keys_.where(), key("expert_count"), out_.experts.count);
@@ -93,8 +105,9 @@ class GgufConfigReader {
     return {};
   }
 
-  // Keys of granite and gemma2 that other architectures may not have.
+  // Keys of some architectures that others may not have.
   bool is_own(std::string_view key) const {
+    if (out_.family == Family::kMinistral3) return key.starts_with("attention.temperature_");
     if (out_.family == Family::kGemma2) {
       return key == "attn_logit_softcapping" || key == "final_logit_softcapping";
     }
@@ -283,7 +296,8 @@ class GgufConfigReader {
   Status read_window() {
     JIGE_TRY(const auto window, keys_.find_same_int(key("attention.sliding_window")));
     if (window.value_or(0) == 0) return {};
-    if (out_.family == Family::kMixtral || out_.family == Family::kStarCoder2) {
+    if (out_.family == Family::kMixtral || out_.family == Family::kStarCoder2 ||
+        out_.family == Family::kMinistral3) {
       out_.sliding_window = *window;
       return {};
     }
@@ -334,19 +348,38 @@ class GgufConfigReader {
       double usual;
     } others[] = {{"rope.scaling.attn_factor", 1},
                   {"rope.scaling.yarn_attn_factor", 1},
-                  {"rope.scaling.yarn_log_multiplier", 0},
+                  {kLogMultiplierKey, 0},
                   {"rope.scaling.yarn_beta_fast", 32},
                   {"rope.scaling.yarn_beta_slow", 1}};
     for (const auto& other : others) {
       JIGE_TRY(const auto value, keys_.find_number(key(other.name)));
-      if (value.value_or(other.usual) == other.usual) continue;
+      if (value.value_or(other.usual) == other.usual || is_unscaled(other.name, *value)) continue;
       return fail(Code::kUnsupported, "{}: key \"{}\" is {}; Jige reads yarn where it is {}",
                   keys_.where(), key(other.name), *value, other.usual);
     }
     out_.rope.factor = *factor;
     out_.rope.original_context = context;
     out_.rope = gguf_yarn(out_.rope);
-    return {};
+    return out_.family == Family::kMinistral3 ? read_query_growth() : Status();
+  }
+
+  // Of Ministral 3 a multiplier of 1 says that cosines and sines are not scaled.
+  bool is_unscaled(std::string_view name, double value) const {
+    return out_.family == Family::kMinistral3 && name == kLogMultiplierKey && value == 1.0;
+  }
+
+  Status read_query_growth() {
+    JIGE_TRY(const auto multiplier, keys_.find_number(key(kLogMultiplierKey)));
+    if (multiplier.value_or(0.0) == 1.0) out_.rope.attention_factor = 1.0;
+    JIGE_TRY(const auto growth, keys_.find_number(key("attention.temperature_scale")));
+    out_.rope.query_growth = growth.value_or(0.0);
+    const int64_t context = out_.rope.original_context;
+    JIGE_TRY(const auto length, keys_.find_int(key("attention.temperature_length")));
+    if (length.value_or(context) == context) return {};
+    return fail(Code::kUnsupported,
+                "{}: key \"{}\" is {} and the original context {}; Jige computes models where both "
+                "are one",
+                keys_.where(), key("attention.temperature_length"), *length, context);
   }
 
   Status read_rope_factors(const GgufTensor& tensor) {

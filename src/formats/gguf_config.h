@@ -2,9 +2,10 @@
 //
 // Architectures llama (Llama 2/3; Mistral where a sliding window is set), qwen2, qwen3, gpt2,
 // gemma2, gemma3, granite, olmo2, smollm3, starcoder2, stablelm, seed_oss, qwen2moe, qwen3moe,
-// olmoe, and those that compute what Llama does. What the keys do not say follows from the tensors:
-// the vocabulary and ties from token_embd.weight and output.weight, biases from whether they are
-// there, llama3's scaling of rotary frequencies from rope_freqs.weight. Threads: pure functions.
+// olmoe, mistral3, arcee, nemotron, and those that compute what Llama does. What the keys do not
+// say follows from the tensors: the vocabulary and ties from token_embd.weight and output.weight,
+// biases from whether they are there, llama3's scaling of rotary frequencies from
+// rope_freqs.weight. Threads: pure functions.
 #pragma once
 
 #include <cstdint>

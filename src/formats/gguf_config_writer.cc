@@ -83,6 +83,10 @@ Status check_biases(const ModelConfig& c, std::string_view where) {
 // What readers of these architectures take for granted.
 Status check_granted(const ModelConfig& c, std::string_view where) {
   if (family_info(c.family).gemma_scores) JIGE_DO(check_gemma(c, where));
+  if (family_info(c.family).chooses_activation &&
+      c.activation != family_info(c.family).activation) {
+    return not_in_gguf(where, "hidden_act");
+  }
   if (has_experts(c.family)) JIGE_DO(check_granted_experts(c, where));
   if (c.family == Family::kGemma3 &&
       c.sliding_rope.value_or(c.rope).theta != kGgufGemma3SlidingTheta) {
@@ -92,6 +96,15 @@ Status check_granted(const ModelConfig& c, std::string_view where) {
     return not_in_gguf(where, "no_rope_layers");
   }
   return {};
+}
+
+bool is_gguf_yarn(const ModelConfig& c) {
+  RopeConfig usual = gguf_yarn(c.rope);
+  if (c.family == Family::kMinistral3) {
+    usual.query_growth = c.rope.query_growth;
+    if (c.rope.attention_factor == 1.0) usual.attention_factor = 1.0;
+  }
+  return c.rope == usual;
 }
 
 Status check_expressible(const ModelConfig& c, std::string_view where) {
@@ -114,8 +127,8 @@ Status check_expressible(const ModelConfig& c, std::string_view where) {
   if (c.qk_norm_apart) return not_in_gguf(where, "qk_layernorm");
   JIGE_DO(check_granted(c, where));
   JIGE_DO(check_biases(c, where));
-  if (c.rope.scaling == RopeScaling::kYarn && c.rope != gguf_yarn(c.rope)) {
-    return not_in_gguf(where, "rope_scaling");
+  if (c.rope.scaling == RopeScaling::kYarn && !is_gguf_yarn(c)) {
+    return not_in_gguf(where, c.family == Family::kMinistral3 ? "rope_parameters" : "rope_scaling");
   }
   if (c.rope.scaling == RopeScaling::kLlama3 &&
       !find_llama3_scaling(gguf_rope_factors(c), c.rope.theta)) {
@@ -190,8 +203,16 @@ class GgufConfigWriter {
       keys_.text(prefix_ + "rope.scaling.type", "yarn");
       real("rope.scaling.factor", c_.rope.factor);
       number("rope.scaling.original_context_length", c_.rope.original_context);
+      if (c_.family == Family::kMinistral3) add_query_growth();
     }
     if (c_.sliding_window > 0) number("attention.sliding_window", c_.sliding_window);
+  }
+
+  void add_query_growth() {
+    real("rope.scaling.yarn_beta_fast", c_.rope.beta_fast);
+    real("rope.scaling.yarn_beta_slow", c_.rope.beta_slow);
+    real("rope.scaling.yarn_log_multiplier", c_.rope.attention_factor == 1.0 ? 1.0 : 0.0);
+    real("attention.temperature_scale", c_.rope.query_growth);
   }
 
   const ModelConfig& c_;
@@ -206,6 +227,8 @@ std::string_view gguf_architecture(Family family) {
     case Family::kMistral:
     case Family::kMixtral:
       return "llama";
+    case Family::kMinistral3:
+      return "mistral3";
     case Family::kGemma3:
       return "gemma3";
     case Family::kQwen2Moe:

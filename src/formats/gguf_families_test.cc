@@ -8,6 +8,7 @@
 #include "formats/gguf_test_support.h"
 #include "formats/image_model_names.h"
 #include "formats/json_file.h"
+#include "formats/model_families.h"
 #include "tensor/dtype.h"
 
 namespace jige::formats {
@@ -24,7 +25,8 @@ std::string usual_folder(const ScratchFolder& scratch, const std::string& name) 
   if (name == "gemma3") {
     config["layer_types"] = {"sliding_attention", "sliding_attention", "sliding_attention"};
   }
-  if (name == "seed_oss") config["mlp_bias"] = false;
+  if (name == "seed_oss" || name == "arcee") config["mlp_bias"] = false;
+  if (name == "arcee") config["attention_bias"] = false;
   if (name == "qwen2_moe") {
     config["num_hidden_layers"] = 1;
     config["mlp_only_layers"] = Json::array();
@@ -58,8 +60,9 @@ void expect_tensors_of(const std::string& folder, const std::string& other) {
 }
 
 TEST(GgufFamilies, FilesAreReadBack) {
-  for (const char* name : {"olmo2", "granite", "smollm3", "gemma2", "gemma3", "starcoder2",
-                           "stablelm", "seed_oss", "olmoe", "qwen2_moe", "qwen3_moe", "mixtral"}) {
+  for (const char* name :
+       {"olmo2", "granite", "smollm3", "gemma2", "gemma3", "starcoder2", "stablelm", "seed_oss",
+        "olmoe", "qwen2_moe", "qwen3_moe", "mixtral", "ministral3", "arcee", "nemotron"}) {
     SCOPED_TRACE(name);
     const ScratchFolder scratch;
     const std::string folder = usual_folder(scratch, name), back = scratch.file("back");
@@ -71,8 +74,8 @@ TEST(GgufFamilies, FilesAreReadBack) {
     expect_same_config(folder, back);
     // Of norms that add one, the next test; of others the file has a part of the folder's tensors.
     const auto family = load_model_config(folder)->family;
-    if (family == Family::kGemma2 || family == Family::kGemma3) continue;
-    if (family == Family::kSeedOss || family == Family::kQwen2Moe) {
+    if (family_info(family).norm_adds_one) continue;
+    if (family == Family::kSeedOss || family == Family::kQwen2Moe || family == Family::kArcee) {
       expect_tensors_of(back, folder);
     } else {
       expect_same_tensors(folder, back);
@@ -123,16 +126,16 @@ void expect_norms_within_rounding(const std::string& name) {
       ASSERT_NEAR(a.as<float>()[i], b.as<float>()[i], rounding) << tensor->name;
     }
   }
-  const GgufTensor* norm = file->header().find("blk.1.post_ffw_norm.weight");
+  const GgufTensor* norm = file->header().find("blk.1.attn_norm.weight");
   ASSERT_NE(norm, nullptr);
   float first;
   std::memcpy(&first, file->data(*norm), sizeof first);
-  const auto weight = before.view("model.layers.1.post_feedforward_layernorm.weight");
+  const auto weight = before.view("model.layers.1.input_layernorm.weight");
   EXPECT_EQ(first, 1.0f + weight->as<float>()[0]);
 }
 
 TEST(GgufFamilies, NormsThatAddOneComeBackWithinRounding) {
-  for (const char* name : {"gemma2", "gemma3"}) expect_norms_within_rounding(name);
+  for (const char* name : {"gemma2", "gemma3", "nemotron"}) expect_norms_within_rounding(name);
 }
 
 // What readers look for, by the names and shapes that they have.
@@ -177,6 +180,65 @@ TEST(GgufFamilies, FilesHaveTheKeysAndTensorsOfTheirArchitecture) {
   const GgufFile seed = written("seed_oss");
   EXPECT_TRUE(seed.header().find("blk.1.post_attention_norm.weight"));
   EXPECT_FALSE(seed.header().find("blk.1.ffn_norm.weight"));
+
+  const GgufFile ministral = written("ministral3");
+  const auto real = [&](const char* name) {
+    return ministral.metadata().find_number(name).value();
+  };
+  EXPECT_EQ(ministral.metadata().get_text("mistral3.rope.scaling.type").value(), "yarn");
+  EXPECT_EQ(real("mistral3.attention.temperature_scale"), 0.5);
+  EXPECT_EQ(real("mistral3.rope.scaling.yarn_log_multiplier"), 1.0);
+  EXPECT_EQ(real("mistral3.rope.scaling.yarn_beta_fast"), 32.0);
+  EXPECT_EQ(ministral.metadata().get_int("mistral3.rope.scaling.original_context_length").value(),
+            8);
+  const GgufFile nemotron = written("nemotron");
+  EXPECT_EQ(nemotron.metadata().get_int("nemotron.rope.dimension_count").value(), 6);
+  EXPECT_EQ(dims(nemotron, "blk.1.ffn_norm.bias"), Dims{32});
+  EXPECT_FALSE(nemotron.header().find("blk.1.ffn_gate.weight"));
+}
+
+// Writers give both Mistral Small 3 and Ministral 3 this name.
+TEST(GgufFamilies, OfMistral3TheScalingSaysWhichFamilyItIs) {
+  const auto config_of = [](bool yarn, const char* key, double value) {
+    GgufBuilder file = small_gguf_llama();
+    file.text("general.architecture", "mistral3")
+        .number("mistral3.block_count", 1)
+        .number("mistral3.context_length", 64)
+        .number("mistral3.embedding_length", 32)
+        .number("mistral3.feed_forward_length", 48)
+        .number("mistral3.attention.head_count", 4)
+        .number("mistral3.attention.head_count_kv", 2)
+        .real("mistral3.attention.layer_norm_rms_epsilon", 1e-5f);
+    if (yarn) {
+      file.text("mistral3.rope.scaling.type", "yarn")
+          .real("mistral3.rope.scaling.factor", 4.0f)
+          .number("mistral3.rope.scaling.original_context_length", 16);
+    }
+    const std::string name = std::string("mistral3.") + key;
+    if (name.ends_with("_length")) {
+      file.number(name, static_cast<uint32_t>(value));
+    } else if (*key) {
+      file.real(name, static_cast<float>(value));
+    }
+    const ScratchFolder scratch;
+    write_or_fail(scratch.file("a.gguf"), file.bytes());
+    return read_gguf_config(GgufFile::open(scratch.file("a.gguf")).value());
+  };
+  EXPECT_EQ(config_of(false, "", 0)->family, Family::kLlama);
+  EXPECT_FAILS_WITH(config_of(false, "attention.temperature_scale", 0.5), Code::kUnsupported,
+                    "temperature_scale");
+  const auto plain = config_of(true, "", 0);
+  ASSERT_TRUE(plain) << plain.error().message;
+  EXPECT_EQ(plain->family, Family::kMinistral3);
+  EXPECT_EQ(plain->rope.query_growth, 0.0);
+  EXPECT_NEAR(plain->rope.attention_factor, 1.1386294, 1e-6);
+  EXPECT_EQ(config_of(true, "attention.temperature_scale", 0.25)->rope.query_growth, 0.25);
+  EXPECT_EQ(config_of(true, "rope.scaling.yarn_log_multiplier", 1)->rope.attention_factor, 1.0);
+  EXPECT_FAILS_WITH(config_of(true, "rope.scaling.yarn_log_multiplier", 0.5), Code::kUnsupported,
+                    "yarn_log_multiplier");
+  EXPECT_FAILS_WITH(config_of(true, "attention.temperature_length", 8), Code::kUnsupported,
+                    "temperature_length");
+  EXPECT_TRUE(config_of(true, "attention.temperature_length", 16));
 }
 
 TEST(GgufFamilies, PatternsOfLayersAreThoseOfReaders) {

@@ -30,6 +30,9 @@ constexpr GgufArchitecture kGgufArchitectures[] = {
     {"qwen2moe", Family::kQwen2Moe, GgufLayout::kPlain},
     {"qwen3moe", Family::kQwen3Moe, GgufLayout::kPlain},
     {"olmoe", Family::kOlmoe, GgufLayout::kPlain},
+    {"mistral3", Family::kMinistral3, GgufLayout::kPaired},
+    {"arcee", Family::kArcee, GgufLayout::kPaired},
+    {"nemotron", Family::kNemotron, GgufLayout::kPlain},
 
     {"ernie4_5", Family::kLlama, GgufLayout::kPaired},
     {"exaone", Family::kLlama, GgufLayout::kPlain},
@@ -116,8 +119,11 @@ class GgufParamList {
   void add_mlp(const std::string& from, const std::string& to) {
     const int64_t width = c_.hidden_size;
     if (!has_gate(c_.activation)) {
-      add_linear(from + "ffn_up", to + "mlp.c_fc", c_.ffn_size, width, c_.mlp_bias);
-      add_linear(from + "ffn_down", to + "mlp.c_proj", width, c_.ffn_size, c_.mlp_bias);
+      const bool star = c_.family == Family::kStarCoder2;
+      add_linear(from + "ffn_up", to + (star ? "mlp.c_fc" : "mlp.up_proj"), c_.ffn_size, width,
+                 c_.mlp_bias);
+      add_linear(from + "ffn_down", to + (star ? "mlp.c_proj" : "mlp.down_proj"), width,
+                 c_.ffn_size, c_.mlp_bias);
       return;
     }
     add_linear(from + "ffn_gate", to + "mlp.gate_proj", c_.ffn_size, width, c_.mlp_bias);

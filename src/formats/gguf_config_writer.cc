@@ -92,6 +92,10 @@ Status check_granted(const ModelConfig& c, std::string_view where) {
       c.sliding_rope.value_or(c.rope).theta != kGgufGemma3SlidingTheta) {
     return not_in_gguf(where, "rope_local_base_freq");
   }
+  if (c.family == Family::kNemotron) {
+    if (c.tied_embeddings) return not_in_gguf(where, "tie_word_embeddings");
+    if (c.head_count * c.head_dim != c.hidden_size) return not_in_gguf(where, "head_dim");
+  }
   if (c.family == Family::kSmolLm3 && c.layer_is_unturned != gguf_unturned_layers(c.layer_count)) {
     return not_in_gguf(where, "no_rope_layers");
   }

@@ -151,6 +151,11 @@ TEST(GgufExport, RefusesWhatGgufFilesCannotSay) {
         Case{"gemma3", "use_cache", true, "\"query_pre_attn_scalar\""},
         Case{"gemma3", "query_pre_attn_scalar", 12, "\"layer_types\""},
         Case{"smollm3", "use_cache", true, "\"no_rope_layers\""},
+        Case{"arcee", "attention_bias", false, "\"mlp_bias\""},
+        Case{"nemotron", "hidden_act", "relu", "\"hidden_act\""},
+        Case{"nemotron", "tie_word_embeddings", true, "\"tie_word_embeddings\""},
+        Case{"nemotron", "head_dim", 12, "\"head_dim\""},
+        Case{"ministral3", "rope_parameters/beta_fast", 16.0, "\"rope_parameters\""},
         Case{"granite", "attention_bias", true, "\"attention_bias\""},
         Case{"granite", "mlp_bias", true, "\"mlp_bias\""}}) {
     SCOPED_TRACE(field);

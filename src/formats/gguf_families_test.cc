@@ -192,7 +192,7 @@ TEST(GgufFamilies, FilesHaveTheKeysAndTensorsOfTheirArchitecture) {
   EXPECT_EQ(ministral.metadata().get_int("mistral3.rope.scaling.original_context_length").value(),
             8);
   const GgufFile nemotron = written("nemotron");
-  EXPECT_EQ(nemotron.metadata().get_int("nemotron.rope.dimension_count").value(), 6);
+  EXPECT_EQ(nemotron.metadata().get_int("nemotron.rope.dimension_count").value(), 4);
   EXPECT_EQ(dims(nemotron, "blk.1.ffn_norm.bias"), Dims{32});
   EXPECT_FALSE(nemotron.header().find("blk.1.ffn_gate.weight"));
 }

@@ -725,7 +725,7 @@ MODELS = {
     ),
     "nemotron": (
         NemotronForCausalLM,
-        NemotronConfig(**COMMON, num_attention_heads=4, num_key_value_heads=2, head_dim=12),
+        NemotronConfig(**COMMON, num_attention_heads=4, num_key_value_heads=2),
         torch.float32,
         {},
     ),

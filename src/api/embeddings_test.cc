@@ -179,11 +179,11 @@ TEST(Embeddings, AClientThatGoesAwayLeavesNothingBehind) {
   TestServerOptions options = embeds();
   options.iteration_ms = 20;
   TestServer server(std::move(options));
-  server.iterations().hold();
+  server.iterations().allow(0);
   {
     TestClient client(server.port());
     client.send(request_text("POST", kPath, body_of(std::vector<std::string>(60, "much to do"))));
-    ASSERT_TRUE(server.iterations().soon_holds());
+    server.iterations().wait_until_held();
     client.reset();
   }
   server.iterations().open();
@@ -198,13 +198,13 @@ TEST(Embeddings, LimitsRefuseWithTheirReason) {
   TestServerOptions options = embeds();
   options.engine.waiting_requests_max = 3;
   TestServer server(std::move(options));
-  server.iterations().hold();
+  server.iterations().allow(0);
   const auto never = server.post(kPath, body_of({"a", "b", "c", "d"}));
   EXPECT_EQ(never.status, 400);
   EXPECT_THAT(never.body, HasSubstr("4 inputs"));
   TestClient first(server.port()), second(server.port());
   first.send(request_text("POST", kPath, body_of({std::string(90, 'a')})));
-  ASSERT_TRUE(server.iterations().soon_holds());  // it runs, so it waits no more
+  server.iterations().wait_until_held();  // it runs, so it waits no more
   second.send(request_text("POST", kPath, body_of({"b", "b", "b"})));
   ASSERT_TRUE(soon([&] { return server.engine().status().waiting_requests >= 3; }));
   const auto full = server.post(kPath, body_of({"c"}));
@@ -219,11 +219,11 @@ TEST(Embeddings, AShutdownAnswersThoseItCutsOff) {
   TestServerOptions options = embeds();
   options.iteration_ms = 50;  // a text each, so the stop comes long before the last
   TestServer server(std::move(options));
-  server.iterations().hold();
+  server.iterations().allow(0);
   TestClient client(server.port());
   client.send(
       request_text("POST", kPath, body_of(std::vector<std::string>(40, std::string(60, 'w')))));
-  ASSERT_TRUE(server.iterations().soon_holds());
+  server.iterations().wait_until_held();
   server.iterations().open();
   server.engine().stop();
   const auto response = client.read_response();

@@ -161,10 +161,10 @@ TEST(Service, AnswersManyAtOnceAsIfAlone) {
 TEST(Service, ClientsThatGoFreeTheirBlocksAndHurtNobody) {
   TestServer server({.iteration_ms = 4});
   const std::string expected = text_of(server.post("/v1/completions", completion_body(7, 60)));
-  server.iterations().hold();
+  server.iterations().allow(0);
   TestClient neighbour(server.port());
   neighbour.send(request_text("POST", "/v1/completions", completion_body(7, 60)));
-  ASSERT_TRUE(server.iterations().soon_holds());
+  server.iterations().wait_until_held();
   TestClient stream(server.port()), whole(server.port()), half(server.port());
   stream.send(
       request_text("POST", "/v1/completions", completion_body(8, 110, R"(,"stream":true)")));
@@ -173,7 +173,7 @@ TEST(Service, ClientsThatGoFreeTheirBlocksAndHurtNobody) {
   ASSERT_TRUE(soon([&] { return server.engine().status().waiting_requests == 3; }));
   server.iterations().allow(8);
   EXPECT_NE(stream.read_until("data: {"), "");
-  ASSERT_TRUE(server.iterations().soon_holds());
+  server.iterations().wait_until_held();
   EXPECT_EQ(server.engine().status().running_sequences, 7);
   stream.reset();
   whole.close();
@@ -190,10 +190,10 @@ TEST(Service, ClientsThatGoFreeTheirBlocksAndHurtNobody) {
 
 TEST(Service, ClientsMayGoBeforeTheirRequestBegins) {
   TestServer server({.engine = {.batch_requests_max = 1}});
-  server.iterations().hold();
+  server.iterations().allow(0);
   TestClient first(server.port());
   first.send(request_text("POST", "/v1/completions", completion_body(1, 60)));
-  ASSERT_TRUE(server.iterations().soon_holds());
+  server.iterations().wait_until_held();
   for (int i = 0; i < 10; ++i) {
     TestClient gone(server.port());
     gone.send(request_text("POST", "/v1/completions", completion_body(2, 100)));
@@ -211,7 +211,7 @@ TEST(Service, ClientsThatDoNotReadAreGivenUpAndHurtNobody) {
   server.iterations().allow(3);
   slow.send(request_text("POST", "/v1/completions",
                          completion_body(8, 110, R"(,"stream":true,"n":8,"logprobs":20)")));
-  ASSERT_TRUE(server.iterations().soon_holds());
+  server.iterations().wait_until_held();
   EXPECT_EQ(server.engine().status().running_sequences, 8);
   server.iterations().open();
   EXPECT_EQ(text_of(server.post("/v1/completions", completion_body(7, 60))), expected);
@@ -222,12 +222,12 @@ TEST(Service, ClientsThatDoNotReadAreGivenUpAndHurtNobody) {
 
 TEST(Service, RefusesBeyondTheQueue) {
   TestServer server({.engine = {.batch_requests_max = 1, .waiting_requests_max = 2}});
-  server.iterations().hold();
+  server.iterations().allow(0);
   std::vector<TestClient> clients;
   for (int i = 0; i < 3; ++i) {
     clients.emplace_back(server.port());
     clients.back().send(request_text("POST", "/v1/completions", completion_body(i, 40)));
-    ASSERT_TRUE(i > 0 || server.iterations().soon_holds());  // the first waits no more
+    if (i == 0) server.iterations().wait_until_held();  // it runs, so it waits no more
   }
   ASSERT_TRUE(soon([&] { return server.engine().status().waiting_requests == 2; }));
   // Not even read: the body is no JSON.
@@ -368,10 +368,10 @@ TEST(Service, IsNotReadyBeforeTheModelIs) {
 
 TEST(Service, DrainsWhatIsUnderWay) {
   TestServer server;
-  server.iterations().hold();
+  server.iterations().allow(0);
   TestClient client(server.port());
   client.send(request_text("POST", "/v1/completions", completion_body(1, 50)));
-  ASSERT_TRUE(server.iterations().soon_holds());
+  server.iterations().wait_until_held();
   server.service().begin_drain();
   server.engine().begin_drain();
   const TestResponse refused = server.post("/v1/completions", completion_body(2, 5));
@@ -414,7 +414,7 @@ TEST(Service, CutsOffWithAbortWhenTheEngineStops) {
 
 TEST(Service, IsUnhealthyWhileNothingMoves) {
   TestServer server({.engine = {.stall_seconds_max = 0.05}});
-  server.iterations().hold();
+  server.iterations().allow(0);
   TestClient client(server.port());
   client.send(request_text("POST", "/v1/completions", completion_body(1, 5)));
   EXPECT_TRUE(soon([&] { return server.get("/health").status == 503; }));
@@ -436,10 +436,10 @@ TEST(Service, AFaultOfOneRequestIsItsOwn) {
   const std::string expected = text_of(server.post("/v1/completions", completion_body(1, 40)));
   // Its answer is there before the engine has let it go.
   ASSERT_TRUE(soon([&] { return server.engine().status(true).requests.empty(); }));
-  server.iterations().hold();
+  server.iterations().allow(0);
   TestClient neighbour(server.port());
   neighbour.send(request_text("POST", "/v1/completions", completion_body(1, 40)));
-  ASSERT_TRUE(server.iterations().soon_holds());
+  server.iterations().wait_until_held();
   victim = server.engine().status(true).requests.front().id + 1;
   server.iterations().open();
   const TestResponse failed = server.post("/v1/completions", completion_body(2, 40));
@@ -501,7 +501,7 @@ TEST(Service, ShowsEveryRequestForALiveView) {
   server.iterations().allow(4);
   TestClient client(server.port());
   client.send(request_text("POST", "/v1/completions", completion_body(1, 60, R"(,"priority":3)")));
-  ASSERT_TRUE(server.iterations().soon_holds());
+  server.iterations().wait_until_held();
   const Json top = json_of(server.get("/top").body);
   EXPECT_EQ(top["running"], 1);
   ASSERT_EQ(top["requests"].size(), 1u);

@@ -4,11 +4,7 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
-#include <cstdint>
-#include <limits>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -18,6 +14,7 @@
 #include "api/api_test_support.h"
 #include "api/service.h"
 #include "api/test_client.h"
+#include "serve/engine_test_support.h"
 
 namespace jige::api::testing {
 
@@ -47,44 +44,6 @@ struct TestServerOptions {
   bool embeds = false;  // the model makes vectors of texts
 };
 
-// Lets the engine make as many iterations as a test says and holds it before the next one, so that
-// what a test does in between falls there however slow the machine is. Its methods from any thread.
-class IterationGate {
- public:
-  // None any more, until more are allowed.
-  void hold() { allow(0); }
-  // `count` from now on.
-  void allow(int64_t count) {
-    const std::lock_guard lock(mutex_);
-    left_ = count;
-    changed_.notify_all();
-  }
-  void open() { allow(std::numeric_limits<int64_t>::max()); }
-
-  // Whether the engine soon stands before an iteration that is not allowed.
-  [[nodiscard]] bool soon_holds() {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::seconds(10),
-                             [this] { return holds_ && left_ == 0; });
-  }
-
-  // The engine's side.
-  void pass() {
-    std::unique_lock lock(mutex_);
-    holds_ = true;
-    changed_.notify_all();
-    changed_.wait(lock, [this] { return left_ > 0; });
-    holds_ = false;
-    --left_;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int64_t left_ = std::numeric_limits<int64_t>::max();
-  bool holds_ = false;
-};
-
 class TestServer {
  public:
   explicit TestServer(TestServerOptions options = {})
@@ -103,10 +62,10 @@ class TestServer {
         adapter_root_(options.adapter_root),
         service_(std::move(options.service)),
         http_(value_of(HttpServer::listen(options.http, service_.handler()))) {
-    options.engine.faults.before_forward = [this, pause = options.iteration_ms](int64_t) {
-      gate_.pass();
+    options.engine.faults.before_forward = [hook = gate_.hook(),
+                                            pause = options.iteration_ms](int64_t iteration) {
       if (pause > 0) std::this_thread::sleep_for(std::chrono::milliseconds(pause));
-      return Status();
+      return hook(iteration);
     };
     engine_ = value_of(serve::Engine::create(*model_, tokenizer_, options.engine));
     service_.set_http_stats([this] { return http_->stats(); });
@@ -141,7 +100,7 @@ class TestServer {
   }
 
   uint16_t port() const { return http_->port(); }
-  IterationGate& iterations() { return gate_; }
+  serve::testing::Gate& iterations() { return gate_; }
   serve::Engine& engine() { return *engine_; }
   model::InferenceModel& model() { return *model_; }
   Service& service() { return service_; }
@@ -166,7 +125,7 @@ class TestServer {
   std::unique_ptr<model::InferenceModel> model_;
   text::Tokenizer tokenizer_;
   std::string adapter_root_;
-  IterationGate gate_;
+  serve::testing::Gate gate_{serve::testing::Gate::kAll};
   Service service_;
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<serve::Engine> engine_;

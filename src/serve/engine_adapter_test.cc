@@ -64,7 +64,7 @@ EngineStatus expect_bits(Loaded& loaded, const std::vector<EngineRequest>& reque
   for (const EngineRequest& request : requests) {
     sinks.push_back(sink_for(request));
     value_of(engine->submit(request, sinks.back()));
-    if (sinks.size() == 1) gate.wait_until_entered();
+    if (sinks.size() == 1) gate.wait_until_held();
   }
   gate.open();
   for (size_t i = 0; i < sinks.size(); ++i) {

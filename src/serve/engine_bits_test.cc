@@ -51,7 +51,7 @@ EngineStatus run_and_compare(Loaded& loaded, const Trace& trace, EngineOptions o
     sinks.push_back(sink_for(request));
     value_of(engine->submit(request, sinks.back()));
     // The first begins alone, the others come while it is held: the batches are always the same.
-    if (sinks.size() == 1) gate.wait_until_entered();
+    if (sinks.size() == 1) gate.wait_until_held();
   }
   gate.open();
   for (size_t i = 0; i < sinks.size(); ++i) {
@@ -196,7 +196,7 @@ TEST(EngineBits, CancelledNeighboursDoNotMatter) {
         };
       }
       ids[i] = value_of(engine->submit(trace.requests[i], sinks[i]));
-      if (i == 0) gate.wait_until_entered();
+      if (i == 0) gate.wait_until_held();
     }
     engine->cancel(ids[2]);  // before it has begun
     gate.open();

@@ -66,7 +66,7 @@ EngineStatus expect_same(Loaded& loaded, std::span<const DraftCase> cases, Engin
   for (const DraftCase& one : cases) {
     sinks.push_back(sink_for(one.request));
     value_of(engine->submit(one.request, sinks.back()));
-    if (sinks.size() == 1) gate.wait_until_entered();
+    if (sinks.size() == 1) gate.wait_until_held();
   }
   gate.open();
   int64_t drafted = 0;

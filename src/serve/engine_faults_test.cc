@@ -75,7 +75,7 @@ Scene random_scene(Loaded& loaded, uint64_t seed, int count) {
 void submit_all(Engine& engine, Scene& run, Gate& gate) {
   for (size_t i = 0; i < run.requests.size(); ++i) {
     run.ids.push_back(value_of(engine.submit(run.requests[i], run.sinks[i])));
-    if (i == 0) gate.wait_until_entered();
+    if (i == 0) gate.wait_until_held();
   }
 }
 

@@ -100,7 +100,7 @@ EngineStatus run_and_score(Loaded& loaded, const std::vector<ScoreCase>& cases,
   for (const ScoreCase& one : cases) {
     sinks.push_back(std::make_shared<ScoreSink>(one.request.choice_count));
     value_of(engine->submit(one.request, sinks.back()));
-    if (sinks.size() == 1) gate.wait_until_entered();
+    if (sinks.size() == 1) gate.wait_until_held();
   }
   gate.open();
   for (size_t i = 0; i < sinks.size(); ++i) {

@@ -201,7 +201,7 @@ TEST(Engine, BoundsItsQueue) {
     return engine->submit(request_of(prompt_tokens, 3), sinks.back());
   };
   value_of(submit(5));
-  gate.wait_until_entered();  // it runs, so it waits no more
+  gate.wait_until_held();  // it runs, so it waits no more
   EXPECT_TRUE(engine->admission_check(1 << 20));
   value_of(submit(30));
   EXPECT_EQ(error_of(submit(21)).code, Code::kExhausted);  // too many tokens
@@ -284,7 +284,7 @@ TEST(Engine, PriorityGoesFirst) {
       order.push_back(priority);
     };
     value_of(engine->submit(request, sinks.back()));
-    if (priority == 0) gate.wait_until_entered();
+    if (priority == 0) gate.wait_until_held();
   }
   gate.open();
   EXPECT_TRUE(engine->drain(20));
@@ -302,7 +302,7 @@ TEST(Engine, TheStaticPolicyAnswersABatchAtOnce) {
     // Holds the first iteration, so that the other two begin together.
     const auto first = std::make_shared<KeepingSink>();
     value_of(engine->submit(request_of(4, 1), first));
-    gate.wait_until_entered();
+    gate.wait_until_held();
     const auto quick = std::make_shared<KeepingSink>();
     const auto slow = std::make_shared<KeepingSink>();
     int slow_pieces = 0;
@@ -325,7 +325,7 @@ TEST(Engine, DrainFinishesWhatIsThereAndTakesNothingNew) {
   const auto engine = engine_of(loaded, options);
   const auto sink = std::make_shared<KeepingSink>();
   value_of(engine->submit(request_of(9, 7), sink));
-  gate.wait_until_entered();
+  gate.wait_until_held();
   EXPECT_TRUE(engine->status().accepting);
   engine->begin_drain();
   EXPECT_FALSE(engine->status().accepting);
@@ -341,9 +341,9 @@ TEST(Engine, DrainFinishesWhatIsThereAndTakesNothingNew) {
 
 TEST(Engine, StopEndsEverythingAsCancelled) {
   Loaded loaded("llama2", kModel);
-  Gate gate;
+  Gate gate(1);
   EngineOptions options{.batch_requests_max = 1};
-  options.faults.before_forward = gate.hook(2);
+  options.faults.before_forward = gate.hook();
   const auto engine = engine_of(loaded, options);
   std::vector<std::shared_ptr<KeepingSink>> sinks;
   for (int i = 0; i < 3; ++i) {
@@ -352,7 +352,7 @@ TEST(Engine, StopEndsEverythingAsCancelled) {
     sinks.push_back(sink_for(request));
     value_of(engine->submit(request, sinks.back()));
   }
-  gate.wait_until_entered();
+  gate.wait_until_held();
   std::thread stopper([&] { engine->stop(); });
   while (engine->status().accepting) std::this_thread::yield();
   gate.open();
@@ -389,9 +389,9 @@ TEST(Engine, SinksMayStopAndSubmit) {
 
 TEST(Engine, ShowsLiveRequestsAndNoticesAStall) {
   Loaded loaded("llama2", kModel);
-  Gate gate;
+  Gate gate(3);
   EngineOptions options{.batch_requests_max = 1, .stall_seconds_max = 0.02};
-  options.faults.before_forward = gate.hook(4);
+  options.faults.before_forward = gate.hook();
   const auto engine = engine_of(loaded, options);
   EXPECT_FALSE(engine->status().stalled);  // nothing to do
   const auto first = std::make_shared<KeepingSink>();
@@ -399,7 +399,7 @@ TEST(Engine, ShowsLiveRequestsAndNoticesAStall) {
   request.tenant = 7;
   request.priority = 3;
   const RequestId id = value_of(engine->submit(request, first));
-  gate.wait_until_entered();
+  gate.wait_until_held();
   const auto second = std::make_shared<KeepingSink>();
   value_of(engine->submit(request_of(4, 2), second));
   EngineStatus status = engine->status(true);

@@ -2,9 +2,13 @@
 // what a request gives when it runs alone.
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <functional>
-#include <future>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -103,31 +107,50 @@ class KeepingSink final : public RequestSink {
   bool over_ = false;
 };
 
-// Holds the engine's thread before its first iteration until open(), so that a test decides what is
-// there by then. Copies share one gate.
+// Lets an engine make as many iterations as a test says and holds its thread before the next one,
+// so that what a test does in between falls there however slow the machine is. Its methods from any
+// thread; it must outlive the engine.
 class Gate {
  public:
-  Gate() : entered_(std::make_shared<std::promise<void>>()), open_(std::make_shared<Open>()) {}
+  static constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
+  explicit Gate(int64_t allowed = 0) : left_(allowed) {}
 
   // For EngineFaults::before_forward.
-  std::function<Status(int64_t)> hook(int64_t at_iteration = 1) {
-    return [entered = entered_, open = open_, at_iteration](int64_t iteration) -> Status {
-      if (iteration != at_iteration) return {};
-      entered->set_value();
-      open->future.wait();
-      return {};
+  std::function<Status(int64_t)> hook() {
+    return [this](int64_t) {
+      pass();
+      return Status();
     };
   }
-  void wait_until_entered() { entered_->get_future().wait(); }
-  void open() { open_->promise.set_value(); }
+  // `count` iterations from now on; none holds the next one.
+  void allow(int64_t count) {
+    const std::lock_guard lock(mutex_);
+    left_ = count;
+    changed_.notify_all();
+  }
+  void open() { allow(kAll); }
+  // Until the engine stands before an iteration that is not allowed.
+  void wait_until_held() {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(20), [this] {
+      return stands_ && left_ == 0;
+    })) << "no iteration began";
+  }
 
  private:
-  struct Open {
-    std::promise<void> promise;
-    std::shared_future<void> future = promise.get_future().share();
-  };
-  std::shared_ptr<std::promise<void>> entered_;
-  std::shared_ptr<Open> open_;
+  void pass() {
+    std::unique_lock lock(mutex_);
+    stands_ = true;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return left_ > 0; });
+    stands_ = false;
+    --left_;
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int64_t left_;
+  bool stands_ = false;
 };
 
 // A request with most of what can be asked for, drawn from `rng`.

@@ -86,7 +86,7 @@ EngineStatus run_vectors(Loaded& loaded, const std::vector<VectorCase>& cases,
   for (const VectorCase& one : cases) {
     sinks.push_back(std::make_shared<VectorSink>());
     value_of(engine->submit(one.request, sinks.back()));
-    if (sinks.size() == 1) gate.wait_until_entered();
+    if (sinks.size() == 1) gate.wait_until_held();
   }
   gate.open();
   for (size_t i = 0; i < sinks.size(); ++i) {
@@ -157,7 +157,7 @@ TEST(EngineVectors, LittleWorkDoesNotWaitForMuch) {
     return sink;
   };
   const auto first = submit(100, 1);
-  gate.wait_until_entered();
+  gate.wait_until_held();
   const auto second = submit(101, 1);
   const auto little = submit(8, 2);
   gate.open();
@@ -168,14 +168,14 @@ TEST(EngineVectors, LittleWorkDoesNotWaitForMuch) {
 
 TEST(EngineVectors, CancelledOnesGiveTheirRoomBack) {
   Loaded loaded("llama3", kVectorsModel);
-  Gate gate;
+  Gate gate(2);
   EngineOptions options{.batch_tokens_max = 16};
-  options.faults.before_forward = gate.hook(3);
+  options.faults.before_forward = gate.hook();
   const auto engine = value_of(Engine::create(*loaded.model, loaded.tokenizer, options));
   const std::vector<VectorCase> cases = vector_cases(loaded, 4, 1);
   const auto gone = std::make_shared<VectorSink>();
   const auto id = value_of(engine->submit(vector_request(std::vector<int32_t>(120, 9)), gone));
-  gate.wait_until_entered();
+  gate.wait_until_held();
   const auto stays = std::make_shared<VectorSink>();
   value_of(engine->submit(cases[0].request, stays));
   engine->cancel(id);

@@ -754,6 +754,7 @@ SEEDS = {name: 1000 + index for index, name in enumerate(MODELS)} | {
     "mistral3_images": 1064,
     "qwen2_5_images": 1109,
     "qwen3_images": 1089,
+    "ministral3": 1046,
 }
 STEPPED = ("llama2", "gpt2", "gpt2_relu_unscaled", "gpt2_silu_by_layer", "mixtral")
 GRADIENTS = STEPPED + (

@@ -317,7 +317,10 @@ TEST(Weights, AdaptersSurviveARoundTripAndMerge) {
                            "stablelm_parallel",
                            "cohere2",
                            "glm4",
-                           "ernie4_5"}) {
+                           "ernie4_5",
+                           "ministral3",
+                           "arcee",
+                           "nemotron"}) {
     SCOPED_TRACE(name);
     const TempFolder temp;
     const auto config = value_of(formats::load_model_config(fixture(name)));

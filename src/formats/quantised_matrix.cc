@@ -1,19 +1,14 @@
 #include "formats/quantised_matrix.h"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "base/check.h"
+#include "formats/quantised_codes.h"
 #include "tensor/dtype.h"
 
 namespace jige::formats {
 namespace {
-
-// Where the code of column i of eight is in a word of AWQ.
-constexpr std::array<int, 8> kAwqPlaces = {0, 4, 1, 5, 2, 6, 3, 7};
 
 template <typename T>
 T stored_at(const std::byte* bytes, int64_t index) {
@@ -40,30 +35,21 @@ int packed_in_columns(const QuantisedTensor& tensor, int bits, int64_t line, int
                       bool interleaved) {
   const int per_word = 32 / bits;
   const auto word = stored_at<uint32_t>(tensor.bytes, line * tensor.columns + column / per_word);
-  const int64_t place =
-      interleaved ? kAwqPlaces[static_cast<size_t>(column % per_word)] : column % per_word;
+  const int64_t place = interleaved ? kAwqPlaces[column % per_word] : column % per_word;
   return static_cast<int>(word >> (place * bits) & ((1u << bits) - 1));
 }
 
-const std::array<float, 256>& float8_values() {
-  static const auto values = [] {
-    std::array<float, 256> made{};
-    for (size_t i = 0; i < made.size(); ++i) made[i] = float8_value(static_cast<uint8_t>(i));
-    return made;
-  }();
-  return values;
+// Each code once: (code - zero) * scale.
+void apply_scale(float* codes, float zero, float scale, int64_t count) {
+  constexpr int64_t kAtOnce = 16;
+  int64_t i = 0;
+  for (; i + kAtOnce <= count; i += kAtOnce) {
+    for (int64_t j = i; j < i + kAtOnce; ++j) codes[j] = (codes[j] - zero) * scale;
+  }
+  for (; i < count; ++i) codes[i] = (codes[i] - zero) * scale;
 }
 
 }  // namespace
-
-float float8_value(uint8_t byte) {
-  const int exponent = byte >> 3 & 15;
-  const int mantissa = byte & 7;
-  float magnitude = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
-                                  : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
-  if ((byte & 0x7f) == 0x7f) magnitude = std::numeric_limits<float>::quiet_NaN();
-  return byte < 0x80 ? magnitude : -magnitude;
-}
 
 int64_t QuantisedMatrix::group_of(int64_t column) const {
   if (groups_.bytes) return stored_at<int32_t>(groups_.bytes, column);
@@ -101,43 +87,24 @@ float QuantisedMatrix::zero(int64_t row, int64_t group) const {
   return 0;
 }
 
-void QuantisedMatrix::read_codes(std::span<float> dst, int64_t begin, int64_t count) const {
+void QuantisedMatrix::read_codes(float* dst, int64_t begin, int64_t count) const {
   const int bits = weights_.bits;
-  const int64_t total = count * columns_;
-  float* to = dst.data();
+  const WordLines words{codes_.bytes, codes_.columns};
   switch (weights_.layout) {
-    case QuantisedLayout::kFloat8: {
-      const std::array<float, 256>& values = float8_values();
-      const std::byte* from = codes_.bytes + begin * columns_;
-      for (int64_t i = 0; i < total; ++i) to[i] = values[std::to_integer<size_t>(from[i])];
-      return;
-    }
-    case QuantisedLayout::kInt8: {
-      for (int64_t i = 0; i < total; ++i) {
-        to[i] = stored_at<int8_t>(codes_.bytes, begin * columns_ + i);
+    case QuantisedLayout::kFloat8:
+      return read_float8(dst, codes_.bytes + begin * columns_, count * columns_);
+    case QuantisedLayout::kInt8:
+      return read_int8(dst, codes_.bytes + begin * columns_, count * columns_);
+    case QuantisedLayout::kPacked:
+      for (int64_t i = 0; i < count; ++i) {
+        read_words(dst + i * columns_, words.bytes + (begin + i) * words.columns * 4, bits,
+                   1 << (bits - 1), columns_);
       }
       return;
-    }
-    case QuantisedLayout::kPacked: {
-      for (int64_t i = 0; i < total; ++i) {
-        const int code = packed_in_columns(codes_, bits, begin + i / columns_, i % columns_, false);
-        to[i] = static_cast<float>(code - (1 << (bits - 1)));
-      }
-      return;
-    }
     case QuantisedLayout::kGptq:
-    case QuantisedLayout::kAwq: {
-      // What is stored side by side belongs to different rows: a column of the strip at a time.
-      const bool gptq = weights_.layout == QuantisedLayout::kGptq;
-      for (int64_t k = 0; k < columns_; ++k) {
-        for (int64_t i = 0; i < count; ++i) {
-          const int code = gptq ? packed_in_lines(codes_, bits, k, begin + i)
-                                : packed_in_columns(codes_, bits, k, begin + i, true);
-          to[i * columns_ + k] = static_cast<float>(code);
-        }
-      }
-      return;
-    }
+      return read_gptq_rows(dst, words, bits, begin, count, columns_);
+    case QuantisedLayout::kAwq:
+      return read_awq_rows(dst, words, begin, count, columns_);
   }
 }
 
@@ -145,28 +112,36 @@ void QuantisedMatrix::decode(std::span<float> dst, int64_t begin, int64_t count)
   JIGE_CHECK(
       begin >= 0 && count >= 0 && begin + count <= rows_ && std::ssize(dst) == count * columns_,
       "rows {} to {} of {} into {} numbers", begin, begin + count, rows_, dst.size());
-  read_codes(dst, begin, count);
-  std::vector<float> scales(static_cast<size_t>(group_count_));
+  const std::vector<Run> runs = runs_of_groups();
   std::vector<float> zeros(static_cast<size_t>(group_count_));
-  for (int64_t i = 0; i < count; ++i) {
-    for (int64_t group = 0; group < group_count_; ++group) {
-      scales[static_cast<size_t>(group)] = scale(begin + i, group);
-      zeros[static_cast<size_t>(group)] = zero(begin + i, group);
-    }
-    const std::span<float> row =
-        dst.subspan(static_cast<size_t>(i * columns_), static_cast<size_t>(columns_));
-    const int64_t width = groups_.bytes                 ? 1
-                          : weights_.block_columns == 0 ? columns_
-                                                        : weights_.block_columns;
-    for (int64_t k = 0; k < columns_; k += width) {
-      const auto group = static_cast<size_t>(group_of(k));
-      const int64_t end = std::min(k + width, columns_);
-      for (int64_t j = k; j < end; ++j) {
-        float& number = row[static_cast<size_t>(j)];
-        number = (number - zeros[group]) * scales[group];
+  std::vector<float> scales(static_cast<size_t>(group_count_));
+  for (int64_t strip = 0; strip < count; strip += kQuantisedStripRows) {
+    const int64_t rows = std::min(kQuantisedStripRows, count - strip);
+    float* const numbers = dst.data() + strip * columns_;
+    read_codes(numbers, begin + strip, rows);
+    for (int64_t i = 0; i < rows; ++i) {
+      for (int64_t group = 0; group < group_count_; ++group) {
+        zeros[static_cast<size_t>(group)] = zero(begin + strip + i, group);
+        scales[static_cast<size_t>(group)] = scale(begin + strip + i, group);
+      }
+      int64_t column = 0;
+      for (const Run& run : runs) {
+        apply_scale(numbers + i * columns_ + column, zeros[run.group], scales[run.group],
+                    run.end - column);
+        column = run.end;
       }
     }
   }
+}
+
+std::vector<QuantisedMatrix::Run> QuantisedMatrix::runs_of_groups() const {
+  std::vector<Run> runs;
+  for (int64_t k = 0; k < columns_; ++k) {
+    const auto group = static_cast<size_t>(group_of(k));
+    if (runs.empty() || runs.back().group != group) runs.push_back({.group = group});
+    runs.back().end = k + 1;
+  }
+  return runs;
 }
 
 }  // namespace jige::formats

@@ -29,10 +29,6 @@
 
 namespace jige::formats {
 
-// Rows that are best decoded at once: what GPTQ and AWQ store of a column is read in pieces of so
-// many.
-inline constexpr int64_t kQuantisedStripRows = 32;
-
 // Bytes of a tensor whatever its type, as far as a decoder needs them.
 struct QuantisedTensor {
   const std::byte* bytes = nullptr;  // not aligned; nullptr: there is none
@@ -61,10 +57,16 @@ class QuantisedMatrix {
 
  private:
   class Opener;
+  // Columns of one group, from the end of the run before on.
+  struct Run {
+    size_t group = 0;
+    int64_t end = 0;
+  };
 
   float scale(int64_t row, int64_t group) const;
   float zero(int64_t row, int64_t group) const;
-  void read_codes(std::span<float> dst, int64_t begin, int64_t count) const;
+  void read_codes(float* dst, int64_t begin, int64_t count) const;  // of a strip
+  std::vector<Run> runs_of_groups() const;
   int64_t group_of(int64_t column) const;
 
   QuantisedWeights weights_;
@@ -76,8 +78,5 @@ class QuantisedMatrix {
   QuantisedTensor zeros_;
   QuantisedTensor groups_;  // g_idx
 };
-
-// What a byte of F8_E4M3 stands for.
-float float8_value(uint8_t byte);
 
 }  // namespace jige::formats

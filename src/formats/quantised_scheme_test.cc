@@ -4,12 +4,10 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "base/log.h"
-#include "formats/quantised_matrix.h"
 #include "formats/test_support.h"
 
 namespace jige::formats {
@@ -176,17 +174,6 @@ TEST(QuantisedScheme, StandsAnyDamage) {
     }
   }
   set_log_level(LogLevel::kInfo);
-}
-
-TEST(QuantisedMatrix, AByteIsANumberOfFourAndThreeBits) {
-  EXPECT_EQ(float8_value(0x00), 0.0f);
-  EXPECT_EQ(float8_value(0x01), 0x1p-9f);
-  EXPECT_EQ(float8_value(0x08), 0x1p-6f);
-  EXPECT_EQ(float8_value(0x38), 1.0f);
-  EXPECT_EQ(float8_value(0xb9), -1.125f);
-  EXPECT_EQ(float8_value(0x7e), 448.0f);
-  EXPECT_TRUE(std::isnan(float8_value(0x7f)));
-  EXPECT_TRUE(std::isnan(float8_value(0xff)));
 }
 
 }  // namespace

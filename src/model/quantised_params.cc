@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "formats/quantised_codes.h"
 #include "model/architecture.h"
 #include "model/tensor_convert.h"
 
@@ -82,18 +83,21 @@ Result<std::optional<formats::QuantisedMatrix>> find_quantised(const formats::Mo
   return missing_quantised(config, files, spec);
 }
 
-Result<LoadedParam> read_quantised(const formats::QuantisedMatrix& matrix,
-                                   const std::string& folder, DType dtype) {
+Result<TensorView> read_quantised(const formats::QuantisedMatrix& matrix, const std::string& folder,
+                                  DType dtype, ThreadTeam& team, LoadBuffer& buffer) {
   const int64_t rows = matrix.rows();
   const int64_t columns = matrix.columns();
-  JIGE_TRY(LoadedParam param, allocate_param(folder, dtype, Shape{rows, columns}));
-  std::vector<float> strip(static_cast<size_t>(formats::kQuantisedStripRows * columns));
-  for (int64_t row = 0; row < rows; row += formats::kQuantisedStripRows) {
-    const int64_t count = std::min(formats::kQuantisedStripRows, rows - row);
-    const auto numbers = std::span(strip).first(static_cast<size_t>(count * columns));
-    matrix.decode(numbers, row, count);
-    narrow(param.memory.get() + dtype_bytes(dtype, row * columns), dtype, numbers);
-  }
+  JIGE_TRY(const TensorView param, buffer.make(folder, dtype, Shape{rows, columns}));
+  auto* const to = static_cast<std::byte*>(param.data);
+  team.parallel_for(rows, formats::kQuantisedStripRows, [&](int64_t begin, int64_t end, int) {
+    std::vector<float> strip(static_cast<size_t>(formats::kQuantisedStripRows * columns));
+    for (int64_t row = begin; row < end; row += formats::kQuantisedStripRows) {
+      const int64_t count = std::min(formats::kQuantisedStripRows, end - row);
+      const auto numbers = std::span(strip).first(static_cast<size_t>(count * columns));
+      matrix.decode(numbers, row, count);
+      narrow(to + dtype_bytes(dtype, row * columns), dtype, numbers);
+    }
+  });
   return param;
 }
 

@@ -8,11 +8,12 @@
 #include <string>
 
 #include "base/result.h"
+#include "base/threads.h"
 #include "formats/model_config.h"
 #include "formats/quantised_matrix.h"
 #include "formats/tensor_folder.h"
 #include "model/block.h"
-#include "model/loaded_param.h"
+#include "model/load_buffer.h"
 
 namespace jige::model {
 
@@ -29,8 +30,9 @@ Result<std::optional<formats::QuantisedMatrix>> open_quantised(const formats::Mo
                                                                const formats::TensorFolder& files,
                                                                const std::string& module);
 
-// All its numbers as f32, bf16 or f16. Fails with kExhausted, naming the folder.
-Result<LoadedParam> read_quantised(const formats::QuantisedMatrix& matrix,
-                                   const std::string& folder, DType dtype);
+// All its numbers as f32, bf16 or f16 in the buffer, decoded by the team. Fails with kExhausted,
+// naming the folder.
+Result<TensorView> read_quantised(const formats::QuantisedMatrix& matrix, const std::string& folder,
+                                  DType dtype, ThreadTeam& team, LoadBuffer& buffer);
 
 }  // namespace jige::model

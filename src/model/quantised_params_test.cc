@@ -54,6 +54,8 @@ TEST_P(QuantisedForms, AreDecodedToTheBit) {
   const auto files = value_of(formats::TensorFolder::open(folder));
   const auto expected = recorded_of(GetParam());
   ASSERT_TRUE(config.quantised);
+  ThreadTeam team(2);
+  LoadBuffer buffer;
   int compared = 0;
   for (const formats::StoredTensor& tensor : expected.tensors()) {
     if (!tensor.name.ends_with(".weight")) continue;
@@ -61,8 +63,8 @@ TEST_P(QuantisedForms, AreDecodedToTheBit) {
     const auto matrix =
         value_of(find_quantised(config, files, {.name = tensor.name, .shape = wanted.shape}));
     ASSERT_TRUE(matrix) << tensor.name;
-    const LoadedParam found = value_of(read_quantised(*matrix, folder, DType::kF32));
-    EXPECT_EQ(std::memcmp(found.view.data, wanted.data, tensor.bytes), 0) << tensor.name;
+    const TensorView found = value_of(read_quantised(*matrix, folder, DType::kF32, team, buffer));
+    EXPECT_EQ(std::memcmp(found.data, wanted.data, tensor.bytes), 0) << tensor.name;
     ++compared;
   }
   EXPECT_GE(compared, 1);

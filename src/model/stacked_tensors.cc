@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -18,6 +19,7 @@ constexpr int64_t kBlockElements = 32;
 constexpr int64_t kBlockBytes = 16;
 constexpr int kScaleBias = 127;
 constexpr int64_t kTurnedTile = 32;
+constexpr int64_t kRowGrain = 32;  // rows that a thread takes at once
 
 bool is_vector(const ParamSpec& spec) { return spec.shape.rank() == 1; }
 int64_t inputs_of(const ParamSpec& spec) { return is_vector(spec) ? 1 : spec.shape[1]; }
@@ -60,12 +62,13 @@ std::vector<int64_t> float_dims(const ParamSpec& spec) {
   return {place.expert_count, rows, spec.shape[1]};
 }
 
-// Rows of the parameter are columns of the stored matrix [K, columns].
+// Rows [begin, end) of the parameter are columns of the stored matrix [K, columns].
 template <typename T>
-void copy_turned(const ParamSpec& spec, T* dst, const T* matrix, int64_t columns) {
+void copy_turned(const ParamSpec& spec, T* dst, const T* matrix, int64_t columns, int64_t begin,
+                 int64_t end) {
   const int64_t inputs = inputs_of(spec);
-  for (int64_t row0 = 0; row0 < spec.shape[0]; row0 += kTurnedTile) {
-    const int64_t row_end = std::min(row0 + kTurnedTile, spec.shape[0]);
+  for (int64_t row0 = begin; row0 < end; row0 += kTurnedTile) {
+    const int64_t row_end = std::min(row0 + kTurnedTile, end);
     for (int64_t k = 0; k < inputs; ++k) {
       for (int64_t row = row0; row < row_end; ++row) {
         dst[row * inputs + k] = matrix[k * columns + stacked_row(spec, row)];
@@ -75,46 +78,68 @@ void copy_turned(const ParamSpec& spec, T* dst, const T* matrix, int64_t columns
 }
 
 template <typename T>
-void copy_floats(const ParamSpec& spec, void* dst, const void* stored) {
+void copy_floats(const ParamSpec& spec, void* dst, const void* stored, ThreadTeam& team) {
   const StackedPlace& place = *spec.stacked;
   const int64_t inputs = inputs_of(spec);
   const int64_t rows = spec.shape[0] * place.part_count;
   const T* expert = static_cast<const T*>(stored) + place.expert * rows * inputs;
   T* to = static_cast<T*>(dst);
-  if (place.transposed && !is_vector(spec)) return copy_turned(spec, to, expert, rows);
-  for (int64_t row = 0; row < spec.shape[0]; ++row) {
-    std::memcpy(to + row * inputs, expert + stacked_row(spec, row) * inputs,
-                static_cast<size_t>(inputs) * sizeof(T));
-  }
+  team.parallel_for(spec.shape[0], kRowGrain, [&](int64_t begin, int64_t end, int) {
+    if (place.transposed && !is_vector(spec)) {
+      return copy_turned(spec, to, expert, rows, begin, end);
+    }
+    for (int64_t row = begin; row < end; ++row) {
+      std::memcpy(to + row * inputs, expert + stacked_row(spec, row) * inputs,
+                  static_cast<size_t>(inputs) * sizeof(T));
+    }
+  });
+}
+
+// By scale and half a byte: what they stand for.
+using Mxfp4Table = std::array<std::array<BFloat16, 16>, 256>;
+
+const Mxfp4Table& mxfp4_table() {
+  static const auto table = [] {
+    Mxfp4Table made{};
+    for (size_t scale = 0; scale < made.size(); ++scale) {
+      for (size_t half = 0; half < made[scale].size(); ++half) {
+        const float value = mxfp4_value(static_cast<uint8_t>(half));
+        made[scale][half] = to_bfloat16(std::ldexp(value, static_cast<int>(scale) - kScaleBias));
+      }
+    }
+    return made;
+  }();
+  return table;
 }
 
 void decode_block(BFloat16* dst, const uint8_t* bytes, uint8_t scale) {
+  const std::array<BFloat16, 16>& values = mxfp4_table()[scale];
   for (int64_t i = 0; i < kBlockBytes; ++i) {
-    const uint8_t halves[] = {static_cast<uint8_t>(bytes[i] & 15),
-                              static_cast<uint8_t>(bytes[i] >> 4)};
-    for (int half = 0; half < 2; ++half) {
-      dst[2 * i + half] = to_bfloat16(std::ldexp(mxfp4_value(halves[half]), scale - kScaleBias));
-    }
+    dst[2 * i] = values[bytes[i] & 15];
+    dst[2 * i + 1] = values[bytes[i] >> 4];
   }
 }
 
-Result<LoadedParam> read_mxfp4(const formats::TensorFolder& files, const ParamSpec& spec) {
+Result<TensorView> read_mxfp4(const formats::TensorFolder& files, const ParamSpec& spec,
+                              ThreadTeam& team, LoadBuffer& buffer) {
   const StackedPlace& place = *spec.stacked;
   const std::string tensor = stored_tensor(files, place);
   JIGE_TRY(const TensorView blocks, files.view(tensor + kBlocks));
   JIGE_TRY(const TensorView scales, files.view(tensor + kScales));
-  JIGE_TRY(LoadedParam param, allocate_param(files.folder(), DType::kBF16, spec.shape));
+  JIGE_TRY(const TensorView param, buffer.make(files.folder(), DType::kBF16, spec.shape));
   const int64_t row_blocks = spec.shape[1] / kBlockElements;
   const int64_t first_row = place.expert * spec.shape[0] * place.part_count;
-  auto* to = static_cast<BFloat16*>(param.view.data);
-  for (int64_t row = 0; row < spec.shape[0]; ++row) {
-    const int64_t block = (first_row + stacked_row(spec, row)) * row_blocks;
-    for (int64_t i = 0; i < row_blocks; ++i) {
-      decode_block(to + row * spec.shape[1] + i * kBlockElements,
-                   static_cast<const uint8_t*>(blocks.data) + (block + i) * kBlockBytes,
-                   static_cast<const uint8_t*>(scales.data)[block + i]);
+  auto* to = static_cast<BFloat16*>(param.data);
+  team.parallel_for(spec.shape[0], kRowGrain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t block = (first_row + stacked_row(spec, row)) * row_blocks;
+      for (int64_t i = 0; i < row_blocks; ++i) {
+        decode_block(to + row * spec.shape[1] + i * kBlockElements,
+                     static_cast<const uint8_t*>(blocks.data) + (block + i) * kBlockBytes,
+                     static_cast<const uint8_t*>(scales.data)[block + i]);
+      }
     }
-  }
+  });
   return param;
 }
 
@@ -149,16 +174,17 @@ Status check_stacked(const formats::TensorFolder& files, const ParamSpec& spec) 
   return check_tensor(files, tensor + kScales, {place.expert_count, rows, row_blocks}, true);
 }
 
-Result<LoadedParam> read_stacked(const formats::TensorFolder& files, const ParamSpec& spec) {
+Result<TensorView> read_stacked(const formats::TensorFolder& files, const ParamSpec& spec,
+                                ThreadTeam& team, LoadBuffer& buffer) {
   JIGE_DO(check_stacked(files, spec));
   const std::string tensor = stored_tensor(files, *spec.stacked);
-  if (!files.find(tensor)) return read_mxfp4(files, spec);
+  if (!files.find(tensor)) return read_mxfp4(files, spec, team, buffer);
   JIGE_TRY(const TensorView stored, files.view(tensor));
-  JIGE_TRY(LoadedParam param, allocate_param(files.folder(), stored.dtype, spec.shape));
+  JIGE_TRY(const TensorView param, buffer.make(files.folder(), stored.dtype, spec.shape));
   if (stored.dtype == DType::kF32) {
-    copy_floats<uint32_t>(spec, param.view.data, stored.data);
+    copy_floats<uint32_t>(spec, param.data, stored.data, team);
   } else {
-    copy_floats<uint16_t>(spec, param.view.data, stored.data);
+    copy_floats<uint16_t>(spec, param.data, stored.data, team);
   }
   return param;
 }

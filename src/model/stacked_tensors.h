@@ -12,9 +12,10 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/threads.h"
 #include "formats/tensor_folder.h"
 #include "model/block.h"
-#include "model/loaded_param.h"
+#include "model/load_buffer.h"
 
 namespace jige::model {
 
@@ -25,9 +26,10 @@ bool is_stacked(const formats::TensorFolder& files, const ParamSpec& spec);
 // kUnsupported naming the tensor.
 Status check_stacked(const formats::TensorFolder& files, const ParamSpec& spec);
 
-// The parameter as [N, K] or [N] of its stored type, of bf16 where that is MXFP4.
-// REQUIRES: is_stacked. Fails as check_stacked, and with kExhausted.
-Result<LoadedParam> read_stacked(const formats::TensorFolder& files, const ParamSpec& spec);
+// The parameter in the buffer, as [N, K] or [N] of its stored type, of bf16 where that is MXFP4;
+// the team shares its rows. REQUIRES: is_stacked. Fails as check_stacked, and with kExhausted.
+Result<TensorView> read_stacked(const formats::TensorFolder& files, const ParamSpec& spec,
+                                ThreadTeam& team, LoadBuffer& buffer);
 
 // What "<tensor>_blocks" and "<tensor>_scales" hold, as the tensor [E, K, N] of a folder in
 // floating point, decoded expert by expert when its turn comes. Fails with kCorrupt or kUnsupported

@@ -14,6 +14,7 @@
 #include "model/stacked_tensors.h"
 #include "model/tensor_convert.h"
 #include "model/weights.h"
+#include "tensor/cpu_device.h"
 
 namespace jige::model {
 namespace {
@@ -148,7 +149,13 @@ void tell_unused(const Architecture& architecture, const formats::TensorFolder& 
 class BlockLoader {
  public:
   BlockLoader(ModelWeights& weights, Stream& stream, const formats::TensorFolder& files)
-      : weights_(weights), stream_(stream), files_(files), arena_(stream.device(), "loading") {}
+      : weights_(weights),
+        stream_(stream),
+        files_(files),
+        team_(stream.device().kind() == DeviceKind::kCpu
+                  ? static_cast<CpuStream&>(stream).cpu().team()
+                  : alone_),
+        arena_(stream.device(), "loading") {}
 
   Status load(size_t node) {
     const Architecture& architecture = weights_.architecture();
@@ -192,12 +199,12 @@ class BlockLoader {
 
  private:
   // What has to be made out of what is stored. Values are rounded once, to what is computed with.
-  Result<LoadedParam> make(const ParamSpec& spec, bool has_value) {
-    if (is_stacked(files_, spec)) return read_stacked(files_, spec);
+  Result<TensorView> make(const ParamSpec& spec, bool has_value) {
+    if (is_stacked(files_, spec)) return read_stacked(files_, spec, team_, buffer_);
     JIGE_TRY(const auto quantised, find_quantised(weights_.architecture().config(), files_, spec));
     JIGE_CHECK(quantised, "{} is made of nothing", spec.name);
     const DType dtype = has_value ? DType::kF32 : weights_.options().compute;
-    return read_quantised(*quantised, files_.folder(), dtype);
+    return read_quantised(*quantised, files_.folder(), dtype, team_, buffer_);
   }
 
   // One parameter by itself: all of a layer's matrices at once might not fit beside the model.
@@ -206,18 +213,18 @@ class BlockLoader {
     const auto specs = architecture.block(node).params();
     const BlockWeights& block = weights_.block(node);
     const TensorView& value = block.params[index].value;
-    JIGE_TRY(LoadedParam stored, make(specs[index], static_cast<bool>(value)));
+    JIGE_TRY(TensorView stored, make(specs[index], static_cast<bool>(value)));
     if (const auto& order = specs[index].stored_rows) {
-      JIGE_TRY(stored.view, reordered(stored.view, *order));
+      JIGE_TRY(stored, reordered(stored, *order));
     }
     if (value) {
-      const Status copied = copy_converted(stream_, value, stored.view);
+      const Status copied = copy_converted(stream_, value, stored);
       finish();
       return copied;
     }
     BlockWeights source{.packed = block.packed, .format = block.format};
     source.params.resize(specs.size());
-    JIGE_TRY(source.params[index].value, to_device(stored.view));
+    JIGE_TRY(source.params[index].value, to_device(stored));
     architecture.block(node).pack(stream_, source, weights_.options().compute,
                                   weights_.options().use);
     finish();
@@ -245,9 +252,7 @@ class BlockLoader {
 
   // Until finish().
   Result<TensorView> host_memory(DType dtype, const Shape& shape) {
-    JIGE_TRY(LoadedParam param, allocate_param(files_.folder(), dtype, shape));
-    host_.push_back(std::move(param));
-    return host_.back().view;
+    return host_.emplace_back().make(files_.folder(), dtype, shape);
   }
 
   // What pack() reads: vectors as f32, matrices as they are; on a CPU straight from the file's map.
@@ -264,8 +269,11 @@ class BlockLoader {
   ModelWeights& weights_;
   Stream& stream_;
   const formats::TensorFolder& files_;
+  ThreadTeam alone_{1};
+  ThreadTeam& team_;  // decodes: the device's threads, where they are the host's
   Arena arena_;
-  std::vector<LoadedParam> host_;
+  LoadBuffer buffer_;  // of what is loaded alone
+  std::vector<LoadBuffer> host_;
   std::vector<Tensor> device_;  // after arena_: destroyed before it
 };
 

@@ -14,7 +14,7 @@
 #include "formats/tensor_folder.h"
 #include "model/adapter_tensors.h"
 #include "model/cancellable_source.h"
-#include "model/loaded_param.h"
+#include "model/load_buffer.h"
 #include "model/tensor_convert.h"
 
 namespace jige::model {
@@ -147,9 +147,10 @@ Status write_json(const std::string& path, const Json& json) {
 Status copy_adapter_matrix(Stream& stream, const NamedParam& param, const TensorView& stored,
                            const std::string& folder) {
   if (!param.spec->stored_rows) return copy_converted(stream, param.value, stored);
-  JIGE_TRY(const LoadedParam own, allocate_param(folder, stored.dtype, stored.shape));
-  rows_from_files(own.view, stored, *param.spec->stored_rows);
-  return copy_converted(stream, param.value, own.view);
+  LoadBuffer buffer;
+  JIGE_TRY(const TensorView own, buffer.make(folder, stored.dtype, stored.shape));
+  rows_from_files(own, stored, *param.spec->stored_rows);
+  return copy_converted(stream, param.value, own);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "cli/interrupt.h"
 #include "cli/output.h"
 #include "formats/gguf_import.h"
+#include "formats/gguf_params.h"
 
 namespace jige::cli {
 namespace {
@@ -25,8 +26,8 @@ class ImportCommand final : public Command {
     flags.about(
         "Reads a GGUF file, quantised or not, and writes its model as an ordinary Hugging Face "
         "folder, which every other command takes: config.json, safetensors, tokenizer, chat "
-        "template. Architectures: llama (also Mistral, Mixtral), qwen2, qwen3, qwen3moe, gpt2, "
-        "gemma3, granite, olmo2, smollm3, and as Llama phi3, exaone, ernie4_5, internlm2, xverse.");
+        "template. Architectures (Mistral and Mixtral files are llama's): " +
+        formats::known_gguf_architectures() + ".");
     flags.text("FILE", options_.file, "a GGUF file; of a model in several, any part");
     flags.text("--out FOLDER", options_.folder, "the folder to write");
     flags.choice("--dtype NAME", dtype_, {"auto", "f32", "bf16", "f16"},

@@ -1,5 +1,5 @@
 // The parameters of a model as GGUF files and Hugging Face folders name and order them (see
-// gguf_weights.h). Internal to what reads and writes GGUF files.
+// gguf_weights.h).
 //
 // Threads: pure functions.
 #pragma once

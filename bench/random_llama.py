@@ -6,8 +6,9 @@ query and key matrices in another order, the one its rotary positions are comput
 """
 import json
 import os
-import random
 import struct
+
+import random_forms
 
 VOCABULARY = 32000
 # Those of src/cli/model_sizes.cc, and one whose weights take 1.6 GB.
@@ -17,6 +18,7 @@ SIZES = {
     "110m": dict(width=768, layers=12, heads=12, kv_heads=12, ffn=2048),
     "800m": dict(width=2048, layers=12, heads=32, kv_heads=8, ffn=8192),
 }
+TOKENS = ["t"] + [f"t{i}" for i in range(1, VOCABULARY)]  # of text, the first alone
 CONTEXT = 2048
 EPSILON = 1e-5
 THETA = 10000.0
@@ -24,14 +26,6 @@ THETA = 10000.0
 GGUF_F32, GGUF_BF16 = 0, 30                               # types of tensors
 U32, I32, F32, STRING, ARRAY, U64 = 4, 5, 6, 8, 9, 10     # types of values
 ALIGNMENT = 32
-
-
-def random_bf16(name, count):
-    """Values of ±[1/128, 1/64), which the name decides."""
-    bits = int.from_bytes(random.Random(name).randbytes(2 * count), "little")
-    keep = int.from_bytes(b"\x7f\x80" * count, "little")      # sign and mantissa
-    exponent = int.from_bytes(b"\x00\x3c" * count, "little")  # 2^-7
-    return (bits & keep | exponent).to_bytes(2 * count, "little")
 
 
 def matrices(size):
@@ -69,25 +63,33 @@ def rows_in_pairs(data, rows, columns, heads):
     return b"".join(data[row * step:(row + 1) * step] for row in order)
 
 
-def write_safetensors(path, size):
-    width = SIZES[size]["width"]
+def stored_tensors(size, form):
+    """Of a folder; the table stays in floating point."""
+    for name, _, rows, columns, _ in matrices(size):
+        table = name == "model.embed_tokens"
+        whole = "bf16" if table and form != "f16" else form
+        yield from random_forms.tensors(whole, name, rows, columns)
+    kind, one = ("F16", b"\x00\x3c") if form == "f16" else ("BF16", b"\x80\x3f")
+    for name, _ in norms(size):
+        width = SIZES[size]["width"]
+        yield name + ".weight", kind, [width], one * width
+
+
+def write_safetensors(path, size, form):
     header, begin = {}, 0
-    sizes = [(name, [rows, columns]) for name, _, rows, columns, _ in matrices(size)]
-    for name, shape in sizes + [(name, [width]) for name, _ in norms(size)]:
-        end = begin + 2 * shape[0] * (shape[1] if len(shape) > 1 else 1)
-        header[name + ".weight"] = {"dtype": "BF16", "shape": shape, "data_offsets": [begin, end]}
-        begin = end
+    for name, dtype, shape, data in stored_tensors(size, form):
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, begin + len(data)]}
+        begin += len(data)
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     with open(path, "wb") as out:
         out.write(struct.pack("<Q", len(text)) + text)
-        for name, _, rows, columns, _ in matrices(size):
-            out.write(random_bf16(name, rows * columns))
-        for _ in norms(size):
-            out.write(b"\x80\x3f" * width)  # 1.0
+        for _, _, _, data in stored_tensors(size, form):
+            out.write(data)
 
 
-def write_folder(folder, size):
+def write_folder(folder, size, form="bf16"):
+    """With matrices in one of random_forms.FORMS."""
     s = SIZES[size]
     os.makedirs(folder, exist_ok=True)
     config = {
@@ -99,6 +101,9 @@ def write_folder(folder, size):
         "hidden_act": "silu", "tie_word_embeddings": True, "attention_bias": False,
         "mlp_bias": False,
     }
+    quantised = random_forms.config_of(form)
+    if quantised:
+        config["quantization_config"] = quantised
     with open(os.path.join(folder, "config.json"), "w") as out:
         json.dump(config, out, indent=2)
     tokenizer = {
@@ -106,11 +111,11 @@ def write_folder(folder, size):
         "post_processor": None,
         "decoder": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True,
                     "use_regex": True},
-        "model": {"type": "BPE", "merges": [], "vocab": {f"t{i}": i for i in range(VOCABULARY)}},
+        "model": {"type": "BPE", "merges": [], "vocab": {t: i for i, t in enumerate(TOKENS)}},
     }
     with open(os.path.join(folder, "tokenizer.json"), "w") as out:
         json.dump(tokenizer, out)
-    write_safetensors(os.path.join(folder, "model.safetensors"), size)
+    write_safetensors(os.path.join(folder, "model.safetensors"), size, form)
 
 
 def gguf_string(text):
@@ -149,7 +154,7 @@ def gguf_pairs(size):
         gguf_pair("llama.vocab_size", U32, VOCABULARY),
         gguf_pair("tokenizer.ggml.model", STRING, "gpt2"),
         gguf_pair("tokenizer.ggml.pre", STRING, "gpt-2"),
-        gguf_pair("tokenizer.ggml.tokens", ARRAY, [f"t{i}" for i in range(VOCABULARY)], STRING),
+        gguf_pair("tokenizer.ggml.tokens", ARRAY, TOKENS, STRING),
         gguf_pair("tokenizer.ggml.token_type", ARRAY, [1] * VOCABULARY, I32),
         gguf_pair("tokenizer.ggml.merges", ARRAY, ["t 1"], STRING),
         gguf_pair("tokenizer.ggml.bos_token_id", U32, 0),
@@ -173,7 +178,8 @@ def write_gguf(path, size):
     with open(path, "wb") as out:
         out.write(head + b"\0" * (-len(head) % ALIGNMENT))
         for name, _, rows, columns, heads in matrices(size):
-            data = rows_in_pairs(random_bf16(name, rows * columns), rows, columns, heads)
+            values = random_forms.floats("bf16", name, rows * columns)
+            data = rows_in_pairs(values, rows, columns, heads)
             out.write(data + b"\0" * (-len(data) % ALIGNMENT))
         for _ in norms(size):
             data = struct.pack("<f", 1.0) * width

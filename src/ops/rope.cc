@@ -1,5 +1,7 @@
 #include "ops/rope.h"
 
+#include <cstddef>
+
 #include "base/cpu.h"
 #include "kernels/cpu/rope.h"
 #include "ops/kernel_rows.h"
@@ -8,8 +10,10 @@ namespace jige::ops {
 
 void rope(Stream& stream, const Rope& args) {
   const int64_t rows = args.data.rows();
-  JIGE_CHECK(args.rotary_dim >= 0 && args.rotary_dim % 2 == 0 && args.rotary_dim <= args.head_dim,
-             "rotary_dim {} of head_dim {}", args.rotary_dim, args.head_dim);
+  JIGE_CHECK(args.rotary_dim >= 0 && args.rotary_dim % 2 == 0 && args.first >= 0 &&
+                 args.first + args.rotary_dim <= args.head_dim,
+             "rotary_dim {} from column {} of head_dim {}", args.rotary_dim, args.first,
+             args.head_dim);
   JIGE_CHECK(args.head_dim >= 1 && args.data.columns() % args.head_dim == 0,
              "{} columns are no heads of {}", args.data.columns(), args.head_dim);
   check_float("data", args.data, rows, args.data.columns());
@@ -17,6 +21,8 @@ void rope(Stream& stream, const Rope& args) {
   check_typed("cos_sin", args.cos_sin, DType::kF32, args.cos_sin.rows(), args.rotary_dim);
   cpu::RopeArgs kernel_args = {};
   kernel_args.data = rows_of(args.data);
+  kernel_args.data.data =
+      static_cast<std::byte*>(args.data.data) + dtype_bytes(args.data.dtype, args.first);
   kernel_args.positions = args.positions.as<int32_t>();
   kernel_args.cos_sin = args.cos_sin.as<float>();
   kernel_args.cos_sin_stride = args.cos_sin.row_stride;

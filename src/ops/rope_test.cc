@@ -27,6 +27,7 @@ Matrix make_table(int64_t rotary_dim) {
 struct RopeCase {
   int64_t rows, heads, head_dim, rotary_dim;
   DType dtype;
+  int64_t first = 0;
 };
 
 std::vector<int32_t> make_positions(int64_t rows) {
@@ -42,7 +43,7 @@ Values rope_reference(const Values& x, const RopeCase& c, const Matrix& table,
   for (int64_t t = 0; t < c.rows; ++t) {
     for (int64_t h = 0; h < c.heads; ++h) {
       for (int64_t i = 0; i < half; ++i) {
-        const auto a = static_cast<size_t>((t * c.heads + h) * c.head_dim + i);
+        const auto a = static_cast<size_t>((t * c.heads + h) * c.head_dim + c.first + i);
         const size_t b = a + static_cast<size_t>(half);
         const double cosine = table.get(positions[static_cast<size_t>(t)], i);
         const double sine = table.get(positions[static_cast<size_t>(t)], half + i);
@@ -62,6 +63,7 @@ void run(Stream& stream, const RopeCase& c, Matrix& data, Matrix& table,
   args.cos_sin = table.view();
   args.head_dim = c.head_dim;
   args.rotary_dim = c.rotary_dim;
+  args.first = c.first;
   args.inverse = inverse;
   rope(stream, args);
 }
@@ -79,6 +81,8 @@ std::vector<RopeCase> rope_cases() {
     all.push_back({2, 2, 7, 2, dtype});
     all.push_back({2, 2, 7, 0, dtype});
     all.push_back({1, 1, 128, 128, dtype});
+    all.push_back({5, 3, 40, 16, dtype, 24});  // the last columns
+    all.push_back({4, 2, 62, 36, dtype, 7});
   }
   return all;
 }

@@ -12,7 +12,7 @@
 namespace jige::cpu {
 
 struct RopeArgs {
-  Rows data;
+  Rows data;  // from the first column of the first head that turns
   const int32_t* positions;
   const float* cos_sin;  // row p: rotary_dim/2 cosines, then as many sines
   int64_t cos_sin_stride;

@@ -1,0 +1,77 @@
+#include "ops/head_parts.h"
+
+#include "base/cpu.h"
+#include "kernels/cpu/head_parts.h"
+#include "ops/kernel_rows.h"
+
+namespace jige::ops {
+namespace {
+
+cpu::HeadPartsArgs kernel_args(const HeadParts& args) {
+  const int64_t rows = args.parts.rows();
+  const int64_t heads = args.head_count;
+  JIGE_CHECK(heads >= 1 && args.parts.columns() % heads == 0, "{} columns of {} heads",
+             args.parts.columns(), heads);
+  const int64_t own = args.parts.columns() / heads - args.value_columns;
+  const int64_t width = own + args.shared.columns();
+  JIGE_CHECK(own >= 0 && args.value_columns >= 1 && args.value_columns <= width,
+             "values of {} columns beside keys of {} and {}", args.value_columns, own,
+             args.shared.columns());
+  const DType dtype = args.parts.dtype;
+  check_float("parts", args.parts, rows, args.parts.columns());
+  check_typed("shared", args.shared, dtype, rows, args.shared.columns());
+  check_typed("keys", args.keys, dtype, rows, heads * width);
+  check_typed("values", args.values, dtype, rows, heads * width);
+  return {.keys = rows_of(args.keys),
+          .values = rows_of(args.values),
+          .parts = rows_of(args.parts),
+          .shared = rows_of(args.shared),
+          .head_count = heads,
+          .own = own,
+          .shared_columns = args.shared.columns(),
+          .value_columns = args.value_columns};
+}
+
+using PartsKernel = void (*)(const cpu::HeadPartsArgs&, int64_t, int64_t) noexcept;
+
+void submit_parts(Stream& stream, const HeadParts& args,
+                  PartsKernel cpu::HeadPartsKernels::*kernel_member) {
+  CpuStream& cpu_stream = as_cpu(stream);
+  cpu_stream.submit([kernel_args = kernel_args(args), rows = args.parts.rows(),
+                     columns = args.keys.columns() + args.values.columns(), kernel_member,
+                     &device = cpu_stream.cpu()] {
+    const PartsKernel kernel = cpu::head_parts_kernels(active_isa()).*kernel_member;
+    for_row_ranges(device, rows, columns,
+                   [&](int64_t begin, int64_t end) { kernel(kernel_args, begin, end); });
+  });
+}
+
+}  // namespace
+
+void join_heads(Stream& stream, const HeadParts& args) {
+  submit_parts(stream, args, &cpu::HeadPartsKernels::join);
+}
+
+void join_heads_backward(Stream& stream, const HeadParts& args) {
+  submit_parts(stream, args, &cpu::HeadPartsKernels::split);
+}
+
+void fit_heads(Stream& stream, const TensorView& dst, const TensorView& src, int64_t head_count) {
+  check_float("dst", dst, src.rows(), dst.columns());
+  check_typed("src", src, dst.dtype, src.rows(), src.columns());
+  JIGE_CHECK(head_count >= 1 && dst.columns() % head_count == 0 && src.columns() % head_count == 0,
+             "{} and {} columns of {} heads", dst.columns(), src.columns(), head_count);
+  const cpu::HeadColumnsArgs args = {.dst = rows_of(dst),
+                                     .src = const_rows_of(src),
+                                     .head_count = head_count,
+                                     .dst_columns = dst.columns() / head_count,
+                                     .src_columns = src.columns() / head_count};
+  CpuStream& cpu_stream = as_cpu(stream);
+  cpu_stream.submit([args, rows = src.rows(), columns = dst.columns(), &device = cpu_stream.cpu()] {
+    const auto kernel = cpu::head_parts_kernels(active_isa()).fit;
+    for_row_ranges(device, rows, columns,
+                   [&](int64_t begin, int64_t end) { kernel(args, begin, end); });
+  });
+}
+
+}  // namespace jige::ops

@@ -69,7 +69,7 @@ LayerNames layer_names(const formats::ModelConfig& config, int64_t index) {
   if (config.family == formats::Family::kGpt2) {
     const std::string at = "transformer.h." + number;
     return {.norm1 = at + ".ln_1",
-            .qkv = {at + ".attn.c_attn"},
+            .attention = {.qkv = {at + ".attn.c_attn"}},
             .attention_output = at + ".attn.c_proj",
             .norm2 = at + ".ln_2",
             .ffn_input = {at + ".mlp.c_fc"},
@@ -78,7 +78,7 @@ LayerNames layer_names(const formats::ModelConfig& config, int64_t index) {
   if (config.family == formats::Family::kGptNeoX) {
     const std::string at = "gpt_neox.layers." + number;
     return {.norm1 = at + ".input_layernorm",
-            .qkv = {at + ".attention.query_key_value"},
+            .attention = {.qkv = {at + ".attention.query_key_value"}},
             .attention_output = at + ".attention.dense",
             .norm2 = at + ".post_attention_layernorm",
             .ffn_input = {at + ".mlp.dense_h_to_4h"},
@@ -87,17 +87,18 @@ LayerNames layer_names(const formats::ModelConfig& config, int64_t index) {
   const std::string at = "model.layers." + number;
   const std::string attention = at + ".self_attn.";
   const std::string mlp = at + ".mlp.";
-  LayerNames names{.norm1 = at + ".input_layernorm",
-                   .qkv = {attention + "q_proj", attention + "k_proj", attention + "v_proj"},
-                   .q_norm = attention + "q_norm",
-                   .k_norm = attention + "k_norm",
-                   .head_norms_stacked = config.family == formats::Family::kCohere,
-                   .sinks = attention + "sinks",
-                   .attention_output = attention + "o_proj",
-                   .norm2 = at + ".post_attention_layernorm",
-                   .ffn_input = {mlp + "gate_proj", mlp + "up_proj"},
-                   .ffn_output = mlp + "down_proj",
-                   .experts = expert_names(config.family, at)};
+  LayerNames names{
+      .norm1 = at + ".input_layernorm",
+      .attention = {.qkv = {attention + "q_proj", attention + "k_proj", attention + "v_proj"},
+                    .q_norm = attention + "q_norm",
+                    .k_norm = attention + "k_norm",
+                    .head_norms_stacked = config.family == formats::Family::kCohere,
+                    .sinks = attention + "sinks"},
+      .attention_output = attention + "o_proj",
+      .norm2 = at + ".post_attention_layernorm",
+      .ffn_input = {mlp + "gate_proj", mlp + "up_proj"},
+      .ffn_output = mlp + "down_proj",
+      .experts = expert_names(config.family, at)};
   if (config.family == formats::Family::kStarCoder2) {
     names.ffn_input = {mlp + "c_fc"};
     names.ffn_output = mlp + "c_proj";
@@ -111,8 +112,8 @@ LayerNames layer_names(const formats::ModelConfig& config, int64_t index) {
     names.ffn_output = mlp + "fc2";
   }
   if (config.family == formats::Family::kStableLm) {
-    names.q_norm = attention + "q_layernorm.norms";
-    names.k_norm = attention + "k_layernorm.norms";
+    names.attention.q_norm = attention + "q_layernorm.norms";
+    names.attention.k_norm = attention + "k_layernorm.norms";
   }
   if (config.family == formats::Family::kGlm || config.family == formats::Family::kGlm4) {
     names.ffn_input = {mlp + "gate_up_proj"};
@@ -126,7 +127,7 @@ LayerNames layer_names(const formats::ModelConfig& config, int64_t index) {
     names.norm2_after = at + ".post_feedforward_layernorm";
   }
   if (config.fused_projections) {
-    names.qkv = {attention + "qkv_proj"};
+    names.attention.qkv = {attention + "qkv_proj"};
     names.ffn_input = {mlp + "gate_up_proj"};
   }
   return names;
@@ -138,7 +139,7 @@ Status check_lora(const formats::ModelConfig& config, const formats::LoraConfig&
                 formats::kLoraRankMax);
   }
   const LayerNames names = layer_names(config, 0);
-  std::vector<std::string> linears = names.qkv;
+  std::vector<std::string> linears = names.attention.qkv;
   linears.push_back(names.attention_output);
   if (!formats::has_experts(config.family)) {
     linears.insert(linears.end(), names.ffn_input.begin(), names.ffn_input.end());

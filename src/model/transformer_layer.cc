@@ -3,55 +3,19 @@
 #include <algorithm>
 #include <cmath>
 
-#include "model/rope_table.h"
 #include "ops/elementwise.h"
-#include "ops/rope.h"
 
 namespace jige::model {
-namespace {
-
-// What attention scores are multiplied with in a layer.
-double score_scale(const formats::ModelConfig& config, int64_t index) {
-  if (config.score_scale > 0) return config.score_scale;
-  const double dim = config.score_dim > 0 ? config.score_dim : static_cast<double>(config.head_dim);
-  const double scale = config.scores_by_head_dim ? 1.0 / std::sqrt(dim) : 1.0;
-  return config.scores_by_layer ? scale / static_cast<double>(index + 1) : scale;
-}
-
-}  // namespace
-
-std::vector<ProjectionOptions::Part> TransformerLayer::qkv_parts(
-    const formats::ModelConfig& config, const std::vector<std::string>& names) const {
-  auto parts = fused_parts(names, {q_columns(), kv_columns(), kv_columns()});
-  if (config.qkv_by_head) {
-    parts[0].stored_rows = StoredRows{.a = heads_, .b = 3, .inner = head_dim_};
-  }
-  if (config.turns_neighbours) {
-    const int64_t turned = turned_columns(config);
-    StoredRows order{.outer = heads_, .a = turned / 2, .b = 2, .kept = head_dim_ - turned};
-    parts[0].stored_rows = order;
-    order.outer = kv_heads_;
-    parts[1].stored_rows = order;
-  }
-  return parts;
-}
 
 TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const LayerOptions& options)
     : name_("layer." + std::to_string(options.index)),
       index_(static_cast<uint64_t>(options.index)),
       width_(config.hidden_size),
-      heads_(config.head_count),
-      kv_heads_(config.kv_head_count),
-      head_dim_(config.head_dim),
-      score_scale_(score_scale(config, options.index)),
-      score_cap_(config.score_cap),
       residual_scale_(static_cast<float>(config.residual_scale)),
-      head_norms_(config.qk_norm || config.qk_norm_whole || config.qk_norm_apart),
       parallel_(config.residual != formats::ResidualForm::kSequential),
       one_norm_(config.residual == formats::ResidualForm::kParallelOneNorm),
       norms_before_(config.norm_place != formats::NormPlace::kAfter),
       norms_after_(config.norm_place != formats::NormPlace::kBefore) {
-  place(config, static_cast<size_t>(options.index));
   const LayerNames& names = options.names;
   // GPT-2's rule: products that end in the residual stream start smaller, so that its variance does
   // not grow with depth.
@@ -60,22 +24,13 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
     return NormLayer(config, name, width_, config.norm_bias, params_);
   };
   if (norms_before_) norm1_ = make_norm(names.norm1);
-  qkv_ = Projection({.parts = qkv_parts(config, names.qkv),
-                     .inputs = width_,
-                     .bias = config.qkv_bias,
-                     .transposed = options.transposed,
-                     .lora = options.lora},
-                    params_);
-  if (head_norms_) {
-    q_norm_ = HeadNormLayer(config, names.q_norm, heads_, names.head_norms_stacked, params_);
-    k_norm_ = HeadNormLayer(config, names.k_norm, kv_heads_, names.head_norms_stacked, params_);
-  }
-  if (config.attention_sinks) {
-    sinks_ = params_.size();
-    params_.push_back({.name = names.sinks, .shape = Shape{heads_}});
-  }
+  attention_ = std::make_unique<GroupedAttention>(
+      config, names.attention,
+      GroupedAttentionOptions{
+          .layer = options.index, .transposed = options.transposed, .lora = options.lora},
+      params_);
   attention_output_ = Projection({.parts = {{names.attention_output, width_}},
-                                  .inputs = q_columns(),
+                                  .inputs = attention_->columns(),
                                   .bias = config.output_bias,
                                   .transposed = options.transposed,
                                   .init_std = residual_std,
@@ -85,7 +40,7 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
   if (norms_before_) norm2_ = one_norm_ ? norm1_ : make_norm(names.norm2);
   if (formats::has_experts(config, options.index)) {
     experts_.emplace(config, names.experts, residual_std, params_);
-    packed_ = PackedSizes(&qkv_, &attention_output_, &*experts_);
+    packed_ = PackedSizes(attention_.get(), &attention_output_, &*experts_);
   } else {
     mlp_.emplace(config,
                  DenseMlpOptions{.input = names.ffn_input,
@@ -95,25 +50,14 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
                                  .transposed = options.transposed,
                                  .lora = config.experts.count > 0 ? std::nullopt : options.lora},
                  params_);
-    packed_ = PackedSizes(&qkv_, &attention_output_, &*mlp_);
+    packed_ = PackedSizes(attention_.get(), &attention_output_, &*mlp_);
   }
   if (norms_after_) norm2_after_ = make_norm(names.norm2_after);
 }
 
-void TransformerLayer::place(const formats::ModelConfig& config, size_t index) {
-  const auto flagged = [&](const std::vector<uint8_t>& flags) {
-    return index < flags.size() && flags[index];
-  };
-  if (config.layer_is_sliding.empty() || flagged(config.layer_is_sliding)) {
-    window_ = config.sliding_window;
-  }
-  if (!flagged(config.layer_is_unturned)) turned_ = turned_columns(config);
-  if (config.sliding_rope && window_ > 0) rope_begin_ = turned_;
-  query_rope_begin_ = config.rope.query_growth > 0 ? turned_ : rope_begin_;
-}
-
 std::vector<const Projection*> TransformerLayer::projections() const {
-  std::vector<const Projection*> all = {&qkv_, &attention_output_};
+  std::vector<const Projection*> all = attention_->projections();
+  all.push_back(&attention_output_);
   if (mlp_) all.insert(all.end(), {&mlp_->input(), &mlp_->output()});
   return all;
 }
@@ -151,17 +95,12 @@ TransformerLayer::Activations TransformerLayer::place_saved(Placement& at, int64
   const int64_t t = token_count;
   Activations saved;
   if (!parallel_) saved.x1 = at.take(DType::kF32, Shape{t, width_});
-  saved.qkv = at.take(compute, Shape{t, qkv_columns()});
-  saved.attended = at.take(compute, Shape{t, q_columns()});
-  saved.lse = at.take(DType::kF32, Shape{t, heads_});
+  saved.attention = at.take(DType::kU8, Shape{attention_->saved_bytes(t, compute)});
+  saved.attended = at.take(compute, Shape{t, attention_->columns()});
   place_ffn(at, saved, t, compute);
   if (norms_before_) {
     saved.stats1 = norm1_.place_stats(at, t);
     saved.stats2 = one_norm_ ? saved.stats1 : norm2_.place_stats(at, t);
-  }
-  if (head_norms_) {
-    saved.stats_q = q_norm_.place_stats(at, t);
-    saved.stats_k = k_norm_.place_stats(at, t);
   }
   if (norms_after_) {
     saved.o = at.take(compute, Shape{t, width_});
@@ -169,7 +108,6 @@ TransformerLayer::Activations TransformerLayer::place_saved(Placement& at, int64
     saved.stats_o = norm1_after_.place_stats(at, t);
     saved.stats_m = norm2_after_.place_stats(at, t);
   }
-  saved.u_qkv = qkv_.place_product(at, t, compute);
   saved.u_attention_output = attention_output_.place_product(at, t, compute);
   return saved;
 }
@@ -191,9 +129,9 @@ TransformerLayer::Activations TransformerLayer::place_unsaved(Placement& at, int
   if (norms_after_) views.o = views.m = at.take(compute, Shape{t, width_});
   // The attention's results are gone when the MLP's begin.
   const int64_t begin = at.offset();
-  views.qkv = at.take(compute, Shape{t, qkv_columns()});
-  views.attended = at.take(compute, Shape{t, q_columns()});
-  views.u_qkv = qkv_.place_product(at, t, compute);
+  views.attention =
+      at.take(DType::kU8, Shape{attention_->workspace_bytes(t, compute, PackFor::kInference)});
+  views.attended = at.take(compute, Shape{t, attention_->columns()});
   views.u_attention_output = attention_output_.place_product(at, t, compute);
   const int64_t attention_end = at.offset();
   at.rewind(begin);
@@ -206,15 +144,13 @@ TransformerLayer::Gradients TransformerLayer::place_pending(Placement& at, int64
                                                             DType compute) const {
   const int64_t t = token_count;
   Gradients pending;
-  pending.qkv = at.take(compute, Shape{t, qkv_columns()});
-  if (head_norms_) pending.heads = at.take(compute, Shape{t, qk_columns()});
+  pending.attention = at.take(DType::kU8, Shape{attention_->pending_bytes(t, compute)});
   pending.attention_output = at.take(compute, Shape{t, width_});
   if (experts_) {
     pending.experts = experts_->place_pending(at, t, compute);
   } else {
     pending.mlp = mlp_->place_pending(at, t, compute);
   }
-  if (sinks_) pending.sinks = at.take(DType::kF32, Shape{t, heads_});
   pending.ffn_output = at.take(compute, Shape{t, width_});
   pending.n1 = at.take(compute, Shape{t, width_});
   pending.n2 = at.take(compute, Shape{t, width_});
@@ -222,7 +158,6 @@ TransformerLayer::Gradients TransformerLayer::place_pending(Placement& at, int64
     pending.o_after = at.take(compute, Shape{t, width_});
     pending.m_after = at.take(compute, Shape{t, width_});
   }
-  pending.v_qkv = qkv_.place_product(at, t, compute);
   pending.v_attention_output = attention_output_.place_product(at, t, compute);
   return pending;
 }
@@ -230,11 +165,12 @@ TransformerLayer::Gradients TransformerLayer::place_pending(Placement& at, int64
 TransformerLayer::Work TransformerLayer::place_work(Placement& at, int64_t token_count,
                                                     DType compute, bool training) const {
   Work work;
-  const int64_t columns = std::max({width_, mlp_ ? mlp_->size() : 0, q_columns()});
+  const int64_t columns = std::max({width_, mlp_ ? mlp_->size() : 0, attention_->columns()});
   work.rows = at.take(compute, Shape{token_count, columns});
   if (parallel_) work.x1 = at.take(DType::kF32, Shape{token_count, width_});
-  if (head_norms_ && training) {
-    work.heads = at.take(compute, Shape{token_count, qk_columns()});
+  if (training) {
+    work.attention = at.take(
+        DType::kU8, Shape{attention_->workspace_bytes(token_count, compute, PackFor::kTraining)});
   }
   int64_t scratch_bytes = 0;
   int64_t weight_bytes = 0;
@@ -276,7 +212,7 @@ int64_t TransformerLayer::workspace_bytes(int64_t token_count, DType compute, Pa
 
 int64_t TransformerLayer::thread_scratch_bytes(int64_t token_count, DType compute, int threads,
                                                bool frozen_base) const {
-  int64_t bytes = ops::attention_scratch_bytes(attention_shape(), token_count);
+  int64_t bytes = attention_->thread_scratch_bytes(token_count);
   if (experts_) {
     bytes =
         std::max(bytes, experts_->thread_scratch_bytes(token_count, compute, threads, frozen_base));
@@ -288,23 +224,14 @@ int64_t TransformerLayer::thread_scratch_bytes(int64_t token_count, DType comput
   return bytes;
 }
 
-TensorView TransformerLayer::heads_of(const Activations& saved, const Work& work) const {
-  return work.heads ? work.heads : saved.qkv.column_range(0, qk_columns());
-}
-
-ops::AttentionShape TransformerLayer::attention_shape() const {
-  return {.head_count = heads_,
-          .kv_head_count = kv_heads_,
-          .head_dim = head_dim_,
-          .scale = score_scale_,
-          .window = window_,
-          .cap = score_cap_};
-}
-
-ops::AttentionShape TransformerLayer::attention_shape(const BlockWeights& weights) const {
-  ops::AttentionShape shape = attention_shape();
-  if (sinks_) shape.sinks = weights.params[*sinks_].value.as<float>();
-  return shape;
+AttentionMemory TransformerLayer::attention_memory(const Activations& views,
+                                                   const Gradients& pending, const Work& work,
+                                                   bool saves) const {
+  return {.saved = saves ? views.attention : TensorView{},
+          .pending = pending.attention,
+          .workspace = saves ? work.attention : views.attention,
+          .adapter_scratch = work.adapter_scratch,
+          .weight_scratch = work.weight_scratch};
 }
 
 double TransformerLayer::forward_flops(double token_count, double context_mean) const {
@@ -312,10 +239,8 @@ double TransformerLayer::forward_flops(double token_count, double context_mean) 
   for (const Projection* p : projections()) {
     elements += static_cast<double>(p->inputs()) * static_cast<double>(p->outputs());
   }
-  const double window = window_ > 0 ? static_cast<double>(window_) : context_mean;
-  const double context = std::min(context_mean, window);
   return 2.0 * token_count * elements + (experts_ ? experts_->forward_flops(token_count) : 0.0) +
-         4.0 * token_count * context * static_cast<double>(q_columns());
+         attention_->forward_flops(token_count, context_mean);
 }
 
 void TransformerLayer::forward(const BlockContext& context, const BlockWeights& weights,
@@ -333,13 +258,8 @@ void TransformerLayer::forward(const BlockContext& context, const BlockWeights& 
 
   const TensorView n1 = first_columns(work.rows, width_);
   enter(stream, weights, norm1_, n1, src, views.stats1);
-  qkv_.forward(stream, weights, compute,
-               {.dst = views.qkv,
-                .src = n1,
-                .product = views.u_qkv,
-                .scratch = work.adapter_scratch,
-                .adapters = context.adapters});
-  forward_attention(context, weights, batch, views, heads_of(views, work));
+  attention_->forward(context, weights, batch, n1, views.attended,
+                      attention_memory(views, {}, work, saves));
   attention_output_.forward(stream, weights, compute,
                             {.dst = norms_after_ ? views.o : dst,
                              .src = views.attended,
@@ -397,59 +317,6 @@ void TransformerLayer::leave(Stream& stream, const BlockWeights& weights, const 
   if (norms_after_) part.after.forward(stream, weights, dst, part.result, part.stats);
   if (batch.dropout.rate > 0) ops::dropout(stream, dst, dst, batch.dropout, part.site);
   if (residual_scale_ != 1.0f) ops::scale(stream, dst, dst, residual_scale_);
-}
-
-void TransformerLayer::forward_attention(const BlockContext& context, const BlockWeights& weights,
-                                         const Batch& batch, const Activations& saved,
-                                         const TensorView& heads) const {
-  Stream& stream = context.stream;
-  normalise_heads(stream, weights, heads, saved.qkv, saved.stats_q, saved.stats_k);
-  rotate(stream, weights, batch, heads, false);
-  const TensorView q = heads.column_range(0, q_columns());
-  const TensorView k = heads.column_range(q_columns(), qk_columns());
-  const TensorView v = saved.qkv.column_range(qk_columns(), qkv_columns());
-  if (context.kv_cache.data) {
-    ops::kv_append(stream, context.kv_cache, k, v, batch.sequences);
-    ops::attention_cached(stream, {.dst = saved.attended,
-                                   .q = q,
-                                   .cache = context.kv_cache,
-                                   .sequences = batch.sequences,
-                                   .shape = attention_shape(weights)});
-    return;
-  }
-  ops::attention_forward(stream, {.dst = saved.attended,
-                                  .q = q,
-                                  .k = k,
-                                  .v = v,
-                                  .lse = saved.lse,
-                                  .sequences = batch.sequences,
-                                  .shape = attention_shape(weights)});
-}
-
-void TransformerLayer::normalise_heads(Stream& stream, const BlockWeights& weights,
-                                       const TensorView& heads, const TensorView& qkv,
-                                       const NormStats& stats_q, const NormStats& stats_k) const {
-  if (!head_norms_) return;
-  q_norm_.forward(stream, weights, heads.column_range(0, q_columns()),
-                  qkv.column_range(0, q_columns()), stats_q);
-  k_norm_.forward(stream, weights, heads.column_range(q_columns(), qk_columns()),
-                  qkv.column_range(q_columns(), qk_columns()), stats_k);
-}
-
-void TransformerLayer::rotate(Stream& stream, const BlockWeights& weights, const Batch& batch,
-                              const TensorView& heads, bool inverse) const {
-  if (turned_ == 0) return;
-  const auto turn = [&](const TensorView& data, int64_t begin) {
-    ops::rope(stream, {.data = data,
-                       .positions = batch.positions,
-                       .cos_sin = weights.rope_table.column_range(begin, begin + turned_),
-                       .head_dim = head_dim_,
-                       .rotary_dim = turned_,
-                       .inverse = inverse});
-  };
-  if (query_rope_begin_ == rope_begin_) return turn(heads, rope_begin_);
-  turn(heads.column_range(0, q_columns()), query_rope_begin_);
-  turn(heads.column_range(q_columns(), qk_columns()), rope_begin_);
 }
 
 }  // namespace jige::model

@@ -1,10 +1,8 @@
 // TransformerLayer: attention and MLP of a decoder, for all families.
 //
-// Shapes: T tokens, D width, H query heads, G key/value heads, d head dimension.
+// Shapes: T tokens, D width.
 //   n1 = norm1(src)                     [T, D]
-//   q|k|v = n1 Wqkvᵀ + b                [T, (H + 2G) d]
-//   q, k = rope(head_norm(q, k))        each where a layer has it
-//   o = attention(q, k, v) Woᵀ + b      with sinks where a layer has them
+//   o = attention(n1) Woᵀ + b           in one of the forms of attention.h
 //   x1 = src + scale · dropout(norm1_after(o))
 //   n2 = norm2(x1)
 //   m = mlp(n2)                         one of all tokens (dense_mlp.h) or experts (expert_mlp.h)
@@ -13,20 +11,23 @@
 // before, behind or on both sides; without norm1 and norm2, n1 and n2 are src and x1. src, x1 and
 // dst are f32, what is between products is in the compute type.
 //
-// saved: x1 (not side by side), q|k|v (before head norms where there are any, after rope where
-// not), attention output, its log-sum-exp, what the MLP saves, 1/std of the norms, and o and m
-// where a norm is behind them. n1, n2 and normalised heads are computed anew where they are needed.
+// saved: x1 (not side by side), the attention's result and what it saves, what the MLP saves, 1/std
+// of the norms, and o and m where a norm is behind them. n1 and n2 are computed anew where they are
+// needed.
 // pending: the gradients at the outputs of the products and of the norms. Threads: const.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "formats/model_config.h"
+#include "model/attention.h"
 #include "model/block.h"
 #include "model/dense_mlp.h"
 #include "model/expert_mlp.h"
+#include "model/grouped_attention.h"
 #include "model/norm_layer.h"
 #include "model/placement.h"
 #include "model/projection.h"
@@ -36,11 +37,7 @@ namespace jige::model {
 // Full names of a layer's modules, without ".weight".
 struct LayerNames {
   std::string norm1;
-  std::vector<std::string> qkv;  // q, k and v, or one fused module
-  std::string q_norm;
-  std::string k_norm;
-  bool head_norms_stacked = false;  // those of heads with weights of their own are one tensor
-  std::string sinks;                // without suffix
+  GroupedAttentionNames attention;
   std::string attention_output;
   std::string norm1_after;
   std::string norm2;
@@ -90,36 +87,34 @@ class TransformerLayer final : public Block {
  private:
   // What F leaves for X and W. An F that saves nothing places the same in its workspace.
   struct Activations {
-    TensorView x1, qkv, attended, lse;
-    TensorView o, m;  // where a norm is behind them
-    NormStats stats1, stats2, stats_q, stats_k, stats_o, stats_m;
-    TensorView u_qkv, u_attention_output;  // adapters
-    DenseMlp::Saved mlp;                   // this or experts
+    TensorView x1;
+    TensorView attention;  // u8, the attention's own
+    TensorView attended;   // its result
+    TensorView o, m;       // where a norm is behind them
+    NormStats stats1, stats2, stats_o, stats_m;
+    TensorView u_attention_output;  // adapters
+    DenseMlp::Saved mlp;            // this or experts
     ExpertMlp::Saved experts;
   };
   // The rest of a task's workspace. One block of rows serves several purposes, one after the other:
   // n1, n2 and a in F and W, the gradients of a and of the attention output in X.
   struct Work {
-    TensorView rows;   // [T, columns of the widest]
-    TensorView x1;     // [T, D] f32 of parts side by side, where nothing reads it again
-    TensorView heads;  // [T, (H + G) d] normalised and rotated q|k; empty: those of qkv themselves
+    TensorView rows;       // [T, columns of the widest]
+    TensorView x1;         // [T, D] f32 of parts side by side, where nothing reads it again
+    TensorView attention;  // u8, the attention's own; of an F that saves nothing among Activations
     TensorView adapter_scratch;
     TensorView weight_scratch;  // of W's products
     ExpertMlp::Work experts;
   };
   // What X leaves for W.
   struct Gradients {
-    TensorView qkv, heads, attention_output, ffn_output, n1, n2;
-    TensorView sinks;                      // [T, H] f32, what rows add to the sinks' gradients
-    TensorView o_after, m_after;           // of what norms behind o and m give
-    TensorView v_qkv, v_attention_output;  // adapters
-    DenseMlp::Pending mlp;                 // this or experts
+    TensorView attention;  // u8, the attention's own
+    TensorView attention_output, ffn_output, n1, n2;
+    TensorView o_after, m_after;    // of what norms behind o and m give
+    TensorView v_attention_output;  // adapters
+    DenseMlp::Pending mlp;          // this or experts
     ExpertMlp::Pending experts;
   };
-  // Which keys the layer's queries see, and how they turn with their position.
-  void place(const formats::ModelConfig& config, size_t index);
-  std::vector<ProjectionOptions::Part> qkv_parts(const formats::ModelConfig& config,
-                                                 const std::vector<std::string>& names) const;
   Activations place_saved(Placement& at, int64_t token_count, DType compute) const;
   Activations place_unsaved(Placement& at, int64_t token_count, DType compute) const;
   Gradients place_pending(Placement& at, int64_t token_count, DType compute) const;
@@ -152,16 +147,9 @@ class TransformerLayer final : public Block {
                       const TensorView& grad_result) const;
   Part attention_part(const Activations& saved) const;
   Part ffn_part(const Activations& saved) const;
-  TensorView heads_of(const Activations& saved, const Work& work) const;
-  void forward_attention(const BlockContext& context, const BlockWeights& weights,
-                         const Batch& batch, const Activations& saved,
-                         const TensorView& heads) const;
-  // heads = norm(q|k), when this layer has head norms.
-  void normalise_heads(Stream& stream, const BlockWeights& weights, const TensorView& heads,
-                       const TensorView& qkv, const NormStats& stats_q,
-                       const NormStats& stats_k) const;
-  void rotate(Stream& stream, const BlockWeights& weights, const Batch& batch,
-              const TensorView& heads, bool inverse) const;
+  // Its parts of a task's memory; an F that saves nothing has its results in its workspace.
+  AttentionMemory attention_memory(const Activations& views, const Gradients& pending,
+                                   const Work& work, bool saves) const;
   // What the feed-forward part reads of the residual stream.
   const TensorView& ffn_source(const TensorView& src, const Activations& views) const {
     return parallel_ ? src : views.x1;
@@ -183,46 +171,28 @@ class TransformerLayer final : public Block {
                           const Batch& batch, const TensorView& src, const TensorView& grad_src,
                           const Activations& saved, const Gradients& pending,
                           const Work& work) const;
-  // From the gradient of the attention's result to that of q|k|v, in pending.
-  void backward_heads(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
-                      const TensorView& grad_attended, const Activations& saved,
-                      const Gradients& pending, const Work& work) const;
+  // W of attention but its output; n1 is computed anew.
+  void attention_gradients(const BlockContext& context, const BlockWeights& weights,
+                           const Batch& batch, const TensorView& src, const Activations& saved,
+                           const Gradients& pending, const Work& work) const;
 
   // model/block.h lists the sites.
   uint64_t attention_site() const { return 1 + 2 * index_; }
   uint64_t ffn_site() const { return 2 + 2 * index_; }
-  int64_t q_columns() const { return heads_ * head_dim_; }
-  int64_t kv_columns() const { return kv_heads_ * head_dim_; }
-  int64_t qk_columns() const { return q_columns() + kv_columns(); }
-  int64_t qkv_columns() const { return q_columns() + 2 * kv_columns(); }
-  ops::AttentionShape attention_shape() const;
-  // The same with the sinks, where the layer has any.
-  ops::AttentionShape attention_shape(const BlockWeights& weights) const;
 
   std::string name_;
   uint64_t index_;
   int64_t width_;
-  int64_t heads_;
-  int64_t kv_heads_;
-  int64_t head_dim_;
-  int64_t rope_begin_ = 0;        // the first of its columns of the rope table
-  int64_t query_rope_begin_ = 0;  // the same for queries
-  int64_t turned_ = 0;            // columns of a head that turn
-  int64_t window_ = 0;
-  double score_scale_ = 1;
-  double score_cap_ = 0;
   float residual_scale_ = 1;
-  std::optional<size_t> sinks_;  // its place among the parameters
-  bool head_norms_ = false;      // of each head or of all
-  bool parallel_ = false;        // both parts read src
-  bool one_norm_ = false;        // and n2 is n1
+  bool parallel_ = false;  // both parts read src
+  bool one_norm_ = false;  // and n2 is n1
   bool norms_before_ = true;
   bool norms_after_ = false;
 
   std::vector<ParamSpec> params_;
   NormLayer norm1_, norm2_, norm1_after_, norm2_after_;
-  HeadNormLayer q_norm_, k_norm_;
-  Projection qkv_, attention_output_;
+  std::unique_ptr<Attention> attention_;
+  Projection attention_output_;
   std::optional<DenseMlp> mlp_;  // this or experts_
   std::optional<ExpertMlp> experts_;
   PackedSizes packed_;

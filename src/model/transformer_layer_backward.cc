@@ -74,61 +74,16 @@ void TransformerLayer::backward_attention(const BlockContext& context, const Blo
                                           const TensorView& grad_src, const Activations& saved,
                                           const Gradients& pending, const Work& work) const {
   Stream& stream = context.stream;
-  const TensorView grad_attended = first_columns(work.rows, q_columns());
+  const TensorView grad_attended = first_columns(work.rows, attention_->columns());
   attention_output_.backward_input(stream, weights, context.compute,
                                    {.grad_src = grad_attended,
                                     .grad_dst = pending.attention_output,
                                     .product = pending.v_attention_output,
                                     .scratch = work.adapter_scratch});
-  backward_heads(context, weights, batch, grad_attended, saved, pending, work);
-  qkv_.backward_input(stream, weights, context.compute,
-                      {.grad_src = pending.n1,
-                       .grad_dst = pending.qkv,
-                       .product = pending.v_qkv,
-                       .scratch = work.adapter_scratch});
+  attention_->backward_input(context, weights, batch, saved.attended, grad_attended, pending.n1,
+                             attention_memory(saved, pending, work, true));
   if (one_norm_) ops::add(stream, pending.n1, pending.n1, pending.n2);
   backward_enter(stream, weights, norm1_, grad_src, pending.n1, src, saved.stats1);
-}
-
-void TransformerLayer::backward_heads(const BlockContext& context, const BlockWeights& weights,
-                                      const Batch& batch, const TensorView& grad_attended,
-                                      const Activations& saved, const Gradients& pending,
-                                      const Work& work) const {
-  Stream& stream = context.stream;
-  const TensorView heads = heads_of(saved, work);
-  if (head_norms_) {  // saved.qkv holds q|k as they were before the norms
-    normalise_heads(stream, weights, heads, saved.qkv, {}, {});
-    rotate(stream, weights, batch, heads, false);
-  }
-  const int64_t q_end = q_columns();
-  const int64_t k_end = qk_columns();
-  const TensorView grad_heads = head_norms_ ? pending.heads : pending.qkv.column_range(0, k_end);
-  ops::attention_backward(stream, {.grad_q = grad_heads.column_range(0, q_end),
-                                   .grad_k = grad_heads.column_range(q_end, k_end),
-                                   .grad_v = pending.qkv.column_range(k_end, qkv_columns()),
-                                   .grad_dst = grad_attended,
-                                   .q = heads.column_range(0, q_end),
-                                   .k = heads.column_range(q_end, k_end),
-                                   .v = saved.qkv.column_range(k_end, qkv_columns()),
-                                   .dst = saved.attended,
-                                   .lse = saved.lse,
-                                   .sequences = batch.sequences,
-                                   .shape = attention_shape(weights)});
-  if (sinks_) {
-    ops::attention_sink_slopes(stream, {.slopes = pending.sinks,
-                                        .grad_dst = grad_attended,
-                                        .dst = saved.attended,
-                                        .lse = saved.lse,
-                                        .shape = attention_shape(weights)});
-  }
-  rotate(stream, weights, batch, grad_heads, true);
-  if (!head_norms_) return;
-  q_norm_.backward_input(stream, weights, pending.qkv.column_range(0, q_end),
-                         grad_heads.column_range(0, q_end), saved.qkv.column_range(0, q_end),
-                         saved.stats_q);
-  k_norm_.backward_input(stream, weights, pending.qkv.column_range(q_end, k_end),
-                         grad_heads.column_range(q_end, k_end),
-                         saved.qkv.column_range(q_end, k_end), saved.stats_k);
 }
 
 void TransformerLayer::backward_weight(const BlockContext& context, const BlockWeights& weights,
@@ -155,32 +110,24 @@ void TransformerLayer::backward_weight(const BlockContext& context, const BlockW
                                      .product_backward = pending.v_attention_output,
                                      .scratch = work.weight_scratch,
                                      .gradients = context.gradients});
-  if (sinks_ && weights.params[*sinks_].grad) {
-    ops::bias_backward(stream, weights.params[*sinks_].grad, pending.sinks);
-  }
-  if (head_norms_) {
-    const int64_t q_end = q_columns();
-    const int64_t k_end = qk_columns();
-    q_norm_.backward_weight(stream, weights, pending.heads.column_range(0, q_end),
-                            saved.qkv.column_range(0, q_end), saved.stats_q);
-    k_norm_.backward_weight(stream, weights, pending.heads.column_range(q_end, k_end),
-                            saved.qkv.column_range(q_end, k_end), saved.stats_k);
-  }
-  if (qkv_.wants_gradient(weights)) {
-    const TensorView n1 = first_columns(work.rows, width_);
-    enter(stream, weights, norm1_, n1, src, {});
-    qkv_.backward_weight(stream, weights, compute,
-                         {.grad_dst = pending.qkv,
-                          .src = n1,
-                          .product_forward = saved.u_qkv,
-                          .product_backward = pending.v_qkv,
-                          .scratch = work.weight_scratch,
-                          .gradients = context.gradients});
-  }
+  attention_gradients(context, weights, batch, src, saved, pending, work);
   if (norms_before_) norm1_.backward_weight(stream, weights, pending.n1, src, saved.stats1);
   if (!norms_after_) return;
   norm1_after_.backward_weight(stream, weights, pending.o_after, saved.o, saved.stats_o);
   norm2_after_.backward_weight(stream, weights, pending.m_after, saved.m, saved.stats_m);
+}
+
+void TransformerLayer::attention_gradients(const BlockContext& context, const BlockWeights& weights,
+                                           const Batch& batch, const TensorView& src,
+                                           const Activations& saved, const Gradients& pending,
+                                           const Work& work) const {
+  TensorView n1;
+  if (attention_->wants_source(weights)) {
+    n1 = first_columns(work.rows, width_);
+    enter(context.stream, weights, norm1_, n1, src, {});
+  }
+  attention_->backward_weight(context, weights, batch, n1,
+                              attention_memory(saved, pending, work, true));
 }
 
 void TransformerLayer::ffn_gradients(const BlockContext& context, const BlockWeights& weights,

@@ -1,0 +1,14 @@
+#include "model/attention.h"
+
+#include <cmath>
+
+namespace jige::model {
+
+double score_scale(const formats::ModelConfig& config, int64_t layer) {
+  if (config.score_scale > 0) return config.score_scale;
+  const double dim = config.score_dim > 0 ? config.score_dim : static_cast<double>(config.head_dim);
+  const double scale = config.scores_by_head_dim ? 1.0 / std::sqrt(dim) : 1.0;
+  return config.scores_by_layer ? scale / static_cast<double>(layer + 1) : scale;
+}
+
+}  // namespace jige::model

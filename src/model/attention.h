@@ -1,0 +1,61 @@
+// Attention: the part of a layer between its norm and the projection of its result, in the forms
+// that families have (grouped_attention.h, latent_attention.h).
+//
+// Shapes: T tokens, D width, C columns of the result.
+//   dst [T, C] = attention(src [T, D]), compute type both
+// Tasks, sizes and lifetimes of memory are as in model/block.h. Threads: const.
+#pragma once
+
+#include <vector>
+
+#include "formats/model_config.h"
+#include "model/block.h"
+#include "model/placement.h"
+#include "model/projection.h"
+
+namespace jige::model {
+
+// The parts of a task's memory that are the attention's.
+struct AttentionMemory {
+  TensorView saved;      // u8, or empty
+  TensorView pending;    // u8, of X and W
+  TensorView workspace;  // u8
+  // What all projections of a block share.
+  TensorView adapter_scratch;
+  TensorView weight_scratch;  // of W's products
+};
+
+class Attention {
+ public:
+  virtual ~Attention() = default;
+
+  virtual int64_t columns() const = 0;  // C
+  virtual std::vector<const Projection*> projections() const = 0;
+  virtual void plan_forward(Placement& at, DType compute, ops::WeightFormat format) = 0;
+  virtual void plan_backward(Placement& at, DType compute, ops::WeightFormat format) = 0;
+
+  virtual int64_t saved_bytes(int64_t token_count, DType compute) const = 0;
+  virtual int64_t pending_bytes(int64_t token_count, DType compute) const = 0;
+  virtual int64_t workspace_bytes(int64_t token_count, DType compute, PackFor use) const = 0;
+  // Of scores and weighed values; projections aside.
+  virtual int64_t thread_scratch_bytes(int64_t token_count) const = 0;
+  virtual double forward_flops(double token_count, double context_mean) const = 0;
+
+  virtual void forward(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
+                       const TensorView& src, const TensorView& dst,
+                       const AttentionMemory& memory) const = 0;
+  // grad_src from grad_dst; `dst` as forward left it.
+  virtual void backward_input(const BlockContext& context, const BlockWeights& weights,
+                              const Batch& batch, const TensorView& dst, const TensorView& grad_dst,
+                              const TensorView& grad_src, const AttentionMemory& memory) const = 0;
+  // Whether backward_weight reads src, which is empty where it does not.
+  virtual bool wants_source(const BlockWeights& weights) const = 0;
+  virtual void backward_weight(const BlockContext& context, const BlockWeights& weights,
+                               const Batch& batch, const TensorView& src,
+                               const AttentionMemory& memory) const = 0;
+};
+
+// What attention scores are multiplied with in a layer.
+double score_scale(const formats::ModelConfig& config, int64_t layer);
+
+}  // namespace jige::model

@@ -1,0 +1,316 @@
+#include "model/grouped_attention.h"
+
+#include <algorithm>
+
+#include "model/rope_table.h"
+#include "ops/elementwise.h"
+#include "ops/rope.h"
+
+namespace jige::model {
+
+std::vector<ProjectionOptions::Part> GroupedAttention::qkv_parts(
+    const formats::ModelConfig& config, const std::vector<std::string>& names) const {
+  auto parts = fused_parts(names, {q_columns(), kv_columns(), kv_columns()});
+  if (config.qkv_by_head) {
+    parts[0].stored_rows = StoredRows{.a = heads_, .b = 3, .inner = head_dim_};
+  }
+  if (config.turns_neighbours) {
+    const int64_t turned = turned_columns(config);
+    StoredRows order{.outer = heads_, .a = turned / 2, .b = 2, .kept = head_dim_ - turned};
+    parts[0].stored_rows = order;
+    order.outer = kv_heads_;
+    parts[1].stored_rows = order;
+  }
+  return parts;
+}
+
+GroupedAttention::GroupedAttention(const formats::ModelConfig& config,
+                                   const GroupedAttentionNames& names,
+                                   const GroupedAttentionOptions& options,
+                                   std::vector<ParamSpec>& params)
+    : heads_(config.head_count),
+      kv_heads_(config.kv_head_count),
+      head_dim_(config.head_dim),
+      score_scale_(score_scale(config, options.layer)),
+      score_cap_(config.score_cap),
+      head_norms_(config.qk_norm || config.qk_norm_whole || config.qk_norm_apart) {
+  place(config, static_cast<size_t>(options.layer));
+  qkv_ = Projection({.parts = qkv_parts(config, names.qkv),
+                     .inputs = config.hidden_size,
+                     .bias = config.qkv_bias,
+                     .transposed = options.transposed,
+                     .lora = options.lora},
+                    params);
+  if (head_norms_) {
+    q_norm_ = HeadNormLayer(config, names.q_norm, heads_, names.head_norms_stacked, params);
+    k_norm_ = HeadNormLayer(config, names.k_norm, kv_heads_, names.head_norms_stacked, params);
+  }
+  if (config.attention_sinks) {
+    sinks_ = params.size();
+    params.push_back({.name = names.sinks, .shape = Shape{heads_}});
+  }
+}
+
+void GroupedAttention::place(const formats::ModelConfig& config, size_t layer) {
+  const auto flagged = [&](const std::vector<uint8_t>& flags) {
+    return layer < flags.size() && flags[layer];
+  };
+  if (config.layer_is_sliding.empty() || flagged(config.layer_is_sliding)) {
+    window_ = config.sliding_window;
+  }
+  if (!flagged(config.layer_is_unturned)) turned_ = turned_columns(config);
+  if (config.sliding_rope && window_ > 0) rope_begin_ = turned_;
+  query_rope_begin_ = config.rope.query_growth > 0 ? turned_ : rope_begin_;
+}
+
+void GroupedAttention::plan_forward(Placement& at, DType compute, ops::WeightFormat format) {
+  qkv_.plan_forward(at, compute, format);
+}
+
+void GroupedAttention::plan_backward(Placement& at, DType compute, ops::WeightFormat format) {
+  qkv_.plan_backward(at, compute, format);
+}
+
+GroupedAttention::Activations GroupedAttention::place_saved(Placement& at, int64_t token_count,
+                                                            DType compute) const {
+  Activations saved;
+  saved.qkv = at.take(compute, Shape{token_count, qkv_columns()});
+  saved.lse = at.take(DType::kF32, Shape{token_count, heads_});
+  if (head_norms_) {
+    saved.stats_q = q_norm_.place_stats(at, token_count);
+    saved.stats_k = k_norm_.place_stats(at, token_count);
+  }
+  saved.u = qkv_.place_product(at, token_count, compute);
+  return saved;
+}
+
+GroupedAttention::Activations GroupedAttention::place_unsaved(Placement& at, int64_t token_count,
+                                                              DType compute) const {
+  Activations views;
+  views.qkv = at.take(compute, Shape{token_count, qkv_columns()});
+  views.u = qkv_.place_product(at, token_count, compute);
+  return views;
+}
+
+GroupedAttention::Gradients GroupedAttention::place_pending(Placement& at, int64_t token_count,
+                                                            DType compute) const {
+  Gradients pending;
+  pending.qkv = at.take(compute, Shape{token_count, qkv_columns()});
+  if (head_norms_) pending.heads = at.take(compute, Shape{token_count, qk_columns()});
+  if (sinks_) pending.sinks = at.take(DType::kF32, Shape{token_count, heads_});
+  pending.v = qkv_.place_product(at, token_count, compute);
+  return pending;
+}
+
+TensorView GroupedAttention::place_heads(Placement& at, int64_t token_count, DType compute) const {
+  return head_norms_ ? at.take(compute, Shape{token_count, qk_columns()}) : TensorView{};
+}
+
+int64_t GroupedAttention::saved_bytes(int64_t token_count, DType compute) const {
+  Placement at;
+  place_saved(at, token_count, compute);
+  return at.peak_bytes();
+}
+
+int64_t GroupedAttention::pending_bytes(int64_t token_count, DType compute) const {
+  Placement at;
+  place_pending(at, token_count, compute);
+  return at.peak_bytes();
+}
+
+int64_t GroupedAttention::workspace_bytes(int64_t token_count, DType compute, PackFor use) const {
+  Placement at;
+  if (use == PackFor::kInference) {
+    place_unsaved(at, token_count, compute);
+  } else {
+    place_heads(at, token_count, compute);
+  }
+  return at.peak_bytes();
+}
+
+int64_t GroupedAttention::thread_scratch_bytes(int64_t token_count) const {
+  return ops::attention_scratch_bytes(shape(), token_count);
+}
+
+double GroupedAttention::forward_flops(double token_count, double context_mean) const {
+  const double window = window_ > 0 ? static_cast<double>(window_) : context_mean;
+  return 4.0 * token_count * std::min(context_mean, window) * static_cast<double>(q_columns());
+}
+
+ops::AttentionShape GroupedAttention::shape() const {
+  return {.head_count = heads_,
+          .kv_head_count = kv_heads_,
+          .head_dim = head_dim_,
+          .scale = score_scale_,
+          .window = window_,
+          .cap = score_cap_};
+}
+
+ops::AttentionShape GroupedAttention::shape(const BlockWeights& weights) const {
+  ops::AttentionShape with_sinks = shape();
+  if (sinks_) with_sinks.sinks = weights.params[*sinks_].value.as<float>();
+  return with_sinks;
+}
+
+void GroupedAttention::forward(const BlockContext& context, const BlockWeights& weights,
+                               const Batch& batch, const TensorView& src, const TensorView& dst,
+                               const AttentionMemory& memory) const {
+  const int64_t t = batch.token_count();
+  const DType compute = context.compute;
+  const bool saves = bool(memory.saved);
+  Placement kept(saves ? memory.saved : memory.workspace);
+  Placement workspace(memory.workspace);
+  const Activations views = saves ? place_saved(kept, t, compute) : place_unsaved(kept, t, compute);
+  TensorView heads = saves ? place_heads(workspace, t, compute) : TensorView{};
+  if (!heads) heads = views.qkv.column_range(0, qk_columns());
+
+  qkv_.forward(context.stream, weights, compute,
+               {.dst = views.qkv,
+                .src = src,
+                .product = views.u,
+                .scratch = memory.adapter_scratch,
+                .adapters = context.adapters});
+  normalise_heads(context.stream, weights, heads, views.qkv, views.stats_q, views.stats_k);
+  rotate(context.stream, weights, batch, heads, false);
+  attend(context, weights, batch, dst, heads, views);
+}
+
+void GroupedAttention::attend(const BlockContext& context, const BlockWeights& weights,
+                              const Batch& batch, const TensorView& dst, const TensorView& heads,
+                              const Activations& views) const {
+  Stream& stream = context.stream;
+  const TensorView q = heads.column_range(0, q_columns());
+  const TensorView k = heads.column_range(q_columns(), qk_columns());
+  const TensorView v = views.qkv.column_range(qk_columns(), qkv_columns());
+  if (context.kv_cache.data) {
+    ops::kv_append(stream, context.kv_cache, k, v, batch.sequences);
+    ops::attention_cached(stream, {.dst = dst,
+                                   .q = q,
+                                   .cache = context.kv_cache,
+                                   .sequences = batch.sequences,
+                                   .shape = shape(weights)});
+    return;
+  }
+  ops::attention_forward(stream, {.dst = dst,
+                                  .q = q,
+                                  .k = k,
+                                  .v = v,
+                                  .lse = views.lse,
+                                  .sequences = batch.sequences,
+                                  .shape = shape(weights)});
+}
+
+void GroupedAttention::normalise_heads(Stream& stream, const BlockWeights& weights,
+                                       const TensorView& heads, const TensorView& qkv,
+                                       const NormStats& stats_q, const NormStats& stats_k) const {
+  if (!head_norms_) return;
+  q_norm_.forward(stream, weights, heads.column_range(0, q_columns()),
+                  qkv.column_range(0, q_columns()), stats_q);
+  k_norm_.forward(stream, weights, heads.column_range(q_columns(), qk_columns()),
+                  qkv.column_range(q_columns(), qk_columns()), stats_k);
+}
+
+void GroupedAttention::rotate(Stream& stream, const BlockWeights& weights, const Batch& batch,
+                              const TensorView& heads, bool inverse) const {
+  if (turned_ == 0) return;
+  const auto turn = [&](const TensorView& data, int64_t begin) {
+    ops::rope(stream, {.data = data,
+                       .positions = batch.positions,
+                       .cos_sin = weights.rope_table.column_range(begin, begin + turned_),
+                       .head_dim = head_dim_,
+                       .rotary_dim = turned_,
+                       .inverse = inverse});
+  };
+  if (query_rope_begin_ == rope_begin_) return turn(heads, rope_begin_);
+  turn(heads.column_range(0, q_columns()), query_rope_begin_);
+  turn(heads.column_range(q_columns(), qk_columns()), rope_begin_);
+}
+
+void GroupedAttention::backward_input(const BlockContext& context, const BlockWeights& weights,
+                                      const Batch& batch, const TensorView& dst,
+                                      const TensorView& grad_dst, const TensorView& grad_src,
+                                      const AttentionMemory& memory) const {
+  const int64_t t = batch.token_count();
+  const DType compute = context.compute;
+  Stream& stream = context.stream;
+  Placement kept(memory.saved);
+  Placement left(memory.pending);
+  Placement workspace(memory.workspace);
+  const Activations saved = place_saved(kept, t, compute);
+  const Gradients pending = place_pending(left, t, compute);
+  const int64_t q_end = q_columns();
+  const int64_t k_end = qk_columns();
+  TensorView heads = place_heads(workspace, t, compute);
+  if (head_norms_) {  // saved.qkv holds q|k as they were before the norms
+    normalise_heads(stream, weights, heads, saved.qkv, {}, {});
+    rotate(stream, weights, batch, heads, false);
+  } else {
+    heads = saved.qkv.column_range(0, k_end);
+  }
+  const TensorView grad_heads = head_norms_ ? pending.heads : pending.qkv.column_range(0, k_end);
+  ops::attention_backward(stream, {.grad_q = grad_heads.column_range(0, q_end),
+                                   .grad_k = grad_heads.column_range(q_end, k_end),
+                                   .grad_v = pending.qkv.column_range(k_end, qkv_columns()),
+                                   .grad_dst = grad_dst,
+                                   .q = heads.column_range(0, q_end),
+                                   .k = heads.column_range(q_end, k_end),
+                                   .v = saved.qkv.column_range(k_end, qkv_columns()),
+                                   .dst = dst,
+                                   .lse = saved.lse,
+                                   .sequences = batch.sequences,
+                                   .shape = shape(weights)});
+  if (sinks_) {
+    ops::attention_sink_slopes(stream, {.slopes = pending.sinks,
+                                        .grad_dst = grad_dst,
+                                        .dst = dst,
+                                        .lse = saved.lse,
+                                        .shape = shape(weights)});
+  }
+  rotate(stream, weights, batch, grad_heads, true);
+  if (head_norms_) {
+    q_norm_.backward_input(stream, weights, pending.qkv.column_range(0, q_end),
+                           grad_heads.column_range(0, q_end), saved.qkv.column_range(0, q_end),
+                           saved.stats_q);
+    k_norm_.backward_input(stream, weights, pending.qkv.column_range(q_end, k_end),
+                           grad_heads.column_range(q_end, k_end),
+                           saved.qkv.column_range(q_end, k_end), saved.stats_k);
+  }
+  qkv_.backward_input(stream, weights, compute,
+                      {.grad_src = grad_src,
+                       .grad_dst = pending.qkv,
+                       .product = pending.v,
+                       .scratch = memory.adapter_scratch});
+}
+
+void GroupedAttention::backward_weight(const BlockContext& context, const BlockWeights& weights,
+                                       const Batch& batch, const TensorView& src,
+                                       const AttentionMemory& memory) const {
+  Stream& stream = context.stream;
+  const int64_t t = batch.token_count();
+  const DType compute = context.compute;
+  Placement kept(memory.saved);
+  Placement left(memory.pending);
+  const Activations saved = place_saved(kept, t, compute);
+  const Gradients pending = place_pending(left, t, compute);
+  if (sinks_ && weights.params[*sinks_].grad) {
+    ops::bias_backward(stream, weights.params[*sinks_].grad, pending.sinks);
+  }
+  if (head_norms_) {
+    const int64_t q_end = q_columns();
+    const int64_t k_end = qk_columns();
+    q_norm_.backward_weight(stream, weights, pending.heads.column_range(0, q_end),
+                            saved.qkv.column_range(0, q_end), saved.stats_q);
+    k_norm_.backward_weight(stream, weights, pending.heads.column_range(q_end, k_end),
+                            saved.qkv.column_range(q_end, k_end), saved.stats_k);
+  }
+  if (!wants_source(weights)) return;
+  qkv_.backward_weight(stream, weights, compute,
+                       {.grad_dst = pending.qkv,
+                        .src = src,
+                        .product_forward = saved.u,
+                        .product_backward = pending.v,
+                        .scratch = memory.weight_scratch,
+                        .gradients = context.gradients});
+}
+
+}  // namespace jige::model

@@ -1,0 +1,122 @@
+// GroupedAttention: attention whose query heads share key and value heads, a group each; as many of
+// these as query heads, or one, are the extremes.
+//
+// Shapes: T tokens, D width, H query heads, G key/value heads, d head dimension.
+//   q|k|v = src Wqkvᵀ + b               [T, (H + 2G) d]
+//   q, k = rope(head_norm(q, k))        each where a layer has it
+//   dst = attention(q, k, v)            [T, H·d]; with sinks where a layer has them
+//
+// saved: q|k|v (before head norms where there are any, after rope where not), the log-sum-exp of
+// scores and 1/std of the head norms. Normalised heads are computed anew where they are needed.
+// pending: the gradients at q|k|v and at normalised heads, and slopes of the sinks. Threads: const.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/attention.h"
+#include "model/norm_layer.h"
+
+namespace jige::model {
+
+// Full names of the modules, without ".weight".
+struct GroupedAttentionNames {
+  std::vector<std::string> qkv;  // q, k and v, or one fused module
+  std::string q_norm;
+  std::string k_norm;
+  bool head_norms_stacked = false;  // those of heads with weights of their own are one tensor
+  std::string sinks;                // without suffix
+};
+
+struct GroupedAttentionOptions {
+  int64_t layer = 0;
+  bool transposed = false;  // files hold matrices as [in, out]
+  std::optional<formats::LoraConfig> lora;
+};
+
+class GroupedAttention final : public Attention {
+ public:
+  // Appends the parameters.
+  GroupedAttention(const formats::ModelConfig& config, const GroupedAttentionNames& names,
+                   const GroupedAttentionOptions& options, std::vector<ParamSpec>& params);
+
+  int64_t columns() const override { return q_columns(); }
+  std::vector<const Projection*> projections() const override { return {&qkv_}; }
+  void plan_forward(Placement& at, DType compute, ops::WeightFormat format) override;
+  void plan_backward(Placement& at, DType compute, ops::WeightFormat format) override;
+  int64_t saved_bytes(int64_t token_count, DType compute) const override;
+  int64_t pending_bytes(int64_t token_count, DType compute) const override;
+  int64_t workspace_bytes(int64_t token_count, DType compute, PackFor use) const override;
+  int64_t thread_scratch_bytes(int64_t token_count) const override;
+  double forward_flops(double token_count, double context_mean) const override;
+
+  void forward(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
+               const TensorView& src, const TensorView& dst,
+               const AttentionMemory& memory) const override;
+  void backward_input(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
+                      const TensorView& dst, const TensorView& grad_dst, const TensorView& grad_src,
+                      const AttentionMemory& memory) const override;
+  bool wants_source(const BlockWeights& weights) const override {
+    return qkv_.wants_gradient(weights);
+  }
+  void backward_weight(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
+                       const TensorView& src, const AttentionMemory& memory) const override;
+
+ private:
+  // What F leaves for X and W. An F that saves nothing places qkv and u in its workspace.
+  struct Activations {
+    TensorView qkv, lse;
+    NormStats stats_q, stats_k;
+    TensorView u;  // adapters
+  };
+  // What X leaves for W.
+  struct Gradients {
+    TensorView qkv, heads;
+    TensorView sinks;  // [T, H] f32, what rows add to the sinks' gradients
+    TensorView v;      // adapters
+  };
+  // Which keys the layer's queries see, and how they turn with their position.
+  void place(const formats::ModelConfig& config, size_t layer);
+  std::vector<ProjectionOptions::Part> qkv_parts(const formats::ModelConfig& config,
+                                                 const std::vector<std::string>& names) const;
+  Activations place_saved(Placement& at, int64_t token_count, DType compute) const;
+  Activations place_unsaved(Placement& at, int64_t token_count, DType compute) const;
+  Gradients place_pending(Placement& at, int64_t token_count, DType compute) const;
+  // Normalised and rotated q|k, [T, (H + G) d]; in inference and without head norms those of qkv.
+  TensorView place_heads(Placement& at, int64_t token_count, DType compute) const;
+
+  // heads = norm(q|k), when this layer has head norms.
+  void normalise_heads(Stream& stream, const BlockWeights& weights, const TensorView& heads,
+                       const TensorView& qkv, const NormStats& stats_q,
+                       const NormStats& stats_k) const;
+  void rotate(Stream& stream, const BlockWeights& weights, const Batch& batch,
+              const TensorView& heads, bool inverse) const;
+  void attend(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
+              const TensorView& dst, const TensorView& heads, const Activations& views) const;
+
+  int64_t q_columns() const { return heads_ * head_dim_; }
+  int64_t kv_columns() const { return kv_heads_ * head_dim_; }
+  int64_t qk_columns() const { return q_columns() + kv_columns(); }
+  int64_t qkv_columns() const { return q_columns() + 2 * kv_columns(); }
+  ops::AttentionShape shape() const;
+  // The same with the sinks, where the layer has any.
+  ops::AttentionShape shape(const BlockWeights& weights) const;
+
+  int64_t heads_;
+  int64_t kv_heads_;
+  int64_t head_dim_;
+  int64_t rope_begin_ = 0;        // the first of its columns of the rope table
+  int64_t query_rope_begin_ = 0;  // the same for queries
+  int64_t turned_ = 0;            // columns of a head that turn
+  int64_t window_ = 0;
+  double score_scale_ = 1;
+  double score_cap_ = 0;
+  std::optional<size_t> sinks_;  // its place among the parameters
+  bool head_norms_ = false;      // of each head or of all
+
+  HeadNormLayer q_norm_, k_norm_;
+  Projection qkv_;
+};
+
+}  // namespace jige::model

@@ -154,7 +154,8 @@ Result<LoraTensorName> parse_lora_tensor_name(std::string_view name, std::string
   return LoraTensorName{std::string(name), is_a ? LoraPart::kA : LoraPart::kB};
 }
 
-std::vector<std::string> lora_linear_modules(Family family) {
+std::vector<std::string> lora_linear_modules(const ModelConfig& config) {
+  const Family family = config.family;
   if (family == Family::kGpt2) return {"c_attn", "c_fc", "c_proj"};
   if (family == Family::kStarCoder2) {
     return {"c_fc", "c_proj", "k_proj", "o_proj", "q_proj", "v_proj"};
@@ -169,6 +170,16 @@ std::vector<std::string> lora_linear_modules(Family family) {
   }
   if (family == Family::kArcee || family == Family::kNemotron) {
     return {"down_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"};
+  }
+  if (config.latent.rank > 0) {
+    std::vector<std::string> modules = {"down_proj", "gate_proj", "kv_a_proj_with_mqa",
+                                        "kv_b_proj", "o_proj",    "up_proj"};
+    const bool query_latent = config.latent.query_rank > 0;
+    const std::vector<std::string> queries = query_latent
+                                                 ? std::vector<std::string>{"q_a_proj", "q_b_proj"}
+                                                 : std::vector<std::string>{"q_proj"};
+    modules.insert(modules.end() - 1, queries.begin(), queries.end());
+    return modules;
   }
   if (has_experts(family)) return {"k_proj", "o_proj", "q_proj", "v_proj"};
   return {"down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"};

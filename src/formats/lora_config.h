@@ -59,8 +59,8 @@ struct LoraTensorName {
 // Takes a tensor name apart. Fails with kUnsupported on names of any other form.
 Result<LoraTensorName> parse_lora_tensor_name(std::string_view name, std::string_view where);
 
-// Module suffixes that an adapter for the family may target: every linear layer of a block, but for
+// Module suffixes that an adapter for the model may target: every linear layer of a block, but for
 // routers and experts.
-std::vector<std::string> lora_linear_modules(Family family);
+std::vector<std::string> lora_linear_modules(const ModelConfig& config);
 
 }  // namespace jige::formats

@@ -109,8 +109,8 @@ TEST(LoraConfig, RefusesFieldsThatAreAbsentOrOutOfRange) {
 }
 
 TEST(LoraConfig, ListsTheLinearLayersOfAFamily) {
-  EXPECT_EQ(lora_linear_modules(Family::kLlama).size(), 7u);
-  EXPECT_EQ(lora_linear_modules(Family::kGpt2).front(), "c_attn");
+  EXPECT_EQ(lora_linear_modules({.family = Family::kLlama}).size(), 7u);
+  EXPECT_EQ(lora_linear_modules({.family = Family::kGpt2}).front(), "c_attn");
 }
 
 }  // namespace

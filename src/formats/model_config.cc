@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "formats/model_config_experts.h"
+#include "formats/model_config_latent.h"
 #include "formats/model_families.h"
 
 namespace jige::formats {
@@ -23,6 +24,7 @@ class Checker {
   Status run() const {
     JIGE_DO(sizes());
     JIGE_DO(heads());
+    JIGE_DO(check_latent(c_, where_));
     JIGE_DO(check_experts(c_, where_));
     JIGE_DO(rope());
     JIGE_DO(windows());
@@ -107,6 +109,8 @@ class Checker {
     JIGE_DO(real_in_range("beta_slow", c_.rope.beta_slow, 1e-3, c_.rope.beta_fast));
     JIGE_DO(real_in_range("rope_theta", c_.rope.theta, 1.0 + 1e-6, 1e18));  // its logarithm divides
     JIGE_DO(in_range("original_max_position_embeddings", c_.rope.original_context, 1, kContextMax));
+    JIGE_DO(real_in_range("mscale", c_.rope.mscale, 0.0, 1e3));
+    JIGE_DO(real_in_range("mscale_all_dim", c_.rope.mscale_all, 0.0, 1e3));
     JIGE_DO(real_in_range("llama_4_scaling_beta", c_.rope.query_growth, 0.0, 1e3));
     return real_in_range("attention_factor", c_.rope.attention_factor, 1e-3, 1e3);
   }
@@ -215,13 +219,14 @@ class Checker {
                     granite ? "an attention_multiplier" : "no attention_multiplier"));
     JIGE_DO(require(c_.fused_projections == family_.fused_projections,
                     family_.fused_projections ? "fused projections" : "no fused projections"));
-    JIGE_DO(require(c_.turns_neighbours == family_.turns_neighbours,
+    JIGE_DO(require(family_.chooses_neighbours || c_.turns_neighbours == family_.turns_neighbours,
                     family_.turns_neighbours ? "neighbouring columns that turn together"
                                              : "halves of heads that turn together"));
     JIGE_DO(require(c_.qkv_by_head == family_.qkv_by_head,
                     family_.qkv_by_head ? "queries, keys and values in one tensor, head by head"
                                         : "queries, keys and values one after the other"));
-    JIGE_DO(require(family_.turns_parts || c_.rotary_dim == 0, "heads that turn as a whole"));
+    JIGE_DO(require(family_.turns_parts || family_.latent_attention || c_.rotary_dim == 0,
+                    "heads that turn as a whole"));
     JIGE_DO(require(c_.family == Family::kPhi3 || c_.rope.scaling != RopeScaling::kLongRope,
                     "no longrope"));
     JIGE_DO(require(family_.two_ropes || !c_.sliding_rope, "one kind of rotary positions"));
@@ -353,9 +358,14 @@ int64_t count_parameters(const ModelConfig& config, int64_t experts) {
   const bool norm_bias = config.norm == NormKind::kLayer && config.norm_bias;
   const int64_t norm = norm_bias ? 2 * width : width;
 
-  int64_t layer = width * (query_width + 2 * kv_width) + query_width * width;
-  if (config.qkv_bias) layer += query_width + 2 * kv_width;
-  if (config.output_bias) layer += width;
+  int64_t layer = 0;
+  if (config.latent.rank > 0) {
+    layer = latent_parameter_count(config);
+  } else {
+    layer = width * (query_width + 2 * kv_width) + query_width * width;
+    if (config.qkv_bias) layer += query_width + 2 * kv_width;
+    if (config.output_bias) layer += width;
+  }
   if (config.attention_sinks) layer += config.head_count;
   if (config.mlp_bias) layer += (gated ? 2 : 1) * config.ffn_size + width;
   if (config.qk_norm) layer += 2 * config.head_dim;

@@ -66,7 +66,10 @@ enum class Family {
   kErnie45,
   kMinistral3,
   kArcee,
-  kNemotron
+  kNemotron,
+  kYoutu,
+  kDeepSeekV2,
+  kDeepSeekV3
 };
 // Families whose feed-forward layers, or some of them, are experts.
 inline constexpr bool has_experts(Family family) {
@@ -109,6 +112,11 @@ struct RopeConfig {
   // yarn of Ministral 3: queries at position p are multiplied with 1 + query_growth
   // log(1 + floor(p / original_context)) as well; 0: by nothing.
   double query_growth = 0.0;
+  // yarn of models with latents: as config.json says them, 0 where it does not. The attention
+  // factor is their ratio, and scores are multiplied with the square of 1 + 0.1 mscale_all
+  // log(factor).
+  double mscale = 0.0;
+  double mscale_all = 0.0;
 
   bool operator==(const RopeConfig&) const = default;
 };
@@ -135,6 +143,17 @@ struct ExpertConfig {
   bool operator==(const ExpertConfig&) const = default;
 };
 
+// Multi-head latent attention (DeepSeek): a token's keys and values of all heads are made of one
+// vector, which a norm is over, and of columns that turn and are every head's. Of the head_dim
+// columns of keys and queries the last rotary_dim turn.
+struct LatentConfig {
+  int64_t rank = 0;        // columns of the vector; 0: heads have keys and values of their own
+  int64_t query_rank = 0;  // of the one that queries are made of; 0: of the width itself
+  int64_t value_dim = 0;   // columns of a head's values, up to head_dim
+
+  bool operator==(const LatentConfig&) const = default;
+};
+
 struct ModelConfig {
   Family family = Family::kLlama;
   int64_t vocab_size = 0;
@@ -144,6 +163,7 @@ struct ModelConfig {
   int64_t kv_head_count = 0;
   int64_t head_dim = 0;
   int64_t ffn_size = 0;
+  LatentConfig latent;
   ExpertConfig experts;
   std::vector<uint8_t> layer_is_dense;  // per layer, without experts; empty: none is
   int64_t context_max = 0;              // max_position_embeddings

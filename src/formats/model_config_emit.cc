@@ -6,6 +6,7 @@
 
 #include "formats/model_config.h"
 #include "formats/model_config_experts.h"
+#include "formats/model_config_latent.h"
 #include "formats/model_config_rope.h"
 #include "formats/model_families.h"
 
@@ -55,7 +56,9 @@ Json yarn_json(const RopeConfig& rope) {
   scaling["beta_slow"] = rope.beta_slow;
   scaling["truncate"] = rope.truncate;
   scaling["original_max_position_embeddings"] = rope.original_context;
-  if (rope.attention_factor != yarn_attention_factor(rope.factor)) {
+  if (rope.mscale > 0) scaling["mscale"] = rope.mscale;
+  if (rope.mscale_all > 0) scaling["mscale_all_dim"] = rope.mscale_all;
+  if (rope.attention_factor != inferred_attention_factor(rope)) {
     scaling["attention_factor"] = rope.attention_factor;
   }
   return scaling;
@@ -112,7 +115,7 @@ void emit_rope(const ModelConfig& config, Json& out) {
     out["rope_local_base_freq"] = config.sliding_rope.value_or(rope).theta;
   }
   const bool other_factor = family.turned_factor != 1.0;
-  if (config.rotary_dim > 0 || other_factor) {
+  if ((config.rotary_dim > 0 && !family.latent_attention) || other_factor) {
     const int64_t columns = config.rotary_dim > 0 ? config.rotary_dim : config.head_dim;
     out[std::string(family.turned_field)] = partial_rotary_factor(columns, config.head_dim);
   }
@@ -302,6 +305,7 @@ void emit_rotary_family(const ModelConfig& config, Json& out) {
     out["num_key_value_heads"] = config.kv_head_count;
     out["head_dim"] = config.head_dim;
   }
+  if (family_info(config.family).latent_attention) emit_latent(config, out);
   if (config.activation == ActivationKind::kGeGlu) {
     // The first Gemma has it by the usual name too.
     if (config.family == Family::kGemma) out["hidden_act"] = "gelu_pytorch_tanh";

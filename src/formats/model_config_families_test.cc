@@ -372,17 +372,18 @@ TEST(ModelConfigFamilies, FeaturesOfOtherFamiliesAreRefused) {
 }
 
 TEST(ModelConfigFamilies, AdaptersOfFusedProjectionsNameThem) {
-  EXPECT_EQ(lora_linear_modules(Family::kPhi3),
+  EXPECT_EQ(lora_linear_modules({.family = Family::kPhi3}),
             (std::vector<std::string>{"down_proj", "gate_up_proj", "o_proj", "qkv_proj"}));
   EXPECT_EQ(
-      lora_linear_modules(Family::kGptNeoX),
+      lora_linear_modules({.family = Family::kGptNeoX}),
       (std::vector<std::string>{"dense", "dense_4h_to_h", "dense_h_to_4h", "query_key_value"}));
   for (const Family family : {Family::kGlm, Family::kGlm4}) {
-    EXPECT_EQ(lora_linear_modules(family),
+    EXPECT_EQ(lora_linear_modules({.family = family}),
               (std::vector<std::string>{"down_proj", "gate_up_proj", "k_proj", "o_proj", "q_proj",
                                         "v_proj"}));
   }
-  EXPECT_EQ(lora_linear_modules(Family::kGemma3), lora_linear_modules(Family::kLlama));
+  EXPECT_EQ(lora_linear_modules({.family = Family::kGemma3}),
+            lora_linear_modules({.family = Family::kLlama}));
 }
 
 }  // namespace

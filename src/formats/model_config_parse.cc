@@ -11,6 +11,7 @@
 #include "formats/model_config.h"
 #include "formats/model_config_experts.h"
 #include "formats/model_config_fields.h"
+#include "formats/model_config_latent.h"
 #include "formats/model_config_layers.h"
 #include "formats/model_config_rope.h"
 #include "formats/model_config_text_part.h"
@@ -332,7 +333,11 @@ Status parse_rotary_family(const Json& config, ModelConfig& out, std::string_vie
   JIGE_TRY(out.context_max, get_int(config, fields.context, where));
   JIGE_TRY(out.norm_eps, get_number_or(config, fields.norm_eps, family.norm_eps, where));
   JIGE_TRY(out.kv_head_count, parse_kv_head_count(config, out, where));
-  JIGE_TRY(out.head_dim, parse_head_dim(config, out, where));
+  if (family.latent_attention) {
+    JIGE_DO(parse_latent(config, out, where));
+  } else {
+    JIGE_TRY(out.head_dim, parse_head_dim(config, out, where));
+  }
   JIGE_DO(parse_activation(config, out, where));
   JIGE_TRY(out.tied_embeddings, get_bool_or(config, "tie_word_embeddings", family.tied, where));
   JIGE_DO(parse_biases(config, out, where));

@@ -48,6 +48,9 @@ Result<RopeScaling> scaling_of(const std::string& type, Family family, std::stri
   } else if (family == Family::kMinistral3) {
     if (type == "yarn") return RopeScaling::kYarn;
     known = "yarn alone";
+  } else if (family_info(family).latent_attention) {
+    if (type == "yarn") return RopeScaling::kYarn;
+    known = "default and yarn";
   } else {
     if (type == "linear") return RopeScaling::kLinear;
     if (type == "llama3") return RopeScaling::kLlama3;
@@ -134,14 +137,12 @@ Status parse_yarn(const Json& object, const Json& config, const ModelConfig& out
   JIGE_TRY(rope.beta_fast, get_nonzero_or(object, "beta_fast", rope.beta_fast, where));
   JIGE_TRY(rope.beta_slow, get_nonzero_or(object, "beta_slow", rope.beta_slow, where));
   JIGE_TRY(rope.truncate, get_bool_or(object, "truncate", true, where));
-  JIGE_TRY(const double scale, get_number_or(object, "mscale", 0.0, where));
-  JIGE_TRY(const double scale_all, get_number_or(object, "mscale_all_dim", 0.0, where));
-  const auto magnitude = [&](double by) {
-    return rope.factor <= 1.0 ? 1.0 : 0.1 * by * std::log(rope.factor) + 1.0;
-  };
-  const double inferred = scale != 0.0 && scale_all != 0.0 ? magnitude(scale) / magnitude(scale_all)
-                                                           : yarn_attention_factor(rope.factor);
-  JIGE_TRY(rope.attention_factor, get_number_or(object, "attention_factor", inferred, where));
+  JIGE_TRY(rope.mscale, get_number_or(object, "mscale", 0.0, where));
+  JIGE_TRY(rope.mscale_all, get_number_or(object, "mscale_all_dim", 0.0, where));
+  JIGE_TRY(rope.attention_factor,
+           get_number_or(object, "attention_factor", inferred_attention_factor(rope), where));
+  // Of other families nothing else follows from them.
+  if (!family_info(out.family).latent_attention) rope.mscale = rope.mscale_all = 0.0;
   if (out.family == Family::kMinistral3) {
     JIGE_TRY(rope.query_growth, get_number(object, kQueryGrowth, where));
   }
@@ -306,6 +307,14 @@ double default_attention_factor(double factor, int64_t original_context) {
 
 double yarn_attention_factor(double factor) {
   return factor <= 1.0 ? 1.0 : 0.1 * std::log(factor) + 1.0;
+}
+
+double inferred_attention_factor(const RopeConfig& rope) {
+  const auto magnitude = [&](double by) {
+    return rope.factor <= 1.0 ? 1.0 : 0.1 * by * std::log(rope.factor) + 1.0;
+  };
+  if (rope.mscale == 0.0 || rope.mscale_all == 0.0) return yarn_attention_factor(rope.factor);
+  return magnitude(rope.mscale) / magnitude(rope.mscale_all);
 }
 
 double partial_rotary_factor(int64_t rotary_dim, int64_t head_dim) {

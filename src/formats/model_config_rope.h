@@ -23,6 +23,9 @@ double default_attention_factor(double factor, int64_t original_context);
 // The same of yarn.
 double yarn_attention_factor(double factor);
 
+// The same of a yarn whose mscale and mscale_all are set.
+double inferred_attention_factor(const RopeConfig& rope);
+
 // The partial_rotary_factor that makes `rotary_dim` of `head_dim` columns, as transformers
 // computes it.
 double partial_rotary_factor(int64_t rotary_dim, int64_t head_dim);

@@ -71,6 +71,8 @@ struct FamilyInfo {
   bool turns_parts = false;    // turned_field counts
   double turned_factor = 1.0;  // where it is left out
   bool turns_neighbours = false;
+  bool chooses_neighbours = false;  // unless rope_interleave says otherwise
+  bool latent_attention = false;
   bool fused_projections = false;
   bool qkv_by_head = false;
   bool head_bias = false;

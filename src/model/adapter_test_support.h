@@ -28,7 +28,7 @@ inline std::string write_adapter(const std::string& folder, const std::string& b
   const auto base = formats::load_model_config(base_folder);
   const auto architecture = Architecture::create(base.value());
   if (config.target_modules.empty()) {
-    config.target_modules = formats::lora_linear_modules(base->family);
+    config.target_modules = formats::lora_linear_modules(*base);
   }
   Rng rng(derive_key(seed, "test adapter"));
   std::vector<std::vector<float>> values;
@@ -65,7 +65,7 @@ inline std::vector<AdapterSource> write_three_adapters(const std::string& folder
       .rank = 8,
       .alpha = 5,
       .use_rslora = true,
-      .target_modules = {"c_attn", "q_proj", "qkv_proj", "query_key_value", "v_proj"}};
+      .target_modules = {"c_attn", "kv_b_proj", "q_proj", "qkv_proj", "query_key_value", "v_proj"}};
   const formats::LoraConfig other{
       .rank = 1, .alpha = 1, .target_modules = {"c_proj", "dense", "o_proj"}};
   return {{"all", write_adapter(folder + "/all", base_folder, all, 1)},

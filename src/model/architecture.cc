@@ -94,6 +94,13 @@ LayerNames layer_names(const formats::ModelConfig& config, int64_t index) {
                     .k_norm = attention + "k_norm",
                     .head_norms_stacked = config.family == formats::Family::kCohere,
                     .sinks = attention + "sinks"},
+      .latent = {.query = attention + "q_proj",
+                 .query_down = attention + "q_a_proj",
+                 .query_norm = attention + "q_a_layernorm",
+                 .query_up = attention + "q_b_proj",
+                 .down = attention + "kv_a_proj_with_mqa",
+                 .norm = attention + "kv_a_layernorm",
+                 .up = attention + "kv_b_proj"},
       .attention_output = attention + "o_proj",
       .norm2 = at + ".post_attention_layernorm",
       .ffn_input = {mlp + "gate_proj", mlp + "up_proj"},
@@ -133,13 +140,21 @@ LayerNames layer_names(const formats::ModelConfig& config, int64_t index) {
   return names;
 }
 
+std::vector<std::string> attention_modules(const formats::ModelConfig& config,
+                                           const LayerNames& names) {
+  if (config.latent.rank == 0) return names.attention.qkv;
+  const LatentAttentionNames& latent = names.latent;
+  if (config.latent.query_rank == 0) return {latent.query, latent.down, latent.up};
+  return {latent.query_down, latent.query_up, latent.down, latent.up};
+}
+
 Status check_lora(const formats::ModelConfig& config, const formats::LoraConfig& lora) {
   if (lora.rank < 1 || lora.rank > formats::kLoraRankMax) {
     return fail(Code::kInvalidArgument, "LoRA rank {} is not in 1..{}", lora.rank,
                 formats::kLoraRankMax);
   }
   const LayerNames names = layer_names(config, 0);
-  std::vector<std::string> linears = names.attention.qkv;
+  std::vector<std::string> linears = attention_modules(config, names);
   linears.push_back(names.attention_output);
   if (!formats::has_experts(config.family)) {
     linears.insert(linears.end(), names.ffn_input.begin(), names.ffn_input.end());
@@ -153,7 +168,7 @@ Status check_lora(const formats::ModelConfig& config, const formats::LoraConfig&
       return fail(Code::kInvalidArgument,
                   "LoRA target \"{}\" is no linear layer of a {} model; known are {}", target,
                   formats::family_name(config.family),
-                  fmt::join(formats::lora_linear_modules(config.family), ", "));
+                  fmt::join(formats::lora_linear_modules(config), ", "));
     }
   }
   return {};

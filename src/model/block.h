@@ -68,19 +68,20 @@ struct StackedPlace {
 };
 
 // The order in which files have the rows of a parameter, or the numbers of a vector: what is
-// [outer, b, a, inner] here is [outer, a, b, inner] there, with `kept` rows behind each of `outer`
-// that stand the same way in both.
+// [outer, b, a, inner] here is [outer, a, b, inner] there, with `ahead` rows before each of `outer`
+// and `kept` behind it that stand the same way in both.
 struct StoredRows {
   int64_t outer = 1;
   int64_t a = 1;
   int64_t b = 1;
   int64_t inner = 1;
   int64_t kept = 0;
+  int64_t ahead = 0;
   // Where files have a row.
   int64_t at(int64_t row) const {
     const int64_t moved = a * b * inner;
-    const int64_t in_block = row % (moved + kept);
-    if (in_block >= moved) return row;
+    const int64_t in_block = row % (ahead + moved + kept) - ahead;
+    if (in_block < 0 || in_block >= moved) return row;
     const int64_t b_at = in_block / (a * inner);
     const int64_t a_at = in_block / inner % a;
     return row - in_block + (a_at * b + b_at) * inner + in_block % inner;

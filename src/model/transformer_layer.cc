@@ -7,6 +7,24 @@
 
 namespace jige::model {
 
+namespace {
+
+std::unique_ptr<Attention> make_attention(const formats::ModelConfig& config,
+                                          const LayerOptions& options,
+                                          std::vector<ParamSpec>& params) {
+  if (config.latent.rank > 0) {
+    return std::make_unique<LatentAttention>(config, options.names.latent, options.index,
+                                             options.lora, params);
+  }
+  return std::make_unique<GroupedAttention>(
+      config, options.names.attention,
+      GroupedAttentionOptions{
+          .layer = options.index, .transposed = options.transposed, .lora = options.lora},
+      params);
+}
+
+}  // namespace
+
 TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const LayerOptions& options)
     : name_("layer." + std::to_string(options.index)),
       index_(static_cast<uint64_t>(options.index)),
@@ -24,11 +42,7 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
     return NormLayer(config, name, width_, config.norm_bias, params_);
   };
   if (norms_before_) norm1_ = make_norm(names.norm1);
-  attention_ = std::make_unique<GroupedAttention>(
-      config, names.attention,
-      GroupedAttentionOptions{
-          .layer = options.index, .transposed = options.transposed, .lora = options.lora},
-      params_);
+  attention_ = make_attention(config, options, params_);
   attention_output_ = Projection({.parts = {{names.attention_output, width_}},
                                   .inputs = attention_->columns(),
                                   .bias = config.output_bias,

@@ -28,6 +28,7 @@
 #include "model/dense_mlp.h"
 #include "model/expert_mlp.h"
 #include "model/grouped_attention.h"
+#include "model/latent_attention.h"
 #include "model/norm_layer.h"
 #include "model/placement.h"
 #include "model/projection.h"
@@ -38,6 +39,7 @@ namespace jige::model {
 struct LayerNames {
   std::string norm1;
   GroupedAttentionNames attention;
+  LatentAttentionNames latent;  // in its place, in families that have latents
   std::string attention_output;
   std::string norm1_after;
   std::string norm2;

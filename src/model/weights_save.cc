@@ -186,10 +186,10 @@ Status save_adapter(const std::string& folder, const Masters& masters, Stream& s
   JIGE_DO(make_folders(folder));
   JIGE_DO(formats::write_tensor_folder(folder, sources, {.stem = kAdapterStem}));
   formats::LoraConfig config = *lora;
-  const formats::Family family = masters.architecture.config().family;
+  const formats::ModelConfig& model = masters.architecture.config();
   config.base_model = base_model;
-  config.fan_in_fan_out = family == formats::Family::kGpt2;
-  if (config.target_modules.empty()) config.target_modules = formats::lora_linear_modules(family);
+  config.fan_in_fan_out = model.family == formats::Family::kGpt2;
+  if (config.target_modules.empty()) config.target_modules = formats::lora_linear_modules(model);
   return write_json(folder + "/adapter_config.json", formats::to_peft_config(config));
 }
 

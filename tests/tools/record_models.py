@@ -37,6 +37,10 @@ from transformers import (
     Cohere2ForCausalLM,
     CohereConfig,
     CohereForCausalLM,
+    DeepseekV2Config,
+    DeepseekV2ForCausalLM,
+    DeepseekV3Config,
+    DeepseekV3ForCausalLM,
     Ernie4_5Config,
     Ernie4_5ForCausalLM,
     Exaone4Config,
@@ -103,6 +107,8 @@ from transformers import (
     StableLmForCausalLM,
     Starcoder2Config,
     Starcoder2ForCausalLM,
+    YoutuConfig,
+    YoutuForCausalLM,
 )
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
@@ -730,6 +736,49 @@ MODELS = {
         {},
     ),
 }
+LATENT = dict(
+    COMMON,
+    num_attention_heads=4,
+    num_key_value_heads=4,
+    kv_lora_rank=16,
+    q_lora_rank=20,
+    qk_nope_head_dim=8,
+    qk_rope_head_dim=6,
+    v_head_dim=10,
+)
+LATENT_YARN = dict(
+    rope_type="yarn", rope_theta=10000.0, factor=4.0, beta_fast=32.0, beta_slow=1.0,
+    original_max_position_embeddings=32,
+)
+MODELS |= {
+    "youtu": (
+        YoutuForCausalLM,
+        YoutuConfig(**dict(LATENT, v_head_dim=14)),
+        torch.bfloat16,
+        {},
+    ),
+    "deepseek_v2_dense": (
+        DeepseekV2ForCausalLM,
+        DeepseekV2Config(
+            **dict(LATENT, q_lora_rank=None), first_k_dense_replace=2, num_experts_per_tok=2,
+            n_routed_experts=4, moe_intermediate_size=8,
+            rope_parameters=dict(LATENT_YARN, mscale=0.707, mscale_all_dim=0.707),
+        ),
+        torch.float32,
+        {},
+    ),
+    "deepseek_v3_dense": (
+        DeepseekV3ForCausalLM,
+        DeepseekV3Config(
+            **LATENT, first_k_dense_replace=2, num_experts_per_tok=2, n_routed_experts=4,
+            n_group=1, topk_group=1, moe_intermediate_size=8, attention_bias=True,
+            rms_norm_eps=1e-5,
+            rope_parameters=dict(LATENT_YARN, mscale=1.0, mscale_all_dim=0.8),
+        ),
+        torch.float32,
+        {},
+    ),
+}
 # As transformers keeps experts in memory, and writes them where it is told to.
 STACKED = {"mixtral_stacked": "mixtral", "qwen3_moe_stacked": "qwen3_moe"}
 for name, origin in STACKED.items():
@@ -785,6 +834,9 @@ GRADIENTS = STEPPED + (
     "ministral3",
     "arcee",
     "nemotron",
+    "youtu",
+    "deepseek_v2_dense",
+    "deepseek_v3_dense",
 )
 LENGTHS = (18, 3, 27)
 OPTIMIZER = dict(lr=1e-2, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)

@@ -1,0 +1,333 @@
+#include "model/latent_attention.h"
+
+#include "model/rope_table.h"
+#include "ops/head_parts.h"
+#include "ops/rope.h"
+
+namespace jige::model {
+namespace {
+
+// Of the norms over latents, in all families.
+constexpr double kLatentNormEps = 1e-6;
+
+formats::ModelConfig with_latent_eps(formats::ModelConfig config) {
+  config.norm_eps = kLatentNormEps;
+  return config;
+}
+
+}  // namespace
+
+LatentAttention::LatentAttention(const formats::ModelConfig& config,
+                                 const LatentAttentionNames& names, int64_t layer,
+                                 const std::optional<formats::LoraConfig>& lora,
+                                 std::vector<ParamSpec>& params)
+    : heads_(config.head_count),
+      head_dim_(config.head_dim),
+      turned_(turned_columns(config)),
+      value_dim_(config.latent.value_dim),
+      rank_(config.latent.rank),
+      query_rank_(config.latent.query_rank),
+      first_(query_rank_ > 0 ? query_rank_ : heads_ * head_dim_),
+      score_scale_(score_scale(config, layer)) {
+  std::optional<StoredRows> query_rows;
+  std::optional<StoredRows> down_rows;
+  if (config.turns_neighbours) {
+    query_rows = StoredRows{.outer = heads_, .a = turned_ / 2, .b = 2, .ahead = own()};
+    down_rows = StoredRows{.a = turned_ / 2, .b = 2, .ahead = rank_};
+  }
+  const formats::ModelConfig norm_config = with_latent_eps(config);
+  ProjectionOptions down{.inputs = config.hidden_size, .bias = config.qkv_bias, .lora = lora};
+  if (has_query_latent()) {
+    down.parts.push_back({names.query_down, query_rank_});
+  } else {
+    down.parts.push_back({names.query, first_, query_rows});
+  }
+  down.parts.push_back({names.down, rank_ + turned_, down_rows});
+  down_ = Projection(std::move(down), params);
+  if (has_query_latent()) {
+    query_norm_ = NormLayer(norm_config, names.query_norm, query_rank_, false, params);
+    query_up_ = Projection({.parts = {{names.query_up, heads_ * head_dim_, query_rows}},
+                            .inputs = query_rank_,
+                            .lora = lora},
+                           params);
+  }
+  norm_ = NormLayer(norm_config, names.norm, rank_, false, params);
+  up_ = Projection(
+      {.parts = {{names.up, heads_ * (own() + value_dim_)}}, .inputs = rank_, .lora = lora},
+      params);
+}
+
+std::vector<const Projection*> LatentAttention::projections() const {
+  if (!has_query_latent()) return {&down_, &up_};
+  return {&down_, &query_up_, &up_};
+}
+
+void LatentAttention::plan_forward(Placement& at, DType compute, ops::WeightFormat format) {
+  down_.plan_forward(at, compute, format);
+  if (has_query_latent()) query_up_.plan_forward(at, compute, format);
+  up_.plan_forward(at, compute, format);
+}
+
+void LatentAttention::plan_backward(Placement& at, DType compute, ops::WeightFormat format) {
+  down_.plan_backward(at, compute, format);
+  if (has_query_latent()) query_up_.plan_backward(at, compute, format);
+  up_.plan_backward(at, compute, format);
+}
+
+LatentAttention::Activations LatentAttention::place_views(Placement& at, int64_t token_count,
+                                                          DType compute, bool saved) const {
+  const int64_t t = token_count;
+  Activations views;
+  views.down = at.take(compute, Shape{t, first_ + rank_ + turned_});
+  views.q =
+      has_query_latent() ? at.take(compute, Shape{t, heads_ * head_dim_}) : query_of(views.down);
+  views.parts = at.take(compute, Shape{t, heads_ * (own() + value_dim_)});
+  views.u_down = down_.place_product(at, t, compute);
+  views.u_up = up_.place_product(at, t, compute);
+  if (has_query_latent()) views.u_query_up = query_up_.place_product(at, t, compute);
+  if (!saved) return views;
+  views.lse = at.take(DType::kF32, Shape{t, heads_});
+  views.stats = norm_.place_stats(at, t);
+  if (has_query_latent()) views.query_stats = query_norm_.place_stats(at, t);
+  return views;
+}
+
+LatentAttention::Gradients LatentAttention::place_pending(Placement& at, int64_t token_count,
+                                                          DType compute) const {
+  const int64_t t = token_count;
+  Gradients pending;
+  pending.down = at.take(compute, Shape{t, first_ + rank_ + turned_});
+  pending.parts = at.take(compute, Shape{t, heads_ * (own() + value_dim_)});
+  pending.latent = at.take(compute, Shape{t, rank_});
+  pending.v_down = down_.place_product(at, t, compute);
+  pending.v_up = up_.place_product(at, t, compute);
+  pending.q = query_of(pending.down);
+  if (!has_query_latent()) return pending;
+  pending.q = at.take(compute, Shape{t, heads_ * head_dim_});
+  pending.query_latent = at.take(compute, Shape{t, query_rank_});
+  pending.v_query_up = query_up_.place_product(at, t, compute);
+  return pending;
+}
+
+LatentAttention::Work LatentAttention::place_work(Placement& at, int64_t token_count, DType compute,
+                                                  PackFor use) const {
+  const Shape latents{token_count, rank_};
+  const Shape heads{token_count, heads_ * head_dim_};
+  Work work;
+  work.latent = at.take(compute, latents);
+  if (has_query_latent()) work.query_latent = at.take(compute, Shape{token_count, query_rank_});
+  work.keys = at.take(compute, heads);
+  work.values = at.take(compute, heads);
+  if (narrow()) work.attended = at.take(compute, heads);
+  if (use == PackFor::kInference) return work;
+  if (narrow()) work.grad_attended = at.take(compute, heads);
+  work.grad_keys = at.take(compute, heads);
+  work.grad_values = at.take(compute, heads);
+  return work;
+}
+
+int64_t LatentAttention::saved_bytes(int64_t token_count, DType compute) const {
+  Placement at;
+  place_views(at, token_count, compute, true);
+  return at.peak_bytes();
+}
+
+int64_t LatentAttention::pending_bytes(int64_t token_count, DType compute) const {
+  Placement at;
+  place_pending(at, token_count, compute);
+  return at.peak_bytes();
+}
+
+int64_t LatentAttention::workspace_bytes(int64_t token_count, DType compute, PackFor use) const {
+  Placement at;
+  if (use == PackFor::kInference) place_views(at, token_count, compute, false);
+  place_work(at, token_count, compute, use);
+  return at.peak_bytes();
+}
+
+int64_t LatentAttention::thread_scratch_bytes(int64_t token_count) const {
+  return ops::attention_scratch_bytes(shape(), token_count);
+}
+
+double LatentAttention::forward_flops(double token_count, double context_mean) const {
+  return 2.0 * token_count * context_mean * static_cast<double>(heads_ * (head_dim_ + value_dim_));
+}
+
+ops::AttentionShape LatentAttention::shape() const {
+  return {
+      .head_count = heads_, .kv_head_count = heads_, .head_dim = head_dim_, .scale = score_scale_};
+}
+
+void LatentAttention::rotate(Stream& stream, const BlockWeights& weights, const Batch& batch,
+                             const TensorView& q, const TensorView& shared, bool inverse) const {
+  ops::Rope args{.positions = batch.positions,
+                 .cos_sin = weights.rope_table,
+                 .rotary_dim = turned_,
+                 .inverse = inverse};
+  args.data = shared;
+  args.head_dim = turned_;
+  ops::rope(stream, args);
+  args.data = q;
+  args.head_dim = head_dim_;
+  args.first = own();
+  ops::rope(stream, args);
+}
+
+void LatentAttention::join(Stream& stream, const Activations& views, const Work& work) const {
+  ops::join_heads(stream, {.keys = work.keys,
+                           .values = work.values,
+                           .parts = views.parts,
+                           .shared = shared_of(views.down),
+                           .head_count = heads_,
+                           .value_columns = value_dim_});
+}
+
+void LatentAttention::project(const BlockContext& context, const BlockWeights& weights,
+                              const Batch& batch, const TensorView& src,
+                              const AttentionMemory& memory, const Activations& views,
+                              const Work& work) const {
+  Stream& stream = context.stream;
+  const auto run = [&](const Projection& projection, const TensorView& to, const TensorView& from,
+                       const TensorView& product) {
+    projection.forward(stream, weights, context.compute,
+                       {.dst = to,
+                        .src = from,
+                        .product = product,
+                        .scratch = memory.adapter_scratch,
+                        .adapters = context.adapters});
+  };
+  run(down_, views.down, src, views.u_down);
+  if (has_query_latent()) {
+    query_norm_.forward(stream, weights, work.query_latent, query_of(views.down),
+                        views.query_stats);
+    run(query_up_, views.q, work.query_latent, views.u_query_up);
+  }
+  norm_.forward(stream, weights, work.latent, latent_of(views.down), views.stats);
+  run(up_, views.parts, work.latent, views.u_up);
+  rotate(stream, weights, batch, views.q, shared_of(views.down), false);
+  join(stream, views, work);
+}
+
+void LatentAttention::forward(const BlockContext& context, const BlockWeights& weights,
+                              const Batch& batch, const TensorView& src, const TensorView& dst,
+                              const AttentionMemory& memory) const {
+  const int64_t t = batch.token_count();
+  const bool saves = bool(memory.saved);
+  Placement kept(memory.saved);
+  Placement workspace(memory.workspace);
+  const Activations views = place_views(saves ? kept : workspace, t, context.compute, saves);
+  const Work work =
+      place_work(workspace, t, context.compute, saves ? PackFor::kTraining : PackFor::kInference);
+  project(context, weights, batch, src, memory, views, work);
+  const TensorView& attended = narrow() ? work.attended : dst;
+  if (context.kv_cache.data) {
+    ops::kv_append(context.stream, context.kv_cache, work.keys, work.values, batch.sequences);
+    ops::attention_cached(context.stream, {.dst = attended,
+                                           .q = views.q,
+                                           .cache = context.kv_cache,
+                                           .sequences = batch.sequences,
+                                           .shape = shape()});
+  } else {
+    ops::attention_forward(context.stream, {.dst = attended,
+                                            .q = views.q,
+                                            .k = work.keys,
+                                            .v = work.values,
+                                            .lse = views.lse,
+                                            .sequences = batch.sequences,
+                                            .shape = shape()});
+  }
+  if (narrow()) ops::fit_heads(context.stream, dst, attended, heads_);
+}
+
+void LatentAttention::backward_input(const BlockContext& context, const BlockWeights& weights,
+                                     const Batch& batch, const TensorView& dst,
+                                     const TensorView& grad_dst, const TensorView& grad_src,
+                                     const AttentionMemory& memory) const {
+  const int64_t t = batch.token_count();
+  const DType compute = context.compute;
+  Stream& stream = context.stream;
+  Placement kept(memory.saved);
+  Placement left(memory.pending);
+  Placement workspace(memory.workspace);
+  const Activations saved = place_views(kept, t, compute, true);
+  const Gradients pending = place_pending(left, t, compute);
+  const Work work = place_work(workspace, t, compute, PackFor::kTraining);
+  const auto run = [&](const Projection& projection, const TensorView& to, const TensorView& from,
+                       const TensorView& product) {
+    projection.backward_input(
+        stream, weights, compute,
+        {.grad_src = to, .grad_dst = from, .product = product, .scratch = memory.adapter_scratch});
+  };
+  join(stream, saved, work);
+  if (narrow()) {
+    ops::fit_heads(stream, work.attended, dst, heads_);
+    ops::fit_heads(stream, work.grad_attended, grad_dst, heads_);
+  }
+  ops::attention_backward(stream, {.grad_q = pending.q,
+                                   .grad_k = work.grad_keys,
+                                   .grad_v = work.grad_values,
+                                   .grad_dst = narrow() ? work.grad_attended : grad_dst,
+                                   .q = saved.q,
+                                   .k = work.keys,
+                                   .v = work.values,
+                                   .dst = narrow() ? work.attended : dst,
+                                   .lse = saved.lse,
+                                   .sequences = batch.sequences,
+                                   .shape = shape()});
+  ops::join_heads_backward(stream, {.keys = work.grad_keys,
+                                    .values = work.grad_values,
+                                    .parts = pending.parts,
+                                    .shared = shared_of(pending.down),
+                                    .head_count = heads_,
+                                    .value_columns = value_dim_});
+  rotate(stream, weights, batch, pending.q, shared_of(pending.down), true);
+  run(up_, pending.latent, pending.parts, pending.v_up);
+  norm_.backward_input(stream, weights, latent_of(pending.down), pending.latent,
+                       latent_of(saved.down), saved.stats, false);
+  if (has_query_latent()) {
+    run(query_up_, pending.query_latent, pending.q, pending.v_query_up);
+    query_norm_.backward_input(stream, weights, query_of(pending.down), pending.query_latent,
+                               query_of(saved.down), saved.query_stats, false);
+  }
+  run(down_, grad_src, pending.down, pending.v_down);
+}
+
+void LatentAttention::backward_weight(const BlockContext& context, const BlockWeights& weights,
+                                      const Batch& batch, const TensorView& src,
+                                      const AttentionMemory& memory) const {
+  const int64_t t = batch.token_count();
+  const DType compute = context.compute;
+  Stream& stream = context.stream;
+  Placement kept(memory.saved);
+  Placement left(memory.pending);
+  Placement workspace(memory.workspace);
+  const Activations saved = place_views(kept, t, compute, true);
+  const Gradients pending = place_pending(left, t, compute);
+  const Work work = place_work(workspace, t, compute, PackFor::kTraining);
+  const auto run = [&](const Projection& projection, const TensorView& grad_dst,
+                       const TensorView& from, const TensorView& u, const TensorView& v) {
+    projection.backward_weight(stream, weights, compute,
+                               {.grad_dst = grad_dst,
+                                .src = from,
+                                .product_forward = u,
+                                .product_backward = v,
+                                .scratch = memory.weight_scratch,
+                                .gradients = context.gradients});
+  };
+  if (up_.wants_gradient(weights)) {
+    norm_.forward(stream, weights, work.latent, latent_of(saved.down), {});
+    run(up_, pending.parts, work.latent, saved.u_up, pending.v_up);
+  }
+  norm_.backward_weight(stream, weights, pending.latent, latent_of(saved.down), saved.stats);
+  if (has_query_latent()) {
+    if (query_up_.wants_gradient(weights)) {
+      query_norm_.forward(stream, weights, work.query_latent, query_of(saved.down), {});
+      run(query_up_, pending.q, work.query_latent, saved.u_query_up, pending.v_query_up);
+    }
+    query_norm_.backward_weight(stream, weights, pending.query_latent, query_of(saved.down),
+                                saved.query_stats);
+  }
+  if (wants_source(weights)) run(down_, pending.down, src, saved.u_down, pending.v_down);
+}
+
+}  // namespace jige::model

@@ -147,6 +147,13 @@ void add_config_rows(const formats::ModelConfig& config, Table& table) {
                                   parallel ? ", beside attention" : "")});
   std::string attention = fmt::format("{} heads of {}, {} key/value heads", config.head_count,
                                       config.head_dim, config.kv_head_count);
+  if (config.latent.rank > 0) {
+    attention = fmt::format("{} heads of {}, values of {}, latents of {}", config.head_count,
+                            config.head_dim, config.latent.value_dim, config.latent.rank);
+    if (config.latent.query_rank > 0) {
+      attention += fmt::format(", of queries {}", config.latent.query_rank);
+    }
+  }
   if (config.sliding_window > 0) {
     attention += fmt::format(", window {}", config.sliding_window);
     const auto& sliding = config.layer_is_sliding;

@@ -195,10 +195,36 @@ std::unique_ptr<Trainee> loaded_trainee(const std::string& folder,
 
 TEST(Training, GradientsMatchTheRecordingFromPyTorch) {
   std::vector<std::string> names(std::begin(kStepped), std::end(kStepped));
-  for (const char* name :
-       {"qwen3_moe_unnormalised", "qwen2_moe", "phi3", "gemma2", "gemma3", "olmo2", "granite",
-        "gpt_oss", "olmo3", "starcoder2", "stablelm", "seed_oss", "gpt_neox", "gpt_neox_sequential",
-        "phi", "cohere", "cohere_qk_norm", "stablelm_parallel"}) {
+  for (const char* name : {"qwen3_moe_unnormalised",
+                           "qwen2_moe",
+                           "phi3",
+                           "gemma2",
+                           "gemma3",
+                           "olmo2",
+                           "granite",
+                           "gpt_oss",
+                           "olmo3",
+                           "starcoder2",
+                           "stablelm",
+                           "seed_oss",
+                           "gpt_neox",
+                           "gpt_neox_sequential",
+                           "phi",
+                           "cohere",
+                           "cohere_qk_norm",
+                           "stablelm_parallel",
+                           "cohere2",
+                           "gemma",
+                           "glm",
+                           "glm4",
+                           "exaone4",
+                           "ernie4_5",
+                           "ministral3",
+                           "arcee",
+                           "nemotron",
+                           "youtu",
+                           "deepseek_v2_dense",
+                           "deepseek_v3_dense"}) {
     names.emplace_back(name);
   }
   for (const std::string& name : names) {
@@ -228,6 +254,8 @@ TEST(Training, GradientsMatchTheRecordingFromPyTorch) {
       ASSERT_EQ(want.size(), got.size()) << param.spec->name;
       const auto columns = static_cast<size_t>(param.spec->shape.row_count_elements());
       const size_t rows = got.size() / columns;
+      const bool table = param.spec->name.ends_with("embed_tokens.weight");
+      const int32_t pad = trainee->architecture().config().pad_id;
       double worst = 0;
       for (size_t i = 0; i < got.size(); ++i) {
         size_t at = param.spec->transposed ? i % columns * rows + i / columns : i;
@@ -235,6 +263,8 @@ TEST(Training, GradientsMatchTheRecordingFromPyTorch) {
           const int64_t row = order->at(static_cast<int64_t>(i / columns));
           at = static_cast<size_t>(row) * columns + i % columns;
         }
+        // PyTorch gives the row of padding no gradient as an input.
+        if (table && i / columns == static_cast<size_t>(pad)) continue;
         worst = std::max(worst, std::abs(double{got[i]} - want[at]));
       }
       EXPECT_LT(worst, tolerance) << param.spec->name;

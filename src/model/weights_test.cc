@@ -320,7 +320,9 @@ TEST(Weights, AdaptersSurviveARoundTripAndMerge) {
                            "ernie4_5",
                            "ministral3",
                            "arcee",
-                           "nemotron"}) {
+                           "nemotron",
+                           "youtu",
+                           "deepseek_v2_dense"}) {
     SCOPED_TRACE(name);
     const TempFolder temp;
     const auto config = value_of(formats::load_model_config(fixture(name)));

@@ -33,6 +33,17 @@ SIZES = dict(
     max_position_embeddings=256,
 )
 GPT_NEOX = {name: size for name, size in SIZES.items() if name != "num_key_value_heads"}
+LATENT = dict(
+    SIZES,
+    num_key_value_heads=4,
+    kv_lora_rank=24,
+    q_lora_rank=16,
+    qk_nope_head_dim=12,
+    qk_rope_head_dim=8,
+    v_head_dim=10,
+    bos_token_id=4,
+    eos_token_id=5,
+)
 QWEN_WINDOW = dict(use_sliding_window=True, sliding_window=16, max_window_layers=2)
 
 # name: (configuration class, constructor arguments)
@@ -167,6 +178,22 @@ CASES = {
         "NemotronConfig",
         dict(SIZES, head_dim=16, partial_rotary_factor=0.25, attention_bias=True, norm_eps=1e-6),
     ),
+    "youtu": ("YoutuConfig", dict(LATENT)),
+    "youtu_halves": (
+        "YoutuConfig",
+        dict(LATENT, q_lora_rank=None, rope_interleave=False, attention_bias=False,
+             tie_word_embeddings=False, rope_theta=500000.0),
+    ),
+    "deepseek_v2_dense": (
+        "DeepseekV2Config",
+        dict(LATENT, first_k_dense_replace=4, num_experts_per_tok=2, q_lora_rank=None,
+             rope_scaling=dict(type="yarn", factor=4.0, beta_fast=32, beta_slow=1, mscale=0.707,
+                               mscale_all_dim=0.707, original_max_position_embeddings=64)),
+    ),
+    "deepseek_v3_dense": (
+        "DeepseekV3Config",
+        dict(LATENT, first_k_dense_replace=4, attention_bias=True, rms_norm_eps=1e-5),
+    ),
     "qwen2_moe": (
         "Qwen2MoeConfig",
         dict(SIZES, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=20,
@@ -228,6 +255,14 @@ def sliding_layers(config):
     return list(range(count))
 
 
+def head_dim(config):
+    """Columns of a query and a key."""
+    if hasattr(config, "qk_nope_head_dim"):
+        return config.qk_nope_head_dim + config.qk_rope_head_dim
+    stated = getattr(config, "head_dim", None)
+    return stated or config.hidden_size // config.num_attention_heads
+
+
 def facts(config):
     """What a reader must understand from the file, asked of transformers itself."""
     eos = config.eos_token_id
@@ -237,8 +272,7 @@ def facts(config):
         "layer_count": config.num_hidden_layers,
         "head_count": config.num_attention_heads,
         "kv_head_count": getattr(config, "num_key_value_heads", config.num_attention_heads),
-        "head_dim": getattr(config, "head_dim", None)
-        or config.hidden_size // config.num_attention_heads,
+        "head_dim": head_dim(config),
         "context_max": config.max_position_embeddings,
         "tied": config.tie_word_embeddings,
         "eos": [token for token in eos if token < config.vocab_size],
@@ -282,7 +316,9 @@ def record_configs():
                "Glm4Config": "Glm4ForCausalLM", "Exaone4Config": "Exaone4ForCausalLM",
                "Ernie4_5Config": "Ernie4_5ForCausalLM",
                "Ministral3Config": "Ministral3ForCausalLM", "ArceeConfig": "ArceeForCausalLM",
-               "NemotronConfig": "NemotronForCausalLM"}
+               "NemotronConfig": "NemotronForCausalLM", "YoutuConfig": "YoutuForCausalLM",
+               "DeepseekV2Config": "DeepseekV2ForCausalLM",
+               "DeepseekV3Config": "DeepseekV3ForCausalLM"}
     for name, (kind, arguments) in CASES.items():
         if not hasattr(transformers, kind):
             continue

@@ -148,8 +148,9 @@ Result<MemoryReport> make_memory_report(const formats::ModelConfig& config,
   report.train_dtype = chosen.value_or(default_training_dtype());
   report.context =
       request.context > 0 ? request.context : std::min(config.context_max, kContextDefaultMax);
+  const model::CacheShape cache = model::cache_shape(config);
   const double cache_bytes = 8.0 * static_cast<double>(config.layer_count) *
-                             static_cast<double>(config.kv_head_count * config.head_dim) *
+                             static_cast<double>(cache.kv_head_count * cache.head_dim) *
                              static_cast<double>(report.context) *
                              static_cast<double>(request.sequences);
   if (cache_bytes > kCacheBytesMax) {

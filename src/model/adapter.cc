@@ -101,9 +101,21 @@ ops::LowRankWeight Adapter::place(const Target& target, DType compute, std::byte
   return weight;
 }
 
+HeadLowRank Adapter::place_heads(const Target& target, DType compute, std::byte* memory,
+                                 int64_t& at) const {
+  return HeadLowRank::place(*target.projection->by_head(), target.projection->inputs(),
+                            config_.rank, static_cast<float>(config_.scale()), compute, memory, at);
+}
+
 int64_t Adapter::packed_bytes(DType compute) const {
   int64_t bytes = 0;
-  for (const Target& target : targets_) place(target, compute, nullptr, bytes);
+  for (const Target& target : targets_) {
+    if (target.projection->by_head()) {
+      place_heads(target, compute, nullptr, bytes);
+    } else {
+      place(target, compute, nullptr, bytes);
+    }
+  }
   return bytes;
 }
 
@@ -121,6 +133,8 @@ int64_t Adapter::part_outputs() const {
     for (const Target::Part& part : target.parts) {
       outputs = std::max(outputs, part.pair.b.rows());
     }
+    // Whose queries get as many as there are inputs.
+    if (target.projection->by_head()) outputs = std::max(outputs, target.projection->inputs());
   }
   return outputs;
 }
@@ -162,6 +176,13 @@ void Adapter::load(const TensorView& memory, Stream& stream, DType compute) {
   auto* const bytes = static_cast<std::byte*>(memory.data);
   int64_t at = 0;
   for (const Target& target : targets_) {
+    if (target.projection->by_head()) {
+      HeadLowRank heads = place_heads(target, compute, bytes, at);
+      const AdapterPair& pair = target.parts.front().pair;
+      heads.pack(stream, *target.projection->by_head(), pair.a, pair.b);
+      heads_.emplace(target.projection, std::move(heads));
+      continue;
+    }
     auto weight = std::make_shared<const ops::LowRankWeight>(place(target, compute, bytes, at));
     std::vector<std::vector<std::byte>> changed(target.parts.size());
     for (size_t i = 0; i < target.parts.size(); ++i) {
@@ -180,6 +201,11 @@ void Adapter::load(const TensorView& memory, Stream& stream, DType compute) {
 std::shared_ptr<const ops::LowRankWeight> Adapter::find(const Projection& projection) const {
   const auto found = weights_.find(&projection);
   return found == weights_.end() ? nullptr : found->second;
+}
+
+const HeadLowRank* Adapter::find_heads(const Projection& projection) const {
+  const auto found = heads_.find(&projection);
+  return found == heads_.end() ? nullptr : &found->second;
 }
 
 AdapterSizes adapter_sizes(const std::vector<Adapter>& adapters, DType compute) {

@@ -24,6 +24,7 @@
 #include "formats/tensor_folder.h"
 #include "model/adapter_tensors.h"
 #include "model/architecture.h"
+#include "model/latent_heads.h"
 #include "ops/low_rank.h"
 #include "tensor/arena.h"
 
@@ -74,6 +75,8 @@ class Adapter {
   void load(const TensorView& memory, Stream& stream, DType compute);
   // What is added to a projection's result; null where it is not adapted. REQUIRES: loaded.
   std::shared_ptr<const ops::LowRankWeight> find(const Projection& projection) const;
+  // The same of a projection that is taken apart by head, which has no other.
+  const HeadLowRank* find_heads(const Projection& projection) const;
 
  private:
   // One adapted projection: its parts with a pair.
@@ -92,6 +95,9 @@ class Adapter {
   Status add_targets(const Architecture& architecture, const AdapterPairs& pairs);
   // B of a part with its rows in the order of models: as the folder has it, or in `memory`.
   static TensorView b_rows(const Target::Part& part, std::vector<std::byte>& memory);
+  // Of the last kind, as below.
+  HeadLowRank place_heads(const Target& target, DType compute, std::byte* memory,
+                          int64_t& at) const;
   // A weight whose matrices lie in `memory` one behind the other, from byte `at` on, which moves.
   ops::LowRankWeight place(const Target& target, DType compute, std::byte* memory,
                            int64_t& at) const;
@@ -102,6 +108,7 @@ class Adapter {
   std::vector<Target> targets_;                 // in the order of the graph
   Tensor memory_;
   std::unordered_map<const Projection*, std::shared_ptr<const ops::LowRankWeight>> weights_;
+  std::unordered_map<const Projection*, HeadLowRank> heads_;
 };
 
 // Rows [row_begin, row_end) of a step and their adapter.

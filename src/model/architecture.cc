@@ -64,6 +64,16 @@ ExpertNames expert_names(formats::Family family, const std::string& layer) {
           at + "shared_expert_gate"};
 }
 
+LatentAttentionNames latent_names(const std::string& attention) {
+  return {.query = attention + "q_proj",
+          .query_down = attention + "q_a_proj",
+          .query_norm = attention + "q_a_layernorm",
+          .query_up = attention + "q_b_proj",
+          .down = attention + "kv_a_proj_with_mqa",
+          .norm = attention + "kv_a_layernorm",
+          .up = attention + "kv_b_proj"};
+}
+
 LayerNames layer_names(const formats::ModelConfig& config, int64_t index) {
   const std::string number = std::to_string(index);
   if (config.family == formats::Family::kGpt2) {
@@ -94,13 +104,7 @@ LayerNames layer_names(const formats::ModelConfig& config, int64_t index) {
                     .k_norm = attention + "k_norm",
                     .head_norms_stacked = config.family == formats::Family::kCohere,
                     .sinks = attention + "sinks"},
-      .latent = {.query = attention + "q_proj",
-                 .query_down = attention + "q_a_proj",
-                 .query_norm = attention + "q_a_layernorm",
-                 .query_up = attention + "q_b_proj",
-                 .down = attention + "kv_a_proj_with_mqa",
-                 .norm = attention + "kv_a_layernorm",
-                 .up = attention + "kv_b_proj"},
+      .latent = latent_names(attention),
       .attention_output = attention + "o_proj",
       .norm2 = at + ".post_attention_layernorm",
       .ffn_input = {mlp + "gate_proj", mlp + "up_proj"},
@@ -148,6 +152,16 @@ std::vector<std::string> attention_modules(const formats::ModelConfig& config,
   return {latent.query_down, latent.query_up, latent.down, latent.up};
 }
 
+// Of the heads that attention meets, in training or in a cache.
+Status check_head_width(const formats::ModelConfig& config) {
+  const int64_t width = std::max(config.head_dim, cache_shape(config).head_dim);
+  if (width <= ops::kAttentionDimMax) return {};
+  return fail(Code::kUnsupported,
+              "heads of {} columns{} are not supported; attention takes up to {}", width,
+              config.latent.rank > 0 ? ", of kv_lora_rank and qk_rope_head_dim together," : "",
+              ops::kAttentionDimMax);
+}
+
 Status check_lora(const formats::ModelConfig& config, const formats::LoraConfig& lora) {
   if (lora.rank < 1 || lora.rank > formats::kLoraRankMax) {
     return fail(Code::kInvalidArgument, "LoRA rank {} is not in 1..{}", lora.rank,
@@ -180,6 +194,7 @@ Result<std::unique_ptr<const Architecture>> Architecture::create(
     const formats::ModelConfig& config, const std::optional<formats::LoraConfig>& lora,
     HeadKind head) {
   JIGE_DO(formats::check_model_config(config, "model configuration"));
+  JIGE_DO(check_head_width(config));
   if (lora) JIGE_DO(check_lora(config, *lora));
   return std::unique_ptr<const Architecture>(new Architecture(config, lora, head));
 }

@@ -4,6 +4,16 @@
 
 namespace jige::model {
 
+CacheShape cache_shape(const formats::ModelConfig& config) {
+  if (config.latent.rank > 0) return {1, config.latent.rank + config.rotary_dim};
+  return {config.kv_head_count, config.head_dim};
+}
+
+int64_t cache_bytes(const formats::ModelConfig& config, DType dtype, int64_t block_count) {
+  const CacheShape shape = cache_shape(config);
+  return ops::kv_cache_bytes(dtype, block_count, shape.kv_head_count, shape.head_dim);
+}
+
 double score_scale(const formats::ModelConfig& config, int64_t layer) {
   if (config.score_scale > 0) return config.score_scale;
   const double dim = config.score_dim > 0 ? config.score_dim : static_cast<double>(config.head_dim);

@@ -33,6 +33,8 @@ class Attention {
   virtual std::vector<const Projection*> projections() const = 0;
   virtual void plan_forward(Placement& at, DType compute, ops::WeightFormat format) = 0;
   virtual void plan_backward(Placement& at, DType compute, ops::WeightFormat format) = 0;
+  virtual void pack(Stream& stream, const BlockWeights& weights, DType compute,
+                    PackFor use) const = 0;
 
   virtual int64_t saved_bytes(int64_t token_count, DType compute) const = 0;
   virtual int64_t pending_bytes(int64_t token_count, DType compute) const = 0;
@@ -54,6 +56,15 @@ class Attention {
                                const Batch& batch, const TensorView& src,
                                const AttentionMemory& memory) const = 0;
 };
+
+// The heads of keys and values that the cache of a layer holds, and their width.
+struct CacheShape {
+  int64_t kv_head_count = 0;
+  int64_t head_dim = 0;
+};
+CacheShape cache_shape(const formats::ModelConfig& config);
+// Bytes of so many blocks of it.
+int64_t cache_bytes(const formats::ModelConfig& config, DType dtype, int64_t block_count);
 
 // What attention scores are multiplied with in a layer.
 double score_scale(const formats::ModelConfig& config, int64_t layer);

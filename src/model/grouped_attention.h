@@ -45,6 +45,10 @@ class GroupedAttention final : public Attention {
   std::vector<const Projection*> projections() const override { return {&qkv_}; }
   void plan_forward(Placement& at, DType compute, ops::WeightFormat format) override;
   void plan_backward(Placement& at, DType compute, ops::WeightFormat format) override;
+  void pack(Stream& stream, const BlockWeights& weights, DType compute,
+            PackFor use) const override {
+    qkv_.pack(stream, weights, compute, use);
+  }
   int64_t saved_bytes(int64_t token_count, DType compute) const override;
   int64_t pending_bytes(int64_t token_count, DType compute) const override;
   int64_t workspace_bytes(int64_t token_count, DType compute, PackFor use) const override;

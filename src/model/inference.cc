@@ -164,8 +164,7 @@ Status InferenceModel::allocate() {
     JIGE_TRY(buffers_.adapter_scratch, make_bytes(bytes.adapter_scratch_bytes));
   }
   for (int64_t layer = 0; layer < model.layer_count; ++layer) {
-    const int64_t count = ops::kv_cache_bytes(sizes_.kv_dtype, sizes_.kv_block_count,
-                                              model.kv_head_count, model.head_dim);
+    const int64_t count = cache_bytes(model, sizes_.kv_dtype, sizes_.kv_block_count);
     JIGE_TRY(Tensor cache, make_bytes(count));
     buffers_.kv.push_back(std::move(cache));
   }
@@ -291,11 +290,12 @@ BlockContext InferenceModel::context(size_t node) {
       .stream = *stream_, .compute = sizes_.compute, .workspace = buffers_.workspace.view()};
   if (!step_adapters_.rows.empty()) context.adapters = &step_adapters_;
   if (node > 0 && node < architecture_->head_node()) {
+    const CacheShape shape = cache_shape(config());
     context.kv_cache = {.data = buffers_.kv[node - 1].view().data,
                         .dtype = sizes_.kv_dtype,
                         .block_count = sizes_.kv_block_count,
-                        .kv_head_count = config().kv_head_count,
-                        .head_dim = config().head_dim};
+                        .kv_head_count = shape.kv_head_count,
+                        .head_dim = shape.head_dim};
   }
   return context;
 }
@@ -394,8 +394,7 @@ Status InferenceModel::copy_block(int32_t src, int32_t dst) {
   JIGE_DO(check_range("a cache block", dst, 0, sizes_.kv_block_count - 1));
   ++forward_count_;
   if (src == dst) return {};
-  const int64_t bytes =
-      ops::kv_cache_bytes(sizes_.kv_dtype, 1, config().kv_head_count, config().head_dim);
+  const int64_t bytes = cache_bytes(config(), sizes_.kv_dtype, 1);
   for (const Tensor& cache : buffers_.kv) {
     const TensorView view = cache.view();
     stream_->copy(view.row_range(dst * bytes, (dst + 1) * bytes).data,

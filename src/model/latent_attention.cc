@@ -1,6 +1,11 @@
 #include "model/latent_attention.h"
 
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
 #include "model/rope_table.h"
+#include "ops/elementwise.h"
 #include "ops/head_parts.h"
 #include "ops/rope.h"
 
@@ -52,9 +57,13 @@ LatentAttention::LatentAttention(const formats::ModelConfig& config,
                            params);
   }
   norm_ = NormLayer(norm_config, names.norm, rank_, false, params);
-  up_ = Projection(
-      {.parts = {{names.up, heads_ * (own() + value_dim_)}}, .inputs = rank_, .lora = lora},
-      params);
+  const HeadRows by_head{.heads = heads_, .own = own(), .value = value_dim_};
+  latent_heads_ = LatentHeads(by_head, rank_, turned_, params.size());
+  up_ = Projection({.parts = {{names.up, heads_ * (own() + value_dim_)}},
+                    .inputs = rank_,
+                    .by_head = by_head,
+                    .lora = lora},
+                   params);
 }
 
 std::vector<const Projection*> LatentAttention::projections() const {
@@ -62,16 +71,33 @@ std::vector<const Projection*> LatentAttention::projections() const {
   return {&down_, &query_up_, &up_};
 }
 
+// In inference the up projection is there by head alone, in training as a whole: in one place.
 void LatentAttention::plan_forward(Placement& at, DType compute, ops::WeightFormat format) {
   down_.plan_forward(at, compute, format);
   if (has_query_latent()) query_up_.plan_forward(at, compute, format);
+  const int64_t begin = at.offset();
+  latent_heads_.plan(at, compute, format);
+  const int64_t end = at.offset();
+  at.rewind(begin);
   up_.plan_forward(at, compute, format);
+  at.rewind(std::max(end, at.offset()));
 }
 
 void LatentAttention::plan_backward(Placement& at, DType compute, ops::WeightFormat format) {
   down_.plan_backward(at, compute, format);
   if (has_query_latent()) query_up_.plan_backward(at, compute, format);
   up_.plan_backward(at, compute, format);
+}
+
+void LatentAttention::pack(Stream& stream, const BlockWeights& weights, DType compute,
+                           PackFor use) const {
+  down_.pack(stream, weights, compute, use);
+  if (has_query_latent()) query_up_.pack(stream, weights, compute, use);
+  if (use == PackFor::kInference) {
+    latent_heads_.pack(stream, weights, compute);
+  } else {
+    up_.pack(stream, weights, compute, use);
+  }
 }
 
 LatentAttention::Activations LatentAttention::place_views(Placement& at, int64_t token_count,
@@ -109,6 +135,24 @@ LatentAttention::Gradients LatentAttention::place_pending(Placement& at, int64_t
   return pending;
 }
 
+LatentAttention::CachedWork LatentAttention::place_cached(Placement& at, int64_t token_count,
+                                                          DType compute) const {
+  const int64_t t = token_count;
+  const int64_t width = rank_ + turned_;
+  CachedWork work;
+  work.down = at.take(compute, Shape{t, first_ + width});
+  work.q = query_of(work.down);
+  if (has_query_latent()) {
+    work.q = at.take(compute, Shape{t, heads_ * head_dim_});
+    work.query_latent = at.take(compute, Shape{t, query_rank_});
+  }
+  work.keys = at.take(compute, Shape{t, width});
+  work.values = at.take(compute, Shape{t, width});
+  work.queries = at.take(compute, Shape{t, heads_ * width});
+  work.attended = at.take(compute, Shape{t, heads_ * width});
+  return work;
+}
+
 LatentAttention::Work LatentAttention::place_work(Placement& at, int64_t token_count, DType compute,
                                                   PackFor use) const {
   const Shape latents{token_count, rank_};
@@ -140,7 +184,11 @@ int64_t LatentAttention::pending_bytes(int64_t token_count, DType compute) const
 
 int64_t LatentAttention::workspace_bytes(int64_t token_count, DType compute, PackFor use) const {
   Placement at;
-  if (use == PackFor::kInference) place_views(at, token_count, compute, false);
+  if (use == PackFor::kInference) {
+    place_cached(at, token_count, compute);
+    at.rewind(0);
+    place_views(at, token_count, compute, false);
+  }
   place_work(at, token_count, compute, use);
   return at.peak_bytes();
 }
@@ -182,35 +230,32 @@ void LatentAttention::join(Stream& stream, const Activations& views, const Work&
                            .value_columns = value_dim_});
 }
 
-void LatentAttention::project(const BlockContext& context, const BlockWeights& weights,
-                              const Batch& batch, const TensorView& src,
-                              const AttentionMemory& memory, const Activations& views,
-                              const Work& work) const {
-  Stream& stream = context.stream;
-  const auto run = [&](const Projection& projection, const TensorView& to, const TensorView& from,
-                       const TensorView& product) {
-    projection.forward(stream, weights, context.compute,
-                       {.dst = to,
-                        .src = from,
-                        .product = product,
-                        .scratch = memory.adapter_scratch,
-                        .adapters = context.adapters});
-  };
-  run(down_, views.down, src, views.u_down);
-  if (has_query_latent()) {
-    query_norm_.forward(stream, weights, work.query_latent, query_of(views.down),
-                        views.query_stats);
-    run(query_up_, views.q, work.query_latent, views.u_query_up);
-  }
-  norm_.forward(stream, weights, work.latent, latent_of(views.down), views.stats);
-  run(up_, views.parts, work.latent, views.u_up);
-  rotate(stream, weights, batch, views.q, shared_of(views.down), false);
-  join(stream, views, work);
+void LatentAttention::run_forward(const BlockContext& context, const BlockWeights& weights,
+                                  const AttentionMemory& memory, const Projection& projection,
+                                  const TensorView& dst, const TensorView& src,
+                                  const TensorView& product) const {
+  projection.forward(context.stream, weights, context.compute,
+                     {.dst = dst,
+                      .src = src,
+                      .product = product,
+                      .scratch = memory.adapter_scratch,
+                      .adapters = context.adapters});
 }
 
 void LatentAttention::forward(const BlockContext& context, const BlockWeights& weights,
                               const Batch& batch, const TensorView& src, const TensorView& dst,
                               const AttentionMemory& memory) const {
+  if (context.kv_cache.data) {
+    forward_cached(context, weights, batch, src, dst, memory);
+  } else {
+    forward_flat(context, weights, batch, src, dst, memory);
+  }
+}
+
+void LatentAttention::forward_flat(const BlockContext& context, const BlockWeights& weights,
+                                   const Batch& batch, const TensorView& src, const TensorView& dst,
+                                   const AttentionMemory& memory) const {
+  Stream& stream = context.stream;
   const int64_t t = batch.token_count();
   const bool saves = bool(memory.saved);
   Placement kept(memory.saved);
@@ -218,25 +263,55 @@ void LatentAttention::forward(const BlockContext& context, const BlockWeights& w
   const Activations views = place_views(saves ? kept : workspace, t, context.compute, saves);
   const Work work =
       place_work(workspace, t, context.compute, saves ? PackFor::kTraining : PackFor::kInference);
-  project(context, weights, batch, src, memory, views, work);
-  const TensorView& attended = narrow() ? work.attended : dst;
-  if (context.kv_cache.data) {
-    ops::kv_append(context.stream, context.kv_cache, work.keys, work.values, batch.sequences);
-    ops::attention_cached(context.stream, {.dst = attended,
-                                           .q = views.q,
-                                           .cache = context.kv_cache,
-                                           .sequences = batch.sequences,
-                                           .shape = shape()});
-  } else {
-    ops::attention_forward(context.stream, {.dst = attended,
-                                            .q = views.q,
-                                            .k = work.keys,
-                                            .v = work.values,
-                                            .lse = views.lse,
-                                            .sequences = batch.sequences,
-                                            .shape = shape()});
+  run_forward(context, weights, memory, down_, views.down, src, views.u_down);
+  if (has_query_latent()) {
+    query_norm_.forward(stream, weights, work.query_latent, query_of(views.down),
+                        views.query_stats);
+    run_forward(context, weights, memory, query_up_, views.q, work.query_latent, views.u_query_up);
   }
-  if (narrow()) ops::fit_heads(context.stream, dst, attended, heads_);
+  norm_.forward(stream, weights, work.latent, latent_of(views.down), views.stats);
+  run_forward(context, weights, memory, up_, views.parts, work.latent, views.u_up);
+  rotate(stream, weights, batch, views.q, shared_of(views.down), false);
+  join(stream, views, work);
+  const TensorView& attended = narrow() ? work.attended : dst;
+  ops::attention_forward(stream, {.dst = attended,
+                                  .q = views.q,
+                                  .k = work.keys,
+                                  .v = work.values,
+                                  .lse = views.lse,
+                                  .sequences = batch.sequences,
+                                  .shape = shape()});
+  if (narrow()) ops::fit_heads(stream, {.dst = dst, .src = attended, .head_count = heads_});
+}
+
+void LatentAttention::forward_cached(const BlockContext& context, const BlockWeights& weights,
+                                     const Batch& batch, const TensorView& src,
+                                     const TensorView& dst, const AttentionMemory& memory) const {
+  JIGE_CHECK(!up_.adapted(), "a cache of latents beside the model's own adapters");
+  Stream& stream = context.stream;
+  Placement workspace(memory.workspace);
+  const CachedWork work = place_cached(workspace, batch.token_count(), context.compute);
+  run_forward(context, weights, memory, down_, work.down, src, {});
+  if (has_query_latent()) {
+    query_norm_.forward(stream, weights, work.query_latent, query_of(work.down), {});
+    run_forward(context, weights, memory, query_up_, work.q, work.query_latent, {});
+  }
+  rotate(stream, weights, batch, work.q, shared_of(work.down), false);
+  const TensorView latent = work.keys.column_range(0, rank_);
+  norm_.forward(stream, weights, latent, latent_of(work.down), {});
+  ops::scale(stream, work.keys.column_range(rank_, rank_ + turned_), shared_of(work.down), 1.0f);
+  ops::fit_heads(stream, {.dst = work.values, .src = latent, .head_count = 1});
+  latent_heads_.queries(context, weights, up_, work.queries, work.q);
+  ops::kv_append(stream, context.kv_cache, work.keys, work.values, batch.sequences);
+  ops::attention_cached(stream, {.dst = work.attended,
+                                 .q = work.queries,
+                                 .cache = context.kv_cache,
+                                 .sequences = batch.sequences,
+                                 .shape = {.head_count = heads_,
+                                           .kv_head_count = 1,
+                                           .head_dim = rank_ + turned_,
+                                           .scale = score_scale_}});
+  latent_heads_.values(context, weights, up_, dst, work.attended);
 }
 
 void LatentAttention::backward_input(const BlockContext& context, const BlockWeights& weights,
@@ -260,8 +335,8 @@ void LatentAttention::backward_input(const BlockContext& context, const BlockWei
   };
   join(stream, saved, work);
   if (narrow()) {
-    ops::fit_heads(stream, work.attended, dst, heads_);
-    ops::fit_heads(stream, work.grad_attended, grad_dst, heads_);
+    ops::fit_heads(stream, {.dst = work.attended, .src = dst, .head_count = heads_});
+    ops::fit_heads(stream, {.dst = work.grad_attended, .src = grad_dst, .head_count = heads_});
   }
   ops::attention_backward(stream, {.grad_q = pending.q,
                                    .grad_k = work.grad_keys,

@@ -11,6 +11,8 @@
 //   k, v = joined p and s             [T, H·d] each (ops/head_parts.h): v with d - w zeros
 //   dst = attention(q, k, v)          [T, H·w]: without what the zeros give
 // The norms have an epsilon of their own, whatever the model's.
+// With a cache, which holds norm(c)|s of a token once instead of keys and values of all heads, p is
+// not made: queries meet the latents themselves (latent_heads.h).
 //
 // saved: a|c|s, q, p, the log-sum-exp of scores and 1/std of the norms. k, v and normalised rows
 // are made anew where they are needed. pending: the gradients of a|c|s, of q, p and the norms'
@@ -22,6 +24,7 @@
 #include <vector>
 
 #include "model/attention.h"
+#include "model/latent_heads.h"
 #include "model/norm_layer.h"
 
 namespace jige::model {
@@ -48,6 +51,7 @@ class LatentAttention final : public Attention {
   std::vector<const Projection*> projections() const override;
   void plan_forward(Placement& at, DType compute, ops::WeightFormat format) override;
   void plan_backward(Placement& at, DType compute, ops::WeightFormat format) override;
+  void pack(Stream& stream, const BlockWeights& weights, DType compute, PackFor use) const override;
   int64_t saved_bytes(int64_t token_count, DType compute) const override;
   int64_t pending_bytes(int64_t token_count, DType compute) const override;
   int64_t workspace_bytes(int64_t token_count, DType compute, PackFor use) const override;
@@ -87,8 +91,15 @@ class LatentAttention final : public Attention {
     TensorView attended;                               // [T, H·d], where values are narrower
     TensorView grad_attended, grad_keys, grad_values;  // likewise; of X
   };
+  // The workspace of an F with a cache.
+  struct CachedWork {
+    TensorView down, q, query_latent;
+    TensorView keys, values;       // [T, R + r]: norm(c)|s, and zeros in the place of s
+    TensorView queries, attended;  // [T, H·(R + r)]
+  };
   Activations place_views(Placement& at, int64_t token_count, DType compute, bool saved) const;
   Gradients place_pending(Placement& at, int64_t token_count, DType compute) const;
+  CachedWork place_cached(Placement& at, int64_t token_count, DType compute) const;
   Work place_work(Placement& at, int64_t token_count, DType compute, PackFor use) const;
 
   bool has_query_latent() const { return query_rank_ > 0; }
@@ -106,10 +117,15 @@ class LatentAttention final : public Attention {
   void rotate(Stream& stream, const BlockWeights& weights, const Batch& batch, const TensorView& q,
               const TensorView& shared, bool inverse) const;
   void join(Stream& stream, const Activations& views, const Work& work) const;
-  // Queries, keys and values from src.
-  void project(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
-               const TensorView& src, const AttentionMemory& memory, const Activations& views,
-               const Work& work) const;
+  void run_forward(const BlockContext& context, const BlockWeights& weights,
+                   const AttentionMemory& memory, const Projection& projection,
+                   const TensorView& dst, const TensorView& src, const TensorView& product) const;
+  void forward_flat(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
+                    const TensorView& src, const TensorView& dst,
+                    const AttentionMemory& memory) const;
+  void forward_cached(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
+                      const TensorView& src, const TensorView& dst,
+                      const AttentionMemory& memory) const;
 
   int64_t heads_;
   int64_t head_dim_;
@@ -121,6 +137,7 @@ class LatentAttention final : public Attention {
   double score_scale_;
 
   Projection down_, query_up_, up_;
+  LatentHeads latent_heads_;  // of up_
   NormLayer query_norm_, norm_;
 };
 

@@ -99,13 +99,10 @@ InferenceMemory inference_memory(const Architecture& architecture, const Inferen
   const formats::ModelConfig& config = architecture.config();
   InferenceMemory memory;
   memory.weights = weights_memory(architecture, inference_weights_options(sizes));
-  const int64_t layer_kv = ops::kv_cache_bytes(sizes.kv_dtype, sizes.kv_block_count,
-                                               config.kv_head_count, config.head_dim);
+  const int64_t layer_kv = cache_bytes(config, sizes.kv_dtype, sizes.kv_block_count);
   memory.kv_bytes = config.layer_count * rounded(layer_kv);
   memory.kv_bytes_per_token =
-      config.layer_count *
-      ops::kv_cache_bytes(sizes.kv_dtype, 1, config.kv_head_count, config.head_dim) /
-      ops::kKvBlockTokens;
+      config.layer_count * cache_bytes(config, sizes.kv_dtype, 1) / ops::kKvBlockTokens;
   const InferenceBuffers buffers = inference_buffers(architecture, sizes);
   memory.activations_bytes = 2 * rounded(buffers.stream_bytes) + rounded(buffers.workspace_bytes) +
                              rounded(buffers.gathered_bytes) + rounded(buffers.batch_bytes) +

@@ -37,6 +37,14 @@ inline size_t pack_layout(DType compute, ops::WeightFormat format) {
   return static_cast<size_t>(format) * 2 + (compute == DType::kBF16 ? 1 : 0);
 }
 
+// Rows that are those of heads one behind the other, of keys and of values each. Inference takes
+// such a projection apart (latent_heads.h).
+struct HeadRows {
+  int64_t heads = 0;
+  int64_t own = 0;    // of a head's keys
+  int64_t value = 0;  // of its values
+};
+
 struct ProjectionOptions {
   struct Part {
     std::string name;  // "model.layers.0.self_attn.q_proj"
@@ -46,8 +54,9 @@ struct ProjectionOptions {
   std::vector<Part> parts;
   int64_t inputs = 0;
   bool bias = false;
-  bool transposed = false;  // files hold [in, out]
-  bool whole = false;       // kept in the compute type whatever the format of the block
+  bool transposed = false;          // files hold [in, out]
+  std::optional<HeadRows> by_head;  // of the one part there is then
+  bool whole = false;               // kept in the compute type whatever the format of the block
   double init_std = 0.02;
   std::optional<formats::LoraConfig> lora;  // low-rank adapters (Hu et al., 2021)
 };
@@ -65,6 +74,7 @@ class Projection {
   int64_t inputs() const { return options_.inputs; }
   int64_t outputs() const { return outputs_; }
   const std::vector<ProjectionOptions::Part>& parts() const { return options_.parts; }
+  const std::optional<HeadRows>& by_head() const { return options_.by_head; }
   bool adapted() const { return adapter_rows_ > 0; }
 
   // Plans the places of the packed forms: what F reads first, then (a second call, for training)

@@ -82,8 +82,12 @@ int64_t TransformerLayer::packed_bytes(DType compute, PackFor use, ops::WeightFo
 
 void TransformerLayer::pack(Stream& stream, const BlockWeights& weights, DType compute,
                             PackFor use) const {
-  for (const Projection* p : projections()) {
-    p->pack(stream, weights, compute, use);
+  attention_->pack(stream, weights, compute, use);
+  attention_output_.pack(stream, weights, compute, use);
+  if (mlp_) {
+    for (const Projection* p : {&mlp_->input(), &mlp_->output()}) {
+      p->pack(stream, weights, compute, use);
+    }
   }
   if (experts_) experts_->pack(stream, weights, compute, use);
 }

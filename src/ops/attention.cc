@@ -7,6 +7,9 @@
 #include "ops/attention_schedule.h"
 
 namespace jige::ops {
+
+static_assert(kAttentionDimMax == cpu::kAttentionDimMax);
+
 namespace {
 
 // Forward attention with the keys wherever they are.

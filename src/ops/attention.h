@@ -20,6 +20,9 @@
 
 namespace jige::ops {
 
+// The widest heads there may be.
+inline constexpr int64_t kAttentionDimMax = 640;
+
 struct AttentionShape {
   int64_t head_count = 0;     // H
   int64_t kv_head_count = 0;  // G

@@ -56,7 +56,7 @@ void expect_gradients_match_oracle(Inputs& in, double tolerance, const Types& ty
 }
 
 TEST(AttentionBackward, MatchesTheDefinitionAtEveryHeadDimension) {
-  for (const int64_t dim : {1, 5, 8, 16, 17, 24, 32, 64, 80, 96, 112, 128, 200, 256}) {
+  for (const int64_t dim : {1, 5, 8, 16, 17, 24, 32, 64, 80, 96, 112, 128, 200, 256, 576}) {
     SCOPED_TRACE(dim);
     Inputs in = make_inputs({.heads = 4, .kv_heads = 2, .dim = dim, .lengths = {70, 1, 33}});
     expect_gradients_match_oracle(in, 4e-5);

@@ -50,9 +50,8 @@ void check_kv_cache(const KvCacheView& cache) {
   JIGE_CHECK(cache.data, "a cache without memory");
   JIGE_CHECK(cache.dtype == DType::kF32 || cache.dtype == DType::kBF16 || cache.dtype == DType::kI8,
              "cache of {}", dtype_info(cache.dtype).name);
-  JIGE_CHECK(
-      cache.kv_head_count > 0 && cache.head_dim > 0 && cache.head_dim <= cpu::kAttentionDimMax,
-      "cache of {} heads of {}", cache.kv_head_count, cache.head_dim);
+  JIGE_CHECK(cache.kv_head_count > 0 && cache.head_dim > 0 && cache.head_dim <= kAttentionDimMax,
+             "cache of {} heads of {}", cache.kv_head_count, cache.head_dim);
 }
 
 void kv_append(Stream& stream, const KvCacheView& cache, const TensorView& k, const TensorView& v,

@@ -106,7 +106,7 @@ TEST(KvAppend8Bits, WritesWhatTheDefinitionSaysOnEveryInstructionSet) {
   for (const Isa isa : supported_isas()) {
     set_active_isa(isa);
     for (const DType from : {DType::kF32, DType::kBF16}) {
-      for (const int64_t dim : {1, 3, 16, 21, 48, 256}) {
+      for (const int64_t dim : {1, 3, 16, 21, 48, 256, 576}) {
         SCOPED_TRACE(dim);
         expect_rows_in_8_bits(from, dim);
       }

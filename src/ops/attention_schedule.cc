@@ -70,7 +70,7 @@ void check_attention_shape(const AttentionShape& shape) {
   JIGE_CHECK(shape.head_count > 0 && shape.kv_head_count > 0 &&
                  shape.head_count % shape.kv_head_count == 0,
              "{} query heads over {} key/value heads", shape.head_count, shape.kv_head_count);
-  JIGE_CHECK(shape.head_dim > 0 && shape.head_dim <= cpu::kAttentionDimMax, "head dimension {}",
+  JIGE_CHECK(shape.head_dim > 0 && shape.head_dim <= kAttentionDimMax, "head dimension {}",
              shape.head_dim);
   JIGE_CHECK(shape.window >= 0, "window {}", shape.window);
 }

@@ -36,7 +36,7 @@ void expect_matches_oracle(Inputs& in, DType dst_dtype, double tolerance) {
 }
 
 TEST(AttentionForward, MatchesTheDefinitionAtEveryHeadDimension) {
-  for (const int64_t dim : {1, 5, 8, 16, 17, 24, 32, 64, 80, 96, 112, 128, 200, 256}) {
+  for (const int64_t dim : {1, 5, 8, 16, 17, 24, 32, 64, 80, 96, 112, 128, 200, 256, 576}) {
     SCOPED_TRACE(dim);
     Inputs in = make_inputs({.heads = 4, .kv_heads = 2, .dim = dim, .lengths = {70, 1, 33}});
     expect_matches_oracle(in, DType::kF32, 1e-5);

@@ -122,7 +122,7 @@ void expect_gradients_near_definition(Inputs& in) {
 }
 
 TEST_F(AttentionTilesBackward, MatchesTheDefinitionAtEveryHeadDimension) {
-  for (const int64_t dim : {1, 5, 16, 17, 31, 32, 48, 64, 65, 80, 128, 256}) {
+  for (const int64_t dim : {1, 5, 16, 17, 31, 32, 48, 64, 65, 80, 128, 256, 576}) {
     SCOPED_TRACE(dim);
     Inputs in = bf16_inputs({.heads = 4, .kv_heads = 2, .dim = dim, .lengths = {70, 1, 33}});
     expect_gradients_near_definition(in);

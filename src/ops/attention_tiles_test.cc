@@ -54,7 +54,7 @@ void expect_near_definition(Inputs& in) {
 }
 
 TEST_F(AttentionTiles, MatchTheDefinitionAtEveryHeadDimension) {
-  for (const int64_t dim : {1, 5, 16, 17, 31, 32, 48, 64, 65, 80, 96, 128, 200, 256}) {
+  for (const int64_t dim : {1, 5, 16, 17, 31, 32, 48, 64, 65, 80, 96, 128, 200, 256, 576}) {
     SCOPED_TRACE(dim);
     Inputs in = bf16_inputs({.heads = 4, .kv_heads = 2, .dim = dim, .lengths = {70, 1, 33}});
     expect_near_definition(in);
@@ -86,7 +86,7 @@ TEST_F(AttentionTiles, MatchTheDefinitionOverRaggedSequencesAndWindows) {
 
 TEST_F(AttentionTiles, MatchTheDefinitionUnderACap) {
   for (const double cap : {0.5, 3.0, 50.0}) {
-    for (const int64_t dim : {1, 17, 32, 80, 256}) {
+    for (const int64_t dim : {1, 17, 32, 80, 256, 576}) {
       SCOPED_TRACE(dim);
       Inputs in = bf16_inputs({.heads = 4,
                                .kv_heads = 2,

@@ -56,22 +56,32 @@ void join_heads_backward(Stream& stream, const HeadParts& args) {
   submit_parts(stream, args, &cpu::HeadPartsKernels::split);
 }
 
-void fit_heads(Stream& stream, const TensorView& dst, const TensorView& src, int64_t head_count) {
+void fit_heads(Stream& stream, const FitHeads& args) {
+  const TensorView& dst = args.dst;
+  const TensorView& src = args.src;
+  const int64_t heads = args.head_count;
   check_float("dst", dst, src.rows(), dst.columns());
   check_typed("src", src, dst.dtype, src.rows(), src.columns());
-  JIGE_CHECK(head_count >= 1 && dst.columns() % head_count == 0 && src.columns() % head_count == 0,
-             "{} and {} columns of {} heads", dst.columns(), src.columns(), head_count);
-  const cpu::HeadColumnsArgs args = {.dst = rows_of(dst),
-                                     .src = const_rows_of(src),
-                                     .head_count = head_count,
-                                     .dst_columns = dst.columns() / head_count,
-                                     .src_columns = src.columns() / head_count};
+  JIGE_CHECK(heads >= 1 && dst.columns() % heads == 0 && src.columns() % heads == 0,
+             "{} and {} columns of {} heads", dst.columns(), src.columns(), heads);
+  const cpu::HeadColumnsArgs kernel_args = {.dst = rows_of(dst),
+                                            .src = const_rows_of(src),
+                                            .head_count = heads,
+                                            .dst_columns = dst.columns() / heads,
+                                            .src_columns = src.columns() / heads,
+                                            .dst_first = args.dst_first,
+                                            .src_first = args.src_first};
+  JIGE_CHECK(args.dst_first >= 0 && args.dst_first <= kernel_args.dst_columns &&
+                 args.src_first >= 0 && args.src_first <= kernel_args.src_columns,
+             "columns from {} of {} and from {} of {}", args.dst_first, kernel_args.dst_columns,
+             args.src_first, kernel_args.src_columns);
   CpuStream& cpu_stream = as_cpu(stream);
-  cpu_stream.submit([args, rows = src.rows(), columns = dst.columns(), &device = cpu_stream.cpu()] {
-    const auto kernel = cpu::head_parts_kernels(active_isa()).fit;
-    for_row_ranges(device, rows, columns,
-                   [&](int64_t begin, int64_t end) { kernel(args, begin, end); });
-  });
+  cpu_stream.submit(
+      [kernel_args, rows = src.rows(), columns = dst.columns(), &device = cpu_stream.cpu()] {
+        const auto kernel = cpu::head_parts_kernels(active_isa()).fit;
+        for_row_ranges(device, rows, columns,
+                       [&](int64_t begin, int64_t end) { kernel(kernel_args, begin, end); });
+      });
 }
 
 }  // namespace jige::ops

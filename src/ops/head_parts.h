@@ -28,8 +28,16 @@ void join_heads(Stream& stream, const HeadParts& args);
 // The way back: each is the gradient of what it was.
 void join_heads_backward(Stream& stream, const HeadParts& args);
 
-// dst [T, H·a] = src [T, H·b]: each head's columns, without the last ones where a < b, followed by
-// zeros where a > b.
-void fit_heads(Stream& stream, const TensorView& dst, const TensorView& src, int64_t head_count);
+// dst [T, H·a] from src [T, H·b]: each head's columns from dst_first on are those of src from
+// src_first on, without the last ones where there are too many, followed by zeros where there are
+// too few.
+struct FitHeads {
+  TensorView dst;
+  TensorView src;
+  int64_t head_count = 0;
+  int64_t dst_first = 0;
+  int64_t src_first = 0;
+};
+void fit_heads(Stream& stream, const FitHeads& args);
 
 }  // namespace jige::ops

@@ -137,7 +137,7 @@ TEST(FitHeads, CutsOrAddsZeros) {
       Matrix src(dtype, 5, 3 * from);
       src.fill_normal(rng);
       Matrix dst(dtype, 5, 3 * to);
-      fit_heads(*stream, dst.view(), src.view(), 3);
+      fit_heads(*stream, {.dst = dst.view(), .src = src.view(), .head_count = 3});
       Values expected;
       for (int64_t t = 0; t < 5; ++t) {
         for (int64_t h = 0; h < 3; ++h) {
@@ -149,6 +149,27 @@ TEST(FitHeads, CutsOrAddsZeros) {
       test::expect_near(dst, expected, 0, 0, fmt::format("{} to {}", from, to));
     }
   }
+}
+
+TEST(FitHeads, WritesTheLastColumnsOfHeadsAlone) {
+  test::TestStream stream;
+  Rng rng(9);
+  Matrix src(DType::kBF16, 4, 3 * 7);
+  src.fill_normal(rng);
+  Matrix dst(DType::kBF16, 4, 3 * 9);
+  dst.fill(5);
+  fit_heads(
+      *stream,
+      {.dst = dst.view(), .src = src.view(), .head_count = 3, .dst_first = 6, .src_first = 4});
+  Values expected;
+  for (int64_t t = 0; t < 4; ++t) {
+    for (int64_t h = 0; h < 3; ++h) {
+      for (int64_t i = 0; i < 9; ++i) {
+        expected.push_back(i < 6 ? 5.0 : static_cast<double>(src.get(t, h * 7 + 4 + i - 6)));
+      }
+    }
+  }
+  test::expect_near(dst, expected, 0, 0, "last columns");
 }
 
 }  // namespace

@@ -62,7 +62,7 @@ inline constexpr int kAttentionTileKeys = 64;
 inline constexpr int kAttentionSplitKeys = 512;
 inline constexpr int kAttentionRowsMax = 96;        // query rows (positions × heads) of a tile
 inline constexpr int kAttentionTiledRowsMax = 256;  // the same forward on matrix tiles
-inline constexpr int kAttentionDimMax = 256;        // head dimension
+inline constexpr int kAttentionDimMax = 640;        // head dimension
 inline constexpr int kAttentionBlockKeys = 16;  // keys of a cache block, lanes of a score vector
 
 // Rows of f32 or bf16 (or int8: AttentionKeys); `stride` elements from one token to the next.

@@ -27,6 +27,8 @@ struct HeadColumnsArgs {
   int64_t head_count;
   int64_t dst_columns;  // of a head
   int64_t src_columns;
+  int64_t dst_first;  // of the columns that are written, up to the head's last
+  int64_t src_first;
 };
 
 struct HeadPartsKernels {
@@ -34,7 +36,7 @@ struct HeadPartsKernels {
   void (*join)(const HeadPartsArgs&, int64_t row_begin, int64_t row_end) noexcept;
   // parts and shared from keys and values, summed over heads
   void (*split)(const HeadPartsArgs&, int64_t row_begin, int64_t row_end) noexcept;
-  // the columns of every head, cut or followed by zeros
+  // the columns of every head from the first ones on, cut or followed by zeros
   void (*fit)(const HeadColumnsArgs&, int64_t row_begin, int64_t row_end) noexcept;
 };
 

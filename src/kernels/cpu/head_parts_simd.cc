@@ -81,8 +81,9 @@ void fit(const HeadColumnsArgs& args, int64_t row_begin, int64_t row_end) noexce
       Element* dst = row_of<Element>(args.dst, t);
       const Element* src = row_of<Element>(args.src, t);
       for (int64_t h = 0; h < args.head_count; ++h) {
-        copy_columns(dst + h * args.dst_columns, args.dst_columns, src + h * args.src_columns,
-                     args.src_columns);
+        copy_columns(dst + h * args.dst_columns + args.dst_first, args.dst_columns - args.dst_first,
+                     src + h * args.src_columns + args.src_first,
+                     args.src_columns - args.src_first);
       }
     }
   });

@@ -10,17 +10,29 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace jige {
 
-// What body() writes to the streams `fds` while they are one terminal of `columns` columns.
+// Why a test that needs a terminal is skipped.
+inline constexpr char kNoTerminal[] = "no pseudo-terminal can be had here (is /dev/pts mounted?)";
+
+// What body() writes to the streams `fds` while they are one terminal of `columns` columns;
+// nothing where no terminal can be had, and body() has not run then.
 template <typename Body>
-std::string shown_on_terminal(const std::vector<int>& fds, unsigned short columns, Body&& body) {
+std::optional<std::string> shown_on_terminal(const std::vector<int>& fds, unsigned short columns,
+                                             Body&& body) {
   const int terminal = posix_openpt(O_RDWR | O_NOCTTY);
-  if (terminal < 0 || grantpt(terminal) != 0 || unlockpt(terminal) != 0) return "no terminal";
-  const int other_end = open(ptsname(terminal), O_RDWR | O_NOCTTY);
+  if (terminal < 0) return std::nullopt;
+  const bool usable = grantpt(terminal) == 0 && unlockpt(terminal) == 0;
+  const char* const name = usable ? ptsname(terminal) : nullptr;
+  const int other_end = name == nullptr ? -1 : open(name, O_RDWR | O_NOCTTY);
+  if (other_end < 0) {
+    close(terminal);
+    return std::nullopt;
+  }
   winsize size = {24, columns, 0, 0};
   ioctl(other_end, TIOCSWINSZ, &size);
   std::fflush(nullptr);

@@ -94,6 +94,18 @@ Result<double> read_number(std::string_view name, const std::string& text, Numbe
   return value;
 }
 
+// Free texts may be empty. A name or a path that is empty is a script's variable that was never
+// set: it would pass for a flag that was not given, and something else would be done than was
+// asked.
+Status check_text(const Spec& spec, const std::string& word) {
+  if (!word.empty() || spec.metavar == "TEXT") return {};
+  return fail(Code::kInvalidArgument, "{} is empty; {}", spec.shown,
+              spec.positional && !spec.optional
+                  ? std::string("it must be given")
+                  : fmt::format("give {}, or leave it out",
+                                spec.metavar.empty() ? "a value" : "a " + spec.metavar));
+}
+
 std::string joined(const std::vector<std::string>& words, std::string_view separator) {
   return fmt::format("{}", fmt::join(words, separator));
 }
@@ -166,25 +178,30 @@ void Flags::toggle(std::string_view text, bool& target, std::string help) {
 }
 
 void Flags::text(std::string_view spec, std::string& target, std::string help) {
-  state_->value(spec, target, std::move(help), [&target](const std::string& word) -> Status {
-    target = word;
-    return {};
-  });
+  state_->value(spec, target, std::move(help),
+                [&target, read = read_spec(spec)](const std::string& word) -> Status {
+                  JIGE_DO(check_text(read, word));
+                  target = word;
+                  return {};
+                });
 }
 
 void Flags::text(std::string_view spec, std::optional<std::string>& target, std::string help) {
   state_->value(spec, target.value_or(""), std::move(help),
-                [&target](const std::string& word) -> Status {
+                [&target, read = read_spec(spec)](const std::string& word) -> Status {
+                  JIGE_DO(check_text(read, word));
                   target = word;
                   return {};
                 });
 }
 
 void Flags::texts(std::string_view text, std::vector<std::string>& target, std::string help) {
-  CLI::Option* option = state_->value(text, joined(target, " "), std::move(help),
-                                      [](const std::string&) -> Status { return {}; });
+  const Spec spec = read_spec(text);
+  CLI::Option* option =
+      state_->value(text, joined(target, " "), std::move(help),
+                    [spec](const std::string& word) { return check_text(spec, word); });
   // Without "..." the flag takes one value each time it is given.
-  if (!read_spec(text).several) option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  if (!spec.several) option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   option->each([&target](const std::string& word) { target.push_back(word); });
 }
 

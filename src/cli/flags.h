@@ -8,7 +8,8 @@
 //
 // A specification is "-x,--long METAVAR" for a flag, "NAME" for a required positional argument,
 // "[NAME]" for an optional one; "..." at its end takes several. The target holds the default before
-// parsing, and help shows it. Errors name the flag, the value and what is allowed.
+// parsing, and help shows it. Errors name the flag, the value and what is allowed. Empty values are
+// refused but where METAVAR is TEXT.
 //
 // Invariants: targets outlive the Flags. No exception of CLI11 leaves flags.cc.
 // Threads: one thread.

@@ -105,7 +105,31 @@ TEST(Flags, TakesTheLastOfARepeatedFlag) {
   EXPECT_EQ(sample.values.count, 5);
 }
 
-TEST(Flags, ReadsEmptyValues) {
+TEST(Flags, RefusesNamesThatAreEmpty) {
+  std::string file;
+  std::optional<std::string> name;
+  std::vector<std::string> files;
+  std::string data;
+  const auto refused = [&](std::vector<std::string> words) -> std::string {
+    Flags flags("try");
+    flags.text("-o,--out FILE", file, "where");
+    flags.text("--name NAME", name, "what");
+    flags.texts("--data FILE...", files, "inputs");
+    flags.text("[DATA]", data, "input");
+    const Status status = flags.parse(words);
+    return status ? "" : status.error().message;
+  };
+  EXPECT_EQ(refused({"--out", ""}), "--out is empty; give a FILE, or leave it out");
+  EXPECT_EQ(refused({"--out="}), "--out is empty; give a FILE, or leave it out");
+  EXPECT_EQ(refused({"--name", ""}), "--name is empty; give a NAME, or leave it out");
+  EXPECT_EQ(refused({"--data", "a", ""}), "--data is empty; give a FILE, or leave it out");
+  EXPECT_EQ(refused({""}), "DATA is empty; give a value, or leave it out");
+  EXPECT_EQ(refused({"-o", "a", "--name", "b", "c"}), "");
+  Sample sample;
+  EXPECT_EQ(sample.flags.parse({""}).error().message, "FOLDER is empty; it must be given");
+}
+
+TEST(Flags, ReadsEmptyTexts) {
   Sample sample;
   ASSERT_TRUE(sample.flags.parse({"here", "--prompt", ""}));
   EXPECT_EQ(sample.values.prompt, "");

@@ -15,7 +15,7 @@ class HostsKind final : public MeterKind {
                "hosts on which `jige profile agent` runs: NAME=ADDRESS[:PORT], separated by "
                "commas, or a file with one a line; without --hosts, --shm, --mpi and --gpus, rates "
                "are simulated");
-    flags.text("--token TEXT", token_, "what the agents were started with (--hosts)");
+    flags.text("--token WORD", token_, "what the agents were started with (--hosts)");
     flags.text("--congestion NAME", congestion_,
                "TCP's congestion control; auto: bbr where every host has it; system: not set "
                "(--hosts)");

@@ -29,7 +29,7 @@ class ProfileAgentCommand final : public Command {
                fmt::format("ADDRESS[:PORT] by which the other hosts reach this one, 0.0.0.0 for "
                            "all; port {} unless given, 0 for a free one",
                            profile::kAgentPort));
-    flags.text("--token TEXT", token_, "only profilers and agents that know it are served");
+    flags.text("--token WORD", token_, "only profilers and agents that know it are served");
     flags.number("--idle-seconds S", idle_s_, {.min = 1, .max = 1e6},
                  "without a word, after which a connection ends");
     output_.declare(flags, "one JSON line with the address, once it listens");

@@ -166,12 +166,6 @@ Status TrainFlags::check_flags(const Flags& flags) const {
   if (options.out_folder.empty()) {
     return fail(Code::kInvalidArgument, "--out is missing: name the folder of the run");
   }
-  for (const auto& [name, value] :
-       {std::pair{"--from", &from_folder}, std::pair{"--config", &config_file},
-        std::pair{"--tokenizer", &tokenizer_folder}, std::pair{"--data", &options.data.files[0]}}) {
-    if (!value->empty() || !flags.given(name)) continue;
-    return fail(Code::kInvalidArgument, "{} is empty; give a path", name);
-  }
   if (!from_folder.empty() && !config_file.empty()) return contradiction("--from", "--config");
   if (must_resume && fresh) return contradiction("--resume", "--fresh");
   if (options.steps > 0 && options.epochs > 0) return contradiction("--steps", "--epochs");

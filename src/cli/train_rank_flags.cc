@@ -57,6 +57,16 @@ train::RankOptions TrainRankFlags::options(const comm::Place& place, int local) 
           .shard_optimizer = shard_optimizer};
 }
 
+const char* TrainRankFlags::given_between_ranks() const {
+  if (shard_optimizer) return "--shard-optimizer";
+  if (sum != "relay") return "--gradient-sum";
+  if (no_overlap) return "--no-overlap";
+  if (group.transport != "auto") return "--transport";
+  if (!group.bind_host.empty()) return "--bind";
+  if (!group.congestion.empty()) return "--congestion";
+  return group.rings.empty() ? nullptr : "--ring";
+}
+
 Result<std::optional<train::RankOptions>> TrainRankFlags::planned() const {
   if (group.ranks > 0 && placed()) {
     return fail(Code::kInvalidArgument,
@@ -67,12 +77,15 @@ Result<std::optional<train::RankOptions>> TrainRankFlags::planned() const {
     const auto size = static_cast<int>(group.ranks);
     return std::optional(options({.rank = 0, .world = size}, size));
   }
-  if (shard_optimizer && group.ranks == 0 && !placed()) {
-    return fail(Code::kInvalidArgument,
-                "--shard-optimizer divides the optimizer's state among ranks, and this process is "
-                "alone: give --ranks, or leave it out");
+  if (!placed()) {
+    if (const char* const flag = given_between_ranks(); flag != nullptr && group.ranks == 0) {
+      return fail(Code::kInvalidArgument,
+                  "{} is about several ranks, and this process is alone: give --ranks, or leave it "
+                  "out",
+                  flag);
+    }
+    return std::optional<train::RankOptions>();
   }
-  if (!placed()) return std::optional<train::RankOptions>();
   JIGE_TRY(const comm::Place place, group.place());
   return std::optional(options(place, 1));
 }

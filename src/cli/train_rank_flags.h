@@ -36,6 +36,8 @@ struct TrainRankFlags {
 
  private:
   bool placed() const { return group.rank >= 0 || group.world > 0 || !group.rendezvous.empty(); }
+  // A flag that means nothing to a process alone; null where there is none.
+  const char* given_between_ranks() const;
   train::RankOptions options(const comm::Place& place, int local) const;
   Status run_joined(const comm::Place& place, const comm::Address& rendezvous,
                     comm::Listener* listener, const Body& body) const;

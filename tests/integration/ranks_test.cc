@@ -162,6 +162,7 @@ TEST(Ranks, RefuseWhatDoesNotFitTogether) {
   refused({"--ranks", "2", "--memory-limit", "8MiB"}, 6, "on each of 2 ranks here");
   refused({"--ranks", "2", "--memory-limit", "8MiB"}, 6, "or --shard-optimizer");
   refused({"--shard-optimizer"}, 2, "this process is alone: give --ranks");
+  refused({"--ring", "0,1"}, 2, "--ring is about several ranks");
   refused({"--shard-optimizer", "--ranks", "2", "--devices", "2"}, 5, "give ranks or devices");
 }
 

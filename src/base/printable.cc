@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 
 namespace jige {
@@ -37,6 +38,9 @@ std::string escape_of(std::string_view character, size_t count) {
   const uint8_t second = byte_at(character, 1);
   return first == 0xC2 && second < 0xA0 ? fmt::format("\\u{:04x}", second) : "";
 }
+
+// Whether this byte of UTF-8 is the first of a character.
+bool starts_character(char byte) { return (static_cast<uint8_t>(byte) & 0xC0) != 0x80; }
 
 bool is_line_feed_or_tab(std::string_view character) {
   return character == "\n" || character == "\t";
@@ -84,12 +88,15 @@ std::string without_controls(std::string_view text) {
   return out;
 }
 
+size_t column_count(std::string_view text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), starts_character));
+}
+
 std::string cut_to_columns(std::string_view text, size_t columns) {
   size_t count = 0;
   size_t end = 0;
   while (end < text.size()) {
-    const bool starts_character = (static_cast<unsigned char>(text[end]) & 0xC0) != 0x80;
-    if (starts_character && ++count > columns) break;
+    if (starts_character(text[end]) && ++count > columns) break;
     ++end;
   }
   return std::string(text.substr(0, end));

@@ -22,7 +22,10 @@ std::string printable_lines(std::string_view text, std::string_view indent = "")
 // and bytes that are not UTF-8, but for line feeds and tabs.
 std::string without_controls(std::string_view text);
 
-// The first so many columns of one line of UTF-8, each character counted as one.
+// Columns that one line of UTF-8 takes, each character counted as one.
+size_t column_count(std::string_view text);
+
+// The first so many of them.
 std::string cut_to_columns(std::string_view text, size_t columns);
 
 }  // namespace jige

@@ -41,6 +41,7 @@ TEST(Printable, LinesStayAndCanBeSetIn) {
 TEST(Printable, CutsBetweenCharacters) {
   EXPECT_EQ(cut_to_columns("größer", 3), "grö");
   EXPECT_EQ(cut_to_columns("größer", 9), "größer");
+  EXPECT_EQ(column_count("größer"), 6u);
 }
 
 TEST(Printable, LeavesOutOfAModelsTextWhatCommandsATerminal) {

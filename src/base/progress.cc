@@ -14,7 +14,11 @@
 namespace jige {
 namespace {
 
-constexpr int kBarWidth = 24;
+// Cells of a bar. It gives room to what stands behind it, and is left out of narrow terminals
+// before its end would be.
+constexpr size_t kBarWidth = 24;
+constexpr size_t kBarWidthLeast = 8;
+constexpr size_t kNarrowColumns = 60;
 
 // Whether the terminal's last line is a bar. One terminal, so one bar.
 std::atomic<bool> open_line = false;
@@ -37,19 +41,27 @@ Progress::~Progress() {
   if (!quiet_ && open_line.exchange(false)) std::fputc('\n', stderr);
 }
 
-std::string Progress::line(int64_t done, std::string_view note) const {
+std::string Progress::line(int64_t done, std::string_view note, size_t columns) const {
   const double share =
       std::clamp(static_cast<double>(done) / static_cast<double>(total_), 0.0, 1.0);
   const double elapsed_s = watch_.seconds();
-  const int filled = static_cast<int>(share * kBarWidth);
-  std::string bar;
-  for (int i = 0; i < kBarWidth; ++i) bar += i < filled ? "█" : "░";
   std::string left = "starting";
   if (share >= 1) left = "finishing";
   if (share > 0 && share < 1) {
     left = format_duration(elapsed_s * (1 - share) / share) + " left";
   }
-  return fmt::format("{} {} {:3.0f} %  {}  {}", title_, bar, share * 100, printable(note), left);
+  // What is left stands in front of the note, which may be cut.
+  const std::string behind = fmt::format("{:3.0f} %  {}  {}", share * 100, left, printable(note));
+  const size_t others = column_count(title_) + column_count(behind) + 2;
+  const size_t room = columns > others ? columns - others : 0;
+  if (room < kBarWidthLeast && columns < kNarrowColumns) {
+    return fmt::format("{} {}", title_, behind);
+  }
+  const size_t width = std::clamp(room, kBarWidthLeast, kBarWidth);
+  const auto filled = static_cast<size_t>(share * static_cast<double>(width));
+  std::string bar;
+  for (size_t i = 0; i < width; ++i) bar += i < filled ? "█" : "░";
+  return fmt::format("{} {} {}", title_, bar, behind);
 }
 
 void Progress::update(int64_t done, std::string_view note, bool force) {
@@ -58,11 +70,11 @@ void Progress::update(int64_t done, std::string_view note, bool force) {
   if (!force && now_s - last_drawn_s_ < (terminal_ ? 0.1 : 5.0)) return;
   last_drawn_s_ = now_s;
   if (terminal_) {
-    std::fprintf(stderr, "\r%s\x1b[K",
-                 cut_to_columns(line(done, note), terminal_columns() - 1).c_str());
+    const size_t columns = terminal_columns() - 1;
+    std::fprintf(stderr, "\r%s\x1b[K", cut_to_columns(line(done, note, columns), columns).c_str());
     open_line = true;
   } else {
-    std::fprintf(stderr, "%s\n", line(done, note).c_str());
+    std::fprintf(stderr, "%s\n", line(done, note, std::string::npos).c_str());
   }
   std::fflush(stderr);
 }

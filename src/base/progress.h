@@ -28,7 +28,7 @@ class Progress {
   void finish(std::string_view note);
 
  private:
-  std::string line(int64_t done, std::string_view note) const;
+  std::string line(int64_t done, std::string_view note, size_t columns) const;
 
   std::string title_;
   int64_t total_;

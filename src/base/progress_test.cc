@@ -89,6 +89,21 @@ TEST(Progress, RedrawsOneLineWithinTheTerminal) {
   EXPECT_EQ(characters, 39u) << line;
 }
 
+// A long note, such as that of training, neither hides what is left nor is hidden by the bar.
+TEST(Progress, ShowsWhatIsLeftHoweverNarrowTheTerminal) {
+  const std::string note = "loss 5.153  42.3 k tokens/s  244.6 GFLOP/s (27 %)";
+  const auto shown_at = [&note](unsigned short columns) {
+    return drawn_on_terminal(columns, [&note] { Progress("training", 10).update(5, note, true); });
+  };
+  const std::optional<std::string> wide = shown_at(120), usual = shown_at(80),
+                                   narrow = shown_at(40);
+  if (!wide.has_value()) GTEST_SKIP() << kNoTerminal;
+  EXPECT_EQ(wide->find("training ████████████░░░░░░░░░░░░  50 %  0:00 left  loss"), 1u) << *wide;
+  EXPECT_NE(wide->find("(27 %)\x1b[K"), std::string::npos) << *wide;
+  EXPECT_EQ(usual->find("training ████░░░░  50 %  0:00 left  loss 5.153  42.3 k"), 1u) << *usual;
+  EXPECT_EQ(narrow->find("training  50 %  0:00 left  loss 5.153"), 1u) << *narrow;
+}
+
 TEST(Progress, EndsItsLineWhenItIsDropped) {
   const std::optional<std::string> shown = drawn_on_terminal(80, [] {
     Progress progress("training", 10);

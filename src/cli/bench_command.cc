@@ -25,6 +25,10 @@ namespace jige::cli {
 namespace {
 
 const std::vector<std::string> kSubjects = {"machine", "gemm", "attention", "inference", "train"};
+// What a mistyped subject may have been: also commands that begin with "bench".
+const std::vector<std::string> kWordsBehindBench = {"machine",     "gemm",       "attention",
+                                                    "inference",   "train",      "serve",
+                                                    "speculation", "collective", "train-schedules"};
 
 class BenchCommand final : public Command {
  public:
@@ -69,7 +73,7 @@ class BenchCommand final : public Command {
     for (const std::string& subject : subjects_) {
       if (std::find(kSubjects.begin(), kSubjects.end(), subject) != kSubjects.end()) continue;
       return fail(Code::kInvalidArgument, "WHAT: \"{}\" is not one of {}{}", subject,
-                  fmt::join(kSubjects, ", "), suggestion(subject, kSubjects));
+                  fmt::join(kSubjects, ", "), suggestion(subject, kWordsBehindBench));
     }
     if (on_request_ && subjects_ != std::vector<std::string>{"train"}) {
       return fail(Code::kInvalidArgument, "--on-request is for `jige bench train` alone");

@@ -27,10 +27,10 @@ constexpr const char* kHelp =
     "  /help          this list\n"
     "  /reset         forget the conversation\n"
     "  /system TEXT   say how the model shall behave; without a text, nothing more\n"
-    "  /save FILE     write the conversation as a line of JSON that `jige train` reads\n"
+    "  /save FILE     write the conversation as JSON that `jige train` reads\n"
     "  /quit          end, as Ctrl-D does\n"
-    "  Ctrl-C stops an answer; at an empty prompt it ends the chat. A line that ends with \\ goes\n"
-    "  on in the next one.\n";
+    "  Ctrl-C stops an answer; at the prompt it ends the chat.\n"
+    "  A line that ends with \\ goes on in the next one.\n";
 
 class ChatCommand final : public Command {
  public:

@@ -36,9 +36,8 @@ std::string group_lines(CommandGroup group, std::string_view title) {
 }
 
 std::string general_help() {
-  return "Jige trains language models and runs them, with ordinary Hugging Face model folders "
-         "going\n"
-         "in and out.\n\nUsage: jige COMMAND [options]\n" +
+  return "Jige trains language models and runs them, with ordinary Hugging Face model\n"
+         "folders going in and out.\n\nUsage: jige COMMAND [options]\n" +
          group_lines(CommandGroup::kTrain, "Make a model") +
          group_lines(CommandGroup::kUse, "Use a model") +
          group_lines(CommandGroup::kLook, "Look around") +

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "cli/table.h"
+#include "base/printable.h"
 
 namespace jige::cli {
 namespace {

@@ -205,6 +205,7 @@ TEST(Suggest, StaysSilentWhenNothingIsNear) {
   const std::vector<std::string> names = {"train", "tokenize", "chat"};
   EXPECT_EQ(nearest_name("chta", names), "chat");
   EXPECT_EQ(nearest_name("token", names), "tokenize");
+  EXPECT_EQ(nearest_name("tokenizer-train", names), "tokenize");
   EXPECT_EQ(nearest_name("zzzz", names), "");
 }
 

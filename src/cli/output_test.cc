@@ -23,9 +23,12 @@ TEST(PrintText, TakesThePlaceOfAProgressBar) {
       });
   if (!shown.has_value()) GTEST_SKIP() << kNoTerminal;
   const std::string& text = *shown;
-  const size_t bar = text.find("left\x1b[K");
+  const std::string end_of_bar = "left  1 record\x1b[K";
+  const size_t bar = text.find(end_of_bar);
   ASSERT_NE(bar, std::string::npos) << text;
-  EXPECT_TRUE(text.substr(bar + 7).starts_with("\r\x1b[Ka result\r\nanother\r\n\rscoring")) << text;
+  EXPECT_TRUE(
+      text.substr(bar + end_of_bar.size()).starts_with("\r\x1b[Ka result\r\nanother\r\n\rscoring"))
+      << text;
 }
 
 }  // namespace

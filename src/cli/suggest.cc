@@ -30,9 +30,12 @@ std::string nearest_name(std::string_view typed, std::span<const std::string> na
   std::string best;
   int best_distance = 1 << 20;
   for (const std::string& name : names) {
-    // A beginning is a mistake of one step however long the rest is.
+    // A beginning is a mistake of one step however long the rest is, and more behind a name, as in
+    // "--output" for "--out", one of two.
     const bool beginning = typed.size() >= 3 && name.starts_with(typed);
-    const int distance = beginning ? 1 : edit_distance(typed, name);
+    const bool longer = name.size() >= 5 && typed.starts_with(name);
+    const int steps = beginning ? 1 : edit_distance(typed, name);
+    const int distance = longer ? std::min(steps, 2) : steps;
     const int near = std::max(1, static_cast<int>(std::max(name.size(), typed.size()) / 3));
     if (distance <= near && distance < best_distance) {
       best_distance = distance;

@@ -15,12 +15,6 @@ std::string padded(const std::string& text, size_t width, Table::Align align) {
 
 }  // namespace
 
-size_t column_count(std::string_view text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-  }));
-}
-
 Table::Table(std::vector<Column> columns) : columns_(std::move(columns)) {
   for (Column& column : columns_) column.title = printable(column.title);
 }

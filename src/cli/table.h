@@ -14,9 +14,6 @@
 
 namespace jige::cli {
 
-// Columns of a terminal that UTF-8 takes: its characters, each as one.
-size_t column_count(std::string_view text);
-
 class Table {
  public:
   enum class Align { kLeft, kRight };

@@ -11,12 +11,15 @@
 #include "base/bytes.h"
 #include "base/json.h"
 #include "base/printable.h"
+#include "cli/flags_help.h"
 #include "cli/table.h"
 
 namespace jige::cli {
 namespace {
 
 constexpr int kBarCells = 30;
+constexpr size_t kLabelColumns = 10;  // "latency   "
+constexpr int kRowsForWrapping = 20;  // in fewer, lines are cut instead
 constexpr const char* kNothing = "–";
 
 std::optional<double> number(const Json& object, const char* field) {
@@ -197,9 +200,14 @@ std::optional<double> answer_tokens_per_s(const TopSample& now, const TopSample*
 std::string render_top(const TopSample& now, const TopSample* before, const TopView& view) {
   std::string lines;
   int used = 3;  // the table's head and what may stand below it
-  for (const std::string& line : head_lines(now, before, view)) {
+  for (std::string line : head_lines(now, before, view)) {
+    if (view.rows_max >= kRowsForWrapping && line.size() > kLabelColumns) {
+      line = line.substr(0, kLabelColumns) +
+             wrap_text(line.substr(kLabelColumns), kLabelColumns,
+                       static_cast<size_t>(std::max(0, view.columns_max)));
+    }
+    used += 1 + static_cast<int>(std::ranges::count(line, '\n'));
     lines += line + "\n";
-    ++used;
   }
   const Json& rows = requests_of(now.top);
   if (!rows.empty()) {

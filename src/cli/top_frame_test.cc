@@ -91,6 +91,12 @@ TEST(TopFrame, ShowsWhatTheServerDoes) {
   EXPECT_EQ(answer_tokens_per_s(before, &now), std::nullopt) << "a new run of the server";
 }
 
+TEST(TopFrame, GoesOnInTheNextLineWhereTheTerminalIsNarrow) {
+  const std::string frame = render_top(sample_of(), nullptr, {.rows_max = 24, .columns_max = 80});
+  EXPECT_THAT(frame, HasSubstr("\n          of prompts found\n")) << frame;
+  EXPECT_THAT(frame, HasSubstr("of guesses right\nlatency   first token p50"));
+}
+
 TEST(TopFrame, FitsTheTerminal) {
   for (const int rows_max : {8, 12, 24}) {
     const std::string frame =

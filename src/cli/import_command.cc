@@ -1,4 +1,5 @@
 // jige import: a GGUF file as a model folder.
+#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
@@ -23,11 +24,11 @@ namespace {
 class ImportCommand final : public Command {
  public:
   void declare(Flags& flags) override {
-    flags.about(
+    flags.about(fmt::format(
         "Reads a GGUF file, quantised or not, and writes its model as an ordinary Hugging Face "
         "folder, which every other command takes: config.json, safetensors, tokenizer, chat "
-        "template. Architectures (Mistral and Mixtral files are llama's): " +
-        formats::known_gguf_architectures() + ".");
+        "template. Architectures (llama is also that of Mistral and Mixtral): {}.",
+        formats::known_gguf_architectures()));
     flags.text("FILE", options_.file, "a GGUF file; of a model in several, any part");
     flags.text("--out FOLDER", options_.folder, "the folder to write");
     flags.choice("--dtype NAME", dtype_, {"auto", "f32", "bf16", "f16"},

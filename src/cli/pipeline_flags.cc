@@ -30,6 +30,9 @@ void declare_costs(PipelineFlags& f, Flags& flags) {
   flags.text("--size NAME", f.size,
              fmt::format("instead of a folder, a Llama of this size: {}",
                          fmt::join(model_size_names(), ", ")));
+  flags.integer("--vocab-size N", f.vocab_size, {.min = 0, .max = 1'000'000},
+                "with --size: tokens of its tokenizer, fewer than the size's own where it is "
+                "trained on little text; 0: the size's own");
   flags.text("--costs FILE", f.costs_file,
              "instead of a folder, times and bytes of every block as JSON (docs/formats.md), or "
              "a plan that has them");
@@ -98,7 +101,7 @@ Result<formats::ModelConfig> model_config(const PipelineFlags& f) {
                 fmt::join(names, ", "));
   }
   const ModelShape shape{.size = f.size};
-  return make_llama_config(shape, base_size(shape).vocab_size);
+  return make_llama_config(shape, f.vocab_size > 0 ? f.vocab_size : base_size(shape).vocab_size);
 }
 
 // Counted, and measured if that is asked for.
@@ -158,6 +161,10 @@ Status PipelineFlags::check_given() const {
   if (!measure && flags->given("--threads")) {
     return fail(Code::kInvalidArgument,
                 "--threads is about devices that are timed here; give --measure, or leave it out");
+  }
+  if (size.empty() && flags->given("--vocab-size")) {
+    return fail(Code::kInvalidArgument,
+                "--vocab-size goes with --size; a folder and a file of costs have their own");
   }
   if (costs_file.empty()) return {};
   for (const char* name :

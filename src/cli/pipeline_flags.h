@@ -19,6 +19,7 @@ class Flags;
 struct PipelineFlags {
   // Model and costs.
   std::string folder, size, costs_file;
+  int64_t vocab_size = 0;  // of `size`; 0: its own
   int64_t micro_batch_tokens = 2048;
   int64_t context = 0;
   std::string dtype = "bf16";

@@ -93,7 +93,7 @@ TEST(TopFrame, ShowsWhatTheServerDoes) {
 
 TEST(TopFrame, GoesOnInTheNextLineWhereTheTerminalIsNarrow) {
   const std::string frame = render_top(sample_of(), nullptr, {.rows_max = 24, .columns_max = 80});
-  EXPECT_THAT(frame, HasSubstr("\n          of prompts found\n")) << frame;
+  EXPECT_THAT(frame, HasSubstr("later, 25\n          % of prompts found\n")) << frame;
   EXPECT_THAT(frame, HasSubstr("of guesses right\nlatency   first token p50"));
 }
 

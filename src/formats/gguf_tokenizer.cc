@@ -177,6 +177,11 @@ class GgufTokenizerReader {
           keys_.where(), name, gguf_shown(architecture));
     }
     if (auto known = find_gguf_words(name)) return std::move(*known);
+    if (!options_.pre.empty()) {
+      return fail(Code::kInvalidArgument,
+                  "--pre: \"{}\" is no way of cutting words that Jige knows; it knows {}",
+                  gguf_shown(name), known_gguf_pres());
+    }
     return fail(Code::kUnsupported,
                 "{}: \"{}\" (key \"tokenizer.ggml.pre\") is no way of cutting words that Jige "
                 "knows; it knows {}; where one of them is right, name it with --pre",

@@ -66,9 +66,10 @@ Status check_same_model(const plan::PipelineCosts& given, const plan::PipelineCo
   const auto differ = [&](size_t block, std::string_view what, int64_t there, int64_t here) {
     return fail(
         Code::kInvalidArgument,
-        "{}: is a plan for another model, type or micro-batch: block {} has {} {} there, {} "
-        "here; plan anew for this run",
-        source, block, there, what, here);
+        "{}: is a plan for another model, type or micro-batch: block {}{} has {} {} there, {} "
+        "here{}; plan anew for this run",
+        source, block, block == 0 ? ", the embedding," : "", there, what, here,
+        block == 0 ? ", as with another number of tokens in the tokenizer" : "");
   };
   if (given.blocks.size() != counted.blocks.size()) {
     return fail(Code::kInvalidArgument,

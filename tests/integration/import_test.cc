@@ -78,8 +78,9 @@ TEST(Import, SaysWhatIsWrongAndWritesNothing) {
   expect_error(run_jige({"import", folder.path(), "--out", out}), 2, {"is a folder"});
   expect_error(run_jige({"import", gguf_fixture("qwen2.gguf")}), 2, {"--out"});
   expect_error(run_jige({"import", gguf_fixture("types.gguf"), "--out", out}), 4, {"is missing"});
-  expect_error(run_jige({"import", gguf_fixture("qwen2.gguf"), "--out", out, "--pre", "mine"}), 5,
-               {"\"mine\"", "it knows llama-bpe"});
+  expect_error(run_jige({"import", gguf_fixture("qwen2.gguf"), "--out", out, "--pre", "mine"}), 2,
+               {"--pre: \"mine\"", "it knows llama-bpe"});
+  EXPECT_THAT(run_jige({"import", "--help"}).out, HasSubstr("seed_oss, "));
   EXPECT_FALSE(exists(out));
 }
 

@@ -75,6 +75,37 @@ TEST(Plan, WritesPlanAndTimeline) {
   EXPECT_EQ(again.json()["prediction"], (*json)["prediction"]);
 }
 
+// A plan for a size is a plan for its vocabulary, unless it is given the tokenizer's.
+TEST(Plan, IsRunByTrainWithAsManyTokens) {
+  const TestFolder folder;
+  const auto run = [&folder](std::vector<std::string> more) {
+    std::vector<std::string> words = {"plan",
+                                      "train",
+                                      "--size",
+                                      "tiny",
+                                      "--devices",
+                                      "2",
+                                      "--micro-batch-tokens",
+                                      "256",
+                                      "-o",
+                                      folder / "plan.json"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Outcome plan = run_jige(words);
+    EXPECT_EQ(plan.exit_code, 0) << plan.err;
+    return run_jige({"train", "--data", TinyRun::get().corpus(), "--size", "tiny", "--vocab-size",
+                     "270", "--plan", folder / "plan.json", "--steps", "1", "--batch-tokens",
+                     "1024", "--micro-batch-tokens", "256", "--out", folder / "run"});
+  };
+  const Outcome other = run({});
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_THAT(other.err, HasSubstr("block 0, the embedding, has 262144 parameters there, 34560 "
+                                   "here, as with another number of tokens in the tokenizer"));
+  const Outcome same = run({"--vocab-size", "270"});
+  EXPECT_EQ(same.exit_code, 0) << same.err;
+  EXPECT_THAT(run_jige({"plan", "train", "x", "--vocab-size", "270"}).err,
+              HasSubstr("--vocab-size goes with --size"));
+}
+
 TEST(Plan, SimulatesEverySchedule) {
   const Outcome table = run_jige({"simulate", "train", "--size", "tiny", "--devices", "2"});
   ASSERT_EQ(table.exit_code, 0) << table.err;

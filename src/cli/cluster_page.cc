@@ -24,8 +24,7 @@ std::string load_chart(std::span<const ClusterPoint> points, double ScheduleRepo
                   .subtitle = "mean over seeds; time from arrival to end, queueing included",
                   .x_label = "offered load",
                   .y_label = "hours",
-                  .y_log = true,
-                  .legend_left = true};
+                  .y_log = true};
   std::vector<std::string> policies;
   for (const ClusterPoint& point : points) {
     if (std::ranges::find(policies, point.policy) == policies.end()) {
@@ -49,8 +48,7 @@ std::string jct_chart(std::span<const ClusterPicture> pictures) {
                   .subtitle = fmt::format("first seed, load {:.2f}", pictures[0].load),
                   .x_label = "share of jobs that take at most so long",
                   .y_label = "hours",
-                  .y_log = true,
-                  .legend_left = true};
+                  .y_log = true};
   for (const ClusterPicture& picture : pictures) {
     ChartSeries series{.name = picture.policy, .color = job_color(chart.series.size())};
     const size_t count = picture.jct_s.size();

@@ -145,25 +145,60 @@ std::string draw_series(const ChartSeries& series, const Axis& x, const Axis& y)
   return svg;
 }
 
-std::string draw_legend(const LineChart& chart) {
-  double y = kChartTop + 16;
-  const double left = chart.legend_left ? kChartLeft + 16 : kChartRight - 150;
+struct Corner {
+  double left = 0, top = 0;  // of the legend's box
+};
+
+constexpr double kLegendWidth = 152;
+constexpr double kLegendRow = 19;
+
+// How much of the curves a box hides, in places a few pixels apart.
+int hidden(const LineChart& chart, const Axis& x, const Axis& y, Corner box, double height) {
+  int count = 0;
+  for (const ChartSeries& series : chart.series) {
+    const std::vector<ChartPoint> points = thinned(series.points, x, y);
+    for (size_t i = 0; i < points.size(); ++i) {
+      const ChartPoint& from = points[i == 0 ? 0 : i - 1];
+      const double px = x.pixel(from.x), py = y.pixel(from.y);
+      const double dx = x.pixel(points[i].x) - px, dy = y.pixel(points[i].y) - py;
+      const int steps = 1 + static_cast<int>(std::hypot(dx, dy) / 4);
+      for (int k = 1; k <= steps; ++k) {
+        const double across = px + dx * k / steps - box.left, down = py + dy * k / steps - box.top;
+        count += across >= 0 && across <= kLegendWidth && down >= 0 && down <= height;
+      }
+    }
+  }
+  return count;
+}
+
+std::string draw_legend(const LineChart& chart, const Axis& x, const Axis& y) {
   const auto shown = [](const ChartSeries& s) { return !s.name.empty() && !s.points.empty(); };
   const auto rows = std::count_if(chart.series.begin(), chart.series.end(), shown);
   if (rows == 0) return "";
+  const double height = kLegendRow * static_cast<double>(rows) + 2;
+  Corner best;
+  int hidden_least = std::numeric_limits<int>::max();
+  for (const double top : {kChartTop + 2.0, kChartBottom - 6.0 - height}) {
+    for (const double left : {kChartRight - 156.0, kChartLeft + 10.0}) {
+      const int count = hidden(chart, x, y, {left, top}, height);
+      if (count < hidden_least) best = {left, top}, hidden_least = count;
+    }
+  }
   // Curves behind it fade, so that names can be read.
   std::string svg = fmt::format(
-      "<rect x=\"{}\" y=\"{}\" width=\"152\" height=\"{}\" fill=\"#ffffff\" "
+      "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"#ffffff\" "
       "fill-opacity=\"0.85\"/>\n",
-      left - 6, y - 14, 19 * rows + 2);
+      best.left, best.top, kLegendWidth, height);
+  const double left = best.left + 6;
+  double row = best.top + 14;
   for (const ChartSeries& series : chart.series) {
     if (!shown(series)) continue;
     svg += fmt::format(
         "<line x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\" stroke=\"{}\" "
         "stroke-width=\"3\"/>\n",
-        left, left + 24, y - 4, y - 4, series.color);
-    svg += svg_text(left + 32, y, kSvgInk, "", series.name);
-    y += 19;
+        left, left + 24, row - 4, row - 4, series.color);
+    svg += svg_text(left + 32, row, kSvgInk, "", series.name);
+    row += kLegendRow;
   }
   return svg;
 }
@@ -229,7 +264,7 @@ std::string render_svg(const LineChart& chart) {
       kChartWidth, kChartHeight);
   svg += draw_frame(chart, x, y);
   for (const ChartSeries& series : chart.series) svg += draw_series(series, x, y);
-  return svg + draw_legend(chart) + "</svg>\n";
+  return svg + draw_legend(chart, x, y) + "</svg>\n";
 }
 
 }  // namespace jige::cli

@@ -32,12 +32,11 @@ struct LineChart {
   std::string subtitle;
   std::string x_label;
   std::string y_label;
-  bool y_log = false;        // logarithmic; points at or below zero are left out
-  bool legend_left = false;  // for curves that rise to the right
+  bool y_log = false;  // logarithmic; points at or below zero are left out
   std::vector<ChartSeries> series = {};
 };
 
-// A whole SVG document of 800 by 440 pixels.
+// A whole SVG document of 800 by 440 pixels. The legend stands in the corner where it covers least.
 std::string render_svg(const LineChart& chart);
 
 // Round numbers (1, 2 or 5 times a power of ten) that cover [low, high], `count` of them or fewer

@@ -78,5 +78,25 @@ TEST(LineChart, DrawsAFlatLine) {
   EXPECT_EQ(svg.find("inf"), std::string::npos);
 }
 
+// Where the first name of the legend stands.
+std::string legend_place(const std::vector<ChartPoint>& points) {
+  const LineChart chart{.series = {{.name = "NAME", .color = "#123456", .points = points}}};
+  const std::string svg = render_svg(chart);
+  const size_t end = svg.find("NAME");
+  return svg.substr(svg.rfind("<text", end), end - svg.rfind("<text", end));
+}
+
+TEST(LineChart, PutsTheLegendWhereNoCurveIs) {
+  const std::string falling = legend_place({{0, 9}, {1, 2}, {2, 1}});
+  const std::string rising = legend_place({{0, 1}, {1, 2}, {2, 9}});
+  const std::string arch = legend_place({{0, 1}, {0.2, 9}, {1.8, 9}, {2, 1}});
+  EXPECT_NE(falling, rising);
+  EXPECT_NE(arch, falling);
+  EXPECT_NE(arch, rising);
+  EXPECT_NE(falling.find("y=\"80"), std::string::npos) << falling;
+  EXPECT_NE(rising.find("y=\"80"), std::string::npos) << rising;
+  EXPECT_EQ(arch.find("y=\"80"), std::string::npos) << arch << ": the lower corners are free";
+}
+
 }  // namespace
 }  // namespace jige::cli

@@ -142,8 +142,7 @@ LineChart load_chart(std::span<const LoadPoint> points, std::string title, std::
                   .subtitle = std::move(machine),
                   .x_label = "throughput (requests/s)",
                   .y_label = "median latency per token (ms)",
-                  .y_log = true,
-                  .legend_left = true};
+                  .y_log = true};
   for (const LoadPoint& point : points) {
     if (point.report.normalised_s.count == 0) continue;
     auto series = std::ranges::find(chart.series, point.subject, &ChartSeries::name);

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -76,8 +77,10 @@ void print_error(const Error& error, bool json) {
 }
 
 bool allows_color() {
-  const char* value = std::getenv("NO_COLOR");
-  return value == nullptr || *value == '\0';
+  const char* const refused = std::getenv("NO_COLOR");
+  const char* const terminal = std::getenv("TERM");
+  const bool dumb = terminal != nullptr && std::string_view(terminal) == "dumb";
+  return !dumb && (refused == nullptr || *refused == '\0');
 }
 
 void outlive_readers() {

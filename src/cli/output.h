@@ -47,7 +47,7 @@ void print_json(const Json& json);
 // Reports an error as the header shows, control characters as escapes and further lines set in.
 void print_error(const Error& error, bool json);
 
-// Whether NO_COLOR leaves colours to us; an empty one counts as none.
+// Whether colours are left to us: not where NO_COLOR is set and not empty, nor on a dumb terminal.
 bool allows_color();
 
 // For commands whose work is not what they print: from now on whoever read standard output or error

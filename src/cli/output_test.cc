@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <optional>
 #include <string>
 
@@ -29,6 +30,24 @@ TEST(PrintText, TakesThePlaceOfAProgressBar) {
   EXPECT_TRUE(
       text.substr(bar + end_of_bar.size()).starts_with("\r\x1b[Ka result\r\nanother\r\n\rscoring"))
       << text;
+}
+
+TEST(AllowsColor, UnlessTheUserOrTheTerminalWantsNone) {
+  const auto kept = [](const char* name) -> std::optional<std::string> {
+    const char* const value = std::getenv(name);
+    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+  };
+  const auto refused = kept("NO_COLOR"), terminal = kept("TERM");
+  const auto allowed = [](const char* no_color, const char* term) {
+    setenv("NO_COLOR", no_color, 1);
+    setenv("TERM", term, 1);
+    return allows_color();
+  };
+  EXPECT_TRUE(allowed("", "xterm-256color"));
+  EXPECT_FALSE(allowed("1", "xterm-256color"));
+  EXPECT_FALSE(allowed("", "dumb"));
+  refused ? setenv("NO_COLOR", refused->c_str(), 1) : unsetenv("NO_COLOR");
+  terminal ? setenv("TERM", terminal->c_str(), 1) : unsetenv("TERM");
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "cli/input.h"
 #include "cli/model_sizes.h"
 #include "cli/schedule_choice.h"
+#include "cli/train_plan_progress.h"
 #include "formats/json_file.h"
 #include "formats/model_config.h"
 #include "model/architecture.h"
@@ -132,12 +133,18 @@ Result<plan::PipelineCosts> model_costs(const PipelineFlags& f) {
   }
   log_info("timing some blocks on {} logical device{} of {} thread{}", f.devices,
            f.devices == 1 ? "" : "s", f.threads, f.threads == 1 ? "" : "s");
-  return train::measure_costs(*architecture, counted,
-                              {.devices = static_cast<int32_t>(f.devices),
-                               .micro_batch_tokens = f.micro_batch_tokens,
-                               .context = length,
-                               .compute = compute,
-                               .compute_threads = static_cast<int>(f.threads)});
+  TrainPlanProgress progress(f.quiet, "timing blocks");
+  return train::measure_costs(
+      *architecture, counted,
+      {.devices = static_cast<int32_t>(f.devices),
+       .micro_batch_tokens = f.micro_batch_tokens,
+       .context = length,
+       .compute = compute,
+       .compute_threads = static_cast<int>(f.threads),
+       .progress = [shown = progress.listener()](int64_t done, int64_t total) {
+         shown(done, total);
+         return true;
+       }});
 }
 
 // Of a file that is all costs, or of a plan.

@@ -44,6 +44,7 @@ struct PipelineFlags {
   int64_t forward_stages = 0;  // 0: searched
   int64_t backward_stages = 0;
   int64_t stages_max = 8;
+  bool quiet = false;            // no progress
   const Flags* flags = nullptr;  // as declared
 
   void declare(Flags& declared);

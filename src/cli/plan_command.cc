@@ -41,8 +41,9 @@ class PlanTrainCommand final : public Command {
   Status run() override {
     output_.apply();
     JIGE_DO(check_output_files({out_, svg_}));
-    JIGE_TRY(const plan::TrainPlanRequest request, pipeline_.request());
     const bool quiet = output_.quiet || output_.json;
+    pipeline_.quiet = quiet;
+    JIGE_TRY(const plan::TrainPlanRequest request, pipeline_.request());
     JIGE_TRY(const plan::TrainPlan plan,
              plan::plan_train(request, TrainPlanProgress(quiet).listener()));
     Json json{{"choice", choice_json(plan.choice)},

@@ -1,8 +1,10 @@
 // jige plot-loss: the loss curve of a run as an SVG picture.
 #include <filesystem>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/counted.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "cli/command.h"
@@ -43,8 +45,8 @@ class PlotLossCommand final : public Command {
       json["eval_loss"] = log.held_out.empty() ? Json(nullptr) : Json(log.held_out.back().y);
       print_json(json);
     } else {
-      log_info("{}: {} steps, {} measurements on held-out data", out_, log.training.size(),
-               log.held_out.size());
+      log_info("{}: {}, {} on held-out data", out_, counted(std::ssize(log.training), "step"),
+               counted(std::ssize(log.held_out), "measurement"));
     }
     return {};
   }

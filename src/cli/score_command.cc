@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "base/counted.h"
 #include "base/file.h"
 #include "base/progress.h"
 #include "cli/bad_lines.h"
@@ -89,7 +90,7 @@ class ScoreCommand final : public Command {
       result.update(*scored);
       const std::string text = dump_json(result) + "\n";
       ++done;
-      progress.update(read, fmt::format("{} records", done));
+      progress.update(read, counted(done, "record"));
       if (file) {
         JIGE_DO(file->write(text.data(), text.size()));
       } else {
@@ -98,7 +99,7 @@ class ScoreCommand final : public Command {
       return more;
     };
     JIGE_DO(for_each_line(data_, score_line));
-    progress.finish(fmt::format("{} records", done));
+    progress.finish(counted(done, "record"));
     return {};
   }
 

@@ -38,8 +38,9 @@ class SimulateTrainCommand final : public Command {
   Status run() override {
     output_.apply();
     JIGE_DO(check_output_files({svg_}));
-    JIGE_TRY(const plan::TrainPlanRequest request, pipeline_.request());
     const bool quiet = output_.quiet || output_.json;
+    pipeline_.quiet = quiet;
+    JIGE_TRY(const plan::TrainPlanRequest request, pipeline_.request());
     JIGE_TRY(const std::vector<plan::KindOutcome> outcomes,
              plan::plan_each_kind(request, TrainPlanProgress(quiet).listener()));
     const plan::KindOutcome* fastest = nullptr;

@@ -65,6 +65,7 @@ void add_pipeline(Table& table, const train::PipelinePlan& pipeline) {
 train::TrainCallbacks TrainReport::callbacks() {
   return {.on_data = [this](const train::DataProgress& data) { return on_data(data); },
           .on_walk = [this](int64_t done, int64_t total) { return on_walk(done, total); },
+          .on_measure = [this](int64_t done, int64_t total) { return on_measure(done, total); },
           .on_reference = [this](int64_t done, int64_t total) { return on_reference(done, total); },
           .on_plan = [this](const train::TrainPlan& plan) { on_plan(plan); },
           .on_step = [this](const train::StepInfo& info) { on_step(info); },
@@ -94,6 +95,16 @@ bool TrainReport::on_walk(int64_t done, int64_t total) {
   return !interrupted();
 }
 
+bool TrainReport::on_measure(int64_t done, int64_t total) {
+  if (!measure_progress_) {
+    data_progress_.reset();
+    walk_progress_.reset();
+    measure_progress_ = std::make_unique<Progress>("timing blocks", total, output_.quiet);
+  }
+  measure_progress_->update(done, "");
+  return !interrupted();
+}
+
 bool TrainReport::on_reference(int64_t done, int64_t total) {
   if (!reference_progress_) {
     data_progress_.reset();
@@ -108,14 +119,18 @@ bool TrainReport::on_reference(int64_t done, int64_t total) {
 void TrainReport::on_plan(const train::TrainPlan& plan) {
   data_progress_.reset();
   walk_progress_.reset();
+  measure_progress_.reset();
   reference_progress_.reset();
   step_first_ = plan.step_first;
   step_progress_ =
       std::make_unique<Progress>("training", plan.steps_total - plan.step_first, output_.quiet);
-  log_info("{} parameters, {} tokens in {} {}, {} held out; {} steps{}; memory {}",
+  log_info("{} parameters, {} tokens in {} {}, {} held out; {}{}; memory {}",
            shown_count(plan.parameter_count), shown_count(plan.epoch_tokens),
            shown_count(plan.pairs ? plan.sequence_count : plan.document_count),
-           plan.pairs ? "pairs" : "documents", plan.held_out_count, plan.steps_total,
+           plan.pairs                 ? "pairs"
+           : plan.document_count == 1 ? "document"
+                                      : "documents",
+           plan.held_out_count, counted(plan.steps_total, "step"),
            plan.step_first > 0 ? fmt::format(", {} done", plan.step_first) : "",
            format_bytes(plan.memory_predicted_bytes));
   warn_of_bad_lines(plan.skipped_count);

@@ -26,6 +26,7 @@ class TrainReport {
  private:
   bool on_data(const train::DataProgress& data);
   bool on_walk(int64_t done, int64_t total);
+  bool on_measure(int64_t done, int64_t total);
   bool on_reference(int64_t done, int64_t total);
   void on_plan(const train::TrainPlan& plan);
   void on_step(const train::StepInfo& info);
@@ -37,6 +38,7 @@ class TrainReport {
   std::string data_file_;
   std::unique_ptr<Progress> walk_progress_;
   int64_t walk_total_ = 0;
+  std::unique_ptr<Progress> measure_progress_;
   std::unique_ptr<Progress> reference_progress_;
   std::unique_ptr<Progress> step_progress_;
   int64_t step_first_ = 0;

@@ -155,10 +155,13 @@ Result<plan::PipelineCosts> measure_costs(const model::Architecture& architectur
                                           .context = options.context,
                                           .compute = options.compute,
                                           .compute_threads = options.compute_threads}));
-  JIGE_TRY([[maybe_unused]] const double warm_up, rig->step());
   std::vector<std::vector<TaskSpan>> steps;
-  for (int i = 0; i < options.steps; ++i) {
+  for (int i = 0; i <= options.steps; ++i) {
+    if (options.progress && !options.progress(i, options.steps + 1)) {
+      return fail(Code::kCancelled, "stopped while blocks were timed");
+    }
     JIGE_TRY([[maybe_unused]] const double seconds, rig->step());
+    if (i == 0) continue;  // it warms up
     const std::span<const TaskSpan> spans = rig->executor().spans();
     steps.emplace_back(spans.begin(), spans.end());
   }

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -34,6 +35,8 @@ struct MeasureOptions {
   DType compute = DType::kF32;
   int compute_threads = 1;  // of each device
   int steps = 3;            // that count, after one that warms up
+  // In steps; returns whether to go on.
+  std::function<bool(int64_t done, int64_t total)> progress = {};
 };
 
 // The schedule that is measured: of at most three blocks a device, each a stage, the embedding
@@ -49,7 +52,7 @@ plan::PipelineCosts costs_from_spans(plan::PipelineCosts counted,
                                      std::span<const std::vector<TaskSpan>> steps);
 
 // Counts stay when the model has adapters: what a random model would measure is not what they cost.
-// Fails with kExhausted, and as the executor does.
+// Fails with kExhausted, with kCancelled where the listener says so, and as the executor does.
 Result<plan::PipelineCosts> measure_costs(const model::Architecture& architecture,
                                           const plan::PipelineCosts& counted,
                                           const MeasureOptions& options);

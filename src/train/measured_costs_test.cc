@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
 
 #include "plan/pipeline_graph.h"
 #include "plan/pipeline_simulate.h"
@@ -114,6 +116,25 @@ TEST(MeasuredCosts, SmallModelsAreMeasuredOnFewerBlocks) {
       EXPECT_LE(schedule->block_count, layers + 2);
     }
   }
+}
+
+TEST(MeasuredCosts, TellHowFarTheTimingIsAndStopWhenTold) {
+  const auto architecture = model_of(4);
+  std::vector<std::pair<int64_t, int64_t>> told;
+  MeasureOptions options{.devices = 2,
+                         .micro_batch_tokens = kMeasuredTokens,
+                         .context = 32,
+                         .steps = 1,
+                         .progress = [&told](int64_t done, int64_t total) {
+                           told.emplace_back(done, total);
+                           return true;
+                         }};
+  ASSERT_TRUE(measure_costs(*architecture, counted_costs(*architecture), options));
+  EXPECT_EQ(told, (std::vector<std::pair<int64_t, int64_t>>{{0, 2}, {1, 2}}));
+  options.progress = [](int64_t done, int64_t) { return done == 0; };
+  const auto stopped = measure_costs(*architecture, counted_costs(*architecture), options);
+  ASSERT_FALSE(stopped);
+  EXPECT_EQ(stopped.error().code, Code::kCancelled);
 }
 
 TEST(MeasuredCosts, OfARealRunArePositiveAndPlannable) {

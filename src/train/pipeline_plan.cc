@@ -119,7 +119,8 @@ Result<plan::PipelineCosts> costs_for(const PipelineOptions& options, const Pipe
                         .micro_batch_tokens = demand.micro_batch_tokens,
                         .context = demand.weights.position_count,
                         .compute = demand.weights.compute,
-                        .compute_threads = demand.compute_threads});
+                        .compute_threads = demand.compute_threads,
+                        .progress = demand.measure_progress});
 }
 
 // Timing and memory of a schedule under the model's costs.

@@ -60,6 +60,8 @@ struct PipelineDemand {
   int32_t micro_batches = 1;   // of the fullest step
   double device_flops = 1e11;  // assumed or measured; counts where tasks are not measured
   int compute_threads = 1;     // of each device
+  // Where tasks are measured, in steps; returns whether to go on.
+  std::function<bool(int64_t done, int64_t total)> measure_progress = {};
 };
 
 struct PipelinePlan {

@@ -82,6 +82,7 @@ struct CheckpointInfo {
 struct TrainCallbacks {
   std::function<bool(const DataProgress&)> on_data;  // returns whether to go on
   WalkProgress on_walk;                              // while the run's steps are counted
+  WalkProgress on_measure;                           // while blocks are timed, for a plan
   WalkProgress on_reference;  // while the reference is computed, in inputs (preference runs)
   std::function<void(const TrainPlan&)> on_plan;
   std::function<void(const StepInfo&)> on_step;

@@ -263,11 +263,12 @@ Status choose_steps(RunSetup& setup, const WalkProgress& progress) {
   return validate(options.schedule);
 }
 
-Status choose_pipeline(RunSetup& setup, const WalkProgress& progress) {
+Status choose_pipeline(RunSetup& setup, const TrainCallbacks& callbacks) {
   const TrainOptions& options = setup.options;
   if (!options.pipeline) return {};
   StepPlanner planner(setup.dataset.training, setup.planner_options());
-  JIGE_TRY(const int64_t most, planner.most_micro_batches(setup.plan.steps_total, progress));
+  JIGE_TRY(const int64_t most,
+           planner.most_micro_batches(setup.plan.steps_total, callbacks.on_walk));
   if (most > kMicroBatchesMax) {
     return fail(Code::kInvalidArgument,
                 "a step has {} micro-batches, a schedule at most {}; raise {}", most,
@@ -276,7 +277,8 @@ Status choose_pipeline(RunSetup& setup, const WalkProgress& progress) {
   PipelineDemand demand{.architecture = *setup.architecture,
                         .weights = setup.weights_options,
                         .micro_batch_tokens = options.micro_batch_tokens,
-                        .micro_batches = static_cast<int32_t>(most)};
+                        .micro_batches = static_cast<int32_t>(most),
+                        .measure_progress = callbacks.on_measure};
   if (options.gemm_flops_per_s > 0) demand.device_flops = options.gemm_flops_per_s;
   demand.compute_threads = std::max(options.thread_count, 1);
   setup.plan.memory_limit_bytes =
@@ -369,7 +371,7 @@ Result<RunSetup> prepare_run(const TrainOptions& options, const TrainCallbacks& 
   JIGE_DO(choose_data(setup, tokenizer, callbacks, team));
   JIGE_DO(add_reference(setup));
   JIGE_DO(choose_steps(setup, callbacks.on_walk));
-  JIGE_DO(choose_pipeline(setup, callbacks.on_walk));
+  JIGE_DO(choose_pipeline(setup, callbacks));
   JIGE_DO(make_identity(setup));
   return setup;
 }

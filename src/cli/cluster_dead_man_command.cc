@@ -12,6 +12,7 @@
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/input.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
 #include "slurm/commands.h"
@@ -44,6 +45,11 @@ class ClusterDeadManCommand final : public Command {
 
   Status run() override {
     output_.apply();
+    // A folder named by mistake has no heartbeat either: jobs would be released whose scheduler is
+    // well.
+    if (!epoch_) {
+      JIGE_DO(check_file("--state", state_ + "/heartbeat", "the folder of a jige cluster run"));
+    }
     outlive_readers();
     const InterruptScope interrupts;
     const RealClock clock;

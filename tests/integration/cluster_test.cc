@@ -261,5 +261,15 @@ TEST(Cluster, ASignalLeavesThePolicySoFar) {
   EXPECT_EQ(used.exit_code, 0) << used.err;
 }
 
+// Whose jobs it would release, since what is not there gives no sign of life.
+TEST(Cluster, TheDeadManTimerRefusesAFolderThatNoSchedulerUsed) {
+  const TestFolder folder;
+  const Outcome outcome =
+      run_jige({"cluster", "dead-man", "--state", folder.path(), "--after", "0.5"});
+  EXPECT_EQ(outcome.exit_code, 3);
+  EXPECT_THAT(outcome.err,
+              HasSubstr("/heartbeat: no such file; give the folder of a jige cluster"));
+}
+
 }  // namespace
 }  // namespace jige::integration

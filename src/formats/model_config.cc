@@ -227,8 +227,8 @@ class Checker {
                                         : "queries, keys and values one after the other"));
     JIGE_DO(require(family_.turns_parts || family_.latent_attention || c_.rotary_dim == 0,
                     "heads that turn as a whole"));
-    JIGE_DO(require(c_.family == Family::kPhi3 || c_.rope.scaling != RopeScaling::kLongRope,
-                    "no longrope"));
+    const bool longrope = c_.family == Family::kPhi3 || c_.family == Family::kMiniCpm3;
+    JIGE_DO(require(longrope || c_.rope.scaling != RopeScaling::kLongRope, "no longrope"));
     JIGE_DO(require(family_.two_ropes || !c_.sliding_rope, "one kind of rotary positions"));
     JIGE_DO(require(c_.attention_sinks == family_.attention_sinks,
                     family_.attention_sinks ? "attention sinks" : "no attention sinks"));
@@ -309,12 +309,13 @@ class Checker {
     JIGE_DO(window_features());
     JIGE_DO(activation_features());
     const bool granite = c_.family == Family::kGranite;
-    JIGE_DO(require(granite || (c_.residual_scale == 1 && c_.logits_divisor == 1),
+    const bool scaled = granite || c_.family == Family::kMiniCpm3;
+    JIGE_DO(require(scaled || (c_.residual_scale == 1 && c_.logits_divisor == 1),
                     "no residual_multiplier and no logits_scaling"));
     JIGE_DO(require(family_.logit_scale || c_.logits_scale == 1, "no logit_scale"));
     const double root = std::sqrt(static_cast<double>(c_.hidden_size));
     JIGE_DO(require(
-        granite || c_.embedding_scale == (gemma ? root : 1.0),
+        scaled || c_.embedding_scale == (gemma ? root : 1.0),
         gemma ? "embeddings multiplied with the root of hidden_size" : "no embedding_multiplier"));
     JIGE_DO(bias_features());
     if (!gpt2 && !c_.qkv_by_head) return {};

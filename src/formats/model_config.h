@@ -69,7 +69,8 @@ enum class Family {
   kNemotron,
   kYoutu,
   kDeepSeekV2,
-  kDeepSeekV3
+  kDeepSeekV3,
+  kMiniCpm3
 };
 // Families whose feed-forward layers, or some of them, are experts.
 inline constexpr bool has_experts(Family family) {

@@ -45,6 +45,10 @@ void emit_longrope(const ModelConfig& config, Json& out) {
   if (rope.attention_factor != default_attention_factor(ratio, rope.original_context)) {
     scaling["attention_factor"] = rope.attention_factor;
   }
+  // Of Phi-3 they take it from the top alone.
+  if (config.family != Family::kPhi3) {
+    scaling["original_max_position_embeddings"] = rope.original_context;
+  }
   out["rope_scaling"] = std::move(scaling);
 }
 
@@ -183,6 +187,24 @@ void emit_granite(const ModelConfig& config, Json& out) {
   out["logits_scaling"] = config.logits_divisor;
 }
 
+// What divided by `divisor` gives `quotient` again.
+double dividend_of(double quotient, double divisor) {
+  const double product = quotient * divisor;
+  for (const double near :
+       {product, std::nextafter(product, 0.0), std::nextafter(product, 1e300)}) {
+    if (near / divisor == quotient) return near;
+  }
+  return product;
+}
+
+void emit_minicpm3(const ModelConfig& config, Json& out) {
+  out["scale_emb"] = number_or_whole(config.embedding_scale);
+  out["scale_depth"] =
+      dividend_of(config.residual_scale, std::sqrt(static_cast<double>(config.layer_count)));
+  out["dim_model_base"] =
+      std::llround(static_cast<double>(config.hidden_size) / config.logits_divisor);
+}
+
 void emit_smollm3(const ModelConfig& config, Json& out) {
   Json turned = Json::array();
   for (int64_t i = 0; i < config.layer_count; ++i) {
@@ -232,6 +254,9 @@ void emit_family_fields(const ModelConfig& config, Json& out) {
       break;
     case Family::kGranite:
       emit_granite(config, out);
+      break;
+    case Family::kMiniCpm3:
+      emit_minicpm3(config, out);
       break;
     case Family::kSmolLm3:
       emit_smollm3(config, out);

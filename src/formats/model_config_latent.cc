@@ -1,6 +1,8 @@
 #include "formats/model_config_latent.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/json.h"
 #include "formats/model_families.h"
@@ -16,6 +18,10 @@ constexpr const char* kValueField = "v_head_dim";
 constexpr const char* kDenseField = "first_k_dense_replace";
 constexpr const char* kNeighboursField = "rope_interleave";
 
+bool is_deepseek(Family family) {
+  return family == Family::kDeepSeekV2 || family == Family::kDeepSeekV3;
+}
+
 // What transformers takes for sizes that are left out.
 struct LatentDefaults {
   int64_t rank = 512;
@@ -24,6 +30,16 @@ struct LatentDefaults {
   int64_t turned = 64;
   int64_t value_dim = 128;
 };
+
+// Of MiniCPM3 values are as wide as the width allows heads to be.
+LatentDefaults latent_defaults(const ModelConfig& config) {
+  if (config.family != Family::kMiniCpm3) return {};
+  return {.rank = 256,
+          .query_rank = 768,
+          .unturned = 64,
+          .turned = 32,
+          .value_dim = config.hidden_size / std::max<int64_t>(config.head_count, 1)};
+}
 
 Status latent_in_range(std::string_view where, const char* field, int64_t value, int64_t low,
                        int64_t high) {
@@ -44,7 +60,7 @@ Result<int64_t> parse_query_rank(const Json& config, int64_t usual, std::string_
 }  // namespace
 
 Status parse_latent(const Json& config, ModelConfig& out, std::string_view where) {
-  const LatentDefaults usual;
+  const LatentDefaults usual = latent_defaults(out);
   JIGE_TRY(out.latent.rank, get_int_or(config, kRankField, usual.rank, where));
   JIGE_TRY(out.latent.query_rank, parse_query_rank(config, usual.query_rank, where));
   JIGE_TRY(out.latent.value_dim, get_int_or(config, kValueField, usual.value_dim, where));
@@ -57,7 +73,7 @@ Status parse_latent(const Json& config, ModelConfig& out, std::string_view where
                 value, kHeadDimMax);
   }
   out.head_dim = unturned + out.rotary_dim;
-  if (out.family != Family::kYoutu) {
+  if (is_deepseek(out.family)) {
     JIGE_TRY(const int64_t dense, get_int_or(config, kDenseField, 0, where));
     if (dense < out.layer_count) {
       return fail(Code::kUnsupported,
@@ -77,7 +93,7 @@ void emit_latent(const ModelConfig& config, Json& out) {
   out[kUnturnedField] = config.head_dim - config.rotary_dim;
   out[kTurnedField] = config.rotary_dim;
   out[kValueField] = config.latent.value_dim;
-  if (config.family != Family::kYoutu) out[kDenseField] = config.layer_count;
+  if (is_deepseek(config.family)) out[kDenseField] = config.layer_count;
   // What the rotary embeddings of transformers go by.
   out["head_dim"] = config.rotary_dim;
   if (family_info(config.family).chooses_neighbours) {

@@ -1,3 +1,4 @@
+#include <cmath>
 #include <vector>
 
 #include "formats/family_config_test_support.h"
@@ -79,6 +80,29 @@ TEST(LatentConfig, KeepsWhatYarnMultipliesScoresWith) {
   const Json linear = {{"type", "linear"}, {"factor", 2}};
   EXPECT_FAILS_WITH(parsed(changed(latent_json("youtu"), {{"rope_scaling", linear}})),
                     Code::kUnsupported, "default and yarn");
+}
+
+TEST(LatentConfig, MiniCpm3ScalesWhatItsPartsGive) {
+  const Json json = {{"model_type", "minicpm3"},  {"vocab_size", 73448},
+                     {"hidden_size", 2560},       {"intermediate_size", 6400},
+                     {"num_hidden_layers", 62},   {"num_attention_heads", 40},
+                     {"num_key_value_heads", 40}, {"max_position_embeddings", 32768}};
+  const ModelConfig config = config_of(json);
+  EXPECT_EQ(parameter_count(config), 4073875968);
+  EXPECT_EQ(config.latent, (LatentConfig{.rank = 256, .query_rank = 768, .value_dim = 64}));
+  EXPECT_EQ(config.embedding_scale, 12);
+  EXPECT_EQ(config.residual_scale, 1.4 / std::sqrt(62.0));
+  EXPECT_EQ(config.logits_divisor, 10);
+  EXPECT_FALSE(config.turns_neighbours);
+  EXPECT_EQ(config_of(to_hf_config(config)), config);
+  const ModelConfig unscaled =
+      config_of(changed(json, {{"scale_depth", nullptr}, {"dim_model_base", nullptr}}));
+  EXPECT_EQ(unscaled.residual_scale, 1);
+  EXPECT_EQ(unscaled.logits_divisor, 1);
+  for (int64_t layers = 1; layers < 100; ++layers) {
+    const ModelConfig deep = config_of(changed(json, {{"num_hidden_layers", layers}}));
+    EXPECT_EQ(config_of(to_hf_config(deep)), deep) << layers;
+  }
 }
 
 TEST(LatentConfig, RefusesWhatCannotBe) {

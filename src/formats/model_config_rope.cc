@@ -40,7 +40,7 @@ Status check_partial_factor(const Json& object, const Json& config, const RopeCo
 Result<RopeScaling> scaling_of(const std::string& type, Family family, std::string_view where) {
   if (type == "default" && family != Family::kMinistral3) return RopeScaling::kNone;
   const char* known = "default, linear, llama3 and yarn";
-  if (family == Family::kPhi3) {
+  if (family == Family::kPhi3 || family == Family::kMiniCpm3) {
     if (type == "longrope" || type == "su") return RopeScaling::kLongRope;
     known = "default and longrope";
   } else if (family == Family::kStableLm) {

@@ -450,6 +450,14 @@ inline constexpr FamilyInfo kFamilies[] = {
      .latent_attention = true,
      .bos = 0,
      .eos = 1},
+    {.family = Family::kMiniCpm3,
+     .model_type = "minicpm3",
+     .causal_class = "MiniCPM3ForCausalLM",
+     .base_class = "MiniCPM3Model",
+     .biases = BiasRule::kAttentionAndMlp,
+     .latent_attention = true,
+     .norm_eps = 1e-5,
+     .tied = true},
 };
 
 }  // namespace jige::formats

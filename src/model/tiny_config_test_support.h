@@ -60,7 +60,8 @@ inline const std::vector<std::string>& fixture_names() {
                                                  "gpt_oss",
                                                  "youtu",
                                                  "deepseek_v2_dense",
-                                                 "deepseek_v3_dense"};
+                                                 "deepseek_v3_dense",
+                                                 "minicpm3"};
   return names;
 }
 
@@ -80,6 +81,36 @@ inline void add_gemma_features(formats::ModelConfig& config) {
     config.qk_norm = true;
     config.score_dim = 9;
     config.sliding_rope = formats::RopeConfig{.theta = 100.0};
+  }
+}
+
+// What layers do whose keys and values come from a latent.
+inline void add_latent_features(formats::ModelConfig& config) {
+  config.kv_head_count = 4;
+  config.head_dim = 10;
+  config.rotary_dim = 4;
+  config.latent = {.rank = 9, .query_rank = 7, .value_dim = 5};
+  config.turns_neighbours = true;
+  if (config.family == formats::Family::kYoutu) {
+    config.tied_embeddings = true;
+    config.latent.value_dim = 10;
+  }
+  if (config.family == formats::Family::kDeepSeekV2) config.latent = {.rank = 12, .value_dim = 5};
+  if (config.family == formats::Family::kMiniCpm3) {
+    config.turns_neighbours = false;
+    config.tied_embeddings = true;
+    config.embedding_scale = 3.0;
+    config.residual_scale = 0.6;
+    config.logits_divisor = 2;
+  }
+  if (config.family == formats::Family::kDeepSeekV3) {
+    config.qkv_bias = config.output_bias = true;
+    config.rope = {.theta = 100.0,
+                   .scaling = formats::RopeScaling::kYarn,
+                   .factor = 4.0,
+                   .original_context = 16,
+                   .mscale = 0.7,
+                   .mscale_all = 0.7};
   }
 }
 
@@ -122,6 +153,12 @@ inline void add_turning_features(formats::ModelConfig& config) {
       config.norm_adds_one = true;
       config.activation = formats::ActivationKind::kReluSquared;
       config.rotary_dim = 4;
+      break;
+    case formats::Family::kYoutu:
+    case formats::Family::kDeepSeekV2:
+    case formats::Family::kDeepSeekV3:
+    case formats::Family::kMiniCpm3:
+      add_latent_features(config);
       break;
     case formats::Family::kErnie45:
       config.qkv_bias = config.output_bias = config.mlp_bias = config.turns_neighbours = true;
@@ -221,29 +258,6 @@ inline void add_parallel_features(formats::ModelConfig& config) {
   }
 }
 
-// What layers do whose keys and values come from a latent.
-inline void add_latent_features(formats::ModelConfig& config) {
-  config.kv_head_count = 4;
-  config.head_dim = 10;
-  config.rotary_dim = 4;
-  config.latent = {.rank = 9, .query_rank = 7, .value_dim = 5};
-  config.turns_neighbours = true;
-  if (config.family == formats::Family::kYoutu) {
-    config.tied_embeddings = true;
-    config.latent.value_dim = 10;
-  }
-  if (config.family == formats::Family::kDeepSeekV2) config.latent = {.rank = 12, .value_dim = 5};
-  if (config.family == formats::Family::kDeepSeekV3) {
-    config.qkv_bias = config.output_bias = true;
-    config.rope = {.theta = 100.0,
-                   .scaling = formats::RopeScaling::kYarn,
-                   .factor = 4.0,
-                   .original_context = 16,
-                   .mscale = 0.7,
-                   .mscale_all = 0.7};
-  }
-}
-
 // A model small enough for finite differences, with every feature of its family.
 inline formats::ModelConfig tiny_config(formats::Family family) {
   formats::ModelConfig config;
@@ -305,11 +319,6 @@ inline formats::ModelConfig tiny_config(formats::Family family) {
     case formats::Family::kCohere2:
       add_parallel_features(config);
       break;
-    case formats::Family::kYoutu:
-    case formats::Family::kDeepSeekV2:
-    case formats::Family::kDeepSeekV3:
-      add_latent_features(config);
-      break;
     default:
       add_layer_features(config);
   }
@@ -319,18 +328,18 @@ inline formats::ModelConfig tiny_config(formats::Family family) {
 
 inline const std::vector<formats::Family>& all_families() {
   static const std::vector<formats::Family> families = {
-      formats::Family::kLlama,     formats::Family::kMistral,    formats::Family::kQwen2,
-      formats::Family::kQwen3,     formats::Family::kGpt2,       formats::Family::kPhi3,
-      formats::Family::kGemma3,    formats::Family::kOlmo2,      formats::Family::kGranite,
-      formats::Family::kSmolLm3,   formats::Family::kOlmo3,      formats::Family::kStarCoder2,
-      formats::Family::kStableLm,  formats::Family::kSeedOss,    formats::Family::kMixtral,
-      formats::Family::kQwen3Moe,  formats::Family::kOlmoe,      formats::Family::kGptNeoX,
-      formats::Family::kPhi,       formats::Family::kCohere,     formats::Family::kGemma2,
-      formats::Family::kQwen2Moe,  formats::Family::kCohere2,    formats::Family::kGemma,
-      formats::Family::kGlm,       formats::Family::kGlm4,       formats::Family::kExaone4,
-      formats::Family::kErnie45,   formats::Family::kMinistral3, formats::Family::kArcee,
-      formats::Family::kNemotron,  formats::Family::kYoutu,      formats::Family::kDeepSeekV2,
-      formats::Family::kDeepSeekV3};
+      formats::Family::kLlama,      formats::Family::kMistral,    formats::Family::kQwen2,
+      formats::Family::kQwen3,      formats::Family::kGpt2,       formats::Family::kPhi3,
+      formats::Family::kGemma3,     formats::Family::kOlmo2,      formats::Family::kGranite,
+      formats::Family::kSmolLm3,    formats::Family::kOlmo3,      formats::Family::kStarCoder2,
+      formats::Family::kStableLm,   formats::Family::kSeedOss,    formats::Family::kMixtral,
+      formats::Family::kQwen3Moe,   formats::Family::kOlmoe,      formats::Family::kGptNeoX,
+      formats::Family::kPhi,        formats::Family::kCohere,     formats::Family::kGemma2,
+      formats::Family::kQwen2Moe,   formats::Family::kCohere2,    formats::Family::kGemma,
+      formats::Family::kGlm,        formats::Family::kGlm4,       formats::Family::kExaone4,
+      formats::Family::kErnie45,    formats::Family::kMinistral3, formats::Family::kArcee,
+      formats::Family::kNemotron,   formats::Family::kYoutu,      formats::Family::kDeepSeekV2,
+      formats::Family::kDeepSeekV3, formats::Family::kMiniCpm3};
   return families;
 }
 

@@ -224,7 +224,8 @@ TEST(Training, GradientsMatchTheRecordingFromPyTorch) {
                            "nemotron",
                            "youtu",
                            "deepseek_v2_dense",
-                           "deepseek_v3_dense"}) {
+                           "deepseek_v3_dense",
+                           "minicpm3"}) {
     names.emplace_back(name);
   }
   for (const std::string& name : names) {

@@ -322,7 +322,8 @@ TEST(Weights, AdaptersSurviveARoundTripAndMerge) {
                            "arcee",
                            "nemotron",
                            "youtu",
-                           "deepseek_v2_dense"}) {
+                           "deepseek_v2_dense",
+                           "minicpm3"}) {
     SCOPED_TRACE(name);
     const TempFolder temp;
     const auto config = value_of(formats::load_model_config(fixture(name)));

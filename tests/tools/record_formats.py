@@ -184,6 +184,14 @@ CASES = {
         dict(LATENT, q_lora_rank=None, rope_interleave=False, attention_bias=False,
              tie_word_embeddings=False, rope_theta=500000.0),
     ),
+    "minicpm3": ("MiniCPM3Config", dict(LATENT)),
+    "minicpm3_longrope": (
+        "MiniCPM3Config",
+        dict(LATENT, v_head_dim=8, scale_emb=3, scale_depth=None, dim_model_base=None,
+             rope_scaling=dict(type="longrope", short_factor=[1.0, 1.1, 1.3, 1.5],
+                               long_factor=[1.0, 1.5, 3.0, 4.0],
+                               original_max_position_embeddings=256)),
+    ),
     "deepseek_v2_dense": (
         "DeepseekV2Config",
         dict(LATENT, first_k_dense_replace=4, num_experts_per_tok=2, q_lora_rank=None,
@@ -318,7 +326,8 @@ def record_configs():
                "Ministral3Config": "Ministral3ForCausalLM", "ArceeConfig": "ArceeForCausalLM",
                "NemotronConfig": "NemotronForCausalLM", "YoutuConfig": "YoutuForCausalLM",
                "DeepseekV2Config": "DeepseekV2ForCausalLM",
-               "DeepseekV3Config": "DeepseekV3ForCausalLM"}
+               "DeepseekV3Config": "DeepseekV3ForCausalLM",
+               "MiniCPM3Config": "MiniCPM3ForCausalLM"}
     for name, (kind, arguments) in CASES.items():
         if not hasattr(transformers, kind):
             continue

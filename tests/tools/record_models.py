@@ -67,6 +67,8 @@ from transformers import (
     GraniteForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
+    MiniCPM3Config,
+    MiniCPM3ForCausalLM,
     Ministral3Config,
     Ministral3ForCausalLM,
     Mistral3Config,
@@ -779,6 +781,18 @@ MODELS |= {
         {},
     ),
 }
+MODELS["minicpm3"] = (
+    MiniCPM3ForCausalLM,
+    MiniCPM3Config(
+        **dict(LATENT, v_head_dim=8), scale_emb=3, scale_depth=0.9, dim_model_base=24,
+        rope_parameters=dict(
+            rope_type="longrope", rope_theta=10000.0, short_factor=[1.0, 1.1, 1.3],
+            long_factor=[1.0, 1.5, 3.0], original_max_position_embeddings=128,
+        ),
+    ),
+    torch.bfloat16,
+    {},
+)
 # As transformers keeps experts in memory, and writes them where it is told to.
 STACKED = {"mixtral_stacked": "mixtral", "qwen3_moe_stacked": "qwen3_moe"}
 for name, origin in STACKED.items():
@@ -837,6 +851,7 @@ GRADIENTS = STEPPED + (
     "youtu",
     "deepseek_v2_dense",
     "deepseek_v3_dense",
+    "minicpm3",
 )
 LENGTHS = (18, 3, 27)
 OPTIMIZER = dict(lr=1e-2, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)

@@ -102,6 +102,7 @@ class GgufConfigReader {
     if (out_.family != Family::kQwen2Moe) return {};
     JIGE_TRY(const auto shared, keys_.find_int(key("expert_shared_feed_forward_length")));
     out_.experts.shared_ffn_size = shared.value_or(out_.ffn_size);
+    out_.experts.shared_gate = true;
     return {};
   }
 

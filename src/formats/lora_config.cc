@@ -172,13 +172,16 @@ std::vector<std::string> lora_linear_modules(const ModelConfig& config) {
     return {"down_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"};
   }
   if (config.latent.rank > 0) {
-    std::vector<std::string> modules = {"down_proj", "gate_proj", "kv_a_proj_with_mqa",
-                                        "kv_b_proj", "o_proj",    "up_proj"};
+    std::vector<std::string> modules = {"kv_a_proj_with_mqa", "kv_b_proj", "o_proj"};
     const bool query_latent = config.latent.query_rank > 0;
     const std::vector<std::string> queries = query_latent
                                                  ? std::vector<std::string>{"q_a_proj", "q_b_proj"}
                                                  : std::vector<std::string>{"q_proj"};
-    modules.insert(modules.end() - 1, queries.begin(), queries.end());
+    modules.insert(modules.end(), queries.begin(), queries.end());
+    if (config.experts.count == 0) {
+      modules.insert(modules.end(), {"down_proj", "gate_proj", "up_proj"});
+    }
+    std::sort(modules.begin(), modules.end());
     return modules;
   }
   if (has_experts(family)) return {"k_proj", "o_proj", "q_proj", "v_proj"};

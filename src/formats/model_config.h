@@ -75,7 +75,8 @@ enum class Family {
 // Families whose feed-forward layers, or some of them, are experts.
 inline constexpr bool has_experts(Family family) {
   return family == Family::kMixtral || family == Family::kQwen2Moe || family == Family::kQwen3Moe ||
-         family == Family::kOlmoe || family == Family::kGptOss;
+         family == Family::kOlmoe || family == Family::kGptOss || family == Family::kDeepSeekV2 ||
+         family == Family::kDeepSeekV3;
 }
 enum class NormKind { kRms, kLayer };
 // Where the norms of a layer stand: before its attention and its MLP, behind them, or both.
@@ -127,11 +128,21 @@ struct RopeConfig {
 struct ExpertConfig {
   int64_t count = 0;  // 0: one feed-forward layer for all tokens
   int64_t chosen = 0;
-  int64_t ffn_size = 0;  // F of one expert
-  // F of one more that every token uses, times the sigmoid of a product of the token; 0: none.
-  int64_t shared_ffn_size = 0;
-  bool normalised = false;  // the weights of the chosen ones add up to 1
-  bool biases = false;      // on the router and on every product of an expert
+  int64_t ffn_size = 0;         // F of one expert
+  int64_t shared_ffn_size = 0;  // F of one more that every token uses; 0: none
+  bool shared_gate = false;     // it is times the sigmoid of a product of the token
+  bool normalised = false;      // the weights of the chosen ones add up to 1
+  // Scores are sigmoids of the router's logits and not their softmax; for the choice alone a vector
+  // of the files, which is not trained, is added to them; weights are times weight_scale.
+  bool sigmoid_scores = false;
+  bool choice_bias = false;
+  double weight_scale = 1;
+  // Groups of neighbours: a token has experts of the best `chosen_groups` of them, by their best
+  // score or by the sum of their two best.
+  int64_t groups = 1;
+  int64_t chosen_groups = 1;
+  bool groups_by_pairs = false;
+  bool biases = false;  // on the router and on every product of an expert
   // The gate of gpt-oss, g σ(gate_alpha g) (u + 1), with g up to and u within gate_limit; 0: silu.
   double gate_limit = 0;
   double gate_alpha = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "base/json.h"
@@ -26,6 +27,12 @@ constexpr double kGateMax = 1e4;
 constexpr std::string_view kChosenField = "num_experts_per_tok";
 constexpr const char* kDenseLayersField = "mlp_only_layers";
 constexpr const char* kSharedField = "shared_expert_intermediate_size";
+constexpr const char* kSharedCountField = "n_shared_experts";
+constexpr const char* kFirstDenseField = "first_k_dense_replace";
+constexpr const char* kGroupsField = "n_group";
+constexpr const char* kChosenGroupsField = "topk_group";
+constexpr const char* kScaleField = "routed_scaling_factor";
+constexpr double kScaleMax = 1e4;
 constexpr std::string_view kNewCountField = "num_local_experts";  // of every family since 5.0
 
 ExpertFields expert_fields(const ModelConfig& config) {
@@ -41,12 +48,36 @@ ExpertFields expert_fields(const ModelConfig& config) {
   if (config.family == Family::kQwen2Moe) {
     return {"num_experts", "moe_intermediate_size", 60, 4, 1408};
   }
+  if (config.family == Family::kDeepSeekV2) {
+    return {"n_routed_experts", "moe_intermediate_size", 64, 0, 1407};
+  }
+  if (config.family == Family::kDeepSeekV3) {
+    return {"n_routed_experts", "moe_intermediate_size", 256, 8, 2048};
+  }
   return {"num_experts", "moe_intermediate_size", 128, 8, 768};
 }
 
 // Families whose layers may have no experts, and whose experts have a size of their own.
 bool is_qwen_moe(Family family) {
   return family == Family::kQwen2Moe || family == Family::kQwen3Moe;
+}
+
+// Families that choose experts as DeepSeek does, and what they take for fields left out.
+struct DeepSeekRouter {
+  int64_t dense = 0;  // leading layers without experts
+  int64_t shared = 1;
+  double scale = 1;
+  int64_t groups = 1;
+  int64_t chosen_groups = 1;
+  bool sigmoid = true;  // with a bias for the choice; groups by their two best
+};
+
+std::optional<DeepSeekRouter> deepseek_router(Family family) {
+  if (family == Family::kDeepSeekV2) return DeepSeekRouter{.shared = 2, .sigmoid = false};
+  if (family == Family::kDeepSeekV3) {
+    return DeepSeekRouter{.dense = 3, .scale = 2.5, .groups = 8, .chosen_groups = 4};
+  }
+  return std::nullopt;
 }
 
 Result<int64_t> parse_expert_count(const Json& config, const ExpertFields& fields,
@@ -96,6 +127,87 @@ Status parse_dense_layers(const Json& config, ModelConfig& out, std::string_view
   return {};
 }
 
+// What transformers does not ask, but what published code of the family does.
+Status refuse_other_routers(const Json& config, Family family, bool sigmoid,
+                            std::string_view where) {
+  const char* usual = sigmoid ? "sigmoid" : "softmax";
+  JIGE_TRY(const std::string scores, get_string_or(config, "scoring_func", usual, where));
+  JIGE_TRY(const int64_t step, get_int_or(config, "moe_layer_freq", 1, where));
+  if (scores != usual || step != 1) {
+    return fail(Code::kUnsupported,
+                "{}: scoring_func \"{}\" and moe_layer_freq {} are not supported for {}; they must "
+                "be \"{}\" and 1",
+                where, scores, step, family_name(family), usual);
+  }
+  return {};
+}
+
+// Whether topk_method asks for groups.
+Result<bool> parse_choice_method(const Json& config, Family family, bool sigmoid,
+                                 std::string_view where) {
+  const char* limited = sigmoid ? "noaux_tc" : "group_limited_greedy";
+  const char* usual = sigmoid ? limited : "greedy";
+  JIGE_TRY(const std::string method, get_string_or(config, "topk_method", usual, where));
+  if (method == limited || method == usual) return method == limited;
+  return fail(Code::kUnsupported, "{}: topk_method \"{}\" is not supported for {}", where, method,
+              family_name(family));
+}
+
+Status parse_deepseek_experts(const Json& config, const DeepSeekRouter& usual, ModelConfig& out,
+                              std::string_view where) {
+  JIGE_TRY(const int64_t dense, get_int_or(config, kFirstDenseField, usual.dense, where));
+  if (dense >= out.layer_count) return {};
+  if (dense < 0 || out.layer_count > kLayersMax) {
+    return fail(Code::kCorrupt, "{}: field \"{}\" is {} of {} layers", where, kFirstDenseField,
+                dense, out.layer_count);
+  }
+  JIGE_DO(refuse_other_routers(config, out.family, usual.sigmoid, where));
+  const ExpertFields fields = expert_fields(out);
+  ExpertConfig& experts = out.experts;
+  JIGE_TRY(experts.count, parse_expert_count(config, fields, where));
+  JIGE_TRY(experts.chosen, get_int_or(config, kChosenField, fields.chosen_default, where));
+  JIGE_TRY(experts.ffn_size, get_int_or(config, fields.ffn, fields.ffn_default, where));
+  JIGE_TRY(const int64_t shared, get_int_or(config, kSharedCountField, usual.shared, where));
+  if (shared < 0 || shared > kExpertsMax || experts.ffn_size > kFfnMax) {
+    return fail(Code::kCorrupt, "{}: field \"{}\" is {}; it must lie in [0, {}]", where,
+                kSharedCountField, shared, kExpertsMax);
+  }
+  experts.shared_ffn_size = shared * experts.ffn_size;
+  JIGE_TRY(experts.weight_scale, get_number_or(config, kScaleField, usual.scale, where));
+  JIGE_TRY(experts.normalised, get_bool_or(config, "norm_topk_prob", usual.sigmoid, where));
+  experts.sigmoid_scores = experts.choice_bias = experts.groups_by_pairs = usual.sigmoid;
+  JIGE_TRY(const bool grouped, parse_choice_method(config, out.family, usual.sigmoid, where));
+  if (grouped) {
+    JIGE_TRY(experts.groups, get_int_or(config, kGroupsField, usual.groups, where));
+    JIGE_TRY(experts.chosen_groups,
+             get_int_or(config, kChosenGroupsField, usual.chosen_groups, where));
+  }
+  if (dense == 0) return {};
+  out.layer_is_dense.assign(static_cast<size_t>(out.layer_count), 0);
+  std::fill_n(out.layer_is_dense.begin(), dense, uint8_t{1});
+  return {};
+}
+
+void emit_deepseek_experts(const ModelConfig& config, const DeepSeekRouter& router, Json& out) {
+  const ExpertConfig& experts = config.experts;
+  out[kFirstDenseField] = config.layer_count - expert_layer_count(config);
+  if (router.sigmoid) out["num_nextn_predict_layers"] = 0;
+  if (experts.count == 0) return;
+  const ExpertFields fields = expert_fields(config);
+  out[std::string(fields.count)] = experts.count;
+  out[std::string(kChosenField)] = experts.chosen;
+  out[std::string(fields.ffn)] = experts.ffn_size;
+  out[kSharedCountField] = experts.shared_ffn_size / experts.ffn_size;
+  out[kScaleField] = experts.weight_scale;
+  out["norm_topk_prob"] = experts.normalised;
+  out[kGroupsField] = experts.groups;
+  out[kChosenGroupsField] = experts.chosen_groups;
+  const char* limited = router.sigmoid ? "noaux_tc" : "group_limited_greedy";
+  out["topk_method"] = router.sigmoid || experts.groups > 1 ? limited : "greedy";
+  out["scoring_func"] = router.sigmoid ? "sigmoid" : "softmax";
+  out["moe_layer_freq"] = 1;
+}
+
 Status in_expert_range(std::string_view where, std::string_view field, int64_t value,
                        int64_t high) {
   if (value >= 1 && value <= high) return {};
@@ -103,19 +215,71 @@ Status in_expert_range(std::string_view where, std::string_view field, int64_t v
               field, value, high);
 }
 
-// What only the families of Qwen have.
+// How experts are chosen.
+Status check_choice(const ModelConfig& config, std::string_view where) {
+  const ExpertConfig& experts = config.experts;
+  const auto router = deepseek_router(config.family);
+  const bool sigmoid = router && router->sigmoid;
+  const bool plain = experts.weight_scale == 1 && experts.groups == 1 && experts.chosen_groups == 1;
+  if (experts.sigmoid_scores != sigmoid || experts.choice_bias != sigmoid ||
+      experts.groups_by_pairs != sigmoid || (!router && !plain)) {
+    return fail(Code::kInvalidArgument, "{}: {} models do not choose experts so", where,
+                family_name(config.family));
+  }
+  if (!router) return {};
+  JIGE_DO(in_expert_range(where, kGroupsField, experts.groups, experts.count));
+  JIGE_DO(in_expert_range(where, kChosenGroupsField, experts.chosen_groups, experts.groups));
+  const int64_t size = experts.count / experts.groups;
+  if (experts.count % experts.groups != 0 || (sigmoid && size < 2) ||
+      experts.chosen > size * experts.chosen_groups) {
+    return fail(
+        Code::kInvalidArgument,
+        "{}: {} experts in {} groups ({}), of which {} are chosen ({}), do not give a token "
+        "{} ({})",
+        where, experts.count, experts.groups, kGroupsField, experts.chosen_groups,
+        kChosenGroupsField, experts.chosen, kChosenField);
+  }
+  if (!(experts.weight_scale > 0 && experts.weight_scale <= kScaleMax)) {
+    return fail(Code::kInvalidArgument, "{}: field \"{}\" is {}; it must lie in (0, {}]", where,
+                kScaleField, experts.weight_scale, kScaleMax);
+  }
+  if (!sigmoid && experts.normalised) {
+    return fail(Code::kUnsupported,
+                "{}: field \"norm_topk_prob\" is true, which transformers ignores for {} and Jige "
+                "does not support",
+                where, family_name(config.family));
+  }
+  if (experts.shared_ffn_size % experts.ffn_size != 0) {
+    return fail(Code::kInvalidArgument, "{}: a shared expert of {} is no multiple of {} ({})",
+                where, experts.shared_ffn_size, expert_fields(config).ffn, experts.ffn_size);
+  }
+  if (config.mlp_bias) {
+    return fail(Code::kUnsupported,
+                "{}: field \"mlp_bias\" is true, which is not supported beside experts", where);
+  }
+  return {};
+}
+
+// Which layers have experts, and what every token uses.
 Status check_layers(const ModelConfig& config, std::string_view where) {
   const int64_t shared = config.experts.shared_ffn_size;
   if (config.family == Family::kQwen2Moe) {
     JIGE_DO(in_expert_range(where, kSharedField, shared, kFfnMax));
+  } else if (shared > 0 && deepseek_router(config.family)) {
+    JIGE_DO(in_expert_range(where, kSharedCountField, shared, kFfnMax));
   } else if (shared != 0) {
     return fail(Code::kInvalidArgument,
                 "{}: {} models have no shared expert, and one of {} is given", where,
                 family_name(config.family), shared);
   }
+  if (config.experts.shared_gate != (config.family == Family::kQwen2Moe)) {
+    return fail(Code::kInvalidArgument, "{}: only qwen2_moe models have a gate of a shared expert",
+                where);
+  }
   if (config.layer_is_dense.empty()) return {};
-  if (!is_qwen_moe(config.family)) {
-    return fail(Code::kInvalidArgument, "{}: all layers of {} models have experts, or none has",
+  const bool leading = std::is_sorted(config.layer_is_dense.rbegin(), config.layer_is_dense.rend());
+  if (!is_qwen_moe(config.family) && !(deepseek_router(config.family) && leading)) {
+    return fail(Code::kInvalidArgument, "{}: {} models have experts in other layers than these",
                 where, family_name(config.family));
   }
   if (config.layer_is_dense.size() == static_cast<size_t>(config.layer_count)) return {};
@@ -146,6 +310,9 @@ Status check_gate(const ExpertConfig& experts, Family family, std::string_view w
 }  // namespace
 
 Status parse_experts(const Json& config, ModelConfig& out, std::string_view where) {
+  if (const auto router = deepseek_router(out.family)) {
+    return parse_deepseek_experts(config, *router, out, where);
+  }
   const ExpertFields fields = expert_fields(out);
   ExpertConfig& experts = out.experts;
   JIGE_TRY(experts.count, parse_expert_count(config, fields, where));
@@ -168,11 +335,15 @@ Status parse_experts(const Json& config, ModelConfig& out, std::string_view wher
   JIGE_TRY(experts.normalised, get_bool_or(config, "norm_topk_prob", false, where));
   if (out.family == Family::kQwen2Moe) {
     JIGE_TRY(experts.shared_ffn_size, get_int_or(config, kSharedField, 5632, where));
+    experts.shared_gate = true;
   }
   return is_qwen_moe(out.family) ? parse_dense_layers(config, out, where) : Status();
 }
 
 void emit_experts(const ModelConfig& config, Json& out) {
+  if (const auto router = deepseek_router(config.family)) {
+    return emit_deepseek_experts(config, *router, out);
+  }
   const ExpertFields fields = expert_fields(config);
   const ExpertConfig& experts = config.experts;
   out[std::string(fields.count)] = experts.count;
@@ -205,6 +376,7 @@ void emit_experts(const ModelConfig& config, Json& out) {
 
 Status check_experts(const ModelConfig& config, std::string_view where) {
   const ExpertConfig& experts = config.experts;
+  if (deepseek_router(config.family) && experts == ExpertConfig()) return {};  // dense layers alone
   JIGE_DO(check_layers(config, where));
   if (!has_experts(config.family)) {
     if (experts.count == 0) return {};
@@ -225,7 +397,8 @@ Status check_experts(const ModelConfig& config, std::string_view where) {
                 fields.count, experts.count, config.layer_count, kExpertsOfModelMax);
   }
   JIGE_DO(check_gate(experts, config.family, where));
-  if (is_qwen_moe(config.family)) return {};
+  JIGE_DO(check_choice(config, where));
+  if (is_qwen_moe(config.family) || deepseek_router(config.family)) return {};
   const bool any_weights = config.family == Family::kOlmoe;
   if ((any_weights || experts.normalised) && experts.ffn_size == config.ffn_size) return {};
   return fail(Code::kInvalidArgument,
@@ -251,8 +424,10 @@ int64_t expert_parameter_count(const ModelConfig& config, int64_t experts) {
   const int64_t ffn = config.experts.ffn_size;
   const int64_t one = 3 * config.hidden_size * ffn + (biases ? 2 * ffn + config.hidden_size : 0);
   const int64_t shared_ffn = config.experts.shared_ffn_size;
-  const int64_t shared = shared_ffn > 0 ? (3 * shared_ffn + 1) * config.hidden_size : 0;
-  return (config.hidden_size + (biases ? 1 : 0)) * config.experts.count + experts * one + shared;
+  const int64_t shared =
+      (3 * shared_ffn + (config.experts.shared_gate ? 1 : 0)) * config.hidden_size;
+  const int64_t vectors = (biases ? 1 : 0) + (config.experts.choice_bias ? 1 : 0);
+  return (config.hidden_size + vectors) * config.experts.count + experts * one + shared;
 }
 
 }  // namespace jige::formats

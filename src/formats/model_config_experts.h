@@ -6,6 +6,10 @@
 //               moe_intermediate_size, norm_topk_prob, decoder_sparse_step, mlp_only_layers
 //   gpt_oss     num_local_experts, num_experts_per_tok, intermediate_size, swiglu_alpha,
 //               swiglu_limit
+//   deepseek_v2, deepseek_v3
+//               n_routed_experts, num_experts_per_tok, moe_intermediate_size, n_shared_experts,
+//               first_k_dense_replace, routed_scaling_factor, n_group, topk_group, norm_topk_prob,
+//               topk_method, scoring_func, moe_layer_freq; without experts where no layer is left
 // Internal to the model_config*.cc files. Threads: pure functions.
 #pragma once
 
@@ -16,8 +20,8 @@
 namespace jige::formats {
 
 // Reads them into out.experts and out.layer_is_dense. Fails with kUnsupported naming the field
-// where no layer has experts, kCorrupt where fields contradict each other. REQUIRES: a family with
-// experts, and the sizes that all families have.
+// where no layer of other families has experts, kCorrupt where fields contradict each other.
+// REQUIRES: a family with experts, and the sizes that all families have.
 Status parse_experts(const Json& config, ModelConfig& out, std::string_view where);
 
 // The same fields as transformers writes and reads them.

@@ -92,8 +92,10 @@ TEST(ModelConfigExperts, ReadsQwen3MoeUnderEitherNameOfTheCount) {
 TEST(ModelConfigExperts, ReadsQwen2MoeWithItsSharedExpert) {
   const ModelConfig config = config_in(qwen2_moe_json());
   EXPECT_EQ(config.family, Family::kQwen2Moe);
-  EXPECT_EQ(config.experts,
-            (ExpertConfig{.count = 16, .chosen = 3, .ffn_size = 20, .shared_ffn_size = 28}));
+  EXPECT_EQ(
+      config.experts,
+      (ExpertConfig{
+          .count = 16, .chosen = 3, .ffn_size = 20, .shared_ffn_size = 28, .shared_gate = true}));
   EXPECT_TRUE(config.qkv_bias && !config.output_bias && !config.mlp_bias && !config.qk_norm);
   EXPECT_FALSE(config_in(with_field(qwen2_moe_json(), "qkv_bias", false)).qkv_bias);
   Json bare = qwen2_moe_json();
@@ -101,8 +103,11 @@ TEST(ModelConfigExperts, ReadsQwen2MoeWithItsSharedExpert) {
                             "shared_expert_intermediate_size", "norm_topk_prob"}) {
     bare.erase(field);
   }
-  EXPECT_EQ(config_in(bare).experts,
-            (ExpertConfig{.count = 60, .chosen = 4, .ffn_size = 1408, .shared_ffn_size = 5632}));
+  EXPECT_EQ(config_in(bare).experts, (ExpertConfig{.count = 60,
+                                                   .chosen = 4,
+                                                   .ffn_size = 1408,
+                                                   .shared_ffn_size = 5632,
+                                                   .shared_gate = true}));
   const Json sliding =
       with_field(with_field(qwen2_moe_json(), "use_sliding_window", true), "sliding_window", 7);
   EXPECT_NE(refusal(sliding).find("layer_types"), std::string::npos);

@@ -15,12 +15,7 @@ constexpr const char* kQueryRankField = "q_lora_rank";
 constexpr const char* kUnturnedField = "qk_nope_head_dim";
 constexpr const char* kTurnedField = "qk_rope_head_dim";
 constexpr const char* kValueField = "v_head_dim";
-constexpr const char* kDenseField = "first_k_dense_replace";
 constexpr const char* kNeighboursField = "rope_interleave";
-
-bool is_deepseek(Family family) {
-  return family == Family::kDeepSeekV2 || family == Family::kDeepSeekV3;
-}
 
 // What transformers takes for sizes that are left out.
 struct LatentDefaults {
@@ -73,14 +68,6 @@ Status parse_latent(const Json& config, ModelConfig& out, std::string_view where
                 value, kHeadDimMax);
   }
   out.head_dim = unturned + out.rotary_dim;
-  if (is_deepseek(out.family)) {
-    JIGE_TRY(const int64_t dense, get_int_or(config, kDenseField, 0, where));
-    if (dense < out.layer_count) {
-      return fail(Code::kUnsupported,
-                  "{}: field \"{}\" is {} of {} layers: experts of {} models are not supported",
-                  where, kDenseField, dense, out.layer_count, family_name(out.family));
-    }
-  }
   if (family_info(out.family).chooses_neighbours) {
     JIGE_TRY(out.turns_neighbours, get_bool_or(config, kNeighboursField, true, where));
   }
@@ -93,7 +80,6 @@ void emit_latent(const ModelConfig& config, Json& out) {
   out[kUnturnedField] = config.head_dim - config.rotary_dim;
   out[kTurnedField] = config.rotary_dim;
   out[kValueField] = config.latent.value_dim;
-  if (is_deepseek(config.family)) out[kDenseField] = config.layer_count;
   // What the rotary embeddings of transformers go by.
   out["head_dim"] = config.rotary_dim;
   if (family_info(config.family).chooses_neighbours) {

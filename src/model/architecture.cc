@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "formats/image_model_names.h"
 #include "model/rope_table.h"
@@ -36,32 +37,31 @@ ModelNames model_names(const formats::ModelConfig& config) {
 }
 
 ExpertNames expert_names(formats::Family family, const std::string& layer) {
-  if (family == formats::Family::kMixtral) {
-    const std::string at = layer + ".block_sparse_moe.";
-    const std::string stacked = layer + ".mlp.experts.";
-    return {at + "gate",
-            at + "experts.",
-            "w1",
-            "w3",
-            "w2",
-            stacked + "gate_up_proj",
-            stacked + "down_proj",
-            {},
-            {},
-            {}};
-  }
   const std::string at = layer + ".mlp.";
-  const char* router = family == formats::Family::kGptOss ? "router" : "gate";
-  return {at + router,
-          at + "experts.",
-          "gate_proj",
-          "up_proj",
-          "down_proj",
-          at + "experts.gate_up_proj",
-          at + "experts.down_proj",
-          {at + "shared_expert.gate_proj", at + "shared_expert.up_proj"},
-          at + "shared_expert.down_proj",
-          at + "shared_expert_gate"};
+  const std::string stacked = at + "experts.";
+  if (family == formats::Family::kMixtral) {
+    const std::string own = layer + ".block_sparse_moe.";
+    return {.router = own + "gate",
+            .prefix = own + "experts.",
+            .gate = "w1",
+            .up = "w3",
+            .down = "w2",
+            .stacked_input = stacked + "gate_up_proj",
+            .stacked_output = stacked + "down_proj"};
+  }
+  const bool qwen = family == formats::Family::kQwen2Moe;
+  const std::string shared = at + (qwen ? "shared_expert." : "shared_experts.");
+  return {.router = at + (family == formats::Family::kGptOss ? "router" : "gate"),
+          .choice_bias = at + "gate.e_score_correction_bias",
+          .prefix = at + "experts.",
+          .gate = "gate_proj",
+          .up = "up_proj",
+          .down = "down_proj",
+          .stacked_input = stacked + "gate_up_proj",
+          .stacked_output = stacked + "down_proj",
+          .shared_input = {shared + "gate_proj", shared + "up_proj"},
+          .shared_output = shared + "down_proj",
+          .shared_gate = at + "shared_expert_gate"};
 }
 
 LatentAttentionNames latent_names(const std::string& attention) {
@@ -74,26 +74,32 @@ LatentAttentionNames latent_names(const std::string& attention) {
           .up = attention + "kv_b_proj"};
 }
 
+// Of families that have all names of a layer to themselves.
+std::optional<LayerNames> own_layer_names(formats::Family family, const std::string& number) {
+  if (family == formats::Family::kGpt2) {
+    const std::string at = "transformer.h." + number;
+    return LayerNames{.norm1 = at + ".ln_1",
+                      .attention = {.qkv = {at + ".attn.c_attn"}},
+                      .attention_output = at + ".attn.c_proj",
+                      .norm2 = at + ".ln_2",
+                      .ffn_input = {at + ".mlp.c_fc"},
+                      .ffn_output = at + ".mlp.c_proj"};
+  }
+  if (family == formats::Family::kGptNeoX) {
+    const std::string at = "gpt_neox.layers." + number;
+    return LayerNames{.norm1 = at + ".input_layernorm",
+                      .attention = {.qkv = {at + ".attention.query_key_value"}},
+                      .attention_output = at + ".attention.dense",
+                      .norm2 = at + ".post_attention_layernorm",
+                      .ffn_input = {at + ".mlp.dense_h_to_4h"},
+                      .ffn_output = at + ".mlp.dense_4h_to_h"};
+  }
+  return std::nullopt;
+}
+
 LayerNames layer_names(const formats::ModelConfig& config, int64_t index) {
   const std::string number = std::to_string(index);
-  if (config.family == formats::Family::kGpt2) {
-    const std::string at = "transformer.h." + number;
-    return {.norm1 = at + ".ln_1",
-            .attention = {.qkv = {at + ".attn.c_attn"}},
-            .attention_output = at + ".attn.c_proj",
-            .norm2 = at + ".ln_2",
-            .ffn_input = {at + ".mlp.c_fc"},
-            .ffn_output = at + ".mlp.c_proj"};
-  }
-  if (config.family == formats::Family::kGptNeoX) {
-    const std::string at = "gpt_neox.layers." + number;
-    return {.norm1 = at + ".input_layernorm",
-            .attention = {.qkv = {at + ".attention.query_key_value"}},
-            .attention_output = at + ".attention.dense",
-            .norm2 = at + ".post_attention_layernorm",
-            .ffn_input = {at + ".mlp.dense_h_to_4h"},
-            .ffn_output = at + ".mlp.dense_4h_to_h"};
-  }
+  if (auto names = own_layer_names(config.family, number)) return *std::move(names);
   const std::string at = "model.layers." + number;
   const std::string attention = at + ".self_attn.";
   const std::string mlp = at + ".mlp.";
@@ -170,7 +176,7 @@ Status check_lora(const formats::ModelConfig& config, const formats::LoraConfig&
   const LayerNames names = layer_names(config, 0);
   std::vector<std::string> linears = attention_modules(config, names);
   linears.push_back(names.attention_output);
-  if (!formats::has_experts(config.family)) {
+  if (config.experts.count == 0) {
     linears.insert(linears.end(), names.ffn_input.begin(), names.ffn_input.end());
     linears.push_back(names.ffn_output);
   }

@@ -97,6 +97,7 @@ struct ParamSpec {
   bool decay = false;       // whether weight decay applies (matrices yes, norms and biases no)
   bool packed = false;      // only pack() reads the value; tasks read the packed form
   bool transposed = false;  // files hold [in, out] (GPT-2's Conv1D)
+  bool fixed = false;       // its gradient stays zero, and files hold it as f32 whatever their type
   bool adapter = false;     // a LoRA matrix; the base is frozen where a model has them
   std::optional<StackedPlace> stacked = {};
   std::optional<StoredRows> stored_rows = {};

@@ -9,14 +9,21 @@ namespace jige::model {
 ExpertMlp::ExpertMlp(const formats::ModelConfig& config, const ExpertNames& names,
                      double output_std, std::vector<ParamSpec>& params)
     : width_(config.hidden_size), experts_(config.experts) {
-  const bool shared = experts_.shared_ffn_size > 0;
-  router_ = Projection({.parts = fused_parts(shared ? std::vector{names.router, names.shared_gate}
-                                                    : std::vector{names.router},
-                                             {experts_.count, shared ? 1 : 0}),
+  const bool gate = experts_.shared_gate;
+  router_ = Projection({.parts = fused_parts(gate ? std::vector{names.router, names.shared_gate}
+                                                  : std::vector{names.router},
+                                             {experts_.count, gate ? 1 : 0}),
                         .inputs = width_,
                         .bias = experts_.biases,
                         .whole = true},
                        params);
+  if (experts_.choice_bias) {
+    choice_bias_ = params.size();
+    params.push_back({.name = names.choice_bias,
+                      .shape = Shape{experts_.count},
+                      .init = InitKind::kZero,
+                      .fixed = true});
+  }
   input_ = ExpertBank({.prefix = names.prefix,
                        .parts = {{names.gate, experts_.ffn_size}, {names.up, experts_.ffn_size}},
                        .count = experts_.count,
@@ -34,7 +41,7 @@ ExpertMlp::ExpertMlp(const formats::ModelConfig& config, const ExpertNames& name
                         .stacked = names.stacked_output,
                         .stacked_usual = experts_.biases},
                        params);
-  if (!shared) return;
+  if (experts_.shared_ffn_size == 0) return;
   shared_.emplace(config,
                   DenseMlpOptions{.input = names.shared_input,
                                   .output = names.shared_output,
@@ -54,6 +61,7 @@ TensorView ExpertMlp::of_experts(const TensorView& logits) const {
 }
 
 TensorView ExpertMlp::of_shared(const TensorView& logits) const {
+  if (!experts_.shared_gate || !logits) return {};
   return logits.column_range(experts_.count, experts_.count + 1);
 }
 
@@ -123,6 +131,11 @@ ExpertMlp::Saved ExpertMlp::place_saved(Placement& at, int64_t token_count, DTyp
   routing.place_of_row = at.take(DType::kI32, Shape{places.count()});
   routing.row_ends = at.take(DType::kI32, Shape{experts_.count});
   routing.normalised = experts_.normalised;
+  routing.sigmoid = experts_.sigmoid_scores;
+  routing.scale = static_cast<float>(experts_.weight_scale);
+  routing.groups = experts_.groups;
+  routing.chosen_groups = experts_.chosen_groups;
+  routing.groups_by_pairs = experts_.groups_by_pairs;
   saved.ffn = at.take(compute, Shape{places.count(), input_.outputs()});
   if (shared_) saved.shared = shared_->place_saved(at, token_count, compute);
   return saved;
@@ -162,7 +175,8 @@ ExpertMlp::Work ExpertMlp::place_work(Placement& at, int64_t token_count, DType 
 void ExpertMlp::forward(Stream& stream, const BlockWeights& weights, DType compute,
                         const TensorView& dst, const TensorView& src, const Saved& saved,
                         const Work& work) const {
-  const ops::Routing& routing = saved.routing;
+  ops::Routing routing = saved.routing;
+  if (experts_.choice_bias) routing.choice_bias = weights.params[choice_bias_].value;
   router_.forward(stream, weights, compute, {.dst = saved.logits, .src = src});
   if (shared_) {
     shared_->forward(stream, weights, compute, work.shared_rows, src, saved.shared,
@@ -194,7 +208,7 @@ DenseMlp::Work ExpertMlp::shared_work(const Saved& saved, const Work& work,
   return {.activated = work.shared_activated,
           .weight_scratch = work.scratch,
           .row_logits = of_shared(saved.logits),
-          .grad_row_logits = grad_logits ? of_shared(grad_logits) : TensorView{}};
+          .grad_row_logits = of_shared(grad_logits)};
 }
 
 void ExpertMlp::backward_input(Stream& stream, const BlockWeights& weights, DType compute,

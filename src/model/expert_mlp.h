@@ -2,11 +2,12 @@
 //
 // Shapes: T tokens, D width, E experts, k chosen for each token, R = T · k rows, F width of one.
 //   l = n2 Wrᵀ                              [T, E] f32
-//   chosen, w = the k highest of l, their probabilities    (ops/experts.h)
+//   chosen, w = the k highest of l, their probabilities, or by the rules that ops::Routing has
 //   rows of an expert e:  g|u = n2 Wguₑᵀ,  y = (silu(g) · u) Wdₑᵀ, or with biases and the bounded
 //                         gate of ops/experts.h in the place of silu
-//   dst = Σ w y, over the chosen in ascending order; on top of s σ(n2·v) where there is a shared
-//         expert, whose result s every token has (dense_mlp.h); v is one more row of the router
+//   dst = Σ w y, over the chosen in ascending order; on top of s where there is a shared expert,
+//         whose result every token has (dense_mlp.h), or of s σ(n2·v); v is one more row of the
+//         router
 // The router is kept in the compute type, whatever the format of the experts. No dropout of its
 // own. The gradient at w is that of dst times y, taken as (dst' Wdₑ) · a, so y is not kept.
 //
@@ -31,6 +32,7 @@ namespace jige::model {
 // Full names of the modules, without ".weight".
 struct ExpertNames {
   std::string router;
+  std::string choice_bias;                    // a whole name
   std::string prefix;                         // before an expert's number
   std::string gate, up, down;                 // behind it
   std::string stacked_input, stacked_output;  // of tensors that hold all experts
@@ -41,8 +43,8 @@ struct ExpertNames {
 
 class ExpertMlp {
  public:
-  // Appends the parameters: router, gate and up of every expert, down of every expert, the shared
-  // one.
+  // Appends the parameters: router and its bias for the choice, gate and up of every expert, down
+  // of every expert, the shared one.
   ExpertMlp(const formats::ModelConfig& config, const ExpertNames& names, double output_std,
             std::vector<ParamSpec>& params);
 
@@ -58,7 +60,7 @@ class ExpertMlp {
 
   struct Saved {
     ops::Routing routing;
-    TensorView logits;  // [T, E] f32, or [T, E + 1] with the shared expert's
+    TensorView logits;  // [T, E] f32, or [T, E + 1] with that of the shared expert's gate
     TensorView ffn;     // [R, 2F] compute type
     DenseMlp::Saved shared;
   };
@@ -109,7 +111,8 @@ class ExpertMlp {
 
   int64_t width_;
   formats::ExpertConfig experts_;
-  Projection router_;  // with the shared expert's row
+  Projection router_;       // with the shared expert's row
+  size_t choice_bias_ = 0;  // its parameter, where there is one
   std::optional<DenseMlp> shared_;
   ExpertBank input_, output_;
 };

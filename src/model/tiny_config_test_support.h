@@ -61,6 +61,9 @@ inline const std::vector<std::string>& fixture_names() {
                                                  "youtu",
                                                  "deepseek_v2_dense",
                                                  "deepseek_v3_dense",
+                                                 "deepseek_v2",
+                                                 "deepseek_v2_groups",
+                                                 "deepseek_v3",
                                                  "minicpm3"};
   return names;
 }
@@ -95,7 +98,16 @@ inline void add_latent_features(formats::ModelConfig& config) {
     config.tied_embeddings = true;
     config.latent.value_dim = 10;
   }
-  if (config.family == formats::Family::kDeepSeekV2) config.latent = {.rank = 12, .value_dim = 5};
+  if (config.family == formats::Family::kDeepSeekV2) {
+    config.latent = {.rank = 12, .value_dim = 5};
+    config.experts = {.count = 6,
+                      .chosen = 2,
+                      .ffn_size = 12,
+                      .shared_ffn_size = 24,
+                      .weight_scale = 1.5,
+                      .groups = 3,
+                      .chosen_groups = 2};
+  }
   if (config.family == formats::Family::kMiniCpm3) {
     config.turns_neighbours = false;
     config.tied_embeddings = true;
@@ -104,6 +116,18 @@ inline void add_latent_features(formats::ModelConfig& config) {
     config.logits_divisor = 2;
   }
   if (config.family == formats::Family::kDeepSeekV3) {
+    config.experts = {.count = 6,
+                      .chosen = 2,
+                      .ffn_size = 12,
+                      .shared_ffn_size = 12,
+                      .normalised = true,
+                      .sigmoid_scores = true,
+                      .choice_bias = true,
+                      .weight_scale = 2.5,
+                      .groups = 2,
+                      .chosen_groups = 1,
+                      .groups_by_pairs = true};
+    config.layer_is_dense = {1, 0};
     config.qkv_bias = config.output_bias = true;
     config.rope = {.theta = 100.0,
                    .scaling = formats::RopeScaling::kYarn,
@@ -306,7 +330,8 @@ inline formats::ModelConfig tiny_config(formats::Family family) {
       break;
     case formats::Family::kQwen2Moe:
       config.qkv_bias = true;
-      config.experts = {.count = 5, .chosen = 3, .ffn_size = 12, .shared_ffn_size = 16};
+      config.experts = {
+          .count = 5, .chosen = 3, .ffn_size = 12, .shared_ffn_size = 16, .shared_gate = true};
       config.layer_is_dense = {0, 1};
       break;
     case formats::Family::kQwen3Moe:

@@ -323,6 +323,7 @@ TEST(Weights, AdaptersSurviveARoundTripAndMerge) {
                            "nemotron",
                            "youtu",
                            "deepseek_v2_dense",
+                           "deepseek_v3",
                            "minicpm3"}) {
     SCOPED_TRACE(name);
     const TempFolder temp;

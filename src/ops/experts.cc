@@ -13,6 +13,14 @@ void check_routing(const Routing& r) {
   const int64_t t = r.token_count();
   const int64_t k = r.chosen_count();
   JIGE_CHECK(1 <= k && k <= r.expert_count(), "{} of {} experts", k, r.expert_count());
+  JIGE_CHECK(1 <= r.chosen_groups && r.chosen_groups <= r.groups &&
+                 r.expert_count() % r.groups == 0 &&
+                 k <= r.expert_count() / r.groups * r.chosen_groups && r.scale > 0,
+             "{} of {} experts, {} of {} groups, scale {}", k, r.expert_count(), r.chosen_groups,
+             r.groups, r.scale);
+  const bool ranked = r.sigmoid || r.choice_bias || r.chosen_groups < r.groups;
+  JIGE_CHECK(!ranked || r.expert_count() <= cpu::kRankedExpertsMax, "{} experts", r.expert_count());
+  if (r.choice_bias) check_vector("choice_bias", r.choice_bias, DType::kF32, r.expert_count());
   check_typed("logits", r.logits, DType::kF32, t, r.expert_count());
   check_vector("chosen", r.chosen, DType::kI32, t * k);
   check_vector("weights", r.weights, DType::kF32, t * k);
@@ -26,7 +34,13 @@ cpu::ChooseArgs choose_args(const Routing& r) {
           .logits_stride = r.logits.row_stride,
           .experts = r.expert_count(),
           .chosen = r.chosen_count(),
+          .sigmoid = r.sigmoid,
           .over_chosen = r.normalised,
+          .scale = r.scale,
+          .bias = static_cast<const float*>(r.choice_bias.data),
+          .groups = r.groups,
+          .chosen_groups = r.chosen_groups,
+          .pairs = r.groups_by_pairs,
           .experts_of = r.chosen.as<int32_t>(),
           .weights = r.weights.as<float>()};
 }

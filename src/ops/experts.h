@@ -22,7 +22,15 @@ struct Routing {
   TensorView row_of_place;  // [T, k] i32
   TensorView place_of_row;  // [R] i32
   TensorView row_ends;      // [E] i32
-  bool normalised = false;  // the weights of a token add up to 1
+  bool normalised = false;  // the weights of a token add up to 1, or to the scale
+  bool sigmoid = false;     // scores are sigmoids of logits, not their softmax
+  float scale = 1;          // of the weights
+  // Experts in groups of neighbours, of which a token has those of the best groups alone: by their
+  // best score, or by the sum of their two best.
+  int64_t groups = 1;
+  int64_t chosen_groups = 1;
+  bool groups_by_pairs = false;
+  TensorView choice_bias = {};  // [E] f32 or empty: on the scores for the choice, not the weights
 
   int64_t token_count() const { return logits.rows(); }
   int64_t expert_count() const { return logits.columns(); }

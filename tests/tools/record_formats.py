@@ -202,6 +202,22 @@ CASES = {
         "DeepseekV3Config",
         dict(LATENT, first_k_dense_replace=4, attention_bias=True, rms_norm_eps=1e-5),
     ),
+    "deepseek_v2": (
+        "DeepseekV2Config",
+        dict(LATENT, first_k_dense_replace=1, num_experts_per_tok=3, n_routed_experts=12,
+             n_shared_experts=2, moe_intermediate_size=20, q_lora_rank=None),
+    ),
+    "deepseek_v2_groups": (
+        "DeepseekV2Config",
+        dict(LATENT, first_k_dense_replace=0, num_experts_per_tok=3, n_routed_experts=12,
+             moe_intermediate_size=20, topk_method="group_limited_greedy", n_group=4,
+             topk_group=2, routed_scaling_factor=16.0),
+    ),
+    "deepseek_v3": (
+        "DeepseekV3Config",
+        dict(LATENT, first_k_dense_replace=2, num_experts_per_tok=3, n_routed_experts=12,
+             moe_intermediate_size=20, n_group=3, topk_group=2, norm_topk_prob=False),
+    ),
     "qwen2_moe": (
         "Qwen2MoeConfig",
         dict(SIZES, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=20,
@@ -295,7 +311,9 @@ def facts(config):
 
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config)
-        known["parameters"] = sum(p.numel() for p in model.parameters())
+        # Files have what is added to scores for the choice of experts alone, too.
+        biases = [b for name, b in model.named_buffers() if name.endswith("correction_bias")]
+        known["parameters"] = sum(p.numel() for p in [*model.parameters(), *biases])
     except ImportError:
         pass  # the other recording has the count
     return known

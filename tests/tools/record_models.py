@@ -780,6 +780,40 @@ MODELS |= {
         torch.float32,
         {},
     ),
+    # As DeepSeek-V2-Lite, and as DeepSeek-V2.
+    "deepseek_v2": (
+        DeepseekV2ForCausalLM,
+        DeepseekV2Config(
+            **dict(LATENT, q_lora_rank=None), first_k_dense_replace=1, num_experts_per_tok=3,
+            n_routed_experts=8, n_shared_experts=2, moe_intermediate_size=16, topk_method="greedy",
+            norm_topk_prob=False,
+            rope_parameters=dict(LATENT_YARN, mscale=0.707, mscale_all_dim=0.707),
+        ),
+        torch.float32,
+        {},
+    ),
+    "deepseek_v2_groups": (
+        DeepseekV2ForCausalLM,
+        DeepseekV2Config(
+            **LATENT, first_k_dense_replace=1, num_experts_per_tok=3, n_routed_experts=8,
+            n_shared_experts=1, moe_intermediate_size=16, topk_method="group_limited_greedy",
+            n_group=4, topk_group=2, routed_scaling_factor=4.0,
+            rope_parameters=dict(rope_type="default", rope_theta=10000.0),
+        ),
+        torch.float32,
+        {},
+    ),
+    "deepseek_v3": (
+        DeepseekV3ForCausalLM,
+        DeepseekV3Config(
+            **LATENT, first_k_dense_replace=1, num_experts_per_tok=2, n_routed_experts=8,
+            n_shared_experts=1, moe_intermediate_size=16, n_group=2, topk_group=1,
+            norm_topk_prob=True, routed_scaling_factor=2.5, rms_norm_eps=1e-5,
+            rope_parameters=dict(LATENT_YARN, mscale=1.0, mscale_all_dim=0.8),
+        ),
+        torch.float32,
+        {},
+    ),
 }
 MODELS["minicpm3"] = (
     MiniCPM3ForCausalLM,
@@ -818,6 +852,7 @@ SEEDS = {name: 1000 + index for index, name in enumerate(MODELS)} | {
     "qwen2_5_images": 1109,
     "qwen3_images": 1089,
     "ministral3": 1046,
+    "minicpm3": 1050,
 }
 STEPPED = ("llama2", "gpt2", "gpt2_relu_unscaled", "gpt2_silu_by_layer", "mixtral")
 GRADIENTS = STEPPED + (
@@ -851,6 +886,9 @@ GRADIENTS = STEPPED + (
     "youtu",
     "deepseek_v2_dense",
     "deepseek_v3_dense",
+    "deepseek_v2",
+    "deepseek_v2_groups",
+    "deepseek_v3",
     "minicpm3",
 )
 LENGTHS = (18, 3, 27)
@@ -874,6 +912,9 @@ def randomise(model, generator):
                 parameter.copy_(0.5 * noise)
             else:
                 parameter.copy_(0.25 * noise)
+        for name, buffer in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                buffer.copy_(0.1 * torch.randn(buffer.shape, generator=generator))
 
 
 def draw_tokens(count, generator):

@@ -2,12 +2,19 @@
 //
 // Shapes: T tokens, E experts, k chosen of them, R = T · k rows of their inputs or results.
 //   choose    the k highest logits, of equal ones those that come first, NaN last; in ascending
-//             order. weight_j = e^(l_j - max) / sum, the sum over the chosen or over all.
+//             order. weight_j = c s_j with s_j = e^(l_j - max) / sum, the sum over the chosen or
+//             over all; or, of sigmoids, s_j = σ(l_j), over the chosen σ(l_j) / (Σ σ(l) + 1e-20).
+//             Of sigmoids, and where there is a bias, the highest s + bias are chosen (s over all),
+//             of equal ones the first again; the bias is not in the weights. Of E experts in groups
+//             of E / g neighbours, only those of the h groups with the highest scores, of equal
+//             ones the first: what is highest in a group, or the sum of its two highest.
 //   combine   dst[t] = base[t] + Σ_j weight[t, j] · src[row[t, j]], j ascending, one chain of fused
 //             multiply-adds
 //   slopes    the gradient at the logits from that at the weights:
 //               over the chosen   dl_j = w_j (dw_j - Σ w dw), 0 for the others
 //               over all          dl_e = -p_e Σ w dw, and for the chosen w_j (dw_j - Σ w dw)
+//             with Σ w dw / c in brackets; of sigmoids 0 for the others, and for the chosen
+//             (1 - σ_j) w_j (dw_j - Σ w dw / c), not over the chosen (1 - σ_j) w_j dw_j
 //   rows      a row may have a gate of its own, the sigmoid of a logit: rows come times their gate.
 //             From the gradient at x that has the gate in it, σ dx, that at the logit is
 //             (1 − σ) Σ (σ dx) x
@@ -27,14 +34,22 @@
 
 namespace jige::cpu {
 
+inline constexpr int64_t kRankedExpertsMax = 1024;  // E where not logits alone are compared
+
 struct ChooseArgs {
   const float* logits;  // [T, E]
   int64_t logits_stride;
   int64_t experts;
-  int64_t chosen;       // k, at most E
-  bool over_chosen;     // what the weights' sum is over
-  int32_t* experts_of;  // [T, k]
-  float* weights;       // [T, k]
+  int64_t chosen;         // k, at most E, and at most h E / g
+  bool sigmoid;           // of single logits, and not their softmax
+  bool over_chosen;       // what the weights' sum is over
+  float scale;            // c
+  const float* bias;      // [E], or null: zeros
+  int64_t groups;         // g, a divisor of E
+  int64_t chosen_groups;  // h, at most g; h = g: all experts
+  bool pairs;             // a group's score is the sum of its two highest
+  int32_t* experts_of;    // [T, k]
+  float* weights;         // [T, k]
 };
 
 struct CombineArgs {

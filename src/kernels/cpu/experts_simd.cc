@@ -56,24 +56,103 @@ float highest_logit(const float* logits, int64_t count) {
   return logits[next_highest(logits, count, 0, -1)];
 }
 
+constexpr float kSigmoidSumMin = 1e-20f;
+
+JIGE_FLATTEN void sigmoids(float* dst, const float* x, int64_t count) {
+  for_each_vector<V>(count, [&](int64_t i, int lanes) {
+    store_lanes(sigmoid(load_lanes<V>(x + i, lanes)), dst + i, lanes);
+  });
+}
+
+// ranks = what is compared of sigmoids, or of a softmax with a bias or in pairs.
+void scores_with_bias(const ChooseArgs& args, const float* logits, float* ranks) {
+  const int64_t experts = args.experts;
+  if (args.sigmoid) {
+    sigmoids(ranks, logits, experts);
+  } else {
+    const float max = highest_logit(logits, experts);
+    scaled_powers(ranks, logits, experts, max, 1.0f / sum_of_powers(logits, experts, max));
+  }
+  if (!args.bias) return;
+  for (int64_t e = 0; e < experts; ++e) ranks[e] = ranks[e] + args.bias[e];
+}
+
+float group_score(const ChooseArgs& args, const float* ranks, int64_t size) {
+  const int32_t first = next_highest(ranks, size, 0, -1);
+  const float best = as_rank(ranks[first]);
+  if (!args.pairs || size < 2) return best;
+  return best + as_rank(ranks[next_highest(ranks, size, best, first)]);
+}
+
+// Puts those of groups that are not chosen behind all others.
+void keep_chosen_groups(const ChooseArgs& args, float* ranks) {
+  float scores[kRankedExpertsMax];
+  bool kept[kRankedExpertsMax] = {};
+  const int64_t size = args.experts / args.groups;
+  for (int64_t g = 0; g < args.groups; ++g) scores[g] = group_score(args, ranks + g * size, size);
+  float value = 0;
+  int32_t index = -1;
+  for (int64_t j = 0; j < args.chosen_groups; ++j) {
+    index = next_highest(scores, args.groups, value, index);
+    value = as_rank(scores[index]);
+    kept[index] = true;
+  }
+  for (int64_t e = 0; e < args.experts; ++e) {
+    if (!kept[e / size]) ranks[e] = kLowest;
+  }
+}
+
+// What experts are compared by: the logits themselves, or numbers made of them in `memory`.
+const float* ranks_of(const ChooseArgs& args, const float* logits, float* memory) {
+  const bool limited = args.chosen_groups < args.groups;
+  if (args.sigmoid || args.bias || (limited && args.pairs)) {
+    scores_with_bias(args, logits, memory);
+  } else if (limited) {
+    for (int64_t e = 0; e < args.experts; ++e) memory[e] = logits[e];
+  } else {
+    return logits;
+  }
+  if (limited) keep_chosen_groups(args, memory);
+  return memory;
+}
+
+// From the logits of the chosen, in their place; `logits` are all of the token's.
+void weigh(const ChooseArgs& args, const float* logits, float* weights) {
+  const int64_t chosen = args.chosen;
+  if (args.sigmoid) {
+    sigmoids(weights, weights, chosen);
+    float factor = args.scale;
+    if (args.over_chosen) {
+      float sum = 0;
+      for (int64_t j = 0; j < chosen; ++j) sum = sum + weights[j];
+      factor = factor / (sum + kSigmoidSumMin);
+    }
+    for (int64_t j = 0; j < chosen; ++j) weights[j] = weights[j] * factor;
+    return;
+  }
+  const float max = highest_logit(logits, args.experts);
+  const float sum = args.over_chosen ? sum_of_powers(weights, chosen, max)
+                                     : sum_of_powers(logits, args.experts, max);
+  scaled_powers(weights, weights, chosen, max, args.scale / sum);
+}
+
 void choose(const ChooseArgs& args, int64_t begin, int64_t end) noexcept {
   const int64_t chosen = args.chosen;
+  float memory[kRankedExpertsMax];
   for (int64_t t = begin; t < end; ++t) {
     const float* logits = args.logits + t * args.logits_stride;
+    const float* ranks = ranks_of(args, logits, memory);
     int32_t* list = args.experts_of + t * chosen;
     float* weights = args.weights + t * chosen;
     float value = 0;
     int32_t index = -1;
     for (int64_t j = 0; j < chosen; ++j) {
-      index = next_highest(logits, args.experts, value, index);
-      value = as_rank(logits[index]);
+      index = next_highest(ranks, args.experts, value, index);
+      value = as_rank(ranks[index]);
       insert_ascending(list, j, index);
     }
-    const float max = highest_logit(logits, args.experts);
     for (int64_t j = 0; j < chosen; ++j) weights[j] = logits[list[j]];
-    const float sum = args.over_chosen ? sum_of_powers(weights, chosen, max)
-                                       : sum_of_powers(logits, args.experts, max);
-    scaled_powers(weights, weights, chosen, max, 1.0f / sum);
+    weigh(args, logits, weights);
   }
 }
 
@@ -307,6 +386,9 @@ void bounded_gate_backward(const BoundedGateArgs& args, int64_t begin, int64_t e
   });
 }
 
+// Of the sigmoid, by what it gives.
+float sigmoid_slope(float logit) { return 1.0f - first_lane(sigmoid(F32::broadcast(logit))); }
+
 void slopes(const SlopesArgs& args, int64_t begin, int64_t end) noexcept {
   const ChooseArgs& choice = args.choice;
   const int64_t chosen = choice.chosen;
@@ -319,13 +401,18 @@ void slopes(const SlopesArgs& args, int64_t begin, int64_t end) noexcept {
     float* out = args.grad_logits + t * args.grad_stride;
     float total = 0;
     for (int64_t j = 0; j < chosen; ++j) total = total + weights[j] * grads[j];
-    if (choice.over_chosen) {
+    if (choice.over_chosen || choice.sigmoid) {
       for (int64_t e = 0; e < experts; ++e) out[e] = 0;
     } else {
       const float max = highest_logit(logits, experts);
       scaled_powers(out, logits, experts, max, -total / sum_of_powers(logits, experts, max));
     }
-    for (int64_t j = 0; j < chosen; ++j) out[list[j]] = weights[j] * (grads[j] - total);
+    const bool single = choice.sigmoid && !choice.over_chosen;
+    const float mean = single ? 0.0f : total / choice.scale;
+    for (int64_t j = 0; j < chosen; ++j) {
+      const float slope = weights[j] * (grads[j] - mean);
+      out[list[j]] = choice.sigmoid ? sigmoid_slope(logits[list[j]]) * slope : slope;
+    }
   }
 }
 

@@ -1,0 +1,141 @@
+// How experts are chosen in families of DeepSeek's kind: what is read, written and refused.
+#include <vector>
+
+#include "formats/family_config_test_support.h"
+#include "formats/lora_config.h"
+#include "formats/test_support.h"
+
+namespace jige::formats {
+namespace {
+
+Json routed_json(const std::string& type) {
+  return changed(family_json(type), {{"num_key_value_heads", 4},
+                                     {"kv_lora_rank", 24},
+                                     {"q_lora_rank", 16},
+                                     {"qk_nope_head_dim", 12},
+                                     {"qk_rope_head_dim", 8},
+                                     {"v_head_dim", 10},
+                                     {"n_routed_experts", 12},
+                                     {"n_shared_experts", 2},
+                                     {"num_experts_per_tok", 3},
+                                     {"moe_intermediate_size", 20},
+                                     {"first_k_dense_replace", 1},
+                                     {"routed_scaling_factor", 1.5},
+                                     {"n_group", 3},
+                                     {"topk_group", 2}});
+}
+
+TEST(RoutingConfig, DeepSeekV3ChoosesBySigmoidsWithABiasInGroups) {
+  const ModelConfig config = config_of(routed_json("deepseek_v3"));
+  EXPECT_EQ(config.experts, (ExpertConfig{.count = 12,
+                                          .chosen = 3,
+                                          .ffn_size = 20,
+                                          .shared_ffn_size = 40,
+                                          .normalised = true,
+                                          .sigmoid_scores = true,
+                                          .choice_bias = true,
+                                          .weight_scale = 1.5,
+                                          .groups = 3,
+                                          .chosen_groups = 2,
+                                          .groups_by_pairs = true}));
+  EXPECT_EQ(config.layer_is_dense, (std::vector<uint8_t>{1, 0, 0, 0}));
+  const Json written = to_hf_config(config);
+  EXPECT_EQ(written["first_k_dense_replace"], 1);
+  EXPECT_EQ(written["n_shared_experts"], 2);
+  EXPECT_EQ(written["num_nextn_predict_layers"], 0);  // files that are written have none
+  EXPECT_EQ(config_of(written), config);
+  const int64_t layer = 12 * (32 + 1) + (12 + 2) * 3 * 32 * 20;
+  const ModelConfig dense =
+      config_of(changed(routed_json("deepseek_v3"), {{"first_k_dense_replace", 2}}));
+  EXPECT_EQ(parameter_count(config) - parameter_count(dense), layer - 3 * 32 * 48);
+  EXPECT_EQ(lora_linear_modules(config),
+            (std::vector<std::string>{"kv_a_proj_with_mqa", "kv_b_proj", "o_proj", "q_a_proj",
+                                      "q_b_proj"}));
+}
+
+TEST(RoutingConfig, DeepSeekV2ChoosesByTheSoftmaxInGroupsOrWithout) {
+  const ModelConfig lite = config_of(routed_json("deepseek_v2"));
+  ExpertConfig expected{
+      .count = 12, .chosen = 3, .ffn_size = 20, .shared_ffn_size = 40, .weight_scale = 1.5};
+  EXPECT_EQ(lite.experts, expected);  // greedy where nothing else is said
+  EXPECT_EQ(config_of(to_hf_config(lite)), lite);
+  const ModelConfig grouped =
+      config_of(changed(routed_json("deepseek_v2"), {{"topk_method", "group_limited_greedy"}}));
+  expected.groups = 3;
+  expected.chosen_groups = 2;
+  EXPECT_EQ(grouped.experts, expected);
+  EXPECT_EQ(to_hf_config(grouped)["topk_method"], "group_limited_greedy");
+  EXPECT_EQ(config_of(to_hf_config(grouped)), grouped);
+}
+
+TEST(RoutingConfig, DefaultsAreThoseOfTransformers) {
+  Json v3 = routed_json("deepseek_v3"), v2 = routed_json("deepseek_v2");
+  for (Json* json : {&v2, &v3}) {
+    (*json)["num_hidden_layers"] = 5;
+    for (const char* field :
+         {"n_routed_experts", "n_shared_experts", "moe_intermediate_size", "first_k_dense_replace",
+          "routed_scaling_factor", "n_group", "topk_group"}) {
+      json->erase(field);
+    }
+  }
+  const ModelConfig second = config_of(v2), third = config_of(v3);
+  EXPECT_EQ(second.experts,
+            (ExpertConfig{.count = 64, .chosen = 3, .ffn_size = 1407, .shared_ffn_size = 2814}));
+  EXPECT_TRUE(second.layer_is_dense.empty());
+  EXPECT_EQ(third.experts.count, 256);
+  EXPECT_EQ(third.experts.ffn_size, 2048);
+  EXPECT_EQ(third.experts.shared_ffn_size, 2048);
+  EXPECT_EQ(third.experts.weight_scale, 2.5);
+  EXPECT_EQ(third.experts.groups, 8);
+  EXPECT_EQ(third.experts.chosen_groups, 4);
+  EXPECT_EQ(third.layer_is_dense, (std::vector<uint8_t>{1, 1, 1, 0, 0}));
+}
+
+TEST(RoutingConfig, LayersWithoutExpertsAloneAreAModelToo) {
+  for (const char* type : {"deepseek_v2", "deepseek_v3"}) {
+    const ModelConfig config =
+        config_of(changed(routed_json(type), {{"first_k_dense_replace", 4}}));
+    EXPECT_EQ(config.experts, ExpertConfig());
+    EXPECT_EQ(to_hf_config(config)["first_k_dense_replace"], 4);
+    EXPECT_EQ(config_of(to_hf_config(config)), config);
+  }
+}
+
+TEST(RoutingConfig, RefusesWhatCannotBe) {
+  const auto with = [](const char* type, const Json& members) {
+    return parsed(changed(routed_json(type), members));
+  };
+  EXPECT_FAILS_WITH(with("deepseek_v3", {{"n_group", 5}}), Code::kCorrupt, "n_group");
+  EXPECT_FAILS_WITH(with("deepseek_v3", {{"n_group", 12}}), Code::kCorrupt, "n_group");
+  EXPECT_FAILS_WITH(with("deepseek_v3", {{"n_group", 0}}), Code::kCorrupt, "n_group");
+  EXPECT_FAILS_WITH(with("deepseek_v3", {{"topk_group", 4}}), Code::kCorrupt, "topk_group");
+  EXPECT_FAILS_WITH(with("deepseek_v3", {{"topk_group", 1}, {"num_experts_per_tok", 5}}),
+                    Code::kCorrupt, "num_experts_per_tok");
+  EXPECT_FAILS_WITH(with("deepseek_v3", {{"routed_scaling_factor", 0}}), Code::kCorrupt,
+                    "routed_scaling_factor");
+  EXPECT_FAILS_WITH(with("deepseek_v3", {{"n_shared_experts", -1}}), Code::kCorrupt,
+                    "n_shared_experts");
+  EXPECT_FAILS_WITH(with("deepseek_v3", {{"first_k_dense_replace", -1}}), Code::kCorrupt,
+                    "first_k_dense_replace");
+  EXPECT_FAILS_WITH(with("deepseek_v3", {{"scoring_func", "softmax"}}), Code::kUnsupported,
+                    "scoring_func");
+  EXPECT_FAILS_WITH(with("deepseek_v3", {{"moe_layer_freq", 2}}), Code::kUnsupported,
+                    "moe_layer_freq");
+  EXPECT_FAILS_WITH(with("deepseek_v3", {{"topk_method", "greedy"}}), Code::kUnsupported,
+                    "topk_method");
+  EXPECT_FAILS_WITH(with("deepseek_v2", {{"norm_topk_prob", true}}), Code::kCorrupt,
+                    "norm_topk_prob");
+  EXPECT_FAILS_WITH(with("deepseek_v2", {{"mlp_bias", true}}), Code::kCorrupt, "mlp_bias");
+  ModelConfig config = config_of(routed_json("deepseek_v3"));
+  config.layer_is_dense = {0, 1, 0, 0};
+  EXPECT_FAILS_WITH(check_model_config(config, "x"), Code::kInvalidArgument, "other layers");
+  config = config_of(routed_json("deepseek_v3"));
+  config.experts.shared_ffn_size = 41;
+  EXPECT_FAILS_WITH(check_model_config(config, "x"), Code::kInvalidArgument, "no multiple");
+  config = config_of(family_json("olmoe"));
+  config.experts.groups = 2;
+  EXPECT_FAILS_WITH(check_model_config(config, "x"), Code::kInvalidArgument, "do not choose");
+}
+
+}  // namespace
+}  // namespace jige::formats

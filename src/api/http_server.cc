@@ -222,7 +222,8 @@ Result<std::unique_ptr<HttpServer>> HttpServer::listen(const HttpServerOptions& 
                                                        HttpHandler handler) {
   TlsContext tls;
   if (options.tls_certificate_file.empty() != options.tls_key_file.empty()) {
-    return fail(Code::kInvalidArgument, "TLS needs both a certificate file and a key file");
+    return fail(Code::kInvalidArgument,
+                "--tls-cert and --tls-key go together: TLS needs both files");
   }
   if (!options.tls_certificate_file.empty()) {
     JIGE_TRY(tls, make_tls_context(options.tls_certificate_file, options.tls_key_file));

@@ -9,6 +9,7 @@
 
 #include "api/api_keys.h"
 #include "base/clock.h"
+#include "base/counted.h"
 #include "base/cpu.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -259,7 +260,7 @@ class BenchServeCommand final : public Command {
     if (load_.svg.empty()) return {};
     JIGE_DO(write_file_atomic(
         load_.svg, render_svg(load_chart(points, "Latency against throughput", caption_))));
-    log_info("{}: {} loads", load_.svg, points.size());
+    log_info("{}: {}", load_.svg, counted(std::ssize(points), "load"));
     return {};
   }
 

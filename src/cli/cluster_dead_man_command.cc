@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "base/counted.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "cli/command.h"
@@ -78,7 +79,7 @@ class ClusterDeadManCommand final : public Command {
     if (output_.json) {
       print_json({{"released", released}, {"why", why}});
     } else {
-      print_text(fmt::format("{}: {} jobs released\n", why, released));
+      print_text(fmt::format("{}: {} released\n", why, counted(released, "job")));
     }
     return {};
   }

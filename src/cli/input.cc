@@ -135,26 +135,26 @@ Result<std::string> find_model_folder(const std::string& path) {
         Code::kNotFound,
         "{}: this run wrote an adapter and no model; `jige export {}` writes the two as one, and "
         "generate, chat, score and embed run the base with --adapter {}",
-        path, path, path);
+        path, shell_word(path), shell_word(path));
   }
   if (fs::exists(folder / "adapter_config.json", error)) {
     return fail(Code::kInvalidArgument,
                 "{}: is a LoRA adapter and no model; give the model that the run wrote beside it, "
                 "or make one from the run with `jige export`; generate, chat, score and embed run "
                 "its base with --adapter {}",
-                path, path);
+                path, shell_word(path));
   }
   if (fs::exists(folder / "checkpoints", error)) {
     return fail(Code::kNotFound,
                 "{}: this run has no model yet; continue it with the `jige train` command it was "
                 "started with, or make one of its last checkpoint: `jige export {}`",
-                path, path);
+                path, shell_word(path));
   }
   if (const std::string run = run_around(folder); !run.empty()) {
     return fail(Code::kNotFound,
                 "{}: is a part of a run and no model; give the run, {}, or make a model of one of "
                 "its checkpoints: `jige export {}`",
-                path, run, run);
+                path, run, shell_word(run));
   }
   if (const std::string file = formats::gguf_file_in(path); !file.empty()) {
     return fail(Code::kNotFound,

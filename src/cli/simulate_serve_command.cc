@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/counted.h"
 #include "base/cpu.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -156,7 +157,7 @@ class SimulateServeCommand final : public Command {
     JIGE_DO(write_file_atomic(
         load_.svg,
         render_svg(load_chart(points_, "Latency against throughput, simulated", caption_))));
-    log_info("{}: {} loads", load_.svg, points_.size());
+    log_info("{}: {}", load_.svg, counted(std::ssize(points_), "load"));
     return {};
   }
 

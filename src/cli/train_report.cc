@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "cli/bad_lines.h"
 #include "cli/interrupt.h"
+#include "cli/shell_word.h"
 #include "cli/table.h"
 #include "train/records.h"
 
@@ -205,7 +206,8 @@ void TrainReport::finish(const train::TrainResult& result) {
   if (result.was_complete) log_info("nothing was left to do: all steps are done");
   if (!result.adapter_folder.empty()) log_info("adapter: {}", result.adapter_folder);
   if (!result.model_folder.empty()) {
-    log_info("model: {}; talk to it with `jige chat {}`", result.model_folder, result.model_folder);
+    log_info("model: {}; talk to it with `jige chat {}`", result.model_folder,
+             shell_word(result.model_folder));
   }
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/counted.h"
 #include "base/cpu.h"
 #include "cli/build_info.h"
 #include "cli/command.h"
@@ -111,8 +112,8 @@ class VersionCommand final : public Command {
 
   static void print_brief() {
     const CpuFeatures& cpu = cpu_features();
-    print_text(fmt::format("jige {} on {}, {} threads, {} kernels\n", kVersion, cpu.model_name,
-                           cpu.logical_count, isa_name(active_isa())));
+    print_text(fmt::format("jige {} on {}, {}, {} kernels\n", kVersion, cpu.model_name,
+                           counted(cpu.logical_count, "thread"), isa_name(active_isa())));
   }
 
   static void print_as_text() {
@@ -123,7 +124,8 @@ class VersionCommand final : public Command {
     for (const BuildPart& part : build_parts()) {
       table.row({part.name, part.found.empty() ? "not found" : part.found});
     }
-    table.row({"processor", fmt::format("{}, {} threads", cpu.model_name, cpu.logical_count)});
+    table.row(
+        {"processor", fmt::format("{}, {}", cpu.model_name, counted(cpu.logical_count, "thread"))});
     table.row({"offers", fmt::format("{}", fmt::join(feature_names(cpu), " "))});
     for (const auto& [work, isa] : kernel_choices()) table.row({work, isa});
     for (const auto& [name, text] : gpu_lines()) table.row({name, text});

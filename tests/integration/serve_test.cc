@@ -226,6 +226,7 @@ TEST(Serve, SaysWhatKeepsItFromStarting) {
   EXPECT_THAT(nested.err, HasSubstr("jige simulate serve --in-flight 2"));
   const Outcome tls = run_jige({"serve", model, "--port", "0", "--tls-cert", "/nowhere.pem"});
   EXPECT_EQ(tls.exit_code, 2);
+  EXPECT_THAT(tls.err, HasSubstr("--tls-cert and --tls-key go together"));
   const Outcome keys = run_jige({"serve", model, "--port", "0", "--api-key-file", "/nowhere"});
   EXPECT_EQ(keys.exit_code, 3);
   Serving first({model});

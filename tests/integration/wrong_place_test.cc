@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,20 @@ TEST(WrongPlace, FolderInPlaceOfAFile) {
   for (const std::vector<std::string>& command : commands) {
     expect_error(run_jige(command), 2, {said});
   }
+}
+
+// What a message tells to run can be copied into a shell.
+TEST(WrongPlace, CommandsToCopyHaveTheirPathsQuoted) {
+  const TestFolder folder;
+  const std::string run = folder / "my run";
+  ASSERT_TRUE(std::filesystem::create_directories(run + "/checkpoints"));
+  expect_error(run_jige({"generate", run, "--prompt", "x"}), 3, {"`jige export '" + run + "'`"});
+  const Outcome trained =
+      run_jige({"train", "--from", TinyRun::get().model(), "--data", TinyRun::get().corpus(),
+                "--steps", "1", "--out", folder / "your run"});
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  EXPECT_THAT(trained.err,
+              ::testing::HasSubstr("`jige chat '" + (folder / "your run/model") + "'`"));
 }
 
 TEST(WrongPlace, PartOfARunInPlaceOfAModelOrOfTheRun) {

@@ -120,6 +120,9 @@ std::string ffn_text(const formats::ModelConfig& config) {
   if (experts.count == 0) return std::to_string(config.ffn_size);
   std::string text =
       fmt::format("{} of {} experts of {}", experts.chosen, experts.count, experts.ffn_size);
+  if (experts.chosen_groups < experts.groups) {
+    text += fmt::format(", of {} of {} groups,", experts.chosen_groups, experts.groups);
+  }
   if (experts.shared_ffn_size > 0) {
     text += fmt::format(" and one of {} for all", experts.shared_ffn_size);
   }

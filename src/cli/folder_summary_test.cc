@@ -43,6 +43,10 @@ TEST(FolderSummary, SaysWhatOtherFamiliesHave) {
   EXPECT_THAT(inspected("qwen2_moe"),
               AllOf(HasSubstr("2 of 6 experts of 20 and one of 28 for all, in 1 of 3 layers 40"),
                     HasSubstr("for a token")));
+  EXPECT_THAT(inspected("deepseek_v2"),
+              HasSubstr("3 of 8 experts of 16 and one of 32 for all, in 1 of 2 layers 40"));
+  EXPECT_THAT(inspected("deepseek_v3"),
+              HasSubstr("2 of 8 experts of 16, of 1 of 2 groups, and one of 16 for all"));
   EXPECT_THAT(inspected("glm"), HasSubstr("6 of 12 columns"));
   EXPECT_THAT(inspected("exaone4"), HasSubstr("llama3 scaling by 8"));
 }

@@ -185,9 +185,11 @@ class Checker {
                     family_.norm_bias ? "biases in layer norms" : "layer norms without biases"));
     JIGE_DO(residual_features());
     const bool each = family_.head_norms == HeadNorms::kEach;
-    JIGE_DO(require(c_.qk_norm == each, each ? "query and key norms" : "no query or key norms"));
+    const bool chosen = !family_.head_norms_field.empty();
+    JIGE_DO(require(c_.qk_norm == each || (each && chosen),
+                    each ? "query and key norms" : "no query or key norms"));
     const bool apart = family_.head_norms == HeadNorms::kEachApart;
-    JIGE_DO(require(c_.qk_norm_apart == apart || !family_.head_norms_field.empty(),
+    JIGE_DO(require(c_.qk_norm_apart == apart || chosen,
                     "no norms of query and key heads with weights of their own"));
     const bool whole = family_.head_norms == HeadNorms::kWhole;
     return require(c_.qk_norm_whole == whole,

@@ -70,13 +70,14 @@ enum class Family {
   kYoutu,
   kDeepSeekV2,
   kDeepSeekV3,
-  kMiniCpm3
+  kMiniCpm3,
+  kGlm4Moe
 };
 // Families whose feed-forward layers, or some of them, are experts.
 inline constexpr bool has_experts(Family family) {
   return family == Family::kMixtral || family == Family::kQwen2Moe || family == Family::kQwen3Moe ||
          family == Family::kOlmoe || family == Family::kGptOss || family == Family::kDeepSeekV2 ||
-         family == Family::kDeepSeekV3;
+         family == Family::kDeepSeekV3 || family == Family::kGlm4Moe;
 }
 enum class NormKind { kRms, kLayer };
 // Where the norms of a layer stand: before its attention and its MLP, behind them, or both.

@@ -280,7 +280,7 @@ void emit_family_fields(const ModelConfig& config, Json& out) {
     out["use_parallel_residual"] = config.residual != ResidualForm::kSequential;
   }
   if (!family.head_norms_field.empty()) {
-    out[std::string(family.head_norms_field)] = config.qk_norm_apart;
+    out[std::string(family.head_norms_field)] = config.qk_norm || config.qk_norm_apart;
   }
   if (has_experts(config.family)) emit_experts(config, out);
 }

@@ -54,6 +54,9 @@ ExpertFields expert_fields(const ModelConfig& config) {
   if (config.family == Family::kDeepSeekV3) {
     return {"n_routed_experts", "moe_intermediate_size", 256, 8, 2048};
   }
+  if (config.family == Family::kGlm4Moe) {
+    return {"n_routed_experts", "moe_intermediate_size", 128, 8, 1408};
+  }
   return {"num_experts", "moe_intermediate_size", 128, 8, 768};
 }
 
@@ -77,6 +80,7 @@ std::optional<DeepSeekRouter> deepseek_router(Family family) {
   if (family == Family::kDeepSeekV3) {
     return DeepSeekRouter{.dense = 3, .scale = 2.5, .groups = 8, .chosen_groups = 4};
   }
+  if (family == Family::kGlm4Moe) return DeepSeekRouter{.dense = 1};
   return std::nullopt;
 }
 

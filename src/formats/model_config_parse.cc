@@ -329,6 +329,7 @@ Status parse_switches(const Json& config, ModelConfig& out, std::string_view whe
   }
   if (!family.head_norms_field.empty()) {
     JIGE_TRY(const bool on, get_bool_or(config, family.head_norms_field, false, where));
+    out.qk_norm = out.qk_norm && on;
     out.qk_norm_apart = out.qk_norm_apart && on;
   }
   return {};

@@ -458,6 +458,19 @@ inline constexpr FamilyInfo kFamilies[] = {
      .latent_attention = true,
      .norm_eps = 1e-5,
      .tied = true},
+    {.family = Family::kGlm4Moe,
+     .model_type = "glm4_moe",
+     .causal_class = "Glm4MoeForCausalLM",
+     .base_class = "Glm4MoeModel",
+     .head_norms = HeadNorms::kEach,
+     .head_norms_field = "use_qk_norm",
+     .biases = BiasRule::kAttentionQkv,
+     .turns_parts = true,
+     .turned_factor = 0.5,
+     .norm_eps = 1e-5,
+     .kv_heads = 8,
+     .bos = -1,
+     .eos = -1},
 };
 
 }  // namespace jige::formats

@@ -64,7 +64,8 @@ inline const std::vector<std::string>& fixture_names() {
                                                  "deepseek_v2",
                                                  "deepseek_v2_groups",
                                                  "deepseek_v3",
-                                                 "minicpm3"};
+                                                 "minicpm3",
+                                                 "glm4_moe"};
   return names;
 }
 
@@ -338,6 +339,19 @@ inline formats::ModelConfig tiny_config(formats::Family family) {
       config.qk_norm = true;
       config.experts = {.count = 5, .chosen = 3, .ffn_size = 12};
       break;
+    case formats::Family::kGlm4Moe:
+      config.qk_norm = config.qkv_bias = true;
+      config.rotary_dim = 2;
+      config.experts = {.count = 5,
+                        .chosen = 2,
+                        .ffn_size = 12,
+                        .shared_ffn_size = 12,
+                        .normalised = true,
+                        .sigmoid_scores = true,
+                        .choice_bias = true,
+                        .weight_scale = 1.5,
+                        .groups_by_pairs = true};
+      break;
     case formats::Family::kGptNeoX:
     case formats::Family::kPhi:
     case formats::Family::kCohere:
@@ -364,7 +378,7 @@ inline const std::vector<formats::Family>& all_families() {
       formats::Family::kGlm,        formats::Family::kGlm4,       formats::Family::kExaone4,
       formats::Family::kErnie45,    formats::Family::kMinistral3, formats::Family::kArcee,
       formats::Family::kNemotron,   formats::Family::kYoutu,      formats::Family::kDeepSeekV2,
-      formats::Family::kDeepSeekV3, formats::Family::kMiniCpm3};
+      formats::Family::kDeepSeekV3, formats::Family::kMiniCpm3,   formats::Family::kGlm4Moe};
   return families;
 }
 

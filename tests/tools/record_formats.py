@@ -218,6 +218,17 @@ CASES = {
         dict(LATENT, first_k_dense_replace=2, num_experts_per_tok=3, n_routed_experts=12,
              moe_intermediate_size=20, n_group=3, topk_group=2, norm_topk_prob=False),
     ),
+    "glm4_moe": (
+        "Glm4MoeConfig",
+        dict(SIZES, first_k_dense_replace=1, num_experts_per_tok=3, n_routed_experts=12,
+             moe_intermediate_size=20, use_qk_norm=True, attention_bias=True,
+             partial_rotary_factor=0.5, eos_token_id=[5, 6]),
+    ),
+    "glm4_moe_plain": (
+        "Glm4MoeConfig",
+        dict(SIZES, first_k_dense_replace=0, num_experts_per_tok=2, n_routed_experts=6,
+             moe_intermediate_size=20, head_dim=12, n_group=3, topk_group=2),
+    ),
     "qwen2_moe": (
         "Qwen2MoeConfig",
         dict(SIZES, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=20,
@@ -345,7 +356,8 @@ def record_configs():
                "NemotronConfig": "NemotronForCausalLM", "YoutuConfig": "YoutuForCausalLM",
                "DeepseekV2Config": "DeepseekV2ForCausalLM",
                "DeepseekV3Config": "DeepseekV3ForCausalLM",
-               "MiniCPM3Config": "MiniCPM3ForCausalLM"}
+               "MiniCPM3Config": "MiniCPM3ForCausalLM",
+               "Glm4MoeConfig": "Glm4MoeForCausalLM"}
     for name, (kind, arguments) in CASES.items():
         if not hasattr(transformers, kind):
             continue

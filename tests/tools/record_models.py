@@ -59,6 +59,8 @@ from transformers import (
     GemmaForCausalLM,
     Glm4Config,
     Glm4ForCausalLM,
+    Glm4MoeConfig,
+    Glm4MoeForCausalLM,
     GlmConfig,
     GlmForCausalLM,
     GptOssConfig,
@@ -814,6 +816,18 @@ MODELS |= {
         torch.float32,
         {},
     ),
+    # As GLM-4.5; GLM-4.5-Air has no norms of heads.
+    "glm4_moe": (
+        Glm4MoeForCausalLM,
+        Glm4MoeConfig(
+            **COMMON, num_attention_heads=4, num_key_value_heads=2, head_dim=12,
+            partial_rotary_factor=0.5, use_qk_norm=True, attention_bias=True,
+            first_k_dense_replace=1, num_experts_per_tok=3, n_routed_experts=8,
+            n_shared_experts=1, moe_intermediate_size=16, routed_scaling_factor=1.5,
+        ),
+        torch.bfloat16,
+        {},
+    ),
 }
 MODELS["minicpm3"] = (
     MiniCPM3ForCausalLM,
@@ -853,6 +867,11 @@ SEEDS = {name: 1000 + index for index, name in enumerate(MODELS)} | {
     "qwen3_images": 1089,
     "ministral3": 1046,
     "minicpm3": 1050,
+    # And no token is close to another choice of experts.
+    "deepseek_v2": 1479,
+    "deepseek_v2_groups": 1206,
+    "deepseek_v3": 1371,
+    "glm4_moe": 1009,
 }
 STEPPED = ("llama2", "gpt2", "gpt2_relu_unscaled", "gpt2_silu_by_layer", "mixtral")
 GRADIENTS = STEPPED + (
@@ -890,6 +909,7 @@ GRADIENTS = STEPPED + (
     "deepseek_v2_groups",
     "deepseek_v3",
     "minicpm3",
+    "glm4_moe",
 )
 LENGTHS = (18, 3, 27)
 OPTIMIZER = dict(lr=1e-2, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
@@ -1069,7 +1089,11 @@ def record_model(name, root, seed):
     generator = torch.Generator().manual_seed(seed)
     model = model_class(config)
     randomise(model, generator)
-    model.to(dtype).save_pretrained(folder, **save_options)
+    model.to(dtype)
+    for key, buffer in model.named_buffers():
+        if key.endswith("e_score_correction_bias"):
+            buffer.data = buffer.data.float()  # as published files have it
+    model.save_pretrained(folder, **save_options)
     for extra in ("generation_config.json",):
         if os.path.exists(os.path.join(folder, extra)):
             os.remove(os.path.join(folder, extra))

@@ -71,13 +71,15 @@ enum class Family {
   kDeepSeekV2,
   kDeepSeekV3,
   kMiniCpm3,
-  kGlm4Moe
+  kGlm4Moe,
+  kGlm4MoeLite
 };
 // Families whose feed-forward layers, or some of them, are experts.
 inline constexpr bool has_experts(Family family) {
   return family == Family::kMixtral || family == Family::kQwen2Moe || family == Family::kQwen3Moe ||
          family == Family::kOlmoe || family == Family::kGptOss || family == Family::kDeepSeekV2 ||
-         family == Family::kDeepSeekV3 || family == Family::kGlm4Moe;
+         family == Family::kDeepSeekV3 || family == Family::kGlm4Moe ||
+         family == Family::kGlm4MoeLite;
 }
 enum class NormKind { kRms, kLayer };
 // Where the norms of a layer stand: before its attention and its MLP, behind them, or both.

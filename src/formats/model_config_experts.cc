@@ -29,6 +29,7 @@ constexpr const char* kDenseLayersField = "mlp_only_layers";
 constexpr const char* kSharedField = "shared_expert_intermediate_size";
 constexpr const char* kSharedCountField = "n_shared_experts";
 constexpr const char* kFirstDenseField = "first_k_dense_replace";
+constexpr const char* kLayerKindsField = "mlp_layer_types";
 constexpr const char* kGroupsField = "n_group";
 constexpr const char* kChosenGroupsField = "topk_group";
 constexpr const char* kScaleField = "routed_scaling_factor";
@@ -57,6 +58,9 @@ ExpertFields expert_fields(const ModelConfig& config) {
   if (config.family == Family::kGlm4Moe) {
     return {"n_routed_experts", "moe_intermediate_size", 128, 8, 1408};
   }
+  if (config.family == Family::kGlm4MoeLite) {
+    return {"n_routed_experts", "moe_intermediate_size", 64, 4, 1536};
+  }
   return {"num_experts", "moe_intermediate_size", 128, 8, 768};
 }
 
@@ -81,6 +85,7 @@ std::optional<DeepSeekRouter> deepseek_router(Family family) {
     return DeepSeekRouter{.dense = 3, .scale = 2.5, .groups = 8, .chosen_groups = 4};
   }
   if (family == Family::kGlm4Moe) return DeepSeekRouter{.dense = 1};
+  if (family == Family::kGlm4MoeLite) return DeepSeekRouter{.dense = 1, .scale = 1.8};
   return std::nullopt;
 }
 
@@ -157,9 +162,30 @@ Result<bool> parse_choice_method(const Json& config, Family family, bool sigmoid
               family_name(family));
 }
 
+// Leading layers without experts; GLM names every layer's kind instead.
+Result<int64_t> parse_leading_dense(const Json& config, const ModelConfig& out, int64_t usual,
+                                    std::string_view where) {
+  if (out.family != Family::kGlm4MoeLite) {
+    return get_int_or(config, kFirstDenseField, usual, where);
+  }
+  const Json* kinds = find_field(config, kLayerKindsField);
+  if (!kinds) return usual;
+  int64_t dense = 0;
+  bool known = kinds->is_array() && static_cast<int64_t>(kinds->size()) == out.layer_count;
+  for (size_t i = 0; known && i < kinds->size(); ++i) {
+    const bool leading = (*kinds)[i] == "dense" && dense == static_cast<int64_t>(i);
+    known = leading || (*kinds)[i] == "sparse";
+    if (leading) ++dense;
+  }
+  if (known) return dense;
+  return fail(Code::kUnsupported,
+              "{}: field \"{}\" must be a list of {} layers, \"dense\" before \"sparse\"", where,
+              kLayerKindsField, out.layer_count);
+}
+
 Status parse_deepseek_experts(const Json& config, const DeepSeekRouter& usual, ModelConfig& out,
                               std::string_view where) {
-  JIGE_TRY(const int64_t dense, get_int_or(config, kFirstDenseField, usual.dense, where));
+  JIGE_TRY(const int64_t dense, parse_leading_dense(config, out, usual.dense, where));
   if (dense >= out.layer_count) return {};
   if (dense < 0 || out.layer_count > kLayersMax) {
     return fail(Code::kCorrupt, "{}: field \"{}\" is {} of {} layers", where, kFirstDenseField,
@@ -195,6 +221,13 @@ Status parse_deepseek_experts(const Json& config, const DeepSeekRouter& usual, M
 void emit_deepseek_experts(const ModelConfig& config, const DeepSeekRouter& router, Json& out) {
   const ExpertConfig& experts = config.experts;
   out[kFirstDenseField] = config.layer_count - expert_layer_count(config);
+  if (config.family == Family::kGlm4MoeLite) {
+    Json kinds = Json::array();
+    for (int64_t i = 0; i < config.layer_count; ++i) {
+      kinds.push_back(has_experts(config, i) ? "sparse" : "dense");
+    }
+    out[kLayerKindsField] = std::move(kinds);
+  }
   if (router.sigmoid) out["num_nextn_predict_layers"] = 0;
   if (experts.count == 0) return;
   const ExpertFields fields = expert_fields(config);

@@ -6,10 +6,11 @@
 //               moe_intermediate_size, norm_topk_prob, decoder_sparse_step, mlp_only_layers
 //   gpt_oss     num_local_experts, num_experts_per_tok, intermediate_size, swiglu_alpha,
 //               swiglu_limit
-//   deepseek_v2, deepseek_v3, glm4_moe
+//   deepseek_v2, deepseek_v3, glm4_moe, glm4_moe_lite
 //               n_routed_experts, num_experts_per_tok, moe_intermediate_size, n_shared_experts,
 //               first_k_dense_replace, routed_scaling_factor, n_group, topk_group, norm_topk_prob,
-//               topk_method, scoring_func, moe_layer_freq; without experts where no layer is left
+//               topk_method, scoring_func, moe_layer_freq, of the last mlp_layer_types; without
+//               experts where no layer is left
 // Internal to the model_config*.cc files. Threads: pure functions.
 #pragma once
 

@@ -28,6 +28,9 @@ struct LatentDefaults {
 
 // Of MiniCPM3 values are as wide as the width allows heads to be.
 LatentDefaults latent_defaults(const ModelConfig& config) {
+  if (config.family == Family::kGlm4MoeLite) {
+    return {.query_rank = 768, .unturned = 192, .value_dim = 256};
+  }
   if (config.family != Family::kMiniCpm3) return {};
   return {.rank = 256,
           .query_rank = 768,

@@ -91,6 +91,51 @@ TEST(RoutingConfig, DefaultsAreThoseOfTransformers) {
   EXPECT_EQ(third.layer_is_dense, (std::vector<uint8_t>{1, 1, 1, 0, 0}));
 }
 
+TEST(RoutingConfig, Glm4MoeHasUsualAttentionWithNormsOfHeadsWhereAsked) {
+  Json json = family_json("glm4_moe");
+  json["num_experts_per_tok"] = 3;
+  const ModelConfig plain = config_of(json);
+  EXPECT_EQ(plain.experts.count, 128);
+  EXPECT_EQ(plain.experts.ffn_size, 1408);
+  EXPECT_EQ(plain.experts.shared_ffn_size, 1408);
+  EXPECT_EQ(plain.experts.weight_scale, 1);
+  EXPECT_TRUE(plain.experts.sigmoid_scores && plain.experts.choice_bias);
+  EXPECT_EQ(plain.layer_is_dense, (std::vector<uint8_t>{1, 0, 0, 0}));
+  EXPECT_FALSE(plain.qk_norm || plain.qkv_bias);
+  EXPECT_EQ(plain.rotary_dim, 4);  // half of 8
+  EXPECT_EQ(plain.norm_eps, 1e-5);
+  const ModelConfig normed =
+      config_of(changed(json, {{"use_qk_norm", true}, {"attention_bias", true}}));
+  EXPECT_TRUE(normed.qk_norm && normed.qkv_bias && !normed.output_bias);
+  for (const ModelConfig& config : {plain, normed}) {
+    EXPECT_EQ(config_of(to_hf_config(config)), config);
+    EXPECT_EQ(lora_linear_modules(config),
+              (std::vector<std::string>{"k_proj", "o_proj", "q_proj", "v_proj"}));
+  }
+}
+
+TEST(RoutingConfig, Glm4MoeLiteNamesTheKindOfEveryLayer) {
+  Json json = routed_json("glm4_moe_lite");
+  json.erase("routed_scaling_factor");
+  json["first_k_dense_replace"] = 3;  // not asked
+  const ModelConfig usual = config_of(json);
+  EXPECT_EQ(usual.layer_is_dense, (std::vector<uint8_t>{1, 0, 0, 0}));
+  EXPECT_EQ(usual.experts.weight_scale, 1.8);
+  const Json kinds = {"dense", "dense", "sparse", "sparse"};
+  const ModelConfig listed = config_of(changed(json, {{"mlp_layer_types", kinds}}));
+  EXPECT_EQ(listed.layer_is_dense, (std::vector<uint8_t>{1, 1, 0, 0}));
+  EXPECT_EQ(to_hf_config(listed)["mlp_layer_types"], kinds);
+  for (const ModelConfig& config : {usual, listed}) {
+    EXPECT_EQ(config_of(to_hf_config(config)), config);
+  }
+  for (const Json& wrong :
+       {Json("dense"), Json({"dense", "sparse"}), Json({"sparse", "dense", "sparse", "sparse"}),
+        Json({"dense", "sparse", "linear", "sparse"})}) {
+    EXPECT_FAILS_WITH(parsed(changed(json, {{"mlp_layer_types", wrong}})), Code::kUnsupported,
+                      "mlp_layer_types");
+  }
+}
+
 TEST(RoutingConfig, LayersWithoutExpertsAloneAreAModelToo) {
   for (const char* type : {"deepseek_v2", "deepseek_v3"}) {
     const ModelConfig config =

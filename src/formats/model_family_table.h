@@ -471,6 +471,18 @@ inline constexpr FamilyInfo kFamilies[] = {
      .kv_heads = 8,
      .bos = -1,
      .eos = -1},
+    {.family = Family::kGlm4MoeLite,
+     .model_type = "glm4_moe_lite",
+     .causal_class = "Glm4MoeLiteForCausalLM",
+     .base_class = "Glm4MoeLiteModel",
+     .biases = BiasRule::kAttention,
+     .turns_neighbours = true,
+     .chooses_neighbours = true,
+     .latent_attention = true,
+     .norm_eps = 1e-5,
+     .kv_heads = 20,
+     .bos = 0,
+     .eos = 1},
 };
 
 }  // namespace jige::formats

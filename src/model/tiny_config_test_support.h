@@ -65,7 +65,8 @@ inline const std::vector<std::string>& fixture_names() {
                                                  "deepseek_v2_groups",
                                                  "deepseek_v3",
                                                  "minicpm3",
-                                                 "glm4_moe"};
+                                                 "glm4_moe",
+                                                 "glm4_moe_lite"};
   return names;
 }
 
@@ -86,6 +87,21 @@ inline void add_gemma_features(formats::ModelConfig& config) {
     config.score_dim = 9;
     config.sliding_rope = formats::RopeConfig{.theta = 100.0};
   }
+}
+
+// As DeepSeek-V3 chooses them.
+inline formats::ExpertConfig sigmoid_experts() {
+  return {.count = 6,
+          .chosen = 2,
+          .ffn_size = 12,
+          .shared_ffn_size = 12,
+          .normalised = true,
+          .sigmoid_scores = true,
+          .choice_bias = true,
+          .weight_scale = 2.5,
+          .groups = 2,
+          .chosen_groups = 1,
+          .groups_by_pairs = true};
 }
 
 // What layers do whose keys and values come from a latent.
@@ -116,18 +132,9 @@ inline void add_latent_features(formats::ModelConfig& config) {
     config.residual_scale = 0.6;
     config.logits_divisor = 2;
   }
-  if (config.family == formats::Family::kDeepSeekV3) {
-    config.experts = {.count = 6,
-                      .chosen = 2,
-                      .ffn_size = 12,
-                      .shared_ffn_size = 12,
-                      .normalised = true,
-                      .sigmoid_scores = true,
-                      .choice_bias = true,
-                      .weight_scale = 2.5,
-                      .groups = 2,
-                      .chosen_groups = 1,
-                      .groups_by_pairs = true};
+  const bool lite = config.family == formats::Family::kGlm4MoeLite;
+  if (lite || config.family == formats::Family::kDeepSeekV3) {
+    config.experts = sigmoid_experts();
     config.layer_is_dense = {1, 0};
     config.qkv_bias = config.output_bias = true;
     config.rope = {.theta = 100.0,
@@ -183,6 +190,7 @@ inline void add_turning_features(formats::ModelConfig& config) {
     case formats::Family::kDeepSeekV2:
     case formats::Family::kDeepSeekV3:
     case formats::Family::kMiniCpm3:
+    case formats::Family::kGlm4MoeLite:
       add_latent_features(config);
       break;
     case formats::Family::kErnie45:
@@ -283,6 +291,37 @@ inline void add_parallel_features(formats::ModelConfig& config) {
   }
 }
 
+// What layers of experts do behind usual attention.
+inline void add_expert_features(formats::ModelConfig& config) {
+  switch (config.family) {
+    case formats::Family::kMixtral:
+      config.sliding_window = 5;
+      config.experts = {.count = 4, .chosen = 2, .ffn_size = config.ffn_size, .normalised = true};
+      break;
+    case formats::Family::kOlmoe:
+      config.qk_norm_whole = true;
+      config.experts = {.count = 5, .chosen = 3, .ffn_size = config.ffn_size};
+      break;
+    case formats::Family::kQwen2Moe:
+      config.qkv_bias = true;
+      config.experts = {
+          .count = 5, .chosen = 3, .ffn_size = 12, .shared_ffn_size = 16, .shared_gate = true};
+      config.layer_is_dense = {0, 1};
+      break;
+    case formats::Family::kQwen3Moe:
+      config.qk_norm = true;
+      config.experts = {.count = 5, .chosen = 3, .ffn_size = 12};
+      break;
+    case formats::Family::kGlm4Moe:
+      config.qk_norm = config.qkv_bias = true;
+      config.rotary_dim = 2;
+      config.experts = sigmoid_experts();
+      break;
+    default:
+      break;
+  }
+}
+
 // A model small enough for finite differences, with every feature of its family.
 inline formats::ModelConfig tiny_config(formats::Family family) {
   formats::ModelConfig config;
@@ -322,35 +361,11 @@ inline formats::ModelConfig tiny_config(formats::Family family) {
       config.head_dim = 5;
       break;
     case formats::Family::kMixtral:
-      config.sliding_window = 5;
-      config.experts = {.count = 4, .chosen = 2, .ffn_size = config.ffn_size, .normalised = true};
-      break;
     case formats::Family::kOlmoe:
-      config.qk_norm_whole = true;
-      config.experts = {.count = 5, .chosen = 3, .ffn_size = config.ffn_size};
-      break;
     case formats::Family::kQwen2Moe:
-      config.qkv_bias = true;
-      config.experts = {
-          .count = 5, .chosen = 3, .ffn_size = 12, .shared_ffn_size = 16, .shared_gate = true};
-      config.layer_is_dense = {0, 1};
-      break;
     case formats::Family::kQwen3Moe:
-      config.qk_norm = true;
-      config.experts = {.count = 5, .chosen = 3, .ffn_size = 12};
-      break;
     case formats::Family::kGlm4Moe:
-      config.qk_norm = config.qkv_bias = true;
-      config.rotary_dim = 2;
-      config.experts = {.count = 5,
-                        .chosen = 2,
-                        .ffn_size = 12,
-                        .shared_ffn_size = 12,
-                        .normalised = true,
-                        .sigmoid_scores = true,
-                        .choice_bias = true,
-                        .weight_scale = 1.5,
-                        .groups_by_pairs = true};
+      add_expert_features(config);
       break;
     case formats::Family::kGptNeoX:
     case formats::Family::kPhi:
@@ -378,7 +393,8 @@ inline const std::vector<formats::Family>& all_families() {
       formats::Family::kGlm,        formats::Family::kGlm4,       formats::Family::kExaone4,
       formats::Family::kErnie45,    formats::Family::kMinistral3, formats::Family::kArcee,
       formats::Family::kNemotron,   formats::Family::kYoutu,      formats::Family::kDeepSeekV2,
-      formats::Family::kDeepSeekV3, formats::Family::kMiniCpm3,   formats::Family::kGlm4Moe};
+      formats::Family::kDeepSeekV3, formats::Family::kMiniCpm3,   formats::Family::kGlm4Moe,
+      formats::Family::kGlm4MoeLite};
   return families;
 }
 

@@ -96,8 +96,9 @@ TEST(Training, GradientsOfEveryFamilyMatchFiniteDifferences) {
 
 // Sequences and seeds for which no token is close to another choice.
 TEST(Training, GradientsOfChosenExpertsMatchFiniteDifferences) {
-  for (const Family family : {Family::kMixtral, Family::kQwen2Moe, Family::kQwen3Moe,
-                              Family::kDeepSeekV2, Family::kDeepSeekV3, Family::kGlm4Moe}) {
+  for (const Family family :
+       {Family::kMixtral, Family::kQwen2Moe, Family::kQwen3Moe, Family::kDeepSeekV2,
+        Family::kDeepSeekV3, Family::kGlm4Moe, Family::kGlm4MoeLite}) {
     SCOPED_TRACE(name_of(family));
     Trainee trainee(tiny_config(family), {});
     trainee.randomise(11);
@@ -236,7 +237,8 @@ TEST(Training, GradientsMatchTheRecordingFromPyTorch) {
                            "deepseek_v2_groups",
                            "deepseek_v3",
                            "minicpm3",
-                           "glm4_moe"}) {
+                           "glm4_moe",
+                           "glm4_moe_lite"}) {
     names.emplace_back(name);
   }
   for (const std::string& name : names) {

@@ -224,6 +224,11 @@ CASES = {
              moe_intermediate_size=20, use_qk_norm=True, attention_bias=True,
              partial_rotary_factor=0.5, eos_token_id=[5, 6]),
     ),
+    "glm4_moe_lite": (
+        "Glm4MoeLiteConfig",
+        dict(LATENT, num_experts_per_tok=3, n_routed_experts=12, moe_intermediate_size=20,
+             mlp_layer_types=["dense", "dense", "sparse", "sparse"]),
+    ),
     "glm4_moe_plain": (
         "Glm4MoeConfig",
         dict(SIZES, first_k_dense_replace=0, num_experts_per_tok=2, n_routed_experts=6,
@@ -357,7 +362,8 @@ def record_configs():
                "DeepseekV2Config": "DeepseekV2ForCausalLM",
                "DeepseekV3Config": "DeepseekV3ForCausalLM",
                "MiniCPM3Config": "MiniCPM3ForCausalLM",
-               "Glm4MoeConfig": "Glm4MoeForCausalLM"}
+               "Glm4MoeConfig": "Glm4MoeForCausalLM",
+               "Glm4MoeLiteConfig": "Glm4MoeLiteForCausalLM"}
     for name, (kind, arguments) in CASES.items():
         if not hasattr(transformers, kind):
             continue

@@ -61,6 +61,8 @@ from transformers import (
     Glm4ForCausalLM,
     Glm4MoeConfig,
     Glm4MoeForCausalLM,
+    Glm4MoeLiteConfig,
+    Glm4MoeLiteForCausalLM,
     GlmConfig,
     GlmForCausalLM,
     GptOssConfig,
@@ -828,6 +830,15 @@ MODELS |= {
         torch.bfloat16,
         {},
     ),
+    "glm4_moe_lite": (
+        Glm4MoeLiteForCausalLM,
+        Glm4MoeLiteConfig(
+            **dict(LATENT, v_head_dim=14), num_experts_per_tok=3, n_routed_experts=8,
+            n_shared_experts=1, moe_intermediate_size=16,
+        ),
+        torch.float32,
+        {},
+    ),
 }
 MODELS["minicpm3"] = (
     MiniCPM3ForCausalLM,
@@ -872,6 +883,7 @@ SEEDS = {name: 1000 + index for index, name in enumerate(MODELS)} | {
     "deepseek_v2_groups": 1206,
     "deepseek_v3": 1371,
     "glm4_moe": 1009,
+    "glm4_moe_lite": 1291,
 }
 STEPPED = ("llama2", "gpt2", "gpt2_relu_unscaled", "gpt2_silu_by_layer", "mixtral")
 GRADIENTS = STEPPED + (
@@ -910,6 +922,7 @@ GRADIENTS = STEPPED + (
     "deepseek_v3",
     "minicpm3",
     "glm4_moe",
+    "glm4_moe_lite",
 )
 LENGTHS = (18, 3, 27)
 OPTIMIZER = dict(lr=1e-2, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)

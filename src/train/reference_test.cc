@@ -208,9 +208,9 @@ INSTANTIATE_TEST_SUITE_P(Recorded, Reference,
                                   (param_info.param.accumulate ? "_accumulated" : "");
                          });
 
-const std::vector<std::string> kBitModels = {"llama2", "gpt2",   "qwen2",    "qwen3",   "mistral",
-                                             "phi3",   "gemma2", "gemma3",   "granite", "gpt_neox",
-                                             "phi",    "cohere", "qwen2_moe"};
+const std::vector<std::string> kBitModels = {
+    "llama2", "gpt2",    "qwen2",    "qwen3", "mistral", "phi3",      "gemma2",
+    "gemma3", "granite", "gpt_neox", "phi",   "cohere",  "qwen2_moe", "deepseek_v3"};
 
 Documents random_documents(uint64_t seed, int count) {
   Rng rng(seed);
@@ -351,7 +351,8 @@ TEST(Executor, UsesTheMemoryThatThePlanSays) {
                             "mixtral",        "qwen3_moe_unnormalised",
                             "olmoe",          "qwen2_moe",
                             "gpt_neox",       "phi",
-                            "cohere_qk_norm", "stablelm_parallel"}) {
+                            "cohere_qk_norm", "stablelm_parallel",
+                            "deepseek_v3",    "glm4_moe"}) {
     for (const DType compute : {DType::kF32, DType::kBF16}) {
       CpuDevice device({.thread_count = 1});
       Arena arena(device, "test");

@@ -4,10 +4,11 @@
 //   choose    the k highest logits, of equal ones those that come first, NaN last; in ascending
 //             order. weight_j = c s_j with s_j = e^(l_j - max) / sum, the sum over the chosen or
 //             over all; or, of sigmoids, s_j = σ(l_j), over the chosen σ(l_j) / (Σ σ(l) + 1e-20).
-//             Of sigmoids, and where there is a bias, the highest s + bias are chosen (s over all),
-//             of equal ones the first again; the bias is not in the weights. Of E experts in groups
-//             of E / g neighbours, only those of the h groups with the highest scores, of equal
-//             ones the first: what is highest in a group, or the sum of its two highest.
+//             Of sigmoids, and where there is a bias or groups go by pairs, the highest s + bias
+//             are chosen (s over all), of equal ones the first again; the bias is not in the
+//             weights. Of E experts in groups of E / g neighbours, only those of the h groups with
+//             the highest scores, of equal ones the first: what is highest in a group, or the sum
+//             of its two highest (pairs).
 //   combine   dst[t] = base[t] + Σ_j weight[t, j] · src[row[t, j]], j ascending, one chain of fused
 //             multiply-adds
 //   slopes    the gradient at the logits from that at the weights:

@@ -228,10 +228,23 @@ void HttpConnection::enqueue(std::string_view bytes) {
   if (sending_.empty()) write_wake_.cancel();
 }
 
+// Drops the empty lines that some clients send behind a body (RFC 9112, 2.2). False when nothing
+// else has come yet, so that no request has begun.
+bool HttpConnection::skip_empty_lines() {
+  for (;;) {
+    const asio::const_buffer bytes = buffer_.data();
+    const std::string_view text(static_cast<const char*>(bytes.data()), bytes.size());
+    if (text.empty() || text == "\r") return false;
+    if (!text.starts_with("\r\n")) return true;
+    buffer_.consume(2);
+  }
+}
+
 void HttpConnection::pump() {
   while ((phase_ == Phase::kIdle || phase_ == Phase::kReading) && buffer_.size() > 0 &&
          !output_full()) {
     if (!parser_) {
+      if (!skip_empty_lines()) return;
       parser_.emplace();
       parser_->header_limit(static_cast<uint32_t>(core_->options.header_bytes_max));
       parser_->body_limit(core_->options.body_bytes_max);
@@ -296,6 +309,11 @@ void HttpConnection::begin_exchange() {
   if (const auto hosts = message.count(http::field::host);
       hosts > 1 || (hosts == 0 && !http_1_0_)) {
     return refuse(400, fmt::format("the request has {} Host fields; it must have one", hosts));
+  }
+  // `gzip, chunked` and the like: where such a body ends is known, not what it says.
+  if (const auto coding = message[http::field::transfer_encoding];
+      !coding.empty() && !boost::beast::iequals(coding, "chunked")) {
+    return refuse(501, "bodies with a Transfer-Encoding other than chunked are not supported");
   }
   HttpRequest request;
   request.method = std::string(message.method_string());

@@ -93,6 +93,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   boost::asio::awaitable<void> read_loop(std::shared_ptr<HttpConnection> self);
   boost::asio::awaitable<void> write_loop(std::shared_ptr<HttpConnection> self);
   void pump();
+  bool skip_empty_lines();
   bool parse_some();
   bool account_body();
   void begin_exchange();

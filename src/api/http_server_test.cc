@@ -190,6 +190,28 @@ TEST_F(HttpServerTest, TakesChunkedBodiesAndExpectContinue) {
   EXPECT_EQ(client.read_response().body, "POSTok");
 }
 
+TEST_F(HttpServerTest, PassesOverEmptyLinesInFrontOfRequests) {
+  start();
+  TestClient client(port_);
+  const std::string request = request_text("POST", "/echo", "a");
+  client.send("\r\n\r\n" + request + "\r\n" + request + "\r");
+  EXPECT_EQ(client.read_response().body, "POSTa");
+  EXPECT_EQ(client.read_response().body, "POSTa");
+  client.send("\n" + request);
+  EXPECT_EQ(client.read_response().body, "POSTa");
+}
+
+TEST_F(HttpServerTest, RefusesCodingsOfTransferThatItDoesNotKnow) {
+  start();
+  for (const std::string coding : {"gzip, chunked", "identity"}) {
+    TestClient client(port_);
+    client.send("POST /echo HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: " + coding +
+                "\r\n\r\n0\r\n\r\n");
+    EXPECT_EQ(client.read_response().status, 501) << coding;
+  }
+  EXPECT_EQ(server_->stats().requests_total, 0);
+}
+
 TEST_F(HttpServerTest, TakesManyChunksAtOnceAndTheRequestBehindThem) {
   start();
   TestClient client(port_);

@@ -9,6 +9,7 @@
 #include "api/generation_session.h"
 #include "api/messages_request.h"
 #include "api/responses_request.h"
+#include "base/ascii.h"
 #include "base/clock.h"
 #include "base/rng.h"
 
@@ -40,6 +41,17 @@ std::string_view id_prefix(Endpoint endpoint) {
 
 using Prepare = ApiResult<PreparedRequest> (*)(const Json&, const ServedModel&,
                                                const RequestLimits&, uint64_t seed);
+
+// Bodies are taken as they are: one that is compressed would only look like broken JSON.
+std::optional<ApiError> coded_body(const HttpRequest& request) {
+  const std::string_view coding = request.header("Content-Encoding");
+  if (coding.empty() || lower_ascii(coding) == "identity") return std::nullopt;
+  return ApiError{.status = 415,
+                  .message = fmt::format("bodies with the Content-Encoding {} are not supported; "
+                                         "send it as it is",
+                                         shown_value(Json(coding))),
+                  .code = "unsupported_encoding"};
+}
 
 Prepare prepare_of(Endpoint endpoint) {
   switch (endpoint) {
@@ -214,7 +226,9 @@ std::optional<ApiError> Service::queue_full(const HttpRequest& request) const {
 
 void Service::with_body(HttpRequest request, const Respond& respond, BodyHandler body_handler) {
   const ErrorForm form = error_form(request.path);
-  if (auto error = unready()) return respond->respond(error_response(*error, form));
+  std::optional<ApiError> refusal = unready();
+  if (!refusal) refusal = coded_body(request);
+  if (refusal) return respond->respond(error_response(*refusal, form));
   const size_t bytes = request.body.size();
   std::function<void()> job = [this, respond, form, body = std::move(request.body),
                                handle_body = std::move(body_handler)] {

@@ -321,6 +321,19 @@ TEST(Service, AnswersUnknownRoutesAndMethodsAsJson) {
   EXPECT_EQ(json_of(server.get("/%ff\"").body)["error"]["code"], "unknown_route");
 }
 
+TEST(Service, RefusesBodiesThatAreCompressed) {
+  TestServer server;
+  const std::string body = R"({"prompt":"a","max_tokens":1})";
+  const TestResponse coded =
+      testing::fetch(server.port(), "POST", "/v1/completions", body, "Content-Encoding: gzip\r\n");
+  EXPECT_EQ(coded.status, 415);
+  EXPECT_THAT(coded.body, HasSubstr("Content-Encoding"));
+  EXPECT_EQ(testing::fetch(server.port(), "POST", "/v1/completions", body,
+                           "Content-Encoding: identity\r\n")
+                .status,
+            200);
+}
+
 TEST(Service, TurnsTextIntoTokensAndBack) {
   TestServer server;
   const Json tokens =

@@ -174,7 +174,7 @@ bool read_continuing(FieldReader& fields, bool generation_prompt) {
 void read_logprobs(FieldReader& fields, const RequestLimits& limits, GenerationFields& read) {
   read.logprobs = fields.boolean("logprobs").value_or(false);
   const auto top = fields.integer("top_logprobs", {0, limits.top_logprobs_max});
-  if (top && !read.logprobs) {
+  if (top.value_or(0) > 0 && !read.logprobs) {
     fields.refuse(bad_field("top_logprobs", "top_logprobs is allowed only where logprobs is true"));
   }
   read.engine.top_count = static_cast<int>(top.value_or(0));
@@ -224,13 +224,14 @@ ApiResult<PreparedRequest> prepare_chat(const Json& body, const ServedModel& mod
   read_logprobs(fields, limits, read);
   const bool include_reasoning = fields.boolean("include_reasoning").value_or(true);
   ToolRequest tools = read_tools(fields, model);
-  if (read.engine.constraint && tools.format != ToolFormat::kNone) {
+  if (read.engine.constraint && tools.format != ToolFormat::kNone &&
+      !(tools.constraint && response_schema(fields))) {
     fields.refuse(bad_field(
         "tools", "tools and a constrained answer do not go together; set tool_choice to \"none\""));
   }
   if (fields.error()) return tl::unexpected(*fields.error());
-  if (tools.forced) {
-    auto compiled = compile_constraint(model, *tools.forced, "tools");
+  if (tools.constraint) {
+    auto compiled = compile_constraint(model, *tools.constraint, "tools");
     if (!compiled) return tl::unexpected(std::move(compiled.error()));
     read.engine.constraint = std::move(*compiled);
   }
@@ -255,7 +256,8 @@ ApiResult<PreparedRequest> prepare_chat(const Json& body, const ServedModel& mod
   read.engine.prompt = std::move(prompt->ids);
   read.engine.continues_text = prompt->continued.has_value();
   read.engine.shown_ids = tool_mark_ids(tools.format, model.tokenizer);
-  read.engine.reasoning = reasoning_start(model, *prompt, tools.forced.has_value(), read.engine);
+  read.engine.reasoning =
+      reasoning_start(model, *prompt, tools.constraint.has_value(), read.engine);
   if (read.engine.reasoning != text::ReasoningStart::kNone) {
     for (const int32_t id : text::reasoning_mark_ids(model.tokenizer)) {
       read.engine.shown_ids.push_back(id);

@@ -122,4 +122,13 @@ std::shared_ptr<grammar::Constraint> read_constraint(FieldReader& fields,
   return nullptr;
 }
 
+std::optional<Json> response_schema(FieldReader& fields) {
+  std::vector<Wish> wishes;
+  read_format(fields, wishes);
+  if (wishes.empty()) return std::nullopt;
+  grammar::ConstraintSource& source = wishes[0].source;
+  if (source.kind == Kind::kJsonObject) return Json{{"type", "object"}};
+  return std::move(source.value);
+}
+
 }  // namespace jige::api

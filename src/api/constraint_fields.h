@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "api/field_reader.h"
@@ -21,5 +22,8 @@ ApiResult<std::shared_ptr<grammar::Constraint>> compile_constraint(
 
 // The constraint of a request, or null where it has none; what is wrong is noted in `fields`.
 std::shared_ptr<grammar::Constraint> read_constraint(FieldReader& fields, const ServedModel& model);
+
+// The schema of the JSON that response_format asks for; none where it asks for no JSON.
+std::optional<Json> response_schema(FieldReader& fields);
 
 }  // namespace jige::api

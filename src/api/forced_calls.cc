@@ -113,4 +113,12 @@ grammar::ConstraintSource forced_calls(const ServedModel& model,
           .value = calls_piece(model, tools, several)};
 }
 
+grammar::ConstraintSource calls_or_json(const ServedModel& model,
+                                        const std::vector<CallableTool>& tools, bool several,
+                                        const Json& schema) {
+  return {.kind = grammar::ConstraintSource::Kind::kPieces,
+          .value = either_piece({calls_piece(model, tools, several),
+                                 json_piece(schema, "response_format's schema")})};
+}
+
 }  // namespace jige::api

@@ -34,4 +34,10 @@ struct CallableTool {
 grammar::ConstraintSource forced_calls(const ServedModel& model,
                                        const std::vector<CallableTool>& tools, bool several);
 
+// The same, or JSON that fits the schema: where tools may be called and response_format says what
+// all other answers are. REQUIRES: as above; the format is not harmony, whose text has a header.
+grammar::ConstraintSource calls_or_json(const ServedModel& model,
+                                        const std::vector<CallableTool>& tools, bool several,
+                                        const Json& schema);
+
 }  // namespace jige::api

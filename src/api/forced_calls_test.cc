@@ -80,6 +80,25 @@ TEST(ForcedCalls, HaveTheFormOfTheFamily) {
   }
 }
 
+TEST(ForcedCalls, MayComeBesideJsonThatFitsASchema) {
+  const Json schema = json_of(R"({"type":"object","properties":{"ok":{"type":"boolean"}},
+      "required":["ok"],"additionalProperties":false})");
+  for (const Form& form : kForms) {
+    if (form.format == ToolFormat::kHarmony) continue;
+    SCOPED_TRACE(form.one);
+    const ServedModel model = model_of(form.format, form.marks);
+    const auto several = calls_or_json(model, two_tools(), true, schema);
+    for (const std::string& text : {form.one, form.two, std::string(R"({"ok":true})")}) {
+      EXPECT_TRUE(fits(several, text)) << text;
+    }
+    for (const std::string& text : {std::string(R"({"ok":1})"), std::string("ok"), std::string(),
+                                    form.one + R"({"ok":true})", R"({"ok":true})" + form.one}) {
+      EXPECT_FALSE(fits(several, text)) << text;
+    }
+    EXPECT_FALSE(fits(calls_or_json(model, two_tools(), false, schema), form.two));
+  }
+}
+
 TEST(ForcedCalls, AreReadBackWithArgumentsThatFit) {
   Rng rng(derive_key(3, "forced calls"));
   for (const Form& form : kForms) {

@@ -146,6 +146,15 @@ TEST(MessagesRequest, CountsTheTokensOfThePromptItWouldMake) {
   EXPECT_EQ(refused.error().param, "messages");
 }
 
+TEST(MessagesRequest, EditsThatLeaveTheContextAsItIsPass) {
+  for (const char* edits : {"{}", R"({"edits":[]})",
+                            R"({"edits":[{"type":"clear_thinking_20251015","keep":"all"}]})"}) {
+    const auto got = message_request(std::string(kHi) + R"(,"context_management":)" + edits);
+    ASSERT_TRUE(got) << got.error().message;
+    EXPECT_EQ(prompt_of(got), "[user]hi");
+  }
+}
+
 TEST(MessagesRequest, RefusesWhatIsWrongAndNamesTheField) {
   const auto with = [](const std::string& more) { return std::string(kHi) + "," + more; };
   const auto messages = [](const std::string& list) { return R"("messages":[)" + list + "]"; };
@@ -165,6 +174,9 @@ TEST(MessagesRequest, RefusesWhatIsWrongAndNamesTheField) {
       {with(R"("system":[{"type":"image"}])"), "system[0].type", "\"image\" are not supported"},
       {with(R"("container":"c")"), "container", "not supported"},
       {with(R"("mcp_servers":[{}])"), "mcp_servers", "not supported"},
+      {with(R"("context_management":5)"), "context_management", "not supported"},
+      {with(R"("context_management":{"edits":[{"type":"clear_tool_uses_20250919"}]})"),
+       "context_management", "not supported"},
       {with(R"("stop_sequences":5)"), "stop_sequences", "stop_sequences must be"},
       {with(R"("temperature":"a")"), "temperature", "a number"},
       {with(R"("thinking":5)"), "thinking", "must be an object"},

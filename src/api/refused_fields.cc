@@ -1,5 +1,6 @@
 #include "api/refused_fields.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <span>
 
@@ -47,7 +48,6 @@ constexpr Refused kMessages[] = {
     {"prompt_logprobs", "empty", "log-probabilities on this route are"},
     {"container", "empty", "containers are"},
     {"mcp_servers", "empty", "servers of tools are"},
-    {"context_management", "empty", "editing the context is"},
     {"prefill", "empty", "beginning the answer is"},
 };
 
@@ -82,6 +82,23 @@ void refuse_best_of(FieldReader& fields) {
   fields.refuse(std::move(error));
 }
 
+// Edits of the context that leave it as it is pass: agents send the second with every request.
+bool edits_nothing(const Json& management) {
+  const Json* edits = find_field(management, "edits");
+  if (!edits || !edits->is_array()) return management.empty();
+  return std::ranges::all_of(*edits, [](const Json& edit) {
+    const Json* type = find_field(edit, "type");
+    const Json* keep = find_field(edit, "keep");
+    return type && *type == "clear_thinking_20251015" && keep && *keep == "all";
+  });
+}
+
+void refuse_context_edits(FieldReader& fields) {
+  const Json* management = fields.find("context_management");
+  if (!management || edits_nothing(*management)) return;
+  fields.refuse(unsupported_field("context_management", "editing the context is"));
+}
+
 }  // namespace
 
 void refuse_unserved(FieldReader& fields, Endpoint endpoint) {
@@ -96,7 +113,8 @@ void refuse_unserved(FieldReader& fields, Endpoint endpoint) {
     case Endpoint::kResponses:
       return refuse_from(fields, kResponses);
     case Endpoint::kMessages:
-      return refuse_from(fields, kMessages);
+      refuse_from(fields, kMessages);
+      return refuse_context_edits(fields);
   }
 }
 

@@ -289,6 +289,16 @@ TEST(ChatRequest, ReadsLogprobs) {
   EXPECT_EQ(read->engine[0].top_count, 5);
 }
 
+TEST(ChatRequest, FieldsThatSayWhatHoldsWithoutThemPass) {
+  const auto none = chat(std::string(kHi) + R"(,"logprobs":false,"top_logprobs":0)");
+  ASSERT_TRUE(none) << none.error().message;
+  EXPECT_FALSE(none->logprobs);
+  for (const char* tools : {"", R"(,"tools":[])"}) {
+    const auto read = chat(std::string(kHi) + R"(,"tool_choice":"auto")" + tools);
+    EXPECT_TRUE(read) << read.error().message;
+  }
+}
+
 TEST(ChatRequest, RefusesWhatIsWrongAndNamesTheField) {
   const std::string hi = std::string(kHi) + ",";
   const auto message = [](const std::string& text) { return R"("messages":[)" + text + "]"; };
@@ -315,7 +325,7 @@ TEST(ChatRequest, RefusesWhatIsWrongAndNamesTheField) {
       {message(R"({"role":"user","content":")" + std::string(200, 'a') + "\"}"), "messages",
        "the context holds 128"},
       {hi + R"("tools":[{"type":"function","function":{"name":"f"}}])", "tools", "has no tools"},
-      {hi + R"("tool_choice":"auto")", "tool_choice", "only where tools are given"},
+      {hi + R"("tool_choice":"required")", "tool_choice", "only where tools are given"},
       {hi + R"("functions":[{}])", "functions", "not supported"},
       {hi + R"("response_format":{"type":"json_schema","json_schema":{}})",
        "response_format.json_schema.schema", "must be a JSON schema"},

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "api/arguments_schema.h"
+#include "api/constraint_fields.h"
 #include "api/forced_calls.h"
 
 namespace jige::api {
@@ -123,8 +124,9 @@ ToolChoice read_choice(FieldReader& fields, bool any_tools) {
   const Json* choice = fields.find("tool_choice");
   if (!choice) return {};
   if (*choice == "none") return {Kind::kNone, {}, {}};
+  if (*choice == "auto") return {};  // the default, so it says nothing where there are no tools
   const bool required = *choice == "required";
-  if (!required && !choice->is_object() && *choice != "auto") {
+  if (!required && !choice->is_object()) {
     fields.refuse(bad_field("tool_choice",
                             "tool_choice must be \"none\", \"auto\", \"required\" or an object "
                             "that names a function or those that are allowed, found {}",
@@ -248,10 +250,16 @@ ToolRequest read_tools(FieldReader& fields, const ServedModel& model) {
                    ? keep_allowed(fields, *list, *choice.allowed, read.names)
                    : *list;
   read.format = model.tool_format;
-  if (choice.kind == ToolChoice::Kind::kAuto || fields.error()) return read;
+  const bool is_auto = choice.kind == ToolChoice::Kind::kAuto;
+  const auto schema =
+      is_auto && model.tool_format != ToolFormat::kHarmony ? response_schema(fields) : std::nullopt;
+  if ((is_auto && !schema) || fields.error()) return read;
   read.named = choice.kind == ToolChoice::Kind::kNamed;
   const std::vector<CallableTool> tools = callable_tools(fields, *list, choice);
-  if (!tools.empty()) read.forced = forced_calls(model, tools, read.parallel && !read.named);
+  if (tools.empty()) return read;
+  const bool several = read.parallel && !read.named;
+  read.constraint =
+      schema ? calls_or_json(model, tools, several, *schema) : forced_calls(model, tools, several);
   return read;
 }
 

@@ -22,8 +22,9 @@ struct ToolRequest {
   ToolFormat format = ToolFormat::kNone;
   std::vector<std::string> names;
   bool parallel = true;  // more than one call in an answer
-  // Where tool_choice forces a call: what the answer may be.
-  std::optional<grammar::ConstraintSource> forced;
+  // What the answer may be, where tool_choice forces a call, or where calls may come beside what
+  // response_format asks for.
+  std::optional<grammar::ConstraintSource> constraint;
   bool named = false;  // it names the tool; the answer is one call of it
 };
 

@@ -81,6 +81,28 @@ TEST(ToolRequest, AForcedCallConstrainsTheAnswer) {
   EXPECT_FALSE(chosen(R"("auto")")->engine[0].constraint);
 }
 
+TEST(ToolRequest, CallsMayComeBesideTheFormatOfTheAnswer) {
+  const auto with_format = [](const std::string& more) {
+    return tool_chat(std::string(kTools) + "," + kHi + R"(,"response_format":)" + more);
+  };
+  const std::string schema = R"({"type":"json_schema","json_schema":{"schema":{"type":"object"}}})";
+  const auto alone = tool_chat(std::string(kHi) + R"(,"response_format":)" + schema);
+  ASSERT_TRUE(alone) << alone.error().message;
+  for (const std::string& format : {schema, std::string(R"({"type":"json_object"})")}) {
+    const auto both = with_format(format);
+    ASSERT_TRUE(both) << both.error().message;
+    EXPECT_TRUE(both->engine[0].constraint);
+    EXPECT_NE(both->engine[0].constraint, alone->engine[0].constraint) << "calls are let through";
+    EXPECT_EQ(both->tools.format, ToolFormat::kHermes);
+    EXPECT_EQ(shown_prompt(both), "<f:object>[user]hi");
+  }
+  EXPECT_TRUE(with_format(schema + R"(,"tool_choice":"required")"));
+  EXPECT_FALSE(with_format(R"({"type":"text"})")->engine[0].constraint);
+  expect_refused(
+      {{std::string(kTools) + "," + kHi + R"(,"guided_regex":"a")", "tools", "do not go together"}},
+      tool_chat);
+}
+
 TEST(ToolRequest, ToolsThatAreNotAllowedAreNotThere) {
   const auto chosen = [](const std::string& mode) {
     auto read = tool_chat(

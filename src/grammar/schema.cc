@@ -18,6 +18,7 @@
 #include "grammar/repeat.h"
 #include "grammar/schema_keywords.h"
 #include "grammar/schema_names.h"
+#include "grammar/string_formats.h"
 
 namespace jige::grammar {
 namespace {
@@ -133,12 +134,24 @@ class SchemaBuilder {
 
   Result<NodeId> string(const Json& schema, const std::string& path) {
     JIGE_TRY(const Counts counts, counts_of(schema, "minLength", "maxLength", path));
-    if (!schema.contains("pattern")) {
-      if (counts.min == 0 && counts.max == kUnbounded) return json_.string(builder_.end());
-      return json_.string(counts, builder_.end());
+    if (schema.contains("pattern")) {
+      return matching(schema["pattern"].get_ref<const std::string&>(), path + "/pattern");
     }
-    auto regex = parse_regex(schema["pattern"].get_ref<const std::string&>());
-    if (!regex) return with_context(std::move(regex.error()), "{}/pattern", path);
+    if (counts.min != 0 || counts.max != kUnbounded) return json_.string(counts, builder_.end());
+    // Beside a pattern or lengths those count alone: both at once would be an intersection.
+    const auto format = schema.find("format");
+    if (format != schema.end() && format->is_string()) {
+      if (const auto expression = format_expression(format->get_ref<const std::string&>())) {
+        return matching(*expression, path + "/format");
+      }
+    }
+    return json_.string(builder_.end());
+  }
+
+  // A text that the whole expression matches.
+  Result<NodeId> matching(std::string_view expression, const std::string& path) {
+    auto regex = parse_regex(expression);
+    if (!regex) return with_context(std::move(regex.error()), "{}", path);
     const NodeId close = builder_.byte('"', builder_.end());
     return builder_.byte('"', build_regex(builder_, *regex, spell_in_json, close));
   }

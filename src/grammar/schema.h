@@ -4,9 +4,10 @@
 //                in circles), anyOf and oneOf as alternatives, allOf of one; true, false
 //   objects      properties, required, additionalProperties
 //   arrays       items, prefixItems, minItems, maxItems
-//   strings      minLength, maxLength, pattern, which the whole string must match
+//   strings      minLength, maxLength, pattern, which the whole string must match; without these
+//                the formats of string_formats.h
 //   integers     minimum, maximum, exclusiveMinimum, exclusiveMaximum
-//   passed over  title, description, default, examples, format and other annotations
+//   passed over  title, description, default, examples, other formats and annotations
 //
 // Every other keyword is refused, and so are $ref, anyOf, oneOf and allOf beside what also
 // restricts the value. What is built is never wider than the schema, and narrower where a text

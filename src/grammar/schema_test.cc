@@ -72,6 +72,37 @@ TEST(Schema, ReadsValues) {
   });
 }
 
+TEST(Schema, FormatsOfTextsAreKept) {
+  expect_cases({
+      {R"({"type":"string","format":"date"})",
+       {"\"2024-02-29\"", "\"2000-02-29\"", "\"0001-12-31\"", "\"1900-02-28\""},
+       {"\"2023-02-29\"", "\"1900-02-29\"", "\"2024-13-01\"", "\"2024-04-31\"", "\"0000-01-01\"",
+        "\"0000-02-29\"", "\"2024-1-1\"", "\"today\"", "\"\""}},
+      {R"({"type":"string","format":"date-time"})",
+       {"\"2024-05-31T23:59:59Z\"", "\"2024-05-31T00:00:00.125+02:00\""},
+       {"\"2024-05-31\"", "\"2024-05-31T24:00:00Z\"", "\"2024-05-31T10:00:00\""}},
+      {R"({"type":"string","format":"time"})", {"\"10:20:30Z\""}, {"\"10:20Z\"", "\"10:60:00Z\""}},
+      {R"({"type":"string","format":"duration"})",
+       {"\"P3D\"", "\"P1DT2H\"", "\"PT90M5S\""},
+       {"\"P\"", "\"PT\"", "\"P1DT\"", "\"PT1S2H\""}},
+      {R"({"type":"string","format":"uuid"})",
+       {"\"01234567-89ab-cdef-0123-456789abcdef\""},
+       {"\"0123456789abcdef0123456789abcdef\""}},
+      {R"({"type":"string","format":"email"})",
+       {"\"a.b+c@mail.example.org\""},
+       {"\"a@b\"", "\"a b@example.org\"", "\".a@example.org\"", "\"a@-b.org\""}},
+      {R"({"type":"string","format":"hostname"})", {"\"a-1.example\""}, {"\"-a\"", "\"a..b\""}},
+      {R"({"type":"string","format":"ipv4"})",
+       {"\"0.255.30.199\""},
+       {"\"1.2.3\"", "\"256.1.1.1\"", "\"01.1.1.1\""}},
+      {R"({"type":"string","format":"ipv6"})", {"\"0:0:0:0:0:0:0:1\""}, {"\"1:2\"", "\"g::1\""}},
+      {R"({"type":"string","format":"colour"})", {"\"red\""}, {"5"}},
+      {R"({"format":"date"})", {"\"red\"", "5"}, {"red"}},
+      {R"({"type":"string","format":"date","maxLength":3})", {"\"red\""}, {"\"2024-02-29\""}},
+      {R"({"type":["string","null"],"format":"date"})", {"null", "\"2024-02-29\""}, {"\"\""}},
+  });
+}
+
 TEST(Schema, ReadsObjects) {
   expect_cases({
       {R"({"properties":{"a":{"type":"integer"},"b":{"type":"null"},"c":{"type":"null"}},

@@ -6,6 +6,7 @@ With --reasoning the model's template must let it reason at "reasoning_effort", 
 """
 
 import array
+import datetime
 import json
 import sys
 
@@ -98,6 +99,23 @@ def check_forced_calls(client, model):
                 name += part.function.name or ""
                 text += part.function.arguments or ""
     check((name, text) == (call.name, call.arguments), "the stream brings the same call")
+
+
+def check_calls_beside_schemas(client, model):
+    tools = [{"type": "function", "function": {"name": "paint", "parameters": PAINT}}]
+    schema = {"name": "day", "schema": {
+        "type": "object", "properties": {"day": {"type": "string", "format": "date"}},
+        "required": ["day"], "additionalProperties": False}}
+    for seed in range(6):
+        choice = client.chat.completions.create(
+            model=model, messages=[{"role": "user", "content": "Mia"}], seed=seed, tools=tools,
+            max_completion_tokens=80, response_format={"type": "json_schema",
+                                                       "json_schema": schema}).choices[0]
+        if choice.message.tool_calls:
+            call = choice.message.tool_calls[0].function
+            check(json.loads(call.arguments)["colour"] in ("red", "golden"), "its arguments fit")
+        elif choice.finish_reason == "stop":
+            datetime.date.fromisoformat(json.loads(choice.message.content)["day"])
 
 
 def check_responses(client, model):
@@ -274,6 +292,7 @@ def main():
     check_chat(client, model)
     check_schemas(client, model)
     check_forced_calls(client, model)
+    check_calls_beside_schemas(client, model)
     check_errors(client, model)
     check_responses(client, model)
     check_responses_logprobs(client, model)

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace jige::text {
 namespace {
@@ -16,6 +18,7 @@ constexpr std::string_view kWordItems =
 constexpr std::string_view kLoneWordItems = "\\xB2\\xB3\\xB9\\xBC-\\xBE";
 constexpr std::string_view kPunctuationItems = "\\p{P}\\p{S}";
 constexpr std::string_view kHexItems = "0-9a-fA-F";
+constexpr int kClassDepthMax = 50;
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, 14> kLongNames = {{
     {"Letter", "L"},
@@ -145,8 +148,7 @@ class Rewriter {
   Status negated_items(std::string_view list, bool in_class, std::string_view name) {
     if (in_class) {
       // [\s\S] and its like, meaning any character, is the one common use.
-      const std::string_view class_so_far = std::string_view(out_).substr(class_start_);
-      if (class_so_far == std::string("[").append(list) && peek(2) == ']') {
+      if (out_ == list && peek(2) == ']') {
         at_ += 2;
         out_ += "\\x{0}-\\x{10FFFF}";
         return {};
@@ -196,24 +198,74 @@ class Rewriter {
     return {};
   }
 
+  // What a class takes: the items of a PCRE2 class, and patterns that take one character each.
+  struct Union {
+    std::string items;
+    std::vector<std::string> others;
+
+    // Both as one pattern. REQUIRES: there is something.
+    std::string pattern() const {
+      const std::string_view escape = items.starts_with('^') ? "\\" : "";
+      std::string joined = items.empty() ? "" : fmt::format("[{}{}]", escape, items);
+      for (const std::string& other : others) joined += (joined.empty() ? "" : "|") + other;
+      const size_t count = others.size() + (items.empty() ? 0 : 1);
+      return count > 1 ? "(?:" + joined + ")" : joined;
+    }
+  };
+
   Status character_class() {
-    class_start_ = out_.size();
-    copy(1);
-    if (peek() == '^') copy(1);
+    const std::string before = std::exchange(out_, {});
+    JIGE_TRY(const Union read, class_union());
+    out_ = before + read.pattern();
+    return {};
+  }
+
+  // A class, with those inside it and with intersections; what a plain one takes comes as items.
+  Result<Union> class_union() {
+    if (++class_depth_ > kClassDepthMax) return refuse("too many classes inside one another");
+    at_ += 1;
+    const bool negated = peek() == '^';
+    if (negated) at_ += 1;
     if (peek() == ']') return refuse("a class that begins with ]");
-    while (at_ < in_.size() && peek() != ']') {
-      if (peek() == '&' && peek(1) == '&') return refuse("a class intersection (&&)");
-      if (peek() == '[') {
-        if (peek(1) != ':') return refuse("a class inside a class");
+    JIGE_TRY(Union all, class_operand());
+    while (peek() == '&') {
+      at_ += 2;
+      JIGE_TRY(const Union more, class_operand());
+      all = {.items = "", .others = {"(?:(?=" + more.pattern() + ")" + all.pattern() + ")"}};
+    }
+    if (peek() != ']') {
+      return fail(Code::kCorrupt, "{}: the pattern \"{}\" has an unclosed class", where_, in_);
+    }
+    at_ += 1;
+    --class_depth_;
+    if (!negated) return all;
+    if (all.others.empty()) return Union{.items = "", .others = {"[^" + all.items + "]"}};
+    return Union{.items = "", .others = {"(?:(?!" + all.pattern() + ")(?s:.))"}};
+  }
+
+  // The items up to the next && or the end of the class.
+  Result<Union> class_operand() {
+    const std::string outside = std::exchange(out_, {});
+    Union found;
+    while (at_ < in_.size() && peek() != ']' && !(peek() == '&' && peek(1) == '&')) {
+      if (peek() == '[' && peek(1) == ':') {
         JIGE_DO(named_class());
+      } else if (peek() == '[') {
+        JIGE_TRY(const Union inner, class_union());
+        if (inner.others.empty() && !out_.ends_with('-') && peek() != '-') {
+          out_ += inner.items;
+        } else {
+          found.others.push_back(inner.pattern());
+        }
       } else if (peek() == '\\') {
         JIGE_DO(escape(/*in_class=*/true));
       } else {
         copy(1);
       }
     }
-    copy(1);
-    return {};
+    found.items = std::exchange(out_, outside);
+    if (found.items.empty() && found.others.empty()) return refuse("a class with an empty part");
+    return found;
   }
 
   // [:name:] inside a class, where the two libraries agree or the items are known.
@@ -277,7 +329,7 @@ class Rewriter {
   std::string_view in_;
   std::string_view where_;
   size_t at_ = 0;
-  size_t class_start_ = 0;
+  int class_depth_ = 0;
   std::string out_;
 };
 

@@ -6,9 +6,11 @@
 //   names
 //   (?m) -> (?s)        Ruby's m lets the dot match newlines; ^ and $ always match at lines
 //   \uHHHH, {,n}        spelled as PCRE2 does
+//   [a[bc]] [^a[^b]]    classes inside classes and intersections: as alternatives and look-aheads
+//   [a-z&&[^e]]         where they are more than the items of one class
 //
-// Refused with kUnsupported, since PCRE2 would silently match something else: class intersections
-// (&&), classes inside classes, possessive {n,m}+, control verbs and callouts, \K, \C.
+// Refused with kUnsupported, since PCRE2 would silently match something else: possessive {n,m}+,
+// control verbs and callouts, \K, \C.
 #pragma once
 
 #include <string>

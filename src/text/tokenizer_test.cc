@@ -347,9 +347,9 @@ TEST(TokenizerJson, RefusesWhatItCannotDoNamingIt) {
       {"a suffix", R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [],
        "end_of_word_suffix": "</w>"}})",
        Code::kUnsupported, "end_of_word_suffix"},
-      {"a class intersection",
-       tokenizer_with(R"("pre_tokenizer": {"type": "Split", "pattern": {"Regex": "[a&&b]"}})"),
-       Code::kUnsupported, "&&"},
+      {"a possessive interval",
+       tokenizer_with(R"("pre_tokenizer": {"type": "Split", "pattern": {"Regex": "a{1,2}+"}})"),
+       Code::kUnsupported, "{n,m}+"},
   };
   for (const Refusal& refusal : refusals) {
     const auto tokenizer = Tokenizer::from_json(refusal.json, "folder/tokenizer.json");

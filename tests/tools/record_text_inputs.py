@@ -231,6 +231,17 @@ def pre_tokenizers():
         r"[\s\S]{,3}",
         r"\x{732b}|\u3068",
         r"(?>a|b)++|.",
+        # Classes inside classes, as in BLOOM's pattern, and intersections, as in Kimi's.
+        " ?[^(\\s|[.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c])]+",
+        r"[\p{Han}]+|[\p{L}\p{M}&&[^\p{Han}]]+|\s+|[^\s\p{L}]",
+        r"[a-w&&[^c-g]z]+",
+        r"[^a-w&&[^c-g]z]+",
+        r"[a-z&&[^aeiou]&&[^l-r]x]+",
+        r"[o[^a-z\s]]+",
+        r"[^o[^a-z\s]]+",
+        r"[[a-e][w-z]\d]+",
+        r"(?i)[A-Z&&[^WH]]+",
+        r"[[:punct:]&&[^,!]]",
     ]
     return splits + [p.Split(Regex(pattern), "isolated") for pattern in patterns] + [
         p.ByteLevel(add_prefix_space=False),

@@ -24,9 +24,13 @@ struct Stmt;
 using ExprPtr = std::unique_ptr<Expr>;
 using Body = std::vector<std::unique_ptr<Stmt>>;
 
+// f(value), f(name=value), f(*value), f(**value).
 struct Argument {
+  enum class Spread { kNone, kItems, kEntries };
+
   std::string name;  // empty for positional arguments
   ExprPtr value;
+  Spread spread = Spread::kNone;
 };
 
 enum class ExprKind {

@@ -42,8 +42,8 @@ std::optional<bool> plain_test(std::string_view name, const Value& value) {
   if (name == "boolean") return value.is(Kind::kBool);
   if (name == "true") return value.is(Kind::kBool) && value.as_bool();
   if (name == "false") return value.is(Kind::kBool) && !value.as_bool();
-  if (name == "integer") return value.is(Kind::kInt);
-  if (name == "float") return value.is(Kind::kFloat);
+  if (name == "integer") return value.is(Kind::kInt) || value.large_whole();
+  if (name == "float") return value.is(Kind::kFloat) && !value.large_whole();
   if (name == "number") return value.is_number();
   if (name == "string") return value.is(Kind::kString);
   if (name == "mapping") return value.is(Kind::kDict);

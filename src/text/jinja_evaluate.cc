@@ -14,6 +14,28 @@ Value no_element(const Value& value, int64_t number) {
   return Value::undefined(fmt::format("'{}' object has no element {}", value.type_name(), number));
 }
 
+// Gives the entries of a mapping as named arguments: f(**value).
+Status add_named(const Value& value, Arguments& given, Budget& budget) {
+  if (!value.is(Kind::kDict)) {
+    return fail(Code::kInvalidArgument, "what follows ** must be a mapping, not {}",
+                value.type_name());
+  }
+  for (const auto& [key, item] : value.entries().entries) {
+    JIGE_DO(budget.steps(1 + given.named.size()));
+    if (!key.is(Kind::kString)) {
+      return fail(Code::kInvalidArgument, "what follows ** must have names, found {}",
+                  key.type_name());
+    }
+    const bool twice = std::any_of(given.named.begin(), given.named.end(),
+                                   [&](const auto& pair) { return pair.first == key.text(); });
+    if (twice) {
+      return fail(Code::kInvalidArgument, "two values were given for \"{}\"", key.text());
+    }
+    given.named.emplace_back(key.text(), item);
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<Value> Interpreter::evaluate(const Expr& node, Scope& scope) {
@@ -259,7 +281,13 @@ Result<Arguments> Interpreter::arguments(const std::vector<Argument>& list, Scop
   Arguments given;
   for (const Argument& argument : list) {
     JIGE_TRY(Value value, evaluate(*argument.value, scope));
-    if (argument.name.empty()) {
+    if (argument.spread == Argument::Spread::kItems) {
+      JIGE_TRY(const Items items, iterate(value, budget_));
+      JIGE_DO(budget_.steps(items.size()));
+      given.positional.insert(given.positional.end(), items.begin(), items.end());
+    } else if (argument.spread == Argument::Spread::kEntries) {
+      JIGE_DO(add_named(value, given, budget_));
+    } else if (argument.name.empty()) {
       given.positional.push_back(std::move(value));
     } else {
       given.named.emplace_back(argument.name, std::move(value));

@@ -438,20 +438,28 @@ Result<ExprPtr> ExpressionParser::test(ExprPtr node) {
 }
 
 Result<std::vector<Argument>> ExpressionParser::arguments() {
+  using Spread = Argument::Spread;
   std::vector<Argument> list;
+  bool plain = true, items = true, names = true;  // what may come next
   take();
   while (!is_operator(")")) {
-    if (is_operator("*") || is_operator("**")) {
-      return fail(Code::kUnsupported, "{}: line {}: * and ** in calls are not supported", where_,
-                  peek().line);
-    }
     Argument argument;
-    if (peek().kind == TokenKind::kName && is_operator("=", 1)) {
+    if (skip_operator("*")) {
+      argument.spread = Spread::kItems;
+    } else if (skip_operator("**")) {
+      argument.spread = Spread::kEntries;
+    } else if (peek().kind == TokenKind::kName && is_operator("=", 1)) {
       argument.name = take().text;
       take();
-    } else if (!list.empty() && !list.back().name.empty()) {
-      return corrupt("a positional argument follows a named one");
     }
+    const bool named = !argument.name.empty();
+    const bool fits = argument.spread == Spread::kEntries || named ? names : plain;
+    if (argument.spread == Spread::kItems ? !items : !fits) {
+      return corrupt("an argument stands behind one that must follow it");
+    }
+    names = argument.spread != Spread::kEntries && names;
+    items = names && argument.spread != Spread::kItems && items;
+    plain = items && !named && plain;
     JIGE_TRY(argument.value, expression(/*tuples=*/false));
     list.push_back(std::move(argument));
     if (!skip_operator(",")) break;

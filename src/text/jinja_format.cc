@@ -103,6 +103,11 @@ void append_json_string(std::string& out, std::string_view text, bool ensure_asc
   out.push_back('"');
 }
 
+std::string shown_float(const Value& value) {
+  const auto large = value.large_whole();
+  return large ? std::to_string(*large) : format_float(value.as_double());
+}
+
 // Writes JSON as Python's json.dumps does.
 class JsonWriter {
  public:
@@ -116,7 +121,7 @@ class JsonWriter {
       case Kind::kNone: out_ += "null"; break;
       case Kind::kBool: out_ += value.as_bool() ? "true" : "false"; break;
       case Kind::kInt: out_ += std::to_string(value.as_int()); break;
-      case Kind::kFloat: out_ += json_float(value.as_double()); break;
+      case Kind::kFloat: out_ += json_float(value); break;
       case Kind::kString: append_json_string(out_, value.text(), format_.ensure_ascii); break;
       case Kind::kList:
       case Kind::kTuple: return list(value.items());
@@ -128,10 +133,11 @@ class JsonWriter {
   }
 
  private:
-  static std::string json_float(double value) {
-    if (std::isnan(value)) return "NaN";
-    if (std::isinf(value)) return value < 0 ? "-Infinity" : "Infinity";
-    return format_float(value);
+  static std::string json_float(const Value& value) {
+    const double number = value.as_double();
+    if (std::isnan(number)) return "NaN";
+    if (std::isinf(number)) return number < 0 ? "-Infinity" : "Infinity";
+    return shown_float(value);
   }
 
   Status new_line() {
@@ -252,7 +258,7 @@ Status append_repr(std::string& out, const Value& value, Budget& budget) {
     case Kind::kNone: out += "None"; break;
     case Kind::kBool: out += value.as_bool() ? "True" : "False"; break;
     case Kind::kInt: out += std::to_string(value.as_int()); break;
-    case Kind::kFloat: out += format_float(value.as_double()); break;
+    case Kind::kFloat: out += shown_float(value); break;
     case Kind::kString: append_quoted(out, value.text()); break;
     case Kind::kList:
     case Kind::kTuple: return append_items(out, value, budget);

@@ -77,6 +77,10 @@ Value Value::none() { return Value(Data(None{})); }
 Value Value::boolean(bool value) { return Value(Data(value)); }
 Value Value::integer(int64_t value) { return Value(Data(value)); }
 Value Value::number(double value) { return Value(Data(value)); }
+Value Value::whole(uint64_t value) {
+  if (value > static_cast<uint64_t>(INT64_MAX)) return Value(Data(value));
+  return integer(static_cast<int64_t>(value));
+}
 Value Value::string(std::string text) {
   return Value(Data(std::make_shared<const TextData>(TextData{std::move(text)})));
 }
@@ -137,7 +141,8 @@ Kind Value::kind() const {
     case 10: return Kind::kMacro;
     case 11: return Kind::kFunction;
     case 12: return Kind::kMethod;
-    default: return Kind::kCycler;
+    case 13: return Kind::kCycler;
+    default: return Kind::kFloat;
   }
 }
 
@@ -151,7 +156,13 @@ int64_t Value::as_int() const {
 }
 
 double Value::as_double() const {
+  if (const auto large = large_whole()) return static_cast<double>(*large);
   return is(Kind::kFloat) ? std::get<double>(data_) : static_cast<double>(as_int());
+}
+
+std::optional<uint64_t> Value::large_whole() const {
+  const auto* value = std::get_if<uint64_t>(&data_);
+  return value ? std::optional(*value) : std::nullopt;
 }
 
 const Items& Value::items() const {
@@ -320,13 +331,7 @@ Result<Value> from_json(const Json& json, Budget& budget) {
     case Json::value_t::null: return Value::none();
     case Json::value_t::boolean: return Value::boolean(json.get<bool>());
     case Json::value_t::number_integer: return Value::integer(json.get<int64_t>());
-    case Json::value_t::number_unsigned: {
-      const auto number = json.get<uint64_t>();
-      if (number > static_cast<uint64_t>(INT64_MAX)) {
-        return Value::number(static_cast<double>(number));
-      }
-      return Value::integer(static_cast<int64_t>(number));
-    }
+    case Json::value_t::number_unsigned: return Value::whole(json.get<uint64_t>());
     case Json::value_t::number_float: return Value::number(json.get<double>());
     case Json::value_t::string: {
       const auto& text = json.get_ref<const std::string&>();

@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -99,6 +100,8 @@ class Value {
   static Value boolean(bool value);
   static Value integer(int64_t value);
   static Value number(double value);
+  // A whole number of JSON; beyond int64_t a float that is shown with all its digits.
+  static Value whole(uint64_t value);
   static Value string(std::string text);
   // Text that is HTML already: what is added to it becomes HTML, too, as markupsafe has it.
   static Value markup(std::string text);
@@ -128,6 +131,7 @@ class Value {
   bool as_bool() const { return std::get<bool>(data_); }
   int64_t as_int() const;    // kInt or kBool
   double as_double() const;  // any number
+  std::optional<uint64_t> large_whole() const;  // any kind; nothing of what is no such float
   const std::string& text() const { return std::get<Text>(data_)->text; }
   bool is_markup() const;      // any kind
   const Items& items() const;  // kList or kTuple; valid until the watch of the list changes
@@ -176,7 +180,7 @@ class Value {
   using DictPointer = std::shared_ptr<const DictData>;
   using Data = std::variant<Undefined, None, bool, int64_t, double, Text, ListPointer, DictPointer,
                             Namespace*, std::shared_ptr<LoopState>, const MacroInstance*, Function,
-                            Method, Cycler*>;
+                            Method, Cycler*, uint64_t>;
   explicit Value(Data data) : data_(std::move(data)) {}
   Data data_;
 };

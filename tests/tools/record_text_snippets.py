@@ -263,6 +263,20 @@ PLAIN = [
     "{{ joiner(1, 2) }}",
     "{{ joiner()(1) }}",
     "{{ cycler is defined }}{{ joiner is defined }}{{ cycler is callable }}",
+    "{% macro m(a='x', b='y') %}{{ a }}|{{ b }};{% endmacro %}{{ m(*[5, 6]) }}{{ m(**{'b': 9}) }}{{ m(*[1], **{'b': 2}) }}{{ m(*'pq') }}{{ m(1, *[2]) }}{{ m(b=1, *[2]) }}{{ m(*[], **{}) }}",
+    "{% macro m() %}{{ varargs }}{{ kwargs }}{% endmacro %}{% macro o(k) %}{{ m(k, **kwargs) }}{{ m(*varargs) }}{% endmacro %}{{ o(1, 2, 3, x=4, y=5) }}{{ m(*missing) }}{{ m(k=1, **{'l': 2}) }}",
+    "{{ dict(a=1, **{'b': 2}) }} {{ 'x'.join(*[['a', 'b']]) }} {{ 'a-b' | replace(*['-', '+']) }} {{ 5 is divisibleby(*[5]) }} {{ range(*[1, 4]) | list }}",
+    "{% macro m(a) %}{{ a }}{% endmacro %}{{ m(1, **{'a': 2}) }}",
+    "{{ dict(a=1, **{'a': 2}) }}",
+    "{{ dict(**{1: 2}) }}",
+    "{{ dict(**[1]) }}",
+    "{{ dict(**missing) }}",
+    "{{ range(*5) }}",
+    "{{ range(*[1], 2) }}",
+    "{{ dict(**{'a': 1}, b=2) }}",
+    "{{ dict(**{'a': 1}, **{'b': 2}) }}",
+    "{{ range(*[1], *[2]) }}",
+    "{{ dict(**{}, *[]) }}",
 ]
 
 # Names that are read in one block and assigned to in another, with a variable of that name given.
@@ -319,4 +333,6 @@ SNIPPETS = [(template, {}) for template in PLAIN] + [(template, {"x": "X", "y": 
     ("{% for k, v in d | dictsort %}{{ k }}{{ v }}{% endfor %}{% for k in d | sort %}{{ k }}{% endfor %}", {"d": {"b": 1, "a": 2}}),
     ("{{ a and a.b and a.b.c }}|{{ x and x.y }}", {"a": {"b": {"c": 1}}}),
     ("{{ '%d items' % n }} {{ '%s' % [1] }} {{ '%s' | format(n) }}", {"n": 3}),
+    ("{{ n | tojson }} {{ n.max }} {{ n }} {{ n.max is number }}{{ n.max is integer }}{{ n.max is float }} {{ n.max > 5 }} {{ n.max ~ '!' }} {{ n.max | string }}",
+     {"n": {"max": 2**64 - 1, "next": 2**63, "last": 2**63 - 1, "min": -2**63}}),
 ]

@@ -1,6 +1,7 @@
 // The methods of strings, lists, dicts, loops and cyclers that templates may call.
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "text/jinja_builtins.h"
 #include "text/jinja_format.h"
@@ -109,11 +110,35 @@ class StringMethod {
     return made(split_lines(text_, bool_or(bound[0], false)));
   }
 
+  // The characters from `start` up to `end` as a slice has them; nothing where start is behind end.
+  struct Stretch {
+    std::string_view text;
+    int64_t start = 0;
+  };
+  Result<std::optional<Stretch>> stretch(const Value* start, const Value* end) {
+    if (!start && !end) return Stretch{text_, 0};
+    const auto count = static_cast<int64_t>(count_characters(text_));
+    const auto place = [&](int64_t at) { return at < 0 ? std::max<int64_t>(at + count, 0) : at; };
+    JIGE_TRY(const int64_t given_start, int_or(start, 0, "the start"));
+    JIGE_TRY(const int64_t given_end, int_or(end, count, "the end"));
+    const int64_t first = place(given_start), last = std::min(place(given_end), count);
+    if (first > last) return std::nullopt;
+    size_t begin = 0, stop = 0;
+    for (int64_t i = 0; i < last; ++i) {
+      if (i == first) begin = stop;
+      stop += utf8_size(text_[stop]);
+    }
+    if (first == last) begin = stop;
+    return Stretch{text_.substr(begin, stop - begin), first};
+  }
+
   Result<Value> affix() {
-    JIGE_TRY(const auto bound, bind(given_, {"prefix"}, name_));
+    JIGE_TRY(const auto bound, bind(given_, {"prefix", "start", "end"}, name_));
+    JIGE_TRY(const auto in, stretch(bound[1], bound[2]));
     const auto fits = [&](const Value& value) -> Result<bool> {
       JIGE_TRY(const std::string part, text_argument(&value, "a string"));
-      return name_ == "startswith" ? text_.starts_with(part) : text_.ends_with(part);
+      if (!in) return false;
+      return name_ == "startswith" ? in->text.starts_with(part) : in->text.ends_with(part);
     };
     if (!bound[0]) return fail(Code::kInvalidArgument, "{} needs an argument", name_);
     if (!bound[0]->is(Kind::kTuple)) {
@@ -161,16 +186,19 @@ class StringMethod {
   }
 
   Result<Value> find() {
-    JIGE_TRY(const auto bound, bind(given_, {"sub"}, name_));
+    JIGE_TRY(const auto bound, bind(given_, {"sub", "start", "end"}, name_));
     JIGE_TRY(const std::string part, text_argument(bound[0], "what to find"));
+    JIGE_TRY(const auto in, stretch(bound[1], bound[2]));
+    const std::string_view text = in ? in->text : std::string_view();
     if (name_ == "count") {
-      if (part.empty()) return Value::integer(static_cast<int64_t>(count_characters(text_)) + 1);
-      return Value::integer(static_cast<int64_t>(split_text(text_, part, -1).size()) - 1);
+      if (!in) return Value::integer(0);
+      if (part.empty()) return Value::integer(static_cast<int64_t>(count_characters(text)) + 1);
+      return Value::integer(static_cast<int64_t>(split_text(text, part, -1).size()) - 1);
     }
-    if (name_ == "rfind") JIGE_DO(run_.budget().steps(text_.size() / 64 * (part.size() + 1)));
-    const size_t at = name_ == "rfind" ? text_.rfind(part) : find_text(text_, part);
-    if (at != text_.npos) {
-      return Value::integer(static_cast<int64_t>(count_characters(text_.substr(0, at))));
+    if (name_ == "rfind") JIGE_DO(run_.budget().steps(text.size() / 64 * (part.size() + 1)));
+    const size_t at = !in ? text.npos : name_ == "rfind" ? text.rfind(part) : find_text(text, part);
+    if (at != text.npos) {
+      return Value::integer(in->start + static_cast<int64_t>(count_characters(text.substr(0, at))));
     }
     if (name_ == "index") return fail(Code::kInvalidArgument, "substring not found");
     return Value::integer(-1);

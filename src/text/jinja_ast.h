@@ -76,23 +76,24 @@ struct Parameter {
 
 // A place that {% set %} and {% for %} write to.
 struct Target {
-  std::vector<uint32_t> names;  // more than one: the value is unpacked
+  std::vector<uint32_t> names;  // more than one: the value is unpacked; those of `parts` in order
+  std::vector<Target> parts;    // where a part unpacks its value, too: a, (b, c)
   std::string attribute;        // {% set names[0].attribute = … %}
   bool unpacks = false;
 };
 
 enum class StmtKind {
-  kText,        // text
-  kOutput,      // value
-  kIf,          // branches: condition (null for else) and body
-  kFor,         // target, value, condition (or null), body, else_body
-  kSet,         // target, value
-  kSetBlock,    // target, body; value: the filters, or null
-  kMacro,       // name, parameters, body
-  kCallBlock,   // parameters of caller(), value (a call), body
-  kFilterBlock, // value (the filters), body
-  kWith,        // targets with values in `assignments`, body
-  kGeneration,  // body
+  kText,         // text
+  kOutput,       // value
+  kIf,           // branches: condition (null for else) and body
+  kFor,          // target, value, condition (or null), body, else_body
+  kSet,          // target, value
+  kSetBlock,     // target, body; value: the filters, or null
+  kMacro,        // name, parameters, body
+  kCallBlock,    // parameters of caller(), value (a call), body
+  kFilterBlock,  // value (the filters), body
+  kWith,         // targets with values in `assignments`, body
+  kGeneration,   // body
   kBreak,
   kContinue,
 };

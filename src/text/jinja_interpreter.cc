@@ -289,11 +289,18 @@ Status Interpreter::assign(const Target& target, Value value, Scope& scope) {
     return {};
   }
   JIGE_TRY(const Items items, iterate(value, budget_));
-  if (items.size() != target.names.size()) {
+  const size_t count = target.parts.empty() ? target.names.size() : target.parts.size();
+  if (items.size() != count) {
     return fail(Code::kInvalidArgument, "cannot unpack {} values into {} names", items.size(),
-                target.names.size());
+                count);
   }
-  for (size_t i = 0; i < items.size(); ++i) set(scope, target.names[i], items[i]);
+  for (size_t i = 0; i < count; ++i) {
+    if (target.parts.empty()) {
+      set(scope, target.names[i], items[i]);
+    } else {
+      JIGE_DO(assign(target.parts[i], items[i], scope));
+    }
+  }
   return {};
 }
 

@@ -11,12 +11,13 @@
 namespace jige::text::jinja {
 namespace {
 
-constexpr std::array<std::string_view, 35> kStringMethods = {
-    "strip",     "lstrip",     "rstrip",  "split",     "rsplit",     "splitlines",   "startswith",
-    "endswith",  "upper",      "lower",   "title",     "capitalize", "replace",      "join",
-    "find",      "rfind",      "index",   "count",     "isdigit",    "isalpha",      "isalnum",
-    "isspace",   "isupper",    "islower", "isnumeric", "format",     "removeprefix", "removesuffix",
-    "partition", "rpartition", "zfill",   "ljust",     "rjust",      "center",       "swapcase"};
+constexpr std::array<std::string_view, 36> kStringMethods = {
+    "strip",      "lstrip",    "rstrip",  "split",        "rsplit",       "splitlines",
+    "startswith", "endswith",  "upper",   "lower",        "title",        "capitalize",
+    "replace",    "join",      "find",    "rfind",        "index",        "rindex",
+    "count",      "isdigit",   "isalpha", "isalnum",      "isspace",      "isupper",
+    "islower",    "isnumeric", "format",  "removeprefix", "removesuffix", "partition",
+    "rpartition", "zfill",     "ljust",   "rjust",        "center",       "swapcase"};
 constexpr std::array<std::string_view, 5> kDictMethods = {"items", "keys", "values", "get", "copy"};
 constexpr std::array<std::string_view, 3> kListMethods = {"index", "count", "copy"};
 constexpr std::array<std::string_view, 2> kLoopMethods = {"cycle", "changed"};
@@ -47,7 +48,10 @@ class StringMethod {
     if (name_ == "swapcase") return swapcase();
     if (name_ == "replace") return replace();
     if (name_ == "join") return join();
-    if (name_ == "find" || name_ == "rfind" || name_ == "index" || name_ == "count") return find();
+    if (name_ == "find" || name_ == "rfind" || name_ == "index" || name_ == "rindex" ||
+        name_ == "count") {
+      return find();
+    }
     if (name_ == "format") return format();
     if (name_ == "removeprefix" || name_ == "removesuffix") return remove_affix();
     if (name_ == "partition" || name_ == "rpartition") return partition();
@@ -195,12 +199,13 @@ class StringMethod {
       if (part.empty()) return Value::integer(static_cast<int64_t>(count_characters(text)) + 1);
       return Value::integer(static_cast<int64_t>(split_text(text, part, -1).size()) - 1);
     }
-    if (name_ == "rfind") JIGE_DO(run_.budget().steps(text.size() / 64 * (part.size() + 1)));
-    const size_t at = !in ? text.npos : name_ == "rfind" ? text.rfind(part) : find_text(text, part);
+    const bool last = name_[0] == 'r';
+    if (last) JIGE_DO(run_.budget().steps(text.size() / 64 * (part.size() + 1)));
+    const size_t at = !in ? text.npos : last ? text.rfind(part) : find_text(text, part);
     if (at != text.npos) {
       return Value::integer(in->start + static_cast<int64_t>(count_characters(text.substr(0, at))));
     }
-    if (name_ == "index") return fail(Code::kInvalidArgument, "substring not found");
+    if (name_.ends_with("index")) return fail(Code::kInvalidArgument, "substring not found");
     return Value::integer(-1);
   }
 

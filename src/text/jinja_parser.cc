@@ -119,16 +119,30 @@ class Parser : public ExpressionParser {
     return node;
   }
 
-  Result<Target> target() {
+  Result<Target> target(int depth = 0) {
+    constexpr int kDepthMax = 8;
+    if (depth > kDepthMax) return corrupt("names to unpack into are nested too deeply");
     Target result;
-    const bool brackets = skip_operator("(");
+    bool nests = false;
     do {
       if (!result.names.empty() && (is_name("in") || is_operator("=") || is_operator(")"))) break;
-      JIGE_TRY(const uint32_t name, take_name());
-      result.names.push_back(name);
+      Target part;
+      if (skip_operator("(")) {
+        JIGE_TRY(part, target(depth + 1));
+        JIGE_DO(expect_operator(")"));
+      } else {
+        JIGE_TRY(part.names.emplace_back(), take_name());
+      }
+      nests = nests || part.unpacks;
+      result.names.insert(result.names.end(), part.names.begin(), part.names.end());
+      result.parts.push_back(std::move(part));
       if (is_operator(",")) result.unpacks = true;
     } while (skip_operator(","));
-    if (brackets) JIGE_DO(expect_operator(")"));
+    if (!result.unpacks) {
+      Target only = std::move(result.parts[0]);
+      return only;
+    }
+    if (!nests) result.parts.clear();
     return result;
   }
 

@@ -280,6 +280,14 @@ PLAIN = [
     "{{ dict(**{'a': 1}, **{'b': 2}) }}",
     "{{ range(*[1], *[2]) }}",
     "{{ dict(**{}, *[]) }}",
+    "{% for i, (k, (v, w)) in [[1, ['a', 'xy']]] %}{{ i }}{{ k }}{{ v }}{{ w }}{% endfor %}{% for (a, b), c in [((1, 2), 3)] %}{{ a }}{{ b }}{{ c }}{% endfor %}",
+    "{% set a, (b, c) = 1, (2, 3) %}{{ a }}{{ b }}{{ c }}{% set (d) = 4 %}{{ d }}{% for ((e, f)) in [(5, 6)] %}{{ e }}{{ f }}{% endfor %}",
+    "{% for a, (b, c) in [(1, (2, 3, 4))] %}{% endfor %}",
+    "{% for a, (b, c) in [(1, 2)] %}{% endfor %}",
+    "{{ 'a\u00e9bca\u00e9b'.find('b', 3) }} {{ 'abcabc'.find('a', 1, 3) }} {{ 'abcabc'.rfind('c', 0, -1) }} {{ 'abcabc'.index('b', -3) }} {{ 'abcabc'.count('a', 1) }} {{ 'abc'.find('', 3) }} {{ 'abc'.find('', 4) }} {{ 'abc'.count('', 4) }}",
+    "{{ 'abcabc'.rindex('b') }} {{ 'abcabc'.rindex('b', 0, 4) }}",
+    "{{ 'abc'.rindex('b', 2) }}",
+    "{{ 'hello'.startswith('l', 2) }} {{ 'hello'.startswith(('x', 'lo'), -2) }} {{ 'hello'.endswith('l', 0, 4) }} {{ 'hello'.endswith('h', 1) }} {{ 'hello'.startswith('', 6) }}",
 ]
 
 # Names that are read in one block and assigned to in another, with a variable of that name given.

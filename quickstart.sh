@@ -17,7 +17,13 @@ while [ $# -gt 0 ]; do
   case "$1" in
     --fast) steps=30; fast=-fast; shift ;;
     --corpus) shift
-      while [ $# -gt 0 ] && [[ "$1" != --* ]]; do corpus+=("$(realpath -- "$1")"); shift; done
+      while [ $# -gt 0 ] && [[ "$1" != --* ]]; do
+        if [ ! -f "$1" ]; then  # before packages and the build take their time
+          echo "error: $1: no such file; --corpus takes text or JSONL" >&2
+          exit 3
+        fi
+        corpus+=("$(realpath -- "$1")"); shift
+      done
       [ ${#corpus[@]} -gt 0 ] || { echo "error: --corpus needs a file" >&2; exit 2; }
       run=runs/quickstart-own ;;
     *) sed -n '2,9p' "$0" | cut -c3-; [ "$1" = --help ] && exit 0 || exit 2 ;;

@@ -1,7 +1,9 @@
 // Folders where files are needed and the reverse, and places that cannot be written.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -174,6 +176,13 @@ TEST(WrongPlace, TheTokenizerOfAModelOrARunIsNotReplaced) {
   // One that nobody needs is.
   EXPECT_EQ(train(folder / "t").exit_code, 0);
   EXPECT_EQ(train(folder / "t/").exit_code, 0);
+}
+
+// Not behind packages and a build.
+TEST(WrongPlace, TheQuickstartLooksForItsCorpusFirst) {
+  const std::string script = std::string(JIGE_SOURCE_DIR) + "/quickstart.sh";
+  const int status = std::system(("'" + script + "' --corpus /nowhere.txt 2>/dev/null").c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 3);
 }
 
 }  // namespace

@@ -4,8 +4,6 @@
 
 #include <cmath>
 
-#include "base/clock.h"
-
 namespace jige::cli {
 namespace {
 
@@ -13,9 +11,11 @@ int64_t milliseconds(double seconds) { return std::llround(seconds * 1e3); }
 
 }  // namespace
 
-PlanProgress::PlanProgress(profile::Profiler& profiler, double budget_s, bool quiet)
+PlanProgress::PlanProgress(profile::Profiler& profiler, double budget_s, double shown_after_s,
+                           bool quiet)
     : profiler_(profiler),
       before_(profiler.counts()),
+      shown_after_s_(shown_after_s),
       bar_("planning", milliseconds(budget_s), quiet) {
   profiler_.on_measured([this] { draw(); });
 }
@@ -39,7 +39,13 @@ std::string PlanProgress::note() const {
   return text;
 }
 
+void PlanProgress::finish() {
+  if (drawn_) bar_.finish(note());
+}
+
 void PlanProgress::draw() {
+  if (watch_.seconds() < shown_after_s_) return;
+  drawn_ = true;
   bar_.update(milliseconds(profiler_.counts().cost_s - before_.cost_s), note());
 }
 

@@ -1,5 +1,5 @@
-// Shows how far a plan is that measures real links: what it has spent of its budget, and what it
-// has measured.
+// Shows how far a plan of links is: what it has spent of its budget, and what it has measured.
+// Where links are simulated that takes no time mostly, and is shown only once it does.
 //
 //   PlanProgress progress(bench.profiler(), budget_s, quiet);   // draws after every set
 //   progress.collective(meter, task);                           // and counts one of these
@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <string>
 
+#include "base/clock.h"
 #include "base/progress.h"
 #include "profile/collective_meter.h"
 #include "profile/profiler.h"
@@ -20,8 +21,9 @@ namespace jige::cli {
 
 class PlanProgress {
  public:
-  // The profiler outlives it, and has no other such listener meanwhile. Quiet draws nothing.
-  PlanProgress(profile::Profiler& profiler, double budget_s, bool quiet);
+  // The profiler outlives it, and has no other such listener meanwhile. Nothing is drawn in the
+  // first seconds, `shown_after_s`. Quiet draws nothing.
+  PlanProgress(profile::Profiler& profiler, double budget_s, double shown_after_s, bool quiet);
   ~PlanProgress();
   PlanProgress(const PlanProgress&) = delete;
   PlanProgress& operator=(const PlanProgress&) = delete;
@@ -29,16 +31,19 @@ class PlanProgress {
   // Runs it; the profiler counts its time as it does that of sets.
   Result<profile::CollectiveTimes> collective(profile::CollectiveMeter& meter,
                                               const profile::CollectiveTask& task);
-  // Says what it took.
-  void finish() { bar_.finish(note()); }
+  void draw();
+  // Says what it took, where anything was drawn.
+  void finish();
 
  private:
-  void draw();
   std::string note() const;
 
   profile::Profiler& profiler_;
   const profile::ProfilerCounts before_;
   int64_t collectives_ = 0;
+  const double shown_after_s_;
+  StopWatch watch_;
+  bool drawn_ = false;
   Progress bar_;
 };
 

@@ -46,7 +46,7 @@ TEST(PlanProgress, SaysWhatIsMeasured) {
   Measured m;
   testing::internal::CaptureStderr();
   {
-    PlanProgress progress(m.profiler, 1000, false);
+    PlanProgress progress(m.profiler, 1000, 0, false);
     ASSERT_TRUE(m.profiler.measure({&m.one, 1}));
   }
   ASSERT_TRUE(m.profiler.measure({&m.one, 1})) << "nobody listens any more";
@@ -54,11 +54,22 @@ TEST(PlanProgress, SaysWhatIsMeasured) {
               AllOf(HasSubstr("planning"), HasSubstr("sets measured: 1")));
 }
 
+TEST(PlanProgress, SaysNothingOfWhatIsOverAtOnce) {
+  Measured m;
+  testing::internal::CaptureStderr();
+  {
+    PlanProgress progress(m.profiler, 1000, 60, false);
+    ASSERT_TRUE(m.profiler.measure({&m.one, 1}));
+    progress.finish();
+  }
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), IsEmpty());
+}
+
 TEST(PlanProgress, CountsCollectivesAndIsQuietWhenAsked) {
   Measured m;
   testing::internal::CaptureStderr();
   {
-    PlanProgress progress(m.profiler, 1000, false);
+    PlanProgress progress(m.profiler, 1000, 0, false);
     ASSERT_TRUE(progress.collective(m.collectives, {}));
     ASSERT_TRUE(progress.collective(m.collectives, {}));
     progress.finish();
@@ -68,7 +79,7 @@ TEST(PlanProgress, CountsCollectivesAndIsQuietWhenAsked) {
               AllOf(HasSubstr("collectives: 1"), HasSubstr("planning done in"),
                     HasSubstr("collectives: 2")));
   testing::internal::CaptureStderr();
-  PlanProgress quiet(m.profiler, 1000, true);
+  PlanProgress quiet(m.profiler, 1000, 0, true);
   ASSERT_TRUE(quiet.collective(m.collectives, {}));
   ASSERT_TRUE(m.profiler.measure({&m.one, 1}));
   EXPECT_THAT(testing::internal::GetCapturedStderr(), IsEmpty());

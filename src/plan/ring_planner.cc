@@ -176,7 +176,8 @@ class RingPlanner {
     return {.rate_of_ring = [this](const Ring& ring) { return try_ring(ring); },
             .rate_of_set = [this](const std::vector<int32_t>& set) { return rate_of(set); },
             .floor = [this] { return floor(); },
-            .out_of_budget = [this] { return out_of_budget(); }};
+            .out_of_budget = [this] { return out_of_budget(); },
+            .go_on = options_.go_on};
   }
 
   Status measure_finalists() {

@@ -52,6 +52,8 @@ struct RingPlanOptions {
   // Runs an all-reduce over the devices in this order (numbers of nodes) and gives the GB/s of each
   // edge. Where there is one, it decides between finalists.
   std::function<Result<double>(const std::vector<int32_t>&)> collective;
+  // Asked now and then while rings are ruled out; false ends it all with kCancelled. May be empty.
+  std::function<bool()> go_on;
 };
 
 struct MeasuredRing {

@@ -199,6 +199,18 @@ TEST(RingPlanner, SaysWhereTheBudgetEndedItsSearch) {
   EXPECT_GT(plan->gap(), 0);
 }
 
+TEST(RingPlanner, EndsItsProofWhenToldTo) {
+  const Topology box = *topology::reference_topology("pcie-8gpu-2numa");
+  const auto problem = ring_problem(box, ring_devices(box), {});
+  profile::SimulatedMeter meter(box);
+  profile::Profiler profiler(box, meter);
+  int asked = 0;
+  const auto plan = plan_ring(*problem, profiler, {.go_on = [&asked] { return ++asked < 1; }});
+  ASSERT_FALSE(plan);
+  EXPECT_EQ(plan.error().code, Code::kCancelled);
+  EXPECT_EQ(asked, 1);
+}
+
 TEST(RingPlanner, NoiseDoesNotMisleadItFar) {
   const Topology box = *topology::reference_topology("pcie-8gpu-2numa-interleaved");
   const auto problem = ring_problem(box, ring_devices(box), {});

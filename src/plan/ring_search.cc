@@ -55,6 +55,9 @@ class ProposalSearch {
   int64_t steps_ = 0;
 };
 
+// Between two times that a search asks whether to go on: a few milliseconds.
+constexpr int64_t kStepsBetween = 4096;
+
 class ProofSearch {
  public:
   ProofSearch(const RingProblem& problem, RingFacts& facts, const profile::Symmetry& symmetry,
@@ -85,6 +88,9 @@ class ProofSearch {
         stopped_ = true;
         proof_.open_bound = std::max(proof_.open_bound, values.bound);
         continue;
+      }
+      if (proof_.steps % kStepsBetween == 1 && context_.go_on && !context_.go_on()) {
+        return fail(Code::kCancelled, "by a signal, while rings were ruled out");
       }
       state_.push(step.candidate, values);
       branching_.enter(state_.node());

@@ -42,6 +42,7 @@ struct ProofContext {
   std::function<Result<double>(const std::vector<int32_t>&)> rate_of_set;
   std::function<double()> floor;  // rings up to this rate are not looked for
   std::function<bool()> out_of_budget;
+  std::function<bool()> go_on;  // asked now and then; may be empty
   int64_t steps_max = 50'000'000;
 };
 
@@ -51,7 +52,7 @@ struct Proof {
   int64_t steps = 0;
 };
 
-// Learns conflicts into `facts`.
+// Learns conflicts into `facts`. Fails with kCancelled once go_on says no.
 Result<Proof> prove_rings(const RingProblem& problem, RingFacts& facts,
                           const profile::Symmetry& symmetry, const ProofContext& context);
 

@@ -103,7 +103,7 @@ Status check_text(const Spec& spec, const std::string& word) {
               spec.positional && !spec.optional
                   ? std::string("it must be given")
                   : fmt::format("give {}, or leave it out",
-                                spec.metavar.empty() ? "a value" : "a " + spec.metavar));
+                                spec.metavar.empty() ? "a value" : spec.metavar));
 }
 
 std::string joined(const std::vector<std::string>& words, std::string_view separator) {

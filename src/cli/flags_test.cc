@@ -119,10 +119,10 @@ TEST(Flags, RefusesNamesThatAreEmpty) {
     const Status status = flags.parse(words);
     return status ? "" : status.error().message;
   };
-  EXPECT_EQ(refused({"--out", ""}), "--out is empty; give a FILE, or leave it out");
-  EXPECT_EQ(refused({"--out="}), "--out is empty; give a FILE, or leave it out");
-  EXPECT_EQ(refused({"--name", ""}), "--name is empty; give a NAME, or leave it out");
-  EXPECT_EQ(refused({"--data", "a", ""}), "--data is empty; give a FILE, or leave it out");
+  EXPECT_EQ(refused({"--out", ""}), "--out is empty; give FILE, or leave it out");
+  EXPECT_EQ(refused({"--out="}), "--out is empty; give FILE, or leave it out");
+  EXPECT_EQ(refused({"--name", ""}), "--name is empty; give NAME, or leave it out");
+  EXPECT_EQ(refused({"--data", "a", ""}), "--data is empty; give FILE, or leave it out");
   EXPECT_EQ(refused({""}), "DATA is empty; give a value, or leave it out");
   EXPECT_EQ(refused({"-o", "a", "--name", "b", "c"}), "");
   Sample sample;

@@ -245,7 +245,8 @@ std::string plan_text(const train::TrainPlan& plan, double seconds) {
     }
   }
   table.row({"limit", format_bytes(plan.memory_limit_bytes)});
-  table.row({"time", fmt::format("about {}", format_duration(seconds))});
+  table.row({"time",
+             fmt::format("about {}; up to twice that for small models", format_duration(seconds))});
   return table.render();
 }
 

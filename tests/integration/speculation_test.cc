@@ -69,7 +69,7 @@ TEST(Speculation, ServeTellsTheSameAndCountsIt) {
 }
 
 TEST(Speculation, WrongValuesAreNamed) {
-  for (const char* value : {"yes", "0", "65", "-1", "4x", ""}) {
+  for (const char* value : {"yes", "0", "65", "-1", "4x"}) {
     for (const char* command : {"generate", "chat", "serve"}) {
       expect_error(run_jige({command, TinyRun::get().model(), "--speculate", value}, "x"), 2,
                    {"--speculate", value, "auto", "off", "1..64"});

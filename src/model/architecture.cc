@@ -163,8 +163,9 @@ Status check_head_width(const formats::ModelConfig& config) {
   const int64_t width = std::max(config.head_dim, cache_shape(config).head_dim);
   if (width <= ops::kAttentionDimMax) return {};
   return fail(Code::kUnsupported,
-              "heads of {} columns{} are not supported; attention takes up to {}", width,
-              config.latent.rank > 0 ? ", of kv_lora_rank and qk_rope_head_dim together," : "",
+              "config.json: {} makes heads of {} columns, which are not supported; attention "
+              "takes up to {}",
+              config.latent.rank > 0 ? "kv_lora_rank with qk_rope_head_dim" : "head_dim", width,
               ops::kAttentionDimMax);
 }
 

@@ -153,12 +153,25 @@ TEST(BadModel, MoreThanTheMemoryLimit) {
                {model, "weights", "keys and values of 96 tokens", "limit is 64.0 KiB"});
 }
 
+void write_large_config(const TestFolder& folder, int head_dim) {
+  write_text(folder / "config.json",
+             R"({"model_type": "llama", "vocab_size": 16777216,
+      "hidden_size": 262144, "intermediate_size": 1048576, "num_hidden_layers": 4096,
+      "num_attention_heads": 64, "num_key_value_heads": 64, "head_dim": )" +
+                 std::to_string(head_dim) +
+                 R"(, "max_position_embeddings": 67108864, "rms_norm_eps": 1e-5,
+      "tie_word_embeddings": false})");
+}
+
+TEST(BadModel, HeadsWiderThanAttentionTakes) {
+  const TestFolder folder;
+  write_large_config(folder, 4096);
+  expect_error(run_jige({"inspect", folder.path()}), 5, {"head_dim", "4096", "640"});
+}
+
 TEST(BadModel, SizesThatCannotBeCounted) {
   const TestFolder folder;
-  write_text(folder / "config.json", R"({"model_type": "llama", "vocab_size": 16777216,
-      "hidden_size": 262144, "intermediate_size": 1048576, "num_hidden_layers": 4096,
-      "num_attention_heads": 64, "num_key_value_heads": 64, "head_dim": 4096,
-      "max_position_embeddings": 67108864, "rms_norm_eps": 1e-5, "tie_word_embeddings": false})");
+  write_large_config(folder, 640);
   EXPECT_EQ(run_jige({"inspect", folder.path()}).exit_code, 0);
   expect_error(run_jige({"inspect", folder.path(), "--context", "67108864", "--sequences",
                          "1048576", "--micro-batch-tokens", "16777216"}),

@@ -346,6 +346,8 @@ Result<Family> parse_family(std::string_view name) {
   return fail(Code::kInvalidArgument, "\"{}\" is not a model family; known are {}", name, known);
 }
 
+bool has_layer_beyond(Family family) { return family_info(family).layer_beyond; }
+
 Status check_model_config(const ModelConfig& config, std::string_view where) {
   return Checker(config, where).run();
 }

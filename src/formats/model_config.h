@@ -244,6 +244,8 @@ Status check_model_config(const ModelConfig& config, std::string_view where);
 
 // The model_type of config.json: "llama", "gemma3_text", "qwen3_moe".
 std::string_view family_name(Family family);
+// Whether files have one layer more, which predicts further tokens and is not read.
+bool has_layer_beyond(Family family);
 // Reads a family name. Fails with kInvalidArgument, listing the known ones.
 Result<Family> parse_family(std::string_view name);
 

@@ -73,6 +73,7 @@ struct FamilyInfo {
   bool turns_neighbours = false;
   bool chooses_neighbours = false;  // unless rope_interleave says otherwise
   bool latent_attention = false;
+  bool layer_beyond = false;  // files have one more, which predicts further tokens
   bool fused_projections = false;
   bool qkv_by_head = false;
   bool head_bias = false;

@@ -80,6 +80,12 @@ bool usually_unused(std::string_view name) {
   return false;
 }
 
+// Of the layer behind the last, which predicts further tokens.
+bool in_layer_beyond(const formats::ModelConfig& config, std::string_view name) {
+  return formats::has_layer_beyond(config.family) &&
+         name.starts_with(fmt::format("model.layers.{}.", config.layer_count));
+}
+
 // A head that is stored beside the table it is tied to must be its copy: otherwise config.json
 // speaks of another model, and what was learned in the head would be lost without a word.
 Status check_tied_copy(const Architecture& architecture, const formats::TensorFolder& files) {
@@ -137,6 +143,7 @@ void tell_unused(const Architecture& architecture, const formats::TensorFolder& 
               fmt::join(tensor->dims, ", "));
     if (usually_unused(tensor->name)) continue;
     const std::string name = formats::name_without_images(tensor->name);
+    if (in_layer_beyond(architecture.config(), name)) continue;
     if (head_unused && name.starts_with(architecture.own_head_name() + ".")) continue;
     if (count++ == 0) first = tensor->name;
   }

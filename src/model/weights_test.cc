@@ -153,6 +153,30 @@ TEST(Weights, MissingTensorsAreNamed) {
   EXPECT_NE(error.message.find("[32, 32]"), std::string::npos) << error.message;
 }
 
+// The layer behind the last of families that have one is left out without a word; others mean
+// another model.
+TEST(Weights, TensorsThatNothingReadsAreTold) {
+  const auto told = [](const std::string& name, const std::string& tensor) {
+    const TempFolder temp;
+    const std::vector<float> values(4);
+    write_changed(temp / "model", name, [&](auto& sources) {
+      sources.push_back(formats::TensorSource::of(
+          tensor, TensorView::of(const_cast<float*>(values.data()), DType::kF32, Shape{4})));
+    });
+    CpuDevice device({.thread_count = 1});
+    ::testing::internal::CaptureStderr();
+    EXPECT_TRUE(InferenceModel::load(temp / "model", device));
+    return ::testing::internal::GetCapturedStderr().find(tensor) != std::string::npos;
+  };
+  for (const char* name : {"deepseek_v3", "glm4_moe", "glm4_moe_lite"}) {
+    const auto layers = value_of(formats::load_model_config(fixture(name))).layer_count;
+    EXPECT_FALSE(told(name, fmt::format("model.layers.{}.eh_proj.weight", layers))) << name;
+    EXPECT_TRUE(told(name, fmt::format("model.layers.{}.eh_proj.weight", layers + 1))) << name;
+    EXPECT_TRUE(told(name, "model.layers.0.eh_proj.weight")) << name;
+  }
+  EXPECT_TRUE(told("llama2", "model.layers.2.eh_proj.weight"));
+}
+
 TEST(Weights, MissingNormsOfHeadsAreNamedAsFilesHoldThem) {
   const TempFolder temp;
   const auto config = value_of(formats::load_model_config(fixture("cohere_qk_norm")));

@@ -170,6 +170,17 @@ LatentAttention::Work LatentAttention::place_work(Placement& at, int64_t token_c
   return work;
 }
 
+LatentAttention::BackwardViews LatentAttention::place_backward(const AttentionMemory& memory,
+                                                               int64_t token_count,
+                                                               DType compute) const {
+  Placement saved(memory.saved);
+  Placement pending(memory.pending);
+  Placement workspace(memory.workspace);
+  return {.saved = place_views(saved, token_count, compute, true),
+          .pending = place_pending(pending, token_count, compute),
+          .work = place_work(workspace, token_count, compute, PackFor::kTraining)};
+}
+
 int64_t LatentAttention::saved_bytes(int64_t token_count, DType compute) const {
   Placement at;
   place_views(at, token_count, compute, true);
@@ -318,15 +329,9 @@ void LatentAttention::backward_input(const BlockContext& context, const BlockWei
                                      const Batch& batch, const TensorView& dst,
                                      const TensorView& grad_dst, const TensorView& grad_src,
                                      const AttentionMemory& memory) const {
-  const int64_t t = batch.token_count();
   const DType compute = context.compute;
   Stream& stream = context.stream;
-  Placement kept(memory.saved);
-  Placement left(memory.pending);
-  Placement workspace(memory.workspace);
-  const Activations saved = place_views(kept, t, compute, true);
-  const Gradients pending = place_pending(left, t, compute);
-  const Work work = place_work(workspace, t, compute, PackFor::kTraining);
+  const auto [saved, pending, work] = place_backward(memory, batch.token_count(), compute);
   const auto run = [&](const Projection& projection, const TensorView& to, const TensorView& from,
                        const TensorView& product) {
     projection.backward_input(
@@ -370,15 +375,9 @@ void LatentAttention::backward_input(const BlockContext& context, const BlockWei
 void LatentAttention::backward_weight(const BlockContext& context, const BlockWeights& weights,
                                       const Batch& batch, const TensorView& src,
                                       const AttentionMemory& memory) const {
-  const int64_t t = batch.token_count();
   const DType compute = context.compute;
   Stream& stream = context.stream;
-  Placement kept(memory.saved);
-  Placement left(memory.pending);
-  Placement workspace(memory.workspace);
-  const Activations saved = place_views(kept, t, compute, true);
-  const Gradients pending = place_pending(left, t, compute);
-  const Work work = place_work(workspace, t, compute, PackFor::kTraining);
+  const auto [saved, pending, work] = place_backward(memory, batch.token_count(), compute);
   const auto run = [&](const Projection& projection, const TensorView& grad_dst,
                        const TensorView& from, const TensorView& u, const TensorView& v) {
     projection.backward_weight(stream, weights, compute,

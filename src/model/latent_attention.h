@@ -101,6 +101,14 @@ class LatentAttention final : public Attention {
   Gradients place_pending(Placement& at, int64_t token_count, DType compute) const;
   CachedWork place_cached(Placement& at, int64_t token_count, DType compute) const;
   Work place_work(Placement& at, int64_t token_count, DType compute, PackFor use) const;
+  // What X and W read and write.
+  struct BackwardViews {
+    Activations saved;
+    Gradients pending;
+    Work work;
+  };
+  BackwardViews place_backward(const AttentionMemory& memory, int64_t token_count,
+                               DType compute) const;
 
   bool has_query_latent() const { return query_rank_ > 0; }
   bool narrow() const { return value_dim_ < head_dim_; }

@@ -1,4 +1,5 @@
 // Whole-model training on one device: gradients, and what they must not depend on.
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
@@ -18,7 +19,7 @@ using testing::Sequence;
 using testing::tiny_config;
 using testing::Trainee;
 
-// Fixtures with gradients and steps of PyTorch; one more has gradients alone.
+// Fixtures with gradients and steps of PyTorch; others have gradients alone.
 constexpr const char* kStepped[] = {"llama2", "gpt2", "gpt2_relu_unscaled", "gpt2_silu_by_layer",
                                     "mixtral"};
 
@@ -201,46 +202,19 @@ std::unique_ptr<Trainee> loaded_trainee(const std::string& folder,
   return trainee;
 }
 
-TEST(Training, GradientsMatchTheRecordingFromPyTorch) {
-  std::vector<std::string> names(std::begin(kStepped), std::end(kStepped));
-  for (const char* name : {"qwen3_moe_unnormalised",
-                           "qwen2_moe",
-                           "phi3",
-                           "gemma2",
-                           "gemma3",
-                           "olmo2",
-                           "granite",
-                           "gpt_oss",
-                           "olmo3",
-                           "starcoder2",
-                           "stablelm",
-                           "seed_oss",
-                           "gpt_neox",
-                           "gpt_neox_sequential",
-                           "phi",
-                           "cohere",
-                           "cohere_qk_norm",
-                           "stablelm_parallel",
-                           "cohere2",
-                           "gemma",
-                           "glm",
-                           "glm4",
-                           "exaone4",
-                           "ernie4_5",
-                           "ministral3",
-                           "arcee",
-                           "nemotron",
-                           "youtu",
-                           "deepseek_v2_dense",
-                           "deepseek_v3_dense",
-                           "deepseek_v2",
-                           "deepseek_v2_groups",
-                           "deepseek_v3",
-                           "minicpm3",
-                           "glm4_moe",
-                           "glm4_moe_lite"}) {
-    names.emplace_back(name);
+// The fixtures that have recorded gradients.
+std::vector<std::string> names_with_gradients() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(testing::fixture(""))) {
+    if (!std::filesystem::exists(entry.path() / "gradients.safetensors")) continue;
+    names.push_back(entry.path().filename());
   }
+  return names;
+}
+
+TEST(Training, GradientsMatchTheRecordingFromPyTorch) {
+  const std::vector<std::string> names = names_with_gradients();
+  EXPECT_GE(names.size(), 41u);
   for (const std::string& name : names) {
     SCOPED_TRACE(name);
     const std::string folder = testing::fixture(name);

@@ -41,7 +41,8 @@ void declare_costs(PipelineFlags& f, Flags& flags) {
                 "tokens that pass through the model at once");
   flags.integer("--context N", f.context, {.min = 0, .max = 1 << 24},
                 "length of a sequence; 0: the model's, but the micro-batch at most");
-  flags.choice("--dtype NAME", f.dtype, {"bf16", "f32"}, "type of the matrix products");
+  flags.choice("--dtype NAME", f.dtype, {"auto", "bf16", "f32"},
+               "type of the matrix products; auto: what train takes on this machine");
   flags.toggle("--measure", f.measure,
                "time some of the model's blocks here, on as many logical devices, instead of "
                "assuming rates");
@@ -109,7 +110,8 @@ Result<formats::ModelConfig> model_config(const PipelineFlags& f) {
 Result<plan::PipelineCosts> model_costs(const PipelineFlags& f) {
   JIGE_TRY(const formats::ModelConfig config, model_config(f));
   JIGE_TRY(const auto architecture, model::Architecture::create(config));
-  const DType compute = f.dtype == "f32" ? DType::kF32 : DType::kBF16;
+  JIGE_TRY(const std::optional<DType> chosen, read_compute_dtype(f.dtype));
+  const DType compute = chosen.value_or(default_training_dtype());
   const int64_t length =
       std::min(f.micro_batch_tokens, f.context > 0 ? f.context : config.context_max);
   const plan::PipelineCosts counted =

@@ -22,7 +22,7 @@ struct PipelineFlags {
   int64_t vocab_size = 0;  // of `size`; 0: its own
   int64_t micro_batch_tokens = 2048;
   int64_t context = 0;
-  std::string dtype = "bf16";
+  std::string dtype = "auto";
   bool measure = false;
   int64_t threads = 1;  // of each device, where times are measured
   double device_tflops = 40;

@@ -63,14 +63,15 @@ Status check_given(const plan::PipelineSchedule& schedule, const PipelineOptions
 
 Status check_same_model(const plan::PipelineCosts& given, const plan::PipelineCosts& counted,
                         const std::string& source) {
-  const auto differ = [&](size_t block, std::string_view what, int64_t there, int64_t here) {
+  const auto differ = [&](size_t block, std::string_view what, int64_t there, int64_t here,
+                          std::string_view cause) {
     return fail(
         Code::kInvalidArgument,
         "{}: is a plan for another model, type or micro-batch: block {}{} has {} {} there, {} "
         "here{}; plan anew for this run",
-        source, block, block == 0 ? ", the embedding," : "", there, what, here,
-        block == 0 ? ", as with another number of tokens in the tokenizer" : "");
+        source, block, block == 0 ? ", the embedding," : "", there, what, here, cause);
   };
+  const std::string_view vocabulary = ", as with another number of tokens in the tokenizer";
   if (given.blocks.size() != counted.blocks.size()) {
     return fail(Code::kInvalidArgument,
                 "{}: has the costs of {} blocks, the model has {}; plan anew for this run", source,
@@ -79,13 +80,14 @@ Status check_same_model(const plan::PipelineCosts& given, const plan::PipelineCo
   for (size_t b = 0; b < counted.blocks.size(); ++b) {
     const plan::BlockCost &there = given.blocks[b], &here = counted.blocks[b];
     if (there.parameters != here.parameters) {
-      return differ(b, "parameters", there.parameters, here.parameters);
+      return differ(b, "parameters", there.parameters, here.parameters, b == 0 ? vocabulary : "");
     }
     if (there.parameter_bytes != here.parameter_bytes) {
-      return differ(b, "bytes of parameters", there.parameter_bytes, here.parameter_bytes);
+      return differ(b, "bytes of parameters", there.parameter_bytes, here.parameter_bytes,
+                    ", as with another --dtype");
     }
     if (there.input_bytes != here.input_bytes) {
-      return differ(b, "bytes of input", there.input_bytes, here.input_bytes);
+      return differ(b, "bytes of input", there.input_bytes, here.input_bytes, "");
     }
   }
   return {};

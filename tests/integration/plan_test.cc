@@ -102,6 +102,11 @@ TEST(Plan, IsRunByTrainWithAsManyTokens) {
                                    "here, as with another number of tokens in the tokenizer"));
   const Outcome same = run({"--vocab-size", "270"});
   EXPECT_EQ(same.exit_code, 0) << same.err;
+  for (const char* dtype : {"f32", "bf16"}) {
+    const Outcome planned = run({"--vocab-size", "270", "--dtype", dtype});
+    if (planned.exit_code == 0) continue;  // what this machine takes
+    EXPECT_THAT(planned.err, HasSubstr("here, as with another --dtype; plan anew"));
+  }
   EXPECT_THAT(run_jige({"plan", "train", "x", "--vocab-size", "270"}).err,
               HasSubstr("--vocab-size goes with --size"));
 }

@@ -121,4 +121,22 @@ JIGE_INLINE const Element* row_of(const ConstRows& rows, int64_t row) {
   return static_cast<const Element*>(rows.data) + row * rows.stride;
 }
 
+// load_lanes and store_lanes of f32 or bf16 rows by a branch on their type: for kernels of so many
+// operands that a copy of them for each combination of types would be too much code.
+template <typename Vector>
+JIGE_INLINE Vector load_any(const ConstRows& rows, int64_t row, int64_t column, int lane_count) {
+  return rows.type == ElementType::kF32
+             ? load_lanes<Vector>(row_of<float>(rows, row) + column, lane_count)
+             : load_lanes<Vector>(row_of<Bf16>(rows, row) + column, lane_count);
+}
+template <typename Vector>
+JIGE_INLINE void store_any(Vector value, const Rows& rows, int64_t row, int64_t column,
+                           int lane_count) {
+  if (rows.type == ElementType::kF32) {
+    store_lanes(value, row_of<float>(rows, row) + column, lane_count);
+  } else {
+    store_lanes(value, row_of<Bf16>(rows, row) + column, lane_count);
+  }
+}
+
 }  // namespace jige::cpu::JIGE_ISA_NS

@@ -1,0 +1,40 @@
+// The gates of the delta rule on rows: see ops/delta_gates.h.
+//
+//   da = dlog_decay · -exp(log_scale) · sigmoid(x),  x = a + bias  (the slope is 1 above 20)
+//   db = drate · rate · sigmoid(-b)
+//   slopes: of bias da, of log_scale dlog_decay · log_decay
+// Bytes moved: every operand once. Threads: pure functions on row ranges.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/types.h"
+
+namespace jige::cpu {
+
+struct DeltaGateInputs {
+  ConstRows a, b;          // [T, H]
+  const float* log_scale;  // [H]
+  const float* bias;       // [H]
+  int64_t heads;           // H
+};
+
+struct DeltaGateForwardArgs {
+  DeltaGateInputs in;
+  Rows log_decay, rate;
+};
+
+struct DeltaGateBackwardArgs {
+  DeltaGateInputs in;
+  Rows grad_a, grad_b, slopes_scale, slopes_bias;
+  ConstRows grad_log_decay, grad_rate;
+};
+
+struct DeltaGateKernels {
+  void (*forward)(const DeltaGateForwardArgs&, int64_t row_begin, int64_t row_end) noexcept;
+  void (*backward)(const DeltaGateBackwardArgs&, int64_t row_begin, int64_t row_end) noexcept;
+};
+
+const DeltaGateKernels& delta_gate_kernels(Isa isa);
+
+}  // namespace jige::cpu

@@ -1,0 +1,72 @@
+#include "kernels/cpu/delta_gates.h"
+
+#include "kernels/cpu/simd_math.h"
+
+namespace jige::cpu::JIGE_ISA_NS {
+namespace {
+
+using V = F32x16;
+
+constexpr float kLinearFrom = 20.0f;  // above it softplus(x) is taken for x
+
+// log(1 + e^x). log(1 + e) of the rounded sum 1 + e is set right by what was added and what was
+// meant to be: e / ((1 + e) - 1). Where nothing was added, it is e.
+JIGE_INLINE V softplus(V x) {
+  const V one = V::broadcast(1.0f);
+  const V e = exp(min(V::broadcast(kLinearFrom), x));
+  const V sum = one + e;
+  const V added = sum - one;
+  const V value = select(added == V::zero(), e, log(sum) * (e / added));
+  return select(V::broadcast(kLinearFrom) < x, x, value);
+}
+
+// What the gates of some heads come of.
+struct DecayParts {
+  V argument;  // a + bias
+  V scale;     // -exp(log_scale)
+};
+JIGE_INLINE DecayParts decay_parts(const DeltaGateInputs& in, int64_t t, int64_t h, int lanes) {
+  return {load_any<V>(in.a, t, h, lanes) + load_lanes<V>(in.bias + h, lanes),
+          -exp(load_lanes<V>(in.log_scale + h, lanes))};
+}
+
+JIGE_FLATTEN void gates_forward(const DeltaGateForwardArgs& args, int64_t begin,
+                                int64_t end) noexcept {
+  for (int64_t t = begin; t < end; ++t) {
+    for_each_vector<V>(args.in.heads, [&](int64_t h, int lanes) {
+      const DecayParts decay = decay_parts(args.in, t, h, lanes);
+      store_lanes(decay.scale * softplus(decay.argument), row_of<float>(args.log_decay, t) + h,
+                  lanes);
+      store_lanes(sigmoid(load_any<V>(args.in.b, t, h, lanes)), row_of<float>(args.rate, t) + h,
+                  lanes);
+    });
+  }
+}
+
+JIGE_FLATTEN void gates_backward(const DeltaGateBackwardArgs& args, int64_t begin,
+                                 int64_t end) noexcept {
+  for (int64_t t = begin; t < end; ++t) {
+    for_each_vector<V>(args.in.heads, [&](int64_t h, int lanes) {
+      const DecayParts decay = decay_parts(args.in, t, h, lanes);
+      const V grad_decay = load_lanes<V>(row_of<float>(args.grad_log_decay, t) + h, lanes);
+      const V grad_rate = load_lanes<V>(row_of<float>(args.grad_rate, t) + h, lanes);
+      const V b = load_any<V>(args.in.b, t, h, lanes);
+      const V slope = select(V::broadcast(kLinearFrom) < decay.argument, V::broadcast(1.0f),
+                             sigmoid(decay.argument));
+      const V scaled = grad_decay * decay.scale;
+      const V grad_a = scaled * slope;
+      store_any(grad_a, args.grad_a, t, h, lanes);
+      store_any(grad_rate * (sigmoid(b) * sigmoid(-b)), args.grad_b, t, h, lanes);
+      store_lanes(scaled * softplus(decay.argument), row_of<float>(args.slopes_scale, t) + h,
+                  lanes);
+      store_lanes(grad_a, row_of<float>(args.slopes_bias, t) + h, lanes);
+    });
+  }
+}
+
+}  // namespace
+
+extern const DeltaGateKernels kDeltaGateKernels;
+const DeltaGateKernels kDeltaGateKernels = {gates_forward, gates_backward};
+
+}  // namespace jige::cpu::JIGE_ISA_NS

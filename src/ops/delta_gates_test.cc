@@ -1,0 +1,142 @@
+#include "ops/delta_gates.h"
+
+#include <fmt/format.h>
+
+#include "ops/testing.h"
+
+namespace jige::ops {
+namespace {
+
+using test::Matrix;
+using test::Values;
+
+double decay_reference(double a, double log_scale, double bias) {
+  return -std::exp(log_scale) * std::log1p(std::exp(a + bias));
+}
+double rate_reference(double b) { return 1 / (1 + std::exp(-b)); }
+
+struct GateInputs {
+  Matrix a, b, log_scale, bias, log_decay, rate;
+
+  GateInputs(DType dtype, int64_t rows, int64_t heads, double spread)
+      : a(dtype, rows, heads),
+        b(dtype, rows, heads),
+        log_scale(DType::kF32, 1, heads, 0),
+        bias(DType::kF32, 1, heads, 0),
+        log_decay(DType::kF32, rows, heads),
+        rate(DType::kF32, rows, heads) {
+    Rng rng(21);
+    a.fill_normal(rng, spread);
+    b.fill_normal(rng, spread);
+    log_scale.fill_normal(rng);
+    bias.fill_normal(rng);
+  }
+  DeltaGates args() {
+    return {.log_decay = log_decay.view(),
+            .rate = rate.view(),
+            .a = a.view(),
+            .b = b.view(),
+            .log_scale = log_scale.vector(),
+            .bias = bias.vector()};
+  }
+};
+
+template <typename Body>
+void for_gate_inputs(Body&& body) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const int64_t heads : {1, 16, 19, 48}) {
+      for (const double spread : {1.0, 12.0}) {  // of which some arguments are above 20
+        GateInputs in(dtype, 7, heads, spread);
+        body(in, fmt::format("{} heads, {}", heads, spread));
+      }
+    }
+  }
+}
+
+TEST(DeltaGates, ForwardAgreesWithDouble) {
+  test::TestStream stream;
+  test::for_each_isa([&] {
+    for_gate_inputs([&](GateInputs& in, const std::string& what) {
+      delta_gates_forward(*stream, in.args());
+      Values decay, rate;
+      for (int64_t t = 0; t < in.a.rows(); ++t) {
+        for (int64_t h = 0; h < in.a.columns(); ++h) {
+          // The sum of a and the bias is rounded, so its own error is taken out.
+          const double sum = static_cast<double>(in.a.get(t, h) + in.bias.get(0, h));
+          decay.push_back(decay_reference(sum, static_cast<double>(in.log_scale.get(0, h)), 0));
+          rate.push_back(rate_reference(static_cast<double>(in.b.get(t, h))));
+        }
+      }
+      test::expect_near(in.log_decay, decay, 1e-6, 0, what);
+      test::expect_near(in.rate, rate, 1e-6, 0, what);
+    });
+  });
+}
+
+TEST(DeltaGates, BackwardAgreesWithFiniteDifferences) {
+  test::TestStream stream;
+  test::for_each_isa([&] {
+    for_gate_inputs([&](GateInputs& in, const std::string& what) {
+      const int64_t rows = in.a.rows();
+      const int64_t heads = in.a.columns();
+      Rng rng(22);
+      Matrix grad_decay(DType::kF32, rows, heads), grad_rate(DType::kF32, rows, heads);
+      grad_decay.fill_normal(rng);
+      grad_rate.fill_normal(rng);
+      Matrix grad_a(in.a.dtype(), rows, heads), grad_b(in.a.dtype(), rows, heads);
+      Matrix slopes_scale(DType::kF32, rows, heads), slopes_bias(DType::kF32, rows, heads);
+      delta_gates_backward(*stream, {.grad_a = grad_a.view(),
+                                     .grad_b = grad_b.view(),
+                                     .slopes_scale = slopes_scale.view(),
+                                     .slopes_bias = slopes_bias.view(),
+                                     .grad_log_decay = grad_decay.view(),
+                                     .grad_rate = grad_rate.view(),
+                                     .forward = in.args()});
+      Values by_a, by_b, by_scale;
+      const auto slope = [](const std::function<double(double)>& f) {
+        constexpr double kStep = 1e-5;
+        return (f(kStep) - f(-kStep)) / (2 * kStep);
+      };
+      for (int64_t t = 0; t < rows; ++t) {
+        for (int64_t h = 0; h < heads; ++h) {
+          const auto a = static_cast<double>(in.a.get(t, h));
+          const auto b = static_cast<double>(in.b.get(t, h));
+          const auto scale = static_cast<double>(in.log_scale.get(0, h));
+          const auto bias = static_cast<double>(in.bias.get(0, h));
+          const auto decay = static_cast<double>(grad_decay.get(t, h));
+          const auto rate = static_cast<double>(grad_rate.get(t, h));
+          by_a.push_back(decay *
+                         slope([&](double d) { return decay_reference(a + d, scale, bias); }));
+          by_b.push_back(rate * slope([&](double d) { return rate_reference(b + d); }));
+          by_scale.push_back(decay *
+                             slope([&](double d) { return decay_reference(a, scale + d, bias); }));
+        }
+      }
+      test::expect_near(grad_a, by_a, 2e-6, 1e-6, what);
+      test::expect_near(grad_b, by_b, 2e-6, 1e-6, what);
+      test::expect_near(slopes_scale, by_scale, 2e-6, 1e-6, what);
+      test::expect_near(slopes_bias, by_a, 2e-6, 1e-6, what);
+    });
+  });
+}
+
+TEST(DeltaGates, HaveTheSameBitsOnAnyThreadsAndInstructionSet) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    test::expect_same_bits_everywhere([&](Stream& stream) {
+      GateInputs in(dtype, 901, 37, 3);
+      delta_gates_forward(stream, in.args());
+      Matrix grad_a = in.a, grad_b = in.b, slopes_scale = in.rate, slopes_bias = in.rate;
+      delta_gates_backward(stream, {.grad_a = grad_a.view(),
+                                    .grad_b = grad_b.view(),
+                                    .slopes_scale = slopes_scale.view(),
+                                    .slopes_bias = slopes_bias.view(),
+                                    .grad_log_decay = in.log_decay.view(),
+                                    .grad_rate = in.rate.view(),
+                                    .forward = in.args()});
+      return std::tuple(in.log_decay, in.rate, grad_a, grad_b, slopes_scale, slopes_bias);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace jige::ops

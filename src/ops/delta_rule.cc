@@ -1,0 +1,170 @@
+#include "ops/delta_rule.h"
+
+#include "base/cpu.h"
+#include "kernels/cpu/delta_rule.h"
+#include "ops/kernel_rows.h"
+
+namespace jige::ops {
+namespace {
+
+void check_delta_shape(const DeltaRuleShape& shape) {
+  JIGE_CHECK(
+      shape.key_heads >= 1 && shape.value_heads >= 1 && shape.value_heads % shape.key_heads == 0,
+      "{} value heads of {} key heads", shape.value_heads, shape.key_heads);
+  JIGE_CHECK(shape.key_dim >= 1 && shape.key_dim <= kDeltaRuleDimMax && shape.value_dim >= 1 &&
+                 shape.value_dim <= kDeltaRuleDimMax,
+             "keys of {} and values of {}", shape.key_dim, shape.value_dim);
+}
+
+cpu::DeltaRuleOperands delta_operands(const DeltaRuleForward& args) {
+  const DeltaRuleShape& shape = args.shape;
+  check_delta_shape(shape);
+  const int64_t rows = args.q.rows();
+  check_float("q", args.q, rows, shape.key_heads * shape.key_dim);
+  check_float("k", args.k, rows, shape.key_heads * shape.key_dim);
+  check_float("v", args.v, rows, shape.value_heads * shape.value_dim);
+  check_typed("log_decay", args.log_decay, DType::kF32, rows, shape.value_heads);
+  check_typed("rate", args.rate, DType::kF32, rows, shape.value_heads);
+  return {.q = const_rows_of(args.q),
+          .k = const_rows_of(args.k),
+          .v = const_rows_of(args.v),
+          .log_decay = const_rows_of(args.log_decay),
+          .rate = const_rows_of(args.rate),
+          .heads_per_key = shape.value_heads / shape.key_heads,
+          .key_dim = shape.key_dim,
+          .value_dim = shape.value_dim};
+}
+
+// `slots`: rows of the states, 0 where there are none, and so nothing before the sequences.
+void check_delta_sequences(const std::vector<SequenceSpan>& sequences, int64_t rows,
+                           int64_t slots) {
+  for (const SequenceSpan& sequence : sequences) {
+    JIGE_CHECK(sequence.row_begin >= 0 && sequence.row_count >= 0 &&
+                   sequence.row_begin + int64_t{sequence.row_count} <= rows,
+               "a sequence of rows from {}, {} of them, of {}", sequence.row_begin,
+               sequence.row_count, rows);
+    JIGE_CHECK(
+        slots > 0 ? sequence.state >= 0 && sequence.state < slots : sequence.context_count == 0,
+        "state {} of {}, after {} tokens", sequence.state, slots, sequence.context_count);
+  }
+}
+
+// Strips of a head that are one work: all of them, unless threads would wait.
+int64_t strips_per_work(int64_t heads, int64_t strips, int threads) {
+  constexpr int64_t kWorksPerThread = 4;
+  const int64_t wanted = (kWorksPerThread * threads + heads - 1) / std::max<int64_t>(heads, 1);
+  const int64_t parts = std::clamp<int64_t>(wanted, 1, strips);
+  // An even number, since kernels may run through two strips at once.
+  const int64_t even = (strips + parts - 1) / parts;
+  return even + even % 2;
+}
+
+void run_delta_forward(CpuDevice& device, const DeltaRuleForward& args,
+                       const cpu::DeltaRuleForwardArgs& kernel_args) {
+  const DeltaRuleShape& shape = args.shape;
+  const auto run = cpu::delta_rule_kernels(active_isa()).forward;
+  const int64_t sequences = static_cast<int64_t>(args.sequences.size());
+  const int64_t strips = (shape.value_dim + cpu::kDeltaStripColumns - 1) / cpu::kDeltaStripColumns;
+  const int64_t step = strips_per_work(sequences * shape.value_heads, strips, device.team().size());
+  const int64_t parts = (strips + step - 1) / step;
+  const int64_t works_per_sequence = shape.value_heads * parts;
+  const int64_t scratch_bytes =
+      cpu::delta_rule_forward_scratch_bytes(shape.key_dim, shape.value_dim);
+  const auto run_one = [&](int64_t index, int worker) {
+    const SequenceSpan& sequence = args.sequences[static_cast<size_t>(index / works_per_sequence)];
+    const int64_t head = index % works_per_sequence / parts;
+    const int64_t strip = index % parts * step;
+    float* states = nullptr;
+    if (args.states) {
+      states = args.states.as<float>() + sequence.state * args.states.row_stride +
+               head * shape.key_dim * shape.value_dim;
+    }
+    if (sequence.row_count == 0) return;
+    run(kernel_args, {.row_begin = sequence.row_begin,
+                      .row_count = sequence.row_count,
+                      .head = head,
+                      .strip_begin = strip,
+                      .strip_end = std::min(strip + step, strips),
+                      .state = states,
+                      .resumed = sequence.context_count > 0,
+                      .scratch = device.scratch(worker, scratch_bytes)});
+  };
+  device.team().parallel_for(sequences * works_per_sequence, 1,
+                             [&](int64_t begin, int64_t end, int worker) {
+                               for (int64_t i = begin; i < end; ++i) run_one(i, worker);
+                             });
+}
+
+void run_delta_backward(CpuDevice& device, const std::vector<SequenceSpan>& sequences,
+                        const DeltaRuleShape& shape,
+                        const cpu::DeltaRuleBackwardArgs& kernel_args) {
+  const auto run = cpu::delta_rule_kernels(active_isa()).backward;
+  const auto run_one = [&](int64_t index, int worker) {
+    const SequenceSpan& sequence = sequences[static_cast<size_t>(index / shape.key_heads)];
+    if (sequence.row_count == 0) return;
+    const int64_t scratch_bytes =
+        cpu::delta_rule_backward_scratch_bytes(shape.key_dim, sequence.row_count);
+    run(kernel_args, {.row_begin = sequence.row_begin,
+                      .row_count = sequence.row_count,
+                      .key_head = index % shape.key_heads,
+                      .scratch = device.scratch(worker, scratch_bytes)});
+  };
+  device.team().parallel_for(static_cast<int64_t>(sequences.size()) * shape.key_heads, 1,
+                             [&](int64_t begin, int64_t end, int worker) {
+                               for (int64_t i = begin; i < end; ++i) run_one(i, worker);
+                             });
+}
+
+}  // namespace
+
+void delta_rule_forward(Stream& stream, const DeltaRuleForward& args) {
+  const DeltaRuleShape& shape = args.shape;
+  const cpu::DeltaRuleOperands in = delta_operands(args);
+  const int64_t rows = args.q.rows();
+  check_float("dst", args.dst, rows, shape.value_heads * shape.value_dim);
+  int64_t slots = 0;
+  if (args.states) {
+    slots = args.states.rows();
+    check_typed("states", args.states, DType::kF32, slots,
+                shape.value_heads * shape.key_dim * shape.value_dim);
+  }
+  check_delta_sequences(args.sequences, rows, slots);
+  CpuStream& cpu_stream = as_cpu(stream);
+  cpu_stream.submit([args, in, &device = cpu_stream.cpu()] {
+    run_delta_forward(device, args, {.in = in, .dst = rows_of(args.dst)});
+  });
+}
+
+void delta_rule_backward(Stream& stream, const DeltaRuleBackward& args) {
+  const DeltaRuleShape& shape = args.forward.shape;
+  const cpu::DeltaRuleOperands in = delta_operands(args.forward);
+  const int64_t rows = args.forward.q.rows();
+  const int64_t key_columns = shape.key_heads * shape.key_dim;
+  const int64_t value_columns = shape.value_heads * shape.value_dim;
+  check_float("grad_q", args.grad_q, rows, key_columns);
+  check_float("grad_k", args.grad_k, rows, key_columns);
+  check_float("grad_v", args.grad_v, rows, value_columns);
+  check_float("grad_dst", args.grad_dst, rows, value_columns);
+  check_typed("grad_log_decay", args.grad_log_decay, DType::kF32, rows, shape.value_heads);
+  check_typed("grad_rate", args.grad_rate, DType::kF32, rows, shape.value_heads);
+  check_delta_sequences(args.forward.sequences, rows, 0);
+  const cpu::DeltaRuleBackwardArgs kernel_args = {.in = in,
+                                                  .grad_q = rows_of(args.grad_q),
+                                                  .grad_k = rows_of(args.grad_k),
+                                                  .grad_v = rows_of(args.grad_v),
+                                                  .grad_log_decay = rows_of(args.grad_log_decay),
+                                                  .grad_rate = rows_of(args.grad_rate),
+                                                  .grad_dst = const_rows_of(args.grad_dst)};
+  CpuStream& cpu_stream = as_cpu(stream);
+  cpu_stream.submit(
+      [kernel_args, shape, sequences = args.forward.sequences, &device = cpu_stream.cpu()] {
+        run_delta_backward(device, sequences, shape, kernel_args);
+      });
+}
+
+int64_t delta_rule_scratch_bytes(const DeltaRuleShape& shape, int64_t length_max) {
+  return std::max(cpu::delta_rule_forward_scratch_bytes(shape.key_dim, shape.value_dim),
+                  cpu::delta_rule_backward_scratch_bytes(shape.key_dim, length_max));
+}
+
+}  // namespace jige::ops

@@ -1,16 +1,17 @@
 // Where the kernels of the delta rule keep what in their scratch, in floats. Rows of keys and of
 // strips are padded to multiples of 16 with zeros, which change no sum.
 //
-// Included by sources compiled once per instruction set: constants and constexpr functions only.
-// Threads: pure functions.
+// Threads: values. Every function here is inlined: no copy is shared between instruction sets.
 #pragma once
 
 #include "kernels/cpu/delta_rule.h"
 
 namespace jige::cpu {
 
-constexpr int64_t delta_padded(int64_t count) { return (count + 15) / 16 * 16; }
-constexpr int64_t delta_strips(int64_t value_dim) {
+#define JIGE_DELTA_LAYOUT static inline __attribute__((always_inline))
+
+JIGE_DELTA_LAYOUT int64_t delta_padded(int64_t count) { return (count + 15) / 16 * 16; }
+JIGE_DELTA_LAYOUT int64_t delta_strips(int64_t value_dim) {
   return (value_dim + kDeltaStripColumns - 1) / kDeltaStripColumns;
 }
 
@@ -20,7 +21,7 @@ struct DeltaForwardLayout {
   int64_t strips;   // [strips][padded dk][16]
   int64_t total;
 };
-constexpr DeltaForwardLayout delta_forward_layout(int64_t key_dim, int64_t value_dim) {
+JIGE_DELTA_LAYOUT DeltaForwardLayout delta_forward_layout(int64_t key_dim, int64_t value_dim) {
   const int64_t rows = delta_padded(key_dim);
   DeltaForwardLayout layout = {};
   layout.queries = kDeltaForwardTokens * rows;
@@ -42,7 +43,7 @@ struct DeltaBackwardLayout {
   int64_t checkpoints;   // [chunks][padded dk][16]
   int64_t total;
 };
-constexpr DeltaBackwardLayout delta_backward_layout(int64_t key_dim, int64_t row_count) {
+JIGE_DELTA_LAYOUT DeltaBackwardLayout delta_backward_layout(int64_t key_dim, int64_t row_count) {
   const int64_t rows = delta_padded(key_dim);
   const int64_t strip = rows * kDeltaStripColumns;
   const int64_t chunks = (row_count + kDeltaBackwardTokens - 1) / kDeltaBackwardTokens;

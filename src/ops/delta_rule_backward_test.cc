@@ -1,0 +1,110 @@
+// The gradients of the gated delta rule: against finite differences of its definition in double
+// precision, and bit for bit over packing and threads.
+#include <algorithm>
+
+#include "ops/delta_rule.h"
+#include "ops/delta_rule_test_support.h"
+
+namespace jige::ops::delta_test {
+namespace {
+
+struct BackwardCase {
+  Case c;
+  size_t stride;  // every so many elements are checked
+};
+
+std::vector<BackwardCase> backward_cases() {
+  std::vector<BackwardCase> all;
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    all.push_back({{{5, 1, 0, 3}, {2, 4, 5, 3}, dtype}, 1});
+    all.push_back({{{4}, {1, 1, 16, 16}, dtype}, 1});
+    all.push_back({{{70, 33}, {1, 2, 18, 35}, dtype}, 41});  // several chunks and strips
+    all.push_back({{{32}, {2, 2, 17, 16}, dtype}, 13});
+  }
+  return all;
+}
+
+// Every stride-th number of a gradient is that of the definition.
+void expect_gradient(const BackwardCase& backward, const Reference& at, const Values& grad_dst,
+                     Values Reference::*input, const Matrix& actual, const char* what) {
+  Reference moved = at;
+  const auto loss = [&](size_t i, double value) {
+    const double before = (moved.*input)[i];
+    (moved.*input)[i] = value;
+    run_reference(backward.c, moved);
+    (moved.*input)[i] = before;
+    return test::dot(moved.dst, grad_dst);
+  };
+  const Values have = actual.values();
+  const double rounding = test::rounding_of(actual.dtype());
+  for (size_t i = 0; i < have.size(); i += backward.stride) {
+    constexpr double kStep = 1e-5;
+    const double value = (at.*input)[i];
+    const double slope = (loss(i, value + kStep) - loss(i, value - kStep)) / (2 * kStep);
+    ASSERT_NEAR(have[i], slope, 2e-5 + (2e-5 + rounding) * std::fabs(slope))
+        << backward.c.name() << ": " << what << ", element " << i;
+  }
+  ASSERT_TRUE(actual.gap_intact()) << what;
+}
+
+TEST(DeltaRuleBackward, AgreesWithFiniteDifferences) {
+  test::TestStream stream;
+  test::for_each_isa([&] {
+    for (const BackwardCase& backward : backward_cases()) {
+      const Case& c = backward.c;
+      Operands in(c);
+      Rng rng(32);
+      Matrix grad_dst(c.dtype, c.rows(), c.value_columns());
+      grad_dst.fill_normal(rng);
+      const Gradients grads = run_backward(*stream, c, in, grad_dst);
+      const Reference at = Reference::of(in);
+      const auto check = [&](Values Reference::*input, const Matrix& actual, const char* what) {
+        expect_gradient(backward, at, grad_dst.values(), input, actual, what);
+      };
+      check(&Reference::q, grads.q, "q");
+      check(&Reference::k, grads.k, "k");
+      check(&Reference::v, grads.v, "v");
+      check(&Reference::log_decay, grads.log_decay, "log_decay");
+      check(&Reference::rate, grads.rate, "rate");
+    }
+  });
+}
+
+TEST(DeltaRuleBackward, SequencesDoNotMeet) {
+  test::TestStream stream;
+  const Case c = {{40, 1, 33}, {2, 4, 24, 40}, DType::kBF16};
+  Operands in(c);
+  Rng rng(33);
+  Matrix grad_dst(c.dtype, c.rows(), c.value_columns());
+  grad_dst.fill_normal(rng);
+  const Gradients together = run_backward(*stream, c, in, grad_dst);
+  Gradients alone(c);
+  for (const SequenceSpan& span : c.spans()) {
+    DeltaRuleForward forward = in.args(c);
+    forward.sequences = {span};
+    delta_rule_backward(*stream, {.grad_q = alone.q.view(),
+                                  .grad_k = alone.k.view(),
+                                  .grad_v = alone.v.view(),
+                                  .grad_log_decay = alone.log_decay.view(),
+                                  .grad_rate = alone.rate.view(),
+                                  .grad_dst = grad_dst.view(),
+                                  .forward = forward});
+  }
+  EXPECT_TRUE(together == alone);
+}
+
+TEST(DeltaRuleBackward, HasTheSameBitsOnAnyThreadsAndInstructionSet) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const Case c = {{70, 1, 20}, {3, 6, 20, 35}, dtype};
+    test::expect_same_bits_everywhere([&](Stream& stream) {
+      Operands in(c);
+      Rng rng(34);
+      Matrix grad_dst(c.dtype, c.rows(), c.value_columns());
+      grad_dst.fill_normal(rng);
+      return run_backward(stream, c, in, grad_dst);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace jige::ops::delta_test

@@ -1,0 +1,164 @@
+// What the tests of the delta rule share: cases, operands, and the definition in double precision.
+//
+// Included by tests only. Threads: values.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "ops/delta_rule.h"
+#include "ops/testing.h"
+
+namespace jige::ops::delta_test {
+
+using test::Matrix;
+using test::Values;
+
+struct Case {
+  std::vector<int32_t> lengths;
+  DeltaRuleShape shape;
+  DType dtype = DType::kF32;
+
+  int64_t rows() const { return std::accumulate(lengths.begin(), lengths.end(), int64_t{0}); }
+  int64_t key_columns() const { return shape.key_heads * shape.key_dim; }
+  int64_t value_columns() const { return shape.value_heads * shape.value_dim; }
+  int64_t state_columns() const { return value_columns() * shape.key_dim; }
+  std::vector<SequenceSpan> spans() const {
+    std::vector<SequenceSpan> result;
+    int32_t row = 0;
+    for (const int32_t length : lengths) {
+      result.push_back({.row_begin = row, .row_count = length});
+      row += length;
+    }
+    return result;
+  }
+  std::string name() const {
+    return fmt::format("{} key heads of {}, {} value heads of {}, {}", shape.key_heads,
+                       shape.key_dim, shape.value_heads, shape.value_dim, dtype_info(dtype).name);
+  }
+};
+
+struct Operands {
+  Matrix dst, q, k, v, log_decay, rate;
+
+  explicit Operands(const Case& c, uint64_t seed = 31)
+      : dst(c.dtype, c.rows(), c.value_columns()),
+        q(c.dtype, c.rows(), c.key_columns()),
+        k(c.dtype, c.rows(), c.key_columns()),
+        v(c.dtype, c.rows(), c.value_columns()),
+        log_decay(DType::kF32, c.rows(), c.shape.value_heads),
+        rate(DType::kF32, c.rows(), c.shape.value_heads) {
+    Rng rng(seed);
+    q.fill_normal(rng);
+    k.fill_normal(rng);
+    v.fill_normal(rng);
+    log_decay.fill_by(
+        [&](int64_t, int64_t) { return -0.2 * std::fabs(static_cast<double>(rough_normal(rng))); });
+    rate.fill_by([&](int64_t, int64_t) {
+      return 1 / (1 + std::exp(-static_cast<double>(rough_normal(rng))));
+    });
+  }
+  // In training: without states.
+  DeltaRuleForward args(const Case& c) {
+    return {.dst = dst.view(),
+            .q = q.view(),
+            .k = k.view(),
+            .v = v.view(),
+            .log_decay = log_decay.view(),
+            .rate = rate.view(),
+            .states = {},
+            .sequences = c.spans(),
+            .shape = c.shape};
+  }
+};
+
+// The operands in double precision, and what they give.
+struct Reference {
+  Values q, k, v, log_decay, rate;
+  Values dst = {};
+  Values states = {};  // of each sequence and head, [dk][dv]
+
+  static Reference of(const Operands& in) {
+    return {in.q.values(), in.k.values(), in.v.values(), in.log_decay.values(), in.rate.values()};
+  }
+};
+
+inline Values unit_row(const Values& rows, int64_t first, int64_t count, double scale) {
+  double squares = 1e-6;
+  for (int64_t i = 0; i < count; ++i) squares += std::pow(rows[static_cast<size_t>(first + i)], 2);
+  Values unit;
+  for (int64_t i = 0; i < count; ++i) {
+    unit.push_back(rows[static_cast<size_t>(first + i)] / std::sqrt(squares) * scale);
+  }
+  return unit;
+}
+
+// A head of a sequence; S is [dk][dv].
+inline void run_head(const Case& c, const SequenceSpan& span, int64_t head, Reference& ref) {
+  const auto dk = static_cast<size_t>(c.shape.key_dim);
+  const auto dv = static_cast<size_t>(c.shape.value_dim);
+  const int64_t key_head = head / (c.shape.value_heads / c.shape.key_heads);
+  Values state(dk * dv);
+  for (int64_t row = span.row_begin; row < span.row_begin + span.row_count; ++row) {
+    const int64_t key_first = row * c.key_columns() + key_head * c.shape.key_dim;
+    const Values q = unit_row(ref.q, key_first, c.shape.key_dim,
+                              1 / std::sqrt(static_cast<double>(c.shape.key_dim)));
+    const Values k = unit_row(ref.k, key_first, c.shape.key_dim, 1);
+    const auto gate = static_cast<size_t>(row * c.shape.value_heads + head);
+    const auto value_first =
+        static_cast<size_t>(row * c.value_columns() + head * c.shape.value_dim);
+    for (double& s : state) s *= std::exp(ref.log_decay[gate]);
+    for (size_t j = 0; j < dv; ++j) {
+      double memory = 0;
+      for (size_t i = 0; i < dk; ++i) memory += state[i * dv + j] * k[i];
+      const double delta = ref.rate[gate] * (ref.v[value_first + j] - memory);
+      double result = 0;
+      for (size_t i = 0; i < dk; ++i) {
+        state[i * dv + j] += k[i] * delta;
+        result += state[i * dv + j] * q[i];
+      }
+      ref.dst[value_first + j] = result;
+    }
+  }
+  ref.states.insert(ref.states.end(), state.begin(), state.end());
+}
+
+inline void run_reference(const Case& c, Reference& ref) {
+  ref.dst.assign(ref.v.size(), 0.0);
+  ref.states.clear();
+  for (const SequenceSpan& span : c.spans()) {
+    for (int64_t head = 0; head < c.shape.value_heads; ++head) run_head(c, span, head, ref);
+  }
+}
+
+struct Gradients {
+  Matrix q, k, v, log_decay, rate;
+
+  explicit Gradients(const Case& c)
+      : q(c.dtype, c.rows(), c.key_columns()),
+        k(c.dtype, c.rows(), c.key_columns()),
+        v(c.dtype, c.rows(), c.value_columns()),
+        log_decay(DType::kF32, c.rows(), c.shape.value_heads),
+        rate(DType::kF32, c.rows(), c.shape.value_heads) {}
+  bool operator==(const Gradients& other) const = default;
+};
+
+inline Gradients run_backward(Stream& stream, const Case& c, Operands& in, Matrix& grad_dst) {
+  Gradients grads(c);
+  DeltaRuleForward forward = in.args(c);
+  forward.dst = {};
+  delta_rule_backward(stream, {.grad_q = grads.q.view(),
+                               .grad_k = grads.k.view(),
+                               .grad_v = grads.v.view(),
+                               .grad_log_decay = grads.log_decay.view(),
+                               .grad_rate = grads.rate.view(),
+                               .grad_dst = grad_dst.view(),
+                               .forward = forward});
+  return grads;
+}
+
+}  // namespace jige::ops::delta_test

@@ -73,6 +73,29 @@ JIGE_FLATTEN void load_chunk(const DeltaBackward& run, int64_t head, int64_t ind
   }
 }
 
+// Fetches some numbers that are read soon: between two uses a whole strip went by, so they are no
+// longer in the near caches, and rows lie too far apart for the processor to foresee them.
+JIGE_INLINE void fetch(const void* first, int64_t bytes) {
+  const auto* at = static_cast<const char*>(first);
+  for (int64_t i = 0; i < bytes; i += 64) _mm_prefetch(at + i, _MM_HINT_T0);
+  _mm_prefetch(at + bytes - 1, _MM_HINT_T0);
+}
+JIGE_INLINE void fetch_columns(const ConstRows& rows, int64_t row, int64_t column, int64_t count) {
+  const int64_t bytes = rows.type == ElementType::kF32 ? 4 : 2;
+  fetch(static_cast<const char*>(rows.data) + (row * rows.stride + column) * bytes, count * bytes);
+}
+
+// Fetches what a strip reads of a token, if it is one of the sequence.
+JIGE_INLINE void fetch_token(const DeltaBackward& run, const BackwardStrip& strip, int64_t index) {
+  if (index < 0 || index >= run.work.row_count) return;
+  const DeltaRuleOperands& in = run.args.in;
+  const int64_t row = run.work.row_begin + index;
+  fetch_columns(in.q, row, run.work.key_head * in.key_dim, in.key_dim);
+  fetch_columns(in.k, row, run.work.key_head * in.key_dim, in.key_dim);
+  fetch_columns(in.v, row, strip.column, strip.lanes);
+  fetch_columns(run.args.grad_dst, row, strip.column, strip.lanes);
+}
+
 // Runs a chunk forward from state 0. With kKeep state t + 1 is that behind token t, and its δ and
 // v - m are kept; else state 0 becomes that behind the last token.
 template <bool kKeep>
@@ -80,6 +103,8 @@ JIGE_FLATTEN void replay(const DeltaBackward& run, const BackwardStrip& strip,
                          const BackwardChunk& chunk) {
   for (int64_t t = 0; t < chunk.count; ++t) {
     const int64_t row = run.work.row_begin + chunk.first + t;
+    // Of the chunk that comes next.
+    fetch_token(run, strip, chunk.first + t + (kKeep ? -1 : 1) * kDeltaBackwardTokens);
     const V values[1] = {load_any<V>(run.args.in.v, row, strip.column, strip.lanes)};
     const DeltaStripStep step[1] = {{run.state(kKeep ? t : 0), run.state(kKeep ? t + 1 : 0)}};
     const DeltaResults<1> results = delta_step(step, run.rows, chunk.tokens[t], values);
@@ -147,6 +172,11 @@ JIGE_FLATTEN void scan_back(const DeltaBackward& run, const BackwardStrip& strip
     const int64_t index = chunk.first + t;
     const int64_t row = run.work.row_begin + index;
     const DeltaToken& token = chunk.tokens[t];
+    if (index > 0) {
+      const int64_t bytes = run.rows * static_cast<int64_t>(sizeof(float));
+      fetch(run.grad_query(index - 1), bytes);
+      fetch(run.grad_key(index - 1), bytes);
+    }
     const V grad_dst = load_any<V>(run.args.grad_dst, row, strip.column, strip.lanes);
     const V grad_delta = grad_of_delta(run, token, t, grad_dst, run.grad_query(index));
     const V grad_value = V::broadcast(token.rate) * grad_delta;

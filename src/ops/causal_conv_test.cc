@@ -31,7 +31,7 @@ struct ConvCase {
   }
 };
 
-std::string name_of(const ConvCase& c) {
+std::string conv_name(const ConvCase& c) {
   return fmt::format("{} taps, {} columns, {} sequences", c.shape.kernel, c.columns,
                      c.lengths.size());
 }
@@ -105,7 +105,7 @@ TEST(CausalConv, ForwardAgreesWithDouble) {
       test::expect_near(operands.dst,
                         conv_reference(c, operands.src.values(), operands.weight.values(),
                                        operands.bias.values(), true),
-                        1e-6, 2e-6, name_of(c));
+                        1e-6, 2e-6, conv_name(c));
     }
   });
 }
@@ -175,9 +175,9 @@ TEST(CausalConv, BackwardAgreesWithFiniteDifferences) {
       for (double& value : by_bias) value -= 0.5;
       // Gradients of u are rounded to the type on the way.
       const double rounding = 4 * test::rounding_of(c.dtype);
-      test::expect_near(grads.src, by_src, 1e-5, 1e-5 + 2 * rounding, name_of(c));
-      test::expect_near(grads.weight, by_weight, 1e-5, 1e-5 + 8 * rounding, name_of(c));
-      test::expect_near(grads.bias, by_bias, 1e-5, 1e-5 + 8 * rounding, name_of(c));
+      test::expect_near(grads.src, by_src, 1e-5, 1e-5 + 2 * rounding, conv_name(c));
+      test::expect_near(grads.weight, by_weight, 1e-5, 1e-5 + 8 * rounding, conv_name(c));
+      test::expect_near(grads.bias, by_bias, 1e-5, 1e-5 + 8 * rounding, conv_name(c));
     }
   });
 }
@@ -192,20 +192,20 @@ TEST(CausalConv, GradientsOfProductsMayTakeThePlaceOfThoseOfTheResult) {
     ConvGradients apart(c), placed(c);
     conv_backward(*stream, c, in, grad_dst, &apart);
     conv_backward(*stream, c, in, grad_dst, &placed, true);
-    EXPECT_TRUE(apart.src == placed.src) << name_of(c);
-    EXPECT_TRUE(apart.products == grad_dst) << name_of(c);
-    EXPECT_TRUE(apart.weight == placed.weight) << name_of(c);
+    EXPECT_TRUE(apart.src == placed.src) << conv_name(c);
+    EXPECT_TRUE(apart.products == grad_dst) << conv_name(c);
+    EXPECT_TRUE(apart.weight == placed.weight) << conv_name(c);
   }
 }
 
 // The rows of one sequence run in pieces of these lengths over a state, which holds NaN before.
-struct ConvRun {
+struct ConvPieces {
   Matrix dst, states;
-  bool operator==(const ConvRun& other) const = default;
+  bool operator==(const ConvPieces& other) const = default;
 };
-ConvRun run_in_pieces(Stream& stream, const ConvCase& c, const std::vector<int32_t>& pieces) {
+ConvPieces conv_in_pieces(Stream& stream, const ConvCase& c, const std::vector<int32_t>& pieces) {
   ConvOperands in(c);
-  ConvRun run = {in.dst, Matrix(c.dtype, 3, (c.shape.kernel - 1) * c.columns)};
+  ConvPieces run = {in.dst, Matrix(c.dtype, 3, (c.shape.kernel - 1) * c.columns)};
   int32_t row = 0;
   for (const int32_t count : pieces) {
     CausalConvForward args = in.args(c);
@@ -223,7 +223,7 @@ TEST(CausalConv, GoesOnFromItsStateWithTheSameBits) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const int64_t kernel : {2, 4, 8}) {
       const ConvCase c = {{11}, 37, {kernel, true}, true, dtype};
-      const ConvRun whole = run_in_pieces(*stream, c, {11});
+      const ConvPieces whole = conv_in_pieces(*stream, c, {11});
       ConvOperands training(c);
       causal_conv_forward(*stream, training.args(c));
       EXPECT_TRUE(whole.dst == training.dst) << "without a state";
@@ -235,8 +235,8 @@ TEST(CausalConv, GoesOnFromItsStateWithTheSameBits) {
       }
       for (const std::vector<int32_t>& pieces : std::vector<std::vector<int32_t>>{
                {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, {2, 0, 9}, {5, 6}, {1, 2, 7, 1}, {10, 1}}) {
-        EXPECT_TRUE(run_in_pieces(*stream, c, pieces) == whole)
-            << name_of(c) << " in " << pieces.size();
+        EXPECT_TRUE(conv_in_pieces(*stream, c, pieces) == whole)
+            << conv_name(c) << " in " << pieces.size();
       }
     }
   }

@@ -404,4 +404,11 @@ Status InferenceModel::copy_block(int32_t src, int32_t dst) {
   return {};
 }
 
+Status InferenceModel::copy_state(int32_t src, int32_t dst) {
+  JIGE_DO(check_range("a state", src, 0, sizes_.state_count - 1));
+  JIGE_DO(check_range("a state", dst, 0, sizes_.state_count - 1));
+  ++forward_count_;
+  return {};
+}
+
 }  // namespace jige::model

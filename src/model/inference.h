@@ -82,8 +82,8 @@ class InferenceModel {
   int64_t context_max() const { return sizes_.context_max; }
   int64_t peak_bytes() const { return arena_.peak_bytes(); }
   double load_seconds() const { return load_seconds_; }
-  // Calls of forward(), losses() and copy_block() so far: who keeps account of what the cache holds
-  // can tell whether another has used it.
+  // Calls of forward(), losses(), copy_block() and copy_state() so far: who keeps account of what
+  // the cache and the states hold can tell whether another has used them.
   uint64_t forward_count() const { return forward_count_; }
 
   // The logits of the wanted rows, [rows, V] f32, valid until the next call. Fails with
@@ -108,6 +108,9 @@ class InferenceModel {
   // Makes cache block `dst` a copy of `src`, keys and values of every layer, for calls from now on.
   // Fails with kInvalidArgument on blocks that are not there.
   Status copy_block(int32_t src, int32_t dst);
+  // Makes state `dst` a copy of `src`, of every layer that has one, for calls from now on. Fails
+  // with kInvalidArgument on states that are not there.
+  Status copy_state(int32_t src, int32_t dst);
 
  private:
   struct Buffers {

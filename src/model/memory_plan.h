@@ -63,6 +63,7 @@ struct InferenceSizes {
   ops::WeightFormat format = ops::WeightFormat::kCompute;  // of the matrices
   int64_t context_max = 0;                                 // positions a sequence may have
   int64_t kv_block_count = 0;                              // of 16 tokens
+  int64_t state_count = 0;                                 // of sequences; 0: there are none
   int64_t batch_tokens_max = 0;                            // rows of one forward
   int64_t logit_rows_max = 0;                              // rows of logits of one forward
   bool scores = false;    // whether losses are asked for: workspace for a chunk of logits

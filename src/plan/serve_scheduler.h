@@ -24,6 +24,15 @@
 // or next tokens, no block from a request and none beyond what admission foresaw. What was drafted
 // wrongly leaves nothing behind: its blocks are free and nothing of it is published.
 //
+// States: recurrent layers keep one state of fixed size for a sequence instead of keys and values.
+// With state_count every request inside has a slot for its own, and until its first token one for
+// each of its forks: it enters when they are all free, so a fork never lacks one. What a slot holds
+// at a request's first token is of no account. A state cannot be rewound, and no block holds it: so
+// nothing is drafted, no prefix is cached, and after a lost batch its requests, and forks whose
+// copies came with it, begin at their first token again. The copies of a batch are made before it
+// runs, and batches run in the order they are given out: so a slot may be given on before the copy
+// of what it held is made.
+//
 // Invariants, checked by check_invariants():
 //   (1) a request is in at most one batch in flight
 //   (2) blocks: what requests hold is what the pool counts as live; with reserve, promised blocks
@@ -33,6 +42,8 @@
 //   (4) admitted requests form a prefix of the scan order when they were admitted: nobody is
 //       admitted behind the first that does not fit, so nobody overtakes it for ever
 //   (5) while requests exist and nothing is in flight, next_batch() gives a batch
+//   (6) a slot is free or held once, by who is admitted; with states each who is admitted and
+//       unfinished has one
 // Threads: none; one caller.
 #pragma once
 
@@ -71,11 +82,14 @@ struct ServeSchedulerOptions {
   int32_t preemptions_max = 3;        // of one request; then it is no victim any more
   bool fair_share = false;            // the tenant served least goes first
   bool shortest_first = false;        // the tenant with the least to do; not with fair_share
+  int32_t state_count = 0;            // 0: the model has no states
   KvBlockPoolOptions pool;
 };
 
 // The adapter of requests that ask for none: the base itself.
 inline constexpr int32_t kBaseAdapter = -1;
+// The slot of requests to a model without states.
+inline constexpr int32_t kNoState = -1;
 
 struct RequestSpec {
   RequestId id = 0;
@@ -100,6 +114,7 @@ struct WorkItem {
   std::vector<BlockId> blocks;  // of all positions up to the last one here
   bool samples = false;         // the last token's logits give the request's next token
   int32_t draft_count = 0;      // of the tokens, the last ones; those before them sample too
+  int32_t state = kNoState;     // the slot; it holds the tokens before context_count, if any
   int64_t sample_rows() const { return samples ? 1 + draft_count : 0; }
 };
 
@@ -109,10 +124,18 @@ struct BlockCopy {
   BlockId dst = -1;
 };
 
+// Likewise, of slots: a fork's state begins as its parent's. Each `dst` comes once, and no `src` is
+// a `dst`; the fork need not be in the batch.
+struct StateCopy {
+  int32_t src = kNoState;
+  int32_t dst = kNoState;
+};
+
 struct Batch {
   BatchId id = 0;
   std::vector<WorkItem> items;
   std::vector<BlockCopy> copies;
+  std::vector<StateCopy> state_copies;
   std::vector<RequestId> preempted;  // gave their blocks back to make this batch possible
   int64_t token_count() const;
 };
@@ -145,18 +168,20 @@ class ServeScheduler {
   explicit ServeScheduler(ServeSchedulerOptions options);
 
   // Fails with kInvalidArgument on an empty prompt, a negative length or a known id, and with
-  // kExhausted when the request could not run even alone, naming both sizes.
+  // kExhausted when the request could not run even alone, for want of blocks or states, naming both
+  // sizes.
   Status arrive(RequestSpec spec);
   // What may follow the request's tokens, in place of what was drafted before; it is forgotten with
-  // the next token. Ignored for unknown requests and those in flight.
+  // the next token. Ignored for unknown requests, those in flight, and all with states.
   void draft(RequestId request, std::span<const int32_t> tokens);
   // The next iteration, or nothing when none may start now.
   std::optional<Batch> next_batch();
   // Ends a batch; one entry for every item that samples. Returns the requests that are over and may
   // be answered; their blocks are free or cached.
   std::vector<RequestId> complete(BatchId batch, std::span<const SampledNext> sampled);
-  // The batch's results are lost; its requests run those tokens again. Returns those that are over
-  // because of it (static: who waited for one that was cancelled in flight).
+  // The batch's results are lost; its requests run those tokens again, with states all of theirs.
+  // Returns those that are over because of it (static: who waited for one that was cancelled in
+  // flight).
   std::vector<RequestId> lose(BatchId batch);
   // Drops a request. One in flight leaves when its batch ends. Unknown ids are ignored. Returns the
   // requests that are over because of it (static: those that waited for this one).
@@ -191,6 +216,10 @@ class ServeScheduler {
     bool discarded = false;  // its blocks are not published
     std::vector<BlockId> blocks;
     std::vector<PrefixHash> prefix;  // prefix[i]: hash before block i
+    int32_t state = kNoState;
+    std::vector<int32_t> fork_states;   // kept for its forks
+    int32_t state_source = kNoState;    // the next batch is to copy this slot to `state`
+    std::optional<BatchId> state_copy;  // the batch in flight that does
     RequestCounters counters;
   };
   // Where a request stands: the larger priority first, then the tenant whose turn it is, then
@@ -228,6 +257,14 @@ class ServeScheduler {
   void select_static(Batch& batch);
   void add_drafts(Batch& batch);
   void add_draft(Request& request, int64_t room, WorkItem& item);
+  // States.
+  int32_t states_for(const Request& request) const;
+  void take_states(Request& request);
+  void give_back_fork_states(Request& request);
+  void add_state_copies(Batch& batch);
+  void end_state_copies(BatchId batch, bool lost);
+  // Whether it is in a batch in flight, or its state is to come from one.
+  static bool in_flight(const Request& request);
   bool admit(Request& request);
   bool schedule(Request& request, int32_t token_count, Batch& batch);
   bool make_room(Request& request, int32_t end, Batch& batch);
@@ -237,9 +274,11 @@ class ServeScheduler {
   void match_prefix(Request& request);
   void publish_full_blocks(Request& request);
   std::vector<RequestId> release_finished();
+  void give_back(Request& request);  // blocks and states
   void give_back_blocks(Request& request);
   void give_back_blocks_behind(Request& request, int32_t token_count);
   void remove(RequestId id);
+  void check_states() const;
   int32_t blocks_for(int64_t token_count) const;
   int32_t worst_case_blocks(const RequestSpec& spec) const;
   Request& at(RequestId id);
@@ -254,6 +293,7 @@ class ServeScheduler {
   std::map<BatchId, InFlight> in_flight_;
   std::map<uint64_t, Tenant> tenants_;  // those with requests
   int32_t promised_blocks_ = 0;
+  std::vector<int32_t> free_states_;
   int64_t next_arrival_ = 0;
   BatchId next_batch_ = 1;
 };

@@ -6,6 +6,16 @@
 #include "base/check.h"
 
 namespace jige::plan {
+namespace {
+
+// States are in no block, so that no prompt can begin with cached ones.
+KvBlockPoolOptions pool_options(const ServeSchedulerOptions& options) {
+  KvBlockPoolOptions pool = options.pool;
+  pool.prefix_cache = pool.prefix_cache && options.state_count == 0;
+  return pool;
+}
+
+}  // namespace
 
 std::string_view policy_name(ServePolicy policy) {
   switch (policy) {
@@ -32,11 +42,13 @@ int64_t Batch::token_count() const {
 }
 
 ServeScheduler::ServeScheduler(ServeSchedulerOptions options)
-    : options_(options), pool_(options.pool) {
+    : options_(options), pool_(pool_options(options)) {
   JIGE_CHECK(options.batch_requests_max > 0 && options.batch_tokens_max > 0 &&
                  options.batches_in_flight_max > 0,
              "limits must be positive");
+  JIGE_CHECK(options.state_count >= 0, "{} states", options.state_count);
   JIGE_CHECK(!options.fair_share || !options.shortest_first, "tenants have one order");
+  for (int32_t i = options.state_count; i > 0; --i) free_states_.push_back(i - 1);
 }
 
 int32_t ServeScheduler::blocks_for(int64_t token_count) const {
@@ -68,6 +80,11 @@ Status ServeScheduler::arrive(RequestSpec spec) {
     return fail(Code::kExhausted,
                 "request {} needs {} key/value blocks for {} + {} tokens; the server has {}",
                 spec.id, needed, spec.prompt.size(), spec.max_new_tokens, pool_.capacity());
+  }
+  if (options_.state_count > 0 && spec.fork_count >= options_.state_count) {
+    return fail(Code::kExhausted,
+                "request {} needs {} states, one for each of its answers; the server has {}",
+                spec.id, int64_t{spec.fork_count} + 1, options_.state_count);
   }
   Request request;
   request.arrival = next_arrival_++;
@@ -131,7 +148,7 @@ class ServeScheduler::ScanOrder {
  public:
   explicit ScanOrder(ServeScheduler& scheduler) {
     for (const auto& [id, request] : scheduler.inside_) {
-      if (request->in_flight_tokens > 0 || request->finished) continue;
+      if (in_flight(*request) || request->finished) continue;
       Rank own = rank_in_queue(*request);
       own.tenant_tokens = scheduler.tenant_tokens(request->spec.tenant);
       inside_.emplace_back(own, request);
@@ -205,6 +222,7 @@ std::optional<Batch> ServeScheduler::next_batch() {
   if (batch.items.empty()) return std::nullopt;
   add_drafts(batch);
   batch.id = next_batch_++;
+  add_state_copies(batch);
   InFlight& entry = in_flight_[batch.id];
   for (const WorkItem& item : batch.items) entry.members.push_back(item.request);
   return batch;
@@ -233,7 +251,7 @@ ServeScheduler::Request* ServeScheduler::first_arrived() {
     if (!first || rank_in_queue(*request) < rank_in_queue(*first)) first = request;
   };
   for (const auto& [id, request] : inside_) {
-    if (request->in_flight_tokens == 0 && !request->finished) look_at(request);
+    if (!in_flight(*request) && !request->finished) look_at(request);
   }
   for (const auto& [name, queue] : waiting_) look_at(queue.begin()->second);
   return first;
@@ -335,6 +353,7 @@ void ServeScheduler::add_draft(Request& request, int64_t room, WorkItem& item) {
 }
 
 bool ServeScheduler::admit(Request& request) {
+  if (states_for(request) > static_cast<int32_t>(free_states_.size())) return false;
   if (options_.admission == Admission::kReserve) {
     const int32_t needed = worst_case_blocks(request.spec);
     if (promised_blocks_ + needed > pool_.capacity()) return false;
@@ -350,6 +369,7 @@ bool ServeScheduler::admit(Request& request) {
     }
   }
   enter(request);
+  take_states(request);
   match_prefix(request);
   return true;
 }
@@ -381,6 +401,7 @@ bool ServeScheduler::schedule(Request& request, int32_t token_count, Batch& batc
   item.tokens.assign(request.tokens.begin() + request.computed, request.tokens.begin() + end);
   item.blocks = request.blocks;
   item.samples = end == static_cast<int32_t>(request.tokens.size());
+  item.state = request.state;
   batch.items.push_back(std::move(item));
   request.in_flight_tokens = token_count;
   ++request.counters.iterations;
@@ -435,7 +456,7 @@ bool ServeScheduler::preempt_behind(const Request& request, Batch& batch) {
     if (may && (!victim || behind(*other, *victim))) victim = other;
   }
   if (!victim) return false;
-  give_back_blocks(*victim);
+  give_back(*victim);
   victim->admitted = false;
   inside_.erase(victim->spec.id);
   ++victim->counters.preemptions;

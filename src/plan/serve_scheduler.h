@@ -38,7 +38,8 @@
 //   (2) blocks: what requests hold is what the pool counts as live; with reserve, promised blocks
 //       never exceed the capacity and acquiring never fails
 //   (3) orca, equal priorities, no fair share: if x arrived before y, x has been scheduled at least
-//       as often as y while both were unfinished (iteration-level first come, first served)
+//       as often as y while both were unfinished (iteration-level first come, first served); but a
+//       fork waits for the batch in flight that copies its state
 //   (4) admitted requests form a prefix of the scan order when they were admitted: nobody is
 //       admitted behind the first that does not fit, so nobody overtakes it for ever
 //   (5) while requests exist and nothing is in flight, next_batch() gives a batch

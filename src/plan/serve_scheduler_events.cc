@@ -9,6 +9,7 @@ namespace jige::plan {
 void ServeScheduler::draft(RequestId id, std::span<const int32_t> tokens) {
   const auto found = requests_.find(id);
   if (found == requests_.end() || found->second.in_flight_tokens > 0) return;
+  if (options_.state_count > 0) return;
   found->second.draft.assign(tokens.begin(), tokens.end());
 }
 
@@ -49,7 +50,9 @@ std::vector<RequestId> ServeScheduler::complete(BatchId batch_id,
     ++request.generated;
     request.finished = next.finished || request.generated >= request.spec.max_new_tokens;
     for (const ForkedNext& forked : next.forks) fork(request, forked);
+    give_back_fork_states(request);
   }
+  end_state_copies(batch_id, /*lost=*/false);
   for (const RequestId id : members) {
     if (at(id).cancelled) remove(id);
   }
@@ -73,6 +76,12 @@ void ServeScheduler::fork(Request& parent, const ForkedNext& next) {
   child.promised_blocks = 0;
   child.cancelled = false;
   for (const BlockId block : child.blocks) pool_.retain(block);
+  child.fork_states.clear();
+  if (options_.state_count > 0) {
+    child.state = parent.fork_states.back();
+    parent.fork_states.pop_back();
+    child.state_source = parent.state;
+  }
   if (options_.admission == Admission::kReserve) {
     child.promised_blocks = worst_case_blocks(child.spec);
     parent.promised_blocks -= child.promised_blocks;
@@ -89,7 +98,7 @@ std::vector<RequestId> ServeScheduler::release_finished() {
     whole_batch &= request->finished;
     if (!request->finished) continue;
     over.push_back(id);
-    give_back_blocks(*request);  // the rest of a static batch may need them
+    give_back(*request);  // the rest of a static batch may need them
   }
   if (options_.policy == ServePolicy::kStatic && !whole_batch) return {};
   for (const RequestId id : over) remove(id);
@@ -104,10 +113,15 @@ std::vector<RequestId> ServeScheduler::lose(BatchId batch_id) {
   for (const RequestId id : members) {
     Request& request = at(id);
     request.in_flight_tokens = request.in_flight_drafts = 0;
-    // The tokens that are run again keep theirs.
-    give_back_blocks_behind(request, static_cast<int32_t>(request.tokens.size()));
+    if (options_.state_count > 0) {
+      give_back_blocks(request);
+    } else {
+      // The tokens that are run again keep theirs.
+      give_back_blocks_behind(request, static_cast<int32_t>(request.tokens.size()));
+    }
     if (request.cancelled) remove(id);
   }
+  end_state_copies(batch_id, /*lost=*/true);
   return release_finished();
 }
 
@@ -158,7 +172,7 @@ void ServeScheduler::give_back_blocks_behind(Request& request, int32_t token_cou
 
 void ServeScheduler::remove(RequestId id) {
   Request& request = at(id);
-  give_back_blocks(request);
+  give_back(request);
   promised_blocks_ -= request.promised_blocks;
   if (inside_.erase(id) == 0) leave_queue(request);
   const auto tenant = tenants_.find(request.spec.tenant);
@@ -184,6 +198,7 @@ RequestCounters ServeScheduler::counters(RequestId id) const {
 
 void ServeScheduler::check_invariants() const {
   pool_.check_invariants();
+  check_states();
   std::vector<int32_t> users(static_cast<size_t>(pool_.capacity()), 0);
   int32_t promised = 0;
   int32_t flying = 0;

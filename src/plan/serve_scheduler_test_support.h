@@ -1,0 +1,385 @@
+// What the tests of the serving scheduler share: a stand-in for the model, and random traces run
+// against it.
+//
+// Threads: one.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "base/rng.h"
+#include "plan/serve_scheduler.h"
+
+namespace jige::plan {
+
+inline constexpr int32_t kBlockTokens = 4;
+inline constexpr int32_t kEmpty = -1;
+
+inline ServeSchedulerOptions options_of(ServePolicy policy, Admission admission,
+                                        int32_t block_count) {
+  ServeSchedulerOptions options;
+  options.policy = policy;
+  options.admission = admission;
+  options.batch_requests_max = 6;
+  options.batch_tokens_max = 11;
+  options.sample_rows_max = 9;
+  options.pool = {.block_count = block_count, .block_tokens = kBlockTokens};
+  return options;
+}
+
+// A stand-in for the model: the next token is a hash of all tokens before it, read from the cache
+// blocks, so every mistake in blocks, copies or bookkeeping changes what is generated. A state is
+// the tokens that were fed to its slot.
+class ToyEngine {
+ public:
+  explicit ToyEngine(int32_t block_count, int32_t state_count = 0)
+      : cells_(static_cast<size_t>(block_count * kBlockTokens), kEmpty),
+        states_(static_cast<size_t>(state_count), {kEmpty}) {}
+
+  static int32_t next_token(std::span<const int32_t> tokens, uint64_t sample) {
+    uint64_t hash = sample + 1;  // each token's place and value count; a multiply is cheap
+    for (const int32_t token : tokens) {
+      hash = (hash ^ static_cast<uint64_t>(token)) * 0x9E3779B97F4A7C15ull;
+      hash ^= hash >> 32;
+    }
+    return static_cast<int32_t>(hash % 1000);
+  }
+
+  // What comes before the items run.
+  void copy(const Batch& batch) {
+    for (const StateCopy& copy : batch.state_copies) state(copy.dst) = state(copy.src);
+    for (const WorkItem& item : batch.items) {
+      if (item.state != kNoState && item.context_count == 0) state(item.state).clear();
+    }
+    for (const BlockCopy& copy : batch.copies) {
+      for (int32_t i = 0; i < kBlockTokens; ++i) cell(copy.dst, i) = cell(copy.src, i);
+    }
+  }
+
+  // REQUIRES: copy(batch).
+  void run(const Batch& batch) {
+    for (const WorkItem& item : batch.items) {
+      if (item.state != kNoState) {
+        std::vector<int32_t>& fed = state(item.state);
+        fed.insert(fed.end(), item.tokens.begin(), item.tokens.end());
+      }
+      for (size_t i = 0; i < item.tokens.size(); ++i) {
+        const int32_t position = item.context_count + static_cast<int32_t>(i);
+        cell(item.blocks[static_cast<size_t>(position / kBlockTokens)], position % kBlockTokens) =
+            item.tokens[i];
+      }
+    }
+  }
+
+  // Whatever a lost batch has touched cannot be used.
+  void spoil_states(const Batch& batch) {
+    for (const StateCopy& copy : batch.state_copies) state(copy.dst) = {kEmpty};
+    for (const WorkItem& item : batch.items) {
+      if (item.state != kNoState) state(item.state) = {kEmpty};
+    }
+  }
+
+  std::vector<int32_t>& state(int32_t slot) { return states_.at(static_cast<size_t>(slot)); }
+
+  // Up to the first `count` tokens of the item.
+  std::vector<int32_t> context(const WorkItem& item, size_t count) const {
+    std::vector<int32_t> tokens;
+    const int32_t end = item.context_count + static_cast<int32_t>(count);
+    for (int32_t position = 0; position < end; ++position) {
+      tokens.push_back(cells_[static_cast<size_t>(
+          item.blocks[static_cast<size_t>(position / kBlockTokens)] * kBlockTokens +
+          position % kBlockTokens)]);
+    }
+    return tokens;
+  }
+
+ private:
+  int32_t& cell(BlockId block, int32_t slot) {
+    return cells_[static_cast<size_t>(block * kBlockTokens + slot)];
+  }
+  std::vector<int32_t> cells_;
+  std::vector<std::vector<int32_t>> states_;
+};
+
+struct Expected {
+  std::vector<int32_t> prompt;
+  int32_t max_new_tokens = 0;
+  uint64_t sample = 0;
+  std::vector<int32_t> generated;
+  bool cancelled = false;
+};
+
+// Runs a random trace of arrivals, cancels and lost batches to its end and checks every step. With
+// states some answers end early, and some forks are not made.
+class TraceRun {
+ public:
+  TraceRun(ServeSchedulerOptions options, uint64_t seed, bool priorities, bool drafts = false)
+      : options_(options),
+        priorities_(priorities),
+        drafts_(drafts),
+        scheduler_(options),
+        states_(options.state_count > 0),
+        engine_(options.pool.block_count, options.state_count),
+        rng_(derive_key(seed, "trace")) {}
+
+  int64_t accepted = 0;            // drafted tokens that came true
+  int64_t copies = 0;              // of states
+  int64_t copies_overwritten = 0;  // of those: another request begins in what was copied
+  int64_t copies_ahead = 0;        // the fork is not in the batch
+  int64_t copies_lost = 0;
+  int64_t restarts = 0;  // of requests that had a state
+
+  void run(int request_count) {
+    int steps = 0;
+    while (request_count > 0 || !scheduler_.idle()) {
+      ASSERT_LT(++steps, 20000) << "no progress";
+      if (request_count > 0 && rng_.below(3) == 0) {
+        arrive();
+        --request_count;
+      }
+      if (rng_.below(40) == 0) cancel();
+      step();
+      scheduler_.check_invariants();
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+    EXPECT_EQ(scheduler_.pool().live_count(), 0) << "blocks leaked";
+    EXPECT_EQ(accepted > 0, drafts_ && !states_);
+    for (const auto& [id, request] : expected_) {
+      if (request.cancelled) continue;
+      EXPECT_TRUE(over_.contains(id)) << "request " << id << " never ended";
+      std::vector<int32_t> tokens = request.prompt;
+      for (int32_t i = 0; i < request.max_new_tokens; ++i) {
+        tokens.push_back(ToyEngine::next_token(tokens, request.sample));
+      }
+      EXPECT_EQ(request.generated,
+                std::vector<int32_t>(tokens.begin() + static_cast<int64_t>(request.prompt.size()),
+                                     tokens.end()))
+          << "request " << id;
+    }
+  }
+
+ private:
+  void arrive() {
+    RequestSpec spec;
+    spec.id = next_id_++;
+    const size_t shared = rng_.below(3) * 5;  // common beginnings, so that the cache is used
+    for (size_t i = 0; i < shared; ++i) spec.prompt.push_back(static_cast<int32_t>(i));
+    for (size_t i = 1 + rng_.below(12); i > 0; --i) {
+      spec.prompt.push_back(static_cast<int32_t>(rng_.below(50)));
+    }
+    spec.max_new_tokens = static_cast<int32_t>(1 + rng_.below(9));
+    if ((states_ || options_.policy != ServePolicy::kStatic) && rng_.below(4) == 0) {
+      spec.fork_count = static_cast<int32_t>(1 + rng_.below(2));
+    }
+    spec.tenant = rng_.below(3);
+    if (priorities_) spec.priority = static_cast<int32_t>(rng_.below(3));
+    expected_[spec.id] = {spec.prompt, spec.max_new_tokens, 0, {}, false};
+    forks_[spec.id] = spec.fork_count;
+    ASSERT_TRUE(scheduler_.arrive(std::move(spec)));
+  }
+
+  void cancel() {
+    if (expected_.empty()) return;
+    const RequestId id = static_cast<RequestId>(rng_.below(static_cast<uint64_t>(next_id_)));
+    const auto found = expected_.find(id);
+    if (found == expected_.end() || over_.contains(id)) return;
+    found->second.cancelled = true;
+    end(scheduler_.cancel(id));
+  }
+
+  // Some of it wrong, some of it for requests that are in flight, over, or have no token yet.
+  void draft() {
+    for (const auto& [id, request] : expected_) {
+      if (rng_.below(3) == 0) continue;
+      std::vector<int32_t> tokens = request.prompt;
+      tokens.insert(tokens.end(), request.generated.begin(), request.generated.end());
+      const size_t known = tokens.size();
+      for (size_t left = rng_.below(8); left > 0; --left) {
+        const bool wrong = rng_.below(5) == 0;
+        tokens.push_back(wrong ? 7 : ToyEngine::next_token(tokens, request.sample));
+      }
+      scheduler_.draft(id, std::span(tokens).subspan(known));
+    }
+  }
+
+  void step() {
+    if (drafts_) draft();
+    auto batch = scheduler_.next_batch();
+    ASSERT_TRUE(batch || !flying_.empty() || scheduler_.idle()) << "nothing can ever run again";
+    if (batch) {
+      check(*batch);
+      engine_.copy(*batch);
+      check_states(*batch);
+      engine_.run(*batch);
+      const bool lost = rng_.below(20) == 0;
+      if (lost) engine_.spoil_states(*batch);
+      flying_.push_back({std::move(*batch), lost});
+    }
+    const bool full = static_cast<int32_t>(flying_.size()) >= options_.batches_in_flight_max;
+    if (flying_.empty() || (!full && rng_.below(2) == 0)) return;
+    const Flight landed = std::move(flying_.front());
+    flying_.erase(flying_.begin());
+    if (landed.lost) {
+      copies_lost += std::ssize(landed.batch.state_copies);
+      scheduler_.lose(landed.batch.id);
+      return;
+    }
+    finish(landed.batch);
+  }
+
+  void check(const Batch& batch) {
+    ASSERT_FALSE(batch.items.empty());
+    ASSERT_LE(static_cast<int32_t>(batch.items.size()), options_.batch_requests_max);
+    if (options_.policy == ServePolicy::kChunked) {
+      ASSERT_LE(batch.token_count(), options_.batch_tokens_max);
+    }
+    int64_t sample_rows = 0;
+    int64_t drafts = 0;
+    for (const WorkItem& item : batch.items) {
+      sample_rows += item.sample_rows();
+      drafts += item.draft_count;
+    }
+    ASSERT_TRUE(drafts == 0 || sample_rows <= options_.sample_rows_max);
+    ASSERT_TRUE(drafts == 0 || batch.token_count() <= options_.batch_tokens_max);
+    std::set<RequestId> members;
+    for (const WorkItem& item : batch.items) ASSERT_TRUE(members.insert(item.request).second);
+    for (const auto& [other, lost] : flying_) {
+      for (const WorkItem& item : other.items) ASSERT_FALSE(members.contains(item.request));
+    }
+  }
+
+  // Before the batch runs and after its copies.
+  void check_states(const Batch& batch) {
+    std::set<int32_t> taken;
+    for (const auto& [other, lost] : flying_) {
+      for (const WorkItem& item : other.items) taken.insert(item.state);
+    }
+    if (!states_) taken.clear();
+    for (const WorkItem& item : batch.items) {
+      ASSERT_EQ(item.state != kNoState, states_);
+      if (!states_) continue;
+      ASSERT_TRUE(taken.insert(item.state).second) << "two run with state " << item.state;
+      ASSERT_EQ(item.draft_count, 0);
+      const Expected& request = expected_.at(item.request);
+      std::vector<int32_t> tokens = request.prompt;
+      tokens.insert(tokens.end(), request.generated.begin(), request.generated.end());
+      tokens.resize(static_cast<size_t>(item.context_count));
+      ASSERT_EQ(engine_.state(item.state), tokens) << "request " << item.request;
+      int32_t& computed = computed_[item.request];
+      ASSERT_TRUE(item.context_count == computed || item.context_count == 0);
+      restarts += computed > 0 && item.context_count == 0;
+      computed = item.context_count + static_cast<int32_t>(item.tokens.size());
+    }
+    check_state_copies(batch);
+  }
+
+  void check_state_copies(const Batch& batch) {
+    ASSERT_TRUE(states_ || batch.state_copies.empty());
+    std::set<int32_t> into;
+    for (const StateCopy& copy : batch.state_copies) ASSERT_TRUE(into.insert(copy.dst).second);
+    const auto runs_with = [&](int32_t state) {
+      return std::ranges::find(batch.items, state, &WorkItem::state);
+    };
+    for (const StateCopy& copy : batch.state_copies) {
+      ASSERT_FALSE(into.contains(copy.src));
+      const auto user = runs_with(copy.src);
+      ++copies;
+      copies_overwritten += user != batch.items.end() && user->context_count == 0;
+      copies_ahead += runs_with(copy.dst) == batch.items.end();
+    }
+  }
+
+  void finish(const Batch& batch) {
+    std::vector<SampledNext> sampled;
+    for (const WorkItem& item : batch.items) {
+      Expected& request = expected_.at(item.request);
+      std::vector<int32_t> tokens = request.prompt;
+      tokens.insert(tokens.end(), request.generated.begin(), request.generated.end());
+      size_t count = item.tokens.size() - static_cast<size_t>(item.draft_count);
+      std::vector<int32_t> context = engine_.context(item, count);
+      ASSERT_TRUE(std::equal(context.begin(), context.end(), tokens.begin()))
+          << "request " << item.request << " sees other tokens than its own";
+      if (!item.samples) continue;
+      SampledNext next{.request = item.request};
+      next.token = ToyEngine::next_token(context, request.sample);
+      if (request.generated.empty()) add_forks(item.request, context, next);
+      std::vector<int32_t>& generated = expected_.at(item.request).generated;
+      generated.push_back(next.token);
+      next.finished = stops(expected_.at(item.request));
+      for (; count < item.tokens.size() && item.tokens[count] == next.token; ++accepted) {
+        context = engine_.context(item, ++count);
+        next.token = ToyEngine::next_token(context, expected_.at(item.request).sample);
+        generated.push_back(next.token);
+        ++next.accepted;
+      }
+      sampled.push_back(std::move(next));
+    }
+    end(scheduler_.complete(batch.id, sampled));
+  }
+
+  void add_forks(RequestId parent, const std::vector<int32_t>& context, SampledNext& next) {
+    for (int32_t i = 0; i < forks_[parent]; ++i) {
+      if (states_ && rng_.below(4) == 0) continue;
+      Expected child = expected_.at(parent);
+      child.cancelled = false;
+      child.sample = static_cast<uint64_t>(i + 1);
+      const int32_t token = ToyEngine::next_token(context, child.sample);
+      child.generated = {token};
+      const bool finished = stops(child);
+      next.forks.push_back({next_id_, token, finished});
+      computed_[next_id_] = static_cast<int32_t>(child.prompt.size());
+      expected_[next_id_++] = child;
+    }
+    forks_[parent] = 0;
+  }
+
+  // Whether its answer ends with what it has.
+  bool stops(Expected& request) {
+    if (!states_ || rng_.below(6) != 0) return false;
+    request.max_new_tokens = static_cast<int32_t>(request.generated.size());
+    return true;
+  }
+
+  void end(const std::vector<RequestId>& ids) { over_.insert(ids.begin(), ids.end()); }
+
+  ServeSchedulerOptions options_;
+  bool priorities_;
+  bool drafts_;
+  ServeScheduler scheduler_;
+  const bool states_;
+  ToyEngine engine_;
+  Rng rng_;
+  RequestId next_id_ = 0;
+  std::map<RequestId, Expected> expected_;
+  std::map<RequestId, int32_t> forks_;
+  std::set<RequestId> over_;
+  std::map<RequestId, int32_t> computed_;  // as far as it was run last; with states
+  struct Flight {
+    Batch batch;
+    bool lost;  // nobody knows yet
+  };
+  std::vector<Flight> flying_;
+};
+
+inline RequestSpec request_of(RequestId id, int32_t prompt, int32_t new_tokens) {
+  RequestSpec spec;
+  spec.id = id;
+  for (int32_t i = 0; i < prompt; ++i) spec.prompt.push_back(static_cast<int32_t>(id * 100 + i));
+  spec.max_new_tokens = new_tokens;
+  return spec;
+}
+
+inline std::vector<SampledNext> sample_all(const Batch& batch) {
+  std::vector<SampledNext> sampled;
+  for (const WorkItem& item : batch.items) {
+    if (item.samples) sampled.push_back({.request = item.request, .token = 7});
+  }
+  return sampled;
+}
+
+}  // namespace jige::plan

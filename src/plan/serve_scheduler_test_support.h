@@ -226,7 +226,7 @@ class TraceRun {
     flying_.erase(flying_.begin());
     if (landed.lost) {
       copies_lost += std::ssize(landed.batch.state_copies);
-      scheduler_.lose(landed.batch.id);
+      end(scheduler_.lose(landed.batch.id));
       return;
     }
     finish(landed.batch);

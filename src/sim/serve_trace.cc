@@ -55,6 +55,7 @@ TraceCounts& TraceCounts::operator+=(const TraceCounts& other) {
   cached_tokens += other.cached_tokens;
   drafted_tokens += other.drafted_tokens;
   accepted_tokens += other.accepted_tokens;
+  restarts += other.restarts;
   return *this;
 }
 
@@ -72,6 +73,8 @@ TraceSetup draw_trace(uint64_t seed) {
   Rng draft_rng(derive_key(seed, "serve trace with drafts"));
   setup.drafts = draft_rng.below(2) == 0;
   setup.options.scheduler.sample_rows_max = between(draft_rng, 1, 10);
+  Rng state_rng(derive_key(seed, "serve trace with states"));
+  if (state_rng.below(3) == 0) setup.options.scheduler.state_count = between(state_rng, 1, 4);
   setup.priorities = rng.below(4) == 0;
   setup.requests =
       make_workload({.request_count = between(rng, 1, 8),
@@ -92,6 +95,7 @@ TraceChecker::TraceChecker(const TraceSetup& setup, uint64_t seed)
       cells_(static_cast<size_t>(limits_.pool.block_count) *
                  static_cast<size_t>(limits_.pool.block_tokens),
              Cell{kEmpty, kEmpty}),
+      states_(static_cast<size_t>(limits_.state_count), {kEmpty}),
       requests_(setup.requests.size()) {}
 
 void TraceChecker::broken(std::string what) {
@@ -168,12 +172,29 @@ void TraceChecker::on_batch(const plan::Batch& batch) {
     if (request.in_flight) broken(fmt::format("request {} is in two batches", item.request));
     if (!request.began) cached_tokens_ += item.context_count;
     request.in_flight = request.began = true;
+    feed_state(item);
     for (size_t i = 0; i < item.tokens.size(); ++i) {
       const int32_t position = item.context_count + static_cast<int32_t>(i);
       cell(item.blocks[static_cast<size_t>(position / limits_.pool.block_tokens)], position) = {
           item.tokens[i], item.adapter};
     }
   }
+}
+
+void TraceChecker::feed_state(const plan::WorkItem& item) {
+  if (limits_.state_count == 0 && item.state == plan::kNoState) return;
+  if (item.state < 0 || item.state >= limits_.state_count) {
+    return broken(fmt::format("request {} runs with state {}", item.request, item.state));
+  }
+  if (item.draft_count > 0) broken("drafts with states");
+  std::vector<int32_t>& fed = states_[static_cast<size_t>(item.state)];
+  if (item.context_count == 0) fed.clear();
+  const std::vector<int32_t>& own = at(item.request).tokens;
+  if (std::ssize(fed) != item.context_count || std::ssize(own) < item.context_count ||
+      !std::equal(fed.begin(), fed.end(), own.begin())) {
+    broken(fmt::format("request {} goes on from another state than its own", item.request));
+  }
+  fed.insert(fed.end(), item.tokens.begin(), item.tokens.end());
 }
 
 std::vector<int32_t> TraceChecker::context(const plan::WorkItem& item, int32_t count) {
@@ -204,6 +225,12 @@ void TraceChecker::land(const plan::Batch& batch) {
 void TraceChecker::on_lost(const plan::Batch& batch) {
   land(batch);
   turns_ -= limits_.batches_in_flight_max - 1;
+  if (limits_.state_count == 0) return;
+  for (const plan::WorkItem& item : batch.items) {
+    states_[static_cast<size_t>(item.state)] = {kEmpty};
+    ++at(item.request).restarts;
+    turns_ -= int64_t{item.context_count} * limits_.batches_in_flight_max;
+  }
 }
 
 void TraceChecker::on_complete(const plan::Batch& batch) {
@@ -237,6 +264,12 @@ void TraceChecker::check_deadline(plan::RequestId id) {
   }
 }
 
+int64_t TraceChecker::restarts() const {
+  int64_t count = 0;
+  for (const Tracked& request : requests_) count += request.restarts;
+  return count;
+}
+
 void TraceChecker::check(const plan::ServeScheduler& scheduler) {
   scheduler.check_invariants();
   scheduler.pool().check_invariants();
@@ -250,7 +283,7 @@ void TraceChecker::check_end(const ServeSimulationResult& result) {
   for (size_t i = 0; i < requests_.size(); ++i) {
     const Tracked& request = requests_[i];
     const RequestOutcome& outcome = result.outcomes[i];
-    work += request.tokens_max * (1 + request.preemptions);
+    work += request.tokens_max * (1 + request.preemptions + request.restarts);
     if (!request.over) broken(fmt::format("request {} never ended", i));
     if (!outcome.failure.empty()) continue;
     const int64_t asked = setup_.requests[i].output_tokens;
@@ -280,7 +313,8 @@ Result<TraceCounts> run_checked_trace(uint64_t seed) {
                      .preemptions = result->preemptions,
                      .cached_tokens = checker.cached_tokens(),
                      .drafted_tokens = checker.drafted_tokens(),
-                     .accepted_tokens = checker.accepted_tokens()};
+                     .accepted_tokens = checker.accepted_tokens(),
+                     .restarts = checker.restarts()};
   for (const RequestOutcome& outcome : result->outcomes) {
     counts.cancelled += outcome.failure == "cancelled";
   }

@@ -6,15 +6,16 @@
 // What is checked beyond ServeScheduler::check_invariants():
 //   (1) a stand-in for the cache holds the tokens written to each block, and with which adapter:
 //       every item of a complete batch reads its own request's tokens, of its adapter, and nobody
-//       else's
+//       else's; with states, each slot holds its request's tokens before every item
 //   (2) batches keep the limits on requests, tokens and preemptions; no request is in two at once
 //   (3) at the end no block is live, and every request that was not cancelled has its whole answer
 //   (4) work: iterations never exceed the tokens there are, each computed at most once more than
-//       its request was preempted
+//       its request was preempted or, with states, lost a batch
 //   (5) no starvation: where nobody may overtake (reserved blocks, equal priorities, no fair share)
 //       a request is over after at most one iteration a token of itself and of those in front of
-//       it, times the batches in flight; each lost one lets those beside it pass. With the static
-//       policy this holds for its last token: then it waits for its batch
+//       it, times the batches in flight; each lost one lets those beside it pass and, with states,
+//       makes its requests begin again. With the static policy this holds for its last token: then
+//       it waits for its batch
 // Threads: values; seeds may run on different threads.
 #pragma once
 
@@ -38,6 +39,7 @@ struct TraceCounts {
   int64_t cached_tokens = 0;  // found in the prefix cache
   int64_t drafted_tokens = 0;
   int64_t accepted_tokens = 0;  // of them
+  int64_t restarts = 0;         // with states: of requests, by lost batches
   TraceCounts& operator+=(const TraceCounts& other);
 };
 
@@ -75,6 +77,7 @@ class TraceChecker final : public SimulationObserver {
   int64_t cached_tokens() const { return cached_tokens_; }
   int64_t drafted_tokens() const { return drafted_tokens_; }
   int64_t accepted_tokens() const { return accepted_tokens_; }
+  int64_t restarts() const;
 
  private:
   struct Tracked {
@@ -83,6 +86,7 @@ class TraceChecker final : public SimulationObserver {
     int64_t tokens_max = 0;  // of both
     int64_t deadline = 0;    // by turns_
     int32_t preemptions = 0;
+    int32_t restarts = 0;  // with states: lost batches
     bool began = false;
     bool over = false;
     bool in_flight = false;
@@ -99,6 +103,8 @@ class TraceChecker final : public SimulationObserver {
   // What the cache holds of the item's sequence, up to the first `count` of its tokens.
   std::vector<int32_t> context(const plan::WorkItem& item, int32_t count);
   void land(const plan::Batch& batch);
+  // Checks what the item's slot holds, and feeds it the item's tokens.
+  void feed_state(const plan::WorkItem& item);
   void check_deadline(plan::RequestId id);
 
   const TraceSetup& setup_;
@@ -107,6 +113,7 @@ class TraceChecker final : public SimulationObserver {
   Rng draft_rng_;
   Rng adapter_rng_;
   std::vector<Cell> cells_;
+  std::vector<std::vector<int32_t>> states_;
   std::vector<Tracked> requests_;
   // Complete iterations, less those that a lost one may have let pass.
   int64_t turns_ = 0;

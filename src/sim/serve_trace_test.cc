@@ -17,6 +17,7 @@ TEST(ServeTraces, TwentyThousandKeepEveryInvariant) {
   EXPECT_GT(all.iterations_lost, 5'000);
   EXPECT_GT(all.preemptions, 1'000);
   EXPECT_GT(all.cached_tokens, 10'000);
+  EXPECT_GT(all.restarts, 5'000);
   EXPECT_GT(all.accepted_tokens, 10'000);
   EXPECT_GT(all.drafted_tokens - all.accepted_tokens, 5'000);
 }
@@ -92,6 +93,21 @@ TEST_F(TraceCheckerSees, ABlockThatAnotherAdapterHasWritten) {
   checker.on_batch(second);
   checker.on_complete(second);
   EXPECT_EQ(checker.violation(), "request 1 reads what another adapter has written");
+}
+
+TEST_F(TraceCheckerSees, AStateOfAnotherRequest) {
+  setup_.options.scheduler.state_count = 2;
+  TraceChecker checker(setup_, 1);
+  arrive(checker);
+  plan::WorkItem first = item(0, 2);
+  plan::WorkItem second = item(1, 1);
+  first.state = second.state = 1;
+  checker.on_batch({.items = {first}});
+  EXPECT_FALSE(checker.violation());
+  second.context_count = 1;
+  second.tokens = {5, 6};
+  checker.on_batch({.items = {second}});
+  EXPECT_EQ(checker.violation(), "request 1 goes on from another state than its own");
 }
 
 TEST_F(TraceCheckerSees, BatchesBeyondTheLimits) {

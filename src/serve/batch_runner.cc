@@ -21,6 +21,9 @@ Status BatchRunner::run(const plan::Batch& batch, const Readers& readers) {
   for (const plan::BlockCopy& copy : batch.copies) {
     JIGE_DO(model_.copy_block(copy.src, copy.dst));
   }
+  for (const plan::StateCopy& copy : batch.state_copies) {
+    JIGE_DO(model_.copy_state(copy.src, copy.dst));
+  }
   const int64_t rows_max = model_.sizes().batch_tokens_max;
   for (const size_t i : order(batch)) {
     const plan::WorkItem& item = batch.items[i];
@@ -56,7 +59,8 @@ void BatchRunner::add(const plan::Batch& batch, size_t item, int32_t begin, int3
   sequences_.push_back({.row_begin = static_cast<int32_t>(tokens_.size()),
                         .row_count = count,
                         .context_count = work.context_count + begin,
-                        .blocks = work.blocks.data()});
+                        .blocks = work.blocks.data(),
+                        .state = work.state});
   adapters_.push_back(work.adapter);
   tokens_.insert(tokens_.end(), work.tokens.begin() + begin, work.tokens.begin() + begin + count);
   if (work.samples && begin + count == static_cast<int32_t>(work.tokens.size())) {

@@ -47,9 +47,9 @@ class BatchRunner {
   // The model must outlive the runner.
   explicit BatchRunner(model::InferenceModel& model);
 
-  // Copies blocks, runs every item and hands out the logits that are wanted, forward by forward.
-  // Fails as InferenceModel::forward does; logits of earlier forwards have been handed
-  // out then.
+  // Copies blocks and states, runs every item and hands out the logits that are wanted, forward by
+  // forward. Fails as InferenceModel::forward does; logits of earlier forwards have been handed out
+  // then.
   Status run(const plan::Batch& batch, const Readers& readers);
   // Bytes and operations of the last run, as far as it got.
   const RooflineSample& work() const { return work_; }

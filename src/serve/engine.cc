@@ -37,6 +37,7 @@ plan::ServeSchedulerOptions scheduler_options(const EngineOptions& options,
           .preemptions_max = options.preemptions_max,
           .fair_share = options.fair_share,
           .shortest_first = sizes.embeds && !options.fair_share,
+          .state_count = static_cast<int32_t>(sizes.state_count),
           .pool = {.block_count = static_cast<int32_t>(sizes.kv_block_count),
                    .block_tokens = static_cast<int32_t>(ops::kKvBlockTokens),
                    .prefix_cache = options.prefix_cache}};
@@ -86,6 +87,7 @@ struct Engine::Impl {
             .model_context_max = model.config().context_max,
             .vocab_size = model.config().vocab_size,
             .kv_block_count = model.sizes().kv_block_count,
+            .state_count = model.sizes().state_count,
             .choices_max = options.choices_max,
             .embeds = model.sizes().embeds,
             .width = model.config().hidden_size,
@@ -123,6 +125,10 @@ Result<std::unique_ptr<Engine>> Engine::create(model::InferenceModel& model,
                                                const text::Tokenizer& tokenizer,
                                                EngineOptions options) {
   JIGE_DO(validate(options));
+  if (model.sizes().state_count > 0) {  // the scheduler would have no use for either
+    options.prefix_cache = false;
+    options.drafts.tokens_max = 0;
+  }
   std::unique_ptr<EventLog> log;
   if (!options.event_log_path.empty()) {
     JIGE_TRY(log, EventLog::create(options.event_log_path));

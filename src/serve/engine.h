@@ -58,6 +58,7 @@ struct EngineOptions {
   int32_t batches_in_flight = 1;  // Orca's n_workers: one a pipeline stage, and here is one stage
   int32_t preemptions_max = 3;    // of one request, optimistic admission
   bool fair_share = false;        // among equals in priority, the tenant served least goes first
+  // With a model that has states create() turns off both: states cannot be rewound.
   bool prefix_cache = true;
   DraftOptions drafts;  // of tokens that may follow, verified by the model: the same answers sooner
 

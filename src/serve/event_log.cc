@@ -29,10 +29,15 @@ std::string digest_of(const plan::Batch& batch) {
     add(std::ssize(item.tokens));
     numbers.insert(numbers.end(), item.tokens.begin(), item.tokens.end());
     numbers.insert(numbers.end(), item.blocks.begin(), item.blocks.end());
+    if (item.state != plan::kNoState) add(item.state);
     hash = plan::extend_prefix(hash, numbers);
   }
   numbers.clear();
   for (const plan::BlockCopy& copy : batch.copies) {
+    add(copy.src);
+    add(copy.dst);
+  }
+  for (const plan::StateCopy& copy : batch.state_copies) {
     add(copy.src);
     add(copy.dst);
   }
@@ -56,6 +61,7 @@ Json batch_line(const std::optional<plan::Batch>& batch) {
   }
   line["items"] = std::move(items);
   line["copies"] = batch->copies.size();
+  if (!batch->state_copies.empty()) line["state_copies"] = batch->state_copies.size();
   line["preempted"] = batch->preempted;
   line["digest"] = digest_of(*batch);
   return line;
@@ -73,19 +79,21 @@ Result<std::unique_ptr<EventLog>> EventLog::create(const std::string& path) {
 }
 
 void EventLog::start(const plan::ServeSchedulerOptions& options) {
-  write({{"event", "start"},
-         {"policy", plan::policy_name(options.policy)},
-         {"optimistic", options.admission == plan::Admission::kOptimistic},
-         {"batch_requests_max", options.batch_requests_max},
-         {"batch_tokens_max", options.batch_tokens_max},
-         {"sample_rows_max", options.sample_rows_max},
-         {"batches_in_flight_max", options.batches_in_flight_max},
-         {"preemptions_max", options.preemptions_max},
-         {"fair_share", options.fair_share},
-         {"shortest_first", options.shortest_first},
-         {"block_count", options.pool.block_count},
-         {"block_tokens", options.pool.block_tokens},
-         {"prefix_cache", options.pool.prefix_cache}});
+  Json line = {{"event", "start"},
+               {"policy", plan::policy_name(options.policy)},
+               {"optimistic", options.admission == plan::Admission::kOptimistic},
+               {"batch_requests_max", options.batch_requests_max},
+               {"batch_tokens_max", options.batch_tokens_max},
+               {"sample_rows_max", options.sample_rows_max},
+               {"batches_in_flight_max", options.batches_in_flight_max},
+               {"preemptions_max", options.preemptions_max},
+               {"fair_share", options.fair_share},
+               {"shortest_first", options.shortest_first},
+               {"block_count", options.pool.block_count},
+               {"block_tokens", options.pool.block_tokens},
+               {"prefix_cache", options.pool.prefix_cache}};
+  if (options.state_count > 0) line["state_count"] = options.state_count;
+  write(line);
 }
 
 void EventLog::arrive(const plan::RequestSpec& spec) {

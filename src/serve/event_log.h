@@ -12,9 +12,10 @@
 //   {"event":"discard","id":1}
 //
 // The adapter is that of plan::RequestSpec; logs from before there were adapters have none.
+// With states the start has a "state_count", and a batch that copies some "state_copies", as many.
 // An item is request, first position, token count; what was sampled is request, token, whether it
 // is finished, forks, drafted tokens that came true. The digest covers all of the batch: tokens,
-// blocks and copies as well. A "batch" without "id" means that none could start.
+// blocks, states and copies as well. A "batch" without "id" means that none could start.
 // The log holds the tokens of prompts and answers: it is written for its owner's eyes only. After a
 // failed write it says so once and records no more; serving goes on.
 // Threads: one at a time.

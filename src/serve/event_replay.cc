@@ -20,6 +20,7 @@ namespace {
 constexpr int64_t kTokensMax = int64_t{1} << 20;
 constexpr int64_t kForksMax = 255;
 constexpr int64_t kBlocksMax = int64_t{1} << 22;
+constexpr int64_t kStatesMax = int64_t{1} << 20;
 
 Result<int64_t> get_ranged(const Json& line, std::string_view field, int64_t low, int64_t high,
                            std::string_view where) {
@@ -72,6 +73,9 @@ Result<plan::ServeSchedulerOptions> options_of(const Json& line, std::string_vie
   JIGE_DO(read("preemptions_max", 0, INT32_MAX, options.preemptions_max));
   JIGE_DO(read("block_count", 1, kBlocksMax, options.pool.block_count));
   JIGE_DO(read("block_tokens", 1, 1024, options.pool.block_tokens));
+  if (line.contains("state_count")) {
+    JIGE_DO(read("state_count", 1, kStatesMax, options.state_count));
+  }
   JIGE_TRY(options.fair_share, get_bool_or(line, "fair_share", false, where));
   JIGE_TRY(options.shortest_first, get_bool_or(line, "shortest_first", false, where));
   JIGE_TRY(options.pool.prefix_cache, get_bool_or(line, "prefix_cache", true, where));

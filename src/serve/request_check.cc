@@ -102,6 +102,13 @@ Status check_adapter(const EngineRequest& request, const RequestBounds& bounds) 
               request.adapter);
 }
 
+Status check_states(const EngineRequest& request, const RequestBounds& bounds) {
+  if (bounds.state_count == 0 || request.choice_count <= bounds.state_count) return {};
+  return fail(Code::kInvalidArgument,
+              "{} choices need a recurrent state each and the server has {}; ask for fewer choices",
+              request.choice_count, bounds.state_count);
+}
+
 // The cache holds a whole context, so only several choices can be too much for it.
 Status check_room(const EngineRequest& request, const RequestBounds& bounds) {
   if (request.vector) return {};
@@ -135,6 +142,7 @@ constexpr Check kChecks[] = {
     {RequestField::kSampling, check_sampling},
     {RequestField::kLogitBias, check_bias},
     {RequestField::kAdapter, check_adapter},
+    {RequestField::kChoiceCount, check_states},
     {RequestField::kChoiceCount, check_room},
 };
 

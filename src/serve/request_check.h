@@ -15,6 +15,7 @@ struct RequestBounds {
   int64_t model_context_max = 0;  // that it could have
   int64_t vocab_size = 0;
   int64_t kv_block_count = 0;
+  int64_t state_count = 0;  // 0: the model has no states
   int32_t choices_max = 1;
   bool embeds = false;        // it is a model for embeddings
   int64_t width = 0;          // numbers of its rows

@@ -294,6 +294,18 @@ TEST(Inference, RefusesToCopyBlocksThatAreNotThere) {
   succeed(model->copy_block(5, 5));
 }
 
+TEST(Inference, RefusesToCopyStatesThatAreNotThere) {
+  CpuDevice device({.thread_count = 1});
+  const auto model =
+      value_of(InferenceModel::load(fixture("llama2"), device, test_options(DType::kF32)));
+  EXPECT_EQ(model->sizes().state_count, 0);
+  for (const auto& [src, dst] : {std::pair{-1, 0}, {0, 0}, {0, -1}}) {
+    const Status status = model->copy_state(src, dst);
+    ASSERT_FALSE(status.has_value());
+    EXPECT_EQ(status.error().code, Code::kInvalidArgument);
+  }
+}
+
 TEST(Inference, LossesAgreeWithLogitsAndWithTraining) {
   CpuDevice device({.thread_count = 1});
   for (const std::string& name : fixture_names()) {

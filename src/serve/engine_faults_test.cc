@@ -1,14 +1,9 @@
 // Faults injected into the engine, and its event log.
-#include <unistd.h>
-
 #include <cmath>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <limits>
 #include <thread>
 
-#include "base/file.h"
 #include "serve/engine_test_support.h"
 #include "serve/event_replay.h"
 
@@ -25,33 +20,10 @@ using testing::Loaded;
 using testing::Outcome;
 using testing::random_request;
 using testing::sink_for;
+using testing::TempFile;
 using testing::value_of;
 
 const model::InferenceOptions kFaultsModel = {.kv_block_count = 60, .batch_tokens_max = 64};
-
-class TempFile {
- public:
-  TempFile() {
-    std::string path =
-        temporary_pattern((std::filesystem::temp_directory_path() / "jige_events_").string());
-    const int fd = mkstemp(path.data());
-    EXPECT_GE(fd, 0);
-    close(fd);
-    path_ = path;
-  }
-  ~TempFile() { std::filesystem::remove(path_); }
-  const std::string& path() const { return path_; }
-  std::string text() const { return value_of(read_file(path_)); }
-  // Without the care of write_file_atomic, which waits for the disk.
-  void write(const std::string& text) const {
-    std::ofstream file(path_, std::ios::binary | std::ios::trunc);
-    file << text;
-    EXPECT_TRUE(file.flush().good());
-  }
-
- private:
-  std::string path_;
-};
 
 struct Scene {
   std::vector<EngineRequest> requests;

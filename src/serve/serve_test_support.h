@@ -1,12 +1,17 @@
-// What the tests of this folder share: a loaded fixture model and a tokenizer of its vocabulary.
+// What the tests of this folder share: a loaded fixture model, a tokenizer of its vocabulary, and a
+// file that goes with its test.
 #pragma once
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "base/file.h"
 #include "model/inference.h"
 #include "tensor/cpu_device.h"
 #include "text/tokenizer.h"
@@ -18,6 +23,30 @@ T value_of(tl::expected<T, E> result) {
   if (!result) ADD_FAILURE() << result.error().message;
   return std::move(result.value());
 }
+
+class TempFile {
+ public:
+  TempFile() {
+    std::string path =
+        temporary_pattern((std::filesystem::temp_directory_path() / "jige_events_").string());
+    const int fd = mkstemp(path.data());
+    EXPECT_GE(fd, 0);
+    close(fd);
+    path_ = path;
+  }
+  ~TempFile() { std::filesystem::remove(path_); }
+  const std::string& path() const { return path_; }
+  std::string text() const { return value_of(read_file(path_)); }
+  // Without the care of write_file_atomic, which waits for the disk.
+  void write(const std::string& text) const {
+    std::ofstream file(path_, std::ios::binary | std::ios::trunc);
+    file << text;
+    EXPECT_TRUE(file.flush().good());
+  }
+
+ private:
+  std::string path_;
+};
 
 inline std::string fixture(const std::string& name) {
   return std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/model/" + name;

@@ -44,8 +44,8 @@ RecordedRun record(const plan::ServeSchedulerOptions& options, const TempFile& f
     if (next_id < 30 * kIdsApart && rng.below(2) == 0) {
       plan::RequestSpec spec;
       spec.id = next_id;
-      spec.prompt.resize(1 + rng.below(12), 5);
-      spec.max_new_tokens = static_cast<int32_t>(1 + rng.below(8));
+      spec.prompt.resize(1 + rng.below(6), 5);
+      spec.max_new_tokens = static_cast<int32_t>(1 + rng.below(14));
       spec.fork_count = forks[next_id] = static_cast<int32_t>(rng.below(kIdsApart));
       EXPECT_TRUE(scheduler.arrive(std::move(spec)));
       next_id += kIdsApart;
@@ -71,10 +71,10 @@ RecordedRun record(const plan::ServeSchedulerOptions& options, const TempFile& f
 
 plan::ServeSchedulerOptions recorded_options(int32_t state_count) {
   return {.admission = plan::Admission::kOptimistic,
-          .batch_requests_max = 4,
+          .batch_requests_max = 6,
           .batch_tokens_max = 16,
           .state_count = state_count,
-          .pool = {.block_count = 18, .block_tokens = 4}};
+          .pool = {.block_count = 15, .block_tokens = 4}};
 }
 
 std::string replaced(std::string text, const std::string& what, const std::string& by) {
@@ -85,7 +85,7 @@ std::string replaced(std::string text, const std::string& what, const std::strin
 
 TEST(RecordedScheduler, ALogWithStatesReplaysToTheSameDecisions) {
   TempFile file;
-  const RecordedRun run = record(recorded_options(5), file);
+  const RecordedRun run = record(recorded_options(6), file);
   EXPECT_GT(run.state_copies, 10);
   EXPECT_GT(run.preemptions, 0);
   const ReplayCounts counts = value_of(replay_event_log(file.path()));
@@ -97,23 +97,23 @@ TEST(RecordedScheduler, ALogWithStatesReplaysToTheSameDecisions) {
 
 TEST(RecordedScheduler, AReplayNoticesOtherStates) {
   TempFile file;
-  record(recorded_options(5), file);
+  record(recorded_options(6), file);
   const std::string text = file.text();
-  file.write(replaced(text, "\"state_count\":5", "\"state_count\":4"));
+  file.write(replaced(text, "\"state_count\":6", "\"state_count\":5"));
   EXPECT_EQ(replay_event_log(file.path()).error().code, Code::kInternal);
-  file.write(replaced(text, ",\"state_count\":5", ""));
+  file.write(replaced(text, ",\"state_count\":6", ""));
   EXPECT_EQ(replay_event_log(file.path()).error().code, Code::kInternal);
-  for (const std::string bad : {"0", "-1", "5000000000", "\"5\""}) {
-    file.write(replaced(text, "\"state_count\":5", "\"state_count\":" + bad));
+  for (const std::string bad : {"0", "-1", "5000000000"}) {
+    file.write(replaced(text, "\"state_count\":6", "\"state_count\":" + bad));
     EXPECT_EQ(replay_event_log(file.path()).error().code, Code::kCorrupt) << bad;
   }
 }
 
 // What was recorded before there were states.
 constexpr char kOldLog[] =
-    R"({"event":"start","policy":"chunked","optimistic":true,"batch_requests_max":4)"
+    R"({"event":"start","policy":"chunked","optimistic":true,"batch_requests_max":6)"
     R"(,"batch_tokens_max":16,"sample_rows_max":64,"batches_in_flight_max":1)"
-    R"(,"preemptions_max":3,"fair_share":false,"shortest_first":false,"block_count":18)"
+    R"(,"preemptions_max":3,"fair_share":false,"shortest_first":false,"block_count":15)"
     R"(,"block_tokens":4,"prefix_cache":true})"
     "\n"
     R"({"event":"arrive","id":1,"prompt":[1,2,3,4,5],"new_tokens":3,"forks":1)"

@@ -331,6 +331,35 @@ TEST_F(ServeStates, AForkWaitsForTheBatchThatCopiesItsState) {
   EXPECT_EQ(context_of(next(), 2), 5);
 }
 
+// Its slot is free while a batch in flight still copies into it.
+TEST_F(ServeStates, AForkPreemptedWhileItsStateIsCopiedBeginsAgain) {
+  options_ = options_of(ServePolicy::kOrca, Admission::kOptimistic, 4);
+  options_.state_count = 3;
+  options_.batch_requests_max = 1;
+  options_.batches_in_flight_max = 2;
+  start();
+  RequestSpec urgent = request_of(9, 8, 4);
+  urgent.priority = 1;
+  ASSERT_TRUE(scheduler_->arrive(urgent));
+  arrive(1, 4, 2, /*forks=*/1);
+  Batch first = next();
+  const Batch second = next();
+  complete(first);
+  complete(second, 1, {2});
+  first = next();
+  EXPECT_EQ(state_of(first, 9), 0);
+  EXPECT_EQ(first.state_copies.size(), 1u);
+  EXPECT_FALSE(scheduler_->next_batch()) << "the parent needs a block";
+  EXPECT_EQ(scheduler_->waiting_count(), 1) << "and the fork gave its own";
+  complete(first);
+  Batch batch = next();
+  while (state_of(batch, 2) == -2) {
+    complete(batch);
+    batch = next();
+  }
+  EXPECT_EQ(context_of(batch, 2), 0);
+}
+
 TEST_F(ServeStates, FinishedMembersOfAStaticBatchHoldNone) {
   options_.policy = ServePolicy::kStatic;
   start();

@@ -22,6 +22,13 @@ namespace {
 constexpr int64_t kContextDefaultMax = 4096;  // as InferenceOptions
 constexpr double kCacheBytesMax = 0x1p60;     // sums of a few such still fit into 64 bits
 
+// One of each sequence, as `jige serve` has them, or as many as the other commands take.
+int64_t state_count(const model::Architecture& architecture, const MemoryRequest& request) {
+  if (formats::recurrent_layer_count(architecture.config()) == 0) return 0;
+  const int64_t usual = request.embeds ? model::kStatesOfEmbeds : model::kStatesDefault;
+  return std::max(usual, request.sequences);
+}
+
 MemoryTable running(const model::Architecture& architecture, const MemoryRequest& request,
                     MemoryReport& report) {
   const int64_t context = report.context;
@@ -40,21 +47,27 @@ MemoryTable running(const model::Architecture& architecture, const MemoryRequest
                      .format = format,
                      .context_max = context,
                      .kv_block_count = blocks_of(context) * request.sequences + beside,
+                     .state_count = state_count(architecture, request),
                      .batch_tokens_max = defaults.batch_tokens_max,
                      .logit_rows_max = request.embeds ? kEmbeddingRows : defaults.logit_rows_max,
                      .embeds = request.embeds});
   report.kv_bytes_per_token = memory.kv_bytes_per_token;
-  return {.title = fmt::format(
-              "{}, {}, {} {}{} of {} tokens", request.embeds ? "To embed" : "To run",
-              numbers_text(compute, format, report.kv_dtype), request.sequences,
-              request.embeds ? "text" : "sequence", request.sequences == 1 ? "" : "s", context),
-          .parts = {{"weights, packed", memory.weights.packed_bytes},
-                    {"norms, tables", memory.weights.values_bytes},
-                    {"position table", memory.weights.rope_bytes},
-                    {"key/value cache", memory.kv_bytes},
-                    {"activations", memory.activations_bytes},
-                    {request.embeds ? "rows of vectors" : "logits", memory.logits_bytes}},
-          .total_bytes = memory.total_bytes()};
+  MemoryTable table{
+      .title = fmt::format("{}, {}, {} {}{} of {} tokens", request.embeds ? "To embed" : "To run",
+                           numbers_text(compute, format, report.kv_dtype), request.sequences,
+                           request.embeds ? "text" : "sequence", request.sequences == 1 ? "" : "s",
+                           context),
+      .parts = {{"weights, packed", memory.weights.packed_bytes},
+                {"norms, tables", memory.weights.values_bytes},
+                {"position table", memory.weights.rope_bytes},
+                {"key/value cache", memory.kv_bytes},
+                {"activations", memory.activations_bytes},
+                {request.embeds ? "rows of vectors" : "logits", memory.logits_bytes}},
+      .total_bytes = memory.total_bytes()};
+  if (memory.states_bytes > 0) {
+    table.parts.insert(table.parts.begin() + 4, {"states of sequences", memory.states_bytes});
+  }
+  return table;
 }
 
 // Values that have memory of their own.

@@ -146,6 +146,7 @@ class ServeCommand final : public Command {
                                     .kv_dtype = read_kv_cache(model_.kv_cache),
                                     .format = read_weight_format(model_.quantize),
                                     .context_max = model_.context,
+                                    .state_count = serve_.state_count(),
                                     .batch_tokens_max = serve_.batch_tokens,
                                     .logit_rows_max = std::min(rows_read(), serve_.batch_tokens),
                                     .embeds = embedding_.has_value(),
@@ -318,6 +319,8 @@ class ServeCommand final : public Command {
                              {"adapter_rooms", rooms_json(memory)},
                              {"kv_bytes", memory.kv_bytes},
                              {"kv_tokens", sizes.kv_block_count * ops::kKvBlockTokens},
+                             {"states", sizes.state_count},
+                             {"states_bytes", memory.states_bytes},
                              {"workspace_bytes", work_bytes},
                              {"drafts_bytes", drafts_bytes()},
                              {"constraints_bytes", constraints_bytes()},
@@ -335,18 +338,27 @@ class ServeCommand final : public Command {
                               serve_.adapter_root, loaded_->adapter_rooms().rank_max(),
                               shown(memory.adapters_bytes.back()));
     }
+    const std::string states =
+        sizes.state_count > 0
+            ? fmt::format("{} {} states, ", shown(memory.states_bytes), sizes.state_count)
+            : "";
     print_text(fmt::format(
-        "{}memory: {} weights, {} adapters, {} {} cache of {} tokens, {} workspace, {} drafts, {} "
-        "constraints; {} in all\n"
+        "{}memory: {} weights, {} adapters, {} {} cache of {} tokens, {}{} workspace, {} drafts, "
+        "{} constraints; {} in all\n"
         "ready after {:.2f} s: \"{}\", {}\n",
         adapters, shown(memory.weights.total_bytes()), shown(memory.adapters_total_bytes()),
         shown(memory.kv_bytes), kv_cache_name(sizes.kv_dtype),
-        sizes.kv_block_count * ops::kKvBlockTokens, shown(work_bytes), shown(drafts_bytes()),
-        shown(constraints_bytes()), shown(all_bytes()), seconds, name_,
+        sizes.kv_block_count * ops::kKvBlockTokens, states, shown(work_bytes),
+        shown(drafts_bytes()), shown(constraints_bytes()), shown(all_bytes()), seconds, name_,
         embedding_ ? fmt::format("vectors of {} numbers, of texts of up to {} tokens",
                                  embedding_dimensions(), text_tokens)
                    : fmt::format("contexts of {} tokens, {} answers at once", text_tokens,
-                                 serve_.batch_requests)));
+                                 answers_at_once())));
+  }
+
+  int64_t answers_at_once() const {
+    const int64_t states = loaded_->sizes().state_count;
+    return states > 0 ? std::min(states, serve_.batch_requests) : serve_.batch_requests;
   }
 
   // 0 where the model gives answers.

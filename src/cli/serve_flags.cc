@@ -13,6 +13,7 @@ constexpr int64_t kAdapterRoomsDefault = 4;
 constexpr int64_t kAdapterRankDefault = 16;
 constexpr int64_t kRequestsWaitingMax = 1024;
 constexpr int64_t kTextsWaitingMax = 16384;
+constexpr int64_t kStatesUsual = 16;
 
 int64_t whole_ms(double seconds) { return static_cast<int64_t>(seconds * 1000); }
 
@@ -59,6 +60,9 @@ void declare_scheduling(Flags& flags, ServeFlags& serve) {
   flags.integer("--kv-tokens N", serve.kv_tokens, {.min = 0, .max = int64_t{1} << 30},
                 "tokens the key/value cache holds; 0: what --memory-limit leaves; without it 16 "
                 "contexts, or what three quarters of the machine's memory leave");
+  flags.integer("--states N", serve.states, {.min = 0, .max = 4096},
+                "answers in the making at once of a model with recurrent layers, each with states "
+                "of its own; 0: 16, or --max-batch if that is less");
   flags.bytes("--constraint-memory SIZE", serve.constraint_bytes,
               "what constrained answers may take together, part of --memory-limit; 64 MiB without "
               "it");
@@ -139,6 +143,10 @@ api::HttpServerOptions ServeFlags::http_options() const {
   options.request_timeout_ms = whole_ms(request_seconds);
   options.write_timeout_ms = whole_ms(write_seconds);
   return options;
+}
+
+int64_t ServeFlags::state_count() const {
+  return states > 0 ? states : std::min(kStatesUsual, batch_requests);
 }
 
 Result<serve::EngineOptions> ServeFlags::engine_options() const {

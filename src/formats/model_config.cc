@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "formats/model_config_delta.h"
 #include "formats/model_config_experts.h"
 #include "formats/model_config_latent.h"
 #include "formats/model_families.h"
@@ -25,6 +26,7 @@ class Checker {
     JIGE_DO(sizes());
     JIGE_DO(heads());
     JIGE_DO(check_latent(c_, where_));
+    JIGE_DO(check_delta(c_, where_));
     JIGE_DO(check_experts(c_, where_));
     JIGE_DO(rope());
     JIGE_DO(windows());
@@ -234,6 +236,8 @@ class Checker {
     JIGE_DO(require(family_.two_ropes || !c_.sliding_rope, "one kind of rotary positions"));
     JIGE_DO(require(c_.attention_sinks == family_.attention_sinks,
                     family_.attention_sinks ? "attention sinks" : "no attention sinks"));
+    JIGE_DO(require(c_.attention_gate == family_.attention_gate,
+                    family_.attention_gate ? "gates on attention" : "no gates on attention"));
     return unturned_features();
   }
 
@@ -363,23 +367,28 @@ int64_t count_parameters(const ModelConfig& config, int64_t experts) {
   const bool norm_bias = config.norm == NormKind::kLayer && config.norm_bias;
   const int64_t norm = norm_bias ? 2 * width : width;
 
-  int64_t layer = 0;
+  int64_t attention = 0;
   if (config.latent.rank > 0) {
-    layer = latent_parameter_count(config);
+    attention = latent_parameter_count(config);
   } else {
-    layer = width * (query_width + 2 * kv_width) + query_width * width;
-    if (config.qkv_bias) layer += query_width + 2 * kv_width;
-    if (config.output_bias) layer += width;
+    const int64_t queries = config.attention_gate ? 2 * query_width : query_width;
+    attention = width * (queries + 2 * kv_width) + query_width * width;
+    if (config.qkv_bias) attention += queries + 2 * kv_width;
+    if (config.output_bias) attention += width;
   }
-  if (config.attention_sinks) layer += config.head_count;
+  if (config.attention_sinks) attention += config.head_count;
+  if (config.qk_norm) attention += 2 * config.head_dim;
+  if (config.qk_norm_whole || config.qk_norm_apart) attention += query_width + kv_width;
+  int64_t layer = 0;  // but its attention
   if (config.mlp_bias) layer += (gated ? 2 : 1) * config.ffn_size + width;
-  if (config.qk_norm) layer += 2 * config.head_dim;
-  if (config.qk_norm_whole || config.qk_norm_apart) layer += query_width + kv_width;
   const bool one_norm = config.residual == ResidualForm::kParallelOneNorm;
   layer += (config.norm_place == NormPlace::kAround ? 4 : one_norm ? 1 : 2) * norm;
 
   const int64_t with_experts = expert_layer_count(config);
+  const int64_t recurrent = recurrent_layer_count(config);
   int64_t total = config.layer_count * layer + norm;
+  total += (config.layer_count - recurrent) * attention;
+  total += recurrent * delta_parameter_count(config);
   total += with_experts * expert_parameter_count(config, experts);
   total += (config.layer_count - with_experts) * (gated ? 3 : 2) * width * config.ffn_size;
   total += config.vocab_size * width * (config.tied_embeddings ? 1 : 2);
@@ -392,8 +401,8 @@ int64_t count_parameters(const ModelConfig& config, int64_t experts) {
 
 ModelConfig first_layers(ModelConfig config, int64_t count) {
   config.layer_count = count;
-  for (auto* flags :
-       {&config.layer_is_sliding, &config.layer_is_unturned, &config.layer_is_dense}) {
+  for (auto* flags : {&config.layer_is_sliding, &config.layer_is_unturned, &config.layer_is_dense,
+                      &config.layer_is_recurrent}) {
     if (!flags->empty()) flags->resize(static_cast<size_t>(count));
   }
   return config;

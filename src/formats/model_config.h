@@ -72,7 +72,8 @@ enum class Family {
   kDeepSeekV3,
   kMiniCpm3,
   kGlm4Moe,
-  kGlm4MoeLite
+  kGlm4MoeLite,
+  kQwen35
 };
 // Families whose feed-forward layers, or some of them, are experts.
 inline constexpr bool has_experts(Family family) {
@@ -169,6 +170,19 @@ struct LatentConfig {
   bool operator==(const LatentConfig&) const = default;
 };
 
+// The gated delta net (Yang et al., 2025) that stands in place of attention in some layers: its
+// heads keep a matrix [key_dim, value_dim] of what they have seen, of a size that does not grow.
+// Queries, keys and values pass a causal convolution over `kernel` tokens first.
+struct DeltaConfig {
+  int64_t key_heads = 0;  // 0: every layer has attention
+  int64_t value_heads = 0;
+  int64_t key_dim = 0;
+  int64_t value_dim = 0;
+  int64_t kernel = 0;
+
+  bool operator==(const DeltaConfig&) const = default;
+};
+
 struct ModelConfig {
   Family family = Family::kLlama;
   int64_t vocab_size = 0;
@@ -179,6 +193,8 @@ struct ModelConfig {
   int64_t head_dim = 0;
   int64_t ffn_size = 0;
   LatentConfig latent;
+  DeltaConfig delta;
+  std::vector<uint8_t> layer_is_recurrent;  // per layer, a delta net; empty: none is
   ExpertConfig experts;
   std::vector<uint8_t> layer_is_dense;  // per layer, without experts; empty: none is
   int64_t context_max = 0;              // max_position_embeddings
@@ -202,6 +218,7 @@ struct ModelConfig {
   bool mlp_bias = false;
   bool head_bias = false;          // LM head
   bool attention_sinks = false;    // a learned score a query head, without a value
+  bool attention_gate = false;     // results of heads are times the sigmoid of a product
   bool qk_norm = false;            // norm of each query and key head, with weights for all
   bool qk_norm_whole = false;      // of all query heads as one row, and of all key heads
   bool qk_norm_apart = false;      // of each head, with weights of its own
@@ -249,6 +266,9 @@ bool has_layer_beyond(Family family);
 // Reads a family name. Fails with kInvalidArgument, listing the known ones.
 Result<Family> parse_family(std::string_view name);
 
+// Whether the layer has a recurrent state in place of attention, and how many layers have.
+bool is_recurrent(const ModelConfig& config, int64_t layer);
+int64_t recurrent_layer_count(const ModelConfig& config);
 // Whether the layer's feed-forward part are experts, and how many layers have such.
 bool has_experts(const ModelConfig& config, int64_t layer);
 int64_t expert_layer_count(const ModelConfig& config);

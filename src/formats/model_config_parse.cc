@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "formats/json_file.h"
 #include "formats/model_config.h"
+#include "formats/model_config_delta.h"
 #include "formats/model_config_experts.h"
 #include "formats/model_config_fields.h"
 #include "formats/model_config_latent.h"
@@ -444,7 +445,8 @@ Result<ModelConfig> parse_model_config(const Json& whole, std::string_view where
   };
   JIGE_DO(checked());
   if (out.position == PositionKind::kRotary) JIGE_DO(parse_rope(config, out, where));
-  JIGE_DO(parse_layers(config, out, where));
+  JIGE_DO(family_info(out.family).delta_layers ? parse_delta(config, out, where)
+                                               : parse_layers(config, out, where));
   JIGE_DO(parse_token_ids(config, out, where));
   JIGE_DO(checked());
   return out;

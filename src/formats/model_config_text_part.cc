@@ -16,11 +16,10 @@ struct ImageModel {
   bool flat = false;  // old folders have the language model's fields at the top
 };
 
-constexpr ImageModel kImageModels[] = {{"gemma3", Family::kGemma3},
-                                       {"mistral3", Family::kMistral},
-                                       {"qwen2_vl", Family::kQwen2, true},
-                                       {"qwen2_5_vl", Family::kQwen2, true},
-                                       {"qwen3_vl", Family::kQwen3}};
+constexpr ImageModel kImageModels[] = {
+    {"gemma3", Family::kGemma3},        {"mistral3", Family::kMistral},
+    {"qwen2_vl", Family::kQwen2, true}, {"qwen2_5_vl", Family::kQwen2, true},
+    {"qwen3_vl", Family::kQwen3},       {"qwen3_5", Family::kQwen35}};
 
 // Fields that stand at the top in some folders. What is tied is said there where it is said at all.
 constexpr const char* kTied = "tie_word_embeddings";

@@ -95,6 +95,7 @@ inline void set_family_features(ModelConfig& out) {
   out.turns_neighbours = family.turns_neighbours;
   out.head_bias = family.head_bias;
   out.attention_sinks = family.attention_sinks;
+  out.attention_gate = family.attention_gate;
 }
 
 }  // namespace jige::formats

@@ -486,6 +486,21 @@ inline constexpr FamilyInfo kFamilies[] = {
      .kv_heads = 20,
      .bos = 0,
      .eos = 1},
+    {.family = Family::kQwen35,
+     .model_type = "qwen3_5_text",
+     .causal_class = "Qwen3_5ForCausalLM",
+     .base_class = "Qwen3_5TextModel",
+     .norm_adds_one = true,
+     .head_norms = HeadNorms::kEach,
+     .biases = BiasRule::kAttention,
+     .turns_parts = true,
+     .turned_factor = 0.25,
+     .delta_layers = true,
+     .attention_gate = true,
+     .kv_heads = 4,
+     .head_dim = 256,
+     .bos = -1,
+     .eos = -1},
 };
 
 }  // namespace jige::formats

@@ -31,6 +31,7 @@ InferenceOptions options_with(std::vector<AdapterSource> adapters, DType compute
           .format = format,
           .context_max = 64,
           .kv_block_count = 16,
+          .state_count = 4,
           .batch_tokens_max = 64,
           .logit_rows_max = 64,
           .adapters = std::move(adapters)};
@@ -55,7 +56,8 @@ std::vector<float> adapted_logits(InferenceModel& model, const std::vector<Token
   for (size_t i = 0; i < sequences.size(); ++i) {
     spans.push_back({.row_begin = static_cast<int32_t>(tokens.size()),
                      .row_count = static_cast<int32_t>(sequences[i].size()),
-                     .blocks = blocks[i].data()});
+                     .blocks = blocks[i].data(),
+                     .state = static_cast<int32_t>(i)});
     tokens.insert(tokens.end(), sequences[i].begin(), sequences[i].end());
   }
   std::vector<int32_t> rows(tokens.size());

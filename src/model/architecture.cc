@@ -74,6 +74,20 @@ LatentAttentionNames latent_names(const std::string& attention) {
           .up = attention + "kv_b_proj"};
 }
 
+// Of a layer that has a delta net in place of attention.
+void set_recurrent_names(LayerNames& names, const std::string& layer) {
+  const std::string at = layer + ".linear_attn.";
+  names.delta = {.qkv = at + "in_proj_qkv",
+                 .gate = at + "in_proj_z",
+                 .rate = at + "in_proj_b",
+                 .decay = at + "in_proj_a",
+                 .conv = at + "conv1d",
+                 .log_scale = at + "A_log",
+                 .decay_bias = at + "dt_bias",
+                 .norm = at + "norm"};
+  names.attention_output = at + "out_proj";
+}
+
 // Of families that have all names of a layer to themselves.
 std::optional<LayerNames> own_layer_names(formats::Family family, const std::string& number) {
   if (family == formats::Family::kGpt2) {
@@ -147,15 +161,34 @@ LayerNames layer_names(const formats::ModelConfig& config, int64_t index) {
     names.attention.qkv = {attention + "qkv_proj"};
     names.ffn_input = {mlp + "gate_up_proj"};
   }
+  if (formats::is_recurrent(config, index)) set_recurrent_names(names, at);
   return names;
 }
 
 std::vector<std::string> attention_modules(const formats::ModelConfig& config,
-                                           const LayerNames& names) {
+                                           const LayerNames& names, int64_t layer) {
+  if (formats::is_recurrent(config, layer)) {
+    return {names.delta.qkv, names.delta.gate, names.delta.rate, names.delta.decay};
+  }
   if (config.latent.rank == 0) return names.attention.qkv;
   const LatentAttentionNames& latent = names.latent;
   if (config.latent.query_rank == 0) return {latent.query, latent.down, latent.up};
   return {latent.query_down, latent.query_up, latent.down, latent.up};
+}
+
+// Of the linear layers that adapters may be added to, in all kinds of layers.
+std::vector<std::string> linear_names(const formats::ModelConfig& config) {
+  std::vector<std::string> all;
+  for (int64_t layer = 0; layer < config.layer_count; ++layer) {
+    const LayerNames names = layer_names(config, layer);
+    const std::vector<std::string> attention = attention_modules(config, names, layer);
+    all.insert(all.end(), attention.begin(), attention.end());
+    all.push_back(names.attention_output);
+    if (config.experts.count > 0) continue;
+    all.insert(all.end(), names.ffn_input.begin(), names.ffn_input.end());
+    all.push_back(names.ffn_output);
+  }
+  return all;
 }
 
 // Of the heads that attention meets, in training or in a cache.
@@ -174,13 +207,7 @@ Status check_lora(const formats::ModelConfig& config, const formats::LoraConfig&
     return fail(Code::kInvalidArgument, "LoRA rank {} is not in 1..{}", lora.rank,
                 formats::kLoraRankMax);
   }
-  const LayerNames names = layer_names(config, 0);
-  std::vector<std::string> linears = attention_modules(config, names);
-  linears.push_back(names.attention_output);
-  if (config.experts.count == 0) {
-    linears.insert(linears.end(), names.ffn_input.begin(), names.ffn_input.end());
-    linears.push_back(names.ffn_output);
-  }
+  const std::vector<std::string> linears = linear_names(config);
   for (const std::string& target : lora.target_modules) {
     const bool found = std::any_of(linears.begin(), linears.end(), [&](const std::string& linear) {
       return linear.ends_with("." + target);

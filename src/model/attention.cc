@@ -14,6 +14,18 @@ int64_t cache_bytes(const formats::ModelConfig& config, DType dtype, int64_t blo
   return ops::kv_cache_bytes(dtype, block_count, shape.kv_head_count, shape.head_dim);
 }
 
+int64_t cache_layer_count(const formats::ModelConfig& config) {
+  return config.layer_count - formats::recurrent_layer_count(config);
+}
+
+StateShape state_shape(const formats::ModelConfig& config) {
+  const formats::DeltaConfig& delta = config.delta;
+  const int64_t convolved =
+      2 * delta.key_heads * delta.key_dim + delta.value_heads * delta.value_dim;
+  return {.inputs = (delta.kernel - 1) * convolved,
+          .matrices = delta.value_heads * delta.key_dim * delta.value_dim};
+}
+
 double score_scale(const formats::ModelConfig& config, int64_t layer) {
   if (config.score_scale > 0) return config.score_scale;
   const double dim = config.score_dim > 0 ? config.score_dim : static_cast<double>(config.head_dim);

@@ -66,6 +66,16 @@ CacheShape cache_shape(const formats::ModelConfig& config);
 // Bytes of so many blocks of it.
 int64_t cache_bytes(const formats::ModelConfig& config, DType dtype, int64_t block_count);
 
+// How many layers have such a cache: all but recurrent ones.
+int64_t cache_layer_count(const formats::ModelConfig& config);
+
+// What a sequence has in a recurrent layer in its place, in numbers of SequenceStates (block.h).
+struct StateShape {
+  int64_t inputs = 0;
+  int64_t matrices = 0;
+};
+StateShape state_shape(const formats::ModelConfig& config);
+
 // What attention scores are multiplied with in a layer.
 double score_scale(const formats::ModelConfig& config, int64_t layer);
 

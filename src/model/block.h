@@ -50,8 +50,8 @@ struct Batch {
   int64_t token_count() const { return tokens.rows(); }
 };
 
-// kUniform: in [-init_std, init_std).
-enum class InitKind { kNormal, kUniform, kZero, kOne };
+// kUniform: in [-init_std, init_std). kLogUniform: the logarithm of a number in (0, init_std].
+enum class InitKind { kNormal, kUniform, kLogUniform, kZero, kOne };
 
 // Where files may hold a parameter of an expert, or of a head's norm: in a tensor of all experts of
 // a layer, [E, N of all parts, K], or [E, K, N] where transposed; a bias in [E, N]. The rows of
@@ -128,6 +128,13 @@ enum class GradientUse { kAdd, kStore };
 
 struct StepAdapters;  // adapter.h
 
+// What the sequences of a batch that inference runs have in a recurrent layer, a row each
+// (SequenceSpan::state).
+struct SequenceStates {
+  TensorView inputs;    // of its convolution, of the compute type; empty in training
+  TensorView matrices;  // f32
+};
+
 // What a block needs besides: compute type and, for inference, the paged key/value cache of its
 // layer.
 struct BlockContext {
@@ -135,6 +142,7 @@ struct BlockContext {
   DType compute = DType::kF32;  // f32 or bf16
   TensorView workspace;         // u8, workspace_bytes(T)
   ops::KvCacheView kv_cache;    // data == nullptr: attention over the batch's own rows
+  SequenceStates states;        // of a recurrent layer, in place of the cache
   GradientUse gradients = GradientUse::kAdd;
   const StepAdapters* adapters = nullptr;  // of inference: what rows of the batch get besides
 };

@@ -4,13 +4,15 @@
 
 #include "model/rope_table.h"
 #include "ops/elementwise.h"
+#include "ops/gate.h"
 #include "ops/rope.h"
 
 namespace jige::model {
 
 std::vector<ProjectionOptions::Part> GroupedAttention::qkv_parts(
     const formats::ModelConfig& config, const std::vector<std::string>& names) const {
-  auto parts = fused_parts(names, {q_columns(), kv_columns(), kv_columns()});
+  auto parts = fused_parts(names, {k_begin(), kv_columns(), kv_columns()});
+  if (gated_) parts[0].stored_rows = StoredRows{.a = heads_, .b = 2, .inner = head_dim_};
   if (config.qkv_by_head) {
     parts[0].stored_rows = StoredRows{.a = heads_, .b = 3, .inner = head_dim_};
   }
@@ -33,7 +35,8 @@ GroupedAttention::GroupedAttention(const formats::ModelConfig& config,
       head_dim_(config.head_dim),
       score_scale_(score_scale(config, options.layer)),
       score_cap_(config.score_cap),
-      head_norms_(config.qk_norm || config.qk_norm_whole || config.qk_norm_apart) {
+      head_norms_(config.qk_norm || config.qk_norm_whole || config.qk_norm_apart),
+      gated_(config.attention_gate) {
   place(config, static_cast<size_t>(options.layer));
   qkv_ = Projection({.parts = qkv_parts(config, names.qkv),
                      .inputs = config.hidden_size,
@@ -76,6 +79,7 @@ GroupedAttention::Activations GroupedAttention::place_saved(Placement& at, int64
   Activations saved;
   saved.qkv = at.take(compute, Shape{token_count, qkv_columns()});
   saved.lse = at.take(DType::kF32, Shape{token_count, heads_});
+  if (gated_) saved.attended = at.take(compute, Shape{token_count, q_columns()});
   if (head_norms_) {
     saved.stats_q = q_norm_.place_stats(at, token_count);
     saved.stats_k = k_norm_.place_stats(at, token_count);
@@ -106,6 +110,11 @@ TensorView GroupedAttention::place_heads(Placement& at, int64_t token_count, DTy
   return head_norms_ ? at.take(compute, Shape{token_count, qk_columns()}) : TensorView{};
 }
 
+TensorView GroupedAttention::place_attended(Placement& at, int64_t token_count,
+                                            DType compute) const {
+  return gated_ ? at.take(compute, Shape{token_count, q_columns()}) : TensorView{};
+}
+
 int64_t GroupedAttention::saved_bytes(int64_t token_count, DType compute) const {
   Placement at;
   place_saved(at, token_count, compute);
@@ -124,6 +133,7 @@ int64_t GroupedAttention::workspace_bytes(int64_t token_count, DType compute, Pa
     place_unsaved(at, token_count, compute);
   } else {
     place_heads(at, token_count, compute);
+    place_attended(at, token_count, compute);
   }
   return at.peak_bytes();
 }
@@ -172,16 +182,20 @@ void GroupedAttention::forward(const BlockContext& context, const BlockWeights& 
                 .adapters = context.adapters});
   normalise_heads(context.stream, weights, heads, views.qkv, views.stats_q, views.stats_k);
   rotate(context.stream, weights, batch, heads, false);
-  attend(context, weights, batch, dst, heads, views);
+  const TensorView attended = views.attended ? views.attended : dst;
+  attend(context, weights, batch, attended, heads, views);
+  if (gated_) {
+    ops::gate_forward(context.stream, dst, attended, gates_of(views.qkv), ops::GateKind::kSigmoid);
+  }
 }
 
 void GroupedAttention::attend(const BlockContext& context, const BlockWeights& weights,
                               const Batch& batch, const TensorView& dst, const TensorView& heads,
                               const Activations& views) const {
   Stream& stream = context.stream;
-  const TensorView q = heads.column_range(0, q_columns());
-  const TensorView k = heads.column_range(q_columns(), qk_columns());
-  const TensorView v = views.qkv.column_range(qk_columns(), qkv_columns());
+  const TensorView q = queries_of(heads);
+  const TensorView k = keys_of(heads);
+  const TensorView v = values_of(views.qkv);
   if (context.kv_cache.data) {
     ops::kv_append(stream, context.kv_cache, k, v, batch.sequences);
     ops::attention_cached(stream, {.dst = dst,
@@ -204,10 +218,8 @@ void GroupedAttention::normalise_heads(Stream& stream, const BlockWeights& weigh
                                        const TensorView& heads, const TensorView& qkv,
                                        const NormStats& stats_q, const NormStats& stats_k) const {
   if (!head_norms_) return;
-  q_norm_.forward(stream, weights, heads.column_range(0, q_columns()),
-                  qkv.column_range(0, q_columns()), stats_q);
-  k_norm_.forward(stream, weights, heads.column_range(q_columns(), qk_columns()),
-                  qkv.column_range(q_columns(), qk_columns()), stats_k);
+  q_norm_.forward(stream, weights, queries_of(heads), queries_of(qkv), stats_q);
+  k_norm_.forward(stream, weights, keys_of(heads), keys_of(qkv), stats_k);
 }
 
 void GroupedAttention::rotate(Stream& stream, const BlockWeights& weights, const Batch& batch,
@@ -221,9 +233,19 @@ void GroupedAttention::rotate(Stream& stream, const BlockWeights& weights, const
                        .rotary_dim = turned_,
                        .inverse = inverse});
   };
-  if (query_rope_begin_ == rope_begin_) return turn(heads, rope_begin_);
-  turn(heads.column_range(0, q_columns()), query_rope_begin_);
-  turn(heads.column_range(q_columns(), qk_columns()), rope_begin_);
+  if (query_rope_begin_ == rope_begin_ && !gated_) return turn(heads, rope_begin_);
+  turn(queries_of(heads), query_rope_begin_);
+  turn(keys_of(heads), rope_begin_);
+}
+
+// Of the gates, and of what attention gave.
+TensorView GroupedAttention::backward_gates(Stream& stream, const Activations& saved,
+                                            const Gradients& pending, const TensorView& grad_dst,
+                                            const TensorView& grad_attended) const {
+  if (!gated_) return grad_dst;
+  ops::gate_backward(stream, grad_attended, gates_of(pending.qkv), grad_dst, saved.attended,
+                     gates_of(saved.qkv), ops::GateKind::kSigmoid);
+  return grad_attended;
 }
 
 void GroupedAttention::backward_input(const BlockContext& context, const BlockWeights& weights,
@@ -238,42 +260,42 @@ void GroupedAttention::backward_input(const BlockContext& context, const BlockWe
   Placement workspace(memory.workspace);
   const Activations saved = place_saved(kept, t, compute);
   const Gradients pending = place_pending(left, t, compute);
-  const int64_t q_end = q_columns();
-  const int64_t k_end = qk_columns();
   TensorView heads = place_heads(workspace, t, compute);
+  const TensorView attended = gated_ ? saved.attended : dst;
+  const TensorView grad_attended =
+      backward_gates(stream, saved, pending, grad_dst, place_attended(workspace, t, compute));
   if (head_norms_) {  // saved.qkv holds q|k as they were before the norms
     normalise_heads(stream, weights, heads, saved.qkv, {}, {});
     rotate(stream, weights, batch, heads, false);
   } else {
-    heads = saved.qkv.column_range(0, k_end);
+    heads = saved.qkv.column_range(0, qk_columns());
   }
-  const TensorView grad_heads = head_norms_ ? pending.heads : pending.qkv.column_range(0, k_end);
-  ops::attention_backward(stream, {.grad_q = grad_heads.column_range(0, q_end),
-                                   .grad_k = grad_heads.column_range(q_end, k_end),
-                                   .grad_v = pending.qkv.column_range(k_end, qkv_columns()),
-                                   .grad_dst = grad_dst,
-                                   .q = heads.column_range(0, q_end),
-                                   .k = heads.column_range(q_end, k_end),
-                                   .v = saved.qkv.column_range(k_end, qkv_columns()),
-                                   .dst = dst,
+  const TensorView grad_heads =
+      head_norms_ ? pending.heads : pending.qkv.column_range(0, qk_columns());
+  ops::attention_backward(stream, {.grad_q = queries_of(grad_heads),
+                                   .grad_k = keys_of(grad_heads),
+                                   .grad_v = values_of(pending.qkv),
+                                   .grad_dst = grad_attended,
+                                   .q = queries_of(heads),
+                                   .k = keys_of(heads),
+                                   .v = values_of(saved.qkv),
+                                   .dst = attended,
                                    .lse = saved.lse,
                                    .sequences = batch.sequences,
                                    .shape = shape(weights)});
   if (sinks_) {
     ops::attention_sink_slopes(stream, {.slopes = pending.sinks,
-                                        .grad_dst = grad_dst,
-                                        .dst = dst,
+                                        .grad_dst = grad_attended,
+                                        .dst = attended,
                                         .lse = saved.lse,
                                         .shape = shape(weights)});
   }
   rotate(stream, weights, batch, grad_heads, true);
   if (head_norms_) {
-    q_norm_.backward_input(stream, weights, pending.qkv.column_range(0, q_end),
-                           grad_heads.column_range(0, q_end), saved.qkv.column_range(0, q_end),
-                           saved.stats_q);
-    k_norm_.backward_input(stream, weights, pending.qkv.column_range(q_end, k_end),
-                           grad_heads.column_range(q_end, k_end),
-                           saved.qkv.column_range(q_end, k_end), saved.stats_k);
+    q_norm_.backward_input(stream, weights, queries_of(pending.qkv), queries_of(grad_heads),
+                           queries_of(saved.qkv), saved.stats_q);
+    k_norm_.backward_input(stream, weights, keys_of(pending.qkv), keys_of(grad_heads),
+                           keys_of(saved.qkv), saved.stats_k);
   }
   qkv_.backward_input(stream, weights, compute,
                       {.grad_src = grad_src,
@@ -296,12 +318,10 @@ void GroupedAttention::backward_weight(const BlockContext& context, const BlockW
     ops::bias_backward(stream, weights.params[*sinks_].grad, pending.sinks);
   }
   if (head_norms_) {
-    const int64_t q_end = q_columns();
-    const int64_t k_end = qk_columns();
-    q_norm_.backward_weight(stream, weights, pending.heads.column_range(0, q_end),
-                            saved.qkv.column_range(0, q_end), saved.stats_q);
-    k_norm_.backward_weight(stream, weights, pending.heads.column_range(q_end, k_end),
-                            saved.qkv.column_range(q_end, k_end), saved.stats_k);
+    q_norm_.backward_weight(stream, weights, queries_of(pending.heads), queries_of(saved.qkv),
+                            saved.stats_q);
+    k_norm_.backward_weight(stream, weights, keys_of(pending.heads), keys_of(saved.qkv),
+                            saved.stats_k);
   }
   if (!wants_source(weights)) return;
   qkv_.backward_weight(stream, weights, compute,

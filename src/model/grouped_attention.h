@@ -5,10 +5,12 @@
 //   q|k|v = src Wqkvᵀ + b               [T, (H + 2G) d]
 //   q, k = rope(head_norm(q, k))        each where a layer has it
 //   dst = attention(q, k, v)            [T, H·d]; with sinks where a layer has them
+// Where heads have gates, q|g|k|v is the product, and dst = attention(q, k, v) · sigmoid(g).
 //
 // saved: q|k|v (before head norms where there are any, after rope where not), the log-sum-exp of
-// scores and 1/std of the head norms. Normalised heads are computed anew where they are needed.
-// pending: the gradients at q|k|v and at normalised heads, and slopes of the sinks. Threads: const.
+// scores, 1/std of the head norms, and what attention gave where gates come behind it. Normalised
+// heads are computed anew where they are needed. pending: the gradients at q|k|v and at normalised
+// heads, and slopes of the sinks. Threads: const.
 #pragma once
 
 #include <optional>
@@ -71,6 +73,7 @@ class GroupedAttention final : public Attention {
   // What F leaves for X and W. An F that saves nothing places qkv and u in its workspace.
   struct Activations {
     TensorView qkv, lse;
+    TensorView attended;  // [T, H·d] before its gates
     NormStats stats_q, stats_k;
     TensorView u;  // adapters
   };
@@ -87,13 +90,17 @@ class GroupedAttention final : public Attention {
   Activations place_saved(Placement& at, int64_t token_count, DType compute) const;
   Activations place_unsaved(Placement& at, int64_t token_count, DType compute) const;
   Gradients place_pending(Placement& at, int64_t token_count, DType compute) const;
-  // Normalised and rotated q|k, [T, (H + G) d]; in inference and without head norms those of qkv.
+  // Normalised and rotated q|k, as qkv has them; in inference and without head norms those of qkv.
   TensorView place_heads(Placement& at, int64_t token_count, DType compute) const;
+  // Of X: the gradient of what gates come behind.
+  TensorView place_attended(Placement& at, int64_t token_count, DType compute) const;
 
   // heads = norm(q|k), when this layer has head norms.
   void normalise_heads(Stream& stream, const BlockWeights& weights, const TensorView& heads,
                        const TensorView& qkv, const NormStats& stats_q,
                        const NormStats& stats_k) const;
+  TensorView backward_gates(Stream& stream, const Activations& saved, const Gradients& pending,
+                            const TensorView& grad_dst, const TensorView& grad_attended) const;
   void rotate(Stream& stream, const BlockWeights& weights, const Batch& batch,
               const TensorView& heads, bool inverse) const;
   void attend(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
@@ -101,8 +108,21 @@ class GroupedAttention final : public Attention {
 
   int64_t q_columns() const { return heads_ * head_dim_; }
   int64_t kv_columns() const { return kv_heads_ * head_dim_; }
-  int64_t qk_columns() const { return q_columns() + kv_columns(); }
-  int64_t qkv_columns() const { return q_columns() + 2 * kv_columns(); }
+  // Where keys begin: behind queries, and their gates where there are any.
+  int64_t k_begin() const { return gated_ ? 2 * q_columns() : q_columns(); }
+  int64_t qk_columns() const { return k_begin() + kv_columns(); }
+  int64_t qkv_columns() const { return qk_columns() + kv_columns(); }
+  // Of qkv, heads or their gradients.
+  TensorView queries_of(const TensorView& rows) const { return rows.column_range(0, q_columns()); }
+  TensorView keys_of(const TensorView& rows) const {
+    return rows.column_range(k_begin(), qk_columns());
+  }
+  TensorView values_of(const TensorView& rows) const {
+    return rows.column_range(qk_columns(), qkv_columns());
+  }
+  TensorView gates_of(const TensorView& rows) const {
+    return rows.column_range(q_columns(), k_begin());
+  }
   ops::AttentionShape shape() const;
   // The same with the sinks, where the layer has any.
   ops::AttentionShape shape(const BlockWeights& weights) const;
@@ -118,6 +138,7 @@ class GroupedAttention final : public Attention {
   double score_cap_ = 0;
   std::optional<size_t> sinks_;  // its place among the parameters
   bool head_norms_ = false;      // of each head or of all
+  bool gated_ = false;
 
   HeadNormLayer q_norm_, k_norm_;
   Projection qkv_;

@@ -12,6 +12,7 @@ namespace {
 constexpr int64_t kContextDefaultMax = 4096;
 constexpr int64_t kBatchTokensLimit = int64_t{1} << 20;
 constexpr int64_t kAdapterRoomsLimit = 4096;
+constexpr int64_t kStatesLimit = int64_t{1} << 16;
 constexpr int64_t kAdapterRankLimit = 4096;
 
 int64_t blocks_for(int64_t token_count) {
@@ -40,7 +41,8 @@ Status check_memory(const std::string& folder, const InferenceMemory& needed, in
               "weights of fewer bits (--quantize)",
               folder, shown(needed.total_bytes()), shown(needed.weights.total_bytes()),
               adapters_text(needed), kv_tokens, shown(needed.kv_bytes),
-              shown(needed.activations_bytes + needed.logits_bytes), shown(limit_bytes));
+              shown(needed.states_bytes + needed.activations_bytes + needed.logits_bytes),
+              shown(limit_bytes));
 }
 
 Status add_rooms(const InferenceOptions& options, const Architecture& architecture,
@@ -84,6 +86,11 @@ Result<InferenceSizes> sizes_with(const std::vector<Adapter>& adapters,
   sizes.kv_block_count =
       options.kv_block_count > 0 ? options.kv_block_count : blocks_for(sizes.context_max) + beside;
   JIGE_DO(check_range("the number of cache blocks", sizes.kv_block_count, 1, INT32_MAX));
+  if (formats::recurrent_layer_count(config) > 0) {
+    const int64_t usual = options.embeds ? kStatesOfEmbeds : kStatesDefault;
+    sizes.state_count = options.state_count > 0 ? options.state_count : usual;
+    JIGE_DO(check_range("the number of states", sizes.state_count, 1, kStatesLimit));
+  }
   JIGE_DO(check_range("the tokens of a batch", options.batch_tokens_max, 1, kBatchTokensLimit));
   JIGE_DO(check_range("the rows of logits", options.logit_rows_max, 1, options.batch_tokens_max));
   sizes.batch_tokens_max = options.batch_tokens_max;
@@ -163,10 +170,25 @@ Status InferenceModel::allocate() {
              arena_.make(sizes_.compute, Shape{rows[0], sizes_.adapters.product_columns}));
     JIGE_TRY(buffers_.adapter_scratch, make_bytes(bytes.adapter_scratch_bytes));
   }
+  return allocate_sequences();
+}
+
+Status InferenceModel::allocate_sequences() {
+  const formats::ModelConfig& model = config();
+  const int64_t cache = cache_bytes(model, sizes_.kv_dtype, sizes_.kv_block_count);
+  const StateShape state = state_shape(model);
+  state_tokens_.resize(static_cast<size_t>(sizes_.state_count));
+  buffers_.layers.resize(static_cast<size_t>(model.layer_count));
   for (int64_t layer = 0; layer < model.layer_count; ++layer) {
-    const int64_t count = cache_bytes(model, sizes_.kv_dtype, sizes_.kv_block_count);
-    JIGE_TRY(Tensor cache, make_bytes(count));
-    buffers_.kv.push_back(std::move(cache));
+    LayerBuffers& buffers = buffers_.layers[static_cast<size_t>(layer)];
+    if (formats::is_recurrent(model, layer)) {
+      JIGE_TRY(buffers.inputs,
+               arena_.make(sizes_.compute, Shape{sizes_.state_count, state.inputs}));
+      JIGE_TRY(buffers.matrices,
+               arena_.make(DType::kF32, Shape{sizes_.state_count, state.matrices}));
+    } else {
+      JIGE_TRY(buffers.kv, arena_.make(DType::kU8, Shape{cache}));
+    }
   }
   return {};
 }
@@ -211,6 +233,25 @@ Status InferenceModel::check_sequence(const ops::SequenceSpan& sequence, int64_t
   return {};
 }
 
+Status InferenceModel::check_states(std::span<const ops::SequenceSpan> sequences) const {
+  if (sizes_.state_count == 0) return {};
+  std::vector<uint8_t> taken(static_cast<size_t>(sizes_.state_count), 0);
+  for (const ops::SequenceSpan& sequence : sequences) {
+    JIGE_DO(check_range("a state", sequence.state, 0, sizes_.state_count - 1));
+    uint8_t& mine = taken[static_cast<size_t>(sequence.state)];
+    if (mine != 0) {
+      return fail(Code::kInvalidArgument, "two sequences have state {}", sequence.state);
+    }
+    mine = 1;
+    const int64_t stands = state_tokens_[static_cast<size_t>(sequence.state)];
+    if (sequence.context_count == 0 || sequence.context_count == stands) continue;
+    return fail(Code::kInvalidArgument,
+                "a sequence goes on behind {} tokens, but its state {} stands behind {}",
+                sequence.context_count, sequence.state, stands);
+  }
+  return {};
+}
+
 Status InferenceModel::check(const InferenceBatch& batch) const {
   const auto row_count = static_cast<int64_t>(batch.tokens.size());
   JIGE_DO(check_range("the tokens of a batch", row_count, 1, sizes_.batch_tokens_max));
@@ -226,6 +267,7 @@ Status InferenceModel::check(const InferenceBatch& batch) const {
   if (row != row_count) {
     return fail(Code::kInvalidArgument, "{} tokens, but sequences of {} rows", row_count, row);
   }
+  JIGE_DO(check_states(batch.sequences));
   return check_adapters(batch);
 }
 
@@ -261,6 +303,12 @@ void InferenceModel::put_batch(const InferenceBatch& batch) {
   batch_.tokens = buffers_.tokens.view().row_range(0, row_count);
   batch_.positions = buffers_.positions.view().row_range(0, row_count);
   batch_.sequences.assign(batch.sequences.begin(), batch.sequences.end());
+  if (sizes_.state_count > 0) {
+    for (const ops::SequenceSpan& sequence : batch.sequences) {
+      state_tokens_[static_cast<size_t>(sequence.state)] =
+          int64_t{sequence.context_count} + sequence.row_count;
+    }
+  }
   stream_->copy(batch_.tokens.data, batch.tokens.data(), row_count * 4, CopyKind::kHostToDevice);
   stream_->copy(batch_.positions.data, host_positions_.data(), row_count * 4,
                 CopyKind::kHostToDevice);
@@ -289,13 +337,17 @@ BlockContext InferenceModel::context(size_t node) {
   BlockContext context{
       .stream = *stream_, .compute = sizes_.compute, .workspace = buffers_.workspace.view()};
   if (!step_adapters_.rows.empty()) context.adapters = &step_adapters_;
-  if (node > 0 && node < architecture_->head_node()) {
+  if (node == 0 || node >= architecture_->head_node()) return context;
+  const LayerBuffers& layer = buffers_.layers[node - 1];
+  if (layer.kv) {
     const CacheShape shape = cache_shape(config());
-    context.kv_cache = {.data = buffers_.kv[node - 1].view().data,
+    context.kv_cache = {.data = layer.kv.view().data,
                         .dtype = sizes_.kv_dtype,
                         .block_count = sizes_.kv_block_count,
                         .kv_head_count = shape.kv_head_count,
                         .head_dim = shape.head_dim};
+  } else {
+    context.states = {.inputs = layer.inputs.view(), .matrices = layer.matrices.view()};
   }
   return context;
 }
@@ -395,8 +447,9 @@ Status InferenceModel::copy_block(int32_t src, int32_t dst) {
   ++forward_count_;
   if (src == dst) return {};
   const int64_t bytes = cache_bytes(config(), sizes_.kv_dtype, 1);
-  for (const Tensor& cache : buffers_.kv) {
-    const TensorView view = cache.view();
+  for (const LayerBuffers& layer : buffers_.layers) {
+    if (!layer.kv) continue;
+    const TensorView view = layer.kv.view();
     stream_->copy(view.row_range(dst * bytes, (dst + 1) * bytes).data,
                   view.row_range(src * bytes, (src + 1) * bytes).data, bytes,
                   CopyKind::kDeviceToDevice);
@@ -408,6 +461,17 @@ Status InferenceModel::copy_state(int32_t src, int32_t dst) {
   JIGE_DO(check_range("a state", src, 0, sizes_.state_count - 1));
   JIGE_DO(check_range("a state", dst, 0, sizes_.state_count - 1));
   ++forward_count_;
+  if (src == dst) return {};
+  state_tokens_[static_cast<size_t>(dst)] = state_tokens_[static_cast<size_t>(src)];
+  for (const LayerBuffers& layer : buffers_.layers) {
+    for (const Tensor* states : {&layer.inputs, &layer.matrices}) {
+      if (!*states) continue;
+      const TensorView view = states->view();
+      const TensorView to = view.row_range(dst, dst + 1);
+      stream_->copy(to.data, view.row_range(src, src + 1).data,
+                    dtype_bytes(view.dtype, view.columns()), CopyKind::kDeviceToDevice);
+    }
+  }
   return {};
 }
 

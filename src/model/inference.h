@@ -8,6 +8,9 @@
 // owns the blocks: each sequence names the cache blocks of its positions, and its tokens stand in
 // them after the call. A sequence's logits are the same bits whatever runs beside it and however
 // its prompt was cut.
+// A model with recurrent layers has states beside the cache (model/delta_attention.h), which go
+// forward alone: each sequence in the making has one of its own, named by SequenceSpan::state, and
+// gives tokens from where that stands, or from its first on.
 // Sequences may each ask for an adapter (adapter.h): all rows run through the base together, and
 // those of an adapter get its products besides, so one batch serves many of them. More may come and
 // go in rooms that were taken at load (adapter_rooms.h), while forward() runs, too.
@@ -32,12 +35,19 @@
 
 namespace jige::model {
 
+// States of recurrent layers, where InferenceOptions do not say how many.
+inline constexpr int64_t kStatesDefault = 2;
+inline constexpr int64_t kStatesOfEmbeds = 16;
+
 struct InferenceOptions {
   std::optional<DType> compute;   // empty: bf16 where weights are stored in 16 bits, else f32
   std::optional<DType> kv_dtype;  // empty: as compute
   ops::WeightFormat format = ops::WeightFormat::kCompute;  // that matrices are kept in
   int64_t context_max = 0;     // longest sequence; 0: the model's own, but 4096 at most
   int64_t kv_block_count = 0;  // 0: enough for one sequence of context_max; embeds: a batch more
+  // Of a model with recurrent layers; 0: of one sequence, and a copy to come back to; embeds: of a
+  // few texts at once.
+  int64_t state_count = 0;
   int64_t batch_tokens_max = 512;
   int64_t logit_rows_max = 8;
   bool scores = false;                         // losses() will be used
@@ -83,7 +93,7 @@ class InferenceModel {
   int64_t peak_bytes() const { return arena_.peak_bytes(); }
   double load_seconds() const { return load_seconds_; }
   // Calls of forward(), losses(), copy_block() and copy_state() so far: who keeps account of what
-  // the cache and the states hold can tell whether another has used them.
+  // the cache holds can tell whether another has used it.
   uint64_t forward_count() const { return forward_count_; }
 
   // The logits of the wanted rows, [rows, V] f32, valid until the next call. Fails with
@@ -108,28 +118,37 @@ class InferenceModel {
   // Makes cache block `dst` a copy of `src`, keys and values of every layer, for calls from now on.
   // Fails with kInvalidArgument on blocks that are not there.
   Status copy_block(int32_t src, int32_t dst);
-  // Makes state `dst` a copy of `src`, of every layer that has one, for calls from now on. Fails
-  // with kInvalidArgument on states that are not there.
+
+  // The same with the states of recurrent layers. Fails with kInvalidArgument on states that are
+  // not there.
   Status copy_state(int32_t src, int32_t dst);
 
  private:
+  // What sequences have in a layer: a cache, or the states of a recurrent one.
+  struct LayerBuffers {
+    Tensor kv;
+    Tensor inputs, matrices;
+  };
   struct Buffers {
     Tensor stream[2], workspace, gathered, results;
     Tensor tokens, positions, targets, losses;
     Tensor adapter_product, adapter_scratch;
     std::vector<Tensor> adapter_rooms;
-    std::vector<Tensor> kv;  // by layer
+    std::vector<LayerBuffers> layers;
   };
 
   InferenceModel(Device& device, std::unique_ptr<const Architecture> architecture,
                  const InferenceSizes& sizes, int64_t memory_bytes_max);
   Status allocate();
+  Status allocate_sequences();
   Status take_rooms(int64_t rank_max);
   Status check(const InferenceBatch& batch) const;
   // The wanted rows of the last residual stream, brought together; fails as logits_of() does.
   Result<TensorView> gather(std::span<const int32_t> rows);
   Status check_logit_rows(std::span<const int32_t> rows, int64_t row_count) const;
   Status check_sequence(const ops::SequenceSpan& sequence, int64_t row_begin) const;
+  // Every sequence has a state of its own, which stands where its rows go on.
+  Status check_states(std::span<const ops::SequenceSpan> sequences) const;
   Status check_adapters(const InferenceBatch& batch) const;
   const Adapter* find_adapter(int32_t number) const;
   void put_batch(const InferenceBatch& batch);
@@ -150,7 +169,8 @@ class InferenceModel {
   std::unique_ptr<AdapterRooms> rooms_;
   Batch batch_;  // views of buffers_, shaped anew for every call
   StepAdapters step_adapters_;
-  TensorView hidden_;  // the last residual stream of the last call
+  std::vector<int64_t> state_tokens_;  // that each state stands behind
+  TensorView hidden_;                  // the last residual stream of the last call
   std::vector<int32_t> host_positions_;
   std::vector<float> host_result_;  // for devices whose memory the host cannot read
   double load_seconds_ = 0;

@@ -22,6 +22,7 @@ InferenceOptions embed_options(DType compute = DType::kF32) {
   return {.compute = compute,
           .context_max = 64,
           .kv_block_count = 8,
+          .state_count = 2,
           .batch_tokens_max = 64,
           .logit_rows_max = 64,
           .embeds = true};
@@ -47,7 +48,9 @@ std::vector<float> rows_in_pieces(InferenceModel& model, size_t piece, bool besi
     batch.insert(batch.end(), tokens.begin() + static_cast<ptrdiff_t>(done),
                  tokens.begin() + static_cast<ptrdiff_t>(done + count));
     std::vector<ops::SequenceSpan> sequences;
-    if (beside) sequences.push_back({.row_count = first, .blocks = other_blocks.data()});
+    if (beside) {
+      sequences.push_back({.row_count = first, .blocks = other_blocks.data(), .state = 1});
+    }
     sequences.push_back({.row_begin = first,
                          .row_count = static_cast<int32_t>(count),
                          .context_count = static_cast<int32_t>(done),

@@ -32,14 +32,15 @@ Expected expected_of(const std::string& name) {
 // Feeds one sequence in chunks of the given sizes (the last one repeats) and returns all logits.
 std::vector<float> logits_in_chunks(InferenceModel& model, std::span<const int32_t> tokens,
                                     const std::vector<size_t>& chunks,
-                                    const std::vector<int32_t>& blocks) {
+                                    const std::vector<int32_t>& blocks, int32_t state = 0) {
   std::vector<float> all;
   size_t index = 0;
   for (size_t done = 0; done < tokens.size(); ++index) {
     const size_t count = std::min(chunks[std::min(index, chunks.size() - 1)], tokens.size() - done);
     const ops::SequenceSpan sequence{.row_count = static_cast<int32_t>(count),
                                      .context_count = static_cast<int32_t>(done),
-                                     .blocks = blocks.data()};
+                                     .blocks = blocks.data(),
+                                     .state = state};
     std::vector<int32_t> rows(count);
     std::iota(rows.begin(), rows.end(), 0);
     const auto logits = value_of(model.forward({.tokens = tokens.subspan(done, count),
@@ -69,6 +70,7 @@ InferenceOptions test_options(DType compute, ops::WeightFormat format = ops::Wei
           .format = format,
           .context_max = 64,
           .kv_block_count = 6,
+          .state_count = 3,
           .batch_tokens_max = 64,
           .logit_rows_max = 64,
           .scores = true};
@@ -216,14 +218,14 @@ void expect_neighbours_change_nothing(CpuDevice& device, const std::string& name
   const std::vector<int32_t> left = {0, 1};
   const std::vector<int32_t> right = {3};
   logits_in_chunks(*model, std::span(tokens).first(19), {19}, own);
-  logits_in_chunks(*model, std::span(tokens).subspan(30, 9), {9}, right);
+  logits_in_chunks(*model, std::span(tokens).subspan(30, 9), {9}, right, 1);
   std::vector<int32_t> rows_of_all(tokens.begin() + 21, tokens.begin() + 21 + 18);
   rows_of_all.push_back(prompt.back());
   rows_of_all.push_back(tokens[40]);
   const std::vector<ops::SequenceSpan> sequences = {
-      {.row_begin = 0, .row_count = 18, .context_count = 0, .blocks = left.data()},
-      {.row_begin = 18, .row_count = 1, .context_count = 19, .blocks = own.data()},
-      {.row_begin = 19, .row_count = 1, .context_count = 9, .blocks = right.data()}};
+      {.row_begin = 0, .row_count = 18, .context_count = 0, .blocks = left.data(), .state = 2},
+      {.row_begin = 18, .row_count = 1, .context_count = 19, .blocks = own.data(), .state = 0},
+      {.row_begin = 19, .row_count = 1, .context_count = 9, .blocks = right.data(), .state = 1}};
   const std::vector<int32_t> wanted = {18};
   const auto logits = value_of(
       model->forward({.tokens = rows_of_all, .sequences = sequences, .logit_rows = wanted}));
@@ -243,7 +245,8 @@ TEST(Inference, NeighboursDoNotChangeASequence) {
   }
 }
 
-// Two continuations of one beginning: they share its first block and each has a copy of the second.
+// Two continuations of one beginning: they share its first block and each has a copy of the second,
+// and of the state where layers are recurrent.
 TEST(Inference, ACopiedBlockServesAnotherContinuation) {
   CpuDevice device({.thread_count = 1});
   for (const std::string& name : fixture_names()) {
@@ -257,12 +260,13 @@ TEST(Inference, ACopiedBlockServesAnotherContinuation) {
       const auto vocab = model->config().vocab_size;
       const auto fresh = logits_in_chunks(*model, second, {20, 1}, {0, 3});
 
-      const auto run_tail = [&](std::span<const int32_t> all, const std::vector<int32_t>& blocks) {
+      const auto run_tail = [&](std::span<const int32_t> all, const std::vector<int32_t>& blocks,
+                                int32_t state) {
         std::vector<float> logits;
         for (int32_t position = 20; position < 24; ++position) {
           const int32_t row = 0;
           const ops::SequenceSpan sequence{
-              .row_count = 1, .context_count = position, .blocks = blocks.data()};
+              .row_count = 1, .context_count = position, .blocks = blocks.data(), .state = state};
           const auto out =
               value_of(model->forward({.tokens = all.subspan(static_cast<size_t>(position), 1),
                                        .sequences = std::span(&sequence, 1),
@@ -274,9 +278,11 @@ TEST(Inference, ACopiedBlockServesAnotherContinuation) {
       logits_in_chunks(*model, first.first(20), {20}, {4, 2});
       const uint64_t before = model->forward_count();
       succeed(model->copy_block(2, 1));
+      if (model->sizes().state_count > 0) succeed(model->copy_state(0, 1));
       EXPECT_GT(model->forward_count(), before);
-      run_tail(first, {4, 2});  // writes behind the copied part of block 2 only
-      EXPECT_EQ(run_tail(second, {4, 1}), std::vector<float>(fresh.end() - 4 * vocab, fresh.end()))
+      run_tail(first, {4, 2}, 0);  // writes behind the copied part of block 2 only
+      EXPECT_EQ(run_tail(second, {4, 1}, 1),
+                std::vector<float>(fresh.end() - 4 * vocab, fresh.end()))
           << name;
     }
   }

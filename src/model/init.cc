@@ -28,8 +28,12 @@ void four_normals(std::array<double, 4>& out, const std::array<uint32_t, 4>& bit
   }
 }
 
-void four_uniforms(std::array<double, 4>& out, const std::array<uint32_t, 4>& bits) {
-  for (size_t i = 0; i < 4; ++i) out[i] = 2.0 * open_uniform(bits[i]) - 1.0;
+void four_values(std::array<double, 4>& out, const std::array<uint32_t, 4>& bits, InitKind kind) {
+  if (kind == InitKind::kNormal) return four_normals(out, bits);
+  for (size_t i = 0; i < 4; ++i) {
+    const double value = open_uniform(bits[i]);
+    out[i] = kind == InitKind::kUniform ? 2.0 * value - 1.0 : value;
+  }
 }
 
 void fill_random(std::span<float> dst, const ParamSpec& spec, uint64_t key, int64_t first) {
@@ -38,9 +42,11 @@ void fill_random(std::span<float> dst, const ParamSpec& spec, uint64_t key, int6
     const auto element = static_cast<uint64_t>(first) + i;
     if (i == 0 || element % 4 == 0) {
       const auto bits = philox(key, 0, element / 4);
-      spec.init == InitKind::kNormal ? four_normals(values, bits) : four_uniforms(values, bits);
+      four_values(values, bits, spec.init);
     }
-    dst[i] = static_cast<float>(spec.init_std * values[element % 4]);
+    double value = spec.init_std * values[element % 4];
+    if (spec.init == InitKind::kLogUniform) value = std::log(value);
+    dst[i] = static_cast<float>(value);
   }
 }
 
@@ -56,6 +62,7 @@ void fill_initial(std::span<float> dst, const ParamSpec& spec, uint64_t seed, in
       return;
     case InitKind::kNormal:
     case InitKind::kUniform:
+    case InitKind::kLogUniform:
       fill_random(dst, spec, derive_key(seed, spec.name), first);
   }
 }

@@ -100,9 +100,17 @@ InferenceMemory inference_memory(const Architecture& architecture, const Inferen
   InferenceMemory memory;
   memory.weights = weights_memory(architecture, inference_weights_options(sizes));
   const int64_t layer_kv = cache_bytes(config, sizes.kv_dtype, sizes.kv_block_count);
-  memory.kv_bytes = config.layer_count * rounded(layer_kv);
+  const int64_t cache_layers = cache_layer_count(config);
+  memory.kv_bytes = cache_layers * rounded(layer_kv);
   memory.kv_bytes_per_token =
-      config.layer_count * cache_bytes(config, sizes.kv_dtype, 1) / ops::kKvBlockTokens;
+      cache_layers * cache_bytes(config, sizes.kv_dtype, 1) / ops::kKvBlockTokens;
+  const StateShape state = state_shape(config);
+  const auto states_of = [&](DType dtype, int64_t columns) {
+    return arena_bytes(dtype, Shape{sizes.state_count, columns});
+  };
+  memory.states_bytes =
+      formats::recurrent_layer_count(config) *
+      (states_of(sizes.compute, state.inputs) + states_of(DType::kF32, state.matrices));
   const InferenceBuffers buffers = inference_buffers(architecture, sizes);
   memory.activations_bytes = 2 * rounded(buffers.stream_bytes) + rounded(buffers.workspace_bytes) +
                              rounded(buffers.gathered_bytes) + rounded(buffers.batch_bytes) +

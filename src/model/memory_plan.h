@@ -63,18 +63,19 @@ struct InferenceSizes {
   ops::WeightFormat format = ops::WeightFormat::kCompute;  // of the matrices
   int64_t context_max = 0;                                 // positions a sequence may have
   int64_t kv_block_count = 0;                              // of 16 tokens
-  int64_t state_count = 0;                                 // of sequences; 0: there are none
-  int64_t batch_tokens_max = 0;                            // rows of one forward
-  int64_t logit_rows_max = 0;                              // rows of logits of one forward
-  bool scores = false;    // whether losses are asked for: workspace for a chunk of logits
-  bool embeds = false;    // normed rows are given in place of logits: no head is held
-  AdapterSizes adapters;  // that rows may ask for
+  int64_t state_count = 0;       // sequences that may have states; 0: no layer is recurrent
+  int64_t batch_tokens_max = 0;  // rows of one forward
+  int64_t logit_rows_max = 0;    // rows of logits of one forward
+  bool scores = false;           // whether losses are asked for: workspace for a chunk of logits
+  bool embeds = false;           // normed rows are given in place of logits: no head is held
+  AdapterSizes adapters;         // that rows may ask for
 };
 
 struct InferenceMemory {
   WeightsMemory weights;
   int64_t kv_bytes = 0;  // the whole cache
   int64_t kv_bytes_per_token = 0;
+  int64_t states_bytes = 0;             // of recurrent layers, all sequences'
   std::vector<int64_t> adapters_bytes;  // of each
   // Two residual streams, workspace, batch, gathered rows, what adapters compute with.
   int64_t activations_bytes = 0;
@@ -83,8 +84,8 @@ struct InferenceMemory {
     return std::accumulate(adapters_bytes.begin(), adapters_bytes.end(), int64_t{0});
   }
   int64_t total_bytes() const {
-    return weights.total_bytes() + adapters_total_bytes() + kv_bytes + activations_bytes +
-           logits_bytes;
+    return weights.total_bytes() + adapters_total_bytes() + kv_bytes + states_bytes +
+           activations_bytes + logits_bytes;
   }
 };
 InferenceMemory inference_memory(const Architecture& architecture, const InferenceSizes& sizes);

@@ -66,7 +66,9 @@ inline const std::vector<std::string>& fixture_names() {
                                                  "deepseek_v3",
                                                  "minicpm3",
                                                  "glm4_moe",
-                                                 "glm4_moe_lite"};
+                                                 "glm4_moe_lite",
+                                                 "qwen3_5",
+                                                 "qwen3_5_images"};
   return names;
 }
 
@@ -322,6 +324,17 @@ inline void add_expert_features(formats::ModelConfig& config) {
   }
 }
 
+// A delta net below a layer with gated attention.
+inline void add_recurrent_features(formats::ModelConfig& config) {
+  config.delta = {.key_heads = 2, .value_heads = 4, .key_dim = 7, .value_dim = 9, .kernel = 3};
+  config.layer_is_recurrent = {1, 0};
+  config.norm_eps = 1e-2;  // a head's first results may be near zero
+  config.norm_adds_one = true;
+  config.qk_norm = true;
+  config.attention_gate = true;
+  config.rotary_dim = 2;
+}
+
 // A model small enough for finite differences, with every feature of its family.
 inline formats::ModelConfig tiny_config(formats::Family family) {
   formats::ModelConfig config;
@@ -373,6 +386,9 @@ inline formats::ModelConfig tiny_config(formats::Family family) {
     case formats::Family::kCohere2:
       add_parallel_features(config);
       break;
+    case formats::Family::kQwen35:
+      add_recurrent_features(config);
+      break;
     default:
       add_layer_features(config);
   }
@@ -382,19 +398,19 @@ inline formats::ModelConfig tiny_config(formats::Family family) {
 
 inline const std::vector<formats::Family>& all_families() {
   static const std::vector<formats::Family> families = {
-      formats::Family::kLlama,      formats::Family::kMistral,    formats::Family::kQwen2,
-      formats::Family::kQwen3,      formats::Family::kGpt2,       formats::Family::kPhi3,
-      formats::Family::kGemma3,     formats::Family::kOlmo2,      formats::Family::kGranite,
-      formats::Family::kSmolLm3,    formats::Family::kOlmo3,      formats::Family::kStarCoder2,
-      formats::Family::kStableLm,   formats::Family::kSeedOss,    formats::Family::kMixtral,
-      formats::Family::kQwen3Moe,   formats::Family::kOlmoe,      formats::Family::kGptNeoX,
-      formats::Family::kPhi,        formats::Family::kCohere,     formats::Family::kGemma2,
-      formats::Family::kQwen2Moe,   formats::Family::kCohere2,    formats::Family::kGemma,
-      formats::Family::kGlm,        formats::Family::kGlm4,       formats::Family::kExaone4,
-      formats::Family::kErnie45,    formats::Family::kMinistral3, formats::Family::kArcee,
-      formats::Family::kNemotron,   formats::Family::kYoutu,      formats::Family::kDeepSeekV2,
-      formats::Family::kDeepSeekV3, formats::Family::kMiniCpm3,   formats::Family::kGlm4Moe,
-      formats::Family::kGlm4MoeLite};
+      formats::Family::kLlama,       formats::Family::kMistral,    formats::Family::kQwen2,
+      formats::Family::kQwen3,       formats::Family::kGpt2,       formats::Family::kPhi3,
+      formats::Family::kGemma3,      formats::Family::kOlmo2,      formats::Family::kGranite,
+      formats::Family::kSmolLm3,     formats::Family::kOlmo3,      formats::Family::kStarCoder2,
+      formats::Family::kStableLm,    formats::Family::kSeedOss,    formats::Family::kMixtral,
+      formats::Family::kQwen3Moe,    formats::Family::kOlmoe,      formats::Family::kGptNeoX,
+      formats::Family::kPhi,         formats::Family::kCohere,     formats::Family::kGemma2,
+      formats::Family::kQwen2Moe,    formats::Family::kCohere2,    formats::Family::kGemma,
+      formats::Family::kGlm,         formats::Family::kGlm4,       formats::Family::kExaone4,
+      formats::Family::kErnie45,     formats::Family::kMinistral3, formats::Family::kArcee,
+      formats::Family::kNemotron,    formats::Family::kYoutu,      formats::Family::kDeepSeekV2,
+      formats::Family::kDeepSeekV3,  formats::Family::kMiniCpm3,   formats::Family::kGlm4Moe,
+      formats::Family::kGlm4MoeLite, formats::Family::kQwen35};
   return families;
 }
 

@@ -229,8 +229,11 @@ TEST(Training, GradientsMatchTheRecordingFromPyTorch) {
       sequences.emplace_back(next, next + length);
       next += length;
     }
-    // PyTorch's own f32 gradients of olmo3 and qwen2_moe are up to 3e-6 from those in double.
-    const double tolerance = name == "olmo3" || name == "qwen2_moe" ? 5e-6 : 2e-6;
+    // PyTorch's own f32 gradients of olmo3 and qwen2_moe are up to 3e-6 from those in double, those
+    // of qwen3_5 up to 6e-6.
+    const bool recurrent = name.starts_with("qwen3_5");
+    const bool loose = name == "olmo3" || name == "qwen2_moe";
+    const double tolerance = recurrent ? 1e-5 : loose ? 5e-6 : 2e-6;
     const auto trainee = loaded_trainee(folder, {});
     EXPECT_NEAR(trainee->mean_loss(sequences),
                 testing::value_of(recording.view("loss")).as<float>()[0], 1e-5);

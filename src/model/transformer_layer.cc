@@ -12,6 +12,9 @@ namespace {
 std::unique_ptr<Attention> make_attention(const formats::ModelConfig& config,
                                           const LayerOptions& options,
                                           std::vector<ParamSpec>& params) {
+  if (formats::is_recurrent(config, options.index)) {
+    return std::make_unique<DeltaAttention>(config, options.names.delta, options.lora, params);
+  }
   if (config.latent.rank > 0) {
     return std::make_unique<LatentAttention>(config, options.names.latent, options.index,
                                              options.lora, params);
@@ -43,13 +46,14 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
   };
   if (norms_before_) norm1_ = make_norm(names.norm1);
   attention_ = make_attention(config, options, params_);
-  attention_output_ = Projection({.parts = {{names.attention_output, width_}},
-                                  .inputs = attention_->columns(),
-                                  .bias = config.output_bias,
-                                  .transposed = options.transposed,
-                                  .init_std = residual_std,
-                                  .lora = options.lora},
-                                 params_);
+  attention_output_ =
+      Projection({.parts = {{names.attention_output, width_}},
+                  .inputs = attention_->columns(),
+                  .bias = config.output_bias && !formats::is_recurrent(config, options.index),
+                  .transposed = options.transposed,
+                  .init_std = residual_std,
+                  .lora = options.lora},
+                 params_);
   if (norms_after_) norm1_after_ = make_norm(names.norm1_after);
   if (norms_before_) norm2_ = one_norm_ ? norm1_ : make_norm(names.norm2);
   if (formats::has_experts(config, options.index)) {

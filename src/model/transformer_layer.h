@@ -25,6 +25,7 @@
 #include "formats/model_config.h"
 #include "model/attention.h"
 #include "model/block.h"
+#include "model/delta_attention.h"
 #include "model/dense_mlp.h"
 #include "model/expert_mlp.h"
 #include "model/grouped_attention.h"
@@ -40,6 +41,7 @@ struct LayerNames {
   std::string norm1;
   GroupedAttentionNames attention;
   LatentAttentionNames latent;  // in its place, in families that have latents
+  DeltaAttentionNames delta;    // in recurrent layers
   std::string attention_output;
   std::string norm1_after;
   std::string norm2;

@@ -70,9 +70,10 @@ bool tied_head(const Architecture& architecture, size_t node, const ParamSpec& s
          spec.name == architecture.embedding().params()[Embedding::kTable].name;
 }
 
-// Tables that old writers stored and nobody reads, and what reads images.
+// Tables that old writers stored and nobody reads, what reads images, and what predicts further
+// tokens apart from the layers.
 bool usually_unused(std::string_view name) {
-  if (formats::reads_images(name)) return true;
+  if (formats::reads_images(name) || name.starts_with("mtp.")) return true;
   for (const std::string_view end : {"rotary_emb.inv_freq", "attn.bias", "attn.masked_bias",
                                      "attention.bias", "attention.masked_bias"}) {
     if (name.ends_with(end)) return true;

@@ -42,8 +42,8 @@ struct SequenceSpan {
   int32_t context_count = 0;  // tokens before these rows that are in the cache; 0 in training
   const int32_t* blocks =
       nullptr;  // cache block of tokens [16 i, 16 i + 16) of the sequence; null in training
-  // Row of the states of recurrent layers that is the sequence's; -1 in training.
-  int32_t state = -1;
+  // Row of the states of recurrent layers that is the sequence's; not read in training.
+  int32_t state = 0;
 };
 
 struct AttentionForward {

@@ -5,6 +5,14 @@
 
 namespace jige::serve {
 
+namespace {
+
+// Rows of the model's states.
+constexpr int32_t kCurrent = 0;
+constexpr int32_t kMarked = 1;
+
+}  // namespace
+
 CachedSequence::CachedSequence(model::InferenceModel& model, int32_t adapter)
     : model_(model), adapter_(adapter) {
   blocks_.resize(static_cast<size_t>(model.sizes().kv_block_count));
@@ -15,12 +23,36 @@ int64_t CachedSequence::context_max() const {
   return std::min(model_.context_max(), model_.sizes().kv_block_count * ops::kKvBlockTokens);
 }
 
+void CachedSequence::clear() {
+  tokens_.clear();
+  marked_ = 0;
+}
+
 size_t CachedSequence::keep_common(std::span<const int32_t> tokens, size_t count_max) {
-  if (model_.forward_count() != forward_count_) tokens_.clear();
+  if (model_.forward_count() != forward_count_) clear();
   const auto common =
       std::mismatch(tokens_.begin(), tokens_.end(), tokens.begin(), tokens.end()).first;
-  tokens_.resize(std::min(static_cast<size_t>(common - tokens_.begin()), count_max));
+  const size_t wanted = std::min(static_cast<size_t>(common - tokens_.begin()), count_max);
+  tokens_.resize(model_.sizes().state_count > 0 ? back_to(wanted) : wanted);
   return tokens_.size();
+}
+
+size_t CachedSequence::back_to(size_t count) {
+  if (count == tokens_.size()) return count;
+  if (marked_ > count) marked_ = 0;
+  if (marked_ > 0) copy_states(kMarked, kCurrent);
+  return marked_;
+}
+
+void CachedSequence::mark() {
+  copy_states(kCurrent, kMarked);
+  marked_ = tokens_.size();
+}
+
+void CachedSequence::copy_states(int32_t src, int32_t dst) {
+  const Status copied = model_.copy_state(src, dst);
+  JIGE_CHECK(copied, "{}", copied.error().message);
+  forward_count_ = model_.forward_count();
 }
 
 ops::SequenceSpan CachedSequence::span_of(std::span<const int32_t> tokens) const {
@@ -29,7 +61,8 @@ ops::SequenceSpan CachedSequence::span_of(std::span<const int32_t> tokens) const
   return {.row_begin = 0,
           .row_count = static_cast<int32_t>(tokens.size()),
           .context_count = static_cast<int32_t>(tokens_.size()),
-          .blocks = blocks_.data()};
+          .blocks = blocks_.data(),
+          .state = kCurrent};
 }
 
 void CachedSequence::appended(std::span<const int32_t> tokens) {
@@ -53,6 +86,7 @@ Result<std::span<const float>> CachedSequence::extend(std::span<const int32_t> t
 
 void CachedSequence::take_back(size_t count) {
   JIGE_CHECK(count <= tokens_.size(), "{} tokens of {} taken back", count, tokens_.size());
+  JIGE_CHECK(count == 0 || model_.sizes().state_count == 0, "states go forward alone");
   tokens_.resize(tokens_.size() - count);
 }
 

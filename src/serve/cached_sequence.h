@@ -1,6 +1,8 @@
 // CachedSequence: one sequence in a model's key/value cache, that knows which of its tokens are
 // still there.
 //
+// States of recurrent layers go forward alone: of a model that has them keep_common() keeps all, or
+// what was there at mark(), or nothing.
 // Several of them may share a model and take turns: each notices in keep_common() when another has
 // used the cache in between, and starts over.
 // Threads: one at a time.
@@ -29,16 +31,20 @@ class CachedSequence {
   int64_t model_context_max() const { return model_.config().context_max; }
   // Tokens whose keys and values the cache holds.
   size_t size() const { return tokens_.size(); }
-  void clear() { tokens_.clear(); }
+  void clear();
 
   // Keeps the beginning that the cached tokens share with `tokens`, at most `count_max` of them,
-  // and forgets the rest. Returns how many are kept.
+  // or less of it where the model has states, and forgets the rest. Returns how many are kept.
   size_t keep_common(std::span<const int32_t> tokens, size_t count_max);
+  // Whether mark() is of use: the model has states, and room for a copy of one.
+  bool marks() const { return model_.sizes().state_count > 1; }
+  // Keeps the states as they are now, in place of those marked before.
+  void mark();
 
   // Runs tokens behind the cached ones; the logits of the last `logit_count` of them. Fails as
   // InferenceModel::forward does. REQUIRES: keep_common or clear since another's turn.
   Result<std::span<const float>> extend(std::span<const int32_t> tokens, int32_t logit_count);
-  // Forgets the last `count` tokens. REQUIRES: as many are there.
+  // Forgets the last `count` tokens. REQUIRES: as many are there, none where the model has states.
   void take_back(size_t count);
   // As extend; gives the negative log-probabilities of targets. REQUIRES: model.sizes().scores.
   Result<std::span<const float>> extend_scored(std::span<const int32_t> tokens,
@@ -47,11 +53,15 @@ class CachedSequence {
  private:
   ops::SequenceSpan span_of(std::span<const int32_t> tokens) const;
   void appended(std::span<const int32_t> tokens);
+  void copy_states(int32_t src, int32_t dst);
+  // How many of so many tokens that are wanted can be kept, with the states as they were there.
+  size_t back_to(size_t count);
 
   model::InferenceModel& model_;
   const int32_t adapter_;
   std::vector<int32_t> blocks_;
   std::vector<int32_t> tokens_;
+  size_t marked_ = 0;                // tokens that the marked states stand behind; 0: none are
   std::vector<int32_t> logit_rows_;  // of extend()
   uint64_t forward_count_ = 0;       // of the model, after our last forward
 };

@@ -59,12 +59,16 @@ void Embedder::fill_step(std::span<const EmbedInput> inputs) {
   for (; room > 0 && next_ < inputs.size(); ++next_) {
     const EmbedInput& input = inputs[next_];
     const size_t needed = blocks_of(input);
-    if (needed > free_blocks_.size()) break;
+    if (needed > free_blocks_.size() || (has_states() && free_states_.empty())) break;
     live_.push_back(
         {.input = next_,
          .blocks = {free_blocks_.end() - static_cast<ptrdiff_t>(needed), free_blocks_.end()},
          .pooler = RowPooler(form_, std::ssize(input.tokens), input.prompt_count)});
     free_blocks_.resize(free_blocks_.size() - needed);
+    if (has_states()) {
+      live_.back().state = free_states_.back();
+      free_states_.pop_back();
+    }
     take(live_.back());
   }
 }
@@ -108,7 +112,8 @@ Status Embedder::run_step(std::span<const EmbedInput> inputs) {
     sequences.push_back({.row_begin = static_cast<int32_t>(tokens.size()),
                          .row_count = static_cast<int32_t>(live.step),
                          .context_count = static_cast<int32_t>(live.done),
-                         .blocks = live.blocks.data()});
+                         .blocks = live.blocks.data(),
+                         .state = live.state});
     tokens.insert(tokens.end(), part.begin(), part.end());
   }
   const std::vector<int32_t> adapters(sequences.size(), adapter_);
@@ -125,6 +130,8 @@ Result<std::vector<std::vector<float>>> Embedder::embed(std::span<const EmbedInp
   for (const EmbedInput& input : inputs) JIGE_DO(check(input));
   free_blocks_.resize(static_cast<size_t>(model_.sizes().kv_block_count));
   std::iota(free_blocks_.begin(), free_blocks_.end(), 0);
+  free_states_.resize(static_cast<size_t>(model_.sizes().state_count));
+  std::iota(free_states_.begin(), free_states_.end(), 0);
   live_.clear();
   next_ = 0;
   std::vector<std::vector<float>> vectors(inputs.size());
@@ -136,6 +143,7 @@ Result<std::vector<std::vector<float>>> Embedder::embed(std::span<const EmbedInp
       if (live.done < std::ssize(inputs[live.input].tokens)) continue;
       JIGE_TRY(vectors[live.input], live.pooler.finish());
       free_blocks_.insert(free_blocks_.end(), live.blocks.begin(), live.blocks.end());
+      if (has_states()) free_states_.push_back(live.state);
     }
     std::erase_if(live_, [&](const Live& live) {
       return live.done == std::ssize(inputs[live.input].tokens);

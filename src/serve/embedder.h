@@ -48,9 +48,11 @@ class Embedder {
     int64_t done = 0;
     int64_t step = 0;  // tokens of it in the step at hand
     std::vector<int32_t> blocks;
+    int32_t state = 0;  // of recurrent layers
     RowPooler pooler;
   };
 
+  bool has_states() const { return model_.sizes().state_count > 0; }
   // Chooses the tokens of the next step: what is left of a text that has begun, then new ones.
   void fill_step(std::span<const EmbedInput> inputs);
   Status run_step(std::span<const EmbedInput> inputs);
@@ -61,6 +63,7 @@ class Embedder {
   EmbeddingForm form_;
   int32_t adapter_;
   std::vector<int32_t> free_blocks_;
+  std::vector<int32_t> free_states_;
   std::vector<Live> live_;
   size_t next_ = 0;  // input that has not begun
 };

@@ -18,6 +18,7 @@ EngineMemory memory_of(const model::Architecture& architecture, model::Inference
   EngineMemory memory{.weights_bytes = bytes.weights.total_bytes(),
                       .adapters_bytes = bytes.adapters_total_bytes(),
                       .kv_bytes = bytes.kv_bytes,
+                      .states_bytes = bytes.states_bytes,
                       .workspace_bytes = bytes.activations_bytes + bytes.logits_bytes,
                       .drafts_bytes = EngineDrafts::bytes_for(beside.drafts, beside.draft_sequences,
                                                               sizes.context_max),
@@ -37,19 +38,23 @@ Result<EngineMemory> plan_engine_memory(const model::Architecture& architecture,
   const int64_t least = (sizes.context_max + ops::kKvBlockTokens - 1) / ops::kKvBlockTokens;
   const EngineMemory smallest = memory_of(architecture, sizes, beside, least);
   if (smallest.total_bytes() > limit_bytes) {
+    const std::string states =
+        sizes.state_count > 0
+            ? fmt::format("{} states {}, ", sizes.state_count, format_bytes(smallest.states_bytes))
+            : "";
     return fail(
         Code::kExhausted,
         "a memory limit of {} is too small: weights take {}, adapters {}, an iteration of {} "
         "tokens {}, "
-        "drafts {}, constraints {} and the cache of one context of {} tokens {}; give at least "
+        "drafts {}, constraints {}, {}the cache of one context of {} tokens {}; give at least "
         "{} bytes ({}), or a shorter --context, a smaller --batch-tokens or less "
-        "--constraint-memory",
+        "--constraint-memory{}",
         format_bytes(limit_bytes), format_bytes(smallest.weights_bytes),
         format_bytes(smallest.adapters_bytes), sizes.batch_tokens_max,
         format_bytes(smallest.workspace_bytes), format_bytes(smallest.drafts_bytes),
-        format_bytes(smallest.constraints_bytes), sizes.context_max,
+        format_bytes(smallest.constraints_bytes), states, sizes.context_max,
         format_bytes(smallest.kv_bytes), smallest.total_bytes(),
-        format_bytes(smallest.total_bytes()));
+        format_bytes(smallest.total_bytes()), states.empty() ? "" : ", or fewer --states");
   }
   // Bytes grow with the blocks, in steps of what the arena rounds to.
   int64_t low = least;

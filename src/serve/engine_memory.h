@@ -25,6 +25,7 @@ struct EngineMemory {
   int64_t weights_bytes = 0;
   int64_t adapters_bytes = 0;
   int64_t kv_bytes = 0;
+  int64_t states_bytes = 0;       // of recurrent layers
   int64_t workspace_bytes = 0;    // activations and logits of an iteration
   int64_t drafts_bytes = 0;       // not the arena's (engine_drafts.h)
   int64_t constraints_bytes = 0;  // likewise, at most (grammar/constraint_compiler.h)
@@ -32,8 +33,8 @@ struct EngineMemory {
   int64_t kv_tokens = 0;     // that fit into the cache
   double full_contexts = 0;  // sequences of the longest context that fit
   int64_t total_bytes() const {
-    return weights_bytes + adapters_bytes + kv_bytes + workspace_bytes + drafts_bytes +
-           constraints_bytes;
+    return weights_bytes + adapters_bytes + kv_bytes + states_bytes + workspace_bytes +
+           drafts_bytes + constraints_bytes;
   }
 };
 

@@ -9,6 +9,9 @@
 namespace jige::serve {
 namespace {
 
+// The next turn of a chat begins with this prompt but for its last tokens, which open the answer.
+constexpr size_t kBeforeAnswer = 16;
+
 // Sums of finite weights are finite unless they are too large: it is the folder that is at fault.
 tl::unexpected<Error> unusable(const std::string& reason) {
   return fail(Code::kCorrupt,
@@ -89,13 +92,17 @@ Result<Generation> Generator::generate(std::span<const int32_t> prompt,
           .callback = callback,
           .answer = Answer(tokenizer_, prompt, answer_options(options))};
   JIGE_TRY(const std::span<const float> logits, prefill(run));
-  if (options.drafts.tokens_max > 0 && !speculator_) {
+  if (drafts_of(run) > 0 && !speculator_) {
     speculator_ = std::make_unique<Speculator>(context_max());
   }
   if (speculator_) speculator_->clear();
   if (!logits.empty()) JIGE_DO(decode(run, logits));
   finish(run);
   return std::move(run.out);
+}
+
+size_t Generator::marked_place(size_t prompt_count) const {
+  return cached_.marks() && prompt_count > kBeforeAnswer ? prompt_count - kBeforeAnswer : 0;
 }
 
 // Empty logits mean that the run was cancelled.
@@ -106,6 +113,7 @@ Result<std::span<const float>> Generator::prefill(Run& run) {
   run.out.stats.reused_tokens = static_cast<int64_t>(cached_.size());
   const auto chunk =
       static_cast<size_t>(std::min(run.options.chunk_tokens, model_.sizes().batch_tokens_max));
+  const size_t mark = marked_place(run.prompt.size());
   std::span<const float> logits;
   while (cached_.size() < run.prompt.size()) {
     if (run.cancelled()) {
@@ -113,8 +121,11 @@ Result<std::span<const float>> Generator::prefill(Run& run) {
       return std::span<const float>();
     }
     const auto rest = run.prompt.subspan(cached_.size());
-    const auto part = rest.first(std::min(chunk, rest.size()));
+    const bool before_mark = cached_.size() < mark;
+    const size_t until = before_mark ? mark - cached_.size() : rest.size();
+    const auto part = rest.first(std::min(chunk, until));
     JIGE_TRY(logits, cached_.extend(part, part.size() == rest.size() ? 1 : 0));
+    if (before_mark && cached_.size() == mark) cached_.mark();
   }
   run.out.stats.prefill_seconds = run.watch.seconds();
   return logits;
@@ -154,10 +165,14 @@ Status Generator::decode(Run& run, std::span<const float> logits) {
   return {};
 }
 
+int32_t Generator::drafts_of(const Run& run) const {
+  return model_.sizes().state_count > 0 ? 0 : run.options.drafts.tokens_max;
+}
+
 std::span<const int32_t> Generator::next_piece(Run& run) {
   piece_.assign(1, run.answer.last_drawn());
   const DraftOptions& drafts = run.options.drafts;
-  if (drafts.tokens_max == 0) return piece_;
+  if (drafts_of(run) == 0) return piece_;
   const TokenSequence tokens{run.prompt, run.answer.tokens()};
   speculator_->follow(tokens);
   // What is run together is followed by one token more.

@@ -93,6 +93,10 @@ class Generator {
   Status check(std::span<const int32_t> prompt, const GenerateOptions& options) const;
   Result<std::span<const float>> prefill(Run& run);
   Status decode(Run& run, std::span<const float> logits);
+  // Of a model with states, where it keeps them for the next turn; 0: nowhere.
+  size_t marked_place(size_t prompt_count) const;
+  // Guesses that may be run: none where states could not be taken back.
+  int32_t drafts_of(const Run& run) const;
   // The tokens to run next: the last one drawn, and a draft behind it.
   std::span<const int32_t> next_piece(Run& run);
   Status take_token(Run& run, std::span<const float> logits);

@@ -63,8 +63,10 @@ Result<TokenScores> Scorer::score(std::span<const int32_t> tokens, size_t first)
   TokenScores scores;
   scores.tokens.assign(tokens.begin(), tokens.end());
   const auto chunk = static_cast<size_t>(model_.sizes().batch_tokens_max);
-  for (size_t begin = kept; begin < inputs.size(); begin += chunk) {
-    const size_t count = std::min(chunk, inputs.size() - begin);
+  const size_t mark = cached_.marks() ? first - 1 : 0;  // another choice may follow there
+  for (size_t begin = kept; begin < inputs.size(); begin = cached_.size()) {
+    const size_t end = begin < mark ? mark : inputs.size();
+    const size_t count = std::min(chunk, end - begin);
     JIGE_TRY(const std::span<const float> losses,
              cached_.extend_scored(inputs.subspan(begin, count),
                                    std::span(targets).subspan(begin, count)));
@@ -77,6 +79,7 @@ Result<TokenScores> Scorer::score(std::span<const int32_t> tokens, size_t first)
       }
       scores.logprobs.push_back(-losses[i]);
     }
+    if (begin < mark && cached_.size() == mark) cached_.mark();
   }
   return scores;
 }

@@ -99,6 +99,10 @@ from transformers import (
     Qwen2ForCausalLM,
     Qwen2MoeConfig,
     Qwen2MoeForCausalLM,
+    Qwen3_5Config,
+    Qwen3_5ForCausalLM,
+    Qwen3_5ForConditionalGeneration,
+    Qwen3_5TextConfig,
     Qwen3Config,
     Qwen3VLConfig,
     Qwen3VLForConditionalGeneration,
@@ -852,6 +856,35 @@ MODELS["minicpm3"] = (
     torch.bfloat16,
     {},
 )
+# A delta net below a layer with attention; heads of it that share keys.
+QWEN3_5 = dict(
+    COMMON, layer_types=["linear_attention", "full_attention"], num_attention_heads=4,
+    num_key_value_heads=2, head_dim=16,
+    linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=10,
+    linear_value_head_dim=11, rms_norm_eps=1e-4,
+    rope_parameters=dict(
+        rope_type="default", rope_theta=100000.0, partial_rotary_factor=0.25,
+        mrope_section=[1, 1, 0], mrope_interleaved=True,
+    ),
+)
+MODELS["qwen3_5"] = (
+    Qwen3_5ForCausalLM,
+    Qwen3_5TextConfig(**QWEN3_5, attention_bias=True),
+    torch.float32,
+    {},
+)
+MODELS["qwen3_5_images"] = (
+    Qwen3_5ForConditionalGeneration,
+    Qwen3_5Config(
+        text_config=QWEN3_5,
+        vision_config=dict(depth=1, hidden_size=16, out_hidden_size=WIDTH, num_heads=2,
+                           intermediate_size=16, patch_size=4, num_position_embeddings=16),
+        image_token_id=92, video_token_id=93, vision_start_token_id=90, vision_end_token_id=91,
+        tie_word_embeddings=True,
+    ),
+    torch.bfloat16,
+    {},
+)
 # As transformers keeps experts in memory, and writes them where it is told to.
 STACKED = {"mixtral_stacked": "mixtral", "qwen3_moe_stacked": "qwen3_moe"}
 for name, origin in STACKED.items():
@@ -884,6 +917,8 @@ SEEDS = {name: 1000 + index for index, name in enumerate(MODELS)} | {
     "deepseek_v3": 1371,
     "glm4_moe": 1009,
     "glm4_moe_lite": 1291,
+    "qwen3_5": 2270,
+    "qwen3_5_images": 2226,
 }
 STEPPED = ("llama2", "gpt2", "gpt2_relu_unscaled", "gpt2_silu_by_layer", "mixtral")
 GRADIENTS = STEPPED + (
@@ -923,6 +958,7 @@ GRADIENTS = STEPPED + (
     "minicpm3",
     "glm4_moe",
     "glm4_moe_lite",
+    "qwen3_5",
 )
 LENGTHS = (18, 3, 27)
 OPTIMIZER = dict(lr=1e-2, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
@@ -937,7 +973,8 @@ def randomise(model, generator):
             noise = torch.randn(parameter.shape, generator=generator)
             is_norm = "norm" in name or ".ln_" in name
             if is_norm and name.endswith("weight"):
-                adds_one = model.config.model_type.startswith(("gemma", "nemotron"))
+                adds_one = model.config.model_type.startswith(("gemma", "nemotron", "qwen3_5"))
+                adds_one = adds_one and "linear_attn" not in name
                 parameter.copy_((0.0 if adds_one else 1.0) + 0.2 * noise)
             elif name.endswith("bias") or name.endswith("sinks"):
                 parameter.copy_(0.2 * noise)

@@ -1,0 +1,275 @@
+#include "model/delta_attention.h"
+
+#include <cmath>
+
+#include "ops/elementwise.h"
+#include "ops/gate.h"
+#include "ops/linear.h"
+
+namespace jige::model {
+namespace {
+
+// Its norm is the weight itself, whatever the family's others are.
+formats::ModelConfig with_plain_norms(formats::ModelConfig config) {
+  config.norm_adds_one = false;
+  return config;
+}
+
+}  // namespace
+
+DeltaAttention::DeltaAttention(const formats::ModelConfig& config, const DeltaAttentionNames& names,
+                               const std::optional<formats::LoraConfig>& lora,
+                               std::vector<ParamSpec>& params)
+    : shape_{.key_heads = config.delta.key_heads,
+             .value_heads = config.delta.value_heads,
+             .key_dim = config.delta.key_dim,
+             .value_dim = config.delta.value_dim},
+      kernel_(config.delta.kernel) {
+  in_ = Projection({.parts = {{names.qkv, conv_columns()},
+                              {names.gate, value_columns()},
+                              {names.rate, shape_.value_heads},
+                              {names.decay, shape_.value_heads}},
+                    .inputs = config.hidden_size,
+                    .lora = lora},
+                   params);
+  // As PyTorch begins with convolutions: uniform up to the root of 1 / kernel.
+  conv_ = params.size();
+  params.push_back({.name = names.conv + ".weight",
+                    .shape = Shape{conv_columns(), 1, kernel_},
+                    .init = InitKind::kUniform,
+                    .init_std = 1.0 / std::sqrt(static_cast<double>(kernel_))});
+  log_scale_ = params.size();
+  params.push_back({.name = names.log_scale,
+                    .shape = Shape{shape_.value_heads},
+                    .init = InitKind::kLogUniform,
+                    .init_std = 16.0});
+  decay_bias_ = params.size();
+  params.push_back(
+      {.name = names.decay_bias, .shape = Shape{shape_.value_heads}, .init = InitKind::kOne});
+  norm_ = NormLayer(with_plain_norms(config), names.norm, shape_.value_dim, false, params);
+}
+
+void DeltaAttention::plan_forward(Placement& at, DType compute, ops::WeightFormat format) {
+  in_.plan_forward(at, compute, format);
+}
+
+void DeltaAttention::plan_backward(Placement& at, DType compute, ops::WeightFormat format) {
+  in_.plan_backward(at, compute, format);
+}
+
+DeltaAttention::Activations DeltaAttention::place_activations(Placement& at, int64_t token_count,
+                                                              DType compute, bool saved) const {
+  Activations views;
+  views.in = at.take(compute, Shape{token_count, in_columns()});
+  views.o = at.take(compute, Shape{token_count, value_columns()});
+  views.u = in_.place_product(at, token_count, compute);
+  if (saved) views.stats = norm_.place_stats(at, token_count, shape_.value_heads);
+  return views;
+}
+
+DeltaAttention::Gradients DeltaAttention::place_pending(Placement& at, int64_t token_count,
+                                                        DType compute) const {
+  const Shape heads{token_count, shape_.value_heads};
+  Gradients pending;
+  pending.in = at.take(compute, Shape{token_count, in_columns()});
+  pending.conv = at.take(compute, Shape{token_count, conv_columns()});
+  pending.normed = at.take(compute, Shape{token_count, value_columns()});
+  pending.slopes_scale = at.take(DType::kF32, heads);
+  pending.slopes_bias = at.take(DType::kF32, heads);
+  pending.v = in_.place_product(at, token_count, compute);
+  return pending;
+}
+
+DeltaAttention::Work DeltaAttention::place_work(Placement& at, int64_t token_count, DType compute,
+                                                PackFor use) const {
+  const Shape heads{token_count, shape_.value_heads};
+  Work work;
+  work.qkv = at.take(compute, Shape{token_count, conv_columns()});
+  work.log_decay = at.take(DType::kF32, heads);
+  work.rate = at.take(DType::kF32, heads);
+  if (use == PackFor::kInference) return work;
+  work.normed = at.take(compute, Shape{token_count, value_columns()});
+  work.grad_o = at.take(compute, Shape{token_count, value_columns()});
+  work.grad_qkv = at.take(compute, Shape{token_count, conv_columns()});
+  work.grad_log_decay = at.take(DType::kF32, heads);
+  work.grad_rate = at.take(DType::kF32, heads);
+  return work;
+}
+
+int64_t DeltaAttention::saved_bytes(int64_t token_count, DType compute) const {
+  Placement at;
+  place_activations(at, token_count, compute, true);
+  return at.peak_bytes();
+}
+
+int64_t DeltaAttention::pending_bytes(int64_t token_count, DType compute) const {
+  Placement at;
+  place_pending(at, token_count, compute);
+  return at.peak_bytes();
+}
+
+int64_t DeltaAttention::workspace_bytes(int64_t token_count, DType compute, PackFor use) const {
+  Placement at;
+  if (use == PackFor::kInference) place_activations(at, token_count, compute, false);
+  place_work(at, token_count, compute, use);
+  return at.peak_bytes();
+}
+
+int64_t DeltaAttention::thread_scratch_bytes(int64_t token_count) const {
+  return ops::delta_rule_scratch_bytes(shape_, token_count);
+}
+
+// Three multiply-adds for every element of a head's matrix.
+double DeltaAttention::forward_flops(double token_count, double /*context_mean*/) const {
+  return 6.0 * token_count *
+         static_cast<double>(shape_.value_heads * shape_.key_dim * shape_.value_dim);
+}
+
+ops::CausalConvForward DeltaAttention::convolution(const BlockWeights& weights, const Batch& batch,
+                                                   const TensorView& dst,
+                                                   const TensorView& in) const {
+  return {.dst = dst,
+          .src = conv_of(in),
+          .weight = weights.params[conv_].value.reshaped(Shape{conv_columns(), kernel_}),
+          .sequences = batch.sequences,
+          .shape = {.kernel = kernel_, .silu = true}};
+}
+
+ops::DeltaGates DeltaAttention::gates(const BlockWeights& weights, const TensorView& in,
+                                      const Work& work) const {
+  return {.log_decay = work.log_decay,
+          .rate = work.rate,
+          .a = decay_of(in),
+          .b = rate_of(in),
+          .log_scale = weights.params[log_scale_].value,
+          .bias = weights.params[decay_bias_].value};
+}
+
+ops::DeltaRuleForward DeltaAttention::rule(const Batch& batch, const TensorView& dst,
+                                           const Work& work) const {
+  return {.dst = dst,
+          .q = queries_of(work.qkv),
+          .k = keys_of(work.qkv),
+          .v = values_of(work.qkv),
+          .log_decay = work.log_decay,
+          .rate = work.rate,
+          .sequences = batch.sequences,
+          .shape = shape_};
+}
+
+void DeltaAttention::prepare(const BlockContext& context, const BlockWeights& weights,
+                             const Batch& batch, const TensorView& in, const Work& work) const {
+  ops::CausalConvForward conv = convolution(weights, batch, work.qkv, in);
+  conv.states = context.states.inputs;
+  ops::causal_conv_forward(context.stream, conv);
+  ops::delta_gates_forward(context.stream, gates(weights, in, work));
+}
+
+void DeltaAttention::forward(const BlockContext& context, const BlockWeights& weights,
+                             const Batch& batch, const TensorView& src, const TensorView& dst,
+                             const AttentionMemory& memory) const {
+  const int64_t t = batch.token_count();
+  const DType compute = context.compute;
+  const bool saves = bool(memory.saved);
+  Placement kept(memory.saved);
+  Placement workspace(memory.workspace);
+  const Activations views = place_activations(saves ? kept : workspace, t, compute, saves);
+  const Work work =
+      place_work(workspace, t, compute, saves ? PackFor::kTraining : PackFor::kInference);
+
+  in_.forward(context.stream, weights, compute,
+              {.dst = views.in,
+               .src = src,
+               .product = views.u,
+               .scratch = memory.adapter_scratch,
+               .adapters = context.adapters});
+  prepare(context, weights, batch, views.in, work);
+  ops::DeltaRuleForward delta = rule(batch, views.o, work);
+  delta.states = context.states.matrices;
+  ops::delta_rule_forward(context.stream, delta);
+  norm_.forward(context.stream, weights, dst, views.o, views.stats);
+  ops::gate_forward(context.stream, dst, dst, gate_of(views.in), ops::GateKind::kSilu);
+}
+
+void DeltaAttention::backward_input(const BlockContext& context, const BlockWeights& weights,
+                                    const Batch& batch, const TensorView& /*dst*/,
+                                    const TensorView& grad_dst, const TensorView& grad_src,
+                                    const AttentionMemory& memory) const {
+  const int64_t t = batch.token_count();
+  const DType compute = context.compute;
+  Stream& stream = context.stream;
+  Placement kept(memory.saved);
+  Placement left(memory.pending);
+  Placement workspace(memory.workspace);
+  const Activations saved = place_activations(kept, t, compute, true);
+  const Gradients pending = place_pending(left, t, compute);
+  const Work work = place_work(workspace, t, compute, PackFor::kTraining);
+
+  norm_.forward(stream, weights, work.normed, saved.o, {});
+  ops::gate_backward(stream, pending.normed, gate_of(pending.in), grad_dst, work.normed,
+                     gate_of(saved.in), ops::GateKind::kSilu);
+  norm_.backward_input(stream, weights, work.grad_o, pending.normed, saved.o, saved.stats, false);
+
+  prepare(context, weights, batch, saved.in, work);
+  ops::delta_rule_backward(stream, {.grad_q = queries_of(work.grad_qkv),
+                                    .grad_k = keys_of(work.grad_qkv),
+                                    .grad_v = values_of(work.grad_qkv),
+                                    .grad_log_decay = work.grad_log_decay,
+                                    .grad_rate = work.grad_rate,
+                                    .grad_dst = work.grad_o,
+                                    .forward = rule(batch, {}, work)});
+  ops::delta_gates_backward(stream, {.grad_a = decay_of(pending.in),
+                                     .grad_b = rate_of(pending.in),
+                                     .slopes_scale = pending.slopes_scale,
+                                     .slopes_bias = pending.slopes_bias,
+                                     .grad_log_decay = work.grad_log_decay,
+                                     .grad_rate = work.grad_rate,
+                                     .forward = gates(weights, saved.in, work)});
+  const ops::CausalConvForward conv = convolution(weights, batch, {}, saved.in);
+  ops::causal_conv_backward_input(stream, {.grad_src = conv_of(pending.in),
+                                           .grad_products = pending.conv,
+                                           .grad_dst = work.grad_qkv,
+                                           .src = conv.src,
+                                           .weight = conv.weight,
+                                           .sequences = batch.sequences,
+                                           .shape = conv.shape});
+  in_.backward_input(stream, weights, compute,
+                     {.grad_src = grad_src,
+                      .grad_dst = pending.in,
+                      .product = pending.v,
+                      .scratch = memory.adapter_scratch});
+}
+
+void DeltaAttention::backward_weight(const BlockContext& context, const BlockWeights& weights,
+                                     const Batch& batch, const TensorView& src,
+                                     const AttentionMemory& memory) const {
+  const int64_t t = batch.token_count();
+  const DType compute = context.compute;
+  Stream& stream = context.stream;
+  Placement kept(memory.saved);
+  Placement left(memory.pending);
+  const Activations saved = place_activations(kept, t, compute, true);
+  const Gradients pending = place_pending(left, t, compute);
+
+  norm_.backward_weight(stream, weights, pending.normed, saved.o, saved.stats);
+  if (const TensorView grad = weights.params[conv_].grad) {
+    ops::causal_conv_backward_weight(stream,
+                                     {.grad_weight = grad.reshaped(Shape{conv_columns(), kernel_}),
+                                      .grad_products = pending.conv,
+                                      .src = conv_of(saved.in),
+                                      .sequences = batch.sequences,
+                                      .shape = {.kernel = kernel_, .silu = true}});
+    ops::bias_backward(stream, weights.params[log_scale_].grad, pending.slopes_scale);
+    ops::bias_backward(stream, weights.params[decay_bias_].grad, pending.slopes_bias);
+  }
+  if (!wants_source(weights)) return;
+  in_.backward_weight(stream, weights, compute,
+                      {.grad_dst = pending.in,
+                       .src = src,
+                       .product_forward = saved.u,
+                       .product_backward = pending.v,
+                       .scratch = memory.weight_scratch,
+                       .gradients = context.gradients});
+}
+
+}  // namespace jige::model

@@ -340,7 +340,7 @@ class ServeCommand final : public Command {
     }
     const std::string states =
         sizes.state_count > 0
-            ? fmt::format("{} {} states, ", shown(memory.states_bytes), sizes.state_count)
+            ? fmt::format("{} for {} states, ", shown(memory.states_bytes), sizes.state_count)
             : "";
     print_text(fmt::format(
         "{}memory: {} weights, {} adapters, {} {} cache of {} tokens, {}{} workspace, {} drafts, "

@@ -114,6 +114,7 @@ Result<std::span<const float>> Generator::prefill(Run& run) {
   const auto chunk =
       static_cast<size_t>(std::min(run.options.chunk_tokens, model_.sizes().batch_tokens_max));
   const size_t mark = marked_place(run.prompt.size());
+  if (mark > 0 && cached_.size() >= mark) cached_.mark();
   std::span<const float> logits;
   while (cached_.size() < run.prompt.size()) {
     if (run.cancelled()) {

@@ -20,7 +20,7 @@ using testing::Loaded;
 using testing::value_of;
 
 TEST(Scorer, AgreesWithTheRecordedLogits) {
-  for (const char* name : {"llama2", "qwen2_5", "gpt2", "gpt_neox", "phi"}) {
+  for (const char* name : {"llama2", "qwen2_5", "gpt2", "gpt_neox", "phi", "qwen3_5"}) {
     const auto file =
         value_of(formats::SafetensorsFile::open(fixture(name) + "/expected.safetensors"));
     const auto tokens = value_of(file.view("tokens"));

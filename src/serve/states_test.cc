@@ -1,0 +1,199 @@
+// Models with recurrent layers, whose states go forward alone: what keeps sequences of them gives
+// the bits of running each alone from its first token.
+#include <algorithm>
+
+#include "serve/embedder.h"
+#include "serve/engine_test_support.h"
+#include "serve/scorer.h"
+
+namespace jige::serve {
+namespace {
+
+using testing::alone;
+using testing::expect_clean;
+using testing::ids_of;
+using testing::KeepingSink;
+using testing::Loaded;
+using testing::Outcome;
+using testing::random_request;
+using testing::sink_for;
+using testing::value_of;
+
+constexpr const char* kRecurrent = "qwen3_5";
+constexpr const char* kLazyDog = "the quick brown fox jumps over the lazy dog";
+
+// Answers, each beside what a generator that knows nothing gives.
+class Turns {
+ public:
+  explicit Turns(const model::InferenceOptions& options = {})
+      : loaded_(kRecurrent, options), generator_(*loaded_.model, loaded_.tokenizer) {}
+
+  // How many tokens of the prompt were there still.
+  int64_t ask(const std::vector<int32_t>& prompt) {
+    const auto answer = value_of(generator_.generate(prompt, {.tokens_max = 8}));
+    last_ = answer.tokens;
+    CpuDevice device({.thread_count = 1});
+    const auto model =
+        value_of(model::InferenceModel::load(testing::fixture(kRecurrent), device, {}));
+    Generator fresh(*model, loaded_.tokenizer);
+    const auto expected = value_of(fresh.generate(prompt, {.tokens_max = 8}));
+    EXPECT_EQ(answer.tokens, expected.tokens);
+    EXPECT_EQ(expected.stats.reused_tokens, 0);
+    return answer.stats.reused_tokens;
+  }
+  std::vector<int32_t> ids(const std::string& text) { return ids_of(loaded_.tokenizer, text); }
+  const std::vector<int32_t>& last() const { return last_; }
+  Generator& generator() { return generator_; }
+
+ private:
+  Loaded loaded_;
+  Generator generator_;
+  std::vector<int32_t> last_;
+};
+
+std::vector<int32_t> joined(std::vector<int32_t> first, const std::vector<int32_t>& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
+TEST(States, TheNextTurnGoesOnWhereTheStateStandsOrWasMarked) {
+  Turns turns;
+  const std::vector<int32_t> prompt = turns.ids(kLazyDog);
+  const auto count = static_cast<int64_t>(prompt.size());
+  EXPECT_EQ(turns.ask(prompt), 0);
+  // With the whole answer in front: all that was run.
+  const std::vector<int32_t> longer = joined(joined(prompt, turns.last()), turns.ids(" and more"));
+  EXPECT_EQ(turns.ask(longer), count + 7);
+  // The same again, and with another answer in front: where it went on before, which is nearer to
+  // its end than the usual place.
+  EXPECT_EQ(turns.ask(longer), count + 7);
+  const std::vector<int32_t> other = joined(longer, turns.ids("zzz another answer than that"));
+  EXPECT_EQ(turns.ask(other), count + 7);
+  // What was there before the answer was opened.
+  const auto other_count = static_cast<int64_t>(other.size());
+  EXPECT_EQ(turns.ask(other), other_count - 16);
+  EXPECT_EQ(turns.ask(joined(other, turns.ids("zzz"))), other_count - 16);
+  // Another beginning.
+  EXPECT_EQ(turns.ask(turns.ids("a text that begins in another way")), 0);
+  EXPECT_EQ(turns.ask(prompt), 0);
+  turns.generator().reset();
+  EXPECT_EQ(turns.ask(prompt), 0);
+}
+
+TEST(States, WithoutACopyEveryOtherPromptBeginsAnew) {
+  Turns turns({.state_count = 1});
+  const std::vector<int32_t> prompt = turns.ids(kLazyDog);
+  EXPECT_EQ(turns.ask(prompt), 0);
+  EXPECT_EQ(turns.ask(prompt), 0);
+  const std::vector<int32_t> next = joined(prompt, turns.last());
+  EXPECT_EQ(turns.ask(next), static_cast<int64_t>(prompt.size()) + 7);
+}
+
+TEST(States, NothingIsGuessed) {
+  Loaded loaded(kRecurrent, {.context_max = 64, .logit_rows_max = 9});
+  Generator generator(*loaded.model, loaded.tokenizer);
+  const auto prompt = ids_of(loaded.tokenizer, "abcabcabcabcabcabcabcabc");
+  const auto plain = value_of(generator.generate(prompt, {.tokens_max = 30}));
+  const auto guessed =
+      value_of(generator.generate(prompt, {.tokens_max = 30, .drafts = {.tokens_max = 8}}));
+  EXPECT_EQ(guessed.tokens, plain.tokens);
+  EXPECT_EQ(guessed.stats.drafted_tokens, 0);
+}
+
+TEST(States, AreOfTheSequenceThatTheyStandBehind) {
+  Loaded loaded(kRecurrent, {.context_max = 64, .state_count = 2});
+  const std::vector<int32_t> blocks = {0, 1, 2, 3};
+  const std::vector<int32_t> tokens = ids_of(loaded.tokenizer, kLazyDog);
+  const auto run = [&](int32_t first, int32_t count, int32_t state) {
+    const ops::SequenceSpan span{
+        .row_count = count, .context_count = first, .blocks = blocks.data(), .state = state};
+    const auto part =
+        std::span(tokens).subspan(static_cast<size_t>(first), static_cast<size_t>(count));
+    return loaded.model->forward(
+        {.tokens = part, .sequences = std::span(&span, 1), .logit_rows = {}});
+  };
+  ASSERT_TRUE(run(0, 10, 0));
+  ASSERT_TRUE(run(10, 5, 0));
+  for (const auto& [first, state] : {std::pair{14, 0}, {16, 0}, {15, 1}, {15, 2}, {15, -1}}) {
+    const auto refused = run(first, 1, state);
+    ASSERT_FALSE(refused) << first << " " << state;
+    EXPECT_EQ(refused.error().code, Code::kInvalidArgument);
+  }
+  EXPECT_TRUE(loaded.model->copy_state(0, 1));
+  EXPECT_TRUE(run(15, 1, 1));
+  EXPECT_TRUE(run(15, 1, 0));
+  EXPECT_TRUE(run(0, 3, 1));
+
+  const std::vector<ops::SequenceSpan> both = {
+      {.row_begin = 0, .row_count = 1, .blocks = blocks.data(), .state = 1},
+      {.row_begin = 1, .row_count = 1, .blocks = blocks.data() + 1, .state = 1}};
+  EXPECT_FALSE(loaded.model->forward(
+      {.tokens = std::span(tokens).first(2), .sequences = both, .logit_rows = {}}));
+}
+
+TEST(States, TheEngineGivesEveryRequestTheBitsOfBeingAlone) {
+  Loaded loaded(kRecurrent, {.kv_block_count = 40, .state_count = 4, .batch_tokens_max = 64});
+  Rng rng(derive_key(11, "states"));
+  std::vector<EngineRequest> requests;
+  std::vector<Outcome> expected;
+  for (int i = 0; i < 14; ++i) {
+    requests.push_back(random_request(rng));
+    expected.push_back(alone(loaded, requests.back()));
+  }
+  for (const plan::Admission admission :
+       {plan::Admission::kReserve, plan::Admission::kOptimistic}) {
+    for (const int32_t batch_tokens : {5, 64}) {
+      EngineOptions options{.admission = admission, .batch_tokens_max = batch_tokens};
+      options.drafts.tokens_max = 4;
+      const auto engine = value_of(Engine::create(*loaded.model, loaded.tokenizer, options));
+      std::vector<std::shared_ptr<KeepingSink>> sinks;
+      for (const EngineRequest& request : requests) {
+        sinks.push_back(sink_for(request));
+        value_of(engine->submit(request, sinks.back()));
+      }
+      for (size_t i = 0; i < sinks.size(); ++i) {
+        EXPECT_TRUE(sinks[i]->wait()) << "request " << i << " never ended";
+        EXPECT_EQ(sinks[i]->outcome, expected[i]) << "request " << i;
+      }
+      EXPECT_TRUE(engine->drain(20));
+      expect_clean(*engine);
+      EXPECT_EQ(engine->status().counters.prefix_query_tokens, 0);
+    }
+  }
+}
+
+TEST(States, ChoicesOfOneContextScoreAsEachAlone) {
+  Loaded loaded(kRecurrent, {.compute = DType::kF32, .batch_tokens_max = 16, .scores = true});
+  Scorer scorer(*loaded.model);
+  const std::vector<std::string> choices = {" red", " blue and green", " x", " blue"};
+  const ChoiceResult all = value_of(scorer.choose(loaded.tokenizer, kLazyDog, choices));
+  for (size_t i = 0; i < choices.size(); ++i) {
+    Loaded other(kRecurrent, {.compute = DType::kF32, .batch_tokens_max = 16, .scores = true});
+    Scorer fresh(*other.model);
+    const ChoiceResult one =
+        value_of(fresh.choose(other.tokenizer, kLazyDog, std::span(choices).subspan(i, 1)));
+    EXPECT_EQ(all.scores[i].logprob, one.scores[0].logprob) << choices[i];
+  }
+  // The context ran once: a forward for each 16 of its tokens, then one of each choice.
+  const uint64_t before = loaded.model->forward_count();
+  value_of(scorer.choose(loaded.tokenizer, kLazyDog, choices));
+  EXPECT_LE(loaded.model->forward_count() - before, 2 * choices.size() + 4);
+}
+
+TEST(States, VectorsHaveTheSameBitsInEveryBatch) {
+  const model::InferenceOptions sizes{
+      .context_max = 100, .state_count = 3, .batch_tokens_max = 40, .embeds = true};
+  Loaded loaded(kRecurrent, sizes);
+  std::vector<EmbedInput> inputs;
+  for (size_t i = 0; i < 12; ++i) {
+    inputs.push_back({.tokens = std::vector<int32_t>(1 + 7 * i, static_cast<int32_t>(5 + i))});
+  }
+  Embedder together(*loaded.model, {});
+  const auto vectors = value_of(together.embed(inputs));
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    EXPECT_EQ(value_of(together.embed(std::span(inputs).subspan(i, 1)))[0], vectors[i]) << i;
+  }
+}
+
+}  // namespace
+}  // namespace jige::serve

@@ -165,16 +165,19 @@ void add_config_rows(const formats::ModelConfig& config, Table& table) {
                                sliding.size());
     }
   }
-  if (const int64_t recurrent = formats::recurrent_layer_count(config); recurrent > 0) {
+  const int64_t recurrent = formats::recurrent_layer_count(config);
+  if (recurrent > 0) {
     attention +=
         fmt::format(", in {} of {} layers", config.layer_count - recurrent, config.layer_count);
+  }
+  if (config.score_cap > 0) attention += fmt::format(", scores within {:g}", config.score_cap);
+  table.row({"attention", attention});
+  if (recurrent > 0) {
     table.row(
         {"delta nets", fmt::format("{} heads of {} x {}, {} key heads, in the other {} layers",
                                    config.delta.value_heads, config.delta.key_dim,
                                    config.delta.value_dim, config.delta.key_heads, recurrent)});
   }
-  if (config.score_cap > 0) attention += fmt::format(", scores within {:g}", config.score_cap);
-  table.row({"attention", attention});
   table.row({"positions", position_text(config)});
   std::string vocabulary = std::to_string(config.vocab_size);
   if (config.tied_embeddings) vocabulary += ", head tied to embeddings";

@@ -1,6 +1,7 @@
 #include "formats/quantised_matrix.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "base/check.h"
@@ -47,6 +48,12 @@ void apply_scale(float* codes, float zero, float scale, int64_t count) {
     for (int64_t j = i; j < i + kAtOnce; ++j) codes[j] = (codes[j] - zero) * scale;
   }
   for (; i < count; ++i) codes[i] = (codes[i] - zero) * scale;
+}
+
+// Zero where f16 has another number.
+Float16 same_in_f16(float scale) {
+  const Float16 narrow = to_float16(scale);
+  return std::isfinite(scale) && to_float(narrow) == scale ? narrow : Float16{};
 }
 
 }  // namespace
@@ -130,6 +137,29 @@ void QuantisedMatrix::decode(std::span<float> dst, int64_t begin, int64_t count)
                     run.end - column);
         column = run.end;
       }
+    }
+  }
+}
+
+void QuantisedMatrix::block_scales(std::span<Float16> dst, int64_t begin, int64_t count,
+                                   int64_t block) const {
+  const int64_t blocks = (columns_ + block - 1) / block;
+  JIGE_CHECK(
+      begin >= 0 && count >= 0 && begin + count <= rows_ && std::ssize(dst) == count * blocks,
+      "rows {} to {} of {} into {} scales", begin, begin + count, rows_, dst.size());
+  std::fill(dst.begin(), dst.end(), Float16{});
+  if (weights_.layout == QuantisedLayout::kFloat8) return;
+  std::vector<Float16> scales(static_cast<size_t>(group_count_));
+  const std::vector<Run> runs = runs_of_groups();
+  for (int64_t i = 0; i < count; ++i) {
+    for (int64_t group = 0; group < group_count_; ++group) {
+      scales[static_cast<size_t>(group)] = same_in_f16(scale(begin + i, group));
+    }
+    int64_t at = 0;  // the block that a run begins with, or next after its beginning
+    for (const Run& run : runs) {
+      const int64_t end = run.end == columns_ ? blocks : run.end / block;
+      for (; at < end; ++at) dst[static_cast<size_t>(i * blocks + at)] = scales[run.group];
+      at = (run.end + block - 1) / block;
     }
   }
 }

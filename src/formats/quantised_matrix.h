@@ -26,6 +26,7 @@
 #include "base/result.h"
 #include "formats/quantised_scheme.h"
 #include "formats/tensor_folder.h"
+#include "tensor/dtype.h"
 
 namespace jige::formats {
 
@@ -54,6 +55,10 @@ class QuantisedMatrix {
   // Rows [begin, begin + count) as f32, [count, K]. REQUIRES: they are there, and `dst` has so many
   // elements.
   void decode(std::span<float> dst, int64_t begin, int64_t count) const;
+  // The scales of these rows' blocks of so many columns, the last one shorter, [count, blocks]:
+  // what all numbers of a block are whole multiples of. Zero where there is none, as of
+  // floating-point codes and of blocks that groups meet in, or where f16 has not the same number.
+  void block_scales(std::span<Float16> dst, int64_t begin, int64_t count, int64_t block) const;
 
  private:
   class Opener;

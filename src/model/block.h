@@ -108,6 +108,7 @@ struct ParamSpec {
 struct Param {
   TensorView value;
   TensorView grad;
+  TensorView scales = {};  // for pack() alone: those of the value's blocks, where they are known
 };
 
 // What a block reads while it runs: its parameters in the order of Block::params(), and the packed

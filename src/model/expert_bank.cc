@@ -104,9 +104,9 @@ void ExpertBank::pack(Stream& stream, const BlockWeights& weights, DType compute
       both ? packed(weights, compute, ops::PackUse::kInputGradient) : ops::ExpertWeights{};
   for (int64_t expert = 0; expert < options_.count; ++expert) {
     for (size_t part = 0; part < options_.parts.size(); ++part) {
-      const TensorView& value = weights.params[param_of(expert, part)].value;
+      const auto& [value, grad, scales] = weights.params[param_of(expert, part)];
       if (!value) continue;
-      ops::pack_weight(stream, forward.at(expert), value, row_of_part(part));
+      ops::pack_weight(stream, forward.at(expert), value, row_of_part(part), scales);
       if (both) ops::pack_weight(stream, backward.at(expert), value, row_of_part(part));
     }
   }

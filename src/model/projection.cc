@@ -184,8 +184,8 @@ void Projection::pack_matrices(Stream& stream, const BlockWeights& weights, DTyp
   for (size_t i = 0; i < parts_.size(); ++i) {
     const Part& part = parts_[i];
     const auto pack_if_there = [&](const ops::PackedWeight& target, size_t param, int64_t row) {
-      const TensorView& value = weights.params[param].value;
-      if (value) ops::pack_weight(stream, target, value, row);
+      const Param& stored = weights.params[param];
+      if (stored.value) ops::pack_weight(stream, target, stored.value, row, stored.scales);
     };
     if (!is_there) pack_if_there(whole, part.weight, part.row_begin);
     if (!part.adapted) continue;

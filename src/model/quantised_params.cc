@@ -7,6 +7,7 @@
 #include "formats/quantised_codes.h"
 #include "model/architecture.h"
 #include "model/tensor_convert.h"
+#include "ops/linear.h"
 
 namespace jige::model {
 namespace {
@@ -99,6 +100,20 @@ Result<TensorView> read_quantised(const formats::QuantisedMatrix& matrix, const 
     }
   });
   return param;
+}
+
+Result<TensorView> read_block_scales(const formats::QuantisedMatrix& matrix,
+                                     const std::string& folder, ThreadTeam& team,
+                                     LoadBuffer& buffer) {
+  const int64_t rows = matrix.rows();
+  const int64_t blocks = (matrix.columns() + ops::kWeightBlock - 1) / ops::kWeightBlock;
+  JIGE_TRY(const TensorView scales, buffer.make(folder, DType::kF16, Shape{rows, blocks}));
+  team.parallel_for(rows, formats::kQuantisedStripRows, [&](int64_t begin, int64_t end, int) {
+    const TensorView part = scales.row_range(begin, end);
+    matrix.block_scales(std::span(part.as<Float16>(), static_cast<size_t>(part.count())), begin,
+                        end - begin, ops::kWeightBlock);
+  });
+  return scales;
 }
 
 }  // namespace jige::model

@@ -35,4 +35,11 @@ Result<std::optional<formats::QuantisedMatrix>> open_quantised(const formats::Mo
 Result<TensorView> read_quantised(const formats::QuantisedMatrix& matrix, const std::string& folder,
                                   DType dtype, ThreadTeam& team, LoadBuffer& buffer);
 
+// The scales of the blocks that quantised weights are packed in (ops::kWeightBlock), f16 [N, blocks
+// of a row] in the buffer, zero where the folder has none that is one of f16: with them pack_weight
+// keeps the folder's numbers. Fails with kExhausted, naming the folder.
+Result<TensorView> read_block_scales(const formats::QuantisedMatrix& matrix,
+                                     const std::string& folder, ThreadTeam& team,
+                                     LoadBuffer& buffer);
+
 }  // namespace jige::model

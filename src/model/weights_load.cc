@@ -207,12 +207,20 @@ class BlockLoader {
 
  private:
   // What has to be made out of what is stored. Values are rounded once, to what is computed with.
-  Result<TensorView> make(const ParamSpec& spec, bool has_value) {
-    if (is_stacked(files_, spec)) return read_stacked(files_, spec, team_, buffer_);
+  Result<Param> make(const ParamSpec& spec, bool has_value, ops::WeightFormat format) {
+    Param made;
+    if (is_stacked(files_, spec)) {
+      JIGE_TRY(made.value, read_stacked(files_, spec, team_, buffer_));
+      return made;
+    }
     JIGE_TRY(const auto quantised, find_quantised(weights_.architecture().config(), files_, spec));
     JIGE_CHECK(quantised, "{} is made of nothing", spec.name);
     const DType dtype = has_value ? DType::kF32 : weights_.options().compute;
-    return read_quantised(*quantised, files_.folder(), dtype, team_, buffer_);
+    JIGE_TRY(made.value, read_quantised(*quantised, files_.folder(), dtype, team_, buffer_));
+    if (!has_value && format != ops::WeightFormat::kCompute) {
+      JIGE_TRY(made.scales, read_block_scales(*quantised, files_.folder(), team_, scales_));
+    }
+    return made;
   }
 
   // One parameter by itself: all of a layer's matrices at once might not fit beside the model.
@@ -221,18 +229,24 @@ class BlockLoader {
     const auto specs = architecture.block(node).params();
     const BlockWeights& block = weights_.block(node);
     const TensorView& value = block.params[index].value;
-    JIGE_TRY(TensorView stored, make(specs[index], static_cast<bool>(value)));
+    JIGE_TRY(Param stored, make(specs[index], static_cast<bool>(value), block.format));
     if (const auto& order = specs[index].stored_rows) {
-      JIGE_TRY(stored, reordered(stored, *order));
+      JIGE_TRY(stored.value, reordered(stored.value, *order));
+      if (stored.scales) {
+        JIGE_TRY(stored.scales, reordered(stored.scales, *order));
+      }
     }
     if (value) {
-      const Status copied = copy_converted(stream_, value, stored);
+      const Status copied = copy_converted(stream_, value, stored.value);
       finish();
       return copied;
     }
     BlockWeights source{.packed = block.packed, .format = block.format};
     source.params.resize(specs.size());
-    JIGE_TRY(source.params[index].value, to_device(stored));
+    JIGE_TRY(source.params[index].value, to_device(stored.value));
+    if (stored.scales) {
+      JIGE_TRY(source.params[index].scales, to_device(stored.scales));
+    }
     architecture.block(node).pack(stream_, source, weights_.options().compute,
                                   weights_.options().use);
     finish();
@@ -281,6 +295,7 @@ class BlockLoader {
   ThreadTeam& team_;  // decodes: the device's threads, where they are the host's
   Arena arena_;
   LoadBuffer buffer_;  // of what is loaded alone
+  LoadBuffer scales_;  // of its blocks
   std::vector<LoadBuffer> host_;
   std::vector<Tensor> device_;  // after arena_: destroyed before it
 };

@@ -73,15 +73,19 @@ void write_quant_header(const PackedWeight& packed) {
   std::memcpy(packed.data, &header, sizeof header);
 }
 
+static_assert(kWeightBlock == cpu::kQuantBlock);
+
 void quantise_rows(CpuDevice& device, const PackedWeight& packed, const TensorView& rows,
-                   int64_t row_begin) {
-  cpu::quant_pack(device, {.format = quant_format(packed.format),
-                           .panels = static_cast<std::byte*>(panels_of(packed)),
-                           .columns = packed.n,
-                           .depth = packed.k,
-                           .part = const_rows_of(rows),
-                           .part_begin = row_begin,
-                           .part_count = rows.rows()});
+                   int64_t row_begin, const TensorView& scales) {
+  cpu::quant_pack(device,
+                  {.format = quant_format(packed.format),
+                   .panels = static_cast<std::byte*>(panels_of(packed)),
+                   .columns = packed.n,
+                   .depth = packed.k,
+                   .part = const_rows_of(rows),
+                   .part_begin = row_begin,
+                   .part_count = rows.rows(),
+                   .scales = {static_cast<const uint16_t*>(scales.data), scales.row_stride}});
 }
 
 void check_quantised(const PackedWeight& weight) {
@@ -229,12 +233,16 @@ void pack_rows(CpuDevice& device, const GemmEngine& engine, const PackPart& part
 }
 
 void pack_weight(Stream& stream, const PackedWeight& packed, const TensorView& weight,
-                 int64_t row_begin) {
+                 int64_t row_begin, const TensorView& scales) {
   JIGE_CHECK(is_float(weight.dtype) || weight.dtype == DType::kF16, "weight in {}",
              dtype_info(weight.dtype).name);
   JIGE_CHECK(
       weight.columns() == packed.k && row_begin >= 0 && row_begin + weight.rows() <= packed.n,
       "weight {} at row {} of [{}, {}]", weight.shape.to_string(), row_begin, packed.n, packed.k);
+  const int64_t blocks = (packed.k + kWeightBlock - 1) / kWeightBlock;
+  JIGE_CHECK(
+      !scales || (scales.dtype == DType::kF16 && scales.shape == Shape{weight.rows(), blocks}),
+      "scales {} of weight {}", scales.shape.to_string(), weight.shape.to_string());
   CpuStream& cpu = as_cpu(stream);
   CpuDevice& device = cpu.cpu();
   cpu.submit([=, &device] {
@@ -242,7 +250,7 @@ void pack_weight(Stream& stream, const PackedWeight& packed, const TensorView& w
       pack_rows(device, start_packing(packed), {packed, row_begin}, weight);
     } else {
       write_quant_header(packed);
-      quantise_rows(device, packed, weight, row_begin);
+      quantise_rows(device, packed, weight, row_begin, scales);
     }
   });
 }

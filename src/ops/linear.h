@@ -40,6 +40,7 @@ enum class PackUse {
 enum class WeightFormat { kCompute, kQ8, kQ4, kMxfp4 };
 inline constexpr WeightFormat kWeightFormats[] = {WeightFormat::kCompute, WeightFormat::kQ8,
                                                   WeightFormat::kQ4, WeightFormat::kMxfp4};
+inline constexpr int64_t kWeightBlock = 32;  // numbers of a block
 // "none", "q8", "q4" or "mxfp4".
 std::string_view weight_format_name(WeightFormat format);
 
@@ -67,9 +68,12 @@ int64_t packed_weight_bytes(DType compute, PackUse use, int64_t n, int64_t k,
 // Packs rows [row_begin, row_begin + weight.rows()) of a weight; several parts make one fused
 // weight (q, k and v, or gate and up). The part that ends at row n also writes the padding.
 // Quantised, a number is its block's scale times an integer; NaN and infinities make a block NaN.
-// REQUIRES: weight f32, bf16 or f16 with k columns.
+// Numbers that are whole multiples of a known scale are kept in q8 and q4 as they are, as far as
+// the integers reach: `scales`, f16 [weight.rows(), blocks of a row], zero where none is known, or
+// empty. A weight in the compute type passes them over.
+// REQUIRES: weight f32, bf16 or f16 with k columns; scales finite.
 void pack_weight(Stream& stream, const PackedWeight& packed, const TensorView& weight,
-                 int64_t row_begin = 0);
+                 int64_t row_begin = 0, const TensorView& scales = {});
 
 struct LinearForward {
   TensorView dst;       // [T, n], f32 or bf16

@@ -181,6 +181,7 @@ void quant_pack(CpuDevice& device, const QuantPack& args) {
   const auto columns_of = [&](int64_t begin, int64_t count) {
     return QuantWeights{.format = args.format,
                         .src = rows_from(args.part, begin - args.part_begin),
+                        .scales = args.scales.from_row(begin - args.part_begin),
                         .column_begin = begin,
                         .column_count = count,
                         .depth = args.depth,

@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/quant_format.h"
+#include "kernels/cpu/quant_pack.h"
 #include "kernels/cpu/types.h"
 #include "tensor/cpu_device.h"
 
@@ -50,6 +51,7 @@ struct QuantPack {
   ConstRows part;   // f32, bf16 or f16
   int64_t part_begin;
   int64_t part_count;
+  QuantScales scales = {};  // of the part
 };
 void quant_pack(CpuDevice& device, const QuantPack& args);
 

@@ -20,10 +20,21 @@ struct QuantRows {
 };
 void quant_rows(const QuantRows& args) noexcept;
 
+// Scales that are given: an f16 for each block of a row, as bits; zero: none.
+struct QuantScales {
+  const uint16_t* data = nullptr;  // null: none at all
+  int64_t stride = 0;              // elements from row to row
+  uint16_t at(int64_t row, int64_t block) const {
+    return data ? data[row * stride + block] : uint16_t{0};
+  }
+  QuantScales from_row(int64_t row) const { return {data ? data + row * stride : nullptr, stride}; }
+};
+
 // Columns of a weight [n, k], which are rows in memory, into panels.
 struct QuantWeights {
   QuantFormat format;
   ConstRows src;  // f32, bf16 or f16; its row 0 is column `column_begin` of the panels
+  QuantScales scales;
   int64_t column_begin;
   int64_t column_count;
   int64_t depth;

@@ -122,6 +122,32 @@ struct WeightBlock {
   uint16_t scale;
 };
 
+// Whether all are within half a step of what there is.
+JIGE_INLINE bool all_within(const Numbers& x, float least, float most) {
+  F32 low = x.v[0], high = x.v[0];
+  for (int i = 1; i < kVectors; ++i) {
+    low = min(low, x.v[i]);
+    high = max(high, x.v[i]);
+  }
+  const F32::Mask within =
+      (F32::broadcast(least - 0.5f) <= low) & (high <= F32::broadcast(most + 0.5f));
+  return mask_bits(within) == (1u << F32::kLanes) - 1;
+}
+
+// The block with the scale that is given, if its integers reach so far.
+JIGE_INLINE bool take_given(const Numbers& x, uint16_t given, float least, float most,
+                            WeightBlock* block) {
+  const float value = _cvtsh_ss(given);
+  if (value == 0) return false;
+  const F32 inverse = F32::broadcast(1.0f / value);
+  Numbers scaled;
+  for (int i = 0; i < kVectors; ++i) scaled.v[i] = x.v[i] * inverse;
+  if (!all_within(scaled, least, most)) return false;
+  for (F32& v : scaled.v) v = max(min(v, F32::broadcast(most)), F32::broadcast(least));
+  *block = {to_bytes(scaled), given};
+  return true;
+}
+
 JIGE_INLINE WeightBlock quantise_q8(const Numbers& x, uint32_t bits) {
   const Scale scale = scale_of(as_float(bits) / 127.0f);
   return {to_bytes(scaled_numbers(x, scale, -127, 127)), scale.bits};
@@ -213,11 +239,14 @@ JIGE_INLINE WeightBlock quantise_fp4(const Numbers& x, uint32_t bits) {
 }
 
 template <QuantFormat kFormat>
-JIGE_INLINE WeightBlock quantise_weights(const Numbers& x) {
+JIGE_INLINE WeightBlock quantise_weights(const Numbers& x, uint16_t given) {
   const uint32_t bits = largest_bits(x);
   if (bits >= kQuantInfinity) return {_mm256_setzero_si256(), kQuantScaleNan};
   if constexpr (kFormat == QuantFormat::kFp4) return quantise_fp4(x, bits);
-  return kFormat == QuantFormat::kQ8 ? quantise_q8(x, bits) : quantise_q4(x, bits);
+  constexpr bool kEight = kFormat == QuantFormat::kQ8;
+  WeightBlock block;
+  if (take_given(x, given, kEight ? -127 : -8, kEight ? 127 : 7, &block)) return block;
+  return kEight ? quantise_q8(x, bits) : quantise_q4(x, bits);
 }
 
 // Weights as the panels keep them, a byte each.
@@ -283,8 +312,9 @@ JIGE_FLATTEN void write_columns(const QuantWeights& args) {
         const auto writer = writer_of<kFormat>(args, at);
         for (int64_t block = first; block < last; ++block) {
           const int64_t depth = block * kQuantBlock;
-          writer.write(block,
-                       quantise_weights<kFormat>(load_numbers(src + depth, args.depth - depth)));
+          const uint16_t given = args.scales.at(at - args.column_begin, block);
+          writer.write(block, quantise_weights<kFormat>(
+                                  load_numbers(src + depth, args.depth - depth), given));
         }
       }
     }

@@ -65,15 +65,26 @@ PlainWeightBlock plain_with_scale(const Numbers32& x, uint16_t scale, float leas
   return block;
 }
 
-PlainWeightBlock plain_weights(QuantFormat format, const Numbers32& x) {
+// Whether a given scale is the block's.
+bool takes_scale(const Numbers32& x, uint16_t given, float least, float most) {
+  const float d = f16_value(given);
+  return d != 0 && std::all_of(std::begin(x), std::end(x), [&](float v) {
+           const float scaled = v * (1.0f / d);
+           return scaled >= least - 0.5f && scaled <= most + 0.5f;
+         });
+}
+
+PlainWeightBlock plain_weights(QuantFormat format, const Numbers32& x, uint16_t given) {
   const uint32_t bits = plain_largest(x);
   if (bits >= kQuantInfinity) return {{}, kQuantScaleNan};
   const float most = std::bit_cast<float>(bits);
   float squares = 0;
   if (format == QuantFormat::kQ8) {
+    if (takes_scale(x, given, -127, 127)) return plain_with_scale(x, given, -127, 127, &squares);
     return plain_with_scale(x, plain_scale(most / 127.0f), -127, 127, &squares);
   }
   if (format == QuantFormat::kFp4) return plain_fp4_block(x, most);
+  if (takes_scale(x, given, -8, 7)) return plain_with_scale(x, given, -8, 7, &squares);
   const bool negative = std::find(std::begin(x), std::end(x), -most) != std::end(x);
   const float extreme = negative ? -most : most;
   PlainWeightBlock best = {};
@@ -166,10 +177,12 @@ void plain_micro(const QuantMicroArgs& args) {
 }  // namespace
 
 std::vector<PlainWeightBlock> plain_weight_blocks(QuantFormat format, const float* values,
-                                                  int64_t count) {
+                                                  int64_t count, const uint16_t* scales) {
   std::vector<PlainWeightBlock> blocks;
-  for_each_block(values, count,
-                 [&](const Numbers32& x) { blocks.push_back(plain_weights(format, x)); });
+  for_each_block(values, count, [&](const Numbers32& x) {
+    const uint16_t given = scales ? scales[blocks.size()] : uint16_t{0};
+    blocks.push_back(plain_weights(format, x, given));
+  });
   return blocks;
 }
 

@@ -14,9 +14,10 @@ struct PlainWeightBlock {
   uint16_t scale;  // f16
 };
 
-// Blocks of a row of numbers, padded with zeros to whole ones.
+// Blocks of a row of numbers, padded with zeros to whole ones. `scales`: those that are given, f16
+// as bits, zero where there is none; null: none at all.
 std::vector<PlainWeightBlock> plain_weight_blocks(QuantFormat format, const float* values,
-                                                  int64_t count);
+                                                  int64_t count, const uint16_t* scales = nullptr);
 std::vector<QuantBlock> plain_row_blocks(QuantFormat weights, const float* values, int64_t count);
 
 // One output without its bias.

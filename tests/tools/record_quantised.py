@@ -212,11 +212,11 @@ def read_packed(parts, bits, columns):
     return (codes - zero) * spread(parts["weight_scale"], *wide)
 
 
-def store_gptq(matrix, bits, columns, ordered, first):
+def store_gptq(matrix, bits, columns, ordered, first, symmetric=False):
     order = torch.arange(matrix.shape[1], dtype=torch.int32) // (columns or matrix.shape[1])
     if ordered:
         order = shuffled_groups(matrix.shape[1], columns, 6)
-    codes, zero, scale = coded(matrix, bits, columns, torch.float16, False, order)
+    codes, zero, scale = coded(matrix, bits, columns, torch.float16, symmetric, order)
     stored = (zero - 1) % 2**bits if first else zero
     return {
         "qweight": pack(codes.T, bits, 0),
@@ -401,6 +401,20 @@ FORMS = {
         ("embed_out",),
         lambda matrix: store_int8(matrix, 0, True, torch.bfloat16),
         lambda parts: read_int8(parts, 0),
+    ),
+    "packed4_channel": (
+        LLAMA,
+        compressed("pack-quantized", int_args(4, "channel")),
+        ("lm_head",),
+        lambda matrix: store_packed(matrix, 4, 0, True, False),
+        lambda parts: read_packed(parts, 4, 0),
+    ),
+    "gptq4_symmetric": (
+        GLM4,
+        GPTQ | {"bits": 4, "group_size": 32, "desc_act": False, "sym": True},
+        ("lm_head",),
+        lambda matrix: store_gptq(matrix, 4, 32, False, True, symmetric=True),
+        lambda parts: read_gptq(parts, 4, True),
     ),
 }
 

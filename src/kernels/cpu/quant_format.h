@@ -17,11 +17,13 @@
 // w is v · (1 / d), clamped, rounded to nearest even; of FP4 the numbers of even bits are the even
 // ones. A scale beyond f16 is ±65504, one that rounds
 // to zero makes the block zeros. A block with a NaN or an infinity has the scale NaN and zeros.
-// A scale may be given, of numbers that are whole multiples of it (rounded to their type): of kQ8
-// and kQ4 it is the block's, as it is, if every v · (1 / d) is within half a step of the integers
-// that there are. So numbers of a few bits that were scaled for another's blocks are kept as they
-// are. The squared error is summed as eight chains r · r + e, chain j of the elements j, j + 8, j +
-// 16, j + 24, r = v - d · w with one rounding; then chains 4, 2 and 1 apart are added.
+// The squared error is summed as eight chains r · r + e, chain j of the elements j, j + 8, j + 16,
+// j + 24, r = v - d · w with one rounding; then chains 4, 2 and 1 apart are added.
+//
+// Beside a block's numbers the scale may be given that they are whole multiples of, but for a
+// rounding. In kQ8 and kQ4 it is the block's, bit for bit, where every v · (1 / d) is at most half
+// a step beyond the integers; elsewhere, and in kFp4, it is passed over. So a matrix of few bits
+// whose groups are whole blocks is kept as it is.
 //
 // A row block is an f32 scale s = max |v| / 127 and integers x = v · (127 / max |v|), rounded to
 // nearest even. Where max |v| is below 2^-112 both are zero; where the block has a NaN or an

@@ -52,22 +52,26 @@ std::vector<float> row_values(const Matrix& matrix, int64_t row, int64_t columns
   return values;
 }
 
-// Quantises a weight in `parts` parts, over garbage.
+// Quantises a weight in `parts` parts, over garbage. Scales: none, or one for each block.
 std::vector<std::byte> quant_panels(CpuDevice& device, QuantFormat format, Matrix& right,
-                                    int64_t columns, int64_t depth, int64_t parts) {
+                                    int64_t columns, int64_t depth, int64_t parts,
+                                    const std::vector<uint16_t>& scales = {}) {
+  const int64_t blocks = (depth + kQuantBlock - 1) / kQuantBlock;
   std::vector<std::byte> panels(static_cast<size_t>(quant_panels_bytes(format, columns, depth)),
                                 static_cast<std::byte>(0xff));
   for (int64_t part = 0; part < parts; ++part) {
     const int64_t begin = columns * part / parts;
     const std::byte* data = static_cast<const std::byte*>(right.data()) +
                             dtype_bytes(right.dtype(), begin * right.stride());
-    quant_pack(device, {.format = format,
-                        .panels = panels.data(),
-                        .columns = columns,
-                        .depth = depth,
-                        .part = {data, type_of(right.dtype()), right.stride()},
-                        .part_begin = begin,
-                        .part_count = columns * (part + 1) / parts - begin});
+    quant_pack(device,
+               {.format = format,
+                .panels = panels.data(),
+                .columns = columns,
+                .depth = depth,
+                .part = {data, type_of(right.dtype()), right.stride()},
+                .part_begin = begin,
+                .part_count = columns * (part + 1) / parts - begin,
+                .scales = {scales.empty() ? nullptr : scales.data() + begin * blocks, blocks}});
   }
   return panels;
 }
@@ -311,7 +315,7 @@ float fp4_number(uint32_t bits) {
 TEST(Quant, BlocksOfMxfp4AreKeptAsTheyAre) {
   Rng rng(20);
   for (int trial = 0; trial < 300; ++trial) {
-    const auto exponent = static_cast<int>(rng.below(37)) - 20;  // as far as f16 has the scale
+    const auto exponent = static_cast<int>(rng.below(37)) - 20;   // as far as f16 has the scale
     const uint64_t most = trial % 3 == 0 ? 8 : 1 + rng.below(7);  // small numbers alone, too
     std::vector<float> values(32);
     for (float& x : values) {
@@ -344,6 +348,96 @@ TEST(Quant, Fp4TakesTheNearestNumber) {
       << "there is no larger one";
   values[0] = 8;
   EXPECT_EQ(weight_of(checked_block(QuantFormat::kFp4, values), 1), 8.0f);
+}
+
+// A weight of multiples of scales that are given for its blocks. In every third block the scale is
+// not given, in another third one number, or its negative, is more than the integers reach.
+struct Multiples {
+  Matrix numbers;
+  std::vector<uint16_t> scales;  // given
+  std::vector<PlainWeightBlock> blocks;
+
+  Multiples(QuantFormat format, DType type, int64_t columns, int64_t depth, Rng& rng)
+      : numbers(type, columns, depth, rng) {
+    const int most = format == QuantFormat::kQ8 ? 127 : 7;
+    const int least = format == QuantFormat::kQ8 ? -127 : -8;
+    for (int64_t n = 0; n < columns; ++n) {
+      for (int64_t from = 0; from < depth; from += kQuantBlock) {
+        // Of either sign, up to 256, also those below the normal range.
+        const auto magnitude = static_cast<uint16_t>(1 + rng.below(0x5c00));
+        PlainWeightBlock block = {{}, static_cast<uint16_t>(magnitude | rng.below(2) << 15)};
+        const int64_t count = std::min<int64_t>(kQuantBlock, depth - from);
+        const int64_t beyond = blocks.size() % 3 == 1
+                                   ? static_cast<int64_t>(rng.below(static_cast<uint64_t>(count)))
+                                   : -1;
+        for (int64_t i = 0; i < count; ++i) {
+          int code = least + static_cast<int>(rng.below(static_cast<uint64_t>(most - least + 1)));
+          if (i == beyond) code = rng.below(2) == 0 ? most + 1 : least - 1;
+          block.values[i] = static_cast<int8_t>(code);
+          numbers.set(n * numbers.stride() + from + i,
+                      to_float(Float16{block.scale}) * static_cast<float>(code));
+        }
+        scales.push_back(blocks.size() % 3 == 2 ? uint16_t{0} : block.scale);
+        blocks.push_back(block);
+      }
+    }
+  }
+};
+
+TEST(Quant, MultiplesOfAGivenScaleAreKeptAsTheyAre) {
+  Rng rng(26);
+  for (const QuantFormat format : {QuantFormat::kQ8, QuantFormat::kQ4}) {
+    for (const DType type : {DType::kF32, DType::kBF16, DType::kF16}) {
+      for (const auto& [columns, depth] : {std::pair{1, 31}, {45, 96}, {70, 257}}) {
+        Multiples right(format, type, columns, depth, rng);
+        const auto block_count = static_cast<int64_t>(right.blocks.size()) / columns;
+        for (const int threads : {1, 3}) {
+          CpuDevice device({.thread_count = threads});
+          const auto panels =
+              quant_panels(device, format, right.numbers, columns, depth, threads, right.scales);
+          const int64_t panel_bytes = quant_panel_bytes(format, depth);
+          for (int64_t n = 0; n < columns; ++n) {
+            const auto row = row_values(right.numbers, n, depth);
+            const uint16_t* given = &right.scales[static_cast<size_t>(n * block_count)];
+            const auto plain = plain_weight_blocks(format, row.data(), depth, given);
+            const auto rounded = plain_weight_blocks(format, row.data(), depth);
+            for (int64_t b = 0; b < block_count; ++b) {
+              const auto at = static_cast<size_t>(n * block_count + b);
+              const auto found = plain_block_of_panels(format, panels.data(), panel_bytes, n, b);
+              const auto& wanted = at % 3 == 0 ? right.blocks[at] : rounded[static_cast<size_t>(b)];
+              for (const PlainWeightBlock& block : {found, plain[static_cast<size_t>(b)]}) {
+                EXPECT_EQ(block.scale, wanted.scale) << format_name(format) << " block " << at;
+                EXPECT_EQ(std::memcmp(block.values, wanted.values, sizeof wanted.values), 0)
+                    << format_name(format) << " " << dtype_info(type).name << " block " << at;
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Quant, AGivenScaleMakesNoNumberOutOfNanAndInfinity) {
+  CpuDevice device({.thread_count = 1});
+  Rng rng(27);
+  const std::vector<uint16_t> scales(4, to_float16(0.5f).bits);
+  for (const QuantFormat format : kQuantFormats) {
+    Matrix right(DType::kF32, 2, 64, rng);
+    for (int64_t i = 0; i < 2 * right.stride(); ++i) right.set(i, 1.5f);
+    right.set(3, kNan);
+    right.set(right.stride() + 40, -kInfinity);
+    const auto panels = quant_panels(device, format, right, 2, 64, 1, scales);
+    for (int64_t n = 0; n < 2; ++n) {
+      for (int64_t block = 0; block < 2; ++block) {
+        const auto found =
+            plain_block_of_panels(format, panels.data(), quant_panel_bytes(format, 64), n, block);
+        EXPECT_EQ(found.scale == kQuantScaleNan, n == block);
+        const bool given = n != block && format != QuantFormat::kFp4;
+        EXPECT_EQ(found.scale == scales[0], given) << format_name(format);
+      }
+    }
+  }
 }
 
 TEST(Quant, ZeroTinyAndHugeBlocksAreDefined) {

@@ -108,6 +108,58 @@ TEST_F(QuantisedLinear, GivesTheSameBitsOnEveryInstructionSetAndForAnyThreads) {
   }
 }
 
+// The numbers that a packed weight stands for: its product with the unit matrix.
+std::vector<float> numbers_of(Stream& stream, const PackedWeight& packed) {
+  const int64_t n = packed.n, k = packed.k;
+  std::vector<std::byte> strip(static_cast<size_t>(linear_strip_bytes(DType::kF32, n, k)));
+  std::vector<float> unit(static_cast<size_t>(k * k)), columns(static_cast<size_t>(n * k));
+  for (int64_t i = 0; i < k; ++i) unit[static_cast<size_t>(i * k + i)] = 1;
+  linear_forward(stream, {.dst = TensorView::of(columns.data(), DType::kF32, Shape{k, n}),
+                          .src = TensorView::of(unit.data(), DType::kF32, Shape{k, k}),
+                          .weight = packed,
+                          .strip = TensorView::of(strip.data(), DType::kU8,
+                                                  Shape{static_cast<int64_t>(strip.size())})});
+  stream.synchronize();
+  std::vector<float> numbers(columns.size());
+  for (int64_t i = 0; i < n * k; ++i) {
+    numbers[static_cast<size_t>(i)] = columns[static_cast<size_t>(i % k * n + i / k)];
+  }
+  return numbers;
+}
+
+TEST_F(QuantisedLinear, KeepsMultiplesOfKnownScalesOnEveryInstructionSetAndForAnyThreads) {
+  const int64_t n = 75, k = 100, blocks = 4;
+  Rng rng(26);
+  std::vector<Float16> scales;
+  std::vector<float> exact;
+  for (int64_t i = 0; i < n * k; ++i) {
+    if (i % k % kWeightBlock == 0) {
+      scales.push_back(to_float16(0.01f + 0.001f * static_cast<float>(rng.below(50))));
+    }
+    exact.push_back(to_float(scales.back()) * (static_cast<float>(rng.below(16)) - 8));
+  }
+  Numbers rounded(DType::kBF16, n, k, rng);
+  for (int64_t i = 0; i < n * k; ++i) {
+    rounded.view().as<BFloat16>()[i] = to_bfloat16(exact[static_cast<size_t>(i)]);
+  }
+  const TensorView known = TensorView::of(scales.data(), DType::kF16, Shape{n, blocks});
+  for (const WeightFormat format : kQuantised) {
+    for (const Isa isa : supported_isas()) {
+      set_active_isa(isa);
+      for (const int threads : {1, 3}) {
+        use_threads(threads, threads == 3);
+        const PackedWeight packed = pack(rounded.view(), format);
+        EXPECT_NE(numbers_of(*stream_, packed), exact);
+        for (const auto& [begin, end] : {std::pair{0, 21}, {21, 75}}) {
+          pack_weight(*stream_, packed, rounded.view().row_range(begin, end), begin,
+                      known.row_range(begin, end));
+        }
+        EXPECT_EQ(numbers_of(*stream_, packed), exact) << isa_name(isa) << ", " << threads;
+      }
+    }
+  }
+}
+
 TEST_F(QuantisedLinear, TakesEightAndAHalfOrFourAndAHalfBitsAWeight) {
   const auto bytes = [](WeightFormat format) {
     return packed_weight_bytes(DType::kBF16, PackUse::kForward, 768, 2048, format);

@@ -25,12 +25,15 @@ using testing::succeed;
 using testing::TempFolder;
 using testing::value_of;
 
-constexpr const char* kForms[] = {"fp8_blocks",      "fp8_experts",   "float8_tensor",
-                                  "float8_channel",  "int8_channel",  "int8_zeros",
-                                  "packed4_group",   "packed4_zeros", "packed4_ordered",
-                                  "packed8_channel", "gptq4",         "gptq4_ordered",
-                                  "gptq8_v2",        "awq4",          "gptq4_glm4",
-                                  "int8_neox"};
+constexpr const char* kForms[] = {"fp8_blocks",      "fp8_experts",
+                                  "float8_tensor",   "float8_channel",
+                                  "int8_channel",    "int8_zeros",
+                                  "packed4_group",   "packed4_zeros",
+                                  "packed4_ordered", "packed8_channel",
+                                  "gptq4",           "gptq4_ordered",
+                                  "gptq8_v2",        "awq4",
+                                  "gptq4_glm4",      "int8_neox",
+                                  "packed4_channel", "gptq4_symmetric"};
 
 std::string form_folder(const std::string& name) {
   return testing::fixture("../quantised/" + name);

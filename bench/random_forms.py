@@ -32,6 +32,17 @@ def random_bytes(name, count):
     return random.Random(name).randbytes(count)
 
 
+def spread_codes(name, count):
+    """Bytes of two codes of 4 bits each, around 8 as trained ones are: means of four random ones."""
+    low_bits = int.from_bytes(b"\x77" * count, "little")
+    a, b, c, d = (int.from_bytes(random_bytes(f"{name} {i}", count), "little") for i in range(4))
+
+    def mean(x, y):  # rounded up, in each half of a byte
+        return (x | y) - ((x ^ y) >> 1 & low_bits)
+
+    return mean(mean(a, b), mean(c, d)).to_bytes(count, "little")
+
+
 def floats(form, name, count):
     """16 bits each with random sign and mantissa and one exponent, 2^-7."""
     kept, exponent = (b"\xff\x83", b"\x00\x20") if form == "f16" else (b"\x7f\x80", b"\x00\x3c")
@@ -55,12 +66,12 @@ def tensors(form, module, rows, columns):
         yield part("weight", "F8_E4M3", [rows, columns], codes.to_bytes(count, "little"))
         yield part("weight_scale_inv", "F32", scales, SCALE["F32"] * (scales[0] * scales[1]))
     elif form == "packed4":
-        yield part("weight_packed", "I32", [rows, words], random_bytes(module, count // 2))
+        yield part("weight_packed", "I32", [rows, words], spread_codes(module, count // 2))
         yield part("weight_scale", "BF16", [rows, groups], SCALE["BF16"] * (rows * groups))
         yield part("weight_shape", "I64", [2], struct.pack("<2q", rows, columns))
     else:
         shape = [words, rows] if form == "gptq4" else [columns, rows // 8]
-        yield part("qweight", "I32", shape, random_bytes(module, count // 2))
+        yield part("qweight", "I32", shape, spread_codes(module, count // 2))
         yield part("qzeros", "I32", [groups, rows // 8], b"\x77" * (groups * rows // 2))
         yield part("scales", "F16", [groups, rows], SCALE["F16"] * (groups * rows))
         if form == "gptq4":

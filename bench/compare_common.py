@@ -30,10 +30,22 @@ def add_run_flags(parser, sizes, rounds=3):
 def add_common_flags(parser, rounds=3):
     """Flags of the comparisons with PyTorch."""
     add_run_flags(parser, ["15m", "110m"], rounds)
+    parser.add_argument("--config", action="append",
+                        help="the config.json of another model to compare, such as one in "
+                             "bench/configs; several times for several")
     parser.add_argument("--python", default="python3",
                         help="a Python that has torch and transformers")
     parser.add_argument("--dtype", choices=["auto", "f32", "bf16"], default="auto",
                         help="auto: bf16 where the processor has instructions for it, else f32")
+
+
+def shapes(args):
+    """What is compared: the name of each model, and the flags of both sides that make it."""
+    configs = [(os.path.basename(path).removesuffix(".json"), ["--config", path])
+               for path in args.config or []]
+    if configs and not args.size:
+        return configs
+    return [(size, ["--size", size]) for size in args.size or ["15m", "110m"]] + configs
 
 
 def find_jige(given):

@@ -1,4 +1,4 @@
-"""Greedy decoding at batch 1, and prompt processing, of a Llama in PyTorch on the CPU.
+"""Greedy decoding at batch 1, and prompt processing, of a model in PyTorch on the CPU.
 
 A plain loop over the model with its key/value cache, which is faster than `generate`; prints one
 JSON object.
@@ -6,12 +6,12 @@ JSON object.
 import argparse
 import time
 
-from llama_peer import SIZES, import_libraries, make_model, report
+from model_peer import add_shape_flags, import_libraries, make_model, report
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--size", choices=SIZES, default="110m")
+    add_shape_flags(parser)
     parser.add_argument("--dtype", choices=["f32", "bf16"], default="bf16")
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--prompt", type=int, default=128)
@@ -21,7 +21,7 @@ def main():
 
     torch, transformers = import_libraries()
     torch.set_num_threads(args.threads)
-    model = make_model(torch, transformers, args.size,
+    model = make_model(torch, transformers, args,
                        torch.bfloat16 if args.dtype == "bf16" else torch.float32)
     model.eval()
     prompt = torch.randint(model.config.vocab_size, (1, args.prompt))

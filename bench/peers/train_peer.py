@@ -1,4 +1,4 @@
-"""Steps of training a Llama in PyTorch on the CPU, as asked for; JSON lines.
+"""Steps of training a model in PyTorch on the CPU, as asked for; JSON lines.
 
 The first line names the peer. Then every line of the standard input asks for a step, which is
 answered by its seconds.
@@ -10,12 +10,12 @@ import json
 import sys
 import time
 
-from llama_peer import SIZES, import_libraries, make_model, report
+from model_peer import add_shape_flags, import_libraries, make_model, report
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--size", choices=SIZES, default="15m")
+    add_shape_flags(parser)
     parser.add_argument("--dtype", choices=["f32", "bf16"], default="bf16")
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--context", type=int, default=256)
@@ -25,7 +25,7 @@ def main():
 
     torch, transformers = import_libraries()
     torch.set_num_threads(args.threads)
-    model = make_model(torch, transformers, args.size, torch.float32)
+    model = make_model(torch, transformers, args, torch.float32)
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95),
                                   weight_decay=0.1, fused=True)

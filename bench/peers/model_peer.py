@@ -1,4 +1,5 @@
-"""The Llama shapes of `jige bench`, as Hugging Face transformers builds them, for comparisons.
+"""The Llama shapes of `jige bench`, and others by their config.json, as Hugging Face transformers
+builds them, for comparisons.
 
 Imported by train_peer.py and generate_peer.py; needs torch and transformers.
 """
@@ -26,11 +27,20 @@ def import_libraries():
     return torch, transformers
 
 
-def make_model(torch, transformers, size, dtype):
+def add_shape_flags(parser):
+    parser.add_argument("--size", choices=SIZES, default="15m")
+    parser.add_argument("--config", help="a config.json in place of a size")
+
+
+def make_model(torch, transformers, args, dtype):
     torch.manual_seed(1)
-    config = transformers.LlamaConfig(**SIZES[size], tie_word_embeddings=True, use_cache=True)
+    if args.config:
+        config = transformers.AutoConfig.from_pretrained(args.config)
+    else:
+        config = transformers.LlamaConfig(**SIZES[args.size], tie_word_embeddings=True)
+    config.use_cache = True
     config._attn_implementation = "sdpa"
-    model = transformers.LlamaForCausalLM(config)
+    model = transformers.AutoModelForCausalLM.from_config(config)
     return model.to(dtype)
 
 

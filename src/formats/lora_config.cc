@@ -184,6 +184,11 @@ std::vector<std::string> lora_linear_modules(const ModelConfig& config) {
     std::sort(modules.begin(), modules.end());
     return modules;
   }
+  if (family == Family::kLfm2) {
+    std::vector<std::string> modules = {"k_proj", "out_proj", "q_proj", "v_proj", "w1", "w2", "w3"};
+    if (recurrent_layer_count(config) > 0) modules.insert(modules.begin(), "in_proj");
+    return modules;
+  }
   if (recurrent_layer_count(config) > 0) {
     return {"down_proj", "gate_proj", "in_proj_a", "in_proj_b", "in_proj_qkv", "in_proj_z",
             "k_proj",    "o_proj",    "out_proj",  "q_proj",    "up_proj",     "v_proj"};

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "formats/model_config_delta.h"
 #include "formats/model_config_experts.h"
 #include "formats/model_config_latent.h"
+#include "formats/model_config_recurrent.h"
 #include "formats/model_families.h"
 
 namespace jige::formats {
@@ -26,7 +26,7 @@ class Checker {
     JIGE_DO(sizes());
     JIGE_DO(heads());
     JIGE_DO(check_latent(c_, where_));
-    JIGE_DO(check_delta(c_, where_));
+    JIGE_DO(check_recurrent(c_, where_));
     JIGE_DO(check_experts(c_, where_));
     JIGE_DO(rope());
     JIGE_DO(windows());
@@ -388,7 +388,7 @@ int64_t count_parameters(const ModelConfig& config, int64_t experts) {
   const int64_t recurrent = recurrent_layer_count(config);
   int64_t total = config.layer_count * layer + norm;
   total += (config.layer_count - recurrent) * attention;
-  total += recurrent * delta_parameter_count(config);
+  if (recurrent > 0) total += recurrent * recurrent_parameter_count(config);
   total += with_experts * expert_parameter_count(config, experts);
   total += (config.layer_count - with_experts) * (gated ? 3 : 2) * width * config.ffn_size;
   total += config.vocab_size * width * (config.tied_embeddings ? 1 : 2);

@@ -73,7 +73,8 @@ enum class Family {
   kMiniCpm3,
   kGlm4Moe,
   kGlm4MoeLite,
-  kQwen35
+  kQwen35,
+  kLfm2
 };
 // Families whose feed-forward layers, or some of them, are experts.
 inline constexpr bool has_experts(Family family) {
@@ -183,6 +184,15 @@ struct DeltaConfig {
   bool operator==(const DeltaConfig&) const = default;
 };
 
+// The short convolution (LFM2) that stands in place of attention in some layers: of the three parts
+// of a product of the token, b|c|x, it gives c · conv(b · x), over `kernel` tokens.
+struct ShortConvConfig {
+  int64_t kernel = 0;  // 0: no layer has one
+  bool bias = false;   // on the convolution and on both products of such a layer
+
+  bool operator==(const ShortConvConfig&) const = default;
+};
+
 struct ModelConfig {
   Family family = Family::kLlama;
   int64_t vocab_size = 0;
@@ -194,7 +204,9 @@ struct ModelConfig {
   int64_t ffn_size = 0;
   LatentConfig latent;
   DeltaConfig delta;
-  std::vector<uint8_t> layer_is_recurrent;  // per layer, a delta net; empty: none is
+  ShortConvConfig short_conv;
+  // Per layer, a delta net or a short convolution, whichever the model has; empty: none is.
+  std::vector<uint8_t> layer_is_recurrent;
   ExpertConfig experts;
   std::vector<uint8_t> layer_is_dense;  // per layer, without experts; empty: none is
   int64_t context_max = 0;              // max_position_embeddings

@@ -15,10 +15,10 @@ namespace jige::formats {
 // Sets delta and layer_is_recurrent. REQUIRES: the family has such layers.
 Status parse_delta(const Json& config, ModelConfig& out, std::string_view where);
 void emit_delta(const ModelConfig& config, Json& out);
-// Fails with kInvalidArgument, also where the family has none and they are given.
+// Fails with kInvalidArgument. REQUIRES: a layer has one.
 Status check_delta(const ModelConfig& config, std::string_view where);
 
-// Parameters of a delta net but the norm before it; 0 where there is none.
+// Parameters of a delta net but the norm before it.
 int64_t delta_parameter_count(const ModelConfig& config);
 
 }  // namespace jige::formats

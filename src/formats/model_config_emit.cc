@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "formats/model_config.h"
-#include "formats/model_config_delta.h"
 #include "formats/model_config_experts.h"
 #include "formats/model_config_latent.h"
+#include "formats/model_config_recurrent.h"
 #include "formats/model_config_rope.h"
 #include "formats/model_families.h"
 
@@ -276,7 +276,7 @@ void emit_family_fields(const ModelConfig& config, Json& out) {
       break;
   }
   const FamilyInfo& family = family_info(config.family);
-  if (family.delta_layers) emit_delta(config, out);
+  if (may_be_recurrent(config.family)) emit_recurrent(config, out);
   if (family.logit_scale) out["logit_scale"] = config.logits_scale;
   if (family.residual_use != ResidualUse::kAlways) {
     out["use_parallel_residual"] = config.residual != ResidualForm::kSequential;

@@ -9,11 +9,12 @@
 #include "base/log.h"
 #include "formats/json_file.h"
 #include "formats/model_config.h"
-#include "formats/model_config_delta.h"
 #include "formats/model_config_experts.h"
 #include "formats/model_config_fields.h"
 #include "formats/model_config_latent.h"
 #include "formats/model_config_layers.h"
+#include "formats/model_config_lfm2.h"
+#include "formats/model_config_recurrent.h"
 #include "formats/model_config_rope.h"
 #include "formats/model_config_text_part.h"
 #include "formats/model_families.h"
@@ -342,7 +343,8 @@ Status parse_rotary_family(const Json& config, ModelConfig& out, std::string_vie
   JIGE_TRY(out.hidden_size, get_int(config, fields.hidden, where));
   JIGE_TRY(out.layer_count, get_int(config, fields.layers, where));
   JIGE_TRY(out.head_count, get_int(config, fields.heads, where));
-  JIGE_TRY(out.ffn_size, get_int(config, fields.ffn, where));
+  JIGE_TRY(out.ffn_size, out.family == Family::kLfm2 ? parse_lfm2_ffn_size(config, where)
+                                                     : get_int(config, fields.ffn, where));
   JIGE_TRY(out.context_max, get_int(config, fields.context, where));
   JIGE_TRY(out.norm_eps, get_number_or(config, fields.norm_eps, family.norm_eps, where));
   JIGE_TRY(out.kv_head_count, parse_kv_head_count(config, out, where));
@@ -352,7 +354,9 @@ Status parse_rotary_family(const Json& config, ModelConfig& out, std::string_vie
     JIGE_TRY(out.head_dim, parse_head_dim(config, out, where));
   }
   JIGE_DO(parse_activation(config, out, where));
-  JIGE_TRY(out.tied_embeddings, get_bool_or(config, "tie_word_embeddings", family.tied, where));
+  const bool own_tied = family.short_conv_layers && find_field(config, "tie_embedding");
+  const char* tied = own_tied ? "tie_embedding" : "tie_word_embeddings";
+  JIGE_TRY(out.tied_embeddings, get_bool_or(config, tied, family.tied, where));
   JIGE_DO(parse_biases(config, out, where));
   JIGE_DO(refuse_variants(config, out.family, where));
   JIGE_DO(parse_switches(config, out, where));
@@ -445,8 +449,8 @@ Result<ModelConfig> parse_model_config(const Json& whole, std::string_view where
   };
   JIGE_DO(checked());
   if (out.position == PositionKind::kRotary) JIGE_DO(parse_rope(config, out, where));
-  JIGE_DO(family_info(out.family).delta_layers ? parse_delta(config, out, where)
-                                               : parse_layers(config, out, where));
+  JIGE_DO(may_be_recurrent(out.family) ? parse_recurrent(config, out, where)
+                                       : parse_layers(config, out, where));
   JIGE_DO(parse_token_ids(config, out, where));
   JIGE_DO(checked());
   return out;

@@ -62,7 +62,7 @@ inline constexpr SizeFields size_fields(Family family) {
   SizeFields fields{"hidden_size",       "num_hidden_layers",       "num_attention_heads",
                     "intermediate_size", "max_position_embeddings", "rms_norm_eps"};
   if (family == Family::kStarCoder2) fields.norm_eps = "norm_epsilon";
-  if (family == Family::kNemotron) fields.norm_eps = "norm_eps";
+  if (family == Family::kNemotron || family == Family::kLfm2) fields.norm_eps = "norm_eps";
   if (family == Family::kStableLm || family == Family::kGptNeoX || family == Family::kPhi ||
       family == Family::kCohere || family == Family::kCohere2) {
     fields.norm_eps = "layer_norm_eps";

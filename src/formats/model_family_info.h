@@ -73,9 +73,10 @@ struct FamilyInfo {
   bool turns_neighbours = false;
   bool chooses_neighbours = false;  // unless rope_interleave says otherwise
   bool latent_attention = false;
-  bool delta_layers = false;    // layer_types says which have a delta net in place of attention
-  bool attention_gate = false;  // the query's matrix holds gates, too
-  bool layer_beyond = false;  // files have one more, which predicts further tokens
+  bool delta_layers = false;       // layer_types says which have a delta net in place of attention
+  bool short_conv_layers = false;  // or a short convolution
+  bool attention_gate = false;     // the query's matrix holds gates, too
+  bool layer_beyond = false;       // files have one more, which predicts further tokens
   bool fused_projections = false;
   bool qkv_by_head = false;
   bool head_bias = false;

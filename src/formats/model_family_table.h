@@ -501,6 +501,17 @@ inline constexpr FamilyInfo kFamilies[] = {
      .head_dim = 256,
      .bos = -1,
      .eos = -1},
+    {.family = Family::kLfm2,
+     .model_type = "lfm2",
+     .causal_class = "Lfm2ForCausalLM",
+     .base_class = "Lfm2Model",
+     .head_norms = HeadNorms::kEach,
+     .short_conv_layers = true,
+     .norm_eps = 1e-5,
+     .kv_heads = 8,
+     .theta = 1e6,
+     .tied = true,
+     .pad = 0},
 };
 
 }  // namespace jige::formats

@@ -67,7 +67,7 @@ inline std::vector<AdapterSource> write_three_adapters(const std::string& folder
       .use_rslora = true,
       .target_modules = {"c_attn", "kv_b_proj", "q_proj", "qkv_proj", "query_key_value", "v_proj"}};
   const formats::LoraConfig other{
-      .rank = 1, .alpha = 1, .target_modules = {"c_proj", "dense", "o_proj"}};
+      .rank = 1, .alpha = 1, .target_modules = {"c_proj", "dense", "o_proj", "out_proj"}};
   return {{"all", write_adapter(folder + "/all", base_folder, all, 1)},
           {"some", write_adapter(folder + "/some", base_folder, some, 2)},
           {"other", write_adapter(folder + "/other", base_folder, other, 3)}};

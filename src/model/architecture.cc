@@ -31,6 +31,8 @@ ModelNames model_names(const formats::ModelConfig& config) {
       return {"gpt_neox.embed_in", "", "gpt_neox.final_layer_norm", "embed_out"};
     case formats::Family::kPhi:
       return {"model.embed_tokens", "", "model.final_layernorm", "lm_head"};
+    case formats::Family::kLfm2:
+      return {"model.embed_tokens", "", "model.embedding_norm", "lm_head"};
     default:
       return {"model.embed_tokens", "", "model.norm", "lm_head"};
   }
@@ -111,6 +113,21 @@ std::optional<LayerNames> own_layer_names(formats::Family family, const std::str
   return std::nullopt;
 }
 
+// Of LFM2, whichever a layer has of attention and a short convolution.
+void set_lfm2_names(LayerNames& names, const std::string& layer, bool recurrent) {
+  const std::string attention = layer + ".self_attn.";
+  const std::string conv = layer + ".conv.";
+  const std::string mlp = layer + ".feed_forward.";
+  names.norm1 = layer + ".operator_norm";
+  names.attention.q_norm = attention + "q_layernorm";
+  names.attention.k_norm = attention + "k_layernorm";
+  names.short_conv = {.in = conv + "in_proj", .conv = conv + "conv"};
+  names.attention_output = (recurrent ? conv : attention) + "out_proj";
+  names.norm2 = layer + ".ffn_norm";
+  names.ffn_input = {mlp + "w1", mlp + "w3"};
+  names.ffn_output = mlp + "w2";
+}
+
 LayerNames layer_names(const formats::ModelConfig& config, int64_t index) {
   const std::string number = std::to_string(index);
   if (auto names = own_layer_names(config.family, number)) return *std::move(names);
@@ -161,13 +178,20 @@ LayerNames layer_names(const formats::ModelConfig& config, int64_t index) {
     names.attention.qkv = {attention + "qkv_proj"};
     names.ffn_input = {mlp + "gate_up_proj"};
   }
-  if (formats::is_recurrent(config, index)) set_recurrent_names(names, at);
+  const bool recurrent = formats::is_recurrent(config, index);
+  if (config.family == formats::Family::kLfm2) {
+    set_lfm2_names(names, at, recurrent);
+  } else if (recurrent) {
+    set_recurrent_names(names, at);
+  }
   return names;
 }
 
 std::vector<std::string> attention_modules(const formats::ModelConfig& config,
                                            const LayerNames& names, int64_t layer) {
-  if (formats::is_recurrent(config, layer)) {
+  const bool recurrent = formats::is_recurrent(config, layer);
+  if (recurrent && config.short_conv.kernel > 0) return {names.short_conv.in};
+  if (recurrent) {
     return {names.delta.qkv, names.delta.gate, names.delta.rate, names.delta.decay};
   }
   if (config.latent.rank == 0) return names.attention.qkv;

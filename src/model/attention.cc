@@ -19,6 +19,9 @@ int64_t cache_layer_count(const formats::ModelConfig& config) {
 }
 
 StateShape state_shape(const formats::ModelConfig& config) {
+  if (config.short_conv.kernel > 0) {
+    return {.inputs = (config.short_conv.kernel - 1) * config.hidden_size};
+  }
   const formats::DeltaConfig& delta = config.delta;
   const int64_t convolved =
       2 * delta.key_heads * delta.key_dim + delta.value_heads * delta.value_dim;

@@ -69,7 +69,8 @@ int64_t cache_bytes(const formats::ModelConfig& config, DType dtype, int64_t blo
 // How many layers have such a cache: all but recurrent ones.
 int64_t cache_layer_count(const formats::ModelConfig& config);
 
-// What a sequence has in a recurrent layer in its place, in numbers of SequenceStates (block.h).
+// What a sequence has in a recurrent layer in its place, in numbers of SequenceStates (block.h); of
+// short convolutions no matrices.
 struct StateShape {
   int64_t inputs = 0;
   int64_t matrices = 0;

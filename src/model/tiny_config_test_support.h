@@ -68,7 +68,8 @@ inline const std::vector<std::string>& fixture_names() {
                                                  "glm4_moe",
                                                  "glm4_moe_lite",
                                                  "qwen3_5",
-                                                 "qwen3_5_images"};
+                                                 "qwen3_5_images",
+                                                 "lfm2"};
   return names;
 }
 
@@ -335,6 +336,14 @@ inline void add_recurrent_features(formats::ModelConfig& config) {
   config.rotary_dim = 2;
 }
 
+// A short convolution below a layer with attention.
+inline void add_short_conv_features(formats::ModelConfig& config) {
+  config.short_conv = {.kernel = 3, .bias = true};
+  config.layer_is_recurrent = {1, 0};
+  config.qk_norm = true;
+  config.tied_embeddings = true;
+}
+
 // A model small enough for finite differences, with every feature of its family.
 inline formats::ModelConfig tiny_config(formats::Family family) {
   formats::ModelConfig config;
@@ -389,6 +398,9 @@ inline formats::ModelConfig tiny_config(formats::Family family) {
     case formats::Family::kQwen35:
       add_recurrent_features(config);
       break;
+    case formats::Family::kLfm2:
+      add_short_conv_features(config);
+      break;
     default:
       add_layer_features(config);
   }
@@ -410,7 +422,7 @@ inline const std::vector<formats::Family>& all_families() {
       formats::Family::kErnie45,     formats::Family::kMinistral3, formats::Family::kArcee,
       formats::Family::kNemotron,    formats::Family::kYoutu,      formats::Family::kDeepSeekV2,
       formats::Family::kDeepSeekV3,  formats::Family::kMiniCpm3,   formats::Family::kGlm4Moe,
-      formats::Family::kGlm4MoeLite, formats::Family::kQwen35};
+      formats::Family::kGlm4MoeLite, formats::Family::kQwen35,     formats::Family::kLfm2};
   return families;
 }
 

@@ -12,7 +12,11 @@ namespace {
 std::unique_ptr<Attention> make_attention(const formats::ModelConfig& config,
                                           const LayerOptions& options,
                                           std::vector<ParamSpec>& params) {
-  if (formats::is_recurrent(config, options.index)) {
+  const bool recurrent = formats::is_recurrent(config, options.index);
+  if (recurrent && config.short_conv.kernel > 0) {
+    return std::make_unique<ShortConv>(config, options.names.short_conv, options.lora, params);
+  }
+  if (recurrent) {
     return std::make_unique<DeltaAttention>(config, options.names.delta, options.lora, params);
   }
   if (config.latent.rank > 0) {
@@ -24,6 +28,11 @@ std::unique_ptr<Attention> make_attention(const formats::ModelConfig& config,
       GroupedAttentionOptions{
           .layer = options.index, .transposed = options.transposed, .lora = options.lora},
       params);
+}
+
+// On what attention, or what stands in its place, gives the residual stream.
+bool has_output_bias(const formats::ModelConfig& config, int64_t layer) {
+  return formats::is_recurrent(config, layer) ? config.short_conv.bias : config.output_bias;
 }
 
 }  // namespace
@@ -46,14 +55,13 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
   };
   if (norms_before_) norm1_ = make_norm(names.norm1);
   attention_ = make_attention(config, options, params_);
-  attention_output_ =
-      Projection({.parts = {{names.attention_output, width_}},
-                  .inputs = attention_->columns(),
-                  .bias = config.output_bias && !formats::is_recurrent(config, options.index),
-                  .transposed = options.transposed,
-                  .init_std = residual_std,
-                  .lora = options.lora},
-                 params_);
+  attention_output_ = Projection({.parts = {{names.attention_output, width_}},
+                                  .inputs = attention_->columns(),
+                                  .bias = has_output_bias(config, options.index),
+                                  .transposed = options.transposed,
+                                  .init_std = residual_std,
+                                  .lora = options.lora},
+                                 params_);
   if (norms_after_) norm1_after_ = make_norm(names.norm1_after);
   if (norms_before_) norm2_ = one_norm_ ? norm1_ : make_norm(names.norm2);
   if (formats::has_experts(config, options.index)) {

@@ -33,6 +33,7 @@
 #include "model/norm_layer.h"
 #include "model/placement.h"
 #include "model/projection.h"
+#include "model/short_conv.h"
 
 namespace jige::model {
 
@@ -41,7 +42,8 @@ struct LayerNames {
   std::string norm1;
   GroupedAttentionNames attention;
   LatentAttentionNames latent;  // in its place, in families that have latents
-  DeltaAttentionNames delta;    // in recurrent layers
+  DeltaAttentionNames delta;    // in recurrent layers, or this:
+  ShortConvNames short_conv;
   std::string attention_output;
   std::string norm1_after;
   std::string norm2;

@@ -258,6 +258,13 @@ CASES = {
         dict(SIZES, use_sliding_window=True, sliding_window=16, no_rope_layers=[0, 1, 1, 0],
              eos_token_id=7, bos_token_id=4, pad_token_id=3, mlp_bias=True),
     ),
+    "lfm2": ("Lfm2Config", dict(SIZES, full_attn_idxs=[2], block_multiple_of=12)),
+    "lfm2_biases": (
+        "Lfm2Config",
+        dict(SIZES, layer_types=["full_attention", "conv", "conv", "full_attention"],
+             conv_bias=True, conv_L_cache=4, block_auto_adjust_ff_dim=False, tie_embedding=False,
+             norm_eps=1e-6, eos_token_id=7, rope_theta=10000.0),
+    ),
 }
 
 
@@ -363,7 +370,8 @@ def record_configs():
                "DeepseekV3Config": "DeepseekV3ForCausalLM",
                "MiniCPM3Config": "MiniCPM3ForCausalLM",
                "Glm4MoeConfig": "Glm4MoeForCausalLM",
-               "Glm4MoeLiteConfig": "Glm4MoeLiteForCausalLM"}
+               "Glm4MoeLiteConfig": "Glm4MoeLiteForCausalLM",
+               "Lfm2Config": "Lfm2ForCausalLM"}
     for name, (kind, arguments) in CASES.items():
         if not hasattr(transformers, kind):
             continue

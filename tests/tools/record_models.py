@@ -69,6 +69,10 @@ from transformers import (
     GptOssForCausalLM,
     GraniteConfig,
     GraniteForCausalLM,
+    Lfm2Config,
+    Lfm2ForCausalLM,
+    Lfm2MoeConfig,
+    Lfm2MoeForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     MiniCPM3Config,
@@ -885,6 +889,28 @@ MODELS["qwen3_5_images"] = (
     torch.bfloat16,
     {},
 )
+# A short convolution above a layer with attention.
+MODELS["lfm2"] = (
+    Lfm2ForCausalLM,
+    Lfm2Config(
+        **COMMON, layer_types=["full_attention", "conv"], num_attention_heads=4,
+        num_key_value_heads=2, conv_bias=True, block_multiple_of=8, pad_token_id=None,
+    ),
+    torch.float32,
+    {},
+)
+# Experts behind a short convolution, above a layer with attention that has none.
+MODELS["lfm2_moe"] = (
+    Lfm2MoeForCausalLM,
+    Lfm2MoeConfig(
+        **COMMON, layer_types=["full_attention", "conv"], num_attention_heads=4,
+        num_key_value_heads=2, num_dense_layers=1, num_experts=6, num_experts_per_tok=2,
+        moe_intermediate_size=16, routed_scaling_factor=1.5, tie_word_embeddings=False,
+        pad_token_id=None,
+    ),
+    torch.bfloat16,
+    {},
+)
 # As transformers keeps experts in memory, and writes them where it is told to.
 STACKED = {"mixtral_stacked": "mixtral", "qwen3_moe_stacked": "qwen3_moe"}
 for name, origin in STACKED.items():
@@ -919,6 +945,8 @@ SEEDS = {name: 1000 + index for index, name in enumerate(MODELS)} | {
     "glm4_moe_lite": 1291,
     "qwen3_5": 2270,
     "qwen3_5_images": 2226,
+    "lfm2": 1303,
+    "lfm2_moe": 1567,
 }
 STEPPED = ("llama2", "gpt2", "gpt2_relu_unscaled", "gpt2_silu_by_layer", "mixtral")
 GRADIENTS = STEPPED + (
@@ -959,7 +987,11 @@ GRADIENTS = STEPPED + (
     "glm4_moe",
     "glm4_moe_lite",
     "qwen3_5",
+    "lfm2",
+    "lfm2_moe",
 )
+# What is added to the scores of experts for their choice alone.
+CHOICE_BIASES = ("e_score_correction_bias", "expert_bias")
 LENGTHS = (18, 3, 27)
 OPTIMIZER = dict(lr=1e-2, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
 STEPS = 10
@@ -983,7 +1015,7 @@ def randomise(model, generator):
             else:
                 parameter.copy_(0.25 * noise)
         for name, buffer in model.named_buffers():
-            if name.endswith("e_score_correction_bias"):
+            if name.endswith(CHOICE_BIASES):
                 buffer.copy_(0.1 * torch.randn(buffer.shape, generator=generator))
 
 
@@ -1063,7 +1095,8 @@ def as_stored(model, tensors):
     if model.config.model_type == "gpt_oss":
         return as_experts_of_gpt_oss(tensors)
     mixtral = model.config.model_type == "mixtral"
-    gate, up, down = ("w1", "w3", "w2") if mixtral else ("gate_proj", "up_proj", "down_proj")
+    short = mixtral or model.config.model_type == "lfm2_moe"
+    gate, up, down = ("w1", "w3", "w2") if short else ("gate_proj", "up_proj", "down_proj")
     stored = {}
     for name, tensor in tensors.items():
         if model.config.model_type == "gpt_neox":
@@ -1141,7 +1174,7 @@ def record_model(name, root, seed):
     randomise(model, generator)
     model.to(dtype)
     for key, buffer in model.named_buffers():
-        if key.endswith("e_score_correction_bias"):
+        if key.endswith(CHOICE_BIASES):
             buffer.data = buffer.data.float()  # as published files have it
     model.save_pretrained(folder, **save_options)
     for extra in ("generation_config.json",):

@@ -1,0 +1,93 @@
+#include "formats/model_config_lfm2.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "base/json.h"
+#include "formats/model_config_fields.h"
+#include "formats/model_config_recurrent.h"
+#include "formats/model_families.h"
+
+namespace jige::formats {
+namespace {
+
+constexpr const char* kTaps = "conv_L_cache";
+constexpr const char* kConvBias = "conv_bias";
+constexpr const char* kConvType = "conv";
+constexpr const char* kAttentionList = "full_attn_idxs";
+constexpr const char* kBlockFfn = "block_ff_dim";
+constexpr const char* kAdjusts = "block_auto_adjust_ff_dim";
+constexpr const char* kMultiplier = "block_ffn_dim_multiplier";
+constexpr const char* kMultiple = "block_multiple_of";
+
+// Where layer_types are left out: all but the listed layers, or none where there is no list.
+Result<std::vector<uint8_t>> unlisted_layers(const Json& config, const ModelConfig& out,
+                                             std::string_view where) {
+  const Json* list = find_field(config, kAttentionList);
+  std::vector<uint8_t> flags(static_cast<size_t>(out.layer_count), list ? 1 : 0);
+  if (!list) return flags;
+  if (!list->is_array()) {
+    return fail(Code::kCorrupt, "{}: field \"{}\" must be a list", where, kAttentionList);
+  }
+  for (const Json& entry : *list) {
+    const Json wrapped = {{kAttentionList, entry}};
+    JIGE_TRY(const int64_t layer, get_int(wrapped, kAttentionList, where));
+    if (layer < 0 || layer >= out.layer_count) {
+      return fail(Code::kCorrupt, "{}: field \"{}\" names layer {} of {}", where, kAttentionList,
+                  layer, out.layer_count);
+    }
+    flags[static_cast<size_t>(layer)] = 0;
+  }
+  return flags;
+}
+
+}  // namespace
+
+Result<int64_t> parse_lfm2_ffn_size(const Json& config, std::string_view where) {
+  const std::string_view usual = size_fields(Family::kLfm2).ffn;
+  const std::string_view field = find_field(config, kBlockFfn) ? kBlockFfn : usual;
+  JIGE_TRY(const int64_t stated, get_int(config, field, where));
+  JIGE_TRY(const bool adjusts, get_bool_or(config, kAdjusts, true, where));
+  if (!adjusts) return stated;
+  JIGE_TRY(const double multiplier, get_number_or(config, kMultiplier, 1.0, where));
+  JIGE_TRY(const int64_t multiple, get_size_or(config, kMultiple, 256, where));
+  // As transformers takes it: two thirds, and then the multiple, are cut to whole numbers.
+  const double size = std::trunc(multiplier * std::trunc(2 * static_cast<double>(stated) / 3));
+  if (!(size >= 1 && size <= static_cast<double>(kFfnMax)) || multiple > kFfnMax) {
+    return fail(Code::kCorrupt, "{}: {} ({}), {} ({}) and {} ({}) make no feed-forward width",
+                where, field, stated, kMultiplier, multiplier, kMultiple, multiple);
+  }
+  return (static_cast<int64_t>(size) + multiple - 1) / multiple * multiple;
+}
+
+Status parse_short_conv(const Json& config, ModelConfig& out, std::string_view where) {
+  JIGE_TRY(out.short_conv.kernel, get_int_or(config, kTaps, 3, where));
+  JIGE_TRY(out.short_conv.bias, get_bool_or(config, kConvBias, false, where));
+  JIGE_TRY(std::vector<uint8_t> usual, unlisted_layers(config, out, where));
+  return parse_recurrent_layers(config, kConvType, std::move(usual), out, where);
+}
+
+void emit_short_conv(const ModelConfig& config, Json& out) {
+  out[kTaps] = config.short_conv.kernel;
+  out[kConvBias] = config.short_conv.bias;
+  out[kAdjusts] = false;
+  emit_recurrent_layers(config, kConvType, out);
+}
+
+Status check_short_conv(const ModelConfig& config, std::string_view where) {
+  const int64_t kernel = config.short_conv.kernel;
+  if (kernel >= 1 && kernel <= kConvolutionMax) return {};
+  return fail(Code::kInvalidArgument, "{}: field \"{}\" is {}; it must lie in [1, {}]", where,
+              kTaps, kernel, kConvolutionMax);
+}
+
+int64_t short_conv_parameter_count(const ModelConfig& config) {
+  const int64_t width = config.hidden_size;
+  const int64_t biases = config.short_conv.bias ? 5 * width : 0;
+  return 4 * width * width + width * config.short_conv.kernel + biases;
+}
+
+}  // namespace jige::formats

@@ -1,0 +1,38 @@
+// What families share that have other layers than attention in some places, with a state of a size
+// that does not grow: delta nets (model_config_delta.h) and short convolutions
+// (model_config_lfm2.h). layer_types says which layers have which.
+//
+// Internal to the model_config*.cc files. Threads: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "formats/model_config.h"
+
+namespace jige::formats {
+
+// The most tokens that a convolution may be over.
+inline constexpr int64_t kConvolutionMax = 8;
+
+// Whether layers of the family may be recurrent.
+bool may_be_recurrent(Family family);
+
+// Reads the family's fields and sets layer_is_recurrent. REQUIRES: layers of the family may be
+// recurrent.
+Status parse_recurrent(const Json& config, ModelConfig& out, std::string_view where);
+void emit_recurrent(const ModelConfig& config, Json& out);
+// Fails with kInvalidArgument, also where the family has no such layers and they are given.
+Status check_recurrent(const ModelConfig& config, std::string_view where);
+
+// Parameters of a recurrent layer's part in place of attention, without the norm before it.
+int64_t recurrent_parameter_count(const ModelConfig& config);
+
+// Sets layer_is_recurrent by layer_types, which has this name for recurrent layers, or where it is
+// absent to the usual flags. Fails with kUnsupported on other names.
+Status parse_recurrent_layers(const Json& config, std::string_view name, std::vector<uint8_t> usual,
+                              ModelConfig& out, std::string_view where);
+void emit_recurrent_layers(const ModelConfig& config, std::string_view name, Json& out);
+
+}  // namespace jige::formats

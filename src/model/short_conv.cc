@@ -1,0 +1,197 @@
+#include "model/short_conv.h"
+
+#include <cmath>
+
+#include "ops/gate.h"
+
+namespace jige::model {
+
+ShortConv::ShortConv(const formats::ModelConfig& config, const ShortConvNames& names,
+                     const std::optional<formats::LoraConfig>& lora, std::vector<ParamSpec>& params)
+    : width_(config.hidden_size),
+      kernel_(config.short_conv.kernel),
+      has_bias_(config.short_conv.bias) {
+  in_ = Projection(
+      {.parts = {{names.in, 3 * width_}}, .inputs = width_, .bias = has_bias_, .lora = lora},
+      params);
+  // As PyTorch begins with convolutions: uniform up to the root of 1 / kernel.
+  const double bound = 1.0 / std::sqrt(static_cast<double>(kernel_));
+  conv_ = params.size();
+  params.push_back({.name = names.conv + ".weight",
+                    .shape = Shape{width_, 1, kernel_},
+                    .init = InitKind::kUniform,
+                    .init_std = bound});
+  if (!has_bias_) return;
+  params.push_back({.name = names.conv + ".bias", .shape = Shape{width_}, .init = InitKind::kZero});
+}
+
+void ShortConv::plan_forward(Placement& at, DType compute, ops::WeightFormat format) {
+  in_.plan_forward(at, compute, format);
+}
+
+void ShortConv::plan_backward(Placement& at, DType compute, ops::WeightFormat format) {
+  in_.plan_backward(at, compute, format);
+}
+
+ShortConv::Activations ShortConv::place_activations(Placement& at, int64_t token_count,
+                                                    DType compute) const {
+  Activations views;
+  views.in = at.take(compute, Shape{token_count, 3 * width_});
+  views.u = in_.place_product(at, token_count, compute);
+  return views;
+}
+
+ShortConv::Gradients ShortConv::place_pending(Placement& at, int64_t token_count,
+                                              DType compute) const {
+  Gradients pending;
+  pending.in = at.take(compute, Shape{token_count, 3 * width_});
+  pending.conv = at.take(compute, Shape{token_count, width_});
+  pending.v = in_.place_product(at, token_count, compute);
+  return pending;
+}
+
+ShortConv::Work ShortConv::place_work(Placement& at, int64_t token_count, DType compute,
+                                      PackFor use) const {
+  Work work;
+  work.products = at.take(compute, Shape{token_count, width_});
+  if (use == PackFor::kInference) return work;
+  work.conv = at.take(compute, Shape{token_count, width_});
+  work.grad_products = at.take(compute, Shape{token_count, width_});
+  return work;
+}
+
+int64_t ShortConv::saved_bytes(int64_t token_count, DType compute) const {
+  Placement at;
+  place_activations(at, token_count, compute);
+  return at.peak_bytes();
+}
+
+int64_t ShortConv::pending_bytes(int64_t token_count, DType compute) const {
+  Placement at;
+  place_pending(at, token_count, compute);
+  return at.peak_bytes();
+}
+
+int64_t ShortConv::workspace_bytes(int64_t token_count, DType compute, PackFor use) const {
+  Placement at;
+  if (use == PackFor::kInference) place_activations(at, token_count, compute);
+  place_work(at, token_count, compute, use);
+  return at.peak_bytes();
+}
+
+// A multiply-add for every tap, and two products.
+double ShortConv::forward_flops(double token_count, double /*context_mean*/) const {
+  return token_count * static_cast<double>(width_ * (2 * kernel_ + 2));
+}
+
+ops::CausalConvForward ShortConv::convolution(const BlockWeights& weights, const Batch& batch,
+                                              const TensorView& dst,
+                                              const TensorView& products) const {
+  return {.dst = dst,
+          .src = products,
+          .weight = weights.params[conv_].value.reshaped(Shape{width_, kernel_}),
+          .bias = has_bias_ ? weights.params[conv_ + 1].value : TensorView{},
+          .sequences = batch.sequences,
+          .shape = {.kernel = kernel_}};
+}
+
+void ShortConv::multiply(Stream& stream, const TensorView& in, const TensorView& products) const {
+  ops::gate_forward(stream, products, values_of(in), gate_before(in), ops::GateKind::kPlain);
+}
+
+void ShortConv::forward(const BlockContext& context, const BlockWeights& weights,
+                        const Batch& batch, const TensorView& src, const TensorView& dst,
+                        const AttentionMemory& memory) const {
+  const int64_t t = batch.token_count();
+  const DType compute = context.compute;
+  Stream& stream = context.stream;
+  const bool saves = bool(memory.saved);
+  Placement kept(memory.saved);
+  Placement workspace(memory.workspace);
+  const Activations views = place_activations(saves ? kept : workspace, t, compute);
+  const Work work =
+      place_work(workspace, t, compute, saves ? PackFor::kTraining : PackFor::kInference);
+
+  in_.forward(stream, weights, compute,
+              {.dst = views.in,
+               .src = src,
+               .product = views.u,
+               .scratch = memory.adapter_scratch,
+               .adapters = context.adapters});
+  multiply(stream, views.in, work.products);
+  ops::CausalConvForward conv = convolution(weights, batch, dst, work.products);
+  conv.states = context.states.inputs;
+  ops::causal_conv_forward(stream, conv);
+  ops::gate_forward(stream, dst, dst, gate_behind(views.in), ops::GateKind::kPlain);
+}
+
+void ShortConv::backward_input(const BlockContext& context, const BlockWeights& weights,
+                               const Batch& batch, const TensorView& /*dst*/,
+                               const TensorView& grad_dst, const TensorView& grad_src,
+                               const AttentionMemory& memory) const {
+  const int64_t t = batch.token_count();
+  const DType compute = context.compute;
+  Stream& stream = context.stream;
+  Placement kept(memory.saved);
+  Placement left(memory.pending);
+  Placement workspace(memory.workspace);
+  const Activations saved = place_activations(kept, t, compute);
+  const Gradients pending = place_pending(left, t, compute);
+  const Work work = place_work(workspace, t, compute, PackFor::kTraining);
+
+  multiply(stream, saved.in, work.products);
+  const ops::CausalConvForward conv = convolution(weights, batch, work.conv, work.products);
+  ops::causal_conv_forward(stream, conv);
+  ops::gate_backward(stream, pending.conv, gate_behind(pending.in), grad_dst, work.conv,
+                     gate_behind(saved.in), ops::GateKind::kPlain);
+  ops::causal_conv_backward_input(stream, {.grad_src = work.grad_products,
+                                           .grad_products = pending.conv,
+                                           .grad_dst = pending.conv,
+                                           .src = conv.src,
+                                           .weight = conv.weight,
+                                           .bias = conv.bias,
+                                           .sequences = batch.sequences,
+                                           .shape = conv.shape});
+  ops::gate_backward(stream, values_of(pending.in), gate_before(pending.in), work.grad_products,
+                     values_of(saved.in), gate_before(saved.in), ops::GateKind::kPlain);
+  in_.backward_input(stream, weights, compute,
+                     {.grad_src = grad_src,
+                      .grad_dst = pending.in,
+                      .product = pending.v,
+                      .scratch = memory.adapter_scratch});
+}
+
+void ShortConv::backward_weight(const BlockContext& context, const BlockWeights& weights,
+                                const Batch& batch, const TensorView& src,
+                                const AttentionMemory& memory) const {
+  const int64_t t = batch.token_count();
+  const DType compute = context.compute;
+  Stream& stream = context.stream;
+  Placement kept(memory.saved);
+  Placement left(memory.pending);
+  Placement workspace(memory.workspace);
+  const Activations saved = place_activations(kept, t, compute);
+  const Gradients pending = place_pending(left, t, compute);
+  const Work work = place_work(workspace, t, compute, PackFor::kTraining);
+
+  if (const TensorView grad = weights.params[conv_].grad) {
+    multiply(stream, saved.in, work.products);
+    ops::causal_conv_backward_weight(
+        stream, {.grad_weight = grad.reshaped(Shape{width_, kernel_}),
+                 .grad_bias = has_bias_ ? weights.params[conv_ + 1].grad : TensorView{},
+                 .grad_products = pending.conv,
+                 .src = work.products,
+                 .sequences = batch.sequences,
+                 .shape = {.kernel = kernel_}});
+  }
+  if (!wants_source(weights)) return;
+  in_.backward_weight(stream, weights, compute,
+                      {.grad_dst = pending.in,
+                       .src = src,
+                       .product_forward = saved.u,
+                       .product_backward = pending.v,
+                       .scratch = memory.weight_scratch,
+                       .gradients = context.gradients});
+}
+
+}  // namespace jige::model

@@ -1,0 +1,99 @@
+// ShortConv: the gated short convolution, which stands in place of attention in some layers of
+// LFM2.
+//
+// Shapes: T tokens, D width.
+//   b|c|x = src Winᵀ + bias             [T, 3D]
+//   p = b · x                           [T, D]
+//   dst = c · conv(p)                   ops/causal_conv.h, without an activation
+//
+// Inference keeps the last inputs of the convolution of every sequence (SequenceStates), and no
+// matrices. Training begins with none and makes p and conv(p) anew where they are needed.
+// saved: b|c|x. pending: the gradients at b|c|x and at conv(p). Threads: const.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/attention.h"
+#include "ops/causal_conv.h"
+
+namespace jige::model {
+
+// Full names of the modules, without ".weight".
+struct ShortConvNames {
+  std::string in;
+  std::string conv;
+};
+
+class ShortConv final : public Attention {
+ public:
+  // Appends the parameters.
+  ShortConv(const formats::ModelConfig& config, const ShortConvNames& names,
+            const std::optional<formats::LoraConfig>& lora, std::vector<ParamSpec>& params);
+
+  int64_t columns() const override { return width_; }
+  std::vector<const Projection*> projections() const override { return {&in_}; }
+  void plan_forward(Placement& at, DType compute, ops::WeightFormat format) override;
+  void plan_backward(Placement& at, DType compute, ops::WeightFormat format) override;
+  void pack(Stream& stream, const BlockWeights& weights, DType compute,
+            PackFor use) const override {
+    in_.pack(stream, weights, compute, use);
+  }
+  int64_t saved_bytes(int64_t token_count, DType compute) const override;
+  int64_t pending_bytes(int64_t token_count, DType compute) const override;
+  int64_t workspace_bytes(int64_t token_count, DType compute, PackFor use) const override;
+  int64_t thread_scratch_bytes(int64_t /*token_count*/) const override { return 0; }
+  double forward_flops(double token_count, double context_mean) const override;
+
+  void forward(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
+               const TensorView& src, const TensorView& dst,
+               const AttentionMemory& memory) const override;
+  void backward_input(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
+                      const TensorView& dst, const TensorView& grad_dst, const TensorView& grad_src,
+                      const AttentionMemory& memory) const override;
+  bool wants_source(const BlockWeights& weights) const override {
+    return in_.wants_gradient(weights);
+  }
+  void backward_weight(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
+                       const TensorView& src, const AttentionMemory& memory) const override;
+
+ private:
+  // What F leaves for X and W. An F that saves nothing has the same in its workspace.
+  struct Activations {
+    TensorView in;
+    TensorView u;  // adapters
+  };
+  // What X leaves for W.
+  struct Gradients {
+    TensorView in, conv;
+    TensorView v;  // adapters
+  };
+  // The rest of a task's workspace.
+  struct Work {
+    TensorView products;             // p
+    TensorView conv, grad_products;  // of X
+  };
+  Activations place_activations(Placement& at, int64_t token_count, DType compute) const;
+  Gradients place_pending(Placement& at, int64_t token_count, DType compute) const;
+  Work place_work(Placement& at, int64_t token_count, DType compute, PackFor use) const;
+
+  // Columns of b|c|x or its gradient.
+  TensorView gate_before(const TensorView& in) const { return in.column_range(0, width_); }
+  TensorView gate_behind(const TensorView& in) const { return in.column_range(width_, 2 * width_); }
+  TensorView values_of(const TensorView& in) const {
+    return in.column_range(2 * width_, 3 * width_);
+  }
+  ops::CausalConvForward convolution(const BlockWeights& weights, const Batch& batch,
+                                     const TensorView& dst, const TensorView& products) const;
+  // p.
+  void multiply(Stream& stream, const TensorView& in, const TensorView& products) const;
+
+  int64_t width_;
+  int64_t kernel_;
+  bool has_bias_;
+  Projection in_;
+  size_t conv_ = 0;  // place among the parameters; its bias is the next
+};
+
+}  // namespace jige::model

@@ -184,9 +184,10 @@ std::vector<std::string> lora_linear_modules(const ModelConfig& config) {
     std::sort(modules.begin(), modules.end());
     return modules;
   }
-  if (family == Family::kLfm2) {
-    std::vector<std::string> modules = {"k_proj", "out_proj", "q_proj", "v_proj", "w1", "w2", "w3"};
+  if (family == Family::kLfm2 || family == Family::kLfm2Moe) {
+    std::vector<std::string> modules = {"k_proj", "out_proj", "q_proj", "v_proj"};
     if (recurrent_layer_count(config) > 0) modules.insert(modules.begin(), "in_proj");
+    if (!has_experts(family)) modules.insert(modules.end(), {"w1", "w2", "w3"});
     return modules;
   }
   if (recurrent_layer_count(config) > 0) {

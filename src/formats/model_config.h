@@ -74,14 +74,15 @@ enum class Family {
   kGlm4Moe,
   kGlm4MoeLite,
   kQwen35,
-  kLfm2
+  kLfm2,
+  kLfm2Moe
 };
 // Families whose feed-forward layers, or some of them, are experts.
 inline constexpr bool has_experts(Family family) {
   return family == Family::kMixtral || family == Family::kQwen2Moe || family == Family::kQwen3Moe ||
          family == Family::kOlmoe || family == Family::kGptOss || family == Family::kDeepSeekV2 ||
          family == Family::kDeepSeekV3 || family == Family::kGlm4Moe ||
-         family == Family::kGlm4MoeLite;
+         family == Family::kGlm4MoeLite || family == Family::kLfm2Moe;
 }
 enum class NormKind { kRms, kLayer };
 // Where the norms of a layer stand: before its attention and its MLP, behind them, or both.
@@ -142,6 +143,7 @@ struct ExpertConfig {
   bool sigmoid_scores = false;
   bool choice_bias = false;
   double weight_scale = 1;
+  double sum_offset = 1e-20;  // is added to the sum of scores that weights are divided by
   // Groups of neighbours: a token has experts of the best `chosen_groups` of them, by their best
   // score or by the sum of their two best.
   int64_t groups = 1;

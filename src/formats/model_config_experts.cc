@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "formats/model_config_fields.h"
+#include "formats/model_config_lfm2.h"
 #include "formats/model_families.h"
 
 namespace jige::formats {
@@ -61,6 +62,9 @@ ExpertFields expert_fields(const ModelConfig& config) {
   if (config.family == Family::kGlm4MoeLite) {
     return {"n_routed_experts", "moe_intermediate_size", 64, 4, 1536};
   }
+  if (config.family == Family::kLfm2Moe) {
+    return {"num_experts", "moe_intermediate_size", 32, 4, 1792};
+  }
   return {"num_experts", "moe_intermediate_size", 128, 8, 768};
 }
 
@@ -87,6 +91,11 @@ std::optional<DeepSeekRouter> deepseek_router(Family family) {
   if (family == Family::kGlm4Moe) return DeepSeekRouter{.dense = 1};
   if (family == Family::kGlm4MoeLite) return DeepSeekRouter{.dense = 1, .scale = 1.8};
   return std::nullopt;
+}
+
+// Families whose first layers have no experts, as many as a field says.
+bool leads_without_experts(Family family) {
+  return deepseek_router(family) || family == Family::kLfm2Moe;
 }
 
 Result<int64_t> parse_expert_count(const Json& config, const ExpertFields& fields,
@@ -255,11 +264,13 @@ Status in_expert_range(std::string_view where, std::string_view field, int64_t v
 // How experts are chosen.
 Status check_choice(const ModelConfig& config, std::string_view where) {
   const ExpertConfig& experts = config.experts;
+  if (config.family == Family::kLfm2Moe) return check_lfm2_choice(config, where);
   const auto router = deepseek_router(config.family);
   const bool sigmoid = router && router->sigmoid;
   const bool plain = experts.weight_scale == 1 && experts.groups == 1 && experts.chosen_groups == 1;
   if (experts.sigmoid_scores != sigmoid || experts.choice_bias != sigmoid ||
-      experts.groups_by_pairs != sigmoid || (!router && !plain)) {
+      experts.groups_by_pairs != sigmoid || (!router && !plain) ||
+      experts.sum_offset != ExpertConfig().sum_offset) {
     return fail(Code::kInvalidArgument, "{}: {} models do not choose experts so", where,
                 family_name(config.family));
   }
@@ -315,7 +326,7 @@ Status check_layers(const ModelConfig& config, std::string_view where) {
   }
   if (config.layer_is_dense.empty()) return {};
   const bool leading = std::is_sorted(config.layer_is_dense.rbegin(), config.layer_is_dense.rend());
-  if (!is_qwen_moe(config.family) && !(deepseek_router(config.family) && leading)) {
+  if (!is_qwen_moe(config.family) && !(leads_without_experts(config.family) && leading)) {
     return fail(Code::kInvalidArgument, "{}: {} models have experts in other layers than these",
                 where, family_name(config.family));
   }
@@ -355,6 +366,7 @@ Status parse_experts(const Json& config, ModelConfig& out, std::string_view wher
   JIGE_TRY(experts.count, parse_expert_count(config, fields, where));
   JIGE_TRY(experts.chosen, get_int_or(config, kChosenField, fields.chosen_default, where));
   JIGE_TRY(experts.ffn_size, get_int_or(config, fields.ffn, fields.ffn_default, where));
+  if (out.family == Family::kLfm2Moe) return parse_lfm2_experts(config, out, where);
   JIGE_TRY(experts.balance_loss, get_bool_or(config, "output_router_logits", false, where));
   JIGE_TRY(experts.balance_weight,
            get_number_or(config, "router_aux_loss_coef", usual_balance_weight(out.family), where));
@@ -386,6 +398,7 @@ void emit_experts(const ModelConfig& config, Json& out) {
   out[std::string(fields.count)] = experts.count;
   out[std::string(kChosenField)] = experts.chosen;
   out[std::string(fields.ffn)] = experts.ffn_size;
+  if (config.family == Family::kLfm2Moe) return emit_lfm2_experts(config, out);
   out["output_router_logits"] = experts.balance_loss;
   out["router_aux_loss_coef"] = experts.balance_weight;
   if (config.family == Family::kMixtral) {
@@ -435,7 +448,7 @@ Status check_experts(const ModelConfig& config, std::string_view where) {
   }
   JIGE_DO(check_gate(experts, config.family, where));
   JIGE_DO(check_choice(config, where));
-  if (is_qwen_moe(config.family) || deepseek_router(config.family)) return {};
+  if (is_qwen_moe(config.family) || leads_without_experts(config.family)) return {};
   const bool any_weights = config.family == Family::kOlmoe;
   if ((any_weights || experts.normalised) && experts.ffn_size == config.ffn_size) return {};
   return fail(Code::kInvalidArgument,

@@ -11,6 +11,7 @@
 //               first_k_dense_replace, routed_scaling_factor, n_group, topk_group, norm_topk_prob,
 //               topk_method, scoring_func, moe_layer_freq, of the last mlp_layer_types; without
 //               experts where no layer is left
+//   lfm2_moe    see model_config_lfm2.h
 // Internal to the model_config*.cc files. Threads: pure functions.
 #pragma once
 

@@ -22,10 +22,19 @@ constexpr const char* kBlockFfn = "block_ff_dim";
 constexpr const char* kAdjusts = "block_auto_adjust_ff_dim";
 constexpr const char* kMultiplier = "block_ffn_dim_multiplier";
 constexpr const char* kMultiple = "block_multiple_of";
+constexpr const char* kDenseLayers = "num_dense_layers";
+constexpr const char* kChoiceBias = "use_expert_bias";
+constexpr const char* kNormalised = "norm_topk_prob";
+constexpr const char* kWeightScale = "routed_scaling_factor";
+constexpr double kWeightScaleMax = 1e4;
+constexpr double kSumOffset = 1e-6;
 
 // Where layer_types are left out: all but the listed layers, or none where there is no list.
 Result<std::vector<uint8_t>> unlisted_layers(const Json& config, const ModelConfig& out,
                                              std::string_view where) {
+  if (out.family == Family::kLfm2Moe && !find_field(config, "layer_types")) {
+    return fail(Code::kCorrupt, "{}: field \"layer_types\" is missing", where);
+  }
   const Json* list = find_field(config, kAttentionList);
   std::vector<uint8_t> flags(static_cast<size_t>(out.layer_count), list ? 1 : 0);
   if (!list) return flags;
@@ -73,7 +82,7 @@ Status parse_short_conv(const Json& config, ModelConfig& out, std::string_view w
 void emit_short_conv(const ModelConfig& config, Json& out) {
   out[kTaps] = config.short_conv.kernel;
   out[kConvBias] = config.short_conv.bias;
-  out[kAdjusts] = false;
+  if (config.family == Family::kLfm2) out[kAdjusts] = false;
   emit_recurrent_layers(config, kConvType, out);
 }
 
@@ -82,6 +91,45 @@ Status check_short_conv(const ModelConfig& config, std::string_view where) {
   if (kernel >= 1 && kernel <= kConvolutionMax) return {};
   return fail(Code::kInvalidArgument, "{}: field \"{}\" is {}; it must lie in [1, {}]", where,
               kTaps, kernel, kConvolutionMax);
+}
+
+Status parse_lfm2_experts(const Json& config, ModelConfig& out, std::string_view where) {
+  ExpertConfig& experts = out.experts;
+  experts.sigmoid_scores = true;
+  experts.sum_offset = kSumOffset;
+  JIGE_TRY(experts.choice_bias, get_bool_or(config, kChoiceBias, true, where));
+  JIGE_TRY(experts.normalised, get_bool_or(config, kNormalised, true, where));
+  JIGE_TRY(experts.weight_scale, get_number_or(config, kWeightScale, 1.0, where));
+  JIGE_TRY(const int64_t dense, get_int_or(config, kDenseLayers, 2, where));
+  if (out.layer_count < 1 || out.layer_count > kLayersMax) return {};  // refused by the checks
+  if (dense < 0 || dense >= out.layer_count) {
+    return fail(Code::kUnsupported,
+                "{}: field \"{}\" is {} of {} layers, where one at least must have experts", where,
+                kDenseLayers, dense, out.layer_count);
+  }
+  if (dense == 0) return {};
+  out.layer_is_dense.assign(static_cast<size_t>(out.layer_count), 0);
+  std::fill_n(out.layer_is_dense.begin(), dense, uint8_t{1});
+  return {};
+}
+
+void emit_lfm2_experts(const ModelConfig& config, Json& out) {
+  out[kDenseLayers] = config.layer_count - expert_layer_count(config);
+  out[kChoiceBias] = config.experts.choice_bias;
+  out[kNormalised] = config.experts.normalised;
+  out[kWeightScale] = config.experts.weight_scale;
+}
+
+Status check_lfm2_choice(const ModelConfig& config, std::string_view where) {
+  const ExpertConfig& experts = config.experts;
+  if (!experts.sigmoid_scores || experts.groups != 1 || experts.chosen_groups != 1 ||
+      experts.groups_by_pairs || experts.sum_offset != kSumOffset) {
+    return fail(Code::kInvalidArgument, "{}: {} models do not choose experts so", where,
+                family_name(config.family));
+  }
+  if (experts.weight_scale > 0 && experts.weight_scale <= kWeightScaleMax) return {};
+  return fail(Code::kInvalidArgument, "{}: field \"{}\" is {}; it must lie in (0, {}]", where,
+              kWeightScale, experts.weight_scale, kWeightScaleMax);
 }
 
 int64_t short_conv_parameter_count(const ModelConfig& config) {

@@ -131,6 +131,80 @@ TEST(Lfm2Config, RefusesWhatContradictsItself) {
   EXPECT_FALSE(check_model_config(mixed, "x"));
 }
 
+Json moe_json() {
+  return changed(family_json("lfm2_moe"),
+                 {{"layer_types", {"conv", "conv", "full_attention", "conv"}}});
+}
+
+TEST(Lfm2MoeConfig, DefaultsAreThoseOfTransformers) {
+  const ModelConfig config = config_of(moe_json());
+  EXPECT_EQ(config.layer_is_recurrent, (std::vector<uint8_t>{1, 1, 0, 1}));
+  EXPECT_EQ(config.layer_is_dense, (std::vector<uint8_t>{1, 1, 0, 0}));
+  EXPECT_EQ(config.ffn_size, 48);  // as it stands
+  EXPECT_EQ(config.experts, (ExpertConfig{.count = 32,
+                                          .chosen = 4,
+                                          .ffn_size = 1792,
+                                          .normalised = true,
+                                          .sigmoid_scores = true,
+                                          .choice_bias = true,
+                                          .sum_offset = 1e-6}));
+  EXPECT_TRUE(config.tied_embeddings && config.qk_norm);
+  EXPECT_EQ(config.rope.theta, 1e6);
+  EXPECT_EQ(config_of(to_hf_config(config)), config);
+  EXPECT_FALSE(to_hf_config(config).contains("block_auto_adjust_ff_dim"));
+}
+
+TEST(Lfm2MoeConfig, SaysHowExpertsAreChosenAndWhichLayersHaveThem) {
+  const ModelConfig config = config_of(changed(moe_json(), {{"num_dense_layers", 0},
+                                                            {"use_expert_bias", false},
+                                                            {"norm_topk_prob", false},
+                                                            {"routed_scaling_factor", 2.5},
+                                                            {"num_experts", 8},
+                                                            {"num_experts_per_tok", 3},
+                                                            {"moe_intermediate_size", 20},
+                                                            {"output_router_logits", true}}));
+  EXPECT_TRUE(config.layer_is_dense.empty());
+  EXPECT_FALSE(config.experts.choice_bias || config.experts.normalised);
+  EXPECT_FALSE(config.experts.balance_loss);  // there is none, whatever is asked for
+  EXPECT_EQ(config.experts.weight_scale, 2.5);
+  EXPECT_EQ(config.experts.count, 8);
+  EXPECT_EQ(config.experts.chosen, 3);
+  EXPECT_EQ(config.experts.ffn_size, 20);
+  EXPECT_EQ(config_of(to_hf_config(config)), config);
+}
+
+TEST(Lfm2MoeConfig, RefusesWhatContradictsItself) {
+  const auto refusal = [](const Json& json, const std::string& words) {
+    const auto config = parsed(json);
+    ASSERT_FALSE(config) << json;
+    EXPECT_NE(config.error().message.find(words), std::string::npos) << config.error().message;
+  };
+  refusal(family_json("lfm2_moe"), "\"layer_types\" is missing");
+  refusal(changed(moe_json(), {{"num_dense_layers", 4}}), "one at least must have experts");
+  refusal(changed(moe_json(), {{"num_dense_layers", -1}}), "one at least must have experts");
+  refusal(changed(moe_json(), {{"routed_scaling_factor", 0}}), "routed_scaling_factor");
+  refusal(changed(moe_json(), {{"num_experts_per_tok", 33}}), "num_experts_per_tok");
+  ModelConfig config = config_of(moe_json());
+  config.experts.sum_offset = 1e-20;
+  EXPECT_FALSE(check_model_config(config, "x"));
+}
+
+// 22 layers with experts, each with a bias for their choice, which transformers counts apart.
+TEST(Lfm2MoeConfig, CountsTheParametersOfThePublishedModel) {
+  Json types = Json::array();
+  for (int i = 0; i < 24; ++i) types.push_back("conv");
+  for (const int i : {2, 6, 10, 14, 18, 21}) types[static_cast<size_t>(i)] = "full_attention";
+  const ModelConfig config = config_of({{"model_type", "lfm2_moe"},
+                                        {"vocab_size", 65536},
+                                        {"hidden_size", 2048},
+                                        {"intermediate_size", 7168},
+                                        {"num_hidden_layers", 24},
+                                        {"num_attention_heads", 32},
+                                        {"max_position_embeddings", 128000},
+                                        {"layer_types", types}});
+  EXPECT_EQ(parameter_count(config), 8339929856 + 22 * 32);
+}
+
 TEST(Lfm2Config, AdaptersFindItsLinears) {
   const ModelConfig config = config_of(changed(lfm2_json(), {{"full_attn_idxs", {2}}}));
   EXPECT_EQ(lora_linear_modules(config),
@@ -138,6 +212,8 @@ TEST(Lfm2Config, AdaptersFindItsLinears) {
                                       "w2", "w3"}));
   EXPECT_EQ(lora_linear_modules(config_of(lfm2_json())),
             (std::vector<std::string>{"k_proj", "out_proj", "q_proj", "v_proj", "w1", "w2", "w3"}));
+  EXPECT_EQ(lora_linear_modules(config_of(moe_json())),
+            (std::vector<std::string>{"in_proj", "k_proj", "out_proj", "q_proj", "v_proj"}));
 }
 
 }  // namespace

@@ -26,6 +26,10 @@ inline double usual_balance_weight(Family family) {
 
 inline bool is_qwen(Family family) { return family == Family::kQwen2 || family == Family::kQwen3; }
 
+inline constexpr bool is_lfm2(Family family) {
+  return family == Family::kLfm2 || family == Family::kLfm2Moe;
+}
+
 // Activations without gate, by their names. The first name of a kind is the one that is written.
 struct PlainActivation {
   std::string_view name;
@@ -62,7 +66,7 @@ inline constexpr SizeFields size_fields(Family family) {
   SizeFields fields{"hidden_size",       "num_hidden_layers",       "num_attention_heads",
                     "intermediate_size", "max_position_embeddings", "rms_norm_eps"};
   if (family == Family::kStarCoder2) fields.norm_eps = "norm_epsilon";
-  if (family == Family::kNemotron || family == Family::kLfm2) fields.norm_eps = "norm_eps";
+  if (family == Family::kNemotron || is_lfm2(family)) fields.norm_eps = "norm_eps";
   if (family == Family::kStableLm || family == Family::kGptNeoX || family == Family::kPhi ||
       family == Family::kCohere || family == Family::kCohere2) {
     fields.norm_eps = "layer_norm_eps";

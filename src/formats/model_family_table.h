@@ -512,6 +512,17 @@ inline constexpr FamilyInfo kFamilies[] = {
      .theta = 1e6,
      .tied = true,
      .pad = 0},
+    {.family = Family::kLfm2Moe,
+     .model_type = "lfm2_moe",
+     .causal_class = "Lfm2MoeForCausalLM",
+     .base_class = "Lfm2MoeModel",
+     .head_norms = HeadNorms::kEach,
+     .short_conv_layers = true,
+     .norm_eps = 1e-5,
+     .kv_heads = 8,
+     .theta = 1e6,
+     .tied = true,
+     .pad = 0},
 };
 
 }  // namespace jige::formats

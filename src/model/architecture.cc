@@ -32,6 +32,7 @@ ModelNames model_names(const formats::ModelConfig& config) {
     case formats::Family::kPhi:
       return {"model.embed_tokens", "", "model.final_layernorm", "lm_head"};
     case formats::Family::kLfm2:
+    case formats::Family::kLfm2Moe:
       return {"model.embed_tokens", "", "model.embedding_norm", "lm_head"};
     default:
       return {"model.embed_tokens", "", "model.norm", "lm_head"};
@@ -126,6 +127,14 @@ void set_lfm2_names(LayerNames& names, const std::string& layer, bool recurrent)
   names.norm2 = layer + ".ffn_norm";
   names.ffn_input = {mlp + "w1", mlp + "w3"};
   names.ffn_output = mlp + "w2";
+  names.experts = {.router = mlp + "gate",
+                   .choice_bias = mlp + "expert_bias",
+                   .prefix = mlp + "experts.",
+                   .gate = "w1",
+                   .up = "w3",
+                   .down = "w2",
+                   .stacked_input = mlp + "experts.gate_up_proj",
+                   .stacked_output = mlp + "experts.down_proj"};
 }
 
 LayerNames layer_names(const formats::ModelConfig& config, int64_t index) {
@@ -179,7 +188,7 @@ LayerNames layer_names(const formats::ModelConfig& config, int64_t index) {
     names.ffn_input = {mlp + "gate_up_proj"};
   }
   const bool recurrent = formats::is_recurrent(config, index);
-  if (config.family == formats::Family::kLfm2) {
+  if (config.family == formats::Family::kLfm2 || config.family == formats::Family::kLfm2Moe) {
     set_lfm2_names(names, at, recurrent);
   } else if (recurrent) {
     set_recurrent_names(names, at);

@@ -133,6 +133,7 @@ ExpertMlp::Saved ExpertMlp::place_saved(Placement& at, int64_t token_count, DTyp
   routing.normalised = experts_.normalised;
   routing.sigmoid = experts_.sigmoid_scores;
   routing.scale = static_cast<float>(experts_.weight_scale);
+  routing.sum_offset = static_cast<float>(experts_.sum_offset);
   routing.groups = experts_.groups;
   routing.chosen_groups = experts_.chosen_groups;
   routing.groups_by_pairs = experts_.groups_by_pairs;

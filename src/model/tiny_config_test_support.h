@@ -69,7 +69,8 @@ inline const std::vector<std::string>& fixture_names() {
                                                  "glm4_moe_lite",
                                                  "qwen3_5",
                                                  "qwen3_5_images",
-                                                 "lfm2"};
+                                                 "lfm2",
+                                                 "lfm2_moe"};
   return names;
 }
 
@@ -342,6 +343,18 @@ inline void add_short_conv_features(formats::ModelConfig& config) {
   config.layer_is_recurrent = {1, 0};
   config.qk_norm = true;
   config.tied_embeddings = true;
+  if (config.family == formats::Family::kLfm2Moe) {
+    config.experts = {.count = 5,
+                      .chosen = 3,
+                      .ffn_size = 12,
+                      .normalised = true,
+                      .sigmoid_scores = true,
+                      .choice_bias = true,
+                      .weight_scale = 1.5,
+                      .sum_offset = 1e-6};
+    config.layer_is_dense = {1, 0};
+    config.layer_is_recurrent = {0, 1};
+  }
 }
 
 // A model small enough for finite differences, with every feature of its family.
@@ -399,6 +412,7 @@ inline formats::ModelConfig tiny_config(formats::Family family) {
       add_recurrent_features(config);
       break;
     case formats::Family::kLfm2:
+    case formats::Family::kLfm2Moe:
       add_short_conv_features(config);
       break;
     default:
@@ -422,7 +436,8 @@ inline const std::vector<formats::Family>& all_families() {
       formats::Family::kErnie45,     formats::Family::kMinistral3, formats::Family::kArcee,
       formats::Family::kNemotron,    formats::Family::kYoutu,      formats::Family::kDeepSeekV2,
       formats::Family::kDeepSeekV3,  formats::Family::kMiniCpm3,   formats::Family::kGlm4Moe,
-      formats::Family::kGlm4MoeLite, formats::Family::kQwen35,     formats::Family::kLfm2};
+      formats::Family::kGlm4MoeLite, formats::Family::kQwen35,     formats::Family::kLfm2,
+      formats::Family::kLfm2Moe};
   return families;
 }
 

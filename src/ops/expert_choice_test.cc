@@ -23,6 +23,7 @@ struct Rule {
   int64_t experts = 1, chosen = 1, groups = 1, chosen_groups = 1;
   bool sigmoid = false, normalised = false, biased = false, pairs = false;
   float scale = 1;
+  float sum_offset = 1e-20f;
 };
 
 // A routing by a rule, with memory of its own; logits are columns of a wider matrix.
@@ -51,6 +52,7 @@ struct RuledRoutes {
             .normalised = rule.normalised,
             .sigmoid = rule.sigmoid,
             .scale = rule.scale,
+            .sum_offset = rule.sum_offset,
             .groups = rule.groups,
             .chosen_groups = rule.chosen_groups,
             .groups_by_pairs = rule.pairs,
@@ -129,7 +131,8 @@ std::vector<double> plain_weights(const Rule& rule, const std::vector<double>& l
   const std::vector<double> scores = plain_scores(rule, logits);
   std::vector<double> weights;
   for (const int32_t e : list) weights.push_back(scores[static_cast<size_t>(e)]);
-  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+  double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+  if (rule.sigmoid) sum += rule.sum_offset;
   for (double& weight : weights) weight *= rule.scale / (rule.normalised ? sum : 1.0);
   return weights;
 }
@@ -149,7 +152,8 @@ std::vector<Rule> rules() {
                      .normalised = (flags & 2) != 0,
                      .biased = (flags & 4) != 0,
                      .pairs = (flags & 8) != 0,
-                     .scale = flags % 3 == 0 ? 1.0f : 2.5f});
+                     .scale = flags % 3 == 0 ? 1.0f : 2.5f,
+                     .sum_offset = chosen % 2 == 0 ? 0.5f : 1e-20f});
     }
   }
   return all;

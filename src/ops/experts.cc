@@ -37,6 +37,7 @@ cpu::ChooseArgs choose_args(const Routing& r) {
           .sigmoid = r.sigmoid,
           .over_chosen = r.normalised,
           .scale = r.scale,
+          .sum_offset = r.sum_offset,
           .bias = static_cast<const float*>(r.choice_bias.data),
           .groups = r.groups,
           .chosen_groups = r.chosen_groups,

@@ -265,6 +265,17 @@ CASES = {
              conv_bias=True, conv_L_cache=4, block_auto_adjust_ff_dim=False, tie_embedding=False,
              norm_eps=1e-6, eos_token_id=7, rope_theta=10000.0),
     ),
+    "lfm2_moe": (
+        "Lfm2MoeConfig",
+        dict(SIZES, layer_types=["conv", "full_attention", "conv", "full_attention"],
+             num_experts=6, num_experts_per_tok=3, moe_intermediate_size=20),
+    ),
+    "lfm2_moe_plain": (
+        "Lfm2MoeConfig",
+        dict(SIZES, layer_types=["conv"] * 4, num_dense_layers=0, num_experts=6,
+             num_experts_per_tok=2, moe_intermediate_size=20, use_expert_bias=False,
+             norm_topk_prob=False, routed_scaling_factor=2.5, tie_word_embeddings=False),
+    ),
 }
 
 
@@ -335,7 +346,8 @@ def facts(config):
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config)
         # Files have what is added to scores for the choice of experts alone, too.
-        biases = [b for name, b in model.named_buffers() if name.endswith("correction_bias")]
+        ends = ("correction_bias", "expert_bias")
+        biases = [b for name, b in model.named_buffers() if name.endswith(ends)]
         known["parameters"] = sum(p.numel() for p in [*model.parameters(), *biases])
     except ImportError:
         pass  # the other recording has the count
@@ -371,7 +383,7 @@ def record_configs():
                "MiniCPM3Config": "MiniCPM3ForCausalLM",
                "Glm4MoeConfig": "Glm4MoeForCausalLM",
                "Glm4MoeLiteConfig": "Glm4MoeLiteForCausalLM",
-               "Lfm2Config": "Lfm2ForCausalLM"}
+               "Lfm2Config": "Lfm2ForCausalLM", "Lfm2MoeConfig": "Lfm2MoeForCausalLM"}
     for name, (kind, arguments) in CASES.items():
         if not hasattr(transformers, kind):
             continue

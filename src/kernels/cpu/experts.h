@@ -3,7 +3,7 @@
 // Shapes: T tokens, E experts, k chosen of them, R = T · k rows of their inputs or results.
 //   choose    the k highest logits, of equal ones those that come first, NaN last; in ascending
 //             order. weight_j = c s_j with s_j = e^(l_j - max) / sum, the sum over the chosen or
-//             over all; or, of sigmoids, s_j = σ(l_j), over the chosen σ(l_j) / (Σ σ(l) + 1e-20).
+//             over all; or, of sigmoids, s_j = σ(l_j), over the chosen σ(l_j) / (Σ σ(l) + ε).
 //             Of sigmoids, and where there is a bias or groups go by pairs, the highest s + bias
 //             are chosen (s over all), of equal ones the first again; the bias is not in the
 //             weights. Of E experts in groups of E / g neighbours, only those of the h groups with
@@ -45,6 +45,7 @@ struct ChooseArgs {
   bool sigmoid;           // of single logits, and not their softmax
   bool over_chosen;       // what the weights' sum is over
   float scale;            // c
+  float sum_offset;       // ε
   const float* bias;      // [E], or null: zeros
   int64_t groups;         // g, a divisor of E
   int64_t chosen_groups;  // h, at most g; h = g: all experts

@@ -56,8 +56,6 @@ float highest_logit(const float* logits, int64_t count) {
   return logits[next_highest(logits, count, 0, -1)];
 }
 
-constexpr float kSigmoidSumMin = 1e-20f;
-
 JIGE_FLATTEN void sigmoids(float* dst, const float* x, int64_t count) {
   for_each_vector<V>(count, [&](int64_t i, int lanes) {
     store_lanes(sigmoid(load_lanes<V>(x + i, lanes)), dst + i, lanes);
@@ -125,7 +123,7 @@ void weigh(const ChooseArgs& args, const float* logits, float* weights) {
     if (args.over_chosen) {
       float sum = 0;
       for (int64_t j = 0; j < chosen; ++j) sum = sum + weights[j];
-      factor = factor / (sum + kSigmoidSumMin);
+      factor = factor / (sum + args.sum_offset);
     }
     for (int64_t j = 0; j < chosen; ++j) weights[j] = weights[j] * factor;
     return;

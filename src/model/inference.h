@@ -8,9 +8,9 @@
 // owns the blocks: each sequence names the cache blocks of its positions, and its tokens stand in
 // them after the call. A sequence's logits are the same bits whatever runs beside it and however
 // its prompt was cut.
-// A model with recurrent layers has states beside the cache (model/delta_attention.h), which go
-// forward alone: each sequence in the making has one of its own, named by SequenceSpan::state, and
-// gives tokens from where that stands, or from its first on.
+// A model with recurrent layers has states beside the cache (model/delta_attention.h,
+// model/short_conv.h), which go forward alone: each sequence in the making has one of its own,
+// named by SequenceSpan::state, and gives tokens from where that stands, or from its first on.
 // Sequences may each ask for an adapter (adapter.h): all rows run through the base together, and
 // those of an adapter get its products besides, so one batch serves many of them. More may come and
 // go in rooms that were taken at load (adapter_rooms.h), while forward() runs, too.

@@ -149,6 +149,55 @@ TEST(FamilyDefaults, ArceeAndNemotronSquareWhatReluLeaves) {
   }
 }
 
+TEST(FamilyDefaults, QwenWithDeltaNetsHasAttentionInEveryFourthLayer) {
+  Json json = family_json("qwen3_5_text");
+  json.erase("num_key_value_heads");
+  const ModelConfig qwen = config_of(json);
+  EXPECT_EQ(qwen.layer_is_recurrent, (std::vector<uint8_t>{1, 1, 1, 0}));
+  EXPECT_EQ(
+      qwen.delta,
+      (DeltaConfig{
+          .key_heads = 16, .value_heads = 32, .key_dim = 128, .value_dim = 128, .kernel = 4}));
+  EXPECT_EQ(qwen.kv_head_count, 4);
+  EXPECT_EQ(qwen.head_dim, 256);
+  EXPECT_EQ(qwen.rotary_dim, 64);  // a quarter
+  EXPECT_EQ(qwen.norm_eps, 1e-6);
+  EXPECT_TRUE(qwen.norm_adds_one && qwen.qk_norm && qwen.attention_gate);
+  EXPECT_FALSE(qwen.qkv_bias || qwen.output_bias || qwen.mlp_bias || qwen.tied_embeddings);
+  EXPECT_TRUE(qwen.eos_ids.empty());
+  json = changed(family_json("qwen3_5_moe_text"), {{"moe_intermediate_size", 24}});
+  json.erase("num_key_value_heads");
+  const ModelConfig moe = config_of(json);
+  EXPECT_EQ(moe.delta, qwen.delta);
+  EXPECT_EQ(moe.kv_head_count, 2);
+  EXPECT_EQ(moe.head_dim, 256);
+  EXPECT_EQ(moe.experts, (ExpertConfig{.count = 256,
+                                       .chosen = 8,
+                                       .ffn_size = 24,
+                                       .shared_ffn_size = 512,
+                                       .shared_gate = true,
+                                       .normalised = true}));
+}
+
+TEST(FamilyDefaults, DefaultsOfQwen3NextAreThoseOf80BA3B) {
+  Json json = {
+      {"model_type", "qwen3_next"},       {"vocab_size", 151936},    {"hidden_size", 2048},
+      {"intermediate_size", 5632},        {"num_hidden_layers", 48}, {"num_attention_heads", 16},
+      {"max_position_embeddings", 262144}};
+  const ModelConfig config = config_of(json);
+  EXPECT_EQ(config.kv_head_count, 2);
+  EXPECT_EQ(config.head_dim, 256);
+  EXPECT_EQ(config.rotary_dim, 64);
+  EXPECT_EQ(recurrent_layer_count(config), 36);
+  EXPECT_EQ(config.experts, (ExpertConfig{.count = 512,
+                                          .chosen = 10,
+                                          .ffn_size = 512,
+                                          .shared_ffn_size = 512,
+                                          .shared_gate = true,
+                                          .normalised = true}));
+  EXPECT_EQ(parameter_count(config), 79674391296);
+}
+
 TEST(FamilyDefaults, CountsTheParametersOfPublishedModels) {
   const auto count = [](Json json, const Json& members) {
     return parameter_count(config_of(changed(std::move(json), members)));
@@ -203,6 +252,9 @@ TEST(FamilyDefaults, CountsTheParametersOfPublishedModels) {
   EXPECT_EQ(count(family_json("exaone4"), sizes(102400, 5120, 64, 40, 8, 27392)), 32003216384);
   EXPECT_EQ(count(family_json("ernie4_5"), sizes(103424, 1024, 18, 16, 2, 3072)), 360748032);
   EXPECT_EQ(count(family_json("nemotron"), sizes(256000, 3072, 32, 24, 8, 9216)), 4190509056);
+  EXPECT_EQ(count(changed(family_json("qwen3_5_text"), {{"linear_num_value_heads", 48}}),
+                  sizes(248320, 5120, 64, 24, 4, 17408)),
+            26895998464);
   EXPECT_EQ(count(family_json("olmoe"), sizes(50304, 2048, 16, 16, 16, 1024)), 6919161856);
 }
 

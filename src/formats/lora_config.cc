@@ -75,6 +75,14 @@ Status parse_targets(const Json& json, LoraConfig& out, std::string_view where) 
   return {};
 }
 
+// What is no attention, where it is no experts; all in order.
+void add_mlp(const ModelConfig& config, std::vector<std::string>& modules) {
+  if (config.experts.count == 0) {
+    modules.insert(modules.end(), {"down_proj", "gate_proj", "up_proj"});
+  }
+  std::sort(modules.begin(), modules.end());
+}
+
 }  // namespace
 
 double LoraConfig::scale() const {
@@ -178,10 +186,7 @@ std::vector<std::string> lora_linear_modules(const ModelConfig& config) {
                                                  ? std::vector<std::string>{"q_a_proj", "q_b_proj"}
                                                  : std::vector<std::string>{"q_proj"};
     modules.insert(modules.end(), queries.begin(), queries.end());
-    if (config.experts.count == 0) {
-      modules.insert(modules.end(), {"down_proj", "gate_proj", "up_proj"});
-    }
-    std::sort(modules.begin(), modules.end());
+    add_mlp(config, modules);
     return modules;
   }
   if (family == Family::kLfm2 || family == Family::kLfm2Moe) {
@@ -191,8 +196,14 @@ std::vector<std::string> lora_linear_modules(const ModelConfig& config) {
     return modules;
   }
   if (recurrent_layer_count(config) > 0) {
-    return {"down_proj", "gate_proj", "in_proj_a", "in_proj_b", "in_proj_qkv", "in_proj_z",
-            "k_proj",    "o_proj",    "out_proj",  "q_proj",    "up_proj",     "v_proj"};
+    std::vector<std::string> modules = {"k_proj", "o_proj", "out_proj", "q_proj", "v_proj"};
+    if (family == Family::kQwen3Next) {
+      modules.insert(modules.end(), {"in_proj_ba", "in_proj_qkvz"});
+    } else {
+      modules.insert(modules.end(), {"in_proj_a", "in_proj_b", "in_proj_qkv", "in_proj_z"});
+    }
+    add_mlp(config, modules);
+    return modules;
   }
   if (has_experts(family)) return {"k_proj", "o_proj", "q_proj", "v_proj"};
   return {"down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"};

@@ -74,6 +74,8 @@ enum class Family {
   kGlm4Moe,
   kGlm4MoeLite,
   kQwen35,
+  kQwen35Moe,
+  kQwen3Next,
   kLfm2,
   kLfm2Moe
 };
@@ -82,7 +84,8 @@ inline constexpr bool has_experts(Family family) {
   return family == Family::kMixtral || family == Family::kQwen2Moe || family == Family::kQwen3Moe ||
          family == Family::kOlmoe || family == Family::kGptOss || family == Family::kDeepSeekV2 ||
          family == Family::kDeepSeekV3 || family == Family::kGlm4Moe ||
-         family == Family::kGlm4MoeLite || family == Family::kLfm2Moe;
+         family == Family::kGlm4MoeLite || family == Family::kQwen35Moe ||
+         family == Family::kQwen3Next || family == Family::kLfm2Moe;
 }
 enum class NormKind { kRms, kLayer };
 // Where the norms of a layer stand: before its attention and its MLP, behind them, or both.

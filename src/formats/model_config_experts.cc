@@ -20,6 +20,7 @@ struct ExpertFields {
   int64_t count_default;
   int64_t chosen_default;
   int64_t ffn_default;
+  int64_t shared_default = 0;  // of shared_expert_intermediate_size; 0: there is no such expert
 };
 
 constexpr double kGateAlpha = 1.702;
@@ -48,7 +49,13 @@ ExpertFields expert_fields(const ModelConfig& config) {
     return {"num_experts", "intermediate_size", 64, 8, config.ffn_size};
   }
   if (config.family == Family::kQwen2Moe) {
-    return {"num_experts", "moe_intermediate_size", 60, 4, 1408};
+    return {"num_experts", "moe_intermediate_size", 60, 4, 1408, 5632};
+  }
+  if (config.family == Family::kQwen35Moe) {
+    return {"num_experts", "moe_intermediate_size", 256, 8, config.ffn_size, 512};
+  }
+  if (config.family == Family::kQwen3Next) {
+    return {"num_experts", "moe_intermediate_size", 512, 10, 512, 512};
   }
   if (config.family == Family::kDeepSeekV2) {
     return {"n_routed_experts", "moe_intermediate_size", 64, 0, 1407};
@@ -70,7 +77,7 @@ ExpertFields expert_fields(const ModelConfig& config) {
 
 // Families whose layers may have no experts, and whose experts have a size of their own.
 bool is_qwen_moe(Family family) {
-  return family == Family::kQwen2Moe || family == Family::kQwen3Moe;
+  return family == Family::kQwen2Moe || family == Family::kQwen3Moe || family == Family::kQwen3Next;
 }
 
 // Families that choose experts as DeepSeek does, and what they take for fields left out.
@@ -311,7 +318,8 @@ Status check_choice(const ModelConfig& config, std::string_view where) {
 // Which layers have experts, and what every token uses.
 Status check_layers(const ModelConfig& config, std::string_view where) {
   const int64_t shared = config.experts.shared_ffn_size;
-  if (config.family == Family::kQwen2Moe) {
+  const bool gated = expert_fields(config).shared_default > 0;
+  if (gated) {
     JIGE_DO(in_expert_range(where, kSharedField, shared, kFfnMax));
   } else if (shared > 0 && deepseek_router(config.family)) {
     JIGE_DO(in_expert_range(where, kSharedCountField, shared, kFfnMax));
@@ -320,9 +328,9 @@ Status check_layers(const ModelConfig& config, std::string_view where) {
                 "{}: {} models have no shared expert, and one of {} is given", where,
                 family_name(config.family), shared);
   }
-  if (config.experts.shared_gate != (config.family == Family::kQwen2Moe)) {
-    return fail(Code::kInvalidArgument, "{}: only qwen2_moe models have a gate of a shared expert",
-                where);
+  if (config.experts.shared_gate != gated) {
+    return fail(Code::kInvalidArgument, "{}: {} models have {} gate of a shared expert", where,
+                family_name(config.family), gated ? "a" : "no");
   }
   if (config.layer_is_dense.empty()) return {};
   const bool leading = std::is_sorted(config.layer_is_dense.rbegin(), config.layer_is_dense.rend());
@@ -381,11 +389,17 @@ Status parse_experts(const Json& config, ModelConfig& out, std::string_view wher
     JIGE_TRY(experts.gate_limit, get_number_or(config, "swiglu_limit", kGateLimit, where));
     return {};
   }
-  JIGE_TRY(experts.normalised, get_bool_or(config, "norm_topk_prob", false, where));
-  if (out.family == Family::kQwen2Moe) {
-    JIGE_TRY(experts.shared_ffn_size, get_int_or(config, kSharedField, 5632, where));
+  if (fields.shared_default > 0) {
+    JIGE_TRY(experts.shared_ffn_size,
+             get_int_or(config, kSharedField, fields.shared_default, where));
     experts.shared_gate = true;
   }
+  if (out.family == Family::kQwen35Moe) {
+    experts.normalised = true;
+    return {};
+  }
+  JIGE_TRY(experts.normalised,
+           get_bool_or(config, "norm_topk_prob", out.family == Family::kQwen3Next, where));
   return is_qwen_moe(out.family) ? parse_dense_layers(config, out, where) : Status();
 }
 
@@ -410,12 +424,13 @@ void emit_experts(const ModelConfig& config, Json& out) {
     out["swiglu_limit"] = experts.gate_limit;
     return;
   }
+  if (fields.shared_default > 0) out[kSharedField] = experts.shared_ffn_size;
+  if (config.family == Family::kQwen35Moe) return;
   out["norm_topk_prob"] = experts.normalised;
   if (config.family == Family::kOlmoe) {
     out["clip_qkv"] = nullptr;
     return;
   }
-  if (config.family == Family::kQwen2Moe) out[kSharedField] = experts.shared_ffn_size;
   out["decoder_sparse_step"] = 1;
   Json dense = Json::array();
   for (int64_t i = 0; i < config.layer_count; ++i) {
@@ -451,9 +466,8 @@ Status check_experts(const ModelConfig& config, std::string_view where) {
   if (is_qwen_moe(config.family) || leads_without_experts(config.family)) return {};
   const bool any_weights = config.family == Family::kOlmoe;
   if ((any_weights || experts.normalised) && experts.ffn_size == config.ffn_size) return {};
-  return fail(Code::kInvalidArgument,
-              "{}: {} models have experts of intermediate_size ({}, not {}){}", where,
-              family_name(config.family), config.ffn_size, experts.ffn_size,
+  return fail(Code::kInvalidArgument, "{}: {} models have experts of {} ({}, not {}){}", where,
+              family_name(config.family), fields.ffn, config.ffn_size, experts.ffn_size,
               any_weights ? "" : " whose weights add up to one");
 }
 

@@ -4,6 +4,9 @@
 //   qwen2_moe   as qwen3_moe, and shared_expert_intermediate_size
 //   qwen3_moe   num_experts (transformers 5: num_local_experts), num_experts_per_tok,
 //               moe_intermediate_size, norm_topk_prob, decoder_sparse_step, mlp_only_layers
+//   qwen3_5_moe num_experts, num_experts_per_tok, moe_intermediate_size,
+//               shared_expert_intermediate_size
+//   qwen3_next  as qwen3_moe, and shared_expert_intermediate_size
 //   gpt_oss     num_local_experts, num_experts_per_tok, intermediate_size, swiglu_alpha,
 //               swiglu_limit
 //   deepseek_v2, deepseek_v3, glm4_moe, glm4_moe_lite

@@ -19,7 +19,8 @@ struct ImageModel {
 constexpr ImageModel kImageModels[] = {
     {"gemma3", Family::kGemma3},        {"mistral3", Family::kMistral},
     {"qwen2_vl", Family::kQwen2, true}, {"qwen2_5_vl", Family::kQwen2, true},
-    {"qwen3_vl", Family::kQwen3},       {"qwen3_5", Family::kQwen35}};
+    {"qwen3_vl", Family::kQwen3},       {"qwen3_5", Family::kQwen35},
+    {"qwen3_5_moe", Family::kQwen35Moe}};
 
 // Fields that stand at the top in some folders. What is tied is said there where it is said at all.
 constexpr const char* kTied = "tie_word_embeddings";

@@ -1,19 +1,38 @@
-// The table of model families (model_family_table.h) asked: the row of a family, names of
-// activations and of size fields, and the features that all models of a family have.
+// The table of model families (model_family_table.h, model_family_hybrids.h) asked: the row of a
+// family, names of activations and of size fields, and the features that all models of a family
+// have.
 //
 // Internal to the model_config*.cc and gguf_config*.cc files. Threads: constants and free
 // functions.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
+#include <iterator>
 #include <string_view>
 #include <vector>
 
 #include "formats/model_config.h"
+#include "formats/model_family_hybrids.h"
 #include "formats/model_family_info.h"
 #include "formats/model_family_table.h"
 
 namespace jige::formats {
+
+inline constexpr auto kFamilies = [] {
+  std::array<FamilyInfo, std::size(kAttentionFamilies) + std::size(kHybridFamilies)> all{};
+  const auto behind =
+      std::copy(std::begin(kAttentionFamilies), std::end(kAttentionFamilies), all.begin());
+  std::copy(std::begin(kHybridFamilies), std::end(kHybridFamilies), behind);
+  return all;
+}();
+static_assert([] {
+  for (size_t i = 0; i < kFamilies.size(); ++i) {
+    if (kFamilies[i].family != static_cast<Family>(i)) return false;
+  }
+  return true;
+}());
 
 inline const FamilyInfo& family_info(Family family) {
   return kFamilies[static_cast<size_t>(family)];
@@ -65,6 +84,7 @@ inline constexpr SizeFields size_fields(Family family) {
   }
   SizeFields fields{"hidden_size",       "num_hidden_layers",       "num_attention_heads",
                     "intermediate_size", "max_position_embeddings", "rms_norm_eps"};
+  if (family == Family::kQwen35Moe) fields.ffn = "moe_intermediate_size";
   if (family == Family::kStarCoder2) fields.norm_eps = "norm_epsilon";
   if (family == Family::kNemotron || is_lfm2(family)) fields.norm_eps = "norm_eps";
   if (family == Family::kStableLm || family == Family::kGptNeoX || family == Family::kPhi ||

@@ -1,4 +1,5 @@
-// The table of model families, a row each, in the order of Family.
+// The table of model families, a row each, in the order of Family, but for those that have
+// recurrent layers (model_family_hybrids.h), which come behind them.
 //
 // Internal to model_families.h. Threads: constants.
 #pragma once
@@ -8,7 +9,7 @@
 
 namespace jige::formats {
 
-inline constexpr FamilyInfo kFamilies[] = {
+inline constexpr FamilyInfo kAttentionFamilies[] = {
     {.family = Family::kLlama,
      .model_type = "llama",
      .causal_class = "LlamaForCausalLM",
@@ -486,43 +487,6 @@ inline constexpr FamilyInfo kFamilies[] = {
      .kv_heads = 20,
      .bos = 0,
      .eos = 1},
-    {.family = Family::kQwen35,
-     .model_type = "qwen3_5_text",
-     .causal_class = "Qwen3_5ForCausalLM",
-     .base_class = "Qwen3_5TextModel",
-     .norm_adds_one = true,
-     .head_norms = HeadNorms::kEach,
-     .biases = BiasRule::kAttention,
-     .turns_parts = true,
-     .turned_factor = 0.25,
-     .delta_layers = true,
-     .attention_gate = true,
-     .kv_heads = 4,
-     .head_dim = 256,
-     .bos = -1,
-     .eos = -1},
-    {.family = Family::kLfm2,
-     .model_type = "lfm2",
-     .causal_class = "Lfm2ForCausalLM",
-     .base_class = "Lfm2Model",
-     .head_norms = HeadNorms::kEach,
-     .short_conv_layers = true,
-     .norm_eps = 1e-5,
-     .kv_heads = 8,
-     .theta = 1e6,
-     .tied = true,
-     .pad = 0},
-    {.family = Family::kLfm2Moe,
-     .model_type = "lfm2_moe",
-     .causal_class = "Lfm2MoeForCausalLM",
-     .base_class = "Lfm2MoeModel",
-     .head_norms = HeadNorms::kEach,
-     .short_conv_layers = true,
-     .norm_eps = 1e-5,
-     .kv_heads = 8,
-     .theta = 1e6,
-     .tied = true,
-     .pad = 0},
 };
 
 }  // namespace jige::formats

@@ -52,7 +52,8 @@ ExpertNames expert_names(formats::Family family, const std::string& layer) {
             .stacked_input = stacked + "gate_up_proj",
             .stacked_output = stacked + "down_proj"};
   }
-  const bool qwen = family == formats::Family::kQwen2Moe;
+  const bool qwen = family == formats::Family::kQwen2Moe || family == formats::Family::kQwen35Moe ||
+                    family == formats::Family::kQwen3Next;
   const std::string shared = at + (qwen ? "shared_expert." : "shared_experts.");
   return {.router = at + (family == formats::Family::kGptOss ? "router" : "gate"),
           .choice_bias = at + "gate.e_score_correction_bias",
@@ -78,7 +79,7 @@ LatentAttentionNames latent_names(const std::string& attention) {
 }
 
 // Of a layer that has a delta net in place of attention.
-void set_recurrent_names(LayerNames& names, const std::string& layer) {
+void set_recurrent_names(LayerNames& names, formats::Family family, const std::string& layer) {
   const std::string at = layer + ".linear_attn.";
   names.delta = {.qkv = at + "in_proj_qkv",
                  .gate = at + "in_proj_z",
@@ -88,6 +89,11 @@ void set_recurrent_names(LayerNames& names, const std::string& layer) {
                  .log_scale = at + "A_log",
                  .decay_bias = at + "dt_bias",
                  .norm = at + "norm"};
+  if (family == formats::Family::kQwen3Next) {
+    names.delta.qkv = at + "in_proj_qkvz";
+    names.delta.rate = at + "in_proj_ba";
+    names.delta.gate = names.delta.decay = "";
+  }
   names.attention_output = at + "out_proj";
 }
 
@@ -191,7 +197,7 @@ LayerNames layer_names(const formats::ModelConfig& config, int64_t index) {
   if (config.family == formats::Family::kLfm2 || config.family == formats::Family::kLfm2Moe) {
     set_lfm2_names(names, at, recurrent);
   } else if (recurrent) {
-    set_recurrent_names(names, at);
+    set_recurrent_names(names, config.family, at);
   }
   return names;
 }
@@ -201,6 +207,7 @@ std::vector<std::string> attention_modules(const formats::ModelConfig& config,
   const bool recurrent = formats::is_recurrent(config, layer);
   if (recurrent && config.short_conv.kernel > 0) return {names.short_conv.in};
   if (recurrent) {
+    if (names.delta.gate.empty()) return {names.delta.qkv, names.delta.rate};
     return {names.delta.qkv, names.delta.gate, names.delta.rate, names.delta.decay};
   }
   if (config.latent.rank == 0) return names.attention.qkv;
@@ -320,8 +327,17 @@ std::vector<std::string> Architecture::stored_names(const ParamSpec& spec) {
   if (spec.name.starts_with(kNeoXHead)) {
     names.push_back("lm_head." + spec.name.substr(kNeoXHead.size()));
   }
-  for (std::string& name : formats::names_beside_images(spec.name)) {
-    names.push_back(std::move(name));
+  std::vector<std::string> all;
+  for (const std::string& name : names) {
+    for (std::string& one : names_in_files(name)) all.push_back(std::move(one));
+  }
+  return all;
+}
+
+std::vector<std::string> Architecture::names_in_files(const std::string& name) {
+  std::vector<std::string> names{name};
+  for (std::string& beside : formats::names_beside_images(name)) {
+    names.push_back(std::move(beside));
   }
   for (size_t i = 0, count = names.size(); i < count; ++i) {
     std::string base = base_name(names[i]);

@@ -56,6 +56,8 @@ class Architecture {
   // Names under which a file may hold a parameter, the usual one first. Folders of base classes
   // ("Qwen3Model" and not "Qwen3ForCausalLM") leave out the first part of every name.
   static std::vector<std::string> stored_names(const ParamSpec& spec);
+  // The same of any name: as it is, beside images, and of a base class.
+  static std::vector<std::string> names_in_files(const std::string& name);
   // A name without the part that base classes leave out; as it is where it has none.
   static std::string base_name(const std::string& name);
 

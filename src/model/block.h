@@ -67,24 +67,30 @@ struct StackedPlace {
   bool usual = false;  // how the family's files are written
 };
 
-// The order in which files have the rows of a parameter, or the numbers of a vector: what is
-// [outer, b, a, inner] here is [outer, a, b, inner] there, with `ahead` rows before each of `outer`
-// and `kept` behind it that stand the same way in both.
+// The order in which files have the rows of a parameter, or the numbers of a vector. Parts that
+// stand one behind the other here, part p of turns · parts[p] rows, come in turns there: parts[0]
+// rows of the first, parts[1] of the second and so on, `turns` times. So it is in each of `outer`
+// blocks, with `ahead` rows before and `kept` behind them that stand the same way in both.
 struct StoredRows {
   int64_t outer = 1;
-  int64_t a = 1;
-  int64_t b = 1;
-  int64_t inner = 1;
+  int64_t turns = 1;
+  std::vector<int64_t> parts = {};
   int64_t kept = 0;
   int64_t ahead = 0;
   // Where files have a row.
   int64_t at(int64_t row) const {
-    const int64_t moved = a * b * inner;
-    const int64_t in_block = row % (ahead + moved + kept) - ahead;
-    if (in_block < 0 || in_block >= moved) return row;
-    const int64_t b_at = in_block / (a * inner);
-    const int64_t a_at = in_block / inner % a;
-    return row - in_block + (a_at * b + b_at) * inner + in_block % inner;
+    int64_t turn = 0;
+    for (const int64_t rows : parts) turn += rows;
+    const int64_t in_block = row % (ahead + turns * turn + kept) - ahead;
+    if (in_block < 0 || in_block >= turns * turn) return row;
+    int64_t in_turn = 0;  // first row of the part
+    int64_t in_part = in_block;
+    size_t p = 0;
+    for (; in_part >= turns * parts[p]; ++p) {
+      in_part -= turns * parts[p];
+      in_turn += parts[p];
+    }
+    return row - in_block + in_part / parts[p] * turn + in_turn + in_part % parts[p];
   }
 };
 

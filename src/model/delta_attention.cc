@@ -25,13 +25,7 @@ DeltaAttention::DeltaAttention(const formats::ModelConfig& config, const DeltaAt
              .key_dim = config.delta.key_dim,
              .value_dim = config.delta.value_dim},
       kernel_(config.delta.kernel) {
-  in_ = Projection({.parts = {{names.qkv, conv_columns()},
-                              {names.gate, value_columns()},
-                              {names.rate, shape_.value_heads},
-                              {names.decay, shape_.value_heads}},
-                    .inputs = config.hidden_size,
-                    .lora = lora},
-                   params);
+  in_ = Projection({.parts = in_parts(names), .inputs = config.hidden_size, .lora = lora}, params);
   // As PyTorch begins with convolutions: uniform up to the root of 1 / kernel.
   conv_ = params.size();
   params.push_back({.name = names.conv + ".weight",
@@ -47,6 +41,23 @@ DeltaAttention::DeltaAttention(const formats::ModelConfig& config, const DeltaAt
   params.push_back(
       {.name = names.decay_bias, .shape = Shape{shape_.value_heads}, .init = InitKind::kOne});
   norm_ = NormLayer(with_plain_norms(config), names.norm, shape_.value_dim, false, params);
+}
+
+std::vector<ProjectionOptions::Part> DeltaAttention::in_parts(
+    const DeltaAttentionNames& names) const {
+  const int64_t heads = shape_.value_heads;
+  if (!names.gate.empty()) {
+    return {{names.qkv, conv_columns()},
+            {names.gate, value_columns()},
+            {names.rate, heads},
+            {names.decay, heads}};
+  }
+  const int64_t of_key = heads / shape_.key_heads;
+  const int64_t values = of_key * shape_.value_dim;
+  const StoredRows qkvz{.turns = shape_.key_heads,
+                        .parts = {shape_.key_dim, shape_.key_dim, values, values}};
+  const StoredRows ba{.turns = shape_.key_heads, .parts = {of_key, of_key}};
+  return {{names.qkv, conv_columns() + value_columns(), qkvz}, {names.rate, 2 * heads, ba}};
 }
 
 void DeltaAttention::plan_forward(Placement& at, DType compute, ops::WeightFormat format) {

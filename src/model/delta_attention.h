@@ -31,6 +31,8 @@ namespace jige::model {
 // Full names of the modules, without ".weight"; those of parameters without suffix.
 struct DeltaAttentionNames {
   std::string qkv, gate, rate, decay;  // Win by parts
+  // Without names of gate and decay, qkv and rate hold their rows, too: in files a key head's
+  // queries, keys, values and gates come together, and its rates and decays.
   std::string conv;
   std::string log_scale;   // parameter
   std::string decay_bias;  // parameter
@@ -95,6 +97,7 @@ class DeltaAttention final : public Attention {
   Gradients place_pending(Placement& at, int64_t token_count, DType compute) const;
   Work place_work(Placement& at, int64_t token_count, DType compute, PackFor use) const;
 
+  std::vector<ProjectionOptions::Part> in_parts(const DeltaAttentionNames& names) const;
   int64_t key_columns() const { return shape_.key_heads * shape_.key_dim; }
   int64_t value_columns() const { return shape_.value_heads * shape_.value_dim; }
   int64_t conv_columns() const { return 2 * key_columns() + value_columns(); }

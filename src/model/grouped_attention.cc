@@ -12,13 +12,14 @@ namespace jige::model {
 std::vector<ProjectionOptions::Part> GroupedAttention::qkv_parts(
     const formats::ModelConfig& config, const std::vector<std::string>& names) const {
   auto parts = fused_parts(names, {k_begin(), kv_columns(), kv_columns()});
-  if (gated_) parts[0].stored_rows = StoredRows{.a = heads_, .b = 2, .inner = head_dim_};
+  if (gated_) parts[0].stored_rows = StoredRows{.turns = heads_, .parts = {head_dim_, head_dim_}};
   if (config.qkv_by_head) {
-    parts[0].stored_rows = StoredRows{.a = heads_, .b = 3, .inner = head_dim_};
+    parts[0].stored_rows = StoredRows{.turns = heads_, .parts = {head_dim_, head_dim_, head_dim_}};
   }
   if (config.turns_neighbours) {
     const int64_t turned = turned_columns(config);
-    StoredRows order{.outer = heads_, .a = turned / 2, .b = 2, .kept = head_dim_ - turned};
+    StoredRows order{
+        .outer = heads_, .turns = turned / 2, .parts = {1, 1}, .kept = head_dim_ - turned};
     parts[0].stored_rows = order;
     order.outer = kv_heads_;
     parts[1].stored_rows = order;

@@ -37,8 +37,8 @@ LatentAttention::LatentAttention(const formats::ModelConfig& config,
   std::optional<StoredRows> query_rows;
   std::optional<StoredRows> down_rows;
   if (config.turns_neighbours) {
-    query_rows = StoredRows{.outer = heads_, .a = turned_ / 2, .b = 2, .ahead = own()};
-    down_rows = StoredRows{.a = turned_ / 2, .b = 2, .ahead = rank_};
+    query_rows = StoredRows{.outer = heads_, .turns = turned_ / 2, .parts = {1, 1}, .ahead = own()};
+    down_rows = StoredRows{.turns = turned_ / 2, .parts = {1, 1}, .ahead = rank_};
   }
   const formats::ModelConfig norm_config = with_latent_eps(config);
   ProjectionOptions down{.inputs = config.hidden_size, .bias = config.qkv_bias, .lora = lora};

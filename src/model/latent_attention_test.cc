@@ -50,7 +50,7 @@ TEST(LatentAttention, HeadsWiderThanAttentionTakesAreRefused) {
 }
 
 TEST(StoredRows, MoveThoseBetweenThatStayAlone) {
-  const StoredRows order{.outer = 2, .a = 3, .b = 2, .kept = 1, .ahead = 4};
+  const StoredRows order{.outer = 2, .turns = 3, .parts = {1, 1}, .kept = 1, .ahead = 4};
   std::set<int64_t> places;
   for (int64_t row = 0; row < 22; ++row) places.insert(order.at(row));
   EXPECT_EQ(places.size(), 22u);
@@ -62,6 +62,22 @@ TEST(StoredRows, MoveThoseBetweenThatStayAlone) {
     EXPECT_EQ(order.at(block + 5), block + 6);
     EXPECT_EQ(order.at(block + 7), block + 5);
     EXPECT_EQ(order.at(block + 9), block + 9);
+  }
+}
+
+TEST(StoredRows, TakePartsOfTheirOwnHeightInTurns) {
+  const StoredRows order{.outer = 2, .turns = 3, .parts = {2, 1, 4}, .ahead = 1};
+  std::vector<int64_t> here;  // rows in the order of files
+  for (int64_t block : {0, 22}) {
+    here.push_back(block);
+    for (int64_t turn = 0; turn < 3; ++turn) {
+      for (int64_t i = 0; i < 2; ++i) here.push_back(block + 1 + 2 * turn + i);
+      here.push_back(block + 7 + turn);
+      for (int64_t i = 0; i < 4; ++i) here.push_back(block + 10 + 4 * turn + i);
+    }
+  }
+  for (size_t there = 0; there < here.size(); ++there) {
+    EXPECT_EQ(order.at(here[there]), static_cast<int64_t>(there));
   }
 }
 

@@ -91,7 +91,7 @@ HeadNormLayer::HeadNormLayer(const formats::ModelConfig& config, const std::stri
           .tensor = prefix + ".weight", .expert = head, .expert_count = heads, .usual = true};
     }
     if (config.turns_neighbours) {
-      weight.stored_rows = StoredRows{.a = config.head_dim / 2, .b = 2};
+      weight.stored_rows = StoredRows{.turns = config.head_dim / 2, .parts = {1, 1}};
     }
   }
 }

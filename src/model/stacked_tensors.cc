@@ -47,11 +47,13 @@ Status check_tensor(const formats::TensorFolder& files, const std::string& name,
               files.folder(), name, fmt::join(stored->dims, ", "), fmt::join(dims, ", "));
 }
 
-// The name that the files have for a stacked tensor, or for its parts: folders of base classes
-// leave out the first part of it.
+// The name that the files have for a stacked tensor, or for its parts; its own where they have
+// none.
 std::string stored_tensor(const formats::TensorFolder& files, const StackedPlace& place) {
-  const bool usual = files.find(place.tensor) || files.find(place.tensor + kBlocks);
-  return usual ? place.tensor : Architecture::base_name(place.tensor);
+  for (std::string& name : Architecture::names_in_files(place.tensor)) {
+    if (files.find(name) || files.find(name + kBlocks)) return std::move(name);
+  }
+  return place.tensor;
 }
 
 std::vector<int64_t> float_dims(const ParamSpec& spec) {
@@ -229,8 +231,7 @@ Result<formats::TensorSource> decoded_source(const formats::TensorFolder& files,
 std::vector<std::string> stacked_names(const ParamSpec& spec) {
   if (!spec.stacked) return {};
   std::vector<std::string> names;
-  for (const std::string& tensor :
-       {spec.stacked->tensor, Architecture::base_name(spec.stacked->tensor)}) {
+  for (const std::string& tensor : Architecture::names_in_files(spec.stacked->tensor)) {
     for (const char* part : {"", kBlocks, kScales}) names.push_back(tensor + part);
   }
   return names;

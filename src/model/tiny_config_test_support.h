@@ -69,6 +69,10 @@ inline const std::vector<std::string>& fixture_names() {
                                                  "glm4_moe_lite",
                                                  "qwen3_5",
                                                  "qwen3_5_images",
+                                                 "qwen3_5_moe",
+                                                 "qwen3_5_moe_images",
+                                                 "qwen3_5_moe_images_stacked",
+                                                 "qwen3_next",
                                                  "lfm2",
                                                  "lfm2_moe"};
   return names;
@@ -326,7 +330,7 @@ inline void add_expert_features(formats::ModelConfig& config) {
   }
 }
 
-// A delta net below a layer with gated attention.
+// A delta net and a layer with gated attention.
 inline void add_recurrent_features(formats::ModelConfig& config) {
   config.delta = {.key_heads = 2, .value_heads = 4, .key_dim = 7, .value_dim = 9, .kernel = 3};
   config.layer_is_recurrent = {1, 0};
@@ -335,6 +339,20 @@ inline void add_recurrent_features(formats::ModelConfig& config) {
   config.qk_norm = true;
   config.attention_gate = true;
   config.rotary_dim = 2;
+  if (config.family == formats::Family::kQwen35) return;
+  config.experts = {.count = 5,
+                    .chosen = 3,
+                    .ffn_size = config.ffn_size,
+                    .shared_ffn_size = 16,
+                    .shared_gate = true,
+                    .normalised = true};
+  if (config.family == formats::Family::kQwen3Next) {
+    config.experts.ffn_size = 12;
+    config.layer_is_dense = {0, 1};
+  } else {
+    config.layer_is_recurrent = {0, 1};
+    config.norm_eps = 0.1;  // no token is close to another choice
+  }
 }
 
 // A short convolution below a layer with attention.
@@ -409,6 +427,8 @@ inline formats::ModelConfig tiny_config(formats::Family family) {
       add_parallel_features(config);
       break;
     case formats::Family::kQwen35:
+    case formats::Family::kQwen35Moe:
+    case formats::Family::kQwen3Next:
       add_recurrent_features(config);
       break;
     case formats::Family::kLfm2:
@@ -436,8 +456,8 @@ inline const std::vector<formats::Family>& all_families() {
       formats::Family::kErnie45,     formats::Family::kMinistral3, formats::Family::kArcee,
       formats::Family::kNemotron,    formats::Family::kYoutu,      formats::Family::kDeepSeekV2,
       formats::Family::kDeepSeekV3,  formats::Family::kMiniCpm3,   formats::Family::kGlm4Moe,
-      formats::Family::kGlm4MoeLite, formats::Family::kQwen35,     formats::Family::kLfm2,
-      formats::Family::kLfm2Moe};
+      formats::Family::kGlm4MoeLite, formats::Family::kQwen35,     formats::Family::kQwen35Moe,
+      formats::Family::kQwen3Next,   formats::Family::kLfm2,       formats::Family::kLfm2Moe};
   return families;
 }
 

@@ -44,6 +44,16 @@ LATENT = dict(
     bos_token_id=4,
     eos_token_id=5,
 )
+# Some layers with delta nets; a quarter of a head turns.
+DELTA = dict(
+    SIZES,
+    head_dim=16,
+    linear_num_key_heads=2,
+    linear_num_value_heads=6,
+    linear_key_head_dim=10,
+    linear_value_head_dim=12,
+    eos_token_id=5,
+)
 QWEN_WINDOW = dict(use_sliding_window=True, sliding_window=16, max_window_layers=2)
 
 # name: (configuration class, constructor arguments)
@@ -276,6 +286,32 @@ CASES = {
              num_experts_per_tok=2, moe_intermediate_size=20, use_expert_bias=False,
              norm_topk_prob=False, routed_scaling_factor=2.5, tie_word_embeddings=False),
     ),
+    "qwen3_5": ("Qwen3_5TextConfig", dict(DELTA)),
+    "qwen3_5_listed": (
+        "Qwen3_5TextConfig",
+        dict(DELTA, linear_conv_kernel_dim=3, attention_bias=True, tie_word_embeddings=True,
+             layer_types=["full_attention", "linear_attention"] * 2,
+             rope_parameters=dict(rope_type="default", rope_theta=500000.0,
+                                  partial_rotary_factor=0.5, mrope_section=[2, 1, 1],
+                                  mrope_interleaved=True)),
+    ),
+    "qwen3_5_moe": (
+        "Qwen3_5MoeTextConfig",
+        dict(DELTA, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=20,
+             shared_expert_intermediate_size=40),
+    ),
+    "qwen3_next": (
+        "Qwen3NextConfig",
+        dict(DELTA, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=20,
+             shared_expert_intermediate_size=40),
+    ),
+    "qwen3_next_sparse": (
+        "Qwen3NextConfig",
+        dict(DELTA, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=20,
+             shared_expert_intermediate_size=40, decoder_sparse_step=2, mlp_only_layers=[3],
+             norm_topk_prob=False, attention_bias=True,
+             layer_types=["linear_attention", "full_attention"] * 2),
+    ),
 }
 
 
@@ -383,7 +419,10 @@ def record_configs():
                "MiniCPM3Config": "MiniCPM3ForCausalLM",
                "Glm4MoeConfig": "Glm4MoeForCausalLM",
                "Glm4MoeLiteConfig": "Glm4MoeLiteForCausalLM",
-               "Lfm2Config": "Lfm2ForCausalLM", "Lfm2MoeConfig": "Lfm2MoeForCausalLM"}
+               "Lfm2Config": "Lfm2ForCausalLM", "Lfm2MoeConfig": "Lfm2MoeForCausalLM",
+               "Qwen3_5TextConfig": "Qwen3_5ForCausalLM",
+               "Qwen3_5MoeTextConfig": "Qwen3_5MoeForCausalLM",
+               "Qwen3NextConfig": "Qwen3NextForCausalLM"}
     for name, (kind, arguments) in CASES.items():
         if not hasattr(transformers, kind):
             continue

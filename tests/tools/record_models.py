@@ -106,8 +106,14 @@ from transformers import (
     Qwen3_5Config,
     Qwen3_5ForCausalLM,
     Qwen3_5ForConditionalGeneration,
+    Qwen3_5MoeConfig,
+    Qwen3_5MoeForCausalLM,
+    Qwen3_5MoeForConditionalGeneration,
+    Qwen3_5MoeTextConfig,
     Qwen3_5TextConfig,
     Qwen3Config,
+    Qwen3NextConfig,
+    Qwen3NextForCausalLM,
     Qwen3VLConfig,
     Qwen3VLForConditionalGeneration,
     Qwen3ForCausalLM,
@@ -908,11 +914,44 @@ MODELS["lfm2_moe"] = (
         moe_intermediate_size=16, routed_scaling_factor=1.5, tie_word_embeddings=False,
         pad_token_id=None,
     ),
+    torch.float32,
+    {},
+)
+QWEN3_5_MOE = {name: value for name, value in QWEN3_5.items() if name != "intermediate_size"} | dict(
+    num_experts=8, num_experts_per_tok=3, moe_intermediate_size=12,
+    shared_expert_intermediate_size=20,
+)
+MODELS["qwen3_5_moe"] = (
+    Qwen3_5MoeForCausalLM,
+    Qwen3_5MoeTextConfig(**QWEN3_5_MOE),
+    torch.float32,
+    {},
+)
+MODELS["qwen3_5_moe_images"] = (
+    Qwen3_5MoeForConditionalGeneration,
+    Qwen3_5MoeConfig(
+        text_config=QWEN3_5_MOE,
+        vision_config=dict(depth=1, hidden_size=16, out_hidden_size=WIDTH, num_heads=2,
+                           intermediate_size=16, patch_size=4, num_position_embeddings=16),
+        image_token_id=92, video_token_id=93, vision_start_token_id=90, vision_end_token_id=91,
+        tie_word_embeddings=True,
+    ),
     torch.bfloat16,
     {},
 )
-# As transformers keeps experts in memory, and writes them where it is told to.
-STACKED = {"mixtral_stacked": "mixtral", "qwen3_moe_stacked": "qwen3_moe"}
+MODELS["qwen3_next"] = (
+    Qwen3NextForCausalLM,
+    Qwen3NextConfig(**QWEN3_5_MOE, intermediate_size=40, mlp_only_layers=[1]),
+    torch.float32,
+    {},
+)
+# As transformers keeps experts in memory, and writes them where it is told to; so are
+# published folders of Qwen 3.5.
+STACKED = {
+    "mixtral_stacked": "mixtral",
+    "qwen3_moe_stacked": "qwen3_moe",
+    "qwen3_5_moe_images_stacked": "qwen3_5_moe_images",
+}
 for name, origin in STACKED.items():
     MODELS[name] = MODELS[origin][:3] + ({"save_original_format": False},)
 # Models with experts keep the seeds that they were recorded with.
@@ -947,6 +986,10 @@ SEEDS = {name: 1000 + index for index, name in enumerate(MODELS)} | {
     "qwen3_5_images": 2226,
     "lfm2": 1303,
     "lfm2_moe": 1567,
+    "qwen3_5_moe": 3301,
+    "qwen3_5_moe_images": 6967,
+    "qwen3_5_moe_images_stacked": 6967,
+    "qwen3_next": 5872,
 }
 STEPPED = ("llama2", "gpt2", "gpt2_relu_unscaled", "gpt2_silu_by_layer", "mixtral")
 GRADIENTS = STEPPED + (
@@ -989,6 +1032,8 @@ GRADIENTS = STEPPED + (
     "qwen3_5",
     "lfm2",
     "lfm2_moe",
+    "qwen3_5_moe",
+    "qwen3_next",
 )
 # What is added to the scores of experts for their choice alone.
 CHOICE_BIASES = ("e_score_correction_bias", "expert_bias")
@@ -1005,7 +1050,7 @@ def randomise(model, generator):
             noise = torch.randn(parameter.shape, generator=generator)
             is_norm = "norm" in name or ".ln_" in name
             if is_norm and name.endswith("weight"):
-                adds_one = model.config.model_type.startswith(("gemma", "nemotron", "qwen3_5"))
+                adds_one = model.config.model_type.startswith(("gemma", "nemotron", "qwen3_5", "qwen3_n"))
                 adds_one = adds_one and "linear_attn" not in name
                 parameter.copy_((0.0 if adds_one else 1.0) + 0.2 * noise)
             elif name.endswith("bias") or name.endswith("sinks"):
@@ -1024,7 +1069,7 @@ def draw_tokens(count, generator):
 
 
 def load(folder):
-    with_images = folder.endswith("_images")
+    with_images = "_images" in os.path.basename(folder)
     kind = "AutoModelForImageTextToText" if with_images else "AutoModelForCausalLM"
     return getattr(transformers, kind).from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager"

@@ -1,0 +1,65 @@
+// The rows of the table of model families that have recurrent layers, in the order of Family.
+//
+// Internal to model_families.h. Threads: constants.
+#pragma once
+
+#include "formats/model_config.h"
+#include "formats/model_family_info.h"
+
+namespace jige::formats {
+
+// What families of Qwen with delta nets have in common.
+constexpr FamilyInfo delta_family(FamilyInfo row) {
+  row.norm_adds_one = true;
+  row.head_norms = HeadNorms::kEach;
+  row.biases = BiasRule::kAttention;
+  row.turns_parts = true;
+  row.turned_factor = 0.25;
+  row.delta_layers = true;
+  row.attention_gate = true;
+  row.head_dim = 256;
+  row.bos = row.eos = -1;
+  return row;
+}
+
+inline constexpr FamilyInfo kHybridFamilies[] = {
+    delta_family({.family = Family::kQwen35,
+                  .model_type = "qwen3_5_text",
+                  .causal_class = "Qwen3_5ForCausalLM",
+                  .base_class = "Qwen3_5TextModel",
+                  .kv_heads = 4}),
+    delta_family({.family = Family::kQwen35Moe,
+                  .model_type = "qwen3_5_moe_text",
+                  .causal_class = "Qwen3_5MoeForCausalLM",
+                  .base_class = "Qwen3_5MoeTextModel",
+                  .kv_heads = 2}),
+    delta_family({.family = Family::kQwen3Next,
+                  .model_type = "qwen3_next",
+                  .causal_class = "Qwen3NextForCausalLM",
+                  .base_class = "Qwen3NextModel",
+                  .kv_heads = 2}),
+    {.family = Family::kLfm2,
+     .model_type = "lfm2",
+     .causal_class = "Lfm2ForCausalLM",
+     .base_class = "Lfm2Model",
+     .head_norms = HeadNorms::kEach,
+     .short_conv_layers = true,
+     .norm_eps = 1e-5,
+     .kv_heads = 8,
+     .theta = 1e6,
+     .tied = true,
+     .pad = 0},
+    {.family = Family::kLfm2Moe,
+     .model_type = "lfm2_moe",
+     .causal_class = "Lfm2MoeForCausalLM",
+     .base_class = "Lfm2MoeModel",
+     .head_norms = HeadNorms::kEach,
+     .short_conv_layers = true,
+     .norm_eps = 1e-5,
+     .kv_heads = 8,
+     .theta = 1e6,
+     .tied = true,
+     .pad = 0},
+};
+
+}  // namespace jige::formats

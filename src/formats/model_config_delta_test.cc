@@ -247,11 +247,11 @@ TEST(DeltaConfig, BelongsToFamiliesThatHaveSuchLayers) {
   ModelConfig llama = config_of(family_json("llama"));
   llama.layer_is_recurrent = {1, 0, 0, 0};
   EXPECT_FAILS_WITH(check_model_config(llama, "x"), Code::kInvalidArgument,
-                    "attention in every layer");
+                    "no such layers in place of attention");
   llama.layer_is_recurrent.clear();
   llama.delta.kernel = 4;
   EXPECT_FAILS_WITH(check_model_config(llama, "x"), Code::kInvalidArgument,
-                    "attention in every layer");
+                    "no such layers in place of attention");
   ModelConfig short_of_flags = config_of(delta_json());
   short_of_flags.layer_is_recurrent.pop_back();
   EXPECT_FAILS_WITH(check_model_config(short_of_flags, "x"), Code::kInvalidArgument, "layer_types");

@@ -15,6 +15,7 @@
 // which is bounded by the capacity.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <list>
 #include <optional>
@@ -32,7 +33,7 @@ using BlockId = int32_t;
 struct PrefixHash {
   uint64_t high = 0;
   uint64_t low = 0;
-  bool operator==(const PrefixHash&) const = default;
+  auto operator<=>(const PrefixHash&) const = default;
 };
 
 // The hash before the first block of a tenant's prompts; `adapter` is -1 for the base.

@@ -8,10 +8,9 @@
 namespace jige::plan {
 namespace {
 
-// States are in no block, so that no prompt can begin with cached ones.
-KvBlockPoolOptions pool_options(const ServeSchedulerOptions& options) {
-  KvBlockPoolOptions pool = options.pool;
-  pool.prefix_cache = pool.prefix_cache && options.state_count == 0;
+// States are in no block: without those that are kept no prompt can begin with cached blocks.
+KvBlockPoolOptions pool_options(KvBlockPoolOptions pool, bool states, bool keeps_states) {
+  pool.prefix_cache = pool.prefix_cache && (!states || keeps_states);
   return pool;
 }
 
@@ -42,11 +41,15 @@ int64_t Batch::token_count() const {
 }
 
 ServeScheduler::ServeScheduler(ServeSchedulerOptions options)
-    : options_(options), pool_(pool_options(options)) {
+    : options_(options),
+      pool_(pool_options(options.pool, options.state_count > 0, keeps_states(options))),
+      kept_(options.state_count, keeps_states(options) ? options.kept_state_count : 0) {
   JIGE_CHECK(options.batch_requests_max > 0 && options.batch_tokens_max > 0 &&
                  options.batches_in_flight_max > 0,
              "limits must be positive");
-  JIGE_CHECK(options.state_count >= 0, "{} states", options.state_count);
+  JIGE_CHECK(options.state_count >= 0 && options.kept_state_count >= 0 && options.kept_margin >= 0,
+             "{} states, {} kept at least {} tokens before the end", options.state_count,
+             options.kept_state_count, options.kept_margin);
   JIGE_CHECK(!options.fair_share || !options.shortest_first, "tenants have one order");
   for (int32_t i = options.state_count; i > 0; --i) free_states_.push_back(i - 1);
 }
@@ -278,7 +281,7 @@ void ServeScheduler::select_chunked(Batch& batch) {
   for (const auto& [rank, request] : order.inside()) {  // decodes first: one token each
     if (full()) break;
     if (request == first || !request->admitted || remaining(*request) != 1) continue;
-    if (schedule(*request, 1, batch)) --budget;
+    budget -= schedule(*request, 1, batch);
   }
   while (Request* const request = order.next(door_open)) {  // then prompts, in pieces
     if (full()) break;
@@ -289,8 +292,7 @@ void ServeScheduler::select_chunked(Batch& batch) {
       door_open = door_open && admit(*request);
       if (!door_open) continue;
     }
-    const int32_t count = std::min(budget, remaining(*request));
-    if (schedule(*request, count, batch)) budget -= count;
+    budget -= schedule(*request, std::min(budget, remaining(*request)), batch);
   }
   // With what nobody else wants; unless it gave its blocks to another meanwhile.
   if (first && first->admitted) {
@@ -388,12 +390,14 @@ void ServeScheduler::match_prefix(Request& request) {
     request.prefix.push_back(extend_prefix(request.prefix.back(), tokens));
     request.computed += size;
   }
+  if (options_.state_count > 0) begin_at_kept_state(request);
   if (request.counters.iterations == 0) request.counters.cached_tokens = request.computed;
 }
 
-bool ServeScheduler::schedule(Request& request, int32_t token_count, Batch& batch) {
+int32_t ServeScheduler::schedule(Request& request, int32_t token_count, Batch& batch) {
+  token_count = up_to_border(request, token_count);
   const int32_t end = request.computed + token_count;
-  if (!make_room(request, end, batch)) return false;
+  if (!make_room(request, end, batch)) return 0;
   WorkItem item;
   item.request = request.spec.id;
   item.adapter = request.spec.adapter;
@@ -406,7 +410,7 @@ bool ServeScheduler::schedule(Request& request, int32_t token_count, Batch& batc
   request.in_flight_tokens = token_count;
   ++request.counters.iterations;
   tenants_.at(request.spec.tenant).served_tokens += token_count;
-  return true;
+  return token_count;
 }
 
 // Gives the request writable blocks for positions [computed, end).

@@ -28,10 +28,21 @@
 // With state_count every request inside has a slot for its own, and until its first token one for
 // each of its forks: it enters when they are all free, so a fork never lacks one. What a slot holds
 // at a request's first token is of no account. A state cannot be rewound, and no block holds it: so
-// nothing is drafted, no prefix is cached, and after a lost batch its requests, and forks whose
-// copies came with it, begin at their first token again. The copies of a batch are made before it
-// runs, and batches run in the order they are given out: so a slot may be given on before the copy
-// of what it held is made.
+// nothing is drafted, and after a lost batch its requests, and those whose copies came with it,
+// begin again as when they were admitted. The copies of a batch are made before it runs, and
+// batches run in the order they are given out: so a slot may be given on before the copy of what it
+// held is made.
+//
+// Kept states: further slots, from state_count on, hold copies of states as they stood behind whole
+// blocks of prompts, for prompts with the same beginning. A prompt is cut at the last border of
+// blocks that lies kept_margin tokens before its end, since the next turn of a chat repeats all but
+// its last tokens, which open the answer; and, where it finds blocks but no state of its beginning,
+// at the end of those blocks, a beginning that others have too. When it goes on from there its
+// state is copied. A request begins at the end of the longest prefix with all blocks in the cache
+// and a kept state. Nothing is kept at the end of answers: they end at a border once in
+// block_tokens times, and templates write answers in another way into later prompts, or leave out
+// their reasoning. Nor is anything with several batches in flight: what is kept would be found
+// before it is known not to be lost. Where nothing is kept no prefix is cached.
 //
 // Invariants, checked by check_invariants():
 //   (1) a request is in at most one batch in flight
@@ -44,7 +55,8 @@
 //       admitted behind the first that does not fit, so nobody overtakes it for ever
 //   (5) while requests exist and nothing is in flight, next_batch() gives a batch
 //   (6) a slot is free or held once, by who is admitted; with states each who is admitted and
-//       unfinished has one
+//       unfinished has one; a kept slot is free or has one name
+//   (7) nobody runs past a border at which its state is to be kept
 // Threads: none; one caller.
 #pragma once
 
@@ -57,6 +69,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "plan/kept_states.h"
 #include "plan/kv_block_pool.h"
 
 namespace jige::plan {
@@ -83,7 +96,9 @@ struct ServeSchedulerOptions {
   int32_t preemptions_max = 3;        // of one request; then it is no victim any more
   bool fair_share = false;            // the tenant served least goes first
   bool shortest_first = false;        // the tenant with the least to do; not with fair_share
-  int32_t state_count = 0;            // 0: the model has no states
+  int32_t state_count = 0;            // of requests; 0: the model has no states
+  int32_t kept_state_count = 0;       // beside them
+  int32_t kept_margin = 16;           // tokens that the next turn of a chat may not repeat
   KvBlockPoolOptions pool;
 };
 
@@ -125,8 +140,9 @@ struct BlockCopy {
   BlockId dst = -1;
 };
 
-// Likewise, of slots: a fork's state begins as its parent's. Each `dst` comes once, and no `src` is
-// a `dst`; the fork need not be in the batch.
+// Likewise, of slots, in this order: a fork's state begins as its parent's, then requests' as those
+// that are kept, then more are kept. Each `dst` comes once, no `src` is the `dst` of one before,
+// and who begins need not be in the batch.
 struct StateCopy {
   int32_t src = kNoState;
   int32_t dst = kNoState;
@@ -196,6 +212,7 @@ class ServeScheduler {
   int32_t in_flight_count() const { return static_cast<int32_t>(in_flight_.size()); }
   bool idle() const { return requests_.empty(); }
   const KvBlockPool& pool() const { return pool_; }
+  const KeptStates& kept_states() const { return kept_; }
   // Of a request that is not over yet.
   RequestCounters counters(RequestId request) const;
   void check_invariants() const;
@@ -218,9 +235,10 @@ class ServeScheduler {
     std::vector<BlockId> blocks;
     std::vector<PrefixHash> prefix;  // prefix[i]: hash before block i
     int32_t state = kNoState;
-    std::vector<int32_t> fork_states;   // kept for its forks
+    std::vector<int32_t> fork_states;   // for its forks
     int32_t state_source = kNoState;    // the next batch is to copy this slot to `state`
     std::optional<BatchId> state_copy;  // the batch in flight that does
+    std::vector<int32_t> borders;       // tokens behind which its state is to be kept, ascending
     RequestCounters counters;
   };
   // Where a request stands: the larger priority first, then the tenant whose turn it is, then
@@ -236,6 +254,7 @@ class ServeScheduler {
 
   struct InFlight {
     std::vector<RequestId> members;
+    std::vector<PrefixHash> kept;  // states that are kept with its copies
   };
   struct Tenant {
     int64_t served_tokens = 0;
@@ -264,10 +283,18 @@ class ServeScheduler {
   void give_back_fork_states(Request& request);
   void add_state_copies(Batch& batch);
   void end_state_copies(BatchId batch, bool lost);
+  // Kept states.
+  static bool keeps_states(const ServeSchedulerOptions& options);
+  void begin_at_kept_state(Request& request);
+  static int32_t up_to_border(const Request& request, int32_t token_count);
+  void keep_states(Batch& batch);
+  void begin_again(Request& request);
+  void check_kept_states() const;
   // Whether it is in a batch in flight, or its state is to come from one.
   static bool in_flight(const Request& request);
   bool admit(Request& request);
-  bool schedule(Request& request, int32_t token_count, Batch& batch);
+  // Tokens that the request runs in the batch, at most as many as given; 0: there is no room.
+  int32_t schedule(Request& request, int32_t token_count, Batch& batch);
   bool make_room(Request& request, int32_t end, Batch& batch);
   bool take_block(Request& request, Batch& batch, BlockId& block);
   bool preempt_behind(const Request& request, Batch& batch);
@@ -286,6 +313,7 @@ class ServeScheduler {
 
   ServeSchedulerOptions options_;
   KvBlockPool pool_;
+  KeptStates kept_;
   // Each request is among those inside, which are admitted, or waits; while a batch is chosen, its
   // victims are in neither. What an iteration costs grows with those inside, not with the queue.
   std::map<RequestId, Request> requests_;

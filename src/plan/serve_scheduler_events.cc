@@ -77,6 +77,7 @@ void ServeScheduler::fork(Request& parent, const ForkedNext& next) {
   child.cancelled = false;
   for (const BlockId block : child.blocks) pool_.retain(block);
   child.fork_states.clear();
+  child.borders.clear();
   if (options_.state_count > 0) {
     child.state = parent.fork_states.back();
     parent.fork_states.pop_back();
@@ -109,12 +110,13 @@ std::vector<RequestId> ServeScheduler::lose(BatchId batch_id) {
   const auto batch = in_flight_.find(batch_id);
   JIGE_CHECK(batch != in_flight_.end(), "batch {} is not in flight", batch_id);
   const std::vector<RequestId> members = std::move(batch->second.members);
+  for (const PrefixHash& prefix : batch->second.kept) kept_.forget(prefix);
   in_flight_.erase(batch);
   for (const RequestId id : members) {
     Request& request = at(id);
     request.in_flight_tokens = request.in_flight_drafts = 0;
     if (options_.state_count > 0) {
-      give_back_blocks(request);
+      begin_again(request);
     } else {
       // The tokens that are run again keep theirs.
       give_back_blocks_behind(request, static_cast<int32_t>(request.tokens.size()));
@@ -141,6 +143,7 @@ void ServeScheduler::discard(RequestId id) {
   if (found == requests_.end()) return;
   found->second.discarded = true;
   for (const BlockId block : found->second.blocks) pool_.forget(block);
+  for (const PrefixHash& prefix : found->second.prefix) kept_.forget(prefix);
 }
 
 void ServeScheduler::publish_full_blocks(Request& request) {

@@ -1,4 +1,4 @@
-// The slots of states: who holds which, and the copies that forks begin with.
+// The slots of states: who holds which, and the copies that requests begin with.
 #include "base/check.h"
 #include "plan/serve_scheduler.h"
 
@@ -37,21 +37,26 @@ void ServeScheduler::give_back(Request& request) {
   request.state_copy.reset();
 }
 
-// Parents, which may move on in this batch, have not run since.
+// Parents, which may move on in this batch, have not run since. Forks come first: a slot that they
+// are copied from may have been given on to one that begins with a kept state.
 void ServeScheduler::add_state_copies(Batch& batch) {
-  for (const auto& [id, request] : inside_) {
-    if (request->state_source == kNoState) continue;
-    batch.state_copies.push_back({.src = request->state_source, .dst = request->state});
-    request->state_source = kNoState;
-    request->state_copy = batch.id;
+  for (const bool kept : {false, true}) {
+    for (const auto& [id, request] : inside_) {
+      const int32_t source = request->state_source;
+      if (source == kNoState || (source >= options_.state_count) != kept) continue;
+      batch.state_copies.push_back({.src = source, .dst = request->state});
+      request->state_source = kNoState;
+      request->state_copy = batch.id;
+    }
   }
+  keep_states(batch);
 }
 
 void ServeScheduler::end_state_copies(BatchId batch, bool lost) {
   for (const auto& [id, request] : inside_) {
     if (request->state_copy != batch) continue;
     request->state_copy.reset();
-    if (lost) give_back_blocks(*request);  // it begins at its first token
+    if (lost) begin_again(*request);
   }
 }
 
@@ -60,8 +65,10 @@ bool ServeScheduler::in_flight(const Request& request) {
 }
 
 void ServeScheduler::check_states() const {
+  check_kept_states();
   std::vector<int32_t> users(static_cast<size_t>(options_.state_count), 0);
-  std::vector<int32_t> copies(users.size(), 0);  // into each
+  std::vector<int32_t> copies(users.size() + static_cast<size_t>(kept_.capacity()),
+                              0);  // into each
   for (const int32_t state : free_states_) ++users[static_cast<size_t>(state)];
   for (const auto& [id, request] : requests_) {
     for (const int32_t state : request.fork_states) ++users[static_cast<size_t>(state)];

@@ -124,7 +124,7 @@ class TraceRun {
         drafts_(drafts),
         scheduler_(options),
         states_(options.state_count > 0),
-        engine_(options.pool.block_count, options.state_count),
+        engine_(options.pool.block_count, options.state_count + options.kept_state_count),
         rng_(derive_key(seed, "trace")) {}
 
   int64_t accepted = 0;            // drafted tokens that came true
@@ -132,7 +132,11 @@ class TraceRun {
   int64_t copies_overwritten = 0;  // of those: another request begins in what was copied
   int64_t copies_ahead = 0;        // the fork is not in the batch
   int64_t copies_lost = 0;
-  int64_t restarts = 0;  // of requests that had a state
+  int64_t restarts = 0;  // of requests that had a state, at their first tokens
+  int64_t kept = 0;      // copies of states for later prompts
+  int64_t kept_lost = 0;
+  int64_t kept_replaced = 0;  // begun from in the batch that overwrites them
+  int64_t begun_at_kept = 0;
 
   void run(int request_count) {
     int steps = 0;
@@ -145,6 +149,7 @@ class TraceRun {
       if (rng_.below(40) == 0) cancel();
       step();
       scheduler_.check_invariants();
+      if (flying_.empty()) check_kept_states();
       if (::testing::Test::HasFatalFailure()) return;
     }
     EXPECT_EQ(scheduler_.pool().live_count(), 0) << "blocks leaked";
@@ -167,7 +172,9 @@ class TraceRun {
   void arrive() {
     RequestSpec spec;
     spec.id = next_id_++;
-    const size_t shared = rng_.below(3) * 5;  // common beginnings, so that the cache is used
+    if (options_.kept_state_count > 0 && rng_.below(3) == 0) spec.prompt = earlier_turns();
+    const size_t shared = spec.prompt.empty() ? rng_.below(3) * 5
+                                              : 0;  // common beginnings, so that the cache is used
     for (size_t i = 0; i < shared; ++i) spec.prompt.push_back(static_cast<int32_t>(i));
     for (size_t i = 1 + rng_.below(12); i > 0; --i) {
       spec.prompt.push_back(static_cast<int32_t>(rng_.below(50)));
@@ -181,6 +188,16 @@ class TraceRun {
     expected_[spec.id] = {spec.prompt, spec.max_new_tokens, 0, {}, false};
     forks_[spec.id] = spec.fork_count;
     ASSERT_TRUE(scheduler_.arrive(std::move(spec)));
+  }
+
+  // Empty where the request drawn is not over, or the text is too long to go on.
+  std::vector<int32_t> earlier_turns() {
+    const auto found =
+        expected_.find(static_cast<RequestId>(rng_.below(static_cast<uint64_t>(next_id_))));
+    if (found == expected_.end() || !over_.contains(found->first)) return {};
+    std::vector<int32_t> tokens = found->second.prompt;
+    tokens.insert(tokens.end(), found->second.generated.begin(), found->second.generated.end());
+    return tokens.size() < 16 ? tokens : std::vector<int32_t>();
   }
 
   void cancel() {
@@ -225,7 +242,9 @@ class TraceRun {
     const Flight landed = std::move(flying_.front());
     flying_.erase(flying_.begin());
     if (landed.lost) {
-      copies_lost += std::ssize(landed.batch.state_copies);
+      for (const StateCopy& copy : landed.batch.state_copies) {
+        ++(is_kept(copy.dst) ? kept_lost : copies_lost);
+      }
       end(scheduler_.lose(landed.batch.id));
       return;
     }
@@ -271,7 +290,8 @@ class TraceRun {
       tokens.resize(static_cast<size_t>(item.context_count));
       ASSERT_EQ(engine_.state(item.state), tokens) << "request " << item.request;
       int32_t& computed = computed_[item.request];
-      ASSERT_TRUE(item.context_count == computed || item.context_count == 0);
+      const bool border = options_.kept_state_count > 0 && item.context_count % kBlockTokens == 0;
+      ASSERT_TRUE(item.context_count == computed || item.context_count == 0 || border);
       restarts += computed > 0 && item.context_count == 0;
       computed = item.context_count + static_cast<int32_t>(item.tokens.size());
     }
@@ -280,18 +300,47 @@ class TraceRun {
 
   void check_state_copies(const Batch& batch) {
     ASSERT_TRUE(states_ || batch.state_copies.empty());
-    std::set<int32_t> into;
-    for (const StateCopy& copy : batch.state_copies) ASSERT_TRUE(into.insert(copy.dst).second);
+    std::set<int32_t> into, from;
     const auto runs_with = [&](int32_t state) {
       return std::ranges::find(batch.items, state, &WorkItem::state);
     };
     for (const StateCopy& copy : batch.state_copies) {
       ASSERT_FALSE(into.contains(copy.src));
+      ASSERT_TRUE(into.insert(copy.dst).second);
+      kept_replaced += is_kept(copy.dst) && from.contains(copy.dst);
+      from.insert(copy.src);
+      if (is_kept(copy.dst)) {
+        ++kept;
+        continue;
+      }
+      if (is_kept(copy.src)) {
+        ++begun_at_kept;
+        continue;
+      }
       const auto user = runs_with(copy.src);
       ++copies;
       copies_overwritten += user != batch.items.end() && user->context_count == 0;
       copies_ahead += runs_with(copy.dst) == batch.items.end();
     }
+  }
+
+  bool is_kept(int32_t state) const { return state >= options_.state_count; }
+
+  // Each holds what its name stands for.
+  void check_kept_states() {
+    const KeptStates& states = scheduler_.kept_states();
+    std::set<int32_t> seen;
+    for (const auto& [id, request] : expected_) {
+      PrefixHash prefix = prefix_seed(0);
+      for (size_t end = kBlockTokens; end <= request.prompt.size(); end += kBlockTokens) {
+        const std::span<const int32_t> tokens(request.prompt.data(), end);
+        prefix = extend_prefix(prefix, tokens.last(kBlockTokens));
+        const auto slot = states.find(prefix);
+        if (!slot || !seen.insert(*slot).second) continue;
+        ASSERT_TRUE(std::ranges::equal(engine_.state(*slot), tokens)) << "kept state " << *slot;
+      }
+    }
+    ASSERT_EQ(std::ssize(seen), states.count()) << "a state is kept behind no prompt";
   }
 
   void finish(const Batch& batch) {

@@ -142,16 +142,17 @@ class ServeCommand final : public Command {
 
   Result<model::InferenceOptions> inference_options() {
     JIGE_TRY(const std::optional<DType> compute, read_compute_dtype(model_.dtype));
-    model::InferenceOptions options{.compute = compute,
-                                    .kv_dtype = read_kv_cache(model_.kv_cache),
-                                    .format = read_weight_format(model_.quantize),
-                                    .context_max = model_.context,
-                                    .state_count = serve_.state_count(),
-                                    .batch_tokens_max = serve_.batch_tokens,
-                                    .logit_rows_max = std::min(rows_read(), serve_.batch_tokens),
-                                    .embeds = embedding_.has_value(),
-                                    .adapters = adapters_,
-                                    .memory_bytes_max = model_.device.arena_bytes_max()};
+    model::InferenceOptions options{
+        .compute = compute,
+        .kv_dtype = read_kv_cache(model_.kv_cache),
+        .format = read_weight_format(model_.quantize),
+        .context_max = model_.context,
+        .state_count = serve_.answer_states() + engine_options_.kept_state_count,
+        .batch_tokens_max = serve_.batch_tokens,
+        .logit_rows_max = std::min(rows_read(), serve_.batch_tokens),
+        .embeds = embedding_.has_value(),
+        .adapters = adapters_,
+        .memory_bytes_max = model_.device.arena_bytes_max()};
     JIGE_DO(serve_.add_adapter_rooms(options));
     if (serve_.kv_tokens > 0) {
       options.kv_block_count = (serve_.kv_tokens + ops::kKvBlockTokens - 1) / ops::kKvBlockTokens;
@@ -319,7 +320,8 @@ class ServeCommand final : public Command {
                              {"adapter_rooms", rooms_json(memory)},
                              {"kv_bytes", memory.kv_bytes},
                              {"kv_tokens", sizes.kv_block_count * ops::kKvBlockTokens},
-                             {"states", sizes.state_count},
+                             {"states", answer_states()},
+                             {"kept_states", kept_states()},
                              {"states_bytes", memory.states_bytes},
                              {"workspace_bytes", work_bytes},
                              {"drafts_bytes", drafts_bytes()},
@@ -340,7 +342,8 @@ class ServeCommand final : public Command {
     }
     const std::string states =
         sizes.state_count > 0
-            ? fmt::format("{} for {} states, ", shown(memory.states_bytes), sizes.state_count)
+            ? fmt::format("{} for {} states and {} kept ones, ", shown(memory.states_bytes),
+                          answer_states(), kept_states())
             : "";
     print_text(fmt::format(
         "{}memory: {} weights, {} adapters, {} {} cache of {} tokens, {}{} workspace, {} drafts, "
@@ -356,8 +359,12 @@ class ServeCommand final : public Command {
                                  answers_at_once())));
   }
 
+  // 0 where the model has none.
+  int64_t kept_states() const { return engine_->options().kept_state_count; }
+  int64_t answer_states() const { return loaded_->sizes().state_count - kept_states(); }
+
   int64_t answers_at_once() const {
-    const int64_t states = loaded_->sizes().state_count;
+    const int64_t states = answer_states();
     return states > 0 ? std::min(states, serve_.batch_requests) : serve_.batch_requests;
   }
 

@@ -63,6 +63,9 @@ void declare_scheduling(Flags& flags, ServeFlags& serve) {
   flags.integer("--states N", serve.states, {.min = 0, .max = 4096},
                 "answers in the making at once of a model with recurrent layers, each with states "
                 "of its own; 0: 16, or --max-batch if that is less");
+  flags.integer("--kept-states N", serve.kept_states, {.min = 0, .max = 4096},
+                "further states of such a model, of what prompts begin with, for later prompts and "
+                "the next turns of chats; 0, or with --no-prefix-cache or --embeddings: none");
   flags.bytes("--constraint-memory SIZE", serve.constraint_bytes,
               "what constrained answers may take together, part of --memory-limit; 64 MiB without "
               "it");
@@ -145,7 +148,7 @@ api::HttpServerOptions ServeFlags::http_options() const {
   return options;
 }
 
-int64_t ServeFlags::state_count() const {
+int64_t ServeFlags::answer_states() const {
   return states > 0 ? states : std::min(kStatesUsual, batch_requests);
 }
 
@@ -158,6 +161,7 @@ Result<serve::EngineOptions> ServeFlags::engine_options() const {
   options.batches_in_flight = static_cast<int32_t>(in_flight);
   options.fair_share = fair_share;
   options.prefix_cache = !no_prefix_cache;
+  options.kept_state_count = no_prefix_cache ? 0 : static_cast<int32_t>(kept_states);
   options.choices_max = static_cast<int32_t>(choices_max);
   options.waiting_requests_max = queue_requests > 0 ? queue_requests : kRequestsWaitingMax;
   options.waiting_prompt_tokens_max = queue_tokens;
@@ -171,6 +175,7 @@ Result<serve::EngineOptions> ServeFlags::embedding_engine_options() const {
   JIGE_TRY(serve::EngineOptions options, engine_options());
   if (queue_requests == 0) options.waiting_requests_max = kTextsWaitingMax;
   options.drafts = {.tokens_max = 0};
+  options.kept_state_count = 0;  // texts have no next turns
   options.batch_requests_max = static_cast<int32_t>(batch_tokens);
   return options;
 }

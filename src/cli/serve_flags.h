@@ -38,6 +38,7 @@ struct ServeFlags {
   int64_t batch_tokens = 512;
   int64_t kv_tokens = 0;
   int64_t states = 0;
+  int64_t kept_states = 8;
   int64_t constraint_bytes = static_cast<int64_t>(grammar::kConstraintBytesMax);
   bool no_prefix_cache = false;
   bool fair_share = false;
@@ -73,8 +74,9 @@ struct ServeFlags {
   // run at once as an iteration has tokens, and there is nothing to guess.
   Result<serve::EngineOptions> embedding_engine_options() const;
   api::RequestLimits request_limits() const;
-  // Sequences that have states at once, of a model with recurrent layers.
-  int64_t state_count() const;
+  // Sequences that have states at once, of a model with recurrent layers; the kept ones are beside
+  // them.
+  int64_t answer_states() const;
   // Room for adapters that are loaded while it serves, added to the options. Fails with
   // kInvalidArgument where nothing could be loaded into it.
   Status add_adapter_rooms(model::InferenceOptions& options) const;

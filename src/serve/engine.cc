@@ -37,7 +37,8 @@ plan::ServeSchedulerOptions scheduler_options(const EngineOptions& options,
           .preemptions_max = options.preemptions_max,
           .fair_share = options.fair_share,
           .shortest_first = sizes.embeds && !options.fair_share,
-          .state_count = static_cast<int32_t>(sizes.state_count),
+          .state_count = static_cast<int32_t>(sizes.state_count) - options.kept_state_count,
+          .kept_state_count = options.kept_state_count,
           .pool = {.block_count = static_cast<int32_t>(sizes.kv_block_count),
                    .block_tokens = static_cast<int32_t>(ops::kKvBlockTokens),
                    .prefix_cache = options.prefix_cache}};
@@ -57,6 +58,7 @@ Status validate(const EngineOptions& options) {
                 options.batches_in_flight, options.batches_in_flight);
   }
   JIGE_DO(check_range("preemptions of a request", options.preemptions_max, 0, 1 << 20));
+  JIGE_DO(check_range("kept states", options.kept_state_count, 0, 1 << 16));
   JIGE_DO(validate(options.drafts));
   JIGE_DO(check_range("choices of a request", options.choices_max, 1, 256));
   JIGE_DO(check_range("waiting requests", options.waiting_requests_max, 1, 1 << 24));
@@ -87,7 +89,7 @@ struct Engine::Impl {
             .model_context_max = model.config().context_max,
             .vocab_size = model.config().vocab_size,
             .kv_block_count = model.sizes().kv_block_count,
-            .state_count = model.sizes().state_count,
+            .state_count = model.sizes().state_count - options.kept_state_count,
             .choices_max = options.choices_max,
             .embeds = model.sizes().embeds,
             .width = model.config().hidden_size,
@@ -125,9 +127,17 @@ Result<std::unique_ptr<Engine>> Engine::create(model::InferenceModel& model,
                                                const text::Tokenizer& tokenizer,
                                                EngineOptions options) {
   JIGE_DO(validate(options));
-  if (model.sizes().state_count > 0) {  // the scheduler would have no use for either
-    options.prefix_cache = false;
+  const int64_t states = model.sizes().state_count;
+  if (states > 0) {  // the scheduler would have no use for either
+    if (options.kept_state_count == 0) options.prefix_cache = false;
     options.drafts.tokens_max = 0;
+  }
+  if (states == 0 || !options.prefix_cache) options.kept_state_count = 0;
+  if (states > 0 && options.kept_state_count >= states) {
+    return fail(Code::kInvalidArgument,
+                "{} states are to be kept for later prompts and the model has {} in all; load it "
+                "with more, since a request needs one too",
+                options.kept_state_count, states);
   }
   std::unique_ptr<EventLog> log;
   if (!options.event_log_path.empty()) {

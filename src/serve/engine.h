@@ -58,8 +58,12 @@ struct EngineOptions {
   int32_t batches_in_flight = 1;  // Orca's n_workers: one a pipeline stage, and here is one stage
   int32_t preemptions_max = 3;    // of one request, optimistic admission
   bool fair_share = false;        // among equals in priority, the tenant served least goes first
-  // With a model that has states create() turns off both: states cannot be rewound.
+  // With a model that has states create() turns off drafts, since states cannot be rewound, and
+  // without kept states the prefix cache.
   bool prefix_cache = true;
+  // Of the model's states so many hold what prompts begin with (plan/serve_scheduler.h); the others
+  // are of requests. Of a model without states, or without the prefix cache, it becomes 0.
+  int32_t kept_state_count = 0;
   DraftOptions drafts;  // of tokens that may follow, verified by the model: the same answers sooner
 
   int32_t choices_max = 16;             // of one request
@@ -77,7 +81,8 @@ struct EngineOptions {
 };
 
 // Fails with kInvalidArgument on options out of range, naming field and value, and kUnsupported on
-// more than one batch in flight. create() asks too.
+// more than one batch in flight. create() asks too, and fails with kInvalidArgument where the kept
+// states leave requests none.
 Status validate(const EngineOptions& options);
 
 class Engine {

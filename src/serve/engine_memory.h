@@ -25,7 +25,7 @@ struct EngineMemory {
   int64_t weights_bytes = 0;
   int64_t adapters_bytes = 0;
   int64_t kv_bytes = 0;
-  int64_t states_bytes = 0;       // of recurrent layers
+  int64_t states_bytes = 0;       // of recurrent layers, kept ones too
   int64_t workspace_bytes = 0;    // activations and logits of an iteration
   int64_t drafts_bytes = 0;       // not the arena's (engine_drafts.h)
   int64_t constraints_bytes = 0;  // likewise, at most (grammar/constraint_compiler.h)

@@ -93,6 +93,10 @@ void EventLog::start(const plan::ServeSchedulerOptions& options) {
                {"block_tokens", options.pool.block_tokens},
                {"prefix_cache", options.pool.prefix_cache}};
   if (options.state_count > 0) line["state_count"] = options.state_count;
+  if (options.kept_state_count > 0) {
+    line["kept_state_count"] = options.kept_state_count;
+    line["kept_margin"] = options.kept_margin;
+  }
   write(line);
 }
 

@@ -76,6 +76,10 @@ Result<plan::ServeSchedulerOptions> options_of(const Json& line, std::string_vie
   if (line.contains("state_count")) {
     JIGE_DO(read("state_count", 1, kStatesMax, options.state_count));
   }
+  if (line.contains("kept_state_count")) {
+    JIGE_DO(read("kept_state_count", 1, kStatesMax, options.kept_state_count));
+    JIGE_DO(read("kept_margin", 0, kTokensMax, options.kept_margin));
+  }
   JIGE_TRY(options.fair_share, get_bool_or(line, "fair_share", false, where));
   JIGE_TRY(options.shortest_first, get_bool_or(line, "shortest_first", false, where));
   JIGE_TRY(options.pool.prefix_cache, get_bool_or(line, "prefix_cache", true, where));

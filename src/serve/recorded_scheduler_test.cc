@@ -69,11 +69,13 @@ RecordedRun record(const plan::ServeSchedulerOptions& options, const TempFile& f
   return run;
 }
 
-plan::ServeSchedulerOptions recorded_options(int32_t state_count) {
+plan::ServeSchedulerOptions recorded_options(int32_t state_count, int32_t kept_state_count = 0) {
   return {.admission = plan::Admission::kOptimistic,
           .batch_requests_max = 6,
           .batch_tokens_max = 16,
           .state_count = state_count,
+          .kept_state_count = kept_state_count,
+          .kept_margin = 1,
           .pool = {.block_count = 15, .block_tokens = 4}};
 }
 
@@ -93,6 +95,27 @@ TEST(RecordedScheduler, ALogWithStatesReplaysToTheSameDecisions) {
   EXPECT_EQ(counts.batches, run.batches);
   EXPECT_EQ(counts.preemptions, run.preemptions);
   EXPECT_EQ(counts.live_blocks, 0);
+}
+
+TEST(RecordedScheduler, ALogWithKeptStatesReplaysToTheSameDecisions) {
+  TempFile file;
+  const RecordedRun run = record(recorded_options(6, 2), file);
+  EXPECT_EQ(value_of(replay_event_log(file.path())).batches, run.batches);
+  const std::string text = file.text();
+  const std::string kept = "\"kept_state_count\":2";
+  const std::string margin = "\"kept_margin\":1";
+  file.write(replaced(text, kept, "\"kept_state_count\":1"));
+  EXPECT_TRUE(replay_event_log(file.path())) << "all prompts begin alike: one slot is enough";
+  file.write(replaced(text, margin, "\"kept_margin\":3"));
+  EXPECT_EQ(replay_event_log(file.path()).error().code, Code::kInternal);
+  file.write(replaced(text, kept + ",", ""));
+  EXPECT_EQ(replay_event_log(file.path()).error().code, Code::kInternal);
+  for (const std::string bad : {"0", "-1", "5000000000"}) {
+    file.write(replaced(text, kept, "\"kept_state_count\":" + bad));
+    EXPECT_EQ(replay_event_log(file.path()).error().code, Code::kCorrupt) << bad;
+  }
+  file.write(replaced(text, margin, "\"kept_margin\":-1"));
+  EXPECT_EQ(replay_event_log(file.path()).error().code, Code::kCorrupt);
 }
 
 TEST(RecordedScheduler, AReplayNoticesOtherStates) {

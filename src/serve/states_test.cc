@@ -143,7 +143,8 @@ TEST(States, TheEngineGivesEveryRequestTheBitsOfBeingAlone) {
   for (const plan::Admission admission :
        {plan::Admission::kReserve, plan::Admission::kOptimistic}) {
     for (const int32_t batch_tokens : {5, 64}) {
-      EngineOptions options{.admission = admission, .batch_tokens_max = batch_tokens};
+      EngineOptions options{
+          .admission = admission, .batch_tokens_max = batch_tokens, .prefix_cache = false};
       options.drafts.tokens_max = 4;
       const auto engine = value_of(Engine::create(*loaded.model, loaded.tokenizer, options));
       std::vector<std::shared_ptr<KeepingSink>> sinks;
@@ -160,6 +161,105 @@ TEST(States, TheEngineGivesEveryRequestTheBitsOfBeingAlone) {
       EXPECT_EQ(engine->status().counters.prefix_query_tokens, 0);
     }
   }
+}
+
+// The turns of several chats that begin with one of two system prompts, as they come: each turn's
+// prompt is the one before, its answer without the last tokens, and what the user says next.
+class Chats {
+ public:
+  Chats(Loaded& loaded, const EngineOptions& options)
+      : engine_(value_of(Engine::create(*loaded.model, loaded.tokenizer, options))) {}
+
+  Engine& engine() { return *engine_; }
+  void run(int turn_count) {
+    Rng rng(derive_key(5, "chats"));
+    std::vector<EngineRequest> requests(5);
+    for (size_t chat = 0; chat < requests.size(); ++chat) {
+      requests[chat].prompt = std::vector<int32_t>(37, static_cast<int32_t>(10 + chat % 2));
+      requests[chat].sampling.temperature = chat == 3 ? 0.8f : 0.0f;
+      requests[chat].seed = chat;
+      requests[chat].choice_count = chat == 4 ? 2 : 1;
+      requests[chat].tokens_max = 9;
+    }
+    for (int turn = 0; turn < turn_count; ++turn) {
+      std::vector<std::shared_ptr<KeepingSink>> sinks;
+      for (EngineRequest& request : requests) {
+        for (uint64_t left = 3 + rng.below(25); left > 0; --left) {
+          request.prompt.push_back(static_cast<int32_t>(3 + rng.below(90)));
+        }
+        sinks.push_back(sink_for(request));
+        value_of(engine_->submit(request, sinks.back()));
+      }
+      for (size_t chat = 0; chat < requests.size(); ++chat) {
+        EXPECT_TRUE(sinks[chat]->wait()) << "chat " << chat << " never ended";
+        outcomes_.push_back(sinks[chat]->outcome);
+        requests_.push_back(requests[chat]);
+        const std::vector<int32_t>& answer = outcomes_.back()[0].tokens;
+        requests[chat].prompt.insert(requests[chat].prompt.end(), answer.begin(),
+                                     answer.end() - std::min<int64_t>(2, std::ssize(answer)));
+      }
+    }
+    EXPECT_TRUE(engine_->drain(20));
+    expect_clean(*engine_);
+  }
+  // Each as if nothing else had ever run; `fresh` is not the engine's.
+  void expect_alone(Loaded& fresh) const {
+    for (size_t i = 0; i < requests_.size(); ++i) {
+      EXPECT_EQ(outcomes_[i], alone(fresh, requests_[i])) << "request " << i;
+    }
+  }
+
+ private:
+  std::unique_ptr<Engine> engine_;
+  std::vector<EngineRequest> requests_;
+  std::vector<Outcome> outcomes_;
+};
+
+TEST(States, ChatsThatBeginWithKeptStatesHaveTheBitsOfBeingAlone) {
+  Loaded loaded(
+      kRecurrent,
+      {.context_max = 256, .kv_block_count = 120, .state_count = 10, .batch_tokens_max = 64});
+  Loaded other(kRecurrent, {.context_max = 256});
+  for (const plan::Admission admission :
+       {plan::Admission::kReserve, plan::Admission::kOptimistic}) {
+    for (const int32_t kept : {1, 6}) {
+      Chats chats(loaded, {.admission = admission,
+                           .batch_tokens_max = kept == 1 ? 7 : 64,
+                           .kept_state_count = kept});
+      chats.run(4);
+      chats.expect_alone(other);
+      const EngineCounters counters = chats.engine().status().counters;
+      EXPECT_GT(counters.prefix_hit_tokens, kept == 1 ? 30 : 500);
+      EXPECT_GT(counters.prefix_query_tokens, counters.prefix_hit_tokens);
+    }
+  }
+}
+
+TEST(States, RequestsNeedStatesBesideThoseThatAreKept) {
+  Loaded loaded(kRecurrent, {.state_count = 4});
+  const auto create = [&](const EngineOptions& options) {
+    return Engine::create(*loaded.model, loaded.tokenizer, options);
+  };
+  const auto refused = create({.kept_state_count = 4});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kInvalidArgument);
+  EXPECT_EQ(create({.kept_state_count = -1}).error().code, Code::kInvalidArgument);
+  const auto engine = value_of(create({.kept_state_count = 3}));
+  EXPECT_TRUE(engine->options().prefix_cache);
+  EngineRequest request;
+  request.prompt = {5, 6};
+  request.choice_count = 2;
+  const auto refusal = engine->submit(request, sink_for(request));
+  ASSERT_FALSE(refusal);
+  EXPECT_EQ(refusal.error().field, RequestField::kChoiceCount);
+  const auto without = value_of(create({.prefix_cache = false, .kept_state_count = 3}));
+  EXPECT_EQ(without->options().kept_state_count, 0);
+  EXPECT_FALSE(value_of(create({}))->options().prefix_cache);
+  Loaded attention("llama2");
+  const auto plain =
+      value_of(Engine::create(*attention.model, attention.tokenizer, {.kept_state_count = 3}));
+  EXPECT_EQ(plain->options().kept_state_count, 0);
+  EXPECT_TRUE(plain->options().prefix_cache);
 }
 
 TEST(States, ChoicesOfOneContextScoreAsEachAlone) {

@@ -56,6 +56,7 @@ TraceCounts& TraceCounts::operator+=(const TraceCounts& other) {
   drafted_tokens += other.drafted_tokens;
   accepted_tokens += other.accepted_tokens;
   restarts += other.restarts;
+  kept_state_tokens += other.kept_state_tokens;
   return *this;
 }
 
@@ -74,7 +75,12 @@ TraceSetup draw_trace(uint64_t seed) {
   setup.drafts = draft_rng.below(2) == 0;
   setup.options.scheduler.sample_rows_max = between(draft_rng, 1, 10);
   Rng state_rng(derive_key(seed, "serve trace with states"));
-  if (state_rng.below(3) == 0) setup.options.scheduler.state_count = between(state_rng, 1, 4);
+  if (state_rng.below(3) == 0) {
+    plan::ServeSchedulerOptions& limits = setup.options.scheduler;
+    limits.state_count = between(state_rng, 1, 4);
+    limits.kept_state_count = between(state_rng, 0, 3);
+    limits.kept_margin = between(state_rng, 0, kBlockTokens);
+  }
   setup.priorities = rng.below(4) == 0;
   setup.requests =
       make_workload({.request_count = between(rng, 1, 8),
@@ -95,7 +101,7 @@ TraceChecker::TraceChecker(const TraceSetup& setup, uint64_t seed)
       cells_(static_cast<size_t>(limits_.pool.block_count) *
                  static_cast<size_t>(limits_.pool.block_tokens),
              Cell{kEmpty, kEmpty}),
-      states_(static_cast<size_t>(limits_.state_count), {kEmpty}),
+      states_(static_cast<size_t>(limits_.state_count + limits_.kept_state_count), {kEmpty}),
       requests_(setup.requests.size()) {}
 
 void TraceChecker::broken(std::string what) {
@@ -167,10 +173,14 @@ void TraceChecker::on_batch(const plan::Batch& batch) {
   for (const plan::BlockCopy& copy : batch.copies) {
     for (int32_t i = 0; i < limits_.pool.block_tokens; ++i) cell(copy.dst, i) = cell(copy.src, i);
   }
+  for (const plan::StateCopy& copy : batch.state_copies) state(copy.dst) = state(copy.src);
   for (const plan::WorkItem& item : batch.items) {
     Tracked& request = at(item.request);
     if (request.in_flight) broken(fmt::format("request {} is in two batches", item.request));
-    if (!request.began) cached_tokens_ += item.context_count;
+    if (!request.began) {
+      cached_tokens_ += item.context_count;
+      if (item.state != plan::kNoState) kept_state_tokens_ += item.context_count;
+    }
     request.in_flight = request.began = true;
     feed_state(item);
     for (size_t i = 0; i < item.tokens.size(); ++i) {
@@ -187,7 +197,7 @@ void TraceChecker::feed_state(const plan::WorkItem& item) {
     return broken(fmt::format("request {} runs with state {}", item.request, item.state));
   }
   if (item.draft_count > 0) broken("drafts with states");
-  std::vector<int32_t>& fed = states_[static_cast<size_t>(item.state)];
+  std::vector<int32_t>& fed = state(item.state);
   if (item.context_count == 0) fed.clear();
   const std::vector<int32_t>& own = at(item.request).tokens;
   if (std::ssize(fed) != item.context_count || std::ssize(own) < item.context_count ||
@@ -225,9 +235,10 @@ void TraceChecker::land(const plan::Batch& batch) {
 void TraceChecker::on_lost(const plan::Batch& batch) {
   land(batch);
   turns_ -= limits_.batches_in_flight_max - 1;
+  for (const plan::StateCopy& copy : batch.state_copies) state(copy.dst) = {kEmpty};
   if (limits_.state_count == 0) return;
   for (const plan::WorkItem& item : batch.items) {
-    states_[static_cast<size_t>(item.state)] = {kEmpty};
+    state(item.state) = {kEmpty};
     ++at(item.request).restarts;
     turns_ -= int64_t{item.context_count} * limits_.batches_in_flight_max;
   }
@@ -314,7 +325,8 @@ Result<TraceCounts> run_checked_trace(uint64_t seed) {
                      .cached_tokens = checker.cached_tokens(),
                      .drafted_tokens = checker.drafted_tokens(),
                      .accepted_tokens = checker.accepted_tokens(),
-                     .restarts = checker.restarts()};
+                     .restarts = checker.restarts(),
+                     .kept_state_tokens = checker.kept_state_tokens()};
   for (const RequestOutcome& outcome : result->outcomes) {
     counts.cancelled += outcome.failure == "cancelled";
   }

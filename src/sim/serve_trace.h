@@ -6,7 +6,8 @@
 // What is checked beyond ServeScheduler::check_invariants():
 //   (1) a stand-in for the cache holds the tokens written to each block, and with which adapter:
 //       every item of a complete batch reads its own request's tokens, of its adapter, and nobody
-//       else's; with states, each slot holds its request's tokens before every item
+//       else's; with states, each slot holds its request's tokens before every item, kept ones
+//       those that it began with
 //   (2) batches keep the limits on requests, tokens and preemptions; no request is in two at once
 //   (3) at the end no block is live, and every request that was not cancelled has its whole answer
 //   (4) work: iterations never exceed the tokens there are, each computed at most once more than
@@ -38,8 +39,9 @@ struct TraceCounts {
   int64_t preemptions = 0;
   int64_t cached_tokens = 0;  // found in the prefix cache
   int64_t drafted_tokens = 0;
-  int64_t accepted_tokens = 0;  // of them
-  int64_t restarts = 0;         // with states: of requests, by lost batches
+  int64_t accepted_tokens = 0;    // of them
+  int64_t restarts = 0;           // with states: of requests, by lost batches
+  int64_t kept_state_tokens = 0;  // of cached_tokens: of requests that began with a kept state
   TraceCounts& operator+=(const TraceCounts& other);
 };
 
@@ -78,6 +80,7 @@ class TraceChecker final : public SimulationObserver {
   int64_t drafted_tokens() const { return drafted_tokens_; }
   int64_t accepted_tokens() const { return accepted_tokens_; }
   int64_t restarts() const;
+  int64_t kept_state_tokens() const { return kept_state_tokens_; }
 
  private:
   struct Tracked {
@@ -103,6 +106,7 @@ class TraceChecker final : public SimulationObserver {
   // What the cache holds of the item's sequence, up to the first `count` of its tokens.
   std::vector<int32_t> context(const plan::WorkItem& item, int32_t count);
   void land(const plan::Batch& batch);
+  std::vector<int32_t>& state(int32_t slot) { return states_.at(static_cast<size_t>(slot)); }
   // Checks what the item's slot holds, and feeds it the item's tokens.
   void feed_state(const plan::WorkItem& item);
   void check_deadline(plan::RequestId id);
@@ -118,6 +122,7 @@ class TraceChecker final : public SimulationObserver {
   // Complete iterations, less those that a lost one may have let pass.
   int64_t turns_ = 0;
   int64_t cached_tokens_ = 0;
+  int64_t kept_state_tokens_ = 0;
   int64_t drafted_tokens_ = 0;
   int64_t accepted_tokens_ = 0;
   std::optional<std::string> violation_;

@@ -18,6 +18,7 @@ TEST(ServeTraces, TwentyThousandKeepEveryInvariant) {
   EXPECT_GT(all.preemptions, 1'000);
   EXPECT_GT(all.cached_tokens, 10'000);
   EXPECT_GT(all.restarts, 5'000);
+  EXPECT_GT(all.kept_state_tokens, 1'000);
   EXPECT_GT(all.accepted_tokens, 10'000);
   EXPECT_GT(all.drafted_tokens - all.accepted_tokens, 5'000);
 }
@@ -108,6 +109,29 @@ TEST_F(TraceCheckerSees, AStateOfAnotherRequest) {
   second.tokens = {5, 6};
   checker.on_batch({.items = {second}});
   EXPECT_EQ(checker.violation(), "request 1 goes on from another state than its own");
+}
+
+TEST_F(TraceCheckerSees, AKeptStateOfALostBatch) {
+  setup_.options.scheduler.state_count = 1;
+  setup_.options.scheduler.kept_state_count = 1;
+  for (const bool lost : {false, true}) {
+    TraceChecker checker(setup_, 1);
+    arrive(checker);
+    plan::WorkItem first = item(0, 2);
+    first.state = 0;
+    first.tokens = {0};
+    const plan::Batch begins{.items = {first}};
+    checker.on_batch(begins);
+    checker.on_complete(begins);
+    first.context_count = 1;
+    first.tokens = {5, 6};
+    const plan::Batch keeps{.items = {first}, .state_copies = {{.src = 0, .dst = 1}}};
+    checker.on_batch(keeps);
+    lost ? checker.on_lost(keeps) : checker.on_complete(keeps);
+    checker.on_batch({.items = {first}, .state_copies = {{.src = 1, .dst = 0}}});
+    EXPECT_EQ(checker.violation().value_or(""),
+              lost ? "request 0 goes on from another state than its own" : "");
+  }
 }
 
 TEST_F(TraceCheckerSees, BatchesBeyondTheLimits) {

@@ -132,7 +132,7 @@ TEST(States, AreOfTheSequenceThatTheyStandBehind) {
 }
 
 TEST(States, TheEngineGivesEveryRequestTheBitsOfBeingAlone) {
-  Loaded loaded(kRecurrent, {.kv_block_count = 40, .state_count = 4, .batch_tokens_max = 64});
+  Loaded loaded(kRecurrent, {.kv_block_count = 40, .state_count = 6, .batch_tokens_max = 64});
   Rng rng(derive_key(11, "states"));
   std::vector<EngineRequest> requests;
   std::vector<Outcome> expected;
@@ -140,25 +140,33 @@ TEST(States, TheEngineGivesEveryRequestTheBitsOfBeingAlone) {
     requests.push_back(random_request(rng));
     expected.push_back(alone(loaded, requests.back()));
   }
+  const auto run = [&](const EngineOptions& options) {
+    const auto engine = value_of(Engine::create(*loaded.model, loaded.tokenizer, options));
+    std::vector<std::shared_ptr<KeepingSink>> sinks;
+    for (const EngineRequest& request : requests) {
+      sinks.push_back(sink_for(request));
+      value_of(engine->submit(request, sinks.back()));
+    }
+    for (size_t i = 0; i < sinks.size(); ++i) {
+      EXPECT_TRUE(sinks[i]->wait()) << "request " << i << " never ended";
+      EXPECT_EQ(sinks[i]->outcome, expected[i]) << "request " << i;
+    }
+    EXPECT_TRUE(engine->drain(20));
+    expect_clean(*engine);
+    const EngineCounters counters = engine->status().counters;
+    EXPECT_EQ(counters.prefix_query_tokens > 0, options.prefix_cache);
+    EXPECT_EQ(counters.prefix_hit_tokens > 0, options.prefix_cache);
+  };
   for (const plan::Admission admission :
        {plan::Admission::kReserve, plan::Admission::kOptimistic}) {
     for (const int32_t batch_tokens : {5, 64}) {
       EngineOptions options{
           .admission = admission, .batch_tokens_max = batch_tokens, .prefix_cache = false};
       options.drafts.tokens_max = 4;
-      const auto engine = value_of(Engine::create(*loaded.model, loaded.tokenizer, options));
-      std::vector<std::shared_ptr<KeepingSink>> sinks;
-      for (const EngineRequest& request : requests) {
-        sinks.push_back(sink_for(request));
-        value_of(engine->submit(request, sinks.back()));
-      }
-      for (size_t i = 0; i < sinks.size(); ++i) {
-        EXPECT_TRUE(sinks[i]->wait()) << "request " << i << " never ended";
-        EXPECT_EQ(sinks[i]->outcome, expected[i]) << "request " << i;
-      }
-      EXPECT_TRUE(engine->drain(20));
-      expect_clean(*engine);
-      EXPECT_EQ(engine->status().counters.prefix_query_tokens, 0);
+      run(options);
+      options.prefix_cache = true;
+      options.kept_state_count = 3;
+      run(options);
     }
   }
 }
@@ -184,7 +192,7 @@ class Chats {
     for (int turn = 0; turn < turn_count; ++turn) {
       std::vector<std::shared_ptr<KeepingSink>> sinks;
       for (EngineRequest& request : requests) {
-        for (uint64_t left = 3 + rng.below(25); left > 0; --left) {
+        for (uint64_t left = 3 + rng.below(17); left > 0; --left) {
           request.prompt.push_back(static_cast<int32_t>(3 + rng.below(90)));
         }
         sinks.push_back(sink_for(request));
@@ -218,15 +226,15 @@ class Chats {
 TEST(States, ChatsThatBeginWithKeptStatesHaveTheBitsOfBeingAlone) {
   Loaded loaded(
       kRecurrent,
-      {.context_max = 256, .kv_block_count = 120, .state_count = 10, .batch_tokens_max = 64});
-  Loaded other(kRecurrent, {.context_max = 256});
+      {.context_max = 128, .kv_block_count = 60, .state_count = 10, .batch_tokens_max = 64});
+  Loaded other(kRecurrent, {.context_max = 128});
   for (const plan::Admission admission :
        {plan::Admission::kReserve, plan::Admission::kOptimistic}) {
     for (const int32_t kept : {1, 6}) {
       Chats chats(loaded, {.admission = admission,
                            .batch_tokens_max = kept == 1 ? 7 : 64,
                            .kept_state_count = kept});
-      chats.run(4);
+      chats.run(3);
       chats.expect_alone(other);
       const EngineCounters counters = chats.engine().status().counters;
       EXPECT_GT(counters.prefix_hit_tokens, kept == 1 ? 30 : 500);

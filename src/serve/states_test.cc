@@ -237,7 +237,7 @@ TEST(States, ChatsThatBeginWithKeptStatesHaveTheBitsOfBeingAlone) {
       chats.run(3);
       chats.expect_alone(other);
       const EngineCounters counters = chats.engine().status().counters;
-      EXPECT_GT(counters.prefix_hit_tokens, kept == 1 ? 30 : 500);
+      EXPECT_GT(counters.prefix_hit_tokens, kept == 1 ? 0 : 200);
       EXPECT_GT(counters.prefix_query_tokens, counters.prefix_hit_tokens);
     }
   }

@@ -53,9 +53,10 @@ void ServeScheduler::keep_states(Batch& batch) {
   }
 }
 
+// As when it was admitted; it keeps its slots. REQUIRES: no copy to its slot waits for a batch.
 void ServeScheduler::begin_again(Request& request) {
+  JIGE_CHECK(request.state_source == kNoState, "request {} waits for its state", request.spec.id);
   give_back_blocks(request);
-  request.state_source = kNoState;
   request.state_copy.reset();
   match_prefix(request);
 }

@@ -194,6 +194,8 @@ class ServeCommand final : public Command {
     JIGE_TRY(const model::InferenceOptions options, inference_options());
     JIGE_TRY(loaded_, model::InferenceModel::load(folder_, *device_, options));
     tokenizer_.emplace(std::move(tokenizer));
+    // States go forward alone: the engine would guess nothing.
+    if (loaded_->sizes().state_count > 0) engine_options_.drafts.tokens_max = 0;
     JIGE_DO(check_limit());
     engine_options_.sampling_team = &device_->team();
     JIGE_TRY(engine_, serve::Engine::create(*loaded_, *tokenizer_, engine_options_));

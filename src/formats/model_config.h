@@ -186,6 +186,10 @@ struct DeltaConfig {
   int64_t value_dim = 0;
   int64_t kernel = 0;
 
+  int64_t key_columns() const { return key_heads * key_dim; }
+  int64_t value_columns() const { return value_heads * value_dim; }
+  // Of queries, keys and values.
+  int64_t conv_columns() const { return 2 * key_columns() + value_columns(); }
   bool operator==(const DeltaConfig&) const = default;
 };
 

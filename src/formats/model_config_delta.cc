@@ -73,12 +73,9 @@ Status check_delta(const ModelConfig& config, std::string_view where) {
 
 int64_t delta_parameter_count(const ModelConfig& config) {
   const DeltaConfig& delta = config.delta;
-  const int64_t keys = delta.key_heads * delta.key_dim;
-  const int64_t values = delta.value_heads * delta.value_dim;
-  const int64_t convolved = 2 * keys + values;
-  const int64_t inputs = convolved + values + 2 * delta.value_heads;
-  return config.hidden_size * (inputs + values) + convolved * delta.kernel + 2 * delta.value_heads +
-         delta.value_dim;
+  const int64_t inputs = delta.conv_columns() + delta.value_columns() + 2 * delta.value_heads;
+  return config.hidden_size * (inputs + delta.value_columns()) +
+         delta.conv_columns() * delta.kernel + 2 * delta.value_heads + delta.value_dim;
 }
 
 }  // namespace jige::formats

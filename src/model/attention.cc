@@ -23,10 +23,8 @@ StateShape state_shape(const formats::ModelConfig& config) {
     return {.inputs = (config.short_conv.kernel - 1) * config.hidden_size};
   }
   const formats::DeltaConfig& delta = config.delta;
-  const int64_t convolved =
-      2 * delta.key_heads * delta.key_dim + delta.value_heads * delta.value_dim;
-  return {.inputs = (delta.kernel - 1) * convolved,
-          .matrices = delta.value_heads * delta.key_dim * delta.value_dim};
+  return {.inputs = (delta.kernel - 1) * delta.conv_columns(),
+          .matrices = delta.value_columns() * delta.key_dim};
 }
 
 double score_scale(const formats::ModelConfig& config, int64_t layer) {

@@ -1,7 +1,5 @@
 #include "model/delta_attention.h"
 
-#include <cmath>
-
 #include "ops/elementwise.h"
 #include "ops/gate.h"
 #include "ops/linear.h"
@@ -23,15 +21,11 @@ DeltaAttention::DeltaAttention(const formats::ModelConfig& config, const DeltaAt
     : shape_{.key_heads = config.delta.key_heads,
              .value_heads = config.delta.value_heads,
              .key_dim = config.delta.key_dim,
-             .value_dim = config.delta.value_dim},
-      kernel_(config.delta.kernel) {
+             .value_dim = config.delta.value_dim} {
   in_ = Projection({.parts = in_parts(names), .inputs = config.hidden_size, .lora = lora}, params);
-  // As PyTorch begins with convolutions: uniform up to the root of 1 / kernel.
-  conv_ = params.size();
-  params.push_back({.name = names.conv + ".weight",
-                    .shape = Shape{conv_columns(), 1, kernel_},
-                    .init = InitKind::kUniform,
-                    .init_std = 1.0 / std::sqrt(static_cast<double>(kernel_))});
+  conv_ = ConvLayer(
+      {.name = names.conv, .columns = conv_columns(), .kernel = config.delta.kernel, .silu = true},
+      params);
   log_scale_ = params.size();
   params.push_back({.name = names.log_scale,
                     .shape = Shape{shape_.value_heads},
@@ -136,16 +130,6 @@ double DeltaAttention::forward_flops(double token_count, double /*context_mean*/
          static_cast<double>(shape_.value_heads * shape_.key_dim * shape_.value_dim);
 }
 
-ops::CausalConvForward DeltaAttention::convolution(const BlockWeights& weights, const Batch& batch,
-                                                   const TensorView& dst,
-                                                   const TensorView& in) const {
-  return {.dst = dst,
-          .src = conv_of(in),
-          .weight = weights.params[conv_].value.reshaped(Shape{conv_columns(), kernel_}),
-          .sequences = batch.sequences,
-          .shape = {.kernel = kernel_, .silu = true}};
-}
-
 ops::DeltaGates DeltaAttention::gates(const BlockWeights& weights, const TensorView& in,
                                       const Work& work) const {
   return {.log_decay = work.log_decay,
@@ -170,9 +154,7 @@ ops::DeltaRuleForward DeltaAttention::rule(const Batch& batch, const TensorView&
 
 void DeltaAttention::prepare(const BlockContext& context, const BlockWeights& weights,
                              const Batch& batch, const TensorView& in, const Work& work) const {
-  ops::CausalConvForward conv = convolution(weights, batch, work.qkv, in);
-  conv.states = context.states.inputs;
-  ops::causal_conv_forward(context.stream, conv);
+  conv_.forward(context.stream, weights, batch, work.qkv, conv_of(in), context.states.inputs);
   ops::delta_gates_forward(context.stream, gates(weights, in, work));
 }
 
@@ -236,14 +218,8 @@ void DeltaAttention::backward_input(const BlockContext& context, const BlockWeig
                                      .grad_log_decay = work.grad_log_decay,
                                      .grad_rate = work.grad_rate,
                                      .forward = gates(weights, saved.in, work)});
-  const ops::CausalConvForward conv = convolution(weights, batch, {}, saved.in);
-  ops::causal_conv_backward_input(stream, {.grad_src = conv_of(pending.in),
-                                           .grad_products = pending.conv,
-                                           .grad_dst = work.grad_qkv,
-                                           .src = conv.src,
-                                           .weight = conv.weight,
-                                           .sequences = batch.sequences,
-                                           .shape = conv.shape});
+  conv_.backward_input(stream, weights, batch, conv_of(pending.in), pending.conv, work.grad_qkv,
+                       conv_of(saved.in));
   in_.backward_input(stream, weights, compute,
                      {.grad_src = grad_src,
                       .grad_dst = pending.in,
@@ -263,14 +239,9 @@ void DeltaAttention::backward_weight(const BlockContext& context, const BlockWei
   const Gradients pending = place_pending(left, t, compute);
 
   norm_.backward_weight(stream, weights, pending.normed, saved.o, saved.stats);
-  if (const TensorView grad = weights.params[conv_].grad) {
-    ops::causal_conv_backward_weight(stream,
-                                     {.grad_weight = grad.reshaped(Shape{conv_columns(), kernel_}),
-                                      .grad_products = pending.conv,
-                                      .src = conv_of(saved.in),
-                                      .sequences = batch.sequences,
-                                      .shape = {.kernel = kernel_, .silu = true}});
-    ops::bias_backward(stream, weights.params[log_scale_].grad, pending.slopes_scale);
+  conv_.backward_weight(stream, weights, batch, pending.conv, conv_of(saved.in));
+  if (const Param& scale = weights.params[log_scale_]; scale.grad) {
+    ops::bias_backward(stream, scale.grad, pending.slopes_scale);
     ops::bias_backward(stream, weights.params[decay_bias_].grad, pending.slopes_bias);
   }
   if (!wants_source(weights)) return;

@@ -21,8 +21,8 @@
 #include <vector>
 
 #include "model/attention.h"
+#include "model/conv_layer.h"
 #include "model/norm_layer.h"
-#include "ops/causal_conv.h"
 #include "ops/delta_gates.h"
 #include "ops/delta_rule.h"
 
@@ -122,8 +122,6 @@ class DeltaAttention final : public Attention {
   TensorView values_of(const TensorView& qkv) const {
     return qkv.column_range(2 * key_columns(), conv_columns());
   }
-  ops::CausalConvForward convolution(const BlockWeights& weights, const Batch& batch,
-                                     const TensorView& dst, const TensorView& in) const;
   ops::DeltaGates gates(const BlockWeights& weights, const TensorView& in, const Work& work) const;
   ops::DeltaRuleForward rule(const Batch& batch, const TensorView& dst, const Work& work) const;
   // q|k|v, decay and rate.
@@ -131,10 +129,9 @@ class DeltaAttention final : public Attention {
                const TensorView& in, const Work& work) const;
 
   ops::DeltaRuleShape shape_;
-  int64_t kernel_;
   Projection in_;
-  size_t conv_ = 0;  // places among the parameters
-  size_t log_scale_ = 0;
+  ConvLayer conv_;
+  size_t log_scale_ = 0;  // places among the parameters
   size_t decay_bias_ = 0;
   NormLayer norm_;
 };

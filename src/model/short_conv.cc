@@ -1,28 +1,18 @@
 #include "model/short_conv.h"
 
-#include <cmath>
-
 #include "ops/gate.h"
 
 namespace jige::model {
 
 ShortConv::ShortConv(const formats::ModelConfig& config, const ShortConvNames& names,
                      const std::optional<formats::LoraConfig>& lora, std::vector<ParamSpec>& params)
-    : width_(config.hidden_size),
-      kernel_(config.short_conv.kernel),
-      has_bias_(config.short_conv.bias) {
+    : width_(config.hidden_size), kernel_(config.short_conv.kernel) {
+  const bool has_bias = config.short_conv.bias;
   in_ = Projection(
-      {.parts = {{names.in, 3 * width_}}, .inputs = width_, .bias = has_bias_, .lora = lora},
+      {.parts = {{names.in, 3 * width_}}, .inputs = width_, .bias = has_bias, .lora = lora},
       params);
-  // As PyTorch begins with convolutions: uniform up to the root of 1 / kernel.
-  const double bound = 1.0 / std::sqrt(static_cast<double>(kernel_));
-  conv_ = params.size();
-  params.push_back({.name = names.conv + ".weight",
-                    .shape = Shape{width_, 1, kernel_},
-                    .init = InitKind::kUniform,
-                    .init_std = bound});
-  if (!has_bias_) return;
-  params.push_back({.name = names.conv + ".bias", .shape = Shape{width_}, .init = InitKind::kZero});
+  conv_ = ConvLayer({.name = names.conv, .columns = width_, .kernel = kernel_, .bias = has_bias},
+                    params);
 }
 
 void ShortConv::plan_forward(Placement& at, DType compute, ops::WeightFormat format) {
@@ -84,17 +74,6 @@ double ShortConv::forward_flops(double token_count, double /*context_mean*/) con
   return token_count * static_cast<double>(width_ * (2 * kernel_ + 2));
 }
 
-ops::CausalConvForward ShortConv::convolution(const BlockWeights& weights, const Batch& batch,
-                                              const TensorView& dst,
-                                              const TensorView& products) const {
-  return {.dst = dst,
-          .src = products,
-          .weight = weights.params[conv_].value.reshaped(Shape{width_, kernel_}),
-          .bias = has_bias_ ? weights.params[conv_ + 1].value : TensorView{},
-          .sequences = batch.sequences,
-          .shape = {.kernel = kernel_}};
-}
-
 void ShortConv::multiply(Stream& stream, const TensorView& in, const TensorView& products) const {
   ops::gate_forward(stream, products, values_of(in), gate_before(in), ops::GateKind::kPlain);
 }
@@ -119,9 +98,7 @@ void ShortConv::forward(const BlockContext& context, const BlockWeights& weights
                .scratch = memory.adapter_scratch,
                .adapters = context.adapters});
   multiply(stream, views.in, work.products);
-  ops::CausalConvForward conv = convolution(weights, batch, dst, work.products);
-  conv.states = context.states.inputs;
-  ops::causal_conv_forward(stream, conv);
+  conv_.forward(stream, weights, batch, dst, work.products, context.states.inputs);
   ops::gate_forward(stream, dst, dst, gate_behind(views.in), ops::GateKind::kPlain);
 }
 
@@ -140,18 +117,11 @@ void ShortConv::backward_input(const BlockContext& context, const BlockWeights& 
   const Work work = place_work(workspace, t, compute, PackFor::kTraining);
 
   multiply(stream, saved.in, work.products);
-  const ops::CausalConvForward conv = convolution(weights, batch, work.conv, work.products);
-  ops::causal_conv_forward(stream, conv);
+  conv_.forward(stream, weights, batch, work.conv, work.products, {});
   ops::gate_backward(stream, pending.conv, gate_behind(pending.in), grad_dst, work.conv,
                      gate_behind(saved.in), ops::GateKind::kPlain);
-  ops::causal_conv_backward_input(stream, {.grad_src = work.grad_products,
-                                           .grad_products = pending.conv,
-                                           .grad_dst = pending.conv,
-                                           .src = conv.src,
-                                           .weight = conv.weight,
-                                           .bias = conv.bias,
-                                           .sequences = batch.sequences,
-                                           .shape = conv.shape});
+  conv_.backward_input(stream, weights, batch, work.grad_products, pending.conv, pending.conv,
+                       work.products);
   ops::gate_backward(stream, values_of(pending.in), gate_before(pending.in), work.grad_products,
                      values_of(saved.in), gate_before(saved.in), ops::GateKind::kPlain);
   in_.backward_input(stream, weights, compute,
@@ -174,15 +144,9 @@ void ShortConv::backward_weight(const BlockContext& context, const BlockWeights&
   const Gradients pending = place_pending(left, t, compute);
   const Work work = place_work(workspace, t, compute, PackFor::kTraining);
 
-  if (const TensorView grad = weights.params[conv_].grad) {
+  if (conv_.wants_gradient(weights)) {
     multiply(stream, saved.in, work.products);
-    ops::causal_conv_backward_weight(
-        stream, {.grad_weight = grad.reshaped(Shape{width_, kernel_}),
-                 .grad_bias = has_bias_ ? weights.params[conv_ + 1].grad : TensorView{},
-                 .grad_products = pending.conv,
-                 .src = work.products,
-                 .sequences = batch.sequences,
-                 .shape = {.kernel = kernel_}});
+    conv_.backward_weight(stream, weights, batch, pending.conv, work.products);
   }
   if (!wants_source(weights)) return;
   in_.backward_weight(stream, weights, compute,

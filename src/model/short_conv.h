@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "model/attention.h"
-#include "ops/causal_conv.h"
+#include "model/conv_layer.h"
 
 namespace jige::model {
 
@@ -84,16 +84,13 @@ class ShortConv final : public Attention {
   TensorView values_of(const TensorView& in) const {
     return in.column_range(2 * width_, 3 * width_);
   }
-  ops::CausalConvForward convolution(const BlockWeights& weights, const Batch& batch,
-                                     const TensorView& dst, const TensorView& products) const;
   // p.
   void multiply(Stream& stream, const TensorView& in, const TensorView& products) const;
 
   int64_t width_;
   int64_t kernel_;
-  bool has_bias_;
   Projection in_;
-  size_t conv_ = 0;  // place among the parameters; its bias is the next
+  ConvLayer conv_;
 };
 
 }  // namespace jige::model

@@ -172,11 +172,15 @@ void add_config_rows(const formats::ModelConfig& config, Table& table) {
   }
   if (config.score_cap > 0) attention += fmt::format(", scores within {:g}", config.score_cap);
   table.row({"attention", attention});
-  if (recurrent > 0) {
+  if (recurrent > 0 && config.short_conv.kernel > 0) {
     table.row(
-        {"delta nets", fmt::format("{} heads of {} x {}, {} key heads, in the other {} layers",
-                                   config.delta.value_heads, config.delta.key_dim,
-                                   config.delta.value_dim, config.delta.key_heads, recurrent)});
+        {"convolutions", fmt::format("over {} tokens, in {} of {} layers", config.short_conv.kernel,
+                                     recurrent, config.layer_count)});
+  } else if (recurrent > 0) {
+    table.row({"delta nets",
+               fmt::format("{} heads of {} x {}, {} key heads, in {} of {} layers",
+                           config.delta.value_heads, config.delta.key_dim, config.delta.value_dim,
+                           config.delta.key_heads, recurrent, config.layer_count)});
   }
   table.row({"positions", position_text(config)});
   std::string vocabulary = std::to_string(config.vocab_size);

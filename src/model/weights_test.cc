@@ -1,6 +1,7 @@
 // Folders in and out: what is written is read back, what is wrong is named.
 #include "model/weights.h"
 
+#include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -240,6 +241,21 @@ TEST(Weights, ExtraTensorsAndMissingPrefixesAreFine) {
   });
   EXPECT_EQ(logits_of(temp / "gpt2", DType::kF32, sequence),
             logits_of(fixture("gpt2"), DType::kF32, sequence));
+}
+
+TEST(Init, LogarithmsAreOfUniformNumbers) {
+  const ParamSpec spec{
+      .name = "a", .shape = Shape{4096}, .init = InitKind::kLogUniform, .init_std = 16.0};
+  std::vector<float> values(4096);
+  fill_initial(values, spec, 7);
+  double sum = 0;
+  for (const float value : values) {
+    const double number = std::exp(double{value});
+    EXPECT_GT(number, 0.0);
+    EXPECT_LE(number, 16.0 + 1e-5);
+    sum += number;
+  }
+  EXPECT_NEAR(sum / 4096, 8.0, 0.3);
 }
 
 TEST(Init, ValuesDependOnSeedNameAndIndexOnly) {

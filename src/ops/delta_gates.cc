@@ -11,11 +11,12 @@ cpu::DeltaGateInputs delta_gate_inputs(const DeltaGates& args) {
   const int64_t rows = args.a.rows();
   const int64_t heads = args.a.columns();
   check_float("a", args.a, rows, heads);
-  check_float("b", args.b, rows, heads);
+  if (args.b) check_float("b", args.b, rows, heads);
   check_vector("log_scale", args.log_scale, DType::kF32, heads);
   check_vector("bias", args.bias, DType::kF32, heads);
   return {.a = const_rows_of(args.a),
-          .b = const_rows_of(args.b),
+          .b = args.b ? const_rows_of(args.b) : cpu::ConstRows{},
+          .has_b = bool(args.b),
           .log_scale = args.log_scale.as<float>(),
           .bias = args.bias.as<float>(),
           .heads = heads};
@@ -51,7 +52,7 @@ void delta_gates_backward(Stream& stream, const DeltaGatesBackward& args) {
   const cpu::DeltaGateInputs in = delta_gate_inputs(args.forward);
   const int64_t rows = args.forward.a.rows();
   check_typed("grad_a", args.grad_a, args.forward.a.dtype, rows, in.heads);
-  check_typed("grad_b", args.grad_b, args.forward.a.dtype, rows, in.heads);
+  if (in.has_b) check_typed("grad_b", args.grad_b, args.forward.a.dtype, rows, in.heads);
   check_typed("slopes_scale", args.slopes_scale, DType::kF32, rows, in.heads);
   check_typed("slopes_bias", args.slopes_bias, DType::kF32, rows, in.heads);
   check_typed("grad_log_decay", args.grad_log_decay, DType::kF32, rows, in.heads);
@@ -60,7 +61,7 @@ void delta_gates_backward(Stream& stream, const DeltaGatesBackward& args) {
       stream,
       cpu::DeltaGateBackwardArgs{.in = in,
                                  .grad_a = rows_of(args.grad_a),
-                                 .grad_b = rows_of(args.grad_b),
+                                 .grad_b = in.has_b ? rows_of(args.grad_b) : cpu::Rows{},
                                  .slopes_scale = rows_of(args.slopes_scale),
                                  .slopes_bias = rows_of(args.slopes_bias),
                                  .grad_log_decay = const_rows_of(args.grad_log_decay),

@@ -14,17 +14,20 @@ double decay_reference(double a, double log_scale, double bias) {
   return -std::exp(log_scale) * std::log1p(std::exp(a + bias));
 }
 double rate_reference(double b) { return 1 / (1 + std::exp(-b)); }
+double step_reference(double a, double bias) { return std::log1p(std::exp(a + bias)); }
 
 struct GateInputs {
   Matrix a, b, log_scale, bias, log_decay, rate;
+  bool has_b;
 
-  GateInputs(DType dtype, int64_t rows, int64_t heads, double spread)
+  GateInputs(DType dtype, int64_t rows, int64_t heads, double spread, bool has_rates)
       : a(dtype, rows, heads),
         b(dtype, rows, heads),
         log_scale(DType::kF32, 1, heads, 0),
         bias(DType::kF32, 1, heads, 0),
         log_decay(DType::kF32, rows, heads),
-        rate(DType::kF32, rows, heads) {
+        rate(DType::kF32, rows, heads),
+        has_b(has_rates) {
     Rng rng(21);
     a.fill_normal(rng, spread);
     b.fill_normal(rng, spread);
@@ -35,7 +38,7 @@ struct GateInputs {
     return {.log_decay = log_decay.view(),
             .rate = rate.view(),
             .a = a.view(),
-            .b = b.view(),
+            .b = has_b ? b.view() : TensorView(),
             .log_scale = log_scale.vector(),
             .bias = bias.vector()};
   }
@@ -46,8 +49,10 @@ void for_gate_inputs(Body&& body) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const int64_t heads : {1, 16, 19, 48}) {
       for (const double spread : {1.0, 12.0}) {  // of which some arguments are above 20
-        GateInputs in(dtype, 7, heads, spread);
-        body(in, fmt::format("{} heads, {}", heads, spread));
+        for (const bool has_b : {true, false}) {
+          GateInputs in(dtype, 7, heads, spread, has_b);
+          body(in, fmt::format("{} heads, {}{}", heads, spread, has_b ? "" : ", without b"));
+        }
       }
     }
   }
@@ -64,7 +69,8 @@ TEST(DeltaGates, ForwardAgreesWithDouble) {
           // The sum of a and the bias is rounded, so its own error is taken out.
           const double sum = static_cast<double>(in.a.get(t, h) + in.bias.get(0, h));
           decay.push_back(decay_reference(sum, static_cast<double>(in.log_scale.get(0, h)), 0));
-          rate.push_back(rate_reference(static_cast<double>(in.b.get(t, h))));
+          rate.push_back(in.has_b ? rate_reference(static_cast<double>(in.b.get(t, h)))
+                                  : step_reference(sum, 0));
         }
       }
       test::expect_near(in.log_decay, decay, 1e-6, 0, what);
@@ -86,7 +92,7 @@ TEST(DeltaGates, BackwardAgreesWithFiniteDifferences) {
       Matrix grad_a(in.a.dtype(), rows, heads), grad_b(in.a.dtype(), rows, heads);
       Matrix slopes_scale(DType::kF32, rows, heads), slopes_bias(DType::kF32, rows, heads);
       delta_gates_backward(*stream, {.grad_a = grad_a.view(),
-                                     .grad_b = grad_b.view(),
+                                     .grad_b = in.has_b ? grad_b.view() : TensorView(),
                                      .slopes_scale = slopes_scale.view(),
                                      .slopes_bias = slopes_bias.view(),
                                      .grad_log_decay = grad_decay.view(),
@@ -105,15 +111,18 @@ TEST(DeltaGates, BackwardAgreesWithFiniteDifferences) {
           const auto bias = static_cast<double>(in.bias.get(0, h));
           const auto decay = static_cast<double>(grad_decay.get(t, h));
           const auto rate = static_cast<double>(grad_rate.get(t, h));
+          const double by_step =
+              in.has_b ? 0 : slope([&](double d) { return step_reference(a + d, bias); });
           by_a.push_back(decay *
-                         slope([&](double d) { return decay_reference(a + d, scale, bias); }));
+                             slope([&](double d) { return decay_reference(a + d, scale, bias); }) +
+                         rate * by_step);
           by_b.push_back(rate * slope([&](double d) { return rate_reference(b + d); }));
           by_scale.push_back(decay *
                              slope([&](double d) { return decay_reference(a, scale + d, bias); }));
         }
       }
       test::expect_near(grad_a, by_a, 2e-6, 1e-6, what);
-      test::expect_near(grad_b, by_b, 2e-6, 1e-6, what);
+      if (in.has_b) test::expect_near(grad_b, by_b, 2e-6, 1e-6, what);
       test::expect_near(slopes_scale, by_scale, 2e-6, 1e-6, what);
       test::expect_near(slopes_bias, by_a, 2e-6, 1e-6, what);
     });
@@ -121,13 +130,15 @@ TEST(DeltaGates, BackwardAgreesWithFiniteDifferences) {
 }
 
 TEST(DeltaGates, HaveTheSameBitsOnAnyThreadsAndInstructionSet) {
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    test::expect_same_bits_everywhere([&](Stream& stream) {
-      GateInputs in(dtype, 901, 37, 3);
+  const std::vector<std::pair<DType, bool>> cases = {
+      {DType::kF32, true}, {DType::kBF16, true}, {DType::kF32, false}};
+  for (const auto& [dtype, has_b] : cases) {
+    test::expect_same_bits_everywhere([dtype = dtype, has_b = has_b](Stream& stream) {
+      GateInputs in(dtype, 901, 37, 3, has_b);
       delta_gates_forward(stream, in.args());
       Matrix grad_a = in.a, grad_b = in.b, slopes_scale = in.rate, slopes_bias = in.rate;
       delta_gates_backward(stream, {.grad_a = grad_a.view(),
-                                    .grad_b = grad_b.view(),
+                                    .grad_b = has_b ? grad_b.view() : TensorView(),
                                     .slopes_scale = slopes_scale.view(),
                                     .slopes_bias = slopes_bias.view(),
                                     .grad_log_decay = in.log_decay.view(),

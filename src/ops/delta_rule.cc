@@ -25,11 +25,17 @@ cpu::DeltaRuleOperands delta_operands(const DeltaRuleForward& args) {
   check_float("v", args.v, rows, shape.value_heads * shape.value_dim);
   check_typed("log_decay", args.log_decay, DType::kF32, rows, shape.value_heads);
   check_typed("rate", args.rate, DType::kF32, rows, shape.value_heads);
+  if (args.skip) {
+    JIGE_CHECK(!shape.corrects, "a skip beside a correction");
+    check_vector("skip", args.skip, DType::kF32, shape.value_heads);
+  }
   return {.q = const_rows_of(args.q),
           .k = const_rows_of(args.k),
           .v = const_rows_of(args.v),
           .log_decay = const_rows_of(args.log_decay),
           .rate = const_rows_of(args.rate),
+          .skip = args.skip ? args.skip.as<float>() : nullptr,
+          .corrects = shape.corrects,
           .heads_per_key = shape.value_heads / shape.key_heads,
           .key_dim = shape.key_dim,
           .value_dim = shape.value_dim};
@@ -147,14 +153,19 @@ void delta_rule_backward(Stream& stream, const DeltaRuleBackward& args) {
   check_float("grad_dst", args.grad_dst, rows, value_columns);
   check_typed("grad_log_decay", args.grad_log_decay, DType::kF32, rows, shape.value_heads);
   check_typed("grad_rate", args.grad_rate, DType::kF32, rows, shape.value_heads);
+  if (args.forward.skip) {
+    check_typed("slopes_skip", args.slopes_skip, DType::kF32, rows, shape.value_heads);
+  }
   check_delta_sequences(args.forward.sequences, rows, 0);
-  const cpu::DeltaRuleBackwardArgs kernel_args = {.in = in,
-                                                  .grad_q = rows_of(args.grad_q),
-                                                  .grad_k = rows_of(args.grad_k),
-                                                  .grad_v = rows_of(args.grad_v),
-                                                  .grad_log_decay = rows_of(args.grad_log_decay),
-                                                  .grad_rate = rows_of(args.grad_rate),
-                                                  .grad_dst = const_rows_of(args.grad_dst)};
+  const cpu::DeltaRuleBackwardArgs kernel_args = {
+      .in = in,
+      .grad_q = rows_of(args.grad_q),
+      .grad_k = rows_of(args.grad_k),
+      .grad_v = rows_of(args.grad_v),
+      .grad_log_decay = rows_of(args.grad_log_decay),
+      .grad_rate = rows_of(args.grad_rate),
+      .slopes_skip = args.forward.skip ? rows_of(args.slopes_skip) : cpu::Rows{},
+      .grad_dst = const_rows_of(args.grad_dst)};
   CpuStream& cpu_stream = as_cpu(stream);
   cpu_stream.submit(
       [kernel_args, shape, sequences = args.forward.sequences, &device = cpu_stream.cpu()] {

@@ -1,5 +1,6 @@
 // The gated delta rule: every value head keeps a matrix that maps keys to values, lets it fade, and
-// corrects it by each token.
+// corrects it by each token. Without the correction it is the recurrence of Mamba 2 (Dao and Gu,
+// Transformers are SSMs, 2024), where q is C, k is B, v is x, rate is Δ and skip is D.
 //
 // Shapes: T rows of all sequences flat, Hk key heads of dk columns, Hv value heads of dv (Hv a
 // multiple of Hk); value head h uses key head h / (Hv / Hk). Of each head, token by token:
@@ -8,6 +9,9 @@
 //   δ  = rate · (v - S~ᵀ k^)
 //   S  = S~ + k^ δᵀ
 //   dst = Sᵀ q^
+// or, without the correction,
+//   S  = S~ + rate · k vᵀ
+//   dst = Sᵀ q + skip · v
 // S is zero before a sequence's first token. A sequence goes on where it was by its row of the
 // states: read when context_count > 0, and afterwards S behind the last row. At context_count 0 it
 // is not read, whatever it holds. A head's S lies there in strips of 16 columns, the last of what
@@ -36,6 +40,7 @@ struct DeltaRuleShape {
   int64_t value_heads = 0;  // Hv
   int64_t key_dim = 0;      // dk
   int64_t value_dim = 0;    // dv
+  bool corrects = true;
 };
 
 struct DeltaRuleForward {
@@ -43,6 +48,7 @@ struct DeltaRuleForward {
   TensorView q, k;             // [T, Hk·dk] f32 or bf16
   TensorView v;                // [T, Hv·dv] f32 or bf16
   TensorView log_decay, rate;  // [T, Hv] f32
+  TensorView skip;             // [Hv] f32, where nothing is corrected, or empty: zero
   TensorView states;           // [slots, Hv·dk·dv] f32, or empty in training
   std::vector<SequenceSpan> sequences;
   DeltaRuleShape shape;
@@ -52,8 +58,10 @@ void delta_rule_forward(Stream& stream, const DeltaRuleForward& args);
 struct DeltaRuleBackward {
   TensorView grad_q, grad_k, grad_v;     // as q, k, v; overwritten
   TensorView grad_log_decay, grad_rate;  // [T, Hv] f32; overwritten
-  TensorView grad_dst;                   // [T, Hv·dv]
-  DeltaRuleForward forward;              // dst is not read; no states
+  // [T, Hv] f32 whose sums over rows are the gradient of skip; overwritten. Where there is one.
+  TensorView slopes_skip;
+  TensorView grad_dst;       // [T, Hv·dv]
+  DeltaRuleForward forward;  // dst is not read; no states
 };
 void delta_rule_backward(Stream& stream, const DeltaRuleBackward& args);
 

@@ -21,6 +21,11 @@ std::vector<BackwardCase> backward_cases() {
     all.push_back({{{70, 33}, {1, 2, 18, 35}, dtype}, 41});  // several chunks and strips
     all.push_back({{{32}, {2, 2, 17, 16}, dtype}, 13});
   }
+  const size_t count = all.size();
+  for (size_t i = 0; i < count; ++i) {
+    all.push_back(all[i]);
+    all.back().c.shape.corrects = false;
+  }
   return all;
 }
 
@@ -47,6 +52,16 @@ void expect_gradient(const BackwardCase& backward, const Reference& at, const Va
   ASSERT_TRUE(actual.gap_intact()) << what;
 }
 
+Matrix column_sums(const Matrix& rows) {
+  return Matrix(DType::kF32, 1, rows.columns()).fill_by([&](int64_t, int64_t column) {
+    double sum = 0;
+    for (int64_t row = 0; row < rows.rows(); ++row) {
+      sum += static_cast<double>(rows.get(row, column));
+    }
+    return sum;
+  });
+}
+
 TEST(DeltaRuleBackward, AgreesWithFiniteDifferences) {
   test::TestStream stream;
   test::for_each_isa([&] {
@@ -66,6 +81,7 @@ TEST(DeltaRuleBackward, AgreesWithFiniteDifferences) {
       check(&Reference::v, grads.v, "v");
       check(&Reference::log_decay, grads.log_decay, "log_decay");
       check(&Reference::rate, grads.rate, "rate");
+      if (!c.shape.corrects) check(&Reference::skip, column_sums(grads.slopes_skip), "skip");
     }
   });
 }
@@ -82,27 +98,22 @@ TEST(DeltaRuleBackward, SequencesDoNotMeet) {
   for (const SequenceSpan& span : c.spans()) {
     DeltaRuleForward forward = in.args(c);
     forward.sequences = {span};
-    delta_rule_backward(*stream, {.grad_q = alone.q.view(),
-                                  .grad_k = alone.k.view(),
-                                  .grad_v = alone.v.view(),
-                                  .grad_log_decay = alone.log_decay.view(),
-                                  .grad_rate = alone.rate.view(),
-                                  .grad_dst = grad_dst.view(),
-                                  .forward = forward});
+    delta_rule_backward(*stream, alone.args(forward, grad_dst));
   }
   EXPECT_TRUE(together == alone);
 }
 
 TEST(DeltaRuleBackward, HasTheSameBitsOnAnyThreadsAndInstructionSet) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    const Case c = {{70, 1, 20}, {3, 6, 20, 35}, dtype};
-    test::expect_same_bits_everywhere([&](Stream& stream) {
-      Operands in(c);
-      Rng rng(34);
-      Matrix grad_dst(c.dtype, c.rows(), c.value_columns());
-      grad_dst.fill_normal(rng);
-      return run_backward(stream, c, in, grad_dst);
-    });
+    for (const Case& c : with_and_without_correction({{{70, 1, 20}, {3, 6, 20, 35}, dtype}})) {
+      test::expect_same_bits_everywhere([&](Stream& stream) {
+        Operands in(c);
+        Rng rng(34);
+        Matrix grad_dst(c.dtype, c.rows(), c.value_columns());
+        grad_dst.fill_normal(rng);
+        return run_backward(stream, c, in, grad_dst);
+      });
+    }
   }
 }
 

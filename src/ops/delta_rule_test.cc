@@ -20,7 +20,7 @@ std::vector<Case> forward_cases() {
     all.push_back({{16}, {1, 1, 1, 1}, dtype});
     all.push_back({{}, {1, 1, 4, 4}, dtype});
   }
-  return all;
+  return with_and_without_correction(all);
 }
 
 TEST(DeltaRule, ForwardAgreesWithDouble) {
@@ -126,11 +126,12 @@ TEST(DeltaRule, GoesOnFromItsStateWithTheSameBits) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const DeltaRuleShape& shape :
          {DeltaRuleShape{2, 4, 8, 32}, {1, 3, 5, 3}, {1, 2, 33, 47}, {1, 1, 128, 128}}) {
-      const Case c = {{50, 1, 19}, shape, dtype};
-      const PiecesRun whole = run_in_pieces(*stream, c, {50});
-      for (const std::vector<int32_t>& pieces :
-           std::vector<std::vector<int32_t>>{{1}, {16}, {7, 0, 20, 1}, {49, 1}, {2, 31}}) {
-        EXPECT_TRUE(run_in_pieces(*stream, c, pieces) == whole) << c.name() << ", " << pieces[0];
+      for (const Case& c : with_and_without_correction({{{50, 1, 19}, shape, dtype}})) {
+        const PiecesRun whole = run_in_pieces(*stream, c, {50});
+        for (const std::vector<int32_t>& pieces :
+             std::vector<std::vector<int32_t>>{{1}, {16}, {7, 0, 20, 1}, {49, 1}, {2, 31}}) {
+          EXPECT_TRUE(run_in_pieces(*stream, c, pieces) == whole) << c.name() << ", " << pieces[0];
+        }
       }
     }
   }
@@ -155,9 +156,10 @@ TEST(DeltaRule, HasTheSameBitsOnAnyThreadsAndInstructionSet) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const DeltaRuleShape& shape :
          {DeltaRuleShape{1, 1, 96, 112}, {2, 4, 33, 47}, {1, 2, 8, 16}}) {
-      const Case c = {{40, 1, 19}, shape, dtype};
-      test::expect_same_bits_everywhere(
-          [&](Stream& stream) { return run_in_pieces(stream, c, {21}); });
+      for (const Case& c : with_and_without_correction({{{40, 1, 19}, shape, dtype}})) {
+        test::expect_same_bits_everywhere(
+            [&](Stream& stream) { return run_in_pieces(stream, c, {21}); });
+      }
     }
   }
 }

@@ -37,13 +37,24 @@ struct Case {
     return result;
   }
   std::string name() const {
-    return fmt::format("{} key heads of {}, {} value heads of {}, {}", shape.key_heads,
-                       shape.key_dim, shape.value_heads, shape.value_dim, dtype_info(dtype).name);
+    return fmt::format("{} key heads of {}, {} value heads of {}, {}{}", shape.key_heads,
+                       shape.key_dim, shape.value_heads, shape.value_dim, dtype_info(dtype).name,
+                       shape.corrects ? "" : ", without a correction");
   }
 };
 
+// Every case of the delta rule, and the same without its correction.
+inline std::vector<Case> with_and_without_correction(std::vector<Case> cases) {
+  const size_t count = cases.size();
+  for (size_t i = 0; i < count; ++i) {
+    cases.push_back(cases[i]);
+    cases.back().shape.corrects = false;
+  }
+  return cases;
+}
+
 struct Operands {
-  Matrix dst, q, k, v, log_decay, rate;
+  Matrix dst, q, k, v, log_decay, rate, skip;
 
   explicit Operands(const Case& c, uint64_t seed = 31)
       : dst(c.dtype, c.rows(), c.value_columns()),
@@ -51,11 +62,16 @@ struct Operands {
         k(c.dtype, c.rows(), c.key_columns()),
         v(c.dtype, c.rows(), c.value_columns()),
         log_decay(DType::kF32, c.rows(), c.shape.value_heads),
-        rate(DType::kF32, c.rows(), c.shape.value_heads) {
+        rate(DType::kF32, c.rows(), c.shape.value_heads),
+        skip(DType::kF32, 1, c.shape.value_heads, 0) {
     Rng rng(seed);
-    q.fill_normal(rng);
-    k.fill_normal(rng);
+    // What no norm is over is about as long as if there were one.
+    const double spread =
+        c.shape.corrects ? 1 : 1 / std::sqrt(static_cast<double>(c.shape.key_dim));
+    q.fill_normal(rng, spread);
+    k.fill_normal(rng, spread);
     v.fill_normal(rng);
+    skip.fill_normal(rng);
     log_decay.fill_by(
         [&](int64_t, int64_t) { return -0.2 * std::fabs(static_cast<double>(rough_normal(rng))); });
     rate.fill_by([&](int64_t, int64_t) {
@@ -70,6 +86,7 @@ struct Operands {
             .v = v.view(),
             .log_decay = log_decay.view(),
             .rate = rate.view(),
+            .skip = c.shape.corrects ? TensorView() : skip.vector(),
             .states = {},
             .sequences = c.spans(),
             .shape = c.shape};
@@ -78,23 +95,25 @@ struct Operands {
 
 // The operands in double precision, and what they give.
 struct Reference {
-  Values q, k, v, log_decay, rate;
+  Values q, k, v, log_decay, rate, skip;
   Values dst = {};
   Values states = {};  // of each sequence and head, [dk][dv]
 
   static Reference of(const Operands& in) {
-    return {in.q.values(), in.k.values(), in.v.values(), in.log_decay.values(), in.rate.values()};
+    return {in.q.values(),         in.k.values(),    in.v.values(),
+            in.log_decay.values(), in.rate.values(), in.skip.values()};
   }
 };
 
-inline Values unit_row(const Values& rows, int64_t first, int64_t count, double scale) {
+// A head's query or key: of unit length and times the scale, or as it is.
+inline Values key_row(const Case& c, const Values& rows, int64_t first, double scale) {
+  const auto begin = rows.begin() + first;
+  Values result(begin, begin + c.shape.key_dim);
+  if (!c.shape.corrects) return result;
   double squares = 1e-6;
-  for (int64_t i = 0; i < count; ++i) squares += std::pow(rows[static_cast<size_t>(first + i)], 2);
-  Values unit;
-  for (int64_t i = 0; i < count; ++i) {
-    unit.push_back(rows[static_cast<size_t>(first + i)] / std::sqrt(squares) * scale);
-  }
-  return unit;
+  for (const double x : result) squares += x * x;
+  for (double& x : result) x *= scale / std::sqrt(squares);
+  return result;
 }
 
 // A head of a sequence; S is [dk][dv].
@@ -105,9 +124,9 @@ inline void run_head(const Case& c, const SequenceSpan& span, int64_t head, Refe
   Values state(dk * dv);
   for (int64_t row = span.row_begin; row < span.row_begin + span.row_count; ++row) {
     const int64_t key_first = row * c.key_columns() + key_head * c.shape.key_dim;
-    const Values q = unit_row(ref.q, key_first, c.shape.key_dim,
-                              1 / std::sqrt(static_cast<double>(c.shape.key_dim)));
-    const Values k = unit_row(ref.k, key_first, c.shape.key_dim, 1);
+    const Values q =
+        key_row(c, ref.q, key_first, 1 / std::sqrt(static_cast<double>(c.shape.key_dim)));
+    const Values k = key_row(c, ref.k, key_first, 1);
     const auto gate = static_cast<size_t>(row * c.shape.value_heads + head);
     const auto value_first =
         static_cast<size_t>(row * c.value_columns() + head * c.shape.value_dim);
@@ -115,8 +134,9 @@ inline void run_head(const Case& c, const SequenceSpan& span, int64_t head, Refe
     for (size_t j = 0; j < dv; ++j) {
       double memory = 0;
       for (size_t i = 0; i < dk; ++i) memory += state[i * dv + j] * k[i];
-      const double delta = ref.rate[gate] * (ref.v[value_first + j] - memory);
-      double result = 0;
+      const double value = ref.v[value_first + j];
+      const double delta = ref.rate[gate] * (c.shape.corrects ? value - memory : value);
+      double result = c.shape.corrects ? 0 : ref.skip[static_cast<size_t>(head)] * value;
       for (size_t i = 0; i < dk; ++i) {
         state[i * dv + j] += k[i] * delta;
         result += state[i * dv + j] * q[i];
@@ -136,28 +156,33 @@ inline void run_reference(const Case& c, Reference& ref) {
 }
 
 struct Gradients {
-  Matrix q, k, v, log_decay, rate;
+  Matrix q, k, v, log_decay, rate, slopes_skip;
 
   explicit Gradients(const Case& c)
       : q(c.dtype, c.rows(), c.key_columns()),
         k(c.dtype, c.rows(), c.key_columns()),
         v(c.dtype, c.rows(), c.value_columns()),
         log_decay(DType::kF32, c.rows(), c.shape.value_heads),
-        rate(DType::kF32, c.rows(), c.shape.value_heads) {}
+        rate(DType::kF32, c.rows(), c.shape.value_heads),
+        slopes_skip(DType::kF32, c.rows(), c.shape.value_heads) {}
+  // For these sequences.
+  DeltaRuleBackward args(DeltaRuleForward forward, Matrix& grad_dst) {
+    forward.dst = {};
+    return {.grad_q = q.view(),
+            .grad_k = k.view(),
+            .grad_v = v.view(),
+            .grad_log_decay = log_decay.view(),
+            .grad_rate = rate.view(),
+            .slopes_skip = forward.skip ? slopes_skip.view() : TensorView(),
+            .grad_dst = grad_dst.view(),
+            .forward = std::move(forward)};
+  }
   bool operator==(const Gradients& other) const = default;
 };
 
 inline Gradients run_backward(Stream& stream, const Case& c, Operands& in, Matrix& grad_dst) {
   Gradients grads(c);
-  DeltaRuleForward forward = in.args(c);
-  forward.dst = {};
-  delta_rule_backward(stream, {.grad_q = grads.q.view(),
-                               .grad_k = grads.k.view(),
-                               .grad_v = grads.v.view(),
-                               .grad_log_decay = grads.log_decay.view(),
-                               .grad_rate = grads.rate.view(),
-                               .grad_dst = grad_dst.view(),
-                               .forward = forward});
+  delta_rule_backward(stream, grads.args(in.args(c), grad_dst));
   return grads;
 }
 

@@ -2,6 +2,7 @@
 //
 //   da = dlog_decay · -exp(log_scale) · sigmoid(x),  x = a + bias  (the slope is 1 above 20)
 //   db = drate · rate · sigmoid(-b)
+// or, without b, da += drate · sigmoid(x).
 //   slopes: of bias da, of log_scale dlog_decay · log_decay
 // Bytes moved: every operand once. Threads: pure functions on row ranges.
 #pragma once
@@ -13,7 +14,8 @@
 namespace jige::cpu {
 
 struct DeltaGateInputs {
-  ConstRows a, b;          // [T, H]
+  ConstRows a, b;  // [T, H]
+  bool has_b;
   const float* log_scale;  // [H]
   const float* bias;       // [H]
   int64_t heads;           // H

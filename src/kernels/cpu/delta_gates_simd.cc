@@ -35,10 +35,10 @@ JIGE_FLATTEN void gates_forward(const DeltaGateForwardArgs& args, int64_t begin,
   for (int64_t t = begin; t < end; ++t) {
     for_each_vector<V>(args.in.heads, [&](int64_t h, int lanes) {
       const DecayParts decay = decay_parts(args.in, t, h, lanes);
-      store_lanes(decay.scale * softplus(decay.argument), row_of<float>(args.log_decay, t) + h,
-                  lanes);
-      store_lanes(sigmoid(load_any<V>(args.in.b, t, h, lanes)), row_of<float>(args.rate, t) + h,
-                  lanes);
+      const V step = softplus(decay.argument);
+      const V rate = args.in.has_b ? sigmoid(load_any<V>(args.in.b, t, h, lanes)) : step;
+      store_lanes(decay.scale * step, row_of<float>(args.log_decay, t) + h, lanes);
+      store_lanes(rate, row_of<float>(args.rate, t) + h, lanes);
     });
   }
 }
@@ -50,13 +50,15 @@ JIGE_FLATTEN void gates_backward(const DeltaGateBackwardArgs& args, int64_t begi
       const DecayParts decay = decay_parts(args.in, t, h, lanes);
       const V grad_decay = load_lanes<V>(row_of<float>(args.grad_log_decay, t) + h, lanes);
       const V grad_rate = load_lanes<V>(row_of<float>(args.grad_rate, t) + h, lanes);
-      const V b = load_any<V>(args.in.b, t, h, lanes);
       const V slope = select(V::broadcast(kLinearFrom) < decay.argument, V::broadcast(1.0f),
                              sigmoid(decay.argument));
       const V scaled = grad_decay * decay.scale;
-      const V grad_a = scaled * slope;
+      const V grad_a = (args.in.has_b ? scaled : scaled + grad_rate) * slope;
       store_any(grad_a, args.grad_a, t, h, lanes);
-      store_any(grad_rate * (sigmoid(b) * sigmoid(-b)), args.grad_b, t, h, lanes);
+      if (args.in.has_b) {
+        const V b = load_any<V>(args.in.b, t, h, lanes);
+        store_any(grad_rate * (sigmoid(b) * sigmoid(-b)), args.grad_b, t, h, lanes);
+      }
       store_lanes(scaled * softplus(decay.argument), row_of<float>(args.slopes_scale, t) + h,
                   lanes);
       store_lanes(grad_a, row_of<float>(args.slopes_bias, t) + h, lanes);

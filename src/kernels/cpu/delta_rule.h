@@ -1,9 +1,10 @@
-// The gated delta rule of one head of one sequence: see ops/delta_rule.h for what it computes.
+// The gated delta rule of one head of one sequence, or the recurrence without its correction: see
+// ops/delta_rule.h for what they compute.
 //
 // A head's S is worked on in strips of 16 columns, which do not know of each other: a strip is
 // [dk][16] f32, small enough for the first-level cache, and stays there for all tokens of a chunk,
-// whose normalised queries and keys are made once for all strips. A token takes two passes over a
-// strip: S~ᵀ k^, then the correction and Sᵀ q^.
+// whose queries and keys are made once for all strips. A token takes two passes over a strip:
+// S~ᵀ k^, then the correction and Sᵀ q^; without a correction the second alone.
 //
 // Backward keeps no state of the forward pass. Strip by strip it runs forward once and keeps S at
 // the first token of every chunk; then, from the last chunk to the first, it makes the states of
@@ -13,9 +14,11 @@
 //   dv  = rate · dδ         drate += dδ · (v - m)      m = S~ᵀ k^, dm = -dv
 //   dS~ = dS + k^ dmᵀ       dk^ += S~ dm
 //   dlog_decay += Σ dS~ ∘ S~    dS of the token before = exp(log_decay) · dS~
+// Without a correction m and dm are zero, and dv += skip · do, dskip += do · v.
 // What is summed over strips and over the value heads of a key head is added in ascending order.
 //
-// Per token, head and 16 numbers of S forward computes 4 multiply-adds: that is its bound.
+// Per token, head and 16 numbers of S forward computes 4 multiply-adds (without a correction 3):
+// that is its bound.
 // Threads: pure functions; the scratch is the caller's.
 #pragma once
 
@@ -30,10 +33,12 @@ inline constexpr int64_t kDeltaForwardTokens = 16;   // of a chunk
 inline constexpr int64_t kDeltaBackwardTokens = 32;  // of a chunk, between two states kept
 
 struct DeltaRuleOperands {
-  ConstRows q, k;         // [T, Hk·dk]
-  ConstRows v;            // [T, Hv·dv]
-  ConstRows log_decay;    // [T, Hv] f32
-  ConstRows rate;         // [T, Hv] f32
+  ConstRows q, k;       // [T, Hk·dk]
+  ConstRows v;          // [T, Hv·dv]
+  ConstRows log_decay;  // [T, Hv] f32
+  ConstRows rate;       // [T, Hv] f32
+  const float* skip;    // [Hv], or null
+  bool corrects;
   int64_t heads_per_key;  // Hv / Hk
   int64_t key_dim;        // dk
   int64_t value_dim;      // dv
@@ -60,6 +65,7 @@ struct DeltaRuleBackwardArgs {
   Rows grad_q, grad_k;             // [T, Hk·dk]
   Rows grad_v;                     // [T, Hv·dv]
   Rows grad_log_decay, grad_rate;  // [T, Hv] f32
+  Rows slopes_skip;                // [T, Hv] f32; not read where there is no skip
   ConstRows grad_dst;              // [T, Hv·dv]
 };
 

@@ -46,15 +46,17 @@ struct BackwardChunk {
   DeltaToken tokens[kDeltaBackwardTokens];
 };
 
+template <bool kCorrects>
 JIGE_FLATTEN void prepare_factors(const DeltaBackward& run) {
   for (int64_t t = 0; t < run.work.row_count; ++t) {
     const DeltaFactors factors =
-        delta_factors(run.args.in, run.work.row_begin + t, run.work.key_head);
+        delta_factors<kCorrects>(run.args.in, run.work.row_begin + t, run.work.key_head);
     run.factors(t)[0] = factors.query;
     run.factors(t)[1] = factors.key;
   }
 }
 
+template <bool kCorrects>
 JIGE_FLATTEN void load_chunk(const DeltaBackward& run, int64_t head, int64_t index,
                              BackwardChunk* chunk) {
   const DeltaRuleOperands& in = run.args.in;
@@ -66,10 +68,10 @@ JIGE_FLATTEN void load_chunk(const DeltaBackward& run, int64_t head, int64_t ind
     const int64_t row = run.work.row_begin + chunk->first + t;
     const float* factors = run.factors(chunk->first + t);
     delta_scale_row(run.query(t), in.q, row, column, in.key_dim,
-                    factors[0] * delta_query_scale(in.key_dim));
+                    factors[0] * delta_query_scale<kCorrects>(in.key_dim));
     delta_scale_row(run.key(t), in.k, row, column, in.key_dim, factors[1]);
     chunk->tokens[t] = {run.key(t), run.query(t), delta_decay(in, row, head),
-                        row_of<float>(in.rate, row)[head]};
+                        row_of<float>(in.rate, row)[head], delta_skip(in, head)};
   }
 }
 
@@ -98,7 +100,7 @@ JIGE_INLINE void fetch_token(const DeltaBackward& run, const BackwardStrip& stri
 
 // Runs a chunk forward from state 0. With kKeep state t + 1 is that behind token t, and its δ and
 // v - m are kept; else state 0 becomes that behind the last token.
-template <bool kKeep>
+template <bool kCorrects, bool kKeep>
 JIGE_FLATTEN void replay(const DeltaBackward& run, const BackwardStrip& strip,
                          const BackwardChunk& chunk) {
   for (int64_t t = 0; t < chunk.count; ++t) {
@@ -107,7 +109,7 @@ JIGE_FLATTEN void replay(const DeltaBackward& run, const BackwardStrip& strip,
     fetch_token(run, strip, chunk.first + t + (kKeep ? -1 : 1) * kDeltaBackwardTokens);
     const V values[1] = {load_any<V>(run.args.in.v, row, strip.column, strip.lanes)};
     const DeltaStripStep step[1] = {{run.state(kKeep ? t : 0), run.state(kKeep ? t + 1 : 0)}};
-    const DeltaResults<1> results = delta_step(step, run.rows, chunk.tokens[t], values);
+    const DeltaResults<1> results = delta_step<kCorrects>(step, run.rows, chunk.tokens[t], values);
     if (!kKeep) continue;
     results.deltas[0].store(run.delta(t));
     results.errors[0].store(run.error(t));
@@ -141,6 +143,7 @@ JIGE_INLINE V grad_of_delta(const DeltaBackward& run, const DeltaToken& token, i
 }
 
 // dk^ += dS δ + S~ dm, and dS becomes that of the token before; gives Σ dS~ ∘ S~.
+template <bool kCorrects>
 JIGE_INLINE float grad_of_decay(const DeltaBackward& run, const DeltaToken& token, int64_t t,
                                 V grad_memory, float* grad_key) {
   const float* state = run.state(t);
@@ -154,8 +157,9 @@ JIGE_INLINE float grad_of_decay(const DeltaBackward& run, const DeltaToken& toke
       const int64_t at = (i + r) * kColumns;
       const V faded = decay * V::load(state + at);
       const V grad = V::load(grad_state + at);
-      products[r] = fma(faded, grad_memory, grad * delta);
-      const V grad_faded = fma(V::broadcast(token.key[i + r]), grad_memory, grad);
+      products[r] = kCorrects ? fma(faded, grad_memory, grad * delta) : grad * delta;
+      const V grad_faded =
+          kCorrects ? fma(V::broadcast(token.key[i + r]), grad_memory, grad) : grad;
       V& chain = chains[r % kDeltaChains];
       chain = fma(grad_faded, faded, chain);
       (decay * grad_faded).store(grad_state + at);
@@ -165,7 +169,15 @@ JIGE_INLINE float grad_of_decay(const DeltaBackward& run, const DeltaToken& toke
   return horizontal_sum((chains[0] + chains[1]) + (chains[2] + chains[3]));
 }
 
+// A number of a head: what its strips give, in ascending order.
+JIGE_INLINE void add_of_strip(const Rows& rows, int64_t row, const BackwardStrip& strip,
+                              float value) {
+  float& sum = row_of<float>(rows, row)[strip.head];
+  sum = strip.first ? value : sum + value;
+}
+
 // Goes through a chunk's tokens from the last to the first.
+template <bool kCorrects>
 JIGE_FLATTEN void scan_back(const DeltaBackward& run, const BackwardStrip& strip,
                             const BackwardChunk& chunk) {
   for (int64_t t = chunk.count - 1; t >= 0; --t) {
@@ -180,16 +192,19 @@ JIGE_FLATTEN void scan_back(const DeltaBackward& run, const BackwardStrip& strip
     const V grad_dst = load_any<V>(run.args.grad_dst, row, strip.column, strip.lanes);
     const V grad_delta = grad_of_delta(run, token, t, grad_dst, run.grad_query(index));
     const V grad_value = V::broadcast(token.rate) * grad_delta;
-    store_any(grad_value, run.args.grad_v, row, strip.column, strip.lanes);
-    const float grad_rate = horizontal_sum(grad_delta * V::load(run.error(t)));
-    const float grad_decay = grad_of_decay(run, token, t, -grad_value, run.grad_key(index));
-    float& rate_sum = row_of<float>(run.args.grad_rate, row)[strip.head];
-    float& decay_sum = row_of<float>(run.args.grad_log_decay, row)[strip.head];
-    rate_sum = strip.first ? grad_rate : rate_sum + grad_rate;
-    decay_sum = strip.first ? grad_decay : decay_sum + grad_decay;
+    store_any(kCorrects ? grad_value : fma(V::broadcast(token.skip), grad_dst, grad_value),
+              run.args.grad_v, row, strip.column, strip.lanes);
+    const V error = V::load(run.error(t));
+    add_of_strip(run.args.grad_rate, row, strip, horizontal_sum(grad_delta * error));
+    add_of_strip(run.args.grad_log_decay, row, strip,
+                 grad_of_decay<kCorrects>(run, token, t, -grad_value, run.grad_key(index)));
+    if (!kCorrects && run.args.in.skip) {
+      add_of_strip(run.args.slopes_skip, row, strip, horizontal_sum(grad_dst * error));
+    }
   }
 }
 
+template <bool kCorrects>
 void run_strip(const DeltaBackward& run, const BackwardStrip& strip) {
   const int64_t chunks = (run.work.row_count + kDeltaBackwardTokens - 1) / kDeltaBackwardTokens;
   BackwardChunk chunk;
@@ -197,15 +212,15 @@ void run_strip(const DeltaBackward& run, const BackwardStrip& strip) {
   for (int64_t c = 0; c < chunks; ++c) {
     std::memcpy(run.checkpoint(c), run.state(0), run.strip_bytes());
     if (c + 1 == chunks) break;
-    load_chunk(run, strip.head, c, &chunk);
-    replay<false>(run, strip, chunk);
+    load_chunk<kCorrects>(run, strip.head, c, &chunk);
+    replay<kCorrects, false>(run, strip, chunk);
   }
   std::memset(run.grad_state(), 0, run.strip_bytes());
   for (int64_t c = chunks - 1; c >= 0; --c) {
-    load_chunk(run, strip.head, c, &chunk);
+    load_chunk<kCorrects>(run, strip.head, c, &chunk);
     std::memcpy(run.state(0), run.checkpoint(c), run.strip_bytes());
-    replay<true>(run, strip, chunk);
-    scan_back(run, strip, chunk);
+    replay<kCorrects, true>(run, strip, chunk);
+    scan_back<kCorrects>(run, strip, chunk);
   }
 }
 
@@ -228,38 +243,61 @@ JIGE_INLINE void grad_of_normalised(const Rows& dst, const ConstRows& src, int64
   });
 }
 
+// Of queries and keys that stayed as they were.
+JIGE_INLINE void store_gradient(const Rows& dst, int64_t row, int64_t column, int64_t count,
+                                const float* grad) {
+  for_each_vector<V>(count, [&](int64_t i, int lanes) {
+    store_any(V::load(grad + i), dst, row, column + i, lanes);
+  });
+}
+
+template <bool kCorrects>
 JIGE_FLATTEN void store_key_gradients(const DeltaBackward& run) {
   const DeltaRuleOperands& in = run.args.in;
   const int64_t column = run.work.key_head * in.key_dim;
   for (int64_t t = 0; t < run.work.row_count; ++t) {
     const int64_t row = run.work.row_begin + t;
+    if (!kCorrects) {
+      store_gradient(run.args.grad_q, row, column, in.key_dim, run.grad_query(t));
+      store_gradient(run.args.grad_k, row, column, in.key_dim, run.grad_key(t));
+      continue;
+    }
     const float* factors = run.factors(t);
     grad_of_normalised(run.args.grad_q, in.q, row, column, in.key_dim, factors[0],
-                       delta_query_scale(in.key_dim), run.grad_query(t));
+                       delta_query_scale<kCorrects>(in.key_dim), run.grad_query(t));
     grad_of_normalised(run.args.grad_k, in.k, row, column, in.key_dim, factors[1], 1.0f,
                        run.grad_key(t));
   }
 }
 
-}  // namespace
-
-void delta_backward(const DeltaRuleBackwardArgs& args, const DeltaRuleBackwardWork& work) noexcept {
+template <bool kCorrects>
+void run_backward(const DeltaRuleBackwardArgs& args, const DeltaRuleBackwardWork& work) {
   const DeltaRuleOperands& in = args.in;
   const DeltaBackward run = {args, work, delta_backward_layout(in.key_dim, work.row_count),
                              static_cast<float*>(work.scratch), delta_padded(in.key_dim)};
-  prepare_factors(run);
+  prepare_factors<kCorrects>(run);
   const auto sums_bytes = static_cast<size_t>(2 * work.row_count * run.rows) * sizeof(float);
   std::memset(run.grad_query(0), 0, sums_bytes);  // and the keys', which lie behind
   for (int64_t h = 0; h < in.heads_per_key; ++h) {
     const int64_t head = work.key_head * in.heads_per_key + h;
     for (int64_t s = 0; s < delta_strips(in.value_dim); ++s) {
-      run_strip(run, {.head = head,
-                      .first = s == 0,
-                      .column = head * in.value_dim + s * kColumns,
-                      .lanes = delta_strip_lanes(in.value_dim, s)});
+      run_strip<kCorrects>(run, {.head = head,
+                                 .first = s == 0,
+                                 .column = head * in.value_dim + s * kColumns,
+                                 .lanes = delta_strip_lanes(in.value_dim, s)});
     }
   }
-  store_key_gradients(run);
+  store_key_gradients<kCorrects>(run);
+}
+
+}  // namespace
+
+void delta_backward(const DeltaRuleBackwardArgs& args, const DeltaRuleBackwardWork& work) noexcept {
+  if (args.in.corrects) {
+    run_backward<true>(args, work);
+  } else {
+    run_backward<false>(args, work);
+  }
 }
 
 }  // namespace jige::cpu::JIGE_ISA_NS

@@ -24,6 +24,7 @@ struct DeltaChunk {
   DeltaToken tokens[kDeltaForwardTokens];
 };
 
+template <bool kCorrects>
 JIGE_FLATTEN void prepare_chunk(const DeltaRuleOperands& in, int64_t head, float* keys,
                                 float* queries, DeltaChunk* chunk) {
   const int64_t rows = delta_padded(in.key_dim);
@@ -31,17 +32,17 @@ JIGE_FLATTEN void prepare_chunk(const DeltaRuleOperands& in, int64_t head, float
   const int64_t column = key_head * in.key_dim;
   for (int64_t t = 0; t < chunk->count; ++t) {
     const int64_t row = chunk->row_begin + t;
-    const DeltaFactors factors = delta_factors(in, row, key_head);
+    const DeltaFactors factors = delta_factors<kCorrects>(in, row, key_head);
     delta_scale_row(keys + t * rows, in.k, row, column, in.key_dim, factors.key);
     delta_scale_row(queries + t * rows, in.q, row, column, in.key_dim,
-                    factors.query * delta_query_scale(in.key_dim));
+                    factors.query * delta_query_scale<kCorrects>(in.key_dim));
     chunk->tokens[t] = {keys + t * rows, queries + t * rows, delta_decay(in, row, head),
-                        row_of<float>(in.rate, row)[head]};
+                        row_of<float>(in.rate, row)[head], delta_skip(in, head)};
   }
 }
 
 // Strips [strip, strip + kStrips) of a head through the tokens of a chunk.
-template <int kStrips>
+template <bool kCorrects, int kStrips>
 JIGE_FLATTEN void run_strips(const DeltaRuleForwardArgs& args, int64_t head, int64_t strip,
                              float* const* states, const DeltaChunk& chunk) {
   const int64_t rows = (args.in.key_dim + kDeltaChains - 1) / kDeltaChains * kDeltaChains;
@@ -59,7 +60,8 @@ JIGE_FLATTEN void run_strips(const DeltaRuleForwardArgs& args, int64_t head, int
     for (int s = 0; s < kStrips; ++s) {
       values[s] = load_any<V>(args.in.v, row, columns[s], lanes[s]);
     }
-    const DeltaResults<kStrips> results = delta_step(steps, rows, chunk.tokens[t], values);
+    const DeltaResults<kStrips> results =
+        delta_step<kCorrects>(steps, rows, chunk.tokens[t], values);
     for (int s = 0; s < kStrips; ++s) {
       store_any(results.dst[s], args.dst, row, columns[s], lanes[s]);
     }
@@ -116,7 +118,8 @@ class StripPlaces {
   float* scratch_;
 };
 
-void delta_forward(const DeltaRuleForwardArgs& args, const DeltaRuleForwardWork& work) noexcept {
+template <bool kCorrects>
+void run_forward(const DeltaRuleForwardArgs& args, const DeltaRuleForwardWork& work) {
   const DeltaForwardLayout layout = delta_forward_layout(args.in.key_dim, args.in.value_dim);
   auto* scratch = static_cast<float*>(work.scratch);
   const StripPlaces places(args.in, work, scratch + layout.strips);
@@ -126,19 +129,28 @@ void delta_forward(const DeltaRuleForwardArgs& args, const DeltaRuleForwardWork&
     const int64_t left = work.row_count - t;
     chunk.row_begin = work.row_begin + t;
     chunk.count = left < kDeltaForwardTokens ? left : kDeltaForwardTokens;
-    prepare_chunk(args.in, work.head, scratch + layout.keys, scratch + layout.queries, &chunk);
+    prepare_chunk<kCorrects>(args.in, work.head, scratch + layout.keys, scratch + layout.queries,
+                             &chunk);
     int64_t s = work.strip_begin;
     for (; s + kStripsAtOnce <= work.strip_end; s += kStripsAtOnce) {
       float* states[kStripsAtOnce];
       for (int i = 0; i < kStripsAtOnce; ++i) states[i] = places.place(s + i);
-      run_strips<kStripsAtOnce>(args, work.head, s, states, chunk);
+      run_strips<kCorrects, kStripsAtOnce>(args, work.head, s, states, chunk);
     }
     for (; s < work.strip_end; ++s) {
       float* state = places.place(s);
-      run_strips<1>(args, work.head, s, &state, chunk);
+      run_strips<kCorrects, 1>(args, work.head, s, &state, chunk);
     }
   }
   for (int64_t s = work.strip_begin; s < work.strip_end; ++s) places.end(s);
+}
+
+void delta_forward(const DeltaRuleForwardArgs& args, const DeltaRuleForwardWork& work) noexcept {
+  if (args.in.corrects) {
+    run_forward<true>(args, work);
+  } else {
+    run_forward<false>(args, work);
+  }
 }
 
 }  // namespace

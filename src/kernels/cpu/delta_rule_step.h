@@ -26,11 +26,13 @@ JIGE_INLINE float delta_inverse_norm(const ConstRows& rows, int64_t row, int64_t
   return 1.0f / sqrt(horizontal_sum(sum) + 1e-6f);
 }
 
-// The factors that make a token's query and key unit vectors.
+// The factors that make a token's query and key unit vectors; 1 where they stay as they are.
 struct DeltaFactors {
   float query, key;
 };
+template <bool kCorrects>
 JIGE_INLINE DeltaFactors delta_factors(const DeltaRuleOperands& in, int64_t row, int64_t key_head) {
+  if (!kCorrects) return {1.0f, 1.0f};
   const int64_t column = key_head * in.key_dim;
   return {delta_inverse_norm(in.q, row, column, in.key_dim),
           delta_inverse_norm(in.k, row, column, in.key_dim)};
@@ -45,8 +47,14 @@ JIGE_INLINE void delta_scale_row(float* dst, const ConstRows& rows, int64_t row,
   });
 }
 
+// What the query is multiplied with beside its factor.
+template <bool kCorrects>
 JIGE_INLINE float delta_query_scale(int64_t key_dim) {
-  return 1.0f / sqrt(static_cast<float>(key_dim));
+  return kCorrects ? 1.0f / sqrt(static_cast<float>(key_dim)) : 1.0f;
+}
+
+JIGE_INLINE float delta_skip(const DeltaRuleOperands& in, int64_t head) {
+  return in.skip ? in.skip[head] : 0.0f;
 }
 
 // exp of one number.
@@ -63,6 +71,7 @@ struct DeltaToken {
   const float* query;  // q^
   float decay;         // exp(log_decay)
   float rate;
+  float skip;
 };
 
 // A strip before and after a token's step; it may be one and the same memory.
@@ -73,14 +82,14 @@ struct DeltaStripStep {
 
 template <int kStrips>
 struct DeltaResults {
-  DeltaVector dst[kStrips];     // Sᵀ q^
-  DeltaVector errors[kStrips];  // v - m
+  DeltaVector dst[kStrips];     // Sᵀ q^ + skip · v
+  DeltaVector errors[kStrips];  // v - m, m zero where nothing is corrected
   DeltaVector deltas[kStrips];
 };
 
 // Several strips at once, so that there are enough chains to keep the arithmetic units busy.
 // REQUIRES: rows is a multiple of kDeltaChains.
-template <int kStrips>
+template <bool kCorrects, int kStrips>
 JIGE_INLINE DeltaResults<kStrips> delta_step(const DeltaStripStep (&strips)[kStrips], int64_t rows,
                                              const DeltaToken& token,
                                              const DeltaVector (&values)[kStrips]) {
@@ -97,18 +106,20 @@ JIGE_INLINE DeltaResults<kStrips> delta_step(const DeltaStripStep (&strips)[kStr
   };
   DeltaResults<kStrips> results;
 
-  clear();
-  for (int64_t i = 0; i < rows; i += kDeltaChains) {
-    for (int64_t p = 0; p < kDeltaChains; ++p) {
-      const V key = V::broadcast(token.key[i + p]);
-      for (int s = 0; s < kStrips; ++s) {
-        chains[s][p] = fma(key, V::load(strips[s].before + (i + p) * kColumns), chains[s][p]);
+  if (kCorrects) {
+    clear();
+    for (int64_t i = 0; i < rows; i += kDeltaChains) {
+      for (int64_t p = 0; p < kDeltaChains; ++p) {
+        const V key = V::broadcast(token.key[i + p]);
+        for (int s = 0; s < kStrips; ++s) {
+          chains[s][p] = fma(key, V::load(strips[s].before + (i + p) * kColumns), chains[s][p]);
+        }
       }
     }
   }
   const V decay = V::broadcast(token.decay);
   for (int s = 0; s < kStrips; ++s) {
-    results.errors[s] = values[s] - decay * sum_of(s);
+    results.errors[s] = kCorrects ? values[s] - decay * sum_of(s) : values[s];
     results.deltas[s] = V::broadcast(token.rate) * results.errors[s];
   }
 
@@ -125,7 +136,9 @@ JIGE_INLINE DeltaResults<kStrips> delta_step(const DeltaStripStep (&strips)[kStr
       }
     }
   }
-  for (int s = 0; s < kStrips; ++s) results.dst[s] = sum_of(s);
+  for (int s = 0; s < kStrips; ++s) {
+    results.dst[s] = kCorrects ? sum_of(s) : fma(V::broadcast(token.skip), values[s], sum_of(s));
+  }
   return results;
 }
 

@@ -176,6 +176,11 @@ void add_config_rows(const formats::ModelConfig& config, Table& table) {
     table.row(
         {"convolutions", fmt::format("over {} tokens, in {} of {} layers", config.short_conv.kernel,
                                      recurrent, config.layer_count)});
+  } else if (recurrent > 0 && config.mamba2.heads > 0) {
+    table.row({"Mamba 2",
+               fmt::format("{} heads of {} x {}, {} groups, in {} of {} layers",
+                           config.mamba2.heads, config.mamba2.head_dim, config.mamba2.state_dim,
+                           config.mamba2.groups, recurrent, config.layer_count)});
   } else if (recurrent > 0) {
     table.row({"delta nets",
                fmt::format("{} heads of {} x {}, {} key heads, in {} of {} layers",

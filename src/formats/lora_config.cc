@@ -195,11 +195,21 @@ std::vector<std::string> lora_linear_modules(const ModelConfig& config) {
     if (!has_experts(family)) modules.insert(modules.end(), {"w1", "w2", "w3"});
     return modules;
   }
+  if (family == Family::kGraniteHybrid) {
+    std::vector<std::string> modules = {"k_proj", "o_proj", "q_proj", "v_proj"};
+    if (recurrent_layer_count(config) > 0) modules.insert(modules.end(), {"in_proj", "out_proj"});
+    if (config.experts.count == 0) {
+      modules.insert(modules.end(), {"input_linear", "output_linear"});
+    }
+    std::sort(modules.begin(), modules.end());
+    return modules;
+  }
   if (recurrent_layer_count(config) > 0) {
     std::vector<std::string> modules = {"k_proj", "o_proj", "out_proj", "q_proj", "v_proj"};
+    if (family == Family::kBamba) modules.insert(modules.begin(), "in_proj");
     if (family == Family::kQwen3Next) {
       modules.insert(modules.end(), {"in_proj_ba", "in_proj_qkvz"});
-    } else {
+    } else if (family != Family::kBamba) {
       modules.insert(modules.end(), {"in_proj_a", "in_proj_b", "in_proj_qkv", "in_proj_z"});
     }
     add_mlp(config, modules);

@@ -218,7 +218,7 @@ class Checker {
     JIGE_DO(require((c_.score_dim > 0) == gemma,
                     gemma ? "a query_pre_attn_scalar" : "no query_pre_attn_scalar"));
     JIGE_DO(require(gemma || (c_.score_cap == 0 && c_.logits_cap == 0), "no soft caps"));
-    const bool granite = c_.family == Family::kGranite;
+    const bool granite = family_.granite_scales;
     JIGE_DO(require((c_.score_scale > 0) == granite,
                     granite ? "an attention_multiplier" : "no attention_multiplier"));
     JIGE_DO(require(c_.fused_projections == family_.fused_projections,
@@ -247,6 +247,9 @@ class Checker {
         return {};
       case UnturnedRule::kNone:
         return require(c_.layer_is_unturned.empty(), "rotary positions in every layer");
+      case UnturnedRule::kUnlessRope:
+        return require(std::count(c_.layer_is_unturned.begin(), c_.layer_is_unturned.end(), 0) == 0,
+                       "rotary positions in every layer or in none");
       case UnturnedRule::kWithoutWindow:
         break;
     }
@@ -314,8 +317,7 @@ class Checker {
     JIGE_DO(attention_features());
     JIGE_DO(window_features());
     JIGE_DO(activation_features());
-    const bool granite = c_.family == Family::kGranite;
-    const bool scaled = granite || c_.family == Family::kMiniCpm3;
+    const bool scaled = family_.granite_scales || c_.family == Family::kMiniCpm3;
     JIGE_DO(require(scaled || (c_.residual_scale == 1 && c_.logits_divisor == 1),
                     "no residual_multiplier and no logits_scaling"));
     JIGE_DO(require(family_.logit_scale || c_.logits_scale == 1, "no logit_scale"));

@@ -77,7 +77,9 @@ enum class Family {
   kQwen35Moe,
   kQwen3Next,
   kLfm2,
-  kLfm2Moe
+  kLfm2Moe,
+  kGraniteHybrid,
+  kBamba
 };
 // Families whose feed-forward layers, or some of them, are experts.
 inline constexpr bool has_experts(Family family) {
@@ -85,7 +87,8 @@ inline constexpr bool has_experts(Family family) {
          family == Family::kOlmoe || family == Family::kGptOss || family == Family::kDeepSeekV2 ||
          family == Family::kDeepSeekV3 || family == Family::kGlm4Moe ||
          family == Family::kGlm4MoeLite || family == Family::kQwen35Moe ||
-         family == Family::kQwen3Next || family == Family::kLfm2Moe;
+         family == Family::kQwen3Next || family == Family::kLfm2Moe ||
+         family == Family::kGraniteHybrid;
 }
 enum class NormKind { kRms, kLayer };
 // Where the norms of a layer stand: before its attention and its MLP, behind them, or both.
@@ -202,6 +205,24 @@ struct ShortConvConfig {
   bool operator==(const ShortConvConfig&) const = default;
 };
 
+// The layer of Mamba 2 (Dao and Gu, 2024) that stands in place of attention in some layers: its
+// heads keep a matrix [state_dim, head_dim] of what they have seen. Heads of a group have the same
+// B and C. These and the heads' values pass a causal convolution over `kernel` tokens first.
+struct Mamba2Config {
+  int64_t heads = 0;  // 0: no layer is one
+  int64_t head_dim = 0;
+  int64_t groups = 0;
+  int64_t state_dim = 0;
+  int64_t kernel = 0;
+  bool conv_bias = false;
+  bool bias = false;  // on both products of such a layer
+
+  int64_t value_columns() const { return heads * head_dim; }
+  int64_t key_columns() const { return groups * state_dim; }  // of B or C
+  int64_t conv_columns() const { return value_columns() + 2 * key_columns(); }
+  bool operator==(const Mamba2Config&) const = default;
+};
+
 struct ModelConfig {
   Family family = Family::kLlama;
   int64_t vocab_size = 0;
@@ -214,7 +235,9 @@ struct ModelConfig {
   LatentConfig latent;
   DeltaConfig delta;
   ShortConvConfig short_conv;
-  // Per layer, a delta net or a short convolution, whichever the model has; empty: none is.
+  Mamba2Config mamba2;
+  // Per layer, a delta net, a short convolution or a layer of Mamba 2, whichever the model has;
+  // empty: none is.
   std::vector<uint8_t> layer_is_recurrent;
   ExpertConfig experts;
   std::vector<uint8_t> layer_is_dense;  // per layer, without experts; empty: none is

@@ -18,7 +18,6 @@ constexpr const char* kKeyDim = "linear_key_head_dim";
 constexpr const char* kValueDim = "linear_value_head_dim";
 constexpr const char* kKernel = "linear_conv_kernel_dim";
 constexpr const char* kInterval = "full_attention_interval";
-constexpr const char* kDeltaType = "linear_attention";
 constexpr int64_t kIntervalDefault = 4;
 constexpr int64_t kDeltaHeadDimMax = 256;
 
@@ -40,7 +39,7 @@ Status parse_delta(const Json& config, ModelConfig& out, std::string_view where)
   JIGE_TRY(const int64_t interval, get_size_or(config, kInterval, kIntervalDefault, where));
   std::vector<uint8_t> usual;
   for (int64_t i = 1; i <= out.layer_count; ++i) usual.push_back(i % interval != 0);
-  return parse_recurrent_layers(config, kDeltaType, std::move(usual), out, where);
+  return parse_recurrent_layers(config, {kUsualLayerTypes}, std::move(usual), out, where);
 }
 
 void emit_delta(const ModelConfig& config, Json& out) {
@@ -49,7 +48,7 @@ void emit_delta(const ModelConfig& config, Json& out) {
   out[kKeyDim] = config.delta.key_dim;
   out[kValueDim] = config.delta.value_dim;
   out[kKernel] = config.delta.kernel;
-  emit_recurrent_layers(config, kDeltaType, out);
+  emit_recurrent_layers(config, kUsualLayerTypes, out);
 }
 
 Status check_delta(const ModelConfig& config, std::string_view where) {

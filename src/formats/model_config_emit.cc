@@ -181,7 +181,7 @@ void emit_gemma3_pattern(const ModelConfig& config, Json& out) {
   if (regular) out["sliding_window_pattern"] = period;
 }
 
-void emit_granite(const ModelConfig& config, Json& out) {
+void emit_granite_scales(const ModelConfig& config, Json& out) {
   out["embedding_multiplier"] = config.embedding_scale;
   out["attention_multiplier"] = config.score_scale;
   out["residual_multiplier"] = config.residual_scale;
@@ -253,9 +253,6 @@ void emit_family_fields(const ModelConfig& config, Json& out) {
       emit_gemma(config, out);
       emit_gemma3_pattern(config, out);
       break;
-    case Family::kGranite:
-      emit_granite(config, out);
-      break;
     case Family::kMiniCpm3:
       emit_minicpm3(config, out);
       break;
@@ -277,6 +274,7 @@ void emit_family_fields(const ModelConfig& config, Json& out) {
   }
   const FamilyInfo& family = family_info(config.family);
   if (may_be_recurrent(config.family)) emit_recurrent(config, out);
+  if (family.granite_scales) emit_granite_scales(config, out);
   if (family.logit_scale) out["logit_scale"] = config.logits_scale;
   if (family.residual_use != ResidualUse::kAlways) {
     out["use_parallel_residual"] = config.residual != ResidualForm::kSequential;

@@ -6,22 +6,14 @@
 #include <utility>
 
 #include "base/json.h"
+#include "formats/model_config_expert_fields.h"
 #include "formats/model_config_fields.h"
+#include "formats/model_config_granite.h"
 #include "formats/model_config_lfm2.h"
 #include "formats/model_families.h"
 
 namespace jige::formats {
 namespace {
-
-// How a family spells its fields, and what it takes where they are left out.
-struct ExpertFields {
-  std::string_view count;
-  std::string_view ffn;
-  int64_t count_default;
-  int64_t chosen_default;
-  int64_t ffn_default;
-  int64_t shared_default = 0;  // of shared_expert_intermediate_size; 0: there is no such expert
-};
 
 constexpr double kGateAlpha = 1.702;
 constexpr double kGateLimit = 7.0;
@@ -36,44 +28,6 @@ constexpr const char* kGroupsField = "n_group";
 constexpr const char* kChosenGroupsField = "topk_group";
 constexpr const char* kScaleField = "routed_scaling_factor";
 constexpr double kScaleMax = 1e4;
-constexpr std::string_view kNewCountField = "num_local_experts";  // of every family since 5.0
-
-ExpertFields expert_fields(const ModelConfig& config) {
-  if (config.family == Family::kMixtral) {
-    return {kNewCountField, "intermediate_size", 8, 2, config.ffn_size};
-  }
-  if (config.family == Family::kGptOss) {
-    return {kNewCountField, "intermediate_size", 128, 4, config.ffn_size};
-  }
-  if (config.family == Family::kOlmoe) {
-    return {"num_experts", "intermediate_size", 64, 8, config.ffn_size};
-  }
-  if (config.family == Family::kQwen2Moe) {
-    return {"num_experts", "moe_intermediate_size", 60, 4, 1408, 5632};
-  }
-  if (config.family == Family::kQwen35Moe) {
-    return {"num_experts", "moe_intermediate_size", 256, 8, config.ffn_size, 512};
-  }
-  if (config.family == Family::kQwen3Next) {
-    return {"num_experts", "moe_intermediate_size", 512, 10, 512, 512};
-  }
-  if (config.family == Family::kDeepSeekV2) {
-    return {"n_routed_experts", "moe_intermediate_size", 64, 0, 1407};
-  }
-  if (config.family == Family::kDeepSeekV3) {
-    return {"n_routed_experts", "moe_intermediate_size", 256, 8, 2048};
-  }
-  if (config.family == Family::kGlm4Moe) {
-    return {"n_routed_experts", "moe_intermediate_size", 128, 8, 1408};
-  }
-  if (config.family == Family::kGlm4MoeLite) {
-    return {"n_routed_experts", "moe_intermediate_size", 64, 4, 1536};
-  }
-  if (config.family == Family::kLfm2Moe) {
-    return {"num_experts", "moe_intermediate_size", 32, 4, 1792};
-  }
-  return {"num_experts", "moe_intermediate_size", 128, 8, 768};
-}
 
 // Families whose layers may have no experts, and whose experts have a size of their own.
 bool is_qwen_moe(Family family) {
@@ -323,6 +277,8 @@ Status check_layers(const ModelConfig& config, std::string_view where) {
     JIGE_DO(in_expert_range(where, kSharedField, shared, kFfnMax));
   } else if (shared > 0 && deepseek_router(config.family)) {
     JIGE_DO(in_expert_range(where, kSharedCountField, shared, kFfnMax));
+  } else if (config.family == Family::kGraniteHybrid) {
+    JIGE_DO(in_expert_range(where, kGraniteShared, shared, kFfnMax));
   } else if (shared != 0) {
     return fail(Code::kInvalidArgument,
                 "{}: {} models have no shared expert, and one of {} is given", where,
@@ -369,6 +325,7 @@ Status parse_experts(const Json& config, ModelConfig& out, std::string_view wher
   if (const auto router = deepseek_router(out.family)) {
     return parse_deepseek_experts(config, *router, out, where);
   }
+  if (out.family == Family::kGraniteHybrid) return parse_granite_experts(config, out, where);
   const ExpertFields fields = expert_fields(out);
   ExpertConfig& experts = out.experts;
   JIGE_TRY(experts.count, parse_expert_count(config, fields, where));
@@ -407,6 +364,7 @@ void emit_experts(const ModelConfig& config, Json& out) {
   if (const auto router = deepseek_router(config.family)) {
     return emit_deepseek_experts(config, *router, out);
   }
+  if (config.family == Family::kGraniteHybrid) return emit_granite_experts(config, out);
   const ExpertFields fields = expert_fields(config);
   const ExpertConfig& experts = config.experts;
   out[std::string(fields.count)] = experts.count;
@@ -441,7 +399,9 @@ void emit_experts(const ModelConfig& config, Json& out) {
 
 Status check_experts(const ModelConfig& config, std::string_view where) {
   const ExpertConfig& experts = config.experts;
-  if (deepseek_router(config.family) && experts == ExpertConfig()) return {};  // dense layers alone
+  const bool may_be_dense =
+      deepseek_router(config.family) || config.family == Family::kGraniteHybrid;
+  if (may_be_dense && experts == ExpertConfig()) return {};  // dense layers alone
   JIGE_DO(check_layers(config, where));
   if (!has_experts(config.family)) {
     if (experts.count == 0) return {};

@@ -16,7 +16,6 @@ namespace {
 
 constexpr const char* kTaps = "conv_L_cache";
 constexpr const char* kConvBias = "conv_bias";
-constexpr const char* kConvType = "conv";
 constexpr const char* kAttentionList = "full_attn_idxs";
 constexpr const char* kBlockFfn = "block_ff_dim";
 constexpr const char* kAdjusts = "block_auto_adjust_ff_dim";
@@ -35,22 +34,10 @@ Result<std::vector<uint8_t>> unlisted_layers(const Json& config, const ModelConf
   if (out.family == Family::kLfm2Moe && !find_field(config, "layer_types")) {
     return fail(Code::kCorrupt, "{}: field \"layer_types\" is missing", where);
   }
-  const Json* list = find_field(config, kAttentionList);
-  std::vector<uint8_t> flags(static_cast<size_t>(out.layer_count), list ? 1 : 0);
-  if (!list) return flags;
-  if (!list->is_array()) {
-    return fail(Code::kCorrupt, "{}: field \"{}\" must be a list", where, kAttentionList);
+  if (!find_field(config, kAttentionList)) {
+    return std::vector<uint8_t>(static_cast<size_t>(out.layer_count), 0);
   }
-  for (const Json& entry : *list) {
-    const Json wrapped = {{kAttentionList, entry}};
-    JIGE_TRY(const int64_t layer, get_int(wrapped, kAttentionList, where));
-    if (layer < 0 || layer >= out.layer_count) {
-      return fail(Code::kCorrupt, "{}: field \"{}\" names layer {} of {}", where, kAttentionList,
-                  layer, out.layer_count);
-    }
-    flags[static_cast<size_t>(layer)] = 0;
-  }
-  return flags;
+  return all_but_listed_layers(config, kAttentionList, out.layer_count, where);
 }
 
 }  // namespace
@@ -76,14 +63,14 @@ Status parse_short_conv(const Json& config, ModelConfig& out, std::string_view w
   JIGE_TRY(out.short_conv.kernel, get_int_or(config, kTaps, 3, where));
   JIGE_TRY(out.short_conv.bias, get_bool_or(config, kConvBias, false, where));
   JIGE_TRY(std::vector<uint8_t> usual, unlisted_layers(config, out, where));
-  return parse_recurrent_layers(config, kConvType, std::move(usual), out, where);
+  return parse_recurrent_layers(config, {kConvLayerTypes}, std::move(usual), out, where);
 }
 
 void emit_short_conv(const ModelConfig& config, Json& out) {
   out[kTaps] = config.short_conv.kernel;
   out[kConvBias] = config.short_conv.bias;
   if (config.family == Family::kLfm2) out[kAdjusts] = false;
-  emit_recurrent_layers(config, kConvType, out);
+  emit_recurrent_layers(config, kConvLayerTypes, out);
 }
 
 Status check_short_conv(const ModelConfig& config, std::string_view where) {

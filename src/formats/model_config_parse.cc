@@ -297,7 +297,7 @@ Status parse_scales(const Json& config, ModelConfig& out, std::string_view where
     JIGE_TRY(out.logits_cap,
              parse_cap(config, "final_logit_softcapping", family.logits_cap, where));
   }
-  if (out.family == Family::kGranite) {
+  if (family.granite_scales) {
     JIGE_TRY(out.embedding_scale, get_number_or(config, "embedding_multiplier", 1.0, where));
     JIGE_TRY(out.residual_scale, get_number_or(config, "residual_multiplier", 1.0, where));
     JIGE_TRY(out.score_scale, get_number_or(config, "attention_multiplier", 1.0, where));

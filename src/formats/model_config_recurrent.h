@@ -1,11 +1,13 @@
 // What families share that have other layers than attention in some places, with a state of a size
-// that does not grow: delta nets (model_config_delta.h) and short convolutions
-// (model_config_lfm2.h). layer_types says which layers have which.
+// that does not grow: delta nets (model_config_delta.h), short convolutions (model_config_lfm2.h)
+// and layers of Mamba 2 (model_config_mamba2.h). layer_types says which layers have which, or a
+// list of those with attention.
 //
 // Internal to the model_config*.cc files. Threads: pure functions.
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <string_view>
 #include <vector>
 
@@ -29,10 +31,25 @@ Status check_recurrent(const ModelConfig& config, std::string_view where);
 // Parameters of a recurrent layer's part in place of attention, without the norm before it.
 int64_t recurrent_parameter_count(const ModelConfig& config);
 
-// Sets layer_is_recurrent by layer_types, which has this name for recurrent layers, or where it is
-// absent to the usual flags. Fails with kUnsupported on other names.
-Status parse_recurrent_layers(const Json& config, std::string_view name, std::vector<uint8_t> usual,
-                              ModelConfig& out, std::string_view where);
-void emit_recurrent_layers(const ModelConfig& config, std::string_view name, Json& out);
+// What layer_types calls the two kinds of layers.
+struct LayerTypes {
+  std::string_view attention;
+  std::string_view recurrent;
+};
+inline constexpr LayerTypes kUsualLayerTypes{"full_attention", "linear_attention"};
+inline constexpr LayerTypes kConvLayerTypes{"full_attention", "conv"};
+inline constexpr LayerTypes kMambaLayerTypes{"attention", "mamba"};
+
+// Sets layer_is_recurrent by layer_types, in names of any of the spellings, or where it is absent
+// to the usual flags. Fails with kUnsupported on other names.
+Status parse_recurrent_layers(const Json& config, std::initializer_list<LayerTypes> spellings,
+                              std::vector<uint8_t> usual, ModelConfig& out, std::string_view where);
+void emit_recurrent_layers(const ModelConfig& config, const LayerTypes& spelling, Json& out);
+
+// Flags of all layers but those that a list of numbers has; without the list, of all.
+Result<std::vector<uint8_t>> all_but_listed_layers(const Json& config, const char* field,
+                                                   int64_t layer_count, std::string_view where);
+// Sets layer_is_recurrent.
+void set_recurrent_layers(std::vector<uint8_t> flags, ModelConfig& out);
 
 }  // namespace jige::formats

@@ -31,9 +31,9 @@ enum class BiasRule {
   kAttentionByMlp    // attention_bias: on the four projections of attention; on the MLP always
 };
 
-// Which layers do not turn: none, those that no_rope_layers says, or those without the window of
-// models that have one.
-enum class UnturnedRule { kNone, kListed, kWithoutWindow };
+// Which layers do not turn: none, those that no_rope_layers says, those without the window of
+// models that have one, or all unless position_embedding_type is rope.
+enum class UnturnedRule { kNone, kListed, kWithoutWindow, kUnlessRope };
 
 // Which layers may have the sliding window.
 enum class WindowRule { kNone, kAllLayers, kSomeLayers };
@@ -75,6 +75,7 @@ struct FamilyInfo {
   bool latent_attention = false;
   bool delta_layers = false;       // layer_types says which have a delta net in place of attention
   bool short_conv_layers = false;  // or a short convolution
+  bool mamba2_layers = false;      // or a layer of Mamba 2
   bool attention_gate = false;     // the query's matrix holds gates, too
   bool layer_beyond = false;       // files have one more, which predicts further tokens
   bool fused_projections = false;
@@ -83,6 +84,7 @@ struct FamilyInfo {
   bool attention_sinks = false;
   bool root_scale = false;  // embeddings times the root of the width
   bool logit_scale = false;
+  bool granite_scales = false;  // embedding_multiplier, residual_multiplier and their like
   // Scores by query_pre_attn_scalar, and fields of soft caps.
   bool gemma_scores = false;
 

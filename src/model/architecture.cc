@@ -34,6 +34,8 @@ ModelNames model_names(const formats::ModelConfig& config) {
     case formats::Family::kLfm2:
     case formats::Family::kLfm2Moe:
       return {"model.embed_tokens", "", "model.embedding_norm", "lm_head"};
+    case formats::Family::kBamba:
+      return {"model.embed_tokens", "", "model.final_layernorm", "lm_head"};
     default:
       return {"model.embed_tokens", "", "model.norm", "lm_head"};
   }
@@ -52,6 +54,20 @@ ExpertNames expert_names(formats::Family family, const std::string& layer) {
             .stacked_input = stacked + "gate_up_proj",
             .stacked_output = stacked + "down_proj"};
   }
+  if (family == formats::Family::kGraniteHybrid) {
+    const std::string own = layer + ".block_sparse_moe.";
+    const std::string shared = layer + ".shared_mlp.";
+    return {.router = own + "router.layer",
+            .prefix = own + "experts.",
+            .gate = "gate_proj",
+            .up = "up_proj",
+            .down = "down_proj",
+            .stacked_input = own + "input_linear.weight",
+            .stacked_output = own + "output_linear.weight",
+            .stacked_usual = true,
+            .shared_input = {shared + "input_linear"},
+            .shared_output = shared + "output_linear"};
+  }
   const bool qwen = family == formats::Family::kQwen2Moe || family == formats::Family::kQwen35Moe ||
                     family == formats::Family::kQwen3Next;
   const std::string shared = at + (qwen ? "shared_expert." : "shared_experts.");
@@ -63,6 +79,7 @@ ExpertNames expert_names(formats::Family family, const std::string& layer) {
           .down = "down_proj",
           .stacked_input = stacked + "gate_up_proj",
           .stacked_output = stacked + "down_proj",
+          .stacked_usual = family == formats::Family::kGptOss,
           .shared_input = {shared + "gate_proj", shared + "up_proj"},
           .shared_output = shared + "down_proj",
           .shared_gate = at + "shared_expert_gate"};
@@ -95,6 +112,28 @@ void set_recurrent_names(LayerNames& names, formats::Family family, const std::s
     names.delta.gate = names.delta.decay = "";
   }
   names.attention_output = at + "out_proj";
+}
+
+// Of families whose recurrent layers are those of Mamba 2.
+void set_mamba2_names(LayerNames& names, formats::Family family, const std::string& layer,
+                      bool recurrent) {
+  const std::string at = layer + ".mamba.";
+  names.mamba2 = {.in = at + "in_proj",
+                  .conv = at + "conv1d",
+                  .log_scale = at + "A_log",
+                  .step_bias = at + "dt_bias",
+                  .skip = at + "D",
+                  .norm = at + "norm"};
+  if (recurrent) names.attention_output = at + "out_proj";
+  if (family == formats::Family::kBamba) {
+    const std::string mlp = layer + ".feed_forward.";
+    names.norm2 = layer + ".pre_ff_layernorm";
+    names.ffn_input = {mlp + "gate_proj", mlp + "up_proj"};
+    names.ffn_output = mlp + "down_proj";
+  } else {
+    names.ffn_input = {layer + ".shared_mlp.input_linear"};
+    names.ffn_output = layer + ".shared_mlp.output_linear";
+  }
 }
 
 // Of families that have all names of a layer to themselves.
@@ -196,6 +235,8 @@ LayerNames layer_names(const formats::ModelConfig& config, int64_t index) {
   const bool recurrent = formats::is_recurrent(config, index);
   if (config.family == formats::Family::kLfm2 || config.family == formats::Family::kLfm2Moe) {
     set_lfm2_names(names, at, recurrent);
+  } else if (config.mamba2.heads > 0) {
+    set_mamba2_names(names, config.family, at, recurrent);
   } else if (recurrent) {
     set_recurrent_names(names, config.family, at);
   }
@@ -206,6 +247,7 @@ std::vector<std::string> attention_modules(const formats::ModelConfig& config,
                                            const LayerNames& names, int64_t layer) {
   const bool recurrent = formats::is_recurrent(config, layer);
   if (recurrent && config.short_conv.kernel > 0) return {names.short_conv.in};
+  if (recurrent && config.mamba2.heads > 0) return {names.mamba2.in};
   if (recurrent) {
     if (names.delta.gate.empty()) return {names.delta.qkv, names.delta.rate};
     return {names.delta.qkv, names.delta.gate, names.delta.rate, names.delta.decay};

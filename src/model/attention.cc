@@ -22,6 +22,11 @@ StateShape state_shape(const formats::ModelConfig& config) {
   if (config.short_conv.kernel > 0) {
     return {.inputs = (config.short_conv.kernel - 1) * config.hidden_size};
   }
+  const formats::Mamba2Config& mamba = config.mamba2;
+  if (mamba.heads > 0) {
+    return {.inputs = (mamba.kernel - 1) * mamba.conv_columns(),
+            .matrices = mamba.value_columns() * mamba.state_dim};
+  }
   const formats::DeltaConfig& delta = config.delta;
   return {.inputs = (delta.kernel - 1) * delta.conv_columns(),
           .matrices = delta.value_columns() * delta.key_dim};

@@ -51,7 +51,8 @@ struct Batch {
 };
 
 // kUniform: in [-init_std, init_std). kLogUniform: the logarithm of a number in (0, init_std].
-enum class InitKind { kNormal, kUniform, kLogUniform, kZero, kOne };
+// kStep: what the softplus of is in [init_std / 100, init_std], its logarithm uniform.
+enum class InitKind { kNormal, kUniform, kLogUniform, kStep, kZero, kOne };
 
 // Where files may hold a parameter of an expert, or of a head's norm: in a tensor of all experts of
 // a layer, [E, N of all parts, K], or [E, K, N] where transposed; a bias in [E, N]. The rows of

@@ -39,8 +39,8 @@ StackedPlace ExpertBank::stacked_place(int64_t expert, size_t part, const char* 
           .expert_count = options_.count,
           .part = static_cast<int64_t>(part),
           .part_count = static_cast<int64_t>(options_.parts.size()),
-          .interleaved = options_.stacked_usual,
-          .transposed = options_.stacked_usual,
+          .interleaved = options_.stacked_in_turns,
+          .transposed = options_.stacked_in_turns,
           .usual = options_.stacked_usual};
 }
 

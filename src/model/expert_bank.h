@@ -27,8 +27,9 @@ struct ExpertBankOptions {
   bool bias = false;
   double init_std = 0.02;
   // Files may hold all experts' parts in tensors of this name, biases behind it with "_bias".
-  std::string stacked;         // "model.layers.0.mlp.experts.gate_up_proj"
-  bool stacked_usual = false;  // and do: with parts in turns, transposed
+  std::string stacked;            // "model.layers.0.mlp.experts.gate_up_proj"
+  bool stacked_usual = false;     // and do
+  bool stacked_in_turns = false;  // rows of parts come in turns, and matrices are transposed
 };
 
 class ExpertBank {

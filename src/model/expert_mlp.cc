@@ -30,7 +30,8 @@ ExpertMlp::ExpertMlp(const formats::ModelConfig& config, const ExpertNames& name
                        .inputs = width_,
                        .bias = experts_.biases,
                        .stacked = names.stacked_input,
-                       .stacked_usual = experts_.biases},
+                       .stacked_usual = names.stacked_usual,
+                       .stacked_in_turns = experts_.biases},
                       params);
   output_ = ExpertBank({.prefix = names.prefix,
                         .parts = {{names.down, width_}},
@@ -39,7 +40,8 @@ ExpertMlp::ExpertMlp(const formats::ModelConfig& config, const ExpertNames& name
                         .bias = experts_.biases,
                         .init_std = output_std,
                         .stacked = names.stacked_output,
-                        .stacked_usual = experts_.biases},
+                        .stacked_usual = names.stacked_usual,
+                        .stacked_in_turns = experts_.biases},
                        params);
   if (experts_.shared_ffn_size == 0) return;
   shared_.emplace(config,

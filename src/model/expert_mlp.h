@@ -36,6 +36,7 @@ struct ExpertNames {
   std::string prefix;                         // before an expert's number
   std::string gate, up, down;                 // behind it
   std::string stacked_input, stacked_output;  // of tensors that hold all experts
+  bool stacked_usual = false;                 // and are what files of the family have
   std::vector<std::string> shared_input;      // of the shared expert: gate and up
   std::string shared_output;
   std::string shared_gate;  // v

@@ -36,6 +36,14 @@ void four_values(std::array<double, 4>& out, const std::array<uint32_t, 4>& bits
   }
 }
 
+// Of a number as four_values() gives it.
+double initial_value(double value, const ParamSpec& spec) {
+  if (spec.init == InitKind::kLogUniform) return std::log(spec.init_std * value);
+  if (spec.init == InitKind::kStep)
+    return std::log(std::expm1(spec.init_std * std::pow(1e-2, value)));
+  return spec.init_std * value;
+}
+
 void fill_random(std::span<float> dst, const ParamSpec& spec, uint64_t key, int64_t first) {
   std::array<double, 4> values{};
   for (size_t i = 0; i < dst.size(); ++i) {
@@ -44,9 +52,7 @@ void fill_random(std::span<float> dst, const ParamSpec& spec, uint64_t key, int6
       const auto bits = philox(key, 0, element / 4);
       four_values(values, bits, spec.init);
     }
-    double value = spec.init_std * values[element % 4];
-    if (spec.init == InitKind::kLogUniform) value = std::log(value);
-    dst[i] = static_cast<float>(value);
+    dst[i] = static_cast<float>(initial_value(values[element % 4], spec));
   }
 }
 
@@ -63,6 +69,7 @@ void fill_initial(std::span<float> dst, const ParamSpec& spec, uint64_t seed, in
     case InitKind::kNormal:
     case InitKind::kUniform:
     case InitKind::kLogUniform:
+    case InitKind::kStep:
       fill_random(dst, spec, derive_key(seed, spec.name), first);
   }
 }

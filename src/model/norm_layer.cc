@@ -135,4 +135,55 @@ void HeadNormLayer::backward_weight(Stream& stream, const BlockWeights& weights,
   }
 }
 
+GroupNormLayer::GroupNormLayer(double eps, const std::string& prefix, int64_t columns,
+                               int64_t groups, std::vector<ParamSpec>& params)
+    : eps_(eps), groups_(groups), columns_(columns / groups), weight_index_(params.size()) {
+  params.push_back({.name = prefix + ".weight", .shape = Shape{columns}, .init = InitKind::kOne});
+}
+
+NormStats GroupNormLayer::place_stats(Placement& at, int64_t token_count) const {
+  return {.rstd = at.take(DType::kF32, Shape{token_count, groups_})};
+}
+
+void GroupNormLayer::forward(Stream& stream, const BlockWeights& weights, const TensorView& dst,
+                             const TensorView& src, const NormStats& stats) const {
+  for (int64_t g = 0; g < groups_; ++g) {
+    ops::rms_norm_forward(stream, {.dst = part(dst, g),
+                                   .src = part(src, g),
+                                   .weight = vector(weights.params[weight_index_].value, g),
+                                   .bias = {},
+                                   .rstd = statistics(stats, g),
+                                   .mean = {},
+                                   .eps = eps_});
+  }
+}
+
+void GroupNormLayer::backward_input(Stream& stream, const BlockWeights& weights,
+                                    const TensorView& grad_src, const TensorView& grad_dst,
+                                    const TensorView& src, const NormStats& stats) const {
+  for (int64_t g = 0; g < groups_; ++g) {
+    ops::rms_norm_backward_input(stream, {.grad_src = part(grad_src, g),
+                                          .grad_dst = part(grad_dst, g),
+                                          .src = part(src, g),
+                                          .weight = vector(weights.params[weight_index_].value, g),
+                                          .rstd = statistics(stats, g),
+                                          .mean = {}});
+  }
+}
+
+void GroupNormLayer::backward_weight(Stream& stream, const BlockWeights& weights,
+                                     const TensorView& grad_dst, const TensorView& src,
+                                     const NormStats& stats) const {
+  if (!wants_gradient(weights)) return;
+  for (int64_t g = 0; g < groups_; ++g) {
+    ops::rms_norm_backward_weight(stream,
+                                  {.grad_weight = vector(weights.params[weight_index_].grad, g),
+                                   .grad_bias = {},
+                                   .grad_dst = part(grad_dst, g),
+                                   .src = part(src, g),
+                                   .rstd = statistics(stats, g),
+                                   .mean = {}});
+  }
+}
+
 }  // namespace jige::model

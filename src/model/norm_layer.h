@@ -1,5 +1,6 @@
 // NormLayer: an RMSNorm or LayerNorm with its parameters, as blocks use it. HeadNormLayer: the
-// norms of a layer's query heads, or of its key heads.
+// norms of a layer's query heads, or of its key heads. GroupNormLayer: an RMSNorm of each of some
+// groups of columns, with weights of its own.
 //
 // Shapes: T tokens, G groups of D columns; G is 1, or the head count for norms of heads.
 // The normalised rows are recomputed where a backward needs them; only the statistics are kept.
@@ -80,6 +81,46 @@ class HeadNormLayer {
 
   std::vector<NormLayer> norms_;
   int64_t groups_ = 0;  // of all norms
+};
+
+// Threads: const.
+class GroupNormLayer {
+ public:
+  GroupNormLayer() = default;
+  // Appends "<prefix>.weight" [columns]. REQUIRES: groups divides columns.
+  GroupNormLayer(double eps, const std::string& prefix, int64_t columns, int64_t groups,
+                 std::vector<ParamSpec>& params);
+
+  NormStats place_stats(Placement& at, int64_t token_count) const;
+
+  // As NormLayer's; rows of all groups.
+  void forward(Stream& stream, const BlockWeights& weights, const TensorView& dst,
+               const TensorView& src, const NormStats& stats) const;
+  void backward_input(Stream& stream, const BlockWeights& weights, const TensorView& grad_src,
+                      const TensorView& grad_dst, const TensorView& src,
+                      const NormStats& stats) const;
+  bool wants_gradient(const BlockWeights& weights) const {
+    return static_cast<bool>(weights.params[weight_index_].grad);
+  }
+  void backward_weight(Stream& stream, const BlockWeights& weights, const TensorView& grad_dst,
+                       const TensorView& src, const NormStats& stats) const;
+
+ private:
+  // The columns of a group.
+  TensorView part(const TensorView& rows, int64_t group) const {
+    return rows.column_range(group * columns_, (group + 1) * columns_);
+  }
+  TensorView statistics(const NormStats& stats, int64_t group) const {
+    return stats.rstd ? stats.rstd.column_range(group, group + 1) : TensorView{};
+  }
+  TensorView vector(const TensorView& weight, int64_t group) const {
+    return weight.row_range(group * columns_, (group + 1) * columns_);
+  }
+
+  double eps_ = 0;
+  int64_t groups_ = 0;
+  int64_t columns_ = 0;  // of one
+  size_t weight_index_ = 0;
 };
 
 }  // namespace jige::model

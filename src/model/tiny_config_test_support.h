@@ -74,7 +74,10 @@ inline const std::vector<std::string>& fixture_names() {
                                                  "qwen3_5_moe_images_stacked",
                                                  "qwen3_next",
                                                  "lfm2",
-                                                 "lfm2_moe"};
+                                                 "lfm2_moe",
+                                                 "granite_hybrid",
+                                                 "granite_hybrid_dense",
+                                                 "bamba"};
   return names;
 }
 
@@ -375,6 +378,34 @@ inline void add_short_conv_features(formats::ModelConfig& config) {
   }
 }
 
+// A layer of Mamba 2 below one with attention.
+inline void add_mamba2_features(formats::ModelConfig& config) {
+  config.mamba2 = {.heads = 8,
+                   .head_dim = 5,
+                   .groups = 2,
+                   .state_dim = 7,
+                   .kernel = 3,
+                   .conv_bias = true,
+                   .bias = true};
+  config.layer_is_recurrent = {1, 0};
+  config.norm_eps = 1e-2;  // a head's first results may be near zero
+  if (config.family == formats::Family::kBamba) {
+    config.qkv_bias = config.output_bias = config.mlp_bias = true;
+    config.rotary_dim = 2;
+    return;
+  }
+  config.embedding_scale = 3.0;
+  config.residual_scale = 0.6;
+  config.score_scale = 0.25;
+  config.logits_divisor = 1.5;
+  config.layer_is_unturned = {1, 1};
+  config.experts = {.count = 5,
+                    .chosen = 3,
+                    .ffn_size = config.ffn_size,
+                    .shared_ffn_size = 16,
+                    .normalised = true};
+}
+
 // A model small enough for finite differences, with every feature of its family.
 inline formats::ModelConfig tiny_config(formats::Family family) {
   formats::ModelConfig config;
@@ -435,6 +466,10 @@ inline formats::ModelConfig tiny_config(formats::Family family) {
     case formats::Family::kLfm2Moe:
       add_short_conv_features(config);
       break;
+    case formats::Family::kGraniteHybrid:
+    case formats::Family::kBamba:
+      add_mamba2_features(config);
+      break;
     default:
       add_layer_features(config);
   }
@@ -444,20 +479,21 @@ inline formats::ModelConfig tiny_config(formats::Family family) {
 
 inline const std::vector<formats::Family>& all_families() {
   static const std::vector<formats::Family> families = {
-      formats::Family::kLlama,       formats::Family::kMistral,    formats::Family::kQwen2,
-      formats::Family::kQwen3,       formats::Family::kGpt2,       formats::Family::kPhi3,
-      formats::Family::kGemma3,      formats::Family::kOlmo2,      formats::Family::kGranite,
-      formats::Family::kSmolLm3,     formats::Family::kOlmo3,      formats::Family::kStarCoder2,
-      formats::Family::kStableLm,    formats::Family::kSeedOss,    formats::Family::kMixtral,
-      formats::Family::kQwen3Moe,    formats::Family::kOlmoe,      formats::Family::kGptNeoX,
-      formats::Family::kPhi,         formats::Family::kCohere,     formats::Family::kGemma2,
-      formats::Family::kQwen2Moe,    formats::Family::kCohere2,    formats::Family::kGemma,
-      formats::Family::kGlm,         formats::Family::kGlm4,       formats::Family::kExaone4,
-      formats::Family::kErnie45,     formats::Family::kMinistral3, formats::Family::kArcee,
-      formats::Family::kNemotron,    formats::Family::kYoutu,      formats::Family::kDeepSeekV2,
-      formats::Family::kDeepSeekV3,  formats::Family::kMiniCpm3,   formats::Family::kGlm4Moe,
-      formats::Family::kGlm4MoeLite, formats::Family::kQwen35,     formats::Family::kQwen35Moe,
-      formats::Family::kQwen3Next,   formats::Family::kLfm2,       formats::Family::kLfm2Moe};
+      formats::Family::kLlama,         formats::Family::kMistral,    formats::Family::kQwen2,
+      formats::Family::kQwen3,         formats::Family::kGpt2,       formats::Family::kPhi3,
+      formats::Family::kGemma3,        formats::Family::kOlmo2,      formats::Family::kGranite,
+      formats::Family::kSmolLm3,       formats::Family::kOlmo3,      formats::Family::kStarCoder2,
+      formats::Family::kStableLm,      formats::Family::kSeedOss,    formats::Family::kMixtral,
+      formats::Family::kQwen3Moe,      formats::Family::kOlmoe,      formats::Family::kGptNeoX,
+      formats::Family::kPhi,           formats::Family::kCohere,     formats::Family::kGemma2,
+      formats::Family::kQwen2Moe,      formats::Family::kCohere2,    formats::Family::kGemma,
+      formats::Family::kGlm,           formats::Family::kGlm4,       formats::Family::kExaone4,
+      formats::Family::kErnie45,       formats::Family::kMinistral3, formats::Family::kArcee,
+      formats::Family::kNemotron,      formats::Family::kYoutu,      formats::Family::kDeepSeekV2,
+      formats::Family::kDeepSeekV3,    formats::Family::kMiniCpm3,   formats::Family::kGlm4Moe,
+      formats::Family::kGlm4MoeLite,   formats::Family::kQwen35,     formats::Family::kQwen35Moe,
+      formats::Family::kQwen3Next,     formats::Family::kLfm2,       formats::Family::kLfm2Moe,
+      formats::Family::kGraniteHybrid, formats::Family::kBamba};
   return families;
 }
 

@@ -16,6 +16,9 @@ std::unique_ptr<Attention> make_attention(const formats::ModelConfig& config,
   if (recurrent && config.short_conv.kernel > 0) {
     return std::make_unique<ShortConv>(config, options.names.short_conv, options.lora, params);
   }
+  if (recurrent && config.mamba2.heads > 0) {
+    return std::make_unique<Mamba2>(config, options.names.mamba2, options.lora, params);
+  }
   if (recurrent) {
     return std::make_unique<DeltaAttention>(config, options.names.delta, options.lora, params);
   }
@@ -32,7 +35,8 @@ std::unique_ptr<Attention> make_attention(const formats::ModelConfig& config,
 
 // On what attention, or what stands in its place, gives the residual stream.
 bool has_output_bias(const formats::ModelConfig& config, int64_t layer) {
-  return formats::is_recurrent(config, layer) ? config.short_conv.bias : config.output_bias;
+  if (!formats::is_recurrent(config, layer)) return config.output_bias;
+  return config.mamba2.heads > 0 ? config.mamba2.bias : config.short_conv.bias;
 }
 
 }  // namespace

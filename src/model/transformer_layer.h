@@ -30,6 +30,7 @@
 #include "model/expert_mlp.h"
 #include "model/grouped_attention.h"
 #include "model/latent_attention.h"
+#include "model/mamba2.h"
 #include "model/norm_layer.h"
 #include "model/placement.h"
 #include "model/projection.h"
@@ -42,8 +43,9 @@ struct LayerNames {
   std::string norm1;
   GroupedAttentionNames attention;
   LatentAttentionNames latent;  // in its place, in families that have latents
-  DeltaAttentionNames delta;    // in recurrent layers, or this:
+  DeltaAttentionNames delta;    // in recurrent layers, or one of these:
   ShortConvNames short_conv;
+  Mamba2Names mamba2;
   std::string attention_output;
   std::string norm1_after;
   std::string norm2;

@@ -69,8 +69,8 @@ formats::TensorSource source_of(const NamedParam& param, Stream& stream, DType d
       }};
 }
 
-// Writes a part into the memory of its expert, [K, N of all parts] or [N of all parts], in turns
-// with the other parts.
+// Writes a part into the memory of its expert, [N of all parts, K], its transpose or, of biases,
+// [N of all parts]; behind the other parts or in turns with them.
 void place_part(const NamedParam& param, Stream& stream, std::vector<float>& expert) {
   const StackedPlace& place = *param.spec->stacked;
   std::vector<float> host(static_cast<size_t>(param.value.count()));
@@ -83,8 +83,10 @@ void place_part(const NamedParam& param, Stream& stream, std::vector<float>& exp
     const auto& order = param.spec->stored_rows;
     const size_t row =
         order ? static_cast<size_t>(order->at(static_cast<int64_t>(own_row))) : own_row;
+    const auto part = static_cast<size_t>(place.part);
+    const size_t at = place.interleaved ? row * parts + part : part * height + row;
     for (size_t k = 0; k < inputs; ++k) {
-      expert[k * height * parts + row * parts + static_cast<size_t>(place.part)] =
+      expert[place.transposed ? k * height * parts + at : at * inputs + k] =
           host[own_row * inputs + k];
     }
   }
@@ -98,9 +100,13 @@ formats::TensorSource stacked_source(const std::vector<const NamedParam*>& param
   const StackedPlace& place = *first.stacked;
   const int64_t rows = first.shape[0] * place.part_count;
   const bool vector = first.shape.rank() == 1;
-  const Shape shape =
-      vector ? Shape{place.expert_count, rows} : Shape{place.expert_count, first.shape[1], rows};
-  const Shape one = vector ? Shape{1, rows} : Shape{1, first.shape[1], rows};
+  const auto shape_of = [&](int64_t experts) {
+    if (vector) return Shape{experts, rows};
+    const int64_t inputs = first.shape[1];
+    return place.transposed ? Shape{experts, inputs, rows} : Shape{experts, rows, inputs};
+  };
+  const Shape shape = shape_of(place.expert_count);
+  const Shape one = shape_of(1);
   return {.name = place.tensor,
           .dtype = dtype,
           .shape = shape,

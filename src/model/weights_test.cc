@@ -258,6 +258,20 @@ TEST(Init, LogarithmsAreOfUniformNumbers) {
   EXPECT_NEAR(sum / 4096, 8.0, 0.3);
 }
 
+TEST(Init, StepsAreWhatASoftplusMakesOfTheNumbers) {
+  const ParamSpec spec{.name = "a", .shape = Shape{4096}, .init = InitKind::kStep, .init_std = 0.1};
+  std::vector<float> values(4096);
+  fill_initial(values, spec, 7);
+  double sum = 0;
+  for (const float value : values) {
+    const double step = std::log1p(std::exp(double{value}));
+    EXPECT_GE(step, 0.001 - 1e-8);
+    EXPECT_LE(step, 0.1 + 1e-6);
+    sum += std::log(step);
+  }
+  EXPECT_NEAR(sum / 4096, std::log(0.01), 0.1);
+}
+
 TEST(Init, ValuesDependOnSeedNameAndIndexOnly) {
   const ParamSpec spec{.name = "a.weight", .shape = Shape{64, 128}, .init_std = 0.5};
   std::vector<float> whole(64 * 128);

@@ -286,6 +286,23 @@ CASES = {
              num_experts_per_tok=2, moe_intermediate_size=20, use_expert_bias=False,
              norm_topk_prob=False, routed_scaling_factor=2.5, tie_word_embeddings=False),
     ),
+    "granite_hybrid": (
+        "GraniteMoeHybridConfig",
+        dict(SIZES, mamba_n_heads=8, layer_types=["mamba", "attention", "mamba", "mamba"]),
+    ),
+    "granite_hybrid_dense": (
+        "GraniteMoeHybridConfig",
+        dict(SIZES, num_local_experts=0, shared_intermediate_size=40, attention_bias=True,
+             layer_types=["attention"] * 4, position_embedding_type="rope", mamba_n_heads=8,
+             embedding_multiplier=12.0, logits_scaling=8.0, residual_multiplier=0.22,
+             attention_multiplier=0.015625, tie_word_embeddings=True),
+    ),
+    "bamba": (
+        "BambaConfig",
+        dict(SIZES, attn_layer_indices=[2], mamba_n_heads=4, mamba_d_head=16, mamba_n_groups=2,
+             mamba_d_state=24, mamba_d_conv=3, mamba_expand=2, mamba_conv_bias=False,
+             mamba_proj_bias=True, mlp_bias=True),
+    ),
     "qwen3_5": ("Qwen3_5TextConfig", dict(DELTA)),
     "qwen3_5_listed": (
         "Qwen3_5TextConfig",
@@ -422,7 +439,9 @@ def record_configs():
                "Lfm2Config": "Lfm2ForCausalLM", "Lfm2MoeConfig": "Lfm2MoeForCausalLM",
                "Qwen3_5TextConfig": "Qwen3_5ForCausalLM",
                "Qwen3_5MoeTextConfig": "Qwen3_5MoeForCausalLM",
-               "Qwen3NextConfig": "Qwen3NextForCausalLM"}
+               "Qwen3NextConfig": "Qwen3NextForCausalLM",
+               "GraniteMoeHybridConfig": "GraniteMoeHybridForCausalLM",
+               "BambaConfig": "BambaForCausalLM"}
     for name, (kind, arguments) in CASES.items():
         if not hasattr(transformers, kind):
             continue

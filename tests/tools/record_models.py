@@ -33,6 +33,8 @@ import transformers
 from transformers import (
     ArceeConfig,
     ArceeForCausalLM,
+    BambaConfig,
+    BambaForCausalLM,
     Cohere2Config,
     Cohere2ForCausalLM,
     CohereConfig,
@@ -69,6 +71,8 @@ from transformers import (
     GptOssForCausalLM,
     GraniteConfig,
     GraniteForCausalLM,
+    GraniteMoeHybridConfig,
+    GraniteMoeHybridForCausalLM,
     Lfm2Config,
     Lfm2ForCausalLM,
     Lfm2MoeConfig,
@@ -945,6 +949,39 @@ MODELS["qwen3_next"] = (
     torch.float32,
     {},
 )
+MAMBA = dict(
+    mamba_n_heads=8, mamba_d_head=2 * WIDTH // 8, mamba_n_groups=2, mamba_d_state=6,
+    mamba_chunk_size=8, num_attention_heads=4, num_key_value_heads=2, pad_token_id=None,
+)
+GRANITE_HYBRID = COMMON | MAMBA | dict(
+    shared_intermediate_size=24, num_local_experts=6, num_experts_per_tok=3,
+    layer_types=["mamba", "attention"], embedding_multiplier=3.0, residual_multiplier=0.6,
+    attention_multiplier=0.25, logits_scaling=1.5,
+)
+# Experts beside what all tokens use, and no positions.
+MODELS["granite_hybrid"] = (
+    GraniteMoeHybridForCausalLM,
+    GraniteMoeHybridConfig(**GRANITE_HYBRID),
+    torch.float32,
+    {},
+)
+MODELS["granite_hybrid_dense"] = (
+    GraniteMoeHybridForCausalLM,
+    GraniteMoeHybridConfig(
+        **GRANITE_HYBRID | dict(
+            num_local_experts=0, layer_types=["attention", "mamba"], mamba_proj_bias=True,
+            position_embedding_type="rope", tie_word_embeddings=True, mamba_n_groups=1,
+        )
+    ),
+    torch.float32,
+    {},
+)
+MODELS["bamba"] = (
+    BambaForCausalLM,
+    BambaConfig(**COMMON, **MAMBA, attn_layer_indices=[1], mamba_conv_bias=False),
+    torch.float32,
+    {},
+)
 # As transformers keeps experts in memory, and writes them where it is told to; so are
 # published folders of Qwen 3.5.
 STACKED = {
@@ -1034,6 +1071,9 @@ GRADIENTS = STEPPED + (
     "lfm2_moe",
     "qwen3_5_moe",
     "qwen3_next",
+    "granite_hybrid",
+    "granite_hybrid_dense",
+    "bamba",
 )
 # What is added to the scores of experts for their choice alone.
 CHOICE_BIASES = ("e_score_correction_bias", "expert_bias")
@@ -1148,6 +1188,7 @@ def as_stored(model, tensors):
             name = name.replace("lm_head.", "embed_out.")
         if mixtral:
             name = name.replace(".mlp.", ".block_sparse_moe.")
+        name = name.replace(".block_sparse_moe.router.", ".block_sparse_moe.router.layer.")
         if name.endswith("_norm.weight") and tensor.dim() == 2:
             for index, row in enumerate(tensor):
                 stored[name.replace(".weight", f".{index}.weight")] = row.clone()

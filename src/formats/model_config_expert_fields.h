@@ -1,0 +1,66 @@
+// How families with experts spell their fields in config.json, and what they take where these are
+// left out.
+//
+// Internal to the model_config*.cc files. Threads: constants and pure functions.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "formats/model_config.h"
+
+namespace jige::formats {
+
+inline constexpr std::string_view kNewCountField =
+    "num_local_experts";  // of every family since 5.0
+
+struct ExpertFields {
+  std::string_view count;
+  std::string_view ffn;
+  int64_t count_default;
+  int64_t chosen_default;
+  int64_t ffn_default;
+  int64_t shared_default = 0;  // of shared_expert_intermediate_size; 0: there is no such expert
+};
+
+inline ExpertFields expert_fields(const ModelConfig& config) {
+  if (config.family == Family::kMixtral) {
+    return {kNewCountField, "intermediate_size", 8, 2, config.ffn_size};
+  }
+  if (config.family == Family::kGptOss) {
+    return {kNewCountField, "intermediate_size", 128, 4, config.ffn_size};
+  }
+  if (config.family == Family::kOlmoe) {
+    return {"num_experts", "intermediate_size", 64, 8, config.ffn_size};
+  }
+  if (config.family == Family::kQwen2Moe) {
+    return {"num_experts", "moe_intermediate_size", 60, 4, 1408, 5632};
+  }
+  if (config.family == Family::kQwen35Moe) {
+    return {"num_experts", "moe_intermediate_size", 256, 8, config.ffn_size, 512};
+  }
+  if (config.family == Family::kQwen3Next) {
+    return {"num_experts", "moe_intermediate_size", 512, 10, 512, 512};
+  }
+  if (config.family == Family::kDeepSeekV2) {
+    return {"n_routed_experts", "moe_intermediate_size", 64, 0, 1407};
+  }
+  if (config.family == Family::kDeepSeekV3) {
+    return {"n_routed_experts", "moe_intermediate_size", 256, 8, 2048};
+  }
+  if (config.family == Family::kGlm4Moe) {
+    return {"n_routed_experts", "moe_intermediate_size", 128, 8, 1408};
+  }
+  if (config.family == Family::kGlm4MoeLite) {
+    return {"n_routed_experts", "moe_intermediate_size", 64, 4, 1536};
+  }
+  if (config.family == Family::kGraniteHybrid) {
+    return {kNewCountField, "intermediate_size", 8, 2, config.ffn_size};
+  }
+  if (config.family == Family::kLfm2Moe) {
+    return {"num_experts", "moe_intermediate_size", 32, 4, 1792};
+  }
+  return {"num_experts", "moe_intermediate_size", 128, 8, 768};
+}
+
+}  // namespace jige::formats

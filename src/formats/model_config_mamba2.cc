@@ -1,0 +1,155 @@
+#include "formats/model_config_mamba2.h"
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/json.h"
+#include "formats/model_config_fields.h"
+#include "formats/model_config_recurrent.h"
+#include "formats/model_families.h"
+
+namespace jige::formats {
+namespace {
+
+constexpr const char* kMambaHeads = "mamba_n_heads";
+constexpr const char* kMambaHeadDim = "mamba_d_head";
+constexpr const char* kMambaGroups = "mamba_n_groups";
+constexpr const char* kMambaStateDim = "mamba_d_state";
+constexpr const char* kMambaKernel = "mamba_d_conv";
+constexpr const char* kMambaExpand = "mamba_expand";
+constexpr const char* kMambaConvBias = "mamba_conv_bias";
+constexpr const char* kMambaBias = "mamba_proj_bias";
+constexpr const char* kStepLimit = "time_step_limit";
+constexpr const char* kPositions = "position_embedding_type";
+constexpr const char* kMambaAttentionList = "attn_layer_indices";
+constexpr int64_t kMambaStateDimMax = 256;
+constexpr int64_t kMambaExpandMax = 64;
+
+// Steps are softplus(…) as they come; transformers writes infinity as an object, older versions as
+// a word that is no JSON.
+Status refuse_step_limits(const Json& config, std::string_view where) {
+  const Json* limits = find_field(config, kStepLimit);
+  if (!limits) return {};
+  const Json infinite = {{"__float__", "Infinity"}};
+  if (limits->is_array() && limits->size() == 2 && (*limits)[0] == 0.0 &&
+      (*limits)[1] == infinite) {
+    return {};
+  }
+  return fail(Code::kUnsupported,
+              "{}: field \"{}\" is {}; supported are steps without limits, from 0 to infinity",
+              where, kStepLimit, dump_json(*limits).substr(0, 80));
+}
+
+// "auto" is what the width leaves.
+Result<int64_t> parse_mamba_head_dim(const Json& config, const ModelConfig& out,
+                                     std::string_view where) {
+  JIGE_TRY(const int64_t expand, get_size_or(config, kMambaExpand, 2, where));
+  const int64_t heads = out.mamba2.heads;
+  if (expand > kMambaExpandMax || heads < 1 || heads > kHeadsMax) {
+    return fail(Code::kCorrupt, "{}: {} ({}) and {} ({}) make no layer of Mamba 2", where,
+                kMambaExpand, expand, kMambaHeads, heads);
+  }
+  const int64_t columns = expand * out.hidden_size;
+  const Json* given = find_field(config, kMambaHeadDim);
+  const bool automatic = !given || (given->is_string() && *given == "auto");
+  int64_t head_dim = columns / heads;
+  if (!automatic) {
+    JIGE_TRY(head_dim, get_int(config, kMambaHeadDim, where));
+  }
+  if (head_dim < 1 || head_dim > kMambaStateDimMax || head_dim * heads != columns) {
+    return fail(Code::kCorrupt, "{}: {} ({}) of {} ({}) are not {} ({}) times {} ({}) columns",
+                where, kMambaHeads, heads, kMambaHeadDim, head_dim, kMambaExpand, expand,
+                size_fields(out.family).hidden, out.hidden_size);
+  }
+  return head_dim;
+}
+
+}  // namespace
+
+Status parse_mamba2(const Json& config, ModelConfig& out, std::string_view where) {
+  Mamba2Config& mamba = out.mamba2;
+  JIGE_TRY(mamba.heads, get_int_or(config, kMambaHeads, 128, where));
+  JIGE_TRY(mamba.head_dim, parse_mamba_head_dim(config, out, where));
+  JIGE_TRY(mamba.groups, get_int_or(config, kMambaGroups, 1, where));
+  JIGE_TRY(mamba.state_dim, get_int_or(config, kMambaStateDim, 256, where));
+  JIGE_TRY(mamba.kernel, get_int_or(config, kMambaKernel, 4, where));
+  JIGE_TRY(mamba.conv_bias, get_bool_or(config, kMambaConvBias, true, where));
+  JIGE_TRY(mamba.bias, get_bool_or(config, kMambaBias, false, where));
+  JIGE_DO(refuse_step_limits(config, where));
+  if (out.family == Family::kBamba) {
+    JIGE_TRY(std::vector<uint8_t> flags,
+             all_but_listed_layers(config, kMambaAttentionList, out.layer_count, where));
+    set_recurrent_layers(std::move(flags), out);
+    return {};
+  }
+  JIGE_TRY(const std::string positions, get_string_or(config, kPositions, "", where));
+  if (positions != "rope") {
+    if (!positions.empty() && positions != "nope") {
+      return fail(Code::kUnsupported, "{}: {} \"{}\" is not supported; it must be rope or nope",
+                  where, kPositions, positions.substr(0, 80));
+    }
+    out.layer_is_unturned.assign(static_cast<size_t>(out.layer_count), 1);
+  }
+  const std::vector<uint8_t> usual(static_cast<size_t>(out.layer_count), 1);
+  return parse_recurrent_layers(config, {kUsualLayerTypes, kMambaLayerTypes}, usual, out, where);
+}
+
+void emit_mamba2(const ModelConfig& config, Json& out) {
+  const Mamba2Config& mamba = config.mamba2;
+  out[kMambaHeads] = mamba.heads;
+  out[kMambaHeadDim] = mamba.head_dim;
+  out[kMambaGroups] = mamba.groups;
+  out[kMambaStateDim] = mamba.state_dim;
+  out[kMambaKernel] = mamba.kernel;
+  out[kMambaExpand] = mamba.value_columns() / config.hidden_size;
+  out[kMambaConvBias] = mamba.conv_bias;
+  out[kMambaBias] = mamba.bias;
+  if (config.family == Family::kBamba) {
+    Json attention = Json::array();
+    for (int64_t i = 0; i < config.layer_count; ++i) {
+      if (!is_recurrent(config, i)) attention.push_back(i);
+    }
+    out[kMambaAttentionList] = std::move(attention);
+    return;
+  }
+  out[kPositions] = config.layer_is_unturned.empty() ? Json("rope") : Json();
+  emit_recurrent_layers(config, kMambaLayerTypes, out);
+}
+
+Status check_mamba2(const ModelConfig& config, std::string_view where) {
+  const Mamba2Config& mamba = config.mamba2;
+  const auto in_range = [&](const char* field, int64_t value, int64_t high) -> Status {
+    if (value >= 1 && value <= high) return {};
+    return fail(Code::kInvalidArgument, "{}: field \"{}\" is {}; it must lie in [1, {}]", where,
+                field, value, high);
+  };
+  JIGE_DO(in_range(kMambaHeads, mamba.heads, kHeadsMax));
+  JIGE_DO(in_range(kMambaHeadDim, mamba.head_dim, kMambaStateDimMax));
+  JIGE_DO(in_range(kMambaGroups, mamba.groups, kHeadsMax));
+  JIGE_DO(in_range(kMambaStateDim, mamba.state_dim, kMambaStateDimMax));
+  JIGE_DO(in_range(kMambaKernel, mamba.kernel, kConvolutionMax));
+  if (mamba.heads % mamba.groups != 0) {
+    return fail(Code::kInvalidArgument, "{}: {} ({}) does not divide {} ({})", where, kMambaGroups,
+                mamba.groups, kMambaHeads, mamba.heads);
+  }
+  if (mamba.value_columns() % config.hidden_size != 0) {
+    return fail(Code::kInvalidArgument, "{}: {} ({}) times {} ({}) is no multiple of {} ({})",
+                where, kMambaHeads, mamba.heads, kMambaHeadDim, mamba.head_dim,
+                size_fields(config.family).hidden, config.hidden_size);
+  }
+  return {};
+}
+
+int64_t mamba2_parameter_count(const ModelConfig& config) {
+  const Mamba2Config& mamba = config.mamba2;
+  const int64_t values = mamba.value_columns();
+  const int64_t inputs = values + mamba.conv_columns() + mamba.heads;
+  const int64_t biases =
+      (mamba.bias ? inputs + config.hidden_size : 0) + (mamba.conv_bias ? mamba.conv_columns() : 0);
+  return config.hidden_size * (inputs + values) + mamba.conv_columns() * mamba.kernel + biases +
+         3 * mamba.heads + values;
+}
+
+}  // namespace jige::formats

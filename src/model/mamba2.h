@@ -1,0 +1,151 @@
+// Mamba2: the state-space layer of Mamba 2, which stands in place of attention in some layers of
+// hybrid models. Each head keeps a matrix of what it has seen, of a size that does not grow with
+// the text.
+//
+// Shapes: T tokens, D width, H heads of P columns, G groups of heads with the same B and C of N
+// columns each; I = H·P, C = I + 2 G·N.
+//   z|u|a = src Winᵀ + bias                  [T, I + C + H]
+//   x|B|C = silu(conv(u))                    ops/causal_conv.h
+//   decay, step = gates(a)                   ops/delta_gates.h
+//   o = recurrence(C, B, x, decay, step) + x · skip      [T, I], ops/delta_rule.h
+//   dst = norm(o · silu(z))                  of I / G columns each
+// Formulas: Dao and Gu, Transformers are SSMs, 2024; as Granite 4, Bamba and Nemotron-H have them.
+//
+// Inference keeps the last inputs of the convolution and the matrices of every sequence
+// (SequenceStates). Training begins with none and makes x|B|C anew where they are needed.
+// saved: z|u|a, o, and 1/std of the norms. pending: the gradients at z|u|a, at what the convolution
+// gives and at dst, and slopes of the parameters of heads. Threads: const.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/attention.h"
+#include "model/conv_layer.h"
+#include "model/norm_layer.h"
+#include "ops/delta_gates.h"
+#include "ops/delta_rule.h"
+
+namespace jige::model {
+
+// Full names of the modules, without ".weight"; those of parameters without suffix.
+struct Mamba2Names {
+  std::string in;
+  std::string conv;
+  std::string log_scale;  // parameter
+  std::string step_bias;  // parameter
+  std::string skip;       // parameter
+  std::string norm;
+};
+
+class Mamba2 final : public Attention {
+ public:
+  // Appends the parameters.
+  Mamba2(const formats::ModelConfig& config, const Mamba2Names& names,
+         const std::optional<formats::LoraConfig>& lora, std::vector<ParamSpec>& params);
+
+  int64_t columns() const override { return config_.value_columns(); }
+  std::vector<const Projection*> projections() const override { return {&in_}; }
+  void plan_forward(Placement& at, DType compute, ops::WeightFormat format) override;
+  void plan_backward(Placement& at, DType compute, ops::WeightFormat format) override;
+  void pack(Stream& stream, const BlockWeights& weights, DType compute,
+            PackFor use) const override {
+    in_.pack(stream, weights, compute, use);
+  }
+  int64_t saved_bytes(int64_t token_count, DType compute) const override;
+  int64_t pending_bytes(int64_t token_count, DType compute) const override;
+  int64_t workspace_bytes(int64_t token_count, DType compute, PackFor use) const override;
+  int64_t thread_scratch_bytes(int64_t token_count) const override;
+  double forward_flops(double token_count, double context_mean) const override;
+
+  void forward(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
+               const TensorView& src, const TensorView& dst,
+               const AttentionMemory& memory) const override;
+  void backward_input(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
+                      const TensorView& dst, const TensorView& grad_dst, const TensorView& grad_src,
+                      const AttentionMemory& memory) const override;
+  bool wants_source(const BlockWeights& weights) const override {
+    return in_.wants_gradient(weights);
+  }
+  void backward_weight(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
+                       const TensorView& src, const AttentionMemory& memory) const override;
+
+ private:
+  // What F leaves for X and W. An F that saves nothing has the same but statistics in its
+  // workspace.
+  struct Activations {
+    TensorView in, o;
+    NormStats stats;
+    TensorView u;  // adapters
+  };
+  // What X leaves for W.
+  struct Gradients {
+    TensorView in, conv, dst;
+    TensorView slopes_scale, slopes_bias, slopes_skip;  // [T, H] f32
+    TensorView v;                                       // adapters
+  };
+  // The rest of a task's workspace.
+  struct Work {
+    TensorView conv;                       // [T, C] what the convolution gives
+    TensorView log_decay, step;            // [T, H] f32
+    TensorView gated;                      // o · silu(z), of X and W
+    TensorView grad_gated, grad_o;         // of X
+    TensorView grad_conv;                  // of X
+    TensorView grad_log_decay, grad_step;  // of X
+  };
+  Activations place_activations(Placement& at, int64_t token_count, DType compute,
+                                bool saved) const;
+  Gradients place_pending(Placement& at, int64_t token_count, DType compute) const;
+  Work place_work(Placement& at, int64_t token_count, DType compute, PackFor use) const;
+
+  int64_t in_columns() const {
+    return config_.value_columns() + config_.conv_columns() + config_.heads;
+  }
+  // Columns of z|u|a or its gradient.
+  TensorView gate_of(const TensorView& in) const {
+    return in.column_range(0, config_.value_columns());
+  }
+  TensorView conv_of(const TensorView& in) const {
+    return in.column_range(config_.value_columns(),
+                           config_.value_columns() + config_.conv_columns());
+  }
+  TensorView step_of(const TensorView& in) const {
+    return in.column_range(in_columns() - config_.heads, in_columns());
+  }
+  // Columns of x|B|C or its gradient.
+  TensorView values_of(const TensorView& conv) const {
+    return conv.column_range(0, config_.value_columns());
+  }
+  TensorView keys_of(const TensorView& conv) const {
+    return conv.column_range(config_.value_columns(),
+                             config_.value_columns() + config_.key_columns());
+  }
+  TensorView queries_of(const TensorView& conv) const {
+    return conv.column_range(config_.value_columns() + config_.key_columns(),
+                             config_.conv_columns());
+  }
+  ops::DeltaRuleShape shape() const;
+  ops::DeltaGates gates(const BlockWeights& weights, const TensorView& in, const Work& work) const;
+  ops::DeltaRuleForward recurrence(const BlockWeights& weights, const Batch& batch,
+                                   const TensorView& dst, const Work& work) const;
+  // x|B|C, decay and step.
+  void prepare(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
+               const TensorView& in, const Work& work) const;
+  // What X does up to the gradient at o, and from there on.
+  void backward_norm(Stream& stream, const BlockWeights& weights, const Activations& saved,
+                     const TensorView& grad_dst, const Gradients& pending, const Work& work) const;
+  void backward_recurrence(const BlockContext& context, const BlockWeights& weights,
+                           const Batch& batch, const Activations& saved, const Gradients& pending,
+                           const Work& work) const;
+
+  formats::Mamba2Config config_;
+  Projection in_;
+  ConvLayer conv_;
+  size_t log_scale_ = 0;  // places among the parameters
+  size_t step_bias_ = 0;
+  size_t skip_ = 0;
+  GroupNormLayer norm_;
+};
+
+}  // namespace jige::model

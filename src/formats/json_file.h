@@ -20,6 +20,10 @@ inline constexpr size_t kConfigBytesMax = size_t{4} << 20;
 // that is no object.
 Result<Json> parse_json_object(std::string_view text, std::string_view where);
 
+// A text as Python's json writes it, made JSON: the words Infinity, -Infinity and NaN, which no
+// JSON has, become {"__float__": "Infinity"} and so on, as transformers 5 writes them.
+std::string json_of_python(std::string_view text);
+
 // Reads and parses a file of at most `size_max` bytes; kNotFound when it is not there.
 Result<Json> load_json_object(const std::string& path, size_t size_max = kConfigBytesMax);
 

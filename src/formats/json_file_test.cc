@@ -43,6 +43,21 @@ TEST(JsonFile, RefusesDepthMembersNulAndSyntaxErrors) {
   EXPECT_FAILS_WITH(parse_json_object("", "x"), Code::kCorrupt, "not valid JSON");
 }
 
+TEST(JsonFile, WordsOfPythonThatAreNoJsonBecomeObjects) {
+  const std::string python =
+      R"({"a": [0.0, Infinity], "b": -Infinity, "NaN": "Infinity \" NaN \\", "c": NaN})";
+  const auto json = parse_json_object(json_of_python(python), "text");
+  ASSERT_TRUE(json) << json.error().message;
+  EXPECT_EQ((*json)["a"][1], (Json{{"__float__", "Infinity"}}));
+  EXPECT_EQ((*json)["b"], (Json{{"__float__", "-Infinity"}}));
+  EXPECT_EQ((*json)["NaN"], "Infinity \" NaN \\");
+  EXPECT_EQ((*json)["c"], (Json{{"__float__", "NaN"}}));
+  // What is no JSON stays none.
+  for (const char* text : {"{\"a\": Infinite}", "{\"a\": \"", "{\"a\": \"\\", "-"}) {
+    EXPECT_FALSE(parse_json_object(json_of_python(text), "text")) << text;
+  }
+}
+
 TEST(JsonFile, NamesAMissingOrOversizedFile) {
   const ScratchFolder scratch;
   const std::string path = scratch.file("a.json");

@@ -4,6 +4,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/file.h"
 #include "base/file_content.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -458,12 +459,13 @@ Result<ModelConfig> parse_model_config(const Json& whole, std::string_view where
 
 Result<ModelConfig> load_model_config(const std::string& folder) {
   const std::string path = folder + "/config.json";
-  Result<Json> config = load_json_object(path);
-  if (!config && config.error().code == Code::kNotFound) {
+  Result<std::string> text = read_file(path, kConfigBytesMax);
+  if (!text && text.error().code == Code::kNotFound) {
     return fail(Code::kNotFound, "{}: is not there; \"{}\" is no Hugging Face model folder", path,
                 folder);
   }
-  JIGE_TRY(const Json json, std::move(config));
+  JIGE_TRY(const std::string content, std::move(text));
+  JIGE_TRY(const Json json, parse_json_object(json_of_python(content), path));
   return as_file_content(parse_model_config(json, path));
 }
 

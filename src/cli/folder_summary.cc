@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/bytes.h"
+#include "base/counted.h"
 #include "cli/input.h"
 #include "cli/table.h"
 #include "formats/embedding_config.h"
@@ -88,6 +89,9 @@ std::string dtype_shares(const FolderSummary& summary) {
 
 std::string position_text(const formats::ModelConfig& config) {
   if (config.position == formats::PositionKind::kLearned) return "learned";
+  const auto& unturned = config.layer_is_unturned;
+  const auto unturned_count = std::count(unturned.begin(), unturned.end(), uint8_t{1});
+  if (unturned_count == config.layer_count) return "none";
   const formats::RopeConfig& rope = config.rope;
   std::string text = fmt::format("rotary, theta {:g}", rope.theta);
   if (rope.scaling == formats::RopeScaling::kLinear) {
@@ -107,10 +111,8 @@ std::string position_text(const formats::ModelConfig& config) {
   if (config.rotary_dim > 0) {
     text += fmt::format(", {} of {} columns", config.rotary_dim, config.head_dim);
   }
-  const auto& unturned = config.layer_is_unturned;
   if (!unturned.empty()) {
-    text += fmt::format(", none in {} of {} layers",
-                        std::count(unturned.begin(), unturned.end(), uint8_t{1}), unturned.size());
+    text += fmt::format(", none in {} of {} layers", unturned_count, unturned.size());
   }
   return text;
 }
@@ -178,9 +180,9 @@ void add_config_rows(const formats::ModelConfig& config, Table& table) {
                                      recurrent, config.layer_count)});
   } else if (recurrent > 0 && config.mamba2.heads > 0) {
     table.row({"Mamba 2",
-               fmt::format("{} heads of {} x {}, {} groups, in {} of {} layers",
-                           config.mamba2.heads, config.mamba2.head_dim, config.mamba2.state_dim,
-                           config.mamba2.groups, recurrent, config.layer_count)});
+               fmt::format("{} heads of {} x {}, {}, in {} of {} layers", config.mamba2.heads,
+                           config.mamba2.head_dim, config.mamba2.state_dim,
+                           counted(config.mamba2.groups, "group"), recurrent, config.layer_count)});
   } else if (recurrent > 0) {
     table.row({"delta nets",
                fmt::format("{} heads of {} x {}, {} key heads, in {} of {} layers",

@@ -201,8 +201,7 @@ Result<formats::ModelConfig> load_config_file(std::string_view flag, const std::
   JIGE_DO(check_file(flag, path,
                      folder ? "the file " + (fs::path(path) / "config.json").string()
                             : "a Hugging Face config.json"));
-  JIGE_TRY(const Json json, formats::load_json_object(path));
-  return formats::parse_model_config(json, path);
+  return formats::load_model_config_file(path);
 }
 
 Result<std::string> find_tokenizer_folder(const std::string& path) {

@@ -295,6 +295,8 @@ struct ModelConfig {
 // out of range or contradict each other.
 Result<ModelConfig> parse_model_config(const Json& config, std::string_view where);
 Result<ModelConfig> load_model_config(const std::string& folder);
+// The same of a file by its own name.
+Result<ModelConfig> load_model_config_file(const std::string& path);
 
 // The config.json of the family, as transformers writes and reads it.
 Json to_hf_config(const ModelConfig& config);

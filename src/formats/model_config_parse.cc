@@ -1,6 +1,7 @@
 // config.json -> ModelConfig.
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -459,14 +460,19 @@ Result<ModelConfig> parse_model_config(const Json& whole, std::string_view where
 
 Result<ModelConfig> load_model_config(const std::string& folder) {
   const std::string path = folder + "/config.json";
-  Result<std::string> text = read_file(path, kConfigBytesMax);
-  if (!text && text.error().code == Code::kNotFound) {
+  Result<ModelConfig> config = load_model_config_file(path);
+  std::error_code error;
+  if (!config && !std::filesystem::exists(path, error)) {
     return fail(Code::kNotFound, "{}: is not there; \"{}\" is no Hugging Face model folder", path,
                 folder);
   }
-  JIGE_TRY(const std::string content, std::move(text));
-  JIGE_TRY(const Json json, parse_json_object(json_of_python(content), path));
-  return as_file_content(parse_model_config(json, path));
+  return as_file_content(std::move(config));
+}
+
+Result<ModelConfig> load_model_config_file(const std::string& path) {
+  JIGE_TRY(const std::string text, read_file(path, kConfigBytesMax));
+  JIGE_TRY(const Json json, parse_json_object(json_of_python(text), path));
+  return parse_model_config(json, path);
 }
 
 }  // namespace jige::formats

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
@@ -10,6 +11,7 @@
 #include <utility>
 
 #include "api/api_error.h"
+#include "api/field_reader.h"
 #include "api/http_exchange.h"
 #include "base/log.h"
 
@@ -44,6 +46,12 @@ std::string refusal_text(const HttpConnection::ErrorCode& error, const HttpServe
     return fmt::format("the header has more than {} bytes", options.header_bytes_max);
   }
   return fmt::format("the request cannot be read: {}", error.message());
+}
+
+template <typename Message>
+std::string_view origin_of(const Message& message) {
+  const auto value = message[http::field::origin];
+  return {value.data(), value.size()};
 }
 
 }  // namespace
@@ -303,12 +311,16 @@ void HttpConnection::begin_exchange() {
   auto message = parser_->release();
   keep_alive_ = message.keep_alive() && !core_->stopping;
   http_1_0_ = message.version() < 11;
+  origin_fields_ = core_->options.origins.fields(origin_of(message));
   parser_.reset();
   release_body_bytes();
 
   if (const auto hosts = message.count(http::field::host);
       hosts > 1 || (hosts == 0 && !http_1_0_)) {
     return refuse(400, fmt::format("the request has {} Host fields; it must have one", hosts));
+  }
+  if (const auto origins = message.count(http::field::origin); origins > 1) {
+    return refuse(400, fmt::format("the request has {} Origin fields; it may have one", origins));
   }
   // `gzip, chunked` and the like: where such a body ends is known, not what it says.
   if (const auto coding = message[http::field::transfer_encoding];
@@ -330,10 +342,34 @@ void HttpConnection::begin_exchange() {
   if (head_only_) request.method = "GET";
 
   enter(Phase::kAnswering, -1);
+  if (answer_origin(request)) return;
   const auto exchange = std::make_shared<HttpExchange>(core_, weak_from_this());
   exchange_ = exchange;
   core_->count(&HttpServerStats::requests_total, 1);
   core_->handler(std::move(request), exchange);
+}
+
+bool HttpConnection::answer_origin(const HttpRequest& request) {
+  const auto field =
+      std::find_if(request.headers.begin(), request.headers.end(),
+                   [](const HttpHeader& one) { return boost::beast::iequals(one.name, "Origin"); });
+  if (field == request.headers.end()) return false;
+  const AllowedOrigins& origins = core_->options.origins;
+  if (!origins.admits(field->value)) {
+    core_->count(&HttpServerStats::requests_refused, 1);
+    send_whole(error_response(
+        {.status = 403,
+         .message = fmt::format("pages of {} may not use this server; --allowed-origins names "
+                                "those that may",
+                                shown_value(Json(field->value))),
+         .code = "origin_not_allowed"},
+        error_form(request.path)));
+    return true;
+  }
+  if (!is_preflight(request)) return false;
+  core_->count(&HttpServerStats::requests_total, 1);
+  send_whole(preflight_response(request));
+  return true;
 }
 
 // Answers what is wrong with the form of a request and gives the connection up.
@@ -347,6 +383,7 @@ void HttpConnection::refuse(int status, std::string_view message) {
                                           .message = std::string(message),
                                           .retry_after_s = status == 503 ? 1.0 : -1.0},
                                          form);
+  if (parser_) origin_fields_ = core_->options.origins.fields(origin_of(parser_->get()));
   parser_.reset();
   buffer_.consume(buffer_.size());
   keep_alive_ = false;
@@ -354,16 +391,22 @@ void HttpConnection::refuse(int status, std::string_view message) {
   send_whole(std::move(response));
 }
 
+void HttpConnection::add_origin_fields(HttpResponse& response) {
+  response.headers.insert(response.headers.end(), origin_fields_.begin(), origin_fields_.end());
+}
+
 void HttpConnection::send_whole(HttpResponse response) {
   if (phase_ == Phase::kClosed) return;
+  add_origin_fields(response);
   std::string bytes = response_head(response, {.keep_alive = keep_alive_});
   if (!head_only_) bytes += response.body;
   enqueue(bytes);
   finish_exchange();
 }
 
-void HttpConnection::send_head(const HttpResponse& head) {
+void HttpConnection::send_head(HttpResponse head) {
   if (phase_ == Phase::kClosed) return;
+  add_origin_fields(head);
   body_end_ = http_1_0_ ? BodyEnd::kConnection : BodyEnd::kChunks;
   if (http_1_0_) keep_alive_ = false;
   enqueue(response_head(head, {.keep_alive = keep_alive_, .end = body_end_}));

@@ -24,6 +24,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "api/http_server.h"
 #include "api/http_stream.h"
@@ -83,7 +84,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
   // For the exchange.
   void send_whole(HttpResponse response);
-  void send_head(const HttpResponse& head);
+  void send_head(HttpResponse head);
   bool send_piece(std::string_view piece);
   void send_end();
 
@@ -99,6 +100,9 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void begin_exchange();
   void finish_exchange();
   void refuse(int status, std::string_view message);
+  // Answers what the handler need not see: pages that may not ask, and those that ask if they may.
+  bool answer_origin(const HttpRequest& request);
+  void add_origin_fields(HttpResponse& response);
   void enter(Phase phase, int64_t timeout_ms);
   void enqueue(std::string_view bytes);
   // Whether answers wait to be read: no further request is looked at until they are.
@@ -129,6 +133,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   bool peer_ended_ = false;
   bool head_only_ = false;
   bool http_1_0_ = false;
+  std::vector<HttpHeader> origin_fields_;  // of every answer to the request at hand
   BodyEnd body_end_ = BodyEnd::kLength;
 
   std::string out_;      // to be sent

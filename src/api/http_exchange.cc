@@ -32,7 +32,7 @@ void HttpExchange::respond(HttpResponse response) {
 void HttpExchange::begin(HttpResponse head) {
   if (state_ != State::kFresh) return;
   state_ = State::kStreaming;
-  if (const auto connection = connection_.lock()) connection->send_head(head);
+  if (const auto connection = connection_.lock()) connection->send_head(std::move(head));
 }
 
 bool HttpExchange::write(std::string_view piece) {

@@ -11,9 +11,11 @@
 // stream is bounded; past it the connection ends, and further requests of it wait).
 // While an answer is being made the connection is watched: when the client closes its end, also
 // half of it, the request counts as given up and Responder::on_gone runs.
-// Requests on one connection are answered one after another, in their order.
-// Threads: the handler runs on the server's thread and must not block it; the members of
-// HttpServer may be called from any other thread.
+// Pages in a browser whose origin is not among `origins` get 403, those of the others are answered
+// when they ask if they may (OPTIONS); the handler sees neither. Every answer says to whom it may
+// be shown. Requests on one connection are answered one after another, in their order. Threads: the
+// handler runs on the server's thread and must not block it; the members of HttpServer may be
+// called from any other thread.
 #pragma once
 
 #include <cstddef>
@@ -21,6 +23,7 @@
 #include <memory>
 #include <string>
 
+#include "api/allowed_origins.h"
 #include "api/http_message.h"
 #include "base/result.h"
 
@@ -31,6 +34,7 @@ struct HttpServerOptions {
   uint16_t port = 0;                           // 0: one that is free
   std::string tls_certificate_file = {};       // PEM; empty: plain HTTP
   std::string tls_key_file = {};               // PEM
+  AllowedOrigins origins = {};                 // whose pages may use it from within a browser
   size_t header_bytes_max = size_t{16} << 10;  // of one request
   size_t body_bytes_max = size_t{8} << 20;
   size_t bodies_bytes_max = size_t{64} << 20;   // all bodies being read
@@ -47,7 +51,7 @@ struct HttpServerStats {
   int64_t connections_total = 0;
   int64_t connections_refused = 0;  // over the cap
   int64_t requests_total = 0;       // that reached the handler
-  int64_t requests_refused = 0;     // that did not: too large, too slow, no HTTP
+  int64_t requests_refused = 0;     // that did not: too large, too slow, no HTTP, another's page
   int64_t slow_readers_dropped = 0;
 };
 

@@ -18,7 +18,7 @@ void write_http(PrometheusText& text, const MetricsSource& source) {
   }
   text.counter("jige:http_requests_total", "Answers by route and status.", samples);
   text.counter("jige:http_requests_refused_total",
-               "Requests that no route saw: too large, too slow, no HTTP.",
+               "Requests that no route saw: too large, too slow, no HTTP, of pages not allowed.",
                as_double(source.http.requests_refused));
   text.gauge("jige:http_connections_open", "Connections that are open.",
              as_double(source.http.connections_open));

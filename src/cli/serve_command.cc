@@ -115,11 +115,17 @@ class ServeCommand final : public Command {
       log_warn("anybody who reaches {} may use the model; --api-key-file asks for a key",
                serve_.host);
     }
+    JIGE_TRY(const api::HttpServerOptions http, serve_.http_options());
+    if (keys.empty() && http.origins.all()) {
+      log_warn(
+          "any page that a browser opens may use the model; --allowed-origins can name those "
+          "that may, --api-key-file asks for a key");
+    }
     api::Service service({.version = kVersion,
                           .model_name = name_,
                           .keys = std::move(keys),
                           .limits = serve_.request_limits()});
-    JIGE_TRY(const auto server, api::HttpServer::listen(serve_.http_options(), service.handler()));
+    JIGE_TRY(const auto server, api::HttpServer::listen(http, service.handler()));
     service.set_http_stats([&server = *server] { return server.stats(); });
     tell_address(*server);
     JIGE_DO(load(service));

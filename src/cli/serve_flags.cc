@@ -25,6 +25,11 @@ void declare_address(Flags& flags, ServeFlags& serve) {
   flags.text("--api-key-file FILE", serve.api_key_file,
              "keys that clients must send, one a line; without it the key in the environment "
              "variable JIGE_API_KEY, if there is one");
+  flags.text(
+      "--allowed-origins LIST", serve.allowed_origins,
+      "pages that may use the server from within a browser, such as "
+      "https://chat.example,http://10.0.0.5:3000; localhost: those of the browser's machine; "
+      "*: all; without it none");
   flags.text("--tls-cert FILE", serve.tls_certificate, "PEM certificate chain: serve HTTPS");
   flags.text("--tls-key FILE", serve.tls_key, "PEM private key of --tls-cert");
   flags.text("--served-model-name NAME", serve.served_name,
@@ -132,13 +137,14 @@ void ServeFlags::declare(Flags& flags) {
   declare_limits(flags, *this);
 }
 
-api::HttpServerOptions ServeFlags::http_options() const {
+Result<api::HttpServerOptions> ServeFlags::http_options() const {
   const auto body = static_cast<size_t>(body_bytes);
   api::HttpServerOptions options;
   options.host = host;
   options.port = static_cast<uint16_t>(port);
   options.tls_certificate_file = tls_certificate;
   options.tls_key_file = tls_key;
+  JIGE_TRY(options.origins, api::AllowedOrigins::parse(allowed_origins, "--allowed-origins"));
   options.body_bytes_max = body;
   options.bodies_bytes_max = std::max(options.bodies_bytes_max, 2 * body);
   options.connections_max = static_cast<int>(connections_max);

@@ -25,6 +25,7 @@ struct ServeFlags {
   int64_t port = 8000;
   std::string tls_certificate, tls_key;
   std::string api_key_file;
+  std::string allowed_origins;
   std::string served_name;
   std::vector<std::string> adapters;  // "NAME=FOLDER"
   std::string adapter_root;
@@ -67,7 +68,8 @@ struct ServeFlags {
   // Everything but FOLDER and what every command that computes has.
   void declare(Flags& flags);
 
-  api::HttpServerOptions http_options() const;
+  // Fails as AllowedOrigins does.
+  Result<api::HttpServerOptions> http_options() const;
   // Fails as SpeculationFlags does.
   Result<serve::EngineOptions> engine_options() const;
   // The same for a model that makes vectors: texts wait there, many to a request, as many

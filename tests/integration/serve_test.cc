@@ -229,10 +229,31 @@ TEST(Serve, SaysWhatKeepsItFromStarting) {
   EXPECT_THAT(tls.err, HasSubstr("--tls-cert and --tls-key go together"));
   const Outcome keys = run_jige({"serve", model, "--port", "0", "--api-key-file", "/nowhere"});
   EXPECT_EQ(keys.exit_code, 3);
+  expect_error(run_jige({"serve", model, "--port", "0", "--allowed-origins", "chat.example/"}), 2,
+               {"--allowed-origins", "\"chat.example/\"", "https://chat.example"});
   Serving first({model});
   const Outcome taken = run_jige({"serve", model, "--port", std::to_string(first.port())});
   EXPECT_EQ(taken.exit_code, 8);
   EXPECT_THAT(taken.err, HasSubstr("--port"));
+}
+
+TEST(Serve, PagesInABrowserMayUseItWhereTheyAreNamed) {
+  Serving server({TinyRun::get().model(), "--allowed-origins", "https://chat.example,localhost"});
+  const auto asked_by = [&](const std::string& origin) {
+    return api::testing::fetch(server.port(), "POST", "/v1/completions",
+                               completion(4, R"(,"stream":true)"), "Origin: " + origin + "\r\n");
+  };
+  for (const char* origin : {"https://chat.example", "http://localhost:3000"}) {
+    const TestResponse response = asked_by(origin);
+    EXPECT_EQ(response.status, 200) << response.body;
+    EXPECT_EQ(response.field("Access-Control-Allow-Origin"), origin);
+  }
+  EXPECT_EQ(asked_by("https://chat.example:8443").status, 403);
+  server.process().send(SIGTERM);
+  EXPECT_THAT(server.process().wait().err, Not(HasSubstr("any page")));
+  Serving open({TinyRun::get().model(), "--allowed-origins", "*"});
+  open.process().send(SIGTERM);
+  EXPECT_THAT(open.process().wait().err, HasSubstr("any page that a browser opens"));
 }
 
 TEST(Serve, ScoresPromptsAsJigeScoreDoes) {

@@ -141,6 +141,12 @@ TEST(ChatPrefixes, AreExactHoweverATemplateLooksAtTheList) {
         {"macro_of(messages)", ""},
         {"loop|string|length", ""},
         {"''", "{% if loop.index == 5 %}{% break %}{% endif %}"},
+        {"''", "{% continue %}"},
+        {"''",
+         "{% for x in [[m, [m]], m] recursive %}{{ loop(x) if x is not mapping else x.role }}"
+         "{{ '{:>3}'.format(messages|length) if loop.depth == 2 }}{% endfor %}"},
+        {"''", "{% if loop.index < 4 %}{% continue %}{% endif %}"},
+        {"''", "{% if m.content and '2' not in m.content %}{% continue %}{% endif %}"},
         {"ns.loop.index", "{% if loop.index == 3 %}{% set ns.loop = loop %}{% endif %}"},
         {"ns.list[1].index",
          "{% if loop.index == 2 %}{% set ns.list = ns.list + [loop] %}{% endif %}"},

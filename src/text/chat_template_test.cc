@@ -111,7 +111,6 @@ TEST(ChatTemplate, RefusesTagsOutsideTheSubsetByName) {
     EXPECT_EQ(text.error().code, Code::kUnsupported);
     EXPECT_NE(text.error().message.find(tag.substr(0, tag.find(' '))), std::string::npos);
   }
-  EXPECT_EQ(failure("{% for x in [1] recursive %}{% endfor %}"), Code::kUnsupported);
 }
 
 TEST(ChatTemplate, KeepsTheSpansOfGenerationBlocks) {
@@ -141,6 +140,46 @@ TEST(HostileTemplate, EndsLoopsThatWouldNotEnd) {
   EXPECT_THAT(what_stops("{% macro a() %}{{ b() }}{% endmacro %}{% macro b() %}"
                          "{% for i in range(2) %}{{ a() }}{% endfor %}{% endmacro %}{{ a() }}"),
               HasSubstr("nests calls deeper"));
+}
+
+TEST(HostileTemplate, EndsLoopsThatCallThemselves) {
+  EXPECT_THAT(what_stops("{% for a in [1] recursive %}{{ loop([a]) }}{% endfor %}"),
+              HasSubstr("nests calls deeper"));
+  EXPECT_THAT(what_stops("{% for a in 'ab' recursive %}{{ loop('ab' if loop.depth < 40) }}"
+                         "{% endfor %}"),
+              HasSubstr("more than 1000000 steps"));
+  EXPECT_THAT(what_stops("{% for a in 'ab' recursive %}{{ ('x' * 99999) ~ loop('ab' if loop.depth "
+                         "< 12) }}{% endfor %}"),
+              HasSubstr("more than 16777216 bytes"));
+  EXPECT_EQ(failure("{% for a in [1] %}{{ loop([a]) }}{% endfor %}"), Code::kInvalidArgument);
+}
+
+// The scope that a loop stands in is there for as long as somebody may call it.
+TEST(ChatTemplate, ARecursiveLoopOutlivesItsScope) {
+  EXPECT_EQ(*render("{% set ns = namespace() %}{% macro m(v) %}{% for a in [v] recursive %}"
+                    "{{ v }}{{ a }};{% set ns.kept = loop %}{% endfor %}{% endmacro %}"
+                    "{% for i in range(3) %}{{ m(i) }}{% endfor %}{% for i in range(9) %}"
+                    "{% set w = i %}{% endfor %}{{ ns.kept([7]) }}"),
+            "00;11;22;27;");
+}
+
+TEST(HostileTemplate, EndsFormatsThatGrow) {
+  for (const char* use :
+       {"{{ '{:65537}'.format(1) }}", "{{ '{:.99999999999999999999}'.format(1.5) }}",
+        "{{ '{:{}}'.format(1, 99999999) }}", "{{ '%65537d' % 1 }}", "{{ '%.65537f' % 1.5 }}",
+        "{{ '%*d' % (-9223372036854775807 - 1, 1) }}", "{{ '%.*f' % (99999999, 1) }}"}) {
+    EXPECT_EQ(failure(use), Code::kExhausted) << use;
+  }
+  EXPECT_EQ(render("{{ '{:65536}{:.65536f}'.format(1, 1.5) }}")->size(), 65536u + 65538u);
+  EXPECT_THAT(
+      what_stops("{% for i in range(9999) %}{% set x = '{:65536}'.format(i) %}{% endfor %}"),
+      HasSubstr("more than 16777216 bytes"));
+  EXPECT_THAT(what_stops("{% for i in range(9999) %}{% set x = '%65536d' % i %}{% endfor %}"),
+              HasSubstr("more than 16777216 bytes"));
+  EXPECT_EQ(failure("{{ '{0[99999999999999999999]}{99999999999999999999}'.format([]) }}"),
+            Code::kInvalidArgument);
+  EXPECT_EQ(failure("{{ '{:c}'.format(55296) }}"), Code::kInvalidArgument) << "half a character";
+  EXPECT_EQ(failure("{{ '%d' % 1e300 }}"), Code::kInvalidArgument) << "beyond 64 bits";
 }
 
 TEST(HostileTemplate, EndsTextsThatGrow) {

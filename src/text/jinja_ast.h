@@ -86,7 +86,7 @@ enum class StmtKind {
   kText,         // text
   kOutput,       // value
   kIf,           // branches: condition (null for else) and body
-  kFor,          // target, value, condition (or null), body, else_body
+  kFor,          // target, value, condition (or null), body, else_body, is_recursive
   kSet,          // target, value
   kSetBlock,     // target, body; value: the filters, or null
   kMacro,        // name, parameters, body
@@ -102,7 +102,8 @@ struct Stmt {
   StmtKind kind;
   uint32_t line = 0;
   uint32_t name = 0;
-  bool uses_extras = false;  // a macro that reads varargs or kwargs
+  bool uses_extras = false;   // a macro that reads varargs or kwargs
+  bool is_recursive = false;  // a loop that loop(…) runs over other items
   std::string text;
   Target target;
   ExprPtr value;

@@ -54,7 +54,7 @@ std::optional<bool> plain_test(std::string_view name, const Value& value) {
   if (name == "iterable") return is_iterable(value);
   if (name == "callable") {
     return value.is(Kind::kMacro) || value.is(Kind::kFunction) || value.is(Kind::kMethod) ||
-           (value.is(Kind::kCycler) && value.as_cycler().joins);
+           value.is(Kind::kLoop) || (value.is(Kind::kCycler) && value.as_cycler().joins);
   }
   if (name == "lower") return is_lower_text(value);
   if (name == "upper") return is_upper_text(value);

@@ -319,6 +319,8 @@ Result<Value> Interpreter::call_value(const Value& callee, const Arguments& give
       return call_macro(callee.as_macro(), given, caller);
     case Kind::kFunction:
       return call_function(*this, callee.name(), given);
+    case Kind::kLoop:
+      return call_loop(callee.as_loop(), given);
     case Kind::kCycler:
       if (callee.as_cycler().joins) return call_joiner(callee.as_cycler(), given);
       return fail(Code::kInvalidArgument, "cycler cannot be called, only its next() can");
@@ -330,6 +332,15 @@ Result<Value> Interpreter::call_value(const Value& callee, const Arguments& give
     default:
       return fail(Code::kInvalidArgument, "{} cannot be called", callee.type_name());
   }
+}
+
+Result<Value> Interpreter::call_loop(const LoopState& loop, const Arguments& given) {
+  if (!loop.recursive) {
+    return fail(Code::kInvalidArgument, "only the loop of a {{% for … recursive %}} can be called");
+  }
+  JIGE_TRY(const auto bound, bind(given, {"iterable"}, "loop"));
+  if (!bound[0]) return fail(Code::kInvalidArgument, "loop needs what it is to go through");
+  return loop_text(*loop.recursive, *bound[0], loop.depth + 1);
 }
 
 Result<Value> Interpreter::call_macro(const MacroInstance& macro, const Arguments& given,

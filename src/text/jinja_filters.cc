@@ -8,6 +8,7 @@
 #include "text/jinja_builtins.h"
 #include "text/jinja_format.h"
 #include "text/jinja_operators.h"
+#include "text/jinja_percent.h"
 #include "text/jinja_text.h"
 #include "text/unicode.h"
 
@@ -176,11 +177,18 @@ Result<Value> escape(const FilterCall& call) {
 }
 
 Result<Value> format(const FilterCall& call) {
-  JIGE_TRY(const std::string text, input_text(call));
-  if (!call.arguments.named.empty()) {
-    return fail(Code::kUnsupported, "format with named values is not supported");
+  JIGE_TRY(const Value text, string(call));
+  const Arguments& given = call.arguments;
+  if (given.named.empty()) {
+    JIGE_TRY(const Value values, Value::tuple(given.positional, call.budget()));
+    return format_percent(text, values, call.budget());
   }
-  JIGE_TRY(const Value values, Value::tuple(call.arguments.positional, call.budget()));
+  if (!given.positional.empty()) {
+    return fail(Code::kInvalidArgument, "format takes values by place or by name, not both");
+  }
+  DictData named;
+  for (const auto& [name, value] : given.named) named.set(Value::string(name), value);
+  JIGE_TRY(const Value values, Value::dict(std::move(named), call.budget()));
   return format_percent(text, values, call.budget());
 }
 

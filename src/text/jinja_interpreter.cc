@@ -192,9 +192,9 @@ Result<Interpreter::Flow> Interpreter::run_if(const Stmt& node, Scope& scope) {
   return Flow::kNext;
 }
 
-// The items to go through, after the loop's own condition.
-Status Interpreter::open_loop(const Stmt& node, Scope& scope, LoopState& state) {
-  JIGE_TRY(const Value value, evaluate(*node.value, scope));
+// The items of a value to go through, after the loop's own condition.
+Status Interpreter::open_loop(const Stmt& node, const Value& value, Scope& scope,
+                              LoopState& state) {
   if (value.is_watched() && !node.condition) {
     state.watched = value;
     state.height = value.height();
@@ -221,11 +221,34 @@ Result<Items> Interpreter::chosen_items(const Stmt& node, Items items, Scope& sc
 }
 
 Result<Interpreter::Flow> Interpreter::run_for(const Stmt& node, Scope& scope) {
+  JIGE_TRY(const Value value, evaluate(*node.value, scope));
+  if (node.is_recursive) {
+    JIGE_DO(keep(scope));
+    JIGE_DO(budget_.bytes(sizeof(RecursiveLoop)));
+    JIGE_TRY(const Value text,
+             loop_text(recursive_loops_.emplace_back(&node, &scope), value, /*depth=*/0));
+    JIGE_DO(write(text.text()));
+    return Flow::kNext;
+  }
   const auto state = std::make_shared<LoopState>();
-  JIGE_DO(open_loop(node, scope, *state));
+  JIGE_DO(open_loop(node, value, scope, *state));
   return run_turns(node, scope, state);
 }
 
+Result<Value> Interpreter::loop_text(const RecursiveLoop& loop, const Value& value, int64_t depth) {
+  const DepthGuard guard(depth_);
+  JIGE_DO(guard.check());
+  const auto state = std::make_shared<LoopState>();
+  state->recursive = &loop;
+  state->depth = depth;
+  JIGE_DO(open_loop(*loop.node, value, *loop.scope, *state));
+  Capture capture(*this);
+  JIGE_TRY([[maybe_unused]] const Flow flow, run_turns(*loop.node, *loop.scope, state));
+  return Value::string(capture.take());
+}
+
+// {% else %} stands for a loop none of whose turns came to its end: also where all were left by
+// {% continue %}, or the first by {% break %}, as in Jinja.
 Result<Interpreter::Flow> Interpreter::run_turns(const Stmt& node, Scope& scope,
                                                  const std::shared_ptr<LoopState>& state) {
   const std::optional<size_t> noted = noted_loop(node, *state);
@@ -235,13 +258,6 @@ Result<Interpreter::Flow> Interpreter::run_turns(const Stmt& node, Scope& scope,
     open_record(*noted);
   }
   pass_over(node, *state);
-  if (state->at == 0 && !state->has(0)) {
-    Scope& inner = open_scope(&scope);
-    JIGE_TRY(const Flow flow, run_body(node.else_body, inner));
-    close_scope(inner);
-    if (noted) close_record(*state);
-    return flow;
-  }
   while (state->has(state->at)) {
     JIGE_DO(budget_.steps(1));
     Scope& inner = open_scope(&scope);
@@ -250,6 +266,7 @@ Result<Interpreter::Flow> Interpreter::run_turns(const Stmt& node, Scope& scope,
     JIGE_TRY(const Flow flow, run_body(node.body, inner));
     close_scope(inner);
     if (flow == Flow::kBreak) break;
+    state->ended = state->ended || flow == Flow::kNext;
     ++state->at;
     if (noted) {
       note_place(*noted, state);
@@ -259,12 +276,17 @@ Result<Interpreter::Flow> Interpreter::run_turns(const Stmt& node, Scope& scope,
     // A loop that somebody kept shows how far it went.
     if (!noted && state.use_count() == 1) {
       JIGE_TRY(const bool idle, is_idle(node, scope));
+      state->ended = state->ended || (idle && state->has(state->at));
       if (idle) break;
     }
   }
   if (noted) close_record(*state);
   changed_.erase(state.get());
-  return Flow::kNext;
+  if (state->ended) return Flow::kNext;
+  Scope& inner = open_scope(&scope);
+  JIGE_TRY(const Flow flow, run_body(node.else_body, inner));
+  close_scope(inner);
+  return flow;
 }
 
 Status Interpreter::assign(const Target& target, Value value, Scope& scope) {
@@ -322,14 +344,19 @@ Status Interpreter::run_set(const Stmt& node, Scope& scope) {
   return assign(node.target, std::move(text), scope);
 }
 
-Result<Value> Interpreter::make_macro(const Stmt& node, std::string name, Scope& scope) {
+Status Interpreter::keep(Scope& scope) {
   inner_macros_ |= &scope != top_;
   size_t kept = 0;
   for (Scope* at = &scope; at && !at->captured; at = at->parent) {
     at->captured = true;
     kept += sizeof(Scope) + at->values.size() * sizeof(at->values[0]);
   }
-  JIGE_DO(budget_.bytes(sizeof(MacroInstance) + kept));
+  return budget_.bytes(kept);
+}
+
+Result<Value> Interpreter::make_macro(const Stmt& node, std::string name, Scope& scope) {
+  JIGE_DO(keep(scope));
+  JIGE_DO(budget_.bytes(sizeof(MacroInstance)));
   macros_.push_back({&node, &scope, std::move(name)});
   return Value::macro(&macros_.back());
 }

@@ -1,9 +1,9 @@
 // Runs a parsed template over values.
 //
 // Scopes: the top of the template, each turn of a loop, each macro call and each {% with %}, {% set
-// %} block and {% filter %} block has its own names; {% if %} has not. A scope whose macro might be
-// called later lives until the end of the run. Which names may mean what was given to the template
-// is found before (jinja_names.h).
+// %} block and {% filter %} block has its own names; {% if %} has not. A scope whose macro or
+// recursive loop might be called later lives until the end of the run. Which names may mean what
+// was given to the template is found before (jinja_names.h).
 //
 // Places: a run over a watched list of messages (Watch) can note where every turn of a loop over it
 // begins, with all that the rest of the run depends on. From such a place the run can go on again,
@@ -37,7 +37,7 @@ namespace jige::text::jinja {
 struct Scope {
   Scope* parent = nullptr;
   std::vector<std::pair<uint32_t, Value>> values;
-  // A macro points here, so the scope must outlive its block.
+  // A macro or a recursive loop points here, so the scope must outlive its block.
   bool captured = false;
 };
 
@@ -47,10 +47,17 @@ struct MacroInstance {
   std::string name;
 };
 
+// {% for … recursive %} as it stands in a scope.
+struct RecursiveLoop {
+  const Stmt* node;
+  Scope* scope;
+};
+
 // Where a turn of a loop over a watched list begins, or the template.
 struct Place {
   size_t statement = 0;  // the loop, in the body of the template
   size_t turn = 0;
+  bool ended = false;                                       // LoopState::ended
   size_t seen = 0;                                          // Watch::seen of the time
   size_t seen_inside = 0;                                   // by turns of this loop alone
   size_t lowest = 0;                                        // Watch::lowest of the turn before
@@ -110,7 +117,10 @@ class Interpreter {
   Result<Flow> run_statement(const Stmt& node, Scope& scope);
   Result<Flow> run_if(const Stmt& node, Scope& scope);
   Result<Flow> run_for(const Stmt& node, Scope& scope);
-  Status open_loop(const Stmt& node, Scope& scope, LoopState& state);
+  Status open_loop(const Stmt& node, const Value& value, Scope& scope, LoopState& state);
+  // What a recursive loop writes as it goes through a value.
+  Result<Value> loop_text(const RecursiveLoop& loop, const Value& value, int64_t depth);
+  Result<Value> call_loop(const LoopState& loop, const Arguments& arguments);
   Result<Flow> run_turns(const Stmt& node, Scope& scope, const std::shared_ptr<LoopState>& state);
   Result<Items> chosen_items(const Stmt& node, Items items, Scope& scope);
   // The number of a loop whose turns are noted in the body of the template.
@@ -169,6 +179,8 @@ class Interpreter {
   Status bind_extras(const MacroInstance& macro, const Arguments& arguments, Scope& scope);
   Result<Arguments> arguments(const std::vector<Argument>& list, Scope& scope);
   Result<Value> make_macro(const Stmt& node, std::string name, Scope& scope);
+  // Lets a scope and those around it live until the end of the run.
+  Status keep(Scope& scope);
 
   Scope& open_scope(Scope* parent);
   void close_scope(Scope& scope);
@@ -183,6 +195,7 @@ class Interpreter {
   std::vector<std::string> names_;
   uint32_t loop_name_, caller_name_, varargs_name_, kwargs_name_;
   std::deque<MacroInstance> macros_;
+  std::deque<RecursiveLoop> recursive_loops_;
   std::deque<Namespace> namespaces_;
   std::deque<Cycler> cyclers_;
   // Kept here and not in the loops, so that a loop cannot own itself.
@@ -210,7 +223,7 @@ class Interpreter {
     size_t join_begin = 0;
     size_t join_end = 0;
   } replay_;
-  bool inner_macros_ = false;  // of which some may hold namespaces
+  bool inner_macros_ = false;  // and recursive loops, of which some may hold namespaces
 };
 
 }  // namespace jige::text::jinja

@@ -3,6 +3,7 @@
 #include <array>
 #include <optional>
 
+#include "text/jinja_braces.h"
 #include "text/jinja_builtins.h"
 #include "text/jinja_format.h"
 #include "text/jinja_text.h"
@@ -52,7 +53,6 @@ class StringMethod {
         name_ == "count") {
       return find();
     }
-    if (name_ == "format") return format();
     if (name_ == "removeprefix" || name_ == "removesuffix") return remove_affix();
     if (name_ == "partition" || name_ == "rpartition") return partition();
     if (name_ == "zfill" || name_ == "ljust" || name_ == "rjust" || name_ == "center") return pad();
@@ -207,51 +207,6 @@ class StringMethod {
     }
     if (name_.ends_with("index")) return fail(Code::kInvalidArgument, "substring not found");
     return Value::integer(-1);
-  }
-
-  // {} {0} {name}, without format specifications.
-  Result<Value> format() {
-    std::string out;
-    size_t next = 0;
-    for (size_t i = 0; i < text_.size(); ++i) {
-      const char c = text_[i];
-      if ((c == '{' || c == '}') && i + 1 < text_.size() && text_[i + 1] == c) {
-        out.push_back(c);
-        ++i;
-        continue;
-      }
-      if (c != '{') {
-        out.push_back(c);
-        continue;
-      }
-      const size_t end = text_.find('}', i);
-      if (end == text_.npos) return fail(Code::kInvalidArgument, "format: \"{{\" without \"}}\"");
-      const std::string_view field = text_.substr(i + 1, end - i - 1);
-      JIGE_TRY(const Value* value, field_value(field, next));
-      JIGE_DO(append_text(out, *value, run_.budget()));
-      i = end;
-    }
-    return made(std::move(out));
-  }
-
-  Result<const Value*> field_value(std::string_view field, size_t& next) {
-    if (field.find_first_of(":!.[") != field.npos) {
-      return fail(Code::kUnsupported, "format: the field {{{}}} is not supported", field);
-    }
-    if (!field.empty() && field.find_first_not_of("0123456789") != field.npos) {
-      for (const auto& [name, value] : given_.named) {
-        if (name == field) return &value;
-      }
-      return fail(Code::kInvalidArgument, "format: there is no argument \"{}\"", field);
-    }
-    size_t place = next;
-    if (field.empty()) {
-      ++next;
-    } else {
-      place = field.size() > 4 ? SIZE_MAX : std::stoul(std::string(field));
-    }
-    if (place < given_.positional.size()) return &given_.positional[place];
-    return fail(Code::kInvalidArgument, "format: there are too few arguments");
   }
 
   Result<Value> remove_affix() {
@@ -433,6 +388,7 @@ Result<Value> call_method(Interpreter& run, const Value& value, std::string_view
                           const Arguments& given) {
   switch (value.kind()) {
     case Kind::kString:
+      if (name == "format") return format_braces(run, value, given);
       return StringMethod(run, value.text(), name, given).call();
     case Kind::kDict:
       return call_dict_method(run, value, name, given);
@@ -456,8 +412,8 @@ Value loop_attribute(const Value& value, std::string_view name) {
   if (name == "first") return Value::boolean(at == 0);
   if (name == "last") return Value::boolean(!loop.has(loop.at + 1));
   if (name == "length") return Value::integer(size());
-  if (name == "depth") return Value::integer(1);
-  if (name == "depth0") return Value::integer(0);
+  if (name == "depth") return Value::integer(loop.depth + 1);
+  if (name == "depth0") return Value::integer(loop.depth);
   if (name == "previtem") {
     return at > 0 ? loop.item(loop.at - 1) : Value::undefined("there is no previous item");
   }

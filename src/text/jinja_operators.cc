@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "text/jinja_format.h"
+#include "text/jinja_percent.h"
 #include "text/jinja_text.h"
 
 namespace jige::text::jinja {
@@ -129,103 +129,6 @@ Result<Value> add_containers(const Value& left, const Value& right, Budget& budg
                                : Value::list(std::move(items), budget);
 }
 
-// One "%…" of a format: flags, width and precision, then the kind.
-struct Directive {
-  bool left = false, zero = false, plus = false;
-  size_t width = 0;
-  int precision = -1;
-  char kind = '\0';
-};
-
-// Reads the directive after the '%' at `at`, and moves past it.
-Result<Directive> read_directive(std::string_view format, size_t& at) {
-  Directive directive;
-  const auto digit = [&] { return at < format.size() && format[at] >= '0' && format[at] <= '9'; };
-  for (; at < format.size(); ++at) {
-    if (format[at] == '-')
-      directive.left = true;
-    else if (format[at] == '0')
-      directive.zero = true;
-    else if (format[at] == '+')
-      directive.plus = true;
-    else
-      break;
-  }
-  for (; digit(); ++at) {
-    directive.width =
-        std::min<size_t>(10000, directive.width * 10 + static_cast<size_t>(format[at] - '0'));
-  }
-  if (at < format.size() && format[at] == '.') {
-    ++at;
-    directive.precision = 0;
-    for (; digit(); ++at) {
-      directive.precision = std::min(10000, directive.precision * 10 + (format[at] - '0'));
-    }
-  }
-  if (at >= format.size()) return fail(Code::kInvalidArgument, "a % format is incomplete");
-  directive.kind = format[at++];
-  return directive;
-}
-
-// The precision of a text is how many of its characters show.
-void shorten(std::string& text, int precision) {
-  if (precision < 0) return;
-  const auto letters = characters(text);
-  if (letters.size() <= static_cast<size_t>(precision)) return;
-  text.resize(static_cast<size_t>(letters[static_cast<size_t>(precision)].data() - text.data()));
-}
-
-// The precision of a whole number is how many digits it has at least.
-void lengthen(std::string& digits, int precision) {
-  const size_t sign = digits.starts_with('-') ? 1 : 0;
-  const size_t wanted = precision < 0 ? 0 : static_cast<size_t>(precision) + sign;
-  if (digits.size() < wanted) digits.insert(sign, wanted - digits.size(), '0');
-}
-
-Result<std::string> format_one(const Directive& directive, const Value& value, Budget& budget) {
-  std::string text;
-  switch (directive.kind) {
-    case 's':
-      JIGE_DO(append_text(text, value, budget));
-      shorten(text, directive.precision);
-      break;
-    case 'r':
-      JIGE_DO(append_repr(text, value, budget));
-      shorten(text, directive.precision);
-      break;
-    case 'd':
-    case 'i':
-    case 'x': {
-      if (!value.is_number())
-        return fail(Code::kInvalidArgument, "%{} needs a number", directive.kind);
-      const double number = value.as_double();
-      if (!(std::fabs(number) < 9e18)) return overflow();
-      const int64_t whole = value.is(Kind::kFloat) ? static_cast<int64_t>(number) : value.as_int();
-      text = directive.kind == 'x' ? fmt::format("{:x}", whole) : std::to_string(whole);
-      lengthen(text, directive.precision);
-      if (directive.plus && whole >= 0) text.insert(0, "+");
-      break;
-    }
-    case 'f': {
-      if (!value.is_number()) return fail(Code::kInvalidArgument, "%f needs a number");
-      const int precision = directive.precision < 0 ? 6 : directive.precision;
-      text = fmt::format("{:.{}f}", value.as_double(), precision);
-      if (directive.plus && value.as_double() >= 0) text.insert(0, "+");
-      break;
-    }
-    default:
-      return fail(Code::kUnsupported, "the format %{} is not supported", directive.kind);
-  }
-  const size_t size = characters(text).size();
-  if (size < directive.width) {
-    const size_t missing = directive.width - size;
-    const bool zero = directive.zero && !directive.left && directive.kind != 's';
-    const size_t sign = zero && (text.starts_with('-') || text.starts_with('+')) ? 1 : 0;
-    text.insert(directive.left ? text.size() : sign, missing, zero ? '0' : ' ');
-  }
-  return text;
-}
-
 bool given(const Value* bound) { return bound && !bound->is(Kind::kNone); }
 
 // A slice bound as Python clamps it into [low, high].
@@ -279,7 +182,7 @@ Result<Value> arithmetic(std::string_view op, const Value& left, const Value& ri
   if (op == "*" && is_whole(left) && is_container(right)) {
     return repeat(right, left.as_int(), budget);
   }
-  if (op == "%" && left.is(Kind::kString)) return format_percent(left.text(), right, budget);
+  if (op == "%" && left.is(Kind::kString)) return format_percent(left, right, budget);
   return unfit(op, left, right);
 }
 
@@ -289,36 +192,6 @@ Result<Value> negate(const Value& value) {
     return fail(Code::kInvalidArgument, "\"-\" does not work on {}", value.type_name());
   }
   return integer_arithmetic("-", 0, value.as_int());
-}
-
-Result<Value> format_percent(std::string_view format, const Value& values, Budget& budget) {
-  std::string out;
-  size_t used = 0;
-  const bool many = values.is(Kind::kTuple);
-  const size_t given = many ? values.items().size() : 1;
-  for (size_t at = 0; at < format.size();) {
-    const size_t percent = std::min(format.find('%', at), format.size());
-    out.append(format.substr(at, percent - at));
-    at = percent + 1;
-    if (percent >= format.size()) break;
-    if (at < format.size() && format[at] == '%') {
-      out.push_back('%');
-      ++at;
-      continue;
-    }
-    JIGE_TRY(const Directive directive, read_directive(format, at));
-    if (used >= given) return fail(Code::kInvalidArgument, "not enough values for the format");
-    JIGE_TRY(const std::string text,
-             format_one(directive, many ? values.items()[used] : values, budget));
-    ++used;
-    JIGE_DO(budget.bytes(text.size()));
-    out += text;
-  }
-  if (used < given && (many || used > 0 || !values.is(Kind::kDict))) {
-    return fail(Code::kInvalidArgument, "more values than the format shows");
-  }
-  JIGE_DO(budget.bytes(out.size()));
-  return Value::string(std::move(out));
 }
 
 Result<Value> slice_value(const Value& value, const SliceBounds& bounds, Budget& budget) {

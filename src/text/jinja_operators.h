@@ -18,9 +18,6 @@ Result<Value> arithmetic(std::string_view op, const Value& left, const Value& ri
 // -value.
 Result<Value> negate(const Value& value);
 
-// Python's "format % values" for %s %r %d %i %f %x %% with flags, width and precision.
-Result<Value> format_percent(std::string_view format, const Value& values, Budget& budget);
-
 // value[begin:end:step] for strings, lists and tuples; a null or none bound is left out.
 struct SliceBounds {
   const Value* begin = nullptr;

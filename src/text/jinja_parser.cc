@@ -154,10 +154,7 @@ class Parser : public ExpressionParser {
     if (skip_name("if")) {
       JIGE_TRY(node->condition, expression());
     }
-    if (is_name("recursive")) {
-      return fail(Code::kUnsupported, "{}: line {}: recursive loops are not supported", where_,
-                  line);
-    }
+    node->is_recursive = skip_name("recursive");
     JIGE_DO(end_tag());
     ++loop_depth_;
     JIGE_TRY(node->body, body({"else", "endfor"}));

@@ -50,6 +50,7 @@ void Interpreter::note_place(size_t statement, const std::shared_ptr<LoopState>&
   if (top_->values.size() + reachable.size() > kNotedMax) return;
   Place place{.statement = statement,
               .turn = state->at,
+              .ended = state->ended,
               .seen = std::max(watch.seen, seen_before_),
               .seen_inside = watch.seen,
               .lowest = std::exchange(watch.lowest, Watch::kAll),
@@ -77,6 +78,7 @@ Result<Interpreter::Again> Interpreter::run_from(const Place& place, const Whole
     const auto state = std::make_shared<LoopState>();
     state->watched = place.list;
     state->at = place.turn;
+    state->ended = place.ended;
     state->height = place.list.height();
     const Stmt& loop = *template_.body[place.statement];
     flow = run_turns(loop, *top_, state);

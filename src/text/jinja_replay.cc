@@ -263,8 +263,8 @@ void Interpreter::join(const Stmt& node, LoopState& state) {
   const Place& here = places[record->first_place + state.at];
   size_t turn = record->place_count - 1;
   while (turn > state.at && places[record->first_place + turn].seen_inside > watch.limit) --turn;
-  if (turn == state.at || !state.watched.same(here.list) || !namespace_owners() ||
-      !is_as_before(*record, here)) {
+  if (turn == state.at || state.ended != here.ended || !state.watched.same(here.list) ||
+      !namespace_owners() || !is_as_before(*record, here)) {
     return;
   }
   const Place& place = places[record->first_place + turn];
@@ -273,6 +273,7 @@ void Interpreter::join(const Stmt& node, LoopState& state) {
   replay_.join_begin = here.text_bytes;
   replay_.join_end = place.text_bytes;
   state.at = turn;
+  state.ended = place.ended;
 }
 
 // Writes what the first turns of a loop wrote to attributes.
@@ -307,6 +308,7 @@ void Interpreter::pass_over(const Stmt& node, LoopState& state) {
   text_.clear();
   replay_.passed_bytes = place.text_bytes;
   state.at = turns;
+  state.ended = place.ended;
 }
 
 }  // namespace jige::text::jinja

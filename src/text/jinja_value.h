@@ -69,6 +69,7 @@ struct DictData;
 struct Cycler;
 struct LoopState;
 struct MacroInstance;
+struct RecursiveLoop;
 struct Namespace;
 struct Watch;
 
@@ -129,8 +130,8 @@ class Value {
   // REQUIRES of each: the kind it names.
   const std::string& undefined_hint() const;
   bool as_bool() const { return std::get<bool>(data_); }
-  int64_t as_int() const;    // kInt or kBool
-  double as_double() const;  // any number
+  int64_t as_int() const;                       // kInt or kBool
+  double as_double() const;                     // any number
   std::optional<uint64_t> large_whole() const;  // any kind; nothing of what is no such float
   const std::string& text() const { return std::get<Text>(data_)->text; }
   bool is_markup() const;      // any kind
@@ -249,6 +250,9 @@ struct LoopState {
   Value watched;  // the list in place of `items`, else undefined
   size_t at = 0;
   uint32_t height = 1;
+  bool ended = false;                        // a turn came to its end, so {% else %} is passed over
+  int64_t depth = 0;                         // calls of loop(…) around it
+  const RecursiveLoop* recursive = nullptr;  // what a call of it runs, if it can be called
 
   bool has(size_t number) const {
     return watched.is_watched() ? watched.has_item(number) : number < items.size();

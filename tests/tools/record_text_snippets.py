@@ -1,5 +1,7 @@
 """Small templates for record_text_templates.py: (template, variables)."""
 
+from record_text_formats import FORMATS
+
 PEOPLE = {"people": [{"name": "bob", "age": 30, "tags": ["x", "y"]}, {"name": "Alice", "age": 25},
                      {"name": "carol", "age": 30, "boss": {"name": "Dan"}}]}
 
@@ -318,7 +320,37 @@ SCOPES = [
     "{% for i in [1] %}{{ x ~ y }}{% endfor %}{% set x, y = 1, 2 %}{{ x ~ y }}",
 ]
 
-SNIPPETS = [(template, {}) for template in PLAIN] + [(template, {"x": "X", "y": "Y"}) for template in SCOPES] + [
+# Loops that go through what their items hold.
+TREE = {"tree": [{"n": "a", "c": [{"n": "b", "c": []}, {"n": "c", "c": [{"n": "d"}]}]}, {"n": "e"}, {"n": "f", "c": [{"n": "g"}]}]}
+RECURSIVE = [
+    "{% for x in tree recursive %}{{ x.n }}{{ loop.depth }}{{ loop.depth0 }}({{ loop(x.c) }}){% endfor %}",
+    "{% for x in tree recursive %}{{ x.n }}{% if x.c %}<{{ loop(x.c) | upper }}>{% endif %}{% else %}none{% endfor %}",
+    "{% for x in tree recursive %}{{ loop.index }}/{{ loop.length }}{{ x.n }}{% set r = loop(x.c) %}[{{ r }}{{ r | length }}]{% endfor %}",
+    "{% for x in tree if x.n not in 'ce' recursive %}{{ x.n }}{{ loop(x.c) }}{% endfor %}",
+    "{% for x in tree recursive %}{% for y in x.c or [] %}{{ y.n }}{{ loop.depth }}{% endfor %}{{ loop(x.c) }}{% endfor %}",
+    "{% for x in tree recursive %}{{ x.n }}{% set outer = loop %}{% for y in x.c or [] %}{{ outer([y]) }}{% endfor %}{% endfor %}",
+    "{% for x in tree recursive %}{{ x.n }}{% for y in x.c recursive %}-{{ y.n }}{{ loop.depth }}{{ loop(y.c) }}{% endfor %}{% endfor %}",
+    "{% for x in tree recursive %}{% for y in [1] %}{{ loop(x.c) }}{% endfor %}{% endfor %}",
+    "{% for x in tree recursive %}{{ x.n }}{% if x.n == 'b' %}{% break %}{% endif %}{{ loop(x.c) }}{% endfor %}",
+    "{% for x in tree recursive %}{% if loop.first and loop.depth > 1 %}{% continue %}{% endif %}{{ x.n }}{{ loop(x.c) }}{% else %}!{% endfor %}",
+    "{% set ns = namespace(n=0) %}{% for x in tree recursive %}{% set ns.n = ns.n + 1 %}{{ ns.n }}{{ loop(x.c) }}{% set y = x.n %}{{ y }}{% endfor %}{{ ns.n }}{{ y }}",
+    "{% set ns = namespace(l=none) %}{% for w in [1, 2] %}{% for x in tree[1:] recursive %}{{ x.n }}{{ loop(x.c) }}{% set ns.l = loop %}{% endfor %}{% endfor %}{{ ns.l(tree[2:]) }}{{ ns.l.depth }}",
+    "{% macro m(f, v) %}<{{ f(v) }}>{% endmacro %}{% for x in tree recursive %}{{ x.n }}{{ m(loop, x.c) }}{{ loop is callable }}{% endfor %}",
+    "{% for k, v in {'a': {'b': {}}, 'c': {}}.items() recursive %}{{ k }}{{ loop(v.items()) }}{% endfor %}",
+    "{% for x in tree recursive %}{{ loop.changed(loop.depth) }}{{ loop.cycle('p', 'q') }}{{ loop.previtem.n }}{{ loop(iterable=x.c) }}{% endfor %}",
+    "{% for x in tree recursive %}{{ loop() }}{% endfor %}",
+    "{% for x in tree recursive %}{{ loop(x.c, 1) }}{% endfor %}",
+    "{% for x in tree recursive %}{{ loop(1) }}{% endfor %}",
+    "{% for x in tree %}{{ loop(x.c) }}{% endfor %}",
+    "{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}",
+    # When {% else %} runs.
+    "{% for x in tree %}{{ x.n }}{% break %}{% else %}!{% endfor %}",
+    "{% for x in tree %}{{ x.n }}{% if x.n == 'e' %}{% break %}{% endif %}{% else %}!{% endfor %}",
+    "{% for x in tree %}{{ x.n }}{% continue %}{% else %}!{% endfor %}",
+    "{% for x in tree %}{% if x.n != 'f' %}{% continue %}{% endif %}{{ x.n }}{% else %}!{% endfor %}",
+]
+
+SNIPPETS = FORMATS + [(template, TREE) for template in RECURSIVE] + [(template, {}) for template in PLAIN] + [(template, {"x": "X", "y": "Y"}) for template in SCOPES] + [
     ("{{ people | map(attribute='name') | join(', ') }} {{ people | map(attribute='boss.name', default='-') | list }}", PEOPLE),
     ("{{ people | selectattr('age', 'equalto', 30) | map(attribute='name') | list }} {{ people | rejectattr('age', 'gt', 26) | list | length }}", PEOPLE),
     ("{{ people | selectattr('boss') | list | length }} {{ people | selectattr('boss', 'defined') | list | length }} {{ people | rejectattr('tags', 'defined') | list | length }}", PEOPLE),

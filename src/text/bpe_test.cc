@@ -153,6 +153,16 @@ TEST(Bpe, APartOfAWordIsNotLookedUpAsAWord) {
   EXPECT_EQ(cut(model, "▁ab"), (std::vector<std::string>{"▁ab"}));
 }
 
+TEST(WordCache, KnowsAllWordsWhileItGrows) {
+  WordCache cache;
+  for (int32_t i = 0; i < 20000; ++i) cache.put("word" + std::to_string(i), std::vector{i});
+  for (int32_t i = 0; i < 20000; ++i) {
+    const auto found = cache.find("word" + std::to_string(i));
+    ASSERT_TRUE(found && std::ranges::equal(*found, std::vector{i})) << i;
+  }
+  EXPECT_FALSE(cache.find("word20000"));
+}
+
 TEST(WordCache, ForgetsWhenFullAndNeverLies) {
   WordCache cache;
   for (int i = 0; i < 100000; ++i) {

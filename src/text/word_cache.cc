@@ -5,17 +5,18 @@
 namespace jige::text {
 namespace {
 
-constexpr size_t kSlots = size_t{1} << 16;
-constexpr size_t kWordsMax = kSlots / 2;
+constexpr size_t kSlotsMin = size_t{1} << 8;  // most texts are short
+constexpr size_t kSlotsMax = size_t{1} << 16;
+constexpr size_t kGrowth = 4;
 constexpr size_t kArenaBytesMax = size_t{1} << 20;
 
 }  // namespace
 
-WordCache::WordCache() : slots_(kSlots) {}
+WordCache::WordCache() : slots_(kSlotsMin) {}
 
 size_t WordCache::position(uint64_t hash, std::string_view word) const {
-  size_t i = hash & (kSlots - 1);
-  for (;; i = (i + 1) & (kSlots - 1)) {
+  const size_t mask = slots_.size() - 1;
+  for (size_t i = hash & mask;; i = (i + 1) & mask) {
     const Slot& slot = slots_[i];
     if (slot.generation != generation_) return i;
     if (slot.hash == hash && slot.word_size == word.size() &&
@@ -32,14 +33,31 @@ std::optional<std::span<const int32_t>> WordCache::find(std::string_view word) c
   return std::span(ids_).subspan(slot.ids_begin, slot.ids_size);
 }
 
+void WordCache::make_room() {
+  const bool half_full = count_ >= slots_.size() / 2;
+  if (half_full && slots_.size() < kSlotsMax) return grow();
+  if (!half_full && words_.size() < kArenaBytesMax) return;
+  ++generation_;
+  count_ = 0;
+  words_.clear();
+  ids_.clear();
+}
+
+void WordCache::grow() {
+  std::vector<Slot> old(slots_.size() * kGrowth);
+  old.swap(slots_);
+  const size_t mask = slots_.size() - 1;
+  for (const Slot& slot : old) {
+    if (slot.generation != generation_) continue;
+    size_t i = slot.hash & mask;  // all words differ
+    while (slots_[i].generation == generation_) i = (i + 1) & mask;
+    slots_[i] = slot;
+  }
+}
+
 void WordCache::put(std::string_view word, std::span<const int32_t> ids) {
   if (word.size() > kWordBytesMax || ids.size() > UINT16_MAX) return;
-  if (count_ >= kWordsMax || words_.size() >= kArenaBytesMax) {
-    ++generation_;
-    count_ = 0;
-    words_.clear();
-    ids_.clear();
-  }
+  make_room();
   const uint64_t hash = hash_bytes(word);
   Slot& slot = slots_[position(hash, word)];
   if (slot.generation == generation_) return;

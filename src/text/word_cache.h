@@ -1,5 +1,6 @@
-// Remembers the ids of short words, in bounded memory. When full it forgets everything, which costs
-// less bookkeeping than choosing what to forget, and natural text refills it at once.
+// Remembers the ids of short words, in bounded memory. It grows with what it is told; when it may
+// grow no more it forgets everything, which costs less bookkeeping than choosing what to forget,
+// and natural text refills it at once.
 //
 // Threads: one thread at a time.
 #pragma once
@@ -34,8 +35,11 @@ class WordCache {
     uint32_t generation = 0;  // the slot is free unless this is the cache's own
   };
   size_t position(uint64_t hash, std::string_view word) const;
+  // Ends with a free slot beside every word, and room for the letters of one more.
+  void make_room();
+  void grow();
 
-  std::vector<Slot> slots_;
+  std::vector<Slot> slots_;  // a power of two
   std::string words_;
   std::vector<int32_t> ids_;
   uint32_t generation_ = 1;

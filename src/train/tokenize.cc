@@ -39,7 +39,7 @@ constexpr uint64_t kPairVersion = 1;
 constexpr size_t kBatchBytes = size_t{2} << 20;
 constexpr size_t kBatchRecords = 8192;
 constexpr int64_t kRecordsPerRange = 16;
-constexpr size_t kBlockBytes = size_t{1} << 20;
+constexpr size_t kBlockBytes = size_t{64} << 10;  // stays in the cache of a core
 
 // Everything in a folder that may change what its tokenizer does.
 constexpr std::array kTokenizerFiles = {"tokenizer.json",        "tokenizer.model",

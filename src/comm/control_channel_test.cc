@@ -28,6 +28,7 @@ std::atomic<int64_t> room_bytes{-1};
 extern "C" ssize_t send(int fd, const void* data, size_t size, int flags) {
   const int64_t room = room_bytes;
   if (room == 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // poll() knows nothing of this
     errno = EAGAIN;
     return -1;
   }

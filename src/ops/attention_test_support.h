@@ -131,8 +131,12 @@ struct Oracle {
   std::vector<double> dst;      // [length, dim]
   std::vector<double> lse;      // [length]
   std::vector<double> weights;  // [length, length]
-  std::vector<double> slopes;   // [length, length] of the cap of scores
+  std::vector<double> slopes;   // [length, length] of the cap of scores, where there is one
   std::vector<double> grad_q, grad_k, grad_v;
+
+  double slope(int64_t i, int64_t j) const {
+    return slopes.empty() ? 1.0 : slopes[static_cast<size_t>(i * length + j)];
+  }
 };
 
 // Where one sequence and query head stand in the matrices.
@@ -142,39 +146,61 @@ struct HeadPlace {
   int64_t head = 0;
 };
 
+// The rows of a sequence in the columns of one head.
+inline std::vector<double> widened(const Matrix& from, const HeadPlace& place, int64_t dim) {
+  std::vector<double> values(static_cast<size_t>(place.length * dim));
+  double* value = values.data();
+  for (int64_t r = 0; r < place.length; ++r) {
+    for (int64_t c = 0; c < dim; ++c) *value++ = from.get(place.row + r, place.head * dim + c);
+  }
+  return values;
+}
+
+// In four sums, since each addition waits for the one before.
+inline double dot(const double* a, const double* b, int64_t count) {
+  double sums[4] = {};
+  int64_t i = 0;
+  for (; i + 4 <= count; i += 4) {
+    for (int64_t lane = 0; lane < 4; ++lane) sums[lane] += a[i + lane] * b[i + lane];
+  }
+  for (; i < count; ++i) sums[0] += a[i] * b[i];
+  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+inline void add_scaled(double* sum, const double* row, double scale, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) sum[i] += scale * row[i];
+}
+
+struct HeadInputs {
+  std::vector<double> q, k, v;  // [length, dim]
+
+  HeadInputs(const Inputs& in, const HeadPlace& place) {
+    const int64_t d = in.shape.head_dim;
+    HeadPlace shared = place;
+    shared.head /= in.shape.head_count / in.shape.kv_head_count;
+    q = widened(in.q, place, d);
+    k = widened(in.k, shared, d);
+    v = widened(in.v, shared, d);
+  }
+};
+
 inline Oracle oracle_forward(const Inputs& in, const HeadPlace& place) {
   const int64_t n = place.length;
   const int64_t d = in.shape.head_dim;
-  const int64_t q_column = place.head * d;
-  const int64_t kv_column = place.head / (in.shape.head_count / in.shape.kv_head_count) * d;
+  const double cap = in.shape.cap;
   Oracle o{n, d};
   o.dst.assign(static_cast<size_t>(n * d), 0.0);
   o.weights.assign(static_cast<size_t>(n * n), 0.0);
-  o.slopes.assign(static_cast<size_t>(n * n), 1.0);
-  const auto widened = [&](const Matrix& from, int64_t column) {
-    std::vector<double> values;
-    for (int64_t r = 0; r < n; ++r) {
-      for (int64_t c = 0; c < d; ++c) {
-        values.push_back(static_cast<double>(from.get(place.row + r, column + c)));
-      }
-    }
-    return values;
-  };
-  const std::vector<double> q = widened(in.q, q_column);
-  const std::vector<double> k = widened(in.k, kv_column);
-  const std::vector<double> v = widened(in.v, kv_column);
+  if (cap > 0) o.slopes.assign(static_cast<size_t>(n * n), 1.0);
+  const HeadInputs head(in, place);
   for (int64_t i = 0; i < n; ++i) {
     const int64_t first = in.shape.window > 0 ? std::max<int64_t>(0, i - in.shape.window + 1) : 0;
     double m = -std::numeric_limits<double>::infinity();
     if (in.shape.sinks) m = static_cast<double>(in.shape.sinks[place.head]);
-    double* weights = &o.weights[static_cast<size_t>(i * n)];
+    double* weights = o.weights.data() + i * n;
     for (int64_t j = first; j <= i; ++j) {
-      double score = 0;
-      for (int64_t c = 0; c < d; ++c) {
-        score += q[static_cast<size_t>(i * d + c)] * k[static_cast<size_t>(j * d + c)];
-      }
-      weights[j] = score * in.shape.scale;
-      if (const double cap = in.shape.cap; cap > 0) {
+      weights[j] = dot(head.q.data() + i * d, head.k.data() + j * d, d) * in.shape.scale;
+      if (cap > 0) {
         const double bent = std::tanh(weights[j] / cap);
         weights[j] = cap * bent;
         o.slopes[static_cast<size_t>(i * n + j)] = 1 - bent * bent;
@@ -185,9 +211,7 @@ inline Oracle oracle_forward(const Inputs& in, const HeadPlace& place) {
     for (int64_t j = first; j <= i; ++j) sum += weights[j] = std::exp(weights[j] - m);
     for (int64_t j = first; j <= i; ++j) {
       weights[j] /= sum;
-      for (int64_t c = 0; c < d; ++c) {
-        o.dst[static_cast<size_t>(i * d + c)] += weights[j] * v[static_cast<size_t>(j * d + c)];
-      }
+      add_scaled(o.dst.data() + i * d, head.v.data() + j * d, weights[j], d);
     }
     o.lse.push_back(m + std::log(sum));
   }
@@ -200,33 +224,22 @@ inline void oracle_backward(const Inputs& in, const HeadPlace& place, const Matr
                             Oracle* o) {
   const int64_t n = place.length;
   const int64_t d = in.shape.head_dim;
-  const int64_t q_column = place.head * d;
-  const int64_t kv_column = place.head / (in.shape.head_count / in.shape.kv_head_count) * d;
+  const HeadInputs head(in, place);
+  const std::vector<double> grad_dst_values = widened(grad_dst, place, d);
   for (auto* grad : {&o->grad_q, &o->grad_k, &o->grad_v}) {
     grad->assign(static_cast<size_t>(n * d), 0.0);
   }
   for (int64_t i = 0; i < n; ++i) {
-    double dot = 0;
-    for (int64_t c = 0; c < d; ++c) {
-      dot += o->dst[static_cast<size_t>(i * d + c)] * grad_dst.get(place.row + i, q_column + c);
-    }
+    const double* grad = grad_dst_values.data() + i * d;
+    const double mean = dot(o->dst.data() + i * d, grad, d);
     for (int64_t j = 0; j <= i; ++j) {
       const double weight = o->weights[static_cast<size_t>(i * n + j)];
       if (weight == 0) continue;
-      double grad_weight = 0;
-      for (int64_t c = 0; c < d; ++c) {
-        const double g = grad_dst.get(place.row + i, q_column + c);
-        grad_weight += g * in.v.get(place.row + j, kv_column + c);
-        o->grad_v[static_cast<size_t>(j * d + c)] += weight * g;
-      }
-      const double grad_score =
-          weight * (grad_weight - dot) * in.shape.scale * o->slopes[static_cast<size_t>(i * n + j)];
-      for (int64_t c = 0; c < d; ++c) {
-        o->grad_q[static_cast<size_t>(i * d + c)] +=
-            grad_score * in.k.get(place.row + j, kv_column + c);
-        o->grad_k[static_cast<size_t>(j * d + c)] +=
-            grad_score * in.q.get(place.row + i, q_column + c);
-      }
+      const double grad_weight = dot(grad, head.v.data() + j * d, d);
+      add_scaled(o->grad_v.data() + j * d, grad, weight, d);
+      const double grad_score = weight * (grad_weight - mean) * in.shape.scale * o->slope(i, j);
+      add_scaled(o->grad_q.data() + i * d, head.k.data() + j * d, grad_score, d);
+      add_scaled(o->grad_k.data() + j * d, head.q.data() + i * d, grad_score, d);
     }
   }
 }

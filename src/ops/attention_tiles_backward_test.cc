@@ -83,8 +83,7 @@ void expect_head(const Inputs& in, const HeadPlace& place, const Matrix& grad_ds
         grad_weight += static_cast<double>(grad_dst.get(place.row + i, q_column + c)) *
                        in.v.get(place.row + j, kv_column + c);
       }
-      const double slope = weight * (grad_weight - dot) * in.shape.scale *
-                           o.slopes[static_cast<size_t>(i * place.length + j)];
+      const double slope = weight * (grad_weight - dot) * in.shape.scale * o.slope(i, j);
       for (int64_t c = 0; c < d; ++c) {
         grad_q.add(i * d + c, slope * in.k.get(place.row + j, kv_column + c));
         keys->k.add(j * d + c, slope * in.q.get(place.row + i, q_column + c));

@@ -130,7 +130,8 @@ inline void run_head(const Case& c, const SequenceSpan& span, int64_t head, Refe
     const auto gate = static_cast<size_t>(row * c.shape.value_heads + head);
     const auto value_first =
         static_cast<size_t>(row * c.value_columns() + head * c.shape.value_dim);
-    for (double& s : state) s *= std::exp(ref.log_decay[gate]);
+    const double decay = std::exp(ref.log_decay[gate]);
+    for (double& s : state) s *= decay;
     for (size_t j = 0; j < dv; ++j) {
       double memory = 0;
       for (size_t i = 0; i < dk; ++i) memory += state[i * dv + j] * k[i];

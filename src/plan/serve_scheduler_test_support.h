@@ -112,6 +112,7 @@ struct Expected {
   uint64_t sample = 0;
   std::vector<int32_t> generated;
   bool cancelled = false;
+  std::vector<PrefixHash> prefixes;  // of the prompt's whole blocks; with kept states
 };
 
 // Runs a random trace of arrivals, cancels and lost batches to its end and checks every step. With
@@ -185,7 +186,9 @@ class TraceRun {
     }
     spec.tenant = rng_.below(3);
     if (priorities_) spec.priority = static_cast<int32_t>(rng_.below(3));
-    expected_[spec.id] = {spec.prompt, spec.max_new_tokens, 0, {}, false};
+    expected_[spec.id] = {.prompt = spec.prompt,
+                          .max_new_tokens = spec.max_new_tokens,
+                          .prefixes = prefixes_of(spec.prompt)};
     forks_[spec.id] = spec.fork_count;
     ASSERT_TRUE(scheduler_.arrive(std::move(spec)));
   }
@@ -326,17 +329,26 @@ class TraceRun {
 
   bool is_kept(int32_t state) const { return state >= options_.state_count; }
 
+  std::vector<PrefixHash> prefixes_of(std::span<const int32_t> prompt) const {
+    std::vector<PrefixHash> prefixes;
+    if (options_.kept_state_count == 0) return prefixes;
+    PrefixHash prefix = prefix_seed(0);
+    for (; prompt.size() >= kBlockTokens; prompt = prompt.subspan(kBlockTokens)) {
+      prefix = extend_prefix(prefix, prompt.first(kBlockTokens));
+      prefixes.push_back(prefix);
+    }
+    return prefixes;
+  }
+
   // Each holds what its name stands for.
   void check_kept_states() {
     const KeptStates& states = scheduler_.kept_states();
     std::set<int32_t> seen;
     for (const auto& [id, request] : expected_) {
-      PrefixHash prefix = prefix_seed(0);
-      for (size_t end = kBlockTokens; end <= request.prompt.size(); end += kBlockTokens) {
-        const std::span<const int32_t> tokens(request.prompt.data(), end);
-        prefix = extend_prefix(prefix, tokens.last(kBlockTokens));
-        const auto slot = states.find(prefix);
+      for (size_t i = 0; i < request.prefixes.size(); ++i) {
+        const auto slot = states.find(request.prefixes[i]);
         if (!slot || !seen.insert(*slot).second) continue;
+        const std::span<const int32_t> tokens(request.prompt.data(), (i + 1) * kBlockTokens);
         ASSERT_TRUE(std::ranges::equal(engine_.state(*slot), tokens)) << "kept state " << *slot;
       }
     }

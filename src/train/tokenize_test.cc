@@ -254,7 +254,9 @@ TEST_F(TokenizeTest, MakesACopyAnewThatHoldsWhatNoTokenizerGives) {
 
 // The copy would have the name of what the file held before.
 TEST_F(TokenizeTest, RefusesAFileThatChangesWhileItIsRead) {
-  const auto path = folder_.write("a.txt", std::string(5 * kPieceBytes, 'a'));
+  std::string text;
+  while (text.size() < 5 * kPieceBytes) text += "words of a text\n";
+  const auto path = folder_.write("a.txt", text);
   auto changing = options();
   bool changed = false;
   changing.progress = [&](int64_t, int64_t) {

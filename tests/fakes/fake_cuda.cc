@@ -354,8 +354,11 @@ int cuEventRecord(void* pointer, void* stream) {
 int cuEventQuery(void* pointer) {
   if (const int code = done("cuEventQuery")) return code;
   Event* event = static_cast<Event*>(pointer);
-  const std::lock_guard lock(event->mutex);
-  return event->reached >= event->recorded ? 0 : kNotReady;
+  std::unique_lock lock(event->mutex);
+  // Who asks again and again leaves the processor to the threads that stand for GPUs.
+  const bool over = event->changed.wait_for(lock, std::chrono::microseconds(100),
+                                            [&] { return event->reached >= event->recorded; });
+  return over ? 0 : kNotReady;
 }
 
 // Any image will do, but an empty one.

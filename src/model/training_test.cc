@@ -25,6 +25,13 @@ constexpr const char* kStepped[] = {"llama2", "gpt2", "gpt2_relu_unscaled", "gpt
 
 std::string name_of(Family family) { return std::string(formats::family_name(family)); }
 
+// Renews the packed forms of the nodes that read a parameter.
+void pack_uses(Trainee& trainee, const NamedParam& param) {
+  trainee.weights().pack(trainee.stream(), param.node);
+  const size_t head = trainee.architecture().head_node();
+  if (param.node == 0) trainee.weights().pack(trainee.stream(), head);  // may share the table
+}
+
 // The loss at value + step · direction of one parameter.
 double loss_along(Trainee& trainee, const NamedParam& param, const std::vector<float>& direction,
                   double step, const std::vector<Sequence>& sequences) {
@@ -33,7 +40,7 @@ double loss_along(Trainee& trainee, const NamedParam& param, const std::vector<f
   for (size_t i = 0; i < direction.size(); ++i) {
     values[i] = static_cast<float>(before[i] + step * direction[i]);
   }
-  trainee.weights().pack(trainee.stream());
+  pack_uses(trainee, param);
   const double loss = trainee.mean_loss(sequences);
   std::copy(before.begin(), before.end(), values);
   return loss;
@@ -74,6 +81,7 @@ void expect_gradients_match_differences(Trainee& trainee, const std::vector<Sequ
           << param.spec->name << (own ? " along its gradient" : " along a random direction");
       EXPECT_GT(norm, 1e-9) << param.spec->name << " has no gradient";
     }
+    pack_uses(trainee, param);
   }
 }
 

@@ -216,12 +216,14 @@ class TraceRun {
   void draft() {
     for (const auto& [id, request] : expected_) {
       if (rng_.below(3) == 0) continue;
-      std::vector<int32_t> tokens = request.prompt;
-      tokens.insert(tokens.end(), request.generated.begin(), request.generated.end());
+      const bool over = over_.contains(id);  // nothing is read of what it drafts
+      std::vector<int32_t> tokens;
+      if (!over) tokens = request.prompt;
+      if (!over) tokens.insert(tokens.end(), request.generated.begin(), request.generated.end());
       const size_t known = tokens.size();
       for (size_t left = rng_.below(8); left > 0; --left) {
         const bool wrong = rng_.below(5) == 0;
-        tokens.push_back(wrong ? 7 : ToyEngine::next_token(tokens, request.sample));
+        tokens.push_back(wrong || over ? 7 : ToyEngine::next_token(tokens, request.sample));
       }
       scheduler_.draft(id, std::span(tokens).subspan(known));
     }

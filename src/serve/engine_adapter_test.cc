@@ -26,6 +26,7 @@ struct Adapted {
       : folders(name),
         loaded(name, {.format = format,
                       .kv_block_count = 80,
+                      .state_count = 8,  // of models with recurrent layers
                       .batch_tokens_max = 64,
                       .logit_rows_max = 16,
                       .adapters = folders.sources}) {}
@@ -96,6 +97,23 @@ TEST(EngineAdapters, NeighboursOfOtherAdaptersDoNotMatter) {
         expect_bits(adapted.loaded, requests,
                     {.policy = policy, .batch_tokens_max = batch_tokens, .fair_share = true});
       }
+    }
+  }
+}
+
+TEST(EngineAdapters, StatesOfOtherAdaptersDoNotMatter) {
+  for (const char* fixture : {"qwen3_5", "lfm2", "qwen3_5_moe"}) {
+    Adapted adapted(fixture);
+    auto requests = random_requests(3, 12);
+    for (int32_t adapter = model::kNoAdapter; adapter < 3; ++adapter) {
+      requests.push_back(request_for(adapter));
+      requests.push_back(request_for(adapter));
+    }
+    for (const plan::ServePolicy policy : plan::kServePolicies) {
+      const EngineStatus status =
+          expect_bits(adapted.loaded, requests,
+                      {.policy = policy, .batch_tokens_max = 24, .kept_state_count = 4});
+      EXPECT_GT(status.counters.prefix_hit_tokens, 0);
     }
   }
 }

@@ -13,6 +13,7 @@ namespace {
 using plan::Admission;
 using plan::ServePolicy;
 using testing::alone;
+using testing::damaged_log;
 using testing::expect_clean;
 using testing::Gate;
 using testing::KeepingSink;
@@ -276,34 +277,10 @@ TEST(EventReplay, SurvivesDamagedLogs) {
   EngineStatus status;
   recorded_run(loaded, {.admission = Admission::kOptimistic}, 5, file, status);
   const std::string text = file.text();
-  std::vector<std::string> lines;
-  for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos;
-       begin = end + 1) {
-    lines.push_back(text.substr(begin, end - begin + 1));
-  }
   Rng rng(derive_key(1, "damage"));
   int refused = 0;
   for (int i = 0; i < 150; ++i) {
-    std::vector<std::string> damaged = lines;
-    std::string& line = damaged[rng.below(damaged.size())];
-    switch (rng.below(4)) {
-      case 0:  // another number
-        for (char& c : line) {
-          if (c >= '0' && c <= '9' && rng.below(4) == 0) c = static_cast<char>('0' + rng.below(10));
-        }
-        break;
-      case 1:
-        line.clear();
-        break;
-      case 2:  // twice
-        line += damaged[rng.below(damaged.size())];
-        break;
-      default:
-        line[rng.below(line.size())] = static_cast<char>(rng.below(128));
-    }
-    std::string all;
-    for (const std::string& one : damaged) all += one;
-    file.write(all);
+    file.write(damaged_log(text, rng));
     refused += !replay_event_log(file.path());
   }
   EXPECT_GT(refused, 60);

@@ -15,6 +15,7 @@
 namespace jige::serve {
 namespace {
 
+using testing::damaged_log;
 using testing::TempFile;
 using testing::value_of;
 
@@ -127,6 +128,22 @@ TEST(RecordedScheduler, AReplayNoticesOtherStates) {
   for (const std::string bad : {"0", "-1", "5000000000"}) {
     file.write(replaced(text, "\"state_count\":6", "\"state_count\":" + bad));
     EXPECT_EQ(replay_event_log(file.path()).error().code, Code::kCorrupt) << bad;
+  }
+}
+
+// Whatever a log holds, replaying it ends with a result or an error.
+TEST(RecordedScheduler, AReplaySurvivesDamagedLogsWithStates) {
+  TempFile file;
+  for (const int32_t kept : {0, 2}) {
+    record(recorded_options(6, kept), file);
+    const std::string text = file.text();
+    Rng rng(derive_key(1, "damaged states"));
+    int refused = 0;
+    for (int i = 0; i < 300; ++i) {
+      file.write(damaged_log(text, rng));
+      refused += !replay_event_log(file.path());
+    }
+    EXPECT_GT(refused, 120);
   }
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/rng.h"
 #include "model/inference.h"
 #include "tensor/cpu_device.h"
 #include "text/tokenizer.h"
@@ -81,9 +82,37 @@ inline text::Tokenizer character_tokenizer(const std::string& last = "|",
   return value_of(text::Tokenizer::from_json(json, "test tokenizer"));
 }
 
+// An event log with one line damaged: other numbers, none, another line behind it, another byte.
+inline std::string damaged_log(const std::string& log, Rng& rng) {
+  std::vector<std::string> lines;
+  for (size_t begin = 0, end; (end = log.find('\n', begin)) != std::string::npos; begin = end + 1) {
+    lines.push_back(log.substr(begin, end - begin + 1));
+  }
+  std::string& line = lines[rng.below(lines.size())];
+  switch (rng.below(4)) {
+    case 0:
+      for (char& c : line) {
+        if (c >= '0' && c <= '9' && rng.below(4) == 0) c = static_cast<char>('0' + rng.below(10));
+      }
+      break;
+    case 1:
+      line.clear();
+      break;
+    case 2:
+      line += lines[rng.below(lines.size())];
+      break;
+    default:
+      line[rng.below(line.size())] = static_cast<char>(rng.below(128));
+  }
+  std::string all;
+  for (const std::string& one : lines) all += one;
+  return all;
+}
+
 struct Loaded {
-  explicit Loaded(const std::string& name, const model::InferenceOptions& options = {})
-      : device({.thread_count = 1}),
+  explicit Loaded(const std::string& name, const model::InferenceOptions& options = {},
+                  int threads = 1)
+      : device({.thread_count = threads}),
         model(value_of(model::InferenceModel::load(fixture(name), device, options))),
         tokenizer(character_tokenizer()) {}
   CpuDevice device;

@@ -19,6 +19,7 @@ int64_t cache_layer_count(const formats::ModelConfig& config) {
 }
 
 StateShape state_shape(const formats::ModelConfig& config) {
+  if (formats::recurrent_layer_count(config) == 0) return {};  // nobody has checked its fields
   if (config.short_conv.kernel > 0) {
     return {.inputs = (config.short_conv.kernel - 1) * config.hidden_size};
   }

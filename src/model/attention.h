@@ -70,7 +70,7 @@ int64_t cache_bytes(const formats::ModelConfig& config, DType dtype, int64_t blo
 int64_t cache_layer_count(const formats::ModelConfig& config);
 
 // What a sequence has in a recurrent layer in its place, in numbers of SequenceStates (block.h); of
-// short convolutions no matrices.
+// short convolutions no matrices; nothing where no layer is recurrent.
 struct StateShape {
   int64_t inputs = 0;
   int64_t matrices = 0;

@@ -379,6 +379,24 @@ TEST(Inference, TakesExactlyThePlannedMemory) {
   }
 }
 
+// A folder may say anything of layers that it does not have.
+TEST(Inference, NoStatesAreTakenForLayersThatAreNotThere) {
+  for (const formats::Family family : {formats::Family::kQwen35, formats::Family::kLfm2}) {
+    formats::ModelConfig config = testing::tiny_config(family);
+    config.layer_is_recurrent.clear();
+    if (family == formats::Family::kLfm2) {
+      config.short_conv.kernel = INT64_MAX;
+    } else {
+      config.delta = {
+          .key_heads = 2, .value_heads = -1, .key_dim = 10, .value_dim = 3, .kernel = 4};
+    }
+    const auto architecture = value_of(Architecture::create(config));
+    const InferenceSizes sizes{
+        .context_max = 32, .kv_block_count = 2, .batch_tokens_max = 8, .logit_rows_max = 1};
+    EXPECT_EQ(inference_memory(*architecture, sizes).states_bytes, 0);
+  }
+}
+
 TEST(Inference, ChoosesTypesByWhatIsStored) {
   CpuDevice device({.thread_count = 1});
   EXPECT_EQ(value_of(InferenceModel::load(fixture("llama2"), device))->sizes().compute,

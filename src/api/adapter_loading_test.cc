@@ -39,7 +39,10 @@ std::string greedy(const std::string& model, int tokens = 20) {
 
 class AdapterLoading : public ::testing::Test {
  protected:
+  explicit AdapterLoading(const std::string& model = "llama3") : model_(model), folders_(model) {}
+
   TestServer& start(TestServerOptions options = {}) {
+    options.model = model_;
     options.adapter_root = folders_.path;
     options.adapter_rooms = 2;
     server_ = std::make_unique<TestServer>(std::move(options));
@@ -59,7 +62,7 @@ class AdapterLoading : public ::testing::Test {
   }
   // The text of each adapter where it was there from the start.
   std::vector<std::string> expected_texts() {
-    TestServer whole({.adapters = folders_.sources});
+    TestServer whole({.model = model_, .adapters = folders_.sources});
     std::vector<std::string> texts;
     for (const auto& source : folders_.sources) {
       texts.push_back(text_of(whole.post("/v1/completions", greedy(source.name))));
@@ -76,7 +79,10 @@ class AdapterLoading : public ::testing::Test {
     EXPECT_EQ(server_->model().adapter_rooms().free_count(), 2);
   }
 
-  AdapterFolders folders_{"llama3"};
+  void expect_nobody_disturbed(const TestServerOptions& options);
+
+  const std::string model_;
+  AdapterFolders folders_;
   std::unique_ptr<TestServer> server_;
 };
 
@@ -222,9 +228,10 @@ TEST_F(AdapterLoading, UnloadingWaitsForTheRequestsThatRun) {
   EXPECT_EQ(server.model().adapter_rooms().free_count(), 2);
 }
 
-TEST_F(AdapterLoading, ComingAndGoingDisturbsNobody) {
+// While adapters come and go and others ask.
+void AdapterLoading::expect_nobody_disturbed(const TestServerOptions& options) {
   const std::vector<std::string> expected = expected_texts();
-  TestServer& server = start({.iteration_ms = 1});
+  TestServer& server = start(options);
   const std::string base = text_of(server.post("/v1/completions", greedy("tiny")));
   constexpr int kRounds = 6;
   std::atomic<bool> over = false;
@@ -260,6 +267,20 @@ TEST_F(AdapterLoading, ComingAndGoingDisturbsNobody) {
   EXPECT_GT(served, 2);
   EXPECT_EQ(server.model().adapter_rooms().free_count(), 2);
   EXPECT_TRUE(server.engine().status().counters.requests_by_adapter.empty());
+}
+
+TEST_F(AdapterLoading, ComingAndGoingDisturbsNobody) {
+  expect_nobody_disturbed({.iteration_ms = 1});
+}
+
+class AdapterLoadingWithStates : public AdapterLoading {
+ protected:
+  AdapterLoadingWithStates() : AdapterLoading("qwen3_5") {}
+};
+
+TEST_F(AdapterLoadingWithStates, ComingAndGoingDisturbsNobody) {
+  expect_nobody_disturbed({.engine = {.kept_state_count = 2}, .iteration_ms = 1, .states = 6});
+  EXPECT_GT(server_->engine().status().counters.prefix_hit_tokens, 0);
 }
 
 }  // namespace

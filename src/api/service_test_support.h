@@ -30,6 +30,7 @@ inline std::string text_of(const TestResponse& response) {
 }
 
 struct TestServerOptions {
+  std::string model = "llama3";  // of the fixtures
   serve::EngineOptions engine;
   HttpServerOptions http;
   ServiceOptions service;
@@ -37,6 +38,7 @@ struct TestServerOptions {
   text::Tokenizer tokenizer = character_tokenizer();
   int iteration_ms = 0;  // at least, each: time for clients that come and go meanwhile
   int64_t kv_blocks = 128;
+  int64_t states = 0;  // of a model with recurrent layers, kept ones among them; 0: the usual
   std::vector<model::AdapterSource> adapters;  // of the model, served under their names
   std::string adapter_root;                    // for adapters that are loaded later
   int64_t adapter_rooms = 0;
@@ -49,9 +51,10 @@ class TestServer {
   explicit TestServer(TestServerOptions options = {})
       : device_({.thread_count = 1}),
         model_(
-            value_of(model::InferenceModel::load(serve::testing::fixture("llama3"), device_,
+            value_of(model::InferenceModel::load(serve::testing::fixture(options.model), device_,
                                                  {.context_max = kContext,
                                                   .kv_block_count = options.kv_blocks,
+                                                  .state_count = options.states,
                                                   .batch_tokens_max = 64,
                                                   .logit_rows_max = 16,
                                                   .embeds = options.embeds,

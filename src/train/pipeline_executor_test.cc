@@ -116,6 +116,7 @@ void expect_bits_of_one_device(const std::string& fixture) {
   formats::ModelConfig config = *formats::load_model_config(std::string(JIGE_SOURCE_DIR) +
                                                             "/tests/fixtures/model/" + fixture);
   config.layer_count = 4;
+  if (!config.layer_is_recurrent.empty()) config.layer_is_recurrent = {1, 0, 1, 1};
   const auto architecture = *model::Architecture::create(config);
   const Trace expected = train_alone(*architecture, 4, matrix_steps());
   int tried = 0;
@@ -132,6 +133,10 @@ TEST(PipelineExecutor, ExpertsHaveTheBitsOfOneDevice) { expect_bits_of_one_devic
 
 TEST(PipelineExecutor, PartsSideBySideHaveTheBitsOfOneDevice) {
   for (const char* fixture : {"gpt_neox", "phi", "cohere"}) expect_bits_of_one_device(fixture);
+}
+
+TEST(PipelineExecutor, RecurrentLayersHaveTheBitsOfOneDevice) {
+  for (const char* fixture : {"qwen3_5", "lfm2"}) expect_bits_of_one_device(fixture);
 }
 
 TEST(PipelineExecutor, DropoutHasTheBitsOfOneDevice) {

@@ -119,7 +119,11 @@ std::string position_text(const formats::ModelConfig& config) {
 
 std::string ffn_text(const formats::ModelConfig& config) {
   const formats::ExpertConfig& experts = config.experts;
-  if (experts.count == 0) return std::to_string(config.ffn_size);
+  if (experts.count == 0) {
+    const int64_t layers = formats::feed_forward_count(config);
+    if (layers == config.layer_count) return std::to_string(config.ffn_size);
+    return fmt::format("{} in {} of {} layers", config.ffn_size, layers, config.layer_count);
+  }
   std::string text =
       fmt::format("{} of {} experts of {}", experts.chosen, experts.count, experts.ffn_size);
   if (experts.chosen_groups < experts.groups) {
@@ -128,7 +132,7 @@ std::string ffn_text(const formats::ModelConfig& config) {
   if (experts.shared_ffn_size > 0) {
     text += fmt::format(" and one of {} for all", experts.shared_ffn_size);
   }
-  const int64_t dense = config.layer_count - formats::expert_layer_count(config);
+  const int64_t dense = formats::feed_forward_count(config) - formats::expert_layer_count(config);
   if (dense > 0) {
     text += fmt::format(", in {} of {} layers {}", dense, config.layer_count, config.ffn_size);
   }
@@ -168,9 +172,9 @@ void add_config_rows(const formats::ModelConfig& config, Table& table) {
     }
   }
   const int64_t recurrent = formats::recurrent_layer_count(config);
-  if (recurrent > 0) {
-    attention +=
-        fmt::format(", in {} of {} layers", config.layer_count - recurrent, config.layer_count);
+  const int64_t attention_layers = formats::attention_part_count(config) - recurrent;
+  if (attention_layers < config.layer_count) {
+    attention += fmt::format(", in {} of {} layers", attention_layers, config.layer_count);
   }
   if (config.score_cap > 0) attention += fmt::format(", scores within {:g}", config.score_cap);
   table.row({"attention", attention});

@@ -7,6 +7,7 @@
 
 #include "formats/model_config_experts.h"
 #include "formats/model_config_latent.h"
+#include "formats/model_config_parts.h"
 #include "formats/model_config_recurrent.h"
 #include "formats/model_families.h"
 
@@ -26,6 +27,7 @@ class Checker {
     JIGE_DO(sizes());
     JIGE_DO(heads());
     JIGE_DO(check_latent(c_, where_));
+    JIGE_DO(check_parts(c_, where_));
     JIGE_DO(check_recurrent(c_, where_));
     JIGE_DO(check_experts(c_, where_));
     JIGE_DO(rope());
@@ -247,6 +249,11 @@ class Checker {
         return {};
       case UnturnedRule::kNone:
         return require(c_.layer_is_unturned.empty(), "rotary positions in every layer");
+      case UnturnedRule::kAll:
+        return require(
+            !c_.layer_is_unturned.empty() &&
+                std::count(c_.layer_is_unturned.begin(), c_.layer_is_unturned.end(), 0) == 0,
+            "no rotary positions");
       case UnturnedRule::kUnlessRope:
         return require(std::count(c_.layer_is_unturned.begin(), c_.layer_is_unturned.end(), 0) == 0,
                        "rotary positions in every layer or in none");
@@ -285,6 +292,8 @@ class Checker {
       case BiasRule::kUseBias:
         return require(c_.qkv_bias == c_.output_bias && c_.qkv_bias == c_.mlp_bias,
                        "one use_bias for all products");
+      case BiasRule::kMlp:
+        return require(!c_.qkv_bias && !c_.output_bias, "no attention biases");
       case BiasRule::kOutputApart:
         return {};
       case BiasRule::kAttention:
@@ -352,6 +361,26 @@ Result<Family> parse_family(std::string_view name) {
   return fail(Code::kInvalidArgument, "\"{}\" is not a model family; known are {}", name, known);
 }
 
+bool has_attention_part(const ModelConfig& config, int64_t layer) {
+  const auto at = static_cast<size_t>(layer);
+  return at >= config.layer_parts.size() || config.layer_parts[at] != LayerParts::kFeedForward;
+}
+
+bool has_feed_forward(const ModelConfig& config, int64_t layer) {
+  const auto at = static_cast<size_t>(layer);
+  return at >= config.layer_parts.size() || config.layer_parts[at] != LayerParts::kAttention;
+}
+
+int64_t attention_part_count(const ModelConfig& config) {
+  const auto& parts = config.layer_parts;
+  return config.layer_count - std::count(parts.begin(), parts.end(), LayerParts::kFeedForward);
+}
+
+int64_t feed_forward_count(const ModelConfig& config) {
+  const auto& parts = config.layer_parts;
+  return config.layer_count - std::count(parts.begin(), parts.end(), LayerParts::kAttention);
+}
+
 bool has_layer_beyond(Family family) { return family_info(family).layer_beyond; }
 
 Status check_model_config(const ModelConfig& config, std::string_view where) {
@@ -381,18 +410,19 @@ int64_t count_parameters(const ModelConfig& config, int64_t experts) {
   if (config.attention_sinks) attention += config.head_count;
   if (config.qk_norm) attention += 2 * config.head_dim;
   if (config.qk_norm_whole || config.qk_norm_apart) attention += query_width + kv_width;
-  int64_t layer = 0;  // but its attention
-  if (config.mlp_bias) layer += (gated ? 2 : 1) * config.ffn_size + width;
-  const bool one_norm = config.residual == ResidualForm::kParallelOneNorm;
-  layer += (config.norm_place == NormPlace::kAround ? 4 : one_norm ? 1 : 2) * norm;
+  int64_t dense = (gated ? 3 : 2) * width * config.ffn_size;  // a feed-forward part
+  if (config.mlp_bias) dense += (gated ? 2 : 1) * config.ffn_size + width;
 
   const int64_t with_experts = expert_layer_count(config);
   const int64_t recurrent = recurrent_layer_count(config);
-  int64_t total = config.layer_count * layer + norm;
-  total += (config.layer_count - recurrent) * attention;
+  const int64_t parts = attention_part_count(config) + feed_forward_count(config);
+  const bool one_norm = config.residual == ResidualForm::kParallelOneNorm;
+  const bool around = config.norm_place == NormPlace::kAround;
+  int64_t total = (around ? 2 * parts : one_norm ? config.layer_count : parts) * norm + norm;
+  total += (attention_part_count(config) - recurrent) * attention;
   if (recurrent > 0) total += recurrent * recurrent_parameter_count(config);
   total += with_experts * expert_parameter_count(config, experts);
-  total += (config.layer_count - with_experts) * (gated ? 3 : 2) * width * config.ffn_size;
+  total += (feed_forward_count(config) - with_experts) * dense;
   total += config.vocab_size * width * (config.tied_embeddings ? 1 : 2);
   if (config.head_bias) total += config.vocab_size;
   if (config.position == PositionKind::kLearned) total += config.context_max * width;
@@ -407,6 +437,7 @@ ModelConfig first_layers(ModelConfig config, int64_t count) {
                       &config.layer_is_recurrent}) {
     if (!flags->empty()) flags->resize(static_cast<size_t>(count));
   }
+  if (!config.layer_parts.empty()) config.layer_parts.resize(static_cast<size_t>(count));
   return config;
 }
 

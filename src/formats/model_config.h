@@ -79,7 +79,8 @@ enum class Family {
   kLfm2,
   kLfm2Moe,
   kGraniteHybrid,
-  kBamba
+  kBamba,
+  kNemotronH
 };
 // Families whose feed-forward layers, or some of them, are experts.
 inline constexpr bool has_experts(Family family) {
@@ -96,6 +97,8 @@ enum class NormPlace { kBefore, kAfter, kAround };
 // How the two parts of a layer stand: the MLP reads what attention made of the residual stream, or
 // both read the layer's input side by side, through a norm each or through one norm.
 enum class ResidualForm { kSequential, kParallel, kParallelOneNorm };
+// What a layer has of attention, or what stands in its place, and a feed-forward part.
+enum class LayerParts : uint8_t { kBoth, kAttention, kFeedForward };
 enum class ActivationKind { kSwiGlu, kGeGlu, kGeluTanh, kGeluErf, kRelu, kReluSquared, kSilu };
 enum class PositionKind { kRotary, kLearned };
 enum class RopeScaling { kNone, kLinear, kLlama3, kLongRope, kYarn };
@@ -239,6 +242,7 @@ struct ModelConfig {
   // Per layer, a delta net, a short convolution or a layer of Mamba 2, whichever the model has;
   // empty: none is.
   std::vector<uint8_t> layer_is_recurrent;
+  std::vector<LayerParts> layer_parts;  // per layer; empty: every one has both
   ExpertConfig experts;
   std::vector<uint8_t> layer_is_dense;  // per layer, without experts; empty: none is
   int64_t context_max = 0;              // max_position_embeddings
@@ -312,6 +316,12 @@ bool has_layer_beyond(Family family);
 // Reads a family name. Fails with kInvalidArgument, listing the known ones.
 Result<Family> parse_family(std::string_view name);
 
+// Whether the layer has attention, or what stands in its place, and whether a feed-forward part;
+// and how many layers have such.
+bool has_attention_part(const ModelConfig& config, int64_t layer);
+bool has_feed_forward(const ModelConfig& config, int64_t layer);
+int64_t attention_part_count(const ModelConfig& config);
+int64_t feed_forward_count(const ModelConfig& config);
 // Whether the layer has a recurrent state in place of attention, and how many layers have.
 bool is_recurrent(const ModelConfig& config, int64_t layer);
 int64_t recurrent_layer_count(const ModelConfig& config);

@@ -7,6 +7,7 @@
 #include "formats/model_config.h"
 #include "formats/model_config_experts.h"
 #include "formats/model_config_latent.h"
+#include "formats/model_config_parts.h"
 #include "formats/model_config_recurrent.h"
 #include "formats/model_config_rope.h"
 #include "formats/model_families.h"
@@ -274,6 +275,7 @@ void emit_family_fields(const ModelConfig& config, Json& out) {
   }
   const FamilyInfo& family = family_info(config.family);
   if (may_be_recurrent(config.family)) emit_recurrent(config, out);
+  if (family.single_parts) emit_single_parts(config, out);
   if (family.granite_scales) emit_granite_scales(config, out);
   if (family.logit_scale) out["logit_scale"] = config.logits_scale;
   if (family.residual_use != ResidualUse::kAlways) {
@@ -299,6 +301,9 @@ void emit_biases(const ModelConfig& config, Json& out) {
       return;
     case BiasRule::kUseQkvBias:
       out["use_qkv_bias"] = config.qkv_bias;
+      return;
+    case BiasRule::kMlp:
+      out["mlp_bias"] = config.mlp_bias;
       return;
     case BiasRule::kOutputApart:
       out["attention_out_bias"] = config.output_bias;
@@ -336,7 +341,7 @@ void emit_rotary_family(const ModelConfig& config, Json& out) {
     if (config.family == Family::kGemma) out["hidden_act"] = "gelu_pytorch_tanh";
     out["hidden_activation"] = "gelu_pytorch_tanh";
   } else if (family_info(config.family).chooses_activation) {
-    out["hidden_act"] = plain_activation_name(config.activation);
+    out[activation_field(config.family)] = plain_activation_name(config.activation);
   } else {
     const bool silu = config.activation == ActivationKind::kSwiGlu;
     out["hidden_act"] = silu ? "silu" : "gelu_pytorch_tanh";

@@ -7,20 +7,42 @@
 
 #include "base/json.h"
 #include "formats/model_config_fields.h"
+#include "formats/model_config_parts.h"
 #include "formats/model_config_recurrent.h"
 #include "formats/model_families.h"
 
 namespace jige::formats {
 namespace {
 
-constexpr const char* kMambaHeads = "mamba_n_heads";
-constexpr const char* kMambaHeadDim = "mamba_d_head";
-constexpr const char* kMambaGroups = "mamba_n_groups";
-constexpr const char* kMambaStateDim = "mamba_d_state";
-constexpr const char* kMambaKernel = "mamba_d_conv";
+// How a family spells its fields, and what it takes where they are left out.
+struct MambaFields {
+  const char* heads = "mamba_n_heads";
+  const char* head_dim = "mamba_d_head";
+  const char* groups = "mamba_n_groups";
+  const char* state_dim = "mamba_d_state";
+  const char* kernel = "mamba_d_conv";
+  const char* conv_bias = "mamba_conv_bias";
+  const char* bias = "mamba_proj_bias";
+  int64_t head_dim_default = 0;  // 0: what mamba_expand times the width leaves
+  int64_t groups_default = 1;
+  int64_t state_dim_default = 256;
+};
+
+MambaFields mamba_fields(Family family) {
+  if (family != Family::kNemotronH) return {};
+  return {"mamba_num_heads",
+          "mamba_head_dim",
+          "n_groups",
+          "ssm_state_size",
+          "conv_kernel",
+          "use_conv_bias",
+          "use_bias",
+          64,
+          8,
+          128};
+}
+
 constexpr const char* kMambaExpand = "mamba_expand";
-constexpr const char* kMambaConvBias = "mamba_conv_bias";
-constexpr const char* kMambaBias = "mamba_proj_bias";
 constexpr const char* kStepLimit = "time_step_limit";
 constexpr const char* kPositions = "position_embedding_type";
 constexpr const char* kMambaAttentionList = "attn_layer_indices";
@@ -46,21 +68,25 @@ Status refuse_step_limits(const Json& config, std::string_view where) {
 Result<int64_t> parse_mamba_head_dim(const Json& config, const ModelConfig& out,
                                      std::string_view where) {
   JIGE_TRY(const int64_t expand, get_size_or(config, kMambaExpand, 2, where));
+  const MambaFields fields = mamba_fields(out.family);
+  if (fields.head_dim_default > 0) {
+    return get_int_or(config, fields.head_dim, fields.head_dim_default, where);
+  }
   const int64_t heads = out.mamba2.heads;
   if (expand > kMambaExpandMax || heads < 1 || heads > kHeadsMax) {
     return fail(Code::kCorrupt, "{}: {} ({}) and {} ({}) make no layer of Mamba 2", where,
-                kMambaExpand, expand, kMambaHeads, heads);
+                kMambaExpand, expand, fields.heads, heads);
   }
   const int64_t columns = expand * out.hidden_size;
-  const Json* given = find_field(config, kMambaHeadDim);
+  const Json* given = find_field(config, fields.head_dim);
   const bool automatic = !given || (given->is_string() && *given == "auto");
   int64_t head_dim = columns / heads;
   if (!automatic) {
-    JIGE_TRY(head_dim, get_int(config, kMambaHeadDim, where));
+    JIGE_TRY(head_dim, get_int(config, fields.head_dim, where));
   }
   if (head_dim < 1 || head_dim > kMambaStateDimMax || head_dim * heads != columns) {
     return fail(Code::kCorrupt, "{}: {} ({}) of {} ({}) are not {} ({}) times {} ({}) columns",
-                where, kMambaHeads, heads, kMambaHeadDim, head_dim, kMambaExpand, expand,
+                where, fields.heads, heads, fields.head_dim, head_dim, kMambaExpand, expand,
                 size_fields(out.family).hidden, out.hidden_size);
   }
   return head_dim;
@@ -69,15 +95,17 @@ Result<int64_t> parse_mamba_head_dim(const Json& config, const ModelConfig& out,
 }  // namespace
 
 Status parse_mamba2(const Json& config, ModelConfig& out, std::string_view where) {
+  const MambaFields fields = mamba_fields(out.family);
   Mamba2Config& mamba = out.mamba2;
-  JIGE_TRY(mamba.heads, get_int_or(config, kMambaHeads, 128, where));
+  JIGE_TRY(mamba.heads, get_int_or(config, fields.heads, 128, where));
   JIGE_TRY(mamba.head_dim, parse_mamba_head_dim(config, out, where));
-  JIGE_TRY(mamba.groups, get_int_or(config, kMambaGroups, 1, where));
-  JIGE_TRY(mamba.state_dim, get_int_or(config, kMambaStateDim, 256, where));
-  JIGE_TRY(mamba.kernel, get_int_or(config, kMambaKernel, 4, where));
-  JIGE_TRY(mamba.conv_bias, get_bool_or(config, kMambaConvBias, true, where));
-  JIGE_TRY(mamba.bias, get_bool_or(config, kMambaBias, false, where));
+  JIGE_TRY(mamba.groups, get_int_or(config, fields.groups, fields.groups_default, where));
+  JIGE_TRY(mamba.state_dim, get_int_or(config, fields.state_dim, fields.state_dim_default, where));
+  JIGE_TRY(mamba.kernel, get_int_or(config, fields.kernel, 4, where));
+  JIGE_TRY(mamba.conv_bias, get_bool_or(config, fields.conv_bias, true, where));
+  JIGE_TRY(mamba.bias, get_bool_or(config, fields.bias, false, where));
   JIGE_DO(refuse_step_limits(config, where));
+  if (out.family == Family::kNemotronH) return parse_recurrent_parts(config, out, where);
   if (out.family == Family::kBamba) {
     JIGE_TRY(std::vector<uint8_t> flags,
              all_but_listed_layers(config, kMambaAttentionList, out.layer_count, where));
@@ -97,15 +125,17 @@ Status parse_mamba2(const Json& config, ModelConfig& out, std::string_view where
 }
 
 void emit_mamba2(const ModelConfig& config, Json& out) {
+  const MambaFields fields = mamba_fields(config.family);
   const Mamba2Config& mamba = config.mamba2;
-  out[kMambaHeads] = mamba.heads;
-  out[kMambaHeadDim] = mamba.head_dim;
-  out[kMambaGroups] = mamba.groups;
-  out[kMambaStateDim] = mamba.state_dim;
-  out[kMambaKernel] = mamba.kernel;
+  out[fields.heads] = mamba.heads;
+  out[fields.head_dim] = mamba.head_dim;
+  out[fields.groups] = mamba.groups;
+  out[fields.state_dim] = mamba.state_dim;
+  out[fields.kernel] = mamba.kernel;
+  out[fields.conv_bias] = mamba.conv_bias;
+  out[fields.bias] = mamba.bias;
+  if (config.family == Family::kNemotronH) return;
   out[kMambaExpand] = mamba.value_columns() / config.hidden_size;
-  out[kMambaConvBias] = mamba.conv_bias;
-  out[kMambaBias] = mamba.bias;
   if (config.family == Family::kBamba) {
     Json attention = Json::array();
     for (int64_t i = 0; i < config.layer_count; ++i) {
@@ -119,24 +149,26 @@ void emit_mamba2(const ModelConfig& config, Json& out) {
 }
 
 Status check_mamba2(const ModelConfig& config, std::string_view where) {
+  const MambaFields fields = mamba_fields(config.family);
   const Mamba2Config& mamba = config.mamba2;
   const auto in_range = [&](const char* field, int64_t value, int64_t high) -> Status {
     if (value >= 1 && value <= high) return {};
     return fail(Code::kInvalidArgument, "{}: field \"{}\" is {}; it must lie in [1, {}]", where,
                 field, value, high);
   };
-  JIGE_DO(in_range(kMambaHeads, mamba.heads, kHeadsMax));
-  JIGE_DO(in_range(kMambaHeadDim, mamba.head_dim, kMambaStateDimMax));
-  JIGE_DO(in_range(kMambaGroups, mamba.groups, kHeadsMax));
-  JIGE_DO(in_range(kMambaStateDim, mamba.state_dim, kMambaStateDimMax));
-  JIGE_DO(in_range(kMambaKernel, mamba.kernel, kConvolutionMax));
+  JIGE_DO(in_range(fields.heads, mamba.heads, kHeadsMax));
+  JIGE_DO(in_range(fields.head_dim, mamba.head_dim, kMambaStateDimMax));
+  JIGE_DO(in_range(fields.groups, mamba.groups, kHeadsMax));
+  JIGE_DO(in_range(fields.state_dim, mamba.state_dim, kMambaStateDimMax));
+  JIGE_DO(in_range(fields.kernel, mamba.kernel, kConvolutionMax));
   if (mamba.heads % mamba.groups != 0) {
-    return fail(Code::kInvalidArgument, "{}: {} ({}) does not divide {} ({})", where, kMambaGroups,
-                mamba.groups, kMambaHeads, mamba.heads);
+    return fail(Code::kInvalidArgument, "{}: {} ({}) does not divide {} ({})", where, fields.groups,
+                mamba.groups, fields.heads, mamba.heads);
   }
-  if (mamba.value_columns() % config.hidden_size != 0) {
+  const bool by_width = fields.head_dim_default == 0;
+  if (by_width && mamba.value_columns() % config.hidden_size != 0) {
     return fail(Code::kInvalidArgument, "{}: {} ({}) times {} ({}) is no multiple of {} ({})",
-                where, kMambaHeads, mamba.heads, kMambaHeadDim, mamba.head_dim,
+                where, fields.heads, mamba.heads, fields.head_dim, mamba.head_dim,
                 size_fields(config.family).hidden, config.hidden_size);
   }
   return {};

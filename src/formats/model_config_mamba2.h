@@ -1,6 +1,6 @@
 // The fields of config.json that families with layers of Mamba 2 have for themselves: the sizes of
-// such layers and which layers are such ones. Granite 4 and Bamba call the sizes mamba_d_head and
-// so on.
+// such layers and, but where layers have one part each (model_config_parts.h), which layers are
+// such ones. Granite 4 and Bamba call the sizes mamba_d_head and so on, Nemotron-H mamba_head_dim.
 //
 // Internal to the model_config*.cc files. Threads: pure functions.
 #pragma once

@@ -16,6 +16,7 @@
 #include "formats/model_config_latent.h"
 #include "formats/model_config_layers.h"
 #include "formats/model_config_lfm2.h"
+#include "formats/model_config_parts.h"
 #include "formats/model_config_recurrent.h"
 #include "formats/model_config_rope.h"
 #include "formats/model_config_text_part.h"
@@ -176,7 +177,8 @@ Result<ActivationKind> parse_plain_activation(const Json& config, const char* fi
 
 Status parse_activation(const Json& config, ModelConfig& out, std::string_view where) {
   if (family_info(out.family).chooses_activation) {
-    JIGE_TRY(out.activation, parse_plain_activation(config, "hidden_act", out, where));
+    JIGE_TRY(out.activation,
+             parse_plain_activation(config, activation_field(out.family), out, where));
     return {};
   }
   const bool silu = out.activation == ActivationKind::kSwiGlu;
@@ -206,6 +208,10 @@ Status parse_biases(const Json& config, ModelConfig& out, std::string_view where
     case BiasRule::kQkv:
       out.qkv_bias = true;
       return {};
+    case BiasRule::kMlp: {
+      JIGE_TRY(out.mlp_bias, flag("mlp_bias", false));
+      return {};
+    }
     case BiasRule::kUseBias: {
       JIGE_TRY(out.qkv_bias, flag("use_bias", family.attention_bias));
       out.output_bias = out.mlp_bias = out.qkv_bias;
@@ -261,6 +267,8 @@ std::vector<const char*> variant_fields(Family family) {
       return {"clip_qkv"};
     case Family::kPhi:
       return {"qk_layernorm"};
+    case Family::kNemotronH:
+      return {"attention_bias", "sliding_window"};
     default:
       return {};
   }
@@ -343,7 +351,11 @@ Status parse_rotary_family(const Json& config, ModelConfig& out, std::string_vie
   const FamilyInfo& family = family_info(out.family);
   const SizeFields fields = size_fields(out.family);
   JIGE_TRY(out.hidden_size, get_int(config, fields.hidden, where));
-  JIGE_TRY(out.layer_count, get_int(config, fields.layers, where));
+  if (family.single_parts) {
+    JIGE_DO(parse_single_parts(config, out, where));
+  } else {
+    JIGE_TRY(out.layer_count, get_int(config, fields.layers, where));
+  }
   JIGE_TRY(out.head_count, get_int(config, fields.heads, where));
   JIGE_TRY(out.ffn_size, out.family == Family::kLfm2 ? parse_lfm2_ffn_size(config, where)
                                                      : get_int(config, fields.ffn, where));

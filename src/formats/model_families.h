@@ -68,6 +68,11 @@ inline constexpr PlainActivation kPlainActivations[] = {
     {"swish", ActivationKind::kSilu},
 };
 
+// The field that has the activation of families that choose one.
+inline constexpr const char* activation_field(Family family) {
+  return family == Family::kNemotronH ? "mlp_hidden_act" : "hidden_act";
+}
+
 // How config.json of the family spells the size fields.
 struct SizeFields {
   std::string_view hidden;
@@ -86,6 +91,7 @@ inline constexpr SizeFields size_fields(Family family) {
                     "intermediate_size", "max_position_embeddings", "rms_norm_eps"};
   if (family == Family::kQwen35Moe) fields.ffn = "moe_intermediate_size";
   if (family == Family::kStarCoder2) fields.norm_eps = "norm_epsilon";
+  if (family == Family::kNemotronH) fields.norm_eps = "layer_norm_epsilon";
   if (family == Family::kNemotron || is_lfm2(family)) fields.norm_eps = "norm_eps";
   if (family == Family::kStableLm || family == Family::kGptNeoX || family == Family::kPhi ||
       family == Family::kCohere || family == Family::kCohere2) {

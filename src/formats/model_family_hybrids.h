@@ -79,6 +79,20 @@ inline constexpr FamilyInfo kHybridFamilies[] = {
      .norm_eps = 1e-5,
      .kv_heads = 8,
      .pad = 0},
+    {.family = Family::kNemotronH,
+     .model_type = "nemotron_h",
+     .causal_class = "NemotronHForCausalLM",
+     .base_class = "NemotronHModel",
+     .activation = ActivationKind::kReluSquared,
+     .chooses_activation = true,
+     .biases = BiasRule::kMlp,
+     .unturned = UnturnedRule::kAll,
+     .mamba2_layers = true,
+     .single_parts = true,
+     .norm_eps = 1e-5,
+     .kv_heads = 8,
+     .head_dim = 128,
+     .pad = 0},
 };
 
 }  // namespace jige::formats

@@ -28,12 +28,13 @@ enum class BiasRule {
   kUseBias,          // use_bias: everywhere
   kUseQkvBias,       // use_qkv_bias: on queries, keys and values
   kAttentionQkv,     // attention_bias: on queries, keys and values
+  kMlp,              // mlp_bias: on the MLP
   kAttentionByMlp    // attention_bias: on the four projections of attention; on the MLP always
 };
 
 // Which layers do not turn: none, those that no_rope_layers says, those without the window of
-// models that have one, or all unless position_embedding_type is rope.
-enum class UnturnedRule { kNone, kListed, kWithoutWindow, kUnlessRope };
+// models that have one, all unless position_embedding_type is rope, or all.
+enum class UnturnedRule { kNone, kListed, kWithoutWindow, kUnlessRope, kAll };
 
 // Which layers may have the sliding window.
 enum class WindowRule { kNone, kAllLayers, kSomeLayers };
@@ -76,6 +77,7 @@ struct FamilyInfo {
   bool delta_layers = false;       // layer_types says which have a delta net in place of attention
   bool short_conv_layers = false;  // or a short convolution
   bool mamba2_layers = false;      // or a layer of Mamba 2
+  bool single_parts = false;       // a layer has attention, such a layer or a feed-forward part
   bool attention_gate = false;     // the query's matrix holds gates, too
   bool layer_beyond = false;       // files have one more, which predicts further tokens
   bool fused_projections = false;

@@ -12,7 +12,7 @@ namespace jige::model {
 namespace {
 
 // What the tensors of a base class have in front of their names as part of a language model.
-constexpr std::string_view kBasePrefixes[] = {"transformer.", "model.", "gpt_neox."};
+constexpr std::string_view kBasePrefixes[] = {"transformer.", "model.", "gpt_neox.", "backbone."};
 constexpr std::string_view kMixtralMlp = ".block_sparse_moe.";
 constexpr std::string_view kNeoXHead = "embed_out.";
 
@@ -34,6 +34,8 @@ ModelNames model_names(const formats::ModelConfig& config) {
     case formats::Family::kLfm2:
     case formats::Family::kLfm2Moe:
       return {"model.embed_tokens", "", "model.embedding_norm", "lm_head"};
+    case formats::Family::kNemotronH:
+      return {"backbone.embeddings", "", "backbone.norm_f", "lm_head"};
     case formats::Family::kBamba:
       return {"model.embed_tokens", "", "model.final_layernorm", "lm_head"};
     default:
@@ -114,16 +116,21 @@ void set_recurrent_names(LayerNames& names, formats::Family family, const std::s
   names.attention_output = at + "out_proj";
 }
 
+// Behind the name of the module that holds them.
+Mamba2Names mamba2_names(const std::string& at) {
+  return {.in = at + "in_proj",
+          .conv = at + "conv1d",
+          .log_scale = at + "A_log",
+          .step_bias = at + "dt_bias",
+          .skip = at + "D",
+          .norm = at + "norm"};
+}
+
 // Of families whose recurrent layers are those of Mamba 2.
 void set_mamba2_names(LayerNames& names, formats::Family family, const std::string& layer,
                       bool recurrent) {
   const std::string at = layer + ".mamba.";
-  names.mamba2 = {.in = at + "in_proj",
-                  .conv = at + "conv1d",
-                  .log_scale = at + "A_log",
-                  .step_bias = at + "dt_bias",
-                  .skip = at + "D",
-                  .norm = at + "norm"};
+  names.mamba2 = mamba2_names(at);
   if (recurrent) names.attention_output = at + "out_proj";
   if (family == formats::Family::kBamba) {
     const std::string mlp = layer + ".feed_forward.";
@@ -134,6 +141,19 @@ void set_mamba2_names(LayerNames& names, formats::Family family, const std::stri
     names.ffn_input = {layer + ".shared_mlp.input_linear"};
     names.ffn_output = layer + ".shared_mlp.output_linear";
   }
+}
+
+// Of Nemotron-H, whose layers have one norm and one part.
+LayerNames nemotron_h_names(const std::string& number, bool recurrent) {
+  const std::string layer = "backbone.layers." + number;
+  const std::string at = layer + ".mixer.";
+  return {.norm1 = layer + ".norm",
+          .attention = {.qkv = {at + "q_proj", at + "k_proj", at + "v_proj"}},
+          .mamba2 = mamba2_names(at),
+          .attention_output = at + (recurrent ? "out_proj" : "o_proj"),
+          .norm2 = layer + ".norm",
+          .ffn_input = {at + "up_proj"},
+          .ffn_output = at + "down_proj"};
 }
 
 // Of families that have all names of a layer to themselves.
@@ -185,6 +205,9 @@ void set_lfm2_names(LayerNames& names, const std::string& layer, bool recurrent)
 LayerNames layer_names(const formats::ModelConfig& config, int64_t index) {
   const std::string number = std::to_string(index);
   if (auto names = own_layer_names(config.family, number)) return *std::move(names);
+  if (config.family == formats::Family::kNemotronH) {
+    return nemotron_h_names(number, formats::is_recurrent(config, index));
+  }
   const std::string at = "model.layers." + number;
   const std::string attention = at + ".self_attn.";
   const std::string mlp = at + ".mlp.";
@@ -263,10 +286,12 @@ std::vector<std::string> linear_names(const formats::ModelConfig& config) {
   std::vector<std::string> all;
   for (int64_t layer = 0; layer < config.layer_count; ++layer) {
     const LayerNames names = layer_names(config, layer);
-    const std::vector<std::string> attention = attention_modules(config, names, layer);
-    all.insert(all.end(), attention.begin(), attention.end());
-    all.push_back(names.attention_output);
-    if (config.experts.count > 0) continue;
+    if (formats::has_attention_part(config, layer)) {
+      const std::vector<std::string> attention = attention_modules(config, names, layer);
+      all.insert(all.end(), attention.begin(), attention.end());
+      all.push_back(names.attention_output);
+    }
+    if (config.experts.count > 0 || !formats::has_feed_forward(config, layer)) continue;
     all.insert(all.end(), names.ffn_input.begin(), names.ffn_input.end());
     all.push_back(names.ffn_output);
   }

@@ -15,7 +15,7 @@ int64_t cache_bytes(const formats::ModelConfig& config, DType dtype, int64_t blo
 }
 
 int64_t cache_layer_count(const formats::ModelConfig& config) {
-  return config.layer_count - formats::recurrent_layer_count(config);
+  return formats::attention_part_count(config) - formats::recurrent_layer_count(config);
 }
 
 StateShape state_shape(const formats::ModelConfig& config) {

@@ -66,7 +66,7 @@ CacheShape cache_shape(const formats::ModelConfig& config);
 // Bytes of so many blocks of it.
 int64_t cache_bytes(const formats::ModelConfig& config, DType dtype, int64_t block_count);
 
-// How many layers have such a cache: all but recurrent ones.
+// How many layers have such a cache: all with attention.
 int64_t cache_layer_count(const formats::ModelConfig& config);
 
 // What a sequence has in a recurrent layer in its place, in numbers of SequenceStates (block.h); of

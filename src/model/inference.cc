@@ -186,7 +186,7 @@ Status InferenceModel::allocate_sequences() {
                arena_.make(sizes_.compute, Shape{sizes_.state_count, state.inputs}));
       JIGE_TRY(buffers.matrices,
                arena_.make(DType::kF32, Shape{sizes_.state_count, state.matrices}));
-    } else {
+    } else if (formats::has_attention_part(model, layer)) {
       JIGE_TRY(buffers.kv, arena_.make(DType::kU8, Shape{cache}));
     }
   }

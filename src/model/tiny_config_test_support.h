@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "formats/model_config.h"
+#include "model/tiny_recurrent_test_support.h"
 
 namespace jige::model::testing {
 
@@ -77,7 +78,8 @@ inline const std::vector<std::string>& fixture_names() {
                                                  "lfm2_moe",
                                                  "granite_hybrid",
                                                  "granite_hybrid_dense",
-                                                 "bamba"};
+                                                 "bamba",
+                                                 "nemotron_h"};
   return names;
 }
 
@@ -333,79 +335,6 @@ inline void add_expert_features(formats::ModelConfig& config) {
   }
 }
 
-// A delta net and a layer with gated attention.
-inline void add_recurrent_features(formats::ModelConfig& config) {
-  config.delta = {.key_heads = 2, .value_heads = 4, .key_dim = 7, .value_dim = 9, .kernel = 3};
-  config.layer_is_recurrent = {1, 0};
-  config.norm_eps = 1e-2;  // a head's first results may be near zero
-  config.norm_adds_one = true;
-  config.qk_norm = true;
-  config.attention_gate = true;
-  config.rotary_dim = 2;
-  if (config.family == formats::Family::kQwen35) return;
-  config.experts = {.count = 5,
-                    .chosen = 3,
-                    .ffn_size = config.ffn_size,
-                    .shared_ffn_size = 16,
-                    .shared_gate = true,
-                    .normalised = true};
-  if (config.family == formats::Family::kQwen3Next) {
-    config.experts.ffn_size = 12;
-    config.layer_is_dense = {0, 1};
-  } else {
-    config.layer_is_recurrent = {0, 1};
-    config.norm_eps = 0.1;  // no token is close to another choice
-  }
-}
-
-// A short convolution below a layer with attention.
-inline void add_short_conv_features(formats::ModelConfig& config) {
-  config.short_conv = {.kernel = 3, .bias = true};
-  config.layer_is_recurrent = {1, 0};
-  config.qk_norm = true;
-  config.tied_embeddings = true;
-  if (config.family == formats::Family::kLfm2Moe) {
-    config.experts = {.count = 5,
-                      .chosen = 3,
-                      .ffn_size = 12,
-                      .normalised = true,
-                      .sigmoid_scores = true,
-                      .choice_bias = true,
-                      .weight_scale = 1.5,
-                      .sum_offset = 1e-6};
-    config.layer_is_dense = {1, 0};
-    config.layer_is_recurrent = {0, 1};
-  }
-}
-
-// A layer of Mamba 2 below one with attention.
-inline void add_mamba2_features(formats::ModelConfig& config) {
-  config.mamba2 = {.heads = 8,
-                   .head_dim = 5,
-                   .groups = 2,
-                   .state_dim = 7,
-                   .kernel = 3,
-                   .conv_bias = true,
-                   .bias = true};
-  config.layer_is_recurrent = {1, 0};
-  config.norm_eps = 1e-2;  // a head's first results may be near zero
-  if (config.family == formats::Family::kBamba) {
-    config.qkv_bias = config.output_bias = config.mlp_bias = true;
-    config.rotary_dim = 2;
-    return;
-  }
-  config.embedding_scale = 3.0;
-  config.residual_scale = 0.6;
-  config.score_scale = 0.25;
-  config.logits_divisor = 1.5;
-  config.layer_is_unturned = {1, 1};
-  config.experts = {.count = 5,
-                    .chosen = 3,
-                    .ffn_size = config.ffn_size,
-                    .shared_ffn_size = 16,
-                    .normalised = true};
-}
-
 // A model small enough for finite differences, with every feature of its family.
 inline formats::ModelConfig tiny_config(formats::Family family) {
   formats::ModelConfig config;
@@ -468,6 +397,7 @@ inline formats::ModelConfig tiny_config(formats::Family family) {
       break;
     case formats::Family::kGraniteHybrid:
     case formats::Family::kBamba:
+    case formats::Family::kNemotronH:
       add_mamba2_features(config);
       break;
     default:
@@ -493,7 +423,7 @@ inline const std::vector<formats::Family>& all_families() {
       formats::Family::kDeepSeekV3,    formats::Family::kMiniCpm3,   formats::Family::kGlm4Moe,
       formats::Family::kGlm4MoeLite,   formats::Family::kQwen35,     formats::Family::kQwen35Moe,
       formats::Family::kQwen3Next,     formats::Family::kLfm2,       formats::Family::kLfm2Moe,
-      formats::Family::kGraniteHybrid, formats::Family::kBamba};
+      formats::Family::kGraniteHybrid, formats::Family::kBamba,      formats::Family::kNemotronH};
   return families;
 }
 

@@ -57,20 +57,35 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
   const auto make_norm = [&](const std::string& name) {
     return NormLayer(config, name, width_, config.norm_bias, params_);
   };
-  if (norms_before_) norm1_ = make_norm(names.norm1);
-  attention_ = make_attention(config, options, params_);
-  attention_output_ = Projection({.parts = {{names.attention_output, width_}},
-                                  .inputs = attention_->columns(),
-                                  .bias = has_output_bias(config, options.index),
-                                  .transposed = options.transposed,
-                                  .init_std = residual_std,
-                                  .lora = options.lora},
-                                 params_);
-  if (norms_after_) norm1_after_ = make_norm(names.norm1_after);
-  if (norms_before_) norm2_ = one_norm_ ? norm1_ : make_norm(names.norm2);
+  if (formats::has_attention_part(config, options.index)) {
+    if (norms_before_) norm1_ = make_norm(names.norm1);
+    attention_ = make_attention(config, options, params_);
+    attention_output_ = Projection({.parts = {{names.attention_output, width_}},
+                                    .inputs = attention_->columns(),
+                                    .bias = has_output_bias(config, options.index),
+                                    .transposed = options.transposed,
+                                    .init_std = residual_std,
+                                    .lora = options.lora},
+                                   params_);
+    if (norms_after_) norm1_after_ = make_norm(names.norm1_after);
+  }
+  if (formats::has_feed_forward(config, options.index)) {
+    if (norms_before_) norm2_ = one_norm_ ? norm1_ : make_norm(names.norm2);
+    make_ffn(config, options, residual_std);
+    if (norms_after_) norm2_after_ = make_norm(names.norm2_after);
+  }
+  const auto sizes_with = [&](auto*... ffn) {
+    return attention_ ? PackedSizes(attention_.get(), &attention_output_, ffn...)
+                      : PackedSizes(ffn...);
+  };
+  packed_ = experts_ ? sizes_with(&*experts_) : mlp_ ? sizes_with(&*mlp_) : sizes_with();
+}
+
+void TransformerLayer::make_ffn(const formats::ModelConfig& config, const LayerOptions& options,
+                                double residual_std) {
+  const LayerNames& names = options.names;
   if (formats::has_experts(config, options.index)) {
     experts_.emplace(config, names.experts, residual_std, params_);
-    packed_ = PackedSizes(attention_.get(), &attention_output_, &*experts_);
   } else {
     mlp_.emplace(config,
                  DenseMlpOptions{.input = names.ffn_input,
@@ -80,14 +95,15 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
                                  .transposed = options.transposed,
                                  .lora = config.experts.count > 0 ? std::nullopt : options.lora},
                  params_);
-    packed_ = PackedSizes(attention_.get(), &attention_output_, &*mlp_);
   }
-  if (norms_after_) norm2_after_ = make_norm(names.norm2_after);
 }
 
 std::vector<const Projection*> TransformerLayer::projections() const {
-  std::vector<const Projection*> all = attention_->projections();
-  all.push_back(&attention_output_);
+  std::vector<const Projection*> all;
+  if (attention_) {
+    all = attention_->projections();
+    all.push_back(&attention_output_);
+  }
   if (mlp_) all.insert(all.end(), {&mlp_->input(), &mlp_->output()});
   return all;
 }
@@ -98,8 +114,10 @@ int64_t TransformerLayer::packed_bytes(DType compute, PackFor use, ops::WeightFo
 
 void TransformerLayer::pack(Stream& stream, const BlockWeights& weights, DType compute,
                             PackFor use) const {
-  attention_->pack(stream, weights, compute, use);
-  attention_output_.pack(stream, weights, compute, use);
+  if (attention_) {
+    attention_->pack(stream, weights, compute, use);
+    attention_output_.pack(stream, weights, compute, use);
+  }
   if (mlp_) {
     for (const Projection* p : {&mlp_->input(), &mlp_->output()}) {
       p->pack(stream, weights, compute, use);
@@ -128,13 +146,15 @@ TransformerLayer::Activations TransformerLayer::place_saved(Placement& at, int64
                                                             DType compute) const {
   const int64_t t = token_count;
   Activations saved;
-  if (!parallel_) saved.x1 = at.take(DType::kF32, Shape{t, width_});
-  saved.attention = at.take(DType::kU8, Shape{attention_->saved_bytes(t, compute)});
-  saved.attended = at.take(compute, Shape{t, attention_->columns()});
+  if (!parallel_ && has_both()) saved.x1 = at.take(DType::kF32, Shape{t, width_});
+  if (attention_) {
+    saved.attention = at.take(DType::kU8, Shape{attention_->saved_bytes(t, compute)});
+    saved.attended = at.take(compute, Shape{t, attention_->columns()});
+  }
   place_ffn(at, saved, t, compute);
   if (norms_before_) {
-    saved.stats1 = norm1_.place_stats(at, t);
-    saved.stats2 = one_norm_ ? saved.stats1 : norm2_.place_stats(at, t);
+    if (attention_) saved.stats1 = norm1_.place_stats(at, t);
+    if (has_ffn()) saved.stats2 = one_norm_ ? saved.stats1 : norm2_.place_stats(at, t);
   }
   if (norms_after_) {
     saved.o = at.take(compute, Shape{t, width_});
@@ -142,7 +162,7 @@ TransformerLayer::Activations TransformerLayer::place_saved(Placement& at, int64
     saved.stats_o = norm1_after_.place_stats(at, t);
     saved.stats_m = norm2_after_.place_stats(at, t);
   }
-  saved.u_attention_output = attention_output_.place_product(at, t, compute);
+  if (attention_) saved.u_attention_output = attention_output_.place_product(at, t, compute);
   return saved;
 }
 
@@ -150,7 +170,7 @@ void TransformerLayer::place_ffn(Placement& at, Activations& views, int64_t toke
                                  DType compute) const {
   if (experts_) {
     views.experts = experts_->place_saved(at, token_count, compute);
-  } else {
+  } else if (mlp_) {
     views.mlp = mlp_->place_saved(at, token_count, compute);
   }
 }
@@ -159,14 +179,16 @@ TransformerLayer::Activations TransformerLayer::place_unsaved(Placement& at, int
                                                               DType compute) const {
   const int64_t t = token_count;
   Activations views;
-  if (!parallel_) views.x1 = at.take(DType::kF32, Shape{t, width_});
+  if (!parallel_ && has_both()) views.x1 = at.take(DType::kF32, Shape{t, width_});
   if (norms_after_) views.o = views.m = at.take(compute, Shape{t, width_});
   // The attention's results are gone when the MLP's begin.
   const int64_t begin = at.offset();
-  views.attention =
-      at.take(DType::kU8, Shape{attention_->workspace_bytes(t, compute, PackFor::kInference)});
-  views.attended = at.take(compute, Shape{t, attention_->columns()});
-  views.u_attention_output = attention_output_.place_product(at, t, compute);
+  if (attention_) {
+    views.attention =
+        at.take(DType::kU8, Shape{attention_->workspace_bytes(t, compute, PackFor::kInference)});
+    views.attended = at.take(compute, Shape{t, attention_->columns()});
+    views.u_attention_output = attention_output_.place_product(at, t, compute);
+  }
   const int64_t attention_end = at.offset();
   at.rewind(begin);
   place_ffn(at, views, t, compute);
@@ -178,31 +200,37 @@ TransformerLayer::Gradients TransformerLayer::place_pending(Placement& at, int64
                                                             DType compute) const {
   const int64_t t = token_count;
   Gradients pending;
-  pending.attention = at.take(DType::kU8, Shape{attention_->pending_bytes(t, compute)});
-  pending.attention_output = at.take(compute, Shape{t, width_});
+  const Shape rows{t, width_};
+  if (attention_) {
+    pending.attention = at.take(DType::kU8, Shape{attention_->pending_bytes(t, compute)});
+    pending.attention_output = at.take(compute, rows);
+    pending.n1 = at.take(compute, rows);
+    pending.v_attention_output = attention_output_.place_product(at, t, compute);
+  }
   if (experts_) {
     pending.experts = experts_->place_pending(at, t, compute);
-  } else {
+  } else if (mlp_) {
     pending.mlp = mlp_->place_pending(at, t, compute);
   }
-  pending.ffn_output = at.take(compute, Shape{t, width_});
-  pending.n1 = at.take(compute, Shape{t, width_});
-  pending.n2 = at.take(compute, Shape{t, width_});
-  if (norms_after_) {
-    pending.o_after = at.take(compute, Shape{t, width_});
-    pending.m_after = at.take(compute, Shape{t, width_});
+  if (has_ffn()) {
+    pending.ffn_output = at.take(compute, rows);
+    pending.n2 = at.take(compute, rows);
   }
-  pending.v_attention_output = attention_output_.place_product(at, t, compute);
+  if (norms_after_) {
+    pending.o_after = at.take(compute, rows);
+    pending.m_after = at.take(compute, rows);
+  }
   return pending;
 }
 
 TransformerLayer::Work TransformerLayer::place_work(Placement& at, int64_t token_count,
                                                     DType compute, bool training) const {
   Work work;
-  const int64_t columns = std::max({width_, mlp_ ? mlp_->size() : 0, attention_->columns()});
+  const int64_t columns =
+      std::max({width_, mlp_ ? mlp_->size() : 0, attention_ ? attention_->columns() : 0});
   work.rows = at.take(compute, Shape{token_count, columns});
   if (parallel_) work.x1 = at.take(DType::kF32, Shape{token_count, width_});
-  if (training) {
+  if (training && attention_) {
     work.attention = at.take(
         DType::kU8, Shape{attention_->workspace_bytes(token_count, compute, PackFor::kTraining)});
   }
@@ -246,7 +274,7 @@ int64_t TransformerLayer::workspace_bytes(int64_t token_count, DType compute, Pa
 
 int64_t TransformerLayer::thread_scratch_bytes(int64_t token_count, DType compute, int threads,
                                                bool frozen_base) const {
-  int64_t bytes = attention_->thread_scratch_bytes(token_count);
+  int64_t bytes = attention_ ? attention_->thread_scratch_bytes(token_count) : 0;
   if (experts_) {
     bytes =
         std::max(bytes, experts_->thread_scratch_bytes(token_count, compute, threads, frozen_base));
@@ -273,8 +301,10 @@ double TransformerLayer::forward_flops(double token_count, double context_mean) 
   for (const Projection* p : projections()) {
     elements += static_cast<double>(p->inputs()) * static_cast<double>(p->outputs());
   }
-  return 2.0 * token_count * elements + (experts_ ? experts_->forward_flops(token_count) : 0.0) +
-         attention_->forward_flops(token_count, context_mean);
+  double flops = 2.0 * token_count * elements;
+  if (experts_) flops += experts_->forward_flops(token_count);
+  if (attention_) flops += attention_->forward_flops(token_count, context_mean);
+  return flops;
 }
 
 void TransformerLayer::forward(const BlockContext& context, const BlockWeights& weights,
@@ -290,23 +320,35 @@ void TransformerLayer::forward(const BlockContext& context, const BlockWeights& 
       saves ? place_saved(kept, t, compute) : place_unsaved(workspace, t, compute);
   const Work work = place_work(workspace, t, compute, saves);
 
+  if (attention_) forward_attention(context, weights, batch, src, dst, views, work, saves);
+  if (!has_ffn()) {
+    ops::add(stream, dst, src, dst);
+    return;
+  }
+  const TensorView& x1 = !attention_ ? src : parallel_ ? work.x1 : views.x1;
+  if (attention_) ops::add(stream, x1, src, dst);
+
+  forward_ffn(context, weights, src, norms_after_ ? views.m : dst, views, work);
+  leave(stream, weights, batch, ffn_part(views), dst);
+  ops::add(stream, dst, x1, dst);
+}
+
+void TransformerLayer::forward_attention(const BlockContext& context, const BlockWeights& weights,
+                                         const Batch& batch, const TensorView& src,
+                                         const TensorView& dst, const Activations& views,
+                                         const Work& work, bool saves) const {
+  Stream& stream = context.stream;
   const TensorView n1 = first_columns(work.rows, width_);
   enter(stream, weights, norm1_, n1, src, views.stats1);
   attention_->forward(context, weights, batch, n1, views.attended,
                       attention_memory(views, {}, work, saves));
-  attention_output_.forward(stream, weights, compute,
+  attention_output_.forward(stream, weights, context.compute,
                             {.dst = norms_after_ ? views.o : dst,
                              .src = views.attended,
                              .product = views.u_attention_output,
                              .scratch = work.adapter_scratch,
                              .adapters = context.adapters});
   leave(stream, weights, batch, attention_part(views), dst);
-  const TensorView& x1 = parallel_ ? work.x1 : views.x1;
-  ops::add(stream, x1, src, dst);
-
-  forward_ffn(context, weights, src, norms_after_ ? views.m : dst, views, work);
-  leave(stream, weights, batch, ffn_part(views), dst);
-  ops::add(stream, dst, x1, dst);
 }
 
 void TransformerLayer::forward_ffn(const BlockContext& context, const BlockWeights& weights,

@@ -8,13 +8,14 @@
 //   m = mlp(n2)                         one of all tokens (dense_mlp.h) or experts (expert_mlp.h)
 //   dst = x1 + scale · dropout(norm2_after(m))
 // Where the parts stand side by side, n2 = norm2(src), or n1 where they have one norm. Norms stand
-// before, behind or on both sides; without norm1 and norm2, n1 and n2 are src and x1. src, x1 and
+// before, behind or on both sides; without norm1 and norm2, n1 and n2 are src and x1. A layer may
+// have one of the parts alone, and its norm: dst is then x1, or x1 is src. src, x1 and
 // dst are f32, what is between products is in the compute type.
 //
-// saved: x1 (not side by side), the attention's result and what it saves, what the MLP saves, 1/std
-// of the norms, and o and m where a norm is behind them. n1 and n2 are computed anew where they are
-// needed.
-// pending: the gradients at the outputs of the products and of the norms. Threads: const.
+// saved: x1 (not side by side, and of both parts), the attention's result and what it saves, what
+// the MLP saves, 1/std of the norms, and o and m where a norm is behind them. n1 and n2 are
+// computed anew where they are needed. pending: the gradients at the outputs of the products and of
+// the norms. Threads: const.
 #pragma once
 
 #include <memory>
@@ -160,8 +161,16 @@ class TransformerLayer final : public Block {
                                    const Work& work, bool saves) const;
   // What the feed-forward part reads of the residual stream.
   const TensorView& ffn_source(const TensorView& src, const Activations& views) const {
-    return parallel_ ? src : views.x1;
+    return parallel_ || !attention_ ? src : views.x1;
   }
+  bool has_ffn() const { return mlp_ || experts_; }
+  bool has_both() const { return attention_ && has_ffn(); }
+  void make_ffn(const formats::ModelConfig& config, const LayerOptions& options,
+                double residual_std);
+  // What attention gives the residual stream, in dst.
+  void forward_attention(const BlockContext& context, const BlockWeights& weights,
+                         const Batch& batch, const TensorView& src, const TensorView& dst,
+                         const Activations& views, const Work& work, bool saves) const;
   // m in dst, from what it reads.
   void forward_ffn(const BlockContext& context, const BlockWeights& weights, const TensorView& src,
                    const TensorView& dst, const Activations& views, const Work& work) const;
@@ -199,9 +208,9 @@ class TransformerLayer final : public Block {
 
   std::vector<ParamSpec> params_;
   NormLayer norm1_, norm2_, norm1_after_, norm2_after_;
-  std::unique_ptr<Attention> attention_;
+  std::unique_ptr<Attention> attention_;  // null: the layer has a feed-forward part alone
   Projection attention_output_;
-  std::optional<DenseMlp> mlp_;  // this or experts_
+  std::optional<DenseMlp> mlp_;  // this or experts_, or none
   std::optional<ExpertMlp> experts_;
   PackedSizes packed_;
 };

@@ -21,7 +21,12 @@ void TransformerLayer::backward_input(const BlockContext& context, const BlockWe
                    pending.o_after, pending.attention_output);
   };
   if (parallel_) leave_attention(grad_dst);
-  backward_ffn(context, weights, batch, src, grad_dst, grad_src, saved, pending, work);
+  if (has_ffn()) {
+    backward_ffn(context, weights, batch, src, grad_dst, grad_src, saved, pending, work);
+  } else if (grad_src.data != grad_dst.data) {
+    ops::scale(context.stream, grad_src, grad_dst, 1.0f);
+  }
+  if (!attention_) return;
   if (!parallel_) leave_attention(grad_src);
   backward_attention(context, weights, batch, src, grad_src, saved, pending, work);
 }
@@ -99,10 +104,13 @@ void TransformerLayer::backward_weight(const BlockContext& context, const BlockW
   const Gradients pending = place_pending(left, t, compute);
   const Work work = place_work(workspace, t, compute, true);
 
-  ffn_gradients(context, weights, src, saved, pending, work);
-  if (norms_before_ && !one_norm_) {
-    norm2_.backward_weight(stream, weights, pending.n2, ffn_source(src, saved), saved.stats2);
+  if (has_ffn()) {
+    ffn_gradients(context, weights, src, saved, pending, work);
+    if (norms_before_ && !one_norm_) {
+      norm2_.backward_weight(stream, weights, pending.n2, ffn_source(src, saved), saved.stats2);
+    }
   }
+  if (!attention_) return;
   attention_output_.backward_weight(stream, weights, compute,
                                     {.grad_dst = pending.attention_output,
                                      .src = saved.attended,

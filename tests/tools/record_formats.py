@@ -303,6 +303,12 @@ CASES = {
              mamba_d_state=24, mamba_d_conv=3, mamba_expand=2, mamba_conv_bias=False,
              mamba_proj_bias=True, mlp_bias=True),
     ),
+    "nemotron_h": (
+        "NemotronHConfig",
+        dict({name: size for name, size in SIZES.items() if name != "num_hidden_layers"},
+             hybrid_override_pattern="M-*-MM", mamba_num_heads=4, mamba_head_dim=12, n_groups=2,
+             ssm_state_size=16, head_dim=12, mlp_bias=True),
+    ),
     "qwen3_5": ("Qwen3_5TextConfig", dict(DELTA)),
     "qwen3_5_listed": (
         "Qwen3_5TextConfig",
@@ -390,7 +396,7 @@ def facts(config):
         "sliding_window": getattr(config, "sliding_window", None) or 0,
         "sliding_layers": sliding_layers(config),
     }
-    if config.model_type != "gpt2":
+    if config.model_type not in ("gpt2", "nemotron_h"):
         known["rope"] = rope_facts(config)
     try:
         import torch
@@ -441,7 +447,7 @@ def record_configs():
                "Qwen3_5MoeTextConfig": "Qwen3_5MoeForCausalLM",
                "Qwen3NextConfig": "Qwen3NextForCausalLM",
                "GraniteMoeHybridConfig": "GraniteMoeHybridForCausalLM",
-               "BambaConfig": "BambaForCausalLM"}
+               "BambaConfig": "BambaForCausalLM", "NemotronHConfig": "NemotronHForCausalLM"}
     for name, (kind, arguments) in CASES.items():
         if not hasattr(transformers, kind):
             continue

@@ -91,6 +91,8 @@ from transformers import (
     MixtralForCausalLM,
     NemotronConfig,
     NemotronForCausalLM,
+    NemotronHConfig,
+    NemotronHForCausalLM,
     Olmo2Config,
     Olmo2ForCausalLM,
     Olmo3Config,
@@ -982,6 +984,18 @@ MODELS["bamba"] = (
     torch.float32,
     {},
 )
+# Layers of one part each. transformers holds steps above time_step_min, which no publisher does.
+MODELS["nemotron_h"] = (
+    NemotronHForCausalLM,
+    NemotronHConfig(
+        **{name: value for name, value in COMMON.items() if name != "num_hidden_layers"},
+        hybrid_override_pattern="M-*M", num_attention_heads=4, num_key_value_heads=2, head_dim=6,
+        mamba_num_heads=6, mamba_head_dim=10, n_groups=3, ssm_state_size=7, conv_kernel=3,
+        chunk_size=8, mlp_bias=True, use_bias=True, pad_token_id=None, time_step_min=1e-30,
+    ),
+    torch.float32,
+    {},
+)
 # As transformers keeps experts in memory, and writes them where it is told to; so are
 # published folders of Qwen 3.5.
 STACKED = {
@@ -1074,6 +1088,7 @@ GRADIENTS = STEPPED + (
     "granite_hybrid",
     "granite_hybrid_dense",
     "bamba",
+    "nemotron_h",
 )
 # What is added to the scores of experts for their choice alone.
 CHOICE_BIASES = ("e_score_correction_bias", "expert_bias")
@@ -1090,7 +1105,8 @@ def randomise(model, generator):
             noise = torch.randn(parameter.shape, generator=generator)
             is_norm = "norm" in name or ".ln_" in name
             if is_norm and name.endswith("weight"):
-                adds_one = model.config.model_type.startswith(("gemma", "nemotron", "qwen3_5", "qwen3_n"))
+                kind = model.config.model_type
+                adds_one = kind.startswith(("gemma", "qwen3_5", "qwen3_n")) or kind == "nemotron"
                 adds_one = adds_one and "linear_attn" not in name
                 parameter.copy_((0.0 if adds_one else 1.0) + 0.2 * noise)
             elif name.endswith("bias") or name.endswith("sinks"):
@@ -1188,6 +1204,8 @@ def as_stored(model, tensors):
             name = name.replace("lm_head.", "embed_out.")
         if mixtral:
             name = name.replace(".mlp.", ".block_sparse_moe.")
+        if model.config.model_type == "nemotron_h" and name.startswith("model."):
+            name = name.replace("model.", "backbone.", 1)
         name = name.replace(".block_sparse_moe.router.", ".block_sparse_moe.router.layer.")
         if name.endswith("_norm.weight") and tensor.dim() == 2:
             for index, row in enumerate(tensor):

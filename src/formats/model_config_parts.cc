@@ -1,0 +1,114 @@
+#include "formats/model_config_parts.h"
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/json.h"
+#include "formats/model_config_fields.h"
+#include "formats/model_config_recurrent.h"
+#include "formats/model_families.h"
+
+namespace jige::formats {
+namespace {
+
+constexpr const char* kPatternField = "hybrid_override_pattern";
+
+// The letter of a layer's kind by its word, old or new; 0 of any other.
+char part_letter(std::string_view word) {
+  if (word == kUsualLayerTypes.recurrent || word == kMambaLayerTypes.recurrent) return 'M';
+  if (word == kUsualLayerTypes.attention || word == kMambaLayerTypes.attention) return '*';
+  if (word == "mlp") return '-';
+  return word == "moe" ? 'E' : 0;
+}
+
+// Words go before letters, as in transformers.
+Result<std::string> parse_letters(const Json& config, std::string_view where) {
+  for (const char* field : {"layers_block_type", "layer_types"}) {
+    const Json* list = find_field(config, field);
+    if (!list) continue;
+    if (!list->is_array()) {
+      return fail(Code::kCorrupt, "{}: field \"{}\" must be a list of names", where, field);
+    }
+    std::string letters;
+    for (const Json& entry : *list) {
+      const std::string word = entry.is_string() ? entry.get<std::string>() : dump_json(entry);
+      const char letter = part_letter(word);
+      if (letter == 0) {
+        return fail(Code::kUnsupported,
+                    "{}: layer type \"{}\" is not supported; supported are linear_attention, "
+                    "full_attention and mlp",
+                    where, word.substr(0, 80));
+      }
+      letters.push_back(letter);
+    }
+    return letters;
+  }
+  return get_string(config, kPatternField, where);
+}
+
+}  // namespace
+
+Status parse_single_parts(const Json& config, ModelConfig& out, std::string_view where) {
+  JIGE_TRY(const std::string letters, parse_letters(config, where));
+  out.layer_count = static_cast<int64_t>(letters.size());
+  if (letters.empty() || out.layer_count > kLayersMax) {
+    return fail(Code::kCorrupt, "{}: {} layers are named; there must be 1 to {}", where,
+                out.layer_count, kLayersMax);
+  }
+  for (const char letter : letters) {
+    if (letter == 'E') {
+      return fail(Code::kUnsupported,
+                  "{}: layers of experts (\"moe\", E in {}) are not supported for {}", where,
+                  kPatternField, family_name(out.family));
+    }
+    if (letter != 'M' && letter != '*' && letter != '-') {
+      return fail(Code::kUnsupported,
+                  "{}: field \"{}\" has the letter \"{}\"; supported are M, * and -", where,
+                  kPatternField, letter);
+    }
+    out.layer_is_unturned.push_back(1);
+    out.layer_parts.push_back(letter == '-' ? LayerParts::kFeedForward : LayerParts::kAttention);
+  }
+  return {};
+}
+
+Status parse_recurrent_parts(const Json& config, ModelConfig& out, std::string_view where) {
+  JIGE_TRY(const std::string letters, parse_letters(config, where));
+  std::vector<uint8_t> recurrent;
+  for (const char letter : letters) recurrent.push_back(letter == 'M');
+  set_recurrent_layers(std::move(recurrent), out);
+  return {};
+}
+
+void emit_single_parts(const ModelConfig& config, Json& out) {
+  std::string letters;
+  for (int64_t i = 0; i < config.layer_count; ++i) {
+    letters.push_back(has_feed_forward(config, i) ? '-' : is_recurrent(config, i) ? 'M' : '*');
+  }
+  out[kPatternField] = letters;
+}
+
+Status check_parts(const ModelConfig& config, std::string_view where) {
+  if (!family_info(config.family).single_parts) {
+    if (config.layer_parts.empty()) return {};
+    return fail(Code::kInvalidArgument, "{}: {} models have both parts in every layer", where,
+                family_name(config.family));
+  }
+  if (config.layer_parts.size() != static_cast<size_t>(config.layer_count)) {
+    return fail(Code::kInvalidArgument, "{}: kinds of {} layers are given for {}", where,
+                config.layer_parts.size(), config.layer_count);
+  }
+  for (int64_t i = 0; i < config.layer_count; ++i) {
+    const LayerParts parts = config.layer_parts[static_cast<size_t>(i)];
+    if (parts == LayerParts::kBoth ||
+        (parts == LayerParts::kFeedForward && is_recurrent(config, i))) {
+      return fail(Code::kInvalidArgument, "{}: layer {} has two parts; {} models have one in each",
+                  where, i, family_name(config.family));
+    }
+  }
+  return {};
+}
+
+}  // namespace jige::formats

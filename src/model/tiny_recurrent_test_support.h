@@ -1,0 +1,93 @@
+// What tiny models have in recurrent layers and beside them (tiny_config_test_support.h).
+//
+// Included by tests only. Threads: free functions.
+#pragma once
+
+#include "formats/model_config.h"
+
+namespace jige::model::testing {
+
+// A delta net and a layer with gated attention.
+inline void add_recurrent_features(formats::ModelConfig& config) {
+  config.delta = {.key_heads = 2, .value_heads = 4, .key_dim = 7, .value_dim = 9, .kernel = 3};
+  config.layer_is_recurrent = {1, 0};
+  config.norm_eps = 1e-2;  // a head's first results may be near zero
+  config.norm_adds_one = true;
+  config.qk_norm = true;
+  config.attention_gate = true;
+  config.rotary_dim = 2;
+  if (config.family == formats::Family::kQwen35) return;
+  config.experts = {.count = 5,
+                    .chosen = 3,
+                    .ffn_size = config.ffn_size,
+                    .shared_ffn_size = 16,
+                    .shared_gate = true,
+                    .normalised = true};
+  if (config.family == formats::Family::kQwen3Next) {
+    config.experts.ffn_size = 12;
+    config.layer_is_dense = {0, 1};
+  } else {
+    config.layer_is_recurrent = {0, 1};
+    config.norm_eps = 0.1;  // no token is close to another choice
+  }
+}
+
+// A short convolution below a layer with attention.
+inline void add_short_conv_features(formats::ModelConfig& config) {
+  config.short_conv = {.kernel = 3, .bias = true};
+  config.layer_is_recurrent = {1, 0};
+  config.qk_norm = true;
+  config.tied_embeddings = true;
+  if (config.family == formats::Family::kLfm2Moe) {
+    config.experts = {.count = 5,
+                      .chosen = 3,
+                      .ffn_size = 12,
+                      .normalised = true,
+                      .sigmoid_scores = true,
+                      .choice_bias = true,
+                      .weight_scale = 1.5,
+                      .sum_offset = 1e-6};
+    config.layer_is_dense = {1, 0};
+    config.layer_is_recurrent = {0, 1};
+  }
+}
+
+// A layer of Mamba 2 below one with attention.
+inline void add_mamba2_features(formats::ModelConfig& config) {
+  config.mamba2 = {.heads = 8,
+                   .head_dim = 5,
+                   .groups = 2,
+                   .state_dim = 7,
+                   .kernel = 3,
+                   .conv_bias = true,
+                   .bias = true};
+  config.layer_is_recurrent = {1, 0};
+  config.norm_eps = 1e-2;  // a head's first results may be near zero
+  if (config.family == formats::Family::kNemotronH) {
+    config.activation = formats::ActivationKind::kReluSquared;
+    config.mlp_bias = true;
+    config.layer_count = 3;
+    config.layer_parts = {formats::LayerParts::kAttention, formats::LayerParts::kFeedForward,
+                          formats::LayerParts::kAttention};
+    config.layer_is_recurrent = {1, 0, 0};
+    config.layer_is_unturned = {1, 1, 1};
+    return;
+  }
+  if (config.family == formats::Family::kBamba) {
+    config.qkv_bias = config.output_bias = config.mlp_bias = true;
+    config.rotary_dim = 2;
+    return;
+  }
+  config.embedding_scale = 3.0;
+  config.residual_scale = 0.6;
+  config.score_scale = 0.25;
+  config.logits_divisor = 1.5;
+  config.layer_is_unturned = {1, 1};
+  config.experts = {.count = 5,
+                    .chosen = 3,
+                    .ffn_size = config.ffn_size,
+                    .shared_ffn_size = 16,
+                    .normalised = true};
+}
+
+}  // namespace jige::model::testing

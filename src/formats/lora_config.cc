@@ -200,7 +200,9 @@ std::vector<std::string> lora_linear_modules(const ModelConfig& config) {
     if (attention_part_count(config) > recurrent_layer_count(config)) {
       modules.insert(modules.end(), {"k_proj", "o_proj", "q_proj", "v_proj"});
     }
-    if (feed_forward_count(config) > 0) modules.insert(modules.end(), {"down_proj", "up_proj"});
+    if (feed_forward_count(config) > 0 && config.experts.count == 0) {
+      modules.insert(modules.end(), {"down_proj", "up_proj"});
+    }
     if (recurrent_layer_count(config) > 0) modules.insert(modules.end(), {"in_proj", "out_proj"});
     std::sort(modules.begin(), modules.end());
     return modules;

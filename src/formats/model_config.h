@@ -89,7 +89,7 @@ inline constexpr bool has_experts(Family family) {
          family == Family::kDeepSeekV3 || family == Family::kGlm4Moe ||
          family == Family::kGlm4MoeLite || family == Family::kQwen35Moe ||
          family == Family::kQwen3Next || family == Family::kLfm2Moe ||
-         family == Family::kGraniteHybrid;
+         family == Family::kGraniteHybrid || family == Family::kNemotronH;
 }
 enum class NormKind { kRms, kLayer };
 // Where the norms of a layer stand: before its attention and its MLP, behind them, or both.

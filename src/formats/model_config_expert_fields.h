@@ -54,6 +54,9 @@ inline ExpertFields expert_fields(const ModelConfig& config) {
   if (config.family == Family::kGlm4MoeLite) {
     return {"n_routed_experts", "moe_intermediate_size", 64, 4, 1536};
   }
+  if (config.family == Family::kNemotronH) {
+    return {"n_routed_experts", "moe_intermediate_size", 8, 2, 7688};
+  }
   if (config.family == Family::kGraniteHybrid) {
     return {kNewCountField, "intermediate_size", 8, 2, config.ffn_size};
   }

@@ -10,6 +10,7 @@
 #include "formats/model_config_fields.h"
 #include "formats/model_config_granite.h"
 #include "formats/model_config_lfm2.h"
+#include "formats/model_config_parts.h"
 #include "formats/model_families.h"
 
 namespace jige::formats {
@@ -51,6 +52,7 @@ std::optional<DeepSeekRouter> deepseek_router(Family family) {
   }
   if (family == Family::kGlm4Moe) return DeepSeekRouter{.dense = 1};
   if (family == Family::kGlm4MoeLite) return DeepSeekRouter{.dense = 1, .scale = 1.8};
+  if (family == Family::kNemotronH) return DeepSeekRouter{};
   return std::nullopt;
 }
 
@@ -258,7 +260,8 @@ Status check_choice(const ModelConfig& config, std::string_view where) {
                 "does not support",
                 where, family_name(config.family));
   }
-  if (experts.shared_ffn_size % experts.ffn_size != 0) {
+  const bool by_count = config.family != Family::kNemotronH;
+  if (by_count && experts.shared_ffn_size % experts.ffn_size != 0) {
     return fail(Code::kInvalidArgument, "{}: a shared expert of {} is no multiple of {} ({})",
                 where, experts.shared_ffn_size, expert_fields(config).ffn, experts.ffn_size);
   }
@@ -289,6 +292,7 @@ Status check_layers(const ModelConfig& config, std::string_view where) {
                 family_name(config.family), gated ? "a" : "no");
   }
   if (config.layer_is_dense.empty()) return {};
+  if (config.family == Family::kNemotronH) return check_nemotron_experts(config, where);
   const bool leading = std::is_sorted(config.layer_is_dense.rbegin(), config.layer_is_dense.rend());
   if (!is_qwen_moe(config.family) && !(leads_without_experts(config.family) && leading)) {
     return fail(Code::kInvalidArgument, "{}: {} models have experts in other layers than these",
@@ -322,6 +326,7 @@ Status check_gate(const ExpertConfig& experts, Family family, std::string_view w
 }  // namespace
 
 Status parse_experts(const Json& config, ModelConfig& out, std::string_view where) {
+  if (out.family == Family::kNemotronH) return parse_nemotron_experts(config, out, where);
   if (const auto router = deepseek_router(out.family)) {
     return parse_deepseek_experts(config, *router, out, where);
   }
@@ -361,6 +366,7 @@ Status parse_experts(const Json& config, ModelConfig& out, std::string_view wher
 }
 
 void emit_experts(const ModelConfig& config, Json& out) {
+  if (config.family == Family::kNemotronH) return emit_nemotron_experts(config, out);
   if (const auto router = deepseek_router(config.family)) {
     return emit_deepseek_experts(config, *router, out);
   }
@@ -446,10 +452,12 @@ int64_t expert_layer_count(const ModelConfig& config) {
 int64_t expert_parameter_count(const ModelConfig& config, int64_t experts) {
   const bool biases = config.experts.biases;
   const int64_t ffn = config.experts.ffn_size;
-  const int64_t one = 3 * config.hidden_size * ffn + (biases ? 2 * ffn + config.hidden_size : 0);
+  const int64_t products = has_gate(config.activation) ? 3 : 2;
+  const int64_t one =
+      products * config.hidden_size * ffn + (biases ? 2 * ffn + config.hidden_size : 0);
   const int64_t shared_ffn = config.experts.shared_ffn_size;
   const int64_t shared =
-      (3 * shared_ffn + (config.experts.shared_gate ? 1 : 0)) * config.hidden_size;
+      (products * shared_ffn + (config.experts.shared_gate ? 1 : 0)) * config.hidden_size;
   const int64_t vectors = (biases ? 1 : 0) + (config.experts.choice_bias ? 1 : 0);
   return (config.hidden_size + vectors) * config.experts.count + experts * one + shared;
 }

@@ -268,7 +268,7 @@ std::vector<const char*> variant_fields(Family family) {
     case Family::kPhi:
       return {"qk_layernorm"};
     case Family::kNemotronH:
-      return {"attention_bias", "sliding_window"};
+      return {"attention_bias", "sliding_window", "moe_latent_size"};
     default:
       return {};
   }

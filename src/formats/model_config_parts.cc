@@ -14,6 +14,8 @@ namespace jige::formats {
 namespace {
 
 constexpr const char* kPatternField = "hybrid_override_pattern";
+constexpr const char* kExpertFfn = "moe_intermediate_size";
+constexpr const char* kSharedFfn = "moe_shared_expert_intermediate_size";
 
 // The letter of a layer's kind by its word, old or new; 0 of any other.
 char part_letter(std::string_view word) {
@@ -38,7 +40,7 @@ Result<std::string> parse_letters(const Json& config, std::string_view where) {
       if (letter == 0) {
         return fail(Code::kUnsupported,
                     "{}: layer type \"{}\" is not supported; supported are linear_attention, "
-                    "full_attention and mlp",
+                    "full_attention, mlp and moe",
                     where, word.substr(0, 80));
       }
       letters.push_back(letter);
@@ -58,20 +60,60 @@ Status parse_single_parts(const Json& config, ModelConfig& out, std::string_view
                 out.layer_count, kLayersMax);
   }
   for (const char letter : letters) {
-    if (letter == 'E') {
+    if (letter != 'M' && letter != '*' && letter != '-' && letter != 'E') {
       return fail(Code::kUnsupported,
-                  "{}: layers of experts (\"moe\", E in {}) are not supported for {}", where,
-                  kPatternField, family_name(out.family));
-    }
-    if (letter != 'M' && letter != '*' && letter != '-') {
-      return fail(Code::kUnsupported,
-                  "{}: field \"{}\" has the letter \"{}\"; supported are M, * and -", where,
+                  "{}: field \"{}\" has the letter \"{}\"; supported are M, *, - and E", where,
                   kPatternField, letter);
     }
     out.layer_is_unturned.push_back(1);
-    out.layer_parts.push_back(letter == '-' ? LayerParts::kFeedForward : LayerParts::kAttention);
+    const bool feeds = letter == '-' || letter == 'E';
+    out.layer_parts.push_back(feeds ? LayerParts::kFeedForward : LayerParts::kAttention);
   }
+  if (letters.find('E') == std::string::npos) return {};
+  for (const char letter : letters) out.layer_is_dense.push_back(letter != 'E');
   return {};
+}
+
+Status parse_nemotron_experts(const Json& config, ModelConfig& out, std::string_view where) {
+  if (out.layer_is_dense.empty()) return {};
+  ExpertConfig& experts = out.experts;
+  JIGE_TRY(experts.count, get_int_or(config, "n_routed_experts", 8, where));
+  JIGE_TRY(experts.chosen, get_int_or(config, "num_experts_per_tok", 2, where));
+  JIGE_TRY(experts.ffn_size, get_int_or(config, kExpertFfn, 7688, where));
+  JIGE_TRY(experts.shared_ffn_size, get_int_or(config, kSharedFfn, 7688, where));
+  JIGE_TRY(experts.weight_scale, get_number_or(config, "routed_scaling_factor", 1.0, where));
+  JIGE_TRY(experts.groups, get_int_or(config, "n_group", 1, where));
+  JIGE_TRY(experts.chosen_groups, get_int_or(config, "topk_group", 1, where));
+  JIGE_TRY(experts.normalised, get_bool_or(config, "norm_topk_prob", true, where));
+  experts.sigmoid_scores = experts.choice_bias = experts.groups_by_pairs = true;
+  return {};
+}
+
+void emit_nemotron_experts(const ModelConfig& config, Json& out) {
+  const ExpertConfig& experts = config.experts;
+  if (experts.count == 0) return;
+  out["n_routed_experts"] = experts.count;
+  out["n_shared_experts"] = 1;
+  out["num_experts_per_tok"] = experts.chosen;
+  out[kExpertFfn] = experts.ffn_size;
+  out[kSharedFfn] = experts.shared_ffn_size;
+  out["routed_scaling_factor"] = experts.weight_scale;
+  out["n_group"] = experts.groups;
+  out["topk_group"] = experts.chosen_groups;
+  out["norm_topk_prob"] = experts.normalised;
+}
+
+Status check_nemotron_experts(const ModelConfig& config, std::string_view where) {
+  if (config.experts.count > 0 && config.experts.shared_ffn_size < 1) {
+    return fail(Code::kInvalidArgument, "{}: field \"{}\" is {}; it must be positive", where,
+                kSharedFfn, config.experts.shared_ffn_size);
+  }
+  bool holds = config.layer_is_dense.size() == static_cast<size_t>(config.layer_count);
+  for (int64_t i = 0; holds && i < config.layer_count; ++i) {
+    holds = config.layer_is_dense[static_cast<size_t>(i)] || has_feed_forward(config, i);
+  }
+  if (holds) return {};
+  return fail(Code::kInvalidArgument, "{}: experts are given for layers with another part", where);
 }
 
 Status parse_recurrent_parts(const Json& config, ModelConfig& out, std::string_view where) {
@@ -85,7 +127,11 @@ Status parse_recurrent_parts(const Json& config, ModelConfig& out, std::string_v
 void emit_single_parts(const ModelConfig& config, Json& out) {
   std::string letters;
   for (int64_t i = 0; i < config.layer_count; ++i) {
-    letters.push_back(has_feed_forward(config, i) ? '-' : is_recurrent(config, i) ? 'M' : '*');
+    const bool feeds = has_feed_forward(config, i);
+    letters.push_back(has_experts(config, i)    ? 'E'
+                      : feeds                   ? '-'
+                      : is_recurrent(config, i) ? 'M'
+                                                : '*');
   }
   out[kPatternField] = letters;
 }

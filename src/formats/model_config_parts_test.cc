@@ -96,21 +96,74 @@ TEST(NemotronHConfig, RefusesWhatItDoesNotKnow) {
   const auto pattern = [&](const Json& value, Code code, const std::string& words) {
     refusal({{"hybrid_override_pattern", value}}, code, words);
   };
-  pattern("ME", Code::kUnsupported, "experts");
   pattern("MX", Code::kUnsupported, "the letter \"X\"");
   pattern("", Code::kCorrupt, "0 layers");
   pattern(std::string(5000, 'M'), Code::kCorrupt, "5000 layers");
   pattern(7, Code::kInvalidArgument, "hybrid_override_pattern");
   refusal({{"layer_types", {"mamba", "conv"}}}, Code::kUnsupported, "\"conv\"");
-  refusal({{"layer_types", {"mamba", "moe"}}}, Code::kUnsupported, "experts");
   refusal({{"layer_types", "mamba"}}, Code::kCorrupt, "must be a list");
   refusal({{"attention_bias", true}}, Code::kUnsupported, "attention_bias");
   refusal({{"sliding_window", 64}}, Code::kUnsupported, "sliding_window");
   refusal({{"mlp_hidden_act", "swiglu"}}, Code::kUnsupported, "mlp_hidden_act");
+  refusal({{"moe_latent_size", 16}}, Code::kUnsupported, "moe_latent_size");
   refusal({{"n_groups", 3}}, Code::kCorrupt, "does not divide mamba_num_heads");
   Json unnamed = nemotron_h_json();
   unnamed.erase("hybrid_override_pattern");
   EXPECT_FALSE(parsed(unnamed));
+}
+
+TEST(NemotronHConfig, LayersMayHaveExperts) {
+  Json json = nemotron_h_json({{"hybrid_override_pattern", "ME-*E"}});
+  const ModelConfig usual = config_of(json);
+  EXPECT_EQ(usual.layer_parts, (std::vector<LayerParts>{kMixes, kFeeds, kFeeds, kMixes, kFeeds}));
+  EXPECT_EQ(usual.layer_is_dense, (std::vector<uint8_t>{1, 0, 1, 1, 0}));
+  EXPECT_EQ(usual.experts, (ExpertConfig{.count = 8,
+                                         .chosen = 2,
+                                         .ffn_size = 7688,
+                                         .shared_ffn_size = 7688,
+                                         .normalised = true,
+                                         .sigmoid_scores = true,
+                                         .choice_bias = true,
+                                         .groups_by_pairs = true}));
+  EXPECT_EQ(expert_layer_count(usual), 2);
+  EXPECT_EQ(to_hf_config(usual)["hybrid_override_pattern"], "ME-*E");
+  EXPECT_EQ(config_of(to_hf_config(usual)), usual);
+  // Adapters stand beside experts on the other parts alone.
+  EXPECT_EQ(lora_linear_modules(usual), (std::vector<std::string>{"in_proj", "k_proj", "o_proj",
+                                                                  "out_proj", "q_proj", "v_proj"}));
+  const Json words = {"mamba", "moe", "mlp", "attention", "moe"};
+  EXPECT_EQ(config_of(nemotron_h_json({{"layer_types", words}})), usual);
+  const auto refused = [&](const Json& members) {
+    const auto config = parsed(changed(json, members));
+    EXPECT_FALSE(config) << members;
+    return config ? std::string() : config.error().message;
+  };
+  EXPECT_NE(refused({{"n_routed_experts", 0}}).find("n_routed_experts"), std::string::npos);
+  EXPECT_NE(refused({{"n_routed_experts", 1 << 20}}).find("n_routed_experts"), std::string::npos);
+  EXPECT_NE(refused({{"num_experts_per_tok", 9}}).find("num_experts_per_tok"), std::string::npos);
+  EXPECT_NE(refused({{"moe_shared_expert_intermediate_size", 0}}).find("shared"),
+            std::string::npos);
+  EXPECT_NE(refused({{"n_group", 3}}).find("n_group"), std::string::npos);
+  EXPECT_NE(refused({{"mlp_bias", true}}).find("mlp_bias"), std::string::npos);
+  ModelConfig elsewhere = usual;
+  elsewhere.layer_is_dense[0] = 0;
+  EXPECT_FALSE(check_model_config(elsewhere, "test"));
+}
+
+TEST(NemotronHConfig, CountsTheParametersOfAPublishedModelWithExperts) {
+  const Json nano = {
+      {"hybrid_override_pattern", "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME"},
+      {"vocab_size", 131072},
+      {"hidden_size", 2688},
+      {"intermediate_size", 1856},
+      {"num_attention_heads", 32},
+      {"mamba_num_heads", 64},
+      {"n_routed_experts", 128},
+      {"num_experts_per_tok", 6},
+      {"moe_intermediate_size", 1856},
+      {"moe_shared_expert_intermediate_size", 3712},
+      {"routed_scaling_factor", 2.5}};
+  EXPECT_EQ(parameter_count(config_of(nemotron_h_json(nano))), 31577940288);
 }
 
 TEST(NemotronHConfig, NoOtherFamilyHasSuchLayers) {

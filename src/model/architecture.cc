@@ -153,7 +153,16 @@ LayerNames nemotron_h_names(const std::string& number, bool recurrent) {
           .attention_output = at + (recurrent ? "out_proj" : "o_proj"),
           .norm2 = layer + ".norm",
           .ffn_input = {at + "up_proj"},
-          .ffn_output = at + "down_proj"};
+          .ffn_output = at + "down_proj",
+          .experts = {.router = at + "gate",
+                      .choice_bias = at + "gate.e_score_correction_bias",
+                      .prefix = at + "experts.",
+                      .up = "up_proj",
+                      .down = "down_proj",
+                      .stacked_input = at + "experts.up_proj",
+                      .stacked_output = at + "experts.down_proj",
+                      .shared_input = {at + "shared_experts.up_proj"},
+                      .shared_output = at + "shared_experts.down_proj"}};
 }
 
 // Of families that have all names of a layer to themselves.

@@ -4,6 +4,21 @@
 
 namespace jige::model {
 
+ops::Activation plain_activation(formats::ActivationKind activation) {
+  switch (activation) {
+    case formats::ActivationKind::kGeluErf:
+      return ops::Activation::kGeluErf;
+    case formats::ActivationKind::kRelu:
+      return ops::Activation::kRelu;
+    case formats::ActivationKind::kReluSquared:
+      return ops::Activation::kReluSquared;
+    case formats::ActivationKind::kSilu:
+      return ops::Activation::kSilu;
+    default:
+      return ops::Activation::kGeluTanh;
+  }
+}
+
 DenseMlp::DenseMlp(const formats::ModelConfig& config, const DenseMlpOptions& options,
                    std::vector<ParamSpec>& params)
     : size_(options.size), activation_(config.activation) {
@@ -128,7 +143,7 @@ void DenseMlp::activate(Stream& stream, const TensorView& dst, const TensorView&
   } else if (gated()) {
     ops::geglu_forward(stream, dst, ffn);
   } else {
-    ops::activation_forward(stream, dst, ffn, plain_activation());
+    ops::activation_forward(stream, dst, ffn, plain_activation(activation_));
   }
 }
 
@@ -139,22 +154,7 @@ void DenseMlp::backward_activate(Stream& stream, const TensorView& grad_ffn,
   } else if (gated()) {
     ops::geglu_backward(stream, grad_ffn, grad_activated, ffn, ffn.column_range(0, size_));
   } else {
-    ops::activation_backward(stream, grad_ffn, grad_activated, ffn, plain_activation());
-  }
-}
-
-ops::Activation DenseMlp::plain_activation() const {
-  switch (activation_) {
-    case formats::ActivationKind::kGeluErf:
-      return ops::Activation::kGeluErf;
-    case formats::ActivationKind::kRelu:
-      return ops::Activation::kRelu;
-    case formats::ActivationKind::kReluSquared:
-      return ops::Activation::kReluSquared;
-    case formats::ActivationKind::kSilu:
-      return ops::Activation::kSilu;
-    default:
-      return ops::Activation::kGeluTanh;
+    ops::activation_backward(stream, grad_ffn, grad_activated, ffn, plain_activation(activation_));
   }
 }
 

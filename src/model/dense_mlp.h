@@ -23,6 +23,9 @@
 
 namespace jige::model {
 
+// Of an activation without gate.
+ops::Activation plain_activation(formats::ActivationKind activation);
+
 struct DenseMlpOptions {
   std::vector<std::string> input;  // full names, without ".weight": gate and up, or one module
   std::string output;
@@ -84,7 +87,6 @@ class DenseMlp {
  private:
   bool gated() const { return formats::has_gate(activation_); }
   int64_t ffn_columns() const { return gated() ? 2 * size_ : size_; }
-  ops::Activation plain_activation() const;
   void activate(Stream& stream, const TensorView& dst, const TensorView& ffn) const;
   // The gradient of g|u or u from that of a. W wants a again, and nobody the gate: it takes its
   // place.

@@ -8,7 +8,7 @@ namespace jige::model {
 
 ExpertMlp::ExpertMlp(const formats::ModelConfig& config, const ExpertNames& names,
                      double output_std, std::vector<ParamSpec>& params)
-    : width_(config.hidden_size), experts_(config.experts) {
+    : width_(config.hidden_size), experts_(config.experts), activation_(config.activation) {
   const bool gate = experts_.shared_gate;
   router_ = Projection({.parts = fused_parts(gate ? std::vector{names.router, names.shared_gate}
                                                   : std::vector{names.router},
@@ -24,8 +24,10 @@ ExpertMlp::ExpertMlp(const formats::ModelConfig& config, const ExpertNames& name
                       .init = InitKind::kZero,
                       .fixed = true});
   }
+  std::vector<ProjectionOptions::Part> inputs = {{names.up, experts_.ffn_size}};
+  if (gated()) inputs.insert(inputs.begin(), {names.gate, experts_.ffn_size});
   input_ = ExpertBank({.prefix = names.prefix,
-                       .parts = {{names.gate, experts_.ffn_size}, {names.up, experts_.ffn_size}},
+                       .parts = std::move(inputs),
                        .count = experts_.count,
                        .inputs = width_,
                        .bias = experts_.biases,
@@ -117,7 +119,8 @@ int64_t ExpertMlp::thread_scratch_bytes(int64_t token_count, DType compute, int 
 double ExpertMlp::forward_flops(double token_count) const {
   const auto width = static_cast<double>(width_);
   const int64_t rows =
-      router_.outputs() + 3 * experts_.chosen * experts_.ffn_size + 3 * experts_.shared_ffn_size;
+      router_.outputs() +
+      (gated() ? 3 : 2) * (experts_.chosen * experts_.ffn_size + experts_.shared_ffn_size);
   return 2.0 * token_count * width * static_cast<double>(rows);
 }
 
@@ -192,11 +195,7 @@ void ExpertMlp::forward(Stream& stream, const BlockWeights& weights, DType compu
   // Where nobody wants the gate again, a takes its place.
   const TensorView activated =
       work.activated ? work.activated : saved.ffn.column_range(0, experts_.ffn_size);
-  if (bounded()) {
-    ops::bounded_gate(stream, routing, gate(weights, compute), activated, saved.ffn);
-  } else {
-    ops::swiglu_forward(stream, activated, saved.ffn);
-  }
+  activate(stream, weights, compute, routing, activated, saved.ffn);
   output_.forward(stream, weights, compute,
                   {.dst = work.wide_rows, .src = activated, .row_ends = routing.row_ends});
   if (experts_.biases) {
@@ -224,11 +223,7 @@ void ExpertMlp::backward_input(Stream& stream, const BlockWeights& weights, DTyp
                          {.dst = work.activated, .src = work.rows, .row_ends = routing.row_ends});
   // a, for the router, stands for now where its gradient will.
   const TensorView activated = pending.ffn.column_range(0, experts_.ffn_size);
-  if (bounded()) {
-    ops::bounded_gate(stream, routing, gate(weights, compute), activated, saved.ffn);
-  } else {
-    ops::swiglu_forward(stream, activated, saved.ffn);
-  }
+  activate(stream, weights, compute, routing, activated, saved.ffn);
   ops::dot_rows(stream, routing, work.grad_weights, work.activated, activated);
   if (experts_.biases) {
     ops::dot_biases(stream, routing, work.grad_weights, work.rows,
@@ -236,15 +231,7 @@ void ExpertMlp::backward_input(Stream& stream, const BlockWeights& weights, DTyp
   }
   ops::route_backward(stream, routing, of_experts(pending.grad_logits), work.grad_weights);
   ops::weigh_rows(stream, routing, work.activated);
-  if (bounded()) {
-    ops::bounded_gate_backward(stream, routing, gate(weights, compute),
-                               {.grad_gate_up = pending.ffn,
-                                .grad_dst = work.activated,
-                                .gate_up = saved.ffn,
-                                .activated = gates});
-  } else {
-    ops::swiglu_backward(stream, pending.ffn, work.activated, saved.ffn, gates);
-  }
+  backward_activate(stream, weights, compute, routing, pending.ffn, work.activated, saved.ffn);
   ops::weigh_rows(stream, routing, gates);
   input_.backward_input(stream, weights, compute,
                         {.dst = work.wide_rows, .src = pending.ffn, .row_ends = routing.row_ends});
@@ -257,6 +244,34 @@ void ExpertMlp::backward_input(Stream& stream, const BlockWeights& weights, DTyp
   if (shared_) ops::add(stream, work.grad_tokens, work.grad_tokens, work.shared_rows);
   ops::combine_rows(stream, routing, grad_src, work.wide_rows, ops::RowWeights::kOnes,
                     work.grad_tokens);
+}
+
+void ExpertMlp::activate(Stream& stream, const BlockWeights& weights, DType compute,
+                         const ops::Routing& routing, const TensorView& dst,
+                         const TensorView& ffn) const {
+  if (!gated()) {
+    ops::activation_forward(stream, dst, ffn, plain_activation(activation_));
+  } else if (bounded()) {
+    ops::bounded_gate(stream, routing, gate(weights, compute), dst, ffn);
+  } else {
+    ops::swiglu_forward(stream, dst, ffn);
+  }
+}
+
+void ExpertMlp::backward_activate(Stream& stream, const BlockWeights& weights, DType compute,
+                                  const ops::Routing& routing, const TensorView& grad_ffn,
+                                  const TensorView& grad_activated, const TensorView& ffn) const {
+  const TensorView gates = ffn.column_range(0, experts_.ffn_size);
+  if (!gated()) {
+    ops::activation_backward(stream, grad_ffn, grad_activated, ffn, plain_activation(activation_));
+    ops::activation_forward(stream, ffn, ffn, plain_activation(activation_));
+  } else if (bounded()) {
+    ops::bounded_gate_backward(
+        stream, routing, gate(weights, compute),
+        {.grad_gate_up = grad_ffn, .grad_dst = grad_activated, .gate_up = ffn, .activated = gates});
+  } else {
+    ops::swiglu_backward(stream, grad_ffn, grad_activated, ffn, gates);
+  }
 }
 
 ops::BoundedGate ExpertMlp::gate(const BlockWeights& weights, DType compute) const {

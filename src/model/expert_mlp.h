@@ -4,7 +4,8 @@
 //   l = n2 Wrᵀ                              [T, E] f32
 //   chosen, w = the k highest of l, their probabilities, or by the rules that ops::Routing has
 //   rows of an expert e:  g|u = n2 Wguₑᵀ,  y = (silu(g) · u) Wdₑᵀ, or with biases and the bounded
-//                         gate of ops/experts.h in the place of silu
+//                         gate of ops/experts.h in the place of silu; of experts without gate
+//                         u = n2 Wuₑᵀ,  y = f(u) Wdₑᵀ
 //   dst = Σ w y, over the chosen in ascending order; on top of s where there is a shared expert,
 //         whose result every token has (dense_mlp.h), or of s σ(n2·v); v is one more row of the
 //         router
@@ -105,13 +106,22 @@ class ExpertMlp {
   TensorView of_shared(const TensorView& logits) const;
   DenseMlp::Work shared_work(const Saved& saved, const Work& work,
                              const TensorView& grad_logits) const;
+  bool gated() const { return formats::has_gate(activation_); }
   bool bounded() const { return experts_.gate_limit > 0; }
+  // a from g|u; dst may be the columns of g.
+  void activate(Stream& stream, const BlockWeights& weights, DType compute,
+                const ops::Routing& routing, const TensorView& dst, const TensorView& ffn) const;
+  // The gradient at g|u from that at a; a takes the place of g.
+  void backward_activate(Stream& stream, const BlockWeights& weights, DType compute,
+                         const ops::Routing& routing, const TensorView& grad_ffn,
+                         const TensorView& grad_activated, const TensorView& ffn) const;
   ops::BoundedGate gate(const BlockWeights& weights, DType compute) const;
   void add_bias_gradients(Stream& stream, const BlockWeights& weights, const TensorView& grad_dst,
                           const Saved& saved, const Pending& pending, const Work& work) const;
 
   int64_t width_;
   formats::ExpertConfig experts_;
+  formats::ActivationKind activation_;
   Projection router_;       // with the shared expert's row
   size_t choice_bias_ = 0;  // its parameter, where there is one
   std::optional<DenseMlp> shared_;

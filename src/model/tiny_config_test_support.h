@@ -79,7 +79,8 @@ inline const std::vector<std::string>& fixture_names() {
                                                  "granite_hybrid",
                                                  "granite_hybrid_dense",
                                                  "bamba",
-                                                 "nemotron_h"};
+                                                 "nemotron_h",
+                                                 "nemotron_h_moe"};
   return names;
 }
 

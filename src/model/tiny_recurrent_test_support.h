@@ -65,12 +65,23 @@ inline void add_mamba2_features(formats::ModelConfig& config) {
   config.norm_eps = 1e-2;  // a head's first results may be near zero
   if (config.family == formats::Family::kNemotronH) {
     config.activation = formats::ActivationKind::kReluSquared;
-    config.mlp_bias = true;
-    config.layer_count = 3;
-    config.layer_parts = {formats::LayerParts::kAttention, formats::LayerParts::kFeedForward,
-                          formats::LayerParts::kAttention};
-    config.layer_is_recurrent = {1, 0, 0};
-    config.layer_is_unturned = {1, 1, 1};
+    const auto mixes = formats::LayerParts::kAttention, feeds = formats::LayerParts::kFeedForward;
+    config.layer_count = 4;
+    config.layer_parts = {mixes, feeds, mixes, feeds};
+    config.layer_is_recurrent = {1, 0, 0, 0};
+    config.layer_is_unturned = {1, 1, 1, 1};
+    config.layer_is_dense = {1, 1, 1, 0};
+    config.experts = {.count = 6,
+                      .chosen = 2,
+                      .ffn_size = 12,
+                      .shared_ffn_size = 16,
+                      .normalised = true,
+                      .sigmoid_scores = true,
+                      .choice_bias = true,
+                      .weight_scale = 1.5,
+                      .groups = 2,
+                      .chosen_groups = 1,
+                      .groups_by_pairs = true};
     return;
   }
   if (config.family == formats::Family::kBamba) {

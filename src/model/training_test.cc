@@ -222,7 +222,7 @@ std::vector<std::string> names_with_gradients() {
 
 TEST(Training, GradientsMatchTheRecordingFromPyTorch) {
   const std::vector<std::string> names = names_with_gradients();
-  EXPECT_GE(names.size(), 45u);
+  EXPECT_GE(names.size(), 46u);
   for (const std::string& name : names) {
     SCOPED_TRACE(name);
     const std::string folder = testing::fixture(name);
@@ -240,7 +240,7 @@ TEST(Training, GradientsMatchTheRecordingFromPyTorch) {
     // PyTorch's own f32 gradients of olmo3 and qwen2_moe are up to 3e-6 from those in double, those
     // of qwen3_5 and nemotron_h up to 6e-6 and of bamba up to 8e-6.
     const bool recurrent = name.starts_with("qwen3_5") || name == "qwen3_next" || name == "bamba" ||
-                           name == "nemotron_h";
+                           name.starts_with("nemotron_h");
     const bool loose = name == "olmo3" || name == "qwen2_moe";
     const double tolerance = recurrent ? 1e-5 : loose ? 5e-6 : 2e-6;
     const auto trainee = loaded_trainee(folder, {});

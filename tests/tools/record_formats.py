@@ -309,6 +309,14 @@ CASES = {
              hybrid_override_pattern="M-*-MM", mamba_num_heads=4, mamba_head_dim=12, n_groups=2,
              ssm_state_size=16, head_dim=12, mlp_bias=True),
     ),
+    "nemotron_h_moe": (
+        "NemotronHConfig",
+        dict({name: size for name, size in SIZES.items() if name != "num_hidden_layers"},
+             hybrid_override_pattern="ME*E-", mamba_num_heads=4, mamba_head_dim=12, n_groups=2,
+             ssm_state_size=16, head_dim=12, n_routed_experts=6, num_experts_per_tok=3,
+             moe_intermediate_size=20, moe_shared_expert_intermediate_size=28, n_group=2,
+             routed_scaling_factor=2.5),
+    ),
     "qwen3_5": ("Qwen3_5TextConfig", dict(DELTA)),
     "qwen3_5_listed": (
         "Qwen3_5TextConfig",

@@ -985,13 +985,23 @@ MODELS["bamba"] = (
     {},
 )
 # Layers of one part each. transformers holds steps above time_step_min, which no publisher does.
+NEMOTRON_H = {name: value for name, value in COMMON.items() if name != "num_hidden_layers"} | dict(
+    num_attention_heads=4, num_key_value_heads=2, head_dim=6, mamba_num_heads=6, mamba_head_dim=10,
+    n_groups=3, ssm_state_size=7, conv_kernel=3, chunk_size=8, pad_token_id=None,
+    time_step_min=1e-30,
+)
 MODELS["nemotron_h"] = (
     NemotronHForCausalLM,
+    NemotronHConfig(**NEMOTRON_H, hybrid_override_pattern="M-*M", mlp_bias=True, use_bias=True),
+    torch.float32,
+    {},
+)
+MODELS["nemotron_h_moe"] = (
+    NemotronHForCausalLM,
     NemotronHConfig(
-        **{name: value for name, value in COMMON.items() if name != "num_hidden_layers"},
-        hybrid_override_pattern="M-*M", num_attention_heads=4, num_key_value_heads=2, head_dim=6,
-        mamba_num_heads=6, mamba_head_dim=10, n_groups=3, ssm_state_size=7, conv_kernel=3,
-        chunk_size=8, mlp_bias=True, use_bias=True, pad_token_id=None, time_step_min=1e-30,
+        **NEMOTRON_H, hybrid_override_pattern="ME*-E", n_routed_experts=8, num_experts_per_tok=3,
+        moe_intermediate_size=16, moe_shared_expert_intermediate_size=20, n_group=2, topk_group=1,
+        routed_scaling_factor=1.5,
     ),
     torch.float32,
     {},
@@ -1089,6 +1099,7 @@ GRADIENTS = STEPPED + (
     "granite_hybrid_dense",
     "bamba",
     "nemotron_h",
+    "nemotron_h_moe",
 )
 # What is added to the scores of experts for their choice alone.
 CHOICE_BIASES = ("e_score_correction_bias", "expert_bias")
@@ -1216,6 +1227,8 @@ def as_stored(model, tensors):
             at = f"{prefix}.experts.{index}."
             if part == "down_proj":
                 stored[f"{at}{down}.weight"] = tensor[index].clone()
+            elif part == "up_proj":
+                stored[f"{at}{up}.weight"] = tensor[index].clone()
             else:
                 halves = tensor[index].chunk(2)
                 stored[f"{at}{gate}.weight"] = halves[0].clone()

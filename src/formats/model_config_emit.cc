@@ -348,7 +348,7 @@ void emit_rotary_family(const ModelConfig& config, Json& out) {
   }
   out[std::string(fields.context)] = config.context_max;
   out[std::string(fields.norm_eps)] = config.norm_eps;
-  emit_rope(config, out);
+  if (family_info(config.family).unturned != UnturnedRule::kAll) emit_rope(config, out);
   emit_biases(config, out);
   emit_family_fields(config, out);
   out["attention_dropout"] = 0.0;

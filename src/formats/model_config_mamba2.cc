@@ -44,6 +44,10 @@ MambaFields mamba_fields(Family family) {
 
 constexpr const char* kMambaExpand = "mamba_expand";
 constexpr const char* kStepLimit = "time_step_limit";
+// transformers holds the steps of Nemotron-H above this, 0.001 where it is left out; it takes its
+// logarithm, too.
+constexpr const char* kStepMin = "time_step_min";
+constexpr double kStepMinWritten = 1e-30;
 constexpr const char* kPositions = "position_embedding_type";
 constexpr const char* kMambaAttentionList = "attn_layer_indices";
 constexpr int64_t kMambaStateDimMax = 256;
@@ -134,7 +138,10 @@ void emit_mamba2(const ModelConfig& config, Json& out) {
   out[fields.kernel] = mamba.kernel;
   out[fields.conv_bias] = mamba.conv_bias;
   out[fields.bias] = mamba.bias;
-  if (config.family == Family::kNemotronH) return;
+  if (config.family == Family::kNemotronH) {
+    out[kStepMin] = kStepMinWritten;
+    return;
+  }
   out[kMambaExpand] = mamba.value_columns() / config.hidden_size;
   if (config.family == Family::kBamba) {
     Json attention = Json::array();

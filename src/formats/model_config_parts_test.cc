@@ -36,6 +36,8 @@ TEST(NemotronHConfig, DefaultsAreThoseOfTransformers) {
   EXPECT_EQ(config.layer_is_unturned, (std::vector<uint8_t>{1, 1, 1, 1}));
   EXPECT_EQ(config.pad_id, 0);
   EXPECT_EQ(config_of(to_hf_config(config)), config);
+  EXPECT_LT(to_hf_config(config)["time_step_min"], 1e-20);  // what transformers holds steps above
+  EXPECT_FALSE(to_hf_config(config).contains("rope_theta"));
 }
 
 TEST(NemotronHConfig, KindsOfLayersAreWordsOrLetters) {

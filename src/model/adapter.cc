@@ -12,17 +12,8 @@
 namespace jige::model {
 namespace {
 
-constexpr std::string_view kModulePrefix = "transformer.";
-
 ops::PackedWeight packed_at(void* data, DType compute, int64_t n, int64_t k) {
   return {.data = data, .compute = compute, .use = ops::PackUse::kForward, .n = n, .k = k};
-}
-
-// GPT-2's modules come with and without the prefix, as its tensors do.
-AdapterPairs::const_iterator find_pair(const AdapterPairs& pairs, const std::string& module) {
-  const auto found = pairs.find(module);
-  if (found != pairs.end() || !module.starts_with(kModulePrefix)) return found;
-  return pairs.find(module.substr(kModulePrefix.size()));
 }
 
 }  // namespace
@@ -53,7 +44,7 @@ Status Adapter::add_targets(const Architecture& architecture, const AdapterPairs
       Target target{.projection = projection, .parts = {}};
       int64_t column = 0;
       for (const ProjectionOptions::Part& part : projection->parts()) {
-        if (const auto pair = find_pair(pairs, part.name); pair != pairs.end()) {
+        if (const auto pair = find_adapter_pair(pairs, part.name); pair != pairs.end()) {
           JIGE_DO(check_adapter_pair(source_.folder, pair->first, pair->second,
                                      {.outputs = part.outputs, .inputs = projection->inputs()},
                                      config_));

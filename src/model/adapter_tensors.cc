@@ -22,6 +22,19 @@ Result<AdapterPairs> read_adapter_pairs(const formats::TensorFolder& files) {
   return pairs;
 }
 
+AdapterPairs::const_iterator find_adapter_pair(const AdapterPairs& pairs,
+                                               const std::string& module) {
+  constexpr std::string_view kGpt2 = "transformer.";
+  constexpr std::string_view kNemotronH = "backbone.";
+  const auto found = pairs.find(module);
+  if (found != pairs.end()) return found;
+  if (module.starts_with(kNemotronH)) {
+    return pairs.find("model." + module.substr(kNemotronH.size()));
+  }
+  if (module.starts_with(kGpt2)) return pairs.find(module.substr(kGpt2.size()));
+  return pairs.find(std::string(kGpt2) + module);
+}
+
 Status check_adapter_pair(const std::string& folder, const std::string& module,
                           const AdapterPair& pair, const AdaptedMatrix& matrix,
                           const formats::LoraConfig& config) {

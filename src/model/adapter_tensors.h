@@ -27,6 +27,12 @@ using AdapterPairs = std::map<std::string, AdapterPair, std::less<>>;
 // Fails with kUnsupported on tensors that are no LoRA matrices or not stored as floats.
 Result<AdapterPairs> read_adapter_pairs(const formats::TensorFolder& files);
 
+// That of a module by its name in the base's files, or by another that it has in adapters: GPT-2's
+// with and without "transformer.", and Nemotron-H's as transformers 5 has it in memory, "model."
+// for "backbone.". The end where there is none.
+AdapterPairs::const_iterator find_adapter_pair(const AdapterPairs& pairs,
+                                               const std::string& module);
+
 // The matrix that a pair adapts.
 struct AdaptedMatrix {
   int64_t outputs = 0;

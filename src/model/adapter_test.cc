@@ -1,5 +1,6 @@
 // Adapters beside a base: against PEFT, against merged folders, and in batches of several.
 #include "model/adapter.h"
+#include "model/adapter_tensors.h"
 
 #include <gmock/gmock.h>
 
@@ -95,6 +96,23 @@ TEST(AdapterTest, LogitsMatchThoseOfPeft) {
     EXPECT_GT(worst_difference(adapted_logits(*model, {ids}, {kNoAdapter}), wanted), 1) << name;
     RecordProperty(name, std::to_string(worst_difference(logits, wanted)));
   }
+}
+
+TEST(AdapterTest, ModulesAreFoundByTheNamesThatAdaptersHaveForThem) {
+  const AdapterPairs pairs = {{"model.layers.0.mixer.in_proj", {}},
+                              {"backbone.layers.1.mixer.in_proj", {}},
+                              {"transformer.h.0.attn.c_attn", {}},
+                              {"h.1.attn.c_attn", {}}};
+  const auto found = [&](const std::string& module) {
+    const auto pair = find_adapter_pair(pairs, module);
+    return pair == pairs.end() ? std::string() : pair->first;
+  };
+  EXPECT_EQ(found("backbone.layers.0.mixer.in_proj"), "model.layers.0.mixer.in_proj");
+  EXPECT_EQ(found("backbone.layers.1.mixer.in_proj"), "backbone.layers.1.mixer.in_proj");
+  EXPECT_EQ(found("backbone.layers.2.mixer.in_proj"), "");
+  EXPECT_EQ(found("h.0.attn.c_attn"), "transformer.h.0.attn.c_attn");
+  EXPECT_EQ(found("transformer.h.1.attn.c_attn"), "h.1.attn.c_attn");
+  EXPECT_EQ(found("model.layers.1.mixer.in_proj"), "");
 }
 
 TEST(AdapterTest, GivesWhatTheMergedFolderGives) {

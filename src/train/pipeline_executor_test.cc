@@ -115,8 +115,13 @@ void expect_bits_of_one_device(const std::string& fixture) {
   SCOPED_TRACE(fixture);
   formats::ModelConfig config = *formats::load_model_config(std::string(JIGE_SOURCE_DIR) +
                                                             "/tests/fixtures/model/" + fixture);
-  config.layer_count = 4;
-  if (!config.layer_is_recurrent.empty()) config.layer_is_recurrent = {1, 0, 1, 1};
+  if (!config.layer_parts.empty()) {
+    config = formats::first_layers(config, 4);
+  } else {
+    config.layer_count = 4;
+    if (!config.layer_is_recurrent.empty()) config.layer_is_recurrent = {1, 0, 1, 1};
+    if (!config.layer_is_unturned.empty()) config.layer_is_unturned = {1, 1, 1, 1};
+  }
   const auto architecture = *model::Architecture::create(config);
   const Trace expected = train_alone(*architecture, 4, matrix_steps());
   int tried = 0;
@@ -136,7 +141,8 @@ TEST(PipelineExecutor, PartsSideBySideHaveTheBitsOfOneDevice) {
 }
 
 TEST(PipelineExecutor, RecurrentLayersHaveTheBitsOfOneDevice) {
-  for (const char* fixture : {"qwen3_5", "lfm2"}) expect_bits_of_one_device(fixture);
+  for (const char* fixture : {"qwen3_5", "lfm2", "granite_hybrid", "nemotron_h_moe"})
+    expect_bits_of_one_device(fixture);
 }
 
 TEST(PipelineExecutor, DropoutHasTheBitsOfOneDevice) {

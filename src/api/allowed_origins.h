@@ -23,8 +23,7 @@ class AllowedOrigins {
   AllowedOrigins() = default;
 
   // Origins separated by commas: SCHEME://HOST or SCHEME://HOST:PORT, "localhost" for pages that
-  // this machine serves to itself (localhost, 127.0.0.1 and [::1] with http and https, any port),
-  // or
+  // this machine serves to itself (localhost, 127.0.0.1 and [::1], http and https, any port), or
   // "*" for all. Nothing for an empty text. Fails with kInvalidArgument on what no browser would
   // send; `where` names it.
   static Result<AllowedOrigins> parse(std::string_view text, std::string_view where);

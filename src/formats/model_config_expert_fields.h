@@ -14,6 +14,8 @@ namespace jige::formats {
 inline constexpr std::string_view kNewCountField =
     "num_local_experts";  // of every family since 5.0
 
+inline constexpr std::string_view kChosenField = "num_experts_per_tok";
+
 struct ExpertFields {
   std::string_view count;
   std::string_view ffn;

@@ -19,7 +19,6 @@ namespace {
 constexpr double kGateAlpha = 1.702;
 constexpr double kGateLimit = 7.0;
 constexpr double kGateMax = 1e4;
-constexpr std::string_view kChosenField = "num_experts_per_tok";
 constexpr const char* kDenseLayersField = "mlp_only_layers";
 constexpr const char* kSharedField = "shared_expert_intermediate_size";
 constexpr const char* kSharedCountField = "n_shared_experts";

@@ -71,11 +71,11 @@ Status refuse_step_limits(const Json& config, std::string_view where) {
 // "auto" is what the width leaves.
 Result<int64_t> parse_mamba_head_dim(const Json& config, const ModelConfig& out,
                                      std::string_view where) {
-  JIGE_TRY(const int64_t expand, get_size_or(config, kMambaExpand, 2, where));
   const MambaFields fields = mamba_fields(out.family);
   if (fields.head_dim_default > 0) {
     return get_int_or(config, fields.head_dim, fields.head_dim_default, where);
   }
+  JIGE_TRY(const int64_t expand, get_size_or(config, kMambaExpand, 2, where));
   const int64_t heads = out.mamba2.heads;
   if (expand > kMambaExpandMax || heads < 1 || heads > kHeadsMax) {
     return fail(Code::kCorrupt, "{}: {} ({}) and {} ({}) make no layer of Mamba 2", where,

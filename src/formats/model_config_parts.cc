@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "formats/model_config_expert_fields.h"
 #include "formats/model_config_fields.h"
 #include "formats/model_config_recurrent.h"
 #include "formats/model_families.h"
@@ -14,7 +15,6 @@ namespace jige::formats {
 namespace {
 
 constexpr const char* kPatternField = "hybrid_override_pattern";
-constexpr const char* kExpertFfn = "moe_intermediate_size";
 constexpr const char* kSharedFfn = "moe_shared_expert_intermediate_size";
 
 // The letter of a layer's kind by its word, old or new; 0 of any other.
@@ -77,9 +77,10 @@ Status parse_single_parts(const Json& config, ModelConfig& out, std::string_view
 Status parse_nemotron_experts(const Json& config, ModelConfig& out, std::string_view where) {
   if (out.layer_is_dense.empty()) return {};
   ExpertConfig& experts = out.experts;
-  JIGE_TRY(experts.count, get_int_or(config, "n_routed_experts", 8, where));
-  JIGE_TRY(experts.chosen, get_int_or(config, "num_experts_per_tok", 2, where));
-  JIGE_TRY(experts.ffn_size, get_int_or(config, kExpertFfn, 7688, where));
+  const ExpertFields fields = expert_fields(out);
+  JIGE_TRY(experts.count, get_int_or(config, fields.count, fields.count_default, where));
+  JIGE_TRY(experts.chosen, get_int_or(config, kChosenField, fields.chosen_default, where));
+  JIGE_TRY(experts.ffn_size, get_int_or(config, fields.ffn, fields.ffn_default, where));
   JIGE_TRY(experts.shared_ffn_size, get_int_or(config, kSharedFfn, 7688, where));
   JIGE_TRY(experts.weight_scale, get_number_or(config, "routed_scaling_factor", 1.0, where));
   JIGE_TRY(experts.groups, get_int_or(config, "n_group", 1, where));
@@ -92,10 +93,11 @@ Status parse_nemotron_experts(const Json& config, ModelConfig& out, std::string_
 void emit_nemotron_experts(const ModelConfig& config, Json& out) {
   const ExpertConfig& experts = config.experts;
   if (experts.count == 0) return;
-  out["n_routed_experts"] = experts.count;
+  const ExpertFields fields = expert_fields(config);
+  out[std::string(fields.count)] = experts.count;
   out["n_shared_experts"] = 1;
-  out["num_experts_per_tok"] = experts.chosen;
-  out[kExpertFfn] = experts.ffn_size;
+  out[std::string(kChosenField)] = experts.chosen;
+  out[std::string(fields.ffn)] = experts.ffn_size;
   out[kSharedFfn] = experts.shared_ffn_size;
   out["routed_scaling_factor"] = experts.weight_scale;
   out["n_group"] = experts.groups;

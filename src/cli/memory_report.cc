@@ -178,7 +178,9 @@ Result<MemoryReport> make_memory_report(const formats::ModelConfig& config,
                config, {},
                request.embeds ? model::HeadKind::kNormAlone : model::HeadKind::kLanguageModel));
   report.run = running(*run_architecture, request, report);
-  const int64_t train_context = request.context > 0 ? request.context : config.context_max;
+  const int64_t train_context = request.context > 0
+                                    ? request.context
+                                    : std::min(config.context_max, request.micro_batch_tokens);
   model::WeightsOptions options{.compute = report.train_dtype,
                                 .use = model::PackFor::kTraining,
                                 .position_count = train_context};

@@ -18,7 +18,7 @@
 namespace jige::cli {
 
 struct MemoryRequest {
-  int64_t context = 0;  // 0: the model's, but 4096 at most
+  int64_t context = 0;  // 0: the model's, but 4096 at most; to train, what a micro-batch holds
   int64_t sequences = 1;
   bool embeds = false;  // it runs for vectors of texts, as `jige embed` does
   int64_t micro_batch_tokens = 2048;

@@ -99,7 +99,8 @@ void declare_learning(TrainFlags& to, Flags& flags) {
   flags.integer("--micro-batch-tokens N", options.micro_batch_tokens, {.min = 1, .max = 1 << 24},
                 "tokens that run at once: less takes less memory");
   flags.integer("--context N", options.context, {.min = 0},
-                "tokens of a sequence at most; 0: the model's context");
+                "tokens of a sequence at most; 0: the model's context, or what a micro-batch "
+                "holds if that is less");
   flags.number("--lr X", options.schedule.peak, {.above_min = true}, "highest learning rate");
   flags.choice("--schedule NAME", to.schedule, {"constant", "cosine", "linear", "wsd"},
                "how the rate falls");

@@ -18,6 +18,11 @@
 namespace jige::cli {
 namespace {
 
+std::string context_text(const train::TrainPlan& plan) {
+  return fmt::format("sequences of {} tokens at most, the model's context is {}", plan.context,
+                     plan.context_max);
+}
+
 // Master, gradient and two moments in f32.
 constexpr int64_t kStateBytesPerParameter = 16;
 
@@ -135,6 +140,7 @@ void TrainReport::on_plan(const train::TrainPlan& plan) {
            plan.step_first > 0 ? fmt::format(", {} done", plan.step_first) : "",
            format_bytes(plan.memory_predicted_bytes));
   warn_of_bad_lines(plan.skipped_count);
+  if (plan.context < plan.context_max) log_info("{}", context_text(plan));
   if (plan.rank_count > 1) {
     log_info("{} ranks, {} of them here; each with this memory, {} of it between ranks{}",
              plan.rank_count, plan.ranks_here, format_bytes(plan.stream_bytes),
@@ -221,6 +227,7 @@ std::string plan_text(const train::TrainPlan& plan, double seconds) {
                                  plan.pairs ? "" : counted(plan.document_count, "document") + ", ",
                                  sequences, plan.epoch_tokens)});
   if (plan.skipped_count > 0) table.row({"", bad_lines_text(plan.skipped_count)});
+  table.row({"", context_text(plan)});
   table.row({"held out", counted(plan.held_out_count, sequence)});
   table.row(
       {"steps",

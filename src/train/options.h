@@ -84,7 +84,9 @@ struct TrainOptions {
   OptimizerOptions optimizer;
   LrSchedule schedule;  // steps_total is filled from steps or epochs
   DType compute = DType::kF32;
-  int64_t context = 0;  // tokens of a sequence at most; 0: the model's context
+  // Tokens of a sequence at most; 0: the model's context, or what a micro-batch holds if that is
+  // less.
+  int64_t context = 0;
   int64_t micro_batch_tokens = 2048;
   int64_t step_tokens = 8192;
   int64_t steps = 0;   // 0: as many as `epochs` take

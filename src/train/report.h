@@ -30,7 +30,8 @@ struct TrainPlan {
   int64_t epoch_tokens = 0;    // inputs of one epoch
   int64_t epoch_learned = 0;   // targets of one epoch
   int64_t held_out_count = 0;  // sequences
-  int64_t context = 0;
+  int64_t context = 0;      // tokens of a sequence at most
+  int64_t context_max = 0;  // what the model's positions allow
   model::TrainingMemory memory;        // by purpose
   int64_t memory_predicted_bytes = 0;  // of the process, see run_setup.h
   int64_t memory_limit_bytes = 0;

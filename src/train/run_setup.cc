@@ -55,7 +55,8 @@ Status check_experts(const formats::ModelConfig& config, const TrainOptions& opt
 }
 
 Status check_context(const formats::ModelConfig& config, TrainOptions& options) {
-  if (options.context == 0) options.context = config.context_max;
+  const int64_t room = options.micro_batch_tokens / (options.dpo ? 2 : 1);
+  if (options.context == 0) options.context = std::clamp<int64_t>(room, 1, config.context_max);
   if (options.context > config.context_max) {
     return fail(Code::kInvalidArgument,
                 "{} is {}, but the model has max_position_embeddings {}; choose at most that",
@@ -221,6 +222,7 @@ Status choose_model(RunSetup& setup, const text::Tokenizer& tokenizer) {
   setup.plan.parameter_count = formats::parameter_count(config);
   setup.plan.trainable_count = setup.memory.weights.trainable_count;
   setup.plan.context = options.context;
+  setup.plan.context_max = config.context_max;
   return options.pipeline ? Status{} : check_memory(setup);
 }
 

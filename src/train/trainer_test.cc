@@ -271,6 +271,21 @@ TEST(Trainer, EvaluatesTheLossThatTrainingSees) {
   EXPECT_EQ(less->evals[0].loss, less->evals[1].loss);
 }
 
+TEST(Trainer, TakesSequencesAsLongAsAMicroBatchHoldsWhereTheModelsContextIsLonger) {
+  for (const auto& [micro_batch_tokens, context] : {std::pair{48, 48}, {64, 64}, {200, 64}}) {
+    const TestFolder folder;
+    TrainOptions options = tiny_options(folder, {folder.write("a.jsonl", small_corpus(20))});
+    options.context = 0;
+    options.micro_batch_tokens = micro_batch_tokens;
+    options.steps = 1;
+    TrainPlan plan;
+    const auto run = train(options, {.on_plan = [&](const TrainPlan& told) { plan = told; }});
+    ASSERT_TRUE(run) << run.error().message;
+    EXPECT_EQ(plan.context, context);
+    EXPECT_EQ(plan.context_max, 64);
+  }
+}
+
 TEST(Trainer, TrainsOnOneStreamOfText) {
   const TestFolder folder;
   std::string text;

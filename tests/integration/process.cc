@@ -178,6 +178,11 @@ std::vector<std::string> list_tree(const std::string& folder) {
   return names;
 }
 
+std::string test_python() {
+  const char* wanted = std::getenv("JIGE_TEST_PYTHON");
+  return wanted ? wanted : "python3";
+}
+
 int free_port() {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address = {};

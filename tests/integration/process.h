@@ -105,6 +105,9 @@ inline constexpr bool kSanitized = true;
 inline constexpr bool kSanitized = false;
 #endif
 
+// A Python that may have packages of others: JIGE_TEST_PYTHON, else python3.
+std::string test_python();
+
 // A port of this machine that was free a moment ago.
 int free_port();
 

@@ -276,21 +276,17 @@ TEST(Serve, ScoresPromptsAsJigeScoreDoes) {
   }
 }
 
-// Clients that others made, where a Python with them is at hand: JIGE_TEST_PYTHON, else python3.
+// Clients that others made, where a Python with them is at hand.
 class PythonClient : public ::testing::Test {
  protected:
   // Runs a script of tests/tools against the server, or skips the test.
   static void run(const std::string& script, const Serving& server, const std::string& more) {
-    const std::string command = python() + " " + JIGE_SOURCE_DIR + "/tests/tools/" + script +
+    const std::string command = test_python() + " " + JIGE_SOURCE_DIR + "/tests/tools/" + script +
                                 " http://127.0.0.1:" + std::to_string(server.port()) + more;
     EXPECT_EQ(std::system(command.c_str()), 0);
   }
   static bool has(const std::string& package) {
-    return std::system((python() + " -c 'import " + package + "' 2>/dev/null").c_str()) == 0;
-  }
-  static std::string python() {
-    const char* wanted = std::getenv("JIGE_TEST_PYTHON");
-    return wanted ? wanted : "python3";
+    return std::system((test_python() + " -c 'import " + package + "' 2>/dev/null").c_str()) == 0;
   }
   // A model whose answers begin inside their reasoning where that is asked for.
   static std::string reasoning_model(const TestFolder& folder) {
@@ -303,7 +299,7 @@ class PythonClient : public ::testing::Test {
 };
 
 TEST_F(PythonClient, OfOpenAiWorksUnchanged) {
-  if (!has("openai")) GTEST_SKIP() << python() << " has no package openai";
+  if (!has("openai")) GTEST_SKIP() << test_python() << " has no package openai";
   const TestFolder folder;
   run("check_openai_client.py",
       Serving({reasoning_model(folder), "--served-model-name", "tiny", "--tool-calls", "llama"}),
@@ -311,7 +307,7 @@ TEST_F(PythonClient, OfOpenAiWorksUnchanged) {
 }
 
 TEST_F(PythonClient, OfAnthropicWorksUnchanged) {
-  if (!has("anthropic")) GTEST_SKIP() << python() << " has no package anthropic";
+  if (!has("anthropic")) GTEST_SKIP() << test_python() << " has no package anthropic";
   const TestFolder folder;
   const std::string keys = folder / "keys";
   write_text(keys, "a-key-of-tests\n");
@@ -322,7 +318,8 @@ TEST_F(PythonClient, OfAnthropicWorksUnchanged) {
 }
 
 TEST_F(PythonClient, TheEvaluationHarnessMeasuresWhatJigeScoreDoes) {
-  if (!has("lm_eval, transformers")) GTEST_SKIP() << python() << " lacks lm_eval or transformers";
+  if (!has("lm_eval, transformers"))
+    GTEST_SKIP() << test_python() << " lacks lm_eval or transformers";
   const std::string model = TinyRun::get().model();
   run("check_lm_eval.py", Serving({model}), " " + model + " " + jige_binary() + " 5");
 }

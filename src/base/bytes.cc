@@ -16,18 +16,36 @@ std::string three_digits(double value) {
   return fmt::format("{:.2f}", value);
 }
 
+struct Scaled {
+  double value;
+  const char* unit;
+};
+
+// In the first unit that leaves fewer than so many, from KiB on.
+Scaled scaled_bytes(int64_t bytes, double most) {
+  static constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  double value = static_cast<double>(bytes) / 1024;
+  size_t unit = 0;
+  while (value >= most && unit < 5) {
+    value /= 1024;
+    ++unit;
+  }
+  return {value, kUnits[unit]};
+}
+
 }  // namespace
 
 std::string format_bytes(int64_t bytes) {
   if (bytes < 1024) return fmt::format("{} B", bytes);
-  static constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  double value = static_cast<double>(bytes) / 1024;
-  size_t unit = 0;
-  while (value >= 999.5 && unit < 5) {
-    value /= 1024;
-    ++unit;
-  }
-  return fmt::format("{} {}", three_digits(value), kUnits[unit]);
+  const Scaled scaled = scaled_bytes(bytes, 999.5);
+  return fmt::format("{} {}", three_digits(scaled.value), scaled.unit);
+}
+
+std::string format_bytes_up(int64_t bytes) {
+  if (bytes < 1024) return fmt::format("{} B", bytes);
+  const Scaled scaled = scaled_bytes(bytes, 999);
+  const double steps = scaled.value > 99.9 ? 1 : scaled.value > 9.99 ? 10 : 100;  // of one
+  return fmt::format("{} {}", three_digits(std::ceil(scaled.value * steps) / steps), scaled.unit);
 }
 
 Result<uint64_t> parse_bytes(std::string_view text) {

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "base/rng.h"
+
 namespace jige {
 namespace {
 
@@ -47,6 +49,23 @@ TEST(ParseBytes, RefusesWhatIsNoSize) {
     EXPECT_NE(parsed.error().message.find(text), std::string::npos);
   }
   EXPECT_FALSE(parse_bytes(std::string_view("12\0K", 4)).has_value());
+}
+
+TEST(FormatBytesUp, ShowsThreeDigitsThatAreEnough) {
+  EXPECT_EQ(format_bytes_up(1023), "1023 B");
+  EXPECT_EQ(format_bytes_up(1024), "1.00 KiB");
+  EXPECT_EQ(format_bytes_up(1025), "1.01 KiB");
+  EXPECT_EQ(format_bytes_up(500331648), "478 MiB");        // 477.15
+  EXPECT_EQ(format_bytes_up(999 * 1024 + 1), "0.98 MiB");  // not 1000 KiB
+  Rng rng(5);
+  for (int i = 0; i < 20000; ++i) {
+    const auto bytes = static_cast<int64_t>(rng.next_u64() >> (14 + rng.below(49)));
+    const std::string shown = format_bytes_up(bytes);
+    const auto read = parse_bytes(shown);
+    ASSERT_TRUE(read) << shown;
+    EXPECT_GE(*read, static_cast<uint64_t>(bytes)) << shown;
+    EXPECT_LE(static_cast<double>(*read), 1.0111 * static_cast<double>(bytes)) << shown;
+  }
 }
 
 TEST(FormatCount, ShowsThreeDigits) {

@@ -230,7 +230,7 @@ Status check_training_memory(const BenchOptions& options) {
   return fail(Code::kExhausted,
               "a training step takes {} (weights and gradients {}, moments {}, buffers for {} "
               "tokens {}), --memory-limit is {}; choose a smaller --batch-tokens or model",
-              shown(memory.total_bytes()), shown(memory.weights.total_bytes()),
+              format_bytes_up(memory.total_bytes()), shown(memory.weights.total_bytes()),
               shown(memory.moments_bytes), options.batch_tokens,
               shown(memory.buffers.total_bytes()), shown(options.memory_bytes_max));
 }

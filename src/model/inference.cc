@@ -39,7 +39,7 @@ Status check_memory(const std::string& folder, const InferenceMemory& needed, in
               "{}: to run takes {} (weights {}{}, keys and values of {} tokens {}, the rest {}), "
               "the memory limit is {}; raise it, or choose a smaller --context, cache or model, or "
               "weights of fewer bits (--quantize)",
-              folder, shown(needed.total_bytes()), shown(needed.weights.total_bytes()),
+              folder, format_bytes_up(needed.total_bytes()), shown(needed.weights.total_bytes()),
               adapters_text(needed), kv_tokens, shown(needed.kv_bytes),
               shown(needed.states_bytes + needed.activations_bytes + needed.logits_bytes),
               shown(limit_bytes));

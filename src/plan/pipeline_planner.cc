@@ -75,7 +75,7 @@ std::string raise_text(const TrainPrediction& prediction, const MemoryBudget& bu
   const auto add = [&](const char* name, int64_t lack, int64_t needed) {
     if (lack == 0) return;
     parts.push_back(fmt::format("the {} budget by {} bytes, to {} ({})", name, lack, needed,
-                                format_bytes(needed)));
+                                format_bytes_up(needed)));
   };
   add("device", lacks.device_bytes, prediction.device_bytes);
   add("host", lacks.host_bytes, prediction.host_bytes);

@@ -54,7 +54,7 @@ Result<EngineMemory> plan_engine_memory(const model::Architecture& architecture,
         format_bytes(smallest.workspace_bytes), format_bytes(smallest.drafts_bytes),
         format_bytes(smallest.constraints_bytes), states, sizes.context_max,
         format_bytes(smallest.kv_bytes), smallest.total_bytes(),
-        format_bytes(smallest.total_bytes()),
+        format_bytes_up(smallest.total_bytes()),
         states.empty() ? "" : ", or fewer --states or --kept-states");
   }
   // Bytes grow with the blocks, in steps of what the arena rounds to.

@@ -136,7 +136,7 @@ Status check_limit(const RunSetup& setup) {
   return fail(Code::kExhausted,
               "training needs {} (weights {}, gradients {}, {} {}, packed {}, a micro-batch of "
               "{} tokens {}){}, the limit is {}; choose a smaller {} or model{}",
-              shown(together), shown(setup.memory.weights.values_bytes),
+              format_bytes_up(together), shown(setup.memory.weights.values_bytes),
               shown(setup.memory.weights.gradients_bytes),
               setup.memory.masters_bytes > 0 ? "share of moments and masters" : "moments",
               shown(setup.memory.moments_bytes + setup.memory.masters_bytes),

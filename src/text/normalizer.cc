@@ -37,7 +37,8 @@ class FunctionStep final : public Normalizer::Step {
   }
   bool may_drop_first() const override { return function_ == strip_marks; }
   Result<bool> drops_first(std::string_view text, RegexScratch&) const override {
-    return function_ == strip_marks && !text.empty() && is_mark(decode_utf8(text).code_point);
+    if (function_ != strip_marks || text.empty()) return false;
+    return strip_marks(text.substr(0, utf8_size(text[0]))).empty();
   }
   bool cuts(std::string_view, std::string_view) const override { return true; }
 

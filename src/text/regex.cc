@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "text/newer_characters.h"
 #include "text/regex_syntax.h"
 #include "text/unicode.h"
 
@@ -137,6 +138,7 @@ bool Regex::looks_back() const { return compiled_->looks_back; }
 Regex::Scan::Scan(const Regex& regex, std::string_view text, RegexScratch& scratch, TextEnd end)
     : regex_(regex), text_(text), scratch_(scratch), until_look_(kMatchesPerClockLook), end_(end) {
   if (!scratch.state_) scratch.state_ = std::make_unique<RegexScratch::State>();
+  if (show_older_characters(text, shown_)) text_ = shown_;
 }
 
 Status Regex::Scan::check_pace() {

@@ -1,7 +1,7 @@
 // Regular expressions as tokenizer files write them, on PCRE2 with its JIT compiler.
 //
 // The files follow Oniguruma's Ruby syntax; regex_syntax.h rewrites what PCRE2 reads differently
-// and refuses what it cannot express. Matching is Unicode-aware throughout.
+// and refuses what it cannot express. Matching is Unicode-aware throughout, as of Unicode 16.
 //
 // Bounds: a pattern is at most 64 KiB; one match attempt ends after a fixed number of steps; a scan
 // that falls far behind any honest pattern's pace (kScanBytesPerSecondMin) ends too, with
@@ -61,6 +61,8 @@ class Regex {
     // thread may share a scratch, also in turns.
     Scan(const Regex& regex, std::string_view text, RegexScratch& scratch,
          TextEnd end = TextEnd::kClosed);
+    Scan(const Scan&) = delete;
+    Scan& operator=(const Scan&) = delete;
     // Whether there is another match, which goes to `match`. In a text with an open end only those
     // come that stand whatever follows. Fails with kExhausted (see Bounds).
     Result<bool> next(Range& match);
@@ -73,6 +75,7 @@ class Regex {
     Status check_pace();
 
     const Regex& regex_;
+    std::string shown_;  // the text, if it had to be changed for PCRE2 (newer_characters.h)
     std::string_view text_;
     RegexScratch& scratch_;
     StopWatch watch_;

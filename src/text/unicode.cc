@@ -6,13 +6,15 @@
 #include <cstring>
 #include <vector>
 
+#include "text/newer_characters.h"
+
 namespace jige::text {
 namespace {
 
 bool is_continuation(uint8_t byte) { return (byte & 0xC0) == 0x80; }
 
 utf8proc_category_t category(char32_t c) {
-  return utf8proc_category(static_cast<utf8proc_int32_t>(c));
+  return utf8proc_category(static_cast<utf8proc_int32_t>(older_character(c)));
 }
 
 // The second byte of E0, ED, F0 and F4 has a narrower range; this is what rules out overlong forms,
@@ -79,7 +81,7 @@ std::string map_characters(std::string_view text, Map&& map) {
 // Whether no normal form of this kind changes the character, moves it, or joins it with another. A
 // sufficient condition that covers most text.
 bool is_inert(char32_t c, NormalForm form) {
-  if (c < 0x80) return true;
+  if (c < 0x80 || is_newer_mark(c)) return true;
   if (form != NormalForm::kNfc) return false;
   return c < 0x300 || (c >= 0x2010 && c <= 0x2027) || (c >= 0x3000 && c <= 0x3029) ||
          (c >= 0x3400 && c <= 0x9FFF) || (c >= 0xFF01 && c <= 0xFFEE) ||
@@ -299,7 +301,8 @@ std::string normalize(std::string_view text, NormalForm form) {
     }
     const Decoded next = decode_utf8(text.substr(i));
     if (is_inert(next.code_point, form)) {
-      last = i;
+      // A newer mark joins nothing, and nothing joins it.
+      last = is_newer_mark(next.code_point) ? i + next.size : i;
       i += next.size;
       continue;
     }
@@ -351,7 +354,7 @@ std::string to_upper(std::string_view text) {
 
 std::string strip_marks(std::string_view text) {
   return map_characters(text, [](char32_t c, std::string& out) {
-    if (!is_mark(c)) append_utf8(out, c);
+    if (!is_mark(c) || is_newer_mark(c)) append_utf8(out, c);
   });
 }
 

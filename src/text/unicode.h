@@ -2,7 +2,8 @@
 //
 // Invalid bytes: every maximal part of an ill-formed sequence counts as one error and is read as
 // U+FFFD (Unicode 15, section 3.9; the same as Python's errors="replace").
-// Properties and normal forms come from utf8proc. All costs are linear in the text, also for
+// Properties and normal forms come from utf8proc, those of late characters as newer_characters.h
+// says. All costs are linear in the text, also for
 // hostile runs of combining marks.
 //
 // Threads: pure functions.
@@ -82,7 +83,7 @@ std::string to_lower(std::string_view text);
 // Every character's upper-case form; ß becomes SS. REQUIRES: valid UTF-8.
 std::string to_upper(std::string_view text);
 
-// The text without its marks (general category M). REQUIRES: valid UTF-8.
+// The text without its marks (general category M, up to Unicode 9). REQUIRES: valid UTF-8.
 std::string strip_marks(std::string_view text);
 
 }  // namespace jige::text

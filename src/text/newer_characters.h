@@ -1,0 +1,29 @@
+// Characters that Unicode took up late. Libraries of different ages see them differently, and the
+// ids of a text must not depend on that.
+//
+// Patterns are matched, and categories told, as of Unicode 16, which Oniguruma knows: where PCRE2
+// or utf8proc may be older, a later character is shown to them as an older one that is like it.
+// Normal forms are those of Unicode 9, whose tables Hugging Face `tokenizers` has: what came later
+// stays as it is.
+//
+// Threads: pure functions.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace jige::text {
+
+// For a character of Unicode 15 or 16 one of Unicode 14 with the same general category, in the Han
+// script if it is, and with as many bytes in UTF-8; every other character for itself.
+char32_t older_character(char32_t c);
+
+// Makes `changed` the text with such characters, if it has any, and says whether it has. Places in
+// both are the same. REQUIRES: valid UTF-8.
+bool show_older_characters(std::string_view text, std::string& changed);
+
+// Whether it came after Unicode 9 and is a mark, has a normal form other than itself, or is part of
+// one. Also a few whose combining class came later.
+bool is_newer_mark(char32_t c);
+
+}  // namespace jige::text

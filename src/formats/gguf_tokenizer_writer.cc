@@ -134,7 +134,9 @@ class GgufTokenizerWriter {
     keys_.text("tokenizer.ggml.pre", *name);
     std::vector<std::string> merges;
     merges.reserve(file_.merges.size());
-    for (const auto& [left, right] : file_.merges) merges.push_back(left + " " + right);
+    for (size_t i = 0; i < file_.merges.size(); ++i) {
+      merges.push_back(fmt::format("{} {}", file_.merges.left(i), file_.merges.right(i)));
+    }
     keys_.texts("tokenizer.ggml.merges", merges);
     return {};
   }
@@ -186,10 +188,8 @@ class GgufTokenizerWriter {
   // A piece is worth the more, the earlier its first merge comes. The merges that follow from such
   // scores have to be those of the file.
   Result<std::vector<float>> scores_of_merges() const {
-    std::unordered_map<std::string, size_t> first;
-    for (size_t i = 0; i < file_.merges.size(); ++i) {
-      first.emplace(file_.merges[i].first + file_.merges[i].second, i);
-    }
+    std::unordered_map<std::string_view, size_t> first;
+    for (size_t i = 0; i < file_.merges.size(); ++i) first.emplace(file_.merges.joined(i), i);
     std::vector<float> scores;
     std::vector<std::string_view> pieces;
     for (size_t id = 0; id < tokens_.size(); ++id) {
@@ -199,8 +199,9 @@ class GgufTokenizerWriter {
       pieces.push_back(types_[id] == kGgufNormalToken ? std::string_view(tokens_[id])
                                                       : std::string_view());
     }
-    if (file_.merges.size() >= (size_t{1} << 24) ||
-        merges_of_scores(pieces, scores) != file_.merges) {
+    text::TextPairs derived;
+    for (const auto& [left, right] : merges_of_scores(pieces, scores)) derived.add(left, right);
+    if (file_.merges.size() >= (size_t{1} << 24) || derived != file_.merges) {
       return fail(Code::kUnsupported,
                   "{}: its merges do not follow from an order of its pieces, as those of "
                   "SentencePiece do, and GGUF files hold nothing else for such a tokenizer",

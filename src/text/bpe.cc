@@ -1,7 +1,9 @@
 #include "text/bpe.h"
 
 #include <algorithm>
+#include <array>
 #include <functional>
+#include <span>
 
 #include "text/byte_level.h"
 #include "text/unicode.h"
@@ -29,43 +31,58 @@ uint64_t meeting_key(std::string_view left, std::string_view right) {
 }  // namespace
 
 Result<BpeModel> BpeModel::create(std::shared_ptr<const Vocabulary> vocabulary,
-                                  const std::vector<std::pair<std::string, std::string>>& merges,
-                                  BpeOptions options, std::string_view where) {
+                                  const TextPairs& merges, BpeOptions options,
+                                  std::string_view where) {
   BpeModel model;
   model.vocabulary_ = std::move(vocabulary);
   model.where_ = where;
-  model.merges_ = FlatMap<Merge>(merges.size());
-  const auto id_of = [&](const std::string& token, size_t rank) -> Result<int32_t> {
-    const int32_t id = model.vocabulary_->find(token);
-    if (id >= 0) return id;
-    return fail(Code::kCorrupt,
-                "{}: merge {} needs the token \"{}\", which is not in the vocabulary", where, rank,
-                token);
-  };
-  bool joins = false;
-  for (size_t rank = 0; rank < merges.size(); ++rank) {
-    const auto& [left_text, right_text] = merges[rank];
-    JIGE_TRY(const int32_t left, id_of(left_text, rank));
-    JIGE_TRY(const int32_t right, id_of(right_text, rank));
-    const std::string joined = left_text + right_text;
-    JIGE_TRY(const int32_t id, id_of(joined, rank));
-    model.merges_.set(pair_key(left, right), {static_cast<uint32_t>(rank), id});
-    if (!left_text.empty() && !right_text.empty()) {
-      model.meetings_.set(meeting_key(left_text, right_text), true);
-    }
-    joins = joins || joins_before_space_mark(joined);
-  }
   if (!options.unk_token.empty()) model.unk_id_ = model.vocabulary_->find(options.unk_token);
   model.options_ = std::move(options);
   model.build_character_table();
+  JIGE_DO(model.read_merges(merges));
   // Characters that vanish would bring space marks together, and with ignore_merges it matters what
   // a whole word is.
   const bool keeps_all =
       !model.options_.unk_token.empty() || (model.options_.byte_fallback && model.has_all_bytes_);
-  model.cut_before_space_mark_ = !joins && keeps_all && !model.options_.ignore_merges &&
-                                 !model.options_.byte_level &&
-                                 model.vocabulary_->find(kSpaceMark) >= 0;
+  if (keeps_all && !model.options_.ignore_merges && !model.options_.byte_level) {
+    bool joins = false;
+    for (size_t rank = 0; rank < merges.size() && !joins; ++rank) {
+      joins = joins_before_space_mark(merges.joined(rank));
+    }
+    model.cut_before_space_mark_ = !joins && model.vocabulary_->find(kSpaceMark) >= 0;
+  }
   return model;
+}
+
+Status BpeModel::read_merges(const TextPairs& merges) {
+  merges_ = FlatMap<Merge>(merges.size());
+  constexpr size_t kAtOnce = 32;
+  std::array<std::string_view, 3 * kAtOnce> texts;
+  std::array<int32_t, 3 * kAtOnce> ids;
+  for (size_t first = 0; first < merges.size(); first += kAtOnce) {
+    const size_t count = std::min(kAtOnce, merges.size() - first);
+    for (size_t i = 0; i < count; ++i) {
+      texts[3 * i] = merges.left(first + i);
+      texts[3 * i + 1] = merges.right(first + i);
+      texts[3 * i + 2] = merges.joined(first + i);
+    }
+    vocabulary_->find_all(std::span(texts).first(3 * count), ids);
+    for (size_t i = 0; i < 3 * count; ++i) {
+      if (ids[i] >= 0) continue;
+      return fail(Code::kCorrupt,
+                  "{}: merge {} needs the token \"{}\", which is not in the vocabulary", where_,
+                  first + i / 3, texts[i]);
+    }
+    for (size_t i = 0; i < count; ++i) {
+      const std::string_view left = texts[3 * i];
+      const std::string_view right = texts[3 * i + 1];
+      merges_.set(pair_key(ids[3 * i], ids[3 * i + 1]),
+                  {static_cast<uint32_t>(first + i), ids[3 * i + 2]});
+      if (left.empty() || right.empty() || options_.ignore_merges) continue;
+      meetings_.set(meeting_key(left, right), true);
+    }
+  }
+  return {};
 }
 
 void BpeModel::build_character_table() {

@@ -24,6 +24,7 @@
 
 #include "base/result.h"
 #include "text/hash.h"
+#include "text/text_pairs.h"
 #include "text/vocabulary.h"
 #include "text/word_cache.h"
 
@@ -58,8 +59,8 @@ class BpeModel {
   // `merges` in order of rank. Fails with kCorrupt where a merge names a token outside the
   // vocabulary.
   static Result<BpeModel> create(std::shared_ptr<const Vocabulary> vocabulary,
-                                 const std::vector<std::pair<std::string, std::string>>& merges,
-                                 BpeOptions options, std::string_view where);
+                                 const TextPairs& merges, BpeOptions options,
+                                 std::string_view where);
 
   // Appends the ids of one word. Fails with kCorrupt where the text needs an unknown token that the
   // vocabulary lacks. REQUIRES: below 2^30 bytes; valid UTF-8 unless byte_level.
@@ -80,6 +81,7 @@ class BpeModel {
   static constexpr uint32_t kNoRank = UINT32_MAX;
 
   BpeModel() = default;
+  Status read_merges(const TextPairs& merges);
   void build_character_table();
   std::optional<std::string_view> symbol_text(std::string_view character) const;
   int32_t character_id(std::string_view character) const;

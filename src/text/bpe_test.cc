@@ -22,7 +22,9 @@ Model make(std::vector<std::string> tokens, const Merges& merges, BpeOptions opt
   std::vector<std::pair<std::string, int64_t>> entries;
   for (size_t i = 0; i < tokens.size(); ++i) entries.emplace_back(tokens[i], i);
   auto vocabulary = std::make_shared<const Vocabulary>(*Vocabulary::create(entries, "test"));
-  auto bpe = BpeModel::create(vocabulary, merges, std::move(options), "test");
+  TextPairs pairs;
+  for (const auto& [left, right] : merges) pairs.add(left, right);
+  auto bpe = BpeModel::create(vocabulary, pairs, std::move(options), "test");
   EXPECT_TRUE(bpe.has_value());
   return {vocabulary, std::move(*bpe)};
 }
@@ -134,7 +136,9 @@ TEST(Bpe, CutsAtSpaceMarksOnlyWhereNoMergeCrosses) {
 TEST(Bpe, RefusesMergesOfUnknownTokens) {
   auto vocabulary =
       std::make_shared<const Vocabulary>(*Vocabulary::create({{"a", 0}, {"b", 1}}, "test"));
-  const auto model = BpeModel::create(vocabulary, {{"a", "b"}}, {}, "tokenizer.json: model");
+  TextPairs merges;
+  merges.add("a", "b");
+  const auto model = BpeModel::create(vocabulary, merges, {}, "tokenizer.json: model");
   ASSERT_FALSE(model.has_value());
   EXPECT_EQ(model.error().code, Code::kCorrupt);
   EXPECT_NE(model.error().message.find("\"ab\""), std::string::npos) << model.error().message;

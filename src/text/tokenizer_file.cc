@@ -8,7 +8,7 @@ namespace jige::text {
 namespace {
 
 // Receives parse events. `path_` holds the keys of the open objects; where it says model.vocab or
-// model.merges, values go to the vectors, elsewhere into the tree.
+// model.merges, values go to the lists, elsewhere into the tree.
 class Reader final : public nlohmann::json_sax<Json> {
  public:
   Reader(TokenizerFile& file, std::string_view text) : file_(file), text_(text) {}
@@ -78,7 +78,8 @@ class Reader final : public nlohmann::json_sax<Json> {
       if (value.starts_with("#version")) return true;
       return complain("merge \"" + value + "\" is not two tokens with a space between them");
     }
-    file_.merges.emplace_back(value.substr(0, space), value.substr(space + 1));
+    const std::string_view both = value;
+    file_.merges.add(both.substr(0, space), both.substr(space + 1));
     return true;
   }
 
@@ -134,7 +135,7 @@ class Reader final : public nlohmann::json_sax<Json> {
     if (skipping()) {
       if (in_merges() && list_depth_ == 2) {
         if (pair_.size() != 2) return complain("a merge does not have two parts");
-        file_.merges.emplace_back(std::move(pair_[0]), std::move(pair_[1]));
+        file_.merges.add(pair_[0], pair_[1]);
         pair_.clear();
       }
       if (--list_depth_ == 0) list_ = List::kNone;

@@ -1,4 +1,4 @@
-// Reads a tokenizer.json in one pass: the long lists (model.vocab, model.merges) into vectors, all
+// Reads a tokenizer.json in one pass: the long lists (model.vocab, model.merges) into lists, all
 // the rest into a small JSON tree. A tree of the whole would cost quadratic time, since an object
 // of ordered JSON looks keys up one by one.
 //
@@ -15,6 +15,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "text/text_pairs.h"
 
 namespace jige::text {
 
@@ -22,7 +23,7 @@ struct TokenizerFile {
   // The file without model.vocab and model.merges; always an object.
   std::shared_ptr<const Json> root;
   std::vector<std::pair<std::string, int64_t>> vocab;
-  std::vector<std::pair<std::string, std::string>> merges;
+  TextPairs merges;
   // model.vocab was a list, as in Unigram models.
   bool vocab_is_list = false;
 };

@@ -73,6 +73,8 @@ enum class Family {
   kMiniCpm3,
   kGlm4Moe,
   kGlm4MoeLite,
+  kGraniteMoe,
+  kGraniteMoeShared,
   kQwen35,
   kQwen35Moe,
   kQwen3Next,
@@ -89,7 +91,8 @@ inline constexpr bool has_experts(Family family) {
          family == Family::kDeepSeekV3 || family == Family::kGlm4Moe ||
          family == Family::kGlm4MoeLite || family == Family::kQwen35Moe ||
          family == Family::kQwen3Next || family == Family::kLfm2Moe ||
-         family == Family::kGraniteHybrid || family == Family::kNemotronH;
+         family == Family::kGraniteHybrid || family == Family::kNemotronH ||
+         family == Family::kGraniteMoe || family == Family::kGraniteMoeShared;
 }
 enum class NormKind { kRms, kLayer };
 // Where the norms of a layer stand: before its attention and its MLP, behind them, or both.

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "formats/model_config.h"
+#include "formats/model_families.h"
 
 namespace jige::formats {
 
@@ -59,7 +60,7 @@ inline ExpertFields expert_fields(const ModelConfig& config) {
   if (config.family == Family::kNemotronH) {
     return {"n_routed_experts", "moe_intermediate_size", 8, 2, 7688};
   }
-  if (config.family == Family::kGraniteHybrid) {
+  if (is_granite_moe(config.family)) {
     return {kNewCountField, "intermediate_size", 8, 2, config.ffn_size};
   }
   if (config.family == Family::kLfm2Moe) {

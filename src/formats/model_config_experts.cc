@@ -279,8 +279,8 @@ Status check_layers(const ModelConfig& config, std::string_view where) {
     JIGE_DO(in_expert_range(where, kSharedField, shared, kFfnMax));
   } else if (shared > 0 && deepseek_router(config.family)) {
     JIGE_DO(in_expert_range(where, kSharedCountField, shared, kFfnMax));
-  } else if (config.family == Family::kGraniteHybrid) {
-    JIGE_DO(in_expert_range(where, kGraniteShared, shared, kFfnMax));
+  } else if (is_granite_moe(config.family)) {
+    JIGE_DO(check_granite_shared(config, where));
   } else if (shared != 0) {
     return fail(Code::kInvalidArgument,
                 "{}: {} models have no shared expert, and one of {} is given", where,
@@ -329,7 +329,7 @@ Status parse_experts(const Json& config, ModelConfig& out, std::string_view wher
   if (const auto router = deepseek_router(out.family)) {
     return parse_deepseek_experts(config, *router, out, where);
   }
-  if (out.family == Family::kGraniteHybrid) return parse_granite_experts(config, out, where);
+  if (is_granite_moe(out.family)) return parse_granite_experts(config, out, where);
   const ExpertFields fields = expert_fields(out);
   ExpertConfig& experts = out.experts;
   JIGE_TRY(experts.count, parse_expert_count(config, fields, where));
@@ -369,7 +369,7 @@ void emit_experts(const ModelConfig& config, Json& out) {
   if (const auto router = deepseek_router(config.family)) {
     return emit_deepseek_experts(config, *router, out);
   }
-  if (config.family == Family::kGraniteHybrid) return emit_granite_experts(config, out);
+  if (is_granite_moe(config.family)) return emit_granite_experts(config, out);
   const ExpertFields fields = expert_fields(config);
   const ExpertConfig& experts = config.experts;
   out[std::string(fields.count)] = experts.count;

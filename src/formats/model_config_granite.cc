@@ -9,13 +9,22 @@
 #include "formats/model_families.h"
 
 namespace jige::formats {
+namespace {
+
+constexpr const char* kSharedSize = "shared_intermediate_size";
+
+}  // namespace
 
 Status parse_granite_experts(const Json& config, ModelConfig& out, std::string_view where) {
-  JIGE_TRY(const int64_t shared, get_int_or(config, kGraniteShared, 1024, where));
+  const bool hybrid = out.family == Family::kGraniteHybrid;
+  int64_t shared = 0;
+  if (out.family != Family::kGraniteMoe) {
+    JIGE_TRY(shared, get_int_or(config, kSharedSize, hybrid ? 1024 : 0, where));
+  }
   ExpertConfig& experts = out.experts;
   const ExpertFields fields = expert_fields(out);
   JIGE_TRY(const int64_t count, get_int_or(config, fields.count, fields.count_default, where));
-  if (count == 0) {
+  if (count == 0 && hybrid) {
     out.ffn_size = shared;
     return {};
   }
@@ -30,10 +39,21 @@ Status parse_granite_experts(const Json& config, ModelConfig& out, std::string_v
   return {};
 }
 
+Status check_granite_shared(const ModelConfig& config, std::string_view where) {
+  const int64_t shared = config.experts.shared_ffn_size;
+  const int64_t low = config.family == Family::kGraniteHybrid ? 1 : 0;
+  const int64_t high = config.family == Family::kGraniteMoe ? 0 : kFfnMax;
+  if (shared >= low && shared <= high) return {};
+  return fail(Code::kInvalidArgument, "{}: field \"{}\" is {}; it must lie in [{}, {}]", where,
+              kSharedSize, shared, low, high);
+}
+
 void emit_granite_experts(const ModelConfig& config, Json& out) {
   const ExpertConfig& experts = config.experts;
   out[std::string(kNewCountField)] = experts.count;
-  out[kGraniteShared] = experts.count > 0 ? experts.shared_ffn_size : config.ffn_size;
+  if (config.family != Family::kGraniteMoe) {
+    out[kSharedSize] = experts.count > 0 ? experts.shared_ffn_size : config.ffn_size;
+  }
   if (experts.count == 0) return;
   out[std::string(kChosenField)] = experts.chosen;
   out["output_router_logits"] = experts.balance_loss;

@@ -1,6 +1,6 @@
-// What Granite 4 has for feed-forward layers: one for all tokens, of shared_intermediate_size
-// columns, and beside it num_local_experts experts of intermediate_size; or the first alone, where
-// there are none.
+// What Granite with experts has for feed-forward layers: num_local_experts experts of
+// intermediate_size, and in granitemoeshared (unless it is 0) and Granite 4 a layer of
+// shared_intermediate_size columns for all tokens beside them; in Granite 4 also the latter alone.
 //
 // Internal to the model_config*.cc files. Threads: pure functions.
 #pragma once
@@ -11,10 +11,10 @@
 
 namespace jige::formats {
 
-inline constexpr const char* kGraniteShared = "shared_intermediate_size";
-
-// Sets experts, or ffn_size where there are none.
+// Sets experts, or ffn_size where there are none. REQUIRES: is_granite_moe().
 Status parse_granite_experts(const Json& config, ModelConfig& out, std::string_view where);
+// Whether the shared layer may be as it is. REQUIRES: there are experts, and is_granite_moe().
+Status check_granite_shared(const ModelConfig& config, std::string_view where);
 void emit_granite_experts(const ModelConfig& config, Json& out);
 
 }  // namespace jige::formats

@@ -1,6 +1,6 @@
-// The table of model families (model_family_table.h, model_family_hybrids.h) asked: the row of a
-// family, names of activations and of size fields, and the features that all models of a family
-// have.
+// The table of model families (model_family_table.h, model_family_further.h,
+// model_family_hybrids.h) asked: the row of a family, names of activations and of size fields, and
+// the features that all models of a family have.
 //
 // Internal to the model_config*.cc and gguf_config*.cc files. Threads: constants and free
 // functions.
@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "formats/model_config.h"
+#include "formats/model_family_further.h"
 #include "formats/model_family_hybrids.h"
 #include "formats/model_family_info.h"
 #include "formats/model_family_table.h"
@@ -21,9 +22,12 @@
 namespace jige::formats {
 
 inline constexpr auto kFamilies = [] {
-  std::array<FamilyInfo, std::size(kAttentionFamilies) + std::size(kHybridFamilies)> all{};
-  const auto behind =
+  std::array<FamilyInfo, std::size(kAttentionFamilies) + std::size(kFurtherFamilies) +
+                             std::size(kHybridFamilies)>
+      all{};
+  auto behind =
       std::copy(std::begin(kAttentionFamilies), std::end(kAttentionFamilies), all.begin());
+  behind = std::copy(std::begin(kFurtherFamilies), std::end(kFurtherFamilies), behind);
   std::copy(std::begin(kHybridFamilies), std::end(kHybridFamilies), behind);
   return all;
 }();
@@ -44,6 +48,12 @@ inline double usual_balance_weight(Family family) {
 }
 
 inline bool is_qwen(Family family) { return family == Family::kQwen2 || family == Family::kQwen3; }
+
+// Granite with experts, of version 3 or 4.
+inline constexpr bool is_granite_moe(Family family) {
+  return family == Family::kGraniteMoe || family == Family::kGraniteMoeShared ||
+         family == Family::kGraniteHybrid;
+}
 
 inline constexpr bool is_lfm2(Family family) {
   return family == Family::kLfm2 || family == Family::kLfm2Moe;

@@ -1,5 +1,6 @@
-// The table of model families, a row each, in the order of Family, but for those that have
-// recurrent layers (model_family_hybrids.h), which come behind them.
+// The table of model families, a row each, in the order of Family, but for those of
+// model_family_further.h and those that have recurrent layers (model_family_hybrids.h), which come
+// behind them.
 //
 // Internal to model_families.h. Threads: constants.
 #pragma once

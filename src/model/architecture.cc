@@ -56,7 +56,8 @@ ExpertNames expert_names(formats::Family family, const std::string& layer) {
             .stacked_input = stacked + "gate_up_proj",
             .stacked_output = stacked + "down_proj"};
   }
-  if (family == formats::Family::kGraniteHybrid) {
+  if (family == formats::Family::kGraniteHybrid || family == formats::Family::kGraniteMoe ||
+      family == formats::Family::kGraniteMoeShared) {
     const std::string own = layer + ".block_sparse_moe.";
     const std::string shared = layer + ".shared_mlp.";
     return {.router = own + "router.layer",

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cmath>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -12,75 +13,79 @@
 
 namespace jige::model::testing {
 
+inline constexpr const char* kFixtureNames[] = {"llama2",
+                                                "llama3",
+                                                "llama_linear_biases",
+                                                "mistral",
+                                                "qwen2",
+                                                "qwen2_5",
+                                                "qwen3",
+                                                "gpt2",
+                                                "phi3",
+                                                "phi4_mini",
+                                                "gemma2",
+                                                "gemma3",
+                                                "olmo2",
+                                                "granite",
+                                                "smollm3",
+                                                "olmo3",
+                                                "starcoder2",
+                                                "stablelm",
+                                                "seed_oss",
+                                                "olmoe",
+                                                "gpt_neox",
+                                                "gpt_neox_sequential",
+                                                "phi",
+                                                "cohere",
+                                                "cohere_qk_norm",
+                                                "stablelm_parallel",
+                                                "cohere2",
+                                                "gemma",
+                                                "glm",
+                                                "glm4",
+                                                "exaone4",
+                                                "ernie4_5",
+                                                "ministral3",
+                                                "gemma3_images",
+                                                "mistral3_images",
+                                                "qwen2_5_images",
+                                                "qwen3_images",
+                                                "arcee",
+                                                "nemotron",
+                                                "mixtral",
+                                                "qwen2_moe",
+                                                "qwen3_moe",
+                                                "qwen3_moe_unnormalised",
+                                                "mixtral_stacked",
+                                                "qwen3_moe_stacked",
+                                                "gpt_oss",
+                                                "youtu",
+                                                "deepseek_v2_dense",
+                                                "deepseek_v3_dense",
+                                                "deepseek_v2",
+                                                "deepseek_v2_groups",
+                                                "deepseek_v3",
+                                                "minicpm3",
+                                                "glm4_moe",
+                                                "glm4_moe_lite",
+                                                "qwen3_5",
+                                                "qwen3_5_images",
+                                                "qwen3_5_moe",
+                                                "qwen3_5_moe_images",
+                                                "qwen3_5_moe_images_stacked",
+                                                "qwen3_next",
+                                                "lfm2",
+                                                "lfm2_moe",
+                                                "granite_hybrid",
+                                                "granite_hybrid_dense",
+                                                "bamba",
+                                                "nemotron_h",
+                                                "nemotron_h_moe",
+                                                "granite_moe",
+                                                "granite_moe_shared"};
+
 inline const std::vector<std::string>& fixture_names() {
-  static const std::vector<std::string> names = {"llama2",
-                                                 "llama3",
-                                                 "llama_linear_biases",
-                                                 "mistral",
-                                                 "qwen2",
-                                                 "qwen2_5",
-                                                 "qwen3",
-                                                 "gpt2",
-                                                 "phi3",
-                                                 "phi4_mini",
-                                                 "gemma2",
-                                                 "gemma3",
-                                                 "olmo2",
-                                                 "granite",
-                                                 "smollm3",
-                                                 "olmo3",
-                                                 "starcoder2",
-                                                 "stablelm",
-                                                 "seed_oss",
-                                                 "olmoe",
-                                                 "gpt_neox",
-                                                 "gpt_neox_sequential",
-                                                 "phi",
-                                                 "cohere",
-                                                 "cohere_qk_norm",
-                                                 "stablelm_parallel",
-                                                 "cohere2",
-                                                 "gemma",
-                                                 "glm",
-                                                 "glm4",
-                                                 "exaone4",
-                                                 "ernie4_5",
-                                                 "ministral3",
-                                                 "gemma3_images",
-                                                 "mistral3_images",
-                                                 "qwen2_5_images",
-                                                 "qwen3_images",
-                                                 "arcee",
-                                                 "nemotron",
-                                                 "mixtral",
-                                                 "qwen2_moe",
-                                                 "qwen3_moe",
-                                                 "qwen3_moe_unnormalised",
-                                                 "mixtral_stacked",
-                                                 "qwen3_moe_stacked",
-                                                 "gpt_oss",
-                                                 "youtu",
-                                                 "deepseek_v2_dense",
-                                                 "deepseek_v3_dense",
-                                                 "deepseek_v2",
-                                                 "deepseek_v2_groups",
-                                                 "deepseek_v3",
-                                                 "minicpm3",
-                                                 "glm4_moe",
-                                                 "glm4_moe_lite",
-                                                 "qwen3_5",
-                                                 "qwen3_5_images",
-                                                 "qwen3_5_moe",
-                                                 "qwen3_5_moe_images",
-                                                 "qwen3_5_moe_images_stacked",
-                                                 "qwen3_next",
-                                                 "lfm2",
-                                                 "lfm2_moe",
-                                                 "granite_hybrid",
-                                                 "granite_hybrid_dense",
-                                                 "bamba",
-                                                 "nemotron_h",
-                                                 "nemotron_h_moe"};
+  static const std::vector<std::string> names(std::begin(kFixtureNames), std::end(kFixtureNames));
   return names;
 }
 
@@ -160,6 +165,43 @@ inline void add_latent_features(formats::ModelConfig& config) {
   }
 }
 
+// What layers of experts do behind usual attention.
+inline void add_expert_features(formats::ModelConfig& config) {
+  switch (config.family) {
+    case formats::Family::kMixtral:
+      config.sliding_window = 5;
+      config.experts = {.count = 4, .chosen = 2, .ffn_size = config.ffn_size, .normalised = true};
+      break;
+    case formats::Family::kOlmoe:
+      config.qk_norm_whole = true;
+      config.experts = {.count = 5, .chosen = 3, .ffn_size = config.ffn_size};
+      break;
+    case formats::Family::kQwen2Moe:
+      config.qkv_bias = true;
+      config.experts = {
+          .count = 5, .chosen = 3, .ffn_size = 12, .shared_ffn_size = 16, .shared_gate = true};
+      config.layer_is_dense = {0, 1};
+      break;
+    case formats::Family::kQwen3Moe:
+      config.qk_norm = true;
+      config.experts = {.count = 5, .chosen = 3, .ffn_size = 12};
+      break;
+    case formats::Family::kGlm4Moe:
+      config.qk_norm = config.qkv_bias = true;
+      config.rotary_dim = 2;
+      config.experts = sigmoid_experts();
+      break;
+    case formats::Family::kGraniteMoe:
+    case formats::Family::kGraniteMoeShared:
+      add_granite_scales(config);
+      config.experts = {.count = 5, .chosen = 3, .ffn_size = config.ffn_size, .normalised = true};
+      if (config.family == formats::Family::kGraniteMoeShared) config.experts.shared_ffn_size = 16;
+      break;
+    default:
+      break;
+  }
+}
+
 // What layers do that turn in other ways, or not all, and those of the first Gemma.
 inline void add_turning_features(formats::ModelConfig& config) {
   switch (config.family) {
@@ -212,7 +254,7 @@ inline void add_turning_features(formats::ModelConfig& config) {
       config.tied_embeddings = true;
       break;
     default:
-      break;
+      add_expert_features(config);
   }
 }
 
@@ -256,10 +298,7 @@ inline void add_layer_features(formats::ModelConfig& config) {
       config.qkv_bias = config.mlp_bias = true;
       break;
     case formats::Family::kGranite:
-      config.embedding_scale = 3.0;
-      config.residual_scale = 0.6;
-      config.score_scale = 0.25;
-      config.logits_divisor = 1.5;
+      add_granite_scales(config);
       config.tied_embeddings = true;
       break;
     case formats::Family::kSmolLm3:
@@ -305,37 +344,6 @@ inline void add_parallel_features(formats::ModelConfig& config) {
   }
 }
 
-// What layers of experts do behind usual attention.
-inline void add_expert_features(formats::ModelConfig& config) {
-  switch (config.family) {
-    case formats::Family::kMixtral:
-      config.sliding_window = 5;
-      config.experts = {.count = 4, .chosen = 2, .ffn_size = config.ffn_size, .normalised = true};
-      break;
-    case formats::Family::kOlmoe:
-      config.qk_norm_whole = true;
-      config.experts = {.count = 5, .chosen = 3, .ffn_size = config.ffn_size};
-      break;
-    case formats::Family::kQwen2Moe:
-      config.qkv_bias = true;
-      config.experts = {
-          .count = 5, .chosen = 3, .ffn_size = 12, .shared_ffn_size = 16, .shared_gate = true};
-      config.layer_is_dense = {0, 1};
-      break;
-    case formats::Family::kQwen3Moe:
-      config.qk_norm = true;
-      config.experts = {.count = 5, .chosen = 3, .ffn_size = 12};
-      break;
-    case formats::Family::kGlm4Moe:
-      config.qk_norm = config.qkv_bias = true;
-      config.rotary_dim = 2;
-      config.experts = sigmoid_experts();
-      break;
-    default:
-      break;
-  }
-}
-
 // A model small enough for finite differences, with every feature of its family.
 inline formats::ModelConfig tiny_config(formats::Family family) {
   formats::ModelConfig config;
@@ -374,13 +382,6 @@ inline formats::ModelConfig tiny_config(formats::Family family) {
       config.kv_head_count = 4;
       config.head_dim = 5;
       break;
-    case formats::Family::kMixtral:
-    case formats::Family::kOlmoe:
-    case formats::Family::kQwen2Moe:
-    case formats::Family::kQwen3Moe:
-    case formats::Family::kGlm4Moe:
-      add_expert_features(config);
-      break;
     case formats::Family::kGptNeoX:
     case formats::Family::kPhi:
     case formats::Family::kCohere:
@@ -409,22 +410,53 @@ inline formats::ModelConfig tiny_config(formats::Family family) {
 }
 
 inline const std::vector<formats::Family>& all_families() {
-  static const std::vector<formats::Family> families = {
-      formats::Family::kLlama,         formats::Family::kMistral,    formats::Family::kQwen2,
-      formats::Family::kQwen3,         formats::Family::kGpt2,       formats::Family::kPhi3,
-      formats::Family::kGemma3,        formats::Family::kOlmo2,      formats::Family::kGranite,
-      formats::Family::kSmolLm3,       formats::Family::kOlmo3,      formats::Family::kStarCoder2,
-      formats::Family::kStableLm,      formats::Family::kSeedOss,    formats::Family::kMixtral,
-      formats::Family::kQwen3Moe,      formats::Family::kOlmoe,      formats::Family::kGptNeoX,
-      formats::Family::kPhi,           formats::Family::kCohere,     formats::Family::kGemma2,
-      formats::Family::kQwen2Moe,      formats::Family::kCohere2,    formats::Family::kGemma,
-      formats::Family::kGlm,           formats::Family::kGlm4,       formats::Family::kExaone4,
-      formats::Family::kErnie45,       formats::Family::kMinistral3, formats::Family::kArcee,
-      formats::Family::kNemotron,      formats::Family::kYoutu,      formats::Family::kDeepSeekV2,
-      formats::Family::kDeepSeekV3,    formats::Family::kMiniCpm3,   formats::Family::kGlm4Moe,
-      formats::Family::kGlm4MoeLite,   formats::Family::kQwen35,     formats::Family::kQwen35Moe,
-      formats::Family::kQwen3Next,     formats::Family::kLfm2,       formats::Family::kLfm2Moe,
-      formats::Family::kGraniteHybrid, formats::Family::kBamba,      formats::Family::kNemotronH};
+  static const std::vector<formats::Family> families = {formats::Family::kLlama,
+                                                        formats::Family::kMistral,
+                                                        formats::Family::kQwen2,
+                                                        formats::Family::kQwen3,
+                                                        formats::Family::kGpt2,
+                                                        formats::Family::kPhi3,
+                                                        formats::Family::kGemma3,
+                                                        formats::Family::kOlmo2,
+                                                        formats::Family::kGranite,
+                                                        formats::Family::kSmolLm3,
+                                                        formats::Family::kOlmo3,
+                                                        formats::Family::kStarCoder2,
+                                                        formats::Family::kStableLm,
+                                                        formats::Family::kSeedOss,
+                                                        formats::Family::kMixtral,
+                                                        formats::Family::kQwen3Moe,
+                                                        formats::Family::kOlmoe,
+                                                        formats::Family::kGptNeoX,
+                                                        formats::Family::kPhi,
+                                                        formats::Family::kCohere,
+                                                        formats::Family::kGemma2,
+                                                        formats::Family::kQwen2Moe,
+                                                        formats::Family::kCohere2,
+                                                        formats::Family::kGemma,
+                                                        formats::Family::kGlm,
+                                                        formats::Family::kGlm4,
+                                                        formats::Family::kExaone4,
+                                                        formats::Family::kErnie45,
+                                                        formats::Family::kMinistral3,
+                                                        formats::Family::kArcee,
+                                                        formats::Family::kNemotron,
+                                                        formats::Family::kYoutu,
+                                                        formats::Family::kDeepSeekV2,
+                                                        formats::Family::kDeepSeekV3,
+                                                        formats::Family::kMiniCpm3,
+                                                        formats::Family::kGlm4Moe,
+                                                        formats::Family::kGlm4MoeLite,
+                                                        formats::Family::kQwen35,
+                                                        formats::Family::kQwen35Moe,
+                                                        formats::Family::kQwen3Next,
+                                                        formats::Family::kLfm2,
+                                                        formats::Family::kLfm2Moe,
+                                                        formats::Family::kGraniteHybrid,
+                                                        formats::Family::kBamba,
+                                                        formats::Family::kNemotronH,
+                                                        formats::Family::kGraniteMoe,
+                                                        formats::Family::kGraniteMoeShared};
   return families;
 }
 

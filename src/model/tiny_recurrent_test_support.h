@@ -7,6 +7,13 @@
 
 namespace jige::model::testing {
 
+inline void add_granite_scales(formats::ModelConfig& config) {
+  config.embedding_scale = 3.0;
+  config.residual_scale = 0.6;
+  config.score_scale = 0.25;
+  config.logits_divisor = 1.5;
+}
+
 // A delta net and a layer with gated attention.
 inline void add_recurrent_features(formats::ModelConfig& config) {
   config.delta = {.key_heads = 2, .value_heads = 4, .key_dim = 7, .value_dim = 9, .kernel = 3};
@@ -89,10 +96,7 @@ inline void add_mamba2_features(formats::ModelConfig& config) {
     config.rotary_dim = 2;
     return;
   }
-  config.embedding_scale = 3.0;
-  config.residual_scale = 0.6;
-  config.score_scale = 0.25;
-  config.logits_divisor = 1.5;
+  add_granite_scales(config);
   config.layer_is_unturned = {1, 1};
   config.experts = {.count = 5,
                     .chosen = 3,

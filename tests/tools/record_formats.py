@@ -317,6 +317,17 @@ CASES = {
              moe_intermediate_size=20, moe_shared_expert_intermediate_size=28, n_group=2,
              routed_scaling_factor=2.5),
     ),
+    "granite_moe": (
+        "GraniteMoeConfig",
+        dict(SIZES, num_local_experts=6, num_experts_per_tok=3, embedding_multiplier=12.0,
+             logits_scaling=6.0, residual_multiplier=0.22, attention_multiplier=0.015625,
+             tie_word_embeddings=True, rope_theta=10000.0),
+    ),
+    "granite_moe_shared": (
+        "GraniteMoeSharedConfig",
+        dict(SIZES, shared_intermediate_size=40, attention_bias=True,
+             rope_scaling={"rope_type": "linear", "factor": 2.0}),
+    ),
     "qwen3_5": ("Qwen3_5TextConfig", dict(DELTA)),
     "qwen3_5_listed": (
         "Qwen3_5TextConfig",
@@ -455,7 +466,9 @@ def record_configs():
                "Qwen3_5MoeTextConfig": "Qwen3_5MoeForCausalLM",
                "Qwen3NextConfig": "Qwen3NextForCausalLM",
                "GraniteMoeHybridConfig": "GraniteMoeHybridForCausalLM",
-               "BambaConfig": "BambaForCausalLM", "NemotronHConfig": "NemotronHForCausalLM"}
+               "BambaConfig": "BambaForCausalLM", "NemotronHConfig": "NemotronHForCausalLM",
+               "GraniteMoeConfig": "GraniteMoeForCausalLM",
+               "GraniteMoeSharedConfig": "GraniteMoeSharedForCausalLM"}
     for name, (kind, arguments) in CASES.items():
         if not hasattr(transformers, kind):
             continue

@@ -71,8 +71,12 @@ from transformers import (
     GptOssForCausalLM,
     GraniteConfig,
     GraniteForCausalLM,
+    GraniteMoeConfig,
+    GraniteMoeForCausalLM,
     GraniteMoeHybridConfig,
     GraniteMoeHybridForCausalLM,
+    GraniteMoeSharedConfig,
+    GraniteMoeSharedForCausalLM,
     Lfm2Config,
     Lfm2ForCausalLM,
     Lfm2MoeConfig,
@@ -1006,6 +1010,23 @@ MODELS["nemotron_h_moe"] = (
     torch.float32,
     {},
 )
+GRANITE_MOE = COMMON | dict(
+    num_attention_heads=4, num_key_value_heads=2, pad_token_id=None, num_local_experts=6,
+    num_experts_per_tok=3, embedding_multiplier=3.0, residual_multiplier=0.6,
+    attention_multiplier=0.25, logits_scaling=1.5,
+)
+MODELS["granite_moe"] = (
+    GraniteMoeForCausalLM,
+    GraniteMoeConfig(**GRANITE_MOE, tie_word_embeddings=True),
+    torch.float32,
+    {},
+)
+MODELS["granite_moe_shared"] = (
+    GraniteMoeSharedForCausalLM,
+    GraniteMoeSharedConfig(**GRANITE_MOE, shared_intermediate_size=24, attention_bias=True),
+    torch.float32,
+    {},
+)
 # As transformers keeps experts in memory, and writes them where it is told to; so are
 # published folders of Qwen 3.5.
 STACKED = {
@@ -1100,6 +1121,8 @@ GRADIENTS = STEPPED + (
     "bamba",
     "nemotron_h",
     "nemotron_h_moe",
+    "granite_moe",
+    "granite_moe_shared",
 )
 # What is added to the scores of experts for their choice alone.
 CHOICE_BIASES = ("e_score_correction_bias", "expert_bias")

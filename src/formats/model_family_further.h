@@ -1,0 +1,27 @@
+// Further rows of the table of model families without recurrent layers (model_family_table.h), in
+// the order of Family.
+//
+// Internal to model_families.h. Threads: constants.
+#pragma once
+
+#include "formats/model_config.h"
+#include "formats/model_family_info.h"
+
+namespace jige::formats {
+
+inline constexpr FamilyInfo kFurtherFamilies[] = {
+    {.family = Family::kGraniteMoe,
+     .model_type = "granitemoe",
+     .causal_class = "GraniteMoeForCausalLM",
+     .base_class = "GraniteMoeModel",
+     .biases = BiasRule::kAttention,
+     .granite_scales = true},
+    {.family = Family::kGraniteMoeShared,
+     .model_type = "granitemoeshared",
+     .causal_class = "GraniteMoeSharedForCausalLM",
+     .base_class = "GraniteMoeSharedModel",
+     .biases = BiasRule::kAttention,
+     .granite_scales = true},
+};
+
+}  // namespace jige::formats

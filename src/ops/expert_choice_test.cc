@@ -24,6 +24,7 @@ struct Rule {
   bool sigmoid = false, normalised = false, biased = false, pairs = false;
   float scale = 1;
   float sum_offset = 1e-20f;
+  float sum_min = 0;
 };
 
 // A routing by a rule, with memory of its own; logits are columns of a wider matrix.
@@ -53,6 +54,7 @@ struct RuledRoutes {
             .sigmoid = rule.sigmoid,
             .scale = rule.scale,
             .sum_offset = rule.sum_offset,
+            .sum_min = rule.sum_min,
             .groups = rule.groups,
             .chosen_groups = rule.chosen_groups,
             .groups_by_pairs = rule.pairs,
@@ -132,7 +134,7 @@ std::vector<double> plain_weights(const Rule& rule, const std::vector<double>& l
   std::vector<double> weights;
   for (const int32_t e : list) weights.push_back(scores[static_cast<size_t>(e)]);
   double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
-  if (rule.sigmoid) sum += rule.sum_offset;
+  sum = rule.sigmoid ? sum + rule.sum_offset : std::max<double>(sum, rule.sum_min);
   for (double& weight : weights) weight *= rule.scale / (rule.normalised ? sum : 1.0);
   return weights;
 }
@@ -155,6 +157,14 @@ std::vector<Rule> rules() {
                      .scale = flags % 3 == 0 ? 1.0f : 2.5f,
                      .sum_offset = chosen % 2 == 0 ? 0.5f : 1e-20f});
     }
+  }
+  for (const float least : {1e-12f, 0.3f, 0.99f}) {  // of some tokens, of most, of none or all
+    all.push_back({.experts = 12,
+                   .chosen = 3,
+                   .normalised = true,
+                   .biased = true,
+                   .scale = 1.5f,
+                   .sum_min = least});
   }
   return all;
 }
@@ -247,6 +257,18 @@ TEST(ExpertChoice, OfEqualScoresAndGroupsTheFirstAreChosenAndNanLast) {
   route(*stream, routes.routing());
   EXPECT_EQ(routes.chosen, (std::vector<int32_t>{0, 1, 2, 3, 0, 1}));
   EXPECT_EQ(routes.weights[2], 0.5f);
+}
+
+// A bias may choose experts that the softmax gives nothing.
+TEST(ExpertChoice, WeightsOfASoftmaxNearZeroStayFiniteWhereTheirSumHasALeast) {
+  TestStream stream;
+  RuledRoutes routes(
+      1, {.experts = 3, .chosen = 2, .normalised = true, .biased = true, .sum_min = 1e-12f});
+  routes.logits = {-200, -200, 10, 0};
+  routes.bias = {2, 2, 0};
+  route(*stream, routes.routing());
+  EXPECT_EQ(routes.chosen, (std::vector<int32_t>{0, 1}));
+  EXPECT_EQ(routes.weights, (std::vector<float>{0, 0}));
 }
 
 // As transformers has it, weights of sigmoids that are all next to nothing do not become infinite.

@@ -18,7 +18,7 @@ void check_routing(const Routing& r) {
                  k <= r.expert_count() / r.groups * r.chosen_groups && r.scale > 0,
              "{} of {} experts, {} of {} groups, scale {}", k, r.expert_count(), r.chosen_groups,
              r.groups, r.scale);
-  const bool ranked = r.sigmoid || r.choice_bias || r.chosen_groups < r.groups;
+  const bool ranked = r.sigmoid || r.sum_min > 0 || r.choice_bias || r.chosen_groups < r.groups;
   JIGE_CHECK(!ranked || r.expert_count() <= cpu::kRankedExpertsMax, "{} experts", r.expert_count());
   if (r.choice_bias) check_vector("choice_bias", r.choice_bias, DType::kF32, r.expert_count());
   check_typed("logits", r.logits, DType::kF32, t, r.expert_count());
@@ -38,6 +38,7 @@ cpu::ChooseArgs choose_args(const Routing& r) {
           .over_chosen = r.normalised,
           .scale = r.scale,
           .sum_offset = r.sum_offset,
+          .sum_min = r.sum_min,
           .bias = static_cast<const float*>(r.choice_bias.data),
           .groups = r.groups,
           .chosen_groups = r.chosen_groups,

@@ -26,6 +26,7 @@ struct Routing {
   bool sigmoid = false;     // scores are sigmoids of logits, not their softmax
   float scale = 1;          // of the weights
   float sum_offset = 0;     // is added to the sum of sigmoids that weights are divided by
+  float sum_min = 0;        // the least that a sum of the softmax of the chosen counts as
   // Experts in groups of neighbours, of which a token has those of the best groups alone: by their
   // best score, or by the sum of their two best.
   int64_t groups = 1;

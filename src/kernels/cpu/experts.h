@@ -3,7 +3,8 @@
 // Shapes: T tokens, E experts, k chosen of them, R = T · k rows of their inputs or results.
 //   choose    the k highest logits, of equal ones those that come first, NaN last; in ascending
 //             order. weight_j = c s_j with s_j = e^(l_j - max) / sum, the sum over the chosen or
-//             over all; or, of sigmoids, s_j = σ(l_j), over the chosen σ(l_j) / (Σ σ(l) + ε).
+//             over all; the sum over the chosen counts as at least m of that over all; or, of
+//             sigmoids, s_j = σ(l_j), over the chosen σ(l_j) / (Σ σ(l) + ε).
 //             Of sigmoids, and where there is a bias or groups go by pairs, the highest s + bias
 //             are chosen (s over all), of equal ones the first again; the bias is not in the
 //             weights. Of E experts in groups of E / g neighbours, only those of the h groups with
@@ -13,7 +14,7 @@
 //             multiply-adds
 //   slopes    the gradient at the logits from that at the weights:
 //               over the chosen   dl_j = w_j (dw_j - Σ w dw), 0 for the others
-//               over all          dl_e = -p_e Σ w dw, and for the chosen w_j (dw_j - Σ w dw)
+//               over all, or m    dl_e = -p_e Σ w dw, and for the chosen w_j dw_j - p_j Σ w dw
 //             with Σ w dw / c in brackets; of sigmoids 0 for the others, and for the chosen
 //             (1 - σ_j) w_j (dw_j - Σ w dw / c), not over the chosen (1 - σ_j) w_j dw_j
 //   rows      a row may have a gate of its own, the sigmoid of a logit: rows come times their gate.
@@ -46,6 +47,7 @@ struct ChooseArgs {
   bool over_chosen;       // what the weights' sum is over
   float scale;            // c
   float sum_offset;       // ε
+  float sum_min;          // m; 0: none
   const float* bias;      // [E], or null: zeros
   int64_t groups;         // g, a divisor of E
   int64_t chosen_groups;  // h, at most g; h = g: all experts

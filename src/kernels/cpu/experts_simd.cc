@@ -129,9 +129,24 @@ void weigh(const ChooseArgs& args, const float* logits, float* weights) {
     return;
   }
   const float max = highest_logit(logits, args.experts);
-  const float sum = args.over_chosen ? sum_of_powers(weights, chosen, max)
-                                     : sum_of_powers(logits, args.experts, max);
+  float sum = 0;
+  if (args.over_chosen) sum = sum_of_powers(weights, chosen, max);
+  if (!args.over_chosen || args.sum_min > 0) {
+    const float all = sum_of_powers(logits, args.experts, max);
+    const float least = args.over_chosen ? args.sum_min * all : all;
+    if (sum < least) sum = least;
+  }
   scaled_powers(weights, weights, chosen, max, args.scale / sum);
+}
+
+// Whether weigh() took the least sum in the place of that over the chosen.
+bool sum_is_least(const ChooseArgs& args, const float* logits, const int32_t* list) {
+  if (!args.over_chosen || args.sigmoid || args.sum_min <= 0) return false;
+  float own[kRankedExpertsMax];
+  for (int64_t j = 0; j < args.chosen; ++j) own[j] = logits[list[j]];
+  const float max = highest_logit(logits, args.experts);
+  return sum_of_powers(own, args.chosen, max) <
+         args.sum_min * sum_of_powers(logits, args.experts, max);
 }
 
 void choose(const ChooseArgs& args, int64_t begin, int64_t end) noexcept {
@@ -399,11 +414,16 @@ void slopes(const SlopesArgs& args, int64_t begin, int64_t end) noexcept {
     float* out = args.grad_logits + t * args.grad_stride;
     float total = 0;
     for (int64_t j = 0; j < chosen; ++j) total = total + weights[j] * grads[j];
-    if (choice.over_chosen || choice.sigmoid) {
+    const bool least = sum_is_least(choice, logits, list);
+    if ((choice.over_chosen && !least) || choice.sigmoid) {
       for (int64_t e = 0; e < experts; ++e) out[e] = 0;
     } else {
       const float max = highest_logit(logits, experts);
       scaled_powers(out, logits, experts, max, -total / sum_of_powers(logits, experts, max));
+    }
+    if (least) {
+      for (int64_t j = 0; j < chosen; ++j) out[list[j]] = out[list[j]] + weights[j] * grads[j];
+      continue;
     }
     const bool single = choice.sigmoid && !choice.over_chosen;
     const float mean = single ? 0.0f : total / choice.scale;

@@ -22,15 +22,16 @@ constexpr int64_t kRowsAtOnce = 256;
 // The values of a parameter, some rows at a time.
 Status produce(const model::ParamSpec& spec, DType dtype, uint64_t seed,
                const formats::RowSink& sink) {
-  const int64_t rows = spec.shape[0];
-  const int64_t columns = spec.shape.row_count_elements();
+  const Shape stored = spec.stored_shape();
+  const int64_t rows = stored[0];
+  const int64_t columns = stored.row_count_elements();
   std::vector<float> values;
   std::vector<BFloat16> narrowed;
   for (int64_t begin = 0; begin < rows; begin += kRowsAtOnce) {
     const int64_t count = std::min(kRowsAtOnce, rows - begin);
     values.resize(static_cast<size_t>(count * columns));
     model::fill_initial(values, spec, seed, begin * columns);
-    const Shape shape = spec.shape.rank() == 1 ? Shape{count} : Shape{count, columns};
+    const Shape shape = stored.rank() == 1 ? Shape{count} : Shape{count, columns};
     void* data = values.data();
     if (dtype == DType::kBF16) {
       narrowed.clear();
@@ -55,7 +56,7 @@ Status write_random_model(const std::string& folder, const formats::ModelConfig&
       sources.push_back(
           {.name = spec.name,
            .dtype = config.stored_dtype,
-           .shape = spec.shape,
+           .shape = spec.stored_shape(),
            .produce = [&spec, seed, dtype = config.stored_dtype](const formats::RowSink& sink) {
              return produce(spec, dtype, seed, sink);
            }});

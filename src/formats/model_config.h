@@ -75,6 +75,7 @@ enum class Family {
   kGlm4MoeLite,
   kGraniteMoe,
   kGraniteMoeShared,
+  kErnie45Moe,
   kQwen35,
   kQwen35Moe,
   kQwen3Next,
@@ -92,7 +93,8 @@ inline constexpr bool has_experts(Family family) {
          family == Family::kGlm4MoeLite || family == Family::kQwen35Moe ||
          family == Family::kQwen3Next || family == Family::kLfm2Moe ||
          family == Family::kGraniteHybrid || family == Family::kNemotronH ||
-         family == Family::kGraniteMoe || family == Family::kGraniteMoeShared;
+         family == Family::kGraniteMoe || family == Family::kGraniteMoeShared ||
+         family == Family::kErnie45Moe;
 }
 enum class NormKind { kRms, kLayer };
 // Where the norms of a layer stand: before its attention and its MLP, behind them, or both.
@@ -156,6 +158,7 @@ struct ExpertConfig {
   bool choice_bias = false;
   double weight_scale = 1;
   double sum_offset = 1e-20;  // is added to the sum of scores that weights are divided by
+  double sum_min = 0;         // the least that the sum of a softmax counts as
   // Groups of neighbours: a token has experts of the best `chosen_groups` of them, by their best
   // score or by the sum of their two best.
   int64_t groups = 1;

@@ -24,6 +24,7 @@ struct ExpertFields {
   int64_t chosen_default;
   int64_t ffn_default;
   int64_t shared_default = 0;  // of shared_expert_intermediate_size; 0: there is no such expert
+  std::string_view chosen = kChosenField;
 };
 
 inline ExpertFields expert_fields(const ModelConfig& config) {
@@ -62,6 +63,9 @@ inline ExpertFields expert_fields(const ModelConfig& config) {
   }
   if (is_granite_moe(config.family)) {
     return {kNewCountField, "intermediate_size", 8, 2, config.ffn_size};
+  }
+  if (config.family == Family::kErnie45Moe) {
+    return {"moe_num_experts", "moe_intermediate_size", 64, 6, 1536, 0, "moe_k"};
   }
   if (config.family == Family::kLfm2Moe) {
     return {"num_experts", "moe_intermediate_size", 32, 4, 1792};

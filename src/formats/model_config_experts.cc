@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "formats/model_config_ernie.h"
 #include "formats/model_config_expert_fields.h"
 #include "formats/model_config_fields.h"
 #include "formats/model_config_granite.h"
@@ -53,6 +54,12 @@ std::optional<DeepSeekRouter> deepseek_router(Family family) {
   if (family == Family::kGlm4MoeLite) return DeepSeekRouter{.dense = 1, .scale = 1.8};
   if (family == Family::kNemotronH) return DeepSeekRouter{};
   return std::nullopt;
+}
+
+// Families whose experts have a width of their own, beside intermediate_size.
+bool has_own_width(Family family) {
+  return is_qwen_moe(family) || deepseek_router(family) || family == Family::kLfm2Moe ||
+         family == Family::kErnie45Moe;
 }
 
 // Families whose first layers have no experts, as many as a field says.
@@ -227,12 +234,13 @@ Status in_expert_range(std::string_view where, std::string_view field, int64_t v
 Status check_choice(const ModelConfig& config, std::string_view where) {
   const ExpertConfig& experts = config.experts;
   if (config.family == Family::kLfm2Moe) return check_lfm2_choice(config, where);
+  if (config.family == Family::kErnie45Moe) return check_ernie_experts(config, where);
   const auto router = deepseek_router(config.family);
   const bool sigmoid = router && router->sigmoid;
   const bool plain = experts.weight_scale == 1 && experts.groups == 1 && experts.chosen_groups == 1;
   if (experts.sigmoid_scores != sigmoid || experts.choice_bias != sigmoid ||
       experts.groups_by_pairs != sigmoid || (!router && !plain) ||
-      experts.sum_offset != ExpertConfig().sum_offset) {
+      experts.sum_offset != ExpertConfig().sum_offset || experts.sum_min != 0) {
     return fail(Code::kInvalidArgument, "{}: {} models do not choose experts so", where,
                 family_name(config.family));
   }
@@ -281,7 +289,7 @@ Status check_layers(const ModelConfig& config, std::string_view where) {
     JIGE_DO(in_expert_range(where, kSharedCountField, shared, kFfnMax));
   } else if (is_granite_moe(config.family)) {
     JIGE_DO(check_granite_shared(config, where));
-  } else if (shared != 0) {
+  } else if (shared != 0 && config.family != Family::kErnie45Moe) {
     return fail(Code::kInvalidArgument,
                 "{}: {} models have no shared expert, and one of {} is given", where,
                 family_name(config.family), shared);
@@ -290,7 +298,7 @@ Status check_layers(const ModelConfig& config, std::string_view where) {
     return fail(Code::kInvalidArgument, "{}: {} models have {} gate of a shared expert", where,
                 family_name(config.family), gated ? "a" : "no");
   }
-  if (config.layer_is_dense.empty()) return {};
+  if (config.layer_is_dense.empty() || config.family == Family::kErnie45Moe) return {};
   if (config.family == Family::kNemotronH) return check_nemotron_experts(config, where);
   const bool leading = std::is_sorted(config.layer_is_dense.rbegin(), config.layer_is_dense.rend());
   if (!is_qwen_moe(config.family) && !(leads_without_experts(config.family) && leading)) {
@@ -333,9 +341,10 @@ Status parse_experts(const Json& config, ModelConfig& out, std::string_view wher
   const ExpertFields fields = expert_fields(out);
   ExpertConfig& experts = out.experts;
   JIGE_TRY(experts.count, parse_expert_count(config, fields, where));
-  JIGE_TRY(experts.chosen, get_int_or(config, kChosenField, fields.chosen_default, where));
+  JIGE_TRY(experts.chosen, get_int_or(config, fields.chosen, fields.chosen_default, where));
   JIGE_TRY(experts.ffn_size, get_int_or(config, fields.ffn, fields.ffn_default, where));
   if (out.family == Family::kLfm2Moe) return parse_lfm2_experts(config, out, where);
+  if (out.family == Family::kErnie45Moe) return parse_ernie_experts(config, out, where);
   JIGE_TRY(experts.balance_loss, get_bool_or(config, "output_router_logits", false, where));
   JIGE_TRY(experts.balance_weight,
            get_number_or(config, "router_aux_loss_coef", usual_balance_weight(out.family), where));
@@ -373,9 +382,10 @@ void emit_experts(const ModelConfig& config, Json& out) {
   const ExpertFields fields = expert_fields(config);
   const ExpertConfig& experts = config.experts;
   out[std::string(fields.count)] = experts.count;
-  out[std::string(kChosenField)] = experts.chosen;
+  out[std::string(fields.chosen)] = experts.chosen;
   out[std::string(fields.ffn)] = experts.ffn_size;
   if (config.family == Family::kLfm2Moe) return emit_lfm2_experts(config, out);
+  if (config.family == Family::kErnie45Moe) return emit_ernie_experts(config, out);
   out["output_router_logits"] = experts.balance_loss;
   out["router_aux_loss_coef"] = experts.balance_weight;
   if (config.family == Family::kMixtral) {
@@ -415,7 +425,7 @@ Status check_experts(const ModelConfig& config, std::string_view where) {
   }
   const ExpertFields fields = expert_fields(config);
   JIGE_DO(in_expert_range(where, fields.count, experts.count, kExpertsMax));
-  JIGE_DO(in_expert_range(where, kChosenField, experts.chosen, experts.count));
+  JIGE_DO(in_expert_range(where, fields.chosen, experts.chosen, experts.count));
   JIGE_DO(in_expert_range(where, fields.ffn, experts.ffn_size, kFfnMax));
   if (experts.count * experts.ffn_size > kExpertWidthMax) {
     return fail(Code::kInvalidArgument, "{}: {} ({}) times {} ({}) is over the limit of {}", where,
@@ -428,7 +438,7 @@ Status check_experts(const ModelConfig& config, std::string_view where) {
   }
   JIGE_DO(check_gate(experts, config.family, where));
   JIGE_DO(check_choice(config, where));
-  if (is_qwen_moe(config.family) || leads_without_experts(config.family)) return {};
+  if (has_own_width(config.family)) return {};
   const bool any_weights = config.family == Family::kOlmoe;
   if ((any_weights || experts.normalised) && experts.ffn_size == config.ffn_size) return {};
   return fail(Code::kInvalidArgument, "{}: {} models have experts of {} ({}, not {}){}", where,

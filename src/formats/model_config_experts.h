@@ -15,6 +15,7 @@
 //               topk_method, scoring_func, moe_layer_freq, of the last mlp_layer_types; without
 //               experts where no layer is left
 //   lfm2_moe    see model_config_lfm2.h
+//   ernie4_5_moe see model_config_ernie.h
 //   granitemoe, granitemoeshared, granitemoehybrid
 //               see model_config_granite.h
 // Internal to the model_config*.cc files. Threads: pure functions.

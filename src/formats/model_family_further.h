@@ -22,6 +22,17 @@ inline constexpr FamilyInfo kFurtherFamilies[] = {
      .base_class = "GraniteMoeSharedModel",
      .biases = BiasRule::kAttention,
      .granite_scales = true},
+    {.family = Family::kErnie45Moe,
+     .model_type = "ernie4_5_moe",
+     .causal_class = "Ernie4_5_MoeForCausalLM",
+     .base_class = "Ernie4_5_MoeModel",
+     .biases = BiasRule::kUseBias,
+     .turns_neighbours = true,
+     .norm_eps = 1e-5,
+     .kv_heads = 4,
+     .theta = 5e5,
+     .tied = true,
+     .pad = 0},
 };
 
 }  // namespace jige::formats

@@ -73,9 +73,11 @@ ExpertNames expert_names(formats::Family family, const std::string& layer) {
   }
   const bool qwen = family == formats::Family::kQwen2Moe || family == formats::Family::kQwen35Moe ||
                     family == formats::Family::kQwen3Next;
+  const bool ernie = family == formats::Family::kErnie45Moe;
   const std::string shared = at + (qwen ? "shared_expert." : "shared_experts.");
   return {.router = at + (family == formats::Family::kGptOss ? "router" : "gate"),
-          .choice_bias = at + "gate.e_score_correction_bias",
+          .choice_bias = at + (ernie ? "moe_statics" : "gate") + ".e_score_correction_bias",
+          .choice_bias_as_row = ernie,
           .prefix = at + "experts.",
           .gate = "gate_proj",
           .up = "up_proj",

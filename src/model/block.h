@@ -106,8 +106,15 @@ struct ParamSpec {
   bool transposed = false;  // files hold [in, out] (GPT-2's Conv1D)
   bool fixed = false;       // its gradient stays zero, and files hold it as f32 whatever their type
   bool adapter = false;     // a LoRA matrix; the base is frozen where a model has them
+  bool as_row = false;      // of a vector [N], which files hold as [1, N]
   std::optional<StackedPlace> stacked = {};
   std::optional<StoredRows> stored_rows = {};
+
+  // Of the tensor in files that holds it alone.
+  Shape stored_shape() const {
+    if (as_row) return Shape{1, shape[0]};
+    return transposed ? Shape{shape[1], shape[0]} : shape;
+  }
 };
 
 // A parameter's memory on a device. `value` is the f32 master (or the stored type when only

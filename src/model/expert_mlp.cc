@@ -22,7 +22,8 @@ ExpertMlp::ExpertMlp(const formats::ModelConfig& config, const ExpertNames& name
     params.push_back({.name = names.choice_bias,
                       .shape = Shape{experts_.count},
                       .init = InitKind::kZero,
-                      .fixed = true});
+                      .fixed = true,
+                      .as_row = names.choice_bias_as_row});
   }
   std::vector<ProjectionOptions::Part> inputs = {{names.up, experts_.ffn_size}};
   if (gated()) inputs.insert(inputs.begin(), {names.gate, experts_.ffn_size});
@@ -139,6 +140,7 @@ ExpertMlp::Saved ExpertMlp::place_saved(Placement& at, int64_t token_count, DTyp
   routing.sigmoid = experts_.sigmoid_scores;
   routing.scale = static_cast<float>(experts_.weight_scale);
   routing.sum_offset = static_cast<float>(experts_.sum_offset);
+  routing.sum_min = static_cast<float>(experts_.sum_min);
   routing.groups = experts_.groups;
   routing.chosen_groups = experts_.chosen_groups;
   routing.groups_by_pairs = experts_.groups_by_pairs;

@@ -34,6 +34,7 @@ namespace jige::model {
 struct ExpertNames {
   std::string router;
   std::string choice_bias;                    // a whole name
+  bool choice_bias_as_row = false;            // files hold it as [1, E]
   std::string prefix;                         // before an expert's number
   std::string gate, up, down;                 // behind it
   std::string stacked_input, stacked_output;  // of tensors that hold all experts

@@ -55,7 +55,7 @@ class PackedFolder {
     fill_initial(values, spec, seed);
     std::vector<std::byte> bytes(values.size() * sizeof(float));
     std::memcpy(bytes.data(), values.data(), bytes.size());
-    add(name, DType::kF32, spec.shape, std::move(bytes));
+    add(name, DType::kF32, spec.stored_shape(), std::move(bytes));
   }
 
   void add_packed(const std::string& name, const Shape& shape) {

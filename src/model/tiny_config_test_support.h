@@ -82,7 +82,8 @@ inline constexpr const char* kFixtureNames[] = {"llama2",
                                                 "nemotron_h",
                                                 "nemotron_h_moe",
                                                 "granite_moe",
-                                                "granite_moe_shared"};
+                                                "granite_moe_shared",
+                                                "ernie4_5_moe"};
 
 inline const std::vector<std::string>& fixture_names() {
   static const std::vector<std::string> names(std::begin(kFixtureNames), std::end(kFixtureNames));
@@ -190,6 +191,17 @@ inline void add_expert_features(formats::ModelConfig& config) {
       config.qk_norm = config.qkv_bias = true;
       config.rotary_dim = 2;
       config.experts = sigmoid_experts();
+      break;
+    case formats::Family::kErnie45Moe:
+      config.turns_neighbours = config.tied_embeddings = true;
+      config.layer_is_dense = {1, 0};
+      config.experts = {.count = 6,
+                        .chosen = 2,
+                        .ffn_size = 12,
+                        .shared_ffn_size = 24,
+                        .normalised = true,
+                        .choice_bias = true,
+                        .sum_min = 1e-12};
       break;
     case formats::Family::kGraniteMoe:
     case formats::Family::kGraniteMoeShared:
@@ -456,7 +468,8 @@ inline const std::vector<formats::Family>& all_families() {
                                                         formats::Family::kBamba,
                                                         formats::Family::kNemotronH,
                                                         formats::Family::kGraniteMoe,
-                                                        formats::Family::kGraniteMoeShared};
+                                                        formats::Family::kGraniteMoeShared,
+                                                        formats::Family::kErnie45Moe};
   return families;
 }
 

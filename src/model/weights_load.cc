@@ -54,15 +54,16 @@ Result<TensorView> find_checked(const formats::TensorFolder& files, const ParamS
                 "{}: tensor \"{}\" is stored as {}; supported are F32, BF16, F16",
                 file_of(files, name), name, stored.dtype_name);
   }
+  const Shape shape = spec.stored_shape();
   std::vector<int64_t> expected;
-  for (int axis = 0; axis < spec.shape.rank(); ++axis) expected.push_back(spec.shape[axis]);
-  if (spec.transposed) std::reverse(expected.begin(), expected.end());
+  for (int axis = 0; axis < shape.rank(); ++axis) expected.push_back(shape[axis]);
   if (stored.dims != expected) {
     return fail(Code::kCorrupt, "{}: tensor \"{}\" has shape [{}], but config.json makes it [{}]",
                 file_of(files, name), name, fmt::join(stored.dims, ", "),
                 fmt::join(expected, ", "));
   }
-  return files.view(name);
+  JIGE_TRY(const TensorView view, files.view(name));
+  return spec.as_row ? TensorView::of(view.data, view.dtype, spec.shape) : view;
 }
 
 bool tied_head(const Architecture& architecture, size_t node, const ParamSpec& spec) {
@@ -73,7 +74,8 @@ bool tied_head(const Architecture& architecture, size_t node, const ParamSpec& s
 // Tables that old writers stored and nobody reads, what reads images, and what predicts further
 // tokens apart from the layers.
 bool usually_unused(std::string_view name) {
-  if (formats::reads_images(name) || name.starts_with("mtp.")) return true;
+  if (formats::reads_images(name)) return true;
+  if (name.starts_with("mtp.") || name.starts_with("model.mtp_")) return true;
   for (const std::string_view end : {"rotary_emb.inv_freq", "attn.bias", "attn.masked_bias",
                                      "attention.bias", "attention.masked_bias"}) {
     if (name.ends_with(end)) return true;

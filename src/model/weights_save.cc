@@ -49,8 +49,7 @@ Status sink_rows(const formats::RowSink& sink, const TensorView& rows, DType dty
 
 // A parameter as files hold it, fetched from the device when its turn comes.
 formats::TensorSource source_of(const NamedParam& param, Stream& stream, DType dtype) {
-  Shape shape = param.spec->shape;
-  if (param.spec->transposed) shape = Shape{shape[1], shape[0]};
+  const Shape shape = param.spec->stored_shape();
   return {
       .name = param.spec->name,
       .dtype = dtype,
@@ -60,7 +59,8 @@ formats::TensorSource source_of(const NamedParam& param, Stream& stream, DType d
         std::vector<float> host(static_cast<size_t>(value.count()));
         stream.copy(host.data(), value.data, value.count() * 4, CopyKind::kDeviceToHost);
         stream.synchronize();
-        const TensorView own = TensorView::of(host.data(), DType::kF32, value.shape);
+        const TensorView own =
+            TensorView::of(host.data(), DType::kF32, transposed ? value.shape : shape);
         if (!transposed && !order) return sink_rows(sink, own, dtype);
         std::vector<float> changed(host.size());
         const TensorView view = TensorView::of(changed.data(), DType::kF32, shape);

@@ -176,6 +176,7 @@ TEST(Weights, TensorsThatNothingReadsAreTold) {
     EXPECT_TRUE(told(name, "model.layers.0.eh_proj.weight")) << name;
   }
   EXPECT_TRUE(told("llama2", "model.layers.2.eh_proj.weight"));
+  EXPECT_FALSE(told("ernie4_5_moe", "model.mtp_linear_proj.0.weight"));
 }
 
 TEST(Weights, MissingNormsOfHeadsAreNamedAsFilesHoldThem) {

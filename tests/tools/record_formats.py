@@ -328,6 +328,17 @@ CASES = {
         dict(SIZES, shared_intermediate_size=40, attention_bias=True,
              rope_scaling={"rope_type": "linear", "factor": 2.0}),
     ),
+    "ernie4_5_moe": (
+        "Ernie4_5_MoeConfig",
+        dict(SIZES, moe_num_experts=6, moe_k=3, moe_intermediate_size=20,
+             moe_num_shared_experts=1, moe_layer_start_index=2, eos_token_id=[2, 5]),
+    ),
+    "ernie4_5_moe_interval": (
+        "Ernie4_5_MoeConfig",
+        dict(SIZES, moe_num_experts=6, moe_k=3, moe_intermediate_size=20,
+             moe_num_shared_experts=0, moe_layer_interval=2, moe_layer_end_index=2,
+             moe_norm_min=1e-9, tie_word_embeddings=False),
+    ),
     "qwen3_5": ("Qwen3_5TextConfig", dict(DELTA)),
     "qwen3_5_listed": (
         "Qwen3_5TextConfig",
@@ -468,6 +479,7 @@ def record_configs():
                "GraniteMoeHybridConfig": "GraniteMoeHybridForCausalLM",
                "BambaConfig": "BambaForCausalLM", "NemotronHConfig": "NemotronHForCausalLM",
                "GraniteMoeConfig": "GraniteMoeForCausalLM",
+               "Ernie4_5_MoeConfig": "Ernie4_5_MoeForCausalLM",
                "GraniteMoeSharedConfig": "GraniteMoeSharedForCausalLM"}
     for name, (kind, arguments) in CASES.items():
         if not hasattr(transformers, kind):

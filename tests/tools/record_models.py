@@ -45,6 +45,8 @@ from transformers import (
     DeepseekV3ForCausalLM,
     Ernie4_5Config,
     Ernie4_5ForCausalLM,
+    Ernie4_5_MoeConfig,
+    Ernie4_5_MoeForCausalLM,
     Exaone4Config,
     Exaone4ForCausalLM,
     GPT2Config,
@@ -1027,6 +1029,16 @@ MODELS["granite_moe_shared"] = (
     torch.float32,
     {},
 )
+MODELS["ernie4_5_moe"] = (
+    Ernie4_5_MoeForCausalLM,
+    Ernie4_5_MoeConfig(
+        **dict(COMMON, num_hidden_layers=3), num_attention_heads=4, num_key_value_heads=2,
+        moe_num_experts=6, moe_k=2, moe_intermediate_size=16, moe_num_shared_experts=2,
+        moe_layer_interval=2, pad_token_id=None,
+    ),
+    torch.float32,
+    {},
+)
 # As transformers keeps experts in memory, and writes them where it is told to; so are
 # published folders of Qwen 3.5.
 STACKED = {
@@ -1072,6 +1084,9 @@ SEEDS = {name: 1000 + index for index, name in enumerate(MODELS)} | {
     "qwen3_5_moe_images": 6967,
     "qwen3_5_moe_images_stacked": 6967,
     "qwen3_next": 5872,
+    "granite_moe": 1068,
+    "granite_moe_shared": 1069,
+    "ernie4_5_moe": 1070,
 }
 STEPPED = ("llama2", "gpt2", "gpt2_relu_unscaled", "gpt2_silu_by_layer", "mixtral")
 GRADIENTS = STEPPED + (
@@ -1123,6 +1138,7 @@ GRADIENTS = STEPPED + (
     "nemotron_h_moe",
     "granite_moe",
     "granite_moe_shared",
+    "ernie4_5_moe",
 )
 # What is added to the scores of experts for their choice alone.
 CHOICE_BIASES = ("e_score_correction_bias", "expert_bias")
@@ -1266,7 +1282,8 @@ def record_gradients(folder, generator):
     tokens = draw_tokens(sum(LENGTHS), generator)
     loss = mean_loss(model, tokens, LENGTHS)
     loss.backward()
-    tensors = as_stored(model, {name: p.grad for name, p in model.named_parameters()})
+    trained = [one for one in model.named_parameters() if not one[0].endswith(CHOICE_BIASES)]
+    tensors = as_stored(model, {name: p.grad for name, p in trained})
     tensors["tokens"] = tokens.to(torch.int32)
     tensors["lengths"] = torch.tensor(LENGTHS, dtype=torch.int32)
     tensors["loss"] = loss.detach().reshape(1)

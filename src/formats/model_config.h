@@ -76,6 +76,8 @@ enum class Family {
   kGraniteMoe,
   kGraniteMoeShared,
   kErnie45Moe,
+  kDots1,
+  kMiniMaxM2,
   kQwen35,
   kQwen35Moe,
   kQwen3Next,
@@ -94,7 +96,7 @@ inline constexpr bool has_experts(Family family) {
          family == Family::kQwen3Next || family == Family::kLfm2Moe ||
          family == Family::kGraniteHybrid || family == Family::kNemotronH ||
          family == Family::kGraniteMoe || family == Family::kGraniteMoeShared ||
-         family == Family::kErnie45Moe;
+         family == Family::kErnie45Moe || family == Family::kDots1 || family == Family::kMiniMaxM2;
 }
 enum class NormKind { kRms, kLayer };
 // Where the norms of a layer stand: before its attention and its MLP, behind them, or both.

@@ -124,6 +124,7 @@ void emit_rope(const ModelConfig& config, Json& out) {
   if ((config.rotary_dim > 0 && !family.latent_attention) || other_factor) {
     const int64_t columns = config.rotary_dim > 0 ? config.rotary_dim : config.head_dim;
     out[std::string(family.turned_field)] = partial_rotary_factor(columns, config.head_dim);
+    if (config.family == Family::kMiniMaxM2) out[kTurnedColumns] = columns;
   }
   if (rope.scaling == RopeScaling::kNone) {
     // Left out, it would be yarn.
@@ -240,6 +241,7 @@ void emit_family_fields(const ModelConfig& config, Json& out) {
     case Family::kCohere2:
     case Family::kExaone4:
     case Family::kGptOss:
+    case Family::kDots1:
       out["sliding_window"] = window_or_null(config);
       out["layer_types"] = layer_types(config);
       break;

@@ -64,6 +64,12 @@ inline ExpertFields expert_fields(const ModelConfig& config) {
   if (is_granite_moe(config.family)) {
     return {kNewCountField, "intermediate_size", 8, 2, config.ffn_size};
   }
+  if (config.family == Family::kDots1) {  // the first two must be there
+    return {"n_routed_experts", "moe_intermediate_size", 0, 0, 1408};
+  }
+  if (config.family == Family::kMiniMaxM2) {
+    return {kNewCountField, "intermediate_size", 256, 8, config.ffn_size};
+  }
   if (config.family == Family::kErnie45Moe) {
     return {"moe_num_experts", "moe_intermediate_size", 64, 6, 1536, 0, "moe_k"};
   }

@@ -43,6 +43,7 @@ struct DeepSeekRouter {
   int64_t groups = 1;
   int64_t chosen_groups = 1;
   bool sigmoid = true;  // with a bias for the choice; groups by their two best
+  bool normalised = sigmoid;
 };
 
 std::optional<DeepSeekRouter> deepseek_router(Family family) {
@@ -53,6 +54,7 @@ std::optional<DeepSeekRouter> deepseek_router(Family family) {
   if (family == Family::kGlm4Moe) return DeepSeekRouter{.dense = 1};
   if (family == Family::kGlm4MoeLite) return DeepSeekRouter{.dense = 1, .scale = 1.8};
   if (family == Family::kNemotronH) return DeepSeekRouter{};
+  if (family == Family::kDots1) return DeepSeekRouter{.shared = 0, .normalised = false};
   return std::nullopt;
 }
 
@@ -114,11 +116,18 @@ Status parse_dense_layers(const Json& config, ModelConfig& out, std::string_view
   return {};
 }
 
+// What scoring_func says. Folders of dots1 name its choice there.
+const char* score_name(Family family, bool sigmoid) {
+  if (family == Family::kDots1) return "noaux_tc";
+  return sigmoid ? "sigmoid" : "softmax";
+}
+
 // What transformers does not ask, but what published code of the family does.
 Status refuse_other_routers(const Json& config, Family family, bool sigmoid,
                             std::string_view where) {
-  const char* usual = sigmoid ? "sigmoid" : "softmax";
-  JIGE_TRY(const std::string scores, get_string_or(config, "scoring_func", usual, where));
+  const char* usual = score_name(family, sigmoid);
+  JIGE_TRY(std::string scores, get_string_or(config, "scoring_func", usual, where));
+  if (family == Family::kDots1 && scores == "sigmoid") scores = usual;
   JIGE_TRY(const int64_t step, get_int_or(config, "moe_layer_freq", 1, where));
   if (scores != usual || step != 1) {
     return fail(Code::kUnsupported,
@@ -182,7 +191,7 @@ Status parse_deepseek_experts(const Json& config, const DeepSeekRouter& usual, M
   }
   experts.shared_ffn_size = shared * experts.ffn_size;
   JIGE_TRY(experts.weight_scale, get_number_or(config, kScaleField, usual.scale, where));
-  JIGE_TRY(experts.normalised, get_bool_or(config, "norm_topk_prob", usual.sigmoid, where));
+  JIGE_TRY(experts.normalised, get_bool_or(config, "norm_topk_prob", usual.normalised, where));
   experts.sigmoid_scores = experts.choice_bias = experts.groups_by_pairs = usual.sigmoid;
   JIGE_TRY(const bool grouped, parse_choice_method(config, out.family, usual.sigmoid, where));
   if (grouped) {
@@ -219,7 +228,7 @@ void emit_deepseek_experts(const ModelConfig& config, const DeepSeekRouter& rout
   out[kChosenGroupsField] = experts.chosen_groups;
   const char* limited = router.sigmoid ? "noaux_tc" : "group_limited_greedy";
   out["topk_method"] = router.sigmoid || experts.groups > 1 ? limited : "greedy";
-  out["scoring_func"] = router.sigmoid ? "sigmoid" : "softmax";
+  out["scoring_func"] = score_name(config.family, router.sigmoid);
   out["moe_layer_freq"] = 1;
 }
 
@@ -236,11 +245,12 @@ Status check_choice(const ModelConfig& config, std::string_view where) {
   if (config.family == Family::kLfm2Moe) return check_lfm2_choice(config, where);
   if (config.family == Family::kErnie45Moe) return check_ernie_experts(config, where);
   const auto router = deepseek_router(config.family);
-  const bool sigmoid = router && router->sigmoid;
+  const bool minimax = config.family == Family::kMiniMaxM2;
+  const bool sigmoid = router ? router->sigmoid : minimax;
   const bool plain = experts.weight_scale == 1 && experts.groups == 1 && experts.chosen_groups == 1;
   if (experts.sigmoid_scores != sigmoid || experts.choice_bias != sigmoid ||
-      experts.groups_by_pairs != sigmoid || (!router && !plain) ||
-      experts.sum_offset != ExpertConfig().sum_offset || experts.sum_min != 0) {
+      experts.groups_by_pairs != (router && sigmoid) || (!router && !plain) ||
+      experts.sum_offset != (minimax ? 0 : ExpertConfig().sum_offset) || experts.sum_min != 0) {
     return fail(Code::kInvalidArgument, "{}: {} models do not choose experts so", where,
                 family_name(config.family));
   }
@@ -348,7 +358,12 @@ Status parse_experts(const Json& config, ModelConfig& out, std::string_view wher
   JIGE_TRY(experts.balance_loss, get_bool_or(config, "output_router_logits", false, where));
   JIGE_TRY(experts.balance_weight,
            get_number_or(config, "router_aux_loss_coef", usual_balance_weight(out.family), where));
-  if (out.family == Family::kMixtral) {
+  const bool minimax = out.family == Family::kMiniMaxM2;
+  if (minimax) {
+    experts.sigmoid_scores = experts.choice_bias = true;
+    experts.sum_offset = 0;
+  }
+  if (minimax || out.family == Family::kMixtral) {
     experts.normalised = true;
     JIGE_TRY(experts.jitter, get_number_or(config, "router_jitter_noise", 0, where));
     return {};
@@ -388,7 +403,7 @@ void emit_experts(const ModelConfig& config, Json& out) {
   if (config.family == Family::kErnie45Moe) return emit_ernie_experts(config, out);
   out["output_router_logits"] = experts.balance_loss;
   out["router_aux_loss_coef"] = experts.balance_weight;
-  if (config.family == Family::kMixtral) {
+  if (config.family == Family::kMixtral || config.family == Family::kMiniMaxM2) {
     out["router_jitter_noise"] = experts.jitter;
     return;
   }

@@ -9,11 +9,12 @@
 //   qwen3_next  as qwen3_moe, and shared_expert_intermediate_size
 //   gpt_oss     num_local_experts, num_experts_per_tok, intermediate_size, swiglu_alpha,
 //               swiglu_limit
-//   deepseek_v2, deepseek_v3, glm4_moe, glm4_moe_lite
+//   deepseek_v2, deepseek_v3, glm4_moe, glm4_moe_lite, dots1
 //               n_routed_experts, num_experts_per_tok, moe_intermediate_size, n_shared_experts,
 //               first_k_dense_replace, routed_scaling_factor, n_group, topk_group, norm_topk_prob,
-//               topk_method, scoring_func, moe_layer_freq, of the last mlp_layer_types; without
-//               experts where no layer is left
+//               topk_method, scoring_func, moe_layer_freq, of glm4_moe_lite mlp_layer_types;
+//               without experts where no layer is left
+//   minimax_m2  as mixtral
 //   lfm2_moe    see model_config_lfm2.h
 //   ernie4_5_moe see model_config_ernie.h
 //   granitemoe, granitemoeshared, granitemoehybrid

@@ -12,6 +12,7 @@ namespace jige::formats {
 namespace {
 
 constexpr int64_t kMaxWindowLayersDefault = 28;  // Qwen2, Qwen3
+constexpr int64_t kDots1MaxWindowLayers = 62;
 constexpr int64_t kSmolLm3PatternDefault = 4;
 
 // "layer_types" as flags, or nothing when the field is absent.
@@ -68,9 +69,10 @@ Status parse_window(const Json& config, ModelConfig& out, std::string_view where
 Result<std::vector<uint8_t>> default_window_flags(const Json& config, const ModelConfig& out,
                                                   std::string_view where) {
   std::vector<uint8_t> flags(static_cast<size_t>(out.layer_count), out.sliding_window > 0);
-  if (is_qwen(out.family) && out.sliding_window > 0) {
-    JIGE_TRY(const int64_t full_layers,
-             get_int_or(config, "max_window_layers", kMaxWindowLayersDefault, where));
+  const bool dots1 = out.family == Family::kDots1;
+  if ((dots1 || is_qwen(out.family)) && out.sliding_window > 0) {
+    const int64_t usual = dots1 ? kDots1MaxWindowLayers : kMaxWindowLayersDefault;
+    JIGE_TRY(const int64_t full_layers, get_int_or(config, "max_window_layers", usual, where));
     const auto full = std::clamp<int64_t>(full_layers, 0, out.layer_count);
     std::fill_n(flags.begin(), full, uint8_t{0});
   }

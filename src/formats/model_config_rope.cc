@@ -205,6 +205,19 @@ Status parse_rotary_dim(const Json& config, const Json* parameters, const Json* 
     factor = value;
     stated = true;
   }
+  if (out.family == Family::kMiniMaxM2 && find_field(config, kTurnedColumns)) {
+    JIGE_TRY(const int64_t columns, get_int(config, kTurnedColumns, where));
+    if (columns < 2 || columns > out.head_dim) {
+      return fail(Code::kCorrupt, "{}: field \"{}\" is {}; it must lie in [2, {}]", where,
+                  kTurnedColumns, columns, out.head_dim);
+    }
+    const double own = partial_rotary_factor(columns, out.head_dim);
+    if (stated && own != factor) {
+      return fail(Code::kCorrupt, "{}: field \"{}\" is {}, but {} of {} columns are {}", where,
+                  kTurnedColumns, columns, family.turned_field, out.head_dim, factor);
+    }
+    factor = own;
+  }
   if (!(factor > 0.0 && factor <= 1.0)) {
     return fail(Code::kCorrupt, "{}: field \"{}\" is {}; it must lie in (0, 1]", where,
                 family.turned_field, factor);

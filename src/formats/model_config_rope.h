@@ -12,6 +12,9 @@
 
 namespace jige::formats {
 
+// Of MiniMax M2: how many columns of a head turn.
+inline constexpr const char* kTurnedColumns = "rotary_dim";
+
 // Sets rope, sliding_rope and rotary_dim. Both spellings may stand side by side when they agree.
 // Fails with kUnsupported on types that Jige or the family does not have, kCorrupt on
 // contradictions. REQUIRES: the family and the sizes of `out` are set and inside their limits.

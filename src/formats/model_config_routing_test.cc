@@ -136,6 +136,95 @@ TEST(RoutingConfig, Glm4MoeLiteNamesTheKindOfEveryLayer) {
   }
 }
 
+TEST(RoutingConfig, Dots1HasNormsOfHeadsAndWindowsInItsLastLayers) {
+  Json json =
+      changed(family_json("dots1"),
+              {{"n_routed_experts", 12}, {"num_experts_per_tok", 3}, {"n_shared_experts", 2}});
+  const ModelConfig usual = config_of(json);
+  EXPECT_EQ(usual.experts, (ExpertConfig{.count = 12,
+                                         .chosen = 3,
+                                         .ffn_size = 1408,
+                                         .shared_ffn_size = 2816,
+                                         .sigmoid_scores = true,
+                                         .choice_bias = true,
+                                         .groups_by_pairs = true}));
+  EXPECT_TRUE(usual.layer_is_dense.empty() && usual.layer_is_sliding.empty());
+  EXPECT_EQ(usual.sliding_window, 0);
+  EXPECT_TRUE(usual.qk_norm);
+  EXPECT_TRUE(usual.eos_ids.empty());
+  // As published folders have it.
+  const ModelConfig published = config_of(changed(json, {{"first_k_dense_replace", 1},
+                                                         {"norm_topk_prob", true},
+                                                         {"routed_scaling_factor", 2.5},
+                                                         {"scoring_func", "noaux_tc"},
+                                                         {"max_window_layers", 3}}));
+  EXPECT_TRUE(published.experts.normalised);
+  EXPECT_EQ(published.layer_is_sliding, (std::vector<uint8_t>{0, 0, 0, 1}));
+  EXPECT_EQ(published.sliding_window, 4096);
+  EXPECT_EQ(to_hf_config(published)["scoring_func"], "noaux_tc");
+  EXPECT_EQ(config_of(changed(json, {{"scoring_func", "sigmoid"}})), usual);
+  EXPECT_FAILS_WITH(parsed(changed(json, {{"scoring_func", "softmax"}})), Code::kUnsupported,
+                    "scoring_func");
+  for (const ModelConfig& config : {usual, published}) {
+    EXPECT_EQ(config_of(to_hf_config(config)), config);
+  }
+  json.erase("n_routed_experts");
+  EXPECT_FAILS_WITH(parsed(json), Code::kCorrupt, "n_routed_experts");
+  const Json large = {
+      {"vocab_size", 152064},    {"hidden_size", 4096},       {"intermediate_size", 10944},
+      {"num_hidden_layers", 62}, {"num_attention_heads", 32}, {"num_key_value_heads", 32},
+      {"n_routed_experts", 128}, {"num_experts_per_tok", 6},  {"first_k_dense_replace", 1}};
+  EXPECT_EQ(parameter_count(config_of(changed(json, large))), 142774381696);
+}
+
+TEST(RoutingConfig, MiniMaxM2ChoosesBySigmoidsAndTurnsPartsOfHeads) {
+  Json json = changed(family_json("minimax_m2"), {{"num_attention_heads", 8}});
+  json.erase("num_key_value_heads");
+  const ModelConfig usual = config_of(json);
+  EXPECT_EQ(usual.experts, (ExpertConfig{.count = 256,
+                                         .chosen = 8,
+                                         .ffn_size = 48,
+                                         .normalised = true,
+                                         .sigmoid_scores = true,
+                                         .choice_bias = true,
+                                         .sum_offset = 0}));
+  EXPECT_EQ(usual.kv_head_count, 8);
+  EXPECT_EQ(usual.head_dim, 128);
+  EXPECT_EQ(usual.rotary_dim, 0);
+  EXPECT_EQ(usual.rope.theta, 5e6);
+  EXPECT_TRUE(usual.qk_norm_whole);
+  const Json sizes = {
+      {"vocab_size", 200064},
+      {"hidden_size", 3072},
+      {"intermediate_size", 1536},
+      {"num_hidden_layers", 62},
+      {"num_attention_heads", 48},
+      {"rotary_dim", 64},
+      {"scoring_func", "sigmoid"},
+      {"quantization_config",
+       {{"quant_method", "fp8"},
+        {"fmt", "float8_e4m3fn"},
+        {"activation_scheme", "dynamic"},
+        {"weight_block_size", {128, 128}},
+        {"modules_to_not_convert", {"gate", "e_score_correction_bias", "lm_head"}}}}};
+  const ModelConfig large = config_of(changed(json, sizes));
+  EXPECT_EQ(parameter_count(large), 228689764864);
+  EXPECT_EQ(large.rotary_dim, 64);
+  ASSERT_TRUE(large.quantised);
+  const auto stored = [&](const char* module) { return large.quantised->find(module).value(); };
+  EXPECT_EQ(stored("model.layers.0.block_sparse_moe.gate"), nullptr);
+  EXPECT_NE(stored("model.layers.0.block_sparse_moe.experts.3.w1"), nullptr);
+  for (ModelConfig config : {usual, large}) {
+    config.quantised.reset();
+    EXPECT_EQ(config_of(to_hf_config(config)), config);
+  }
+  EXPECT_EQ(to_hf_config(large)["rotary_dim"], 64);
+  EXPECT_FAILS_WITH(parsed(changed(json, {{"rotary_dim", 130}})), Code::kCorrupt, "rotary_dim");
+  EXPECT_FAILS_WITH(parsed(changed(json, {{"rotary_dim", 63}})), Code::kCorrupt, "in pairs");
+  EXPECT_FAILS_WITH(parsed(changed(json, {{"rotary_dim", 64}, {"partial_rotary_factor", 0.25}})),
+                    Code::kCorrupt, "rotary_dim");
+}
+
 TEST(RoutingConfig, LayersWithoutExpertsAloneAreAModelToo) {
   for (const char* type : {"deepseek_v2", "deepseek_v3"}) {
     const ModelConfig config =

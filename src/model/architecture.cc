@@ -46,9 +46,10 @@ ModelNames model_names(const formats::ModelConfig& config) {
 ExpertNames expert_names(formats::Family family, const std::string& layer) {
   const std::string at = layer + ".mlp.";
   const std::string stacked = at + "experts.";
-  if (family == formats::Family::kMixtral) {
+  if (family == formats::Family::kMixtral || family == formats::Family::kMiniMaxM2) {
     const std::string own = layer + ".block_sparse_moe.";
     return {.router = own + "gate",
+            .choice_bias = own + "e_score_correction_bias",
             .prefix = own + "experts.",
             .gate = "w1",
             .up = "w3",

@@ -83,7 +83,9 @@ inline constexpr const char* kFixtureNames[] = {"llama2",
                                                 "nemotron_h_moe",
                                                 "granite_moe",
                                                 "granite_moe_shared",
-                                                "ernie4_5_moe"};
+                                                "ernie4_5_moe",
+                                                "dots1",
+                                                "minimax_m2"};
 
 inline const std::vector<std::string>& fixture_names() {
   static const std::vector<std::string> names(std::begin(kFixtureNames), std::end(kFixtureNames));
@@ -191,6 +193,24 @@ inline void add_expert_features(formats::ModelConfig& config) {
       config.qk_norm = config.qkv_bias = true;
       config.rotary_dim = 2;
       config.experts = sigmoid_experts();
+      break;
+    case formats::Family::kDots1:
+      config.qk_norm = config.qkv_bias = config.output_bias = true;
+      config.sliding_window = 5;
+      config.layer_is_sliding = {0, 1};
+      config.layer_is_dense = {1, 0};
+      config.experts = sigmoid_experts();
+      break;
+    case formats::Family::kMiniMaxM2:
+      config.qk_norm_whole = true;
+      config.rotary_dim = 4;
+      config.experts = {.count = 5,
+                        .chosen = 3,
+                        .ffn_size = config.ffn_size,
+                        .normalised = true,
+                        .sigmoid_scores = true,
+                        .choice_bias = true,
+                        .sum_offset = 0};
       break;
     case formats::Family::kErnie45Moe:
       config.turns_neighbours = config.tied_embeddings = true;
@@ -469,7 +489,9 @@ inline const std::vector<formats::Family>& all_families() {
                                                         formats::Family::kNemotronH,
                                                         formats::Family::kGraniteMoe,
                                                         formats::Family::kGraniteMoeShared,
-                                                        formats::Family::kErnie45Moe};
+                                                        formats::Family::kErnie45Moe,
+                                                        formats::Family::kDots1,
+                                                        formats::Family::kMiniMaxM2};
   return families;
 }
 

@@ -105,9 +105,11 @@ TEST(Training, GradientsOfEveryFamilyMatchFiniteDifferences) {
 
 // Sequences and seeds for which no token is close to another choice.
 TEST(Training, GradientsOfChosenExpertsMatchFiniteDifferences) {
-  for (const Family family : {Family::kMixtral, Family::kQwen2Moe, Family::kQwen3Moe,
-                              Family::kDeepSeekV2, Family::kDeepSeekV3, Family::kGlm4Moe,
-                              Family::kGlm4MoeLite, Family::kQwen35Moe, Family::kQwen3Next}) {
+  for (const Family family :
+       {Family::kMixtral, Family::kQwen2Moe, Family::kQwen3Moe, Family::kDeepSeekV2,
+        Family::kDeepSeekV3, Family::kGlm4Moe, Family::kGlm4MoeLite, Family::kQwen35Moe,
+        Family::kQwen3Next, Family::kGraniteMoe, Family::kErnie45Moe, Family::kDots1,
+        Family::kMiniMaxM2}) {
     SCOPED_TRACE(name_of(family));
     Trainee trainee(tiny_config(family), {});
     trainee.randomise(11);

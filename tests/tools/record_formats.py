@@ -339,6 +339,23 @@ CASES = {
              moe_num_shared_experts=0, moe_layer_interval=2, moe_layer_end_index=2,
              moe_norm_min=1e-9, tie_word_embeddings=False),
     ),
+    "dots1": (
+        "Dots1Config",
+        dict(SIZES, n_routed_experts=6, n_shared_experts=2, num_experts_per_tok=3,
+             moe_intermediate_size=20, first_k_dense_replace=1, norm_topk_prob=True,
+             routed_scaling_factor=2.5, max_window_layers=3, sliding_window=16),
+    ),
+    "dots1_plain": (
+        "Dots1Config",
+        dict(SIZES, n_routed_experts=6, n_shared_experts=1, num_experts_per_tok=3, n_group=3,
+             topk_group=2, moe_intermediate_size=20, attention_bias=True, sliding_window=None,
+             bos_token_id=4, eos_token_id=5),
+    ),
+    "minimax_m2": (
+        "MiniMaxM2Config",
+        dict(SIZES, num_local_experts=6, num_experts_per_tok=3, head_dim=16, rotary_dim=8,
+             bos_token_id=4, eos_token_id=5),
+    ),
     "qwen3_5": ("Qwen3_5TextConfig", dict(DELTA)),
     "qwen3_5_listed": (
         "Qwen3_5TextConfig",
@@ -479,6 +496,8 @@ def record_configs():
                "GraniteMoeHybridConfig": "GraniteMoeHybridForCausalLM",
                "BambaConfig": "BambaForCausalLM", "NemotronHConfig": "NemotronHForCausalLM",
                "GraniteMoeConfig": "GraniteMoeForCausalLM",
+               "Dots1Config": "Dots1ForCausalLM",
+               "MiniMaxM2Config": "MiniMaxM2ForCausalLM",
                "Ernie4_5_MoeConfig": "Ernie4_5_MoeForCausalLM",
                "GraniteMoeSharedConfig": "GraniteMoeSharedForCausalLM"}
     for name, (kind, arguments) in CASES.items():

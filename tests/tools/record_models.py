@@ -43,6 +43,8 @@ from transformers import (
     DeepseekV2ForCausalLM,
     DeepseekV3Config,
     DeepseekV3ForCausalLM,
+    Dots1Config,
+    Dots1ForCausalLM,
     Ernie4_5Config,
     Ernie4_5ForCausalLM,
     Ernie4_5_MoeConfig,
@@ -87,6 +89,8 @@ from transformers import (
     LlamaForCausalLM,
     MiniCPM3Config,
     MiniCPM3ForCausalLM,
+    MiniMaxM2Config,
+    MiniMaxM2ForCausalLM,
     Ministral3Config,
     Ministral3ForCausalLM,
     Mistral3Config,
@@ -1039,6 +1043,26 @@ MODELS["ernie4_5_moe"] = (
     torch.float32,
     {},
 )
+MODELS["dots1"] = (
+    Dots1ForCausalLM,
+    Dots1Config(
+        **COMMON, num_attention_heads=4, num_key_value_heads=2, first_k_dense_replace=1,
+        n_routed_experts=6, n_shared_experts=2, num_experts_per_tok=2, moe_intermediate_size=16,
+        norm_topk_prob=True, routed_scaling_factor=1.5, n_group=2, topk_group=1,
+        sliding_window=9, layer_types=["sliding_attention", "full_attention"],
+    ),
+    torch.float32,
+    {},
+)
+MODELS["minimax_m2"] = (
+    MiniMaxM2ForCausalLM,
+    MiniMaxM2Config(
+        **COMMON, num_attention_heads=4, num_key_value_heads=2, head_dim=12, rotary_dim=8,
+        num_local_experts=6, num_experts_per_tok=2,
+    ),
+    torch.float32,
+    {},
+)
 # As transformers keeps experts in memory, and writes them where it is told to; so are
 # published folders of Qwen 3.5.
 STACKED = {
@@ -1087,6 +1111,8 @@ SEEDS = {name: 1000 + index for index, name in enumerate(MODELS)} | {
     "granite_moe": 1068,
     "granite_moe_shared": 1069,
     "ernie4_5_moe": 1070,
+    "dots1": 1071,
+    "minimax_m2": 3000,
 }
 STEPPED = ("llama2", "gpt2", "gpt2_relu_unscaled", "gpt2_silu_by_layer", "mixtral")
 GRADIENTS = STEPPED + (
@@ -1139,6 +1165,8 @@ GRADIENTS = STEPPED + (
     "granite_moe",
     "granite_moe_shared",
     "ernie4_5_moe",
+    "dots1",
+    "minimax_m2",
 )
 # What is added to the scores of experts for their choice alone.
 CHOICE_BIASES = ("e_score_correction_bias", "expert_bias")
@@ -1245,7 +1273,7 @@ def as_stored(model, tensors):
     """Tensors of parameters under the names of Jige: every expert and every head's norm by itself."""
     if model.config.model_type == "gpt_oss":
         return as_experts_of_gpt_oss(tensors)
-    mixtral = model.config.model_type == "mixtral"
+    mixtral = model.config.model_type in ("mixtral", "minimax_m2")
     short = mixtral or model.config.model_type == "lfm2_moe"
     gate, up, down = ("w1", "w3", "w2") if short else ("gate_proj", "up_proj", "down_proj")
     stored = {}

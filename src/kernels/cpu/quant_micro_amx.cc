@@ -164,7 +164,7 @@ const QuantEngine kQuantTiles = {
     .rows = kTileRows,
     .rows_max = kTileRows,
     .micro = {quant_tiles_micro<QuantFormat::kQ8>, quant_tiles_micro<QuantFormat::kQ4>,
-              quant_tiles_micro<QuantFormat::kFp4>},
+              quant_tiles_micro<QuantFormat::kFp4>, quant_tiles_micro<QuantFormat::kUneven4>},
 };
 
 }  // namespace jige::cpu::JIGE_ISA_NS

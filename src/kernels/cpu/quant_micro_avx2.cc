@@ -1,11 +1,13 @@
 // Quantised products on AVX2, whose instruction multiplies unsigned by signed bytes and adds two of
 // them in 16 bits, where they must not saturate.
-//   kQ8  the sign of a weight moves to the row's number: two products are at most 2 · 127 · 127.
+//   kQ8, kUneven4  the sign of a weight moves to the row's number: two products are at most
+//        2 · 127 · 127.
 //   kQ4  weights are unsigned halves, 15 at most: the sixteen products that meet in one 16-bit sum
 //        are at most 16 · 15 · 127, so that it holds a whole block's.
 //   kFp4 weights are 24 at most, looked up: a 16-bit sum holds the eight products of half a block.
 #include <cstring>
 
+#include "kernels/cpu/quant_halves_avx2.h"
 #include "kernels/cpu/quant_micro.h"
 
 namespace jige::cpu::JIGE_ISA_NS {
@@ -35,15 +37,27 @@ struct Avx2Sums {
                                F32x16 (&out)[kRowCount][2]) {
     for (int half = 0; half < 2; ++half) {  // the registers hold the sums of one
       const char* lines = data + half * (kQuantGroupBytes / 2);
-      if constexpr (QuantTraits<kFormat>::kHalves) {
-        half_dots<kFormat>(rows, lines, half, out);
+      if constexpr (QuantTraits<kFormat>::kZero == 128) {
+        byte_dots<kFormat>(rows, lines, half, out);
       } else {
-        byte_dots(rows, lines, half, out);
+        half_dots<kFormat>(rows, lines, half, out);
       }
     }
   }
 
-  template <int kRowCount>
+  // The signed weights of a group at vector `i` of a line, those of eight bits.
+  template <QuantFormat kFormat>
+  static JIGE_INLINE __m256i signed_weights(const char* data, int group, int i) {
+    const __m256i sign = _mm256_set1_epi8(-128);
+    if constexpr (!QuantTraits<kFormat>::kHalves) {
+      return _mm256_xor_si256(load_line(data + kQuantGroupBytes * group + 32 * i), sign);
+    }
+    const __m256i line = load_line(data + kQuantGroupBytes * (group / 2) + 32 * i);
+    return _mm256_xor_si256(
+        group % 2 == 0 ? lower_weights<kFormat>(line) : upper_weights<kFormat>(line), sign);
+  }
+
+  template <QuantFormat kFormat, int kRowCount>
   static JIGE_INLINE void byte_dots(const QuantBlock* rows, const char* data, int half_of_out,
                                     F32x16 (&out)[kRowCount][2]) {
     const __m256i ones = _mm256_set1_epi16(1);
@@ -53,8 +67,7 @@ struct Avx2Sums {
     for (int group = 0; group < kQuantBlock / kQuantGroup; ++group) {
       __m256i weights[2], sizes[2];
       for (int i = 0; i < 2; ++i) {
-        const __m256i line = load_line(data + kQuantGroupBytes * group + 32 * i);
-        weights[i] = _mm256_xor_si256(line, _mm256_set1_epi8(-128));
+        weights[i] = signed_weights<kFormat>(data, group, i);
         sizes[i] = _mm256_abs_epi8(weights[i]);
       }
 #pragma GCC unroll 4
@@ -70,19 +83,11 @@ struct Avx2Sums {
       out[r][half_of_out] = {to_floats(sums[r][0]), to_floats(sums[r][1])};
   }
 
-  // Halves of bytes as the unsigned weights they stand for.
-  template <QuantFormat kFormat>
-  static JIGE_INLINE __m256i weights_of(__m256i halves) {
-    if constexpr (!QuantTraits<kFormat>::kLooksUp) return halves;
-    const auto* table = reinterpret_cast<const __m128i*>(kFp4Unsigned);
-    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128(table)), halves);
-  }
-
   template <QuantFormat kFormat, int kRowCount>
   static JIGE_INLINE void half_dots(const QuantBlock* rows, const char* data, int half_of_out,
                                     F32x16 (&out)[kRowCount][2]) {
     constexpr int kLines = kQuantBlock / (2 * kQuantGroup);
-    const __m256i half = _mm256_set1_epi8(15);
+    constexpr bool kTwice = kFormat == QuantFormat::kFp4;  // sums of half a block
     const __m256i ones = _mm256_set1_epi16(1);
     __m256i twos[kRowCount][2], sums[kRowCount][2];
     for (auto& pair : twos) pair[0] = pair[1] = _mm256_setzero_si256();
@@ -91,8 +96,8 @@ struct Avx2Sums {
       __m256i low[2], high[2];
       for (int i = 0; i < 2; ++i) {
         const __m256i bytes = load_line(data + kQuantGroupBytes * line + 32 * i);
-        low[i] = weights_of<kFormat>(_mm256_and_si256(bytes, half));
-        high[i] = weights_of<kFormat>(_mm256_and_si256(_mm256_srli_epi16(bytes, 4), half));
+        low[i] = lower_weights<kFormat>(bytes);
+        high[i] = upper_weights<kFormat>(bytes);
       }
 #pragma GCC unroll 4
       for (int r = 0; r < kRowCount; ++r) {
@@ -103,7 +108,7 @@ struct Avx2Sums {
           twos[r][i] = _mm256_add_epi16(twos[r][i], _mm256_maddubs_epi16(high[i], odd));
         }
       }
-      if (!QuantTraits<kFormat>::kLooksUp || line != kLines / 2 - 1) continue;
+      if (!kTwice || line != kLines / 2 - 1) continue;
       for (int r = 0; r < kRowCount; ++r) {
         for (int i = 0; i < 2; ++i) {
           sums[r][i] = _mm256_madd_epi16(twos[r][i], ones);
@@ -114,7 +119,7 @@ struct Avx2Sums {
     for (int r = 0; r < kRowCount; ++r) {
       for (int i = 0; i < 2; ++i) {
         __m256i start = _mm256_set1_epi32(rows[r].offset);
-        if constexpr (QuantTraits<kFormat>::kLooksUp) start = _mm256_add_epi32(start, sums[r][i]);
+        if constexpr (kTwice) start = _mm256_add_epi32(start, sums[r][i]);
         twos[r][i] = _mm256_add_epi32(start, _mm256_madd_epi16(twos[r][i], ones));
       }
       out[r][half_of_out] = {to_floats(twos[r][0]), to_floats(twos[r][1])};
@@ -129,7 +134,8 @@ const QuantEngine kQuantAvx2 = {
     .rows = Avx2Sums::kRows,
     .rows_max = Avx2Sums::kRowsMax,
     .micro = {quant_micro<Avx2Sums, QuantFormat::kQ8>, quant_micro<Avx2Sums, QuantFormat::kQ4>,
-              quant_micro<Avx2Sums, QuantFormat::kFp4>},
+              quant_micro<Avx2Sums, QuantFormat::kFp4>,
+              quant_micro<Avx2Sums, QuantFormat::kUneven4>},
 };
 
 }  // namespace jige::cpu::JIGE_ISA_NS

@@ -75,7 +75,8 @@ const QuantEngine kQuantVnni = {
     .rows = VnniSums::kRows,
     .rows_max = VnniSums::kRowsMax,
     .micro = {quant_micro<VnniSums, QuantFormat::kQ8>, quant_micro<VnniSums, QuantFormat::kQ4>,
-              quant_micro<VnniSums, QuantFormat::kFp4>},
+              quant_micro<VnniSums, QuantFormat::kFp4>,
+              quant_micro<VnniSums, QuantFormat::kUneven4>},
 };
 
 }  // namespace jige::cpu::JIGE_ISA_NS

@@ -2,68 +2,22 @@
 
 #include <cstring>
 
+#include "kernels/cpu/quant_blocks_avx2.h"
+#include "kernels/cpu/quant_uneven_avx2.h"
 #include "kernels/cpu/simd.h"
 
 namespace jige::cpu::JIGE_ISA_NS {
 namespace {
 
-constexpr int kVectors = kQuantBlock / F32::kLanes;
 // Blocks of one column written before the next column's, so that their part of a panel stays in a
 // first-level cache and memory is read in long pieces.
 constexpr int64_t kBlocksInTurn = 16;
-
-// The numbers of a block, element 8 v + j in lane j of vector v.
-struct Numbers {
-  F32 v[kVectors];
-};
-
-template <typename Element>
-JIGE_INLINE Numbers load_numbers(const Element* src, int64_t count) {
-  Numbers numbers;
-  if (count >= kQuantBlock) {
-    for (int i = 0; i < kVectors; ++i) numbers.v[i] = F32::load(src + F32::kLanes * i);
-    return numbers;
-  }
-  float some[kQuantBlock] = {};
-  for (int64_t i = 0; i < count; ++i) some[i] = to_f32(src[i]);
-  for (int i = 0; i < kVectors; ++i) numbers.v[i] = F32::load(some + F32::kLanes * i);
-  return numbers;
-}
-
-JIGE_INLINE float as_float(uint32_t bits) {
-  float value;
-  std::memcpy(&value, &bits, sizeof value);
-  return value;
-}
-
-// The bits of the largest magnitude; infinities and NaNs are larger than numbers.
-JIGE_INLINE uint32_t largest_bits(const Numbers& x) {
-  const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
-  __m256i most = _mm256_setzero_si256();
-  for (const F32& v : x.v) {
-    most = _mm256_max_epu32(most, _mm256_and_si256(_mm256_castps_si256(v.v), magnitude));
-  }
-  __m128i four = _mm_max_epu32(_mm256_castsi256_si128(most), _mm256_extracti128_si256(most, 1));
-  four = _mm_max_epu32(four, _mm_shuffle_epi32(four, 0x4e));
-  four = _mm_max_epu32(four, _mm_shuffle_epi32(four, 0xb1));
-  return static_cast<uint32_t>(_mm_cvtsi128_si32(four));
-}
 
 JIGE_INLINE int32_t sum_of_lanes(__m256i v) {
   __m128i four = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
   four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
   four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1));
   return _mm_cvtsi128_si32(four);
-}
-
-// Whole numbers rounded to nearest even as bytes, in order. REQUIRES: they fit.
-JIGE_INLINE __m256i to_bytes(const Numbers& x) {
-  const __m256i low =
-      _mm256_packs_epi32(_mm256_cvtps_epi32(x.v[0].v), _mm256_cvtps_epi32(x.v[1].v));
-  const __m256i high =
-      _mm256_packs_epi32(_mm256_cvtps_epi32(x.v[2].v), _mm256_cvtps_epi32(x.v[3].v));
-  return _mm256_permutevar8x32_epi32(_mm256_packs_epi16(low, high),
-                                     _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
 
 JIGE_INLINE void store_bytes(void* dst, __m256i bytes) {
@@ -81,7 +35,7 @@ JIGE_INLINE void write_row_block(const Numbers& x, int zero, QuantBlock* dst) {
   const float most = as_float(bits);
   const F32 inverse = F32::broadcast(127.0f / most);
   Numbers scaled;
-  for (int i = 0; i < kVectors; ++i) scaled.v[i] = x.v[i] * inverse;
+  for (int i = 0; i < kBlockVectors; ++i) scaled.v[i] = x.v[i] * inverse;
   const __m256i bytes = to_bytes(scaled);
   store_bytes(dst->values, bytes);
   dst->scale = most / 127.0f;
@@ -89,43 +43,10 @@ JIGE_INLINE void write_row_block(const Numbers& x, int zero, QuantBlock* dst) {
   dst->offset = -zero * sum_of_lanes(_mm256_madd_epi16(twos, _mm256_set1_epi16(1)));
 }
 
-// A scale of weights: its bits, and 1 / d, or zero where d is.
-struct Scale {
-  uint16_t bits;
-  float value;
-  float inverse;
-};
-
-JIGE_INLINE Scale scale_of(float wanted) {
-  Scale scale;
-  const float most = wanted > kQuantScaleMax ? kQuantScaleMax : wanted;
-  const float clamped = most < -kQuantScaleMax ? -kQuantScaleMax : most;
-  scale.bits = static_cast<uint16_t>(_cvtss_sh(clamped, _MM_FROUND_TO_NEAREST_INT));
-  scale.value = _cvtsh_ss(scale.bits);
-  if (scale.value == 0) return {0, 0, 0};
-  scale.inverse = 1.0f / scale.value;
-  return scale;
-}
-
-JIGE_INLINE Numbers scaled_numbers(const Numbers& x, const Scale& scale, float least, float most) {
-  Numbers scaled;
-  for (int i = 0; i < kVectors; ++i) {
-    const F32 value = x.v[i] * F32::broadcast(scale.inverse);
-    scaled.v[i] = max(min(value, F32::broadcast(most)), F32::broadcast(least));
-  }
-  return scaled;
-}
-
-// The weights of a block as signed bytes, and their scale.
-struct WeightBlock {
-  __m256i bytes;
-  uint16_t scale;
-};
-
 // Whether all are within half a step of what there is.
 JIGE_INLINE bool all_within(const Numbers& x, float least, float most) {
   F32 low = x.v[0], high = x.v[0];
-  for (int i = 1; i < kVectors; ++i) {
+  for (int i = 1; i < kBlockVectors; ++i) {
     low = min(low, x.v[i]);
     high = max(high, x.v[i]);
   }
@@ -141,7 +62,7 @@ JIGE_INLINE bool take_given(const Numbers& x, uint16_t given, float least, float
   if (value == 0) return false;
   const F32 inverse = F32::broadcast(1.0f / value);
   Numbers scaled;
-  for (int i = 0; i < kVectors; ++i) scaled.v[i] = x.v[i] * inverse;
+  for (int i = 0; i < kBlockVectors; ++i) scaled.v[i] = x.v[i] * inverse;
   if (!all_within(scaled, least, most)) return false;
   for (F32& v : scaled.v) v = max(min(v, F32::broadcast(most)), F32::broadcast(least));
   *block = {to_bytes(scaled), given};
@@ -153,17 +74,9 @@ JIGE_INLINE WeightBlock quantise_q8(const Numbers& x, uint32_t bits) {
   return {to_bytes(scaled_numbers(x, scale, -127, 127)), scale.bits};
 }
 
-// The number of the largest magnitude; the negative one of two.
-JIGE_INLINE float extreme_of(const Numbers& x, uint32_t bits) {
-  const F32 negative = F32::broadcast(-as_float(bits));
-  uint32_t found = 0;
-  for (const F32& v : x.v) found |= mask_bits(v == negative);
-  return found ? -as_float(bits) : as_float(bits);
-}
-
 JIGE_INLINE float squared_error(const Numbers& x, const Numbers& scaled, float scale) {
   F32 sum = F32::zero();
-  for (int i = 0; i < kVectors; ++i) {
+  for (int i = 0; i < kBlockVectors; ++i) {
     const F32 whole = {
         _mm256_round_ps(scaled.v[i].v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
     const F32 rest = fma(F32::broadcast(-scale), whole, x.v[i]);
@@ -241,8 +154,9 @@ JIGE_INLINE WeightBlock quantise_fp4(const Numbers& x, uint32_t bits) {
 template <QuantFormat kFormat>
 JIGE_INLINE WeightBlock quantise_weights(const Numbers& x, uint16_t given) {
   const uint32_t bits = largest_bits(x);
-  if (bits >= kQuantInfinity) return {_mm256_setzero_si256(), kQuantScaleNan};
+  if (bits >= kQuantInfinity) return zeros_of<kFormat>(kQuantScaleNan);
   if constexpr (kFormat == QuantFormat::kFp4) return quantise_fp4(x, bits);
+  if constexpr (kFormat == QuantFormat::kUneven4) return quantise_uneven(x, bits);
   constexpr bool kEight = kFormat == QuantFormat::kQ8;
   WeightBlock block;
   if (take_given(x, given, kEight ? -127 : -8, kEight ? 127 : 7, &block)) return block;
@@ -253,7 +167,8 @@ JIGE_INLINE WeightBlock quantise_weights(const Numbers& x, uint16_t given) {
 template <QuantFormat kFormat>
 JIGE_INLINE __m256i stored_bytes(__m256i weights) {
   using Traits = QuantTraits<kFormat>;
-  if constexpr (Traits::kLooksUp) {
+  if constexpr (kFormat == QuantFormat::kUneven4) return weights;
+  if constexpr (kFormat == QuantFormat::kFp4) {
     const __m256i bits_of_size =
         _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, 3, 4, 0, 5, 0, 6, 0, 0, 0, 7, 0, 0, 0));
     const __m256i sign = _mm256_and_si256(_mm256_srli_epi16(weights, 4), _mm256_set1_epi8(8));
@@ -328,7 +243,7 @@ void write_zero_columns(const QuantWeights& args) {
   for (int64_t i = 0; i < args.column_count; ++i) {
     const auto writer = writer_of<kFormat>(args, args.column_begin + i);
     for (int64_t block = 0; block < blocks; ++block) {
-      writer.write(block, {_mm256_setzero_si256(), 0});
+      writer.write(block, zeros_of<kFormat>(0));
     }
   }
 }

@@ -26,6 +26,13 @@ uint16_t plain_scale(float wanted) {
   return f16_value(bits) == 0 ? 0 : bits;
 }
 
+float sum_of_chains(float (&chains)[8]) {
+  for (int apart = 4; apart > 0; apart /= 2) {
+    for (int j = 0; j < apart; ++j) chains[j] += chains[j + apart];
+  }
+  return chains[0];
+}
+
 // FP4's nearest number, in halves; of two the one of even bits.
 float plain_fp4(float u) {
   const float size = std::min(std::fabs(u), static_cast<float>(kFp4Largest));
@@ -45,6 +52,57 @@ PlainWeightBlock plain_fp4_block(const Numbers32& x, float most) {
   return block;
 }
 
+// The nearest level, of two the upper.
+int plain_level(float number) {
+  const int whole = static_cast<int>(std::nearbyint(std::clamp(number, -128.0f, 127.0f)));
+  int best = -128;
+  for (const int number_of_level : kUnevenUnsigned) {
+    const int level = number_of_level - 128;
+    if (best == -128 || std::abs(whole - level) <= std::abs(whole - best)) best = level;
+  }
+  return best;
+}
+
+// What the extreme number is times, for the scale of its best place.
+float plain_uneven_scale(const Numbers32& x, float extreme) {
+  const float inverse = 1.0f / extreme;
+  float most = 0, scale = 0;
+  for (const float& place : kUnevenPlaces) {
+    float chains[8] = {};
+    float squares = 0;  // whole numbers, exact
+    for (int i = 0; i < kQuantBlock; ++i) {
+      const float r = x[i] * inverse;
+      const int level = plain_level(r * place);
+      chains[i % 8] = std::fma(r, static_cast<float>(level), chains[i % 8]);
+      squares += static_cast<float>(level * level);
+    }
+    const float sum = sum_of_chains(chains);
+    const float gain = sum * sum / squares;
+    if (&place != kUnevenPlaces && !(gain > most)) continue;
+    most = gain;
+    scale = sum / squares;
+  }
+  return scale;
+}
+
+PlainWeightBlock plain_uneven_block(const Numbers32& x, float extreme) {
+  const bool tiny = std::fabs(extreme) < std::bit_cast<float>(kQuantLeast);
+  PlainWeightBlock block = {};
+  if (!tiny) block.scale = plain_scale(extreme * plain_uneven_scale(x, extreme));
+  const float inverse = block.scale == 0 ? 0 : 1.0f / f16_value(block.scale);
+  for (int i = 0; i < kQuantBlock; ++i) {
+    block.values[i] = static_cast<int8_t>(plain_level(x[i] * inverse));
+  }
+  return block;
+}
+
+// A block of zeros.
+PlainWeightBlock plain_zeros(QuantFormat format, uint16_t scale) {
+  PlainWeightBlock block = {{}, scale};
+  if (format == QuantFormat::kUneven4) std::ranges::fill(block.values, int8_t{1});
+  return block;
+}
+
 // A block with this scale, and what it leaves of the squares.
 PlainWeightBlock plain_with_scale(const Numbers32& x, uint16_t scale, float least, float most,
                                   float* squares) {
@@ -58,10 +116,7 @@ PlainWeightBlock plain_with_scale(const Numbers32& x, uint16_t scale, float leas
     const float rest = std::fma(-d, whole, x[i]);
     chains[i % 8] = std::fma(rest, rest, chains[i % 8]);
   }
-  for (int apart = 4; apart > 0; apart /= 2) {
-    for (int j = 0; j < apart; ++j) chains[j] += chains[j + apart];
-  }
-  *squares = chains[0];
+  *squares = sum_of_chains(chains);
   return block;
 }
 
@@ -76,7 +131,7 @@ bool takes_scale(const Numbers32& x, uint16_t given, float least, float most) {
 
 PlainWeightBlock plain_weights(QuantFormat format, const Numbers32& x, uint16_t given) {
   const uint32_t bits = plain_largest(x);
-  if (bits >= kQuantInfinity) return {{}, kQuantScaleNan};
+  if (bits >= kQuantInfinity) return plain_zeros(format, kQuantScaleNan);
   const float most = std::bit_cast<float>(bits);
   float squares = 0;
   if (format == QuantFormat::kQ8) {
@@ -84,9 +139,10 @@ PlainWeightBlock plain_weights(QuantFormat format, const Numbers32& x, uint16_t 
     return plain_with_scale(x, plain_scale(most / 127.0f), -127, 127, &squares);
   }
   if (format == QuantFormat::kFp4) return plain_fp4_block(x, most);
-  if (takes_scale(x, given, -8, 7)) return plain_with_scale(x, given, -8, 7, &squares);
   const bool negative = std::find(std::begin(x), std::end(x), -most) != std::end(x);
   const float extreme = negative ? -most : most;
+  if (format == QuantFormat::kUneven4) return plain_uneven_block(x, extreme);
+  if (takes_scale(x, given, -8, 7)) return plain_with_scale(x, given, -8, 7, &squares);
   PlainWeightBlock best = {};
   float least = 0;
   for (const float& divisor : kQ4Divisors) {
@@ -147,7 +203,8 @@ PlainWeightBlock read_block(const std::byte* panel, int64_t column, int64_t bloc
     const auto byte = static_cast<uint8_t>(
         data[line * kQuantGroupBytes + column * kQuantGroup + i % kQuantGroup]);
     const int half = group % 2 == 0 ? byte & 15 : byte >> 4;
-    const int whole = Traits::kLooksUp ? kFp4Unsigned[half] : Traits::kHalves ? half : byte;
+    int whole = Traits::kHalves ? half : byte;
+    if constexpr (Traits::kUnsigned != nullptr) whole = Traits::kUnsigned[half];
     result.values[i] = static_cast<int8_t>(whole - Traits::kZero);
   }
   return result;
@@ -214,7 +271,7 @@ const QuantEngine kQuantPlain = {
     .rows = 4,
     .rows_max = 4,
     .micro = {plain_micro<QuantFormat::kQ8>, plain_micro<QuantFormat::kQ4>,
-              plain_micro<QuantFormat::kFp4>},
+              plain_micro<QuantFormat::kFp4>, plain_micro<QuantFormat::kUneven4>},
 };
 
 }  // namespace jige::cpu

@@ -1,5 +1,6 @@
 #include "kernels/cpu/quant_unpack.h"
 
+#include "kernels/cpu/quant_halves_avx2.h"
 #include "kernels/cpu/simd.h"
 
 namespace jige::cpu::JIGE_ISA_NS {
@@ -37,29 +38,29 @@ JIGE_INLINE Columns load_columns(const std::byte* block, int vector) {
   return {scale, scale * F32::broadcast(-static_cast<float>(QuantTraits<kFormat>::kZero))};
 }
 
-// The integers at one place of the four-byte groups of eight columns, as numbers. Scale times the
-// unsigned one, and what is added, have few bits: the result is exact.
-template <QuantFormat kFormat, int kShift>
+// The unsigned weights at one place of the four-byte groups of eight columns, as numbers. Scale
+// times such a weight, and what is added, have few bits: the result is exact.
+template <int kShift>
 JIGE_INLINE F32 numbers_at(__m256i groups, const Columns& columns) {
-  constexpr int kMask = QuantTraits<kFormat>::kHalves ? 15 : 255;
-  const __m256i whole =
-      _mm256_and_si256(_mm256_srli_epi32(groups, kShift), _mm256_set1_epi32(kMask));
-  if constexpr (QuantTraits<kFormat>::kLooksUp) {
-    const auto* table = reinterpret_cast<const __m128i*>(kFp4Magnitudes);
-    const __m256i sizes = _mm256_cvtepi8_epi32(_mm_loadl_epi64(table));
-    const __m256i size = _mm256_permutevar8x32_epi32(sizes, whole);  // by the lower three bits
-    const __m256i sign = _mm256_srai_epi32(_mm256_slli_epi32(whole, 28), 31);
-    const __m256i value = _mm256_sub_epi32(_mm256_xor_si256(size, sign), sign);
-    return F32{_mm256_cvtepi32_ps(value)} * columns.scale;
-  }
+  const __m256i whole = _mm256_and_si256(_mm256_srli_epi32(groups, kShift), _mm256_set1_epi32(255));
   return fma({_mm256_cvtepi32_ps(whole)}, columns.scale, columns.start);
 }
 
-template <QuantFormat kFormat, int kShift, typename Element>
+template <int kShift, typename Element>
 JIGE_INLINE void unpack_depth(const __m256i (&groups)[2], const Columns (&columns)[2],
                               Element* dst) {
-  store_pair(dst, numbers_at<kFormat, kShift>(groups[0], columns[0]),
-             numbers_at<kFormat, kShift>(groups[1], columns[1]));
+  store_pair(dst, numbers_at<kShift>(groups[0], columns[0]),
+             numbers_at<kShift>(groups[1], columns[1]));
+}
+
+// Four depths of sixteen columns.
+template <typename Element>
+JIGE_INLINE void unpack_group(const __m256i (&groups)[2], const Columns (&columns)[2], Element* dst,
+                              int64_t stride) {
+  unpack_depth<0>(groups, columns, dst);
+  unpack_depth<8>(groups, columns, dst + stride);
+  unpack_depth<16>(groups, columns, dst + 2 * stride);
+  unpack_depth<24>(groups, columns, dst + 3 * stride);
 }
 
 // Sixteen columns of a block, from vector `first` on.
@@ -71,19 +72,16 @@ JIGE_INLINE void unpack_half(const std::byte* block, int first, Element* dst, in
   const std::byte* data = block + kQuantScaleBytes;
   for (int line = 0; line < Traits::kDataBytes / kQuantGroupBytes; ++line) {
     const auto* at = reinterpret_cast<const __m256i*>(data + line * kQuantGroupBytes) + first;
-    const __m256i groups[2] = {_mm256_loadu_si256(at), _mm256_loadu_si256(at + 1)};
-    unpack_depth<kFormat, 0>(groups, columns, dst);
-    unpack_depth<kFormat, 8>(groups, columns, dst + stride);
-    unpack_depth<kFormat, 16>(groups, columns, dst + 2 * stride);
-    unpack_depth<kFormat, 24>(groups, columns, dst + 3 * stride);
-    dst += kQuantGroup * stride;
+    __m256i groups[2] = {_mm256_loadu_si256(at), _mm256_loadu_si256(at + 1)};
     if constexpr (Traits::kHalves) {
-      unpack_depth<kFormat, 4>(groups, columns, dst);
-      unpack_depth<kFormat, 12>(groups, columns, dst + stride);
-      unpack_depth<kFormat, 20>(groups, columns, dst + 2 * stride);
-      unpack_depth<kFormat, 28>(groups, columns, dst + 3 * stride);
+      const __m256i lower[2] = {lower_weights<kFormat>(groups[0]),
+                                lower_weights<kFormat>(groups[1])};
+      unpack_group(lower, columns, dst, stride);
       dst += kQuantGroup * stride;
+      for (__m256i& group : groups) group = upper_weights<kFormat>(group);
     }
+    unpack_group(groups, columns, dst, stride);
+    dst += kQuantGroup * stride;
   }
 }
 

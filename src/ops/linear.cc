@@ -9,6 +9,7 @@
 #include "kernels/cpu/gemm_sums.h"
 #include "kernels/cpu/quant_choice.h"
 #include "kernels/cpu/quant_gemm.h"
+#include "kernels/cpu/quant_levels.h"
 #include "kernels/cpu/quant_strips.h"
 #include "ops/kernel_rows.h"
 #include "ops/linear_products.h"
@@ -30,11 +31,18 @@ bool packs(const GemmEngine& engine, DType compute) {
 // quantised weights are the same for every engine.
 struct PackedHeader {
   uint64_t magic;
-  uint64_t engine;  // position in gemm_engines(), or the WeightFormat
+  uint64_t engine;  // position in gemm_engines()
+};
+struct QuantHeader {
+  uint64_t magic;
+  WeightFormat format;
+  cpu::QuantFormat blocks;  // with kQ4 as the first rows had it
+  int64_t rows_missing;     // of all; none: the next ones that are packed are the first again
 };
 constexpr uint64_t kPackedMagic = 0x6769656b63617031;
 constexpr uint64_t kQuantMagic = 0x6769656b63617071;
 constexpr int64_t kHeaderBytes = 64;
+static_assert(sizeof(PackedHeader) <= kHeaderBytes && sizeof(QuantHeader) <= kHeaderBytes);
 
 bool is_float(DType dtype) { return dtype == DType::kF32 || dtype == DType::kBF16; }
 
@@ -62,37 +70,55 @@ const GemmEngine& engine_of(const PackedWeight& packed) {
   return *cpu::gemm_engines()[header.engine];
 }
 
+// Its blocks; with kQ4 those of even levels, which take the memory of others.
 cpu::QuantFormat quant_format(WeightFormat format) {
   if (format == WeightFormat::kMxfp4) return cpu::QuantFormat::kFp4;
   return format == WeightFormat::kQ8 ? cpu::QuantFormat::kQ8 : cpu::QuantFormat::kQ4;
 }
 
-// Marks a quantised weight as packed.
-void write_quant_header(const PackedWeight& packed) {
-  const PackedHeader header = {kQuantMagic, static_cast<uint64_t>(packed.format)};
-  std::memcpy(packed.data, &header, sizeof header);
-}
-
 static_assert(kWeightBlock == cpu::kQuantBlock);
+static_assert(cpu::QuantTraits<cpu::QuantFormat::kQ4>::kBlockBytes ==
+              cpu::QuantTraits<cpu::QuantFormat::kUneven4>::kBlockBytes);
+
+// Marks rows of a quantised weight as packed, and gives the blocks that they are packed in. Where
+// there is a choice the very first row makes it, however many come with it.
+cpu::QuantFormat count_rows(const PackedWeight& packed, const TensorView& rows,
+                            const cpu::QuantScales& scales) {
+  QuantHeader header;
+  std::memcpy(&header, packed.data, sizeof header);
+  const bool goes_on = header.magic == kQuantMagic && header.format == packed.format &&
+                       header.rows_missing >= rows.rows();
+  if (!goes_on) {
+    header = {kQuantMagic, packed.format, quant_format(packed.format), packed.n};
+    if (packed.format == WeightFormat::kQ4 && rows.rows() > 0) {
+      header.blocks = cpu::quant_levels(const_rows_of(rows), packed.k, scales);
+    }
+  }
+  header.rows_missing -= rows.rows();
+  std::memcpy(packed.data, &header, sizeof header);
+  return header.blocks;
+}
 
 void quantise_rows(CpuDevice& device, const PackedWeight& packed, const TensorView& rows,
                    int64_t row_begin, const TensorView& scales) {
-  cpu::quant_pack(device,
-                  {.format = quant_format(packed.format),
-                   .panels = static_cast<std::byte*>(panels_of(packed)),
-                   .columns = packed.n,
-                   .depth = packed.k,
-                   .part = const_rows_of(rows),
-                   .part_begin = row_begin,
-                   .part_count = rows.rows(),
-                   .scales = {static_cast<const uint16_t*>(scales.data), scales.row_stride}});
+  const cpu::QuantScales given = {static_cast<const uint16_t*>(scales.data), scales.row_stride};
+  cpu::quant_pack(device, {.format = count_rows(packed, rows, given),
+                           .panels = static_cast<std::byte*>(panels_of(packed)),
+                           .columns = packed.n,
+                           .depth = packed.k,
+                           .part = const_rows_of(rows),
+                           .part_begin = row_begin,
+                           .part_count = rows.rows(),
+                           .scales = given});
 }
 
-void check_quantised(const PackedWeight& weight) {
-  PackedHeader header;
+// The blocks of a weight that was packed.
+cpu::QuantFormat packed_blocks(const PackedWeight& weight) {
+  QuantHeader header;
   std::memcpy(&header, weight.data, sizeof header);
-  JIGE_CHECK(header.magic == kQuantMagic && header.engine == static_cast<uint64_t>(weight.format),
+  JIGE_CHECK(header.magic == kQuantMagic && header.format == weight.format,
              "the weight [{}, {}] was not packed in this format", weight.n, weight.k);
+  return header.blocks;
 }
 
 // Columns of a product, whose first begins a panel.
@@ -110,8 +136,7 @@ std::byte* column_data(const TensorView& view, int64_t column) {
 // team.
 void multiply_quantised(CpuDevice& device, const PackedProduct& args, ColumnRange columns) {
   const PackedWeight& weight = args.weight;
-  check_quantised(weight);
-  const cpu::QuantFormat format = quant_format(weight.format);
+  const cpu::QuantFormat format = packed_blocks(weight);
   const int64_t panel_bytes = cpu::quant_panel_bytes(format, weight.k);
   cpu::quant_gemm(device, cpu::quant_engine(),
                   {.rows = args.src.rows(),
@@ -157,7 +182,6 @@ void multiply_packed(CpuDevice& device, const PackedProduct& args, ColumnRange c
 // The same with the numbers of a quantised weight, for either use.
 void multiply_numbers(CpuDevice& device, const PackedProduct& args) {
   const PackedWeight& weight = args.weight;
-  check_quantised(weight);
   JIGE_CHECK(args.strip.count() >= linear_strip_bytes(weight.compute, weight.n, weight.k),
              "a strip of {} bytes for a weight [{}, {}]", args.strip.count(), weight.n, weight.k);
   const bool forward = args.use == PackUse::kForward;
@@ -167,7 +191,7 @@ void multiply_numbers(CpuDevice& device, const PackedProduct& args) {
                    .n = weight.n,
                    .k = weight.k,
                    .left = operand_of(args.src, false, weight.compute == DType::kBF16),
-                   .format = quant_format(weight.format),
+                   .format = packed_blocks(weight),
                    .blocks = static_cast<const std::byte*>(panels_of(weight)),
                    .out = args.dst.data,
                    .out_dtype = args.dst.dtype,
@@ -249,7 +273,6 @@ void pack_weight(Stream& stream, const PackedWeight& packed, const TensorView& w
     if (packed.format == WeightFormat::kCompute) {
       pack_rows(device, start_packing(packed), {packed, row_begin}, weight);
     } else {
-      write_quant_header(packed);
       quantise_rows(device, packed, weight, row_begin, scales);
     }
   });

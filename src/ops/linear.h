@@ -35,8 +35,9 @@ enum class PackUse {
   kInputGradient,  // dx = dy W: sums over N
 };
 
-// How a packed weight keeps its numbers: in the compute type, or quantised to 8.5 or 4.5 bits each
-// (as the blocks Q8_0 and Q4_0 of GGUF, or with the numbers of MXFP4; kernels/cpu/quant_format.h).
+// How a packed weight keeps its numbers: in the compute type, or quantised to 8.5 or 4.5 bits each:
+// kQ8 as the blocks Q8_0 of GGUF, kQ4 as Q4_0 or IQ4_NL, whichever suits the weight's first row
+// better (kernels/cpu/quant_levels.h), or with the numbers of MXFP4 (kernels/cpu/quant_format.h).
 enum class WeightFormat { kCompute, kQ8, kQ4, kMxfp4 };
 inline constexpr WeightFormat kWeightFormats[] = {WeightFormat::kCompute, WeightFormat::kQ8,
                                                   WeightFormat::kQ4, WeightFormat::kMxfp4};
@@ -71,7 +72,8 @@ int64_t packed_weight_bytes(DType compute, PackUse use, int64_t n, int64_t k,
 // Numbers that are whole multiples of a known scale are kept in q8 and q4 as they are, as far as
 // the integers reach: `scales`, f16 [weight.rows(), blocks of a row], zero where none is known, or
 // empty. A weight in the compute type passes them over.
-// REQUIRES: weight f32, bf16 or f16 with k columns; scales finite.
+// REQUIRES: weight f32, bf16 or f16 with k columns; scales finite; no row of a quantised weight is
+// packed again before all rows are.
 void pack_weight(Stream& stream, const PackedWeight& packed, const TensorView& weight,
                  int64_t row_begin = 0, const TensorView& scales = {});
 

@@ -108,6 +108,13 @@ TEST_F(QuantisedLinear, GivesTheSameBitsOnEveryInstructionSetAndForAnyThreads) {
   }
 }
 
+Numbers copy_of(const Numbers& from) {
+  Rng rng(1);
+  Numbers copy(DType::kF32, from.view().rows(), from.view().columns(), rng);
+  std::memcpy(copy.view().data, from.view().data, from.bytes().size());
+  return copy;
+}
+
 // The numbers that a packed weight stands for: its product with the unit matrix.
 std::vector<float> numbers_of(Stream& stream, const PackedWeight& packed) {
   const int64_t n = packed.n, k = packed.k;
@@ -158,6 +165,39 @@ TEST_F(QuantisedLinear, KeepsMultiplesOfKnownScalesOnEveryInstructionSetAndForAn
       }
     }
   }
+}
+
+// Of q4 the first row says whether levels are even, whatever comes with it and after it.
+TEST_F(QuantisedLinear, ChoosesTheLevelsByTheFirstRowHoweverManyComeAtOnce) {
+  const int64_t n = 70, k = 96;
+  Rng rng(27);
+  const Numbers normal(DType::kF32, n, k, rng);
+  Numbers mixed = copy_of(normal);  // the first row of even levels, which are kept
+  for (int64_t i = 0; i < k; ++i) {
+    mixed.view().as<float>()[i] = i % 32 == 5 ? -8.0f : static_cast<float>(rng.below(16)) - 8;
+  }
+  std::vector<std::vector<float>> found;
+  for (const Numbers* weight : {&normal, static_cast<const Numbers*>(&mixed)}) {
+    const std::vector<float> whole = numbers_of(*stream_, pack(weight->view(), WeightFormat::kQ4));
+    for (const int64_t parts : {2, 7, 70}) {
+      const PackedWeight packed = pack(weight->view(), WeightFormat::kQ4, parts);
+      EXPECT_EQ(numbers_of(*stream_, packed), whole) << parts;
+      for (const auto& [begin, end] : {std::pair{30, 70}, {0, 30}}) {  // another one begins
+        pack_weight(*stream_, packed, weight->view().row_range(begin, end), begin);
+      }
+      const bool same = numbers_of(*stream_, packed) == whole;
+      EXPECT_EQ(same, weight == &normal);
+    }
+    found.push_back(whole);
+  }
+  for (int64_t i = 0; i < k; ++i) EXPECT_EQ(found[1][static_cast<size_t>(i)], mixed.at(0, i));
+  double squares[2] = {};
+  for (int64_t i = k; i < n * k; ++i) {
+    for (size_t j = 0; j < 2; ++j) {
+      squares[j] += std::pow(found[j][static_cast<size_t>(i)] - normal.at(i / k, i % k), 2);
+    }
+  }
+  EXPECT_LT(squares[0], 0.9 * squares[1]);  // uneven levels suit the other rows better
 }
 
 TEST_F(QuantisedLinear, TakesEightAndAHalfOrFourAndAHalfBitsAWeight) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/cpu.h"
+#include "kernels/cpu/quant_levels.h"
 #include "kernels/cpu/quant_plain.h"
 #include "ops/linear_test_support.h"
 #include "tensor/cpu_device.h"
@@ -20,9 +21,13 @@ struct StripCase {
   int64_t tokens, n, k;
 };
 
+cpu::QuantFormat levels_of(WeightFormat format, const Numbers& weight) {
+  if (format == WeightFormat::kQ8) return cpu::QuantFormat::kQ8;
+  return cpu::quant_levels(const_rows_of(weight.view()), weight.view().columns(), {});
+}
+
 // What the blocks of a weight stand for, by the plain model.
-Numbers numbers_of_blocks(WeightFormat format, const Numbers& weight) {
-  const auto quant = format == WeightFormat::kQ8 ? cpu::QuantFormat::kQ8 : cpu::QuantFormat::kQ4;
+Numbers numbers_of_blocks(cpu::QuantFormat quant, const Numbers& weight) {
   const int64_t n = weight.view().rows(), k = weight.view().columns();
   Rng rng(1);
   Numbers numbers(DType::kF32, n, k, rng);
@@ -63,11 +68,17 @@ class StripLinear : public ::testing::Test, protected test::LinearDevice {
   }
 
   // Both products with a quantised weight, and with an ordinary one of its numbers.
-  void expect_same_bits(WeightFormat format, DType compute, DType type, const StripCase& c) {
+  void expect_same_bits(WeightFormat format, DType compute, DType type, const StripCase& c,
+                        bool even = false) {
     Rng rng(31);
     const Numbers src(type, c.tokens, c.k, rng), grad(type, c.tokens, c.n, rng);
-    const Numbers weight(DType::kBF16, c.n, c.k, rng), bias(DType::kF32, 1, c.n, rng);
-    const Numbers numbers = numbers_of_blocks(format, weight);
+    const Numbers random(DType::kBF16, c.n, c.k, rng), bias(DType::kF32, 1, c.n, rng);
+    const Numbers weight = even ? numbers_of_blocks(cpu::QuantFormat::kQ4, random) : random;
+    const cpu::QuantFormat quant = levels_of(format, weight);
+    if (even) {
+      EXPECT_EQ(quant, cpu::QuantFormat::kQ4);
+    }
+    const Numbers numbers = numbers_of_blocks(quant, weight);
     const PackedWeight blocks = pack(weight, compute, format);
     const TensorView strip = strip_for(blocks);
     const std::string name = fmt::format("{} {} {} [{}, {}, {}] on {}", weight_format_name(format),
@@ -113,6 +124,7 @@ TEST_F(StripLinear, GivesTheBitsOfAWeightOfTheNumbersOnEveryInstructionSet) {
           expect_same_bits(format, DType::kBF16, DType::kBF16, c);
           expect_same_bits(format, DType::kBF16, DType::kF32, c);
         }
+        expect_same_bits(WeightFormat::kQ4, DType::kBF16, DType::kBF16, c, /*even=*/true);
       }
     }
   }
@@ -134,7 +146,7 @@ TEST_F(StripLinear, InputGradientIsTheDerivativeOfTheForwardProduct) {
   for (const WeightFormat format : kBlockFormats) {
     const Numbers src(DType::kF32, tokens, k, rng), grad(DType::kF32, tokens, n, rng);
     const Numbers weight(DType::kF32, n, k, rng), bias(DType::kF32, 1, n, rng);
-    const Numbers numbers = numbers_of_blocks(format, weight);
+    const Numbers numbers = numbers_of_blocks(levels_of(format, weight), weight);
     const PackedWeight blocks = pack(weight, DType::kF32, format);
     const TensorView strip = strip_for(blocks);
     Numbers dst(DType::kF32, tokens, n, rng), grad_src(DType::kF32, tokens, k, rng);

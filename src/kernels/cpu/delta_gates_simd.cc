@@ -7,19 +7,6 @@ namespace {
 
 using V = F32x16;
 
-constexpr float kLinearFrom = 20.0f;  // above it softplus(x) is taken for x
-
-// log(1 + e^x). log(1 + e) of the rounded sum 1 + e is set right by what was added and what was
-// meant to be: e / ((1 + e) - 1). Where nothing was added, it is e.
-JIGE_INLINE V softplus(V x) {
-  const V one = V::broadcast(1.0f);
-  const V e = exp(min(V::broadcast(kLinearFrom), x));
-  const V sum = one + e;
-  const V added = sum - one;
-  const V value = select(added == V::zero(), e, log(sum) * (e / added));
-  return select(V::broadcast(kLinearFrom) < x, x, value);
-}
-
 // What the gates of some heads come of.
 struct DecayParts {
   V argument;  // a + bias
@@ -50,8 +37,7 @@ JIGE_FLATTEN void gates_backward(const DeltaGateBackwardArgs& args, int64_t begi
       const DecayParts decay = decay_parts(args.in, t, h, lanes);
       const V grad_decay = load_lanes<V>(row_of<float>(args.grad_log_decay, t) + h, lanes);
       const V grad_rate = load_lanes<V>(row_of<float>(args.grad_rate, t) + h, lanes);
-      const V slope = select(V::broadcast(kLinearFrom) < decay.argument, V::broadcast(1.0f),
-                             sigmoid(decay.argument));
+      const V slope = softplus_slope(decay.argument);
       const V scaled = grad_decay * decay.scale;
       const V grad_a = (args.in.has_b ? scaled : scaled + grad_rate) * slope;
       store_any(grad_a, args.grad_a, t, h, lanes);

@@ -128,4 +128,23 @@ JIGE_INLINE V erf(V x) {
   return select(magnitude < V::broadcast(0.89f), near, copy_sign(far, x));
 }
 
+inline constexpr float kSoftplusLinearFrom = 20.0f;  // above it softplus(x) is taken for x
+
+// log(1 + e^x). log(1 + e) of the rounded sum 1 + e is set right by what was added and what was
+// meant to be: e / ((1 + e) - 1). Where nothing was added, it is e.
+template <typename V>
+JIGE_INLINE V softplus(V x) {
+  const V one = V::broadcast(1.0f);
+  const V e = exp(min(V::broadcast(kSoftplusLinearFrom), x));
+  const V sum = one + e;
+  const V added = sum - one;
+  const V value = select(added == V::zero(), e, log(sum) * (e / added));
+  return select(V::broadcast(kSoftplusLinearFrom) < x, x, value);
+}
+
+template <typename V>
+JIGE_INLINE V softplus_slope(V x) {
+  return select(V::broadcast(kSoftplusLinearFrom) < x, V::broadcast(1.0f), sigmoid(x));
+}
+
 }  // namespace jige::cpu::JIGE_ISA_NS

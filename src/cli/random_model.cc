@@ -23,7 +23,7 @@ constexpr int64_t kRowsAtOnce = 256;
 Status produce(const model::ParamSpec& spec, DType dtype, uint64_t seed,
                const formats::RowSink& sink) {
   const Shape stored = spec.stored_shape();
-  const int64_t rows = stored[0];
+  const int64_t rows = stored.rank() == 0 ? 1 : stored[0];
   const int64_t columns = stored.row_count_elements();
   std::vector<float> values;
   std::vector<BFloat16> narrowed;
@@ -31,7 +31,7 @@ Status produce(const model::ParamSpec& spec, DType dtype, uint64_t seed,
     const int64_t count = std::min(kRowsAtOnce, rows - begin);
     values.resize(static_cast<size_t>(count * columns));
     model::fill_initial(values, spec, seed, begin * columns);
-    const Shape shape = stored.rank() == 1 ? Shape{count} : Shape{count, columns};
+    const Shape shape = stored.rank() <= 1 ? Shape{count} : Shape{count, columns};
     void* data = values.data();
     if (dtype == DType::kBF16) {
       narrowed.clear();

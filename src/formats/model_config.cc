@@ -313,9 +313,10 @@ class Checker {
       return require(!has_gate(c_.activation), "an activation without gate");
     }
     const ActivationKind wanted = family_.activation;
-    return require(c_.activation == wanted, wanted == ActivationKind::kSwiGlu ? "a gated SiLU"
-                                            : wanted == ActivationKind::kGeGlu
-                                                ? "a gated GELU"
+    return require(c_.activation == wanted, wanted == ActivationKind::kSwiGlu  ? "a gated SiLU"
+                                            : wanted == ActivationKind::kGeGlu ? "a gated GELU"
+                                            : wanted == ActivationKind::kXielu
+                                                ? "xIELU"
                                                 : "a GELU without gate");
   }
 
@@ -412,6 +413,7 @@ int64_t count_parameters(const ModelConfig& config, int64_t experts) {
   if (config.qk_norm_whole || config.qk_norm_apart) attention += query_width + kv_width;
   int64_t dense = (gated ? 3 : 2) * width * config.ffn_size;  // a feed-forward part
   if (config.mlp_bias) dense += (gated ? 2 : 1) * config.ffn_size + width;
+  if (config.activation == ActivationKind::kXielu) dense += 4;  // two of which are not trained
 
   const int64_t with_experts = expert_layer_count(config);
   const int64_t recurrent = recurrent_layer_count(config);

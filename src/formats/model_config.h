@@ -78,6 +78,7 @@ enum class Family {
   kErnie45Moe,
   kDots1,
   kMiniMaxM2,
+  kApertus,
   kQwen35,
   kQwen35Moe,
   kQwen3Next,
@@ -106,7 +107,16 @@ enum class NormPlace { kBefore, kAfter, kAround };
 enum class ResidualForm { kSequential, kParallel, kParallelOneNorm };
 // What a layer has of attention, or what stands in its place, and a feed-forward part.
 enum class LayerParts : uint8_t { kBoth, kAttention, kFeedForward };
-enum class ActivationKind { kSwiGlu, kGeGlu, kGeluTanh, kGeluErf, kRelu, kReluSquared, kSilu };
+enum class ActivationKind {
+  kSwiGlu,
+  kGeGlu,
+  kGeluTanh,
+  kGeluErf,
+  kRelu,
+  kReluSquared,
+  kSilu,
+  kXielu
+};
 enum class PositionKind { kRotary, kLearned };
 enum class RopeScaling { kNone, kLinear, kLlama3, kLongRope, kYarn };
 

@@ -127,8 +127,10 @@ void emit_rope(const ModelConfig& config, Json& out) {
     if (config.family == Family::kMiniMaxM2) out[kTurnedColumns] = columns;
   }
   if (rope.scaling == RopeScaling::kNone) {
-    // Left out, it would be yarn.
-    if (config.family == Family::kGptOss) out["rope_scaling"] = {{"rope_type", "default"}};
+    // Left out, it would be yarn or llama3.
+    if (config.family == Family::kGptOss || config.family == Family::kApertus) {
+      out["rope_scaling"] = {{"rope_type", "default"}};
+    }
     return;
   }
   if (rope.scaling == RopeScaling::kLongRope) return emit_longrope(config, out);
@@ -345,8 +347,7 @@ void emit_rotary_family(const ModelConfig& config, Json& out) {
   } else if (family_info(config.family).chooses_activation) {
     out[activation_field(config.family)] = plain_activation_name(config.activation);
   } else {
-    const bool silu = config.activation == ActivationKind::kSwiGlu;
-    out["hidden_act"] = silu ? "silu" : "gelu_pytorch_tanh";
+    out["hidden_act"] = usual_activation(config.activation);
   }
   out[std::string(fields.context)] = config.context_max;
   out[std::string(fields.norm_eps)] = config.norm_eps;

@@ -185,7 +185,7 @@ Status parse_activation(const Json& config, ModelConfig& out, std::string_view w
   const bool gemma = out.family == Family::kGemma;
   const bool new_field = out.activation == ActivationKind::kGeGlu && !gemma;
   const char* field = new_field ? "hidden_activation" : "hidden_act";
-  const char* wanted = silu ? "silu" : "gelu_pytorch_tanh";
+  const char* wanted = usual_activation(out.activation);
   JIGE_TRY(const std::string activation, get_string_or(config, field, wanted, where));
   if (activation == wanted || (silu && activation == "swish")) return {};
   // Folders of the first Gemma say so and mean the other, as transformers knows.

@@ -308,6 +308,10 @@ Json usual_rope(Family family) {
     return {{"rope_type", "yarn"},   {"factor", 16.0},          {"mscale", 1.0},
             {"mscale_all_dim", 1.0}, {kOriginalContext, 16384}, {kQueryGrowth, 0.1}};
   }
+  if (family == Family::kApertus) {
+    return {{"rope_type", "llama3"},  {"rope_theta", 1.2e7},     {"factor", 8.0},
+            {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}, {kOriginalContext, 8192}};
+  }
   return Json::object();
 }
 

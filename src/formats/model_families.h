@@ -78,6 +78,12 @@ inline constexpr PlainActivation kPlainActivations[] = {
     {"swish", ActivationKind::kSilu},
 };
 
+// What hidden_act says in families that choose none.
+inline constexpr const char* usual_activation(ActivationKind activation) {
+  if (activation == ActivationKind::kXielu) return "xielu";
+  return activation == ActivationKind::kSwiGlu ? "silu" : "gelu_pytorch_tanh";
+}
+
 // The field that has the activation of families that choose one.
 inline constexpr const char* activation_field(Family family) {
   return family == Family::kNemotronH ? "mlp_hidden_act" : "hidden_act";

@@ -54,6 +54,16 @@ inline constexpr FamilyInfo kFurtherFamilies[] = {
      .theta = 5e6,
      .bos = 200034,
      .eos = 200020},
+    {.family = Family::kApertus,
+     .model_type = "apertus",
+     .causal_class = "ApertusForCausalLM",
+     .base_class = "ApertusModel",
+     .head_norms = HeadNorms::kEach,
+     .activation = ActivationKind::kXielu,
+     .biases = BiasRule::kAttention,
+     .norm_eps = 1e-5,
+     .theta = 1.2e7,
+     .pad = 3},
 };
 
 }  // namespace jige::formats

@@ -244,6 +244,12 @@ LayerNames layer_names(const formats::ModelConfig& config, int64_t index) {
   if (config.family == formats::Family::kArcee || config.family == formats::Family::kNemotron) {
     names.ffn_input = {mlp + "up_proj"};
   }
+  if (config.family == formats::Family::kApertus) {
+    names.norm1 = at + ".attention_layernorm";
+    names.norm2 = at + ".feedforward_layernorm";
+    names.ffn_input = {mlp + "up_proj"};
+    names.ffn_curve = mlp + "act_fn.";
+  }
   if (config.family == formats::Family::kPhi) {
     names.attention_output = attention + "dense";
     names.ffn_input = {mlp + "fc1"};

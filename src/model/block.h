@@ -52,7 +52,7 @@ struct Batch {
 
 // kUniform: in [-init_std, init_std). kLogUniform: the logarithm of a number in (0, init_std].
 // kStep: what the softplus of is in [init_std / 100, init_std], its logarithm uniform.
-enum class InitKind { kNormal, kUniform, kLogUniform, kStep, kZero, kOne };
+enum class InitKind { kNormal, kUniform, kLogUniform, kStep, kZero, kOne, kConstant };
 
 // Where files may hold a parameter of an expert, or of a head's norm: in a tensor of all experts of
 // a layer, [E, N of all parts, K], or [E, K, N] where transposed; a bias in [E, N]. The rows of
@@ -107,11 +107,13 @@ struct ParamSpec {
   bool fixed = false;       // its gradient stays zero, and files hold it as f32 whatever their type
   bool adapter = false;     // a LoRA matrix; the base is frozen where a model has them
   bool as_row = false;      // of a vector [N], which files hold as [1, N]
+  bool as_scalar = false;   // of a vector [1], which files hold without dimensions
   std::optional<StackedPlace> stacked = {};
   std::optional<StoredRows> stored_rows = {};
 
   // Of the tensor in files that holds it alone.
   Shape stored_shape() const {
+    if (as_scalar) return Shape();
     if (as_row) return Shape{1, shape[0]};
     return transposed ? Shape{shape[1], shape[0]} : shape;
   }

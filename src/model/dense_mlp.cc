@@ -1,8 +1,19 @@
 #include "model/dense_mlp.h"
 
+#include <cmath>
+
 #include "ops/experts.h"
+#include "ops/linear.h"
 
 namespace jige::model {
+namespace {
+
+// Of xIELU, where training begins.
+constexpr double kCurvature = 0.8;
+constexpr double kBeta = 0.5;
+constexpr double kEps = -1e-6;
+
+}  // namespace
 
 ops::Activation plain_activation(formats::ActivationKind activation) {
   switch (activation) {
@@ -35,6 +46,26 @@ DenseMlp::DenseMlp(const formats::ModelConfig& config, const DenseMlpOptions& op
                         .init_std = options.output_std,
                         .lora = options.lora},
                        params);
+  if (!curved()) return;
+  curve_ = params.size();
+  const auto add = [&](const char* name, double value, bool fixed) {
+    params.push_back({.name = options.curve + name,
+                      .shape = Shape{1},
+                      .init = InitKind::kConstant,
+                      .init_std = value,
+                      .fixed = fixed,
+                      .as_scalar = fixed});
+  };
+  // What a softplus makes 0.8, and beta more than which it makes 0.8.
+  add("alpha_p", std::log(std::expm1(kCurvature)), false);
+  add("alpha_n", std::log(std::expm1(kCurvature - kBeta)), false);
+  add("beta", kBeta, true);
+  add("eps", kEps, true);
+}
+
+ops::Xielu DenseMlp::curve(const BlockWeights& weights) const {
+  const auto value = [&](size_t i) { return weights.params[curve_ + i].value; };
+  return {.alpha_p = value(0), .alpha_n = value(1), .beta = value(2), .eps = value(3)};
 }
 
 void DenseMlp::plan_forward(Placement& at, DType compute, ops::WeightFormat format) {
@@ -60,6 +91,7 @@ DenseMlp::Pending DenseMlp::place_pending(Placement& at, int64_t token_count, DT
   pending.ffn = at.take(compute, Shape{token_count, ffn_columns()});
   pending.v_input = input_.place_product(at, token_count, compute);
   pending.v_output = output_.place_product(at, token_count, compute);
+  if (curved()) pending.slopes = at.take(DType::kF32, Shape{token_count, 2});
   return pending;
 }
 
@@ -73,7 +105,7 @@ void DenseMlp::forward(Stream& stream, const BlockWeights& weights, DType comput
                   .scratch = work.adapter_scratch,
                   .past_caches = true,
                   .adapters = work.adapters});
-  activate(stream, work.activated, saved.ffn);
+  activate(stream, weights, work.activated, saved.ffn);
   if (work.row_logits) ops::gate_rows(stream, work.activated, work.row_logits);
   output_.forward(stream, weights, compute,
                   {.dst = dst,
@@ -94,7 +126,7 @@ void DenseMlp::backward_input(Stream& stream, const BlockWeights& weights, DType
                           .scratch = work.adapter_scratch,
                           .past_caches = true});
   if (work.row_logits) ops::gate_rows(stream, grad_activated, work.row_logits);
-  backward_activate(stream, pending.ffn, grad_activated, saved.ffn);
+  backward_activate(stream, weights, pending, grad_activated, saved.ffn);
   if (work.row_logits) {
     ops::gate_rows_backward(stream, work.grad_row_logits, grad_activated,
                             saved.ffn.column_range(0, size_), work.row_logits);
@@ -113,7 +145,11 @@ void DenseMlp::backward_output_weight(Stream& stream, const BlockWeights& weight
   TensorView activated = saved.ffn.column_range(0, size_);  // X left it there
   if (!gated()) {
     activated = work.activated;
-    activate(stream, activated, saved.ffn);
+    activate(stream, weights, activated, saved.ffn);
+  }
+  for (int64_t i = 0; curved() && i < 2; ++i) {
+    const TensorView& grad = weights.params[curve_ + static_cast<size_t>(i)].grad;
+    if (grad) ops::bias_backward(stream, grad, pending.slopes.column_range(i, i + 1));
   }
   output_.backward_weight(stream, weights, compute,
                           {.grad_dst = grad_dst,
@@ -137,22 +173,29 @@ void DenseMlp::backward_input_weight(Stream& stream, const BlockWeights& weights
                           .gradients = gradients});
 }
 
-void DenseMlp::activate(Stream& stream, const TensorView& dst, const TensorView& ffn) const {
+void DenseMlp::activate(Stream& stream, const BlockWeights& weights, const TensorView& dst,
+                        const TensorView& ffn) const {
   if (activation_ == formats::ActivationKind::kSwiGlu) {
     ops::swiglu_forward(stream, dst, ffn);
   } else if (gated()) {
     ops::geglu_forward(stream, dst, ffn);
+  } else if (curved()) {
+    ops::xielu_forward(stream, curve(weights), dst, ffn);
   } else {
     ops::activation_forward(stream, dst, ffn, plain_activation(activation_));
   }
 }
 
-void DenseMlp::backward_activate(Stream& stream, const TensorView& grad_ffn,
-                                 const TensorView& grad_activated, const TensorView& ffn) const {
+void DenseMlp::backward_activate(Stream& stream, const BlockWeights& weights,
+                                 const Pending& pending, const TensorView& grad_activated,
+                                 const TensorView& ffn) const {
+  const TensorView& grad_ffn = pending.ffn;
   if (activation_ == formats::ActivationKind::kSwiGlu) {
     ops::swiglu_backward(stream, grad_ffn, grad_activated, ffn, ffn.column_range(0, size_));
   } else if (gated()) {
     ops::geglu_backward(stream, grad_ffn, grad_activated, ffn, ffn.column_range(0, size_));
+  } else if (curved()) {
+    ops::xielu_backward(stream, curve(weights), grad_ffn, grad_activated, ffn, pending.slopes);
   } else {
     ops::activation_backward(stream, grad_ffn, grad_activated, ffn, plain_activation(activation_));
   }

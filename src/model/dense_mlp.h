@@ -1,13 +1,15 @@
 // DenseMlp: a feed-forward layer of one pair of products.
 //
 // Shapes: T tokens, D width, F feed-forward width.
-//   a = act(g) · u, g|u = n2 Wguᵀ + b   act silu or gelu; or a = act(n2 Wuᵀ + b), relu as well
+//   a = act(g) · u, g|u = n2 Wguᵀ + b   act silu or gelu; or a = act(n2 Wuᵀ + b), relu as well, or
+//                                       xIELU with numbers of its own (ops/xielu.h)
 //   dst = a Wdᵀ + b
 // Rows may have a gate each, by a logit of the token: then a comes times σ(logit), before Wd.
 // No dropout of its own.
 //
 // saved: g|u or u; X puts a in the place of g, times the row's gate where there is one. Without
-// gate a is computed anew. pending: the gradient at g|u or u; besides, W needs the gradient at dst.
+// gate a is computed anew. pending: the gradient at g|u or u, and what tokens add to those of
+// xIELU's numbers; besides, W needs the gradient at dst.
 // Threads: const.
 #pragma once
 
@@ -20,6 +22,7 @@
 #include "model/placement.h"
 #include "model/projection.h"
 #include "ops/elementwise.h"
+#include "ops/xielu.h"
 
 namespace jige::model {
 
@@ -29,7 +32,8 @@ ops::Activation plain_activation(formats::ActivationKind activation);
 struct DenseMlpOptions {
   std::vector<std::string> input;  // full names, without ".weight": gate and up, or one module
   std::string output;
-  int64_t size = 0;  // F
+  std::string curve;  // before the names of xIELU's numbers, where it is the activation
+  int64_t size = 0;   // F
   double output_std = 0.02;
   bool transposed = false;  // files hold matrices as [in, out]
   std::optional<formats::LoraConfig> lora;
@@ -54,6 +58,7 @@ class DenseMlp {
   struct Pending {
     TensorView ffn;                // as in Saved
     TensorView v_input, v_output;  // adapters
+    TensorView slopes;             // [T, 2] f32: of xIELU's numbers
   };
   // Memory of one task, which the block's other parts use before and after.
   struct Work {
@@ -87,15 +92,19 @@ class DenseMlp {
  private:
   bool gated() const { return formats::has_gate(activation_); }
   int64_t ffn_columns() const { return gated() ? 2 * size_ : size_; }
-  void activate(Stream& stream, const TensorView& dst, const TensorView& ffn) const;
+  bool curved() const { return activation_ == formats::ActivationKind::kXielu; }
+  ops::Xielu curve(const BlockWeights& weights) const;
+  void activate(Stream& stream, const BlockWeights& weights, const TensorView& dst,
+                const TensorView& ffn) const;
   // The gradient of g|u or u from that of a. W wants a again, and nobody the gate: it takes its
   // place.
-  void backward_activate(Stream& stream, const TensorView& grad_ffn,
+  void backward_activate(Stream& stream, const BlockWeights& weights, const Pending& pending,
                          const TensorView& grad_activated, const TensorView& ffn) const;
 
   int64_t size_;
   formats::ActivationKind activation_;
   Projection input_, output_;
+  size_t curve_ = 0;  // xIELU's first number: alpha_p, alpha_n, beta, eps
 };
 
 }  // namespace jige::model

@@ -66,6 +66,9 @@ void fill_initial(std::span<float> dst, const ParamSpec& spec, uint64_t seed, in
     case InitKind::kOne:
       std::fill(dst.begin(), dst.end(), 1.0f);
       return;
+    case InitKind::kConstant:
+      std::fill(dst.begin(), dst.end(), static_cast<float>(spec.init_std));
+      return;
     case InitKind::kNormal:
     case InitKind::kUniform:
     case InitKind::kLogUniform:

@@ -125,8 +125,10 @@ class Trainee {
     for (const NamedParam& param : weights_->trainable()) {
       ParamSpec spec = *param.spec;
       const bool one = spec.init == InitKind::kOne;
-      spec.init = InitKind::kNormal;
-      spec.init_std = 0.3;
+      if (spec.init != InitKind::kConstant || !spec.fixed) {  // else what it is everywhere
+        spec.init = InitKind::kNormal;
+        spec.init_std = 0.3;
+      }
       const std::span values(param.value.as<float>(), static_cast<size_t>(param.value.count()));
       fill_initial(values, spec, seed);
       for (float& value : values) value += one ? 1.0f : 0.0f;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "formats/model_config.h"
+#include "model/tiny_experts_test_support.h"
 #include "model/tiny_recurrent_test_support.h"
 
 namespace jige::model::testing {
@@ -85,7 +86,8 @@ inline constexpr const char* kFixtureNames[] = {"llama2",
                                                 "granite_moe_shared",
                                                 "ernie4_5_moe",
                                                 "dots1",
-                                                "minimax_m2"};
+                                                "minimax_m2",
+                                                "apertus"};
 
 inline const std::vector<std::string>& fixture_names() {
   static const std::vector<std::string> names(std::begin(kFixtureNames), std::end(kFixtureNames));
@@ -109,21 +111,6 @@ inline void add_gemma_features(formats::ModelConfig& config) {
     config.score_dim = 9;
     config.sliding_rope = formats::RopeConfig{.theta = 100.0};
   }
-}
-
-// As DeepSeek-V3 chooses them.
-inline formats::ExpertConfig sigmoid_experts() {
-  return {.count = 6,
-          .chosen = 2,
-          .ffn_size = 12,
-          .shared_ffn_size = 12,
-          .normalised = true,
-          .sigmoid_scores = true,
-          .choice_bias = true,
-          .weight_scale = 2.5,
-          .groups = 2,
-          .chosen_groups = 1,
-          .groups_by_pairs = true};
 }
 
 // What layers do whose keys and values come from a latent.
@@ -168,72 +155,6 @@ inline void add_latent_features(formats::ModelConfig& config) {
   }
 }
 
-// What layers of experts do behind usual attention.
-inline void add_expert_features(formats::ModelConfig& config) {
-  switch (config.family) {
-    case formats::Family::kMixtral:
-      config.sliding_window = 5;
-      config.experts = {.count = 4, .chosen = 2, .ffn_size = config.ffn_size, .normalised = true};
-      break;
-    case formats::Family::kOlmoe:
-      config.qk_norm_whole = true;
-      config.experts = {.count = 5, .chosen = 3, .ffn_size = config.ffn_size};
-      break;
-    case formats::Family::kQwen2Moe:
-      config.qkv_bias = true;
-      config.experts = {
-          .count = 5, .chosen = 3, .ffn_size = 12, .shared_ffn_size = 16, .shared_gate = true};
-      config.layer_is_dense = {0, 1};
-      break;
-    case formats::Family::kQwen3Moe:
-      config.qk_norm = true;
-      config.experts = {.count = 5, .chosen = 3, .ffn_size = 12};
-      break;
-    case formats::Family::kGlm4Moe:
-      config.qk_norm = config.qkv_bias = true;
-      config.rotary_dim = 2;
-      config.experts = sigmoid_experts();
-      break;
-    case formats::Family::kDots1:
-      config.qk_norm = config.qkv_bias = config.output_bias = true;
-      config.sliding_window = 5;
-      config.layer_is_sliding = {0, 1};
-      config.layer_is_dense = {1, 0};
-      config.experts = sigmoid_experts();
-      break;
-    case formats::Family::kMiniMaxM2:
-      config.qk_norm_whole = true;
-      config.rotary_dim = 4;
-      config.experts = {.count = 5,
-                        .chosen = 3,
-                        .ffn_size = config.ffn_size,
-                        .normalised = true,
-                        .sigmoid_scores = true,
-                        .choice_bias = true,
-                        .sum_offset = 0};
-      break;
-    case formats::Family::kErnie45Moe:
-      config.turns_neighbours = config.tied_embeddings = true;
-      config.layer_is_dense = {1, 0};
-      config.experts = {.count = 6,
-                        .chosen = 2,
-                        .ffn_size = 12,
-                        .shared_ffn_size = 24,
-                        .normalised = true,
-                        .choice_bias = true,
-                        .sum_min = 1e-12};
-      break;
-    case formats::Family::kGraniteMoe:
-    case formats::Family::kGraniteMoeShared:
-      add_granite_scales(config);
-      config.experts = {.count = 5, .chosen = 3, .ffn_size = config.ffn_size, .normalised = true};
-      if (config.family == formats::Family::kGraniteMoeShared) config.experts.shared_ffn_size = 16;
-      break;
-    default:
-      break;
-  }
-}
-
 // What layers do that turn in other ways, or not all, and those of the first Gemma.
 inline void add_turning_features(formats::ModelConfig& config) {
   switch (config.family) {
@@ -267,6 +188,10 @@ inline void add_turning_features(formats::ModelConfig& config) {
     case formats::Family::kArcee:
       config.activation = formats::ActivationKind::kReluSquared;
       config.mlp_bias = true;
+      break;
+    case formats::Family::kApertus:
+      config.activation = formats::ActivationKind::kXielu;
+      config.qk_norm = true;
       break;
     case formats::Family::kNemotron:
       config.norm = formats::NormKind::kLayer;
@@ -491,7 +416,8 @@ inline const std::vector<formats::Family>& all_families() {
                                                         formats::Family::kGraniteMoeShared,
                                                         formats::Family::kErnie45Moe,
                                                         formats::Family::kDots1,
-                                                        formats::Family::kMiniMaxM2};
+                                                        formats::Family::kMiniMaxM2,
+                                                        formats::Family::kApertus};
   return families;
 }
 

@@ -90,6 +90,7 @@ void TransformerLayer::make_ffn(const formats::ModelConfig& config, const LayerO
     mlp_.emplace(config,
                  DenseMlpOptions{.input = names.ffn_input,
                                  .output = names.ffn_output,
+                                 .curve = names.ffn_curve,
                                  .size = config.ffn_size,
                                  .output_std = residual_std,
                                  .transposed = options.transposed,

@@ -52,7 +52,8 @@ struct LayerNames {
   std::string norm2;
   std::vector<std::string> ffn_input;  // gate and up, or one
   std::string ffn_output;
-  ExpertNames experts;  // in place of both, in families that have them
+  std::string ffn_curve;  // before the names of the numbers of xIELU
+  ExpertNames experts;    // in place of both, in families that have them
   std::string norm2_after;
 };
 

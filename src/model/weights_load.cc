@@ -63,7 +63,8 @@ Result<TensorView> find_checked(const formats::TensorFolder& files, const ParamS
                 fmt::join(expected, ", "));
   }
   JIGE_TRY(const TensorView view, files.view(name));
-  return spec.as_row ? TensorView::of(view.data, view.dtype, spec.shape) : view;
+  const bool vector = spec.as_row || spec.as_scalar;
+  return vector ? TensorView::of(view.data, view.dtype, spec.shape) : view;
 }
 
 bool tied_head(const Architecture& architecture, size_t node, const ParamSpec& spec) {

@@ -356,6 +356,12 @@ CASES = {
         dict(SIZES, num_local_experts=6, num_experts_per_tok=3, head_dim=16, rotary_dim=8,
              bos_token_id=4, eos_token_id=5),
     ),
+    "apertus": ("ApertusConfig", dict(SIZES)),
+    "apertus_default": (
+        "ApertusConfig",
+        dict(SIZES, attention_bias=True, tie_word_embeddings=True,
+             rope_parameters=dict(rope_type="default", rope_theta=500000.0), pad_token_id=None),
+    ),
     "qwen3_5": ("Qwen3_5TextConfig", dict(DELTA)),
     "qwen3_5_listed": (
         "Qwen3_5TextConfig",
@@ -451,8 +457,9 @@ def facts(config):
 
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config)
-        # Files have what is added to scores for the choice of experts alone, too.
-        ends = ("correction_bias", "expert_bias")
+        # Files have what is added to scores for the choice of experts alone, too, and numbers of
+        # xIELU.
+        ends = ("correction_bias", "expert_bias", "act_fn.beta", "act_fn.eps")
         biases = [b for name, b in model.named_buffers() if name.endswith(ends)]
         known["parameters"] = sum(p.numel() for p in [*model.parameters(), *biases])
     except ImportError:
@@ -496,6 +503,7 @@ def record_configs():
                "GraniteMoeHybridConfig": "GraniteMoeHybridForCausalLM",
                "BambaConfig": "BambaForCausalLM", "NemotronHConfig": "NemotronHForCausalLM",
                "GraniteMoeConfig": "GraniteMoeForCausalLM",
+               "ApertusConfig": "ApertusForCausalLM",
                "Dots1Config": "Dots1ForCausalLM",
                "MiniMaxM2Config": "MiniMaxM2ForCausalLM",
                "Ernie4_5_MoeConfig": "Ernie4_5_MoeForCausalLM",

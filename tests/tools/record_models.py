@@ -31,6 +31,8 @@ import safetensors.torch
 import torch
 import transformers
 from transformers import (
+    ApertusConfig,
+    ApertusForCausalLM,
     ArceeConfig,
     ArceeForCausalLM,
     BambaConfig,
@@ -1063,6 +1065,15 @@ MODELS["minimax_m2"] = (
     torch.float32,
     {},
 )
+MODELS["apertus"] = (
+    ApertusForCausalLM,
+    ApertusConfig(
+        **COMMON, num_attention_heads=4, num_key_value_heads=2, rope_parameters=LLAMA3_ROPE,
+        dtype=torch.float32,
+    ),
+    torch.float32,
+    {},
+)
 # As transformers keeps experts in memory, and writes them where it is told to; so are
 # published folders of Qwen 3.5.
 STACKED = {
@@ -1113,6 +1124,7 @@ SEEDS = {name: 1000 + index for index, name in enumerate(MODELS)} | {
     "ernie4_5_moe": 1070,
     "dots1": 1071,
     "minimax_m2": 3000,
+    "apertus": 1073,
 }
 STEPPED = ("llama2", "gpt2", "gpt2_relu_unscaled", "gpt2_silu_by_layer", "mixtral")
 GRADIENTS = STEPPED + (
@@ -1167,6 +1179,7 @@ GRADIENTS = STEPPED + (
     "ernie4_5_moe",
     "dots1",
     "minimax_m2",
+    "apertus",
 )
 # What is added to the scores of experts for their choice alone.
 CHOICE_BIASES = ("e_score_correction_bias", "expert_bias")

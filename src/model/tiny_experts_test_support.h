@@ -1,0 +1,93 @@
+// What tiny models have in layers of experts behind usual attention, and beside them
+// (tiny_config_test_support.h).
+//
+// Included by tests only. Threads: free functions.
+#pragma once
+
+#include "formats/model_config.h"
+#include "model/tiny_recurrent_test_support.h"
+
+namespace jige::model::testing {
+
+// As DeepSeek-V3 chooses them.
+inline formats::ExpertConfig sigmoid_experts() {
+  return {.count = 6,
+          .chosen = 2,
+          .ffn_size = 12,
+          .shared_ffn_size = 12,
+          .normalised = true,
+          .sigmoid_scores = true,
+          .choice_bias = true,
+          .weight_scale = 2.5,
+          .groups = 2,
+          .chosen_groups = 1,
+          .groups_by_pairs = true};
+}
+
+// What layers of experts do behind usual attention.
+inline void add_expert_features(formats::ModelConfig& config) {
+  switch (config.family) {
+    case formats::Family::kMixtral:
+      config.sliding_window = 5;
+      config.experts = {.count = 4, .chosen = 2, .ffn_size = config.ffn_size, .normalised = true};
+      break;
+    case formats::Family::kOlmoe:
+      config.qk_norm_whole = true;
+      config.experts = {.count = 5, .chosen = 3, .ffn_size = config.ffn_size};
+      break;
+    case formats::Family::kQwen2Moe:
+      config.qkv_bias = true;
+      config.experts = {
+          .count = 5, .chosen = 3, .ffn_size = 12, .shared_ffn_size = 16, .shared_gate = true};
+      config.layer_is_dense = {0, 1};
+      break;
+    case formats::Family::kQwen3Moe:
+      config.qk_norm = true;
+      config.experts = {.count = 5, .chosen = 3, .ffn_size = 12};
+      break;
+    case formats::Family::kGlm4Moe:
+      config.qk_norm = config.qkv_bias = true;
+      config.rotary_dim = 2;
+      config.experts = sigmoid_experts();
+      break;
+    case formats::Family::kDots1:
+      config.qk_norm = config.qkv_bias = config.output_bias = true;
+      config.sliding_window = 5;
+      config.layer_is_sliding = {0, 1};
+      config.layer_is_dense = {1, 0};
+      config.experts = sigmoid_experts();
+      break;
+    case formats::Family::kMiniMaxM2:
+      config.qk_norm_whole = true;
+      config.rotary_dim = 4;
+      config.experts = {.count = 5,
+                        .chosen = 3,
+                        .ffn_size = config.ffn_size,
+                        .normalised = true,
+                        .sigmoid_scores = true,
+                        .choice_bias = true,
+                        .sum_offset = 0};
+      break;
+    case formats::Family::kErnie45Moe:
+      config.turns_neighbours = config.tied_embeddings = true;
+      config.layer_is_dense = {1, 0};
+      config.experts = {.count = 6,
+                        .chosen = 2,
+                        .ffn_size = 12,
+                        .shared_ffn_size = 24,
+                        .normalised = true,
+                        .choice_bias = true,
+                        .sum_min = 1e-12};
+      break;
+    case formats::Family::kGraniteMoe:
+    case formats::Family::kGraniteMoeShared:
+      add_granite_scales(config);
+      config.experts = {.count = 5, .chosen = 3, .ffn_size = config.ffn_size, .normalised = true};
+      if (config.family == formats::Family::kGraniteMoeShared) config.experts.shared_ffn_size = 16;
+      break;
+    default:
+      break;
+  }
+}
+
+}  // namespace jige::model::testing

@@ -13,15 +13,6 @@ namespace {
 
 constexpr size_t kShortSymbols = 40;
 
-// Whether the text holds a space mark after another character.
-bool joins_before_space_mark(std::string_view text) {
-  for (size_t at = text.find(kSpaceMark); at != text.npos; at = text.find(kSpaceMark, at + 3)) {
-    if (at == 0) continue;
-    if (at < 3 || text.substr(at - 3, 3) != kSpaceMark) return true;
-  }
-  return false;
-}
-
 // Of the last character of one text and the first of another.
 uint64_t meeting_key(std::string_view left, std::string_view right) {
   const char32_t last = decode_utf8(left.substr(last_character(left))).code_point;
@@ -44,13 +35,9 @@ Result<BpeModel> BpeModel::create(std::shared_ptr<const Vocabulary> vocabulary,
   // a whole word is.
   const bool keeps_all =
       !model.options_.unk_token.empty() || (model.options_.byte_fallback && model.has_all_bytes_);
-  if (keeps_all && !model.options_.ignore_merges && !model.options_.byte_level) {
-    bool joins = false;
-    for (size_t rank = 0; rank < merges.size() && !joins; ++rank) {
-      joins = joins_before_space_mark(merges.joined(rank));
-    }
-    model.cut_before_space_mark_ = !joins && model.vocabulary_->find(kSpaceMark) >= 0;
-  }
+  model.cut_before_space_mark_ = keeps_all && !model.options_.ignore_merges &&
+                                 !model.options_.byte_level &&
+                                 model.vocabulary_->find(kSpaceMark) >= 0;
   return model;
 }
 
@@ -80,6 +67,7 @@ Status BpeModel::read_merges(const TextPairs& merges) {
                   {static_cast<uint32_t>(first + i), ids[3 * i + 2]});
       if (left.empty() || right.empty() || options_.ignore_merges) continue;
       meetings_.set(meeting_key(left, right), true);
+      joins_space_mark_ |= right.starts_with(kSpaceMark) && !left.ends_with(kSpaceMark);
     }
   }
   return {};
@@ -133,14 +121,24 @@ bool BpeModel::cuts(std::string_view word, size_t place) const {
   return last && first && !meetings_.find(meeting_key(*last, *first));
 }
 
+size_t BpeModel::find_space_mark_cut(std::string_view word) const {
+  for (size_t cut = word.find(kSpaceMark, 1); cut != word.npos;
+       cut = word.find(kSpaceMark, cut + 1)) {
+    const std::string_view before = word.substr(0, cut);
+    if (before.ends_with(kSpaceMark)) continue;
+    if (!joins_space_mark_) return cut;
+    const auto last = symbol_text(before.substr(last_character(before)));
+    const std::string_view symbol = last ? *last : std::string_view(options_.unk_token);
+    if (!meetings_.find(meeting_key(symbol, kSpaceMark))) return cut;
+  }
+  return word.npos;
+}
+
 Status BpeModel::encode(std::string_view word, BpeScratch& scratch,
                         std::vector<int32_t>& ids) const {
   if (!cut_before_space_mark_) return encode_uncut(word, scratch, ids);
   while (!word.empty()) {
-    size_t cut = 0;
-    do {
-      cut = word.find(kSpaceMark, cut + 1);
-    } while (cut != word.npos && cut >= 3 && word.substr(cut - 3, 3) == kSpaceMark);
+    const size_t cut = find_space_mark_cut(word);
     JIGE_DO(encode_uncut(word.substr(0, cut), scratch, ids));
     if (cut == word.npos) break;
     word.remove_prefix(cut);

@@ -6,9 +6,9 @@
 // where there is none; that is also what Hugging Face does.
 //
 // Cost: O(n log n) for a word of n characters through a heap; short words scan for the minimum;
-// repeated words come from a cache. Where no merge joins another character with a following "▁",
-// no character is left out and whole words are not looked up (ignore_merges), a text without
-// pre-tokenizer is cut there, which changes no id and makes it words again.
+// repeated words come from a cache. Where no character is left out and whole words are not looked
+// up (ignore_merges), a text without pre-tokenizer is cut at every "▁" that no merge joins with the
+// character before it, which changes no id and makes it words again.
 //
 // Threads: immutable; each BpeScratch belongs to one thread at a time.
 #pragma once
@@ -85,6 +85,8 @@ class BpeModel {
   void build_character_table();
   std::optional<std::string_view> symbol_text(std::string_view character) const;
   int32_t character_id(std::string_view character) const;
+  // Where a word may be cut before a space mark, or npos.
+  size_t find_space_mark_cut(std::string_view word) const;
   Status encode_uncut(std::string_view word, BpeScratch& scratch, std::vector<int32_t>& ids) const;
   Status encode_new(std::string_view word, BpeScratch& scratch, std::vector<int32_t>& ids) const;
   Status split_characters(std::string_view word, std::vector<int32_t>& ids) const;
@@ -107,6 +109,7 @@ class BpeModel {
   bool has_all_bytes_ = false;
   int32_t unk_id_ = -1;
   bool cut_before_space_mark_ = false;
+  bool joins_space_mark_ = false;  // some merge joins another character with a space mark
   BpeOptions options_;
   std::string where_;
 };

@@ -133,6 +133,24 @@ TEST(Bpe, CutsAtSpaceMarksOnlyWhereNoMergeCrosses) {
   EXPECT_EQ(cut(crossing, "ba" + mark + "a"), (std::vector<std::string>{"b", "a" + mark, "a"}));
 }
 
+// A model that has an unknown token may cut, one that leaves characters out may not.
+TEST(Bpe, CutsAtSpaceMarksChangeNoId) {
+  const std::string mark = "\xE2\x96\x81";
+  const std::vector<std::string> letters = {mark, ">", "<", "/", "a", "b", "<unk>"};
+  const Merges merges = {{"<", "/"},  {mark, "</"}, {">", mark + "</"}, {mark, mark},
+                         {mark, "a"}, {"a", "b"},   {"a", ">"},         {mark + "a", "b"}};
+  const Model cutting = make(letters, merges, {.unk_token = "<unk>"});
+  const Model whole = make(letters, merges);
+  Rng rng(derive_key(7, "cuts"));
+  for (int round = 0; round < 3000; ++round) {
+    std::string text;
+    for (uint64_t left = rng.below(12); left > 0; --left) text += letters[rng.below(6)];
+    EXPECT_EQ(cut(cutting, text), cut(whole, text)) << text;
+  }
+  EXPECT_EQ(cut(cutting, "a>" + mark + "</a" + mark + "a"),
+            (std::vector<std::string>{"a", ">" + mark + "</", "a", mark + "a"}));
+}
+
 TEST(Bpe, RefusesMergesOfUnknownTokens) {
   auto vocabulary =
       std::make_shared<const Vocabulary>(*Vocabulary::create({{"a", 0}, {"b", 1}}, "test"));

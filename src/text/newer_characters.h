@@ -3,8 +3,8 @@
 //
 // Patterns are matched, and categories told, as of Unicode 16, which Oniguruma knows: where PCRE2
 // or utf8proc may be older, a later character is shown to them as an older one that is like it.
-// Normal forms are those of Unicode 9, whose tables Hugging Face `tokenizers` has: what came later
-// stays as it is.
+// Normal forms are those of Unicode 9 and punctuation is that of Unicode 8, whose tables Hugging
+// Face `tokenizers` has: what came later stays as it is, and in one word with its neighbours.
 //
 // Threads: pure functions.
 #pragma once
@@ -25,5 +25,8 @@ bool show_older_characters(std::string_view text, std::string& changed);
 // Whether it came after Unicode 9 and is a mark, has a normal form other than itself, or is part of
 // one. Also a few whose combining class came later.
 bool is_newer_mark(char32_t c);
+
+// Whether it is punctuation that came after Unicode 8.
+bool is_newer_punctuation(char32_t c);
 
 }  // namespace jige::text

@@ -91,5 +91,12 @@ TEST(NewerMarks, AreNotStripped) {
   EXPECT_EQ(strip_marks("e\xCC\x81" + to_utf8(0x1ABF)), "e" + to_utf8(0x1ABF));
 }
 
+TEST(NewerPunctuation, IsNoPunctuation) {
+  EXPECT_TRUE(is_punctuation(0x2E42));
+  EXPECT_FALSE(is_punctuation(0x2E43));
+  EXPECT_FALSE(is_punctuation(0x113D4));
+  EXPECT_TRUE(is_punctuation(0x166D)) << "a symbol since Unicode 12";
+}
+
 }  // namespace
 }  // namespace jige::text

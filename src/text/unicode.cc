@@ -270,8 +270,10 @@ bool is_punctuation(char32_t c) {
     return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') ||
            (c >= '{' && c <= '~');
   }
+  // These two were punctuation in Unicode 8.
+  if (c == 0x166D || c == 0x111C9) return true;
   const auto kind = category(c);
-  return kind >= UTF8PROC_CATEGORY_PC && kind <= UTF8PROC_CATEGORY_PO;
+  return kind >= UTF8PROC_CATEGORY_PC && kind <= UTF8PROC_CATEGORY_PO && !is_newer_punctuation(c);
 }
 
 bool is_word(char32_t c) {

@@ -66,7 +66,7 @@ bool is_white_space(char32_t c);
 bool is_numeric(char32_t c);      // general category N
 bool is_letter(char32_t c);       // general category L
 bool is_mark(char32_t c);         // general category M
-bool is_punctuation(char32_t c);  // general category P or ASCII punctuation
+bool is_punctuation(char32_t c);  // general category P, up to Unicode 8, or ASCII punctuation
 bool is_word(char32_t c);         // \w: alphabetic, mark, decimal digit, connector, joiner
 
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };

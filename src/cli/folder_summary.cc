@@ -102,6 +102,8 @@ std::string position_text(const formats::ModelConfig& config) {
     text += fmt::format(", longrope from {} tokens", rope.original_context);
   } else if (rope.scaling == formats::RopeScaling::kYarn) {
     text += fmt::format(", yarn scaling by {:g}", rope.factor);
+  } else if (rope.scaling == formats::RopeScaling::kProportional) {
+    text += fmt::format(", {:g} of a head", rope.turned_share);
   }
   if (config.sliding_rope) {
     const double theta = config.sliding_rope->theta;
@@ -162,6 +164,11 @@ void add_config_rows(const formats::ModelConfig& config, Table& table) {
     if (config.latent.query_rank > 0) {
       attention += fmt::format(", of queries {}", config.latent.query_rank);
     }
+  }
+  const formats::FullHeadsConfig& full = config.full_heads;
+  if (full.head_dim > 0) {
+    attention += fmt::format(", without window {} of {}", full.kv_head_count, full.head_dim);
+    if (full.keys_are_values) attention += " that are values";
   }
   if (config.sliding_window > 0) {
     attention += fmt::format(", window {}", config.sliding_window);

@@ -161,10 +161,12 @@ Result<MemoryReport> make_memory_report(const formats::ModelConfig& config,
   report.train_dtype = chosen.value_or(default_training_dtype());
   report.context =
       request.context > 0 ? request.context : std::min(config.context_max, kContextDefaultMax);
-  const model::CacheShape cache = model::cache_shape(config);
-  const double cache_bytes = 8.0 * static_cast<double>(config.layer_count) *
-                             static_cast<double>(cache.kv_head_count * cache.head_dim) *
-                             static_cast<double>(report.context) *
+  double cache_columns = 0;
+  for (int64_t layer = 0; layer < config.layer_count; ++layer) {
+    const model::CacheShape cache = model::cache_shape(config, layer);
+    cache_columns += static_cast<double>(cache.kv_head_count * cache.head_dim);
+  }
+  const double cache_bytes = 8.0 * cache_columns * static_cast<double>(report.context) *
                              static_cast<double>(request.sequences);
   if (cache_bytes > kCacheBytesMax) {
     return fail(

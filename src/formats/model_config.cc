@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "formats/model_config_experts.h"
+#include "formats/model_config_gemma4.h"
 #include "formats/model_config_latent.h"
 #include "formats/model_config_parts.h"
 #include "formats/model_config_recurrent.h"
@@ -26,6 +27,7 @@ class Checker {
   Status run() const {
     JIGE_DO(sizes());
     JIGE_DO(heads());
+    JIGE_DO(check_full_heads(c_, where_));
     JIGE_DO(check_latent(c_, where_));
     JIGE_DO(check_parts(c_, where_));
     JIGE_DO(check_recurrent(c_, where_));
@@ -124,6 +126,9 @@ class Checker {
     if (c_.rope.scaling == RopeScaling::kLongRope) return longrope();
     JIGE_DO(real_in_range("factor", c_.rope.factor, 1.0, 1e6));
     if (c_.rope.scaling == RopeScaling::kLinear) return {};
+    if (c_.rope.scaling == RopeScaling::kProportional) {
+      return real_in_range("partial_rotary_factor", c_.rope.turned_share, 0.0, 1.0);
+    }
     if (c_.rope.scaling == RopeScaling::kYarn) return yarn();
     JIGE_DO(real_in_range("low_freq_factor", c_.rope.low_freq_factor, 1e-6, 1e6));
     JIGE_DO(real_in_range("high_freq_factor", c_.rope.high_freq_factor, 1e-6, 1e6));
@@ -215,11 +220,19 @@ class Checker {
     const bool gemma = family_.gemma_scores;
     JIGE_DO(require(c_.position == (gpt2 ? PositionKind::kLearned : PositionKind::kRotary),
                     gpt2 ? "learned positions" : "rotary positions"));
-    JIGE_DO(require(gpt2 || (c_.scores_by_head_dim && !c_.scores_by_layer),
-                    "attention scores divided by the root of the head dimension"));
+    JIGE_DO(require(
+        gpt2 || (c_.scores_by_head_dim == family_.scores_by_head_dim && !c_.scores_by_layer),
+        family_.scores_by_head_dim ? "attention scores divided by the root of the head dimension"
+                                   : "attention scores as they are"));
     JIGE_DO(require((c_.score_dim > 0) == gemma,
                     gemma ? "a query_pre_attn_scalar" : "no query_pre_attn_scalar"));
-    JIGE_DO(require(gemma || (c_.score_cap == 0 && c_.logits_cap == 0), "no soft caps"));
+    JIGE_DO(
+        require(gemma || (c_.score_cap == 0 && (family_.logits_cap_field || c_.logits_cap == 0)),
+                "no soft caps"));
+    JIGE_DO(require(c_.value_norm == family_.value_norm,
+                    family_.value_norm ? "norms of value heads" : "no norms of value heads"));
+    JIGE_DO(require(c_.layer_scales == family_.layer_scales,
+                    family_.layer_scales ? "a scale for each layer" : "no scales of layers"));
     const bool granite = family_.granite_scales;
     JIGE_DO(require((c_.score_scale > 0) == granite,
                     granite ? "an attention_multiplier" : "no attention_multiplier"));
@@ -236,6 +249,8 @@ class Checker {
     const bool longrope = c_.family == Family::kPhi3 || c_.family == Family::kMiniCpm3;
     JIGE_DO(require(longrope || c_.rope.scaling != RopeScaling::kLongRope, "no longrope"));
     JIGE_DO(require(family_.two_ropes || !c_.sliding_rope, "one kind of rotary positions"));
+    const bool proportional = c_.rope.scaling == RopeScaling::kProportional;
+    JIGE_DO(require(family_.full_heads || !proportional, "no proportional rotary positions"));
     JIGE_DO(require(c_.attention_sinks == family_.attention_sinks,
                     family_.attention_sinks ? "attention sinks" : "no attention sinks"));
     JIGE_DO(require(c_.attention_gate == family_.attention_gate,
@@ -382,6 +397,22 @@ int64_t feed_forward_count(const ModelConfig& config) {
   return config.layer_count - std::count(parts.begin(), parts.end(), LayerParts::kAttention);
 }
 
+bool has_window(const ModelConfig& config, int64_t layer) {
+  const auto at = static_cast<size_t>(layer);
+  const auto& sliding = config.layer_is_sliding;
+  return config.sliding_window > 0 && (sliding.empty() || (at < sliding.size() && sliding[at]));
+}
+
+HeadShape head_shape(const ModelConfig& config, int64_t layer) {
+  const FullHeadsConfig& full = config.full_heads;
+  if (full.head_dim > 0 && !has_window(config, layer)) return {full.kv_head_count, full.head_dim};
+  return {config.kv_head_count, config.head_dim};
+}
+
+bool keys_are_values(const ModelConfig& config, int64_t layer) {
+  return config.full_heads.keys_are_values && !has_window(config, layer);
+}
+
 bool has_layer_beyond(Family family) { return family_info(family).layer_beyond; }
 
 Status check_model_config(const ModelConfig& config, std::string_view where) {
@@ -390,27 +421,34 @@ Status check_model_config(const ModelConfig& config, std::string_view where) {
 
 namespace {
 
+// Of a layer's attention, that is not recurrent.
+int64_t attention_parameter_count(const ModelConfig& config, int64_t layer) {
+  const HeadShape heads = head_shape(config, layer);
+  const int64_t width = config.hidden_size;
+  const int64_t query_width = config.head_count * heads.head_dim;
+  const int64_t kv_width = heads.kv_head_count * heads.head_dim;
+  int64_t count = 0;
+  if (config.latent.rank > 0) {
+    count = latent_parameter_count(config);
+  } else {
+    const int64_t queries = config.attention_gate ? 2 * query_width : query_width;
+    const int64_t rows = queries + (keys_are_values(config, layer) ? 1 : 2) * kv_width;
+    count = width * rows + query_width * width;
+    if (config.qkv_bias) count += rows;
+    if (config.output_bias) count += width;
+  }
+  if (config.attention_sinks) count += config.head_count;
+  if (config.qk_norm) count += 2 * heads.head_dim;
+  if (config.qk_norm_whole || config.qk_norm_apart) count += query_width + kv_width;
+  return count;
+}
+
 // With so many experts in every layer that has any.
 int64_t count_parameters(const ModelConfig& config, int64_t experts) {
   const int64_t width = config.hidden_size;
-  const int64_t query_width = config.head_count * config.head_dim;
-  const int64_t kv_width = config.kv_head_count * config.head_dim;
   const bool gated = has_gate(config.activation);
   const bool norm_bias = config.norm == NormKind::kLayer && config.norm_bias;
   const int64_t norm = norm_bias ? 2 * width : width;
-
-  int64_t attention = 0;
-  if (config.latent.rank > 0) {
-    attention = latent_parameter_count(config);
-  } else {
-    const int64_t queries = config.attention_gate ? 2 * query_width : query_width;
-    attention = width * (queries + 2 * kv_width) + query_width * width;
-    if (config.qkv_bias) attention += queries + 2 * kv_width;
-    if (config.output_bias) attention += width;
-  }
-  if (config.attention_sinks) attention += config.head_count;
-  if (config.qk_norm) attention += 2 * config.head_dim;
-  if (config.qk_norm_whole || config.qk_norm_apart) attention += query_width + kv_width;
   int64_t dense = (gated ? 3 : 2) * width * config.ffn_size;  // a feed-forward part
   if (config.mlp_bias) dense += (gated ? 2 : 1) * config.ffn_size + width;
   if (config.activation == ActivationKind::kXielu) dense += 4;  // two of which are not trained
@@ -421,7 +459,11 @@ int64_t count_parameters(const ModelConfig& config, int64_t experts) {
   const bool one_norm = config.residual == ResidualForm::kParallelOneNorm;
   const bool around = config.norm_place == NormPlace::kAround;
   int64_t total = (around ? 2 * parts : one_norm ? config.layer_count : parts) * norm + norm;
-  total += (attention_part_count(config) - recurrent) * attention;
+  for (int64_t layer = 0; layer < config.layer_count; ++layer) {
+    if (!has_attention_part(config, layer) || is_recurrent(config, layer)) continue;
+    total += attention_parameter_count(config, layer);
+  }
+  if (config.layer_scales) total += config.layer_count;
   if (recurrent > 0) total += recurrent * recurrent_parameter_count(config);
   total += with_experts * expert_parameter_count(config, experts);
   total += (feed_forward_count(config) - with_experts) * dense;

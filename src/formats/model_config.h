@@ -79,6 +79,7 @@ enum class Family {
   kDots1,
   kMiniMaxM2,
   kApertus,
+  kGemma4,
   kQwen35,
   kQwen35Moe,
   kQwen3Next,
@@ -118,7 +119,7 @@ enum class ActivationKind {
   kXielu
 };
 enum class PositionKind { kRotary, kLearned };
-enum class RopeScaling { kNone, kLinear, kLlama3, kLongRope, kYarn };
+enum class RopeScaling { kNone, kLinear, kLlama3, kLongRope, kYarn, kProportional };
 
 // Whether an activation multiplies with a gate: gate and up are then two products.
 constexpr bool has_gate(ActivationKind activation) {
@@ -128,7 +129,7 @@ constexpr bool has_gate(ActivationKind activation) {
 struct RopeConfig {
   double theta = 10000.0;
   RopeScaling scaling = RopeScaling::kNone;
-  double factor = 1.0;            // linear, llama3 and yarn
+  double factor = 1.0;            // linear, llama3, yarn and proportional
   double low_freq_factor = 1.0;   // llama3
   double high_freq_factor = 4.0;  // llama3
   int64_t original_context = 0;   // all but linear: original_max_position_embeddings
@@ -151,6 +152,8 @@ struct RopeConfig {
   // log(factor).
   double mscale = 0.0;
   double mscale_all = 0.0;
+  // proportional: the share of a head's pairs that turn, from the first on; the others stand still.
+  double turned_share = 1.0;
 
   bool operator==(const RopeConfig&) const = default;
 };
@@ -244,6 +247,15 @@ struct Mamba2Config {
   bool operator==(const Mamba2Config&) const = default;
 };
 
+// Heads of layers without the sliding window, where they are others than those with it (Gemma 4).
+struct FullHeadsConfig {
+  int64_t head_dim = 0;  // 0: all layers have the same heads
+  int64_t kv_head_count = 0;
+  bool keys_are_values = false;  // one product gives both
+
+  bool operator==(const FullHeadsConfig&) const = default;
+};
+
 struct ModelConfig {
   Family family = Family::kLlama;
   int64_t vocab_size = 0;
@@ -253,6 +265,7 @@ struct ModelConfig {
   int64_t kv_head_count = 0;
   int64_t head_dim = 0;
   int64_t ffn_size = 0;
+  FullHeadsConfig full_heads;
   LatentConfig latent;
   DeltaConfig delta;
   ShortConvConfig short_conv;
@@ -288,6 +301,8 @@ struct ModelConfig {
   bool qk_norm = false;            // norm of each query and key head, with weights for all
   bool qk_norm_whole = false;      // of all query heads as one row, and of all key heads
   bool qk_norm_apart = false;      // of each head, with weights of its own
+  bool value_norm = false;         // of each value head, without weights
+  bool layer_scales = false;       // a layer's result is times a number of the files, not trained
   bool scores_by_head_dim = true;  // attention scores are divided by √d
   double score_dim = 0;            // by the root of this instead; 0: of d
   double score_scale = 0;          // or multiplied with this; 0: divided
@@ -340,6 +355,16 @@ bool has_attention_part(const ModelConfig& config, int64_t layer);
 bool has_feed_forward(const ModelConfig& config, int64_t layer);
 int64_t attention_part_count(const ModelConfig& config);
 int64_t feed_forward_count(const ModelConfig& config);
+// Whether the layer's tokens see those of the sliding window alone.
+bool has_window(const ModelConfig& config, int64_t layer);
+// The key/value heads of a layer with attention, and the width of all its heads.
+struct HeadShape {
+  int64_t kv_head_count = 0;
+  int64_t head_dim = 0;
+};
+HeadShape head_shape(const ModelConfig& config, int64_t layer);
+// Whether a product of the layer gives keys and values in one.
+bool keys_are_values(const ModelConfig& config, int64_t layer);
 // Whether the layer has a recurrent state in place of attention, and how many layers have.
 bool is_recurrent(const ModelConfig& config, int64_t layer);
 int64_t recurrent_layer_count(const ModelConfig& config);

@@ -6,6 +6,7 @@
 
 #include "formats/model_config.h"
 #include "formats/model_config_experts.h"
+#include "formats/model_config_gemma4.h"
 #include "formats/model_config_latent.h"
 #include "formats/model_config_parts.h"
 #include "formats/model_config_recurrent.h"
@@ -114,6 +115,7 @@ void emit_rope(const ModelConfig& config, Json& out) {
   const RopeConfig& rope = config.rope;
   const FamilyInfo& family = family_info(config.family);
   if (config.family == Family::kMinistral3) return emit_ministral3_rope(config, out);
+  if (config.family == Family::kGemma4) return;  // emit_gemma4() has it
   out[std::string(family.theta_field)] = rope.theta;
   out["rope_scaling"] = nullptr;
   if (config.family == Family::kOlmo3) return emit_olmo3_rope(config, out);
@@ -257,6 +259,11 @@ void emit_family_fields(const ModelConfig& config, Json& out) {
     case Family::kGemma3:
       emit_gemma(config, out);
       emit_gemma3_pattern(config, out);
+      break;
+    case Family::kGemma4:
+      out["sliding_window"] = window_or_null(config);
+      out["layer_types"] = layer_types(config);
+      emit_gemma4(config, out);
       break;
     case Family::kMiniCpm3:
       emit_minicpm3(config, out);

@@ -120,6 +120,7 @@ Status parse_windows(const Json& config, ModelConfig& out, std::string_view wher
                 "transformers take different layers; write layer_types",
                 where);
   }
+  if (family_info(out.family).full_heads) flags.back() = 0;  // whatever it is said to be
   const auto sliding_count = std::count(flags.begin(), flags.end(), uint8_t{1});
   if (sliding_count > 0 && out.sliding_window == 0) {
     return fail(Code::kCorrupt,

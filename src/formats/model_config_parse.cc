@@ -13,6 +13,7 @@
 #include "formats/model_config.h"
 #include "formats/model_config_experts.h"
 #include "formats/model_config_fields.h"
+#include "formats/model_config_gemma4.h"
 #include "formats/model_config_latent.h"
 #include "formats/model_config_layers.h"
 #include "formats/model_config_lfm2.h"
@@ -251,6 +252,7 @@ Status refuse_looking_ahead(const Json& config, std::string_view where) {
   for (const auto& [field, causal] : fields) {
     const Json* value = find_field(config, field);
     if (!value || (value->is_boolean() && value->get<bool>() == causal)) continue;
+    if (*value == "vision") continue;  // tokens of images alone, in Gemma 4
     return fail(
         Code::kUnsupported,
         "{}: field \"{}\" is {}: tokens of this model see those behind them, which Jige does "
@@ -306,6 +308,9 @@ Status parse_scales(const Json& config, ModelConfig& out, std::string_view where
     JIGE_TRY(out.score_cap, parse_cap(config, "attn_logit_softcapping", family.score_cap, where));
     JIGE_TRY(out.logits_cap,
              parse_cap(config, "final_logit_softcapping", family.logits_cap, where));
+  }
+  if (family.logits_cap_field) {
+    JIGE_TRY(out.logits_cap, parse_cap(config, "final_logit_softcapping", 0, where));
   }
   if (family.granite_scales) {
     JIGE_TRY(out.embedding_scale, get_number_or(config, "embedding_multiplier", 1.0, where));
@@ -375,6 +380,7 @@ Status parse_rotary_family(const Json& config, ModelConfig& out, std::string_vie
   JIGE_DO(refuse_variants(config, out.family, where));
   JIGE_DO(parse_switches(config, out, where));
   JIGE_DO(parse_scales(config, out, where));
+  if (family.full_heads) JIGE_DO(parse_full_heads(config, out, where));
   return has_experts(out.family) ? parse_experts(config, out, where) : Status();
 }
 
@@ -465,6 +471,7 @@ Result<ModelConfig> parse_model_config(const Json& whole, std::string_view where
   if (out.position == PositionKind::kRotary) JIGE_DO(parse_rope(config, out, where));
   JIGE_DO(may_be_recurrent(out.family) ? parse_recurrent(config, out, where)
                                        : parse_layers(config, out, where));
+  if (family_info(out.family).full_heads) JIGE_DO(parse_layer_heads(config, out, where));
   JIGE_DO(parse_token_ids(config, out, where));
   JIGE_DO(checked());
   return out;

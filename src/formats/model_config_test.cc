@@ -84,11 +84,12 @@ void expect_facts(const ModelConfig& config, const Json& facts, const std::strin
     EXPECT_TRUE(!sliding || *sliding == config.sliding_rope.value_or(config.rope).theta) << name;
     EXPECT_EQ(config.rope.factor, rope.at("factor")) << name;
     const std::string type = rope.at("type");
-    EXPECT_EQ(config.rope.scaling, type == "llama3"     ? RopeScaling::kLlama3
-                                   : type == "linear"   ? RopeScaling::kLinear
-                                   : type == "longrope" ? RopeScaling::kLongRope
-                                   : type == "yarn"     ? RopeScaling::kYarn
-                                                        : RopeScaling::kNone)
+    EXPECT_EQ(config.rope.scaling, type == "llama3"         ? RopeScaling::kLlama3
+                                   : type == "linear"       ? RopeScaling::kLinear
+                                   : type == "longrope"     ? RopeScaling::kLongRope
+                                   : type == "yarn"         ? RopeScaling::kYarn
+                                   : type == "proportional" ? RopeScaling::kProportional
+                                                            : RopeScaling::kNone)
         << name;
   }
   if (facts.contains("parameters")) {

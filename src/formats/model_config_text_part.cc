@@ -17,10 +17,11 @@ struct ImageModel {
 };
 
 constexpr ImageModel kImageModels[] = {
-    {"gemma3", Family::kGemma3},        {"mistral3", Family::kMistral},
-    {"qwen2_vl", Family::kQwen2, true}, {"qwen2_5_vl", Family::kQwen2, true},
-    {"qwen3_vl", Family::kQwen3},       {"qwen3_5", Family::kQwen35},
-    {"qwen3_5_moe", Family::kQwen35Moe}};
+    {"gemma3", Family::kGemma3},         {"mistral3", Family::kMistral},
+    {"qwen2_vl", Family::kQwen2, true},  {"qwen2_5_vl", Family::kQwen2, true},
+    {"qwen3_vl", Family::kQwen3},        {"qwen3_5", Family::kQwen35},
+    {"qwen3_5_moe", Family::kQwen35Moe}, {"gemma4", Family::kGemma4},
+    {"gemma4_unified", Family::kGemma4}};
 
 // Fields that stand at the top in some folders. What is tied is said there where it is said at all.
 constexpr const char* kTied = "tie_word_embeddings";
@@ -35,6 +36,23 @@ void add_gemma3_sizes(Json& text) {
   for (const auto& [field, value] : usual) {
     if (!text.contains(field)) text[field] = value;
   }
+}
+
+// What transformers takes for fields that folders of Gemma 4 leave out; the unified ones differ
+// from the rest, and have neither embeddings for every layer nor experts.
+void add_gemma4_fields(Json& text, bool unified) {
+  const std::pair<const char*, int64_t> usual[] = {
+      {"vocab_size", 262144}, {"num_attention_heads", 8}, {"max_position_embeddings", 131072}};
+  const std::pair<const char*, int64_t> usual_unified[] = {{"max_position_embeddings", 262144},
+                                                           {"sliding_window", 1024},
+                                                           {"hidden_size_per_layer_input", 0}};
+  const auto add = [&](const auto& fields) {
+    for (const auto& [field, value] : fields) {
+      if (!text.contains(field)) text[field] = value;
+    }
+  };
+  if (unified) add(usual_unified);
+  add(usual);
 }
 
 // A text's tokens have the same position in all three dimensions of an image's: they turn as usual.
@@ -81,6 +99,9 @@ Result<Json> text_part(const Json& config, std::string_view where) {
     if (at != config.end() && !find_field(text, field)) text[field] = *at;
   }
   if (known->family == Family::kGemma3) add_gemma3_sizes(text);
+  if (known->family == Family::kGemma4) {
+    add_gemma4_fields(text, known->model_type == "gemma4_unified");
+  }
   drop_image_positions(text);
   return text;
 }

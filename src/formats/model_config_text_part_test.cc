@@ -147,8 +147,8 @@ TEST(ModelConfigTextPart, RefusesOtherLanguageModelsByName) {
   json = gemma3_4b();
   json["text_config"]["model_type"] = 7;
   EXPECT_FALSE(parse_model_config(json, "config.json"));
-  json["model_type"] = "gemma4";
-  EXPECT_FAILS_WITH(parse_model_config(json, "config.json"), Code::kUnsupported, "gemma4");
+  json["model_type"] = "gemma5";
+  EXPECT_FAILS_WITH(parse_model_config(json, "config.json"), Code::kUnsupported, "gemma5");
 }
 
 }  // namespace

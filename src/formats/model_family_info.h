@@ -84,7 +84,12 @@ struct FamilyInfo {
   bool qkv_by_head = false;
   bool head_bias = false;
   bool attention_sinks = false;
-  bool root_scale = false;  // embeddings times the root of the width
+  bool full_heads = false;  // layers without the window may have heads of their own
+  bool value_norm = false;
+  bool layer_scales = false;
+  bool scores_by_head_dim = true;
+  bool logits_cap_field = false;  // final_logit_softcapping counts
+  bool root_scale = false;        // embeddings times the root of the width
   bool logit_scale = false;
   bool granite_scales = false;  // embedding_multiplier, residual_multiplier and their like
   // Scores by query_pre_attn_scalar, and fields of soft caps.

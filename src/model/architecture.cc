@@ -236,7 +236,9 @@ LayerNames layer_names(const formats::ModelConfig& config, int64_t index) {
       .norm2 = at + ".post_attention_layernorm",
       .ffn_input = {mlp + "gate_proj", mlp + "up_proj"},
       .ffn_output = mlp + "down_proj",
-      .experts = expert_names(config.family, at)};
+      .experts = expert_names(config.family, at),
+      .scale = at + ".layer_scalar"};
+  if (formats::keys_are_values(config, index)) names.attention.qkv.pop_back();
   if (config.family == formats::Family::kStarCoder2) {
     names.ffn_input = {mlp + "c_fc"};
     names.ffn_output = mlp + "c_proj";
@@ -319,7 +321,10 @@ std::vector<std::string> linear_names(const formats::ModelConfig& config) {
 
 // Of the heads that attention meets, in training or in a cache.
 Status check_head_width(const formats::ModelConfig& config) {
-  const int64_t width = std::max(config.head_dim, cache_shape(config).head_dim);
+  int64_t width = config.head_dim;
+  for (int64_t layer = 0; layer < config.layer_count; ++layer) {
+    width = std::max(width, cache_shape(config, layer).head_dim);
+  }
   if (width <= ops::kAttentionDimMax) return {};
   return fail(Code::kUnsupported,
               "config.json: {} makes heads of {} columns, which are not supported; attention "
@@ -390,9 +395,7 @@ Architecture::Architecture(const formats::ModelConfig& config,
   append(*head_);
 }
 
-int64_t Architecture::rope_columns() const {
-  return turned_columns(config_) * (has_two_rope_tables(config_) ? 2 : 1);
-}
+int64_t Architecture::rope_columns() const { return model::rope_columns(config_); }
 
 std::string Architecture::base_name(const std::string& name) {
   for (const std::string_view prefix : kBasePrefixes) {

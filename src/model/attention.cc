@@ -4,18 +4,29 @@
 
 namespace jige::model {
 
-CacheShape cache_shape(const formats::ModelConfig& config) {
+CacheShape cache_shape(const formats::ModelConfig& config, int64_t layer) {
   if (config.latent.rank > 0) return {1, config.latent.rank + config.rotary_dim};
-  return {config.kv_head_count, config.head_dim};
+  const formats::HeadShape heads = formats::head_shape(config, layer);
+  return {heads.kv_head_count, heads.head_dim};
 }
 
-int64_t cache_bytes(const formats::ModelConfig& config, DType dtype, int64_t block_count) {
-  const CacheShape shape = cache_shape(config);
+bool has_cache(const formats::ModelConfig& config, int64_t layer) {
+  return formats::has_attention_part(config, layer) && !formats::is_recurrent(config, layer);
+}
+
+int64_t cache_bytes(const formats::ModelConfig& config, int64_t layer, DType dtype,
+                    int64_t block_count) {
+  if (!has_cache(config, layer)) return 0;
+  const CacheShape shape = cache_shape(config, layer);
   return ops::kv_cache_bytes(dtype, block_count, shape.kv_head_count, shape.head_dim);
 }
 
-int64_t cache_layer_count(const formats::ModelConfig& config) {
-  return formats::attention_part_count(config) - formats::recurrent_layer_count(config);
+int64_t all_cache_bytes(const formats::ModelConfig& config, DType dtype, int64_t block_count) {
+  int64_t bytes = 0;
+  for (int64_t layer = 0; layer < config.layer_count; ++layer) {
+    bytes += cache_bytes(config, layer, dtype, block_count);
+  }
+  return bytes;
 }
 
 StateShape state_shape(const formats::ModelConfig& config) {

@@ -62,12 +62,14 @@ struct CacheShape {
   int64_t kv_head_count = 0;
   int64_t head_dim = 0;
 };
-CacheShape cache_shape(const formats::ModelConfig& config);
-// Bytes of so many blocks of it.
-int64_t cache_bytes(const formats::ModelConfig& config, DType dtype, int64_t block_count);
-
-// How many layers have such a cache: all with attention.
-int64_t cache_layer_count(const formats::ModelConfig& config);
+CacheShape cache_shape(const formats::ModelConfig& config, int64_t layer);
+// Whether the layer has such a cache: every one with attention.
+bool has_cache(const formats::ModelConfig& config, int64_t layer);
+// Bytes of so many blocks of it; none where it has none.
+int64_t cache_bytes(const formats::ModelConfig& config, int64_t layer, DType dtype,
+                    int64_t block_count);
+// Of the caches of all layers.
+int64_t all_cache_bytes(const formats::ModelConfig& config, DType dtype, int64_t block_count);
 
 // What a sequence has in a recurrent layer in its place, in numbers of SequenceStates (block.h); of
 // short convolutions no matrices; nothing where no layer is recurrent.

@@ -23,6 +23,7 @@ ExpertMlp::ExpertMlp(const formats::ModelConfig& config, const ExpertNames& name
                       .shape = Shape{experts_.count},
                       .init = InitKind::kZero,
                       .fixed = true,
+                      .wide = true,
                       .as_row = names.choice_bias_as_row});
   }
   std::vector<ProjectionOptions::Part> inputs = {{names.up, experts_.ffn_size}};

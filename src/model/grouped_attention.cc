@@ -11,13 +11,15 @@ namespace jige::model {
 
 std::vector<ProjectionOptions::Part> GroupedAttention::qkv_parts(
     const formats::ModelConfig& config, const std::vector<std::string>& names) const {
-  auto parts = fused_parts(names, {k_begin(), kv_columns(), kv_columns()});
+  std::vector<int64_t> outputs = {k_begin(), kv_columns()};
+  if (!keys_are_values_) outputs.push_back(kv_columns());
+  auto parts = fused_parts(names, outputs);
   if (gated_) parts[0].stored_rows = StoredRows{.turns = heads_, .parts = {head_dim_, head_dim_}};
   if (config.qkv_by_head) {
     parts[0].stored_rows = StoredRows{.turns = heads_, .parts = {head_dim_, head_dim_, head_dim_}};
   }
   if (config.turns_neighbours) {
-    const int64_t turned = turned_columns(config);
+    const int64_t turned = turned_columns(config).full;
     StoredRows order{
         .outer = heads_, .turns = turned / 2, .parts = {1, 1}, .kept = head_dim_ - turned};
     parts[0].stored_rows = order;
@@ -32,13 +34,15 @@ GroupedAttention::GroupedAttention(const formats::ModelConfig& config,
                                    const GroupedAttentionOptions& options,
                                    std::vector<ParamSpec>& params)
     : heads_(config.head_count),
-      kv_heads_(config.kv_head_count),
-      head_dim_(config.head_dim),
+      kv_heads_(formats::head_shape(config, options.layer).kv_head_count),
+      head_dim_(formats::head_shape(config, options.layer).head_dim),
       score_scale_(score_scale(config, options.layer)),
       score_cap_(config.score_cap),
       head_norms_(config.qk_norm || config.qk_norm_whole || config.qk_norm_apart),
-      gated_(config.attention_gate) {
-  place(config, static_cast<size_t>(options.layer));
+      gated_(config.attention_gate),
+      keys_are_values_(formats::keys_are_values(config, options.layer)),
+      value_norm_(config.value_norm) {
+  place(config, options.layer);
   qkv_ = Projection({.parts = qkv_parts(config, names.qkv),
                      .inputs = config.hidden_size,
                      .bias = config.qkv_bias,
@@ -46,25 +50,27 @@ GroupedAttention::GroupedAttention(const formats::ModelConfig& config,
                      .lora = options.lora},
                     params);
   if (head_norms_) {
-    q_norm_ = HeadNormLayer(config, names.q_norm, heads_, names.head_norms_stacked, params);
-    k_norm_ = HeadNormLayer(config, names.k_norm, kv_heads_, names.head_norms_stacked, params);
+    const bool stacked = names.head_norms_stacked;
+    q_norm_ = HeadNormLayer(config, names.q_norm, heads_, head_dim_, stacked, params);
+    k_norm_ = HeadNormLayer(config, names.k_norm, kv_heads_, head_dim_, stacked, params);
   }
+  if (value_norm_) v_norm_ = NormLayer(config, "", head_dim_, false, params);
   if (config.attention_sinks) {
     sinks_ = params.size();
     params.push_back({.name = names.sinks, .shape = Shape{heads_}});
   }
 }
 
-void GroupedAttention::place(const formats::ModelConfig& config, size_t layer) {
-  const auto flagged = [&](const std::vector<uint8_t>& flags) {
-    return layer < flags.size() && flags[layer];
-  };
-  if (config.layer_is_sliding.empty() || flagged(config.layer_is_sliding)) {
-    window_ = config.sliding_window;
-  }
-  if (!flagged(config.layer_is_unturned)) turned_ = turned_columns(config);
-  if (config.sliding_rope && window_ > 0) rope_begin_ = turned_;
-  query_rope_begin_ = config.rope.query_growth > 0 ? turned_ : rope_begin_;
+void GroupedAttention::place(const formats::ModelConfig& config, int64_t layer) {
+  const bool sliding = formats::has_window(config, layer);
+  if (sliding) window_ = config.sliding_window;
+  const auto at = static_cast<size_t>(layer);
+  const auto& unturned = config.layer_is_unturned;
+  const TurnedColumns turned = turned_columns(config);
+  if (at >= unturned.size() || !unturned[at]) turned_ = sliding ? turned.sliding : turned.full;
+  const bool second = config.sliding_rope || turned.full != turned.sliding;
+  if (second && sliding) rope_begin_ = turned.full;
+  query_rope_begin_ = config.rope.query_growth > 0 ? turned.full : rope_begin_;
 }
 
 void GroupedAttention::plan_forward(Placement& at, DType compute, ops::WeightFormat format) {
@@ -78,13 +84,14 @@ void GroupedAttention::plan_backward(Placement& at, DType compute, ops::WeightFo
 GroupedAttention::Activations GroupedAttention::place_saved(Placement& at, int64_t token_count,
                                                             DType compute) const {
   Activations saved;
-  saved.qkv = at.take(compute, Shape{token_count, qkv_columns()});
+  saved.qkv = at.take(compute, Shape{token_count, product_columns()});
   saved.lse = at.take(DType::kF32, Shape{token_count, heads_});
   if (gated_) saved.attended = at.take(compute, Shape{token_count, q_columns()});
   if (head_norms_) {
     saved.stats_q = q_norm_.place_stats(at, token_count);
     saved.stats_k = k_norm_.place_stats(at, token_count);
   }
+  if (value_norm_) saved.stats_v = v_norm_.place_stats(at, token_count, kv_heads_);
   saved.u = qkv_.place_product(at, token_count, compute);
   return saved;
 }
@@ -100,15 +107,15 @@ GroupedAttention::Activations GroupedAttention::place_unsaved(Placement& at, int
 GroupedAttention::Gradients GroupedAttention::place_pending(Placement& at, int64_t token_count,
                                                             DType compute) const {
   Gradients pending;
-  pending.qkv = at.take(compute, Shape{token_count, qkv_columns()});
-  if (head_norms_) pending.heads = at.take(compute, Shape{token_count, qk_columns()});
+  pending.qkv = at.take(compute, Shape{token_count, product_columns()});
+  if (head_norms_) pending.heads = at.take(compute, Shape{token_count, heads_columns()});
   if (sinks_) pending.sinks = at.take(DType::kF32, Shape{token_count, heads_});
   pending.v = qkv_.place_product(at, token_count, compute);
   return pending;
 }
 
 TensorView GroupedAttention::place_heads(Placement& at, int64_t token_count, DType compute) const {
-  return head_norms_ ? at.take(compute, Shape{token_count, qk_columns()}) : TensorView{};
+  return head_norms_ ? at.take(compute, Shape{token_count, heads_columns()}) : TensorView{};
 }
 
 TensorView GroupedAttention::place_attended(Placement& at, int64_t token_count,
@@ -173,15 +180,15 @@ void GroupedAttention::forward(const BlockContext& context, const BlockWeights& 
   Placement workspace(memory.workspace);
   const Activations views = saves ? place_saved(kept, t, compute) : place_unsaved(kept, t, compute);
   TensorView heads = saves ? place_heads(workspace, t, compute) : TensorView{};
-  if (!heads) heads = views.qkv.column_range(0, qk_columns());
+  if (!heads) heads = views.qkv.column_range(0, heads_columns());
 
   qkv_.forward(context.stream, weights, compute,
-               {.dst = views.qkv,
+               {.dst = views.qkv.column_range(0, product_columns()),
                 .src = src,
                 .product = views.u,
                 .scratch = memory.adapter_scratch,
                 .adapters = context.adapters});
-  normalise_heads(context.stream, weights, heads, views.qkv, views.stats_q, views.stats_k);
+  normalise_heads(context.stream, weights, heads, views.qkv, views);
   rotate(context.stream, weights, batch, heads, false);
   const TensorView attended = views.attended ? views.attended : dst;
   attend(context, weights, batch, attended, heads, views);
@@ -196,7 +203,7 @@ void GroupedAttention::attend(const BlockContext& context, const BlockWeights& w
   Stream& stream = context.stream;
   const TensorView q = queries_of(heads);
   const TensorView k = keys_of(heads);
-  const TensorView v = values_of(views.qkv);
+  const TensorView v = values_of(value_norm_ ? heads : views.qkv);
   if (context.kv_cache.data) {
     ops::kv_append(stream, context.kv_cache, k, v, batch.sequences);
     ops::attention_cached(stream, {.dst = dst,
@@ -217,10 +224,26 @@ void GroupedAttention::attend(const BlockContext& context, const BlockWeights& w
 
 void GroupedAttention::normalise_heads(Stream& stream, const BlockWeights& weights,
                                        const TensorView& heads, const TensorView& qkv,
-                                       const NormStats& stats_q, const NormStats& stats_k) const {
+                                       const Activations& stats) const {
   if (!head_norms_) return;
-  q_norm_.forward(stream, weights, queries_of(heads), queries_of(qkv), stats_q);
-  k_norm_.forward(stream, weights, keys_of(heads), keys_of(qkv), stats_k);
+  // Values first: they may be keys, whose norm may be in place.
+  if (value_norm_) {
+    v_norm_.forward(stream, weights, values_of(heads), plain_values_of(qkv), stats.stats_v);
+  }
+  q_norm_.forward(stream, weights, queries_of(heads), queries_of(qkv), stats.stats_q);
+  k_norm_.forward(stream, weights, keys_of(heads), keys_of(qkv), stats.stats_k);
+}
+
+void GroupedAttention::backward_norms(Stream& stream, const BlockWeights& weights,
+                                      const Activations& saved, const Gradients& pending) const {
+  if (!head_norms_) return;
+  q_norm_.backward_input(stream, weights, queries_of(pending.qkv), queries_of(pending.heads),
+                         queries_of(saved.qkv), saved.stats_q);
+  k_norm_.backward_input(stream, weights, keys_of(pending.qkv), keys_of(pending.heads),
+                         keys_of(saved.qkv), saved.stats_k);
+  if (!value_norm_) return;
+  v_norm_.backward_input(stream, weights, plain_values_of(pending.qkv), values_of(pending.heads),
+                         plain_values_of(saved.qkv), saved.stats_v, keys_are_values_);
 }
 
 void GroupedAttention::rotate(Stream& stream, const BlockWeights& weights, const Batch& batch,
@@ -234,7 +257,9 @@ void GroupedAttention::rotate(Stream& stream, const BlockWeights& weights, const
                        .rotary_dim = turned_,
                        .inverse = inverse});
   };
-  if (query_rope_begin_ == rope_begin_ && !gated_) return turn(heads, rope_begin_);
+  if (query_rope_begin_ == rope_begin_ && !gated_) {
+    return turn(heads.column_range(0, qk_columns()), rope_begin_);
+  }
   turn(queries_of(heads), query_rope_begin_);
   turn(keys_of(heads), rope_begin_);
 }
@@ -266,7 +291,7 @@ void GroupedAttention::backward_input(const BlockContext& context, const BlockWe
   const TensorView grad_attended =
       backward_gates(stream, saved, pending, grad_dst, place_attended(workspace, t, compute));
   if (head_norms_) {  // saved.qkv holds q|k as they were before the norms
-    normalise_heads(stream, weights, heads, saved.qkv, {}, {});
+    normalise_heads(stream, weights, heads, saved.qkv, {});
     rotate(stream, weights, batch, heads, false);
   } else {
     heads = saved.qkv.column_range(0, qk_columns());
@@ -275,11 +300,11 @@ void GroupedAttention::backward_input(const BlockContext& context, const BlockWe
       head_norms_ ? pending.heads : pending.qkv.column_range(0, qk_columns());
   ops::attention_backward(stream, {.grad_q = queries_of(grad_heads),
                                    .grad_k = keys_of(grad_heads),
-                                   .grad_v = values_of(pending.qkv),
+                                   .grad_v = values_of(value_norm_ ? pending.heads : pending.qkv),
                                    .grad_dst = grad_attended,
                                    .q = queries_of(heads),
                                    .k = keys_of(heads),
-                                   .v = values_of(saved.qkv),
+                                   .v = values_of(value_norm_ ? heads : saved.qkv),
                                    .dst = attended,
                                    .lse = saved.lse,
                                    .sequences = batch.sequences,
@@ -292,12 +317,7 @@ void GroupedAttention::backward_input(const BlockContext& context, const BlockWe
                                         .shape = shape(weights)});
   }
   rotate(stream, weights, batch, grad_heads, true);
-  if (head_norms_) {
-    q_norm_.backward_input(stream, weights, queries_of(pending.qkv), queries_of(grad_heads),
-                           queries_of(saved.qkv), saved.stats_q);
-    k_norm_.backward_input(stream, weights, keys_of(pending.qkv), keys_of(grad_heads),
-                           keys_of(saved.qkv), saved.stats_k);
-  }
+  backward_norms(stream, weights, saved, pending);
   qkv_.backward_input(stream, weights, compute,
                       {.grad_src = grad_src,
                        .grad_dst = pending.qkv,

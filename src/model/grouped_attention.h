@@ -5,12 +5,14 @@
 //   q|k|v = src Wqkvᵀ + b               [T, (H + 2G) d]
 //   q, k = rope(head_norm(q, k))        each where a layer has it
 //   dst = attention(q, k, v)            [T, H·d]; with sinks where a layer has them
-// Where heads have gates, q|g|k|v is the product, and dst = attention(q, k, v) · sigmoid(g).
+// Where heads have gates, q|g|k|v is the product, and dst = attention(q, k, v) · sigmoid(g). Where
+// keys are values, q|k is the product, and values are k as it was before its norm; values may have
+// a norm of their own, without weights.
 //
-// saved: q|k|v (before head norms where there are any, after rope where not), the log-sum-exp of
-// scores, 1/std of the head norms, and what attention gave where gates come behind it. Normalised
-// heads are computed anew where they are needed. pending: the gradients at q|k|v and at normalised
-// heads, and slopes of the sinks. Threads: const.
+// saved: the product (before head norms where there are any, after rope where not), the log-sum-exp
+// of scores, 1/std of the head norms, and what attention gave where gates come behind it.
+// Normalised heads are computed anew where they are needed. pending: the gradients at the product
+// and normalised heads, and slopes of the sinks. Threads: const.
 #pragma once
 
 #include <optional>
@@ -24,7 +26,7 @@ namespace jige::model {
 
 // Full names of the modules, without ".weight".
 struct GroupedAttentionNames {
-  std::vector<std::string> qkv;  // q, k and v, or one fused module
+  std::vector<std::string> qkv;  // q, k and v, q and k, or one fused module
   std::string q_norm;
   std::string k_norm;
   bool head_norms_stacked = false;  // those of heads with weights of their own are one tensor
@@ -74,7 +76,7 @@ class GroupedAttention final : public Attention {
   struct Activations {
     TensorView qkv, lse;
     TensorView attended;  // [T, H·d] before its gates
-    NormStats stats_q, stats_k;
+    NormStats stats_q, stats_k, stats_v;
     TensorView u;  // adapters
   };
   // What X leaves for W.
@@ -84,21 +86,24 @@ class GroupedAttention final : public Attention {
     TensorView v;      // adapters
   };
   // Which keys the layer's queries see, and how they turn with their position.
-  void place(const formats::ModelConfig& config, size_t layer);
+  void place(const formats::ModelConfig& config, int64_t layer);
   std::vector<ProjectionOptions::Part> qkv_parts(const formats::ModelConfig& config,
                                                  const std::vector<std::string>& names) const;
   Activations place_saved(Placement& at, int64_t token_count, DType compute) const;
   Activations place_unsaved(Placement& at, int64_t token_count, DType compute) const;
   Gradients place_pending(Placement& at, int64_t token_count, DType compute) const;
-  // Normalised and rotated q|k, as qkv has them; in inference and without head norms those of qkv.
+  // Normalised and rotated q|k, or q|k|v, as qkv has them; in inference and without head norms
+  // those of qkv.
   TensorView place_heads(Placement& at, int64_t token_count, DType compute) const;
   // Of X: the gradient of what gates come behind.
   TensorView place_attended(Placement& at, int64_t token_count, DType compute) const;
 
-  // heads = norm(q|k), when this layer has head norms.
+  // heads = norm(q|k), and of v where it has one, when this layer has head norms.
   void normalise_heads(Stream& stream, const BlockWeights& weights, const TensorView& heads,
-                       const TensorView& qkv, const NormStats& stats_q,
-                       const NormStats& stats_k) const;
+                       const TensorView& qkv, const Activations& stats) const;
+  // The other way, of X: the gradient at the product.
+  void backward_norms(Stream& stream, const BlockWeights& weights, const Activations& saved,
+                      const Gradients& pending) const;
   TensorView backward_gates(Stream& stream, const Activations& saved, const Gradients& pending,
                             const TensorView& grad_dst, const TensorView& grad_attended) const;
   void rotate(Stream& stream, const BlockWeights& weights, const Batch& batch,
@@ -112,6 +117,8 @@ class GroupedAttention final : public Attention {
   int64_t k_begin() const { return gated_ ? 2 * q_columns() : q_columns(); }
   int64_t qk_columns() const { return k_begin() + kv_columns(); }
   int64_t qkv_columns() const { return qk_columns() + kv_columns(); }
+  int64_t product_columns() const { return keys_are_values_ ? qk_columns() : qkv_columns(); }
+  int64_t heads_columns() const { return value_norm_ ? qkv_columns() : qk_columns(); }
   // Of qkv, heads or their gradients.
   TensorView queries_of(const TensorView& rows) const { return rows.column_range(0, q_columns()); }
   TensorView keys_of(const TensorView& rows) const {
@@ -119,6 +126,10 @@ class GroupedAttention final : public Attention {
   }
   TensorView values_of(const TensorView& rows) const {
     return rows.column_range(qk_columns(), qkv_columns());
+  }
+  // Values before their norm, of a product or its gradient.
+  TensorView plain_values_of(const TensorView& rows) const {
+    return keys_are_values_ ? keys_of(rows) : values_of(rows);
   }
   TensorView gates_of(const TensorView& rows) const {
     return rows.column_range(q_columns(), k_begin());
@@ -139,8 +150,11 @@ class GroupedAttention final : public Attention {
   std::optional<size_t> sinks_;  // its place among the parameters
   bool head_norms_ = false;      // of each head or of all
   bool gated_ = false;
+  bool keys_are_values_ = false;
+  bool value_norm_ = false;
 
   HeadNormLayer q_norm_, k_norm_;
+  NormLayer v_norm_;
   Projection qkv_;
 };
 

@@ -175,7 +175,6 @@ Status InferenceModel::allocate() {
 
 Status InferenceModel::allocate_sequences() {
   const formats::ModelConfig& model = config();
-  const int64_t cache = cache_bytes(model, sizes_.kv_dtype, sizes_.kv_block_count);
   const StateShape state = state_shape(model);
   state_tokens_.resize(static_cast<size_t>(sizes_.state_count));
   buffers_.layers.resize(static_cast<size_t>(model.layer_count));
@@ -186,8 +185,9 @@ Status InferenceModel::allocate_sequences() {
                arena_.make(sizes_.compute, Shape{sizes_.state_count, state.inputs}));
       JIGE_TRY(buffers.matrices,
                arena_.make(DType::kF32, Shape{sizes_.state_count, state.matrices}));
-    } else if (formats::has_attention_part(model, layer)) {
-      JIGE_TRY(buffers.kv, arena_.make(DType::kU8, Shape{cache}));
+    } else if (has_cache(model, layer)) {
+      const int64_t bytes = cache_bytes(model, layer, sizes_.kv_dtype, sizes_.kv_block_count);
+      JIGE_TRY(buffers.kv, arena_.make(DType::kU8, Shape{bytes}));
     }
   }
   return {};
@@ -340,7 +340,7 @@ BlockContext InferenceModel::context(size_t node) {
   if (node == 0 || node >= architecture_->head_node()) return context;
   const LayerBuffers& layer = buffers_.layers[node - 1];
   if (layer.kv) {
-    const CacheShape shape = cache_shape(config());
+    const CacheShape shape = cache_shape(config(), static_cast<int64_t>(node) - 1);
     context.kv_cache = {.data = layer.kv.view().data,
                         .dtype = sizes_.kv_dtype,
                         .block_count = sizes_.kv_block_count,
@@ -446,10 +446,10 @@ Status InferenceModel::copy_block(int32_t src, int32_t dst) {
   JIGE_DO(check_range("a cache block", dst, 0, sizes_.kv_block_count - 1));
   ++forward_count_;
   if (src == dst) return {};
-  const int64_t bytes = cache_bytes(config(), sizes_.kv_dtype, 1);
-  for (const LayerBuffers& layer : buffers_.layers) {
-    if (!layer.kv) continue;
-    const TensorView view = layer.kv.view();
+  for (size_t layer = 0; layer < buffers_.layers.size(); ++layer) {
+    if (!buffers_.layers[layer].kv) continue;
+    const int64_t bytes = cache_bytes(config(), static_cast<int64_t>(layer), sizes_.kv_dtype, 1);
+    const TensorView view = buffers_.layers[layer].kv.view();
     stream_->copy(view.row_range(dst * bytes, (dst + 1) * bytes).data,
                   view.row_range(src * bytes, (src + 1) * bytes).data, bytes,
                   CopyKind::kDeviceToDevice);

@@ -28,7 +28,7 @@ LatentAttention::LatentAttention(const formats::ModelConfig& config,
                                  std::vector<ParamSpec>& params)
     : heads_(config.head_count),
       head_dim_(config.head_dim),
-      turned_(turned_columns(config)),
+      turned_(turned_columns(config).full),
       value_dim_(config.latent.value_dim),
       rank_(config.latent.rank),
       query_rank_(config.latent.query_rank),

@@ -26,16 +26,16 @@ formats::ModelConfig wide_config() {
 
 TEST(LatentAttention, CacheHoldsLatentsInsteadOfHeads) {
   const formats::ModelConfig config = wide_config();
-  EXPECT_EQ(cache_shape(config).kv_head_count, 1);
-  EXPECT_EQ(cache_shape(config).head_dim, 576);
-  EXPECT_EQ(cache_bytes(config, DType::kBF16, 3), 3 * 16 * 2 * 576 * 2);
+  EXPECT_EQ(cache_shape(config, 0).kv_head_count, 1);
+  EXPECT_EQ(cache_shape(config, 0).head_dim, 576);
+  EXPECT_EQ(cache_bytes(config, 0, DType::kBF16, 3), 3 * 16 * 2 * 576 * 2);
   const auto architecture = testing::value_of(Architecture::create(config));
   InferenceSizes sizes;
   sizes.batch_tokens_max = 16;
   sizes.kv_block_count = 4;
   sizes.compute = sizes.kv_dtype = DType::kBF16;
   EXPECT_EQ(inference_memory(*architecture, sizes).kv_bytes_per_token, 2 * 2 * 576 * 2);
-  EXPECT_EQ(cache_shape(testing::tiny_config(Family::kLlama)).kv_head_count, 2);
+  EXPECT_EQ(cache_shape(testing::tiny_config(Family::kLlama), 0).kv_head_count, 2);
 }
 
 TEST(LatentAttention, HeadsWiderThanAttentionTakesAreRefused) {

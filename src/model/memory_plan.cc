@@ -99,11 +99,10 @@ InferenceMemory inference_memory(const Architecture& architecture, const Inferen
   const formats::ModelConfig& config = architecture.config();
   InferenceMemory memory;
   memory.weights = weights_memory(architecture, inference_weights_options(sizes));
-  const int64_t layer_kv = cache_bytes(config, sizes.kv_dtype, sizes.kv_block_count);
-  const int64_t cache_layers = cache_layer_count(config);
-  memory.kv_bytes = cache_layers * rounded(layer_kv);
-  memory.kv_bytes_per_token =
-      cache_layers * cache_bytes(config, sizes.kv_dtype, 1) / ops::kKvBlockTokens;
+  for (int64_t layer = 0; layer < config.layer_count; ++layer) {
+    memory.kv_bytes += rounded(cache_bytes(config, layer, sizes.kv_dtype, sizes.kv_block_count));
+  }
+  memory.kv_bytes_per_token = all_cache_bytes(config, sizes.kv_dtype, 1) / ops::kKvBlockTokens;
   const StateShape state = state_shape(config);
   const auto states_of = [&](DType dtype, int64_t columns) {
     return arena_bytes(dtype, Shape{sizes.state_count, columns});

@@ -9,8 +9,11 @@ NormLayer::NormLayer(const formats::ModelConfig& config, const std::string& pref
     : kind_(config.norm),
       eps_(config.norm_eps),
       adds_one_(config.norm_adds_one),
-      has_bias_(bias && is_layer_norm()),
+      has_weight_(!prefix.empty()),
+      has_bias_(has_weight_ && bias && is_layer_norm()),
+      columns_(columns),
       weight_index_(params.size()) {
+  if (!has_weight_) return;
   params.push_back({.name = prefix + ".weight",
                     .shape = Shape{columns},
                     .init = adds_one_ ? InitKind::kZero : InitKind::kOne});
@@ -25,6 +28,10 @@ NormStats NormLayer::place_stats(Placement& at, int64_t token_count, int64_t gro
   return stats;
 }
 
+TensorView NormLayer::weight(const BlockWeights& weights) const {
+  return has_weight_ ? weights.params[weight_index_].value : TensorView{};
+}
+
 TensorView NormLayer::bias(const BlockWeights& weights) const {
   return has_bias_ ? weights.params[weight_index_ + 1].value : TensorView{};
 }
@@ -33,12 +40,13 @@ void NormLayer::forward(Stream& stream, const BlockWeights& weights, const Tenso
                         const TensorView& src, const NormStats& stats) const {
   const ops::NormForward args{.dst = dst,
                               .src = src,
-                              .weight = weights.params[weight_index_].value,
+                              .weight = weight(weights),
                               .bias = bias(weights),
                               .rstd = stats.rstd,
                               .mean = stats.mean,
                               .eps = eps_,
-                              .weight_adds_one = adds_one_};
+                              .weight_adds_one = adds_one_,
+                              .width = columns_};
   is_layer_norm() ? ops::layer_norm_forward(stream, args) : ops::rms_norm_forward(stream, args);
 }
 
@@ -49,11 +57,12 @@ void NormLayer::backward_input(Stream& stream, const BlockWeights& weights,
   const ops::NormBackwardInput args{.grad_src = grad_src,
                                     .grad_dst = grad_dst,
                                     .src = src,
-                                    .weight = weights.params[weight_index_].value,
+                                    .weight = weight(weights),
                                     .rstd = stats.rstd,
                                     .mean = stats.mean,
                                     .accumulate = accumulate,
-                                    .weight_adds_one = adds_one_};
+                                    .weight_adds_one = adds_one_,
+                                    .width = columns_};
   is_layer_norm() ? ops::layer_norm_backward_input(stream, args)
                   : ops::rms_norm_backward_input(stream, args);
 }
@@ -61,6 +70,7 @@ void NormLayer::backward_input(Stream& stream, const BlockWeights& weights,
 void NormLayer::backward_weight(Stream& stream, const BlockWeights& weights,
                                 const TensorView& grad_dst, const TensorView& src,
                                 const NormStats& stats) const {
+  if (!has_weight_) return;
   const TensorView grad_weight = weights.params[weight_index_].grad;
   if (!grad_weight) return;
   const ops::NormBackwardWeight args{
@@ -75,23 +85,23 @@ void NormLayer::backward_weight(Stream& stream, const BlockWeights& weights,
 }
 
 HeadNormLayer::HeadNormLayer(const formats::ModelConfig& config, const std::string& prefix,
-                             int64_t heads, bool stacked, std::vector<ParamSpec>& params)
+                             int64_t heads, int64_t head_dim, bool stacked,
+                             std::vector<ParamSpec>& params)
     : groups_(config.qk_norm_whole ? 1 : heads) {
   if (!config.qk_norm_apart) {
-    const int64_t columns = config.qk_norm_whole ? heads * config.head_dim : config.head_dim;
+    const int64_t columns = config.qk_norm_whole ? heads * head_dim : head_dim;
     norms_.emplace_back(config, prefix, columns, false, params);
     return;
   }
   for (int64_t head = 0; head < heads; ++head) {
-    norms_.emplace_back(config, prefix + "." + std::to_string(head), config.head_dim, false,
-                        params);
+    norms_.emplace_back(config, prefix + "." + std::to_string(head), head_dim, false, params);
     ParamSpec& weight = params.back();
     if (stacked) {
       weight.stacked = StackedPlace{
           .tensor = prefix + ".weight", .expert = head, .expert_count = heads, .usual = true};
     }
     if (config.turns_neighbours) {
-      weight.stored_rows = StoredRows{.turns = config.head_dim / 2, .parts = {1, 1}};
+      weight.stored_rows = StoredRows{.turns = head_dim / 2, .parts = {1, 1}};
     }
   }
 }

@@ -25,7 +25,8 @@ struct NormStats {
 class NormLayer {
  public:
   NormLayer() = default;
-  // Appends "<prefix>.weight" and, for LayerNorm with a bias, "<prefix>.bias" to `params`.
+  // Appends "<prefix>.weight" and, for LayerNorm with a bias, "<prefix>.bias" to `params`; without
+  // a prefix the norm has no weight.
   NormLayer(const formats::ModelConfig& config, const std::string& prefix, int64_t columns,
             bool bias, std::vector<ParamSpec>& params);
 
@@ -44,12 +45,15 @@ class NormLayer {
 
  private:
   bool is_layer_norm() const { return kind_ == formats::NormKind::kLayer; }
+  TensorView weight(const BlockWeights& weights) const;
   TensorView bias(const BlockWeights& weights) const;
 
   formats::NormKind kind_ = formats::NormKind::kRms;
   double eps_ = 0;
   bool adds_one_ = false;
+  bool has_weight_ = true;
   bool has_bias_ = false;
+  int64_t columns_ = 0;
   size_t weight_index_ = 0;  // the bias follows
 };
 
@@ -61,7 +65,7 @@ class HeadNormLayer {
   // Appends "<prefix>.weight", or for heads with weights of their own "<prefix>.<head>.weight";
   // where `stacked`, files hold those in a tensor "<prefix>.weight" [heads, D].
   HeadNormLayer(const formats::ModelConfig& config, const std::string& prefix, int64_t heads,
-                bool stacked, std::vector<ParamSpec>& params);
+                int64_t head_dim, bool stacked, std::vector<ParamSpec>& params);
 
   NormStats place_stats(Placement& at, int64_t token_count) const;
 

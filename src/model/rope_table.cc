@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <numbers>
 
 namespace jige::model {
@@ -15,6 +14,7 @@ double scaled_frequency(const formats::RopeConfig& config, double frequency) {
     case formats::RopeScaling::kYarn:      // goes by the pair
       return frequency;
     case formats::RopeScaling::kLinear:
+    case formats::RopeScaling::kProportional:  // of pairs that turn
       return frequency / config.factor;
     case formats::RopeScaling::kLlama3:
       break;
@@ -83,13 +83,21 @@ std::vector<float> table_of(const formats::RopeConfig& config, int64_t turned,
 
 }  // namespace
 
-int64_t turned_columns(const formats::ModelConfig& config) {
-  if (config.position != formats::PositionKind::kRotary) return 0;
-  return config.rotary_dim > 0 ? config.rotary_dim : config.head_dim;
+TurnedColumns turned_columns(const formats::ModelConfig& config) {
+  if (config.position != formats::PositionKind::kRotary) return {};
+  const int64_t usual = config.rotary_dim > 0 ? config.rotary_dim : config.head_dim;
+  const int64_t full = config.full_heads.head_dim;
+  return {.full = full > 0 ? full : usual, .sliding = usual};
+}
+
+int64_t rope_columns(const formats::ModelConfig& config) {
+  const TurnedColumns turned = turned_columns(config);
+  return turned.full + (has_two_rope_tables(config) ? turned.sliding : 0);
 }
 
 bool has_two_rope_tables(const formats::ModelConfig& config) {
-  return config.sliding_rope || config.rope.query_growth > 0.0;
+  const TurnedColumns turned = turned_columns(config);
+  return config.sliding_rope || config.rope.query_growth > 0.0 || turned.full != turned.sliding;
 }
 
 std::vector<double> rope_inverse_frequencies(const formats::RopeConfig& config, int64_t turned,
@@ -100,6 +108,10 @@ std::vector<double> rope_inverse_frequencies(const formats::RopeConfig& config, 
     frequencies[i] = scaled_frequency(config, std::pow(config.theta, -exponent));
   }
   if (config.scaling == formats::RopeScaling::kYarn) scale_yarn(config, turned, frequencies);
+  if (config.scaling == formats::RopeScaling::kProportional) {
+    const double count = std::floor(config.turned_share * static_cast<double>(turned) / 2.0);
+    std::fill(frequencies.begin() + static_cast<std::ptrdiff_t>(count), frequencies.end(), 0.0);
+  }
   if (config.scaling == formats::RopeScaling::kLongRope) {
     const bool beyond = position_count > config.original_context;
     const std::vector<double>& factors = beyond ? config.long_factors : config.short_factors;
@@ -114,19 +126,21 @@ std::vector<float> make_rope_table(const formats::RopeConfig& config, int64_t tu
 }
 
 std::vector<float> make_rope_table(const formats::ModelConfig& config, int64_t position_count) {
-  const int64_t turned = turned_columns(config);
-  std::vector<float> table = make_rope_table(config.rope, turned, position_count);
+  const TurnedColumns turned = turned_columns(config);
+  std::vector<float> table = make_rope_table(config.rope, turned.full, position_count);
   if (!has_two_rope_tables(config)) return table;
   const std::vector<float> second =
-      config.sliding_rope ? make_rope_table(*config.sliding_rope, turned, position_count)
-                          : table_of(config.rope, turned, position_count, config.rope.query_growth);
+      table_of(config.sliding_rope.value_or(config.rope), turned.sliding, position_count,
+               config.sliding_rope ? 0.0 : config.rope.query_growth);
   std::vector<float> both;
-  both.reserve(2 * table.size());
+  both.reserve(table.size() + second.size());
+  const auto add_row = [&](const std::vector<float>& one, int64_t row, int64_t columns) {
+    const auto begin = one.begin() + row * columns;
+    both.insert(both.end(), begin, begin + columns);
+  };
   for (int64_t row = 0; row < position_count; ++row) {
-    for (const auto& one : {std::cref(table), std::cref(second)}) {
-      const auto begin = one.get().begin() + row * turned;
-      both.insert(both.end(), begin, begin + turned);
-    }
+    add_row(table, row, turned.full);
+    add_row(second, row, turned.sliding);
   }
   return both;
 }

@@ -10,11 +10,13 @@
 //           it; from a = max(pair(beta_fast), 0) to b = min(pair(beta_slow), head_dim - 1), rounded
 //           outwards or not, r rises from 0 to 1: f[i] (1 - r + r / factor); cosines and sines
 //           times a factor
+//   proportional  f[i] / factor for the first floor(share head_dim / 2) pairs, 0 for the others
 //   longrope  f[i] / factor[i], the short factors in a table of up to the original context's
 //           positions, the long ones in a longer table; cosines and sines times a factor
-// A model whose sliding layers turn by other angles, or whose queries grow with the position, has
-// two tables side by side: the second is that of sliding layers, or of queries. Everything is
-// computed in double and rounded once to f32. Threads: pure functions.
+// A model whose sliding layers turn by other angles or have heads of another width, or whose
+// queries grow with the position, has two tables side by side: the second is that of sliding
+// layers, or of queries. Everything is computed in double and rounded once to f32. Threads: pure
+// functions.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +27,16 @@
 
 namespace jige::model {
 
-// The columns that turn of a head, 0 without rotary positions.
-int64_t turned_columns(const formats::ModelConfig& config);
+// The columns that turn of a layer's head, 0 without rotary positions. Those with the sliding
+// window may have another width than the rest (formats::head_shape).
+struct TurnedColumns {
+  int64_t full = 0;
+  int64_t sliding = 0;
+};
+TurnedColumns turned_columns(const formats::ModelConfig& config);
+
+// Columns of both tables.
+int64_t rope_columns(const formats::ModelConfig& config);
 
 // Whether there are two tables side by side.
 bool has_two_rope_tables(const formats::ModelConfig& config);
@@ -40,8 +50,8 @@ std::vector<double> rope_inverse_frequencies(const formats::RopeConfig& config, 
 std::vector<float> make_rope_table(const formats::RopeConfig& config, int64_t turned,
                                    int64_t position_count);
 
-// The table of a model: [position_count, turned], and as many columns more for its sliding_rope or
-// its query_growth.
+// The table of a model: [position_count, turned of full layers], and behind them the columns of its
+// sliding layers or of its query_growth.
 std::vector<float> make_rope_table(const formats::ModelConfig& config, int64_t position_count);
 
 }  // namespace jige::model

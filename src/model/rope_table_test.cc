@@ -152,6 +152,45 @@ TEST(RopeTable, SlidingLayersHaveColumnsOfTheirOwn) {
   EXPECT_EQ(make_rope_table(config, 7).size(), 7u * 8);
 }
 
+TEST(RopeTable, ProportionalTurnsTheFirstPairsByTheAnglesOfTheWholeHead) {
+  formats::RopeConfig config{.theta = 500.0,
+                             .scaling = formats::RopeScaling::kProportional,
+                             .factor = 2.0,
+                             .turned_share = 0.5};
+  // floor(0.5 · 10 / 2) of five pairs.
+  const auto frequencies = rope_inverse_frequencies(config, 10, 64);
+  ASSERT_EQ(frequencies.size(), 5u);
+  EXPECT_DOUBLE_EQ(frequencies[0], 0.5);
+  EXPECT_DOUBLE_EQ(frequencies[1], std::pow(500.0, -0.2) / 2);
+  for (size_t i = 2; i < 5; ++i) EXPECT_EQ(frequencies[i], 0.0);
+  const auto table = make_rope_table(config, 10, 4);
+  for (size_t row = 0; row < 4; ++row) {
+    for (size_t i = 2; i < 5; ++i) {
+      EXPECT_EQ(table[row * 10 + i], 1.0f);
+      EXPECT_EQ(table[row * 10 + 5 + i], 0.0f);
+    }
+  }
+}
+
+TEST(RopeTable, HeadsOfLayersWithoutWindowMayBeWider) {
+  formats::ModelConfig config;
+  config.head_dim = 4;
+  config.full_heads.head_dim = 6;
+  config.rope.theta = 100.0;
+  ASSERT_EQ(rope_columns(config), 10);
+  for (const double theta : {100.0, 50.0}) {
+    if (theta != 100.0) config.sliding_rope = formats::RopeConfig{.theta = theta};
+    const auto both = make_rope_table(config, 5);
+    const auto full = make_rope_table(config.rope, 6, 5);
+    const auto sliding = make_rope_table({.theta = theta}, 4, 5);
+    ASSERT_EQ(both.size(), 5u * 10);
+    for (size_t row = 0; row < 5; ++row) {
+      for (size_t i = 0; i < 6; ++i) EXPECT_EQ(both[row * 10 + i], full[row * 6 + i]);
+      for (size_t i = 0; i < 4; ++i) EXPECT_EQ(both[row * 10 + 6 + i], sliding[row * 4 + i]);
+    }
+  }
+}
+
 TEST(RopeTable, QueriesThatGrowHaveColumnsOfTheirOwn) {
   formats::ModelConfig config;
   config.head_dim = 4;

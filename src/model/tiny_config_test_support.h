@@ -87,7 +87,9 @@ inline constexpr const char* kFixtureNames[] = {"llama2",
                                                 "ernie4_5_moe",
                                                 "dots1",
                                                 "minimax_m2",
-                                                "apertus"};
+                                                "apertus",
+                                                "gemma4",
+                                                "gemma4_images"};
 
 inline const std::vector<std::string>& fixture_names() {
   static const std::vector<std::string> names(std::begin(kFixtureNames), std::end(kFixtureNames));
@@ -111,6 +113,21 @@ inline void add_gemma_features(formats::ModelConfig& config) {
     config.score_dim = 9;
     config.sliding_rope = formats::RopeConfig{.theta = 100.0};
   }
+}
+
+inline void add_gemma4_features(formats::ModelConfig& config) {
+  config.norm_place = formats::NormPlace::kAround;
+  config.activation = formats::ActivationKind::kGeGlu;
+  config.embedding_scale = std::sqrt(20.0);
+  config.tied_embeddings = true;
+  config.sliding_window = 5;
+  config.layer_is_sliding = {1, 0};
+  config.qk_norm = config.value_norm = config.layer_scales = true;
+  config.scores_by_head_dim = false;
+  config.logits_cap = 4;
+  config.full_heads = {.head_dim = 10, .kv_head_count = 1, .keys_are_values = true};
+  config.rope = {.theta = 1e3, .scaling = formats::RopeScaling::kProportional, .turned_share = 0.5};
+  config.sliding_rope = formats::RopeConfig{.theta = 100.0};
 }
 
 // What layers do whose keys and values come from a latent.
@@ -225,6 +242,9 @@ inline void add_layer_features(formats::ModelConfig& config) {
     case formats::Family::kGemma2:
     case formats::Family::kGemma3:
       add_gemma_features(config);
+      break;
+    case formats::Family::kGemma4:
+      add_gemma4_features(config);
       break;
     case formats::Family::kOlmo2:
       config.norm_place = formats::NormPlace::kAfter;
@@ -417,7 +437,8 @@ inline const std::vector<formats::Family>& all_families() {
                                                         formats::Family::kErnie45Moe,
                                                         formats::Family::kDots1,
                                                         formats::Family::kMiniMaxM2,
-                                                        formats::Family::kApertus};
+                                                        formats::Family::kApertus,
+                                                        formats::Family::kGemma4};
   return families;
 }
 

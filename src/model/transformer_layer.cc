@@ -74,6 +74,11 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
     make_ffn(config, options, residual_std);
     if (norms_after_) norm2_after_ = make_norm(names.norm2_after);
   }
+  if (config.layer_scales) {
+    scale_ = params_.size();
+    params_.push_back(
+        {.name = names.scale, .shape = Shape{1}, .init = InitKind::kOne, .fixed = true});
+  }
   const auto sizes_with = [&](auto*... ffn) {
     return attention_ ? PackedSizes(attention_.get(), &attention_output_, ffn...)
                       : PackedSizes(ffn...);
@@ -332,6 +337,7 @@ void TransformerLayer::forward(const BlockContext& context, const BlockWeights& 
   forward_ffn(context, weights, src, norms_after_ ? views.m : dst, views, work);
   leave(stream, weights, batch, ffn_part(views), dst);
   ops::add(stream, dst, x1, dst);
+  if (scale_) ops::scale_by(stream, dst, dst, weights.params[*scale_].value);
 }
 
 void TransformerLayer::forward_attention(const BlockContext& context, const BlockWeights& weights,

@@ -14,8 +14,8 @@
 //
 // saved: x1 (not side by side, and of both parts), the attention's result and what it saves, what
 // the MLP saves, 1/std of the norms, and o and m where a norm is behind them. n1 and n2 are
-// computed anew where they are needed. pending: the gradients at the outputs of the products and of
-// the norms. Threads: const.
+// computed anew where they are needed. dst may be times a number of the layer at last. pending: the
+// gradients at the outputs of the products and of the norms. Threads: const.
 #pragma once
 
 #include <memory>
@@ -55,6 +55,7 @@ struct LayerNames {
   std::string ffn_curve;  // before the names of the numbers of xIELU
   ExpertNames experts;    // in place of both, in families that have them
   std::string norm2_after;
+  std::string scale;  // a whole name
 };
 
 struct LayerOptions {
@@ -213,6 +214,7 @@ class TransformerLayer final : public Block {
   Projection attention_output_;
   std::optional<DenseMlp> mlp_;  // this or experts_, or none
   std::optional<ExpertMlp> experts_;
+  std::optional<size_t> scale_;  // the parameter that dst is times at last
   PackedSizes packed_;
 };
 

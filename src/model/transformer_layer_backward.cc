@@ -6,7 +6,7 @@ namespace jige::model {
 
 void TransformerLayer::backward_input(const BlockContext& context, const BlockWeights& weights,
                                       const Batch& batch, const TensorView& src,
-                                      const TensorView& grad_dst, const TensorView& grad_src,
+                                      const TensorView& grad_scaled, const TensorView& grad_src,
                                       const BlockMemory& memory) const {
   const int64_t t = batch.token_count();
   Placement kept(memory.saved);
@@ -15,6 +15,8 @@ void TransformerLayer::backward_input(const BlockContext& context, const BlockWe
   const Activations saved = place_saved(kept, t, context.compute);
   const Gradients pending = place_pending(left, t, context.compute);
   const Work work = place_work(workspace, t, context.compute, true);
+  const TensorView& grad_dst = scale_ ? grad_src : grad_scaled;
+  if (scale_) ops::scale_by(context.stream, grad_src, grad_scaled, weights.params[*scale_].value);
   // Parts side by side both begin at the gradient of dst, whose memory grad_src may be.
   const auto leave_attention = [&](const TensorView& grad_stream) {
     backward_leave(context.stream, weights, batch, attention_part(saved), grad_stream,

@@ -133,7 +133,7 @@ std::vector<formats::TensorSource> sources_of(const Masters& masters, Stream& st
   for (const NamedParam& param : masters.params) {
     const auto& place = param.spec->stacked;
     if (!place || !place->usual) {
-      sources.push_back(source_of(param, stream, param.spec->fixed ? DType::kF32 : dtype));
+      sources.push_back(source_of(param, stream, param.spec->wide ? DType::kF32 : dtype));
       continue;
     }
     auto& list = stacked[place->tensor];

@@ -379,7 +379,8 @@ TEST(Weights, AdaptersSurviveARoundTripAndMerge) {
                            "youtu",
                            "deepseek_v2_dense",
                            "deepseek_v3",
-                           "minicpm3"}) {
+                           "minicpm3",
+                           "gemma4"}) {
     SCOPED_TRACE(name);
     const TempFolder temp;
     const auto config = value_of(formats::load_model_config(fixture(name)));

@@ -107,6 +107,25 @@ void gated_backward(Stream& stream, GateOf gate, const TensorView& grad_gate_up,
       args, rows, 2 * width);
 }
 
+// `factor_of` gives the factor when the work runs.
+template <typename FactorOf>
+void submit_scale(Stream& stream, const TensorView& dst, const TensorView& src,
+                  FactorOf factor_of) {
+  const int64_t rows = dst.rows();
+  const int64_t columns = dst.columns();
+  check_float("dst", dst, rows, columns);
+  check_float("src", src, rows, columns);
+  CpuStream& cpu_stream = as_cpu(stream);
+  cpu_stream.submit([=, &device = cpu_stream.cpu()] {
+    const auto kernel = cpu::elementwise_kernels(active_isa()).scale;
+    const float factor = factor_of();
+    for_pieces(device, dst.contiguous() && src.contiguous(), rows, columns,
+               [&](int64_t row, int64_t index, int64_t count) {
+                 kernel(array_at(dst, row, index), const_array_at(src, row, index), factor, count);
+               });
+  });
+}
+
 }  // namespace
 
 void swiglu_forward(Stream& stream, const TensorView& dst, const TensorView& gate_up) {
@@ -227,18 +246,13 @@ void zero(Stream& stream, const TensorView& dst) {
 }
 
 void scale(Stream& stream, const TensorView& dst, const TensorView& src, float factor) {
-  const int64_t rows = dst.rows();
-  const int64_t columns = dst.columns();
-  check_float("dst", dst, rows, columns);
-  check_float("src", src, rows, columns);
-  CpuStream& cpu_stream = as_cpu(stream);
-  cpu_stream.submit([=, &device = cpu_stream.cpu()] {
-    const auto kernel = cpu::elementwise_kernels(active_isa()).scale;
-    for_pieces(device, dst.contiguous() && src.contiguous(), rows, columns,
-               [&](int64_t row, int64_t index, int64_t count) {
-                 kernel(array_at(dst, row, index), const_array_at(src, row, index), factor, count);
-               });
-  });
+  submit_scale(stream, dst, src, [factor] { return factor; });
+}
+
+void scale_by(Stream& stream, const TensorView& dst, const TensorView& src,
+              const TensorView& factor) {
+  check_vector("factor", factor, DType::kF32, 1);
+  submit_scale(stream, dst, src, [number = factor.as<float>()] { return *number; });
 }
 
 void soft_cap(Stream& stream, const TensorView& data, double cap) {

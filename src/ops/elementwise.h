@@ -47,6 +47,9 @@ void embedding_backward(Stream& stream, const TensorView& grad_table, const Tens
 void add(Stream& stream, const TensorView& dst, const TensorView& a, const TensorView& b);
 // dst = scale · src; dst may be src. f32 or bf16 each. With scale 1 it converts between types.
 void scale(Stream& stream, const TensorView& dst, const TensorView& src, float factor);
+// The same with a factor that is read when the work runs, [1] f32.
+void scale_by(Stream& stream, const TensorView& dst, const TensorView& src,
+              const TensorView& factor);
 // Every element x of data becomes cap · tanh(x / cap), as cross_entropy does it; f32.
 void soft_cap(Stream& stream, const TensorView& data, double cap);
 // Every element of dst becomes zero; any type, no gaps between rows.

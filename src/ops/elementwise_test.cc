@@ -399,6 +399,23 @@ TEST(Scale, SharesALargeArrayAmongThreads) {
   });
 }
 
+TEST(ScaleBy, ReadsItsFactorWhenTheWorkRuns) {
+  test::TestStream stream;
+  Rng rng(13);
+  Matrix src(DType::kF32, 5, 33, 2);
+  src.fill_normal(rng);
+  Matrix expected(DType::kBF16, 5, 33, 0);
+  scale(*stream, expected.view(), src.view(), -1.7f);
+  Matrix dst(DType::kBF16, 5, 33, 0);
+  Matrix one(DType::kF32, 1, 1, 0);
+  Matrix factor(DType::kF32, 1, 1, 0);
+  one.fill(1.0);
+  scale(*stream, factor.vector(), one.vector(), -1.7f);
+  scale_by(*stream, dst.view(), src.view(), factor.vector());
+  (*stream).synchronize();
+  EXPECT_TRUE(dst == expected);
+}
+
 TEST(Scale, ConvertsSpecialValues) {
   test::TestStream stream;
   std::vector<float> src = {std::numeric_limits<float>::infinity(),

@@ -13,9 +13,10 @@ struct NormShape {
   int64_t width;
 };
 
-NormShape check_source(const TensorView& src, const char* weight_name, const TensorView& weight) {
-  const int64_t width = weight.count();
-  check_vector(weight_name, weight, DType::kF32, width);
+NormShape check_source(const TensorView& src, const char* weight_name, const TensorView& weight,
+                       int64_t plain_width) {
+  const int64_t width = weight ? weight.count() : plain_width;
+  if (weight) check_vector(weight_name, weight, DType::kF32, width);
   JIGE_CHECK(width >= 1 && src.columns() % width == 0, "{} columns are no groups of {}",
              src.columns(), width);
   check_float("src", src, src.rows(), src.columns());
@@ -36,12 +37,12 @@ cpu::Statistics optional_statistics(const char* name, const TensorView& view,
 const cpu::NormKernels& norm_kernels() { return cpu::norm_kernels(active_isa()); }
 
 void forward(Stream& stream, const NormForward& args, bool layer) {
-  const NormShape shape = check_source(args.src, "weight", args.weight);
+  const NormShape shape = check_source(args.src, "weight", args.weight, args.width);
   check_float("dst", args.dst, shape.rows, args.src.columns());
   cpu::NormForwardArgs kernel_args = {};
   kernel_args.dst = rows_of(args.dst);
   kernel_args.src = const_rows_of(args.src);
-  kernel_args.weight = args.weight.as<float>();
+  kernel_args.weight = args.weight ? args.weight.as<float>() : nullptr;
   kernel_args.rstd = optional_statistics("rstd", args.rstd, shape);
   kernel_args.group_count = shape.groups;
   kernel_args.width = shape.width;
@@ -63,14 +64,14 @@ void forward(Stream& stream, const NormForward& args, bool layer) {
 }
 
 void backward_input(Stream& stream, const NormBackwardInput& args, bool layer) {
-  const NormShape shape = check_source(args.src, "weight", args.weight);
+  const NormShape shape = check_source(args.src, "weight", args.weight, args.width);
   check_float("grad_src", args.grad_src, shape.rows, args.src.columns());
   check_float("grad_dst", args.grad_dst, shape.rows, args.src.columns());
   cpu::NormBackwardInputArgs kernel_args = {};
   kernel_args.grad_src = rows_of(args.grad_src);
   kernel_args.grad_dst = const_rows_of(args.grad_dst);
   kernel_args.src = const_rows_of(args.src);
-  kernel_args.weight = args.weight.as<float>();
+  kernel_args.weight = args.weight ? args.weight.as<float>() : nullptr;
   kernel_args.rstd = check_statistics("rstd", args.rstd, shape);
   if (layer) kernel_args.mean = check_statistics("mean", args.mean, shape);
   kernel_args.group_count = shape.groups;
@@ -87,7 +88,7 @@ void backward_input(Stream& stream, const NormBackwardInput& args, bool layer) {
 }
 
 void backward_weight(Stream& stream, const NormBackwardWeight& args, bool layer) {
-  const NormShape shape = check_source(args.src, "grad_weight", args.grad_weight);
+  const NormShape shape = check_source(args.src, "grad_weight", args.grad_weight, 0);
   check_float("grad_dst", args.grad_dst, shape.rows, args.src.columns());
   cpu::NormBackwardWeightArgs kernel_args = {};
   kernel_args.grad_weight = args.grad_weight.as<float>();

@@ -5,7 +5,7 @@
 // heads.
 //   rms    y = x · r · w          r = 1 / sqrt(mean(x²) + eps)
 //   layer  y = (x - m) · r · w + b  r = 1 / sqrt(var(x) + eps)
-// w is the weight, or 1 + weight.
+// w is the weight, 1 + weight, or 1 where there is none.
 // Sums within a row have a fixed order; weight gradients add tokens in ascending order, so neither
 // depends on T split or threads. Statistics are f32 sums.
 // Threads: asynchronous on the stream.
@@ -19,12 +19,13 @@ namespace jige::ops {
 struct NormForward {
   TensorView dst;     // [T, G·D] f32 or bf16; may be src itself when the types agree
   TensorView src;     // [T, G·D] f32 or bf16
-  TensorView weight;  // [D] f32
+  TensorView weight;  // [D] f32, or empty
   TensorView bias;    // [D] f32, or empty; layer only
   TensorView rstd;    // [T, G] f32, or empty when no backward follows
   TensorView mean;    // [T, G] f32, layer only, or empty
   double eps = 1e-5;
   bool weight_adds_one = false;
+  int64_t width = 0;  // D, where there is no weight
 };
 void rms_norm_forward(Stream& stream, const NormForward& args);
 void layer_norm_forward(Stream& stream, const NormForward& args);
@@ -33,11 +34,12 @@ struct NormBackwardInput {
   TensorView grad_src;      // [T, G·D] f32 or bf16
   TensorView grad_dst;      // [T, G·D] f32 or bf16
   TensorView src;           // [T, G·D] as in forward
-  TensorView weight;        // [D] f32
+  TensorView weight;        // [D] f32, or empty
   TensorView rstd;          // [T, G] f32
   TensorView mean;          // [T, G] f32, layer only
   bool accumulate = false;  // add to grad_src (a residual's gradient) instead of overwriting
   bool weight_adds_one = false;
+  int64_t width = 0;  // as in forward
 };
 void rms_norm_backward_input(Stream& stream, const NormBackwardInput& args);
 void layer_norm_backward_input(Stream& stream, const NormBackwardInput& args);

@@ -245,6 +245,38 @@ TEST(Norm, WorksInPlaceAndWithoutStatistics) {
   }
 }
 
+TEST(Norm, WithoutWeightIsThatOfOnes) {
+  test::TestStream stream;
+  test::for_each_isa([&] {
+    for (const bool accumulate : {false, true}) {
+      const NormCase c = {5, 3, 37, false};
+      NormBuffers ones = make_norm_buffers(c);
+      ones.weight.fill(1.0);
+      forward(*stream, ones, false, 0, c.rows);
+      backward(*stream, ones, false, accumulate, 0, c.rows);
+      NormBuffers none = make_norm_buffers(c);
+      NormForward args;
+      args.dst = none.dst.view();
+      args.src = none.src.view();
+      args.rstd = none.rstd.view();
+      args.eps = kEps;
+      args.width = c.width;
+      rms_norm_forward(*stream, args);
+      NormBackwardInput input;
+      input.grad_src = none.grad_src.view();
+      input.grad_dst = none.grad_dst.view();
+      input.src = none.src.view();
+      input.rstd = none.rstd.view();
+      input.accumulate = accumulate;
+      input.width = c.width;
+      rms_norm_backward_input(*stream, input);
+      EXPECT_EQ(none.dst.values(), ones.dst.values());
+      EXPECT_EQ(none.rstd.values(), ones.rstd.values());
+      EXPECT_EQ(none.grad_src.values(), ones.grad_src.values());
+    }
+  });
+}
+
 TEST(Norm, TakesNoRows) {
   test::TestStream stream;
   NormBuffers run = make_norm_buffers({0, 1, 8, false});

@@ -27,13 +27,14 @@ RooflineModel::RooflineModel(const model::Architecture& architecture,
   const auto parameter_bytes = static_cast<double>(dtype_bytes(sizes.compute, 1));
   body_bytes_ = body_parameters_ * parameter_bytes;
   head_bytes_ = head_parameters_ * parameter_bytes;
-  kv_bytes_per_token_ = static_cast<double>(model::cache_layer_count(config) *
-                                            model::cache_bytes(config, sizes.kv_dtype, 1)) /
+  kv_bytes_per_token_ = static_cast<double>(model::all_cache_bytes(config, sizes.kv_dtype, 1)) /
                         static_cast<double>(ops::kKvBlockTokens);
   // A product of queries and keys and one of probabilities and values.
-  const int64_t width = model::cache_shape(config).head_dim;
-  attention_flops_ =
-      4.0 * static_cast<double>(model::cache_layer_count(config) * config.head_count * width);
+  for (int64_t layer = 0; layer < config.layer_count; ++layer) {
+    if (!model::has_cache(config, layer)) continue;
+    const int64_t width = model::cache_shape(config, layer).head_dim;
+    attention_flops_ += 4.0 * static_cast<double>(config.head_count * width);
+  }
 }
 
 void RooflineModel::add_forward(RooflineSample& sample,

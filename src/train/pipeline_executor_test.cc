@@ -121,6 +121,7 @@ void expect_bits_of_one_device(const std::string& fixture) {
     config.layer_count = 4;
     if (!config.layer_is_recurrent.empty()) config.layer_is_recurrent = {1, 0, 1, 1};
     if (!config.layer_is_unturned.empty()) config.layer_is_unturned = {1, 1, 1, 1};
+    if (!config.layer_is_sliding.empty()) config.layer_is_sliding = {1, 0, 1, 0};
   }
   const auto architecture = *model::Architecture::create(config);
   const Trace expected = train_alone(*architecture, 4, matrix_steps());
@@ -143,6 +144,10 @@ TEST(PipelineExecutor, PartsSideBySideHaveTheBitsOfOneDevice) {
 TEST(PipelineExecutor, RecurrentLayersHaveTheBitsOfOneDevice) {
   for (const char* fixture : {"qwen3_5", "lfm2", "granite_hybrid", "nemotron_h_moe"})
     expect_bits_of_one_device(fixture);
+}
+
+TEST(PipelineExecutor, LayersOfTwoWidthsOfHeadsHaveTheBitsOfOneDevice) {
+  expect_bits_of_one_device("gemma4");
 }
 
 TEST(PipelineExecutor, DropoutHasTheBitsOfOneDevice) {

@@ -102,6 +102,21 @@ CASES = {
              rope_theta=500000.0, tie_word_embeddings=False),
     ),
     "gemma3": ("Gemma3TextConfig", dict(SIZES, head_dim=16, sliding_window=16)),
+    "gemma4": (
+        "Gemma4TextConfig",
+        dict(SIZES, head_dim=16, sliding_window=16, hidden_size_per_layer_input=0),
+    ),
+    "gemma4_keys": (
+        "Gemma4TextConfig",
+        dict(SIZES, head_dim=16, global_head_dim=24, num_global_key_value_heads=1,
+             attention_k_eq_v=True, sliding_window=16, hidden_size_per_layer_input=0,
+             attention_bias=True, final_logit_softcapping=30.0, tie_word_embeddings=False,
+             use_bidirectional_attention="vision",
+             rope_parameters={
+                 "full_attention": {"rope_type": "proportional", "rope_theta": 500000.0,
+                                    "partial_rotary_factor": 0.5, "factor": 2.0},
+                 "sliding_attention": {"rope_type": "default", "rope_theta": 5000.0}}),
+    ),
     "gemma3_pattern": (
         "Gemma3TextConfig",
         dict(SIZES, head_dim=16, sliding_window=16, sliding_window_pattern=2, rope_theta=500000.0,
@@ -429,7 +444,7 @@ def head_dim(config):
     """Columns of a query and a key."""
     if hasattr(config, "qk_nope_head_dim"):
         return config.qk_nope_head_dim + config.qk_rope_head_dim
-    stated = getattr(config, "head_dim", None)
+    stated = config.to_dict().get("head_dim")  # some layers may have others
     return stated or config.hidden_size // config.num_attention_heads
 
 
@@ -441,7 +456,7 @@ def facts(config):
         "hidden_size": config.hidden_size,
         "layer_count": config.num_hidden_layers,
         "head_count": config.num_attention_heads,
-        "kv_head_count": getattr(config, "num_key_value_heads", config.num_attention_heads),
+        "kv_head_count": config.to_dict().get("num_key_value_heads", config.num_attention_heads),
         "head_dim": head_dim(config),
         "context_max": config.max_position_embeddings,
         "tied": config.tie_word_embeddings,
@@ -459,7 +474,7 @@ def facts(config):
             model = AutoModelForCausalLM.from_config(config)
         # Files have what is added to scores for the choice of experts alone, too, and numbers of
         # xIELU.
-        ends = ("correction_bias", "expert_bias", "act_fn.beta", "act_fn.eps")
+        ends = ("correction_bias", "expert_bias", "act_fn.beta", "act_fn.eps", "layer_scalar")
         biases = [b for name, b in model.named_buffers() if name.endswith(ends)]
         known["parameters"] = sum(p.numel() for p in [*model.parameters(), *biases])
     except ImportError:
@@ -479,7 +494,8 @@ def record_configs():
     classes = {"LlamaConfig": "LlamaForCausalLM", "MistralConfig": "MistralForCausalLM",
                "Qwen2Config": "Qwen2ForCausalLM", "Qwen3Config": "Qwen3ForCausalLM",
                "GPT2Config": "GPT2LMHeadModel", "Phi3Config": "Phi3ForCausalLM",
-               "Gemma2Config": "Gemma2ForCausalLM", "Gemma3TextConfig": "Gemma3ForCausalLM", "Olmo2Config": "Olmo2ForCausalLM",
+               "Gemma2Config": "Gemma2ForCausalLM", "Gemma3TextConfig": "Gemma3ForCausalLM",
+               "Gemma4TextConfig": "Gemma4ForCausalLM", "Olmo2Config": "Olmo2ForCausalLM",
                "GraniteConfig": "GraniteForCausalLM", "SmolLM3Config": "SmolLM3ForCausalLM",
                "Olmo3Config": "Olmo3ForCausalLM", "OlmoeConfig": "OlmoeForCausalLM",
                "Starcoder2Config": "Starcoder2ForCausalLM", "StableLmConfig": "StableLmForCausalLM",

@@ -63,6 +63,10 @@ from transformers import (
     Gemma3ForCausalLM,
     Gemma3ForConditionalGeneration,
     Gemma3TextConfig,
+    Gemma4Config,
+    Gemma4ForCausalLM,
+    Gemma4ForConditionalGeneration,
+    Gemma4TextConfig,
     GemmaConfig,
     GemmaForCausalLM,
     Glm4Config,
@@ -1074,6 +1078,42 @@ MODELS["apertus"] = (
     torch.float32,
     {},
 )
+# Layers without the window have heads of another width, and keys that are values.
+GEMMA4 = dict(COMMON, num_hidden_layers=3) | dict(
+    num_attention_heads=4, num_key_value_heads=2, head_dim=12, global_head_dim=20,
+    num_global_key_value_heads=1, attention_k_eq_v=True, sliding_window=9,
+    layer_types=["sliding_attention", "full_attention", "full_attention"],
+    hidden_size_per_layer_input=0, vocab_size_per_layer_input=VOCAB, final_logit_softcapping=5.0,
+    rope_parameters={
+        "full_attention": {
+            "rope_type": "proportional", "partial_rotary_factor": 0.5, "rope_theta": 1e4,
+        },
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e3},
+    },
+)
+MODELS["gemma4"] = (Gemma4ForCausalLM, Gemma4TextConfig(**GEMMA4), torch.float32, {})
+# Without keys that are values; with images.
+MODELS["gemma4_images"] = (
+    Gemma4ForConditionalGeneration,
+    Gemma4Config(
+        text_config=GEMMA4 | dict(
+            attention_k_eq_v=False, attention_bias=True, final_logit_softcapping=None,
+            model_type="gemma4_text",
+        ),
+        vision_config=dict(
+            hidden_size=8, intermediate_size=12, num_hidden_layers=1, num_attention_heads=1,
+            num_key_value_heads=1, head_dim=8, patch_size=4, pooling_kernel_size=2,
+            position_embedding_size=16,
+        ),
+        audio_config=None,
+        # Beyond the vocabulary: transformers would take other embeddings for them.
+        image_token_id=96,
+        video_token_id=97,
+        audio_token_id=98,
+    ),
+    torch.bfloat16,
+    {},
+)
 # As transformers keeps experts in memory, and writes them where it is told to; so are
 # published folders of Qwen 3.5.
 STACKED = {
@@ -1180,6 +1220,7 @@ GRADIENTS = STEPPED + (
     "dots1",
     "minimax_m2",
     "apertus",
+    "gemma4",
 )
 # What is added to the scores of experts for their choice alone.
 CHOICE_BIASES = ("e_score_correction_bias", "expert_bias")
@@ -1198,6 +1239,7 @@ def randomise(model, generator):
             if is_norm and name.endswith("weight"):
                 kind = model.config.model_type
                 adds_one = kind.startswith(("gemma", "qwen3_5", "qwen3_n")) or kind == "nemotron"
+                adds_one = adds_one and not kind.startswith("gemma4")
                 adds_one = adds_one and "linear_attn" not in name
                 parameter.copy_((0.0 if adds_one else 1.0) + 0.2 * noise)
             elif name.endswith("bias") or name.endswith("sinks"):
@@ -1209,6 +1251,8 @@ def randomise(model, generator):
         for name, buffer in model.named_buffers():
             if name.endswith(CHOICE_BIASES):
                 buffer.copy_(0.1 * torch.randn(buffer.shape, generator=generator))
+            elif name.endswith("layer_scalar"):
+                buffer.copy_(0.7 + 0.1 * torch.randn(buffer.shape, generator=generator))
 
 
 def draw_tokens(count, generator):

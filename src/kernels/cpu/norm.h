@@ -1,5 +1,5 @@
 // RMSNorm and LayerNorm on rows, forward, input gradient and weight gradient. With weight_adds_one
-// w below is 1 + weight.
+// w below is 1 + weight, without weight 1.
 //
 // Shapes: T rows of G groups of D columns; statistics [T, G]. Formulas are in ops/norm.h.
 //   input gradient   x̂ = (x - m) r, g = dy · w:  dx = r (g - mean(g) - x̂ mean(g x̂));
@@ -25,10 +25,10 @@ struct Statistics {
 struct NormForwardArgs {
   Rows dst;
   ConstRows src;
-  const float* weight;
-  const float* bias;  // layer only, or null
-  Statistics rstd;    // or null
-  Statistics mean;    // layer only, or null
+  const float* weight;  // or null
+  const float* bias;    // layer only, or null
+  Statistics rstd;      // or null
+  Statistics mean;      // layer only, or null
   int64_t group_count;
   int64_t width;
   float eps;
@@ -39,7 +39,7 @@ struct NormBackwardInputArgs {
   Rows grad_src;
   ConstRows grad_dst;
   ConstRows src;
-  const float* weight;
+  const float* weight;  // or null
   Statistics rstd;
   Statistics mean;  // layer only
   int64_t group_count;

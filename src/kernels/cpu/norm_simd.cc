@@ -10,6 +10,11 @@ using V = F32x16;
 // What a weight is added to; minus zero changes no number.
 V weight_offset(bool adds_one) { return V::broadcast(adds_one ? 1.0f : -0.0f); }
 
+// What normalised columns from i on are multiplied with; a null weight is 1.
+V factor_at(const float* weight, V offset, int64_t i, int lanes) {
+  return weight ? load_lanes<V>(weight + i, lanes) + offset : V::broadcast(1.0f);
+}
+
 template <typename Element>
 float sum_of(const Element* x, int64_t width) {
   V sum = V::zero();
@@ -46,7 +51,7 @@ JIGE_FLATTEN void forward_group(const NormForwardArgs& args, Dst* dst, const Src
   for_each_vector<V>(args.width, [&](int64_t i, int lanes) {
     V x = load_lanes<V>(src + i, lanes);
     if constexpr (kLayer) x = x - center;
-    V y = x * factor * (load_lanes<V>(args.weight + i, lanes) + offset);
+    V y = x * factor * factor_at(args.weight, offset, i, lanes);
     if (kLayer && args.bias) y = y + load_lanes<V>(args.bias + i, lanes);
     store_lanes(y, dst + i, lanes);
   });
@@ -80,7 +85,7 @@ JIGE_FLATTEN void backward_input_group(const NormBackwardInputArgs& args, GradSr
   V sum_g = V::zero();
   V sum_gx = V::zero();
   const auto weighted = [&](int64_t i, int lanes) {  // zero beyond the end
-    return load_lanes<V>(grad_dst + i, lanes) * (load_lanes<V>(args.weight + i, lanes) + offset);
+    return load_lanes<V>(grad_dst + i, lanes) * factor_at(args.weight, offset, i, lanes);
   };
   const auto normalised = [&](int64_t i, int lanes) {
     V x = load_lanes<V>(src + i, lanes);

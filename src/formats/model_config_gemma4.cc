@@ -1,0 +1,204 @@
+#include "formats/model_config_gemma4.h"
+
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "formats/model_config_fields.h"
+#include "formats/model_families.h"
+
+namespace jige::formats {
+namespace {
+
+constexpr int64_t kFullHeadDimDefault = 512;
+constexpr int64_t kLayerInputsDefault = 256;
+constexpr const char* kShared = "attention_k_eq_v";
+constexpr const char* kHeadDim = "global_head_dim";
+constexpr const char* kKvHeads = "num_global_key_value_heads";
+constexpr const char* kByLayer = "per_layer_config";
+constexpr const char* kRope = "rope_parameters";
+constexpr const char* kTurnedShare = "partial_rotary_factor";
+
+Status refuse_parts(const Json& config, std::string_view where) {
+  JIGE_TRY(const int64_t inputs,
+           get_int_or(config, "hidden_size_per_layer_input", kLayerInputsDefault, where));
+  JIGE_TRY(const int64_t shared, get_int_or(config, "num_kv_shared_layers", 0, where));
+  JIGE_TRY(const bool experts, get_bool_or(config, "enable_moe_block", false, where));
+  if (inputs == 0 && shared == 0 && !experts) return {};
+  return fail(Code::kUnsupported,
+              "{}: this Gemma 4 has {}, which Jige does not support; take its dense 31B model",
+              where,
+              experts      ? "experts beside its MLPs (\"enable_moe_block\")"
+              : inputs > 0 ? "embeddings for every layer (\"hidden_size_per_layer_input\")"
+                           : "layers that share keys and values (\"num_kv_shared_layers\")");
+}
+
+// The heads that per_layer_config gives a layer.
+Result<FullHeadsConfig> heads_of(const Json& layer, const ModelConfig& out,
+                                 std::string_view where) {
+  if (!layer.is_object()) {
+    return fail(Code::kCorrupt, "{}: field \"{}\" must hold an object for each layer it names",
+                where, kByLayer);
+  }
+  for (const auto& [name, value] : layer.items()) {
+    if (name == "head_dim" || name == "num_key_value_heads") continue;
+    return fail(Code::kUnsupported,
+                "{}: field \"{}\" sets \"{}\", which Jige does not support; it may set head_dim "
+                "and num_key_value_heads",
+                where, kByLayer, name.substr(0, 80));
+  }
+  FullHeadsConfig heads = out.full_heads;
+  JIGE_TRY(heads.head_dim, get_int_or(layer, "head_dim", out.head_dim, where));
+  JIGE_TRY(heads.kv_head_count, get_int_or(layer, "num_key_value_heads", out.kv_head_count, where));
+  return heads;
+}
+
+Result<int64_t> layer_number(const std::string& text, const ModelConfig& out,
+                             std::string_view where) {
+  int64_t layer = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), layer);
+  if (error == std::errc() && end == text.data() + text.size() && layer >= 0 &&
+      layer < out.layer_count) {
+    return layer;
+  }
+  return fail(Code::kCorrupt, "{}: field \"{}\" names layer \"{}\" of {}", where, kByLayer,
+              text.substr(0, 80), out.layer_count);
+}
+
+Result<RopeConfig> parse_angles(const Json& parameters, const char* kind, std::string_view where) {
+  const Json* object = find_field(parameters, kind);
+  if (!object || !object->is_object()) {
+    return fail(Code::kCorrupt, "{}: field \"{}\" must have an object for \"{}\"", where, kRope,
+                kind);
+  }
+  RopeConfig rope;
+  JIGE_TRY(rope.theta, get_number(*object, "rope_theta", where));
+  JIGE_TRY(const std::string type, get_string_or(*object, "rope_type", "default", where));
+  if (type == "default") return rope;
+  if (type != "proportional") {
+    return fail(Code::kUnsupported,
+                "{}: rope type \"{}\" is not supported; supported are default and proportional",
+                where, type);
+  }
+  rope.scaling = RopeScaling::kProportional;
+  JIGE_TRY(rope.turned_share, get_number_or(*object, kTurnedShare, 1.0, where));
+  JIGE_TRY(rope.factor, get_number_or(*object, "factor", 1.0, where));
+  return rope;
+}
+
+Json angles_json(const RopeConfig& rope) {
+  Json object{{"rope_type", "default"}, {"rope_theta", rope.theta}};
+  if (rope.scaling != RopeScaling::kProportional) return object;
+  object["rope_type"] = "proportional";
+  object[kTurnedShare] = rope.turned_share;
+  if (rope.factor != 1.0) object["factor"] = rope.factor;
+  return object;
+}
+
+}  // namespace
+
+Status parse_full_heads(const Json& config, ModelConfig& out, std::string_view where) {
+  JIGE_DO(refuse_parts(config, where));
+  FullHeadsConfig& full = out.full_heads;
+  JIGE_TRY(full.keys_are_values, get_bool_or(config, kShared, false, where));
+  JIGE_TRY(full.head_dim, get_size_or(config, kHeadDim, kFullHeadDimDefault, where));
+  JIGE_TRY(full.kv_head_count, get_size_or(config, kKvHeads, out.kv_head_count, where));
+  // Elsewhere the field does not count.
+  if (!full.keys_are_values) full.kv_head_count = out.kv_head_count;
+  return {};
+}
+
+Status parse_layer_heads(const Json& config, ModelConfig& out, std::string_view where) {
+  const Json* layers = find_field(config, kByLayer);
+  if (!layers) return {};
+  if (!layers->is_object()) {
+    return fail(Code::kCorrupt, "{}: field \"{}\" must be an object or null", where, kByLayer);
+  }
+  const FullHeadsConfig usual{.head_dim = out.head_dim,
+                              .kv_head_count = out.kv_head_count,
+                              .keys_are_values = out.full_heads.keys_are_values};
+  std::vector<FullHeadsConfig> heads(static_cast<size_t>(out.layer_count), usual);
+  for (const auto& [name, layer] : layers->items()) {
+    JIGE_TRY(const int64_t number, layer_number(name, out, where));
+    JIGE_TRY(heads[static_cast<size_t>(number)], heads_of(layer, out, where));
+  }
+  std::optional<FullHeadsConfig> full;
+  for (int64_t i = 0; i < out.layer_count; ++i) {
+    const FullHeadsConfig& mine = heads[static_cast<size_t>(i)];
+    const bool differs = has_window(out, i) ? mine != usual : full && mine != *full;
+    if (differs) {
+      return fail(Code::kUnsupported,
+                  "{}: field \"{}\" gives layer {} other heads than layers of its kind have, which "
+                  "Jige does not support",
+                  where, kByLayer, i);
+    }
+    if (!has_window(out, i)) full = mine;
+  }
+  if (full) out.full_heads = *full;
+  return {};
+}
+
+Status parse_gemma4_rope(const Json& config, ModelConfig& out, std::string_view where) {
+  const Json* parameters = find_field(config, kRope);
+  if (!parameters) {
+    out.rope = {.theta = 1e6, .scaling = RopeScaling::kProportional, .turned_share = 0.25};
+    out.sliding_rope = RopeConfig();
+    return {};
+  }
+  JIGE_TRY(out.rope, parse_angles(*parameters, "full_attention", where));
+  // A model without layers of the kind may leave it out.
+  if (parameters->is_object() && !find_field(*parameters, "sliding_attention")) return {};
+  JIGE_TRY(out.sliding_rope, parse_angles(*parameters, "sliding_attention", where));
+  if (out.sliding_rope->scaling == RopeScaling::kNone) return {};
+  return fail(Code::kUnsupported,
+              "{}: rope parameters of \"sliding_attention\" are scaled, which is not supported",
+              where);
+}
+
+Status check_full_heads(const ModelConfig& config, std::string_view where) {
+  const FullHeadsConfig& full = config.full_heads;
+  if (!family_info(config.family).full_heads) {
+    if (full == FullHeadsConfig()) return {};
+    return fail(Code::kInvalidArgument, "{}: {} models have the same heads in every layer", where,
+                family_name(config.family));
+  }
+  if (full.head_dim < 2 || full.head_dim > kHeadDimMax || full.head_dim % 2 != 0) {
+    return fail(Code::kInvalidArgument,
+                "{}: field \"{}\" is {}; it must be even, as columns turn in pairs, and in [2, {}]",
+                where, kHeadDim, full.head_dim, kHeadDimMax);
+  }
+  if (config.head_count * full.head_dim > kAttentionWidthMax) {
+    return fail(Code::kInvalidArgument,
+                "{}: num_attention_heads ({}) times {} ({}) is over the limit of {}", where,
+                config.head_count, kHeadDim, full.head_dim, kAttentionWidthMax);
+  }
+  if (full.kv_head_count < 1 || config.head_count % full.kv_head_count != 0) {
+    return fail(Code::kInvalidArgument, "{}: {} ({}) does not divide num_attention_heads ({})",
+                where, kKvHeads, full.kv_head_count, config.head_count);
+  }
+  if (full.kv_head_count != config.kv_head_count && !full.keys_are_values) {
+    return fail(Code::kInvalidArgument,
+                "{}: layers without window have {} key/value heads and others {}, which \"{}\" "
+                "must allow",
+                where, full.kv_head_count, config.kv_head_count, kShared);
+  }
+  return {};
+}
+
+void emit_gemma4(const ModelConfig& config, Json& out) {
+  const FullHeadsConfig& full = config.full_heads;
+  out[kHeadDim] = full.head_dim;
+  out[kShared] = full.keys_are_values;
+  out[kKvHeads] = full.keys_are_values ? Json(full.kv_head_count) : Json();
+  out["final_logit_softcapping"] = config.logits_cap > 0 ? Json(config.logits_cap) : Json();
+  out["hidden_size_per_layer_input"] = 0;
+  out["vocab_size_per_layer_input"] = config.vocab_size;
+  out["num_kv_shared_layers"] = 0;
+  out["use_double_wide_mlp"] = false;
+  out["enable_moe_block"] = false;
+  out[kRope] = {{"full_attention", angles_json(config.rope)},
+                {"sliding_attention", angles_json(config.sliding_rope.value_or(RopeConfig()))}};
+}
+
+}  // namespace jige::formats

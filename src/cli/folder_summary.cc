@@ -135,6 +135,7 @@ std::string ffn_text(const formats::ModelConfig& config) {
     text += fmt::format(" and one of {} for all", experts.shared_ffn_size);
   }
   const int64_t dense = formats::feed_forward_count(config) - formats::expert_layer_count(config);
+  if (experts.beside_mlp) return fmt::format("{} beside {}", config.ffn_size, text);
   if (dense > 0) {
     text += fmt::format(", in {} of {} layers {}", dense, config.layer_count, config.ffn_size);
   }

@@ -227,7 +227,8 @@ std::vector<std::string> lora_linear_modules(const ModelConfig& config) {
     add_mlp(config, modules);
     return modules;
   }
-  if (has_experts(family)) return {"k_proj", "o_proj", "q_proj", "v_proj"};
+  const bool dense = family == Family::kGemma4 && config.experts.count == 0;
+  if (has_experts(family) && !dense) return {"k_proj", "o_proj", "q_proj", "v_proj"};
   return {"down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"};
 }
 

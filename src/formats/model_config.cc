@@ -466,7 +466,8 @@ int64_t count_parameters(const ModelConfig& config, int64_t experts) {
   if (config.layer_scales) total += config.layer_count;
   if (recurrent > 0) total += recurrent * recurrent_parameter_count(config);
   total += with_experts * expert_parameter_count(config, experts);
-  total += (feed_forward_count(config) - with_experts) * dense;
+  const int64_t replaced = config.experts.beside_mlp ? 0 : with_experts;
+  total += (feed_forward_count(config) - replaced) * dense;
   total += config.vocab_size * width * (config.tied_embeddings ? 1 : 2);
   if (config.head_bias) total += config.vocab_size;
   if (config.position == PositionKind::kLearned) total += config.context_max * width;

@@ -98,7 +98,8 @@ inline constexpr bool has_experts(Family family) {
          family == Family::kQwen3Next || family == Family::kLfm2Moe ||
          family == Family::kGraniteHybrid || family == Family::kNemotronH ||
          family == Family::kGraniteMoe || family == Family::kGraniteMoeShared ||
-         family == Family::kErnie45Moe || family == Family::kDots1 || family == Family::kMiniMaxM2;
+         family == Family::kErnie45Moe || family == Family::kDots1 ||
+         family == Family::kMiniMaxM2 || family == Family::kGemma4;
 }
 enum class NormKind { kRms, kLayer };
 // Where the norms of a layer stand: before its attention and its MLP, behind them, or both.
@@ -180,6 +181,9 @@ struct ExpertConfig {
   int64_t chosen_groups = 1;
   bool groups_by_pairs = false;
   bool biases = false;  // on the router and on every product of an expert
+  // Beside an MLP that all tokens use, with norms of their own; the router has one, too, its logits
+  // are by the root of the width, and weights come times a number of each expert.
+  bool beside_mlp = false;
   // The gate of gpt-oss, g σ(gate_alpha g) (u + 1), with g up to and u within gate_limit; 0: silu.
   double gate_limit = 0;
   double gate_alpha = 0;

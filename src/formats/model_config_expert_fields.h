@@ -73,6 +73,7 @@ inline ExpertFields expert_fields(const ModelConfig& config) {
   if (config.family == Family::kErnie45Moe) {
     return {"moe_num_experts", "moe_intermediate_size", 64, 6, 1536, 0, "moe_k"};
   }
+  if (config.family == Family::kGemma4) return {"num_experts", "moe_intermediate_size", 0, 0, 0};
   if (config.family == Family::kLfm2Moe) {
     return {"num_experts", "moe_intermediate_size", 32, 4, 1792};
   }

@@ -9,6 +9,7 @@
 #include "formats/model_config_ernie.h"
 #include "formats/model_config_expert_fields.h"
 #include "formats/model_config_fields.h"
+#include "formats/model_config_gemma4.h"
 #include "formats/model_config_granite.h"
 #include "formats/model_config_lfm2.h"
 #include "formats/model_config_parts.h"
@@ -343,6 +344,7 @@ Status check_gate(const ExpertConfig& experts, Family family, std::string_view w
 }  // namespace
 
 Status parse_experts(const Json& config, ModelConfig& out, std::string_view where) {
+  if (out.family == Family::kGemma4) return parse_gemma4_experts(config, out, where);
   if (out.family == Family::kNemotronH) return parse_nemotron_experts(config, out, where);
   if (const auto router = deepseek_router(out.family)) {
     return parse_deepseek_experts(config, *router, out, where);
@@ -389,6 +391,7 @@ Status parse_experts(const Json& config, ModelConfig& out, std::string_view wher
 }
 
 void emit_experts(const ModelConfig& config, Json& out) {
+  if (config.family == Family::kGemma4) return emit_gemma4_experts(config, out);
   if (config.family == Family::kNemotronH) return emit_nemotron_experts(config, out);
   if (const auto router = deepseek_router(config.family)) {
     return emit_deepseek_experts(config, *router, out);
@@ -429,8 +432,9 @@ void emit_experts(const ModelConfig& config, Json& out) {
 
 Status check_experts(const ModelConfig& config, std::string_view where) {
   const ExpertConfig& experts = config.experts;
-  const bool may_be_dense =
-      deepseek_router(config.family) || config.family == Family::kGraniteHybrid;
+  const bool may_be_dense = deepseek_router(config.family) ||
+                            config.family == Family::kGraniteHybrid ||
+                            config.family == Family::kGemma4;
   if (may_be_dense && experts == ExpertConfig()) return {};  // dense layers alone
   JIGE_DO(check_layers(config, where));
   if (!has_experts(config.family)) {
@@ -451,8 +455,13 @@ Status check_experts(const ModelConfig& config, std::string_view where) {
                 "{}: {} ({}) times num_hidden_layers ({}) is over the limit of {}", where,
                 fields.count, experts.count, config.layer_count, kExpertsOfModelMax);
   }
+  if (experts.beside_mlp != (config.family == Family::kGemma4)) {
+    return fail(Code::kInvalidArgument, "{}: {} models have experts {} their MLPs", where,
+                family_name(config.family), experts.beside_mlp ? "in place of" : "beside");
+  }
   JIGE_DO(check_gate(experts, config.family, where));
   JIGE_DO(check_choice(config, where));
+  if (experts.beside_mlp && experts.normalised) return {};
   if (has_own_width(config.family)) return {};
   const bool any_weights = config.family == Family::kOlmoe;
   if ((any_weights || experts.normalised) && experts.ffn_size == config.ffn_size) return {};
@@ -482,8 +491,11 @@ int64_t expert_parameter_count(const ModelConfig& config, int64_t experts) {
   const int64_t shared_ffn = config.experts.shared_ffn_size;
   const int64_t shared =
       (products * shared_ffn + (config.experts.shared_gate ? 1 : 0)) * config.hidden_size;
-  const int64_t vectors = (biases ? 1 : 0) + (config.experts.choice_bias ? 1 : 0);
-  return (config.hidden_size + vectors) * config.experts.count + experts * one + shared;
+  const bool beside = config.experts.beside_mlp;
+  const int64_t vectors =
+      (biases ? 1 : 0) + (config.experts.choice_bias ? 1 : 0) + (beside ? 1 : 0);
+  const int64_t norms = beside ? 4 * config.hidden_size : 0;
+  return (config.hidden_size + vectors) * config.experts.count + experts * one + shared + norms;
 }
 
 }  // namespace jige::formats

@@ -15,6 +15,7 @@
 //               topk_method, scoring_func, moe_layer_freq, of glm4_moe_lite mlp_layer_types;
 //               without experts where no layer is left
 //   minimax_m2  as mixtral
+//   gemma4_text see model_config_gemma4.h
 //   lfm2_moe    see model_config_lfm2.h
 //   ernie4_5_moe see model_config_ernie.h
 //   granitemoe, granitemoeshared, granitemoehybrid

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "formats/model_config_expert_fields.h"
 #include "formats/model_config_fields.h"
 #include "formats/model_families.h"
 
@@ -17,6 +18,8 @@ constexpr const char* kShared = "attention_k_eq_v";
 constexpr const char* kHeadDim = "global_head_dim";
 constexpr const char* kKvHeads = "num_global_key_value_heads";
 constexpr const char* kByLayer = "per_layer_config";
+constexpr const char* kExperts = "enable_moe_block";
+constexpr const char* kChosenExperts = "top_k_experts";
 constexpr const char* kRope = "rope_parameters";
 constexpr const char* kTurnedShare = "partial_rotary_factor";
 
@@ -24,14 +27,11 @@ Status refuse_parts(const Json& config, std::string_view where) {
   JIGE_TRY(const int64_t inputs,
            get_int_or(config, "hidden_size_per_layer_input", kLayerInputsDefault, where));
   JIGE_TRY(const int64_t shared, get_int_or(config, "num_kv_shared_layers", 0, where));
-  JIGE_TRY(const bool experts, get_bool_or(config, "enable_moe_block", false, where));
-  if (inputs == 0 && shared == 0 && !experts) return {};
+  if (inputs == 0 && shared == 0) return {};
   return fail(Code::kUnsupported,
-              "{}: this Gemma 4 has {}, which Jige does not support; take its dense 31B model",
-              where,
-              experts      ? "experts beside its MLPs (\"enable_moe_block\")"
-              : inputs > 0 ? "embeddings for every layer (\"hidden_size_per_layer_input\")"
-                           : "layers that share keys and values (\"num_kv_shared_layers\")");
+              "{}: this Gemma 4 has {}, which Jige does not support; take a larger one", where,
+              inputs > 0 ? "embeddings for every layer (\"hidden_size_per_layer_input\")"
+                         : "layers that share keys and values (\"num_kv_shared_layers\")");
 }
 
 // The heads that per_layer_config gives a layer.
@@ -110,6 +110,10 @@ Status parse_full_heads(const Json& config, ModelConfig& out, std::string_view w
 }
 
 Status parse_layer_heads(const Json& config, ModelConfig& out, std::string_view where) {
+  if (out.sliding_window > 0 && !out.sliding_rope) {
+    return fail(Code::kCorrupt, "{}: field \"{}\" must have an object for \"sliding_attention\"",
+                where, kRope);
+  }
   const Json* layers = find_field(config, kByLayer);
   if (!layers) return {};
   if (!layers->is_object()) {
@@ -186,6 +190,30 @@ Status check_full_heads(const ModelConfig& config, std::string_view where) {
   return {};
 }
 
+Status parse_gemma4_experts(const Json& config, ModelConfig& out, std::string_view where) {
+  JIGE_TRY(const bool any, get_bool_or(config, kExperts, false, where));
+  if (!any) return {};
+  const ExpertFields fields = expert_fields(out);
+  ExpertConfig& experts = out.experts;
+  JIGE_TRY(experts.count, get_int(config, fields.count, where));
+  JIGE_TRY(experts.chosen, get_int(config, kChosenExperts, where));
+  JIGE_TRY(experts.ffn_size, get_int(config, fields.ffn, where));
+  experts.normalised = experts.beside_mlp = true;
+  if (experts.count >= 1 && experts.chosen >= 1 && experts.chosen <= experts.count) return {};
+  return fail(Code::kCorrupt, "{}: fields \"{}\" ({}) and \"{}\" ({}) give no token its experts",
+              where, fields.count, experts.count, kChosenExperts, experts.chosen);
+}
+
+void emit_gemma4_experts(const ModelConfig& config, Json& out) {
+  const ExpertFields fields = expert_fields(config);
+  const ExpertConfig& experts = config.experts;
+  out[kExperts] = experts.count > 0;
+  if (experts.count == 0) return;
+  out[std::string(fields.count)] = experts.count;
+  out[kChosenExperts] = experts.chosen;
+  out[std::string(fields.ffn)] = experts.ffn_size;
+}
+
 void emit_gemma4(const ModelConfig& config, Json& out) {
   const FullHeadsConfig& full = config.full_heads;
   out[kHeadDim] = full.head_dim;
@@ -196,7 +224,6 @@ void emit_gemma4(const ModelConfig& config, Json& out) {
   out["vocab_size_per_layer_input"] = config.vocab_size;
   out["num_kv_shared_layers"] = 0;
   out["use_double_wide_mlp"] = false;
-  out["enable_moe_block"] = false;
   out[kRope] = {{"full_attention", angles_json(config.rope)},
                 {"sliding_attention", angles_json(config.sliding_rope.value_or(RopeConfig()))}};
 }

@@ -14,6 +14,13 @@ Json gemma4_json(const Json& members = Json::object()) {
   return changed(changed(family_json("gemma4_text"), dense), members);
 }
 
+Json gemma4_experts() {
+  return {{"enable_moe_block", true},
+          {"num_experts", 8},
+          {"top_k_experts", 2},
+          {"moe_intermediate_size", 24}};
+}
+
 // Of the published models the layers without window are each sixth.
 Json gemma4_31b() {
   return {{"model_type", "gemma4_text"},
@@ -75,6 +82,38 @@ TEST(Gemma4Config, OfPublishedShapesHasTheirParameters) {
   EXPECT_EQ(config_of(to_hf_config(config)), config);
 }
 
+TEST(Gemma4Config, ExpertsStandBesideTheMlp) {
+  const ModelConfig config = config_of(gemma4_json(gemma4_experts()));
+  EXPECT_EQ(config.experts,
+            (ExpertConfig{
+                .count = 8, .chosen = 2, .ffn_size = 24, .normalised = true, .beside_mlp = true}));
+  EXPECT_EQ(config.ffn_size, 48);
+  EXPECT_EQ(expert_layer_count(config), 6);
+  EXPECT_EQ(config_of(to_hf_config(config)), config);
+  EXPECT_EQ(lora_linear_modules(config),
+            (std::vector<std::string>{"k_proj", "o_proj", "q_proj", "v_proj"}));
+  for (const char* field : {"num_experts", "top_k_experts", "moe_intermediate_size"}) {
+    Json json = gemma4_json(gemma4_experts());
+    json[field] = nullptr;
+    EXPECT_FAILS_WITH(parsed(json), Code::kNotFound, field);
+    json["enable_moe_block"] = false;
+    EXPECT_EQ(config_of(json).experts, ExpertConfig());
+  }
+  // 26B-A4B, and 30 scales of layers.
+  const ModelConfig published = config_of(changed(gemma4_31b(), {{"hidden_size", 2816},
+                                                                 {"intermediate_size", 2112},
+                                                                 {"num_hidden_layers", 30},
+                                                                 {"num_attention_heads", 16},
+                                                                 {"num_key_value_heads", 8},
+                                                                 {"num_global_key_value_heads", 2},
+                                                                 {"enable_moe_block", true},
+                                                                 {"num_experts", 128},
+                                                                 {"top_k_experts", 8},
+                                                                 {"moe_intermediate_size", 704}}));
+  EXPECT_EQ(parameter_count(published), 25233141760 + 30);
+  EXPECT_EQ(active_parameter_count(published), 25233141790 - int64_t{30} * 120 * 3 * 2816 * 704);
+}
+
 TEST(Gemma4Config, TheLastLayerHasNoWindow) {
   const Json types = {"full_attention",    "sliding_attention", "sliding_attention",
                       "sliding_attention", "sliding_attention", "sliding_attention"};
@@ -121,6 +160,10 @@ TEST(Gemma4Config, HeadsByLayerAreReadWhereAFolderHasThem) {
 }
 
 TEST(Gemma4Config, RefusesWhatItsLayersCannotHave) {
+  const auto full_rope = [](const Json& full) {
+    const Json sliding = {{"rope_theta", 1e4}};
+    return Json{{"rope_parameters", {{"full_attention", full}, {"sliding_attention", sliding}}}};
+  };
   const std::pair<Json, const char*> corrupt[] = {
       {{{"global_head_dim", 0}}, "global_head_dim"},
       {{{"global_head_dim", 31}}, "global_head_dim"},
@@ -132,12 +175,16 @@ TEST(Gemma4Config, RefusesWhatItsLayersCannotHave) {
       {{{"final_logit_softcapping", 0.0}}, "final_logit_softcapping"},
       {{{"rope_parameters", 3}}, "rope_parameters"},
       {{{"rope_parameters", {{"sliding_attention", {{"rope_theta", 3.0}}}}}}, "full_attention"},
-      {{{"rope_parameters", {{"full_attention", {{"rope_theta", 0.5}}}}}}, "rope_theta"},
-      {{{"rope_parameters",
-         {{"full_attention",
-           {{"rope_type", "proportional"}, {"rope_theta", 1e4}, {"partial_rotary_factor", 1.5}}}}}},
+      {full_rope({{"rope_theta", 0.5}}), "rope_theta"},
+      {{{"rope_parameters", {{"full_attention", {{"rope_theta", 5.0}}}}}}, "sliding_attention"},
+      {full_rope(
+           {{"rope_type", "proportional"}, {"rope_theta", 1e4}, {"partial_rotary_factor", 1.5}}),
        "partial_rotary_factor"},
       {{{"sliding_window", nullptr}}, "sliding_window"},
+      {changed(gemma4_experts(), {{"num_experts", 0}}), "num_experts"},
+      {changed(gemma4_experts(), {{"num_experts", 1 << 20}}), "num_experts"},
+      {changed(gemma4_experts(), {{"top_k_experts", 9}}), "top_k_experts"},
+      {changed(gemma4_experts(), {{"moe_intermediate_size", 0}}), "moe_intermediate_size"},
   };
   for (const auto& [members, word] : corrupt) {
     EXPECT_FAILS_WITH(parsed(gemma4_json(members)), Code::kCorrupt, word);
@@ -148,7 +195,6 @@ TEST(Gemma4Config, RefusesWhatItsLayersCannotHave) {
       {{{"use_bidirectional_attention", "all"}}, "use_bidirectional_attention"},
       {{{"hidden_size_per_layer_input", 256}}, "hidden_size_per_layer_input"},
       {{{"num_kv_shared_layers", 2}}, "num_kv_shared_layers"},
-      {{{"enable_moe_block", true}}, "enable_moe_block"},
       {{{"hidden_activation", "silu"}}, "hidden_activation"},
   };
   for (const auto& [members, word] : unsupported) {

@@ -72,6 +72,17 @@ ExpertNames expert_names(formats::Family family, const std::string& layer) {
             .shared_input = {shared + "input_linear"},
             .shared_output = shared + "output_linear"};
   }
+  if (family == formats::Family::kGemma4) {
+    return {.router = layer + ".router.proj",
+            .scales = layer + ".router.per_expert_scale",
+            .prefix = layer + ".experts.",
+            .gate = "gate_proj",
+            .up = "up_proj",
+            .down = "down_proj",
+            .stacked_input = layer + ".experts.gate_up_proj",
+            .stacked_output = layer + ".experts.down_proj",
+            .stacked_usual = true};
+  }
   const bool qwen = family == formats::Family::kQwen2Moe || family == formats::Family::kQwen35Moe ||
                     family == formats::Family::kQwen3Next;
   const bool ernie = family == formats::Family::kErnie45Moe;
@@ -237,6 +248,10 @@ LayerNames layer_names(const formats::ModelConfig& config, int64_t index) {
       .ffn_input = {mlp + "gate_proj", mlp + "up_proj"},
       .ffn_output = mlp + "down_proj",
       .experts = expert_names(config.family, at),
+      .beside = {.before = at + ".pre_feedforward_layernorm_2",
+                 .router = at + ".router.scale",
+                 .dense_after = at + ".post_feedforward_layernorm_1",
+                 .sparse_after = at + ".post_feedforward_layernorm_2"},
       .scale = at + ".layer_scalar"};
   if (formats::keys_are_values(config, index)) names.attention.qkv.pop_back();
   if (config.family == formats::Family::kStarCoder2) {

@@ -1,6 +1,7 @@
 #include "model/expert_mlp.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "ops/elementwise.h"
 
@@ -25,6 +26,11 @@ ExpertMlp::ExpertMlp(const formats::ModelConfig& config, const ExpertNames& name
                       .fixed = true,
                       .wide = true,
                       .as_row = names.choice_bias_as_row});
+  }
+  if (experts_.beside_mlp) {
+    scales_ = params.size();
+    params.push_back(
+        {.name = names.scales, .shape = Shape{experts_.count}, .init = InitKind::kOne});
   }
   std::vector<ProjectionOptions::Part> inputs = {{names.up, experts_.ffn_size}};
   if (gated()) inputs.insert(inputs.begin(), {names.gate, experts_.ffn_size});
@@ -145,6 +151,7 @@ ExpertMlp::Saved ExpertMlp::place_saved(Placement& at, int64_t token_count, DTyp
   routing.groups = experts_.groups;
   routing.chosen_groups = experts_.chosen_groups;
   routing.groups_by_pairs = experts_.groups_by_pairs;
+  if (experts_.beside_mlp) routing.scaled_weights = at.take(DType::kF32, places);
   saved.ffn = at.take(compute, Shape{places.count(), input_.outputs()});
   if (shared_) saved.shared = shared_->place_saved(at, token_count, compute);
   return saved;
@@ -155,6 +162,9 @@ ExpertMlp::Pending ExpertMlp::place_pending(Placement& at, int64_t token_count,
   Pending pending;
   pending.ffn = at.take(compute, Shape{token_count * experts_.chosen, input_.outputs()});
   pending.grad_logits = at.take(DType::kF32, Shape{token_count, router_.outputs()});
+  if (experts_.beside_mlp) {
+    pending.scale_slopes = at.take(DType::kF32, Shape{token_count, experts_.chosen});
+  }
   if (shared_) pending.shared = shared_->place_pending(at, token_count, compute);
   return pending;
 }
@@ -169,6 +179,7 @@ ExpertMlp::Work ExpertMlp::place_work(Placement& at, int64_t token_count, DType 
     work.shared_rows = at.take(DType::kF32, Shape{token_count, width_});
     work.shared_activated = at.take(compute, Shape{token_count, experts_.shared_ffn_size});
   }
+  if (experts_.beside_mlp) work.router_rows = at.take(compute, Shape{token_count, width_});
   if (!training) return work;
   work.activated = at.take(compute, Shape{row_count, experts_.ffn_size});
   work.grad_tokens = at.take(DType::kF32, Shape{token_count, width_});
@@ -184,9 +195,9 @@ ExpertMlp::Work ExpertMlp::place_work(Placement& at, int64_t token_count, DType 
 void ExpertMlp::forward(Stream& stream, const BlockWeights& weights, DType compute,
                         const TensorView& dst, const TensorView& src, const Saved& saved,
                         const Work& work) const {
-  ops::Routing routing = saved.routing;
-  if (experts_.choice_bias) routing.choice_bias = weights.params[choice_bias_].value;
-  router_.forward(stream, weights, compute, {.dst = saved.logits, .src = src});
+  const ops::Routing routing = this->routing(weights, saved);
+  router_.forward(stream, weights, compute, {.dst = saved.logits, .src = router_source(src, work)});
+  scale_logits(stream, saved.logits);
   if (shared_) {
     shared_->forward(stream, weights, compute, work.shared_rows, src, saved.shared,
                      shared_work(saved, work, {}));
@@ -208,6 +219,18 @@ void ExpertMlp::forward(Stream& stream, const BlockWeights& weights, DType compu
                     work.shared_rows);
 }
 
+ops::Routing ExpertMlp::routing(const BlockWeights& weights, const Saved& saved) const {
+  ops::Routing routing = saved.routing;
+  if (experts_.choice_bias) routing.choice_bias = weights.params[choice_bias_].value;
+  if (experts_.beside_mlp) routing.scales = weights.params[scales_].value;
+  return routing;
+}
+
+void ExpertMlp::scale_logits(Stream& stream, const TensorView& logits) const {
+  if (!experts_.beside_mlp) return;
+  ops::scale(stream, logits, logits, 1.0f / std::sqrt(static_cast<float>(width_)));
+}
+
 DenseMlp::Work ExpertMlp::shared_work(const Saved& saved, const Work& work,
                                       const TensorView& grad_logits) const {
   return {.activated = work.shared_activated,
@@ -219,7 +242,7 @@ DenseMlp::Work ExpertMlp::shared_work(const Saved& saved, const Work& work,
 void ExpertMlp::backward_input(Stream& stream, const BlockWeights& weights, DType compute,
                                const TensorView& grad_src, const TensorView& grad_dst,
                                const Saved& saved, const Pending& pending, const Work& work) const {
-  const ops::Routing& routing = saved.routing;
+  const ops::Routing routing = this->routing(weights, saved);
   const TensorView gates = saved.ffn.column_range(0, experts_.ffn_size);
   ops::gather_rows(stream, routing, work.rows, grad_dst);
   output_.backward_input(stream, weights, compute,
@@ -232,7 +255,11 @@ void ExpertMlp::backward_input(Stream& stream, const BlockWeights& weights, DTyp
     ops::dot_biases(stream, routing, work.grad_weights, work.rows,
                     output_.biases(weights, compute));
   }
+  if (experts_.beside_mlp) {
+    ops::scale_slopes(stream, routing, work.grad_weights, pending.scale_slopes);
+  }
   ops::route_backward(stream, routing, of_experts(pending.grad_logits), work.grad_weights);
+  scale_logits(stream, pending.grad_logits);
   ops::weigh_rows(stream, routing, work.activated);
   backward_activate(stream, weights, compute, routing, pending.ffn, work.activated, saved.ffn);
   ops::weigh_rows(stream, routing, gates);
@@ -246,7 +273,7 @@ void ExpertMlp::backward_input(Stream& stream, const BlockWeights& weights, DTyp
                          {.grad_src = work.grad_tokens, .grad_dst = pending.grad_logits});
   if (shared_) ops::add(stream, work.grad_tokens, work.grad_tokens, work.shared_rows);
   ops::combine_rows(stream, routing, grad_src, work.wide_rows, ops::RowWeights::kOnes,
-                    work.grad_tokens);
+                    experts_.beside_mlp ? TensorView{} : work.grad_tokens);
 }
 
 void ExpertMlp::activate(Stream& stream, const BlockWeights& weights, DType compute,
@@ -256,6 +283,8 @@ void ExpertMlp::activate(Stream& stream, const BlockWeights& weights, DType comp
     ops::activation_forward(stream, dst, ffn, plain_activation(activation_));
   } else if (bounded()) {
     ops::bounded_gate(stream, routing, gate(weights, compute), dst, ffn);
+  } else if (activation_ == formats::ActivationKind::kGeGlu) {
+    ops::geglu_forward(stream, dst, ffn);
   } else {
     ops::swiglu_forward(stream, dst, ffn);
   }
@@ -272,6 +301,8 @@ void ExpertMlp::backward_activate(Stream& stream, const BlockWeights& weights, D
     ops::bounded_gate_backward(
         stream, routing, gate(weights, compute),
         {.grad_gate_up = grad_ffn, .grad_dst = grad_activated, .gate_up = ffn, .activated = gates});
+  } else if (activation_ == formats::ActivationKind::kGeGlu) {
+    ops::geglu_backward(stream, grad_ffn, grad_activated, ffn, gates);
   } else {
     ops::swiglu_backward(stream, grad_ffn, grad_activated, ffn, gates);
   }
@@ -300,8 +331,9 @@ void ExpertMlp::add_bias_gradients(Stream& stream, const BlockWeights& weights,
 
 bool ExpertMlp::wants_gradient(const BlockWeights& weights) const {
   const auto wants = [&](const Projection* p) { return p->wants_gradient(weights); };
-  return std::ranges::any_of(plain_projections(), wants) || input_.wants_gradient(weights) ||
-         output_.wants_gradient(weights);
+  const bool scales = experts_.beside_mlp && weights.params[scales_].grad;
+  return scales || std::ranges::any_of(plain_projections(), wants) ||
+         input_.wants_gradient(weights) || output_.wants_gradient(weights);
 }
 
 void ExpertMlp::backward_weight(Stream& stream, const BlockWeights& weights, DType compute,
@@ -309,6 +341,9 @@ void ExpertMlp::backward_weight(Stream& stream, const BlockWeights& weights, DTy
                                 GradientUse gradients, const Saved& saved, const Pending& pending,
                                 const Work& work) const {
   const ops::Routing& routing = saved.routing;
+  if (experts_.beside_mlp && weights.params[scales_].grad) {
+    ops::scale_gradients(stream, routing, weights.params[scales_].grad, pending.scale_slopes);
+  }
   if (experts_.biases && output_.wants_gradient(weights)) {
     add_bias_gradients(stream, weights, grad_dst, saved, pending, work);
   }
@@ -339,7 +374,7 @@ void ExpertMlp::backward_weight(Stream& stream, const BlockWeights& weights, DTy
   if (router_.wants_gradient(weights)) {
     router_.backward_weight(stream, weights, compute,
                             {.grad_dst = pending.grad_logits,
-                             .src = src,
+                             .src = router_source(src, work),
                              .scratch = work.scratch,
                              .gradients = gradients});
   }

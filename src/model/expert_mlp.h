@@ -5,10 +5,12 @@
 //   chosen, w = the k highest of l, their probabilities, or by the rules that ops::Routing has
 //   rows of an expert e:  g|u = n2 Wguₑᵀ,  y = (silu(g) · u) Wdₑᵀ, or with biases and the bounded
 //                         gate of ops/experts.h in the place of silu; of experts without gate
-//                         u = n2 Wuₑᵀ,  y = f(u) Wdₑᵀ
+//                         u = n2 Wuₑᵀ,  y = f(u) Wdₑᵀ; GELU where the family has it for silu
 //   dst = Σ w y, over the chosen in ascending order; on top of s where there is a shared expert,
 //         whose result every token has (dense_mlp.h), or of s σ(n2·v); v is one more row of the
 //         router
+// Of experts beside an MLP (experts_beside.h) the router sees other rows than n2, l is by √D, and w
+// comes times a number of each expert.
 // The router is kept in the compute type, whatever the format of the experts. No dropout of its
 // own. The gradient at w is that of dst times y, taken as (dst' Wdₑ) · a, so y is not kept.
 //
@@ -35,6 +37,7 @@ struct ExpertNames {
   std::string router;
   std::string choice_bias;                    // a whole name
   bool choice_bias_as_row = false;            // files hold it as [1, E]
+  std::string scales;                         // a whole name
   std::string prefix;                         // before an expert's number
   std::string gate, up, down;                 // behind it
   std::string stacked_input, stacked_output;  // of tensors that hold all experts
@@ -68,16 +71,20 @@ class ExpertMlp {
     DenseMlp::Saved shared;
   };
   struct Pending {
-    TensorView ffn;          // [R, 2F] compute type
-    TensorView grad_logits;  // as logits
+    TensorView ffn;           // [R, 2F] compute type
+    TensorView grad_logits;   // as logits
+    TensorView scale_slopes;  // [T, k] f32, where experts have numbers
     DenseMlp::Pending shared;
   };
   // Memory of one task. Inputs of experts and their results, one after the other, share rows.
   struct Work {
-    TensorView rows;              // [R, D] compute type
-    TensorView wide_rows;         // [R, D] f32, the same memory
-    TensorView activated;         // [R, F] compute type; in training
-    TensorView grad_tokens;       // [T, D] f32; in training
+    TensorView rows;       // [R, D] compute type
+    TensorView wide_rows;  // [R, D] f32, the same memory
+    TensorView activated;  // [R, F] compute type; in training
+    // [T, D] f32; in training. Where the router sees rows of its own, X leaves their gradient
+    // there.
+    TensorView grad_tokens;
+    TensorView router_rows;       // [T, D] compute type: those rows
     TensorView grad_weights;      // [T, k] f32; in training
     TensorView scratch;           // of weight gradients of router and shared expert
     TensorView shared_rows;       // [T, D] f32: what the shared expert gives, or gets
@@ -116,6 +123,13 @@ class ExpertMlp {
   void backward_activate(Stream& stream, const BlockWeights& weights, DType compute,
                          const ops::Routing& routing, const TensorView& grad_ffn,
                          const TensorView& grad_activated, const TensorView& ffn) const;
+  // What the router sees.
+  const TensorView& router_source(const TensorView& src, const Work& work) const {
+    return experts_.beside_mlp ? work.router_rows : src;
+  }
+  // With the numbers of experts, where they have any.
+  ops::Routing routing(const BlockWeights& weights, const Saved& saved) const;
+  void scale_logits(Stream& stream, const TensorView& logits) const;
   ops::BoundedGate gate(const BlockWeights& weights, DType compute) const;
   void add_bias_gradients(Stream& stream, const BlockWeights& weights, const TensorView& grad_dst,
                           const Saved& saved, const Pending& pending, const Work& work) const;
@@ -125,6 +139,7 @@ class ExpertMlp {
   formats::ActivationKind activation_;
   Projection router_;       // with the shared expert's row
   size_t choice_bias_ = 0;  // its parameter, where there is one
+  size_t scales_ = 0;       // likewise
   std::optional<DenseMlp> shared_;
   ExpertBank input_, output_;
 };

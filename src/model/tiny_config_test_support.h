@@ -89,7 +89,8 @@ inline constexpr const char* kFixtureNames[] = {"llama2",
                                                 "minimax_m2",
                                                 "apertus",
                                                 "gemma4",
-                                                "gemma4_images"};
+                                                "gemma4_images",
+                                                "gemma4_moe"};
 
 inline const std::vector<std::string>& fixture_names() {
   static const std::vector<std::string> names(std::begin(kFixtureNames), std::end(kFixtureNames));
@@ -125,6 +126,8 @@ inline void add_gemma4_features(formats::ModelConfig& config) {
   config.qk_norm = config.value_norm = config.layer_scales = true;
   config.scores_by_head_dim = false;
   config.logits_cap = 4;
+  config.experts = {
+      .count = 5, .chosen = 3, .ffn_size = 12, .normalised = true, .beside_mlp = true};
   config.full_heads = {.head_dim = 10, .kv_head_count = 1, .keys_are_values = true};
   config.rope = {.theta = 1e3, .scaling = formats::RopeScaling::kProportional, .turned_share = 0.5};
   config.sliding_rope = formats::RopeConfig{.theta = 100.0};

@@ -83,15 +83,22 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
     return attention_ ? PackedSizes(attention_.get(), &attention_output_, ffn...)
                       : PackedSizes(ffn...);
   };
-  packed_ = experts_ ? sizes_with(&*experts_) : mlp_ ? sizes_with(&*mlp_) : sizes_with();
+  packed_ = experts_  ? sizes_with(&*experts_)
+            : beside_ ? sizes_with(&*mlp_, &beside_->experts())
+            : mlp_    ? sizes_with(&*mlp_)
+                      : sizes_with();
 }
 
 void TransformerLayer::make_ffn(const formats::ModelConfig& config, const LayerOptions& options,
                                 double residual_std) {
   const LayerNames& names = options.names;
-  if (formats::has_experts(config, options.index)) {
+  const bool experts = formats::has_experts(config, options.index);
+  if (experts && config.experts.beside_mlp) {
+    beside_.emplace(config, names.beside, names.experts, residual_std, params_);
+  } else if (experts) {
     experts_.emplace(config, names.experts, residual_std, params_);
-  } else {
+  }
+  if (!experts_) {
     mlp_.emplace(config,
                  DenseMlpOptions{.input = names.ffn_input,
                                  .output = names.ffn_output,
@@ -129,11 +136,11 @@ void TransformerLayer::pack(Stream& stream, const BlockWeights& weights, DType c
       p->pack(stream, weights, compute, use);
     }
   }
-  if (experts_) experts_->pack(stream, weights, compute, use);
+  if (any_experts()) any_experts()->pack(stream, weights, compute, use);
 }
 
 int64_t TransformerLayer::strip_bytes(DType compute) const {
-  int64_t bytes = experts_ ? experts_->strip_bytes(compute) : 0;
+  int64_t bytes = any_experts() ? any_experts()->strip_bytes(compute) : 0;
   for (const Projection* p : projections()) {
     bytes = std::max(bytes, p->strip_bytes(compute));
   }
@@ -145,7 +152,7 @@ void TransformerLayer::list_packs(const BlockWeights& weights, size_t param, DTy
   for (const Projection* p : projections()) {
     p->list_packs(weights, param, compute, use, packs);
   }
-  if (experts_) experts_->list_packs(weights, param, compute, use, packs);
+  if (any_experts()) any_experts()->list_packs(weights, param, compute, use, packs);
 }
 
 TransformerLayer::Activations TransformerLayer::place_saved(Placement& at, int64_t token_count,
@@ -157,7 +164,7 @@ TransformerLayer::Activations TransformerLayer::place_saved(Placement& at, int64
     saved.attention = at.take(DType::kU8, Shape{attention_->saved_bytes(t, compute)});
     saved.attended = at.take(compute, Shape{t, attention_->columns()});
   }
-  place_ffn(at, saved, t, compute);
+  place_ffn(at, saved, t, compute, true);
   if (norms_before_) {
     if (attention_) saved.stats1 = norm1_.place_stats(at, t);
     if (has_ffn()) saved.stats2 = one_norm_ ? saved.stats1 : norm2_.place_stats(at, t);
@@ -173,12 +180,13 @@ TransformerLayer::Activations TransformerLayer::place_saved(Placement& at, int64
 }
 
 void TransformerLayer::place_ffn(Placement& at, Activations& views, int64_t token_count,
-                                 DType compute) const {
+                                 DType compute, bool saves) const {
   if (experts_) {
     views.experts = experts_->place_saved(at, token_count, compute);
   } else if (mlp_) {
     views.mlp = mlp_->place_saved(at, token_count, compute);
   }
+  if (beside_) views.beside = beside_->place_saved(at, token_count, compute, saves);
 }
 
 TransformerLayer::Activations TransformerLayer::place_unsaved(Placement& at, int64_t token_count,
@@ -197,7 +205,7 @@ TransformerLayer::Activations TransformerLayer::place_unsaved(Placement& at, int
   }
   const int64_t attention_end = at.offset();
   at.rewind(begin);
-  place_ffn(at, views, t, compute);
+  place_ffn(at, views, t, compute, false);
   at.rewind(std::max(attention_end, at.offset()));
   return views;
 }
@@ -218,6 +226,7 @@ TransformerLayer::Gradients TransformerLayer::place_pending(Placement& at, int64
   } else if (mlp_) {
     pending.mlp = mlp_->place_pending(at, t, compute);
   }
+  if (beside_) pending.beside = beside_->place_pending(at, t, compute);
   if (has_ffn()) {
     pending.ffn_output = at.take(compute, rows);
     pending.n2 = at.take(compute, rows);
@@ -249,6 +258,7 @@ TransformerLayer::Work TransformerLayer::place_work(Placement& at, int64_t token
   if (scratch_bytes > 0) work.adapter_scratch = at.take(DType::kU8, Shape{scratch_bytes});
   if (training && weight_bytes > 0) work.weight_scratch = at.take(DType::kU8, Shape{weight_bytes});
   if (experts_) work.experts = experts_->place_work(at, token_count, compute, training);
+  if (beside_) work.beside = beside_->place_work(at, token_count, compute, training);
   return work;
 }
 
@@ -281,9 +291,9 @@ int64_t TransformerLayer::workspace_bytes(int64_t token_count, DType compute, Pa
 int64_t TransformerLayer::thread_scratch_bytes(int64_t token_count, DType compute, int threads,
                                                bool frozen_base) const {
   int64_t bytes = attention_ ? attention_->thread_scratch_bytes(token_count) : 0;
-  if (experts_) {
+  if (const ExpertMlp* experts = any_experts()) {
     bytes =
-        std::max(bytes, experts_->thread_scratch_bytes(token_count, compute, threads, frozen_base));
+        std::max(bytes, experts->thread_scratch_bytes(token_count, compute, threads, frozen_base));
   }
   for (const Projection* projection : projections()) {
     bytes = std::max(bytes,
@@ -308,7 +318,7 @@ double TransformerLayer::forward_flops(double token_count, double context_mean) 
     elements += static_cast<double>(p->inputs()) * static_cast<double>(p->outputs());
   }
   double flops = 2.0 * token_count * elements;
-  if (experts_) flops += experts_->forward_flops(token_count);
+  if (any_experts()) flops += any_experts()->forward_flops(token_count);
   if (attention_) flops += attention_->forward_flops(token_count, context_mean);
   return flops;
 }
@@ -372,7 +382,12 @@ void TransformerLayer::forward_ffn(const BlockContext& context, const BlockWeigh
   } else {
     DenseMlp::Work dense = dense_work(work);
     dense.adapters = context.adapters;
-    mlp_->forward(stream, weights, compute, dst, n2, views.mlp, dense);
+    mlp_->forward(stream, weights, compute, beside_ ? views.beside.dense : dst, n2, views.mlp,
+                  dense);
+  }
+  if (beside_) {
+    beside_->forward(stream, weights, compute, dst, ffn_source(src, views), views.beside,
+                     work.beside);
   }
 }
 

@@ -5,7 +5,8 @@
 //   o = attention(n1) Woᵀ + b           in one of the forms of attention.h
 //   x1 = src + scale · dropout(norm1_after(o))
 //   n2 = norm2(x1)
-//   m = mlp(n2)                         one of all tokens (dense_mlp.h) or experts (expert_mlp.h)
+//   m = mlp(n2)                         one of all tokens (dense_mlp.h) or experts (expert_mlp.h),
+//                                       or both side by side (experts_beside.h)
 //   dst = x1 + scale · dropout(norm2_after(m))
 // Where the parts stand side by side, n2 = norm2(src), or n1 where they have one norm. Norms stand
 // before, behind or on both sides; without norm1 and norm2, n1 and n2 are src and x1. A layer may
@@ -29,6 +30,7 @@
 #include "model/delta_attention.h"
 #include "model/dense_mlp.h"
 #include "model/expert_mlp.h"
+#include "model/experts_beside.h"
 #include "model/grouped_attention.h"
 #include "model/latent_attention.h"
 #include "model/mamba2.h"
@@ -53,7 +55,8 @@ struct LayerNames {
   std::vector<std::string> ffn_input;  // gate and up, or one
   std::string ffn_output;
   std::string ffn_curve;  // before the names of the numbers of xIELU
-  ExpertNames experts;    // in place of both, in families that have them
+  ExpertNames experts;    // in place of both, in families that have them, or beside them
+  ExpertsBesideNames beside;
   std::string norm2_after;
   std::string scale;  // a whole name
 };
@@ -106,6 +109,7 @@ class TransformerLayer final : public Block {
     TensorView u_attention_output;  // adapters
     DenseMlp::Saved mlp;            // this or experts
     ExpertMlp::Saved experts;
+    ExpertsBeside::Saved beside;  // with mlp
   };
   // The rest of a task's workspace. One block of rows serves several purposes, one after the other:
   // n1, n2 and a in F and W, the gradients of a and of the attention output in X.
@@ -116,6 +120,7 @@ class TransformerLayer final : public Block {
     TensorView adapter_scratch;
     TensorView weight_scratch;  // of W's products
     ExpertMlp::Work experts;
+    ExpertsBeside::Work beside;
   };
   // What X leaves for W.
   struct Gradients {
@@ -125,6 +130,7 @@ class TransformerLayer final : public Block {
     TensorView v_attention_output;  // adapters
     DenseMlp::Pending mlp;          // this or experts
     ExpertMlp::Pending experts;
+    ExpertsBeside::Pending beside;
   };
   Activations place_saved(Placement& at, int64_t token_count, DType compute) const;
   Activations place_unsaved(Placement& at, int64_t token_count, DType compute) const;
@@ -132,7 +138,8 @@ class TransformerLayer final : public Block {
   Work place_work(Placement& at, int64_t token_count, DType compute, bool training) const;
 
   // Of the feed-forward part.
-  void place_ffn(Placement& at, Activations& views, int64_t token_count, DType compute) const;
+  void place_ffn(Placement& at, Activations& views, int64_t token_count, DType compute,
+                 bool saves) const;
   DenseMlp::Work dense_work(const Work& work) const;
 
   // n1 or n2: the residual stream as products read it.
@@ -164,6 +171,10 @@ class TransformerLayer final : public Block {
   // What the feed-forward part reads of the residual stream.
   const TensorView& ffn_source(const TensorView& src, const Activations& views) const {
     return parallel_ || !attention_ ? src : views.x1;
+  }
+  // The experts of the layer, or null.
+  const ExpertMlp* any_experts() const {
+    return beside_ ? &beside_->experts() : experts_ ? &*experts_ : nullptr;
   }
   bool has_ffn() const { return mlp_ || experts_; }
   bool has_both() const { return attention_ && has_ffn(); }
@@ -214,7 +225,8 @@ class TransformerLayer final : public Block {
   Projection attention_output_;
   std::optional<DenseMlp> mlp_;  // this or experts_, or none
   std::optional<ExpertMlp> experts_;
-  std::optional<size_t> scale_;  // the parameter that dst is times at last
+  std::optional<ExpertsBeside> beside_;  // with mlp_
+  std::optional<size_t> scale_;          // the parameter that dst is times at last
   PackedSizes packed_;
 };
 

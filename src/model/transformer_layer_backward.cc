@@ -40,7 +40,10 @@ void TransformerLayer::backward_ffn(const BlockContext& context, const BlockWeig
                                     const Work& work) const {
   Stream& stream = context.stream;
   backward_leave(stream, weights, batch, ffn_part(saved), grad_dst, pending.m_after,
-                 pending.ffn_output);
+                 beside_ ? pending.beside.sum : pending.ffn_output);
+  if (beside_) {
+    beside_->backward_norms(stream, weights, pending.ffn_output, saved.beside, pending.beside);
+  }
   if (experts_) {
     experts_->backward_input(stream, weights, context.compute, pending.n2, pending.ffn_output,
                              saved.experts, pending.experts, work.experts);
@@ -52,6 +55,10 @@ void TransformerLayer::backward_ffn(const BlockContext& context, const BlockWeig
   if (one_norm_) return;
   backward_enter(stream, weights, norm2_, grad_src, pending.n2, ffn_source(src, saved),
                  saved.stats2);
+  if (beside_) {
+    beside_->backward_input(stream, weights, context.compute, grad_src, ffn_source(src, saved),
+                            saved.beside, pending.beside, work.beside);
+  }
 }
 
 void TransformerLayer::backward_enter(Stream& stream, const BlockWeights& weights,
@@ -145,6 +152,10 @@ void TransformerLayer::ffn_gradients(const BlockContext& context, const BlockWei
                                      const Gradients& pending, const Work& work) const {
   Stream& stream = context.stream;
   const DType compute = context.compute;
+  if (beside_) {
+    beside_->backward_weight(stream, weights, compute, ffn_source(src, saved), context.gradients,
+                             saved.beside, pending.beside, work.beside);
+  }
   if (mlp_ && mlp_->output().wants_gradient(weights)) {
     mlp_->backward_output_weight(stream, weights, compute, pending.ffn_output, context.gradients,
                                  saved.mlp, pending.mlp, dense_work(work));

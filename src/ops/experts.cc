@@ -27,6 +27,20 @@ void check_routing(const Routing& r) {
   check_vector("row_of_place", r.row_of_place, DType::kI32, t * k);
   check_vector("place_of_row", r.place_of_row, DType::kI32, t * k);
   check_vector("row_ends", r.row_ends, DType::kI32, r.expert_count());
+  if (r.scales) {
+    check_vector("scales", r.scales, DType::kF32, r.expert_count());
+    check_vector("scaled_weights", r.scaled_weights, DType::kF32, t * k);
+  }
+}
+
+// Every place's weight times the number of its expert.
+void scale_weights(const Routing& r) {
+  if (!r.scales) return;
+  const auto* chosen = r.chosen.as<int32_t>();
+  for (int64_t place = 0; place < r.row_count(); ++place) {
+    r.scaled_weights.as<float>()[place] =
+        r.weights.as<float>()[place] * r.scales.as<float>()[chosen[place]];
+  }
 }
 
 cpu::ChooseArgs choose_args(const Routing& r) {
@@ -129,6 +143,7 @@ void route(Stream& stream, const Routing& routing) {
     for_row_ranges(device, routing.token_count(), args.experts * (args.chosen + 2),
                    [&](int64_t begin, int64_t end) { choose(args, begin, end); });
     sort_places(routing);
+    scale_weights(routing);
   });
 }
 
@@ -166,7 +181,7 @@ void combine_rows(Stream& stream, const Routing& routing, const TensorView& dst,
           .base = static_cast<const float*>(base.data),
           .src = const_rows_of(src),
           .rows = routing.row_of_place.as<int32_t>(),
-          .weights = weights == RowWeights::kRouter ? routing.weights.as<float>() : nullptr,
+          .weights = weights == RowWeights::kRouter ? routing.row_weights().as<float>() : nullptr,
           .chosen = routing.chosen_count(),
           .width = width},
       routing.token_count(), width * (routing.chosen_count() + 1));
@@ -176,7 +191,7 @@ void weigh_rows(Stream& stream, const Routing& routing, const TensorView& data) 
   check_float("data", data, routing.row_count(), data.columns());
   submit_expert_rows(stream, &cpu::ExpertKernels::scale_rows,
                      cpu::ScaleRowsArgs{.data = rows_of(data),
-                                        .factors = routing.weights.as<float>(),
+                                        .factors = routing.row_weights().as<float>(),
                                         .places = routing.place_of_row.as<int32_t>(),
                                         .width = data.columns()},
                      routing.row_count(), data.columns());
@@ -277,6 +292,39 @@ void bounded_gate_backward(Stream& stream, const Routing& routing, const Bounded
   kernel_args.activated = rows_of(args.activated);
   submit_expert_rows(stream, &cpu::ExpertKernels::bounded_gate_backward, kernel_args,
                      routing.row_count(), 4 * width);
+}
+
+void scale_slopes(Stream& stream, const Routing& routing, const TensorView& grad_weights,
+                  const TensorView& slopes) {
+  check_routing(routing);
+  JIGE_CHECK(bool(routing.scales), "slopes of scales without scales");
+  check_vector("grad_weights", grad_weights, DType::kF32, routing.row_count());
+  check_vector("slopes", slopes, DType::kF32, routing.row_count());
+  as_cpu(stream).submit([=] {
+    const auto* chosen = routing.chosen.as<int32_t>();
+    auto* grads = grad_weights.as<float>();
+    for (int64_t place = 0; place < routing.row_count(); ++place) {
+      slopes.as<float>()[place] = routing.weights.as<float>()[place] * grads[place];
+      grads[place] = grads[place] * routing.scales.as<float>()[chosen[place]];
+    }
+  });
+}
+
+void scale_gradients(Stream& stream, const Routing& routing, const TensorView& grad_scales,
+                     const TensorView& slopes) {
+  check_routing(routing);
+  check_vector("grad_scales", grad_scales, DType::kF32, routing.expert_count());
+  check_vector("slopes", slopes, DType::kF32, routing.row_count());
+  as_cpu(stream).submit([=] {
+    const auto* ends = routing.row_ends.as<int32_t>();
+    int32_t row = 0;
+    for (int64_t e = 0; e < routing.expert_count(); ++e) {
+      float& sum = grad_scales.as<float>()[e];
+      for (; row < ends[e]; ++row) {
+        sum = sum + slopes.as<float>()[routing.place_of_row.as<int32_t>()[row]];
+      }
+    }
+  });
 }
 
 void route_backward(Stream& stream, const Routing& routing, const TensorView& grad_logits,

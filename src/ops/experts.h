@@ -33,11 +33,16 @@ struct Routing {
   int64_t chosen_groups = 1;
   bool groups_by_pairs = false;
   TensorView choice_bias = {};  // [E] f32 or empty: on the scores for the choice, not the weights
+  // Numbers of experts that their weights come times at last: [E] f32 or empty, and [T, k] f32.
+  TensorView scales = {};
+  TensorView scaled_weights = {};
 
   int64_t token_count() const { return logits.rows(); }
   int64_t expert_count() const { return logits.columns(); }
   int64_t chosen_count() const { return chosen.columns(); }
   int64_t row_count() const { return place_of_row.count(); }
+  // What rows are weighed by.
+  const TensorView& row_weights() const { return scaled_weights ? scaled_weights : weights; }
 };
 
 // From the logits, all the rest.
@@ -93,6 +98,14 @@ struct BoundedGateGradients {
 };
 void bounded_gate_backward(Stream& stream, const Routing& routing, const BoundedGate& gate,
                            const BoundedGateGradients& args);
+
+// With scales: grad_weights [T, k] f32, the gradient at scaled weights, becomes that at weights;
+// slopes [T, k] f32 are what places add to the gradients of scales.
+void scale_slopes(Stream& stream, const Routing& routing, const TensorView& grad_weights,
+                  const TensorView& slopes);
+// grad_scales [E] f32 += the slopes of an expert's rows, ascending.
+void scale_gradients(Stream& stream, const Routing& routing, const TensorView& grad_scales,
+                     const TensorView& slopes);
 
 // grad_logits [T, E] f32 from grad_weights [T, k] f32.
 void route_backward(Stream& stream, const Routing& routing, const TensorView& grad_logits,

@@ -157,6 +157,46 @@ TEST(Experts, SlopesOfTheRouterMatchFiniteDifferences) {
   }
 }
 
+// Of experts whose weights come times a number of each.
+TEST(Experts, NumbersOfExpertsScaleWeightsAndHaveTheirGradients) {
+  const int64_t tokens = 9, experts = 6, k = 3, width = 5;
+  TestStream stream;
+  Routes routes = random_routes(*stream, tokens, experts, k, true, 23);
+  std::vector<float> scales = {0.5f, -1.5f, 2.0f, 1.0f, 0.25f, 3.0f};
+  std::vector<float> scaled(routes.weights.size());
+  Routing routing = routes.routing();
+  routing.scales = view_of(scales);
+  routing.scaled_weights = TensorView::of(scaled.data(), DType::kF32, Shape{tokens, k});
+  route(*stream, routing);
+  for (size_t p = 0; p < scaled.size(); ++p) {
+    EXPECT_EQ(scaled[p], routes.weights[p] * scales[static_cast<size_t>(routes.chosen[p])]);
+  }
+  // Rows of ones: every token gets the sum of its scaled weights.
+  std::vector<float> rows(static_cast<size_t>(tokens * k * width), 1.0f);
+  std::vector<float> dst(static_cast<size_t>(tokens * width));
+  combine_rows(*stream, routing, TensorView::of(dst.data(), DType::kF32, {tokens, width}),
+               TensorView::of(rows.data(), DType::kF32, {tokens * k, width}), RowWeights::kRouter);
+  for (size_t t = 0; t < static_cast<size_t>(tokens); ++t) {
+    EXPECT_NEAR(dst[t * width], scaled[3 * t] + scaled[3 * t + 1] + scaled[3 * t + 2], 1e-6);
+  }
+
+  Rng rng(24);
+  std::vector<float> grads(scaled.size()), slopes(scaled.size());
+  for (float& grad : grads) grad = static_cast<float>(rng.normal());
+  const std::vector<float> at_scaled = grads;
+  scale_slopes(*stream, routing, TensorView::of(grads.data(), DType::kF32, {tokens, k}),
+               view_of(slopes));
+  std::vector<float> grad_scales(static_cast<size_t>(experts), 0.5f);
+  scale_gradients(*stream, routing, view_of(grad_scales), view_of(slopes));
+  std::vector<double> expected(static_cast<size_t>(experts), 0.5);
+  for (size_t p = 0; p < grads.size(); ++p) {
+    const auto e = static_cast<size_t>(routes.chosen[p]);
+    EXPECT_EQ(grads[p], at_scaled[p] * scales[e]);
+    expected[e] += double{at_scaled[p]} * routes.weights[p];
+  }
+  for (size_t e = 0; e < expected.size(); ++e) EXPECT_NEAR(grad_scales[e], expected[e], 1e-6);
+}
+
 TEST(Experts, GatesOfRowsAndTheirGradientsMatchDouble) {
   test::for_each_isa([] {
     for (const DType type : {DType::kF32, DType::kBF16}) {

@@ -147,7 +147,7 @@ TEST(PipelineExecutor, RecurrentLayersHaveTheBitsOfOneDevice) {
 }
 
 TEST(PipelineExecutor, LayersOfTwoWidthsOfHeadsHaveTheBitsOfOneDevice) {
-  expect_bits_of_one_device("gemma4");
+  for (const char* fixture : {"gemma4", "gemma4_moe"}) expect_bits_of_one_device(fixture);
 }
 
 TEST(PipelineExecutor, DropoutHasTheBitsOfOneDevice) {

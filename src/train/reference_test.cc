@@ -209,10 +209,10 @@ INSTANTIATE_TEST_SUITE_P(Recorded, Reference,
                          });
 
 const std::vector<std::string> kBitModels = {
-    "llama2", "gpt2",       "qwen2",          "qwen3",          "mistral",
-    "phi3",   "gemma2",     "gemma3",         "granite",        "gpt_neox",
-    "phi",    "cohere",     "qwen2_moe",      "deepseek_v3",    "qwen3_5",
-    "lfm2",   "qwen3_next", "granite_hybrid", "nemotron_h_moe", "gemma4"};
+    "llama2",         "gpt2",        "qwen2",     "qwen3",    "mistral",    "phi3",
+    "gemma2",         "gemma3",      "granite",   "gpt_neox", "phi",        "cohere",
+    "qwen2_moe",      "deepseek_v3", "qwen3_5",   "lfm2",     "qwen3_next", "granite_hybrid",
+    "nemotron_h_moe", "gemma4",      "gemma4_moe"};
 
 Documents random_documents(uint64_t seed, int count) {
   Rng rng(seed);

@@ -117,6 +117,11 @@ CASES = {
                                     "partial_rotary_factor": 0.5, "factor": 2.0},
                  "sliding_attention": {"rope_type": "default", "rope_theta": 5000.0}}),
     ),
+    "gemma4_moe": (
+        "Gemma4TextConfig",
+        dict(SIZES, head_dim=16, sliding_window=16, hidden_size_per_layer_input=0,
+             enable_moe_block=True, num_experts=6, top_k_experts=2, moe_intermediate_size=20),
+    ),
     "gemma3_pattern": (
         "Gemma3TextConfig",
         dict(SIZES, head_dim=16, sliding_window=16, sliding_window_pattern=2, rope_theta=500000.0,

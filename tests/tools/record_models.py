@@ -1114,6 +1114,18 @@ MODELS["gemma4_images"] = (
     torch.bfloat16,
     {},
 )
+# Experts beside the MLP.
+MODELS["gemma4_moe"] = (
+    Gemma4ForCausalLM,
+    Gemma4TextConfig(
+        **GEMMA4 | dict(
+            num_hidden_layers=2, layer_types=["sliding_attention", "full_attention"],
+            enable_moe_block=True, num_experts=5, top_k_experts=2, moe_intermediate_size=12,
+        )
+    ),
+    torch.float32,
+    {},
+)
 # As transformers keeps experts in memory, and writes them where it is told to; so are
 # published folders of Qwen 3.5.
 STACKED = {
@@ -1165,6 +1177,9 @@ SEEDS = {name: 1000 + index for index, name in enumerate(MODELS)} | {
     "dots1": 1071,
     "minimax_m2": 3000,
     "apertus": 1073,
+    "gemma4": 1068,
+    "gemma4_images": 1069,
+    "gemma4_moe": 3078,
 }
 STEPPED = ("llama2", "gpt2", "gpt2_relu_unscaled", "gpt2_silu_by_layer", "mixtral")
 GRADIENTS = STEPPED + (
@@ -1221,6 +1236,7 @@ GRADIENTS = STEPPED + (
     "minimax_m2",
     "apertus",
     "gemma4",
+    "gemma4_moe",
 )
 # What is added to the scores of experts for their choice alone.
 CHOICE_BIASES = ("e_score_correction_bias", "expert_bias")
@@ -1244,6 +1260,10 @@ def randomise(model, generator):
                 parameter.copy_((0.0 if adds_one else 1.0) + 0.2 * noise)
             elif name.endswith("bias") or name.endswith("sinks"):
                 parameter.copy_(0.2 * noise)
+            elif "router." in name and name.endswith("scale"):
+                parameter.copy_(1.0 + 0.2 * noise)
+            elif name.endswith("router.proj.weight"):
+                parameter.copy_(2.0 * noise)  # of which it sees a root of the width
             elif parameter.shape[0] == VOCAB:
                 parameter.copy_(0.5 * noise)
             else:

@@ -123,6 +123,10 @@ std::string ffn_text(const formats::ModelConfig& config) {
   const formats::ExpertConfig& experts = config.experts;
   if (experts.count == 0) {
     const int64_t layers = formats::feed_forward_count(config);
+    if (config.shared_double_ffn && config.shared_kv_layers > 0) {
+      return fmt::format("{}, {} in {} of {} layers", config.ffn_size, 2 * config.ffn_size,
+                         config.shared_kv_layers, config.layer_count);
+    }
     if (layers == config.layer_count) return std::to_string(config.ffn_size);
     return fmt::format("{} in {} of {} layers", config.ffn_size, layers, config.layer_count);
   }
@@ -139,6 +143,16 @@ std::string ffn_text(const formats::ModelConfig& config) {
   if (dense > 0) {
     text += fmt::format(", in {} of {} layers {}", dense, config.layer_count, config.ffn_size);
   }
+  return text;
+}
+
+std::string vocabulary_text(const formats::ModelConfig& config) {
+  std::string text = std::to_string(config.vocab_size);
+  if (config.layer_inputs.size > 0) {
+    text += fmt::format(", {} columns for every layer", config.layer_inputs.size);
+  }
+  if (config.tied_embeddings) text += ", head tied to embeddings";
+  if (config.logits_cap > 0) text += fmt::format(", logits within {:g}", config.logits_cap);
   return text;
 }
 
@@ -171,6 +185,10 @@ void add_config_rows(const formats::ModelConfig& config, Table& table) {
     attention += fmt::format(", without window {} of {}", full.kv_head_count, full.head_dim);
     if (full.keys_are_values) attention += " that are values";
   }
+  if (config.shared_kv_layers > 0) {
+    attention +=
+        fmt::format(", {} of {} layers share keys", config.shared_kv_layers, config.layer_count);
+  }
   if (config.sliding_window > 0) {
     attention += fmt::format(", window {}", config.sliding_window);
     const auto& sliding = config.layer_is_sliding;
@@ -202,10 +220,7 @@ void add_config_rows(const formats::ModelConfig& config, Table& table) {
                            config.delta.key_heads, recurrent, config.layer_count)});
   }
   table.row({"positions", position_text(config)});
-  std::string vocabulary = std::to_string(config.vocab_size);
-  if (config.tied_embeddings) vocabulary += ", head tied to embeddings";
-  if (config.logits_cap > 0) vocabulary += fmt::format(", logits within {:g}", config.logits_cap);
-  table.row({"vocabulary", vocabulary});
+  table.row({"vocabulary", vocabulary_text(config)});
   table.row({"context", fmt::format("{} tokens", config.context_max)});
 }
 

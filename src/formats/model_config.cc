@@ -397,86 +397,15 @@ int64_t feed_forward_count(const ModelConfig& config) {
   return config.layer_count - std::count(parts.begin(), parts.end(), LayerParts::kAttention);
 }
 
-bool has_window(const ModelConfig& config, int64_t layer) {
-  const auto at = static_cast<size_t>(layer);
-  const auto& sliding = config.layer_is_sliding;
-  return config.sliding_window > 0 && (sliding.empty() || (at < sliding.size() && sliding[at]));
-}
-
-HeadShape head_shape(const ModelConfig& config, int64_t layer) {
-  const FullHeadsConfig& full = config.full_heads;
-  if (full.head_dim > 0 && !has_window(config, layer)) return {full.kv_head_count, full.head_dim};
-  return {config.kv_head_count, config.head_dim};
-}
-
-bool keys_are_values(const ModelConfig& config, int64_t layer) {
-  return config.full_heads.keys_are_values && !has_window(config, layer);
-}
-
 bool has_layer_beyond(Family family) { return family_info(family).layer_beyond; }
 
 Status check_model_config(const ModelConfig& config, std::string_view where) {
   return Checker(config, where).run();
 }
 
-namespace {
-
-// Of a layer's attention, that is not recurrent.
-int64_t attention_parameter_count(const ModelConfig& config, int64_t layer) {
-  const HeadShape heads = head_shape(config, layer);
-  const int64_t width = config.hidden_size;
-  const int64_t query_width = config.head_count * heads.head_dim;
-  const int64_t kv_width = heads.kv_head_count * heads.head_dim;
-  int64_t count = 0;
-  if (config.latent.rank > 0) {
-    count = latent_parameter_count(config);
-  } else {
-    const int64_t queries = config.attention_gate ? 2 * query_width : query_width;
-    const int64_t rows = queries + (keys_are_values(config, layer) ? 1 : 2) * kv_width;
-    count = width * rows + query_width * width;
-    if (config.qkv_bias) count += rows;
-    if (config.output_bias) count += width;
-  }
-  if (config.attention_sinks) count += config.head_count;
-  if (config.qk_norm) count += 2 * heads.head_dim;
-  if (config.qk_norm_whole || config.qk_norm_apart) count += query_width + kv_width;
-  return count;
-}
-
-// With so many experts in every layer that has any.
-int64_t count_parameters(const ModelConfig& config, int64_t experts) {
-  const int64_t width = config.hidden_size;
-  const bool gated = has_gate(config.activation);
-  const bool norm_bias = config.norm == NormKind::kLayer && config.norm_bias;
-  const int64_t norm = norm_bias ? 2 * width : width;
-  int64_t dense = (gated ? 3 : 2) * width * config.ffn_size;  // a feed-forward part
-  if (config.mlp_bias) dense += (gated ? 2 : 1) * config.ffn_size + width;
-  if (config.activation == ActivationKind::kXielu) dense += 4;  // two of which are not trained
-
-  const int64_t with_experts = expert_layer_count(config);
-  const int64_t recurrent = recurrent_layer_count(config);
-  const int64_t parts = attention_part_count(config) + feed_forward_count(config);
-  const bool one_norm = config.residual == ResidualForm::kParallelOneNorm;
-  const bool around = config.norm_place == NormPlace::kAround;
-  int64_t total = (around ? 2 * parts : one_norm ? config.layer_count : parts) * norm + norm;
-  for (int64_t layer = 0; layer < config.layer_count; ++layer) {
-    if (!has_attention_part(config, layer) || is_recurrent(config, layer)) continue;
-    total += attention_parameter_count(config, layer);
-  }
-  if (config.layer_scales) total += config.layer_count;
-  if (recurrent > 0) total += recurrent * recurrent_parameter_count(config);
-  total += with_experts * expert_parameter_count(config, experts);
-  const int64_t replaced = config.experts.beside_mlp ? 0 : with_experts;
-  total += (feed_forward_count(config) - replaced) * dense;
-  total += config.vocab_size * width * (config.tied_embeddings ? 1 : 2);
-  if (config.head_bias) total += config.vocab_size;
-  if (config.position == PositionKind::kLearned) total += config.context_max * width;
-  return total;
-}
-
-}  // namespace
-
 ModelConfig first_layers(ModelConfig config, int64_t count) {
+  const int64_t own = config.layer_count - config.shared_kv_layers;
+  config.shared_kv_layers = std::max<int64_t>(count - own, 0);
   config.layer_count = count;
   for (auto* flags : {&config.layer_is_sliding, &config.layer_is_unturned, &config.layer_is_dense,
                       &config.layer_is_recurrent}) {
@@ -484,14 +413,6 @@ ModelConfig first_layers(ModelConfig config, int64_t count) {
   }
   if (!config.layer_parts.empty()) config.layer_parts.resize(static_cast<size_t>(count));
   return config;
-}
-
-int64_t parameter_count(const ModelConfig& config) {
-  return count_parameters(config, config.experts.count);
-}
-
-int64_t active_parameter_count(const ModelConfig& config) {
-  return count_parameters(config, config.experts.chosen);
 }
 
 }  // namespace jige::formats

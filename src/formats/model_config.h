@@ -260,6 +260,15 @@ struct FullHeadsConfig {
   bool operator==(const FullHeadsConfig&) const = default;
 };
 
+// Embeddings of a token for every layer, and layers that have the keys and values of an earlier one
+// (Gemma 4 E2B and E4B).
+struct LayerInputConfig {
+  int64_t size = 0;        // columns of a layer's; 0: there are none
+  int64_t vocab_size = 0;  // rows of their table
+
+  bool operator==(const LayerInputConfig&) const = default;
+};
+
 struct ModelConfig {
   Family family = Family::kLlama;
   int64_t vocab_size = 0;
@@ -270,6 +279,11 @@ struct ModelConfig {
   int64_t head_dim = 0;
   int64_t ffn_size = 0;
   FullHeadsConfig full_heads;
+  LayerInputConfig layer_inputs;
+  // Of so many last layers each has the keys and values of the last layer before them that has a
+  // window or none, as it has.
+  int64_t shared_kv_layers = 0;
+  bool shared_double_ffn = false;  // and feed-forward layers of twice the width
   LatentConfig latent;
   DeltaConfig delta;
   ShortConvConfig short_conv;
@@ -367,6 +381,14 @@ struct HeadShape {
   int64_t head_dim = 0;
 };
 HeadShape head_shape(const ModelConfig& config, int64_t layer);
+// The layer whose keys and values a layer with attention reads: itself, or where they are shared
+// an earlier one, or -1 where there is none.
+int64_t key_source(const ModelConfig& config, int64_t layer);
+bool shares_keys(const ModelConfig& config, int64_t layer);
+// Whether later layers read those of this one.
+bool gives_keys(const ModelConfig& config, int64_t layer);
+// The width of a layer's feed-forward part, experts aside.
+int64_t ffn_size_of(const ModelConfig& config, int64_t layer);
 // Whether a product of the layer gives keys and values in one.
 bool keys_are_values(const ModelConfig& config, int64_t layer);
 // Whether the layer has a recurrent state in place of attention, and how many layers have.

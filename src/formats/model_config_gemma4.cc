@@ -14,6 +14,12 @@ namespace {
 
 constexpr int64_t kFullHeadDimDefault = 512;
 constexpr int64_t kLayerInputsDefault = 256;
+constexpr int64_t kLayerVocabDefault = 262144;
+constexpr int64_t kLayerInputColumnsMax = int64_t{1} << 20;  // of all layers
+constexpr const char* kLayerInputs = "hidden_size_per_layer_input";
+constexpr const char* kLayerVocab = "vocab_size_per_layer_input";
+constexpr const char* kSharedLayers = "num_kv_shared_layers";
+constexpr const char* kDoubleFfn = "use_double_wide_mlp";
 constexpr const char* kShared = "attention_k_eq_v";
 constexpr const char* kHeadDim = "global_head_dim";
 constexpr const char* kKvHeads = "num_global_key_value_heads";
@@ -23,15 +29,17 @@ constexpr const char* kChosenExperts = "top_k_experts";
 constexpr const char* kRope = "rope_parameters";
 constexpr const char* kTurnedShare = "partial_rotary_factor";
 
-Status refuse_parts(const Json& config, std::string_view where) {
-  JIGE_TRY(const int64_t inputs,
-           get_int_or(config, "hidden_size_per_layer_input", kLayerInputsDefault, where));
-  JIGE_TRY(const int64_t shared, get_int_or(config, "num_kv_shared_layers", 0, where));
-  if (inputs == 0 && shared == 0) return {};
-  return fail(Code::kUnsupported,
-              "{}: this Gemma 4 has {}, which Jige does not support; take a larger one", where,
-              inputs > 0 ? "embeddings for every layer (\"hidden_size_per_layer_input\")"
-                         : "layers that share keys and values (\"num_kv_shared_layers\")");
+// Embeddings for every layer, and layers that share keys and values.
+Status parse_layer_parts(const Json& config, ModelConfig& out, std::string_view where) {
+  JIGE_TRY(const int64_t size, get_int_or(config, kLayerInputs, kLayerInputsDefault, where));
+  if (size != 0) {
+    out.layer_inputs.size = size;
+    JIGE_TRY(out.layer_inputs.vocab_size,
+             get_int_or(config, kLayerVocab, kLayerVocabDefault, where));
+  }
+  JIGE_TRY(out.shared_kv_layers, get_int_or(config, kSharedLayers, 0, where));
+  JIGE_TRY(out.shared_double_ffn, get_bool_or(config, kDoubleFfn, false, where));
+  return {};
 }
 
 // The heads that per_layer_config gives a layer.
@@ -99,7 +107,7 @@ Json angles_json(const RopeConfig& rope) {
 }  // namespace
 
 Status parse_full_heads(const Json& config, ModelConfig& out, std::string_view where) {
-  JIGE_DO(refuse_parts(config, where));
+  JIGE_DO(parse_layer_parts(config, out, where));
   FullHeadsConfig& full = out.full_heads;
   JIGE_TRY(full.keys_are_values, get_bool_or(config, kShared, false, where));
   JIGE_TRY(full.head_dim, get_size_or(config, kHeadDim, kFullHeadDimDefault, where));
@@ -160,7 +168,48 @@ Status parse_gemma4_rope(const Json& config, ModelConfig& out, std::string_view 
               where);
 }
 
+namespace {
+
+Status check_layer_parts(const ModelConfig& config, std::string_view where) {
+  const LayerInputConfig& inputs = config.layer_inputs;
+  const bool own = family_info(config.family).full_heads;
+  const int64_t shared = config.shared_kv_layers;
+  if (!own) {
+    if (inputs == LayerInputConfig() && shared == 0 && !config.shared_double_ffn) return {};
+    return fail(Code::kInvalidArgument,
+                "{}: {} models have no embeddings for every layer and share no keys", where,
+                family_name(config.family));
+  }
+  if (inputs.size < 0 || inputs.size > kLayerInputColumnsMax / config.layer_count) {
+    return fail(Code::kInvalidArgument, "{}: field \"{}\" is {}; it must lie in [0, {}]", where,
+                kLayerInputs, inputs.size, kLayerInputColumnsMax / config.layer_count);
+  }
+  if (inputs.size > 0 && (inputs.vocab_size < config.vocab_size || inputs.vocab_size > kVocabMax)) {
+    return fail(Code::kInvalidArgument, "{}: field \"{}\" is {}; it must lie in [{}, {}]", where,
+                kLayerVocab, inputs.vocab_size, config.vocab_size, kVocabMax);
+  }
+  if (shared < 0 || shared >= config.layer_count) {
+    return fail(Code::kInvalidArgument,
+                "{}: field \"{}\" is {} of {} layers; some must have keys of their own", where,
+                kSharedLayers, shared, config.layer_count);
+  }
+  if (config.shared_double_ffn && config.ffn_size > kFfnMax / 2) {
+    return fail(Code::kInvalidArgument, "{}: intermediate_size ({}) twice is over the limit of {}",
+                where, config.ffn_size, kFfnMax);
+  }
+  for (int64_t layer = config.layer_count - shared; layer < config.layer_count; ++layer) {
+    if (key_source(config, layer) >= 0) continue;
+    return fail(Code::kInvalidArgument,
+                "{}: field \"{}\" ({}) leaves layer {} no layer of its kind with keys to share",
+                where, kSharedLayers, shared, layer);
+  }
+  return {};
+}
+
+}  // namespace
+
 Status check_full_heads(const ModelConfig& config, std::string_view where) {
+  JIGE_DO(check_layer_parts(config, where));
   const FullHeadsConfig& full = config.full_heads;
   if (!family_info(config.family).full_heads) {
     if (full == FullHeadsConfig()) return {};
@@ -220,10 +269,11 @@ void emit_gemma4(const ModelConfig& config, Json& out) {
   out[kShared] = full.keys_are_values;
   out[kKvHeads] = full.keys_are_values ? Json(full.kv_head_count) : Json();
   out["final_logit_softcapping"] = config.logits_cap > 0 ? Json(config.logits_cap) : Json();
-  out["hidden_size_per_layer_input"] = 0;
-  out["vocab_size_per_layer_input"] = config.vocab_size;
-  out["num_kv_shared_layers"] = 0;
-  out["use_double_wide_mlp"] = false;
+  const LayerInputConfig& inputs = config.layer_inputs;
+  out[kLayerInputs] = inputs.size;
+  out[kLayerVocab] = inputs.size > 0 ? inputs.vocab_size : config.vocab_size;
+  out[kSharedLayers] = config.shared_kv_layers;
+  out[kDoubleFfn] = config.shared_double_ffn;
   out[kRope] = {{"full_attention", angles_json(config.rope)},
                 {"sliding_attention", angles_json(config.sliding_rope.value_or(RopeConfig()))}};
 }

@@ -1,6 +1,6 @@
 // What config.json says of Gemma 4: heads of layers without the sliding window, angles by kind of
-// layer, and experts beside the MLP (num_experts, top_k_experts, moe_intermediate_size, where
-// enable_moe_block is true).
+// layer, embeddings for every layer, layers that share keys and values, and experts beside the MLP
+// (num_experts, top_k_experts, moe_intermediate_size, where enable_moe_block is true).
 //
 // Internal to the model_config*.cc files. Threads: free functions.
 #pragma once

@@ -114,6 +114,59 @@ TEST(Gemma4Config, ExpertsStandBesideTheMlp) {
   EXPECT_EQ(active_parameter_count(published), 25233141790 - int64_t{30} * 120 * 3 * 2816 * 704);
 }
 
+TEST(Gemma4Config, LayersHaveInputsAndShareKeys) {
+  const Json types = {"sliding_attention", "full_attention", "sliding_attention",
+                      "full_attention",    "full_attention", "full_attention"};
+  Json json = gemma4_json({{"layer_types", types},
+                           {"num_kv_shared_layers", 2},
+                           {"use_double_wide_mlp", true},
+                           {"vocab_size_per_layer_input", 128}});
+  json.erase("hidden_size_per_layer_input");
+  const ModelConfig config = config_of(json);
+  EXPECT_EQ(config.layer_inputs, (LayerInputConfig{.size = 256, .vocab_size = 128}));
+  EXPECT_EQ(config_of(to_hf_config(config)), config);
+  for (int64_t layer = 0; layer < 6; ++layer) {
+    EXPECT_EQ(shares_keys(config, layer), layer >= 4);
+    EXPECT_EQ(key_source(config, layer), layer >= 4 ? 3 : layer);
+    EXPECT_EQ(gives_keys(config, layer), layer == 3);  // no sliding layer shares them
+    EXPECT_EQ(ffn_size_of(config, layer), layer >= 4 ? 96 : 48);
+  }
+  // The first layers are a model of their own.
+  EXPECT_EQ(first_layers(config, 5).shared_kv_layers, 1);
+  EXPECT_EQ(first_layers(config, 3).shared_kv_layers, 0);
+}
+
+TEST(Gemma4Config, OfModelsWithLayerInputsCountsTheParameters) {
+  const auto published = [](const Json& members) {
+    Json json = changed(gemma4_31b(), {{"attention_k_eq_v", false}, {"sliding_window", 512}});
+    json.erase("hidden_size_per_layer_input");
+    json.erase("num_global_key_value_heads");
+    return config_of(changed(json, members));
+  };
+  Json types = Json::array();
+  for (int i = 1; i <= 35; ++i)
+    types.push_back(i % 5 == 0 ? "full_attention" : "sliding_attention");
+  const ModelConfig e2b = published({{"hidden_size", 1536},
+                                     {"intermediate_size", 6144},
+                                     {"num_hidden_layers", 35},
+                                     {"num_attention_heads", 8},
+                                     {"num_key_value_heads", 1},
+                                     {"num_kv_shared_layers", 20},
+                                     {"use_double_wide_mlp", true},
+                                     {"layer_types", types}});
+  EXPECT_EQ(parameter_count(e2b), 4628569344 + 35);  // and scales of layers
+  EXPECT_EQ(key_source(e2b, 34), 14);
+  EXPECT_EQ(key_source(e2b, 33), 13);
+  EXPECT_TRUE(gives_keys(e2b, 13) && gives_keys(e2b, 14) && !gives_keys(e2b, 12));
+  const ModelConfig e4b = published({{"hidden_size", 2560},
+                                     {"intermediate_size", 10240},
+                                     {"num_hidden_layers", 42},
+                                     {"num_attention_heads", 8},
+                                     {"num_key_value_heads", 2},
+                                     {"num_kv_shared_layers", 18}});
+  EXPECT_EQ(parameter_count(e4b), 7463013376 + 42);
+}
+
 TEST(Gemma4Config, TheLastLayerHasNoWindow) {
   const Json types = {"full_attention",    "sliding_attention", "sliding_attention",
                       "sliding_attention", "sliding_attention", "sliding_attention"};
@@ -181,6 +234,15 @@ TEST(Gemma4Config, RefusesWhatItsLayersCannotHave) {
            {{"rope_type", "proportional"}, {"rope_theta", 1e4}, {"partial_rotary_factor", 1.5}}),
        "partial_rotary_factor"},
       {{{"sliding_window", nullptr}}, "sliding_window"},
+      {{{"hidden_size_per_layer_input", -1}}, "hidden_size_per_layer_input"},
+      {{{"hidden_size_per_layer_input", 1 << 20}}, "hidden_size_per_layer_input"},
+      {{{"hidden_size_per_layer_input", 8}, {"vocab_size_per_layer_input", 95}},
+       "vocab_size_per_layer_input"},
+      {{{"num_kv_shared_layers", 6}}, "num_kv_shared_layers"},
+      {{{"num_kv_shared_layers", -1}}, "num_kv_shared_layers"},
+      // Without a layer of the kind before it.
+      {{{"num_kv_shared_layers", 1}}, "num_kv_shared_layers"},
+      {{{"use_double_wide_mlp", true}, {"intermediate_size", 1 << 20}}, "intermediate_size"},
       {changed(gemma4_experts(), {{"num_experts", 0}}), "num_experts"},
       {changed(gemma4_experts(), {{"num_experts", 1 << 20}}), "num_experts"},
       {changed(gemma4_experts(), {{"top_k_experts", 9}}), "top_k_experts"},
@@ -193,8 +255,6 @@ TEST(Gemma4Config, RefusesWhatItsLayersCannotHave) {
   const std::pair<Json, const char*> unsupported[] = {
       {{{"rope_parameters", {{"full_attention", yarn}}}}, "\"yarn\""},
       {{{"use_bidirectional_attention", "all"}}, "use_bidirectional_attention"},
-      {{{"hidden_size_per_layer_input", 256}}, "hidden_size_per_layer_input"},
-      {{{"num_kv_shared_layers", 2}}, "num_kv_shared_layers"},
       {{{"hidden_activation", "silu"}}, "hidden_activation"},
   };
   for (const auto& [members, word] : unsupported) {

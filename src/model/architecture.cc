@@ -43,6 +43,12 @@ ModelNames model_names(const formats::ModelConfig& config) {
   }
 }
 
+LayerInputsNames layer_inputs_names() {
+  return {.table = "model.embed_tokens_per_layer",
+          .projection = "model.per_layer_model_projection",
+          .norm = "model.per_layer_projection_norm"};
+}
+
 ExpertNames expert_names(formats::Family family, const std::string& layer) {
   const std::string at = layer + ".mlp.";
   const std::string stacked = at + "experts.";
@@ -226,6 +232,24 @@ void set_lfm2_names(LayerNames& names, const std::string& layer, bool recurrent)
                    .stacked_output = mlp + "experts.down_proj"};
 }
 
+// What only Gemma 4 has, and of queries, keys and values those that the layer has.
+void set_gemma4_names(LayerNames& names, const formats::ModelConfig& config, const std::string& at,
+                      int64_t index) {
+  names.beside = {.before = at + ".pre_feedforward_layernorm_2",
+                  .router = at + ".router.scale",
+                  .dense_after = at + ".post_feedforward_layernorm_1",
+                  .sparse_after = at + ".post_feedforward_layernorm_2"};
+  names.input = {.gate = at + ".per_layer_input_gate",
+                 .projection = at + ".per_layer_projection",
+                 .norm = at + ".post_per_layer_input_norm"};
+  names.scale = at + ".layer_scalar";
+  if (formats::shares_keys(config, index)) {
+    names.attention.qkv.resize(1);
+  } else if (formats::keys_are_values(config, index)) {
+    names.attention.qkv.pop_back();
+  }
+}
+
 LayerNames layer_names(const formats::ModelConfig& config, int64_t index) {
   const std::string number = std::to_string(index);
   if (auto names = own_layer_names(config.family, number)) return *std::move(names);
@@ -247,13 +271,8 @@ LayerNames layer_names(const formats::ModelConfig& config, int64_t index) {
       .norm2 = at + ".post_attention_layernorm",
       .ffn_input = {mlp + "gate_proj", mlp + "up_proj"},
       .ffn_output = mlp + "down_proj",
-      .experts = expert_names(config.family, at),
-      .beside = {.before = at + ".pre_feedforward_layernorm_2",
-                 .router = at + ".router.scale",
-                 .dense_after = at + ".post_feedforward_layernorm_1",
-                 .sparse_after = at + ".post_feedforward_layernorm_2"},
-      .scale = at + ".layer_scalar"};
-  if (formats::keys_are_values(config, index)) names.attention.qkv.pop_back();
+      .experts = expert_names(config.family, at)};
+  if (config.family == formats::Family::kGemma4) set_gemma4_names(names, config, at, index);
   if (config.family == formats::Family::kStarCoder2) {
     names.ffn_input = {mlp + "c_fc"};
     names.ffn_output = mlp + "c_proj";
@@ -386,12 +405,15 @@ Architecture::Architecture(const formats::ModelConfig& config,
   own_head_name_ = names.head;
   if (config.tied_embeddings) names.head = names.table;
   if (head == HeadKind::kNormAlone) names.head.clear();
-  embedding_ = std::make_unique<Embedding>(EmbeddingOptions{.table_name = names.table,
-                                                            .positions_name = names.positions,
-                                                            .vocab_size = config.vocab_size,
-                                                            .width = config.hidden_size,
-                                                            .position_count = config.context_max,
-                                                            .scale = config.embedding_scale});
+  const EmbeddingOptions table{.table_name = names.table,
+                               .positions_name = names.positions,
+                               .vocab_size = config.vocab_size,
+                               .width = config.hidden_size,
+                               .position_count = config.context_max,
+                               .scale = config.embedding_scale};
+  embedding_ = config.layer_inputs.size > 0
+                   ? std::make_unique<Embedding>(table, config, layer_inputs_names())
+                   : std::make_unique<Embedding>(table);
   for (int64_t i = 0; i < config.layer_count; ++i) {
     layers_.push_back(std::make_unique<TransformerLayer>(
         config, LayerOptions{.index = i,

@@ -23,6 +23,7 @@
 #include "model/block.h"
 #include "model/embedding.h"
 #include "model/head.h"
+#include "model/stream_layout.h"
 #include "model/transformer_layer.h"
 
 namespace jige::model {
@@ -49,6 +50,9 @@ class Architecture {
 
   // The module of a head that has a matrix of its own: "lm_head".
   const std::string& own_head_name() const { return own_head_name_; }
+
+  // Columns of what flows between blocks (stream_layout.h).
+  int64_t stream_columns() const { return StreamLayout(config_).columns(); }
 
   // Columns of the rope table; 0 without rotary positions.
   int64_t rope_columns() const;

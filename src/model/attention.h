@@ -23,6 +23,10 @@ struct AttentionMemory {
   // What all projections of a block share.
   TensorView adapter_scratch;
   TensorView weight_scratch;  // of W's products
+  // Of layers that share keys: keys and values in the stream, [T, 2 G·d] f32, which the layer that
+  // has them stores and the others read, and their gradients, the other way. Empty in inference.
+  TensorView shared;
+  TensorView grad_shared;
 };
 
 class Attention {
@@ -63,7 +67,7 @@ struct CacheShape {
   int64_t head_dim = 0;
 };
 CacheShape cache_shape(const formats::ModelConfig& config, int64_t layer);
-// Whether the layer has such a cache: every one with attention.
+// Whether the layer has such a cache: every one with attention and keys of its own.
 bool has_cache(const formats::ModelConfig& config, int64_t layer);
 // Bytes of so many blocks of it; none where it has none.
 int64_t cache_bytes(const formats::ModelConfig& config, int64_t layer, DType dtype,

@@ -1,8 +1,8 @@
 #include "model/embedding.h"
 
 #include <algorithm>
+#include <cmath>
 
-#include "model/placement.h"
 #include "ops/elementwise.h"
 #include "tensor/arena.h"
 
@@ -12,47 +12,158 @@ namespace {
 constexpr size_t kPositions = 1;
 constexpr uint64_t kDropoutSite = 0;
 
-// The residual stream's shape at the start of a buffer.
-TensorView rows_in(const TensorView& buffer, int64_t token_count, int64_t width) {
-  return Placement(buffer).take(DType::kF32, Shape{token_count, width});
-}
-
 }  // namespace
 
 Embedding::Embedding(const EmbeddingOptions& options)
     : width_(options.width), scale_(static_cast<float>(options.scale)) {
-  params_.push_back({.name = options.table_name + ".weight",
-                     .shape = Shape{options.vocab_size, options.width},
-                     .init_std = options.init_std,
-                     .decay = true});
-  if (!options.positions_name.empty()) {
-    params_.push_back({.name = options.positions_name + ".weight",
-                       .shape = Shape{options.position_count, options.width},
+  const auto add_table = [&](const std::string& name, int64_t rows) {
+    params_.push_back({.name = name + ".weight",
+                       .shape = Shape{rows, options.width},
                        .init_std = options.init_std,
                        .decay = true});
-  }
+  };
+  add_table(options.table_name, options.vocab_size);
+  if (!options.positions_name.empty()) add_table(options.positions_name, options.position_count);
 }
 
-int64_t Embedding::pending_bytes(int64_t token_count, DType) const {
-  return arena_bytes(DType::kF32, Shape{token_count, width_});
+Embedding::Embedding(const EmbeddingOptions& options, const formats::ModelConfig& config,
+                     const LayerInputsNames& names)
+    : Embedding(options) {
+  const formats::LayerInputConfig& sizes = config.layer_inputs;
+  Inputs& inputs = inputs_.emplace();
+  inputs.layout = StreamLayout(config);
+  inputs.layer_count = config.layer_count;
+  inputs.columns = config.layer_count * sizes.size;
+  inputs.table = params_.size();
+  params_.push_back({.name = names.table + ".weight",
+                     .shape = Shape{sizes.vocab_size, inputs.columns},
+                     .init_std = options.init_std,
+                     .decay = true});
+  inputs.projection =
+      Projection({.parts = {{names.projection, inputs.columns}}, .inputs = width_}, params_);
+  inputs.norm = NormLayer(config, names.norm, sizes.size, false, params_);
+  inputs.product_scale = 1.0f / std::sqrt(static_cast<float>(width_));
+  inputs.table_scale = std::sqrt(static_cast<float>(sizes.size));
+  packed_ = PackedSizes(&inputs.projection);
 }
 
-int64_t Embedding::workspace_bytes(int64_t token_count, DType, PackFor) const {
-  return has_positions() ? arena_bytes(DType::kF32, Shape{token_count, width_}) : 0;
+void Embedding::pack(Stream& stream, const BlockWeights& weights, DType compute,
+                     PackFor use) const {
+  if (inputs_) inputs_->projection.pack(stream, weights, compute, use);
+}
+
+int64_t Embedding::strip_bytes(DType compute) const {
+  return inputs_ ? inputs_->projection.strip_bytes(compute) : 0;
+}
+
+void Embedding::list_packs(const BlockWeights& weights, size_t param, DType compute, PackFor use,
+                           std::vector<ops::PackPart>& packs) const {
+  if (inputs_) inputs_->projection.list_packs(weights, param, compute, use, packs);
+}
+
+Embedding::Saved Embedding::place_saved(Placement& at, int64_t token_count, DType compute,
+                                        bool stats) const {
+  Saved saved;
+  if (!inputs_) return saved;
+  saved.rows = at.take(compute, Shape{token_count, width_});
+  saved.product = at.take(DType::kF32, Shape{token_count, inputs_->columns});
+  if (stats) saved.stats = inputs_->norm.place_stats(at, token_count, inputs_->layer_count);
+  return saved;
+}
+
+Embedding::Pending Embedding::place_pending(Placement& at, int64_t token_count,
+                                            DType compute) const {
+  Pending pending;
+  pending.rows = at.take(DType::kF32, Shape{token_count, width_});
+  if (!inputs_) return pending;
+  pending.inputs = at.take(DType::kF32, Shape{token_count, inputs_->columns});
+  pending.product = at.take(compute, Shape{token_count, inputs_->columns});
+  return pending;
+}
+
+Embedding::Work Embedding::place_work(Placement& at, int64_t token_count, DType compute,
+                                      PackFor use) const {
+  Work work;
+  if (has_positions()) work.rows = at.take(DType::kF32, Shape{token_count, width_});
+  if (!inputs_) return work;
+  work.inputs = at.take(DType::kF32, Shape{token_count, inputs_->columns});
+  if (use == PackFor::kInference) return work;
+  work.rows = at.take(compute, Shape{token_count, width_});
+  const int64_t scratch = inputs_->projection.weight_scratch_bytes(token_count, compute);
+  if (scratch > 0) work.scratch = at.take(DType::kU8, Shape{scratch});
+  return work;
+}
+
+int64_t Embedding::saved_bytes(int64_t token_count, DType compute) const {
+  Placement at;
+  place_saved(at, token_count, compute, true);
+  return at.peak_bytes();
+}
+
+int64_t Embedding::pending_bytes(int64_t token_count, DType compute) const {
+  Placement at;
+  place_pending(at, token_count, compute);
+  return at.peak_bytes();
+}
+
+int64_t Embedding::workspace_bytes(int64_t token_count, DType compute, PackFor use) const {
+  Placement at;
+  if (use == PackFor::kInference) place_saved(at, token_count, compute, false);
+  place_work(at, token_count, compute, use);
+  return at.peak_bytes();
+}
+
+int64_t Embedding::thread_scratch_bytes(int64_t token_count, DType compute, int threads,
+                                        bool frozen_base) const {
+  return inputs_
+             ? inputs_->projection.thread_scratch_bytes(token_count, compute, threads, frozen_base)
+             : 0;
+}
+
+double Embedding::forward_flops(double token_count, double) const {
+  if (!inputs_) return 0;
+  return 2.0 * token_count * static_cast<double>(width_) * static_cast<double>(inputs_->columns);
 }
 
 void Embedding::forward(const BlockContext& context, const BlockWeights& weights,
                         const Batch& batch, const TensorView&, const TensorView& dst,
-                        const BlockMemory&) const {
-  ops::embedding_forward(context.stream, dst, weights.params[kTable].value, batch.tokens);
-  if (scale_ != 1.0f) ops::scale(context.stream, dst, dst, scale_);
+                        const BlockMemory& memory) const {
+  Stream& stream = context.stream;
+  const TensorView rows = residual(dst);
+  ops::embedding_forward(stream, rows, weights.params[kTable].value, batch.tokens);
+  if (scale_ != 1.0f) ops::scale(stream, rows, rows, scale_);
+  if (inputs_) make_inputs(context, weights, batch, dst, memory);
   if (has_positions()) {
-    const TensorView learned = rows_in(context.workspace, batch.token_count(), width_);
-    ops::embedding_forward(context.stream, learned, weights.params[kPositions].value,
-                           batch.positions);
-    ops::add(context.stream, dst, dst, learned);
+    Placement workspace(context.workspace);
+    const TensorView learned =
+        place_work(workspace, batch.token_count(), context.compute, PackFor::kInference).rows;
+    ops::embedding_forward(stream, learned, weights.params[kPositions].value, batch.positions);
+    ops::add(stream, rows, rows, learned);
   }
-  if (batch.dropout.rate > 0) ops::dropout(context.stream, dst, dst, batch.dropout, kDropoutSite);
+  if (batch.dropout.rate > 0) ops::dropout(stream, rows, rows, batch.dropout, kDropoutSite);
+}
+
+void Embedding::make_inputs(const BlockContext& context, const BlockWeights& weights,
+                            const Batch& batch, const TensorView& dst,
+                            const BlockMemory& memory) const {
+  Stream& stream = context.stream;
+  const int64_t t = batch.token_count();
+  const DType compute = context.compute;
+  const bool saves = bool(memory.saved);
+  Placement workspace(context.workspace);
+  Placement kept(memory.saved);
+  const Saved saved = place_saved(saves ? kept : workspace, t, compute, saves);
+  const Work work =
+      place_work(workspace, t, compute, saves ? PackFor::kTraining : PackFor::kInference);
+  ops::scale(stream, saved.rows, residual(dst), 1.0f);
+  inputs_->projection.forward(stream, weights, compute, {.dst = saved.product, .src = saved.rows});
+  ops::scale(stream, saved.product, saved.product, inputs_->product_scale);
+  inputs_->norm.forward(stream, weights, work.inputs, saved.product, saved.stats);
+  const TensorView inputs = inputs_->layout.inputs_from(dst, 0);
+  ops::embedding_forward(stream, inputs, weights.params[inputs_->table].value, batch.tokens);
+  ops::scale(stream, inputs, inputs, inputs_->table_scale);
+  ops::add(stream, inputs, inputs, work.inputs);
+  ops::scale(stream, inputs, inputs, std::sqrt(0.5f));
 }
 
 void Embedding::backward_input(const BlockContext& context, const BlockWeights& weights,
@@ -61,21 +172,72 @@ void Embedding::backward_input(const BlockContext& context, const BlockWeights& 
   const bool frozen = std::none_of(weights.params.begin(), weights.params.end(),
                                    [](const Param& param) { return bool(param.grad); });
   if (frozen) return;
-  const TensorView kept = rows_in(memory.pending, batch.token_count(), width_);
-  ops::dropout(context.stream, kept, grad_dst, batch.dropout, kDropoutSite);
+  Placement left(memory.pending);
+  const TensorView kept = place_pending(left, batch.token_count(), context.compute).rows;
+  ops::dropout(context.stream, kept, residual(grad_dst), batch.dropout, kDropoutSite);
+  if (inputs_) backward_inputs(context, weights, grad_dst, memory);
+}
+
+void Embedding::backward_inputs(const BlockContext& context, const BlockWeights& weights,
+                                const TensorView& grad_dst, const BlockMemory& memory) const {
+  Stream& stream = context.stream;
+  const int64_t t = grad_dst.rows();
+  const DType compute = context.compute;
+  Placement kept(memory.saved);
+  Placement left(memory.pending);
+  Placement workspace(context.workspace);
+  const Saved saved = place_saved(kept, t, compute, true);
+  const Pending pending = place_pending(left, t, compute);
+  const Work work = place_work(workspace, t, compute, PackFor::kTraining);
+  ops::scale(stream, pending.inputs, inputs_->layout.inputs_from(grad_dst, 0), std::sqrt(0.5f));
+  inputs_->norm.backward_input(stream, weights, work.inputs, pending.inputs, saved.product,
+                               saved.stats, false);
+  ops::scale(stream, pending.product, work.inputs, inputs_->product_scale);
+  inputs_->projection.backward_input(stream, weights, compute,
+                                     {.grad_src = work.rows, .grad_dst = pending.product});
+  ops::add(stream, pending.rows, pending.rows, work.rows);
 }
 
 void Embedding::backward_weight(const BlockContext& context, const BlockWeights& weights,
                                 const Batch& batch, const TensorView&,
                                 const BlockMemory& memory) const {
-  const TensorView grad = rows_in(memory.pending, batch.token_count(), width_);
+  Placement left(memory.pending);
+  const TensorView grad = place_pending(left, batch.token_count(), context.compute).rows;
   if (has_positions() && weights.params[kPositions].grad) {
     ops::embedding_backward(context.stream, weights.params[kPositions].grad, grad, batch.positions);
   }
+  if (inputs_) input_gradients(context, weights, batch, memory);
   const TensorView& grad_table = weights.params[kTable].grad;
   if (!grad_table) return;
   if (scale_ != 1.0f) ops::scale(context.stream, grad, grad, scale_);
   ops::embedding_backward(context.stream, grad_table, grad, batch.tokens);
+}
+
+void Embedding::input_gradients(const BlockContext& context, const BlockWeights& weights,
+                                const Batch& batch, const BlockMemory& memory) const {
+  Stream& stream = context.stream;
+  const int64_t t = batch.token_count();
+  const DType compute = context.compute;
+  Placement kept(memory.saved);
+  Placement left(memory.pending);
+  Placement workspace(context.workspace);
+  const Saved saved = place_saved(kept, t, compute, true);
+  const Pending pending = place_pending(left, t, compute);
+  const Work work = place_work(workspace, t, compute, PackFor::kTraining);
+  inputs_->norm.backward_weight(stream, weights, pending.inputs, saved.product, saved.stats);
+  if (inputs_->projection.wants_gradient(weights)) {
+    inputs_->projection.backward_weight(stream, weights, compute,
+                                        {.grad_dst = pending.product,
+                                         .src = saved.rows,
+                                         .product_forward = {},
+                                         .product_backward = {},
+                                         .scratch = work.scratch,
+                                         .gradients = context.gradients});
+  }
+  const TensorView& grad_table = weights.params[inputs_->table].grad;
+  if (!grad_table) return;
+  ops::scale(stream, pending.inputs, pending.inputs, inputs_->table_scale);
+  ops::embedding_backward(stream, grad_table, pending.inputs, batch.tokens);
 }
 
 }  // namespace jige::model

@@ -2,15 +2,26 @@
 //
 // Shapes: T tokens, V vocabulary, D width, P positions.
 //   dst[t] = dropout(scale · table[tokens[t]] (+ positions[position[t]]))
+// A model whose layers have inputs of their own (stream_layout.h) makes them here, P columns for
+// each of L layers, of the rows e = scale · table[tokens[t]] before dropout:
+//   inputs[t] = √½ (norm(D^-½ e Wᵀ) + √P · layer_table[tokens[t]])   the norm of each layer's
+//   columns
+// saved: e as products read it, e Wᵀ and 1/std of the norm.
 // The gradient of the table has its own memory even where the head uses the same parameter: the
 // head's part is added once per step (weights.h), so the bits do not depend on micro-batches.
 // Threads: const.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "formats/model_config.h"
 #include "model/block.h"
+#include "model/norm_layer.h"
+#include "model/placement.h"
+#include "model/projection.h"
+#include "model/stream_layout.h"
 
 namespace jige::model {
 
@@ -24,22 +35,36 @@ struct EmbeddingOptions {
   double scale = 1;
 };
 
+// Full names, without ".weight".
+struct LayerInputsNames {
+  std::string table;
+  std::string projection;
+  std::string norm;
+};
+
 class Embedding final : public Block {
  public:
   explicit Embedding(const EmbeddingOptions& options);
+  Embedding(const EmbeddingOptions& options, const formats::ModelConfig& config,
+            const LayerInputsNames& names);
 
   // Index of the token table among params().
   static constexpr size_t kTable = 0;
 
   const std::string& name() const override { return name_; }
   std::span<const ParamSpec> params() const override { return params_; }
-  int64_t packed_bytes(DType, PackFor, ops::WeightFormat) const override { return 0; }
-  void pack(Stream&, const BlockWeights&, DType, PackFor) const override {}
-  int64_t strip_bytes(DType) const override { return 0; }
-  int64_t saved_bytes(int64_t, DType) const override { return 0; }
+  int64_t packed_bytes(DType compute, PackFor use, ops::WeightFormat format) const override {
+    return packed_.bytes(compute, use, format);
+  }
+  void pack(Stream& stream, const BlockWeights& weights, DType compute, PackFor use) const override;
+  int64_t strip_bytes(DType compute) const override;
+  void list_packs(const BlockWeights& weights, size_t param, DType compute, PackFor use,
+                  std::vector<ops::PackPart>& packs) const override;
+  int64_t saved_bytes(int64_t token_count, DType compute) const override;
   int64_t pending_bytes(int64_t token_count, DType compute) const override;
   int64_t workspace_bytes(int64_t token_count, DType compute, PackFor use) const override;
-  int64_t thread_scratch_bytes(int64_t, DType, int, bool) const override { return 0; }
+  int64_t thread_scratch_bytes(int64_t token_count, DType compute, int threads,
+                               bool frozen_base) const override;
 
   void forward(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
                const TensorView& src, const TensorView& dst,
@@ -50,15 +75,56 @@ class Embedding final : public Block {
                       const BlockMemory& memory) const override;
   void backward_weight(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
                        const TensorView& src, const BlockMemory& memory) const override;
-  double forward_flops(double, double) const override { return 0; }
+  double forward_flops(double token_count, double context_mean) const override;
 
  private:
-  bool has_positions() const { return params_.size() > 1; }
+  // What makes the layers' inputs.
+  struct Inputs {
+    StreamLayout layout;
+    size_t table = 0;  // its parameter
+    Projection projection;
+    NormLayer norm;
+    int64_t columns = 0;  // of all layers
+    int64_t layer_count = 0;
+    float product_scale = 1;
+    float table_scale = 1;
+  };
+  struct Saved {
+    TensorView rows;     // e, [T, D] compute type
+    TensorView product;  // [T, L·P] f32
+    NormStats stats;
+  };
+  struct Pending {
+    TensorView rows;     // [T, D] f32
+    TensorView inputs;   // [T, L·P] f32, at the sum of both parts
+    TensorView product;  // [T, L·P] compute type
+  };
+  struct Work {
+    TensorView rows;    // [T, D] f32: learned positions, or compute type: the gradient at e
+    TensorView inputs;  // [T, L·P] f32
+    TensorView scratch;
+  };
+  Saved place_saved(Placement& at, int64_t token_count, DType compute, bool stats) const;
+  Pending place_pending(Placement& at, int64_t token_count, DType compute) const;
+  Work place_work(Placement& at, int64_t token_count, DType compute, PackFor use) const;
+  bool has_positions() const { return !inputs_ && params_.size() > 1; }
+  // The rows of a stream that e stands in.
+  TensorView residual(const TensorView& rows) const {
+    return inputs_ ? inputs_->layout.residual(rows) : rows;
+  }
+  void make_inputs(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
+                   const TensorView& dst, const BlockMemory& memory) const;
+  void backward_inputs(const BlockContext& context, const BlockWeights& weights,
+                       const TensorView& grad_dst, const BlockMemory& memory) const;
+  void input_gradients(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
+                       const BlockMemory& memory) const;
 
   std::string name_ = "embedding";
   int64_t width_;
   float scale_;
   std::vector<ParamSpec> params_;
+  std::optional<Inputs> inputs_;
+  PackedSizes packed_;
 };
 
 }  // namespace jige::model

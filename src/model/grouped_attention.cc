@@ -11,8 +11,9 @@ namespace jige::model {
 
 std::vector<ProjectionOptions::Part> GroupedAttention::qkv_parts(
     const formats::ModelConfig& config, const std::vector<std::string>& names) const {
-  std::vector<int64_t> outputs = {k_begin(), kv_columns()};
-  if (!keys_are_values_) outputs.push_back(kv_columns());
+  std::vector<int64_t> outputs = {k_begin()};
+  if (!shares_) outputs.push_back(kv_columns());
+  if (!shares_ && !keys_are_values_) outputs.push_back(kv_columns());
   auto parts = fused_parts(names, outputs);
   if (gated_) parts[0].stored_rows = StoredRows{.turns = heads_, .parts = {head_dim_, head_dim_}};
   if (config.qkv_by_head) {
@@ -41,7 +42,9 @@ GroupedAttention::GroupedAttention(const formats::ModelConfig& config,
       head_norms_(config.qk_norm || config.qk_norm_whole || config.qk_norm_apart),
       gated_(config.attention_gate),
       keys_are_values_(formats::keys_are_values(config, options.layer)),
-      value_norm_(config.value_norm) {
+      value_norm_(config.value_norm),
+      shares_(formats::shares_keys(config, options.layer)),
+      gives_(formats::gives_keys(config, options.layer)) {
   place(config, options.layer);
   qkv_ = Projection({.parts = qkv_parts(config, names.qkv),
                      .inputs = config.hidden_size,
@@ -52,9 +55,11 @@ GroupedAttention::GroupedAttention(const formats::ModelConfig& config,
   if (head_norms_) {
     const bool stacked = names.head_norms_stacked;
     q_norm_ = HeadNormLayer(config, names.q_norm, heads_, head_dim_, stacked, params);
-    k_norm_ = HeadNormLayer(config, names.k_norm, kv_heads_, head_dim_, stacked, params);
+    if (!shares_) {
+      k_norm_ = HeadNormLayer(config, names.k_norm, kv_heads_, head_dim_, stacked, params);
+    }
   }
-  if (value_norm_) v_norm_ = NormLayer(config, "", head_dim_, false, params);
+  if (norms_values()) v_norm_ = NormLayer(config, "", head_dim_, false, params);
   if (config.attention_sinks) {
     sinks_ = params.size();
     params.push_back({.name = names.sinks, .shape = Shape{heads_}});
@@ -89,9 +94,9 @@ GroupedAttention::Activations GroupedAttention::place_saved(Placement& at, int64
   if (gated_) saved.attended = at.take(compute, Shape{token_count, q_columns()});
   if (head_norms_) {
     saved.stats_q = q_norm_.place_stats(at, token_count);
-    saved.stats_k = k_norm_.place_stats(at, token_count);
+    if (!shares_) saved.stats_k = k_norm_.place_stats(at, token_count);
   }
-  if (value_norm_) saved.stats_v = v_norm_.place_stats(at, token_count, kv_heads_);
+  if (norms_values()) saved.stats_v = v_norm_.place_stats(at, token_count, kv_heads_);
   saved.u = qkv_.place_product(at, token_count, compute);
   return saved;
 }
@@ -99,7 +104,7 @@ GroupedAttention::Activations GroupedAttention::place_saved(Placement& at, int64
 GroupedAttention::Activations GroupedAttention::place_unsaved(Placement& at, int64_t token_count,
                                                               DType compute) const {
   Activations views;
-  views.qkv = at.take(compute, Shape{token_count, qkv_columns()});
+  views.qkv = at.take(compute, Shape{token_count, shares_ ? k_begin() : qkv_columns()});
   views.u = qkv_.place_product(at, token_count, compute);
   return views;
 }
@@ -123,6 +128,10 @@ TensorView GroupedAttention::place_attended(Placement& at, int64_t token_count,
   return gated_ ? at.take(compute, Shape{token_count, q_columns()}) : TensorView{};
 }
 
+TensorView GroupedAttention::place_shared(Placement& at, int64_t token_count, DType compute) const {
+  return shares_ ? at.take(compute, Shape{token_count, 2 * kv_columns()}) : TensorView{};
+}
+
 int64_t GroupedAttention::saved_bytes(int64_t token_count, DType compute) const {
   Placement at;
   place_saved(at, token_count, compute);
@@ -139,9 +148,12 @@ int64_t GroupedAttention::workspace_bytes(int64_t token_count, DType compute, Pa
   Placement at;
   if (use == PackFor::kInference) {
     place_unsaved(at, token_count, compute);
+    place_shared(at, token_count, compute);
   } else {
     place_heads(at, token_count, compute);
     place_attended(at, token_count, compute);
+    place_shared(at, token_count, compute);
+    place_shared(at, token_count, compute);  // and their gradients
   }
   return at.peak_bytes();
 }
@@ -175,6 +187,7 @@ void GroupedAttention::forward(const BlockContext& context, const BlockWeights& 
                                const AttentionMemory& memory) const {
   const int64_t t = batch.token_count();
   const DType compute = context.compute;
+  Stream& stream = context.stream;
   const bool saves = bool(memory.saved);
   Placement kept(saves ? memory.saved : memory.workspace);
   Placement workspace(memory.workspace);
@@ -182,44 +195,67 @@ void GroupedAttention::forward(const BlockContext& context, const BlockWeights& 
   TensorView heads = saves ? place_heads(workspace, t, compute) : TensorView{};
   if (!heads) heads = views.qkv.column_range(0, heads_columns());
 
-  qkv_.forward(context.stream, weights, compute,
+  qkv_.forward(stream, weights, compute,
                {.dst = views.qkv.column_range(0, product_columns()),
                 .src = src,
                 .product = views.u,
                 .scratch = memory.adapter_scratch,
                 .adapters = context.adapters});
-  normalise_heads(context.stream, weights, heads, views.qkv, views);
-  rotate(context.stream, weights, batch, heads, false);
+  normalise_heads(stream, weights, heads, views.qkv, views);
+  rotate(stream, weights, batch, heads, false);
   const TensorView attended = views.attended ? views.attended : dst;
-  attend(context, weights, batch, attended, heads, views);
+  if (context.kv_cache.data) {
+    attend_cached(context, weights, batch, attended, heads_of(stream, heads, views.qkv, {}, {}));
+  } else {
+    const TensorView narrow = place_shared(saves ? workspace : kept, t, compute);
+    const Heads all = heads_of(stream, heads, views.qkv, memory.shared, narrow);
+    if (gives_) {
+      ops::scale(stream, shared_keys(memory.shared), all.k, 1.0f);
+      ops::scale(stream, shared_values(memory.shared), all.v, 1.0f);
+    }
+    attend(context, weights, batch, attended, all, views);
+  }
   if (gated_) {
-    ops::gate_forward(context.stream, dst, attended, gates_of(views.qkv), ops::GateKind::kSigmoid);
+    ops::gate_forward(stream, dst, attended, gates_of(views.qkv), ops::GateKind::kSigmoid);
   }
 }
 
-void GroupedAttention::attend(const BlockContext& context, const BlockWeights& weights,
-                              const Batch& batch, const TensorView& dst, const TensorView& heads,
-                              const Activations& views) const {
-  Stream& stream = context.stream;
-  const TensorView q = queries_of(heads);
-  const TensorView k = keys_of(heads);
-  const TensorView v = values_of(value_norm_ ? heads : views.qkv);
-  if (context.kv_cache.data) {
-    ops::kv_append(stream, context.kv_cache, k, v, batch.sequences);
-    ops::attention_cached(stream, {.dst = dst,
-                                   .q = q,
-                                   .cache = context.kv_cache,
-                                   .sequences = batch.sequences,
-                                   .shape = shape(weights)});
-    return;
+GroupedAttention::Heads GroupedAttention::heads_of(Stream& stream, const TensorView& heads,
+                                                   const TensorView& product,
+                                                   const TensorView& shared,
+                                                   const TensorView& narrow) const {
+  if (!shares_) {
+    return {
+        .q = queries_of(heads), .k = keys_of(heads), .v = values_of(value_norm_ ? heads : product)};
   }
-  ops::attention_forward(stream, {.dst = dst,
-                                  .q = q,
-                                  .k = k,
-                                  .v = v,
-                                  .lse = views.lse,
-                                  .sequences = batch.sequences,
-                                  .shape = shape(weights)});
+  if (!narrow) return {.q = queries_of(heads), .k = {}, .v = {}};
+  ops::scale(stream, narrow, shared, 1.0f);
+  return {.q = queries_of(heads), .k = shared_keys(narrow), .v = shared_values(narrow)};
+}
+
+void GroupedAttention::attend(const BlockContext& context, const BlockWeights& weights,
+                              const Batch& batch, const TensorView& dst, const Heads& heads,
+                              const Activations& views) const {
+  ops::attention_forward(context.stream, {.dst = dst,
+                                          .q = heads.q,
+                                          .k = heads.k,
+                                          .v = heads.v,
+                                          .lse = views.lse,
+                                          .sequences = batch.sequences,
+                                          .shape = shape(weights)});
+}
+
+void GroupedAttention::attend_cached(const BlockContext& context, const BlockWeights& weights,
+                                     const Batch& batch, const TensorView& dst,
+                                     const Heads& heads) const {
+  if (!shares_) {  // else they stand there
+    ops::kv_append(context.stream, context.kv_cache, heads.k, heads.v, batch.sequences);
+  }
+  ops::attention_cached(context.stream, {.dst = dst,
+                                         .q = heads.q,
+                                         .cache = context.kv_cache,
+                                         .sequences = batch.sequences,
+                                         .shape = shape(weights)});
 }
 
 void GroupedAttention::normalise_heads(Stream& stream, const BlockWeights& weights,
@@ -227,10 +263,11 @@ void GroupedAttention::normalise_heads(Stream& stream, const BlockWeights& weigh
                                        const Activations& stats) const {
   if (!head_norms_) return;
   // Values first: they may be keys, whose norm may be in place.
-  if (value_norm_) {
+  if (norms_values()) {
     v_norm_.forward(stream, weights, values_of(heads), plain_values_of(qkv), stats.stats_v);
   }
   q_norm_.forward(stream, weights, queries_of(heads), queries_of(qkv), stats.stats_q);
+  if (shares_) return;
   k_norm_.forward(stream, weights, keys_of(heads), keys_of(qkv), stats.stats_k);
 }
 
@@ -239,6 +276,7 @@ void GroupedAttention::backward_norms(Stream& stream, const BlockWeights& weight
   if (!head_norms_) return;
   q_norm_.backward_input(stream, weights, queries_of(pending.qkv), queries_of(pending.heads),
                          queries_of(saved.qkv), saved.stats_q);
+  if (shares_) return;
   k_norm_.backward_input(stream, weights, keys_of(pending.qkv), keys_of(pending.heads),
                          keys_of(saved.qkv), saved.stats_k);
   if (!value_norm_) return;
@@ -257,6 +295,7 @@ void GroupedAttention::rotate(Stream& stream, const BlockWeights& weights, const
                        .rotary_dim = turned_,
                        .inverse = inverse});
   };
+  if (shares_) return turn(queries_of(heads), query_rope_begin_);
   if (query_rope_begin_ == rope_begin_ && !gated_) {
     return turn(heads.column_range(0, qk_columns()), rope_begin_);
   }
@@ -294,21 +333,33 @@ void GroupedAttention::backward_input(const BlockContext& context, const BlockWe
     normalise_heads(stream, weights, heads, saved.qkv, {});
     rotate(stream, weights, batch, heads, false);
   } else {
-    heads = saved.qkv.column_range(0, qk_columns());
+    heads = saved.qkv.column_range(0, heads_columns());
   }
   const TensorView grad_heads =
-      head_norms_ ? pending.heads : pending.qkv.column_range(0, qk_columns());
-  ops::attention_backward(stream, {.grad_q = queries_of(grad_heads),
-                                   .grad_k = keys_of(grad_heads),
-                                   .grad_v = values_of(value_norm_ ? pending.heads : pending.qkv),
+      head_norms_ ? pending.heads : pending.qkv.column_range(0, heads_columns());
+  const TensorView narrow = place_shared(workspace, t, compute);
+  const Heads all = heads_of(stream, heads, saved.qkv, memory.shared, narrow);
+  const TensorView grad_narrow = place_shared(workspace, t, compute);
+  const Heads grads = shares_ ? Heads{.q = queries_of(grad_heads),
+                                      .k = shared_keys(grad_narrow),
+                                      .v = shared_values(grad_narrow)}
+                              : heads_of(stream, grad_heads, pending.qkv, {}, {});
+  ops::attention_backward(stream, {.grad_q = grads.q,
+                                   .grad_k = grads.k,
+                                   .grad_v = grads.v,
                                    .grad_dst = grad_attended,
-                                   .q = queries_of(heads),
-                                   .k = keys_of(heads),
-                                   .v = values_of(value_norm_ ? heads : saved.qkv),
+                                   .q = all.q,
+                                   .k = all.k,
+                                   .v = all.v,
                                    .dst = attended,
                                    .lse = saved.lse,
                                    .sequences = batch.sequences,
                                    .shape = shape(weights)});
+  if (shares_) ops::add(stream, memory.grad_shared, memory.grad_shared, grad_narrow);
+  if (gives_) {
+    ops::add(stream, grads.k, grads.k, shared_keys(memory.grad_shared));
+    ops::add(stream, grads.v, grads.v, shared_values(memory.grad_shared));
+  }
   if (sinks_) {
     ops::attention_sink_slopes(stream, {.slopes = pending.sinks,
                                         .grad_dst = grad_attended,
@@ -341,8 +392,10 @@ void GroupedAttention::backward_weight(const BlockContext& context, const BlockW
   if (head_norms_) {
     q_norm_.backward_weight(stream, weights, queries_of(pending.heads), queries_of(saved.qkv),
                             saved.stats_q);
-    k_norm_.backward_weight(stream, weights, keys_of(pending.heads), keys_of(saved.qkv),
-                            saved.stats_k);
+    if (!shares_) {
+      k_norm_.backward_weight(stream, weights, keys_of(pending.heads), keys_of(saved.qkv),
+                              saved.stats_k);
+    }
   }
   if (!wants_source(weights)) return;
   qkv_.backward_weight(stream, weights, compute,

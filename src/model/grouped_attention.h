@@ -7,7 +7,9 @@
 //   dst = attention(q, k, v)            [T, H·d]; with sinks where a layer has them
 // Where heads have gates, q|g|k|v is the product, and dst = attention(q, k, v) · sigmoid(g). Where
 // keys are values, q|k is the product, and values are k as it was before its norm; values may have
-// a norm of their own, without weights.
+// a norm of their own, without weights. A layer that has the keys and values of an earlier one has
+// queries alone, and reads those from the stream (stream_layout.h), or in inference from that
+// layer's cache.
 //
 // saved: the product (before head norms where there are any, after rope where not), the log-sum-exp
 // of scores, 1/std of the head norms, and what attention gave where gates come behind it.
@@ -26,7 +28,7 @@ namespace jige::model {
 
 // Full names of the modules, without ".weight".
 struct GroupedAttentionNames {
-  std::vector<std::string> qkv;  // q, k and v, q and k, or one fused module
+  std::vector<std::string> qkv;  // q, k and v, q and k, q, or one fused module
   std::string q_norm;
   std::string k_norm;
   bool head_norms_stacked = false;  // those of heads with weights of their own are one tensor
@@ -95,6 +97,20 @@ class GroupedAttention final : public Attention {
   // Normalised and rotated q|k, or q|k|v, as qkv has them; in inference and without head norms
   // those of qkv.
   TensorView place_heads(Placement& at, int64_t token_count, DType compute) const;
+  // [T, 2 G·d]: keys and values of another layer, or in X their gradients.
+  TensorView place_shared(Placement& at, int64_t token_count, DType compute) const;
+  // Queries, keys and values as attention reads them, in training.
+  struct Heads {
+    TensorView q, k, v;
+  };
+  Heads heads_of(Stream& stream, const TensorView& heads, const TensorView& product,
+                 const TensorView& shared, const TensorView& narrow) const;
+  TensorView shared_keys(const TensorView& rows) const {
+    return rows.column_range(0, kv_columns());
+  }
+  TensorView shared_values(const TensorView& rows) const {
+    return rows.column_range(kv_columns(), 2 * kv_columns());
+  }
   // Of X: the gradient of what gates come behind.
   TensorView place_attended(Placement& at, int64_t token_count, DType compute) const;
 
@@ -109,7 +125,9 @@ class GroupedAttention final : public Attention {
   void rotate(Stream& stream, const BlockWeights& weights, const Batch& batch,
               const TensorView& heads, bool inverse) const;
   void attend(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
-              const TensorView& dst, const TensorView& heads, const Activations& views) const;
+              const TensorView& dst, const Heads& heads, const Activations& views) const;
+  void attend_cached(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
+                     const TensorView& dst, const Heads& heads) const;
 
   int64_t q_columns() const { return heads_ * head_dim_; }
   int64_t kv_columns() const { return kv_heads_ * head_dim_; }
@@ -117,8 +135,13 @@ class GroupedAttention final : public Attention {
   int64_t k_begin() const { return gated_ ? 2 * q_columns() : q_columns(); }
   int64_t qk_columns() const { return k_begin() + kv_columns(); }
   int64_t qkv_columns() const { return qk_columns() + kv_columns(); }
-  int64_t product_columns() const { return keys_are_values_ ? qk_columns() : qkv_columns(); }
-  int64_t heads_columns() const { return value_norm_ ? qkv_columns() : qk_columns(); }
+  int64_t product_columns() const {
+    return shares_ ? k_begin() : keys_are_values_ ? qk_columns() : qkv_columns();
+  }
+  int64_t heads_columns() const {
+    return shares_ ? k_begin() : value_norm_ ? qkv_columns() : qk_columns();
+  }
+  bool norms_values() const { return value_norm_ && !shares_; }
   // Of qkv, heads or their gradients.
   TensorView queries_of(const TensorView& rows) const { return rows.column_range(0, q_columns()); }
   TensorView keys_of(const TensorView& rows) const {
@@ -152,6 +175,8 @@ class GroupedAttention final : public Attention {
   bool gated_ = false;
   bool keys_are_values_ = false;
   bool value_norm_ = false;
+  bool shares_ = false;  // has the keys and values of an earlier layer
+  bool gives_ = false;   // its own are those of later ones, too
 
   HeadNormLayer q_norm_, k_norm_;
   NormLayer v_norm_;

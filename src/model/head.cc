@@ -34,6 +34,7 @@ Head::Head(const formats::ModelConfig& config, const std::string& norm_name,
       vocab_size_(config.vocab_size),
       logit_scale_(static_cast<float>(config.logits_scale / config.logits_divisor)),
       logit_cap_(config.logits_cap),
+      layout_(config),
       norm_(config, norm_name, width_, config.norm_bias, params_) {
   if (linear_name.empty()) return;
   linear_index_ = params_.size();
@@ -161,11 +162,21 @@ void Head::scale_logits(Stream& stream, const TensorView& logits) const {
   if (logit_scale_ != 1.0f) ops::scale(stream, logits, logits, logit_scale_);
 }
 
+void Head::start_key_gradients(Stream& stream, const TensorView& grad_src) const {
+  for (const bool window : {false, true}) {
+    const TensorView keys = layout_.keys(grad_src, window);
+    if (keys.columns() > 0) ops::zero(stream, keys);
+  }
+}
+
 void Head::run_chunks(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
-                      const TensorView& src, const Outputs& outputs,
+                      const TensorView& whole_src, const Outputs& outputs,
                       const BlockMemory& memory) const {
   JIGE_CHECK(linear_, "a head of the final norm alone has no loss");
   Stream& stream = context.stream;
+  const TensorView src = layout_.residual(whole_src);
+  const TensorView grad_src = layout_.residual(outputs.grad_src);
+  if (outputs.input_gradient) start_key_gradients(stream, outputs.grad_src);
   const DType compute = context.compute;
   const int64_t t = batch.token_count();
   const bool gradient = outputs.input_gradient || outputs.weight_gradient;
@@ -207,7 +218,7 @@ void Head::run_chunks(const BlockContext& context, const BlockWeights& weights, 
       const TensorView grad_rows = grad_normed.row_range(begin, end);
       linear_->backward_input(stream, weights, compute,
                               {.grad_src = grad_rows, .grad_dst = grad_logits});
-      norm_.backward_input(stream, weights, outputs.grad_src.row_range(begin, end), grad_rows, rows,
+      norm_.backward_input(stream, weights, grad_src.row_range(begin, end), grad_rows, rows,
                            rows_of(stats, begin, end), false);
     }
     if (linear_gradient) {

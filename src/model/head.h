@@ -24,6 +24,7 @@
 #include "model/norm_layer.h"
 #include "model/placement.h"
 #include "model/projection.h"
+#include "model/stream_layout.h"
 
 namespace jige::model {
 
@@ -109,6 +110,8 @@ class Head final : public Block {
   int64_t gradient_tokens(DType compute) const;  // G
   // Logits from products, and gradients of products from those of logits.
   void scale_logits(Stream& stream, const TensorView& logits) const;
+  // Layers that share keys add to their gradients, from here on.
+  void start_key_gradients(Stream& stream, const TensorView& grad_src) const;
   void run_chunks(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
                   const TensorView& src, const Outputs& outputs, const BlockMemory& memory) const;
 
@@ -117,6 +120,7 @@ class Head final : public Block {
   int64_t vocab_size_;
   float logit_scale_;
   double logit_cap_;  // 0: none
+  StreamLayout layout_;
   std::vector<ParamSpec> params_;
   NormLayer norm_;
   std::optional<Projection> linear_;

@@ -153,7 +153,7 @@ Status InferenceModel::allocate() {
   const auto make_bytes = [&](int64_t count) { return arena_.make(DType::kU8, Shape{count}); };
   const Shape rows{sizes_.batch_tokens_max};
   for (Tensor& stream : buffers_.stream) {
-    JIGE_TRY(stream, arena_.make(DType::kF32, Shape{rows[0], model.hidden_size}));
+    JIGE_TRY(stream, arena_.make(DType::kF32, Shape{rows[0], architecture_->stream_columns()}));
   }
   JIGE_TRY(buffers_.workspace, make_bytes(bytes.workspace_bytes));
   JIGE_TRY(buffers_.gathered,
@@ -338,9 +338,10 @@ BlockContext InferenceModel::context(size_t node) {
       .stream = *stream_, .compute = sizes_.compute, .workspace = buffers_.workspace.view()};
   if (!step_adapters_.rows.empty()) context.adapters = &step_adapters_;
   if (node == 0 || node >= architecture_->head_node()) return context;
-  const LayerBuffers& layer = buffers_.layers[node - 1];
+  const int64_t source = formats::key_source(config(), static_cast<int64_t>(node) - 1);
+  const LayerBuffers& layer = buffers_.layers[static_cast<size_t>(source)];
   if (layer.kv) {
-    const CacheShape shape = cache_shape(config(), static_cast<int64_t>(node) - 1);
+    const CacheShape shape = cache_shape(config(), source);
     context.kv_cache = {.data = layer.kv.view().data,
                         .dtype = sizes_.kv_dtype,
                         .block_count = sizes_.kv_block_count,
@@ -362,7 +363,7 @@ TensorView InferenceModel::run_body(const InferenceBatch& batch) {
     architecture_->block(node).forward(context(node), weights_->block(node), batch_, src, dst, {});
     src = dst;
   }
-  hidden_ = src;
+  hidden_ = src.column_range(0, config().hidden_size);
   return src;
 }
 

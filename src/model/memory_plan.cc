@@ -20,7 +20,7 @@ int64_t TrainingBuffers::total_bytes() const {
 
 TrainingBuffers training_buffers(const Architecture& architecture, DType compute,
                                  int64_t token_count) {
-  const int64_t width = architecture.config().hidden_size;
+  const int64_t width = architecture.stream_columns();
   TrainingBuffers buffers;
   buffers.stream_count = static_cast<int64_t>(architecture.node_count()) - 1;
   buffers.stream_bytes = arena_bytes(DType::kF32, Shape{token_count, width});
@@ -75,7 +75,8 @@ int64_t result_columns(const Architecture& architecture, const InferenceSizes& s
 InferenceBuffers inference_buffers(const Architecture& architecture, const InferenceSizes& sizes) {
   const int64_t width = architecture.config().hidden_size;
   InferenceBuffers buffers;
-  buffers.stream_bytes = arena_bytes(DType::kF32, Shape{sizes.batch_tokens_max, width});
+  buffers.stream_bytes =
+      arena_bytes(DType::kF32, Shape{sizes.batch_tokens_max, architecture.stream_columns()});
   buffers.gathered_bytes = arena_bytes(DType::kF32, Shape{sizes.logit_rows_max, width});
   // Tokens, positions, targets and losses, four bytes each.
   buffers.batch_bytes = 4 * arena_bytes(DType::kI32, Shape{sizes.batch_tokens_max});

@@ -253,7 +253,7 @@ class Trainee {
   }
   TensorView stream_view(size_t index) {
     return TensorView::of(streams_[index].view().data, DType::kF32,
-                          Shape{batch_.token_count(), architecture_->config().hidden_size});
+                          Shape{batch_.token_count(), architecture_->stream_columns()});
   }
   TensorView loss_view() { return losses_.view().row_range(0, batch_.token_count()); }
   std::vector<float> loss_values() {

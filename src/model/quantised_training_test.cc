@@ -53,7 +53,7 @@ void fill_whole_base(Trainee& trainee, WeightFormat format) {
   const size_t head = trainee.architecture().head_node();
   testing::fill_base(
       trainee, 21, [&](size_t node, const ParamSpec& spec, std::vector<float>& values) {
-        const bool router = spec.name.ends_with("gate.weight") ||
+        const bool router = spec.name.ends_with(".gate.weight") ||
                             spec.name.ends_with("router.layer.weight") ||
                             spec.name.ends_with("router.proj.weight");
         if (!spec.packed || spec.shape.rank() != 2 || router) return;

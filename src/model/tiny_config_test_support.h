@@ -6,6 +6,7 @@
 #include <cmath>
 #include <iterator>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "formats/model_config.h"
@@ -90,7 +91,8 @@ inline constexpr const char* kFixtureNames[] = {"llama2",
                                                 "apertus",
                                                 "gemma4",
                                                 "gemma4_images",
-                                                "gemma4_moe"};
+                                                "gemma4_moe",
+                                                "gemma4_layer_inputs"};
 
 inline const std::vector<std::string>& fixture_names() {
   static const std::vector<std::string> names(std::begin(kFixtureNames), std::end(kFixtureNames));
@@ -122,7 +124,11 @@ inline void add_gemma4_features(formats::ModelConfig& config) {
   config.embedding_scale = std::sqrt(20.0);
   config.tied_embeddings = true;
   config.sliding_window = 5;
-  config.layer_is_sliding = {1, 0};
+  config.layer_count = 4;
+  config.layer_is_sliding = {1, 0, 1, 0};
+  config.shared_kv_layers = 2;
+  config.shared_double_ffn = true;
+  config.layer_inputs = {.size = 4, .vocab_size = 41};
   config.qk_norm = config.value_norm = config.layer_scales = true;
   config.scores_by_head_dim = false;
   config.logits_cap = 4;
@@ -386,6 +392,16 @@ inline formats::ModelConfig tiny_config(formats::Family family) {
       add_layer_features(config);
   }
   if (config.kv_head_count > config.head_count) config.kv_head_count = config.head_count;
+  return config;
+}
+
+// Without what makes a model answer sharply to small changes: for comparisons of numbers. The
+// gradients of layers' inputs are compared with PyTorch's.
+inline formats::ModelConfig without_layer_inputs(formats::ModelConfig config) {
+  if (config.layer_inputs.size == 0) return config;
+  config = formats::first_layers(std::move(config), config.layer_count - config.shared_kv_layers);
+  config.layer_inputs = {};
+  config.shared_double_ffn = false;
   return config;
 }
 

@@ -49,7 +49,11 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
       parallel_(config.residual != formats::ResidualForm::kSequential),
       one_norm_(config.residual == formats::ResidualForm::kParallelOneNorm),
       norms_before_(config.norm_place != formats::NormPlace::kAfter),
-      norms_after_(config.norm_place != formats::NormPlace::kBefore) {
+      norms_after_(config.norm_place != formats::NormPlace::kBefore),
+      layout_(config),
+      window_(formats::has_window(config, options.index)),
+      shares_(formats::shares_keys(config, options.index)),
+      gives_(formats::gives_keys(config, options.index)) {
   const LayerNames& names = options.names;
   // GPT-2's rule: products that end in the residual stream start smaller, so that its variance does
   // not grow with depth.
@@ -74,6 +78,11 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
     make_ffn(config, options, residual_std);
     if (norms_after_) norm2_after_ = make_norm(names.norm2_after);
   }
+  if (config.layer_inputs.size > 0) input_.emplace(config, names.input, residual_std, params_);
+  // Keys that an earlier layer gives, and this one or a later one reads.
+  for (int64_t i = 0; i + 1 < config.layer_count && i < options.index; ++i) {
+    if (formats::gives_keys(config, i)) passes_[formats::has_window(config, i)] = true;
+  }
   if (config.layer_scales) {
     scale_ = params_.size();
     params_.push_back(
@@ -83,10 +92,12 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
     return attention_ ? PackedSizes(attention_.get(), &attention_output_, ffn...)
                       : PackedSizes(ffn...);
   };
-  packed_ = experts_  ? sizes_with(&*experts_)
-            : beside_ ? sizes_with(&*mlp_, &beside_->experts())
-            : mlp_    ? sizes_with(&*mlp_)
-                      : sizes_with();
+  packed_ = experts_            ? sizes_with(&*experts_)
+            : beside_ && input_ ? sizes_with(&*mlp_, &beside_->experts(), &*input_)
+            : beside_           ? sizes_with(&*mlp_, &beside_->experts())
+            : input_            ? sizes_with(&*mlp_, &*input_)
+            : mlp_              ? sizes_with(&*mlp_)
+                                : sizes_with();
 }
 
 void TransformerLayer::make_ffn(const formats::ModelConfig& config, const LayerOptions& options,
@@ -103,7 +114,7 @@ void TransformerLayer::make_ffn(const formats::ModelConfig& config, const LayerO
                  DenseMlpOptions{.input = names.ffn_input,
                                  .output = names.ffn_output,
                                  .curve = names.ffn_curve,
-                                 .size = config.ffn_size,
+                                 .size = formats::ffn_size_of(config, options.index),
                                  .output_std = residual_std,
                                  .transposed = options.transposed,
                                  .lora = config.experts.count > 0 ? std::nullopt : options.lora},
@@ -118,6 +129,12 @@ std::vector<const Projection*> TransformerLayer::projections() const {
     all.push_back(&attention_output_);
   }
   if (mlp_) all.insert(all.end(), {&mlp_->input(), &mlp_->output()});
+  return all;
+}
+
+std::vector<const Projection*> TransformerLayer::all_projections() const {
+  std::vector<const Projection*> all = projections();
+  if (input_) all.insert(all.end(), {&input_->gate(), &input_->projection()});
   return all;
 }
 
@@ -137,11 +154,16 @@ void TransformerLayer::pack(Stream& stream, const BlockWeights& weights, DType c
     }
   }
   if (any_experts()) any_experts()->pack(stream, weights, compute, use);
+  if (input_) {
+    for (const Projection* p : {&input_->gate(), &input_->projection()}) {
+      p->pack(stream, weights, compute, use);
+    }
+  }
 }
 
 int64_t TransformerLayer::strip_bytes(DType compute) const {
   int64_t bytes = any_experts() ? any_experts()->strip_bytes(compute) : 0;
-  for (const Projection* p : projections()) {
+  for (const Projection* p : all_projections()) {
     bytes = std::max(bytes, p->strip_bytes(compute));
   }
   return bytes;
@@ -149,7 +171,7 @@ int64_t TransformerLayer::strip_bytes(DType compute) const {
 
 void TransformerLayer::list_packs(const BlockWeights& weights, size_t param, DType compute,
                                   PackFor use, std::vector<ops::PackPart>& packs) const {
-  for (const Projection* p : projections()) {
+  for (const Projection* p : all_projections()) {
     p->list_packs(weights, param, compute, use, packs);
   }
   if (any_experts()) any_experts()->list_packs(weights, param, compute, use, packs);
@@ -187,6 +209,7 @@ void TransformerLayer::place_ffn(Placement& at, Activations& views, int64_t toke
     views.mlp = mlp_->place_saved(at, token_count, compute);
   }
   if (beside_) views.beside = beside_->place_saved(at, token_count, compute, saves);
+  if (input_) views.input = input_->place_saved(at, token_count, compute, saves);
 }
 
 TransformerLayer::Activations TransformerLayer::place_unsaved(Placement& at, int64_t token_count,
@@ -227,6 +250,7 @@ TransformerLayer::Gradients TransformerLayer::place_pending(Placement& at, int64
     pending.mlp = mlp_->place_pending(at, t, compute);
   }
   if (beside_) pending.beside = beside_->place_pending(at, t, compute);
+  if (input_) pending.input = input_->place_pending(at, t, compute);
   if (has_ffn()) {
     pending.ffn_output = at.take(compute, rows);
     pending.n2 = at.take(compute, rows);
@@ -259,6 +283,7 @@ TransformerLayer::Work TransformerLayer::place_work(Placement& at, int64_t token
   if (training && weight_bytes > 0) work.weight_scratch = at.take(DType::kU8, Shape{weight_bytes});
   if (experts_) work.experts = experts_->place_work(at, token_count, compute, training);
   if (beside_) work.beside = beside_->place_work(at, token_count, compute, training);
+  if (input_) work.input = input_->place_work(at, token_count, compute, training);
   return work;
 }
 
@@ -295,7 +320,7 @@ int64_t TransformerLayer::thread_scratch_bytes(int64_t token_count, DType comput
     bytes =
         std::max(bytes, experts->thread_scratch_bytes(token_count, compute, threads, frozen_base));
   }
-  for (const Projection* projection : projections()) {
+  for (const Projection* projection : all_projections()) {
     bytes = std::max(bytes,
                      projection->thread_scratch_bytes(token_count, compute, threads, frozen_base));
   }
@@ -314,7 +339,7 @@ AttentionMemory TransformerLayer::attention_memory(const Activations& views,
 
 double TransformerLayer::forward_flops(double token_count, double context_mean) const {
   double elements = 0;
-  for (const Projection* p : projections()) {
+  for (const Projection* p : all_projections()) {
     elements += static_cast<double>(p->inputs()) * static_cast<double>(p->outputs());
   }
   double flops = 2.0 * token_count * elements;
@@ -323,9 +348,43 @@ double TransformerLayer::forward_flops(double token_count, double context_mean) 
   return flops;
 }
 
+void TransformerLayer::share_keys(AttentionMemory& memory, const Streams& streams) const {
+  if (shares_) memory.shared = layout_.keys(streams.src, window_);
+  if (gives_ && streams.dst) memory.shared = layout_.keys(streams.dst, window_);
+  if ((shares_ || gives_) && streams.grad_src) {
+    memory.grad_shared = layout_.keys(streams.grad_src, window_);
+  }
+}
+
+void TransformerLayer::hand_on(const BlockContext& context, const TensorView& src,
+                               const TensorView& dst) const {
+  if (layout_.plain()) return;
+  for (const bool window : {false, true}) {
+    if (context.kv_cache.data || !passes_[window]) continue;
+    ops::scale(context.stream, layout_.keys(dst, window), layout_.keys(src, window), 1.0f);
+  }
+  const auto next = static_cast<int64_t>(index_) + 1;
+  const TensorView inputs = layout_.inputs_from(dst, next);
+  if (inputs.columns() == 0) return;
+  ops::scale(context.stream, inputs, layout_.inputs_from(src, next), 1.0f);
+}
+
+void TransformerLayer::hand_back(Stream& stream, const TensorView& grad_dst,
+                                 const TensorView& grad_src) const {
+  if (layout_.plain() || grad_src.data == grad_dst.data) return;
+  for (const bool window : {false, true}) {
+    if (!passes_[window] && !(gives_ && window == window_)) continue;
+    ops::scale(stream, layout_.keys(grad_src, window), layout_.keys(grad_dst, window), 1.0f);
+  }
+  const auto next = static_cast<int64_t>(index_) + 1;
+  const TensorView inputs = layout_.inputs_from(grad_src, next);
+  if (inputs.columns() == 0) return;
+  ops::scale(stream, inputs, layout_.inputs_from(grad_dst, next), 1.0f);
+}
+
 void TransformerLayer::forward(const BlockContext& context, const BlockWeights& weights,
-                               const Batch& batch, const TensorView& src, const TensorView& dst,
-                               const BlockMemory& memory) const {
+                               const Batch& batch, const TensorView& whole_src,
+                               const TensorView& whole_dst, const BlockMemory& memory) const {
   const int64_t t = batch.token_count();
   const DType compute = context.compute;
   Stream& stream = context.stream;
@@ -335,8 +394,12 @@ void TransformerLayer::forward(const BlockContext& context, const BlockWeights& 
   const Activations views =
       saves ? place_saved(kept, t, compute) : place_unsaved(workspace, t, compute);
   const Work work = place_work(workspace, t, compute, saves);
+  const TensorView src = layout_.residual(whole_src);
+  const TensorView dst = layout_.residual(whole_dst);
 
-  if (attention_) forward_attention(context, weights, batch, src, dst, views, work, saves);
+  hand_on(context, whole_src, whole_dst);
+  const Streams streams{.src = whole_src, .dst = whole_dst, .grad_src = {}};
+  if (attention_) forward_attention(context, weights, batch, streams, views, work, saves);
   if (!has_ffn()) {
     ops::add(stream, dst, src, dst);
     return;
@@ -347,18 +410,25 @@ void TransformerLayer::forward(const BlockContext& context, const BlockWeights& 
   forward_ffn(context, weights, src, norms_after_ ? views.m : dst, views, work);
   leave(stream, weights, batch, ffn_part(views), dst);
   ops::add(stream, dst, x1, dst);
+  if (input_) {
+    input_->forward(stream, weights, compute, dst,
+                    layout_.input(whole_src, static_cast<int64_t>(index_)), views.input,
+                    work.input);
+  }
   if (scale_) ops::scale_by(stream, dst, dst, weights.params[*scale_].value);
 }
 
 void TransformerLayer::forward_attention(const BlockContext& context, const BlockWeights& weights,
-                                         const Batch& batch, const TensorView& src,
-                                         const TensorView& dst, const Activations& views,
-                                         const Work& work, bool saves) const {
+                                         const Batch& batch, const Streams& streams,
+                                         const Activations& views, const Work& work,
+                                         bool saves) const {
   Stream& stream = context.stream;
   const TensorView n1 = first_columns(work.rows, width_);
-  enter(stream, weights, norm1_, n1, src, views.stats1);
-  attention_->forward(context, weights, batch, n1, views.attended,
-                      attention_memory(views, {}, work, saves));
+  const TensorView dst = layout_.residual(streams.dst);
+  enter(stream, weights, norm1_, n1, layout_.residual(streams.src), views.stats1);
+  AttentionMemory memory = attention_memory(views, {}, work, saves);
+  if (!context.kv_cache.data) share_keys(memory, streams);
+  attention_->forward(context, weights, batch, n1, views.attended, memory);
   attention_output_.forward(stream, weights, context.compute,
                             {.dst = norms_after_ ? views.o : dst,
                              .src = views.attended,

@@ -8,6 +8,7 @@
 //   m = mlp(n2)                         one of all tokens (dense_mlp.h) or experts (expert_mlp.h),
 //                                       or both side by side (experts_beside.h)
 //   dst = x1 + scale · dropout(norm2_after(m))
+//   dst += what the layer makes of its own input (layer_input.h), where the model has them
 // Where the parts stand side by side, n2 = norm2(src), or n1 where they have one norm. Norms stand
 // before, behind or on both sides; without norm1 and norm2, n1 and n2 are src and x1. A layer may
 // have one of the parts alone, and its norm: dst is then x1, or x1 is src. src, x1 and
@@ -33,11 +34,13 @@
 #include "model/experts_beside.h"
 #include "model/grouped_attention.h"
 #include "model/latent_attention.h"
+#include "model/layer_input.h"
 #include "model/mamba2.h"
 #include "model/norm_layer.h"
 #include "model/placement.h"
 #include "model/projection.h"
 #include "model/short_conv.h"
+#include "model/stream_layout.h"
 
 namespace jige::model {
 
@@ -58,6 +61,7 @@ struct LayerNames {
   ExpertNames experts;    // in place of both, in families that have them, or beside them
   ExpertsBesideNames beside;
   std::string norm2_after;
+  LayerInputNames input;
   std::string scale;  // a whole name
 };
 
@@ -99,6 +103,8 @@ class TransformerLayer final : public Block {
   std::vector<const Projection*> projections() const;
 
  private:
+  // Those and the ones that no adapter may be added to.
+  std::vector<const Projection*> all_projections() const;
   // What F leaves for X and W. An F that saves nothing places the same in its workspace.
   struct Activations {
     TensorView x1;
@@ -110,6 +116,7 @@ class TransformerLayer final : public Block {
     DenseMlp::Saved mlp;            // this or experts
     ExpertMlp::Saved experts;
     ExpertsBeside::Saved beside;  // with mlp
+    LayerInput::Saved input;
   };
   // The rest of a task's workspace. One block of rows serves several purposes, one after the other:
   // n1, n2 and a in F and W, the gradients of a and of the attention output in X.
@@ -121,6 +128,7 @@ class TransformerLayer final : public Block {
     TensorView weight_scratch;  // of W's products
     ExpertMlp::Work experts;
     ExpertsBeside::Work beside;
+    LayerInput::Work input;
   };
   // What X leaves for W.
   struct Gradients {
@@ -131,6 +139,7 @@ class TransformerLayer final : public Block {
     DenseMlp::Pending mlp;          // this or experts
     ExpertMlp::Pending experts;
     ExpertsBeside::Pending beside;
+    LayerInput::Pending input;
   };
   Activations place_saved(Placement& at, int64_t token_count, DType compute) const;
   Activations place_unsaved(Placement& at, int64_t token_count, DType compute) const;
@@ -168,6 +177,16 @@ class TransformerLayer final : public Block {
   // Its parts of a task's memory; an F that saves nothing has its results in its workspace.
   AttentionMemory attention_memory(const Activations& views, const Gradients& pending,
                                    const Work& work, bool saves) const;
+  // Those of a task's streams that keys are shared through: F writes and reads them, X their
+  // gradients, too.
+  struct Streams {
+    TensorView src, dst, grad_src;
+  };
+  void share_keys(AttentionMemory& memory, const Streams& streams) const;
+  // What later layers read of a stream, from src to dst; the other way, of gradients, from those of
+  // dst to those of src.
+  void hand_on(const BlockContext& context, const TensorView& src, const TensorView& dst) const;
+  void hand_back(Stream& stream, const TensorView& grad_dst, const TensorView& grad_src) const;
   // What the feed-forward part reads of the residual stream.
   const TensorView& ffn_source(const TensorView& src, const Activations& views) const {
     return parallel_ || !attention_ ? src : views.x1;
@@ -182,8 +201,8 @@ class TransformerLayer final : public Block {
                 double residual_std);
   // What attention gives the residual stream, in dst.
   void forward_attention(const BlockContext& context, const BlockWeights& weights,
-                         const Batch& batch, const TensorView& src, const TensorView& dst,
-                         const Activations& views, const Work& work, bool saves) const;
+                         const Batch& batch, const Streams& streams, const Activations& views,
+                         const Work& work, bool saves) const;
   // m in dst, from what it reads.
   void forward_ffn(const BlockContext& context, const BlockWeights& weights, const TensorView& src,
                    const TensorView& dst, const Activations& views, const Work& work) const;
@@ -198,9 +217,8 @@ class TransformerLayer final : public Block {
                      const Work& work) const;
   // Adds to grad_src what comes through attention, from the gradient of its product.
   void backward_attention(const BlockContext& context, const BlockWeights& weights,
-                          const Batch& batch, const TensorView& src, const TensorView& grad_src,
-                          const Activations& saved, const Gradients& pending,
-                          const Work& work) const;
+                          const Batch& batch, const Streams& streams, const Activations& saved,
+                          const Gradients& pending, const Work& work) const;
   // W of attention but its output; n1 is computed anew.
   void attention_gradients(const BlockContext& context, const BlockWeights& weights,
                            const Batch& batch, const TensorView& src, const Activations& saved,
@@ -226,7 +244,13 @@ class TransformerLayer final : public Block {
   std::optional<DenseMlp> mlp_;  // this or experts_, or none
   std::optional<ExpertMlp> experts_;
   std::optional<ExpertsBeside> beside_;  // with mlp_
-  std::optional<size_t> scale_;          // the parameter that dst is times at last
+  StreamLayout layout_;
+  bool window_ = false;
+  bool shares_ = false;  // has the keys and values of an earlier layer
+  bool gives_ = false;   // its own are those of later ones, too
+  bool passes_[2] = {};  // keys on, of layers without window and of those with it
+  std::optional<LayerInput> input_;
+  std::optional<size_t> scale_;  // the parameter that dst is times at last
   PackedSizes packed_;
 };
 

@@ -5,8 +5,9 @@
 namespace jige::model {
 
 void TransformerLayer::backward_input(const BlockContext& context, const BlockWeights& weights,
-                                      const Batch& batch, const TensorView& src,
-                                      const TensorView& grad_scaled, const TensorView& grad_src,
+                                      const Batch& batch, const TensorView& whole_src,
+                                      const TensorView& whole_grad_dst,
+                                      const TensorView& whole_grad_src,
                                       const BlockMemory& memory) const {
   const int64_t t = batch.token_count();
   Placement kept(memory.saved);
@@ -15,8 +16,22 @@ void TransformerLayer::backward_input(const BlockContext& context, const BlockWe
   const Activations saved = place_saved(kept, t, context.compute);
   const Gradients pending = place_pending(left, t, context.compute);
   const Work work = place_work(workspace, t, context.compute, true);
-  const TensorView& grad_dst = scale_ ? grad_src : grad_scaled;
-  if (scale_) ops::scale_by(context.stream, grad_src, grad_scaled, weights.params[*scale_].value);
+  const TensorView src = layout_.residual(whole_src);
+  const TensorView grad_src = layout_.residual(whole_grad_src);
+  TensorView grad_dst = layout_.residual(whole_grad_dst);
+  hand_back(context.stream, whole_grad_dst, whole_grad_src);
+  if (scale_) {
+    ops::scale_by(context.stream, grad_src, grad_dst, weights.params[*scale_].value);
+    grad_dst = grad_src;
+  }
+  if (input_) {
+    const auto layer = static_cast<int64_t>(index_);
+    if (grad_src.data != grad_dst.data) ops::scale(context.stream, grad_src, grad_dst, 1.0f);
+    grad_dst = grad_src;
+    input_->backward_input(context.stream, weights, context.compute,
+                           {.rows = grad_src, .input = layout_.input(whole_grad_src, layer)},
+                           layout_.input(whole_src, layer), saved.input, pending.input, work.input);
+  }
   // Parts side by side both begin at the gradient of dst, whose memory grad_src may be.
   const auto leave_attention = [&](const TensorView& grad_stream) {
     backward_leave(context.stream, weights, batch, attention_part(saved), grad_stream,
@@ -30,7 +45,9 @@ void TransformerLayer::backward_input(const BlockContext& context, const BlockWe
   }
   if (!attention_) return;
   if (!parallel_) leave_attention(grad_src);
-  backward_attention(context, weights, batch, src, grad_src, saved, pending, work);
+  backward_attention(context, weights, batch,
+                     {.src = whole_src, .dst = {}, .grad_src = whole_grad_src}, saved, pending,
+                     work);
 }
 
 void TransformerLayer::backward_ffn(const BlockContext& context, const BlockWeights& weights,
@@ -84,10 +101,14 @@ void TransformerLayer::backward_leave(Stream& stream, const BlockWeights& weight
 }
 
 void TransformerLayer::backward_attention(const BlockContext& context, const BlockWeights& weights,
-                                          const Batch& batch, const TensorView& src,
-                                          const TensorView& grad_src, const Activations& saved,
-                                          const Gradients& pending, const Work& work) const {
+                                          const Batch& batch, const Streams& streams,
+                                          const Activations& saved, const Gradients& pending,
+                                          const Work& work) const {
   Stream& stream = context.stream;
+  const TensorView src = layout_.residual(streams.src);
+  const TensorView grad_src = layout_.residual(streams.grad_src);
+  AttentionMemory memory = attention_memory(saved, pending, work, true);
+  share_keys(memory, streams);
   const TensorView grad_attended = first_columns(work.rows, attention_->columns());
   attention_output_.backward_input(stream, weights, context.compute,
                                    {.grad_src = grad_attended,
@@ -95,17 +116,18 @@ void TransformerLayer::backward_attention(const BlockContext& context, const Blo
                                     .product = pending.v_attention_output,
                                     .scratch = work.adapter_scratch});
   attention_->backward_input(context, weights, batch, saved.attended, grad_attended, pending.n1,
-                             attention_memory(saved, pending, work, true));
+                             memory);
   if (one_norm_) ops::add(stream, pending.n1, pending.n1, pending.n2);
   backward_enter(stream, weights, norm1_, grad_src, pending.n1, src, saved.stats1);
 }
 
 void TransformerLayer::backward_weight(const BlockContext& context, const BlockWeights& weights,
-                                       const Batch& batch, const TensorView& src,
+                                       const Batch& batch, const TensorView& whole_src,
                                        const BlockMemory& memory) const {
   const int64_t t = batch.token_count();
   const DType compute = context.compute;
   Stream& stream = context.stream;
+  const TensorView src = layout_.residual(whole_src);
   Placement kept(memory.saved);
   Placement left(memory.pending);
   Placement workspace(context.workspace);
@@ -113,6 +135,11 @@ void TransformerLayer::backward_weight(const BlockContext& context, const BlockW
   const Gradients pending = place_pending(left, t, compute);
   const Work work = place_work(workspace, t, compute, true);
 
+  if (input_) {
+    input_->backward_weight(stream, weights, compute,
+                            layout_.input(whole_src, static_cast<int64_t>(index_)),
+                            context.gradients, saved.input, pending.input, work.input);
+  }
   if (has_ffn()) {
     ffn_gradients(context, weights, src, saved, pending, work);
     if (norms_before_ && !one_norm_) {

@@ -90,6 +90,18 @@ bool in_layer_beyond(const formats::ModelConfig& config, std::string_view name) 
          name.starts_with(fmt::format("model.layers.{}.", config.layer_count));
 }
 
+// Keys and values of a layer that has those of another one.
+bool of_shared_keys(const formats::ModelConfig& config, std::string_view name) {
+  for (int64_t layer = config.layer_count - config.shared_kv_layers; layer < config.layer_count;
+       ++layer) {
+    const std::string at = fmt::format("model.layers.{}.self_attn.", layer);
+    for (const char* part : {"k_proj.", "v_proj.", "k_norm.", "v_norm."}) {
+      if (name.starts_with(at + part)) return true;
+    }
+  }
+  return false;
+}
+
 // A head that is stored beside the table it is tied to must be its copy: otherwise config.json
 // speaks of another model, and what was learned in the head would be lost without a word.
 Status check_tied_copy(const Architecture& architecture, const formats::TensorFolder& files) {
@@ -148,6 +160,7 @@ void tell_unused(const Architecture& architecture, const formats::TensorFolder& 
     if (usually_unused(tensor->name)) continue;
     const std::string name = formats::name_without_images(tensor->name);
     if (in_layer_beyond(architecture.config(), name)) continue;
+    if (of_shared_keys(architecture.config(), name)) continue;
     if (head_unused && name.starts_with(architecture.own_head_name() + ".")) continue;
     if (count++ == 0) first = tensor->name;
   }
@@ -337,6 +350,7 @@ Result<DType> stored_table_dtype(const Architecture& architecture,
                                  const formats::TensorFolder& files) {
   std::set<DType> types;
   for (const ParamSpec& spec : architecture.embedding().params()) {
+    if (spec.packed || spec.shape.rank() != 2) continue;
     JIGE_TRY(const TensorView table, find_checked(files, spec));
     types.insert(table.dtype);
   }

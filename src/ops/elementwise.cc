@@ -233,9 +233,17 @@ void add(Stream& stream, const TensorView& dst, const TensorView& a, const Tenso
 }
 
 void zero(Stream& stream, const TensorView& dst) {
-  JIGE_CHECK(dst.contiguous(), "zero of {} with gaps", dst.shape.to_string());
   CpuStream& cpu_stream = as_cpu(stream);
   cpu_stream.submit([dst, &device = cpu_stream.cpu()] {
+    if (!dst.contiguous()) {
+      for_row_ranges(device, dst.rows(), dst.columns(), [&](int64_t begin, int64_t end) {
+        for (int64_t row = begin; row < end; ++row) {
+          std::memset(dst.row_range(row, row + 1).data, 0,
+                      static_cast<size_t>(dtype_bytes(dst.dtype, dst.columns())));
+        }
+      });
+      return;
+    }
     constexpr int64_t kBytesPerRange = int64_t{1} << 18;
     device.team().parallel_for(dtype_bytes(dst.dtype, dst.count()), kBytesPerRange,
                                [&](int64_t begin, int64_t end, int) {

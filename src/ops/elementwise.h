@@ -52,7 +52,7 @@ void scale_by(Stream& stream, const TensorView& dst, const TensorView& src,
               const TensorView& factor);
 // Every element x of data becomes cap · tanh(x / cap), as cross_entropy does it; f32.
 void soft_cap(Stream& stream, const TensorView& data, double cap);
-// Every element of dst becomes zero; any type, no gaps between rows.
+// Every element of dst becomes zero; any type.
 void zero(Stream& stream, const TensorView& dst);
 
 }  // namespace jige::ops

@@ -27,12 +27,15 @@ RooflineModel::RooflineModel(const model::Architecture& architecture,
   const auto parameter_bytes = static_cast<double>(dtype_bytes(sizes.compute, 1));
   body_bytes_ = body_parameters_ * parameter_bytes;
   head_bytes_ = head_parameters_ * parameter_bytes;
-  kv_bytes_per_token_ = static_cast<double>(model::all_cache_bytes(config, sizes.kv_dtype, 1)) /
-                        static_cast<double>(ops::kKvBlockTokens);
-  // A product of queries and keys and one of probabilities and values.
+  // A product of queries and keys and one of probabilities and values, over the layer's cache or
+  // that of the one whose keys it has.
   for (int64_t layer = 0; layer < config.layer_count; ++layer) {
-    if (!model::has_cache(config, layer)) continue;
-    const int64_t width = model::cache_shape(config, layer).head_dim;
+    const int64_t source = formats::key_source(config, layer);
+    if (!model::has_cache(config, source)) continue;
+    const int64_t width = model::cache_shape(config, source).head_dim;
+    kv_bytes_per_token_ +=
+        static_cast<double>(model::cache_bytes(config, source, sizes.kv_dtype, 1)) /
+        static_cast<double>(ops::kKvBlockTokens);
     attention_flops_ += 4.0 * static_cast<double>(config.head_count * width);
   }
 }

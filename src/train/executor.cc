@@ -21,7 +21,7 @@ Status Executor::allocate(Arena& arena, const model::TrainingBuffers& buffers) {
     if (bytes == 0) return Tensor();
     return arena.make(DType::kU8, Shape{bytes});
   };
-  const Shape residual{micro_batch_tokens_, weights_->architecture().config().hidden_size};
+  const Shape residual{micro_batch_tokens_, weights_->architecture().stream_columns()};
   for (int64_t i = 0; i < buffers.stream_count; ++i) {
     JIGE_TRY(Tensor output, arena.make(DType::kF32, residual));
     outputs_.push_back(std::move(output));

@@ -30,7 +30,7 @@ plan::PipelineCosts pipeline_costs(const model::Architecture& architecture,
     }
     cost.parameter_bytes = model::copy_bytes(architecture, weights, node);
     cost.gradient_bytes = model::gradient_bytes(architecture, weights, node);
-    cost.input_bytes = node == 0 ? 0 : whole_lines(tokens * config.hidden_size * 4);
+    cost.input_bytes = node == 0 ? 0 : whole_lines(tokens * architecture.stream_columns() * 4);
     cost.saved_bytes = whole_lines(block.saved_bytes(tokens, weights.compute));
     cost.pending_bytes = whole_lines(block.pending_bytes(tokens, weights.compute));
     // A token sees half of its sequence on average.

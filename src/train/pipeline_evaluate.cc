@@ -22,7 +22,7 @@ Status PipelineExecutor::evaluate(const HostBatch& batch, ExactSum& sum) {
   batches.front() = batch;
   for (int32_t d = 0; d < schedule.device_count; ++d) machine_.device(d).load(batches, {});
   const auto tokens = static_cast<int64_t>(batch.tokens.size());
-  const Shape shape{tokens, architecture.config().hidden_size};
+  const Shape shape{tokens, architecture.stream_columns()};
   Tensor source;
   int32_t at = 0;  // the device of `source`
   for (int32_t b = 0; b < schedule.block_count; ++b) {

@@ -234,7 +234,7 @@ void PipelineExecutor::send(int32_t id) {
   LogicalDevice& device = machine_.device(task.device);
   const PassRunner::Message message = pass_runner_->message(id);
   const int64_t bytes =
-      device.token_count(task.micro_batch) * weights_.architecture().config().hidden_size * 4;
+      device.token_count(task.micro_batch) * weights_.architecture().stream_columns() * 4;
   if (bytes == 0) return;
   device.send().copy(message.to.data, message.from.data, bytes, CopyKind::kDeviceToDevice);
   device.send().synchronize();

@@ -147,7 +147,8 @@ TEST(PipelineExecutor, RecurrentLayersHaveTheBitsOfOneDevice) {
 }
 
 TEST(PipelineExecutor, LayersOfTwoWidthsOfHeadsHaveTheBitsOfOneDevice) {
-  for (const char* fixture : {"gemma4", "gemma4_moe"}) expect_bits_of_one_device(fixture);
+  for (const char* fixture : {"gemma4", "gemma4_moe", "gemma4_layer_inputs"})
+    expect_bits_of_one_device(fixture);
 }
 
 TEST(PipelineExecutor, DropoutHasTheBitsOfOneDevice) {

@@ -14,12 +14,12 @@ using plan::TaskKind;
 }  // namespace
 
 int64_t PassRunner::boundary_bytes() const {
-  return whole_lines(world_.micro_batch_tokens * world_.architecture.config().hidden_size * 4);
+  return whole_lines(world_.micro_batch_tokens * world_.architecture.stream_columns() * 4);
 }
 
 TensorView PassRunner::rows(const TensorView& buffer, int64_t offset, int64_t token_count) const {
   if (!buffer) return {};
-  const Shape shape{token_count, world_.architecture.config().hidden_size};
+  const Shape shape{token_count, world_.architecture.stream_columns()};
   return TensorView::of(static_cast<std::byte*>(buffer.data) + offset, DType::kF32, shape);
 }
 

@@ -208,11 +208,28 @@ INSTANTIATE_TEST_SUITE_P(Recorded, Reference,
                                   (param_info.param.accumulate ? "_accumulated" : "");
                          });
 
-const std::vector<std::string> kBitModels = {
-    "llama2",         "gpt2",        "qwen2",     "qwen3",    "mistral",    "phi3",
-    "gemma2",         "gemma3",      "granite",   "gpt_neox", "phi",        "cohere",
-    "qwen2_moe",      "deepseek_v3", "qwen3_5",   "lfm2",     "qwen3_next", "granite_hybrid",
-    "nemotron_h_moe", "gemma4",      "gemma4_moe"};
+const std::vector<std::string> kBitModels = {"llama2",
+                                             "gpt2",
+                                             "qwen2",
+                                             "qwen3",
+                                             "mistral",
+                                             "phi3",
+                                             "gemma2",
+                                             "gemma3",
+                                             "granite",
+                                             "gpt_neox",
+                                             "phi",
+                                             "cohere",
+                                             "qwen2_moe",
+                                             "deepseek_v3",
+                                             "qwen3_5",
+                                             "lfm2",
+                                             "qwen3_next",
+                                             "granite_hybrid",
+                                             "nemotron_h_moe",
+                                             "gemma4",
+                                             "gemma4_moe",
+                                             "gemma4_layer_inputs"};
 
 Documents random_documents(uint64_t seed, int count) {
   Rng rng(seed);
@@ -343,19 +360,33 @@ TEST(Optimizer, DecaysMatricesOnly) {
 }
 
 TEST(Executor, UsesTheMemoryThatThePlanSays) {
-  for (const char* model : {"llama2",         "gpt2",
-                            "qwen3",          "phi3",
-                            "phi4_mini",      "gemma2",
-                            "gemma3",         "olmo2",
-                            "granite",        "smollm3",
-                            "olmo3",          "starcoder2",
-                            "stablelm",       "seed_oss",
-                            "mixtral",        "qwen3_moe_unnormalised",
-                            "olmoe",          "qwen2_moe",
-                            "gpt_neox",       "phi",
-                            "cohere_qk_norm", "stablelm_parallel",
-                            "deepseek_v3",    "glm4_moe",
-                            "gemma4"}) {
+  for (const char* model : {"llama2",
+                            "gpt2",
+                            "qwen3",
+                            "phi3",
+                            "phi4_mini",
+                            "gemma2",
+                            "gemma3",
+                            "olmo2",
+                            "granite",
+                            "smollm3",
+                            "olmo3",
+                            "starcoder2",
+                            "stablelm",
+                            "seed_oss",
+                            "mixtral",
+                            "qwen3_moe_unnormalised",
+                            "olmoe",
+                            "qwen2_moe",
+                            "gpt_neox",
+                            "phi",
+                            "cohere_qk_norm",
+                            "stablelm_parallel",
+                            "deepseek_v3",
+                            "glm4_moe",
+                            "gemma4",
+                            "gemma4_moe",
+                            "gemma4_layer_inputs"}) {
     for (const DType compute : {DType::kF32, DType::kBF16}) {
       CpuDevice device({.thread_count = 1});
       Arena arena(device, "test");

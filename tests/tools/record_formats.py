@@ -117,6 +117,12 @@ CASES = {
                                     "partial_rotary_factor": 0.5, "factor": 2.0},
                  "sliding_attention": {"rope_type": "default", "rope_theta": 5000.0}}),
     ),
+    "gemma4_layer_inputs": (
+        "Gemma4TextConfig",
+        dict(SIZES, head_dim=16, sliding_window=16, num_kv_shared_layers=2,
+             layer_types=["sliding_attention", "full_attention"] * 2, use_double_wide_mlp=True,
+             hidden_size_per_layer_input=12, vocab_size_per_layer_input=100),
+    ),
     "gemma4_moe": (
         "Gemma4TextConfig",
         dict(SIZES, head_dim=16, sliding_window=16, hidden_size_per_layer_input=0,

@@ -1126,6 +1126,20 @@ MODELS["gemma4_moe"] = (
     torch.float32,
     {},
 )
+# Embeddings for every layer, and layers that share keys and values.
+MODELS["gemma4_layer_inputs"] = (
+    Gemma4ForCausalLM,
+    Gemma4TextConfig(
+        **GEMMA4 | dict(
+            num_hidden_layers=4, attention_k_eq_v=False, num_kv_shared_layers=2,
+            final_logit_softcapping=2.0,
+            use_double_wide_mlp=True, hidden_size_per_layer_input=8,
+            layer_types=["full_attention", "sliding_attention"] * 2,
+        )
+    ),
+    torch.float32,
+    {},
+)
 # As transformers keeps experts in memory, and writes them where it is told to; so are
 # published folders of Qwen 3.5.
 STACKED = {
@@ -1180,6 +1194,7 @@ SEEDS = {name: 1000 + index for index, name in enumerate(MODELS)} | {
     "gemma4": 1068,
     "gemma4_images": 1069,
     "gemma4_moe": 3078,
+    "gemma4_layer_inputs": 1052,
 }
 STEPPED = ("llama2", "gpt2", "gpt2_relu_unscaled", "gpt2_silu_by_layer", "mixtral")
 GRADIENTS = STEPPED + (
@@ -1237,6 +1252,7 @@ GRADIENTS = STEPPED + (
     "apertus",
     "gemma4",
     "gemma4_moe",
+    "gemma4_layer_inputs",
 )
 # What is added to the scores of experts for their choice alone.
 CHOICE_BIASES = ("e_score_correction_bias", "expert_bias")

@@ -17,6 +17,16 @@ constexpr const char* kTekkenWords =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|)"
     R"(\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
+constexpr const char* kGpt4oWords =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
+    R"(\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr const char* kSeedWords =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}|)"
+    R"( ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
 constexpr const char* kDeepseekWords =
     R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|)"
     R"( ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
@@ -39,15 +49,20 @@ constexpr WordsFamily kWordsFamilies[] = {
     {.name = "llama-bpe", .patterns = {kLlama3Words}, .ignore_merges = true, .adds_bos = true},
     {.name = "llama3", .patterns = {kLlama3Words}, .ignore_merges = true, .adds_bos = true},
     {.name = "llama-v3", .patterns = {kLlama3Words}, .ignore_merges = true, .adds_bos = true},
+    {.name = "falcon3", .patterns = {kLlama3Words}, .ignore_merges = true, .adds_bos = true},
     {.name = "smaug-bpe", .patterns = {kLlama3Words}},
     {.name = "dbrx", .patterns = {kLlama3Words}},
     {.name = "qwen2", .patterns = {kQwenWords}, .nfc = true},
     {.name = "deepseek-r1-qwen", .patterns = {kQwenWords}, .nfc = true},
     {.name = "stablelm2", .patterns = {kQwenWords}},
     {.name = "gpt-2", .gpt2_words = true},
+    {.name = "olmo", .gpt2_words = true, .nfc = true},
     {.name = "smollm", .single_digits = true, .gpt2_words = true},
     {.name = "starcoder", .single_digits = true, .gpt2_words = true},
     {.name = "refact", .single_digits = true, .gpt2_words = true},
+    {.name = "exaone", .single_digits = true, .gpt2_words = true},
+    {.name = "gpt-4o", .patterns = {kGpt4oWords}},
+    {.name = "seed-coder", .patterns = {kSeedWords}},
     {.name = "tekken", .patterns = {kTekkenWords}, .ignore_merges = true, .adds_bos = true},
     {.name = "deepseek-v3", .patterns = {R"(\p{N}{1,3})", kDeepseekKana, kDeepseekWords}},
     {.name = "deepseek-coder",

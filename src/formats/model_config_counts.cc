@@ -126,4 +126,32 @@ int64_t active_parameter_count(const ModelConfig& config) {
   return count_parameters(config, config.experts.chosen);
 }
 
+bool has_experts(const ModelConfig& config, int64_t layer) {
+  if (config.experts.count == 0) return false;
+  const auto index = static_cast<size_t>(layer);
+  return index >= config.layer_is_dense.size() || !config.layer_is_dense[index];
+}
+
+int64_t expert_layer_count(const ModelConfig& config) {
+  int64_t count = 0;
+  for (int64_t i = 0; i < config.layer_count; ++i) count += has_experts(config, i) ? 1 : 0;
+  return count;
+}
+
+int64_t expert_parameter_count(const ModelConfig& config, int64_t experts) {
+  const bool biases = config.experts.biases;
+  const int64_t ffn = config.experts.ffn_size;
+  const int64_t products = has_gate(config.activation) ? 3 : 2;
+  const int64_t one =
+      products * config.hidden_size * ffn + (biases ? 2 * ffn + config.hidden_size : 0);
+  const int64_t shared_ffn = config.experts.shared_ffn_size;
+  const int64_t shared =
+      (products * shared_ffn + (config.experts.shared_gate ? 1 : 0)) * config.hidden_size;
+  const bool beside = config.experts.beside_mlp;
+  const int64_t vectors =
+      (biases ? 1 : 0) + (config.experts.choice_bias ? 1 : 0) + (beside ? 1 : 0);
+  const int64_t norms = beside ? 4 * config.hidden_size : 0;
+  return (config.hidden_size + vectors) * config.experts.count + experts * one + shared + norms;
+}
+
 }  // namespace jige::formats

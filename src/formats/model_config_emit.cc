@@ -284,6 +284,10 @@ void emit_family_fields(const ModelConfig& config, Json& out) {
     default:
       break;
   }
+}
+
+// What its row of the table says that a family has.
+void emit_family_features(const ModelConfig& config, Json& out) {
   const FamilyInfo& family = family_info(config.family);
   if (may_be_recurrent(config.family)) emit_recurrent(config, out);
   if (family.single_parts) emit_single_parts(config, out);
@@ -361,6 +365,7 @@ void emit_rotary_family(const ModelConfig& config, Json& out) {
   if (family_info(config.family).unturned != UnturnedRule::kAll) emit_rope(config, out);
   emit_biases(config, out);
   emit_family_fields(config, out);
+  emit_family_features(config, out);
   out["attention_dropout"] = 0.0;
 }
 

@@ -19,6 +19,19 @@ double Product::flops() const {
          static_cast<double>(outputs);
 }
 
+namespace {
+
+// Whole numbers from -8 to 7, in a weight of bf16.
+void put_on_even_levels(const TensorView& weight) {
+  uint32_t state = 1;
+  for (int64_t i = 0; i < weight.count(); ++i) {
+    state = state * 1664525 + 1013904223;
+    weight.as<BFloat16>()[i] = to_bfloat16(static_cast<float>(state >> 28) - 8);
+  }
+}
+
+}  // namespace
+
 OurProduct::OurProduct(Machine& machine, const Product& product, int64_t copies)
     : machine_(machine),
       product_(product),
@@ -35,6 +48,7 @@ OurProduct::OurProduct(Machine& machine, const Product& product, int64_t copies)
     return;
   }
   weight_ = random_tensor(machine, product.type, matrix);
+  if (product.even_levels) put_on_even_levels(weight_.view());
   const bool quantised = product.format != ops::WeightFormat::kCompute;
   const auto use = quantised || product.form == Form::kForward ? ops::PackUse::kForward
                                                                : ops::PackUse::kInputGradient;

@@ -33,6 +33,7 @@ struct Product {
   // Of a quantised weight: whether its numbers are multiplied, forward or for the input gradient.
   // Else forward, in whole numbers.
   bool numbers = false;
+  bool even_levels = false;  // the weight's numbers: in q4 they are kept in even levels
 
   double flops() const;
 };
@@ -68,6 +69,13 @@ class PeerProduct {
   static std::unique_ptr<PeerProduct> create(const Product& product, int64_t copies);
   virtual ~PeerProduct() = default;
   virtual void call(int64_t copy) = 0;
+};
+
+// How a weight is kept, as benchmarks name it. Random numbers are in uneven levels in q4.
+struct WeightKind {
+  const char* name;
+  ops::WeightFormat format;
+  bool even_levels = false;
 };
 
 // Name and version of the peer; empty without one.

@@ -34,8 +34,12 @@ using ops::WeightFormat;
 constexpr int kRounds = 7;
 constexpr double kBatchSeconds = 0.08;
 constexpr int64_t kRotatedBytes = int64_t{256} << 20;
-constexpr std::span<const WeightFormat> kFormats = ops::kWeightFormats;
-constexpr const char* kFormatNames[] = {"bf16", "q8", "q4", "mxfp4"};
+constexpr WeightKind kKindList[] = {{"bf16", WeightFormat::kCompute},
+                                    {"q8", WeightFormat::kQ8},
+                                    {"q4", WeightFormat::kQ4},
+                                    {"q4 even", WeightFormat::kQ4, true},
+                                    {"mxfp4", WeightFormat::kMxfp4}};
+constexpr std::span<const WeightKind> kKinds = kKindList;
 
 struct Case {
   int64_t outputs, inputs, tokens;
@@ -48,16 +52,17 @@ struct Case {
 
 // One format's product, its weights in as many copies as a batch rotates through.
 struct Contender {
-  Contender(Machine& machine, const Case& test, WeightFormat format) {
+  Contender(Machine& machine, const Case& test, const WeightKind& kind) {
     const Product product = {.type = DType::kBF16,
                              .form = test.form,
                              .tokens = test.tokens,
                              .inputs = test.inputs,
                              .outputs = test.outputs,
-                             .format = format,
-                             .numbers = test.numbers};
+                             .format = kind.format,
+                             .numbers = test.numbers,
+                             .even_levels = kind.even_levels};
     const int64_t bytes = ops::packed_weight_bytes(DType::kBF16, ops::PackUse::kForward,
-                                                   test.outputs, test.inputs, format);
+                                                   test.outputs, test.inputs, kind.format);
     copies = test.tokens > 16 ? 1 : std::max<int64_t>(1, kRotatedBytes / bytes);
     ours = std::make_unique<OurProduct>(machine, product, copies);
     for (double seconds = run(1); seconds < 0.1 * kBatchSeconds; seconds = run(calls)) calls *= 4;
@@ -85,7 +90,7 @@ double quantile(std::vector<double> values, double at) {
 
 void bench_case(Machine& machine, cli::ReadProbe& memory, const Case& test) {
   std::vector<Contender> contenders;
-  for (const WeightFormat format : kFormats) contenders.emplace_back(machine, test, format);
+  for (const WeightKind& kind : kKinds) contenders.emplace_back(machine, test, kind);
   double read_rate = 0;
   for (int round = 0; round < kRounds; ++round) {
     if (test.tokens == 1) {
@@ -106,8 +111,8 @@ void bench_case(Machine& machine, cli::ReadProbe& memory, const Case& test) {
     for (size_t round = 0; round < contender.times.size(); ++round) {
       ratios.push_back(contenders[0].times[round] / contender.times[round]);
     }
-    fmt::print("{:<25} {:<5} {:>9.1f} {:>7.2f} [{:.2f}, {:.2f}]", i == 0 ? test.name() : "",
-               kFormatNames[i], operations / best * 1e-9, quantile(ratios, 0.5),
+    fmt::print("{:<25} {:<7} {:>9.1f} {:>7.2f} [{:.2f}, {:.2f}]", i == 0 ? test.name() : "",
+               kKinds[i].name, operations / best * 1e-9, quantile(ratios, 0.5),
                quantile(ratios, 0.25), quantile(ratios, 0.75));
     if (test.tokens == 1) {
       const double rate = static_cast<double>(contender.ours->packed_bytes()) / best;
@@ -119,15 +124,15 @@ void bench_case(Machine& machine, cli::ReadProbe& memory, const Case& test) {
 
 void bench_pack(Machine& machine) {
   const Case test = {2048, 8192, 1};
-  for (size_t i = 0; i < std::size(kFormats); ++i) {
-    Contender contender(machine, test, kFormats[i]);
+  for (const WeightKind& kind : kKinds) {
+    Contender contender(machine, test, kind);
     double best = 1e30;
     for (int round = 0; round < kRounds; ++round) {
       const StopWatch watch;
       for (int64_t copy = 0; copy < 4; ++copy) contender.ours->pack(copy % contender.copies);
       best = std::min(best, watch.seconds() / 4);
     }
-    fmt::print("packing {:<5} {:>7.3f} ns a weight\n", kFormatNames[i],
+    fmt::print("packing {:<7} {:>7.3f} ns a weight\n", kind.name,
                best * 1e9 / static_cast<double>(test.outputs * test.inputs));
   }
 }
@@ -135,16 +140,16 @@ void bench_pack(Machine& machine) {
 // A product of one row takes as long as its weight takes to be turned back and read once more.
 void bench_turning_back(Machine& machine) {
   for (const Form form : {Form::kForward, Form::kInput}) {
-    for (const WeightFormat format : kFormats.subspan(1)) {
+    for (const WeightKind& kind : kKinds.subspan(1)) {
       const Case test = {2048, 8192, 1, true, form};
-      Contender contender(machine, test, format);
+      Contender contender(machine, test, kind);
       double best = 1e30;
       for (int round = 0; round < kRounds; ++round) {
         best =
             std::min(best, contender.run(contender.calls) / static_cast<double>(contender.calls));
       }
-      fmt::print("turning back {:<5} {:<8} {:>7.3f} ns a weight\n", ops::weight_format_name(format),
-                 form_name(form), best * 1e9 / static_cast<double>(test.outputs * test.inputs));
+      fmt::print("turning back {:<7} {:<8} {:>7.3f} ns a weight\n", kind.name, form_name(form),
+                 best * 1e9 / static_cast<double>(test.outputs * test.inputs));
     }
   }
 }
@@ -153,7 +158,7 @@ void run(int thread_count, const std::string& filter) {
   Machine machine(thread_count);
   const auto memory = cli::ReadProbe::create(machine.device, kRotatedBytes);
   if (!memory) return;
-  fmt::print("{}, {}, {} threads\n\n{:<25} {:<5} {:>9} {:>7} [quartiles]\n",
+  fmt::print("{}, {}, {} threads\n\n{:<25} {:<7} {:>9} {:>7} [quartiles]\n",
              cpu_features().model_name, isa_name(active_isa()), machine.device.team().size(),
              "outputs x inputs", "", "GFLOP/s", "ratio");
   const int64_t shapes[][2] = {{768, 2304}, {2304, 768}, {2048, 8192}, {8192, 2048}};

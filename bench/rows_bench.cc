@@ -29,8 +29,10 @@ constexpr int kRounds = 9;
 constexpr int64_t kManyRows = 512;
 constexpr int64_t kRotatedBytes = int64_t{96} << 20;
 constexpr double kBatchSeconds = 0.002;
-constexpr WeightFormat kFormats[] = {WeightFormat::kCompute, WeightFormat::kQ8, WeightFormat::kQ4};
-constexpr const char* kFormatNames[] = {"bf16", "q8", "q4"};
+constexpr WeightKind kKinds[] = {{"bf16", WeightFormat::kCompute},
+                                 {"q8", WeightFormat::kQ8},
+                                 {"q4", WeightFormat::kQ4},
+                                 {"q4 even", WeightFormat::kQ4, true}};
 
 double processor_seconds() {
   timespec now{};
@@ -75,13 +77,14 @@ void run(int thread_count, int64_t outputs, int64_t inputs, std::vector<int64_t>
   Machine machine(thread_count);
   rows.push_back(kManyRows);
   std::vector<Contender> contenders;
-  for (const WeightFormat format : kFormats) {
+  for (const WeightKind& kind : kKinds) {
     const Product product = {.type = DType::kBF16,
                              .form = Form::kForward,
                              .tokens = *std::ranges::max_element(rows),
                              .inputs = inputs,
                              .outputs = outputs,
-                             .format = format};
+                             .format = kind.format,
+                             .even_levels = kind.even_levels};
     contenders.emplace_back(machine, product, rows);
   }
   const auto memory = cli::ReadProbe::create(machine.device, kRotatedBytes);
@@ -96,7 +99,7 @@ void run(int thread_count, int64_t outputs, int64_t inputs, std::vector<int64_t>
   fmt::print("{}, {}, {} threads, {}x{}, {:.1f} GB/s read\nrows", cpu_features().model_name,
              isa_name(active_isa()), machine.device.team().size(), outputs, inputs,
              read_rate * 1e-9);
-  for (const char* name : kFormatNames) fmt::print("{:>9} us  floor", name);
+  for (const WeightKind& kind : kKinds) fmt::print("{:>9} us  floor", kind.name);
   fmt::print("\n");
   for (size_t i = 0; i < rows.size(); ++i) {
     fmt::print("{:>4}", rows[i]);

@@ -53,8 +53,8 @@ struct Avx2Sums {
       return _mm256_xor_si256(load_line(data + kQuantGroupBytes * group + 32 * i), sign);
     }
     const __m256i line = load_line(data + kQuantGroupBytes * (group / 2) + 32 * i);
-    return _mm256_xor_si256(
-        group % 2 == 0 ? lower_weights<kFormat>(line) : upper_weights<kFormat>(line), sign);
+    const __m256i table = _mm256_xor_si256(unsigned_table<kFormat>(), sign);
+    return _mm256_shuffle_epi8(table, group % 2 == 0 ? lower_halves(line) : upper_halves(line));
   }
 
   template <QuantFormat kFormat, int kRowCount>
@@ -96,8 +96,8 @@ struct Avx2Sums {
       __m256i low[2], high[2];
       for (int i = 0; i < 2; ++i) {
         const __m256i bytes = load_line(data + kQuantGroupBytes * line + 32 * i);
-        low[i] = lower_weights<kFormat>(bytes);
-        high[i] = upper_weights<kFormat>(bytes);
+        low[i] = weights_of<kFormat>(lower_halves(bytes));
+        high[i] = weights_of<kFormat>(upper_halves(bytes));
       }
 #pragma GCC unroll 4
       for (int r = 0; r < kRowCount; ++r) {

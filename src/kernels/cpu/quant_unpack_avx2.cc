@@ -74,11 +74,11 @@ JIGE_INLINE void unpack_half(const std::byte* block, int first, Element* dst, in
     const auto* at = reinterpret_cast<const __m256i*>(data + line * kQuantGroupBytes) + first;
     __m256i groups[2] = {_mm256_loadu_si256(at), _mm256_loadu_si256(at + 1)};
     if constexpr (Traits::kHalves) {
-      const __m256i lower[2] = {lower_weights<kFormat>(groups[0]),
-                                lower_weights<kFormat>(groups[1])};
+      const __m256i lower[2] = {weights_of<kFormat>(lower_halves(groups[0])),
+                                weights_of<kFormat>(lower_halves(groups[1]))};
       unpack_group(lower, columns, dst, stride);
       dst += kQuantGroup * stride;
-      for (__m256i& group : groups) group = upper_weights<kFormat>(group);
+      for (__m256i& group : groups) group = weights_of<kFormat>(upper_halves(group));
     }
     unpack_group(groups, columns, dst, stride);
     dst += kQuantGroup * stride;

@@ -2,11 +2,13 @@
 // numbers that are decoded.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "formats/gguf_types.h"
 #include "formats/safetensors_writer.h"
 #include "model/inference.h"
 #include "model/model_test_support.h"
@@ -120,18 +122,16 @@ class LoadedBlocks {
  public:
   LoadedBlocks(const QuantisedMatrix& matrix, WeightFormat format, DType dtype, int threads,
                bool with_scales)
-      : device_({.thread_count = threads}), stream_(value_of(device_.make_stream())) {
-    const int64_t n = matrix.rows(), k = matrix.columns();
-    memory_.resize(static_cast<size_t>(
-        ops::packed_weight_bytes(DType::kF32, ops::PackUse::kForward, n, k, format)));
-    packed_ = {.data = memory_.data(), .n = n, .k = k, .format = format};
+      : device_({.thread_count = threads}) {
     LoadBuffer values, scales;
     ThreadTeam team(threads);
     const TensorView numbers = value_of(read_quantised(matrix, "m", dtype, team, values));
     const TensorView known =
         with_scales ? value_of(read_block_scales(matrix, "m", team, scales)) : TensorView{};
-    ops::pack_weight(*stream_, packed_, numbers, 0, known);
-    stream_->synchronize();
+    pack(numbers, format, known);
+  }
+  LoadedBlocks(const TensorView& numbers, WeightFormat format) : device_({.thread_count = 1}) {
+    pack(numbers, format, {});
   }
 
   const std::vector<std::byte>& memory() const { return memory_; }
@@ -155,8 +155,17 @@ class LoadedBlocks {
   }
 
  private:
+  void pack(const TensorView& numbers, WeightFormat format, const TensorView& scales) {
+    const int64_t n = numbers.rows(), k = numbers.columns();
+    memory_.resize(static_cast<size_t>(
+        ops::packed_weight_bytes(DType::kF32, ops::PackUse::kForward, n, k, format)));
+    packed_ = {.data = memory_.data(), .n = n, .k = k, .format = format};
+    ops::pack_weight(*stream_, packed_, numbers, 0, scales);
+    stream_->synchronize();
+  }
+
   CpuDevice device_;
-  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Stream> stream_ = value_of(device_.make_stream());
   std::vector<std::byte> memory_;
   ops::PackedWeight packed_;
 };
@@ -252,8 +261,27 @@ TEST(QuantisedBlocks, RoundOthersAsTheyDidBefore) {
   }
 }
 
-// With zeros of its own a block is kept if its numbers happen to reach no further than q4's.
+// With zeros of its own a block is kept if its numbers happen to reach no further than q4's: where
+// a zero is in the middle, as that of the first row, or codes far from it are missing.
 TEST(QuantisedBlocks, OfFourBitsWithZerosAreKeptWhereTheyReach) {
+  const TempFolder temp;
+  const auto gptq = QuantisedLayout::kGptq, awq = QuantisedLayout::kAwq;
+  for (Stored stored : {Stored{"gptq", weights_of(gptq, 32), 0x75777577},
+                        Stored{"awq", weights_of(awq, 32), 0x86888688}}) {
+    SCOPED_TRACE(stored.name);
+    stored.weights.zero_points = true;
+    const auto files = parts_of(stored, 64, 192).folder(temp / "zeros");
+    const QuantisedMatrix matrix = opened(stored, files);
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      LoadedBlocks q4(matrix, WeightFormat::kQ4, dtype, 1, true);
+      const SameBlocks kept = same_blocks(q4.numbers(), decoded(matrix), 192);
+      EXPECT_GT(kept.same, kept.all * 3 / 4);
+      EXPECT_LT(kept.same, kept.all * 7 / 8);
+    }
+  }
+}
+
+TEST(QuantisedBlocks, OfFourBitsWithAnyZerosAreKeptInEight) {
   const TempFolder temp;
   Stored gptq{"gptq, zeros", weights_of(QuantisedLayout::kGptq, 32), 0};
   Stored awq{"awq, zeros", weights_of(QuantisedLayout::kAwq, 32), 0};
@@ -266,12 +294,37 @@ TEST(QuantisedBlocks, OfFourBitsWithZerosAreKeptWhereTheyReach) {
     const std::vector<float> wanted = decoded(matrix);
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       LoadedBlocks q8(matrix, WeightFormat::kQ8, dtype, 1, true);
-      const SameBlocks in_q8 = same_blocks(q8.numbers(), wanted, 192);
-      EXPECT_EQ(in_q8.same, in_q8.all);
-      LoadedBlocks q4(matrix, WeightFormat::kQ4, dtype, 1, true);
-      const SameBlocks in_q4 = same_blocks(q4.numbers(), wanted, 192);
-      EXPECT_GT(in_q4.same, in_q4.all / 32);  // of sixteen zeros one is in the middle
-      EXPECT_LT(in_q4.same, in_q4.all / 2);
+      const SameBlocks kept = same_blocks(q8.numbers(), wanted, 192);
+      EXPECT_EQ(kept.same, kept.all);
+    }
+  }
+}
+
+// In f32 the numbers of a GGUF file's blocks come back, in bf16 but for what their scale loses.
+TEST(QuantisedBlocks, OfGgufKeepEvenAndUnevenLevels) {
+  constexpr uint32_t kIq4Nl = 20;
+  constexpr int64_t kRows = 40, kColumns = 192, kCount = kRows * kColumns / ops::kWeightBlock;
+  for (const uint32_t type : {formats::kGgufQ4_0, kIq4Nl}) {
+    Rng rng(61);
+    std::vector<std::byte> blocks;
+    for (int64_t i = 0; i < kCount; ++i) {
+      const uint16_t scale = to_float16(0.01f + 0.001f * static_cast<float>(rng.below(100))).bits;
+      blocks.push_back(static_cast<std::byte>(scale & 255));
+      blocks.push_back(static_cast<std::byte>(scale >> 8));
+      for (int j = 0; j < 16; ++j) blocks.push_back(static_cast<std::byte>(rng.below(256)));
+      blocks.back() &= static_cast<std::byte>(0xf0);  // one of the largest magnitude
+    }
+    std::vector<float> decoded(static_cast<size_t>(kRows * kColumns));
+    formats::find_gguf_type(type)->decode(blocks.data(), kCount, decoded.data());
+    std::vector<BFloat16> rounded;
+    for (const float x : decoded) rounded.push_back(to_bfloat16(x));
+    const Shape shape{kRows, kColumns};
+    LoadedBlocks whole(TensorView::of(decoded.data(), DType::kF32, shape), WeightFormat::kQ4);
+    EXPECT_EQ(whole.numbers(), decoded) << type;
+    LoadedBlocks of_rounded(TensorView::of(rounded.data(), DType::kBF16, shape), WeightFormat::kQ4);
+    const std::vector<float> numbers = of_rounded.numbers();
+    for (size_t i = 0; i < decoded.size(); ++i) {
+      EXPECT_NEAR(numbers[i], decoded[i], 0x1p-8f * std::fabs(decoded[i])) << type << ", " << i;
     }
   }
 }

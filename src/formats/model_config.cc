@@ -197,6 +197,9 @@ class Checker {
     const bool chosen = !family_.head_norms_field.empty();
     JIGE_DO(require(c_.qk_norm == each || (each && chosen),
                     each ? "query and key norms" : "no query or key norms"));
+    JIGE_DO(require(c_.qk_norm_turned == family_.norms_turned,
+                    family_.norms_turned ? "norms of heads behind their turning"
+                                         : "no norms of heads behind their turning"));
     const bool apart = family_.head_norms == HeadNorms::kEachApart;
     JIGE_DO(require(c_.qk_norm_apart == apart || chosen,
                     "no norms of query and key heads with weights of their own"));

@@ -80,6 +80,7 @@ enum class Family {
   kMiniMaxM2,
   kApertus,
   kGemma4,
+  kHunYuanDense,
   kQwen35,
   kQwen35Moe,
   kQwen3Next,
@@ -321,6 +322,7 @@ struct ModelConfig {
   bool qk_norm_apart = false;      // of each head, with weights of its own
   bool value_norm = false;         // of each value head, without weights
   bool layer_scales = false;       // a layer's result is times a number of the files, not trained
+  bool qk_norm_turned = false;     // norms of heads are behind their turning, not before it
   bool scores_by_head_dim = true;  // attention scores are divided by √d
   double score_dim = 0;            // by the root of this instead; 0: of d
   double score_scale = 0;          // or multiplied with this; 0: divided

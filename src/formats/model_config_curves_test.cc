@@ -1,4 +1,6 @@
-// What config.json says of families whose activation or positions are their own: Apertus.
+// What config.json says of families whose activation or positions are their own: Apertus, HunYuan.
+#include <cmath>
+
 #include "formats/family_config_test_support.h"
 #include "formats/lora_config.h"
 #include "formats/test_support.h"
@@ -51,6 +53,37 @@ TEST(ApertusConfig, RefusesWhatCannotBe) {
   ModelConfig config = config_of(family_json("apertus"));
   config.activation = ActivationKind::kReluSquared;
   EXPECT_FAILS_WITH(check_model_config(config, "x"), Code::kInvalidArgument, "xIELU");
+}
+
+TEST(HunYuanConfig, NormsOfHeadsAreBehindTheirTurningAndAlphaRaisesTheta) {
+  Json json = changed(family_json("hunyuan_v1_dense"), {{"head_dim", 16}});
+  const ModelConfig usual = config_of(json);
+  EXPECT_TRUE(usual.qk_norm && usual.qk_norm_turned);
+  EXPECT_EQ(usual.rope, RopeConfig());
+  EXPECT_EQ(usual.norm_eps, 1e-5);
+  EXPECT_EQ(usual.pad_id, 0);
+  const Json published = {{"type", "dynamic"}, {"alpha", 1000.0}, {"factor", 1.0}};
+  const ModelConfig raised = config_of(changed(json, {{"rope_scaling", published}}));
+  EXPECT_NEAR(raised.rope.theta, 1e4 * std::pow(1000.0, 16.0 / 14.0), 1e-3);
+  EXPECT_EQ(raised.rope.scaling, RopeScaling::kNone);
+  for (const ModelConfig& config : {usual, raised}) {
+    EXPECT_EQ(config_of(to_hf_config(config)), config);  // as a theta
+  }
+  for (const Json& wrong :
+       {Json{{"type", "dynamic"}, {"factor", 2.0}}, Json{{"type", "dynamic"}, {"alpha", 1e9}}}) {
+    EXPECT_FAILS_WITH(parsed(changed(json, {{"rope_scaling", wrong}})), Code::kUnsupported,
+                      "alpha");
+  }
+  EXPECT_FAILS_WITH(parsed(changed(json, {{"rope_scaling", {{"type", "yarn"}}}})),
+                    Code::kUnsupported, "yarn");
+  ModelConfig llama = config_of(family_json("llama"));
+  llama.qk_norm_turned = true;
+  EXPECT_FAILS_WITH(check_model_config(llama, "x"), Code::kInvalidArgument, "turning");
+  const Json large = {
+      {"vocab_size", 128167},    {"hidden_size", 4096},        {"intermediate_size", 14336},
+      {"num_hidden_layers", 32}, {"num_attention_heads", 32},  {"num_key_value_heads", 8},
+      {"head_dim", 128},         {"tie_word_embeddings", true}};
+  EXPECT_EQ(parameter_count(config_of(changed(json, large))), 7504568320);  // 7B
 }
 
 }  // namespace

@@ -18,6 +18,8 @@ constexpr const char* kPartialFactor = "partial_rotary_factor";
 constexpr int64_t kPhi3OriginalContext = 4096;
 constexpr double kGemma3SlidingTheta = 1e4;
 constexpr const char* kQueryGrowth = "llama_4_scaling_beta";
+constexpr const char* kAlpha = "alpha";
+constexpr double kAlphaMax = 1e6;
 constexpr double kLongFactorMin = 1e-6;
 constexpr double kLongFactorMax = 1e6;
 
@@ -41,7 +43,10 @@ Status check_partial_factor(const Json& object, const Json& config, const RopeCo
 Result<RopeScaling> scaling_of(const std::string& type, Family family, std::string_view where) {
   if (type == "default" && family != Family::kMinistral3) return RopeScaling::kNone;
   const char* known = "default, linear, llama3 and yarn";
-  if (family == Family::kPhi3 || family == Family::kMiniCpm3) {
+  if (family == Family::kHunYuanDense) {
+    if (type == "dynamic") return RopeScaling::kNone;  // another theta: see raise_theta()
+    known = "default, and dynamic with an alpha";
+  } else if (family == Family::kPhi3 || family == Family::kMiniCpm3) {
     if (type == "longrope" || type == "su") return RopeScaling::kLongRope;
     known = "default and longrope";
   } else if (family == Family::kStableLm) {
@@ -300,6 +305,24 @@ Status parse_rope_by_layer_type(const Json& config, ModelConfig& out, std::strin
   return {};
 }
 
+// HunYuan's "dynamic" is no longer so: its alpha makes a theta that holds for texts of all lengths.
+Status raise_theta(const Json& object, ModelConfig& out, std::string_view where) {
+  JIGE_TRY(const std::string old_type, get_string_or(object, "type", "default", where));
+  JIGE_TRY(const std::string type, get_string_or(object, "rope_type", old_type, where));
+  if (type != "dynamic") return {};
+  JIGE_TRY(const double alpha, get_number_or(object, kAlpha, 0.0, where));
+  if (!(alpha >= 1.0 && alpha <= kAlphaMax) || out.head_dim <= 2) {
+    return fail(
+        Code::kUnsupported,
+        "{}: field \"{}\" of the rope type \"dynamic\" is {} for heads of {} columns; it must "
+        "lie in [1, {}], for more than two",
+        where, kAlpha, alpha, out.head_dim, kAlphaMax);
+  }
+  const auto columns = static_cast<double>(out.head_dim);
+  out.rope.theta *= std::pow(alpha, columns / (columns - 2));
+  return {};
+}
+
 // What transformers takes where the folder says nothing.
 Json usual_rope(Family family) {
   if (family == Family::kGptOss) {
@@ -353,7 +376,8 @@ Status parse_rope(const Json& config, ModelConfig& out, std::string_view where) 
   const Json usual = usual_rope(out.family);
   if (!parameters && !scaling) parameters = &usual;
   JIGE_TRY(out.rope, parse_both_spellings(parameters, scaling, config, out, where));
-  return {};
+  if (out.family != Family::kHunYuanDense) return {};
+  return raise_theta(parameters ? *parameters : *scaling, out, where);
 }
 
 }  // namespace jige::formats

@@ -133,6 +133,7 @@ inline void set_family_features(ModelConfig& out) {
   out.norm_bias = family.norm_bias;
   out.activation = family.activation;
   out.qk_norm = family.head_norms == HeadNorms::kEach;
+  out.qk_norm_turned = family.norms_turned;
   out.qk_norm_apart = family.head_norms == HeadNorms::kEachApart;
   out.qk_norm_whole = family.head_norms == HeadNorms::kWhole;
   out.residual = family.residual;

@@ -89,6 +89,15 @@ inline constexpr FamilyInfo kFurtherFamilies[] = {
      .bos = 2,
      .eos = 1,
      .pad = 0},
+    {.family = Family::kHunYuanDense,
+     .model_type = "hunyuan_v1_dense",
+     .causal_class = "HunYuanDenseV1ForCausalLM",
+     .base_class = "HunYuanDenseV1Model",
+     .head_norms = HeadNorms::kEach,
+     .norms_turned = true,
+     .biases = BiasRule::kAttention,
+     .norm_eps = 1e-5,
+     .pad = 0},
 };
 
 }  // namespace jige::formats

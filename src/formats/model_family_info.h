@@ -58,6 +58,7 @@ struct FamilyInfo {
   bool norm_adds_one = false;
   bool norm_bias = true;
   HeadNorms head_norms = HeadNorms::kNone;
+  bool norms_turned = false;               // norms of heads are behind their turning
   std::string_view head_norms_field = "";  // models have them where it says so; empty: always
   ResidualForm residual = ResidualForm::kSequential;
   ResidualUse residual_use = ResidualUse::kAlways;

@@ -250,6 +250,46 @@ void set_gemma4_names(LayerNames& names, const formats::ModelConfig& config, con
   }
 }
 
+// What some families name in other ways than most.
+void set_own_names(LayerNames& names, formats::Family family, const std::string& layer) {
+  const std::string attention = layer + ".self_attn.";
+  const std::string mlp = layer + ".mlp.";
+  switch (family) {
+    case formats::Family::kStarCoder2:
+      names.ffn_input = {mlp + "c_fc"};
+      names.ffn_output = mlp + "c_proj";
+      break;
+    case formats::Family::kApertus:
+      names.norm1 = layer + ".attention_layernorm";
+      names.norm2 = layer + ".feedforward_layernorm";
+      names.ffn_curve = mlp + "act_fn.";
+      [[fallthrough]];
+    case formats::Family::kArcee:
+    case formats::Family::kNemotron:
+      names.ffn_input = {mlp + "up_proj"};
+      break;
+    case formats::Family::kHunYuanDense:
+      names.attention.q_norm = attention + "query_layernorm";
+      names.attention.k_norm = attention + "key_layernorm";
+      break;
+    case formats::Family::kPhi:
+      names.attention_output = attention + "dense";
+      names.ffn_input = {mlp + "fc1"};
+      names.ffn_output = mlp + "fc2";
+      break;
+    case formats::Family::kStableLm:
+      names.attention.q_norm = attention + "q_layernorm.norms";
+      names.attention.k_norm = attention + "k_layernorm.norms";
+      break;
+    case formats::Family::kGlm:
+    case formats::Family::kGlm4:
+      names.ffn_input = {mlp + "gate_up_proj"};
+      break;
+    default:
+      break;
+  }
+}
+
 LayerNames layer_names(const formats::ModelConfig& config, int64_t index) {
   const std::string number = std::to_string(index);
   if (auto names = own_layer_names(config.family, number)) return *std::move(names);
@@ -273,31 +313,7 @@ LayerNames layer_names(const formats::ModelConfig& config, int64_t index) {
       .ffn_output = mlp + "down_proj",
       .experts = expert_names(config.family, at)};
   if (config.family == formats::Family::kGemma4) set_gemma4_names(names, config, at, index);
-  if (config.family == formats::Family::kStarCoder2) {
-    names.ffn_input = {mlp + "c_fc"};
-    names.ffn_output = mlp + "c_proj";
-  }
-  if (config.family == formats::Family::kArcee || config.family == formats::Family::kNemotron) {
-    names.ffn_input = {mlp + "up_proj"};
-  }
-  if (config.family == formats::Family::kApertus) {
-    names.norm1 = at + ".attention_layernorm";
-    names.norm2 = at + ".feedforward_layernorm";
-    names.ffn_input = {mlp + "up_proj"};
-    names.ffn_curve = mlp + "act_fn.";
-  }
-  if (config.family == formats::Family::kPhi) {
-    names.attention_output = attention + "dense";
-    names.ffn_input = {mlp + "fc1"};
-    names.ffn_output = mlp + "fc2";
-  }
-  if (config.family == formats::Family::kStableLm) {
-    names.attention.q_norm = attention + "q_layernorm.norms";
-    names.attention.k_norm = attention + "k_layernorm.norms";
-  }
-  if (config.family == formats::Family::kGlm || config.family == formats::Family::kGlm4) {
-    names.ffn_input = {mlp + "gate_up_proj"};
-  }
+  set_own_names(names, config.family, at);
   if (config.family == formats::Family::kGlm4) {
     names.norm1_after = at + ".post_self_attn_layernorm";
     names.norm2_after = at + ".post_mlp_layernorm";

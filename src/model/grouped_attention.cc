@@ -71,6 +71,7 @@ void GroupedAttention::place(const formats::ModelConfig& config, int64_t layer) 
   if (sliding) window_ = config.sliding_window;
   const auto at = static_cast<size_t>(layer);
   const auto& unturned = config.layer_is_unturned;
+  turns_first_ = config.qk_norm_turned;
   const TurnedColumns turned = turned_columns(config);
   if (at >= unturned.size() || !unturned[at]) turned_ = sliding ? turned.sliding : turned.full;
   const bool second = config.sliding_rope || turned.full != turned.sliding;
@@ -201,8 +202,9 @@ void GroupedAttention::forward(const BlockContext& context, const BlockWeights& 
                 .product = views.u,
                 .scratch = memory.adapter_scratch,
                 .adapters = context.adapters});
+  if (turns_first_) rotate(stream, weights, batch, views.qkv, false);
   normalise_heads(stream, weights, heads, views.qkv, views);
-  rotate(stream, weights, batch, heads, false);
+  if (!turns_first_) rotate(stream, weights, batch, heads, false);
   const TensorView attended = views.attended ? views.attended : dst;
   if (context.kv_cache.data) {
     attend_cached(context, weights, batch, attended, heads_of(stream, heads, views.qkv, {}, {}));
@@ -329,9 +331,9 @@ void GroupedAttention::backward_input(const BlockContext& context, const BlockWe
   const TensorView attended = gated_ ? saved.attended : dst;
   const TensorView grad_attended =
       backward_gates(stream, saved, pending, grad_dst, place_attended(workspace, t, compute));
-  if (head_norms_) {  // saved.qkv holds q|k as they were before the norms
+  if (head_norms_) {  // saved.qkv holds q|k as they were before the norms, turned or not
     normalise_heads(stream, weights, heads, saved.qkv, {});
-    rotate(stream, weights, batch, heads, false);
+    if (!turns_first_) rotate(stream, weights, batch, heads, false);
   } else {
     heads = saved.qkv.column_range(0, heads_columns());
   }
@@ -367,8 +369,9 @@ void GroupedAttention::backward_input(const BlockContext& context, const BlockWe
                                         .lse = saved.lse,
                                         .shape = shape(weights)});
   }
-  rotate(stream, weights, batch, grad_heads, true);
+  if (!turns_first_) rotate(stream, weights, batch, grad_heads, true);
   backward_norms(stream, weights, saved, pending);
+  if (turns_first_) rotate(stream, weights, batch, pending.qkv, true);
   qkv_.backward_input(stream, weights, compute,
                       {.grad_src = grad_src,
                        .grad_dst = pending.qkv,

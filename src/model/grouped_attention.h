@@ -3,7 +3,7 @@
 //
 // Shapes: T tokens, D width, H query heads, G key/value heads, d head dimension.
 //   q|k|v = src Wqkvᵀ + b               [T, (H + 2G) d]
-//   q, k = rope(head_norm(q, k))        each where a layer has it
+//   q, k = rope(head_norm(q, k))        each where a layer has it; or head_norm(rope(q, k))
 //   dst = attention(q, k, v)            [T, H·d]; with sinks where a layer has them
 // Where heads have gates, q|g|k|v is the product, and dst = attention(q, k, v) · sigmoid(g). Where
 // keys are values, q|k is the product, and values are k as it was before its norm; values may have
@@ -11,10 +11,10 @@
 // queries alone, and reads those from the stream (stream_layout.h), or in inference from that
 // layer's cache.
 //
-// saved: the product (before head norms where there are any, after rope where not), the log-sum-exp
-// of scores, 1/std of the head norms, and what attention gave where gates come behind it.
-// Normalised heads are computed anew where they are needed. pending: the gradients at the product
-// and normalised heads, and slopes of the sinks. Threads: const.
+// saved: the product (before head norms where there are any, after rope where none are behind it),
+// the log-sum-exp of scores, 1/std of the head norms, and what attention gave where gates come
+// behind it. Normalised heads are computed anew where they are needed. pending: the gradients at
+// the product and normalised heads, and slopes of the sinks. Threads: const.
 #pragma once
 
 #include <optional>
@@ -172,6 +172,7 @@ class GroupedAttention final : public Attention {
   double score_cap_ = 0;
   std::optional<size_t> sinks_;  // its place among the parameters
   bool head_norms_ = false;      // of each head or of all
+  bool turns_first_ = false;     // norms of heads are behind their turning
   bool gated_ = false;
   bool keys_are_values_ = false;
   bool value_norm_ = false;

@@ -92,7 +92,8 @@ inline constexpr const char* kFixtureNames[] = {"llama2",
                                                 "gemma4",
                                                 "gemma4_images",
                                                 "gemma4_moe",
-                                                "gemma4_layer_inputs"};
+                                                "gemma4_layer_inputs",
+                                                "hunyuan_v1_dense"};
 
 inline const std::vector<std::string>& fixture_names() {
   static const std::vector<std::string> names(std::begin(kFixtureNames), std::end(kFixtureNames));
@@ -214,6 +215,9 @@ inline void add_turning_features(formats::ModelConfig& config) {
     case formats::Family::kArcee:
       config.activation = formats::ActivationKind::kReluSquared;
       config.mlp_bias = true;
+      break;
+    case formats::Family::kHunYuanDense:
+      config.qk_norm = config.qk_norm_turned = config.tied_embeddings = true;
       break;
     case formats::Family::kApertus:
       config.activation = formats::ActivationKind::kXielu;
@@ -457,7 +461,8 @@ inline const std::vector<formats::Family>& all_families() {
                                                         formats::Family::kDots1,
                                                         formats::Family::kMiniMaxM2,
                                                         formats::Family::kApertus,
-                                                        formats::Family::kGemma4};
+                                                        formats::Family::kGemma4,
+                                                        formats::Family::kHunYuanDense};
   return families;
 }
 

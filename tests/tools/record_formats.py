@@ -388,6 +388,10 @@ CASES = {
         dict(SIZES, attention_bias=True, tie_word_embeddings=True,
              rope_parameters=dict(rope_type="default", rope_theta=500000.0), pad_token_id=None),
     ),
+    "hunyuan_v1_dense": (
+        "HunYuanDenseV1Config",
+        dict(SIZES, head_dim=16, attention_bias=True, tie_word_embeddings=True),
+    ),
     "qwen3_5": ("Qwen3_5TextConfig", dict(DELTA)),
     "qwen3_5_listed": (
         "Qwen3_5TextConfig",
@@ -530,6 +534,7 @@ def record_configs():
                "GraniteMoeHybridConfig": "GraniteMoeHybridForCausalLM",
                "BambaConfig": "BambaForCausalLM", "NemotronHConfig": "NemotronHForCausalLM",
                "GraniteMoeConfig": "GraniteMoeForCausalLM",
+               "HunYuanDenseV1Config": "HunYuanDenseV1ForCausalLM",
                "ApertusConfig": "ApertusForCausalLM",
                "Dots1Config": "Dots1ForCausalLM",
                "MiniMaxM2Config": "MiniMaxM2ForCausalLM",

@@ -87,6 +87,8 @@ from transformers import (
     GraniteMoeHybridForCausalLM,
     GraniteMoeSharedConfig,
     GraniteMoeSharedForCausalLM,
+    HunYuanDenseV1Config,
+    HunYuanDenseV1ForCausalLM,
     Lfm2Config,
     Lfm2ForCausalLM,
     Lfm2MoeConfig,
@@ -1140,6 +1142,16 @@ MODELS["gemma4_layer_inputs"] = (
     torch.float32,
     {},
 )
+MODELS["hunyuan_v1_dense"] = (
+    HunYuanDenseV1ForCausalLM,
+    HunYuanDenseV1Config(
+        **COMMON, num_attention_heads=4, num_key_value_heads=2, head_dim=12, pad_token_id=None,
+        rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, alpha=50.0, factor=1.0),
+        tie_word_embeddings=True,
+    ),
+    torch.float32,
+    {},
+)
 # As transformers keeps experts in memory, and writes them where it is told to; so are
 # published folders of Qwen 3.5.
 STACKED = {
@@ -1195,6 +1207,7 @@ SEEDS = {name: 1000 + index for index, name in enumerate(MODELS)} | {
     "gemma4_images": 1069,
     "gemma4_moe": 3078,
     "gemma4_layer_inputs": 1052,
+    "hunyuan_v1_dense": 1074,
 }
 STEPPED = ("llama2", "gpt2", "gpt2_relu_unscaled", "gpt2_silu_by_layer", "mixtral")
 GRADIENTS = STEPPED + (
@@ -1253,6 +1266,7 @@ GRADIENTS = STEPPED + (
     "gemma4",
     "gemma4_moe",
     "gemma4_layer_inputs",
+    "hunyuan_v1_dense",
 )
 # What is added to the scores of experts for their choice alone.
 CHOICE_BIASES = ("e_score_correction_bias", "expert_bias")

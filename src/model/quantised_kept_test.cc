@@ -34,7 +34,7 @@ class PackedFolder {
       for (const ParamSpec& spec : architecture.block(node).params()) {
         const std::string name = Architecture::stored_names(spec).front();
         const bool plain =
-            node == 0 || !spec.packed || spec.shape.rank() != 2 || name.ends_with(".gate.weight");
+            !spec.packed || spec.shape.rank() != 2 || name.ends_with(".gate.weight");
         plain ? add_plain(name, spec, seed) : add_packed(name, spec.shape);
       }
     }

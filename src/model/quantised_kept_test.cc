@@ -34,7 +34,8 @@ class PackedFolder {
       for (const ParamSpec& spec : architecture.block(node).params()) {
         const std::string name = Architecture::stored_names(spec).front();
         const bool plain =
-            !spec.packed || spec.shape.rank() != 2 || name.ends_with(".gate.weight");
+            !spec.packed || spec.shape.rank() != 2 ||
+            (name.ends_with("gate.weight") && !name.ends_with("per_layer_input_gate.weight"));
         plain ? add_plain(name, spec, seed) : add_packed(name, spec.shape);
       }
     }

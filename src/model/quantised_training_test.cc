@@ -50,7 +50,8 @@ void quantise_and_back(Stream& stream, WeightFormat format, const Shape& shape,
 }
 
 bool is_quantised(const ParamSpec& spec) {
-  const bool router = spec.name.ends_with(".gate.weight") ||
+  const bool of_input = spec.name.ends_with("per_layer_input_gate.weight");
+  const bool router = (spec.name.ends_with("gate.weight") && !of_input) ||
                       spec.name.ends_with("router.layer.weight") ||
                       spec.name.ends_with("router.proj.weight");
   return spec.packed && spec.shape.rank() == 2 && !router;

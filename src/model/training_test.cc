@@ -244,10 +244,12 @@ TEST(Training, GradientsMatchTheRecordingFromPyTorch) {
       next += length;
     }
     // PyTorch's own f32 gradients of olmo3, qwen2_moe and ernie4_5_moe are up to 3e-6 from those in
-    // double, those of qwen3_5 and nemotron_h up to 6e-6 and of bamba up to 8e-6.
+    // double, of gemma4_layer_inputs 2e-6, those of qwen3_5 and nemotron_h up to 6e-6 and of bamba
+    // up to 8e-6.
     const bool recurrent = name.starts_with("qwen3_5") || name == "qwen3_next" || name == "bamba" ||
                            name.starts_with("nemotron_h");
-    const bool loose = name == "olmo3" || name == "qwen2_moe" || name == "ernie4_5_moe";
+    const bool loose = name == "olmo3" || name == "qwen2_moe" || name == "ernie4_5_moe" ||
+                       name == "gemma4_layer_inputs";
     const double tolerance = recurrent ? 1e-5 : loose ? 5e-6 : 2e-6;
     const auto trainee = loaded_trainee(folder, {});
     EXPECT_NEAR(trainee->mean_loss(sequences),

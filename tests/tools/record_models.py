@@ -1136,7 +1136,7 @@ MODELS["gemma4_layer_inputs"] = (
             num_hidden_layers=4, attention_k_eq_v=False, num_kv_shared_layers=2,
             final_logit_softcapping=2.0,
             use_double_wide_mlp=True, hidden_size_per_layer_input=8,
-            layer_types=["full_attention", "sliding_attention"] * 2,
+            layer_types=["sliding_attention", "full_attention"] * 2,
         )
     ),
     torch.float32,

@@ -5,7 +5,8 @@
 //   backward_weight (W)  parameter gradients += …  from src, saved and pending
 //
 // A schedule decides when and where each task runs; nothing is recorded on a tape. Between blocks
-// flows the residual stream, [T, D] f32. A block is a pure description: it owns no memory and no
+// flows the residual stream, [T, D] f32, in a few models with columns behind it that several layers
+// read (stream_layout.h). A block is a pure description: it owns no memory and no
 // parameters, so several devices and micro-batches may use one Block at once. Memory is the
 // caller's:
 //

@@ -298,6 +298,8 @@ Json identity_json(const TrainOptions& options) {
   if (options.base_format != ops::WeightFormat::kCompute) {
     json["quantize"] = ops::weight_format_name(options.base_format);
   }
+  // Before, all levels of q4 were even.
+  if (options.base_format == ops::WeightFormat::kQ4) json["quantize_levels"] = "by matrix";
   return json;
 }
 
@@ -341,6 +343,13 @@ Status check_same_identity(const Json& saved, const Json& wanted, const std::str
                 "{}: was made with other data or another tokenizer (data.content is {} there and "
                 "{} here); continue with the old files, or start anew in another folder",
                 where, difference.saved, difference.wanted);
+  }
+  if (difference.path == "quantize_levels") {
+    return fail(
+        Code::kInvalidArgument,
+        "{}: was made by another build, which keeps the base in other numbers with {} q4; go "
+        "on with that build, or start anew in another folder",
+        where, flag_of("quantize"));
   }
   if (difference.path == "data.eval_files") {
     const bool had_files = difference.saved == "true";

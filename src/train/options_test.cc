@@ -101,6 +101,24 @@ TEST(Identity, NamesTheFlagOfWhatDiffers) {
             std::string::npos);
 }
 
+TEST(Identity, TellsRunsOnLevelsOfFourBitsThatWereAllEvenFromLaterOnes) {
+  TrainOptions options = valid_options();
+  const Json whole = identity_json(options);
+  options.base_format = ops::WeightFormat::kQ4;
+  const Json now = identity_json(options);
+  Json before = now;
+  before.erase("quantize_levels");
+  EXPECT_TRUE(check_same_identity(now, now, "here"));
+  const auto message = [](const Json& saved, const Json& wanted) {
+    return check_same_identity(saved, wanted, "here").error().message;
+  };
+  EXPECT_NE(message(before, now).find("another build"), std::string::npos);
+  EXPECT_NE(message(whole, now).find("continue without --quantize,"), std::string::npos)
+      << message(whole, now);
+  EXPECT_NE(message(now, whole).find("old value of --quantize,"), std::string::npos)
+      << message(now, whole);
+}
+
 TEST(Identity, NamesTheLayoutOfTokensWhereItIsNotTheUsualOne) {
   TrainOptions raw = valid_options();
   EXPECT_FALSE(identity_json(raw)["data"].contains("token_layout"));

@@ -407,6 +407,11 @@ TEST(TokenizerFolder, SaysWhatIsMissing) {
   const auto broken = Tokenizer::load(folder.path());
   ASSERT_FALSE(broken.has_value());
   EXPECT_EQ(broken.error().code, Code::kCorrupt);
+  folder.write("tokenizer.model", "IQ== 0\nIg== 1\n");
+  const auto ranks = Tokenizer::load(folder.path());
+  ASSERT_FALSE(ranks.has_value());
+  EXPECT_EQ(ranks.error().code, Code::kUnsupported);
+  EXPECT_NE(ranks.error().message.find("tiktoken"), std::string::npos) << ranks.error().message;
 }
 
 TEST(TokenizerFolder, FieldsOfAnotherTypeAreDamage) {

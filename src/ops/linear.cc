@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "base/check.h"
 #include "kernels/cpu/gemm.h"
@@ -36,9 +37,11 @@ struct PackedHeader {
 struct QuantHeader {
   uint64_t magic;
   WeightFormat format;
-  cpu::QuantFormat blocks;  // with kQ4 as the first rows had it
-  int64_t rows_missing;     // of all; none: the next ones that are packed are the first again
+  int32_t blocks;        // a cpu::QuantFormat; with kQ4 as the first rows had it
+  int64_t rows_missing;  // of all; none: the next ones that are packed are the first again
 };
+// The same numbers in the same order are the same bytes.
+static_assert(std::has_unique_object_representations_v<QuantHeader>);
 constexpr uint64_t kPackedMagic = 0x6769656b63617031;
 constexpr uint64_t kQuantMagic = 0x6769656b63617071;
 constexpr int64_t kHeaderBytes = 64;
@@ -89,14 +92,15 @@ cpu::QuantFormat count_rows(const PackedWeight& packed, const TensorView& rows,
   const bool goes_on = header.magic == kQuantMagic && header.format == packed.format &&
                        header.rows_missing >= rows.rows();
   if (!goes_on) {
-    header = {kQuantMagic, packed.format, quant_format(packed.format), packed.n};
-    if (packed.format == WeightFormat::kQ4 && rows.rows() > 0) {
-      header.blocks = cpu::quant_levels(const_rows_of(rows), packed.k, scales);
-    }
+    const bool chooses = packed.format == WeightFormat::kQ4 && rows.rows() > 0;
+    const cpu::QuantFormat blocks = chooses
+                                        ? cpu::quant_levels(const_rows_of(rows), packed.k, scales)
+                                        : quant_format(packed.format);
+    header = {kQuantMagic, packed.format, static_cast<int32_t>(blocks), packed.n};
   }
   header.rows_missing -= rows.rows();
   std::memcpy(packed.data, &header, sizeof header);
-  return header.blocks;
+  return static_cast<cpu::QuantFormat>(header.blocks);
 }
 
 void quantise_rows(CpuDevice& device, const PackedWeight& packed, const TensorView& rows,
@@ -118,7 +122,7 @@ cpu::QuantFormat packed_blocks(const PackedWeight& weight) {
   std::memcpy(&header, weight.data, sizeof header);
   JIGE_CHECK(header.magic == kQuantMagic && header.format == weight.format,
              "the weight [{}, {}] was not packed in this format", weight.n, weight.k);
-  return header.blocks;
+  return static_cast<cpu::QuantFormat>(header.blocks);
 }
 
 // Columns of a product, whose first begins a panel.

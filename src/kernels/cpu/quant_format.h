@@ -100,10 +100,10 @@ struct QuantBlock {
 template <QuantFormat kFormat>
 struct QuantTraits {
   static constexpr bool kHalves = kFormat != QuantFormat::kQ8;
-  // What halves stand for, unsigned; null: themselves.
-  static constexpr const uint8_t* kUnsigned = kFormat == QuantFormat::kFp4       ? kFp4Unsigned
-                                              : kFormat == QuantFormat::kUneven4 ? kUnevenUnsigned
-                                                                                 : nullptr;
+  // Whether halves are looked up, and what they then stand for, unsigned.
+  static constexpr bool kLooksUp = kFormat == QuantFormat::kFp4 || kFormat == QuantFormat::kUneven4;
+  static constexpr const uint8_t* kUnsigned =
+      kFormat == QuantFormat::kFp4 ? kFp4Unsigned : kUnevenUnsigned;
   static constexpr int kZero = kFormat == QuantFormat::kQ4    ? 8
                                : kFormat == QuantFormat::kFp4 ? kFp4Largest
                                                               : 128;

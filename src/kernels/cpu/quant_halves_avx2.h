@@ -25,7 +25,7 @@ JIGE_INLINE __m256i unsigned_table() {
 // Halves as the unsigned weights they stand for.
 template <QuantFormat kFormat>
 JIGE_INLINE __m256i weights_of(__m256i halves) {
-  if constexpr (QuantTraits<kFormat>::kUnsigned == nullptr) return halves;
+  if constexpr (!QuantTraits<kFormat>::kLooksUp) return halves;
   return _mm256_shuffle_epi8(unsigned_table<kFormat>(), halves);
 }
 

@@ -10,7 +10,7 @@ namespace jige::cpu::JIGE_ISA_NS {
 // Halves of bytes, each in a byte, as the unsigned weights they stand for.
 template <QuantFormat kFormat>
 JIGE_INLINE __m512i weights_of(__m512i halves) {
-  if constexpr (QuantTraits<kFormat>::kUnsigned == nullptr) return halves;
+  if constexpr (!QuantTraits<kFormat>::kLooksUp) return halves;
   const auto* table = reinterpret_cast<const __m128i*>(QuantTraits<kFormat>::kUnsigned);
   return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(table)), halves);
 }

@@ -204,7 +204,7 @@ PlainWeightBlock read_block(const std::byte* panel, int64_t column, int64_t bloc
         data[line * kQuantGroupBytes + column * kQuantGroup + i % kQuantGroup]);
     const int half = group % 2 == 0 ? byte & 15 : byte >> 4;
     int whole = Traits::kHalves ? half : byte;
-    if constexpr (Traits::kUnsigned != nullptr) whole = Traits::kUnsigned[half];
+    if constexpr (Traits::kLooksUp) whole = Traits::kUnsigned[half];
     result.values[i] = static_cast<int8_t>(whole - Traits::kZero);
   }
   return result;

@@ -90,6 +90,20 @@ TEST(PreferenceTrainer, GivesTheSameBitsForAnyMicroBatchSizeAndThreadCount) {
 }
 
 // Stops after some steps, does something to the run, and goes on; all kinds of it.
+TEST(PreferenceTrainer, TakesAnswersAsLongAsAMicroBatchHoldsTwice) {
+  const TestFolder folder;
+  first_model(folder);
+  for (const auto& [micro_batch_tokens, context] : {std::pair{80, 40}, {400, 64}}) {
+    TrainOptions options = preference_options(folder, "c" + std::to_string(context));
+    options.context = 0;
+    options.micro_batch_tokens = micro_batch_tokens;
+    options.steps = 1;
+    const auto trainer = Trainer::create(options, {});
+    ASSERT_TRUE(trainer) << trainer.error().message;
+    EXPECT_EQ((*trainer)->plan().context, context);
+  }
+}
+
 TEST(PreferenceTrainer, GoesOnWithTheSameBitsAndComputesNoReferenceAgain) {
   const TestFolder folder;
   first_model(folder);

@@ -178,17 +178,22 @@ void Embedding::backward_input(const BlockContext& context, const BlockWeights& 
   if (inputs_) backward_inputs(context, weights, grad_dst, memory);
 }
 
-void Embedding::backward_inputs(const BlockContext& context, const BlockWeights& weights,
-                                const TensorView& grad_dst, const BlockMemory& memory) const {
-  Stream& stream = context.stream;
-  const int64_t t = grad_dst.rows();
-  const DType compute = context.compute;
+Embedding::BackwardMemory Embedding::place_backward(const BlockContext& context,
+                                                    const BlockMemory& memory,
+                                                    int64_t token_count) const {
   Placement kept(memory.saved);
   Placement left(memory.pending);
   Placement workspace(context.workspace);
-  const Saved saved = place_saved(kept, t, compute, true);
-  const Pending pending = place_pending(left, t, compute);
-  const Work work = place_work(workspace, t, compute, PackFor::kTraining);
+  return {.saved = place_saved(kept, token_count, context.compute, true),
+          .pending = place_pending(left, token_count, context.compute),
+          .work = place_work(workspace, token_count, context.compute, PackFor::kTraining)};
+}
+
+void Embedding::backward_inputs(const BlockContext& context, const BlockWeights& weights,
+                                const TensorView& grad_dst, const BlockMemory& memory) const {
+  Stream& stream = context.stream;
+  const DType compute = context.compute;
+  const auto [saved, pending, work] = place_backward(context, memory, grad_dst.rows());
   ops::scale(stream, pending.inputs, inputs_->layout.inputs_from(grad_dst, 0), std::sqrt(0.5f));
   inputs_->norm.backward_input(stream, weights, work.inputs, pending.inputs, saved.product,
                                saved.stats, false);
@@ -216,14 +221,8 @@ void Embedding::backward_weight(const BlockContext& context, const BlockWeights&
 void Embedding::input_gradients(const BlockContext& context, const BlockWeights& weights,
                                 const Batch& batch, const BlockMemory& memory) const {
   Stream& stream = context.stream;
-  const int64_t t = batch.token_count();
   const DType compute = context.compute;
-  Placement kept(memory.saved);
-  Placement left(memory.pending);
-  Placement workspace(context.workspace);
-  const Saved saved = place_saved(kept, t, compute, true);
-  const Pending pending = place_pending(left, t, compute);
-  const Work work = place_work(workspace, t, compute, PackFor::kTraining);
+  const auto [saved, pending, work] = place_backward(context, memory, batch.token_count());
   inputs_->norm.backward_weight(stream, weights, pending.inputs, saved.product, saved.stats);
   if (inputs_->projection.wants_gradient(weights)) {
     inputs_->projection.backward_weight(stream, weights, compute,

@@ -107,6 +107,13 @@ class Embedding final : public Block {
   Saved place_saved(Placement& at, int64_t token_count, DType compute, bool stats) const;
   Pending place_pending(Placement& at, int64_t token_count, DType compute) const;
   Work place_work(Placement& at, int64_t token_count, DType compute, PackFor use) const;
+  struct BackwardMemory {
+    Saved saved;
+    Pending pending;
+    Work work;
+  };
+  BackwardMemory place_backward(const BlockContext& context, const BlockMemory& memory,
+                                int64_t token_count) const;
   bool has_positions() const { return !inputs_ && params_.size() > 1; }
   // The rows of a stream that e stands in.
   TensorView residual(const TensorView& rows) const {

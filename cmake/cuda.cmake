@@ -2,10 +2,46 @@
 # the same functions answer that this build has no CUDA, so nothing above changes.
 if(JIGE_CUDA)
   enable_language(CUDA)  # names the compiler of the image below
-  target_sources(jige_tensor PRIVATE src/tensor/cuda/cuda_device.cc)
+  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know it of nvcc 13
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+    set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+  endif()
+  target_sources(jige_tensor PRIVATE src/tensor/cuda/cuda_device.cc src/tensor/cuda/cuda_stream.cc)
   target_link_libraries(jige_tensor PRIVATE CUDA::cudart_static)
 else()
   target_sources(jige_tensor PRIVATE src/tensor/cuda/cuda_absent.cc)
+endif()
+
+# The kernels of src/kernels/cuda, twice. jige_kernels_cuda: for GPUs. jige_kernels_emulated: the same
+# sources by the host compiler, for test programs; named before the libraries it takes the place of the
+# former, and so it does in a build without nvcc, where no GPU can be asked for.
+set(folder ${CMAKE_SOURCE_DIR}/src/kernels/cuda)
+file(GLOB kernels CONFIGURE_DEPENDS ${folder}/*.cu)
+file(GLOB host CONFIGURE_DEPENDS ${folder}/*.cc)
+list(FILTER host EXCLUDE REGEX "_test\\.cc$")
+file(GLOB emulation CONFIGURE_DEPENDS ${folder}/emulation/*.cc)
+foreach(kernel ${kernels})
+  get_filename_component(name ${kernel} NAME_WE)
+  set(source ${CMAKE_BINARY_DIR}/generated/emulated/${name}.cc)
+  file(CONFIGURE OUTPUT ${source} CONTENT "#include \"kernels/cuda/${name}.cu\"\n")
+  list(APPEND emulation ${source})
+endforeach()
+add_library(jige_kernels_emulated OBJECT ${emulation})
+target_compile_definitions(jige_kernels_emulated PRIVATE JIGE_CUDA_EMULATED)
+target_include_directories(jige_kernels_emulated PUBLIC ${CMAKE_SOURCE_DIR}/src)
+target_link_libraries(jige_kernels_emulated PUBLIC jige_tensor)
+target_compile_options(jige_kernels_emulated PRIVATE -O2)
+if(JIGE_CUDA)
+  add_library(jige_kernels_cuda STATIC ${kernels} ${host})
+  target_include_directories(jige_kernels_cuda PUBLIC ${CMAKE_SOURCE_DIR}/src)
+  target_link_libraries(jige_kernels_cuda PUBLIC jige_tensor PRIVATE CUDA::cudart_static ${CMAKE_DL_LIBS})
+  set_target_properties(jige_kernels_cuda PROPERTIES CUDA_ARCHITECTURES "80;90a-real;100-real")
+  # Products and sums are fused where the source says so, as in options.cmake.
+  target_compile_options(jige_kernels_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false>)
+else()
+  add_library(jige_kernels_cuda STATIC $<TARGET_OBJECTS:jige_kernels_emulated>)
+  target_include_directories(jige_kernels_cuda PUBLIC ${CMAKE_SOURCE_DIR}/src)
+  target_link_libraries(jige_kernels_cuda PUBLIC jige_tensor)
 endif()
 
 # The kernel of transfers between GPUs is an image in the binary, which the driver loads; the program

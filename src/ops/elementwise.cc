@@ -6,6 +6,7 @@
 #include "kernels/cpu/activation.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/embedding.h"
+#include "kernels/cuda/elementwise.h"
 #include "ops/kernel_rows.h"
 
 namespace jige::ops {
@@ -221,6 +222,11 @@ void add(Stream& stream, const TensorView& dst, const TensorView& a, const Tenso
   check_float("dst", dst, rows, columns);
   check_float("a", a, rows, columns);
   check_float("b", b, rows, columns);
+  if (on_cuda(stream)) {
+    cuda::add(launch_stream(stream), rows_of(dst), const_rows_of(a), const_rows_of(b), rows,
+              columns);
+    return;
+  }
   CpuStream& cpu_stream = as_cpu(stream);
   cpu_stream.submit([=, &device = cpu_stream.cpu()] {
     const auto kernel = cpu::elementwise_kernels(active_isa()).add;

@@ -9,7 +9,9 @@
 
 #include "base/check.h"
 #include "kernels/cpu/types.h"
+#include "kernels/cuda/launch.h"
 #include "tensor/cpu_device.h"
+#include "tensor/cuda_device.h"
 #include "tensor/view.h"
 
 namespace jige::ops {
@@ -36,6 +38,12 @@ inline cpu::Rows rows_of(const TensorView& view) {
 
 inline cpu::ConstRows const_rows_of(const TensorView& view) {
   return {view.data, element_type(view.dtype), view.row_stride};
+}
+
+// The stream as kernels of GPUs take it. REQUIRES: on_cuda(stream).
+inline cuda::LaunchStream launch_stream(Stream& stream) {
+  CudaStream& cuda_stream = as_cuda(stream);
+  return {cuda_stream.handle(), cuda_stream.multiprocessor_count()};
 }
 
 // Ends the process unless `view` has these rows and columns; `name` is the argument's.

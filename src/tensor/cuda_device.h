@@ -3,7 +3,7 @@
 // The header names no CUDA type, so nothing above needs the toolkit. In a build without CUDA, or on
 // a machine without a driver, the functions say so. Out of memory is a Result; every other CUDA
 // error is fatal with its call site, since the context is lost with it. Threads: as tensor/device.h
-// says.
+// says; what a CudaStream gives besides is used by the thread that submits its work.
 #pragma once
 
 #include <memory>
@@ -21,6 +21,28 @@ struct CudaDeviceInfo {
   int compute_minor = 0;
   int64_t memory_bytes = 0;
 };
+
+// What kernels need of a stream besides (kernels/cuda).
+class CudaStream : public Stream {
+ public:
+  // Makes the stream's GPU that of the calling thread; a cudaStream_t.
+  virtual void* handle() = 0;
+  // Device memory for work that is submitted next, of at least `bytes`, aligned to 256. It is the
+  // same memory in every call, so work that uses it must be done with it when later work runs; it
+  // grows to the largest request.
+  virtual void* scratch(int64_t bytes) = 0;
+  // A copy of host memory on the device, for work that is submitted next; the host's may change
+  // after the call. What was given most lately is not sent again. Valid until kUploads other
+  // contents were uploaded.
+  static constexpr int kUploads = 8;
+  virtual const void* upload(const void* data, int64_t bytes) = 0;
+  // Multiprocessors of the GPU, for choosing grids.
+  virtual int multiprocessor_count() = 0;
+};
+
+// Whether a stream belongs to a GPU, and the CUDA stream behind it. REQUIRES: it does.
+inline bool on_cuda(Stream& stream) { return stream.device().kind() == DeviceKind::kCuda; }
+CudaStream& as_cuda(Stream& stream);
 
 // Whether this build has the CUDA backend.
 bool cuda_built();

@@ -2,86 +2,11 @@
 
 #include <cuda_runtime_api.h>
 
-#include "base/check.h"
-
-// Fatal unless the call succeeded; for calls that fail only when the context is lost.
-#define JIGE_CUDA_CHECK(...)                                                                       \
-  do {                                                                                             \
-    const cudaError_t jige_cuda_status = (__VA_ARGS__);                                            \
-    JIGE_CHECK(jige_cuda_status == cudaSuccess, "CUDA: {}", cudaGetErrorString(jige_cuda_status)); \
-  } while (false)
+#include "tensor/cuda/cuda_check.h"
+#include "tensor/cuda/cuda_stream.h"
 
 namespace jige {
 namespace {
-
-cudaMemcpyKind to_cuda(CopyKind kind) {
-  switch (kind) {
-    case CopyKind::kHostToDevice:
-      return cudaMemcpyHostToDevice;
-    case CopyKind::kDeviceToHost:
-      return cudaMemcpyDeviceToHost;
-    case CopyKind::kDeviceToDevice:
-      return cudaMemcpyDeviceToDevice;
-    case CopyKind::kHostToHost:
-      return cudaMemcpyHostToHost;
-  }
-  return cudaMemcpyDefault;
-}
-
-class CudaEventState final : public Event::State {
- public:
-  explicit CudaEventState(cudaEvent_t event) : event_(event) {}
-  ~CudaEventState() override { JIGE_CUDA_CHECK(cudaEventDestroy(event_)); }
-  bool complete() const override {
-    const cudaError_t status = cudaEventQuery(event_);
-    if (status == cudaErrorNotReady) return false;
-    JIGE_CUDA_CHECK(status);
-    return true;
-  }
-  void wait() override { JIGE_CUDA_CHECK(cudaEventSynchronize(event_)); }
-  cudaEvent_t event() const { return event_; }
-
- private:
-  cudaEvent_t event_;
-};
-
-class CudaStream final : public Stream {
- public:
-  CudaStream(Device& device, int index, cudaStream_t stream)
-      : device_(device), index_(index), stream_(stream) {}
-  ~CudaStream() override { JIGE_CUDA_CHECK(cudaStreamDestroy(stream_)); }
-  Device& device() override { return device_; }
-  void copy(void* dst, const void* src, int64_t bytes, CopyKind kind) override {
-    select();
-    JIGE_CUDA_CHECK(cudaMemcpyAsync(dst, src, static_cast<size_t>(bytes), to_cuda(kind), stream_));
-  }
-  void fill_zero(void* dst, int64_t bytes) override {
-    select();
-    JIGE_CUDA_CHECK(cudaMemsetAsync(dst, 0, static_cast<size_t>(bytes), stream_));
-  }
-  Event record() override {
-    select();
-    cudaEvent_t event = nullptr;
-    JIGE_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-    JIGE_CUDA_CHECK(cudaEventRecord(event, stream_));
-    return Event(std::make_shared<CudaEventState>(event));
-  }
-  void wait(const Event& event) override {
-    if (const auto* state = dynamic_cast<const CudaEventState*>(event.state())) {
-      select();
-      JIGE_CUDA_CHECK(cudaStreamWaitEvent(stream_, state->event(), 0));
-    } else {
-      event.wait();  // an event of another kind of device: the submitting thread waits
-    }
-  }
-  void synchronize() override { JIGE_CUDA_CHECK(cudaStreamSynchronize(stream_)); }
-
- private:
-  void select() const { JIGE_CUDA_CHECK(cudaSetDevice(index_)); }
-  Device& device_;
-  int index_;
-  cudaStream_t stream_;
-};
 
 class CudaDevice final : public Device {
  public:
@@ -103,12 +28,7 @@ class CudaDevice final : public Device {
     JIGE_CUDA_CHECK(cudaSetDevice(index_));
     JIGE_CUDA_CHECK(cudaFree(data));
   }
-  Result<std::unique_ptr<Stream>> make_stream() override {
-    JIGE_CUDA_CHECK(cudaSetDevice(index_));
-    cudaStream_t stream = nullptr;
-    JIGE_CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    return std::make_unique<CudaStream>(*this, index_, stream);
-  }
+  Result<std::unique_ptr<Stream>> make_stream() override { return make_cuda_stream(*this, index_); }
 
  private:
   int index_;

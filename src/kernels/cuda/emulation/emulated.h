@@ -1,0 +1,179 @@
+// portable.cuh without a GPU: CUDA's names for the host compiler. A launch runs its blocks one
+// after the other on the calling thread, and the threads of a block as fibers that change at
+// barriers and warp functions.
+//
+// What this shows: indices, bounds, barriers that not all reach, shared memory read before an
+// asynchronous copy was waited for, sums in their order. What it does not: races between barriers,
+// speed, the rounding of approximate instructions.
+// Threads: a launch holds a lock; kernels run on one thread at a time.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <tuple>
+#include <utility>
+
+#include "kernels/cuda/launch.h"
+
+#define __global__
+#define __device__
+#define __host__
+#define __shared__ static
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __align__(n) alignas(n)
+
+namespace jige::cuda {
+
+struct dim3 {
+  unsigned x = 1, y = 1, z = 1;
+  constexpr dim3(unsigned x_in = 1, unsigned y_in = 1, unsigned z_in = 1)
+      : x(x_in), y(y_in), z(z_in) {}
+};
+struct alignas(8) float2 {
+  float x, y;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+struct alignas(16) int4 {
+  int x, y, z, w;
+};
+inline float2 make_float2(float x, float y) { return {x, y}; }
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
+inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
+inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
+
+// Of the fiber that runs.
+extern dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+struct LaunchShape {
+  dim3 grid;
+  dim3 block;
+  int64_t shared_bytes = 0;
+};
+
+namespace emulation {
+
+void run(const LaunchShape& shape, const std::function<void()>& body);
+unsigned char* dynamic_shared();
+// Gives `bytes` at `in` to the lanes of the warp and waits until all have come. given_by() tells
+// where those of a lane are, until the warp meets again.
+int meet(const void* in, size_t bytes);
+const void* given_by(int lane, int turn);
+void copy_async(void* to, const void* from);
+void copy_async_commit();
+void copy_async_wait(int left);
+int lane();
+
+template <typename T>
+T from_lane(const T& value, int source) {
+  T result;
+  const int turn = meet(&value, sizeof value);
+  std::memcpy(&result, given_by(source, turn), sizeof result);
+  return result;
+}
+
+}  // namespace emulation
+
+template <typename... Params, typename... Args>
+void launch(const LaunchStream&, const LaunchShape& shape, void (*kernel)(Params...),
+            Args&&... args) {
+  std::tuple<Params...> values(static_cast<Params>(std::forward<Args>(args))...);
+  emulation::run(shape, [&] { std::apply(kernel, values); });
+}
+
+// Barriers. In a warp function a lane that has ended is missing, and the process ends.
+void __syncthreads();
+void __syncwarp(unsigned mask = 0xffffffffu);
+
+template <typename T>
+T __shfl_sync(unsigned, T value, int source, int width = 32) {
+  const int own = emulation::lane();
+  return emulation::from_lane(value, own / width * width + source % width);
+}
+template <typename T>
+T __shfl_xor_sync(unsigned, T value, int mask, int width = 32) {
+  const int own = emulation::lane();
+  const int source = own ^ mask;
+  return emulation::from_lane(value, source / width <= own / width ? source : own);
+}
+template <typename T>
+T __shfl_down_sync(unsigned, T value, int delta, int width = 32) {
+  const int own = emulation::lane();
+  const int source = own + delta;
+  return emulation::from_lane(value, source / width == own / width ? source : own);
+}
+template <typename T>
+T __shfl_up_sync(unsigned, T value, int delta, int width = 32) {
+  const int own = emulation::lane();
+  const int source = own - delta;
+  return emulation::from_lane(value, source >= own / width * width ? source : own);
+}
+unsigned __ballot_sync(unsigned mask, int predicate);
+inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
+inline int __all_sync(unsigned mask, int predicate) {
+  return __ballot_sync(mask, predicate) == 0xffffffffu;
+}
+
+template <typename T>
+T atomicAdd(T* at, T value) {
+  const T old = *at;
+  *at += value;
+  return old;
+}
+
+template <typename T>
+T __ldg(const T* at) {
+  return *at;
+}
+inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
+inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fadd_rn(float a, float b) { return a + b; }
+inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
+inline float __expf(float x) { return std::exp(x); }
+inline float __logf(float x) { return std::log(x); }
+inline float __fdividef(float a, float b) { return a / b; }
+using std::max;
+using std::min;
+
+inline unsigned char* dynamic_shared() { return emulation::dynamic_shared(); }
+inline float bits_to_float(uint32_t bits) { return std::bit_cast<float>(bits); }
+inline uint32_t float_to_bits(float value) { return std::bit_cast<uint32_t>(value); }
+float half_to_float(uint16_t bits);
+inline uint16_t float_to_bf16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fff;
+  return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+inline uint32_t floats_to_bf16x2(float low, float high) {
+  return float_to_bf16(low) | static_cast<uint32_t>(float_to_bf16(high)) << 16;
+}
+inline float fast_exp2(float x) { return std::exp2(x); }
+
+inline void copy_async_16(void* shared, const void* global, bool valid) {
+  emulation::copy_async(shared, valid ? global : nullptr);
+}
+inline void copy_async_commit() { emulation::copy_async_commit(); }
+template <int left>
+void copy_async_wait() {
+  emulation::copy_async_wait(left);
+}
+
+void load_matrices_x4(uint32_t (&r)[4], const void* row);
+void load_matrices_x4_transposed(uint32_t (&r)[4], const void* row);
+void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
+
+}  // namespace jige::cuda

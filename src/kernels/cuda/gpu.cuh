@@ -1,0 +1,125 @@
+// portable.cuh on a GPU: launches, and instructions in PTX.
+//
+// mma: m16n8k16 of the PTX ISA (bf16 operands, f32 sums). With g = lane / 4 and t = lane % 4:
+//   A [16, 16]  a0 = row g, columns 2t 2t+1; a1 = row g+8; a2 = row g, columns 2t+8 2t+9; a3 = g+8
+//   B [16, 8]   b0 = rows 2t 2t+1 of column g; b1 = rows 2t+8 2t+9
+//   D [16, 8]   d0 d1 = row g, columns 2t 2t+1; d2 d3 = row g+8
+// Threads: device code; launch() as launch.h says.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <tuple>
+#include <utility>
+
+#include "kernels/cuda/launch.h"
+
+namespace jige::cuda {
+
+// Ends the process unless a launch's status is success.
+void check_launch(int status, const char* what);
+
+struct LaunchShape {
+  dim3 grid;
+  dim3 block;
+  int64_t shared_bytes = 0;  // of dynamic shared memory
+};
+
+// Puts kernel(args…) on the stream.
+template <typename... Params, typename... Args>
+void launch(const LaunchStream& stream, const LaunchShape& shape, void (*kernel)(Params...),
+            Args&&... args) {
+  if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return;
+  constexpr int64_t kSharedDefault = 48 * 1024;
+  if (shape.shared_bytes > kSharedDefault) {
+    check_launch(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                      cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                      static_cast<int>(shape.shared_bytes)),
+                 "shared memory of a kernel");
+  }
+  std::tuple<Params...> values(static_cast<Params>(std::forward<Args>(args))...);
+  std::apply(
+      [&](auto&... value) {
+        void* pointers[] = {const_cast<void*>(static_cast<const void*>(&value))..., nullptr};
+        check_launch(
+            cudaLaunchKernel(reinterpret_cast<const void*>(kernel), shape.grid, shape.block,
+                             pointers, static_cast<size_t>(shape.shared_bytes),
+                             static_cast<cudaStream_t>(stream.handle)),
+            "a kernel");
+      },
+      values);
+}
+
+__device__ inline unsigned char* dynamic_shared() {
+  extern __shared__ __align__(128) unsigned char jige_dynamic_shared[];
+  return jige_dynamic_shared;
+}
+
+__device__ inline float bits_to_float(uint32_t bits) { return __uint_as_float(bits); }
+__device__ inline uint32_t float_to_bits(float value) { return __float_as_uint(value); }
+__device__ inline float half_to_float(uint16_t bits) {
+  return __half2float(__ushort_as_half(bits));
+}
+// To nearest, ties to even.
+__device__ inline uint16_t float_to_bf16(float value) {
+  return __bfloat16_as_ushort(__float2bfloat16_rn(value));
+}
+// Two of them, `low` in the lower half.
+__device__ inline uint32_t floats_to_bf16x2(float low, float high) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  return *reinterpret_cast<const uint32_t*>(&pair);
+}
+// 2^x, to two units in the last place.
+__device__ inline float fast_exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// 16 bytes from device memory into shared memory, or 16 zeros; both aligned to 16. Done for this
+// thread after copy_async_wait, for the block after a barrier behind that.
+__device__ inline void copy_async_16(void* shared, const void* global, bool valid) {
+  const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  const int bytes = valid ? 16 : 0;
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(global), "r"(bytes)
+               : "memory");
+}
+// Ends a group of copies.
+__device__ inline void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Waits until at most `left` groups, the newest, are under way.
+template <int left>
+__device__ inline void copy_async_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(left) : "memory");
+}
+
+// Four 8×8 matrices of 16-bit elements from shared memory: lanes 0-7 give the addresses of the rows
+// of the first one, 8-15 of the second, … Register j has elements 2t, 2t+1 of row g of matrix j.
+__device__ inline void load_matrices_x4(uint32_t (&r)[4], const void* row) {
+  const auto from = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(from)
+               : "memory");
+}
+// Transposed: register j has elements g of rows 2t, 2t+1 of matrix j.
+__device__ inline void load_matrices_x4_transposed(uint32_t (&r)[4], const void* row) {
+  const auto from = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(from)
+               : "memory");
+}
+
+// d += a b.
+__device__ inline void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+}  // namespace jige::cuda

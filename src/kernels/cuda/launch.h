@@ -1,0 +1,25 @@
+// Launching kernels: what the host side of a .cu file needs.
+//
+// Each family has a header without CUDA types (norm.h), which ops call, and a .cu file. The
+// argument structs are those of the CPU kernels wherever they fit, so that an op fills them once.
+// A .cu file compiles twice: by nvcc for GPUs, and by the host compiler against emulation/, where
+// blocks run one after the other on this thread; so kernels are tested on machines without a GPU.
+// Threads: a launch is asynchronous on its stream; one thread at a time uses a stream.
+#pragma once
+
+#include <cstdint>
+
+namespace jige::cuda {
+
+// The stream that kernels run on.
+struct LaunchStream {
+  void* handle = nullptr;  // cudaStream_t; null in emulation
+  int multiprocessors = 1;
+};
+
+// Blocks of `threads` for `count` elements of work, `per_block` of them each.
+constexpr unsigned blocks_for(int64_t count, int64_t per_block) {
+  return static_cast<unsigned>((count + per_block - 1) / per_block);
+}
+
+}  // namespace jige::cuda

@@ -6,15 +6,18 @@ if(JIGE_CUDA)
     set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
     set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
   endif()
-  target_sources(jige_tensor PRIVATE src/tensor/cuda/cuda_device.cc src/tensor/cuda/cuda_stream.cc)
-  target_link_libraries(jige_tensor PRIVATE CUDA::cudart_static)
+  add_library(jige_cuda_device STATIC src/tensor/cuda/cuda_device.cc src/tensor/cuda/cuda_stream.cc)
+  target_link_libraries(jige_cuda_device PRIVATE CUDA::cudart_static)
 else()
-  target_sources(jige_tensor PRIVATE src/tensor/cuda/cuda_absent.cc)
+  add_library(jige_cuda_device STATIC src/tensor/cuda/cuda_absent.cc)
 endif()
+target_link_libraries(jige_cuda_device PUBLIC jige_tensor)
+target_link_libraries(tensor_test PRIVATE jige_cuda_device)
 
 # The kernels of src/kernels/cuda, twice. jige_kernels_cuda: for GPUs. jige_kernels_emulated: the same
-# sources by the host compiler, for test programs; named before the libraries it takes the place of the
-# former, and so it does in a build without nvcc, where no GPU can be asked for.
+# sources by the host compiler, for test programs, with an emulated GPU; its objects take the place of the
+# former's, and of jige_cuda_device's. In a build without nvcc, where no GPU can be asked for, the
+# emulated kernels are all there are.
 set(folder ${CMAKE_SOURCE_DIR}/src/kernels/cuda)
 file(GLOB kernels CONFIGURE_DEPENDS ${folder}/*.cu)
 file(GLOB host CONFIGURE_DEPENDS ${folder}/*.cc)
@@ -34,15 +37,15 @@ target_compile_options(jige_kernels_emulated PRIVATE -O2)
 if(JIGE_CUDA)
   add_library(jige_kernels_cuda STATIC ${kernels} ${host})
   target_include_directories(jige_kernels_cuda PUBLIC ${CMAKE_SOURCE_DIR}/src)
-  target_link_libraries(jige_kernels_cuda PUBLIC jige_tensor PRIVATE CUDA::cudart_static ${CMAKE_DL_LIBS})
+  target_link_libraries(jige_kernels_cuda PRIVATE CUDA::cudart_static ${CMAKE_DL_LIBS})
   set_target_properties(jige_kernels_cuda PROPERTIES CUDA_ARCHITECTURES "80;90a-real;100-real")
   # Products and sums are fused where the source says so, as in options.cmake.
   target_compile_options(jige_kernels_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false>)
 else()
   add_library(jige_kernels_cuda STATIC $<TARGET_OBJECTS:jige_kernels_emulated>)
   target_include_directories(jige_kernels_cuda PUBLIC ${CMAKE_SOURCE_DIR}/src)
-  target_link_libraries(jige_kernels_cuda PUBLIC jige_tensor)
 endif()
+target_link_libraries(jige_kernels_cuda PUBLIC jige_cuda_device)
 
 # The kernel of transfers between GPUs is an image in the binary, which the driver loads; the program
 # needs no CUDA library for it. Called once the library is there that holds it.

@@ -98,7 +98,7 @@ struct BenchOptions {
 
 // What the machine can do; zero until measured.
 struct MachineRates {
-  double fma_flops_per_s = 0;
+  double fma_flops_per_s = 0;  // of a CPU
   double read_bytes_per_s = 0;
 };
 
@@ -106,24 +106,24 @@ struct MachineRates {
 using MeasurementSink = std::function<void(const Measurement&)>;
 
 // Takes `seconds` at most for most of it, and less where they are many.
-Status bench_machine(CpuDevice& device, double seconds, MachineRates& rates,
+Status bench_machine(Device& device, double seconds, MachineRates& rates,
                      const MeasurementSink& sink);
 // Fail with kExhausted where bench_gemm and bench_attention take more than memory_bytes_max; so do
 // these.
 Status check_gemm_memory(const BenchOptions& options);
 Status check_attention_memory(const BenchOptions& options);
-Status bench_gemm(CpuDevice& device, const BenchOptions& options, const MachineRates& rates,
+Status bench_gemm(Device& device, const BenchOptions& options, const MachineRates& rates,
                   const MeasurementSink& sink);
-Status bench_attention(CpuDevice& device, const BenchOptions& options, const MachineRates& rates,
+Status bench_attention(Device& device, const BenchOptions& options, const MachineRates& rates,
                        const MeasurementSink& sink);
 // Prompt processing and decoding of one sequence, with random weights from a folder that is written
 // for it and removed again, so that loading is measured too.
-Status bench_inference(CpuDevice& device, const BenchOptions& options, const MeasurementSink& sink);
+Status bench_inference(Device& device, const BenchOptions& options, const MeasurementSink& sink);
 // Fails with kExhausted where a step of bench_train takes more than memory_bytes_max, naming the
 // flags that would help.
 Status check_training_memory(const BenchOptions& options);
 // One optimizer step of `batch_tokens` random tokens. Fails as check_training_memory does.
-Status bench_train(CpuDevice& device, const BenchOptions& options, const MachineRates& rates,
+Status bench_train(Device& device, const BenchOptions& options, const MachineRates& rates,
                    const MeasurementSink& sink);
 
 }  // namespace jige::cli

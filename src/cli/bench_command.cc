@@ -86,8 +86,8 @@ class BenchCommand final : public Command {
     if (wanted("gemm")) JIGE_DO(check_gemm_memory(options_));
     if (wanted("attention")) JIGE_DO(check_attention_memory(options_));
     if (wanted("train")) JIGE_DO(check_training_memory(options_));
-    JIGE_TRY(const auto device, device_.make());
-    print_head(device->team().size());
+    JIGE_TRY(const ComputeDevices devices, device_.make());
+    print_head(devices.team().size());
     const MeasurementSink sink = [this](const Measurement& found) {
       note_.clear();
       print(found);
@@ -99,15 +99,15 @@ class BenchCommand final : public Command {
         std::string line;
         return static_cast<bool>(std::getline(std::cin, line));
       };
-      return bench_train(*device, options_, rates, sink);
+      return bench_train(devices.compute(), options_, rates, sink);
     }
-    const Status measured = measure(*device, rates, sink);
+    const Status measured = measure(devices.compute(), rates, sink);
     note_.clear();
     return measured;
   }
 
  private:
-  Status measure(CpuDevice& device, MachineRates& rates, const MeasurementSink& sink) {
+  Status measure(Device& device, MachineRates& rates, const MeasurementSink& sink) {
     // The other subjects compare with the machine, so it is always measured.
     note_.say("measuring the machine");
     JIGE_DO(bench_machine(device, options_.seconds, rates, sink));
@@ -136,7 +136,7 @@ class BenchCommand final : public Command {
       JIGE_TRY(options_.config, load_config_file("--config", config_file_));
     }
     JIGE_TRY(const std::optional<DType> chosen, read_compute_dtype(dtype_));
-    options_.dtype = chosen.value_or(default_training_dtype());
+    options_.dtype = chosen.value_or(default_training_dtype(device_.device != "cpu"));
     options_.format = read_weight_format(quantize_);
     options_.kv_dtype = read_kv_cache(kv_cache_);
     return {};

@@ -25,7 +25,7 @@ constexpr const char* kOfMemory = "of reading memory";
 
 Result<Tensor> random_tensor(Arena& arena, Stream& stream, DType dtype, Shape shape) {
   JIGE_TRY(Tensor values, arena.make(DType::kF32, shape));
-  fill_random(values.view());
+  fill_random(stream, values.view());
   if (dtype == DType::kF32) return values;
   JIGE_TRY(Tensor converted, arena.make(dtype, shape));
   ops::scale(stream, converted.view(), values.view(), 1.0f);
@@ -95,7 +95,7 @@ Status check_kernel_memory(int64_t bytes, const BenchOptions& options, const cha
               format_bytes(options.memory_bytes_max), remedy);
 }
 
-Status bench_one_gemm(CpuDevice& device, const GemmBench& shape, const BenchOptions& options,
+Status bench_one_gemm(Device& device, const GemmBench& shape, const BenchOptions& options,
                       const MachineRates& rates, const MeasurementSink& sink) {
   Arena arena(device, "matrix product benchmark", options.memory_bytes_max);
   JIGE_TRY(const auto stream, device.make_stream());
@@ -130,8 +130,10 @@ Status bench_one_gemm(CpuDevice& device, const GemmBench& shape, const BenchOpti
   const double flops =
       2.0 * static_cast<double>(shape.tokens * shape.inputs) * static_cast<double>(shape.outputs);
   Measurement found = make_measurement("gemm", detail, flops / 1e9, "GFLOP/s", timing);
-  found.share = found.value * 1e9 / rates.fma_flops_per_s;
-  found.share_of = kOfVectorUnits;
+  if (rates.fma_flops_per_s > 0) {
+    found.share = found.value * 1e9 / rates.fma_flops_per_s;
+    found.share_of = kOfVectorUnits;
+  }
   sink(found);
   return {};
 }
@@ -223,11 +225,15 @@ Json measurement_json(const Measurement& measurement) {
   return json;
 }
 
-Status bench_machine(CpuDevice& device, double seconds, MachineRates& rates,
+Status bench_machine(Device& device, double seconds, MachineRates& rates,
                      const MeasurementSink& sink) {
   // For the vector units, for touching memory and for reading it, each.
   const double part_s = seconds / 4;
-  rates.fma_flops_per_s = measure_fma_flops_per_s(device, std::min(0.3, part_s));
+  const bool on_gpu = device.kind() == DeviceKind::kCuda;
+  if (!on_gpu) {
+    rates.fma_flops_per_s =
+        measure_fma_flops_per_s(static_cast<CpuDevice&>(device), std::min(0.3, part_s));
+  }
   JIGE_TRY(const auto memory, ReadProbe::create(device, streaming_bytes(), part_s));
   const auto bytes = static_cast<int64_t>(memory->bytes());
   rates.read_bytes_per_s = measure_read_bytes_per_s(*memory, std::min(0.5, part_s));
@@ -239,15 +245,19 @@ Status bench_machine(CpuDevice& device, double seconds, MachineRates& rates,
           .fastest = value,
           .unit = unit});
   };
-  note("vector units",
-       fmt::format("f32 multiply-adds in registers, {}",
-                   isa_name(std::min(active_isa(), Isa::kAvx512))),
-       rates.fma_flops_per_s / 1e9, "GFLOP/s");
-  note("memory", fmt::format("reading {} MiB", bytes >> 20), rates.read_bytes_per_s / 1e9, "GB/s");
+  if (!on_gpu) {
+    note("vector units",
+         fmt::format("f32 multiply-adds in registers, {}",
+                     isa_name(std::min(active_isa(), Isa::kAvx512))),
+         rates.fma_flops_per_s / 1e9, "GFLOP/s");
+  }
+  note("memory",
+       fmt::format("{} {} MiB", on_gpu ? "a copy that reads and writes" : "reading", bytes >> 20),
+       rates.read_bytes_per_s / 1e9, "GB/s");
   return {};
 }
 
-Status bench_gemm(CpuDevice& device, const BenchOptions& options, const MachineRates& rates,
+Status bench_gemm(Device& device, const BenchOptions& options, const MachineRates& rates,
                   const MeasurementSink& sink) {
   JIGE_DO(check_gemm_memory(options));
   for (const GemmBench& shape : gemm_shapes(options.config)) {
@@ -265,7 +275,7 @@ Status check_gemm_memory(const BenchOptions& options) {
                              "raise it, or name what else to measure: attention, inference, train");
 }
 
-Status bench_attention(CpuDevice& device, const BenchOptions& options, const MachineRates& rates,
+Status bench_attention(Device& device, const BenchOptions& options, const MachineRates& rates,
                        const MeasurementSink& sink) {
   JIGE_DO(check_attention_memory(options));
   Arena arena(device, "attention benchmark", options.memory_bytes_max);
@@ -300,8 +310,10 @@ Status bench_attention(CpuDevice& device, const BenchOptions& options, const Mac
                                    args.sequences.size(), options.context, config.head_count,
                                    config.head_dim, dtype_info(options.dtype).name),
                        4 * pairs * static_cast<double>(shapes.q[1]) / 1e9, "GFLOP/s", timing);
-  found.share = found.value * 1e9 / rates.fma_flops_per_s;
-  found.share_of = kOfVectorUnits;
+  if (rates.fma_flops_per_s > 0) {
+    found.share = found.value * 1e9 / rates.fma_flops_per_s;
+    found.share_of = kOfVectorUnits;
+  }
   sink(found);
   return {};
 }

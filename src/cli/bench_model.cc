@@ -153,7 +153,7 @@ struct Products {
 };
 
 // The folder is gone once this returns: who is killed while measuring leaves nothing behind.
-Result<std::unique_ptr<model::InferenceModel>> load_random_model(CpuDevice& device,
+Result<std::unique_ptr<model::InferenceModel>> load_random_model(Device& device,
                                                                  const formats::ModelConfig& config,
                                                                  const BenchOptions& options) {
   JIGE_TRY(const TemporaryFolder folder, TemporaryFolder::make());
@@ -173,7 +173,7 @@ model::WeightsOptions training_weights(const BenchOptions& options) {
           .position_count = options.context};
 }
 
-Result<Products> make_products(CpuDevice& device, const BenchOptions& options, int64_t tokens) {
+Result<Products> make_products(Device& device, const BenchOptions& options, int64_t tokens) {
   Products made;
   if (options.products) {
     made.reference = *options.products;
@@ -191,8 +191,7 @@ Result<Products> make_products(CpuDevice& device, const BenchOptions& options, i
 
 }  // namespace
 
-Status bench_inference(CpuDevice& device, const BenchOptions& options,
-                       const MeasurementSink& sink) {
+Status bench_inference(Device& device, const BenchOptions& options, const MeasurementSink& sink) {
   formats::ModelConfig config = options.config;
   config.stored_dtype = options.dtype;
   config.context_max =
@@ -255,7 +254,7 @@ Status time_steps(const BenchOptions& options, const std::function<Status()>& st
 
 }  // namespace
 
-Status bench_train(CpuDevice& device, const BenchOptions& options, const MachineRates& rates,
+Status bench_train(Device& device, const BenchOptions& options, const MachineRates& rates,
                    const MeasurementSink& sink) {
   JIGE_DO(check_training_memory(options));
   Arena arena(device, "training benchmark", options.memory_bytes_max);
@@ -303,10 +302,12 @@ Status bench_train(CpuDevice& device, const BenchOptions& options, const Machine
                        tokens, "tokens/s", timing.work);
   set_share(timing, products.reference, &found);
   sink(found);
-  sink(make_measurement("train",
-                        fmt::format("arithmetic of the same steps; the vector units reach {:.1f}",
-                                    rates.fma_flops_per_s / 1e9),
-                        flops / 1e9, "GFLOP/s", timing.work));
+  const std::string vector_units =
+      rates.fma_flops_per_s > 0
+          ? fmt::format("; the vector units reach {:.1f}", rates.fma_flops_per_s / 1e9)
+          : "";
+  sink(make_measurement("train", "arithmetic of the same steps" + vector_units, flops / 1e9,
+                        "GFLOP/s", timing.work));
   return {};
 }
 

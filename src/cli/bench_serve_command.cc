@@ -148,7 +148,7 @@ class BenchServeCommand final : public Command {
     JIGE_TRY(BenchServeModel served,
              model_.load(plan_.tokens_max(), scheduling_.kv_block_count(ops::kKvBlockTokens),
                          scheduling_.batch_tokens, scheduling_.batch_requests));
-    const int threads = served.device->team().size();
+    const int threads = served.devices.team().size();
     caption_ = fmt::format("{} on {}, {} thread{}", served.text, cpu_features().model_name, threads,
                            threads == 1 ? "" : "s");
     print_head();
@@ -181,7 +181,7 @@ class BenchServeCommand final : public Command {
     options.admission = scheduling_.read_admission();
     options.batch_requests_max = static_cast<int32_t>(scheduling_.batch_requests);
     options.batch_tokens_max = static_cast<int32_t>(scheduling_.batch_tokens);
-    options.sampling_team = &served.device->team();
+    options.sampling_team = &served.devices.team();
     options.waiting_requests_max = kQueueMax;
     options.waiting_prompt_tokens_max = INT64_MAX;
     JIGE_TRY(const auto engine, serve::Engine::create(*served.model, *served.tokenizer, options));

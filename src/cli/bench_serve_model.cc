@@ -86,9 +86,9 @@ Result<BenchServeModel> BenchServeModelFlags::load(int64_t tokens_max, int64_t k
     temporary.emplace(std::move(folder_made));
     JIGE_TRY(path, write_random(*temporary, random, compute, context_max));
   }
-  JIGE_TRY(made.device, device.make());
+  JIGE_TRY(made.devices, device.make());
   JIGE_TRY(made.model,
-           model::InferenceModel::load(path, *made.device,
+           model::InferenceModel::load(path, made.devices.compute(),
                                        {.compute = compute,
                                         .kv_dtype = read_kv_cache(kv_cache),
                                         .format = read_weight_format(quantize),

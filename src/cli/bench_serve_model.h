@@ -18,7 +18,7 @@
 namespace jige::cli {
 
 struct BenchServeModel {
-  std::unique_ptr<CpuDevice> device;
+  ComputeDevices devices;
   std::unique_ptr<model::InferenceModel> model;
   std::optional<text::Tokenizer> tokenizer;
   std::string text;  // "15m, 15.2 M parameters, f32"

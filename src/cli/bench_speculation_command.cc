@@ -189,7 +189,7 @@ class BenchSpeculationCommand final : public Command {
       print_json(Json{{"subject", served.text},
                       {"speculate", speculation_.speculate},
                       {"machine", cpu_features().model_name},
-                      {"threads", served.device->team().size()},
+                      {"threads", served.devices.team().size()},
                       {"isa", isa_name(active_isa())},
                       {"version", kVersion},
                       {"build", kBuildType}});
@@ -197,7 +197,7 @@ class BenchSpeculationCommand final : public Command {
     }
     print_text(fmt::format("{}, --speculate {}, on {}, {} threads\n", served.text,
                            speculation_.speculate, cpu_features().model_name,
-                           served.device->team().size()));
+                           served.devices.team().size()));
   }
 
   void print(const SpeculationTurns& found) const {

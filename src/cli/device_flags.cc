@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 
 #include "base/check.h"
 #include "base/cpu.h"
 #include "tensor/arena.h"
+#include "tensor/cuda_device.h"
+#include "train/process_memory.h"
 
 namespace jige::cli {
 namespace {
@@ -29,7 +32,8 @@ IntRange thread_range(int64_t min) {
 
 void DeviceFlags::declare(Flags& flags) {
   flags.section("Machine");
-  flags.choice("--device NAME", device, {"cpu"}, "where to compute");
+  flags.text("--device NAME", device,
+             "where to compute: cpu, cuda (the first NVIDIA GPU) or cuda:N (GPU N)");
   flags.integer("--threads N", threads, thread_range(0),
                 "threads, 8 for each processor at most; 0: as many as the process may use");
   flags.bytes("--memory-limit SIZE", memory_limit_bytes,
@@ -37,8 +41,36 @@ void DeviceFlags::declare(Flags& flags) {
               "work begins");
 }
 
-Result<std::unique_ptr<CpuDevice>> DeviceFlags::make() const {
-  return std::make_unique<CpuDevice>(CpuDeviceOptions{.thread_count = static_cast<int>(threads)});
+Result<std::optional<int>> DeviceFlags::gpu_index() const {
+  if (device == "cpu") return std::optional<int>();
+  if (device == "cuda") return std::optional<int>(0);
+  constexpr std::string_view kNumbered = "cuda:";
+  int index = -1;
+  if (device.starts_with(kNumbered)) {
+    const char* const end = device.data() + device.size();
+    const auto [at, error] = std::from_chars(device.data() + kNumbered.size(), end, index);
+    if (error == std::errc() && at == end && index >= 0) return std::optional<int>(index);
+  }
+  return fail(Code::kInvalidArgument,
+              "--device is \"{}\"; it must be cpu, cuda or cuda:N, such as cuda:1", device);
+}
+
+Result<ComputeDevices> DeviceFlags::make() const {
+  ComputeDevices devices;
+  devices.host =
+      std::make_unique<CpuDevice>(CpuDeviceOptions{.thread_count = static_cast<int>(threads)});
+  JIGE_TRY(const std::optional<int> index, gpu_index());
+  if (!index) return devices;
+  auto gpu = make_cuda_device(*index);
+  if (!gpu) return with_context(std::move(gpu.error()), "--device {}", device);
+  devices.gpu = std::move(*gpu);
+  return devices;
+}
+
+Result<int64_t> DeviceFlags::memory_bytes() const {
+  if (memory_limit_bytes > 0) return memory_limit_bytes;
+  JIGE_TRY(const std::optional<int> index, gpu_index());
+  return index ? cuda_free_bytes(*index) : train::machine_memory_bytes();
 }
 
 int64_t DeviceFlags::arena_bytes_max() const {
@@ -101,8 +133,8 @@ std::string numbers_text(DType compute, ops::WeightFormat format, std::optional<
   return text;
 }
 
-DType default_training_dtype() {
-  return active_isa() >= Isa::kAvx512Bf16 ? DType::kBF16 : DType::kF32;
+DType default_training_dtype(bool on_gpu) {
+  return on_gpu || active_isa() >= Isa::kAvx512Bf16 ? DType::kBF16 : DType::kF32;
 }
 
 }  // namespace jige::cli

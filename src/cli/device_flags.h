@@ -24,14 +24,30 @@ int64_t threads_max();
 // The range of a flag for threads.
 IntRange thread_range(int64_t min);
 
+// What a command computes on. The host's threads read, decode and draw tokens in either case.
+struct ComputeDevices {
+  std::unique_ptr<CpuDevice> host;
+  std::unique_ptr<Device> gpu;  // null: the host computes
+
+  bool on_gpu() const { return gpu != nullptr; }
+  Device& compute() const { return gpu ? *gpu : static_cast<Device&>(*host); }
+  ThreadTeam& team() const { return host->team(); }
+};
+
 struct DeviceFlags {
   int64_t threads = 0;             // 0: as many as the process may use
   int64_t memory_limit_bytes = 0;  // 0: none
   std::string device = "cpu";
 
   void declare(Flags& flags);
-  // The device. Fails with kUnsupported on devices commands cannot compute with yet.
-  Result<std::unique_ptr<CpuDevice>> make() const;
+  // The number of the GPU that is named; none: the CPU. Fails with kInvalidArgument.
+  Result<std::optional<int>> gpu_index() const;
+  // Fails as gpu_index() and, where a GPU is named, as make_cuda_device() and
+  // ops::check_cuda_products().
+  Result<ComputeDevices> make() const;
+  // Memory that may be taken: the limit, else that of the device that is not in use. Fails as
+  // gpu_index() and cuda_free_bytes().
+  Result<int64_t> memory_bytes() const;
   // The cap of an arena.
   int64_t arena_bytes_max() const;
 };
@@ -57,8 +73,8 @@ std::string_view kv_cache_name(DType dtype);
 std::string numbers_text(DType compute, ops::WeightFormat format,
                          std::optional<DType> kv_cache = {});
 
-// The type of matrix products in training where the user names none: bf16 on processors with tiles
-// for it, else f32, which is as fast there and exact.
-DType default_training_dtype();
+// The type of matrix products in training where the user names none: bf16 on GPUs and on processors
+// with tiles for it, else f32, which is as fast there and exact.
+DType default_training_dtype(bool on_gpu = false);
 
 }  // namespace jige::cli

@@ -38,7 +38,7 @@ Result<LoadedModel> ModelFlags::load(const ModelUse& use) const {
   }
   const int32_t chosen = adapters.empty() ? model::kNoAdapter : 0;
   JIGE_TRY(auto tokenizer, text::Tokenizer::load(found));
-  JIGE_TRY(auto made, device.make());
+  JIGE_TRY(ComputeDevices made, device.make());
   JIGE_TRY(const std::optional<DType> compute, read_compute_dtype(dtype));
   model::InferenceOptions options{.compute = compute,
                                   .kv_dtype = read_kv_cache(kv_cache),
@@ -51,7 +51,7 @@ Result<LoadedModel> ModelFlags::load(const ModelUse& use) const {
   // A row for the last token and for every token of a draft.
   options.logit_rows_max = std::max<int64_t>(options.logit_rows_max, 1 + use.draft_tokens);
   if (use.embeds) options.logit_rows_max = std::max(options.logit_rows_max, kEmbeddingRows);
-  JIGE_TRY(auto model, model::InferenceModel::load(found, *made, options));
+  JIGE_TRY(auto model, model::InferenceModel::load(found, made.compute(), options));
   const int64_t known = model->architecture().config().vocab_size;
   if (tokenizer.vocab_size() > known) {
     log_warn(
@@ -61,7 +61,7 @@ Result<LoadedModel> ModelFlags::load(const ModelUse& use) const {
   log_debug("{}: loaded in {:.2f} s, {} in use", found, model->load_seconds(),
             format_bytes(model->peak_bytes()));
   return LoadedModel{.folder = std::move(found),
-                     .device = std::move(made),
+                     .devices = std::move(made),
                      .model = std::move(model),
                      .tokenizer = std::move(tokenizer),
                      .adapter = chosen};

@@ -17,7 +17,7 @@ namespace jige::cli {
 
 struct LoadedModel {
   std::string folder;  // the model's own, see find_model_folder
-  std::unique_ptr<CpuDevice> device;
+  ComputeDevices devices;
   std::unique_ptr<model::InferenceModel> model;
   text::Tokenizer tokenizer;
   int32_t adapter = model::kNoAdapter;  // of the model's, that it is to run with

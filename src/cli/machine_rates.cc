@@ -40,14 +40,17 @@ double best_rate(double units, double seconds, const std::function<void()>& work
 
 }  // namespace
 
-void fill_random(const TensorView& view) {
+void fill_random(Stream& stream, const TensorView& view) {
   constexpr int64_t kDrawn = 1 << 16;
   Rng rng(derive_key(1, "bench values"));
-  float* values = view.as<float>();
   const int64_t count = view.count();
-  const int64_t drawn = std::min(count, kDrawn);
-  for (int64_t i = 0; i < drawn; ++i) values[i] = static_cast<float>(rng.uniform() - 0.5);
-  for (int64_t i = drawn; i < count; ++i) values[i] = values[i - drawn];
+  std::vector<float> values(static_cast<size_t>(std::min(count, kDrawn)));
+  for (float& value : values) value = static_cast<float>(rng.uniform() - 0.5);
+  for (int64_t i = 0; i < count; i += kDrawn) {
+    stream.copy(view.as<float>() + i, values.data(), std::min(kDrawn, count - i) * 4,
+                CopyKind::kHostToDevice);
+  }
+  stream.synchronize();
 }
 
 double measure_fma_flops_per_s(CpuDevice& device, double seconds) {
@@ -63,10 +66,16 @@ double measure_fma_flops_per_s(CpuDevice& device, double seconds) {
   });
 }
 
-Result<std::unique_ptr<ReadProbe>> ReadProbe::create(CpuDevice& device, int64_t bytes,
+Result<std::unique_ptr<ReadProbe>> ReadProbe::create(Device& device, int64_t bytes,
                                                      double seconds) {
   std::unique_ptr<ReadProbe> probe(new ReadProbe(device));
   JIGE_TRY(probe->array_, probe->arena_.make(DType::kF32, Shape{bytes / 4}));
+  if (device.kind() == DeviceKind::kCuda) {
+    JIGE_TRY(probe->copies_, device.make_stream());
+    probe->count_ = probe->array_.view().count();
+    return probe;
+  }
+  probe->team_ = &static_cast<CpuDevice&>(device).team();
   probe->touch(seconds);
   return probe;
 }
@@ -77,7 +86,7 @@ void ReadProbe::touch(double seconds) {
   const StopWatch watch;
   while (count_ < whole && (count_ * 4 < streaming_bytes_min() || watch.seconds() < seconds)) {
     const int64_t part = std::min(kTouchCount, whole - count_);
-    device_.team().parallel_for(part, 1 << 16, [&](int64_t begin, int64_t end, int) {
+    team_->parallel_for(part, 1 << 16, [&](int64_t begin, int64_t end, int) {
       std::fill(data + count_ + begin, data + count_ + end, 0.0f);
     });
     count_ += part;
@@ -88,11 +97,17 @@ double ReadProbe::bytes() const { return static_cast<double>(count_) * 4; }
 
 void ReadProbe::run() {
   const cpu::ProbeKernels& kernels = cpu::probe_kernels(active_isa());
-  const float* data = array_.view().as<float>();
+  float* data = array_.view().as<float>();
   const int64_t count = count_;
-  const int64_t share = (count + device_.team().size() - 1) / device_.team().size();
+  if (copies_) {
+    const int64_t half = count / 2;
+    copies_->copy(data + half, data, half * 4, CopyKind::kDeviceToDevice);
+    copies_->synchronize();
+    return;
+  }
+  const int64_t share = (count + team_->size() - 1) / team_->size();
   volatile float sink = 0;
-  device_.team().parallel_for(count, share, [&](int64_t begin, int64_t end, int) {
+  team_->parallel_for(count, share, [&](int64_t begin, int64_t end, int) {
     sink = kernels.read_stream(data + begin, end - begin);
   });
 }
@@ -101,12 +116,12 @@ double measure_read_bytes_per_s(ReadProbe& probe, double seconds) {
   return best_rate(probe.bytes(), seconds, [&] { probe.run(); });
 }
 
-Result<double> measure_read_bytes_per_s(CpuDevice& device, int64_t bytes) {
+Result<double> measure_read_bytes_per_s(Device& device, int64_t bytes) {
   JIGE_TRY(const auto probe, ReadProbe::create(device, bytes));
   return measure_read_bytes_per_s(*probe, 0.5);
 }
 
-Result<std::unique_ptr<GemmProbe>> GemmProbe::create(CpuDevice& device, DType compute,
+Result<std::unique_ptr<GemmProbe>> GemmProbe::create(Device& device, DType compute,
                                                      const GemmShape& shape) {
   std::unique_ptr<GemmProbe> probe(new GemmProbe(device, shape));
   Arena& arena = probe->arena_;
@@ -119,8 +134,8 @@ Result<std::unique_ptr<GemmProbe>> GemmProbe::create(CpuDevice& device, DType co
   JIGE_TRY(const Tensor values, arena.make(DType::kF32, Shape{tokens, inputs}));
   JIGE_TRY(probe->src_, arena.make(compute, Shape{tokens, inputs}));
   JIGE_TRY(probe->dst_, arena.make(compute, Shape{tokens, outputs}));
-  fill_random(weight.view());
-  fill_random(values.view());
+  fill_random(*probe->stream_, weight.view());
+  fill_random(*probe->stream_, values.view());
   ops::scale(*probe->stream_, probe->src_.view(), values.view(), 1.0f);
   probe->form_ = {probe->packed_.view().data, compute, ops::PackUse::kForward, outputs, inputs};
   ops::pack_weight(*probe->stream_, probe->form_, weight.view());
@@ -138,7 +153,7 @@ void GemmProbe::run() {
   stream_->synchronize();
 }
 
-Result<double> measure_gemm_flops_per_s(CpuDevice& device, DType compute, const GemmShape& shape,
+Result<double> measure_gemm_flops_per_s(Device& device, DType compute, const GemmShape& shape,
                                         double seconds) {
   JIGE_TRY(const auto probe, GemmProbe::create(device, compute, shape));
   const std::vector<double> rates = sorted_rates(probe->flops(), seconds, 3, [&] { probe->run(); });

@@ -19,27 +19,29 @@ namespace jige::cli {
 
 // Numbers of -0.5 to 0.5 to measure with, the same each time. They repeat: to draw each would take
 // longer than what is measured. REQUIRES: f32.
-void fill_random(const TensorView& view);
+void fill_random(Stream& stream, const TensorView& view);
 
 // f32 operations per second of the vector units, from registers, in so many seconds and one run.
 double measure_fma_flops_per_s(CpuDevice& device, double seconds = 0.3);
 
-// One pass of all threads over an array in memory (several times the caches).
+// One pass of all threads over an array in memory (several times the caches); on a GPU, a copy of
+// one half of the array to the other, which reads and writes its bytes.
 class ReadProbe {
  public:
   // The first touch of memory can take many times as long as reading it, above all where others use
   // the processor: after so many seconds the array is what has been touched, but no less than
   // streaming_bytes_min(). Fails with kExhausted.
-  static Result<std::unique_ptr<ReadProbe>> create(CpuDevice& device, int64_t bytes,
+  static Result<std::unique_ptr<ReadProbe>> create(Device& device, int64_t bytes,
                                                    double seconds = 1e9);
   void run();
   double bytes() const;  // of a run
 
  private:
-  explicit ReadProbe(CpuDevice& device) : device_(device), arena_(device, "bandwidth probe") {}
+  explicit ReadProbe(Device& device) : arena_(device, "bandwidth probe") {}
   void touch(double seconds);
-  CpuDevice& device_;
   Arena arena_;
+  ThreadTeam* team_ = nullptr;      // of a CPU
+  std::unique_ptr<Stream> copies_;  // of a GPU
   Tensor array_;
   int64_t count_ = 0;  // of its numbers, touched and read
 };
@@ -47,7 +49,7 @@ class ReadProbe {
 // Bytes per second read from memory, in so many seconds and one run.
 double measure_read_bytes_per_s(ReadProbe& probe, double seconds);
 // The same over an array of `bytes`. Fails with kExhausted.
-Result<double> measure_read_bytes_per_s(CpuDevice& device, int64_t bytes);
+Result<double> measure_read_bytes_per_s(Device& device, int64_t bytes);
 
 struct GemmShape {
   int64_t tokens = 512;
@@ -59,13 +61,13 @@ struct GemmShape {
 class GemmProbe {
  public:
   // Fails with kExhausted.
-  static Result<std::unique_ptr<GemmProbe>> create(CpuDevice& device, DType compute,
+  static Result<std::unique_ptr<GemmProbe>> create(Device& device, DType compute,
                                                    const GemmShape& shape);
   void run();
   double flops() const;  // of a run
 
  private:
-  GemmProbe(CpuDevice& device, const GemmShape& shape)
+  GemmProbe(Device& device, const GemmShape& shape)
       : arena_(device, "matrix product probe"), shape_(shape) {}
   Arena arena_;
   GemmShape shape_;
@@ -76,11 +78,11 @@ class GemmProbe {
 
 // Operations per second of such layers: the median, since a share of it compares a median with it.
 // Fails with kExhausted.
-Result<double> measure_gemm_flops_per_s(CpuDevice& device, DType compute, const GemmShape& shape,
+Result<double> measure_gemm_flops_per_s(Device& device, DType compute, const GemmShape& shape,
                                         double seconds);
 
 // Bytes that are surely larger than this processor's caches: four times the last level, at least
-// 256 MiB, at most 1 GiB.
+// 256 MiB, at most 1 GiB; the most is taken on a GPU.
 int64_t streaming_bytes();
 // The least that is still larger than the caches: twice the last level, at least 64 MiB, at most
 // streaming_bytes().

@@ -165,13 +165,13 @@ class ServeCommand final : public Command {
       return options;
     }
     const int64_t limit_bytes = model_.device.memory_limit_bytes;
-    JIGE_TRY(
-        const serve::EngineMemory memory,
-        serve::plan_engine_memory(
-            folder_, options, limit_bytes > 0 ? limit_bytes : train::machine_memory_bytes() / 4 * 3,
-            {.drafts = engine_options_.drafts,
-             .draft_sequences = serve_.batch_requests,
-             .constraints_bytes = constraints_bytes()}));
+    JIGE_TRY(const int64_t memory_bytes, model_.device.memory_bytes());
+    JIGE_TRY(const serve::EngineMemory memory,
+             serve::plan_engine_memory(folder_, options,
+                                       limit_bytes > 0 ? limit_bytes : memory_bytes / 4 * 3,
+                                       {.drafts = engine_options_.drafts,
+                                        .draft_sequences = serve_.batch_requests,
+                                        .constraints_bytes = constraints_bytes()}));
     options.kv_block_count = memory.kv_block_count;
     const auto contexts =
         static_cast<double>(embedding_ ? kContextsOfEmbeddings : kContextsDefault);
@@ -190,7 +190,7 @@ class ServeCommand final : public Command {
 
   Status load(api::Service& service) {
     const StopWatch watch;
-    JIGE_TRY(device_, model_.device.make());
+    JIGE_TRY(devices_, model_.device.make());
     if (serve_.measure_peaks) JIGE_DO(measure_peaks(service));
     JIGE_TRY(text::Tokenizer tokenizer, text::Tokenizer::load(folder_));
     if (!embedding_) {
@@ -198,12 +198,12 @@ class ServeCommand final : public Command {
           tokenizer, static_cast<size_t>(serve_.constraint_bytes));
     }
     JIGE_TRY(const model::InferenceOptions options, inference_options());
-    JIGE_TRY(loaded_, model::InferenceModel::load(folder_, *device_, options));
+    JIGE_TRY(loaded_, model::InferenceModel::load(folder_, devices_.compute(), options));
     tokenizer_.emplace(std::move(tokenizer));
     // States go forward alone: the engine would guess nothing.
     if (loaded_->sizes().state_count > 0) engine_options_.drafts.tokens_max = 0;
     JIGE_DO(check_limit());
-    engine_options_.sampling_team = &device_->team();
+    engine_options_.sampling_team = &devices_.team();
     JIGE_TRY(engine_, serve::Engine::create(*loaded_, *tokenizer_, engine_options_));
     JIGE_TRY(api::ServedModel served, served_model());
     const int64_t text_tokens =
@@ -236,11 +236,12 @@ class ServeCommand final : public Command {
   }
 
   Status measure_peaks(api::Service& service) {
-    JIGE_TRY(const double bytes, measure_read_bytes_per_s(*device_, streaming_bytes()));
+    JIGE_TRY(const double bytes, measure_read_bytes_per_s(devices_.compute(), streaming_bytes()));
     JIGE_TRY(const std::optional<DType> compute, read_compute_dtype(model_.dtype));
-    JIGE_TRY(
-        const double flops,
-        measure_gemm_flops_per_s(*device_, compute.value_or(default_training_dtype()), {}, 0.3));
+    JIGE_TRY(const double flops,
+             measure_gemm_flops_per_s(devices_.compute(),
+                                      compute.value_or(default_training_dtype(devices_.on_gpu())),
+                                      {}, 0.3));
     service.set_peaks({.bytes_per_s = bytes, .flops_per_s = flops});
     return {};
   }
@@ -425,7 +426,7 @@ class ServeCommand final : public Command {
   std::string folder_, name_;
   std::optional<formats::EmbeddingConfig> embedding_;  // where it makes vectors of texts
   std::vector<model::AdapterSource> adapters_;
-  std::unique_ptr<CpuDevice> device_;
+  ComputeDevices devices_;
   std::unique_ptr<model::InferenceModel> loaded_;
   std::optional<text::Tokenizer> tokenizer_;
   std::shared_ptr<grammar::ConstraintCompiler> constraints_;

@@ -67,7 +67,7 @@ Result<Answered> run_together(BenchServeModel& served, const SpeculationLoad& lo
            serve::Engine::create(*served.model, *served.tokenizer,
                                  {.batch_requests_max = static_cast<int32_t>(load.users),
                                   .drafts = drafts,
-                                  .sampling_team = &served.device->team()}));
+                                  .sampling_team = &served.devices.team()}));
   std::vector<std::shared_ptr<KeepTokens>> sinks;
   const StopWatch watch;
   for (int64_t user = 0; user < load.users; ++user) {

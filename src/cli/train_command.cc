@@ -114,7 +114,9 @@ class TrainCommand final : public Command {
  private:
   Status run_rank(const std::optional<train::RankOptions>& ranks) {
     if (ranks && ranks->rank != 0) hush();
-    JIGE_TRY(train::TrainOptions options, train_.to_options(*flags_));
+    JIGE_TRY(const std::optional<int> gpu, device_.gpu_index());
+    JIGE_TRY(train::TrainOptions options, train_.to_options(*flags_, gpu.has_value()));
+    options.gpu = gpu;
     JIGE_DO(check_data_files(options.data));
     options.ranks = ranks;
     options.thread_count = static_cast<int>(device_.threads);
@@ -190,9 +192,9 @@ class TrainCommand final : public Command {
     } else {
       JIGE_TRY(config, formats::load_model_config(options.init_folder));
     }
-    JIGE_TRY(const auto device, device_.make());
+    JIGE_TRY(const ComputeDevices devices, device_.make());
     JIGE_TRY(options.gemm_flops_per_s,
-             measure_gemm_flops_per_s(*device, options.compute,
+             measure_gemm_flops_per_s(devices.compute(), options.compute,
                                       {.tokens = std::min<int64_t>(options.micro_batch_tokens, 512),
                                        .inputs = std::min(config.hidden_size, kProbeWidthMax),
                                        .outputs = std::min(config.ffn_size, kProbeWidthMax)},
@@ -201,10 +203,10 @@ class TrainCommand final : public Command {
   }
 
   Status plan(const train::TrainOptions& options) const {
-    JIGE_TRY(const auto device, device_.make());
+    JIGE_TRY(const ComputeDevices devices, device_.make());
     TrainReport report(output_);
     JIGE_TRY(const train::RunSetup setup,
-             train::prepare_run(options, report.callbacks(), device->team()));
+             train::prepare_run(options, report.callbacks(), devices.team()));
     const auto step_tokens =
         static_cast<double>(std::min(setup.options.step_tokens, setup.plan.epoch_tokens));
     const double context_mean = static_cast<double>(setup.plan.context) / 2;

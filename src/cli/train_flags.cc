@@ -233,7 +233,7 @@ bool TrainFlags::names_model(const Flags& flags) const {
          given("--vocab-size");
 }
 
-Result<train::TrainOptions> TrainFlags::to_options(const Flags& flags) const {
+Result<train::TrainOptions> TrainFlags::to_options(const Flags& flags, bool on_gpu) const {
   JIGE_DO(check_flags(flags));
   JIGE_DO(check_preference(flags));
   train::TrainOptions made = options;
@@ -249,7 +249,7 @@ Result<train::TrainOptions> TrainFlags::to_options(const Flags& flags) const {
   if (made.steps == 0 && made.epochs == 0) made.epochs = 1;
   JIGE_TRY(made.schedule.kind, train::parse_schedule(schedule));
   JIGE_TRY(const std::optional<DType> compute, read_compute_dtype(dtype));
-  made.compute = compute.value_or(default_training_dtype());
+  made.compute = compute.value_or(default_training_dtype(on_gpu));
   JIGE_TRY(made.export_dtype, parse_dtype(export_dtype));
   JIGE_TRY(made.optimizer.moments, ops::parse_moment_format(moments));
   made.data.packing = packing == "stream" ? train::Packing::kStream : train::Packing::kDocuments;

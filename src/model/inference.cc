@@ -4,6 +4,7 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "model/device_support.h"
 #include "model/weights_layout.h"
 
 namespace jige::model {
@@ -123,6 +124,9 @@ Result<std::unique_ptr<InferenceModel>> InferenceModel::load(const std::string& 
   JIGE_DO(check_weights(*architecture, files));
   JIGE_TRY(std::vector<Adapter> adapters, open_adapters(options.adapters, *architecture));
   JIGE_TRY(const InferenceSizes sizes, sizes_with(adapters, options, *architecture, files));
+  JIGE_DO(check_device_support(
+      device, *architecture,
+      {.format = sizes.format, .kv_dtype = sizes.kv_dtype, .adapters = !sizes.adapters.empty()}));
   JIGE_DO(check_memory(folder, inference_memory(*architecture, sizes),
                        sizes.kv_block_count * ops::kKvBlockTokens, options.memory_bytes_max));
   std::unique_ptr<InferenceModel> model(
@@ -169,6 +173,11 @@ Status InferenceModel::allocate() {
     JIGE_TRY(buffers_.adapter_product,
              arena_.make(sizes_.compute, Shape{rows[0], sizes_.adapters.product_columns}));
     JIGE_TRY(buffers_.adapter_scratch, make_bytes(bytes.adapter_scratch_bytes));
+  }
+  if (arena_.device().kind() != DeviceKind::kCpu) {
+    const int64_t bytes_max =
+        std::max(buffers_.results.view().count(), buffers_.losses.view().count()) * 4;
+    JIGE_TRY(host_result_, HostBuffer::make(arena_.device(), bytes_max));
   }
   return allocate_sequences();
 }
@@ -373,10 +382,9 @@ std::span<const float> InferenceModel::to_host(const TensorView& view) {
     stream_->synchronize();
     return {view.as<float>(), count};
   }
-  host_result_.resize(count);
   stream_->copy(host_result_.data(), view.data, view.count() * 4, CopyKind::kDeviceToHost);
   stream_->synchronize();
-  return host_result_;
+  return {static_cast<const float*>(host_result_.data()), count};
 }
 
 Result<std::span<const float>> InferenceModel::forward(const InferenceBatch& batch) {

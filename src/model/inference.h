@@ -32,6 +32,7 @@
 #include "model/memory_plan.h"
 #include "model/weights.h"
 #include "tensor/arena.h"
+#include "tensor/host_buffer.h"
 
 namespace jige::model {
 
@@ -172,7 +173,7 @@ class InferenceModel {
   std::vector<int64_t> state_tokens_;  // that each state stands behind
   TensorView hidden_;                  // the last residual stream of the last call
   std::vector<int32_t> host_positions_;
-  std::vector<float> host_result_;  // for devices whose memory the host cannot read
+  HostBuffer host_result_;  // for devices whose memory the host cannot read
   double load_seconds_ = 0;
   uint64_t forward_count_ = 0;
 };

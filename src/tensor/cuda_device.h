@@ -51,6 +51,9 @@ bool cuda_built();
 // CUDA and with kUnavailable when the driver is missing or too old.
 Result<std::vector<CudaDeviceInfo>> list_cuda_devices();
 
+// Bytes that GPU `index` has left now. Fails as make_cuda_device.
+Result<int64_t> cuda_free_bytes(int index);
+
 // GPU `index`, named "cuda<index>". Fails as list_cuda_devices, or with kNotFound.
 Result<std::unique_ptr<Device>> make_cuda_device(int index);
 

@@ -73,6 +73,9 @@ class Device {
   // Raw memory, aligned to 64 bytes at least; arenas are built on these two. Fails with kExhausted.
   virtual Result<void*> allocate(int64_t bytes) = 0;
   virtual void release(void* data, int64_t bytes) = 0;
+  // Memory of the host for copies (host_buffer.h). Fails with kExhausted.
+  virtual Result<void*> allocate_host(int64_t bytes) = 0;
+  virtual void release_host(void* data, int64_t bytes) = 0;
   virtual Result<std::unique_ptr<Stream>> make_stream() = 0;
 };
 

@@ -5,7 +5,7 @@
 namespace jige::train {
 
 Result<std::unique_ptr<StepEngine>> OneDeviceEngine::create(
-    CpuDevice& device, const model::Architecture& architecture,
+    Device& device, const model::Architecture& architecture,
     const model::WeightsOptions& weights_options, const model::TrainingMemory& memory,
     const TrainOptions& options) {
   std::unique_ptr<OneDeviceEngine> engine(new OneDeviceEngine());

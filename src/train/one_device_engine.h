@@ -15,7 +15,7 @@ namespace jige::train {
 class OneDeviceEngine final : public WholeModelEngine {
  public:
   // The device and the architecture must outlive the engine. Fails with kExhausted.
-  static Result<std::unique_ptr<StepEngine>> create(CpuDevice& device,
+  static Result<std::unique_ptr<StepEngine>> create(Device& device,
                                                     const model::Architecture& architecture,
                                                     const model::WeightsOptions& weights_options,
                                                     const model::TrainingMemory& memory,

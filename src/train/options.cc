@@ -258,6 +258,21 @@ Status validate_preference(const TrainOptions& options) {
               flag_of("dpo"));
 }
 
+Status validate_device(const TrainOptions& options) {
+  if (!options.gpu) return {};
+  if (options.pipeline) {
+    return fail(Code::kUnsupported,
+                "a schedule over several devices runs on logical devices of the CPU; leave {} out, "
+                "or train on the CPU",
+                flag_of("pipeline.devices"));
+  }
+  if (options.ranks) {
+    return fail(Code::kUnsupported, "ranks train on the CPU; leave {} out, or train on the CPU",
+                flag_of("ranks"));
+  }
+  return {};
+}
+
 Status validate(const TrainOptions& options) {
   JIGE_DO(validate_ranks(options));
   JIGE_DO(validate_model(options));
@@ -265,6 +280,7 @@ Status validate(const TrainOptions& options) {
   JIGE_DO(validate_data(options.data));
   JIGE_DO(validate_optimizer(options.optimizer));
   JIGE_DO(validate_moments(options));
+  JIGE_DO(validate_device(options));
   JIGE_DO(validate_sizes(options));
   return validate_habits(options);
 }

@@ -106,6 +106,7 @@ struct TrainOptions {
   std::optional<PipelineOptions> pipeline;  // none: one device that holds everything
   std::optional<RankOptions> ranks;         // none: this process alone
 
+  std::optional<int> gpu;          // the GPU that trains, which holds everything; none: the CPU
   int thread_count = 0;            // 0: as many as the process may use; of each pipeline device
   int64_t memory_limit_bytes = 0;  // 0: what the machine has
   std::string log_path;            // empty: OUT/log.jsonl

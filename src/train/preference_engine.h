@@ -18,7 +18,7 @@ class PreferenceEngine final : public WholeModelEngine {
   // The device and the architecture must outlive the engine. Fails with kExhausted.
   // REQUIRES: options.dpo.
   static Result<std::unique_ptr<PreferenceEngine>> create(
-      CpuDevice& device, const model::Architecture& architecture,
+      Device& device, const model::Architecture& architecture,
       const model::WeightsOptions& weights_options, const model::TrainingMemory& memory,
       const TrainOptions& options);
 

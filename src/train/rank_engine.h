@@ -19,6 +19,7 @@
 #include "train/preference_passes.h"
 #include "train/rank_exchange.h"
 #include "train/sharded_update.h"
+#include "tensor/cpu_device.h"
 #include "train/whole_model_engine.h"
 
 namespace jige::train {

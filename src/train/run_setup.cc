@@ -12,6 +12,7 @@
 #include "formats/tensor_folder.h"
 #include "formats/xxhash64.h"
 #include "model/weights_layout.h"
+#include "tensor/cuda_device.h"
 #include "train/optimizer_shares.h"
 #include "train/option_flags.h"
 #include "train/process_memory.h"
@@ -149,14 +150,20 @@ Status check_limit(const RunSetup& setup) {
 }
 
 Status check_memory(RunSetup& setup) {
-  const int64_t limit = setup.options.memory_limit_bytes > 0 ? setup.options.memory_limit_bytes
-                                                             : machine_memory_bytes();
+  const TrainOptions& options = setup.options;
+  int64_t limit = options.memory_limit_bytes;
+  if (limit == 0 && options.gpu) {
+    JIGE_TRY(limit, cuda_free_bytes(*options.gpu));
+  } else if (limit == 0) {
+    limit = machine_memory_bytes();
+  }
   setup.plan.memory_limit_bytes = limit;
-  setup.plan.memory_predicted_bytes =
-      setup.memory.total_bytes() +
-      process_overhead_bytes(
-          *setup.architecture, setup.weights_options.compute,
-          {.of_each = setup.threads, .micro_batch_tokens = setup.options.micro_batch_tokens});
+  setup.plan.memory_predicted_bytes = setup.memory.total_bytes();
+  if (!options.gpu) {  // else it is the GPU's memory that counts
+    setup.plan.memory_predicted_bytes += process_overhead_bytes(
+        *setup.architecture, setup.weights_options.compute,
+        {.of_each = setup.threads, .micro_batch_tokens = options.micro_batch_tokens});
+  }
   add_ranks(setup);
   return check_limit(setup);
 }

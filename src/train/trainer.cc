@@ -10,6 +10,7 @@
 #include "formats/staged_folder.h"
 #include "formats/tensor_folder.h"
 #include "model/init.h"
+#include "tensor/cuda_device.h"
 #include "train/evaluate.h"
 #include "train/export.h"
 #include "train/one_device_engine.h"
@@ -171,24 +172,32 @@ Result<std::optional<formats::CheckpointReader>> Trainer::find_checkpoint(const 
   return std::optional(std::move(reader));
 }
 
-Status Trainer::allocate() {
+Status Trainer::make_engine() {
+  const TrainOptions& options = setup_.options;
+  const auto create = [&](const auto& engine, auto& device) {
+    return engine(device, *setup_.architecture, setup_.weights_options, setup_.memory, options);
+  };
+  if (options.gpu) {
+    JIGE_TRY(gpu_, make_cuda_device(*options.gpu));
+  }
+  Device& device = gpu_ ? *gpu_ : static_cast<Device&>(*device_);
   if (setup_.pipeline) {
     JIGE_TRY(auto engine, PipelineEngine::create(*setup_.architecture, setup_.weights_options,
-                                                 *setup_.pipeline, setup_.options));
+                                                 *setup_.pipeline, options));
     pipeline_ = engine.get();
     engine_ = std::move(engine);
-  } else if (setup_.options.ranks && setup_.options.ranks->size > 1) {
-    JIGE_TRY(engine_, RankEngine::create(*device_, *setup_.architecture, setup_.weights_options,
-                                         setup_.memory, setup_.options));
-  } else if (setup_.options.dpo) {
-    JIGE_TRY(engine_,
-             PreferenceEngine::create(*device_, *setup_.architecture, setup_.weights_options,
-                                      setup_.memory, setup_.options));
+  } else if (options.ranks && options.ranks->size > 1) {
+    JIGE_TRY(engine_, create(RankEngine::create, *device_));
+  } else if (options.dpo) {
+    JIGE_TRY(engine_, create(PreferenceEngine::create, device));
   } else {
-    JIGE_TRY(engine_,
-             OneDeviceEngine::create(*device_, *setup_.architecture, setup_.weights_options,
-                                     setup_.memory, setup_.options));
+    JIGE_TRY(engine_, create(OneDeviceEngine::create, device));
   }
+  return {};
+}
+
+Status Trainer::allocate() {
+  JIGE_DO(make_engine());
   const TrainOptions& options = setup_.options;
   planner_.emplace(setup_.dataset.training, setup_.planner_options());
   evaluation_ =

@@ -84,6 +84,7 @@ class Trainer {
   // Reads the newest checkpoint, if the run is to go on from one.
   static Result<std::optional<formats::CheckpointReader>> find_checkpoint(const RunSetup& setup);
   Status allocate();
+  Status make_engine();
   Status load_base();
   Status start_weights();
   // Whether the reference was there.
@@ -123,7 +124,8 @@ class Trainer {
   std::shared_ptr<RunLock> lock_;  // of rank 0, as all that is written
   RunSetup setup_;
   TrainCallbacks callbacks_;
-  std::unique_ptr<CpuDevice> device_;
+  std::unique_ptr<CpuDevice> device_;  // the host's
+  std::unique_ptr<Device> gpu_;        // where one trains
   std::unique_ptr<StepEngine> engine_;
   PipelineEngine* pipeline_ = nullptr;  // engine_, where it is one
   std::optional<StepPlanner> planner_;

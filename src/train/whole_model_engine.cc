@@ -2,9 +2,11 @@
 
 #include <string>
 
+#include "model/device_support.h"
+
 namespace jige::train {
 
-Status WholeModelEngine::allocate(CpuDevice& device, const model::Architecture& architecture,
+Status WholeModelEngine::allocate(Device& device, const model::Architecture& architecture,
                                   const model::WeightsOptions& weights_options,
                                   const model::TrainingMemory& memory,
                                   const TrainOptions& options) {
@@ -12,6 +14,9 @@ Status WholeModelEngine::allocate(CpuDevice& device, const model::Architecture& 
     return std::make_unique<Arena>(device, device.name() + " " + purpose, bytes);
   };
   device_ = &device;
+  JIGE_DO(model::check_device_support(
+      device, architecture,
+      {.format = weights_options.format, .moments = options.optimizer.moments}));
   predicted_bytes_ = memory.total_bytes();
   weights_arena_ = make_arena("weights", memory.weights.total_bytes());
   moments_arena_ = make_arena("moments", memory.moments_bytes + memory.masters_bytes);

@@ -10,7 +10,7 @@
 
 #include "model/memory_plan.h"
 #include "tensor/arena.h"
-#include "tensor/cpu_device.h"
+#include "tensor/device.h"
 #include "train/executor.h"
 #include "train/options.h"
 #include "train/step_engine.h"
@@ -31,11 +31,11 @@ class WholeModelEngine : public StepEngine {
  protected:
   // The device and the architecture must outlive the engine. Fails with kExhausted. To be called
   // once, before anything else.
-  Status allocate(CpuDevice& device, const model::Architecture& architecture,
+  Status allocate(Device& device, const model::Architecture& architecture,
                   const model::WeightsOptions& weights_options, const model::TrainingMemory& memory,
                   const TrainOptions& options);
 
-  CpuDevice* device_ = nullptr;
+  Device* device_ = nullptr;
   int64_t predicted_bytes_ = 0;
   std::unique_ptr<Stream> stream_;
   // Arenas come before what lives in them.

@@ -14,19 +14,18 @@
 #include "base/rng.h"
 #include "tensor/arena.h"
 #include "tensor/cpu_device.h"
+#include "tensor/cuda_device.h"
 #include "tensor/device.h"
 
 namespace jige {
 
-// Defined by each of the programs. Fails with the reason to skip.
-Result<std::unique_ptr<Device>> make_test_device();
-// Sizes of tests: small where kernels are emulated.
+// Defined by each of the programs: sizes are small where kernels are emulated.
 bool test_device_is_emulated();
 
 class CudaTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    auto made = make_test_device();
+    auto made = make_cuda_device(0);
     if (!made) GTEST_SKIP() << made.error().message;
     gpu_ = std::move(*made);
     gpu_arena_ = std::make_unique<Arena>(*gpu_, "gpu");

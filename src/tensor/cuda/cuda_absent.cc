@@ -15,6 +15,8 @@ bool cuda_built() { return false; }
 
 Result<std::vector<CudaDeviceInfo>> list_cuda_devices() { return not_built(); }
 
+Result<int64_t> cuda_free_bytes(int) { return not_built(); }
+
 Result<std::unique_ptr<Device>> make_cuda_device(int) { return not_built(); }
 
 }  // namespace jige

@@ -28,12 +28,33 @@ class CudaDevice final : public Device {
     JIGE_CUDA_CHECK(cudaSetDevice(index_));
     JIGE_CUDA_CHECK(cudaFree(data));
   }
+  Result<void*> allocate_host(int64_t bytes) override {
+    JIGE_CUDA_CHECK(cudaSetDevice(index_));
+    void* data = nullptr;
+    const cudaError_t status = cudaMallocHost(&data, static_cast<size_t>(bytes));
+    if (status == cudaErrorMemoryAllocation) {
+      cudaGetLastError();
+      return fail(Code::kExhausted, "{}: the host has no {} bytes for copies left", name_, bytes);
+    }
+    JIGE_CUDA_CHECK(status);
+    return data;
+  }
+  void release_host(void* data, int64_t) override {
+    JIGE_CUDA_CHECK(cudaSetDevice(index_));
+    JIGE_CUDA_CHECK(cudaFreeHost(data));
+  }
   Result<std::unique_ptr<Stream>> make_stream() override { return make_cuda_stream(*this, index_); }
 
  private:
   int index_;
   std::string name_;
 };
+
+Status check_index(int index) {
+  JIGE_TRY(const auto infos, list_cuda_devices());
+  if (0 <= index && index < static_cast<int>(infos.size())) return {};
+  return fail(Code::kNotFound, "there is no GPU {}; this machine has {}", index, infos.size());
+}
 
 }  // namespace
 
@@ -56,11 +77,17 @@ Result<std::vector<CudaDeviceInfo>> list_cuda_devices() {
   return infos;
 }
 
+Result<int64_t> cuda_free_bytes(int index) {
+  JIGE_DO(check_index(index));
+  JIGE_CUDA_CHECK(cudaSetDevice(index));
+  size_t free = 0;
+  size_t total = 0;
+  JIGE_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+  return static_cast<int64_t>(free);
+}
+
 Result<std::unique_ptr<Device>> make_cuda_device(int index) {
-  JIGE_TRY(const auto infos, list_cuda_devices());
-  if (index < 0 || index >= static_cast<int>(infos.size())) {
-    return fail(Code::kNotFound, "there is no GPU {}; this machine has {}", index, infos.size());
-  }
+  JIGE_DO(check_index(index));
   return std::make_unique<CudaDevice>(index);
 }
 

@@ -1,6 +1,7 @@
 #include "kernels/cuda/emulation/emulated_device.h"
 
 #include <cstring>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -75,6 +76,10 @@ class EmulatedDevice final : public Device {
   const std::string& name() const override { return name_; }
   Result<void*> allocate(int64_t bytes) override { return DeviceMemory::allocate(bytes); }
   void release(void* data, int64_t bytes) override { DeviceMemory::release(data, bytes); }
+  Result<void*> allocate_host(int64_t bytes) override {
+    return ::operator new(static_cast<size_t>(bytes));
+  }
+  void release_host(void* data, int64_t) override { ::operator delete(data); }
   Result<std::unique_ptr<Stream>> make_stream() override {
     return std::make_unique<EmulatedStream>(*this);
   }

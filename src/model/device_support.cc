@@ -1,0 +1,37 @@
+#include "model/device_support.h"
+
+namespace jige::model {
+namespace {
+
+Status refuse(const Device& device, std::string_view what, std::string_view remedy) {
+  return fail(Code::kUnsupported, "{}: there are no GPU kernels for {} yet; {}", device.name(),
+              what, remedy);
+}
+
+}  // namespace
+
+Status check_device_support(const Device& device, const Architecture& architecture,
+                            const DeviceUse& use) {
+  if (device.kind() == DeviceKind::kCpu) return {};
+  constexpr std::string_view kOnCpu = "run it with --device cpu";
+  const formats::ModelConfig& config = architecture.config();
+  if (config.experts.count > 0) return refuse(device, "mixtures of experts", kOnCpu);
+  if (formats::recurrent_layer_count(config) > 0) return refuse(device, "recurrent layers", kOnCpu);
+  if (config.latent.rank > 0) return refuse(device, "latent attention", kOnCpu);
+  if (use.format != ops::WeightFormat::kCompute) {
+    return refuse(device, "weights in few bits", "leave --quantize out, or use --device cpu");
+  }
+  if (use.kv_dtype == DType::kI8) {
+    return refuse(device, "a cache of 8 bits", "leave --kv-cache out, or use --device cpu");
+  }
+  if (use.adapters) {
+    return refuse(device, "adapters beside their base",
+                  "merge the adapter into the model, or use --device cpu");
+  }
+  if (use.moments != ops::MomentFormat::kF32) {
+    return refuse(device, "moments of 8 bits", "leave --moments out, or use --device cpu");
+  }
+  return {};
+}
+
+}  // namespace jige::model

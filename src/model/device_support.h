@@ -1,0 +1,25 @@
+// What models a device has kernels for: all of them on a CPU, some on a GPU.
+//
+// Threads: pure function.
+#pragma once
+
+#include "base/result.h"
+#include "model/architecture.h"
+#include "ops/moments.h"
+#include "tensor/device.h"
+
+namespace jige::model {
+
+// What is asked of a device besides the model itself.
+struct DeviceUse {
+  ops::WeightFormat format = ops::WeightFormat::kCompute;  // of matrices
+  DType kv_dtype = DType::kF32;                            // of the cache of keys and values
+  bool adapters = false;                                   // beside a base, as they are
+  ops::MomentFormat moments = ops::MomentFormat::kF32;
+};
+
+// Fails with kUnsupported, naming what there is no kernel for and what to do.
+Status check_device_support(const Device& device, const Architecture& architecture,
+                            const DeviceUse& use);
+
+}  // namespace jige::model

@@ -367,11 +367,15 @@ TensorView InferenceModel::run_body(const InferenceBatch& batch) {
   put_batch(batch);
   const int64_t row_count = batch_.token_count();
   TensorView src;
-  for (size_t node = 0; node < architecture_->head_node(); ++node) {
-    const TensorView dst = buffers_.stream[node % 2].view().row_range(0, row_count);
-    architecture_->block(node).forward(context(node), weights_->block(node), batch_, src, dst, {});
-    src = dst;
-  }
+  stream_->run_repeated([&] {
+    src = {};
+    for (size_t node = 0; node < architecture_->head_node(); ++node) {
+      const TensorView dst = buffers_.stream[node % 2].view().row_range(0, row_count);
+      architecture_->block(node).forward(context(node), weights_->block(node), batch_, src, dst,
+                                         {});
+      src = dst;
+    }
+  });
   hidden_ = src.column_range(0, config().hidden_size);
   return src;
 }

@@ -43,7 +43,9 @@ inline cpu::ConstRows const_rows_of(const TensorView& view) {
 // The stream as kernels of GPUs take it. REQUIRES: on_cuda(stream).
 inline cuda::LaunchStream launch_stream(Stream& stream) {
   CudaStream& cuda_stream = as_cuda(stream);
-  return {cuda_stream.handle(), cuda_stream.multiprocessor_count()};
+  return {.handle = cuda_stream.handle(),
+          .multiprocessors = cuda_stream.multiprocessor_count(),
+          .record = cuda_stream.launch_record()};
 }
 
 // Ends the process unless `view` has these rows and columns; `name` is the argument's.

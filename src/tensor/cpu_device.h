@@ -31,8 +31,6 @@ class CpuDevice final : public Device {
   const std::string& name() const override { return name_; }
   Result<void*> allocate(int64_t bytes) override;
   void release(void* data, int64_t bytes) override;
-  Result<void*> allocate_host(int64_t bytes) override { return allocate(bytes); }
-  void release_host(void* data, int64_t bytes) override { release(data, bytes); }
   Result<std::unique_ptr<Stream>> make_stream() override;
 
   // Scratches from 256 KiB on are whole units of this, huge pages where the system has them.

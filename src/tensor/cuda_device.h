@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tensor/device.h"
+#include "tensor/launch_record.h"
 
 namespace jige {
 
@@ -36,6 +37,8 @@ class CudaStream : public Stream {
   // contents were uploaded.
   static constexpr int kUploads = 8;
   virtual const void* upload(const void* data, int64_t bytes) = 0;
+  // Where work is recorded now; null outside run_repeated().
+  virtual LaunchRecord* launch_record() = 0;
   // Multiprocessors of the GPU, for choosing grids.
   virtual int multiprocessor_count() = 0;
 };

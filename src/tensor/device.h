@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -60,6 +61,10 @@ class Stream {
   virtual Event record() = 0;
   // Later work of this stream starts after `event`.
   virtual void wait(const Event& event) = 0;
+  // Runs `submit`, which puts work on this stream and does nothing else that matters twice: it may
+  // be called several times, and work that was put there before in the same way runs as a whole,
+  // which spares a hardware queue most of what launches cost.
+  virtual void run_repeated(const std::function<void()>& submit) { submit(); }
   // Blocks until all work of this stream is done.
   virtual void synchronize() = 0;
 };
@@ -73,9 +78,10 @@ class Device {
   // Raw memory, aligned to 64 bytes at least; arenas are built on these two. Fails with kExhausted.
   virtual Result<void*> allocate(int64_t bytes) = 0;
   virtual void release(void* data, int64_t bytes) = 0;
-  // Memory of the host for copies (host_buffer.h). Fails with kExhausted.
-  virtual Result<void*> allocate_host(int64_t bytes) = 0;
-  virtual void release_host(void* data, int64_t bytes) = 0;
+  // Memory of the host for copies (host_buffer.h); the device's own, where it is the host's. Fails
+  // with kExhausted.
+  virtual Result<void*> allocate_host(int64_t bytes) { return allocate(bytes); }
+  virtual void release_host(void* data, int64_t bytes) { release(data, bytes); }
   virtual Result<std::unique_ptr<Stream>> make_stream() = 0;
 };
 

@@ -41,6 +41,10 @@ void launch(const LaunchStream& stream, const LaunchShape& shape, void (*kernel)
                  "shared memory of a kernel");
   }
   std::tuple<Params...> values(static_cast<Params>(std::forward<Args>(args))...);
+  const auto takes = [&](const auto&... value) {
+    return stream.takes(kernel, shape.grid, shape.block, shape.shared_bytes, value...);
+  };
+  if (!std::apply(takes, values)) return;
   std::apply(
       [&](auto&... value) {
         void* pointers[] = {const_cast<void*>(static_cast<const void*>(&value))..., nullptr};

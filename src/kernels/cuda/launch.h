@@ -9,12 +9,23 @@
 
 #include <cstdint>
 
+#include "tensor/launch_record.h"
+
 namespace jige::cuda {
 
 // The stream that kernels run on.
 struct LaunchStream {
   void* handle = nullptr;  // cudaStream_t; null in emulation
   int multiprocessors = 1;
+  LaunchRecord* record = nullptr;  // where launches are recorded: everything that is launched
+
+  // Records what work is made of. False: it is not to be launched.
+  template <typename... Parts>
+  bool takes(const Parts&... parts) const {
+    if (!record) return true;
+    (record->add_value(parts), ...);
+    return !record->records_only;
+  }
 };
 
 // Blocks of `threads` for `count` elements of work, `per_block` of them each.

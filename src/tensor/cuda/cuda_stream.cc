@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tensor/cuda/cuda_check.h"
+#include "tensor/cuda/cuda_graphs.h"
 
 namespace jige {
 namespace {
@@ -44,32 +45,74 @@ class CudaEventState final : public Event::State {
 };
 
 // Contents that were uploaded: as they were, on the way, and on the device.
-struct Upload {
-  std::vector<std::byte> contents;
-  void* pinned = nullptr;
-  void* device = nullptr;
-  int64_t capacity = 0;
-  cudaEvent_t sent = nullptr;  // when `pinned` may change
-  uint64_t used = 0;           // a count of calls
+class Upload {
+ public:
+  Upload() = default;
+  Upload(const Upload&) = delete;
+  Upload& operator=(const Upload&) = delete;
+  ~Upload() { release(); }
+
+  bool holds(const void* data, size_t bytes) const {
+    return sent_ && contents_.size() == bytes && std::memcmp(contents_.data(), data, bytes) == 0;
+  }
+  const void* device() const { return device_; }
+  // Takes other contents, in the order of the stream.
+  void send(cudaStream_t stream, const void* data, size_t bytes) {
+    reserve(stream, static_cast<int64_t>(bytes));
+    const auto* begin = static_cast<const std::byte*>(data);
+    contents_.assign(begin, begin + bytes);
+    JIGE_CUDA_CHECK(cudaEventSynchronize(sent_));
+    std::memcpy(pinned_, data, bytes);
+    JIGE_CUDA_CHECK(cudaMemcpyAsync(device_, pinned_, bytes, cudaMemcpyHostToDevice, stream));
+    JIGE_CUDA_CHECK(cudaEventRecord(sent_, stream));
+  }
+
+ private:
+  void reserve(cudaStream_t stream, int64_t bytes) {
+    constexpr int64_t kLeast = 4096;
+    if (bytes <= capacity_) return;
+    JIGE_CUDA_CHECK(cudaStreamSynchronize(stream));  // work there may read the old memory
+    release();
+    capacity_ = std::max({kLeast, bytes, 2 * capacity_});
+    const auto capacity = static_cast<size_t>(capacity_);
+    JIGE_CUDA_CHECK(cudaMallocHost(&pinned_, capacity));
+    JIGE_CUDA_CHECK(cudaMalloc(&device_, capacity));
+    JIGE_CUDA_CHECK(cudaEventCreateWithFlags(&sent_, cudaEventDisableTiming));
+  }
+  void release() {
+    if (!sent_) return;
+    JIGE_CUDA_CHECK(cudaFreeHost(pinned_));
+    JIGE_CUDA_CHECK(cudaFree(device_));
+    JIGE_CUDA_CHECK(cudaEventDestroy(sent_));
+  }
+
+  std::vector<std::byte> contents_;
+  void* pinned_ = nullptr;
+  void* device_ = nullptr;
+  int64_t capacity_ = 0;
+  cudaEvent_t sent_ = nullptr;  // when pinned_ may change
 };
 
 class GpuStream final : public CudaStream {
  public:
   GpuStream(Device& device, int index, cudaStream_t stream, int multiprocessors)
-      : device_(device), index_(index), stream_(stream), multiprocessors_(multiprocessors) {}
+      : device_(device), index_(index), stream_(stream), multiprocessors_(multiprocessors) {
+    for (auto& upload : uploads_) upload = std::make_unique<Upload>();
+  }
   ~GpuStream() override {
     synchronize();
-    for (Upload& upload : uploads_) release(upload);
     JIGE_CUDA_CHECK(cudaFree(scratch_));
     JIGE_CUDA_CHECK(cudaStreamDestroy(stream_));
   }
   Device& device() override { return device_; }
   void copy(void* dst, const void* src, int64_t bytes, CopyKind kind) override {
     select();
+    if (!takes(dst, src, bytes)) return;
     JIGE_CUDA_CHECK(cudaMemcpyAsync(dst, src, static_cast<size_t>(bytes), to_cuda(kind), stream_));
   }
   void fill_zero(void* dst, int64_t bytes) override {
     select();
+    if (!takes(dst, bytes)) return;
     JIGE_CUDA_CHECK(cudaMemsetAsync(dst, 0, static_cast<size_t>(bytes), stream_));
   }
   Event record() override {
@@ -109,48 +152,51 @@ class GpuStream final : public CudaStream {
 
   const void* upload(const void* data, int64_t bytes) override {
     const auto size = static_cast<size_t>(bytes);
-    Upload* oldest = uploads_.data();
-    for (Upload& upload : uploads_) {
-      if (upload.used > 0 && upload.contents.size() == size &&
-          std::memcmp(upload.contents.data(), data, size) == 0) {
-        upload.used = ++upload_calls_;
-        return upload.device;
-      }
-      if (upload.used < oldest->used) oldest = &upload;
+    if (record_) return upload_in_turn(data, size);
+    for (const auto& upload : uploads_) {
+      if (upload->holds(data, size)) return upload->device();
     }
     select();
-    reserve(*oldest, bytes);
-    oldest->used = ++upload_calls_;
-    const auto* begin = static_cast<const std::byte*>(data);
-    oldest->contents.assign(begin, begin + size);
-    JIGE_CUDA_CHECK(cudaEventSynchronize(oldest->sent));
-    std::memcpy(oldest->pinned, data, size);
-    JIGE_CUDA_CHECK(
-        cudaMemcpyAsync(oldest->device, oldest->pinned, size, cudaMemcpyHostToDevice, stream_));
-    JIGE_CUDA_CHECK(cudaEventRecord(oldest->sent, stream_));
-    return oldest->device;
+    std::rotate(uploads_.begin(), uploads_.end() - 1, uploads_.end());
+    uploads_.front()->send(stream_, data, size);
+    return uploads_.front()->device();
+  }
+
+  LaunchRecord* launch_record() override { return record_; }
+  void run_repeated(const std::function<void()>& submit) override {
+    select();
+    LaunchRecord record;
+    record.records_only = true;
+    const auto walk = [&] {
+      turns_taken_ = 0;
+      submit();
+    };
+    record_ = &record;
+    walk();
+    record.records_only = false;
+    graphs_.run(stream_, LaunchRecord::Fingerprint(record.fingerprint()), walk);
+    record_ = nullptr;
   }
 
  private:
   void select() const { JIGE_CUDA_CHECK(cudaSetDevice(index_)); }
-
-  void reserve(Upload& upload, int64_t bytes) {
-    constexpr int64_t kLeast = 4096;
-    if (bytes <= upload.capacity) return;
-    synchronize();
-    release(upload);
-    upload.capacity = std::max({kLeast, bytes, 2 * upload.capacity});
-    const auto capacity = static_cast<size_t>(upload.capacity);
-    JIGE_CUDA_CHECK(cudaMallocHost(&upload.pinned, capacity));
-    JIGE_CUDA_CHECK(cudaMalloc(&upload.device, capacity));
-    JIGE_CUDA_CHECK(cudaEventCreateWithFlags(&upload.sent, cudaEventDisableTiming));
+  // Records what is put on the stream; whether it is to be put there.
+  template <typename... Parts>
+  bool takes(const Parts&... parts) {
+    if (!record_) return true;
+    (record_->add_value(parts), ...);
+    return !record_->records_only;
   }
 
-  static void release(Upload& upload) {
-    if (!upload.device) return;
-    JIGE_CUDA_CHECK(cudaFreeHost(upload.pinned));
-    JIGE_CUDA_CHECK(cudaFree(upload.device));
-    JIGE_CUDA_CHECK(cudaEventDestroy(upload.sent));
+  // In repeated work the same turn has the same memory, whatever its contents.
+  const void* upload_in_turn(const void* data, size_t bytes) {
+    for (size_t i = 0; i < turns_taken_; ++i) {
+      if (turns_[i]->holds(data, bytes)) return turns_[i]->device();
+    }
+    if (turns_taken_ == turns_.size()) turns_.push_back(std::make_unique<Upload>());
+    Upload& upload = *turns_[turns_taken_++];
+    if (!upload.holds(data, bytes)) upload.send(stream_, data, bytes);
+    return upload.device();
   }
 
   Device& device_;
@@ -159,8 +205,11 @@ class GpuStream final : public CudaStream {
   int multiprocessors_;
   void* scratch_ = nullptr;
   int64_t scratch_bytes_ = 0;
-  std::array<Upload, kUploads> uploads_;
-  uint64_t upload_calls_ = 0;
+  std::array<std::unique_ptr<Upload>, kUploads> uploads_;  // the newest first
+  std::vector<std::unique_ptr<Upload>> turns_;             // of repeated work
+  size_t turns_taken_ = 0;
+  LaunchRecord* record_ = nullptr;
+  CudaGraphs graphs_;
 };
 
 }  // namespace

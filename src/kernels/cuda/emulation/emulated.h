@@ -89,9 +89,13 @@ T from_lane(const T& value, int source) {
 }  // namespace emulation
 
 template <typename... Params, typename... Args>
-void launch(const LaunchStream&, const LaunchShape& shape, void (*kernel)(Params...),
+void launch(const LaunchStream& stream, const LaunchShape& shape, void (*kernel)(Params...),
             Args&&... args) {
   std::tuple<Params...> values(static_cast<Params>(std::forward<Args>(args))...);
+  const auto takes = [&](const auto&... value) {
+    return stream.takes(kernel, shape.grid, shape.block, shape.shared_bytes, value...);
+  };
+  if (!std::apply(takes, values)) return;
   emulation::run(shape, [&] { std::apply(kernel, values); });
 }
 

@@ -58,9 +58,9 @@ struct Fiber {
   std::unique_ptr<std::byte[]> stack;
   dim3 index;
   Wait wait = Wait::kNone;
-  // What the lane gave in the last two exchanges, in turns.
+  // What the lane gave in the last two exchanges.
   alignas(16) std::array<std::array<std::byte, kExchangeMax>, 2> given;
-  int turn = 0;
+  int turn = 0;  // exchanges so far
   std::vector<std::vector<AsyncCopy>> groups;  // committed ones, and one that is not
 };
 
@@ -211,9 +211,8 @@ int meet(const void* in, size_t bytes) {
   JIGE_CHECK(bytes <= kExchangeMax && one.count % kLanes == 0, "a warp function of {} bytes",
              bytes);
   Fiber& fiber = current();
-  const int turn = fiber.turn;
-  fiber.turn ^= 1;
-  std::memcpy(fiber.given[static_cast<size_t>(turn)].data(), in, bytes);
+  const int turn = fiber.turn++;
+  std::memcpy(fiber.given[static_cast<size_t>(turn % 2)].data(), in, bytes);
   yield(Wait::kWarp);
   return turn;
 }
@@ -222,8 +221,9 @@ const void* given_by(int source, int turn) {
   const Block& one = block();
   const size_t begin = one.current / kLanes * kLanes;
   const Fiber& other = *one.fibers[begin + static_cast<size_t>(source)];
-  JIGE_CHECK(other.wait != Wait::kEnded, "a warp function without lane {}", source);
-  return other.given[static_cast<size_t>(turn)].data();
+  // It may have gone on since, and have ended.
+  JIGE_CHECK(other.turn > turn, "a warp function without lane {}", source);
+  return other.given[static_cast<size_t>(turn % 2)].data();
 }
 
 void copy_async(void* to, const void* from) {

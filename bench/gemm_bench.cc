@@ -172,7 +172,7 @@ void bench_optimizer(Machine& machine) {
     ratios.push_back(28 * triad_seconds / (16 * seconds[0]));
     gains.push_back(seconds[0] / seconds[1]);
     const StopWatch second;
-    ops::add_sum_of_squares(*machine.stream, arrays[3].view(), &result);
+    ops::sums_of_squares(*machine.stream, {{arrays[3].view()}}, &result);
     machine.stream->synchronize();
     squares = std::min(squares, second.seconds());
   }

@@ -7,6 +7,8 @@
 #include "base/cpu.h"
 #include "kernels/cpu/adamw.h"
 #include "kernels/cpu/adamw_blocks.h"
+#include "kernels/cuda/adamw.h"
+#include "kernels/cuda/sums.h"
 #include "ops/kernel_rows.h"
 #include "ops/pack_rows.h"
 
@@ -98,6 +100,68 @@ void update_and_pack(CpuDevice& device, const AdamW& args, const Updater& update
   });
 }
 
+cuda::WeightCopies copies_of(const AdamW& args) {
+  cuda::WeightCopies copies = {};
+  JIGE_CHECK(args.packs.size() <= cuda::WeightCopies::kMax, "{} packed forms of a weight",
+             args.packs.size());
+  for (const PackPart& part : args.packs) {
+    const TensorView rows = packed_rows_on_gpu(part.packed);
+    void* const first = rows.row_range(part.row_begin, part.row_begin).data;
+    copies.copies[copies.count++] = {first, element_type(rows.dtype)};
+  }
+  return copies;
+}
+
+void submit_to_gpu(const cuda::LaunchStream& stream, const AdamW& args) {
+  auto* weight = args.weight.as<float>();
+  const auto* grad = args.grad.as<float>();
+  if (args.moment1.dtype == DType::kF32) {
+    const cpu::AdamWArrays arrays = {weight, args.moment1.as<float>(), args.moment2.as<float>(),
+                                     grad};
+    cuda::adamw(stream, arrays, factors_of(args), copies_of(args), args.weight.count());
+    return;
+  }
+  const cpu::AdamWBlockArrays arrays = {weight, static_cast<cpu::MomentBlock*>(args.moment1.data),
+                                        static_cast<cpu::MomentBlock*>(args.moment2.data), grad};
+  cuda::adamw_blocks(stream, arrays, factors_of(args), copies_of(args), args.weight.count());
+}
+
+double sum_of_squares(CpuDevice& device, const TensorView& values) {
+  const auto* data = static_cast<const float*>(values.data);
+  const int64_t count = values.count();
+  const int64_t block_count = (count + cpu::kSquareBlock - 1) / cpu::kSquareBlock;
+  std::vector<double> sums(static_cast<size_t>(block_count));
+  const cpu::AdamWKernels& kernels = cpu::adamw_kernels(active_isa());
+  device.team().parallel_for(block_count, 4, [&](int64_t begin, int64_t end, int) {
+    for (int64_t block = begin; block < end; ++block) {
+      const int64_t first = block * cpu::kSquareBlock;
+      sums[static_cast<size_t>(block)] =
+          kernels.sum_of_squares(data + first, std::min(cpu::kSquareBlock, count - first));
+    }
+  });
+  double result = 0;
+  for (const double sum : sums) result += sum;
+  return result;
+}
+
+// One launch and one copy for all, since waiting for a copy takes longer than most of the sums.
+void sum_squares_on_gpu(CudaStream& stream, std::span<const TensorView> values, double* results) {
+  std::vector<cuda::SquaredTensor> tensors;
+  int64_t piece_count = 0;
+  for (const TensorView& tensor : values) {
+    tensors.push_back({static_cast<const float*>(tensor.data), tensor.count(), piece_count});
+    piece_count += cuda::square_pieces(tensor.count());
+  }
+  const auto count = static_cast<int64_t>(tensors.size());
+  constexpr auto kBytes = static_cast<int64_t>(sizeof(double));
+  auto* sums = static_cast<double*>(stream.scratch((count + piece_count) * kBytes));
+  const void* table =
+      stream.upload(tensors.data(), count * static_cast<int64_t>(sizeof(cuda::SquaredTensor)));
+  cuda::sums_of_squares(launch_stream(stream), {static_cast<const cuda::SquaredTensor*>(table),
+                                                count, piece_count, sums + count, sums});
+  stream.copy(results, sums, count * kBytes, CopyKind::kDeviceToHost);
+}
+
 void check_moment(const char* name, const TensorView& moment, const AdamW& args) {
   JIGE_CHECK(moment.dtype == args.moment1.dtype, "moments are {} and {}",
              dtype_info(args.moment1.dtype).name, dtype_info(moment.dtype).name);
@@ -121,6 +185,7 @@ void adamw(Stream& stream, const AdamW& args) {
                "weight {} at row {} of [{}, {}]", args.weight.shape.to_string(), part.row_begin,
                part.packed.n, part.packed.k);
   }
+  if (on_cuda(stream)) return submit_to_gpu(launch_stream(stream), args);
   CpuStream& cpu_stream = as_cpu(stream);
   cpu_stream.submit([args, count, &device = cpu_stream.cpu()] {
     const Updater updater(args);
@@ -129,24 +194,17 @@ void adamw(Stream& stream, const AdamW& args) {
   });
 }
 
-void add_sum_of_squares(Stream& stream, const TensorView& values, double* result) {
-  JIGE_CHECK(values.dtype == DType::kF32 && values.contiguous(), "sum of squares of {} {}",
-             dtype_info(values.dtype).name, values.shape.to_string());
+void sums_of_squares(Stream& stream, std::span<const TensorView> values, double* results) {
+  for (const TensorView& tensor : values) {
+    JIGE_CHECK(tensor.dtype == DType::kF32 && tensor.contiguous(), "sum of squares of {} {}",
+               dtype_info(tensor.dtype).name, tensor.shape.to_string());
+  }
+  if (values.empty()) return;
+  if (on_cuda(stream)) return sum_squares_on_gpu(as_cuda(stream), values, results);
   CpuStream& cpu_stream = as_cpu(stream);
-  cpu_stream.submit([values, result, &device = cpu_stream.cpu()] {
-    const auto* data = static_cast<const float*>(values.data);
-    const int64_t count = values.count();
-    const int64_t block_count = (count + cpu::kSquareBlock - 1) / cpu::kSquareBlock;
-    std::vector<double> sums(static_cast<size_t>(block_count));
-    const cpu::AdamWKernels& kernels = cpu::adamw_kernels(active_isa());
-    device.team().parallel_for(block_count, 4, [&](int64_t begin, int64_t end, int) {
-      for (int64_t block = begin; block < end; ++block) {
-        const int64_t first = block * cpu::kSquareBlock;
-        sums[static_cast<size_t>(block)] =
-            kernels.sum_of_squares(data + first, std::min(cpu::kSquareBlock, count - first));
-      }
-    });
-    for (const double sum : sums) *result += sum;
+  cpu_stream.submit([values = std::vector<TensorView>(values.begin(), values.end()), results,
+                     &device = cpu_stream.cpu()] {
+    for (size_t i = 0; i < values.size(); ++i) results[i] = sum_of_squares(device, values[i]);
   });
 }
 

@@ -8,6 +8,7 @@
 // Threads: asynchronous on the stream.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "ops/linear.h"
@@ -33,9 +34,10 @@ struct AdamW {
 };
 void adamw(Stream& stream, const AdamW& args);
 
-// *result += Σ x² in double, blocks of 4096 elements in ascending order: the bits do not depend on
-// threads. Non-finite elements make it non-finite. `result` is host memory, valid after
+// results[i] = Σ x² of values[i], f32 without gaps, in double and in an order that depends on
+// nothing but the count; on a CPU blocks of 4096 elements in ascending order. Non-finite elements
+// make it non-finite. `results` is host memory, one for each of the values, valid after
 // synchronize.
-void add_sum_of_squares(Stream& stream, const TensorView& values, double* result);
+void sums_of_squares(Stream& stream, std::span<const TensorView> values, double* results);
 
 }  // namespace jige::ops

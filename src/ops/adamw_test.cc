@@ -160,32 +160,35 @@ TEST(AdamW, KeepsAWeightWithoutGradientAndDecay) {
   EXPECT_EQ(weight, (std::vector<float>{1.5f, -2.0f}));
 }
 
-TEST(SumOfSquares, IsNearTheDoubleSumAndAddsToTheResult) {
+TEST(SumsOfSquares, AreNearTheDoubleSums) {
   TestStream stream;
   for_each_isa([&] {
-    for (const int64_t count : kCounts) {
-      State state(count);
+    std::vector<std::vector<float>> vectors(1);  // none of a tensor's, too
+    for (const int64_t count : kCounts) vectors.push_back(State(count).grad);
+    std::vector<TensorView> views;
+    for (std::vector<float>& values : vectors) views.push_back(view_of(values));
+    std::vector<double> results(views.size(), 0.5);
+    sums_of_squares(*stream, views, results.data());
+    for (size_t i = 0; i < results.size(); ++i) {
       double expected = 0;
-      for (const float g : state.grad) expected += static_cast<double>(g) * g;
-      double result = 0.5;
-      add_sum_of_squares(*stream, view_of(state.grad), &result);
-      EXPECT_NEAR(result, expected + 0.5, 1e-12 * (1 + expected)) << count;
+      for (const float g : vectors[i]) expected += static_cast<double>(g) * g;
+      EXPECT_NEAR(results[i], expected, 1e-12 * expected) << vectors[i].size();
     }
   });
 }
 
-TEST(SumOfSquares, GivesTheSameBitsOnEveryInstructionSetAndNumberOfThreads) {
+TEST(SumsOfSquares, GiveTheSameBitsOnEveryInstructionSetAndNumberOfThreads) {
   std::vector<float> values(300007);
   Rng rng(5);
   for (float& value : values) value = static_cast<float>(rng.uniform());
   expect_same_bits_everywhere([&](Stream& stream) {
     double result = 0;
-    add_sum_of_squares(stream, view_of(values), &result);
+    sums_of_squares(stream, {{view_of(values)}}, &result);
     return result;
   });
 }
 
-TEST(SumOfSquares, IsNotFiniteWhenAnElementIsNot) {
+TEST(SumsOfSquares, AreNotFiniteWhenAnElementIsNot) {
   TestStream stream;
   for (const float bad :
        {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
@@ -193,7 +196,7 @@ TEST(SumOfSquares, IsNotFiniteWhenAnElementIsNot) {
       std::vector<float> values(5000, 1.0f);
       values[at] = bad;
       double result = 0;
-      add_sum_of_squares(*stream, view_of(values), &result);
+      sums_of_squares(*stream, {{view_of(values)}}, &result);
       EXPECT_FALSE(std::isfinite(result));
     }
   }

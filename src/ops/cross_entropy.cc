@@ -2,6 +2,7 @@
 
 #include "base/cpu.h"
 #include "kernels/cpu/cross_entropy.h"
+#include "kernels/cuda/cross_entropy.h"
 #include "ops/kernel_rows.h"
 
 namespace jige::ops {
@@ -28,6 +29,7 @@ void cross_entropy(Stream& stream, const CrossEntropy& args) {
     check_float("grad_logits", args.grad_logits, rows, vocabulary);
     kernel_args.grad = rows_of(args.grad_logits);
   }
+  if (on_cuda(stream)) return cuda::cross_entropy(launch_stream(stream), kernel_args, rows);
   CpuStream& cpu_stream = as_cpu(stream);
   cpu_stream.submit([kernel_args, rows, &device = cpu_stream.cpu()] {
     for (int64_t t = 0; t < rows; ++t) {

@@ -5,7 +5,8 @@
 //   loss[t] = log Σ exp(logits[t]) - logits[t, target[t]]
 //   grad[t, j] = weight[t] · (softmax(logits[t])[j] - [j = target[t]])
 // A row with a negative target has loss 0 and gradient 0. Sums within a row have a fixed order.
-// The head calls this chunk by chunk so that no full logits tensor exists; see model/head.h.
+// A target outside of the vocabulary ends the process; on a GPU its row's loss and gradient are
+// NaN. The head calls this chunk by chunk so that no full logits tensor exists; see model/head.h.
 // Threads: asynchronous on the stream.
 #pragma once
 

@@ -108,9 +108,9 @@ void Optimizer::update(Stream& stream, size_t i, const TensorView& grad,
 
 OptimizerReport Optimizer::step(Stream& stream, const OptimizerStep& args) {
   std::vector<double> squares(params_.size());
-  for (size_t i = 0; i < params_.size(); ++i) {
-    ops::add_sum_of_squares(stream, params_[i].grad, &squares[i]);
-  }
+  std::vector<TensorView> grads;
+  for (const model::NamedParam& param : params_) grads.push_back(param.grad);
+  ops::sums_of_squares(stream, grads, squares.data());
   stream.synchronize();
   return apply(stream, squares, args);
 }

@@ -12,7 +12,7 @@
 // sharded_update.h's.
 //
 // step() does all of it. A schedule that updates blocks one by one puts it together from its parts:
-// ops::add_sum_of_squares per parameter, decide(), update() per parameter, set_update_count().
+// ops::sums_of_squares, decide(), update() per parameter, set_update_count().
 // Threads: one thread at a time, but update() of different parameters may run at once; the moments
 // belong to the arenas.
 #pragma once

@@ -61,13 +61,19 @@ void PipelineUpdates::take(Stream& stream, plan::BlockRange blocks) {
 
 void PipelineUpdates::gather(Stream& stream, plan::BlockRange blocks) {
   if (on_host()) take(stream, blocks);
+  std::vector<size_t> params;
+  std::vector<TensorView> gradients;
   for (int32_t b = blocks.begin; b < blocks.end; ++b) {
     for (const size_t i : params_of(b)) {
-      // The table's gradient is not complete without the head's.
-      if (!is_table(i)) ops::add_sum_of_squares(stream, gradient(i), &squares_[i]);
+      if (is_table(i)) continue;  // its gradient is not complete without the head's
+      params.push_back(i);
+      gradients.push_back(gradient(i));
     }
   }
+  std::vector<double> squares(params.size());
+  ops::sums_of_squares(stream, gradients, squares.data());
   stream.synchronize();
+  for (size_t i = 0; i < params.size(); ++i) squares_[params[i]] = squares[i];
 }
 
 void PipelineUpdates::merge_tied(Stream& stream) {
@@ -83,7 +89,7 @@ void PipelineUpdates::merge_tied(Stream& stream) {
     if (!is_table(i)) continue;
     const TensorView table = gradient(i);
     ops::add(stream, table, table, part);
-    ops::add_sum_of_squares(stream, table, &squares_[i]);
+    ops::sums_of_squares(stream, {{table}}, &squares_[i]);
   }
   stream.synchronize();
 }

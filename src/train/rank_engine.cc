@@ -106,9 +106,9 @@ Result<std::vector<double>> RankEngine::take_squares_of_holder() {
   const std::span<const model::NamedParam> params = optimizer_->params();
   std::vector<double> squares(params.size());
   if (sync_->holder() == group_->rank()) {
-    for (size_t i = 0; i < params.size(); ++i) {
-      ops::add_sum_of_squares(*stream_, params[i].grad, &squares[i]);
-    }
+    std::vector<TensorView> grads;
+    for (const model::NamedParam& param : params) grads.push_back(param.grad);
+    ops::sums_of_squares(*stream_, grads, squares.data());
     stream_->synchronize();
   }
   JIGE_DO(waited([&] {
@@ -135,7 +135,7 @@ Result<std::vector<double>> RankEngine::take_totals() {
       const TensorView& grad = params[i].grad;
       const int64_t begin = static_cast<const float*>(grad.data) - memory;
       JIGE_DO(waited([&] { return sync_->total(node).wait_for(begin, grad.count()); }));
-      ops::add_sum_of_squares(*stream_, grad, &squares[i]);
+      ops::sums_of_squares(*stream_, {{grad}}, &squares[i]);
       stream_->synchronize();
     }
   }

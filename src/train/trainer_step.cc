@@ -153,12 +153,14 @@ Status Trainer::divergence(const StepInfo& info) const {
 }
 
 Status Trainer::check_weights() {
-  double squares = 0;
+  std::vector<TensorView> values;
   for (const model::NamedParam& param : engine_->optimizer().params()) {
-    ops::add_sum_of_squares(engine_->stream(), param.value, &squares);
+    values.push_back(param.value);
   }
+  std::vector<double> squares(values.size());
+  ops::sums_of_squares(engine_->stream(), values, squares.data());
   engine_->stream().synchronize();
-  if (std::isfinite(squares)) return {};
+  if (std::ranges::all_of(squares, [](double sum) { return std::isfinite(sum); })) return {};
   const TrainOptions& options = setup_.options;
   if (state_.update_count == 0 && !options.init_folder.empty()) {
     return fail(Code::kCorrupt, "{}: cannot be trained: its weights hold NaN or infinity",

@@ -4,7 +4,9 @@
 #include <vector>
 
 #include "base/check.h"
+#include "ops/attention_gpu.h"
 #include "ops/attention_schedule.h"
+#include "tensor/cuda_device.h"
 
 namespace jige::ops {
 
@@ -139,6 +141,7 @@ void attention_forward(Stream& stream, const AttentionForward& args) {
     JIGE_CHECK(sequence.context_count == 0, "{} tokens of context without a cache",
                sequence.context_count);
   }
+  if (on_cuda(stream)) return attention_forward_on_gpu(stream, args);
   submit(stream, {args.dst, args.q, args.lse, args.sequences, shape, args.k, args.v, {}});
 }
 

@@ -4,7 +4,9 @@
 
 #include "base/check.h"
 #include "ops/attention.h"
+#include "ops/attention_gpu.h"
 #include "ops/attention_schedule.h"
+#include "tensor/cuda_device.h"
 
 namespace jige::ops {
 namespace {
@@ -184,6 +186,7 @@ void attention_backward(Stream& stream, const AttentionBackward& args) {
     JIGE_CHECK(sequence.context_count == 0, "{} tokens of context in training",
                sequence.context_count);
   }
+  if (on_cuda(stream)) return attention_backward_on_gpu(stream, args);
   CpuStream& cpu_stream = as_cpu(stream);
   CpuDevice* device = &cpu_stream.cpu();
   cpu_stream.submit([args, device] {

@@ -1,5 +1,6 @@
 #include "kernels/cpu/attention_sinks.h"
 #include "base/cpu.h"
+#include "kernels/cuda/attention_flat.h"
 #include "ops/attention.h"
 #include "ops/kernel_rows.h"
 
@@ -22,6 +23,9 @@ void attention_sink_slopes(Stream& stream, const AttentionSinkSlopes& args) {
                                         .grad_dst = const_rows_of(args.grad_dst),
                                         .head_count = shape.head_count,
                                         .head_dim = shape.head_dim};
+  if (on_cuda(stream)) {
+    return cuda::attention_sink_slopes(launch_stream(stream), kernel_args, rows);
+  }
   CpuStream& cpu_stream = as_cpu(stream);
   cpu_stream.submit([kernel_args, rows, columns, &device = cpu_stream.cpu()] {
     const auto run = cpu::attention_sink_kernels(active_isa()).slopes;

@@ -1,0 +1,225 @@
+// Forward attention on tensor cores: a block of warps for a tile of queries and a query head, keys
+// and values in tiles of 64 that are copied while the tile before is computed with.
+#include "kernels/cuda/attention_flash.cuh"
+#include "kernels/cuda/attention_plain.h"
+
+namespace jige::cuda {
+namespace {
+
+constexpr int kQueries = 128;
+constexpr int kKeys = 64;
+
+template <int kDim>
+struct ForwardPlan {
+  static constexpr int kM = kDim <= 128 ? 2 : 1;  // matrices of 16 rows of a warp
+  static constexpr int kThreads = kQueries / (16 * kM) * kWarp;
+  static constexpr int kBlocks = kDim <= 128 ? 2 : 1;  // of a multiprocessor
+  static constexpr int64_t kBytes = tile_bytes<kDim>(kQueries + 4 * kKeys);
+};
+
+struct ForwardArgs {
+  FlatAttentionForward flat;
+  Scores scores;
+};
+
+// A warp's rows: positions first + 16 m + 8 half + g of the sequence.
+template <int kM>
+struct RowState {
+  float most[kM][2];  // of scores
+  float sum[kM][2];   // of this lane's weights
+
+  __device__ void clear() {
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+      most[m][0] = most[m][1] = -INFINITY;
+      sum[m][0] = sum[m][1] = 0.0f;
+    }
+  }
+};
+
+template <int kM, int kN>
+__device__ void bend(float (&scores)[kM][kN][4], float factor) {
+#pragma unroll
+  for (int m = 0; m < kM; ++m) {
+#pragma unroll
+    for (int n = 0; n < kN; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) scores[m][n][e] = bounded_tanh(scores[m][n][e] * factor);
+    }
+  }
+}
+
+template <int kM, int kN>
+__device__ void hide_unseen(float (&scores)[kM][kN][4], int first_row, int key, int window) {
+  const int g = lane_id() / 4;
+  const int t = lane_id() % 4;
+#pragma unroll
+  for (int m = 0; m < kM; ++m) {
+#pragma unroll
+    for (int n = 0; n < kN; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int row = first_row + 16 * m + 8 * (e / 2) + g;
+        const int column = key + 8 * n + 2 * t + e % 2;
+        const bool seen = column <= row && (window == 0 || column > row - window);
+        if (!seen) scores[m][n][e] = -INFINITY;
+      }
+    }
+  }
+}
+
+// Scores become weights; sums of before are scaled to the new maximum.
+template <int kM, int kN, int kColumns>
+__device__ void soften(float (&scores)[kM][kN][4], RowState<kM>& state,
+                       float (&sums)[kM][kColumns][4], float factor) {
+#pragma unroll
+  for (int m = 0; m < kM; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float most = state.most[m][half];
+#pragma unroll
+      for (int n = 0; n < kN; ++n) {
+        most = fmaxf(most, fmaxf(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
+      }
+      most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 1));
+      most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 2));
+      const float base = most == -INFINITY ? 0.0f : most * factor;
+      const float shrink = fast_exp2(fmaf(state.most[m][half], factor, -base));
+      state.most[m][half] = most;
+      float sum = 0.0f;
+#pragma unroll
+      for (int n = 0; n < kN; ++n) {
+#pragma unroll
+        for (int e = 2 * half; e < 2 * half + 2; ++e) {
+          const float weight = fast_exp2(fmaf(scores[m][n][e], factor, -base));
+          scores[m][n][e] = weight;
+          sum += weight;
+        }
+      }
+      state.sum[m][half] = fmaf(state.sum[m][half], shrink, sum);
+#pragma unroll
+      for (int n = 0; n < kColumns; ++n) {
+        sums[m][n][2 * half] *= shrink;
+        sums[m][n][2 * half + 1] *= shrink;
+      }
+    }
+  }
+}
+
+// The sink's part, lse, and what the rows are to be multiplied with.
+template <int kM>
+__device__ void finish_rows(const ForwardArgs& args, RowState<kM>& state, int head, int64_t row,
+                            int count, float (&factors)[kM][2]) {
+  const FlatAttention& shape = args.flat.attention;
+#pragma unroll
+  for (int m = 0; m < kM; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float sum = state.sum[m][half];
+      sum += __shfl_xor_sync(kAllLanes, sum, 1);
+      sum += __shfl_xor_sync(kAllLanes, sum, 2);
+      float base = state.most[m][half] * args.scores.factor;
+      float shrink = 1.0f;
+      if (shape.sinks) {
+        const float sink = shape.sinks[head] * kLog2e;
+        const float most = fmaxf(base, sink);
+        shrink = fast_exp2(base - most);
+        sum = fmaf(sum, shrink, fast_exp2(sink - most));
+        base = most;
+      }
+      factors[m][half] = shrink / sum;
+      const int r = 16 * m + 8 * half + lane_id() / 4;
+      if (args.flat.lse && r < count && lane_id() % 4 == 0) {
+        args.flat.lse[(row + r) * args.flat.lse_stride + head] = fmaf(base, kLn2, logf(sum));
+      }
+    }
+  }
+}
+
+template <int kDim>
+__global__ void __launch_bounds__(ForwardPlan<kDim>::kThreads, ForwardPlan<kDim>::kBlocks)
+    forward_kernel(ForwardArgs args) {
+  using Plan = ForwardPlan<kDim>;
+  constexpr int kM = Plan::kM;
+  constexpr int kTile = kKeys * kStride<kDim>;
+  const FlatAttention& shape = args.flat.attention;
+  const auto block = static_cast<int>(blockIdx.x);
+  const AttentionTile tile = args.flat.tiles.data[block / shape.head_count];
+  const int head = block % shape.head_count;
+  const int64_t kv_column = int64_t{head / (shape.head_count / shape.kv_head_count)} * kDim;
+  const int window = shape.window;
+  const int key_end = min(tile.begin + kQueries, tile.length);
+  const int key_begin = window > 0 ? max(0, tile.begin - window + 1) / kKeys * kKeys : 0;
+
+  auto* q = reinterpret_cast<Bf16*>(dynamic_shared());
+  Bf16* k = q + kQueries * kStride<kDim>;
+  Bf16* v = k + 2 * kTile;
+  const auto* k_rows = static_cast<const Bf16*>(shape.k.data) + kv_column;
+  const auto* v_rows = static_cast<const Bf16*>(shape.v.data) + kv_column;
+  const auto copy_keys = [&](int key, int stage) {
+    const int64_t row = int64_t{tile.row} + key;
+    copy_tile<kDim, kKeys, Plan::kThreads>(k + stage * kTile, k_rows + row * shape.k.stride,
+                                           shape.k.stride, tile.length - key);
+    copy_tile<kDim, kKeys, Plan::kThreads>(v + stage * kTile, v_rows + row * shape.v.stride,
+                                           shape.v.stride, tile.length - key);
+  };
+  const int64_t row_begin = int64_t{tile.row} + tile.begin;
+  copy_tile<kDim, kQueries, Plan::kThreads>(
+      q, static_cast<const Bf16*>(shape.q.data) + row_begin * shape.q.stride + int64_t{head} * kDim,
+      shape.q.stride, tile.length - tile.begin);
+  copy_keys(key_begin, 0);
+  copy_async_commit();
+
+  const int own_row = 16 * kM * warp_id();
+  const int first = tile.begin + own_row;  // position of the warp's first row
+  const int last = first + 16 * kM - 1;
+  Bf16* own_q = q + own_row * kStride<kDim>;
+  float sums[kM][kDim / 8][4];
+  RowState<kM> state;
+  clear(sums);
+  state.clear();
+  int stage = 0;
+  for (int key = key_begin; key < key_end; key += kKeys, stage ^= 1) {
+    copy_async_wait<0>();
+    __syncthreads();
+    if (key + kKeys < key_end) copy_keys(key + kKeys, stage ^ 1);
+    copy_async_commit();
+    const bool before = window > 0 && key + kKeys <= first - window + 1;
+    if (first >= tile.length || key > last || before) continue;
+    float scores[kM][kKeys / 8][4];
+    multiply_rows<kDim>(scores, own_q, k + stage * kTile);
+    if (args.scores.bend > 0) bend(scores, args.scores.bend);
+    const bool hides = key + kKeys - 1 > first || (window > 0 && key <= last - window);
+    if (hides) hide_unseen(scores, first, key, window);
+    soften(scores, state, sums, args.scores.factor);
+    add_weighted<kDim>(sums, scores, v + stage * kTile);
+  }
+  const int count = tile.length - first;
+  float factors[kM][2];
+  finish_rows(args, state, head, row_begin + own_row, count, factors);
+  store_rows<kDim>(
+      args.flat.dst, row_begin + own_row, int64_t{head} * kDim, count, sums,
+      [&](int m, int half) { return factors[m][half]; }, own_q);
+}
+
+bool on_tensor_cores(const FlatAttentionForward& args) {
+  return flash_takes(args.attention) && aligned(args.dst.data, args.dst.type, args.dst.stride);
+}
+
+}  // namespace
+
+int32_t attention_forward_rows(const FlatAttentionForward& args) {
+  return on_tensor_cores(args) ? kQueries : kPlainAttentionRows;
+}
+
+void attention_forward(const LaunchStream& stream, const FlatAttentionForward& args) {
+  if (!on_tensor_cores(args)) return plain_attention_forward(stream, args);
+  const auto blocks = static_cast<unsigned>(args.tiles.count * args.attention.head_count);
+  with_dim(args.attention.head_dim, [&](auto dim) {
+    using Plan = ForwardPlan<decltype(dim)::value>;
+    launch(stream, {blocks, Plan::kThreads, Plan::kBytes}, forward_kernel<decltype(dim)::value>,
+           ForwardArgs{args, scores_of(args.attention)});
+  });
+}
+
+}  // namespace jige::cuda

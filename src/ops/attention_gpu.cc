@@ -1,0 +1,104 @@
+#include "ops/attention_gpu.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "kernels/cuda/attention_flat.h"
+#include "ops/attention_schedule.h"
+#include "ops/kernel_rows.h"
+
+namespace jige::ops {
+namespace {
+
+// What the rows of a tile attend to, queries to the keys before them and keys to the queries
+// behind.
+enum class Sees { kBefore, kBehind };
+
+// Tiles of `rows` rows of the sequences, on the device. Those that see most come first, so that the
+// last to run are short.
+cuda::AttentionTiles upload_tiles(Stream& stream, const std::vector<SequenceSpan>& sequences,
+                                  int32_t rows, int32_t window, Sees sees) {
+  struct Costly {
+    cuda::AttentionTile tile;
+    int32_t seen;
+  };
+  std::vector<Costly> costly;
+  for (const SequenceSpan& sequence : sequences) {
+    for (int32_t begin = 0; begin < sequence.row_count; begin += rows) {
+      const int32_t end = std::min(begin + rows, sequence.row_count);
+      const int32_t seen = sees == Sees::kBefore ? end : sequence.row_count - begin;
+      costly.push_back(
+          {{sequence.row_begin, sequence.row_count, begin},
+           window > 0 ? static_cast<int32_t>(std::min<int64_t>(seen, int64_t{window} + end - begin))
+                      : seen});
+    }
+  }
+  std::stable_sort(costly.begin(), costly.end(),
+                   [](const Costly& a, const Costly& b) { return a.seen > b.seen; });
+  std::vector<cuda::AttentionTile> tiles;
+  tiles.reserve(costly.size());
+  for (const Costly& one : costly) tiles.push_back(one.tile);
+  const auto count = static_cast<int64_t>(tiles.size());
+  if (count == 0) return {nullptr, 0};
+  const auto bytes = count * static_cast<int64_t>(sizeof(cuda::AttentionTile));
+  return {static_cast<const cuda::AttentionTile*>(as_cuda(stream).upload(tiles.data(), bytes)),
+          count};
+}
+
+cuda::FlatAttention flat_attention(const AttentionShape& shape, const TensorView& q,
+                                   const TensorView& k, const TensorView& v) {
+  return {.q = const_rows_of(q),
+          .k = const_rows_of(k),
+          .v = const_rows_of(v),
+          .head_count = static_cast<int32_t>(shape.head_count),
+          .kv_head_count = static_cast<int32_t>(shape.kv_head_count),
+          .head_dim = static_cast<int32_t>(shape.head_dim),
+          .window = attention_window(shape),
+          .scale = static_cast<float>(shape.scale),
+          .cap = static_cast<float>(shape.cap),
+          .sinks = shape.sinks};
+}
+
+}  // namespace
+
+void attention_forward_on_gpu(Stream& stream, const AttentionForward& args) {
+  cuda::FlatAttentionForward flat{
+      .attention = flat_attention(args.shape, args.q, args.k, args.v),
+      .dst = rows_of(args.dst),
+      .lse = args.lse ? args.lse.as<float>() : nullptr,
+      .lse_stride = args.lse.row_stride,
+      .tiles = {},
+  };
+  flat.tiles = upload_tiles(stream, args.sequences, cuda::attention_forward_rows(flat),
+                            flat.attention.window, Sees::kBefore);
+  cuda::attention_forward(launch_stream(stream), flat);
+}
+
+void attention_backward_on_gpu(Stream& stream, const AttentionBackward& args) {
+  const int64_t rows = args.q.rows();
+  cuda::FlatAttentionBackward flat{
+      .attention = flat_attention(args.shape, args.q, args.k, args.v),
+      .dst = const_rows_of(args.dst),
+      .grad_dst = const_rows_of(args.grad_dst),
+      .lse = args.lse.as<float>(),
+      .lse_stride = args.lse.row_stride,
+      .grad_q = rows_of(args.grad_q),
+      .grad_k = rows_of(args.grad_k),
+      .grad_v = rows_of(args.grad_v),
+      .rows = rows,
+      .scratch = nullptr,
+      .query_tiles = {},
+      .key_tiles = {},
+  };
+  const cuda::AttentionBackwardRows tile_rows = cuda::attention_backward_rows(flat);
+  flat.query_tiles =
+      upload_tiles(stream, args.sequences, tile_rows.queries, flat.attention.window, Sees::kBefore);
+  flat.key_tiles =
+      upload_tiles(stream, args.sequences, tile_rows.keys, flat.attention.window, Sees::kBehind);
+  const int64_t floats = cuda::attention_backward_floats(rows, args.shape.head_count);
+  flat.scratch =
+      static_cast<float*>(as_cuda(stream).scratch(floats * static_cast<int64_t>(sizeof(float))));
+  cuda::attention_backward(launch_stream(stream), flat);
+}
+
+}  // namespace jige::ops

@@ -1,0 +1,195 @@
+// Attention over flat sequences on a GPU, beside the CPU's.
+#include "ops/attention.h"
+
+#include <cmath>
+
+#include "cuda/test_device.h"
+
+namespace jige {
+namespace {
+
+struct Case {
+  DType dtype = DType::kBF16;
+  int64_t heads = 2;
+  int64_t kv_heads = 1;
+  int64_t dim = 64;
+  std::vector<int32_t> lengths;
+  int64_t window = 0;
+  double cap = 0;
+  bool sinks = false;
+
+  std::string name() const {
+    return std::string(dtype_info(dtype).name) + " " + std::to_string(heads) + "/" +
+           std::to_string(kv_heads) + " heads of " + std::to_string(dim) + ", window " +
+           std::to_string(window) + ", cap " + std::to_string(cap);
+  }
+};
+
+class CudaAttention : public CudaTest {
+ protected:
+  // Tensors of a case; q, k and v are columns of one matrix, as their gradients are.
+  struct Problem {
+    Case of;
+    std::vector<ops::SequenceSpan> sequences;
+    Pair qkv, dst, lse, sinks;
+
+    ops::AttentionShape shape(bool on_gpu) const {
+      return {.head_count = of.heads,
+              .kv_head_count = of.kv_heads,
+              .head_dim = of.dim,
+              .scale = 1 / std::sqrt(static_cast<double>(of.dim)),
+              .window = of.window,
+              .cap = of.cap,
+              .sinks = of.sinks ? (on_gpu ? sinks.gpu : sinks.host).as<float>() : nullptr};
+    }
+    TensorView q(const TensorView& fused) const { return fused.column_range(0, of.heads * of.dim); }
+    TensorView k(const TensorView& fused) const {
+      return fused.column_range(of.heads * of.dim, (of.heads + of.kv_heads) * of.dim);
+    }
+    TensorView v(const TensorView& fused) const {
+      return fused.column_range((of.heads + of.kv_heads) * of.dim,
+                                (of.heads + 2 * of.kv_heads) * of.dim);
+    }
+    double tolerance() const { return of.dtype == DType::kF32 ? 2e-5 : 1.5e-2; }
+  };
+
+  Problem make(const Case& of) {
+    Problem problem{.of = of, .sequences = {}, .qkv = {}, .dst = {}, .lse = {}, .sinks = {}};
+    int32_t rows = 0;
+    for (const int32_t length : of.lengths) {
+      problem.sequences.push_back({.row_begin = rows, .row_count = length});
+      rows += length;
+    }
+    problem.qkv = random(of.dtype, {rows, (of.heads + 2 * of.kv_heads) * of.dim});
+    problem.dst = filled(of.dtype, {rows, of.heads * of.dim});
+    problem.lse = filled(DType::kF32, {rows, of.heads});
+    problem.sinks = random(DType::kF32, {of.heads});
+    return problem;
+  }
+
+  void forward(const Problem& p) {
+    for (const bool gpu : {false, true}) {
+      const auto side = [&](const Pair& pair) { return gpu ? pair.gpu : pair.host; };
+      const TensorView qkv = side(p.qkv);
+      ops::attention_forward(gpu ? *gpu_stream_ : *cpu_stream_, {.dst = side(p.dst),
+                                                                 .q = p.q(qkv),
+                                                                 .k = p.k(qkv),
+                                                                 .v = p.v(qkv),
+                                                                 .lse = side(p.lse),
+                                                                 .sequences = p.sequences,
+                                                                 .shape = p.shape(gpu)});
+    }
+    expect_near(p.dst, p.tolerance(), "dst, " + p.of.name());
+    expect_near(p.lse, p.of.dtype == DType::kF32 ? 2e-5 : 2e-4, "lse, " + p.of.name());
+  }
+
+  // After forward(); the CPU's results are what both go back from.
+  void backward(const Problem& p) {
+    to_gpu(p.dst);
+    to_gpu(p.lse);
+    const Pair grad_dst = random(p.of.dtype, p.dst.host.shape);
+    const Pair grads = filled(p.of.dtype, p.qkv.host.shape);
+    for (const bool gpu : {false, true}) {
+      const auto side = [&](const Pair& pair) { return gpu ? pair.gpu : pair.host; };
+      const TensorView qkv = side(p.qkv);
+      const TensorView grad = side(grads);
+      ops::attention_backward(gpu ? *gpu_stream_ : *cpu_stream_, {.grad_q = p.q(grad),
+                                                                  .grad_k = p.k(grad),
+                                                                  .grad_v = p.v(grad),
+                                                                  .grad_dst = side(grad_dst),
+                                                                  .q = p.q(qkv),
+                                                                  .k = p.k(qkv),
+                                                                  .v = p.v(qkv),
+                                                                  .dst = side(p.dst),
+                                                                  .lse = side(p.lse),
+                                                                  .sequences = p.sequences,
+                                                                  .shape = p.shape(gpu)});
+    }
+    expect_near(grads, 2 * p.tolerance(), "gradients, " + p.of.name());
+  }
+
+  void expect_as_on_the_cpu(const Case& of) {
+    const Problem problem = make(of);
+    forward(problem);
+    backward(problem);
+  }
+};
+
+TEST_F(CudaAttention, OnTensorCoresIsNearThatOfTheCpu) {
+  expect_as_on_the_cpu({.dim = 64, .lengths = {1, 17, 130, 64}});
+  expect_as_on_the_cpu({.heads = 3, .kv_heads = 3, .dim = 80, .lengths = {63, 65}});
+  expect_as_on_the_cpu({.heads = 4, .kv_heads = 2, .dim = 96, .lengths = {65, 3}});
+  expect_as_on_the_cpu({.heads = 2, .dim = 128, .lengths = {0, 16, 130}});
+  expect_as_on_the_cpu({.heads = 1, .dim = 192, .lengths = {70}});
+  expect_as_on_the_cpu({.heads = 2, .dim = 256, .lengths = {33, 66}});
+}
+
+TEST_F(CudaAttention, OnTensorCoresTakesWindowsAndCaps) {
+  expect_as_on_the_cpu({.dim = 64, .lengths = {200, 5}, .window = 1});
+  expect_as_on_the_cpu({.dim = 64, .lengths = {290}, .window = 70, .cap = 2});
+  expect_as_on_the_cpu({.heads = 1, .dim = 128, .lengths = {210}, .window = 33});
+  expect_as_on_the_cpu({.heads = 1, .dim = 128, .lengths = {140}, .cap = 1});
+  expect_as_on_the_cpu({.heads = 1, .dim = 256, .lengths = {140}, .window = 40, .cap = 3});
+  expect_as_on_the_cpu({.heads = 1, .dim = 80, .lengths = {40}, .window = int64_t{1} << 40});
+}
+
+TEST_F(CudaAttention, InSinglePrecisionIsThatOfTheCpu) {
+  for (const int64_t dim : {1, 40, 64, 130, 640}) {
+    const int32_t length = dim > 100 ? 19 : 40;
+    expect_as_on_the_cpu(
+        {.dtype = DType::kF32, .heads = 4, .kv_heads = 2, .dim = dim, .lengths = {length, 1, 7}});
+  }
+  expect_as_on_the_cpu(
+      {.dtype = DType::kF32, .heads = 3, .dim = 20, .lengths = {50}, .window = 7, .cap = 2});
+}
+
+TEST_F(CudaAttention, TakesOddHeadsOfBf16) {
+  expect_as_on_the_cpu({.heads = 3, .kv_heads = 1, .dim = 40, .lengths = {30, 18}});
+  expect_as_on_the_cpu({.heads = 1, .kv_heads = 1, .dim = 37, .lengths = {21}, .window = 5});
+}
+
+TEST_F(CudaAttention, HasSinks) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const Problem p = make({.dtype = dtype, .heads = 4, .lengths = {40, 2}, .sinks = true});
+    forward(p);
+    backward(p);
+    const Pair grad_dst = random(dtype, p.dst.host.shape);
+    const Pair slopes = filled(DType::kF32, p.lse.host.shape);
+    for (const bool gpu : {false, true}) {
+      const auto side = [&](const Pair& pair) { return gpu ? pair.gpu : pair.host; };
+      ops::attention_sink_slopes(gpu ? *gpu_stream_ : *cpu_stream_, {.slopes = side(slopes),
+                                                                     .grad_dst = side(grad_dst),
+                                                                     .dst = side(p.dst),
+                                                                     .lse = side(p.lse),
+                                                                     .shape = p.shape(gpu)});
+    }
+    expect_near(slopes, 1e-5);
+  }
+}
+
+// Rows of a sequence have the same bits whatever stands beside it in the batch.
+TEST_F(CudaAttention, DoesNotSeeNeighbours) {
+  const int32_t length = test_device_is_emulated() ? 70 : 1500;
+  const Problem alone = make({.lengths = {length}});
+  const Problem packed = make({.lengths = {65, length, 9}});
+  const auto bytes = dtype_bytes(DType::kBF16, alone.qkv.host.count());
+  const auto span = [](const TensorView& of) { return of.row_range(65, of.rows() - 9); };
+  std::memcpy(span(packed.qkv.host).data, alone.qkv.host.data, static_cast<size_t>(bytes));
+  to_gpu(packed.qkv);
+  std::vector<float> results[2];
+  for (const Problem* p : {&alone, &packed}) {
+    ops::attention_forward(*gpu_stream_, {.dst = p->dst.gpu,
+                                          .q = p->q(p->qkv.gpu),
+                                          .k = p->k(p->qkv.gpu),
+                                          .v = p->v(p->qkv.gpu),
+                                          .lse = p->lse.gpu,
+                                          .sequences = p->sequences,
+                                          .shape = p->shape(true)});
+    const TensorView dst = p == &alone ? p->dst.gpu : span(p->dst.gpu);
+    results[p == &alone ? 0 : 1] = gpu_values(dst);
+  }
+  EXPECT_EQ(results[0], results[1]);
+}
+
+}  // namespace
+}  // namespace jige

@@ -5,6 +5,7 @@
 
 #include "base/cpu.h"
 #include "kernels/cpu/dropout.h"
+#include "kernels/cuda/dropout.h"
 #include "ops/elementwise.h"
 #include "ops/kernel_rows.h"
 
@@ -30,6 +31,7 @@ void dropout(Stream& stream, const TensorView& dst, const TensorView& src, const
                                  .token_begin = static_cast<uint64_t>(dropout.token_begin),
                                  .threshold = static_cast<uint32_t>(threshold),
                                  .scale = static_cast<float>(kWords / (kWords - threshold))};
+  if (on_cuda(stream)) return cuda::dropout(launch_stream(stream), args, dst.rows());
   CpuStream& cpu_stream = as_cpu(stream);
   cpu_stream.submit([args, rows = dst.rows(), &device = cpu_stream.cpu()] {
     const auto kernel = cpu::dropout_kernels(active_isa()).dropout;

@@ -6,17 +6,23 @@
 #include "kernels/cpu/activation.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/embedding.h"
+#include "kernels/cuda/activation.h"
 #include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/embedding.h"
 #include "ops/kernel_rows.h"
 
 namespace jige::ops {
 namespace {
 
 // Puts kernel(args, row_begin, row_end) on the stream, shared out by rows. `kernel_of` picks it
-// from the table when the work runs.
+// from the table when the work runs, or from that of GPUs.
 template <typename KernelOf, typename Args>
 void submit_rows(Stream& stream, KernelOf kernel_of, const Args& args, int64_t rows,
                  int64_t columns) {
+  if (on_cuda(stream)) {
+    kernel_of(cuda::activation_kernels())(launch_stream(stream), args, rows);
+    return;
+  }
   CpuStream& cpu_stream = as_cpu(stream);
   cpu_stream.submit([=, &device = cpu_stream.cpu()] {
     const auto kernel = kernel_of(cpu::activation_kernels(active_isa()));
@@ -58,8 +64,9 @@ void for_pieces(CpuDevice& device, bool contiguous, int64_t rows, int64_t column
   });
 }
 
-const cpu::PlainActivation& plain_kernels(const cpu::ActivationKernels& kernels,
-                                          Activation activation) {
+// Of the table of the CPU or of that of GPUs.
+template <typename Kernels>
+const auto& plain_kernels(const Kernels& kernels, Activation activation) {
   switch (activation) {
     case Activation::kGeluErf:
       return kernels.gelu_erf;
@@ -74,19 +81,24 @@ const cpu::PlainActivation& plain_kernels(const cpu::ActivationKernels& kernels,
   }
 }
 
-using GateOf = cpu::GatedActivation cpu::ActivationKernels::*;
+enum class Gate { kSilu, kGelu };
 
-void gated_forward(Stream& stream, GateOf gate, const TensorView& dst, const TensorView& gate_up) {
+template <typename Kernels>
+const auto& gated_kernels(const Kernels& kernels, Gate gate) {
+  return gate == Gate::kSilu ? kernels.swiglu : kernels.geglu;
+}
+
+void gated_forward(Stream& stream, Gate gate, const TensorView& dst, const TensorView& gate_up) {
   const int64_t rows = dst.rows();
   const int64_t width = dst.columns();
   check_float("dst", dst, rows, width);
   check_float("gate_up", gate_up, rows, 2 * width);
   submit_rows(
-      stream, [gate](const cpu::ActivationKernels& kernels) { return (kernels.*gate).forward; },
+      stream, [gate](const auto& kernels) { return gated_kernels(kernels, gate).forward; },
       cpu::GatedForwardArgs{ops::rows_of(dst), const_rows_of(gate_up), width}, rows, 2 * width);
 }
 
-void gated_backward(Stream& stream, GateOf gate, const TensorView& grad_gate_up,
+void gated_backward(Stream& stream, Gate gate, const TensorView& grad_gate_up,
                     const TensorView& grad_dst, const TensorView& gate_up,
                     const TensorView& activated) {
   const int64_t rows = grad_dst.rows();
@@ -104,8 +116,13 @@ void gated_backward(Stream& stream, GateOf gate, const TensorView& grad_gate_up,
     args.activated = ops::rows_of(activated);
   }
   submit_rows(
-      stream, [gate](const cpu::ActivationKernels& kernels) { return (kernels.*gate).backward; },
-      args, rows, 2 * width);
+      stream, [gate](const auto& kernels) { return gated_kernels(kernels, gate).backward; }, args,
+      rows, 2 * width);
+}
+
+void check_scale(const TensorView& dst, const TensorView& src) {
+  check_float("dst", dst, dst.rows(), dst.columns());
+  check_float("src", src, dst.rows(), dst.columns());
 }
 
 // `factor_of` gives the factor when the work runs.
@@ -114,8 +131,6 @@ void submit_scale(Stream& stream, const TensorView& dst, const TensorView& src,
                   FactorOf factor_of) {
   const int64_t rows = dst.rows();
   const int64_t columns = dst.columns();
-  check_float("dst", dst, rows, columns);
-  check_float("src", src, rows, columns);
   CpuStream& cpu_stream = as_cpu(stream);
   cpu_stream.submit([=, &device = cpu_stream.cpu()] {
     const auto kernel = cpu::elementwise_kernels(active_isa()).scale;
@@ -130,23 +145,21 @@ void submit_scale(Stream& stream, const TensorView& dst, const TensorView& src,
 }  // namespace
 
 void swiglu_forward(Stream& stream, const TensorView& dst, const TensorView& gate_up) {
-  gated_forward(stream, &cpu::ActivationKernels::swiglu, dst, gate_up);
+  gated_forward(stream, Gate::kSilu, dst, gate_up);
 }
 
 void swiglu_backward(Stream& stream, const TensorView& grad_gate_up, const TensorView& grad_dst,
                      const TensorView& gate_up, const TensorView& activated) {
-  gated_backward(stream, &cpu::ActivationKernels::swiglu, grad_gate_up, grad_dst, gate_up,
-                 activated);
+  gated_backward(stream, Gate::kSilu, grad_gate_up, grad_dst, gate_up, activated);
 }
 
 void geglu_forward(Stream& stream, const TensorView& dst, const TensorView& gate_up) {
-  gated_forward(stream, &cpu::ActivationKernels::geglu, dst, gate_up);
+  gated_forward(stream, Gate::kGelu, dst, gate_up);
 }
 
 void geglu_backward(Stream& stream, const TensorView& grad_gate_up, const TensorView& grad_dst,
                     const TensorView& gate_up, const TensorView& activated) {
-  gated_backward(stream, &cpu::ActivationKernels::geglu, grad_gate_up, grad_dst, gate_up,
-                 activated);
+  gated_backward(stream, Gate::kGelu, grad_gate_up, grad_dst, gate_up, activated);
 }
 
 void activation_forward(Stream& stream, const TensorView& dst, const TensorView& src,
@@ -157,9 +170,7 @@ void activation_forward(Stream& stream, const TensorView& dst, const TensorView&
   check_float("src", src, rows, width);
   submit_rows(
       stream,
-      [activation](const cpu::ActivationKernels& kernels) {
-        return plain_kernels(kernels, activation).forward;
-      },
+      [activation](const auto& kernels) { return plain_kernels(kernels, activation).forward; },
       cpu::PlainForwardArgs{rows_of(dst), const_rows_of(src), width}, rows, width);
 }
 
@@ -172,9 +183,7 @@ void activation_backward(Stream& stream, const TensorView& grad_src, const Tenso
   check_float("src", src, rows, width);
   submit_rows(
       stream,
-      [activation](const cpu::ActivationKernels& kernels) {
-        return plain_kernels(kernels, activation).backward;
-      },
+      [activation](const auto& kernels) { return plain_kernels(kernels, activation).backward; },
       cpu::PlainBackwardArgs{rows_of(grad_src), const_rows_of(grad_dst), const_rows_of(src), width},
       rows, width);
 }
@@ -188,6 +197,7 @@ void embedding_forward(Stream& stream, const TensorView& dst, const TensorView& 
   check_vector("tokens", tokens, DType::kI32, rows);
   const cpu::EmbeddingForwardArgs args = {dst.as<float>(), dst.row_stride, const_rows_of(table),
                                           tokens.as<int32_t>(), width};
+  if (on_cuda(stream)) return cuda::embedding_forward(launch_stream(stream), args, rows);
   CpuStream& cpu_stream = as_cpu(stream);
   cpu_stream.submit([args, rows, vocabulary = table.rows(), &device = cpu_stream.cpu()] {
     check_tokens(args.tokens, rows, vocabulary);
@@ -207,6 +217,10 @@ void embedding_backward(Stream& stream, const TensorView& grad_table, const Tens
   const cpu::EmbeddingBackwardArgs args = {grad_table.as<float>(), grad_table.row_stride,
                                            grad_dst.as<float>(),   grad_dst.row_stride,
                                            tokens.as<int32_t>(),   rows};
+  if (on_cuda(stream)) {
+    void* const scratch = as_cuda(stream).scratch(cuda::embedding_backward_scratch(args));
+    return cuda::embedding_backward(launch_stream(stream), args, width, scratch);
+  }
   CpuStream& cpu_stream = as_cpu(stream);
   cpu_stream.submit([args, width, vocabulary = grad_table.rows(), &device = cpu_stream.cpu()] {
     check_tokens(args.tokens, args.row_count, vocabulary);
@@ -239,6 +253,11 @@ void add(Stream& stream, const TensorView& dst, const TensorView& a, const Tenso
 }
 
 void zero(Stream& stream, const TensorView& dst) {
+  if (on_cuda(stream)) {
+    if (dst.contiguous()) return stream.fill_zero(dst.data, dtype_bytes(dst.dtype, dst.count()));
+    return cuda::zero_rows(launch_stream(stream), dst.data, dtype_bytes(dst.dtype, dst.row_stride),
+                           dst.rows(), dtype_bytes(dst.dtype, dst.columns()));
+  }
   CpuStream& cpu_stream = as_cpu(stream);
   cpu_stream.submit([dst, &device = cpu_stream.cpu()] {
     if (!dst.contiguous()) {
@@ -260,12 +279,22 @@ void zero(Stream& stream, const TensorView& dst) {
 }
 
 void scale(Stream& stream, const TensorView& dst, const TensorView& src, float factor) {
+  check_scale(dst, src);
+  if (on_cuda(stream)) {
+    return cuda::scale(launch_stream(stream), rows_of(dst), const_rows_of(src), factor, dst.rows(),
+                       dst.columns());
+  }
   submit_scale(stream, dst, src, [factor] { return factor; });
 }
 
 void scale_by(Stream& stream, const TensorView& dst, const TensorView& src,
               const TensorView& factor) {
+  check_scale(dst, src);
   check_vector("factor", factor, DType::kF32, 1);
+  if (on_cuda(stream)) {
+    return cuda::scale_by(launch_stream(stream), rows_of(dst), const_rows_of(src),
+                          factor.as<float>(), dst.rows(), dst.columns());
+  }
   submit_scale(stream, dst, src, [number = factor.as<float>()] { return *number; });
 }
 
@@ -274,6 +303,10 @@ void soft_cap(Stream& stream, const TensorView& data, double cap) {
   const int64_t columns = data.columns();
   check_typed("data", data, DType::kF32, rows, columns);
   JIGE_CHECK(cap > 0, "a cap of {}", cap);
+  if (on_cuda(stream)) {
+    return cuda::soft_cap(launch_stream(stream), rows_of(data), static_cast<float>(cap), rows,
+                          columns);
+  }
   CpuStream& cpu_stream = as_cpu(stream);
   cpu_stream.submit([=, &device = cpu_stream.cpu()] {
     const auto kernel = cpu::elementwise_kernels(active_isa()).soft_cap;

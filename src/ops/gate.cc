@@ -2,13 +2,15 @@
 
 #include "base/cpu.h"
 #include "kernels/cpu/gate.h"
+#include "kernels/cuda/gate.h"
 #include "ops/kernel_rows.h"
 
 namespace jige::ops {
 namespace {
 
-const cpu::GateKernel& gate_kernel(GateKind kind) {
-  const cpu::GateKernels& kernels = cpu::gate_kernels(active_isa());
+// Of the table of the CPU or of that of GPUs.
+template <typename Kernels>
+const auto& gate_kernel(const Kernels& kernels, GateKind kind) {
   switch (kind) {
     case GateKind::kSigmoid:
       return kernels.sigmoid;
@@ -31,9 +33,12 @@ void gate_forward(Stream& stream, const TensorView& dst, const TensorView& src,
   check_float("gate", gate, rows, width);
   const cpu::GateForwardArgs args = {
       .dst = rows_of(dst), .src = const_rows_of(src), .gate = const_rows_of(gate), .width = width};
+  if (on_cuda(stream)) {
+    return gate_kernel(cuda::gate_kernels(), kind).forward(launch_stream(stream), args, rows);
+  }
   CpuStream& cpu_stream = as_cpu(stream);
   cpu_stream.submit([args, rows, kind, &device = cpu_stream.cpu()] {
-    const auto run = gate_kernel(kind).forward;
+    const auto run = gate_kernel(cpu::gate_kernels(active_isa()), kind).forward;
     for_row_ranges(device, rows, 2 * args.width,
                    [&](int64_t begin, int64_t end) { run(args, begin, end); });
   });
@@ -55,9 +60,12 @@ void gate_backward(Stream& stream, const TensorView& grad_src, const TensorView&
                                       .src = const_rows_of(src),
                                       .gate = const_rows_of(gate),
                                       .width = width};
+  if (on_cuda(stream)) {
+    return gate_kernel(cuda::gate_kernels(), kind).backward(launch_stream(stream), args, rows);
+  }
   CpuStream& cpu_stream = as_cpu(stream);
   cpu_stream.submit([args, rows, kind, &device = cpu_stream.cpu()] {
-    const auto run = gate_kernel(kind).backward;
+    const auto run = gate_kernel(cpu::gate_kernels(active_isa()), kind).backward;
     for_row_ranges(device, rows, 2 * args.width,
                    [&](int64_t begin, int64_t end) { run(args, begin, end); });
   });

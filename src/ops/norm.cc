@@ -2,6 +2,7 @@
 
 #include "base/cpu.h"
 #include "kernels/cpu/norm.h"
+#include "kernels/cuda/norm.h"
 #include "ops/kernel_rows.h"
 
 namespace jige::ops {
@@ -55,6 +56,9 @@ void forward(Stream& stream, const NormForward& args, bool layer) {
       kernel_args.bias = args.bias.as<float>();
     }
   }
+  if (on_cuda(stream)) {
+    return cuda::norm_forward(launch_stream(stream), kernel_args, shape.rows, layer);
+  }
   CpuStream& cpu_stream = as_cpu(stream);
   cpu_stream.submit([kernel_args, shape, layer, &device = cpu_stream.cpu()] {
     const auto kernel = layer ? norm_kernels().layer_forward : norm_kernels().rms_forward;
@@ -78,6 +82,9 @@ void backward_input(Stream& stream, const NormBackwardInput& args, bool layer) {
   kernel_args.width = shape.width;
   kernel_args.accumulate = args.accumulate;
   kernel_args.weight_adds_one = args.weight_adds_one;
+  if (on_cuda(stream)) {
+    return cuda::norm_backward_input(launch_stream(stream), kernel_args, shape.rows, layer);
+  }
   CpuStream& cpu_stream = as_cpu(stream);
   cpu_stream.submit([kernel_args, shape, layer, &device = cpu_stream.cpu()] {
     const auto kernel =
@@ -104,6 +111,11 @@ void backward_weight(Stream& stream, const NormBackwardWeight& args, bool layer)
       check_vector("grad_bias", args.grad_bias, DType::kF32, shape.width);
       kernel_args.grad_bias = args.grad_bias.as<float>();
     }
+  }
+  if (on_cuda(stream)) {
+    const cuda::LaunchStream on = launch_stream(stream);
+    const int64_t bytes = cuda::norm_backward_weight_scratch(on, kernel_args, layer);
+    return cuda::norm_backward_weight(on, kernel_args, layer, as_cuda(stream).scratch(bytes));
   }
   CpuStream& cpu_stream = as_cpu(stream);
   cpu_stream.submit([kernel_args, shape, layer, &device = cpu_stream.cpu()] {

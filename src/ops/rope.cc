@@ -4,6 +4,7 @@
 
 #include "base/cpu.h"
 #include "kernels/cpu/rope.h"
+#include "kernels/cuda/rope.h"
 #include "ops/kernel_rows.h"
 
 namespace jige::ops {
@@ -30,6 +31,7 @@ void rope(Stream& stream, const Rope& args) {
   kernel_args.head_dim = args.head_dim;
   kernel_args.rotary_dim = args.rotary_dim;
   kernel_args.inverse = args.inverse;
+  if (on_cuda(stream)) return cuda::rope(launch_stream(stream), kernel_args, rows);
   CpuStream& cpu_stream = as_cpu(stream);
   cpu_stream.submit([kernel_args, rows, table_rows = args.cos_sin.rows(),
                      columns = args.data.columns(), &device = cpu_stream.cpu()] {

@@ -2,6 +2,7 @@
 
 #include "base/cpu.h"
 #include "kernels/cpu/xielu.h"
+#include "kernels/cuda/xielu.h"
 #include "ops/kernel_rows.h"
 
 namespace jige::ops {
@@ -20,8 +21,9 @@ cpu::XieluCurve curve_of(const Xielu& curve) {
 
 template <typename Args>
 void submit_xielu(Stream& stream, const Args& args, int64_t rows,
-                  void (*cpu::XieluKernels::*kernel_member)(const Args&, int64_t,
-                                                            int64_t) noexcept) {
+                  void (*cpu::XieluKernels::*kernel_member)(const Args&, int64_t, int64_t) noexcept,
+                  void (*cuda_kernel)(const cuda::LaunchStream&, const Args&, int64_t)) {
+  if (on_cuda(stream)) return cuda_kernel(launch_stream(stream), args, rows);
   CpuStream& cpu_stream = as_cpu(stream);
   cpu_stream.submit([args, rows, kernel_member, &device = cpu_stream.cpu()] {
     const auto run = cpu::xielu_kernels(active_isa()).*kernel_member;
@@ -41,7 +43,7 @@ void xielu_forward(Stream& stream, const Xielu& curve, const TensorView& dst,
                                      .dst = rows_of(dst),
                                      .src = const_rows_of(src),
                                      .width = src.columns()},
-               src.rows(), &cpu::XieluKernels::forward);
+               src.rows(), &cpu::XieluKernels::forward, cuda::xielu_forward);
 }
 
 void xielu_backward(Stream& stream, const Xielu& curve, const TensorView& grad_src,
@@ -57,7 +59,7 @@ void xielu_backward(Stream& stream, const Xielu& curve, const TensorView& grad_s
                                       .src = const_rows_of(src),
                                       .slopes = rows_of(slopes),
                                       .width = src.columns()},
-               src.rows(), &cpu::XieluKernels::backward);
+               src.rows(), &cpu::XieluKernels::backward, cuda::xielu_backward);
 }
 
 }  // namespace jige::ops

@@ -1,37 +1,106 @@
 #include "kernels/cuda/elementwise.h"
 
-#include "kernels/cuda/portable.cuh"
+#include "kernels/cuda/vectors.cuh"
 
 namespace jige::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int64_t kPerBlock = 4 * kThreads;
+struct Add {
+  Rows dst;
+  ConstRows a, b;
 
-// Body(row, column) for the elements of a block.
-template <typename Body>
-__device__ void for_elements(int64_t rows, int64_t columns, Body body) {
-  const int64_t count = rows * columns;
-  const int64_t begin = blockIdx.x * kPerBlock + threadIdx.x;
-  for (int64_t i = begin; i < count && i < (blockIdx.x + int64_t{1}) * kPerBlock; i += kThreads) {
-    body(i / columns, i % columns);
+  template <int W>
+  __device__ void at(int64_t row, int64_t column) const {
+    const auto packed_a = load_packed<W>(a, row, column);
+    const auto packed_b = load_packed<W>(b, row, column);
+    float x[W], y[W];
+    packed_a.unpack(a.type, x);
+    packed_b.unpack(b.type, y);
+    for (int i = 0; i < W; ++i) x[i] += y[i];
+    store_vector(dst, row, column, x);
   }
-}
+};
 
-__global__ void add_kernel(Rows dst, ConstRows a, ConstRows b, int64_t rows, int64_t columns) {
-  for_elements(rows, columns, [&](int64_t row, int64_t column) {
-    const float sum = load_element(a.data, a.type, row * a.stride + column) +
-                      load_element(b.data, b.type, row * b.stride + column);
-    store_element(dst.data, dst.type, row * dst.stride + column, sum);
-  });
+struct Scale {
+  Rows dst;
+  ConstRows src;
+  float factor;
+  const float* factor_at;  // null: `factor`
+
+  template <int W>
+  __device__ void at(int64_t row, int64_t column) const {
+    const float by = factor_at ? *factor_at : factor;
+    float x[W];
+    load_packed<W>(src, row, column).unpack(src.type, x);
+    for (int i = 0; i < W; ++i) x[i] *= by;
+    store_vector(dst, row, column, x);
+  }
+};
+
+struct SoftCap {
+  Rows data;
+  float cap, reciprocal;
+
+  template <int W>
+  __device__ void at(int64_t row, int64_t column) const {
+    float x[W];
+    load_packed<W>({data.data, data.type, data.stride}, row, column).unpack(data.type, x);
+    for (int i = 0; i < W; ++i) x[i] = cap * tanhf(x[i] * reciprocal);
+    store_vector(data, row, column, x);
+  }
+};
+
+// Columns are bytes.
+struct Zero {
+  static constexpr int kBytes = 16;
+  unsigned char* data;
+  int64_t stride;
+
+  template <int W>
+  __device__ void at(int64_t row, int64_t column) const {
+    unsigned char* const to = data + row * stride + column;
+    if constexpr (W == kBytes) {
+      *reinterpret_cast<uint4*>(to) = make_uint4(0, 0, 0, 0);
+    } else {
+      *to = 0;
+    }
+  }
+};
+
+void launch_scale(const LaunchStream& stream, const Scale& op, int64_t rows, int64_t columns) {
+  const Extent extent = merged_extent(rows, columns, op.dst, op.src);
+  launch_elementwise(stream, extent, aligned(extent.rows, op.dst, op.src), op);
 }
 
 }  // namespace
 
 void add(const LaunchStream& stream, const cpu::Rows& dst, const cpu::ConstRows& a,
          const cpu::ConstRows& b, int64_t rows, int64_t columns) {
-  launch(stream, {blocks_for(rows * columns, kPerBlock), kThreads}, add_kernel, dst, a, b, rows,
-         columns);
+  const Extent extent = merged_extent(rows, columns, dst, a, b);
+  launch_elementwise(stream, extent, aligned(extent.rows, dst, a, b), Add{dst, a, b});
+}
+
+void scale(const LaunchStream& stream, const cpu::Rows& dst, const cpu::ConstRows& src,
+           float factor, int64_t rows, int64_t columns) {
+  launch_scale(stream, {dst, src, factor, nullptr}, rows, columns);
+}
+
+void scale_by(const LaunchStream& stream, const cpu::Rows& dst, const cpu::ConstRows& src,
+              const float* factor, int64_t rows, int64_t columns) {
+  launch_scale(stream, {dst, src, 0.0f, factor}, rows, columns);
+}
+
+void soft_cap(const LaunchStream& stream, const cpu::Rows& data, float cap, int64_t rows,
+              int64_t columns) {
+  const Extent extent = merged_extent(rows, columns, data);
+  launch_elementwise(stream, extent, aligned(extent.rows, data), SoftCap{data, cap, 1.0f / cap});
+}
+
+void zero_rows(const LaunchStream& stream, void* data, int64_t stride_bytes, int64_t rows,
+               int64_t bytes) {
+  const bool vectors = aligned(data) && stride_bytes % Zero::kBytes == 0;
+  launch_elementwise<Zero::kBytes>(stream, {rows, bytes}, vectors,
+                                   Zero{static_cast<unsigned char*>(data), stride_bytes});
 }
 
 }  // namespace jige::cuda

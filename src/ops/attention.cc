@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "ops/attention_cached_gpu.h"
 #include "ops/attention_gpu.h"
 #include "ops/attention_schedule.h"
 #include "tensor/cuda_device.h"
@@ -162,6 +163,7 @@ void attention_cached(Stream& stream, const AttentionCached& args) {
     const int64_t first = shape.window > 0 ? sequence.context_count - shape.window + 1 : 0;
     check_attention_blocks(sequence, std::max<int64_t>(0, first), args.cache.block_count);
   }
+  if (on_cuda(stream)) return attention_cached_on_gpu(stream, args);
   submit(stream, {args.dst, args.q, {}, args.sequences, shape, {}, {}, args.cache});
 }
 

@@ -9,7 +9,8 @@
 // in ascending position, in tiles aligned to the start of the sequence. So a row's bits depend on
 // its own query and keys only: not on its neighbours, on how the batch is packed, on chunking of a
 // prompt, or on threads. Forward with a cache gives the same bits whether a prompt comes in one
-// piece or many. Threads: asynchronous on the stream.
+// piece or many. On a GPU, where sums have another order (kernels/cuda/attention_cached.h), also on
+// whether a sequence has few rows or more. Threads: asynchronous on the stream.
 #pragma once
 
 #include <cstdint>
@@ -84,7 +85,8 @@ int64_t attention_scratch_bytes(const AttentionShape& shape, int64_t length_max)
 // [block][G]{ keys [d][16] ; values [16][d] }: keys lie interleaved so that 16 scores are one
 // vector. In 8 bits (i8) scales follow, one for the keys and one for the values of a token and
 // head: [block][G]{ keys ; values ; bf16 key scales [16] ; bf16 value scales [16] }, and rows are
-// rounded once, as they are appended (kernels/cpu/kv_cache.h says how).
+// rounded once, as they are appended (kernels/cpu/kv_cache.h says how). On a GPU keys lie as values
+// do, and there are no 8 bits.
 inline constexpr int64_t kKvBlockTokens = 16;
 struct KvCacheView {
   void* data = nullptr;

@@ -5,6 +5,7 @@
 #include "kernels/cpu/attention_layout.h"
 #include "kernels/cpu/kv_cache.h"
 #include "ops/attention.h"
+#include "ops/attention_cached_gpu.h"
 #include "ops/attention_schedule.h"
 
 namespace jige::ops {
@@ -64,6 +65,7 @@ void kv_append(Stream& stream, const KvCacheView& cache, const TensorView& k, co
   for (const SequenceSpan& sequence : sequences) {
     check_attention_blocks(sequence, sequence.context_count, cache.block_count);
   }
+  if (on_cuda(stream)) return kv_append_on_gpu(stream, cache, k, v, sequences);
   CpuStream& cpu_stream = as_cpu(stream);
   CpuDevice* device = &cpu_stream.cpu();
   cpu_stream.submit([=, parts = block_parts(sequences)] {

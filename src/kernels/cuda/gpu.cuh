@@ -83,6 +83,15 @@ __device__ inline float fast_exp2(float x) {
   return y;
 }
 
+// 16 bytes that nobody reads again soon and no kernel that runs writes: past the first cache.
+__device__ inline uint4 load_streamed(const uint4* at) {
+  uint4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(at));
+  return v;
+}
+
 // 16 bytes from device memory into shared memory, or 16 zeros; both aligned to 16. Done for this
 // thread after copy_async_wait, for the block after a barrier behind that.
 __device__ inline void copy_async_16(void* shared, const void* global, bool valid) {

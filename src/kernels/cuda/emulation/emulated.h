@@ -167,6 +167,8 @@ inline uint32_t floats_to_bf16x2(float low, float high) {
 }
 inline float fast_exp2(float x) { return std::exp2(x); }
 
+inline uint4 load_streamed(const uint4* at) { return *at; }
+
 inline void copy_async_16(void* shared, const void* global, bool valid) {
   emulation::copy_async(shared, valid ? global : nullptr);
 }

@@ -1,0 +1,160 @@
+// What the kernels of attention_cached.h share: which rows and keys a block works on, scores, and
+// where results go. Scores are in powers of two: e^x is 2^(x log2 e). Threads: device code.
+#pragma once
+
+#include <cmath>
+
+#include "kernels/cuda/attention_cached.h"
+#include "kernels/cuda/portable.cuh"
+
+namespace jige::cuda {
+
+constexpr int kCachedSlots = 16;  // tokens of a cache block
+constexpr int kCachedThreads = 128;
+constexpr int kCachedWarps = kCachedThreads / kWarp;
+constexpr float kLog2E = 1.44269504088896f;
+
+// The kernels, each in its file: of splits or of tiles, whatever the types and the heads; of splits
+// on tensor cores; of tiles on tensor cores.
+constexpr int kPlainRows = 8;
+constexpr int kFlashRows = 128;
+void launch_cached_plain(const LaunchStream& stream, const CachedAttention& args, bool splits);
+bool cached_few_takes(const CachedAttention& args);
+void launch_cached_few(const LaunchStream& stream, const CachedAttention& args);
+bool cached_flash_takes(const CachedAttention& args);
+void launch_cached_flash(const LaunchStream& stream, const CachedAttention& args);
+
+// Scores from products: factor · x, or under a cap factor · tanh(x scale / cap).
+struct CachedScore {
+  float factor, inner;
+
+  explicit __device__ CachedScore(const CachedAttention& a)
+      : factor((a.cap > 0 ? a.cap : a.scale) * kLog2E),
+        inner(a.cap > 0 ? 2 * kLog2E * a.scale / a.cap : 0) {}
+  __device__ float operator()(float product) const {
+    if (inner == 0) return product * factor;
+    return factor * (1.0f - __fdividef(2.0f, fast_exp2(product * inner) + 1.0f));
+  }
+};
+
+// Packed rows [base, base + count) of a sequence and key/value head, and the keys they see.
+struct CachedWork {
+  CachedSequence sequence;
+  int kv_head, heads;  // heads: query heads of a key/value head
+  int base, count;
+  int split;   // or -1
+  int lo, hi;  // the first and last position that one of the rows sees here; lo > hi: none
+
+  __device__ CachedWork(const CachedAttention& a, const CachedItem& item, bool splits, int rows_max)
+      : sequence(a.sequences[item.sequence]),
+        kv_head(static_cast<int>(blockIdx.y)),
+        heads(a.head_count / a.kv_head_count),
+        base((splits ? static_cast<int>(blockIdx.z) : item.index) * rows_max),
+        count(min(rows_max, sequence.row_count * heads - base)),
+        split(splits ? item.index : -1) {
+    lo = first_of(a, position_of(0));
+    hi = position_of(count - 1);
+    if (split >= 0) {
+      lo = max(lo, split * kCachedSplitKeys);
+      hi = min(hi, split * kCachedSplitKeys + kCachedSplitKeys - 1);
+    }
+  }
+
+  static __device__ int first_of(const CachedAttention& a, int position) {
+    return a.window > 0 ? max(0, position - a.window + 1) : 0;
+  }
+  __device__ int position_of(int packed) const {
+    return sequence.context_count + (base + packed) / heads;
+  }
+  // Whether every row sees every key at positions [begin, end).
+  __device__ bool all_see(const CachedAttention& a, int begin, int end) const {
+    return end - 1 <= position_of(0) && first_of(a, position_of(count - 1)) <= begin &&
+           begin >= lo && end - 1 <= hi;
+  }
+  // The row of the matrices, and the query head.
+  __device__ int64_t row_of(int packed) const {
+    return int64_t{sequence.row_begin} + (base + packed) / heads;
+  }
+  __device__ int head_of(int packed) const { return kv_head * heads + (base + packed) % heads; }
+  // Keys of a block of the sequence; values follow them.
+  __device__ int64_t keys_at(const CachedAttention& a, int block) const {
+    const int64_t id = __ldg(a.blocks + sequence.blocks_begin + block);
+    return (id * a.kv_head_count + kv_head) * 2 * kCachedSlots * a.head_dim;
+  }
+  __device__ int64_t partial_of(const CachedAttention& a, int packed) const {
+    const int64_t row =
+        int64_t{split - sequence.split_begin} * sequence.row_count + (base + packed) / heads;
+    return (sequence.partials_begin + row) * a.head_count + head_of(packed);
+  }
+};
+
+__device__ inline float* partial_statistics(const CachedAttention& a, int64_t partial) {
+  return a.partials + a.partial_rows * a.head_count * a.head_dim + partial * 2;
+}
+
+// What a sum of values is multiplied with in the end, by the maximum and the sum of the weights.
+__device__ inline float cached_scale(const CachedAttention& a, int head, float m, float l) {
+  if (!a.sinks) return 1.0f / l;
+  const float sink = a.sinks[head] * kLog2E;
+  const float top = fmaxf(m, sink);
+  const float scale = fast_exp2(m - top);
+  return scale / fmaf(l, scale, fast_exp2(sink - top));
+}
+
+// Memory of a block of threads in which its warps add their results up.
+struct CachedSums {
+  float *m, *l;  // [warps][rows]
+  float* o;      // [rows][stride]
+  int rows, stride;
+
+  static constexpr int64_t bytes(int rows, int stride) {
+    return (int64_t{2} * kCachedWarps * rows + int64_t{rows} * stride) * int64_t{sizeof(float)};
+  }
+  __device__ CachedSums(unsigned char* shared, int rows_in, int stride_in)
+      : m(reinterpret_cast<float*>(shared)),
+        l(m + kCachedWarps * rows_in),
+        o(l + kCachedWarps * rows_in),
+        rows(rows_in),
+        stride(stride_in) {}
+
+  __device__ float largest(int row) const {
+    float top = m[row];
+    for (int w = 1; w < kCachedWarps; ++w) top = fmaxf(top, m[w * rows + row]);
+    return top;
+  }
+  // A warp's share in the sums of a row.
+  __device__ float weight(int warp, int row) const {
+    const float own = m[warp * rows + row];
+    return own == -INFINITY ? 0.0f : fast_exp2(own - largest(row));
+  }
+  __device__ float total(int row) const {
+    float sum = 0;
+    for (int w = 0; w < kCachedWarps; ++w) sum = fmaf(l[w * rows + row], weight(w, row), sum);
+    return sum;
+  }
+};
+
+// Stores the sums as results, or as partial ones where there are other splits. After a barrier.
+__device__ inline void store_sums(const CachedAttention& a, const CachedWork& work,
+                                  const CachedSums& sums) {
+  const bool partial = work.split >= 0 && work.sequence.split_count > 1;
+  for (int row = warp_id(); row < work.count; row += kCachedWarps) {
+    const float m = sums.largest(row);
+    const float l = sums.total(row);
+    const float* o = sums.o + row * sums.stride;
+    if (partial) {
+      const int64_t at = work.partial_of(a, row);
+      for (int c = lane_id(); c < a.head_dim; c += kWarp) a.partials[at * a.head_dim + c] = o[c];
+      if (lane_id() == 0) partial_statistics(a, at)[0] = m;
+      if (lane_id() == 1) partial_statistics(a, at)[1] = l;
+      continue;
+    }
+    const float scale = cached_scale(a, work.head_of(row), m, l);
+    const int64_t at = work.row_of(row) * a.dst.stride + int64_t{work.head_of(row)} * a.head_dim;
+    for (int c = lane_id(); c < a.head_dim; c += kWarp) {
+      store_element(a.dst.data, a.dst.type, at + c, o[c] * scale);
+    }
+  }
+}
+
+}  // namespace jige::cuda

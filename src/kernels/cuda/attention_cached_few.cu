@@ -1,0 +1,331 @@
+// Splits of the cache in bf16 on tensor cores: up to 8 or 16 packed rows a block of threads, whose
+// warps take every fourth cache block, keys and values straight from device memory to registers.
+//
+// A lane's 16 bytes are operands as they come, since sums do not mind which column is which. With g
+// and t of gpu.cuh: scores are queries [16 rows, 16] times keys [16, 8 tokens], where lane (g, t)
+// has columns 32 j + 8 t … + 7 of token g, for two products; and outputs transposed, values [16
+// columns, 16 tokens] times weights [16, 8 rows], where it has columns 64 c + 8 g … + 7 of tokens
+// 2t, 2t+1, 2t+8, 2t+9, for four. The weights of lane (g, t) are where the scores left them.
+#include "kernels/cuda/attention_cached.cuh"
+
+namespace jige::cuda {
+namespace {
+
+constexpr int kEight = 8;  // elements of 16 bytes
+constexpr int kChunkColumns = 64;
+constexpr int kChunksMax = 4;
+constexpr int kTilesMax = 2;
+constexpr int kChunksForTwoTiles = 2;  // more would not fit in registers
+
+template <int kChunks>
+struct Keys {
+  uint4 of[2][2 * kChunks];  // tokens g, g + 8
+};
+template <int kChunks>
+struct Values {
+  uint4 of[4][kChunks];  // tokens 2t, 2t+1, 2t+8, 2t+9
+};
+
+// Slots [begin, end) of a cache block; the others count as zeros, whatever they hold.
+struct Slots {
+  int begin, end;
+  __device__ bool has(int slot) const { return begin <= slot && slot < end; }
+};
+
+__device__ inline uint4 load_or_zero(const Bf16* at, bool valid) {
+  return valid ? load_streamed(reinterpret_cast<const uint4*>(at)) : make_uint4(0, 0, 0, 0);
+}
+
+template <int kChunks>
+__device__ void load_keys(Keys<kChunks>& keys, const Bf16* from, int head_dim, Slots slots) {
+#pragma unroll
+  for (int u = 0; u < 2; ++u) {
+    const int slot = kEight * u + lane_id() / 4;
+#pragma unroll
+    for (int j = 0; j < 2 * kChunks; ++j) {
+      const int c = j * 4 * kEight + lane_id() % 4 * kEight;
+      keys.of[u][j] = load_or_zero(from + slot * head_dim + c, slots.has(slot) && c < head_dim);
+    }
+  }
+}
+
+template <int kChunks>
+__device__ void load_values(Values<kChunks>& values, const Bf16* from, int head_dim, Slots slots) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int slot = lane_id() % 4 * 2 + i % 2 + i / 2 * kEight;
+#pragma unroll
+    for (int chunk = 0; chunk < kChunks; ++chunk) {
+      const int c = chunk * kChunkColumns + lane_id() / 4 * kEight;
+      values.of[i][chunk] =
+          load_or_zero(from + slot * head_dim + c, slots.has(slot) && c < head_dim);
+    }
+  }
+}
+
+// The queries in shared memory as the operands of lanes: [32 columns][half][lane], 16 bytes each.
+__device__ inline void place_queries(const CachedAttention& a, const CachedWork& work, int steps,
+                                     uint4* to) {
+  const auto* q = static_cast<const Bf16*>(a.q.data);
+  for (int i = static_cast<int>(threadIdx.x); i < steps * kWarp; i += kCachedThreads) {
+    const int g = i % kWarp / 4;
+    const int c = i / kWarp / 2 * 4 * kEight + i % 4 * kEight + i / kWarp % 2 * 4;
+    uint2 rows[2] = {make_uint2(0, 0), make_uint2(0, 0)};
+    for (int half = 0; half < 2; ++half) {
+      const int row = g + half * kEight;
+      if (row >= work.count || c >= a.head_dim) continue;
+      const int64_t column = int64_t{work.head_of(row)} * a.head_dim + c;
+      rows[half] = *reinterpret_cast<const uint2*>(q + work.row_of(row) * a.q.stride + column);
+    }
+    to[i] = make_uint4(rows[0].x, rows[1].x, rows[0].y, rows[1].y);
+  }
+}
+
+// s[u]: products of tokens 8u + 2t, 8u + 2t + 1 with rows g (0, 1) and g + 8 (2, 3).
+template <int kChunks>
+__device__ void multiply(const uint4* queries, const Keys<kChunks>& keys, float (&s)[2][4]) {
+#pragma unroll
+  for (int j = 0; j < 2 * kChunks; ++j) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const uint4 q = queries[(2 * j + half) * kWarp + lane_id()];
+      const uint32_t left[4] = {q.x, q.y, q.z, q.w};
+#pragma unroll
+      for (int u = 0; u < 2; ++u) {
+        const uint4& k = keys.of[u][j];
+        const uint32_t right[2] = {half ? k.z : k.x, half ? k.w : k.y};
+        mma_bf16(s[u], left, right);
+      }
+    }
+  }
+}
+
+// Of rows 8 tile + g: the maximum, this lane's share of the sum of weights, and the bounds of what
+// they see.
+template <int kTiles>
+struct Softmax {
+  float m[kTiles], l[kTiles];
+  int first[kTiles], position[kTiles];
+
+  __device__ Softmax(const CachedAttention& a, const CachedWork& work) {
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+      m[tile] = -INFINITY;
+      l[tile] = 0;
+      position[tile] = work.position_of(min(tile * kEight + lane_id() / 4, work.count - 1));
+      first[tile] = CachedWork::first_of(a, position[tile]);
+    }
+  }
+
+  // Products to weights, as operands; alpha: what sums so far are multiplied with. Whether any
+  // of them is not 1.
+  __device__ bool weigh(const CachedScore& score, int begin, bool all_see, float (&s)[2][4],
+                        uint32_t (&weights)[kTiles][2], float (&alpha)[kTiles]) {
+    bool changed = false;
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+      float top = m[tile];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float& x = s[i / 2][2 * tile + i % 2];
+        const int token = begin + i / 2 * kEight + lane_id() % 4 * 2 + i % 2;
+        x = all_see || (first[tile] <= token && token <= position[tile]) ? score(x) : -INFINITY;
+        top = fmaxf(top, x);
+      }
+      top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, 1));
+      top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, 2));
+      const float base = top == -INFINITY ? 0.0f : top;
+      changed |= top != m[tile];
+      alpha[tile] = fast_exp2(m[tile] - base);
+      m[tile] = top;
+      l[tile] *= alpha[tile];
+#pragma unroll
+      for (int u = 0; u < 2; ++u) {
+        const float low = fast_exp2(s[u][2 * tile] - base);
+        const float high = fast_exp2(s[u][2 * tile + 1] - base);
+        l[tile] += low + high;
+        weights[tile][u] = floats_to_bf16x2(low, high);
+      }
+    }
+    return __any_sync(kAllLanes, changed) != 0;
+  }
+};
+
+// Sums of values: [tile][chunk][i]: columns 64 chunk + 8 g + 2 i (0, 1) and the next one (2, 3) of
+// rows 8 tile + 2t and the next one.
+template <int kChunks, int kTiles>
+struct Outputs {
+  float of[kTiles][kChunks][4][4] = {};
+
+  __device__ void rescale(const float (&alpha)[kTiles]) {
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+      const int source = lane_id() % 4 * kEight;
+      const float even = __shfl_sync(kAllLanes, alpha[tile], source);
+      const float odd = __shfl_sync(kAllLanes, alpha[tile], source + 4);
+#pragma unroll
+      for (int i = 0; i < kChunks * 4 * 4; ++i) {
+        of[tile][i / 16][i / 4 % 4][i % 4] *= i % 2 ? odd : even;
+      }
+    }
+  }
+
+  __device__ void add(const Values<kChunks>& values, const uint32_t (&weights)[kTiles][2]) {
+#pragma unroll
+    for (int chunk = 0; chunk < kChunks; ++chunk) {
+      const auto word = [&](int token, int i) {
+        const uint4& v = values.of[token][chunk];
+        return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
+      };
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const uint32_t left[4] = {
+            low_halves(word(0, i), word(1, i)), high_halves(word(0, i), word(1, i)),
+            low_halves(word(2, i), word(3, i)), high_halves(word(2, i), word(3, i))};
+#pragma unroll
+        for (int tile = 0; tile < kTiles; ++tile) {
+          mma_bf16(of[tile][chunk][i], left, weights[tile]);
+        }
+      }
+    }
+  }
+
+ private:
+  static __device__ uint32_t low_halves(uint32_t low, uint32_t high) {
+    return (low & 0xffffu) | high << 16;
+  }
+  static __device__ uint32_t high_halves(uint32_t low, uint32_t high) {
+    return low >> 16 | (high & 0xffff0000u);
+  }
+};
+
+// The warps add their sums up, the first one first.
+template <int kChunks, int kTiles>
+__device__ void add_up(const Softmax<kTiles>& softmax, const Outputs<kChunks, kTiles>& outputs,
+                       CachedSums& sums) {
+  const int g = lane_id() / 4;
+  const int t = lane_id() % 4;
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) {
+    float l = softmax.l[tile] + __shfl_xor_sync(kAllLanes, softmax.l[tile], 1);
+    l += __shfl_xor_sync(kAllLanes, l, 2);
+    if (t != 0) continue;
+    sums.m[warp_id() * sums.rows + tile * kEight + g] = softmax.m[tile];
+    sums.l[warp_id() * sums.rows + tile * kEight + g] = l;
+  }
+  for (int warp = 0; warp < kCachedWarps; ++warp) {
+    __syncthreads();
+    if (warp != warp_id()) continue;
+#pragma unroll
+    for (int i = 0; i < kTiles * 2; ++i) {
+      const int row = i / 2 * kEight + 2 * t + i % 2;
+      const float weight = sums.weight(warp, row);
+#pragma unroll
+      for (int j = 0; j < kChunks * 2; ++j) {
+        auto& to = *reinterpret_cast<float4*>(sums.o + row * sums.stride + j / 2 * kChunkColumns +
+                                              g * kEight + j % 2 * 4);
+        const float4 before = warp == 0 ? make_float4(0, 0, 0, 0) : to;
+        const auto& own = outputs.of[i / 2][j / 2];
+        const float* low = own[j % 2 * 2] + i % 2;
+        const float* high = own[j % 2 * 2 + 1] + i % 2;
+        to = make_float4(fmaf(low[0], weight, before.x), fmaf(low[2], weight, before.y),
+                         fmaf(high[0], weight, before.z), fmaf(high[2], weight, before.w));
+      }
+    }
+  }
+  __syncthreads();
+}
+
+template <int kChunks, int kTiles>
+constexpr int64_t shared_bytes() {
+  return int64_t{kChunks} * 4 * kWarp * int64_t{sizeof(uint4)} +
+         CachedSums::bytes(kTiles * kEight, kChunks * kChunkColumns + 4);
+}
+
+template <int kChunks, int kTiles>
+__global__ void __launch_bounds__(kCachedThreads, kChunks* kTiles == 2 ? 3 : 2)
+    few_kernel(CachedAttention a) {
+  const CachedItem item = a.splits[blockIdx.x];
+  if (item.sequence < 0) return;
+  const CachedWork work(a, item, true, kTiles * kEight);
+  if (work.count <= 0) return;
+  auto* queries = reinterpret_cast<uint4*>(dynamic_shared());
+  CachedSums sums(dynamic_shared() + kChunks * 4 * kWarp * sizeof(uint4), kTiles * kEight,
+                  kChunks * kChunkColumns + 4);
+  const auto* cache = static_cast<const Bf16*>(a.cache);
+  const int value_step = kCachedSlots * a.head_dim;
+  const auto slots_of = [&](int block) {
+    return Slots{work.lo - block * kCachedSlots, work.hi - block * kCachedSlots + 1};
+  };
+  // The first cache block of this warp, and the one behind the last that is seen.
+  const int end = work.hi >= work.lo ? work.hi / kCachedSlots + 1 : 0;
+  int block = work.lo / kCachedSlots;
+  block += (warp_id() - block % kCachedWarps + kCachedWarps) % kCachedWarps;
+  Keys<kChunks> keys;
+  Values<kChunks> values;
+  if (block < end) {
+    const Bf16* from = cache + work.keys_at(a, block);
+    load_keys(keys, from, a.head_dim, slots_of(block));
+    load_values(values, from + value_step, a.head_dim, slots_of(block));
+  }
+  place_queries(a, work, kChunks * 4, queries);
+  __syncthreads();
+  const CachedScore score(a);
+  Softmax<kTiles> softmax(a, work);
+  Outputs<kChunks, kTiles> outputs;
+  while (block < end) {
+    const int next = block + kCachedWarps;
+    const Bf16* from = next < end ? cache + work.keys_at(a, next) : nullptr;
+    float s[2][4] = {};
+    multiply(queries, keys, s);
+    if (from) load_keys(keys, from, a.head_dim, slots_of(next));
+    uint32_t weights[kTiles][2];
+    float alpha[kTiles];
+    const int begin = block * kCachedSlots;
+    const bool all_see = work.all_see(a, begin, begin + kCachedSlots);
+    if (softmax.weigh(score, begin, all_see, s, weights, alpha)) outputs.rescale(alpha);
+    outputs.add(values, weights);
+    if (from) load_values(values, from + value_step, a.head_dim, slots_of(next));
+    block = next;
+  }
+  add_up(softmax, outputs, sums);
+  store_sums(a, work, sums);
+}
+
+template <int kChunks, int kTiles>
+void launch_few(const LaunchStream& stream, const CachedAttention& args) {
+  const int heads = args.head_count / args.kv_head_count;
+  launch(stream,
+         {{static_cast<unsigned>(args.split_items), static_cast<unsigned>(args.kv_head_count),
+           blocks_for(int64_t{args.few_rows_max} * heads, kTiles * kEight)},
+          kCachedThreads,
+          shared_bytes<kChunks, kTiles>()},
+         few_kernel<kChunks, kTiles>, args);
+}
+
+}  // namespace
+
+bool cached_few_takes(const CachedAttention& args) {
+  return args.cache_type == ElementType::kBf16 && args.q.type == ElementType::kBf16 &&
+         args.head_dim % kEight == 0 && args.head_dim <= kChunksMax * kChunkColumns &&
+         reinterpret_cast<uintptr_t>(args.cache) % sizeof(uint4) == 0 &&
+         reinterpret_cast<uintptr_t>(args.q.data) % sizeof(uint4) == 0 &&
+         args.q.stride % kEight == 0;
+}
+
+void launch_cached_few(const LaunchStream& stream, const CachedAttention& args) {
+  const int chunks = (args.head_dim - 1) / kChunkColumns + 1;
+  const bool two = args.few_rows_max * (args.head_count / args.kv_head_count) > kEight;
+  switch (chunks) {
+    case 1:
+      return two ? launch_few<1, kTilesMax>(stream, args) : launch_few<1, 1>(stream, args);
+    case kChunksForTwoTiles:
+      return two ? launch_few<2, kTilesMax>(stream, args) : launch_few<2, 1>(stream, args);
+    case 3:
+      return launch_few<3, 1>(stream, args);
+    default:
+      return launch_few<kChunksMax, 1>(stream, args);
+  }
+}
+
+}  // namespace jige::cuda

@@ -1,0 +1,196 @@
+#include "ops/attention_cached_gpu.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "kernels/cuda/attention_cached.h"
+#include "kernels/cuda/kv_append.h"
+#include "ops/attention_schedule.h"
+#include "ops/kernel_rows.h"
+
+namespace jige::ops {
+namespace {
+
+// The work of a call, in the order in which it stands in one table.
+struct GpuTables {
+  std::vector<cuda::CachedSequence> sequences;
+  std::vector<cuda::CachedItem> splits, tiles, merges;
+  std::vector<int32_t> blocks;
+  int32_t few_rows_max = 0;
+  int64_t partial_rows = 0;
+};
+
+// Keys that are seen of a sequence's rows [begin, end).
+struct SeenKeys {
+  int64_t begin, end;
+};
+SeenKeys seen_keys(const SequenceSpan& sequence, int64_t window, int64_t begin, int64_t end) {
+  const int64_t first = sequence.context_count + begin;
+  return {window > 0 ? std::max<int64_t>(0, first - window + 1) : 0, sequence.context_count + end};
+}
+
+void add_splits(const SequenceSpan& span, const SeenKeys& seen, int32_t index, GpuTables* tables) {
+  cuda::CachedSequence& sequence = tables->sequences.back();
+  sequence.split_begin = static_cast<int32_t>(seen.begin / cuda::kCachedSplitKeys);
+  const auto split_end = static_cast<int32_t>((seen.end - 1) / cuda::kCachedSplitKeys + 1);
+  sequence.split_count = split_end - sequence.split_begin;
+  for (int32_t split = sequence.split_begin; split < split_end; ++split) {
+    tables->splits.push_back({index, split});
+  }
+  tables->few_rows_max = std::max(tables->few_rows_max, span.row_count);
+  if (sequence.split_count == 1) return;
+  sequence.partials_begin = static_cast<int32_t>(tables->partial_rows);
+  tables->partial_rows += int64_t{sequence.split_count} * span.row_count;
+  for (int32_t row = 0; row < span.row_count; ++row) tables->merges.push_back({index, row});
+}
+
+// Tiles that see more keys come first.
+void sort_tiles(const AttentionCached& args, int64_t window, int32_t tile_rows, GpuTables* tables) {
+  const int64_t heads = args.shape.head_count / args.shape.kv_head_count;
+  std::vector<int64_t> keys;
+  const auto keys_of = [&](const cuda::CachedItem& item) {
+    const SequenceSpan& sequence = args.sequences[static_cast<size_t>(item.sequence)];
+    const int64_t begin = int64_t{item.index} * tile_rows / heads;
+    const int64_t end = (int64_t{item.index + 1} * tile_rows - 1) / heads + 1;
+    const SeenKeys seen =
+        seen_keys(sequence, window, begin, std::min<int64_t>(end, sequence.row_count));
+    return seen.end - seen.begin;
+  };
+  std::stable_sort(tables->tiles.begin(), tables->tiles.end(),
+                   [&](const auto& a, const auto& b) { return keys_of(a) > keys_of(b); });
+}
+
+// The least count of the few that counts are padded to: at most an eighth more.
+int64_t padded(int64_t count) {
+  constexpr uint64_t kSteps = 8;
+  const auto least = static_cast<uint64_t>(count);
+  const uint64_t step = std::max<uint64_t>(1, std::bit_floor(least) / kSteps);
+  return static_cast<int64_t>((least + step - 1) / step * step);
+}
+
+void pad(std::vector<cuda::CachedItem>* items) {
+  items->resize(static_cast<size_t>(padded(static_cast<int64_t>(items->size()))), {-1, 0});
+}
+
+GpuTables make_tables(const AttentionCached& args, int64_t window, int32_t tile_rows) {
+  GpuTables tables;
+  const int64_t heads = args.shape.head_count / args.shape.kv_head_count;
+  for (size_t i = 0; i < args.sequences.size(); ++i) {
+    const SequenceSpan& span = args.sequences[i];
+    const auto index = static_cast<int32_t>(i);
+    tables.sequences.push_back({span.row_begin, span.row_count, span.context_count, 0, 0, 0, 0, 0});
+    if (span.row_count == 0) continue;
+    const SeenKeys seen = seen_keys(span, window, 0, span.row_count);
+    const int64_t first = seen.begin / kKvBlockTokens;
+    tables.sequences.back().blocks_begin =
+        static_cast<int32_t>(static_cast<int64_t>(tables.blocks.size()) - first);
+    tables.blocks.insert(tables.blocks.end(), span.blocks + first,
+                         span.blocks + (seen.end - 1) / kKvBlockTokens + 1);
+    if (span.row_count <= cuda::kCachedFewRows) {
+      add_splits(span, seen, index, &tables);
+      continue;
+    }
+    const int64_t tiles = (span.row_count * heads + tile_rows - 1) / tile_rows;
+    for (int64_t tile = 0; tile < tiles; ++tile) {
+      tables.tiles.push_back({index, static_cast<int32_t>(tile)});
+    }
+  }
+  sort_tiles(args, window, tile_rows, &tables);
+  pad(&tables.splits);
+  pad(&tables.merges);
+  tables.partial_rows = padded(tables.partial_rows);
+  return tables;
+}
+
+// Appends the bytes of an array, and says where they are.
+template <typename T>
+size_t append(std::vector<std::byte>* table, const std::vector<T>& values) {
+  const size_t at = table->size();
+  table->resize(at + values.size() * sizeof(T));
+  if (!values.empty()) std::memcpy(table->data() + at, values.data(), values.size() * sizeof(T));
+  return at;
+}
+
+// Sends the tables and points the kernels at them.
+void send(Stream& stream, const GpuTables& tables, cuda::CachedAttention* args) {
+  std::vector<std::byte> table;
+  const size_t sequences = append(&table, tables.sequences);
+  const size_t splits = append(&table, tables.splits);
+  const size_t tiles = append(&table, tables.tiles);
+  const size_t merges = append(&table, tables.merges);
+  const size_t blocks = append(&table, tables.blocks);
+  const auto* base = static_cast<const std::byte*>(
+      as_cuda(stream).upload(table.data(), static_cast<int64_t>(table.size())));
+  const auto items = [base](size_t at) {
+    return static_cast<const cuda::CachedItem*>(static_cast<const void*>(base + at));
+  };
+  args->sequences =
+      static_cast<const cuda::CachedSequence*>(static_cast<const void*>(base + sequences));
+  args->splits = items(splits);
+  args->tiles = items(tiles);
+  args->merges = items(merges);
+  args->blocks = static_cast<const int32_t*>(static_cast<const void*>(base + blocks));
+  args->split_items = static_cast<int32_t>(tables.splits.size());
+  args->tile_items = static_cast<int32_t>(tables.tiles.size());
+  args->merge_items = static_cast<int32_t>(tables.merges.size());
+  args->few_rows_max = tables.few_rows_max;
+  args->partial_rows = tables.partial_rows;
+}
+
+void check_not_in_8_bits(const KvCacheView& cache) {
+  JIGE_CHECK(cache.dtype != DType::kI8, "a cache in 8 bits on a GPU");
+}
+
+}  // namespace
+
+void kv_append_on_gpu(Stream& stream, const KvCacheView& cache, const TensorView& k,
+                      const TensorView& v, const std::vector<SequenceSpan>& sequences) {
+  check_not_in_8_bits(cache);
+  if (k.rows() == 0) return;
+  std::vector<int64_t> slots(static_cast<size_t>(k.rows()), -1);
+  for (const SequenceSpan& sequence : sequences) {
+    for (int32_t i = 0; i < sequence.row_count; ++i) {
+      const int64_t position = int64_t{sequence.context_count} + i;
+      slots[static_cast<size_t>(sequence.row_begin + i)] =
+          sequence.blocks[position / kKvBlockTokens] * kKvBlockTokens + position % kKvBlockTokens;
+    }
+  }
+  cuda::KvAppend append;
+  append.cache = cache.data;
+  append.cache_type = element_type(cache.dtype);
+  append.k = const_rows_of(k);
+  append.v = const_rows_of(v);
+  append.slots = static_cast<const int64_t*>(
+      as_cuda(stream).upload(slots.data(), k.rows() * static_cast<int64_t>(sizeof(int64_t))));
+  append.rows = k.rows();
+  append.kv_head_count = static_cast<int32_t>(cache.kv_head_count);
+  append.head_dim = static_cast<int32_t>(cache.head_dim);
+  cuda::kv_append(launch_stream(stream), append);
+}
+
+void attention_cached_on_gpu(Stream& stream, const AttentionCached& args) {
+  check_not_in_8_bits(args.cache);
+  const bool any_row = std::any_of(args.sequences.begin(), args.sequences.end(),
+                                   [](const SequenceSpan& s) { return s.row_count > 0; });
+  if (!any_row) return;
+  const AttentionShape& shape = args.shape;
+  cuda::CachedAttention attention = {};
+  attention.dst = rows_of(args.dst);
+  attention.q = const_rows_of(args.q);
+  attention.cache = args.cache.data;
+  attention.cache_type = element_type(args.cache.dtype);
+  attention.head_count = static_cast<int32_t>(shape.head_count);
+  attention.kv_head_count = static_cast<int32_t>(shape.kv_head_count);
+  attention.head_dim = static_cast<int32_t>(shape.head_dim);
+  attention.window = attention_window(shape);
+  attention.scale = static_cast<float>(shape.scale);
+  attention.cap = static_cast<float>(shape.cap);
+  attention.sinks = shape.sinks;
+  send(stream, make_tables(args, attention.window, cuda::cached_tile_rows(attention)), &attention);
+  attention.partials =
+      static_cast<float*>(as_cuda(stream).scratch(cuda::cached_partial_bytes(attention)));
+  cuda::attention_cached(launch_stream(stream), attention);
+}
+
+}  // namespace jige::ops

@@ -1,0 +1,216 @@
+// Attention over the paged cache of a GPU, beside that of the CPU.
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "cuda/test_device.h"
+#include "ops/attention.h"
+
+namespace jige {
+namespace {
+
+// A sequence of a step: rows with so many tokens before them.
+struct Span {
+  int32_t context, rows;
+};
+
+struct Case {
+  ops::AttentionShape shape;
+  DType cache = DType::kBF16;
+  DType q = DType::kBF16;
+  DType dst = DType::kF32;
+  std::vector<Span> spans;
+  bool sinks = false;
+};
+
+class CudaCachedAttention : public CudaTest {
+ protected:
+  // A step of sequences whose contexts stand in the caches of both devices.
+  struct Step {
+    ops::KvCacheView host, gpu;
+    std::vector<std::vector<int32_t>> blocks;
+    std::vector<ops::SequenceSpan> sequences;
+    Pair q, dst;
+  };
+
+  // Caches of NaN, but for the tokens appended; blocks are handed out in any order.
+  Step make_step(const Case& c) {
+    Step step;
+    int32_t block_count = 3;
+    int32_t rows = 0;
+    for (const Span& span : c.spans) {
+      const int32_t count = (span.context + span.rows + 15) / 16;
+      step.blocks.emplace_back(static_cast<size_t>(count));
+      std::iota(step.blocks.back().begin(), step.blocks.back().end(), block_count);
+      block_count += count;
+      rows += span.rows;
+    }
+    std::vector<int32_t> order(static_cast<size_t>(block_count));
+    std::iota(order.begin(), order.end(), 0);
+    random_.shuffle(std::span<int32_t>(order));
+    for (auto& blocks : step.blocks) {
+      for (int32_t& block : blocks) block = order[static_cast<size_t>(block)];
+    }
+    const int64_t g = c.shape.kv_head_count;
+    const int64_t d = c.shape.head_dim;
+    const Pair memory = filled(c.cache, {2 * block_count * g * 16 * d});
+    step.host = {memory.host.data, c.cache, block_count, g, d};
+    step.gpu = {memory.gpu.data, c.cache, block_count, g, d};
+    append_contexts(c, step);
+    step.q = random(c.q, {rows, c.shape.head_count * d});
+    step.dst = filled(c.dst, {rows, c.shape.head_count * d});
+    return step;
+  }
+
+  // Keys and values of all tokens, the contexts in one piece and the rows in another.
+  void append_contexts(const Case& c, Step& step) {
+    const int64_t columns = c.shape.kv_head_count * c.shape.head_dim;
+    for (const bool contexts : {true, false}) {
+      std::vector<ops::SequenceSpan> sequences;
+      int32_t row = 0;
+      for (size_t i = 0; i < c.spans.size(); ++i) {
+        const Span& span = c.spans[i];
+        const int32_t count = contexts ? span.context : span.rows;
+        sequences.push_back({row, count, contexts ? 0 : span.context, step.blocks[i].data()});
+        row += count;
+      }
+      const Pair k = random(c.cache, {row, columns}, 0.5f);
+      const Pair v = random(c.cache, {row, columns});
+      ops::kv_append(*cpu_stream_, step.host, k.host, v.host, sequences);
+      ops::kv_append(*gpu_stream_, step.gpu, k.gpu, v.gpu, sequences);
+      step.sequences = sequences;
+    }
+  }
+
+  void attend(const Case& c, Step& step) {
+    ops::AttentionShape host_shape = c.shape;
+    ops::AttentionShape gpu_shape = c.shape;
+    if (c.sinks) {
+      const Pair sinks = random(DType::kF32, {c.shape.head_count});
+      host_shape.sinks = sinks.host.as<float>();
+      gpu_shape.sinks = sinks.gpu.as<float>();
+    }
+    ops::attention_cached(*cpu_stream_,
+                          {step.dst.host, step.q.host, step.host, step.sequences, host_shape});
+    ops::attention_cached(*gpu_stream_,
+                          {step.dst.gpu, step.q.gpu, step.gpu, step.sequences, gpu_shape});
+  }
+
+  void expect_as_the_cpu(const Case& c, double tolerance) {
+    Step step = make_step(c);
+    attend(c, step);
+    expect_near(step.dst, tolerance,
+                std::to_string(c.shape.head_count) + " heads of " +
+                    std::to_string(c.shape.head_dim) + ", window " +
+                    std::to_string(c.shape.window));
+  }
+};
+
+constexpr double kF32Tolerance = 5e-6;
+constexpr double kBf16Tolerance = 4e-3;  // weights of values are rounded to bf16
+
+ops::AttentionShape shape_of(int64_t heads, int64_t kv_heads, int64_t dim, int64_t window = 0,
+                             double cap = 0) {
+  return {heads, kv_heads, dim, 1 / std::sqrt(static_cast<double>(dim)), window, cap};
+}
+
+TEST_F(CudaCachedAttention, DecodesInF32) {
+  for (const int64_t dim : {64, 40, 5, 130, 576}) {
+    expect_as_the_cpu({.shape = shape_of(4, 2, dim),
+                       .cache = DType::kF32,
+                       .q = DType::kF32,
+                       .spans = {{0, 1}, {16, 1}, {300, 3}, {517, 1}}},
+                      kF32Tolerance);
+  }
+}
+
+TEST_F(CudaCachedAttention, DecodesOfManyHeadsAKeyInF32) {
+  expect_as_the_cpu({.shape = shape_of(21, 1, 24, 0, 3),
+                     .cache = DType::kF32,
+                     .q = DType::kF32,
+                     .spans = {{30, 8}, {270, 2}},
+                     .sinks = true},
+                    kF32Tolerance);
+}
+
+TEST_F(CudaCachedAttention, PromptsInF32) {
+  expect_as_the_cpu({.shape = shape_of(6, 2, 20, 37),
+                     .cache = DType::kF32,
+                     .q = DType::kF32,
+                     .spans = {{0, 70}, {100, 9}, {33, 1}},
+                     .sinks = true},
+                    kF32Tolerance);
+}
+
+// Queries in f32 are not rounded, whatever the cache.
+TEST_F(CudaCachedAttention, F32QueriesOfABf16Cache) {
+  expect_as_the_cpu({.shape = shape_of(4, 1, 64), .q = DType::kF32, .spans = {{300, 1}, {0, 20}}},
+                    kF32Tolerance);
+}
+
+TEST_F(CudaCachedAttention, DecodesInBf16) {
+  for (const int64_t dim : {64, 128, 80, 40, 8, 192, 256}) {
+    for (const int64_t heads : {1, 4, 7}) {
+      expect_as_the_cpu({.shape = shape_of(2 * heads, 2, dim),
+                         .spans = {{0, 1}, {15, 1}, {16, 1}, {270, 1}, {513, 1}}},
+                        kBf16Tolerance);
+    }
+  }
+}
+
+TEST_F(CudaCachedAttention, DraftsInBf16) {
+  for (const int64_t dim : {64, 128, 256}) {
+    expect_as_the_cpu(
+        {.shape = shape_of(7, 1, dim, 0, 2), .spans = {{252, 5}, {3, 8}, {600, 1}}, .sinks = true},
+        kBf16Tolerance);
+  }
+}
+
+TEST_F(CudaCachedAttention, WindowsInBf16) {
+  for (const int64_t window : {1, 16, 100, 300}) {
+    expect_as_the_cpu(
+        {.shape = shape_of(4, 1, 128, window), .spans = {{700, 1}, {254, 4}, {40, 1}, {290, 40}}},
+        kBf16Tolerance);
+  }
+}
+
+TEST_F(CudaCachedAttention, PromptsInBf16) {
+  for (const int64_t dim : {64, 80, 96, 128}) {
+    expect_as_the_cpu({.shape = shape_of(4, 1, dim, 0, dim == 96 ? 2 : 0),
+                       .dst = dim == 80 ? DType::kBF16 : DType::kF32,
+                       .spans = {{0, 75}, {100, 9}, {500, 1}, {63, 33}},
+                       .sinks = dim == 64},
+                      dim == 80 ? 1e-2 : kBf16Tolerance);
+  }
+  expect_as_the_cpu({.shape = shape_of(7, 1, 64, 50), .spans = {{120, 40}}}, kBf16Tolerance);
+}
+
+// What a row gives does not depend on the rows beside it.
+TEST_F(CudaCachedAttention, ARowHasTheSameBitsAloneAndInADraft) {
+  for (const int64_t dim : {128, 256}) {
+    for (const int64_t window : {0, 200}) {
+      const Case c = {.shape = shape_of(4, 1, dim, window), .spans = {{253, 6}, {37, 2}}};
+      Step step = make_step(c);
+      attend(c, step);
+      const std::vector<float> together = gpu_values(step.dst.gpu);
+      std::vector<float> alone;
+      for (const ops::SequenceSpan& span : step.sequences) {
+        for (int32_t i = 0; i < span.row_count; ++i) {
+          const int32_t row = span.row_begin + i;
+          const TensorView dst = step.dst.gpu.row_range(row, row + 1);
+          ops::attention_cached(*gpu_stream_, {dst,
+                                               step.q.gpu.row_range(row, row + 1),
+                                               step.gpu,
+                                               {{0, 1, span.context_count + i, span.blocks}},
+                                               c.shape});
+          const std::vector<float> values = gpu_values(dst);
+          alone.insert(alone.end(), values.begin(), values.end());
+        }
+      }
+      EXPECT_EQ(alone, together);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace jige

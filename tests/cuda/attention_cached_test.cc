@@ -14,7 +14,7 @@ struct Span {
   int32_t context, rows;
 };
 
-struct Case {
+struct CachedCase {
   ops::AttentionShape shape;
   DType cache = DType::kBF16;
   DType q = DType::kBF16;
@@ -34,7 +34,7 @@ class CudaCachedAttention : public CudaTest {
   };
 
   // Caches of NaN, but for the tokens appended; blocks are handed out in any order.
-  Step make_step(const Case& c) {
+  Step make_step(const CachedCase& c) {
     Step step;
     int32_t block_count = 3;
     int32_t rows = 0;
@@ -63,7 +63,7 @@ class CudaCachedAttention : public CudaTest {
   }
 
   // Keys and values of all tokens, the contexts in one piece and the rows in another.
-  void append_contexts(const Case& c, Step& step) {
+  void append_contexts(const CachedCase& c, Step& step) {
     const int64_t columns = c.shape.kv_head_count * c.shape.head_dim;
     for (const bool contexts : {true, false}) {
       std::vector<ops::SequenceSpan> sequences;
@@ -82,7 +82,7 @@ class CudaCachedAttention : public CudaTest {
     }
   }
 
-  void attend(const Case& c, Step& step) {
+  void attend(const CachedCase& c, Step& step) {
     ops::AttentionShape host_shape = c.shape;
     ops::AttentionShape gpu_shape = c.shape;
     if (c.sinks) {
@@ -96,7 +96,7 @@ class CudaCachedAttention : public CudaTest {
                           {step.dst.gpu, step.q.gpu, step.gpu, step.sequences, gpu_shape});
   }
 
-  void expect_as_the_cpu(const Case& c, double tolerance) {
+  void expect_as_the_cpu(const CachedCase& c, double tolerance) {
     Step step = make_step(c);
     attend(c, step);
     expect_near(step.dst, tolerance,
@@ -189,7 +189,7 @@ TEST_F(CudaCachedAttention, PromptsInBf16) {
 TEST_F(CudaCachedAttention, ARowHasTheSameBitsAloneAndInADraft) {
   for (const int64_t dim : {128, 256}) {
     for (const int64_t window : {0, 200}) {
-      const Case c = {.shape = shape_of(4, 1, dim, window), .spans = {{253, 6}, {37, 2}}};
+      const CachedCase c = {.shape = shape_of(4, 1, dim, window), .spans = {{253, 6}, {37, 2}}};
       Step step = make_step(c);
       attend(c, step);
       const std::vector<float> together = gpu_values(step.dst.gpu);

@@ -13,6 +13,7 @@
 #include "kernels/cpu/quant_levels.h"
 #include "kernels/cpu/quant_strips.h"
 #include "ops/kernel_rows.h"
+#include "ops/linear_cuda.h"
 #include "ops/linear_products.h"
 #include "ops/pack_rows.h"
 #include "tensor/cpu_device.h"
@@ -271,6 +272,7 @@ void pack_weight(Stream& stream, const PackedWeight& packed, const TensorView& w
   JIGE_CHECK(
       !scales || (scales.dtype == DType::kF16 && scales.shape == Shape{weight.rows(), blocks}),
       "scales {} of weight {}", scales.shape.to_string(), weight.shape.to_string());
+  if (on_cuda(stream)) return cuda_pack_weight(stream, packed, weight, row_begin);
   CpuStream& cpu = as_cpu(stream);
   CpuDevice& device = cpu.cpu();
   cpu.submit([=, &device] {
@@ -311,6 +313,7 @@ void linear_forward(Stream& stream, const LinearForward& args) {
              args.dst.rows());
   JIGE_CHECK(!args.bias || (args.bias.dtype == DType::kF32 && args.bias.count() == args.weight.n),
              "bias is {} {}", dtype_info(args.bias.dtype).name, args.bias.shape.to_string());
+  if (on_cuda(stream)) return cuda_linear_forward(stream, args);
   CpuStream& cpu = as_cpu(stream);
   CpuDevice& device = cpu.cpu();
   cpu.submit([args, &device] {
@@ -332,6 +335,7 @@ void linear_backward_input(Stream& stream, const LinearBackwardInput& args) {
   check_matrix(args.grad_src, args.weight.k, "grad_src");
   JIGE_CHECK(args.grad_src.rows() == args.grad_dst.rows(), "{} rows in, {} out",
              args.grad_dst.rows(), args.grad_src.rows());
+  if (on_cuda(stream)) return cuda_linear_backward_input(stream, args);
   CpuStream& cpu = as_cpu(stream);
   CpuDevice& device = cpu.cpu();
   cpu.submit([args, &device] {
@@ -404,6 +408,7 @@ void linear_backward_weight(Stream& stream, const LinearBackwardWeight& args) {
   check_matrix(args.src, args.grad_weight.columns(), "src");
   JIGE_CHECK(args.src.rows() == args.grad_dst.rows(), "{} and {} rows", args.src.rows(),
              args.grad_dst.rows());
+  if (on_cuda(stream)) return cuda_linear_backward_weight(stream, args);
   CpuStream& cpu = as_cpu(stream);
   CpuDevice& device = cpu.cpu();
   cpu.submit([args, &device] { multiply_gradient(device, args); });
@@ -432,6 +437,7 @@ void multiply_gradient(CpuDevice& device, const LinearBackwardWeight& args) {
 void bias_backward(Stream& stream, const TensorView& grad_bias, const TensorView& grad_dst) {
   JIGE_CHECK(grad_bias.dtype == DType::kF32, "grad_bias in {}", dtype_info(grad_bias.dtype).name);
   check_matrix(grad_dst, grad_bias.count(), "grad_dst");
+  if (on_cuda(stream)) return cuda_bias_backward(stream, grad_bias, grad_dst);
   CpuStream& cpu = as_cpu(stream);
   CpuDevice& device = cpu.cpu();
   cpu.submit([=, &device] {

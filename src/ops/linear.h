@@ -11,6 +11,10 @@
 //   bf16  the same chain on AVX2 and AVX-512; with AVX512_BF16 one whose indices are swapped in
 //         pairs; with AMX, chains of 32 summed indices, added in ascending order. So the bits do
 //         not depend on T, threads or blocking.
+// On a GPU f32 has the same bits. In bf16 the order is another: forward of up to 16 tokens it
+// depends on K alone, so the bits of a token do not depend on T. Of more tokens, and of all
+// gradients, it is what cuBLASLt chooses for the sizes and strides: the bits may depend on T, the
+// GPU and the library's version; a bias is rounded to bf16 there where dst is bf16.
 // A weight that is not trained may be quantised instead, in blocks of 32 along K. There are two
 // products with it:
 //   whole numbers  forward only, the rows of src quantised as well: exact within a block and one
@@ -19,7 +23,8 @@
 //   its numbers    forward and input gradient, where a strip of memory is given: what the blocks
 //                  stand for is rounded to the compute type on the way, and the bits are those of
 //                  an ordinary weight of such numbers (kernels/cpu/quant_strips.h).
-// Weights are packed once (load, or after an optimizer step) into the layout the kernels read.
+// Weights are packed once (load, or after an optimizer step) into the layout the kernels read. On a
+// GPU none are quantised.
 // Threads: asynchronous on the stream; packed weights may be read by many streams at once.
 #pragma once
 
@@ -126,7 +131,8 @@ int64_t linear_backward_weight_thread_scratch_bytes(DType compute, int64_t token
 int64_t linear_backward_weight_scratch_bytes(DType compute, int64_t token_count, int64_t k);
 void linear_backward_weight(Stream& stream, const LinearBackwardWeight& args);
 
-// grad_bias[n] += sum over t of grad_dst[t, n], in ascending t. grad_bias f32.
+// grad_bias[n] += sum over t of grad_dst[t, n], in ascending t; on a GPU in an order that depends
+// on T alone. grad_bias f32.
 void bias_backward(Stream& stream, const TensorView& grad_bias, const TensorView& grad_dst);
 
 }  // namespace jige::ops

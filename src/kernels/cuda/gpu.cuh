@@ -83,13 +83,14 @@ __device__ inline float fast_exp2(float x) {
   return y;
 }
 
-// 16 bytes that nobody reads again soon and no kernel that runs writes: past the first cache.
-__device__ inline uint4 load_streamed(const uint4* at) {
-  uint4 v;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(at));
-  return v;
+// 16 bytes of device memory that are read once and not written meanwhile, past the first cache;
+// `at` is aligned to 16.
+__device__ inline uint4 load_streamed(const void* at) {
+  uint4 r;
+  asm("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
+      : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w)
+      : "l"(at));
+  return r;
 }
 
 // 16 bytes from device memory into shared memory, or 16 zeros; both aligned to 16. Done for this

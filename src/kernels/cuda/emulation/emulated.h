@@ -167,7 +167,7 @@ inline uint32_t floats_to_bf16x2(float low, float high) {
 }
 inline float fast_exp2(float x) { return std::exp2(x); }
 
-inline uint4 load_streamed(const uint4* at) { return *at; }
+inline uint4 load_streamed(const void* at) { return *static_cast<const uint4*>(at); }
 
 inline void copy_async_16(void* shared, const void* global, bool valid) {
   emulation::copy_async(shared, valid ? global : nullptr);

@@ -1,0 +1,74 @@
+#include "kernels/cuda/matmul_lt.h"
+
+#include <cmath>
+
+#include "base/check.h"
+#include "kernels/cuda/emulation/device_memory.h"
+#include "tensor/dtype.h"
+
+namespace jige::cuda {
+namespace {
+
+using cpu::ConstRows;
+using cpu::ElementType;
+
+float element_at(const void* data, ElementType type, int64_t at) {
+  return type == ElementType::kF32 ? static_cast<const float*>(data)[at]
+                                   : to_float(static_cast<const BFloat16*>(data)[at]);
+}
+
+float operand_at(const ConstRows& rows, bool across, int64_t line, int64_t d) {
+  return element_at(rows.data, rows.type, across ? d * rows.stride + line : line * rows.stride + d);
+}
+
+// As the library demands it: rows of `columns` elements, aligned ones.
+void check_aligned(const void* data, ElementType type, int64_t stride, int64_t columns,
+                   const char* name) {
+  const int64_t bytes = stride * (type == ElementType::kF32 ? 4 : 2);
+  JIGE_CHECK(reinterpret_cast<uintptr_t>(data) % kMatmulLtAlignment == 0 &&
+                 bytes % kMatmulLtAlignment == 0 && stride >= columns,
+             "{} at {} with rows of {} at a stride of {}", name, data, columns, stride);
+}
+
+void check_product(const Product& product) {
+  const auto check_operand = [&](const ConstRows& rows, bool across, int64_t lines,
+                                 const char* name) {
+    JIGE_CHECK(rows.type == ElementType::kBf16, "{} is not bf16", name);
+    check_aligned(rows.data, rows.type, rows.stride, across ? lines : product.depth, name);
+  };
+  JIGE_CHECK(product.rows > 0 && product.columns > 0 && product.depth > 0, "an empty product");
+  check_operand(product.left, product.left_across, product.rows, "left");
+  check_operand(product.right, product.right_across, product.columns, "right");
+  check_aligned(product.out.data, product.out.type, product.out.stride, product.columns, "out");
+  check_aligned(product.bias, product.out.type, 0, 0, "bias");
+  JIGE_CHECK(!product.accumulate || (!product.bias && product.out.type == ElementType::kF32),
+             "accumulates with a bias or in bf16");
+}
+
+}  // namespace
+
+Status matmul_lt_ready() { return {}; }
+
+void multiply_lt(const LaunchStream&, const Product& product, void*) {
+  check_product(product);
+  const emulation::DeviceMemory::Access access;
+  for (int64_t row = 0; row < product.rows; ++row) {
+    for (int64_t column = 0; column < product.columns; ++column) {
+      float sum = 0;
+      for (int64_t d = 0; d < product.depth; ++d) {
+        sum = std::fma(operand_at(product.left, product.left_across, row, d),
+                       operand_at(product.right, product.right_across, column, d), sum);
+      }
+      const int64_t at = row * product.out.stride + column;
+      if (product.bias) sum += element_at(product.bias, product.out.type, column);
+      if (product.accumulate) sum += static_cast<const float*>(product.out.data)[at];
+      if (product.out.type == ElementType::kF32) {
+        static_cast<float*>(product.out.data)[at] = sum;
+      } else {
+        static_cast<BFloat16*>(product.out.data)[at] = to_bfloat16(sum);
+      }
+    }
+  }
+}
+
+}  // namespace jige::cuda

@@ -1,0 +1,62 @@
+// Products, copies and sums of linear layers (ops/linear.h).
+//
+// Threads: asynchronous on the stream.
+#pragma once
+
+#include "kernels/cpu/types.h"
+#include "kernels/cuda/launch.h"
+
+namespace jige::cuda {
+
+// out[row][column] = Σ_d left(row, d) · right(d, column), plus bias[column] or, with accumulate,
+// what out held. Sums are f32. An operand's rows are those of its lines, left(row, d) =
+// left[row][d] and right(d, column) = right[column][d], or where it lies across, those of d:
+// left[d][row], right[d][column].
+struct Product {
+  int64_t rows = 0;
+  int64_t columns = 0;
+  int64_t depth = 0;
+  cpu::ConstRows left;
+  cpu::ConstRows right;
+  cpu::Rows out;  // f32 or bf16; f32 with accumulate
+  bool left_across = false;
+  bool right_across = false;
+  bool accumulate = false;     // REQUIRES: no bias
+  const void* bias = nullptr;  // null: none
+};
+
+// In f32: every element one chain of fused multiply-adds in ascending d, from zero or from what out
+// held; then the bias, f32, is added. Operands f32 or bf16.
+void multiply_in_chains(const LaunchStream& stream, const Product& product);
+
+// out[t][row] = Σ_k src[t][k] · weight[row][k] + bias[row] for a few rows of src, which are rounded
+// to bf16. The order of a sum depends on k alone, so a row's bits are the same whatever the others.
+struct FewRowsProduct {
+  int64_t rows = 0;  // 1 … kFewRows
+  int64_t n = 0;
+  int64_t k = 0;
+  cpu::ConstRows src;                 // [rows, k], f32 or bf16
+  const cpu::Bf16* weight = nullptr;  // [n, k]
+  cpu::Rows out;                      // [rows, n], f32 or bf16
+  const float* bias = nullptr;        // null: none
+};
+inline constexpr int64_t kFewRows = 16;
+void multiply_few_rows(const LaunchStream& stream, const FewRowsProduct& product);
+
+// dst = src rounded to the type of dst, f32 or bf16; with accumulate dst, which is f32, += src.
+struct RowsCopy {
+  int64_t rows = 0;
+  int64_t columns = 0;
+  cpu::Rows dst;
+  cpu::ConstRows src;
+  bool accumulate = false;
+};
+void copy_rows(const LaunchStream& stream, const RowsCopy& copy);
+
+// sums[column] += Σ over the rows of src. The order depends on the number of rows alone. `scratch`
+// has column_sums_bytes.
+int64_t column_sums_bytes(int64_t rows, int64_t columns);
+void add_column_sums(const LaunchStream& stream, float* sums, const cpu::ConstRows& src,
+                     int64_t rows, int64_t columns, void* scratch);
+
+}  // namespace jige::cuda

@@ -1,0 +1,171 @@
+// Products in f32 whose every element is one chain of fused multiply-adds, the same on every
+// device. A block has a square tile of the output, a thread kPerThread² elements of it; the
+// operands go through shared memory, and the next part of them is under way meanwhile.
+#include "kernels/cuda/linear.h"
+#include "kernels/cuda/portable.cuh"
+
+namespace jige::cuda {
+namespace {
+
+constexpr int kSide = 16;  // threads along a side of the tile
+constexpr int kThreads = kSide * kSide;
+constexpr int kDepth = 16;  // of a part
+constexpr int kGroup = 4;   // elements side by side, that a thread reads at once
+
+template <int kPerThread>
+struct Tile {
+  static constexpr int kSize = kSide * kPerThread;
+  static constexpr int kStride = kSize + kGroup;  // shared memory: [kDepth][kStride]
+  static constexpr int kLoads = kSize * kDepth / kThreads;
+};
+
+// kSize lines of an operand from `begin` on, of `count`.
+struct Lines {
+  ConstRows rows;
+  bool across;
+  int64_t begin;
+  int64_t count;
+};
+
+// Where element `index` of a part goes: threads of a warp read along the rows of memory.
+template <int kPerThread>
+__device__ void place_of(bool across, int index, int& line, int& d) {
+  line = across ? index % Tile<kPerThread>::kSize : index / kDepth;
+  d = across ? index / Tile<kPerThread>::kSize : index % kDepth;
+}
+
+template <int kPerThread>
+__device__ void fetch(const Lines& lines, int64_t depth_begin, int64_t depth,
+                      float (&part)[Tile<kPerThread>::kLoads]) {
+  for (int i = 0; i < Tile<kPerThread>::kLoads; ++i) {
+    int line, d;
+    place_of<kPerThread>(lines.across, static_cast<int>(threadIdx.x) + i * kThreads, line, d);
+    const int64_t row = lines.begin + line;
+    const int64_t at = depth_begin + d;
+    const int64_t element =
+        lines.across ? at * lines.rows.stride + row : row * lines.rows.stride + at;
+    part[i] = row < lines.count && at < depth
+                  ? load_element(lines.rows.data, lines.rows.type, element)
+                  : 0.0f;
+  }
+}
+
+template <int kPerThread>
+__device__ void keep(const Lines& lines, const float (&part)[Tile<kPerThread>::kLoads],
+                     float* shared) {
+  for (int i = 0; i < Tile<kPerThread>::kLoads; ++i) {
+    int line, d;
+    place_of<kPerThread>(lines.across, static_cast<int>(threadIdx.x) + i * kThreads, line, d);
+    shared[d * Tile<kPerThread>::kStride + line] = part[i];
+  }
+}
+
+// The line of a thread's element i: groups of kGroup, the threads' side by side.
+__device__ int line_of(int thread, int i) {
+  return i / kGroup * kGroup * kSide + thread * kGroup + i % kGroup;
+}
+
+template <int kPerThread>
+__device__ void load_lines(const float* shared, int thread, float (&values)[kPerThread]) {
+  for (int i = 0; i < kPerThread; i += kGroup) {
+    const float4 four = *reinterpret_cast<const float4*>(shared + line_of(thread, i));
+    values[i] = four.x, values[i + 1] = four.y, values[i + 2] = four.z, values[i + 3] = four.w;
+  }
+}
+
+template <int kPerThread>
+__device__ void multiply_add(const float* left, const float* right, int row, int column,
+                             float (&sums)[kPerThread][kPerThread]) {
+  float a[kPerThread], b[kPerThread];
+  load_lines(left, row, a);
+  load_lines(right, column, b);
+  for (int i = 0; i < kPerThread; ++i) {
+    for (int j = 0; j < kPerThread; ++j) sums[i][j] = fmaf(a[i], b[j], sums[i][j]);
+  }
+}
+
+// Body(i, j, row, column) for the elements of this thread that are in the output.
+template <int kPerThread, typename Body>
+__device__ void for_own(const Product& product, int64_t first_row, int64_t first_column,
+                        Body body) {
+  for (int i = 0; i < kPerThread; ++i) {
+    const int64_t row = first_row + line_of(static_cast<int>(threadIdx.x) / kSide, i);
+    for (int j = 0; j < kPerThread; ++j) {
+      const int64_t column = first_column + line_of(static_cast<int>(threadIdx.x) % kSide, j);
+      if (row < product.rows && column < product.columns) body(i, j, row, column);
+    }
+  }
+}
+
+template <int kPerThread>
+__global__ __launch_bounds__(kThreads) void chains_kernel(Product product, int64_t column_tiles) {
+  using Part = Tile<kPerThread>;
+  __align__(16) __shared__ float left_part[kDepth * Part::kStride];
+  __align__(16) __shared__ float right_part[kDepth * Part::kStride];
+  const Lines left = {product.left, product.left_across, blockIdx.x / column_tiles * Part::kSize,
+                      product.rows};
+  const Lines right = {product.right, product.right_across, blockIdx.x % column_tiles * Part::kSize,
+                       product.columns};
+  const int row = static_cast<int>(threadIdx.x) / kSide;
+  const int column = static_cast<int>(threadIdx.x) % kSide;
+  float sums[kPerThread][kPerThread] = {};
+  if (product.accumulate) {
+    for_own<kPerThread>(product, left.begin, right.begin, [&](int i, int j, int64_t r, int64_t c) {
+      sums[i][j] = static_cast<const float*>(product.out.data)[r * product.out.stride + c];
+    });
+  }
+  float next_left[Part::kLoads], next_right[Part::kLoads];
+  fetch<kPerThread>(left, 0, product.depth, next_left);
+  fetch<kPerThread>(right, 0, product.depth, next_right);
+  for (int64_t begin = 0; begin < product.depth; begin += kDepth) {
+    keep<kPerThread>(left, next_left, left_part);
+    keep<kPerThread>(right, next_right, right_part);
+    __syncthreads();
+    fetch<kPerThread>(left, begin + kDepth, product.depth, next_left);
+    fetch<kPerThread>(right, begin + kDepth, product.depth, next_right);
+    const auto step = [&](int d) {
+      multiply_add<kPerThread>(left_part + d * Part::kStride, right_part + d * Part::kStride, row,
+                               column, sums);
+    };
+    if (begin + kDepth <= product.depth) {
+#pragma unroll
+      for (int d = 0; d < kDepth; ++d) step(d);
+    } else {  // no products with zeros: they would make a sum of -0 one of 0
+      for (int d = 0; d < product.depth - begin; ++d) step(d);
+    }
+    __syncthreads();
+  }
+  const auto* bias = static_cast<const float*>(product.bias);
+  for_own<kPerThread>(product, left.begin, right.begin, [&](int i, int j, int64_t r, int64_t c) {
+    const float sum = bias ? sums[i][j] + bias[c] : sums[i][j];
+    store_element(product.out.data, product.out.type, r * product.out.stride + c, sum);
+  });
+}
+
+template <int kPerThread>
+int64_t tiles_along(int64_t count) {
+  return (count + Tile<kPerThread>::kSize - 1) / Tile<kPerThread>::kSize;
+}
+
+template <int kPerThread>
+void launch_chains(const LaunchStream& stream, const Product& product) {
+  const int64_t column_tiles = tiles_along<kPerThread>(product.columns);
+  const int64_t blocks = tiles_along<kPerThread>(product.rows) * column_tiles;
+  launch(stream, {static_cast<unsigned>(blocks), kThreads}, chains_kernel<kPerThread>, product,
+         column_tiles);
+}
+
+}  // namespace
+
+void multiply_in_chains(const LaunchStream& stream, const Product& product) {
+  constexpr int kLarge = 8;
+  constexpr int kSmall = 4;
+  const int64_t blocks = tiles_along<kLarge>(product.rows) * tiles_along<kLarge>(product.columns);
+  if (blocks >= stream.multiprocessors) {
+    launch_chains<kLarge>(stream, product);
+  } else {
+    launch_chains<kSmall>(stream, product);
+  }
+}
+
+}  // namespace jige::cuda

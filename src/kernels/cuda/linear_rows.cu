@@ -1,0 +1,184 @@
+// Copies of rows from one type to another, and sums of columns.
+#include "kernels/cuda/linear.h"
+#include "kernels/cuda/portable.cuh"
+
+namespace jige::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kElements = 8;  // of a thread, side by side
+
+template <bool kVector>
+__device__ void load_elements(const ConstRows& rows, int64_t at, int64_t count,
+                              float (&values)[kElements]) {
+  if constexpr (kVector) {
+    if (rows.type == ElementType::kF32) {
+      const auto* from = reinterpret_cast<const float4*>(static_cast<const float*>(rows.data) + at);
+      const float4 low = from[0];
+      const float4 high = from[1];
+      values[0] = low.x, values[1] = low.y, values[2] = low.z, values[3] = low.w;
+      values[4] = high.x, values[5] = high.y, values[6] = high.z, values[7] = high.w;
+      return;
+    }
+    const uint4 four =
+        *reinterpret_cast<const uint4*>(static_cast<const uint16_t*>(rows.data) + at);
+    const unsigned pairs[] = {four.x, four.y, four.z, four.w};
+    for (int i = 0; i < kElements; ++i) {
+      const auto bits = static_cast<uint16_t>(pairs[i / 2] >> (i % 2 * 16));
+      values[i] = rows.type == ElementType::kBf16 ? to_float(Bf16{bits}) : to_float(F16{bits});
+    }
+  } else {
+    for (int i = 0; i < kElements; ++i) {
+      values[i] = i < count ? load_element(rows.data, rows.type, at + i) : 0.0f;
+    }
+  }
+}
+
+template <bool kVector>
+__device__ void store_elements(const Rows& rows, int64_t at, int64_t count,
+                               const float (&values)[kElements]) {
+  if constexpr (kVector) {
+    if (rows.type == ElementType::kF32) {
+      auto* to = reinterpret_cast<float4*>(static_cast<float*>(rows.data) + at);
+      to[0] = make_float4(values[0], values[1], values[2], values[3]);
+      to[1] = make_float4(values[4], values[5], values[6], values[7]);
+      return;
+    }
+    *reinterpret_cast<uint4*>(static_cast<uint16_t*>(rows.data) + at) =
+        make_uint4(floats_to_bf16x2(values[0], values[1]), floats_to_bf16x2(values[2], values[3]),
+                   floats_to_bf16x2(values[4], values[5]), floats_to_bf16x2(values[6], values[7]));
+  } else {
+    for (int i = 0; i < kElements && i < count; ++i) {
+      store_element(rows.data, rows.type, at + i, values[i]);
+    }
+  }
+}
+
+// row_threads of a block share a row.
+template <bool kVector>
+__global__ void copy_rows_kernel(RowsCopy copy, int row_threads) {
+  const int block_rows = kThreads / row_threads;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int64_t column = (int64_t{blockIdx.x} * row_threads + thread % row_threads) * kElements;
+  if (column >= copy.columns) return;
+  const int64_t count = copy.columns - column;
+  const int64_t step = int64_t{gridDim.y} * block_rows;
+  for (int64_t row = int64_t{blockIdx.y} * block_rows + thread / row_threads; row < copy.rows;
+       row += step) {
+    float values[kElements];
+    load_elements<kVector>(copy.src, row * copy.src.stride + column, count, values);
+    const int64_t at = row * copy.dst.stride + column;
+    if (copy.accumulate) {
+      float old[kElements];
+      load_elements<kVector>({copy.dst.data, copy.dst.type, copy.dst.stride}, at, count, old);
+      for (int i = 0; i < kElements; ++i) values[i] += old[i];
+    }
+    store_elements<kVector>(copy.dst, at, count, values);
+  }
+}
+
+int64_t element_bytes(ElementType type) { return type == ElementType::kF32 ? 4 : 2; }
+
+bool aligned(const void* data, ElementType type, int64_t stride) {
+  constexpr int64_t kVectorBytes = 16;
+  return reinterpret_cast<uintptr_t>(data) % kVectorBytes == 0 &&
+         stride * element_bytes(type) % kVectorBytes == 0;
+}
+
+// Sums of columns: a block sums kPieceRows rows of kBlockColumns columns, then pieces are added.
+constexpr int kPieceRows = 128;
+constexpr int kLaneColumns = 2;
+constexpr int kBlockColumns = kLaneColumns * kWarp;
+constexpr int kWarps = kThreads / kWarp;
+
+// Threads [0, kBlockColumns) get a sum of the piece each.
+__device__ float piece_sum(const ConstRows& src, int64_t first_row, int64_t rows,
+                           int64_t first_column, int64_t columns) {
+  __shared__ float shared[kWarps][kBlockColumns];
+  float sums[kLaneColumns] = {};
+#pragma unroll 4
+  for (int i = 0; i < kPieceRows / kWarps; ++i) {
+    const int64_t row = first_row + i * kWarps + warp_id();
+    for (int c = 0; c < kLaneColumns; ++c) {
+      const int64_t column = first_column + c * kWarp + lane_id();
+      if (row < rows && column < columns) {
+        sums[c] += load_element(src.data, src.type, row * src.stride + column);
+      }
+    }
+  }
+  for (int c = 0; c < kLaneColumns; ++c) shared[warp_id()][c * kWarp + lane_id()] = sums[c];
+  __syncthreads();
+  float sum = 0.0f;
+  if (threadIdx.x < kBlockColumns) {
+    for (int warp = 0; warp < kWarps; ++warp) sum += shared[warp][threadIdx.x];
+  }
+  return sum;
+}
+
+// partial[piece][column]; where there is one piece, added to sums.
+__global__ void column_sums_kernel(float* sums, float* partial, ConstRows src, int64_t rows,
+                                   int64_t columns, int64_t pieces) {
+  const int64_t piece = blockIdx.x % pieces;
+  const int64_t first_column = blockIdx.x / pieces * kBlockColumns;
+  const float sum = piece_sum(src, piece * kPieceRows, rows, first_column, columns);
+  const int64_t column = first_column + threadIdx.x;
+  if (threadIdx.x >= kBlockColumns || column >= columns) return;
+  if (pieces == 1) {
+    sums[column] += sum;
+  } else {
+    partial[piece * columns + column] = sum;
+  }
+}
+
+__global__ void add_pieces_kernel(float* sums, const float* partial, int64_t columns,
+                                  int64_t pieces) {
+  const int64_t column = int64_t{blockIdx.x} * kWarp + threadIdx.x;
+  if (column >= columns) return;
+  float sum = sums[column];
+#pragma unroll 8
+  for (int64_t piece = 0; piece < pieces; ++piece) sum += partial[piece * columns + column];
+  sums[column] = sum;
+}
+
+int64_t pieces_of(int64_t rows) { return (rows + kPieceRows - 1) / kPieceRows; }
+
+}  // namespace
+
+void copy_rows(const LaunchStream& stream, const RowsCopy& copy) {
+  if (copy.rows <= 0 || copy.columns <= 0) return;
+  constexpr unsigned kGridRowsMax = 65535;
+  RowsCopy flat = copy;
+  if (copy.dst.stride == copy.columns && copy.src.stride == copy.columns) {
+    flat.columns = flat.dst.stride = flat.src.stride = copy.rows * copy.columns;
+    flat.rows = 1;
+  }
+  int row_threads = kThreads;
+  while (row_threads > 1 && (row_threads / 2) * kElements >= flat.columns) row_threads /= 2;
+  const unsigned grid_rows = static_cast<unsigned>(
+      min(int64_t{kGridRowsMax}, int64_t{blocks_for(flat.rows, kThreads / row_threads)}));
+  const LaunchShape shape = {
+      {blocks_for(flat.columns, int64_t{row_threads} * kElements), grid_rows}, kThreads};
+  const bool vector = flat.columns % kElements == 0 &&
+                      aligned(flat.dst.data, flat.dst.type, flat.rows > 1 ? flat.dst.stride : 0) &&
+                      aligned(flat.src.data, flat.src.type, flat.rows > 1 ? flat.src.stride : 0);
+  launch(stream, shape, vector ? copy_rows_kernel<true> : copy_rows_kernel<false>, flat,
+         row_threads);
+}
+
+int64_t column_sums_bytes(int64_t rows, int64_t columns) {
+  return pieces_of(rows) * columns * static_cast<int64_t>(sizeof(float));
+}
+
+void add_column_sums(const LaunchStream& stream, float* sums, const cpu::ConstRows& src,
+                     int64_t rows, int64_t columns, void* scratch) {
+  const int64_t pieces = pieces_of(rows);
+  if (pieces == 0) return;
+  const int64_t blocks = blocks_for(columns, kBlockColumns) * pieces;
+  launch(stream, {static_cast<unsigned>(blocks), kThreads}, column_sums_kernel, sums,
+         static_cast<float*>(scratch), src, rows, columns, pieces);
+  if (pieces == 1) return;
+  launch(stream, {blocks_for(columns, kWarp), kWarp}, add_pieces_kernel, sums,
+         static_cast<const float*>(scratch), columns, pieces);
+}
+
+}  // namespace jige::cuda

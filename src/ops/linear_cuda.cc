@@ -1,0 +1,192 @@
+#include "ops/linear_cuda.h"
+
+#include "base/check.h"
+#include "kernels/cuda/linear.h"
+#include "kernels/cuda/matmul_lt.h"
+#include "ops/kernel_rows.h"
+
+namespace jige::ops {
+namespace {
+
+constexpr int64_t kUnusedHeaderBytes = 64;
+
+// out = left · right, with accumulate += that; the arguments of a cuda::Product as views.
+struct ViewProduct {
+  TensorView out;
+  TensorView left;
+  TensorView right;
+  int64_t depth = 0;
+  bool left_across = false;
+  bool right_across = false;
+  bool accumulate = false;
+  TensorView bias;
+};
+
+cuda::Product product_of(const ViewProduct& views) {
+  return {.rows = views.out.rows(),
+          .columns = views.out.columns(),
+          .depth = views.depth,
+          .left = const_rows_of(views.left),
+          .right = const_rows_of(views.right),
+          .out = rows_of(views.out),
+          .left_across = views.left_across,
+          .right_across = views.right_across,
+          .accumulate = views.accumulate,
+          .bias = views.bias.data};
+}
+
+void copy_view(Stream& stream, const TensorView& dst, const TensorView& src,
+               bool accumulate = false) {
+  cuda::copy_rows(launch_stream(stream), {.rows = src.rows(),
+                                          .columns = src.columns(),
+                                          .dst = rows_of(dst),
+                                          .src = const_rows_of(src),
+                                          .accumulate = accumulate});
+}
+
+// Places in the scratch of a stream for what cuBLASLt does not take where it is. Made twice: to
+// learn the bytes, and with the memory.
+class LtPlaces {
+ public:
+  explicit LtPlaces(std::byte* memory) : memory_(memory) {}
+
+  // The view itself, or where a copy in `dtype` goes.
+  TensorView place(const TensorView& view, DType dtype) {
+    const int64_t multiple = cuda::kMatmulLtAlignment / dtype_bytes(dtype, 1);
+    TensorView result = view;
+    if (view.rows() <= 1) result.row_stride = view.columns();
+    const bool fits =
+        view.dtype == dtype && result.row_stride % multiple == 0 &&
+        reinterpret_cast<uintptr_t>(view.data) % uintptr_t{cuda::kMatmulLtAlignment} == 0;
+    if (fits) return result;
+    result.dtype = dtype;
+    result.row_stride = (view.columns() + multiple - 1) / multiple * multiple;
+    result.data = take(dtype_bytes(dtype, view.rows() * result.row_stride));
+    return result;
+  }
+  void* take(int64_t bytes) {
+    constexpr int64_t kAlignment = 256;
+    void* const result = memory_ ? memory_ + bytes_ : nullptr;
+    bytes_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    return result;
+  }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* memory_;
+  int64_t bytes_ = 0;
+};
+
+// The product as cuBLASLt takes it.
+struct LtPlan {
+  ViewProduct views;
+  void* workspace;
+  int64_t bytes;
+};
+
+LtPlan plan_lt(const ViewProduct& views, std::byte* memory) {
+  LtPlaces places(memory);
+  LtPlan plan = {views, places.take(cuda::kMatmulLtWorkspaceBytes), 0};
+  plan.views.left = places.place(views.left, DType::kBF16);
+  plan.views.right = places.place(views.right, DType::kBF16);
+  plan.views.out = places.place(views.out, views.out.dtype);
+  if (views.bias)
+    plan.views.bias = places.place(views.bias.reshaped({1, views.bias.count()}), views.out.dtype);
+  plan.bytes = places.bytes();
+  return plan;
+}
+
+void multiply_by_lt(Stream& stream, const ViewProduct& views) {
+  const int64_t bytes = plan_lt(views, nullptr).bytes;
+  LtPlan plan = plan_lt(views, static_cast<std::byte*>(as_cuda(stream).scratch(bytes)));
+  const auto copy_in = [&](const TensorView& used, const TensorView& given) {
+    if (used.data != given.data) copy_view(stream, used, given);
+  };
+  copy_in(plan.views.left, views.left);
+  copy_in(plan.views.right, views.right);
+  if (views.bias) copy_in(plan.views.bias, views.bias.reshaped({1, views.bias.count()}));
+  const bool out_copied = plan.views.out.data != views.out.data;
+  if (out_copied) plan.views.accumulate = false;
+  cuda::multiply_lt(launch_stream(stream), product_of(plan.views), plan.workspace);
+  if (out_copied) copy_view(stream, views.out, plan.views.out, views.accumulate);
+}
+
+void multiply_views(Stream& stream, const ViewProduct& views, DType compute) {
+  if (views.out.count() == 0) return;
+  if (compute == DType::kF32 || views.depth == 0) {
+    cuda::multiply_in_chains(launch_stream(stream), product_of(views));
+  } else {
+    multiply_by_lt(stream, views);
+  }
+}
+
+}  // namespace
+
+Status cuda_matmul_ready() { return cuda::matmul_lt_ready(); }
+
+TensorView cuda_packed_rows(const PackedWeight& packed) {
+  JIGE_CHECK(packed.format == WeightFormat::kCompute, "the CUDA backend has no weights in {}",
+             weight_format_name(packed.format));
+  return TensorView::of(static_cast<std::byte*>(packed.data) + kUnusedHeaderBytes, packed.compute,
+                        Shape{packed.n, packed.k});
+}
+
+void cuda_pack_weight(Stream& stream, const PackedWeight& packed, const TensorView& weight,
+                      int64_t row_begin) {
+  const TensorView rows = cuda_packed_rows(packed);
+  copy_view(stream, rows.row_range(row_begin, row_begin + weight.rows()), weight);
+}
+
+void cuda_linear_forward(Stream& stream, const LinearForward& args) {
+  const TensorView weight = cuda_packed_rows(args.weight);
+  const int64_t rows = args.src.rows();
+  if (args.weight.compute == DType::kF32 || rows > cuda::kFewRows) {
+    multiply_views(stream,
+                   {.out = args.dst,
+                    .left = args.src,
+                    .right = weight,
+                    .depth = args.weight.k,
+                    .bias = args.bias},
+                   args.weight.compute);
+    return;
+  }
+  cuda::multiply_few_rows(launch_stream(stream),
+                          {.rows = rows,
+                           .n = args.weight.n,
+                           .k = args.weight.k,
+                           .src = const_rows_of(args.src),
+                           .weight = static_cast<const cpu::Bf16*>(weight.data),
+                           .out = rows_of(args.dst),
+                           .bias = static_cast<const float*>(args.bias.data)});
+}
+
+void cuda_linear_backward_input(Stream& stream, const LinearBackwardInput& args) {
+  multiply_views(stream,
+                 {.out = args.grad_src,
+                  .left = args.grad_dst,
+                  .right = cuda_packed_rows(args.weight),
+                  .depth = args.weight.n,
+                  .right_across = true},
+                 args.weight.compute);
+}
+
+void cuda_linear_backward_weight(Stream& stream, const LinearBackwardWeight& args) {
+  multiply_views(stream,
+                 {.out = args.grad_weight,
+                  .left = args.grad_dst,
+                  .right = args.src,
+                  .depth = args.src.rows(),
+                  .left_across = true,
+                  .right_across = true,
+                  .accumulate = args.accumulate},
+                 args.compute);
+}
+
+void cuda_bias_backward(Stream& stream, const TensorView& grad_bias, const TensorView& grad_dst) {
+  const int64_t bytes = cuda::column_sums_bytes(grad_dst.rows(), grad_dst.columns());
+  cuda::add_column_sums(launch_stream(stream), static_cast<float*>(grad_bias.data),
+                        const_rows_of(grad_dst), grad_dst.rows(), grad_dst.columns(),
+                        as_cuda(stream).scratch(bytes));
+}
+
+}  // namespace jige::ops

@@ -1,0 +1,27 @@
+// The ops of linear.h on a GPU, which call these once they checked their arguments.
+//
+// A packed weight there is 64 unused bytes and then its rows in the compute type without gaps, the
+// same for either use. Quantised ones there are none.
+// Threads: asynchronous on the stream, which is that of a GPU.
+#pragma once
+
+#include "base/result.h"
+#include "ops/linear.h"
+
+namespace jige::ops {
+
+// Whether products in bf16 will find cuBLASLt: to be asked before a GPU is given a model. Fails
+// with kNotFound or kUnsupported.
+Status cuda_matmul_ready();
+
+// The rows [n, k] of a packed weight on a GPU. REQUIRES: not quantised.
+TensorView cuda_packed_rows(const PackedWeight& packed);
+
+void cuda_pack_weight(Stream& stream, const PackedWeight& packed, const TensorView& weight,
+                      int64_t row_begin);
+void cuda_linear_forward(Stream& stream, const LinearForward& args);
+void cuda_linear_backward_input(Stream& stream, const LinearBackwardInput& args);
+void cuda_linear_backward_weight(Stream& stream, const LinearBackwardWeight& args);
+void cuda_bias_backward(Stream& stream, const TensorView& grad_bias, const TensorView& grad_dst);
+
+}  // namespace jige::ops

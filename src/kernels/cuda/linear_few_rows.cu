@@ -20,26 +20,24 @@ constexpr int kChunk = kChunkSteps * kStep;  // of k, side by side for a warp
 constexpr int kTileRows = 16;                // of the weight, in a product
 constexpr int kTokens = 8;                   // rows of src in a product
 
-// Eight elements in bf16, from `at` of a row of `count` on; zeros behind its end.
-template <bool kAligned, typename Element>
-__device__ uint4 load_some(const Element* row, int64_t at, int64_t count) {
-  if constexpr (kAligned) {
-    if (at >= count) return make_uint4(0, 0, 0, 0);
-  }
-  unsigned pairs[4];
-  for (int i = 0; i < 4; ++i) {
-    const auto element = [&](int64_t index) { return index < count ? to_float(row[index]) : 0.0f; };
-    pairs[i] = floats_to_bf16x2(element(at + 2 * i), element(at + 2 * i + 1));
-  }
-  return make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
-}
-
+// Eight elements in bf16, aligned to 16 bytes.
 __device__ uint4 load_source(const Bf16* at) { return *reinterpret_cast<const uint4*>(at); }
 __device__ uint4 load_source(const float* at) {
   const float4 low = reinterpret_cast<const float4*>(at)[0];
   const float4 high = reinterpret_cast<const float4*>(at)[1];
   return make_uint4(floats_to_bf16x2(low.x, low.y), floats_to_bf16x2(low.z, low.w),
                     floats_to_bf16x2(high.x, high.y), floats_to_bf16x2(high.z, high.w));
+}
+
+// The same from `at` of a row of `count` elements on, wherever they lie; zeros behind its end.
+template <typename Element>
+__device__ uint4 gather(const Element* row, int at, int count) {
+  unsigned pairs[4];
+  for (int i = 0; i < 4; ++i) {
+    const auto element = [&](int index) { return index < count ? to_float(row[index]) : 0.0f; };
+    pairs[i] = floats_to_bf16x2(element(at + 2 * i), element(at + 2 * i + 1));
+  }
+  return make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
 }
 
 // sums += the products of a step: w has rows g and g + 8 of a tile of the weight.
@@ -59,7 +57,10 @@ struct Variant {
   static constexpr bool kAligned = kAlignedIn;
   static constexpr int kRows = kTiles * kTileRows;
   // Steps whose loads are under way together.
-  static constexpr int kSteps = kTiles == 4 ? 2 : kTiles == 2 || kTokenTiles == 2 ? 4 : 8;
+  static constexpr int kSteps = !kAligned                         ? 1
+                                : kTiles == 4                     ? 2
+                                : kTiles == 2 || kTokenTiles == 2 ? 4
+                                                                  : 8;
   // Of shared memory: the warps' sums, [warp][token][row].
   static constexpr int kStride = kRows + 4;
   static constexpr int kWarpSums = kTokenTiles * kTokens * kStride;
@@ -71,45 +72,52 @@ template <typename V>
 struct Operands {
   const Bf16* weight;  // row g of the block
   const typename V::Element* src[V::kTokenTiles];
-  int64_t k;
-  int64_t rows_left;  // of the weight from row g of the block on
+  int k;
+  int rows_left;  // of the weight from row g of the block on
 
   __device__ const Bf16* weight_row(int tile, int half) const {
-    const int64_t row = tile * kTileRows + half * 8;
+    const int row = tile * kTileRows + half * 8;
     if constexpr (V::kAligned) return weight + row * k;
     return weight + min(row, rows_left - 1) * k;
   }
 };
 
+// Where step `s` lies behind the first of kSteps.
+__device__ constexpr int step_offset(int s) {
+  return s / kChunkSteps * (kWarps * kChunk) + s % kChunkSteps * kStep;
+}
+
+// What a lane has of a row at `at`, zeros behind its end. kInside: that is not behind the end.
+template <typename V, bool kInside>
+__device__ uint4 load_weight(const Bf16* row, int at, int count) {
+  if constexpr (!V::kAligned) return gather(row, at, count);
+  return kInside || at < count ? load_streamed(row + at) : make_uint4(0, 0, 0, 0);
+}
+template <typename V, bool kInside>
+__device__ uint4 load_src(const typename V::Element* row, int at, int count) {
+  if constexpr (!V::kAligned) return gather(row, at, count);
+  return kInside || at < count ? load_source(row + at) : make_uint4(0, 0, 0, 0);
+}
+
 // sums += kSteps steps, the first at `at` of k. kInside: none reaches behind the end.
 template <typename V, bool kInside>
-__device__ void add_steps(const Operands<V>& from, int64_t at,
+__device__ void add_steps(const Operands<V>& from, int at,
                           float (&sums)[V::kTiles][V::kTokenTiles][4]) {
   uint4 w[V::kSteps][V::kTiles][2];
   uint4 x[V::kSteps][V::kTokenTiles];
 #pragma unroll
   for (int s = 0; s < V::kSteps; ++s) {
-    const int64_t here = at + s / kChunkSteps * (kWarps * kChunk) + s % kChunkSteps * kStep;
 #pragma unroll
     for (int i = 0; i < 2 * V::kTiles; ++i) {
-      const Bf16* row = from.weight_row(i / 2, i % 2);
-      if constexpr (kInside) {
-        w[s][i / 2][i % 2] = load_streamed(row + here);
-      } else {
-        w[s][i / 2][i % 2] = load_some<V::kAligned>(row, here, from.k);
-      }
+      w[s][i / 2][i % 2] =
+          load_weight<V, kInside>(from.weight_row(i / 2, i % 2), at + step_offset(s), from.k);
     }
   }
 #pragma unroll
   for (int s = 0; s < V::kSteps; ++s) {
-    const int64_t here = at + s / kChunkSteps * (kWarps * kChunk) + s % kChunkSteps * kStep;
 #pragma unroll
     for (int j = 0; j < V::kTokenTiles; ++j) {
-      if constexpr (kInside) {
-        x[s][j] = load_source(from.src[j] + here);
-      } else {
-        x[s][j] = load_some<V::kAligned>(from.src[j], here, from.k);
-      }
+      x[s][j] = load_src<V, kInside>(from.src[j], at + step_offset(s), from.k);
     }
 #pragma unroll
     for (int m = 0; m < V::kTiles; ++m) {
@@ -122,14 +130,11 @@ __device__ void add_steps(const Operands<V>& from, int64_t at,
 // The warp's chunks of the sums.
 template <typename V>
 __device__ void add_chunks(const Operands<V>& from, float (&sums)[V::kTiles][V::kTokenTiles][4]) {
-  const int64_t lane_at = lane_id() % 4 * kLaneElements;
-  constexpr int64_t kLastStep =
-      (V::kSteps - 1) / kChunkSteps * (kWarps * kChunk) + (V::kSteps - 1) % kChunkSteps * kStep;
-  for (int64_t step = 0;; step += V::kSteps) {
-    const int64_t at =
-        (step / kChunkSteps * kWarps + warp_id()) * kChunk + step % kChunkSteps * kStep;
+  const int lane_at = lane_id() % 4 * kLaneElements;
+  for (int step = 0;; step += V::kSteps) {
+    const int at = (step / kChunkSteps * kWarps + warp_id()) * kChunk + step % kChunkSteps * kStep;
     if (at >= from.k) break;
-    if (V::kAligned && at + kLastStep + kStep <= from.k) {
+    if (V::kAligned && at + step_offset(V::kSteps - 1) + kStep <= from.k) {
       add_steps<V, V::kAligned>(from, at + lane_at, sums);
     } else {
       add_steps<V, false>(from, at + lane_at, sums);
@@ -179,10 +184,10 @@ __global__ __launch_bounds__(kThreads, 2) void few_rows_kernel(FewRowsProduct pr
   if (V::kAligned) first = min(first, product.n - V::kRows);
   const int g = lane_id() / 4;
   Operands<V> from;
-  from.k = product.k;
-  from.rows_left = product.n - first - g;
-  from.weight = product.weight + min(first + g, product.n - 1) * product.k;
-  if (from.rows_left < 1) from.rows_left = 1;
+  from.k = static_cast<int>(product.k);
+  const int64_t row = min(first + g, product.n - 1);
+  from.rows_left = static_cast<int>(min(product.n - row, int64_t{V::kRows}));
+  from.weight = product.weight + row * product.k;
   for (int j = 0; j < V::kTokenTiles; ++j) {
     const int64_t token = min(int64_t{j * kTokens + g}, product.rows - 1);
     from.src[j] =

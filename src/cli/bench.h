@@ -121,7 +121,7 @@ Status bench_attention(Device& device, const BenchOptions& options, const Machin
 Status bench_inference(Device& device, const BenchOptions& options, const MeasurementSink& sink);
 // Fails with kExhausted where a step of bench_train takes more than memory_bytes_max, naming the
 // flags that would help.
-Status check_training_memory(const BenchOptions& options);
+Status check_training_memory(const BenchOptions& options, DeviceKind device);
 // One optimizer step of `batch_tokens` random tokens. Fails as check_training_memory does.
 Status bench_train(Device& device, const BenchOptions& options, const MachineRates& rates,
                    const MeasurementSink& sink);

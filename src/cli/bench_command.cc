@@ -85,7 +85,10 @@ class BenchCommand final : public Command {
     options_.memory_bytes_max = device_.arena_bytes_max();
     if (wanted("gemm")) JIGE_DO(check_gemm_memory(options_));
     if (wanted("attention")) JIGE_DO(check_attention_memory(options_));
-    if (wanted("train")) JIGE_DO(check_training_memory(options_));
+    JIGE_TRY(const auto gpu, device_.gpu_index());
+    if (wanted("train")) {
+      JIGE_DO(check_training_memory(options_, gpu ? DeviceKind::kCuda : DeviceKind::kCpu));
+    }
     JIGE_TRY(const ComputeDevices devices, device_.make());
     print_head(devices.team().size());
     const MeasurementSink sink = [this](const Measurement& found) {

@@ -220,8 +220,17 @@ Status bench_inference(Device& device, const BenchOptions& options, const Measur
       sink);
 }
 
-Status check_training_memory(const BenchOptions& options) {
-  JIGE_TRY(const auto architecture, model::Architecture::create(options.config));
+namespace {
+
+Result<std::unique_ptr<const model::Architecture>> trained_architecture(const BenchOptions& options,
+                                                                        DeviceKind device) {
+  return model::Architecture::create(options.config, {}, model::HeadKind::kLanguageModel, device);
+}
+
+}  // namespace
+
+Status check_training_memory(const BenchOptions& options, DeviceKind device) {
+  JIGE_TRY(const auto architecture, trained_architecture(options, device));
   const model::TrainingMemory memory =
       model::training_memory(*architecture, training_weights(options), options.batch_tokens);
   if (memory.total_bytes() <= options.memory_bytes_max) return {};
@@ -256,10 +265,10 @@ Status time_steps(const BenchOptions& options, const std::function<Status()>& st
 
 Status bench_train(Device& device, const BenchOptions& options, const MachineRates& rates,
                    const MeasurementSink& sink) {
-  JIGE_DO(check_training_memory(options));
+  JIGE_DO(check_training_memory(options, device.kind()));
   Arena arena(device, "training benchmark", options.memory_bytes_max);
   JIGE_TRY(const auto stream, device.make_stream());
-  JIGE_TRY(const auto architecture, model::Architecture::create(options.config));
+  JIGE_TRY(const auto architecture, trained_architecture(options, device.kind()));
   JIGE_TRY(auto weights,
            model::ModelWeights::create(arena, *architecture, training_weights(options)));
   model::initialise_weights(weights, *stream, 1);

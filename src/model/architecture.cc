@@ -407,15 +407,16 @@ Status check_lora(const formats::ModelConfig& config, const formats::LoraConfig&
 
 Result<std::unique_ptr<const Architecture>> Architecture::create(
     const formats::ModelConfig& config, const std::optional<formats::LoraConfig>& lora,
-    HeadKind head) {
+    HeadKind head, DeviceKind device) {
   JIGE_DO(formats::check_model_config(config, "model configuration"));
   JIGE_DO(check_head_width(config));
   if (lora) JIGE_DO(check_lora(config, *lora));
-  return std::unique_ptr<const Architecture>(new Architecture(config, lora, head));
+  return std::unique_ptr<const Architecture>(new Architecture(config, lora, head, device));
 }
 
 Architecture::Architecture(const formats::ModelConfig& config,
-                           const std::optional<formats::LoraConfig>& lora, HeadKind head)
+                           const std::optional<formats::LoraConfig>& lora, HeadKind head,
+                           DeviceKind device)
     : config_(config), lora_(lora) {
   ModelNames names = model_names(config);
   own_head_name_ = names.head;
@@ -437,7 +438,7 @@ Architecture::Architecture(const formats::ModelConfig& config,
                              .transposed = config.family == formats::Family::kGpt2,
                              .lora = lora}));
   }
-  head_ = std::make_unique<Head>(config, names.final_norm, names.head);
+  head_ = std::make_unique<Head>(config, names.final_norm, names.head, device);
   const auto append = [this](const Block& block) {
     const auto index = static_cast<int32_t>(graph_.nodes.size());
     graph_.nodes.push_back({.block = &block});

@@ -5,7 +5,7 @@
 //   for (const BlockGraph::Node& node : model->graph().nodes) node.block->params() …
 //
 // The graph is a chain: embedding, layer 0 … L-1, head. One Architecture serves any number of
-// devices and weights.
+// weights, and of devices of the kind that it is made for, which sizes of work depend on (head.h).
 // Invariant: a parameter name is unique, except that a tied head's matrix has the name of the
 // embedding's table.
 // A model whose head is the final norm alone (HeadKind) is for inference: nothing asks for its
@@ -25,6 +25,7 @@
 #include "model/head.h"
 #include "model/stream_layout.h"
 #include "model/transformer_layer.h"
+#include "tensor/device.h"
 
 namespace jige::model {
 
@@ -35,7 +36,7 @@ class Architecture {
   // linear of a layer or the rank is out of range.
   static Result<std::unique_ptr<const Architecture>> create(
       const formats::ModelConfig& config, const std::optional<formats::LoraConfig>& lora = {},
-      HeadKind head = HeadKind::kLanguageModel);
+      HeadKind head = HeadKind::kLanguageModel, DeviceKind device = DeviceKind::kCpu);
 
   const formats::ModelConfig& config() const { return config_; }
   const std::optional<formats::LoraConfig>& lora() const { return lora_; }
@@ -71,7 +72,7 @@ class Architecture {
 
  private:
   Architecture(const formats::ModelConfig& config, const std::optional<formats::LoraConfig>& lora,
-               HeadKind head);
+               HeadKind head, DeviceKind device);
 
   formats::ModelConfig config_;
   std::optional<formats::LoraConfig> lora_;

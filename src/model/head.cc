@@ -9,11 +9,28 @@
 namespace jige::model {
 namespace {
 
+// How many logits a chunk has, and how many tokens.
+struct ChunkLimits {
+  int64_t logits_max;
+  int64_t tokens_min;
+  int64_t tokens_max;
+  int64_t step;            // tokens are a multiple of it
+  int64_t bf16_gradients;  // chunks whose gradients, in bf16, are collected
+};
+
 // A chunk's f32 logits stay near 32 MiB, so that they are read back from a cache where it is large,
-// and the weight, read once a chunk, still meets enough rows to be worth it.
-constexpr int64_t kChunkLogits = int64_t{8} << 20;
-constexpr int64_t kChunkTokensMin = 128;
-constexpr int64_t kChunkTokensMax = 512;
+// and the weight, read once a chunk, still meets enough rows to be worth it; 32 tokens are a chain
+// of ops/linear.h.
+constexpr ChunkLimits kCpuChunk = {int64_t{8} << 20, 128, 512, 32, 2};
+// On a GPU a weight would take longer to read than such a chunk to multiply with it. So a chunk is
+// 512 MiB of logits, and the gradient of the weight is read and written behind 1 GiB of theirs: of
+// 150,000 tokens every 3,000 rows, for which the product takes three times as long. 128 rows are a
+// tile of products.
+constexpr ChunkLimits kGpuChunk = {int64_t{128} << 20, 128, 16384, 128, 4};
+
+const ChunkLimits& chunk_limits(DeviceKind device) {
+  return device == DeviceKind::kCpu ? kCpuChunk : kGpuChunk;
+}
 
 NormStats rows_of(const NormStats& stats, int64_t begin, int64_t end) {
   NormStats rows;
@@ -29,9 +46,10 @@ TensorView rows_if_any(const TensorView& view, int64_t begin, int64_t end) {
 }  // namespace
 
 Head::Head(const formats::ModelConfig& config, const std::string& norm_name,
-           const std::string& linear_name)
+           const std::string& linear_name, DeviceKind device)
     : width_(config.hidden_size),
       vocab_size_(config.vocab_size),
+      device_(device),
       logit_scale_(static_cast<float>(config.logits_scale / config.logits_divisor)),
       logit_cap_(config.logits_cap),
       layout_(config),
@@ -46,13 +64,14 @@ Head::Head(const formats::ModelConfig& config, const std::string& norm_name,
 }
 
 int64_t Head::chunk_tokens() const {
-  const int64_t tokens =
-      kChunkLogits / vocab_size_ / 32 * 32;  // whole chains of 32, see ops/linear.h
-  return std::clamp(tokens, kChunkTokensMin, kChunkTokensMax);
+  const ChunkLimits& limits = chunk_limits(device_);
+  const int64_t tokens = limits.logits_max / vocab_size_ / limits.step * limits.step;
+  return std::clamp(tokens, limits.tokens_min, limits.tokens_max);
 }
 
 int64_t Head::gradient_tokens(DType compute) const {
-  return compute == DType::kF32 ? chunk_tokens() : 2 * chunk_tokens();
+  const int64_t chunks = compute == DType::kF32 ? 1 : chunk_limits(device_).bf16_gradients;
+  return chunks * chunk_tokens();
 }
 
 int64_t Head::packed_bytes(DType compute, PackFor use, ops::WeightFormat format) const {

@@ -5,9 +5,10 @@
 // Where there is a cap, logits are cap · tanh((n Wᵀ + b) · scale / cap).
 // Logits exist for one chunk of C tokens at a time: never a [T, V] tensor. F, X and W each compute
 // their chunks' logits from src; forward_backward() does all three in one pass over the chunks and
-// gives the same bits. Gradients of logits in bf16, half the size, are collected for G = 2 C tokens
-// before X and W run, so that the gradient of the weight is read and written half as often. C and G
-// depend on V and the type only, and results do not depend on them as far as ops promise.
+// gives the same bits. Gradients of logits in bf16, half the size, are collected for G tokens, 2 C
+// or on a GPU 4 C, before X and W run, so that the gradient of the weight is read and written less
+// often. C and G depend on V, the type and the kind of device only, and results do not depend on
+// them as far as ops promise.
 // A head of the final norm alone (HeadKind) gives n, for embeddings of texts; it has no loss.
 // The block's dst: losses [T] f32, unweighted, 0 where there is no target.
 // The gradient is that of Σ loss_weights[t] · loss[t] (weights of 1 where the batch has none).
@@ -40,7 +41,7 @@ class Head final : public Block {
   // its value is the embedding's memory, its gradient its own until the end of a step (weights.h).
   // Without a linear's name the head is the norm alone.
   Head(const formats::ModelConfig& config, const std::string& norm_name,
-       const std::string& linear_name);
+       const std::string& linear_name, DeviceKind device);
 
   const std::string& name() const override { return name_; }
   std::span<const ParamSpec> params() const override { return params_; }
@@ -118,6 +119,7 @@ class Head final : public Block {
   std::string name_ = "head";
   int64_t width_;
   int64_t vocab_size_;
+  DeviceKind device_;
   float logit_scale_;
   double logit_cap_;  // 0: none
   StreamLayout layout_;

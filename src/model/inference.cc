@@ -119,7 +119,7 @@ Result<std::unique_ptr<InferenceModel>> InferenceModel::load(const std::string& 
   const StopWatch watch;
   JIGE_TRY(const formats::ModelConfig config, formats::load_model_config(folder));
   const HeadKind head = options.embeds ? HeadKind::kNormAlone : HeadKind::kLanguageModel;
-  JIGE_TRY(auto architecture, Architecture::create(config, {}, head));
+  JIGE_TRY(auto architecture, Architecture::create(config, {}, head, device.kind()));
   JIGE_TRY(const formats::TensorFolder files, formats::TensorFolder::open(folder));
   JIGE_DO(check_weights(*architecture, files));
   JIGE_TRY(std::vector<Adapter> adapters, open_adapters(options.adapters, *architecture));

@@ -80,6 +80,7 @@ class Trainee {
     bool queued_streams = false;
     int64_t tokens_max = 128;
     bool fused_head = true;
+    DeviceKind chunks = DeviceKind::kCpu;  // of the head: as for such a device
     ops::Dropout dropout;
     bool stored_gradients = false;  // by the first micro-batch, see GradientUse
     ops::WeightFormat format = ops::WeightFormat::kCompute;  // of a base under adapters
@@ -90,7 +91,8 @@ class Trainee {
       : options_(options),
         device_({.thread_count = options.thread_count, .queued_streams = options.queued_streams}),
         arena_(device_, "test"),
-        architecture_(value_of(Architecture::create(config, lora))),
+        architecture_(
+            value_of(Architecture::create(config, lora, HeadKind::kLanguageModel, options.chunks))),
         stream_(value_of(device_.make_stream())) {
     const WeightsOptions weights_options{
         .compute = options.compute, .position_count = config.context_max, .format = options.format};

@@ -443,16 +443,39 @@ TEST(Training, HeadWorksInChunksOfAnyNumber) {
     Trainee fused(config, {.compute = compute, .tokens_max = 1664});
     Trainee separate(config, {.compute = compute, .tokens_max = 1664, .fused_head = false});
     EXPECT_EQ(fused.architecture().head().chunk_tokens(), 512);
-    for (Trainee* trainee : {&fused, &separate}) trainee->randomise(18);
+    Trainee at_once(config, {.compute = compute, .tokens_max = 1664, .chunks = DeviceKind::kCuda});
+    EXPECT_EQ(at_once.architecture().head().chunk_tokens(), 16384);
+    for (Trainee* trainee : {&fused, &separate, &at_once}) trainee->randomise(18);
     Trainee storing(config, {.compute = compute, .tokens_max = 1664, .stored_gradients = true});
     storing.randomise(18);
     fused.gradients({sequences});
     separate.gradients({{sequences[0]}, {sequences[1]}});
+    at_once.gradients({sequences});
     EXPECT_EQ(flat_gradients(fused), flat_gradients(separate));
+    EXPECT_EQ(flat_gradients(fused), flat_gradients(at_once));
     storing.gradients({{sequences[1]}});
     storing.gradients({sequences});
     EXPECT_EQ(flat_gradients(fused), flat_gradients(storing));
   }
+}
+
+// Near 32 MiB of f32 logits on a CPU, and 512 MiB on a GPU with bf16 gradients of four chunks.
+TEST(Training, ChunksOfTheHeadFitTheKindOfDevice) {
+  formats::ModelConfig config = tiny_config(Family::kLlama);
+  config.vocab_size = 151936;
+  const auto head_of = [&](DeviceKind device) {
+    return value_of(Architecture::create(config, {}, HeadKind::kLanguageModel, device));
+  };
+  EXPECT_EQ(head_of(DeviceKind::kCpu)->head().chunk_tokens(), 128);
+  const auto architecture = head_of(DeviceKind::kCuda);
+  EXPECT_EQ(architecture->head().chunk_tokens(), 768);
+  const int64_t logits_bytes = 768 * config.vocab_size * 4 + 4 * 768 * config.vocab_size * 2;
+  const int64_t bytes =
+      architecture->head().workspace_bytes(16384, DType::kBF16, PackFor::kTraining);
+  EXPECT_GE(bytes, logits_bytes);
+  EXPECT_LT(bytes, logits_bytes + logits_bytes / 50);
+  // Never more than there are tokens.
+  EXPECT_LT(architecture->head().workspace_bytes(64, DType::kBF16, PackFor::kTraining), bytes / 10);
 }
 
 // Of a few tokens the products decide, not attention. With a frozen base, f32, the weight gradients

@@ -208,7 +208,9 @@ Status choose_model(RunSetup& setup, const text::Tokenizer& tokenizer) {
                            .position_count = options.context,
                            .values_in_gradients = options.ranks && options.ranks->shards(),
                            .format = options.base_format};
-  JIGE_TRY(setup.architecture, model::Architecture::create(config, options.lora));
+  JIGE_TRY(setup.architecture,
+           model::Architecture::create(config, options.lora, model::HeadKind::kLanguageModel,
+                                       options.gpu ? DeviceKind::kCuda : DeviceKind::kCpu));
   JIGE_DO(model::check_weight_format(*setup.architecture, options.base_format));
   if (options.lora) {
     JIGE_TRY(const auto files, formats::TensorFolder::open(options.init_folder));

@@ -28,9 +28,6 @@ Status check_device_support(const Device& device, const Architecture& architectu
     return refuse(device, "adapters beside their base",
                   "merge the adapter into the model, or use --device cpu");
   }
-  if (use.moments != ops::MomentFormat::kF32) {
-    return refuse(device, "moments of 8 bits", "leave --moments out, or use --device cpu");
-  }
   return {};
 }
 

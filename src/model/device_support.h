@@ -5,7 +5,6 @@
 
 #include "base/result.h"
 #include "model/architecture.h"
-#include "ops/moments.h"
 #include "tensor/device.h"
 
 namespace jige::model {
@@ -15,7 +14,6 @@ struct DeviceUse {
   ops::WeightFormat format = ops::WeightFormat::kCompute;  // of matrices
   DType kv_dtype = DType::kF32;                            // of the cache of keys and values
   bool adapters = false;                                   // beside a base, as they are
-  ops::MomentFormat moments = ops::MomentFormat::kF32;
 };
 
 // Fails with kUnsupported, naming what there is no kernel for and what to do.

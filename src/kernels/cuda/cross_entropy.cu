@@ -15,15 +15,21 @@ constexpr int64_t kRowBytesShared = int64_t{100} << 10;
 
 __device__ inline float exponential(float x) { return fast_exp2(x * kLog2E); }
 
+// The logit that the softmax takes, and how it changes with the one that is given.
 struct Cap {
   float cap;
   float reciprocal;
-  // The logit that the softmax takes, and how it changes with the one that is given.
-  __device__ float bend(float x) const { return cap > 0 ? cap * tanhf(x * reciprocal) : x; }
+  __device__ explicit Cap(float cap_in) : cap(cap_in), reciprocal(1.0f / cap_in) {}
+  __device__ float bend(float x) const { return cap * tanhf(x * reciprocal); }
   __device__ float slope(float bent) const {
     const float ratio = bent * reciprocal;
-    return cap > 0 ? fmaf(-ratio, ratio, 1.0f) : 1.0f;
+    return fmaf(-ratio, ratio, 1.0f);
   }
+};
+struct NoCap {
+  __device__ explicit NoCap(float) {}
+  __device__ float bend(float x) const { return x; }
+  __device__ float slope(float) const { return 1.0f; }
 };
 
 // Σ exp(x - largest) of the logits that were added.
@@ -60,8 +66,10 @@ struct Row {
     vectors = (count - head) / 4;
     kept = min(kept_in, vectors);
   }
-  __device__ const float4* vector(int64_t v) const {
-    return reinterpret_cast<const float4*>(x + head) + v;
+  // Vectors that are kept leave the cache to others.
+  __device__ float4 load(int64_t v) const {
+    const float4* at = reinterpret_cast<const float4*>(x + head) + v;
+    return v < kept ? load_once(at) : *at;
   }
   // Calls body(index) for the thread's element outside of vectors, if it has one.
   template <typename Body>
@@ -73,15 +81,16 @@ struct Row {
   }
 };
 
-// One pass over a row for the sum. Where `kept` says so, bent logits stay in shared memory.
-__device__ inline OnlineSum sum_row(const Row& row, const Cap& cap) {
+// One pass over a row for the sum. Of vectors that are kept the bent logits are.
+template <typename Bend>
+__device__ inline OnlineSum sum_row(const Row& row, const Bend& bend) {
   OnlineSum total;
   for (int64_t first = threadIdx.x; first < row.vectors; first += kLoads * kThreads) {
     float x[4 * kLoads];
     for (int i = 0; i < kLoads; ++i) {
       const int64_t v = first + i * kThreads;
       const float none = bits_to_float(0xff800000u);  // -infinity
-      const float4 four = v < row.vectors ? *row.vector(v) : make_float4(none, none, none, none);
+      const float4 four = v < row.vectors ? row.load(v) : make_float4(none, none, none, none);
       x[4 * i] = four.x;
       x[4 * i + 1] = four.y;
       x[4 * i + 2] = four.z;
@@ -90,40 +99,40 @@ __device__ inline OnlineSum sum_row(const Row& row, const Cap& cap) {
     for (int i = 0; i < kLoads; ++i) {
       const int64_t v = first + i * kThreads;
       float* four = x + 4 * i;
-      if (cap.cap > 0 && v < row.vectors) {
-        for (int j = 0; j < 4; ++j) four[j] = cap.bend(four[j]);
-      }
+      if (v >= row.vectors) continue;
+      for (int j = 0; j < 4; ++j) four[j] = bend.bend(four[j]);
       if (v < row.kept) row.memory[v] = make_float4(four[0], four[1], four[2], four[3]);
     }
     total.add(x);
   }
   row.for_edge([&](int64_t index) {
-    const float x[1] = {cap.bend(row.x[index])};
+    const float x[1] = {bend.bend(row.x[index])};
     total.add(x);
   });
   return total;
 }
 
+template <typename Bend>
 struct Gradient {
   float largest;
   float factor;
-  Cap cap;
+  Bend bend;
   __device__ float of_bent(float bent) const {
-    return exponential(bent - largest) * factor * cap.slope(bent);
+    return exponential(bent - largest) * factor * bend.slope(bent);
   }
 };
 
 __device__ inline void store_four(float* at, const float (&x)[4]) {
-  *reinterpret_cast<float4*>(at) = make_float4(x[0], x[1], x[2], x[3]);
+  store_once(reinterpret_cast<float4*>(at), make_float4(x[0], x[1], x[2], x[3]));
 }
 __device__ inline void store_four(Bf16* at, const float (&x)[4]) {
-  *reinterpret_cast<uint2*>(at) =
-      make_uint2(floats_to_bf16x2(x[0], x[1]), floats_to_bf16x2(x[2], x[3]));
+  store_once(reinterpret_cast<uint2*>(at),
+             make_uint2(floats_to_bf16x2(x[0], x[1]), floats_to_bf16x2(x[2], x[3])));
 }
 
 // The gradient of all elements as if none were the target.
-template <typename Grad>
-__device__ inline void write_row(const Row& row, const Gradient& gradient, Grad* grad) {
+template <typename Grad, typename Bend>
+__device__ inline void write_row(const Row& row, const Gradient<Bend>& gradient, Grad* grad) {
   const bool aligned = reinterpret_cast<uintptr_t>(grad + row.head) % (4 * sizeof(Grad)) == 0;
   constexpr int64_t kStep = kLoads * kThreads;
   const int64_t steps = (row.vectors + kStep - 1) / kStep;
@@ -132,14 +141,14 @@ __device__ inline void write_row(const Row& row, const Gradient& gradient, Grad*
     float4 fours[kLoads];
     for (int i = 0; i < kLoads; ++i) {
       const int64_t v = first + i * kThreads;
-      if (v < row.vectors) fours[i] = v < row.kept ? row.memory[v] : *row.vector(v);
+      if (v < row.vectors) fours[i] = v < row.kept ? row.memory[v] : row.load(v);
     }
     for (int i = 0; i < kLoads; ++i) {
       const int64_t v = first + i * kThreads;
       if (v >= row.vectors) continue;
       float x[4] = {fours[i].x, fours[i].y, fours[i].z, fours[i].w};
       for (int j = 0; j < 4; ++j) {
-        const float bent = v < row.kept ? x[j] : gradient.cap.bend(x[j]);
+        const float bent = v < row.kept ? x[j] : gradient.bend.bend(x[j]);
         x[j] = gradient.of_bent(bent);
       }
       Grad* at = grad + row.head + 4 * v;
@@ -151,7 +160,7 @@ __device__ inline void write_row(const Row& row, const Gradient& gradient, Grad*
     }
   }
   row.for_edge([&](int64_t index) {
-    store(grad + index, gradient.of_bent(gradient.cap.bend(row.x[index])));
+    store(grad + index, gradient.of_bent(gradient.bend.bend(row.x[index])));
   });
 }
 
@@ -160,8 +169,8 @@ __device__ inline void fill_row(Grad* grad, int64_t count, float value) {
   for (int64_t i = threadIdx.x; i < count; i += kThreads) store(grad + i, value);
 }
 
-// grad null: none.
-template <typename Grad>
+// args.grad.data null: none.
+template <typename Grad, typename Bend>
 __global__ void __launch_bounds__(kThreads)
     cross_entropy_kernel(cpu::CrossEntropyArgs args, int64_t kept) {
   __shared__ float shared[kWarp];
@@ -174,22 +183,22 @@ __global__ void __launch_bounds__(kThreads)
     if (grad) fill_row(grad, args.vocabulary, value);
     return;
   }
-  const Cap cap = {args.cap, args.cap > 0 ? 1.0f / args.cap : 0.0f};
+  const Bend bend(args.cap);
   const Row row(args.logits + t * args.logits_stride, args.vocabulary,
                 reinterpret_cast<float4*>(dynamic_shared()), kept);
-  const float own = cap.bend(row.x[target]);  // before a gradient may overwrite it
-  const OnlineSum part = sum_row(row, cap);
+  const float own = bend.bend(row.x[target]);  // before a gradient may overwrite it
+  const OnlineSum part = sum_row(row, bend);
   const float largest = block_max(part.largest, shared);
   const float sum = block_sum(part.sum * exponential(part.largest - largest), shared);
   if (threadIdx.x == 0) args.loss[t] = (largest - own) + logf(sum);
   if (!grad) return;
   const float weight = args.weights ? args.weights[t] : 1.0f;
-  const Gradient gradient = {largest, weight / sum, cap};
+  const Gradient<Bend> gradient = {largest, weight / sum, bend};
   write_row(row, gradient, grad);
   __syncthreads();
   if (threadIdx.x == 0) {
     const float at_target = exponential(own - largest) * gradient.factor - weight;
-    store(grad + target, at_target * cap.slope(own));
+    store(grad + target, at_target * bend.slope(own));
   }
 }
 
@@ -203,10 +212,15 @@ void cross_entropy(const LaunchStream& stream, const cpu::CrossEntropyArgs& args
     shape.shared_bytes = (row_bytes < most ? row_bytes : most) / 16 * 16;
   }
   const int64_t kept = shape.shared_bytes / 16;
+  const bool capped = args.cap > 0;
   if (args.grad.type == ElementType::kBf16) {
-    launch(stream, shape, cross_entropy_kernel<Bf16>, args, kept);
+    const auto kernel =
+        capped ? cross_entropy_kernel<Bf16, Cap> : cross_entropy_kernel<Bf16, NoCap>;
+    launch(stream, shape, kernel, args, kept);
   } else {
-    launch(stream, shape, cross_entropy_kernel<float>, args, kept);
+    const auto kernel =
+        capped ? cross_entropy_kernel<float, Cap> : cross_entropy_kernel<float, NoCap>;
+    launch(stream, shape, kernel, args, kept);
   }
 }
 

@@ -93,6 +93,16 @@ __device__ inline uint4 load_streamed(const void* at) {
   return r;
 }
 
+// Device memory that is used once: the caches keep other lines rather than these.
+template <typename T>
+__device__ inline T load_once(const T* at) {
+  return __ldcs(at);
+}
+template <typename T>
+__device__ inline void store_once(T* at, T value) {
+  __stcs(at, value);
+}
+
 // 16 bytes from device memory into shared memory, or 16 zeros; both aligned to 16. Done for this
 // thread after copy_async_wait, for the block after a barrier behind that.
 __device__ inline void copy_async_16(void* shared, const void* global, bool valid) {

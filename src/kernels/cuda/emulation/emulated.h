@@ -168,6 +168,14 @@ inline uint32_t floats_to_bf16x2(float low, float high) {
 inline float fast_exp2(float x) { return std::exp2(x); }
 
 inline uint4 load_streamed(const void* at) { return *static_cast<const uint4*>(at); }
+template <typename T>
+T load_once(const T* at) {
+  return *at;
+}
+template <typename T>
+void store_once(T* at, T value) {
+  *at = value;
+}
 
 inline void copy_async_16(void* shared, const void* global, bool valid) {
   emulation::copy_async(shared, valid ? global : nullptr);

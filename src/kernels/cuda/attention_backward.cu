@@ -26,28 +26,42 @@ __device__ const Bf16* bf16_at(const ConstRows& rows, int64_t row, int64_t colum
   return static_cast<const Bf16*>(rows.data) + row * rows.stride + column;
 }
 
-// With scores as they come from the product and gradients of weights: those become gradients of
-// scores and these weights. seen(m, n, e) tells which are not hidden, statistics(m, n, e) gives
-// lse · log2 e and the sum of the query's row.
-template <bool kBends, int kM, int kN, typename Seen, typename Statistics>
-__device__ void weigh(float (&scores)[kM][kN][4], float (&grads)[kM][kN][4], const Scores& how,
-                      bool hides, Seen seen, Statistics statistics) {
+// Calls body(m, n, e) for the registers of accumulators.
+template <int kM, int kN, typename Body>
+__device__ void for_registers(Body body) {
 #pragma unroll
   for (int m = 0; m < kM; ++m) {
 #pragma unroll
     for (int n = 0; n < kN; ++n) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const float2 row = statistics(m, n, e);
-        const float score = kBends ? bounded_tanh(scores[m][n][e] * how.bend) : scores[m][n][e];
-        float weight = fast_exp2(fmaf(score, how.factor, -row.x));
-        if (hides && !seen(m, n, e)) weight = 0.0f;
-        scores[m][n][e] = weight;
-        const float slope = kBends ? weight * fmaf(-score, score, 1.0f) : weight;
-        grads[m][n][e] = slope * (grads[m][n][e] - row.y);
-      }
+      for (int e = 0; e < 4; ++e) body(m, n, e);
     }
   }
+}
+
+// With scores as they come from the product and gradients of weights: those become gradients of
+// scores and these weights. seen(m, n, e) tells which are not hidden, where any is; statistics(m,
+// n, e) gives lse · log2 e and the sum of the query's row.
+template <bool kBends, int kM, int kN, typename Seen, typename Statistics>
+__device__ void weigh(float (&scores)[kM][kN][4], float (&grads)[kM][kN][4], const Scores& how,
+                      bool hides, Seen seen, Statistics statistics) {
+  if (kBends) {
+    for_registers<kM, kN>(
+        [&](int m, int n, int e) { scores[m][n][e] = bounded_tanh(scores[m][n][e] * how.bend); });
+  }
+  if (hides) {
+    for_registers<kM, kN>([&](int m, int n, int e) {
+      if (!seen(m, n, e)) scores[m][n][e] = -INFINITY;
+    });
+  }
+  for_registers<kM, kN>([&](int m, int n, int e) {
+    const float2 row = statistics(m, n, e);
+    const float score = scores[m][n][e];
+    const float weight = fast_exp2(fmaf(score, how.factor, -row.x));
+    const float slope = kBends ? weight * fmaxf(fmaf(-score, score, 1.0f), 0.0f) : weight;
+    scores[m][n][e] = weight;
+    grads[m][n][e] = slope * (grads[m][n][e] - row.y);
+  });
 }
 
 template <int kDim>
@@ -110,8 +124,9 @@ __device__ void add_queries(const BackwardArgs& args, const Bf16* own_k, const B
   const int last_key = first_key + 16 * kM - 1;
   const int last_query = query + Plan::kQueryRows - 1;
   if (last_query < first_key || (window > 0 && query >= last_key + window)) return;
-  const int g = lane_id() / 4;
-  const int t = lane_id() % 4;
+  // The position of this lane's first query less that of its first key.
+  const int column_of_lane = lane_id() % 4 * 2;
+  const int ahead = query + column_of_lane - first_key - lane_id() / 4;
   float weights[kM][Plan::kQueryRows / 8][4];
   float slopes[kM][Plan::kQueryRows / 8][4];
   multiply_rows<kDim>(weights, own_k, q);
@@ -120,11 +135,9 @@ __device__ void add_queries(const BackwardArgs& args, const Bf16* own_k, const B
   weigh<kBends>(
       weights, slopes, args.scores, hides,
       [&](int m, int n, int e) {
-        const int key = first_key + 16 * m + 8 * (e / 2) + g;
-        const int row = query + 8 * n + 2 * t + e % 2;
-        return key <= row && (window == 0 || key > row - window);
+        return sees(ahead + 8 * n + e % 2, 16 * m + 8 * (e / 2), span_of(args.flat.attention));
       },
-      [&](int, int n, int e) { return statistics[8 * n + 2 * t + e % 2]; });
+      [&](int, int n, int e) { return statistics[8 * n + column_of_lane + e % 2]; });
   add_weighted<kDim>(grad_v, weights, grad + column);
   add_weighted<kDim>(grad_k, slopes, q + column);
 }
@@ -215,8 +228,7 @@ __device__ void add_keys(const BackwardArgs& args, const Bf16* own_q, const Bf16
   const int window = args.flat.attention.window;
   const int last = first + 16 * kM - 1;
   if (key > last || (window > 0 && key + kKeys <= first - window + 1)) return;
-  const int g = lane_id() / 4;
-  const int t = lane_id() % 4;
+  const int ahead = first + lane_id() / 4 - key - lane_id() % 4 * 2;
   float weights[kM][kKeys / 8][4];
   float slopes[kM][kKeys / 8][4];
   multiply_rows<kDim>(weights, own_q, k);
@@ -225,9 +237,7 @@ __device__ void add_keys(const BackwardArgs& args, const Bf16* own_q, const Bf16
   weigh<kBends>(
       weights, slopes, args.scores, hides,
       [&](int m, int n, int e) {
-        const int row = first + 16 * m + 8 * (e / 2) + g;
-        const int column = key + 8 * n + 2 * t + e % 2;
-        return column <= row && (window == 0 || column > row - window);
+        return sees(ahead + 16 * m + 8 * (e / 2), 8 * n + e % 2, span_of(args.flat.attention));
       },
       [&](int m, int, int e) { return statistics[m][e / 2]; });
   add_weighted<kDim>(grad_q, slopes, k);

@@ -27,16 +27,25 @@ __device__ inline void copy_tile(Bf16* tile, const Bf16* from, int64_t stride, i
   constexpr int kChunks = kDim / 8;
   constexpr int kCopies = kRows * kChunks;
   const int thread = static_cast<int>(threadIdx.x);
+  if constexpr (kThreads % kChunks == 0 && kCopies % kThreads == 0) {
+    // A thread's column is one and its rows are even.
+    constexpr int kStep = kThreads / kChunks;
+    const int first = thread / kChunks;
+    const int column = thread % kChunks * 8;
+    const Bf16* source = from + first * stride + column;
+    Bf16* target = tile + first * kStride<kDim> + column;
 #pragma unroll
-  for (int begin = 0; begin < kCopies; begin += kThreads) {
-    const int i = begin + thread;
-    if (kCopies % kThreads != 0 && i >= kCopies) break;
-    // Written so that where chunks divide threads a thread's column is one and its rows are even.
-    const int row = kThreads % kChunks == 0 ? begin / kChunks + thread / kChunks : i / kChunks;
-    const int chunk = kThreads % kChunks == 0 ? thread % kChunks : i % kChunks;
-    const bool valid = row < count;
-    const Bf16* source = from + (valid ? row * stride : 0) + chunk * 8;
-    copy_async_16(tile + row * kStride<kDim> + chunk * 8, source, valid);
+    for (int row = 0; row < kRows; row += kStep) {
+      copy_async_16(target + row * kStride<kDim>, source + row * stride, first + row < count);
+    }
+  } else {
+#pragma unroll
+    for (int begin = 0; begin < kCopies; begin += kThreads) {
+      const int row = (begin + thread) / kChunks;
+      const int column = (begin + thread) % kChunks * 8;
+      if (row >= kRows) break;
+      copy_async_16(tile + row * kStride<kDim> + column, from + row * stride + column, row < count);
+    }
   }
 }
 
@@ -152,6 +161,14 @@ __device__ inline void store_rows(const Rows& to, int64_t row, int64_t column, i
     *reinterpret_cast<uint4*>(data + r * to.stride + i % kN * 8) =
         *reinterpret_cast<const uint4*>(staging + r * kStride<kDim> + i % kN * 8);
   }
+}
+
+// How many positions back a query sees, itself among them.
+__device__ inline unsigned span_of(const FlatAttention& args) {
+  return args.window > 0 ? static_cast<unsigned>(args.window) : 0x7fffffffu;
+}
+__device__ inline bool sees(int query, int key, unsigned span) {
+  return static_cast<unsigned>(query - key) < span;
 }
 
 // tanh, to a few units in the last place of one.

@@ -49,20 +49,16 @@ __device__ void bend(float (&scores)[kM][kN][4], float factor) {
   }
 }
 
+// `ahead` is the position of this lane's first row less that of its first key.
 template <int kM, int kN>
-__device__ void hide_unseen(float (&scores)[kM][kN][4], int first_row, int key, int window) {
-  const int g = lane_id() / 4;
-  const int t = lane_id() % 4;
+__device__ void hide_unseen(float (&scores)[kM][kN][4], int ahead, unsigned span) {
 #pragma unroll
   for (int m = 0; m < kM; ++m) {
 #pragma unroll
     for (int n = 0; n < kN; ++n) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const int row = first_row + 16 * m + 8 * (e / 2) + g;
-        const int column = key + 8 * n + 2 * t + e % 2;
-        const bool seen = column <= row && (window == 0 || column > row - window);
-        if (!seen) scores[m][n][e] = -INFINITY;
+        if (!sees(ahead + 16 * m + 8 * (e / 2), 8 * n + e % 2, span)) scores[m][n][e] = -INFINITY;
       }
     }
   }
@@ -178,6 +174,7 @@ __global__ void __launch_bounds__(ForwardPlan<kDim>::kThreads, ForwardPlan<kDim>
   RowState<kM> state;
   clear(sums);
   state.clear();
+  const int lane_ahead = lane_id() / 4 - lane_id() % 4 * 2;
   int stage = 0;
   for (int key = key_begin; key < key_end; key += kKeys, stage ^= 1) {
     copy_async_wait<0>();
@@ -190,7 +187,7 @@ __global__ void __launch_bounds__(ForwardPlan<kDim>::kThreads, ForwardPlan<kDim>
     multiply_rows<kDim>(scores, own_q, k + stage * kTile);
     if (args.scores.bend > 0) bend(scores, args.scores.bend);
     const bool hides = key + kKeys - 1 > first || (window > 0 && key <= last - window);
-    if (hides) hide_unseen(scores, first, key, window);
+    if (hides) hide_unseen(scores, lane_ahead + first - key, span_of(shape));
     soften(scores, state, sums, args.scores.factor);
     add_weighted<kDim>(sums, scores, v + stage * kTile);
   }

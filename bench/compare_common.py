@@ -1,4 +1,5 @@
-"""What the comparisons share: running Jige and a peer in turns and comparing."""
+"""What the comparisons share: running Jige and a peer, in turns or one after the other, and
+comparing."""
 import json
 import os
 import shutil
@@ -12,7 +13,7 @@ QUARTILES_FROM = 8  # rounds
 
 
 def add_process_flags(parser, rounds=3):
-    """Flags of every comparison."""
+    """Flags of every comparison. No rounds: a default that the comparison settles later."""
     parser.add_argument("--jige", default=None,
                         help="the binary; by default build/release/jige, else build/bench/jige")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
@@ -36,7 +37,20 @@ def add_common_flags(parser, rounds=3):
     parser.add_argument("--python", default="python3",
                         help="a Python that has torch and transformers")
     parser.add_argument("--dtype", choices=["auto", "f32", "bf16"], default="auto",
-                        help="auto: bf16 where the processor has instructions for it, else f32")
+                        help="auto: bf16 on GPUs and where the processor has instructions for it, "
+                             "else f32")
+
+
+def add_device_flags(parser, default="cpu"):
+    """Of the comparisons that a GPU can run."""
+    parser.add_argument("--device", choices=["cpu", "cuda"], default=default,
+                        help="where both compute; cuda: the first GPU of CUDA_VISIBLE_DEVICES")
+
+
+def chosen_dtype(args, auto_dtype):
+    if args.dtype != "auto":
+        return args.dtype
+    return "bf16" if args.device == "cuda" else auto_dtype
 
 
 def shapes(args):
@@ -66,12 +80,20 @@ def machine(jige):
     return version, "bf16" if fast_bf16 else "f32"
 
 
+def jige_records(jige, subject, arguments, unit="tokens/s"):
+    """What `jige bench` measured in a unit, by name: medians (value), spread and shares."""
+    command = [jige, "bench", subject, "--json"] + arguments
+    result = subprocess.run(command, capture_output=True, text=True)
+    if result.returncode != 0:
+        sys.exit(f"error: {' '.join(command)} failed:\n{result.stderr or result.stdout}")
+    records = [json.loads(line) for line in result.stdout.splitlines()]
+    return {r["name"]: r for r in records if r.get("unit") == unit}
+
+
 def run_jige_bench(jige, subject, arguments):
     """Tokens per second by name, as `jige bench` measured them (medians)."""
-    out = subprocess.run([jige, "bench", subject, "--json"] + arguments, check=True,
-                         capture_output=True, text=True).stdout
-    records = [json.loads(line) for line in out.splitlines()]
-    return {r["name"]: r["value"] for r in records if r.get("unit") == "tokens/s"}
+    return {name: record["value"] for name, record in
+            jige_records(jige, subject, arguments).items()}
 
 
 def run_peer(python, script, arguments):
@@ -126,8 +148,12 @@ def quartiles(values):
     return statistics.quantiles(values, n=4, method="inclusive")
 
 
-def show(args, version, title, jige_values, peer_values, peer, unit="tokens/s"):
-    """One comparison: medians, and the ratio of each round with its spread."""
+def show(args, version, title, jige_values, peer_values, peer, unit="tokens/s", ours=None,
+         theirs=None):
+    """One comparison: medians, and the ratio of each round with its spread.
+
+    ours, theirs: of the last round, its slowest and fastest run, and the share of the machine.
+    """
     ratios = sorted(j / p for j, p in zip(jige_values, peer_values))
     key = unit.replace("/", "_per_")
     jige_median, peer_median = statistics.median(jige_values), statistics.median(peer_values)
@@ -143,12 +169,28 @@ def show(args, version, title, jige_values, peer_values, peer, unit="tokens/s"):
         record["ratio_quartile_low"], _, record["ratio_quartile_high"] = quartiles(ratios)
         spread = (f"quartiles {record['ratio_quartile_low']:.2f} and "
                   f"{record['ratio_quartile_high']:.2f}, all {spread}")
+    notes = run_notes(record, ours, theirs)
     if args.json:
         print(json.dumps(record), flush=True)
         return
     digits = 1 if unit == "tokens/s" else 3
     print(f"{title}: jige {jige_median:.{digits}f} {unit}, peer {peer_median:.{digits}f} {unit}, "
-          f"ratio {record['ratio']:.2f} ({spread}, {len(ratios)} rounds)", flush=True)
+          f"ratio {record['ratio']:.2f} ({spread}, {len(ratios)} "
+          f"{'round' if len(ratios) == 1 else 'rounds'}){notes}", flush=True)
+
+
+def run_notes(record, ours, theirs):
+    """What is known of single runs goes into the record; for people as text."""
+    text = ""
+    for side, found in [("jige", ours), ("peer", theirs)]:
+        if not found:
+            continue
+        record[side + "_slowest"], record[side + "_fastest"] = found["slowest"], found["fastest"]
+        text += f"; runs of {side} {found['slowest']:.1f} to {found['fastest']:.1f}"
+    if ours and "share" in ours:
+        record["jige_share"], record["jige_share_of"] = ours["share"], ours["share_of"]
+        text += f"; jige at {100 * ours['share']:.0f} % {ours['share_of']}"
+    return text
 
 
 def show_head(args, version, peer):

@@ -1,48 +1,81 @@
-"""Greedy decoding at batch 1, and prompt processing, of a model in PyTorch on the CPU.
+"""Greedy decoding at batch 1, and prompt processing, of a model in PyTorch; prints one JSON object.
 
-A plain loop over the model with its key/value cache, which is faster than `generate`; prints one
-JSON object.
+A plain loop over the model with its key/value cache, which is faster than `generate`. Decoding
+begins with one token, as in `jige bench`. With --compile the step of decoding is compiled as
+`generate(cache_implementation="static")` does it: a static cache and torch.compile of mode
+reduce-overhead, which records a CUDA graph on a GPU. Prompts are not compiled there either.
 """
 import argparse
 import time
 
-from model_peer import add_shape_flags, import_libraries, make_model, report
+from model_peer import add_shape_flags, import_libraries, make_model, report, wait
+
+RUNS_MIN = 3
+
+
+def time_runs(run, seconds):
+    """Seconds of each run, sorted, the first ones not counted: they compile and record graphs."""
+    for _ in range(2):
+        run()
+    times, begin = [], time.perf_counter()
+    while len(times) < RUNS_MIN or time.perf_counter() - begin < seconds:
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return sorted(times)
+
+
+def rates(name, tokens, times):
+    """Tokens a second: the median with the slowest and the fastest run."""
+    return {name: {"value": tokens / times[len(times) // 2], "slowest": tokens / times[-1],
+                   "fastest": tokens / times[0], "runs": len(times)}}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     add_shape_flags(parser)
-    parser.add_argument("--dtype", choices=["f32", "bf16"], default="bf16")
-    parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--prompt", type=int, default=128)
     parser.add_argument("--new", type=int, default=64)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=2, help="of each of the two")
+    parser.add_argument("--compile", action="store_true", help="the step of decoding")
     args = parser.parse_args()
 
-    torch, transformers = import_libraries()
-    torch.set_num_threads(args.threads)
+    torch, transformers = import_libraries(args)
     model = make_model(torch, transformers, args,
                        torch.bfloat16 if args.dtype == "bf16" else torch.float32)
     model.eval()
-    prompt = torch.randint(model.config.vocab_size, (1, args.prompt))
+    prompt = torch.randint(model.config.vocab_size, (1, args.prompt)).to(args.device)
 
-    def run():
-        start = time.perf_counter()
-        out = model(input_ids=prompt, use_cache=True, logits_to_keep=1)
-        token = out.logits[:, -1:].argmax(-1)
-        prefilled = time.perf_counter()
+    def prefill():
+        model(input_ids=prompt, use_cache=True, logits_to_keep=1).logits[:, -1:].argmax(-1)
+        wait(torch, args)
+
+    def decode_with(forward, cache):
+        token = prompt[:, :1].clone()
         for _ in range(args.new):
-            out = model(input_ids=token, past_key_values=out.past_key_values, use_cache=True)
+            out = forward(input_ids=token, past_key_values=cache, use_cache=True)
+            cache = out.past_key_values
             token = out.logits[:, -1:].argmax(-1)
-        return prefilled - start, time.perf_counter() - prefilled
+        wait(torch, args)
 
-    with torch.inference_mode():
-        run()
-        results = [run() for _ in range(args.repeats)]
-    prefill = sorted(r[0] for r in results)[len(results) // 2]
-    decode = sorted(r[1] for r in results)[len(results) // 2]
-    report(torch, transformers, prefill_tokens_per_s=args.prompt / prefill,
-           decode_tokens_per_s=args.new / decode)
+    def decode():
+        decode_with(model, None)
+
+    # Graphs do not go with tensors of the inference mode.
+    with torch.no_grad() if args.compile else torch.inference_mode():
+        found = rates("prefill", args.prompt, time_runs(prefill, args.seconds))
+        if args.compile:
+            cache = transformers.StaticCache(config=model.config, max_cache_len=args.new)
+            # The first call makes the cache's tensors, which graphs then take for fixed.
+            model(input_ids=prompt[:, :1].clone(), past_key_values=cache, use_cache=True)
+            compiled = torch.compile(model.__call__, mode="reduce-overhead")
+
+            def decode():
+                cache.reset()
+                decode_with(compiled, cache)
+
+        found.update(rates("decode", args.new, time_runs(decode, args.seconds)))
+    report(torch, transformers, args, **found)
 
 
 if __name__ == "__main__":

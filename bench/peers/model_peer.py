@@ -1,7 +1,7 @@
 """The Llama shapes of `jige bench`, and others by their config.json, as Hugging Face transformers
 builds them, for comparisons.
 
-Imported by train_peer.py and generate_peer.py; needs torch and transformers.
+Imported by the peers that run PyTorch; needs torch and, for models, transformers.
 """
 import json
 import sys
@@ -16,23 +16,54 @@ SIZES = {
 }
 
 
-def import_libraries():
-    """torch and transformers, or exit code 77 with the reason: the driver then skips."""
+def skip(reason):
+    """Exit code 77 with the reason: the driver then skips."""
+    print(reason, file=sys.stderr)
+    sys.exit(77)
+
+
+def import_torch(args):
+    """torch with its threads set, where it reaches the device; or the skip."""
     try:
         import torch
+    except ImportError as error:
+        skip(f"peer not importable: {error}")
+    if args.device == "cuda" and not torch.cuda.is_available():
+        skip(f"torch {torch.__version__} finds no GPU")
+    torch.set_num_threads(args.threads)
+    return torch
+
+
+def import_libraries(args):
+    """torch and transformers, or the skip."""
+    torch = import_torch(args)
+    try:
         import transformers
     except ImportError as error:
-        print(f"peer not importable: {error}", file=sys.stderr)
-        sys.exit(77)
+        skip(f"peer not importable: {error}")
     return torch, transformers
+
+
+def add_device_flags(parser):
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--dtype", choices=["f32", "bf16"], default="bf16")
 
 
 def add_shape_flags(parser):
     parser.add_argument("--size", choices=SIZES, default="15m")
     parser.add_argument("--config", help="a config.json in place of a size")
+    add_device_flags(parser)
+
+
+def wait(torch, args):
+    """Until all that was asked of the device is done."""
+    if args.device == "cuda":
+        torch.cuda.synchronize()
 
 
 def make_model(torch, transformers, args, dtype):
+    """With random weights, made where they stay."""
     torch.manual_seed(1)
     if args.config:
         config = transformers.AutoConfig.from_pretrained(args.config)
@@ -40,10 +71,18 @@ def make_model(torch, transformers, args, dtype):
         config = transformers.LlamaConfig(**SIZES[args.size], tie_word_embeddings=True)
     config.use_cache = True
     config._attn_implementation = "sdpa"
-    model = transformers.AutoModelForCausalLM.from_config(config)
-    return model.to(dtype)
+    with torch.device(args.device):
+        return transformers.AutoModelForCausalLM.from_config(config, dtype=dtype)
 
 
-def report(torch, transformers, **values):
-    values["peer"] = f"torch {torch.__version__}, transformers {transformers.__version__}"
+def libraries(torch, transformers, args):
+    """Their names and versions; for a GPU its name, too."""
+    text = f"torch {torch.__version__}"
+    if transformers:
+        text += f", transformers {transformers.__version__}"
+    return text + (f" on {torch.cuda.get_device_name()}" if args.device == "cuda" else "")
+
+
+def report(torch, transformers, args, **values):
+    values["peer"] = libraries(torch, transformers, args)
     print(json.dumps(values), flush=True)

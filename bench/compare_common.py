@@ -97,7 +97,13 @@ def run_jige_bench(jige, subject, arguments):
 
 
 def run_peer(python, script, arguments):
-    """The peer's JSON, or None where its libraries are missing."""
+    """The last line of the peer's JSON, or None where its libraries are missing."""
+    lines = run_peer_lines(python, script, arguments)
+    return lines and lines[-1]
+
+
+def run_peer_lines(python, script, arguments):
+    """The peer's lines of JSON, or None where its libraries are missing."""
     if not shutil.which(python):
         print(f"skipped: {python} is not there", file=sys.stderr)
         return None
@@ -108,7 +114,7 @@ def run_peer(python, script, arguments):
         return None
     if result.returncode != 0:
         sys.exit(f"error: {script} failed:\n{result.stderr}")
-    return json.loads(result.stdout.strip().splitlines()[-1])
+    return [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
 
 
 class Steps:
@@ -173,7 +179,7 @@ def show(args, version, title, jige_values, peer_values, peer, unit="tokens/s", 
     if args.json:
         print(json.dumps(record), flush=True)
         return
-    digits = 1 if unit == "tokens/s" else 3
+    digits = 1 if unit in ("tokens/s", "GFLOP/s") else 3
     print(f"{title}: jige {jige_median:.{digits}f} {unit}, peer {peer_median:.{digits}f} {unit}, "
           f"ratio {record['ratio']:.2f} ({spread}, {len(ratios)} "
           f"{'round' if len(ratios) == 1 else 'rounds'}){notes}", flush=True)

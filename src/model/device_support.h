@@ -13,7 +13,7 @@ namespace jige::model {
 struct DeviceUse {
   ops::WeightFormat format = ops::WeightFormat::kCompute;  // of matrices
   DType kv_dtype = DType::kF32;                            // of the cache of keys and values
-  bool adapters = false;                                   // beside a base, as they are
+  bool adapter_rooms = false;                              // for adapters that come and go
 };
 
 // Fails with kUnsupported, naming what there is no kernel for and what to do.

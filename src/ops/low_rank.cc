@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "ops/elementwise.h"
 #include "tensor/cpu_device.h"
+#include "tensor/cuda_device.h"
 
 namespace jige::ops {
 namespace {
@@ -116,6 +117,10 @@ int64_t low_rank_scratch_bytes(int64_t row_count, int64_t part_outputs) {
 void low_rank_forward(Stream& stream, const LowRankForward& args) {
   check(args);
   const int64_t part_outputs = widest_part(args);
+  if (on_cuda(stream)) {
+    for (const LowRankRows& rows : args.rows) add_rows(stream, args, rows, part_outputs);
+    return;
+  }
   CpuStream& cpu = as_cpu(stream);
   CpuDevice& device = cpu.cpu();
   std::vector<LowRankRows> pieces = small_pieces(args, device.team().size());

@@ -8,7 +8,7 @@
 namespace jige {
 namespace {
 
-struct Case {
+struct TrainingCase {
   DType dtype = DType::kBF16;
   int64_t heads = 2;
   int64_t kv_heads = 1;
@@ -29,7 +29,7 @@ class CudaAttention : public CudaTest {
  protected:
   // Tensors of a case; q, k and v are columns of one matrix, as their gradients are.
   struct Problem {
-    Case of;
+    TrainingCase of;
     std::vector<ops::SequenceSpan> sequences;
     Pair qkv, dst, lse, sinks;
 
@@ -53,7 +53,7 @@ class CudaAttention : public CudaTest {
     double tolerance() const { return of.dtype == DType::kF32 ? 2e-5 : 1.5e-2; }
   };
 
-  Problem make(const Case& of) {
+  Problem make(const TrainingCase& of) {
     Problem problem{.of = of, .sequences = {}, .qkv = {}, .dst = {}, .lse = {}, .sinks = {}};
     int32_t rows = 0;
     for (const int32_t length : of.lengths) {
@@ -108,7 +108,7 @@ class CudaAttention : public CudaTest {
     expect_near(grads, 2 * p.tolerance(), "gradients, " + p.of.name());
   }
 
-  void expect_as_on_the_cpu(const Case& of) {
+  void expect_as_on_the_cpu(const TrainingCase& of) {
     const Problem problem = make(of);
     forward(problem);
     backward(problem);

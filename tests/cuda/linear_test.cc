@@ -14,9 +14,9 @@ using ops::PackUse;
 
 // How far sums may be apart: those in f32 by their order, results in bf16 by a rounding.
 constexpr double kSumTolerance = 1e-4;
-constexpr double kBf16Tolerance = 0.01;
+constexpr double kLinearBf16Tolerance = 0.01;
 
-double tolerance(DType dtype) { return dtype == DType::kF32 ? kSumTolerance : kBf16Tolerance; }
+double tolerance(DType dtype) { return dtype == DType::kF32 ? kSumTolerance : kLinearBf16Tolerance; }
 
 class CudaLinear : public CudaTest {
  protected:

@@ -9,16 +9,16 @@ namespace {
 class CudaRope : public CudaTest {};
 
 TEST_F(CudaRope, TurnsAsTheCpuDoes) {
-  struct Case {
+  struct Turn {
     int64_t heads, head_dim, rotary_dim, first;
   };
-  for (const Case& shape : {Case{.heads = 1, .head_dim = 64, .rotary_dim = 64, .first = 0},
-                            Case{.heads = 6, .head_dim = 128, .rotary_dim = 128, .first = 0},
-                            Case{.heads = 5, .head_dim = 80, .rotary_dim = 32, .first = 48},
-                            Case{.heads = 9, .head_dim = 24, .rotary_dim = 20, .first = 3},
-                            Case{.heads = 2, .head_dim = 33, .rotary_dim = 32, .first = 0},
-                            Case{.heads = 3, .head_dim = 16, .rotary_dim = 16, .first = 0},
-                            Case{.heads = 3, .head_dim = 16, .rotary_dim = 0, .first = 0}}) {
+  for (const Turn& shape : {Turn{.heads = 1, .head_dim = 64, .rotary_dim = 64, .first = 0},
+                            Turn{.heads = 6, .head_dim = 128, .rotary_dim = 128, .first = 0},
+                            Turn{.heads = 5, .head_dim = 80, .rotary_dim = 32, .first = 48},
+                            Turn{.heads = 9, .head_dim = 24, .rotary_dim = 20, .first = 3},
+                            Turn{.heads = 2, .head_dim = 33, .rotary_dim = 32, .first = 0},
+                            Turn{.heads = 3, .head_dim = 16, .rotary_dim = 16, .first = 0},
+                            Turn{.heads = 3, .head_dim = 16, .rotary_dim = 0, .first = 0}}) {
     const Pair positions = integers({5, 0, 3, 3, 19});
     const Pair table = random(DType::kF32, {20, shape.rotary_dim + 4});
     const int64_t columns = shape.heads * shape.head_dim;

@@ -1,0 +1,251 @@
+// Whole models on a GPU, beside the same on the CPU: every family's fixture in inference, training
+// runs and what they write.
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+
+#include "cuda/test_device.h"
+#include "formats/tensor_folder.h"
+#include "model/device_support.h"
+#include "model/inference.h"
+#include "train/test_support.h"
+#include "train/trainer.h"
+
+namespace jige {
+namespace {
+
+namespace fs = std::filesystem;
+
+using model::InferenceModel;
+
+std::string fixtures() { return std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/model"; }
+
+// Folders of fixtures that hold a language model.
+std::vector<std::string> fixture_names() {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(fixtures())) {
+    const auto config = formats::load_model_config(entry.path().string());
+    if (config) names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// Runs a prompt in two pieces, then tokens one by one, of two sequences side by side.
+class TwoSequences {
+ public:
+  explicit TwoSequences(InferenceModel& model, int32_t adapter = model::kNoAdapter)
+      : model_(model), adapters_{adapter, adapter} {
+    blocks_.resize(static_cast<size_t>(model.sizes().kv_block_count));
+    std::iota(blocks_.rbegin(), blocks_.rend(), 0);
+  }
+  // Logits of the last row of each sequence in every step, one behind the other.
+  std::vector<float> run() {
+    std::vector<float> all;
+    for (const auto& [first, second] : {std::pair{7, 5}, {6, 1}, {1, 1}, {1, 1}}) {
+      step(first, second, all);
+    }
+    return all;
+  }
+
+ private:
+  void step(int first, int second, std::vector<float>& all) {
+    const int32_t* const half = blocks_.data() + blocks_.size() / 2;
+    const ops::SequenceSpan spans[] = {
+        {.row_begin = 0, .row_count = first, .context_count = done_[0], .blocks = blocks_.data()},
+        {.row_begin = first, .row_count = second, .context_count = done_[1], .blocks = half}};
+    std::vector<int32_t> tokens;
+    for (int i = 0; i < first + second; ++i) tokens.push_back(next_++ * 7 % 31);
+    const int32_t rows[] = {first - 1, first + second - 1};
+    const auto logits = model_.forward(
+        {.tokens = tokens, .sequences = spans, .logit_rows = rows, .adapters = adapters_});
+    ASSERT_TRUE(logits) << logits.error().message;
+    all.insert(all.end(), logits->begin(), logits->end());
+    done_[0] += first;
+    done_[1] += second;
+  }
+  InferenceModel& model_;
+  std::array<int32_t, 2> adapters_;
+  std::vector<int32_t> blocks_;
+  int32_t done_[2] = {0, 0};
+  int32_t next_ = 1;
+};
+
+// Largest difference of logits over the largest logit.
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  EXPECT_EQ(a.size(), b.size());
+  double most = 0;
+  double size = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    EXPECT_EQ(a[i], a[i]) << "element " << i;
+    most = std::max(most, std::abs(double{a[i]} - double{b[i]}));
+    size = std::max(size, std::abs(double{b[i]}));
+  }
+  return most / size;
+}
+
+class CudaModel : public CudaTest {};
+
+TEST_F(CudaModel, EveryFamilyGivesTheLogitsOfTheCpuOrSaysThatItCannot) {
+  int ran = 0;
+  for (const std::string& name : fixture_names()) {
+    const std::string folder = fixtures() + "/" + name;
+    model::InferenceOptions options{.compute = DType::kF32, .context_max = 32};
+    options.kv_block_count = 4;
+    auto on_cpu = InferenceModel::load(folder, cpu_, options);
+    if (!on_cpu || (*on_cpu)->sizes().state_count > 0) continue;
+    auto on_gpu = InferenceModel::load(folder, *gpu_, options);
+    if (!on_gpu) {
+      EXPECT_EQ(on_gpu.error().code, Code::kUnsupported) << name << on_gpu.error().message;
+      continue;
+    }
+    const auto expected = TwoSequences(**on_cpu).run();
+    const auto got = TwoSequences(**on_gpu).run();
+    EXPECT_LT(distance(got, expected), 2e-5) << name;
+    ++ran;
+  }
+  EXPECT_GE(ran, 20);
+}
+
+TEST_F(CudaModel, Bf16GivesLogitsNearThoseOfTheCpu) {
+  for (const std::string name : {"llama3", "qwen3", "gemma3"}) {
+    const std::string folder = fixtures() + "/" + name;
+    model::InferenceOptions options{.compute = DType::kBF16, .context_max = 32};
+    options.kv_block_count = 4;
+    auto on_cpu = InferenceModel::load(folder, cpu_, options);
+    auto on_gpu = InferenceModel::load(folder, *gpu_, options);
+    ASSERT_TRUE(on_cpu && on_gpu) << name;
+    const auto expected = TwoSequences(**on_cpu).run();
+    EXPECT_LT(distance(TwoSequences(**on_gpu).run(), expected), 0.03) << name;
+  }
+}
+
+TEST_F(CudaModel, LossesAreThoseOfTheCpu) {
+  const std::string folder = fixtures() + "/llama3";
+  model::InferenceOptions options{.compute = DType::kF32, .context_max = 32, .scores = true};
+  auto on_cpu = InferenceModel::load(folder, cpu_, options);
+  auto on_gpu = InferenceModel::load(folder, *gpu_, options);
+  ASSERT_TRUE(on_cpu && on_gpu);
+  const std::vector<int32_t> tokens = {1, 5, 9, 2, 7, 3};
+  const std::vector<int32_t> targets = {5, 9, 2, 7, -1, 4};
+  const std::vector<int32_t> blocks = {1, 0};
+  const ops::SequenceSpan span{.row_count = 6, .blocks = blocks.data()};
+  const model::InferenceBatch batch{.tokens = tokens, .sequences = {&span, 1}};
+  const auto expected = (*on_cpu)->losses(batch, targets);
+  const auto got = (*on_gpu)->losses(batch, targets);
+  ASSERT_TRUE(expected && got);
+  for (size_t i = 0; i < tokens.size(); ++i) EXPECT_NEAR((*got)[i], (*expected)[i], 1e-5);
+}
+
+// A run from nothing: its result's tensors by name.
+std::map<std::string, std::vector<float>> weights_of(const train::TrainOptions& options) {
+  std::map<std::string, std::vector<float>> weights;
+  const auto trainer = train::Trainer::create(options, {});
+  EXPECT_TRUE(trainer) << trainer.error().message;
+  if (!trainer) return weights;
+  const auto result = (*trainer)->run();
+  EXPECT_TRUE(result) << result.error().message;
+  const auto files = formats::TensorFolder::open(options.out_folder + "/model");
+  EXPECT_TRUE(files);
+  if (!files) return weights;
+  for (const formats::StoredTensor* tensor : files->tensors()) {
+    const TensorView view = *files->view(tensor->name);
+    const auto* values = view.as<float>();
+    weights[tensor->name].assign(values, values + view.count());
+  }
+  return weights;
+}
+
+void expect_near_weights(const std::map<std::string, std::vector<float>>& got,
+                         const std::map<std::string, std::vector<float>>& expected, double limit) {
+  ASSERT_FALSE(expected.empty());
+  ASSERT_EQ(got.size(), expected.size());
+  for (const auto& [name, values] : expected) {
+    double most = 0;
+    for (size_t i = 0; i < values.size(); ++i) {
+      most = std::max(most, std::abs(double{got.at(name)[i]} - double{values[i]}));
+    }
+    EXPECT_LT(most, limit) << name;
+  }
+}
+
+class CudaTrainer : public CudaTest {
+ protected:
+  train::TrainOptions options(const std::string& name) {
+    const std::string data = folder_.file("corpus.jsonl");
+    std::ofstream(data) << train::small_corpus(40);
+    train::TrainOptions made = train::tiny_options(folder_, {data});
+    made.out_folder = folder_.file(name);
+    made.export_dtype = DType::kF32;
+    return made;
+  }
+  train::TestFolder folder_;
+};
+
+TEST_F(CudaTrainer, TrainsAsTheCpuDoes) {
+  train::TrainOptions on_cpu = options("cpu");
+  train::TrainOptions on_gpu = options("gpu");
+  on_gpu.gpu = 0;
+  // AdamW moves weights by the rate whatever the gradient's size: a small one differs by its sign.
+  expect_near_weights(weights_of(on_gpu), weights_of(on_cpu), 3e-3);
+}
+
+TEST_F(CudaTrainer, GoesOnFromACheckpointWithTheSameBits) {
+  train::TrainOptions whole = options("whole");
+  whole.gpu = 0;
+  train::TrainOptions stopped = options("stopped");
+  stopped.gpu = 0;
+  stopped.checkpoint_every_steps = 3;
+  int steps = 0;
+  train::TrainCallbacks callbacks;
+  callbacks.should_stop = [&] { return ++steps == 3; };
+  {
+    const auto trainer = train::Trainer::create(stopped, callbacks);
+    ASSERT_TRUE(trainer) << trainer.error().message;
+    const auto result = (*trainer)->run();
+    ASSERT_TRUE(result) << result.error().message;
+    EXPECT_TRUE(result->stopped);
+  }
+  expect_near_weights(weights_of(stopped), weights_of(whole), 1e-30);
+}
+
+TEST_F(CudaTrainer, FineTunesAdaptersAsTheCpuDoes) {
+  train::TrainOptions base = options("base");
+  weights_of(base);
+  const auto tune = [&](const std::string& name, std::optional<int> gpu) {
+    train::TrainOptions tuning =
+        train::tuning_options(options(name), base.out_folder + "/model", folder_.file(name));
+    tuning.lora = formats::LoraConfig{.rank = 4, .alpha = 8};
+    tuning.gpu = gpu;
+    return weights_of(tuning);
+  };
+  expect_near_weights(tune("lora_gpu", 0), tune("lora_cpu", {}), 3e-3);
+
+  // The adapter beside its base.
+  model::InferenceOptions options{.compute = DType::kF32, .context_max = 32};
+  options.kv_block_count = 4;
+  options.adapters.push_back({.name = "a", .folder = folder_.file("lora_gpu") + "/adapter"});
+  const std::string folder = base.out_folder + "/model";
+  auto on_cpu = InferenceModel::load(folder, cpu_, options);
+  auto on_gpu = InferenceModel::load(folder, *gpu_, options);
+  ASSERT_TRUE(on_cpu) << on_cpu.error().message;
+  ASSERT_TRUE(on_gpu) << on_gpu.error().message;
+  const auto without = TwoSequences(**on_cpu).run();
+  const auto expected = TwoSequences(**on_cpu, 0).run();
+  EXPECT_LT(distance(TwoSequences(**on_gpu, 0).run(), expected), 2e-5);
+  EXPECT_GT(distance(without, expected), 1e-3);
+}
+
+TEST_F(CudaTrainer, RefusesWhatOnlyTheCpuDoes) {
+  train::TrainOptions several = options("several");
+  several.gpu = 0;
+  several.pipeline.emplace();
+  const auto refused = train::Trainer::create(several, {});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kUnsupported) << refused.error().message;
+}
+
+}  // namespace
+}  // namespace jige

@@ -86,7 +86,7 @@ struct LtPlan {
 
 LtPlan plan_lt(const ViewProduct& views, std::byte* memory) {
   LtPlaces places(memory);
-  LtPlan plan = {views, places.take(cuda::kMatmulLtWorkspaceBytes), 0};
+  LtPlan plan = {views, places.take(cuda::matmul_lt_workspace_bytes()), 0};
   plan.views.left = places.place(views.left, DType::kBF16);
   plan.views.right = places.place(views.right, DType::kBF16);
   plan.views.out = places.place(views.out, views.out.dtype);

@@ -14,6 +14,8 @@
 namespace jige::cuda {
 namespace {
 
+constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;  // as is advised for an H100
+
 // The functions of the library.
 struct LtFunctions {
   decltype(&cublasLtCreate) create = nullptr;
@@ -111,8 +113,8 @@ class LtDevice {
     const float beta = product.accumulate ? 1.0f : 0.0f;
     check_lt(lt.matmul(handle_, choice.desc, &alpha, product.right.data, choice.right,
                        product.left.data, choice.left, &beta, product.out.data, choice.out,
-                       product.out.data, choice.out, &choice.algorithm, workspace,
-                       kMatmulLtWorkspaceBytes, static_cast<cudaStream_t>(stream.handle)),
+                       product.out.data, choice.out, &choice.algorithm, workspace, kWorkspaceBytes,
+                       static_cast<cudaStream_t>(stream.handle)),
              "a product");
   }
 
@@ -167,7 +169,7 @@ class LtDevice {
     cublasLtMatmulPreference_t preference = nullptr;
     check_lt(lt.preference_create(&preference), "preferences");
     set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-        static_cast<uint64_t>(kMatmulLtWorkspaceBytes));
+        static_cast<uint64_t>(kWorkspaceBytes));
     // Sums of parts of the depth are added in f32, never in the type of the output.
     set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
         static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
@@ -211,6 +213,8 @@ Status matmul_lt_ready() {
   if (!lt_library()) return tl::unexpected<Error>(lt_library().error());
   return {};
 }
+
+int64_t matmul_lt_workspace_bytes() { return kWorkspaceBytes; }
 
 void multiply_lt(const LaunchStream& stream, const Product& product, void* workspace) {
   current_device().multiply(stream, product, workspace);

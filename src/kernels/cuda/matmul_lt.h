@@ -16,11 +16,12 @@ Status matmul_lt_ready();
 
 // What data and the strides of rows are multiples of, in bytes.
 inline constexpr int64_t kMatmulLtAlignment = 16;
-inline constexpr int64_t kMatmulLtWorkspaceBytes = int64_t{32} << 20;
+// What a product may use meanwhile.
+int64_t matmul_lt_workspace_bytes();
 
 // REQUIRES: matmul_lt_ready(); the stream's GPU is that of the calling thread (CudaStream::handle);
 // no size is 0; operands are bf16; they, out and bias are aligned; bias has the type of out;
-// workspace has kMatmulLtWorkspaceBytes, aligned to 256.
+// workspace has matmul_lt_workspace_bytes, aligned to 256.
 void multiply_lt(const LaunchStream& stream, const Product& product, void* workspace);
 
 }  // namespace jige::cuda

@@ -49,6 +49,8 @@ void check_product(const Product& product) {
 
 Status matmul_lt_ready() { return {}; }
 
+int64_t matmul_lt_workspace_bytes() { return 0; }
+
 void multiply_lt(const LaunchStream&, const Product& product, void*) {
   check_product(product);
   const emulation::DeviceMemory::Access access;

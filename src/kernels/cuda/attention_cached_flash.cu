@@ -10,6 +10,7 @@ constexpr int kEight = 8;
 constexpr int kSixteen = 16;
 constexpr int kKeys = 64;  // of a tile
 constexpr int kStages = 2;
+static_assert(kKeys == kCachedWarps * kCachedSlots);
 constexpr int kBands = kFlashRows / kCachedWarps / kSixteen;  // of 16 rows, of a warp
 
 template <int kDim>
@@ -34,20 +35,26 @@ __device__ void load_queries(const CachedAttention& a, const CachedWork& work,
   }
 }
 
-// The keys, or the values, of positions [begin, begin + 64); those that no row sees are zeros.
+// Of a tile of keys each warp loads one cache block: where its keys are, also where no row sees it.
+__device__ inline int64_t block_of_warp(const CachedAttention& a, const CachedWork& work,
+                                        int begin) {
+  const int block = begin / kCachedSlots + warp_id();
+  return work.keys_at(a, min(max(block, work.lo / kCachedSlots), work.hi / kCachedSlots));
+}
+
+// Keys or values of the tile from position `begin` on; those that no row sees are zeros.
 template <int kDim>
-__device__ void load_tile(const CachedAttention& a, const CachedWork& work, int begin, bool values,
+__device__ void load_tile(const CachedWork& work, int begin, const Bf16* block,
                           Bf16 (*to)[kDim + kEight]) {
   constexpr int kPieces = kDim / kEight;
-  const auto* cache = static_cast<const Bf16*>(a.cache) + (values ? kCachedSlots * kDim : 0);
+  const int first = warp_id() * kCachedSlots;
+  const int lo = work.lo - begin - first;
+  const int hi = work.hi - begin - first;
 #pragma unroll
-  for (int i = static_cast<int>(threadIdx.x); i < kKeys * kPieces; i += kCachedThreads) {
+  for (int i = lane_id(); i < kCachedSlots * kPieces; i += kWarp) {
     const int slot = i / kPieces;
-    const int c = i % kPieces * kEight;
-    const int position = begin + slot;
-    const bool seen = work.lo <= position && position <= work.hi;
-    const int64_t keys = work.keys_at(a, (seen ? position : work.hi) / kCachedSlots);
-    copy_async_16(&to[slot][c], cache + keys + slot % kCachedSlots * kDim + c, seen);
+    copy_async_16(&to[first + slot][i % kPieces * kEight], block + i * kEight,
+                  lo <= slot && slot <= hi);
   }
 }
 
@@ -211,17 +218,21 @@ __global__ void __launch_bounds__(kCachedThreads, 2) flash_kernel(CachedAttentio
     state.l[i / 2][i % 2] = 0;
   }
   int begin = work.lo / kKeys * kKeys;
+  const auto* cache = static_cast<const Bf16*>(a.cache);
+  constexpr int kValues = kCachedSlots * kDim;  // behind the keys of a block
+  const Bf16* block = cache + block_of_warp(a, work, begin);
   load_queries(a, work, shared);
-  load_tile<kDim>(a, work, begin, false, shared.keys[0]);
+  load_tile<kDim>(work, begin, block, shared.keys[0]);
   copy_async_commit();
-  load_tile<kDim>(a, work, begin, true, shared.values[0]);
+  load_tile<kDim>(work, begin, block + kValues, shared.values[0]);
   copy_async_commit();
+  block = cache + block_of_warp(a, work, begin + kKeys);
   // Of each tile two groups are under way, keys and values, and none behind the last tile.
   for (int stage = 0; begin <= work.hi; stage ^= 1, begin += kKeys) {
     const bool more = begin + kKeys <= work.hi;
     copy_async_wait<1>();
     __syncthreads();  // the keys are there, and the other stage is free
-    if (more) load_tile<kDim>(a, work, begin + kKeys, false, shared.keys[stage ^ 1]);
+    if (more) load_tile<kDim>(work, begin + kKeys, block, shared.keys[stage ^ 1]);
     copy_async_commit();
     Scores s = {};
     multiply<kDim>(shared, shared.keys[stage], s);
@@ -229,8 +240,9 @@ __global__ void __launch_bounds__(kCachedThreads, 2) flash_kernel(CachedAttentio
     weigh<kDim>(s, state, o);
     copy_async_wait<1>();
     __syncthreads();
-    if (more) load_tile<kDim>(a, work, begin + kKeys, true, shared.values[stage ^ 1]);
+    if (more) load_tile<kDim>(work, begin + kKeys, block + kValues, shared.values[stage ^ 1]);
     copy_async_commit();
+    block = cache + block_of_warp(a, work, begin + 2 * kKeys);
     add_values<kDim>(shared.values[stage], s, o);
   }
   store_outputs<kDim>(a, work, state, o);

@@ -148,7 +148,7 @@ __device__ void add_values(const Shared& shared, const T* values, int slot_begin
       sum = make_float4(sum.x * alpha, sum.y * alpha, sum.z * alpha, sum.w * alpha);
     }
   }
-#pragma unroll 4
+#pragma unroll(sizeof(T) == 2 && kParts > 2 ? 1 : 4)
   for (int slot = slot_begin; slot < slot_end; ++slot) {
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {

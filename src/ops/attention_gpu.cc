@@ -39,13 +39,21 @@ cuda::AttentionTiles upload_tiles(Stream& stream, const std::vector<SequenceSpan
   tiles.reserve(costly.size());
   for (const Costly& one : costly) tiles.push_back(one.tile);
   const auto count = static_cast<int64_t>(tiles.size());
-  if (count == 0) return {nullptr, 0};
+  if (count == 0) return {nullptr, 0, rows};
   const auto bytes = count * static_cast<int64_t>(sizeof(cuda::AttentionTile));
   return {static_cast<const cuda::AttentionTile*>(as_cuda(stream).upload(tiles.data(), bytes)),
-          count};
+          count, rows};
 }
 
-cuda::FlatAttention flat_attention(const AttentionShape& shape, const TensorView& q,
+// The window, 0 where every query sees all before it.
+int32_t window_of(const AttentionShape& shape, const std::vector<SequenceSpan>& sequences) {
+  const bool hides = std::any_of(sequences.begin(), sequences.end(),
+                                 [&](const SequenceSpan& s) { return s.row_count > shape.window; });
+  return hides ? attention_window(shape) : 0;
+}
+
+cuda::FlatAttention flat_attention(const AttentionShape& shape,
+                                   const std::vector<SequenceSpan>& sequences, const TensorView& q,
                                    const TensorView& k, const TensorView& v) {
   return {.q = const_rows_of(q),
           .k = const_rows_of(k),
@@ -53,7 +61,7 @@ cuda::FlatAttention flat_attention(const AttentionShape& shape, const TensorView
           .head_count = static_cast<int32_t>(shape.head_count),
           .kv_head_count = static_cast<int32_t>(shape.kv_head_count),
           .head_dim = static_cast<int32_t>(shape.head_dim),
-          .window = attention_window(shape),
+          .window = window_of(shape, sequences),
           .scale = static_cast<float>(shape.scale),
           .cap = static_cast<float>(shape.cap),
           .sinks = shape.sinks};
@@ -63,21 +71,23 @@ cuda::FlatAttention flat_attention(const AttentionShape& shape, const TensorView
 
 void attention_forward_on_gpu(Stream& stream, const AttentionForward& args) {
   cuda::FlatAttentionForward flat{
-      .attention = flat_attention(args.shape, args.q, args.k, args.v),
+      .attention = flat_attention(args.shape, args.sequences, args.q, args.k, args.v),
       .dst = rows_of(args.dst),
       .lse = args.lse ? args.lse.as<float>() : nullptr,
       .lse_stride = args.lse.row_stride,
+      .rows = args.q.rows(),
       .tiles = {},
   };
-  flat.tiles = upload_tiles(stream, args.sequences, cuda::attention_forward_rows(flat),
+  const cuda::LaunchStream launches = launch_stream(stream);
+  flat.tiles = upload_tiles(stream, args.sequences, cuda::attention_forward_rows(launches, flat),
                             flat.attention.window, Sees::kBefore);
-  cuda::attention_forward(launch_stream(stream), flat);
+  cuda::attention_forward(launches, flat);
 }
 
 void attention_backward_on_gpu(Stream& stream, const AttentionBackward& args) {
   const int64_t rows = args.q.rows();
   cuda::FlatAttentionBackward flat{
-      .attention = flat_attention(args.shape, args.q, args.k, args.v),
+      .attention = flat_attention(args.shape, args.sequences, args.q, args.k, args.v),
       .dst = const_rows_of(args.dst),
       .grad_dst = const_rows_of(args.grad_dst),
       .lse = args.lse.as<float>(),
@@ -90,7 +100,8 @@ void attention_backward_on_gpu(Stream& stream, const AttentionBackward& args) {
       .query_tiles = {},
       .key_tiles = {},
   };
-  const cuda::AttentionBackwardRows tile_rows = cuda::attention_backward_rows(flat);
+  const cuda::LaunchStream launches = launch_stream(stream);
+  const cuda::AttentionBackwardRows tile_rows = cuda::attention_backward_rows(launches, flat);
   flat.query_tiles =
       upload_tiles(stream, args.sequences, tile_rows.queries, flat.attention.window, Sees::kBefore);
   flat.key_tiles =
@@ -98,7 +109,7 @@ void attention_backward_on_gpu(Stream& stream, const AttentionBackward& args) {
   const int64_t floats = cuda::attention_backward_floats(rows, args.shape.head_count);
   flat.scratch =
       static_cast<float*>(as_cuda(stream).scratch(floats * static_cast<int64_t>(sizeof(float))));
-  cuda::attention_backward(launch_stream(stream), flat);
+  cuda::attention_backward(launches, flat);
 }
 
 }  // namespace jige::ops

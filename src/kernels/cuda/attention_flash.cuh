@@ -202,19 +202,36 @@ inline bool flash_takes(const FlatAttention& args) {
          args.scale > 0 && flat_bf16(args.q) && flat_bf16(args.k) && flat_bf16(args.v);
 }
 
-// Calls body with the head dimension as a constant. REQUIRES: flash_takes().
-template <int kDim>
-struct Dim {
-  static constexpr int value = kDim;
+// Calls body with the head dimension, and whether tiles are small, as constants.
+// REQUIRES: flash_takes().
+template <int kHeadDim, bool kSmallTiles>
+struct FlashCase {
+  static constexpr int kDim = kHeadDim;
+  static constexpr bool kSmall = kSmallTiles;
 };
-template <typename Body>
+template <bool kSmall, typename Body>
 void with_dim(int dim, Body body) {
-  if (dim == 64) return body(Dim<64>());
-  if (dim == 80) return body(Dim<80>());
-  if (dim == 96) return body(Dim<96>());
-  if (dim == 128) return body(Dim<128>());
-  if (dim == 192) return body(Dim<192>());
-  body(Dim<256>());
+  if (dim == 64) return body(FlashCase<64, kSmall>());
+  if (dim == 80) return body(FlashCase<80, kSmall>());
+  if (dim == 96) return body(FlashCase<96, kSmall>());
+  if (dim == 128) return body(FlashCase<128, kSmall>());
+  if (dim == 192) return body(FlashCase<192, kSmall>());
+  body(FlashCase<256, kSmall>());
+}
+template <typename Body>
+void with_flash_case(int dim, bool small, Body body) {
+  if (small) return with_dim<true>(dim, body);
+  with_dim<false>(dim, body);
+}
+
+constexpr int kLargeTile = 128;  // queries
+constexpr int kSmallTile = 64;
+
+// Queries of a tile: many where tiles are enough for the GPU and shared memory has two.
+inline int32_t flash_queries(const LaunchStream& stream, const FlatAttention& args, int64_t rows) {
+  constexpr int64_t kSharedOfLarge = 200 * 1024;
+  const bool enough = rows * args.head_count / kLargeTile >= int64_t{2} * stream.multiprocessors;
+  return enough && shared_bytes_max() >= kSharedOfLarge ? kLargeTile : kSmallTile;
 }
 
 }  // namespace jige::cuda

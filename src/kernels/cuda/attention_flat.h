@@ -26,6 +26,7 @@ struct AttentionTile {
 struct AttentionTiles {
   const AttentionTile* data;
   int64_t count;
+  int32_t rows;  // of a tile
 };
 
 struct FlatAttention {
@@ -44,6 +45,7 @@ struct FlatAttentionForward {
   cpu::Rows dst;
   float* lse;  // or null
   int64_t lse_stride;
+  int64_t rows;
   AttentionTiles tiles;  // of attention_forward_rows()
 };
 
@@ -63,9 +65,11 @@ struct AttentionBackwardRows {
   int32_t queries, keys;
 };
 
-// Rows of a tile for these arguments, whose tiles need not be there yet.
-int32_t attention_forward_rows(const FlatAttentionForward& args);
-AttentionBackwardRows attention_backward_rows(const FlatAttentionBackward& args);
+// Rows of a tile for these arguments, whose tiles need not be there yet. Tiles are smaller where
+// there are few rows, or little shared memory; bits are the same.
+int32_t attention_forward_rows(const LaunchStream& stream, const FlatAttentionForward& args);
+AttentionBackwardRows attention_backward_rows(const LaunchStream& stream,
+                                              const FlatAttentionBackward& args);
 constexpr int64_t attention_backward_floats(int64_t rows, int64_t head_count) {
   return 2 * rows * head_count;
 }

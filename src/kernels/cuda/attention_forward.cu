@@ -1,19 +1,19 @@
 // Forward attention on tensor cores: a block of warps for a tile of queries and a query head, keys
-// and values in tiles of 64 that are copied while the tile before is computed with.
+// and values in tiles that are copied while the tile before is computed with.
 #include "kernels/cuda/attention_flash.cuh"
 #include "kernels/cuda/attention_plain.h"
 
 namespace jige::cuda {
 namespace {
 
-constexpr int kQueries = 128;
-constexpr int kKeys = 64;
-
-template <int kDim>
+template <typename Case>
 struct ForwardPlan {
-  static constexpr int kM = kDim <= 128 ? 2 : 1;  // matrices of 16 rows of a warp
+  static constexpr int kDim = Case::kDim;
+  static constexpr int kQueries = Case::kSmall ? kSmallTile : kLargeTile;
+  static constexpr int kKeys = kDim <= 128 ? 64 : 32;
+  static constexpr int kM = kDim <= 128 && !Case::kSmall ? 2 : 1;  // matrices of 16 rows of a warp
   static constexpr int kThreads = kQueries / (16 * kM) * kWarp;
-  static constexpr int kBlocks = kDim <= 128 ? 2 : 1;  // of a multiprocessor
+  static constexpr int kBlocks = kDim <= 64 ? 3 : kDim <= 128 ? 2 : 1;  // of a multiprocessor
   static constexpr int64_t kBytes = tile_bytes<kDim>(kQueries + 4 * kKeys);
 };
 
@@ -79,8 +79,10 @@ __device__ void soften(float (&scores)[kM][kN][4], RowState<kM>& state,
       }
       most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 1));
       most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 2));
-      const float base = most == -INFINITY ? 0.0f : most * factor;
-      const float shrink = fast_exp2(fmaf(state.most[m][half], factor, -base));
+      const float known = most == -INFINITY ? 0.0f : most;
+      const float base = known * factor;
+      // One where the maximum stays: tiles that a row does not see leave no trace.
+      const float shrink = fast_exp2((state.most[m][half] - known) * factor);
       state.most[m][half] = most;
       float sum = 0.0f;
 #pragma unroll
@@ -132,10 +134,13 @@ __device__ void finish_rows(const ForwardArgs& args, RowState<kM>& state, int he
   }
 }
 
-template <int kDim>
-__global__ void __launch_bounds__(ForwardPlan<kDim>::kThreads, ForwardPlan<kDim>::kBlocks)
+template <typename Case>
+__global__ void __launch_bounds__(ForwardPlan<Case>::kThreads, ForwardPlan<Case>::kBlocks)
     forward_kernel(ForwardArgs args) {
-  using Plan = ForwardPlan<kDim>;
+  using Plan = ForwardPlan<Case>;
+  constexpr int kDim = Plan::kDim;
+  constexpr int kQueries = Plan::kQueries;
+  constexpr int kKeys = Plan::kKeys;
   constexpr int kM = Plan::kM;
   constexpr int kTile = kKeys * kStride<kDim>;
   const FlatAttention& shape = args.flat.attention;
@@ -205,16 +210,17 @@ bool on_tensor_cores(const FlatAttentionForward& args) {
 
 }  // namespace
 
-int32_t attention_forward_rows(const FlatAttentionForward& args) {
-  return on_tensor_cores(args) ? kQueries : kPlainAttentionRows;
+int32_t attention_forward_rows(const LaunchStream& stream, const FlatAttentionForward& args) {
+  if (!on_tensor_cores(args)) return kPlainAttentionRows;
+  return flash_queries(stream, args.attention, args.rows);
 }
 
 void attention_forward(const LaunchStream& stream, const FlatAttentionForward& args) {
   if (!on_tensor_cores(args)) return plain_attention_forward(stream, args);
   const auto blocks = static_cast<unsigned>(args.tiles.count * args.attention.head_count);
-  with_dim(args.attention.head_dim, [&](auto dim) {
-    using Plan = ForwardPlan<decltype(dim)::value>;
-    launch(stream, {blocks, Plan::kThreads, Plan::kBytes}, forward_kernel<decltype(dim)::value>,
+  with_flash_case(args.attention.head_dim, args.tiles.rows == kSmallTile, [&](auto which) {
+    using Plan = ForwardPlan<decltype(which)>;
+    launch(stream, {blocks, Plan::kThreads, Plan::kBytes}, forward_kernel<decltype(which)>,
            ForwardArgs{args, scores_of(args.attention)});
   });
 }

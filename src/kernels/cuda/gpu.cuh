@@ -22,6 +22,16 @@ namespace jige::cuda {
 // Ends the process unless a launch's status is success.
 void check_launch(int status, const char* what);
 
+// Dynamic shared memory that a block may have on the thread's GPU.
+inline int64_t shared_bytes_max() {
+  int device = 0;
+  int bytes = 0;
+  check_launch(cudaGetDevice(&device), "the device of a thread");
+  check_launch(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+               "shared memory of a block");
+  return bytes;
+}
+
 struct LaunchShape {
   dim3 grid;
   dim3 block;

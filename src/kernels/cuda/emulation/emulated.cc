@@ -60,7 +60,7 @@ struct Fiber {
   Wait wait = Wait::kNone;
   // What the lane gave in the last two exchanges.
   alignas(16) std::array<std::array<std::byte, kExchangeMax>, 2> given;
-  int turn = 0;  // exchanges so far
+  int turn = 0;                                // exchanges so far
   std::vector<std::vector<AsyncCopy>> groups;  // committed ones, and one that is not
 };
 
@@ -176,7 +176,6 @@ void make_fibers(const LaunchShape& shape) {
 }  // namespace
 
 void run(const LaunchShape& shape, const std::function<void()>& body) {
-  constexpr int64_t kSharedMax = 227 * 1024;  // of a block, on the GPUs meant here
   constexpr size_t kAlignment = 128;
   static std::mutex mutex;
   const std::lock_guard<std::mutex> lock(mutex);
@@ -307,17 +306,27 @@ void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   const int lane = emulation::lane();
   const int g = lane / 4;
   const int t = lane % 4;
-  const auto all = from_all(own);
-  for (int e = 0; e < 4; ++e) {
-    const int column = 2 * t + e % 2;
-    float sum = d[e];
-    for (int k = 0; k < 16; ++k) {
-      const uint32_t left = all[static_cast<size_t>(4 * g + k % 8 / 2)].a[k / 8 * 2 + e / 2];
-      const uint32_t right = all[static_cast<size_t>(4 * column + k % 8 / 2)].b[k / 8];
-      const auto half = k % 2 == 0 ? low_half : high_half;
-      sum = std::fma(half(left), half(right), sum);
+  const int turn = emulation::meet(&own, sizeof own);
+  const auto given = [&](int source) {
+    return static_cast<const Operands*>(emulation::given_by(source, turn));
+  };
+  // Of rows g and g + 8, and of columns 2t and 2t + 1.
+  float left[2][16];
+  float right[2][16];
+  for (int i = 0; i < 8; ++i) {
+    const int k = i % 4 * 2 + i / 4 * 8;
+    const Operands* of_row = given(4 * g + i % 4);
+    for (int e = 0; e < 2; ++e) {
+      const uint32_t row_pair = of_row->a[i / 4 * 2 + e];
+      const uint32_t column_pair = given(4 * (2 * t + e) + i % 4)->b[i / 4];
+      left[e][k] = low_half(row_pair);
+      left[e][k + 1] = high_half(row_pair);
+      right[e][k] = low_half(column_pair);
+      right[e][k + 1] = high_half(column_pair);
     }
-    d[e] = sum;
+  }
+  for (int k = 0; k < 16; ++k) {
+    for (int e = 0; e < 4; ++e) d[e] = std::fma(left[e / 2][k], right[e % 2][k], d[e]);
   }
 }
 

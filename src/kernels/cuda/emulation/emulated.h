@@ -67,6 +67,8 @@ struct LaunchShape {
 
 namespace emulation {
 
+constexpr int64_t kSharedMax = 227 * 1024;  // of a block, on the GPUs meant here
+
 void run(const LaunchShape& shape, const std::function<void()>& body);
 unsigned char* dynamic_shared();
 // Gives `bytes` at `in` to the lanes of the warp and waits until all have come. given_by() tells
@@ -87,6 +89,8 @@ T from_lane(const T& value, int source) {
 }
 
 }  // namespace emulation
+
+inline int64_t shared_bytes_max() { return emulation::kSharedMax; }
 
 template <typename... Params, typename... Args>
 void launch(const LaunchStream& stream, const LaunchShape& shape, void (*kernel)(Params...),

@@ -22,25 +22,34 @@ struct Gather {
 
 constexpr int kSortThreads = 256;
 constexpr int kSortTile = 1024;  // tokens in shared memory
+constexpr int32_t kNoToken = 0x7fffffff;
 
 // Where a token goes, by a warp each: order[rank of t] = t.
 __global__ void sort_tokens_kernel(const int32_t* tokens, int32_t* order, int64_t count) {
-  __shared__ int32_t tile[kSortTile];
+  __shared__ int4 tile[kSortTile / 4];
   constexpr int kWarps = kSortThreads / kWarp;
   const int64_t own = int64_t{blockIdx.x} * kWarps + warp_id();
   const int32_t token = own < count ? tokens[own] : 0;
   int rank = 0;
   for (int64_t begin = 0; begin < count; begin += kSortTile) {
-    const int length = static_cast<int>(count - begin < kSortTile ? count - begin : kSortTile);
     __syncthreads();
-    for (int i = static_cast<int>(threadIdx.x); i < length; i += kSortThreads) {
-      tile[i] = tokens[begin + i];
+    for (int i = static_cast<int>(threadIdx.x); i < kSortTile; i += kSortThreads) {
+      reinterpret_cast<int32_t*>(tile)[i] = begin + i < count ? tokens[begin + i] : kNoToken;
     }
     __syncthreads();
-    // Of the tokens ahead of the own one, those that are equal go before it too.
+    // Of the tokens that are equal, those ahead of the own one go before it.
     const int64_t ahead = own - begin;
-    for (int i = lane_id(); i < length; i += kWarp) {
-      rank += tile[i] < token || (tile[i] == token && i < ahead) ? 1 : 0;
+    if (0 <= ahead && ahead < kSortTile) {
+      for (int i = lane_id(); i < kSortTile; i += kWarp) {
+        rank += reinterpret_cast<const int32_t*>(tile)[i] < token + (i < ahead ? 1 : 0) ? 1 : 0;
+      }
+      continue;
+    }
+    const int32_t limit = token + (ahead > 0 ? 1 : 0);
+    for (int i = lane_id(); i < kSortTile / 4; i += kWarp) {
+      const int4 four = tile[i];
+      rank += (four.x < limit ? 1 : 0) + (four.y < limit ? 1 : 0) + (four.z < limit ? 1 : 0) +
+              (four.w < limit ? 1 : 0);
     }
   }
   for (int lanes = kWarp / 2; lanes > 0; lanes /= 2) {

@@ -51,7 +51,7 @@ def main():
         wait(torch, args)
 
     def decode_with(forward, cache):
-        token = prompt[:, :1].clone()
+        token = prompt[0, :1].unsqueeze(0)
         for _ in range(args.new):
             out = forward(input_ids=token, past_key_values=cache, use_cache=True)
             cache = out.past_key_values
@@ -67,7 +67,7 @@ def main():
         if args.compile:
             cache = transformers.StaticCache(config=model.config, max_cache_len=args.new)
             # The first call makes the cache's tensors, which graphs then take for fixed.
-            model(input_ids=prompt[:, :1].clone(), past_key_values=cache, use_cache=True)
+            model(input_ids=prompt[0, :1].unsqueeze(0), past_key_values=cache, use_cache=True)
             compiled = torch.compile(model.__call__, mode="reduce-overhead")
 
             def decode():

@@ -39,7 +39,7 @@ if(JIGE_CUDA)
   add_library(jige_kernels_cuda STATIC ${kernels} ${host})
   target_include_directories(jige_kernels_cuda PUBLIC ${CMAKE_SOURCE_DIR}/src)
   target_link_libraries(jige_kernels_cuda PRIVATE CUDA::cudart_static ${CMAKE_DL_LIBS})
-  set_target_properties(jige_kernels_cuda PROPERTIES CUDA_ARCHITECTURES "80;90a-real;100-real")
+  set_target_properties(jige_kernels_cuda PROPERTIES CUDA_ARCHITECTURES "${JIGE_CUDA_ARCHITECTURES}")
   # Products and sums are fused where the source says so, as in options.cmake.
   target_compile_options(jige_kernels_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false>)
 else()

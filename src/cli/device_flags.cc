@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/cpu.h"
+#include "ops/linear_cuda.h"
 #include "tensor/arena.h"
 #include "tensor/cuda_device.h"
 #include "train/process_memory.h"
@@ -64,6 +65,8 @@ Result<ComputeDevices> DeviceFlags::make() const {
   auto gpu = make_cuda_device(*index);
   if (!gpu) return with_context(std::move(gpu.error()), "--device {}", device);
   devices.gpu = std::move(*gpu);
+  const Status ready = ops::cuda_matmul_ready();
+  if (!ready) return with_context(Error(ready.error()), "--device {}", device);
   return devices;
 }
 

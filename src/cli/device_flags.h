@@ -43,7 +43,7 @@ struct DeviceFlags {
   // The number of the GPU that is named; none: the CPU. Fails with kInvalidArgument.
   Result<std::optional<int>> gpu_index() const;
   // Fails as gpu_index() and, where a GPU is named, as make_cuda_device() and
-  // ops::check_cuda_products().
+  // ops::cuda_matmul_ready().
   Result<ComputeDevices> make() const;
   // Memory that may be taken: the limit, else that of the device that is not in use. Fails as
   // gpu_index() and cuda_free_bytes().

@@ -10,6 +10,7 @@
 #include "formats/staged_folder.h"
 #include "formats/tensor_folder.h"
 #include "model/init.h"
+#include "ops/linear_cuda.h"
 #include "tensor/cuda_device.h"
 #include "train/evaluate.h"
 #include "train/export.h"
@@ -178,6 +179,7 @@ Status Trainer::make_engine() {
     return engine(device, *setup_.architecture, setup_.weights_options, setup_.memory, options);
   };
   if (options.gpu) {
+    JIGE_DO(ops::cuda_matmul_ready());
     JIGE_TRY(gpu_, make_cuda_device(*options.gpu));
   }
   Device& device = gpu_ ? *gpu_ : static_cast<Device&>(*device_);

@@ -8,11 +8,7 @@
 namespace jige {
 namespace {
 
-<<<<<<< HEAD
-struct TrainingCase {
-=======
 struct FlatCase {
->>>>>>> 9e1e01c (Attention on GPUs: smaller tiles where rows are few or shared memory is small, with the same bits; the emulated tensor cores are faster)
   DType dtype = DType::kBF16;
   int64_t heads = 2;
   int64_t kv_heads = 1;
@@ -33,11 +29,7 @@ class CudaAttention : public CudaTest {
  protected:
   // Tensors of a case; q, k and v are columns of one matrix, as their gradients are.
   struct Problem {
-<<<<<<< HEAD
-    TrainingCase of;
-=======
     FlatCase of;
->>>>>>> 9e1e01c (Attention on GPUs: smaller tiles where rows are few or shared memory is small, with the same bits; the emulated tensor cores are faster)
     std::vector<ops::SequenceSpan> sequences;
     Pair qkv, dst, lse, sinks;
 
@@ -61,11 +53,7 @@ class CudaAttention : public CudaTest {
     double tolerance() const { return of.dtype == DType::kF32 ? 2e-5 : 1.5e-2; }
   };
 
-<<<<<<< HEAD
-  Problem make(const TrainingCase& of) {
-=======
   Problem make(const FlatCase& of) {
->>>>>>> 9e1e01c (Attention on GPUs: smaller tiles where rows are few or shared memory is small, with the same bits; the emulated tensor cores are faster)
     Problem problem{.of = of, .sequences = {}, .qkv = {}, .dst = {}, .lse = {}, .sinks = {}};
     int32_t rows = 0;
     for (const int32_t length : of.lengths) {
@@ -120,9 +108,6 @@ class CudaAttention : public CudaTest {
     expect_near(grads, 2 * p.tolerance(), "gradients, " + p.of.name());
   }
 
-<<<<<<< HEAD
-  void expect_as_on_the_cpu(const TrainingCase& of) {
-=======
   struct Results {
     TensorView dst, lse, grads;
   };
@@ -151,7 +136,6 @@ class CudaAttention : public CudaTest {
   }
 
   void expect_as_on_the_cpu(const FlatCase& of) {
->>>>>>> 9e1e01c (Attention on GPUs: smaller tiles where rows are few or shared memory is small, with the same bits; the emulated tensor cores are faster)
     const Problem problem = make(of);
     forward(problem);
     backward(problem);

@@ -5,7 +5,9 @@ namespace jige::cuda {
 namespace {
 
 bool on_tensor_cores(const FlatAttentionBackward& args) {
-  const auto fits = [](const Rows& rows) { return aligned(rows.data, rows.type, rows.stride); };
+  const auto fits = [](const Rows& rows) {
+    return flash_aligned(rows.data, rows.type, rows.stride);
+  };
   return flash_takes(args.attention) && flat_bf16(args.grad_dst) && fits(args.grad_q) &&
          fits(args.grad_k) && fits(args.grad_v);
 }

@@ -187,13 +187,13 @@ inline Scores scores_of(const FlatAttention& args) {
                       : Scores{0.0f, args.scale * kLog2e};
 }
 
-inline bool aligned(const void* data, ElementType type, int64_t stride) {
+inline bool flash_aligned(const void* data, ElementType type, int64_t stride) {
   constexpr int64_t kBytes = 16;
   const int64_t elements = type == ElementType::kF32 ? 4 : 8;
   return reinterpret_cast<uintptr_t>(data) % kBytes == 0 && stride % elements == 0;
 }
 inline bool flat_bf16(const ConstRows& rows) {
-  return rows.type == ElementType::kBf16 && aligned(rows.data, rows.type, rows.stride);
+  return rows.type == ElementType::kBf16 && flash_aligned(rows.data, rows.type, rows.stride);
 }
 // Whether the kernels on tensor cores take the inputs.
 inline bool flash_takes(const FlatAttention& args) {

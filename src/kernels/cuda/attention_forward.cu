@@ -205,7 +205,8 @@ __global__ void __launch_bounds__(ForwardPlan<Case>::kThreads, ForwardPlan<Case>
 }
 
 bool on_tensor_cores(const FlatAttentionForward& args) {
-  return flash_takes(args.attention) && aligned(args.dst.data, args.dst.type, args.dst.stride);
+  return flash_takes(args.attention) &&
+         flash_aligned(args.dst.data, args.dst.type, args.dst.stride);
 }
 
 }  // namespace

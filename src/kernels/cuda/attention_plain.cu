@@ -1,13 +1,13 @@
 #include "kernels/cuda/attention_plain.h"
 
-#include "kernels/cuda/portable.cuh"
+#include "kernels/cuda/attention_flash.cuh"
+#include "kernels/cuda/vectors.cuh"
 
 namespace jige::cuda {
 namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarp;
-constexpr float kLog2e = 1.4426950408889634f;
 
 // A row of one head: lane l has columns l, l + 32, …; columns beyond the head are zeros.
 template <int kPer>
@@ -174,40 +174,54 @@ __global__ void keys_kernel(FlatAttentionBackward args) {
            });
 }
 
-// body(row, head, Σ dst · grad_dst) on lane 0 of a warp for each row and head.
-template <typename Body>
+// body(row, head, Σ dst · grad_dst) for each row and head, on one of the eight lanes that sum it in
+// vectors of W elements.
+constexpr int kSumLanes = 8;
+template <int W, typename Body>
 __device__ void for_row_sums(const ConstRows& dst, const ConstRows& grad_dst, int64_t rows,
                              int64_t heads, int64_t dim, Body body) {
-  const int64_t i = int64_t{blockIdx.x} * kWarps + warp_id();
-  if (i >= rows * heads) return;
+  const int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kSumLanes;
+  const bool valid = i < rows * heads;
   const int64_t row = i / heads;
   const int64_t head = i % heads;
   float sum = 0.0f;
-  for (int64_t c = lane_id(); c < dim; c += kWarp) {
-    sum = fmaf(load_element(dst.data, dst.type, row * dst.stride + head * dim + c),
-               load_element(grad_dst.data, grad_dst.type, row * grad_dst.stride + head * dim + c),
-               sum);
+  for (int64_t c = lane_id() % kSumLanes * W; valid && c < dim; c += kSumLanes * W) {
+    float a[W];
+    float b[W];
+    load_packed<W>(dst, row, head * dim + c).unpack(dst.type, a);
+    load_packed<W>(grad_dst, row, head * dim + c).unpack(grad_dst.type, b);
+    for (int e = 0; e < W; ++e) sum = fmaf(a[e], b[e], sum);
   }
-  sum = warp_sum(sum);
-  if (lane_id() == 0) body(row, head, sum);
+  for (int lanes = kSumLanes / 2; lanes > 0; lanes /= 2) {
+    sum += __shfl_xor_sync(kAllLanes, sum, lanes);
+  }
+  if (valid && lane_id() % kSumLanes == 0) body(row, head, sum);
 }
 
+template <int W>
 __global__ void row_sums_kernel(FlatAttentionBackward args) {
   const int64_t heads = args.attention.head_count;
-  for_row_sums(args.dst, args.grad_dst, args.rows, heads, args.attention.head_dim,
-               [&](int64_t row, int64_t head, float sum) {
-                 float* at = args.scratch + head * args.rows + row;
-                 at[0] = args.lse[row * args.lse_stride + head] * kLog2e;
-                 at[args.rows * heads] = sum;
-               });
+  for_row_sums<W>(args.dst, args.grad_dst, args.rows, heads, args.attention.head_dim,
+                  [&](int64_t row, int64_t head, float sum) {
+                    float* at = args.scratch + head * args.rows + row;
+                    at[0] = args.lse[row * args.lse_stride + head] * kLog2e;
+                    at[args.rows * heads] = sum;
+                  });
 }
 
+template <int W>
 __global__ void sink_slopes_kernel(cpu::SinkSlopesArgs args, int64_t rows) {
-  for_row_sums(args.dst, args.grad_dst, rows, args.head_count, args.head_dim,
-               [&](int64_t row, int64_t head, float sum) {
-                 const float lse = args.lse[row * args.lse_stride + head];
-                 args.slopes[row * args.head_count + head] = -expf(args.sinks[head] - lse) * sum;
-               });
+  for_row_sums<W>(args.dst, args.grad_dst, rows, args.head_count, args.head_dim,
+                  [&](int64_t row, int64_t head, float sum) {
+                    const float lse = args.lse[row * args.lse_stride + head];
+                    args.slopes[row * args.head_count + head] = -expf(args.sinks[head] - lse) * sum;
+                  });
+}
+
+// Whether all heads of both begin at multiples of 16 bytes.
+bool in_vectors(const ConstRows& dst, const ConstRows& grad_dst, int64_t dim) {
+  return dim % kVector == 0 && flash_aligned(dst.data, dst.type, dst.stride) &&
+         flash_aligned(grad_dst.data, grad_dst.type, grad_dst.stride);
 }
 
 // Calls body with the columns of a lane as a constant.
@@ -243,14 +257,17 @@ void plain_attention_backward(const LaunchStream& stream, const FlatAttentionBac
 }
 
 void attention_row_sums(const LaunchStream& stream, const FlatAttentionBackward& args) {
-  launch(stream, {blocks_for(args.rows * args.attention.head_count, kWarps), kThreads},
-         row_sums_kernel, args);
+  const FlatAttention& shape = args.attention;
+  const bool vectors = in_vectors(args.dst, args.grad_dst, shape.head_dim);
+  launch(stream, {blocks_for(args.rows * shape.head_count * kSumLanes, kThreads), kThreads},
+         vectors ? row_sums_kernel<kVector> : row_sums_kernel<1>, args);
 }
 
 void attention_sink_slopes(const LaunchStream& stream, const cpu::SinkSlopesArgs& args,
                            int64_t rows) {
-  launch(stream, {blocks_for(rows * args.head_count, kWarps), kThreads}, sink_slopes_kernel, args,
-         rows);
+  const bool vectors = in_vectors(args.dst, args.grad_dst, args.head_dim);
+  launch(stream, {blocks_for(rows * args.head_count * kSumLanes, kThreads), kThreads},
+         vectors ? sink_slopes_kernel<kVector> : sink_slopes_kernel<1>, args, rows);
 }
 
 }  // namespace jige::cuda

@@ -15,7 +15,7 @@ namespace {
 // The work of a call, in the order in which it stands in one table.
 struct GpuTables {
   std::vector<cuda::CachedSequence> sequences;
-  std::vector<cuda::CachedItem> splits, tiles, merges;
+  std::vector<cuda::CachedItem> few, tiles, merges;
   std::vector<int32_t> blocks;
   int32_t few_rows_max = 0;
   int64_t partial_rows = 0;
@@ -30,32 +30,50 @@ SeenKeys seen_keys(const SequenceSpan& sequence, int64_t window, int64_t begin, 
   return {window > 0 ? std::max<int64_t>(0, first - window + 1) : 0, sequence.context_count + end};
 }
 
-void add_splits(const SequenceSpan& span, const SeenKeys& seen, int32_t index, GpuTables* tables) {
+int64_t keys_of_split(int32_t rows, const SeenKeys& seen) {
+  if (rows <= cuda::kCachedFewRows) return cuda::kCachedFewKeys;
+  if (rows > cuda::kCachedSomeRows) return seen.end;
+  const int64_t least = (seen.end - seen.begin - 1) / cuda::kCachedSomeSplits + 1;
+  return (least - 1) / cuda::kCachedSomeKeys * cuda::kCachedSomeKeys + cuda::kCachedSomeKeys;
+}
+
+// Cuts the newest sequence.
+void add_items(const SequenceSpan& span, const SeenKeys& seen, int64_t packed_rows,
+               int32_t tile_rows, GpuTables* tables) {
   cuda::CachedSequence& sequence = tables->sequences.back();
-  sequence.split_begin = static_cast<int32_t>(seen.begin / cuda::kCachedSplitKeys);
-  const auto split_end = static_cast<int32_t>((seen.end - 1) / cuda::kCachedSplitKeys + 1);
-  sequence.split_count = split_end - sequence.split_begin;
-  for (int32_t split = sequence.split_begin; split < split_end; ++split) {
-    tables->splits.push_back({index, split});
+  const auto index = static_cast<int32_t>(tables->sequences.size()) - 1;
+  const int64_t keys = keys_of_split(span.row_count, seen);
+  sequence.split_keys = static_cast<int32_t>(keys);
+  sequence.split_begin = static_cast<int32_t>(seen.begin / keys);
+  sequence.split_count = static_cast<int32_t>((seen.end - 1) / keys + 1 - seen.begin / keys);
+  const bool few = span.row_count <= cuda::kCachedFewRows;
+  if (few) tables->few_rows_max = std::max(tables->few_rows_max, span.row_count);
+  for (int32_t i = 0; i < sequence.split_count; ++i) {
+    const int32_t split = sequence.split_begin + i;
+    if (few) {
+      tables->few.push_back({index, 0, split, 0});
+      continue;
+    }
+    for (int64_t row = 0; row < packed_rows; row += tile_rows) {
+      tables->tiles.push_back({index, static_cast<int32_t>(row), split, 0});
+    }
   }
-  tables->few_rows_max = std::max(tables->few_rows_max, span.row_count);
   if (sequence.split_count == 1) return;
   sequence.partials_begin = static_cast<int32_t>(tables->partial_rows);
   tables->partial_rows += int64_t{sequence.split_count} * span.row_count;
-  for (int32_t row = 0; row < span.row_count; ++row) tables->merges.push_back({index, row});
+  for (int32_t row = 0; row < span.row_count; ++row) tables->merges.push_back({index, row, 0, 0});
 }
 
 // Tiles that see more keys come first.
 void sort_tiles(const AttentionCached& args, int64_t window, int32_t tile_rows, GpuTables* tables) {
   const int64_t heads = args.shape.head_count / args.shape.kv_head_count;
-  std::vector<int64_t> keys;
   const auto keys_of = [&](const cuda::CachedItem& item) {
-    const SequenceSpan& sequence = args.sequences[static_cast<size_t>(item.sequence)];
-    const int64_t begin = int64_t{item.index} * tile_rows / heads;
-    const int64_t end = (int64_t{item.index + 1} * tile_rows - 1) / heads + 1;
+    const SequenceSpan& span = args.sequences[static_cast<size_t>(item.sequence)];
+    const int64_t end = (int64_t{item.row_begin} + tile_rows - 1) / heads + 1;
     const SeenKeys seen =
-        seen_keys(sequence, window, begin, std::min<int64_t>(end, sequence.row_count));
-    return seen.end - seen.begin;
+        seen_keys(span, window, item.row_begin / heads, std::min<int64_t>(end, span.row_count));
+    const int64_t keys = tables->sequences[static_cast<size_t>(item.sequence)].split_keys;
+    return std::min(seen.end, (item.split + 1) * keys) - std::max(seen.begin, item.split * keys);
   };
   std::stable_sort(tables->tiles.begin(), tables->tiles.end(),
                    [&](const auto& a, const auto& b) { return keys_of(a) > keys_of(b); });
@@ -70,34 +88,31 @@ int64_t padded(int64_t count) {
 }
 
 void pad(std::vector<cuda::CachedItem>* items) {
-  items->resize(static_cast<size_t>(padded(static_cast<int64_t>(items->size()))), {-1, 0});
+  items->resize(static_cast<size_t>(padded(static_cast<int64_t>(items->size()))), {-1, 0, 0, 0});
 }
 
 GpuTables make_tables(const AttentionCached& args, int64_t window, int32_t tile_rows) {
   GpuTables tables;
   const int64_t heads = args.shape.head_count / args.shape.kv_head_count;
-  for (size_t i = 0; i < args.sequences.size(); ++i) {
-    const SequenceSpan& span = args.sequences[i];
-    const auto index = static_cast<int32_t>(i);
-    tables.sequences.push_back({span.row_begin, span.row_count, span.context_count, 0, 0, 0, 0, 0});
-    if (span.row_count == 0) continue;
-    const SeenKeys seen = seen_keys(span, window, 0, span.row_count);
-    const int64_t first = seen.begin / kKvBlockTokens;
-    tables.sequences.back().blocks_begin =
-        static_cast<int32_t>(static_cast<int64_t>(tables.blocks.size()) - first);
-    tables.blocks.insert(tables.blocks.end(), span.blocks + first,
-                         span.blocks + (seen.end - 1) / kKvBlockTokens + 1);
-    if (span.row_count <= cuda::kCachedFewRows) {
-      add_splits(span, seen, index, &tables);
+  for (const SequenceSpan& span : args.sequences) {
+    if (span.row_count == 0) {
+      tables.sequences.push_back({});
       continue;
     }
-    const int64_t tiles = (span.row_count * heads + tile_rows - 1) / tile_rows;
-    for (int64_t tile = 0; tile < tiles; ++tile) {
-      tables.tiles.push_back({index, static_cast<int32_t>(tile)});
-    }
+    const SeenKeys seen = seen_keys(span, window, 0, span.row_count);
+    const int64_t first = seen.begin / kKvBlockTokens;
+    const auto blocks_begin = static_cast<int64_t>(tables.blocks.size()) - first;
+    tables.sequences.push_back({.row_begin = span.row_begin,
+                                .row_count = span.row_count,
+                                .context_count = span.context_count,
+                                .blocks_begin = static_cast<int32_t>(blocks_begin)});
+    tables.blocks.insert(tables.blocks.end(), span.blocks + first,
+                         span.blocks + (seen.end - 1) / kKvBlockTokens + 1);
+    add_items(span, seen, span.row_count * heads, tile_rows, &tables);
   }
   sort_tiles(args, window, tile_rows, &tables);
-  pad(&tables.splits);
+  pad(&tables.few);
+  pad(&tables.tiles);
   pad(&tables.merges);
   tables.partial_rows = padded(tables.partial_rows);
   return tables;
@@ -116,7 +131,7 @@ size_t append(std::vector<std::byte>* table, const std::vector<T>& values) {
 void send(Stream& stream, const GpuTables& tables, cuda::CachedAttention* args) {
   std::vector<std::byte> table;
   const size_t sequences = append(&table, tables.sequences);
-  const size_t splits = append(&table, tables.splits);
+  const size_t few = append(&table, tables.few);
   const size_t tiles = append(&table, tables.tiles);
   const size_t merges = append(&table, tables.merges);
   const size_t blocks = append(&table, tables.blocks);
@@ -127,11 +142,11 @@ void send(Stream& stream, const GpuTables& tables, cuda::CachedAttention* args) 
   };
   args->sequences =
       static_cast<const cuda::CachedSequence*>(static_cast<const void*>(base + sequences));
-  args->splits = items(splits);
+  args->few = items(few);
   args->tiles = items(tiles);
   args->merges = items(merges);
   args->blocks = static_cast<const int32_t*>(static_cast<const void*>(base + blocks));
-  args->split_items = static_cast<int32_t>(tables.splits.size());
+  args->few_items = static_cast<int32_t>(tables.few.size());
   args->tile_items = static_cast<int32_t>(tables.tiles.size());
   args->merge_items = static_cast<int32_t>(tables.merges.size());
   args->few_rows_max = tables.few_rows_max;
@@ -175,6 +190,9 @@ void attention_cached_on_gpu(Stream& stream, const AttentionCached& args) {
                                    [](const SequenceSpan& s) { return s.row_count > 0; });
   if (!any_row) return;
   const AttentionShape& shape = args.shape;
+  const int64_t heads = shape.head_count / shape.kv_head_count;
+  JIGE_CHECK(args.q.rows() * heads * heads <= UINT32_MAX, "{} rows of {} heads a key",
+             args.q.rows(), heads);
   cuda::CachedAttention attention = {};
   attention.dst = rows_of(args.dst);
   attention.q = const_rows_of(args.q);

@@ -181,7 +181,7 @@ TEST_F(CudaCachedAttention, WindowsInBf16) {
 }
 
 TEST_F(CudaCachedAttention, PromptsInBf16) {
-  for (const int64_t dim : {64, 80, 96, 128}) {
+  for (const int64_t dim : {64, 80, 96, 128, 192, 256}) {
     expect_as_the_cpu({.shape = cached_shape(4, 1, dim, 0, dim == 96 ? 2 : 0),
                        .dst = dim == 80 ? DType::kBF16 : DType::kF32,
                        .spans = {{0, 75}, {100, 9}, {500, 1}, {63, 33}},
@@ -190,6 +190,21 @@ TEST_F(CudaCachedAttention, PromptsInBf16) {
   }
   expect_as_the_cpu({.shape = cached_shape(7, 1, 64, 50), .spans = {{120, 40}}},
                     kCachedBf16Tolerance);
+}
+
+// Few rows, though more than decodes have, whose keys are cut into splits; one of them begins
+// before the window, and rows do not see the last one.
+TEST_F(CudaCachedAttention, ShortPromptsBehindLongContexts) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const int64_t window : {0, 1050}) {
+      expect_as_the_cpu({.shape = cached_shape(7, 1, 64, window),
+                         .cache = dtype,
+                         .q = dtype,
+                         .spans = {{2040, 20}, {1000, 9}},
+                         .sinks = true},
+                        dtype == DType::kF32 ? kCachedF32Tolerance : kCachedBf16Tolerance);
+    }
+  }
 }
 
 // What a row gives does not depend on the rows beside it.

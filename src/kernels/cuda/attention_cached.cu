@@ -12,7 +12,7 @@ __global__ void __launch_bounds__(kCachedThreads) merge_kernel(CachedAttention a
   const CachedSequence sequence = a.sequences[item.sequence];
   const int head = static_cast<int>(blockIdx.y);
   const int64_t step = int64_t{sequence.row_count} * a.head_count;
-  const int64_t begin = int64_t{sequence.partials_begin + item.index} * a.head_count + head;
+  const int64_t begin = int64_t{sequence.partials_begin + item.row_begin} * a.head_count + head;
   auto* shared = reinterpret_cast<float*>(dynamic_shared());
   float top = -INFINITY;
   for (int i = static_cast<int>(threadIdx.x); i < sequence.split_count; i += kCachedThreads) {
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kCachedThreads) merge_kernel(CachedAttention a
     total += of_warp[thread];
     weights += of_warp[kCachedThreads];
   }
-  const int64_t row = int64_t{sequence.row_begin} + item.index;
+  const int64_t row = int64_t{sequence.row_begin} + item.row_begin;
   store_element(a.dst.data, a.dst.type, row * a.dst.stride + int64_t{head} * a.head_dim + c,
                 total * cached_scale(a, head, top, weights));
 }
@@ -58,10 +58,15 @@ __global__ void __launch_bounds__(kCachedThreads) merge_kernel(CachedAttention a
 }  // namespace
 
 int32_t cached_tile_rows(const CachedAttention& args) {
-  return cached_flash_takes(args) ? kFlashRows : kPlainRows;
+  return cached_flash_takes(args) ? cached_flash_rows(args) : kPlainRows;
 }
 
-void attention_cached(const LaunchStream& stream, const CachedAttention& args) {
+void attention_cached(const LaunchStream& stream, const CachedAttention& given) {
+  CachedAttention args = given;
+  args.heads = args.head_count / args.kv_head_count;
+  const uint64_t two_32 = uint64_t{1} << 32;
+  const auto heads = static_cast<uint64_t>(args.heads);
+  args.heads_inverse = static_cast<uint32_t>((two_32 + heads - 1) / heads);
   if (args.tile_items > 0) {
     if (cached_flash_takes(args)) {
       launch_cached_flash(stream, args);
@@ -69,7 +74,7 @@ void attention_cached(const LaunchStream& stream, const CachedAttention& args) {
       launch_cached_plain(stream, args, false);
     }
   }
-  if (args.split_items > 0) {
+  if (args.few_items > 0) {
     if (cached_few_takes(args)) {
       launch_cached_few(stream, args);
     } else {

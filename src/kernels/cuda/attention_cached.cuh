@@ -14,14 +14,14 @@ constexpr int kCachedThreads = 128;
 constexpr int kCachedWarps = kCachedThreads / kWarp;
 constexpr float kLog2E = 1.44269504088896f;
 
-// The kernels, each in its file: of splits or of tiles, whatever the types and the heads; of splits
-// on tensor cores; of tiles on tensor cores.
+// The kernels, each in its file: for few rows or for tiles, whatever the types and the heads; for
+// few rows on tensor cores; for tiles on tensor cores.
 constexpr int kPlainRows = 8;
-constexpr int kFlashRows = 128;
-void launch_cached_plain(const LaunchStream& stream, const CachedAttention& args, bool splits);
+void launch_cached_plain(const LaunchStream& stream, const CachedAttention& args, bool few);
 bool cached_few_takes(const CachedAttention& args);
 void launch_cached_few(const LaunchStream& stream, const CachedAttention& args);
 bool cached_flash_takes(const CachedAttention& args);
+int32_t cached_flash_rows(const CachedAttention& args);
 void launch_cached_flash(const LaunchStream& stream, const CachedAttention& args);
 
 // Scores from products: factor · x, or under a cap factor · tanh(x scale / cap).
@@ -31,40 +31,56 @@ struct CachedScore {
   explicit __device__ CachedScore(const CachedAttention& a)
       : factor((a.cap > 0 ? a.cap : a.scale) * kLog2E),
         inner(a.cap > 0 ? 2 * kLog2E * a.scale / a.cap : 0) {}
-  __device__ float operator()(float product) const {
-    if (inner == 0) return product * factor;
-    return factor * (1.0f - __fdividef(2.0f, fast_exp2(product * inner) + 1.0f));
+  template <int kCount>
+  __device__ void operator()(float (&x)[kCount]) const {
+    if (inner == 0) {
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) x[i] *= factor;
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      x[i] = factor * (1.0f - __fdividef(2.0f, fast_exp2(x[i] * inner) + 1.0f));
+    }
   }
 };
 
 // Packed rows [base, base + count) of a sequence and key/value head, and the keys they see.
 struct CachedWork {
   CachedSequence sequence;
-  int kv_head, heads;  // heads: query heads of a key/value head
+  int kv_head;
+  int heads;  // query heads of a key/value head
+  uint32_t heads_inverse;
   int base, count;
   int split;   // or -1
   int lo, hi;  // the first and last position that one of the rows sees here; lo > hi: none
 
-  __device__ CachedWork(const CachedAttention& a, const CachedItem& item, bool splits, int rows_max)
+  __device__ CachedWork(const CachedAttention& a, const CachedItem& item, int rows_max)
       : sequence(a.sequences[item.sequence]),
         kv_head(static_cast<int>(blockIdx.y)),
-        heads(a.head_count / a.kv_head_count),
-        base((splits ? static_cast<int>(blockIdx.z) : item.index) * rows_max),
+        heads(a.heads),
+        heads_inverse(a.heads_inverse),
+        base(item.row_begin + static_cast<int>(blockIdx.z) * rows_max),
         count(min(rows_max, sequence.row_count * heads - base)),
-        split(splits ? item.index : -1) {
+        split(item.split) {
     lo = first_of(a, position_of(0));
     hi = position_of(count - 1);
     if (split >= 0) {
-      lo = max(lo, split * kCachedSplitKeys);
-      hi = min(hi, split * kCachedSplitKeys + kCachedSplitKeys - 1);
+      lo = max(lo, split * sequence.split_keys);
+      hi = min(hi, (split + 1) * sequence.split_keys - 1);
     }
   }
 
   static __device__ int first_of(const CachedAttention& a, int position) {
     return a.window > 0 ? max(0, position - a.window + 1) : 0;
   }
+  // The row of the sequence.
+  __device__ int own_row_of(int packed) const {
+    const auto i = static_cast<uint32_t>(base + packed);
+    return static_cast<int>(heads_inverse == 0 ? i : (uint64_t{i} * heads_inverse) >> 32);
+  }
   __device__ int position_of(int packed) const {
-    return sequence.context_count + (base + packed) / heads;
+    return sequence.context_count + own_row_of(packed);
   }
   // Whether every row sees every key at positions [begin, end).
   __device__ bool all_see(const CachedAttention& a, int begin, int end) const {
@@ -73,17 +89,21 @@ struct CachedWork {
   }
   // The row of the matrices, and the query head.
   __device__ int64_t row_of(int packed) const {
-    return int64_t{sequence.row_begin} + (base + packed) / heads;
+    return int64_t{sequence.row_begin} + own_row_of(packed);
   }
-  __device__ int head_of(int packed) const { return kv_head * heads + (base + packed) % heads; }
+  __device__ int head_of(int packed) const {
+    return kv_head * heads + base + packed - own_row_of(packed) * heads;
+  }
   // Keys of a block of the sequence; values follow them.
   __device__ int64_t keys_at(const CachedAttention& a, int block) const {
     const int64_t id = __ldg(a.blocks + sequence.blocks_begin + block);
     return (id * a.kv_head_count + kv_head) * 2 * kCachedSlots * a.head_dim;
   }
+  // Whether its results are to be merged with those of other splits.
+  __device__ bool partial() const { return split >= 0 && sequence.split_count > 1; }
   __device__ int64_t partial_of(const CachedAttention& a, int packed) const {
     const int64_t row =
-        int64_t{split - sequence.split_begin} * sequence.row_count + (base + packed) / heads;
+        int64_t{split - sequence.split_begin} * sequence.row_count + own_row_of(packed);
     return (sequence.partials_begin + row) * a.head_count + head_of(packed);
   }
 };
@@ -137,12 +157,11 @@ struct CachedSums {
 // Stores the sums as results, or as partial ones where there are other splits. After a barrier.
 __device__ inline void store_sums(const CachedAttention& a, const CachedWork& work,
                                   const CachedSums& sums) {
-  const bool partial = work.split >= 0 && work.sequence.split_count > 1;
   for (int row = warp_id(); row < work.count; row += kCachedWarps) {
     const float m = sums.largest(row);
     const float l = sums.total(row);
     const float* o = sums.o + row * sums.stride;
-    if (partial) {
+    if (work.partial()) {
       const int64_t at = work.partial_of(a, row);
       for (int c = lane_id(); c < a.head_dim; c += kWarp) a.partials[at * a.head_dim + c] = o[c];
       if (lane_id() == 0) partial_statistics(a, at)[0] = m;

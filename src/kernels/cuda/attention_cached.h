@@ -1,11 +1,12 @@
 // Attention over the paged cache of a GPU: [block][G]{ keys [16][d]; values [16][d] }, f32 or bf16.
 //
 // Rows of one sequence and key/value head are packed: packed row i is query head i % (H/G) of row
-// i / (H/G); all of them read the same keys. Sequences of few rows, as decodes, are cut into splits
-// of 256 keys counted from the sequence's start, a block of threads each; where there are several,
-// partial results are merged in a second launch. Sequences of more rows are cut into tiles of
-// packed rows, each of which goes over all keys that it sees. So what a row gives depends on its
-// own query and keys and on which of the two its sequence is, but not on its neighbours.
+// i / (H/G); all of them read the same keys. A block of threads takes some packed rows, and all
+// keys that they see or a split of these: keys from a multiple of a fixed number on. Sequences of
+// few rows, as decodes, have splits of 256 keys; those of some rows have few splits, for the sake
+// of short prompts behind long contexts; all others have none. Where there are several, partial
+// results are merged in a second launch. So what a row gives depends on its own query and keys and
+// on how many rows its sequence has, but not on its neighbours.
 //
 // bf16 caches and queries with heads of up to 256 go through tensor cores, where weights of values
 // are rounded to bf16; all else is in f32. Threads: asynchronous on the stream.
@@ -18,20 +19,24 @@
 
 namespace jige::cuda {
 
-constexpr int32_t kCachedFewRows = 8;  // sequences of up to so many rows are cut into splits
-constexpr int32_t kCachedSplitKeys = 256;
+constexpr int32_t kCachedFewRows = 8;
+constexpr int32_t kCachedFewKeys = 256;  // of a split
+constexpr int32_t kCachedSomeRows = 128;
+constexpr int32_t kCachedSomeKeys = 1024;  // of a split, or a multiple
+constexpr int32_t kCachedSomeSplits = 8;   // at most
 
-struct CachedSequence {
+struct alignas(16) CachedSequence {
   int32_t row_begin, row_count, context_count;
   int32_t blocks_begin;              // of its cache blocks in CachedAttention::blocks
-  int32_t split_begin, split_count;  // 0 unless it has few rows
-  int32_t partials_begin;            // rows of partial results before its own; used if > 1 split
-  int32_t unused;
+  int32_t split_begin, split_count;  // 0 if there are no splits
+  int32_t split_keys;
+  int32_t partials_begin;  // rows of partial results before its own; used if > 1 split
 };
 
-// Of a sequence: a split, a tile of packed rows, or a row to merge. Nothing if `sequence` is -1.
-struct CachedItem {
-  int32_t sequence, index;
+// Packed rows of a sequence from `row_begin` on and a split, or -1 for all keys. Of merges, a row.
+// Nothing if `sequence` is -1.
+struct alignas(16) CachedItem {
+  int32_t sequence, row_begin, split, unused;
 };
 
 struct CachedAttention {
@@ -47,13 +52,17 @@ struct CachedAttention {
   // On the device.
   const CachedSequence* sequences;
   const int32_t* blocks;
-  const CachedItem* splits;
+  const CachedItem* few;  // of sequences of few rows: splits, of all rows
   const CachedItem* tiles;
   const CachedItem* merges;
-  int32_t split_items, tile_items, merge_items;
-  int32_t few_rows_max;  // of the sequences that are cut into splits
+  int32_t few_items, tile_items, merge_items;
+  int32_t few_rows_max;  // rows of a sequence among the former
   float* partials;       // [partial_rows][H][d], then maxima and sums [partial_rows][H][2]
   int64_t partial_rows;
+
+  // Set by attention_cached().
+  int32_t heads;           // H / G
+  uint32_t heads_inverse;  // ⌈2^32 / heads⌉, or 0 for 1
 };
 
 // Packed rows of a tile.

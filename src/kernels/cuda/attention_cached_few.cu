@@ -6,6 +6,8 @@
 // has columns 32 j + 8 t … + 7 of token g, for two products; and outputs transposed, values [16
 // columns, 16 tokens] times weights [16, 8 rows], where it has columns 64 c + 8 g … + 7 of tokens
 // 2t, 2t+1, 2t+8, 2t+9, for four. The weights of lane (g, t) are where the scores left them.
+#include <type_traits>
+
 #include "kernels/cuda/attention_cached.cuh"
 
 namespace jige::cuda {
@@ -29,38 +31,61 @@ struct Values {
 // Slots [begin, end) of a cache block; the others count as zeros, whatever they hold.
 struct Slots {
   int begin, end;
-  __device__ bool has(int slot) const { return begin <= slot && slot < end; }
+  __device__ bool all() const { return begin <= 0 && end >= kCachedSlots; }
+  __device__ bool has(int slot) const { return (begin <= slot) & (slot < end); }
 };
 
-__device__ inline uint4 load_or_zero(const Bf16* at, bool valid) {
-  return valid ? load_streamed(reinterpret_cast<const uint4*>(at)) : make_uint4(0, 0, 0, 0);
-}
+// The width of heads: 64 · kChunks where kWhole, or less.
+template <int kChunks, bool kWhole>
+struct Width {
+  int of_head;
+  explicit __device__ Width(const CachedAttention& a)
+      : of_head(kWhole ? kChunks * kChunkColumns : a.head_dim) {}
+  __device__ bool has(int column) const { return kWhole || column < of_head; }
+};
 
-template <int kChunks>
-__device__ void load_keys(Keys<kChunks>& keys, const Bf16* from, int head_dim, Slots slots) {
+// Body(i, all) for the 4 · kChunks loads of a lane, where `all` is known when this is compiled:
+// that everything is to be loaded.
+template <int kChunks, bool kWhole, typename Body>
+__device__ void for_loads(Slots slots, Body body) {
+  if (kWhole && slots.all()) {
 #pragma unroll
-  for (int u = 0; u < 2; ++u) {
-    const int slot = kEight * u + lane_id() / 4;
+    for (int i = 0; i < 4 * kChunks; ++i) body(i, std::true_type());
+  } else {
 #pragma unroll
-    for (int j = 0; j < 2 * kChunks; ++j) {
-      const int c = j * 4 * kEight + lane_id() % 4 * kEight;
-      keys.of[u][j] = load_or_zero(from + slot * head_dim + c, slots.has(slot) && c < head_dim);
-    }
+    for (int i = 0; i < 4 * kChunks; ++i) body(i, std::false_type());
   }
 }
+template <bool kAll>
+__device__ uint4 load_one(const Bf16* at, bool valid, std::bool_constant<kAll>) {
+  if constexpr (kAll) return load_streamed(at);
+  return load_streamed_or_zero(at, valid);
+}
 
-template <int kChunks>
-__device__ void load_values(Values<kChunks>& values, const Bf16* from, int head_dim, Slots slots) {
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int slot = lane_id() % 4 * 2 + i % 2 + i / 2 * kEight;
-#pragma unroll
-    for (int chunk = 0; chunk < kChunks; ++chunk) {
-      const int c = chunk * kChunkColumns + lane_id() / 4 * kEight;
-      values.of[i][chunk] =
-          load_or_zero(from + slot * head_dim + c, slots.has(slot) && c < head_dim);
-    }
-  }
+template <int kChunks, bool kWhole>
+__device__ void load(Keys<kChunks>& keys, const Bf16* from, Width<kChunks, kWhole> width,
+                     Slots slots) {
+  const int column = lane_id() % 4 * kEight;
+  const Bf16* at = from + lane_id() / 4 * width.of_head + column;
+  for_loads<kChunks, kWhole>(slots, [&](int i, auto all) {
+    const int u = i / (2 * kChunks);
+    const int j = i % (2 * kChunks);
+    const bool valid = slots.has(kEight * u + lane_id() / 4) & width.has(column + j * 32);
+    keys.of[u][j] = load_one(at + u * kEight * width.of_head + j * 32, valid, all);
+  });
+}
+
+template <int kChunks, bool kWhole>
+__device__ void load(Values<kChunks>& values, const Bf16* from, Width<kChunks, kWhole> width,
+                     Slots slots) {
+  const int column = lane_id() / 4 * kEight;
+  const Bf16* at = from + lane_id() % 4 * 2 * width.of_head + column;
+  for_loads<kChunks, kWhole>(slots, [&](int i, auto all) {
+    const int slot = i / kChunks % 2 + i / kChunks / 2 * kEight;  // from 2t on
+    const int c = i % kChunks * kChunkColumns;
+    const bool valid = slots.has(slot + lane_id() % 4 * 2) & width.has(column + c);
+    values.of[i / kChunks][i % kChunks] = load_one(at + slot * width.of_head + c, valid, all);
+  });
 }
 
 // The queries in shared memory as the operands of lanes: [32 columns][half][lane], 16 bytes each.
@@ -122,6 +147,8 @@ struct Softmax {
   __device__ bool weigh(const CachedScore& score, int begin, bool all_see, float (&s)[2][4],
                         uint32_t (&weights)[kTiles][2], float (&alpha)[kTiles]) {
     bool changed = false;
+    score(s[0]);
+    score(s[1]);
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
       float top = m[tile];
@@ -129,7 +156,7 @@ struct Softmax {
       for (int i = 0; i < 4; ++i) {
         float& x = s[i / 2][2 * tile + i % 2];
         const int token = begin + i / 2 * kEight + lane_id() % 4 * 2 + i % 2;
-        x = all_see || (first[tile] <= token && token <= position[tile]) ? score(x) : -INFINITY;
+        if (!all_see && (token < first[tile] || token > position[tile])) x = -INFINITY;
         top = fmaxf(top, x);
       }
       top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, 1));
@@ -180,22 +207,14 @@ struct Outputs {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const uint32_t left[4] = {
-            low_halves(word(0, i), word(1, i)), high_halves(word(0, i), word(1, i)),
-            low_halves(word(2, i), word(3, i)), high_halves(word(2, i), word(3, i))};
+            pair_low_halves(word(0, i), word(1, i)), pair_high_halves(word(0, i), word(1, i)),
+            pair_low_halves(word(2, i), word(3, i)), pair_high_halves(word(2, i), word(3, i))};
 #pragma unroll
         for (int tile = 0; tile < kTiles; ++tile) {
           mma_bf16(of[tile][chunk][i], left, weights[tile]);
         }
       }
     }
-  }
-
- private:
-  static __device__ uint32_t low_halves(uint32_t low, uint32_t high) {
-    return (low & 0xffffu) | high << 16;
-  }
-  static __device__ uint32_t high_halves(uint32_t low, uint32_t high) {
-    return low >> 16 | (high & 0xffff0000u);
   }
 };
 
@@ -242,18 +261,19 @@ constexpr int64_t shared_bytes() {
          CachedSums::bytes(kTiles * kEight, kChunks * kChunkColumns + 4);
 }
 
-template <int kChunks, int kTiles>
+template <int kChunks, int kTiles, bool kWhole>
 __global__ void __launch_bounds__(kCachedThreads, kChunks* kTiles == 2 ? 3 : 2)
     few_kernel(CachedAttention a) {
-  const CachedItem item = a.splits[blockIdx.x];
+  const CachedItem item = a.few[blockIdx.x];
   if (item.sequence < 0) return;
-  const CachedWork work(a, item, true, kTiles * kEight);
+  const CachedWork work(a, item, kTiles * kEight);
   if (work.count <= 0) return;
   auto* queries = reinterpret_cast<uint4*>(dynamic_shared());
   CachedSums sums(dynamic_shared() + kChunks * 4 * kWarp * sizeof(uint4), kTiles * kEight,
                   kChunks * kChunkColumns + 4);
   const auto* cache = static_cast<const Bf16*>(a.cache);
-  const int value_step = kCachedSlots * a.head_dim;
+  const Width<kChunks, kWhole> width(a);
+  const int value_step = kCachedSlots * width.of_head;
   const auto slots_of = [&](int block) {
     return Slots{work.lo - block * kCachedSlots, work.hi - block * kCachedSlots + 1};
   };
@@ -265,8 +285,8 @@ __global__ void __launch_bounds__(kCachedThreads, kChunks* kTiles == 2 ? 3 : 2)
   Values<kChunks> values;
   if (block < end) {
     const Bf16* from = cache + work.keys_at(a, block);
-    load_keys(keys, from, a.head_dim, slots_of(block));
-    load_values(values, from + value_step, a.head_dim, slots_of(block));
+    load(keys, from, width, slots_of(block));
+    load(values, from + value_step, width, slots_of(block));
   }
   place_queries(a, work, kChunks * 4, queries);
   __syncthreads();
@@ -278,14 +298,14 @@ __global__ void __launch_bounds__(kCachedThreads, kChunks* kTiles == 2 ? 3 : 2)
     const Bf16* from = next < end ? cache + work.keys_at(a, next) : nullptr;
     float s[2][4] = {};
     multiply(queries, keys, s);
-    if (from) load_keys(keys, from, a.head_dim, slots_of(next));
+    if (from) load(keys, from, width, slots_of(next));
     uint32_t weights[kTiles][2];
     float alpha[kTiles];
     const int begin = block * kCachedSlots;
     const bool all_see = work.all_see(a, begin, begin + kCachedSlots);
     if (softmax.weigh(score, begin, all_see, s, weights, alpha)) outputs.rescale(alpha);
     outputs.add(values, weights);
-    if (from) load_values(values, from + value_step, a.head_dim, slots_of(next));
+    if (from) load(values, from + value_step, width, slots_of(next));
     block = next;
   }
   add_up(softmax, outputs, sums);
@@ -294,13 +314,13 @@ __global__ void __launch_bounds__(kCachedThreads, kChunks* kTiles == 2 ? 3 : 2)
 
 template <int kChunks, int kTiles>
 void launch_few(const LaunchStream& stream, const CachedAttention& args) {
-  const int heads = args.head_count / args.kv_head_count;
+  const bool whole = args.head_dim == kChunks * kChunkColumns;
   launch(stream,
-         {{static_cast<unsigned>(args.split_items), static_cast<unsigned>(args.kv_head_count),
-           blocks_for(int64_t{args.few_rows_max} * heads, kTiles * kEight)},
+         {{static_cast<unsigned>(args.few_items), static_cast<unsigned>(args.kv_head_count),
+           blocks_for(int64_t{args.few_rows_max} * args.heads, kTiles * kEight)},
           kCachedThreads,
           shared_bytes<kChunks, kTiles>()},
-         few_kernel<kChunks, kTiles>, args);
+         whole ? few_kernel<kChunks, kTiles, true> : few_kernel<kChunks, kTiles, false>, args);
 }
 
 }  // namespace
@@ -315,7 +335,7 @@ bool cached_few_takes(const CachedAttention& args) {
 
 void launch_cached_few(const LaunchStream& stream, const CachedAttention& args) {
   const int chunks = (args.head_dim - 1) / kChunkColumns + 1;
-  const bool two = args.few_rows_max * (args.head_count / args.kv_head_count) > kEight;
+  const bool two = args.few_rows_max * args.heads > kEight;
   switch (chunks) {
     case 1:
       return two ? launch_few<1, kTilesMax>(stream, args) : launch_few<1, 1>(stream, args);

@@ -108,14 +108,15 @@ __device__ void weigh(const CachedAttention& a, const CachedWork& work, int begi
   const int position = work.position_of(row);
   const int first = CachedWork::first_of(a, position);
   float s[kTurns];
+#pragma unroll
+  for (int turn = 0; turn < kTurns; ++turn) s[turn] = sum_of_row(sums[turn]);
+  score(s);
   float top = state->m;
 #pragma unroll
   for (int turn = 0; turn < kTurns; ++turn) {
     const int token = begin + turn * kTokens + lane_id() / kLanes;
-    const float product = sum_of_row(sums[turn]);
-    s[turn] = first <= token && token <= position && token <= work.hi && token >= work.lo
-                  ? score(product)
-                  : -INFINITY;
+    const bool seen = first <= token && token <= position && token <= work.hi && token >= work.lo;
+    if (!seen) s[turn] = -INFINITY;
     top = fmaxf(top, s[turn]);
   }
   top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, kLanes));
@@ -201,10 +202,10 @@ __device__ void add_up(const CachedAttention& a, const State& state,
 
 template <typename T, int kParts>
 __global__ void __launch_bounds__(kCachedThreads)
-    plain_kernel(CachedAttention a, const CachedItem* items, bool splits, bool vector) {
+    plain_kernel(CachedAttention a, const CachedItem* items, bool vector) {
   const CachedItem item = items[blockIdx.x];
   if (item.sequence < 0) return;
-  const CachedWork work(a, item, splits, kRows);
+  const CachedWork work(a, item, kRows);
   if (work.count <= 0) return;
   const int stride = stride_of(a.head_dim);
   Shared shared(dynamic_shared(), stride);
@@ -254,20 +255,19 @@ auto plain_kernel_of(int head_dim) {
 
 }  // namespace
 
-void launch_cached_plain(const LaunchStream& stream, const CachedAttention& args, bool splits) {
+void launch_cached_plain(const LaunchStream& stream, const CachedAttention& args, bool few) {
   const bool in_bf16 = args.cache_type == ElementType::kBf16;
   const uintptr_t bytes = kFour * (in_bf16 ? sizeof(Bf16) : sizeof(float));
   const bool vector =
       args.head_dim % kFour == 0 && reinterpret_cast<uintptr_t>(args.cache) % bytes == 0;
-  const int heads = args.head_count / args.kv_head_count;
-  const unsigned groups = splits ? blocks_for(int64_t{args.few_rows_max} * heads, kRows) : 1;
-  const auto count = static_cast<unsigned>(splits ? args.split_items : args.tile_items);
+  const unsigned groups = few ? blocks_for(int64_t{args.few_rows_max} * args.heads, kRows) : 1;
+  const auto count = static_cast<unsigned>(few ? args.few_items : args.tile_items);
   launch(stream,
          {{count, static_cast<unsigned>(args.kv_head_count), groups},
           kCachedThreads,
           Shared::bytes(stride_of(args.head_dim))},
          in_bf16 ? plain_kernel_of<Bf16>(args.head_dim) : plain_kernel_of<float>(args.head_dim),
-         args, splits ? args.splits : args.tiles, splits, vector);
+         args, few ? args.few : args.tiles, vector);
 }
 
 }  // namespace jige::cuda

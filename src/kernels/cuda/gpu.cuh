@@ -103,6 +103,16 @@ __device__ inline uint4 load_streamed(const void* at) {
   return r;
 }
 
+// The same, or zeros.
+__device__ inline uint4 load_streamed_or_zero(const void* at, bool valid) {
+  uint4 r = {0, 0, 0, 0};
+  asm("{ .reg .pred p; setp.ne.b32 p, %5, 0; "
+      "@p ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4]; }"
+      : "+r"(r.x), "+r"(r.y), "+r"(r.z), "+r"(r.w)
+      : "l"(at), "r"(static_cast<int>(valid)));
+  return r;
+}
+
 // Device memory that is used once: the caches keep other lines rather than these.
 template <typename T>
 __device__ inline T load_once(const T* at) {
@@ -111,6 +121,14 @@ __device__ inline T load_once(const T* at) {
 template <typename T>
 __device__ inline void store_once(T* at, T value) {
   __stcs(at, value);
+}
+
+// The lower halves of two words in one, or the upper halves; those of `low` in the lower half.
+__device__ inline uint32_t pair_low_halves(uint32_t low, uint32_t high) {
+  return __byte_perm(low, high, 0x5410);
+}
+__device__ inline uint32_t pair_high_halves(uint32_t low, uint32_t high) {
+  return __byte_perm(low, high, 0x7632);
 }
 
 // 16 bytes from device memory into shared memory, or 16 zeros; both aligned to 16. Done for this

@@ -172,6 +172,9 @@ inline uint32_t floats_to_bf16x2(float low, float high) {
 inline float fast_exp2(float x) { return std::exp2(x); }
 
 inline uint4 load_streamed(const void* at) { return *static_cast<const uint4*>(at); }
+inline uint4 load_streamed_or_zero(const void* at, bool valid) {
+  return valid ? load_streamed(at) : uint4{0, 0, 0, 0};
+}
 template <typename T>
 T load_once(const T* at) {
   return *at;
@@ -179,6 +182,12 @@ T load_once(const T* at) {
 template <typename T>
 void store_once(T* at, T value) {
   *at = value;
+}
+inline uint32_t pair_low_halves(uint32_t low, uint32_t high) {
+  return (low & 0xffffu) | high << 16;
+}
+inline uint32_t pair_high_halves(uint32_t low, uint32_t high) {
+  return low >> 16 | (high & 0xffff0000u);
 }
 
 inline void copy_async_16(void* shared, const void* global, bool valid) {

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "formats/model_config.h"
+#include "model/device_copies.h"
 #include "model/placement.h"
 #include "model/tensor_convert.h"
 
@@ -149,8 +150,7 @@ AdapterRoom Adapter::room(const Architecture& architecture, int64_t rank_max, DT
 
 Status Adapter::load(Arena& arena, Stream& stream, DType compute) {
   JIGE_TRY(memory_, arena.make(DType::kU8, Shape{packed_bytes(compute)}));
-  load(memory_.view(), stream, compute);
-  return {};
+  return load(memory_.view(), stream, compute);
 }
 
 TensorView Adapter::b_rows(const Target::Part& part, std::vector<std::byte>& memory) {
@@ -162,10 +162,11 @@ TensorView Adapter::b_rows(const Target::Part& part, std::vector<std::byte>& mem
   return own;
 }
 
-void Adapter::load(const TensorView& memory, Stream& stream, DType compute) {
+Status Adapter::load(const TensorView& memory, Stream& stream, DType compute) {
   JIGE_CHECK(files_, "{} is loaded twice", source_.flag());
   auto* const bytes = static_cast<std::byte*>(memory.data);
   int64_t at = 0;
+  DeviceCopies copies(stream, "adapter");
   for (const Target& target : targets_) {
     if (target.projection->by_head()) {
       HeadLowRank heads = place_heads(target, compute, bytes, at);
@@ -177,16 +178,21 @@ void Adapter::load(const TensorView& memory, Stream& stream, DType compute) {
     auto weight = std::make_shared<const ops::LowRankWeight>(place(target, compute, bytes, at));
     std::vector<std::vector<std::byte>> changed(target.parts.size());
     for (size_t i = 0; i < target.parts.size(); ++i) {
-      ops::pack_weight(stream, weight->a, target.parts[i].pair.a, weight->parts[i].a_row);
-      ops::pack_weight(stream, weight->parts[i].b, b_rows(target.parts[i], changed[i]));
+      const TensorView& stored_a = target.parts[i].pair.a;
+      const TensorView stored_b = b_rows(target.parts[i], changed[i]);
+      JIGE_TRY(const TensorView a, copies.of(stored_a, stored_a.dtype));
+      JIGE_TRY(const TensorView b, copies.of(stored_b, stored_b.dtype));
+      ops::pack_weight(stream, weight->a, a, weight->parts[i].a_row);
+      ops::pack_weight(stream, weight->parts[i].b, b);
     }
-    stream.synchronize();
+    copies.clear();
     weights_.emplace(target.projection, std::move(weight));
   }
   for (Target& target : targets_) {
     for (Target::Part& part : target.parts) part.pair.a.data = part.pair.b.data = nullptr;
   }
   files_.reset();
+  return {};
 }
 
 std::shared_ptr<const ops::LowRankWeight> Adapter::find(const Projection& projection) const {

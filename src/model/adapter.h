@@ -72,7 +72,7 @@ class Adapter {
   Status load(Arena& arena, Stream& stream, DType compute);
   // Packs into memory that is there, and must outlive the adapter's use. REQUIRES: packed_bytes of
   // it, not loaded yet.
-  void load(const TensorView& memory, Stream& stream, DType compute);
+  Status load(const TensorView& memory, Stream& stream, DType compute);
   // What is added to a projection's result; null where it is not adapted. REQUIRES: loaded.
   std::shared_ptr<const ops::LowRankWeight> find(const Projection& projection) const;
   // The same of a projection that is taken apart by head, which has no other.

@@ -48,8 +48,12 @@ Result<AdapterLease> AdapterRooms::load(const AdapterSource& source,
   const int64_t bytes = adapter.packed_bytes(options_.compute);
   JIGE_CHECK(bytes <= memory_[room].count(), "an adapter of {} bytes in a room of {}", bytes,
              memory_[room].count());
-  adapter.load(memory_[room], stream, options_.compute);
+  Status loaded = adapter.load(memory_[room], stream, options_.compute);
   const std::lock_guard lock(state_->mutex);
+  if (!loaded) {
+    state_->free.push_back(room);
+    return tl::unexpected(std::move(loaded.error()));
+  }
   AdapterLease lease(new NumberedAdapter{state_->number_next++, std::move(adapter)},
                      [state = state_, room](const NumberedAdapter* gone) {
                        state->leave(gone->number, room);

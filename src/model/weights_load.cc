@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "formats/image_model_names.h"
+#include "model/device_copies.h"
 #include "model/quantised_params.h"
 #include "model/stacked_tensors.h"
 #include "model/tensor_convert.h"
@@ -179,7 +180,7 @@ class BlockLoader {
         team_(stream.device().kind() == DeviceKind::kCpu
                   ? static_cast<CpuStream&>(stream).cpu().team()
                   : alone_),
-        arena_(stream.device(), "loading") {}
+        copies_(stream, "loading") {}
 
   Status load(size_t node) {
     const Architecture& architecture = weights_.architecture();
@@ -270,9 +271,8 @@ class BlockLoader {
   }
 
   void finish() {
-    stream_.synchronize();
+    copies_.clear();
     host_.clear();
-    device_.clear();
   }
 
   Result<TensorView> transposed(const TensorView& stored) {
@@ -293,15 +293,9 @@ class BlockLoader {
     return host_.emplace_back().make(files_.folder(), dtype, shape);
   }
 
-  // What pack() reads: vectors as f32, matrices as they are; on a CPU straight from the file's map.
+  // What pack() reads: vectors as f32, matrices as they are.
   Result<TensorView> to_device(const TensorView& stored) {
-    const bool vector = stored.shape.rank() == 1;
-    if (!vector && stream_.device().kind() == DeviceKind::kCpu) return stored;
-    JIGE_TRY(Tensor tensor, arena_.make(vector ? DType::kF32 : stored.dtype, stored.shape));
-    const TensorView view = tensor.view();
-    device_.push_back(std::move(tensor));
-    JIGE_DO(copy_converted(stream_, view, stored));
-    return view;
+    return copies_.of(stored, stored.shape.rank() == 1 ? DType::kF32 : stored.dtype);
   }
 
   ModelWeights& weights_;
@@ -309,11 +303,10 @@ class BlockLoader {
   const formats::TensorFolder& files_;
   ThreadTeam alone_{1};
   ThreadTeam& team_;  // decodes: the device's threads, where they are the host's
-  Arena arena_;
+  DeviceCopies copies_;
   LoadBuffer buffer_;  // of what is loaded alone
   LoadBuffer scales_;  // of its blocks
   std::vector<LoadBuffer> host_;
-  std::vector<Tensor> device_;  // after arena_: destroyed before it
 };
 
 }  // namespace

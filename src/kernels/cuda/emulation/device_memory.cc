@@ -54,6 +54,15 @@ DeviceMemory::Access::~Access() {
   if (--one.accesses == 0) one.protect(PROT_NONE);
 }
 
+bool DeviceMemory::looks_like_host(uint64_t word) {
+  // Where Linux maps programs, heaps, libraries, files and stacks on x86-64.
+  constexpr uint64_t kFirst = 0x550000000000;
+  constexpr uint64_t kLast = 0x7fffffffffff;
+  if (word < kFirst || word > kLast) return false;
+  const uint64_t offset = word - reinterpret_cast<uint64_t>(region().begin);
+  return offset > static_cast<uint64_t>(kBytes);
+}
+
 Result<void*> DeviceMemory::allocate(int64_t bytes) {
   Region& one = region();
   const Access access;

@@ -23,6 +23,9 @@ class DeviceMemory {
 
   static constexpr int64_t kBytes = int64_t{2} << 30;
 
+  // Whether the 8 bytes of a kernel's argument could be an address of host memory.
+  static bool looks_like_host(uint64_t word);
+
   // Fails with kExhausted. Filled with 0xff.
   static Result<void*> allocate(int64_t bytes);
   static void release(void* data, int64_t bytes);

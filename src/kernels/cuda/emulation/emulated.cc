@@ -203,6 +203,16 @@ unsigned char* dynamic_shared() {
   return reinterpret_cast<unsigned char*>((at + kAlignment - 1) / kAlignment * kAlignment);
 }
 
+void check_argument(const void* value, size_t bytes) {
+  const auto* at = static_cast<const std::byte*>(value);
+  for (size_t i = 0; i + sizeof(uint64_t) <= bytes; i += sizeof(uint64_t)) {
+    uint64_t word = 0;
+    std::memcpy(&word, at + i, sizeof word);
+    JIGE_CHECK(!DeviceMemory::looks_like_host(word),
+               "byte {} of an argument of a kernel is an address of host memory", i);
+  }
+}
+
 int lane() { return static_cast<int>(block().current % kLanes); }
 
 int meet(const void* in, size_t bytes) {

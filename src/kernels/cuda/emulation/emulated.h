@@ -79,6 +79,8 @@ void copy_async(void* to, const void* from);
 void copy_async_commit();
 void copy_async_wait(int left);
 int lane();
+// Ends the process where an argument of a kernel holds an address of the host's memory.
+void check_argument(const void* value, size_t bytes);
 
 template <typename T>
 T from_lane(const T& value, int source) {
@@ -100,6 +102,8 @@ void launch(const LaunchStream& stream, const LaunchShape& shape, void (*kernel)
     return stream.takes(kernel, shape.grid, shape.block, shape.shared_bytes, value...);
   };
   if (!std::apply(takes, values)) return;
+  std::apply([](auto&... value) { (emulation::check_argument(&value, sizeof value), ...); },
+             values);
   emulation::run(shape, [&] { std::apply(kernel, values); });
 }
 

@@ -12,9 +12,11 @@ class Emulation : public CudaTest {
  protected:
   // Runs the body as a kernel whose blocks have some shared memory.
   static void run(dim3 grid, dim3 block, const std::function<void()>& body) {
-    launch(LaunchStream{}, {grid, block, 4096}, call, &body);
+    body_ = &body;
+    launch(LaunchStream{}, {grid, block, 4096}, call);
   }
-  static void call(const std::function<void()>* body) { (*body)(); }
+  static void call() { (*body_)(); }
+  inline static const std::function<void()>* body_ = nullptr;  // no argument: it is the host's
   static float element(const TensorView& host, int row, int column) {
     return get(host, row * host.columns() + column);
   }

@@ -27,6 +27,7 @@ struct Region {
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     JIGE_CHECK(memory != MAP_FAILED, "no address space for an emulated GPU");
     begin = static_cast<std::byte*>(memory);
+    madvise(begin, DeviceMemory::kBytes, MADV_HUGEPAGE);  // fewer pages to protect
     free[0] = DeviceMemory::kBytes;
   }
 

@@ -102,8 +102,11 @@ void launch(const LaunchStream& stream, const LaunchShape& shape, void (*kernel)
     return stream.takes(kernel, shape.grid, shape.block, shape.shared_bytes, value...);
   };
   if (!std::apply(takes, values)) return;
-  std::apply([](auto&... value) { (emulation::check_argument(&value, sizeof value), ...); },
-             values);
+  const auto check = [](auto value) {
+    __builtin_clear_padding(&value);
+    emulation::check_argument(&value, sizeof value);
+  };
+  std::apply([&](const auto&... value) { (check(value), ...); }, values);
   emulation::run(shape, [&] { std::apply(kernel, values); });
 }
 

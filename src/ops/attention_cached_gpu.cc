@@ -205,10 +205,12 @@ void attention_cached_on_gpu(Stream& stream, const AttentionCached& args) {
   attention.scale = static_cast<float>(shape.scale);
   attention.cap = static_cast<float>(shape.cap);
   attention.sinks = shape.sinks;
-  send(stream, make_tables(args, attention.window, cuda::cached_tile_rows(attention)), &attention);
+  const cuda::LaunchStream launch = launch_stream(stream);
+  attention.tile_rows = cuda::cached_tile_rows(launch, attention, args.q.rows());
+  send(stream, make_tables(args, attention.window, attention.tile_rows), &attention);
   attention.partials =
       static_cast<float*>(as_cuda(stream).scratch(cuda::cached_partial_bytes(attention)));
-  cuda::attention_cached(launch_stream(stream), attention);
+  cuda::attention_cached(launch, attention);
 }
 
 }  // namespace jige::ops

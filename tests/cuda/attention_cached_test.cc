@@ -98,6 +98,24 @@ class CudaCachedAttention : public CudaTest {
                           {step.dst.gpu, step.q.gpu, step.gpu, step.sequences, gpu_shape});
   }
 
+  // Whether the sequences of a step, each of them alone, have the bits that they had in the step.
+  void expect_the_same_bits(const CachedCase& c, const Step& step,
+                            const std::vector<ops::SequenceSpan>& sequences) {
+    for (ops::SequenceSpan span : sequences) {
+      const TensorView dst =
+          step.dst.gpu.row_range(span.row_begin, span.row_begin + span.row_count);
+      const TensorView q = step.q.gpu.row_range(span.row_begin, span.row_begin + span.row_count);
+      const std::vector<float> before = gpu_values(dst);
+      gpu_stream_->fill_zero(dst.data, dtype_bytes(dst.dtype, dst.count()));
+      span.row_begin = 0;
+      ops::attention_cached(*gpu_stream_, {dst, q, step.gpu, {span}, c.shape});
+      EXPECT_EQ(gpu_values(dst), before);
+    }
+  }
+
+  // Of a prompt, with 16 heads, for the tiles of a GPU to be large.
+  static int32_t many_rows() { return test_device_is_emulated() ? 70 : 2200; }
+
   void expect_as_the_cpu(const CachedCase& c, double tolerance) {
     Step step = make_step(c);
     attend(c, step);
@@ -192,6 +210,16 @@ TEST_F(CudaCachedAttention, PromptsInBf16) {
                     kCachedBf16Tolerance);
 }
 
+// So many rows that tiles are large.
+TEST_F(CudaCachedAttention, LongPromptsInBf16) {
+  for (const int64_t dim : {64, 80, 96, 128, 192, 256}) {
+    expect_as_the_cpu({.shape = cached_shape(16, 2, dim, 0, dim == 96 ? 2 : 0),
+                       .spans = {{20, many_rows()}},
+                       .sinks = dim == 64},
+                      kCachedBf16Tolerance);
+  }
+}
+
 // Few rows, though more than decodes have, whose keys are cut into splits; one of them begins
 // before the window, and rows do not see the last one.
 TEST_F(CudaCachedAttention, ShortPromptsBehindLongContexts) {
@@ -214,24 +242,23 @@ TEST_F(CudaCachedAttention, ARowHasTheSameBitsAloneAndInADraft) {
       const CachedCase c = {.shape = cached_shape(4, 1, dim, window), .spans = {{253, 6}, {37, 2}}};
       Step step = make_step(c);
       attend(c, step);
-      const std::vector<float> together = gpu_values(step.dst.gpu);
-      std::vector<float> alone;
+      std::vector<ops::SequenceSpan> rows;
       for (const ops::SequenceSpan& span : step.sequences) {
         for (int32_t i = 0; i < span.row_count; ++i) {
-          const int32_t row = span.row_begin + i;
-          const TensorView dst = step.dst.gpu.row_range(row, row + 1);
-          ops::attention_cached(*gpu_stream_, {dst,
-                                               step.q.gpu.row_range(row, row + 1),
-                                               step.gpu,
-                                               {{0, 1, span.context_count + i, span.blocks}},
-                                               c.shape});
-          const std::vector<float> values = gpu_values(dst);
-          alone.insert(alone.end(), values.begin(), values.end());
+          rows.push_back({span.row_begin + i, 1, span.context_count + i, span.blocks});
         }
       }
-      EXPECT_EQ(alone, together);
+      expect_the_same_bits(c, step, rows);
     }
   }
+}
+
+// The first sequence alone has small tiles of rows.
+TEST_F(CudaCachedAttention, APromptHasTheSameBitsAloneAndBesideMany) {
+  const CachedCase c = {.shape = cached_shape(16, 2, 128), .spans = {{20, 40}, {0, many_rows()}}};
+  Step step = make_step(c);
+  attend(c, step);
+  expect_the_same_bits(c, step, {step.sequences[0]});
 }
 
 }  // namespace

@@ -5,8 +5,12 @@
 namespace jige::cuda {
 namespace {
 
-// Blocks (row, query head, 128 of its columns). Warps take every fourth split.
-__global__ void __launch_bounds__(kCachedThreads) merge_kernel(CachedAttention a) {
+constexpr int kMergeColumns = 128;
+constexpr int kMergeThreads = 256;
+constexpr int kMergeWarps = kMergeThreads / kWarp;
+
+// Blocks (row, query head, 128 of its columns). Warps take every eighth split.
+__global__ void __launch_bounds__(kMergeThreads) merge_kernel(CachedAttention a) {
   const CachedItem item = a.merges[blockIdx.x];
   if (item.sequence < 0) return;
   const CachedSequence sequence = a.sequences[item.sequence];
@@ -15,40 +19,40 @@ __global__ void __launch_bounds__(kCachedThreads) merge_kernel(CachedAttention a
   const int64_t begin = int64_t{sequence.partials_begin + item.row_begin} * a.head_count + head;
   auto* shared = reinterpret_cast<float*>(dynamic_shared());
   float top = -INFINITY;
-  for (int i = static_cast<int>(threadIdx.x); i < sequence.split_count; i += kCachedThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < sequence.split_count; i += kMergeThreads) {
     top = fmaxf(top, partial_statistics(a, begin + i * step)[0]);
   }
   top = block_max(top, shared);
   float l = 0;
-  float o[4] = {};
-  const int column = static_cast<int>(blockIdx.z) * kCachedThreads + lane_id();
-  const int first = (warp_id() - sequence.split_begin % kCachedWarps + kCachedWarps) % kCachedWarps;
+  float o[kMergeColumns / kWarp] = {};
+  const int column = static_cast<int>(blockIdx.z) * kMergeColumns + lane_id();
+  const int first = (warp_id() - sequence.split_begin % kMergeWarps + kMergeWarps) % kMergeWarps;
 #pragma unroll 4
-  for (int i = first; i < sequence.split_count; i += kCachedWarps) {
+  for (int i = first; i < sequence.split_count; i += kMergeWarps) {
     const int64_t partial = begin + i * step;
     const float weight = fast_exp2(partial_statistics(a, partial)[0] - top);
     l = fmaf(partial_statistics(a, partial)[1], weight, l);
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
+    for (int j = 0; j < kMergeColumns / kWarp; ++j) {
       const int c = column + j * kWarp;
-      if (c >= a.head_dim) continue;
-      o[j] = fmaf(a.partials[partial * a.head_dim + c], weight, o[j]);
+      if (c < a.head_dim) o[j] = fmaf(a.partials[partial * a.head_dim + c], weight, o[j]);
     }
   }
-  float* sums = shared + kWarp + warp_id() * (kCachedThreads + 1);
+  float* sums = shared + kWarp + warp_id() * (kMergeColumns + 1);
 #pragma unroll
-  for (int j = 0; j < 4; ++j) sums[lane_id() + j * kWarp] = o[j];
-  if (lane_id() == 0) sums[kCachedThreads] = l;
+  for (int j = 0; j < kMergeColumns / kWarp; ++j) sums[lane_id() + j * kWarp] = o[j];
+  if (lane_id() == 0) sums[kMergeColumns] = l;
   __syncthreads();
   const int thread = static_cast<int>(threadIdx.x);
-  const int c = static_cast<int>(blockIdx.z) * kCachedThreads + thread;
-  if (c >= a.head_dim) return;
+  const int c = static_cast<int>(blockIdx.z) * kMergeColumns + thread;
+  if (thread >= kMergeColumns || c >= a.head_dim) return;
   float total = 0;
   float weights = 0;
-  for (int w = 0; w < kCachedWarps; ++w) {
-    const float* of_warp = shared + kWarp + w * (kCachedThreads + 1);
+#pragma unroll
+  for (int w = 0; w < kMergeWarps; ++w) {
+    const float* of_warp = shared + kWarp + w * (kMergeColumns + 1);
     total += of_warp[thread];
-    weights += of_warp[kCachedThreads];
+    weights += of_warp[kMergeColumns];
   }
   const int64_t row = int64_t{sequence.row_begin} + item.row_begin;
   store_element(a.dst.data, a.dst.type, row * a.dst.stride + int64_t{head} * a.head_dim + c,
@@ -57,8 +61,8 @@ __global__ void __launch_bounds__(kCachedThreads) merge_kernel(CachedAttention a
 
 }  // namespace
 
-int32_t cached_tile_rows(const CachedAttention& args) {
-  return cached_flash_takes(args) ? cached_flash_rows(args) : kPlainRows;
+int32_t cached_tile_rows(const LaunchStream& stream, const CachedAttention& args, int64_t rows) {
+  return cached_flash_takes(args) ? cached_flash_rows(stream, args, rows) : kPlainRows;
 }
 
 void attention_cached(const LaunchStream& stream, const CachedAttention& given) {
@@ -84,9 +88,9 @@ void attention_cached(const LaunchStream& stream, const CachedAttention& given) 
   if (args.merge_items == 0) return;
   launch(stream,
          {{static_cast<unsigned>(args.merge_items), static_cast<unsigned>(args.head_count),
-           blocks_for(args.head_dim, kCachedThreads)},
-          kCachedThreads,
-          (kWarp + kCachedWarps * (kCachedThreads + 1)) * int64_t{sizeof(float)}},
+           blocks_for(args.head_dim, kMergeColumns)},
+          kMergeThreads,
+          (kWarp + kMergeWarps * (kMergeColumns + 1)) * int64_t{sizeof(float)}},
          merge_kernel, args);
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "kernels/cuda/attention_cached.h"
+#include "kernels/cuda/attention_flash.cuh"
 #include "kernels/cuda/portable.cuh"
 
 namespace jige::cuda {
@@ -12,7 +13,6 @@ namespace jige::cuda {
 constexpr int kCachedSlots = 16;  // tokens of a cache block
 constexpr int kCachedThreads = 128;
 constexpr int kCachedWarps = kCachedThreads / kWarp;
-constexpr float kLog2E = 1.44269504088896f;
 
 // The kernels, each in its file: for few rows or for tiles, whatever the types and the heads; for
 // few rows on tensor cores; for tiles on tensor cores.
@@ -21,27 +21,24 @@ void launch_cached_plain(const LaunchStream& stream, const CachedAttention& args
 bool cached_few_takes(const CachedAttention& args);
 void launch_cached_few(const LaunchStream& stream, const CachedAttention& args);
 bool cached_flash_takes(const CachedAttention& args);
-int32_t cached_flash_rows(const CachedAttention& args);
+int32_t cached_flash_rows(const LaunchStream& stream, const CachedAttention& args, int64_t rows);
 void launch_cached_flash(const LaunchStream& stream, const CachedAttention& args);
 
-// Scores from products: factor · x, or under a cap factor · tanh(x scale / cap).
+// Scores from products: factor · x, or under a cap factor · tanh(bend · x).
 struct CachedScore {
-  float factor, inner;
+  float factor, bend;
 
   explicit __device__ CachedScore(const CachedAttention& a)
-      : factor((a.cap > 0 ? a.cap : a.scale) * kLog2E),
-        inner(a.cap > 0 ? 2 * kLog2E * a.scale / a.cap : 0) {}
+      : factor((a.cap > 0 ? a.cap : a.scale) * kLog2e), bend(a.cap > 0 ? a.scale / a.cap : 0) {}
   template <int kCount>
   __device__ void operator()(float (&x)[kCount]) const {
-    if (inner == 0) {
+    if (bend == 0) {
 #pragma unroll
       for (int i = 0; i < kCount; ++i) x[i] *= factor;
       return;
     }
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      x[i] = factor * (1.0f - __fdividef(2.0f, fast_exp2(x[i] * inner) + 1.0f));
-    }
+    for (int i = 0; i < kCount; ++i) x[i] = factor * bounded_tanh(x[i] * bend);
   }
 };
 
@@ -115,7 +112,7 @@ __device__ inline float* partial_statistics(const CachedAttention& a, int64_t pa
 // What a sum of values is multiplied with in the end, by the maximum and the sum of the weights.
 __device__ inline float cached_scale(const CachedAttention& a, int head, float m, float l) {
   if (!a.sinks) return 1.0f / l;
-  const float sink = a.sinks[head] * kLog2E;
+  const float sink = a.sinks[head] * kLog2e;
   const float top = fmaxf(m, sink);
   const float scale = fast_exp2(m - top);
   return scale / fmaf(l, scale, fast_exp2(sink - top));

@@ -56,6 +56,7 @@ struct CachedAttention {
   const CachedItem* tiles;
   const CachedItem* merges;
   int32_t few_items, tile_items, merge_items;
+  int32_t tile_rows;
   int32_t few_rows_max;  // rows of a sequence among the former
   float* partials;       // [partial_rows][H][d], then maxima and sums [partial_rows][H][2]
   int64_t partial_rows;
@@ -65,8 +66,8 @@ struct CachedAttention {
   uint32_t heads_inverse;  // ⌈2^32 / heads⌉, or 0 for 1
 };
 
-// Packed rows of a tile.
-int32_t cached_tile_rows(const CachedAttention& args);
+// Packed rows of a tile of a batch of `rows`.
+int32_t cached_tile_rows(const LaunchStream& stream, const CachedAttention& args, int64_t rows);
 inline int64_t cached_partial_bytes(const CachedAttention& args) {
   constexpr int64_t kStatistics = 2;
   return args.partial_rows * args.head_count * (args.head_dim + kStatistics) *

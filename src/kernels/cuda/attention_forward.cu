@@ -2,6 +2,7 @@
 // and values in tiles that are copied while the tile before is computed with.
 #include "kernels/cuda/attention_flash.cuh"
 #include "kernels/cuda/attention_plain.h"
+#include "kernels/cuda/attention_soften.cuh"
 
 namespace jige::cuda {
 namespace {
@@ -22,33 +23,6 @@ struct ForwardArgs {
   Scores scores;
 };
 
-// A warp's rows: positions first + 16 m + 8 half + g of the sequence.
-template <int kM>
-struct RowState {
-  float most[kM][2];  // of scores
-  float sum[kM][2];   // of this lane's weights
-
-  __device__ void clear() {
-#pragma unroll
-    for (int m = 0; m < kM; ++m) {
-      most[m][0] = most[m][1] = -INFINITY;
-      sum[m][0] = sum[m][1] = 0.0f;
-    }
-  }
-};
-
-template <int kM, int kN>
-__device__ void bend(float (&scores)[kM][kN][4], float factor) {
-#pragma unroll
-  for (int m = 0; m < kM; ++m) {
-#pragma unroll
-    for (int n = 0; n < kN; ++n) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) scores[m][n][e] = bounded_tanh(scores[m][n][e] * factor);
-    }
-  }
-}
-
 // `ahead` is the position of this lane's first row less that of its first key.
 template <int kM, int kN>
 __device__ void hide_unseen(float (&scores)[kM][kN][4], int ahead, unsigned span) {
@@ -59,46 +33,6 @@ __device__ void hide_unseen(float (&scores)[kM][kN][4], int ahead, unsigned span
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         if (!sees(ahead + 16 * m + 8 * (e / 2), 8 * n + e % 2, span)) scores[m][n][e] = -INFINITY;
-      }
-    }
-  }
-}
-
-// Scores become weights; sums of before are scaled to the new maximum.
-template <int kM, int kN, int kColumns>
-__device__ void soften(float (&scores)[kM][kN][4], RowState<kM>& state,
-                       float (&sums)[kM][kColumns][4], float factor) {
-#pragma unroll
-  for (int m = 0; m < kM; ++m) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float most = state.most[m][half];
-#pragma unroll
-      for (int n = 0; n < kN; ++n) {
-        most = fmaxf(most, fmaxf(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
-      }
-      most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 1));
-      most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 2));
-      const float known = most == -INFINITY ? 0.0f : most;
-      const float base = known * factor;
-      // One where the maximum stays: tiles that a row does not see leave no trace.
-      const float shrink = fast_exp2((state.most[m][half] - known) * factor);
-      state.most[m][half] = most;
-      float sum = 0.0f;
-#pragma unroll
-      for (int n = 0; n < kN; ++n) {
-#pragma unroll
-        for (int e = 2 * half; e < 2 * half + 2; ++e) {
-          const float weight = fast_exp2(fmaf(scores[m][n][e], factor, -base));
-          scores[m][n][e] = weight;
-          sum += weight;
-        }
-      }
-      state.sum[m][half] = fmaf(state.sum[m][half], shrink, sum);
-#pragma unroll
-      for (int n = 0; n < kColumns; ++n) {
-        sums[m][n][2 * half] *= shrink;
-        sums[m][n][2 * half + 1] *= shrink;
       }
     }
   }

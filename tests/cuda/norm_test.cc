@@ -18,7 +18,7 @@ struct NormCase {
 class CudaNorm : public CudaTest {
  protected:
   // Little more than one rounding to the type.
-  static double tolerance_of(DType dtype) { return dtype == DType::kF32 ? 4e-6 : 0x1p-8; }
+  static double tolerance_of(DType dtype) { return dtype == DType::kF32 ? 4e-6 : 0x1p-7; }
   struct Gapped {
     Pair whole, view;
   };

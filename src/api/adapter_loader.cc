@@ -70,7 +70,9 @@ Result<std::shared_ptr<AdapterLoader>> AdapterLoader::create(const std::string& 
   }
   std::shared_ptr<AdapterLoader> loader(
       new AdapterLoader(canonical.string(), model, std::move(model_fingerprint)));
-  JIGE_TRY(loader->stream_, loader->device_.make_stream());
+  const bool on_gpu = model.device().kind() == DeviceKind::kCuda;
+  Device& device = on_gpu ? model.device() : static_cast<Device&>(loader->device_);
+  JIGE_TRY(loader->stream_, device.make_stream());
   return loader;
 }
 

@@ -48,6 +48,7 @@ class AdapterLoader {
   const std::string root_;  // canonical
   model::InferenceModel& model_;
   const std::string model_fingerprint_;
+  // Packs, where no GPU does, beside the model's threads.
   CpuDevice device_{{.name = "adapters", .thread_count = 1}};
   std::unique_ptr<Stream> stream_;
 };

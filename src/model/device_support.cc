@@ -24,10 +24,6 @@ Status check_device_support(const Device& device, const Architecture& architectu
   if (use.kv_dtype == DType::kI8) {
     return refuse(device, "a cache of 8 bits", "leave --kv-cache out, or use --device cpu");
   }
-  if (use.adapter_rooms) {
-    return refuse(device, "adapters that come and go",
-                  "name them when the server starts, or use --device cpu");
-  }
   return {};
 }
 

@@ -13,7 +13,6 @@ namespace jige::model {
 struct DeviceUse {
   ops::WeightFormat format = ops::WeightFormat::kCompute;  // of matrices
   DType kv_dtype = DType::kF32;                            // of the cache of keys and values
-  bool adapter_rooms = false;                              // for adapters that come and go
 };
 
 // Fails with kUnsupported, naming what there is no kernel for and what to do.

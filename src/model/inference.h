@@ -92,6 +92,7 @@ class InferenceModel {
   bool has_adapter(int32_t number) const { return find_adapter(number) != nullptr; }
   int64_t context_max() const { return sizes_.context_max; }
   int64_t peak_bytes() const { return arena_.peak_bytes(); }
+  Device& device() { return arena_.device(); }
   double load_seconds() const { return load_seconds_; }
   // Calls of forward(), losses(), copy_block() and copy_state() so far: who keeps account of what
   // the cache holds can tell whether another has used it.

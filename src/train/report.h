@@ -24,14 +24,14 @@ struct TrainPlan {
   int64_t steps_total = 0;
   int64_t step_first = 0;  // steps done by earlier parts of this run
   int64_t document_count = 0;
-  bool pairs = false;          // sequences are pairs of answers, of two documents each
-  int64_t skipped_count = 0;   // bad lines left out of what was read just now
-  int64_t sequence_count = 0;  // of one epoch
-  int64_t epoch_tokens = 0;    // inputs of one epoch
-  int64_t epoch_learned = 0;   // targets of one epoch
-  int64_t held_out_count = 0;  // sequences
-  int64_t context = 0;      // tokens of a sequence at most
-  int64_t context_max = 0;  // what the model's positions allow
+  bool pairs = false;                  // sequences are pairs of answers, of two documents each
+  int64_t skipped_count = 0;           // bad lines left out of what was read just now
+  int64_t sequence_count = 0;          // of one epoch
+  int64_t epoch_tokens = 0;            // inputs of one epoch
+  int64_t epoch_learned = 0;           // targets of one epoch
+  int64_t held_out_count = 0;          // sequences
+  int64_t context = 0;                 // tokens of a sequence at most
+  int64_t context_max = 0;             // what the model's positions allow
   model::TrainingMemory memory;        // by purpose
   int64_t memory_predicted_bytes = 0;  // of the process, see run_setup.h
   int64_t memory_limit_bytes = 0;
@@ -97,7 +97,7 @@ struct MemoryReport {
   int64_t arena_predicted_bytes = 0;
   int64_t arena_peak_bytes = 0;
   int64_t process_predicted_bytes = 0;
-  int64_t process_private_peak_bytes = 0;  // measured after steps, without mapped files
+  int64_t process_private_peak_bytes = 0;  // measured after steps, without mapped files; of a GPU
   int64_t process_peak_bytes = 0;          // VmHWM, mapped files included
   std::vector<int64_t> device_planned_bytes, device_peak_bytes;  // of a pipeline, by device
 };

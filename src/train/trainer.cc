@@ -181,6 +181,7 @@ Status Trainer::make_engine() {
   if (options.gpu) {
     JIGE_DO(ops::cuda_matmul_ready());
     JIGE_TRY(gpu_, make_cuda_device(*options.gpu));
+    JIGE_TRY(gpu_free_first_bytes_, cuda_free_bytes(*options.gpu));
   }
   Device& device = gpu_ ? *gpu_ : static_cast<Device&>(*device_);
   if (setup_.pipeline) {

@@ -126,6 +126,7 @@ class Trainer {
   TrainCallbacks callbacks_;
   std::unique_ptr<CpuDevice> device_;  // the host's
   std::unique_ptr<Device> gpu_;        // where one trains
+  int64_t gpu_free_first_bytes_ = 0;   // before anything was allocated there
   std::unique_ptr<StepEngine> engine_;
   PipelineEngine* pipeline_ = nullptr;  // engine_, where it is one
   std::optional<StepPlanner> planner_;

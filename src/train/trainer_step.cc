@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/rng.h"
+#include "tensor/cuda_device.h"
 #include "train/evaluate.h"
 #include "train/preference_passes.h"
 #include "train/process_memory.h"
@@ -249,7 +250,12 @@ Status Trainer::await_checkpoint() {
 }
 
 void Trainer::note_memory() {
-  private_peak_bytes_ = std::max(private_peak_bytes_, process_private_bytes());
+  int64_t bytes = process_private_bytes();
+  if (setup_.options.gpu) {  // it is the GPU's memory that was predicted
+    const auto free_bytes = cuda_free_bytes(*setup_.options.gpu);
+    bytes = free_bytes ? gpu_free_first_bytes_ - *free_bytes : 0;
+  }
+  private_peak_bytes_ = std::max(private_peak_bytes_, bytes);
 }
 
 }  // namespace jige::train

@@ -236,6 +236,17 @@ TEST_F(CudaTrainer, FineTunesAdaptersAsTheCpuDoes) {
   const auto expected = TwoSequences(**on_cpu, 0).run();
   EXPECT_LT(distance(TwoSequences(**on_gpu, 0).run(), expected), 2e-5);
   EXPECT_GT(distance(without, expected), 1e-3);
+
+  // The same, loaded later into a room.
+  const model::AdapterSource source = options.adapters.front();
+  options.adapters.clear();
+  options.adapter_rooms = 1;
+  options.adapter_rank_max = 4;
+  auto later = InferenceModel::load(folder, *gpu_, options);
+  ASSERT_TRUE(later) << later.error().message;
+  const auto lease = (*later)->adapter_rooms().load(source, (*later)->architecture(), *gpu_stream_);
+  ASSERT_TRUE(lease) << lease.error().message;
+  EXPECT_LT(distance(TwoSequences(**later, (*lease)->number).run(), expected), 2e-5);
 }
 
 TEST_F(CudaTrainer, RefusesWhatOnlyTheCpuDoes) {

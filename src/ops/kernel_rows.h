@@ -45,6 +45,7 @@ inline cuda::LaunchStream launch_stream(Stream& stream) {
   CudaStream& cuda_stream = as_cuda(stream);
   return {.handle = cuda_stream.handle(),
           .multiprocessors = cuda_stream.multiprocessor_count(),
+          .starts_early = cuda_stream.starts_early(),
           .record = cuda_stream.launch_record()};
 }
 

@@ -41,6 +41,8 @@ class CudaStream : public Stream {
   virtual LaunchRecord* launch_record() = 0;
   // Multiprocessors of the GPU, for choosing grids.
   virtual int multiprocessor_count() = 0;
+  // Whether the GPU can start a kernel's blocks before the kernel before is done.
+  virtual bool starts_early() = 0;
 };
 
 // Whether a stream belongs to a GPU, and the CUDA stream behind it. REQUIRES: it does.

@@ -100,6 +100,7 @@ __device__ inline float updated(const cpu::AdamWFactors& f, float weight, float 
 __global__ void __launch_bounds__(kThreads)
     adamw_kernel(cpu::AdamWArrays arrays, cpu::AdamWFactors f, WeightCopies copies, int64_t count,
                  bool aligned) {
+  begin_kernel();
   const Four at(blockIdx.x * kPerBlock + int64_t{kElements} * threadIdx.x, count, aligned);
   float grad[kElements], m[kElements], v[kElements], weight[kElements];
   at.load(arrays.grad, grad);
@@ -170,6 +171,7 @@ __device__ inline void encode(const float (&m)[kElements], const float (&root)[k
 __global__ void __launch_bounds__(kThreads)
     adamw_blocks_kernel(cpu::AdamWBlockArrays arrays, cpu::AdamWFactors f, WeightCopies copies,
                         int64_t count, bool aligned) {
+  begin_kernel();
   const int64_t block = blockIdx.x * int64_t{kThreads / kWarp} + warp_id();
   if (block * cpu::kMomentBlock >= count) return;
   cpu::MomentBlock& moment1 = arrays.moment1[block];

@@ -11,6 +11,7 @@ constexpr int kMergeWarps = kMergeThreads / kWarp;
 
 // Blocks (row, query head, 128 of its columns). Warps take every eighth split.
 __global__ void __launch_bounds__(kMergeThreads) merge_kernel(CachedAttention a) {
+  begin_kernel();
   const CachedItem item = a.merges[blockIdx.x];
   if (item.sequence < 0) return;
   const CachedSequence sequence = a.sequences[item.sequence];

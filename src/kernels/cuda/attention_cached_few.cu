@@ -264,6 +264,7 @@ constexpr int64_t shared_bytes() {
 template <int kChunks, int kTiles, bool kWhole>
 __global__ void __launch_bounds__(kCachedThreads, kChunks* kTiles == 2 ? 3 : 2)
     few_kernel(CachedAttention a) {
+  begin_kernel();
   const CachedItem item = a.few[blockIdx.x];
   if (item.sequence < 0) return;
   const CachedWork work(a, item, kTiles * kEight);

@@ -129,6 +129,7 @@ __device__ void store_outputs(const CachedAttention& a, const CachedWork& work, 
 template <typename Case>
 __global__ void __launch_bounds__(CachedPlan<Case>::kThreads, CachedPlan<Case>::kBlocks)
     flash_kernel(CachedAttention a, Scores how) {
+  begin_kernel();
   using Plan = CachedPlan<Case>;
   using Copies = KeyCopies<Plan>;
   constexpr int kKeys = Plan::kKeys;

@@ -203,6 +203,7 @@ __device__ void add_up(const CachedAttention& a, const State& state,
 template <typename T, int kParts>
 __global__ void __launch_bounds__(kCachedThreads)
     plain_kernel(CachedAttention a, const CachedItem* items, bool vector) {
+  begin_kernel();
   const CachedItem item = items[blockIdx.x];
   if (item.sequence < 0) return;
   const CachedWork work(a, item, kRows);

@@ -71,6 +71,7 @@ __device__ void finish_rows(const ForwardArgs& args, RowState<kM>& state, int he
 template <typename Case>
 __global__ void __launch_bounds__(ForwardPlan<Case>::kThreads, ForwardPlan<Case>::kBlocks)
     forward_kernel(ForwardArgs args) {
+  begin_kernel();
   using Plan = ForwardPlan<Case>;
   constexpr int kDim = Plan::kDim;
   constexpr int kQueries = Plan::kQueries;

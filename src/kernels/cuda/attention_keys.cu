@@ -81,6 +81,7 @@ __device__ void add_queries(const BackwardArgs& args, const Bf16* own_k, const B
 template <typename Case, bool kBends>
 __global__ void __launch_bounds__(KeysPlan<Case>::kThreads, KeysPlan<Case>::kBlocks)
     keys_kernel(BackwardArgs args) {
+  begin_kernel();
   using Plan = KeysPlan<Case>;
   constexpr int kDim = Plan::kDim;
   constexpr int kM = Plan::kM;

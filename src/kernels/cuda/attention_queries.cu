@@ -43,6 +43,7 @@ __device__ void add_keys(const BackwardArgs& args, const Bf16* own_q, const Bf16
 template <typename Case, bool kBends>
 __global__ void __launch_bounds__(QueriesPlan<Case>::kThreads, QueriesPlan<Case>::kBlocks)
     queries_kernel(BackwardArgs args) {
+  begin_kernel();
   using Plan = QueriesPlan<Case>;
   constexpr int kDim = Plan::kDim;
   constexpr int kQueries = Plan::kQueries;

@@ -173,6 +173,7 @@ __device__ inline void fill_row(Grad* grad, int64_t count, float value) {
 template <typename Grad, typename Bend>
 __global__ void __launch_bounds__(kThreads)
     cross_entropy_kernel(cpu::CrossEntropyArgs args, int64_t kept) {
+  begin_kernel();
   __shared__ float shared[kWarp];
   const int64_t t = blockIdx.x;
   const int64_t target = args.targets[t];

@@ -26,6 +26,7 @@ constexpr int32_t kNoToken = 0x7fffffff;
 
 // Where a token goes, by a warp each: order[rank of t] = t.
 __global__ void sort_tokens_kernel(const int32_t* tokens, int32_t* order, int64_t count) {
+  begin_kernel();
   __shared__ int4 tile[kSortTile / 4];
   constexpr int kWarps = kSortThreads / kWarp;
   const int64_t own = int64_t{blockIdx.x} * kWarps + warp_id();
@@ -65,6 +66,7 @@ constexpr int kRowsAtOnce = 8;
 template <int W>
 __global__ void add_rows_kernel(cpu::EmbeddingBackwardArgs args, const int32_t* order,
                                 int64_t width) {
+  begin_kernel();
   const int64_t begin = blockIdx.x;
   const int32_t token = args.tokens[order[begin]];
   if (begin > 0 && args.tokens[order[begin - 1]] == token) return;

@@ -38,6 +38,18 @@ struct LaunchShape {
   int64_t shared_bytes = 0;  // of dynamic shared memory
 };
 
+// Whether the kernels that the thread's GPU runs wait in begin_kernel(): those that its driver made
+// of code for older GPUs do not.
+inline bool kernels_wait(const void* any_kernel) {
+  constexpr int kFirstVersion = 90;
+  static const bool known = [&] {
+    cudaFuncAttributes attributes = {};
+    check_launch(cudaFuncGetAttributes(&attributes, any_kernel), "what a kernel was compiled for");
+    return attributes.ptxVersion >= kFirstVersion;
+  }();
+  return known;
+}
+
 // Puts kernel(args…) on the stream.
 template <typename... Params, typename... Args>
 void launch(const LaunchStream& stream, const LaunchShape& shape, void (*kernel)(Params...),
@@ -58,13 +70,30 @@ void launch(const LaunchStream& stream, const LaunchShape& shape, void (*kernel)
   std::apply(
       [&](auto&... value) {
         void* pointers[] = {const_cast<void*>(static_cast<const void*>(&value))..., nullptr};
-        check_launch(
-            cudaLaunchKernel(reinterpret_cast<const void*>(kernel), shape.grid, shape.block,
-                             pointers, static_cast<size_t>(shape.shared_bytes),
-                             static_cast<cudaStream_t>(stream.handle)),
-            "a kernel");
+        const auto* function = reinterpret_cast<const void*>(kernel);
+        cudaLaunchAttribute early = {};
+        early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        early.val.programmaticStreamSerializationAllowed = 1;
+        cudaLaunchConfig_t config = {};
+        config.gridDim = shape.grid;
+        config.blockDim = shape.block;
+        config.dynamicSmemBytes = static_cast<size_t>(shape.shared_bytes);
+        config.stream = static_cast<cudaStream_t>(stream.handle);
+        config.attrs = &early;
+        config.numAttrs = stream.starts_early && kernels_wait(function) ? 1 : 0;
+        check_launch(cudaLaunchKernelExC(&config, function, pointers), "a kernel");
       },
       values);
+}
+
+// From here on a kernel may touch memory; all its threads call it first. The blocks of a stream's
+// next kernel may start once all of this one's have, and wait here until this one is done and what
+// it wrote can be seen.
+__device__ inline void begin_kernel() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
 }
 
 __device__ inline unsigned char* dynamic_shared() {
@@ -94,19 +123,20 @@ __device__ inline float fast_exp2(float x) {
 }
 
 // 16 bytes of device memory that are read once and not written meanwhile, past the first cache;
-// `at` is aligned to 16.
+// `at` is aligned to 16. (Volatile: begin_kernel() stays before it.)
 __device__ inline uint4 load_streamed(const void* at) {
   uint4 r;
-  asm("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
-      : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w)
-      : "l"(at));
+  asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w)
+               : "l"(at));
   return r;
 }
 
 // The same, or zeros.
 __device__ inline uint4 load_streamed_or_zero(const void* at, bool valid) {
   uint4 r = {0, 0, 0, 0};
-  asm("{ .reg .pred p; setp.ne.b32 p, %5, 0; "
+  asm volatile(
+      "{ .reg .pred p; setp.ne.b32 p, %5, 0; "
       "@p ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4]; }"
       : "+r"(r.x), "+r"(r.y), "+r"(r.z), "+r"(r.w)
       : "l"(at), "r"(static_cast<int>(valid)));

@@ -19,6 +19,7 @@ __device__ int64_t place_of(const KvAppend& a, int64_t slot, int64_t column, int
 // Blocks (row, part of the columns, keys or values).
 template <int kStep>
 __global__ void append_kernel(KvAppend a) {
+  begin_kernel();
   const int64_t row = blockIdx.x;
   const int values = static_cast<int>(blockIdx.z);
   const int64_t slot = a.slots[row];

@@ -17,6 +17,7 @@ namespace jige::cuda {
 struct LaunchStream {
   void* handle = nullptr;  // cudaStream_t; null in emulation
   int multiprocessors = 1;
+  bool starts_early = false;  // blocks may start before the kernel before is done (begin_kernel)
   LaunchRecord* record = nullptr;  // where launches are recorded: everything that is launched
 
   // Records what work is made of. False: it is not to be launched.

@@ -99,6 +99,7 @@ __device__ void for_own(const Product& product, int64_t first_row, int64_t first
 
 template <int kPerThread>
 __global__ __launch_bounds__(kThreads) void chains_kernel(Product product, int64_t column_tiles) {
+  begin_kernel();
   using Part = Tile<kPerThread>;
   __align__(16) __shared__ float left_part[kDepth * Part::kStride];
   __align__(16) __shared__ float right_part[kDepth * Part::kStride];

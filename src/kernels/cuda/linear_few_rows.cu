@@ -179,6 +179,7 @@ __device__ void store_sums(const FewRowsProduct& product, int64_t first,
 
 template <typename V>
 __global__ __launch_bounds__(kThreads, 2) void few_rows_kernel(FewRowsProduct product) {
+  begin_kernel();
   int64_t first = int64_t{blockIdx.x} * V::kRows;
   // The last block does some rows once more, to the same bits.
   if (V::kAligned) first = min(first, product.n - V::kRows);

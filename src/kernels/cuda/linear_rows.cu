@@ -57,6 +57,7 @@ __device__ void store_elements(const Rows& rows, int64_t at, int64_t count,
 // row_threads of a block share a row.
 template <bool kVector>
 __global__ void copy_rows_kernel(RowsCopy copy, int row_threads) {
+  begin_kernel();
   const int block_rows = kThreads / row_threads;
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t column = (int64_t{blockIdx.x} * row_threads + thread % row_threads) * kElements;
@@ -118,6 +119,7 @@ __device__ float piece_sum(const ConstRows& src, int64_t first_row, int64_t rows
 // partial[piece][column]; where there is one piece, added to sums.
 __global__ void column_sums_kernel(float* sums, float* partial, ConstRows src, int64_t rows,
                                    int64_t columns, int64_t pieces) {
+  begin_kernel();
   const int64_t piece = blockIdx.x % pieces;
   const int64_t first_column = blockIdx.x / pieces * kBlockColumns;
   const float sum = piece_sum(src, piece * kPieceRows, rows, first_column, columns);
@@ -132,6 +134,7 @@ __global__ void column_sums_kernel(float* sums, float* partial, ConstRows src, i
 
 __global__ void add_pieces_kernel(float* sums, const float* partial, int64_t columns,
                                   int64_t pieces) {
+  begin_kernel();
   const int64_t column = int64_t{blockIdx.x} * kWarp + threadIdx.x;
   if (column >= columns) return;
   float sum = sums[column];

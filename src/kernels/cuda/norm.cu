@@ -102,6 +102,7 @@ __device__ void for_vectors(const Place& place, const Sharing& sharing, Body bod
 template <bool kLayer, int W, int kCount>
 __global__ void __launch_bounds__(kNormThreadsMax)
     norm_forward_kernel(cpu::NormForwardArgs args, Sharing sharing) {
+  begin_kernel();
   __shared__ float shared[kWarp];
   const Place place = place_of(sharing);
   const auto width = static_cast<float>(sharing.width);
@@ -147,6 +148,7 @@ __global__ void __launch_bounds__(kNormThreadsMax)
 template <bool kLayer, int W, int kCount>
 __global__ void __launch_bounds__(kNormThreadsMax)
     norm_backward_input_kernel(cpu::NormBackwardInputArgs args, Sharing sharing) {
+  begin_kernel();
   __shared__ float shared[kWarp];
   const Place place = place_of(sharing);
   const auto width = static_cast<float>(sharing.width);
@@ -332,6 +334,7 @@ __device__ void store_part(const float (&sums)[W], int tile_vectors, int64_t fir
 // sums [1 or 2, parts, D]: those of the weight, then those of the bias.
 template <bool kLayer, int W>
 __global__ void norm_part_kernel(cpu::NormBackwardWeightArgs args, Parts parts, float* sums) {
+  begin_kernel();
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t part = blockIdx.x / static_cast<unsigned>(parts.tiles);
   const int64_t tile = blockIdx.x % static_cast<unsigned>(parts.tiles);
@@ -355,6 +358,7 @@ __global__ void norm_part_kernel(cpu::NormBackwardWeightArgs args, Parts parts, 
 // to[i] += the parts of column i in ascending order, kWarp interleaved sums of them.
 __global__ void add_parts_kernel(float* weight, float* bias, const float* sums, int64_t parts,
                                  int64_t width) {
+  begin_kernel();
   __shared__ float shared[kWarp][kWarp];
   float* const to = blockIdx.y == 0 ? weight : bias;
   const int64_t column = int64_t{blockIdx.x} * kWarp + lane_id();

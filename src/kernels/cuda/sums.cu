@@ -36,6 +36,7 @@ __device__ inline double square(float value) {
 }
 
 __global__ void __launch_bounds__(kThreads) pieces_kernel(SumsOfSquares args) {
+  begin_kernel();
   __shared__ double shared[kWarp];
   const int64_t piece = blockIdx.x;
   const SquaredTensor& tensor = tensor_of(args, piece);
@@ -57,6 +58,7 @@ __global__ void __launch_bounds__(kThreads) pieces_kernel(SumsOfSquares args) {
 }
 
 __global__ void __launch_bounds__(kThreads) tensors_kernel(SumsOfSquares args) {
+  begin_kernel();
   __shared__ double shared[kWarp];
   const SquaredTensor* tensor = args.tensors + blockIdx.x;
   const bool last = blockIdx.x + int64_t{1} == args.tensor_count;

@@ -151,6 +151,7 @@ inline ConstRows from_column(const ConstRows& rows, int64_t column) {
 
 template <int W, typename Op>
 __global__ void elementwise_kernel(Op op, Extent extent, int64_t vectors_per_row) {
+  begin_kernel();
   const int64_t index = int64_t{blockIdx.x} * kElementwiseThreads + threadIdx.x;
   const Divided at = divide(index, vectors_per_row);
   if (at.quotient >= extent.rows) return;

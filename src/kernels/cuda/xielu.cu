@@ -61,6 +61,7 @@ struct XieluForward {
 // A block has a row.
 template <int W>
 __global__ void xielu_backward_kernel(cpu::XieluBackwardArgs args) {
+  begin_kernel();
   __shared__ float shared[kWarp];
   const int64_t row = blockIdx.x;
   const Factors f = factors_of(args.curve);

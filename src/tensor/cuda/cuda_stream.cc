@@ -95,8 +95,13 @@ class Upload {
 
 class GpuStream final : public CudaStream {
  public:
-  GpuStream(Device& device, int index, cudaStream_t stream, int multiprocessors)
-      : device_(device), index_(index), stream_(stream), multiprocessors_(multiprocessors) {
+  // What the GPU can do.
+  struct Abilities {
+    int multiprocessors = 1;
+    bool starts_early = false;
+  };
+  GpuStream(Device& device, int index, cudaStream_t stream, const Abilities& abilities)
+      : device_(device), index_(index), stream_(stream), abilities_(abilities) {
     for (auto& upload : uploads_) upload = std::make_unique<Upload>();
   }
   ~GpuStream() override {
@@ -139,7 +144,8 @@ class GpuStream final : public CudaStream {
     select();
     return stream_;
   }
-  int multiprocessor_count() override { return multiprocessors_; }
+  int multiprocessor_count() override { return abilities_.multiprocessors; }
+  bool starts_early() override { return abilities_.starts_early; }
 
   void* scratch(int64_t bytes) override {
     if (bytes <= scratch_bytes_) return scratch_;
@@ -202,7 +208,7 @@ class GpuStream final : public CudaStream {
   Device& device_;
   int index_;
   cudaStream_t stream_;
-  int multiprocessors_;
+  Abilities abilities_;
   void* scratch_ = nullptr;
   int64_t scratch_bytes_ = 0;
   std::array<std::unique_ptr<Upload>, kUploads> uploads_;  // the newest first
@@ -218,9 +224,14 @@ std::unique_ptr<Stream> make_cuda_stream(Device& device, int index) {
   JIGE_CUDA_CHECK(cudaSetDevice(index));
   cudaStream_t stream = nullptr;
   JIGE_CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  int multiprocessors = 0;
-  JIGE_CUDA_CHECK(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, index));
-  return std::make_unique<GpuStream>(device, index, stream, multiprocessors);
+  constexpr int kMajorOfEarlyStarts = 9;
+  GpuStream::Abilities abilities;
+  int major = 0;
+  JIGE_CUDA_CHECK(
+      cudaDeviceGetAttribute(&abilities.multiprocessors, cudaDevAttrMultiProcessorCount, index));
+  JIGE_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index));
+  abilities.starts_early = major >= kMajorOfEarlyStarts;
+  return std::make_unique<GpuStream>(device, index, stream, abilities);
 }
 
 }  // namespace jige

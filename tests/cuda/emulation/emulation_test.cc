@@ -15,7 +15,10 @@ class Emulation : public CudaTest {
     body_ = &body;
     launch(LaunchStream{}, {grid, block, 4096}, call);
   }
-  static void call() { (*body_)(); }
+  static void call() {
+    begin_kernel();
+    (*body_)();
+  }
   inline static const std::function<void()>* body_ = nullptr;  // no argument: it is the host's
   static float element(const TensorView& host, int row, int column) {
     return get(host, row * host.columns() + column);
@@ -184,6 +187,22 @@ TEST_F(Emulation, EndsKernelsThatAGpuWouldNotFinish) {
                "waits for ever");
   const Pair on_gpu = integers({1});
   EXPECT_DEATH(*on_gpu.gpu.as<int32_t>() = 2, "");
+}
+
+void never_begins(int32_t* at) {
+  if (lane_id() > 0) begin_kernel();
+  if (lane_id() > 0) *at = 2;
+}
+void begins_late(int32_t* at) {
+  *at = 2;
+  begin_kernel();
+}
+
+TEST_F(Emulation, EndsKernelsThatDoNotWaitForTheOneBefore) {
+  const Pair on_gpu = integers({1});
+  auto* at = on_gpu.gpu.as<int32_t>();
+  EXPECT_DEATH(launch(LaunchStream{}, {1, 32}, never_begins, at), "without begin_kernel");
+  EXPECT_DEATH(launch(LaunchStream{}, {1, 32}, begins_late, at), "");
 }
 
 }  // namespace

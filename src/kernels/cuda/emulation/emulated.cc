@@ -3,6 +3,7 @@
 #include <array>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "base/check.h"
@@ -58,6 +59,7 @@ struct Fiber {
   std::unique_ptr<std::byte[]> stack;
   dim3 index;
   Wait wait = Wait::kNone;
+  bool begun = false;  // begin_kernel() was called
   // What the lane gave in the last two exchanges.
   alignas(16) std::array<std::array<std::byte, kExchangeMax>, 2> given;
   int turn = 0;                                // exchanges so far
@@ -72,6 +74,7 @@ struct Block {
   size_t current = 0;  // the one that runs
   const std::function<void()>* body = nullptr;
   std::vector<std::byte> shared;
+  std::optional<DeviceMemory::Access> memory;  // of the launch, once a thread has begun
 };
 
 Block& block() {
@@ -89,12 +92,14 @@ void yield(Wait wait) {
 
 void fiber_main() {
   (*block().body)();
+  JIGE_CHECK(current().begun, "a kernel ends without begin_kernel()");
   yield(Wait::kEnded);
 }
 
 void start(Fiber& fiber) {
   if (!fiber.stack) fiber.stack = std::make_unique<std::byte[]>(kStackBytes);
   fiber.wait = Wait::kNone;
+  fiber.begun = false;
   fiber.turn = 0;
   fiber.groups.assign(1, {});
   // As if fiber_main had been called, with room for the six registers that the switch takes back.
@@ -179,7 +184,6 @@ void run(const LaunchShape& shape, const std::function<void()>& body) {
   constexpr size_t kAlignment = 128;
   static std::mutex mutex;
   const std::lock_guard<std::mutex> lock(mutex);
-  const DeviceMemory::Access access;
   JIGE_CHECK(shape.shared_bytes <= kSharedMax, "{} bytes of shared memory", shape.shared_bytes);
   Block& one = block();
   one.body = &body;
@@ -195,6 +199,7 @@ void run(const LaunchShape& shape, const std::function<void()>& body) {
       }
     }
   }
+  one.memory.reset();
 }
 
 unsigned char* dynamic_shared() {
@@ -286,6 +291,12 @@ float low_half(uint32_t pair) { return bits_to_float(pair << 16); }
 float high_half(uint32_t pair) { return bits_to_float(pair & 0xffff0000u); }
 
 }  // namespace
+
+void begin_kernel() {
+  emulation::Block& one = emulation::block();
+  if (!one.memory) one.memory.emplace();
+  emulation::current().begun = true;
+}
 
 void __syncthreads() { emulation::yield(emulation::Wait::kBlock); }
 

@@ -164,6 +164,10 @@ inline float __fdividef(float a, float b) { return a / b; }
 using std::max;
 using std::min;
 
+// The process ends where the first thread touches device memory before it comes here, or any thread
+// never does.
+void begin_kernel();
+
 inline unsigned char* dynamic_shared() { return emulation::dynamic_shared(); }
 inline float bits_to_float(uint32_t bits) { return std::bit_cast<float>(bits); }
 inline uint32_t float_to_bits(float value) { return std::bit_cast<uint32_t>(value); }

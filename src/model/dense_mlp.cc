@@ -98,21 +98,38 @@ DenseMlp::Pending DenseMlp::place_pending(Placement& at, int64_t token_count, DT
 void DenseMlp::forward(Stream& stream, const BlockWeights& weights, DType compute,
                        const TensorView& dst, const TensorView& src, const Saved& saved,
                        const Work& work) const {
-  input_.forward(stream, weights, compute,
-                 {.dst = saved.ffn,
-                  .src = src,
-                  .product = saved.u_input,
-                  .scratch = work.adapter_scratch,
-                  .past_caches = true,
-                  .adapters = work.adapters});
-  activate(stream, weights, work.activated, saved.ffn);
-  if (work.row_logits) ops::gate_rows(stream, work.activated, work.row_logits);
+  const TensorView activated = forward_input(stream, weights, compute, src, saved, work);
+  if (work.row_logits) ops::gate_rows(stream, activated, work.row_logits);
   output_.forward(stream, weights, compute,
                   {.dst = dst,
-                   .src = work.activated,
+                   .src = activated,
                    .product = saved.u_output,
                    .scratch = work.adapter_scratch,
-                   .adapters = work.adapters});
+                   .adapters = work.adapters,
+                   .addend = work.addend});
+}
+
+TensorView DenseMlp::forward_input(Stream& stream, const BlockWeights& weights, DType compute,
+                                   const TensorView& src, const Saved& saved,
+                                   const Work& work) const {
+  Projection::Forward product = {.dst = saved.ffn,
+                                 .src = src,
+                                 .product = saved.u_input,
+                                 .scratch = work.adapter_scratch,
+                                 .past_caches = true,
+                                 .adapters = work.adapters};
+  if (gated() && !work.saves) {
+    const bool swiglu = activation_ == formats::ActivationKind::kSwiGlu;
+    product.dst = saved.ffn.column_range(0, size_);
+    if (input_.forward_gated(stream, weights, compute, product,
+                             swiglu ? ops::GatedUnit::kSwiGlu : ops::GatedUnit::kGeGlu)) {
+      return product.dst;
+    }
+    product.dst = saved.ffn;
+  }
+  input_.forward(stream, weights, compute, product);
+  activate(stream, weights, work.activated, saved.ffn);
+  return work.activated;
 }
 
 void DenseMlp::backward_input(Stream& stream, const BlockWeights& weights, DType compute,

@@ -68,6 +68,9 @@ class DenseMlp {
     TensorView row_logits;                   // [T, 1] f32, of rows' gates; or empty
     TensorView grad_row_logits;              // likewise; X writes them
     const StepAdapters* adapters = nullptr;  // as in BlockContext
+    bool saves = true;  // F's saved.ffn is wanted again; else F leaves there what it likes
+    // [T, D] f32, not in dst's memory: F adds it to dst, which is f32. Or empty.
+    TensorView addend;
   };
   int64_t size() const { return size_; }  // F
   Saved place_saved(Placement& at, int64_t token_count, DType compute) const;
@@ -94,6 +97,9 @@ class DenseMlp {
   int64_t ffn_columns() const { return gated() ? 2 * size_ : size_; }
   bool curved() const { return activation_ == formats::ActivationKind::kXielu; }
   ops::Xielu curve(const BlockWeights& weights) const;
+  // a from src, and where it is.
+  TensorView forward_input(Stream& stream, const BlockWeights& weights, DType compute,
+                           const TensorView& src, const Saved& saved, const Work& work) const;
   void activate(Stream& stream, const BlockWeights& weights, const TensorView& dst,
                 const TensorView& ffn) const;
   // The gradient of g|u or u from that of a. W wants a again, and nobody the gate: it takes its

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "model/device_support.h"
 #include "model/weights_layout.h"
+#include "ops/elementwise.h"
 
 namespace jige::model {
 namespace {
@@ -294,9 +295,7 @@ Status InferenceModel::check_adapters(const InferenceBatch& batch) const {
 
 Status InferenceModel::check_logit_rows(std::span<const int32_t> rows, int64_t row_count) const {
   JIGE_DO(check_range("the rows of logits", std::ssize(rows), 0, sizes_.logit_rows_max));
-  for (const int32_t row : rows) {
-    JIGE_DO(check_range("a row of logits", row, 0, row_count - 1));
-  }
+  for (const int32_t row : rows) JIGE_DO(check_range("a row of logits", row, 0, row_count - 1));
   return {};
 }
 
@@ -366,6 +365,7 @@ TensorView InferenceModel::run_body(const InferenceBatch& batch) {
   put_batch(batch);
   const int64_t row_count = batch_.token_count();
   TensorView src;
+  logits_ = {};
   stream_->run_repeated([&] {
     src = {};
     for (size_t node = 0; node < architecture_->head_node(); ++node) {
@@ -374,8 +374,9 @@ TensorView InferenceModel::run_body(const InferenceBatch& batch) {
                                          {});
       src = dst;
     }
+    hidden_ = src.column_range(0, config().hidden_size);
+    if (!batch.logit_rows.empty()) logits_ = run_head(batch.logit_rows);
   });
-  hidden_ = src.column_range(0, config().hidden_size);
   return src;
 }
 
@@ -393,42 +394,48 @@ std::span<const float> InferenceModel::to_host(const TensorView& view) {
 Result<std::span<const float>> InferenceModel::forward(const InferenceBatch& batch) {
   JIGE_DO(check(batch));
   run_body(batch);
-  if (!batch.logit_rows.empty()) return logits_of(batch.logit_rows);
+  if (logits_) return to_host(logits_);
   stream_->synchronize();
   return std::span<const float>();
 }
 
-Result<TensorView> InferenceModel::gather(std::span<const int32_t> rows) {
-  const auto wanted = std::ssize(rows);
-  if (wanted == 0 || !hidden_) {
-    return fail(Code::kInvalidArgument, "{} rows of logits are wanted of {}", wanted,
+Status InferenceModel::check_hidden_rows(std::span<const int32_t> rows) const {
+  if (rows.empty() || !hidden_) {
+    return fail(Code::kInvalidArgument, "{} rows of logits are wanted of {}", rows.size(),
                 hidden_ ? "a forward" : "no forward");
   }
-  JIGE_DO(check_logit_rows(rows, hidden_.rows()));
-  const TensorView gathered = buffers_.gathered.view().row_range(0, wanted);
-  for (int64_t i = 0; i < wanted; ++i) {
-    const int64_t row = rows[static_cast<size_t>(i)];
-    stream_->copy(gathered.row_range(i, i + 1).data, hidden_.row_range(row, row + 1).data,
-                  hidden_.columns() * 4, CopyKind::kDeviceToDevice);
-  }
+  return check_logit_rows(rows, hidden_.rows());
+}
+
+TensorView InferenceModel::hidden_rows(std::span<const int32_t> rows) {
+  const auto apart = [](int32_t row, int32_t next) { return next != row + 1; };
+  const bool together = std::ranges::adjacent_find(rows, apart) == rows.end();
+  if (together) return hidden_.row_range(rows.front(), rows.back() + 1);
+  const TensorView gathered = buffers_.gathered.view().row_range(0, std::ssize(rows));
+  ops::select_rows(*stream_, gathered, hidden_, rows);
   return gathered;
 }
 
-Result<std::span<const float>> InferenceModel::logits_of(std::span<const int32_t> rows) {
+TensorView InferenceModel::run_head(std::span<const int32_t> rows) {
   JIGE_CHECK(!sizes_.embeds, "logits of a model loaded for embeddings");
-  JIGE_TRY(const TensorView gathered, gather(rows));
-  const TensorView logits = buffers_.results.view().row_range(0, gathered.rows());
+  const TensorView logits = buffers_.results.view().row_range(0, std::ssize(rows));
   const size_t node = architecture_->head_node();
-  architecture_->head().logits(context(node), weights_->block(node), gathered, logits);
-  return to_host(logits);
+  architecture_->head().logits(context(node), weights_->block(node), hidden_rows(rows), logits);
+  return logits;
+}
+
+Result<std::span<const float>> InferenceModel::logits_of(std::span<const int32_t> rows) {
+  JIGE_DO(check_hidden_rows(rows));
+  stream_->run_repeated([&] { logits_ = run_head(rows); });
+  return to_host(logits_);
 }
 
 Result<std::span<const float>> InferenceModel::hidden_of(std::span<const int32_t> rows) {
   JIGE_CHECK(sizes_.embeds, "hidden_of() of a model loaded without embeds");
-  JIGE_TRY(const TensorView gathered, gather(rows));
-  const TensorView normed = buffers_.results.view().row_range(0, gathered.rows());
+  JIGE_DO(check_hidden_rows(rows));
+  const TensorView normed = buffers_.results.view().row_range(0, std::ssize(rows));
   const size_t node = architecture_->head_node();
-  architecture_->head().normed(context(node), weights_->block(node), gathered, normed);
+  architecture_->head().normed(context(node), weights_->block(node), hidden_rows(rows), normed);
   return to_host(normed);
 }
 

@@ -145,8 +145,12 @@ class InferenceModel {
   Status allocate_sequences();
   Status take_rooms(int64_t rank_max);
   Status check(const InferenceBatch& batch) const;
-  // The wanted rows of the last residual stream, brought together; fails as logits_of() does.
-  Result<TensorView> gather(std::span<const int32_t> rows);
+  // Whether the last residual stream has these rows; fails as logits_of() does.
+  Status check_hidden_rows(std::span<const int32_t> rows) const;
+  // These rows of it, brought together where they do not follow one another.
+  TensorView hidden_rows(std::span<const int32_t> rows);
+  // Puts the head's work for them on the stream; where the logits will be.
+  TensorView run_head(std::span<const int32_t> rows);
   Status check_logit_rows(std::span<const int32_t> rows, int64_t row_count) const;
   Status check_sequence(const ops::SequenceSpan& sequence, int64_t row_begin) const;
   // Every sequence has a state of its own, which stands where its rows go on.
@@ -156,7 +160,8 @@ class InferenceModel {
   void put_batch(const InferenceBatch& batch);
   // The ranges of rows that ask for adapters, one for neighbours that ask for the same.
   void put_adapters(const InferenceBatch& batch);
-  // Runs all blocks but the head; returns the last residual stream.
+  // Runs all blocks but the head, and the head for rows of logits; returns the last residual
+  // stream.
   TensorView run_body(const InferenceBatch& batch);
   BlockContext context(size_t node);
   std::span<const float> to_host(const TensorView& view);
@@ -173,6 +178,7 @@ class InferenceModel {
   StepAdapters step_adapters_;
   std::vector<int64_t> state_tokens_;  // that each state stands behind
   TensorView hidden_;                  // the last residual stream of the last call
+  TensorView logits_;                  // those that it was asked for
   std::vector<int32_t> host_positions_;
   HostBuffer host_result_;  // for devices whose memory the host cannot read
   double load_seconds_ = 0;

@@ -262,14 +262,29 @@ int64_t Projection::thread_scratch_bytes(int64_t token_count, DType compute, int
 void Projection::forward(Stream& stream, const BlockWeights& weights, DType compute,
                          const Forward& args) const {
   const auto use = ops::PackUse::kForward;
+  const bool alone = !adapted() && !args.adapters;
   ops::linear_forward(stream, {.dst = args.dst,
                                .src = args.src,
                                .weight = whole_view(weights, compute, use),
                                .bias = bias_view(weights, compute),
                                .past_caches = args.past_caches,
-                               .strip = weights.strip});
+                               .strip = weights.strip,
+                               .addend = alone ? args.addend : TensorView{}});
   if (adapted()) add_own_adapter(stream, weights, compute, args);
   if (args.adapters) add_step_adapters(stream, args);
+  if (!alone && args.addend) ops::add(stream, args.dst, args.addend, args.dst);
+}
+
+bool Projection::forward_gated(Stream& stream, const BlockWeights& weights, DType compute,
+                               const Forward& args, ops::GatedUnit unit) const {
+  if (adapted() || args.adapters) return false;
+  return ops::linear_gated_forward(
+      stream, {.dst = args.dst,
+               .product = {.dst = {},
+                           .src = args.src,
+                           .weight = whole_view(weights, compute, ops::PackUse::kForward),
+                           .bias = bias_view(weights, compute)},
+               .unit = unit});
 }
 
 void Projection::add_own_adapter(Stream& stream, const BlockWeights& weights, DType compute,

@@ -109,9 +109,16 @@ class Projection {
     TensorView scratch;        // u8, scratch_bytes
     bool past_caches = false;  // ops/linear.h
     const StepAdapters* adapters = nullptr;
+    // [T, N] f32, not in dst's memory: added to dst, which is f32, once all else is. Or empty.
+    TensorView addend = {};
   };
   void forward(Stream& stream, const BlockWeights& weights, DType compute,
                const Forward& args) const;
+  // The product of a gate and what it gates, and what comes of them in one, dst [T, N / 2], as
+  // ops::linear_gated_forward; not in the memory of src. False, and nothing is done, where there
+  // are two steps to be taken.
+  bool forward_gated(Stream& stream, const BlockWeights& weights, DType compute,
+                     const Forward& args, ops::GatedUnit unit) const;
 
   struct BackwardInput {
     TensorView grad_src;  // [T, K] compute type, overwritten

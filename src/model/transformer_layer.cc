@@ -398,18 +398,18 @@ void TransformerLayer::forward(const BlockContext& context, const BlockWeights& 
   const TensorView dst = layout_.residual(whole_dst);
 
   hand_on(context, whole_src, whole_dst);
-  const Streams streams{.src = whole_src, .dst = whole_dst, .grad_src = {}};
+  const TensorView& x1 = !attention_ ? src : !has_ffn() ? dst : parallel_ ? work.x1 : views.x1;
+  const Streams streams{.src = whole_src, .dst = whole_dst, .grad_src = {}, .x1 = x1};
   if (attention_) forward_attention(context, weights, batch, streams, views, work, saves);
-  if (!has_ffn()) {
-    ops::add(stream, dst, src, dst);
-    return;
-  }
-  const TensorView& x1 = !attention_ ? src : parallel_ ? work.x1 : views.x1;
-  if (attention_) ops::add(stream, x1, src, dst);
+  if (!has_ffn()) return;
 
-  forward_ffn(context, weights, src, norms_after_ ? views.m : dst, views, work);
+  const bool at_once = adds_at_once(batch) && mlp_ && !beside_;
+  forward_ffn(
+      context, weights, src,
+      {.dst = norms_after_ ? views.m : dst, .addend = at_once ? x1 : TensorView{}, .saves = saves},
+      views, work);
   leave(stream, weights, batch, ffn_part(views), dst);
-  ops::add(stream, dst, x1, dst);
+  if (!at_once) ops::add(stream, dst, x1, dst);
   if (input_) {
     input_->forward(stream, weights, compute, dst,
                     layout_.input(whole_src, static_cast<int64_t>(index_)), views.input,
@@ -424,25 +424,32 @@ void TransformerLayer::forward_attention(const BlockContext& context, const Bloc
                                          bool saves) const {
   Stream& stream = context.stream;
   const TensorView n1 = first_columns(work.rows, width_);
+  const TensorView src = layout_.residual(streams.src);
   const TensorView dst = layout_.residual(streams.dst);
-  enter(stream, weights, norm1_, n1, layout_.residual(streams.src), views.stats1);
+  const bool at_once = adds_at_once(batch);
+  enter(stream, weights, norm1_, n1, src, views.stats1);
   AttentionMemory memory = attention_memory(views, {}, work, saves);
   if (!context.kv_cache.data) share_keys(memory, streams);
   attention_->forward(context, weights, batch, n1, views.attended, memory);
   attention_output_.forward(stream, weights, context.compute,
-                            {.dst = norms_after_ ? views.o : dst,
+                            {.dst = norms_after_ ? views.o
+                                    : at_once    ? streams.x1
+                                                 : dst,
                              .src = views.attended,
                              .product = views.u_attention_output,
                              .scratch = work.adapter_scratch,
-                             .adapters = context.adapters});
+                             .adapters = context.adapters,
+                             .addend = at_once ? src : TensorView{}});
   leave(stream, weights, batch, attention_part(views), dst);
+  if (!at_once) ops::add(stream, streams.x1, src, dst);
 }
 
 void TransformerLayer::forward_ffn(const BlockContext& context, const BlockWeights& weights,
-                                   const TensorView& src, const TensorView& dst,
+                                   const TensorView& src, const FfnResult& result,
                                    const Activations& views, const Work& work) const {
   Stream& stream = context.stream;
   const DType compute = context.compute;
+  const TensorView& dst = result.dst;
   const TensorView n2 = first_columns(work.rows, width_);
   if (!one_norm_) {  // else n1 is there still
     enter(stream, weights, norm2_, n2, ffn_source(src, views), views.stats2);
@@ -452,6 +459,8 @@ void TransformerLayer::forward_ffn(const BlockContext& context, const BlockWeigh
   } else {
     DenseMlp::Work dense = dense_work(work);
     dense.adapters = context.adapters;
+    dense.saves = result.saves;
+    dense.addend = result.addend;
     mlp_->forward(stream, weights, compute, beside_ ? views.beside.dense : dst, n2, views.mlp,
                   dense);
   }

@@ -181,6 +181,7 @@ class TransformerLayer final : public Block {
   // gradients, too.
   struct Streams {
     TensorView src, dst, grad_src;
+    TensorView x1 = {};  // of F: the residual stream behind attention
   };
   void share_keys(AttentionMemory& memory, const Streams& streams) const;
   // What later layers read of a stream, from src to dst; the other way, of gradients, from those of
@@ -199,13 +200,22 @@ class TransformerLayer final : public Block {
   bool has_both() const { return attention_ && has_ffn(); }
   void make_ffn(const formats::ModelConfig& config, const LayerOptions& options,
                 double residual_std);
-  // What attention gives the residual stream, in dst.
+  // Whether nothing stands between a product and the sum that it is a part of.
+  bool adds_at_once(const Batch& batch) const {
+    return !norms_after_ && batch.dropout.rate == 0 && residual_scale_ == 1.0f;
+  }
+  // The residual stream behind attention; what attention gives may go through dst.
   void forward_attention(const BlockContext& context, const BlockWeights& weights,
                          const Batch& batch, const Streams& streams, const Activations& views,
                          const Work& work, bool saves) const;
-  // m in dst, from what it reads.
+  // m in dst, or m plus what is to be added to it.
+  struct FfnResult {
+    TensorView dst;
+    TensorView addend;  // or empty
+    bool saves;
+  };
   void forward_ffn(const BlockContext& context, const BlockWeights& weights, const TensorView& src,
-                   const TensorView& dst, const Activations& views, const Work& work) const;
+                   const FfnResult& result, const Activations& views, const Work& work) const;
   // Sets grad_src to grad_dst and adds what comes through the feed-forward part; of one norm for
   // both parts that is left to backward_attention.
   void backward_ffn(const BlockContext& context, const BlockWeights& weights, const Batch& batch,

@@ -207,6 +207,27 @@ void embedding_forward(Stream& stream, const TensorView& dst, const TensorView& 
   });
 }
 
+void select_rows(Stream& stream, const TensorView& dst, const TensorView& src,
+                 std::span<const int32_t> rows) {
+  const auto count = std::ssize(rows);
+  check_typed("dst", dst, DType::kF32, count, src.columns());
+  check_typed("src", src, DType::kF32, src.rows(), src.columns());
+  for (const int32_t row : rows) {
+    JIGE_CHECK(0 <= row && row < src.rows(), "row {} of {}", row, src.rows());
+  }
+  if (on_cuda(stream)) {
+    const void* const numbers = as_cuda(stream).upload(rows.data(), 4 * count);
+    const cpu::EmbeddingForwardArgs args = {dst.as<float>(), dst.row_stride, const_rows_of(src),
+                                            static_cast<const int32_t*>(numbers), src.columns()};
+    return cuda::embedding_forward(launch_stream(stream), args, count);
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t row = rows[static_cast<size_t>(i)];
+    stream.copy(dst.row_range(i, i + 1).data, src.row_range(row, row + 1).data, 4 * src.columns(),
+                CopyKind::kDeviceToDevice);
+  }
+}
+
 void embedding_backward(Stream& stream, const TensorView& grad_table, const TensorView& grad_dst,
                         const TensorView& tokens) {
   const int64_t rows = grad_dst.rows();

@@ -8,6 +8,9 @@
 // Threads: asynchronous on the stream.
 #pragma once
 
+#include <cstdint>
+#include <span>
+
 #include "tensor/device.h"
 #include "tensor/view.h"
 
@@ -42,6 +45,10 @@ void embedding_forward(Stream& stream, const TensorView& dst, const TensorView& 
 // grad_table [V, D] f32 += grad_dst [T, D] f32, tokens in ascending order of t.
 void embedding_backward(Stream& stream, const TensorView& grad_table, const TensorView& grad_dst,
                         const TensorView& tokens);
+
+// Rows of src, in this order: dst [rows, D], src [T, D], both f32.
+void select_rows(Stream& stream, const TensorView& dst, const TensorView& src,
+                 std::span<const int32_t> rows);
 
 // dst = a + b, elementwise; f32 or bf16 each; dst may be a or b.
 void add(Stream& stream, const TensorView& dst, const TensorView& a, const TensorView& b);

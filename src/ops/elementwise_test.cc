@@ -284,6 +284,22 @@ std::vector<int32_t> repeated_tokens(int64_t count) {
   return tokens;
 }
 
+TEST(SelectRows, BringsRowsTogetherInTheirOrder) {
+  test::TestStream stream;
+  Rng rng(5);
+  Matrix src(DType::kF32, 6, 9, 2);
+  Matrix dst(DType::kF32, 4, 9);
+  src.fill_normal(rng);
+  const std::vector<int32_t> rows = {4, 0, 0, 5};
+  select_rows(*stream, dst.view(), src.view(), rows);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    for (int64_t column = 0; column < 9; ++column) {
+      EXPECT_EQ(dst.get(static_cast<int64_t>(i), column), src.get(rows[i], column));
+    }
+  }
+  EXPECT_TRUE(dst.gap_intact());
+}
+
 TEST(Embedding, BackwardAddsTokensInAscendingOrder) {
   test::TestStream stream(3);
   test::for_each_isa([&] {

@@ -12,6 +12,7 @@
 #include "kernels/cpu/quant_gemm.h"
 #include "kernels/cpu/quant_levels.h"
 #include "kernels/cpu/quant_strips.h"
+#include "ops/elementwise.h"
 #include "ops/kernel_rows.h"
 #include "ops/linear_cuda.h"
 #include "ops/linear_products.h"
@@ -313,6 +314,10 @@ void linear_forward(Stream& stream, const LinearForward& args) {
              args.dst.rows());
   JIGE_CHECK(!args.bias || (args.bias.dtype == DType::kF32 && args.bias.count() == args.weight.n),
              "bias is {} {}", dtype_info(args.bias.dtype).name, args.bias.shape.to_string());
+  JIGE_CHECK(
+      !args.addend || (args.dst.dtype == DType::kF32 && args.addend.dtype == DType::kF32 &&
+                       args.addend.shape == args.dst.shape && args.addend.data != args.dst.data),
+      "addend is {} {}", dtype_info(args.addend.dtype).name, args.addend.shape.to_string());
   if (on_cuda(stream)) return cuda_linear_forward(stream, args);
   CpuStream& cpu = as_cpu(stream);
   CpuDevice& device = cpu.cpu();
@@ -324,6 +329,15 @@ void linear_forward(Stream& stream, const LinearForward& args) {
                       .past_caches = args.past_caches,
                       .strip = args.strip});
   });
+  if (args.addend) add(stream, args.dst, args.addend, args.dst);
+}
+
+bool linear_gated_forward(Stream& stream, const LinearGated& args) {
+  const PackedWeight& weight = args.product.weight;
+  check_matrix(args.product.src, weight.k, "src");
+  JIGE_CHECK(2 * args.dst.columns() == weight.n && args.dst.rows() == args.product.src.rows(),
+             "dst {} of a gated product with {} columns", args.dst.shape.to_string(), weight.n);
+  return on_cuda(stream) && cuda_linear_gated_forward(stream, args);
 }
 
 void linear_backward_input(Stream& stream, const LinearBackwardInput& args) {

@@ -92,8 +92,21 @@ struct LinearForward {
   bool past_caches = false;
   // u8, linear_strip_bytes: of a quantised weight its numbers are multiplied. Empty: whole numbers.
   TensorView strip;
+  // [T, n] f32, not in dst's memory: added to dst, which is f32, once all else is. Or empty.
+  TensorView addend;
 };
 void linear_forward(Stream& stream, const LinearForward& args);
+
+// The product of a gate and of what it gates, [gate | up] of 2F columns, and gate(…) · up in one,
+// with the bits of linear_forward() into bf16 and ops::swiglu_forward or geglu_forward. False, and
+// nothing is done, where that would gain nothing: on a CPU, in f32, or of many tokens.
+enum class GatedUnit { kSwiGlu, kGeGlu };
+struct LinearGated {
+  TensorView dst;         // [T, F], f32 or bf16
+  LinearForward product;  // without dst and addend
+  GatedUnit unit = GatedUnit::kSwiGlu;
+};
+bool linear_gated_forward(Stream& stream, const LinearGated& args);
 
 struct LinearBackwardInput {
   TensorView grad_src;       // [T, k], f32 or bf16; overwritten

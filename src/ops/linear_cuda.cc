@@ -1,6 +1,7 @@
 #include "ops/linear_cuda.h"
 
 #include "base/check.h"
+#include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/linear.h"
 #include "kernels/cuda/matmul_lt.h"
 #include "ops/kernel_rows.h"
@@ -20,6 +21,7 @@ struct ViewProduct {
   bool right_across = false;
   bool accumulate = false;
   TensorView bias;
+  TensorView addend;  // or none; out is f32
 };
 
 cuda::Product product_of(const ViewProduct& views) {
@@ -32,7 +34,8 @@ cuda::Product product_of(const ViewProduct& views) {
           .left_across = views.left_across,
           .right_across = views.right_across,
           .accumulate = views.accumulate,
-          .bias = views.bias.data};
+          .bias = views.bias.data,
+          .addend = views.addend ? const_rows_of(views.addend) : cpu::ConstRows{}};
 }
 
 void copy_view(Stream& stream, const TensorView& dst, const TensorView& src,
@@ -44,21 +47,28 @@ void copy_view(Stream& stream, const TensorView& dst, const TensorView& src,
                                           .accumulate = accumulate});
 }
 
+void add_to(Stream& stream, const TensorView& dst, const TensorView& addend) {
+  cuda::add(launch_stream(stream), rows_of(dst), const_rows_of(addend), const_rows_of(dst),
+            dst.rows(), dst.columns());
+}
+
 // Places in the scratch of a stream for what cuBLASLt does not take where it is. Made twice: to
 // learn the bytes, and with the memory.
 class LtPlaces {
  public:
   explicit LtPlaces(std::byte* memory) : memory_(memory) {}
 
+  static bool fits(const TensorView& view, DType dtype) {
+    const int64_t multiple = cuda::kMatmulLtAlignment / dtype_bytes(dtype, 1);
+    return view.dtype == dtype && view.row_stride % multiple == 0 &&
+           reinterpret_cast<uintptr_t>(view.data) % uintptr_t{cuda::kMatmulLtAlignment} == 0;
+  }
   // The view itself, or where a copy in `dtype` goes.
   TensorView place(const TensorView& view, DType dtype) {
     const int64_t multiple = cuda::kMatmulLtAlignment / dtype_bytes(dtype, 1);
     TensorView result = view;
     if (view.rows() <= 1) result.row_stride = view.columns();
-    const bool fits =
-        view.dtype == dtype && result.row_stride % multiple == 0 &&
-        reinterpret_cast<uintptr_t>(view.data) % uintptr_t{cuda::kMatmulLtAlignment} == 0;
-    if (fits) return result;
+    if (fits(result, dtype)) return result;
     result.dtype = dtype;
     result.row_stride = (view.columns() + multiple - 1) / multiple * multiple;
     result.data = take(dtype_bytes(dtype, view.rows() * result.row_stride));
@@ -107,17 +117,35 @@ void multiply_by_lt(Stream& stream, const ViewProduct& views) {
   if (views.bias) copy_in(plan.views.bias, views.bias.reshaped({1, views.bias.count()}));
   const bool out_copied = plan.views.out.data != views.out.data;
   if (out_copied) plan.views.accumulate = false;
+  const bool adds = views.addend && !out_copied && LtPlaces::fits(views.addend, DType::kF32);
+  if (!adds) plan.views.addend = {};
   cuda::multiply_lt(launch_stream(stream), product_of(plan.views), plan.workspace);
   if (out_copied) copy_view(stream, views.out, plan.views.out, views.accumulate);
+  if (views.addend && !adds) add_to(stream, views.out, views.addend);
 }
 
 void multiply_views(Stream& stream, const ViewProduct& views, DType compute) {
   if (views.out.count() == 0) return;
   if (compute == DType::kF32 || views.depth == 0) {
     cuda::multiply_in_chains(launch_stream(stream), product_of(views));
+    if (views.addend) add_to(stream, views.out, views.addend);
   } else {
     multiply_by_lt(stream, views);
   }
+}
+
+// Whether the kernel for few rows is that of the product.
+bool takes_few_rows(const LinearForward& args) {
+  return args.weight.compute == DType::kBF16 && args.src.rows() <= cuda::kFewRows;
+}
+
+// All but n and out.
+cuda::FewRowsProduct few_rows_of(const LinearForward& args) {
+  return {.rows = args.src.rows(),
+          .k = args.weight.k,
+          .src = const_rows_of(args.src),
+          .weight = static_cast<const cpu::Bf16*>(cuda_packed_rows(args.weight).data),
+          .bias = static_cast<const float*>(args.bias.data)};
 }
 
 }  // namespace
@@ -138,26 +166,34 @@ void cuda_pack_weight(Stream& stream, const PackedWeight& packed, const TensorVi
 }
 
 void cuda_linear_forward(Stream& stream, const LinearForward& args) {
-  const TensorView weight = cuda_packed_rows(args.weight);
-  const int64_t rows = args.src.rows();
-  if (args.weight.compute == DType::kF32 || rows > cuda::kFewRows) {
+  if (!takes_few_rows(args)) {
     multiply_views(stream,
                    {.out = args.dst,
                     .left = args.src,
-                    .right = weight,
+                    .right = cuda_packed_rows(args.weight),
                     .depth = args.weight.k,
-                    .bias = args.bias},
+                    .bias = args.bias,
+                    .addend = args.addend},
                    args.weight.compute);
     return;
   }
-  cuda::multiply_few_rows(launch_stream(stream),
-                          {.rows = rows,
-                           .n = args.weight.n,
-                           .k = args.weight.k,
-                           .src = const_rows_of(args.src),
-                           .weight = static_cast<const cpu::Bf16*>(weight.data),
-                           .out = rows_of(args.dst),
-                           .bias = static_cast<const float*>(args.bias.data)});
+  cuda::FewRowsProduct product = few_rows_of(args);
+  product.n = args.weight.n;
+  product.out = rows_of(args.dst);
+  if (args.addend) product.addend = const_rows_of(args.addend);
+  cuda::multiply_few_rows(launch_stream(stream), product);
+}
+
+bool cuda_linear_gated_forward(Stream& stream, const LinearGated& args) {
+  if (!takes_few_rows(args.product)) return false;
+  cuda::FewRowsProduct product = few_rows_of(args.product);
+  product.n = args.dst.columns();
+  product.out = rows_of(args.dst);
+  product.gate =
+      args.unit == GatedUnit::kSwiGlu ? cuda::ProductGate::kSilu : cuda::ProductGate::kGelu;
+  if (!cuda::few_rows_takes_gate(product)) return false;
+  cuda::multiply_few_rows(launch_stream(stream), product);
+  return true;
 }
 
 void cuda_linear_backward_input(Stream& stream, const LinearBackwardInput& args) {

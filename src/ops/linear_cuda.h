@@ -20,6 +20,7 @@ TensorView cuda_packed_rows(const PackedWeight& packed);
 void cuda_pack_weight(Stream& stream, const PackedWeight& packed, const TensorView& weight,
                       int64_t row_begin);
 void cuda_linear_forward(Stream& stream, const LinearForward& args);
+bool cuda_linear_gated_forward(Stream& stream, const LinearGated& args);
 void cuda_linear_backward_input(Stream& stream, const LinearBackwardInput& args);
 void cuda_linear_backward_weight(Stream& stream, const LinearBackwardWeight& args);
 void cuda_bias_backward(Stream& stream, const TensorView& grad_bias, const TensorView& grad_dst);

@@ -10,6 +10,7 @@
 #include "base/cpu.h"
 #include "base/rng.h"
 #include "kernels/cpu/gemm_choice.h"
+#include "ops/elementwise.h"
 #include "ops/linear_test_support.h"
 #include "tensor/cpu_device.h"
 
@@ -110,6 +111,30 @@ TEST_P(LinearOnIsa, ForwardIsNearTheDoubleProduct) {
 }
 
 // One entry of each gradient of the loss Σ dy · y against the change of the loss, in double.
+TEST_P(LinearOnIsa, AnAddendHasTheBitsOfASumAfterwards) {
+  Rng rng(3);
+  for (const Sizes& s : kSizes) {
+    for (const DType compute : {DType::kF32, DType::kBF16}) {
+      const RandomMatrix src(compute, s.tokens, s.k, rng);
+      const RandomMatrix weight(DType::kF32, s.n, s.k, rng);
+      const RandomMatrix addend(DType::kF32, s.tokens, s.n, rng);
+      RandomMatrix apart(DType::kF32, s.tokens, s.n, rng);
+      RandomMatrix at_once(DType::kF32, s.tokens, s.n, rng);
+      LinearForward args{.dst = apart.view(),
+                         .src = src.view(),
+                         .weight = pack(weight, compute, PackUse::kForward)};
+      linear_forward(*stream_, args);
+      add(*stream_, apart.view(), addend.view(), apart.view());
+      args.dst = at_once.view();
+      args.addend = addend.view();
+      linear_forward(*stream_, args);
+      for (int64_t i = 0; i < s.tokens * s.n; ++i) {
+        ASSERT_EQ(at_once.view().as<float>()[i], apart.view().as<float>()[i]) << s.tokens << s.n;
+      }
+    }
+  }
+}
+
 TEST_P(LinearOnIsa, GradientsAreFiniteDifferencesOfTheForward) {
   Rng rng(2);
   for (const Sizes& s : kSizes) {

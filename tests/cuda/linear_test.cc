@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cuda/test_device.h"
+#include "ops/elementwise.h"
 #include "ops/linear_cuda.h"
 
 namespace jige {
@@ -180,6 +181,83 @@ TEST_F(CudaLinear, AFewRowsAsTheCpuDoes) {
   }
   expect_forward({4, 70, 2400, DType::kBF16, DType::kBF16, DType::kF32});
   expect_forward({11, 33, 1301, DType::kBF16, DType::kBF16, DType::kF32});
+}
+
+// By the kernel for few rows, by cuBLASLt with and without a copy of the result, and in f32.
+TEST_F(CudaLinear, AddsWhatIsGivenToTheProduct) {
+  for (const int64_t tokens : {1, 9, 16, 17, 40}) {
+    for (const auto& [n, k] : {std::pair<int64_t, int64_t>{136, 96}, {33, 65}, {520, 24}}) {
+      for (const DType compute : {DType::kF32, DType::kBF16}) {
+        const bool with_bias = tokens % 2 == 1;
+        const Weights weights = pack(random(DType::kF32, {n, k}), compute, PackUse::kForward);
+        const Pair src = random(compute, {tokens, k});
+        const Pair bias = random(DType::kF32, {n});
+        const Pair addend = columns_of(random(DType::kF32, {tokens, n + 20}), 8 + tokens % 3, n);
+        const Pair dst = filled(DType::kF32, {tokens, n});
+        const auto run = [&](Stream& stream, TensorView Pair::*side, const PackedWeight& weight) {
+          ops::linear_forward(stream, {.dst = dst.*side,
+                                       .src = src.*side,
+                                       .weight = weight,
+                                       .bias = with_bias ? bias.*side : TensorView{},
+                                       .addend = addend.*side});
+        };
+        run(*cpu_stream_, &Pair::host, weights.host);
+        run(*gpu_stream_, &Pair::gpu, weights.gpu);
+        expect_sums({tokens, n, k, compute, compute, DType::kF32, with_bias}, dst, DType::kF32);
+        tensors_.clear();
+      }
+    }
+  }
+}
+
+TEST_F(CudaLinear, AGateWithinTheProductHasTheBitsOfTwoSteps) {
+  using Unit = ops::GatedUnit;
+  const int64_t many = test_device_is_emulated() ? 136 : 8200;
+  for (const int64_t tokens : {1, 5, 8, 9, 16}) {
+    for (const auto& [width, k] : {std::pair<int64_t, int64_t>{16, 64}, {40, 1104}, {many, 264}}) {
+      for (const Unit unit : {Unit::kSwiGlu, Unit::kGeGlu}) {
+        const Weights weights =
+            pack(random(DType::kF32, {2 * width, k}), DType::kBF16, PackUse::kForward);
+        const Pair src = random(DType::kBF16, {tokens, k});
+        const Pair bias = random(DType::kF32, {2 * width});
+        ops::LinearForward product = {.dst = filled(DType::kBF16, {tokens, 2 * width}).gpu,
+                                      .src = src.gpu,
+                                      .weight = weights.gpu,
+                                      .bias = tokens % 2 == 1 ? bias.gpu : TensorView{}};
+        const Pair expected = filled(DType::kBF16, {tokens, width});
+        ops::linear_forward(*gpu_stream_, product);
+        (unit == Unit::kSwiGlu ? ops::swiglu_forward : ops::geglu_forward)(
+            *gpu_stream_, expected.gpu, product.dst);
+        const Pair got = columns_of(filled(DType::kBF16, {tokens, width + 8}), 0, width);
+        ASSERT_TRUE(ops::linear_gated_forward(*gpu_stream_,
+                                              {.dst = got.gpu, .product = product, .unit = unit}));
+        const std::vector<float> all = gpu_values(tensors_.back().view());
+        const std::vector<float> wanted = gpu_values(expected.gpu);
+        for (int64_t i = 0; i < tokens * width; ++i) {
+          const int64_t at = i / width * (width + 8) + i % width;
+          ASSERT_EQ(all[static_cast<size_t>(at)], wanted[static_cast<size_t>(i)])
+              << tokens << " tokens, width " << width << " k " << k << " element " << i;
+        }
+        tensors_.clear();
+      }
+    }
+  }
+}
+
+TEST_F(CudaLinear, SaysWhereAGateIsAStepOfItsOwn) {
+  const auto takes = [&](int64_t tokens, int64_t width, int64_t k, DType compute) {
+    const Weights weights = pack(random(DType::kF32, {2 * width, k}), compute, PackUse::kForward);
+    const Pair dst = random(compute, {tokens, width});
+    return ops::linear_gated_forward(
+        *gpu_stream_,
+        {.dst = dst.gpu,
+         .product = {.dst = {}, .src = random(compute, {tokens, k}).gpu, .weight = weights.gpu}});
+  };
+  EXPECT_TRUE(takes(16, 16, 64, DType::kBF16));
+  EXPECT_FALSE(takes(17, 16, 64, DType::kBF16));
+  EXPECT_FALSE(takes(1, 16, 65, DType::kBF16));
+  EXPECT_FALSE(takes(1, 15, 64, DType::kBF16));
+  EXPECT_FALSE(takes(1, 16, 64, DType::kF32));
 }
 
 TEST_F(CudaLinear, ATokensBitsDoNotDependOnTheOthersOfAFew) {

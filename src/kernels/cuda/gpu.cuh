@@ -96,6 +96,14 @@ __device__ inline void begin_kernel() {
 #endif
 }
 
+// Has the second cache fetch memory, aligned to 16 and as many bytes as a multiple of 16, from GPUs
+// of compute capability 9.0 on. It changes no result, so it may come before begin_kernel().
+__device__ inline void prefetch_to_cache(const void* at, int bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(at), "r"(bytes));
+#endif
+}
+
 __device__ inline unsigned char* dynamic_shared() {
   extern __shared__ __align__(128) unsigned char jige_dynamic_shared[];
   return jige_dynamic_shared;

@@ -23,6 +23,8 @@ struct Product {
   bool right_across = false;
   bool accumulate = false;     // REQUIRES: no bias
   const void* bias = nullptr;  // null: none
+  // [rows, columns], added to the sums; null data: none. For multiply_lt alone: f32, as out is.
+  cpu::ConstRows addend = {};  // REQUIRES: not accumulate
 };
 
 // In f32: every element one chain of fused multiply-adds in ascending d, from zero or from what out
@@ -31,16 +33,24 @@ void multiply_in_chains(const LaunchStream& stream, const Product& product);
 
 // out[t][row] = Σ_k src[t][k] · weight[row][k] + bias[row] for a few rows of src, which are rounded
 // to bf16. The order of a sum depends on k alone, so a row's bits are the same whatever the others.
+// With a gate the weight has n rows for it and then n others: out is gate(sums of the former) ·
+// (those of the latter), both rounded to bf16 before.
+enum class ProductGate { kNone, kSilu, kGelu };  // GELU in the tanh form
 struct FewRowsProduct {
   int64_t rows = 0;  // 1 … kFewRows
   int64_t n = 0;
   int64_t k = 0;
   cpu::ConstRows src;                 // [rows, k], f32 or bf16
-  const cpu::Bf16* weight = nullptr;  // [n, k]
+  const cpu::Bf16* weight = nullptr;  // [n, k], with a gate [2n, k]
   cpu::Rows out;                      // [rows, n], f32 or bf16
-  const float* bias = nullptr;        // null: none
+  const float* bias = nullptr;        // one for each row of the weight; null: none
+  // [rows, n], added to the sums and not in out's memory; null data: none. Without a gate.
+  cpu::ConstRows addend = {};
+  ProductGate gate = ProductGate::kNone;
 };
 inline constexpr int64_t kFewRows = 16;
+// Whether the operands lie so that there may be a gate.
+bool few_rows_takes_gate(const FewRowsProduct& product);
 void multiply_few_rows(const LaunchStream& stream, const FewRowsProduct& product);
 
 // dst = src rounded to the type of dst, f32 or bf16; with accumulate dst, which is f32, += src.

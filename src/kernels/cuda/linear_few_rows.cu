@@ -1,12 +1,14 @@
 // A weight times a few rows, whose time is that of reading the weight once.
 //
 // Tensor cores multiply 16 rows of the weight with 8 of src. Any order of k serves, as long as both
-// operands have it: so a lane loads 16 bytes at a time of a row of the weight and of a row of src,
-// 8 elements side by side, and these are its elements of two products m16n8k16. A block has 16 to
-// 64 rows of the weight; its warps share k in chunks, and their sums are added in the warps' order.
-// The order within a sum is the same for every number of rows and every size of block.
+// operands have it: so a lane takes 16 bytes at a time of a row of the weight and of a row of src,
+// 8 elements side by side, and these are its elements of two products m16n8k16. They come by
+// asynchronous copies, each lane's into shared memory of its own, so that loads are always under
+// way and nobody waits for another. A block has 16 to 64 rows of the weight; its warps share k in
+// chunks, and their sums are added in the warps' order. The order within a sum is the same for
+// every number of rows and every size of block.
+#include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/linear.h"
-#include "kernels/cuda/portable.cuh"
 
 namespace jige::cuda {
 namespace {
@@ -19,17 +21,158 @@ constexpr int kChunkSteps = 4;
 constexpr int kChunk = kChunkSteps * kStep;  // of k, side by side for a warp
 constexpr int kTileRows = 16;                // of the weight, in a product
 constexpr int kTokens = 8;                   // rows of src in a product
+constexpr int kSlotBytes = 16;               // what a copy of a lane brings
 
-// Eight elements in bf16, aligned to 16 bytes.
-__device__ uint4 load_source(const Bf16* at) { return *reinterpret_cast<const uint4*>(at); }
-__device__ uint4 load_source(const float* at) {
-  const float4 low = reinterpret_cast<const float4*>(at)[0];
-  const float4 high = reinterpret_cast<const float4*>(at)[1];
-  return make_uint4(floats_to_bf16x2(low.x, low.y), floats_to_bf16x2(low.z, low.w),
-                    floats_to_bf16x2(high.x, high.y), floats_to_bf16x2(high.z, high.w));
+// What a kernel is made for: kTiles tiles of rows of the weight in a block, kTokenTiles of src.
+// kAligned: rows of both can be loaded 16 bytes at a time, and there are as many rows of the weight
+// as a block has. kGated: half of the tiles are those of the gate.
+template <typename Source, int kTilesIn, int kTokenTilesIn, bool kAlignedIn, bool kGatedIn>
+struct Variant {
+  using Element = Source;
+  static constexpr int kTiles = kTilesIn;
+  static constexpr int kTokenTiles = kTokenTilesIn;
+  static constexpr bool kAligned = kAlignedIn;
+  static constexpr bool kGated = kGatedIn;
+  static constexpr int kRows = kTiles * kTileRows;
+  static constexpr int kOutputs = kGated ? kRows / 2 : kRows;  // of a block, in a row of out
+  // Copies of a lane for a step, and steps whose copies have memory.
+  static constexpr int kSourceSlots = static_cast<int>(sizeof(Source)) / 2;
+  static constexpr int kSlots = 2 * kTiles + kTokenTiles * kSourceSlots;
+  static constexpr int kSlotsMax =
+      kTiles == 4 ? 27 : 24;  // so that a multiprocessor has two blocks
+  static constexpr int kStages = kSlotsMax / kSlots < 8 ? kSlotsMax / kSlots : 8;
+  static constexpr int kRingBytes = kStages * kSlots * kWarp * kSlotBytes;  // of a warp
+  // The warps' sums take the place of their copies: [token][row].
+  static constexpr int kStride = kRows + 4;
+  static constexpr int kSumsBytes = kTokenTiles * kTokens * kStride * int{sizeof(float)};
+  static constexpr int kWarpBytes = kAligned && kRingBytes > kSumsBytes ? kRingBytes : kSumsBytes;
+  static constexpr int kOutputsOfThread =
+      (kTokenTiles * kTokens * kOutputs + kThreads - 1) / kThreads;
+};
+
+// The lane's part of the operands.
+template <typename V>
+struct Operands {
+  const Bf16* weight;  // row g of the block
+  const Bf16* up;      // with a gate, row g of those that are gated
+  const typename V::Element* src[V::kTokenTiles];
+  int k;
+  int rows_left;  // of the weight from row g of the block on
+
+  __device__ Operands(const FewRowsProduct& product, int64_t first)
+      : k(static_cast<int>(product.k)) {
+    const int g = lane_id() / 4;
+    const int64_t row = min(first + g, product.n - 1);
+    rows_left = static_cast<int>(min(product.n - row, int64_t{V::kRows}));
+    weight = product.weight + row * product.k;
+    up = weight + product.n * product.k;
+    for (int j = 0; j < V::kTokenTiles; ++j) {
+      const int64_t token = min(int64_t{j * kTokens + g}, product.rows - 1);
+      src[j] =
+          static_cast<const typename V::Element*>(product.src.data) + token * product.src.stride;
+    }
+  }
+  __device__ const Bf16* weight_row(int tile, int half) const {
+    if constexpr (V::kGated) {
+      constexpr int kHalf = V::kTiles / 2;
+      return (tile < kHalf ? weight : up) + (tile % kHalf * kTileRows + half * 8) * k;
+    }
+    const int row = tile * kTileRows + half * 8;
+    return weight + (V::kAligned ? row : min(row, rows_left - 1)) * k;
+  }
+};
+
+// Steps of this warp, and where one of them lies in k.
+__device__ int count_steps(int k) {
+  const int chunks = ((k + kChunk - 1) / kChunk - warp_id() + kWarps - 1) / kWarps;
+  if (chunks <= 0) return 0;
+  const int last = ((chunks - 1) * kWarps + warp_id()) * kChunk;
+  return (chunks - 1) * kChunkSteps + min((k - last + kStep - 1) / kStep, kChunkSteps);
+}
+__device__ int step_at(int step) {
+  return (step / kChunkSteps * kWarps + warp_id()) * kChunk + step % kChunkSteps * kStep;
 }
 
-// The same from `at` of a row of `count` elements on, wherever they lie; zeros behind its end.
+// sums += the products of a step: w has rows g and g + 8 of a tile of the weight.
+__device__ void multiply_step(float (&sums)[4], const uint4 (&w)[2], const uint4& x) {
+  mma_bf16(sums, {w[0].x, w[1].x, w[0].y, w[1].y}, {x.x, x.y});
+  mma_bf16(sums, {w[0].z, w[1].z, w[0].w, w[1].w}, {x.z, x.w});
+}
+
+__device__ uint4 to_bf16(const uint4& low, const uint4& high) {
+  const auto pair = [](unsigned a, unsigned b) {
+    return floats_to_bf16x2(bits_to_float(a), bits_to_float(b));
+  };
+  return make_uint4(pair(low.x, low.y), pair(low.z, low.w), pair(high.x, high.y),
+                    pair(high.z, high.w));
+}
+
+// Copies under way of a warp.
+template <typename V>
+struct Ring {
+  using Element = typename V::Element;
+  unsigned char* memory;  // of this lane
+
+  __device__ uint4* slot(int stage, int index) const {
+    return reinterpret_cast<uint4*>(memory + (stage * V::kSlots + index) * (kWarp * kSlotBytes));
+  }
+  // Sends for what a step multiplies; zeros stand for what is behind the end of k.
+  __device__ void fetch(const Operands<V>& from, int stage, int step) const {
+    const int at = step_at(step) + lane_id() % 4 * kLaneElements;
+    const bool inside = at < from.k;
+    const int offset = inside ? at : 0;
+#pragma unroll
+    for (int i = 0; i < 2 * V::kTiles; ++i) {
+      copy_async_16(slot(stage, i), from.weight_row(i / 2, i % 2) + offset, inside);
+    }
+#pragma unroll
+    for (int i = 0; i < V::kTokenTiles * V::kSourceSlots; ++i) {
+      constexpr int kElements = kSlotBytes / static_cast<int>(sizeof(Element));
+      const Element* row = from.src[i / V::kSourceSlots];
+      copy_async_16(slot(stage, 2 * V::kTiles + i), row + offset + i % V::kSourceSlots * kElements,
+                    inside);
+    }
+  }
+  __device__ uint4 source(int stage, int j) const {
+    const int first = 2 * V::kTiles + j * V::kSourceSlots;
+    if constexpr (V::kSourceSlots == 1) return *slot(stage, first);
+    return to_bf16(*slot(stage, first), *slot(stage, first + V::kSourceSlots - 1));
+  }
+};
+
+// The warp's share of the sums.
+template <typename V>
+__device__ void add_steps(const Operands<V>& from, unsigned char* warp_memory,
+                          float (&sums)[V::kTiles][V::kTokenTiles][4]) {
+  const Ring<V> ring = {warp_memory + lane_id() * kSlotBytes};
+  const int steps = count_steps(from.k);
+#pragma unroll
+  for (int i = 0; i < V::kStages - 1; ++i) {
+    if (i < steps) ring.fetch(from, i, i);
+    copy_async_commit();
+  }
+  int stage = 0;
+  int free = V::kStages - 1;  // whose step is done with
+  for (int step = 0; step < steps; ++step) {
+    copy_async_wait<V::kStages - 2>();
+    if (step + V::kStages - 1 < steps) ring.fetch(from, free, step + V::kStages - 1);
+    copy_async_commit();
+    uint4 x[V::kTokenTiles];
+#pragma unroll
+    for (int j = 0; j < V::kTokenTiles; ++j) x[j] = ring.source(stage, j);
+#pragma unroll
+    for (int m = 0; m < V::kTiles; ++m) {
+      const uint4 w[2] = {*ring.slot(stage, 2 * m), *ring.slot(stage, 2 * m + 1)};
+#pragma unroll
+      for (int j = 0; j < V::kTokenTiles; ++j) multiply_step(sums[m][j], w, x[j]);
+    }
+    free = stage;
+    stage = stage + 1 == V::kStages ? 0 : stage + 1;
+  }
+}
+
+// Eight elements in bf16 from `at` of a row of `count` elements on, wherever they lie; zeros behind
+// its end.
 template <typename Element>
 __device__ uint4 gather(const Element* row, int at, int count) {
   unsigned pairs[4];
@@ -40,113 +183,53 @@ __device__ uint4 gather(const Element* row, int at, int count) {
   return make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
 }
 
-// sums += the products of a step: w has rows g and g + 8 of a tile of the weight.
-__device__ void multiply_step(float (&sums)[4], const uint4 (&w)[2], const uint4& x) {
-  mma_bf16(sums, {w[0].x, w[1].x, w[0].y, w[1].y}, {x.x, x.y});
-  mma_bf16(sums, {w[0].z, w[1].z, w[0].w, w[1].w}, {x.z, x.w});
-}
-
-// What a kernel is made for: kTiles tiles of rows of the weight in a block, kTokenTiles of src.
-// kAligned: rows of both can be loaded 16 bytes at a time, and there are as many rows of the weight
-// as a block has.
-template <typename Source, int kTilesIn, int kTokenTilesIn, bool kAlignedIn>
-struct Variant {
-  using Element = Source;
-  static constexpr int kTiles = kTilesIn;
-  static constexpr int kTokenTiles = kTokenTilesIn;
-  static constexpr bool kAligned = kAlignedIn;
-  static constexpr int kRows = kTiles * kTileRows;
-  // Steps whose loads are under way together.
-  static constexpr int kSteps = !kAligned                         ? 1
-                                : kTiles == 4                     ? 2
-                                : kTiles == 2 || kTokenTiles == 2 ? 4
-                                                                  : 8;
-  // Of shared memory: the warps' sums, [warp][token][row].
-  static constexpr int kStride = kRows + 4;
-  static constexpr int kWarpSums = kTokenTiles * kTokens * kStride;
-  static constexpr int64_t kSharedBytes = int64_t{kWarps} * kWarpSums * sizeof(float);
-};
-
-// The lane's part of the operands.
+// The same where 16 bytes cannot be loaded at a time.
 template <typename V>
-struct Operands {
-  const Bf16* weight;  // row g of the block
-  const typename V::Element* src[V::kTokenTiles];
-  int k;
-  int rows_left;  // of the weight from row g of the block on
-
-  __device__ const Bf16* weight_row(int tile, int half) const {
-    const int row = tile * kTileRows + half * 8;
-    if constexpr (V::kAligned) return weight + row * k;
-    return weight + min(row, rows_left - 1) * k;
-  }
-};
-
-// Where step `s` lies behind the first of kSteps.
-__device__ constexpr int step_offset(int s) {
-  return s / kChunkSteps * (kWarps * kChunk) + s % kChunkSteps * kStep;
-}
-
-// What a lane has of a row at `at`, zeros behind its end. kInside: that is not behind the end.
-template <typename V, bool kInside>
-__device__ uint4 load_weight(const Bf16* row, int at, int count) {
-  if constexpr (!V::kAligned) return gather(row, at, count);
-  return kInside || at < count ? load_streamed(row + at) : make_uint4(0, 0, 0, 0);
-}
-template <typename V, bool kInside>
-__device__ uint4 load_src(const typename V::Element* row, int at, int count) {
-  if constexpr (!V::kAligned) return gather(row, at, count);
-  return kInside || at < count ? load_source(row + at) : make_uint4(0, 0, 0, 0);
-}
-
-// sums += kSteps steps, the first at `at` of k. kInside: none reaches behind the end.
-template <typename V, bool kInside>
-__device__ void add_steps(const Operands<V>& from, int at,
-                          float (&sums)[V::kTiles][V::kTokenTiles][4]) {
-  uint4 w[V::kSteps][V::kTiles][2];
-  uint4 x[V::kSteps][V::kTokenTiles];
-#pragma unroll
-  for (int s = 0; s < V::kSteps; ++s) {
-#pragma unroll
-    for (int i = 0; i < 2 * V::kTiles; ++i) {
-      w[s][i / 2][i % 2] =
-          load_weight<V, kInside>(from.weight_row(i / 2, i % 2), at + step_offset(s), from.k);
-    }
-  }
-#pragma unroll
-  for (int s = 0; s < V::kSteps; ++s) {
-#pragma unroll
-    for (int j = 0; j < V::kTokenTiles; ++j) {
-      x[s][j] = load_src<V, kInside>(from.src[j], at + step_offset(s), from.k);
-    }
-#pragma unroll
+__device__ void add_gathered(const Operands<V>& from, float (&sums)[V::kTiles][V::kTokenTiles][4]) {
+  const int steps = count_steps(from.k);
+  for (int step = 0; step < steps; ++step) {
+    const int at = step_at(step) + lane_id() % 4 * kLaneElements;
     for (int m = 0; m < V::kTiles; ++m) {
+      const uint4 w[2] = {gather(from.weight_row(m, 0), at, from.k),
+                          gather(from.weight_row(m, 1), at, from.k)};
+      for (int j = 0; j < V::kTokenTiles; ++j) {
+        multiply_step(sums[m][j], w, gather(from.src[j], at, from.k));
+      }
+    }
+  }
+}
+
+// What is added to the sums that a thread stores: outputs threadIdx.x, + kThreads, …
+template <typename V>
+struct Extras {
+  float bias[V::kOutputsOfThread], up_bias[V::kOutputsOfThread], addend[V::kOutputsOfThread];
+
+  __device__ Extras(const FewRowsProduct& product, int64_t first) {
 #pragma unroll
-      for (int j = 0; j < V::kTokenTiles; ++j) multiply_step(sums[m][j], w[s][m], x[s][j]);
+    for (int i = 0; i < V::kOutputsOfThread; ++i) {
+      const int index = static_cast<int>(threadIdx.x) + i * kThreads;
+      const int64_t token = index / V::kOutputs;
+      const int64_t row = first + index % V::kOutputs;
+      const bool valid = token < product.rows && row < product.n;
+      bias[i] = valid && product.bias ? product.bias[row] : 0.0f;
+      up_bias[i] = V::kGated && valid && product.bias ? product.bias[product.n + row] : 0.0f;
+      addend[i] = 0.0f;
+      if (V::kGated || !valid || !product.addend.data) continue;
+      addend[i] = load_element(product.addend.data, product.addend.type,
+                               token * product.addend.stride + row);
     }
   }
+};
+
+__device__ float gated(ProductGate gate, float x, float up) {
+  x = bits_to_float(uint32_t{float_to_bf16(x)} << 16);
+  up = bits_to_float(uint32_t{float_to_bf16(up)} << 16);
+  return (gate == ProductGate::kSilu ? Silu::at(x).value : GeluTanh::at(x).value) * up;
 }
 
-// The warp's chunks of the sums.
+// Puts the sums of a warp where its copies were.
 template <typename V>
-__device__ void add_chunks(const Operands<V>& from, float (&sums)[V::kTiles][V::kTokenTiles][4]) {
-  const int lane_at = lane_id() % 4 * kLaneElements;
-  for (int step = 0;; step += V::kSteps) {
-    const int at = (step / kChunkSteps * kWarps + warp_id()) * kChunk + step % kChunkSteps * kStep;
-    if (at >= from.k) break;
-    if (V::kAligned && at + step_offset(V::kSteps - 1) + kStep <= from.k) {
-      add_steps<V, V::kAligned>(from, at + lane_at, sums);
-    } else {
-      add_steps<V, false>(from, at + lane_at, sums);
-    }
-  }
-}
-
-// Adds the warps' sums and stores them, rows [first, first + kRows) of the weight.
-template <typename V>
-__device__ void store_sums(const FewRowsProduct& product, int64_t first,
-                           const float (&sums)[V::kTiles][V::kTokenTiles][4]) {
-  auto* shared = reinterpret_cast<float*>(dynamic_shared());
+__device__ void put_sums(float* to, const float (&sums)[V::kTiles][V::kTokenTiles][4]) {
   const int g = lane_id() / 4;
   const int t = lane_id() % 4;
 #pragma unroll
@@ -157,95 +240,141 @@ __device__ void store_sums(const FewRowsProduct& product, int64_t first,
       for (int e = 0; e < 4; ++e) {
         const int token = j * kTokens + 2 * t + e % 2;
         const int row = m * kTileRows + e / 2 * 8 + g;
-        shared[warp_id() * V::kWarpSums + token * V::kStride + row] = sums[m][j][e];
+        to[token * V::kStride + row] = sums[m][j][e];
       }
     }
   }
-  __syncthreads();
-  for (int i = static_cast<int>(threadIdx.x); i < product.rows * V::kRows; i += kThreads) {
-    const int token = i / V::kRows;
-    const int row = i % V::kRows;
-    if (first + row >= product.n) continue;
+}
+
+// Adds the warps' sums and stores what comes of them, outputs [first, first + kOutputs).
+template <typename V>
+__device__ void store_sums(const FewRowsProduct& product, int64_t first, const Extras<V>& extras) {
+  const auto total = [](int token, int row) {
     float sum = 0.0f;
 #pragma unroll
     for (int warp = 0; warp < kWarps; ++warp) {
-      sum += shared[warp * V::kWarpSums + token * V::kStride + row];
+      const auto* of_warp = reinterpret_cast<const float*>(dynamic_shared() + warp * V::kWarpBytes);
+      sum += of_warp[token * V::kStride + row];
     }
-    if (product.bias) sum += product.bias[first + row];
+    return sum;
+  };
+#pragma unroll
+  for (int i = 0; i < V::kOutputsOfThread; ++i) {
+    const int index = static_cast<int>(threadIdx.x) + i * kThreads;
+    const int token = index / V::kOutputs;
+    const int row = index % V::kOutputs;
+    if (token >= product.rows || first + row >= product.n) continue;
+    float value = total(token, row);
+    if (product.bias) value += extras.bias[i];
+    if constexpr (V::kGated) {
+      float up = total(token, row + V::kOutputs);
+      if (product.bias) up += extras.up_bias[i];
+      value = gated(product.gate, value, up);
+    } else if (product.addend.data) {
+      value += extras.addend[i];
+    }
     store_element(product.out.data, product.out.type, token * product.out.stride + first + row,
-                  sum);
+                  value);
   }
+}
+
+// Rows of the weight as far as they are read first, while the kernel before may still run.
+template <typename V>
+__device__ void prefetch_weight(const FewRowsProduct& product, int64_t first) {
+  constexpr int kBytes = 64 << 10;  // of a block
+  constexpr int64_t kColumns = kBytes / V::kRows / int{sizeof(Bf16)};
+  const int row = static_cast<int>(threadIdx.x);
+  if (row >= V::kRows) return;
+  const int64_t at = row < V::kOutputs ? first + row : product.n + first + row - V::kOutputs;
+  prefetch_to_cache(product.weight + at * product.k,
+                    static_cast<int>(min(product.k, kColumns)) * int{sizeof(Bf16)});
 }
 
 template <typename V>
 __global__ __launch_bounds__(kThreads, 2) void few_rows_kernel(FewRowsProduct product) {
-  begin_kernel();
-  int64_t first = int64_t{blockIdx.x} * V::kRows;
+  int64_t first = int64_t{blockIdx.x} * V::kOutputs;
   // The last block does some rows once more, to the same bits.
-  if (V::kAligned) first = min(first, product.n - V::kRows);
-  const int g = lane_id() / 4;
-  Operands<V> from;
-  from.k = static_cast<int>(product.k);
-  const int64_t row = min(first + g, product.n - 1);
-  from.rows_left = static_cast<int>(min(product.n - row, int64_t{V::kRows}));
-  from.weight = product.weight + row * product.k;
-  for (int j = 0; j < V::kTokenTiles; ++j) {
-    const int64_t token = min(int64_t{j * kTokens + g}, product.rows - 1);
-    from.src[j] =
-        static_cast<const typename V::Element*>(product.src.data) + token * product.src.stride;
+  if constexpr (V::kAligned) {
+    first = min(first, product.n - V::kOutputs);
+    prefetch_weight<V>(product, first);
   }
+  begin_kernel();
+  unsigned char* const memory = dynamic_shared() + warp_id() * V::kWarpBytes;
+  const Operands<V> from(product, first);
+  const Extras<V> extras(product, first);
   float sums[V::kTiles][V::kTokenTiles][4] = {};
-  add_chunks<V>(from, sums);
-  store_sums<V>(product, first, sums);
+  if constexpr (V::kAligned) {
+    add_steps<V>(from, memory, sums);
+  } else {
+    add_gathered<V>(from, sums);
+  }
+  __syncwarp();  // all lanes are done with their copies
+  put_sums<V>(reinterpret_cast<float*>(memory), sums);
+  __syncthreads();
+  store_sums<V>(product, first, extras);
 }
 
-template <typename Element, int kTiles, bool kAligned>
+template <typename Element, int kTiles, bool kAligned, bool kGated>
 void launch_tiles(const LaunchStream& stream, const FewRowsProduct& product) {
   const auto launch_variant = [&]<typename V>(V) {
-    launch(stream, {blocks_for(product.n, V::kRows), kThreads, V::kSharedBytes}, few_rows_kernel<V>,
-           product);
+    launch(stream, {blocks_for(product.n, V::kOutputs), kThreads, kWarps * V::kWarpBytes},
+           few_rows_kernel<V>, product);
   };
   if (product.rows <= kTokens) {
-    launch_variant(Variant<Element, kTiles, 1, kAligned>());
+    launch_variant(Variant<Element, kTiles, 1, kAligned, kGated>());
   } else {
-    launch_variant(Variant<Element, kTiles, 2, kAligned>());
+    launch_variant(Variant<Element, kTiles, 2, kAligned, kGated>());
   }
 }
 
-template <typename Element>
 bool is_aligned(const FewRowsProduct& product) {
   constexpr uintptr_t kVectorBytes = 16;
   const auto src = reinterpret_cast<uintptr_t>(product.src.data);
   const auto weight = reinterpret_cast<uintptr_t>(product.weight);
   const int64_t stride = product.rows > 1 ? product.src.stride : 0;
   return src % kVectorBytes == 0 && weight % kVectorBytes == 0 &&
-         stride * sizeof(Element) % kVectorBytes == 0 && product.k % kLaneElements == 0;
+         stride * element_bytes(product.src.type) % int64_t{kVectorBytes} == 0 &&
+         product.k % kLaneElements == 0;
 }
 
-// Blocks as large as leaves every multiprocessor one or nearly so: src is read once per block.
+// Whether blocks of so many tiles leave every multiprocessor one or nearly so, and their memory is
+// there. They should be as large as that: src is read once per block.
+template <typename Element, int kTiles, bool kGated>
+bool fills(const LaunchStream& stream, const FewRowsProduct& product) {
+  using V = Variant<Element, kTiles, 1, true, kGated>;
+  const int64_t blocks_min = (int64_t{stream.multiprocessors} * 3 + 3) / 4;
+  return product.n >= V::kOutputs && blocks_for(product.n, V::kOutputs) >= blocks_min &&
+         kWarps * V::kWarpBytes <= shared_bytes_max();
+}
+
 template <typename Element>
 void launch_few_rows(const LaunchStream& stream, const FewRowsProduct& product) {
-  const int64_t blocks_min = (int64_t{stream.multiprocessors} * 3 + 3) / 4;
-  const auto fills = [&](int tiles) {
-    const int64_t rows = int64_t{tiles} * kTileRows;
-    return product.n >= rows && blocks_for(product.n, rows) >= blocks_min;
-  };
-  if (!is_aligned<Element>(product) || product.n < kTileRows) {
-    launch_tiles<Element, 1, false>(stream, product);
-  } else if (fills(4)) {
-    launch_tiles<Element, 4, true>(stream, product);
-  } else if (fills(2)) {
-    launch_tiles<Element, 2, true>(stream, product);
+  if (!is_aligned(product) || product.n < kTileRows) {
+    launch_tiles<Element, 1, false, false>(stream, product);
+  } else if (fills<Element, 4, false>(stream, product)) {
+    launch_tiles<Element, 4, true, false>(stream, product);
+  } else if (fills<Element, 2, false>(stream, product)) {
+    launch_tiles<Element, 2, true, false>(stream, product);
   } else {
-    launch_tiles<Element, 1, true>(stream, product);
+    launch_tiles<Element, 1, true, false>(stream, product);
   }
 }
 
 }  // namespace
 
+bool few_rows_takes_gate(const FewRowsProduct& product) {
+  return product.src.type == ElementType::kBf16 && is_aligned(product) && product.n >= kTileRows;
+}
+
 void multiply_few_rows(const LaunchStream& stream, const FewRowsProduct& product) {
   if (product.rows <= 0 || product.n <= 0) return;
-  if (product.src.type == ElementType::kF32) {
+  if (product.gate != ProductGate::kNone) {
+    if (fills<Bf16, 4, true>(stream, product)) {
+      launch_tiles<Bf16, 4, true, true>(stream, product);
+    } else {
+      launch_tiles<Bf16, 2, true, true>(stream, product);
+    }
+  } else if (product.src.type == ElementType::kF32) {
     launch_few_rows<float>(stream, product);
   } else {
     launch_few_rows<Bf16>(stream, product);

@@ -78,16 +78,26 @@ void check_lt(cublasStatus_t status, const char* what) {
 // What a choice of algorithm depends on.
 struct Problem {
   int64_t rows, columns, depth;
-  int64_t left_stride, right_stride, out_stride;
-  bool left_across, right_across, bf16_out, accumulate, bias;
+  int64_t left_stride, right_stride, out_stride, addend_stride;
+  bool left_across, right_across, bf16_out, accumulate, bias, addend;
   auto operator<=>(const Problem&) const = default;
 };
 
 Problem problem_of(const Product& product) {
-  return {product.rows,        product.columns,        product.depth,
-          product.left.stride, product.right.stride,   product.out.stride,
-          product.left_across, product.right_across,   product.out.type == cpu::ElementType::kBf16,
-          product.accumulate,  product.bias != nullptr};
+  const bool addend = product.addend.data != nullptr;
+  return {.rows = product.rows,
+          .columns = product.columns,
+          .depth = product.depth,
+          .left_stride = product.left.stride,
+          .right_stride = product.right.stride,
+          .out_stride = product.out.stride,
+          .addend_stride = addend ? product.addend.stride : product.out.stride,
+          .left_across = product.left_across,
+          .right_across = product.right_across,
+          .bf16_out = product.out.type == cpu::ElementType::kBf16,
+          .accumulate = product.accumulate,
+          .bias = product.bias != nullptr,
+          .addend = addend};
 }
 
 // A problem as the library describes it, and the algorithm. The library counts columns first: it is
@@ -95,6 +105,7 @@ Problem problem_of(const Product& product) {
 struct Choice {
   cublasLtMatmulDesc_t desc = nullptr;
   cublasLtMatrixLayout_t right = nullptr, left = nullptr, out = nullptr;
+  cublasLtMatrixLayout_t addend = nullptr;  // of what is added, be it out itself
   cublasLtMatmulAlgo_t algorithm = {};
 };
 
@@ -110,9 +121,10 @@ class LtDevice {
     const Choice& choice = at->second;
     if (product.bias) set(choice.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias);
     const float alpha = 1.0f;
-    const float beta = product.accumulate ? 1.0f : 0.0f;
+    const float beta = problem.accumulate || problem.addend ? 1.0f : 0.0f;
+    const void* const addend = problem.addend ? product.addend.data : product.out.data;
     check_lt(lt.matmul(handle_, choice.desc, &alpha, product.right.data, choice.right,
-                       product.left.data, choice.left, &beta, product.out.data, choice.out,
+                       product.left.data, choice.left, &beta, addend, choice.addend,
                        product.out.data, choice.out, &choice.algorithm, workspace, kWorkspaceBytes,
                        static_cast<cudaStream_t>(stream.handle)),
              "a product");
@@ -160,6 +172,7 @@ class LtDevice {
         operand(problem.right_across, problem.columns, problem.depth, problem.right_stride);
     choice.left = operand(problem.left_across, problem.rows, problem.depth, problem.left_stride);
     choice.out = layout(out_type, problem.rows, problem.columns, problem.out_stride);
+    choice.addend = layout(out_type, problem.rows, problem.columns, problem.addend_stride);
     return choice;
   }
 
@@ -182,7 +195,7 @@ class LtDevice {
     cublasLtMatmulHeuristicResult_t result = {};
     int count = 0;
     const cublasStatus_t status =
-        lt.heuristic(handle_, choice.desc, choice.right, choice.left, choice.out, choice.out,
+        lt.heuristic(handle_, choice.desc, choice.right, choice.left, choice.addend, choice.out,
                      preference, 1, &result, &count);
     JIGE_CHECK(status == CUBLAS_STATUS_SUCCESS && count == 1,
                "cuBLASLt has no algorithm for [{}, {}] of depth {}: status {}", problem.rows,

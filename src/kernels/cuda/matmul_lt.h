@@ -1,9 +1,9 @@
 // Products in bf16 by cuBLASLt, which is loaded when it is first asked for.
 //
 // Sums are f32, in an order that the library chooses once per problem: that is sizes, strides,
-// types, bias and accumulate, so two products that differ in none of them have it in common.
-// matmul_lt.cc is for GPUs, emulation/matmul_lt.cc for the emulated one. Threads: any; a product is
-// asynchronous on its stream.
+// types, bias, accumulate and addend, so two products that differ in none of them have it in
+// common. matmul_lt.cc is for GPUs, emulation/matmul_lt.cc for the emulated one. Threads: any; a
+// product is asynchronous on its stream.
 #pragma once
 
 #include "base/result.h"
@@ -20,8 +20,8 @@ inline constexpr int64_t kMatmulLtAlignment = 16;
 int64_t matmul_lt_workspace_bytes();
 
 // REQUIRES: matmul_lt_ready(); the stream's GPU is that of the calling thread (CudaStream::handle);
-// no size is 0; operands are bf16; they, out and bias are aligned; bias has the type of out;
-// workspace has matmul_lt_workspace_bytes, aligned to 256.
+// no size is 0; operands are bf16; they, out, addend and bias are aligned; bias has the type of
+// out; workspace has matmul_lt_workspace_bytes, aligned to 256.
 void multiply_lt(const LaunchStream& stream, const Product& product, void* workspace);
 
 }  // namespace jige::cuda

@@ -168,6 +168,8 @@ using std::min;
 // never does.
 void begin_kernel();
 
+inline void prefetch_to_cache(const void*, int) {}
+
 inline unsigned char* dynamic_shared() { return emulation::dynamic_shared(); }
 inline float bits_to_float(uint32_t bits) { return std::bit_cast<float>(bits); }
 inline uint32_t float_to_bits(float value) { return std::bit_cast<uint32_t>(value); }

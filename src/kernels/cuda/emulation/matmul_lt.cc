@@ -41,6 +41,13 @@ void check_product(const Product& product) {
   check_operand(product.right, product.right_across, product.columns, "right");
   check_aligned(product.out.data, product.out.type, product.out.stride, product.columns, "out");
   check_aligned(product.bias, product.out.type, 0, 0, "bias");
+  if (product.addend.data) {
+    check_aligned(product.addend.data, product.addend.type, product.addend.stride, product.columns,
+                  "addend");
+    JIGE_CHECK(!product.accumulate && product.addend.type == ElementType::kF32 &&
+                   product.out.type == ElementType::kF32,
+               "an addend that is not f32, or one too many");
+  }
   JIGE_CHECK(!product.accumulate || (!product.bias && product.out.type == ElementType::kF32),
              "accumulates with a bias or in bf16");
 }
@@ -63,6 +70,10 @@ void multiply_lt(const LaunchStream&, const Product& product, void*) {
       }
       const int64_t at = row * product.out.stride + column;
       if (product.bias) sum += element_at(product.bias, product.out.type, column);
+      if (product.addend.data) {
+        sum += element_at(product.addend.data, ElementType::kF32,
+                          row * product.addend.stride + column);
+      }
       if (product.accumulate) sum += static_cast<const float*>(product.out.data)[at];
       if (product.out.type == ElementType::kF32) {
         static_cast<float*>(product.out.data)[at] = sum;

@@ -12,11 +12,14 @@
 #include "cli/build_info.h"
 #include "cli/command.h"
 #include "cli/commands.h"
+#include "cli/device_flags.h"
 #include "cli/flags.h"
+#include "cli/input.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/schedule_runs.h"
 #include "cli/suggest.h"
+#include "train/options.h"
 
 namespace jige::cli {
 namespace {
@@ -36,7 +39,9 @@ class BenchSchedulesCommand final : public Command {
         "Runs every schedule of a training step with every place of its optimizer, on one small "
         "model of equal blocks, in turns: medians with the spread. Without --timed, training is "
         "real, on logical devices that share this machine's cores: losses must agree to the bit, "
-        "memory is what arenas counted, and times say nothing about which schedule is better. With "
+        "memory is what arenas counted, and times say nothing about which schedule is better. On "
+        "--device cuda the devices are parts of a GPU: a row whose optimizer is on the device is "
+        "beside what it costs to keep parameters and optimizer on the host. With "
         "--timed, tasks take a given time instead of computing and copies move real bytes through "
         "links of a limited rate: what is measured is the executor, beside its prediction.");
     flags.texts("[SCHEDULE]...", schedules_,
@@ -48,6 +53,11 @@ class BenchSchedulesCommand final : public Command {
     flags.integer("--blocks N", blocks_, {.min = 3, .max = 1024},
                   "embedding, layers and head, of one size");
     flags.integer("--width N", width_, {.min = 16, .max = 4096}, "of the model");
+    flags.text("--config FILE", config_file_,
+               "the model of a Hugging Face config.json instead, with random weights");
+    flags.choice("--dtype NAME", dtype_, {"f32", "bf16"}, "type of matrix products");
+    flags.text("--device NAME", device_.device,
+               "where to compute: cpu, cuda (the first NVIDIA GPU) or cuda:N (GPU N)");
     flags.integer("--micro-batch-tokens N", options_.micro_batch_tokens, {.min = 1, .max = 1 << 20},
                   "tokens that pass through the model at once");
     flags.integer("--context N", options_.context, {.min = 1, .max = 1 << 20},
@@ -79,18 +89,26 @@ class BenchSchedulesCommand final : public Command {
     flags.example("jige bench train-schedules");
     flags.example("jige bench train-schedules mobius spipe --device-memory 4MiB");
     flags.example("jige bench train-schedules --timed --rounds 10");
+    flags.example(
+        "jige bench train-schedules mobius --device cuda --devices 1 --config llama/config.json "
+        "--dtype bf16 --micro-batch-tokens 4096 --context 2048 --forward-stages 9");
   }
 
   Status run() override {
     output_.apply();
     const InterruptScope interrupts;
+    JIGE_DO(choose_model());
+    JIGE_TRY(const ComputeDevices machine, device_.make());
+    options_.gpu = machine.gpu.get();
+    if (machine.on_gpu()) {
+      options_.optimizer_threads = train::optimizer_threads_beside_gpu(static_cast<int>(devices_));
+    }
     MatrixRequest matrix{.devices = static_cast<int32_t>(devices_),
                          .micro_batches = static_cast<int32_t>(micro_batches_),
                          .block_count = static_cast<int32_t>(blocks_),
                          .forward_stages = static_cast<int32_t>(forward_stages_),
                          .backward_stages = static_cast<int32_t>(backward_stages_)};
     JIGE_TRY(matrix.kinds, chosen_kinds());
-    JIGE_TRY(options_.config, train::even_blocks_config(blocks_, width_));
     if (timed_) {
       ratios_.forward_s = forward_ms_ * 1e-3;
       options_.timed = ratios_;
@@ -118,6 +136,17 @@ class BenchSchedulesCommand final : public Command {
   }
 
  private:
+  Status choose_model() {
+    JIGE_TRY(options_.compute, parse_dtype(dtype_));
+    if (config_file_.empty()) {
+      JIGE_TRY(options_.config, train::even_blocks_config(blocks_, width_));
+      return {};
+    }
+    JIGE_TRY(options_.config, load_config_file("--config", config_file_));
+    blocks_ = options_.config.layer_count + 2;
+    return {};
+  }
+
   Result<std::vector<plan::ScheduleKind>> chosen_kinds() const {
     const std::vector<std::string> names = kind_names();
     std::vector<std::string> wanted = schedules_;
@@ -140,6 +169,11 @@ class BenchSchedulesCommand final : public Command {
     if (timed_) {
       return "timed logical devices: tasks hold their queues for a given time and compute nothing, "
              "copies move real bytes at a limited rate";
+    }
+    if (options_.gpu) {
+      return fmt::format(
+          "real training on logical devices that are parts of {}, with {} for updates",
+          options_.gpu->name(), counted(options_.optimizer_threads, "thread"));
     }
     return fmt::format(
         "real training on logical CPU devices that share {} cores: losses and memory count, times "
@@ -187,7 +221,9 @@ class BenchSchedulesCommand final : public Command {
     }
     if (!timed_) {
       print_text("\n" + real_runs_table(runs) +
-                 "\nThe losses of all rows that ran have the same bits, in every round.\n");
+                 (options_.compute == DType::kF32
+                      ? "\nThe losses of all rows that ran have the same bits, in every round.\n"
+                      : ""));
       return;
     }
     const auto ablation = runs.begin() + static_cast<std::ptrdiff_t>(matrix_count);
@@ -201,6 +237,8 @@ class BenchSchedulesCommand final : public Command {
   }
 
   std::vector<std::string> schedules_;
+  std::string config_file_, dtype_ = "f32";
+  DeviceFlags device_;
   int64_t devices_ = 4, micro_batches_ = 8, blocks_ = 24, width_ = 64;
   int64_t forward_stages_ = 2, backward_stages_ = 6;
   bool timed_ = false;

@@ -427,7 +427,8 @@ Architecture::Architecture(const formats::ModelConfig& config,
                                .vocab_size = config.vocab_size,
                                .width = config.hidden_size,
                                .position_count = config.context_max,
-                               .scale = config.embedding_scale};
+                               .scale = config.embedding_scale,
+                               .device = device};
   embedding_ = config.layer_inputs.size > 0
                    ? std::make_unique<Embedding>(table, config, layer_inputs_names())
                    : std::make_unique<Embedding>(table);
@@ -436,7 +437,8 @@ Architecture::Architecture(const formats::ModelConfig& config,
         config, LayerOptions{.index = i,
                              .names = layer_names(config, i),
                              .transposed = config.family == formats::Family::kGpt2,
-                             .lora = lora}));
+                             .lora = lora,
+                             .device = device}));
   }
   head_ = std::make_unique<Head>(config, names.final_norm, names.head, device);
   const auto append = [this](const Block& block) {
@@ -491,9 +493,7 @@ std::vector<std::string> Architecture::names_in_files(const std::string& name) {
 
 double Architecture::forward_flops(double token_count, double context_mean) const {
   double flops = 0;
-  for (const BlockGraph::Node& node : graph_.nodes) {
-    flops += node.block->forward_flops(token_count, context_mean);
-  }
+  for (const auto& at : graph_.nodes) flops += at.block->forward_flops(token_count, context_mean);
   return flops;
 }
 

@@ -37,14 +37,16 @@ DenseMlp::DenseMlp(const formats::ModelConfig& config, const DenseMlpOptions& op
                        .inputs = config.hidden_size,
                        .bias = config.mlp_bias,
                        .transposed = options.transposed,
-                       .lora = options.lora},
+                       .lora = options.lora,
+                       .device = options.device},
                       params);
   output_ = Projection({.parts = {{options.output, config.hidden_size}},
                         .inputs = size_,
                         .bias = config.mlp_bias,
                         .transposed = options.transposed,
                         .init_std = options.output_std,
-                        .lora = options.lora},
+                        .lora = options.lora,
+                        .device = options.device},
                        params);
   if (!curved()) return;
   curve_ = params.size();

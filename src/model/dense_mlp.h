@@ -37,6 +37,7 @@ struct DenseMlpOptions {
   double output_std = 0.02;
   bool transposed = false;  // files hold matrices as [in, out]
   std::optional<formats::LoraConfig> lora;
+  DeviceKind device = DeviceKind::kCpu;
 };
 
 class DenseMlp {

@@ -39,8 +39,9 @@ Embedding::Embedding(const EmbeddingOptions& options, const formats::ModelConfig
                      .shape = Shape{sizes.vocab_size, inputs.columns},
                      .init_std = options.init_std,
                      .decay = true});
-  inputs.projection =
-      Projection({.parts = {{names.projection, inputs.columns}}, .inputs = width_}, params_);
+  inputs.projection = Projection(
+      {.parts = {{names.projection, inputs.columns}}, .inputs = width_, .device = options.device},
+      params_);
   inputs.norm = NormLayer(config, names.norm, sizes.size, false, params_);
   inputs.product_scale = 1.0f / std::sqrt(static_cast<float>(width_));
   inputs.table_scale = std::sqrt(static_cast<float>(sizes.size));

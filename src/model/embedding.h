@@ -33,6 +33,7 @@ struct EmbeddingOptions {
   int64_t position_count = 0;
   double init_std = 0.02;
   double scale = 1;
+  DeviceKind device = DeviceKind::kCpu;  // that multiplies
 };
 
 // Full names, without ".weight".

@@ -50,7 +50,8 @@ GroupedAttention::GroupedAttention(const formats::ModelConfig& config,
                      .inputs = config.hidden_size,
                      .bias = config.qkv_bias,
                      .transposed = options.transposed,
-                     .lora = options.lora},
+                     .lora = options.lora,
+                     .device = options.device},
                     params);
   if (head_norms_) {
     const bool stacked = names.head_norms_stacked;

@@ -39,6 +39,7 @@ struct GroupedAttentionOptions {
   int64_t layer = 0;
   bool transposed = false;  // files hold matrices as [in, out]
   std::optional<formats::LoraConfig> lora;
+  DeviceKind device = DeviceKind::kCpu;
 };
 
 class GroupedAttention final : public Attention {

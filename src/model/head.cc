@@ -56,10 +56,11 @@ Head::Head(const formats::ModelConfig& config, const std::string& norm_name,
       norm_(config, norm_name, width_, config.norm_bias, params_) {
   if (linear_name.empty()) return;
   linear_index_ = params_.size();
-  linear_.emplace(
-      ProjectionOptions{
-          .parts = {{linear_name, vocab_size_}}, .inputs = width_, .bias = config.head_bias},
-      params_);
+  linear_.emplace(ProjectionOptions{.parts = {{linear_name, vocab_size_}},
+                                    .inputs = width_,
+                                    .bias = config.head_bias,
+                                    .device = device_},
+                  params_);
   packed_ = PackedSizes(&*linear_);
 }
 

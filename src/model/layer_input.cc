@@ -8,11 +8,14 @@
 namespace jige::model {
 
 LayerInput::LayerInput(const formats::ModelConfig& config, const LayerInputNames& names,
-                       double output_std, std::vector<ParamSpec>& params)
+                       double output_std, DeviceKind device, std::vector<ParamSpec>& params)
     : width_(config.hidden_size), size_(config.layer_inputs.size) {
-  gate_ = Projection({.parts = {{names.gate, size_}}, .inputs = width_}, params);
-  projection_ = Projection(
-      {.parts = {{names.projection, width_}}, .inputs = size_, .init_std = output_std}, params);
+  gate_ = Projection({.parts = {{names.gate, size_}}, .inputs = width_, .device = device}, params);
+  projection_ = Projection({.parts = {{names.projection, width_}},
+                            .inputs = size_,
+                            .init_std = output_std,
+                            .device = device},
+                           params);
   norm_ = NormLayer(config, names.norm, width_, false, params);
 }
 

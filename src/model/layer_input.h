@@ -27,7 +27,7 @@ class LayerInput {
  public:
   // Appends the parameters.
   LayerInput(const formats::ModelConfig& config, const LayerInputNames& names, double output_std,
-             std::vector<ParamSpec>& params);
+             DeviceKind device, std::vector<ParamSpec>& params);
 
   const Projection& gate() const { return gate_; }
   const Projection& projection() const { return projection_; }

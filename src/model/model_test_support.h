@@ -80,7 +80,6 @@ class Trainee {
     bool queued_streams = false;
     int64_t tokens_max = 128;
     bool fused_head = true;
-    DeviceKind chunks = DeviceKind::kCpu;  // of the head: as for such a device
     ops::Dropout dropout;
     bool stored_gradients = false;  // by the first micro-batch, see GradientUse
     ops::WeightFormat format = ops::WeightFormat::kCompute;  // of a base under adapters
@@ -91,8 +90,7 @@ class Trainee {
       : options_(options),
         device_({.thread_count = options.thread_count, .queued_streams = options.queued_streams}),
         arena_(device_, "test"),
-        architecture_(
-            value_of(Architecture::create(config, lora, HeadKind::kLanguageModel, options.chunks))),
+        architecture_(value_of(Architecture::create(config, lora))),
         stream_(value_of(device_.make_stream())) {
     const WeightsOptions weights_options{
         .compute = options.compute, .position_count = config.context_max, .format = options.format};

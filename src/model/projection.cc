@@ -100,10 +100,10 @@ void Projection::plan_forward(Placement& at, DType compute, ops::WeightFormat fo
   Packed& place = packed_[pack_layout(compute, format)];
   const auto use = ops::PackUse::kForward;
   const auto take = [&](int64_t n, int64_t k) {
-    return at.take_bytes(ops::packed_weight_bytes(compute, use, n, k));
+    return at.take_bytes(adapter_bytes(compute, use, n, k));
   };
-  place.forward = at.take_bytes(
-      ops::packed_weight_bytes(compute, use, outputs_, options_.inputs, own_format(format)));
+  place.forward = at.take_bytes(ops::packed_weight_bytes(compute, use, outputs_, options_.inputs,
+                                                         own_format(format), options_.device));
   if (options_.bias) place.bias = at.take_bytes(outputs_ * 4);
   if (!adapted()) return;
   place.adapter_a_forward = take(adapter_rows_, options_.inputs);
@@ -115,11 +115,15 @@ void Projection::plan_forward(Placement& at, DType compute, ops::WeightFormat fo
 void Projection::plan_backward(Placement& at, DType compute, ops::WeightFormat format) {
   Packed& place = packed_[pack_layout(compute, format)];
   const auto take = [&](int64_t n, int64_t k) {
-    return at.take_bytes(ops::packed_weight_bytes(compute, ops::PackUse::kInputGradient, n, k));
+    return at.take_bytes(adapter_bytes(compute, ops::PackUse::kInputGradient, n, k));
   };
-  const bool quantised = own_format(format) != ops::WeightFormat::kCompute;
-  place.backward = quantised ? place.forward : take(outputs_, options_.inputs);
+  place.backward = shares_form(format) ? place.forward : take(outputs_, options_.inputs);
   if (!adapted()) return;
+  if (shares_adapter_form()) {
+    place.adapter_a_backward = place.adapter_a_forward;
+    place.adapter_b_backward = place.adapter_b_forward;
+    return;
+  }
   place.adapter_a_backward = take(adapter_rows_, options_.inputs);
   for (const Part& part : parts_) {
     place.adapter_b_backward.push_back(part.adapted ? take(part.rows, rank_) : 0);
@@ -146,23 +150,26 @@ ops::PackedWeight Projection::whole_view(const BlockWeights& weights, DType comp
   const int64_t k = options_.inputs;
   const ops::WeightFormat format = own_format(weights.format);
   if (format != ops::WeightFormat::kCompute) use = ops::PackUse::kForward;
-  check_place(weights, offset + ops::packed_weight_bytes(compute, use, outputs_, k, format));
+  check_place(weights, offset + ops::packed_weight_bytes(compute, use, outputs_, k, format,
+                                                         options_.device));
   return {.data = static_cast<std::byte*>(weights.packed.data) + offset,
           .compute = compute,
           .use = use,
           .n = outputs_,
           .k = k,
-          .format = format};
+          .format = format,
+          .device = options_.device};
 }
 
 ops::PackedWeight Projection::adapter_view(const BlockWeights& weights, DType compute,
                                            ops::PackUse use, int64_t offset, Shape shape) const {
-  check_place(weights, offset + ops::packed_weight_bytes(compute, use, shape[0], shape[1]));
+  check_place(weights, offset + adapter_bytes(compute, use, shape[0], shape[1]));
   return {.data = static_cast<std::byte*>(weights.packed.data) + offset,
           .compute = compute,
           .use = use,
           .n = shape[0],
-          .k = shape[1]};
+          .k = shape[1],
+          .device = options_.device};
 }
 
 void Projection::pack(Stream& stream, const BlockWeights& weights, DType compute,
@@ -178,8 +185,7 @@ void Projection::pack_matrices(Stream& stream, const BlockWeights& weights, DTyp
                                ops::PackUse use) const {
   const Packed& place = packed(compute, weights.format);
   const bool forward = use == ops::PackUse::kForward;
-  const bool is_there =
-      !forward && own_format(weights.format) != ops::WeightFormat::kCompute;  // by F's
+  const bool is_there = !forward && shares_form(weights.format);  // by F's
   const auto whole = whole_view(weights, compute, use);
   for (size_t i = 0; i < parts_.size(); ++i) {
     const Part& part = parts_[i];
@@ -188,7 +194,7 @@ void Projection::pack_matrices(Stream& stream, const BlockWeights& weights, DTyp
       if (stored.value) ops::pack_weight(stream, target, stored.value, row, stored.scales);
     };
     if (!is_there) pack_if_there(whole, part.weight, part.row_begin);
-    if (!part.adapted) continue;
+    if (!part.adapted || (!forward && shares_adapter_form())) continue;
     const int64_t a = forward ? place.adapter_a_forward : place.adapter_a_backward;
     const int64_t b = forward ? place.adapter_b_forward[i] : place.adapter_b_backward[i];
     pack_if_there(adapter_view(weights, compute, use, a, Shape{adapter_rows_, options_.inputs}),
@@ -204,7 +210,7 @@ void Projection::list_packs(const BlockWeights& weights, size_t param, DType com
   for (const Part& part : parts_) {
     if (part.weight != param) continue;
     packs.push_back({whole_view(weights, compute, ops::PackUse::kForward), part.row_begin});
-    if (use == PackFor::kInference) continue;
+    if (use == PackFor::kInference || shares_form(weights.format)) continue;
     packs.push_back({whole_view(weights, compute, ops::PackUse::kInputGradient), part.row_begin});
   }
 }

@@ -12,7 +12,7 @@
 // that all rows share, whose bits they leave as they are.
 // W may be kept in the compute type or, where it is not trained, in blocks of fewer bits
 // (ops/linear.h): then F and X of training multiply by the numbers that these stand for, one form
-// for both. A and B are always in the compute type.
+// for both. A and B are always in the compute type. On a GPU every matrix has one form.
 // Threads: const.
 #pragma once
 
@@ -59,6 +59,7 @@ struct ProjectionOptions {
   bool whole = false;               // kept in the compute type whatever the format of the block
   double init_std = 0.02;
   std::optional<formats::LoraConfig> lora;  // low-rank adapters (Hu et al., 2021)
+  DeviceKind device = DeviceKind::kCpu;     // that multiplies
 };
 
 // The parts of these names, or the one of a module that holds all of them.
@@ -148,7 +149,7 @@ class Projection {
   struct Packed {
     int64_t forward = 0;
     int64_t bias = 0;      // all parts', [N] f32
-    int64_t backward = 0;  // of a quantised W the forward one
+    int64_t backward = 0;  // where one form serves both uses, the forward one
     int64_t adapter_a_forward = 0;
     int64_t adapter_a_backward = 0;
     std::vector<int64_t> adapter_b_forward;  // by part
@@ -173,6 +174,16 @@ class Projection {
   ops::WeightFormat own_format(ops::WeightFormat format) const {
     if (options_.whole) return ops::WeightFormat::kCompute;
     return format == ops::WeightFormat::kMxfp4 ? ops::WeightFormat::kQ8 : format;
+  }
+  // Whether W, or an adapter's matrix, has one packed form for F and X.
+  bool shares_form(ops::WeightFormat format) const {
+    return own_format(format) != ops::WeightFormat::kCompute || shares_adapter_form();
+  }
+  bool shares_adapter_form() const { return options_.device == DeviceKind::kCuda; }
+  // Bytes of an adapter's matrix.
+  int64_t adapter_bytes(DType compute, ops::PackUse use, int64_t n, int64_t k) const {
+    return ops::packed_weight_bytes(compute, use, n, k, ops::WeightFormat::kCompute,
+                                    options_.device);
   }
   TensorView bias_view(const BlockWeights& weights, DType compute) const;
   // A matrix at a place: W, or of an adapter.

@@ -28,8 +28,10 @@ std::unique_ptr<Attention> make_attention(const formats::ModelConfig& config,
   }
   return std::make_unique<GroupedAttention>(
       config, options.names.attention,
-      GroupedAttentionOptions{
-          .layer = options.index, .transposed = options.transposed, .lora = options.lora},
+      GroupedAttentionOptions{.layer = options.index,
+                              .transposed = options.transposed,
+                              .lora = options.lora,
+                              .device = options.device},
       params);
 }
 
@@ -69,7 +71,8 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
                                     .bias = has_output_bias(config, options.index),
                                     .transposed = options.transposed,
                                     .init_std = residual_std,
-                                    .lora = options.lora},
+                                    .lora = options.lora,
+                                    .device = options.device},
                                    params_);
     if (norms_after_) norm1_after_ = make_norm(names.norm1_after);
   }
@@ -78,7 +81,9 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
     make_ffn(config, options, residual_std);
     if (norms_after_) norm2_after_ = make_norm(names.norm2_after);
   }
-  if (config.layer_inputs.size > 0) input_.emplace(config, names.input, residual_std, params_);
+  if (config.layer_inputs.size > 0) {
+    input_.emplace(config, names.input, residual_std, options.device, params_);
+  }
   // Keys that an earlier layer gives, and this one or a later one reads.
   for (int64_t i = 0; i + 1 < config.layer_count && i < options.index; ++i) {
     if (formats::gives_keys(config, i)) passes_[formats::has_window(config, i)] = true;
@@ -117,7 +122,8 @@ void TransformerLayer::make_ffn(const formats::ModelConfig& config, const LayerO
                                  .size = formats::ffn_size_of(config, options.index),
                                  .output_std = residual_std,
                                  .transposed = options.transposed,
-                                 .lora = config.experts.count > 0 ? std::nullopt : options.lora},
+                                 .lora = config.experts.count > 0 ? std::nullopt : options.lora,
+                                 .device = options.device},
                  params_);
   }
 }

@@ -70,6 +70,7 @@ struct LayerOptions {
   LayerNames names;
   bool transposed = false;  // files hold matrices as [in, out]
   std::optional<formats::LoraConfig> lora;
+  DeviceKind device = DeviceKind::kCpu;
 };
 
 class TransformerLayer final : public Block {

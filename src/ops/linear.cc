@@ -228,11 +228,13 @@ std::string_view weight_format_name(WeightFormat format) {
   return "mxfp4";
 }
 
-int64_t packed_weight_bytes(DType compute, PackUse use, int64_t n, int64_t k, WeightFormat format) {
+int64_t packed_weight_bytes(DType compute, PackUse use, int64_t n, int64_t k, WeightFormat format,
+                            DeviceKind device) {
   if (format != WeightFormat::kCompute) {
     JIGE_CHECK(use == PackUse::kForward, "a quantised weight is packed for both uses as kForward");
     return kHeaderBytes + cpu::quant_panels_bytes(quant_format(format), n, k);
   }
+  if (device == DeviceKind::kCuda) return kHeaderBytes + dtype_bytes(compute, n * k);
   int64_t bytes = 0;
   for (const GemmEngine* engine : cpu::gemm_engines()) {
     if (!packs(*engine, compute)) continue;
@@ -245,13 +247,19 @@ int64_t packed_weight_bytes(DType compute, PackUse use, int64_t n, int64_t k, We
 const GemmEngine& start_packing(const PackedWeight& packed) {
   JIGE_CHECK(packed.format == WeightFormat::kCompute, "a quantised weight is not renewed by rows");
   const GemmEngine& engine = cpu::gemm_engine(packed.compute);
-  write_header(packed, engine);
+  if (packed.device == DeviceKind::kCpu) write_header(packed, engine);
   return engine;
 }
 
 void pack_rows(CpuDevice& device, const GemmEngine& engine, const PackPart& part,
                const TensorView& rows) {
   const PackedWeight& packed = part.packed;
+  if (packed.device == DeviceKind::kCuda) {
+    for_row_ranges(device, rows.rows(), rows.columns(), [&](int64_t begin, int64_t end) {
+      pack_rows_for_gpu({packed, part.row_begin + begin}, rows.row_range(begin, end));
+    });
+    return;
+  }
   const bool forward = packed.use == PackUse::kForward;
   const cpu::GemmPanels panels = {panels_of(packed), packed_lanes(packed.use, packed.n, packed.k),
                                   packed_depth(packed.use, packed.n, packed.k),

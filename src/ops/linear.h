@@ -51,7 +51,8 @@ inline constexpr int64_t kWeightBlock = 32;  // numbers of a block
 std::string_view weight_format_name(WeightFormat format);
 
 // A weight [n, k] in the kernels' layout. Does not own `data`. Quantised ones are kForward, serve
-// both uses, and know a compute type only for products of their numbers.
+// both uses, and know a compute type only for products of their numbers. Those for a GPU serve both
+// uses, too.
 struct PackedWeight {
   void* data = nullptr;
   DType compute = DType::kF32;
@@ -59,6 +60,7 @@ struct PackedWeight {
   int64_t n = 0;
   int64_t k = 0;
   WeightFormat format = WeightFormat::kCompute;
+  DeviceKind device = DeviceKind::kCpu;  // whose kernels read it
 };
 
 // A weight among the rows of a packed one: that of a part of a fused product.
@@ -69,14 +71,16 @@ struct PackPart {
 
 // Bytes a packed weight takes (padding included), for any instruction set of this machine.
 int64_t packed_weight_bytes(DType compute, PackUse use, int64_t n, int64_t k,
-                            WeightFormat format = WeightFormat::kCompute);
+                            WeightFormat format = WeightFormat::kCompute,
+                            DeviceKind device = DeviceKind::kCpu);
 
 // Packs rows [row_begin, row_begin + weight.rows()) of a weight; several parts make one fused
 // weight (q, k and v, or gate and up). The part that ends at row n also writes the padding.
 // Quantised, a number is its block's scale times an integer; NaN and infinities make a block NaN.
 // Numbers that are whole multiples of a known scale are kept in q8 and q4 as they are, as far as
 // the integers reach: `scales`, f16 [weight.rows(), blocks of a row], zero where none is known, or
-// empty. A weight in the compute type passes them over.
+// empty. A weight in the compute type passes them over. What is packed for a GPU may be packed by
+// the host, in the host's memory.
 // REQUIRES: weight f32, bf16 or f16 with k columns; scales finite; no row of a quantised weight is
 // packed again before all rows are.
 void pack_weight(Stream& stream, const PackedWeight& packed, const TensorView& weight,

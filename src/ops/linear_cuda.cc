@@ -1,15 +1,16 @@
 #include "ops/linear_cuda.h"
 
 #include "base/check.h"
+#include "base/cpu.h"
+#include "kernels/cpu/elementwise.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/linear.h"
 #include "kernels/cuda/matmul_lt.h"
 #include "ops/kernel_rows.h"
+#include "ops/pack_rows.h"
 
 namespace jige::ops {
 namespace {
-
-constexpr int64_t kUnusedHeaderBytes = 64;
 
 // out = left · right, with accumulate += that; the arguments of a cuda::Product as views.
 struct ViewProduct {
@@ -155,8 +156,26 @@ Status cuda_matmul_ready() { return cuda::matmul_lt_ready(); }
 TensorView cuda_packed_rows(const PackedWeight& packed) {
   JIGE_CHECK(packed.format == WeightFormat::kCompute, "the CUDA backend has no weights in {}",
              weight_format_name(packed.format));
-  return TensorView::of(static_cast<std::byte*>(packed.data) + kUnusedHeaderBytes, packed.compute,
-                        Shape{packed.n, packed.k});
+  return packed_rows_on_gpu(packed);
+}
+
+void pack_rows_for_gpu(const PackPart& part, const TensorView& rows) {
+  const TensorView packed = packed_rows_on_gpu(part.packed);
+  const auto copy = cpu::elementwise_kernels(active_isa()).scale;
+  for (int64_t row = 0; row < rows.rows(); ++row) {
+    const TensorView from = rows.row_range(row, row + 1);
+    const TensorView to = packed.row_range(part.row_begin + row, part.row_begin + row + 1);
+    if (from.dtype != DType::kF16) {
+      copy({to.data, element_type(to.dtype)}, {from.data, element_type(from.dtype)}, 1.0f,
+           rows.columns());
+      continue;
+    }
+    for (int64_t i = 0; i < rows.columns(); ++i) {
+      const float value = to_float(from.as<Float16>()[i]);
+      if (to.dtype == DType::kF32) to.as<float>()[i] = value;
+      if (to.dtype == DType::kBF16) to.as<BFloat16>()[i] = to_bfloat16(value);
+    }
+  }
 }
 
 void cuda_pack_weight(Stream& stream, const PackedWeight& packed, const TensorView& weight,

@@ -2,7 +2,7 @@
 //
 // A packed weight there is 64 unused bytes and then its rows in the compute type without gaps, the
 // same for either use. Quantised ones there are none.
-// Threads: asynchronous on the stream, which is that of a GPU.
+// Threads: asynchronous on the stream, which is that of a GPU; pack_rows_for_gpu is pure.
 #pragma once
 
 #include "base/result.h"
@@ -16,6 +16,9 @@ Status cuda_matmul_ready();
 
 // The rows [n, k] of a packed weight on a GPU. REQUIRES: not quantised.
 TensorView cuda_packed_rows(const PackedWeight& packed);
+
+// Packs rows of a weight into the host's memory, by the calling thread.
+void pack_rows_for_gpu(const PackPart& part, const TensorView& rows);
 
 void cuda_pack_weight(Stream& stream, const PackedWeight& packed, const TensorView& weight,
                       int64_t row_begin);

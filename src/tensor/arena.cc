@@ -57,7 +57,7 @@ Result<Tensor> Arena::make(DType dtype, Shape shape) {
     peak_before = peak_bytes_;
     peak_bytes_ = peak_with = std::max(peak_bytes_, used_bytes_);
     kept = take_kept(bytes);
-    if (!kept) shrink_kept(peak_bytes_);
+    if (!kept) shrink_kept(kept_limit());
   }
   if (kept) return Tensor(this, TensorView::of(kept, dtype, shape), bytes);
   auto data = device_.allocate(bytes);
@@ -119,6 +119,11 @@ void Arena::shrink_kept(int64_t limit) {
     const int64_t bytes = kept_.rbegin()->first;
     device_.release(take_kept(bytes), bytes);
   }
+}
+
+int64_t Arena::kept_limit() const {
+  const bool gpu = device_.kind() == DeviceKind::kCuda && capacity_bytes_ != kUnlimitedBytes;
+  return gpu ? capacity_bytes_ : peak_bytes_;
 }
 
 int64_t arena_bytes(DType dtype, const Shape& shape) {

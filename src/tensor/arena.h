@@ -4,7 +4,8 @@
 // Invariants: (1) used_bytes() <= capacity_bytes() at all times; what would pass it is refused.
 //             (2) peak_bytes() is the largest used_bytes() since construction or reset_peak().
 //             (3) an arena outlives its tensors; a destroyed arena with live tensors is a bug.
-//             (4) what it takes from the device is never more than peak_bytes().
+//             (4) what it takes from the device is never more than peak_bytes(), or on a GPU
+//                 than the cap: there memory that is given back keeps all streams waiting.
 // Sizes count as rounded up to 64 bytes. Memory of a tensor that ended is kept for the next one of
 // the same size, within (4): the buffers of a schedule come and go in every step.
 // Threads: an Arena may be used from any thread; a Tensor belongs to one thread at a time.
@@ -72,6 +73,8 @@ class Arena {
   void* take_kept(int64_t bytes);
   // Releases kept memory, the largest first, until used_bytes_ + kept_bytes_ <= limit.
   void shrink_kept(int64_t limit);
+  // What that is while nothing is asked to go.
+  int64_t kept_limit() const;
 
   Device& device_;
   std::string name_;

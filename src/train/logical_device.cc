@@ -50,14 +50,18 @@ Result<std::unique_ptr<LogicalDevice>> LogicalDevice::create(const LogicalDevice
     return std::make_unique<CpuDevice>(
         CpuDeviceOptions{.name = options.name + what, .thread_count = threads});
   };
-  device->cpu_ = make_cpu("", options.compute_threads);
-  device->copies_ = make_cpu(" copies", 1);
+  if (!options.gpu) {
+    device->cpu_ = make_cpu("", options.compute_threads);
+    device->copies_ = make_cpu(" copies", 1);
+  }
   device->host_ = make_cpu(" optimizer", options.optimizer_threads);
-  device->arena_ = std::make_unique<Arena>(*device->cpu_, options.name, options.capacity_bytes);
-  JIGE_TRY(device->compute_, device->cpu_->make_stream());
-  JIGE_TRY(device->fetch_, device->copies_->make_stream());
-  JIGE_TRY(device->offload_, device->copies_->make_stream());
-  JIGE_TRY(device->send_, device->copies_->make_stream());
+  Device& computes = options.gpu ? *options.gpu : *device->cpu_;
+  Device& copies = options.gpu ? *options.gpu : *device->copies_;
+  device->arena_ = std::make_unique<Arena>(computes, options.name, options.capacity_bytes);
+  JIGE_TRY(device->compute_, computes.make_stream());
+  JIGE_TRY(device->fetch_, copies.make_stream());
+  JIGE_TRY(device->offload_, copies.make_stream());
+  JIGE_TRY(device->send_, copies.make_stream());
   JIGE_TRY(device->optimizer_, device->host_->make_stream());
   return device;
 }

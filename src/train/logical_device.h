@@ -1,9 +1,10 @@
-// A logical device of the pipeline: threads of its own, an arena with a hard cap, a stream for each
-// queue, and the ids of a step's micro-batches.
+// A logical device of the pipeline: an arena with a hard cap, a stream for each queue, threads for
+// what the processor does, and the ids of a step's micro-batches.
 //
 // On the CPU the streams run inline: a queue's thread does the work of its stream. Passes use the
 // device's compute team; copies and optimizer steps have teams of their own, so that they never
-// wait for a pass.
+// wait for a pass. On a GPU, of whose memory it has a part, passes and copies have streams there,
+// and run beside one another; optimizer steps are the processor's as well.
 // Threads: each stream belongs to one queue; load() while no task runs.
 #pragma once
 
@@ -36,8 +37,9 @@ int64_t device_workspace_bytes(const model::Architecture& architecture, DType co
 
 struct LogicalDeviceOptions {
   std::string name = "device0";
+  Device* gpu = nullptr;  // that computes, and outlives the logical device; null: the processor
   int64_t capacity_bytes = kUnlimitedBytes;
-  int compute_threads = 1;
+  int compute_threads = 1;  // where the processor computes
   int optimizer_threads = 1;
 };
 
@@ -71,7 +73,8 @@ class LogicalDevice {
  private:
   LogicalDevice() = default;
 
-  std::unique_ptr<CpuDevice> cpu_, copies_, host_;
+  std::unique_ptr<CpuDevice> cpu_, copies_;  // null on a GPU
+  std::unique_ptr<CpuDevice> host_;
   std::unique_ptr<Arena> arena_;
   std::unique_ptr<Stream> compute_, fetch_, offload_, send_, optimizer_;
   TensorView workspace_, rope_table_, losses_;

@@ -154,7 +154,9 @@ Result<plan::PipelineCosts> measure_costs(const model::Architecture& architectur
                                           .micro_batch_tokens = options.micro_batch_tokens,
                                           .context = options.context,
                                           .compute = options.compute,
-                                          .compute_threads = options.compute_threads}));
+                                          .gpu = options.gpu,
+                                          .compute_threads = options.compute_threads,
+                                          .optimizer_threads = options.optimizer_threads}));
   std::vector<std::vector<TaskSpan>> steps;
   for (int i = 0; i <= options.steps; ++i) {
     if (options.progress && !options.progress(i, options.steps + 1)) {
@@ -165,7 +167,9 @@ Result<plan::PipelineCosts> measure_costs(const model::Architecture& architectur
     const std::span<const TaskSpan> spans = rig->executor().spans();
     steps.emplace_back(spans.begin(), spans.end());
   }
-  return costs_from_spans(counted, schedule, steps);
+  plan::PipelineCosts costs = costs_from_spans(counted, schedule, steps);
+  if (options.gpu) costs.rates.device_parameters_per_s = counted.rates.device_parameters_per_s;
+  return costs;
 }
 
 Json machine_identity() {

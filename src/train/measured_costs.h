@@ -9,7 +9,7 @@
 // its operations times the median seconds an operation took in the layers that ran. Fetches,
 // gradient offloads, messages and updates become rates: all bytes or parameters over all time.
 // Updates on a device are taken to be as fast as on the host, as both are this machine's
-// processors. Threads: one; the schedule has its own.
+// processors; on a GPU as was assumed. Threads: one; the schedule has its own.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +33,10 @@ struct MeasureOptions {
   int64_t micro_batch_tokens = 2048;
   int64_t context = 2048;  // length of a sequence
   DType compute = DType::kF32;
+  Device* gpu = nullptr;    // of which the devices are parts; null: they are this processor's
   int compute_threads = 1;  // of each device
-  int steps = 3;            // that count, after one that warms up
+  int optimizer_threads = 1;
+  int steps = 3;  // that count, after one that warms up
   // In steps; returns whether to go on.
   std::function<bool(int64_t done, int64_t total)> progress = {};
 };
@@ -45,7 +47,8 @@ struct MeasureOptions {
 Result<plan::PipelineSchedule> measuring_schedule(const plan::PipelineCosts& counted,
                                                   int32_t devices);
 
-// `counted` with the times that the tasks of such a schedule took, in each of `steps`.
+// `counted` with the times that the tasks of such a schedule took, in each of `steps`; the rate of
+// updates on devices is that of the host's.
 // REQUIRES: every stage is one block; the schedule's first blocks and its last one are the model's.
 plan::PipelineCosts costs_from_spans(plan::PipelineCosts counted,
                                      const plan::PipelineSchedule& schedule,

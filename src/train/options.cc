@@ -1,8 +1,10 @@
 #include "train/options.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/cpu.h"
 #include "train/option_flags.h"
 
 namespace jige::train {
@@ -201,6 +203,17 @@ Difference first_difference(const Json& saved, const Json& wanted, const std::st
 
 }  // namespace
 
+int optimizer_threads(const TrainOptions& options) {
+  if (!options.gpu) return 1;
+  if (options.thread_count > 0) return options.thread_count;
+  return optimizer_threads_beside_gpu(options.pipeline->devices);
+}
+
+int optimizer_threads_beside_gpu(int devices) {
+  constexpr int kOfQueues = 2;  // which wait for the GPU
+  return std::max((cpu_features().logical_count - kOfQueues) / devices, 1);
+}
+
 std::string_view packing_name(Packing packing) {
   return packing == Packing::kStream ? "stream" : "documents";
 }
@@ -260,17 +273,15 @@ Status validate_preference(const TrainOptions& options) {
 
 Status validate_device(const TrainOptions& options) {
   if (!options.gpu) return {};
-  if (options.pipeline) {
+  if (options.pipeline && options.pipeline->schedule) {
     return fail(Code::kUnsupported,
-                "a schedule over several devices runs on logical devices of the CPU; leave {} out, "
-                "or train on the CPU",
-                flag_of("pipeline.devices"));
+                "{}: is a plan for devices of the CPU; to train on a GPU name devices and their "
+                "memory instead",
+                options.pipeline->source);
   }
-  if (options.ranks) {
-    return fail(Code::kUnsupported, "ranks train on the CPU; leave {} out, or train on the CPU",
-                flag_of("ranks"));
-  }
-  return {};
+  if (!options.ranks) return {};
+  return fail(Code::kUnsupported, "ranks train on the CPU; leave {} out, or train on the CPU",
+              flag_of("ranks"));
 }
 
 Status validate(const TrainOptions& options) {

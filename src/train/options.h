@@ -106,9 +106,11 @@ struct TrainOptions {
   std::optional<PipelineOptions> pipeline;  // none: one device that holds everything
   std::optional<RankOptions> ranks;         // none: this process alone
 
-  std::optional<int> gpu;          // the GPU that trains, which holds everything; none: the CPU
+  // The GPU that trains, which holds everything, or of which a pipeline's devices are parts; none:
+  // the CPU.
+  std::optional<int> gpu;
   int thread_count = 0;            // 0: as many as the process may use; of each pipeline device
-  int64_t memory_limit_bytes = 0;  // 0: what the machine has
+  int64_t memory_limit_bytes = 0;  // 0: what the machine has, or the GPU
   std::string log_path;            // empty: OUT/log.jsonl
   double gemm_flops_per_s = 0;     // measured rate of matrix products; 0: no share is reported
   std::string program_version;     // for the log
@@ -131,6 +133,12 @@ Json identity_json(const TrainOptions& options);
 // Fails with kInvalidArgument naming the first option in which two identities differ, both values,
 // and what to do. `where` is the checkpoint's folder.
 Status check_same_identity(const Json& saved, const Json& wanted, const std::string& where);
+
+// Threads that update the parameters of each device of a pipeline. Where devices are the CPU's, one
+// beside those that compute; a GPU leaves all to them. REQUIRES: a pipeline.
+int optimizer_threads(const TrainOptions& options);
+// What that is on this machine where no number is given, for so many parts of a GPU.
+int optimizer_threads_beside_gpu(int devices);
 
 std::string_view packing_name(Packing packing);
 std::string_view split_name(TextSplit split);

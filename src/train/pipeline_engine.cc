@@ -8,8 +8,9 @@
 namespace jige::train {
 
 Result<std::unique_ptr<PipelineEngine>> PipelineEngine::create(
-    const model::Architecture& architecture, const model::WeightsOptions& weights_options,
-    const PipelinePlan& plan, const TrainOptions& options) {
+    Device* gpu, const model::Architecture& architecture,
+    const model::WeightsOptions& weights_options, const PipelinePlan& plan,
+    const TrainOptions& options) {
   std::unique_ptr<PipelineEngine> engine(new PipelineEngine());
   const PipelineOptions& wanted = *options.pipeline;
   const auto capacity = [](int64_t bytes) { return bytes > 0 ? bytes : kUnlimitedBytes; };
@@ -18,14 +19,16 @@ Result<std::unique_ptr<PipelineEngine>> PipelineEngine::create(
            PipelineMachine::create(plan.schedule, plan.costs,
                                    {.device_bytes = capacity(wanted.device_bytes),
                                     .host_bytes = capacity(wanted.host_bytes),
-                                    .compute_threads = std::max(options.thread_count, 1)}));
+                                    .gpu = gpu,
+                                    .compute_threads = std::max(options.thread_count, 1),
+                                    .optimizer_threads = optimizer_threads(options)}));
   model::WeightsOptions kept = weights_options;
   kept.gradients = engine->machine_->host_gradients();
   kept.position_count = 0;  // devices have their own rope tables
   const std::vector<Arena*> arenas = engine->machine_->node_arenas();
   JIGE_TRY(engine->weights_, model::ModelWeights::create(arenas, architecture, kept));
-  JIGE_TRY(engine->optimizer_,
-           Optimizer::create(arenas, engine->weights_->trainable(), options.optimizer));
+  JIGE_TRY(engine->optimizer_, Optimizer::create(engine->machine_->moment_arenas(),
+                                                 engine->weights_->trainable(), options.optimizer));
   PipelineExecutorOptions execution{.micro_batch_tokens = options.micro_batch_tokens,
                                     .position_count = weights_options.position_count};
   if (wanted.before_task) {
@@ -70,7 +73,7 @@ Result<StepOutcome> PipelineEngine::run(const Corpus& corpus, const StepPlan& pl
 }
 
 Result<std::unique_ptr<Stream>> PipelineEngine::make_stream() {
-  return machine_->host_stream().device().make_stream();
+  return machine_->state_stream().device().make_stream();
 }
 
 Status PipelineEngine::evaluate(const HostBatch& batch, ExactSum& sum) {
@@ -82,7 +85,7 @@ void PipelineEngine::record_memory() {
   for (int32_t d = 0; d < schedule().device_count; ++d) {
     record_.memory.device_peak_bytes.push_back(device_peak_bytes(d));
   }
-  record_.memory.host_peak_bytes = machine_->host_arena().peak_bytes();
+  record_.memory.host_peak_bytes = machine_->host_peak_bytes();
 }
 
 Status PipelineEngine::end_steps() {
@@ -96,7 +99,7 @@ Status PipelineEngine::end_steps() {
 
 EngineMemory PipelineEngine::memory() const {
   EngineMemory memory{.predicted_bytes = predicted_bytes_,
-                      .peak_bytes = machine_->host_arena().peak_bytes()};
+                      .peak_bytes = machine_->host_peak_bytes()};
   for (int32_t d = 0; d < schedule().device_count; ++d) memory.peak_bytes += device_peak_bytes(d);
   return memory;
 }

@@ -22,14 +22,16 @@ namespace jige::train {
 
 class PipelineEngine final : public StepEngine {
  public:
-  // The architecture must outlive the engine. `options.pipeline` is set. Fails with kExhausted.
+  // The architecture, and the GPU where one computes (else null), must outlive the engine.
+  // `options.pipeline` is set. Fails with kExhausted.
   static Result<std::unique_ptr<PipelineEngine>> create(
-      const model::Architecture& architecture, const model::WeightsOptions& weights_options,
-      const PipelinePlan& plan, const TrainOptions& options);
+      Device* gpu, const model::Architecture& architecture,
+      const model::WeightsOptions& weights_options, const PipelinePlan& plan,
+      const TrainOptions& options);
 
   model::ModelWeights& weights() override { return *weights_; }
   Optimizer& optimizer() override { return *optimizer_; }
-  Stream& stream() override { return machine_->host_stream(); }
+  Stream& stream() override { return machine_->state_stream(); }
   Result<std::unique_ptr<Stream>> make_stream() override;
   void refresh() override { executor_->refresh(); }
   Result<StepOutcome> run(const Corpus& corpus, const StepPlan& plan,

@@ -25,9 +25,17 @@ Result<std::unique_ptr<PipelineMachine>> PipelineMachine::create(
   machine->host_ = std::make_unique<CpuDevice>(
       CpuDeviceOptions{.name = "host", .thread_count = options.optimizer_threads});
   machine->host_arena_ = std::make_unique<Arena>(*machine->host_, "host", options.host_bytes);
-  JIGE_TRY(machine->host_stream_, machine->host_->make_stream());
+  machine->copied_arena_ = machine->host_arena_.get();
+  if (options.gpu) {
+    machine->pinned_ = std::make_unique<PinnedMemory>(*machine->host_, *options.gpu);
+    machine->pinned_arena_ = std::make_unique<Arena>(*machine->pinned_, "host", options.host_bytes);
+    machine->copied_arena_ = machine->pinned_arena_.get();
+  }
+  Device& state = options.gpu && !machine->host_gradients() ? *options.gpu : *machine->host_;
+  JIGE_TRY(machine->state_stream_, state.make_stream());
   for (int32_t d = 0; d < machine->schedule_.device_count; ++d) {
     JIGE_TRY(auto device, LogicalDevice::create({.name = fmt::format("device{}", d),
+                                                 .gpu = options.gpu,
                                                  .capacity_bytes = options.device_bytes,
                                                  .compute_threads = options.compute_threads,
                                                  .optimizer_threads = options.optimizer_threads}));
@@ -36,8 +44,12 @@ Result<std::unique_ptr<PipelineMachine>> PipelineMachine::create(
   return machine;
 }
 
-std::vector<Arena*> PipelineMachine::node_arenas() {
-  std::vector<Arena*> arenas(static_cast<size_t>(schedule_.block_count), host_arena_.get());
+int64_t PipelineMachine::host_peak_bytes() const {
+  return host_arena_->peak_bytes() + (pinned_arena_ ? pinned_arena_->peak_bytes() : 0);
+}
+
+std::vector<Arena*> PipelineMachine::arenas_of_nodes(Arena& host) {
+  std::vector<Arena*> arenas(static_cast<size_t>(schedule_.block_count), &host);
   if (host_gradients()) return arenas;
   for (const PipelineTask& task : schedule_.tasks) {
     if (task.kind != TaskKind::kOptimizerStep) continue;
@@ -108,7 +120,7 @@ Status PipelineExecutor::prepare() {
   places_.emplace(schedule, *graph_, *passes_, weights_, *memory_);
   std::optional<UndoImages> undo;
   if (schedule.clip == plan::ClipMode::kSpeculate) {
-    JIGE_TRY(undo, UndoImages::create(machine_.node_arenas(), optimizer_));
+    JIGE_TRY(undo, UndoImages::create(machine_.moment_arenas(), optimizer_));
   }
   updates_.emplace(schedule, weights_, optimizer_, *places_, std::move(undo));
   pass_runner_.emplace(PassWorld{.schedule = schedule,
@@ -140,7 +152,7 @@ Result<PipelineStep> PipelineExecutor::run(const PipelineInput& input) {
   updates_->begin(input.learning_rate);
   if (Status status = runner_->run(); !status) {
     memory_->release_all();
-    updates_->abandon(machine_.host_stream());
+    updates_->abandon(machine_.state_stream());
     refresh();
     return tl::unexpected(std::move(status.error()));
   }
@@ -150,7 +162,7 @@ Result<PipelineStep> PipelineExecutor::run(const PipelineInput& input) {
   }
   const double loss = loss_.value();
   const PipelineUpdates::Outcome outcome =
-      updates_->finish(machine_.host_stream(), std::isfinite(loss));
+      updates_->finish(machine_.state_stream(), std::isfinite(loss));
   memory_->release_all();
   if (outcome.redone) refresh();
   return PipelineStep{.loss_sum = loss, .optimizer = outcome.report};
@@ -199,7 +211,7 @@ void PipelineExecutor::compute(int32_t id) {
     updates_->update(machine_.host_gradients() ? device().optimizer() : device().compute(),
                      task.blocks);
   } else if (task.kind == TaskKind::kBarrier && is_decision(id)) {
-    updates_->decide(machine_.host_stream(), std::isfinite(loss_.value()));
+    updates_->decide(machine_.state_stream(), std::isfinite(loss_.value()));
   } else {
     move_bytes(id);
   }

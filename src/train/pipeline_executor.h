@@ -31,6 +31,7 @@
 #include "plan/pipeline_memory.h"
 #include "plan/pipeline_passes.h"
 #include "plan/pipeline_schedule.h"
+#include "tensor/pinned_memory.h"
 #include "train/logical_device.h"
 #include "train/optimizer.h"
 #include "train/pipeline_passes.h"
@@ -45,14 +46,16 @@ namespace jige::train {
 struct PipelineMachineOptions {
   int64_t device_bytes = kUnlimitedBytes;  // cap of each device
   int64_t host_bytes = kUnlimitedBytes;
+  Device* gpu = nullptr;    // of which the devices are parts; null: they are this processor's
   int compute_threads = 1;  // of each device
   int optimizer_threads = 1;
 };
 
-// The devices of a schedule and the host's memory.
+// The devices of a schedule and the host's memory. Beside a GPU the host's is of two kinds: what is
+// copied to and from devices is pinned.
 class PipelineMachine {
  public:
-  // Fails with kInvalidArgument or kCorrupt when the schedule is not sound.
+  // Fails with kInvalidArgument or kCorrupt when the schedule is not sound. A GPU must outlive it.
   static Result<std::unique_ptr<PipelineMachine>> create(plan::PipelineSchedule schedule,
                                                          plan::PipelineCosts costs,
                                                          const PipelineMachineOptions& options);
@@ -60,21 +63,28 @@ class PipelineMachine {
   const plan::PipelineSchedule& schedule() const { return schedule_; }
   const plan::PipelineCosts& costs() const { return costs_; }
   LogicalDevice& device(int32_t d) { return *devices_[static_cast<size_t>(d)]; }
-  Arena& host_arena() { return *host_arena_; }
-  Stream& host_stream() { return *host_stream_; }
-  // By block: the arena of its masters and moments.
-  std::vector<Arena*> node_arenas();
+  // The most that was taken of the host's memory.
+  int64_t host_peak_bytes() const;
+  // Where masters and moments are between steps: the host's stream, or with an optimizer on devices
+  // that are a GPU's a stream there.
+  Stream& state_stream() { return *state_stream_; }
+  // By block: the arena of its masters, gradients and packed forms, and that of its moments.
+  std::vector<Arena*> node_arenas() { return arenas_of_nodes(*copied_arena_); }
+  std::vector<Arena*> moment_arenas() { return arenas_of_nodes(*host_arena_); }
   // Whether gradients are kept with the masters (on the host) or in the devices' buffers.
   bool host_gradients() const { return schedule_.optimizer != plan::OptimizerMode::kDevice; }
 
  private:
   PipelineMachine() = default;
+  std::vector<Arena*> arenas_of_nodes(Arena& host);
 
   plan::PipelineSchedule schedule_;
   plan::PipelineCosts costs_;
   std::unique_ptr<CpuDevice> host_;
-  std::unique_ptr<Arena> host_arena_;
-  std::unique_ptr<Stream> host_stream_;
+  std::unique_ptr<PinnedMemory> pinned_;  // with a GPU
+  std::unique_ptr<Arena> host_arena_, pinned_arena_;
+  Arena* copied_arena_ = nullptr;  // of these the one of what devices copy
+  std::unique_ptr<Stream> state_stream_;
   std::vector<std::unique_ptr<LogicalDevice>> devices_;
 };
 
@@ -105,7 +115,8 @@ struct PipelineExecutorOptions {
 
 class PipelineExecutor {
  public:
-  // The weights and the optimizer were made in machine.node_arenas(), and their values are set.
+  // The weights were made in machine.node_arenas(), the optimizer in machine.moment_arenas(), and
+  // their values are set.
   // Everything must outlive the executor. Fails with kExhausted when what is always on a device is
   // more than its cap, with kInvalidArgument when the
   // schedule is of another model or could not skip a step.

@@ -17,6 +17,16 @@ constexpr plan::PipelineRates kAssumedRates = {.fetch_bytes_per_s = 5e9,
                                                .link_bytes_per_s = 5e9,
                                                .host_parameters_per_s = 3e8,
                                                .device_parameters_per_s = 3e8};
+constexpr double kAssumedFlops = 1e11;
+
+// The same of a GPU in a server: copies over PCIe 5, updates by the processors of the host and at
+// the speed of the GPU's memory.
+constexpr plan::PipelineRates kAssumedGpuRates = {.fetch_bytes_per_s = 4e10,
+                                                  .offload_bytes_per_s = 4e10,
+                                                  .link_bytes_per_s = 1e12,
+                                                  .host_parameters_per_s = 3e9,
+                                                  .device_parameters_per_s = 5e10};
+constexpr double kAssumedGpuFlops = 4e14;
 
 bool is_tied(const model::Architecture& architecture) {
   return architecture.config().tied_embeddings && !architecture.lora();
@@ -107,12 +117,14 @@ plan::PipelineCosts with_times(plan::PipelineCosts counted, const plan::Pipeline
 
 Result<plan::PipelineCosts> costs_for(const PipelineOptions& options, const PipelineDemand& demand,
                                       int32_t micro_batches) {
-  plan::PipelineCosts counted = pipeline_costs(demand.architecture, demand.weights,
-                                               {.micro_batch_tokens = demand.micro_batch_tokens,
-                                                .micro_batches = micro_batches,
-                                                .context = demand.weights.position_count,
-                                                .device_flops = demand.device_flops,
-                                                .rates = kAssumedRates});
+  const double assumed_flops = demand.gpu ? kAssumedGpuFlops : kAssumedFlops;
+  plan::PipelineCosts counted =
+      pipeline_costs(demand.architecture, demand.weights,
+                     {.micro_batch_tokens = demand.micro_batch_tokens,
+                      .micro_batches = micro_batches,
+                      .context = demand.weights.position_count,
+                      .device_flops = demand.device_flops > 0 ? demand.device_flops : assumed_flops,
+                      .rates = demand.gpu ? kAssumedGpuRates : kAssumedRates});
   if (options.costs) JIGE_DO(check_same_model(*options.costs, counted, options.source));
   if (options.times == TimesSource::kAssumed) return counted;
   if (options.times == TimesSource::kGiven) return with_times(std::move(counted), *options.costs);
@@ -121,7 +133,9 @@ Result<plan::PipelineCosts> costs_for(const PipelineOptions& options, const Pipe
                         .micro_batch_tokens = demand.micro_batch_tokens,
                         .context = demand.weights.position_count,
                         .compute = demand.weights.compute,
+                        .gpu = demand.gpu,
                         .compute_threads = demand.compute_threads,
+                        .optimizer_threads = demand.optimizer_threads,
                         .progress = demand.measure_progress});
 }
 

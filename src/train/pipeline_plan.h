@@ -19,6 +19,7 @@
 #include "model/architecture.h"
 #include "model/weights.h"
 #include "plan/pipeline_planner.h"
+#include "tensor/device.h"
 
 namespace jige::train {
 
@@ -57,9 +58,11 @@ struct PipelineDemand {
   const model::Architecture& architecture;
   const model::WeightsOptions& weights;
   int64_t micro_batch_tokens = 0;
-  int32_t micro_batches = 1;   // of the fullest step
-  double device_flops = 1e11;  // assumed or measured; counts where tasks are not measured
-  int compute_threads = 1;     // of each device
+  int32_t micro_batches = 1;  // of the fullest step
+  double device_flops = 0;    // known beforehand, for where tasks are not measured; 0: assumed
+  Device* gpu = nullptr;      // of which the devices are parts; null: they are this processor's
+  int compute_threads = 1;    // of each device
+  int optimizer_threads = 1;
   // Where tasks are measured, in steps; returns whether to go on.
   std::function<bool(int64_t done, int64_t total)> measure_progress = {};
 };

@@ -181,8 +181,9 @@ struct Rig {
     auto model_weights = model::ModelWeights::create(arenas, architecture, weights_options);
     ASSERT_TRUE(model_weights) << model_weights.error().message;
     weights.emplace(std::move(*model_weights));
-    model::initialise_weights(*weights, machine->host_stream(), 7);
-    optimizer.emplace(*Optimizer::create(arenas, weights->trainable(), optimizer_options()));
+    model::initialise_weights(*weights, machine->state_stream(), 7);
+    optimizer.emplace(
+        *Optimizer::create(machine->moment_arenas(), weights->trainable(), optimizer_options()));
     options.micro_batch_tokens = kRigTokens;
     options.position_count = kContext;
     auto run = PipelineExecutor::create(*machine, *weights, *optimizer, std::move(options));

@@ -47,31 +47,28 @@ bool PipelineUpdates::is_table(size_t param) const {
 
 void PipelineUpdates::take(Stream& stream, plan::BlockRange blocks) {
   for (int32_t b = blocks.begin; b < blocks.end; ++b) {
-    const std::vector<model::Param> on_device = places_->gradients_of(b);
-    const model::BlockWeights& mine = weights_->block(static_cast<size_t>(b));
-    for (size_t i = 0; i < on_device.size(); ++i) {
-      const TensorView& source = on_device[i].grad;
-      if (!source) continue;
-      stream.copy(mine.params[i].grad.data, source.data, source.count() * 4,
-                  CopyKind::kDeviceToHost);
-    }
+    const TensorView source = places_->gradient_part(b);
+    if (!source) continue;
+    stream.copy(weights_->gradient_memory(static_cast<size_t>(b)).data, source.data, source.count(),
+                CopyKind::kDeviceToHost);
   }
   stream.synchronize();
 }
 
 void PipelineUpdates::gather(Stream& stream, plan::BlockRange blocks) {
-  if (on_host()) take(stream, blocks);
   std::vector<size_t> params;
   std::vector<TensorView> gradients;
   for (int32_t b = blocks.begin; b < blocks.end; ++b) {
+    const std::vector<model::Param> on_device = places_->gradients_of(b);
     for (const size_t i : params_of(b)) {
       if (is_table(i)) continue;  // its gradient is not complete without the head's
       params.push_back(i);
-      gradients.push_back(gradient(i));
+      gradients.push_back(on_device[optimizer_->params()[i].index].grad);
     }
   }
   std::vector<double> squares(params.size());
   ops::sums_of_squares(stream, gradients, squares.data());
+  if (on_host()) take(stream, blocks);
   stream.synchronize();
   for (size_t i = 0; i < params.size(); ++i) squares_[params[i]] = squares[i];
 }

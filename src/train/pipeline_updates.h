@@ -35,8 +35,8 @@ class PipelineUpdates {
 
   // At the start of a step.
   void begin(double learning_rate);
-  // Once a stage's gradient is complete: its sums of squares; for an optimizer on the host, after
-  // taking it there from the device.
+  // Once a stage's gradient is complete: its sums of squares; for an optimizer on the host, taking
+  // it there from the device.
   void gather(Stream& stream, plan::BlockRange blocks);
   // The copy of gather() alone. REQUIRES: an optimizer on the host.
   void take(Stream& stream, plan::BlockRange blocks);

@@ -33,7 +33,8 @@ class PipelineWeights {
   model::BlockWeights at_home(int32_t block) const;
   // The gradients of a block's parameters in the device's buffer. REQUIRES: the buffer exists.
   std::vector<model::Param> gradients_of(int32_t block) const;
-  // The bytes of a whole stage's gradient buffer.
+  // The bytes of these together, and of a whole stage's gradient buffer.
+  TensorView gradient_part(int32_t block) const;
   TensorView gradient_buffer(int32_t block) const;
 
   // Brings the blocks of a fetch task to its device.
@@ -49,7 +50,6 @@ class PipelineWeights {
   // one.
   TensorView copy_of(int32_t task, int32_t block) const;
   void fill(Stream& stream, int32_t task, int32_t block) const;
-  TensorView gradient_part(int32_t block) const;
   void find_visits(const plan::PipelineGraph& graph);
   void find_lasting();
   model::BlockWeights own_weights(int32_t block, const TensorView& gradients) const;

@@ -11,7 +11,9 @@
 #include "formats/staged_folder.h"
 #include "formats/tensor_folder.h"
 #include "formats/xxhash64.h"
+#include "model/device_support.h"
 #include "model/weights_layout.h"
+#include "ops/linear_cuda.h"
 #include "tensor/cuda_device.h"
 #include "train/optimizer_shares.h"
 #include "train/option_flags.h"
@@ -274,6 +276,48 @@ Status choose_steps(RunSetup& setup, const WalkProgress& progress) {
   return validate(options.schedule);
 }
 
+// Logical devices of the CPU are in this process's memory, as the host is.
+void share_machine(RunSetup& setup) {
+  TrainOptions& options = setup.options;
+  TrainPlan& plan = setup.plan;
+  plan.memory_limit_bytes =
+      options.memory_limit_bytes > 0 ? options.memory_limit_bytes : machine_memory_bytes();
+  plan.memory_predicted_bytes =
+      process_overhead_bytes(*setup.architecture, setup.weights_options.compute,
+                             {.devices = static_cast<int>(options.pipeline->devices),
+                              .of_each = std::max(options.thread_count, 1),
+                              .micro_batch_tokens = options.micro_batch_tokens});
+  options.pipeline->total_bytes =
+      std::max<int64_t>(plan.memory_limit_bytes - plan.memory_predicted_bytes, 1);
+}
+
+// Those of a GPU are parts of its memory, and the host has what the machine has.
+Status share_gpu(RunSetup& setup) {
+  TrainOptions& options = setup.options;
+  PipelineOptions& pipeline = *options.pipeline;
+  int64_t gpu_bytes = options.memory_limit_bytes;
+  if (gpu_bytes == 0) {
+    JIGE_TRY(gpu_bytes, cuda_free_bytes(*options.gpu));
+  }
+  const int64_t part = gpu_bytes / pipeline.devices;
+  if (pipeline.device_bytes > part) {
+    return fail(Code::kExhausted,
+                "a logical device is to have {} of memory, but {} of the {} of the GPU would have "
+                "{} each; give them less, or take fewer",
+                format_bytes(pipeline.device_bytes), pipeline.devices, format_bytes(gpu_bytes),
+                format_bytes(part));
+  }
+  constexpr int64_t kBesides = 16;  // a part of so many is left for what kernels need besides
+  if (pipeline.device_bytes == 0) pipeline.device_bytes = part - part / kBesides;
+  const int64_t machine_bytes = machine_memory_bytes();
+  if (pipeline.host_bytes == 0) {
+    pipeline.host_bytes = std::max<int64_t>(machine_bytes - kProcessOverheadBytes, 1);
+  }
+  setup.plan.memory_limit_bytes = gpu_bytes + machine_bytes;
+  setup.plan.memory_predicted_bytes = kProcessOverheadBytes;
+  return {};
+}
+
 Status choose_pipeline(RunSetup& setup, const TrainCallbacks& callbacks) {
   const TrainOptions& options = setup.options;
   if (!options.pipeline) return {};
@@ -285,33 +329,38 @@ Status choose_pipeline(RunSetup& setup, const TrainCallbacks& callbacks) {
                 "a step has {} micro-batches, a schedule at most {}; raise {}", most,
                 kMicroBatchesMax, flag_of("micro_batch_tokens"));
   }
-  PipelineDemand demand{.architecture = *setup.architecture,
-                        .weights = setup.weights_options,
-                        .micro_batch_tokens = options.micro_batch_tokens,
-                        .micro_batches = static_cast<int32_t>(most),
-                        .measure_progress = callbacks.on_measure};
-  if (options.gemm_flops_per_s > 0) demand.device_flops = options.gemm_flops_per_s;
-  demand.compute_threads = std::max(options.thread_count, 1);
-  setup.plan.memory_limit_bytes =
-      options.memory_limit_bytes > 0 ? options.memory_limit_bytes : machine_memory_bytes();
-  // Logical devices are in this process's memory, as the host is.
-  PipelineOptions pipeline = *options.pipeline;
-  const int64_t besides_bytes =
-      process_overhead_bytes(*setup.architecture, setup.weights_options.compute,
-                             {.devices = static_cast<int>(pipeline.devices),
-                              .of_each = demand.compute_threads,
-                              .micro_batch_tokens = options.micro_batch_tokens});
-  pipeline.total_bytes = std::max<int64_t>(setup.plan.memory_limit_bytes - besides_bytes, 1);
-  auto planned = plan_pipeline(pipeline, demand);
+  std::unique_ptr<Device> gpu;
+  if (options.gpu) {
+    JIGE_TRY(gpu, make_cuda_device(*options.gpu));
+    JIGE_DO(model::check_device_support(*gpu, *setup.architecture, {}));
+    JIGE_DO(ops::cuda_matmul_ready());
+    JIGE_DO(share_gpu(setup));
+  } else {
+    share_machine(setup);
+  }
+  const PipelineOptions& pipeline = *options.pipeline;
+  auto planned = plan_pipeline(pipeline, {.architecture = *setup.architecture,
+                                          .weights = setup.weights_options,
+                                          .micro_batch_tokens = options.micro_batch_tokens,
+                                          .micro_batches = static_cast<int32_t>(most),
+                                          .device_flops = options.gemm_flops_per_s,
+                                          .gpu = gpu.get(),
+                                          .compute_threads = std::max(options.thread_count, 1),
+                                          .optimizer_threads = optimizer_threads(options),
+                                          .measure_progress = callbacks.on_measure});
   if (!planned && planned.error().code != Code::kExhausted)
     return tl::unexpected(std::move(planned.error()));
   if (!planned) {
-    return with_context(std::move(planned.error()),
-                        "with {} of memory for all devices and the host",
-                        format_bytes(pipeline.total_bytes));
+    const auto shown = [](int64_t bytes) { return format_bytes(bytes); };
+    return options.gpu ? with_context(std::move(planned.error()),
+                                      "with {} of memory for each device and {} for the host",
+                                      shown(pipeline.device_bytes), shown(pipeline.host_bytes))
+                       : with_context(std::move(planned.error()),
+                                      "with {} of memory for all devices and the host",
+                                      shown(pipeline.total_bytes));
   }
   setup.pipeline = std::move(*planned);
-  setup.plan.memory_predicted_bytes = setup.pipeline->total_bytes() + besides_bytes;
+  setup.plan.memory_predicted_bytes += setup.pipeline->total_bytes();
   setup.plan.pipeline = *setup.pipeline;
   setup.plan.device_budget_bytes = options.pipeline->device_bytes;
   return {};

@@ -82,7 +82,9 @@ Result<std::unique_ptr<ScheduleRig>> ScheduleRig::create(const plan::PipelineSch
                                                          const RigOptions& options) {
   std::unique_ptr<ScheduleRig> rig(new ScheduleRig());
   rig->options_ = options;
-  JIGE_TRY(rig->architecture_, model::Architecture::create(options.config));
+  JIGE_TRY(rig->architecture_,
+           model::Architecture::create(options.config, {}, model::HeadKind::kLanguageModel,
+                                       options.gpu ? DeviceKind::kCuda : DeviceKind::kCpu));
   const model::Architecture& architecture = *rig->architecture_;
   JIGE_TRY(const plan::PipelineCosts costs, costs_of(architecture, schedule, options));
   JIGE_TRY(const plan::PipelineGraph graph, plan::PipelineGraph::create(schedule));
@@ -90,7 +92,9 @@ Result<std::unique_ptr<ScheduleRig>> ScheduleRig::create(const plan::PipelineSch
   const std::vector<plan::PipelineBuffer> buffers = plan::pipeline_buffers(schedule, costs);
   JIGE_TRY(rig->peaks_, plan::pipeline_peaks(schedule, graph, plan::HappensBefore(graph), buffers));
   PipelineMachineOptions machine{.device_bytes = rig->planned_bytes(),
-                                 .compute_threads = options.compute_threads};
+                                 .gpu = options.gpu,
+                                 .compute_threads = options.compute_threads,
+                                 .optimizer_threads = options.optimizer_threads};
   if (options.device_bytes > 0) {
     JIGE_DO(plan::check_budgets(schedule, rig->peaks_, buffers,
                                 {.device_bytes = options.device_bytes}));
@@ -102,8 +106,9 @@ Result<std::unique_ptr<ScheduleRig>> ScheduleRig::create(const plan::PipelineSch
   JIGE_TRY(auto weights, model::ModelWeights::create(
                              arenas, architecture, weights_options(schedule, options.compute, 0)));
   rig->weights_.emplace(std::move(weights));
-  model::initialise_weights(*rig->weights_, rig->machine_->host_stream(), 1);
-  JIGE_TRY(auto optimizer, Optimizer::create(arenas, rig->weights_->trainable(), {.clip_norm = 1}));
+  model::initialise_weights(*rig->weights_, rig->machine_->state_stream(), 1);
+  JIGE_TRY(auto optimizer, Optimizer::create(rig->machine_->moment_arenas(),
+                                             rig->weights_->trainable(), {.clip_norm = 1}));
   rig->optimizer_.emplace(std::move(optimizer));
   JIGE_TRY(rig->executor_,
            PipelineExecutor::create(*rig->machine_, *rig->weights_, *rig->optimizer_,

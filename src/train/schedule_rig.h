@@ -41,7 +41,9 @@ struct RigOptions {
   int64_t micro_batch_tokens = 64;
   int64_t context = 32;
   DType compute = DType::kF32;
-  int compute_threads = 1;           // of each device
+  Device* gpu = nullptr;    // of which the devices are parts; null: they are this processor's
+  int compute_threads = 1;  // of each device
+  int optimizer_threads = 1;
   int64_t device_bytes = 0;          // cap of each device; 0: what the schedule was planned to need
   std::optional<TimedRatios> timed;  // hold the time instead of computing
 };
@@ -52,7 +54,8 @@ Result<formats::ModelConfig> even_blocks_config(int64_t block_count, int64_t wid
 
 class ScheduleRig {
  public:
-  // Fails with kExhausted, naming the bytes, when the schedule can need more than `device_bytes`.
+  // A GPU must outlive the rig. Fails with kExhausted, naming the bytes, when the schedule can need
+  // more than `device_bytes`.
   static Result<std::unique_ptr<ScheduleRig>> create(const plan::PipelineSchedule& schedule,
                                                      const RigOptions& options);
 
@@ -66,7 +69,7 @@ class ScheduleRig {
   // The most that the fullest device can hold, and what each did.
   int64_t planned_bytes() const { return peaks_.device_bytes_max(); }
   std::vector<int64_t> device_peak_bytes() const;
-  int64_t host_peak_bytes() const { return machine_->host_arena().peak_bytes(); }
+  int64_t host_peak_bytes() const { return machine_->host_peak_bytes(); }
   const PipelineExecutor& executor() const { return *executor_; }
 
  private:

@@ -185,8 +185,9 @@ Status Trainer::make_engine() {
   }
   Device& device = gpu_ ? *gpu_ : static_cast<Device&>(*device_);
   if (setup_.pipeline) {
-    JIGE_TRY(auto engine, PipelineEngine::create(*setup_.architecture, setup_.weights_options,
-                                                 *setup_.pipeline, options));
+    JIGE_TRY(auto engine,
+             PipelineEngine::create(gpu_.get(), *setup_.architecture, setup_.weights_options,
+                                    *setup_.pipeline, options));
     pipeline_ = engine.get();
     engine_ = std::move(engine);
   } else if (options.ranks && options.ranks->size > 1) {

@@ -252,7 +252,7 @@ TEST_F(CudaTrainer, FineTunesAdaptersAsTheCpuDoes) {
 TEST_F(CudaTrainer, RefusesWhatOnlyTheCpuDoes) {
   train::TrainOptions several = options("several");
   several.gpu = 0;
-  several.pipeline.emplace();
+  several.ranks.emplace().size = 2;
   const auto refused = train::Trainer::create(several, {});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kUnsupported) << refused.error().message;

@@ -1,0 +1,149 @@
+// Training by a schedule on logical devices that are parts of a GPU, beside the same run with all
+// of it in the GPU's memory.
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "cuda/test_device.h"
+#include "train/test_support.h"
+#include "train/trainer.h"
+#include "train/trainer_test_support.h"
+
+namespace jige {
+namespace {
+
+using plan::OptimizerMode;
+using plan::ScheduleKind;
+using train::PipelineOptions;
+using train::TrainOptions;
+
+class CudaOffload : public CudaTest {
+ protected:
+  TrainOptions options(const std::string& name, DType compute = DType::kF32) {
+    const std::string data = folder_.file("corpus.jsonl");
+    std::ofstream(data) << train::small_corpus(40);
+    TrainOptions made = train::tiny_options(folder_, {data});
+    made.out_folder = folder_.file(name);
+    made.compute = compute;
+    made.context = 16;
+    made.micro_batch_tokens = 32;
+    made.step_tokens = 64;
+    made.steps = 3;
+    made.gpu = 0;
+    return made;
+  }
+  // A run by each schedule has the losses and the weights of `resident`.
+  void expect_same(const TrainOptions& resident, const std::vector<PipelineOptions>& schedules) {
+    const auto expected = train::train(resident);
+    ASSERT_TRUE(expected) << expected.error().message;
+    ASSERT_EQ(std::ssize(expected->losses), resident.steps);
+    for (const PipelineOptions& schedule : schedules) {
+      TrainOptions by_schedule = resident;
+      by_schedule.out_folder += "_" + std::to_string(++runs_);
+      by_schedule.pipeline = schedule;
+      const auto run = train::train(by_schedule);
+      ASSERT_TRUE(run) << run.error().message;
+      EXPECT_EQ(run->losses, expected->losses) << runs_;
+      ASSERT_EQ(run->evals.size(), expected->evals.size());
+      for (size_t i = 0; i < run->evals.size(); ++i) {
+        EXPECT_EQ(run->evals[i].loss, expected->evals[i].loss) << runs_;
+      }
+      EXPECT_EQ(train::model_bytes(by_schedule), train::model_bytes(resident)) << runs_;
+      const train::MemoryReport& memory = run->result.memory;
+      for (size_t d = 0; d < memory.device_peak_bytes.size(); ++d) {
+        EXPECT_GT(memory.device_peak_bytes[d], 0);
+        EXPECT_LE(memory.device_peak_bytes[d], memory.device_planned_bytes[d]);
+      }
+    }
+  }
+
+  train::TestFolder folder_;
+  int runs_ = 0;
+};
+
+PipelineOptions from_the_host(int32_t devices, ScheduleKind kind, OptimizerMode optimizer) {
+  return {
+      .devices = devices, .kinds = {kind}, .optimizers = {optimizer}, .host_parameters = {true}};
+}
+
+TEST_F(CudaOffload, GivesTheModelOfAGpuThatHoldsEverything) {
+  PipelineOptions kept{.devices = 2, .optimizers = {OptimizerMode::kDevice}};
+  PipelineOptions lasting{
+      .devices = 1, .optimizers = {OptimizerMode::kSync}, .host_parameters = {false}};
+  TrainOptions resident = options("resident");
+  resident.data.eval_fraction = 0.05;
+  resident.eval_tokens_max = 64;
+  expect_same(resident,
+              {from_the_host(1, ScheduleKind::kMobius, OptimizerMode::kAsync),
+               from_the_host(2, ScheduleKind::kSPipe, OptimizerMode::kSync), lasting, kept});
+}
+
+TEST_F(CudaOffload, GivesTheModelOfAGpuInBf16) {
+  TrainOptions resident = options("resident", DType::kBF16);
+  resident.config->qkv_bias = true;
+  resident.config->family = formats::Family::kQwen2;
+  expect_same(resident, {from_the_host(1, ScheduleKind::kMobius, OptimizerMode::kAsync),
+                         from_the_host(2, ScheduleKind::kMobius, OptimizerMode::kAsync)});
+}
+
+TEST_F(CudaOffload, TrainsATableThatIsTheHead) {
+  TrainOptions resident = options("resident");
+  resident.config->tied_embeddings = true;
+  PipelineOptions kept{.devices = 2, .optimizers = {OptimizerMode::kDevice}};
+  expect_same(resident, {from_the_host(1, ScheduleKind::kMobius, OptimizerMode::kAsync), kept});
+}
+
+TEST_F(CudaOffload, TrainsAdapters) {
+  TrainOptions base = options("base");
+  base.steps = 1;
+  ASSERT_TRUE(train::train(base));
+  TrainOptions resident =
+      train::tuning_options(options("lora"), base.out_folder + "/model", folder_.file("resident"));
+  resident.lora = formats::LoraConfig{.rank = 4, .alpha = 8};
+  expect_same(resident, {from_the_host(2, ScheduleKind::kMobius, OptimizerMode::kAsync)});
+}
+
+TEST_F(CudaOffload, TimesBlocksOnTheGpu) {
+  TrainOptions timed = options("timed");
+  timed.steps = 1;
+  timed.pipeline = from_the_host(1, ScheduleKind::kMobius, OptimizerMode::kAsync);
+  timed.pipeline->times = train::TimesSource::kMeasured;
+  std::optional<train::TrainPlan> plan;
+  const auto trainer = train::Trainer::create(
+      timed, {.on_plan = [&](const train::TrainPlan& made) { plan = made; }});
+  ASSERT_TRUE(trainer) << trainer.error().message;
+  ASSERT_TRUE((*trainer)->run());
+  ASSERT_TRUE(plan && plan->pipeline);
+  EXPECT_EQ(plan->pipeline->times, train::TimesSource::kMeasured);
+  for (const plan::BlockCost& block : plan->pipeline->costs.blocks) EXPECT_GT(block.forward_s, 0);
+}
+
+TEST_F(CudaOffload, RefusesBudgetsThatAreTooSmall) {
+  TrainOptions small = options("small");
+  small.pipeline = PipelineOptions{.devices = 1, .device_bytes = 64 << 10};
+  const auto refused = train::Trainer::create(small);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kExhausted);
+  EXPECT_NE(refused.error().message.find("raise the device budget"), std::string::npos)
+      << refused.error().message;
+
+  TrainOptions large = options("large");
+  large.pipeline = PipelineOptions{.devices = 3, .device_bytes = int64_t{100} << 40};
+  const auto more = train::Trainer::create(large);
+  ASSERT_FALSE(more);
+  EXPECT_EQ(more.error().code, Code::kExhausted);
+  EXPECT_NE(more.error().message.find("100 TiB"), std::string::npos) << more.error().message;
+}
+
+TEST_F(CudaOffload, RefusesPlansForTheCpu) {
+  TrainOptions planned = options("planned");
+  planned.pipeline =
+      PipelineOptions{.devices = 1, .schedule = plan::PipelineSchedule{}, .source = "plan.json"};
+  const auto refused = train::Trainer::create(planned);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kUnsupported);
+  EXPECT_NE(refused.error().message.find("plan.json"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace jige

@@ -27,6 +27,8 @@ struct AttentionMemory {
   // has them stores and the others read, and their gradients, the other way. Empty in inference.
   TensorView shared;
   TensorView grad_shared;
+  // Of F: what makes src and is still to be done, or null. Only where may_norm().
+  const ops::NormForward* norm = nullptr;
 };
 
 class Attention {
@@ -47,6 +49,8 @@ class Attention {
   virtual int64_t thread_scratch_bytes(int64_t token_count) const = 0;
   virtual double forward_flops(double token_count, double context_mean) const = 0;
 
+  // Whether forward() may be given a source that its norm is still to make.
+  virtual bool may_norm() const { return false; }
   virtual void forward(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
                        const TensorView& src, const TensorView& dst,
                        const AttentionMemory& memory) const = 0;

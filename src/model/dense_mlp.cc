@@ -119,7 +119,8 @@ TensorView DenseMlp::forward_input(Stream& stream, const BlockWeights& weights, 
                                  .product = saved.u_input,
                                  .scratch = work.adapter_scratch,
                                  .past_caches = true,
-                                 .adapters = work.adapters};
+                                 .adapters = work.adapters,
+                                 .norm = work.norm};
   if (gated() && !work.saves) {
     const bool swiglu = activation_ == formats::ActivationKind::kSwiGlu;
     product.dst = saved.ffn.column_range(0, size_);

@@ -72,6 +72,7 @@ class DenseMlp {
     bool saves = true;  // F's saved.ffn is wanted again; else F leaves there what it likes
     // [T, D] f32, not in dst's memory: F adds it to dst, which is f32. Or empty.
     TensorView addend;
+    const ops::NormForward* norm = nullptr;  // what makes F's src and is still to be done, or null
   };
   int64_t size() const { return size_; }  // F
   Saved place_saved(Placement& at, int64_t token_count, DType compute) const;

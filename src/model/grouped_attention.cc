@@ -202,7 +202,8 @@ void GroupedAttention::forward(const BlockContext& context, const BlockWeights& 
                 .src = src,
                 .product = views.u,
                 .scratch = memory.adapter_scratch,
-                .adapters = context.adapters});
+                .adapters = context.adapters,
+                .norm = memory.norm});
   if (turns_first_) rotate(stream, weights, batch, views.qkv, false);
   normalise_heads(stream, weights, heads, views.qkv, views);
   if (!turns_first_) rotate(stream, weights, batch, heads, false);

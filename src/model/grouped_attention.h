@@ -62,6 +62,7 @@ class GroupedAttention final : public Attention {
   int64_t thread_scratch_bytes(int64_t token_count) const override;
   double forward_flops(double token_count, double context_mean) const override;
 
+  bool may_norm() const override { return true; }
   void forward(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
                const TensorView& src, const TensorView& dst,
                const AttentionMemory& memory) const override;

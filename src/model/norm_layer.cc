@@ -1,7 +1,5 @@
 #include "model/norm_layer.h"
 
-#include "ops/norm.h"
-
 namespace jige::model {
 
 NormLayer::NormLayer(const formats::ModelConfig& config, const std::string& prefix, int64_t columns,
@@ -36,17 +34,22 @@ TensorView NormLayer::bias(const BlockWeights& weights) const {
   return has_bias_ ? weights.params[weight_index_ + 1].value : TensorView{};
 }
 
+ops::NormForward NormLayer::task(const BlockWeights& weights, const TensorView& dst,
+                                 const TensorView& src, const NormStats& stats) const {
+  return {.dst = dst,
+          .src = src,
+          .weight = weight(weights),
+          .bias = bias(weights),
+          .rstd = stats.rstd,
+          .mean = stats.mean,
+          .eps = eps_,
+          .weight_adds_one = adds_one_,
+          .width = columns_};
+}
+
 void NormLayer::forward(Stream& stream, const BlockWeights& weights, const TensorView& dst,
                         const TensorView& src, const NormStats& stats) const {
-  const ops::NormForward args{.dst = dst,
-                              .src = src,
-                              .weight = weight(weights),
-                              .bias = bias(weights),
-                              .rstd = stats.rstd,
-                              .mean = stats.mean,
-                              .eps = eps_,
-                              .weight_adds_one = adds_one_,
-                              .width = columns_};
+  const ops::NormForward args = task(weights, dst, src, stats);
   is_layer_norm() ? ops::layer_norm_forward(stream, args) : ops::rms_norm_forward(stream, args);
 }
 

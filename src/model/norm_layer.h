@@ -13,6 +13,7 @@
 #include "formats/model_config.h"
 #include "model/block.h"
 #include "model/placement.h"
+#include "ops/norm.h"
 
 namespace jige::model {
 
@@ -32,6 +33,10 @@ class NormLayer {
 
   NormStats place_stats(Placement& at, int64_t token_count, int64_t groups = 1) const;
 
+  // What forward() does, and whether it is an RMSNorm.
+  ops::NormForward task(const BlockWeights& weights, const TensorView& dst, const TensorView& src,
+                        const NormStats& stats) const;
+  bool is_rms() const { return !is_layer_norm(); }
   // `stats` may be empty views: nothing is kept then.
   void forward(Stream& stream, const BlockWeights& weights, const TensorView& dst,
                const TensorView& src, const NormStats& stats) const;

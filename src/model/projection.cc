@@ -269,12 +269,14 @@ void Projection::forward(Stream& stream, const BlockWeights& weights, DType comp
                          const Forward& args) const {
   const auto use = ops::PackUse::kForward;
   const bool alone = !adapted() && !args.adapters;
+  if (!alone && args.norm) ops::rms_norm_forward(stream, *args.norm);
   ops::linear_forward(stream, {.dst = args.dst,
                                .src = args.src,
                                .weight = whole_view(weights, compute, use),
                                .bias = bias_view(weights, compute),
                                .past_caches = args.past_caches,
                                .strip = weights.strip,
+                               .norm = alone ? args.norm : nullptr,
                                .addend = alone ? args.addend : TensorView{}});
   if (adapted()) add_own_adapter(stream, weights, compute, args);
   if (args.adapters) add_step_adapters(stream, args);
@@ -289,7 +291,8 @@ bool Projection::forward_gated(Stream& stream, const BlockWeights& weights, DTyp
                .product = {.dst = {},
                            .src = args.src,
                            .weight = whole_view(weights, compute, ops::PackUse::kForward),
-                           .bias = bias_view(weights, compute)},
+                           .bias = bias_view(weights, compute),
+                           .norm = args.norm},
                .unit = unit});
 }
 

@@ -112,6 +112,7 @@ class Projection {
     const StepAdapters* adapters = nullptr;
     // [T, N] f32, not in dst's memory: added to dst, which is f32, once all else is. Or empty.
     TensorView addend = {};
+    const ops::NormForward* norm = nullptr;  // what makes src and is still to be done, or null
   };
   void forward(Stream& stream, const BlockWeights& weights, DType compute,
                const Forward& args) const;

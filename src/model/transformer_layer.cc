@@ -375,19 +375,6 @@ void TransformerLayer::hand_on(const BlockContext& context, const TensorView& sr
   ops::scale(context.stream, inputs, layout_.inputs_from(src, next), 1.0f);
 }
 
-void TransformerLayer::hand_back(Stream& stream, const TensorView& grad_dst,
-                                 const TensorView& grad_src) const {
-  if (layout_.plain() || grad_src.data == grad_dst.data) return;
-  for (const bool window : {false, true}) {
-    if (!passes_[window] && !(gives_ && window == window_)) continue;
-    ops::scale(stream, layout_.keys(grad_src, window), layout_.keys(grad_dst, window), 1.0f);
-  }
-  const auto next = static_cast<int64_t>(index_) + 1;
-  const TensorView inputs = layout_.inputs_from(grad_src, next);
-  if (inputs.columns() == 0) return;
-  ops::scale(stream, inputs, layout_.inputs_from(grad_dst, next), 1.0f);
-}
-
 void TransformerLayer::forward(const BlockContext& context, const BlockWeights& weights,
                                const Batch& batch, const TensorView& whole_src,
                                const TensorView& whole_dst, const BlockMemory& memory) const {
@@ -433,8 +420,12 @@ void TransformerLayer::forward_attention(const BlockContext& context, const Bloc
   const TensorView src = layout_.residual(streams.src);
   const TensorView dst = layout_.residual(streams.dst);
   const bool at_once = adds_at_once(batch);
-  enter(stream, weights, norm1_, n1, src, views.stats1);
+  const bool later = attention_->may_norm() && !one_norm_ && leaves_norm(norm1_);
+  ops::NormForward norm;
+  if (later) norm = norm1_.task(weights, n1, src, views.stats1);
+  if (!later) enter(stream, weights, norm1_, n1, src, views.stats1);
   AttentionMemory memory = attention_memory(views, {}, work, saves);
+  if (later) memory.norm = &norm;
   if (!context.kv_cache.data) share_keys(memory, streams);
   attention_->forward(context, weights, batch, n1, views.attended, memory);
   attention_output_.forward(stream, weights, context.compute,
@@ -457,9 +448,11 @@ void TransformerLayer::forward_ffn(const BlockContext& context, const BlockWeigh
   const DType compute = context.compute;
   const TensorView& dst = result.dst;
   const TensorView n2 = first_columns(work.rows, width_);
-  if (!one_norm_) {  // else n1 is there still
-    enter(stream, weights, norm2_, n2, ffn_source(src, views), views.stats2);
-  }
+  const TensorView& from = ffn_source(src, views);
+  const bool later = mlp_ && !one_norm_ && leaves_norm(norm2_);
+  ops::NormForward norm;
+  if (later) norm = norm2_.task(weights, n2, from, views.stats2);
+  if (!later && !one_norm_) enter(stream, weights, norm2_, n2, from, views.stats2);
   if (experts_) {
     experts_->forward(stream, weights, compute, dst, n2, views.experts, work.experts);
   } else {
@@ -467,12 +460,12 @@ void TransformerLayer::forward_ffn(const BlockContext& context, const BlockWeigh
     dense.adapters = context.adapters;
     dense.saves = result.saves;
     dense.addend = result.addend;
+    if (later) dense.norm = &norm;
     mlp_->forward(stream, weights, compute, beside_ ? views.beside.dense : dst, n2, views.mlp,
                   dense);
   }
   if (beside_) {
-    beside_->forward(stream, weights, compute, dst, ffn_source(src, views), views.beside,
-                     work.beside);
+    beside_->forward(stream, weights, compute, dst, from, views.beside, work.beside);
   }
 }
 

@@ -205,6 +205,8 @@ class TransformerLayer final : public Block {
   bool adds_at_once(const Batch& batch) const {
     return !norms_after_ && batch.dropout.rate == 0 && residual_scale_ == 1.0f;
   }
+  // Whether a norm at the entry can be left to the product that reads its result.
+  bool leaves_norm(const NormLayer& norm) const { return norms_before_ && norm.is_rms(); }
   // The residual stream behind attention; what attention gives may go through dst.
   void forward_attention(const BlockContext& context, const BlockWeights& weights,
                          const Batch& batch, const Streams& streams, const Activations& views,

@@ -50,6 +50,19 @@ void TransformerLayer::backward_input(const BlockContext& context, const BlockWe
                      work);
 }
 
+void TransformerLayer::hand_back(Stream& stream, const TensorView& grad_dst,
+                                 const TensorView& grad_src) const {
+  if (layout_.plain() || grad_src.data == grad_dst.data) return;
+  for (const bool window : {false, true}) {
+    if (!passes_[window] && !(gives_ && window == window_)) continue;
+    ops::scale(stream, layout_.keys(grad_src, window), layout_.keys(grad_dst, window), 1.0f);
+  }
+  const auto next = static_cast<int64_t>(index_) + 1;
+  const TensorView inputs = layout_.inputs_from(grad_src, next);
+  if (inputs.columns() == 0) return;
+  ops::scale(stream, inputs, layout_.inputs_from(grad_dst, next), 1.0f);
+}
+
 void TransformerLayer::backward_ffn(const BlockContext& context, const BlockWeights& weights,
                                     const Batch& batch, const TensorView& src,
                                     const TensorView& grad_dst, const TensorView& grad_src,

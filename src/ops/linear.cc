@@ -326,7 +326,11 @@ void linear_forward(Stream& stream, const LinearForward& args) {
       !args.addend || (args.dst.dtype == DType::kF32 && args.addend.dtype == DType::kF32 &&
                        args.addend.shape == args.dst.shape && args.addend.data != args.dst.data),
       "addend is {} {}", dtype_info(args.addend.dtype).name, args.addend.shape.to_string());
+  JIGE_CHECK(!args.norm ||
+                 (args.norm->dst.data == args.src.data && args.norm->src.shape == args.src.shape),
+             "a norm of other rows");
   if (on_cuda(stream)) return cuda_linear_forward(stream, args);
+  if (args.norm) rms_norm_forward(stream, *args.norm);
   CpuStream& cpu = as_cpu(stream);
   CpuDevice& device = cpu.cpu();
   cpu.submit([args, &device] {

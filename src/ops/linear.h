@@ -30,6 +30,7 @@
 
 #include <string_view>
 
+#include "ops/norm.h"
 #include "tensor/device.h"
 #include "tensor/view.h"
 
@@ -96,6 +97,9 @@ struct LinearForward {
   bool past_caches = false;
   // u8, linear_strip_bytes: of a quantised weight its numbers are multiplied. Empty: whole numbers.
   TensorView strip;
+  // What makes src, of rows that are f32, by RMSNorm and is still to be done; null: it is done. On
+  // a GPU src may be left as it is.
+  const NormForward* norm = nullptr;
   // [T, n] f32, not in dst's memory: added to dst, which is f32, once all else is. Or empty.
   TensorView addend;
 };

@@ -140,13 +140,30 @@ bool takes_few_rows(const LinearForward& args) {
   return args.weight.compute == DType::kBF16 && args.src.rows() <= cuda::kFewRows;
 }
 
-// All but n and out.
+// All but n and out, and the norm.
 cuda::FewRowsProduct few_rows_of(const LinearForward& args) {
   return {.rows = args.src.rows(),
           .k = args.weight.k,
           .src = const_rows_of(args.src),
           .weight = static_cast<const cpu::Bf16*>(cuda_packed_rows(args.weight).data),
           .bias = static_cast<const float*>(args.bias.data)};
+}
+
+// The norm as a part of the product, or done.
+void take_norm(Stream& stream, const LinearForward& args, cuda::FewRowsProduct* product) {
+  if (!args.norm) return;
+  const NormForward& norm = *args.norm;
+  cuda::FewRowsProduct normed = *product;
+  normed.src = const_rows_of(norm.src);
+  normed.norm = {.given = true,
+                 .adds_one = norm.weight_adds_one,
+                 .weight = norm.weight.data ? norm.weight.as<float>() : nullptr,
+                 .eps = static_cast<float>(norm.eps)};
+  if (!norm.rstd && cuda::few_rows_takes_norm(normed)) {
+    *product = normed;
+  } else {
+    rms_norm_forward(stream, norm);
+  }
 }
 
 }  // namespace
@@ -186,6 +203,7 @@ void cuda_pack_weight(Stream& stream, const PackedWeight& packed, const TensorVi
 
 void cuda_linear_forward(Stream& stream, const LinearForward& args) {
   if (!takes_few_rows(args)) {
+    if (args.norm) rms_norm_forward(stream, *args.norm);
     multiply_views(stream,
                    {.out = args.dst,
                     .left = args.src,
@@ -199,6 +217,7 @@ void cuda_linear_forward(Stream& stream, const LinearForward& args) {
   cuda::FewRowsProduct product = few_rows_of(args);
   product.n = args.weight.n;
   product.out = rows_of(args.dst);
+  take_norm(stream, args, &product);
   if (args.addend) product.addend = const_rows_of(args.addend);
   cuda::multiply_few_rows(launch_stream(stream), product);
 }
@@ -211,6 +230,7 @@ bool cuda_linear_gated_forward(Stream& stream, const LinearGated& args) {
   product.gate =
       args.unit == GatedUnit::kSwiGlu ? cuda::ProductGate::kSilu : cuda::ProductGate::kGelu;
   if (!cuda::few_rows_takes_gate(product)) return false;
+  take_norm(stream, args.product, &product);
   cuda::multiply_few_rows(launch_stream(stream), product);
   return true;
 }

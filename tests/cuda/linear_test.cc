@@ -244,6 +244,51 @@ TEST_F(CudaLinear, AGateWithinTheProductHasTheBitsOfTwoSteps) {
   }
 }
 
+// Within the product, and before it where rows are many or long, or do not lie well.
+TEST_F(CudaLinear, ANormWithinTheProductHasTheBitsOfTwoSteps) {
+  struct Rows {
+    int64_t tokens, k, gap;
+  };
+  for (const auto& [tokens, k, gap] :
+       {Rows{1, 264, 0}, Rows{1, 4104, 4}, Rows{3, 1032, 8}, Rows{8, 1024, 0}, Rows{8, 1032, 0},
+        Rows{9, 64, 0}, Rows{16, 64, 0}, Rows{17, 64, 0}, Rows{2, 65, 0}, Rows{2, 64, 1}}) {
+    for (const int64_t n : {16, 72}) {
+      const Weights weights = pack(random(DType::kF32, {n, k}), DType::kBF16, PackUse::kForward);
+      const Pair src = columns_of(random(DType::kF32, {tokens, k + gap}), 0, k);
+      const Pair factors = random(DType::kF32, {k});
+      const Pair bias = random(DType::kF32, {n});
+      const Pair normed = filled(DType::kBF16, {tokens, k});
+      const ops::NormForward norm = {.dst = normed.gpu,
+                                     .src = src.gpu,
+                                     .weight = n == 16 ? TensorView{} : factors.gpu,
+                                     .eps = 1e-6,
+                                     .weight_adds_one = n > 16 && tokens > 1,
+                                     .width = k};
+      const auto multiply = [&](bool gated, bool at_once) {
+        const Pair dst = filled(gated ? DType::kBF16 : DType::kF32, {tokens, gated ? n / 2 : n});
+        ops::LinearForward product = {.dst = gated ? TensorView{} : dst.gpu,
+                                      .src = normed.gpu,
+                                      .weight = weights.gpu,
+                                      .bias = bias.gpu};
+        if (!at_once) ops::rms_norm_forward(*gpu_stream_, norm);
+        if (at_once) product.norm = &norm;
+        bool done = true;
+        if (gated) {
+          done = ops::linear_gated_forward(*gpu_stream_, {.dst = dst.gpu, .product = product});
+        } else {
+          ops::linear_forward(*gpu_stream_, product);
+        }
+        return done ? gpu_values(dst.gpu) : std::vector<float>();
+      };
+      for (const bool gated : {false, true}) {
+        EXPECT_EQ(multiply(gated, true), multiply(gated, false))
+            << tokens << " of " << k << " gated " << gated;
+      }
+      tensors_.clear();
+    }
+  }
+}
+
 TEST_F(CudaLinear, SaysWhereAGateIsAStepOfItsOwn) {
   const auto takes = [&](int64_t tokens, int64_t width, int64_t k, DType compute) {
     const Weights weights = pack(random(DType::kF32, {2 * width, k}), compute, PackUse::kForward);

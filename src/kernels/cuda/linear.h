@@ -36,6 +36,13 @@ void multiply_in_chains(const LaunchStream& stream, const Product& product);
 // With a gate the weight has n rows for it and then n others: out is gate(sums of the former) ·
 // (those of the latter), both rounded to bf16 before.
 enum class ProductGate { kNone, kSilu, kGelu };  // GELU in the tanh form
+// RMSNorm of the rows of src, which are rounded to bf16 after it: the bits of norm_forward().
+struct ProductNorm {
+  bool given = false;
+  bool adds_one = false;          // to the weight
+  const float* weight = nullptr;  // [k], or null
+  float eps = 0;
+};
 struct FewRowsProduct {
   int64_t rows = 0;  // 1 … kFewRows
   int64_t n = 0;
@@ -47,10 +54,12 @@ struct FewRowsProduct {
   // [rows, n], added to the sums and not in out's memory; null data: none. Without a gate.
   cpu::ConstRows addend = {};
   ProductGate gate = ProductGate::kNone;
+  ProductNorm norm = {};
 };
 inline constexpr int64_t kFewRows = 16;
-// Whether the operands lie so that there may be a gate.
+// Whether the operands are such that there may be a gate, or the norm that they have.
 bool few_rows_takes_gate(const FewRowsProduct& product);
+bool few_rows_takes_norm(const FewRowsProduct& product);
 void multiply_few_rows(const LaunchStream& stream, const FewRowsProduct& product);
 
 // dst = src rounded to the type of dst, f32 or bf16; with accumulate dst, which is f32, += src.

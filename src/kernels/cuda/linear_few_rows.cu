@@ -9,6 +9,7 @@
 // every number of rows and every size of block.
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/linear.h"
+#include "kernels/cuda/row_norm.cuh"
 
 namespace jige::cuda {
 namespace {
@@ -22,21 +23,29 @@ constexpr int kChunk = kChunkSteps * kStep;  // of k, side by side for a warp
 constexpr int kTileRows = 16;                // of the weight, in a product
 constexpr int kTokens = 8;                   // rows of src in a product
 constexpr int kSlotBytes = 16;               // what a copy of a lane brings
+// Normalised rows in shared memory: numbers of all, and between two of them, for the sake of banks.
+constexpr int kNormedMax = 8192;
+constexpr int kNormedGap = 32;
+constexpr int kNormedBytesMax = (kNormedMax + 8 * kNormedGap) * int{sizeof(Bf16)};
+static_assert(kNormedMax <= kRowNormColumns && kThreads == kRowNormThreads);
 
 // What a kernel is made for: kTiles tiles of rows of the weight in a block, kTokenTiles of src.
 // kAligned: rows of both can be loaded 16 bytes at a time, and there are as many rows of the weight
-// as a block has. kGated: half of the tiles are those of the gate.
-template <typename Source, int kTilesIn, int kTokenTilesIn, bool kAlignedIn, bool kGatedIn>
+// as a block has. kGated: half of the tiles are those of the gate. kNormed: every block normalises
+// src, in f32, while its copies are under way.
+template <typename Source, int kTilesIn, int kTokenTilesIn, bool kAlignedIn, bool kGatedIn,
+          bool kNormedIn = false>
 struct Variant {
   using Element = Source;
   static constexpr int kTiles = kTilesIn;
   static constexpr int kTokenTiles = kTokenTilesIn;
   static constexpr bool kAligned = kAlignedIn;
   static constexpr bool kGated = kGatedIn;
+  static constexpr bool kNormed = kNormedIn;
   static constexpr int kRows = kTiles * kTileRows;
   static constexpr int kOutputs = kGated ? kRows / 2 : kRows;  // of a block, in a row of out
   // Copies of a lane for a step, and steps whose copies have memory.
-  static constexpr int kSourceSlots = static_cast<int>(sizeof(Source)) / 2;
+  static constexpr int kSourceSlots = kNormed ? 0 : static_cast<int>(sizeof(Source)) / 2;
   static constexpr int kSlots = 2 * kTiles + kTokenTiles * kSourceSlots;
   static constexpr int kSlotsMax =
       kTiles == 4 ? 27 : 24;  // so that a multiprocessor has two blocks
@@ -125,6 +134,9 @@ struct Ring {
     for (int i = 0; i < 2 * V::kTiles; ++i) {
       copy_async_16(slot(stage, i), from.weight_row(i / 2, i % 2) + offset, inside);
     }
+    if constexpr (!V::kNormed) fetch_source(from, stage, offset, inside);
+  }
+  __device__ void fetch_source(const Operands<V>& from, int stage, int offset, bool inside) const {
 #pragma unroll
     for (int i = 0; i < V::kTokenTiles * V::kSourceSlots; ++i) {
       constexpr int kElements = kSlotBytes / static_cast<int>(sizeof(Element));
@@ -140,10 +152,43 @@ struct Ring {
   }
 };
 
+// Rows of src, normalised, in shared memory.
+__device__ int normed_stride(const FewRowsProduct& product) {
+  return static_cast<int>(product.k) + kNormedGap;
+}
+template <typename V>
+__device__ Bf16* normed_rows() {
+  return reinterpret_cast<Bf16*>(dynamic_shared() + kWarps * V::kWarpBytes);
+}
+template <typename V>
+__device__ void norm_rows(const FewRowsProduct& product) {
+  __shared__ float shared[kWarp];
+  const ProductNorm& given = product.norm;
+  const RowNorm norm = {given.weight, given.eps, given.adds_one, static_cast<int>(product.k)};
+  Bf16* to = normed_rows<V>();
+  const auto* row = static_cast<const float*>(product.src.data);
+  for (int i = 0; i < product.rows; ++i) {
+    norm_row(norm, row, shared, [&](int column, const float(&x)[kVector]) {
+      store_vector(to, ElementType::kBf16, column, x);
+    });
+    row += product.src.stride;
+    to += normed_stride(product);
+  }
+  __syncthreads();
+}
+// What a lane multiplies of them at a step.
+template <typename V>
+__device__ uint4 normed_source(const FewRowsProduct& product, int step) {
+  const int at = step_at(step) + lane_id() % 4 * kLaneElements;
+  if (at >= product.k) return make_uint4(0, 0, 0, 0);
+  const int row = min(lane_id() / 4, static_cast<int>(product.rows) - 1);
+  return *reinterpret_cast<const uint4*>(normed_rows<V>() + row * normed_stride(product) + at);
+}
+
 // The warp's share of the sums.
 template <typename V>
-__device__ void add_steps(const Operands<V>& from, unsigned char* warp_memory,
-                          float (&sums)[V::kTiles][V::kTokenTiles][4]) {
+__device__ void add_steps(const FewRowsProduct& product, const Operands<V>& from,
+                          unsigned char* warp_memory, float (&sums)[V::kTiles][V::kTokenTiles][4]) {
   const Ring<V> ring = {warp_memory + lane_id() * kSlotBytes};
   const int steps = count_steps(from.k);
 #pragma unroll
@@ -151,6 +196,7 @@ __device__ void add_steps(const Operands<V>& from, unsigned char* warp_memory,
     if (i < steps) ring.fetch(from, i, i);
     copy_async_commit();
   }
+  if constexpr (V::kNormed) norm_rows<V>(product);
   int stage = 0;
   int free = V::kStages - 1;  // whose step is done with
   for (int step = 0; step < steps; ++step) {
@@ -159,7 +205,13 @@ __device__ void add_steps(const Operands<V>& from, unsigned char* warp_memory,
     copy_async_commit();
     uint4 x[V::kTokenTiles];
 #pragma unroll
-    for (int j = 0; j < V::kTokenTiles; ++j) x[j] = ring.source(stage, j);
+    for (int j = 0; j < V::kTokenTiles; ++j) {
+      if constexpr (V::kNormed) {
+        x[j] = normed_source<V>(product, step);
+      } else {
+        x[j] = ring.source(stage, j);
+      }
+    }
 #pragma unroll
     for (int m = 0; m < V::kTiles; ++m) {
       const uint4 w[2] = {*ring.slot(stage, 2 * m), *ring.slot(stage, 2 * m + 1)};
@@ -304,7 +356,7 @@ __global__ __launch_bounds__(kThreads, 2) void few_rows_kernel(FewRowsProduct pr
   const Extras<V> extras(product, first);
   float sums[V::kTiles][V::kTokenTiles][4] = {};
   if constexpr (V::kAligned) {
-    add_steps<V>(from, memory, sums);
+    add_steps<V>(product, from, memory, sums);
   } else {
     add_gathered<V>(from, sums);
   }
@@ -314,12 +366,24 @@ __global__ __launch_bounds__(kThreads, 2) void few_rows_kernel(FewRowsProduct pr
   store_sums<V>(product, first, extras);
 }
 
+template <typename Element, int kTiles, bool kGated>
+void launch_normed(const LaunchStream& stream, const FewRowsProduct& product) {
+  using V = Variant<Element, kTiles, 1, true, kGated, true>;
+  const int64_t normed_bytes = product.rows * (product.k + kNormedGap) * int64_t{sizeof(Bf16)};
+  launch(stream,
+         {blocks_for(product.n, V::kOutputs), kThreads, kWarps * V::kWarpBytes + normed_bytes},
+         few_rows_kernel<V>, product);
+}
+
 template <typename Element, int kTiles, bool kAligned, bool kGated>
 void launch_tiles(const LaunchStream& stream, const FewRowsProduct& product) {
   const auto launch_variant = [&]<typename V>(V) {
     launch(stream, {blocks_for(product.n, V::kOutputs), kThreads, kWarps * V::kWarpBytes},
            few_rows_kernel<V>, product);
   };
+  if constexpr (kAligned) {
+    if (product.norm.given) return launch_normed<float, kTiles, kGated>(stream, product);
+  }
   if (product.rows <= kTokens) {
     launch_variant(Variant<Element, kTiles, 1, kAligned, kGated>());
   } else {
@@ -344,7 +408,7 @@ bool fills(const LaunchStream& stream, const FewRowsProduct& product) {
   using V = Variant<Element, kTiles, 1, true, kGated>;
   const int64_t blocks_min = (int64_t{stream.multiprocessors} * 3 + 3) / 4;
   return product.n >= V::kOutputs && blocks_for(product.n, V::kOutputs) >= blocks_min &&
-         kWarps * V::kWarpBytes <= shared_bytes_max();
+         kWarps * V::kWarpBytes + kNormedBytesMax <= shared_bytes_max();
 }
 
 template <typename Element>
@@ -363,7 +427,14 @@ void launch_few_rows(const LaunchStream& stream, const FewRowsProduct& product) 
 }  // namespace
 
 bool few_rows_takes_gate(const FewRowsProduct& product) {
-  return product.src.type == ElementType::kBf16 && is_aligned(product) && product.n >= kTileRows;
+  const bool bf16 = product.norm.given || product.src.type == ElementType::kBf16;
+  return bf16 && is_aligned(product) && product.n >= kTileRows;
+}
+
+bool few_rows_takes_norm(const FewRowsProduct& product) {
+  return product.src.type == ElementType::kF32 && product.rows <= kTokens &&
+         product.rows * product.k <= kNormedMax && is_aligned(product) &&
+         aligned(product.norm.weight) && product.n >= kTileRows;
 }
 
 void multiply_few_rows(const LaunchStream& stream, const FewRowsProduct& product) {

@@ -3,7 +3,8 @@
 // widths or alignment are read an element at a time, and again for each pass.
 #include "kernels/cuda/norm.h"
 
-#include "kernels/cuda/vectors.cuh"
+#include "kernels/cuda/linear.h"
+#include "kernels/cuda/row_norm.cuh"
 
 namespace jige::cuda {
 namespace {
@@ -42,18 +43,6 @@ __device__ inline float unit_sum(float value, int lanes, float* shared) {
     value += __shfl_xor_sync(kAllLanes, value, distance);
   }
   return value;
-}
-
-// What normalised columns are multiplied with.
-template <int W>
-__device__ void load_factors(const float* weight, bool adds_one, int64_t column, float (&x)[W]) {
-  if (!weight) {
-    for (int i = 0; i < W; ++i) x[i] = 1.0f;
-    return;
-  }
-  load_vector<W>(weight, column, x);
-  if (!adds_one) return;
-  for (int i = 0; i < W; ++i) x[i] += 1.0f;
 }
 
 // The vectors of a thread: kCount of them in registers, or, with 0, as many as there are, read from
@@ -193,6 +182,23 @@ __global__ void __launch_bounds__(kNormThreadsMax)
   });
 }
 
+// A block a row: what products of few rows do themselves where they can (row_norm.cuh).
+__global__ void __launch_bounds__(kRowNormThreads) row_norm_kernel(cpu::NormForwardArgs args) {
+  begin_kernel();
+  __shared__ float shared[kWarp];
+  const int64_t row = blockIdx.x;
+  const RowNorm norm = {args.weight, args.eps, args.weight_adds_one, static_cast<int>(args.width)};
+  norm_row(norm, static_cast<const float*>(args.src.data) + row * args.src.stride, shared,
+           [&](int column, const float(&x)[kVector]) { store_vector(args.dst, row, column, x); });
+}
+
+// Whether its order is that of the sums.
+bool is_row_norm(const cpu::NormForwardArgs& args, int64_t rows) {
+  return rows <= kFewRows && args.group_count == 1 && args.src.type == ElementType::kF32 &&
+         args.dst.type == ElementType::kBf16 && args.width % kVector == 0 &&
+         args.width <= kRowNormColumns && !args.rstd.data;
+}
+
 int power_of_two_from(int64_t count) {
   int power = 1;
   while (power < count) power *= 2;
@@ -231,6 +237,10 @@ template <bool kLayer>
 void launch_forward(const LaunchStream& stream, const cpu::NormForwardArgs& args, int64_t rows) {
   const bool vectors = args.width % kVector == 0 && aligned(rows, args.dst, args.src) &&
                        aligned(args.weight) && aligned(args.bias);
+  if (!kLayer && vectors && rows > 0 && is_row_norm(args, rows)) {
+    launch(stream, {static_cast<unsigned>(rows), kRowNormThreads}, row_norm_kernel, args);
+    return;
+  }
   with_sharing(rows, args.group_count, args.width, vectors,
                [&]<int W, int kCount>(Count<W>, Count<kCount>, const Sharing& sharing) {
                  launch(stream, shape_of(sharing), norm_forward_kernel<kLayer, W, kCount>, args,

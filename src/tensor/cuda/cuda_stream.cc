@@ -141,7 +141,7 @@ class GpuStream final : public CudaStream {
   }
 
   void* handle() override {
-    select();
+    if (!record_) select();  // else run_repeated() did
     return stream_;
   }
   int multiprocessor_count() override { return abilities_.multiprocessors; }

@@ -55,8 +55,9 @@ class EmulatedStream final : public CudaStream {
       release(scratch_);
       scratch_ = take(bytes);
     }
+    if (records_only()) return scratch_.data;
     const DeviceMemory::Access access;
-    if (!records_only()) std::memset(scratch_.data, 0xff, static_cast<size_t>(bytes));
+    std::memset(scratch_.data, 0xff, static_cast<size_t>(bytes));
     return scratch_.data;
   }
   const void* upload(const void* data, int64_t bytes) override {

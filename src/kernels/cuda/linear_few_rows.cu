@@ -335,8 +335,9 @@ template <typename V>
 __device__ void prefetch_weight(const FewRowsProduct& product, int64_t first) {
   constexpr int kBytes = 64 << 10;  // of a block
   constexpr int64_t kColumns = kBytes / V::kRows / int{sizeof(Bf16)};
-  const int row = static_cast<int>(threadIdx.x);
-  if (row >= V::kRows) return;
+  constexpr int kRowsOfWarp = V::kRows / kWarps;  // a lane each: one after the other
+  if (lane_id() >= kRowsOfWarp) return;
+  const int row = warp_id() * kRowsOfWarp + lane_id();
   const int64_t at = row < V::kOutputs ? first + row : product.n + first + row - V::kOutputs;
   prefetch_to_cache(product.weight + at * product.k,
                     static_cast<int>(min(product.k, kColumns)) * int{sizeof(Bf16)});

@@ -58,6 +58,9 @@ class BenchSchedulesCommand final : public Command {
     flags.choice("--dtype NAME", dtype_, {"f32", "bf16"}, "type of matrix products");
     flags.text("--device NAME", device_.device,
                "where to compute: cpu, cuda (the first NVIDIA GPU) or cuda:N (GPU N)");
+    flags.number("--clip X", options_.clip_norm, {.min = 0},
+                 "clip the gradient's norm at this value; 0: off. Where it is above, speculating "
+                 "schedules update twice");
     flags.integer("--micro-batch-tokens N", options_.micro_batch_tokens, {.min = 1, .max = 1 << 20},
                   "tokens that pass through the model at once");
     flags.integer("--context N", options_.context, {.min = 1, .max = 1 << 20},

@@ -192,14 +192,16 @@ void ModelWeights::pack(Stream& stream) {
 }
 
 void ModelWeights::pack_others(Stream& stream) {
-  for (size_t node = 0; node < blocks_.size(); ++node) {
-    const auto specs = architecture_->block(node).params();
-    bool others = false;
-    for (size_t i = 0; i < specs.size(); ++i) {
-      others |= specs[i].packed && packs_of(node, i).empty();
-    }
-    if (others) pack(stream, node);
+  for (size_t node = 0; node < blocks_.size(); ++node) pack_others(stream, node);
+}
+
+void ModelWeights::pack_others(Stream& stream, size_t node) {
+  const auto specs = architecture_->block(node).params();
+  bool others = false;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    others |= specs[i].packed && packs_of(node, i).empty();
   }
+  if (others) pack(stream, node);
 }
 
 void ModelWeights::pack(Stream& stream, size_t node) {

@@ -106,8 +106,9 @@ class ModelWeights {
   void pack(Stream& stream);
   // The same for one node.
   void pack(Stream& stream, size_t node);
-  // Renews what NamedParam::packs leave out.
+  // Renews what NamedParam::packs leave out, of all nodes or one.
   void pack_others(Stream& stream);
+  void pack_others(Stream& stream, size_t node);
 
  private:
   ModelWeights(const Architecture& architecture, const WeightsOptions& options)

@@ -58,12 +58,18 @@ void* map_pages(size_t bytes) {
   return first + skipped;
 }
 
-// By the team where it is worth sharing.
+constexpr int64_t kBytesPerRange = int64_t{1} << 20;  // that are worth sharing with the team
+
 void copy_bytes(CpuDevice& device, void* dst, const void* src, int64_t bytes) {
-  constexpr int64_t kGrain = int64_t{1} << 20;
-  device.team().parallel_for(bytes, kGrain, [&](int64_t begin, int64_t end, int) {
+  device.team().parallel_for(bytes, kBytesPerRange, [&](int64_t begin, int64_t end, int) {
     std::memcpy(static_cast<std::byte*>(dst) + begin, static_cast<const std::byte*>(src) + begin,
                 static_cast<size_t>(end - begin));
+  });
+}
+
+void clear_bytes(CpuDevice& device, void* dst, int64_t bytes) {
+  device.team().parallel_for(bytes, kBytesPerRange, [&](int64_t begin, int64_t end, int) {
+    std::memset(static_cast<std::byte*>(dst) + begin, 0, static_cast<size_t>(end - begin));
   });
 }
 
@@ -89,9 +95,7 @@ class InlineStream final : public CpuStream {
   void copy(void* dst, const void* src, int64_t bytes, CopyKind) override {
     copy_bytes(device_, dst, src, bytes);
   }
-  void fill_zero(void* dst, int64_t bytes) override {
-    if (bytes > 0) std::memset(dst, 0, static_cast<size_t>(bytes));
-  }
+  void fill_zero(void* dst, int64_t bytes) override { clear_bytes(device_, dst, bytes); }
   Event record() override { return Event(); }
   void wait(const Event& event) override { event.wait(); }
   void synchronize() override {}
@@ -124,9 +128,7 @@ class QueuedStream final : public CpuStream {
     submit([=, this] { copy_bytes(device_, dst, src, bytes); });
   }
   void fill_zero(void* dst, int64_t bytes) override {
-    submit([=] {
-      if (bytes > 0) std::memset(dst, 0, static_cast<size_t>(bytes));
-    });
+    submit([=, this] { clear_bytes(device_, dst, bytes); });
   }
   Event record() override {
     auto state = std::make_shared<CpuEventState>();

@@ -103,7 +103,9 @@ ops::AdamW Optimizer::update_args(size_t i, const TensorView& grad,
 
 void Optimizer::update(Stream& stream, size_t i, const TensorView& grad,
                        const OptimizerUpdate& args) {
-  ops::adamw(stream, update_args(i, grad, args));
+  ops::AdamW update = update_args(i, grad, args);
+  if (args.renew_packed) update.packs = params_[i].packs;
+  ops::adamw(stream, update);
 }
 
 OptimizerReport Optimizer::step(Stream& stream, const OptimizerStep& args) {
@@ -122,12 +124,11 @@ OptimizerReport Optimizer::apply(Stream& stream, std::span<const double> squares
   if (!report.applied) return report;
   ++update_count_;
   for (size_t i = 0; i < params_.size(); ++i) {
-    ops::AdamW update = update_args(i, params_[i].grad,
-                                    {.learning_rate = args.learning_rate,
-                                     .grad_scale = report.grad_scale,
-                                     .update = update_count_});
-    if (args.renew_packed) update.packs = params_[i].packs;
-    ops::adamw(stream, update);
+    update(stream, i, params_[i].grad,
+           {.learning_rate = args.learning_rate,
+            .grad_scale = report.grad_scale,
+            .update = update_count_,
+            .renew_packed = args.renew_packed});
   }
   return report;
 }

@@ -42,7 +42,8 @@ struct OptimizerStep {
 struct OptimizerUpdate {
   double learning_rate = 0;
   double grad_scale = 1;
-  int64_t update = 1;  // the t of Adam's bias correction, this update included
+  int64_t update = 1;         // the t of Adam's bias correction, this update included
+  bool renew_packed = false;  // as in OptimizerStep
 };
 
 struct OptimizerReport {

@@ -100,7 +100,8 @@ void PipelineUpdates::update_param(Stream& stream, size_t param, double grad_sca
   optimizer_->update(stream, param, gradient(param),
                      {.learning_rate = learning_rate_,
                       .grad_scale = grad_scale,
-                      .update = optimizer_->update_count() + 1});
+                      .update = optimizer_->update_count() + 1,
+                      .renew_packed = true});
   updated_[param] = 1;
 }
 
@@ -114,16 +115,16 @@ void PipelineUpdates::update(Stream& stream, plan::BlockRange blocks) {
       update_param(stream, i, decision_ ? decision_->grad_scale : 1.0);
     }
   }
-  pack(stream, blocks);
+  pack_others(stream, blocks);
   stream.synchronize();
 }
 
-void PipelineUpdates::pack(Stream& stream, plan::BlockRange blocks) {
+void PipelineUpdates::pack_others(Stream& stream, plan::BlockRange blocks) {
   const int32_t head = schedule_->block_count - 1;
   for (int32_t b = blocks.begin; b < blocks.end; ++b) {
-    if (!tied_ || b != head) weights_->pack(stream, static_cast<size_t>(b));
+    if (!tied_ || b != head) weights_->pack_others(stream, static_cast<size_t>(b));
   }
-  if (tied_ && blocks.begin == 0) weights_->pack(stream, static_cast<size_t>(head));
+  if (tied_ && blocks.begin == 0) weights_->pack_others(stream, static_cast<size_t>(head));
 }
 
 void PipelineUpdates::take_back(Stream& stream) {
@@ -146,7 +147,7 @@ PipelineUpdates::Outcome PipelineUpdates::finish(Stream& stream, bool loss_finit
     for (size_t i = 0; decision_->applied && i < squares_.size(); ++i) {
       update_param(stream, i, decision_->grad_scale);
     }
-    weights_->pack(stream);
+    decision_->applied ? weights_->pack_others(stream) : weights_->pack(stream);
     stream.synchronize();
   }
   if (decision_->applied) optimizer_->set_update_count(count + 1);

@@ -63,7 +63,8 @@ class PipelineUpdates {
   void update_param(Stream& stream, size_t param, double grad_scale);
   bool is_table(size_t param) const;
   void merge_tied(Stream& stream);
-  void pack(Stream& stream, plan::BlockRange blocks);
+  // Of the packed forms what no update renews.
+  void pack_others(Stream& stream, plan::BlockRange blocks);
   void take_back(Stream& stream);
 
   const plan::PipelineSchedule* schedule_;

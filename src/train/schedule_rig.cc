@@ -107,8 +107,9 @@ Result<std::unique_ptr<ScheduleRig>> ScheduleRig::create(const plan::PipelineSch
                              arenas, architecture, weights_options(schedule, options.compute, 0)));
   rig->weights_.emplace(std::move(weights));
   model::initialise_weights(*rig->weights_, rig->machine_->state_stream(), 1);
-  JIGE_TRY(auto optimizer, Optimizer::create(rig->machine_->moment_arenas(),
-                                             rig->weights_->trainable(), {.clip_norm = 1}));
+  JIGE_TRY(auto optimizer,
+           Optimizer::create(rig->machine_->moment_arenas(), rig->weights_->trainable(),
+                             {.clip_norm = options.clip_norm}));
   rig->optimizer_.emplace(std::move(optimizer));
   JIGE_TRY(rig->executor_,
            PipelineExecutor::create(*rig->machine_, *rig->weights_, *rig->optimizer_,

@@ -44,6 +44,7 @@ struct RigOptions {
   Device* gpu = nullptr;    // of which the devices are parts; null: they are this processor's
   int compute_threads = 1;  // of each device
   int optimizer_threads = 1;
+  double clip_norm = 1;
   int64_t device_bytes = 0;          // cap of each device; 0: what the schedule was planned to need
   std::optional<TimedRatios> timed;  // hold the time instead of computing
 };

@@ -63,8 +63,9 @@ struct ScheduleRequest {
   std::vector<int32_t> forward_cuts;
   std::vector<int32_t> backward_cuts;  // spipe only
   bool host_parameters = false;
-  // With host_parameters: at most so many stages on a device at once. 1 fetches nothing ahead, and
-  // is for the kinds that are done with a stage before they go to the next (mobius, spipe).
+  // With host_parameters: at most so many stages on a device at once, and as many gradients where
+  // stages are done one after the other. 1 fetches nothing ahead, and is for the kinds that are
+  // done with a stage before they go to the next (mobius, spipe).
   int32_t resident_stages = 2;
   bool recompute = false;
   OptimizerMode optimizer = OptimizerMode::kDevice;

@@ -91,6 +91,7 @@ class Lowering {
                                                 : backward_stage(op.stage).blocks);
     }
     const ResidencyPlan residency = plan_residency(uses, resident_stages);
+    const size_t done_before = done_.size();
     std::vector<int32_t> fetches, releases;
     for (const ResidencyVisit& visit : residency.visits) {
       fetches.push_back(add({kFetch, device, visit.blocks, -1, -1, {}}));
@@ -100,6 +101,9 @@ class Lowering {
       const int32_t visit = residency.visit_of_use[i];
       const int32_t fetch = visit < 0 ? -1 : fetches[static_cast<size_t>(visit)];
       add_op(ops[i], fetch);
+      if (schedule_.host_parameters && ops[i].kind == kBackwardInput && ops[i].micro_batch == 0) {
+        bound_gradients(ops[i].stage, done_before, resident_stages);
+      }
       if (visit < 0 || residency.visits[static_cast<size_t>(visit)].last_use != i) continue;
       releases[static_cast<size_t>(visit)] = add(
           {kRelease, device, residency.visits[static_cast<size_t>(visit)].blocks, -1, -1, {fetch}});
@@ -127,6 +131,15 @@ class Lowering {
     } else {
       add_backward_weight(op.stage, op.micro_batch, fetch);
     }
+  }
+
+  // Gradients of the stages that this device is done with are on their way to the host; with that
+  // of the stage that begins they are as many as there is room for parameters.
+  void bound_gradients(int32_t q, size_t done_before, int32_t resident_stages) {
+    const auto ahead = static_cast<size_t>(resident_stages);
+    if (!host_optimizer() || done_.size() - done_before < ahead) return;
+    const int32_t gone = done_[done_.size() - ahead];
+    depend(input_[at(q, 0)], offload_[static_cast<size_t>(gone)]);
   }
 
   int32_t add_pass(TaskKind kind, const PipelineStage& stage, int32_t m, int32_t fetch) {

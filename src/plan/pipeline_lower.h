@@ -9,7 +9,9 @@
 //     while the gradient is still on its way
 //   - parameters on the host: fetched as early as the room for `resident_stages` stages allows
 //     (plan/pipeline_residency.h), released behind their last use
-//   - gradients of a stage leave behind its last W
+//   - gradients of a stage leave behind its last W; with parameters on the host a device begins
+//     another stage's only when those of the `resident_stages`-th last that it is done with have
+//     left
 //   - optimizer and clipping add edges, never passes: `sync` and exact clipping put one barrier
 //     between all gradients and all updates
 // Threads: pure functions.

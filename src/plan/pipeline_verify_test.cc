@@ -141,10 +141,12 @@ TEST(PipelineVerify, FindsEveryDoubledTask) {
   }
 }
 
-// The most stages whose parameters a device may hold at once.
-int64_t resident_stages(const PipelineSchedule& schedule) {
+// The most stages whose parameters, or gradients, a device may hold at once.
+int64_t stages_held(const PipelineSchedule& schedule, int64_t BlockCost::*what) {
   PipelineCosts costs;
-  costs.blocks.assign(static_cast<size_t>(schedule.block_count), {.parameter_bytes = 1});
+  BlockCost cost;
+  cost.*what = 1;
+  costs.blocks.assign(static_cast<size_t>(schedule.block_count), cost);
   const Result<PipelineGraph> graph = PipelineGraph::create(schedule);
   const HappensBefore order(*graph);
   std::vector<PipelineBuffer> buffers = pipeline_buffers(schedule, costs);
@@ -154,7 +156,7 @@ int64_t resident_stages(const PipelineSchedule& schedule) {
 
 TEST(PipelineVerify, FindsEveryMissingDependencyThatNothingElseImplies) {
   Rng rng(derive_key(4, "runs"));
-  int32_t found = 0, room = 0;
+  int32_t found = 0, room = 0, gradient_room = 0;
   for (const PipelineSchedule& schedule : specimens()) {
     for (size_t i = 0; i < schedule.tasks.size(); ++i) {
       for (size_t k = 0; k < schedule.tasks[i].after.size(); ++k) {
@@ -171,16 +173,20 @@ TEST(PipelineVerify, FindsEveryMissingDependencyThatNothingElseImplies) {
         ASSERT_TRUE(graph);
         if (HappensBefore(*graph).before(on, static_cast<int32_t>(i))) continue;
         // What is left keeps room in memory, which budgets watch over.
-        EXPECT_TRUE(mutant.tasks[i].kind == kFetch &&
-                    mutant.tasks[static_cast<size_t>(on)].kind == kRelease)
+        const TaskKind held_by = mutant.tasks[static_cast<size_t>(on)].kind;
+        const bool gradients = mutant.tasks[i].kind == kBackwardInput;
+        EXPECT_TRUE(gradients ? held_by == kGradientOffload
+                              : mutant.tasks[i].kind == kFetch && held_by == kRelease)
             << describe_task(schedule, static_cast<int32_t>(i)) << " without #" << on;
-        EXPECT_GT(resident_stages(mutant), resident_stages(schedule));
-        ++room;
+        const auto what = gradients ? &BlockCost::gradient_bytes : &BlockCost::parameter_bytes;
+        EXPECT_GT(stages_held(mutant, what), stages_held(schedule, what));
+        ++(gradients ? gradient_room : room);
       }
     }
   }
   EXPECT_GT(found, 1000);
   EXPECT_GT(room, 10);
+  EXPECT_GT(gradient_room, 0);
 }
 
 TEST(PipelineVerify, WhatItAcceptsAfterRandomChangesStillRuns) {

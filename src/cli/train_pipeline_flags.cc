@@ -13,8 +13,7 @@
 namespace jige::cli {
 
 void TrainPipelineFlags::declare(Flags& flags) {
-  flags.section(
-      "Devices with little memory (logical devices on this machine, or parts of its GPU)");
+  flags.section("Devices with little memory (logical, on this machine or its GPU)");
   flags.integer("--devices N", devices, {.min = 0, .max = 256},
                 "train as a pipeline over so many devices; 0: one device that holds everything");
   flags.bytes("--device-memory SIZE", device_memory,

@@ -179,6 +179,10 @@ class CudaTrainer : public CudaTest {
     train::TrainOptions made = train::tiny_options(folder_, {data});
     made.out_folder = folder_.file(name);
     made.export_dtype = DType::kF32;
+    made.context = 16;
+    made.micro_batch_tokens = 32;
+    made.step_tokens = 64;
+    made.steps = 4;
     return made;
   }
   train::TestFolder folder_;
@@ -197,10 +201,10 @@ TEST_F(CudaTrainer, GoesOnFromACheckpointWithTheSameBits) {
   whole.gpu = 0;
   train::TrainOptions stopped = options("stopped");
   stopped.gpu = 0;
-  stopped.checkpoint_every_steps = 3;
+  stopped.checkpoint_every_steps = 2;
   int steps = 0;
   train::TrainCallbacks callbacks;
-  callbacks.should_stop = [&] { return ++steps == 3; };
+  callbacks.should_stop = [&] { return ++steps == 2; };
   {
     const auto trainer = train::Trainer::create(stopped, callbacks);
     ASSERT_TRUE(trainer) << trainer.error().message;

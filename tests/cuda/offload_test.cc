@@ -28,7 +28,7 @@ class CudaOffload : public CudaTest {
     made.context = 16;
     made.micro_batch_tokens = 32;
     made.step_tokens = 64;
-    made.steps = 3;
+    made.steps = 2;
     made.gpu = 0;
     return made;
   }

@@ -3,11 +3,9 @@
 Operations are counted as in `jige bench attention`: products of the pairs that the mask leaves.
 """
 import argparse
-import time
 
-from model_peer import add_device_flags, import_torch, report, wait
+from model_peer import add_device_flags, import_torch, report, time_runs, wait
 
-RUNS_MIN = 3
 BACKENDS = {"flash": "FLASH_ATTENTION", "cudnn": "CUDNN_ATTENTION", "math": "MATH"}
 
 
@@ -17,18 +15,6 @@ def read_shape(text):
     if len(numbers) != 5 or min(numbers) < 1:
         raise argparse.ArgumentTypeError(f"{text} is not five numbers")
     return numbers
-
-
-def time_runs(run, seconds):
-    """Seconds of each run, sorted, after some to warm up."""
-    for _ in range(3):
-        run()
-    times, begin = [], time.perf_counter()
-    while len(times) < RUNS_MIN or time.perf_counter() - begin < seconds:
-        start = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - start)
-    return sorted(times)
 
 
 def main():
@@ -58,7 +44,7 @@ def main():
             wait(torch, args)
 
         with torch.inference_mode(), sdpa_kernel(backend):
-            times = time_runs(run, args.seconds)
+            times = time_runs(run, args.seconds, 3)
         work = 4 * sequences * context * (context + 1) / 2 * heads * head_dim / 1e9
         report(torch, None, args, value=work / times[len(times) // 2], slowest=work / times[-1],
                fastest=work / times[0], runs=len(times))

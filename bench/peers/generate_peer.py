@@ -6,23 +6,9 @@ begins with one token, as in `jige bench`. With --compile the step of decoding i
 reduce-overhead, which records a CUDA graph on a GPU. Prompts are not compiled there either.
 """
 import argparse
-import time
 
-from model_peer import add_shape_flags, import_libraries, make_model, report, wait
-
-RUNS_MIN = 3
-
-
-def time_runs(run, seconds):
-    """Seconds of each run, sorted, the first ones not counted: they compile and record graphs."""
-    for _ in range(2):
-        run()
-    times, begin = [], time.perf_counter()
-    while len(times) < RUNS_MIN or time.perf_counter() - begin < seconds:
-        start = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - start)
-    return sorted(times)
+from model_peer import (add_shape_flags, import_libraries, make_model, report, time_runs,
+                        wait)
 
 
 def rates(name, tokens, times):
@@ -63,7 +49,7 @@ def main():
 
     # Graphs do not go with tensors of the inference mode.
     with torch.no_grad() if args.compile else torch.inference_mode():
-        found = rates("prefill", args.prompt, time_runs(prefill, args.seconds))
+        found = rates("prefill", args.prompt, time_runs(prefill, args.seconds, 2))
         if args.compile:
             cache = transformers.StaticCache(config=model.config, max_cache_len=args.new)
             # The first call makes the cache's tensors, which graphs then take for fixed.
@@ -74,7 +60,7 @@ def main():
                 cache.reset()
                 decode_with(compiled, cache)
 
-        found.update(rates("decode", args.new, time_runs(decode, args.seconds)))
+        found.update(rates("decode", args.new, time_runs(decode, args.seconds, 2)))
     report(torch, transformers, args, **found)
 
 

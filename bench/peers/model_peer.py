@@ -5,6 +5,9 @@ Imported by the peers that run PyTorch; needs torch and, for models, transformer
 """
 import json
 import sys
+import time
+
+RUNS_MIN = 3
 
 # Same names and numbers as src/cli/model_sizes.cc.
 SIZES = {
@@ -54,6 +57,18 @@ def add_shape_flags(parser):
     parser.add_argument("--size", choices=SIZES, default="15m")
     parser.add_argument("--config", help="a config.json in place of a size")
     add_device_flags(parser)
+
+
+def time_runs(run, seconds, warm_up):
+    """Seconds of each run, sorted; the first ones do not count: they compile and record graphs."""
+    for _ in range(warm_up):
+        run()
+    times, begin = [], time.perf_counter()
+    while len(times) < RUNS_MIN or time.perf_counter() - begin < seconds:
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return sorted(times)
 
 
 def wait(torch, args):

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "base/check.h"
-#include "ops/attention_cached_gpu.h"
-#include "ops/attention_gpu.h"
+#include "ops/attention_cached_cuda.h"
+#include "ops/attention_cuda.h"
 #include "ops/attention_schedule.h"
 #include "tensor/cuda_device.h"
 

@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 #include "ops/attention.h"
-#include "ops/attention_gpu.h"
+#include "ops/attention_cuda.h"
 #include "ops/attention_schedule.h"
 #include "tensor/cuda_device.h"
 

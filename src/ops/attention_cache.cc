@@ -5,7 +5,7 @@
 #include "kernels/cpu/attention_layout.h"
 #include "kernels/cpu/kv_cache.h"
 #include "ops/attention.h"
-#include "ops/attention_cached_gpu.h"
+#include "ops/attention_cached_cuda.h"
 #include "ops/attention_schedule.h"
 
 namespace jige::ops {

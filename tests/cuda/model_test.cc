@@ -10,6 +10,7 @@
 #include "formats/tensor_folder.h"
 #include "model/device_support.h"
 #include "model/inference.h"
+#include "train/preference_run_test_support.h"
 #include "train/test_support.h"
 #include "train/trainer.h"
 
@@ -139,6 +140,25 @@ TEST_F(CudaModel, LossesAreThoseOfTheCpu) {
   for (size_t i = 0; i < tokens.size(); ++i) EXPECT_NEAR((*got)[i], (*expected)[i], 1e-5);
 }
 
+TEST_F(CudaModel, VectorsOfTextsAreThoseOfTheCpu) {
+  const std::string folder = fixtures() + "/qwen3";
+  model::InferenceOptions options{.compute = DType::kF32, .context_max = 32, .embeds = true};
+  auto on_cpu = InferenceModel::load(folder, cpu_, options);
+  auto on_gpu = InferenceModel::load(folder, *gpu_, options);
+  ASSERT_TRUE(on_cpu && on_gpu);
+  const std::vector<int32_t> tokens = {1, 5, 9, 2, 7, 3};
+  const std::vector<int32_t> blocks = {1, 0};
+  const ops::SequenceSpan span{.row_count = 6, .blocks = blocks.data()};
+  const auto rows_of = [&](InferenceModel& model) {
+    EXPECT_TRUE(model.forward({.tokens = tokens, .sequences = {&span, 1}}));
+    const int32_t wanted[] = {5, 2, 3};
+    const auto rows = model.hidden_of(wanted);
+    EXPECT_TRUE(rows) << rows.error().message;
+    return std::vector<float>(rows->begin(), rows->end());
+  };
+  EXPECT_LT(distance(rows_of(**on_gpu), rows_of(**on_cpu)), 2e-5);
+}
+
 // A run from nothing: its result's tensors by name.
 std::map<std::string, std::vector<float>> weights_of(const train::TrainOptions& options) {
   std::map<std::string, std::vector<float>> weights;
@@ -194,6 +214,32 @@ TEST_F(CudaTrainer, TrainsAsTheCpuDoes) {
   on_gpu.gpu = 0;
   // AdamW moves weights by the rate whatever the gradient's size: a small one differs by its sign.
   expect_near_weights(weights_of(on_gpu), weights_of(on_cpu), 3e-3);
+}
+
+TEST_F(CudaTrainer, TrainsWithMomentsOf8BitsAsTheCpuDoes) {
+  train::TrainOptions on_cpu = options("cpu");
+  on_cpu.optimizer.moments = ops::MomentFormat::kQ8;
+  train::TrainOptions on_gpu = on_cpu;
+  on_gpu.out_folder = folder_.file("gpu");
+  on_gpu.gpu = 0;
+  expect_near_weights(weights_of(on_gpu), weights_of(on_cpu), 3e-3);
+}
+
+TEST_F(CudaTrainer, LearnsPreferencesAsTheCpuDoes) {
+  train::first_model(folder_);
+  const auto tune = [&](const std::string& name, std::optional<int> gpu) {
+    train::TrainOptions tuning = train::preference_options(folder_, name);
+    tuning.export_dtype = DType::kF32;
+    tuning.steps = 2;
+    tuning.gpu = gpu;
+    const auto run = train::train(tuning);
+    EXPECT_TRUE(run) << run.error().message;
+    return run->losses;
+  };
+  const std::vector<double> expected = tune("dpo_cpu", {});
+  const std::vector<double> got = tune("dpo_gpu", 0);
+  ASSERT_EQ(got.size(), expected.size());
+  for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-4) << "step " << i;
 }
 
 TEST_F(CudaTrainer, GoesOnFromACheckpointWithTheSameBits) {

@@ -1,4 +1,4 @@
-#include "ops/attention_cached_gpu.h"
+#include "ops/attention_cached_cuda.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,4 +1,4 @@
-#include "ops/attention_gpu.h"
+#include "ops/attention_cuda.h"
 
 #include <algorithm>
 #include <vector>

@@ -153,6 +153,18 @@ TEST(BadModel, MoreThanTheMemoryLimit) {
                {model, "weights", "keys and values of 96 tokens", "limit is 64.0 KiB"});
 }
 
+TEST(BadModel, ADeviceThatIsNone) {
+  const std::string& model = TinyRun::get().model();
+  for (const std::string device : {"gpu", "cuda:", "cuda:x", "cuda:-1", "cuda0"}) {
+    expect_error(run_jige({"generate", model, "--prompt", "x", "--device", device}), 2,
+                 {"--device", device, "cpu, cuda or cuda:N"});
+  }
+  // In a build without CUDA, without a driver and on a machine with fewer GPUs.
+  const Outcome missing = run_jige({"generate", model, "--prompt", "x", "--device", "cuda:99"});
+  EXPECT_NE(missing.exit_code, 0);
+  EXPECT_THAT(missing.err, testing::HasSubstr("--device cuda:99: "));
+}
+
 void write_large_config(const TestFolder& folder, int head_dim) {
   write_text(folder / "config.json",
              R"({"model_type": "llama", "vocab_size": 16777216,

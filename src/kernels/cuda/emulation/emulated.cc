@@ -77,10 +77,8 @@ struct Block {
   std::optional<DeviceMemory::Access> memory;  // of the launch, once a thread has begun
 };
 
-Block& block() {
-  static Block one;
-  return one;
-}
+Block the_block;
+inline Block& block() { return the_block; }
 
 Fiber& current() { return *block().fibers[block().current]; }
 

@@ -34,7 +34,6 @@ class HostBuffer {
   }
 
   void* data() const { return data_; }
-  int64_t bytes() const { return bytes_; }
 
  private:
   Device* device_ = nullptr;

@@ -174,13 +174,15 @@ inline TestResponse fetch(uint16_t port, std::string_view method, std::string_vi
   return client.read_response();
 }
 
-// Waits for something another thread does.
+// Waits for something another thread does; whether it was so once, since it need not stay so.
 template <typename Condition>
 bool soon(Condition condition, int wait_ms = 5000) {
-  for (int i = 0; i < wait_ms && !condition(); ++i) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(wait_ms);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() >= until) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  return condition();
+  return true;
 }
 
 }  // namespace jige::api::testing

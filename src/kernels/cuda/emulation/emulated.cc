@@ -60,16 +60,25 @@ struct Fiber {
   dim3 index;
   Wait wait = Wait::kNone;
   bool begun = false;  // begin_kernel() was called
-  // What the lane gave in the last two exchanges.
-  alignas(16) std::array<std::array<std::byte, kExchangeMax>, 2> given;
-  int turn = 0;                                // exchanges so far
-  std::vector<std::vector<AsyncCopy>> groups;  // committed ones, and one that is not
+  // Asynchronous copies that were not waited for, and where each committed group of them ends.
+  std::vector<AsyncCopy> copies;
+  std::vector<size_t> group_ends;
+};
+
+// What the lanes of a warp exchange.
+struct Warp {
+  // What a lane gave in the last two exchanges.
+  alignas(64) std::array<std::array<std::array<std::byte, kExchangeMax>, kLanes>, 2> given;
+  std::array<int, kLanes> turns;  // exchanges so far
+  std::array<std::array<float, 4>, kLanes> products;
+  int products_turn;  // of the exchange that `products` is made from
 };
 
 // The block that runs. One for the process: __shared__ variables are static.
 struct Block {
   void* scheduler;  // its stack pointer
   std::vector<std::unique_ptr<Fiber>> fibers;
+  std::vector<Warp> warps;
   size_t count = 0;    // of fibers in use
   size_t current = 0;  // the one that runs
   const std::function<void()>* body = nullptr;
@@ -81,11 +90,28 @@ Block the_block;
 inline Block& block() { return the_block; }
 
 Fiber& current() { return *block().fibers[block().current]; }
+Warp& warp() { return block().warps[block().current / kLanes]; }
 
+// Makes fiber `i` the one that runs, and saves where the running one stood in *from.
+void go_on(size_t i, void** from) {
+  Block& one = block();
+  const Fiber& fiber = *one.fibers[i];
+  one.current = i;
+  threadIdx = fiber.index;
+  jige_switch_stack(from, fiber.stack_pointer);
+}
+
+// The next lane of the warp takes over, or the scheduler.
 void yield(Wait wait) {
+  Block& one = block();
   Fiber& fiber = current();
   fiber.wait = wait;
-  jige_switch_stack(&fiber.stack_pointer, block().scheduler);
+  const size_t next = one.current + 1;
+  if (next % kLanes != 0 && next < one.count && one.fibers[next]->wait == Wait::kNone) {
+    go_on(next, &fiber.stack_pointer);
+  } else {
+    jige_switch_stack(&fiber.stack_pointer, one.scheduler);
+  }
 }
 
 void fiber_main() {
@@ -98,8 +124,8 @@ void start(Fiber& fiber) {
   if (!fiber.stack) fiber.stack = std::make_unique<std::byte[]>(kStackBytes);
   fiber.wait = Wait::kNone;
   fiber.begun = false;
-  fiber.turn = 0;
-  fiber.groups.assign(1, {});
+  fiber.copies.clear();
+  fiber.group_ends.clear();
   // As if fiber_main had been called, with room for the six registers that the switch takes back.
   constexpr uintptr_t kAlignment = 16;
   constexpr int kRegisters = 6;
@@ -128,38 +154,39 @@ bool release(size_t begin, size_t end, Wait wait) {
   return true;
 }
 
+// Runs the lanes [begin, end) until all wait for the block or have ended.
+void run_warp(size_t begin, size_t end) {
+  Block& one = block();
+  do {
+    for (size_t i = begin; i < end; ++i) {
+      if (one.fibers[i]->wait == Wait::kNone) go_on(i, &one.scheduler);
+    }
+  } while (release(begin, end, Wait::kWarp));
+}
+
 void run_block() {
   Block& one = block();
   for (size_t i = 0; i < one.count; ++i) start(*one.fibers[i]);
-  for (;;) {
-    bool ran = false;
-    for (size_t i = 0; i < one.count; ++i) {
-      if (one.fibers[i]->wait != Wait::kNone) continue;
-      ran = true;
-      one.current = i;
-      threadIdx = one.fibers[i]->index;
-      jige_switch_stack(&one.scheduler, one.fibers[i]->stack_pointer);
-    }
+  for (Warp& warp : one.warps) {
+    warp.turns.fill(0);
+    warp.products_turn = -1;
+  }
+  do {
     for (size_t begin = 0; begin < one.count; begin += kLanes) {
-      ran |= release(begin, std::min(one.count, begin + kLanes), Wait::kWarp);
+      run_warp(begin, std::min(one.count, begin + kLanes));
     }
-    if (ran) continue;
-    if (release(0, one.count, Wait::kBlock)) continue;
-    for (size_t i = 0; i < one.count; ++i) {
-      JIGE_CHECK(one.fibers[i]->wait == Wait::kEnded, "thread {} of a block waits for ever", i);
-    }
-    return;
+  } while (release(0, one.count, Wait::kBlock));
+  for (size_t i = 0; i < one.count; ++i) {
+    JIGE_CHECK(one.fibers[i]->wait == Wait::kEnded, "thread {} of a block waits for ever", i);
   }
 }
 
-void finish(const std::vector<AsyncCopy>& group) {
+void finish(const AsyncCopy& copy) {
   constexpr size_t kBytes = 16;
-  for (const AsyncCopy& copy : group) {
-    if (copy.from) {
-      std::memcpy(copy.to, copy.from, kBytes);
-    } else {
-      std::memset(copy.to, 0, kBytes);
-    }
+  if (copy.from) {
+    std::memcpy(copy.to, copy.from, kBytes);
+  } else {
+    std::memset(copy.to, 0, kBytes);
   }
 }
 
@@ -168,6 +195,7 @@ void make_fibers(const LaunchShape& shape) {
   one.count = size_t{shape.block.x} * shape.block.y * shape.block.z;
   JIGE_CHECK(one.count > 0 && one.count <= 1024, "a block of {} threads", one.count);
   while (one.fibers.size() < one.count) one.fibers.push_back(std::make_unique<Fiber>());
+  one.warps.resize((one.count + kLanes - 1) / kLanes);
   size_t i = 0;
   for (unsigned z = 0; z < shape.block.z; ++z) {
     for (unsigned y = 0; y < shape.block.y; ++y) {
@@ -222,37 +250,42 @@ int meet(const void* in, size_t bytes) {
   const Block& one = block();
   JIGE_CHECK(bytes <= kExchangeMax && one.count % kLanes == 0, "a warp function of {} bytes",
              bytes);
-  Fiber& fiber = current();
-  const int turn = fiber.turn++;
-  std::memcpy(fiber.given[static_cast<size_t>(turn % 2)].data(), in, bytes);
+  const size_t own = one.current % kLanes;
+  Warp& of = warp();
+  const int turn = of.turns[own]++;
+  std::memcpy(of.given[static_cast<size_t>(turn % 2)][own].data(), in, bytes);
   yield(Wait::kWarp);
   return turn;
 }
 
 const void* given_by(int source, int turn) {
-  const Block& one = block();
-  const size_t begin = one.current / kLanes * kLanes;
-  const Fiber& other = *one.fibers[begin + static_cast<size_t>(source)];
+  const Warp& of = warp();
+  const auto lane = static_cast<size_t>(source);
   // It may have gone on since, and have ended.
-  JIGE_CHECK(other.turn > turn, "a warp function without lane {}", source);
-  return other.given[static_cast<size_t>(turn % 2)].data();
+  JIGE_CHECK(of.turns[lane] > turn, "a warp function without lane {}", source);
+  return of.given[static_cast<size_t>(turn % 2)][lane].data();
 }
 
 void copy_async(void* to, const void* from) {
   JIGE_CHECK(
       reinterpret_cast<uintptr_t>(to) % 16 == 0 && reinterpret_cast<uintptr_t>(from) % 16 == 0,
       "an asynchronous copy to {} from {}, not aligned to 16", to, from);
-  current().groups.back().push_back({to, from});
+  current().copies.push_back({to, from});
 }
 
-void copy_async_commit() { current().groups.emplace_back(); }
+void copy_async_commit() { current().group_ends.push_back(current().copies.size()); }
 
 void copy_async_wait(int left) {
-  auto& groups = current().groups;
-  while (groups.size() > static_cast<size_t>(left) + 1) {
-    finish(groups.front());
-    groups.erase(groups.begin());
-  }
+  Fiber& fiber = current();
+  const size_t kept = std::min(fiber.group_ends.size(), static_cast<size_t>(left));
+  const size_t groups = fiber.group_ends.size() - kept;
+  if (groups == 0) return;
+  const size_t done = fiber.group_ends[groups - 1];
+  for (size_t i = 0; i < done; ++i) finish(fiber.copies[i]);
+  fiber.copies.erase(fiber.copies.begin(), fiber.copies.begin() + static_cast<ptrdiff_t>(done));
+  fiber.group_ends.erase(fiber.group_ends.begin(),
+                         fiber.group_ends.begin() + static_cast<ptrdiff_t>(groups));
+  for (size_t& end : fiber.group_ends) end -= done;
 }
 
 }  // namespace emulation
@@ -275,11 +308,16 @@ void load_matrices(uint32_t (&r)[4], const void* row, bool transposed) {
   JIGE_CHECK(reinterpret_cast<uintptr_t>(row) % 16 == 0, "a matrix row at {}", row);
   const int g = lane / 4;
   const int t = lane % 4;
-  const auto rows = from_all(static_cast<const uint16_t*>(row));
+  const int turn = emulation::meet(&row, sizeof row);
+  // Element `column` of row `i` of matrix `j`.
+  const auto at = [&](int j, int i, int column) -> uint32_t {
+    const uint16_t* of;
+    std::memcpy(&of, emulation::given_by(8 * j + i, turn), sizeof of);
+    return of[column];
+  };
   for (int j = 0; j < 4; ++j) {
-    const auto row_at = [&](int i) { return rows[static_cast<size_t>(8 * j + i)]; };
-    const uint32_t low = transposed ? row_at(2 * t)[g] : row_at(g)[2 * t];
-    const uint32_t high = transposed ? row_at(2 * t + 1)[g] : row_at(g)[2 * t + 1];
+    const uint32_t low = transposed ? at(j, 2 * t, g) : at(j, g, 2 * t);
+    const uint32_t high = transposed ? at(j, 2 * t + 1, g) : at(j, g, 2 * t + 1);
     r[j] = low | high << 16;
   }
   __syncwarp();
@@ -287,6 +325,48 @@ void load_matrices(uint32_t (&r)[4], const void* row, bool transposed) {
 
 float low_half(uint32_t pair) { return bits_to_float(pair << 16); }
 float high_half(uint32_t pair) { return bits_to_float(pair & 0xffff0000u); }
+
+struct MmaOperands {
+  uint32_t a[4], b[2];
+  float d[4];
+};
+
+// d + a b of 16 x 16 and 16 x 8 numbers, in ascending order of what is summed, to warp.products.
+// Lane 4 g + t has rows g and g + 8 of a and d, and column g of b; of those columns 2t and 2t + 1
+// of d, and in pairs 2t, 2t + 1, 2t + 8 and 2t + 9 of what is summed.
+void multiply_for_all(emulation::Warp& warp, int turn) {
+  float left[16][16];
+  float right[16][8];
+  float sum[16][8];
+  for (int lane = 0; lane < 32; ++lane) {
+    MmaOperands of;
+    std::memcpy(&of, emulation::given_by(lane, turn), sizeof of);
+    const int g = lane / 4;
+    const int t = lane % 4;
+    for (int part = 0; part < 2; ++part) {
+      const int k = 2 * t + 8 * part;
+      for (int half = 0; half < 2; ++half) {
+        left[g + 8 * half][k] = low_half(of.a[2 * part + half]);
+        left[g + 8 * half][k + 1] = high_half(of.a[2 * part + half]);
+        sum[g + 8 * half][2 * t + part] = of.d[2 * half + part];
+      }
+      right[k][g] = low_half(of.b[part]);
+      right[k + 1][g] = high_half(of.b[part]);
+    }
+  }
+  for (int row = 0; row < 16; ++row) {
+    for (int k = 0; k < 16; ++k) {
+      for (int j = 0; j < 8; ++j) sum[row][j] = std::fma(left[row][k], right[k][j], sum[row][j]);
+    }
+  }
+  for (int lane = 0; lane < 32; ++lane) {
+    for (int e = 0; e < 4; ++e) {
+      warp.products[static_cast<size_t>(lane)][static_cast<size_t>(e)] =
+          sum[lane / 4 + e / 2 * 8][lane % 4 * 2 + e % 2];
+    }
+  }
+  warp.products_turn = turn;
+}
 
 }  // namespace
 
@@ -316,37 +396,16 @@ void load_matrices_x4(uint32_t (&r)[4], const void* row) { load_matrices(r, row,
 void load_matrices_x4_transposed(uint32_t (&r)[4], const void* row) { load_matrices(r, row, true); }
 
 void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  struct Operands {
-    uint32_t a[4], b[2];
-  };
-  Operands own;
+  MmaOperands own;
   std::copy(std::begin(a), std::end(a), own.a);
   std::copy(std::begin(b), std::end(b), own.b);
-  const int lane = emulation::lane();
-  const int g = lane / 4;
-  const int t = lane % 4;
+  std::copy(std::begin(d), std::end(d), own.d);
   const int turn = emulation::meet(&own, sizeof own);
-  const auto given = [&](int source) {
-    return static_cast<const Operands*>(emulation::given_by(source, turn));
-  };
-  // Of rows g and g + 8, and of columns 2t and 2t + 1.
-  float left[2][16];
-  float right[2][16];
-  for (int i = 0; i < 8; ++i) {
-    const int k = i % 4 * 2 + i / 4 * 8;
-    const Operands* of_row = given(4 * g + i % 4);
-    for (int e = 0; e < 2; ++e) {
-      const uint32_t row_pair = of_row->a[i / 4 * 2 + e];
-      const uint32_t column_pair = given(4 * (2 * t + e) + i % 4)->b[i / 4];
-      left[e][k] = low_half(row_pair);
-      left[e][k + 1] = high_half(row_pair);
-      right[e][k] = low_half(column_pair);
-      right[e][k + 1] = high_half(column_pair);
-    }
-  }
-  for (int k = 0; k < 16; ++k) {
-    for (int e = 0; e < 4; ++e) d[e] = std::fma(left[e / 2][k], right[e % 2][k], d[e]);
-  }
+  emulation::Warp& warp = emulation::warp();
+  // The lane that comes first multiplies for all.
+  if (warp.products_turn != turn) multiply_for_all(warp, turn);
+  const auto& products = warp.products[static_cast<size_t>(emulation::lane())];
+  std::copy(products.begin(), products.end(), d);
 }
 
 }  // namespace jige::cuda

@@ -10,6 +10,10 @@
 #include "kernels/cuda/emulation/device_memory.h"
 #include "tensor/dtype.h"
 
+#if defined(__SANITIZE_THREAD__)
+#include <sanitizer/tsan_interface.h>
+#endif
+
 namespace jige::cuda {
 
 dim3 threadIdx, blockIdx, blockDim, gridDim;
@@ -53,9 +57,25 @@ jige_switch_stack:
 .size jige_switch_stack, .-jige_switch_stack
 )");
 
+// What the thread sanitizer has to know of a stack that code runs on.
+struct SanitizerFiber {
+#if defined(__SANITIZE_THREAD__)
+  void* handle = nullptr;
+  void enter() {
+    if (!handle) handle = __tsan_create_fiber(0);
+    __tsan_switch_to_fiber(handle, 0);
+  }
+  void is_here() { handle = __tsan_get_current_fiber(); }
+#else
+  void enter() {}
+  void is_here() {}
+#endif
+};
+
 // A thread of the block that runs.
 struct Fiber {
   void* stack_pointer;
+  SanitizerFiber sanitizer;
   std::unique_ptr<std::byte[]> stack;
   dim3 index;
   Wait wait = Wait::kNone;
@@ -77,6 +97,7 @@ struct Warp {
 // The block that runs. One for the process: __shared__ variables are static.
 struct Block {
   void* scheduler;  // its stack pointer
+  SanitizerFiber scheduler_sanitizer;
   std::vector<std::unique_ptr<Fiber>> fibers;
   std::vector<Warp> warps;
   size_t count = 0;    // of fibers in use
@@ -95,9 +116,10 @@ Warp& warp() { return block().warps[block().current / kLanes]; }
 // Makes fiber `i` the one that runs, and saves where the running one stood in *from.
 void go_on(size_t i, void** from) {
   Block& one = block();
-  const Fiber& fiber = *one.fibers[i];
+  Fiber& fiber = *one.fibers[i];
   one.current = i;
   threadIdx = fiber.index;
+  fiber.sanitizer.enter();
   jige_switch_stack(from, fiber.stack_pointer);
 }
 
@@ -110,6 +132,7 @@ void yield(Wait wait) {
   if (next % kLanes != 0 && next < one.count && one.fibers[next]->wait == Wait::kNone) {
     go_on(next, &fiber.stack_pointer);
   } else {
+    one.scheduler_sanitizer.enter();
     jige_switch_stack(&fiber.stack_pointer, one.scheduler);
   }
 }
@@ -212,6 +235,7 @@ void run(const LaunchShape& shape, const std::function<void()>& body) {
   const std::lock_guard<std::mutex> lock(mutex);
   JIGE_CHECK(shape.shared_bytes <= kSharedMax, "{} bytes of shared memory", shape.shared_bytes);
   Block& one = block();
+  one.scheduler_sanitizer.is_here();
   one.body = &body;
   one.shared.assign(static_cast<size_t>(shape.shared_bytes) + kAlignment, std::byte{0xff});
   make_fibers(shape);

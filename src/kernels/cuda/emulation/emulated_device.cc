@@ -1,5 +1,6 @@
 #include "kernels/cuda/emulation/emulated_device.h"
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 #include <string>
@@ -57,7 +58,7 @@ class EmulatedStream final : public CudaStream {
     }
     if (records_only()) return scratch_.data;
     const DeviceMemory::Access access;
-    std::memset(scratch_.data, 0xff, static_cast<size_t>(bytes));
+    std::fill_n(static_cast<std::byte*>(scratch_.data), bytes, std::byte{0xff});  // null of none
     return scratch_.data;
   }
   const void* upload(const void* data, int64_t bytes) override {
@@ -72,7 +73,8 @@ class EmulatedStream final : public CudaStream {
     }
     uploads_.push_back({take(bytes), contents});
     const DeviceMemory::Access access;
-    std::memcpy(uploads_.back().piece.data, data, contents.size());
+    std::copy(contents.begin(), contents.end(),
+              static_cast<std::byte*>(uploads_.back().piece.data));
     return uploads_.back().piece.data;
   }
   int multiprocessor_count() override { return 4; }

@@ -137,27 +137,34 @@ void yield(Wait wait) {
   }
 }
 
+// Never returns: the next block's thread goes on where the last one's ended.
 void fiber_main() {
-  (*block().body)();
-  JIGE_CHECK(current().begun, "a kernel ends without begin_kernel()");
-  yield(Wait::kEnded);
+  for (;;) {
+    (*block().body)();
+    JIGE_CHECK(current().begun, "a kernel ends without begin_kernel()");
+    yield(Wait::kEnded);
+  }
 }
 
-void start(Fiber& fiber) {
-  if (!fiber.stack) fiber.stack = std::make_unique<std::byte[]>(kStackBytes);
-  fiber.wait = Wait::kNone;
-  fiber.begun = false;
-  fiber.copies.clear();
-  fiber.group_ends.clear();
-  // As if fiber_main had been called, with room for the six registers that the switch takes back.
+// As if fiber_main had been called, with room for the six registers that the switch takes back.
+void make_stack(Fiber& fiber) {
   constexpr uintptr_t kAlignment = 16;
   constexpr int kRegisters = 6;
+  fiber.stack = std::make_unique<std::byte[]>(kStackBytes);
   const auto end = reinterpret_cast<uintptr_t>(fiber.stack.get() + kStackBytes);
   auto* top = reinterpret_cast<void**>(end / kAlignment * kAlignment);
   *--top = nullptr;
   *--top = reinterpret_cast<void*>(fiber_main);
   for (int i = 0; i < kRegisters; ++i) *--top = nullptr;
   fiber.stack_pointer = top;
+}
+
+void start(Fiber& fiber) {
+  if (!fiber.stack) make_stack(fiber);
+  fiber.wait = Wait::kNone;
+  fiber.begun = false;
+  fiber.copies.clear();
+  fiber.group_ends.clear();
 }
 
 // Lets fibers [begin, end) go on where all that have not ended wait for `wait`.

@@ -417,7 +417,7 @@ Result<std::unique_ptr<const Architecture>> Architecture::create(
 Architecture::Architecture(const formats::ModelConfig& config,
                            const std::optional<formats::LoraConfig>& lora, HeadKind head,
                            DeviceKind device)
-    : config_(config), lora_(lora) {
+    : config_(config), lora_(lora), device_(device) {
   ModelNames names = model_names(config);
   own_head_name_ = names.head;
   if (config.tied_embeddings) names.head = names.table;

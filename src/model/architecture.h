@@ -40,6 +40,7 @@ class Architecture {
 
   const formats::ModelConfig& config() const { return config_; }
   const std::optional<formats::LoraConfig>& lora() const { return lora_; }
+  DeviceKind device() const { return device_; }  // that multiplies
   const BlockGraph& graph() const { return graph_; }
   const Embedding& embedding() const { return *embedding_; }
   const std::vector<std::unique_ptr<TransformerLayer>>& layers() const { return layers_; }
@@ -76,6 +77,7 @@ class Architecture {
 
   formats::ModelConfig config_;
   std::optional<formats::LoraConfig> lora_;
+  DeviceKind device_;
   std::string own_head_name_;
   std::unique_ptr<Embedding> embedding_;
   std::vector<std::unique_ptr<TransformerLayer>> layers_;

@@ -135,8 +135,8 @@ struct BlockWeights {
   std::vector<Param> params;
   TensorView packed;                                       // u8
   ops::WeightFormat format = ops::WeightFormat::kCompute;  // of its matrices, adapters aside
-  // Quantised matrices in training: memory in which a task turns them back into numbers, one for a
-  // whole device. Empty: inference, whose products are in whole numbers.
+  // Quantised matrices in training, and on a GPU: memory in which a task turns them back into
+  // numbers, one for a whole device. Empty: a CPU's inference, whose products are in whole numbers.
   TensorView strip;       // u8
   TensorView rope_table;  // [positions, columns] f32 (rope_table.h), one for a whole device
 };

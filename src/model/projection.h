@@ -91,7 +91,8 @@ class Projection {
 
   // As Block::strip_bytes.
   int64_t strip_bytes(DType compute) const {
-    return options_.whole ? 0 : ops::linear_strip_bytes(compute, outputs_, options_.inputs);
+    if (options_.whole) return 0;
+    return ops::linear_strip_bytes(compute, outputs_, options_.inputs, options_.device);
   }
 
   // The place of u or v, [T, R]; an empty view without adapters.

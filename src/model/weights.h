@@ -14,7 +14,7 @@
 // A tied head is packed from the embedding's table. Its gradient has memory of its own and is added
 // to the table's by finish_gradients(): so bits do not depend on the split into micro-batches.
 // Threads: one at a time; tasks may read block() from several streams while nothing changes, but
-// one at a time where quantised matrices are trained with, which share a strip.
+// one at a time where quantised matrices share a strip (BlockWeights::strip).
 #pragma once
 
 #include <cstdint>
@@ -49,7 +49,7 @@ struct WeightsMemory {
   int64_t gradients_bytes = 0;
   int64_t packed_bytes = 0;
   int64_t rope_bytes = 0;
-  int64_t strip_bytes = 0;      // in which quantised matrices are turned back, in training
+  int64_t strip_bytes = 0;  // in which quantised matrices are turned back (BlockWeights::strip)
   int64_t trainable_count = 0;  // parameters
   int64_t total_bytes() const {
     return values_bytes + gradients_bytes + packed_bytes + rope_bytes + strip_bytes;

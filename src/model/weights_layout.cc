@@ -38,7 +38,9 @@ int64_t packed_bytes(const Architecture& architecture, const WeightsOptions& opt
 
 int64_t strip_bytes(const Architecture& architecture, const WeightsOptions& options) {
   int64_t bytes = 0;
-  if (options.use == PackFor::kInference || options.format == ops::WeightFormat::kCompute) return 0;
+  const bool whole_numbers =
+      options.use == PackFor::kInference && architecture.device() == DeviceKind::kCpu;
+  if (whole_numbers || options.format == ops::WeightFormat::kCompute) return 0;
   for (size_t node = 0; node < architecture.node_count(); ++node) {
     bytes = std::max(bytes, architecture.block(node).strip_bytes(options.compute));
   }

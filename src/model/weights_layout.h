@@ -34,7 +34,8 @@ Status check_weight_format(const Architecture& architecture, ops::WeightFormat f
 // The bytes of its packed forms.
 int64_t packed_bytes(const Architecture& architecture, const WeightsOptions& options, size_t node);
 
-// Bytes of the strip that all nodes share; 0 where nothing is trained or quantised.
+// Bytes of the strip that all nodes share; 0 where nothing is quantised, and where a CPU multiplies
+// and nothing is trained.
 int64_t strip_bytes(const Architecture& architecture, const WeightsOptions& options);
 
 // A head's matrix that is the embedding's table.

@@ -12,6 +12,7 @@
 #include "kernels/cpu/quant_gemm.h"
 #include "kernels/cpu/quant_levels.h"
 #include "kernels/cpu/quant_strips.h"
+#include "kernels/cuda/quant.h"
 #include "ops/elementwise.h"
 #include "ops/kernel_rows.h"
 #include "ops/linear_cuda.h"
@@ -232,6 +233,9 @@ int64_t packed_weight_bytes(DType compute, PackUse use, int64_t n, int64_t k, We
                             DeviceKind device) {
   if (format != WeightFormat::kCompute) {
     JIGE_CHECK(use == PackUse::kForward, "a quantised weight is packed for both uses as kForward");
+    if (device == DeviceKind::kCuda) {
+      return cuda::quant_weight_bytes(n, k, format != WeightFormat::kQ8);
+    }
     return kHeaderBytes + cpu::quant_panels_bytes(quant_format(format), n, k);
   }
   if (device == DeviceKind::kCuda) return kHeaderBytes + dtype_bytes(compute, n * k);
@@ -281,7 +285,7 @@ void pack_weight(Stream& stream, const PackedWeight& packed, const TensorView& w
   JIGE_CHECK(
       !scales || (scales.dtype == DType::kF16 && scales.shape == Shape{weight.rows(), blocks}),
       "scales {} of weight {}", scales.shape.to_string(), weight.shape.to_string());
-  if (on_cuda(stream)) return cuda_pack_weight(stream, packed, weight, row_begin);
+  if (on_cuda(stream)) return cuda_pack_weight(stream, packed, weight, row_begin, scales);
   CpuStream& cpu = as_cpu(stream);
   CpuDevice& device = cpu.cpu();
   cpu.submit([=, &device] {
@@ -374,7 +378,8 @@ void linear_backward_input(Stream& stream, const LinearBackwardInput& args) {
   });
 }
 
-int64_t linear_strip_bytes(DType compute, int64_t n, int64_t k) {
+int64_t linear_strip_bytes(DType compute, int64_t n, int64_t k, DeviceKind device) {
+  if (device == DeviceKind::kCuda) return cuda_strip_bytes(compute, n, k);
   int64_t bytes = 0;
   for (const GemmEngine* engine : cpu::gemm_engines()) {
     if (packs(*engine, compute)) bytes = std::max(bytes, cpu::strip_bytes(*engine, n, k));

@@ -23,8 +23,11 @@
 //   its numbers    forward and input gradient, where a strip of memory is given: what the blocks
 //                  stand for is rounded to the compute type on the way, and the bits are those of
 //                  an ordinary weight of such numbers (kernels/cpu/quant_strips.h).
-// Weights are packed once (load, or after an optimizer step) into the layout the kernels read. On a
-// GPU none are quantised.
+// On a GPU its numbers are multiplied, and src is never quantised: by up to 16 tokens in bf16 the
+// integers of a block, whose sum is f32, and then the scale; the order depends on K alone. More
+// tokens, gradients and f32 need a strip, and the bits are those of an ordinary weight there, strip
+// by strip (kernels/cuda/quant.h).
+// Weights are packed once (load, or after an optimizer step) into the layout the kernels read.
 // Threads: asynchronous on the stream; packed weights may be read by many streams at once.
 #pragma once
 
@@ -96,6 +99,7 @@ struct LinearForward {
   // caches where it is large and bf16. (Read in pieces that lie apart, it would be missed there.)
   bool past_caches = false;
   // u8, linear_strip_bytes: of a quantised weight its numbers are multiplied. Empty: whole numbers.
+  // On a GPU it is needed wherever a weight is quantised.
   TensorView strip;
   // What makes src, of rows that are f32, by RMSNorm and is still to be done; null: it is done. On
   // a GPU src may be left as it is.
@@ -126,7 +130,8 @@ struct LinearBackwardInput {
 void linear_backward_input(Stream& stream, const LinearBackwardInput& args);
 
 // Bytes of the strip that products with the numbers of a quantised weight need.
-int64_t linear_strip_bytes(DType compute, int64_t n, int64_t k);
+int64_t linear_strip_bytes(DType compute, int64_t n, int64_t k,
+                           DeviceKind device = DeviceKind::kCpu);
 
 struct LinearBackwardWeight {
   TensorView grad_weight;  // [n, k] f32; added to, or stored

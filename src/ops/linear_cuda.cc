@@ -1,11 +1,14 @@
 #include "ops/linear_cuda.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "base/cpu.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/linear.h"
 #include "kernels/cuda/matmul_lt.h"
+#include "kernels/cuda/quant.h"
 #include "ops/kernel_rows.h"
 #include "ops/pack_rows.h"
 
@@ -140,13 +143,27 @@ bool takes_few_rows(const LinearForward& args) {
   return args.weight.compute == DType::kBF16 && args.src.rows() <= cuda::kFewRows;
 }
 
+bool is_quantised(const PackedWeight& weight) { return weight.format != WeightFormat::kCompute; }
+
+cuda::QuantWeight quant_weight(const PackedWeight& weight) {
+  JIGE_CHECK(weight.format == WeightFormat::kQ8 || weight.format == WeightFormat::kQ4,
+             "the CUDA backend has no weights in {}", weight_format_name(weight.format));
+  return {.data = static_cast<unsigned char*>(weight.data),
+          .n = weight.n,
+          .k = weight.k,
+          .halves = weight.format == WeightFormat::kQ4};
+}
+
 // All but n and out, and the norm.
 cuda::FewRowsProduct few_rows_of(const LinearForward& args) {
-  return {.rows = args.src.rows(),
-          .k = args.weight.k,
-          .src = const_rows_of(args.src),
-          .weight = static_cast<const cpu::Bf16*>(cuda_packed_rows(args.weight).data),
-          .bias = static_cast<const float*>(args.bias.data)};
+  cuda::FewRowsProduct product = {.rows = args.src.rows(),
+                                  .k = args.weight.k,
+                                  .src = const_rows_of(args.src),
+                                  .bias = static_cast<const float*>(args.bias.data)};
+  if (!is_quantised(args.weight)) {
+    product.weight = static_cast<const cpu::Bf16*>(cuda_packed_rows(args.weight).data);
+  }
+  return product;
 }
 
 // The norm as a part of the product, or done.
@@ -166,12 +183,105 @@ void take_norm(Stream& stream, const LinearForward& args, cuda::FewRowsProduct* 
   }
 }
 
+// Columns of numbers in rows that cuBLASLt takes, whatever their type.
+int64_t padded_columns(int64_t columns) {
+  constexpr int64_t kMultiple = cuda::kMatmulLtAlignment / 2;
+  return (columns + kMultiple - 1) / kMultiple * kMultiple;
+}
+
+// A part of a weight.
+struct NumbersPart {
+  int64_t row = 0;
+  int64_t rows = 0;
+  int64_t column = 0;
+  int64_t columns = 0;
+};
+
+// The product with the weight of the arguments.
+void multiply_few(Stream& stream, const LinearForward& args, cuda::FewRowsProduct product) {
+  if (!is_quantised(args.weight)) {
+    cuda::multiply_few_rows(launch_stream(stream), product);
+    return;
+  }
+  if (!cuda::quant_few_rows_takes(product)) {  // a copy of src
+    const int64_t stride = padded_columns(product.k);
+    const int64_t bytes = dtype_bytes(DType::kBF16, product.rows * stride);
+    TensorView src = args.src;
+    src.dtype = DType::kBF16;
+    src.row_stride = stride;
+    src.data = as_cuda(stream).scratch(bytes);
+    stream.fill_zero(src.data, bytes);
+    copy_view(stream, src, args.src);
+    product.src = const_rows_of(src);
+  }
+  cuda::multiply_few_rows(launch_stream(stream), product, quant_weight(args.weight));
+}
+
+// The numbers of rows [row, row + rows) and columns [column, …) of a quantised weight in the strip.
+TensorView numbers_in_strip(Stream& stream, const PackedWeight& weight, const TensorView& strip,
+                            const NumbersPart& part) {
+  TensorView numbers = TensorView::of(strip.data, weight.compute, Shape{part.rows, part.columns});
+  numbers.row_stride = padded_columns(part.columns);
+  JIGE_CHECK(dtype_bytes(weight.compute, part.rows * numbers.row_stride) <= strip.count(),
+             "a strip of {} bytes for a weight [{}, {}]", strip.count(), weight.n, weight.k);
+  cuda::quant_numbers(launch_stream(stream), {.weight = quant_weight(weight),
+                                              .row_begin = part.row,
+                                              .rows = part.rows,
+                                              .column_begin = part.column,
+                                              .columns = part.columns,
+                                              .dst = rows_of(numbers)});
+  return numbers;
+}
+
+// How many lines of a weight, `bytes` each, the strip holds: all, or a multiple of `step`.
+int64_t lines_of_strip(const TensorView& strip, int64_t bytes, int64_t lines, int64_t step) {
+  const int64_t fit = strip.count() / bytes;
+  return fit >= lines ? lines : std::max(fit / step, int64_t{1}) * step;
+}
+
+void forward_by_strips(Stream& stream, const LinearForward& args) {
+  const PackedWeight& weight = args.weight;
+  const int64_t row_bytes = dtype_bytes(weight.compute, padded_columns(weight.k));
+  const int64_t step = lines_of_strip(args.strip, row_bytes, weight.n, cuda::kQuantRecordRows);
+  for (int64_t row = 0; row < weight.n; row += step) {
+    const int64_t end = std::min(row + step, weight.n);
+    const TensorView numbers = numbers_in_strip(
+        stream, weight, args.strip, {.row = row, .rows = end - row, .columns = weight.k});
+    multiply_views(stream,
+                   {.out = args.dst.column_range(row, end),
+                    .left = args.src,
+                    .right = numbers,
+                    .depth = weight.k,
+                    .bias = args.bias ? args.bias.row_range(row, end) : TensorView{},
+                    .addend = args.addend ? args.addend.column_range(row, end) : TensorView{}},
+                   weight.compute);
+  }
+}
+
+void backward_by_strips(Stream& stream, const LinearBackwardInput& args) {
+  const PackedWeight& weight = args.weight;
+  const int64_t step = lines_of_strip(args.strip, dtype_bytes(weight.compute, weight.n),
+                                      padded_columns(weight.k), cuda::kQuantRecordColumns);
+  for (int64_t column = 0; column < weight.k; column += step) {
+    const int64_t end = std::min(column + step, weight.k);
+    const TensorView numbers = numbers_in_strip(
+        stream, weight, args.strip, {.rows = weight.n, .column = column, .columns = end - column});
+    multiply_views(stream,
+                   {.out = args.grad_src.column_range(column, end),
+                    .left = args.grad_dst,
+                    .right = numbers,
+                    .depth = weight.n,
+                    .right_across = true},
+                   weight.compute);
+  }
+}
+
 }  // namespace
 
 Status cuda_matmul_ready() { return cuda::matmul_lt_ready(); }
 
 TensorView cuda_packed_rows(const PackedWeight& packed) {
-  JIGE_CHECK(packed.format == WeightFormat::kCompute, "the CUDA backend has no weights in {}",
+  JIGE_CHECK(!is_quantised(packed), "the rows of a weight in {}",
              weight_format_name(packed.format));
   return packed_rows_on_gpu(packed);
 }
@@ -195,8 +305,26 @@ void pack_rows_for_gpu(const PackPart& part, const TensorView& rows) {
   }
 }
 
+int64_t cuda_strip_bytes(DType compute, int64_t n, int64_t k) {
+  constexpr int64_t kStripBytes = int64_t{32} << 20;  // so that it stays in the second cache
+  const int64_t columns = padded_columns(k);
+  const int64_t least =
+      std::max(cuda::kQuantRecordRows * columns, std::min(columns, cuda::kQuantRecordColumns) * n);
+  return std::min(dtype_bytes(compute, n * columns),
+                  std::max(kStripBytes, dtype_bytes(compute, least)));
+}
+
 void cuda_pack_weight(Stream& stream, const PackedWeight& packed, const TensorView& weight,
-                      int64_t row_begin) {
+                      int64_t row_begin, const TensorView& scales) {
+  if (is_quantised(packed)) {
+    cuda::quantise_rows(launch_stream(stream), {.weight = quant_weight(packed),
+                                                .src = const_rows_of(weight),
+                                                .rows = weight.rows(),
+                                                .row_begin = row_begin,
+                                                .scales = static_cast<const uint16_t*>(scales.data),
+                                                .scales_stride = scales.row_stride});
+    return;
+  }
   const TensorView rows = cuda_packed_rows(packed);
   copy_view(stream, rows.row_range(row_begin, row_begin + weight.rows()), weight);
 }
@@ -204,6 +332,7 @@ void cuda_pack_weight(Stream& stream, const PackedWeight& packed, const TensorVi
 void cuda_linear_forward(Stream& stream, const LinearForward& args) {
   if (!takes_few_rows(args)) {
     if (args.norm) rms_norm_forward(stream, *args.norm);
+    if (is_quantised(args.weight)) return forward_by_strips(stream, args);
     multiply_views(stream,
                    {.out = args.dst,
                     .left = args.src,
@@ -219,7 +348,7 @@ void cuda_linear_forward(Stream& stream, const LinearForward& args) {
   product.out = rows_of(args.dst);
   take_norm(stream, args, &product);
   if (args.addend) product.addend = const_rows_of(args.addend);
-  cuda::multiply_few_rows(launch_stream(stream), product);
+  multiply_few(stream, args, product);
 }
 
 bool cuda_linear_gated_forward(Stream& stream, const LinearGated& args) {
@@ -229,13 +358,15 @@ bool cuda_linear_gated_forward(Stream& stream, const LinearGated& args) {
   product.out = rows_of(args.dst);
   product.gate =
       args.unit == GatedUnit::kSwiGlu ? cuda::ProductGate::kSilu : cuda::ProductGate::kGelu;
-  if (!cuda::few_rows_takes_gate(product)) return false;
+  const bool splits = !is_quantised(args.product.weight) || product.n % cuda::kQuantRecordRows == 0;
+  if (!splits || !cuda::few_rows_takes_gate(product)) return false;
   take_norm(stream, args.product, &product);
-  cuda::multiply_few_rows(launch_stream(stream), product);
+  multiply_few(stream, args.product, product);
   return true;
 }
 
 void cuda_linear_backward_input(Stream& stream, const LinearBackwardInput& args) {
+  if (is_quantised(args.weight)) return backward_by_strips(stream, args);
   multiply_views(stream,
                  {.out = args.grad_src,
                   .left = args.grad_dst,

@@ -1,7 +1,7 @@
 // The ops of linear.h on a GPU, which call these once they checked their arguments.
 //
 // A packed weight there is 64 unused bytes and then its rows in the compute type without gaps, the
-// same for either use. Quantised ones there are none.
+// same for either use; or quantised, as kernels/cuda/quant.h says.
 // Threads: asynchronous on the stream, which is that of a GPU; pack_rows_for_gpu is pure.
 #pragma once
 
@@ -20,8 +20,11 @@ TensorView cuda_packed_rows(const PackedWeight& packed);
 // Packs rows of a weight into the host's memory, by the calling thread.
 void pack_rows_for_gpu(const PackPart& part, const TensorView& rows);
 
+// As linear_strip_bytes.
+int64_t cuda_strip_bytes(DType compute, int64_t n, int64_t k);
+
 void cuda_pack_weight(Stream& stream, const PackedWeight& packed, const TensorView& weight,
-                      int64_t row_begin);
+                      int64_t row_begin, const TensorView& scales);
 void cuda_linear_forward(Stream& stream, const LinearForward& args);
 bool cuda_linear_gated_forward(Stream& stream, const LinearGated& args);
 void cuda_linear_backward_input(Stream& stream, const LinearBackwardInput& args);

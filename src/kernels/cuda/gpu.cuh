@@ -114,6 +114,9 @@ __device__ inline uint32_t float_to_bits(float value) { return __float_as_uint(v
 __device__ inline float half_to_float(uint16_t bits) {
   return __half2float(__ushort_as_half(bits));
 }
+__device__ inline uint16_t float_to_half(float value) {
+  return __half_as_ushort(__float2half_rn(value));
+}
 // To nearest, ties to even.
 __device__ inline uint16_t float_to_bf16(float value) {
   return __bfloat16_as_ushort(__float2bfloat16_rn(value));
@@ -122,6 +125,12 @@ __device__ inline uint16_t float_to_bf16(float value) {
 __device__ inline uint32_t floats_to_bf16x2(float low, float high) {
   const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
   return *reinterpret_cast<const uint32_t*>(&pair);
+}
+// Sums of two pairs of them.
+__device__ inline uint32_t add_bf16x2(uint32_t a, uint32_t b) {
+  const __nv_bfloat162 sum = __hadd2(*reinterpret_cast<const __nv_bfloat162*>(&a),
+                                     *reinterpret_cast<const __nv_bfloat162*>(&b));
+  return *reinterpret_cast<const uint32_t*>(&sum);
 }
 // 2^x, to two units in the last place.
 __device__ inline float fast_exp2(float x) {

@@ -7,27 +7,18 @@
 // way and nobody waits for another. A block has 16 to 64 rows of the weight; its warps share k in
 // chunks, and their sums are added in the warps' order. The order within a sum is the same for
 // every number of rows and every size of block.
-#include "kernels/cuda/activation.cuh"
-#include "kernels/cuda/linear.h"
-#include "kernels/cuda/row_norm.cuh"
+#include "kernels/cuda/few_rows.cuh"
 
 namespace jige::cuda {
 namespace {
 
-constexpr int kWarps = 8;
-constexpr int kThreads = kWarps * kWarp;
+constexpr int kWarps = kFewWarps;
+constexpr int kThreads = kFewThreads;
 constexpr int kLaneElements = 8;
 constexpr int kStep = 4 * kLaneElements;  // of k: two products
 constexpr int kChunkSteps = 4;
 constexpr int kChunk = kChunkSteps * kStep;  // of k, side by side for a warp
-constexpr int kTileRows = 16;                // of the weight, in a product
-constexpr int kTokens = 8;                   // rows of src in a product
 constexpr int kSlotBytes = 16;               // what a copy of a lane brings
-// Normalised rows in shared memory: numbers of all, and between two of them, for the sake of banks.
-constexpr int kNormedMax = 8192;
-constexpr int kNormedGap = 32;
-constexpr int kNormedBytesMax = (kNormedMax + 8 * kNormedGap) * int{sizeof(Bf16)};
-static_assert(kNormedMax <= kRowNormColumns && kThreads == kRowNormThreads);
 
 // What a kernel is made for: kTiles tiles of rows of the weight in a block, kTokenTiles of src.
 // kAligned: rows of both can be loaded 16 bytes at a time, and there are as many rows of the weight
@@ -102,12 +93,6 @@ __device__ int step_at(int step) {
   return (step / kChunkSteps * kWarps + warp_id()) * kChunk + step % kChunkSteps * kStep;
 }
 
-// sums += the products of a step: w has rows g and g + 8 of a tile of the weight.
-__device__ void multiply_step(float (&sums)[4], const uint4 (&w)[2], const uint4& x) {
-  mma_bf16(sums, {w[0].x, w[1].x, w[0].y, w[1].y}, {x.x, x.y});
-  mma_bf16(sums, {w[0].z, w[1].z, w[0].w, w[1].w}, {x.z, x.w});
-}
-
 __device__ uint4 to_bf16(const uint4& low, const uint4& high) {
   const auto pair = [](unsigned a, unsigned b) {
     return floats_to_bf16x2(bits_to_float(a), bits_to_float(b));
@@ -152,30 +137,6 @@ struct Ring {
   }
 };
 
-// Rows of src, normalised, in shared memory.
-__device__ int normed_stride(const FewRowsProduct& product) {
-  return static_cast<int>(product.k) + kNormedGap;
-}
-template <typename V>
-__device__ Bf16* normed_rows() {
-  return reinterpret_cast<Bf16*>(dynamic_shared() + kWarps * V::kWarpBytes);
-}
-template <typename V>
-__device__ void norm_rows(const FewRowsProduct& product) {
-  __shared__ float shared[kWarp];
-  const ProductNorm& given = product.norm;
-  const RowNorm norm = {given.weight, given.eps, given.adds_one, static_cast<int>(product.k)};
-  Bf16* to = normed_rows<V>();
-  const auto* row = static_cast<const float*>(product.src.data);
-  for (int i = 0; i < product.rows; ++i) {
-    norm_row(norm, row, shared, [&](int column, const float(&x)[kVector]) {
-      store_vector(to, ElementType::kBf16, column, x);
-    });
-    row += product.src.stride;
-    to += normed_stride(product);
-  }
-  __syncthreads();
-}
 // What a lane multiplies of them at a step.
 template <typename V>
 __device__ uint4 normed_source(const FewRowsProduct& product, int step) {
@@ -248,85 +209,6 @@ __device__ void add_gathered(const Operands<V>& from, float (&sums)[V::kTiles][V
         multiply_step(sums[m][j], w, gather(from.src[j], at, from.k));
       }
     }
-  }
-}
-
-// What is added to the sums that a thread stores: outputs threadIdx.x, + kThreads, …
-template <typename V>
-struct Extras {
-  float bias[V::kOutputsOfThread], up_bias[V::kOutputsOfThread], addend[V::kOutputsOfThread];
-
-  __device__ Extras(const FewRowsProduct& product, int64_t first) {
-#pragma unroll
-    for (int i = 0; i < V::kOutputsOfThread; ++i) {
-      const int index = static_cast<int>(threadIdx.x) + i * kThreads;
-      const int64_t token = index / V::kOutputs;
-      const int64_t row = first + index % V::kOutputs;
-      const bool valid = token < product.rows && row < product.n;
-      bias[i] = valid && product.bias ? product.bias[row] : 0.0f;
-      up_bias[i] = V::kGated && valid && product.bias ? product.bias[product.n + row] : 0.0f;
-      addend[i] = 0.0f;
-      if (V::kGated || !valid || !product.addend.data) continue;
-      addend[i] = load_element(product.addend.data, product.addend.type,
-                               token * product.addend.stride + row);
-    }
-  }
-};
-
-__device__ float gated(ProductGate gate, float x, float up) {
-  x = bits_to_float(uint32_t{float_to_bf16(x)} << 16);
-  up = bits_to_float(uint32_t{float_to_bf16(up)} << 16);
-  return (gate == ProductGate::kSilu ? Silu::at(x).value : GeluTanh::at(x).value) * up;
-}
-
-// Puts the sums of a warp where its copies were.
-template <typename V>
-__device__ void put_sums(float* to, const float (&sums)[V::kTiles][V::kTokenTiles][4]) {
-  const int g = lane_id() / 4;
-  const int t = lane_id() % 4;
-#pragma unroll
-  for (int m = 0; m < V::kTiles; ++m) {
-#pragma unroll
-    for (int j = 0; j < V::kTokenTiles; ++j) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const int token = j * kTokens + 2 * t + e % 2;
-        const int row = m * kTileRows + e / 2 * 8 + g;
-        to[token * V::kStride + row] = sums[m][j][e];
-      }
-    }
-  }
-}
-
-// Adds the warps' sums and stores what comes of them, outputs [first, first + kOutputs).
-template <typename V>
-__device__ void store_sums(const FewRowsProduct& product, int64_t first, const Extras<V>& extras) {
-  const auto total = [](int token, int row) {
-    float sum = 0.0f;
-#pragma unroll
-    for (int warp = 0; warp < kWarps; ++warp) {
-      const auto* of_warp = reinterpret_cast<const float*>(dynamic_shared() + warp * V::kWarpBytes);
-      sum += of_warp[token * V::kStride + row];
-    }
-    return sum;
-  };
-#pragma unroll
-  for (int i = 0; i < V::kOutputsOfThread; ++i) {
-    const int index = static_cast<int>(threadIdx.x) + i * kThreads;
-    const int token = index / V::kOutputs;
-    const int row = index % V::kOutputs;
-    if (token >= product.rows || first + row >= product.n) continue;
-    float value = total(token, row);
-    if (product.bias) value += extras.bias[i];
-    if constexpr (V::kGated) {
-      float up = total(token, row + V::kOutputs);
-      if (product.bias) up += extras.up_bias[i];
-      value = gated(product.gate, value, up);
-    } else if (product.addend.data) {
-      value += extras.addend[i];
-    }
-    store_element(product.out.data, product.out.type, token * product.out.stride + first + row,
-                  value);
   }
 }
 

@@ -422,6 +422,7 @@ unsigned __ballot_sync(unsigned, int predicate) {
 }
 
 float half_to_float(uint16_t bits) { return jige::to_float(Float16{bits}); }
+uint16_t float_to_half(float value) { return to_float16(value).bits; }
 
 void load_matrices_x4(uint32_t (&r)[4], const void* row) { load_matrices(r, row, false); }
 void load_matrices_x4_transposed(uint32_t (&r)[4], const void* row) { load_matrices(r, row, true); }

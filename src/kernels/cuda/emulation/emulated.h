@@ -157,6 +157,7 @@ inline unsigned char* dynamic_shared() { return emulation::dynamic_shared(); }
 inline float bits_to_float(uint32_t bits) { return std::bit_cast<float>(bits); }
 inline uint32_t float_to_bits(float value) { return std::bit_cast<uint32_t>(value); }
 float half_to_float(uint16_t bits);
+uint16_t float_to_half(float value);
 inline uint16_t float_to_bf16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fff;
@@ -164,6 +165,10 @@ inline uint16_t float_to_bf16(float value) {
 }
 inline uint32_t floats_to_bf16x2(float low, float high) {
   return float_to_bf16(low) | static_cast<uint32_t>(float_to_bf16(high)) << 16;
+}
+inline uint32_t add_bf16x2(uint32_t a, uint32_t b) {
+  return floats_to_bf16x2(bits_to_float(a << 16) + bits_to_float(b << 16),
+                          bits_to_float(a & 0xffff0000u) + bits_to_float(b & 0xffff0000u));
 }
 inline float fast_exp2(float x) { return std::exp2(x); }
 

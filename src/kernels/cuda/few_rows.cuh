@@ -1,0 +1,136 @@
+// What kernels of few rows share (linear_few_rows.cu, quant_few_rows.cu): the shape of their
+// blocks, rows of src normalised on the way, and what becomes of sums.
+//
+// Eight warps of a block share k and put their sums where V::kWarpBytes of dynamic shared memory
+// are each one's; they are added in the warps' order. V: kTiles tiles of rows of the weight, with
+// kGated half of them the gate's, kOutputs in a row of out; kTokenTiles tiles of rows of src;
+// kStride, from token to token of the sums, and kOutputsOfThread. Threads: device code.
+#pragma once
+
+#include "kernels/cuda/activation.cuh"
+#include "kernels/cuda/linear.h"
+#include "kernels/cuda/row_norm.cuh"
+
+namespace jige::cuda {
+
+constexpr int kFewWarps = 8;
+constexpr int kFewThreads = kFewWarps * kWarp;
+constexpr int kTileRows = 16;  // of the weight, in a product
+constexpr int kTokens = 8;     // rows of src in a product
+// Normalised rows in shared memory: numbers of all, and between two of them, for the sake of banks.
+constexpr int kNormedMax = 8192;
+constexpr int kNormedGap = 32;
+constexpr int kNormedBytesMax = (kNormedMax + 8 * kNormedGap) * int{sizeof(Bf16)};
+static_assert(kNormedMax <= kRowNormColumns && kFewThreads == kRowNormThreads);
+
+// sums += the products of a step: w has rows g and g + 8 of a tile of the weight.
+__device__ inline void multiply_step(float (&sums)[4], const uint4 (&w)[2], const uint4& x) {
+  mma_bf16(sums, {w[0].x, w[1].x, w[0].y, w[1].y}, {x.x, x.y});
+  mma_bf16(sums, {w[0].z, w[1].z, w[0].w, w[1].w}, {x.z, x.w});
+}
+
+// Rows of src, normalised, in shared memory.
+__device__ inline int normed_stride(const FewRowsProduct& product) {
+  return static_cast<int>(product.k) + kNormedGap;
+}
+template <typename V>
+__device__ Bf16* normed_rows() {
+  return reinterpret_cast<Bf16*>(dynamic_shared() + kFewWarps * V::kWarpBytes);
+}
+template <typename V>
+__device__ void norm_rows(const FewRowsProduct& product) {
+  __shared__ float shared[kWarp];
+  const ProductNorm& given = product.norm;
+  const RowNorm norm = {given.weight, given.eps, given.adds_one, static_cast<int>(product.k)};
+  Bf16* to = normed_rows<V>();
+  const auto* row = static_cast<const float*>(product.src.data);
+  for (int i = 0; i < product.rows; ++i) {
+    norm_row(norm, row, shared, [&](int column, const float(&x)[kVector]) {
+      store_vector(to, ElementType::kBf16, column, x);
+    });
+    row += product.src.stride;
+    to += normed_stride(product);
+  }
+  __syncthreads();
+}
+
+// What is added to the sums that a thread stores: outputs threadIdx.x, + kFewThreads, …
+template <typename V>
+struct Extras {
+  float bias[V::kOutputsOfThread], up_bias[V::kOutputsOfThread], addend[V::kOutputsOfThread];
+
+  __device__ Extras(const FewRowsProduct& product, int64_t first) {
+#pragma unroll
+    for (int i = 0; i < V::kOutputsOfThread; ++i) {
+      const int index = static_cast<int>(threadIdx.x) + i * kFewThreads;
+      const int64_t token = index / V::kOutputs;
+      const int64_t row = first + index % V::kOutputs;
+      const bool valid = token < product.rows && row < product.n;
+      bias[i] = valid && product.bias ? product.bias[row] : 0.0f;
+      up_bias[i] = V::kGated && valid && product.bias ? product.bias[product.n + row] : 0.0f;
+      addend[i] = 0.0f;
+      if (V::kGated || !valid || !product.addend.data) continue;
+      addend[i] = load_element(product.addend.data, product.addend.type,
+                               token * product.addend.stride + row);
+    }
+  }
+};
+
+__device__ inline float gated(ProductGate gate, float x, float up) {
+  x = bits_to_float(uint32_t{float_to_bf16(x)} << 16);
+  up = bits_to_float(uint32_t{float_to_bf16(up)} << 16);
+  return (gate == ProductGate::kSilu ? Silu::at(x).value : GeluTanh::at(x).value) * up;
+}
+
+// Puts the sums of a warp where its copies were.
+template <typename V>
+__device__ void put_sums(float* to, const float (&sums)[V::kTiles][V::kTokenTiles][4]) {
+  const int g = lane_id() / 4;
+  const int t = lane_id() % 4;
+#pragma unroll
+  for (int m = 0; m < V::kTiles; ++m) {
+#pragma unroll
+    for (int j = 0; j < V::kTokenTiles; ++j) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int token = j * kTokens + 2 * t + e % 2;
+        const int row = m * kTileRows + e / 2 * 8 + g;
+        to[token * V::kStride + row] = sums[m][j][e];
+      }
+    }
+  }
+}
+
+// Adds the warps' sums and stores what comes of them, outputs [first, first + kOutputs).
+template <typename V>
+__device__ void store_sums(const FewRowsProduct& product, int64_t first, const Extras<V>& extras) {
+  const auto total = [](int token, int row) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int warp = 0; warp < kFewWarps; ++warp) {
+      const auto* of_warp = reinterpret_cast<const float*>(dynamic_shared() + warp * V::kWarpBytes);
+      sum += of_warp[token * V::kStride + row];
+    }
+    return sum;
+  };
+#pragma unroll
+  for (int i = 0; i < V::kOutputsOfThread; ++i) {
+    const int index = static_cast<int>(threadIdx.x) + i * kFewThreads;
+    const int token = index / V::kOutputs;
+    const int row = index % V::kOutputs;
+    if (token >= product.rows || first + row >= product.n) continue;
+    float value = total(token, row);
+    if (product.bias) value += extras.bias[i];
+    if constexpr (V::kGated) {
+      float up = total(token, row + V::kOutputs);
+      if (product.bias) up += extras.up_bias[i];
+      value = gated(product.gate, value, up);
+    } else if (product.addend.data) {
+      value += extras.addend[i];
+    }
+    store_element(product.out.data, product.out.type, token * product.out.stride + first + row,
+                  value);
+  }
+}
+
+}  // namespace jige::cuda

@@ -1,0 +1,327 @@
+// A weight of few bits times a few rows, whose time is that of reading the weight once.
+//
+// As linear_few_rows.cu: tensor cores multiply 16 rows of the weight with 8 of src, the warps of a
+// block share k in chunks, and every lane's asynchronous copies go into shared memory of its own. A
+// chunk is a record of the weight (quant.h). Integers go to bf16, which holds them: of 8 bits by
+// arithmetic, two of 4 bits by looking up their byte in a table, of which every lane has a copy so
+// that no two meet in a bank. The two products of a block start from zero; the block's scale
+// multiplies what comes of them. The order within a sum depends on k alone.
+#include "kernels/cuda/few_rows.cuh"
+#include "kernels/cuda/quant_layout.cuh"
+
+namespace jige::cuda {
+namespace {
+
+constexpr int kWarps = kFewWarps;
+constexpr int kThreads = kFewThreads;
+constexpr int kLaneElements = 8;
+constexpr int kSlotBytes = 16;  // what a copy of a lane brings
+constexpr int kChunk = static_cast<int>(kQuantRecordColumns);
+constexpr int kTableEntries = 256;  // pairs of halves, [pair][lane]
+constexpr int kTableRowBytes = kWarp * int{sizeof(uint32_t)};
+
+// kTiles tiles of 16 rows of the weight in a block, kTokenTiles of src. kGated: half of the tiles
+// are those of the gate. kNormed: every block normalises src while its copies are under way.
+template <bool kHalvesIn, int kTilesIn, int kTokenTilesIn, bool kGatedIn, bool kNormedIn>
+struct Variant {
+  static constexpr bool kHalves = kHalvesIn;
+  static constexpr int kTiles = kTilesIn;
+  static constexpr int kTokenTiles = kTokenTilesIn;
+  static constexpr bool kGated = kGatedIn;
+  static constexpr bool kNormed = kNormedIn;
+  static constexpr int kRows = kTiles * kTileRows;
+  static constexpr int kOutputs = kGated ? kRows / 2 : kRows;
+  // Copies of a lane for a chunk, and chunks whose copies have memory.
+  static constexpr int kPieces = kHalves ? 2 : 4;
+  static constexpr int kRecordBytes = kHalves ? kQuantRecordBytes4 : kQuantRecordBytes8;
+  static constexpr int kTileSlots = 1 + kPieces;  // scales first
+  static constexpr int kSlots = kTiles * kTileSlots + (kNormed ? 0 : kTokenTiles * kQuantSteps);
+  static constexpr int kStageBytes = kSlots * kWarp * kSlotBytes;  // of a warp
+  static constexpr int kTableBytes = kHalves ? kTableEntries * kTableRowBytes : 0;
+  static constexpr int kOtherBytes = kTableBytes + (kNormed ? kNormedBytesMax : 0);
+  // So that a multiprocessor has two blocks, where they are small.
+  static constexpr int kBlockBytes = (kTiles == 1 ? 96 : 112) << 10;
+  static constexpr int kStagesFit = (kBlockBytes - kOtherBytes) / (kWarps * kStageBytes);
+  static constexpr int kStages = kStagesFit < 2 ? 2 : kStagesFit < 4 ? kStagesFit : 4;
+  static constexpr int kWarpBytes = kStages * kStageBytes;
+  static constexpr int kTableAt = kWarps * kWarpBytes + (kNormed ? kNormedBytesMax : 0);
+  static constexpr int kSharedBytes = kTableAt + kTableBytes;
+  // The warps' sums take the place of their copies: [token][row].
+  static constexpr int kStride = kRows + 4;
+  static_assert(kTokenTiles * kTokens * kStride * int{sizeof(float)} <= kWarpBytes);
+  static constexpr int kOutputsOfThread =
+      (kTokenTiles * kTokens * kOutputs + kThreads - 1) / kThreads;
+};
+
+// Where what a block multiplies lies.
+template <typename V>
+struct Operands {
+  const unsigned char* tiles[V::kTiles];  // the first record of each
+  const Bf16* src[V::kTokenTiles];        // the lane's rows
+  int k;
+
+  __device__ Operands(const FewRowsProduct& product, const QuantWeight& weight, int64_t first)
+      : k(static_cast<int>(product.k)) {
+#pragma unroll
+    for (int m = 0; m < V::kTiles; ++m) {
+      const bool up = V::kGated && m >= V::kTiles / 2;
+      const int64_t row =
+          up ? product.n + first + (m - V::kTiles / 2) * kTileRows : first + m * kTileRows;
+      tiles[m] = quant_record(weight, row / kTileRows, 0);
+    }
+    for (int j = 0; j < V::kTokenTiles; ++j) {
+      const int64_t token = min(int64_t{j * kTokens + lane_id() / 4}, product.rows - 1);
+      src[j] = static_cast<const Bf16*>(product.src.data) + token * product.src.stride;
+    }
+  }
+};
+
+// Copies under way of a warp.
+template <typename V>
+struct Ring {
+  unsigned char* memory;  // of this lane
+
+  __device__ uint4* slot(int stage, int index) const {
+    return reinterpret_cast<uint4*>(memory + stage * V::kStageBytes + index * (kWarp * kSlotBytes));
+  }
+  // Sends for what a chunk multiplies; zeros stand for what is behind the end of k in src.
+  __device__ void fetch(const Operands<V>& from, int stage, int chunk) const {
+    const int lane = lane_id();
+#pragma unroll
+    for (int m = 0; m < V::kTiles; ++m) {
+      const unsigned char* record = from.tiles[m] + chunk * V::kRecordBytes;
+      copy_async_16(slot(stage, m * V::kTileSlots), record + lane / 4 * kSlotBytes, true);
+#pragma unroll
+      for (int i = 0; i < V::kPieces; ++i) {
+        const int at = kQuantScalesBytes + i * kQuantPieceBytes + lane * kSlotBytes;
+        copy_async_16(slot(stage, m * V::kTileSlots + 1 + i), record + at, true);
+      }
+    }
+    if constexpr (!V::kNormed) fetch_source(from, stage, chunk);
+  }
+  __device__ void fetch_source(const Operands<V>& from, int stage, int chunk) const {
+#pragma unroll
+    for (int step = 0; step < kQuantSteps; ++step) {
+      const int at = chunk * kChunk + step * kQuantBlock + lane_id() % 4 * kLaneElements;
+      const bool inside = at < from.k;
+#pragma unroll
+      for (int j = 0; j < V::kTokenTiles; ++j) {
+        const int index = V::kTiles * V::kTileSlots + j * kQuantSteps + step;
+        copy_async_16(slot(stage, index), from.src[j] + (inside ? at : 0), inside);
+      }
+    }
+  }
+};
+
+// What a lane multiplies of normalised rows at a step.
+template <typename V>
+__device__ uint4 normed_source(const FewRowsProduct& product, int chunk, int step) {
+  const int at = chunk * kChunk + step * kQuantBlock + lane_id() % 4 * kLaneElements;
+  if (at >= product.k) return make_uint4(0, 0, 0, 0);
+  const int row = min(lane_id() / 4, static_cast<int>(product.rows) - 1);
+  return *reinterpret_cast<const uint4*>(normed_rows<V>() + row * normed_stride(product) + at);
+}
+
+// Every pair of levels for every lane.
+template <typename V>
+__device__ void fill_table(const QuantWeight& weight) {
+  const auto* header = reinterpret_cast<const QuantHeader*>(weight.data);
+  auto* const table = reinterpret_cast<uint32_t*>(dynamic_shared() + V::kTableAt);
+  for (int entry = warp_id(); entry < kTableEntries; entry += kWarps) {
+    const uint32_t low = header->levels[entry % kQuantLevels];
+    const uint32_t high = header->levels[entry / kQuantLevels];
+    table[entry * kWarp + lane_id()] = low | high << 16;
+  }
+  __syncthreads();
+}
+// Eight numbers of four bits.
+template <typename V>
+__device__ uint4 look_up(uint32_t word) {
+  constexpr uint32_t kRow = kTableRowBytes;
+  constexpr uint32_t kMask = (kTableEntries - 1) * kRow;
+  const unsigned char* const table = dynamic_shared() + V::kTableAt;
+  const uint32_t lane = static_cast<uint32_t>(lane_id()) * sizeof(uint32_t);
+  const auto pair = [&](uint32_t row) {
+    return *reinterpret_cast<const uint32_t*>(table + ((row & kMask) | lane));
+  };
+  static_assert(kRow == 128);
+  return make_uint4(pair(word << 7), pair(word >> 1), pair(word >> 9), pair(word >> 17));
+}
+__device__ uint4 from_bytes(uint32_t low, uint32_t high) {
+  return make_uint4(quant_bytes_to_bf16(low), quant_bytes_to_bf16(low >> 8),
+                    quant_bytes_to_bf16(high), quant_bytes_to_bf16(high >> 8));
+}
+
+// Rows g and g + 8 of a tile at a step.
+template <typename V>
+__device__ void load_weight(const Ring<V>& ring, int stage, int tile, int step, uint4 (&w)[2]) {
+  const int first = tile * V::kTileSlots + 1;
+  if constexpr (V::kHalves) {
+    const auto* words = reinterpret_cast<const uint2*>(ring.slot(stage, first + step / 2));
+    const uint2 two = words[step % 2];
+    w[0] = look_up<V>(two.x);
+    w[1] = look_up<V>(two.y);
+  } else {
+    const uint4 four = *ring.slot(stage, first + step);
+    w[0] = from_bytes(four.x, four.y);
+    w[1] = from_bytes(four.z, four.w);
+  }
+}
+
+// sums += what a chunk gives.
+template <typename V>
+__device__ void multiply_chunk(const FewRowsProduct& product, const Ring<V>& ring, int stage,
+                               int chunk, float (&sums)[V::kTiles][V::kTokenTiles][4]) {
+#pragma unroll
+  for (int step = 0; step < kQuantSteps; ++step) {
+    uint4 x[V::kTokenTiles];
+#pragma unroll
+    for (int j = 0; j < V::kTokenTiles; ++j) {
+      if constexpr (V::kNormed) {
+        x[j] = normed_source<V>(product, chunk, step);
+      } else {
+        x[j] = *ring.slot(stage, V::kTiles * V::kTileSlots + j * kQuantSteps + step);
+      }
+    }
+#pragma unroll
+    for (int m = 0; m < V::kTiles; ++m) {
+      const auto* scales = reinterpret_cast<const uint32_t*>(ring.slot(stage, m * V::kTileSlots));
+      const float low = half_to_float(static_cast<uint16_t>(scales[step] & 0xffffu));
+      const float high = half_to_float(static_cast<uint16_t>(scales[step] >> 16));
+      uint4 w[2];
+      load_weight(ring, stage, m, step, w);
+#pragma unroll
+      for (int j = 0; j < V::kTokenTiles; ++j) {
+        float block[4] = {};
+        multiply_step(block, w, x[j]);
+        sums[m][j][0] = fmaf(low, block[0], sums[m][j][0]);
+        sums[m][j][1] = fmaf(low, block[1], sums[m][j][1]);
+        sums[m][j][2] = fmaf(high, block[2], sums[m][j][2]);
+        sums[m][j][3] = fmaf(high, block[3], sums[m][j][3]);
+      }
+    }
+  }
+}
+
+// The warp's share of the sums: chunks warp_id(), + kWarps, …
+template <typename V>
+__device__ void add_chunks(const FewRowsProduct& product, const QuantWeight& weight,
+                           const Operands<V>& from, unsigned char* warp_memory,
+                           float (&sums)[V::kTiles][V::kTokenTiles][4]) {
+  const Ring<V> ring = {warp_memory + lane_id() * kSlotBytes};
+  const int chunks = static_cast<int>(quant_chunks(product.k));
+  int next = warp_id();
+#pragma unroll
+  for (int i = 0; i < V::kStages - 1; ++i, next += kWarps) {
+    if (next < chunks) ring.fetch(from, i, next);
+    copy_async_commit();
+  }
+  if constexpr (V::kHalves) fill_table<V>(weight);
+  if constexpr (V::kNormed) norm_rows<V>(product);
+  int stage = 0;
+  int free = V::kStages - 1;  // whose chunk is done with
+  for (int chunk = warp_id(); chunk < chunks; chunk += kWarps, next += kWarps) {
+    copy_async_wait<V::kStages - 2>();
+    if (next < chunks) ring.fetch(from, free, next);
+    copy_async_commit();
+    multiply_chunk<V>(product, ring, stage, chunk, sums);
+    free = stage;
+    stage = stage + 1 == V::kStages ? 0 : stage + 1;
+  }
+}
+
+// Records as far as they are read first, while the kernel before may still run.
+template <typename V>
+__device__ void prefetch_records(const Operands<V>& from) {
+  constexpr int kBytes = 64 << 10;  // of a block
+  constexpr int kRecordsMax =
+      kBytes / V::kRecordBytes / V::kTiles / kWarps;  // of a warp and a tile
+  const int chunks = static_cast<int>(quant_chunks(from.k));
+  const int share = min((chunks + kWarps - 1) / kWarps, kRecordsMax);
+  const int begin = warp_id() * share;
+  const int count = min(share, chunks - begin);
+  if (lane_id() > 0 || count <= 0) return;
+#pragma unroll
+  for (int m = 0; m < V::kTiles; ++m) {
+    prefetch_to_cache(from.tiles[m] + begin * V::kRecordBytes, count * V::kRecordBytes);
+  }
+}
+
+template <typename V>
+__global__ __launch_bounds__(kThreads, 2) void quant_few_rows_kernel(FewRowsProduct product,
+                                                                     QuantWeight weight) {
+  // The last block does some rows once more, to the same bits.
+  const int64_t padded = (product.n + kTileRows - 1) / kTileRows * kTileRows;
+  const int64_t first = min(int64_t{blockIdx.x} * V::kOutputs, padded - V::kOutputs);
+  const Operands<V> from(product, weight, first);
+  prefetch_records<V>(from);
+  begin_kernel();
+  unsigned char* const memory = dynamic_shared() + warp_id() * V::kWarpBytes;
+  const Extras<V> extras(product, first);
+  float sums[V::kTiles][V::kTokenTiles][4] = {};
+  add_chunks<V>(product, weight, from, memory, sums);
+  __syncwarp();  // all lanes are done with their copies
+  put_sums<V>(reinterpret_cast<float*>(memory), sums);
+  __syncthreads();
+  store_sums<V>(product, first, extras);
+}
+
+template <typename V>
+void launch_variant(const LaunchStream& stream, const FewRowsProduct& product,
+                    const QuantWeight& weight) {
+  launch(stream, {blocks_for(product.n, V::kOutputs), kThreads, V::kSharedBytes},
+         quant_few_rows_kernel<V>, product, weight);
+}
+
+// Whether blocks of V's size leave every multiprocessor one or nearly so, and have their memory.
+template <typename V>
+bool fills(const LaunchStream& stream, const FewRowsProduct& product) {
+  constexpr int64_t kStaticBytes = 1024;  // and what a block takes besides
+  const int64_t blocks_min = (int64_t{stream.multiprocessors} * 3 + 3) / 4;
+  return product.n > V::kOutputs - kTileRows && blocks_for(product.n, V::kOutputs) >= blocks_min &&
+         V::kSharedBytes + kStaticBytes <= shared_bytes_max();
+}
+
+template <bool kHalves, int kTokenTiles, bool kNormed>
+void launch_tiles(const LaunchStream& stream, const FewRowsProduct& product,
+                  const QuantWeight& weight) {
+  using Two = Variant<kHalves, 2, kTokenTiles, false, kNormed>;
+  if (product.gate != ProductGate::kNone) {
+    launch_variant<Variant<kHalves, 2, kTokenTiles, true, kNormed>>(stream, product, weight);
+  } else if (fills<Two>(stream, product)) {
+    launch_variant<Two>(stream, product, weight);
+  } else {
+    launch_variant<Variant<kHalves, 1, kTokenTiles, false, kNormed>>(stream, product, weight);
+  }
+}
+
+template <bool kHalves>
+void launch_format(const LaunchStream& stream, const FewRowsProduct& product,
+                   const QuantWeight& weight) {
+  if (product.norm.given) {
+    launch_tiles<kHalves, 1, true>(stream, product, weight);
+  } else if (product.rows <= kTokens) {
+    launch_tiles<kHalves, 1, false>(stream, product, weight);
+  } else {
+    launch_tiles<kHalves, 2, false>(stream, product, weight);
+  }
+}
+
+}  // namespace
+
+bool quant_few_rows_takes(const FewRowsProduct& product) {
+  const bool bf16 = product.norm.given || product.src.type == ElementType::kBf16;
+  return bf16 && product.k % kLaneElements == 0 && aligned(product.rows, product.src);
+}
+
+void multiply_few_rows(const LaunchStream& stream, const FewRowsProduct& product,
+                       const QuantWeight& weight) {
+  if (product.rows <= 0 || product.n <= 0) return;
+  if (weight.halves) {
+    launch_format<true>(stream, product, weight);
+  } else {
+    launch_format<false>(stream, product, weight);
+  }
+}
+
+}  // namespace jige::cuda

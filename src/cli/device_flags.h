@@ -42,6 +42,8 @@ struct DeviceFlags {
   void declare(Flags& flags);
   // The number of the GPU that is named; none: the CPU. Fails with kInvalidArgument.
   Result<std::optional<int>> gpu_index() const;
+  // What computes. REQUIRES: gpu_index() does not fail.
+  DeviceKind kind() const { return device == "cpu" ? DeviceKind::kCpu : DeviceKind::kCuda; }
   // Fails as gpu_index() and, where a GPU is named, as make_cuda_device() and
   // ops::cuda_matmul_ready().
   Result<ComputeDevices> make() const;

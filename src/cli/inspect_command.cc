@@ -51,6 +51,8 @@ class InspectCommand final : public Command {
                  "how AdamW's two moments are kept in training: f32, or q8, codes of 8 bits");
     flags.integer("--threads N", threads_, thread_range(0),
                   "that train, of each rank; 0: as many as the process may use, shared by ranks");
+    flags.choice("--device NAME", device_, {"cpu", "cuda"},
+                 "what computes: this machine, or a GPU (cuda), whose memory is shown then");
     flags.choice("--dtype NAME", dtype_, {"auto", "f32", "bf16"},
                  "type of the matrix products; auto: bf16 for weights of 16 bits, else f32");
     flags.choice("--quantize NAME", quantize_, weight_format_names(),
@@ -75,26 +77,31 @@ class InspectCommand final : public Command {
       return fail(Code::kInvalidArgument,
                   "--shard-optimizer divides the optimizer's state among ranks: give --ranks");
     }
+    if (device_ == "cuda" && ranks_ > 1) {
+      return fail(Code::kInvalidArgument, "--device cuda trains without ranks: leave out --ranks");
+    }
     JIGE_TRY(const ops::MomentFormat moments, ops::parse_moment_format(moments_));
     JIGE_TRY(folder_, find_inspectable_folder(folder_));
     JIGE_TRY(const FolderSummary summary, summarise_folder(folder_));
     std::optional<MemoryReport> memory;
     if (summary.config) {
-      JIGE_TRY(memory,
-               make_memory_report(*summary.config, {.context = context_,
-                                                    .sequences = sequences_,
-                                                    .embeds = formats::is_embedding_folder(folder_),
-                                                    .micro_batch_tokens = micro_batch_tokens_,
-                                                    .ranks = ranks_,
-                                                    .shard_optimizer = shard_optimizer_,
-                                                    .moments = moments,
-                                                    .threads = threads_each(),
-                                                    .dtype = dtype_,
-                                                    .quantize = quantize_,
-                                                    .kv_cache = kv_cache_,
-                                                    .lora_rank = lora_rank_,
-                                                    .lora_targets = lora_targets_,
-                                                    .stored = summary.dominant_dtype}));
+      JIGE_TRY(memory, make_memory_report(
+                           *summary.config,
+                           {.context = context_,
+                            .sequences = sequences_,
+                            .embeds = formats::is_embedding_folder(folder_),
+                            .micro_batch_tokens = micro_batch_tokens_,
+                            .ranks = ranks_,
+                            .shard_optimizer = shard_optimizer_,
+                            .moments = moments,
+                            .threads = threads_each(),
+                            .device = device_ == "cuda" ? DeviceKind::kCuda : DeviceKind::kCpu,
+                            .dtype = dtype_,
+                            .quantize = quantize_,
+                            .kv_cache = kv_cache_,
+                            .lora_rank = lora_rank_,
+                            .lora_targets = lora_targets_,
+                            .stored = summary.dominant_dtype}));
     }
     output_.json ? print_as_json(summary, memory) : print_as_text(summary, memory);
     return {};
@@ -145,6 +152,7 @@ class InspectCommand final : public Command {
   bool shard_optimizer_ = false;
   std::string moments_ = "f32";
   int64_t threads_ = 0;
+  std::string device_ = "cpu";
   std::string dtype_ = "auto";
   std::string quantize_ = "none";
   std::string kv_cache_ = "compute";

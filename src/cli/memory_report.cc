@@ -67,6 +67,9 @@ MemoryTable running(const model::Architecture& architecture, const MemoryRequest
   if (memory.states_bytes > 0) {
     table.parts.insert(table.parts.begin() + 4, {"states of sequences", memory.states_bytes});
   }
+  if (memory.weights.strip_bytes > 0) {
+    table.parts.push_back({"weights turned back", memory.weights.strip_bytes});
+  }
   return table;
 }
 
@@ -97,9 +100,12 @@ MemoryTable training(const model::Architecture& architecture, const MemoryReques
     memory.moments_bytes = share.moments_bytes;
     memory.masters_bytes = share.masters_bytes;
   }
-  const int64_t besides = train::process_overhead_bytes(
-      architecture, compute,
-      {.of_each = request.threads, .micro_batch_tokens = request.micro_batch_tokens});
+  const bool on_gpu = request.device == DeviceKind::kCuda;
+  const int64_t besides =
+      on_gpu ? 0
+             : train::process_overhead_bytes(
+                   architecture, compute,
+                   {.of_each = request.threads, .micro_batch_tokens = request.micro_batch_tokens});
   const bool adapter = architecture.lora().has_value();
   MemoryTable table = {
       .title = fmt::format("To train {}, {}, {} tokens at once", what,
@@ -109,9 +115,9 @@ MemoryTable training(const model::Architecture& architecture, const MemoryReques
                 {"gradients", memory.weights.gradients_bytes},
                 {moments_name(request), memory.moments_bytes},
                 {"position table", memory.weights.rope_bytes},
-                {"activations", memory.buffers.total_bytes()},
-                {"the process besides", besides}},
+                {"activations", memory.buffers.total_bytes()}},
       .total_bytes = memory.total_bytes() + besides};
+  if (!on_gpu) table.parts.push_back({"the process besides", besides});
   if (request.shard_optimizer) {
     table.parts.push_back({"f32 masters, a share", memory.masters_bytes});
   }
@@ -151,7 +157,8 @@ Result<MemoryReport> make_memory_report(const formats::ModelConfig& config,
     return fail(Code::kInvalidArgument, "--context: {} is more than the model's {}",
                 request.context, config.context_max);
   }
-  JIGE_TRY(const auto architecture, model::Architecture::create(config));
+  constexpr auto kHead = model::HeadKind::kLanguageModel;
+  JIGE_TRY(const auto architecture, model::Architecture::create(config, {}, kHead, request.device));
   JIGE_DO(model::check_weight_format(*architecture, read_weight_format(request.quantize)));
   JIGE_TRY(const std::optional<DType> chosen, read_compute_dtype(request.dtype));
   MemoryReport report;
@@ -177,8 +184,7 @@ Result<MemoryReport> make_memory_report(const formats::ModelConfig& config,
   }
   JIGE_TRY(const auto run_architecture,
            model::Architecture::create(
-               config, {},
-               request.embeds ? model::HeadKind::kNormAlone : model::HeadKind::kLanguageModel));
+               config, {}, request.embeds ? model::HeadKind::kNormAlone : kHead, request.device));
   report.run = running(*run_architecture, request, report);
   const int64_t train_context = request.context > 0
                                     ? request.context
@@ -189,9 +195,11 @@ Result<MemoryReport> make_memory_report(const formats::ModelConfig& config,
   report.train = training(*architecture, request, options, "all weights");
   JIGE_TRY(const auto adapted,
            model::Architecture::create(
-               config, formats::LoraConfig{.rank = request.lora_rank,
-                                           .alpha = static_cast<double>(request.lora_rank),
-                                           .target_modules = request.lora_targets}));
+               config,
+               formats::LoraConfig{.rank = request.lora_rank,
+                                   .alpha = static_cast<double>(request.lora_rank),
+                                   .target_modules = request.lora_targets},
+               kHead, request.device));
   options.table_dtype = request.stored.value_or(config.stored_dtype);
   options.format = read_weight_format(request.quantize);
   report.train_lora = training(*adapted, request, options,

@@ -14,6 +14,7 @@
 #include "base/result.h"
 #include "formats/model_config.h"
 #include "ops/moments.h"
+#include "tensor/device.h"
 
 namespace jige::cli {
 
@@ -25,10 +26,11 @@ struct MemoryRequest {
   int64_t ranks = 1;             // that train together, on one machine
   bool shard_optimizer = false;  // which they divide among them
   ops::MomentFormat moments = ops::MomentFormat::kF32;
-  int threads = 1;                   // that train, of each rank
-  std::string dtype = "auto";        // of the matrix products
-  std::string quantize = "none";     // the weights that run, or that an adapter is trained on
-  std::string kv_cache = "compute";  // of what runs
+  int threads = 1;                       // that train, of each rank
+  DeviceKind device = DeviceKind::kCpu;  // that computes; a GPU: its memory alone
+  std::string dtype = "auto";            // of the matrix products
+  std::string quantize = "none";         // the weights that run, or that an adapter is trained on
+  std::string kv_cache = "compute";      // of what runs
   int64_t lora_rank = 1;
   std::vector<std::string> lora_targets;  // none: all
   std::optional<DType> stored;            // of the weights in the folder, for auto

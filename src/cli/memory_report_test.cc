@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "cli/loaded_model.h"
 #include "formats/model_config.h"
 
@@ -24,6 +26,35 @@ TEST(MemoryReport, IsWhatEmbeddingTakes) {
     ASSERT_TRUE(report) << report.error().message;
     EXPECT_EQ(report->run.total_bytes, loaded->model->peak_bytes()) << name;
   }
+}
+
+// What a GPU takes: its layout of blocks, memory to turn them back in, and no threads' scratch.
+TEST(MemoryReport, OfAGpuIsThatOfItsMemory) {
+  const auto config =
+      formats::load_model_config(std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/model/llama3");
+  ASSERT_TRUE(config);
+  const auto parts_of = [&](DeviceKind device) {
+    const auto report = make_memory_report(
+        *config, {.device = device, .dtype = "bf16", .quantize = "q4", .lora_rank = 2});
+    EXPECT_TRUE(report) << report.error().message;
+    std::map<std::string, int64_t> parts;
+    for (const MemoryTable* table : {&report->run, &report->train_lora}) {
+      int64_t sum = 0;
+      for (const MemoryPart& part : table->parts) {
+        parts[part.name + (table == &report->run ? "" : " in training")] = part.bytes;
+        sum += part.bytes;
+      }
+      EXPECT_EQ(sum, table->total_bytes);
+    }
+    return parts;
+  };
+  const auto on_gpu = parts_of(DeviceKind::kCuda);
+  const auto on_cpu = parts_of(DeviceKind::kCpu);
+  EXPECT_GT(on_gpu.at("weights turned back"), 0);
+  EXPECT_FALSE(on_cpu.contains("weights turned back"));
+  EXPECT_NE(on_gpu.at("weights, packed"), on_cpu.at("weights, packed"));
+  EXPECT_FALSE(on_gpu.contains("the process besides in training"));
+  EXPECT_TRUE(on_cpu.contains("the process besides in training"));
 }
 
 }  // namespace

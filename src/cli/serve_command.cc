@@ -171,7 +171,8 @@ class ServeCommand final : public Command {
                                        limit_bytes > 0 ? limit_bytes : memory_bytes / 4 * 3,
                                        {.drafts = engine_options_.drafts,
                                         .draft_sequences = serve_.batch_requests,
-                                        .constraints_bytes = constraints_bytes()}));
+                                        .constraints_bytes = constraints_bytes()},
+                                       model_.device.kind()));
     options.kv_block_count = memory.kv_block_count;
     const auto contexts =
         static_cast<double>(embedding_ ? kContextsOfEmbeddings : kContextsDefault);

@@ -73,11 +73,11 @@ Result<EngineMemory> plan_engine_memory(const model::Architecture& architecture,
 
 Result<EngineMemory> plan_engine_memory(const std::string& folder,
                                         const model::InferenceOptions& options, int64_t limit_bytes,
-                                        const MemoryBeside& beside) {
+                                        const MemoryBeside& beside, DeviceKind device) {
   JIGE_TRY(const formats::ModelConfig config, formats::load_model_config(folder));
   const model::HeadKind head =
       options.embeds ? model::HeadKind::kNormAlone : model::HeadKind::kLanguageModel;
-  JIGE_TRY(const auto architecture, model::Architecture::create(config, {}, head));
+  JIGE_TRY(const auto architecture, model::Architecture::create(config, {}, head, device));
   JIGE_TRY(const formats::TensorFolder files, formats::TensorFolder::open(folder));
   JIGE_DO(model::check_weights(*architecture, files));
   JIGE_TRY(const model::InferenceSizes sizes,

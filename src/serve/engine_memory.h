@@ -51,9 +51,11 @@ struct MemoryBeside {
 Result<EngineMemory> plan_engine_memory(const model::Architecture& architecture,
                                         model::InferenceSizes sizes, int64_t limit_bytes,
                                         const MemoryBeside& beside = {});
-// The same for a model folder and the options it will be loaded with. Fails also as loading fails.
+// The same for a model folder, the options it will be loaded with and what will compute. Fails also
+// as loading fails.
 Result<EngineMemory> plan_engine_memory(const std::string& folder,
                                         const model::InferenceOptions& options, int64_t limit_bytes,
-                                        const MemoryBeside& beside = {});
+                                        const MemoryBeside& beside = {},
+                                        DeviceKind device = DeviceKind::kCpu);
 
 }  // namespace jige::serve

@@ -10,6 +10,7 @@
 #include "formats/tensor_folder.h"
 #include "model/device_support.h"
 #include "model/inference.h"
+#include "serve/engine_memory.h"
 #include "train/preference_run_test_support.h"
 #include "train/test_support.h"
 #include "train/trainer.h"
@@ -121,6 +122,41 @@ TEST_F(CudaModel, Bf16GivesLogitsNearThoseOfTheCpu) {
     const auto expected = TwoSequences(**on_cpu).run();
     EXPECT_LT(distance(TwoSequences(**on_gpu).run(), expected), 0.03) << name;
   }
+}
+
+// Few rows in bf16 are another kernel than those in f32; and the CPU rounds what it multiplies with
+// such matrices to eight bits, which is more.
+TEST_F(CudaModel, MatricesOfFewBitsGiveLogitsNearThoseOfTheCpu) {
+  const std::string folder = fixtures() + "/llama3";
+  const auto logits = [&](Device& device, DType compute, ops::WeightFormat format) {
+    model::InferenceOptions options{.compute = compute, .context_max = 32};
+    options.kv_block_count = 4;
+    options.format = format;
+    auto loaded = InferenceModel::load(folder, device, options);
+    EXPECT_TRUE(loaded) << loaded.error().message;
+    return loaded ? TwoSequences(**loaded).run() : std::vector<float>();
+  };
+  const auto whole = logits(*gpu_, DType::kF32, ops::WeightFormat::kCompute);
+  for (const auto format : {ops::WeightFormat::kQ8, ops::WeightFormat::kQ4}) {
+    const auto got = logits(*gpu_, DType::kF32, format);
+    EXPECT_LT(distance(logits(*gpu_, DType::kBF16, format), got), 0.03);
+    EXPECT_LT(distance(logits(cpu_, DType::kF32, format), got), 0.05);
+    EXPECT_GT(distance(whole, got), 0.02);
+  }
+}
+
+TEST_F(CudaModel, TakesTheMemoryThatIsPlannedForMatricesOfFewBits) {
+  const std::string folder = fixtures() + "/llama3";
+  model::InferenceOptions options{.compute = DType::kBF16, .context_max = 32};
+  options.format = ops::WeightFormat::kQ4;
+  const auto planned =
+      serve::plan_engine_memory(folder, options, int64_t{3} << 20, {}, DeviceKind::kCuda);
+  ASSERT_TRUE(planned) << planned.error().message;
+  options.kv_block_count = planned->kv_block_count;
+  options.memory_bytes_max = planned->total_bytes();
+  const auto loaded = InferenceModel::load(folder, *gpu_, options);
+  ASSERT_TRUE(loaded) << loaded.error().message;
+  EXPECT_EQ((*loaded)->peak_bytes(), planned->total_bytes());
 }
 
 TEST_F(CudaModel, LossesAreThoseOfTheCpu) {
@@ -264,14 +300,19 @@ TEST_F(CudaTrainer, GoesOnFromACheckpointWithTheSameBits) {
 TEST_F(CudaTrainer, FineTunesAdaptersAsTheCpuDoes) {
   train::TrainOptions base = options("base");
   weights_of(base);
-  const auto tune = [&](const std::string& name, std::optional<int> gpu) {
+  const auto tune = [&](const std::string& name, std::optional<int> gpu,
+                        ops::WeightFormat format = ops::WeightFormat::kCompute) {
     train::TrainOptions tuning =
         train::tuning_options(options(name), base.out_folder + "/model", folder_.file(name));
     tuning.lora = formats::LoraConfig{.rank = 4, .alpha = 8};
+    tuning.base_format = format;
+    if (format != ops::WeightFormat::kCompute) tuning.steps = 2;
     tuning.gpu = gpu;
     return weights_of(tuning);
   };
   expect_near_weights(tune("lora_gpu", 0), tune("lora_cpu", {}), 3e-3);
+  constexpr auto kQ4 = ops::WeightFormat::kQ4;
+  expect_near_weights(tune("q4_gpu", 0, kQ4), tune("q4_cpu", {}, kQ4), 3e-3);
 
   // The adapter beside its base.
   model::InferenceOptions options{.compute = DType::kF32, .context_max = 32};

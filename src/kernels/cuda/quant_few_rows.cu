@@ -152,28 +152,50 @@ __device__ uint4 from_bytes(uint32_t low, uint32_t high) {
                     quant_bytes_to_bf16(high), quant_bytes_to_bf16(high >> 8));
 }
 
-// Rows g and g + 8 of a tile at a step.
+__device__ uint32_t word_of(const uint4& four, int index) {
+  return index == 0 ? four.x : index == 1 ? four.y : index == 2 ? four.z : four.w;
+}
+// Rows g and g + 8 of a tile at a step, of the lane's piece of it.
 template <typename V>
-__device__ void load_weight(const Ring<V>& ring, int stage, int tile, int step, uint4 (&w)[2]) {
-  const int first = tile * V::kTileSlots + 1;
+__device__ void decode(const uint4& piece, int step, uint4 (&w)[2]) {
   if constexpr (V::kHalves) {
-    const auto* words = reinterpret_cast<const uint2*>(ring.slot(stage, first + step / 2));
-    const uint2 two = words[step % 2];
-    w[0] = look_up<V>(two.x);
-    w[1] = look_up<V>(two.y);
+    w[0] = look_up<V>(word_of(piece, step % 2 * 2));
+    w[1] = look_up<V>(word_of(piece, step % 2 * 2 + 1));
   } else {
-    const uint4 four = *ring.slot(stage, first + step);
-    w[0] = from_bytes(four.x, four.y);
-    w[1] = from_bytes(four.z, four.w);
+    w[0] = from_bytes(piece.x, piece.y);
+    w[1] = from_bytes(piece.z, piece.w);
   }
 }
 
-// sums += what a chunk gives.
+// sums += what a block gives, whose two products begin with zero; scales are those of rows g and
+// g + 8.
+template <typename V>
+__device__ void multiply_block(const uint4 (&w)[2], const uint4 (&x)[V::kTokenTiles],
+                               uint32_t scales, float (&sums)[V::kTokenTiles][4]) {
+  const float low = half_to_float(static_cast<uint16_t>(scales & 0xffffu));
+  const float high = half_to_float(static_cast<uint16_t>(scales >> 16));
+#pragma unroll
+  for (int j = 0; j < V::kTokenTiles; ++j) {
+    float block[4] = {};
+    multiply_step(block, w, x[j]);
+    sums[j][0] = fmaf(low, block[0], sums[j][0]);
+    sums[j][1] = fmaf(low, block[1], sums[j][1]);
+    sums[j][2] = fmaf(high, block[2], sums[j][2]);
+    sums[j][3] = fmaf(high, block[3], sums[j][3]);
+  }
+}
+
+// sums += what a chunk gives. Memory is read 16 bytes at a time, for the sake of banks.
 template <typename V>
 __device__ void multiply_chunk(const FewRowsProduct& product, const Ring<V>& ring, int stage,
                                int chunk, float (&sums)[V::kTiles][V::kTokenTiles][4]) {
+  uint4 scales[V::kTiles];
+  uint4 pieces[V::kTiles];
+#pragma unroll
+  for (int m = 0; m < V::kTiles; ++m) scales[m] = *ring.slot(stage, m * V::kTileSlots);
 #pragma unroll
   for (int step = 0; step < kQuantSteps; ++step) {
+    constexpr int kPieceSteps = kQuantSteps / V::kPieces;
     uint4 x[V::kTokenTiles];
 #pragma unroll
     for (int j = 0; j < V::kTokenTiles; ++j) {
@@ -185,20 +207,12 @@ __device__ void multiply_chunk(const FewRowsProduct& product, const Ring<V>& rin
     }
 #pragma unroll
     for (int m = 0; m < V::kTiles; ++m) {
-      const auto* scales = reinterpret_cast<const uint32_t*>(ring.slot(stage, m * V::kTileSlots));
-      const float low = half_to_float(static_cast<uint16_t>(scales[step] & 0xffffu));
-      const float high = half_to_float(static_cast<uint16_t>(scales[step] >> 16));
-      uint4 w[2];
-      load_weight(ring, stage, m, step, w);
-#pragma unroll
-      for (int j = 0; j < V::kTokenTiles; ++j) {
-        float block[4] = {};
-        multiply_step(block, w, x[j]);
-        sums[m][j][0] = fmaf(low, block[0], sums[m][j][0]);
-        sums[m][j][1] = fmaf(low, block[1], sums[m][j][1]);
-        sums[m][j][2] = fmaf(high, block[2], sums[m][j][2]);
-        sums[m][j][3] = fmaf(high, block[3], sums[m][j][3]);
+      if (step % kPieceSteps == 0) {
+        pieces[m] = *ring.slot(stage, m * V::kTileSlots + 1 + step / kPieceSteps);
       }
+      uint4 w[2];
+      decode<V>(pieces[m], step, w);
+      multiply_block<V>(w, x, word_of(scales[m], step), sums[m]);
     }
   }
 }

@@ -206,11 +206,15 @@ void GroupedAttention::forward(const BlockContext& context, const BlockWeights& 
                 .norm = memory.norm});
   if (turns_first_) rotate(stream, weights, batch, views.qkv, false);
   normalise_heads(stream, weights, heads, views.qkv, views);
-  if (!turns_first_) rotate(stream, weights, batch, heads, false);
   const TensorView attended = views.attended ? views.attended : dst;
-  if (context.kv_cache.data) {
+  const bool cached = context.kv_cache.data != nullptr;
+  const bool done =
+      cached && !turns_first_ &&
+      attend_at_once(context, weights, batch, attended, heads_of(stream, heads, views.qkv, {}, {}));
+  if (!turns_first_ && !done) rotate(stream, weights, batch, heads, false);
+  if (cached && !done) {
     attend_cached(context, weights, batch, attended, heads_of(stream, heads, views.qkv, {}, {}));
-  } else {
+  } else if (!cached) {
     const TensorView narrow = place_shared(saves ? workspace : kept, t, compute);
     const Heads all = heads_of(stream, heads, views.qkv, memory.shared, narrow);
     if (gives_) {
@@ -247,6 +251,24 @@ void GroupedAttention::attend(const BlockContext& context, const BlockWeights& w
                                           .lse = views.lse,
                                           .sequences = batch.sequences,
                                           .shape = shape(weights)});
+}
+
+bool GroupedAttention::attend_at_once(const BlockContext& context, const BlockWeights& weights,
+                                      const Batch& batch, const TensorView& dst,
+                                      const Heads& heads) const {
+  const auto angles = [&](int64_t begin) {
+    return turned_ > 0 ? weights.rope_table.column_range(begin, begin + turned_) : TensorView{};
+  };
+  return ops::attention_step(context.stream, {.attention = {.dst = dst,
+                                                            .q = heads.q,
+                                                            .cache = context.kv_cache,
+                                                            .sequences = batch.sequences,
+                                                            .shape = shape(weights)},
+                                              .k = heads.k,
+                                              .v = heads.v,
+                                              .q_cos_sin = angles(query_rope_begin_),
+                                              .k_cos_sin = angles(rope_begin_),
+                                              .rotary_dim = turned_});
 }
 
 void GroupedAttention::attend_cached(const BlockContext& context, const BlockWeights& weights,

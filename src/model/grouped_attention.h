@@ -128,6 +128,9 @@ class GroupedAttention final : public Attention {
               const TensorView& heads, bool inverse) const;
   void attend(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
               const TensorView& dst, const Heads& heads, const Activations& views) const;
+  // Turns heads, appends keys and values and attends, where the device does that at once.
+  bool attend_at_once(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
+                      const TensorView& dst, const Heads& heads) const;
   void attend_cached(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
                      const TensorView& dst, const Heads& heads) const;
 

@@ -7,6 +7,7 @@
 #include "ops/attention_cached_cuda.h"
 #include "ops/attention_cuda.h"
 #include "ops/attention_schedule.h"
+#include "ops/kernel_rows.h"
 #include "tensor/cuda_device.h"
 
 namespace jige::ops {
@@ -146,7 +147,9 @@ void attention_forward(Stream& stream, const AttentionForward& args) {
   submit(stream, {args.dst, args.q, args.lse, args.sequences, shape, args.k, args.v, {}});
 }
 
-void attention_cached(Stream& stream, const AttentionCached& args) {
+namespace {
+
+void check_cached(const AttentionCached& args) {
   const AttentionShape& shape = args.shape;
   check_attention_shape(shape);
   const int64_t rows = args.q.rows();
@@ -163,8 +166,39 @@ void attention_cached(Stream& stream, const AttentionCached& args) {
     const int64_t first = shape.window > 0 ? sequence.context_count - shape.window + 1 : 0;
     check_attention_blocks(sequence, std::max<int64_t>(0, first), args.cache.block_count);
   }
+}
+
+}  // namespace
+
+void attention_cached(Stream& stream, const AttentionCached& args) {
+  check_cached(args);
   if (on_cuda(stream)) return attention_cached_on_gpu(stream, args);
-  submit(stream, {args.dst, args.q, {}, args.sequences, shape, {}, {}, args.cache});
+  submit(stream, {args.dst, args.q, {}, args.sequences, args.shape, {}, {}, args.cache});
+}
+
+bool attention_step(Stream& stream, const AttentionStep& args) {
+  if (!on_cuda(stream)) return false;
+  check_cached(args.attention);
+  const AttentionShape& shape = args.attention.shape;
+  const int64_t rows = args.attention.q.rows();
+  if (args.k) {
+    check_attention_matrix(args.k, "k", rows, shape.kv_head_count * shape.head_dim);
+    check_attention_matrix(args.v, "v", rows, shape.kv_head_count * shape.head_dim);
+  }
+  if (args.rotary_dim > 0) {
+    const auto check_angles = [&](const char* name, const TensorView& table) {
+      check_typed(name, table, DType::kF32, table.rows(), args.rotary_dim);
+      JIGE_CHECK(table.row_stride == args.q_cos_sin.row_stride, "tables of two strides");
+    };
+    check_angles("q_cos_sin", args.q_cos_sin);
+    if (args.k) check_angles("k_cos_sin", args.k_cos_sin);
+    for (const SequenceSpan& sequence : args.attention.sequences) {
+      const int64_t end = int64_t{sequence.context_count} + sequence.row_count;
+      JIGE_CHECK(end <= args.q_cos_sin.rows(), "{} positions of a table of {}", end,
+                 args.q_cos_sin.rows());
+    }
+  }
+  return attention_step_on_gpu(stream, args);
 }
 
 }  // namespace jige::ops

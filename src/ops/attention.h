@@ -113,4 +113,15 @@ struct AttentionCached {
 };
 void attention_cached(Stream& stream, const AttentionCached& args);
 
+// What rope(), kv_append() and attention_cached() do one after the other, in one pass where the
+// device has it; else nothing is done, and false. Then it does not matter what q and k hold after
+// it. Rows turn by their place in the sequence. REQUIRES: no sequence reads what another appends.
+struct AttentionStep {
+  AttentionCached attention;  // of queries before they turn
+  TensorView k, v;            // [T, G·d], before they turn; or empty: they stand in the cache
+  TensorView q_cos_sin, k_cos_sin;  // [positions, rotary_dim] f32 as in ops/rope.h, of one stride
+  int64_t rotary_dim = 0;           // 0: nothing turns
+};
+bool attention_step(Stream& stream, const AttentionStep& args);
+
 }  // namespace jige::ops

@@ -157,6 +157,50 @@ void check_not_in_8_bits(const KvCacheView& cache) {
   JIGE_CHECK(cache.dtype != DType::kI8, "a cache in 8 bits on a GPU");
 }
 
+cuda::CachedAttention attention_of(const AttentionCached& args) {
+  const AttentionShape& shape = args.shape;
+  const int64_t heads = shape.head_count / shape.kv_head_count;
+  JIGE_CHECK(args.q.rows() * heads * heads <= UINT32_MAX, "{} rows of {} heads a key",
+             args.q.rows(), heads);
+  cuda::CachedAttention attention = {};
+  attention.dst = rows_of(args.dst);
+  attention.q = const_rows_of(args.q);
+  attention.cache = args.cache.data;
+  attention.cache_type = element_type(args.cache.dtype);
+  attention.head_count = static_cast<int32_t>(shape.head_count);
+  attention.kv_head_count = static_cast<int32_t>(shape.kv_head_count);
+  attention.head_dim = static_cast<int32_t>(shape.head_dim);
+  attention.window = attention_window(shape);
+  attention.scale = static_cast<float>(shape.scale);
+  attention.cap = static_cast<float>(shape.cap);
+  attention.sinks = shape.sinks;
+  return attention;
+}
+
+cuda::CachedAppend append_of(const AttentionStep& args) {
+  cuda::CachedAppend append = {};
+  if (args.k) {
+    append.k = const_rows_of(args.k);
+    append.v = const_rows_of(args.v);
+  }
+  if (args.rotary_dim == 0) return append;
+  append.q_angles = args.q_cos_sin.as<float>();
+  if (args.k) append.k_angles = args.k_cos_sin.as<float>();
+  append.angle_stride = args.q_cos_sin.row_stride;
+  append.rotary_dim = static_cast<int32_t>(args.rotary_dim);
+  return append;
+}
+
+// Puts the work on the stream.
+void attend(Stream& stream, const AttentionCached& args, cuda::CachedAttention* attention) {
+  const cuda::LaunchStream launch = launch_stream(stream);
+  attention->tile_rows = cuda::cached_tile_rows(launch, *attention, args.q.rows());
+  send(stream, make_tables(args, attention->window, attention->tile_rows), attention);
+  attention->partials =
+      static_cast<float*>(as_cuda(stream).scratch(cuda::cached_partial_bytes(*attention)));
+  cuda::attention_cached(launch, *attention);
+}
+
 }  // namespace
 
 void kv_append_on_gpu(Stream& stream, const KvCacheView& cache, const TensorView& k,
@@ -189,28 +233,22 @@ void attention_cached_on_gpu(Stream& stream, const AttentionCached& args) {
   const bool any_row = std::any_of(args.sequences.begin(), args.sequences.end(),
                                    [](const SequenceSpan& s) { return s.row_count > 0; });
   if (!any_row) return;
-  const AttentionShape& shape = args.shape;
-  const int64_t heads = shape.head_count / shape.kv_head_count;
-  JIGE_CHECK(args.q.rows() * heads * heads <= UINT32_MAX, "{} rows of {} heads a key",
-             args.q.rows(), heads);
-  cuda::CachedAttention attention = {};
-  attention.dst = rows_of(args.dst);
-  attention.q = const_rows_of(args.q);
-  attention.cache = args.cache.data;
-  attention.cache_type = element_type(args.cache.dtype);
-  attention.head_count = static_cast<int32_t>(shape.head_count);
-  attention.kv_head_count = static_cast<int32_t>(shape.kv_head_count);
-  attention.head_dim = static_cast<int32_t>(shape.head_dim);
-  attention.window = attention_window(shape);
-  attention.scale = static_cast<float>(shape.scale);
-  attention.cap = static_cast<float>(shape.cap);
-  attention.sinks = shape.sinks;
-  const cuda::LaunchStream launch = launch_stream(stream);
-  attention.tile_rows = cuda::cached_tile_rows(launch, attention, args.q.rows());
-  send(stream, make_tables(args, attention.window, attention.tile_rows), &attention);
-  attention.partials =
-      static_cast<float*>(as_cuda(stream).scratch(cuda::cached_partial_bytes(attention)));
-  cuda::attention_cached(launch, attention);
+  cuda::CachedAttention attention = attention_of(args);
+  attend(stream, args, &attention);
+}
+
+bool attention_step_on_gpu(Stream& stream, const AttentionStep& args) {
+  const AttentionCached& attended = args.attention;
+  check_not_in_8_bits(attended.cache);
+  const bool few = std::all_of(
+      attended.sequences.begin(), attended.sequences.end(),
+      [](const SequenceSpan& s) { return s.row_count > 0 && s.row_count <= cuda::kCachedFewRows; });
+  if (!few || attended.sequences.empty()) return false;
+  cuda::CachedAttention attention = attention_of(attended);
+  attention.append = append_of(args);
+  if (!cuda::cached_appends(attention)) return false;
+  attend(stream, attended, &attention);
+  return true;
 }
 
 }  // namespace jige::ops

@@ -14,5 +14,6 @@ namespace jige::ops {
 void kv_append_on_gpu(Stream& stream, const KvCacheView& cache, const TensorView& k,
                       const TensorView& v, const std::vector<SequenceSpan>& sequences);
 void attention_cached_on_gpu(Stream& stream, const AttentionCached& args);
+bool attention_step_on_gpu(Stream& stream, const AttentionStep& args);
 
 }  // namespace jige::ops

@@ -2,10 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <numeric>
 
 #include "cuda/test_device.h"
 #include "ops/attention.h"
+#include "ops/rope.h"
 
 namespace jige {
 namespace {
@@ -233,6 +235,88 @@ TEST_F(CudaCachedAttention, ShortPromptsBehindLongContexts) {
                         dtype == DType::kF32 ? kCachedF32Tolerance : kCachedBf16Tolerance);
     }
   }
+}
+
+// One pass has the bits of the three that it stands for, in what it gives and in the cache.
+TEST_F(CudaCachedAttention, AStepAtOnceHasTheBitsOfTurningAppendingAndAttending) {
+  struct Turned {
+    int64_t heads, kv_heads, dim, rotary, window;
+    bool appends;
+    std::vector<CachedRows> spans;
+  };
+  for (const Turned& t :
+       {Turned{4, 2, 64, 64, 0, true, {{0, 1}, {255, 1}, {256, 1}, {300, 1}}},
+        Turned{7, 1, 128, 64, 0, true, {{252, 8}, {3, 5}}},
+        Turned{4, 1, 80, 80, 20, true, {{250, 7}, {16, 1}}},
+        Turned{4, 4, 40, 0, 0, true, {{31, 2}}}, Turned{4, 1, 256, 32, 0, false, {{500, 3}}}}) {
+    const CachedCase c = {.shape = cached_shape(t.heads, t.kv_heads, t.dim, t.window),
+                          .spans = t.spans};
+    Step step = make_step(c);
+    const int64_t rows = step.q.gpu.rows();
+    const int64_t q_columns = t.heads * t.dim;
+    const int64_t kv_columns = t.kv_heads * t.dim;
+    const Pair qkv = random(DType::kBF16, {rows, q_columns + 2 * kv_columns});
+    const Pair table = random(DType::kF32, {600, 2 * t.rotary + 4});
+    const auto view = [](const Pair& pair, int64_t begin, int64_t count) {
+      return pair.gpu.column_range(begin, begin + count);
+    };
+    ops::AttentionStep args = {
+        .attention = {step.dst.gpu, view(qkv, 0, q_columns), step.gpu, step.sequences, c.shape},
+        .q_cos_sin = view(table, 0, t.rotary),
+        .k_cos_sin = view(table, t.rotary, t.rotary),
+        .rotary_dim = t.rotary};
+    if (t.appends) {
+      args.k = view(qkv, q_columns, kv_columns);
+      args.v = view(qkv, q_columns + kv_columns, kv_columns);
+    }
+    const TensorView cache = {step.gpu.data, DType::kBF16,
+                              Shape{step.gpu.block_count * 2 * 16, kv_columns}};
+    ASSERT_TRUE(ops::attention_step(*gpu_stream_, args));
+    const std::vector<float> got = gpu_values(step.dst.gpu);
+    const std::vector<float> cached = gpu_values(cache);
+
+    std::vector<int32_t> positions;
+    for (const CachedRows& span : t.spans) {
+      for (int32_t i = 0; i < span.rows; ++i) positions.push_back(span.context + i);
+    }
+    const auto turn = [&](const TensorView& data, const TensorView& angles) {
+      ops::rope(*gpu_stream_, {.data = data,
+                               .positions = integers(positions).gpu,
+                               .cos_sin = angles,
+                               .head_dim = t.dim,
+                               .rotary_dim = t.rotary});
+    };
+    turn(args.attention.q, args.q_cos_sin);
+    if (t.appends) {
+      turn(args.k, args.k_cos_sin);
+      ops::kv_append(*gpu_stream_, step.gpu, args.k, args.v, step.sequences);
+    }
+    ops::attention_cached(*gpu_stream_, args.attention);
+    EXPECT_EQ(gpu_values(step.dst.gpu), got) << "heads of " << t.dim;
+    // As bytes, since the rest of the cache is NaN.
+    const std::vector<float> expected = gpu_values(cache);
+    EXPECT_EQ(std::memcmp(expected.data(), cached.data(), cached.size() * 4), 0);
+  }
+}
+
+TEST_F(CudaCachedAttention, AStepAtOnceIsForSequencesOfFewRowsInBf16) {
+  const auto takes = [&](const CachedCase& c, int64_t rotary) {
+    Step step = make_step(c);
+    const Pair kv = random(c.q, {step.q.gpu.rows(), c.shape.kv_head_count * c.shape.head_dim});
+    const Pair table = random(DType::kF32, {600, rotary});
+    return ops::attention_step(
+        *gpu_stream_, {.attention = {step.dst.gpu, step.q.gpu, step.gpu, step.sequences, c.shape},
+                       .k = kv.gpu,
+                       .v = kv.gpu,
+                       .q_cos_sin = table.gpu,
+                       .k_cos_sin = table.gpu,
+                       .rotary_dim = rotary});
+  };
+  const ops::AttentionShape shape = cached_shape(2, 1, 64);
+  EXPECT_TRUE(takes({.shape = shape, .spans = {{3, 8}}}, 64));
+  EXPECT_FALSE(takes({.shape = shape, .spans = {{3, 9}}}, 64));
+  EXPECT_FALSE(takes({.shape = shape, .spans = {{3, 1}}}, 60));
+  EXPECT_FALSE(takes({.shape = shape, .q = DType::kF32, .spans = {{3, 1}}}, 64));
 }
 
 // What a row gives does not depend on the rows beside it.

@@ -53,7 +53,7 @@ struct CachedWork {
   int lo, hi;  // the first and last position that one of the rows sees here; lo > hi: none
 
   __device__ CachedWork(const CachedAttention& a, const CachedItem& item, int rows_max)
-      : sequence(a.sequences[item.sequence]),
+      : sequence(load_table(a.sequences + item.sequence)),
         kv_head(static_cast<int>(blockIdx.y)),
         heads(a.heads),
         heads_inverse(a.heads_inverse),
@@ -93,7 +93,7 @@ struct CachedWork {
   }
   // Keys of a block of the sequence; values follow them.
   __device__ int64_t keys_at(const CachedAttention& a, int block) const {
-    const int64_t id = __ldg(a.blocks + sequence.blocks_begin + block);
+    const int64_t id = load_table(a.blocks + sequence.blocks_begin + block);
     return (id * a.kv_head_count + kv_head) * 2 * kCachedSlots * a.head_dim;
   }
   // Whether its results are to be merged with those of other splits.

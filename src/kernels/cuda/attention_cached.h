@@ -39,15 +39,27 @@ struct alignas(16) CachedItem {
   int32_t sequence, row_begin, split, unused;
 };
 
+// What is done first with rows of q, and of keys and values that are not in the cache yet: heads
+// turn as ops/rope.h says, by the position of their row, and keys and values are appended. By
+// attention_cached() where cached_appends() says so.
+struct CachedAppend {
+  cpu::ConstRows k, v;    // [rows, G · d] bf16, before they turn; null: they are in the cache
+  const float* q_angles;  // [positions, rotary_dim], cosines before sines; null: q does not turn
+  const float* k_angles;
+  int64_t angle_stride;
+  int32_t rotary_dim;
+};
+
 struct CachedAttention {
   cpu::Rows dst;     // [rows, H · d] f32 or bf16
   cpu::ConstRows q;  // the same
-  const void* cache;
+  void* cache;       // written where rows are appended
   cpu::ElementType cache_type;
   int32_t head_count, kv_head_count, head_dim;
   int32_t window;  // 0: none
   float scale, cap;
   const float* sinks;  // [H] or null
+  CachedAppend append;
 
   // On the device.
   const CachedSequence* sequences;
@@ -74,5 +86,9 @@ inline int64_t cached_partial_bytes(const CachedAttention& args) {
          static_cast<int64_t>(sizeof(float));
 }
 void attention_cached(const LaunchStream& stream, const CachedAttention& args);
+
+// Whether `append` may be given, for sequences of few rows alone of which none reads what another
+// appends.
+bool cached_appends(const CachedAttention& args);
 
 }  // namespace jige::cuda

@@ -6,6 +6,9 @@
 // has columns 32 j + 8 t … + 7 of token g, for two products; and outputs transposed, values [16
 // columns, 16 tokens] times weights [16, 8 rows], where it has columns 64 c + 8 g … + 7 of tokens
 // 2t, 2t+1, 2t+8, 2t+9, for four. The weights of lane (g, t) are where the scores left them.
+//
+// Keys and values of new rows may be appended first: a block writes those that lie in its split,
+// and reads them back. Blocks for other packed rows of the same split write the same.
 #include <type_traits>
 
 #include "kernels/cuda/attention_cached.cuh"
@@ -88,6 +91,68 @@ __device__ void load(Values<kChunks>& values, const Bf16* from, Width<kChunks, k
   });
 }
 
+// Columns [c, c + 4) of a head, turned by the angles of its position.
+struct Turn {
+  const float* angles;  // or null
+  int half;             // of the columns that turn
+
+  __device__ Turn(const CachedAppend& append, const float* table, int position)
+      : angles(table ? table + position * append.angle_stride : nullptr),
+        half(append.rotary_dim / 2) {}
+  __device__ uint2 operator()(const Bf16* head, int c) const {
+    const uint2 own = *reinterpret_cast<const uint2*>(head + c);
+    if (!angles || c >= 2 * half) return own;
+    const bool first = c < half;
+    const int pair = first ? c : c - half;
+    const uint2 other = *reinterpret_cast<const uint2*>(head + (first ? c + half : pair));
+    const float4 cosine = *reinterpret_cast<const float4*>(angles + pair);
+    const float4 sine = *reinterpret_cast<const float4*>(angles + half + pair);
+    const auto turned = [first](uint32_t x, uint32_t y, float of_x, float of_y) {
+      const float across = bits_to_float(y) * of_y;
+      return fmaf(bits_to_float(x), of_x, first ? -across : across);
+    };
+    const auto two = [&](uint32_t x, uint32_t y, float cos0, float cos1, float sin0, float sin1) {
+      return floats_to_bf16x2(turned(x << 16, y << 16, cos0, sin0),
+                              turned(x & 0xffff0000u, y & 0xffff0000u, cos1, sin1));
+    };
+    return make_uint2(two(own.x, other.x, cosine.x, cosine.y, sine.x, sine.y),
+                      two(own.y, other.y, cosine.z, cosine.w, sine.z, sine.w));
+  }
+};
+
+// Keys and values of the sequence's new rows that lie in the block's split.
+__device__ inline void append_rows(const CachedAttention& a, const CachedWork& work) {
+  if (!a.append.k.data) return;
+  const CachedSequence& sequence = work.sequence;
+  const int context = sequence.context_count;
+  const int begin = max(context, work.split * sequence.split_keys);
+  const int end = min(context + sequence.row_count, (work.split + 1) * sequence.split_keys);
+  const int pieces = a.head_dim / 4;  // of a head
+  const int64_t column = int64_t{work.kv_head} * a.head_dim;
+  for (int i = static_cast<int>(threadIdx.x); i < (end - begin) * 2 * pieces; i += kCachedThreads) {
+    const int position = begin + i / (2 * pieces);
+    const bool is_value = i % (2 * pieces) >= pieces;
+    const int c = i % pieces * 4;
+    const ConstRows& from = is_value ? a.append.v : a.append.k;
+    const int64_t row = int64_t{sequence.row_begin} + position - context;
+    const Bf16* head = static_cast<const Bf16*>(from.data) + row * from.stride + column;
+    const int slot = position % kCachedSlots + (is_value ? kCachedSlots : 0);
+    Bf16* to = static_cast<Bf16*>(a.cache) + work.keys_at(a, position / kCachedSlots) +
+               slot * a.head_dim + c;
+    const Turn turn(a.append, is_value ? nullptr : a.append.k_angles, position);
+    *reinterpret_cast<uint2*>(to) = turn(head, c);
+  }
+}
+
+// Keys and values that a warp reads, while the kernel before may still run.
+__device__ inline void prefetch_blocks(const CachedAttention& a, const CachedWork& work, int first,
+                                       int end) {
+  const int block = first + lane_id() * kCachedWarps;
+  if (block >= end) return;
+  prefetch_to_cache(static_cast<const Bf16*>(a.cache) + work.keys_at(a, block),
+                    2 * kCachedSlots * a.head_dim * int{sizeof(Bf16)});
+}
+
 // The queries in shared memory as the operands of lanes: [32 columns][half][lane], 16 bytes each.
 __device__ inline void place_queries(const CachedAttention& a, const CachedWork& work, int steps,
                                      uint4* to) {
@@ -99,8 +164,9 @@ __device__ inline void place_queries(const CachedAttention& a, const CachedWork&
     for (int half = 0; half < 2; ++half) {
       const int row = g + half * kEight;
       if (row >= work.count || c >= a.head_dim) continue;
-      const int64_t column = int64_t{work.head_of(row)} * a.head_dim + c;
-      rows[half] = *reinterpret_cast<const uint2*>(q + work.row_of(row) * a.q.stride + column);
+      const int64_t column = int64_t{work.head_of(row)} * a.head_dim;
+      const Turn turn(a.append, a.append.q_angles, work.position_of(row));
+      rows[half] = turn(q + work.row_of(row) * a.q.stride + column, c);
     }
     to[i] = make_uint4(rows[0].x, rows[1].x, rows[0].y, rows[1].y);
   }
@@ -264,24 +330,28 @@ constexpr int64_t shared_bytes() {
 template <int kChunks, int kTiles, bool kWhole>
 __global__ void __launch_bounds__(kCachedThreads, kChunks* kTiles == 2 ? 3 : 2)
     few_kernel(CachedAttention a) {
+  const CachedItem item = load_table(a.few + blockIdx.x);
+  const CachedWork work(a, item.sequence < 0 ? CachedItem{} : item, kTiles * kEight);
+  // The first cache block of this warp, and the one behind the last that is seen.
+  const int end = work.hi >= work.lo ? work.hi / kCachedSlots + 1 : 0;
+  int block = work.lo / kCachedSlots;
+  block += (warp_id() - block % kCachedWarps + kCachedWarps) % kCachedWarps;
+  const bool any = item.sequence >= 0 && work.count > 0;
+  if (any) prefetch_blocks(a, work, block, end);
   begin_kernel();
-  const CachedItem item = a.few[blockIdx.x];
-  if (item.sequence < 0) return;
-  const CachedWork work(a, item, kTiles * kEight);
-  if (work.count <= 0) return;
+  if (!any) return;
   auto* queries = reinterpret_cast<uint4*>(dynamic_shared());
   CachedSums sums(dynamic_shared() + kChunks * 4 * kWarp * sizeof(uint4), kTiles * kEight,
                   kChunks * kChunkColumns + 4);
   const auto* cache = static_cast<const Bf16*>(a.cache);
   const Width<kChunks, kWhole> width(a);
   const int value_step = kCachedSlots * width.of_head;
-  const auto slots_of = [&](int block) {
-    return Slots{work.lo - block * kCachedSlots, work.hi - block * kCachedSlots + 1};
+  const auto slots_of = [&](int of_block) {
+    return Slots{work.lo - of_block * kCachedSlots, work.hi - of_block * kCachedSlots + 1};
   };
-  // The first cache block of this warp, and the one behind the last that is seen.
-  const int end = work.hi >= work.lo ? work.hi / kCachedSlots + 1 : 0;
-  int block = work.lo / kCachedSlots;
-  block += (warp_id() - block % kCachedWarps + kCachedWarps) % kCachedWarps;
+  append_rows(a, work);
+  place_queries(a, work, kChunks * 4, queries);
+  __syncthreads();
   Keys<kChunks> keys;
   Values<kChunks> values;
   if (block < end) {
@@ -289,8 +359,6 @@ __global__ void __launch_bounds__(kCachedThreads, kChunks* kTiles == 2 ? 3 : 2)
     load(keys, from, width, slots_of(block));
     load(values, from + value_step, width, slots_of(block));
   }
-  place_queries(a, work, kChunks * 4, queries);
-  __syncthreads();
   const CachedScore score(a);
   Softmax<kTiles> softmax(a, work);
   Outputs<kChunks, kTiles> outputs;
@@ -325,6 +393,22 @@ void launch_few(const LaunchStream& stream, const CachedAttention& args) {
 }
 
 }  // namespace
+
+bool cached_appends(const CachedAttention& args) {
+  constexpr int kPiece = 4;  // columns
+  const CachedAppend& append = args.append;
+  const auto in_pieces = [](const ConstRows& rows) {
+    return rows.type == ElementType::kBf16 && rows.stride % kPiece == 0 &&
+           reinterpret_cast<uintptr_t>(rows.data) % sizeof(uint2) == 0;
+  };
+  const auto in_fours = [](const float* table) {
+    return reinterpret_cast<uintptr_t>(table) % sizeof(float4) == 0;
+  };
+  const bool rows = !append.k.data || (in_pieces(append.k) && in_pieces(append.v));
+  const bool angles = append.angle_stride % 4 == 0 && append.rotary_dim % (2 * kPiece) == 0 &&
+                      in_fours(append.q_angles) && in_fours(append.k_angles);
+  return cached_few_takes(args) && rows && angles;
+}
 
 bool cached_few_takes(const CachedAttention& args) {
   return args.cache_type == ElementType::kBf16 && args.q.type == ElementType::kBf16 &&

@@ -96,6 +96,13 @@ __device__ inline void begin_kernel() {
 #endif
 }
 
+// An element of what CudaStream::upload() gave, which is there before any kernel behind it starts:
+// so this may come before begin_kernel().
+template <typename T>
+__device__ inline T load_table(const T* at) {
+  return *at;
+}
+
 // Has the second cache fetch memory, aligned to 16 and as many bytes as a multiple of 16, from GPUs
 // of compute capability 9.0 on. It changes no result, so it may come before begin_kernel().
 __device__ inline void prefetch_to_cache(const void* at, int bytes) {
@@ -139,11 +146,11 @@ __device__ inline float fast_exp2(float x) {
   return y;
 }
 
-// 16 bytes of device memory that are read once and not written meanwhile, past the first cache;
-// `at` is aligned to 16. (Volatile: begin_kernel() stays before it.)
+// 16 bytes of device memory that are read once, past the first cache; `at` is aligned to 16. They
+// may have been written by the block, before a barrier. (Volatile: what waits stays before it.)
 __device__ inline uint4 load_streamed(const void* at) {
   uint4 r;
-  asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
+  asm volatile("ld.global.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w)
                : "l"(at));
   return r;
@@ -154,7 +161,7 @@ __device__ inline uint4 load_streamed_or_zero(const void* at, bool valid) {
   uint4 r = {0, 0, 0, 0};
   asm volatile(
       "{ .reg .pred p; setp.ne.b32 p, %5, 0; "
-      "@p ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4]; }"
+      "@p ld.global.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4]; }"
       : "+r"(r.x), "+r"(r.y), "+r"(r.z), "+r"(r.w)
       : "l"(at), "r"(static_cast<int>(valid)));
   return r;

@@ -1,10 +1,10 @@
 // What kernels are written with: CUDA's own names where they will do, and small functions for the
 // instructions that have none. Everything here has the same meaning on a GPU and in emulation.
 //
-// Rules for kernels: all threads call begin_kernel() before they touch memory; warps are whole
-// (blocks are multiples of 32 threads) and stay together around warp functions, whose masks are all
-// ones; dynamic shared memory comes from dynamic_shared(); sums have a fixed order, no float is
-// added atomically. Threads: device code.
+// Rules for kernels: all threads call begin_kernel() before they touch memory, but by load_table()
+// and prefetch_to_cache(); warps are whole (blocks are multiples of 32 threads) and stay together
+// around warp functions, whose masks are all ones; dynamic shared memory comes from
+// dynamic_shared(); sums have a fixed order, no float is added atomically. Threads: device code.
 #pragma once
 
 #include <cstdint>

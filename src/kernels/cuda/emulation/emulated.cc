@@ -265,6 +265,12 @@ unsigned char* dynamic_shared() {
   return reinterpret_cast<unsigned char*>((at + kAlignment - 1) / kAlignment * kAlignment);
 }
 
+void load_table(void* to, const void* from, size_t bytes) {
+  std::optional<DeviceMemory::Access> access;
+  if (!block().memory) access.emplace();
+  std::memcpy(to, from, bytes);
+}
+
 void check_argument(const void* value, size_t bytes) {
   const auto* at = static_cast<const std::byte*>(value);
   for (size_t i = 0; i + sizeof(uint64_t) <= bytes; i += sizeof(uint64_t)) {

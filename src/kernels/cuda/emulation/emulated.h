@@ -78,6 +78,8 @@ void copy_async(void* to, const void* from);
 void copy_async_commit();
 void copy_async_wait(int left);
 int lane();
+// Reads device memory before or after begin_kernel().
+void load_table(void* to, const void* from, size_t bytes);
 // Ends the process where an argument of a kernel holds an address of the host's memory.
 void check_argument(const void* value, size_t bytes);
 
@@ -151,6 +153,12 @@ using std::min;
 // never does.
 void begin_kernel();
 
+template <typename T>
+T load_table(const T* at) {
+  T value;
+  emulation::load_table(&value, at, sizeof value);
+  return value;
+}
 inline void prefetch_to_cache(const void*, int) {}
 
 inline unsigned char* dynamic_shared() { return emulation::dynamic_shared(); }

@@ -47,6 +47,7 @@ struct Batch {
   TensorView targets;       // [T] i32, the next token; -1: no loss here. Training and scoring only
   TensorView loss_weights;  // [T] f32, gradient weight of each target, or empty: all 1
   std::vector<ops::SequenceSpan> sequences;
+  ops::StepTables* tables = nullptr;  // of inference: what the layers of a step share on a GPU
   ops::Dropout dropout;  // off but in training steps
   int64_t token_count() const { return tokens.rows(); }
 };

@@ -263,7 +263,8 @@ bool GroupedAttention::attend_at_once(const BlockContext& context, const BlockWe
                                                             .q = heads.q,
                                                             .cache = context.kv_cache,
                                                             .sequences = batch.sequences,
-                                                            .shape = shape(weights)},
+                                                            .shape = shape(weights),
+                                                            .tables = batch.tables},
                                               .k = heads.k,
                                               .v = heads.v,
                                               .q_cos_sin = angles(query_rope_begin_),
@@ -281,7 +282,8 @@ void GroupedAttention::attend_cached(const BlockContext& context, const BlockWei
                                          .q = heads.q,
                                          .cache = context.kv_cache,
                                          .sequences = batch.sequences,
-                                         .shape = shape(weights)});
+                                         .shape = shape(weights),
+                                         .tables = batch.tables});
 }
 
 void GroupedAttention::normalise_heads(Stream& stream, const BlockWeights& weights,

@@ -4,9 +4,11 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "model/batch_limits.h"
 #include "model/device_support.h"
 #include "model/weights_layout.h"
 #include "ops/elementwise.h"
+#include "tensor/cuda_device.h"
 
 namespace jige::model {
 namespace {
@@ -16,15 +18,6 @@ constexpr int64_t kBatchTokensLimit = int64_t{1} << 20;
 constexpr int64_t kAdapterRoomsLimit = 4096;
 constexpr int64_t kStatesLimit = int64_t{1} << 16;
 constexpr int64_t kAdapterRankLimit = 4096;
-
-int64_t blocks_for(int64_t token_count) {
-  return (token_count + ops::kKvBlockTokens - 1) / ops::kKvBlockTokens;
-}
-
-Status check_range(std::string_view name, int64_t value, int64_t low, int64_t high) {
-  if (low <= value && value <= high) return {};
-  return fail(Code::kInvalidArgument, "{} is {}; it must be in {}..{}", name, value, low, high);
-}
 
 std::string adapters_text(const InferenceMemory& memory) {
   if (memory.adapters_bytes.empty()) return "";
@@ -84,9 +77,9 @@ Result<InferenceSizes> sizes_with(const std::vector<Adapter>& adapters,
                                               : std::min(config.context_max, kContextDefaultMax);
   JIGE_DO(check_range("the context in tokens", sizes.context_max, 1, config.context_max));
   // Embeddings: the longest text, and beside its end a batch of others.
-  const int64_t beside = options.embeds ? blocks_for(options.batch_tokens_max) : 0;
-  sizes.kv_block_count =
-      options.kv_block_count > 0 ? options.kv_block_count : blocks_for(sizes.context_max) + beside;
+  const int64_t beside = options.embeds ? kv_blocks_for(options.batch_tokens_max) : 0;
+  sizes.kv_block_count = options.kv_block_count > 0 ? options.kv_block_count
+                                                    : kv_blocks_for(sizes.context_max) + beside;
   JIGE_DO(check_range("the number of cache blocks", sizes.kv_block_count, 1, INT32_MAX));
   if (formats::recurrent_layer_count(config) > 0) {
     const int64_t usual = options.embeds ? kStatesOfEmbeds : kStatesDefault;
@@ -224,91 +217,13 @@ const Adapter* InferenceModel::find_adapter(int32_t number) const {
   return index < adapters_.size() ? &adapters_[index] : rooms_->find(number);
 }
 
-Status InferenceModel::check_sequence(const ops::SequenceSpan& sequence, int64_t row_begin) const {
-  if (sequence.row_begin != row_begin || sequence.row_count < 1) {
-    return fail(Code::kInvalidArgument, "a sequence has rows {} + {} where row {} follows",
-                sequence.row_begin, sequence.row_count, row_begin);
-  }
-  const int64_t end = int64_t{sequence.context_count} + sequence.row_count;
-  if (sequence.context_count < 0 || end > sizes_.context_max) {
-    return fail(Code::kInvalidArgument, "a sequence of {} tokens is longer than the context of {}",
-                end, sizes_.context_max);
-  }
-  if (!sequence.blocks) return fail(Code::kInvalidArgument, "a sequence has no cache blocks");
-  for (int64_t i = 0; i < blocks_for(end); ++i) {
-    const int32_t block = sequence.blocks[i];
-    JIGE_DO(check_range("a cache block", block, 0, sizes_.kv_block_count - 1));
-  }
-  return {};
-}
-
-Status InferenceModel::check_states(std::span<const ops::SequenceSpan> sequences) const {
-  if (sizes_.state_count == 0) return {};
-  std::vector<uint8_t> taken(static_cast<size_t>(sizes_.state_count), 0);
-  for (const ops::SequenceSpan& sequence : sequences) {
-    JIGE_DO(check_range("a state", sequence.state, 0, sizes_.state_count - 1));
-    uint8_t& mine = taken[static_cast<size_t>(sequence.state)];
-    if (mine != 0) {
-      return fail(Code::kInvalidArgument, "two sequences have state {}", sequence.state);
-    }
-    mine = 1;
-    const int64_t stands = state_tokens_[static_cast<size_t>(sequence.state)];
-    if (sequence.context_count == 0 || sequence.context_count == stands) continue;
-    return fail(Code::kInvalidArgument,
-                "a sequence goes on behind {} tokens, but its state {} stands behind {}",
-                sequence.context_count, sequence.state, stands);
-  }
-  return {};
-}
-
-Status InferenceModel::check(const InferenceBatch& batch) const {
-  const auto row_count = static_cast<int64_t>(batch.tokens.size());
-  JIGE_DO(check_range("the tokens of a batch", row_count, 1, sizes_.batch_tokens_max));
-  JIGE_DO(check_logit_rows(batch.logit_rows, row_count));
-  for (const int32_t token : batch.tokens) {
-    JIGE_DO(check_range("a token id", token, 0, config().vocab_size - 1));
-  }
-  int64_t row = 0;
-  for (const ops::SequenceSpan& sequence : batch.sequences) {
-    JIGE_DO(check_sequence(sequence, row));
-    row += sequence.row_count;
-  }
-  if (row != row_count) {
-    return fail(Code::kInvalidArgument, "{} tokens, but sequences of {} rows", row_count, row);
-  }
-  JIGE_DO(check_states(batch.sequences));
-  return check_adapters(batch);
-}
-
-Status InferenceModel::check_adapters(const InferenceBatch& batch) const {
-  if (batch.adapters.empty()) return {};
-  if (batch.adapters.size() != batch.sequences.size()) {
-    return fail(Code::kInvalidArgument, "{} adapters for {} sequences", batch.adapters.size(),
-                batch.sequences.size());
-  }
-  for (const int32_t adapter : batch.adapters) {
-    if (adapter == kNoAdapter || has_adapter(adapter)) continue;
-    return fail(Code::kInvalidArgument, "an adapter is {}; no such number is loaded", adapter);
-  }
-  return {};
-}
-
-Status InferenceModel::check_logit_rows(std::span<const int32_t> rows, int64_t row_count) const {
-  JIGE_DO(check_range("the rows of logits", std::ssize(rows), 0, sizes_.logit_rows_max));
-  for (const int32_t row : rows) JIGE_DO(check_range("a row of logits", row, 0, row_count - 1));
-  return {};
-}
-
 void InferenceModel::put_batch(const InferenceBatch& batch) {
-  const auto row_count = static_cast<int64_t>(batch.tokens.size());
   host_positions_.clear();
   for (const ops::SequenceSpan& sequence : batch.sequences) {
     for (int32_t i = 0; i < sequence.row_count; ++i) {
       host_positions_.push_back(sequence.context_count + i);
     }
   }
-  batch_.tokens = buffers_.tokens.view().row_range(0, row_count);
-  batch_.positions = buffers_.positions.view().row_range(0, row_count);
   batch_.sequences.assign(batch.sequences.begin(), batch.sequences.end());
   if (sizes_.state_count > 0) {
     for (const ops::SequenceSpan& sequence : batch.sequences) {
@@ -316,10 +231,24 @@ void InferenceModel::put_batch(const InferenceBatch& batch) {
           int64_t{sequence.context_count} + sequence.row_count;
     }
   }
-  stream_->copy(batch_.tokens.data, batch.tokens.data(), row_count * 4, CopyKind::kHostToDevice);
-  stream_->copy(batch_.positions.data, host_positions_.data(), row_count * 4,
-                CopyKind::kHostToDevice);
   put_adapters(batch);
+}
+
+void InferenceModel::send_batch(const InferenceBatch& batch) {
+  const auto send = [&](const Tensor& buffer, std::span<const int32_t> values) {
+    const int64_t bytes = std::ssize(values) * 4;
+    TensorView view = buffer.view().row_range(0, std::ssize(values));
+    if (on_cuda(*stream_)) {
+      view.data = const_cast<void*>(as_cuda(*stream_).upload(values.data(), bytes));
+    } else {
+      stream_->copy(view.data, values.data(), bytes, CopyKind::kHostToDevice);
+    }
+    return view;
+  };
+  step_tables_.entries.clear();
+  batch_.tables = &step_tables_;
+  batch_.tokens = send(buffers_.tokens, batch.tokens);
+  batch_.positions = send(buffers_.positions, host_positions_);
 }
 
 void InferenceModel::put_adapters(const InferenceBatch& batch) {
@@ -363,11 +292,12 @@ BlockContext InferenceModel::context(size_t node) {
 TensorView InferenceModel::run_body(const InferenceBatch& batch) {
   ++forward_count_;
   put_batch(batch);
-  const int64_t row_count = batch_.token_count();
+  const int64_t row_count = std::ssize(batch.tokens);
   TensorView src;
   logits_ = {};
   stream_->run_repeated([&] {
     src = {};
+    send_batch(batch);
     for (size_t node = 0; node < architecture_->head_node(); ++node) {
       const TensorView dst = buffers_.stream[node % 2].view().row_range(0, row_count);
       architecture_->block(node).forward(context(node), weights_->block(node), batch_, src, dst,
@@ -397,14 +327,6 @@ Result<std::span<const float>> InferenceModel::forward(const InferenceBatch& bat
   if (logits_) return to_host(logits_);
   stream_->synchronize();
   return std::span<const float>();
-}
-
-Status InferenceModel::check_hidden_rows(std::span<const int32_t> rows) const {
-  if (rows.empty() || !hidden_) {
-    return fail(Code::kInvalidArgument, "{} rows of logits are wanted of {}", rows.size(),
-                hidden_ ? "a forward" : "no forward");
-  }
-  return check_logit_rows(rows, hidden_.rows());
 }
 
 TensorView InferenceModel::hidden_rows(std::span<const int32_t> rows) {

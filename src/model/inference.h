@@ -31,6 +31,7 @@
 #include "model/architecture.h"
 #include "model/memory_plan.h"
 #include "model/weights.h"
+#include "ops/step_tables.h"
 #include "tensor/arena.h"
 #include "tensor/host_buffer.h"
 
@@ -158,6 +159,8 @@ class InferenceModel {
   Status check_adapters(const InferenceBatch& batch) const;
   const Adapter* find_adapter(int32_t number) const;
   void put_batch(const InferenceBatch& batch);
+  // Puts tokens and positions on the stream, as a part of the step's work.
+  void send_batch(const InferenceBatch& batch);
   // The ranges of rows that ask for adapters, one for neighbours that ask for the same.
   void put_adapters(const InferenceBatch& batch);
   // Runs all blocks but the head, and the head for rows of logits; returns the last residual
@@ -176,6 +179,7 @@ class InferenceModel {
   std::unique_ptr<AdapterRooms> rooms_;
   Batch batch_;  // views of buffers_, shaped anew for every call
   StepAdapters step_adapters_;
+  ops::StepTables step_tables_;
   std::vector<int64_t> state_tokens_;  // that each state stands behind
   TensorView hidden_;                  // the last residual stream of the last call
   TensorView logits_;                  // those that it was asked for

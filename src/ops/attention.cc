@@ -149,6 +149,7 @@ void attention_forward(Stream& stream, const AttentionForward& args) {
 
 namespace {
 
+// But for the blocks of sequences.
 void check_cached(const AttentionCached& args) {
   const AttentionShape& shape = args.shape;
   check_attention_shape(shape);
@@ -161,11 +162,6 @@ void check_cached(const AttentionCached& args) {
       "cache of {} heads of {}, attention of {} of {}", args.cache.kv_head_count,
       args.cache.head_dim, shape.kv_head_count, shape.head_dim);
   check_attention_sequences(args.sequences, rows, shape.head_count);
-  for (const SequenceSpan& sequence : args.sequences) {
-    // What lies before the window of the first row is not read, and its blocks may be gone.
-    const int64_t first = shape.window > 0 ? sequence.context_count - shape.window + 1 : 0;
-    check_attention_blocks(sequence, std::max<int64_t>(0, first), args.cache.block_count);
-  }
 }
 
 }  // namespace
@@ -173,6 +169,9 @@ void check_cached(const AttentionCached& args) {
 void attention_cached(Stream& stream, const AttentionCached& args) {
   check_cached(args);
   if (on_cuda(stream)) return attention_cached_on_gpu(stream, args);
+  for (const SequenceSpan& sequence : args.sequences) {
+    check_seen_blocks(sequence, args.shape, args.cache);
+  }
   submit(stream, {args.dst, args.q, {}, args.sequences, args.shape, {}, {}, args.cache});
 }
 

@@ -102,6 +102,9 @@ int64_t kv_cache_bytes(DType dtype, int64_t block_count, int64_t kv_head_count, 
 void kv_append(Stream& stream, const KvCacheView& cache, const TensorView& k, const TensorView& v,
                const std::vector<SequenceSpan>& sequences);
 
+// What calls share that have the same sequences, on a GPU (ops/step_tables.h).
+struct StepTables;
+
 // Attention of q against the cache; the rows' own keys must have been appended before.
 // Prompt chunks and single-token decodes may be mixed in one call.
 struct AttentionCached {
@@ -110,6 +113,7 @@ struct AttentionCached {
   KvCacheView cache;
   std::vector<SequenceSpan> sequences;
   AttentionShape shape;
+  StepTables* tables = nullptr;  // or null; emptied whenever the step is put on the stream
 };
 void attention_cached(Stream& stream, const AttentionCached& args);
 

@@ -8,6 +8,7 @@
 #include "kernels/cuda/kv_append.h"
 #include "ops/attention_schedule.h"
 #include "ops/kernel_rows.h"
+#include "ops/step_tables.h"
 
 namespace jige::ops {
 namespace {
@@ -127,8 +128,8 @@ size_t append(std::vector<std::byte>* table, const std::vector<T>& values) {
   return at;
 }
 
-// Sends the tables and points the kernels at them.
-void send(Stream& stream, const GpuTables& tables, cuda::CachedAttention* args) {
+// Sends the tables; where kernels have them.
+cuda::CachedTables send(Stream& stream, const GpuTables& tables) {
   std::vector<std::byte> table;
   const size_t sequences = append(&table, tables.sequences);
   const size_t few = append(&table, tables.few);
@@ -140,17 +141,33 @@ void send(Stream& stream, const GpuTables& tables, cuda::CachedAttention* args) 
   const auto items = [base](size_t at) {
     return static_cast<const cuda::CachedItem*>(static_cast<const void*>(base + at));
   };
-  args->sequences =
-      static_cast<const cuda::CachedSequence*>(static_cast<const void*>(base + sequences));
-  args->few = items(few);
-  args->tiles = items(tiles);
-  args->merges = items(merges);
-  args->blocks = static_cast<const int32_t*>(static_cast<const void*>(base + blocks));
-  args->few_items = static_cast<int32_t>(tables.few.size());
-  args->tile_items = static_cast<int32_t>(tables.tiles.size());
-  args->merge_items = static_cast<int32_t>(tables.merges.size());
-  args->few_rows_max = tables.few_rows_max;
-  args->partial_rows = tables.partial_rows;
+  return {.sequences =
+              static_cast<const cuda::CachedSequence*>(static_cast<const void*>(base + sequences)),
+          .blocks = static_cast<const int32_t*>(static_cast<const void*>(base + blocks)),
+          .few = items(few),
+          .tiles = items(tiles),
+          .merges = items(merges),
+          .few_items = static_cast<int32_t>(tables.few.size()),
+          .tile_items = static_cast<int32_t>(tables.tiles.size()),
+          .merge_items = static_cast<int32_t>(tables.merges.size()),
+          .few_rows_max = tables.few_rows_max,
+          .partial_rows = tables.partial_rows};
+}
+
+// The tables that an earlier call has sent, or new ones.
+cuda::CachedTables tables_of(Stream& stream, const AttentionCached& args,
+                             const StepTables::Kind& kind) {
+  if (args.tables) {
+    for (const StepTables::Entry& entry : args.tables->entries) {
+      if (entry.kind == kind) return entry.tables;
+    }
+  }
+  for (const SequenceSpan& sequence : args.sequences) {
+    check_seen_blocks(sequence, args.shape, args.cache);
+  }
+  const cuda::CachedTables tables = send(stream, make_tables(args, kind.window, kind.tile_rows));
+  if (args.tables) args.tables->entries.push_back({kind, tables});
+  return tables;
 }
 
 void check_not_in_8_bits(const KvCacheView& cache) {
@@ -195,7 +212,11 @@ cuda::CachedAppend append_of(const AttentionStep& args) {
 void attend(Stream& stream, const AttentionCached& args, cuda::CachedAttention* attention) {
   const cuda::LaunchStream launch = launch_stream(stream);
   attention->tile_rows = cuda::cached_tile_rows(launch, *attention, args.q.rows());
-  send(stream, make_tables(args, attention->window, attention->tile_rows), attention);
+  static_cast<cuda::CachedTables&>(*attention) =
+      tables_of(stream, args,
+                {.window = attention->window,
+                 .heads = attention->head_count / attention->kv_head_count,
+                 .tile_rows = attention->tile_rows});
   attention->partials =
       static_cast<float*>(as_cuda(stream).scratch(cuda::cached_partial_bytes(*attention)));
   cuda::attention_cached(launch, *attention);

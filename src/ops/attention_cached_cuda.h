@@ -1,7 +1,7 @@
 // The paged cache on GPUs: what kv_append and attention_cached do there once they have checked
 // their arguments. Sequences lie in host memory; the tables that kernels read of them go to the
 // device with the work. They follow from the batch, the window and the heads, so the layers of a
-// model send the same bytes, which upload() sees; and they are padded, so that launches stay the
+// model have the same (StepTables); and they are padded, so that launches stay the
 // same while contexts grow for some steps (CudaStream::run_repeated). Threads: asynchronous on the
 // stream, which is a GPU's.
 #pragma once

@@ -110,6 +110,12 @@ void check_attention_blocks(const SequenceSpan& sequence, int64_t first_position
   }
 }
 
+void check_seen_blocks(const SequenceSpan& sequence, const AttentionShape& shape,
+                       const KvCacheView& cache) {
+  const int64_t first = shape.window > 0 ? sequence.context_count - shape.window + 1 : 0;
+  check_attention_blocks(sequence, std::max<int64_t>(0, first), cache.block_count);
+}
+
 cpu::AttentionSource attention_source(const TensorView& view, int64_t row, int64_t column) {
   const int64_t offset = dtype_bytes(view.dtype, row * view.row_stride + column);
   return {static_cast<const char*>(view.data) + offset, view.row_stride,

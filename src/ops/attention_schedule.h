@@ -35,6 +35,10 @@ void check_attention_sequences(const std::vector<SequenceSpan>& sequences, int64
 // [0, block_count).
 void check_attention_blocks(const SequenceSpan& sequence, int64_t first_position,
                             int64_t block_count);
+// The same of the blocks that attention reads: what lies before the window of the first row may be
+// gone.
+void check_seen_blocks(const SequenceSpan& sequence, const AttentionShape& shape,
+                       const KvCacheView& cache);
 // Ends the process unless the cache is one the kernels take.
 void check_kv_cache(const KvCacheView& cache);
 

@@ -34,7 +34,8 @@ class CudaStream : public Stream {
   virtual void* scratch(int64_t bytes) = 0;
   // A copy of host memory on the device, for work that is submitted next; the host's may change
   // after the call. What was given most lately is not sent again. Valid until kUploads other
-  // contents were uploaded.
+  // contents were uploaded; what repeated work gives, until other such work runs, and one copy
+  // sends all of it before the work.
   static constexpr int kUploads = 8;
   virtual const void* upload(const void* data, int64_t bytes) = 0;
   // Where work is recorded now; null outside run_repeated().

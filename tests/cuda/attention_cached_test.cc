@@ -8,6 +8,7 @@
 #include "cuda/test_device.h"
 #include "ops/attention.h"
 #include "ops/rope.h"
+#include "ops/step_tables.h"
 
 namespace jige {
 namespace {
@@ -317,6 +318,23 @@ TEST_F(CudaCachedAttention, AStepAtOnceIsForSequencesOfFewRowsInBf16) {
   EXPECT_FALSE(takes({.shape = shape, .spans = {{3, 9}}}, 64));
   EXPECT_FALSE(takes({.shape = shape, .spans = {{3, 1}}}, 60));
   EXPECT_FALSE(takes({.shape = shape, .q = DType::kF32, .spans = {{3, 1}}}, 64));
+}
+
+// Layers with the same window share what is sent of a step's sequences.
+TEST_F(CudaCachedAttention, CallsOfAStepShareTheirTables) {
+  const CachedCase c = {.shape = cached_shape(4, 1, 64), .spans = {{300, 1}, {20, 30}}};
+  Step step = make_step(c);
+  attend(c, step);
+  const std::vector<float> expected = gpu_values(step.dst.gpu);
+  ops::StepTables tables;
+  ops::AttentionCached args = {step.dst.gpu, step.q.gpu, step.gpu, step.sequences, c.shape};
+  args.tables = &tables;
+  for (const int64_t window : {0, 100, 0, 100}) {
+    args.shape.window = window;
+    ops::attention_cached(*gpu_stream_, args);
+    EXPECT_EQ(gpu_values(step.dst.gpu) == expected, window == 0);
+  }
+  EXPECT_EQ(tables.entries.size(), 2);
 }
 
 // What a row gives does not depend on the rows beside it.

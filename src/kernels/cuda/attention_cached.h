@@ -50,7 +50,19 @@ struct CachedAppend {
   int32_t rotary_dim;
 };
 
-struct CachedAttention {
+// The work of a step, on the device.
+struct CachedTables {
+  const CachedSequence* sequences;
+  const int32_t* blocks;
+  const CachedItem* few;  // of sequences of few rows: splits, of all rows
+  const CachedItem* tiles;
+  const CachedItem* merges;
+  int32_t few_items, tile_items, merge_items;
+  int32_t few_rows_max;  // rows of a sequence among the former
+  int64_t partial_rows;
+};
+
+struct CachedAttention : CachedTables {
   cpu::Rows dst;     // [rows, H · d] f32 or bf16
   cpu::ConstRows q;  // the same
   void* cache;       // written where rows are appended
@@ -61,17 +73,8 @@ struct CachedAttention {
   const float* sinks;  // [H] or null
   CachedAppend append;
 
-  // On the device.
-  const CachedSequence* sequences;
-  const int32_t* blocks;
-  const CachedItem* few;  // of sequences of few rows: splits, of all rows
-  const CachedItem* tiles;
-  const CachedItem* merges;
-  int32_t few_items, tile_items, merge_items;
   int32_t tile_rows;
-  int32_t few_rows_max;  // rows of a sequence among the former
-  float* partials;       // [partial_rows][H][d], then maxima and sums [partial_rows][H][2]
-  int64_t partial_rows;
+  float* partials;  // [partial_rows][H][d], then maxima and sums [partial_rows][H][2]
 
   // Set by attention_cached().
   int32_t heads;           // H / G

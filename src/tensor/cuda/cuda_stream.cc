@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <vector>
 
 #include "tensor/cuda/cuda_check.h"
 #include "tensor/cuda/cuda_graphs.h"
+#include "tensor/upload_slots.h"
 
 namespace jige {
 namespace {
@@ -44,23 +46,28 @@ class CudaEventState final : public Event::State {
   cudaEvent_t event_;
 };
 
-// Contents that were uploaded: as they were, on the way, and on the device.
-class Upload {
+// Memory of the host and of the device for contents that go there.
+class UploadRoom {
  public:
-  Upload() = default;
-  Upload(const Upload&) = delete;
-  Upload& operator=(const Upload&) = delete;
-  ~Upload() { release(); }
+  UploadRoom() = default;
+  UploadRoom(const UploadRoom&) = delete;
+  UploadRoom& operator=(const UploadRoom&) = delete;
+  ~UploadRoom() { release(); }
 
-  bool holds(const void* data, size_t bytes) const {
-    return sent_ && contents_.size() == bytes && std::memcmp(contents_.data(), data, bytes) == 0;
+  const std::byte* device() const { return static_cast<const std::byte*>(device_); }
+  // Room for so many bytes; contents are lost where there was less.
+  void reserve(cudaStream_t stream, int64_t bytes) {
+    if (bytes <= capacity_) return;
+    JIGE_CUDA_CHECK(cudaStreamSynchronize(stream));  // work there may read the old memory
+    release();
+    capacity_ = bytes;
+    const auto capacity = static_cast<size_t>(capacity_);
+    JIGE_CUDA_CHECK(cudaMallocHost(&pinned_, capacity));
+    JIGE_CUDA_CHECK(cudaMalloc(&device_, capacity));
+    JIGE_CUDA_CHECK(cudaEventCreateWithFlags(&sent_, cudaEventDisableTiming));
   }
-  const void* device() const { return device_; }
-  // Takes other contents, in the order of the stream.
+  // Takes other contents, in the order of the stream. REQUIRES: there is room.
   void send(cudaStream_t stream, const void* data, size_t bytes) {
-    reserve(stream, static_cast<int64_t>(bytes));
-    const auto* begin = static_cast<const std::byte*>(data);
-    contents_.assign(begin, begin + bytes);
     JIGE_CUDA_CHECK(cudaEventSynchronize(sent_));
     std::memcpy(pinned_, data, bytes);
     JIGE_CUDA_CHECK(cudaMemcpyAsync(device_, pinned_, bytes, cudaMemcpyHostToDevice, stream));
@@ -68,17 +75,6 @@ class Upload {
   }
 
  private:
-  void reserve(cudaStream_t stream, int64_t bytes) {
-    constexpr int64_t kLeast = 4096;
-    if (bytes <= capacity_) return;
-    JIGE_CUDA_CHECK(cudaStreamSynchronize(stream));  // work there may read the old memory
-    release();
-    capacity_ = std::max({kLeast, bytes, 2 * capacity_});
-    const auto capacity = static_cast<size_t>(capacity_);
-    JIGE_CUDA_CHECK(cudaMallocHost(&pinned_, capacity));
-    JIGE_CUDA_CHECK(cudaMalloc(&device_, capacity));
-    JIGE_CUDA_CHECK(cudaEventCreateWithFlags(&sent_, cudaEventDisableTiming));
-  }
   void release() {
     if (!sent_) return;
     JIGE_CUDA_CHECK(cudaFreeHost(pinned_));
@@ -86,11 +82,30 @@ class Upload {
     JIGE_CUDA_CHECK(cudaEventDestroy(sent_));
   }
 
-  std::vector<std::byte> contents_;
   void* pinned_ = nullptr;
   void* device_ = nullptr;
   int64_t capacity_ = 0;
   cudaEvent_t sent_ = nullptr;  // when pinned_ may change
+};
+
+// Contents that were uploaded, and where they are.
+class Upload {
+ public:
+  bool holds(const void* data, size_t bytes) const {
+    return contents_.size() == bytes && std::memcmp(contents_.data(), data, bytes) == 0;
+  }
+  const void* device() const { return room_.device(); }
+  void send(cudaStream_t stream, const void* data, size_t bytes) {
+    constexpr size_t kLeast = 4096;
+    room_.reserve(stream, static_cast<int64_t>(std::bit_ceil(std::max(kLeast, bytes))));
+    const auto* begin = static_cast<const std::byte*>(data);
+    contents_.assign(begin, begin + bytes);
+    room_.send(stream, data, bytes);
+  }
+
+ private:
+  std::vector<std::byte> contents_;
+  UploadRoom room_;
 };
 
 class GpuStream final : public CudaStream {
@@ -158,7 +173,7 @@ class GpuStream final : public CudaStream {
 
   const void* upload(const void* data, int64_t bytes) override {
     const auto size = static_cast<size_t>(bytes);
-    if (record_) return upload_in_turn(data, size);
+    if (record_) return slots_room_.device() + slots_.put(data, bytes);
     for (const auto& upload : uploads_) {
       if (upload->holds(data, size)) return upload->device();
     }
@@ -172,14 +187,20 @@ class GpuStream final : public CudaStream {
   void run_repeated(const std::function<void()>& submit) override {
     select();
     LaunchRecord record;
-    record.records_only = true;
     const auto walk = [&] {
-      turns_taken_ = 0;
+      slots_.restart();
       submit();
     };
     record_ = &record;
-    walk();
+    do {
+      slots_room_.reserve(stream_, slots_.bytes());
+      record = {};
+      record.records_only = true;
+      walk();
+    } while (slots_.widen());
     record.records_only = false;
+    const std::span<const std::byte> changes = slots_.take_changes();
+    if (!changes.empty()) slots_room_.send(stream_, changes.data(), changes.size());
     graphs_.run(stream_, LaunchRecord::Fingerprint(record.fingerprint()), walk);
     record_ = nullptr;
   }
@@ -194,17 +215,6 @@ class GpuStream final : public CudaStream {
     return !record_->records_only;
   }
 
-  // In repeated work the same turn has the same memory, whatever its contents.
-  const void* upload_in_turn(const void* data, size_t bytes) {
-    for (size_t i = 0; i < turns_taken_; ++i) {
-      if (turns_[i]->holds(data, bytes)) return turns_[i]->device();
-    }
-    if (turns_taken_ == turns_.size()) turns_.push_back(std::make_unique<Upload>());
-    Upload& upload = *turns_[turns_taken_++];
-    if (!upload.holds(data, bytes)) upload.send(stream_, data, bytes);
-    return upload.device();
-  }
-
   Device& device_;
   int index_;
   cudaStream_t stream_;
@@ -212,8 +222,8 @@ class GpuStream final : public CudaStream {
   void* scratch_ = nullptr;
   int64_t scratch_bytes_ = 0;
   std::array<std::unique_ptr<Upload>, kUploads> uploads_;  // the newest first
-  std::vector<std::unique_ptr<Upload>> turns_;             // of repeated work
-  size_t turns_taken_ = 0;
+  UploadSlots slots_;                                      // of repeated work
+  UploadRoom slots_room_;
   LaunchRecord* record_ = nullptr;
   CudaGraphs graphs_;
 };

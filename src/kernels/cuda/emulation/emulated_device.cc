@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "kernels/cuda/emulation/device_memory.h"
 #include "tensor/cuda_device.h"
+#include "tensor/upload_slots.h"
 
 namespace jige::cuda {
 namespace {
@@ -21,6 +22,7 @@ class EmulatedStream final : public CudaStream {
   ~EmulatedStream() override {
     for (const Upload& upload : uploads_) release(upload.piece);
     release(scratch_);
+    release(slots_piece_);
   }
   Device& device() override { return device_; }
   void copy(void* dst, const void* src, int64_t bytes, CopyKind) override {
@@ -41,13 +43,24 @@ class EmulatedStream final : public CudaStream {
   // Once recorded only and once for real, as graphs are made: both are to be the same.
   void run_repeated(const std::function<void()>& submit) override {
     LaunchRecord first;
-    first.records_only = true;
     record_ = &first;
-    submit();
+    do {
+      if (slots_.bytes() > slots_piece_.bytes) {
+        release(slots_piece_);
+        slots_piece_ = take(slots_.bytes());
+      }
+      first = {};
+      first.records_only = true;
+      slots_.restart();
+      submit();
+    } while (slots_.widen());
+    send_slots();
     LaunchRecord second;
     record_ = &second;
+    slots_.restart();
     submit();
     record_ = nullptr;
+    JIGE_CHECK(slots_.take_changes().empty(), "contents that differ from time to time");
     JIGE_CHECK(first.fingerprint() == second.fingerprint(), "work that differs from time to time");
   }
   // Cleared each time: what an earlier call left there is not to be relied on.
@@ -62,6 +75,7 @@ class EmulatedStream final : public CudaStream {
     return scratch_.data;
   }
   const void* upload(const void* data, int64_t bytes) override {
+    if (record_) return static_cast<std::byte*>(slots_piece_.data) + slots_.put(data, bytes);
     const auto* begin = static_cast<const std::byte*>(data);
     const std::vector<std::byte> contents(begin, begin + bytes);
     for (const Upload& upload : uploads_) {
@@ -89,6 +103,12 @@ class EmulatedStream final : public CudaStream {
     Piece piece;
     std::vector<std::byte> contents;
   };
+  void send_slots() {
+    const std::span<const std::byte> changes = slots_.take_changes();
+    if (changes.empty()) return;
+    const DeviceMemory::Access access;
+    std::memcpy(slots_piece_.data, changes.data(), changes.size());
+  }
   bool records_only() const { return record_ && record_->records_only; }
   static Piece take(int64_t bytes) {
     const auto memory = DeviceMemory::allocate(bytes);
@@ -102,6 +122,8 @@ class EmulatedStream final : public CudaStream {
   Device& device_;
   std::vector<Upload> uploads_;
   Piece scratch_;
+  UploadSlots slots_;  // of repeated work
+  Piece slots_piece_;
   LaunchRecord* record_ = nullptr;
 };
 

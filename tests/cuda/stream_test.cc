@@ -1,0 +1,48 @@
+// What streams of a GPU give kernels besides.
+#include <numeric>
+
+#include "cuda/test_device.h"
+#include "ops/elementwise.h"
+
+namespace jige {
+namespace {
+
+class CudaStreams : public CudaTest {
+ protected:
+  // Repeated work that adds vectors which it uploads, in the order of their names.
+  void add_uploads(const TensorView& sum, const std::vector<float>& a,
+                   const std::vector<float>& b) {
+    gpu_stream_->run_repeated([&] {
+      const auto upload = [&](const std::vector<float>& values) {
+        TensorView view = sum;
+        view.data = const_cast<void*>(
+            as_cuda(*gpu_stream_).upload(values.data(), std::ssize(values) * int64_t{4}));
+        return view;
+      };
+      const TensorView left = upload(a);
+      ops::add(*gpu_stream_, sum, left, upload(b));
+    });
+  }
+};
+
+// The first time the work is new, the second time it becomes a graph, which runs from then on,
+// whatever it uploads; until that has no room.
+TEST_F(CudaStreams, RepeatedWorkHasWhatItUploads) {
+  for (const int64_t count : {3, 900, 5000, 7}) {
+    std::vector<float> a(static_cast<size_t>(count));
+    std::vector<float> b(static_cast<size_t>(count), 0.5f);
+    std::iota(a.begin(), a.end(), 1.0f);
+    const Pair sum = filled(DType::kF32, {1, count});
+    for (int time = 0; time < 4; ++time) {
+      add_uploads(sum.gpu, a, b);
+      const std::vector<float> got = gpu_values(sum.gpu);
+      for (size_t i = 0; i < a.size(); ++i) ASSERT_EQ(got[i], a[i] + b[i]) << count << ", " << time;
+      (time % 2 == 0 ? a : b).back() += 1;
+    }
+    add_uploads(sum.gpu, a, a);
+    EXPECT_EQ(gpu_values(sum.gpu).back(), 2 * a.back());
+  }
+}
+
+}  // namespace
+}  // namespace jige

@@ -1,5 +1,7 @@
 #include "model/device_support.h"
 
+#include "ops/experts.h"
+
 namespace jige::model {
 namespace {
 
@@ -15,7 +17,9 @@ Status check_device_support(const Device& device, const Architecture& architectu
   if (device.kind() == DeviceKind::kCpu) return {};
   constexpr std::string_view kOnCpu = "run it with --device cpu";
   const formats::ModelConfig& config = architecture.config();
-  if (config.experts.count > 0) return refuse(device, "mixtures of experts", kOnCpu);
+  if (config.experts.count > ops::kGpuExpertsMax) {
+    return refuse(device, fmt::format("more than {} experts", ops::kGpuExpertsMax), kOnCpu);
+  }
   if (formats::recurrent_layer_count(config) > 0) return refuse(device, "recurrent layers", kOnCpu);
   if (config.latent.rank > 0) return refuse(device, "latent attention", kOnCpu);
   if (use.format == ops::WeightFormat::kMxfp4) {

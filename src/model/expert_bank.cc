@@ -46,7 +46,8 @@ StackedPlace ExpertBank::stacked_place(int64_t expert, size_t part, const char* 
 
 ExpertBank::Place ExpertBank::take(Placement& at, DType compute, ops::PackUse use,
                                    ops::WeightFormat format) const {
-  const int64_t bytes = ops::packed_weight_bytes(compute, use, outputs_, options_.inputs, format);
+  const int64_t bytes =
+      ops::packed_weight_bytes(compute, use, outputs_, options_.inputs, format, options_.device);
   Place place{.offset = at.offset()};
   for (int64_t expert = 0; expert < options_.count; ++expert) {
     const int64_t offset = at.take_bytes(bytes);
@@ -63,9 +64,8 @@ void ExpertBank::plan_forward(Placement& at, DType compute, ops::WeightFormat fo
 
 void ExpertBank::plan_backward(Placement& at, DType compute, ops::WeightFormat format) {
   const size_t layout = pack_layout(compute, format);
-  const bool quantised = format != ops::WeightFormat::kCompute;
-  backward_[layout] =
-      quantised ? forward_[layout] : take(at, compute, ops::PackUse::kInputGradient, format);
+  backward_[layout] = shares_form(format) ? forward_[layout]
+                                          : take(at, compute, ops::PackUse::kInputGradient, format);
 }
 
 ops::ExpertWeights ExpertBank::packed(const BlockWeights& weights, DType compute,
@@ -73,8 +73,8 @@ ops::ExpertWeights ExpertBank::packed(const BlockWeights& weights, DType compute
   const size_t layout = pack_layout(compute, weights.format);
   const Place& place = use == ops::PackUse::kForward ? forward_[layout] : backward_[layout];
   if (weights.format != ops::WeightFormat::kCompute) use = ops::PackUse::kForward;
-  const int64_t bytes =
-      ops::packed_weight_bytes(compute, use, outputs_, options_.inputs, weights.format);
+  const int64_t bytes = ops::packed_weight_bytes(compute, use, outputs_, options_.inputs,
+                                                 weights.format, options_.device);
   const int64_t end = place.offset + (options_.count - 1) * place.stride_bytes + bytes;
   JIGE_CHECK(end <= weights.packed.count(), "packed experts {} end at byte {} of {}",
              options_.prefix, end, weights.packed.count());
@@ -83,7 +83,8 @@ ops::ExpertWeights ExpertBank::packed(const BlockWeights& weights, DType compute
                     .use = use,
                     .n = outputs_,
                     .k = options_.inputs,
-                    .format = weights.format},
+                    .format = weights.format,
+                    .device = options_.device},
           .stride_bytes = place.stride_bytes,
           .count = options_.count};
 }
@@ -96,8 +97,7 @@ int64_t ExpertBank::row_of_part(size_t part) const {
 
 void ExpertBank::pack(Stream& stream, const BlockWeights& weights, DType compute,
                       PackFor use) const {
-  const bool quantised = weights.format != ops::WeightFormat::kCompute;
-  const bool both = use == PackFor::kTraining && !quantised;
+  const bool both = use == PackFor::kTraining && !shares_form(weights.format);
   const ops::ExpertWeights forward = packed(weights, compute, ops::PackUse::kForward);
   if (options_.bias) pack_biases(stream, weights, compute);
   const ops::ExpertWeights backward =
@@ -150,7 +150,7 @@ void ExpertBank::list_packs(const BlockWeights& weights, size_t param, DType com
   const auto expert = static_cast<int64_t>((param - first_param_) / options_.parts.size());
   const int64_t row = row_of_part((param - first_param_) % options_.parts.size());
   packs.push_back({packed(weights, compute, ops::PackUse::kForward).at(expert), row});
-  if (use == PackFor::kInference) return;
+  if (use == PackFor::kInference || shares_form(weights.format)) return;
   packs.push_back({packed(weights, compute, ops::PackUse::kInputGradient).at(expert), row});
 }
 
@@ -175,6 +175,7 @@ void ExpertBank::forward(Stream& stream, const BlockWeights& weights, DType comp
                                .src = pass.src,
                                .weights = packed(weights, compute, ops::PackUse::kForward),
                                .row_ends = pass.row_ends,
+                               .token_count = pass.token_count,
                                .strip = weights.strip});
 }
 
@@ -185,6 +186,7 @@ void ExpertBank::backward_input(Stream& stream, const BlockWeights& weights, DTy
                                .weights = packed(weights, compute, ops::PackUse::kInputGradient),
                                .use = ops::PackUse::kInputGradient,
                                .row_ends = pass.row_ends,
+                               .token_count = pass.token_count,
                                .strip = weights.strip});
 }
 

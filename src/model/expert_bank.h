@@ -27,9 +27,10 @@ struct ExpertBankOptions {
   bool bias = false;
   double init_std = 0.02;
   // Files may hold all experts' parts in tensors of this name, biases behind it with "_bias".
-  std::string stacked;            // "model.layers.0.mlp.experts.gate_up_proj"
-  bool stacked_usual = false;     // and do
-  bool stacked_in_turns = false;  // rows of parts come in turns, and matrices are transposed
+  std::string stacked;                   // "model.layers.0.mlp.experts.gate_up_proj"
+  bool stacked_usual = false;            // and do
+  bool stacked_in_turns = false;         // rows of parts come in turns, and matrices are transposed
+  DeviceKind device = DeviceKind::kCpu;  // that multiplies
 };
 
 class ExpertBank {
@@ -62,6 +63,7 @@ class ExpertBank {
     TensorView dst;       // [R, N] of F, [R, K] of X; f32 or bf16
     TensorView src;       // [R, K] of F, [R, N] of X
     TensorView row_ends;  // [E]
+    int64_t token_count = 0;
   };
   void forward(Stream& stream, const BlockWeights& weights, DType compute, const Pass& pass) const;
   void backward_input(Stream& stream, const BlockWeights& weights, DType compute,
@@ -86,6 +88,10 @@ class ExpertBank {
   };
   Place take(Placement& at, DType compute, ops::PackUse use, ops::WeightFormat format) const;
   ops::ExpertWeights packed(const BlockWeights& weights, DType compute, ops::PackUse use) const;
+  // Whether a matrix has one packed form for F and X.
+  bool shares_form(ops::WeightFormat format) const {
+    return format != ops::WeightFormat::kCompute || options_.device == DeviceKind::kCuda;
+  }
   size_t param_of(int64_t expert, size_t part) const {
     return first_param_ + static_cast<size_t>(expert) * options_.parts.size() + part;
   }

@@ -8,7 +8,7 @@
 namespace jige::model {
 
 ExpertMlp::ExpertMlp(const formats::ModelConfig& config, const ExpertNames& names,
-                     double output_std, std::vector<ParamSpec>& params)
+                     double output_std, DeviceKind device, std::vector<ParamSpec>& params)
     : width_(config.hidden_size), experts_(config.experts), activation_(config.activation) {
   const bool gate = experts_.shared_gate;
   router_ = Projection({.parts = fused_parts(gate ? std::vector{names.router, names.shared_gate}
@@ -16,7 +16,8 @@ ExpertMlp::ExpertMlp(const formats::ModelConfig& config, const ExpertNames& name
                                              {experts_.count, gate ? 1 : 0}),
                         .inputs = width_,
                         .bias = experts_.biases,
-                        .whole = true},
+                        .whole = true,
+                        .device = device},
                        params);
   if (experts_.choice_bias) {
     choice_bias_ = params.size();
@@ -41,7 +42,8 @@ ExpertMlp::ExpertMlp(const formats::ModelConfig& config, const ExpertNames& name
                        .bias = experts_.biases,
                        .stacked = names.stacked_input,
                        .stacked_usual = names.stacked_usual,
-                       .stacked_in_turns = experts_.biases},
+                       .stacked_in_turns = experts_.biases,
+                       .device = device},
                       params);
   output_ = ExpertBank({.prefix = names.prefix,
                         .parts = {{names.down, width_}},
@@ -51,14 +53,16 @@ ExpertMlp::ExpertMlp(const formats::ModelConfig& config, const ExpertNames& name
                         .init_std = output_std,
                         .stacked = names.stacked_output,
                         .stacked_usual = names.stacked_usual,
-                        .stacked_in_turns = experts_.biases},
+                        .stacked_in_turns = experts_.biases,
+                        .device = device},
                        params);
   if (experts_.shared_ffn_size == 0) return;
   shared_.emplace(config,
                   DenseMlpOptions{.input = names.shared_input,
                                   .output = names.shared_output,
                                   .size = experts_.shared_ffn_size,
-                                  .output_std = output_std},
+                                  .output_std = output_std,
+                                  .device = device},
                   params);
 }
 
@@ -205,13 +209,19 @@ void ExpertMlp::forward(Stream& stream, const BlockWeights& weights, DType compu
   ops::route(stream, routing);
   ops::gather_rows(stream, routing, work.rows, src);
   input_.forward(stream, weights, compute,
-                 {.dst = saved.ffn, .src = work.rows, .row_ends = routing.row_ends});
+                 {.dst = saved.ffn,
+                  .src = work.rows,
+                  .row_ends = routing.row_ends,
+                  .token_count = routing.token_count()});
   // Where nobody wants the gate again, a takes its place.
   const TensorView activated =
       work.activated ? work.activated : saved.ffn.column_range(0, experts_.ffn_size);
   activate(stream, weights, compute, routing, activated, saved.ffn);
   output_.forward(stream, weights, compute,
-                  {.dst = work.wide_rows, .src = activated, .row_ends = routing.row_ends});
+                  {.dst = work.wide_rows,
+                   .src = activated,
+                   .row_ends = routing.row_ends,
+                   .token_count = routing.token_count()});
   if (experts_.biases) {
     ops::add_biases(stream, routing, work.wide_rows, output_.biases(weights, compute));
   }
@@ -246,7 +256,10 @@ void ExpertMlp::backward_input(Stream& stream, const BlockWeights& weights, DTyp
   const TensorView gates = saved.ffn.column_range(0, experts_.ffn_size);
   ops::gather_rows(stream, routing, work.rows, grad_dst);
   output_.backward_input(stream, weights, compute,
-                         {.dst = work.activated, .src = work.rows, .row_ends = routing.row_ends});
+                         {.dst = work.activated,
+                          .src = work.rows,
+                          .row_ends = routing.row_ends,
+                          .token_count = routing.token_count()});
   // a, for the router, stands for now where its gradient will.
   const TensorView activated = pending.ffn.column_range(0, experts_.ffn_size);
   activate(stream, weights, compute, routing, activated, saved.ffn);
@@ -264,7 +277,10 @@ void ExpertMlp::backward_input(Stream& stream, const BlockWeights& weights, DTyp
   backward_activate(stream, weights, compute, routing, pending.ffn, work.activated, saved.ffn);
   ops::weigh_rows(stream, routing, gates);
   input_.backward_input(stream, weights, compute,
-                        {.dst = work.wide_rows, .src = pending.ffn, .row_ends = routing.row_ends});
+                        {.dst = work.wide_rows,
+                         .src = pending.ffn,
+                         .row_ends = routing.row_ends,
+                         .token_count = routing.token_count()});
   if (shared_) {
     shared_->backward_input(stream, weights, compute, work.shared_rows, grad_dst, saved.shared,
                             pending.shared, shared_work(saved, work, pending.grad_logits));

@@ -52,7 +52,7 @@ class ExpertMlp {
   // Appends the parameters: router and its bias for the choice, gate and up of every expert, down
   // of every expert, the shared one.
   ExpertMlp(const formats::ModelConfig& config, const ExpertNames& names, double output_std,
-            std::vector<ParamSpec>& params);
+            DeviceKind device, std::vector<ParamSpec>& params);
 
   void plan_forward(Placement& at, DType compute, ops::WeightFormat format);
   void plan_backward(Placement& at, DType compute, ops::WeightFormat format);

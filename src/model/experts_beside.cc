@@ -15,14 +15,14 @@ NormLayer norm_of_whole_name(const formats::ModelConfig& config, const std::stri
 }  // namespace
 
 ExpertsBeside::ExpertsBeside(const formats::ModelConfig& config, const ExpertsBesideNames& names,
-                             const ExpertNames& experts, double output_std,
+                             const ExpertNames& experts, double output_std, DeviceKind device,
                              std::vector<ParamSpec>& params)
     : width_(config.hidden_size),
       before_(config, names.before, width_, false, params),
       router_norm_(norm_of_whole_name(config, names.router, params)),
       dense_after_(config, names.dense_after, width_, false, params),
       sparse_after_(config, names.sparse_after, width_, false, params),
-      experts_(config, experts, output_std, params) {}
+      experts_(config, experts, output_std, device, params) {}
 
 ExpertsBeside::Saved ExpertsBeside::place_saved(Placement& at, int64_t token_count, DType compute,
                                                 bool stats) const {

@@ -30,7 +30,8 @@ class ExpertsBeside {
  public:
   // Appends the parameters.
   ExpertsBeside(const formats::ModelConfig& config, const ExpertsBesideNames& names,
-                const ExpertNames& experts, double output_std, std::vector<ParamSpec>& params);
+                const ExpertNames& experts, double output_std, DeviceKind device,
+                std::vector<ParamSpec>& params);
 
   ExpertMlp& experts() { return experts_; }
   const ExpertMlp& experts() const { return experts_; }

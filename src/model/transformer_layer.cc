@@ -110,9 +110,9 @@ void TransformerLayer::make_ffn(const formats::ModelConfig& config, const LayerO
   const LayerNames& names = options.names;
   const bool experts = formats::has_experts(config, options.index);
   if (experts && config.experts.beside_mlp) {
-    beside_.emplace(config, names.beside, names.experts, residual_std, params_);
+    beside_.emplace(config, names.beside, names.experts, residual_std, options.device, params_);
   } else if (experts) {
-    experts_.emplace(config, names.experts, residual_std, params_);
+    experts_.emplace(config, names.experts, residual_std, options.device, params_);
   }
   if (!experts_) {
     mlp_.emplace(config,

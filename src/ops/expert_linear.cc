@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "ops/expert_linear_cuda.h"
 #include "ops/kernel_rows.h"
 #include "ops/linear_products.h"
 
@@ -147,6 +148,7 @@ void expert_product(Stream& stream, const ExpertProduct& args) {
   check_float("src", args.src, args.dst.rows(), forward ? weight.k : weight.n);
   check_float("dst", args.dst, args.src.rows(), forward ? weight.n : weight.k);
   check_vector("row_ends", args.row_ends, DType::kI32, args.weights.count);
+  if (on_cuda(stream)) return cuda_expert_product(stream, args);
   CpuStream& cpu_stream = as_cpu(stream);
   cpu_stream.submit([args, &device = cpu_stream.cpu()] { run_products(device, args); });
 }
@@ -161,6 +163,7 @@ void expert_weight_gradient(Stream& stream, const ExpertWeightGradient& args) {
   }
   check_float("grad_dst", args.grad_dst, args.src.rows(), args.grad_dst.columns());
   check_float("src", args.src, args.grad_dst.rows(), args.src.columns());
+  if (on_cuda(stream)) return cuda_expert_weight_gradient(stream, args);
   CpuStream& cpu_stream = as_cpu(stream);
   cpu_stream.submit([args, &device = cpu_stream.cpu()] { add_gradients(device, args); });
 }

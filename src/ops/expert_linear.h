@@ -5,6 +5,8 @@
 // whose experts have a row each, keeps every thread reading weights, and many tokens, most of
 // whose experts are a thread's alone, every thread computing. The bits are those of linear.h, row
 // by row, however pieces fall; experts without rows cost nothing.
+// On a GPU f32 has the bits of the CPU, and bf16 sums in orders that depend on the depth alone and
+// on whether there are up to 16 tokens; of a weight's gradient, on how many rows its expert has.
 // Threads: asynchronous on the stream; row_ends is read when the work runs.
 #pragma once
 
@@ -24,18 +26,19 @@ struct ExpertWeights {
 
 struct ExpertProduct {
   TensorView dst;  // [R, n], f32 or bf16; of the input gradient [R, k]
-  TensorView src;  // [R, k]; of the input gradient [R, n]
+  TensorView src;  // [R, k]; of the input gradient [R, n]; on a GPU of the compute type
   ExpertWeights weights;
   PackUse use = PackUse::kForward;  // or kInputGradient
   TensorView row_ends;              // [E] i32
+  int64_t token_count = 0;          // T: no expert has more rows
   TensorView strip;                 // as in LinearForward
 };
 void expert_product(Stream& stream, const ExpertProduct& args);
 
 struct ExpertWeightGradient {
   std::vector<TensorView> grads;  // by expert, [n, k] f32; an empty one is not wanted
-  TensorView grad_dst;            // [R, n], f32 or bf16
-  TensorView src;                 // [R, k], f32 or bf16
+  TensorView grad_dst;            // [R, n], f32 or bf16; on a GPU of the compute type
+  TensorView src;                 // [R, k], likewise
   TensorView row_ends;            // [E] i32
   DType compute = DType::kF32;
   bool accumulate = true;  // false: stored, zeros for an expert without rows

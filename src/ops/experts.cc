@@ -1,9 +1,11 @@
 #include "ops/experts.h"
 
 #include <cstring>
+#include <type_traits>
 
 #include "base/cpu.h"
 #include "kernels/cpu/experts.h"
+#include "kernels/cuda/experts.h"
 #include "ops/kernel_rows.h"
 
 namespace jige::ops {
@@ -81,13 +83,21 @@ void sort_places(const Routing& r) {
   }
 }
 
+// What is done to rows, on a CPU and on a GPU.
+template <typename Args>
+struct RowKernel {
+  void (*cpu::ExpertKernels::*cpu)(const Args&, int64_t, int64_t) noexcept;
+  void (*gpu)(const cuda::LaunchStream&, const Args&, int64_t);
+};
+
 // Puts kernel(args, row_begin, row_end) on the stream, shared out by rows.
-template <typename Kernel, typename Args>
-void submit_expert_rows(Stream& stream, Kernel cpu::ExpertKernels::*kernel, const Args& args,
-                        int64_t rows, int64_t columns) {
+template <typename Args>
+void submit_expert_rows(Stream& stream, const RowKernel<std::type_identity_t<Args>>& kernel,
+                        const Args& args, int64_t rows, int64_t columns) {
+  if (on_cuda(stream)) return kernel.gpu(launch_stream(stream), args, rows);
   CpuStream& cpu_stream = as_cpu(stream);
   cpu_stream.submit([=, &device = cpu_stream.cpu()] {
-    const auto run = cpu::expert_kernels(active_isa()).*kernel;
+    const auto run = cpu::expert_kernels(active_isa()).*kernel.cpu;
     for_row_ranges(device, rows, columns,
                    [&](int64_t begin, int64_t end) { run(args, begin, end); });
   });
@@ -132,10 +142,42 @@ cpu::BoundedGateArgs gate_args(const Routing& routing, const BoundedGate& gate,
   return args;
 }
 
+void cuda_bias_gradients(Stream& stream, const Routing& r, const std::vector<TensorView>& grads,
+                         const TensorView& data, RowWeights weights) {
+  std::vector<float*> pointers;
+  for (const TensorView& grad : grads) pointers.push_back(static_cast<float*>(grad.data));
+  const auto bytes = static_cast<int64_t>(pointers.size() * sizeof(float*));
+  cuda::bias_gradients(
+      launch_stream(stream),
+      {.grads = static_cast<float* const*>(as_cuda(stream).upload(pointers.data(), bytes)),
+       .rows = const_rows_of(data),
+       .factors = weights == RowWeights::kRouter ? r.weights.as<float>() : nullptr,
+       .places = r.place_of_row.as<int32_t>(),
+       .row_ends = r.row_ends.as<int32_t>(),
+       .experts = r.expert_count(),
+       .width = data.columns()});
+}
+
+static_assert(kGpuExpertsMax == cuda::kExpertsMax);
+
+void cuda_route(Stream& stream, const Routing& r) {
+  JIGE_CHECK(r.expert_count() <= kGpuExpertsMax, "{} experts on a GPU", r.expert_count());
+  const cuda::RouteArgs args = {.choice = choose_args(r),
+                                .tokens = r.token_count(),
+                                .row_of_place = r.row_of_place.as<int32_t>(),
+                                .place_of_row = r.place_of_row.as<int32_t>(),
+                                .row_ends = r.row_ends.as<int32_t>(),
+                                .scales = static_cast<const float*>(r.scales.data),
+                                .scaled_weights = static_cast<float*>(r.scaled_weights.data)};
+  void* const scratch = as_cuda(stream).scratch(cuda::route_scratch_bytes(args));
+  cuda::route(launch_stream(stream), args, scratch);
+}
+
 }  // namespace
 
 void route(Stream& stream, const Routing& routing) {
   check_routing(routing);
+  if (on_cuda(stream)) return cuda_route(stream, routing);
   CpuStream& cpu_stream = as_cpu(stream);
   cpu_stream.submit([routing, &device = cpu_stream.cpu()] {
     const auto choose = cpu::expert_kernels(active_isa()).choose;
@@ -152,6 +194,15 @@ void gather_rows(Stream& stream, const Routing& routing, const TensorView& dst,
   const int64_t width = src.columns();
   check_float("src", src, routing.token_count(), width);
   check_typed("dst", dst, src.dtype, routing.row_count(), width);
+  if (on_cuda(stream)) {
+    return cuda::gather_rows(launch_stream(stream),
+                             {.dst = rows_of(dst),
+                              .src = const_rows_of(src),
+                              .places = routing.place_of_row.as<int32_t>(),
+                              .chosen = routing.chosen_count(),
+                              .width = width},
+                             routing.row_count());
+  }
   CpuStream& cpu_stream = as_cpu(stream);
   cpu_stream.submit([=, &device = cpu_stream.cpu()] {
     const auto* places = routing.place_of_row.as<int32_t>();
@@ -175,7 +226,7 @@ void combine_rows(Stream& stream, const Routing& routing, const TensorView& dst,
   check_float("src", src, routing.row_count(), width);
   if (base) check_vector("base", base, DType::kF32, routing.token_count() * width);
   submit_expert_rows(
-      stream, &cpu::ExpertKernels::combine,
+      stream, {&cpu::ExpertKernels::combine, cuda::combine_rows},
       cpu::CombineArgs{
           .dst = rows_of(dst),
           .base = static_cast<const float*>(base.data),
@@ -189,7 +240,7 @@ void combine_rows(Stream& stream, const Routing& routing, const TensorView& dst,
 
 void weigh_rows(Stream& stream, const Routing& routing, const TensorView& data) {
   check_float("data", data, routing.row_count(), data.columns());
-  submit_expert_rows(stream, &cpu::ExpertKernels::scale_rows,
+  submit_expert_rows(stream, {&cpu::ExpertKernels::scale_rows, cuda::scale_rows},
                      cpu::ScaleRowsArgs{.data = rows_of(data),
                                         .factors = routing.row_weights().as<float>(),
                                         .places = routing.place_of_row.as<int32_t>(),
@@ -202,7 +253,7 @@ void dot_rows(Stream& stream, const Routing& routing, const TensorView& grad_wei
   check_vector("grad_weights", grad_weights, DType::kF32, routing.row_count());
   check_float("a", a, routing.row_count(), b.columns());
   check_typed("b", b, a.dtype, routing.row_count(), a.columns());
-  submit_expert_rows(stream, &cpu::ExpertKernels::row_dots,
+  submit_expert_rows(stream, {&cpu::ExpertKernels::row_dots, cuda::row_dots},
                      cpu::RowDotsArgs{.dst = grad_weights.as<float>(),
                                       .a = const_rows_of(a),
                                       .b = const_rows_of(b),
@@ -212,8 +263,8 @@ void dot_rows(Stream& stream, const Routing& routing, const TensorView& grad_wei
 }
 
 void gate_rows(Stream& stream, const TensorView& data, const TensorView& logits) {
-  submit_expert_rows(stream, &cpu::ExpertKernels::gate_rows, row_gate_args(data, logits),
-                     data.rows(), data.columns());
+  submit_expert_rows(stream, {&cpu::ExpertKernels::gate_rows, cuda::gate_rows},
+                     row_gate_args(data, logits), data.rows(), data.columns());
 }
 
 void gate_rows_backward(Stream& stream, const TensorView& grad_logits, const TensorView& grad,
@@ -224,14 +275,14 @@ void gate_rows_backward(Stream& stream, const TensorView& grad_logits, const Ten
   args.grad = const_rows_of(grad);
   args.grad_logits = grad_logits.as<float>();
   args.grad_stride = grad_logits.row_stride;
-  submit_expert_rows(stream, &cpu::ExpertKernels::gate_rows_backward, args, data.rows(),
-                     3 * data.columns());
+  submit_expert_rows(stream, {&cpu::ExpertKernels::gate_rows_backward, cuda::gate_rows_backward},
+                     args, data.rows(), 3 * data.columns());
 }
 
 void add_biases(Stream& stream, const Routing& routing, const TensorView& data,
                 const TensorView& biases) {
-  submit_expert_rows(stream, &cpu::ExpertKernels::add_biases, bias_args(routing, data, biases),
-                     routing.row_count(), data.columns());
+  submit_expert_rows(stream, {&cpu::ExpertKernels::add_biases, cuda::add_biases},
+                     bias_args(routing, data, biases), routing.row_count(), data.columns());
 }
 
 void dot_biases(Stream& stream, const Routing& routing, const TensorView& grad_weights,
@@ -239,8 +290,8 @@ void dot_biases(Stream& stream, const Routing& routing, const TensorView& grad_w
   check_vector("grad_weights", grad_weights, DType::kF32, routing.row_count());
   cpu::ExpertBiasArgs args = bias_args(routing, data, biases);
   args.dots = grad_weights.as<float>();
-  submit_expert_rows(stream, &cpu::ExpertKernels::bias_dots, args, routing.row_count(),
-                     data.columns());
+  submit_expert_rows(stream, {&cpu::ExpertKernels::bias_dots, cuda::bias_dots}, args,
+                     routing.row_count(), data.columns());
 }
 
 void bias_gradients(Stream& stream, const Routing& routing, const std::vector<TensorView>& grads,
@@ -252,6 +303,7 @@ void bias_gradients(Stream& stream, const Routing& routing, const std::vector<Te
   for (const TensorView& grad : grads) {
     if (grad) check_vector("grad", grad, DType::kF32, width);
   }
+  if (on_cuda(stream)) return cuda_bias_gradients(stream, routing, grads, data, weights);
   CpuStream& cpu_stream = as_cpu(stream);
   cpu_stream.submit([=, &device = cpu_stream.cpu()] {
     const auto run = cpu::expert_kernels(active_isa()).bias_gradient;
@@ -276,8 +328,8 @@ void bounded_gate(Stream& stream, const Routing& routing, const BoundedGate& gat
   check_float("dst", dst, routing.row_count(), gate_up.columns() / 2);
   cpu::BoundedGateArgs args = gate_args(routing, gate, gate_up);
   args.dst = rows_of(dst);
-  submit_expert_rows(stream, &cpu::ExpertKernels::bounded_gate, args, routing.row_count(),
-                     2 * gate_up.columns());
+  submit_expert_rows(stream, {&cpu::ExpertKernels::bounded_gate, cuda::bounded_gate}, args,
+                     routing.row_count(), 2 * gate_up.columns());
 }
 
 void bounded_gate_backward(Stream& stream, const Routing& routing, const BoundedGate& gate,
@@ -290,8 +342,9 @@ void bounded_gate_backward(Stream& stream, const Routing& routing, const Bounded
   kernel_args.dst = rows_of(args.grad_gate_up);
   kernel_args.grad = const_rows_of(args.grad_dst);
   kernel_args.activated = rows_of(args.activated);
-  submit_expert_rows(stream, &cpu::ExpertKernels::bounded_gate_backward, kernel_args,
-                     routing.row_count(), 4 * width);
+  submit_expert_rows(stream,
+                     {&cpu::ExpertKernels::bounded_gate_backward, cuda::bounded_gate_backward},
+                     kernel_args, routing.row_count(), 4 * width);
 }
 
 void scale_slopes(Stream& stream, const Routing& routing, const TensorView& grad_weights,
@@ -300,6 +353,15 @@ void scale_slopes(Stream& stream, const Routing& routing, const TensorView& grad
   JIGE_CHECK(bool(routing.scales), "slopes of scales without scales");
   check_vector("grad_weights", grad_weights, DType::kF32, routing.row_count());
   check_vector("slopes", slopes, DType::kF32, routing.row_count());
+  if (on_cuda(stream)) {
+    return cuda::scale_slopes(launch_stream(stream),
+                              {.grads = grad_weights.as<float>(),
+                               .slopes = slopes.as<float>(),
+                               .weights = routing.weights.as<float>(),
+                               .scales = routing.scales.as<float>(),
+                               .experts_of = routing.chosen.as<int32_t>()},
+                              routing.row_count());
+  }
   as_cpu(stream).submit([=] {
     const auto* chosen = routing.chosen.as<int32_t>();
     auto* grads = grad_weights.as<float>();
@@ -315,6 +377,14 @@ void scale_gradients(Stream& stream, const Routing& routing, const TensorView& g
   check_routing(routing);
   check_vector("grad_scales", grad_scales, DType::kF32, routing.expert_count());
   check_vector("slopes", slopes, DType::kF32, routing.row_count());
+  if (on_cuda(stream)) {
+    return cuda::scale_gradients(launch_stream(stream),
+                                 {.grads = grad_scales.as<float>(),
+                                  .slopes = slopes.as<float>(),
+                                  .places = routing.place_of_row.as<int32_t>(),
+                                  .row_ends = routing.row_ends.as<int32_t>(),
+                                  .experts = routing.expert_count()});
+  }
   as_cpu(stream).submit([=] {
     const auto* ends = routing.row_ends.as<int32_t>();
     int32_t row = 0;
@@ -333,7 +403,7 @@ void route_backward(Stream& stream, const Routing& routing, const TensorView& gr
   const int64_t experts = routing.expert_count();
   check_typed("grad_logits", grad_logits, DType::kF32, routing.token_count(), experts);
   check_vector("grad_weights", grad_weights, DType::kF32, routing.row_count());
-  submit_expert_rows(stream, &cpu::ExpertKernels::slopes,
+  submit_expert_rows(stream, {&cpu::ExpertKernels::slopes, cuda::route_slopes},
                      cpu::SlopesArgs{.choice = choose_args(routing),
                                      .grad_weights = grad_weights.as<float>(),
                                      .grad_logits = grad_logits.as<float>(),

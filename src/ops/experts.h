@@ -5,6 +5,8 @@
 // among those of its expert, so that the rows of expert e are [row_ends[e - 1], row_ends[e]), its
 // tokens in ascending order. The arithmetic is in kernels/cpu/experts.h: a token's choice and sums
 // depend on nothing but its own numbers.
+// On a GPU choices, weights and all that is not an inner product of rows or a bounded gate have the
+// bits of the CPU.
 // Threads: asynchronous on the stream; routes are read when the work runs.
 #pragma once
 
@@ -14,6 +16,8 @@
 #include "tensor/view.h"
 
 namespace jige::ops {
+
+inline constexpr int64_t kGpuExpertsMax = 2048;  // E on a GPU
 
 struct Routing {
   TensorView logits;        // [T, E] f32, the router's; columns of a wider tensor are fine

@@ -43,6 +43,17 @@ struct ProductNorm {
   const float* weight = nullptr;  // [k], or null
   float eps = 0;
 };
+// Rows by group (groups.h), each group's with a weight of its own: `rows` are the most that a group
+// has, and out's rows those of all.
+struct FewRowsGroups {
+  int64_t count = 0;                  // 0: there are none
+  const int32_t* row_ends = nullptr;  // [count]
+  int64_t all_rows = 0;
+  int64_t weight_stride = 0;  // elements from one weight to the next one
+  // Row r of the product has row rows_of[r] / rows_by of src; null: row r.
+  const int32_t* rows_of = nullptr;
+  int64_t rows_by = 1;
+};
 struct FewRowsProduct {
   int64_t rows = 0;  // 1 … kFewRows
   int64_t n = 0;
@@ -55,6 +66,7 @@ struct FewRowsProduct {
   cpu::ConstRows addend = {};
   ProductGate gate = ProductGate::kNone;
   ProductNorm norm = {};
+  FewRowsGroups groups = {};  // REQUIRES: no bias, addend or norm; src in bf16
 };
 inline constexpr int64_t kFewRows = 16;
 // Whether the operands are such that there may be a gate, or the norm that they have.

@@ -1,8 +1,8 @@
 // Products in f32 whose every element is one chain of fused multiply-adds, the same on every
 // device. A block has a square tile of the output, a thread kPerThread² elements of it; the
 // operands go through shared memory, and the next part of them is under way meanwhile.
+#include "kernels/cuda/groups.cuh"
 #include "kernels/cuda/linear.h"
-#include "kernels/cuda/portable.cuh"
 
 namespace jige::cuda {
 namespace {
@@ -97,16 +97,14 @@ __device__ void for_own(const Product& product, int64_t first_row, int64_t first
   }
 }
 
+// The tile whose first element is (first_row, first_column).
 template <int kPerThread>
-__global__ __launch_bounds__(kThreads) void chains_kernel(Product product, int64_t column_tiles) {
-  begin_kernel();
+__device__ void multiply_tile(const Product& product, int64_t first_row, int64_t first_column) {
   using Part = Tile<kPerThread>;
   __align__(16) __shared__ float left_part[kDepth * Part::kStride];
   __align__(16) __shared__ float right_part[kDepth * Part::kStride];
-  const Lines left = {product.left, product.left_across, blockIdx.x / column_tiles * Part::kSize,
-                      product.rows};
-  const Lines right = {product.right, product.right_across, blockIdx.x % column_tiles * Part::kSize,
-                       product.columns};
+  const Lines left = {product.left, product.left_across, first_row, product.rows};
+  const Lines right = {product.right, product.right_across, first_column, product.columns};
   const int row = static_cast<int>(threadIdx.x) / kSide;
   const int column = static_cast<int>(threadIdx.x) % kSide;
   float sums[kPerThread][kPerThread] = {};
@@ -144,6 +142,23 @@ __global__ __launch_bounds__(kThreads) void chains_kernel(Product product, int64
 }
 
 template <int kPerThread>
+__global__ __launch_bounds__(kThreads) void chains_kernel(Product product, int64_t column_tiles) {
+  begin_kernel();
+  constexpr int kSize = Tile<kPerThread>::kSize;
+  multiply_tile<kPerThread>(product, blockIdx.x / column_tiles * kSize,
+                            blockIdx.x % column_tiles * kSize);
+}
+
+template <int kPerThread>
+__global__ __launch_bounds__(kThreads) void grouped_chains_kernel(GroupedProduct grouped,
+                                                                  GroupTiles tiles) {
+  begin_kernel();
+  constexpr int kSize = Tile<kPerThread>::kSize;
+  const GroupTile tile = take_tile<kSize, kSize>(grouped, tiles);
+  if (tile.given) multiply_tile<kPerThread>(tile.product, tile.row, tile.column);
+}
+
+template <int kPerThread>
 int64_t tiles_along(int64_t count) {
   return (count + Tile<kPerThread>::kSize - 1) / Tile<kPerThread>::kSize;
 }
@@ -167,6 +182,14 @@ void multiply_in_chains(const LaunchStream& stream, const Product& product) {
   } else {
     launch_chains<kSmall>(stream, product);
   }
+}
+
+void multiply_groups_in_chains(const LaunchStream& stream, const GroupedProduct& grouped) {
+  constexpr int kPerThread = 4;
+  constexpr int kSize = Tile<kPerThread>::kSize;
+  const GroupTiles tiles = tiles_of(grouped, kSize, kSize);
+  launch(stream, {static_cast<unsigned>(tiles.count()), kThreads},
+         grouped_chains_kernel<kPerThread>, grouped, tiles);
 }
 
 }  // namespace jige::cuda

@@ -8,6 +8,7 @@
 // chunks, and their sums are added in the warps' order. The order within a sum is the same for
 // every number of rows and every size of block.
 #include "kernels/cuda/few_rows.cuh"
+#include "kernels/cuda/groups.cuh"
 
 namespace jige::cuda {
 namespace {
@@ -23,9 +24,10 @@ constexpr int kSlotBytes = 16;               // what a copy of a lane brings
 // What a kernel is made for: kTiles tiles of rows of the weight in a block, kTokenTiles of src.
 // kAligned: rows of both can be loaded 16 bytes at a time, and there are as many rows of the weight
 // as a block has. kGated: half of the tiles are those of the gate. kNormed: every block normalises
-// src, in f32, while its copies are under way.
+// src, in f32, while its copies are under way. kGrouped: blocks (…, r) have the group whose first
+// row is r, if there is one.
 template <typename Source, int kTilesIn, int kTokenTilesIn, bool kAlignedIn, bool kGatedIn,
-          bool kNormedIn = false>
+          bool kNormedIn = false, bool kGroupedIn = false>
 struct Variant {
   using Element = Source;
   static constexpr int kTiles = kTilesIn;
@@ -33,6 +35,7 @@ struct Variant {
   static constexpr bool kAligned = kAlignedIn;
   static constexpr bool kGated = kGatedIn;
   static constexpr bool kNormed = kNormedIn;
+  static constexpr bool kGrouped = kGroupedIn;
   static constexpr int kRows = kTiles * kTileRows;
   static constexpr int kOutputs = kGated ? kRows / 2 : kRows;  // of a block, in a row of out
   // Copies of a lane for a step, and steps whose copies have memory.
@@ -67,7 +70,11 @@ struct Operands {
     weight = product.weight + row * product.k;
     up = weight + product.n * product.k;
     for (int j = 0; j < V::kTokenTiles; ++j) {
-      const int64_t token = min(int64_t{j * kTokens + g}, product.rows - 1);
+      int64_t token = min(int64_t{j * kTokens + g}, product.rows - 1);
+      if constexpr (V::kGrouped) {
+        const FewRowsGroups& groups = product.groups;
+        if (groups.rows_of) token = divide(groups.rows_of[token], groups.rows_by).quotient;
+      }
       src[j] =
           static_cast<const typename V::Element*>(product.src.data) + token * product.src.stride;
     }
@@ -225,15 +232,35 @@ __device__ void prefetch_weight(const FewRowsProduct& product, int64_t first) {
                     static_cast<int>(min(product.k, kColumns)) * int{sizeof(Bf16)});
 }
 
+// The product of the block's group; false: it has none.
+__device__ bool take_group(FewRowsProduct& product) {
+  const int row = static_cast<int>(blockIdx.y);
+  FewRowsGroups& groups = product.groups;
+  const Group group = find_row(groups.row_ends, static_cast<int>(groups.count), row);
+  if (group.begin != row) return false;
+  product.rows = group.end - row;
+  product.weight += group.index * groups.weight_stride;
+  product.out = from_row(product.out, row);
+  if (groups.rows_of) {
+    groups.rows_of += row;
+  } else {
+    product.src = from_row(product.src, row);
+  }
+  return true;
+}
+
 template <typename V>
 __global__ __launch_bounds__(kThreads, 2) void few_rows_kernel(FewRowsProduct product) {
   int64_t first = int64_t{blockIdx.x} * V::kOutputs;
   // The last block does some rows once more, to the same bits.
   if constexpr (V::kAligned) {
     first = min(first, product.n - V::kOutputs);
-    prefetch_weight<V>(product, first);
+    if constexpr (!V::kGrouped) prefetch_weight<V>(product, first);
   }
   begin_kernel();
+  if constexpr (V::kGrouped) {
+    if (!take_group(product)) return;
+  }
   unsigned char* const memory = dynamic_shared() + warp_id() * V::kWarpBytes;
   const Operands<V> from(product, first);
   const Extras<V> extras(product, first);
@@ -261,11 +288,22 @@ void launch_normed(const LaunchStream& stream, const FewRowsProduct& product) {
 template <typename Element, int kTiles, bool kAligned, bool kGated>
 void launch_tiles(const LaunchStream& stream, const FewRowsProduct& product) {
   const auto launch_variant = [&]<typename V>(V) {
-    launch(stream, {blocks_for(product.n, V::kOutputs), kThreads, kWarps * V::kWarpBytes},
+    const auto down = static_cast<unsigned>(V::kGrouped ? product.groups.all_rows : 1);
+    launch(stream, {{blocks_for(product.n, V::kOutputs), down}, kThreads, kWarps * V::kWarpBytes},
            few_rows_kernel<V>, product);
   };
   if constexpr (kAligned) {
     if (product.norm.given) return launch_normed<float, kTiles, kGated>(stream, product);
+  }
+  if constexpr (sizeof(Element) == sizeof(Bf16)) {
+    if (product.groups.count > 0) {
+      if (product.rows <= kTokens) {
+        launch_variant(Variant<Element, kTiles, 1, kAligned, kGated, false, true>());
+      } else {
+        launch_variant(Variant<Element, kTiles, 2, kAligned, kGated, false, true>());
+      }
+      return;
+    }
   }
   if (product.rows <= kTokens) {
     launch_variant(Variant<Element, kTiles, 1, kAligned, kGated>());
@@ -278,10 +316,10 @@ bool is_aligned(const FewRowsProduct& product) {
   constexpr uintptr_t kVectorBytes = 16;
   const auto src = reinterpret_cast<uintptr_t>(product.src.data);
   const auto weight = reinterpret_cast<uintptr_t>(product.weight);
-  const int64_t stride = product.rows > 1 ? product.src.stride : 0;
+  const int64_t stride = product.rows > 1 || product.groups.count > 0 ? product.src.stride : 0;
   return src % kVectorBytes == 0 && weight % kVectorBytes == 0 &&
          stride * element_bytes(product.src.type) % int64_t{kVectorBytes} == 0 &&
-         product.k % kLaneElements == 0;
+         product.k % kLaneElements == 0 && product.groups.weight_stride % kLaneElements == 0;
 }
 
 // Whether blocks of so many tiles leave every multiprocessor one or nearly so, and their memory is
@@ -290,7 +328,9 @@ template <typename Element, int kTiles, bool kGated>
 bool fills(const LaunchStream& stream, const FewRowsProduct& product) {
   using V = Variant<Element, kTiles, 1, true, kGated>;
   const int64_t blocks_min = (int64_t{stream.multiprocessors} * 3 + 3) / 4;
-  return product.n >= V::kOutputs && blocks_for(product.n, V::kOutputs) >= blocks_min &&
+  // Of groups as many have rows as a token has rows at least.
+  const int64_t groups = product.groups.count > 0 ? product.groups.all_rows / product.rows : 1;
+  return product.n >= V::kOutputs && groups * blocks_for(product.n, V::kOutputs) >= blocks_min &&
          kWarps * V::kWarpBytes + kNormedBytesMax <= shared_bytes_max();
 }
 

@@ -140,11 +140,11 @@ bool aligned(int64_t rows, const AnyRows&... operands) {
 }
 
 // The rows from column `column` on.
-inline Rows from_column(const Rows& rows, int64_t column) {
+__host__ __device__ inline Rows from_column(const Rows& rows, int64_t column) {
   auto* const data = static_cast<unsigned char*>(rows.data);
   return {data + column * element_bytes(rows.type), rows.type, rows.stride};
 }
-inline ConstRows from_column(const ConstRows& rows, int64_t column) {
+__host__ __device__ inline ConstRows from_column(const ConstRows& rows, int64_t column) {
   const auto* const data = static_cast<const unsigned char*>(rows.data);
   return {data + column * element_bytes(rows.type), rows.type, rows.stride};
 }

@@ -139,6 +139,7 @@ T __shfl_up_sync(unsigned, T value, int delta, int width = 32) {
   return emulation::from_lane(value, source >= own / width * width ? source : own);
 }
 unsigned __ballot_sync(unsigned mask, int predicate);
+inline int __ffs(int bits) { return __builtin_ffs(bits); }
 inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
 
 template <typename T>

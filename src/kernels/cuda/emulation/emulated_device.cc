@@ -40,20 +40,23 @@ class EmulatedStream final : public CudaStream {
   void synchronize() override {}
   void* handle() override { return nullptr; }
   LaunchRecord* launch_record() override { return record_; }
-  // Once recorded only and once for real, as graphs are made: both are to be the same.
+  // Once recorded only and once for real, as graphs are made: both are to be the same, but that
+  // scratch may have to grow before.
   void run_repeated(const std::function<void()>& submit) override {
     LaunchRecord first;
+    const void* scratch = nullptr;
     record_ = &first;
     do {
       if (slots_.bytes() > slots_piece_.bytes) {
         release(slots_piece_);
         slots_piece_ = take(slots_.bytes());
       }
+      scratch = scratch_.data;
       first = {};
       first.records_only = true;
       slots_.restart();
       submit();
-    } while (slots_.widen());
+    } while (slots_.widen() || scratch_.data != scratch);
     send_slots();
     LaunchRecord second;
     record_ = &second;

@@ -22,8 +22,8 @@ Status check_device_support(const Device& device, const Architecture& architectu
   }
   if (formats::recurrent_layer_count(config) > 0) return refuse(device, "recurrent layers", kOnCpu);
   if (config.latent.rank > 0) return refuse(device, "latent attention", kOnCpu);
-  if (use.format == ops::WeightFormat::kMxfp4) {
-    return refuse(device, "weights in mxfp4", "choose --quantize q4, or use --device cpu");
+  if (use.format != ops::WeightFormat::kCompute && config.experts.count > 0) {
+    return refuse(device, "experts in few bits", "leave --quantize out, or use --device cpu");
   }
   if (use.kv_dtype == DType::kI8) {
     return refuse(device, "a cache of 8 bits", "leave --kv-cache out, or use --device cpu");

@@ -108,11 +108,11 @@ TEST_F(CudaModel, EveryFamilyGivesTheLogitsOfTheCpuOrSaysThatItCannot) {
     EXPECT_LT(distance(got, expected), 2e-5) << name;
     ++ran;
   }
-  EXPECT_GE(ran, 20);
+  EXPECT_GE(ran, 60);  // all but those with recurrent layers or latent attention
 }
 
 TEST_F(CudaModel, Bf16GivesLogitsNearThoseOfTheCpu) {
-  for (const std::string name : {"llama3", "qwen3", "gemma3"}) {
+  for (const std::string name : {"llama3", "qwen3", "gemma3", "mixtral", "gpt_oss", "qwen2_moe"}) {
     const std::string folder = fixtures() + "/" + name;
     model::InferenceOptions options{.compute = DType::kBF16, .context_max = 32};
     options.kv_block_count = 4;
@@ -120,7 +120,8 @@ TEST_F(CudaModel, Bf16GivesLogitsNearThoseOfTheCpu) {
     auto on_gpu = InferenceModel::load(folder, *gpu_, options);
     ASSERT_TRUE(on_cpu && on_gpu) << name;
     const auto expected = TwoSequences(**on_cpu).run();
-    EXPECT_LT(distance(TwoSequences(**on_gpu).run(), expected), 0.03) << name;
+    const auto got = TwoSequences(**on_gpu).run();
+    EXPECT_LT(distance(got, expected), 0.03) << name;
   }
 }
 
@@ -250,6 +251,23 @@ TEST_F(CudaTrainer, TrainsAsTheCpuDoes) {
   on_gpu.gpu = 0;
   // AdamW moves weights by the rate whatever the gradient's size: a small one differs by its sign.
   expect_near_weights(weights_of(on_gpu), weights_of(on_cpu), 3e-3);
+}
+
+TEST_F(CudaTrainer, TrainsExpertsAsTheCpuDoes) {
+  for (const std::string name : {"mixtral", "qwen2_moe", "gpt_oss", "glm4_moe", "gemma4_moe"}) {
+    train::TrainOptions on_cpu = options(name + "_cpu");
+    const auto config = formats::load_model_config(fixtures() + "/" + name);
+    ASSERT_TRUE(config) << config.error().message;
+    const int32_t vocabulary = on_cpu.config->vocab_size;
+    on_cpu.config = *config;
+    on_cpu.config->vocab_size = vocabulary;
+    on_cpu.steps = 2;
+    train::TrainOptions on_gpu = on_cpu;
+    on_gpu.out_folder = folder_.file(name + "_gpu");
+    on_gpu.gpu = 0;
+    SCOPED_TRACE(name);
+    expect_near_weights(weights_of(on_gpu), weights_of(on_cpu), 1e-4);
+  }
 }
 
 TEST_F(CudaTrainer, TrainsWithMomentsOf8BitsAsTheCpuDoes) {

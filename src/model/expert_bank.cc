@@ -179,6 +179,12 @@ void ExpertBank::forward(Stream& stream, const BlockWeights& weights, DType comp
                                .strip = weights.strip});
 }
 
+bool ExpertBank::forward_gated(Stream& stream, const BlockWeights& weights, DType compute,
+                               ops::ExpertGated args) const {
+  args.weights = packed(weights, compute, ops::PackUse::kForward);
+  return ops::expert_gated_forward(stream, args);
+}
+
 void ExpertBank::backward_input(Stream& stream, const BlockWeights& weights, DType compute,
                                 const Pass& pass) const {
   ops::expert_product(stream, {.dst = pass.dst,

@@ -66,6 +66,9 @@ class ExpertBank {
     int64_t token_count = 0;
   };
   void forward(Stream& stream, const BlockWeights& weights, DType compute, const Pass& pass) const;
+  // ops::expert_gated_forward(), whose weights this sets.
+  bool forward_gated(Stream& stream, const BlockWeights& weights, DType compute,
+                     ops::ExpertGated args) const;
   void backward_input(Stream& stream, const BlockWeights& weights, DType compute,
                       const Pass& pass) const;
 

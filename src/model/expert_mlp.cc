@@ -197,7 +197,7 @@ ExpertMlp::Work ExpertMlp::place_work(Placement& at, int64_t token_count, DType 
 }
 
 void ExpertMlp::forward(Stream& stream, const BlockWeights& weights, DType compute,
-                        const TensorView& dst, const TensorView& src, const Saved& saved,
+                        const Result& result, const TensorView& src, const Saved& saved,
                         const Work& work) const {
   const ops::Routing routing = this->routing(weights, saved);
   router_.forward(stream, weights, compute, {.dst = saved.logits, .src = router_source(src, work)});
@@ -207,16 +207,18 @@ void ExpertMlp::forward(Stream& stream, const BlockWeights& weights, DType compu
                      shared_work(saved, work, {}));
   }
   ops::route(stream, routing);
-  ops::gather_rows(stream, routing, work.rows, src);
-  input_.forward(stream, weights, compute,
-                 {.dst = saved.ffn,
-                  .src = work.rows,
-                  .row_ends = routing.row_ends,
-                  .token_count = routing.token_count()});
   // Where nobody wants the gate again, a takes its place.
   const TensorView activated =
       work.activated ? work.activated : saved.ffn.column_range(0, experts_.ffn_size);
-  activate(stream, weights, compute, routing, activated, saved.ffn);
+  if (work.activated || !forward_gated(stream, weights, compute, routing, activated, src)) {
+    ops::gather_rows(stream, routing, work.rows, src);
+    input_.forward(stream, weights, compute,
+                   {.dst = saved.ffn,
+                    .src = work.rows,
+                    .row_ends = routing.row_ends,
+                    .token_count = routing.token_count()});
+    activate(stream, weights, compute, routing, activated, saved.ffn);
+  }
   output_.forward(stream, weights, compute,
                   {.dst = work.wide_rows,
                    .src = activated,
@@ -225,8 +227,22 @@ void ExpertMlp::forward(Stream& stream, const BlockWeights& weights, DType compu
   if (experts_.biases) {
     ops::add_biases(stream, routing, work.wide_rows, output_.biases(weights, compute));
   }
-  ops::combine_rows(stream, routing, dst, work.wide_rows, ops::RowWeights::kRouter,
-                    work.shared_rows);
+  ops::combine_rows(stream, routing, result.dst, work.wide_rows, ops::RowWeights::kRouter,
+                    work.shared_rows, result.addend);
+}
+
+bool ExpertMlp::forward_gated(Stream& stream, const BlockWeights& weights, DType compute,
+                              const ops::Routing& routing, const TensorView& dst,
+                              const TensorView& src) const {
+  if (!gated()) return false;
+  const bool gelu = activation_ == formats::ActivationKind::kGeGlu;
+  return input_.forward_gated(stream, weights, compute,
+                              {.dst = dst,
+                               .src = src,
+                               .weights = {},
+                               .routing = routing,
+                               .unit = gelu ? ops::GatedUnit::kGeGlu : ops::GatedUnit::kSwiGlu,
+                               .bounded = bounded() ? gate(weights, compute) : ops::BoundedGate{}});
 }
 
 ops::Routing ExpertMlp::routing(const BlockWeights& weights, const Saved& saved) const {

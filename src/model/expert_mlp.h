@@ -94,9 +94,12 @@ class ExpertMlp {
   Pending place_pending(Placement& at, int64_t token_count, DType compute) const;
   Work place_work(Placement& at, int64_t token_count, DType compute, bool training) const;
 
-  // dst [T, D] f32 from src [T, D], the normalised rows. Where work was not placed for training,
-  // g|u do not stay.
-  void forward(Stream& stream, const BlockWeights& weights, DType compute, const TensorView& dst,
+  struct Result {
+    TensorView dst;          // [T, D], f32 with an addend
+    TensorView addend = {};  // [T, D] f32, not in dst's memory: added to dst; or empty
+  };
+  // From src [T, D], the normalised rows. Where work was not placed for training, g|u do not stay.
+  void forward(Stream& stream, const BlockWeights& weights, DType compute, const Result& result,
                const TensorView& src, const Saved& saved, const Work& work) const;
   // grad_src [T, D], compute type, from grad_dst [T, D], likewise.
   void backward_input(Stream& stream, const BlockWeights& weights, DType compute,
@@ -116,6 +119,10 @@ class ExpertMlp {
                              const TensorView& grad_logits) const;
   bool gated() const { return formats::has_gate(activation_); }
   bool bounded() const { return experts_.gate_limit > 0; }
+  // a without g|u of all rows; false: not done.
+  bool forward_gated(Stream& stream, const BlockWeights& weights, DType compute,
+                     const ops::Routing& routing, const TensorView& dst,
+                     const TensorView& src) const;
   // a from g|u; dst may be the columns of g.
   void activate(Stream& stream, const BlockWeights& weights, DType compute,
                 const ops::Routing& routing, const TensorView& dst, const TensorView& ffn) const;

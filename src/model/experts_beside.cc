@@ -62,7 +62,8 @@ void ExpertsBeside::forward(Stream& stream, const BlockWeights& weights, DType c
                             const Work& work) const {
   before_.forward(stream, weights, work.rows, src, saved.before);
   router_norm_.forward(stream, weights, work.experts.router_rows, src, saved.router);
-  experts_.forward(stream, weights, compute, saved.sparse, work.rows, saved.experts, work.experts);
+  experts_.forward(stream, weights, compute, {.dst = saved.sparse}, work.rows, saved.experts,
+                   work.experts);
   dense_after_.forward(stream, weights, dst, saved.dense, saved.dense_after);
   sparse_after_.forward(stream, weights, work.rows, saved.sparse, saved.sparse_after);
   ops::add(stream, dst, dst, work.rows);

@@ -396,7 +396,7 @@ void TransformerLayer::forward(const BlockContext& context, const BlockWeights& 
   if (attention_) forward_attention(context, weights, batch, streams, views, work, saves);
   if (!has_ffn()) return;
 
-  const bool at_once = adds_at_once(batch) && mlp_ && !beside_;
+  const bool at_once = adds_at_once(batch) && !beside_;
   forward_ffn(
       context, weights, src,
       {.dst = norms_after_ ? views.m : dst, .addend = at_once ? x1 : TensorView{}, .saves = saves},
@@ -454,7 +454,8 @@ void TransformerLayer::forward_ffn(const BlockContext& context, const BlockWeigh
   if (later) norm = norm2_.task(weights, n2, from, views.stats2);
   if (!later && !one_norm_) enter(stream, weights, norm2_, n2, from, views.stats2);
   if (experts_) {
-    experts_->forward(stream, weights, compute, dst, n2, views.experts, work.experts);
+    experts_->forward(stream, weights, compute, {.dst = dst, .addend = result.addend}, n2,
+                      views.experts, work.experts);
   } else {
     DenseMlp::Work dense = dense_work(work);
     dense.adapters = context.adapters;

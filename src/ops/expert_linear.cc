@@ -153,6 +153,17 @@ void expert_product(Stream& stream, const ExpertProduct& args) {
   cpu_stream.submit([args, &device = cpu_stream.cpu()] { run_products(device, args); });
 }
 
+bool expert_gated_forward(Stream& stream, const ExpertGated& args) {
+  const PackedWeight& weight = args.weights.first;
+  const Routing& routing = args.routing;
+  check_float("src", args.src, routing.token_count(), weight.k);
+  check_float("dst", args.dst, routing.row_count(), weight.n / 2);
+  if (args.bounded.biases) {
+    check_vector("biases", args.bounded.biases, DType::kF32, args.weights.count * weight.n);
+  }
+  return on_cuda(stream) && cuda_expert_gated_forward(stream, args);
+}
+
 void expert_weight_gradient(Stream& stream, const ExpertWeightGradient& args) {
   check_vector("row_ends", args.row_ends, DType::kI32, static_cast<int64_t>(args.grads.size()));
   for (const TensorView& grad : args.grads) {

@@ -12,6 +12,7 @@
 
 #include <vector>
 
+#include "ops/experts.h"
 #include "ops/linear.h"
 
 namespace jige::ops {
@@ -34,6 +35,20 @@ struct ExpertProduct {
   TensorView strip;                 // as in LinearForward
 };
 void expert_product(Stream& stream, const ExpertProduct& args);
+
+// What comes of a gate and of what it gates, [gate | up] of 2F columns, of rows that are still to
+// be gathered: with the bits of gather_rows(), expert_product() into bf16, and swiglu_forward(),
+// geglu_forward() or bounded_gate(). False, and nothing is done, where that would gain nothing: on
+// a CPU, in f32, or of many tokens.
+struct ExpertGated {
+  TensorView dst;         // [R, F], f32 or bf16
+  TensorView src;         // [T, k]
+  ExpertWeights weights;  // of [2F, k]
+  Routing routing;
+  GatedUnit unit = GatedUnit::kSwiGlu;
+  BoundedGate bounded = {};  // where it has biases, in the place of the unit
+};
+bool expert_gated_forward(Stream& stream, const ExpertGated& args);
 
 struct ExpertWeightGradient {
   std::vector<TensorView> grads;  // by expert, [n, k] f32; an empty one is not wanted

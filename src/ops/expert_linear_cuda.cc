@@ -13,19 +13,20 @@ int64_t weight_stride(const ExpertWeights& weights) {
   return weights.stride_bytes / dtype_bytes(weights.first.compute, 1);
 }
 
-void multiply_few(Stream& stream, const ExpertProduct& args) {
-  const PackedWeight& weight = args.weights.first;
-  cuda::multiply_few_rows(launch_stream(stream),
-                          {.rows = args.token_count,
-                           .n = weight.n,
-                           .k = weight.k,
-                           .src = const_rows_of(args.src),
-                           .weight = static_cast<const cpu::Bf16*>(cuda_packed_rows(weight).data),
-                           .out = rows_of(args.dst),
-                           .groups = {.count = args.weights.count,
-                                      .row_ends = args.row_ends.as<int32_t>(),
-                                      .all_rows = args.src.rows(),
-                                      .weight_stride = weight_stride(args.weights)}});
+// The groups of rows, of so many tokens.
+cuda::FewRowsProduct few_rows_of(const ExpertWeights& weights, const TensorView& src,
+                                 const TensorView& dst, int64_t token_count,
+                                 const TensorView& row_ends) {
+  return {.rows = token_count,
+          .n = dst.columns(),
+          .k = weights.first.k,
+          .src = const_rows_of(src),
+          .weight = static_cast<const cpu::Bf16*>(cuda_packed_rows(weights.first).data),
+          .out = rows_of(dst),
+          .groups = {.count = weights.count,
+                     .row_ends = row_ends.as<int32_t>(),
+                     .all_rows = dst.rows(),
+                     .weight_stride = weight_stride(weights)}};
 }
 
 void multiply(Stream& stream, const cuda::GroupedProduct& grouped, bool on_tensor_cores) {
@@ -45,7 +46,11 @@ void cuda_expert_product(Stream& stream, const ExpertProduct& args) {
              dtype_info(args.src.dtype).name);
   if (args.src.count() == 0) return;
   const bool bf16 = weight.compute == DType::kBF16;
-  if (forward && bf16 && args.token_count <= cuda::kFewRows) return multiply_few(stream, args);
+  if (forward && bf16 && args.token_count <= cuda::kFewRows) {
+    return cuda::multiply_few_rows(
+        launch_stream(stream),
+        few_rows_of(args.weights, args.src, args.dst, args.token_count, args.row_ends));
+  }
   multiply(stream,
            {.product = {.rows = args.src.rows(),
                         .columns = args.dst.columns(),
@@ -58,6 +63,28 @@ void cuda_expert_product(Stream& stream, const ExpertProduct& args) {
             .groups = args.weights.count,
             .right_stride = weight_stride(args.weights)},
            bf16);
+}
+
+bool cuda_expert_gated_forward(Stream& stream, const ExpertGated& args) {
+  const PackedWeight& weight = args.weights.first;
+  const Routing& routing = args.routing;
+  const int64_t tokens = routing.token_count();
+  if (weight.compute != DType::kBF16 || tokens > cuda::kFewRows) return false;
+  cuda::FewRowsProduct product =
+      few_rows_of(args.weights, args.src, args.dst, tokens, routing.row_ends);
+  product.groups.rows_of = routing.place_of_row.as<int32_t>();
+  product.groups.rows_by = routing.chosen_count();
+  product.gate =
+      args.unit == GatedUnit::kSwiGlu ? cuda::ProductGate::kSilu : cuda::ProductGate::kGelu;
+  if (args.bounded.biases) {
+    product.gate = cuda::ProductGate::kBounded;
+    product.bounds = {args.bounded.alpha, args.bounded.limit};
+    product.bias = args.bounded.biases.as<float>();
+    product.groups.bias_stride = weight.n;
+  }
+  if (!cuda::few_rows_takes_gate(product)) return false;
+  cuda::multiply_few_rows(launch_stream(stream), product);
+  return true;
 }
 
 void cuda_expert_weight_gradient(Stream& stream, const ExpertWeightGradient& args) {

@@ -9,6 +9,7 @@
 namespace jige::ops {
 
 void cuda_expert_product(Stream& stream, const ExpertProduct& args);
+bool cuda_expert_gated_forward(Stream& stream, const ExpertGated& args);
 void cuda_expert_weight_gradient(Stream& stream, const ExpertWeightGradient& args);
 
 }  // namespace jige::ops

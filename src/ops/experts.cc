@@ -6,6 +6,7 @@
 #include "base/cpu.h"
 #include "kernels/cpu/experts.h"
 #include "kernels/cuda/experts.h"
+#include "ops/elementwise.h"
 #include "ops/kernel_rows.h"
 
 namespace jige::ops {
@@ -83,24 +84,34 @@ void sort_places(const Routing& r) {
   }
 }
 
+template <typename Args>
+using CpuRowKernel = void (*cpu::ExpertKernels::*)(const Args&, int64_t, int64_t) noexcept;
+
+// Puts kernel(args, row_begin, row_end) on the stream of a CPU, shared out by rows.
+template <typename Args>
+void submit_rows(Stream& stream, CpuRowKernel<std::type_identity_t<Args>> kernel, const Args& args,
+                 int64_t rows, int64_t columns) {
+  CpuStream& cpu_stream = as_cpu(stream);
+  cpu_stream.submit([=, &device = cpu_stream.cpu()] {
+    const auto run = cpu::expert_kernels(active_isa()).*kernel;
+    for_row_ranges(device, rows, columns,
+                   [&](int64_t begin, int64_t end) { run(args, begin, end); });
+  });
+}
+
 // What is done to rows, on a CPU and on a GPU.
 template <typename Args>
 struct RowKernel {
-  void (*cpu::ExpertKernels::*cpu)(const Args&, int64_t, int64_t) noexcept;
+  CpuRowKernel<Args> cpu;
   void (*gpu)(const cuda::LaunchStream&, const Args&, int64_t);
 };
 
-// Puts kernel(args, row_begin, row_end) on the stream, shared out by rows.
+// The same on any stream.
 template <typename Args>
 void submit_expert_rows(Stream& stream, const RowKernel<std::type_identity_t<Args>>& kernel,
                         const Args& args, int64_t rows, int64_t columns) {
   if (on_cuda(stream)) return kernel.gpu(launch_stream(stream), args, rows);
-  CpuStream& cpu_stream = as_cpu(stream);
-  cpu_stream.submit([=, &device = cpu_stream.cpu()] {
-    const auto run = cpu::expert_kernels(active_isa()).*kernel.cpu;
-    for_row_ranges(device, rows, columns,
-                   [&](int64_t begin, int64_t end) { run(args, begin, end); });
-  });
+  submit_rows(stream, kernel.cpu, args, rows, columns);
 }
 
 cpu::RowGateArgs row_gate_args(const TensorView& data, const TensorView& logits) {
@@ -220,22 +231,31 @@ void gather_rows(Stream& stream, const Routing& routing, const TensorView& dst,
 }
 
 void combine_rows(Stream& stream, const Routing& routing, const TensorView& dst,
-                  const TensorView& src, RowWeights weights, const TensorView& base) {
+                  const TensorView& src, RowWeights weights, const TensorView& base,
+                  const TensorView& addend) {
   const int64_t width = dst.columns();
-  check_float("dst", dst, routing.token_count(), width);
+  const int64_t tokens = routing.token_count();
+  check_float("dst", dst, tokens, width);
   check_float("src", src, routing.row_count(), width);
-  if (base) check_vector("base", base, DType::kF32, routing.token_count() * width);
-  submit_expert_rows(
-      stream, {&cpu::ExpertKernels::combine, cuda::combine_rows},
-      cpu::CombineArgs{
-          .dst = rows_of(dst),
-          .base = static_cast<const float*>(base.data),
-          .src = const_rows_of(src),
-          .rows = routing.row_of_place.as<int32_t>(),
-          .weights = weights == RowWeights::kRouter ? routing.row_weights().as<float>() : nullptr,
-          .chosen = routing.chosen_count(),
-          .width = width},
-      routing.token_count(), width * (routing.chosen_count() + 1));
+  if (base) check_vector("base", base, DType::kF32, tokens * width);
+  if (addend) {
+    check_typed("addend", addend, DType::kF32, tokens, width);
+    check_typed("dst", dst, DType::kF32, tokens, width);
+  }
+  const cpu::CombineArgs args = {
+      .dst = rows_of(dst),
+      .base = static_cast<const float*>(base.data),
+      .src = const_rows_of(src),
+      .rows = routing.row_of_place.as<int32_t>(),
+      .weights = weights == RowWeights::kRouter ? routing.row_weights().as<float>() : nullptr,
+      .chosen = routing.chosen_count(),
+      .width = width};
+  if (on_cuda(stream)) {
+    return cuda::combine_rows(launch_stream(stream), args, tokens,
+                              addend ? const_rows_of(addend) : cpu::ConstRows{});
+  }
+  submit_rows(stream, &cpu::ExpertKernels::combine, args, tokens, width * (args.chosen + 1));
+  if (addend) add(stream, dst, addend, dst);
 }
 
 void weigh_rows(Stream& stream, const Routing& routing, const TensorView& data) {

@@ -57,10 +57,12 @@ void gather_rows(Stream& stream, const Routing& routing, const TensorView& dst,
                  const TensorView& src);
 
 // dst [T, D] = base + the sum of a token's rows of src [R, D], ascending, weighted or not. dst and
-// src f32 or bf16; base f32, or empty.
+// src f32 or bf16; base f32, or empty; addend likewise, not in dst's memory: added to dst, which is
+// f32, once all else is.
 enum class RowWeights { kRouter, kOnes };
 void combine_rows(Stream& stream, const Routing& routing, const TensorView& dst,
-                  const TensorView& src, RowWeights weights, const TensorView& base = {});
+                  const TensorView& src, RowWeights weights, const TensorView& base = {},
+                  const TensorView& addend = {});
 
 // Every row of data [R, F] times its weight.
 void weigh_rows(Stream& stream, const Routing& routing, const TensorView& data);

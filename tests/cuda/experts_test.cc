@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cuda/test_device.h"
+#include "ops/elementwise.h"
 #include "ops/expert_linear.h"
 
 namespace jige {
@@ -176,13 +177,15 @@ TEST_F(CudaExperts, HaveTheirRowsMovedAndAddedAsTheCpuDoes) {
       const Pair rows = filled(dtype, {63, width});
       const Pair biases = random(DType::kF32, {6, width});
       const Pair base = random(DType::kF32, {21, width});
+      const Pair addend = columns(random(DType::kF32, {21, width + 8}), 8, width + 8);
       const Pair dst = filled(DType::kF32, {21, width});
       const Pair plain = filled(dtype, {21, width});
       on_both(routes, [&](Stream& stream, const ops::Routing& routing, TensorView Pair::*at) {
         ops::gather_rows(stream, routing, rows.*at, src.*at);
         ops::add_biases(stream, routing, rows.*at, biases.*at);
         ops::weigh_rows(stream, routing, rows.*at);
-        ops::combine_rows(stream, routing, dst.*at, rows.*at, ops::RowWeights::kRouter, base.*at);
+        ops::combine_rows(stream, routing, dst.*at, rows.*at, ops::RowWeights::kRouter, base.*at,
+                          addend.*at);
         ops::combine_rows(stream, routing, plain.*at, rows.*at, ops::RowWeights::kOnes);
       });
       expect_equal(rows, "rows");
@@ -343,6 +346,47 @@ TEST_F(CudaExperts, MultiplyFewRowsAsTheCpuDoes) {
   expect_products({{.tokens = 1, .experts = 40, .chosen = 3}, 48, 40, DType::kBF16, DType::kF32});
   expect_products({{.tokens = 16, .experts = 2, .chosen = 1}, 33, 104, DType::kBF16, DType::kBF16});
   expect_products({{.tokens = 6, .experts = 5, .chosen = 2}, 9, 11, DType::kBF16, DType::kF32});
+}
+
+// Products with gates have the bits of what they are made of.
+TEST_F(CudaExperts, GateFewRowsWithinTheProduct) {
+  constexpr int64_t kWidth = 24;
+  constexpr int64_t kInputs = 40;
+  for (const int64_t tokens : {1, 11}) {
+    const Rule rule = {.tokens = tokens, .experts = 7, .chosen = 3};
+    const Routes routes = route(rule);
+    const Pair src = random(DType::kBF16, {tokens, kInputs});
+    const Pair weight = random(DType::kF32, {rule.experts * 2 * kWidth, kInputs}, 0.3f);
+    const Pair biases = random(DType::kF32, {rule.experts, 2 * kWidth});
+    const ops::ExpertWeights weights =
+        pack(weight, rule.experts, DType::kBF16, PackUse::kForward).gpu;
+    const Pair rows = filled(DType::kBF16, {tokens * 3, kInputs});
+    const Pair gate_up = filled(DType::kBF16, {tokens * 3, 2 * kWidth});
+    ops::gather_rows(*gpu_stream_, routes.gpu, rows.gpu, src.gpu);
+    ops::expert_product(*gpu_stream_, {.dst = gate_up.gpu,
+                                       .src = rows.gpu,
+                                       .weights = weights,
+                                       .row_ends = routes.gpu.row_ends,
+                                       .token_count = tokens});
+    const ops::BoundedGate bounded = {.biases = biases.gpu, .alpha = 1.702f, .limit = 1.0f};
+    for (const int kind : {0, 1, 2}) {
+      const Pair apart = filled(DType::kBF16, {tokens * 3, kWidth});
+      const Pair within = filled(DType::kBF16, {tokens * 3, kWidth});
+      if (kind == 0) ops::swiglu_forward(*gpu_stream_, apart.gpu, gate_up.gpu);
+      if (kind == 1) ops::geglu_forward(*gpu_stream_, apart.gpu, gate_up.gpu);
+      if (kind == 2) {
+        ops::bounded_gate(*gpu_stream_, routes.gpu, bounded, apart.gpu, gate_up.gpu);
+      }
+      ASSERT_TRUE(ops::expert_gated_forward(
+          *gpu_stream_, {.dst = within.gpu,
+                         .src = src.gpu,
+                         .weights = weights,
+                         .routing = routes.gpu,
+                         .unit = kind == 1 ? ops::GatedUnit::kGeGlu : ops::GatedUnit::kSwiGlu,
+                         .bounded = kind == 2 ? bounded : ops::BoundedGate{}}));
+      EXPECT_EQ(gpu_values(within.gpu), gpu_values(apart.gpu)) << tokens << " tokens, " << kind;
+    }
+  }
 }
 
 }  // namespace

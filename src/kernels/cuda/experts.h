@@ -38,7 +38,9 @@ struct GatherArgs {
   int64_t width;
 };
 void gather_rows(const LaunchStream& stream, const GatherArgs& args, int64_t rows);
-void combine_rows(const LaunchStream& stream, const cpu::CombineArgs& args, int64_t tokens);
+// And, unless its data are null, [T, D] f32 on top of the sums.
+void combine_rows(const LaunchStream& stream, const cpu::CombineArgs& args, int64_t tokens,
+                  const cpu::ConstRows& addend);
 void scale_rows(const LaunchStream& stream, const cpu::ScaleRowsArgs& args, int64_t rows);
 void row_dots(const LaunchStream& stream, const cpu::RowDotsArgs& args, int64_t rows);
 void gate_rows(const LaunchStream& stream, const cpu::RowGateArgs& args, int64_t rows);

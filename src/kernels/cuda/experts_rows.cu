@@ -27,6 +27,7 @@ struct Gather {
 
 struct Combine {
   cpu::CombineArgs args;
+  ConstRows addend;
 
   template <int W>
   __device__ void at(int64_t token, int64_t column) const {
@@ -40,6 +41,11 @@ struct Combine {
       float x[W];
       load_packed<W>(args.src, rows[j], column).unpack(args.src.type, x);
       for (int i = 0; i < W; ++i) sum[i] = fmaf(weight, x[i], sum[i]);
+    }
+    if (addend.data) {
+      float x[W];
+      load_packed<W>(addend, token, column).unpack(addend.type, x);
+      for (int i = 0; i < W; ++i) sum[i] += x[i];
     }
     store_vector(args.dst, token, column, sum);
   }
@@ -282,10 +288,11 @@ void gather_rows(const LaunchStream& stream, const GatherArgs& args, int64_t row
                      Gather{args.dst, args.src, args.places, args.chosen});
 }
 
-void combine_rows(const LaunchStream& stream, const cpu::CombineArgs& args, int64_t tokens) {
-  const bool vectors = aligned(2, args.dst, args.src) &&
+void combine_rows(const LaunchStream& stream, const cpu::CombineArgs& args, int64_t tokens,
+                  const cpu::ConstRows& addend) {
+  const bool vectors = aligned(2, args.dst, args.src) && (!addend.data || aligned(2, addend)) &&
                        (!args.base || (aligned(args.base) && whole_vectors(args.width)));
-  launch_elementwise(stream, {tokens, args.width}, vectors, Combine{args});
+  launch_elementwise(stream, {tokens, args.width}, vectors, Combine{args, addend});
 }
 
 void scale_rows(const LaunchStream& stream, const cpu::ScaleRowsArgs& args, int64_t rows) {

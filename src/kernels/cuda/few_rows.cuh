@@ -1,5 +1,5 @@
 // What kernels of few rows share (linear_few_rows.cu, quant_few_rows.cu): the shape of their
-// blocks, rows of src normalised on the way, and what becomes of sums.
+// blocks, rows of src normalised on the way, groups of rows, and what becomes of sums.
 //
 // Eight warps of a block share k and put their sums where V::kWarpBytes of dynamic shared memory
 // are each one's; they are added in the warps' order. V: kTiles tiles of rows of the weight, with
@@ -8,6 +8,7 @@
 #pragma once
 
 #include "kernels/cuda/activation.cuh"
+#include "kernels/cuda/groups.cuh"
 #include "kernels/cuda/linear.h"
 #include "kernels/cuda/row_norm.cuh"
 
@@ -54,6 +55,25 @@ __device__ void norm_rows(const FewRowsProduct& product) {
   __syncthreads();
 }
 
+// Makes the product that of the group whose first row is the block's, blockIdx.y; false: there is
+// none.
+__device__ inline bool take_group(FewRowsProduct& product) {
+  const int row = static_cast<int>(blockIdx.y);
+  FewRowsGroups& groups = product.groups;
+  const Group group = find_row(groups.row_ends, static_cast<int>(groups.count), row);
+  if (group.begin != row) return false;
+  product.rows = group.end - row;
+  product.weight += group.index * groups.weight_stride;
+  if (product.bias) product.bias += group.index * groups.bias_stride;
+  product.out = from_row(product.out, row);
+  if (groups.rows_of) {
+    groups.rows_of += row;
+  } else {
+    product.src = from_row(product.src, row);
+  }
+  return true;
+}
+
 // What is added to the sums that a thread stores: outputs threadIdx.x, + kFewThreads, …
 template <typename V>
 struct Extras {
@@ -76,10 +96,32 @@ struct Extras {
   }
 };
 
-__device__ inline float gated(ProductGate gate, float x, float up) {
-  x = bits_to_float(uint32_t{float_to_bf16(x)} << 16);
-  up = bits_to_float(uint32_t{float_to_bf16(up)} << 16);
-  return (gate == ProductGate::kSilu ? Silu::at(x).value : GeluTanh::at(x).value) * up;
+// Numbers of a gate and of what it multiplies.
+struct GatePair {
+  float gate, up;
+};
+
+__device__ inline float bounded_gate_of(const ProductBounds& bounds, const GatePair& x) {
+  const float gate = bounds.limit < x.gate ? bounds.limit : x.gate;
+  float up = bounds.limit < x.up ? bounds.limit : x.up;
+  up = up < -bounds.limit ? -bounds.limit : up;
+  return (up + 1.0f) * (gate * sigmoid(gate * bounds.alpha));
+}
+
+// What comes of two sums and their biases.
+__device__ inline float gated(const FewRowsProduct& product, GatePair sums,
+                              const GatePair& biases) {
+  const auto rounded = [](float x) {
+    return bits_to_float(static_cast<uint32_t>(float_to_bf16(x)) << 16);
+  };
+  if (product.gate == ProductGate::kBounded) {
+    return bounded_gate_of(product.bounds,
+                           {rounded(sums.gate) + biases.gate, rounded(sums.up) + biases.up});
+  }
+  if (product.bias) sums = {sums.gate + biases.gate, sums.up + biases.up};
+  const float x = rounded(sums.gate);
+  return (product.gate == ProductGate::kSilu ? Silu::at(x).value : GeluTanh::at(x).value) *
+         rounded(sums.up);
 }
 
 // Puts the sums of a warp where its copies were.
@@ -120,13 +162,12 @@ __device__ void store_sums(const FewRowsProduct& product, int64_t first, const E
     const int row = index % V::kOutputs;
     if (token >= product.rows || first + row >= product.n) continue;
     float value = total(token, row);
-    if (product.bias) value += extras.bias[i];
     if constexpr (V::kGated) {
-      float up = total(token, row + V::kOutputs);
-      if (product.bias) up += extras.up_bias[i];
-      value = gated(product.gate, value, up);
-    } else if (product.addend.data) {
-      value += extras.addend[i];
+      value = gated(product, {value, total(token, row + V::kOutputs)},
+                    {extras.bias[i], extras.up_bias[i]});
+    } else {
+      if (product.bias) value += extras.bias[i];
+      if (product.addend.data) value += extras.addend[i];
     }
     store_element(product.out.data, product.out.type, token * product.out.stride + first + row,
                   value);

@@ -34,8 +34,13 @@ void multiply_in_chains(const LaunchStream& stream, const Product& product);
 // out[t][row] = Σ_k src[t][k] · weight[row][k] + bias[row] for a few rows of src, which are rounded
 // to bf16. The order of a sum depends on k alone, so a row's bits are the same whatever the others.
 // With a gate the weight has n rows for it and then n others: out is gate(sums of the former) ·
-// (those of the latter), both rounded to bf16 before.
-enum class ProductGate { kNone, kSilu, kGelu };  // GELU in the tanh form
+// (those of the latter), both rounded to bf16 before. Or the gate of experts that is held in bounds
+// (kernels/cpu/experts.h), whose bias is added once they are rounded.
+enum class ProductGate { kNone, kSilu, kGelu, kBounded };  // GELU in the tanh form
+struct ProductBounds {
+  float alpha = 0;
+  float limit = 0;
+};
 // RMSNorm of the rows of src, which are rounded to bf16 after it: the bits of norm_forward().
 struct ProductNorm {
   bool given = false;
@@ -50,6 +55,7 @@ struct FewRowsGroups {
   const int32_t* row_ends = nullptr;  // [count]
   int64_t all_rows = 0;
   int64_t weight_stride = 0;  // elements from one weight to the next one
+  int64_t bias_stride = 0;    // the same of biases
   // Row r of the product has row rows_of[r] / rows_by of src; null: row r.
   const int32_t* rows_of = nullptr;
   int64_t rows_by = 1;
@@ -65,8 +71,9 @@ struct FewRowsProduct {
   // [rows, n], added to the sums and not in out's memory; null data: none. Without a gate.
   cpu::ConstRows addend = {};
   ProductGate gate = ProductGate::kNone;
+  ProductBounds bounds = {};
   ProductNorm norm = {};
-  FewRowsGroups groups = {};  // REQUIRES: no bias, addend or norm; src in bf16
+  FewRowsGroups groups = {};  // REQUIRES: no addend or norm; src in bf16
 };
 inline constexpr int64_t kFewRows = 16;
 // Whether the operands are such that there may be a gate, or the norm that they have.

@@ -8,7 +8,6 @@
 // chunks, and their sums are added in the warps' order. The order within a sum is the same for
 // every number of rows and every size of block.
 #include "kernels/cuda/few_rows.cuh"
-#include "kernels/cuda/groups.cuh"
 
 namespace jige::cuda {
 namespace {
@@ -230,23 +229,6 @@ __device__ void prefetch_weight(const FewRowsProduct& product, int64_t first) {
   const int64_t at = row < V::kOutputs ? first + row : product.n + first + row - V::kOutputs;
   prefetch_to_cache(product.weight + at * product.k,
                     static_cast<int>(min(product.k, kColumns)) * int{sizeof(Bf16)});
-}
-
-// The product of the block's group; false: it has none.
-__device__ bool take_group(FewRowsProduct& product) {
-  const int row = static_cast<int>(blockIdx.y);
-  FewRowsGroups& groups = product.groups;
-  const Group group = find_row(groups.row_ends, static_cast<int>(groups.count), row);
-  if (group.begin != row) return false;
-  product.rows = group.end - row;
-  product.weight += group.index * groups.weight_stride;
-  product.out = from_row(product.out, row);
-  if (groups.rows_of) {
-    groups.rows_of += row;
-  } else {
-    product.src = from_row(product.src, row);
-  }
-  return true;
 }
 
 template <typename V>

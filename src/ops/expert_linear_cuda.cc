@@ -14,9 +14,9 @@ int64_t weight_stride(const ExpertWeights& weights) {
 }
 
 // The groups of rows, of so many tokens.
-cuda::FewRowsProduct few_rows_of(const ExpertWeights& weights, const TensorView& src,
-                                 const TensorView& dst, int64_t token_count,
-                                 const TensorView& row_ends) {
+cuda::FewRowsProduct grouped_few_rows(const ExpertWeights& weights, const TensorView& src,
+                                      const TensorView& dst, int64_t token_count,
+                                      const TensorView& row_ends) {
   return {.rows = token_count,
           .n = dst.columns(),
           .k = weights.first.k,
@@ -49,7 +49,7 @@ void cuda_expert_product(Stream& stream, const ExpertProduct& args) {
   if (forward && bf16 && args.token_count <= cuda::kFewRows) {
     return cuda::multiply_few_rows(
         launch_stream(stream),
-        few_rows_of(args.weights, args.src, args.dst, args.token_count, args.row_ends));
+        grouped_few_rows(args.weights, args.src, args.dst, args.token_count, args.row_ends));
   }
   multiply(stream,
            {.product = {.rows = args.src.rows(),
@@ -71,7 +71,7 @@ bool cuda_expert_gated_forward(Stream& stream, const ExpertGated& args) {
   const int64_t tokens = routing.token_count();
   if (weight.compute != DType::kBF16 || tokens > cuda::kFewRows) return false;
   cuda::FewRowsProduct product =
-      few_rows_of(args.weights, args.src, args.dst, tokens, routing.row_ends);
+      grouped_few_rows(args.weights, args.src, args.dst, tokens, routing.row_ends);
   product.groups.rows_of = routing.place_of_row.as<int32_t>();
   product.groups.rows_by = routing.chosen_count();
   product.gate =

@@ -89,8 +89,8 @@ using CpuRowKernel = void (*cpu::ExpertKernels::*)(const Args&, int64_t, int64_t
 
 // Puts kernel(args, row_begin, row_end) on the stream of a CPU, shared out by rows.
 template <typename Args>
-void submit_rows(Stream& stream, CpuRowKernel<std::type_identity_t<Args>> kernel, const Args& args,
-                 int64_t rows, int64_t columns) {
+void submit_cpu_rows(Stream& stream, CpuRowKernel<std::type_identity_t<Args>> kernel,
+                     const Args& args, int64_t rows, int64_t columns) {
   CpuStream& cpu_stream = as_cpu(stream);
   cpu_stream.submit([=, &device = cpu_stream.cpu()] {
     const auto run = cpu::expert_kernels(active_isa()).*kernel;
@@ -111,7 +111,7 @@ template <typename Args>
 void submit_expert_rows(Stream& stream, const RowKernel<std::type_identity_t<Args>>& kernel,
                         const Args& args, int64_t rows, int64_t columns) {
   if (on_cuda(stream)) return kernel.gpu(launch_stream(stream), args, rows);
-  submit_rows(stream, kernel.cpu, args, rows, columns);
+  submit_cpu_rows(stream, kernel.cpu, args, rows, columns);
 }
 
 cpu::RowGateArgs row_gate_args(const TensorView& data, const TensorView& logits) {
@@ -254,7 +254,7 @@ void combine_rows(Stream& stream, const Routing& routing, const TensorView& dst,
     return cuda::combine_rows(launch_stream(stream), args, tokens,
                               addend ? const_rows_of(addend) : cpu::ConstRows{});
   }
-  submit_rows(stream, &cpu::ExpertKernels::combine, args, tokens, width * (args.chosen + 1));
+  submit_cpu_rows(stream, &cpu::ExpertKernels::combine, args, tokens, width * (args.chosen + 1));
   if (addend) add(stream, dst, addend, dst);
 }
 

@@ -86,6 +86,12 @@ TEST_F(CudaOffload, GivesTheModelOfAGpuInBf16) {
                          from_the_host(2, ScheduleKind::kMobius, OptimizerMode::kAsync)});
 }
 
+TEST_F(CudaOffload, TrainsExperts) {
+  TrainOptions resident = options("resident", DType::kBF16);
+  resident.config = train::tiny_expert_config();
+  expect_same(resident, {from_the_host(2, ScheduleKind::kMobius, OptimizerMode::kAsync)});
+}
+
 TEST_F(CudaOffload, TrainsATableThatIsTheHead) {
   TrainOptions resident = options("resident");
   resident.config->tied_embeddings = true;

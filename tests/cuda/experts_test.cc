@@ -145,7 +145,9 @@ TEST_F(CudaExperts, AreChosenAndSortedAsTheCpuDoes) {
       {.tokens = 20, .experts = 20, .chosen = 3, .biased = true},
       {.tokens = 3, .experts = 16, .chosen = 2, .groups = 4, .chosen_groups = 2},
   };
-  for (const Rule& rule : rules) {
+  std::vector<Rule> all(std::begin(rules), std::end(rules));
+  if (!test_device_is_emulated()) all.push_back({.tokens = 20000, .experts = 128, .chosen = 8});
+  for (const Rule& rule : all) {
     const std::string what = fmt::format("{} of {} for {}", rule.chosen, rule.experts, rule.tokens);
     const Routes routes = route(rule);
     expect_routes(routes, what);
@@ -340,28 +342,54 @@ TEST_F(CudaExperts, MultiplyOnTensorCoresAsTheCpuDoes) {
   expect_products({{.tokens = 40, .experts = 4, .chosen = 1}, 72, 136, DType::kBF16, DType::kF32});
   expect_products({{.tokens = 70, .experts = 2, .chosen = 1}, 24, 8, DType::kBF16, DType::kBF16});
   expect_products({{.tokens = 140, .experts = 1, .chosen = 1}, 16, 24, DType::kBF16, DType::kF32});
+  if (test_device_is_emulated()) return;
+  expect_products(
+      {{.tokens = 999, .experts = 30, .chosen = 5}, 776, 520, DType::kBF16, DType::kF32});
+}
+
+// Tiles are as high as experts have rows on average.
+TEST_F(CudaExperts, ARowsBitsDoNotDependOnHowManyThereAre) {
+  const Pair weight = random(DType::kF32, {40, 136});
+  const Pair src = random(DType::kBF16, {100, 136});
+  const ops::ExpertWeights weights = pack(weight, 1, DType::kBF16, PackUse::kForward).gpu;
+  std::vector<float> expected;
+  for (const int64_t tokens : {20, 40, 100}) {
+    const Routes routes = route({.tokens = tokens, .experts = 1, .chosen = 1});
+    const Pair dst = filled(DType::kF32, {tokens, 40});
+    ops::expert_product(*gpu_stream_, {.dst = dst.gpu,
+                                       .src = src.gpu.row_range(0, tokens),
+                                       .weights = weights,
+                                       .row_ends = routes.gpu.row_ends,
+                                       .token_count = tokens});
+    const std::vector<float> got = gpu_values(dst.gpu.row_range(0, 20));
+    if (expected.empty()) expected = got;
+    EXPECT_EQ(got, expected) << tokens;
+  }
 }
 
 TEST_F(CudaExperts, MultiplyFewRowsAsTheCpuDoes) {
   expect_products({{.tokens = 1, .experts = 40, .chosen = 3}, 48, 40, DType::kBF16, DType::kF32});
   expect_products({{.tokens = 16, .experts = 2, .chosen = 1}, 33, 104, DType::kBF16, DType::kBF16});
   expect_products({{.tokens = 6, .experts = 5, .chosen = 2}, 9, 11, DType::kBF16, DType::kF32});
+  expect_products({{.tokens = 2, .experts = 5, .chosen = 2}, 70, 24, DType::kBF16, DType::kF32});
+  if (test_device_is_emulated()) return;
+  expect_products(
+      {{.tokens = 16, .experts = 64, .chosen = 8}, 768, 512, DType::kBF16, DType::kF32});
 }
 
 // Products with gates have the bits of what they are made of.
 TEST_F(CudaExperts, GateFewRowsWithinTheProduct) {
-  constexpr int64_t kWidth = 24;
-  constexpr int64_t kInputs = 40;
-  for (const int64_t tokens : {1, 11}) {
+  const int64_t inputs = 40;
+  for (const auto& [tokens, width] : {std::pair<int64_t, int64_t>{1, 24}, {11, 40}}) {
     const Rule rule = {.tokens = tokens, .experts = 7, .chosen = 3};
     const Routes routes = route(rule);
-    const Pair src = random(DType::kBF16, {tokens, kInputs});
-    const Pair weight = random(DType::kF32, {rule.experts * 2 * kWidth, kInputs}, 0.3f);
-    const Pair biases = random(DType::kF32, {rule.experts, 2 * kWidth});
+    const Pair src = random(DType::kBF16, {tokens, inputs});
+    const Pair weight = random(DType::kF32, {rule.experts * 2 * width, inputs}, 0.3f);
+    const Pair biases = random(DType::kF32, {rule.experts, 2 * width});
     const ops::ExpertWeights weights =
         pack(weight, rule.experts, DType::kBF16, PackUse::kForward).gpu;
-    const Pair rows = filled(DType::kBF16, {tokens * 3, kInputs});
-    const Pair gate_up = filled(DType::kBF16, {tokens * 3, 2 * kWidth});
+    const Pair rows = filled(DType::kBF16, {tokens * 3, inputs});
+    const Pair gate_up = filled(DType::kBF16, {tokens * 3, 2 * width});
     ops::gather_rows(*gpu_stream_, routes.gpu, rows.gpu, src.gpu);
     ops::expert_product(*gpu_stream_, {.dst = gate_up.gpu,
                                        .src = rows.gpu,
@@ -370,8 +398,8 @@ TEST_F(CudaExperts, GateFewRowsWithinTheProduct) {
                                        .token_count = tokens});
     const ops::BoundedGate bounded = {.biases = biases.gpu, .alpha = 1.702f, .limit = 1.0f};
     for (const int kind : {0, 1, 2}) {
-      const Pair apart = filled(DType::kBF16, {tokens * 3, kWidth});
-      const Pair within = filled(DType::kBF16, {tokens * 3, kWidth});
+      const Pair apart = filled(DType::kBF16, {tokens * 3, width});
+      const Pair within = filled(DType::kBF16, {tokens * 3, width});
       if (kind == 0) ops::swiglu_forward(*gpu_stream_, apart.gpu, gate_up.gpu);
       if (kind == 1) ops::geglu_forward(*gpu_stream_, apart.gpu, gate_up.gpu);
       if (kind == 2) {

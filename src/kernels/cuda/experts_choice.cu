@@ -254,18 +254,24 @@ __global__ void count_kernel(RouteArgs args, int* counts) {
 }
 
 // Of counts, each becomes the sum of those of the chunks before; row_ends are told by all.
+constexpr int kScanned = 16;  // counts that a thread has on the way
 __global__ void scan_kernel(RouteArgs args, int* counts, int chunks) {
   begin_kernel();
   __shared__ int totals[kExpertsMax];
   const auto experts = static_cast<int>(args.choice.experts);
   for (int e = static_cast<int>(threadIdx.x); e < experts; e += static_cast<int>(blockDim.x)) {
     int sum = 0;
-#pragma unroll 8
-    for (int chunk = 0; chunk < chunks; ++chunk) {
-      int& count = counts[int64_t{chunk} * experts + e];
-      const int own = count;
-      count = sum;
-      sum += own;
+    for (int first = 0; first < chunks; first += kScanned) {
+      int own[kScanned];
+#pragma unroll
+      for (int i = 0; i < kScanned; ++i) {
+        own[i] = first + i < chunks ? counts[int64_t{first + i} * experts + e] : 0;
+      }
+#pragma unroll
+      for (int i = 0; i < kScanned; ++i) {
+        if (first + i < chunks) counts[int64_t{first + i} * experts + e] = sum;
+        sum += own[i];
+      }
     }
     totals[e] = sum;
   }

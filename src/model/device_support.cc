@@ -25,9 +25,6 @@ Status check_device_support(const Device& device, const Architecture& architectu
   if (use.format != ops::WeightFormat::kCompute && config.experts.count > 0) {
     return refuse(device, "experts in few bits", "leave --quantize out, or use --device cpu");
   }
-  if (use.kv_dtype == DType::kI8) {
-    return refuse(device, "a cache of 8 bits", "leave --kv-cache out, or use --device cpu");
-  }
   return {};
 }
 

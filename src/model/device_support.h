@@ -12,7 +12,6 @@ namespace jige::model {
 // What is asked of a device besides the model itself.
 struct DeviceUse {
   ops::WeightFormat format = ops::WeightFormat::kCompute;  // of matrices
-  DType kv_dtype = DType::kF32;                            // of the cache of keys and values
 };
 
 // Fails with kUnsupported, naming what there is no kernel for and what to do.

@@ -170,8 +170,11 @@ cuda::CachedTables tables_of(Stream& stream, const AttentionCached& args,
   return tables;
 }
 
-void check_not_in_8_bits(const KvCacheView& cache) {
-  JIGE_CHECK(cache.dtype != DType::kI8, "a cache in 8 bits on a GPU");
+bool in_8_bits(const KvCacheView& cache) { return cache.dtype == DType::kI8; }
+
+// Of a cache in 8 bits any, since nobody asks.
+cpu::ElementType cache_type(const KvCacheView& cache) {
+  return in_8_bits(cache) ? cpu::ElementType::kF32 : element_type(cache.dtype);
 }
 
 cuda::CachedAttention attention_of(const AttentionCached& args) {
@@ -183,7 +186,8 @@ cuda::CachedAttention attention_of(const AttentionCached& args) {
   attention.dst = rows_of(args.dst);
   attention.q = const_rows_of(args.q);
   attention.cache = args.cache.data;
-  attention.cache_type = element_type(args.cache.dtype);
+  attention.cache_type = cache_type(args.cache);
+  attention.in_8_bits = in_8_bits(args.cache);
   attention.head_count = static_cast<int32_t>(shape.head_count);
   attention.kv_head_count = static_cast<int32_t>(shape.kv_head_count);
   attention.head_dim = static_cast<int32_t>(shape.head_dim);
@@ -226,7 +230,6 @@ void attend(Stream& stream, const AttentionCached& args, cuda::CachedAttention* 
 
 void kv_append_on_gpu(Stream& stream, const KvCacheView& cache, const TensorView& k,
                       const TensorView& v, const std::vector<SequenceSpan>& sequences) {
-  check_not_in_8_bits(cache);
   if (k.rows() == 0) return;
   std::vector<int64_t> slots(static_cast<size_t>(k.rows()), -1);
   for (const SequenceSpan& sequence : sequences) {
@@ -238,7 +241,8 @@ void kv_append_on_gpu(Stream& stream, const KvCacheView& cache, const TensorView
   }
   cuda::KvAppend append;
   append.cache = cache.data;
-  append.cache_type = element_type(cache.dtype);
+  append.cache_type = cache_type(cache);
+  append.in_8_bits = in_8_bits(cache);
   append.k = const_rows_of(k);
   append.v = const_rows_of(v);
   append.slots = static_cast<const int64_t*>(
@@ -250,7 +254,6 @@ void kv_append_on_gpu(Stream& stream, const KvCacheView& cache, const TensorView
 }
 
 void attention_cached_on_gpu(Stream& stream, const AttentionCached& args) {
-  check_not_in_8_bits(args.cache);
   const bool any_row = std::any_of(args.sequences.begin(), args.sequences.end(),
                                    [](const SequenceSpan& s) { return s.row_count > 0; });
   if (!any_row) return;
@@ -260,7 +263,6 @@ void attention_cached_on_gpu(Stream& stream, const AttentionCached& args) {
 
 bool attention_step_on_gpu(Stream& stream, const AttentionStep& args) {
   const AttentionCached& attended = args.attention;
-  check_not_in_8_bits(attended.cache);
   const bool few = std::all_of(
       attended.sequences.begin(), attended.sequences.end(),
       [](const SequenceSpan& s) { return s.row_count > 0 && s.row_count <= cuda::kCachedFewRows; });

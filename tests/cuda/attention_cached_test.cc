@@ -57,7 +57,8 @@ class CudaCachedAttention : public CudaTest {
     }
     const int64_t g = c.shape.kv_head_count;
     const int64_t d = c.shape.head_dim;
-    const Pair memory = filled(c.cache, {2 * block_count * g * 16 * d});
+    const int64_t bytes = ops::kv_cache_bytes(c.cache, block_count, g, d);
+    const Pair memory = filled(DType::kU8, {bytes});
     step.host = {memory.host.data, c.cache, block_count, g, d};
     step.gpu = {memory.gpu.data, c.cache, block_count, g, d};
     append_contexts(c, step);
@@ -78,7 +79,7 @@ class CudaCachedAttention : public CudaTest {
         sequences.push_back({row, count, contexts ? 0 : span.context, step.blocks[i].data()});
         row += count;
       }
-      const DType dtype = contexts ? DType::kF32 : c.cache;
+      const DType dtype = contexts || c.cache == DType::kI8 ? DType::kF32 : c.cache;
       const Pair k = random(dtype, {row, columns}, 1.5f);
       const Pair v = random(dtype, {row, columns});
       ops::kv_append(*cpu_stream_, step.host, k.host, v.host, sequences);
@@ -318,6 +319,7 @@ TEST_F(CudaCachedAttention, AStepAtOnceIsForSequencesOfFewRowsInBf16) {
   EXPECT_FALSE(takes({.shape = shape, .spans = {{3, 9}}}, 64));
   EXPECT_FALSE(takes({.shape = shape, .spans = {{3, 1}}}, 60));
   EXPECT_FALSE(takes({.shape = shape, .q = DType::kF32, .spans = {{3, 1}}}, 64));
+  EXPECT_FALSE(takes({.shape = shape, .cache = DType::kI8, .spans = {{3, 1}}}, 64));
 }
 
 // Layers with the same window share what is sent of a step's sequences.
@@ -335,6 +337,26 @@ TEST_F(CudaCachedAttention, CallsOfAStepShareTheirTables) {
     EXPECT_EQ(gpu_values(step.dst.gpu) == expected, window == 0);
   }
   EXPECT_EQ(tables.entries.size(), 2);
+}
+
+// In f32 keys and values are those of the CPU, to the bit.
+TEST_F(CudaCachedAttention, CachesIn8Bits) {
+  for (const auto& [dim, window] : {std::pair<int64_t, int64_t>{64, 0}, {5, 0}, {130, 37}}) {
+    expect_as_the_cpu({.shape = cached_shape(6, 2, dim, window),
+                       .cache = DType::kI8,
+                       .q = DType::kF32,
+                       .spans = {{0, 1}, {300, 3}, {33, 1}, {20, 9}},
+                       .sinks = true},
+                      kCachedF32Tolerance);
+  }
+  expect_as_the_cpu({.shape = cached_shape(8, 2, 128), .cache = DType::kI8, .spans = {{270, 1}}},
+                    kCachedF32Tolerance);
+  for (const int64_t dim : {64, 128, 256}) {
+    expect_as_the_cpu({.shape = cached_shape(4, 1, dim, 0, dim == 64 ? 2 : 0),
+                       .cache = DType::kI8,
+                       .spans = {{0, 75}, {100, 9}}},
+                      kCachedBf16Tolerance);
+  }
 }
 
 // What a row gives does not depend on the rows beside it.

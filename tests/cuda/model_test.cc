@@ -146,6 +146,24 @@ TEST_F(CudaModel, MatricesOfFewBitsGiveLogitsNearThoseOfTheCpu) {
   }
 }
 
+TEST_F(CudaModel, ContextsIn8BitsGiveLogitsNearThoseOfTheCpu) {
+  const std::string folder = fixtures() + "/llama3";
+  for (const DType compute : {DType::kF32, DType::kBF16}) {
+    model::InferenceOptions options{.compute = compute, .context_max = 32};
+    options.kv_block_count = 4;
+    const auto logits = [&](Device& device) {
+      auto loaded = InferenceModel::load(folder, device, options);
+      EXPECT_TRUE(loaded) << loaded.error().message;
+      return loaded ? TwoSequences(**loaded).run() : std::vector<float>();
+    };
+    const auto whole = logits(*gpu_);
+    options.kv_dtype = DType::kI8;
+    const auto got = logits(*gpu_);
+    EXPECT_LT(distance(got, logits(cpu_)), compute == DType::kF32 ? 2e-5 : 0.03);
+    EXPECT_GT(distance(got, whole), 2e-3);
+  }
+}
+
 TEST_F(CudaModel, TakesTheMemoryThatIsPlannedForMatricesOfFewBits) {
   const std::string folder = fixtures() + "/llama3";
   model::InferenceOptions options{.compute = DType::kBF16, .context_max = 32};

@@ -93,8 +93,15 @@ struct CachedWork {
   }
   // Keys of a block of the sequence; values follow them.
   __device__ int64_t keys_at(const CachedAttention& a, int block) const {
+    return keys_at(a, block, a.head_dim);
+  }
+  // The same in 8 bits, where scales follow them.
+  __device__ int64_t bytes_at(const CachedAttention& a, int block) const {
+    return keys_at(a, block, a.head_dim + int{sizeof(Bf16)});
+  }
+  __device__ int64_t keys_at(const CachedAttention& a, int block, int token_elements) const {
     const int64_t id = load_table(a.blocks + sequence.blocks_begin + block);
-    return (id * a.kv_head_count + kv_head) * 2 * kCachedSlots * a.head_dim;
+    return (id * a.kv_head_count + kv_head) * 2 * kCachedSlots * token_elements;
   }
   // Whether its results are to be merged with those of other splits.
   __device__ bool partial() const { return split >= 0 && sequence.split_count > 1; }
@@ -108,6 +115,15 @@ struct CachedWork {
 __device__ inline float* partial_statistics(const CachedAttention& a, int64_t partial) {
   return a.partials + a.partial_rows * a.head_count * a.head_dim + partial * 2;
 }
+
+// Scales of keys and of values of a block in 8 bits, which begins at `keys`.
+struct CachedScales {
+  const Bf16* keys;
+  __device__ CachedScales(const int8_t* block, int head_dim)
+      : keys(reinterpret_cast<const Bf16*>(block + 2 * kCachedSlots * head_dim)) {}
+  __device__ float of_key(int slot) const { return to_float(keys[slot]); }
+  __device__ float of_value(int slot) const { return to_float(keys[kCachedSlots + slot]); }
+};
 
 // What a sum of values is multiplied with in the end, by the maximum and the sum of the weights.
 __device__ inline float cached_scale(const CachedAttention& a, int head, float m, float l) {

@@ -1,4 +1,6 @@
-// Attention over the paged cache of a GPU: [block][G]{ keys [16][d]; values [16][d] }, f32 or bf16.
+// Attention over the paged cache of a GPU: [block][G]{ keys [16][d]; values [16][d] }, f32 or bf16,
+// or in 8 bits with scales behind: [block][G]{ keys; values; key scales [16]; value scales [16] },
+// int8 and bf16 as kernels/cpu/kv_cache.h rounds them.
 //
 // Rows of one sequence and key/value head are packed: packed row i is query head i % (H/G) of row
 // i / (H/G); all of them read the same keys. A block of threads takes some packed rows, and all
@@ -9,7 +11,9 @@
 // on how many rows its sequence has, but not on its neighbours.
 //
 // bf16 caches and queries with heads of up to 256 go through tensor cores, where weights of values
-// are rounded to bf16; all else is in f32. Threads: asynchronous on the stream.
+// are rounded to bf16; all else is in f32. Of a cache in 8 bits sequences of few rows are in f32,
+// and tiles go through tensor cores as said. Threads: asynchronous
+// on the stream.
 #pragma once
 
 #include <cstdint>
@@ -67,6 +71,7 @@ struct CachedAttention : CachedTables {
   cpu::ConstRows q;  // the same
   void* cache;       // written where rows are appended
   cpu::ElementType cache_type;
+  bool in_8_bits;  // whatever cache_type is
   int32_t head_count, kv_head_count, head_dim;
   int32_t window;  // 0: none
   float scale, cap;

@@ -411,8 +411,9 @@ bool cached_appends(const CachedAttention& args) {
 }
 
 bool cached_few_takes(const CachedAttention& args) {
-  return args.cache_type == ElementType::kBf16 && args.q.type == ElementType::kBf16 &&
-         args.head_dim % kEight == 0 && args.head_dim <= kChunksMax * kChunkColumns &&
+  return !args.in_8_bits && args.cache_type == ElementType::kBf16 &&
+         args.q.type == ElementType::kBf16 && args.head_dim % kEight == 0 &&
+         args.head_dim <= kChunksMax * kChunkColumns &&
          reinterpret_cast<uintptr_t>(args.cache) % sizeof(uint4) == 0 &&
          reinterpret_cast<uintptr_t>(args.q.data) % sizeof(uint4) == 0 &&
          args.q.stride % kEight == 0;

@@ -1,5 +1,8 @@
 // Tiles of packed rows in bf16 on tensor cores, as attention_forward.cu has them of flat sequences:
-// cache blocks of keys and values are copied while those before are computed with.
+// cache blocks of keys and values are copied while those before are computed with. Of a cache in 8
+// bits they are turned into bf16 on the way.
+#include <type_traits>
+
 #include "kernels/cuda/attention_cached.cuh"
 #include "kernels/cuda/attention_soften.cuh"
 
@@ -16,6 +19,7 @@ struct CachedPlan {
   static constexpr int kBlocks = kDim <= 64 ? 3 : kDim <= 128 ? 2 : 1;  // of a multiprocessor
   static constexpr int kTile = kKeys * kStride<kDim>;
   static constexpr int64_t kBytes = tile_bytes<kDim>(kRows + 4 * kKeys);
+  static constexpr int64_t kScalesBytes = 4 * kKeys * int64_t{sizeof(float)};  // of 8 bits
 };
 
 template <typename Plan>
@@ -32,23 +36,67 @@ __device__ void copy_queries(const CachedAttention& a, const CachedWork& work, B
   }
 }
 
+// Eight numbers of 8 bits as bf16, which holds them.
+__device__ uint4 wide_bytes(uint2 bytes) {
+  const auto low = [](uint32_t word) { return bytes_to_bf16x2((word & 0xffu) | word << 8); };
+  const auto high = [](uint32_t word) {
+    return bytes_to_bf16x2((word >> 16 & 0xffu) | (word >> 8 & 0xff0000u));
+  };
+  return make_uint4(low(bytes.x), high(bytes.x), low(bytes.y), high(bytes.y));
+}
+
+// Scores or weights times the scales of their keys or values.
+template <int kM, int kN>
+__device__ void scale_columns(float (&x)[kM][kN][4], const float* scales) {
+#pragma unroll
+  for (int n = 0; n < kN; ++n) {
+    const float2 two = *reinterpret_cast<const float2*>(scales + 8 * n + lane_id() % 4 * 2);
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+      x[m][n][0] *= two.x;
+      x[m][n][1] *= two.y;
+      x[m][n][2] *= two.x;
+      x[m][n][3] *= two.y;
+    }
+  }
+}
+
 // Keys and values from position `begin` on, of which each warp copies a cache block or a part of
 // one; those that no row sees become zeros.
-template <typename Plan>
+template <typename Plan, typename T>
 struct KeyCopies {
+  static constexpr bool kBytes = std::is_same_v<T, int8_t>;
   static constexpr int kBlocks = Plan::kKeys / kCachedSlots;
   static constexpr int kWarps = Plan::kThreads / kWarp;
   static_assert(kWarps % kBlocks == 0);
 
   // Where the keys of this warp's block are, or those of another where no row sees it.
-  static __device__ const Bf16* block(const CachedAttention& a, const CachedWork& work, int begin) {
+  static __device__ const T* block(const CachedAttention& a, const CachedWork& work, int begin) {
     const int own = begin / kCachedSlots + warp_id() % kBlocks;
     const int seen = min(max(own, work.lo / kCachedSlots), work.hi / kCachedSlots);
-    return static_cast<const Bf16*>(a.cache) + work.keys_at(a, seen);
+    return static_cast<const T*>(a.cache) +
+           (kBytes ? work.bytes_at(a, seen) : work.keys_at(a, seen));
   }
 
-  static __device__ void start(const CachedWork& work, int begin, const Bf16* from, Bf16* keys,
-                               Bf16* values) {
+  // The same in 8 bits, with the scales of keys and of values [2][kKeys].
+  static __device__ void widen(const int8_t* from, int i, int slot, bool seen, Bf16* keys,
+                               Bf16* values, float* scales) {
+    uint4 two[2] = {make_uint4(0, 0, 0, 0), make_uint4(0, 0, 0, 0)};
+    if (seen) {
+      two[0] = wide_bytes(*reinterpret_cast<const uint2*>(from + i * 8));
+      two[1] =
+          wide_bytes(*reinterpret_cast<const uint2*>(from + (kCachedSlots * Plan::kDim + i * 8)));
+    }
+    *reinterpret_cast<uint4*>(keys) = two[0];
+    *reinterpret_cast<uint4*>(values) = two[1];
+    if (i % (Plan::kDim / 8) != 0) return;
+    const CachedScales of_block(from, Plan::kDim);
+    scales[0] = seen ? of_block.of_key(slot) : 0.0f;
+    scales[Plan::kKeys] = seen ? of_block.of_value(slot) : 0.0f;
+  }
+
+  static __device__ void start(const CachedWork& work, int begin, const T* from, Bf16* keys,
+                               Bf16* values, [[maybe_unused]] float* scales) {
     constexpr int kChunks = Plan::kDim / 8;
     const int first = warp_id() % kBlocks * kCachedSlots;
     const int lo = work.lo - begin - first;
@@ -59,8 +107,12 @@ struct KeyCopies {
       const int slot = i / kChunks;
       const int to = (first + slot) * kStride<Plan::kDim> + i % kChunks * 8;
       const bool seen = lo <= slot && slot <= hi;
-      copy_async_16(keys + to, from + i * 8, seen);
-      copy_async_16(values + to, from + kCachedSlots * Plan::kDim + i * 8, seen);
+      if constexpr (kBytes) {
+        widen(from, i, slot, seen, keys + to, values + to, scales + first + slot);
+      } else {
+        copy_async_16(keys + to, from + i * 8, seen);
+        copy_async_16(values + to, from + kCachedSlots * Plan::kDim + i * 8, seen);
+      }
     }
   }
 };
@@ -126,12 +178,12 @@ __device__ void store_outputs(const CachedAttention& a, const CachedWork& work, 
   }
 }
 
-template <typename Case>
+template <typename Case, typename T>
 __global__ void __launch_bounds__(CachedPlan<Case>::kThreads, CachedPlan<Case>::kBlocks)
     flash_kernel(CachedAttention a, Scores how) {
   begin_kernel();
   using Plan = CachedPlan<Case>;
-  using Copies = KeyCopies<Plan>;
+  using Copies = KeyCopies<Plan, T>;
   constexpr int kKeys = Plan::kKeys;
   const CachedItem item = a.tiles[blockIdx.x];
   if (item.sequence < 0) return;
@@ -139,11 +191,12 @@ __global__ void __launch_bounds__(CachedPlan<Case>::kThreads, CachedPlan<Case>::
   auto* q = reinterpret_cast<Bf16*>(dynamic_shared());
   Bf16* keys = q + Plan::kRows * kStride<Plan::kDim>;
   Bf16* values = keys + 2 * Plan::kTile;
+  auto* scales = reinterpret_cast<float*>(values + 2 * Plan::kTile);  // [stage][2][kKeys]
   int begin = work.lo / kKeys * kKeys;
   copy_queries<Plan>(a, work, q);
-  Copies::start(work, begin, Copies::block(a, work, begin), keys, values);
+  Copies::start(work, begin, Copies::block(a, work, begin), keys, values, scales);
   copy_async_commit();
-  const Bf16* block = Copies::block(a, work, begin + kKeys);
+  const T* block = Copies::block(a, work, begin + kKeys);
 
   const int own = 16 * Plan::kM * warp_id();
   const int first = work.position_of(min(own, work.count - 1));
@@ -158,7 +211,8 @@ __global__ void __launch_bounds__(CachedPlan<Case>::kThreads, CachedPlan<Case>::
     __syncthreads();  // the tile is there, and the other stage is free
     if (begin + kKeys <= work.hi) {
       const int other = (stage ^ 1) * Plan::kTile;
-      Copies::start(work, begin + kKeys, block, keys + other, values + other);
+      Copies::start(work, begin + kKeys, block, keys + other, values + other,
+                    scales + (stage ^ 1) * 2 * kKeys);
     }
     copy_async_commit();
     block = Copies::block(a, work, begin + 2 * kKeys);
@@ -166,10 +220,12 @@ __global__ void __launch_bounds__(CachedPlan<Case>::kThreads, CachedPlan<Case>::
     if (own >= work.count || begin > last || before) continue;
     float scores[Plan::kM][kKeys / 8][4];
     multiply_rows<Plan::kDim>(scores, q + own * kStride<Plan::kDim>, keys + stage * Plan::kTile);
+    if constexpr (Copies::kBytes) scale_columns(scores, scales + stage * 2 * kKeys);
     if (how.bend > 0) bend(scores, how.bend);
     const bool hides = begin + kKeys - 1 > first || begin < CachedWork::first_of(a, last);
     if (hides) hide_unseen(scores, work, own, begin, span);
     soften(scores, state, sums, how.factor);
+    if constexpr (Copies::kBytes) scale_columns(scores, scales + (stage * 2 + 1) * kKeys);
     add_weighted<Plan::kDim>(sums, scores, values + stage * Plan::kTile);
   }
   store_outputs<Plan::kDim>(a, work, own, state, how.factor, sums);
@@ -184,7 +240,7 @@ bool on_16_bytes(const void* data, int64_t stride) {
 bool cached_flash_takes(const CachedAttention& args) {
   const int dim = args.head_dim;
   return (dim == 64 || dim == 80 || dim == 96 || dim == 128 || dim == 192 || dim == 256) &&
-         args.scale > 0 && args.cache_type == ElementType::kBf16 &&
+         args.scale > 0 && (args.in_8_bits || args.cache_type == ElementType::kBf16) &&
          args.q.type == ElementType::kBf16 && on_16_bytes(args.cache, 0) &&
          on_16_bytes(args.q.data, args.q.stride) && on_16_bytes(args.dst.data, args.dst.stride);
 }
@@ -204,8 +260,10 @@ void launch_cached_flash(const LaunchStream& stream, const CachedAttention& args
     launch(stream,
            {{static_cast<unsigned>(args.tile_items), static_cast<unsigned>(args.kv_head_count)},
             Plan::kThreads,
-            Plan::kBytes},
-           flash_kernel<decltype(which)>, args, scores_of(flat));
+            Plan::kBytes + (args.in_8_bits ? Plan::kScalesBytes : 0)},
+           args.in_8_bits ? flash_kernel<decltype(which), int8_t>
+                          : flash_kernel<decltype(which), Bf16>,
+           args, scores_of(flat));
   });
 }
 

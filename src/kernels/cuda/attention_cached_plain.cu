@@ -1,6 +1,9 @@
 // Attention over the cache in f32: 8 packed rows a block of threads, whose warps take every fourth
-// cache block. Of products of queries and keys 8 lanes share a token; of sums of values a lane has
-// some columns of all rows.
+// cache block. Of 8 bits integers are multiplied, and their scales come to scores and weights. Of
+// products of queries and keys 8 lanes share a token; of sums of values a lane has some columns of
+// all rows.
+#include <type_traits>
+
 #include "kernels/cuda/attention_cached.cuh"
 
 namespace jige::cuda {
@@ -48,6 +51,32 @@ __device__ inline float4 load_four(const Bf16* at, int left, bool vector) {
   return make_float4(to_float(at[0]), left > 1 ? to_float(at[1]) : 0.0f,
                      left > 2 ? to_float(at[2]) : 0.0f, left > 3 ? to_float(at[3]) : 0.0f);
 }
+
+__device__ inline float4 load_four(const int8_t* at, int left, bool vector) {
+  if (!vector) {
+    return make_float4(at[0], left > 1 ? at[1] : 0, left > 2 ? at[2] : 0, left > 3 ? at[3] : 0);
+  }
+  const uint32_t word = *reinterpret_cast<const uint32_t*>(at);
+  const auto byte = [word](int i) {
+    return static_cast<float>(static_cast<int8_t>(word >> (8 * i) & 0xffu));
+  };
+  return make_float4(byte(0), byte(1), byte(2), byte(3));
+}
+
+// What keys and weights of a cache block are multiplied with.
+template <typename T>
+struct Factors {
+  __device__ Factors(const T*, int) {}
+  __device__ float of_key(int) const { return 1.0f; }
+  __device__ float weight(float weight, int) const { return weight; }
+};
+template <>
+struct Factors<int8_t> : CachedScales {
+  using CachedScales::CachedScales;
+  __device__ float weight(float weight, int slot) const {
+    return weight == 0.0f ? 0.0f : weight * of_value(slot);  // slots may hold anything
+  }
+};
 
 // sums[turn][row] += products of a lane's columns, of all its tokens.
 template <typename T>
@@ -101,15 +130,19 @@ struct State {
 };
 
 // Scores of a cache block become weights in shared memory.
+template <typename T>
 __device__ void weigh(const CachedAttention& a, const CachedWork& work, int begin,
-                      const float (&sums)[kTurns][kRows], State* state, const Shared& shared) {
+                      const Factors<T>& factors, const float (&sums)[kTurns][kRows], State* state,
+                      const Shared& shared) {
   const CachedScore score(a);
   const int row = lane_id() % kLanes;
   const int position = work.position_of(row);
   const int first = CachedWork::first_of(a, position);
   float s[kTurns];
 #pragma unroll
-  for (int turn = 0; turn < kTurns; ++turn) s[turn] = sum_of_row(sums[turn]);
+  for (int turn = 0; turn < kTurns; ++turn) {
+    s[turn] = sum_of_row(sums[turn]) * factors.of_key(turn * kTokens + lane_id() / kLanes);
+  }
   score(s);
   float top = state->m;
 #pragma unroll
@@ -130,7 +163,8 @@ __device__ void weigh(const CachedAttention& a, const CachedWork& work, int begi
   for (int turn = 0; turn < kTurns; ++turn) {
     const float weight = fast_exp2(s[turn] - base);
     state->l += weight;
-    shared.p[turn * kWarp + lane_id()] = weight;  // token · 8 + row
+    shared.p[turn * kWarp + lane_id()] =  // token · 8 + row
+        factors.weight(weight, turn * kTokens + lane_id() / kLanes);
   }
   if (lane_id() < kRows) shared.alpha[lane_id()] = alpha;
   __syncwarp();
@@ -149,7 +183,7 @@ __device__ void add_values(const Shared& shared, const T* values, int slot_begin
       sum = make_float4(sum.x * alpha, sum.y * alpha, sum.z * alpha, sum.w * alpha);
     }
   }
-#pragma unroll(sizeof(T) == 2 && kParts > 2 ? 1 : 4)
+#pragma unroll(sizeof(T) <= 2 && kParts > 2 ? 1 : 4)
   for (int slot = slot_begin; slot < slot_end; ++slot) {
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
@@ -227,10 +261,12 @@ __global__ void __launch_bounds__(kCachedThreads)
   for (int block = work.lo / kCachedSlots; block < end; ++block) {
     if (block % kCachedWarps != warp_id()) continue;
     const int begin = block * kCachedSlots;
-    const T* keys = static_cast<const T*>(a.cache) + work.keys_at(a, block);
+    constexpr bool kBytes = std::is_same_v<T, int8_t>;
+    const T* keys = static_cast<const T*>(a.cache) +
+                    (kBytes ? work.bytes_at(a, block) : work.keys_at(a, block));
     float sums[kTurns][kRows] = {};
     multiply(shared.q, stride, keys, a.head_dim, vector, sums);
-    weigh(a, work, begin, sums, &state, shared);
+    weigh(a, work, begin, Factors<T>(keys, a.head_dim), sums, &state, shared);
     add_values<T, kParts>(shared, keys + kCachedSlots * a.head_dim, max(work.lo - begin, 0),
                           min(work.hi - begin + 1, kCachedSlots), a.head_dim, vector, o);
   }
@@ -258,17 +294,19 @@ auto plain_kernel_of(int head_dim) {
 
 void launch_cached_plain(const LaunchStream& stream, const CachedAttention& args, bool few) {
   const bool in_bf16 = args.cache_type == ElementType::kBf16;
-  const uintptr_t bytes = kFour * (in_bf16 ? sizeof(Bf16) : sizeof(float));
+  const uintptr_t bytes = args.in_8_bits ? kFour : kFour * (in_bf16 ? sizeof(Bf16) : sizeof(float));
   const bool vector =
       args.head_dim % kFour == 0 && reinterpret_cast<uintptr_t>(args.cache) % bytes == 0;
   const unsigned groups = few ? blocks_for(int64_t{args.few_rows_max} * args.heads, kRows) : 1;
   const auto count = static_cast<unsigned>(few ? args.few_items : args.tile_items);
+  const auto kernel = args.in_8_bits ? plain_kernel_of<int8_t>(args.head_dim)
+                      : in_bf16      ? plain_kernel_of<Bf16>(args.head_dim)
+                                     : plain_kernel_of<float>(args.head_dim);
   launch(stream,
          {{count, static_cast<unsigned>(args.kv_head_count), groups},
           kCachedThreads,
           Shared::bytes(stride_of(args.head_dim))},
-         in_bf16 ? plain_kernel_of<Bf16>(args.head_dim) : plain_kernel_of<float>(args.head_dim),
-         args, few ? args.few : args.tiles, vector);
+         kernel, args, few ? args.few : args.tiles, vector);
 }
 
 }  // namespace jige::cuda

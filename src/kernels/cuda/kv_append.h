@@ -12,6 +12,7 @@ namespace jige::cuda {
 struct KvAppend {
   void* cache;
   cpu::ElementType cache_type;  // f32 or bf16
+  bool in_8_bits;               // whatever cache_type is
   cpu::ConstRows k, v;          // [rows, heads · d] f32 or bf16
   const int64_t* slots;         // of each row: block · 16 + token of the block, or -1 for none
   int64_t rows;

@@ -41,6 +41,13 @@ __device__ inline float to_float(F16 value) { return half_to_float(value.bits); 
 __device__ inline void store(float* at, float value) { *at = value; }
 __device__ inline void store(Bf16* at, float value) { at->bits = float_to_bf16(value); }
 
+// Two numbers of 8 bits, in bytes 0 and 2 of a word, as bf16.
+__device__ inline uint32_t bytes_to_bf16x2(uint32_t word) {
+  const uint32_t magnitudes = (word & 0x007f007fu) | 0x43004300u;  // 128 + its lower seven bits
+  const uint32_t offsets = (word & 0x00800080u) ^ 0xc300c300u;     // -128, of negative ones -256
+  return add_bf16x2(magnitudes, offsets);
+}
+
 // Element `index` of a row whatever its type.
 __device__ inline float load_element(const void* data, ElementType type, int64_t index) {
   if (type == ElementType::kF32) return static_cast<const float*>(data)[index];

@@ -148,8 +148,8 @@ __device__ uint4 look_up(uint32_t word) {
   return make_uint4(pair(word << 7), pair(word >> 1), pair(word >> 9), pair(word >> 17));
 }
 __device__ uint4 from_bytes(uint32_t low, uint32_t high) {
-  return make_uint4(quant_bytes_to_bf16(low), quant_bytes_to_bf16(low >> 8),
-                    quant_bytes_to_bf16(high), quant_bytes_to_bf16(high >> 8));
+  return make_uint4(bytes_to_bf16x2(low), bytes_to_bf16x2(low >> 8), bytes_to_bf16x2(high),
+                    bytes_to_bf16x2(high >> 8));
 }
 
 __device__ uint32_t word_of(const uint4& four, int index) {

@@ -44,11 +44,4 @@ __device__ inline int quant_words_at(bool halves, int row, int step, int t) {
   return kQuantScalesBytes + step * kQuantPieceBytes + lane * 16 + row / 8 * 8;
 }
 
-// Two numbers of 8 bits, in bytes 0 and 2 of a word, as bf16.
-__device__ inline uint32_t quant_bytes_to_bf16(uint32_t word) {
-  const uint32_t magnitudes = (word & 0x007f007fu) | 0x43004300u;  // 128 + its lower seven bits
-  const uint32_t offsets = (word & 0x00800080u) ^ 0xc300c300u;     // -128, of negative ones -256
-  return add_bf16x2(magnitudes, offsets);
-}
-
 }  // namespace jige::cuda

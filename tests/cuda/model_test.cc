@@ -288,6 +288,22 @@ TEST_F(CudaTrainer, TrainsExpertsAsTheCpuDoes) {
   }
 }
 
+TEST_F(CudaTrainer, FineTunesAdaptersBesideExpertsAsTheCpuDoes) {
+  train::TrainOptions base = options("base");
+  base.config = train::tiny_expert_config();
+  base.steps = 1;
+  weights_of(base);
+  const auto tune = [&](const std::string& name, std::optional<int> gpu) {
+    train::TrainOptions tuning =
+        train::tuning_options(options(name), base.out_folder + "/model", folder_.file(name));
+    tuning.lora = formats::LoraConfig{.rank = 4, .alpha = 8};
+    tuning.steps = 2;
+    tuning.gpu = gpu;
+    return weights_of(tuning);
+  };
+  expect_near_weights(tune("gpu", 0), tune("cpu", {}), 1e-4);
+}
+
 TEST_F(CudaTrainer, TrainsWithMomentsOf8BitsAsTheCpuDoes) {
   train::TrainOptions on_cpu = options("cpu");
   on_cpu.optimizer.moments = ops::MomentFormat::kQ8;

@@ -174,6 +174,7 @@ TEST_F(CudaQuantised, ProductsAreThoseOfTheNumbers) {
                              {8, 33, 77, DType::kF32, DType::kBF16},
                              {9, 48, 136, DType::kBF16, DType::kBF16},
                              {16, 21, 200, DType::kF32, DType::kF32},
+                             {2, 391, 40, DType::kBF16, DType::kF32},
                              {17, 50, 96, DType::kBF16, DType::kF32},
                              {20, 50, 77, DType::kF32, DType::kBF16, 2 * 16 * 80 * 2}};
   if (!test_device_is_emulated()) {

@@ -2,10 +2,11 @@
 //
 // As linear_few_rows.cu: tensor cores multiply 16 rows of the weight with 8 of src, the warps of a
 // block share k in chunks, and every lane's asynchronous copies go into shared memory of its own. A
-// chunk is a record of the weight (quant.h). Integers go to bf16, which holds them: of 8 bits by
-// arithmetic, two of 4 bits by looking up their byte in a table, of which every lane has a copy so
-// that no two meet in a bank. The two products of a block start from zero; the block's scale
-// multiplies what comes of them. The order within a sum depends on k alone.
+// chunk is a record of the weight (quant.h); src, which is small, comes by the first cache.
+// Integers go to bf16, which holds them: of 8 bits by arithmetic, two of 4 bits by looking up their
+// byte in a table, of which every lane has a copy so that no two meet in a bank. The two products
+// of a block start from zero; the block's scale multiplies what comes of them. The order within a
+// sum depends on k alone.
 #include "kernels/cuda/few_rows.cuh"
 #include "kernels/cuda/quant_layout.cuh"
 
@@ -35,14 +36,15 @@ struct Variant {
   static constexpr int kPieces = kHalves ? 2 : 4;
   static constexpr int kRecordBytes = kHalves ? kQuantRecordBytes4 : kQuantRecordBytes8;
   static constexpr int kTileSlots = 1 + kPieces;  // scales first
-  static constexpr int kSlots = kTiles * kTileSlots + (kNormed ? 0 : kTokenTiles * kQuantSteps);
+  static constexpr int kSlots = kTiles * kTileSlots;
   static constexpr int kStageBytes = kSlots * kWarp * kSlotBytes;  // of a warp
   static constexpr int kTableBytes = kHalves ? kTableEntries * kTableRowBytes : 0;
   static constexpr int kOtherBytes = kTableBytes + (kNormed ? kNormedBytesMax : 0);
-  // So that a multiprocessor has two blocks, where they are small.
-  static constexpr int kBlockBytes = (kTiles == 1 ? 96 : 112) << 10;
+  // So that every GPU has the memory, and large ones that for two blocks of a multiprocessor.
+  static constexpr int kBlockBytes = 97 << 10;
   static constexpr int kStagesFit = (kBlockBytes - kOtherBytes) / (kWarps * kStageBytes);
-  static constexpr int kStages = kStagesFit < 2 ? 2 : kStagesFit < 4 ? kStagesFit : 4;
+  static constexpr int kStages = kStagesFit < 4 ? kStagesFit : 4;
+  static_assert(kStages >= 2);
   static constexpr int kWarpBytes = kStages * kStageBytes;
   static constexpr int kTableAt = kWarps * kWarpBytes + (kNormed ? kNormedBytesMax : 0);
   static constexpr int kSharedBytes = kTableAt + kTableBytes;
@@ -84,7 +86,7 @@ struct Ring {
   __device__ uint4* slot(int stage, int index) const {
     return reinterpret_cast<uint4*>(memory + stage * V::kStageBytes + index * (kWarp * kSlotBytes));
   }
-  // Sends for what a chunk multiplies; zeros stand for what is behind the end of k in src.
+  // Sends for what a chunk multiplies.
   __device__ void fetch(const Operands<V>& from, int stage, int chunk) const {
     const int lane = lane_id();
 #pragma unroll
@@ -97,29 +99,23 @@ struct Ring {
         copy_async_16(slot(stage, m * V::kTileSlots + 1 + i), record + at, true);
       }
     }
-    if constexpr (!V::kNormed) fetch_source(from, stage, chunk);
-  }
-  __device__ void fetch_source(const Operands<V>& from, int stage, int chunk) const {
-#pragma unroll
-    for (int step = 0; step < kQuantSteps; ++step) {
-      const int at = chunk * kChunk + step * kQuantBlock + lane_id() % 4 * kLaneElements;
-      const bool inside = at < from.k;
-#pragma unroll
-      for (int j = 0; j < V::kTokenTiles; ++j) {
-        const int index = V::kTiles * V::kTileSlots + j * kQuantSteps + step;
-        copy_async_16(slot(stage, index), from.src[j] + (inside ? at : 0), inside);
-      }
-    }
   }
 };
 
-// What a lane multiplies of normalised rows at a step.
+// What a lane multiplies of rows of src at a step, zeros behind the end of k.
 template <typename V>
-__device__ uint4 normed_source(const FewRowsProduct& product, int chunk, int step) {
+__device__ void load_source(const FewRowsProduct& product, const Operands<V>& from, int chunk,
+                            int step, uint4 (&x)[V::kTokenTiles]) {
   const int at = chunk * kChunk + step * kQuantBlock + lane_id() % 4 * kLaneElements;
-  if (at >= product.k) return make_uint4(0, 0, 0, 0);
-  const int row = min(lane_id() / 4, static_cast<int>(product.rows) - 1);
-  return *reinterpret_cast<const uint4*>(normed_rows<V>() + row * normed_stride(product) + at);
+#pragma unroll
+  for (int j = 0; j < V::kTokenTiles; ++j) {
+    const Bf16* row = from.src[j];
+    if constexpr (V::kNormed) {
+      const int token = min(lane_id() / 4, static_cast<int>(product.rows) - 1);
+      row = normed_rows<V>() + token * normed_stride(product);
+    }
+    x[j] = at < from.k ? *reinterpret_cast<const uint4*>(row + at) : make_uint4(0, 0, 0, 0);
+  }
 }
 
 // Every pair of levels for every lane.
@@ -187,8 +183,9 @@ __device__ void multiply_block(const uint4 (&w)[2], const uint4 (&x)[V::kTokenTi
 
 // sums += what a chunk gives. Memory is read 16 bytes at a time, for the sake of banks.
 template <typename V>
-__device__ void multiply_chunk(const FewRowsProduct& product, const Ring<V>& ring, int stage,
-                               int chunk, float (&sums)[V::kTiles][V::kTokenTiles][4]) {
+__device__ void multiply_chunk(const FewRowsProduct& product, const Operands<V>& from,
+                               const Ring<V>& ring, int stage, int chunk,
+                               float (&sums)[V::kTiles][V::kTokenTiles][4]) {
   uint4 scales[V::kTiles];
   uint4 pieces[V::kTiles];
 #pragma unroll
@@ -197,14 +194,7 @@ __device__ void multiply_chunk(const FewRowsProduct& product, const Ring<V>& rin
   for (int step = 0; step < kQuantSteps; ++step) {
     constexpr int kPieceSteps = kQuantSteps / V::kPieces;
     uint4 x[V::kTokenTiles];
-#pragma unroll
-    for (int j = 0; j < V::kTokenTiles; ++j) {
-      if constexpr (V::kNormed) {
-        x[j] = normed_source<V>(product, chunk, step);
-      } else {
-        x[j] = *ring.slot(stage, V::kTiles * V::kTileSlots + j * kQuantSteps + step);
-      }
-    }
+    load_source<V>(product, from, chunk, step, x);
 #pragma unroll
     for (int m = 0; m < V::kTiles; ++m) {
       if (step % kPieceSteps == 0) {
@@ -238,7 +228,7 @@ __device__ void add_chunks(const FewRowsProduct& product, const QuantWeight& wei
     copy_async_wait<V::kStages - 2>();
     if (next < chunks) ring.fetch(from, free, next);
     copy_async_commit();
-    multiply_chunk<V>(product, ring, stage, chunk, sums);
+    multiply_chunk<V>(product, from, ring, stage, chunk, sums);
     free = stage;
     stage = stage + 1 == V::kStages ? 0 : stage + 1;
   }
@@ -287,13 +277,10 @@ void launch_variant(const LaunchStream& stream, const FewRowsProduct& product,
          quant_few_rows_kernel<V>, product, weight);
 }
 
-// Whether blocks of V's size leave every multiprocessor one or nearly so, and have their memory.
+// Whether blocks of V's size are enough to even out what multiprocessors have to do.
 template <typename V>
 bool fills(const LaunchStream& stream, const FewRowsProduct& product) {
-  constexpr int64_t kStaticBytes = 1024;  // and what a block takes besides
-  const int64_t blocks_min = (int64_t{stream.multiprocessors} * 3 + 3) / 4;
-  return product.n > V::kOutputs - kTileRows && blocks_for(product.n, V::kOutputs) >= blocks_min &&
-         V::kSharedBytes + kStaticBytes <= shared_bytes_max();
+  return blocks_for(product.n, V::kOutputs) >= unsigned{3} * stream.multiprocessors;
 }
 
 template <bool kHalves, int kTokenTiles, bool kNormed>

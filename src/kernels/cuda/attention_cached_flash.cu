@@ -19,7 +19,6 @@ struct CachedPlan {
   static constexpr int kBlocks = kDim <= 64 ? 3 : kDim <= 128 ? 2 : 1;  // of a multiprocessor
   static constexpr int kTile = kKeys * kStride<kDim>;
   static constexpr int64_t kBytes = tile_bytes<kDim>(kRows + 4 * kKeys);
-  static constexpr int64_t kScalesBytes = 4 * kKeys * int64_t{sizeof(float)};  // of 8 bits
 };
 
 template <typename Plan>
@@ -45,12 +44,20 @@ __device__ uint4 wide_bytes(uint2 bytes) {
   return make_uint4(low(bytes.x), high(bytes.x), low(bytes.y), high(bytes.y));
 }
 
+// The scale of a row of 8 bits is in its tile, behind the row's end.
+template <int kDim>
+__device__ float& scale_of(Bf16* row) {
+  static_assert((kStride<kDim> - kDim) * sizeof(Bf16) >= sizeof(float));
+  return *reinterpret_cast<float*>(row + kDim);
+}
+
 // Scores or weights times the scales of their keys or values.
-template <int kM, int kN>
-__device__ void scale_columns(float (&x)[kM][kN][4], const float* scales) {
+template <int kDim, int kM, int kN>
+__device__ void scale_columns(float (&x)[kM][kN][4], Bf16* tile) {
 #pragma unroll
   for (int n = 0; n < kN; ++n) {
-    const float2 two = *reinterpret_cast<const float2*>(scales + 8 * n + lane_id() % 4 * 2);
+    Bf16* const row = tile + (8 * n + lane_id() % 4 * 2) * kStride<kDim>;
+    const float2 two = make_float2(scale_of<kDim>(row), scale_of<kDim>(row + kStride<kDim>));
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
       x[m][n][0] *= two.x;
@@ -78,9 +85,9 @@ struct KeyCopies {
            (kBytes ? work.bytes_at(a, seen) : work.keys_at(a, seen));
   }
 
-  // The same in 8 bits, with the scales of keys and of values [2][kKeys].
+  // Numbers i · 8 … i · 8 + 7 of a block in 8 bits, and scales by the first ones of a row.
   static __device__ void widen(const int8_t* from, int i, int slot, bool seen, Bf16* keys,
-                               Bf16* values, float* scales) {
+                               Bf16* values) {
     uint4 two[2] = {make_uint4(0, 0, 0, 0), make_uint4(0, 0, 0, 0)};
     if (seen) {
       two[0] = wide_bytes(*reinterpret_cast<const uint2*>(from + i * 8));
@@ -91,12 +98,12 @@ struct KeyCopies {
     *reinterpret_cast<uint4*>(values) = two[1];
     if (i % (Plan::kDim / 8) != 0) return;
     const CachedScales of_block(from, Plan::kDim);
-    scales[0] = seen ? of_block.of_key(slot) : 0.0f;
-    scales[Plan::kKeys] = seen ? of_block.of_value(slot) : 0.0f;
+    scale_of<Plan::kDim>(keys) = seen ? of_block.of_key(slot) : 0.0f;
+    scale_of<Plan::kDim>(values) = seen ? of_block.of_value(slot) : 0.0f;
   }
 
   static __device__ void start(const CachedWork& work, int begin, const T* from, Bf16* keys,
-                               Bf16* values, [[maybe_unused]] float* scales) {
+                               Bf16* values) {
     constexpr int kChunks = Plan::kDim / 8;
     const int first = warp_id() % kBlocks * kCachedSlots;
     const int lo = work.lo - begin - first;
@@ -108,7 +115,7 @@ struct KeyCopies {
       const int to = (first + slot) * kStride<Plan::kDim> + i % kChunks * 8;
       const bool seen = lo <= slot && slot <= hi;
       if constexpr (kBytes) {
-        widen(from, i, slot, seen, keys + to, values + to, scales + first + slot);
+        widen(from, i, slot, seen, keys + to, values + to);
       } else {
         copy_async_16(keys + to, from + i * 8, seen);
         copy_async_16(values + to, from + kCachedSlots * Plan::kDim + i * 8, seen);
@@ -191,10 +198,9 @@ __global__ void __launch_bounds__(CachedPlan<Case>::kThreads, CachedPlan<Case>::
   auto* q = reinterpret_cast<Bf16*>(dynamic_shared());
   Bf16* keys = q + Plan::kRows * kStride<Plan::kDim>;
   Bf16* values = keys + 2 * Plan::kTile;
-  auto* scales = reinterpret_cast<float*>(values + 2 * Plan::kTile);  // [stage][2][kKeys]
   int begin = work.lo / kKeys * kKeys;
   copy_queries<Plan>(a, work, q);
-  Copies::start(work, begin, Copies::block(a, work, begin), keys, values, scales);
+  Copies::start(work, begin, Copies::block(a, work, begin), keys, values);
   copy_async_commit();
   const T* block = Copies::block(a, work, begin + kKeys);
 
@@ -211,8 +217,7 @@ __global__ void __launch_bounds__(CachedPlan<Case>::kThreads, CachedPlan<Case>::
     __syncthreads();  // the tile is there, and the other stage is free
     if (begin + kKeys <= work.hi) {
       const int other = (stage ^ 1) * Plan::kTile;
-      Copies::start(work, begin + kKeys, block, keys + other, values + other,
-                    scales + (stage ^ 1) * 2 * kKeys);
+      Copies::start(work, begin + kKeys, block, keys + other, values + other);
     }
     copy_async_commit();
     block = Copies::block(a, work, begin + 2 * kKeys);
@@ -220,12 +225,12 @@ __global__ void __launch_bounds__(CachedPlan<Case>::kThreads, CachedPlan<Case>::
     if (own >= work.count || begin > last || before) continue;
     float scores[Plan::kM][kKeys / 8][4];
     multiply_rows<Plan::kDim>(scores, q + own * kStride<Plan::kDim>, keys + stage * Plan::kTile);
-    if constexpr (Copies::kBytes) scale_columns(scores, scales + stage * 2 * kKeys);
+    if constexpr (Copies::kBytes) scale_columns<Plan::kDim>(scores, keys + stage * Plan::kTile);
     if (how.bend > 0) bend(scores, how.bend);
     const bool hides = begin + kKeys - 1 > first || begin < CachedWork::first_of(a, last);
     if (hides) hide_unseen(scores, work, own, begin, span);
     soften(scores, state, sums, how.factor);
-    if constexpr (Copies::kBytes) scale_columns(scores, scales + (stage * 2 + 1) * kKeys);
+    if constexpr (Copies::kBytes) scale_columns<Plan::kDim>(scores, values + stage * Plan::kTile);
     add_weighted<Plan::kDim>(sums, scores, values + stage * Plan::kTile);
   }
   store_outputs<Plan::kDim>(a, work, own, state, how.factor, sums);
@@ -260,7 +265,7 @@ void launch_cached_flash(const LaunchStream& stream, const CachedAttention& args
     launch(stream,
            {{static_cast<unsigned>(args.tile_items), static_cast<unsigned>(args.kv_head_count)},
             Plan::kThreads,
-            Plan::kBytes + (args.in_8_bits ? Plan::kScalesBytes : 0)},
+            Plan::kBytes},
            args.in_8_bits ? flash_kernel<decltype(which), int8_t>
                           : flash_kernel<decltype(which), Bf16>,
            args, scores_of(flat));

@@ -209,8 +209,10 @@ void cross_entropy(const LaunchStream& stream, const cpu::CrossEntropyArgs& args
   LaunchShape shape = {blocks_for(rows, 1), kThreads};
   if (args.grad.data) {
     const int64_t row_bytes = args.vocabulary * static_cast<int64_t>(sizeof(float));
-    const int64_t most = row_bytes > 2 * kRowBytesShared ? kRowBytesAlone : kRowBytesShared;
-    shape.shared_bytes = (row_bytes < most ? row_bytes : most) / 16 * 16;
+    const int64_t wanted = row_bytes > 2 * kRowBytesShared ? kRowBytesAlone : kRowBytesShared;
+    constexpr int64_t kStaticBytes = kWarp * int64_t{sizeof(float)};
+    const int64_t most = min(wanted, shared_bytes_max() - kStaticBytes);
+    shape.shared_bytes = min(row_bytes, most) / 16 * 16;
   }
   const int64_t kept = shape.shared_bytes / 16;
   const bool capped = args.cap > 0;

@@ -22,6 +22,7 @@ constexpr int kTokens = 8;     // rows of src in a product
 constexpr int kNormedMax = 8192;
 constexpr int kNormedGap = 32;
 constexpr int kNormedBytesMax = (kNormedMax + 8 * kNormedGap) * int{sizeof(Bf16)};
+constexpr int kNormStaticBytes = kWarp * int{sizeof(float)};  // beside dynamic shared memory
 static_assert(kNormedMax <= kRowNormColumns && kFewThreads == kRowNormThreads);
 
 // sums += the products of a step: w has rows g and g + 8 of a tile of the weight.
@@ -40,7 +41,7 @@ __device__ Bf16* normed_rows() {
 }
 template <typename V>
 __device__ void norm_rows(const FewRowsProduct& product) {
-  __shared__ float shared[kWarp];
+  __shared__ float shared[kNormStaticBytes / sizeof(float)];
   const ProductNorm& given = product.norm;
   const RowNorm norm = {given.weight, given.eps, given.adds_one, static_cast<int>(product.k)};
   Bf16* to = normed_rows<V>();

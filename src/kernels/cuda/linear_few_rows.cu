@@ -40,8 +40,8 @@ struct Variant {
   // Copies of a lane for a step, and steps whose copies have memory.
   static constexpr int kSourceSlots = kNormed ? 0 : static_cast<int>(sizeof(Source)) / 2;
   static constexpr int kSlots = 2 * kTiles + kTokenTiles * kSourceSlots;
-  static constexpr int kSlotsMax =
-      kTiles == 4 ? 27 : 24;  // so that a multiprocessor has two blocks
+  // So that a large multiprocessor has two blocks, and a small one (99 KiB) one, but of four tiles.
+  static constexpr int kSlotsMax = kTiles == 4 ? 27 : kNormed ? 20 : 24;
   static constexpr int kStages = kSlotsMax / kSlots < 8 ? kSlotsMax / kSlots : 8;
   static constexpr int kRingBytes = kStages * kSlots * kWarp * kSlotBytes;  // of a warp
   // The warps' sums take the place of their copies: [token][row].
@@ -258,12 +258,17 @@ __global__ __launch_bounds__(kThreads, 2) void few_rows_kernel(FewRowsProduct pr
   store_sums<V>(product, first, extras);
 }
 
+// Shared memory of a block.
+template <typename V>
+int64_t block_bytes(const FewRowsProduct& product) {
+  const int64_t normed = product.rows * (product.k + kNormedGap) * int64_t{sizeof(Bf16)};
+  return kWarps * V::kWarpBytes + (V::kNormed ? normed : 0);
+}
+
 template <typename Element, int kTiles, bool kGated>
 void launch_normed(const LaunchStream& stream, const FewRowsProduct& product) {
   using V = Variant<Element, kTiles, 1, true, kGated, true>;
-  const int64_t normed_bytes = product.rows * (product.k + kNormedGap) * int64_t{sizeof(Bf16)};
-  launch(stream,
-         {blocks_for(product.n, V::kOutputs), kThreads, kWarps * V::kWarpBytes + normed_bytes},
+  launch(stream, {blocks_for(product.n, V::kOutputs), kThreads, block_bytes<V>(product)},
          few_rows_kernel<V>, product);
 }
 
@@ -271,7 +276,7 @@ template <typename Element, int kTiles, bool kAligned, bool kGated>
 void launch_tiles(const LaunchStream& stream, const FewRowsProduct& product) {
   const auto launch_variant = [&]<typename V>(V) {
     const auto down = static_cast<unsigned>(V::kGrouped ? product.groups.all_rows : 1);
-    launch(stream, {{blocks_for(product.n, V::kOutputs), down}, kThreads, kWarps * V::kWarpBytes},
+    launch(stream, {{blocks_for(product.n, V::kOutputs), down}, kThreads, block_bytes<V>(product)},
            few_rows_kernel<V>, product);
   };
   if constexpr (kAligned) {
@@ -312,8 +317,12 @@ bool fills(const LaunchStream& stream, const FewRowsProduct& product) {
   const int64_t blocks_min = (int64_t{stream.multiprocessors} * 3 + 3) / 4;
   // Of groups as many have rows as a token has rows at least.
   const int64_t groups = product.groups.count > 0 ? product.groups.all_rows / product.rows : 1;
+  const int64_t bytes =
+      product.norm.given ? block_bytes<Variant<float, kTiles, 1, true, kGated, true>>(product)
+      : product.rows <= kTokens ? block_bytes<V>(product)
+                                : block_bytes<Variant<Element, kTiles, 2, true, kGated>>(product);
   return product.n >= V::kOutputs && groups * blocks_for(product.n, V::kOutputs) >= blocks_min &&
-         kWarps * V::kWarpBytes + kNormedBytesMax <= shared_bytes_max();
+         bytes + kNormStaticBytes <= shared_bytes_max();
 }
 
 template <typename Element>

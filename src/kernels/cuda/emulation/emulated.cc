@@ -1,6 +1,7 @@
 #include "kernels/cuda/emulation/emulated.h"
 
 #include <array>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -240,7 +241,7 @@ void run(const LaunchShape& shape, const std::function<void()>& body) {
   constexpr size_t kAlignment = 128;
   static std::mutex mutex;
   const std::lock_guard<std::mutex> lock(mutex);
-  JIGE_CHECK(shape.shared_bytes <= kSharedMax, "{} bytes of shared memory", shape.shared_bytes);
+  JIGE_CHECK(shape.shared_bytes <= shared_max(), "{} bytes of shared memory", shape.shared_bytes);
   Block& one = block();
   one.scheduler_sanitizer.is_here();
   one.body = &body;
@@ -257,6 +258,14 @@ void run(const LaunchShape& shape, const std::function<void()>& body) {
     }
   }
   one.memory.reset();
+}
+
+int64_t shared_max() {
+  static const int64_t bytes = [] {
+    const char* const kib = std::getenv("JIGE_EMULATED_SHARED_KIB");
+    return int64_t{kib ? std::atoi(kib) : 227} << 10;
+  }();
+  return bytes;
 }
 
 unsigned char* dynamic_shared() {

@@ -66,7 +66,9 @@ struct LaunchShape {
 
 namespace emulation {
 
-constexpr int64_t kSharedMax = 227 * 1024;  // of a block, on the GPUs meant here
+// Shared memory of a block: that of data-centre GPUs, or JIGE_EMULATED_SHARED_KIB (99 on GPUs of
+// desktops).
+int64_t shared_max();
 
 void run(const LaunchShape& shape, const std::function<void()>& body);
 unsigned char* dynamic_shared();
@@ -93,7 +95,7 @@ T from_lane(const T& value, int source) {
 
 }  // namespace emulation
 
-inline int64_t shared_bytes_max() { return emulation::kSharedMax; }
+inline int64_t shared_bytes_max() { return emulation::shared_max(); }
 
 template <typename... Params, typename... Args>
 void launch(const LaunchStream& stream, const LaunchShape& shape, void (*kernel)(Params...),

@@ -255,6 +255,7 @@ ApiResult<PreparedRequest> prepare_chat(const Json& body, const ServedModel& mod
   ask_for_scores(shown, std::nullopt, read.engine);
   read.engine.prompt = std::move(prompt->ids);
   read.engine.continues_text = prompt->continued.has_value();
+  read.engine.logprobs = read.logprobs;
   read.engine.shown_ids = tool_mark_ids(tools.format, model.tokenizer);
   read.engine.reasoning =
       reasoning_start(model, *prompt, tools.constraint.has_value(), read.engine);

@@ -118,6 +118,7 @@ ApiResult<PreparedRequest> prepare_completion(const Json& body, const ServedMode
   read.engine.tokens_max =
       fields.integer("max_tokens", {prompt.tokens_least(), INT32_MAX}).value_or(kTokensDefault);
   const auto top = fields.integer("logprobs", {0, limits.top_logprobs_max});
+  read.engine.logprobs = top.has_value();
   read.engine.top_count = static_cast<int>(top.value_or(0));
   ask_for_scores(prompt, top, read.engine);
   const bool add_special = fields.boolean("add_special_tokens").value_or(true);

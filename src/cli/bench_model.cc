@@ -15,7 +15,6 @@
 #include "model/init.h"
 #include "model/memory_plan.h"
 #include "ops/linear.h"
-#include "ops/sampling.h"
 #include "train/executor.h"
 #include "train/optimizer.h"
 
@@ -64,22 +63,27 @@ class Sequence {
   // Runs tokens behind those before, in chunks; the likeliest next token.
   Result<int32_t> extend(std::span<const int32_t> tokens) {
     const auto chunk = static_cast<size_t>(model_.sizes().batch_tokens_max);
-    std::span<const float> logits;
+    std::span<const int32_t> likeliest;
     while (!tokens.empty()) {
       const auto now = tokens.first(std::min(chunk, tokens.size()));
       tokens = tokens.subspan(now.size());
       const ops::SequenceSpan span{.row_count = static_cast<int32_t>(now.size()),
                                    .context_count = length_,
                                    .blocks = blocks_.data()};
-      const int32_t last = static_cast<int32_t>(now.size()) - 1;
-      const std::span<const int32_t> rows(&last, tokens.empty() ? 1 : 0);
-      JIGE_TRY(logits, model_.forward(
-                           {.tokens = now, .sequences = std::span(&span, 1), .logit_rows = rows}));
       length_ += static_cast<int32_t>(now.size());
+      model::InferenceBatch batch{
+          .tokens = now, .sequences = std::span(&span, 1), .logit_rows = {}};
+      if (!tokens.empty()) {
+        JIGE_DO(model_.forward(batch));
+        continue;
+      }
+      const int32_t last = span.row_count - 1;
+      batch.logit_rows = std::span(&last, 1);
+      JIGE_TRY(const model::LogitRows rows, model_.forward_likeliest(batch));
+      likeliest = rows.likeliest;
     }
-    Rng rng(1);
-    JIGE_TRY(const ops::SampledToken next, ops::sample(logits, {}, {}, {}, rng));
-    return next.token;
+    if (likeliest.empty()) return fail(Code::kInternal, "no token is likeliest");
+    return likeliest.front();
   }
 
  private:

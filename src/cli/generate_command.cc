@@ -64,6 +64,7 @@ class GenerateCommand final : public Command {
     JIGE_TRY(LoadedModel loaded, model_.load({.draft_tokens = drafts.tokens_max}));
     JIGE_TRY(std::vector<int32_t> prompt, encode(loaded.tokenizer, input));
     JIGE_TRY(serve::GenerateOptions options, generation_.to_options(loaded, 256));
+    options.logprobs = logprobs_.has_value();
     options.top_count = static_cast<int>(logprobs_.value_or(0));
     options.continues_text = !chat_;
     if (source) {

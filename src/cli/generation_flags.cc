@@ -66,6 +66,7 @@ Result<serve::GenerateOptions> GenerationFlags::to_options(const LoadedModel& lo
       .presence_penalty = presence_penalty,
       .frequency_penalty = frequency_penalty};
   JIGE_DO(ops::validate(options.sampling));
+  options.logprobs = false;
   options.seed = seed ? static_cast<uint64_t>(*seed) : seed_from_clock();
   options.tokens_max = tokens_max.value_or(config.max_new_tokens.value_or(tokens_default));
   if (!ignore_eos) options.stop_ids = serve::end_ids(loaded.tokenizer, loaded.model->config());

@@ -77,6 +77,7 @@ void EngineTarget::send(size_t index, const sim::RequestShape& shape) {
   serve::EngineRequest request;
   request.prompt = sim::random_prompt(prompt_key_, index, shape.prompt_tokens, vocab_size_);
   request.sampling.temperature = 0;
+  request.logprobs = false;
   request.tokens_max = shape.output_tokens;
   request.ignore_eos = true;
   const auto sink = std::make_shared<Sink>(board_, index, shape.prompt_tokens);

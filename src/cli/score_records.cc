@@ -233,6 +233,7 @@ Result<Json> RecordScorer::score_reply(const Json& record, const std::string& wh
   JIGE_TRY(const std::string kind, get_string_or(record, "kind", "", where));
   JIGE_TRY(const std::vector<int32_t> prompt, question_ids(question));
   serve::GenerateOptions options;
+  options.logprobs = false;
   options.tokens_max = options_.tokens_max;
   options.stop_ids = serve::end_ids(loaded_->tokenizer, loaded_->model->config());
   options.cancelled = &interrupt_flag();

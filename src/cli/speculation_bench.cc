@@ -75,6 +75,7 @@ Result<Answered> run_together(BenchServeModel& served, const SpeculationLoad& lo
     serve::EngineRequest request;
     request.prompt = one.prompt;
     request.sampling = one.sampling;
+    request.logprobs = false;
     request.seed = static_cast<uint64_t>(user);
     request.tokens_max = load.new_tokens;
     request.ignore_eos = true;

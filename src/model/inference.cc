@@ -8,6 +8,7 @@
 #include "model/device_support.h"
 #include "model/weights_layout.h"
 #include "ops/elementwise.h"
+#include "ops/likeliest.h"
 #include "tensor/cuda_device.h"
 
 namespace jige::model {
@@ -288,7 +289,7 @@ BlockContext InferenceModel::context(size_t node) {
   return context;
 }
 
-TensorView InferenceModel::run_body(const InferenceBatch& batch) {
+TensorView InferenceModel::run_body(const InferenceBatch& batch, Wanted wanted) {
   ++forward_count_;
   put_batch(batch);
   const int64_t row_count = std::ssize(batch.tokens);
@@ -304,28 +305,45 @@ TensorView InferenceModel::run_body(const InferenceBatch& batch) {
       src = dst;
     }
     hidden_ = src.column_range(0, config().hidden_size);
-    if (!batch.logit_rows.empty()) logits_ = run_head(batch.logit_rows);
+    if (batch.logit_rows.empty()) return;
+    logits_ = run_head(batch.logit_rows);
+    if (wanted == Wanted::kLikeliest) {
+      const TensorView tokens = buffers_.targets.view().row_range(0, logits_.rows());
+      ops::likeliest(*stream_, tokens, logits_);
+    }
   });
   return src;
 }
 
-std::span<const float> InferenceModel::to_host(const TensorView& view) {
+template <typename T>
+std::span<const T> InferenceModel::to_host(const TensorView& view) {
   const auto count = static_cast<size_t>(view.count());
   if (stream_->device().kind() == DeviceKind::kCpu) {
     stream_->synchronize();
-    return {view.as<float>(), count};
+    return {view.as<T>(), count};
   }
   stream_->copy(host_result_.data(), view.data, view.count() * 4, CopyKind::kDeviceToHost);
   stream_->synchronize();
-  return {static_cast<const float*>(host_result_.data()), count};
+  return {static_cast<const T*>(host_result_.data()), count};
 }
 
 Result<std::span<const float>> InferenceModel::forward(const InferenceBatch& batch) {
   JIGE_DO(check(batch));
-  run_body(batch);
-  if (logits_) return to_host(logits_);
+  run_body(batch, Wanted::kLogits);
+  if (logits_) return to_host<float>(logits_);
   stream_->synchronize();
   return std::span<const float>();
+}
+
+Result<LogitRows> InferenceModel::forward_likeliest(const InferenceBatch& batch) {
+  JIGE_DO(check(batch));
+  JIGE_CHECK(!batch.logit_rows.empty(), "the likeliest tokens of no rows");
+  run_body(batch, Wanted::kLikeliest);
+  LogitRows rows;
+  rows.likeliest = to_host<int32_t>(buffers_.targets.view().row_range(0, logits_.rows()));
+  if (std::ranges::find(rows.likeliest, -1) == rows.likeliest.end()) return rows;
+  return LogitRows{.logits = to_host<float>(logits_),
+                   .columns = static_cast<size_t>(config().vocab_size)};
 }
 
 TensorView InferenceModel::hidden_rows(std::span<const int32_t> rows) {
@@ -348,7 +366,7 @@ TensorView InferenceModel::run_head(std::span<const int32_t> rows) {
 Result<std::span<const float>> InferenceModel::logits_of(std::span<const int32_t> rows) {
   JIGE_DO(check_hidden_rows(rows));
   stream_->run_repeated([&] { logits_ = run_head(rows); });
-  return to_host(logits_);
+  return to_host<float>(logits_);
 }
 
 Result<std::span<const float>> InferenceModel::hidden_of(std::span<const int32_t> rows) {
@@ -357,7 +375,7 @@ Result<std::span<const float>> InferenceModel::hidden_of(std::span<const int32_t
   const TensorView normed = buffers_.results.view().row_range(0, std::ssize(rows));
   const size_t node = architecture_->head_node();
   architecture_->head().normed(context(node), weights_->block(node), hidden_rows(rows), normed);
-  return to_host(normed);
+  return to_host<float>(normed);
 }
 
 Result<std::span<const float>> InferenceModel::losses(const InferenceBatch& batch,
@@ -371,14 +389,14 @@ Result<std::span<const float>> InferenceModel::losses(const InferenceBatch& batc
   for (const int32_t target : targets) {
     JIGE_DO(check_range("a target", target, -1, config().vocab_size - 1));
   }
-  const TensorView hidden = run_body(batch);
+  const TensorView hidden = run_body(batch, Wanted::kLogits);
   const int64_t row_count = batch_.token_count();
   batch_.targets = buffers_.targets.view().row_range(0, row_count);
   stream_->copy(batch_.targets.data, targets.data(), row_count * 4, CopyKind::kHostToDevice);
   const TensorView losses = buffers_.losses.view().row_range(0, row_count);
   const size_t node = architecture_->head_node();
   architecture_->head().forward(context(node), weights_->block(node), batch_, hidden, losses, {});
-  return to_host(losses);
+  return to_host<float>(losses);
 }
 
 Status InferenceModel::copy_block(int32_t src, int32_t dst) {

@@ -75,6 +75,20 @@ struct InferenceBatch {
   std::span<const int32_t> adapters = {};  // by sequence, or kNoAdapter; empty: the base for all
 };
 
+// What a forward gives of the rows that were wanted, one behind the other: their logits, or of each
+// the token that is likeliest (ops/likeliest.h) alone.
+struct LogitRows {
+  std::span<const float> logits;  // [rows, columns], or empty
+  size_t columns = 0;
+  std::span<const int32_t> likeliest = {};  // or empty
+  std::span<const float> row(size_t i) const { return logits.subspan(i * columns, columns); }
+  // Rows from `begin` on.
+  LogitRows from(size_t begin) const {
+    if (logits.empty()) return {.logits = {}, .columns = 0, .likeliest = likeliest.subspan(begin)};
+    return {.logits = logits.subspan(begin * columns), .columns = columns};
+  }
+};
+
 class InferenceModel {
  public:
   // Reads FOLDER/config.json and its weights. Fails as load_model_config, TensorFolder::open and
@@ -102,6 +116,10 @@ class InferenceModel {
   // The logits of the wanted rows, [rows, V] f32, valid until the next call. Fails with
   // kInvalidArgument on tokens, rows or positions out of range and batches that are too large.
   Result<std::span<const float>> forward(const InferenceBatch& batch);
+
+  // The same where tokens are drawn greedily: logits stay where they are, but where one of the rows
+  // has none that is likeliest.
+  Result<LogitRows> forward_likeliest(const InferenceBatch& batch);
 
   // The logits of other rows of the last forward(), in place of those it gave: so a prompt's logits
   // are had a few rows at a time. Fails with kInvalidArgument on rows out of range, none, and more
@@ -134,7 +152,8 @@ class InferenceModel {
   };
   struct Buffers {
     Tensor stream[2], workspace, gathered, results;
-    Tensor tokens, positions, targets, losses;
+    Tensor tokens, positions, losses;
+    Tensor targets;  // or the likeliest tokens
     Tensor adapter_product, adapter_scratch;
     std::vector<Tensor> adapter_rooms;
     std::vector<LayerBuffers> layers;
@@ -163,11 +182,14 @@ class InferenceModel {
   void send_batch(const InferenceBatch& batch);
   // The ranges of rows that ask for adapters, one for neighbours that ask for the same.
   void put_adapters(const InferenceBatch& batch);
-  // Runs all blocks but the head, and the head for rows of logits; returns the last residual
-  // stream.
-  TensorView run_body(const InferenceBatch& batch);
+  // Runs all blocks but the head, and the head for rows of logits, and finds the likeliest tokens
+  // where they are wanted; returns the last residual stream.
+  enum class Wanted { kLogits, kLikeliest };
+  TensorView run_body(const InferenceBatch& batch, Wanted wanted);
   BlockContext context(size_t node);
-  std::span<const float> to_host(const TensorView& view);
+  // Elements of 4 bytes.
+  template <typename T>
+  std::span<const T> to_host(const TensorView& view);
 
   std::unique_ptr<const Architecture> architecture_;
   InferenceSizes sizes_;

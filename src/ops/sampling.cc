@@ -174,6 +174,10 @@ Status validate(const SamplingParams& params) {
   return check_bias(params);
 }
 
+bool takes_likeliest(const SamplingParams& params) {
+  return params.temperature == 0 && !changes_logits(params);
+}
+
 Result<SampledToken> sample(std::span<const float> logits, const SamplingParams& params,
                             std::span<const int32_t> prompt, std::span<const int32_t> generated,
                             Rng& rng, int top_count, std::span<const uint64_t> allowed) {

@@ -36,6 +36,9 @@ struct SamplingParams {
 // Fails with kInvalidArgument naming the field, its value and the range.
 Status validate(const SamplingParams& params);
 
+// Whether sample() takes the first of the largest logits as they are (likeliest.h).
+bool takes_likeliest(const SamplingParams& params);
+
 struct TokenLogProb {
   int32_t token;
   float logprob;  // natural log of the probability under the raw logits

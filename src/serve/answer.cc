@@ -97,6 +97,17 @@ void Answer::draw(std::span<const float> logits) {
   options_.sampling.logit_bias.resize(bias_count);
 }
 
+bool Answer::takes_likeliest() const {
+  return !options_.logprobs && options_.top_count == 0 && options_.tokens_max > 0 && !cursor_ &&
+         !options_.allowed && options_.forbidden_rows.empty() &&
+         ops::takes_likeliest(options_.sampling);
+}
+
+void Answer::draw_likeliest(int32_t token) {
+  JIGE_CHECK(!done_, "an answer of {} tokens is complete", tokens_.size());
+  sampled_ = ops::SampledToken{.token = token};
+}
+
 void Answer::forbid_rows() {
   for (const std::vector<int32_t>& row : options_.forbidden_rows) {
     const size_t before = row.size() - 1;

@@ -52,6 +52,7 @@ struct AnswerOptions {
   std::vector<int32_t> stop_ids;          // end the answer and are not part of it
   std::vector<std::string> stop_strings;  // likewise, looked for behind the first tokens_min tokens
   bool include_stop_string = false;       // it is part of the text after all
+  bool logprobs = true;                   // log-probabilities of tokens are wanted
   int top_count = 0;                      // alternatives reported for each token
   std::vector<int32_t> shown_ids;         // special tokens whose names are part of the text
   // The answer goes on with the prompt's text: a space that parts the two is shown.
@@ -88,6 +89,11 @@ class Answer {
 
   // Chooses the next token from the logits behind the last one. REQUIRES: !done().
   void draw(std::span<const float> logits);
+  // Whether the next token is what ops::likeliest() finds, and nothing else is wanted of its
+  // logits.
+  bool takes_likeliest() const;
+  // draw() of it; its log-probability is 0 then. REQUIRES: takes_likeliest(), !done().
+  void draw_likeliest(int32_t token);
   // Makes what was drawn part of the answer. The piece is valid until the next call; it has no
   // token when a stop id was met. Fails as ops::sample and grammar::ConstraintCursor do, and with
   // kInvalidArgument where no token can go on with the constraint. REQUIRES: draw(), !done().

@@ -1,6 +1,7 @@
 #include "serve/answer.h"
 
 #include <cmath>
+#include <functional>
 
 #include "base/file.h"
 #include "serve/serve_test_support.h"
@@ -178,6 +179,29 @@ TEST(Answer, ChoicesDrawFromStreamsOfTheirOwn) {
   EXPECT_EQ(draw(1, 0), draw(1, 0));
   EXPECT_NE(draw(1, 0), draw(1, 1));
   EXPECT_NE(draw(1, 1), draw(2, 1));
+}
+
+TEST(Answer, TakesTheLikeliestTokenWhereNothingElseIsAskedOfTheLogits) {
+  const text::Tokenizer tokenizer = character_tokenizer();
+  const std::vector<int32_t> prompt = {5, 6, 7};
+  const auto takes = [&](const std::function<void(AnswerOptions&)>& change) {
+    AnswerOptions options{.tokens_max = 4, .stop_ids = {3}, .logprobs = false};
+    change(options);
+    return Answer(tokenizer, prompt, options).takes_likeliest();
+  };
+  EXPECT_TRUE(takes([](AnswerOptions&) {}));
+  EXPECT_TRUE(takes([](AnswerOptions& o) { o.sampling.top_p = 0.5; }));  // no matter at 0 degrees
+  EXPECT_FALSE(takes([](AnswerOptions& o) { o.logprobs = true; }));
+  EXPECT_FALSE(takes([](AnswerOptions& o) { o.top_count = 1; }));
+  EXPECT_FALSE(takes([](AnswerOptions& o) { o.tokens_max = 0; }));
+  EXPECT_FALSE(takes([](AnswerOptions& o) { o.tokens_min = 2; }));  // stop ids are forbidden
+  EXPECT_FALSE(takes([](AnswerOptions& o) { o.sampling.temperature = 1; }));
+  EXPECT_FALSE(takes([](AnswerOptions& o) { o.sampling.repetition_penalty = 1.1; }));
+  EXPECT_FALSE(takes([](AnswerOptions& o) { o.sampling.logit_bias = {{5, 1.0f}}; }));
+  EXPECT_FALSE(takes([](AnswerOptions& o) { o.forbidden_rows = {{5, 6}}; }));
+  EXPECT_FALSE(takes([](AnswerOptions& o) {
+    o.allowed = std::make_shared<const grammar::TokenBits>(1, ~uint64_t{0});
+  }));
 }
 
 TEST(Answer, BadLogitsAreAnError) {

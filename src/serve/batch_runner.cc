@@ -35,7 +35,7 @@ Status BatchRunner::run(const plan::Batch& batch, const Readers& readers) {
       const int64_t room = rows_max - static_cast<int64_t>(tokens_.size());
       const auto part = static_cast<int32_t>(std::min<int64_t>(room, count - begin));
       add_wanted(readers, batch, i, begin, part);
-      add(batch, i, begin, part);
+      add(readers, batch, i, begin, part);
       begin += part;
     }
   }
@@ -54,7 +54,8 @@ bool BatchRunner::fits(int64_t count, int64_t sample_rows) const {
          static_cast<int64_t>(logit_rows_.size()) + sample_rows <= model_.sizes().logit_rows_max;
 }
 
-void BatchRunner::add(const plan::Batch& batch, size_t item, int32_t begin, int32_t count) {
+void BatchRunner::add(const Readers& readers, const plan::Batch& batch, size_t item, int32_t begin,
+                      int32_t count) {
   const plan::WorkItem& work = batch.items[item];
   sequences_.push_back({.row_begin = static_cast<int32_t>(tokens_.size()),
                         .row_count = count,
@@ -68,6 +69,7 @@ void BatchRunner::add(const plan::Batch& batch, size_t item, int32_t begin, int3
       logit_rows_.push_back(static_cast<int32_t>(std::ssize(tokens_) - i));
     }
     logit_items_.push_back(item);
+    likeliest_ = likeliest_ && readers.takes_likeliest && readers.takes_likeliest(work);
   }
 }
 
@@ -90,6 +92,7 @@ Status BatchRunner::forward(const Readers& readers) {
   adapters_.clear();
   logit_rows_.clear();
   logit_items_.clear();
+  likeliest_ = true;
   wanted_rows_.clear();
   wanted_.clear();
   return status;
@@ -103,23 +106,28 @@ Result<std::span<const float>> BatchRunner::values_of(std::span<const int32_t> r
 Status BatchRunner::read_logits(const Readers& readers) {
   std::span<const int32_t> first_rows = logit_rows_;
   if (!wanted_.empty()) first_rows = {};
-  JIGE_TRY(std::span<const float> logits, model_.forward({.tokens = tokens_,
-                                                          .sequences = sequences_,
-                                                          .logit_rows = first_rows,
-                                                          .adapters = adapters_}));
+  const model::InferenceBatch batch{
+      .tokens = tokens_, .sequences = sequences_, .logit_rows = first_rows, .adapters = adapters_};
+  model::LogitRows rows{.columns = static_cast<size_t>(model_.config().vocab_size)};
+  if (likeliest_ && !first_rows.empty()) {
+    JIGE_TRY(rows, model_.forward_likeliest(batch));
+  } else {
+    JIGE_TRY(rows.logits, model_.forward(batch));
+  }
   const int64_t logit_rows = std::ssize(logit_rows_) + std::ssize(wanted_rows_);
   roofline_.add_forward(work_, sequences_, embeds_ ? 0 : logit_rows);
   const auto rows_max = static_cast<size_t>(model_.sizes().logit_rows_max);
   for (size_t begin = 0; begin < wanted_.size(); begin += rows_max) {
     const size_t count = std::min(rows_max, wanted_.size() - begin);
-    JIGE_TRY(logits, values_of(std::span(wanted_rows_).subspan(begin, count)));
-    readers.wanted(std::span(wanted_).subspan(begin, count), logits);
+    JIGE_TRY(const std::span<const float> values,
+             values_of(std::span(wanted_rows_).subspan(begin, count)));
+    readers.wanted(std::span(wanted_).subspan(begin, count), values);
   }
   if (logit_items_.empty()) return {};
   if (!wanted_.empty() && !embeds_) {
-    JIGE_TRY(logits, model_.logits_of(logit_rows_));
+    JIGE_TRY(rows.logits, model_.logits_of(logit_rows_));
   }
-  readers.sampled(logit_items_, embeds_ ? std::span<const float>() : logits);
+  readers.sampled(logit_items_, rows);
   return {};
 }
 

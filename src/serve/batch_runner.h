@@ -32,16 +32,18 @@ class BatchRunner {
     size_t item;
     int32_t index;  // of the item's token
   };
-  // The items that sample in one forward and their rows of logits one behind the other,
-  // sample_rows() of each, or none of a model for embeddings; valid during the call.
-  using LogitsCallback =
-      std::function<void(std::span<const size_t> items, std::span<const float> logits)>;
+  // The items that sample in one forward and their rows one behind the other, sample_rows() of
+  // each, or none of a model for embeddings; valid during the call.
+  using RowsCallback =
+      std::function<void(std::span<const size_t> items, const model::LogitRows& rows)>;
   struct Readers {
-    LogitsCallback sampled;
+    RowsCallback sampled;
+    // Whether the likeliest tokens will do for an item that samples; null: they will not.
+    std::function<bool(const plan::WorkItem& item)> takes_likeliest = {};
     // Both or none. Of one forward, `wanted` comes before `sampled`, as often as the model's rows
     // of logits make it necessary.
-    std::function<RowRange(const plan::WorkItem& item)> wanted_range;
-    std::function<void(std::span<const WantedRow> rows, std::span<const float> values)> wanted;
+    std::function<RowRange(const plan::WorkItem& item)> wanted_range = {};
+    std::function<void(std::span<const WantedRow> rows, std::span<const float> values)> wanted = {};
   };
 
   // The model must outlive the runner.
@@ -59,7 +61,8 @@ class BatchRunner {
   bool fits(int64_t count, int64_t sample_rows) const;
   // In what order the items of a batch run.
   std::span<const size_t> order(const plan::Batch& batch);
-  void add(const plan::Batch& batch, size_t item, int32_t begin, int32_t count);
+  void add(const Readers& readers, const plan::Batch& batch, size_t item, int32_t begin,
+           int32_t count);
   void add_wanted(const Readers& readers, const plan::Batch& batch, size_t item, int32_t begin,
                   int32_t count);
   Status forward(const Readers& readers);
@@ -75,6 +78,7 @@ class BatchRunner {
   std::vector<ops::SequenceSpan> sequences_;
   std::vector<int32_t> logit_rows_;
   std::vector<size_t> logit_items_;
+  bool likeliest_ = true;             // will do for all of them
   std::vector<int32_t> wanted_rows_;  // of the forward
   std::vector<WantedRow> wanted_;     // what they are
   std::vector<int32_t> adapters_;     // of sequences_

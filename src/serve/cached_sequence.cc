@@ -72,16 +72,27 @@ void CachedSequence::appended(std::span<const int32_t> tokens) {
 
 Result<std::span<const float>> CachedSequence::extend(std::span<const int32_t> tokens,
                                                       int32_t logit_count) {
+  JIGE_TRY(const model::LogitRows rows, extend_rows(tokens, logit_count, false));
+  return rows.logits;
+}
+
+Result<model::LogitRows> CachedSequence::extend_rows(std::span<const int32_t> tokens,
+                                                     int32_t logit_count, bool likeliest) {
   const ops::SequenceSpan sequence = span_of(tokens);
   logit_rows_.resize(static_cast<size_t>(logit_count));
   std::iota(logit_rows_.begin(), logit_rows_.end(), sequence.row_count - logit_count);
-  JIGE_TRY(const std::span<const float> logits,
-           model_.forward({.tokens = tokens,
-                           .sequences = std::span(&sequence, 1),
-                           .logit_rows = logit_rows_,
-                           .adapters = std::span(&adapter_, 1)}));
+  const model::InferenceBatch batch{.tokens = tokens,
+                                    .sequences = std::span(&sequence, 1),
+                                    .logit_rows = logit_rows_,
+                                    .adapters = std::span(&adapter_, 1)};
+  model::LogitRows rows{.columns = static_cast<size_t>(model_.config().vocab_size)};
+  if (likeliest) {
+    JIGE_TRY(rows, model_.forward_likeliest(batch));
+  } else {
+    JIGE_TRY(rows.logits, model_.forward(batch));
+  }
   appended(tokens);
-  return logits;
+  return rows;
 }
 
 void CachedSequence::take_back(size_t count) {

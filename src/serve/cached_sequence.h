@@ -44,6 +44,9 @@ class CachedSequence {
   // Runs tokens behind the cached ones; the logits of the last `logit_count` of them. Fails as
   // InferenceModel::forward does. REQUIRES: keep_common or clear since another's turn.
   Result<std::span<const float>> extend(std::span<const int32_t> tokens, int32_t logit_count);
+  // The same, of tokens that are drawn greedily where `likeliest`.
+  Result<model::LogitRows> extend_rows(std::span<const int32_t> tokens, int32_t logit_count,
+                                       bool likeliest);
   // Forgets the last `count` tokens. REQUIRES: as many are there, none where the model has states.
   void take_back(size_t count);
   // As extend; gives the negative log-probabilities of targets. REQUIRES: model.sizes().scores.

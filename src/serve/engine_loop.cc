@@ -134,9 +134,10 @@ Status EngineLoop::run_batch(const plan::Batch& batch) {
   return runner_.run(
       batch,
       {.sampled =
-           [&](std::span<const size_t> items, std::span<const float> logits) {
-             embeds_ ? finish_vectors(batch, items) : sample(batch, items, logits);
+           [&](std::span<const size_t> items, const model::LogitRows& rows) {
+             embeds_ ? finish_vectors(batch, items) : sample(batch, items, rows);
            },
+       .takes_likeliest = [&](const plan::WorkItem& item) { return takes_likeliest(item); },
        .wanted_range =
            [&](const plan::WorkItem& item) { return live_of(item.request).wanted_range(item); },
        .wanted =
@@ -188,19 +189,22 @@ void EngineLoop::finish_vectors(const plan::Batch& batch, std::span<const size_t
   }
 }
 
+bool EngineLoop::takes_likeliest(const plan::WorkItem& item) {
+  const LiveRequest& live = live_of(item.request);
+  return !shared_.options.faults.on_logits &&
+         live.takes_likeliest(static_cast<int32_t>(item.request - live.id()));
+}
+
 // Drawing costs up to a pass over the vocabulary for each row, and a row touches its own answer
 // alone, so the team shares it. What follows is told to sinks, in the order of the items.
 void EngineLoop::sample(const plan::Batch& batch, std::span<const size_t> items,
-                        std::span<const float> logits) {
-  int64_t row_count = 0;
-  for (const size_t item : items) row_count += batch.items[item].sample_rows();
-  const size_t width = logits.size() / static_cast<size_t>(row_count);
+                        const model::LogitRows& rows) {
   samplings_.clear();
+  size_t row = 0;
   for (const size_t index : items) {
     const plan::WorkItem& item = batch.items[index];
-    const size_t count = static_cast<size_t>(item.sample_rows()) * width;
-    samplings_.push_back({&item, logits.first(count), {.request = item.request}});
-    logits = logits.subspan(count);
+    samplings_.push_back({&item, rows.from(row), {.request = item.request}});
+    row += static_cast<size_t>(item.sample_rows());
   }
   for (bool any = true; any;) {
     draws_.clear();
@@ -226,15 +230,19 @@ void EngineLoop::sample(const plan::Batch& batch, std::span<const size_t> items,
 void EngineLoop::add_draws(const Sampling& sampling) {
   LiveRequest& live = live_of(sampling.item->request);
   if (live.has_error()) return;
-  const size_t width = sampling.logits.size() / static_cast<size_t>(sampling.item->sample_rows());
-  const auto logits = sampling.logits.subspan(static_cast<size_t>(sampling.row) * width, width);
+  const model::LogitRows& rows = sampling.rows;
+  const auto at = static_cast<size_t>(sampling.row);
   const auto choice = static_cast<int32_t>(sampling.item->request - live.id());
   const int32_t end = forks(live, choice) ? live.choice_count() : choice + 1;
   const auto& on_logits = shared_.options.faults.on_logits;
   for (int32_t i = choice; i < end; ++i) {
-    std::span<const float> row = logits;
+    if (rows.logits.empty()) {
+      draws_.push_back({&live, i, {}, rows.likeliest[at]});
+      continue;
+    }
+    std::span<const float> row = rows.row(at);
     if (on_logits) {
-      std::vector<float>& spoiled = spoiled_.emplace_back(logits.begin(), logits.end());
+      std::vector<float>& spoiled = spoiled_.emplace_back(row.begin(), row.end());
       on_logits(live.id(), i, spoiled);
       row = spoiled;
     }
@@ -245,6 +253,7 @@ void EngineLoop::add_draws(const Sampling& sampling) {
 void EngineLoop::draw_all() {
   share(std::ssize(draws_), [this](int64_t i) {
     const Draw& one = draws_[static_cast<size_t>(i)];
+    if (one.logits.empty()) return one.live->draw_likeliest(one.choice, one.likeliest);
     one.live->draw(one.choice, one.logits);
   });
 }

@@ -63,15 +63,17 @@ class EngineLoop {
   // An item that samples: its rows of logits, and what came of those before `row`.
   struct Sampling {
     const plan::WorkItem* item;
-    std::span<const float> logits;
+    model::LogitRows rows;  // of the item and those behind it
     plan::SampledNext next;
     int32_t row = 0;
     bool goes_on = true;  // the next row is behind tokens that have come
   };
-  // Draws and takes the next tokens of the items that sample, from their rows of logits: the first
-  // row of all, then the second of those whose first guess has come true, and so on.
+  // Whether no more is needed to draw an item's next tokens.
+  bool takes_likeliest(const plan::WorkItem& item);
+  // Draws and takes the next tokens of the items that sample, from their rows: the first row of
+  // all, then the second of those whose first guess has come true, and so on.
   void sample(const plan::Batch& batch, std::span<const size_t> items,
-              std::span<const float> logits);
+              const model::LogitRows& rows);
   void add_draws(const Sampling& sampling);
   void draw_all();
   // Calls `one` for 0 … count - 1, on the threads that draw where there are several.
@@ -120,7 +122,8 @@ class EngineLoop {
   struct Draw {
     LiveRequest* live;
     int32_t choice;
-    std::span<const float> logits;
+    std::span<const float> logits;  // or empty
+    int32_t likeliest = -1;
   };
   std::vector<Draw> draws_;
   std::vector<std::vector<float>> spoiled_;  // logits with injected faults

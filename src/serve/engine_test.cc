@@ -96,6 +96,29 @@ TEST(Engine, ReportsTokensTimesAndCounts) {
   expect_clean(*engine);
 }
 
+// One choice, and two.
+TEST(Engine, GreedyAnswersAreTheSameWhereNoLogitsAreWanted) {
+  Loaded loaded("llama2", kModel);
+  const auto engine = engine_of(loaded, {.batch_tokens_max = 10});
+  EngineRequest request = request_of(20, 6);
+  request.sampling.temperature = 0;
+  std::vector<Outcome> outcomes;
+  for (const bool logprobs : {true, false, false}) {
+    request.logprobs = logprobs;
+    request.choice_count = std::ssize(outcomes) == 2 ? 2 : 1;
+    const auto sink = sink_for(request);
+    EXPECT_GT(value_of(engine->submit(request, sink)), 0);
+    ASSERT_TRUE(sink->wait());
+    outcomes.push_back(sink->outcome);
+  }
+  EXPECT_NE(outcomes[0][0].logprobs[0], 0);
+  EXPECT_EQ(outcomes[1][0].logprobs[0], 0);
+  for (const Outcome& outcome : {outcomes[1], outcomes[2]}) {
+    for (const testing::ChoiceOutcome& choice : outcome)
+      EXPECT_EQ(choice.tokens, outcomes[0][0].tokens);
+  }
+}
+
 TEST(Engine, EndOfTextIdsOfTheModelStopUnlessIgnored) {
   Loaded loaded("llama2", kModel);  // config.json: end-of-text is 2
   const auto engine = engine_of(loaded);

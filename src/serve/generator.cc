@@ -57,6 +57,7 @@ AnswerOptions Generator::answer_options(const GenerateOptions& options) const {
           .context_max = context_max(),
           .stop_ids = options.stop_ids,
           .stop_strings = options.stop_strings,
+          .logprobs = options.logprobs,
           .top_count = options.top_count,
           .shown_ids = options.shown_ids,
           .continues_text = options.continues_text,
@@ -133,8 +134,13 @@ Result<std::span<const float>> Generator::prefill(Run& run) {
 }
 
 // Samples one token and shows its text; the last one where the run was cancelled meanwhile.
-Status Generator::take_token(Run& run, std::span<const float> logits) {
-  Result<AnswerPiece> taken = run.answer.take(logits);
+Status Generator::take_token(Run& run, const model::LogitRows& rows, size_t row) {
+  if (rows.logits.empty()) {
+    run.answer.draw_likeliest(rows.likeliest[row]);
+  } else {
+    run.answer.draw(rows.row(row));
+  }
+  Result<AnswerPiece> taken = run.answer.accept();
   if (!taken && taken.error().code == Code::kInternal) return unusable(taken.error().message);
   JIGE_TRY(const AnswerPiece piece, std::move(taken));
   if (run.answer.drawn_count() == 1) run.out.stats.first_token_seconds = run.watch.seconds();
@@ -145,17 +151,17 @@ Status Generator::take_token(Run& run, std::span<const float> logits) {
 }
 
 Status Generator::decode(Run& run, std::span<const float> logits) {
-  JIGE_DO(take_token(run, logits));
+  JIGE_DO(take_token(run, {.logits = logits, .columns = logits.size()}, 0));
   while (!run.answer.done()) {
     const std::span<const int32_t> piece = next_piece(run);
     const StopWatch watch;
-    JIGE_TRY(const std::span<const float> rows,
-             cached_.extend(piece, static_cast<int32_t>(piece.size())));
+    JIGE_TRY(const model::LogitRows rows,
+             cached_.extend_rows(piece, static_cast<int32_t>(piece.size()),
+                                 run.answer.takes_likeliest()));
     step_cost_.add(std::ssize(piece), watch.seconds());
-    const size_t width = rows.size() / piece.size();
     size_t right = 1;  // tokens of the piece that are the sequence's
     for (;; ++right) {
-      JIGE_DO(take_token(run, rows.subspan((right - 1) * width, width)));
+      JIGE_DO(take_token(run, rows, right - 1));
       if (run.answer.done() || right == piece.size()) break;
       if (run.answer.last_drawn() != piece[right]) break;
     }

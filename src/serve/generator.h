@@ -36,6 +36,7 @@ struct GenerateOptions {
   std::vector<int32_t> stop_ids;                    // end the answer and are not part of it
   std::vector<std::string> stop_strings;            // likewise
   int64_t chunk_tokens = 512;                       // prompt tokens of one forward
+  bool logprobs = true;                             // as of AnswerOptions
   int top_count = 0;                                // alternatives reported for each token
   std::vector<int32_t> shown_ids;                   // special tokens whose names are text
   bool continues_text = false;                      // as of AnswerOptions
@@ -93,13 +94,14 @@ class Generator {
   Status check(std::span<const int32_t> prompt, const GenerateOptions& options) const;
   Result<std::span<const float>> prefill(Run& run);
   Status decode(Run& run, std::span<const float> logits);
+  // Draws and shows the token of the row `row`.
   // Of a model with states, where it keeps them for the next turn; 0: nowhere.
   size_t marked_place(size_t prompt_count) const;
   // Guesses that may be run: none where states could not be taken back.
   int32_t drafts_of(const Run& run) const;
   // The tokens to run next: the last one drawn, and a draft behind it.
   std::span<const int32_t> next_piece(Run& run);
-  Status take_token(Run& run, std::span<const float> logits);
+  Status take_token(Run& run, const model::LogitRows& rows, size_t row);
   void finish(Run& run);
 
   model::InferenceModel& model_;

@@ -45,8 +45,8 @@ TEST(Generator, GreedyTokensAreTheLikeliestOnes) {
     Generator generator(*loaded.model, loaded.tokenizer);
     for (const int64_t chunk : {1, 7, 512}) {
       generator.reset();
-      const auto answer =
-          value_of(generator.generate(prompt, {.tokens_max = 12, .chunk_tokens = chunk}));
+      const auto answer = value_of(generator.generate(
+          prompt, {.tokens_max = 12, .chunk_tokens = chunk, .logprobs = chunk != 7}));
       EXPECT_EQ(answer.tokens, expected) << name << " in chunks of " << chunk;
       EXPECT_EQ(answer.finish, FinishReason::kLength);
       EXPECT_EQ(answer.stats.generated_tokens, 12);

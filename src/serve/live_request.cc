@@ -23,6 +23,7 @@ AnswerOptions answer_options(const EngineRequest& request, std::span<const int32
                         .stop_ids = request.stop_ids,
                         .stop_strings = request.stop_strings,
                         .include_stop_string = request.include_stop_string,
+                        .logprobs = request.logprobs,
                         .top_count = request.top_count,
                         .shown_ids = request.shown_ids,
                         .continues_text = request.continues_text,
@@ -191,6 +192,10 @@ const Answer& LiveRequest::answer(int32_t choice) const {
 
 void LiveRequest::draw(int32_t choice, std::span<const float> logits) {
   choices_[static_cast<size_t>(choice)].answer.draw(logits);
+}
+
+void LiveRequest::draw_likeliest(int32_t choice, int32_t token) {
+  choices_[static_cast<size_t>(choice)].answer.draw_likeliest(token);
 }
 
 Status LiveRequest::take(int32_t index, int64_t now_ns) {

@@ -1,5 +1,6 @@
 #include "serve/roofline.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -88,12 +89,11 @@ TEST(BatchRunner, CutsBatchesWithoutChangingBits) {
   const auto logits_of = [&](model::InferenceModel& model) {
     std::map<size_t, std::vector<float>> logits;
     BatchRunner runner(model);
-    const auto keep = [&](std::span<const size_t> items, std::span<const float> rows) {
+    const auto keep = [&](std::span<const size_t> items, const model::LogitRows& rows) {
       ASSERT_FALSE(items.empty());
-      const size_t width = rows.size() / items.size();
       for (size_t i = 0; i < items.size(); ++i) {
         EXPECT_TRUE(logits.empty() || logits.rbegin()->first < items[i]);
-        const auto row = rows.subspan(i * width, width);
+        const auto row = rows.row(i);
         logits[items[i]].assign(row.begin(), row.end());
       }
     };
@@ -105,14 +105,32 @@ TEST(BatchRunner, CutsBatchesWithoutChangingBits) {
   const auto expected = logits_of(*whole.model);
   EXPECT_EQ(expected.size(), 4u);
   EXPECT_EQ(logits_of(*small.model), expected);
+
+  // Forwards whose items take the likeliest tokens give these alone.
+  BatchRunner runner(*small.model);
+  std::map<size_t, int32_t> likeliest;
+  const auto keep = [&](std::span<const size_t> items, const model::LogitRows& rows) {
+    EXPECT_EQ(rows.logits.empty(), items.front() != 0) << "the first item wants its logits";
+    for (size_t i = 0; rows.logits.empty() && i < items.size(); ++i) {
+      likeliest[items[i]] = rows.likeliest[i];
+    }
+  };
+  ASSERT_TRUE(runner.run(
+      batch, {.sampled = keep,
+              .takes_likeliest = [](const plan::WorkItem& item) { return item.request != 0; }}));
+  EXPECT_GE(likeliest.size(), 2u);
+  for (const auto& [item, token] : likeliest) {
+    const std::vector<float>& row = expected.at(item);
+    EXPECT_EQ(token, std::max_element(row.begin(), row.end()) - row.begin());
+  }
 }
 
 TEST(BatchRunner, CopiesBlocksBeforeItRuns) {
   Loaded loaded("llama2", {.kv_block_count = 4});
   BatchRunner runner(*loaded.model);
   std::vector<float> last;
-  const auto keep = [&](std::span<const size_t>, std::span<const float> row) {
-    last.assign(row.begin(), row.end());
+  const auto keep = [&](std::span<const size_t>, const model::LogitRows& rows) {
+    last.assign(rows.logits.begin(), rows.logits.end());
   };
   plan::Batch prompt;
   prompt.items.push_back({.tokens = {5, 6, 7, 8}, .blocks = {0}, .samples = true});
@@ -133,7 +151,7 @@ TEST(BatchRunner, ReportsWhatTheModelRefuses) {
   plan::Batch batch;
   batch.items.push_back({.tokens = {5, 960}, .blocks = {0}, .samples = true});
   int rows = 0;
-  const auto count = [&](std::span<const size_t> items, std::span<const float>) {
+  const auto count = [&](std::span<const size_t> items, const model::LogitRows&) {
     rows += static_cast<int>(items.size());
   };
   EXPECT_FALSE(runner.run(batch, {.sampled = count}));

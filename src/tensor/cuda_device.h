@@ -32,6 +32,9 @@ class CudaStream : public Stream {
   // same memory in every call, so work that uses it must be done with it when later work runs; it
   // grows to the largest request.
   virtual void* scratch(int64_t bytes) = 0;
+  // Zeros on the device for work that is submitted next, which leaves zeros there: `bytes` of them,
+  // or more, aligned to 256. The same memory in every call.
+  virtual void* zeros(int64_t bytes) = 0;
   // A copy of host memory on the device, for work that is submitted next; the host's may change
   // after the call. What was given most lately is not sent again. Valid until kUploads other
   // contents were uploaded; what repeated work gives, until other such work runs, and one copy

@@ -178,6 +178,28 @@ TEST_F(CudaModel, TakesTheMemoryThatIsPlannedForMatricesOfFewBits) {
   EXPECT_EQ((*loaded)->peak_bytes(), planned->total_bytes());
 }
 
+TEST_F(CudaModel, TheLikeliestTokensAreThoseOfTheLogits) {
+  model::InferenceOptions options{.compute = DType::kBF16, .context_max = 32};
+  auto gpu = InferenceModel::load(fixtures() + "/llama3", *gpu_, options);
+  ASSERT_TRUE(gpu) << gpu.error().message;
+  const std::vector<int32_t> tokens = {1, 5, 9, 2, 7, 3};
+  const std::vector<int32_t> blocks = {1, 0};
+  const ops::SequenceSpan span{.row_count = 6, .blocks = blocks.data()};
+  const int32_t rows[] = {0, 3, 5};
+  const model::InferenceBatch batch{.tokens = tokens, .sequences = {&span, 1}, .logit_rows = rows};
+  const auto logits = (*gpu)->forward(batch);
+  ASSERT_TRUE(logits);
+  const auto width = static_cast<std::ptrdiff_t>(logits->size() / 3);
+  std::vector<int32_t> expected;
+  for (auto at = logits->begin(); at != logits->end(); at += width) {
+    expected.push_back(static_cast<int32_t>(std::max_element(at, at + width) - at));
+  }
+  const auto likeliest = (*gpu)->forward_likeliest(batch);
+  ASSERT_TRUE(likeliest);
+  EXPECT_TRUE(likeliest->logits.empty());
+  EXPECT_TRUE(std::ranges::equal(likeliest->likeliest, expected));
+}
+
 TEST_F(CudaModel, LossesAreThoseOfTheCpu) {
   const std::string folder = fixtures() + "/llama3";
   model::InferenceOptions options{.compute = DType::kF32, .context_max = 32, .scores = true};

@@ -103,4 +103,19 @@ __device__ inline float block_max(float value, float* shared) {
   return warp_max(lane_id() < warps ? shared[lane_id()] : shared[0]);
 }
 
+// Whether this block is the last of `blocks` that come here; all its threads see what the others
+// wrote before, by __ldcg(). The counter is zero before and after. Once in a kernel, all threads.
+__device__ inline bool is_last_block(int32_t* counter, int blocks) {
+  __shared__ bool last;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    last = atomicAdd(counter, 1) == blocks - 1;
+    if (last) *counter = 0;
+  }
+  __syncthreads();
+  __threadfence();
+  return last;
+}
+
 }  // namespace jige::cuda

@@ -122,6 +122,7 @@ class GpuStream final : public CudaStream {
   ~GpuStream() override {
     synchronize();
     JIGE_CUDA_CHECK(cudaFree(scratch_));
+    JIGE_CUDA_CHECK(cudaFree(zeros_));
     JIGE_CUDA_CHECK(cudaStreamDestroy(stream_));
   }
   Device& device() override { return device_; }
@@ -167,8 +168,21 @@ class GpuStream final : public CudaStream {
     synchronize();  // work that was submitted may use the old one
     JIGE_CUDA_CHECK(cudaFree(scratch_));
     scratch_bytes_ = std::max(bytes, 2 * scratch_bytes_);
+    moved_ = true;
     JIGE_CUDA_CHECK(cudaMalloc(&scratch_, static_cast<size_t>(scratch_bytes_)));
     return scratch_;
+  }
+
+  void* zeros(int64_t bytes) override {
+    if (bytes <= zeros_bytes_) return zeros_;
+    synchronize();
+    JIGE_CUDA_CHECK(cudaFree(zeros_));
+    zeros_bytes_ = std::max(bytes, 2 * zeros_bytes_);
+    moved_ = true;
+    const auto size = static_cast<size_t>(zeros_bytes_);
+    JIGE_CUDA_CHECK(cudaMalloc(&zeros_, size));
+    JIGE_CUDA_CHECK(cudaMemsetAsync(zeros_, 0, size, stream_));
+    return zeros_;
   }
 
   const void* upload(const void* data, int64_t bytes) override {
@@ -196,8 +210,9 @@ class GpuStream final : public CudaStream {
       slots_room_.reserve(stream_, slots_.bytes());
       record = {};
       record.records_only = true;
+      moved_ = false;
       walk();
-    } while (slots_.widen());
+    } while (slots_.widen() || moved_);
     record.records_only = false;
     const std::span<const std::byte> changes = slots_.take_changes();
     if (!changes.empty()) slots_room_.send(stream_, changes.data(), changes.size());
@@ -221,6 +236,9 @@ class GpuStream final : public CudaStream {
   Abilities abilities_;
   void* scratch_ = nullptr;
   int64_t scratch_bytes_ = 0;
+  void* zeros_ = nullptr;
+  int64_t zeros_bytes_ = 0;
+  bool moved_ = false;                                     // the memory of one of them
   std::array<std::unique_ptr<Upload>, kUploads> uploads_;  // the newest first
   UploadSlots slots_;                                      // of repeated work
   UploadRoom slots_room_;

@@ -23,6 +23,8 @@ class EmulatedStream final : public CudaStream {
     for (const Upload& upload : uploads_) release(upload.piece);
     release(scratch_);
     release(slots_piece_);
+    check_zeros();
+    release(zeros_);
   }
   Device& device() override { return device_; }
   void copy(void* dst, const void* src, int64_t bytes, CopyKind) override {
@@ -44,19 +46,18 @@ class EmulatedStream final : public CudaStream {
   // scratch may have to grow before.
   void run_repeated(const std::function<void()>& submit) override {
     LaunchRecord first;
-    const void* scratch = nullptr;
     record_ = &first;
     do {
       if (slots_.bytes() > slots_piece_.bytes) {
         release(slots_piece_);
         slots_piece_ = take(slots_.bytes());
       }
-      scratch = scratch_.data;
       first = {};
       first.records_only = true;
+      moved_ = false;
       slots_.restart();
       submit();
-    } while (slots_.widen() || scratch_.data != scratch);
+    } while (slots_.widen() || moved_);
     send_slots();
     LaunchRecord second;
     record_ = &second;
@@ -71,11 +72,22 @@ class EmulatedStream final : public CudaStream {
     if (bytes > scratch_.bytes) {
       release(scratch_);
       scratch_ = take(bytes);
+      moved_ = true;
     }
     if (records_only()) return scratch_.data;
     const DeviceMemory::Access access;
     std::fill_n(static_cast<std::byte*>(scratch_.data), bytes, std::byte{0xff});  // null of none
     return scratch_.data;
+  }
+  void* zeros(int64_t bytes) override {
+    check_zeros();
+    if (bytes <= zeros_.bytes) return zeros_.data;
+    release(zeros_);
+    zeros_ = take(bytes);
+    moved_ = true;
+    const DeviceMemory::Access access;
+    std::memset(zeros_.data, 0, static_cast<size_t>(bytes));
+    return zeros_.data;
   }
   const void* upload(const void* data, int64_t bytes) override {
     if (record_) return static_cast<std::byte*>(slots_piece_.data) + slots_.put(data, bytes);
@@ -106,6 +118,12 @@ class EmulatedStream final : public CudaStream {
     Piece piece;
     std::vector<std::byte> contents;
   };
+  void check_zeros() const {
+    const DeviceMemory::Access access;
+    const auto* at = static_cast<const std::byte*>(zeros_.data);
+    JIGE_CHECK(std::all_of(at, at + zeros_.bytes, [](std::byte b) { return b == std::byte{0}; }),
+               "zeros() that work left otherwise");
+  }
   void send_slots() {
     const std::span<const std::byte> changes = slots_.take_changes();
     if (changes.empty()) return;
@@ -124,8 +142,9 @@ class EmulatedStream final : public CudaStream {
 
   Device& device_;
   std::vector<Upload> uploads_;
-  Piece scratch_;
-  UploadSlots slots_;  // of repeated work
+  Piece scratch_, zeros_;
+  bool moved_ = false;  // one of them
+  UploadSlots slots_;   // of repeated work
   Piece slots_piece_;
   LaunchRecord* record_ = nullptr;
 };

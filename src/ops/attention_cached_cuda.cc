@@ -39,8 +39,8 @@ int64_t keys_of_split(int32_t rows, const SeenKeys& seen) {
 }
 
 // Cuts the newest sequence.
-void add_items(const SequenceSpan& span, const SeenKeys& seen, int64_t packed_rows,
-               int32_t tile_rows, GpuTables* tables) {
+void add_items(const SequenceSpan& span, const SeenKeys& seen, const StepTables::Kind& kind,
+               GpuTables* tables) {
   cuda::CachedSequence& sequence = tables->sequences.back();
   const auto index = static_cast<int32_t>(tables->sequences.size()) - 1;
   const int64_t keys = keys_of_split(span.row_count, seen);
@@ -55,13 +55,14 @@ void add_items(const SequenceSpan& span, const SeenKeys& seen, int64_t packed_ro
       tables->few.push_back({index, 0, split, 0});
       continue;
     }
-    for (int64_t row = 0; row < packed_rows; row += tile_rows) {
+    for (int64_t row = 0; row < int64_t{span.row_count} * kind.heads; row += kind.tile_rows) {
       tables->tiles.push_back({index, static_cast<int32_t>(row), split, 0});
     }
   }
   if (sequence.split_count == 1) return;
   sequence.partials_begin = static_cast<int32_t>(tables->partial_rows);
   tables->partial_rows += int64_t{sequence.split_count} * span.row_count;
+  if (few && !kind.merges_few) return;
   for (int32_t row = 0; row < span.row_count; ++row) tables->merges.push_back({index, row, 0, 0});
 }
 
@@ -92,15 +93,14 @@ void pad(std::vector<cuda::CachedItem>* items) {
   items->resize(static_cast<size_t>(padded(static_cast<int64_t>(items->size()))), {-1, 0, 0, 0});
 }
 
-GpuTables make_tables(const AttentionCached& args, int64_t window, int32_t tile_rows) {
+GpuTables make_tables(const AttentionCached& args, const StepTables::Kind& kind) {
   GpuTables tables;
-  const int64_t heads = args.shape.head_count / args.shape.kv_head_count;
   for (const SequenceSpan& span : args.sequences) {
     if (span.row_count == 0) {
       tables.sequences.push_back({});
       continue;
     }
-    const SeenKeys seen = seen_keys(span, window, 0, span.row_count);
+    const SeenKeys seen = seen_keys(span, kind.window, 0, span.row_count);
     const int64_t first = seen.begin / kKvBlockTokens;
     const auto blocks_begin = static_cast<int64_t>(tables.blocks.size()) - first;
     tables.sequences.push_back({.row_begin = span.row_begin,
@@ -109,9 +109,9 @@ GpuTables make_tables(const AttentionCached& args, int64_t window, int32_t tile_
                                 .blocks_begin = static_cast<int32_t>(blocks_begin)});
     tables.blocks.insert(tables.blocks.end(), span.blocks + first,
                          span.blocks + (seen.end - 1) / kKvBlockTokens + 1);
-    add_items(span, seen, span.row_count * heads, tile_rows, &tables);
+    add_items(span, seen, kind, &tables);
   }
-  sort_tiles(args, window, tile_rows, &tables);
+  sort_tiles(args, kind.window, kind.tile_rows, &tables);
   pad(&tables.few);
   pad(&tables.tiles);
   pad(&tables.merges);
@@ -165,7 +165,7 @@ cuda::CachedTables tables_of(Stream& stream, const AttentionCached& args,
   for (const SequenceSpan& sequence : args.sequences) {
     check_seen_blocks(sequence, args.shape, args.cache);
   }
-  const cuda::CachedTables tables = send(stream, make_tables(args, kind.window, kind.tile_rows));
+  const cuda::CachedTables tables = send(stream, make_tables(args, kind));
   if (args.tables) args.tables->entries.push_back({kind, tables});
   return tables;
 }
@@ -220,7 +220,12 @@ void attend(Stream& stream, const AttentionCached& args, cuda::CachedAttention* 
       tables_of(stream, args,
                 {.window = attention->window,
                  .heads = attention->head_count / attention->kv_head_count,
-                 .tile_rows = attention->tile_rows});
+                 .tile_rows = attention->tile_rows,
+                 .merges_few = !cuda::cached_merges_few(*attention)});
+  if (attention->few_items > 0 && cuda::cached_merges_few(*attention)) {
+    attention->counters = static_cast<int32_t*>(
+        as_cuda(stream).zeros(cuda::cached_counter_bytes(*attention, std::ssize(args.sequences))));
+  }
   attention->partials =
       static_cast<float*>(as_cuda(stream).scratch(cuda::cached_partial_bytes(*attention)));
   cuda::attention_cached(launch, *attention);

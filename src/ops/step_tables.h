@@ -15,6 +15,7 @@ struct StepTables {
     int32_t window = 0;
     int32_t heads = 0;  // query heads of a key
     int32_t tile_rows = 0;
+    bool merges_few = false;  // in a launch of its own
     bool operator==(const Kind&) const = default;
   };
   struct Entry {

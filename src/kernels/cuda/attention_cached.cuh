@@ -189,4 +189,59 @@ __device__ inline void store_sums(const CachedAttention& a, const CachedWork& wo
   }
 }
 
+// Adds up what the splits of the block's rows gave, a warp each row, in the order of merge_kernel:
+// every eighth split, counted from the first of all, and then these sums.
+__device__ inline void merge_splits(const CachedAttention& a, const CachedWork& work) {
+  constexpr int kWays = 8;
+  constexpr int kPiece = 4;  // columns of a lane
+  const CachedSequence& sequence = work.sequence;
+  const int count = sequence.split_count;
+  const int64_t step = int64_t{sequence.row_count} * a.head_count;
+  for (int row = warp_id(); row < work.count; row += kCachedWarps) {
+    const int head = work.head_of(row);
+    const int64_t begin =
+        int64_t{sequence.partials_begin + work.own_row_of(row)} * a.head_count + head;
+    float top = -INFINITY;
+    for (int i = lane_id(); i < count; i += kWarp) {
+      top = fmaxf(top, __ldcg(partial_statistics(a, begin + i * step)));
+    }
+    top = warp_max(top);
+    for (int c = lane_id() * kPiece; c < a.head_dim; c += kWarp * kPiece) {
+      float4 o[kWays] = {};
+      float l[kWays] = {};
+      for (int base = -(sequence.split_begin % kWays); base < count; base += kWays) {
+#pragma unroll
+        for (int way = 0; way < kWays; ++way) {
+          const int i = base + way;
+          if (i < 0 || i >= count) continue;
+          const int64_t partial = begin + i * step;
+          const auto* numbers =
+              reinterpret_cast<const float4*>(a.partials + partial * a.head_dim + c);
+          const float4 x = __ldcg(numbers);
+          const float* statistics = partial_statistics(a, partial);
+          const float weight = fast_exp2(__ldcg(statistics) - top);
+          l[way] = fmaf(__ldcg(statistics + 1), weight, l[way]);
+          o[way] = make_float4(fmaf(x.x, weight, o[way].x), fmaf(x.y, weight, o[way].y),
+                               fmaf(x.z, weight, o[way].z), fmaf(x.w, weight, o[way].w));
+        }
+      }
+      float total[kPiece] = {};
+      float weights = 0;
+#pragma unroll
+      for (int way = 0; way < kWays; ++way) {
+        total[0] += o[way].x;
+        total[1] += o[way].y;
+        total[2] += o[way].z;
+        total[3] += o[way].w;
+        weights += l[way];
+      }
+      const float scale = cached_scale(a, head, top, weights);
+      const int64_t at = work.row_of(row) * a.dst.stride + int64_t{head} * a.head_dim + c;
+      for (int j = 0; j < kPiece; ++j) {
+        store_element(a.dst.data, a.dst.type, at + j, total[j] * scale);
+      }
+    }
+  }
+}
+
 }  // namespace jige::cuda

@@ -7,8 +7,9 @@
 // keys that they see or a split of these: keys from a multiple of a fixed number on. Sequences of
 // few rows, as decodes, have splits of 256 keys; those of some rows have few splits, for the sake
 // of short prompts behind long contexts; all others have none. Where there are several, partial
-// results are merged in a second launch. So what a row gives depends on its own query and keys and
-// on how many rows its sequence has, but not on its neighbours.
+// results are merged: those of few rows on tensor cores by the last of their blocks that is done,
+// else in a second launch, in the same order. So what a row gives depends on its own query and keys
+// and on how many rows its sequence has, but not on its neighbours.
 //
 // bf16 caches and queries with heads of up to 256 go through tensor cores, where weights of values
 // are rounded to bf16; all else is in f32. Of a cache in 8 bits sequences of few rows are in f32,
@@ -80,6 +81,8 @@ struct CachedAttention : CachedTables {
 
   int32_t tile_rows;
   float* partials;  // [partial_rows][H][d], then maxima and sums [partial_rows][H][2]
+  // Blocks that are done, of splits that are merged where they are made: zeros before and after.
+  int32_t* counters;
 
   // Set by attention_cached().
   int32_t heads;           // H / G
@@ -93,6 +96,10 @@ inline int64_t cached_partial_bytes(const CachedAttention& args) {
   return args.partial_rows * args.head_count * (args.head_dim + kStatistics) *
          static_cast<int64_t>(sizeof(float));
 }
+// Whether splits of few rows are merged where they are made: their rows have no merges in the
+// tables then, and there are counters.
+bool cached_merges_few(const CachedAttention& args);
+int64_t cached_counter_bytes(const CachedAttention& args, int64_t sequence_count);
 void attention_cached(const LaunchStream& stream, const CachedAttention& args);
 
 // Whether `append` may be given, for sequences of few rows alone of which none reads what another

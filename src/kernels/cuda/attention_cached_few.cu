@@ -379,6 +379,15 @@ __global__ void __launch_bounds__(kCachedThreads, kChunks* kTiles == 2 ? 3 : 2)
   }
   add_up(softmax, outputs, sums);
   store_sums(a, work, sums);
+  if (!work.partial()) return;
+  const unsigned of_head = static_cast<unsigned>(item.sequence) * gridDim.y + blockIdx.y;
+  int32_t* counter = a.counters + int64_t{of_head} * gridDim.z + blockIdx.z;
+  if (is_last_block(counter, work.sequence.split_count)) merge_splits(a, work);
+}
+
+// Blocks for the packed rows of a sequence, where each takes so many.
+unsigned few_parts(const CachedAttention& args, int rows) {
+  return blocks_for(int64_t{args.few_rows_max} * (args.head_count / args.kv_head_count), rows);
 }
 
 template <int kChunks, int kTiles>
@@ -386,13 +395,20 @@ void launch_few(const LaunchStream& stream, const CachedAttention& args) {
   const bool whole = args.head_dim == kChunks * kChunkColumns;
   launch(stream,
          {{static_cast<unsigned>(args.few_items), static_cast<unsigned>(args.kv_head_count),
-           blocks_for(int64_t{args.few_rows_max} * args.heads, kTiles * kEight)},
+           few_parts(args, kTiles * kEight)},
           kCachedThreads,
           shared_bytes<kChunks, kTiles>()},
          whole ? few_kernel<kChunks, kTiles, true> : few_kernel<kChunks, kTiles, false>, args);
 }
 
 }  // namespace
+
+bool cached_merges_few(const CachedAttention& args) { return cached_few_takes(args); }
+
+int64_t cached_counter_bytes(const CachedAttention& args, int64_t sequence_count) {
+  const int64_t parts_max = few_parts(args, kEight);
+  return sequence_count * args.kv_head_count * parts_max * int64_t{sizeof(int32_t)};
+}
 
 bool cached_appends(const CachedAttention& args) {
   constexpr int kPiece = 4;  // columns

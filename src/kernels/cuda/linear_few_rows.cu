@@ -221,8 +221,9 @@ __device__ void add_gathered(const Operands<V>& from, float (&sums)[V::kTiles][V
 // Rows of the weight as far as they are read first, while the kernel before may still run.
 template <typename V>
 __device__ void prefetch_weight(const FewRowsProduct& product, int64_t first) {
-  constexpr int kBytes = 64 << 10;  // of a block
-  constexpr int64_t kColumns = kBytes / V::kRows / int{sizeof(Bf16)};
+  constexpr int kBytes = 64 << 10;  // of a block, or what its warps read first
+  constexpr int kShare = kBytes / V::kRows / int{sizeof(Bf16)};
+  constexpr int64_t kColumns = kShare > kWarps * kChunk ? kShare : kWarps * kChunk;
   constexpr int kRowsOfWarp = V::kRows / kWarps;  // a lane each: one after the other
   if (lane_id() >= kRowsOfWarp) return;
   const int row = warp_id() * kRowsOfWarp + lane_id();

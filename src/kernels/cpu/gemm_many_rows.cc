@@ -98,7 +98,10 @@ class ManyRowsProduct {
     left_bytes_ = gemm_round_up(
         gemm_left_block_bytes(engine, blocking.depth_packed, blocking.task_rows), kLineBytes);
     block_floats_ = engine.rows * engine.panel_group * engine.columns;
-    const int64_t row_bytes = dtype_bytes(product.out_dtype, product.out_stride);
+    panel_bytes_ = gemm_panel_bytes(engine, product.depth);
+    out_bytes_ = dtype_bytes(product.out_dtype, 1);
+    out_row_bytes_ = out_bytes_ * product.out_stride;
+    out_lines_ = out_bytes_ * engine.panel_group * engine.columns / kLineBytes;
     const int64_t left_row_bytes = product.left.row_stride * 2;
     left_in_place_ = is_tiles() && product.left.dtype == DType::kBF16 &&
                      !product.left.depth_across &&
@@ -106,9 +109,9 @@ class ManyRowsProduct {
                      left_row_bytes % kLineBytes == 0 && product.depth % kTileDepth == 0 &&
                      reinterpret_cast<uintptr_t>(product.left.data) % kLineBytes == 0;
     past_caches_ = product.out_past_caches && engine.store_bf16 && !product.accumulate &&
-                   product.rows * row_bytes >= engine.past_caches_bytes &&
+                   product.rows * out_row_bytes_ >= engine.past_caches_bytes &&
                    reinterpret_cast<uintptr_t>(product.out) % kLineBytes == 0 &&
-                   row_bytes % kLineBytes == 0;
+                   out_row_bytes_ % kLineBytes == 0;
   }
 
   int64_t scratch_bytes() const {
@@ -177,23 +180,6 @@ class ManyRowsProduct {
     return block;
   }
 
-  // Points a call at its rows, at a depth of the block.
-  void set_left(const LeftBlock& block, int64_t row, int64_t depth, GemmMicroArgs& args) const {
-    if (row < block.rows_in_place) {
-      args.left_row_bytes = product_.left.row_stride * 2;
-      args.left_tile_bytes = kTileDepth * 2;
-      args.left_stride = kTileLanes * args.left_row_bytes;
-      args.left = block.in_place + row * args.left_row_bytes + depth * 2;
-    } else {
-      args.left_row_bytes = kTileDepth * 2;
-      args.left_tile_bytes = kTileElements * 2;
-      args.left_stride = gemm_left_block_bytes(engine_, block.depth_count, kTileLanes);
-      args.left = block.packed +
-                  gemm_left_block_bytes(engine_, block.depth_count, row - block.rows_in_place) +
-                  gemm_left_block_bytes(engine_, depth, is_tiles() ? kTileLanes : args.rows);
-    }
-  }
-
   bool is_tiles() const { return engine_.layout == GemmLayout::kTileBF16; }
 
   int64_t row_task(int64_t task) const { return task / blocking_.column_tasks; }
@@ -206,98 +192,140 @@ class ManyRowsProduct {
   // Whether sums live no longer than the work on one group of panels.
   bool sums_stay() const { return blocking_.depth_packed >= product_.depth; }
 
+  // One stretch of the depth of one group of panels, which all row blocks of a task run through:
+  // what their calls share is found once.
+  struct Stretch {
+    int64_t depth;       // of its beginning in the packed left
+    bool first;          // its chains start here
+    bool last;           // its sums are results
+    int64_t next_bytes;  // of each of the panels that follow
+    float* sums;         // of the first row block
+    int64_t sums_step;   // from row block to row block
+  };
+
   // All packed rows times one group of panels.
   void run_panels(const GemmPackRange& rows, const PanelGroup& group, const LeftBlock& left,
                   float* sums) const {
-    const int64_t panel_stride = gemm_panel_bytes(engine_, product_.depth);
     const std::byte* panel =
-        static_cast<const std::byte*>(product_.right_panels) + group.begin * panel_stride;
+        static_cast<const std::byte*>(product_.right_panels) + group.begin * panel_bytes_;
     const bool one_stretch = rows.depth_count <= blocking_.depth_block && sums_stay();
     GemmMicroArgs args;
-    args.right_stride = panel_stride;
+    args.right_stride = panel_bytes_;
     args.panels = group.count;
     for (int64_t begin = 0; begin < rows.depth_count; begin += blocking_.depth_block) {
       const int64_t count = std::min(blocking_.depth_block, rows.depth_count - begin);
       const int64_t depth = rows.depth_begin + begin;
       args.depth = gemm_padded_depth(engine_, count);
       args.right = panel + gemm_panel_bytes(engine_, depth);
-      const bool last = depth + count >= product_.depth;
       // What follows: the next stretch, or the next panels' first.
       const int64_t next_depth =
           begin + count < rows.depth_count ? depth + count : rows.depth_begin;
       const bool next_panels = begin + count >= rows.depth_count;
       args.next = next_panels && !group.more
                       ? nullptr
-                      : panel + (next_panels ? group.count * panel_stride : 0) +
+                      : panel + (next_panels ? group.count * panel_bytes_ : 0) +
                             gemm_panel_bytes(engine_, next_depth);
-      const int64_t next_bytes =
-          gemm_panel_bytes(engine_, std::min(blocking_.depth_block, product_.depth - next_depth));
-      for (int64_t row = 0; row < rows.lane_count; row += engine_.rows) {
-        args.rows = static_cast<int>(std::min<int64_t>(engine_.rows, rows.lane_count - row));
-        set_left(left, row, begin, args);
-        args.next_begin = next_bytes * row / rows.lane_count / kLineBytes * kLineBytes;
-        args.next_end = next_bytes * std::min(row + engine_.rows, rows.lane_count) /
-                        rows.lane_count / kLineBytes * kLineBytes;
-        float* block = one_stretch ? sums : sums + row / engine_.rows * block_floats_;
-        run_block(args, block, rows.lane_begin + row, group.begin * engine_.columns, depth == 0,
-                  last);
-      }
+      const Stretch stretch = {
+          .depth = begin,
+          .first = depth == 0,
+          .last = depth + count >= product_.depth,
+          .next_bytes = gemm_panel_bytes(
+              engine_, std::min(blocking_.depth_block, product_.depth - next_depth)),
+          .sums = sums,
+          .sums_step = one_stretch ? 0 : block_floats_};
+      run_rows(rows, group, left, stretch, args);
     }
   }
 
-  // One call of the micro-kernel, from where its sums are to where they go.
-  void run_block(GemmMicroArgs& args, float* block, int64_t row, int64_t column, bool first,
-                 bool last) const {
-    const int64_t stride = engine_.panel_group * engine_.columns;
-    GemmSumsBlock out = {
-        .sums = block,
-        .sums_stride = stride,
-        .out = static_cast<std::byte*>(product_.out) +
-               dtype_bytes(product_.out_dtype, row * product_.out_stride + column),
-        .out_dtype = product_.out_dtype,
-        .out_stride = product_.out_stride,
-        .rows = args.rows,
-        .columns = std::min(args.panels * engine_.columns, product_.columns - column),
-        .past_caches = past_caches_};
-    const bool whole_tiles = !is_tiles() || args.rows % kTileLanes == 0;
-    const bool fits =
-        out.out_dtype == DType::kF32 && whole_tiles && out.columns == args.panels * engine_.columns;
-    args.from = block;
-    args.from_stride = stride;
-    if (first && !product_.accumulate) {
-      args.from = nullptr;
-    } else if (first && fits) {
+  // The row blocks of one stretch: those in place, then those packed.
+  void run_rows(const GemmPackRange& rows, const PanelGroup& group, const LeftBlock& left,
+                const Stretch& stretch, GemmMicroArgs& args) const {
+    const int64_t column = group.begin * engine_.columns;
+    const int64_t columns = std::min(group.count * engine_.columns, product_.columns - column);
+    GemmSumsBlock out = {.sums = stretch.sums,
+                         .sums_stride = engine_.panel_group * engine_.columns,
+                         .out = static_cast<std::byte*>(product_.out) +
+                                rows.lane_begin * out_row_bytes_ + column * out_bytes_,
+                         .out_dtype = product_.out_dtype,
+                         .out_stride = product_.out_stride,
+                         .rows = 0,
+                         .columns = columns,
+                         .past_caches = past_caches_};
+    const bool fits = out.out_dtype == DType::kF32 && columns == group.count * engine_.columns;
+    const int64_t blocks = gemm_divide_up(rows.lane_count, engine_.rows);
+    const int64_t share = gemm_round_up(gemm_divide_up(stretch.next_bytes, blocks), kLineBytes);
+    args.next_begin = 0;
+    const auto run = [&](int64_t lanes) {
+      args.rows = static_cast<int>(std::min<int64_t>(engine_.rows, lanes));
+      args.next_end = std::min(args.next_begin + share, stretch.next_bytes);
+      out.rows = args.rows;
+      run_block(args, out, stretch, column, fits && (!is_tiles() || args.rows % kTileLanes == 0));
+      args.next_begin = args.next_end;
+      out.sums += stretch.sums_step;
+      out.out = static_cast<std::byte*>(out.out) + engine_.rows * out_row_bytes_;
+    };
+    args.left_row_bytes = product_.left.row_stride * 2;
+    args.left_tile_bytes = kTileDepth * 2;
+    args.left_stride = kTileLanes * args.left_row_bytes;
+    int64_t row = 0;
+    for (; row < left.rows_in_place; row += engine_.rows) {
+      args.left = left.in_place + row * args.left_row_bytes + stretch.depth * 2;
+      run(engine_.rows);
+    }
+    args.left_row_bytes = kTileDepth * 2;
+    args.left_tile_bytes = kTileElements * 2;
+    args.left_stride = gemm_left_block_bytes(engine_, left.depth_count, kTileLanes);
+    const int64_t lane_bytes = gemm_left_block_bytes(engine_, left.depth_count, 1);
+    const int64_t skipped_bytes = gemm_left_block_bytes(engine_, stretch.depth, 1);
+    for (; row < rows.lane_count; row += engine_.rows) {
+      const int64_t lanes = std::min<int64_t>(engine_.rows, rows.lane_count - row);
+      args.left = left.packed + (row - left.rows_in_place) * lane_bytes +
+                  (is_tiles() ? kTileLanes : lanes) * skipped_bytes;
+      run(lanes);
+    }
+  }
+
+  // One call of the micro-kernel, from where its sums are to where they go. `fits`: it may write
+  // all its lanes to the output.
+  void run_block(GemmMicroArgs& args, const GemmSumsBlock& out, const Stretch& stretch,
+                 int64_t column, bool fits) const {
+    const bool loads = stretch.first && product_.accumulate;
+    args.from = stretch.first ? nullptr : out.sums;
+    args.from_stride = out.sums_stride;
+    if (loads && fits) {
       args.from = static_cast<const float*>(out.out);
       args.from_stride = out.out_stride;
-    } else if (first) {
-      gemm_load_sums(out, stride);
+    } else if (loads) {
+      gemm_load_sums(out, out.sums_stride);
+      args.from = out.sums;
     }
-    const bool in_place = last && fits && !product_.bias && !past_caches_;
-    args.sums = in_place ? static_cast<float*>(out.out) : block;
-    args.sums_stride = in_place ? out.out_stride : stride;
-    args.fetch = lines_of(out, first && product_.accumulate, last);
+    const bool in_place = stretch.last && fits && !product_.bias && !past_caches_;
+    args.sums = in_place ? static_cast<float*>(out.out) : out.sums;
+    args.sums_stride = in_place ? out.out_stride : out.sums_stride;
+    // Of the output, what the next call starts from, or what this one ends in.
+    args.fetch = {};
+    if (loads || (stretch.last && !past_caches_)) {
+      args.fetch = {
+          .at = static_cast<const char*>(out.out) + (loads ? engine_.rows * out_row_bytes_ : 0),
+          .stride = out_row_bytes_,
+          .rows = out.rows,
+          .lines = out_lines_};
+    }
     engine_.micro(args);
-    if (last && !in_place)
+    if (stretch.last && !in_place) {
       gemm_store_sums(engine_, out, product_.bias ? product_.bias + column : nullptr);
-  }
-
-  // What a call should fetch of the output: what the next one starts from, or what it ends in.
-  GemmLines lines_of(const GemmSumsBlock& out, bool loads, bool last) const {
-    if (!loads && (!last || past_caches_)) return {};
-    GemmLines lines = {
-        .at = static_cast<const char*>(out.out),
-        .stride = dtype_bytes(out.out_dtype, out.out_stride),
-        .rows = out.rows,
-        .lines = dtype_bytes(out.out_dtype, engine_.panel_group * engine_.columns) / kLineBytes};
-    if (loads) lines.at += engine_.rows * lines.stride;
-    return lines;
+    }
   }
 
   const GemmEngine& engine_;
   const GemmProduct& product_;
   const ManyRowsBlocking blocking_;
   int64_t left_bytes_;
-  int64_t block_floats_;  // sums of one micro-kernel call
+  int64_t block_floats_;   // sums of one micro-kernel call
+  int64_t panel_bytes_;    // of the right, with its whole depth
+  int64_t out_bytes_;      // of an element of the output
+  int64_t out_row_bytes_;  // from row to row of it
+  int64_t out_lines_;      // cache lines of a group of panels in a row of it
   bool left_in_place_;
   bool past_caches_;
 };

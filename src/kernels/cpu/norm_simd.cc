@@ -133,24 +133,61 @@ void backward_input(const NormBackwardInputArgs& args, int64_t row_begin, int64_
   });
 }
 
-// Adds one group of one row to columns [column_begin, column_end). The sums stay in the first-level
-// cache, so the cost is reading grad_dst and src.
+// Groups of rows that are added together: the sums are loaded and stored once for all of them.
+constexpr int kGroupsAtOnce = 8;
+
+// One group of one row, and its statistics.
+template <typename GradDst, typename Src>
+struct NormGroup {
+  const GradDst* grad_dst;
+  const Src* src;
+  float rstd;
+  float mean;
+};
+
+// The groups of all rows in ascending order, from `first` on; 0 where none is left.
 template <bool kLayer, typename GradDst, typename Src>
-JIGE_FLATTEN void backward_weight_group(const NormBackwardWeightArgs& args, const GradDst* grad_dst,
-                                        const Src* src, float rstd, float mean,
-                                        int64_t column_begin, int64_t column_end) {
-  const V factor = V::broadcast(rstd);
-  const V center = V::broadcast(mean);
+JIGE_INLINE int take_groups(const NormBackwardWeightArgs& args, int64_t first,
+                            NormGroup<GradDst, Src> (&groups)[kGroupsAtOnce]) {
+  int64_t t = first / args.group_count;
+  int64_t g = first % args.group_count;
+  int count = 0;
+  for (; count < kGroupsAtOnce && t < args.row_count; ++count) {
+    groups[count] = {row_of<GradDst>(args.grad_dst, t) + g * args.width,
+                     row_of<Src>(args.src, t) + g * args.width,
+                     args.rstd.data[t * args.rstd.stride + g],
+                     kLayer ? args.mean.data[t * args.mean.stride + g] : 0.0f};
+    if (++g == args.group_count) {
+      g = 0;
+      ++t;
+    }
+  }
+  return count;
+}
+
+// Adds groups to columns [column_begin, column_end), in order. Meanwhile the same columns of `next`
+// ones come in: pieces of rows are too short for the processor to foresee.
+template <bool kLayer, typename Group>
+JIGE_FLATTEN void add_groups(const NormBackwardWeightArgs& args, const Group* groups, int count,
+                             const Group* next, int next_count, int64_t column_begin,
+                             int64_t column_end) {
   for_each_vector<V>(column_end - column_begin, [&](int64_t offset, int lanes) {
     const int64_t i = column_begin + offset;
-    const V g = load_lanes<V>(grad_dst + i, lanes);
-    V x = load_lanes<V>(src + i, lanes);
-    if constexpr (kLayer) x = x - center;
-    store_lanes(fma(g, x * factor, load_lanes<V>(args.grad_weight + i, lanes)),
-                args.grad_weight + i, lanes);
-    if (kLayer && args.grad_bias) {
-      store_lanes(load_lanes<V>(args.grad_bias + i, lanes) + g, args.grad_bias + i, lanes);
+    for (int j = 0; j < next_count; ++j) {
+      _mm_prefetch(reinterpret_cast<const char*>(next[j].grad_dst + i), _MM_HINT_T0);
+      _mm_prefetch(reinterpret_cast<const char*>(next[j].src + i), _MM_HINT_T0);
     }
+    V weight = load_lanes<V>(args.grad_weight + i, lanes);
+    V bias = kLayer && args.grad_bias ? load_lanes<V>(args.grad_bias + i, lanes) : V::zero();
+    for (int j = 0; j < count; ++j) {
+      const V g = load_lanes<V>(groups[j].grad_dst + i, lanes);
+      V x = load_lanes<V>(groups[j].src + i, lanes);
+      if constexpr (kLayer) x = x - V::broadcast(groups[j].mean);
+      weight = fma(g, x * V::broadcast(groups[j].rstd), weight);
+      if constexpr (kLayer) bias = bias + g;
+    }
+    store_lanes(weight, args.grad_weight + i, lanes);
+    if (kLayer && args.grad_bias) store_lanes(bias, args.grad_bias + i, lanes);
   });
 }
 
@@ -158,15 +195,17 @@ template <bool kLayer>
 void backward_weight(const NormBackwardWeightArgs& args, int64_t column_begin, int64_t column_end) {
   with_element_type(args.grad_dst.type, [&](auto grad_dst_tag) {
     with_element_type(args.src.type, [&](auto src_tag) {
-      for (int64_t t = 0; t < args.row_count; ++t) {
-        const auto* grad_dst = row_of<typename decltype(grad_dst_tag)::Type>(args.grad_dst, t);
-        const auto* src = row_of<typename decltype(src_tag)::Type>(args.src, t);
-        for (int64_t g = 0; g < args.group_count; ++g) {
-          backward_weight_group<kLayer>(args, grad_dst + g * args.width, src + g * args.width,
-                                        args.rstd.data[t * args.rstd.stride + g],
-                                        kLayer ? args.mean.data[t * args.mean.stride + g] : 0.0f,
-                                        column_begin, column_end);
-        }
+      using Group =
+          NormGroup<typename decltype(grad_dst_tag)::Type, typename decltype(src_tag)::Type>;
+      Group groups[2][kGroupsAtOnce];
+      int64_t first = 0;
+      int count = take_groups<kLayer>(args, first, groups[0]);
+      for (int present = 0; count > 0; present ^= 1) {
+        first += count;
+        const int next_count = take_groups<kLayer>(args, first, groups[present ^ 1]);
+        add_groups<kLayer>(args, groups[present], count, groups[present ^ 1], next_count,
+                           column_begin, column_end);
+        count = next_count;
       }
     });
   });

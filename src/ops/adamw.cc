@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <utility>
 #include <vector>
 
 #include "base/cpu.h"
@@ -74,30 +76,108 @@ class Updater {
 // and their packed forms begin and end with whole blocks of every engine.
 constexpr int64_t kPackRows = 32;
 
-void update_and_pack(CpuDevice& device, const AdamW& args, const Updater& updater) {
-  std::vector<const cpu::GemmEngine*> engines;
-  for (const PackPart& part : args.packs) engines.push_back(&start_packing(part.packed));
-  const int64_t rows = args.weight.rows();
-  const int64_t columns = args.weight.columns();
-  const int64_t skipped = args.packs.front().row_begin % kPackRows;
-  const int64_t block_count = (skipped + rows + kPackRows - 1) / kPackRows;
-  const int64_t grain =
-      std::max<int64_t>(kElementsPerRange / (kPackRows * std::max<int64_t>(columns, 1)), 1);
-  // Where blocks of moments end elsewhere than blocks of rows, all is updated before any is packed.
-  const bool together =
-      kPackRows * columns % updater.cut() == 0 && skipped * columns % updater.cut() == 0;
-  if (!together) updater.run_all(device);
-  device.team().parallel_for(block_count, grain, [&](int64_t begin, int64_t end, int) {
-    for (int64_t block = begin; block < end; ++block) {
-      const int64_t first = std::max<int64_t>(block * kPackRows - skipped, 0);
-      const int64_t last = std::min((block + 1) * kPackRows - skipped, rows);
-      if (together) updater.run(first * columns, last * columns);
-      for (size_t i = 0; i < engines.size(); ++i) {
-        const PackPart part = {args.packs[i].packed, args.packs[i].row_begin + first};
-        pack_rows(device, *engines[i], part, args.weight.row_range(first, last));
-      }
+// One update in pieces that threads take: blocks of rows with their packed forms, or elements.
+class UpdatePieces {
+ public:
+  UpdatePieces(CpuDevice& device, const AdamW& args)
+      : device_(device), args_(args), updater_(args) {
+    for (const PackPart& part : args.packs) engines_.push_back(&start_packing(part.packed));
+    const int64_t count = args.weight.count();
+    const int64_t columns = packs() ? std::max<int64_t>(args.weight.columns(), 1) : updater_.cut();
+    const int64_t block = packs() ? kPackRows * columns : updater_.cut();
+    skipped_ = packs() ? args.packs.front().row_begin % kPackRows : 0;
+    block_count_ = (skipped_ * columns + count + block - 1) / block;
+    blocks_per_piece_ = std::max<int64_t>(kElementsPerRange / block, 1);
+    // Where blocks of moments end elsewhere than blocks of rows, all is updated before any is
+    // packed.
+    updates_ =
+        !packs() || (block % updater_.cut() == 0 && skipped_ * columns % updater_.cut() == 0);
+  }
+
+  int64_t count() const { return (block_count_ + blocks_per_piece_ - 1) / blocks_per_piece_; }
+
+  // Whether its pieces may run beside those of other updates: all of its packed forms' blocks of
+  // rows are its own.
+  bool may_run_beside_others() const {
+    if (!updates_) return false;
+    return std::all_of(args_.packs.begin(), args_.packs.end(), [&](const PackPart& part) {
+      const int64_t end = part.row_begin + args_.weight.rows();
+      return part.row_begin % kPackRows == 0 && (end % kPackRows == 0 || end == part.packed.n);
+    });
+  }
+
+  // What comes before all pieces.
+  void start() const {
+    if (!updates_) updater_.run_all(device_);
+  }
+
+  void run(int64_t piece) const {
+    const int64_t begin = piece * blocks_per_piece_;
+    const int64_t end = std::min(begin + blocks_per_piece_, block_count_);
+    if (!packs()) {
+      updater_.run(begin * updater_.cut(), std::min(end * updater_.cut(), args_.weight.count()));
+      return;
+    }
+    for (int64_t block = begin; block < end; ++block) run_rows(block);
+  }
+
+ private:
+  bool packs() const { return !args_.packs.empty(); }
+
+  void run_rows(int64_t block) const {
+    const int64_t columns = args_.weight.columns();
+    const int64_t first = std::max<int64_t>(block * kPackRows - skipped_, 0);
+    const int64_t last = std::min((block + 1) * kPackRows - skipped_, args_.weight.rows());
+    if (updates_) updater_.run(first * columns, last * columns);
+    for (size_t i = 0; i < engines_.size(); ++i) {
+      const PackPart part = {args_.packs[i].packed, args_.packs[i].row_begin + first};
+      pack_rows(device_, *engines_[i], part, args_.weight.row_range(first, last));
+    }
+  }
+
+  CpuDevice& device_;
+  const AdamW& args_;
+  Updater updater_;
+  std::vector<const cpu::GemmEngine*> engines_;
+  int64_t skipped_;  // rows of the first block that another part has
+  int64_t block_count_;
+  int64_t blocks_per_piece_;
+  bool updates_;  // each piece its elements
+};
+
+// Calls body(i, piece) for the pieces of all, whose numbers `counts` tells, in one loop of the
+// team: threads wait for each other once.
+template <typename Body>
+void for_all_pieces(CpuDevice& device, std::span<const int64_t> counts, int64_t grain,
+                    Body&& body) {
+  std::vector<int64_t> ends;
+  int64_t total = 0;
+  for (const int64_t count : counts) ends.push_back(total += count);
+  device.team().parallel_for(total, grain, [&](int64_t begin, int64_t end, int) {
+    auto i = static_cast<size_t>(std::upper_bound(ends.begin(), ends.end(), begin) - ends.begin());
+    for (int64_t piece = begin; piece < end; ++piece) {
+      while (piece >= ends[i]) ++i;
+      body(i, piece - (ends[i] - counts[i]));
     }
   });
+}
+
+void update_all(CpuDevice& device, std::span<const AdamW> updates) {
+  std::vector<UpdatePieces> together;
+  std::vector<int64_t> counts;
+  for (const AdamW& args : updates) {
+    if (args.weight.count() == 0) continue;
+    UpdatePieces pieces(device, args);
+    const int64_t count = pieces.count();
+    if (pieces.may_run_beside_others()) {
+      together.push_back(std::move(pieces));
+      counts.push_back(count);
+      continue;
+    }
+    pieces.start();
+    for_all_pieces(device, {&count, 1}, 1, [&](size_t, int64_t piece) { pieces.run(piece); });
+  }
+  for_all_pieces(device, counts, 1, [&](size_t i, int64_t piece) { together[i].run(piece); });
 }
 
 cuda::WeightCopies copies_of(const AdamW& args) {
@@ -126,22 +206,24 @@ void submit_to_gpu(const cuda::LaunchStream& stream, const AdamW& args) {
   cuda::adamw_blocks(stream, arrays, factors_of(args), copies_of(args), args.weight.count());
 }
 
-double sum_of_squares(CpuDevice& device, const TensorView& values) {
-  const auto* data = static_cast<const float*>(values.data);
-  const int64_t count = values.count();
-  const int64_t block_count = (count + cpu::kSquareBlock - 1) / cpu::kSquareBlock;
-  std::vector<double> sums(static_cast<size_t>(block_count));
+void sum_all_squares(CpuDevice& device, std::span<const TensorView> values, double* results) {
+  std::vector<std::vector<double>> sums;
+  std::vector<int64_t> counts;
+  for (const TensorView& tensor : values) {
+    counts.push_back((tensor.count() + cpu::kSquareBlock - 1) / cpu::kSquareBlock);
+    sums.emplace_back(static_cast<size_t>(counts.back()));
+  }
   const cpu::AdamWKernels& kernels = cpu::adamw_kernels(active_isa());
-  device.team().parallel_for(block_count, 4, [&](int64_t begin, int64_t end, int) {
-    for (int64_t block = begin; block < end; ++block) {
-      const int64_t first = block * cpu::kSquareBlock;
-      sums[static_cast<size_t>(block)] =
-          kernels.sum_of_squares(data + first, std::min(cpu::kSquareBlock, count - first));
-    }
+  constexpr int64_t kGrain = 4;
+  for_all_pieces(device, counts, kGrain, [&](size_t i, int64_t block) {
+    const int64_t first = block * cpu::kSquareBlock;
+    sums[i][static_cast<size_t>(block)] =
+        kernels.sum_of_squares(static_cast<const float*>(values[i].data) + first,
+                               std::min(cpu::kSquareBlock, values[i].count() - first));
   });
-  double result = 0;
-  for (const double sum : sums) result += sum;
-  return result;
+  for (size_t i = 0; i < values.size(); ++i) {
+    results[i] = std::accumulate(sums[i].begin(), sums[i].end(), 0.0);
+  }
 }
 
 // One launch and one copy for all, since waiting for a copy takes longer than most of the sums.
@@ -169,9 +251,7 @@ void check_moment(const char* name, const TensorView& moment, const AdamW& args)
   check_vector(name, moment, layout.dtype, layout.shape.count());
 }
 
-}  // namespace
-
-void adamw(Stream& stream, const AdamW& args) {
+void check_update(const AdamW& args) {
   const int64_t count = args.weight.count();
   check_vector("weight", args.weight, DType::kF32, count);
   check_moment("moment1", args.moment1, args);
@@ -185,13 +265,19 @@ void adamw(Stream& stream, const AdamW& args) {
                "weight {} at row {} of [{}, {}]", args.weight.shape.to_string(), part.row_begin,
                part.packed.n, part.packed.k);
   }
-  if (on_cuda(stream)) return submit_to_gpu(launch_stream(stream), args);
+}
+
+}  // namespace
+
+void adamw(Stream& stream, std::span<const AdamW> updates) {
+  for (const AdamW& args : updates) check_update(args);
+  if (on_cuda(stream)) {
+    for (const AdamW& args : updates) submit_to_gpu(launch_stream(stream), args);
+    return;
+  }
   CpuStream& cpu_stream = as_cpu(stream);
-  cpu_stream.submit([args, count, &device = cpu_stream.cpu()] {
-    const Updater updater(args);
-    if (!args.packs.empty() && count > 0) return update_and_pack(device, args, updater);
-    updater.run_all(device);
-  });
+  cpu_stream.submit([updates = std::vector<AdamW>(updates.begin(), updates.end()),
+                     &device = cpu_stream.cpu()] { update_all(device, updates); });
 }
 
 void sums_of_squares(Stream& stream, std::span<const TensorView> values, double* results) {
@@ -203,9 +289,7 @@ void sums_of_squares(Stream& stream, std::span<const TensorView> values, double*
   if (on_cuda(stream)) return sum_squares_on_gpu(as_cuda(stream), values, results);
   CpuStream& cpu_stream = as_cpu(stream);
   cpu_stream.submit([values = std::vector<TensorView>(values.begin(), values.end()), results,
-                     &device = cpu_stream.cpu()] {
-    for (size_t i = 0; i < values.size(); ++i) results[i] = sum_of_squares(device, values[i]);
-  });
+                     &device = cpu_stream.cpu()] { sum_all_squares(device, values, results); });
 }
 
 }  // namespace jige::ops

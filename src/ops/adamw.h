@@ -32,7 +32,9 @@ struct AdamW {
   double grad_scale = 1;        // g is grad times this (clipping)
   std::vector<PackPart> packs;  // of a weight [N, K]; as pack_weight
 };
-void adamw(Stream& stream, const AdamW& args);
+// All of them; on a CPU in one loop, so that threads wait for each other once.
+void adamw(Stream& stream, std::span<const AdamW> updates);
+inline void adamw(Stream& stream, const AdamW& args) { adamw(stream, std::span(&args, 1)); }
 
 // results[i] = Σ x² of values[i], f32 without gaps, in double and in an order that depends on
 // nothing but the count; on a CPU blocks of 4096 elements in ascending order. Non-finite elements

@@ -140,6 +140,58 @@ TEST(AdamW, RenewsPackedFormsAsPackWeightDoes) {
   });
 }
 
+// Parts of one fused weight, two of which meet within a block of rows, and vectors beside them.
+TEST(AdamW, GivesManyAtOnceTheBitsOfOneByOne) {
+  constexpr int64_t kColumns = 70;
+  const std::vector<int64_t> borders = {0, 64, 101, 150};
+  struct Run {
+    std::vector<State> states;
+    std::vector<std::vector<std::byte>> forms;
+    std::vector<AdamW> updates;
+  };
+  const auto prepare = [&] {
+    Run run;
+    for (size_t i = 0; i + 1 < borders.size(); ++i) {
+      run.states.emplace_back((borders[i + 1] - borders[i]) * kColumns);
+    }
+    for (const int64_t count : {int64_t{0}, int64_t{1003}, int64_t{40000}}) {
+      run.states.emplace_back(count);
+    }
+    for (const PackUse use : {PackUse::kForward, PackUse::kInputGradient}) {
+      run.forms.emplace_back(packed_weight_bytes(DType::kBF16, use, borders.back(), kColumns));
+    }
+    for (State& state : run.states) run.updates.push_back(state.args());
+    for (size_t i = 0; i + 1 < borders.size(); ++i) {
+      AdamW& args = run.updates[i];
+      for (TensorView* view : {&args.weight, &args.moment1, &args.moment2, &args.grad}) {
+        view->shape = Shape{borders[i + 1] - borders[i], kColumns};
+        view->row_stride = kColumns;
+      }
+      const PackUse uses[] = {PackUse::kForward, PackUse::kInputGradient};
+      for (size_t form = 0; form < run.forms.size(); ++form) {
+        args.packs.push_back(
+            {{run.forms[form].data(), DType::kBF16, uses[form], borders.back(), kColumns},
+             borders[i]});
+      }
+    }
+    return run;
+  };
+  for_each_isa([&] {
+    TestStream stream(3);
+    Run single = prepare();
+    for (const AdamW& args : single.updates) adamw(*stream, args);
+    Run together = prepare();
+    adamw(*stream, together.updates);
+    for (size_t i = 0; i < single.states.size(); ++i) {
+      EXPECT_EQ(together.states[i].weight, single.states[i].weight) << i;
+      EXPECT_EQ(together.states[i].moment1, single.states[i].moment1) << i;
+      EXPECT_EQ(together.states[i].moment2, single.states[i].moment2) << i;
+    }
+    EXPECT_NE(together.states[0].weight, State(64 * kColumns).weight);
+    EXPECT_TRUE(together.forms == single.forms);
+  });
+}
+
 TEST(AdamW, GivesTheSameBitsOnEveryInstructionSetAndNumberOfThreads) {
   const State before(70001);
   expect_same_bits_everywhere([&](Stream& stream) {

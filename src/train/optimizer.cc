@@ -98,14 +98,13 @@ ops::AdamW Optimizer::update_args(size_t i, const TensorView& grad,
           .epsilon = options_.epsilon,
           .weight_decay = params_[i].spec->decay ? options_.weight_decay : 0,
           .step = args.update,
-          .grad_scale = args.grad_scale};
+          .grad_scale = args.grad_scale,
+          .packs = args.renew_packed ? params_[i].packs : std::vector<ops::PackPart>{}};
 }
 
 void Optimizer::update(Stream& stream, size_t i, const TensorView& grad,
                        const OptimizerUpdate& args) {
-  ops::AdamW update = update_args(i, grad, args);
-  if (args.renew_packed) update.packs = params_[i].packs;
-  ops::adamw(stream, update);
+  ops::adamw(stream, update_args(i, grad, args));
 }
 
 OptimizerReport Optimizer::step(Stream& stream, const OptimizerStep& args) {
@@ -123,13 +122,15 @@ OptimizerReport Optimizer::apply(Stream& stream, std::span<const double> squares
   const OptimizerReport report = decide(squares, args.refuse);
   if (!report.applied) return report;
   ++update_count_;
+  std::vector<ops::AdamW> updates;
   for (size_t i = 0; i < params_.size(); ++i) {
-    update(stream, i, params_[i].grad,
-           {.learning_rate = args.learning_rate,
-            .grad_scale = report.grad_scale,
-            .update = update_count_,
-            .renew_packed = args.renew_packed});
+    updates.push_back(update_args(i, params_[i].grad,
+                                  {.learning_rate = args.learning_rate,
+                                   .grad_scale = report.grad_scale,
+                                   .update = update_count_,
+                                   .renew_packed = args.renew_packed}));
   }
+  ops::adamw(stream, updates);
   return report;
 }
 

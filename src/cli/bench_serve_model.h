@@ -12,6 +12,7 @@
 #include "base/result.h"
 #include "cli/device_flags.h"
 #include "model/inference.h"
+#include "serve/draft_model.h"
 #include "sim/serve_simulation.h"
 #include "text/tokenizer.h"
 
@@ -21,7 +22,8 @@ struct BenchServeModel {
   ComputeDevices devices;
   std::unique_ptr<model::InferenceModel> model;
   std::optional<text::Tokenizer> tokenizer;
-  std::string text;  // "15m, 15.2 M parameters, f32"
+  std::unique_ptr<serve::DraftModel> draft_model;  // where one is given
+  std::string text;                                // "15m, 15.2 M parameters, f32"
 };
 
 struct BenchServeModelFlags {

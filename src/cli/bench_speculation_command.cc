@@ -89,6 +89,7 @@ class BenchSpeculationCommand final : public Command {
     JIGE_TRY(BenchServeModel served,
              model_.load(tokens_max, (tokens_max / ops::kKvBlockTokens + 2) * users_, 512,
                          std::max(kLogitRows, users_)));
+    JIGE_DO(load_draft_model(served));
     JIGE_DO(fit(served.model->context_max()));
     JIGE_TRY(const std::vector<SpeculationLoad> loads, make_loads(served, text));
     print_head(served);
@@ -105,6 +106,21 @@ class BenchSpeculationCommand final : public Command {
   // Of a made-up prompt and what is run behind it.
   int64_t tokens_taken() const {
     return prompt_tokens_ + std::max<int64_t>(kRowCounts.back(), new_tokens_ + 1);
+  }
+
+  Status load_draft_model(BenchServeModel& served) const {
+    if (speculation_.draft_model.empty()) return {};
+    if (model_.folder.empty()) {
+      return fail(Code::kInvalidArgument,
+                  "--draft-model is for --model: a random one has no vocabulary in common with it");
+    }
+    JIGE_TRY(const std::string folder, find_model_folder(model_.folder));
+    JIGE_TRY(const auto plan,
+             speculation_.plan_draft_model(
+                 folder, *served.tokenizer,
+                 {.context_max = served.model->context_max(), .sequences = users_}));
+    JIGE_TRY(served.draft_model, serve::DraftModel::load(*plan, *served.model));
+    return {};
   }
 
   // Shortens what nobody asked for to a model's context.

@@ -55,7 +55,8 @@ class ChatCommand final : public Command {
     output_.apply();
     const InterruptScope interrupts;
     JIGE_TRY(const serve::DraftOptions drafts, generation_.speculation.read());
-    JIGE_TRY(LoadedModel loaded, model_.load({.draft_tokens = drafts.tokens_max}));
+    JIGE_TRY(LoadedModel loaded, model_.load({.draft_tokens = drafts.tokens_max,
+                                              .speculation = &generation_.speculation}));
     if (interrupted()) return fail(Code::kCancelled, "while the model was loaded");
     JIGE_TRY(Conversation conversation,
              Conversation::create(loaded.tokenizer, loaded.folder, reasoning_));
@@ -68,7 +69,8 @@ class ChatCommand final : public Command {
     if (!conversation.has_template()) {
       log_warn("{}: has no chat template; the conversation is a plain transcript", loaded.folder);
     }
-    serve::Generator generator(*loaded.model, loaded.tokenizer, loaded.adapter);
+    serve::Generator generator(*loaded.model, loaded.tokenizer, loaded.adapter,
+                               loaded.draft_model.get());
     ChatInput input(output_.quiet || output_.json);
     input.greet(loaded.folder);
     for (;;) {

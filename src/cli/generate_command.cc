@@ -61,7 +61,8 @@ class GenerateCommand final : public Command {
     JIGE_TRY(const std::string input, read_text(source_, "--prompt or --file"));
     JIGE_TRY(const serve::DraftOptions drafts, generation_.speculation.read());
     JIGE_TRY(const auto source, constraint_.read());
-    JIGE_TRY(LoadedModel loaded, model_.load({.draft_tokens = drafts.tokens_max}));
+    JIGE_TRY(LoadedModel loaded, model_.load({.draft_tokens = drafts.tokens_max,
+                                              .speculation = &generation_.speculation}));
     JIGE_TRY(std::vector<int32_t> prompt, encode(loaded.tokenizer, input));
     JIGE_TRY(serve::GenerateOptions options, generation_.to_options(loaded, 256));
     options.logprobs = logprobs_.has_value();
@@ -75,7 +76,8 @@ class GenerateCommand final : public Command {
     if (reasoning_ != text::ReasoningStart::kNone) {
       options.shown_ids = text::reasoning_mark_ids(loaded.tokenizer);
     }
-    serve::Generator generator(*loaded.model, loaded.tokenizer, loaded.adapter);
+    serve::Generator generator(*loaded.model, loaded.tokenizer, loaded.adapter,
+                               loaded.draft_model.get());
     const uint64_t first_seed = options.seed;
     for (int64_t i = 0; i < samples_; ++i) {
       options.seed = first_seed + static_cast<uint64_t>(i);

@@ -1,6 +1,8 @@
 #include "cli/loaded_model.h"
 
 #include <algorithm>
+#include <memory>
+#include <optional>
 
 #include "base/bytes.h"
 #include "base/log.h"
@@ -38,6 +40,10 @@ Result<LoadedModel> ModelFlags::load(const ModelUse& use) const {
   }
   const int32_t chosen = adapters.empty() ? model::kNoAdapter : 0;
   JIGE_TRY(auto tokenizer, text::Tokenizer::load(found));
+  std::optional<serve::DraftModelPlan> draft;
+  if (use.speculation) {
+    JIGE_TRY(draft, use.speculation->plan_draft_model(found, tokenizer, {.context_max = context}));
+  }
   JIGE_TRY(ComputeDevices made, device.make());
   JIGE_TRY(const std::optional<DType> compute, read_compute_dtype(dtype));
   model::InferenceOptions options{.compute = compute,
@@ -60,11 +66,21 @@ Result<LoadedModel> ModelFlags::load(const ModelUse& use) const {
   }
   log_debug("{}: loaded in {:.2f} s, {} in use", found, model->load_seconds(),
             format_bytes(model->peak_bytes()));
+  std::unique_ptr<serve::DraftModel> draft_model;
+  if (draft) {
+    const int64_t limit_bytes = device.arena_bytes_max();
+    JIGE_TRY(draft_model, serve::DraftModel::load(
+                              *draft, *model,
+                              limit_bytes == kUnlimitedBytes
+                                  ? limit_bytes
+                                  : std::max<int64_t>(0, limit_bytes - model->peak_bytes())));
+  }
   return LoadedModel{.folder = std::move(found),
                      .devices = std::move(made),
                      .model = std::move(model),
                      .tokenizer = std::move(tokenizer),
-                     .adapter = chosen};
+                     .adapter = chosen,
+                     .draft_model = std::move(draft_model)};
 }
 
 }  // namespace jige::cli

@@ -10,7 +10,9 @@
 
 #include "base/result.h"
 #include "cli/device_flags.h"
+#include "cli/speculation_flags.h"
 #include "model/inference.h"
+#include "serve/draft_model.h"
 #include "text/tokenizer.h"
 
 namespace jige::cli {
@@ -21,6 +23,7 @@ struct LoadedModel {
   std::unique_ptr<model::InferenceModel> model;
   text::Tokenizer tokenizer;
   int32_t adapter = model::kNoAdapter;  // of the model's, that it is to run with
+  std::unique_ptr<serve::DraftModel> draft_model = nullptr;  // where one was asked for
 
   // What running the model gave. An error of its data, such as weights that are not finite, is said
   // of the folder.
@@ -33,9 +36,10 @@ struct LoadedModel {
 
 // What a command does with the model it loads.
 struct ModelUse {
-  bool scores = false;       // reads losses of texts
-  bool embeds = false;       // reads rows behind the final norm, and no logits
-  int32_t draft_tokens = 0;  // verifies drafts of so many
+  bool scores = false;                            // reads losses of texts
+  bool embeds = false;                            // reads rows behind the final norm, and no logits
+  int32_t draft_tokens = 0;                       // verifies drafts of so many
+  const SpeculationFlags* speculation = nullptr;  // names a draft model, perhaps
 };
 
 struct ModelFlags {
@@ -53,7 +57,8 @@ struct ModelFlags {
   void declare_adapter(Flags& flags);
   // Declares the rest, in a section of their own.
   void declare(Flags& flags);
-  // Fails as find_model_folder, find_adapter_folder, Tokenizer::load and InferenceModel::load do.
+  // Fails as find_model_folder, find_adapter_folder, Tokenizer::load, InferenceModel::load and
+  // SpeculationFlags::plan_draft_model do.
   Result<LoadedModel> load(const ModelUse& use) const;
 };
 

@@ -107,6 +107,12 @@ class ServeCommand final : public Command {
     if (serve_.embeddings || formats::is_embedding_folder(folder_)) {
       JIGE_TRY(embedding_, read_embedding_config(folder_, serve_.pooling));
       JIGE_TRY(engine_options_, serve_.embedding_engine_options());
+      if (!serve_.speculation.draft_model.empty()) {
+        return fail(Code::kInvalidArgument,
+                    "--draft-model guesses tokens of answers, and {} gives vectors of texts; leave "
+                    "it out",
+                    folder_);
+      }
     }
     name_ = serve_.served_name.empty() ? name_of(folder_) : serve_.served_name;
     JIGE_TRY(adapters_, read_named_adapters(serve_.adapters, name_));
@@ -171,6 +177,7 @@ class ServeCommand final : public Command {
                                        limit_bytes > 0 ? limit_bytes : memory_bytes / 4 * 3,
                                        {.drafts = engine_options_.drafts,
                                         .draft_sequences = serve_.batch_requests,
+                                        .draft_model = draft_plan_ ? &*draft_plan_ : nullptr,
                                         .constraints_bytes = constraints_bytes()},
                                        model_.device.kind()));
     options.kv_block_count = memory.kv_block_count;
@@ -198,13 +205,23 @@ class ServeCommand final : public Command {
       constraints_ = std::make_shared<grammar::ConstraintCompiler>(
           tokenizer, static_cast<size_t>(serve_.constraint_bytes));
     }
+    JIGE_TRY(draft_plan_,
+             serve_.speculation.plan_draft_model(folder_, tokenizer,
+                                                 {.context_max = model_.context,
+                                                  .sequences = serve_.batch_requests,
+                                                  .batch_tokens_max = serve_.batch_tokens}));
     JIGE_TRY(const model::InferenceOptions options, inference_options());
     JIGE_TRY(loaded_, model::InferenceModel::load(folder_, devices_.compute(), options));
+    if (draft_plan_) {
+      JIGE_TRY(draft_model_,
+               serve::DraftModel::load(*draft_plan_, *loaded_, model_.device.arena_bytes_max()));
+    }
     tokenizer_.emplace(std::move(tokenizer));
     // States go forward alone: the engine would guess nothing.
     if (loaded_->sizes().state_count > 0) engine_options_.drafts.tokens_max = 0;
     JIGE_DO(check_limit());
     engine_options_.sampling_team = &devices_.team();
+    engine_options_.draft_model = draft_model_.get();
     JIGE_TRY(engine_, serve::Engine::create(*loaded_, *tokenizer_, engine_options_));
     JIGE_TRY(api::ServedModel served, served_model());
     const int64_t text_tokens =
@@ -222,7 +239,12 @@ class ServeCommand final : public Command {
   int64_t constraints_bytes() const {
     return constraints_ ? static_cast<int64_t>(constraints_->bytes_max()) : 0;
   }
-  int64_t all_bytes() const { return loaded_->peak_bytes() + drafts_bytes() + constraints_bytes(); }
+  int64_t draft_model_bytes() const {
+    return draft_model_ ? draft_model_->model().peak_bytes() : 0;
+  }
+  int64_t all_bytes() const {
+    return loaded_->peak_bytes() + draft_model_bytes() + drafts_bytes() + constraints_bytes();
+  }
 
   // A cache of a chosen size is not cut to what drafts and constraints leave of the limit.
   Status check_limit() const {
@@ -230,9 +252,10 @@ class ServeCommand final : public Command {
     if (limit_bytes == 0 || all_bytes() <= limit_bytes) return {};
     return fail(
         Code::kExhausted,
-        "the model takes {}, drafts {} and constraints {}, --memory-limit is {}; choose fewer "
+        "the model takes {}, drafts {}{} and constraints {}, --memory-limit is {}; choose fewer "
         "--kv-tokens, --speculate off or less --constraint-memory",
         format_bytes(loaded_->peak_bytes()), format_bytes(drafts_bytes()),
+        draft_model_ ? fmt::format(", their model {}", format_bytes(draft_model_bytes())) : "",
         format_bytes(constraints_bytes()), format_bytes(limit_bytes));
   }
 
@@ -335,6 +358,7 @@ class ServeCommand final : public Command {
                              {"states_bytes", memory.states_bytes},
                              {"workspace_bytes", work_bytes},
                              {"drafts_bytes", drafts_bytes()},
+                             {"draft_model_bytes", draft_model_bytes()},
                              {"constraints_bytes", constraints_bytes()},
                              {"memory_bytes", all_bytes()}});
     }
@@ -357,16 +381,25 @@ class ServeCommand final : public Command {
             : "";
     print_text(fmt::format(
         "{}memory: {} weights, {} adapters, {} {} cache of {} tokens, {}{} workspace, {} drafts, "
-        "{} constraints; {} in all\n"
+        "{}{} constraints; {} in all\n"
         "ready after {:.2f} s: \"{}\", {}\n",
         adapters, shown(memory.weights.total_bytes()), shown(memory.adapters_total_bytes()),
         shown(memory.kv_bytes), kv_cache_name(sizes.kv_dtype),
         sizes.kv_block_count * ops::kKvBlockTokens, states, shown(work_bytes),
-        shown(drafts_bytes()), shown(constraints_bytes()), shown(all_bytes()), seconds, name_,
+        shown(drafts_bytes()), draft_model_text(), shown(constraints_bytes()), shown(all_bytes()),
+        seconds, name_,
         embedding_ ? fmt::format("vectors of {} numbers, of texts of up to {} tokens",
                                  embedding_dimensions(), text_tokens)
                    : fmt::format("contexts of {} tokens, {} answers at once", text_tokens,
                                  answers_at_once())));
+  }
+
+  // With its cache, which says for how many tokens at once it can guess.
+  std::string draft_model_text() const {
+    if (!draft_model_) return "";
+    return fmt::format("{} draft model with a cache of {} tokens, ",
+                       format_bytes(draft_model_bytes()),
+                       draft_model_->model().sizes().kv_block_count * ops::kKvBlockTokens);
   }
 
   // 0 where the model has none.
@@ -429,6 +462,8 @@ class ServeCommand final : public Command {
   std::vector<model::AdapterSource> adapters_;
   ComputeDevices devices_;
   std::unique_ptr<model::InferenceModel> loaded_;
+  std::optional<serve::DraftModelPlan> draft_plan_;
+  std::unique_ptr<serve::DraftModel> draft_model_;
   std::optional<text::Tokenizer> tokenizer_;
   std::shared_ptr<grammar::ConstraintCompiler> constraints_;
   std::unique_ptr<serve::Engine> engine_;

@@ -36,7 +36,8 @@ const SpeculationCase& case_of(const SpeculationLoad& load, int64_t user) {
 
 Result<Answered> run_alone(BenchServeModel& served, const SpeculationLoad& load,
                            const serve::DraftOptions& drafts) {
-  serve::Generator generator(*served.model, *served.tokenizer);
+  serve::Generator generator(*served.model, *served.tokenizer, model::kNoAdapter,
+                             served.draft_model.get());
   const SpeculationCase& one = case_of(load, 0);
   JIGE_TRY(serve::Generation answer, generator.generate(one.prompt, {.sampling = one.sampling,
                                                                      .tokens_max = load.new_tokens,
@@ -67,6 +68,7 @@ Result<Answered> run_together(BenchServeModel& served, const SpeculationLoad& lo
            serve::Engine::create(*served.model, *served.tokenizer,
                                  {.batch_requests_max = static_cast<int32_t>(load.users),
                                   .drafts = drafts,
+                                  .draft_model = served.draft_model.get(),
                                   .sampling_team = &served.devices.team()}));
   std::vector<std::shared_ptr<KeepTokens>> sinks;
   const StopWatch watch;

@@ -3,6 +3,8 @@
 #include <charconv>
 
 #include "cli/flags.h"
+#include "cli/input.h"
+#include "formats/model_config.h"
 
 namespace jige::cli {
 
@@ -10,10 +12,19 @@ void SpeculationFlags::declare(Flags& flags) {
   flags.text("--speculate N", speculate,
              "guess up to N tokens from what the text repeats of itself and verify them in one "
              "step; the answer is the same, bit for bit. auto: as many as are worth it; off: none");
+  flags.text(
+      "--draft-model FOLDER", draft_model,
+      "a small model of the same vocabulary guesses, too, where the text repeats nothing; it "
+      "is run with the weights' own type");
 }
 
 Result<serve::DraftOptions> SpeculationFlags::read() const {
-  if (speculate == "off") return serve::DraftOptions{};
+  if (speculate == "off") {
+    if (draft_model.empty()) return serve::DraftOptions{};
+    return fail(Code::kInvalidArgument,
+                "--draft-model {} guesses, which --speculate off turns off; leave out one of them",
+                draft_model);
+  }
   if (speculate == "auto") return serve::DraftOptions{.tokens_max = serve::kDraftTokensAuto};
   const char* const end = speculate.data() + speculate.size();
   int32_t count = 0;
@@ -23,6 +34,26 @@ Result<serve::DraftOptions> SpeculationFlags::read() const {
                 speculate, serve::kDraftTokensMax);
   }
   return serve::DraftOptions{.tokens_max = count, .adaptive = false};
+}
+
+Result<std::optional<serve::DraftModelPlan>> SpeculationFlags::plan_draft_model(
+    const std::string& folder, const text::Tokenizer& tokenizer, serve::DraftModelUse use) const {
+  if (draft_model.empty()) return std::nullopt;
+  JIGE_TRY(const formats::ModelConfig config, formats::load_model_config(folder));
+  if (formats::recurrent_layer_count(config) > 0) {
+    return fail(Code::kUnsupported,
+                "{}: has recurrent layers, whose states cannot be rewound behind a wrong guess; "
+                "leave out --draft-model",
+                folder);
+  }
+  JIGE_TRY(const std::string draft_folder, find_model_folder(draft_model));
+  JIGE_TRY(const auto draft_tokenizer, text::Tokenizer::load(draft_folder));
+  Result<int32_t> ids = serve::common_vocabulary(tokenizer, draft_tokenizer);
+  if (!ids) return with_context(std::move(ids.error()), "--draft-model {}", draft_model);
+  use.ids_max = *ids;
+  return serve::DraftModelPlan::create(draft_folder, use).map([](serve::DraftModelPlan plan) {
+    return std::make_optional(std::move(plan));
+  });
 }
 
 }  // namespace jige::cli

@@ -1,12 +1,16 @@
-// --speculate: whether and how far tokens are drafted, for the commands that generate.
+// --speculate and --draft-model: whether, how far and by whom tokens are drafted, for the commands
+// that generate.
 //
 // Threads: one thread.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "base/result.h"
+#include "serve/draft_model_plan.h"
 #include "serve/draft_policy.h"
+#include "text/tokenizer.h"
 
 namespace jige::cli {
 
@@ -14,10 +18,17 @@ class Flags;
 
 struct SpeculationFlags {
   std::string speculate = "auto";
+  std::string draft_model;
 
   void declare(Flags& flags);
   // Fails with kInvalidArgument, naming the flag and what it takes.
   Result<serve::DraftOptions> read() const;
+  // The model of --draft-model for that of another folder; `use` without ids_max. Nothing without
+  // the flag. Fails as find_model_folder, common_vocabulary and DraftModelPlan::create do, and with
+  // kUnsupported where the folder's model has recurrent layers.
+  Result<std::optional<serve::DraftModelPlan>> plan_draft_model(const std::string& folder,
+                                                                const text::Tokenizer& tokenizer,
+                                                                serve::DraftModelUse use) const;
 };
 
 }  // namespace jige::cli

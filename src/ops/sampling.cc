@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "base/cpu.h"
 #include "kernels/cpu/logits.h"
@@ -211,6 +212,12 @@ Result<SampledToken> sample(std::span<const float> logits, const SamplingParams&
     result.top.push_back({candidate.token, logprob(candidate.weight)});
   }
   return result;
+}
+
+std::optional<int32_t> likeliest(std::span<const float> logits) {
+  const float largest = max_of(logits);
+  if (!std::isfinite(largest)) return std::nullopt;
+  return greedy(logits, largest);
 }
 
 }  // namespace jige::ops

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -58,5 +59,8 @@ struct SampledToken {
 Result<SampledToken> sample(std::span<const float> logits, const SamplingParams& params,
                             std::span<const int32_t> prompt, std::span<const int32_t> generated,
                             Rng& rng, int top_count = 0, std::span<const uint64_t> allowed = {});
+
+// The lowest index among the largest logits; NaN is passed over. Nothing where none is finite.
+std::optional<int32_t> likeliest(std::span<const float> logits);
 
 }  // namespace jige::ops

@@ -200,6 +200,14 @@ TEST(Sampling, GreedyTakesTheLowestAmongTheLargest) {
   EXPECT_EQ(greedy({.repetition_penalty = 4}, {41, 42, 77}), 0);
 }
 
+TEST(Sampling, TheLikeliestIsTheLowestAmongTheLargest) {
+  const float bad = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(likeliest(std::vector<float>{1, 3, -2, 3}), 1);
+  EXPECT_EQ(likeliest(std::vector<float>{bad, -5, -kInfinity}), 1);
+  EXPECT_FALSE(likeliest(std::vector<float>{-kInfinity, -kInfinity}));
+  EXPECT_FALSE(likeliest(std::vector<float>{1, kInfinity}));
+}
+
 TEST(Sampling, AdvancesTheRngByTheSameNumberOfDrawsEveryTime) {
   const std::vector<float> good = some_logits(10, 32);
   const std::vector<float> bad = {NAN};

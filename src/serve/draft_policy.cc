@@ -1,7 +1,9 @@
 #include "serve/draft_policy.h"
 
 #include <algorithm>
-#include <cmath>
+#include <functional>
+#include <limits>
+#include <utility>
 
 #include "base/check.h"
 
@@ -10,8 +12,6 @@ namespace {
 
 // Guesses must promise this much more than they cost: both are estimates.
 constexpr double kMargin = 1.25;
-// Less likely guesses bring little even where rows cost nothing, and what they cost is an estimate.
-constexpr double kValueLeast = 0.2;
 // By how much a sequence may be slower for the drafts of others.
 constexpr double kSlowerMax = 0.1;
 // What a step of one row is taken for until steps of several were seen: rows of it that cost as
@@ -20,7 +20,6 @@ constexpr double kRowsOfBase = 16;
 constexpr double kStepsKept = 64;      // about so many of the last count
 constexpr double kRowsSpread = 0.5;    // variance of rows from which on a slope is believed
 constexpr double kSecondsOutlier = 3;  // times the mean
-constexpr double kTrialsKept = 20;
 constexpr double kTrust[kDraftLevelCount] = {0.7, 0.3};  // before anything was seen
 
 }  // namespace
@@ -47,29 +46,37 @@ void StepCost::add(int64_t rows, double seconds) {
   slope_ = std::clamp(covariance / variance, 0.0, seconds_ / rows_);
 }
 
+// Until steps of several sizes were seen, as of a step that costs so many rows besides its own.
+double StepCost::slope() const {
+  return slope_ >= 0 ? slope_ : seconds_ / (kRowsOfBase * weight_ + rows_);
+}
+
+double StepCost::seconds(int64_t rows) const {
+  if (weight_ == 0) return 0;
+  const double more = static_cast<double>(rows) - rows_ / weight_;
+  return std::max(seconds_ / weight_ + slope() * more, 0.0);
+}
+
 double StepCost::price(int64_t rows) const {
-  const auto x = static_cast<double>(rows);
-  if (weight_ == 0 || slope_ < 0) return 1 / (kRowsOfBase + x);
-  const double step = seconds_ / weight_ + slope_ * (x - rows_ / weight_);
+  if (weight_ == 0 || slope_ < 0) return 1 / (kRowsOfBase + static_cast<double>(rows));
+  const double step = seconds(rows);
   return step > 0 ? std::min(slope_ / step, 1.0) : 1.0;
 }
 
-DraftTrust::DraftTrust() {
-  for (size_t i = 0; i < records_.size(); ++i) records_[i] = {.hits = kTrust[i], .trials = 1};
-}
-
-void DraftTrust::judge(int32_t level, int32_t hits, bool missed) {
-  Record& record = records_[static_cast<size_t>(level)];
-  const double kept = 1 - 1 / kTrialsKept;
+void HitRate::judge(int32_t hits, bool missed) {
+  const double kept = 1 - 1 / trials_kept_;
   for (int32_t i = 0; i < hits + (missed ? 1 : 0); ++i) {
-    record.hits = record.hits * kept + (i < hits ? 1 : 0);
-    record.trials = record.trials * kept + 1;
+    hits_ = hits_ * kept + (i < hits ? 1 : 0);
+    trials_ = trials_ * kept + 1;
   }
 }
 
-double DraftTrust::chance(int32_t level) const {
-  const Record& record = records_[static_cast<size_t>(level)];
-  return record.hits / record.trials;
+DraftTrust::DraftTrust() {
+  for (size_t i = 0; i < rates_.size(); ++i) rates_[i] = HitRate(kTrust[i]);
+}
+
+void DraftTrust::judge(int32_t level, int32_t hits, bool missed) {
+  rates_[static_cast<size_t>(level)].judge(hits, missed);
 }
 
 namespace {
@@ -82,45 +89,149 @@ double gain_of(const DraftWish& wish) {
   return gain;
 }
 
-// Of the sequence that gets least.
-double least_gain(std::span<const DraftWish> wishes, int64_t sequences) {
-  if (std::ssize(wishes) < sequences) return 0;
-  double least = gain_of(wishes[0]);
-  for (const DraftWish& wish : wishes) least = std::min(least, gain_of(wish));
-  return least;
-}
+// A step that takes guesses in.
+class SharedStep {
+ public:
+  SharedStep(std::span<DraftWish> wishes, const StepCost& cost, const StepCost& model_cost,
+             int64_t sequences)
+      : wishes_(wishes),
+        cost_(cost),
+        model_cost_(model_cost),
+        sequences_(sequences),
+        tokens_(static_cast<double>(sequences)) {
+    for (DraftWish& wish : wishes) {
+      wish.count = 0;
+      values_.push_back(wish.chance);
+    }
+  }
+
+  // Takes the next guess, or the draft model's next of several sequences, where they are worth it.
+  bool take(int64_t room) {
+    if (room <= rows_) return false;
+    Guesses best = best_of_text();
+    if (Guesses other = best_of_model(room - rows_); mean(other) > mean(best)) {
+      best = std::move(other);
+    }
+    if (best.wishes.empty()) return false;
+    for (const size_t i : best.wishes) {
+      values_[i] *= wishes_[i].chance;
+      ++wishes_[i].count;
+    }
+    rows_ += std::ssize(best.wishes);
+    tokens_ += best.gain;
+    model_seconds_ += best.model_seconds;
+    model_depth_ += best.by_model ? 1 : 0;
+    taken_.push_back(std::move(best));
+    return true;
+  }
+
+  // Drops what was taken last until no sequence is much slower for it.
+  void be_fair() {
+    const double step = cost_.seconds(sequences_);
+    while (!taken_.empty()) {
+      double longer = cost_.price(sequences_) * static_cast<double>(rows_);
+      if (step > 0) longer += model_seconds_ / step;
+      if (longer <= (1 + least_gain()) / (1 - kSlowerMax) - 1) return;
+      const Guesses& last = taken_.back();
+      for (const size_t i : last.wishes) --wishes_[i].count;
+      rows_ -= std::ssize(last.wishes);
+      model_seconds_ -= last.model_seconds;
+      taken_.pop_back();
+    }
+  }
+
+ private:
+  // The next guesses of these, at once.
+  struct Guesses {
+    std::vector<size_t> wishes;
+    double gain = 0;
+    bool by_model = false;
+    double model_seconds = 0;
+  };
+
+  static double mean(const Guesses& guesses) {
+    return guesses.wishes.empty() ? -1 : guesses.gain / static_cast<double>(guesses.wishes.size());
+  }
+
+  // By what share so many rows lengthen the step as it is, and a step of the draft model.
+  double longer(int64_t rows, double model_seconds) const {
+    const int64_t before = sequences_ + rows_;
+    const double price = cost_.price(before) * static_cast<double>(rows);
+    const double seconds = cost_.seconds(before);
+    if (seconds <= 0) return price;
+    return (price * seconds + model_seconds) / (seconds + model_seconds_);
+  }
+
+  Guesses best_of_text() const {
+    size_t best = wishes_.size();
+    for (size_t i = 0; i < wishes_.size(); ++i) {
+      if (wishes_[i].by_model || wishes_[i].count >= wishes_[i].count_max) continue;
+      if (best == wishes_.size() || values_[i] > values_[best]) best = i;
+    }
+    if (best == wishes_.size() || values_[best] < kDraftChanceLeast) return {};
+    if (values_[best] < kMargin * tokens_ * longer(1, 0)) return {};
+    return {.wishes = {best}, .gain = values_[best]};
+  }
+
+  // The likeliest of those whose guesses go as far as the draft model's steps so far.
+  Guesses best_of_model(int64_t room) const {
+    std::vector<size_t> order;
+    for (size_t i = 0; i < wishes_.size(); ++i) {
+      const DraftWish& wish = wishes_[i];
+      if (!wish.by_model || wish.count < model_depth_ || wish.count >= wish.count_max) continue;
+      if (values_[i] >= kDraftChanceLeast) order.push_back(i);
+    }
+    std::ranges::stable_sort(order, std::ranges::greater(), [&](size_t i) { return values_[i]; });
+    if (std::ssize(order) > room) order.resize(static_cast<size_t>(room));
+    Guesses best;
+    double best_left = 0;
+    double gain = 0;
+    for (size_t i = 0; i < order.size(); ++i) {
+      gain += values_[order[i]];
+      const auto rows = static_cast<int64_t>(i) + 1;
+      // Until both were measured it is taken for nothing.
+      const double seconds = cost_.seconds(sequences_) > 0 ? model_cost_.seconds(rows) : 0;
+      const double left = gain - kMargin * tokens_ * longer(rows, seconds);
+      if (left < best_left) continue;
+      best_left = left;
+      best = {.wishes = {order.begin(), order.begin() + rows},
+              .gain = gain,
+              .by_model = true,
+              .model_seconds = seconds};
+    }
+    return best;
+  }
+
+  // Of the sequence that gets least, but for those that wait for their own good.
+  double least_gain() const {
+    if (std::ssize(wishes_) < sequences_) return 0;
+    double least = std::numeric_limits<double>::infinity();
+    for (const DraftWish& wish : wishes_) {
+      if (!wish.invests || wish.count > 0) least = std::min(least, gain_of(wish));
+    }
+    return least;
+  }
+
+  std::span<DraftWish> wishes_;
+  const StepCost& cost_;
+  const StepCost& model_cost_;
+  const int64_t sequences_;
+  std::vector<double> values_;  // of the next guess of each
+  std::vector<Guesses> taken_;
+  int64_t rows_ = 0;  // taken
+  double tokens_;     // that the step brings
+  double model_seconds_ = 0;
+  int32_t model_depth_ = 0;  // steps of the draft model
+};
 
 }  // namespace
 
-void share_step(std::span<DraftWish> wishes, const StepCost& cost, int64_t sequences,
-                int64_t room) {
-  std::vector<double> values;  // of the next guess of each
-  for (DraftWish& wish : wishes) {
-    wish.count = 0;
-    values.push_back(wish.chance);
+void share_step(std::span<DraftWish> wishes, const StepCost& cost, int64_t sequences, int64_t room,
+                const StepCost& model_cost) {
+  SharedStep step(wishes, cost, model_cost, sequences);
+  while (step.take(room)) {
   }
-  std::vector<size_t> taken;
-  for (auto tokens = static_cast<double>(sequences); std::ssize(taken) < room;) {
-    size_t best = wishes.size();
-    for (size_t i = 0; i < wishes.size(); ++i) {
-      if (wishes[i].count >= wishes[i].count_max) continue;
-      if (best == wishes.size() || values[i] > values[best]) best = i;
-    }
-    if (best == wishes.size()) break;
-    const double price = cost.price(sequences + std::ssize(taken));
-    if (values[best] < std::max(kMargin * tokens * price, kValueLeast)) break;
-    tokens += values[best];
-    values[best] *= wishes[best].chance;
-    ++wishes[best].count;
-    taken.push_back(best);
-  }
-  const double price = cost.price(sequences);
-  while (!taken.empty()) {
-    const double longer = price * static_cast<double>(taken.size());
-    if (longer <= (1 + least_gain(wishes, sequences)) / (1 - kSlowerMax) - 1) return;
-    --wishes[taken.back()].count;
-    taken.pop_back();
-  }
+  step.be_fair();
 }
 
 }  // namespace jige::serve

@@ -12,8 +12,13 @@
 // that gets nothing itself may see the step lengthened by a ninth, one that expects g tokens more
 // by as much as these make up for.
 //
+// Guesses of a draft model cost a step of it besides, which makes the next guess of all sequences
+// that it guesses for: these are taken together, those for whom it is worth most, where all that
+// they promise exceeds the prices of their rows and of that step.
+//
 // Both sides are measured while the system works: base and slope by a line through the last steps'
-// rows and seconds, p by comparing guesses with what came, drafted or not, which costs nothing.
+// rows and seconds, p by comparing guesses with what came, those of the text also where they were
+// not drafted, which costs nothing.
 // These numbers decide how fast an answer comes, never what it is.
 // Threads: values; one at a time.
 #pragma once
@@ -36,6 +41,7 @@ struct DraftOptions {
   int32_t tokens_max = 0;  // of a draft; 0: none are made
   // The policy chooses how many are worth it; else every draft is as long as it may be.
   bool adaptive = true;
+  bool operator==(const DraftOptions&) const = default;
 };
 // "0..64" is what tokens_max may be. Fails with kInvalidArgument.
 Status validate(const DraftOptions& options);
@@ -46,35 +52,63 @@ class StepCost {
   void add(int64_t rows, double seconds);
   // Of one more row than `rows`, as a share of the step.
   double price(int64_t rows) const;
+  // Of a step; 0 until one was seen.
+  double seconds(int64_t rows) const;
 
  private:
+  double slope() const;
+
   double weight_ = 0, rows_ = 0, seconds_ = 0, rows_rows_ = 0, rows_seconds_ = 0;  // sums
   double slope_ = -1;  // seconds a row, as last seen; below 0: not yet
 };
 
-// How often guesses of one sequence came true, by level.
+// How often guesses came true; the last count most.
+class HitRate {
+ public:
+  // Taken for `chance` until some were judged, of which about `trials_kept` count.
+  explicit HitRate(double chance = 0, double trials_kept = 20)
+      : hits_(chance), trials_kept_(trials_kept) {}
+  // `hits` guesses in a row came true, and then one did not, or none was left.
+  void judge(int32_t hits, bool missed);
+  double chance() const { return hits_ / trials_; }
+
+ private:
+  double hits_ = 0;
+  double trials_ = 1;
+  double trials_kept_ = 0;
+};
+
+// Of a draft model that nothing is known about.
+inline constexpr double kModelChance = 0.6;
+
+// How often guesses from the text of one sequence came true, by level.
 class DraftTrust {
  public:
   DraftTrust();
-  // `hits` guesses in a row came true, and then one did not, or none was left.
+  // As HitRate does.
   void judge(int32_t level, int32_t hits, bool missed);
-  double chance(int32_t level) const;
+  double chance(int32_t level) const { return rates_[static_cast<size_t>(level)].chance(); }
 
  private:
-  struct Record {
-    double hits = 0, trials = 0;
-  };
-  std::array<Record, kDraftLevelCount> records_;
+  std::array<HitRate, kDraftLevelCount> rates_;
 };
+
+// Guesses less likely than this are not taken, whatever they cost: they bring little even where
+// rows cost nothing, and what they cost is an estimate.
+inline constexpr double kDraftChanceLeast = 0.2;
 
 // A sequence that could have a draft.
 struct DraftWish {
   double chance = 0;      // of each guess
   int32_t count_max = 0;  // guesses there are and may be
+  bool by_model = false;  // they are the draft model's
+  bool invests = false;   // has none for now, since the draft model reads what it is to go on from
   int32_t count = 0;      // of them that are worth it: the result
 };
 // Shares a step among the drafts of its sequences. The step has a row each of `sequences`
-// sequences, of which some may have no wish, and `room` more may be added.
-void share_step(std::span<DraftWish> wishes, const StepCost& cost, int64_t sequences, int64_t room);
+// sequences, of which some may have no wish, and `room` more may be added. `model_cost` is that of
+// the draft model's steps, where there is one.
+void share_step(std::span<DraftWish> wishes, const StepCost& cost, int64_t sequences, int64_t room,
+                const StepCost& model_cost = {});
 
 }  // namespace jige::serve

@@ -145,6 +145,77 @@ TEST(ShareStep, TheLikeliestGuessesComeFirst) {
   EXPECT_EQ(wishes[2].count, 0);
 }
 
+TEST(HitRate, KeepsTheLastTrials) {
+  HitRate rate(0.6, 200);
+  EXPECT_DOUBLE_EQ(rate.chance(), 0.6);
+  for (int i = 0; i < 2000; ++i) rate.judge(0, true);
+  EXPECT_LT(rate.chance(), 0.01);
+  for (int i = 0; i < 50; ++i) rate.judge(4, false);
+  EXPECT_NEAR(rate.chance(), 1 - std::exp(-1), 0.01);
+}
+
+// All of `sequences` are guessed by the draft model; guesses of each, which are as many for all.
+int32_t of_model(double chance, const StepCost& cost, const StepCost& model_cost,
+                 int64_t sequences) {
+  std::vector<DraftWish> wishes(static_cast<size_t>(sequences),
+                                {.chance = chance, .count_max = 8, .by_model = true});
+  share_step(wishes, cost, sequences, 1000, model_cost);
+  for (const DraftWish& wish : wishes) EXPECT_EQ(wish.count, wishes[0].count);
+  return wishes[0].count;
+}
+
+TEST(ShareStep, ADraftModelIsRunWhereItsStepsAreWorthIt) {
+  const StepCost cost = learned(0.010, 0.0002, 8);
+  const StepCost cheap = learned(0.0008, 0.00002, 8);
+  EXPECT_GE(of_model(0.9, cost, cheap, 1), 4);
+  EXPECT_GT(of_model(0.9, cost, cheap, 1), of_model(0.6, cost, cheap, 1));
+  EXPECT_GE(of_model(0.6, cost, cheap, 1), 1);
+  EXPECT_EQ(of_model(0.1, cost, cheap, 1), 0);
+  EXPECT_EQ(of_model(1.0, cost, cost, 1), 0) << "as slow as what it saves";
+  EXPECT_EQ(of_model(0.9, learned(0.010, 0.0006, 16), cheap, 64), 0) << "bound by arithmetic";
+  EXPECT_GE(of_model(0.9, cost, {}, 1), 4) << "until it was measured, it is tried";
+  // A step that costs more than one sequence would gain pays for four.
+  const StepCost dear = learned(0.006, 0.00002, 8);
+  EXPECT_EQ(of_model(0.7, cost, dear, 1), 0);
+  EXPECT_EQ(of_model(0.7, cost, learned(0.0045, 0.00002, 8), 1), 1);
+}
+
+TEST(ShareStep, TokensASecondAreWhatADraftModelRaises) {
+  const double base = 0.01, slope = 0.0004, model_base = 0.0007, model_slope = 0.00005;
+  const StepCost cost = learned(base, slope, 16);
+  const StepCost model_cost = learned(model_base, model_slope, 16);
+  for (const double chance : {0.5, 0.7, 0.9}) {
+    for (const int64_t sequences : {1, 3, 8, 20}) {
+      const auto rate = [&](double guesses) {  // of each sequence
+        const auto s = static_cast<double>(sequences);
+        const double tokens = (1 - std::pow(chance, guesses + 1)) / (1 - chance);
+        return s * tokens /
+               (base + slope * s * (1 + guesses) + guesses * (model_base + model_slope * s));
+      };
+      double best = 0;
+      for (int guesses = 0; guesses <= 8; ++guesses) best = std::max(best, rate(guesses));
+      EXPECT_GT(rate(of_model(chance, cost, model_cost, sequences)), 0.87 * best)
+          << chance << " for " << sequences;
+    }
+  }
+}
+
+TEST(ShareStep, NobodyWaitsForADraftModelThatIsRunForOthers) {
+  const StepCost cost = learned(0.010, 0.0001, 8);
+  const StepCost model_cost = learned(0.002, 0.00002, 8);
+  const DraftWish eager{.chance = 0.95, .count_max = 8, .by_model = true};
+  std::vector<DraftWish> wishes = {eager, eager, {}};
+  share_step(wishes, cost, 3, 100, model_cost);
+  EXPECT_EQ(wishes[0].count, 0) << "the third would wait a fifth longer";
+  wishes[2].invests = true;
+  share_step(wishes, cost, 3, 100, model_cost);
+  EXPECT_GT(wishes[0].count, 1) << "the third waits to gain itself";
+  // Unlikely ones do not go with the others.
+  wishes = {eager, {.chance = 0.3, .count_max = 8, .by_model = true}};
+  share_step(wishes, cost, 2, 100, learned(0.0003, 0.00001, 8));
+  EXPECT_GT(wishes[0].count, wishes[1].count);
+}
+
 TEST(DraftOptions, NameWhatIsOutOfRange) {
   EXPECT_TRUE(validate(DraftOptions{}));
   EXPECT_TRUE(validate(DraftOptions{.tokens_max = 64}));

@@ -35,6 +35,7 @@
 #include "base/threads.h"
 #include "model/inference.h"
 #include "plan/serve_scheduler.h"
+#include "serve/draft_model.h"
 #include "serve/draft_policy.h"
 #include "serve/engine_request.h"
 #include "serve/engine_status.h"
@@ -65,6 +66,8 @@ struct EngineOptions {
   // are of requests. Of a model without states, or without the prefix cache, it becomes 0.
   int32_t kept_state_count = 0;
   DraftOptions drafts;  // of tokens that may follow, verified by the model: the same answers sooner
+  // Guesses, too; it must outlive the engine, and is the engine's alone while that lives.
+  DraftModel* draft_model = nullptr;
 
   int32_t choices_max = 16;             // of one request
   int64_t waiting_requests_max = 1024;  // not begun yet

@@ -31,7 +31,8 @@ EngineLoop::EngineLoop(model::InferenceModel& model, const text::Tokenizer& toke
       scheduler_(std::move(scheduler)),
       runner_(model),
       drafts_(shared.options.drafts, shared.options.batch_requests_max, model.context_max(),
-              std::min(model.sizes().logit_rows_max, model.sizes().batch_tokens_max)) {}
+              std::min(model.sizes().logit_rows_max, model.sizes().batch_tokens_max),
+              shared.options.drafts.tokens_max > 0 ? shared.options.draft_model : nullptr) {}
 
 void EngineLoop::run() {
   for (;;) {
@@ -361,7 +362,7 @@ void EngineLoop::account(const plan::Batch& batch, double seconds, bool lost) {
     return item.sample_rows() == std::ssize(item.tokens);
   };
   if (!lost && std::ranges::all_of(batch.items, decodes)) {
-    drafts_.add_step(batch.token_count(), seconds);
+    drafts_.add_step(batch.token_count(), seconds - drafts_.model_seconds());
   }
   shared_.histograms.iteration_seconds.observe(seconds);
   shared_.histograms.iteration_tokens.observe(static_cast<double>(batch.token_count()));

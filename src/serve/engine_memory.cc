@@ -15,16 +15,18 @@ EngineMemory memory_of(const model::Architecture& architecture, model::Inference
                        const MemoryBeside& beside, int64_t block_count) {
   sizes.kv_block_count = block_count;
   const model::InferenceMemory bytes = model::inference_memory(architecture, sizes);
-  EngineMemory memory{.weights_bytes = bytes.weights.total_bytes(),
-                      .adapters_bytes = bytes.adapters_total_bytes(),
-                      .kv_bytes = bytes.kv_bytes,
-                      .states_bytes = bytes.states_bytes,
-                      .workspace_bytes = bytes.activations_bytes + bytes.logits_bytes,
-                      .drafts_bytes = EngineDrafts::bytes_for(beside.drafts, beside.draft_sequences,
-                                                              sizes.context_max),
-                      .constraints_bytes = beside.constraints_bytes,
-                      .kv_block_count = block_count,
-                      .kv_tokens = block_count * ops::kKvBlockTokens};
+  EngineMemory memory{
+      .weights_bytes = bytes.weights.total_bytes(),
+      .adapters_bytes = bytes.adapters_total_bytes(),
+      .kv_bytes = bytes.kv_bytes,
+      .states_bytes = bytes.states_bytes,
+      .workspace_bytes = bytes.activations_bytes + bytes.logits_bytes,
+      .drafts_bytes =
+          EngineDrafts::bytes_for(beside.drafts, beside.draft_sequences, sizes.context_max),
+      .draft_model_bytes = beside.draft_model ? beside.draft_model->bytes(block_count) : 0,
+      .constraints_bytes = beside.constraints_bytes,
+      .kv_block_count = block_count,
+      .kv_tokens = block_count * ops::kKvBlockTokens};
   memory.full_contexts =
       static_cast<double>(memory.kv_tokens) / static_cast<double>(sizes.context_max);
   return memory;
@@ -42,16 +44,20 @@ Result<EngineMemory> plan_engine_memory(const model::Architecture& architecture,
         sizes.state_count > 0
             ? fmt::format("{} states {}, ", sizes.state_count, format_bytes(smallest.states_bytes))
             : "";
+    const std::string draft_model =
+        beside.draft_model
+            ? fmt::format("the draft model {}, ", format_bytes(smallest.draft_model_bytes))
+            : "";
     return fail(
         Code::kExhausted,
         "a memory limit of {} is too small: weights take {}, adapters {}, an iteration of {} "
         "tokens {}, "
-        "drafts {}, constraints {}, {}the cache of one context of {} tokens {}; give at least "
+        "drafts {}, {}constraints {}, {}the cache of one context of {} tokens {}; give at least "
         "{} bytes ({}), or a shorter --context, a smaller --batch-tokens or less "
         "--constraint-memory{}",
         format_bytes(limit_bytes), format_bytes(smallest.weights_bytes),
         format_bytes(smallest.adapters_bytes), sizes.batch_tokens_max,
-        format_bytes(smallest.workspace_bytes), format_bytes(smallest.drafts_bytes),
+        format_bytes(smallest.workspace_bytes), format_bytes(smallest.drafts_bytes), draft_model,
         format_bytes(smallest.constraints_bytes), states, sizes.context_max,
         format_bytes(smallest.kv_bytes), smallest.total_bytes(),
         format_bytes_up(smallest.total_bytes()),

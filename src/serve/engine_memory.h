@@ -7,8 +7,8 @@
 //   JIGE_TRY(auto model, model::InferenceModel::load(folder, device, options));
 //
 // The limit is that of the model's arena, which holds all that grows with the model or its load,
-// of what drafts are looked up in, and of what constraints may take. The rest of the process comes
-// on top. Threads: pure functions.
+// of a draft model's, of what drafts are looked up in, and of what constraints may take. The rest
+// of the process comes on top. Threads: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,7 @@
 #include "base/result.h"
 #include "model/inference.h"
 #include "model/memory_plan.h"
+#include "serve/draft_model_plan.h"
 #include "serve/draft_policy.h"
 
 namespace jige::serve {
@@ -28,20 +29,22 @@ struct EngineMemory {
   int64_t states_bytes = 0;       // of recurrent layers, kept ones too
   int64_t workspace_bytes = 0;    // activations and logits of an iteration
   int64_t drafts_bytes = 0;       // not the arena's (engine_drafts.h)
-  int64_t constraints_bytes = 0;  // likewise, at most (grammar/constraint_compiler.h)
+  int64_t draft_model_bytes = 0;  // of the draft model's own arena (draft_model_plan.h)
+  int64_t constraints_bytes = 0;  // not the arena's, at most (grammar/constraint_compiler.h)
   int64_t kv_block_count = 0;
   int64_t kv_tokens = 0;     // that fit into the cache
   double full_contexts = 0;  // sequences of the longest context that fit
   int64_t total_bytes() const {
     return weights_bytes + adapters_bytes + kv_bytes + states_bytes + workspace_bytes +
-           drafts_bytes + constraints_bytes;
+           drafts_bytes + draft_model_bytes + constraints_bytes;
   }
 };
 
 // What is taken beside the model's arena.
 struct MemoryBeside {
   DraftOptions drafts;
-  int64_t draft_sequences = 0;  // at once
+  int64_t draft_sequences = 0;                  // at once
+  const DraftModelPlan* draft_model = nullptr;  // null: there is none
   int64_t constraints_bytes = 0;
 };
 

@@ -1,6 +1,7 @@
 #include "serve/engine_memory.h"
 
 #include "serve/adapter_folders.h"
+#include "serve/draft_model.h"
 #include "serve/serve_test_support.h"
 
 namespace jige::serve {
@@ -61,10 +62,37 @@ TEST(EngineMemory, DraftsTakeTheirShareOfTheLimit) {
   const MemoryBeside drafts{.drafts = {.tokens_max = 8}, .draft_sequences = 32};
   const auto with = value_of(plan_engine_memory(fixture("llama2"), kOptions, limit, drafts));
   EXPECT_EQ(without.drafts_bytes, 0);
-  EXPECT_EQ(with.drafts_bytes, 32 * (64 * 2 * 4 + 2 * 64 * 4))
+  EXPECT_EQ(with.drafts_bytes, 32 * (64 * 2 * 4 + 3 * 64 * 4))
       << "a table of 64 places and guesses";
   EXPECT_LE(with.total_bytes(), limit);
   EXPECT_LT(with.kv_block_count, without.kv_block_count);
+}
+
+TEST(EngineMemory, ADraftModelHasAsManyBlocksAndTakesWhatWasPlanned) {
+  const int64_t limit = int64_t{3} << 20;
+  const auto without = value_of(plan_engine_memory(fixture("llama2"), kOptions, limit));
+  const auto plan = value_of(DraftModelPlan::create(
+      fixture("gpt2"), {.ids_max = 96, .sequences = 1000, .batch_tokens_max = 64}));
+  const auto with =
+      value_of(plan_engine_memory(fixture("llama2"), kOptions, limit, {.draft_model = &plan}));
+  EXPECT_EQ(without.draft_model_bytes, 0);
+  EXPECT_EQ(with.draft_model_bytes, plan.bytes(with.kv_block_count));
+  EXPECT_LE(with.total_bytes(), limit);
+  EXPECT_LT(with.kv_block_count, without.kv_block_count);
+
+  model::InferenceOptions options = kOptions;
+  options.kv_block_count = with.kv_block_count;
+  CpuDevice device({.thread_count = 1});
+  const auto model = value_of(model::InferenceModel::load(fixture("llama2"), device, options));
+  const auto draft = value_of(DraftModel::load(plan, *model, with.draft_model_bytes));
+  EXPECT_EQ(draft->free_block_count(), with.kv_block_count);
+  EXPECT_EQ(model->peak_bytes() + draft->model().peak_bytes(), with.total_bytes());
+
+  EXPECT_FALSE(DraftModel::load(plan, *model, with.draft_model_bytes - 1));
+  const auto refused =
+      plan_engine_memory(fixture("llama2"), kOptions, 1000, {.draft_model = &plan});
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("the draft model "), std::string::npos);
 }
 
 TEST(EngineMemory, ConstraintsTakeTheirShareOfTheLimit) {

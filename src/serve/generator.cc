@@ -11,6 +11,8 @@ namespace {
 
 // The next turn of a chat begins with this prompt but for its last tokens, which open the answer.
 constexpr size_t kBeforeAnswer = 16;
+// The name of the one sequence that there is.
+constexpr plan::RequestId kSequence = 0;
 
 // Sums of finite weights are finite unless they are too large: it is the folder that is at fault.
 tl::unexpected<Error> unusable(const std::string& reason) {
@@ -46,8 +48,8 @@ double GenerationStats::decode_tokens_per_s() const {
 }
 
 Generator::Generator(model::InferenceModel& model, const text::Tokenizer& tokenizer,
-                     int32_t adapter)
-    : model_(model), tokenizer_(tokenizer), cached_(model, adapter) {}
+                     int32_t adapter, DraftModel* draft_model)
+    : model_(model), tokenizer_(tokenizer), cached_(model, adapter), draft_model_(draft_model) {}
 
 AnswerOptions Generator::answer_options(const GenerateOptions& options) const {
   return {.sampling = options.sampling,
@@ -93,10 +95,6 @@ Result<Generation> Generator::generate(std::span<const int32_t> prompt,
           .callback = callback,
           .answer = Answer(tokenizer_, prompt, answer_options(options))};
   JIGE_TRY(const std::span<const float> logits, prefill(run));
-  if (drafts_of(run) > 0 && !speculator_) {
-    speculator_ = std::make_unique<Speculator>(context_max());
-  }
-  if (speculator_) speculator_->clear();
   if (!logits.empty()) JIGE_DO(decode(run, logits));
   finish(run);
   return std::move(run.out);
@@ -109,7 +107,7 @@ size_t Generator::marked_place(size_t prompt_count) const {
 // Empty logits mean that the run was cancelled.
 Result<std::span<const float>> Generator::prefill(Run& run) {
   // The last token is run again in any case: its logits are what the answer starts from.
-  cached_.keep_common(run.prompt, run.prompt.size() - 1);
+  begin_drafts(run, cached_.keep_common(run.prompt, run.prompt.size() - 1));
   run.out.stats.prompt_tokens = static_cast<int64_t>(run.prompt.size());
   run.out.stats.reused_tokens = static_cast<int64_t>(cached_.size());
   const auto chunk =
@@ -158,7 +156,7 @@ Status Generator::decode(Run& run, std::span<const float> logits) {
     JIGE_TRY(const model::LogitRows rows,
              cached_.extend_rows(piece, static_cast<int32_t>(piece.size()),
                                  run.answer.takes_likeliest()));
-    step_cost_.add(std::ssize(piece), watch.seconds());
+    if (drafts_) drafts_->add_step(std::ssize(piece), watch.seconds());
     size_t right = 1;  // tokens of the piece that are the sequence's
     for (;; ++right) {
       JIGE_DO(take_token(run, rows, right - 1));
@@ -172,27 +170,29 @@ Status Generator::decode(Run& run, std::span<const float> logits) {
   return {};
 }
 
-int32_t Generator::drafts_of(const Run& run) const {
-  return model_.sizes().state_count > 0 ? 0 : run.options.drafts.tokens_max;
+bool Generator::drafts(const Run& run) const {
+  return model_.sizes().state_count == 0 && run.options.drafts.tokens_max > 0;
+}
+
+void Generator::begin_drafts(const Run& run, size_t kept) {
+  if (drafts(run) && (!drafts_ || drafts_->options() != run.options.drafts)) {
+    const int64_t rows = std::min(model_.sizes().logit_rows_max, model_.sizes().batch_tokens_max);
+    drafts_ =
+        std::make_unique<EngineDrafts>(run.options.drafts, 1, context_max(), rows, draft_model_);
+  }
+  if (drafts_) drafts_->begin_again(kSequence, kept);
 }
 
 std::span<const int32_t> Generator::next_piece(Run& run) {
   piece_.assign(1, run.answer.last_drawn());
-  const DraftOptions& drafts = run.options.drafts;
-  if (drafts_of(run) == 0) return piece_;
+  if (!drafts(run)) return piece_;
   const TokenSequence tokens{run.prompt, run.answer.tokens()};
-  speculator_->follow(tokens);
-  // What is run together is followed by one token more.
-  const int64_t room =
-      std::min({run.options.tokens_max - std::ssize(tokens.generated) - 1,
-                context_max() - static_cast<int64_t>(tokens.size()) - 1,
-                std::min(model_.sizes().logit_rows_max, model_.sizes().batch_tokens_max) - 1});
-  DraftWish wish =
-      speculator_->wish(static_cast<int32_t>(std::clamp<int64_t>(room, 0, drafts.tokens_max)));
-  wish.count = wish.count_max;
-  if (drafts.adaptive) share_step(std::span(&wish, 1), step_cost_, 1, wish.count_max);
-  const std::span<const int32_t> draft = speculator_->draft(tokens, wish.count);
-  piece_.insert(piece_.end(), draft.begin(), draft.end());
+  drafts_->follow(kSequence, tokens,
+                  std::min(run.options.tokens_max - std::ssize(tokens.generated),
+                           context_max() - static_cast<int64_t>(tokens.size())));
+  drafts_->decide([&](plan::RequestId, std::span<const int32_t> draft) {
+    piece_.insert(piece_.end(), draft.begin(), draft.end());
+  });
   return piece_;
 }
 

@@ -5,9 +5,9 @@
 //   JIGE_TRY(const Generation answer, generator.generate(ids, {.tokens_max = 100}, show));
 //
 // The cache keeps the last sequence, so that a prompt that begins with it (the next turn of a chat)
-// costs only its new tokens. With drafts (speculator.h), a step may bring several tokens. The bits
-// of the answer depend on neither, nor on the chunk size.
-// Threads: one at a time; the cancellation flag may be set from anywhere.
+// costs only its new tokens. With drafts (engine_drafts.h), a step may bring several tokens. The
+// bits of the answer depend on neither, nor on the chunk size. Threads: one at a time; the
+// cancellation flag may be set from anywhere.
 #pragma once
 
 #include <atomic>
@@ -23,7 +23,7 @@
 #include "ops/sampling.h"
 #include "serve/answer.h"
 #include "serve/cached_sequence.h"
-#include "serve/speculator.h"
+#include "serve/engine_drafts.h"
 #include "text/tokenizer.h"
 
 namespace jige::serve {
@@ -72,9 +72,11 @@ struct Generation {
 class Generator {
  public:
   // Model and tokenizer must outlive the generator, which uses all of the model's cache; it may
-  // take turns with other users of the model. It runs with one of its adapters, or with none.
+  // take turns with other users of the model. It runs with one of its adapters, or with none. A
+  // draft model guesses where options.drafts ask for guesses; it must outlive the generator, too,
+  // and is the generator's alone.
   Generator(model::InferenceModel& model, const text::Tokenizer& tokenizer,
-            int32_t adapter = model::kNoAdapter);
+            int32_t adapter = model::kNoAdapter, DraftModel* draft_model = nullptr);
 
   // Answers a prompt. Fails with kInvalidArgument on an empty prompt, one that leaves no room in
   // the context, token ids out of range and bad options.
@@ -97,8 +99,10 @@ class Generator {
   // Draws and shows the token of the row `row`.
   // Of a model with states, where it keeps them for the next turn; 0: nowhere.
   size_t marked_place(size_t prompt_count) const;
-  // Guesses that may be run: none where states could not be taken back.
-  int32_t drafts_of(const Run& run) const;
+  // Whether guesses are run: not where states could not be taken back.
+  bool drafts(const Run& run) const;
+  // Of a text that begins with `kept` tokens of the last one.
+  void begin_drafts(const Run& run, size_t kept);
   // The tokens to run next: the last one drawn, and a draft behind it.
   std::span<const int32_t> next_piece(Run& run);
   Status take_token(Run& run, const model::LogitRows& rows, size_t row);
@@ -107,8 +111,8 @@ class Generator {
   model::InferenceModel& model_;
   const text::Tokenizer& tokenizer_;
   CachedSequence cached_;
-  StepCost step_cost_;
-  std::unique_ptr<Speculator> speculator_;  // of the current run; made when first asked for
+  DraftModel* const draft_model_;
+  std::unique_ptr<EngineDrafts> drafts_;  // made when first asked for
   std::vector<int32_t> piece_;
 };
 

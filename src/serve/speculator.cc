@@ -4,24 +4,41 @@
 
 namespace jige::serve {
 
-void Speculator::clear() {
+namespace {
+
+// How guesses for what follows `followed` tokens turned out; those for tokens that have not come do
+// not count.
+Speculator::Judgement judged(std::span<const int32_t> guesses, const TokenSequence& tokens,
+                             size_t followed) {
+  Speculator::Judgement judgement;
+  const size_t known = std::min(guesses.size(), tokens.size() - followed);
+  for (size_t i = 0; i < known && !judgement.missed; ++i) {
+    judgement.missed = tokens[followed + i] != guesses[i];
+    judgement.hits += judgement.missed ? 0 : 1;
+  }
+  return judgement;
+}
+
+}  // namespace
+
+void Speculator::clear(double model_chance) {
   finder_.clear();
   trust_ = {};
   followed_ = 0;
   guesses_.clear();
+  model_rate_ = HitRate(model_chance);
+  model_guesses_.clear();
+  of_model_ = {};
 }
 
 void Speculator::follow(const TokenSequence& tokens) {
-  const size_t known = std::min(guesses_.size(), tokens.size() - followed_);
-  int32_t hits = 0;
-  bool missed = false;
-  for (size_t i = 0; i < known && !missed; ++i) {
-    missed = tokens[followed_ + i] != guesses_[i];
-    hits += missed ? 0 : 1;
-  }
-  if (known > 0) trust_.judge(guess_level_, hits, missed);
+  const Judgement of_text = judged(guesses_, tokens, followed_);
+  if (guess_level_ >= 0) trust_.judge(guess_level_, of_text.hits, of_text.missed);
+  of_model_ = judged(model_guesses_, tokens, followed_);
+  model_rate_.judge(of_model_.hits, of_model_.missed);
   finder_.follow(tokens);
   followed_ = tokens.size();
+  model_guesses_.clear();
   guesses_.clear();
   guess_level_ = finder_.level();
   if (guess_level_ >= 0) finder_.draft(tokens, 1, guesses_);
@@ -38,6 +55,10 @@ std::span<const int32_t> Speculator::draft(const TokenSequence& tokens, int32_t 
   finder_.draft(tokens, count, draft_);
   guesses_ = draft_;
   return draft_;
+}
+
+void Speculator::note_model_draft(std::span<const int32_t> guesses) {
+  model_guesses_.assign(guesses.begin(), guesses.end());
 }
 
 }  // namespace jige::serve

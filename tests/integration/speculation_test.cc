@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "integration/serving.h"
@@ -100,6 +101,100 @@ TEST(Speculation, DraftsCountInTheMemoryOfAServer) {
   std::vector<std::string> words = limited(bytes - 1);
   words.insert(words.begin(), {"serve", TinyRun::get().model(), "--port", "0"});
   expect_error(run_jige(words), 6, {"--memory-limit", "--speculate off", "--constraint-memory"});
+}
+
+// The model itself guesses for itself: a greedy answer is guessed rightly where it repeats nothing.
+TEST(DraftModel, EveryCommandTellsTheSameAndAcceptsMore) {
+  const std::string model = TinyRun::get().model();
+  for (const std::vector<std::string>& more :
+       {std::vector<std::string>{"--temperature", "0"}, {"--temperature", "0.7", "--seed", "5"}}) {
+    const Json plain = generated("off", more);
+    std::vector<std::string> with = more;
+    with.insert(with.end(), {"--draft-model", model});
+    for (const char* speculate : {"auto", "3"}) {
+      const Json json = generated(speculate, with);
+      EXPECT_EQ(json["tokens"], plain["tokens"]) << speculate;
+      EXPECT_EQ(json["logprobs"], plain["logprobs"]) << speculate;
+    }
+    EXPECT_GT(generated("3", with)["stats"]["accepted_tokens"],
+              generated("3", more)["stats"]["accepted_tokens"]);
+  }
+  const Outcome chat = run_jige({"chat", model, "--draft-model", model, "--speculate", "2",
+                                 "--temperature", "0", "--max-new-tokens", "8", "--json"},
+                                "What is red?\nAnd blue?\n");
+  EXPECT_EQ(chat.exit_code, 0) << chat.err;
+  ASSERT_EQ(chat.json_lines().size(), 2u);
+  const Outcome bench = run_jige({"bench", "speculation", "--model", model, "--draft-model", model,
+                                  "--speculate", "2", "--rounds", "1", "--prompt-tokens", "40",
+                                  "--new-tokens", "12", "--users", "3", "--json"});
+  EXPECT_EQ(bench.exit_code, 0) << bench.err;
+  expect_error(run_jige({"bench", "speculation", "--random", "tiny", "--draft-model", model}), 2,
+               {"--draft-model", "--model"});
+}
+
+TEST(DraftModel, ServeTellsTheSameAndCountsItsMemory) {
+  const std::string model = TinyRun::get().model();
+  const Json body = {{"prompt", "Tom has"}, {"max_tokens", 30}, {"temperature", 0},
+                     {"logprobs", 2},       {"n", 2},           {"ignore_eos", true}};
+  Json answers[2];
+  Json timing[2];
+  for (const int with : {0, 1}) {
+    std::vector<std::string> words = {model, "--threads", "1", "--speculate", "4"};
+    if (with == 1) words.insert(words.end(), {"--draft-model", model});
+    Serving server(words);
+    const auto answer = server.post("/v1/completions", dump_json(body));
+    ASSERT_EQ(answer.status, 200) << answer.body;
+    const Result<Json> json = parse_json(answer.body, "an answer");
+    ASSERT_TRUE(json);
+    answers[with] = (*json)["choices"];
+    timing[with] = (*json)["usage"]["timing"];
+  }
+  EXPECT_EQ(answers[0], answers[1]);
+  EXPECT_GT(timing[1]["accepted_tokens"], timing[0]["accepted_tokens"]);
+
+  const Json without = ready_event({"--kv-tokens", "960"});
+  const Json with = ready_event({"--kv-tokens", "960", "--draft-model", model});
+  EXPECT_EQ(without["draft_model_bytes"], 0);
+  EXPECT_GT(with["draft_model_bytes"], with["weights_bytes"]);
+  const auto bytes = with["memory_bytes"].get<int64_t>();
+  EXPECT_EQ(bytes,
+            without["memory_bytes"].get<int64_t>() + with["draft_model_bytes"].get<int64_t>());
+  // A limit is shared by the caches of both.
+  const Json limited =
+      ready_event({"--memory-limit", std::to_string(bytes), "--draft-model", model});
+  EXPECT_LE(limited["memory_bytes"], bytes);
+  EXPECT_GE(limited["kv_tokens"], 960);
+}
+
+TEST(DraftModel, WhatCannotGuessIsRefused) {
+  const std::string model = TinyRun::get().model();
+  const TestFolder folder;
+  const std::string other = TinyRun::get().copy_model(folder);
+  Json tokenizer = parse_json(read_text(other + "/tokenizer.json"), "a tokenizer").value();
+  Json& vocabulary = tokenizer["model"]["vocab"];
+  const std::string first = vocabulary.begin().key();
+  const std::string last = std::prev(vocabulary.end()).key();
+  std::swap(vocabulary[first], vocabulary[last]);
+  write_text(other + "/tokenizer.json", dump_json(tokenizer));
+  for (const char* command : {"generate", "chat", "serve"}) {
+    expect_error(run_jige({command, model, "--draft-model", other}, "x"), 2,
+                 {"--draft-model " + other, "vocabularies", "token "});
+    expect_error(run_jige({command, model, "--draft-model", model, "--speculate", "off"}, "x"), 2,
+                 {"--draft-model", "--speculate off"});
+    expect_error(run_jige({command, model, "--draft-model", folder / "none"}, "x"), 3,
+                 {folder / "none"});
+  }
+  expect_error(run_jige({"serve", model, "--embeddings", "--draft-model", model}), 2,
+               {"--draft-model", "vectors"});
+  // States of recurrent layers go forward alone: of neither.
+  const std::string recurrent = folder / "recurrent";
+  const std::string fixture = JIGE_SOURCE_DIR "/tests/fixtures/model/lfm2";
+  std::filesystem::copy(fixture, recurrent);
+  std::filesystem::copy(model + "/tokenizer.json", recurrent);
+  for (const auto& [large, draft] : {std::pair{model, recurrent}, {recurrent, model}}) {
+    expect_error(run_jige({"generate", large, "--draft-model", draft}, "x"), 5,
+                 {recurrent, "recurrent layers"});
+  }
 }
 
 TEST(Speculation, BenchComparesWithAndWithout) {

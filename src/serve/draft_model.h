@@ -1,0 +1,111 @@
+// DraftModel: a small model that guesses how sequences go on, for a large one that verifies.
+//
+//   if (model.take(sequence, tokens_max)) …        // a place with cache blocks for all its tokens
+//   const int64_t missing = model.missing(sequence, tokens);    // what it has not read
+//   DraftModel::Work work{sequence, tokens, /*piece=*/missing, /*count=*/4};
+//   JIGE_DO(model.run(std::span(&work, 1)));                    // work.guesses
+//
+// One forward reads what all sequences lack, or pieces of it, and each further one makes the next
+// guess of all: the likeliest token. What was guessed wrongly is forgotten as missing() compares.
+// A place has all the blocks it will ever need, or is not given: a sequence never runs out of them,
+// and no other one loses any. Nothing is shared between sequences, beginnings of prompts neither.
+//
+// Invariants: blocks are free or of one place; of a place the first `read` tokens are those of its
+// sequence. Memory is that of DraftModelPlan from load() on, but for a few words a place.
+// Threads: one at a time. The model is its user's alone while that lives.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "model/inference.h"
+#include "plan/serve_scheduler.h"
+#include "serve/draft_finder.h"
+#include "serve/draft_model_plan.h"
+#include "serve/draft_policy.h"
+
+namespace jige::serve {
+
+class DraftModel {
+ public:
+  // On the large model's device. Fails as InferenceModel::load does.
+  static Result<std::unique_ptr<DraftModel>> load(const DraftModelPlan& plan,
+                                                  model::InferenceModel& large,
+                                                  int64_t memory_bytes_max = kUnlimitedBytes);
+
+  // Forgets all sequences.
+  void clear();
+  // Sees to it that a sequence of up to `tokens_max` tokens has a place; false where too few blocks
+  // are left. A place that is there stays as it is.
+  bool take(plan::RequestId sequence, int64_t tokens_max);
+  // Gives its blocks back; unknown ones are ignored.
+  void forget(plan::RequestId sequence);
+  // Another text begins in the sequence's place, with `kept` tokens of the one before.
+  void rewind(plan::RequestId sequence, size_t kept);
+
+  // The most guesses that may follow so many tokens: what its place and its context leave; 0
+  // without a place, and where the sequence has tokens that the model does not know.
+  int32_t guesses_max(plan::RequestId sequence, size_t token_count) const;
+  // How many of the sequence's tokens are to be read before its next guess, the last one in any
+  // case. REQUIRES: guesses_max() > 0; the others are as they were.
+  int64_t missing(plan::RequestId sequence, const TokenSequence& tokens);
+
+  struct Work {
+    plan::RequestId sequence = 0;
+    TokenSequence tokens;
+    int64_t piece = 0;  // of what is missing, to be read
+    int32_t count = 0;  // guesses that are wanted; some only if the piece is all that is missing
+    std::vector<int32_t> guesses;  // the result; fewer where the model has none
+  };
+  // REQUIRES: pieces of rows_max() tokens in all, at most readers_max() works with a count, counts
+  // up to guesses_max(). Fails as InferenceModel::forward does; no sequence is spoiled by that.
+  Status run(std::span<Work> works);
+
+  int64_t rows_max() const { return model_->sizes().batch_tokens_max; }
+  int64_t readers_max() const { return model_->sizes().logit_rows_max; }
+  // Of forwards that read little but make guesses, and how long a row takes in one of many; 0: none
+  // was seen.
+  const StepCost& step_cost() const { return step_cost_; }
+  double row_seconds() const { return row_seconds_; }
+
+  const model::InferenceModel& model() const { return *model_; }
+  int64_t free_block_count() const { return std::ssize(free_); }
+  // To be injected by tests: an error makes the next forward fail.
+  void set_fault(std::function<Status()> fault) { fault_ = std::move(fault); }
+
+ private:
+  struct Place {
+    std::vector<int32_t> blocks;
+    int64_t tokens_max = 0;
+    size_t read = 0;             // tokens of the sequence in the cache
+    std::vector<int32_t> ahead;  // guesses in the cache behind them
+    bool unknown = false;        // it has a token that the model does not know
+  };
+
+  DraftModel(std::unique_ptr<model::InferenceModel> model, int32_t ids_max);
+  Place& place_of(plan::RequestId sequence);
+  bool add_piece(const Work& work, Place& place);
+  void add_row(Place& place, int32_t token, size_t position);
+  // Runs the rows that were added, and appends a guess to each of readers_.
+  Status forward(bool reads_pieces);
+
+  std::unique_ptr<model::InferenceModel> model_;
+  const int32_t ids_max_;
+  std::map<plan::RequestId, Place> places_;
+  std::vector<int32_t> free_;
+  StepCost step_cost_;
+  double row_seconds_ = 0;
+  std::function<Status()> fault_;
+  // Of the next forward.
+  std::vector<int32_t> tokens_;
+  std::vector<ops::SequenceSpan> sequences_;
+  std::vector<int32_t> logit_rows_;
+  std::vector<Work*> readers_;  // of logit_rows_
+};
+
+}  // namespace jige::serve

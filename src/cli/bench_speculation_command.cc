@@ -204,6 +204,7 @@ class BenchSpeculationCommand final : public Command {
     if (output_.json) {
       print_json(Json{{"subject", served.text},
                       {"speculate", speculation_.speculate},
+                      {"draft_model", speculation_.draft_model},
                       {"machine", cpu_features().model_name},
                       {"threads", served.devices.team().size()},
                       {"isa", isa_name(active_isa())},
@@ -211,8 +212,10 @@ class BenchSpeculationCommand final : public Command {
                       {"build", kBuildType}});
       return;
     }
-    print_text(fmt::format("{}, --speculate {}, on {}, {} threads\n", served.text,
-                           speculation_.speculate, cpu_features().model_name,
+    const std::string draft_model =
+        speculation_.draft_model.empty() ? "" : " --draft-model " + speculation_.draft_model;
+    print_text(fmt::format("{}, --speculate {}{}, on {}, {} threads\n", served.text,
+                           speculation_.speculate, draft_model, cpu_features().model_name,
                            served.devices.team().size()));
   }
 

@@ -20,6 +20,7 @@ constexpr double kRowsOfBase = 16;
 constexpr double kStepsKept = 64;      // about so many of the last count
 constexpr double kRowsSpread = 0.5;    // variance of rows from which on a slope is believed
 constexpr double kSecondsOutlier = 3;  // times the mean
+constexpr double kSavedMost = 0.25;    // of an answer's steps, by a draft model, for its reading
 constexpr double kTrust[kDraftLevelCount] = {0.7, 0.3};  // before anything was seen
 
 }  // namespace
@@ -232,6 +233,12 @@ void share_step(std::span<DraftWish> wishes, const StepCost& cost, int64_t seque
   while (step.take(room)) {
   }
   step.be_fair();
+}
+
+bool worth_reading(int64_t missing, double row_seconds, double token_seconds, int64_t tokens_left) {
+  if (row_seconds == 0 || token_seconds == 0) return true;
+  const double saved = kSavedMost * token_seconds * static_cast<double>(tokens_left);
+  return static_cast<double>(missing) * row_seconds <= saved;
 }
 
 }  // namespace jige::serve

@@ -111,4 +111,9 @@ struct DraftWish {
 void share_step(std::span<DraftWish> wishes, const StepCost& cost, int64_t sequences, int64_t room,
                 const StepCost& model_cost = {});
 
+// Whether a draft model may read so many tokens of a sequence, at `row_seconds` each, before it
+// guesses: where they take less than it can save of the rest of the answer, whose tokens take
+// `token_seconds` each. True while either time is not known (0).
+bool worth_reading(int64_t missing, double row_seconds, double token_seconds, int64_t tokens_left);
+
 }  // namespace jige::serve

@@ -216,6 +216,14 @@ TEST(ShareStep, NobodyWaitsForADraftModelThatIsRunForOthers) {
   EXPECT_GT(wishes[0].count, wishes[1].count);
 }
 
+TEST(WorthReading, WhatTheRestOfAnAnswerMakesUpFor) {
+  EXPECT_TRUE(worth_reading(990, 0.0001, 0.01, 40)) << "0.1 s, of 0.4 s";
+  EXPECT_FALSE(worth_reading(1010, 0.0001, 0.01, 40));
+  EXPECT_FALSE(worth_reading(990, 0.0001, 0.01, 39));
+  EXPECT_TRUE(worth_reading(1 << 20, 0, 0.01, 1)) << "not measured";
+  EXPECT_TRUE(worth_reading(1 << 20, 0.0001, 0, 1));
+}
+
 TEST(DraftOptions, NameWhatIsOutOfRange) {
   EXPECT_TRUE(validate(DraftOptions{}));
   EXPECT_TRUE(validate(DraftOptions{.tokens_max = 64}));

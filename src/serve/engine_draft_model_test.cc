@@ -230,10 +230,12 @@ TEST(EngineDrafts, AModelReadsInPiecesBeforeItGuesses) {
   tokens.push_back(70);
   EXPECT_EQ(steps.step(1, tokens).size(), 4u);
   EXPECT_EQ(draft->model().forward_count(), 6u) << "three to read, and three more guesses";
+  EXPECT_GT(steps.drafts.model_seconds(), 0);
   // A copy of the text is free.
   for (int i = 0; i < 6; ++i) tokens.push_back(5);
   EXPECT_EQ(steps.step(1, tokens), std::vector<int32_t>(4, 5));
   EXPECT_EQ(draft->model().forward_count(), 6u);
+  EXPECT_EQ(steps.drafts.model_seconds(), 0);
 }
 
 TEST(EngineDrafts, WhoHasNoPlaceInTheModelHasCopiesOfTheText) {

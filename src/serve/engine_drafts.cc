@@ -15,9 +15,6 @@ constexpr double kModelTrialsKept = 200;
 constexpr int64_t kTriedAgain = 16;
 // Copies of the text are taken where they are at least this likely, beside the model's guesses.
 constexpr double kTextChance = 0.5;
-// The share of an answer's steps that a model may save at best, for what it is worth to read a
-// prompt.
-constexpr double kSavedMost = 0.25;
 
 }  // namespace
 
@@ -74,16 +71,15 @@ DraftWish EngineDrafts::model_wish(const Followed& one) {
   const auto token_count = static_cast<int64_t>(one.tokens.size());
   if (!model_->take(one.sequence, token_count + one.tokens_left)) return {};
   const int32_t room = model_->guesses_max(one.sequence, one.tokens.size());
-  if (room == 0 || (options_.adaptive && !worth_reading(one))) return {};
+  if (room == 0 || !may_read(one)) return {};
   return {.chance = chance, .count_max = std::min(one.count_max, room), .by_model = true};
 }
 
-bool EngineDrafts::worth_reading(const Followed& one) {
-  const auto missing = static_cast<double>(model_->missing(one.sequence, one.tokens));
-  const auto sequences = static_cast<double>(std::max<size_t>(1, used_.size()));
-  const double token_s = cost_.seconds(static_cast<int64_t>(used_.size())) / sequences;
-  const double saved_s = kSavedMost * token_s * static_cast<double>(one.tokens_left);
-  return token_s == 0 || missing * model_->row_seconds() <= saved_s;
+bool EngineDrafts::may_read(const Followed& one) {
+  if (!options_.adaptive) return true;
+  const auto sequences = std::max<int64_t>(1, std::ssize(used_));
+  return worth_reading(model_->missing(one.sequence, one.tokens), model_->row_seconds(),
+                       cost_.seconds(sequences) / static_cast<double>(sequences), one.tokens_left);
 }
 
 void EngineDrafts::forget(plan::RequestId sequence) {

@@ -65,7 +65,7 @@ class EngineDrafts {
 
   // What the draft model could guess.
   DraftWish model_wish(const Followed& one);
-  bool worth_reading(const Followed& one);
+  bool may_read(const Followed& one);
   void share();
   // Gives the draft model's rows to those it was chosen for; those it can do nothing for now may
   // have guesses of the text. Whether anybody may.

@@ -169,7 +169,9 @@ Status DraftModel::forward(bool reads_pieces) {
     }
     const auto rows = static_cast<double>(tokens_.size());
     if (status && rows >= kRowsOfPiece) row_seconds_ = watch.seconds() / rows;
-    if (status && !reads_pieces) step_cost_.add(std::ssize(tokens_), watch.seconds());
+    // The first one also finds caches cold and buffers untouched.
+    const bool counts = status && !reads_pieces && model_->forward_count() > 1;
+    if (counts) step_cost_.add(std::ssize(tokens_), watch.seconds());
   }
   tokens_.clear();
   sequences_.clear();

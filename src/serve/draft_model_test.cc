@@ -99,6 +99,12 @@ TEST(DraftModel, KeepsWhatItReadAndWhatCameTrue) {
   came.push_back(50);
   EXPECT_EQ(pair.draft->missing(0, {came, {}}), 2);
   EXPECT_EQ(guessed(*pair.draft, 0, came, 2).size(), 2u);
+  // Of what it guessed behind them one token came true: the other one is forgotten.
+  const auto more = guessed(*pair.draft, 0, came, 3);
+  ASSERT_EQ(more.size(), 3u);
+  std::vector<int32_t> other = came;
+  other.insert(other.end(), {more[0], (more[1] + 1) % 96, 60});
+  EXPECT_EQ(pair.draft->missing(0, {other, {}}), 2);
   // The next text shares 12 tokens with this one.
   pair.draft->rewind(0, 12);
   EXPECT_EQ(pair.draft->missing(0, {came, {}}), 3);

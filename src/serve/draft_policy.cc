@@ -190,8 +190,7 @@ class SharedStep {
     for (size_t i = 0; i < order.size(); ++i) {
       gain += values_[order[i]];
       const auto rows = static_cast<int64_t>(i) + 1;
-      // Until both were measured it is taken for nothing.
-      const double seconds = cost_.seconds(sequences_) > 0 ? model_cost_.seconds(rows) : 0;
+      const double seconds = model_cost_.seconds(rows);
       const double left = gain - kMargin * tokens_ * longer(rows, seconds);
       if (left < best_left) continue;
       best_left = left;

@@ -54,6 +54,8 @@ class StepCost {
   double price(int64_t rows) const;
   // Of a step; 0 until one was seen.
   double seconds(int64_t rows) const;
+  // Whether enough steps were seen to go by.
+  bool known() const { return weight_ > 3; }
 
  private:
   double slope() const;
@@ -65,17 +67,17 @@ class StepCost {
 // How often guesses came true; the last count most.
 class HitRate {
  public:
-  // Taken for `chance` until some were judged, of which about `trials_kept` count.
-  explicit HitRate(double chance = 0, double trials_kept = 20)
-      : hits_(chance), trials_kept_(trials_kept) {}
+  // Begins as if so many trials had come out with `chance`; of all about `trials_kept` count.
+  explicit HitRate(double chance = 0, double trials = 1, double trials_kept = 20)
+      : hits_(chance * trials), trials_(trials), trials_kept_(trials_kept) {}
   // `hits` guesses in a row came true, and then one did not, or none was left.
   void judge(int32_t hits, bool missed);
   double chance() const { return hits_ / trials_; }
 
  private:
-  double hits_ = 0;
-  double trials_ = 1;
-  double trials_kept_ = 0;
+  double hits_;
+  double trials_;
+  double trials_kept_;
 };
 
 // Of a draft model that nothing is known about.
@@ -107,7 +109,7 @@ struct DraftWish {
 };
 // Shares a step among the drafts of its sequences. The step has a row each of `sequences`
 // sequences, of which some may have no wish, and `room` more may be added. `model_cost` is that of
-// the draft model's steps, where there is one.
+// the draft model's steps, where there is one; until one was seen they are taken for nothing.
 void share_step(std::span<DraftWish> wishes, const StepCost& cost, int64_t sequences, int64_t room,
                 const StepCost& model_cost = {});
 

@@ -146,8 +146,10 @@ TEST(ShareStep, TheLikeliestGuessesComeFirst) {
 }
 
 TEST(HitRate, KeepsTheLastTrials) {
-  HitRate rate(0.6, 200);
+  HitRate rate(0.6, 10, 200);
   EXPECT_DOUBLE_EQ(rate.chance(), 0.6);
+  rate.judge(0, true);
+  EXPECT_NEAR(rate.chance(), 6.0 / 11, 0.01);
   for (int i = 0; i < 2000; ++i) rate.judge(0, true);
   EXPECT_LT(rate.chance(), 0.01);
   for (int i = 0; i < 50; ++i) rate.judge(4, false);
@@ -174,10 +176,12 @@ TEST(ShareStep, ADraftModelIsRunWhereItsStepsAreWorthIt) {
   EXPECT_EQ(of_model(1.0, cost, cost, 1), 0) << "as slow as what it saves";
   EXPECT_EQ(of_model(0.9, learned(0.010, 0.0006, 16), cheap, 64), 0) << "bound by arithmetic";
   EXPECT_GE(of_model(0.9, cost, {}, 1), 4) << "until it was measured, it is tried";
-  // A step that costs more than one sequence would gain pays for four.
+  // What pays for one guess need not pay for two.
   const StepCost dear = learned(0.006, 0.00002, 8);
   EXPECT_EQ(of_model(0.7, cost, dear, 1), 0);
-  EXPECT_EQ(of_model(0.7, cost, learned(0.0045, 0.00002, 8), 1), 1);
+  const StepCost half = learned(0.0045, 0.00002, 8);
+  EXPECT_EQ(of_model(0.7, cost, half, 1), 1);
+  EXPECT_GE(of_model(0.95, cost, half, 1), 2) << "the step is longer by the first, too";
 }
 
 TEST(ShareStep, TokensASecondAreWhatADraftModelRaises) {

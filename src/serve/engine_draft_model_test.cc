@@ -192,6 +192,8 @@ TEST(EngineDrafts, AModelThatGuessesBadlyIsNotRunAndTriedAgainNowAndThen) {
   const auto forwards_of = [&](plan::RequestId id) {
     const uint64_t before = draft->model().forward_count();
     for (int32_t count = 20; count < 60; ++count) steps.step(id, no_repeats(count));
+    EXPECT_EQ(draft->free_block_count(), draft->model().sizes().kv_block_count)
+        << "others may have its place";
     steps.drafts.forget(id);
     return draft->model().forward_count() - before;
   };
@@ -205,9 +207,9 @@ TEST(EngineDrafts, AModelThatGuessesBadlyIsNotRunAndTriedAgainNowAndThen) {
     forwards += more;
     tried += more > 0 ? 1 : 0;
   }
-  EXPECT_GE(tried, 6) << "one of sixteen";
-  EXPECT_LT(tried, 15);
-  EXPECT_LT(forwards, 300u) << "of about 98 * 40 steps";
+  EXPECT_GE(tried, 3) << "the 33rd, the 65th and the 97th";
+  EXPECT_LT(tried, 20) << "and some until it was known";
+  EXPECT_LT(forwards, 200u) << "of 98 * 40 steps";
 }
 
 TEST(EngineDrafts, AModelIsNotRunWhereItCannotPay) {
@@ -216,7 +218,23 @@ TEST(EngineDrafts, AModelIsNotRunWhereItCannotPay) {
   // Steps of the large model are much quicker than those of the draft model.
   MadeUpSteps steps(draft.get(), {.tokens_max = 4}, /*step_seconds=*/1e-7);
   for (int32_t count = 20; count < 60; ++count) steps.step(1, no_repeats(count));
-  EXPECT_LE(draft->model().forward_count(), 4u) << "once, to be measured";
+  EXPECT_EQ(draft->model().forward_count(), 4u) << "to be measured";
+}
+
+TEST(EngineDrafts, AModelIsNotRunBeforeItIsKnownWhatAStepCosts) {
+  Loaded loaded("llama3", kSizes);
+  const auto draft = draft_for(loaded, "llama3");
+  EngineDrafts drafts({.tokens_max = 4}, 1, 128, 24, draft.get());
+  const std::vector<int32_t> tokens = no_repeats(20);
+  for (int step = 0; step < 4; ++step) {
+    drafts.follow(1, {tokens, {}}, 30);
+    drafts.decide([](plan::RequestId, std::span<const int32_t>) {});
+    EXPECT_EQ(draft->model().forward_count(), 0u);
+    drafts.add_step(1, 10);
+  }
+  drafts.follow(1, {tokens, {}}, 30);
+  drafts.decide([](plan::RequestId, std::span<const int32_t>) {});
+  EXPECT_EQ(draft->model().forward_count(), 1u);
 }
 
 TEST(EngineDrafts, AModelReadsInPiecesBeforeItGuesses) {
@@ -236,6 +254,26 @@ TEST(EngineDrafts, AModelReadsInPiecesBeforeItGuesses) {
   EXPECT_EQ(steps.step(1, tokens), std::vector<int32_t>(4, 5));
   EXPECT_EQ(draft->model().forward_count(), 6u);
   EXPECT_EQ(steps.drafts.model_seconds(), 0);
+}
+
+TEST(EngineDrafts, AModelReadsFirstWhereLeastIsMissing) {
+  Loaded loaded("llama3", kSizes);
+  const auto draft = draft_for(loaded, "llama3", /*batch_tokens=*/16);
+  const DraftOptions options{.tokens_max = 4, .adaptive = false};
+  MadeUpSteps steps(draft.get(), options, 1, /*sequences=*/2);
+  const std::vector<int32_t> much = no_repeats(60);
+  const std::vector<int32_t> little = {70, 71, 72};
+  steps.drafts.follow(1, {much, {}}, 30);
+  steps.drafts.follow(2, {little, {}}, 30);
+  std::vector<plan::RequestId> told;
+  steps.drafts.decide([&](plan::RequestId id, std::span<const int32_t>) { told.push_back(id); });
+  EXPECT_EQ(told, std::vector<plan::RequestId>{2});
+  EXPECT_EQ(draft->missing(1, {much, {}}), 60 - 13) << "the other's rows are read, too";
+  // Another text with the same beginning, and other steps with the same model.
+  steps.drafts.begin_again(1, 5);
+  EXPECT_EQ(draft->missing(1, {much, {}}), 55);
+  const MadeUpSteps others(draft.get(), options, 1);
+  EXPECT_EQ(draft->free_block_count(), draft->model().sizes().kv_block_count);
 }
 
 TEST(EngineDrafts, WhoHasNoPlaceInTheModelHasCopiesOfTheText) {

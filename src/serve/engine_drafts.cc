@@ -9,10 +9,14 @@
 namespace jige::serve {
 namespace {
 
-constexpr double kModelTrialsKept = 200;
-// One of so many sequences tries the draft model as if nothing were known about it, since one that
-// was wrong about some texts may be right about others.
-constexpr int64_t kTriedAgain = 16;
+// What is known of a draft model's guesses for all: at first as if from so many, and what is kept.
+constexpr double kTrialsOfAll = 10;
+constexpr double kTrialsKept = 200;
+// One of so many sequences tries the draft model as if nothing were known about it: who was wrong
+// about some texts, or slow, may be right about others, or quick.
+constexpr int64_t kTriedAgain = 32;
+// Steps that it is tried in, to be measured, for one guess each, whatever they cost.
+constexpr int64_t kTrialSteps = 4;
 // Copies of the text are taken where they are at least this likely, beside the model's guesses.
 constexpr double kTextChance = 0.5;
 
@@ -23,7 +27,7 @@ EngineDrafts::EngineDrafts(const DraftOptions& options, int64_t sequences, int64
     : options_(options),
       sample_rows_max_(sample_rows_max),
       model_(model),
-      model_rate_(kModelChance, kModelTrialsKept) {
+      model_rate_(kModelChance, kTrialsOfAll, kTrialsKept) {
   if (model_) model_->clear();
   if (!enabled()) return;
   for (int64_t i = 0; i < sequences; ++i) {
@@ -63,6 +67,8 @@ void EngineDrafts::follow(plan::RequestId sequence, const TokenSequence& tokens,
 
 DraftWish EngineDrafts::model_wish(const Followed& one) {
   if (!model_ || one.count_max == 0) return {};
+  // What it must be worth is what a step costs without it.
+  if (options_.adaptive && !cost_.known()) return {};
   const double chance = one.speculator->model_chance();
   if (options_.adaptive && chance < kDraftChanceLeast) {
     model_->forget(one.sequence);  // its place may be of use to others
@@ -70,7 +76,8 @@ DraftWish EngineDrafts::model_wish(const Followed& one) {
   }
   const auto token_count = static_cast<int64_t>(one.tokens.size());
   if (!model_->take(one.sequence, token_count + one.tokens_left)) return {};
-  const int32_t room = model_->guesses_max(one.sequence, one.tokens.size());
+  int32_t room = model_->guesses_max(one.sequence, one.tokens.size());
+  if (options_.adaptive && trial_steps_ > 0) room = std::min(room, 1);
   if (room == 0 || !may_read(one)) return {};
   return {.chance = chance, .count_max = std::min(one.count_max, room), .by_model = true};
 }
@@ -94,6 +101,7 @@ void EngineDrafts::begin_again(plan::RequestId sequence, size_t kept) {
   const auto found = used_.find(sequence);
   if (found == used_.end()) return;
   const bool tries = begun_count_++ % kTriedAgain == 0;
+  if (tries) trial_steps_ = kTrialSteps;
   found->second->clear(tries ? kModelChance : model_rate_.chance());
   if (model_) model_->rewind(sequence, kept);
 }
@@ -101,7 +109,8 @@ void EngineDrafts::begin_again(plan::RequestId sequence, size_t kept) {
 void EngineDrafts::share() {
   const int64_t room = sample_rows_max_ - sequences_;
   if (options_.adaptive) {
-    share_step(wishes_, cost_, sequences_, room, model_ ? model_->step_cost() : StepCost());
+    const bool known = model_ && trial_steps_ == 0;
+    share_step(wishes_, cost_, sequences_, room, known ? model_->step_cost() : StepCost());
     return;
   }
   int64_t left = std::max<int64_t>(room, 0);
@@ -158,6 +167,8 @@ void EngineDrafts::run_model() {
   const StopWatch watch;
   const Status status = model_->run(works_);
   model_seconds_ = watch.seconds();
+  const bool guessed = std::ranges::any_of(works_, [](const auto& work) { return work.count > 0; });
+  trial_steps_ -= guessed && trial_steps_ > 0 ? 1 : 0;
   if (status) return;
   log_error("the draft model is not used any more, since it failed: {}", status.error().message);
   model_ = nullptr;

@@ -79,6 +79,7 @@ class EngineDrafts {
   DraftModel* model_;
   HitRate model_rate_;  // of all sequences
   int64_t begun_count_ = 0;
+  int64_t trial_steps_ = 0;  // left
   double model_seconds_ = 0;
   std::vector<std::unique_ptr<Speculator>> free_;
   std::map<plan::RequestId, std::unique_ptr<Speculator>> used_;

@@ -6,6 +6,9 @@ namespace jige::serve {
 
 namespace {
 
+// A few misses say little yet.
+constexpr double kModelTrials = 4;
+
 // How guesses for what follows `followed` tokens turned out; those for tokens that have not come do
 // not count.
 Speculator::Judgement judged(std::span<const int32_t> guesses, const TokenSequence& tokens,
@@ -26,7 +29,7 @@ void Speculator::clear(double model_chance) {
   trust_ = {};
   followed_ = 0;
   guesses_.clear();
-  model_rate_ = HitRate(model_chance);
+  model_rate_ = HitRate(model_chance, kModelTrials);
   model_guesses_.clear();
   of_model_ = {};
 }

@@ -67,7 +67,7 @@ class Speculator {
   // Of what follows the tokens seen so far: the draft, or one guess that nothing is run for.
   std::vector<int32_t> guesses_;
   int32_t guess_level_ = -1;
-  HitRate model_rate_{kModelChance};
+  HitRate model_rate_;
   std::vector<int32_t> model_guesses_;
   Judgement of_model_;
 };

@@ -248,5 +248,28 @@ TEST(Speculator, JudgesGuessesThatNothingWasRunFor) {
   EXPECT_EQ(speculator.wish(8).count_max, 0);
 }
 
+TEST(Speculator, JudgesADraftModelByWhatCame) {
+  Speculator speculator(100);
+  speculator.clear(0.5);
+  EXPECT_DOUBLE_EQ(speculator.model_chance(), 0.5);
+  std::vector<int32_t> tokens = {1, 2, 3};
+  speculator.follow({tokens, {}});
+  speculator.note_model_draft(std::vector<int32_t>{4, 5, 6, 7});
+  tokens.insert(tokens.end(), {4, 5, 9});
+  speculator.follow({tokens, {}});
+  EXPECT_EQ(speculator.of_model().hits, 2);
+  EXPECT_TRUE(speculator.of_model().missed);
+  EXPECT_NEAR(speculator.model_chance(), 4.0 / 7, 0.02);
+  // All that came was right; of the rest nothing is known.
+  speculator.note_model_draft(std::vector<int32_t>{1, 2, 3});
+  tokens.push_back(1);
+  speculator.follow({tokens, {}});
+  EXPECT_EQ(speculator.of_model().hits, 1);
+  EXPECT_FALSE(speculator.of_model().missed);
+  tokens.push_back(2);
+  speculator.follow({tokens, {}});
+  EXPECT_EQ(speculator.of_model().hits, 0) << "judged once";
+}
+
 }  // namespace
 }  // namespace jige::serve

@@ -209,7 +209,8 @@ class ServeCommand final : public Command {
              serve_.speculation.plan_draft_model(folder_, tokenizer,
                                                  {.context_max = model_.context,
                                                   .sequences = serve_.batch_requests,
-                                                  .batch_tokens_max = serve_.batch_tokens}));
+                                                  .batch_tokens_max = serve_.batch_tokens,
+                                                  .device = model_.device.kind()}));
     JIGE_TRY(const model::InferenceOptions options, inference_options());
     JIGE_TRY(loaded_, model::InferenceModel::load(folder_, devices_.compute(), options));
     if (draft_plan_) {

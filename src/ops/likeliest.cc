@@ -9,17 +9,16 @@
 #include "ops/kernel_rows.h"
 
 namespace jige::ops {
-namespace {
 
-int32_t likeliest_of(const float* logits, int64_t count) {
+std::optional<int32_t> likeliest(std::span<const float> logits) {
   const cpu::LogitsKernels& kernels = cpu::logits_kernels(active_isa());
-  const float largest = kernels.max(logits, count);
+  const auto count = std::ssize(logits);
+  const float largest = kernels.max(logits.data(), count);
   bool nan = false;
-  for (int64_t i = 0; i < count; ++i) nan |= logits[i] != logits[i];
-  return nan || !std::isfinite(largest) ? -1 : kernels.first_index(logits, count, largest);
+  for (const float logit : logits) nan |= logit != logit;
+  if (nan || !std::isfinite(largest)) return std::nullopt;
+  return kernels.first_index(logits.data(), count, largest);
 }
-
-}  // namespace
 
 void likeliest(Stream& stream, const TensorView& tokens, const TensorView& logits) {
   const int64_t rows = logits.rows();
@@ -44,8 +43,8 @@ void likeliest(Stream& stream, const TensorView& tokens, const TensorView& logit
   cpu_stream.submit([=, &device = cpu_stream.cpu()] {
     for_row_ranges(device, rows, columns, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
-        tokens.as<int32_t>()[row] =
-            likeliest_of(logits.as<float>() + row * logits.row_stride, columns);
+        const float* const own = logits.as<float>() + row * logits.row_stride;
+        tokens.as<int32_t>()[row] = likeliest({own, static_cast<size_t>(columns)}).value_or(-1);
       }
     });
   });

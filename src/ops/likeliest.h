@@ -2,13 +2,18 @@
 // the logits are. Threads: asynchronous on the stream.
 #pragma once
 
+#include <cstdint>
+#include <optional>
+#include <span>
+
 #include "tensor/device.h"
 #include "tensor/view.h"
 
 namespace jige::ops {
 
-// tokens [R] i32: the first of the largest of each row of logits [R, V] f32; -1 where there is NaN
-// in the row, or none that is finite is the largest.
+// The first of the largest; nothing where there is NaN, or the largest is not finite.
+std::optional<int32_t> likeliest(std::span<const float> logits);
+// tokens [R] i32: those of the rows of logits [R, V] f32; -1 for nothing.
 void likeliest(Stream& stream, const TensorView& tokens, const TensorView& logits);
 
 }  // namespace jige::ops

@@ -214,10 +214,4 @@ Result<SampledToken> sample(std::span<const float> logits, const SamplingParams&
   return result;
 }
 
-std::optional<int32_t> likeliest(std::span<const float> logits) {
-  const float largest = max_of(logits);
-  if (!std::isfinite(largest)) return std::nullopt;
-  return greedy(logits, largest);
-}
-
 }  // namespace jige::ops

@@ -60,7 +60,4 @@ Result<SampledToken> sample(std::span<const float> logits, const SamplingParams&
                             std::span<const int32_t> prompt, std::span<const int32_t> generated,
                             Rng& rng, int top_count = 0, std::span<const uint64_t> allowed = {});
 
-// The lowest index among the largest logits; NaN is passed over. Nothing where none is finite.
-std::optional<int32_t> likeliest(std::span<const float> logits);
-
 }  // namespace jige::ops

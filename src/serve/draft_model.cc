@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "ops/sampling.h"
+#include "ops/likeliest.h"
 
 namespace jige::serve {
 namespace {

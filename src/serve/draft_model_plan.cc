@@ -36,7 +36,8 @@ Result<DraftModelPlan> DraftModelPlan::create(const std::string& folder, const D
                 "choose a draft model without",
                 folder);
   }
-  JIGE_TRY(plan.architecture_, model::Architecture::create(config));
+  JIGE_TRY(plan.architecture_,
+           model::Architecture::create(config, {}, model::HeadKind::kLanguageModel, use.device));
   JIGE_TRY(const formats::TensorFolder files, formats::TensorFolder::open(folder));
   JIGE_DO(model::check_weights(*plan.architecture_, files));
   JIGE_TRY(plan.sizes_,

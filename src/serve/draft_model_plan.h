@@ -28,6 +28,7 @@ struct DraftModelUse {
   int64_t context_max = 0;  // at most the model's own is used; 0: as of InferenceOptions
   int64_t sequences = 1;    // that are followed at once
   int64_t batch_tokens_max = 512;
+  DeviceKind device = DeviceKind::kCpu;  // that computes
 };
 
 class DraftModelPlan {

@@ -171,7 +171,7 @@ Status Adapter::load(const TensorView& memory, Stream& stream, DType compute) {
     if (target.projection->by_head()) {
       HeadLowRank heads = place_heads(target, compute, bytes, at);
       const AdapterPair& pair = target.parts.front().pair;
-      heads.pack(stream, *target.projection->by_head(), pair.a, pair.b);
+      JIGE_DO(heads.pack(stream, *target.projection->by_head(), pair.a, pair.b, copies));
       heads_.emplace(target.projection, std::move(heads));
       continue;
     }

@@ -21,7 +21,6 @@ Status check_device_support(const Device& device, const Architecture& architectu
     return refuse(device, fmt::format("more than {} experts", ops::kGpuExpertsMax), kOnCpu);
   }
   if (formats::recurrent_layer_count(config) > 0) return refuse(device, "recurrent layers", kOnCpu);
-  if (config.latent.rank > 0) return refuse(device, "latent attention", kOnCpu);
   if (use.format != ops::WeightFormat::kCompute && config.experts.count > 0) {
     return refuse(device, "experts in few bits", "leave --quantize out, or use --device cpu");
   }

@@ -24,7 +24,7 @@ formats::ModelConfig with_latent_eps(formats::ModelConfig config) {
 
 LatentAttention::LatentAttention(const formats::ModelConfig& config,
                                  const LatentAttentionNames& names, int64_t layer,
-                                 const std::optional<formats::LoraConfig>& lora,
+                                 const std::optional<formats::LoraConfig>& lora, DeviceKind device,
                                  std::vector<ParamSpec>& params)
     : heads_(config.head_count),
       head_dim_(config.head_dim),
@@ -41,7 +41,8 @@ LatentAttention::LatentAttention(const formats::ModelConfig& config,
     down_rows = StoredRows{.turns = turned_ / 2, .parts = {1, 1}, .ahead = rank_};
   }
   const formats::ModelConfig norm_config = with_latent_eps(config);
-  ProjectionOptions down{.inputs = config.hidden_size, .bias = config.qkv_bias, .lora = lora};
+  ProjectionOptions down{
+      .inputs = config.hidden_size, .bias = config.qkv_bias, .lora = lora, .device = device};
   if (has_query_latent()) {
     down.parts.push_back({names.query_down, query_rank_});
   } else {
@@ -53,16 +54,18 @@ LatentAttention::LatentAttention(const formats::ModelConfig& config,
     query_norm_ = NormLayer(norm_config, names.query_norm, query_rank_, false, params);
     query_up_ = Projection({.parts = {{names.query_up, heads_ * head_dim_, query_rows}},
                             .inputs = query_rank_,
-                            .lora = lora},
+                            .lora = lora,
+                            .device = device},
                            params);
   }
   norm_ = NormLayer(norm_config, names.norm, rank_, false, params);
   const HeadRows by_head{.heads = heads_, .own = own(), .value = value_dim_};
-  latent_heads_ = LatentHeads(by_head, rank_, turned_, params.size());
+  latent_heads_ = LatentHeads(by_head, rank_, turned_, params.size(), device);
   up_ = Projection({.parts = {{names.up, heads_ * (own() + value_dim_)}},
                     .inputs = rank_,
                     .by_head = by_head,
-                    .lora = lora},
+                    .lora = lora,
+                    .device = device},
                    params);
 }
 
@@ -321,7 +324,9 @@ void LatentAttention::forward_cached(const BlockContext& context, const BlockWei
                                  .shape = {.head_count = heads_,
                                            .kv_head_count = 1,
                                            .head_dim = rank_ + turned_,
-                                           .scale = score_scale_}});
+                                           .scale = score_scale_},
+                                 .tables = batch.tables,
+                                 .latent_columns = rank_});
   latent_heads_.values(context, weights, up_, dst, work.attended);
 }
 

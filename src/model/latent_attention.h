@@ -44,7 +44,7 @@ class LatentAttention final : public Attention {
  public:
   // Appends the parameters.
   LatentAttention(const formats::ModelConfig& config, const LatentAttentionNames& names,
-                  int64_t layer, const std::optional<formats::LoraConfig>& lora,
+                  int64_t layer, const std::optional<formats::LoraConfig>& lora, DeviceKind device,
                   std::vector<ParamSpec>& params);
 
   int64_t columns() const override { return heads_ * value_dim_; }

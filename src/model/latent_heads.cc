@@ -33,81 +33,100 @@ struct Turned {
 };
 
 // The adapters of a step that change a head's products, by head `head` of `part`.
-using HeadWeights = std::vector<std::shared_ptr<const ops::LowRankWeight>> HeadLowRank::*;
+using HeadPart = std::vector<std::shared_ptr<const ops::LowRankWeight>> HeadLowRank::*;
 
-void add_head_adapters(const BlockContext& context, const Projection& up, HeadWeights part,
-                       int64_t head, const TensorView& dst, const TensorView& src) {
-  if (!context.adapters) return;
-  std::vector<ops::LowRankRows> rows;
-  for (const AdapterRows& range : context.adapters->rows) {
-    const auto heads = range.adapter->find_heads(up);
-    if (!heads) continue;
-    rows.push_back({((*heads).*part)[static_cast<size_t>(head)], range.row_begin, range.row_end});
+// The first columns of heads.
+struct HeadColumns {
+  TensorView rows;
+  int64_t count = 0;
+
+  TensorView of(int64_t head, int64_t heads) const {
+    const int64_t begin = head * (rows.columns() / heads);
+    return rows.column_range(begin, begin + count);
   }
-  if (rows.empty()) return;
-  ops::low_rank_forward(context.stream, {.dst = dst,
-                                         .src = src,
-                                         .product = context.adapters->product,
-                                         .scratch = context.adapters->scratch,
-                                         .rows = std::move(rows)});
+};
+
+void add_head_adapters(const BlockContext& context, const Projection& up, HeadPart part,
+                       const HeadColumns& dst, const HeadColumns& src) {
+  if (!context.adapters) return;
+  const int64_t heads = up.by_head()->heads;
+  for (int64_t head = 0; head < heads; ++head) {
+    std::vector<ops::LowRankRows> rows;
+    for (const AdapterRows& range : context.adapters->rows) {
+      const auto of_heads = range.adapter->find_heads(up);
+      if (!of_heads) continue;
+      rows.push_back(
+          {((*of_heads).*part)[static_cast<size_t>(head)], range.row_begin, range.row_end});
+    }
+    if (rows.empty()) return;
+    ops::low_rank_forward(context.stream, {.dst = dst.of(head, heads),
+                                           .src = src.of(head, heads),
+                                           .product = context.adapters->product,
+                                           .scratch = context.adapters->scratch,
+                                           .rows = std::move(rows)});
+  }
 }
 
 }  // namespace
 
-LatentHeads::LatentHeads(const HeadRows& rows, int64_t rank, int64_t shared, size_t weight)
-    : rows_(rows), rank_(rank), shared_(shared), weight_(weight) {}
+LatentHeads::LatentHeads(const HeadRows& rows, int64_t rank, int64_t shared, size_t weight,
+                         DeviceKind device)
+    : rows_(rows), rank_(rank), shared_(shared), weight_(weight), device_(device) {}
 
 void LatentHeads::plan(Placement& at, DType compute, ops::WeightFormat format) {
   Places& places = places_[pack_layout(compute, format)];
+  const auto take = [&](ops::PackUse use, int64_t n) {
+    return at.take_bytes(
+        ops::packed_weight_bytes(compute, use, n, rank_, ops::WeightFormat::kCompute, device_));
+  };
   for (int64_t head = 0; head < rows_.heads; ++head) {
-    places.keys.push_back(at.take_bytes(
-        ops::packed_weight_bytes(compute, ops::PackUse::kInputGradient, rows_.own, rank_)));
-    places.values.push_back(at.take_bytes(
-        ops::packed_weight_bytes(compute, ops::PackUse::kForward, rows_.value, rank_)));
+    const int64_t keys = take(ops::PackUse::kInputGradient, rows_.own);
+    const int64_t values = take(ops::PackUse::kForward, rows_.value);
+    if (head == 0) places = {.keys = keys, .values = values, .step = at.offset() - keys};
   }
 }
 
-ops::PackedWeight LatentHeads::key_view(const BlockWeights& weights, DType compute,
-                                        int64_t head) const {
+ops::HeadWeights LatentHeads::key_views(const BlockWeights& weights, DType compute) const {
   const Places& places = places_[pack_layout(compute, weights.format)];
-  const int64_t at = places.keys[static_cast<size_t>(head)];
-  return {.data = static_cast<std::byte*>(weights.packed.data) + at,
-          .compute = compute,
-          .use = ops::PackUse::kInputGradient,
-          .n = rows_.own,
-          .k = rank_};
+  return {.first = {.data = static_cast<std::byte*>(weights.packed.data) + places.keys,
+                    .compute = compute,
+                    .use = ops::PackUse::kInputGradient,
+                    .n = rows_.own,
+                    .k = rank_,
+                    .device = device_},
+          .step_bytes = places.step,
+          .count = rows_.heads};
 }
 
-ops::PackedWeight LatentHeads::value_view(const BlockWeights& weights, DType compute,
-                                          int64_t head) const {
+ops::HeadWeights LatentHeads::value_views(const BlockWeights& weights, DType compute) const {
   const Places& places = places_[pack_layout(compute, weights.format)];
-  const int64_t at = places.values[static_cast<size_t>(head)];
-  return forward_weight(static_cast<std::byte*>(weights.packed.data) + at, compute, rows_.value,
-                        rank_);
+  return {.first = {.data = static_cast<std::byte*>(weights.packed.data) + places.values,
+                    .compute = compute,
+                    .use = ops::PackUse::kForward,
+                    .n = rows_.value,
+                    .k = rank_,
+                    .device = device_},
+          .step_bytes = places.step,
+          .count = rows_.heads};
 }
 
 void LatentHeads::pack(Stream& stream, const BlockWeights& weights, DType compute) const {
   const TensorView& value = weights.params[weight_].value;
   if (!value) return;
+  const ops::HeadWeights keys = key_views(weights, compute);
+  const ops::HeadWeights values = value_views(weights, compute);
   for (int64_t head = 0; head < rows_.heads; ++head) {
     const int64_t row = head * (rows_.own + rows_.value);
-    ops::pack_weight(stream, key_view(weights, compute, head), rows_at(value, row, rows_.own));
-    ops::pack_weight(stream, value_view(weights, compute, head),
-                     rows_at(value, row + rows_.own, rows_.value));
+    ops::pack_head_weight(stream, keys, head, rows_at(value, row, rows_.own));
+    ops::pack_head_weight(stream, values, head, rows_at(value, row + rows_.own, rows_.value));
   }
 }
 
 void LatentHeads::queries(const BlockContext& context, const BlockWeights& weights,
                           const Projection& up, const TensorView& dst, const TensorView& q) const {
-  const int64_t q_width = rows_.own + shared_;
-  for (int64_t head = 0; head < rows_.heads; ++head) {
-    const TensorView from = q.column_range(head * q_width, head * q_width + rows_.own);
-    const TensorView to = dst.column_range(head * width(), head * width() + rank_);
-    ops::linear_backward_input(
-        context.stream,
-        {.grad_src = to, .grad_dst = from, .weight = key_view(weights, context.compute, head)});
-    add_head_adapters(context, up, &HeadLowRank::queries, head, to, from);
-  }
+  ops::head_linear(context.stream,
+                   {.dst = dst, .src = q, .weights = key_views(weights, context.compute)});
+  add_head_adapters(context, up, &HeadLowRank::queries, {dst, rank_}, {q, rows_.own});
   ops::fit_heads(context.stream, {.dst = dst,
                                   .src = q,
                                   .head_count = rows_.heads,
@@ -117,14 +136,9 @@ void LatentHeads::queries(const BlockContext& context, const BlockWeights& weigh
 
 void LatentHeads::values(const BlockContext& context, const BlockWeights& weights,
                          const Projection& up, const TensorView& dst, const TensorView& src) const {
-  for (int64_t head = 0; head < rows_.heads; ++head) {
-    const TensorView from = src.column_range(head * width(), head * width() + rank_);
-    const TensorView to = dst.column_range(head * rows_.value, (head + 1) * rows_.value);
-    ops::linear_forward(
-        context.stream,
-        {.dst = to, .src = from, .weight = value_view(weights, context.compute, head)});
-    add_head_adapters(context, up, &HeadLowRank::values, head, to, from);
-  }
+  ops::head_linear(context.stream,
+                   {.dst = dst, .src = src, .weights = value_views(weights, context.compute)});
+  add_head_adapters(context, up, &HeadLowRank::values, {dst, rows_.value}, {src, rank_});
 }
 
 HeadLowRank HeadLowRank::place(const HeadRows& rows, int64_t inputs, int64_t adapter_rank,
@@ -151,19 +165,25 @@ HeadLowRank HeadLowRank::place(const HeadRows& rows, int64_t inputs, int64_t ada
   return result;
 }
 
-void HeadLowRank::pack(Stream& stream, const HeadRows& rows, const TensorView& a,
-                       const TensorView& b) const {
+Status HeadLowRank::pack(Stream& stream, const HeadRows& rows, const TensorView& a,
+                         const TensorView& b, DeviceCopies& copies) const {
+  const auto pack_copy = [&](const ops::PackedWeight& packed, const TensorView& matrix) -> Status {
+    JIGE_TRY(const TensorView there, copies.of(matrix, matrix.dtype));
+    ops::pack_weight(stream, packed, there);
+    return {};
+  };
   const Turned a_turned(a);
-  ops::pack_weight(stream, values.front()->a, a);
-  ops::pack_weight(stream, queries.front()->parts.front().b, a_turned.view);
+  JIGE_DO(pack_copy(values.front()->a, a));
+  JIGE_DO(pack_copy(queries.front()->parts.front().b, a_turned.view));
   for (int64_t head = 0; head < rows.heads; ++head) {
     const auto i = static_cast<size_t>(head);
     const int64_t row = head * (rows.own + rows.value);
     const Turned key(rows_at(b, row, rows.own));
-    ops::pack_weight(stream, queries[i]->a, key.view);
-    ops::pack_weight(stream, values[i]->parts.front().b, rows_at(b, row + rows.own, rows.value));
-    stream.synchronize();
+    JIGE_DO(pack_copy(queries[i]->a, key.view));
+    JIGE_DO(pack_copy(values[i]->parts.front().b, rows_at(b, row + rows.own, rows.value)));
+    copies.clear();
   }
+  return {};
 }
 
 }  // namespace jige::model

@@ -17,8 +17,10 @@
 #include <vector>
 
 #include "model/block.h"
+#include "model/device_copies.h"
 #include "model/placement.h"
 #include "model/projection.h"
+#include "ops/head_linear.h"
 #include "ops/low_rank.h"
 
 namespace jige::model {
@@ -27,7 +29,7 @@ class LatentHeads {
  public:
   LatentHeads() = default;
   // `weight`: the projection's place among the parameters.
-  LatentHeads(const HeadRows& rows, int64_t rank, int64_t shared, size_t weight);
+  LatentHeads(const HeadRows& rows, int64_t rank, int64_t shared, size_t weight, DeviceKind device);
 
   void plan(Placement& at, DType compute, ops::WeightFormat format);
   // Where the projection has a value.
@@ -43,16 +45,19 @@ class LatentHeads {
 
  private:
   struct Places {
-    std::vector<int64_t> keys, values;  // by head
+    int64_t keys = 0;    // of the first head
+    int64_t values = 0;  // likewise
+    int64_t step = 0;    // from one head's to the next's
   };
   int64_t width() const { return rank_ + shared_; }
-  ops::PackedWeight key_view(const BlockWeights& weights, DType compute, int64_t head) const;
-  ops::PackedWeight value_view(const BlockWeights& weights, DType compute, int64_t head) const;
+  ops::HeadWeights key_views(const BlockWeights& weights, DType compute) const;
+  ops::HeadWeights value_views(const BlockWeights& weights, DType compute) const;
 
   HeadRows rows_;
   int64_t rank_ = 0;
   int64_t shared_ = 0;
   size_t weight_ = 0;
+  DeviceKind device_ = DeviceKind::kCpu;  // that multiplies
   Places places_[kPackLayouts];
 };
 
@@ -64,8 +69,10 @@ struct HeadLowRank {
   // Places the matrices in `memory`, null when only measuring, from byte `at` on, which moves.
   static HeadLowRank place(const HeadRows& rows, int64_t inputs, int64_t adapter_rank, float scale,
                            DType compute, std::byte* memory, int64_t& at);
-  // REQUIRES: placed in memory. Waits for the stream.
-  void pack(Stream& stream, const HeadRows& rows, const TensorView& a, const TensorView& b) const;
+  // `a` and `b` are the host's. REQUIRES: placed in memory. Waits for the stream. Fails with
+  // kExhausted where the device has no room for copies.
+  Status pack(Stream& stream, const HeadRows& rows, const TensorView& a, const TensorView& b,
+              DeviceCopies& copies) const;
 };
 
 }  // namespace jige::model

@@ -24,7 +24,7 @@ std::unique_ptr<Attention> make_attention(const formats::ModelConfig& config,
   }
   if (config.latent.rank > 0) {
     return std::make_unique<LatentAttention>(config, options.names.latent, options.index,
-                                             options.lora, params);
+                                             options.lora, options.device, params);
   }
   return std::make_unique<GroupedAttention>(
       config, options.names.attention,

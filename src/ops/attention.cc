@@ -161,6 +161,8 @@ void check_cached(const AttentionCached& args) {
       args.cache.kv_head_count == shape.kv_head_count && args.cache.head_dim == shape.head_dim,
       "cache of {} heads of {}, attention of {} of {}", args.cache.kv_head_count,
       args.cache.head_dim, shape.kv_head_count, shape.head_dim);
+  JIGE_CHECK(args.latent_columns >= 0 && args.latent_columns <= shape.head_dim,
+             "latents of {} columns in keys of {}", args.latent_columns, shape.head_dim);
   check_attention_sequences(args.sequences, rows, shape.head_count);
 }
 

@@ -114,6 +114,9 @@ struct AttentionCached {
   std::vector<SequenceSpan> sequences;
   AttentionShape shape;
   StepTables* tables = nullptr;  // or null; emptied whenever the step is put on the stream
+  // Values are the first so many columns of keys, as the cache has them once more, and zeros; of
+  // dst no more are read: on a GPU the others may hold anything. 0: values are what they are.
+  int64_t latent_columns = 0;
 };
 void attention_cached(Stream& stream, const AttentionCached& args);
 

@@ -191,6 +191,9 @@ cuda::CachedAttention attention_of(const AttentionCached& args) {
   attention.head_count = static_cast<int32_t>(shape.head_count);
   attention.kv_head_count = static_cast<int32_t>(shape.kv_head_count);
   attention.head_dim = static_cast<int32_t>(shape.head_dim);
+  attention.values_in_keys = args.latent_columns > 0;
+  attention.value_columns =
+      static_cast<int32_t>(args.latent_columns > 0 ? args.latent_columns : shape.head_dim);
   attention.window = attention_window(shape);
   attention.scale = static_cast<float>(shape.scale);
   attention.cap = static_cast<float>(shape.cap);

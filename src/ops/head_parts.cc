@@ -2,6 +2,7 @@
 
 #include "base/cpu.h"
 #include "kernels/cpu/head_parts.h"
+#include "kernels/cuda/head_parts.h"
 #include "ops/kernel_rows.h"
 
 namespace jige::ops {
@@ -49,10 +50,16 @@ void submit_parts(Stream& stream, const HeadParts& args,
 }  // namespace
 
 void join_heads(Stream& stream, const HeadParts& args) {
+  if (on_cuda(stream)) {
+    return cuda::join_heads(launch_stream(stream), kernel_args(args), args.parts.rows());
+  }
   submit_parts(stream, args, &cpu::HeadPartsKernels::join);
 }
 
 void join_heads_backward(Stream& stream, const HeadParts& args) {
+  if (on_cuda(stream)) {
+    return cuda::split_heads(launch_stream(stream), kernel_args(args), args.parts.rows());
+  }
   submit_parts(stream, args, &cpu::HeadPartsKernels::split);
 }
 
@@ -75,6 +82,7 @@ void fit_heads(Stream& stream, const FitHeads& args) {
                  args.src_first >= 0 && args.src_first <= kernel_args.src_columns,
              "columns from {} of {} and from {} of {}", args.dst_first, kernel_args.dst_columns,
              args.src_first, kernel_args.src_columns);
+  if (on_cuda(stream)) return cuda::fit_heads(launch_stream(stream), kernel_args, src.rows());
   CpuStream& cpu_stream = as_cpu(stream);
   cpu_stream.submit(
       [kernel_args, rows = src.rows(), columns = dst.columns(), &device = cpu_stream.cpu()] {

@@ -329,6 +329,13 @@ void cuda_pack_weight(Stream& stream, const PackedWeight& packed, const TensorVi
   copy_view(stream, rows.row_range(row_begin, row_begin + weight.rows()), weight);
 }
 
+void cuda_pack_turned(Stream& stream, const PackedWeight& packed, const TensorView& weight) {
+  cuda::copy_turned(launch_stream(stream), {.rows = weight.rows(),
+                                            .columns = weight.columns(),
+                                            .dst = rows_of(cuda_packed_rows(packed)),
+                                            .src = const_rows_of(weight)});
+}
+
 void cuda_linear_forward(Stream& stream, const LinearForward& args) {
   if (!takes_few_rows(args)) {
     if (args.norm) rms_norm_forward(stream, *args.norm);
@@ -362,6 +369,44 @@ bool cuda_linear_gated_forward(Stream& stream, const LinearGated& args) {
   if (!splits || !cuda::few_rows_takes_gate(product)) return false;
   take_norm(stream, args.product, &product);
   multiply_few(stream, args.product, product);
+  return true;
+}
+
+bool cuda_head_linear(Stream& stream, const HeadLinear& args) {
+  const PackedWeight& first = args.weights.first;
+  const int64_t heads = args.weights.count;
+  const int64_t src_step = args.src.columns() / heads;
+  const int64_t out_step = args.dst.columns() / heads;
+  const int64_t weight_step = args.weights.step_bytes / dtype_bytes(first.compute, 1);
+  if (first.compute != DType::kBF16 || args.src.dtype != DType::kBF16) return false;
+  if (args.src.count() == 0) return true;
+  const TensorView rows = cuda_packed_rows(first);
+  if (args.src.rows() <= cuda::kFewRows) {
+    cuda::multiply_few_rows(launch_stream(stream), {.rows = args.src.rows(),
+                                                    .n = first.n,
+                                                    .k = first.k,
+                                                    .src = const_rows_of(args.src),
+                                                    .weight = rows.as<cpu::Bf16>(),
+                                                    .out = rows_of(args.dst),
+                                                    .heads = {.count = heads,
+                                                              .weight_step = weight_step,
+                                                              .src_step = src_step,
+                                                              .out_step = out_step}});
+    return true;
+  }
+  const int64_t src_multiple = cuda::kMatmulLtAlignment / dtype_bytes(DType::kBF16, 1);
+  const int64_t out_multiple = cuda::kMatmulLtAlignment / dtype_bytes(args.dst.dtype, 1);
+  const bool fits = LtPlaces::fits(args.src, DType::kBF16) && LtPlaces::fits(rows, DType::kBF16) &&
+                    LtPlaces::fits(args.dst, args.dst.dtype) && src_step % src_multiple == 0 &&
+                    weight_step % src_multiple == 0 && out_step % out_multiple == 0;
+  if (!fits) return false;
+  cuda::Product product = product_of({.out = args.dst.column_range(0, first.n),
+                                      .left = args.src.column_range(0, first.k),
+                                      .right = rows,
+                                      .depth = first.k});
+  product.batch = {heads, src_step, weight_step, out_step};
+  cuda::multiply_lt(launch_stream(stream), product,
+                    as_cuda(stream).scratch(cuda::matmul_lt_workspace_bytes()));
   return true;
 }
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "base/result.h"
+#include "ops/head_linear.h"
 #include "ops/linear.h"
 
 namespace jige::ops {
@@ -29,6 +30,11 @@ void cuda_linear_forward(Stream& stream, const LinearForward& args);
 bool cuda_linear_gated_forward(Stream& stream, const LinearGated& args);
 void cuda_linear_backward_input(Stream& stream, const LinearBackwardInput& args);
 void cuda_linear_backward_weight(Stream& stream, const LinearBackwardWeight& args);
+// Packs the whole weight as [k, n], which `packed` is.
+void cuda_pack_turned(Stream& stream, const PackedWeight& packed, const TensorView& weight);
+// All heads at once; false, and nothing is done, where they are to be multiplied one by one.
+// REQUIRES: weights for kForward.
+bool cuda_head_linear(Stream& stream, const HeadLinear& args);
 void cuda_bias_backward(Stream& stream, const TensorView& grad_bias, const TensorView& grad_dst);
 
 }  // namespace jige::ops

@@ -25,6 +25,7 @@ struct CachedCase {
   DType dst = DType::kF32;
   std::vector<CachedRows> spans;
   bool sinks = false;
+  int64_t latent = 0;  // values are so many columns of keys
 };
 
 class CudaCachedAttention : public CudaTest {
@@ -82,6 +83,12 @@ class CudaCachedAttention : public CudaTest {
       const DType dtype = contexts || c.cache == DType::kI8 ? DType::kF32 : c.cache;
       const Pair k = random(dtype, {row, columns}, 1.5f);
       const Pair v = random(dtype, {row, columns});
+      if (c.latent > 0) {
+        for (int64_t i = 0; i < v.host.count(); ++i) {
+          set(v.host, i, i % columns < c.latent ? get(k.host, i) : 0.0f);
+        }
+        to_gpu(v);
+      }
       ops::kv_append(*cpu_stream_, step.host, k.host, v.host, sequences);
       ops::kv_append(*gpu_stream_, step.gpu, k.gpu, v.gpu, sequences);
       step.sequences = sequences;
@@ -96,10 +103,14 @@ class CudaCachedAttention : public CudaTest {
       host_shape.sinks = sinks.host.as<float>();
       gpu_shape.sinks = sinks.gpu.as<float>();
     }
-    ops::attention_cached(*cpu_stream_,
-                          {step.dst.host, step.q.host, step.host, step.sequences, host_shape});
-    ops::attention_cached(*gpu_stream_,
-                          {step.dst.gpu, step.q.gpu, step.gpu, step.sequences, gpu_shape});
+    // Columns that are not wanted may be left.
+    if (c.latent > 0) gpu_stream_->fill_zero(step.dst.gpu.data, step.dst.gpu.count() * 4);
+    ops::AttentionCached on_cpu = {step.dst.host, step.q.host, step.host, step.sequences,
+                                   host_shape};
+    ops::AttentionCached on_gpu = {step.dst.gpu, step.q.gpu, step.gpu, step.sequences, gpu_shape};
+    on_cpu.latent_columns = on_gpu.latent_columns = c.latent;
+    ops::attention_cached(*cpu_stream_, on_cpu);
+    ops::attention_cached(*gpu_stream_, on_gpu);
   }
 
   // Whether the sequences of a step, each of them alone, have the bits that they had in the step.
@@ -112,9 +123,22 @@ class CudaCachedAttention : public CudaTest {
       const std::vector<float> before = gpu_values(dst);
       gpu_stream_->fill_zero(dst.data, dtype_bytes(dst.dtype, dst.count()));
       span.row_begin = 0;
-      ops::attention_cached(*gpu_stream_, {dst, q, step.gpu, {span}, c.shape});
+      ops::AttentionCached args = {dst, q, step.gpu, {span}, c.shape};
+      args.latent_columns = c.latent;
+      ops::attention_cached(*gpu_stream_, args);
       EXPECT_EQ(gpu_values(dst), before);
     }
+  }
+
+  // The rows of a step, as sequences of one row.
+  static std::vector<ops::SequenceSpan> rows_of(const Step& step) {
+    std::vector<ops::SequenceSpan> rows;
+    for (const ops::SequenceSpan& span : step.sequences) {
+      for (int32_t i = 0; i < span.row_count; ++i) {
+        rows.push_back({span.row_begin + i, 1, span.context_count + i, span.blocks});
+      }
+    }
+    return rows;
   }
 
   // Of a prompt, with 16 heads, for the tiles of a GPU to be large.
@@ -359,6 +383,37 @@ TEST_F(CudaCachedAttention, CachesIn8Bits) {
   }
 }
 
+// Some, or some more, heads than a small tile has rows; contexts in one split and in several.
+TEST_F(CudaCachedAttention, LatentsInBf16) {
+  for (const auto& [heads, latent] : {std::pair{16, 512}, {3, 256}, {21, 256}}) {
+    expect_as_the_cpu({.shape = cached_shape(heads, 1, latent + latent / 8),
+                       .spans = {{0, 1}, {300, heads == 16 ? 1 : 2}, {37, 3}},
+                       .latent = latent},
+                      kCachedBf16Tolerance);
+  }
+  expect_as_the_cpu({.shape = cached_shape(7, 1, 288, 50, 2),
+                     .spans = {{90, 20}, {300, 2}, {0, 9}},
+                     .sinks = true,
+                     .latent = 256},
+                    kCachedBf16Tolerance);
+  expect_as_the_cpu({.shape = cached_shape(4, 1, 40),
+                     .cache = DType::kF32,
+                     .q = DType::kF32,
+                     .spans = {{300, 1}, {20, 9}},
+                     .latent = 32},
+                    kCachedF32Tolerance);
+}
+
+TEST_F(CudaCachedAttention, ARowOfLatentsHasTheSameBitsAloneAndInADraft) {
+  for (const int64_t heads : {5, 20}) {
+    const CachedCase c = {
+        .shape = cached_shape(heads, 1, 288), .spans = {{253, 5}, {37, 2}}, .latent = 256};
+    Step step = make_step(c);
+    attend(c, step);
+    expect_the_same_bits(c, step, rows_of(step));
+  }
+}
+
 // What a row gives does not depend on the rows beside it.
 TEST_F(CudaCachedAttention, ARowHasTheSameBitsAloneAndInADraft) {
   for (const int64_t dim : {128, 256}) {
@@ -366,13 +421,7 @@ TEST_F(CudaCachedAttention, ARowHasTheSameBitsAloneAndInADraft) {
       const CachedCase c = {.shape = cached_shape(4, 1, dim, window), .spans = {{253, 6}, {37, 2}}};
       Step step = make_step(c);
       attend(c, step);
-      std::vector<ops::SequenceSpan> rows;
-      for (const ops::SequenceSpan& span : step.sequences) {
-        for (int32_t i = 0; i < span.row_count; ++i) {
-          rows.push_back({span.row_begin + i, 1, span.context_count + i, span.blocks});
-        }
-      }
-      expect_the_same_bits(c, step, rows);
+      expect_the_same_bits(c, step, rows_of(step));
     }
   }
 }

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <numeric>
+#include <tuple>
 
 #include "cuda/test_device.h"
 #include "formats/tensor_folder.h"
@@ -108,11 +109,12 @@ TEST_F(CudaModel, EveryFamilyGivesTheLogitsOfTheCpuOrSaysThatItCannot) {
     EXPECT_LT(distance(got, expected), 2e-5) << name;
     ++ran;
   }
-  EXPECT_GE(ran, 60);  // all but those with recurrent layers or latent attention
+  EXPECT_GE(ran, 69);  // all but those with recurrent layers
 }
 
 TEST_F(CudaModel, Bf16GivesLogitsNearThoseOfTheCpu) {
-  for (const std::string name : {"llama3", "qwen3", "gemma3", "mixtral", "gpt_oss", "qwen2_moe"}) {
+  for (const std::string name :
+       {"llama3", "qwen3", "gemma3", "mixtral", "gpt_oss", "qwen2_moe", "deepseek_v3", "youtu"}) {
     const std::string folder = fixtures() + "/" + name;
     model::InferenceOptions options{.compute = DType::kBF16, .context_max = 32};
     options.kv_block_count = 4;
@@ -128,7 +130,7 @@ TEST_F(CudaModel, Bf16GivesLogitsNearThoseOfTheCpu) {
 // Few rows in bf16 are another kernel than those in f32; and the CPU rounds what it multiplies with
 // such matrices to eight bits, which is more.
 TEST_F(CudaModel, MatricesOfFewBitsGiveLogitsNearThoseOfTheCpu) {
-  const std::string folder = fixtures() + "/llama3";
+  std::string folder;
   const auto logits = [&](Device& device, DType compute, ops::WeightFormat format) {
     model::InferenceOptions options{.compute = compute, .context_max = 32};
     options.kv_block_count = 4;
@@ -137,18 +139,23 @@ TEST_F(CudaModel, MatricesOfFewBitsGiveLogitsNearThoseOfTheCpu) {
     EXPECT_TRUE(loaded) << loaded.error().message;
     return loaded ? TwoSequences(**loaded).run() : std::vector<float>();
   };
-  const auto whole = logits(*gpu_, DType::kF32, ops::WeightFormat::kCompute);
-  for (const auto format : {ops::WeightFormat::kQ8, ops::WeightFormat::kQ4}) {
+  // The CPU's rounding alone puts latents of 16 columns further apart, in q8 as well.
+  for (const auto& [name, format, limit] : {std::tuple{"llama3", ops::WeightFormat::kQ8, 0.05},
+                                            {"llama3", ops::WeightFormat::kQ4, 0.05},
+                                            {"youtu", ops::WeightFormat::kQ4, 0.08}}) {
+    folder = fixtures() + "/" + name;
+    const auto whole = logits(*gpu_, DType::kF32, ops::WeightFormat::kCompute);
     const auto got = logits(*gpu_, DType::kF32, format);
     EXPECT_LT(distance(logits(*gpu_, DType::kBF16, format), got), 0.03);
-    EXPECT_LT(distance(logits(cpu_, DType::kF32, format), got), 0.05);
+    EXPECT_LT(distance(logits(cpu_, DType::kF32, format), got), limit);
     EXPECT_GT(distance(whole, got), 0.02);
   }
 }
 
 TEST_F(CudaModel, ContextsIn8BitsGiveLogitsNearThoseOfTheCpu) {
-  const std::string folder = fixtures() + "/llama3";
-  for (const DType compute : {DType::kF32, DType::kBF16}) {
+  for (const auto& [name, compute] :
+       {std::pair{"llama3", DType::kF32}, {"llama3", DType::kBF16}, {"youtu", DType::kF32}}) {
+    const std::string folder = fixtures() + "/" + name;
     model::InferenceOptions options{.compute = compute, .context_max = 32};
     options.kv_block_count = 4;
     const auto logits = [&](Device& device) {
@@ -165,17 +172,19 @@ TEST_F(CudaModel, ContextsIn8BitsGiveLogitsNearThoseOfTheCpu) {
 }
 
 TEST_F(CudaModel, TakesTheMemoryThatIsPlannedForMatricesOfFewBits) {
-  const std::string folder = fixtures() + "/llama3";
-  model::InferenceOptions options{.compute = DType::kBF16, .context_max = 32};
-  options.format = ops::WeightFormat::kQ4;
-  const auto planned =
-      serve::plan_engine_memory(folder, options, int64_t{3} << 20, {}, DeviceKind::kCuda);
-  ASSERT_TRUE(planned) << planned.error().message;
-  options.kv_block_count = planned->kv_block_count;
-  options.memory_bytes_max = planned->total_bytes();
-  const auto loaded = InferenceModel::load(folder, *gpu_, options);
-  ASSERT_TRUE(loaded) << loaded.error().message;
-  EXPECT_EQ((*loaded)->peak_bytes(), planned->total_bytes());
+  for (const std::string name : {"llama3", "youtu"}) {
+    const std::string folder = fixtures() + "/" + name;
+    model::InferenceOptions options{.compute = DType::kBF16, .context_max = 32};
+    options.format = ops::WeightFormat::kQ4;
+    const auto planned =
+        serve::plan_engine_memory(folder, options, int64_t{3} << 20, {}, DeviceKind::kCuda);
+    ASSERT_TRUE(planned) << planned.error().message;
+    options.kv_block_count = planned->kv_block_count;
+    options.memory_bytes_max = planned->total_bytes();
+    const auto loaded = InferenceModel::load(folder, *gpu_, options);
+    ASSERT_TRUE(loaded) << loaded.error().message;
+    EXPECT_EQ((*loaded)->peak_bytes(), planned->total_bytes());
+  }
 }
 
 TEST_F(CudaModel, TheLikeliestTokensAreThoseOfTheLogits) {
@@ -270,6 +279,26 @@ void expect_near_weights(const std::map<std::string, std::vector<float>>& got,
 
 class CudaTrainer : public CudaTest {
  protected:
+  // The adapter that a run of this name has written.
+  model::InferenceOptions with_adapter(const std::string& name) {
+    model::InferenceOptions options{.compute = DType::kF32, .context_max = 32};
+    options.kv_block_count = 4;
+    options.adapters.push_back({.name = "a", .folder = folder_.file(name) + "/adapter"});
+    return options;
+  }
+  // The CPU's logits of a model with the first adapter, which are not those without it.
+  std::vector<float> expect_logits_of_the_cpu(const std::string& folder,
+                                              const model::InferenceOptions& options) {
+    auto on_cpu = InferenceModel::load(folder, cpu_, options);
+    auto on_gpu = InferenceModel::load(folder, *gpu_, options);
+    EXPECT_TRUE(on_cpu && on_gpu);
+    if (!on_cpu || !on_gpu) return {};
+    const auto without = TwoSequences(**on_cpu).run();
+    const auto expected = TwoSequences(**on_cpu, 0).run();
+    EXPECT_LT(distance(TwoSequences(**on_gpu, 0).run(), expected), 2e-5);
+    EXPECT_GT(distance(without, expected), 1e-3);
+    return expected;
+  }
   train::TrainOptions options(const std::string& name) {
     const std::string data = folder_.file("corpus.jsonl");
     std::ofstream(data) << train::small_corpus(40);
@@ -293,8 +322,9 @@ TEST_F(CudaTrainer, TrainsAsTheCpuDoes) {
   expect_near_weights(weights_of(on_gpu), weights_of(on_cpu), 3e-3);
 }
 
-TEST_F(CudaTrainer, TrainsExpertsAsTheCpuDoes) {
-  for (const std::string name : {"mixtral", "qwen2_moe", "gpt_oss", "glm4_moe", "gemma4_moe"}) {
+TEST_F(CudaTrainer, TrainsExpertsAndLatentAttentionAsTheCpuDoes) {
+  for (const std::string name : {"mixtral", "qwen2_moe", "gpt_oss", "glm4_moe", "gemma4_moe",
+                                 "deepseek_v2", "deepseek_v3_dense", "minicpm3"}) {
     train::TrainOptions on_cpu = options(name + "_cpu");
     const auto config = formats::load_model_config(fixtures() + "/" + name);
     ASSERT_TRUE(config) << config.error().message;
@@ -389,18 +419,9 @@ TEST_F(CudaTrainer, FineTunesAdaptersAsTheCpuDoes) {
   expect_near_weights(tune("q4_gpu", 0, kQ4), tune("q4_cpu", {}, kQ4), 3e-3);
 
   // The adapter beside its base.
-  model::InferenceOptions options{.compute = DType::kF32, .context_max = 32};
-  options.kv_block_count = 4;
-  options.adapters.push_back({.name = "a", .folder = folder_.file("lora_gpu") + "/adapter"});
   const std::string folder = base.out_folder + "/model";
-  auto on_cpu = InferenceModel::load(folder, cpu_, options);
-  auto on_gpu = InferenceModel::load(folder, *gpu_, options);
-  ASSERT_TRUE(on_cpu) << on_cpu.error().message;
-  ASSERT_TRUE(on_gpu) << on_gpu.error().message;
-  const auto without = TwoSequences(**on_cpu).run();
-  const auto expected = TwoSequences(**on_cpu, 0).run();
-  EXPECT_LT(distance(TwoSequences(**on_gpu, 0).run(), expected), 2e-5);
-  EXPECT_GT(distance(without, expected), 1e-3);
+  model::InferenceOptions options = with_adapter("lora_gpu");
+  const std::vector<float> expected = expect_logits_of_the_cpu(folder, options);
 
   // The same, loaded later into a room.
   const model::AdapterSource source = options.adapters.front();
@@ -412,6 +433,27 @@ TEST_F(CudaTrainer, FineTunesAdaptersAsTheCpuDoes) {
   const auto lease = (*later)->adapter_rooms().load(source, (*later)->architecture(), *gpu_stream_);
   ASSERT_TRUE(lease) << lease.error().message;
   EXPECT_LT(distance(TwoSequences(**later, (*lease)->number).run(), expected), 2e-5);
+}
+
+TEST_F(CudaTrainer, FineTunesAdaptersOfLatentAttentionAsTheCpuDoes) {
+  train::TrainOptions base = options("base");
+  const auto config = formats::load_model_config(fixtures() + "/deepseek_v3_dense");
+  ASSERT_TRUE(config) << config.error().message;
+  const int32_t vocabulary = base.config->vocab_size;
+  base.config = *config;
+  base.config->vocab_size = vocabulary;
+  base.steps = 1;
+  weights_of(base);
+  const std::string folder = base.out_folder + "/model";
+  const auto tune = [&](const std::string& name, std::optional<int> gpu) {
+    train::TrainOptions tuning = train::tuning_options(options(name), folder, folder_.file(name));
+    tuning.lora = formats::LoraConfig{.rank = 4, .alpha = 8};
+    tuning.steps = 2;
+    tuning.gpu = gpu;
+    return weights_of(tuning);
+  };
+  expect_near_weights(tune("lora_gpu", 0), tune("lora_cpu", {}), 3e-3);
+  expect_logits_of_the_cpu(folder, with_adapter("lora_gpu"));
 }
 
 TEST_F(CudaTrainer, RefusesWhatOnlyTheCpuDoes) {

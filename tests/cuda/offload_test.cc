@@ -92,6 +92,17 @@ TEST_F(CudaOffload, TrainsExperts) {
   expect_same(resident, {from_the_host(2, ScheduleKind::kMobius, OptimizerMode::kAsync)});
 }
 
+TEST_F(CudaOffload, TrainsLatentAttention) {
+  TrainOptions resident = options("resident", DType::kBF16);
+  const int32_t vocabulary = resident.config->vocab_size;
+  const auto config = formats::load_model_config(std::string(JIGE_SOURCE_DIR) +
+                                                 "/tests/fixtures/model/deepseek_v3_dense");
+  ASSERT_TRUE(config) << config.error().message;
+  resident.config = *config;
+  resident.config->vocab_size = vocabulary;
+  expect_same(resident, {from_the_host(2, ScheduleKind::kMobius, OptimizerMode::kAsync)});
+}
+
 TEST_F(CudaOffload, TrainsATableThatIsTheHead) {
   TrainOptions resident = options("resident");
   resident.config->tied_embeddings = true;

@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(kMergeThreads) merge_kernel(CachedAttention a)
 #pragma unroll
     for (int j = 0; j < kMergeColumns / kWarp; ++j) {
       const int c = column + j * kWarp;
-      if (c < a.head_dim) o[j] = fmaf(a.partials[partial * a.head_dim + c], weight, o[j]);
+      if (c < a.value_columns) o[j] = fmaf(a.partials[partial * a.head_dim + c], weight, o[j]);
     }
   }
   float* sums = shared + kWarp + warp_id() * (kMergeColumns + 1);
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(kMergeThreads) merge_kernel(CachedAttention a)
   __syncthreads();
   const int thread = static_cast<int>(threadIdx.x);
   const int c = static_cast<int>(blockIdx.z) * kMergeColumns + thread;
-  if (thread >= kMergeColumns || c >= a.head_dim) return;
+  if (thread >= kMergeColumns || c >= a.value_columns) return;
   float total = 0;
   float weights = 0;
 #pragma unroll
@@ -63,6 +63,7 @@ __global__ void __launch_bounds__(kMergeThreads) merge_kernel(CachedAttention a)
 }  // namespace
 
 int32_t cached_tile_rows(const LaunchStream& stream, const CachedAttention& args, int64_t rows) {
+  if (cached_latent_takes(args)) return kCachedLatentRows;
   return cached_flash_takes(args) ? cached_flash_rows(stream, args, rows) : kPlainRows;
 }
 
@@ -72,15 +73,20 @@ void attention_cached(const LaunchStream& stream, const CachedAttention& given) 
   const uint64_t two_32 = uint64_t{1} << 32;
   const auto heads = static_cast<uint64_t>(args.heads);
   args.heads_inverse = static_cast<uint32_t>((two_32 + heads - 1) / heads);
+  const bool latent = cached_latent_takes(args);
   if (args.tile_items > 0) {
-    if (cached_flash_takes(args)) {
+    if (latent) {
+      launch_cached_latent(stream, args, false);
+    } else if (cached_flash_takes(args)) {
       launch_cached_flash(stream, args);
     } else {
       launch_cached_plain(stream, args, false);
     }
   }
   if (args.few_items > 0) {
-    if (cached_few_takes(args)) {
+    if (latent) {
+      launch_cached_latent(stream, args, true);
+    } else if (cached_few_takes(args)) {
       launch_cached_few(stream, args);
     } else {
       launch_cached_plain(stream, args, true);
@@ -89,7 +95,7 @@ void attention_cached(const LaunchStream& stream, const CachedAttention& given) 
   if (args.merge_items == 0) return;
   launch(stream,
          {{static_cast<unsigned>(args.merge_items), static_cast<unsigned>(args.head_count),
-           blocks_for(args.head_dim, kMergeColumns)},
+           blocks_for(args.value_columns, kMergeColumns)},
           kMergeThreads,
           (kWarp + kMergeWarps * (kMergeColumns + 1)) * int64_t{sizeof(float)}},
          merge_kernel, args);

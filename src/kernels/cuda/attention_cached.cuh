@@ -15,7 +15,7 @@ constexpr int kCachedThreads = 128;
 constexpr int kCachedWarps = kCachedThreads / kWarp;
 
 // The kernels, each in its file: for few rows or for tiles, whatever the types and the heads; for
-// few rows on tensor cores; for tiles on tensor cores.
+// few rows on tensor cores; for tiles on tensor cores; for either of a cache of latents there.
 constexpr int kPlainRows = 8;
 void launch_cached_plain(const LaunchStream& stream, const CachedAttention& args, bool few);
 bool cached_few_takes(const CachedAttention& args);
@@ -23,6 +23,9 @@ void launch_cached_few(const LaunchStream& stream, const CachedAttention& args);
 bool cached_flash_takes(const CachedAttention& args);
 int32_t cached_flash_rows(const LaunchStream& stream, const CachedAttention& args, int64_t rows);
 void launch_cached_flash(const LaunchStream& stream, const CachedAttention& args);
+constexpr int kCachedLatentRows = 64;  // of a tile
+bool cached_latent_takes(const CachedAttention& args);
+void launch_cached_latent(const LaunchStream& stream, const CachedAttention& args, bool few);
 
 // Scores from products: factor · x, or under a cap factor · tanh(bend · x).
 struct CachedScore {

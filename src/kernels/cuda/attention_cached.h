@@ -12,7 +12,8 @@
 // and on how many rows its sequence has, but not on its neighbours.
 //
 // bf16 caches and queries with heads of up to 256 go through tensor cores, where weights of values
-// are rounded to bf16; all else is in f32. Of a cache in 8 bits sequences of few rows are in f32,
+// are rounded to bf16, as do latents of 512 or 256 columns with keys of 576 or 288; all else is in
+// f32. Of a cache in 8 bits sequences of few rows are in f32,
 // and tiles go through tensor cores as said. Threads: asynchronous
 // on the stream.
 #pragma once
@@ -74,7 +75,9 @@ struct CachedAttention : CachedTables {
   cpu::ElementType cache_type;
   bool in_8_bits;  // whatever cache_type is
   int32_t head_count, kv_head_count, head_dim;
-  int32_t window;  // 0: none
+  int32_t value_columns;  // of a head, that are wanted in dst: the first ones
+  bool values_in_keys;    // the values are these columns of keys, besides
+  int32_t window;         // 0: none
   float scale, cap;
   const float* sinks;  // [H] or null
   CachedAppend append;

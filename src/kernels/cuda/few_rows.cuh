@@ -75,6 +75,14 @@ __device__ inline bool take_group(FewRowsProduct& product) {
   return true;
 }
 
+// Makes the product that of a head, blockIdx.y.
+__device__ inline void take_head(FewRowsProduct& product) {
+  const int64_t head = blockIdx.y;
+  product.weight += head * product.heads.weight_step;
+  product.src = from_column(product.src, head * product.heads.src_step);
+  product.out = from_column(product.out, head * product.heads.out_step);
+}
+
 // What is added to the sums that a thread stores: outputs threadIdx.x, + kFewThreads, …
 template <typename V>
 struct Extras {

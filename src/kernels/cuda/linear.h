@@ -8,6 +8,14 @@
 
 namespace jige::cuda {
 
+// Products of one shape, whose operands lie so many elements apart.
+struct ProductBatch {
+  int64_t count = 1;
+  int64_t left_step = 0;
+  int64_t right_step = 0;
+  int64_t out_step = 0;
+};
+
 // out[row][column] = Σ_d left(row, d) · right(d, column), plus bias[column] or, with accumulate,
 // what out held. Sums are f32. An operand's rows are those of its lines, left(row, d) =
 // left[row][d] and right(d, column) = right[column][d], or where it lies across, those of d:
@@ -25,6 +33,7 @@ struct Product {
   const void* bias = nullptr;  // null: none
   // [rows, columns], added to the sums; null data: none. For multiply_lt alone: f32, as out is.
   cpu::ConstRows addend = {};  // REQUIRES: not accumulate
+  ProductBatch batch = {};     // for multiply_lt alone. REQUIRES: no bias, accumulate or addend
 };
 
 // In f32: every element one chain of fused multiply-adds in ascending d, from zero or from what out
@@ -60,6 +69,14 @@ struct FewRowsGroups {
   const int32_t* rows_of = nullptr;
   int64_t rows_by = 1;
 };
+// Products of heads, each with a weight of its own: so many elements lie from one's to the next
+// one's weight, columns of src and columns of out.
+struct FewRowsHeads {
+  int64_t count = 0;  // 0: there are none
+  int64_t weight_step = 0;
+  int64_t src_step = 0;
+  int64_t out_step = 0;
+};
 struct FewRowsProduct {
   int64_t rows = 0;  // 1 … kFewRows
   int64_t n = 0;
@@ -74,6 +91,7 @@ struct FewRowsProduct {
   ProductBounds bounds = {};
   ProductNorm norm = {};
   FewRowsGroups groups = {};  // REQUIRES: no addend or norm; src in bf16
+  FewRowsHeads heads = {};    // REQUIRES: the same; no bias, gate or groups
 };
 inline constexpr int64_t kFewRows = 16;
 // Whether the operands are such that there may be a gate, or the norm that they have.
@@ -90,6 +108,8 @@ struct RowsCopy {
   bool accumulate = false;
 };
 void copy_rows(const LaunchStream& stream, const RowsCopy& copy);
+// The same with dst [columns, rows], transposed. REQUIRES: not accumulate.
+void copy_turned(const LaunchStream& stream, const RowsCopy& copy);
 
 // sums[column] += Σ over the rows of src. The order depends on the number of rows alone. `scratch`
 // has column_sums_bytes.

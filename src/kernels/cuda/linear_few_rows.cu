@@ -24,7 +24,7 @@ constexpr int kSlotBytes = 16;               // what a copy of a lane brings
 // kAligned: rows of both can be loaded 16 bytes at a time, and there are as many rows of the weight
 // as a block has. kGated: half of the tiles are those of the gate. kNormed: every block normalises
 // src, in f32, while its copies are under way. kGrouped: blocks (…, r) have the group whose first
-// row is r, if there is one.
+// row is r, if there is one, or where there are heads head r.
 template <typename Source, int kTilesIn, int kTokenTilesIn, bool kAlignedIn, bool kGatedIn,
           bool kNormedIn = false, bool kGroupedIn = false>
 struct Variant {
@@ -235,14 +235,17 @@ __device__ void prefetch_weight(const FewRowsProduct& product, int64_t first) {
 template <typename V>
 __global__ __launch_bounds__(kThreads, 2) void few_rows_kernel(FewRowsProduct product) {
   int64_t first = int64_t{blockIdx.x} * V::kOutputs;
+  if constexpr (V::kGrouped) {
+    if (product.heads.count > 0) take_head(product);
+  }
   // The last block does some rows once more, to the same bits.
   if constexpr (V::kAligned) {
     first = min(first, product.n - V::kOutputs);
-    if constexpr (!V::kGrouped) prefetch_weight<V>(product, first);
+    if (!V::kGrouped || product.heads.count > 0) prefetch_weight<V>(product, first);
   }
   begin_kernel();
   if constexpr (V::kGrouped) {
-    if (!take_group(product)) return;
+    if (product.heads.count == 0 && !take_group(product)) return;
   }
   unsigned char* const memory = dynamic_shared() + warp_id() * V::kWarpBytes;
   const Operands<V> from(product, first);
@@ -276,7 +279,8 @@ void launch_normed(const LaunchStream& stream, const FewRowsProduct& product) {
 template <typename Element, int kTiles, bool kAligned, bool kGated>
 void launch_tiles(const LaunchStream& stream, const FewRowsProduct& product) {
   const auto launch_variant = [&]<typename V>(V) {
-    const auto down = static_cast<unsigned>(V::kGrouped ? product.groups.all_rows : 1);
+    const int64_t apart = product.heads.count > 0 ? product.heads.count : product.groups.all_rows;
+    const auto down = static_cast<unsigned>(V::kGrouped ? apart : 1);
     launch(stream, {{blocks_for(product.n, V::kOutputs), down}, kThreads, block_bytes<V>(product)},
            few_rows_kernel<V>, product);
   };
@@ -284,7 +288,7 @@ void launch_tiles(const LaunchStream& stream, const FewRowsProduct& product) {
     if (product.norm.given) return launch_normed<float, kTiles, kGated>(stream, product);
   }
   if constexpr (sizeof(Element) == sizeof(Bf16)) {
-    if (product.groups.count > 0) {
+    if (product.groups.count > 0 || product.heads.count > 0) {
       if (product.rows <= kTokens) {
         launch_variant(Variant<Element, kTiles, 1, kAligned, kGated, false, true>());
       } else {
@@ -307,7 +311,9 @@ bool is_aligned(const FewRowsProduct& product) {
   const int64_t stride = product.rows > 1 || product.groups.count > 0 ? product.src.stride : 0;
   return src % kVectorBytes == 0 && weight % kVectorBytes == 0 &&
          stride * element_bytes(product.src.type) % int64_t{kVectorBytes} == 0 &&
-         product.k % kLaneElements == 0 && product.groups.weight_stride % kLaneElements == 0;
+         product.k % kLaneElements == 0 && product.groups.weight_stride % kLaneElements == 0 &&
+         product.heads.src_step % kLaneElements == 0 &&
+         product.heads.weight_step % kLaneElements == 0;
 }
 
 // Whether blocks of so many tiles leave every multiprocessor one or nearly so, and their memory is
@@ -317,7 +323,9 @@ bool fills(const LaunchStream& stream, const FewRowsProduct& product) {
   using V = Variant<Element, kTiles, 1, true, kGated>;
   const int64_t blocks_min = (int64_t{stream.multiprocessors} * 3 + 3) / 4;
   // Of groups as many have rows as a token has rows at least.
-  const int64_t groups = product.groups.count > 0 ? product.groups.all_rows / product.rows : 1;
+  const int64_t groups = product.heads.count > 0    ? product.heads.count
+                         : product.groups.count > 0 ? product.groups.all_rows / product.rows
+                                                    : 1;
   const int64_t bytes =
       product.norm.given ? block_bytes<Variant<float, kTiles, 1, true, kGated, true>>(product)
       : product.rows <= kTokens ? block_bytes<V>(product)

@@ -86,6 +86,30 @@ bool aligned(const void* data, ElementType type, int64_t stride) {
          stride * element_bytes(type) % kVectorBytes == 0;
 }
 
+// A block turns a square.
+constexpr int kSide = 32;
+__global__ void copy_turned_kernel(RowsCopy copy, int64_t along) {
+  begin_kernel();
+  __shared__ float square[kSide][kSide + 1];
+  const int64_t first_row = blockIdx.x / along * kSide;
+  const int64_t first_column = blockIdx.x % along * kSide;
+  for (int i = warp_id(); i < kSide; i += kThreads / kWarp) {
+    const int64_t row = first_row + i;
+    const int64_t column = first_column + lane_id();
+    if (row >= copy.rows || column >= copy.columns) continue;
+    square[i][lane_id()] =
+        load_element(copy.src.data, copy.src.type, row * copy.src.stride + column);
+  }
+  __syncthreads();
+  for (int i = warp_id(); i < kSide; i += kThreads / kWarp) {
+    const int64_t column = first_column + i;
+    const int64_t row = first_row + lane_id();
+    if (row >= copy.rows || column >= copy.columns) continue;
+    store_element(copy.dst.data, copy.dst.type, column * copy.dst.stride + row,
+                  square[lane_id()][i]);
+  }
+}
+
 // Sums of columns: a block sums kPieceRows rows of kBlockColumns columns, then pieces are added.
 constexpr int kPieceRows = 128;
 constexpr int kLaneColumns = 2;
@@ -166,6 +190,12 @@ void copy_rows(const LaunchStream& stream, const RowsCopy& copy) {
                       aligned(flat.src.data, flat.src.type, flat.rows > 1 ? flat.src.stride : 0);
   launch(stream, shape, vector ? copy_rows_kernel<true> : copy_rows_kernel<false>, flat,
          row_threads);
+}
+
+void copy_turned(const LaunchStream& stream, const RowsCopy& copy) {
+  const int64_t along = blocks_for(copy.columns, kSide);
+  const auto blocks = static_cast<unsigned>(along * blocks_for(copy.rows, kSide));
+  launch(stream, {blocks, kThreads}, copy_turned_kernel, copy, along);
 }
 
 int64_t column_sums_bytes(int64_t rows, int64_t columns) {

@@ -24,6 +24,7 @@ struct LtFunctions {
   decltype(&cublasLtMatmulDescCreate) desc_create = nullptr;
   decltype(&cublasLtMatmulDescSetAttribute) desc_set = nullptr;
   decltype(&cublasLtMatrixLayoutCreate) layout_create = nullptr;
+  decltype(&cublasLtMatrixLayoutSetAttribute) layout_set = nullptr;
   decltype(&cublasLtMatmulPreferenceCreate) preference_create = nullptr;
   decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set = nullptr;
   decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy = nullptr;
@@ -58,6 +59,7 @@ Result<LtFunctions> load_library() {
   find(lt.desc_create, "cublasLtMatmulDescCreate");
   find(lt.desc_set, "cublasLtMatmulDescSetAttribute");
   find(lt.layout_create, "cublasLtMatrixLayoutCreate");
+  find(lt.layout_set, "cublasLtMatrixLayoutSetAttribute");
   find(lt.preference_create, "cublasLtMatmulPreferenceCreate");
   find(lt.preference_set, "cublasLtMatmulPreferenceSetAttribute");
   find(lt.preference_destroy, "cublasLtMatmulPreferenceDestroy");
@@ -80,6 +82,7 @@ struct Problem {
   int64_t rows, columns, depth;
   int64_t left_stride, right_stride, out_stride, addend_stride;
   bool left_across, right_across, bf16_out, accumulate, bias, addend;
+  int64_t batch, left_step, right_step, out_step;
   auto operator<=>(const Problem&) const = default;
 };
 
@@ -97,7 +100,11 @@ Problem problem_of(const Product& product) {
           .bf16_out = product.out.type == cpu::ElementType::kBf16,
           .accumulate = product.accumulate,
           .bias = product.bias != nullptr,
-          .addend = addend};
+          .addend = addend,
+          .batch = product.batch.count,
+          .left_step = product.batch.left_step,
+          .right_step = product.batch.right_step,
+          .out_step = product.batch.out_step};
 }
 
 // A problem as the library describes it, and the algorithm. The library counts columns first: it is
@@ -150,6 +157,14 @@ class LtDevice {
     return result;
   }
 
+  static void repeat(cublasLtMatrixLayout_t matrix, int64_t count, int64_t step) {
+    const auto set = [matrix](cublasLtMatrixLayoutAttribute_t name, auto value) {
+      check_lt(lt_library()->layout_set(matrix, name, &value, sizeof value), "a batch");
+    };
+    set(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<int32_t>(count));
+    set(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, step);
+  }
+
   static Choice describe(const Problem& problem) {
     Choice choice;
     check_lt(lt_library()->desc_create(&choice.desc, CUBLAS_COMPUTE_32F, CUDA_R_32F),
@@ -173,6 +188,12 @@ class LtDevice {
     choice.left = operand(problem.left_across, problem.rows, problem.depth, problem.left_stride);
     choice.out = layout(out_type, problem.rows, problem.columns, problem.out_stride);
     choice.addend = layout(out_type, problem.rows, problem.columns, problem.addend_stride);
+    if (problem.batch > 1) {
+      repeat(choice.right, problem.batch, problem.right_step);
+      repeat(choice.left, problem.batch, problem.left_step);
+      repeat(choice.out, problem.batch, problem.out_step);
+      repeat(choice.addend, problem.batch, problem.out_step);
+    }
     return choice;
   }
 

@@ -1,7 +1,7 @@
 // Products in bf16 by cuBLASLt, which is loaded when it is first asked for.
 //
 // Sums are f32, in an order that the library chooses once per problem: that is sizes, strides,
-// types, bias, accumulate and addend, so two products that differ in none of them have it in
+// types, bias, accumulate, addend and batch, so two products that differ in none of them have it in
 // common. matmul_lt.cc is for GPUs, emulation/matmul_lt.cc for the emulated one. Threads: any; a
 // product is asynchronous on its stream.
 #pragma once

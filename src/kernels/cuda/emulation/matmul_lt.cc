@@ -1,6 +1,7 @@
 #include "kernels/cuda/matmul_lt.h"
 
 #include <cmath>
+#include <cstddef>
 
 #include "base/check.h"
 #include "kernels/cuda/emulation/device_memory.h"
@@ -52,15 +53,7 @@ void check_product(const Product& product) {
              "accumulates with a bias or in bf16");
 }
 
-}  // namespace
-
-Status matmul_lt_ready() { return {}; }
-
-int64_t matmul_lt_workspace_bytes() { return 0; }
-
-void multiply_lt(const LaunchStream&, const Product& product, void*) {
-  check_product(product);
-  const emulation::DeviceMemory::Access access;
+void multiply_one(const Product& product) {
   for (int64_t row = 0; row < product.rows; ++row) {
     for (int64_t column = 0; column < product.columns; ++column) {
       float sum = 0;
@@ -81,6 +74,30 @@ void multiply_lt(const LaunchStream&, const Product& product, void*) {
         static_cast<BFloat16*>(product.out.data)[at] = to_bfloat16(sum);
       }
     }
+  }
+}
+
+}  // namespace
+
+Status matmul_lt_ready() { return {}; }
+
+int64_t matmul_lt_workspace_bytes() { return 0; }
+
+void multiply_lt(const LaunchStream&, const Product& product, void*) {
+  const ProductBatch& batch = product.batch;
+  JIGE_CHECK(batch.count == 1 || (!product.bias && !product.accumulate && !product.addend.data),
+             "a batch with a bias or an addend");
+  const emulation::DeviceMemory::Access access;
+  for (int64_t i = 0; i < batch.count; ++i) {
+    const auto skip = [i](const void* data, ElementType type, int64_t step) {
+      return static_cast<const std::byte*>(data) + i * step * (type == ElementType::kF32 ? 4 : 2);
+    };
+    Product one = product;
+    one.left.data = skip(product.left.data, product.left.type, batch.left_step);
+    one.right.data = skip(product.right.data, product.right.type, batch.right_step);
+    one.out.data = const_cast<std::byte*>(skip(product.out.data, product.out.type, batch.out_step));
+    check_product(one);
+    multiply_one(one);
   }
 }
 

@@ -3,6 +3,8 @@
 
 #include "cuda/test_device.h"
 #include "ops/elementwise.h"
+#include "ops/linear.h"
+#include "ops/linear_cuda.h"
 
 namespace jige {
 namespace {
@@ -41,6 +43,30 @@ TEST_F(CudaStreams, RepeatedWorkHasWhatItUploads) {
     }
     add_uploads(sum.gpu, a, a);
     EXPECT_EQ(gpu_values(sum.gpu).back(), 2 * a.back());
+  }
+}
+
+// What was recorded only is not done: sums would have it twice.
+TEST_F(CudaStreams, RepeatedProductsAreMadeOnce) {
+  if (const Status ready = ops::cuda_matmul_ready(); !ready) GTEST_SKIP() << ready.error().message;
+  const Pair src = random(DType::kBF16, {24, 16});
+  const Pair grad = filled(DType::kF32, {16, 16});
+  gpu_stream_->fill_zero(grad.gpu.data, grad.gpu.count() * 4);
+  const auto add_product = [&] {
+    ops::linear_backward_weight(*gpu_stream_, {.grad_weight = grad.gpu,
+                                               .grad_dst = src.gpu,
+                                               .src = src.gpu,
+                                               .compute = DType::kBF16,
+                                               .scratch = {}});
+  };
+  add_product();
+  const std::vector<float> once = gpu_values(grad.gpu);
+  for (int times = 2; times <= 4; ++times) {
+    gpu_stream_->run_repeated(add_product);
+    const std::vector<float> got = gpu_values(grad.gpu);
+    for (size_t i = 0; i < got.size(); ++i) {
+      ASSERT_NEAR(got[i], static_cast<float>(times) * once[i], 1e-3);
+    }
   }
 }
 

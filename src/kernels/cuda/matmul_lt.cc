@@ -251,7 +251,7 @@ Status matmul_lt_ready() {
 int64_t matmul_lt_workspace_bytes() { return kWorkspaceBytes; }
 
 void multiply_lt(const LaunchStream& stream, const Product& product, void* workspace) {
-  current_device().multiply(stream, product, workspace);
+  if (stream.takes(product, workspace)) current_device().multiply(stream, product, workspace);
 }
 
 }  // namespace jige::cuda

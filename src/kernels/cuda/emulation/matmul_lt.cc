@@ -83,7 +83,8 @@ Status matmul_lt_ready() { return {}; }
 
 int64_t matmul_lt_workspace_bytes() { return 0; }
 
-void multiply_lt(const LaunchStream&, const Product& product, void*) {
+void multiply_lt(const LaunchStream& stream, const Product& product, void* workspace) {
+  if (!stream.takes(product, workspace)) return;
   const ProductBatch& batch = product.batch;
   JIGE_CHECK(batch.count == 1 || (!product.bias && !product.accumulate && !product.addend.data),
              "a batch with a bias or an addend");

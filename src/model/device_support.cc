@@ -20,7 +20,6 @@ Status check_device_support(const Device& device, const Architecture& architectu
   if (config.experts.count > ops::kGpuExpertsMax) {
     return refuse(device, fmt::format("more than {} experts", ops::kGpuExpertsMax), kOnCpu);
   }
-  if (formats::recurrent_layer_count(config) > 0) return refuse(device, "recurrent layers", kOnCpu);
   if (use.format != ops::WeightFormat::kCompute && config.experts.count > 0) {
     return refuse(device, "experts in few bits", "leave --quantize out, or use --device cpu");
   }

@@ -2,7 +2,9 @@
 
 #include "base/cpu.h"
 #include "kernels/cpu/causal_conv.h"
+#include "kernels/cuda/causal_conv.h"
 #include "ops/kernel_rows.h"
+#include "ops/recurrent_spans.h"
 
 namespace jige::ops {
 namespace {
@@ -87,8 +89,12 @@ void causal_conv_forward(Stream& stream, const CausalConvForward& args) {
                 (args.shape.kernel - 1) * args.src.columns());
     kernel_args.states = rows_of(args.states);
   }
-  submit_conv(stream, kernel_args, conv_spans(args.sequences, rows, slots), rows,
-              &cpu::CausalConvKernels::forward);
+  ConvSpans spans = conv_spans(args.sequences, rows, slots);
+  if (on_cuda(stream)) {
+    return cuda::causal_conv_forward(launch_stream(stream), kernel_args,
+                                     send_recurrent_spans(stream, args.sequences));
+  }
+  submit_conv(stream, kernel_args, std::move(spans), rows, &cpu::CausalConvKernels::forward);
 }
 
 void causal_conv_backward_input(Stream& stream, const CausalConvBackward& args) {
@@ -103,8 +109,12 @@ void causal_conv_backward_input(Stream& stream, const CausalConvBackward& args) 
   kernel_args.grad_src = rows_of(args.grad_src);
   kernel_args.grad_products = rows_of(args.grad_products);
   kernel_args.grad_dst = const_rows_of(args.grad_dst);
-  submit_conv(stream, kernel_args, conv_spans(args.sequences, rows, 0), rows,
-              &cpu::CausalConvKernels::backward_input);
+  ConvSpans spans = conv_spans(args.sequences, rows, 0);
+  if (on_cuda(stream)) {
+    return cuda::causal_conv_backward_input(launch_stream(stream), kernel_args,
+                                            send_recurrent_spans(stream, args.sequences));
+  }
+  submit_conv(stream, kernel_args, std::move(spans), rows, &cpu::CausalConvKernels::backward_input);
 }
 
 void causal_conv_backward_weight(Stream& stream, const CausalConvWeightGradients& args) {
@@ -121,7 +131,15 @@ void causal_conv_backward_weight(Stream& stream, const CausalConvWeightGradients
     check_vector("grad_bias", args.grad_bias, DType::kF32, columns);
     kernel_args.grad_bias = args.grad_bias.as<float>();
   }
-  submit_conv(stream, kernel_args, conv_spans(args.sequences, rows, 0), rows,
+  ConvSpans spans = conv_spans(args.sequences, rows, 0);
+  if (on_cuda(stream)) {
+    const cuda::LaunchStream on = launch_stream(stream);
+    const cuda::RecurrentSpans sent = send_recurrent_spans(stream, args.sequences);
+    void* const scratch =
+        as_cuda(stream).scratch(cuda::causal_conv_backward_weight_scratch(on, kernel_args, sent));
+    return cuda::causal_conv_backward_weight(on, kernel_args, sent, scratch);
+  }
+  submit_conv(stream, kernel_args, std::move(spans), rows,
               &cpu::CausalConvKernels::backward_weight);
 }
 

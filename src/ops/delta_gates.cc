@@ -2,6 +2,7 @@
 
 #include "base/cpu.h"
 #include "kernels/cpu/delta_gates.h"
+#include "kernels/cuda/delta_gates.h"
 #include "ops/kernel_rows.h"
 
 namespace jige::ops {
@@ -41,11 +42,10 @@ void delta_gates_forward(Stream& stream, const DeltaGates& args) {
   const int64_t rows = args.a.rows();
   check_typed("log_decay", args.log_decay, DType::kF32, rows, in.heads);
   check_typed("rate", args.rate, DType::kF32, rows, in.heads);
-  submit_delta_gates(
-      stream,
-      cpu::DeltaGateForwardArgs{
-          .in = in, .log_decay = rows_of(args.log_decay), .rate = rows_of(args.rate)},
-      rows, &cpu::DeltaGateKernels::forward);
+  const cpu::DeltaGateForwardArgs kernel_args = {
+      .in = in, .log_decay = rows_of(args.log_decay), .rate = rows_of(args.rate)};
+  if (on_cuda(stream)) return cuda::delta_gates_forward(launch_stream(stream), kernel_args, rows);
+  submit_delta_gates(stream, kernel_args, rows, &cpu::DeltaGateKernels::forward);
 }
 
 void delta_gates_backward(Stream& stream, const DeltaGatesBackward& args) {
@@ -57,16 +57,16 @@ void delta_gates_backward(Stream& stream, const DeltaGatesBackward& args) {
   check_typed("slopes_bias", args.slopes_bias, DType::kF32, rows, in.heads);
   check_typed("grad_log_decay", args.grad_log_decay, DType::kF32, rows, in.heads);
   check_typed("grad_rate", args.grad_rate, DType::kF32, rows, in.heads);
-  submit_delta_gates(
-      stream,
-      cpu::DeltaGateBackwardArgs{.in = in,
-                                 .grad_a = rows_of(args.grad_a),
-                                 .grad_b = in.has_b ? rows_of(args.grad_b) : cpu::Rows{},
-                                 .slopes_scale = rows_of(args.slopes_scale),
-                                 .slopes_bias = rows_of(args.slopes_bias),
-                                 .grad_log_decay = const_rows_of(args.grad_log_decay),
-                                 .grad_rate = const_rows_of(args.grad_rate)},
-      rows, &cpu::DeltaGateKernels::backward);
+  const cpu::DeltaGateBackwardArgs kernel_args = {
+      .in = in,
+      .grad_a = rows_of(args.grad_a),
+      .grad_b = in.has_b ? rows_of(args.grad_b) : cpu::Rows{},
+      .slopes_scale = rows_of(args.slopes_scale),
+      .slopes_bias = rows_of(args.slopes_bias),
+      .grad_log_decay = const_rows_of(args.grad_log_decay),
+      .grad_rate = const_rows_of(args.grad_rate)};
+  if (on_cuda(stream)) return cuda::delta_gates_backward(launch_stream(stream), kernel_args, rows);
+  submit_delta_gates(stream, kernel_args, rows, &cpu::DeltaGateKernels::backward);
 }
 
 }  // namespace jige::ops

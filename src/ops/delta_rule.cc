@@ -2,7 +2,9 @@
 
 #include "base/cpu.h"
 #include "kernels/cpu/delta_rule.h"
+#include "kernels/cuda/delta_rule.h"
 #include "ops/kernel_rows.h"
+#include "ops/recurrent_spans.h"
 
 namespace jige::ops {
 namespace {
@@ -135,6 +137,15 @@ void delta_rule_forward(Stream& stream, const DeltaRuleForward& args) {
                 shape.value_heads * shape.key_dim * shape.value_dim);
   }
   check_delta_sequences(args.sequences, rows, slots);
+  if (on_cuda(stream)) {
+    return cuda::delta_rule_forward(launch_stream(stream),
+                                    {.in = in,
+                                     .dst = rows_of(args.dst),
+                                     .spans = send_recurrent_spans(stream, args.sequences),
+                                     .head_count = shape.value_heads,
+                                     .states = args.states ? args.states.as<float>() : nullptr,
+                                     .state_stride = args.states ? args.states.row_stride : 0});
+  }
   CpuStream& cpu_stream = as_cpu(stream);
   cpu_stream.submit([args, in, &device = cpu_stream.cpu()] {
     run_delta_forward(device, args, {.in = in, .dst = rows_of(args.dst)});
@@ -166,6 +177,16 @@ void delta_rule_backward(Stream& stream, const DeltaRuleBackward& args) {
       .grad_rate = rows_of(args.grad_rate),
       .slopes_skip = args.forward.skip ? rows_of(args.slopes_skip) : cpu::Rows{},
       .grad_dst = const_rows_of(args.grad_dst)};
+  if (on_cuda(stream)) {
+    const cuda::DeltaBackward backward = {
+        .rule = kernel_args,
+        .spans = send_recurrent_spans(stream, args.forward.sequences),
+        .rows = rows,
+        .key_heads = shape.key_heads};
+    return cuda::delta_rule_backward(
+        launch_stream(stream), backward,
+        as_cuda(stream).scratch(cuda::delta_rule_backward_scratch(backward)));
+  }
   CpuStream& cpu_stream = as_cpu(stream);
   cpu_stream.submit(
       [kernel_args, shape, sequences = args.forward.sequences, &device = cpu_stream.cpu()] {

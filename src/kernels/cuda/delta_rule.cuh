@@ -90,7 +90,7 @@ class DeltaChunk {
  public:
   static constexpr int kRows = kRowLanes * R;
   static constexpr int kColumns = kWarps * kWarpColumns;
-  static constexpr int kFloats = 2 * kTokens * kRows + kSources * kTokens * kColumns + 2 * kTokens;
+  static constexpr int kFloats = 2 * kTokens * kRows + kSources * kTokens * kColumns + 3 * kTokens;
 
   __device__ DeltaChunk(const cpu::DeltaRuleOperands& in, const DeltaPart& part, float* shared)
       : in_(in), part_(part), shared_(shared) {}
@@ -106,6 +106,8 @@ class DeltaChunk {
   }
   __device__ float decay(int token) const { return gates()[token]; }
   __device__ float rate(int token) const { return gates()[kTokens + token]; }
+  // q^ · k^, after multiply().
+  __device__ float product(int token) const { return gates()[2 * kTokens + token]; }
 
   // Tokens [first, first + count) of the sequence.
   __device__ void fetch(const ColumnSource (&sources)[kSources], int first, int count) {
@@ -171,6 +173,19 @@ class DeltaChunk {
     if (thread >= 2 * count_) return;
     const bool decays = thread < count_;
     gates()[decays ? thread : kTokens + thread - count_] = decays ? expf(gate_) : gate_;
+  }
+
+  // Products of queries and keys. REQUIRES: a barrier on either side.
+  __device__ void multiply() const {
+    for (int token = warp_id(); token < count_; token += kWarps) {
+      float sum = 0.0f;
+      for (int e = 0; e < kElements; ++e) {
+        const int i = lane_id() + e * kWarp;
+        sum = fmaf(query(token)[i], key(token)[i], sum);
+      }
+      sum = warp_sum(sum);
+      if (lane_id() == 0) gates()[2 * kTokens + token] = sum;
+    }
   }
 
  private:

@@ -7,13 +7,16 @@
 // decoding, reads and writes S once. Always a token at a time: bits depend neither on how a prompt
 // was cut nor on what runs beside.
 //
-// Backward keeps no states: dS and S are gone through one after the other, each in registers.
-//   errors   v - m, forward                                        where there is a correction
-//   dS       backward: dδ = dSᵀ k^, and rows of dS δ
-//   S        forward: rows of S do, of S~ dm, with dm = -rate · dδ
-//   finish   dq, dk of the rows' sums, in ascending order over value heads and columns; drate, dv,
-//            dskip; and dlog_decay, which needs neither S nor dS:
-//              Σ dS~ ∘ S~ = q^ · (S do) - rate dδ · v + that of the token behind
+// Backward keeps no states: dS and S are gone through one after the other, each in registers. With
+// dS' the gradient of S that comes from later tokens, dS = dS' + q^ doᵀ:
+//   memories  m, forward                                     where there is a correction
+//   dS        backward: dS'ᵀ k^, and rows of dS δ
+//   S         forward: rows of S~ do, and of S~ dm with dm = -rate · dδ
+//   finish    dq, dk of the rows' sums, in ascending order over value heads and columns; drate, dv,
+//             dskip; and dlog_decay, which needs no state:
+//               Σ dS~ ∘ S~ = q^ · S~ do - rate · (q^ · k^) (do · m) - rate · (dS'ᵀ k^) · v
+//                            + that of the token behind
+//             where all terms are as small as the decays are, so its rounding is, too.
 // Key heads are gone through in parts of so many as take little memory. Threads: asynchronous on
 // the stream.
 #pragma once
@@ -26,8 +29,8 @@ namespace jige::cuda {
 
 struct DeltaForward {
   cpu::DeltaRuleOperands in;
-  cpu::Rows dst;        // [T, Hv·dv]; with `errors` f32, and of heads from head_begin on
-  bool errors = false;  // v - m in place of what the rule gives
+  cpu::Rows dst;          // [T, Hv·dv]; with `memories` f32, and of heads from head_begin on
+  bool memories = false;  // m in place of what the rule gives
   RecurrentSpans spans;
   int64_t head_begin = 0, head_count = 0;  // value heads
   float* states = nullptr;                 // [slots, Hv·dk·dv] or null

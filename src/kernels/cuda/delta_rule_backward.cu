@@ -14,12 +14,12 @@ constexpr int kTokens = R > 16 ? 4 : 8;  // of a chunk
 // The value heads that are gone through at once, and what is kept of them, all f32.
 struct HeadSlice {
   int64_t head_begin, head_count;
-  int64_t parts;  // of a head's columns
-  int64_t rows;   // T
-  float* errors;  // [T, heads · dv] v - m; null without a correction, where they are v
-  float* deltas;  // [T, heads · dv] dδ
-  float* sums;    // [2, T, heads · parts, 8 R] of rows of S and dS: for q^, then for k^
-  float* decays;  // [T, heads] what dlog_decay is summed from
+  int64_t parts;    // of a head's columns
+  int64_t rows;     // T
+  float* memories;  // [T, heads · dv] m; null without a correction
+  float* deltas;    // [T, heads · dv] dS'ᵀ k^, which is dδ - (q^ · k^) do
+  float* sums;      // [2, T, heads · parts, 8 R] rows of S~ do, and what is summed for k^
+  float* decays;    // [T, heads] what dlog_decay is summed from
 };
 
 __device__ float* sums_of(const HeadSlice& slice, int64_t kind, int64_t row, int64_t head,
@@ -29,16 +29,22 @@ __device__ float* sums_of(const HeadSlice& slice, int64_t kind, int64_t row, int
   return slice.sums + (at + part) * width;
 }
 
-__device__ ColumnSource errors_of(const cpu::DeltaRuleOperands& in, const HeadSlice& slice,
-                                  int64_t head) {
-  if (!slice.errors) return {in.v, head * in.value_dim};
-  return {{slice.errors, ElementType::kF32, slice.head_count * in.value_dim},
+// Of a value head, [T, dv].
+__device__ ColumnSource of_slice(const float* data, const cpu::DeltaRuleOperands& in,
+                                 const HeadSlice& slice, int64_t head) {
+  return {{data, ElementType::kF32, slice.head_count * in.value_dim},
           (head - slice.head_begin) * in.value_dim};
 }
-__device__ ColumnSource deltas_of(const cpu::DeltaRuleOperands& in, const HeadSlice& slice,
-                                  int64_t head) {
-  return {{slice.deltas, ElementType::kF32, slice.head_count * in.value_dim},
-          (head - slice.head_begin) * in.value_dim};
+
+// What is read of a token's columns.
+enum Source { kGradDst, kValue, kMemory, kDelta, kSourceCount };
+
+__device__ void set_sources(const DeltaBackward& args, const HeadSlice& slice, int64_t head,
+                            ColumnSource* sources, bool corrects) {
+  const cpu::DeltaRuleOperands& in = args.rule.in;
+  sources[kGradDst] = {args.rule.grad_dst, head * in.value_dim};
+  sources[kValue] = {in.v, head * in.value_dim};
+  if (corrects) sources[kMemory] = of_slice(slice.memories, in, slice, head);
 }
 
 // Sums of the rows of a chunk's tokens over all columns of a part: each warp puts its own into
@@ -68,21 +74,83 @@ struct PartSums {
   }
 };
 
+// Makes the fetched chunk ready. Begins and ends with a barrier.
+template <bool kCorrects, typename Chunk>
+__device__ void ready(Chunk& chunk) {
+  __syncthreads();
+  chunk.template put<kCorrects>();
+  __syncthreads();
+  if constexpr (kCorrects) {
+    chunk.multiply();
+    __syncthreads();
+  }
+}
+
+// δ of the lane's columns.
+template <bool kCorrects, typename Chunk>
+__device__ void load_delta(const Chunk& chunk, int token, float (&delta)[kLaneColumns]) {
+  chunk.load(kValue, token, delta);
+  float memory[kLaneColumns] = {};
+  if constexpr (kCorrects) chunk.load(kMemory, token, memory);
+  const float rate = chunk.rate(token);
+  for (int c = 0; c < kLaneColumns; ++c) delta[c] = rate * (delta[c] - memory[c]);
+}
+
+template <int R, bool kCorrects>
+using GradientChunk = DeltaChunk<R, kWarps, kTokens<R>, kCorrects ? 3 : 2>;
+
+// A token's step with dS: `later` becomes dS'ᵀ k^, `sums` the lane's of rows of dS δ.
+template <int R, bool kCorrects>
+__device__ void step_back(const GradientChunk<R, kCorrects>& chunk, int token,
+                          float (&grads)[R][kLaneColumns], float (&later)[kLaneColumns],
+                          float (&sums)[R]) {
+  float key[R], query[R], grad_dst[kLaneColumns], delta[kLaneColumns];
+  load_rows(chunk.key(token), key);
+  load_rows(chunk.query(token), query);
+  chunk.load(kGradDst, token, grad_dst);
+  load_delta<kCorrects>(chunk, token, delta);
+  const float decay = chunk.decay(token);
+  float chains[2][kLaneColumns] = {};
+#pragma unroll
+  for (int j = 0; j < R; ++j) {
+    for (int c = 0; c < kLaneColumns; ++c) {
+      chains[j % 2][c] = fmaf(key[j], grads[j][c], chains[j % 2][c]);
+      grads[j][c] = fmaf(query[j], grad_dst[c], grads[j][c]);
+    }
+    sums[j] = fmaf(grads[j][1], delta[1], grads[j][0] * delta[0]);
+  }
+  for (int c = 0; c < kLaneColumns; ++c) later[c] = chains[0][c] + chains[1][c];
+  sum_rows(later);
+  float grad_memory[kLaneColumns] = {};
+  if constexpr (kCorrects) {
+    for (int c = 0; c < kLaneColumns; ++c) {
+      grad_memory[c] = -chunk.rate(token) * fmaf(chunk.product(token), grad_dst[c], later[c]);
+    }
+  }
+#pragma unroll
+  for (int j = 0; j < R; ++j) {
+    for (int c = 0; c < kLaneColumns; ++c) {
+      const float grad = kCorrects ? fmaf(key[j], grad_memory[c], grads[j][c]) : grads[j][c];
+      grads[j][c] = decay * grad;
+    }
+  }
+}
+
 // Goes backward with dS.
 template <int R, bool kCorrects>
 __global__ void __launch_bounds__(kWarps* kWarp)
     gradient_kernel(DeltaBackward args, HeadSlice slice) {
   begin_kernel();
-  using Chunk = DeltaChunk<R, kWarps, kTokens<R>, 2>;
+  using Chunk = GradientChunk<R, kCorrects>;
   const cpu::DeltaRuleOperands& in = args.rule.in;
   const DeltaPart part =
       part_of(args.spans, slice.head_begin, slice.head_count, in.value_dim, kPartColumns);
   auto* const shared = reinterpret_cast<float*>(dynamic_shared());
   Chunk chunk(in, part, shared);
   const PartSums<R> key_sums = {shared + Chunk::kFloats};
-  const ColumnSource sources[2] = {{args.rule.grad_dst, part.head * in.value_dim},
-                                   errors_of(in, slice, part.head)};
-  const ColumnSource deltas = deltas_of(in, slice, part.head);
+  ColumnSource sources[kCorrects ? 3 : 2];
+  set_sources(args, slice, part.head, sources, kCorrects);
+  const ColumnSource deltas = of_slice(slice.deltas, in, slice, part.head);
   const int column = warp_id() * kWarpColumns + first_column();
   const bool active = warp_id() * kWarpColumns < part.columns;
   float grads[R][kLaneColumns] = {};
@@ -93,45 +161,17 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   for (int first = last; first >= 0; first -= kTokens<R>) {
     const int count = min(rows - first, kTokens<R>);
     const int64_t row = int64_t{part.span.row_begin} + first;
-    __syncthreads();
-    chunk.template put<kCorrects>();
-    __syncthreads();
+    ready<kCorrects>(chunk);
     if (first > 0) chunk.fetch(sources, first - kTokens<R>, kTokens<R>);
     for (int token = count - 1; active && token >= 0; --token) {
-      float key[R], query[R], sums[R], grad_dst[kLaneColumns], delta[kLaneColumns];
-      load_rows(chunk.key(token), key);
-      load_rows(chunk.query(token), query);
-      chunk.load(0, token, grad_dst);
-      chunk.load(1, token, delta);
-      const float decay = chunk.decay(token);
-      const float rate = chunk.rate(token);
-      for (float& d : delta) d *= rate;
-      float chains[2][kLaneColumns] = {};
-#pragma unroll
-      for (int j = 0; j < R; ++j) {
-        for (int c = 0; c < kLaneColumns; ++c) {
-          grads[j][c] = fmaf(query[j], grad_dst[c], grads[j][c]);
-          chains[j % 2][c] = fmaf(key[j], grads[j][c], chains[j % 2][c]);
-        }
-        sums[j] = fmaf(grads[j][1], delta[1], grads[j][0] * delta[0]);
-      }
-      float grad_delta[kLaneColumns];
-      for (int c = 0; c < kLaneColumns; ++c) grad_delta[c] = chains[0][c] + chains[1][c];
-      sum_rows(grad_delta);
-#pragma unroll
-      for (int j = 0; j < R; ++j) {
-        for (int c = 0; c < kLaneColumns; ++c) {
-          const float grad =
-              kCorrects ? fmaf(key[j], -rate * grad_delta[c], grads[j][c]) : grads[j][c];
-          grads[j][c] = decay * grad;
-        }
-      }
+      float later[kLaneColumns], sums[R];
+      step_back<R, kCorrects>(chunk, token, grads, later, sums);
       key_sums.put(token, sums);
       if (row_lane() != 0) continue;
       float* const to = slice.deltas + (row + token) * deltas.rows.stride + deltas.column +
                         part.head_column + column;
       for (int c = 0; c < kLaneColumns; ++c) {
-        if (column + c < part.columns) to[c] = grad_delta[c];
+        if (column + c < part.columns) to[c] = later[c];
       }
     }
     __syncthreads();
@@ -139,11 +179,38 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   }
 }
 
+template <int R, bool kCorrects>
+using StateChunk = DeltaChunk<R, kWarps, kTokens<R>, kCorrects ? 4 : 2>;
+
+// A token's step with S: the lane's of rows of S~ do and of S~ dm.
+template <int R, bool kCorrects>
+__device__ void step_on(const StateChunk<R, kCorrects>& chunk, int token,
+                        float (&s)[R][kLaneColumns], float (&of_query)[R], float (&of_key)[R]) {
+  float key[R], grad_dst[kLaneColumns], delta[kLaneColumns], grad_memory[kLaneColumns] = {};
+  load_rows(chunk.key(token), key);
+  chunk.load(kGradDst, token, grad_dst);
+  load_delta<kCorrects>(chunk, token, delta);
+  if constexpr (kCorrects) {
+    chunk.load(kDelta, token, grad_memory);
+    for (int c = 0; c < kLaneColumns; ++c) {
+      grad_memory[c] = -chunk.rate(token) * fmaf(chunk.product(token), grad_dst[c], grad_memory[c]);
+    }
+  }
+  const float decay = chunk.decay(token);
+#pragma unroll
+  for (int j = 0; j < R; ++j) {
+    for (float& state : s[j]) state *= decay;
+    of_query[j] = fmaf(s[j][1], grad_dst[1], s[j][0] * grad_dst[0]);
+    of_key[j] = fmaf(s[j][1], grad_memory[1], s[j][0] * grad_memory[0]);
+    for (int c = 0; c < kLaneColumns; ++c) s[j][c] = fmaf(key[j], delta[c], s[j][c]);
+  }
+}
+
 // Goes forward with S.
 template <int R, bool kCorrects>
 __global__ void __launch_bounds__(kWarps* kWarp) state_kernel(DeltaBackward args, HeadSlice slice) {
   begin_kernel();
-  using Chunk = DeltaChunk<R, kWarps, kTokens<R>, 3>;
+  using Chunk = StateChunk<R, kCorrects>;
   const cpu::DeltaRuleOperands& in = args.rule.in;
   const DeltaPart part =
       part_of(args.spans, slice.head_begin, slice.head_count, in.value_dim, kPartColumns);
@@ -151,9 +218,9 @@ __global__ void __launch_bounds__(kWarps* kWarp) state_kernel(DeltaBackward args
   Chunk chunk(in, part, shared);
   const PartSums<R> query_sums = {shared + Chunk::kFloats};
   const PartSums<R> key_sums = {query_sums.shared + PartSums<R>::kFloats};
-  const ColumnSource sources[3] = {{args.rule.grad_dst, part.head * in.value_dim},
-                                   errors_of(in, slice, part.head),
-                                   deltas_of(in, slice, part.head)};
+  ColumnSource sources[kCorrects ? 4 : 2];
+  set_sources(args, slice, part.head, sources, kCorrects);
+  if constexpr (kCorrects) sources[kDelta] = of_slice(slice.deltas, in, slice, part.head);
   const bool active = warp_id() * kWarpColumns < part.columns;
   float s[R][kLaneColumns] = {};
 
@@ -162,31 +229,12 @@ __global__ void __launch_bounds__(kWarps* kWarp) state_kernel(DeltaBackward args
   for (int first = 0; first < rows; first += kTokens<R>) {
     const int count = min(rows - first, kTokens<R>);
     const int64_t row = int64_t{part.span.row_begin} + first;
-    __syncthreads();
-    chunk.template put<kCorrects>();
-    __syncthreads();
+    ready<kCorrects>(chunk);
     const int next = first + kTokens<R>;
     if (next < rows) chunk.fetch(sources, next, min(rows - next, kTokens<R>));
     for (int token = 0; active && token < count; ++token) {
-      float key[R], of_query[R], of_key[R];
-      float grad_dst[kLaneColumns], delta[kLaneColumns], grad_memory[kLaneColumns];
-      load_rows(chunk.key(token), key);
-      chunk.load(0, token, grad_dst);
-      chunk.load(1, token, delta);
-      chunk.load(2, token, grad_memory);
-      const float decay = chunk.decay(token);
-      const float rate = chunk.rate(token);
-      for (int c = 0; c < kLaneColumns; ++c) {
-        delta[c] *= rate;
-        grad_memory[c] *= -rate;
-      }
-#pragma unroll
-      for (int j = 0; j < R; ++j) {
-        for (float& state : s[j]) state *= decay;
-        of_key[j] = fmaf(s[j][1], grad_memory[1], s[j][0] * grad_memory[0]);
-        for (int c = 0; c < kLaneColumns; ++c) s[j][c] = fmaf(key[j], delta[c], s[j][c]);
-        of_query[j] = fmaf(s[j][1], grad_dst[1], s[j][0] * grad_dst[0]);
-      }
+      float of_query[R], of_key[R];
+      step_on<R, kCorrects>(chunk, token, s, of_query, of_key);
       query_sums.put(token, of_query);
       if constexpr (kCorrects) key_sums.put(token, of_key);
     }
@@ -232,40 +280,53 @@ struct UnitVector {
   }
 };
 
-// What is left of a token's value head, by a warp. `along_query`: q^ · (S do).
-__device__ void finish_head(const DeltaBackward& args, const HeadSlice& slice, int64_t row,
-                            int64_t head, float along_query) {
+// A token, as what is left of its value heads sees it.
+struct FinishedToken {
+  int64_t row;
+  float product;  // q^ · k^
+};
+
+// What is left of a token's value head, by a warp; gives δ · do. `along`: q^ · S~ do.
+__device__ float finish_head(const DeltaBackward& args, const HeadSlice& slice,
+                             const FinishedToken& token, int64_t head, float along) {
   const cpu::DeltaRuleOperands& in = args.rule.in;
-  const ColumnSource errors = errors_of(in, slice, head);
-  const ColumnSource deltas = deltas_of(in, slice, head);
+  const int64_t row = token.row;
   const auto element = [&](const ConstRows& rows, int64_t column) {
     return load_element(rows.data, rows.type, row * rows.stride + column);
   };
+  const int64_t kept = (row * slice.head_count + head - slice.head_begin) * in.value_dim;
   const float rate = element(in.rate, head);
   const float skip = in.skip ? in.skip[head] : 0.0f;
-  float grad_rate = 0.0f, along_values = 0.0f, slope_skip = 0.0f;
+  float grad_rate = 0.0f, behind = 0.0f, slope_skip = 0.0f, along_delta = 0.0f;
   for (int64_t c = lane_id(); c < in.value_dim; c += kWarp) {
     const int64_t column = head * in.value_dim + c;
-    const float delta = element(deltas.rows, deltas.column + c);
     const float value = element(in.v, column);
     const float grad_dst = element(args.rule.grad_dst, column);
-    grad_rate = fmaf(delta, element(errors.rows, errors.column + c), grad_rate);
-    along_values = fmaf(rate * delta, value, along_values);
+    const float memory = slice.memories ? slice.memories[kept + c] : 0.0f;
+    const float later = slice.deltas[kept + c];
+    const float error = value - memory;
+    const float grad_delta = fmaf(token.product, grad_dst, later);
+    grad_rate = fmaf(grad_delta, error, grad_rate);
+    along_delta = fmaf(rate * error, grad_dst, along_delta);
     slope_skip = fmaf(grad_dst, value, slope_skip);
+    behind = fmaf(value, later, fmaf(token.product * grad_dst, memory, behind));
     const Rows& grad_v = args.rule.grad_v;
     store_element(grad_v.data, grad_v.type, row * grad_v.stride + column,
-                  fmaf(skip, grad_dst, rate * delta));
+                  fmaf(skip, grad_dst, rate * grad_delta));
   }
   grad_rate = warp_sum(grad_rate);
-  along_values = warp_sum(along_values);
+  behind = warp_sum(behind);
   slope_skip = warp_sum(slope_skip);
-  if (lane_id() != 0) return;
-  const auto put = [&](const Rows& rows, float value) {
-    static_cast<float*>(rows.data)[row * rows.stride + head] = value;
-  };
-  put(args.rule.grad_rate, grad_rate);
-  if (in.skip) put(args.rule.slopes_skip, slope_skip);
-  slice.decays[row * slice.head_count + head - slice.head_begin] = along_query - along_values;
+  along_delta = warp_sum(along_delta);
+  if (lane_id() == 0) {
+    const auto put = [&](const Rows& rows, float value) {
+      static_cast<float*>(rows.data)[row * rows.stride + head] = value;
+    };
+    put(args.rule.grad_rate, grad_rate);
+    if (in.skip) put(args.rule.slopes_skip, slope_skip);
+    slice.decays[row * slice.head_count + head - slice.head_begin] = along - rate * behind;
+  }
+  return along_delta;
 }
 
 // A block for a key head of a tile of rows, a warp for each row.
@@ -284,6 +345,9 @@ __global__ void __launch_bounds__(kSpanTileRows* kWarp)
   const UnitVector<R, kCorrects> query(in.q, row, column, in.key_dim);
   const UnitVector<R, kCorrects> key(in.k, row, column, in.key_dim);
   const float scale = kCorrects ? 1.0f / sqrtf(static_cast<float>(in.key_dim)) : 1.0f;
+  float product = 0.0f;
+  for (int e = 0; e < kElements; ++e) product = fmaf(scale * query.x[e], key.x[e], product);
+  const FinishedToken token = {row, warp_sum(product)};
   float grad_query[kElements] = {}, grad_key[kElements] = {};
   for (int64_t h = 0; h < in.heads_per_key; ++h) {
     const int64_t head = key_head * in.heads_per_key + h;
@@ -298,7 +362,10 @@ __global__ void __launch_bounds__(kSpanTileRows* kWarp)
         along = fmaf(query.x[e], grad, along);
       }
     }
-    finish_head(args, slice, row, head, warp_sum(along));
+    const float along_delta = finish_head(args, slice, token, head, warp_sum(along));
+    for (int e = 0; e < kElements; ++e) {
+      grad_query[e] = fmaf(scale * along_delta, key.x[e], grad_query[e]);
+    }
   }
   query.store_gradient(args.rule.grad_q, row, column, in.key_dim, grad_query);
   key.store_gradient(args.rule.grad_k, row, column, in.key_dim, grad_key);
@@ -355,25 +422,23 @@ template <int R, bool kCorrects>
 void launch_slice(const LaunchStream& stream, const DeltaBackward& args, const HeadSlice& slice) {
   const cpu::DeltaRuleOperands& in = args.rule.in;
   if (kCorrects) {
-    delta_rule_forward(stream,
-                       {.in = in,
-                        .dst = {slice.errors, ElementType::kF32, slice.head_count * in.value_dim},
-                        .errors = true,
-                        .spans = args.spans,
-                        .head_begin = slice.head_begin,
-                        .head_count = slice.head_count});
+    const int64_t columns = slice.head_count * in.value_dim;
+    delta_rule_forward(stream, {.in = in,
+                                .dst = {slice.memories, ElementType::kF32, columns},
+                                .memories = true,
+                                .spans = args.spans,
+                                .head_begin = slice.head_begin,
+                                .head_count = slice.head_count});
   }
   const auto blocks = static_cast<unsigned>(args.spans.count * slice.head_count * slice.parts);
   constexpr int64_t kSums = PartSums<R>::kFloats;
   launch(stream,
-         {blocks, kWarps * kWarp,
-          (DeltaChunk<R, kWarps, kTokens<R>, 2>::kFloats + kSums) * kFloatBytes},
+         {blocks, kWarps * kWarp, (GradientChunk<R, kCorrects>::kFloats + kSums) * kFloatBytes},
          gradient_kernel<R, kCorrects>, args, slice);
-  launch(
-      stream,
-      {blocks, kWarps * kWarp,
-       (DeltaChunk<R, kWarps, kTokens<R>, 3>::kFloats + (kCorrects ? 2 : 1) * kSums) * kFloatBytes},
-      state_kernel<R, kCorrects>, args, slice);
+  launch(stream,
+         {blocks, kWarps * kWarp,
+          (StateChunk<R, kCorrects>::kFloats + (kCorrects ? 2 : 1) * kSums) * kFloatBytes},
+         state_kernel<R, kCorrects>, args, slice);
   const int64_t key_heads = slice.head_count / in.heads_per_key;
   launch(stream, {blocks_for(args.spans.tiles * key_heads, 1), kSpanTileRows * kWarp},
          finish_kernel<R, kCorrects>, args, slice);
@@ -403,7 +468,7 @@ void delta_rule_backward(const LaunchStream& stream, const DeltaBackward& args, 
     slice.deltas =
         slice.sums + 2 * args.rows * slice.head_count * slice.parts * padded_rows(in.key_dim);
     slice.decays = slice.deltas + columns;
-    if (in.corrects) slice.errors = slice.decays + args.rows * slice.head_count;
+    if (in.corrects) slice.memories = slice.decays + args.rows * slice.head_count;
     with_rows(in.key_dim, [&]<int R>(Count<R>) {
       in.corrects ? launch_slice<R, true>(stream, args, slice)
                   : launch_slice<R, false>(stream, args, slice);

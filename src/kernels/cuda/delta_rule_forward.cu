@@ -71,6 +71,7 @@ __device__ void store_state(const StatePlace& place, bool pairs,
 
 struct Step {
   float dst[kLaneColumns];     // Sᵀ q^, the lane's rows
+  float memory[kLaneColumns];  // m, zero without a correction
   float errors[kLaneColumns];  // v - m
 };
 
@@ -92,10 +93,12 @@ __device__ Step step(const ForwardChunk<R>& chunk, int token, float (&s)[R][kLan
         chains[j % 2][c] = fmaf(key[j], s[j][c], chains[j % 2][c]);
       }
     }
-    float memory[kLaneColumns];
-    for (int c = 0; c < kLaneColumns; ++c) memory[c] = chains[0][c] + chains[1][c];
-    sum_rows(memory);
-    for (int c = 0; c < kLaneColumns; ++c) result.errors[c] -= decay * memory[c];
+    for (int c = 0; c < kLaneColumns; ++c) result.memory[c] = chains[0][c] + chains[1][c];
+    sum_rows(result.memory);
+    for (int c = 0; c < kLaneColumns; ++c) {
+      result.memory[c] *= decay;
+      result.errors[c] -= result.memory[c];
+    }
   }
   float chains[2][kLaneColumns] = {};
 #pragma unroll
@@ -113,8 +116,8 @@ __device__ Step step(const ForwardChunk<R>& chunk, int token, float (&s)[R][kLan
 template <bool kCorrects>
 __device__ void store_step(const DeltaForward& args, const DeltaPart& part, Step result, float skip,
                            int64_t row, int column) {
-  const int64_t head = args.errors ? part.head - args.head_begin : part.head;
-  if (!args.errors) sum_rows(result.dst);
+  const int64_t head = args.memories ? part.head - args.head_begin : part.head;
+  if (!args.memories) sum_rows(result.dst);
   if (row_lane() != 0) return;
   const int64_t at = row * args.dst.stride + head * args.in.value_dim + part.head_column + column;
   for (int c = 0; c < kLaneColumns; ++c) {
@@ -122,7 +125,7 @@ __device__ void store_step(const DeltaForward& args, const DeltaPart& part, Step
     // Without a correction the errors are v.
     const float skipped = kCorrects ? 0.0f : skip * result.errors[c];
     store_element(args.dst.data, args.dst.type, at + c,
-                  args.errors ? result.errors[c] : result.dst[c] + skipped);
+                  args.memories ? result.memory[c] : result.dst[c] + skipped);
   }
 }
 

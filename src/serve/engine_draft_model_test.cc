@@ -288,6 +288,19 @@ TEST(EngineDrafts, WhoHasNoPlaceInTheModelHasCopiesOfTheText) {
   EXPECT_EQ(steps.step(3, no_repeats(5), 60).size(), 4u) << "as soon as there is one";
 }
 
+TEST(EngineDrafts, WhoIsLongerThanTheContextOfTheModelHasNoPlaceInIt) {
+  Loaded loaded("llama3", kSizes);
+  const auto draft = draft_for(loaded, "gpt2");  // 64
+  MadeUpSteps steps(draft.get(), {.tokens_max = 4, .adaptive = false}, 1);
+  const int64_t blocks = draft->free_block_count();
+  EXPECT_EQ(steps.step(1, no_repeats(61)).size(), 4u);
+  EXPECT_EQ(steps.step(1, no_repeats(63)).size(), 2u);
+  EXPECT_EQ(steps.step(1, no_repeats(64)).size(), 1u);
+  EXPECT_LT(draft->free_block_count(), blocks);
+  EXPECT_TRUE(steps.step(1, no_repeats(65)).empty());
+  EXPECT_EQ(draft->free_block_count(), blocks);
+}
+
 TEST(GeneratorDraftModel, ChangesNoBitFromTurnToTurn) {
   Loaded loaded("llama3", {.batch_tokens_max = 64, .logit_rows_max = 9});
   const auto draft = draft_for(loaded, "llama3");

@@ -70,11 +70,12 @@ DraftWish EngineDrafts::model_wish(const Followed& one) {
   // What it must be worth is what a step costs without it.
   if (options_.adaptive && !cost_.known()) return {};
   const double chance = one.speculator->model_chance();
-  if (options_.adaptive && chance < kDraftChanceLeast) {
+  const auto token_count = static_cast<int64_t>(one.tokens.size());
+  const bool too_long = token_count > model_->model().context_max();
+  if (too_long || (options_.adaptive && chance < kDraftChanceLeast)) {
     model_->forget(one.sequence);  // its place may be of use to others
     return {};
   }
-  const auto token_count = static_cast<int64_t>(one.tokens.size());
   if (!model_->take(one.sequence, token_count + one.tokens_left)) return {};
   int32_t room = model_->guesses_max(one.sequence, one.tokens.size());
   if (options_.adaptive && trial_steps_ > 0) room = std::min(room, 1);

@@ -461,6 +461,28 @@ TEST_F(CudaTrainer, FineTunesAdaptersOfLatentAttentionAsTheCpuDoes) {
   expect_logits_of_the_cpu(folder, with_adapter("lora_gpu"));
 }
 
+// Those of the fixtures are narrower than tensor cores take them.
+TEST_F(CudaTrainer, LatentsOnTensorCoresGiveLogitsNearThoseOfTheCpu) {
+  train::TrainOptions base = options("base");
+  const auto config = formats::load_model_config(fixtures() + "/deepseek_v3_dense");
+  ASSERT_TRUE(config) << config.error().message;
+  const int32_t vocabulary = base.config->vocab_size;
+  base.config = *config;
+  base.config->vocab_size = vocabulary;
+  base.config->head_dim = 48;
+  base.config->rotary_dim = 32;
+  base.config->latent.rank = 256;
+  base.config->latent.value_dim = 24;
+  base.steps = 1;
+  weights_of(base);
+  model::InferenceOptions options{.compute = DType::kBF16, .context_max = 32};
+  options.kv_block_count = 4;
+  auto on_cpu = InferenceModel::load(base.out_folder + "/model", cpu_, options);
+  auto on_gpu = InferenceModel::load(base.out_folder + "/model", *gpu_, options);
+  ASSERT_TRUE(on_cpu && on_gpu);
+  EXPECT_LT(distance(TwoSequences(**on_gpu).run(), TwoSequences(**on_cpu).run()), 0.03);
+}
+
 TEST_F(CudaTrainer, RefusesWhatOnlyTheCpuDoes) {
   train::TrainOptions several = options("several");
   several.gpu = 0;

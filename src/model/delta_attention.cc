@@ -16,13 +16,15 @@ formats::ModelConfig with_plain_norms(formats::ModelConfig config) {
 }  // namespace
 
 DeltaAttention::DeltaAttention(const formats::ModelConfig& config, const DeltaAttentionNames& names,
-                               const std::optional<formats::LoraConfig>& lora,
+                               const std::optional<formats::LoraConfig>& lora, DeviceKind device,
                                std::vector<ParamSpec>& params)
     : shape_{.key_heads = config.delta.key_heads,
              .value_heads = config.delta.value_heads,
              .key_dim = config.delta.key_dim,
              .value_dim = config.delta.value_dim} {
-  in_ = Projection({.parts = in_parts(names), .inputs = config.hidden_size, .lora = lora}, params);
+  in_ = Projection(
+      {.parts = in_parts(names), .inputs = config.hidden_size, .lora = lora, .device = device},
+      params);
   conv_ = ConvLayer(
       {.name = names.conv, .columns = conv_columns(), .kernel = config.delta.kernel, .silu = true},
       params);

@@ -43,7 +43,8 @@ class DeltaAttention final : public Attention {
  public:
   // Appends the parameters.
   DeltaAttention(const formats::ModelConfig& config, const DeltaAttentionNames& names,
-                 const std::optional<formats::LoraConfig>& lora, std::vector<ParamSpec>& params);
+                 const std::optional<formats::LoraConfig>& lora, DeviceKind device,
+                 std::vector<ParamSpec>& params);
 
   int64_t columns() const override { return value_columns(); }
   std::vector<const Projection*> projections() const override { return {&in_}; }

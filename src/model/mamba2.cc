@@ -7,12 +7,14 @@
 namespace jige::model {
 
 Mamba2::Mamba2(const formats::ModelConfig& config, const Mamba2Names& names,
-               const std::optional<formats::LoraConfig>& lora, std::vector<ParamSpec>& params)
+               const std::optional<formats::LoraConfig>& lora, DeviceKind device,
+               std::vector<ParamSpec>& params)
     : config_(config.mamba2) {
   in_ = Projection({.parts = {{names.in, in_columns()}},
                     .inputs = config.hidden_size,
                     .bias = config_.bias,
-                    .lora = lora},
+                    .lora = lora,
+                    .device = device},
                    params);
   conv_ = ConvLayer({.name = names.conv,
                      .columns = config_.conv_columns(),

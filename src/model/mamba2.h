@@ -43,7 +43,8 @@ class Mamba2 final : public Attention {
  public:
   // Appends the parameters.
   Mamba2(const formats::ModelConfig& config, const Mamba2Names& names,
-         const std::optional<formats::LoraConfig>& lora, std::vector<ParamSpec>& params);
+         const std::optional<formats::LoraConfig>& lora, DeviceKind device,
+         std::vector<ParamSpec>& params);
 
   int64_t columns() const override { return config_.value_columns(); }
   std::vector<const Projection*> projections() const override { return {&in_}; }

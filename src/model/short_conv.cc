@@ -5,12 +5,16 @@
 namespace jige::model {
 
 ShortConv::ShortConv(const formats::ModelConfig& config, const ShortConvNames& names,
-                     const std::optional<formats::LoraConfig>& lora, std::vector<ParamSpec>& params)
+                     const std::optional<formats::LoraConfig>& lora, DeviceKind device,
+                     std::vector<ParamSpec>& params)
     : width_(config.hidden_size), kernel_(config.short_conv.kernel) {
   const bool has_bias = config.short_conv.bias;
-  in_ = Projection(
-      {.parts = {{names.in, 3 * width_}}, .inputs = width_, .bias = has_bias, .lora = lora},
-      params);
+  in_ = Projection({.parts = {{names.in, 3 * width_}},
+                    .inputs = width_,
+                    .bias = has_bias,
+                    .lora = lora,
+                    .device = device},
+                   params);
   conv_ = ConvLayer({.name = names.conv, .columns = width_, .kernel = kernel_, .bias = has_bias},
                     params);
 }

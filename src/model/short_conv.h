@@ -30,7 +30,8 @@ class ShortConv final : public Attention {
  public:
   // Appends the parameters.
   ShortConv(const formats::ModelConfig& config, const ShortConvNames& names,
-            const std::optional<formats::LoraConfig>& lora, std::vector<ParamSpec>& params);
+            const std::optional<formats::LoraConfig>& lora, DeviceKind device,
+            std::vector<ParamSpec>& params);
 
   int64_t columns() const override { return width_; }
   std::vector<const Projection*> projections() const override { return {&in_}; }

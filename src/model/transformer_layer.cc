@@ -12,22 +12,23 @@ namespace {
 std::unique_ptr<Attention> make_attention(const formats::ModelConfig& config,
                                           const LayerOptions& options,
                                           std::vector<ParamSpec>& params) {
-  const bool recurrent = formats::is_recurrent(config, options.index);
-  if (recurrent && config.short_conv.kernel > 0) {
-    return std::make_unique<ShortConv>(config, options.names.short_conv, options.lora, params);
-  }
-  if (recurrent && config.mamba2.heads > 0) {
-    return std::make_unique<Mamba2>(config, options.names.mamba2, options.lora, params);
-  }
-  if (recurrent) {
-    return std::make_unique<DeltaAttention>(config, options.names.delta, options.lora, params);
+  const LayerNames& names = options.names;
+  const DeviceKind device = options.device;
+  if (formats::is_recurrent(config, options.index)) {
+    if (config.short_conv.kernel > 0) {
+      return std::make_unique<ShortConv>(config, names.short_conv, options.lora, device, params);
+    }
+    if (config.mamba2.heads > 0) {
+      return std::make_unique<Mamba2>(config, names.mamba2, options.lora, device, params);
+    }
+    return std::make_unique<DeltaAttention>(config, names.delta, options.lora, device, params);
   }
   if (config.latent.rank > 0) {
-    return std::make_unique<LatentAttention>(config, options.names.latent, options.index,
-                                             options.lora, options.device, params);
+    return std::make_unique<LatentAttention>(config, names.latent, options.index, options.lora,
+                                             device, params);
   }
   return std::make_unique<GroupedAttention>(
-      config, options.names.attention,
+      config, names.attention,
       GroupedAttentionOptions{.layer = options.index,
                               .transposed = options.transposed,
                               .lora = options.lora,

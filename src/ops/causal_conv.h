@@ -9,7 +9,8 @@
 //
 // Order: u is one chain of fused multiply-adds from the bias in ascending i, so a row's bits depend
 // on its own K inputs only: not on chunks, packing or threads. Weight gradients add rows in
-// ascending order to what is there. Threads: asynchronous on the stream.
+// ascending order to what is there, on a GPU sums of parts of them.
+// Threads: asynchronous on the stream.
 #pragma once
 
 #include <cstdint>

@@ -18,9 +18,9 @@
 // is left: [strip][dk][columns of the strip].
 //
 // Order: sums over dk are four chains of fused multiply-adds, of every fourth index each, added in
-// pairs. Always a token at a time, so bits depend neither on chunks of a prompt, packing, threads
-// nor instruction set. Gradients of q and k are summed over value heads and strips in ascending
-// order. Threads: asynchronous on the stream.
+// pairs; on a GPU others (kernels/cuda/delta_rule.h). Always a token at a time, so bits depend
+// neither on chunks of a prompt, packing, threads nor instruction set. Gradients of q and k are
+// summed over value heads and strips in ascending order. Threads: asynchronous on the stream.
 #pragma once
 
 #include <cstdint>

@@ -146,7 +146,10 @@ TEST_F(CudaModel, MatricesOfFewBitsGiveLogitsNearThoseOfTheCpu) {
   // The CPU's rounding alone puts latents of 16 columns further apart, in q8 as well.
   for (const auto& [name, format, limit] : {std::tuple{"llama3", ops::WeightFormat::kQ8, 0.05},
                                             {"llama3", ops::WeightFormat::kQ4, 0.05},
+                                            {"qwen3_5", ops::WeightFormat::kQ4, 0.05},
+                                            {"granite_hybrid_dense", ops::WeightFormat::kQ8, 0.05},
                                             {"youtu", ops::WeightFormat::kQ4, 0.08}}) {
+    SCOPED_TRACE(name);
     folder = fixtures() + "/" + name;
     const auto whole = logits(*gpu_, DType::kF32, ops::WeightFormat::kCompute);
     const auto got = logits(*gpu_, DType::kF32, format);

@@ -103,6 +103,17 @@ TEST_F(CudaOffload, TrainsLatentAttention) {
   expect_same(resident, {from_the_host(2, ScheduleKind::kMobius, OptimizerMode::kAsync)});
 }
 
+TEST_F(CudaOffload, TrainsRecurrentLayers) {
+  TrainOptions resident = options("resident");
+  resident.config->delta = {
+      .key_heads = 1, .value_heads = 2, .key_dim = 7, .value_dim = 9, .kernel = 3};
+  resident.config->family = formats::Family::kQwen35;
+  resident.config->layer_is_recurrent = {1, 0};
+  resident.config->qk_norm = resident.config->attention_gate = true;
+  resident.config->norm_adds_one = true;
+  expect_same(resident, {from_the_host(2, ScheduleKind::kMobius, OptimizerMode::kAsync)});
+}
+
 TEST_F(CudaOffload, TrainsATableThatIsTheHead) {
   TrainOptions resident = options("resident");
   resident.config->tied_embeddings = true;

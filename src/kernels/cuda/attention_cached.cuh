@@ -119,6 +119,15 @@ __device__ inline float* partial_statistics(const CachedAttention& a, int64_t pa
   return a.partials + a.partial_rows * a.head_count * a.head_dim + partial * 2;
 }
 
+// Two neighbours of a row of outputs, the first in an even column.
+__device__ inline void store_two(const Rows& to, int64_t at, float low, float high) {
+  if (to.type == ElementType::kBf16) {
+    *reinterpret_cast<uint32_t*>(static_cast<Bf16*>(to.data) + at) = floats_to_bf16x2(low, high);
+  } else {
+    *reinterpret_cast<float2*>(static_cast<float*>(to.data) + at) = make_float2(low, high);
+  }
+}
+
 // Scales of keys and of values of a block in 8 bits, which begins at `keys`.
 struct CachedScales {
   const Bf16* keys;

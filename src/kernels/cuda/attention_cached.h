@@ -14,8 +14,8 @@
 // bf16 caches and queries with heads of up to 256 go through tensor cores, where weights of values
 // are rounded to bf16, as do latents of 512 or 256 columns with keys of 576 or 288; all else is in
 // f32. Of a cache in 8 bits sequences of few rows are in f32,
-// and tiles go through tensor cores as said. Threads: asynchronous
-// on the stream.
+// and tiles go through tensor cores as said.
+// Threads: asynchronous on the stream.
 #pragma once
 
 #include <cstdint>

@@ -172,15 +172,8 @@ __device__ void store_outputs(const CachedAttention& a, const CachedWork& work, 
     at += lane_id() % 4 * 2;
 #pragma unroll
     for (int n = 0; n < kDim / 8; ++n) {
-      const float low = sums[i / 2][n][i % 2 * 2] * scale;
-      const float high = sums[i / 2][n][i % 2 * 2 + 1] * scale;
-      if (to.type == ElementType::kBf16) {
-        *reinterpret_cast<uint32_t*>(static_cast<Bf16*>(to.data) + at + 8 * n) =
-            floats_to_bf16x2(low, high);
-      } else {
-        *reinterpret_cast<float2*>(static_cast<float*>(to.data) + at + 8 * n) =
-            make_float2(low, high);
-      }
+      store_two(to, at + 8 * n, sums[i / 2][n][i % 2 * 2] * scale,
+                sums[i / 2][n][i % 2 * 2 + 1] * scale);
     }
   }
 }

@@ -281,15 +281,8 @@ struct LatentSums {
       at += column + lane_id() % 4 * 2;
 #pragma unroll
       for (int n = 0; n < 2 * Plan::kN; ++n) {
-        const float low = of[i / 2][n][i % 2 * 2] * scale;
-        const float high = of[i / 2][n][i % 2 * 2 + 1] * scale;
-        if (to.type == ElementType::kBf16) {
-          *reinterpret_cast<uint32_t*>(static_cast<Bf16*>(to.data) + at + 8 * n) =
-              floats_to_bf16x2(low, high);
-        } else {
-          *reinterpret_cast<float2*>(static_cast<float*>(to.data) + at + 8 * n) =
-              make_float2(low, high);
-        }
+        store_two(to, at + 8 * n, of[i / 2][n][i % 2 * 2] * scale,
+                  of[i / 2][n][i % 2 * 2 + 1] * scale);
       }
     }
   }

@@ -10,6 +10,7 @@
 #include "cli/embedding_folder.h"
 #include "cli/table.h"
 #include "comm/transport.h"
+#include "model/device_support.h"
 #include "model/inference.h"
 #include "model/memory_plan.h"
 #include "model/weights_layout.h"
@@ -159,7 +160,10 @@ Result<MemoryReport> make_memory_report(const formats::ModelConfig& config,
   }
   constexpr auto kHead = model::HeadKind::kLanguageModel;
   JIGE_TRY(const auto architecture, model::Architecture::create(config, {}, kHead, request.device));
-  JIGE_DO(model::check_weight_format(*architecture, read_weight_format(request.quantize)));
+  const ops::WeightFormat format = read_weight_format(request.quantize);
+  JIGE_DO(model::check_weight_format(*architecture, format));
+  JIGE_DO(model::check_device_support(request.device, "--device cuda", *architecture,
+                                      {.format = format}));
   JIGE_TRY(const std::optional<DType> chosen, read_compute_dtype(request.dtype));
   MemoryReport report;
   const bool wide = request.stored.value_or(config.stored_dtype) == DType::kF32;
@@ -201,7 +205,7 @@ Result<MemoryReport> make_memory_report(const formats::ModelConfig& config,
                                    .target_modules = request.lora_targets},
                kHead, request.device));
   options.table_dtype = request.stored.value_or(config.stored_dtype);
-  options.format = read_weight_format(request.quantize);
+  options.format = format;
   report.train_lora = training(*adapted, request, options,
                                fmt::format("an adapter of rank {} (--lora)", request.lora_rank));
   return report;

@@ -3,6 +3,8 @@
 // Threads: pure function.
 #pragma once
 
+#include <string_view>
+
 #include "base/result.h"
 #include "model/architecture.h"
 #include "tensor/device.h"
@@ -14,8 +16,9 @@ struct DeviceUse {
   ops::WeightFormat format = ops::WeightFormat::kCompute;  // of matrices
 };
 
-// Fails with kUnsupported, naming what there is no kernel for and what to do.
-Status check_device_support(const Device& device, const Architecture& architecture,
-                            const DeviceUse& use);
+// Fails with kUnsupported, naming what devices of the kind have no kernel for and what to do.
+// `name`: what the message calls the device, which need not be here.
+Status check_device_support(DeviceKind kind, std::string_view name,
+                            const Architecture& architecture, const DeviceUse& use);
 
 }  // namespace jige::model

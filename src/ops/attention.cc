@@ -80,19 +80,20 @@ cpu::AttentionRows work_rows(const Problem& problem, const AttentionWork& work) 
   return rows;
 }
 
-bool on_tiles(const Problem& problem) {
+bool in_tiles(const Problem& problem) {
   const auto is_bf16 = [](const TensorView& view) { return view.dtype == DType::kBF16; };
   const bool keys = problem.cache.data ? problem.cache.dtype == DType::kBF16
                                        : is_bf16(problem.k) && is_bf16(problem.v);
-  return cpu::attention_on_tiles(keys && is_bf16(problem.q),
-                                 static_cast<float>(problem.shape.scale));
+  return cpu::attention_products(keys && is_bf16(problem.q),
+                                 static_cast<float>(problem.shape.scale)) !=
+         cpu::AttentionProducts::kChains;
 }
 
 void run(const Problem& problem, CpuDevice& device) {
   ThreadTeam& team = device.team();
   const AttentionSchedule schedule =
       make_attention_schedule(problem.sequences, problem.shape,
-                              {.thread_count = team.size(), .on_tiles = on_tiles(problem)});
+                              {.thread_count = team.size(), .in_tiles = in_tiles(problem)});
   const int64_t tile_bytes =
       cpu::attention_scratch_bytes(static_cast<int32_t>(problem.shape.head_dim));
   // Between the two loops another stream may have the device's threads and their scratch; this

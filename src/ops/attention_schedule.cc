@@ -20,7 +20,7 @@ constexpr int64_t kCutsPerThread = 4;
 
 int64_t tile_rows(const std::vector<SequenceSpan>& sequences, const AttentionShape& shape,
                   const AttentionMachine& machine) {
-  const TileRows& limits = machine.on_tiles ? kTiledRows : kChainRows;
+  const TileRows& limits = machine.in_tiles ? kTiledRows : kChainRows;
   int64_t rows = 0;
   for (const SequenceSpan& sequence : sequences) rows += sequence.row_count * shape.head_count;
   const int64_t tiles = kTilesPerThread * machine.thread_count;

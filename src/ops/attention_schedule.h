@@ -3,8 +3,8 @@
 //
 // Results are defined per row (kernels/cpu/attention.h), so a schedule may cut and order as it
 // likes. Rows of a sequence and key/value head are cut into tiles of up to 96, or 256 where the
-// kernels run on matrix tiles and pack the keys for every tile of rows. A tile that is a
-// large part of the whole, as the one row of a decode over a long context, is cut further between
+// kernels run on matrix tiles or in pairs and pack the keys for every tile of rows. A tile that is
+// a large part of the whole, as the one row of a decode over a long context, is cut further between
 // its splits of 512 keys, whose results are merged in a second loop.
 //
 // Memory beside the scratch of one tile per thread: the partial results of cut tiles. Fewer than
@@ -68,7 +68,7 @@ struct AttentionSchedule {
 
 struct AttentionMachine {
   int thread_count = 1;
-  bool on_tiles = false;  // cpu::attention_on_tiles
+  bool in_tiles = false;  // cpu::attention_products: no chains
 };
 AttentionSchedule make_attention_schedule(const std::vector<SequenceSpan>& sequences,
                                           const AttentionShape& shape,

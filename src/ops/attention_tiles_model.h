@@ -1,12 +1,12 @@
-// The forward arithmetic of attention on matrix tiles as kernels/cpu/attention.h states it, one
-// query row at a time in plain C++: what the tests compare bits with.
-// Threads: none.
+// The forward arithmetic of attention on matrix tiles and in pairs as kernels/cpu/attention.h
+// states it, one query row at a time in plain C++: what the tests compare bits with. Threads: none.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
+#include "kernels/cpu/attention.h"
 #include "ops/attention_test_support.h"
 
 namespace jige::ops::attention_test {
@@ -20,10 +20,19 @@ inline float flushed(float value) {
   return std::fpclassify(value) == FP_SUBNORMAL ? std::copysign(0.0f, value) : value;
 }
 
-// Σ left(k)·right(k) as tile products sum it: 32 at a time, even and odd apart.
+// Σ left(k)·right(k) as the active products sum it: tiles 32 at a time, even and odd apart; pairs
+// in one chain, of each pair the odd one first.
 template <typename Left, typename Right>
 float tile_sum(int64_t begin, int64_t end, Left&& left, Right&& right) {
   float sum = 0;
+  if (cpu::attention_products(true, 1.0f) == cpu::AttentionProducts::kPairs) {
+    for (int64_t pair = begin; pair < end; pair += 2) {
+      for (const int64_t k : {pair + 1, pair}) {
+        if (k < end) sum = flushed(std::fma(flushed(left(k)), flushed(right(k)), sum));
+      }
+    }
+    return sum;
+  }
   for (int64_t step = begin; step < end; step += 32) {
     float chains[2] = {0, 0};
     for (int64_t k = step; k < step + 32; ++k) {
@@ -36,7 +45,7 @@ float tile_sum(int64_t begin, int64_t end, Left&& left, Right&& right) {
   return sum;
 }
 
-// power_of_two of attention_amx.h.
+// power_of_two of attention_tiles.h.
 inline float power_of_two_model(float x) {
   if (x < -125.0f) return 0;
   const float n = std::nearbyint(x);

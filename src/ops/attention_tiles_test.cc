@@ -1,6 +1,6 @@
-// Attention of bf16 on matrix tiles: against the definition in double precision and against the
-// arithmetic stated in kernels/cpu/attention.h, one row at a time; bit for bit under packing,
-// threads, chunks and the ways to cut the work. Skipped where there are no tiles.
+// Attention of bf16 on matrix tiles or in pairs: against the definition in double precision and
+// against the arithmetic stated in kernels/cpu/attention.h, one row at a time; bit for bit under
+// packing, threads, chunks and the ways to cut the work. Skipped where there are neither.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,7 +16,9 @@ namespace {
 class AttentionTiles : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!cpu::attention_on_tiles(true, 1.0f)) GTEST_SKIP() << "no matrix tiles";
+    if (cpu::attention_products(true, 1.0f) == cpu::AttentionProducts::kChains) {
+      GTEST_SKIP() << "no instructions for bf16";
+    }
   }
 };
 
@@ -99,7 +101,7 @@ TEST_F(AttentionTiles, MatchTheDefinitionUnderACap) {
   }
 }
 
-TEST_F(AttentionTiles, FollowTheStatedArithmetic) {
+void expect_the_stated_arithmetic() {
   for (const int64_t dim : {24, 64, 80}) {
     for (const int64_t window : {0, 90}) {
       Inputs in = bf16_inputs({.heads = 3,
@@ -125,6 +127,17 @@ TEST_F(AttentionTiles, FollowTheStatedArithmetic) {
       }
     }
   }
+}
+
+TEST_F(AttentionTiles, FollowTheStatedArithmetic) {
+  const Isa before = active_isa();
+  for (const Isa isa : supported_isas()) {
+    set_active_isa(isa);
+    if (cpu::attention_products(true, 1.0f) == cpu::AttentionProducts::kChains) continue;
+    SCOPED_TRACE(isa_name(isa));
+    expect_the_stated_arithmetic();
+  }
+  set_active_isa(before);
 }
 
 TEST_F(AttentionTiles, LargeScoresDoNotOverflow) {
@@ -191,12 +204,15 @@ TEST_F(AttentionTiles, BlocksBeforeTheWindowMayBeGone) {
 }
 
 TEST_F(AttentionTiles, AreLeftAloneByWeakerInstructionSetsAndOtherTypes) {
-  EXPECT_FALSE(cpu::attention_on_tiles(false, 1.0f));
-  EXPECT_FALSE(cpu::attention_on_tiles(true, 0.0f));
+  EXPECT_EQ(cpu::attention_products(false, 1.0f), cpu::AttentionProducts::kChains);
+  EXPECT_EQ(cpu::attention_products(true, 0.0f), cpu::AttentionProducts::kChains);
   const Isa before = active_isa();
   for (const Isa isa : supported_isas()) {
     set_active_isa(isa);
-    EXPECT_EQ(cpu::attention_on_tiles(true, 1.0f), isa == Isa::kAmx);
+    EXPECT_EQ(cpu::attention_products(true, 1.0f), isa == Isa::kAmx ? cpu::AttentionProducts::kTiles
+                                                   : isa == Isa::kAvx512Bf16
+                                                       ? cpu::AttentionProducts::kPairs
+                                                       : cpu::AttentionProducts::kChains);
   }
   set_active_isa(before);
 }

@@ -61,7 +61,8 @@ TEST(Names, AreFoundWhereTheyAreDefined) {
 TEST(Names, OfUnnamedNamespacesStandInOneFileOfAFolder) {
   std::map<std::pair<std::string, std::string>, std::string> first;  // (program, name) -> file
   for (const SourceFile& file : sources()) {
-    const char* const suffixes[] = {"_simd.cc", "_avx2.cc", "_vnni.cc", "_bf16.cc", "_amx.cc"};
+    const char* const suffixes[] = {"_simd.cc", "_tiles.cc", "_avx2.cc",
+                                    "_vnni.cc", "_bf16.cc",  "_amx.cc"};
     const bool alone = std::any_of(std::begin(suffixes), std::end(suffixes),
                                    [&](const char* end) { return file.path.ends_with(end); });
     const bool program_of_its_own =

@@ -11,7 +11,6 @@ namespace jige::cpu {
 #define JIGE_DECLARE_ATTENTION(isa)                                                         \
   namespace isa {                                                                           \
   void attention_rows(const AttentionRows& args) noexcept;                                  \
-  void attention_merge(const AttentionRows& args) noexcept;                                 \
   void attention_backward_queries(const AttentionGradients& args, int32_t row_begin,        \
                                   int32_t row_count) noexcept;                              \
   void attention_backward_keys(const AttentionGradients& args, int32_t key_begin) noexcept; \
@@ -19,29 +18,72 @@ namespace jige::cpu {
   }
 JIGE_DECLARE_ATTENTION(avx2)
 JIGE_DECLARE_ATTENTION(avx512)
+JIGE_DECLARE_ATTENTION(bf16)
 JIGE_DECLARE_ATTENTION(amx)
 #undef JIGE_DECLARE_ATTENTION
+namespace avx2 {
+void attention_merge(const AttentionRows& args) noexcept;
+}
+namespace avx512 {
+void attention_merge(const AttentionRows& args) noexcept;
+}
 
 namespace {
 
+struct Kernels {
+  decltype(&avx2::attention_rows) rows;
+  decltype(&avx2::attention_backward_queries) backward_queries;
+  decltype(&avx2::attention_backward_keys) backward_keys;
+  decltype(&avx2::attention_backward_sequence) backward_sequence;
+};
+#define JIGE_ATTENTION_OF(isa)                                                          \
+  {                                                                                     \
+    isa::attention_rows, isa::attention_backward_queries, isa::attention_backward_keys, \
+        isa::attention_backward_sequence                                                \
+  }
+constexpr Kernels kAvx2 = JIGE_ATTENTION_OF(avx2);
+constexpr Kernels kAvx512 = JIGE_ATTENTION_OF(avx512);
+constexpr Kernels kPairs = JIGE_ATTENTION_OF(bf16);
+constexpr Kernels kTiles = JIGE_ATTENTION_OF(amx);
+#undef JIGE_ATTENTION_OF
+
 bool wide() { return active_isa() >= Isa::kAvx512; }
 
-bool on_tiles(const AttentionRows& args) {
-  return attention_on_tiles(args.q.is_bf16 && args.keys.k.is_bf16 && args.keys.v.is_bf16,
-                            args.scale);
+const Kernels& kernels_of(AttentionProducts products) {
+  switch (products) {
+    case AttentionProducts::kPairs:
+      return kPairs;
+    case AttentionProducts::kTiles:
+      return kTiles;
+    case AttentionProducts::kChains:
+      break;
+  }
+  return wide() ? kAvx512 : kAvx2;
 }
 
-bool on_tiles(const AttentionGradients& args) {
-  return attention_on_tiles(
-      args.q.is_bf16 && args.k.is_bf16 && args.v.is_bf16 && args.grad_dst.is_bf16, args.scale);
+const Kernels& kernels_of(const AttentionRows& args) {
+  return kernels_of(
+      attention_products(args.q.is_bf16 && args.keys.k.is_bf16 && args.keys.v.is_bf16, args.scale));
+}
+
+const Kernels& kernels_of(const AttentionGradients& args) {
+  return kernels_of(attention_products(
+      args.q.is_bf16 && args.k.is_bf16 && args.v.is_bf16 && args.grad_dst.is_bf16, args.scale));
 }
 
 }  // namespace
 
-// The product engine on tiles has proved that they work here.
-bool attention_on_tiles(bool all_bf16, float scale) noexcept {
-  return all_bf16 && scale > 0 && gemm_engine(DType::kBF16).layout == GemmLayout::kTileBF16 &&
-         active_isa() == Isa::kAmx;
+// The engine of products in bf16 has proved that its instructions work here.
+AttentionProducts attention_products(bool all_bf16, float scale) noexcept {
+  if (!all_bf16 || !(scale > 0)) return AttentionProducts::kChains;
+  switch (gemm_engine(DType::kBF16).layout) {
+    case GemmLayout::kTileBF16:
+      return AttentionProducts::kTiles;
+    case GemmLayout::kPairBF16:
+      return AttentionProducts::kPairs;
+    default:
+      return AttentionProducts::kChains;
+  }
 }
 
 int64_t attention_scratch_bytes(int32_t head_dim) noexcept {
@@ -53,10 +95,7 @@ int64_t attention_partial_floats(int32_t row_count, int32_t head_dim) noexcept {
   return (2 + attention_row_floats(head_dim)) * row_count;
 }
 
-void attention_rows(const AttentionRows& args) noexcept {
-  if (on_tiles(args)) return amx::attention_rows(args);
-  wide() ? avx512::attention_rows(args) : avx2::attention_rows(args);
-}
+void attention_rows(const AttentionRows& args) noexcept { kernels_of(args).rows(args); }
 
 void attention_merge(const AttentionRows& args) noexcept {
   wide() ? avx512::attention_merge(args) : avx2::attention_merge(args);
@@ -73,20 +112,15 @@ int64_t attention_sequence_scratch_bytes(int32_t head_dim, int32_t length) noexc
 
 void attention_backward_queries(const AttentionGradients& args, int32_t row_begin,
                                 int32_t row_count) noexcept {
-  if (on_tiles(args)) return amx::attention_backward_queries(args, row_begin, row_count);
-  wide() ? avx512::attention_backward_queries(args, row_begin, row_count)
-         : avx2::attention_backward_queries(args, row_begin, row_count);
+  kernels_of(args).backward_queries(args, row_begin, row_count);
 }
 
 void attention_backward_keys(const AttentionGradients& args, int32_t key_begin) noexcept {
-  if (on_tiles(args)) return amx::attention_backward_keys(args, key_begin);
-  wide() ? avx512::attention_backward_keys(args, key_begin)
-         : avx2::attention_backward_keys(args, key_begin);
+  kernels_of(args).backward_keys(args, key_begin);
 }
 
 void attention_backward_sequence(const AttentionGradients& args) noexcept {
-  if (on_tiles(args)) return amx::attention_backward_sequence(args);
-  wide() ? avx512::attention_backward_sequence(args) : avx2::attention_backward_sequence(args);
+  kernels_of(args).backward_sequence(args);
 }
 
 }  // namespace jige::cpu

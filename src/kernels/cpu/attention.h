@@ -33,15 +33,16 @@
 // that see the key, positions ascending and heads ascending within one. All sums are f32; a
 // sequence's gradients depend on that sequence only.
 //
-// On matrix tiles (attention_on_tiles), for bf16 alone, the same with these differences:
-//   score    S(j) = tile products over c in steps of 32 (attention_amx.h), from 0; x(j) = S(j)·f
-//            with f = scale·log2 e in f32; under a cap c the same of tanh(S(j)·(scale·(1/c))) and
-//            f = c·log2 e
+// On the matrix tiles of AMX and in pairs of AVX512_BF16 (attention_products), for bf16 alone, the
+// same with these differences, where a product is that of attention_products_amx.h or of
+// attention_products_pairs.h:
+//   score    S(j) = product over c, from 0; x(j) = S(j)·f with f = scale·log2 e in f32; under a cap
+//            c the same of tanh(S(j)·(scale·(1/c))) and f = c·log2 e
 //   tile     64 keys: m' = max(m, f·max S); α = 2^(m − m');
-//            p(j) = 2^fma(S(j), f, −m'); powers by power_of_two (attention_amx.h);
+//            p(j) = 2^fma(S(j), f, −m'); powers by power_of_two (attention_tiles.h);
 //              l = l·α, lanes as above (of p in f32, not as rounded for the product)
-//              o = fma(o, α, Σ p(j)·v[j] + 0): tile products over j in steps of 32, from 0, of p
-//              rounded to bf16, p = 0 where the row does not see the key
+//              o = fma(o, α, Σ p(j)·v[j] + 0): a product over j, from 0, of p rounded to bf16,
+//              p = 0 where the row does not see the key
 //   split    in it numbers below the normal range count as zeros; at its end m becomes m·ln 2;
 //            merge, sink and result as above
 // Backward there: P = 2^fma(S, f, −lse·log2 e); P and dS are rounded to bf16; grad_q sums over keys
@@ -61,7 +62,7 @@ namespace jige::cpu {
 inline constexpr int kAttentionTileKeys = 64;
 inline constexpr int kAttentionSplitKeys = 512;
 inline constexpr int kAttentionRowsMax = 96;        // query rows (positions × heads) of a tile
-inline constexpr int kAttentionTiledRowsMax = 256;  // the same forward on matrix tiles
+inline constexpr int kAttentionTiledRowsMax = 256;  // the same forward on tiles and in pairs
 inline constexpr int kAttentionDimMax = 640;        // head dimension
 inline constexpr int kAttentionBlockKeys = 16;  // keys of a cache block, lanes of a score vector
 
@@ -113,9 +114,11 @@ struct AttentionRows {
   void* scratch = nullptr;   // attention_scratch_bytes, aligned to 64 bytes
 };
 
-// Whether operands that are all bf16, or not, and this scale are attended on matrix tiles under the
-// active instruction set.
-bool attention_on_tiles(bool all_bf16, float scale) noexcept;
+// What multiplies: chains of fused multiply-adds, pairs of AVX512_BF16, or the tiles of AMX.
+enum class AttentionProducts { kChains, kPairs, kTiles };
+// Those that operands that are all bf16, or not, and this scale get under the active instruction
+// set.
+AttentionProducts attention_products(bool all_bf16, float scale) noexcept;
 
 // Scratch of attention_rows and attention_merge.
 int64_t attention_scratch_bytes(int32_t head_dim) noexcept;
@@ -123,7 +126,7 @@ int64_t attention_scratch_bytes(int32_t head_dim) noexcept;
 int64_t attention_partial_floats(int32_t row_count, int32_t head_dim) noexcept;
 
 // Attention of one tile of rows. REQUIRES: row_count <= kAttentionRowsMax, or
-// kAttentionTiledRowsMax on matrix tiles; head_dim <= kAttentionDimMax.
+// kAttentionTiledRowsMax on tiles and in pairs; head_dim <= kAttentionDimMax.
 void attention_rows(const AttentionRows& args) noexcept;
 // Merges the splits that attention_rows left in args.partial and writes dst. `args` as there, with
 // [split_begin, split_end) all splits the rows see; partial is at split_begin.

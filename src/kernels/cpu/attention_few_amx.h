@@ -1,15 +1,11 @@
-// The two products of attention for one position over a paged cache, in vectors instead of tiles:
-// the bits of the tiles without packing, for products bound by the reading of keys and values.
+// The products of few rows with the bits of AMX tiles, in vectors of f32.
 //
 // Two neighbours in memory are one word of 32 bits: shifted up, it is the first as f32; with its
 // lower half cleared, the second. A vector of keys holds two rows of [d][16], that is an even and
 // an odd depth, and so the even and the odd chain of a tile product are the halves of its sums.
-// Values are [16][d]: even and odd keys have sums of their own. REQUIRES: a head dimension that is
-// a multiple of 32; denormals are zeros (ZeroDenormals). Threads: values.
+// Values are [16][d]: even and odd keys have sums of their own. Included by attention_few.h.
+// Threads: values.
 #pragma once
-
-#include "kernels/cpu/attention_amx.h"
-#include "kernels/cpu/attention_tiled_layout.h"
 
 namespace jige::cpu::JIGE_ISA_NS {
 
@@ -34,13 +30,12 @@ inline void spread_query(const uint16_t* q, int dim, float* factors) {
   }
 }
 
-// Where the keys or values of a tile are, of every 16 keys, and those of the next tile, which are
-// fetched meanwhile.
-struct FewBlocks {
-  const uint16_t* at[kAttentionTileKeys / 16];
-  const uint16_t* next[kAttentionTileKeys / 16];
-  int dim;
-};
+// A row of weights in f32.
+inline void spread_weights(const uint16_t* weights, float* spread) {
+  for (int j = 0; j < kAttentionTileKeys; j += 16) {
+    F32x16::load(reinterpret_cast<const Bf16*>(weights + j)).store(spread + j);
+  }
+}
 
 // scores[r] of the keys of kBlocks blocks from `block` on. Several blocks at a time are as many
 // streams from memory.
@@ -85,17 +80,6 @@ inline void score_few(const FewBlocks& keys, int block, const float* factors, fl
                        in_turns(sums[b][r][0], sums[b][r][1]));
     }
   }
-}
-
-// Scores of the blocks [begin, end).
-template <int kRows>
-inline void score_blocks(const FewBlocks& keys, int begin, int end, const float* factors,
-                         float* scores) {
-  constexpr int kBlocks = kRows == 1 ? 4 : 2;
-  for (; begin + kBlocks <= end; begin += kBlocks) {
-    score_few<kRows, kBlocks>(keys, begin, factors, scores);
-  }
-  for (; begin < end; ++begin) score_few<kRows, 1>(keys, begin, factors, scores);
 }
 
 // product[r][32·kChunks columns] = Σ weights[r][j]·values[j] of the keys j in `seen`.
@@ -149,45 +133,6 @@ inline void weigh_few(const FewBlocks& values, AttentionRange seen, int column,
       _mm512_storeu_ps(to + 16,
                        in_turns(_mm512_extractf32x8_ps(even, 1), _mm512_extractf32x8_ps(odd, 1)));
     }
-  }
-}
-
-// product[r] in all columns. Two rows at a time leave registers for 64 columns, a stretch of
-// memory.
-template <int kRows>
-inline void weigh_columns(const FewBlocks& values, AttentionRange seen, const float* weights,
-                          float* product) {
-  constexpr int kNow = kRows < 2 ? kRows : 2;
-  int column = 0;
-  for (; column + 64 <= values.dim; column += 64) {
-    weigh_few<kNow, 2>(values, seen, column, weights, product);
-  }
-  for (; column < values.dim; column += 32) {
-    weigh_few<kNow, 1>(values, seen, column, weights, product);
-  }
-  if constexpr (kRows > kNow) {
-    weigh_columns<kRows - kNow>(values, seen, weights + kNow * kAttentionTileKeys,
-                                product + kNow * values.dim);
-  }
-}
-
-template <int kValue>
-struct RowCount {
-  static constexpr int value = kValue;
-};
-
-// Calls body(RowCount) for a number of rows. REQUIRES: 1 … kAttentionFewRows.
-template <typename Body>
-JIGE_INLINE void with_few_rows(int rows, Body&& body) {
-  switch (rows) {
-    case 1:
-      return body(RowCount<1>());
-    case 2:
-      return body(RowCount<2>());
-    case 3:
-      return body(RowCount<3>());
-    default:
-      return body(RowCount<4>());
   }
 }
 

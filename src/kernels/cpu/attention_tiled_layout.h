@@ -1,5 +1,5 @@
-// How the scratch of the attention kernels on matrix tiles is laid out; shared by the kernels and
-// by attention.cc, which states its size.
+// How the scratch of the attention kernels on tiles and in pairs is laid out; shared by the kernels
+// and by attention.cc, which states its size.
 //
 // A "step" is 32 of a product's depth, a tile 1 KiB. Head dimensions are padded with zeros: to
 // steps where they are depth, to tiles of 16 columns where they are the result's.

@@ -1,14 +1,14 @@
-// Forward attention on matrix tiles: sixteen query rows at a time against a tile of packed keys.
-// The arithmetic is stated in attention.h.
+// Forward attention in bf16, on matrix tiles or in pairs: sixteen query rows at a time against a
+// tile of packed keys. The arithmetic is stated in attention.h.
 //
 // While the vector units weigh the scores of sixteen rows, the tile unit multiplies those of the
 // next and the weighed values of the previous: what it reads has left the store buffer by then.
 #include "kernels/cpu/attention.h"
-#include "kernels/cpu/attention_few_amx.h"
-#include "kernels/cpu/attention_load_amx.h"
+#include "kernels/cpu/attention_few.h"
+#include "kernels/cpu/attention_load_tiles.h"
 #include "kernels/cpu/simd_math.h"
 
-namespace jige::cpu::amx {
+namespace jige::cpu::JIGE_ISA_NS {
 namespace {
 
 // Up to sixteen rows, the keys of the tile that some of them see, and where their scores are.
@@ -62,6 +62,7 @@ TileProduct score_product(const Tiled& t, const Group& group) {
   product.panel_bytes = t.steps * kTileBytes;
   product.steps = t.steps;
   product.panels = (group.seen.end + 15) / 16 - block;
+  product.rows = group.rows;
   product.sums = group.scores + block * 16;
   product.sums_stride = kAttentionScoresStride;
   return product;
@@ -207,6 +208,7 @@ TileProduct value_product(const Tiled& t, const Group& group, const uint16_t* v_
   product.panel_bytes = kKeySteps * kTileBytes;
   product.steps = group.step_end() - group.step_begin();
   product.panels = t.columns;
+  product.rows = group.rows;
   product.sums = t.scratch.product;
   product.sums_stride = t.columns * 16;
   return product;
@@ -309,10 +311,7 @@ void attend_few(const Tiled& t, int tile_begin) {
   TileQueue none;
   weigh(t, group, &none);
   for (int i = 0; i < group.rows; ++i) {
-    for (int j = 0; j < kKeys; j += 16) {
-      const auto* weights = reinterpret_cast<const Bf16*>(group.weights + i * kKeys + j);
-      F32x16::load(weights).store(t.scratch.few_weights + i * kKeys + j);
-    }
+    spread_weights(group.weights + i * kKeys, t.scratch.few_weights + i * kKeys);
   }
   with_few_rows(group.rows, [&](auto rows) {
     weigh_columns<rows.value>(values, group.seen, t.scratch.few_weights, t.scratch.product);
@@ -363,4 +362,4 @@ void attention_rows(const AttentionRows& args) noexcept {
   attend_all();
 }
 
-}  // namespace jige::cpu::amx
+}  // namespace jige::cpu::JIGE_ISA_NS

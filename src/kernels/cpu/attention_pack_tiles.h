@@ -8,7 +8,7 @@
 // Threads: values.
 #pragma once
 
-#include "kernels/cpu/attention_amx.h"
+#include "kernels/cpu/attention_tiles.h"
 
 namespace jige::cpu::JIGE_ISA_NS {
 

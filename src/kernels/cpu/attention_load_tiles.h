@@ -1,8 +1,8 @@
 // Brings query rows, and tiles of 64 keys and values of flat rows or a paged cache, into the
-// scratch of forward attention on matrix tiles. Threads: values.
+// scratch of forward attention in bf16. Threads: values.
 #pragma once
 
-#include "kernels/cpu/attention_pack_amx.h"
+#include "kernels/cpu/attention_pack_tiles.h"
 #include "kernels/cpu/attention_rows.h"
 #include "kernels/cpu/attention_tiled_layout.h"
 

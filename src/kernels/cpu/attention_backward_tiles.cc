@@ -1,13 +1,13 @@
-// Backward attention on matrix tiles: 96 query rows against a tile of 64 keys, transposed: scores
-// are [keys][rows], so that P and dS of sixteen keys are left tiles as they come. The arithmetic is
-// stated in attention.h.
+// Backward attention in bf16, on matrix tiles or in pairs: 96 query rows against a tile of 64 keys,
+// transposed: scores are [keys][rows], so that P and dS of sixteen keys are left tiles as they
+// come. The arithmetic is stated in attention.h.
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/attention_load.h"
-#include "kernels/cpu/attention_pack_amx.h"
+#include "kernels/cpu/attention_pack_tiles.h"
 #include "kernels/cpu/attention_tiled_layout.h"
 #include "kernels/cpu/simd_math.h"
 
-namespace jige::cpu::amx {
+namespace jige::cpu::JIGE_ISA_NS {
 namespace {
 
 constexpr int kKeys = kAttentionTileKeys;
@@ -417,4 +417,4 @@ void attention_backward_sequence(const AttentionGradients& args) noexcept {
   write_keys(t, 0, args.length);
 }
 
-}  // namespace jige::cpu::amx
+}  // namespace jige::cpu::JIGE_ISA_NS

@@ -1,0 +1,82 @@
+// The two products of attention for one position over a paged cache, where they lie: the bits of
+// the products of tiles without packing, for products bound by the reading of keys and values. How
+// a step is read and summed is in attention_few_amx.h and attention_few_pairs.h.
+//
+// REQUIRES: a head dimension that is a multiple of 32; denormals are zeros (ZeroDenormals).
+// Threads: values.
+#pragma once
+
+#include "kernels/cpu/attention_tiled_layout.h"
+#include "kernels/cpu/attention_tiles.h"
+
+namespace jige::cpu::JIGE_ISA_NS {
+
+// Where the keys or values of a tile are, of every 16 keys, and those of the next tile, which are
+// fetched meanwhile.
+struct FewBlocks {
+  const uint16_t* at[kAttentionTileKeys / 16];
+  const uint16_t* next[kAttentionTileKeys / 16];
+  int dim;
+};
+
+}  // namespace jige::cpu::JIGE_ISA_NS
+
+#ifdef __AMX_BF16__
+#include "kernels/cpu/attention_few_amx.h"
+#else
+#include "kernels/cpu/attention_few_pairs.h"
+#endif
+
+namespace jige::cpu::JIGE_ISA_NS {
+
+// Scores of the blocks [begin, end).
+template <int kRows>
+inline void score_blocks(const FewBlocks& keys, int begin, int end, const float* factors,
+                         float* scores) {
+  constexpr int kBlocks = kRows == 1 ? 4 : 2;
+  for (; begin + kBlocks <= end; begin += kBlocks) {
+    score_few<kRows, kBlocks>(keys, begin, factors, scores);
+  }
+  for (; begin < end; ++begin) score_few<kRows, 1>(keys, begin, factors, scores);
+}
+
+// product[r] in all columns. Two rows at a time leave registers for 64 columns, a stretch of
+// memory.
+template <int kRows>
+inline void weigh_columns(const FewBlocks& values, AttentionRange seen, const float* weights,
+                          float* product) {
+  constexpr int kNow = kRows < 2 ? kRows : 2;
+  int column = 0;
+  for (; column + 64 <= values.dim; column += 64) {
+    weigh_few<kNow, 2>(values, seen, column, weights, product);
+  }
+  for (; column < values.dim; column += 32) {
+    weigh_few<kNow, 1>(values, seen, column, weights, product);
+  }
+  if constexpr (kRows > kNow) {
+    weigh_columns<kRows - kNow>(values, seen, weights + kNow * kAttentionTileKeys,
+                                product + kNow * values.dim);
+  }
+}
+
+template <int kValue>
+struct RowCount {
+  static constexpr int value = kValue;
+};
+
+// Calls body(RowCount) for a number of rows. REQUIRES: 1 … kAttentionFewRows.
+template <typename Body>
+JIGE_INLINE void with_few_rows(int rows, Body&& body) {
+  switch (rows) {
+    case 1:
+      return body(RowCount<1>());
+    case 2:
+      return body(RowCount<2>());
+    case 3:
+      return body(RowCount<3>());
+    default:
+      return body(RowCount<4>());
+  }
+}
+
+}  // namespace jige::cpu::JIGE_ISA_NS

@@ -44,6 +44,20 @@ struct TileProduct {
 
 namespace jige::cpu::JIGE_ISA_NS {
 
+// Up to four panels from `panel` on.
+inline void multiply_some(const TileProduct& product, int panel) {
+  switch (product.panels - panel) {
+    case 1:
+      return multiply_panels<1>(product, panel);
+    case 2:
+      return multiply_panels<2>(product, panel);
+    case 3:
+      return multiply_panels<3>(product, panel);
+    default:
+      return multiply_panels<4>(product, panel);
+  }
+}
+
 inline void multiply(const TileProduct& product) {
   for (int panel = 0; panel < product.panels; panel += 4) multiply_some(product, panel);
 }

@@ -24,6 +24,8 @@ class TileUnit {
 // Panels [panel, panel + kPanels) of a product. Tile numbers must be literals.
 template <int kPanels>
 inline void multiply_panels(const TileProduct& product, int panel) {
+  // Tile loads do not tell the compiler what they read: everything must be in memory before.
+  asm volatile("" ::: "memory");
   const char* left = static_cast<const char*>(product.left);
   const char* right = static_cast<const char*>(product.right) + panel * product.panel_bytes;
   float* sums = product.sums + panel * 16;
@@ -56,22 +58,6 @@ inline void multiply_panels(const TileProduct& product, int panel) {
   if constexpr (kPanels > 1) _tile_stored(1, sums + 16, row);
   if constexpr (kPanels > 2) _tile_stored(2, sums + 32, row);
   if constexpr (kPanels > 3) _tile_stored(3, sums + 48, row);
-}
-
-// Up to four panels from `panel` on.
-inline void multiply_some(const TileProduct& product, int panel) {
-  // Tile loads do not tell the compiler what they read: everything must be in memory before.
-  asm volatile("" ::: "memory");
-  switch (product.panels - panel) {
-    case 1:
-      return multiply_panels<1>(product, panel);
-    case 2:
-      return multiply_panels<2>(product, panel);
-    case 3:
-      return multiply_panels<3>(product, panel);
-    default:
-      return multiply_panels<4>(product, panel);
-  }
 }
 
 }  // namespace jige::cpu::JIGE_ISA_NS

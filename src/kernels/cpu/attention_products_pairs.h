@@ -69,10 +69,10 @@ inline void multiply_block(const TileProduct& product, int row, int panel) {
   }
 }
 
-// All rows of some panels, four at a time: sixteen sums, which the registers hold beside four
-// vectors of the right.
+// Panels [panel, panel + kPanels) of a product, four rows at a time: sixteen sums, which the
+// registers hold beside four vectors of the right.
 template <int kPanels>
-inline void multiply_rows(const TileProduct& product, int panel) {
+inline void multiply_panels(const TileProduct& product, int panel) {
   int row = 0;
   for (; row + 4 <= product.rows; row += 4) multiply_block<4, kPanels>(product, row, panel);
   switch (product.rows - row) {
@@ -84,20 +84,6 @@ inline void multiply_rows(const TileProduct& product, int panel) {
       return multiply_block<3, kPanels>(product, row, panel);
     default:
       return;
-  }
-}
-
-// Up to four panels from `panel` on.
-inline void multiply_some(const TileProduct& product, int panel) {
-  switch (product.panels - panel) {
-    case 1:
-      return multiply_rows<1>(product, panel);
-    case 2:
-      return multiply_rows<2>(product, panel);
-    case 3:
-      return multiply_rows<3>(product, panel);
-    default:
-      return multiply_rows<4>(product, panel);
   }
 }
 

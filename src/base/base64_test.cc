@@ -16,5 +16,20 @@ TEST(Base64, HasTheExamplesOfTheRfc) {
   EXPECT_EQ(base64_text("\xff\xfe\xfb"), "//77");
 }
 
+TEST(Base64, GivesBackEveryText) {
+  std::string bytes;
+  for (int i = 0; i < 300; ++i) {
+    EXPECT_EQ(base64_bytes(base64_text(bytes)), bytes);
+    bytes += static_cast<char>(i * 7);
+  }
+}
+
+TEST(Base64, TakesNoOtherTexts) {
+  for (const char* text : {"Z", "Zg", "Zg=", "Zg==Zg==", "Z===", "====", "Zh==", "Zm9=", "Zm9v\n",
+                           "Zm 9", "Zm-9", "Zg=A", "\xC3\xA9zz"}) {
+    EXPECT_EQ(base64_bytes(text), std::nullopt) << text;
+  }
+}
+
 }  // namespace
 }  // namespace jige

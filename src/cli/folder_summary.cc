@@ -256,7 +256,9 @@ Result<FolderSummary> summarise_folder(const std::string& folder) {
     JIGE_TRY(summary.adapter, formats::load_lora_config(folder));
   }
   if (has_weights(folder)) JIGE_DO(read_tensors(folder, summary));
-  if (has_file(folder, "tokenizer.json") || has_file(folder, "tokenizer.model")) {
+  const auto& names = text::kTokenizerFileNames;
+  if (std::any_of(names.begin(), names.end(),
+                  [&](const char* name) { return has_file(folder, name); })) {
     JIGE_DO(read_tokenizer(folder, summary));
   }
   return summary;

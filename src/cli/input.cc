@@ -17,6 +17,7 @@
 #include "cli/shell_word.h"
 #include "formats/gguf.h"
 #include "formats/json_file.h"
+#include "text/tokenizer.h"
 
 namespace jige::cli {
 namespace {
@@ -209,16 +210,18 @@ Result<std::string> find_tokenizer_folder(const std::string& path) {
   const fs::path folder(path);
   JIGE_DO(may_look_at(folder / "tokenizer.json"));
   for (const fs::path& place : {folder, folder / "tokenizer", folder / "model"}) {
-    for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
+    for (const char* name : text::kTokenizerFileNames) {
       if (fs::exists(place / name, error)) return place.string();
     }
   }
   if (fs::is_directory(folder, error)) {
-    return fail(Code::kNotFound, "{}: holds neither tokenizer.json nor tokenizer.model", path);
+    return fail(Code::kNotFound, "{}: holds none of {}", path,
+                fmt::join(text::kTokenizerFileNames, ", "));
   }
   if (is_gguf_file(folder)) return tl::unexpected<Error>(is_a_file(folder).error());
   return fail(fs::exists(folder, error) ? Code::kInvalidArgument : Code::kNotFound,
-              "{}: is no folder; give a folder with tokenizer.json or tokenizer.model", path);
+              "{}: is no folder; give one with a tokenizer ({})", path,
+              fmt::join(text::kTokenizerFileNames, ", "));
 }
 
 Result<std::string> read_text(const TextSource& source, std::string_view flags_hint) {

@@ -59,6 +59,10 @@ class GgufTokenizerWriter {
     JIGE_DO(look_at_added_tokens());
     JIGE_DO(list_tokens(rows));
     const Json& model = file_.root->at("model");
+    if (std::holds_alternative<text::UnigramModel>(tokenizer_.core().parts().model)) {
+      return fail(Code::kUnsupported,
+                  "{}: the model \"Unigram\" cannot be written as GGUF, only BPE can", where_);
+    }
     const bool pieces = model.value("byte_fallback", Json()) == true;
     keys_.text("tokenizer.ggml.model", pieces ? "llama" : "gpt2");
     JIGE_DO(pieces ? add_pieces() : add_words(model));
@@ -273,7 +277,7 @@ Result<GgufTokenizerSummary> add_gguf_tokenizer(const std::string& folder,
   auto bytes = read_file(path, kTokenizerJsonBytesMax);
   if (!bytes && bytes.error().code == Code::kNotFound) {
     return fail(Code::kUnsupported,
-                "{}: has only tokenizer.model; let transformers write a tokenizer.json beside it "
+                "{}: has no tokenizer.json; let transformers write one "
                 "(AutoTokenizer.from_pretrained(folder).save_pretrained(folder))",
                 folder);
   }

@@ -69,16 +69,20 @@ size_t TokenTrie::find(std::string_view text, size_t from, std::vector<End>& end
   if (empty()) return text.size();
   for (size_t begin = from; begin < text.size(); ++begin) {
     if (!first_[static_cast<uint8_t>(text[begin])]) continue;
-    uint32_t node = 0;
-    for (size_t i = begin; i < text.size(); ++i) {
-      const uint32_t* child = children_.find(uint64_t{node} << 8 | static_cast<uint8_t>(text[i]));
-      if (!child) break;
-      node = *child;
-      if (values_[node] >= 0) ends.push_back({i + 1, values_[node]});
-    }
+    find_at(text, begin, ends);
     if (!ends.empty()) return begin;
   }
   return text.size();
+}
+
+void TokenTrie::find_at(std::string_view text, size_t begin, std::vector<End>& ends) const {
+  uint32_t node = 0;
+  for (size_t i = begin; i < text.size(); ++i) {
+    const uint32_t* child = children_.find(uint64_t{node} << 8 | static_cast<uint8_t>(text[i]));
+    if (!child) break;
+    node = *child;
+    if (values_[node] >= 0) ends.push_back({i + 1, values_[node]});
+  }
 }
 
 bool TokenTrie::touches(std::string_view text, size_t place) const {

@@ -49,6 +49,8 @@ class TokenTrie {
     int32_t value;
   };
   size_t find(std::string_view text, size_t from, std::vector<End>& ends) const;
+  // Appends to `ends` the texts that stand at a place.
+  void find_at(std::string_view text, size_t begin, std::vector<End>& ends) const;
   // Whether some text stands around a place, or ends or begins there.
   bool touches(std::string_view text, size_t place) const;
   // The bytes of the longest text.

@@ -41,6 +41,29 @@ Result<BpeModel> BpeModel::create(std::shared_ptr<const Vocabulary> vocabulary,
   return model;
 }
 
+BpeModel BpeModel::create_from_ranks(std::shared_ptr<const Vocabulary> vocabulary,
+                                     std::string_view where) {
+  BpeModel model;
+  model.vocabulary_ = std::move(vocabulary);
+  model.where_ = where;
+  model.options_ = {.ignore_merges = true, .byte_level = true};
+  model.build_character_table();
+  model.read_ranks();
+  return model;
+}
+
+void BpeModel::read_ranks() {
+  for (int32_t id = 0; id < vocabulary_->size(); ++id) {
+    if (!vocabulary_->contains(id)) continue;
+    const std::string_view token = vocabulary_->token(id);
+    for (size_t cut = utf8_size(token[0]); cut < token.size(); cut += utf8_size(token[cut])) {
+      const int32_t left = vocabulary_->find(token.substr(0, cut));
+      const int32_t right = left < 0 ? -1 : vocabulary_->find(token.substr(cut));
+      if (right >= 0) merges_.set(pair_key(left, right), {static_cast<uint32_t>(id), id});
+    }
+  }
+}
+
 Status BpeModel::read_merges(const TextPairs& merges) {
   merges_ = FlatMap<Merge>(merges.size());
   constexpr size_t kAtOnce = 32;

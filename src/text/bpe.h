@@ -62,6 +62,12 @@ class BpeModel {
                                  const TextPairs& merges, BpeOptions options,
                                  std::string_view where);
 
+  // As tiktoken merges: any two tokens whose texts, joined, are a token, at the rank of its id; and
+  // a word that is a token is that token. Words are raw bytes, tokens spelled in the byte-level
+  // alphabet. REQUIRES: every byte is a token.
+  static BpeModel create_from_ranks(std::shared_ptr<const Vocabulary> vocabulary,
+                                    std::string_view where);
+
   // Appends the ids of one word. Fails with kCorrupt where the text needs an unknown token that the
   // vocabulary lacks. REQUIRES: below 2^30 bytes; valid UTF-8 unless byte_level.
   Status encode(std::string_view word, BpeScratch& scratch, std::vector<int32_t>& ids) const;
@@ -82,6 +88,7 @@ class BpeModel {
 
   BpeModel() = default;
   Status read_merges(const TextPairs& merges);
+  void read_ranks();
   void build_character_table();
   std::optional<std::string_view> symbol_text(std::string_view character) const;
   int32_t character_id(std::string_view character) const;

@@ -57,7 +57,12 @@ Result<std::optional<size_t>> Pattern::match_at_start(std::string_view text,
 }
 
 bool Pattern::crosses(std::string_view left, std::string_view right) const {
-  if (regex_) return true;
+  if (regex_) {
+    RegexScratch scratch;
+    const auto cut =
+        cut_among_matches(*regex_, std::string(left).append(right), left.size(), scratch);
+    return !cut || !cut->allowed;
+  }
   const size_t most = text_.size() - 1;
   if (right.size() < most) return true;
   std::string around(left.substr(left.size() - std::min(left.size(), most)));

@@ -28,7 +28,8 @@ std::string joined(const Tokenizer& tokenizer, std::string_view completion,
 TEST(ContinuedText, GetsNoSpaceFromAnyKindOfTokenizer) {
   for (const char* name :
        {"tokenizers/gpt2_prefix", "tokenizers/llama2_legacy", "tokenizers/llama2_metaspace",
-        "tokenizers/mistral", "sentencepiece/bpe", "sentencepiece/unigram"}) {
+        "tokenizers/mistral", "sentencepiece/bpe", "sentencepiece/unigram", "tokenizers/t5",
+        "tokenizers/xlm_roberta", "tokenizers/unigram_bytes"}) {
     SCOPED_TRACE(name);
     const auto tokenizer = Tokenizer::load(fixture_path(name));
     ASSERT_TRUE(tokenizer.has_value()) << tokenizer.error().message;

@@ -107,6 +107,19 @@ constexpr Stretch kNewerPunctuation[] = {
     {0x11FFF, 0x11FFF}, {0x12FF1, 0x12FF2}, {0x16D6D, 0x16D6F}, {0x16E97, 0x16E9A},
     {0x16FE2, 0x16FE2}, {0x1E5FF, 0x1E5FF}, {0x1E95E, 0x1E95F}};
 
+// Of cluster_character, by ascending place: marks, and places without a character that count as
+// control characters.
+constexpr char32_t kMark = 0x301, kControl = 0x200B;
+constexpr Newer kClusterClasses[] = {
+    {0x897, 0x897, kMark},      {0x1ACF, 0x1ADD, kMark},    {0x1AE0, 0x1AEB, kMark},
+    {0x2065, 0x2065, kControl}, {0xFFF0, 0xFFF8, kControl}, {0x10D69, 0x10D6D, kMark},
+    {0x10EFA, 0x10EFC, kMark},  {0x113B8, 0x113C0, kMark},  {0x113C2, 0x113C2, kMark},
+    {0x113C5, 0x113C5, kMark},  {0x113C7, 0x113CA, kMark},  {0x113CC, 0x113D0, kMark},
+    {0x113D2, 0x113D2, kMark},  {0x113E1, 0x113E2, kMark},  {0x11B60, 0x11B67, kMark},
+    {0x11F5A, 0x11F5A, kMark},  {0x1611E, 0x1612F, kMark},  {0x1E5EE, 0x1E5EF, kMark},
+    {0x1E6E3, 0x1E6E3, kMark},  {0x1E6E6, 0x1E6E6, kMark},  {0x1E6EE, 0x1E6EF, kMark},
+    {0x1E6F5, 0x1E6F5, kMark}};
+
 // The entry that a character lies in, or nullptr.
 template <typename Entry, size_t N>
 constexpr const Entry* find_entry(const Entry (&entries)[N], char32_t c) {
@@ -159,6 +172,12 @@ bool show_older_characters(std::string_view text, std::string& changed) {
     i += size;
   }
   return any;
+}
+
+char32_t cluster_character(char32_t c) {
+  if (c < kClusterClasses[0].first) return c;
+  const Newer* const entry = find_entry(kClusterClasses, c);
+  return entry ? entry->older : c;
 }
 
 bool is_newer_punctuation(char32_t c) {

@@ -22,6 +22,10 @@ char32_t older_character(char32_t c);
 // both are the same. REQUIRES: valid UTF-8.
 bool show_older_characters(std::string_view text, std::string& changed);
 
+// For a character that is another class to the clusters of Unicode 17, which Hugging Face
+// `tokenizers` knows, than to utf8proc, one of that class; every other character for itself.
+char32_t cluster_character(char32_t c);
+
 // Whether it came after Unicode 9 and is a mark, has a normal form other than itself, or is part of
 // one. Also a few whose combining class came later.
 bool is_newer_mark(char32_t c);

@@ -89,6 +89,7 @@ TEST(NewerMarks, AreLeftAloneByNormalForms) {
 
 TEST(NewerMarks, AreNotStripped) {
   EXPECT_EQ(strip_marks("e\xCC\x81" + to_utf8(0x1ABF)), "e" + to_utf8(0x1ABF));
+  EXPECT_EQ(strip_marks("e" + to_utf8(0x1CF2)), "e") << "a mark then, a letter now";
 }
 
 TEST(NewerPunctuation, IsNoPunctuation) {

@@ -4,7 +4,9 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/base64.h"
 #include "text/byte_level.h"
+#include "text/character_map.h"
 #include "text/component.h"
 #include "text/unicode.h"
 
@@ -27,6 +29,27 @@ class FormStep final : public Normalizer::Step {
   NormalForm form_;
 };
 
+// Nmt: leaves control characters out and makes spaces of others that stand for one.
+std::string clean_for_translation(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size();) {
+    const Decoded next = decode_utf8(text.substr(i));
+    const char32_t c = next.code_point;
+    const bool control = (c >= 1 && c <= 8) || c == 0xB || (c >= 0xE && c <= 0x1F) || c == 0x7F ||
+                         c == 0x8F || c == 0x9F;
+    const bool space = c == '\t' || c == '\n' || c == 0xC || c == '\r' || c == 0x1680 ||
+                       (c >= 0x200B && c <= 0x200F) || c == 0x2028 || c == 0x2029 || c == 0x2581 ||
+                       c == 0xFEFF || c == 0xFFFD;
+    if (space) {
+      out += ' ';
+    } else if (!control) {
+      out.append(text.substr(i, next.size));
+    }
+    i += next.size;
+  }
+  return out;
+}
+
 // A change of every character by itself.
 class FunctionStep final : public Normalizer::Step {
  public:
@@ -35,10 +58,12 @@ class FunctionStep final : public Normalizer::Step {
   Result<std::string> apply(std::string_view text, RegexScratch&) const override {
     return function_(text);
   }
-  bool may_drop_first() const override { return function_ == strip_marks; }
+  bool may_drop_first() const override {
+    return function_ == strip_marks || function_ == clean_for_translation;
+  }
   Result<bool> drops_first(std::string_view text, RegexScratch&) const override {
-    if (function_ != strip_marks || text.empty()) return false;
-    return strip_marks(text.substr(0, utf8_size(text[0]))).empty();
+    if (!may_drop_first() || text.empty()) return false;
+    return function_(text.substr(0, utf8_size(text[0]))).empty();
   }
   bool cuts(std::string_view, std::string_view) const override { return true; }
 
@@ -66,8 +91,10 @@ class StripStep final : public Normalizer::Step {
   Result<bool> drops_first(std::string_view text, RegexScratch&) const override {
     return left_ && !text.empty() && is_white_space(decode_utf8(text).code_point);
   }
-  // The ends of the whole text are not those of its parts.
-  bool cuts(std::string_view, std::string_view) const override { return false; }
+  // The beginning of the whole text is not that of its parts.
+  bool cuts(std::string_view left, std::string_view) const override {
+    return !left_ && !is_white_space(decode_utf8(left.substr(last_character(left))).code_point);
+  }
 
  private:
   bool left_;
@@ -112,6 +139,23 @@ class ReplaceStep final : public Normalizer::Step {
   std::string content_;
 };
 
+// The map leaves the first character out as if it stood there: what comes first is the beginning of
+// the input (Hugging Face loses count of it).
+class CharacterMapStep final : public Normalizer::Step {
+ public:
+  explicit CharacterMapStep(CharacterMap map) : map_(std::move(map)) {}
+  Result<std::string> apply(std::string_view text, RegexScratch&) const override {
+    return map_.apply(text);
+  }
+  bool cuts(std::string_view left, std::string_view right) const override {
+    const char32_t before = decode_utf8(left.substr(last_character(left))).code_point;
+    return never_one_grapheme(before, decode_utf8(right).code_point);
+  }
+
+ private:
+  CharacterMap map_;
+};
+
 std::string spell_bytes(std::string_view text) {
   std::string out;
   append_byte_level(out, text);
@@ -130,6 +174,7 @@ FunctionStep::Function function_of(std::string_view type) {
   if (type == "Lowercase") return to_lower;
   if (type == "StripAccents") return strip_marks;
   if (type == "ByteLevel") return spell_bytes;
+  if (type == "Nmt") return clean_for_translation;
   return nullptr;
 }
 
@@ -145,6 +190,12 @@ Status add_normalizers(const Json& component, std::string_view where, Steps& ste
     steps.push_back(std::make_shared<FormStep>(*form));
   } else if (const auto function = function_of(type)) {
     steps.push_back(std::make_shared<FunctionStep>(function));
+  } else if (type == "Precompiled") {
+    JIGE_TRY(const std::string text, get_string(component, "precompiled_charsmap", where));
+    const auto bytes = base64_bytes(text);
+    if (!bytes) return fail(Code::kCorrupt, "{}: the map of Precompiled is not base64", where);
+    JIGE_TRY(CharacterMap map, CharacterMap::parse(*bytes, where));
+    steps.push_back(std::make_shared<CharacterMapStep>(std::move(map)));
   } else if (type == "Strip") {
     JIGE_TRY(const bool left, get_bool_or(component, "strip_left", true, where));
     JIGE_TRY(const bool right, get_bool_or(component, "strip_right", true, where));

@@ -2,9 +2,9 @@
 //
 // Added tokens: none touches the place, and no white space before it could belong to one.
 // Normalizer, pre-tokenizer and model say by themselves whether they allow it (Normalizer::cut,
-// PreTokenizer::cut, BpeModel::cuts, SentencePieceModel::cuts); a border between two words of the
-// pre-tokenizer needs no leave of the model. All of them look at no more of the text than stands
-// whatever follows it.
+// PreTokenizer::cut, BpeModel::cuts, SentencePieceModel::cuts; UnigramModel never does, whose sums
+// go through a whole word); a border between two words of the pre-tokenizer needs no leave of the
+// model. All of them look at no more of the text than stands whatever follows it.
 #include <algorithm>
 #include <array>
 
@@ -145,7 +145,8 @@ class TokenizerCore::CutSearch {
     }
     JIGE_TRY(const PreTokenizer::Cut cut, parts_.pre_tokenizer.cut(at, scratch_.regex));
     if (cut != PreTokenizer::Cut::kInsidePart) return cut == PreTokenizer::Cut::kBetweenParts;
-    return std::get<BpeModel>(parts_.model).cuts(at.text, at.place);
+    const auto* bpe = std::get_if<BpeModel>(&parts_.model);
+    return bpe && bpe->cuts(at.text, at.place);
   }
 
   const TokenizerParts& parts_;

@@ -70,12 +70,27 @@ int check_cuts(const Tokenizer& tokenizer, uint64_t seed, int text_count) {
 }
 
 TEST(SafeCut, ChangesNoIdOfAnyFamily) {
-  for (const char* name :
-       {"tokenizers/deepseek", "tokenizers/flags", "tokenizers/gemma", "tokenizers/gpt2",
-        "tokenizers/gpt2_prefix", "tokenizers/llama2_legacy", "tokenizers/llama2_metaspace",
-        "tokenizers/llama3", "tokenizers/mistral", "tokenizers/qwen2", "tokenizers/tekken",
-        "tokenizers/gpt_neox", "tokenizers/codegen", "tokenizers/cohere", "sentencepiece/bpe",
-        "sentencepiece/unigram"}) {
+  for (const char* name : {"tokenizers/deepseek",
+                           "tokenizers/flags",
+                           "tokenizers/gemma",
+                           "tokenizers/gpt2",
+                           "tokenizers/gpt2_prefix",
+                           "tokenizers/llama2_legacy",
+                           "tokenizers/llama2_metaspace",
+                           "tokenizers/llama3",
+                           "tokenizers/mistral",
+                           "tokenizers/qwen2",
+                           "tokenizers/tekken",
+                           "tokenizers/gpt_neox",
+                           "tokenizers/codegen",
+                           "tokenizers/cohere",
+                           "sentencepiece/bpe",
+                           "sentencepiece/unigram",
+                           "tokenizers/t5",
+                           "tokenizers/xlm_roberta",
+                           "tokenizers/albert",
+                           "ranks/moonshot",
+                           "ranks/tekken_v13"}) {
     SCOPED_TRACE(name);
     const auto tokenizer = Tokenizer::load(fixture_path(name));
     ASSERT_TRUE(tokenizer.has_value()) << tokenizer.error().message;
@@ -96,7 +111,11 @@ TEST(SafeCut, ChangesNoIdOfAnyStep) {
        true},
       {R"("normalizer": {"type": "Strip"})", false},
       {R"("normalizer": {"type": "Replace", "pattern": {"String": "e w"}, "content": "e"})", true},
-      {R"("normalizer": {"type": "Replace", "pattern": {"Regex": " +"}, "content": " "})", false},
+      {R"("normalizer": {"type": "Replace", "pattern": {"Regex": " +"}, "content": " "})", true},
+      {R"("normalizer": {"type": "Replace", "pattern": {"Regex": "(?<=e) "}, "content": ""})",
+       false},
+      {R"("normalizer": {"type": "Strip", "strip_left": false})", true},
+      {R"("normalizer": {"type": "Nmt"})", true},
       {R"("normalizer": {"type": "ByteLevel"})", true},
       {R"("pre_tokenizer": {"type": "Digits", "individual_digits": false})", true},
       {R"("pre_tokenizer": {"type": "Punctuation", "behavior": "Contiguous"})", true},

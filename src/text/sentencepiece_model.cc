@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "text/rank_tokens.h"
 #include "text/unicode.h"
 
 namespace jige::text {
@@ -14,22 +15,6 @@ constexpr char32_t kLastPrivate = 0xE0FF;
 
 bool starts_with(const std::vector<int>& ids, const std::vector<int32_t>& prefix) {
   return ids.size() >= prefix.size() && std::equal(prefix.begin(), prefix.end(), ids.begin());
-}
-
-// Whether the first line is a text in base64 and a rank, as in lists of tiktoken.
-bool holds_ranks(std::string_view bytes) {
-  constexpr size_t kLineMax = 1024;
-  const std::string_view line = bytes.substr(0, std::min(bytes.find('\n'), kLineMax));
-  const size_t space = line.find(' ');
-  if (space == 0 || space == std::string_view::npos || space + 1 == line.size()) return false;
-  constexpr std::string_view kDigits = "0123456789";
-  const auto in_base64 = [&](char c) {
-    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '+' || c == '/' || c == '=' ||
-           kDigits.find(c) != std::string_view::npos;
-  };
-  const std::string_view text = line.substr(0, space);
-  return std::all_of(text.begin(), text.end(), in_base64) &&
-         line.find_first_not_of(kDigits, space + 1) == std::string_view::npos;
 }
 
 }  // namespace
@@ -55,7 +40,7 @@ struct SentencePieceModel::Library {
 
 Result<SentencePieceModel> SentencePieceModel::create(std::string_view bytes,
                                                       std::string_view where) {
-  if (holds_ranks(bytes)) {
+  if (is_rank_list(bytes)) {
     return fail(
         Code::kUnsupported,
         "{}: is a list of tokens and ranks, as tiktoken reads it, not a SentencePiece model; "

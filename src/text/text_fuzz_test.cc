@@ -4,10 +4,13 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "base/base64.h"
 #include "base/rng.h"
+#include "text/character_map.h"
 #include "text/chat_encode.h"
 #include "text/test_fixtures.h"
 #include "text/tokenizer.h"
+#include "text/tokenizer_core.h"
 #include "text/unicode.h"
 
 namespace jige::text {
@@ -136,6 +139,50 @@ TEST_F(TextFuzz, TokenizerFilesWithOtherValues) {
       const auto tokenizer = Tokenizer::from_json(changed.dump(), "fuzz");
       if (tokenizer) use(*tokenizer);
     }
+  }
+}
+
+TEST_F(TextFuzz, TokensWithRanks) {
+  const std::vector<std::string> words = {"null", "[]", "{}", "-1", "\"rank\":", "==",      "=",
+                                          " ",    "\n", "0",  "],", "}, {",      "\"YQ==\""};
+  const auto tekken = read_file(fixture_path("ranks/tekken_v11/tekken.json"));
+  const auto list = read_file(fixture_path("ranks/moonshot/tiktoken.model"));
+  const TokenizerConfig moonshot{.tokenizer_code = "tokenization_kimi.TikTokenTokenizer"};
+  const auto check = [&](Result<TokenizerParts> parts) {
+    if (parts) use(Tokenizer(std::make_shared<const TokenizerCore>(std::move(*parts))));
+  };
+  for (uint64_t round = 0; round < rounds(60); ++round) {
+    SCOPED_TRACE("round " + std::to_string(round));
+    check(build_from_tekken(mutate(*tekken, words), {}, "fuzz"));
+    check(build_from_rank_list(mutate(*list, words), moonshot, "fuzz"));
+    // What is around the long list, which most edits fall into.
+    Json changed = Json::parse(*tekken);
+    for (uint64_t i = 0; i <= rng_.below(3); ++i) {
+      change_tree(changed[rng_.below(2) == 0 ? "config" : "special_tokens"]);
+    }
+    if (round % 4 == 0) check(build_from_tekken(changed.dump(), {}, "fuzz"));
+  }
+}
+
+TEST_F(TextFuzz, CharacterMaps) {
+  const Json file = Json::parse(*read_file(fixture_path("tokenizers/t5/tokenizer.json")));
+  const auto text = file["normalizer"]["normalizers"][0]["precompiled_charsmap"];
+  const auto bytes = base64_bytes(text.get<std::string>());
+  ASSERT_TRUE(bytes.has_value());
+  const std::vector<std::string> words = {std::string(4, '\0'), "\xFF\xFF\xFF\xFF", "\x80", "a"};
+  const std::string input = "Hello \uFB01 e\u0301\u0302 \uFF01\r\n\u2026 \u3000 \U0001F600 Zq";
+  for (uint64_t round = 0; round < rounds(2000); ++round) {
+    std::string changed = *bytes;
+    // Single bits of units first of all: they lead elsewhere.
+    for (uint64_t i = rng_.below(6); i > 0; --i) {
+      changed[rng_.below(changed.size())] ^= static_cast<char>(1 << rng_.below(8));
+    }
+    if (rng_.below(3) == 0) changed = mutate(changed, words);
+    const auto map = CharacterMap::parse(changed, "fuzz");
+    if (!map) continue;
+    const auto result = map->apply(input);
+    if (!result) continue;
+    ASSERT_TRUE(is_valid_utf8(*result)) << "round " << round;
   }
 }
 

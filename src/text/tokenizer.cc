@@ -1,6 +1,7 @@
 #include "text/tokenizer.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/file.h"
 #include "base/file_content.h"
@@ -15,12 +16,16 @@ Tokenizer wrap(TokenizerParts parts) {
   return Tokenizer(std::make_shared<const TokenizerCore>(std::move(parts)));
 }
 
-Result<Tokenizer> from_text(std::string_view text, const TokenizerConfig& config,
-                            std::string_view where) {
+Result<TokenizerParts> parts_from_json(std::string_view text, const TokenizerConfig& config,
+                                       std::string_view where) {
   JIGE_TRY(TokenizerFile file, parse_tokenizer_file(text, where));
-  JIGE_TRY(TokenizerParts parts, as_file_content(build_from_file(std::move(file), config, where)));
-  return wrap(std::move(parts));
+  return as_file_content(build_from_file(std::move(file), config, where));
 }
+
+using PartsFrom = Result<TokenizerParts> (*)(std::string_view content,
+                                             const TokenizerConfig& config, std::string_view where);
+constexpr std::array<PartsFrom, kTokenizerFileNames.size()> kPartsFrom = {
+    parts_from_json, build_from_tekken, build_from_rank_list, build_from_sentencepiece};
 
 tl::unexpected<Error> outside(int32_t id, int32_t vocab_size) {
   return fail(Code::kInvalidArgument, "token {} is outside the vocabulary of {}", id, vocab_size);
@@ -30,23 +35,23 @@ tl::unexpected<Error> outside(int32_t id, int32_t vocab_size) {
 
 Result<Tokenizer> Tokenizer::load(const std::string& folder) {
   JIGE_TRY(const TokenizerConfig config, load_tokenizer_config(folder));
-  const std::string json_path = folder + "/tokenizer.json";
-  Result<std::string> text = read_file(json_path, kTokenizerBytesMax);
-  if (text) return from_text(*text, config, json_path);
-  if (text.error().code != Code::kNotFound) return tl::unexpected<Error>(std::move(text.error()));
-
-  const std::string model_path = folder + "/tokenizer.model";
-  Result<std::string> bytes = read_file(model_path, kTokenizerBytesMax);
-  if (!bytes && bytes.error().code == Code::kNotFound) {
-    return fail(Code::kNotFound, "{}: has neither tokenizer.json nor tokenizer.model", folder);
+  for (size_t i = 0; i < kTokenizerFileNames.size(); ++i) {
+    const std::string path = fmt::format("{}/{}", folder, kTokenizerFileNames[i]);
+    Result<std::string> content = read_file(path, kTokenizerBytesMax);
+    if (content) {
+      JIGE_TRY(TokenizerParts parts, kPartsFrom[i](*content, config, path));
+      return wrap(std::move(parts));
+    }
+    if (content.error().code != Code::kNotFound) {
+      return tl::unexpected<Error>(std::move(content.error()));
+    }
   }
-  if (!bytes) return tl::unexpected<Error>(std::move(bytes.error()));
-  JIGE_TRY(TokenizerParts parts, build_from_sentencepiece(*bytes, config, model_path));
-  return wrap(std::move(parts));
+  return fail(Code::kNotFound, "{}: has none of {}", folder, fmt::join(kTokenizerFileNames, ", "));
 }
 
 Result<Tokenizer> Tokenizer::from_json(std::string_view text, std::string_view where) {
-  return from_text(text, {}, where);
+  JIGE_TRY(TokenizerParts parts, parts_from_json(text, {}, where));
+  return wrap(std::move(parts));
 }
 
 Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text,

@@ -5,8 +5,9 @@
 //   JIGE_TRY(const std::string back, tokenizer.decode(ids, {.skip_special = true}));
 //
 // The life of a text: added tokens that look at raw text are cut out; every other stretch goes
-// through normalizer -> added tokens that look at normalized text -> pre-tokenizer -> BPE; the
-// post-processor adds the beginning and end tokens. Ids equal those of Hugging Face `tokenizers`.
+// through normalizer -> added tokens that look at normalized text -> pre-tokenizer -> BPE or
+// Unigram; the post-processor adds the beginning and end tokens. Ids equal those of Hugging Face
+// `tokenizers`.
 //
 // Input is bytes. Invalid UTF-8 is read the way Python's errors="replace" reads it: every maximal
 // invalid part becomes one U+FFFD. NUL is an ordinary character.
@@ -19,6 +20,7 @@
 // number of threads. A StreamDecoder belongs to one thread.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -31,6 +33,11 @@
 #include "base/result.h"
 
 namespace jige::text {
+
+// The files that hold a tokenizer: of Hugging Face tokenizers, of Mistral, tiktoken's list of
+// ranks, and of SentencePiece.
+inline constexpr std::array kTokenizerFileNames = {"tokenizer.json", "tekken.json",
+                                                   "tiktoken.model", "tokenizer.model"};
 
 struct EncodeOptions {
   // Adds what the post-processor adds, usually the beginning-of-text token.
@@ -64,9 +71,10 @@ class TokenizerCore;
 
 class Tokenizer {
  public:
-  // Reads a model folder: tokenizer.json, else tokenizer.model (SentencePiece), with
-  // tokenizer_config.json, special_tokens_map.json, chat_template.jinja and generation_config.json
-  // where they are there. Fails with kNotFound, kCorrupt, or kUnsupported naming the component.
+  // Reads a model folder: the first of kTokenizerFileNames that is there, with
+  // tokenizer_config.json, special_tokens_map.json, chat_template.jinja (or chat_template.json) and
+  // generation_config.json where they are there. Fails with kNotFound, kCorrupt, or kUnsupported
+  // naming the component.
   static Result<Tokenizer> load(const std::string& folder);
   // From the text of a tokenizer.json alone; `where` names it in errors.
   static Result<Tokenizer> from_json(std::string_view text, std::string_view where);

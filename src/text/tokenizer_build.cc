@@ -2,8 +2,10 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "text/byte_level.h"
 #include "text/component.h"
 #include "text/tokenizer_core.h"
+#include "text/tokenizer_json.h"
 
 namespace jige::text {
 namespace {
@@ -24,6 +26,7 @@ Result<std::string> model_type(const TokenizerFile& file, const Json& model) {
     return type->get<std::string>();
   }
   // Files of early days name no type.
+  if (file.vocab_is_list) return std::string("Unigram");
   return std::string(!file.merges.empty() ? "BPE" : "of unknown type");
 }
 
@@ -41,6 +44,43 @@ Result<BpeOptions> bpe_options(const Json& model, bool byte_level, const std::st
     }
   }
   return options;
+}
+
+Result<UnigramOptions> unigram_options(const Json& model, bool byte_level,
+                                       const std::string& where) {
+  UnigramOptions options;
+  options.byte_level = byte_level;
+  JIGE_TRY(options.byte_fallback, get_bool_or(model, "byte_fallback", false, where));
+  JIGE_TRY(const int64_t unk, get_int_or(model, "unk_id", -1, where));
+  if (unk < -1 || unk > kTokenIdMax || (unk < 0 && find_field(model, "unk_id"))) {
+    return fail(Code::kCorrupt, "{}: \"unk_id\" is {}, not an id", where, unk);
+  }
+  options.unk_id = static_cast<int32_t>(unk);
+  return options;
+}
+
+// The vocabulary's way to cut words into tokens.
+using WordModel = decltype(TokenizerParts::model);
+Result<WordModel> word_model(const std::string& type, const TokenizerFile& file,
+                             const std::shared_ptr<const Vocabulary>& vocabulary, bool byte_level,
+                             const std::string& where) {
+  const Json& model = *find_field(*file.root, "model");
+  if (type == "Unigram") {
+    JIGE_TRY(const UnigramOptions options, unigram_options(model, byte_level, where));
+    JIGE_TRY(UnigramModel unigram, UnigramModel::create(vocabulary, file.scores, options, where));
+    return WordModel(std::move(unigram));
+  }
+  JIGE_TRY(BpeOptions options, bpe_options(model, byte_level, where));
+  JIGE_TRY(BpeModel bpe, BpeModel::create(vocabulary, file.merges, std::move(options), where));
+  return WordModel(std::move(bpe));
+}
+
+// No plain text becomes a special token.
+void forbid_special(TokenizerParts& parts) {
+  for (const AddedToken* token : parts.added.all()) {
+    if (!token->special) continue;
+    std::visit([&](auto& model) { model.forbid(token->id); }, parts.model);
+  }
 }
 
 Status read_added_tokens(const Json& root, const Vocabulary& vocabulary, std::string_view where,
@@ -135,9 +175,13 @@ Result<TokenizerParts> build_from_file(TokenizerFile file, const TokenizerConfig
   }
   const std::string place = fmt::format("{}: model", where);
   JIGE_TRY(const std::string type, model_type(file, *model));
-  if (type != "BPE" || file.vocab_is_list) {
-    return fail(Code::kUnsupported, "{}: the model \"{}\" is not supported, only BPE is", where,
-                type);
+  if (type != "BPE" && type != "Unigram") {
+    return fail(Code::kUnsupported,
+                "{}: the model \"{}\" is not supported, only BPE and Unigram are", where, type);
+  }
+  if (file.vocab_is_list != (type == "Unigram")) {
+    return fail(Code::kCorrupt, "{}: the vocabulary of {} must be {}", place, type,
+                file.vocab_is_list ? "an object" : "a list of pieces");
   }
   JIGE_TRY(Vocabulary vocabulary, Vocabulary::create(std::move(file.vocab), place));
   if (vocabulary.size() == 0) return fail(Code::kCorrupt, "{}: the vocabulary is empty", place);
@@ -151,14 +195,13 @@ Result<TokenizerParts> build_from_file(TokenizerFile file, const TokenizerConfig
   JIGE_TRY(PostProcessor post_processor,
            PostProcessor::from_json(find_field(root, "post_processor"), where));
   JIGE_TRY(Decoder decoder, Decoder::from_json(find_field(root, "decoder"), where));
-  JIGE_TRY(BpeOptions options, bpe_options(*model, pre_tokenizer.leaves_bytes(), place));
-  JIGE_TRY(BpeModel bpe, BpeModel::create(shared, file.merges, std::move(options), place));
+  JIGE_TRY(WordModel words, word_model(type, file, shared, pre_tokenizer.leaves_bytes(), place));
 
   TokenizerParts parts{shared,
                        std::move(added),
                        std::move(normalizer),
                        std::move(pre_tokenizer),
-                       std::move(bpe),
+                       std::move(words),
                        std::move(post_processor),
                        std::move(decoder),
                        {},
@@ -166,9 +209,7 @@ Result<TokenizerParts> build_from_file(TokenizerFile file, const TokenizerConfig
   TokenizerConfig heard = config;
   if (!adds_by_itself(config.tokenizer_class)) heard.add_bos = heard.add_eos = std::nullopt;
   JIGE_DO(finish(heard, where, parts));
-  for (const AddedToken* token : parts.added.all()) {
-    if (token->special) std::get<BpeModel>(parts.model).forbid(token->id);
-  }
+  forbid_special(parts);
   return parts;
 }
 
@@ -207,9 +248,39 @@ Result<TokenizerParts> build_from_sentencepiece(std::string_view bytes,
                        {},
                        {}};
   JIGE_DO(finish(roles, where, parts));
-  for (const AddedToken* token : parts.added.all()) {
-    if (token->special) std::get<SentencePieceModel>(parts.model).forbid(token->id);
+  forbid_special(parts);
+  return parts;
+}
+
+Result<TokenizerParts> build_from_ranks(const RankTokens& ranks, const TokenizerConfig& config,
+                                        std::string_view where) {
+  std::vector<std::pair<std::string, int64_t>> entries;
+  entries.reserve(ranks.tokens.size());
+  for (const std::string& token : ranks.tokens) {
+    std::string spelled;
+    append_byte_level(spelled, token);
+    entries.emplace_back(std::move(spelled), ranks.first_id + static_cast<int64_t>(entries.size()));
   }
+  JIGE_TRY(Vocabulary vocabulary, Vocabulary::create(std::move(entries), where));
+  auto shared = std::make_shared<const Vocabulary>(std::move(vocabulary));
+  AddedTokens added;
+  for (const AddedToken& token : ranks.special) JIGE_DO(added.add(token, where));
+  const Json words = matches_then_bytes_json(ranks.pattern);
+  const Json spelling = byte_level_decoder_json();
+  JIGE_TRY(PreTokenizer pre_tokenizer, PreTokenizer::from_json(&words, where));
+  JIGE_TRY(Decoder decoder, Decoder::from_json(&spelling, where));
+  BpeModel bpe = BpeModel::create_from_ranks(shared, where);
+  TokenizerParts parts{shared,
+                       std::move(added),
+                       {},
+                       std::move(pre_tokenizer),
+                       std::move(bpe),
+                       {},
+                       std::move(decoder),
+                       {},
+                       {}};
+  JIGE_DO(finish(config, where, parts));
+  forbid_special(parts);
   return parts;
 }
 

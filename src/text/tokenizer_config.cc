@@ -85,6 +85,14 @@ Status read_template(const Json& object, const std::string& where, TokenizerConf
   return {};
 }
 
+// "auto_map": {"AutoTokenizer": "file.Class" or ["file.Class", …]}.
+void read_code(const Json& object, TokenizerConfig& config) {
+  const Json* map = find_field(object, "auto_map");
+  const Json* name = map && map->is_object() ? find_field(*map, "AutoTokenizer") : nullptr;
+  if (name && name->is_array() && !name->empty()) name = &name->front();
+  if (name && name->is_string()) config.tokenizer_code = name->get<std::string>();
+}
+
 Status read_flag(const Json& object, const char* field, const std::string& where,
                  std::optional<bool>& flag) {
   if (!find_field(object, field)) return {};
@@ -102,6 +110,7 @@ Status read_tokenizer_config(const std::string& text, const std::string& where,
   if (const Json* name = find_field(json, "tokenizer_class"); name && name->is_string()) {
     config.tokenizer_class = name->get<std::string>();
   }
+  read_code(json, config);
   JIGE_DO(read_flag(json, "add_bos_token", where, config.add_bos));
   return read_flag(json, "add_eos_token", where, config.add_eos);
 }
@@ -119,6 +128,15 @@ Status read_generation_config(const std::string& text, const std::string& where,
     config.generation_eos_ids.push_back(id.get<int64_t>());
   }
   return {};
+}
+
+// Folders with images had their template in a file of its own for a while.
+Status read_template_json(const std::string& folder, TokenizerConfig& config) {
+  const std::string path = folder + "/chat_template.json";
+  JIGE_TRY(const auto text, read_optional(path));
+  if (!text) return {};
+  JIGE_TRY(const Json json, parse_json(*text, path));
+  return as_file_content(read_template(json, path, config));
 }
 
 }  // namespace
@@ -146,6 +164,7 @@ Result<TokenizerConfig> load_tokenizer_config(const std::string& folder) {
     }
     config.chat_template = std::move(*template_text);
   }
+  if (config.chat_template.empty()) JIGE_DO(read_template_json(folder, config));
 
   const std::string generation_path = folder + "/generation_config.json";
   JIGE_TRY(const auto generation_text, read_optional(generation_path));

@@ -1,5 +1,5 @@
 // What lies beside the tokenizer in a model folder: tokenizer_config.json, special_tokens_map.json,
-// chat_template.jinja and the end tokens of generation_config.json.
+// chat_template.jinja or chat_template.json and the end tokens of generation_config.json.
 //
 // Threads: values; no shared state.
 #pragma once
@@ -21,6 +21,8 @@ struct TokenizerConfig {
   // nothing of it and the class is one that adds tokens by itself, and with a tokenizer.model.
   std::optional<bool> add_bos, add_eos;
   std::string tokenizer_class;
+  // The class in the folder's own code, "file.Class", where "auto_map" names one.
+  std::string tokenizer_code;
   // "added_tokens_decoder": the flags here override those of tokenizer.json.
   std::vector<AddedToken> added;
   std::string chat_template;

@@ -111,7 +111,11 @@ class TokenizerCore::Run final : public PieceSink {
 
   // Every word of the pre-tokenizer comes here.
   Status take(const Piece& word) override {
-    JIGE_DO(std::get<BpeModel>(parts_.model).encode(word.text, scratch_.bpe, ids_));
+    if (const auto* unigram = std::get_if<UnigramModel>(&parts_.model)) {
+      JIGE_DO(unigram->encode(word.text, scratch_.unigram, ids_));
+    } else {
+      JIGE_DO(std::get<BpeModel>(parts_.model).encode(word.text, scratch_.bpe, ids_));
+    }
     return check_count();
   }
 
@@ -138,6 +142,7 @@ void TokenizerCore::give_back(std::unique_ptr<Scratch> scratch) const {
     scratch->bpe.ids = {};
     scratch->bpe.spelled = {};
   }
+  if (scratch->unigram.places.capacity() > kSymbolsKept) scratch->unigram = {};
   const std::lock_guard lock(mutex_);
   if (pool_.size() < kPoolMax) pool_.push_back(std::move(scratch));
 }

@@ -20,10 +20,12 @@
 #include "text/normalizer.h"
 #include "text/post_processor.h"
 #include "text/pre_tokenizer.h"
+#include "text/rank_tokens.h"
 #include "text/sentencepiece_model.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_config.h"
 #include "text/tokenizer_file.h"
+#include "text/unigram.h"
 #include "text/vocabulary.h"
 
 namespace jige::text {
@@ -33,7 +35,7 @@ struct TokenizerParts {
   AddedTokens added;
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
-  std::variant<BpeModel, SentencePieceModel> model;
+  std::variant<BpeModel, SentencePieceModel, UnigramModel> model;
   PostProcessor post_processor;
   Decoder decoder;
   SpecialTokens special;
@@ -74,6 +76,7 @@ class TokenizerCore {
   struct Scratch {
     RegexScratch regex;
     BpeScratch bpe;
+    UnigramScratch unigram;
     std::vector<Section> raw;
     std::vector<Section> normalized;
   };
@@ -96,5 +99,16 @@ Result<TokenizerParts> build_from_file(TokenizerFile file, const TokenizerConfig
 Result<TokenizerParts> build_from_sentencepiece(std::string_view bytes,
                                                 const TokenizerConfig& config,
                                                 std::string_view where);
+
+// The same from tokens with ranks.
+Result<TokenizerParts> build_from_ranks(const RankTokens& ranks, const TokenizerConfig& config,
+                                        std::string_view where);
+// From the text of a tekken.json.
+Result<TokenizerParts> build_from_tekken(std::string_view text, const TokenizerConfig& config,
+                                         std::string_view where);
+// From that of a tiktoken.model. Fails with kUnsupported where the folder does not name a tokenizer
+// whose words are known.
+Result<TokenizerParts> build_from_rank_list(std::string_view text, const TokenizerConfig& config,
+                                            std::string_view where);
 
 }  // namespace jige::text

@@ -20,11 +20,14 @@ class Reader final : public nlohmann::json_sax<Json> {
     if (value > static_cast<uint64_t>(INT64_MAX)) return complain("a number is out of range");
     return number(static_cast<int64_t>(value));
   }
-  bool number_float(number_float_t value, const string_t&) override { return scalar(value); }
+  bool number_float(number_float_t value, const string_t&) override {
+    return in_pieces() ? score(value) : scalar(value);
+  }
   bool binary(binary_t&) override { return complain("binary values are not JSON"); }
 
   bool string(string_t& value) override {
     if (in_merges()) return merge_text(value);
+    if (in_pieces()) return piece_text(value);
     return scalar(std::move(value));
   }
 
@@ -53,6 +56,7 @@ class Reader final : public nlohmann::json_sax<Json> {
 
   bool skipping() const { return list_ != List::kNone; }
   bool in_merges() const { return list_ == List::kMerges; }
+  bool in_pieces() const { return list_ == List::kVocab && file_.vocab_is_list; }
 
   bool complain(std::string what) {
     if (complaint_.empty()) complaint_ = std::move(what);
@@ -64,7 +68,24 @@ class Reader final : public nlohmann::json_sax<Json> {
       file_.vocab.emplace_back(std::move(key_), value);
       return true;
     }
+    if (in_pieces()) return score(static_cast<double>(value));
     return scalar(value);
+  }
+
+  // A piece is [text, score].
+  bool score(double value) {
+    if (list_depth_ != 2 || file_.scores.size() + 1 != file_.vocab.size()) {
+      return complain("a piece of model.vocab is not [text, score]");
+    }
+    file_.scores.push_back(value);
+    return true;
+  }
+  bool piece_text(std::string& value) {
+    if (list_depth_ != 2 || file_.scores.size() != file_.vocab.size()) {
+      return complain("a piece of model.vocab is not [text, score]");
+    }
+    file_.vocab.emplace_back(std::move(value), static_cast<int64_t>(file_.vocab.size()));
+    return true;
   }
 
   // A merge is "a b" or, one level deeper, the two texts of a pair.
@@ -85,7 +106,6 @@ class Reader final : public nlohmann::json_sax<Json> {
 
   bool scalar(Json value) {
     if (skipping()) {
-      if (list_ == List::kVocab && file_.vocab_is_list) return true;
       return complain(in_merges() ? "model.merges holds something else than texts"
                                   : "model.vocab holds something else than numbers");
     }
@@ -114,6 +134,9 @@ class Reader final : public nlohmann::json_sax<Json> {
     if (skipping()) {
       const size_t deepest = in_merges() || file_.vocab_is_list ? 2 : 1;
       if (++list_depth_ > deepest) return complain("model.vocab or model.merges is nested");
+      if (in_pieces() && !value.is_array()) {
+        return complain("a piece of model.vocab is not [text, score]");
+      }
       pair_.clear();
       return true;
     }
@@ -137,6 +160,9 @@ class Reader final : public nlohmann::json_sax<Json> {
         if (pair_.size() != 2) return complain("a merge does not have two parts");
         file_.merges.add(pair_[0], pair_[1]);
         pair_.clear();
+      }
+      if (in_pieces() && file_.scores.size() != file_.vocab.size()) {
+        return complain("a piece of model.vocab is not [text, score]");
       }
       if (--list_depth_ == 0) list_ = List::kNone;
       return true;

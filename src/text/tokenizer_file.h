@@ -24,8 +24,10 @@ struct TokenizerFile {
   std::shared_ptr<const Json> root;
   std::vector<std::pair<std::string, int64_t>> vocab;
   TextPairs merges;
-  // model.vocab was a list, as in Unigram models.
+  // model.vocab was a list of [text, score], as in Unigram models: `vocab` has the texts with their
+  // places as ids, this the scores.
   bool vocab_is_list = false;
+  std::vector<double> scores;
 };
 
 // Parses the text of a tokenizer.json; `where` names it in errors. Fails with kCorrupt on syntax

@@ -1,4 +1,5 @@
-// Ids and decoded texts against those recorded from Hugging Face tokenizers and SentencePiece.
+// Ids and decoded texts against those recorded from Hugging Face tokenizers, SentencePiece,
+// mistral_common and tiktoken.
 // A case is a line of a cases.jsonl; adding one needs no C++.
 #include "text/test_fixtures.h"
 #include "text/tokenizer.h"
@@ -52,17 +53,25 @@ void check_row(const Tokenizer& tokenizer, const Json& row) {
   expect_text(tokenizer, ids, true, row.value("decoded_skip", decoded), row);
 }
 
-TEST(TokenizerFixtures, IdsAndTextsOfEveryFamilyEqualTheRecording) {
-  const auto folders = fixture_folders("tokenizers");
-  EXPECT_GE(folders.size(), 11u);
-  for (const auto& name : folders) {
+void check_folders(const std::string& above) {
+  for (const auto& name : fixture_folders(above)) {
     SCOPED_TRACE(name);
-    const auto tokenizer = Tokenizer::load(fixture_path("tokenizers/" + name));
+    const auto tokenizer = Tokenizer::load(fixture_path(above + "/" + name));
     ASSERT_TRUE(tokenizer.has_value()) << tokenizer.error().message;
-    const auto rows = fixture_rows("tokenizers/" + name + "/cases.jsonl");
+    const auto rows = fixture_rows(above + "/" + name + "/cases.jsonl");
     EXPECT_GE(rows.size(), 70u);
     for (const Json& row : rows) check_row(*tokenizer, row);
   }
+}
+
+TEST(TokenizerFixtures, IdsAndTextsOfEveryFamilyEqualTheRecording) {
+  EXPECT_GE(fixture_folders("tokenizers").size(), 18u);
+  check_folders("tokenizers");
+}
+
+TEST(RankFixtures, IdsAndTextsEqualThoseOfTiktoken) {
+  EXPECT_GE(fixture_folders("ranks").size(), 4u);
+  check_folders("ranks");
 }
 
 TEST(SentencePieceFixtures, IdsEqualThoseOfThePythonLibrary) {

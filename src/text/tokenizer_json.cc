@@ -85,6 +85,14 @@ Json split_then_bytes_json(std::string_view pattern) {
           {"pretokenizers", Json::array({split_json(pattern), byte_level_json(false)})}};
 }
 
+Json matches_then_bytes_json(std::string_view pattern) {
+  Json both = split_then_bytes_json(pattern);
+  Json& split = both["pretokenizers"][0];
+  split["behavior"] = "Removed";
+  split["invert"] = true;
+  return both;
+}
+
 Json byte_level_decoder_json() {
   return {{"type", "ByteLevel"},
           {"add_prefix_space", true},

@@ -39,6 +39,8 @@ Json template_json(const SpecialTexts& before, const SpecialTexts& behind);
 Json split_json(std::string_view pattern);
 Json byte_level_json(bool gpt2_words);
 Json split_then_bytes_json(std::string_view pattern);
+// The same, but what the pattern does not match is left out.
+Json matches_then_bytes_json(std::string_view pattern);
 // The decoder of such words, and of what ByteLevel alone cuts.
 Json byte_level_decoder_json();
 

@@ -330,12 +330,12 @@ TEST(TokenizerJson, OfTokensThatTheNormalizerMakesEqualTheFirstIsFound) {
 
 TEST(TokenizerJson, RefusesWhatItCannotDoNamingIt) {
   const Refusal refusals[] = {
-      {"a model", R"({"model": {"type": "Unigram", "vocab": [["a", 0.5]]}})", Code::kUnsupported,
-       "Unigram"},
+      {"a model", R"({"model": {"type": "WordLevel", "vocab": {"a": 0}}})", Code::kUnsupported,
+       "WordLevel"},
       {"another model", R"({"model": {"type": "WordPiece", "vocab": {"a": 0}}})",
        Code::kUnsupported, "WordPiece"},
-      {"a normalizer", tokenizer_with(R"("normalizer": {"type": "Precompiled"})"),
-       Code::kUnsupported, "Precompiled"},
+      {"a normalizer", tokenizer_with(R"("normalizer": {"type": "BertNormalizer"})"),
+       Code::kUnsupported, "BertNormalizer"},
       {"a pre-tokenizer", tokenizer_with(R"("pre_tokenizer": {"type": "UnicodeScripts"})"),
        Code::kUnsupported, "UnicodeScripts"},
       {"a decoder", tokenizer_with(R"("decoder": {"type": "CTC"})"), Code::kUnsupported, "CTC"},
@@ -378,6 +378,26 @@ TEST(TokenizerJson, RefusesFilesThatContradictThemselves) {
       R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [["a"]]}})",
       R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["a z"]}})",
       R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": {"a": 1}}})",
+      R"({"model": {"type": "BPE", "vocab": [["a", 0]], "merges": []}})",
+      R"({"model": {"type": "Unigram", "vocab": {"a": 0}}})",
+      R"({"model": {"type": "Unigram", "vocab": []}})",
+      R"({"model": {"type": "Unigram", "vocab": ["a", 0.5]}})",
+      R"({"model": {"type": "Unigram", "vocab": [["a"]]}})",
+      R"({"model": {"type": "Unigram", "vocab": [["a", 0.5, 0.5]]}})",
+      R"({"model": {"type": "Unigram", "vocab": [["a", "b"]]}})",
+      R"({"model": {"type": "Unigram", "vocab": [[0.5, "a"]]}})",
+      R"({"model": {"type": "Unigram", "vocab": [[0.5, 0.5]]}})",
+      R"({"model": {"type": "Unigram", "vocab": [["a", null]]}})",
+      R"({"model": {"type": "Unigram", "vocab": [["a", [0.5]]]}})",
+      R"({"model": {"type": "Unigram", "vocab": [{"a": 0.5}]}})",
+      R"({"model": {"type": "Unigram", "vocab": [{"x": "a", "y": 0.5}]}})",
+      R"({"model": {"type": "Unigram", "vocab": [["a", 1e999]]}})",
+      R"({"model": {"type": "Unigram", "vocab": [["a", 0.5]], "unk_id": 1}})",
+      R"({"model": {"type": "Unigram", "vocab": [["a", 0.5]], "unk_id": -1}})",
+      R"({"model": {"type": "Unigram", "vocab": [["a", 0.5]], "unk_id": "a"}})",
+      tokenizer_with(R"("normalizer": {"type": "Precompiled"})"),
+      tokenizer_with(R"("normalizer": {"type": "Precompiled", "precompiled_charsmap": ""})"),
+      tokenizer_with(R"("normalizer": {"type": "Precompiled", "precompiled_charsmap": "!"})"),
       tokenizer_with(R"("added_tokens": [{"id": -5, "content": "x"}])"),
       tokenizer_with(R"("added_tokens": [{"id": 4294967296, "content": "x"}])"),
       tokenizer_with(R"("added_tokens": [{"content": "x"}])"),
@@ -421,6 +441,8 @@ TEST(TokenizerFolder, FieldsOfAnotherTypeAreDamage) {
       {"tokenizer_config.json", R"({"eos_token": 5})"},
       {"tokenizer_config.json", R"({"added_tokens_decoder": [1]})"},
       {"special_tokens_map.json", R"({"bos_token": [1]})"},
+      {"chat_template.json", R"({"chat_template": 5})"},
+      {"chat_template.json", R"({"chat_template":)"},
       {"generation_config.json", R"({"eos_token_id": "</s>"})"},
   };
   for (const auto& [name, text] : damaged) {
@@ -434,6 +456,18 @@ TEST(TokenizerFolder, FieldsOfAnotherTypeAreDamage) {
     EXPECT_EQ(tokenizer.error().code, Code::kCorrupt) << tokenizer.error().message;
     EXPECT_NE(tokenizer.error().message.find(name), std::string::npos);
   }
+}
+
+TEST(TokenizerFolder, ATemplateOfItsOwnFileCountsWhereThereIsNoOther) {
+  const Folder folder;
+  const auto chat_template = [&] { return Tokenizer::load(folder.path())->chat_template(); };
+  folder.write("tokenizer.json", tokenizer_with(""));
+  folder.write("chat_template.json", R"({"chat_template": "own"})");
+  EXPECT_EQ(chat_template(), "own");
+  folder.write("tokenizer_config.json", R"({"chat_template": "config"})");
+  EXPECT_EQ(chat_template(), "config");
+  folder.write("chat_template.jinja", "jinja");
+  EXPECT_EQ(chat_template(), "jinja");
 }
 
 TEST(StreamDecoder, NeverEndsInsideACharacter) {

@@ -17,6 +17,10 @@ utf8proc_category_t category(char32_t c) {
   return utf8proc_category(static_cast<utf8proc_int32_t>(older_character(c)));
 }
 
+utf8proc_int32_t cluster_point(char32_t c) {
+  return static_cast<utf8proc_int32_t>(cluster_character(c));
+}
+
 // The second byte of E0, ED, F0 and F4 has a narrower range; this is what rules out overlong forms,
 // surrogates and values above U+10FFFF.
 bool second_byte_fits(uint8_t lead, uint8_t second) {
@@ -237,6 +241,28 @@ size_t find_text(std::string_view text, std::string_view what, size_t from) {
   return static_cast<size_t>(static_cast<const char*>(found) - text.data());
 }
 
+size_t grapheme_size(std::string_view text) {
+  Decoded last = decode_utf8(text);
+  size_t size = last.size;
+  utf8proc_int32_t state = 0;
+  while (size < text.size()) {
+    const Decoded next = decode_utf8(text.substr(size));
+    const bool plain = last.code_point < 0x80 && next.code_point < 0x80 && last.code_point != '\r';
+    if (plain || utf8proc_grapheme_break_stateful(cluster_point(last.code_point),
+                                                  cluster_point(next.code_point), &state)) {
+      break;
+    }
+    size += next.size;
+    last = next;
+  }
+  return size;
+}
+
+bool never_one_grapheme(char32_t left, char32_t right) {
+  constexpr char32_t kJoiner = 0x200D;  // what it joins depends on what is before it
+  return left != kJoiner && utf8proc_grapheme_break(cluster_point(left), cluster_point(right));
+}
+
 size_t count_characters(std::string_view text) {
   return static_cast<size_t>(std::count_if(
       text.begin(), text.end(), [](char c) { return !is_continuation(static_cast<uint8_t>(c)); }));
@@ -356,7 +382,8 @@ std::string to_upper(std::string_view text) {
 
 std::string strip_marks(std::string_view text) {
   return map_characters(text, [](char32_t c, std::string& out) {
-    if (!is_mark(c) || is_newer_mark(c)) append_utf8(out, c);
+    const bool was_mark = c == 0x1CF2 || c == 0x1CF3;  // letters from Unicode 12 on
+    if (!was_mark && (!is_mark(c) || is_newer_mark(c))) append_utf8(out, c);
   });
 }
 

@@ -58,6 +58,13 @@ inline size_t last_character(std::string_view text) {
 // which std::string::find is not.
 size_t find_text(std::string_view text, std::string_view what, size_t from = 0);
 
+// The bytes of the first extended grapheme cluster, what a reader takes for one character
+// (Unicode's annex 29). REQUIRES: valid UTF-8, not empty.
+size_t grapheme_size(std::string_view text);
+// Whether a cluster never goes across from one character to another, whatever is around them. May
+// say no where it is so.
+bool never_one_grapheme(char32_t left, char32_t right);
+
 // Number of characters. REQUIRES: valid UTF-8.
 size_t count_characters(std::string_view text);
 

@@ -80,5 +80,23 @@ TEST(FindText, AgreesWithTheStandardLibrary) {
   EXPECT_EQ(find_text(text, "a", 100), std::string::npos);
 }
 
+TEST(Unicode, ClustersAreWhatAReaderTakesForOneCharacter) {
+  const auto first = [](const std::string& text) { return text.substr(0, grapheme_size(text)); };
+  EXPECT_EQ(first("ab"), "a");
+  EXPECT_EQ(first("e\u0301\u0302x"), "e\u0301\u0302");
+  EXPECT_EQ(first("\r\n\n"), "\r\n");
+  EXPECT_EQ(first("\n\u0301"), "\n");
+  EXPECT_EQ(first("\u1112\u1161\u11ab\u1112"), "\u1112\u1161\u11ab");
+  EXPECT_EQ(first("\U0001f469\u200d\U0001f467x"), "\U0001f469\u200d\U0001f467");
+  EXPECT_EQ(first("\U0001f1ec\U0001f1e7\U0001f1f0"), "\U0001f1ec\U0001f1e7");
+  EXPECT_EQ(first("\u0600a"), "\u0600a");
+  // Of Unicode 16 and 17, and a place without a character.
+  for (const char* joined : {"a\u0897", "a\u1acf", "a\U0001e6f5"}) EXPECT_EQ(first(joined), joined);
+  EXPECT_EQ(first("a\u2065"), "a");
+  EXPECT_TRUE(never_one_grapheme('a', 'b'));
+  EXPECT_FALSE(never_one_grapheme('a', 0x301));
+  EXPECT_FALSE(never_one_grapheme(0x200D, 'a'));
+}
+
 }  // namespace
 }  // namespace jige::text

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -16,15 +17,11 @@ namespace jige::train {
 namespace {
 
 constexpr const char* kGenerationConfig = "generation_config.json";
-constexpr std::array kCopiedFiles = {"tokenizer.json",
-                                     "tokenizer.model",
-                                     "tokenizer_config.json",
-                                     "special_tokens_map.json",
-                                     "chat_template.jinja",
-                                     "vocab.json",
-                                     "merges.txt",
-                                     "added_tokens.json",
-                                     kGenerationConfig};
+constexpr std::array kCopiedFiles = {
+    "tokenizer.json",      "tekken.json",           "tiktoken.model",
+    "tokenizer.model",     "tokenizer_config.json", "special_tokens_map.json",
+    "chat_template.jinja", "chat_template.json",    "vocab.json",
+    "merges.txt",          "added_tokens.json",     kGenerationConfig};
 
 Status copy_file(const std::string& from, const std::string& to) {
   JIGE_TRY(const std::string content, read_file(from));
@@ -39,7 +36,8 @@ Status add_companions(const std::string& folder, const ExportOptions& options,
     const std::string from = fmt::format("{}/{}", options.tokenizer_folder, name);
     std::error_code error;
     if (!std::filesystem::exists(from, error)) continue;
-    tokenizer |= name == "tokenizer.json" || name == "tokenizer.model";
+    tokenizer |= std::find(text::kTokenizerFileNames.begin(), text::kTokenizerFileNames.end(),
+                           name) != text::kTokenizerFileNames.end();
     JIGE_DO(copy_file(from, fmt::format("{}/{}", folder, name)));
   }
   if (!tokenizer) {

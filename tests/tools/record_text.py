@@ -2,13 +2,15 @@
 
 Run it only to renew or extend the fixtures; the tests themselves need no Python:
 
-    python tests/tools/record_text.py [tokenizers] [components] [sentencepiece] [trainer] [templates]
+    python tests/tools/record_text.py [tokenizers[:NAME]] [components] [sentencepiece] [ranks] [trainer]
+                                      [templates]
 
 Small tokenizers of each family's structure are trained here on the text below. What is recorded:
 
     tokenizers/NAME/   tokenizer.json and cases.jsonl: text (or hex bytes), options, ids, decoded text
     components/*.jsonl one normalizer, pre-tokenizer or decoder per line with input and output
     sentencepiece/NAME tokenizer.model and cases.jsonl
+    ranks/NAME/        tekken.json, or tiktoken.model and tokenizer_config.json, and cases.jsonl
     trainer/           a corpus and the merges learned from it
     templates/NAME/    cases.jsonl for the template.jinja there: conversation, options, text or error
 
@@ -27,6 +29,7 @@ from tokenizers import pre_tokenizers, processors, trainers
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import record_text_inputs as inputs  # noqa: E402
+import record_text_unigram as unigram  # noqa: E402
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "fixtures", "text")
 
@@ -313,7 +316,7 @@ def flags():
 FAMILIES = {
     f.__name__: f
     for f in (gpt2, gpt2_prefix, llama3, qwen2, tekken, deepseek, gpt_neox, codegen, cohere,
-              llama2_legacy, llama2_metaspace, mistral, gemma, flags)
+              llama2_legacy, llama2_metaspace, mistral, gemma, flags, *unigram.FAMILIES)
 }
 
 
@@ -322,14 +325,18 @@ def compact(tokenizer):
     return json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False)
 
 
-def record_tokenizers():
+def record_tokenizers(only=""):
     for name, build in FAMILIES.items():
+        if only not in ("", name):
+            continue
         tokenizer = build()
         folder = os.path.join(ROOT, "tokenizers", name)
         os.makedirs(folder, exist_ok=True)
         with open(os.path.join(folder, "tokenizer.json"), "w", encoding="utf-8") as file:
             file.write(compact(tokenizer))
         special_ids = {i for i, t in tokenizer.get_added_tokens_decoder().items() if t.special}
+        is_unigram = build in unigram.FAMILIES
+        hidden = unigram.without_special_pieces(tokenizer) if is_unigram else None
         rows = []
         for row in inputs.hard_rows(inputs.family_texts(name)):
             text = inputs.row_text(row)
@@ -338,9 +345,12 @@ def record_tokenizers():
             plain = tokenizer.encode(text, add_special_tokens=False).ids
             if plain != ids:
                 row["ids_plain"] = plain
-            tokenizer.encode_special_tokens = True
-            as_text = tokenizer.encode(text, add_special_tokens=False).ids
-            tokenizer.encode_special_tokens = False
+            if hidden:
+                as_text = hidden.encode(text).ids
+            else:
+                tokenizer.encode_special_tokens = True
+                as_text = tokenizer.encode(text, add_special_tokens=False).ids
+                tokenizer.encode_special_tokens = False
             if as_text != plain:
                 row["ids_as_text"] = as_text
             row["decoded"] = tokenizer.decode(ids, skip_special_tokens=False)
@@ -442,18 +452,18 @@ def record_templates():
     record_text_templates.record(os.path.join(ROOT, "templates"))
 
 
-def record_versions():
-    import jinja2
-    import sentencepiece
-    import transformers
+def record_ranks():
+    import record_text_ranks
 
-    versions = {
-        "tokenizers": tokenizers.__version__,
-        "sentencepiece": sentencepiece.__version__,
-        "jinja2": jinja2.__version__,
-        "transformers": transformers.__version__,
-        "python": sys.version.split()[0],
-    }
+    record_text_ranks.record(os.path.join(ROOT, "ranks"))
+
+
+def record_versions():
+    import importlib.metadata
+
+    names = ("tokenizers", "sentencepiece", "jinja2", "transformers", "tiktoken", "mistral_common")
+    versions = {name: importlib.metadata.version(name) for name in names}
+    versions["python"] = sys.version.split()[0]
     with open(os.path.join(ROOT, "versions.json"), "w", encoding="utf-8") as file:
         json.dump(versions, file, indent=2)
         file.write("\n")
@@ -464,11 +474,13 @@ def main():
         "tokenizers": record_tokenizers,
         "components": record_components,
         "sentencepiece": record_sentencepiece,
+        "ranks": record_ranks,
         "trainer": record_trainer,
         "templates": record_templates,
     }
     for name in sys.argv[1:] or parts:
-        parts[name]()
+        part, *only = name.split(":")
+        parts[part](*only)
     record_versions()
 
 

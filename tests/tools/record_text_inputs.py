@@ -146,6 +146,10 @@ FAMILY_TEXTS = {
     ],
     "mistral": ["<s>[INST] Hi [/INST] Yo</s>", "[TOOL_CALLS] [1]x", "a [INST]b"],
     "gemma": ["<start_of_turn>user\nHi<end_of_turn>\n\nx", "a\n\n\nb <h1>  c   d", "\u2581\u2581\u2581 x"],
+    "t5": ["a <extra_id_0>  b<extra_id_1>c", "<extra_id_2>", "<pad>x</s> <unk>", "\u0391\u0301 Z\u0301q e\u0301\u0302"],
+    "xlm_roberta": ["a  <mask> b", "<s>a</s>b <unk>", "x   y  \n", "\u00df\u0301 Z\u200d \r\n\r", "\x01\x01a  "],
+    "albert": ["``a'' [MASK]b", "[CLS]x[SEP]", "\u0301a \x01b", "\u2026\u00c9COLE [MASK"],
+    "unigram_bytes": ["<s>a</s> <unk>b", "xyz xyxyz yzyz zyx", "\u4f60\u597d\u4f60", "a<s>\u4f60</s>", "\u2581\u0002a"],
     "flags": [
         "a <L> b  <R>  c  <B>  d <W> e<W>f <W>",
         "<L><L> <L>  <R><R>  <R> x  <B><B>  y",
@@ -187,7 +191,11 @@ def component_texts():
 
 
 def normalizers():
+    import record_text_unigram
+
     return [
+        record_text_unigram.precompiled(),
+        n.Nmt(),
         n.NFC(),
         n.NFD(),
         n.NFKC(),

@@ -116,9 +116,9 @@ class Embedding final : public Block {
   BackwardMemory place_backward(const BlockContext& context, const BlockMemory& memory,
                                 int64_t token_count) const;
   bool has_positions() const { return !inputs_ && params_.size() > 1; }
-  // The rows of a stream that e stands in.
+  // The columns of a stream that e stands in; behind them may be those of StreamLayout.
   TensorView residual(const TensorView& rows) const {
-    return inputs_ ? inputs_->layout.residual(rows) : rows;
+    return rows ? rows.column_range(0, width_) : rows;
   }
   void make_inputs(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
                    const TensorView& dst, const BlockMemory& memory) const;

@@ -161,8 +161,10 @@ class Checker {
     JIGE_DO(real_in_range("embedding_multiplier", c_.embedding_scale, 1e-6, 1e6));
     JIGE_DO(real_in_range("residual_multiplier", c_.residual_scale, 1e-6, 1e6));
     JIGE_DO(real_in_range("logit_scale", c_.logits_scale, 1e-6, 1e6));
-    JIGE_DO(real_in_range("attn_logit_softcapping", c_.score_cap, 0.0, 1e6));
-    JIGE_DO(real_in_range("final_logit_softcapping", c_.logits_cap, 0.0, 1e6));
+    for (const auto& [field, cap] : {std::pair("attn_logit_softcapping", c_.score_cap),
+                                     std::pair("final_logit_softcapping", c_.logits_cap)}) {
+      if (cap != 0) JIGE_DO(real_in_range(field, cap, 1e-6, 1e6));
+    }
     return real_in_range("logits_scaling", c_.logits_divisor, 1e-6, 1e6);
   }
 

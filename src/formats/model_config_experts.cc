@@ -29,6 +29,7 @@ constexpr const char* kLayerKindsField = "mlp_layer_types";
 constexpr const char* kGroupsField = "n_group";
 constexpr const char* kChosenGroupsField = "topk_group";
 constexpr const char* kScaleField = "routed_scaling_factor";
+constexpr double kScaleMin = 1e-6;
 constexpr double kScaleMax = 1e4;
 
 // Families whose layers may have no experts, and whose experts have a size of their own.
@@ -268,9 +269,9 @@ Status check_choice(const ModelConfig& config, std::string_view where) {
         where, experts.count, experts.groups, kGroupsField, experts.chosen_groups,
         kChosenGroupsField, experts.chosen, kChosenField);
   }
-  if (!(experts.weight_scale > 0 && experts.weight_scale <= kScaleMax)) {
-    return fail(Code::kInvalidArgument, "{}: field \"{}\" is {}; it must lie in (0, {}]", where,
-                kScaleField, experts.weight_scale, kScaleMax);
+  if (!(experts.weight_scale >= kScaleMin && experts.weight_scale <= kScaleMax)) {
+    return fail(Code::kInvalidArgument, "{}: field \"{}\" is {}; it must lie in [{}, {}]", where,
+                kScaleField, experts.weight_scale, kScaleMin, kScaleMax);
   }
   if (!sigmoid && experts.normalised) {
     return fail(Code::kUnsupported,

@@ -142,7 +142,7 @@ TEST(ModelConfigFamilies, SoftCapsOfGemmaAreReadAndWritten) {
     EXPECT_EQ(config_of(to_hf_config(given)), given);
     EXPECT_TRUE(to_hf_config(given)["final_logit_softcapping"].is_null());
     for (const char* field : {"attn_logit_softcapping", "final_logit_softcapping"}) {
-      for (const Json& value : {Json(0), Json(-4), Json(1e9)}) {
+      for (const Json& value : {Json(0), Json(-4), Json(1e-300), Json(1e9)}) {
         EXPECT_FAILS_WITH(parsed(changed(gemma, {{field, value}})), Code::kCorrupt, field);
       }
     }

@@ -226,6 +226,7 @@ TEST(Gemma4Config, RefusesWhatItsLayersCannotHave) {
       {{{"attention_k_eq_v", true}, {"num_global_key_value_heads", -1}},
        "num_global_key_value_heads"},
       {{{"final_logit_softcapping", 0.0}}, "final_logit_softcapping"},
+      {{{"final_logit_softcapping", 1e-300}}, "final_logit_softcapping"},
       {{{"rope_parameters", 3}}, "rope_parameters"},
       {{{"rope_parameters", {{"sliding_attention", {{"rope_theta", 3.0}}}}}}, "full_attention"},
       {full_rope({{"rope_theta", 0.5}}), "rope_theta"},

@@ -25,6 +25,7 @@ constexpr const char* kDenseLayers = "num_dense_layers";
 constexpr const char* kChoiceBias = "use_expert_bias";
 constexpr const char* kNormalised = "norm_topk_prob";
 constexpr const char* kWeightScale = "routed_scaling_factor";
+constexpr double kWeightScaleMin = 1e-6;
 constexpr double kWeightScaleMax = 1e4;
 constexpr double kSumOffset = 1e-6;
 
@@ -114,9 +115,9 @@ Status check_lfm2_choice(const ModelConfig& config, std::string_view where) {
     return fail(Code::kInvalidArgument, "{}: {} models do not choose experts so", where,
                 family_name(config.family));
   }
-  if (experts.weight_scale > 0 && experts.weight_scale <= kWeightScaleMax) return {};
-  return fail(Code::kInvalidArgument, "{}: field \"{}\" is {}; it must lie in (0, {}]", where,
-              kWeightScale, experts.weight_scale, kWeightScaleMax);
+  if (experts.weight_scale >= kWeightScaleMin && experts.weight_scale <= kWeightScaleMax) return {};
+  return fail(Code::kInvalidArgument, "{}: field \"{}\" is {}; it must lie in [{}, {}]", where,
+              kWeightScale, experts.weight_scale, kWeightScaleMin, kWeightScaleMax);
 }
 
 int64_t short_conv_parameter_count(const ModelConfig& config) {

@@ -183,6 +183,7 @@ TEST(Lfm2MoeConfig, RefusesWhatContradictsItself) {
   refusal(changed(moe_json(), {{"num_dense_layers", 4}}), "one at least must have experts");
   refusal(changed(moe_json(), {{"num_dense_layers", -1}}), "one at least must have experts");
   refusal(changed(moe_json(), {{"routed_scaling_factor", 0}}), "routed_scaling_factor");
+  refusal(changed(moe_json(), {{"routed_scaling_factor", 1e-300}}), "routed_scaling_factor");
   refusal(changed(moe_json(), {{"num_experts_per_tok", 33}}), "num_experts_per_tok");
   ModelConfig config = config_of(moe_json());
   config.experts.sum_offset = 1e-20;

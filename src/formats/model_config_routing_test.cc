@@ -245,8 +245,10 @@ TEST(RoutingConfig, RefusesWhatCannotBe) {
   EXPECT_FAILS_WITH(with("deepseek_v3", {{"topk_group", 4}}), Code::kCorrupt, "topk_group");
   EXPECT_FAILS_WITH(with("deepseek_v3", {{"topk_group", 1}, {"num_experts_per_tok", 5}}),
                     Code::kCorrupt, "num_experts_per_tok");
-  EXPECT_FAILS_WITH(with("deepseek_v3", {{"routed_scaling_factor", 0}}), Code::kCorrupt,
-                    "routed_scaling_factor");
+  for (const double scale : {0.0, 1e-300}) {  // the second is 0 in f32
+    EXPECT_FAILS_WITH(with("deepseek_v3", {{"routed_scaling_factor", scale}}), Code::kCorrupt,
+                      "routed_scaling_factor");
+  }
   EXPECT_FAILS_WITH(with("deepseek_v3", {{"n_shared_experts", -1}}), Code::kCorrupt,
                     "n_shared_experts");
   EXPECT_FAILS_WITH(with("deepseek_v3", {{"first_k_dense_replace", -1}}), Code::kCorrupt,

@@ -35,6 +35,20 @@ bool is_local(std::string_view origin) {
   return false;
 }
 
+// The host without its port.
+std::string_view name_of_host(std::string_view host) {
+  const size_t colon = host.rfind(':');
+  if (colon == std::string_view::npos || host.ends_with(']')) return host;
+  return host.substr(0, colon);
+}
+
+// An address, which no name server can lead elsewhere: in the form that browsers write it in.
+bool is_address(std::string_view name) {
+  if (name.starts_with('[') && name.ends_with(']')) return true;
+  return !name.empty() && std::all_of(name.begin(), name.end(),
+                                      [](char c) { return c == '.' || (c >= '0' && c <= '9'); });
+}
+
 tl::unexpected<Error> no_origin(std::string_view where, std::string_view text) {
   return fail(Code::kInvalidArgument,
               "{}: \"{}\" is no origin; write SCHEME://HOST or SCHEME://HOST:PORT without a path, "
@@ -96,6 +110,16 @@ Result<AllowedOrigins> AllowedOrigins::parse(std::string_view text, std::string_
 bool AllowedOrigins::admits(std::string_view origin) const {
   if (all_ || (local_ && is_local(origin))) return true;
   return std::find(origins_.begin(), origins_.end(), origin) != origins_.end();
+}
+
+bool AllowedOrigins::is_own(std::string_view origin, std::string_view host) const {
+  if (!own_) return false;
+  const std::string place = lower_ascii(host);
+  if (origin != "http://" + place && origin != "https://" + place) return false;
+  const std::string_view name = name_of_host(place);
+  if (name.empty()) return false;
+  if (own_->any_name || name == "localhost" || is_address(name)) return true;
+  return std::ranges::find(own_->names, name) != own_->names.end();
 }
 
 std::vector<HttpHeader> AllowedOrigins::fields(std::string_view origin) const {

@@ -4,18 +4,30 @@
 // A browser says with `Origin: https://chat.example` whose page sends a request. A page that is not
 // allowed must be refused, not only kept from reading the answer: a browser sends a plain POST to
 // any address, and asks afterwards. Programs send no Origin.
+// The server's own page (api/page.h) is admitted by what its requests have in common with no other:
+// their Origin names the host that their Host field names. Any page can bring that about by leading
+// its own name to the server (DNS rebinding), so it counts only under names that nobody else can
+// give to this machine, or where such a page gains nothing, having neither key nor certificate.
 // What an answer says of origins was written by who started the server, never by the request.
 // Threads: immutable after parsing.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "api/http_message.h"
 #include "base/result.h"
 
 namespace jige::api {
+
+// The page that the server itself shows.
+struct OwnPage {
+  bool any_name = false;           // keys or TLS keep out pages that lead their name here
+  std::vector<std::string> names;  // of this machine, in small letters, without ports
+};
 
 class AllowedOrigins {
  public:
@@ -29,6 +41,10 @@ class AllowedOrigins {
   static Result<AllowedOrigins> parse(std::string_view text, std::string_view where);
 
   bool all() const { return all_; }
+  // Admits the server's own page, too: under addresses, localhost and the names, or any name.
+  void admit_own(OwnPage page) { own_ = std::move(page); }
+  // Whether a request with these fields comes from the server's own page, and that is admitted.
+  bool is_own(std::string_view origin, std::string_view host) const;
   // REQUIRES: a request with an Origin field, of this value.
   bool admits(std::string_view origin) const;
   // What every answer says to a request with this Origin, empty where it has none: to whom it may
@@ -39,6 +55,7 @@ class AllowedOrigins {
   bool all_ = false;
   bool local_ = false;
   std::vector<std::string> origins_;  // as browsers write them
+  std::optional<OwnPage> own_;
 };
 
 // Whether a request asks, before it comes, if it may: OPTIONS with an Origin and the method to be

@@ -355,7 +355,7 @@ bool HttpConnection::answer_origin(const HttpRequest& request) {
                    [](const HttpHeader& one) { return boost::beast::iequals(one.name, "Origin"); });
   if (field == request.headers.end()) return false;
   const AllowedOrigins& origins = core_->options.origins;
-  if (!origins.admits(field->value)) {
+  if (!origins.admits(field->value) && !origins.is_own(field->value, request.header("Host"))) {
     core_->count(&HttpServerStats::requests_refused, 1);
     send_whole(error_response(
         {.status = 403,

@@ -91,6 +91,8 @@ std::string_view status_text(int status) {
   switch (status) {
     case 200:
       return "OK";
+    case 304:
+      return "Not Modified";
     case 400:
       return "Bad Request";
     case 401:
@@ -130,7 +132,7 @@ std::string response_head(const HttpResponse& response, const HttpFraming& frami
   append_field(head, "Content-Type", response.content_type);
   if (framing.end == BodyEnd::kChunks) {
     append_field(head, "Transfer-Encoding", "chunked");
-  } else if (framing.end == BodyEnd::kLength) {
+  } else if (framing.end == BodyEnd::kLength && response.status != 304) {  // that has none
     append_field(head, "Content-Length", std::to_string(response.body.size()));
   }
   append_field(head, "Connection", framing.keep_alive ? "keep-alive" : "close");

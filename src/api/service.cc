@@ -8,6 +8,7 @@
 #include "api/embedding_session.h"
 #include "api/generation_session.h"
 #include "api/messages_request.h"
+#include "api/page.h"
 #include "api/responses_request.h"
 #include "base/ascii.h"
 #include "base/clock.h"
@@ -169,6 +170,11 @@ const Service::Route* Service::find_route(const HttpRequest& request, bool& path
 }
 
 void Service::handle(HttpRequest request, Respond responder) {
+  if (const PageFile* file = options_.page ? find_page_file(request.path) : nullptr) {
+    // All of its files under one label.
+    return CountedResponder(*this, std::move(responder), "/")
+        .respond(page_response(*file, request));
+  }
   bool path_known = false;
   const Route* route = find_route(request, path_known);
   const ErrorForm form = error_form(request.path);

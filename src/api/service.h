@@ -10,8 +10,9 @@
 //   service.stop();
 //   server->stop(2000);
 //
-// Order of the checks: key (but for /health), route, method, readiness, the engine's queue where it
-// is to answer, and only then is the body read and tokenised, on threads of its own.
+// Order of the checks: key (but for /health and the page to chat in), route, method, readiness, the
+// engine's queue where it is to answer, and only then is the body read and tokenised, on threads of
+// its own.
 // Threads: handler() runs on the server's thread. set_model, begin_drain and stop from one other
 // thread; set_model once. The service must outlive the server's run and the engine's sinks.
 #pragma once
@@ -42,6 +43,7 @@ struct ServiceOptions {
   WorkQueue::Limits work;
   // The HTTP server's own numbers, for /metrics; may be empty.
   std::function<HttpServerStats()> http_stats;
+  bool page = false;  // to chat in, at "/" (api/page.h)
 };
 
 class Service {

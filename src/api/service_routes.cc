@@ -20,7 +20,10 @@ Json model_json(const ServedModel& model, const ServedAdapter* adapter) {
                {"root", adapter ? adapter->root : model.name},
                {"parent", adapter ? Json(model.name) : Json()},
                {"max_model_len", model.context_max}};
-  if (!model.embedding) return json;
+  if (!model.embedding) {
+    json["chat_template"] = model.chat_template.has_value();
+    return json;
+  }
   json["type"] = "embedding";
   json["max_model_len"] = model.embedding->tokens_max;
   json["embedding_dimensions"] = model.embedding->width;

@@ -30,6 +30,7 @@
 #include "cli/loaded_model.h"
 #include "cli/machine_rates.h"
 #include "cli/output.h"
+#include "cli/page_address.h"
 #include "cli/serve_flags.h"
 #include "formats/generation_config.h"
 #include "serve/engine_drafts.h"
@@ -80,7 +81,8 @@ class ServeCommand final : public Command {
   void declare(Flags& flags) override {
     flags.about(
         "Serves a model to many users at once over HTTP, with the OpenAI API (completions, chat "
-        "completions, responses) and the messages of the Anthropic API, streamed or whole; an "
+        "completions, responses) and the messages of the Anthropic API, streamed or whole, and a "
+        "page to chat in, for a browser; an "
         "embedding model with the embeddings of the OpenAI API. SIGTERM or Ctrl-C: new requests "
         "are refused and those under way are finished; a second one ends "
         "the server at once. Exit codes: 0 all was finished, 130 requests were cut off; others as "
@@ -121,7 +123,7 @@ class ServeCommand final : public Command {
       log_warn("anybody who reaches {} may use the model; --api-key-file asks for a key",
                serve_.host);
     }
-    JIGE_TRY(const api::HttpServerOptions http, serve_.http_options());
+    JIGE_TRY(const api::HttpServerOptions http, serve_.http_options(keys));
     if (keys.empty() && http.origins.all()) {
       log_warn(
           "any page that a browser opens may use the model; --allowed-origins can name those "
@@ -130,7 +132,8 @@ class ServeCommand final : public Command {
     api::Service service({.version = kVersion,
                           .model_name = name_,
                           .keys = std::move(keys),
-                          .limits = serve_.request_limits()});
+                          .limits = serve_.request_limits(),
+                          .page = !serve_.no_page});
     JIGE_TRY(const auto server, api::HttpServer::listen(http, service.handler()));
     service.set_http_stats([&server = *server] { return server.stats(); });
     tell_address(*server);
@@ -144,11 +147,15 @@ class ServeCommand final : public Command {
 
  private:
   void tell_address(const api::HttpServer& server) {
+    const std::string page = page_address(server.address(), serve_.host);
     if (output_.json) {
-      print_json(
-          Json{{"event", "listening"}, {"address", server.address()}, {"port", server.port()}});
+      print_json(Json{{"event", "listening"},
+                      {"address", server.address()},
+                      {"port", server.port()},
+                      {"page", serve_.no_page ? Json() : Json(page)}});
     } else {
       print_text(fmt::format("listening on {}\n", server.address()));
+      if (!serve_.no_page) print_text(fmt::format("to chat in a browser open {}\n", page));
     }
   }
 

@@ -5,6 +5,7 @@
 
 #include "cli/embedding_folder.h"
 #include "cli/flags.h"
+#include "cli/page_address.h"
 
 namespace jige::cli {
 namespace {
@@ -29,7 +30,8 @@ void declare_address(Flags& flags, ServeFlags& serve) {
       "--allowed-origins LIST", serve.allowed_origins,
       "pages that may use the server from within a browser, such as "
       "https://chat.example,http://10.0.0.5:3000; localhost: those of the browser's machine; "
-      "*: all; without it none");
+      "*: all; without it none but its own");
+  flags.toggle("--no-page", serve.no_page, "show no page to chat in at http://HOST:PORT/");
   flags.text("--tls-cert FILE", serve.tls_certificate, "PEM certificate chain: serve HTTPS");
   flags.text("--tls-key FILE", serve.tls_key, "PEM private key of --tls-cert");
   flags.text("--served-model-name NAME", serve.served_name,
@@ -137,7 +139,7 @@ void ServeFlags::declare(Flags& flags) {
   declare_limits(flags, *this);
 }
 
-Result<api::HttpServerOptions> ServeFlags::http_options() const {
+Result<api::HttpServerOptions> ServeFlags::http_options(const api::ApiKeys& keys) const {
   const auto body = static_cast<size_t>(body_bytes);
   api::HttpServerOptions options;
   options.host = host;
@@ -145,6 +147,10 @@ Result<api::HttpServerOptions> ServeFlags::http_options() const {
   options.tls_certificate_file = tls_certificate;
   options.tls_key_file = tls_key;
   JIGE_TRY(options.origins, api::AllowedOrigins::parse(allowed_origins, "--allowed-origins"));
+  if (!no_page) {
+    options.origins.admit_own(
+        {.any_name = !keys.empty() || !tls_certificate.empty(), .names = names_of_machine(host)});
+  }
   options.body_bytes_max = body;
   options.bodies_bytes_max = std::max(options.bodies_bytes_max, 2 * body);
   options.connections_max = static_cast<int>(connections_max);

@@ -26,6 +26,7 @@ struct ServeFlags {
   std::string tls_certificate, tls_key;
   std::string api_key_file;
   std::string allowed_origins;
+  bool no_page = false;
   std::string served_name;
   std::vector<std::string> adapters;  // "NAME=FOLDER"
   std::string adapter_root;
@@ -68,8 +69,8 @@ struct ServeFlags {
   // Everything but FOLDER and what every command that computes has.
   void declare(Flags& flags);
 
-  // Fails as AllowedOrigins does.
-  Result<api::HttpServerOptions> http_options() const;
+  // Fails as AllowedOrigins does. `keys`: those that clients must send.
+  Result<api::HttpServerOptions> http_options(const api::ApiKeys& keys) const;
   // Fails as SpeculationFlags does.
   Result<serve::EngineOptions> engine_options() const;
   // The same for a model that makes vectors: texts wait there, many to a request, as many

@@ -121,5 +121,5 @@ title "Try next"
 cat <<TXT
   $jige chat $model
   $jige report $run        # a page: what the devices did when, memory, loss
-  $jige serve $model       # an OpenAI-compatible server
+  $jige serve $model       # an OpenAI-compatible server, and a page to chat in
 TXT

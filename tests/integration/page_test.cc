@@ -2,6 +2,7 @@
 // that it does what a person expects.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -52,7 +53,9 @@ TEST(PageOfServe, WorksInABrowser) {
                               " --chat " + address_of(chat) + " --key " + address_of(locked) +
                               " a-key-of-tests --plain " + address_of(plain) + " --vectors " +
                               address_of(vectors);
-  EXPECT_EQ(std::system(command.c_str()), 0);
+  const int status = std::system(command.c_str());
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) GTEST_SKIP() << "chromium does not start";
+  EXPECT_EQ(status, 0);
 }
 
 }  // namespace

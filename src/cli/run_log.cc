@@ -72,6 +72,14 @@ void take_preference(const Json& record, double step, PreferenceCurves& curves) 
   curves.rejected_logprob.push_back({step, number_or(record, "rejected_logprob", NAN)});
 }
 
+void take_experts(const Json& record, double step, ExpertCurves& curves) {
+  if (!record.contains("expert_busiest")) return;
+  curves.busiest.push_back({step, number_or(record, "expert_busiest", NAN)});
+  curves.busiest_mean.push_back({step, number_or(record, "expert_busiest_mean", NAN)});
+  if (!record.contains("balance_loss")) return;
+  curves.balance_loss.push_back({step, number_or(record, "balance_loss", NAN)});
+}
+
 // One measure in training and on held-out pairs.
 LineChart both_chart(const std::string& title, const std::string& y_label,
                      const std::vector<ChartPoint>& training,
@@ -99,6 +107,7 @@ void take_record(const Json& record, const std::string& kind, RunLog& log) {
   if (kind == "step") {
     log.training.push_back(loss);
     take_preference(record, step, log.preference);
+    take_experts(record, step, log.experts);
     log.tokens_per_s.push_back({step, number_or(record, "tokens_per_s", NAN)});
     log.tokens += number_or(record, "tokens", 0);
     take_ranks(record, step, log);
@@ -172,6 +181,16 @@ std::vector<LineChart> preference_charts(const RunLog& log) {
           both_chart("Accuracy", "pairs with a margin above 0, %", training.accuracy,
                      held_out.accuracy),
           std::move(logprobs)};
+}
+
+LineChart expert_chart(const RunLog& log) {
+  LineChart chart{.title = "The busiest expert",
+                  .x_label = "step",
+                  .y_label = "tokens, over those of equal use"};
+  chart.series = {
+      {.name = "mean of layers", .color = "#1f6feb", .points = smoothed(log.experts.busiest_mean)},
+      {.name = "most of a layer", .color = "#d1570a", .points = smoothed(log.experts.busiest)}};
+  return chart;
 }
 
 }  // namespace jige::cli

@@ -20,12 +20,19 @@ struct PreferenceCurves {
   std::vector<ChartPoint> chosen_logprob, rejected_logprob;
 };
 
+// How experts were used, by step: the busiest one's tokens over those of equal use.
+struct ExpertCurves {
+  std::vector<ChartPoint> busiest, busiest_mean;  // of the layer where that is most, and of all
+  std::vector<ChartPoint> balance_loss;
+};
+
 // Zero or empty where the log does not say.
 struct RunLog {
   std::vector<ChartPoint> training;      // loss by step
   std::vector<ChartPoint> held_out;      // loss by step
   std::vector<ChartPoint> tokens_per_s;  // by step
   PreferenceCurves preference, preference_held_out;
+  ExpertCurves experts;
   // With several ranks, by step: what rank 0 and the slowest one waited for the others.
   std::vector<ChartPoint> wait_s, wait_max_s;
   double wait_total_s = 0;
@@ -58,5 +65,7 @@ LineChart loss_chart(const RunLog& log, const std::string& title);
 // Of a run with pairs: their margins, the part of them that is right, and the log-probabilities of
 // both answers.
 std::vector<LineChart> preference_charts(const RunLog& log);
+// Of a run with experts: how busy the busiest are.
+LineChart expert_chart(const RunLog& log);
 
 }  // namespace jige::cli

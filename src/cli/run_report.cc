@@ -40,6 +40,14 @@ Facts run_facts(const RunLog& log) {
     facts.emplace_back("last margin", fmt::format("{:.4f}", log.preference.margin.back().y));
     facts.emplace_back("last accuracy", fmt::format("{:.1f} %", accuracy.back().y));
   }
+  if (const auto& busiest = log.experts.busiest; !busiest.empty()) {
+    facts.emplace_back("busiest expert, over equal use",
+                       fmt::format("{:.2f}, mean of layers {:.2f}", busiest.back().y,
+                                   log.experts.busiest_mean.back().y));
+  }
+  if (const auto& balance = log.experts.balance_loss; !balance.empty()) {
+    facts.emplace_back("last loss for unequal use", fmt::format("{:.4f}", balance.back().y));
+  }
   if (log.tokens > 0) facts.emplace_back("tokens", format_count(log.tokens));
   if (log.seconds > 0) facts.emplace_back("time of the steps", format_duration(log.seconds));
   if (!log.cpu.empty()) {
@@ -118,6 +126,13 @@ std::string preference_sections(const RunLog& log) {
   return html;
 }
 
+std::string expert_sections(const RunLog& log) {
+  return heading("Experts") +
+         "<p>Tokens that chose the busiest expert of a layer, over those that each expert would "
+         "have if all were used alike.</p>\n" +
+         figure(render_svg(expert_chart(log)));
+}
+
 std::string rank_sections(const RunLog& log) {
   LineChart chart{.title = "Exposed communication", .x_label = "step", .y_label = "seconds"};
   chart.series = {
@@ -141,6 +156,7 @@ Result<std::string> run_report_html(const std::string& title, const RunLog& log,
       xml_text(title), kStyle);
   html += table(run_facts(log)) + heading("Loss") + figure(render_svg(loss_chart(log, "Loss")));
   if (!log.preference.margin.empty()) html += preference_sections(log);
+  if (!log.experts.busiest.empty()) html += expert_sections(log);
   html += speed_figure(log);
   if (!log.wait_s.empty()) html += rank_sections(log);
   if (record) {

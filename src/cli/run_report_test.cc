@@ -131,6 +131,23 @@ TEST(RunReport, ShowsWhatRanksWaitedForOneAnother) {
   EXPECT_EQ(count(*html, "<td>ranks</td><td>4</td>"), 1);
 }
 
+TEST(RunReport, ShowsHowExpertsAreUsed) {
+  const auto plain = read_run_log(write_log(kRunLog));
+  ASSERT_TRUE(plain);
+  EXPECT_EQ(run_report_html("a run", *plain, std::nullopt)->find("Experts"), std::string::npos);
+  const auto log =
+      read_run_log(write_log(std::string(kRunLog) +
+                             "{\"kind\":\"step\",\"step\":3,\"loss\":3.0,\"expert_busiest\":2.5,"
+                             "\"expert_busiest_mean\":1.75,\"balance_loss\":0.0125}\n"));
+  ASSERT_TRUE(log) << log.error().message;
+  const auto html = run_report_html("a run", *log, std::nullopt);
+  ASSERT_TRUE(html) << html.error().message;
+  expect_whole(*html);
+  EXPECT_NE(html->find("<h2>Experts</h2>"), std::string::npos);
+  EXPECT_NE(html->find("2.50, mean of layers 1.75"), std::string::npos);
+  EXPECT_NE(html->find("0.0125"), std::string::npos);
+}
+
 TEST(RunReport, ReadsALogThatIsStillWritten) {
   EXPECT_EQ(read_run_log(write_log(std::string(kRunLog) + "{\"kind\":\"st"))->training.size(), 2u);
   const auto corrupt = read_run_log(write_log("{\"kind\":\"st\n" + std::string(kRunLog)));

@@ -119,6 +119,9 @@ void declare_learning(TrainFlags& to, Flags& flags) {
   flags.number("--dropout P", options.dropout, {.max = 1, .below_max = true},
                "part of the embedding's and each layer's two outputs that a step drops; 0: off, "
                "whatever the model's config.json says");
+  flags.number("--expert-balance X", to.expert_balance, {},
+               "weight of a loss for unequal use of experts, of each sequence and layer; usual are "
+               "0.0001 to 0.01; 0: none, whatever the model's config.json says");
   flags.integer("--seed N", to.seed, {}, "of weights, data order and dropout");
 }
 
@@ -245,6 +248,7 @@ Result<train::TrainOptions> TrainFlags::to_options(const Flags& flags, bool on_g
     JIGE_TRY(made.init_folder, find_model_folder(from_folder));
   }
   if (lora) made.lora = lora_options;
+  if (flags.given("--expert-balance")) made.expert_balance = expert_balance;
   made.base_format = read_weight_format(quantize);
   if (made.steps == 0 && made.epochs == 0) made.epochs = 1;
   JIGE_TRY(made.schedule.kind, train::parse_schedule(schedule));

@@ -35,6 +35,7 @@ struct TrainFlags {
   std::string token_layout = "header";
   std::string dtype = "auto", export_dtype = "f32", moments = "f32";
   int64_t seed = 1;
+  double expert_balance = 0;
   double save_minutes = 5;
   bool no_eos = false, must_resume = false, fresh = false, no_merge = false;
   bool dpo = false;

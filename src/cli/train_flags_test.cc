@@ -54,6 +54,22 @@ TEST(TrainFlags, AreRefusedByNameWhereNoModelCanBeSo) {
               testing::HasSubstr("--vocab-size: 260 is out of range; it must be at least 261"));
 }
 
+// A loss for unequal use that the user does not want is another thing than one not spoken of.
+TEST(TrainFlags, TellWhetherExpertsAreSpokenOf) {
+  const auto balance = [](std::vector<std::string> more) {
+    TrainFlags train;
+    Flags flags("train");
+    train.declare(flags);
+    std::vector<std::string> words = {"--data", "a.txt", "--out", "run"};
+    words.insert(words.end(), more.begin(), more.end());
+    EXPECT_TRUE(flags.parse(words));
+    return train.to_options(flags)->expert_balance;
+  };
+  EXPECT_EQ(balance({}), std::nullopt);
+  EXPECT_EQ(balance({"--expert-balance", "0"}), 0);
+  EXPECT_EQ(balance({"--expert-balance", "0.01"}), 0.01);
+}
+
 // So that a new option is not forgotten here.
 TEST(TrainFlags, AreKnownForEveryOptionInTheLog) {
   train::TrainOptions options;

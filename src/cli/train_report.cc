@@ -43,6 +43,11 @@ std::string preference_note(const train::PreferenceMeans& means) {
   return fmt::format("  margin {:.3f}  right {:.0f} %", means.margin, 100 * means.accuracy);
 }
 
+// "  experts 1.7x": what the busiest expert has, over what it would have of equal use.
+std::string expert_note(const train::ExpertInfo& experts) {
+  return fmt::format("  experts {:.1f}x", experts.busiest.most);
+}
+
 std::string_view times_text(train::TimesSource times) {
   switch (times) {
     case train::TimesSource::kMeasured:
@@ -162,8 +167,9 @@ void TrainReport::on_plan(const train::TrainPlan& plan) {
 void TrainReport::on_step(const train::StepInfo& info) {
   if (output_.json) print_json(train::step_record(info));
   std::string note =
-      fmt::format("loss {:.3f}{}{}  {} tokens/s  {:.1f} GFLOP/s", info.loss,
+      fmt::format("loss {:.3f}{}{}{}  {} tokens/s  {:.1f} GFLOP/s", info.loss,
                   info.preference ? preference_note(*info.preference) : "", eval_note_,
+                  info.experts ? expert_note(*info.experts) : "",
                   shown_count(static_cast<int64_t>(info.tokens_per_s)), info.flops_per_s / 1e9);
   if (info.flops_share > 0) note += fmt::format(" ({:.0f} %)", 100 * info.flops_share);
   if (info.rank_count > 1 && info.seconds > 0) {

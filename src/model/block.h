@@ -48,7 +48,8 @@ struct Batch {
   TensorView loss_weights;  // [T] f32, gradient weight of each target, or empty: all 1
   std::vector<ops::SequenceSpan> sequences;
   ops::StepTables* tables = nullptr;  // of inference: what the layers of a step share on a GPU
-  ops::Dropout dropout;  // off but in training steps
+  ops::Dropout dropout;               // off but in training steps
+  float balance_weight = 0;  // gradient weight of unequal use of experts (ops/expert_balance.h)
   int64_t token_count() const { return tokens.rows(); }
 };
 
@@ -172,6 +173,12 @@ struct BlockMemory {
   TensorView pending;  // u8, used by X and W
 };
 
+// How experts were used, which stands in `saved` behind X.
+struct ExpertRecord {
+  TensorView row_ends;  // [E] i32: rows of all experts up to each
+  TensorView balance;   // [T] f32, ops::ExpertBalance::losses where the batch gives it a weight
+};
+
 enum class PackFor { kInference, kTraining };  // training packs for the input gradient as well
 
 class Block {
@@ -213,6 +220,13 @@ class Block {
   virtual void backward_weight(const BlockContext& context, const BlockWeights& weights,
                                const Batch& batch, const TensorView& src,
                                const BlockMemory& memory) const = 0;
+
+  // E of a block with experts, and of them what stands in `saved` behind X.
+  virtual int64_t expert_count() const { return 0; }
+  virtual ExpertRecord expert_record(const TensorView& /*saved*/, int64_t /*token_count*/,
+                                     DType /*compute*/) const {
+    return {};
+  }
 
   // Forward floating-point operations for T tokens of mean context length C, for rate reports.
   virtual double forward_flops(double token_count, double context_mean) const = 0;

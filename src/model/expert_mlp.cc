@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "ops/elementwise.h"
+#include "ops/expert_balance.h"
 
 namespace jige::model {
 
@@ -156,6 +157,7 @@ ExpertMlp::Saved ExpertMlp::place_saved(Placement& at, int64_t token_count, DTyp
   routing.chosen_groups = experts_.chosen_groups;
   routing.groups_by_pairs = experts_.groups_by_pairs;
   if (experts_.beside_mlp) routing.scaled_weights = at.take(DType::kF32, places);
+  saved.balance = at.take(DType::kF32, Shape{token_count});
   saved.ffn = at.take(compute, Shape{places.count(), input_.outputs()});
   if (shared_) saved.shared = shared_->place_saved(at, token_count, compute);
   return saved;
@@ -265,9 +267,25 @@ DenseMlp::Work ExpertMlp::shared_work(const Saved& saved, const Work& work,
           .grad_row_logits = of_shared(grad_logits)};
 }
 
+void ExpertMlp::backward_router(Stream& stream, const Batch& batch, const ops::Routing& routing,
+                                const Saved& saved, const Pending& pending,
+                                const Work& work) const {
+  const TensorView grad_logits = of_experts(pending.grad_logits);
+  ops::route_backward(stream, routing, grad_logits, work.grad_weights);
+  if (batch.balance_weight > 0) {
+    ops::balance_experts(stream, routing,
+                         {.losses = saved.balance,
+                          .grad_logits = grad_logits,
+                          .weight = batch.balance_weight,
+                          .sequences = batch.sequences});
+  }
+  scale_logits(stream, pending.grad_logits);
+}
+
 void ExpertMlp::backward_input(Stream& stream, const BlockWeights& weights, DType compute,
-                               const TensorView& grad_src, const TensorView& grad_dst,
-                               const Saved& saved, const Pending& pending, const Work& work) const {
+                               const Batch& batch, const TensorView& grad_src,
+                               const TensorView& grad_dst, const Saved& saved,
+                               const Pending& pending, const Work& work) const {
   const ops::Routing routing = this->routing(weights, saved);
   const TensorView gates = saved.ffn.column_range(0, experts_.ffn_size);
   ops::gather_rows(stream, routing, work.rows, grad_dst);
@@ -287,8 +305,7 @@ void ExpertMlp::backward_input(Stream& stream, const BlockWeights& weights, DTyp
   if (experts_.beside_mlp) {
     ops::scale_slopes(stream, routing, work.grad_weights, pending.scale_slopes);
   }
-  ops::route_backward(stream, routing, of_experts(pending.grad_logits), work.grad_weights);
-  scale_logits(stream, pending.grad_logits);
+  backward_router(stream, batch, routing, saved, pending, work);
   ops::weigh_rows(stream, routing, work.activated);
   backward_activate(stream, weights, compute, routing, pending.ffn, work.activated, saved.ffn);
   ops::weigh_rows(stream, routing, gates);

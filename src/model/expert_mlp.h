@@ -66,8 +66,9 @@ class ExpertMlp {
 
   struct Saved {
     ops::Routing routing;
-    TensorView logits;  // [T, E] f32, or [T, E + 1] with that of the shared expert's gate
-    TensorView ffn;     // [R, 2F] compute type
+    TensorView logits;   // [T, E] f32, or [T, E + 1] with that of the shared expert's gate
+    TensorView balance;  // [T] f32: X puts losses there, where the batch gives them a weight
+    TensorView ffn;      // [R, 2F] compute type
     DenseMlp::Saved shared;
   };
   struct Pending {
@@ -101,10 +102,12 @@ class ExpertMlp {
   // From src [T, D], the normalised rows. Where work was not placed for training, g|u do not stay.
   void forward(Stream& stream, const BlockWeights& weights, DType compute, const Result& result,
                const TensorView& src, const Saved& saved, const Work& work) const;
-  // grad_src [T, D], compute type, from grad_dst [T, D], likewise.
+  int64_t expert_count() const { return experts_.count; }
+  // grad_src [T, D], compute type, from grad_dst [T, D], likewise, and of the batch's
+  // balance_weight.
   void backward_input(Stream& stream, const BlockWeights& weights, DType compute,
-                      const TensorView& grad_src, const TensorView& grad_dst, const Saved& saved,
-                      const Pending& pending, const Work& work) const;
+                      const Batch& batch, const TensorView& grad_src, const TensorView& grad_dst,
+                      const Saved& saved, const Pending& pending, const Work& work) const;
   bool wants_gradient(const BlockWeights& weights) const;
   void backward_weight(Stream& stream, const BlockWeights& weights, DType compute,
                        const TensorView& src, const TensorView& grad_dst, GradientUse gradients,
@@ -134,6 +137,9 @@ class ExpertMlp {
   const TensorView& router_source(const TensorView& src, const Work& work) const {
     return experts_.beside_mlp ? work.router_rows : src;
   }
+  // The gradient at the router's logits, from that at the weights.
+  void backward_router(Stream& stream, const Batch& batch, const ops::Routing& routing,
+                       const Saved& saved, const Pending& pending, const Work& work) const;
   // With the numbers of experts, where they have any.
   ops::Routing routing(const BlockWeights& weights, const Saved& saved) const;
   void scale_logits(Stream& stream, const TensorView& logits) const;

@@ -79,13 +79,13 @@ void ExpertsBeside::backward_norms(Stream& stream, const BlockWeights& weights,
 }
 
 void ExpertsBeside::backward_input(Stream& stream, const BlockWeights& weights, DType compute,
-                                   const TensorView& grad_src, const TensorView& src,
-                                   const Saved& saved, const Pending& pending,
-                                   const Work& work) const {
+                                   const Batch& batch, const TensorView& grad_src,
+                                   const TensorView& src, const Saved& saved,
+                                   const Pending& pending, const Work& work) const {
   ExpertMlp::Work inside = work.experts;
   inside.grad_tokens = pending.router;
-  experts_.backward_input(stream, weights, compute, pending.experts, pending.sparse, saved.experts,
-                          pending.inside, inside);
+  experts_.backward_input(stream, weights, compute, batch, pending.experts, pending.sparse,
+                          saved.experts, pending.inside, inside);
   before_.backward_input(stream, weights, grad_src, pending.experts, src, saved.before, true);
   router_norm_.backward_input(stream, weights, grad_src, pending.router, src, saved.router, true);
 }

@@ -64,8 +64,8 @@ class ExpertsBeside {
                       const Saved& saved, const Pending& pending) const;
   // Then, from the gradient at e: adds to grad_src [T, D] f32.
   void backward_input(Stream& stream, const BlockWeights& weights, DType compute,
-                      const TensorView& grad_src, const TensorView& src, const Saved& saved,
-                      const Pending& pending, const Work& work) const;
+                      const Batch& batch, const TensorView& grad_src, const TensorView& src,
+                      const Saved& saved, const Pending& pending, const Work& work) const;
   void backward_weight(Stream& stream, const BlockWeights& weights, DType compute,
                        const TensorView& src, GradientUse gradients, const Saved& saved,
                        const Pending& pending, const Work& work) const;

@@ -83,6 +83,7 @@ class Trainee {
     ops::Dropout dropout;
     bool stored_gradients = false;  // by the first micro-batch, see GradientUse
     ops::WeightFormat format = ops::WeightFormat::kCompute;  // of a base under adapters
+    float balance = 0;  // of the loss for unequal use of experts, which mean_loss() has then, too
   };
 
   Trainee(const formats::ModelConfig& config, const Options& options,
@@ -141,6 +142,7 @@ class Trainee {
     batch_.sequences.clear();
     batch_.dropout = options_.dropout;
     batch_.dropout.token_begin = token_begin;
+    batch_.balance_weight = options_.balance * weight;
     int64_t row = 0;
     for (const Sequence& sequence : sequences) {
       const auto count = static_cast<int32_t>(sequence.size()) - 1;
@@ -173,7 +175,27 @@ class Trainee {
     double sum = 0;
     const std::vector<float> values = losses(sequences);
     for (const float value : values) sum += value;
+    if (options_.balance > 0) sum += options_.balance * balance_sum();
     return sum / static_cast<double>(values.size());
+  }
+
+  // Of all tokens and layers, which X makes. REQUIRES: losses() ran.
+  double balance_sum() {
+    double sum = 0;
+    const TensorView gradient = stream_view(architecture_->head_node());
+    stream_->fill_zero(gradient.data, dtype_bytes(DType::kF32, gradient.count()));
+    for (size_t node = architecture_->head_node(); node-- > 0;) {
+      const Block& block = architecture_->block(node);
+      block.backward_input(context(), weights_->block(node), batch_,
+                           node > 0 ? stream_view(node - 1) : TensorView{}, gradient, gradient,
+                           memory(node));
+      stream_->synchronize();
+      if (block.expert_count() == 0) continue;
+      const TensorView losses =
+          block.expert_record(memory(node).saved, batch_.token_count(), options_.compute).balance;
+      for (int64_t t = 0; t < losses.count(); ++t) sum += losses.as<float>()[t];
+    }
+    return sum;
   }
 
   // F, X and W of one micro-batch; gradients are added to. Returns the losses.

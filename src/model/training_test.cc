@@ -118,6 +118,17 @@ TEST(Training, GradientsOfChosenExpertsMatchFiniteDifferences) {
   }
 }
 
+TEST(Training, GradientsWithALossForUnequalUseOfExpertsMatchFiniteDifferences) {
+  for (const Family family : {Family::kMixtral, Family::kQwen2Moe, Family::kGlm4Moe,
+                              Family::kErnie45Moe, Family::kGemma4}) {
+    SCOPED_TRACE(name_of(family));
+    Trainee trainee(testing::without_layer_inputs(tiny_config(family)), {.balance = 0.7f});
+    trainee.randomise(11);
+    const auto sequences = random_sequences({4, 3}, trainee.architecture().config().vocab_size, 11);
+    expect_gradients_match_differences(trainee, sequences);
+  }
+}
+
 // As the costs of a schedule are measured.
 TEST(Training, TheFirstLayersOfEveryFamilyAreAModel) {
   for (const Family family : all_families()) {

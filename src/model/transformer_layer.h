@@ -98,6 +98,11 @@ class TransformerLayer final : public Block {
                       const BlockMemory& memory) const override;
   void backward_weight(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
                        const TensorView& src, const BlockMemory& memory) const override;
+  int64_t expert_count() const override {
+    return any_experts() ? any_experts()->expert_count() : 0;
+  }
+  ExpertRecord expert_record(const TensorView& saved, int64_t token_count,
+                             DType compute) const override;
   double forward_flops(double token_count, double context_mean) const override;
 
   // Its linear layers but experts, each with its parts' names: what adapters may be added to.

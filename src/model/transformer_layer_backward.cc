@@ -75,8 +75,8 @@ void TransformerLayer::backward_ffn(const BlockContext& context, const BlockWeig
     beside_->backward_norms(stream, weights, pending.ffn_output, saved.beside, pending.beside);
   }
   if (experts_) {
-    experts_->backward_input(stream, weights, context.compute, pending.n2, pending.ffn_output,
-                             saved.experts, pending.experts, work.experts);
+    experts_->backward_input(stream, weights, context.compute, batch, pending.n2,
+                             pending.ffn_output, saved.experts, pending.experts, work.experts);
   } else {
     mlp_->backward_input(stream, weights, context.compute, pending.n2, pending.ffn_output,
                          saved.mlp, pending.mlp, dense_work(work));
@@ -86,9 +86,17 @@ void TransformerLayer::backward_ffn(const BlockContext& context, const BlockWeig
   backward_enter(stream, weights, norm2_, grad_src, pending.n2, ffn_source(src, saved),
                  saved.stats2);
   if (beside_) {
-    beside_->backward_input(stream, weights, context.compute, grad_src, ffn_source(src, saved),
-                            saved.beside, pending.beside, work.beside);
+    beside_->backward_input(stream, weights, context.compute, batch, grad_src,
+                            ffn_source(src, saved), saved.beside, pending.beside, work.beside);
   }
+}
+
+ExpertRecord TransformerLayer::expert_record(const TensorView& saved, int64_t token_count,
+                                             DType compute) const {
+  Placement kept(saved);
+  const Activations views = place_saved(kept, token_count, compute);
+  const ExpertMlp::Saved& experts = beside_ ? views.beside.experts : views.experts;
+  return {.row_ends = experts.routing.row_ends, .balance = experts.balance};
 }
 
 void TransformerLayer::backward_enter(Stream& stream, const BlockWeights& weights,

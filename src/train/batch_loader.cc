@@ -22,6 +22,7 @@ void BatchLoader::load(Stream& stream, const BatchRoom& room, const HostBatch& h
   batch.targets = upload(room.targets, host.targets.data());
   batch.loss_weights = upload(room.loss_weights, host_floats_.data());
   batch.dropout = terms.dropout;
+  batch.balance_weight = terms.balance_weight;
   batch.sequences.clear();
   int32_t row = 0;
   for (const int32_t rows : host.counts) {

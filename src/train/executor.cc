@@ -127,6 +127,13 @@ void Executor::add_losses(Stream& stream, ExactSum& sum) {
   loader_.add_losses(stream, rows(losses_), sum);
 }
 
+void Executor::add_expert_use(Stream& stream, ExpertMeter& meter) const {
+  for (size_t node = 0; node < head_node(); ++node) {
+    meter.add(stream, batch_,
+              {.node = node, .saved = saved_[node].view(), .compute = weights_->options().compute});
+  }
+}
+
 std::vector<double> Executor::sequence_losses(Stream& stream) {
   return loader_.sequence_losses(stream, rows(losses_), batch_);
 }

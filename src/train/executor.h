@@ -17,6 +17,7 @@
 #include "model/weights.h"
 #include "tensor/arena.h"
 #include "train/batch_loader.h"
+#include "train/expert_use.h"
 #include "train/schedule_tasks.h"
 
 namespace jige::train {
@@ -37,6 +38,8 @@ class Executor {
   void evaluate(Stream& stream);
   // Adds the losses of the loaded micro-batch, in nats, one a target. Waits for the stream.
   void add_losses(Stream& stream, ExactSum& sum);
+  // Adds how the loaded micro-batch used its experts, behind X of every node. Waits.
+  void add_expert_use(Stream& stream, ExpertMeter& meter) const;
   // The sum of the losses of each sequence of the loaded micro-batch, in their order. Waits.
   std::vector<double> sequence_losses(Stream& stream);
   // Gives the targets of each sequence a weight in the gradients of tasks that run behind this.

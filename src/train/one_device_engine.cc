@@ -16,7 +16,9 @@ Result<std::unique_ptr<StepEngine>> OneDeviceEngine::create(
 
 Result<StepOutcome> OneDeviceEngine::run(const Corpus& corpus, const StepPlan& plan,
                                          const StepRates& rates) {
-  BatchTerms terms{.loss_weight = loss_weight_of(plan), .dropout = rates.dropout};
+  BatchTerms terms{.loss_weight = loss_weight_of(plan),
+                   .dropout = rates.dropout,
+                   .balance_weight = balance_weight_of(plan, rates.balance)};
   ExactSum loss;
   weights_->start_gradients(*stream_);
   auto gradients = model::GradientUse::kStore;
@@ -27,9 +29,10 @@ Result<StepOutcome> OneDeviceEngine::run(const Corpus& corpus, const StepPlan& p
     gradients = model::GradientUse::kAdd;
     terms.dropout.token_begin += micro_batch.input_count;
     executor_->add_losses(*stream_, loss);
+    executor_->add_expert_use(*stream_, *experts_);
   }
   weights_->finish_gradients(*stream_);
-  StepOutcome outcome{.loss_sum = loss.value()};
+  StepOutcome outcome{.loss_sum = loss.value(), .experts = experts_->take()};
   if (rates.before_update) rates.before_update();
   outcome.optimizer = optimizer_->step(*stream_, {.learning_rate = rates.learning_rate,
                                                   .refuse = !std::isfinite(outcome.loss_sum),

@@ -43,6 +43,7 @@ constexpr OptionFlag kFlags[] = {
     {"steps", "--steps"},
     {"epochs", "--epochs"},
     {"dropout", "--dropout"},
+    {"expert_balance", "--expert-balance"},
     {"seed", "--seed"},
     {"eval_every_steps", "--eval-every"},
     {"eval_tokens_max", "--eval-tokens"},

@@ -111,6 +111,26 @@ Status validate_sizes(const TrainOptions& options) {
                  "between 0 and 1000000");
 }
 
+bool balances(const TrainOptions& options) { return options.expert_balance.value_or(0) > 0; }
+
+Status validate_balance(const TrainOptions& options) {
+  const double weight = options.expert_balance.value_or(0);
+  JIGE_DO(
+      require(weight >= 0 && std::isfinite(weight), "expert_balance", weight, "0 (off) or more"));
+  if (!balances(options)) return {};
+  const std::string_view flag = flag_of("expert_balance");
+  if (options.lora) {
+    return fail(
+        Code::kInvalidArgument,
+        "{} trains routers, which stay as they are under an adapter: leave it out, or train "
+        "all weights without {}",
+        flag, flag_of("lora"));
+  }
+  if (!options.dpo) return {};
+  return fail(Code::kUnsupported, "{} with {} is not supported: give one of them", flag,
+              flag_of("dpo"));
+}
+
 Status validate_habits(const TrainOptions& options) {
   JIGE_DO(require(options.eval_every_steps >= 0, "eval_every_steps", options.eval_every_steps,
                   "0 or more"));
@@ -293,6 +313,7 @@ Status validate(const TrainOptions& options) {
   JIGE_DO(validate_moments(options));
   JIGE_DO(validate_device(options));
   JIGE_DO(validate_sizes(options));
+  JIGE_DO(validate_balance(options));
   return validate_habits(options);
 }
 
@@ -308,6 +329,7 @@ Json identity_json(const TrainOptions& options) {
                {"seed", options.seed}};
   // Runs without these go on from checkpoints that were made before there were any.
   if (options.dropout > 0) json["dropout"] = options.dropout;
+  if (balances(options)) json["expert_balance"] = *options.expert_balance;
   if (options.data.token_layout != formats::TokenLayout::kHeader) {
     json["data"]["token_layout"] = formats::token_layout_name(options.data.token_layout);
   }

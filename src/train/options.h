@@ -92,6 +92,10 @@ struct TrainOptions {
   int64_t steps = 0;   // 0: as many as `epochs` take
   double epochs = 0;   // 0: `steps` counts; exactly one of the two is given
   double dropout = 0;  // probability, on the embedding and both outputs of every layer; 0: off
+  // Weight of the loss for unequal use of experts (ops/expert_balance.h) of each layer; 0: none,
+  // also where the model's configuration asks for one. Not given: none, and such a model is
+  // refused.
+  std::optional<double> expert_balance;
   uint64_t seed = 1;
 
   int64_t eval_every_steps = 100;  // 0: only at the end

@@ -64,12 +64,15 @@ Result<StepOutcome> PipelineEngine::run(const Corpus& corpus, const StepPlan& pl
   step_ = rates.step;
   JIGE_TRY(const PipelineStep step,
            executor_->run({.batches = batches_,
-                           .terms = {.loss_weight = loss_weight_of(plan), .dropout = rates.dropout},
+                           .terms = {.loss_weight = loss_weight_of(plan),
+                                     .dropout = rates.dropout,
+                                     .balance_weight = balance_weight_of(plan, rates.balance)},
                            .learning_rate = rates.learning_rate,
                            .before_update = rates.before_update}));
   record_.add_step(rates.step, executor_->spans());
   if (trace_) JIGE_DO(trace_->add_step(rates.step, schedule(), executor_->spans()));
-  return StepOutcome{.loss_sum = step.loss_sum, .optimizer = step.optimizer};
+  return StepOutcome{
+      .loss_sum = step.loss_sum, .experts = step.experts, .optimizer = step.optimizer};
 }
 
 Result<std::unique_ptr<Stream>> PipelineEngine::make_stream() {

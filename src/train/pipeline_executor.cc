@@ -131,6 +131,7 @@ Status PipelineExecutor::prepare() {
                                  .memory = *memory_,
                                  .weights = *places_,
                                  .micro_batch_tokens = options_.micro_batch_tokens});
+  experts_.emplace(weights_.architecture());
   if (options_.timed) pacing_.emplace(schedule, *graph_, machine_.costs());
   refresh();
   runner_ = std::make_unique<QueueRunner>(*graph_, [this](int32_t task) { return execute(task); });
@@ -149,6 +150,7 @@ Result<PipelineStep> PipelineExecutor::run(const PipelineInput& input) {
   }
   before_update_ = input.before_update;
   loss_ = ExactSum();
+  experts_->take();  // of a step that failed
   updates_->begin(input.learning_rate);
   if (Status status = runner_->run(); !status) {
     memory_->release_all();
@@ -165,7 +167,7 @@ Result<PipelineStep> PipelineExecutor::run(const PipelineInput& input) {
       updates_->finish(machine_.state_stream(), std::isfinite(loss));
   memory_->release_all();
   if (outcome.redone) refresh();
-  return PipelineStep{.loss_sum = loss, .optimizer = outcome.report};
+  return PipelineStep{.loss_sum = loss, .experts = experts_->take(), .optimizer = outcome.report};
 }
 
 bool PipelineExecutor::is_last_weight(const PipelineTask& task) const {
@@ -236,6 +238,7 @@ void PipelineExecutor::execute_pass(int32_t id) {
   if (pass_runner_->makes_losses(id) && device.token_count(task.micro_batch) > 0) {
     device.add_losses(task.micro_batch, loss_);
   }
+  pass_runner_->add_expert_use(device, id, *experts_);
   if (is_last_weight(task) && !machine_.host_gradients()) {
     updates_->gather(device.compute(), task.blocks);
   }

@@ -32,6 +32,7 @@
 #include "plan/pipeline_passes.h"
 #include "plan/pipeline_schedule.h"
 #include "tensor/pinned_memory.h"
+#include "train/expert_use.h"
 #include "train/logical_device.h"
 #include "train/optimizer.h"
 #include "train/pipeline_passes.h"
@@ -99,6 +100,7 @@ struct PipelineInput {
 
 struct PipelineStep {
   double loss_sum = 0;  // over all targets, unweighted; NaN when one is not finite
+  ExpertUse experts;
   OptimizerReport optimizer;
 };
 
@@ -165,6 +167,7 @@ class PipelineExecutor {
   std::optional<TaskPacing> pacing_;     // of timed devices
   std::function<void()> before_update_;  // of the step
   ExactSum loss_;                        // of the step; written by the queue that runs the head
+  std::optional<ExpertMeter> experts_;   // of the step; of any queue
   std::unique_ptr<QueueRunner> runner_;  // last: its threads use all of the above
 };
 

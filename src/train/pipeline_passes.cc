@@ -187,6 +187,18 @@ bool PassRunner::makes_losses(int32_t task) const {
   return at(task).kind == TaskKind::kBackwardInput && at(task).blocks.contains(head());
 }
 
+void PassRunner::add_expert_use(LogicalDevice& device, int32_t task, ExpertMeter& meter) const {
+  const PipelineTask& x = at(task);
+  const model::Batch& batch = device.batch(x.micro_batch);
+  if (x.kind != TaskKind::kBackwardInput || batch.token_count() == 0) return;
+  for (int32_t b = x.blocks.begin; b < x.blocks.end; ++b) {
+    meter.add(device.compute(), batch,
+              {.node = static_cast<size_t>(b),
+               .saved = saved_of(keeper(x), b),
+               .compute = world_.compute});
+  }
+}
+
 void PassRunner::backward_input(LogicalDevice& device, int32_t task) const {
   const PipelineTask& x = at(task);
   if (x.micro_batch == 0) {

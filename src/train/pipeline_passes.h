@@ -16,6 +16,7 @@
 #include "plan/pipeline_graph.h"
 #include "plan/pipeline_passes.h"
 #include "plan/pipeline_schedule.h"
+#include "train/expert_use.h"
 #include "train/logical_device.h"
 #include "train/pipeline_weights.h"
 #include "train/schedule_memory.h"
@@ -42,6 +43,8 @@ class PassRunner {
   void run(LogicalDevice& device, int32_t task) const;
   // Whether the losses of the task's micro-batch are on the device once it has run.
   bool makes_losses(int32_t task) const;
+  // Adds how the micro-batch of a task used the experts of its blocks, once it has run; X alone.
+  void add_expert_use(LogicalDevice& device, int32_t task, ExpertMeter& meter) const;
 
   // The two ends of a message, u8. REQUIRES: both buffers exist.
   struct Message {

@@ -79,7 +79,9 @@ inline ops::Dropout dropout_of(double rate, int64_t step) {
 
 inline BatchTerms terms_of(const std::vector<HostBatch>& batches, double dropout = 0,
                            int64_t step = 0) {
-  return {.loss_weight = loss_weight(batches), .dropout = dropout_of(dropout, step)};
+  return {.loss_weight = loss_weight(batches),
+          .dropout = dropout_of(dropout, step),
+          .balance_weight = 0.3f * loss_weight(batches)};
 }
 
 // Everything that must not depend on the schedule.
@@ -90,6 +92,9 @@ struct Trace {
     add(step.loss_sum);
     add(step.optimizer.grad_norm);
     if (step.optimizer.grad_scale != 1) ++clipped;
+    if (step.experts.expert_count == 0) return;
+    add(step.experts.balance.value());
+    for (const int64_t count : step.experts.counts) bits.push_back(static_cast<uint64_t>(count));
   }
   void add(double value) { bits.push_back(std::bit_cast<uint64_t>(value)); }
   void add(const TensorView& view) {
@@ -123,6 +128,7 @@ inline Trace train_alone(const model::Architecture& architecture, int32_t micro_
   model::initialise_weights(weights, *stream, 7);
   auto optimizer = *Optimizer::create(arena, weights.trainable(), optimizer_options());
   auto executor = *Executor::create(arena, weights, kRigTokens);
+  ExpertMeter experts(architecture);
   Trace trace;
   for (int64_t step = 0; step < steps; ++step) {
     const auto batches = step_batches(step, micro_batches, architecture.config().vocab_size);
@@ -135,11 +141,13 @@ inline Trace train_alone(const model::Architecture& architecture, int32_t micro_
       terms.dropout.token_begin += static_cast<int64_t>(batch.tokens.size());
       executor.run(*stream, one_device_tasks(architecture.node_count(), 1));
       executor.add_losses(*stream, loss);
+      executor.add_expert_use(*stream, experts);
     }
     weights.finish_gradients(*stream);
     const auto report = optimizer.step(*stream, {.learning_rate = rate_of(step)});
     weights.pack(*stream);
-    trace.add(PipelineStep{.loss_sum = loss.value(), .optimizer = report});
+    trace.add(
+        PipelineStep{.loss_sum = loss.value(), .experts = experts.take(), .optimizer = report});
   }
   trace.add(optimizer);
   ExactSum loss;

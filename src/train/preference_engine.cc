@@ -25,11 +25,13 @@ Result<StepOutcome> PreferenceEngine::run(const Corpus& corpus, const StepPlan& 
     executor_->run(*stream_, passes_->backward_tasks(), gradients);
     gradients = model::GradientUse::kAdd;
     terms.dropout.token_begin += plan.micro_batches[i].input_count;
+    executor_->add_expert_use(*stream_, *experts_);
     stream_->synchronize();
   }
   weights_->finish_gradients(*stream_);
   JIGE_TRY(const PreferenceSums sums, passes_->end_step());
-  StepOutcome outcome{.loss_sum = sums.loss(), .preference = sums.means()};
+  StepOutcome outcome{
+      .loss_sum = sums.loss(), .preference = sums.means(), .experts = experts_->take()};
   if (rates.before_update) rates.before_update();
   outcome.optimizer = optimizer_->step(*stream_, {.learning_rate = rates.learning_rate,
                                                   .refuse = !std::isfinite(outcome.loss_sum),

@@ -159,7 +159,9 @@ Result<OptimizerReport> RankEngine::update(std::span<const double> squares, cons
 
 Result<StepOutcome> RankEngine::run(const Corpus& corpus, const StepPlan& plan,
                                     const StepRates& rates) {
-  BatchTerms terms{.loss_weight = preference_ ? 1 : loss_weight_of(plan), .dropout = rates.dropout};
+  BatchTerms terms{.loss_weight = preference_ ? 1 : loss_weight_of(plan),
+                   .dropout = rates.dropout,
+                   .balance_weight = balance_weight_of(plan, rates.balance)};
   const auto count = static_cast<int64_t>(plan.micro_batches.size());
   const int64_t sent_before = sent_bytes();
   micro_batch_count_ = count;
@@ -173,6 +175,7 @@ Result<StepOutcome> RankEngine::run(const Corpus& corpus, const StepPlan& plan,
       JIGE_DO(run_forward(corpus, plan, i, terms));
       JIGE_DO(run_backward(i));
       if (!preference_) executor_->add_losses(*stream_, own.loss);
+      executor_->add_expert_use(*stream_, *experts_);
     }
     terms.dropout.token_begin += plan.micro_batches[static_cast<size_t>(i)].input_count;
   }
@@ -181,8 +184,10 @@ Result<StepOutcome> RankEngine::run(const Corpus& corpus, const StepPlan& plan,
   own.stop = rates.should_stop && rates.should_stop();
   own.save = rates.should_save && rates.should_save();
   own.wait_s = wait_s_;
+  own.experts = experts_->take();
   JIGE_TRY(const StepWord all, exchange(*group_, own));
   StepOutcome outcome{.loss_sum = all.loss.value(),
+                      .experts = all.experts,
                       .stop = all.stop,
                       .save = all.save,
                       .ranks = {.wait_s = own.wait_s, .wait_max_s = all.wait_s}};

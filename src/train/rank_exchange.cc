@@ -13,6 +13,16 @@
 namespace jige::train {
 namespace {
 
+void add_words(const ExactSum& sum, std::vector<int64_t>& words) {
+  for (const uint64_t word : sum.words()) words.push_back(std::bit_cast<int64_t>(word));
+}
+
+ExactSum sum_at(std::span<const int64_t> words) {
+  std::array<uint64_t, 3> bits = {};
+  for (size_t i = 0; i < bits.size(); ++i) bits[i] = std::bit_cast<uint64_t>(words[i]);
+  return ExactSum::from_words(bits);
+}
+
 // `own` of every rank, by rank.
 Result<std::vector<int64_t>> gather(comm::AsyncGroup& group, std::span<const int64_t> own) {
   std::vector<int64_t> all(own.size() * static_cast<size_t>(group.size()));
@@ -68,20 +78,27 @@ Status broadcast_bytes(comm::AsyncGroup& group, int root, std::span<std::byte> b
 }
 
 Result<StepWord> exchange(comm::AsyncGroup& group, const StepWord& own) {
-  const std::array<uint64_t, 3> loss = own.loss.words();
+  // Flags, the wait, the two sums of three words each, counts.
   const int64_t flags = (own.stop ? 1 : 0) + (own.save ? 2 : 0);
-  const std::array<int64_t, 5> words = {
-      std::bit_cast<int64_t>(loss[0]), std::bit_cast<int64_t>(loss[1]),
-      std::bit_cast<int64_t>(loss[2]), flags, std::bit_cast<int64_t>(own.wait_s)};
+  std::vector<int64_t> words = {flags, std::bit_cast<int64_t>(own.wait_s)};
+  add_words(own.loss, words);
+  add_words(own.experts.balance, words);
+  const size_t counts_begin = words.size();
+  words.insert(words.end(), own.experts.counts.begin(), own.experts.counts.end());
   JIGE_TRY(const std::vector<int64_t> all, gather(group, words));
   StepWord sum;
+  sum.experts.expert_count = own.experts.expert_count;
+  sum.experts.counts.resize(own.experts.counts.size());
   for (size_t at = 0; at < all.size(); at += words.size()) {
-    sum.loss.merge(ExactSum::from_words({std::bit_cast<uint64_t>(all[at]),
-                                         std::bit_cast<uint64_t>(all[at + 1]),
-                                         std::bit_cast<uint64_t>(all[at + 2])}));
-    sum.stop = sum.stop || (all[at + 3] & 1) != 0;
-    sum.save = sum.save || (all[at + 3] & 2) != 0;
-    sum.wait_s = std::max(sum.wait_s, std::bit_cast<double>(all[at + 4]));
+    const auto said = std::span(all).subspan(at, words.size());
+    sum.stop = sum.stop || (said[0] & 1) != 0;
+    sum.save = sum.save || (said[0] & 2) != 0;
+    sum.wait_s = std::max(sum.wait_s, std::bit_cast<double>(said[1]));
+    sum.loss.merge(sum_at(said.subspan(2)));
+    const auto counts = said.subspan(counts_begin);
+    sum.experts.merge({.expert_count = own.experts.expert_count,
+                       .counts = std::vector<int64_t>(counts.begin(), counts.end()),
+                       .balance = sum_at(said.subspan(5))});
   }
   return sum;
 }

@@ -12,6 +12,7 @@
 #include "base/exact_sum.h"
 #include "base/result.h"
 #include "comm/async_group.h"
+#include "train/expert_use.h"
 
 namespace jige::train {
 
@@ -31,8 +32,10 @@ struct StepWord {
   bool stop = false;
   bool save = false;
   double wait_s = 0;
+  ExpertUse experts;
 };
-// The sum of losses, whether any rank stops or is due to write, the longest wait.
+// The sums of losses and of the use of experts, whether any rank stops or is due to write, the
+// longest wait.
 Result<StepWord> exchange(comm::AsyncGroup& group, const StepWord& own);
 
 }  // namespace jige::train

@@ -128,6 +128,11 @@ Json step_record(const StepInfo& info) {
     record["wait_max_s"] = info.ranks.wait_max_s;
     record["sent_bytes"] = info.ranks.sent_bytes;
   }
+  if (info.experts) {
+    record["expert_busiest"] = info.experts->busiest.most;
+    record["expert_busiest_mean"] = info.experts->busiest.mean;
+    if (info.experts->balance_loss) record["balance_loss"] = finite(*info.experts->balance_loss);
+  }
   record["run_seconds"] = info.run_seconds;
   if (info.preference) add_preference(*info.preference, record);
   return record;

@@ -44,11 +44,18 @@ struct TrainPlan {
   bool sharded = false;      // the optimizer's state is divided among them; memory is this rank's
 };
 
+// How a step used its experts.
+struct ExpertInfo {
+  BusiestExperts busiest;
+  std::optional<double> balance_loss;  // what TrainOptions::expert_balance adds to the loss
+};
+
 struct StepInfo {
   int64_t step = 0;  // from 1
   int64_t steps_total = 0;
   double loss = 0;  // mean over the step's targets, in nats; of preference runs over its pairs
   std::optional<PreferenceMeans> preference;  // of runs with pairs
+  std::optional<ExpertInfo> experts;          // of models with experts
   double learning_rate = 0;
   double grad_norm = 0;  // before clipping
   bool skipped = false;  // gradients were not finite: nothing changed

@@ -122,6 +122,7 @@ TEST(Resume, EndsWithTheSameBitsHoweverOftenTheRunIsKilled) {
 TEST(Resume, EndsWithTheSameBitsOfAModelWithExperts) {
   const auto prepare = [](const TestFolder&, TrainOptions& options) {
     options.config = tiny_expert_config();
+    options.expert_balance = 0.2;
   };
   kill_and_continue(3, prepare, [](TrainOptions& options, int attempt) {
     options.thread_count = 1 + attempt % 2;

@@ -41,20 +41,27 @@ void add_special_tokens(formats::ModelConfig& config, const text::SpecialTokens&
   if (config.eos_ids.empty()) config.eos_ids = special.eos_ids;
 }
 
-// What transformers does to routers in training alone and Jige does not.
+// What transformers does to routers in training alone and Jige does not, or in another way.
 Status check_experts(const formats::ModelConfig& config, const TrainOptions& options) {
   const formats::ExpertConfig& experts = config.experts;
-  const char* field = experts.balance_loss   ? "output_router_logits"
-                      : experts.jitter > 0.0 ? "router_jitter_noise"
-                                             : nullptr;
-  if (!field) return {};
-  return fail(
-      Code::kUnsupported,
-      "{}config.json: field \"{}\" asks for {} in training, which Jige does not compute; "
-      "set it to {} to train without",
-      options.init_folder.empty() ? "" : options.init_folder + "/", field,
-      experts.balance_loss ? "a loss for unequal use of experts" : "noise before the router",
-      experts.balance_loss ? "false" : "0");
+  const std::string_view flag = flag_of("expert_balance");
+  if (experts.count == 0 && options.expert_balance.value_or(0) > 0) {
+    return fail(Code::kInvalidArgument, "{} is about experts, and the model has none: leave it out",
+                flag);
+  }
+  const std::string where = options.init_folder.empty() ? "" : options.init_folder + "/";
+  if (experts.jitter > 0.0) {
+    return fail(Code::kUnsupported,
+                "{}config.json: field \"router_jitter_noise\" asks for noise before the router in "
+                "training, which Jige does not compute; set it to 0 to train without",
+                where);
+  }
+  if (!experts.balance_loss || options.expert_balance) return {};
+  return fail(Code::kUnsupported,
+              "{}config.json: field \"output_router_logits\" asks for a loss for unequal use of "
+              "experts over a whole batch and all layers at once, which depends on how sequences "
+              "are batched; Jige has one of each sequence and layer: give {} X ({} 0: none)",
+              where, flag, flag);
 }
 
 Status check_context(const formats::ModelConfig& config, TrainOptions& options) {

@@ -16,6 +16,7 @@
 #include "base/result.h"
 #include "model/weights.h"
 #include "train/corpus.h"
+#include "train/expert_use.h"
 #include "train/optimizer.h"
 #include "train/preference.h"
 #include "train/step_plan.h"
@@ -28,6 +29,7 @@ struct StepRates {
   int64_t step = 0;  // from 1
   double learning_rate = 0;
   ops::Dropout dropout;  // of the step's first token
+  double balance = 0;    // TrainOptions::expert_balance
   // Called, from any thread, before weights or moments change; may wait. Empty: nothing.
   std::function<void()> before_update;
   // Asked once by engines of several ranks, when the step's passes are done: whether the run shall
@@ -47,6 +49,7 @@ struct RankTimes {
 struct StepOutcome {
   double loss_sum = 0;  // over all targets, unweighted; NaN where one is not finite
   std::optional<PreferenceMeans> preference;  // of pairs; loss_sum is over them then
+  ExpertUse experts;                          // in the step's backward passes, of all ranks
   OptimizerReport optimizer;
   bool stop = false;  // with several ranks: should_stop said so on one of them
   bool save = false;  // the same of should_save

@@ -2,6 +2,8 @@
 //
 //   {"kind": "start", …}  options, versions, machine, memory plan
 //   {"kind": "step", "step", "loss", "lr", "grad_norm", …}
+//   of models with experts steps have also "expert_busiest", "expert_busiest_mean" (expert_use.h)
+//     and, with a loss for unequal use, "balance_loss", which "loss" is without
 //   {"kind": "eval", "step", "loss", "perplexity", "learned", …}
 //   with pairs of answers, steps and evaluations (there without perplexity) have also
 //     "pairs", "margin", "accuracy", "chosen_logprob", "rejected_logprob" (train/preference.h)

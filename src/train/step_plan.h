@@ -50,6 +50,12 @@ inline float loss_weight_of(const StepPlan& plan) {
   return static_cast<float>(1.0 / static_cast<double>(plan.learned_count));
 }
 
+// The weight of every token's loss for unequal use of experts: `balance` times that of the mean
+// over all tokens of the step, learned or not.
+inline float balance_weight_of(const StepPlan& plan, double balance) {
+  return static_cast<float>(balance / static_cast<double>(plan.input_count));
+}
+
 // Hears now and then how much of a walk through the run is done; returns whether to go on.
 using WalkProgress = std::function<bool(int64_t done, int64_t total)>;
 

@@ -29,6 +29,17 @@ double mean_context(const MicroBatch& micro_batch, bool pairs) {
   return sum / static_cast<double>(micro_batch.input_count);
 }
 
+std::optional<ExpertInfo> expert_info(const ExpertUse& use, const StepPlan& plan,
+                                      const TrainOptions& options) {
+  if (use.expert_count == 0) return std::nullopt;
+  ExpertInfo info{.busiest = busiest_experts(use), .balance_loss = {}};
+  const double balance = options.expert_balance.value_or(0);
+  if (balance > 0) {
+    info.balance_loss = balance * use.balance.value() / static_cast<double>(plan.input_count);
+  }
+  return info;
+}
+
 }  // namespace
 
 Result<StepInfo> Trainer::run_step() {
@@ -58,6 +69,7 @@ Result<StepInfo> Trainer::run_step() {
        .learning_rate = info.learning_rate,
        .dropout = {.rate = options.dropout,
                    .key = derive_key(options.seed, "dropout", static_cast<uint64_t>(info.step))},
+       .balance = options.expert_balance.value_or(0),
        .before_update = [this] { checkpoint_.wait_written(); },
        .should_stop = callbacks_.should_stop,
        .should_save = [this] { return setup_.leads() && time_is_up(); }});
@@ -66,6 +78,7 @@ Result<StepInfo> Trainer::run_step() {
   info.preference = outcome.preference;
   info.loss = info.preference ? info.preference->loss
                               : outcome.loss_sum / static_cast<double>(plan.learned_count);
+  info.experts = expert_info(outcome.experts, plan, options);
   info.grad_norm = outcome.optimizer.grad_norm;
   info.skipped = !outcome.optimizer.applied;
   info.rank_count = setup_.plan.rank_count;

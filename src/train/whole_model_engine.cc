@@ -32,6 +32,7 @@ Status WholeModelEngine::allocate(Device& device, const model::Architecture& arc
              Optimizer::create(*moments_arena_, weights_->trainable(), options.optimizer));
   }
   JIGE_TRY(executor_, Executor::create(*activations_arena_, *weights_, options.micro_batch_tokens));
+  experts_.emplace(architecture);
   return {};
 }
 

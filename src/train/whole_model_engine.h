@@ -43,6 +43,7 @@ class WholeModelEngine : public StepEngine {
   std::optional<model::ModelWeights> weights_;
   std::optional<Optimizer> optimizer_;
   std::optional<Executor> executor_;
+  std::optional<ExpertMeter> experts_;
   HostBatch batch_;
 };
 

@@ -5,6 +5,7 @@
 
 #include "cuda/test_device.h"
 #include "ops/elementwise.h"
+#include "ops/expert_balance.h"
 #include "ops/expert_linear.h"
 
 namespace jige {
@@ -252,6 +253,28 @@ TEST_F(CudaExperts, HaveGatesInBoundsAndGradientsOfBiases) {
       expect_near(grad_gate_up, tolerance, "gradients of gates");
       expect_near(grads, dtype == DType::kF32 ? 1e-5 : 0.05, "gradients of biases");
     }
+  }
+}
+
+TEST_F(CudaExperts, AreBalancedAsTheCpuDoes) {
+  for (const Rule& rule :
+       {Rule{.tokens = 90, .experts = 21, .chosen = 4, .normalised = true},
+        Rule{.tokens = 90, .experts = 5, .chosen = 2},
+        Rule{.tokens = 90, .experts = 40, .chosen = 3, .sigmoid = true, .biased = true}}) {
+    const Routes routes = route(rule);
+    const Pair losses = filled(DType::kF32, {rule.tokens});
+    const Pair wide = random(DType::kF32, {rule.tokens, rule.experts + 1});
+    on_both(routes, [&](Stream& stream, const ops::Routing& routing, TensorView Pair::*at) {
+      ops::balance_experts(stream, routing,
+                           {.losses = losses.*at,
+                            .grad_logits = (wide.*at).column_range(0, rule.experts),
+                            .weight = 0.3f,
+                            .sequences = {{.row_begin = 0, .row_count = 1},
+                                          {.row_begin = 1, .row_count = 70},
+                                          {.row_begin = 71, .row_count = 19}}});
+    });
+    expect_equal(losses, "losses");
+    expect_equal(wide, "slopes");
   }
 }
 

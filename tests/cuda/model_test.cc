@@ -340,6 +340,7 @@ TEST_F(CudaTrainer, TrainsLayersOfEveryKindAsTheCpuDoes) {
     on_cpu.config = *config;
     on_cpu.config->vocab_size = vocabulary;
     on_cpu.steps = 2;
+    if (config->experts.count > 0) on_cpu.expert_balance = 0.2;
     train::TrainOptions on_gpu = on_cpu;
     on_gpu.out_folder = folder_.file(name + "_gpu");
     on_gpu.gpu = 0;

@@ -122,6 +122,10 @@ void declare_learning(TrainFlags& to, Flags& flags) {
   flags.number("--expert-balance X", to.expert_balance, {},
                "weight of a loss for unequal use of experts, of each sequence and layer; usual are "
                "0.0001 to 0.01; 0: none, whatever the model's config.json says");
+  flags.number(
+      "--expert-bias-rate U", options.expert_bias_rate, {},
+      "by how much each step moves the biases for the choice of experts towards equal use, "
+      "where routers have them; usual is 0.001; 0: they stay");
   flags.integer("--seed N", to.seed, {}, "of weights, data order and dropout");
 }
 

@@ -104,14 +104,15 @@ struct ParamSpec {
   Shape shape;
   InitKind init = InitKind::kNormal;
   double init_std = 0.02;
-  bool decay = false;       // whether weight decay applies (matrices yes, norms and biases no)
-  bool packed = false;      // only pack() reads the value; tasks read the packed form
-  bool transposed = false;  // files hold [in, out] (GPT-2's Conv1D)
-  bool fixed = false;       // its gradient stays zero
-  bool wide = false;        // files hold it as f32 whatever their type
-  bool adapter = false;     // a LoRA matrix; the base is frozen where a model has them
-  bool as_row = false;      // of a vector [N], which files hold as [1, N]
-  bool as_scalar = false;   // of a vector [1], which files hold without dimensions
+  bool decay = false;        // whether weight decay applies (matrices yes, norms and biases no)
+  bool packed = false;       // only pack() reads the value; tasks read the packed form
+  bool transposed = false;   // files hold [in, out] (GPT-2's Conv1D)
+  bool fixed = false;        // its gradient stays zero
+  bool choice_bias = false;  // of experts, for their choice alone; fixed
+  bool wide = false;         // files hold it as f32 whatever their type
+  bool adapter = false;      // a LoRA matrix; the base is frozen where a model has them
+  bool as_row = false;       // of a vector [N], which files hold as [1, N]
+  bool as_scalar = false;    // of a vector [1], which files hold without dimensions
   std::optional<StackedPlace> stacked = {};
   std::optional<StoredRows> stored_rows = {};
 

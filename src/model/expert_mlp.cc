@@ -26,6 +26,7 @@ ExpertMlp::ExpertMlp(const formats::ModelConfig& config, const ExpertNames& name
                       .shape = Shape{experts_.count},
                       .init = InitKind::kZero,
                       .fixed = true,
+                      .choice_bias = true,
                       .wide = true,
                       .as_row = names.choice_bias_as_row});
   }

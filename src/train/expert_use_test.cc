@@ -3,8 +3,10 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <bit>
 
+#include "train/expert_bias.h"
 #include "train/rank_test_support.h"
 #include "train/trainer_test_support.h"
 
@@ -41,9 +43,8 @@ std::vector<uint64_t> expert_numbers(const std::vector<StepInfo>& steps) {
   return bits;
 }
 
-TEST(ExpertUse, HasTheSameBitsHoweverARunIsCut) {
-  const TestFolder folder;
-  const TrainOptions one = balanced_options(folder, "alone");
+// One run, and the same cut in other ways.
+void expect_same_bits_however_cut(const TestFolder& folder, const TrainOptions& one) {
   const RankOutcome alone = train_one(one);
   ASSERT_EQ(alone.error, "");
   const std::vector<uint64_t> expected = expert_numbers(alone.steps);
@@ -55,16 +56,64 @@ TEST(ExpertUse, HasTheSameBitsHoweverARunIsCut) {
     EXPECT_EQ(expert_numbers(outcome.steps), expected);
     EXPECT_EQ(saved_bytes(options), saved);
   };
-  TrainOptions options = balanced_options(folder, "cut");
+  TrainOptions options = one;
+  options.out_folder = folder.file("cut");
   options.micro_batch_tokens = 32;
   options.thread_count = 3;
   expect_same(options, train_one(options));
-  options = balanced_options(folder, "devices");
+  options.out_folder = folder.file("devices");
   options.pipeline = PipelineOptions{.devices = 2};
-  options.micro_batch_tokens = 32;
   expect_same(options, train_one(options));
-  options = balanced_options(folder, "ranks");
-  for (const RankOutcome& rank : train_ranks(options, {.size = 3})) expect_same(options, rank);
+  options = one;
+  for (const bool shard : {false, true}) {
+    options.out_folder = folder.file(shard ? "sharded" : "ranks");
+    for (const RankOutcome& rank : train_ranks(options, {.size = 3, .shard = shard})) {
+      expect_same(options, rank);
+    }
+  }
+}
+
+TEST(ExpertUse, HasTheSameBitsHoweverARunIsCut) {
+  const TestFolder folder;
+  expect_same_bits_however_cut(folder, balanced_options(folder, "alone"));
+}
+
+// With a bias for the choice of experts, which moves from step to step.
+TrainOptions biased_options(const TestFolder& folder, const std::string& out) {
+  TrainOptions options = balanced_options(folder, out);
+  options.config = tiny_biased_config();
+  options.expert_bias_rate = 0.01;
+  return options;
+}
+
+TEST(ExpertBias, HasTheSameBitsHoweverARunIsCut) {
+  const TestFolder folder;
+  expect_same_bits_however_cut(folder, biased_options(folder, "alone"));
+}
+
+TEST(ExpertBias, MovesTowardsEqualUseByTheRate) {
+  const auto architecture = *model::Architecture::create(*formats::load_model_config(
+      std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/model/minimax_m2"));
+  CpuDevice cpu({.thread_count = 1});
+  Arena arena(cpu, "test");
+  const auto stream = *cpu.make_stream();
+  const auto weights = *model::ModelWeights::create(
+      arena, *architecture, {.use = model::PackFor::kTraining, .position_count = 8});
+  std::vector<model::NamedParam> biases;
+  for (const model::NamedParam& param : weights.trainable()) {
+    if (param.spec->choice_bias) biases.push_back(param);
+  }
+  ASSERT_EQ(biases.size(), 2u);
+  for (const auto& param : biases) std::fill_n(param.value.as<float>(), 6, 0.25f);
+  move_choice_biases(
+      *stream, weights,
+      {.expert_count = 6, .counts = {4, 4, 4, 4, 4, 4, 3, 5, 4, 0, 12, 0}, .balance = {}}, 0.125);
+  const auto values = [&](size_t layer) {
+    const float* data = biases[layer].value.as<float>();
+    return std::vector<float>(data, data + 6);
+  };
+  EXPECT_EQ(values(0), std::vector<float>(6, 0.25f));
+  EXPECT_EQ(values(1), (std::vector<float>{0.375f, 0.125f, 0.25f, 0.375f, 0.125f, 0.375f}));
 }
 
 // Held-out losses and those shown are without it, the gradients are not.
@@ -110,6 +159,8 @@ TEST(ExpertUse, IsNotAskedForWhereNoRouterLearns) {
   };
   EXPECT_THAT(refusal([](TrainOptions& o) { o.config = tiny_config(); }),
               HasSubstr("--expert-balance is about experts, and the model has none"));
+  EXPECT_THAT(refusal([](TrainOptions& o) { o.expert_bias_rate = 0.1; }),
+              HasSubstr("and routers of this mixtral model have none"));
   EXPECT_THAT(refusal([](TrainOptions& o) { o.expert_balance = -1; }),
               HasSubstr("--expert-balance is -1, but must be 0"));
   const auto tune = [](TrainOptions& o) {

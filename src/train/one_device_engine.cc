@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "train/expert_bias.h"
+
 namespace jige::train {
 
 Result<std::unique_ptr<StepEngine>> OneDeviceEngine::create(
@@ -37,7 +39,10 @@ Result<StepOutcome> OneDeviceEngine::run(const Corpus& corpus, const StepPlan& p
   outcome.optimizer = optimizer_->step(*stream_, {.learning_rate = rates.learning_rate,
                                                   .refuse = !std::isfinite(outcome.loss_sum),
                                                   .renew_packed = true});
-  if (outcome.optimizer.applied) weights_->pack_others(*stream_);
+  if (outcome.optimizer.applied) {
+    weights_->pack_others(*stream_);
+    move_choice_biases(*stream_, *weights_, outcome.experts, rates.expert_bias_rate);
+  }
   stream_->synchronize();
   return outcome;
 }

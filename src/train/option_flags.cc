@@ -44,6 +44,7 @@ constexpr OptionFlag kFlags[] = {
     {"epochs", "--epochs"},
     {"dropout", "--dropout"},
     {"expert_balance", "--expert-balance"},
+    {"expert_bias_rate", "--expert-bias-rate"},
     {"seed", "--seed"},
     {"eval_every_steps", "--eval-every"},
     {"eval_tokens_max", "--eval-tokens"},

@@ -113,12 +113,14 @@ Status validate_sizes(const TrainOptions& options) {
 
 bool balances(const TrainOptions& options) { return options.expert_balance.value_or(0) > 0; }
 
-Status validate_balance(const TrainOptions& options) {
-  const double weight = options.expert_balance.value_or(0);
-  JIGE_DO(
-      require(weight >= 0 && std::isfinite(weight), "expert_balance", weight, "0 (off) or more"));
-  if (!balances(options)) return {};
-  const std::string_view flag = flag_of("expert_balance");
+Status validate_experts(const TrainOptions& options) {
+  const auto check = [](const char* option, double value) {
+    return require(value >= 0 && std::isfinite(value), option, value, "0 (off) or more");
+  };
+  JIGE_DO(check("expert_balance", options.expert_balance.value_or(0)));
+  JIGE_DO(check("expert_bias_rate", options.expert_bias_rate));
+  if (!balances(options) && options.expert_bias_rate == 0) return {};
+  const std::string_view flag = flag_of(balances(options) ? "expert_balance" : "expert_bias_rate");
   if (options.lora) {
     return fail(
         Code::kInvalidArgument,
@@ -313,7 +315,7 @@ Status validate(const TrainOptions& options) {
   JIGE_DO(validate_moments(options));
   JIGE_DO(validate_device(options));
   JIGE_DO(validate_sizes(options));
-  JIGE_DO(validate_balance(options));
+  JIGE_DO(validate_experts(options));
   return validate_habits(options);
 }
 
@@ -330,6 +332,7 @@ Json identity_json(const TrainOptions& options) {
   // Runs without these go on from checkpoints that were made before there were any.
   if (options.dropout > 0) json["dropout"] = options.dropout;
   if (balances(options)) json["expert_balance"] = *options.expert_balance;
+  if (options.expert_bias_rate > 0) json["expert_bias_rate"] = options.expert_bias_rate;
   if (options.data.token_layout != formats::TokenLayout::kHeader) {
     json["data"]["token_layout"] = formats::token_layout_name(options.data.token_layout);
   }

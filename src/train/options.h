@@ -96,6 +96,8 @@ struct TrainOptions {
   // also where the model's configuration asks for one. Not given: none, and such a model is
   // refused.
   std::optional<double> expert_balance;
+  // By how much a step moves each expert's bias for the choice (expert_bias.h); 0: it stays.
+  double expert_bias_rate = 0;
   uint64_t seed = 1;
 
   int64_t eval_every_steps = 100;  // 0: only at the end

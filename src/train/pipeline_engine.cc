@@ -68,6 +68,7 @@ Result<StepOutcome> PipelineEngine::run(const Corpus& corpus, const StepPlan& pl
                                      .dropout = rates.dropout,
                                      .balance_weight = balance_weight_of(plan, rates.balance)},
                            .learning_rate = rates.learning_rate,
+                           .expert_bias_rate = rates.expert_bias_rate,
                            .before_update = rates.before_update}));
   record_.add_step(rates.step, executor_->spans());
   if (trace_) JIGE_DO(trace_->add_step(rates.step, schedule(), executor_->spans()));

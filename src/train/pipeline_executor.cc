@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "model/weights_copy.h"
 #include "plan/pipeline_verify.h"
+#include "train/expert_bias.h"
 
 namespace jige::train {
 
@@ -167,7 +168,19 @@ Result<PipelineStep> PipelineExecutor::run(const PipelineInput& input) {
       updates_->finish(machine_.state_stream(), std::isfinite(loss));
   memory_->release_all();
   if (outcome.redone) refresh();
-  return PipelineStep{.loss_sum = loss, .experts = experts_->take(), .optimizer = outcome.report};
+  PipelineStep step{.loss_sum = loss, .experts = experts_->take(), .optimizer = outcome.report};
+  if (step.optimizer.applied) move_biases(step.experts, input.expert_bias_rate);
+  return step;
+}
+
+void PipelineExecutor::move_biases(const ExpertUse& use, double rate) {
+  if (rate == 0) return;
+  move_choice_biases(machine_.state_stream(), weights_, use, rate);
+  for (const model::NamedParam& param : weights_.trainable()) {
+    if (!param.spec->choice_bias) continue;
+    const int32_t home = places_->home(static_cast<int32_t>(param.node));
+    if (home >= 0) places_->renew(machine_.device(home).fetch(), param);
+  }
 }
 
 bool PipelineExecutor::is_last_weight(const PipelineTask& task) const {

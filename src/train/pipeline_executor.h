@@ -94,6 +94,7 @@ struct PipelineInput {
       batches;       // as many as the schedule has micro-batches; some may be empty
   BatchTerms terms;  // of the step's first token
   double learning_rate = 0;
+  double expert_bias_rate = 0;
   // Called in an update's queue before weights or moments change; may wait. Empty: nothing.
   std::function<void()> before_update;
 };
@@ -151,6 +152,7 @@ class PipelineExecutor {
   void move_bytes(int32_t task);
   void execute_pass(int32_t task);
   void send(int32_t task);
+  void move_biases(const ExpertUse& use, double rate);
   bool is_last_weight(const plan::PipelineTask& task) const;
   bool is_decision(int32_t barrier) const;
 

@@ -135,7 +135,9 @@ void expect_bits_of_one_device(const std::string& fixture) {
   EXPECT_GT(tried, 3);
 }
 
-TEST(PipelineExecutor, ExpertsHaveTheBitsOfOneDevice) { expect_bits_of_one_device("mixtral"); }
+TEST(PipelineExecutor, ExpertsHaveTheBitsOfOneDevice) {
+  for (const char* fixture : {"mixtral", "minimax_m2"}) expect_bits_of_one_device(fixture);
+}
 
 TEST(PipelineExecutor, PartsSideBySideHaveTheBitsOfOneDevice) {
   for (const char* fixture : {"gpt_neox", "phi", "cohere"}) expect_bits_of_one_device(fixture);

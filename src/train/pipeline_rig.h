@@ -19,6 +19,7 @@
 #include "plan/pipeline_generate.h"
 #include "plan/pipeline_peak.h"
 #include "train/executor.h"
+#include "train/expert_bias.h"
 #include "train/pipeline_costs.h"
 #include "train/pipeline_executor.h"
 
@@ -30,6 +31,7 @@ using plan::ScheduleRequest;
 
 inline constexpr int64_t kRigTokens = 24;  // of a micro-batch at most
 inline constexpr int64_t kContext = 16;
+inline constexpr double kBiasRate = 0.01;  // of models whose choice of experts has a bias
 
 inline formats::ModelConfig test_config(int64_t layers, bool tied = false) {
   formats::ModelConfig config =
@@ -146,8 +148,10 @@ inline Trace train_alone(const model::Architecture& architecture, int32_t micro_
     weights.finish_gradients(*stream);
     const auto report = optimizer.step(*stream, {.learning_rate = rate_of(step)});
     weights.pack(*stream);
-    trace.add(
-        PipelineStep{.loss_sum = loss.value(), .experts = experts.take(), .optimizer = report});
+    const PipelineStep done{
+        .loss_sum = loss.value(), .experts = experts.take(), .optimizer = report};
+    move_choice_biases(*stream, weights, done.experts, kBiasRate);
+    trace.add(done);
   }
   trace.add(optimizer);
   ExactSum loss;
@@ -211,7 +215,7 @@ inline Trace train_by_schedule(const model::Architecture& architecture,
     const auto batches =
         step_batches(step, request.micro_batches, architecture.config().vocab_size);
     const auto result =
-        rig.executor->run({batches, terms_of(batches, dropout, step), rate_of(step)});
+        rig.executor->run({batches, terms_of(batches, dropout, step), rate_of(step), kBiasRate});
     EXPECT_TRUE(result) << result.error().message;
     if (!result) return trace;
     trace.add(*result);

@@ -141,6 +141,14 @@ void PipelineWeights::fetch(Stream& stream, int32_t task) const {
   stream.synchronize();
 }
 
+void PipelineWeights::renew(Stream& stream, const model::NamedParam& param) const {
+  if (own_ || schedule_->host_parameters) return;
+  const TensorView copy = at_home(static_cast<int32_t>(param.node)).params[param.index].value;
+  stream.copy(copy.data, param.value.data, dtype_bytes(DType::kF32, param.value.count()),
+              CopyKind::kHostToDevice);
+  stream.synchronize();
+}
+
 void PipelineWeights::refresh(Stream& stream, int32_t device) const {
   if (own_ || schedule_->host_parameters) return;
   for (int32_t b = 0; b < schedule_->block_count; ++b) {

@@ -39,6 +39,8 @@ class PipelineWeights {
 
   // Brings the blocks of a fetch task to its device.
   void fetch(Stream& stream, int32_t task) const;
+  // Renews one parameter that is not packed in its block's lasting copy, if there is one. Waits.
+  void renew(Stream& stream, const model::NamedParam& param) const;
   // Fills all lasting copies of a device, before the first step.
   void refresh(Stream& stream, int32_t device) const;
 

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "base/check.h"
+#include "train/expert_bias.h"
 
 namespace jige::train {
 
@@ -198,6 +199,9 @@ Result<StepOutcome> RankEngine::run(const Corpus& corpus, const StepPlan& plan,
   }
   if (rates.before_update) rates.before_update();
   JIGE_TRY(outcome.optimizer, update(squares, rates, !std::isfinite(outcome.loss_sum)));
+  if (outcome.optimizer.applied) {
+    move_choice_biases(*stream_, *weights_, outcome.experts, rates.expert_bias_rate);
+  }
   outcome.ranks.sent_bytes = sent_bytes() - sent_before;
   if (sharded_) outcome.ranks.wait_s += sharded_->wait_s();
   outcome.ranks.wait_max_s = std::max(outcome.ranks.wait_max_s, outcome.ranks.wait_s);

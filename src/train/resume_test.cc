@@ -121,8 +121,9 @@ TEST(Resume, EndsWithTheSameBitsHoweverOftenTheRunIsKilled) {
 
 TEST(Resume, EndsWithTheSameBitsOfAModelWithExperts) {
   const auto prepare = [](const TestFolder&, TrainOptions& options) {
-    options.config = tiny_expert_config();
+    options.config = tiny_biased_config();
     options.expert_balance = 0.2;
+    options.expert_bias_rate = 0.01;
   };
   kill_and_continue(3, prepare, [](TrainOptions& options, int attempt) {
     options.thread_count = 1 + attempt % 2;

@@ -45,9 +45,17 @@ void add_special_tokens(formats::ModelConfig& config, const text::SpecialTokens&
 Status check_experts(const formats::ModelConfig& config, const TrainOptions& options) {
   const formats::ExpertConfig& experts = config.experts;
   const std::string_view flag = flag_of("expert_balance");
-  if (experts.count == 0 && options.expert_balance.value_or(0) > 0) {
+  const bool balances = options.expert_balance.value_or(0) > 0;
+  if (experts.count == 0 && (balances || options.expert_bias_rate > 0)) {
     return fail(Code::kInvalidArgument, "{} is about experts, and the model has none: leave it out",
-                flag);
+                balances ? flag : flag_of("expert_bias_rate"));
+  }
+  if (!experts.choice_bias && options.expert_bias_rate > 0) {
+    return fail(
+        Code::kInvalidArgument,
+        "{} moves a bias for the choice of experts, and routers of this {} model have none; "
+        "give {} instead",
+        flag_of("expert_bias_rate"), formats::family_name(config.family), flag);
   }
   const std::string where = options.init_folder.empty() ? "" : options.init_folder + "/";
   if (experts.jitter > 0.0) {

@@ -30,6 +30,7 @@ struct StepRates {
   double learning_rate = 0;
   ops::Dropout dropout;  // of the step's first token
   double balance = 0;    // TrainOptions::expert_balance
+  double expert_bias_rate = 0;
   // Called, from any thread, before weights or moments change; may wait. Empty: nothing.
   std::function<void()> before_update;
   // Asked once by engines of several ranks, when the step's passes are done: whether the run shall

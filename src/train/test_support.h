@@ -116,6 +116,16 @@ inline formats::ModelConfig tiny_expert_config() {
   return config;
 }
 
+// The same as MiniMax M2 has it, with a bias for the choice of experts.
+inline formats::ModelConfig tiny_biased_config() {
+  formats::ModelConfig config = tiny_expert_config();
+  config.family = formats::Family::kMiniMaxM2;
+  config.qk_norm_whole = true;
+  config.experts.sigmoid_scores = config.experts.choice_bias = true;
+  config.experts.sum_offset = 0;
+  return config;
+}
+
 // Options for a new tiny model; tokenizer and output go below `folder`.
 inline TrainOptions tiny_options(const TestFolder& folder, std::vector<std::string> files) {
   write_test_tokenizer(folder.file("tokenizer"));

@@ -70,6 +70,7 @@ Result<StepInfo> Trainer::run_step() {
        .dropout = {.rate = options.dropout,
                    .key = derive_key(options.seed, "dropout", static_cast<uint64_t>(info.step))},
        .balance = options.expert_balance.value_or(0),
+       .expert_bias_rate = options.expert_bias_rate,
        .before_update = [this] { checkpoint_.wait_written(); },
        .should_stop = callbacks_.should_stop,
        .should_save = [this] { return setup_.leads() && time_is_up(); }});

@@ -194,6 +194,12 @@ TEST(StepPlanner, StopsItsWalksWhenTold) {
   EXPECT_EQ(done.size(), 2u);
 }
 
+TEST(StepPlan, WeighsTargetsByTheirNumberAndExpertsByAllTokens) {
+  const StepPlan plan{.input_count = 10, .learned_count = 4};
+  EXPECT_EQ(loss_weight_of(plan), 0.25f);
+  EXPECT_EQ(balance_weight_of(plan, 0.5), 0.05f);
+}
+
 TEST(ReadBatch, ShiftsTargetsRestartsPositionsAndMasks) {
   const TestFolder folder;
   const std::string path = folder.file("corpus.bin");

@@ -66,16 +66,19 @@ PipelineOptions from_the_host(int32_t devices, ScheduleKind kind, OptimizerMode 
       .devices = devices, .kinds = {kind}, .optimizers = {optimizer}, .host_parameters = {true}};
 }
 
+PipelineOptions kept() { return {.devices = 2, .optimizers = {OptimizerMode::kDevice}}; }
+
+PipelineOptions lasting() {
+  return {.devices = 1, .optimizers = {OptimizerMode::kSync}, .host_parameters = {false}};
+}
+
 TEST_F(CudaOffload, GivesTheModelOfAGpuThatHoldsEverything) {
-  PipelineOptions kept{.devices = 2, .optimizers = {OptimizerMode::kDevice}};
-  PipelineOptions lasting{
-      .devices = 1, .optimizers = {OptimizerMode::kSync}, .host_parameters = {false}};
   TrainOptions resident = options("resident");
   resident.data.eval_fraction = 0.05;
   resident.eval_tokens_max = 64;
   expect_same(resident,
               {from_the_host(1, ScheduleKind::kMobius, OptimizerMode::kAsync),
-               from_the_host(2, ScheduleKind::kSPipe, OptimizerMode::kSync), lasting, kept});
+               from_the_host(2, ScheduleKind::kSPipe, OptimizerMode::kSync), lasting(), kept()});
 }
 
 TEST_F(CudaOffload, GivesTheModelOfAGpuInBf16) {
@@ -88,8 +91,11 @@ TEST_F(CudaOffload, GivesTheModelOfAGpuInBf16) {
 
 TEST_F(CudaOffload, TrainsExperts) {
   TrainOptions resident = options("resident", DType::kBF16);
-  resident.config = train::tiny_expert_config();
-  expect_same(resident, {from_the_host(2, ScheduleKind::kMobius, OptimizerMode::kAsync)});
+  resident.config = train::tiny_biased_config();
+  resident.expert_balance = 0.1;
+  resident.expert_bias_rate = 0.01;
+  expect_same(resident,
+              {from_the_host(2, ScheduleKind::kMobius, OptimizerMode::kAsync), lasting(), kept()});
 }
 
 TEST_F(CudaOffload, TrainsLatentAttention) {

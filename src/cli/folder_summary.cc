@@ -198,7 +198,7 @@ void add_config_rows(const formats::ModelConfig& config, Table& table) {
     }
   }
   const int64_t recurrent = formats::recurrent_layer_count(config);
-  const int64_t attention_layers = formats::attention_part_count(config) - recurrent;
+  const int64_t attention_layers = formats::attention_layer_count(config);
   if (attention_layers < config.layer_count) {
     attention += fmt::format(", in {} of {} layers", attention_layers, config.layer_count);
   }
@@ -210,9 +210,10 @@ void add_config_rows(const formats::ModelConfig& config, Table& table) {
                                      recurrent, config.layer_count)});
   } else if (recurrent > 0 && config.mamba2.heads > 0) {
     table.row({"Mamba 2",
-               fmt::format("{} heads of {} x {}, {}, in {} of {} layers", config.mamba2.heads,
+               fmt::format("{} heads of {} x {}, {}, in {} of {} layers{}", config.mamba2.heads,
                            config.mamba2.head_dim, config.mamba2.state_dim,
-                           counted(config.mamba2.groups, "group"), recurrent, config.layer_count)});
+                           counted(config.mamba2.groups, "group"), recurrent, config.layer_count,
+                           config.attention_beside ? ", beside attention" : "")});
   } else if (recurrent > 0) {
     table.row({"delta nets",
                fmt::format("{} heads of {} x {}, {} key heads, in {} of {} layers",

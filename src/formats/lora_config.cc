@@ -218,10 +218,11 @@ std::vector<std::string> lora_linear_modules(const ModelConfig& config) {
   }
   if (recurrent_layer_count(config) > 0) {
     std::vector<std::string> modules = {"k_proj", "o_proj", "out_proj", "q_proj", "v_proj"};
-    if (family == Family::kBamba) modules.insert(modules.begin(), "in_proj");
+    const bool mamba2 = config.mamba2.heads > 0;
+    if (mamba2) modules.insert(modules.begin(), "in_proj");
     if (family == Family::kQwen3Next) {
       modules.insert(modules.end(), {"in_proj_ba", "in_proj_qkvz"});
-    } else if (family != Family::kBamba) {
+    } else if (!mamba2) {
       modules.insert(modules.end(), {"in_proj_a", "in_proj_b", "in_proj_qkv", "in_proj_z"});
     }
     add_mlp(config, modules);

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "formats/model_config_experts.h"
+#include "formats/model_config_falcon.h"
 #include "formats/model_config_gemma4.h"
 #include "formats/model_config_latent.h"
 #include "formats/model_config_parts.h"
@@ -31,6 +32,7 @@ class Checker {
     JIGE_DO(check_latent(c_, where_));
     JIGE_DO(check_parts(c_, where_));
     JIGE_DO(check_recurrent(c_, where_));
+    JIGE_DO(check_falcon(c_, where_));
     JIGE_DO(check_experts(c_, where_));
     JIGE_DO(rope());
     JIGE_DO(windows());
@@ -350,10 +352,11 @@ class Checker {
     const bool scaled = family_.granite_scales || c_.family == Family::kMiniCpm3;
     JIGE_DO(require(scaled || (c_.residual_scale == 1 && c_.logits_divisor == 1),
                     "no residual_multiplier and no logits_scaling"));
-    JIGE_DO(require(family_.logit_scale || c_.logits_scale == 1, "no logit_scale"));
+    JIGE_DO(require(family_.logit_scale || family_.falcon_scales || c_.logits_scale == 1,
+                    "no logit_scale"));
     const double root = std::sqrt(static_cast<double>(c_.hidden_size));
     JIGE_DO(require(
-        scaled || c_.embedding_scale == (gemma ? root : 1.0),
+        scaled || family_.falcon_scales || c_.embedding_scale == (gemma ? root : 1.0),
         gemma ? "embeddings multiplied with the root of hidden_size" : "no embedding_multiplier"));
     JIGE_DO(bias_features());
     if (!gpt2 && !c_.qkv_by_head) return {};

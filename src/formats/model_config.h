@@ -6,6 +6,7 @@
 // only in these fields and in the names of their tensors. Threads: values.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -88,7 +89,8 @@ enum class Family {
   kLfm2Moe,
   kGraniteHybrid,
   kBamba,
-  kNemotronH
+  kNemotronH,
+  kFalconH1
 };
 // Families whose feed-forward layers, or some of them, are experts.
 inline constexpr bool has_experts(Family family) {
@@ -234,9 +236,13 @@ struct ShortConvConfig {
   bool operator==(const ShortConvConfig&) const = default;
 };
 
-// The layer of Mamba 2 (Dao and Gu, 2024) that stands in place of attention in some layers: its
-// heads keep a matrix [state_dim, head_dim] of what they have seen. Heads of a group have the same
-// B and C. These and the heads' values pass a causal convolution over `kernel` tokens first.
+// What comes of a layer of Mamba 2 passes a gate of the token, before or behind a norm, if any.
+enum class GatedNorm { kGateFirst, kNormFirst, kNone };
+
+// The layer of Mamba 2 (Dao and Gu, 2024) that stands in place of attention in some layers, or
+// beside it: its heads keep a matrix [state_dim, head_dim] of what they have seen. Heads of a group
+// have the same B and C. These and the heads' values pass a causal convolution over `kernel` tokens
+// first.
 struct Mamba2Config {
   int64_t heads = 0;  // 0: no layer is one
   int64_t head_dim = 0;
@@ -244,7 +250,14 @@ struct Mamba2Config {
   int64_t state_dim = 0;
   int64_t kernel = 0;
   bool conv_bias = false;
-  bool bias = false;  // on both products of such a layer
+  bool bias = false;         // on the first product of such a layer
+  bool output_bias = false;  // on the second
+  GatedNorm norm = GatedNorm::kGateFirst;
+  // What is multiplied with, besides weights: what the layer reads and gives, and the parts of its
+  // first product: gates, values, B, C and steps.
+  double in_scale = 1;
+  double out_scale = 1;
+  std::array<double, 5> part_scales = {1, 1, 1, 1, 1};
 
   int64_t value_columns() const { return heads * head_dim; }
   int64_t key_columns() const { return groups * state_dim; }  // of B or C
@@ -292,6 +305,7 @@ struct ModelConfig {
   // Per layer, a delta net, a short convolution or a layer of Mamba 2, whichever the model has;
   // empty: none is.
   std::vector<uint8_t> layer_is_recurrent;
+  bool attention_beside = false;        // such layers have attention, too, side by side with it
   std::vector<LayerParts> layer_parts;  // per layer; empty: every one has both
   ExpertConfig experts;
   std::vector<uint8_t> layer_is_dense;  // per layer, without experts; empty: none is
@@ -330,6 +344,11 @@ struct ModelConfig {
   double score_cap = 0;            // scores become cap · tanh(score / cap); 0: they stay
   double embedding_scale = 1;      // the rows of the token table are multiplied with it
   double residual_scale = 1;       // what attention and MLP add to the residual stream, too
+  double attention_in_scale = 1;   // what attention reads is multiplied with it
+  double attention_out_scale = 1;  // what it gives,
+  double key_scale = 1;            // and keys
+  double mlp_gate_scale = 1;       // the gate of the MLP before its activation
+  double mlp_out_scale = 1;        // and what it gives
   double logits_divisor = 1;
   double logits_scale = 1;  // logits are multiplied with it, too
   double logits_cap = 0;    // logits become cap · tanh(logit / cap); 0: they stay
@@ -393,7 +412,11 @@ bool gives_keys(const ModelConfig& config, int64_t layer);
 int64_t ffn_size_of(const ModelConfig& config, int64_t layer);
 // Whether a product of the layer gives keys and values in one.
 bool keys_are_values(const ModelConfig& config, int64_t layer);
-// Whether the layer has a recurrent state in place of attention, and how many layers have.
+// Whether the layer has attention, alone or beside a recurrent state.
+bool has_attention(const ModelConfig& config, int64_t layer);
+int64_t attention_layer_count(const ModelConfig& config);
+// Whether the layer has a recurrent state, in place of attention or beside it; how many layers
+// have.
 bool is_recurrent(const ModelConfig& config, int64_t layer);
 int64_t recurrent_layer_count(const ModelConfig& config);
 // Whether the layer's feed-forward part are experts, and how many layers have such.

@@ -53,7 +53,7 @@ int64_t ffn_size_of(const ModelConfig& config, int64_t layer) {
 
 namespace {
 
-// Of a layer's attention, that is not recurrent.
+// Of a layer's attention.
 int64_t attention_parameter_count(const ModelConfig& config, int64_t layer) {
   const HeadShape heads = head_shape(config, layer);
   const int64_t width = config.hidden_size;
@@ -96,7 +96,7 @@ int64_t count_parameters(const ModelConfig& config, int64_t experts) {
   const bool around = config.norm_place == NormPlace::kAround;
   int64_t total = (around ? 2 * parts : one_norm ? config.layer_count : parts) * norm + norm;
   for (int64_t layer = 0; layer < config.layer_count; ++layer) {
-    if (!has_attention_part(config, layer) || is_recurrent(config, layer)) continue;
+    if (!has_attention(config, layer)) continue;
     total += attention_parameter_count(config, layer);
   }
   if (config.layer_scales) total += config.layer_count;

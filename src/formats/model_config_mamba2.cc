@@ -1,11 +1,14 @@
 #include "formats/model_config_mamba2.h"
 
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/json.h"
+#include "formats/model_config_falcon.h"
 #include "formats/model_config_fields.h"
 #include "formats/model_config_parts.h"
 #include "formats/model_config_recurrent.h"
@@ -23,23 +26,28 @@ struct MambaFields {
   const char* kernel = "mamba_d_conv";
   const char* conv_bias = "mamba_conv_bias";
   const char* bias = "mamba_proj_bias";
+  // What the columns of all heads are, of heads by head_dim: a field, or mamba_expand times the
+  // width.
+  const char* columns = nullptr;
+  int64_t columns_default = 0;
   int64_t head_dim_default = 0;  // 0: what mamba_expand times the width leaves
   int64_t groups_default = 1;
   int64_t state_dim_default = 256;
 };
 
 MambaFields mamba_fields(Family family) {
+  if (family == Family::kFalconH1) return {.columns = "mamba_d_ssm", .columns_default = 1024};
   if (family != Family::kNemotronH) return {};
-  return {"mamba_num_heads",
-          "mamba_head_dim",
-          "n_groups",
-          "ssm_state_size",
-          "conv_kernel",
-          "use_conv_bias",
-          "use_bias",
-          64,
-          8,
-          128};
+  return {.heads = "mamba_num_heads",
+          .head_dim = "mamba_head_dim",
+          .groups = "n_groups",
+          .state_dim = "ssm_state_size",
+          .kernel = "conv_kernel",
+          .conv_bias = "use_conv_bias",
+          .bias = "use_bias",
+          .head_dim_default = 64,
+          .groups_default = 8,
+          .state_dim_default = 128};
 }
 
 constexpr const char* kMambaExpand = "mamba_expand";
@@ -68,20 +76,35 @@ Status refuse_step_limits(const Json& config, std::string_view where) {
               where, kStepLimit, dump_json(*limits).substr(0, 80));
 }
 
-// "auto" is what the width leaves.
+// Of all heads together, where config.json says them: null is mamba_expand times the width.
+Result<int64_t> parse_mamba_columns(const Json& config, const ModelConfig& out,
+                                    std::string_view where) {
+  const MambaFields fields = mamba_fields(out.family);
+  if (fields.columns && (find_field(config, fields.columns) || !present(config, fields.columns))) {
+    JIGE_TRY(const int64_t columns,
+             get_size_or(config, fields.columns, fields.columns_default, where));
+    if (columns <= kHeadsMax * kMambaStateDimMax) return columns;
+    return fail(Code::kCorrupt, "{}: {} ({}) is over the limit of {}", where, fields.columns,
+                columns, kHeadsMax * kMambaStateDimMax);
+  }
+  JIGE_TRY(const int64_t expand, get_size_or(config, kMambaExpand, 2, where));
+  if (expand <= kMambaExpandMax) return expand * out.hidden_size;
+  return fail(Code::kCorrupt, "{}: {} ({}) makes no layer of Mamba 2", where, kMambaExpand, expand);
+}
+
+// "auto" is what the columns leave.
 Result<int64_t> parse_mamba_head_dim(const Json& config, const ModelConfig& out,
                                      std::string_view where) {
   const MambaFields fields = mamba_fields(out.family);
   if (fields.head_dim_default > 0) {
     return get_int_or(config, fields.head_dim, fields.head_dim_default, where);
   }
-  JIGE_TRY(const int64_t expand, get_size_or(config, kMambaExpand, 2, where));
+  JIGE_TRY(const int64_t columns, parse_mamba_columns(config, out, where));
   const int64_t heads = out.mamba2.heads;
-  if (expand > kMambaExpandMax || heads < 1 || heads > kHeadsMax) {
-    return fail(Code::kCorrupt, "{}: {} ({}) and {} ({}) make no layer of Mamba 2", where,
-                kMambaExpand, expand, fields.heads, heads);
+  if (heads < 1 || heads > kHeadsMax) {
+    return fail(Code::kCorrupt, "{}: {} ({}) makes no layer of Mamba 2", where, fields.heads,
+                heads);
   }
-  const int64_t columns = expand * out.hidden_size;
   const Json* given = find_field(config, fields.head_dim);
   const bool automatic = !given || (given->is_string() && *given == "auto");
   int64_t head_dim = columns / heads;
@@ -89,9 +112,11 @@ Result<int64_t> parse_mamba_head_dim(const Json& config, const ModelConfig& out,
     JIGE_TRY(head_dim, get_int(config, fields.head_dim, where));
   }
   if (head_dim < 1 || head_dim > kMambaStateDimMax || head_dim * heads != columns) {
-    return fail(Code::kCorrupt, "{}: {} ({}) of {} ({}) are not {} ({}) times {} ({}) columns",
-                where, fields.heads, heads, fields.head_dim, head_dim, kMambaExpand, expand,
-                size_fields(out.family).hidden, out.hidden_size);
+    const std::string whole =
+        fields.columns ? std::string(fields.columns)
+                       : fmt::format("{} times {}", kMambaExpand, size_fields(out.family).hidden);
+    return fail(Code::kCorrupt, "{}: {} ({}) of {} ({}) are not {} ({}) columns", where,
+                fields.heads, heads, fields.head_dim, head_dim, whole, columns);
   }
   return head_dim;
 }
@@ -108,8 +133,13 @@ Status parse_mamba2(const Json& config, ModelConfig& out, std::string_view where
   JIGE_TRY(mamba.kernel, get_int_or(config, fields.kernel, 4, where));
   JIGE_TRY(mamba.conv_bias, get_bool_or(config, fields.conv_bias, true, where));
   JIGE_TRY(mamba.bias, get_bool_or(config, fields.bias, false, where));
+  mamba.output_bias = mamba.bias;
   JIGE_DO(refuse_step_limits(config, where));
   if (out.family == Family::kNemotronH) return parse_recurrent_parts(config, out, where);
+  if (out.family == Family::kFalconH1) {
+    set_recurrent_layers(std::vector<uint8_t>(static_cast<size_t>(out.layer_count), 1), out);
+    return parse_falcon(config, out, where);
+  }
   if (out.family == Family::kBamba) {
     JIGE_TRY(std::vector<uint8_t> flags,
              all_but_listed_layers(config, kMambaAttentionList, out.layer_count, where));
@@ -142,6 +172,10 @@ void emit_mamba2(const ModelConfig& config, Json& out) {
     out[kStepMin] = kStepMinWritten;
     return;
   }
+  if (config.family == Family::kFalconH1) {
+    out[fields.columns] = mamba.value_columns();
+    return emit_falcon(config, out);
+  }
   out[kMambaExpand] = mamba.value_columns() / config.hidden_size;
   if (config.family == Family::kBamba) {
     Json attention = Json::array();
@@ -172,7 +206,11 @@ Status check_mamba2(const ModelConfig& config, std::string_view where) {
     return fail(Code::kInvalidArgument, "{}: {} ({}) does not divide {} ({})", where, fields.groups,
                 mamba.groups, fields.heads, mamba.heads);
   }
-  const bool by_width = fields.head_dim_default == 0;
+  if (config.attention_beside && recurrent_layer_count(config) < config.layer_count) {
+    return fail(Code::kInvalidArgument, "{}: {} models have such a part in every layer", where,
+                family_name(config.family));
+  }
+  const bool by_width = fields.head_dim_default == 0 && !fields.columns;
   if (by_width && mamba.value_columns() % config.hidden_size != 0) {
     return fail(Code::kInvalidArgument, "{}: {} ({}) times {} ({}) is no multiple of {} ({})",
                 where, fields.heads, mamba.heads, fields.head_dim, mamba.head_dim,
@@ -185,10 +223,10 @@ int64_t mamba2_parameter_count(const ModelConfig& config) {
   const Mamba2Config& mamba = config.mamba2;
   const int64_t values = mamba.value_columns();
   const int64_t inputs = values + mamba.conv_columns() + mamba.heads;
-  const int64_t biases =
-      (mamba.bias ? inputs + config.hidden_size : 0) + (mamba.conv_bias ? mamba.conv_columns() : 0);
+  const int64_t biases = (mamba.bias ? inputs : 0) + (mamba.output_bias ? config.hidden_size : 0) +
+                         (mamba.conv_bias ? mamba.conv_columns() : 0);
   return config.hidden_size * (inputs + values) + mamba.conv_columns() * mamba.kernel + biases +
-         3 * mamba.heads + values;
+         3 * mamba.heads + (mamba.norm == GatedNorm::kNone ? 0 : values);
 }
 
 }  // namespace jige::formats

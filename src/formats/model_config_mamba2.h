@@ -1,6 +1,7 @@
 // The fields of config.json that families with layers of Mamba 2 have for themselves: the sizes of
 // such layers and, but where layers have one part each (model_config_parts.h), which layers are
-// such ones. Granite 4 and Bamba call the sizes mamba_d_head and so on, Nemotron-H mamba_head_dim.
+// such ones. Granite 4, Bamba and Falcon-H1 call the sizes mamba_d_head and so on, Nemotron-H
+// mamba_head_dim.
 //
 // Internal to the model_config*.cc files. Threads: pure functions.
 #pragma once
@@ -19,7 +20,7 @@ void emit_mamba2(const ModelConfig& config, Json& out);
 // Fails with kInvalidArgument. REQUIRES: a layer is such a one.
 Status check_mamba2(const ModelConfig& config, std::string_view where);
 
-// Parameters of such a layer's part in place of attention.
+// Parameters of such a layer's part in place of attention or beside it.
 int64_t mamba2_parameter_count(const ModelConfig& config);
 
 }  // namespace jige::formats

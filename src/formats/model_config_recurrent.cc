@@ -35,6 +35,17 @@ bool is_recurrent(const ModelConfig& config, int64_t layer) {
   return at < config.layer_is_recurrent.size() && config.layer_is_recurrent[at];
 }
 
+bool has_attention(const ModelConfig& config, int64_t layer) {
+  return has_attention_part(config, layer) &&
+         (config.attention_beside || !is_recurrent(config, layer));
+}
+
+int64_t attention_layer_count(const ModelConfig& config) {
+  int64_t count = 0;
+  for (int64_t i = 0; i < config.layer_count; ++i) count += has_attention(config, i) ? 1 : 0;
+  return count;
+}
+
 int64_t recurrent_layer_count(const ModelConfig& config) {
   return std::count(config.layer_is_recurrent.begin(), config.layer_is_recurrent.end(), uint8_t{1});
 }

@@ -28,7 +28,8 @@ void emit_recurrent(const ModelConfig& config, Json& out);
 // Fails with kInvalidArgument, also where the family has no such layers and they are given.
 Status check_recurrent(const ModelConfig& config, std::string_view where);
 
-// Parameters of a recurrent layer's part in place of attention, without the norm before it.
+// Parameters of a recurrent layer's part in place of attention or beside it, without the norm
+// before it.
 int64_t recurrent_parameter_count(const ModelConfig& config);
 
 // What layer_types calls the two kinds of layers.

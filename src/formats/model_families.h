@@ -143,6 +143,7 @@ inline void set_family_features(ModelConfig& out) {
   out.head_bias = family.head_bias;
   out.attention_sinks = family.attention_sinks;
   out.attention_gate = family.attention_gate;
+  out.attention_beside = family.attention_beside;
   out.value_norm = family.value_norm;
   out.layer_scales = family.layer_scales;
   out.scores_by_head_dim = family.scores_by_head_dim;

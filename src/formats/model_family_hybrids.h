@@ -93,6 +93,17 @@ inline constexpr FamilyInfo kHybridFamilies[] = {
      .kv_heads = 8,
      .head_dim = 128,
      .pad = 0},
+    {.family = Family::kFalconH1,
+     .model_type = "falcon_h1",
+     .causal_class = "FalconH1ForCausalLM",
+     .base_class = "FalconH1Model",
+     .biases = BiasRule::kAttentionAndMlp,
+     .mamba2_layers = true,
+     .attention_beside = true,
+     .falcon_scales = true,
+     .norm_eps = 1e-5,
+     .kv_heads = 8,
+     .pad = 0},
 };
 
 }  // namespace jige::formats

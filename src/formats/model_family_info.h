@@ -78,6 +78,7 @@ struct FamilyInfo {
   bool delta_layers = false;       // layer_types says which have a delta net in place of attention
   bool short_conv_layers = false;  // or a short convolution
   bool mamba2_layers = false;      // or a layer of Mamba 2
+  bool attention_beside = false;   // every layer has it, and attention beside it
   bool single_parts = false;       // a layer has attention, such a layer or a feed-forward part
   bool attention_gate = false;     // the query's matrix holds gates, too
   bool layer_beyond = false;       // files have one more, which predicts further tokens
@@ -93,6 +94,7 @@ struct FamilyInfo {
   bool root_scale = false;        // embeddings times the root of the width
   bool logit_scale = false;
   bool granite_scales = false;  // embedding_multiplier, residual_multiplier and their like
+  bool falcon_scales = false;   // embedding_multiplier, key_multiplier and their like
   // Scores by query_pre_attn_scalar, and fields of soft caps.
   bool gemma_scores = false;
 

@@ -11,8 +11,7 @@ CacheShape cache_shape(const formats::ModelConfig& config, int64_t layer) {
 }
 
 bool has_cache(const formats::ModelConfig& config, int64_t layer) {
-  return formats::has_attention_part(config, layer) && !formats::is_recurrent(config, layer) &&
-         !formats::shares_keys(config, layer);
+  return formats::has_attention(config, layer) && !formats::shares_keys(config, layer);
 }
 
 int64_t cache_bytes(const formats::ModelConfig& config, int64_t layer, DType dtype,

@@ -1,8 +1,11 @@
 // Attention: the part of a layer between its norm and the projection of its result, in the forms
-// that families have (grouped_attention.h, latent_attention.h).
+// that families have (grouped_attention.h, latent_attention.h), what stands in its place in
+// recurrent layers (delta_attention.h, mamba2.h, short_conv.h), or two of them side by side
+// (parallel_attention.h).
 //
 // Shapes: T tokens, D width, C columns of the result.
 //   dst [T, C] = attention(src [T, D]), compute type both
+//   dst [T, D] f32 where the product behind it is part of it: has_output()
 // Tasks, sizes and lifetimes of memory are as in model/block.h. Threads: const.
 #pragma once
 
@@ -36,6 +39,8 @@ class Attention {
   virtual ~Attention() = default;
 
   virtual int64_t columns() const = 0;  // C
+  // Whether dst is what the residual stream gets; else the layer has a product behind it.
+  virtual bool has_output() const { return false; }
   virtual std::vector<const Projection*> projections() const = 0;
   virtual void plan_forward(Placement& at, DType compute, ops::WeightFormat format) = 0;
   virtual void plan_backward(Placement& at, DType compute, ops::WeightFormat format) = 0;
@@ -54,7 +59,8 @@ class Attention {
   virtual void forward(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
                        const TensorView& src, const TensorView& dst,
                        const AttentionMemory& memory) const = 0;
-  // grad_src from grad_dst; `dst` as forward left it.
+  // grad_src from grad_dst, both of the compute type; `dst` as forward left it, or empty where
+  // has_output().
   virtual void backward_input(const BlockContext& context, const BlockWeights& weights,
                               const Batch& batch, const TensorView& dst, const TensorView& grad_dst,
                               const TensorView& grad_src, const AttentionMemory& memory) const = 0;
@@ -71,7 +77,8 @@ struct CacheShape {
   int64_t head_dim = 0;
 };
 CacheShape cache_shape(const formats::ModelConfig& config, int64_t layer);
-// Whether the layer has such a cache: every one with attention and keys of its own.
+// Whether the layer has such a cache: every one with attention, be it beside a recurrent part, and
+// keys of its own.
 bool has_cache(const formats::ModelConfig& config, int64_t layer);
 // Bytes of so many blocks of it; none where it has none.
 int64_t cache_bytes(const formats::ModelConfig& config, int64_t layer, DType dtype,
@@ -79,8 +86,8 @@ int64_t cache_bytes(const formats::ModelConfig& config, int64_t layer, DType dty
 // Of the caches of all layers.
 int64_t all_cache_bytes(const formats::ModelConfig& config, DType dtype, int64_t block_count);
 
-// What a sequence has in a recurrent layer in its place, in numbers of SequenceStates (block.h); of
-// short convolutions no matrices; nothing where no layer is recurrent.
+// What a sequence has in a recurrent layer, in place of a cache or beside it, in numbers of
+// SequenceStates (block.h); of short convolutions no matrices; nothing where no layer is recurrent.
 struct StateShape {
   int64_t inputs = 0;
   int64_t matrices = 0;

@@ -164,7 +164,7 @@ struct BlockContext {
   DType compute = DType::kF32;  // f32 or bf16
   TensorView workspace;         // u8, workspace_bytes(T)
   ops::KvCacheView kv_cache;    // data == nullptr: attention over the batch's own rows
-  SequenceStates states;        // of a recurrent layer, in place of the cache
+  SequenceStates states;        // of a recurrent layer, in place of the cache or beside it
   GradientUse gradients = GradientUse::kAdd;
   const StepAdapters* adapters = nullptr;  // of inference: what rows of the batch get besides
 };

@@ -37,6 +37,7 @@ DenseMlp::DenseMlp(const formats::ModelConfig& config, const DenseMlpOptions& op
                        .inputs = config.hidden_size,
                        .bias = config.mlp_bias,
                        .transposed = options.transposed,
+                       .scales = {{size_, config.mlp_gate_scale}},
                        .lora = options.lora,
                        .device = options.device},
                       params);
@@ -44,6 +45,7 @@ DenseMlp::DenseMlp(const formats::ModelConfig& config, const DenseMlpOptions& op
                         .inputs = size_,
                         .bias = config.mlp_bias,
                         .transposed = options.transposed,
+                        .scales = {{config.hidden_size, config.mlp_out_scale}},
                         .init_std = options.output_std,
                         .lora = options.lora,
                         .device = options.device},

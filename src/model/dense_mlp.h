@@ -4,6 +4,7 @@
 //   a = act(g) · u, g|u = n2 Wguᵀ + b   act silu or gelu; or a = act(n2 Wuᵀ + b), relu as well, or
 //                                       xIELU with numbers of its own (ops/xielu.h)
 //   dst = a Wdᵀ + b
+// Some models multiply g with a number before act, and what comes of Wd with another.
 // Rows may have a gate each, by a logit of the token: then a comes times σ(logit), before Wd.
 // No dropout of its own.
 //

@@ -50,6 +50,8 @@ GroupedAttention::GroupedAttention(const formats::ModelConfig& config,
                      .inputs = config.hidden_size,
                      .bias = config.qkv_bias,
                      .transposed = options.transposed,
+                     .input_scale = config.attention_in_scale,
+                     .scales = {{k_begin(), 1.0}, {shares_ ? 0 : kv_columns(), config.key_scale}},
                      .lora = options.lora,
                      .device = options.device},
                     params);

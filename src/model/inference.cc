@@ -188,7 +188,8 @@ Status InferenceModel::allocate_sequences() {
                arena_.make(sizes_.compute, Shape{sizes_.state_count, state.inputs}));
       JIGE_TRY(buffers.matrices,
                arena_.make(DType::kF32, Shape{sizes_.state_count, state.matrices}));
-    } else if (has_cache(model, layer)) {
+    }
+    if (has_cache(model, layer)) {
       const int64_t bytes = cache_bytes(model, layer, sizes_.kv_dtype, sizes_.kv_block_count);
       JIGE_TRY(buffers.kv, arena_.make(DType::kU8, Shape{bytes}));
     }
@@ -275,17 +276,16 @@ BlockContext InferenceModel::context(size_t node) {
       .stream = *stream_, .compute = sizes_.compute, .workspace = buffers_.workspace.view()};
   if (!step_adapters_.rows.empty()) context.adapters = &step_adapters_;
   if (node == 0 || node >= architecture_->head_node()) return context;
+  const LayerBuffers& own = buffers_.layers[node - 1];
+  if (own.inputs) context.states = {.inputs = own.inputs.view(), .matrices = own.matrices.view()};
   const int64_t source = formats::key_source(config(), static_cast<int64_t>(node) - 1);
-  const LayerBuffers& layer = buffers_.layers[static_cast<size_t>(source)];
-  if (layer.kv) {
+  if (const LayerBuffers& layer = buffers_.layers[static_cast<size_t>(source)]; layer.kv) {
     const CacheShape shape = cache_shape(config(), source);
     context.kv_cache = {.data = layer.kv.view().data,
                         .dtype = sizes_.kv_dtype,
                         .block_count = sizes_.kv_block_count,
                         .kv_head_count = shape.kv_head_count,
                         .head_dim = shape.head_dim};
-  } else {
-    context.states = {.inputs = layer.inputs.view(), .matrices = layer.matrices.view()};
   }
   return context;
 }

@@ -13,6 +13,12 @@ Mamba2::Mamba2(const formats::ModelConfig& config, const Mamba2Names& names,
   in_ = Projection({.parts = {{names.in, in_columns()}},
                     .inputs = config.hidden_size,
                     .bias = config_.bias,
+                    .input_scale = config_.in_scale,
+                    .scales = {{config_.value_columns(), config_.part_scales[0]},
+                               {config_.value_columns(), config_.part_scales[1]},
+                               {config_.key_columns(), config_.part_scales[2]},
+                               {config_.key_columns(), config_.part_scales[3]},
+                               {config_.heads, config_.part_scales[4]}},
                     .lora = lora,
                     .device = device},
                    params);
@@ -30,6 +36,7 @@ Mamba2::Mamba2(const formats::ModelConfig& config, const Mamba2Names& names,
   log_scale_ = add_heads(names.log_scale, InitKind::kLogUniform, 16.0);
   step_bias_ = add_heads(names.step_bias, InitKind::kStep, 0.1);
   skip_ = add_heads(names.skip, InitKind::kOne, 0);
+  if (!has_norm()) return;
   norm_ =
       GroupNormLayer(config.norm_eps, names.norm, config_.value_columns(), config_.groups, params);
 }
@@ -48,7 +55,7 @@ Mamba2::Activations Mamba2::place_activations(Placement& at, int64_t token_count
   views.in = at.take(compute, Shape{token_count, in_columns()});
   views.o = at.take(compute, Shape{token_count, config_.value_columns()});
   views.u = in_.place_product(at, token_count, compute);
-  if (saved) views.stats = norm_.place_stats(at, token_count);
+  if (saved && has_norm()) views.stats = norm_.place_stats(at, token_count);
   return views;
 }
 
@@ -57,7 +64,7 @@ Mamba2::Gradients Mamba2::place_pending(Placement& at, int64_t token_count, DTyp
   Gradients pending;
   pending.in = at.take(compute, Shape{token_count, in_columns()});
   pending.conv = at.take(compute, Shape{token_count, config_.conv_columns()});
-  pending.dst = at.take(compute, Shape{token_count, config_.value_columns()});
+  if (has_norm()) pending.normed = at.take(compute, Shape{token_count, config_.value_columns()});
   pending.slopes_scale = at.take(DType::kF32, heads);
   pending.slopes_bias = at.take(DType::kF32, heads);
   pending.slopes_skip = at.take(DType::kF32, heads);
@@ -171,18 +178,35 @@ void Mamba2::forward(const BlockContext& context, const BlockWeights& weights, c
   ops::DeltaRuleForward rule = recurrence(weights, batch, views.o, work);
   rule.states = context.states.matrices;
   ops::delta_rule_forward(context.stream, rule);
-  ops::gate_forward(context.stream, dst, views.o, gate_of(views.in), ops::GateKind::kSilu);
-  norm_.forward(context.stream, weights, dst, dst, views.stats);
+  forward_norm(context.stream, weights, dst, views);
+}
+
+void Mamba2::forward_norm(Stream& stream, const BlockWeights& weights, const TensorView& dst,
+                          const Activations& views) const {
+  if (norm_first()) norm_.forward(stream, weights, dst, views.o, views.stats);
+  ops::gate_forward(stream, dst, norm_first() ? dst : views.o, gate_of(views.in),
+                    ops::GateKind::kSilu);
+  if (has_norm() && !norm_first()) norm_.forward(stream, weights, dst, dst, views.stats);
 }
 
 void Mamba2::backward_norm(Stream& stream, const BlockWeights& weights, const Activations& saved,
                            const TensorView& grad_dst, const Gradients& pending,
                            const Work& work) const {
-  ops::scale(stream, pending.dst, grad_dst, 1.0f);
-  ops::gate_forward(stream, work.gated, saved.o, gate_of(saved.in), ops::GateKind::kSilu);
-  norm_.backward_input(stream, weights, work.grad_gated, pending.dst, work.gated, saved.stats);
-  ops::gate_backward(stream, work.grad_o, gate_of(pending.in), work.grad_gated, saved.o,
-                     gate_of(saved.in), ops::GateKind::kSilu);
+  const TensorView gate = gate_of(saved.in);
+  const TensorView grad_gate = gate_of(pending.in);
+  const auto silu = ops::GateKind::kSilu;
+  if (!has_norm()) {
+    ops::gate_backward(stream, work.grad_o, grad_gate, grad_dst, saved.o, gate, silu);
+  } else if (norm_first()) {
+    norm_.forward(stream, weights, work.gated, saved.o, {});
+    ops::gate_backward(stream, pending.normed, grad_gate, grad_dst, work.gated, gate, silu);
+    norm_.backward_input(stream, weights, work.grad_o, pending.normed, saved.o, saved.stats);
+  } else {
+    ops::scale(stream, pending.normed, grad_dst, 1.0f);
+    ops::gate_forward(stream, work.gated, saved.o, gate, silu);
+    norm_.backward_input(stream, weights, work.grad_gated, pending.normed, work.gated, saved.stats);
+    ops::gate_backward(stream, work.grad_o, grad_gate, work.grad_gated, saved.o, gate, silu);
+  }
 }
 
 void Mamba2::backward_recurrence(const BlockContext& context, const BlockWeights& weights,
@@ -243,9 +267,12 @@ void Mamba2::backward_weight(const BlockContext& context, const BlockWeights& we
   const Gradients pending = place_pending(left, t, compute);
   const Work work = place_work(workspace, t, compute, PackFor::kTraining);
 
-  if (norm_.wants_gradient(weights)) {
-    ops::gate_forward(stream, work.gated, saved.o, gate_of(saved.in), ops::GateKind::kSilu);
-    norm_.backward_weight(stream, weights, pending.dst, work.gated, saved.stats);
+  if (has_norm() && norm_.wants_gradient(weights)) {
+    if (!norm_first()) {
+      ops::gate_forward(stream, work.gated, saved.o, gate_of(saved.in), ops::GateKind::kSilu);
+    }
+    norm_.backward_weight(stream, weights, pending.normed, norm_first() ? saved.o : work.gated,
+                          saved.stats);
   }
   conv_.backward_weight(stream, weights, batch, pending.conv, conv_of(saved.in));
   if (const Param& scale = weights.params[log_scale_]; scale.grad) {

@@ -1,6 +1,6 @@
 // Mamba2: the state-space layer of Mamba 2, which stands in place of attention in some layers of
-// hybrid models. Each head keeps a matrix of what it has seen, of a size that does not grow with
-// the text.
+// hybrid models, or beside it. Each head keeps a matrix of what it has seen, of a size that does
+// not grow with the text.
 //
 // Shapes: T tokens, D width, H heads of P columns, G groups of heads with the same B and C of N
 // columns each; I = H·P, C = I + 2 G·N.
@@ -8,13 +8,15 @@
 //   x|B|C = silu(conv(u))                    ops/causal_conv.h
 //   decay, step = gates(a)                   ops/delta_gates.h
 //   o = recurrence(C, B, x, decay, step) + x · skip      [T, I], ops/delta_rule.h
-//   dst = norm(o · silu(z))                  of I / G columns each
-// Formulas: Dao and Gu, Transformers are SSMs, 2024; as Granite 4, Bamba and Nemotron-H have them.
+//   dst = norm(o · silu(z))                  of I / G columns each; in some models of Falcon-H1
+//                                            norm(o) · silu(z), in most o · silu(z)
+// Formulas: Dao and Gu, Transformers are SSMs, 2024; as Granite 4, Bamba and Nemotron-H have them;
+// Falcon-H1 multiplies src and the parts of z|u|a with numbers besides (projection.h).
 //
 // Inference keeps the last inputs of the convolution and the matrices of every sequence
 // (SequenceStates). Training begins with none and makes x|B|C anew where they are needed.
 // saved: z|u|a, o, and 1/std of the norms. pending: the gradients at z|u|a, at what the convolution
-// gives and at dst, and slopes of the parameters of heads. Threads: const.
+// gives and at what the norm gives, and slopes of the parameters of heads. Threads: const.
 #pragma once
 
 #include <optional>
@@ -82,7 +84,7 @@ class Mamba2 final : public Attention {
   };
   // What X leaves for W.
   struct Gradients {
-    TensorView in, conv, dst;
+    TensorView in, conv, normed;
     TensorView slopes_scale, slopes_bias, slopes_skip;  // [T, H] f32
     TensorView v;                                       // adapters
   };
@@ -90,7 +92,7 @@ class Mamba2 final : public Attention {
   struct Work {
     TensorView conv;                       // [T, C] what the convolution gives
     TensorView log_decay, step;            // [T, H] f32
-    TensorView gated;                      // o · silu(z), of X and W
+    TensorView gated;                      // what stands between o and dst, of X and W
     TensorView grad_gated, grad_o;         // of X
     TensorView grad_conv;                  // of X
     TensorView grad_log_decay, grad_step;  // of X
@@ -133,6 +135,11 @@ class Mamba2 final : public Attention {
   // x|B|C, decay and step.
   void prepare(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
                const TensorView& in, const Work& work) const;
+  bool has_norm() const { return config_.norm != formats::GatedNorm::kNone; }
+  bool norm_first() const { return config_.norm == formats::GatedNorm::kNormFirst; }
+  // dst from o.
+  void forward_norm(Stream& stream, const BlockWeights& weights, const TensorView& dst,
+                    const Activations& views) const;
   // What X does up to the gradient at o, and from there on.
   void backward_norm(Stream& stream, const BlockWeights& weights, const Activations& saved,
                      const TensorView& grad_dst, const Gradients& pending, const Work& work) const;

@@ -63,6 +63,32 @@ Projection::Projection(ProjectionOptions options, std::vector<ParamSpec>& params
                       .stored_rows = options_.parts[i].stored_rows});
   }
   add_adapters(params);
+  add_scales();
+}
+
+void Projection::add_scales() {
+  const double input = options_.input_scale;
+  bias_scale_ = static_cast<float>(1.0 / input);
+  std::vector<ProjectionOptions::Scale> all = options_.scales;
+  int64_t given = 0;
+  for (const auto& scale : all) given += scale.columns;
+  JIGE_CHECK(given <= outputs_, "scales of {} of {} columns", given, outputs_);
+  all.push_back({.columns = outputs_ - given});
+  int64_t begin = 0;
+  for (const auto& scale : all) {
+    const int64_t end = begin + scale.columns;
+    const auto factor = static_cast<float>(input * scale.factor);
+    if (end > begin && factor != 1.0f) scales_.push_back({begin, end, factor});
+    begin = end;
+  }
+  JIGE_CHECK(scales_.empty() || !options_.by_head, "products by head have no scales");
+}
+
+void Projection::apply_scales(Stream& stream, const TensorView& rows) const {
+  for (const ColumnScale& scale : scales_) {
+    const TensorView columns = rows.column_range(scale.begin, scale.end);
+    ops::scale(stream, columns, columns, scale.factor);
+  }
 }
 
 void Projection::add_adapters(std::vector<ParamSpec>& params) {
@@ -221,8 +247,9 @@ void Projection::pack_bias(Stream& stream, const BlockWeights& weights, DType co
     const TensorView& value = weights.params[part.bias].value;
     if (!value) continue;
     JIGE_CHECK(value.dtype == DType::kF32, "bias of {} is not f32", options_.parts[0].name);
-    stream.copy(fused.as<float>() + part.row_begin, value.data, part.rows * 4,
-                CopyKind::kDeviceToDevice);
+    const TensorView place =
+        TensorView::of(fused.as<float>() + part.row_begin, DType::kF32, Shape{part.rows});
+    ops::scale(stream, place, value, bias_scale_);
   }
 }
 
@@ -269,6 +296,7 @@ void Projection::forward(Stream& stream, const BlockWeights& weights, DType comp
                          const Forward& args) const {
   const auto use = ops::PackUse::kForward;
   const bool alone = !adapted() && !args.adapters;
+  const bool adds = alone && scales_.empty();
   if (!alone && args.norm) ops::rms_norm_forward(stream, *args.norm);
   ops::linear_forward(stream, {.dst = args.dst,
                                .src = args.src,
@@ -277,15 +305,16 @@ void Projection::forward(Stream& stream, const BlockWeights& weights, DType comp
                                .past_caches = args.past_caches,
                                .strip = weights.strip,
                                .norm = alone ? args.norm : nullptr,
-                               .addend = alone ? args.addend : TensorView{}});
+                               .addend = adds ? args.addend : TensorView{}});
   if (adapted()) add_own_adapter(stream, weights, compute, args);
   if (args.adapters) add_step_adapters(stream, args);
-  if (!alone && args.addend) ops::add(stream, args.dst, args.addend, args.dst);
+  apply_scales(stream, args.dst);
+  if (!adds && args.addend) ops::add(stream, args.dst, args.addend, args.dst);
 }
 
 bool Projection::forward_gated(Stream& stream, const BlockWeights& weights, DType compute,
                                const Forward& args, ops::GatedUnit unit) const {
-  if (adapted() || args.adapters) return false;
+  if (adapted() || args.adapters || !scales_.empty()) return false;
   return ops::linear_gated_forward(
       stream, {.dst = args.dst,
                .product = {.dst = {},
@@ -337,6 +366,7 @@ void Projection::backward_input(Stream& stream, const BlockWeights& weights, DTy
                                 const BackwardInput& args) const {
   const Packed& place = packed(compute, weights.format);
   const auto use = ops::PackUse::kInputGradient;
+  apply_scales(stream, args.grad_dst);
   ops::linear_backward_input(stream, {.grad_src = args.grad_src,
                                       .grad_dst = args.grad_dst,
                                       .weight = whole_view(weights, compute, use),
@@ -375,15 +405,19 @@ bool Projection::wants_gradient(const BlockWeights& weights) const {
 void Projection::backward_weight(Stream& stream, const BlockWeights& weights, DType compute,
                                  const BackwardWeight& args) const {
   weight_gradients(stream, weights, compute, args);
-  if (options_.bias) {
-    for (const Part& part : parts_) {
-      const TensorView& grad = weights.params[part.bias].grad;
-      if (grad) {
-        ops::bias_backward(stream, grad, columns_at(args.grad_dst, part.row_begin, part.rows));
-      }
-    }
-  }
   if (adapted()) adapter_gradients(stream, weights, compute, args);
+  if (options_.bias) bias_gradients(stream, weights, args.grad_dst);
+}
+
+void Projection::bias_gradients(Stream& stream, const BlockWeights& weights,
+                                const TensorView& grad_dst) const {
+  for (const Part& part : parts_) {
+    const TensorView& grad = weights.params[part.bias].grad;
+    if (!grad) continue;
+    const TensorView columns = columns_at(grad_dst, part.row_begin, part.rows);
+    if (bias_scale_ != 1.0f) ops::scale(stream, columns, columns, bias_scale_);
+    ops::bias_backward(stream, grad, columns);
+  }
 }
 
 void Projection::weight_gradients(Stream& stream, const BlockWeights& weights, DType compute,

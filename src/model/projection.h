@@ -6,6 +6,9 @@
 //   y_p = x W_pᵀ + b_p + u_p B_pᵀ          u = s · x Aᵀ, A all parts' A stacked [R, K]
 //   v_p = s · dy_p B_p                     dx = dy W + v A
 //   dW_p += dy_pᵀ x   dB_p += dy_pᵀ u_p    dA_p += v_pᵀ x
+// Where a model multiplies x with a number or columns of y, biases included, with others, the
+// columns are multiplied with both at the end, and biases are packed by the first; weights stay as
+// files have them.
 // x, u, v and dy are in the compute type or, for y into the residual stream, f32.
 // u lives from F to W ("saved"), v from X to W ("pending").
 // Adapters that are not the model's own may be added to rows of F (adapter.h), after the product
@@ -54,7 +57,14 @@ struct ProjectionOptions {
   std::vector<Part> parts;
   int64_t inputs = 0;
   bool bias = false;
-  bool transposed = false;          // files hold [in, out]
+  bool transposed = false;  // files hold [in, out]
+  // What x is multiplied with, and so many columns each of y, from the first on.
+  double input_scale = 1;
+  struct Scale {
+    int64_t columns = 0;
+    double factor = 1;
+  };
+  std::vector<Scale> scales = {};
   std::optional<HeadRows> by_head;  // of the one part there is then
   bool whole = false;               // kept in the compute type whatever the format of the block
   double init_std = 0.02;
@@ -125,7 +135,7 @@ class Projection {
 
   struct BackwardInput {
     TensorView grad_src;  // [T, K] compute type, overwritten
-    TensorView grad_dst;  // [T, N] compute type
+    TensorView grad_dst;  // [T, N] compute type; becomes that of the product before its scales
     TensorView product;   // v
     TensorView scratch;
     bool past_caches = false;
@@ -134,7 +144,7 @@ class Projection {
                       const BackwardInput& args) const;
 
   struct BackwardWeight {
-    TensorView grad_dst;          // [T, N]
+    TensorView grad_dst;          // [T, N] as X left it, and no longer behind W
     TensorView src;               // [T, K]
     TensorView product_forward;   // u
     TensorView product_backward;  // v
@@ -168,6 +178,17 @@ class Projection {
     int64_t adapter_row = 0;  // first row in the stacked A
   };
 
+  // Columns of y that are multiplied with another number than 1.
+  struct ColumnScale {
+    int64_t begin = 0;
+    int64_t end = 0;
+    float factor = 1;
+  };
+
+  void add_scales();
+  void apply_scales(Stream& stream, const TensorView& rows) const;
+  void bias_gradients(Stream& stream, const BlockWeights& weights,
+                      const TensorView& grad_dst) const;
   void add_adapters(std::vector<ParamSpec>& params);
   const Packed& packed(DType compute, ops::WeightFormat format) const {
     return packed_[pack_layout(compute, format)];
@@ -211,6 +232,8 @@ class Projection {
   int64_t adapter_rows_ = 0;  // R
   int64_t rank_ = 0;
   float adapter_scale_ = 0;
+  std::vector<ColumnScale> scales_;
+  float bias_scale_ = 1;  // of biases as they are packed
   Packed packed_[kPackLayouts];
 };
 
@@ -219,16 +242,16 @@ class Projection {
 class PackedSizes {
  public:
   PackedSizes() = default;
-  // REQUIRES: parts with plan_forward and plan_backward, as Projection has them.
+  // REQUIRES: parts with plan_forward and plan_backward, as Projection has them, or null.
   template <typename... Parts>
   explicit PackedSizes(Parts*... parts) {
     for (const ops::WeightFormat format : ops::kWeightFormats) {
       for (const DType compute : {DType::kF32, DType::kBF16}) {
         const size_t layout = pack_layout(compute, format);
         Placement at;
-        (parts->plan_forward(at, compute, format), ...);
+        ((parts ? parts->plan_forward(at, compute, format) : void()), ...);
         inference_[layout] = at.peak_bytes();
-        (parts->plan_backward(at, compute, format), ...);
+        ((parts ? parts->plan_backward(at, compute, format) : void()), ...);
         training_[layout] = at.peak_bytes();
       }
     }

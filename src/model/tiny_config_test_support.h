@@ -93,7 +93,10 @@ inline constexpr const char* kFixtureNames[] = {"llama2",
                                                 "gemma4_images",
                                                 "gemma4_moe",
                                                 "gemma4_layer_inputs",
-                                                "hunyuan_v1_dense"};
+                                                "hunyuan_v1_dense",
+                                                "falcon_h1",
+                                                "falcon_h1_norm",
+                                                "falcon_h1_norm_first"};
 
 inline const std::vector<std::string>& fixture_names() {
   static const std::vector<std::string> names(std::begin(kFixtureNames), std::end(kFixtureNames));
@@ -390,6 +393,7 @@ inline formats::ModelConfig tiny_config(formats::Family family) {
     case formats::Family::kGraniteHybrid:
     case formats::Family::kBamba:
     case formats::Family::kNemotronH:
+    case formats::Family::kFalconH1:
       add_mamba2_features(config);
       break;
     default:
@@ -410,59 +414,34 @@ inline formats::ModelConfig without_layer_inputs(formats::ModelConfig config) {
 }
 
 inline const std::vector<formats::Family>& all_families() {
-  static const std::vector<formats::Family> families = {formats::Family::kLlama,
-                                                        formats::Family::kMistral,
-                                                        formats::Family::kQwen2,
-                                                        formats::Family::kQwen3,
-                                                        formats::Family::kGpt2,
-                                                        formats::Family::kPhi3,
-                                                        formats::Family::kGemma3,
-                                                        formats::Family::kOlmo2,
-                                                        formats::Family::kGranite,
-                                                        formats::Family::kSmolLm3,
-                                                        formats::Family::kOlmo3,
-                                                        formats::Family::kStarCoder2,
-                                                        formats::Family::kStableLm,
-                                                        formats::Family::kSeedOss,
-                                                        formats::Family::kMixtral,
-                                                        formats::Family::kQwen3Moe,
-                                                        formats::Family::kOlmoe,
-                                                        formats::Family::kGptNeoX,
-                                                        formats::Family::kPhi,
-                                                        formats::Family::kCohere,
-                                                        formats::Family::kGemma2,
-                                                        formats::Family::kQwen2Moe,
-                                                        formats::Family::kCohere2,
-                                                        formats::Family::kGemma,
-                                                        formats::Family::kGlm,
-                                                        formats::Family::kGlm4,
-                                                        formats::Family::kExaone4,
-                                                        formats::Family::kErnie45,
-                                                        formats::Family::kMinistral3,
-                                                        formats::Family::kArcee,
-                                                        formats::Family::kNemotron,
-                                                        formats::Family::kYoutu,
-                                                        formats::Family::kDeepSeekV2,
-                                                        formats::Family::kDeepSeekV3,
-                                                        formats::Family::kMiniCpm3,
-                                                        formats::Family::kGlm4Moe,
-                                                        formats::Family::kGlm4MoeLite,
-                                                        formats::Family::kQwen35,
-                                                        formats::Family::kQwen35Moe,
-                                                        formats::Family::kQwen3Next,
-                                                        formats::Family::kLfm2,
-                                                        formats::Family::kLfm2Moe,
-                                                        formats::Family::kGraniteHybrid,
-                                                        formats::Family::kBamba,
-                                                        formats::Family::kNemotronH,
-                                                        formats::Family::kGraniteMoe,
-                                                        formats::Family::kGraniteMoeShared,
-                                                        formats::Family::kErnie45Moe,
-                                                        formats::Family::kDots1,
-                                                        formats::Family::kMiniMaxM2,
-                                                        formats::Family::kApertus,
-                                                        formats::Family::kGemma4,
-                                                        formats::Family::kHunYuanDense};
+  static const std::vector<formats::Family> families = {
+      formats::Family::kLlama,         formats::Family::kMistral,
+      formats::Family::kQwen2,         formats::Family::kQwen3,
+      formats::Family::kGpt2,          formats::Family::kPhi3,
+      formats::Family::kGemma3,        formats::Family::kOlmo2,
+      formats::Family::kGranite,       formats::Family::kSmolLm3,
+      formats::Family::kOlmo3,         formats::Family::kStarCoder2,
+      formats::Family::kStableLm,      formats::Family::kSeedOss,
+      formats::Family::kMixtral,       formats::Family::kQwen3Moe,
+      formats::Family::kOlmoe,         formats::Family::kGptNeoX,
+      formats::Family::kPhi,           formats::Family::kCohere,
+      formats::Family::kGemma2,        formats::Family::kQwen2Moe,
+      formats::Family::kCohere2,       formats::Family::kGemma,
+      formats::Family::kGlm,           formats::Family::kGlm4,
+      formats::Family::kExaone4,       formats::Family::kErnie45,
+      formats::Family::kMinistral3,    formats::Family::kArcee,
+      formats::Family::kNemotron,      formats::Family::kYoutu,
+      formats::Family::kDeepSeekV2,    formats::Family::kDeepSeekV3,
+      formats::Family::kMiniCpm3,      formats::Family::kGlm4Moe,
+      formats::Family::kGlm4MoeLite,   formats::Family::kQwen35,
+      formats::Family::kQwen35Moe,     formats::Family::kQwen3Next,
+      formats::Family::kLfm2,          formats::Family::kLfm2Moe,
+      formats::Family::kGraniteHybrid, formats::Family::kBamba,
+      formats::Family::kNemotronH,     formats::Family::kFalconH1,
+      formats::Family::kGraniteMoe,    formats::Family::kGraniteMoeShared,
+      formats::Family::kErnie45Moe,    formats::Family::kDots1,
+      formats::Family::kMiniMaxM2,     formats::Family::kApertus,
+      formats::Family::kGemma4,        formats::Family::kHunYuanDense};
   return families;
 }
 

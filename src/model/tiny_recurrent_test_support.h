@@ -59,6 +59,24 @@ inline void add_short_conv_features(formats::ModelConfig& config) {
   }
 }
 
+// A layer of Mamba 2 beside attention in every layer, and all multipliers.
+inline void add_falcon_features(formats::ModelConfig& config) {
+  config.attention_beside = true;
+  config.layer_is_recurrent = {1, 1};
+  config.qkv_bias = config.output_bias = config.mlp_bias = true;
+  config.embedding_scale = 3.0;
+  config.logits_scale = 0.4;
+  config.attention_in_scale = 1.3;
+  config.attention_out_scale = 0.8;
+  config.key_scale = 0.7;
+  config.mlp_gate_scale = 0.9;
+  config.mlp_out_scale = 0.7;
+  config.mamba2.norm = formats::GatedNorm::kNormFirst;
+  config.mamba2.in_scale = 1.25;
+  config.mamba2.out_scale = 0.6;
+  config.mamba2.part_scales = {0.7, 1.2, 0.8, 1.5, 0.9};
+}
+
 // A layer of Mamba 2 below one with attention.
 inline void add_mamba2_features(formats::ModelConfig& config) {
   config.mamba2 = {.heads = 8,
@@ -67,9 +85,11 @@ inline void add_mamba2_features(formats::ModelConfig& config) {
                    .state_dim = 7,
                    .kernel = 3,
                    .conv_bias = true,
-                   .bias = true};
+                   .bias = true,
+                   .output_bias = true};
   config.layer_is_recurrent = {1, 0};
   config.norm_eps = 1e-2;  // a head's first results may be near zero
+  if (config.family == formats::Family::kFalconH1) return add_falcon_features(config);
   if (config.family == formats::Family::kNemotronH) {
     config.activation = formats::ActivationKind::kReluSquared;
     const auto mixes = formats::LayerParts::kAttention, feeds = formats::LayerParts::kFeedForward;

@@ -9,37 +9,10 @@ namespace jige::model {
 
 namespace {
 
-std::unique_ptr<Attention> make_attention(const formats::ModelConfig& config,
-                                          const LayerOptions& options,
-                                          std::vector<ParamSpec>& params) {
-  const LayerNames& names = options.names;
-  const DeviceKind device = options.device;
-  if (formats::is_recurrent(config, options.index)) {
-    if (config.short_conv.kernel > 0) {
-      return std::make_unique<ShortConv>(config, names.short_conv, options.lora, device, params);
-    }
-    if (config.mamba2.heads > 0) {
-      return std::make_unique<Mamba2>(config, names.mamba2, options.lora, device, params);
-    }
-    return std::make_unique<DeltaAttention>(config, names.delta, options.lora, device, params);
-  }
-  if (config.latent.rank > 0) {
-    return std::make_unique<LatentAttention>(config, names.latent, options.index, options.lora,
-                                             device, params);
-  }
-  return std::make_unique<GroupedAttention>(
-      config, names.attention,
-      GroupedAttentionOptions{.layer = options.index,
-                              .transposed = options.transposed,
-                              .lora = options.lora,
-                              .device = options.device},
-      params);
-}
-
-// On what attention, or what stands in its place, gives the residual stream.
-bool has_output_bias(const formats::ModelConfig& config, int64_t layer) {
-  if (!formats::is_recurrent(config, layer)) return config.output_bias;
-  return config.mamba2.heads > 0 ? config.mamba2.bias : config.short_conv.bias;
+// Where a part of a layer is, or null.
+template <typename Part>
+Part* address(std::optional<Part>& part) {
+  return part ? &*part : nullptr;
 }
 
 }  // namespace
@@ -66,15 +39,9 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
   };
   if (formats::has_attention_part(config, options.index)) {
     if (norms_before_) norm1_ = make_norm(names.norm1);
-    attention_ = make_attention(config, options, params_);
-    attention_output_ = Projection({.parts = {{names.attention_output, width_}},
-                                    .inputs = attention_->columns(),
-                                    .bias = has_output_bias(config, options.index),
-                                    .transposed = options.transposed,
-                                    .init_std = residual_std,
-                                    .lora = options.lora,
-                                    .device = options.device},
-                                   params_);
+    attention_ = make_attention(config, options, residual_std, params_);
+    JIGE_CHECK(!norms_after_ || !attention_->has_output(), "a norm behind two products");
+    attention_output_ = make_attention_output(config, options, *attention_, residual_std, params_);
     if (norms_after_) norm1_after_ = make_norm(names.norm1_after);
   }
   if (formats::has_feed_forward(config, options.index)) {
@@ -94,16 +61,9 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
     params_.push_back(
         {.name = names.scale, .shape = Shape{1}, .init = InitKind::kOne, .fixed = true});
   }
-  const auto sizes_with = [&](auto*... ffn) {
-    return attention_ ? PackedSizes(attention_.get(), &attention_output_, ffn...)
-                      : PackedSizes(ffn...);
-  };
-  packed_ = experts_            ? sizes_with(&*experts_)
-            : beside_ && input_ ? sizes_with(&*mlp_, &beside_->experts(), &*input_)
-            : beside_           ? sizes_with(&*mlp_, &beside_->experts())
-            : input_            ? sizes_with(&*mlp_, &*input_)
-            : mlp_              ? sizes_with(&*mlp_)
-                                : sizes_with();
+  packed_ =
+      PackedSizes(attention_.get(), address(attention_output_), address(mlp_), address(experts_),
+                  beside_ ? &beside_->experts() : nullptr, address(input_));
 }
 
 void TransformerLayer::make_ffn(const formats::ModelConfig& config, const LayerOptions& options,
@@ -131,10 +91,8 @@ void TransformerLayer::make_ffn(const formats::ModelConfig& config, const LayerO
 
 std::vector<const Projection*> TransformerLayer::projections() const {
   std::vector<const Projection*> all;
-  if (attention_) {
-    all = attention_->projections();
-    all.push_back(&attention_output_);
-  }
+  if (attention_) all = attention_->projections();
+  if (attention_output_) all.push_back(&*attention_output_);
   if (mlp_) all.insert(all.end(), {&mlp_->input(), &mlp_->output()});
   return all;
 }
@@ -151,10 +109,8 @@ int64_t TransformerLayer::packed_bytes(DType compute, PackFor use, ops::WeightFo
 
 void TransformerLayer::pack(Stream& stream, const BlockWeights& weights, DType compute,
                             PackFor use) const {
-  if (attention_) {
-    attention_->pack(stream, weights, compute, use);
-    attention_output_.pack(stream, weights, compute, use);
-  }
+  if (attention_) attention_->pack(stream, weights, compute, use);
+  if (attention_output_) attention_output_->pack(stream, weights, compute, use);
   if (mlp_) {
     for (const Projection* p : {&mlp_->input(), &mlp_->output()}) {
       p->pack(stream, weights, compute, use);
@@ -191,8 +147,8 @@ TransformerLayer::Activations TransformerLayer::place_saved(Placement& at, int64
   if (!parallel_ && has_both()) saved.x1 = at.take(DType::kF32, Shape{t, width_});
   if (attention_) {
     saved.attention = at.take(DType::kU8, Shape{attention_->saved_bytes(t, compute)});
-    saved.attended = at.take(compute, Shape{t, attention_->columns()});
   }
+  if (attention_output_) saved.attended = at.take(compute, Shape{t, attention_->columns()});
   place_ffn(at, saved, t, compute, true);
   if (norms_before_) {
     if (attention_) saved.stats1 = norm1_.place_stats(at, t);
@@ -204,7 +160,9 @@ TransformerLayer::Activations TransformerLayer::place_saved(Placement& at, int64
     saved.stats_o = norm1_after_.place_stats(at, t);
     saved.stats_m = norm2_after_.place_stats(at, t);
   }
-  if (attention_) saved.u_attention_output = attention_output_.place_product(at, t, compute);
+  if (attention_output_) {
+    saved.u_attention_output = attention_output_->place_product(at, t, compute);
+  }
   return saved;
 }
 
@@ -230,8 +188,10 @@ TransformerLayer::Activations TransformerLayer::place_unsaved(Placement& at, int
   if (attention_) {
     views.attention =
         at.take(DType::kU8, Shape{attention_->workspace_bytes(t, compute, PackFor::kInference)});
+  }
+  if (attention_output_) {
     views.attended = at.take(compute, Shape{t, attention_->columns()});
-    views.u_attention_output = attention_output_.place_product(at, t, compute);
+    views.u_attention_output = attention_output_->place_product(at, t, compute);
   }
   const int64_t attention_end = at.offset();
   at.rewind(begin);
@@ -249,7 +209,9 @@ TransformerLayer::Gradients TransformerLayer::place_pending(Placement& at, int64
     pending.attention = at.take(DType::kU8, Shape{attention_->pending_bytes(t, compute)});
     pending.attention_output = at.take(compute, rows);
     pending.n1 = at.take(compute, rows);
-    pending.v_attention_output = attention_output_.place_product(at, t, compute);
+  }
+  if (attention_output_) {
+    pending.v_attention_output = attention_output_->place_product(at, t, compute);
   }
   if (experts_) {
     pending.experts = experts_->place_pending(at, t, compute);
@@ -420,7 +382,7 @@ void TransformerLayer::forward_attention(const BlockContext& context, const Bloc
   const TensorView n1 = first_columns(work.rows, width_);
   const TensorView src = layout_.residual(streams.src);
   const TensorView dst = layout_.residual(streams.dst);
-  const bool at_once = adds_at_once(batch);
+  const bool at_once = attention_output_ && adds_at_once(batch);
   const bool later = attention_->may_norm() && !one_norm_ && leaves_norm(norm1_);
   ops::NormForward norm;
   if (later) norm = norm1_.task(weights, n1, src, views.stats1);
@@ -428,16 +390,19 @@ void TransformerLayer::forward_attention(const BlockContext& context, const Bloc
   AttentionMemory memory = attention_memory(views, {}, work, saves);
   if (later) memory.norm = &norm;
   if (!context.kv_cache.data) share_keys(memory, streams);
-  attention_->forward(context, weights, batch, n1, views.attended, memory);
-  attention_output_.forward(stream, weights, context.compute,
-                            {.dst = norms_after_ ? views.o
-                                    : at_once    ? streams.x1
-                                                 : dst,
-                             .src = views.attended,
-                             .product = views.u_attention_output,
-                             .scratch = work.adapter_scratch,
-                             .adapters = context.adapters,
-                             .addend = at_once ? src : TensorView{}});
+  attention_->forward(context, weights, batch, n1, attention_output_ ? views.attended : dst,
+                      memory);
+  if (attention_output_) {
+    attention_output_->forward(stream, weights, context.compute,
+                               {.dst = norms_after_ ? views.o
+                                       : at_once    ? streams.x1
+                                                    : dst,
+                                .src = views.attended,
+                                .product = views.u_attention_output,
+                                .scratch = work.adapter_scratch,
+                                .adapters = context.adapters,
+                                .addend = at_once ? src : TensorView{}});
+  }
   leave(stream, weights, batch, attention_part(views), dst);
   if (!at_once) ops::add(stream, streams.x1, src, dst);
 }

@@ -2,7 +2,7 @@
 //
 // Shapes: T tokens, D width.
 //   n1 = norm1(src)                     [T, D]
-//   o = attention(n1) Woᵀ + b           in one of the forms of attention.h
+//   o = attention(n1) Woᵀ + b           in one of the forms of attention.h; or two of them added
 //   x1 = src + scale · dropout(norm1_after(o))
 //   n2 = norm2(x1)
 //   m = mlp(n2)                         one of all tokens (dense_mlp.h) or experts (expert_mlp.h),
@@ -28,50 +28,17 @@
 #include "formats/model_config.h"
 #include "model/attention.h"
 #include "model/block.h"
-#include "model/delta_attention.h"
 #include "model/dense_mlp.h"
 #include "model/expert_mlp.h"
 #include "model/experts_beside.h"
-#include "model/grouped_attention.h"
-#include "model/latent_attention.h"
+#include "model/layer_attention.h"
 #include "model/layer_input.h"
-#include "model/mamba2.h"
 #include "model/norm_layer.h"
 #include "model/placement.h"
 #include "model/projection.h"
-#include "model/short_conv.h"
 #include "model/stream_layout.h"
 
 namespace jige::model {
-
-// Full names of a layer's modules, without ".weight".
-struct LayerNames {
-  std::string norm1;
-  GroupedAttentionNames attention;
-  LatentAttentionNames latent;  // in its place, in families that have latents
-  DeltaAttentionNames delta;    // in recurrent layers, or one of these:
-  ShortConvNames short_conv;
-  Mamba2Names mamba2;
-  std::string attention_output;
-  std::string norm1_after;
-  std::string norm2;
-  std::vector<std::string> ffn_input;  // gate and up, or one
-  std::string ffn_output;
-  std::string ffn_curve;  // before the names of the numbers of xIELU
-  ExpertNames experts;    // in place of both, in families that have them, or beside them
-  ExpertsBesideNames beside;
-  std::string norm2_after;
-  LayerInputNames input;
-  std::string scale;  // a whole name
-};
-
-struct LayerOptions {
-  int64_t index = 0;
-  LayerNames names;
-  bool transposed = false;  // files hold matrices as [in, out]
-  std::optional<formats::LoraConfig> lora;
-  DeviceKind device = DeviceKind::kCpu;
-};
 
 class TransformerLayer final : public Block {
  public:
@@ -257,9 +224,9 @@ class TransformerLayer final : public Block {
 
   std::vector<ParamSpec> params_;
   NormLayer norm1_, norm2_, norm1_after_, norm2_after_;
-  std::unique_ptr<Attention> attention_;  // null: the layer has a feed-forward part alone
-  Projection attention_output_;
-  std::optional<DenseMlp> mlp_;  // this or experts_, or none
+  std::unique_ptr<Attention> attention_;        // null: the layer has a feed-forward part alone
+  std::optional<Projection> attention_output_;  // none where attention has its own
+  std::optional<DenseMlp> mlp_;                 // this or experts_, or none
   std::optional<ExpertMlp> experts_;
   std::optional<ExpertsBeside> beside_;  // with mlp_
   StreamLayout layout_;

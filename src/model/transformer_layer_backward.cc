@@ -130,12 +130,15 @@ void TransformerLayer::backward_attention(const BlockContext& context, const Blo
   const TensorView grad_src = layout_.residual(streams.grad_src);
   AttentionMemory memory = attention_memory(saved, pending, work, true);
   share_keys(memory, streams);
-  const TensorView grad_attended = first_columns(work.rows, attention_->columns());
-  attention_output_.backward_input(stream, weights, context.compute,
-                                   {.grad_src = grad_attended,
-                                    .grad_dst = pending.attention_output,
-                                    .product = pending.v_attention_output,
-                                    .scratch = work.adapter_scratch});
+  TensorView grad_attended = pending.attention_output;
+  if (attention_output_) {
+    grad_attended = first_columns(work.rows, attention_->columns());
+    attention_output_->backward_input(stream, weights, context.compute,
+                                      {.grad_src = grad_attended,
+                                       .grad_dst = pending.attention_output,
+                                       .product = pending.v_attention_output,
+                                       .scratch = work.adapter_scratch});
+  }
   attention_->backward_input(context, weights, batch, saved.attended, grad_attended, pending.n1,
                              memory);
   if (one_norm_) ops::add(stream, pending.n1, pending.n1, pending.n2);
@@ -168,13 +171,15 @@ void TransformerLayer::backward_weight(const BlockContext& context, const BlockW
     }
   }
   if (!attention_) return;
-  attention_output_.backward_weight(stream, weights, compute,
-                                    {.grad_dst = pending.attention_output,
-                                     .src = saved.attended,
-                                     .product_forward = saved.u_attention_output,
-                                     .product_backward = pending.v_attention_output,
-                                     .scratch = work.weight_scratch,
-                                     .gradients = context.gradients});
+  if (attention_output_) {
+    attention_output_->backward_weight(stream, weights, compute,
+                                       {.grad_dst = pending.attention_output,
+                                        .src = saved.attended,
+                                        .product_forward = saved.u_attention_output,
+                                        .product_backward = pending.v_attention_output,
+                                        .scratch = work.weight_scratch,
+                                        .gradients = context.gradients});
+  }
   attention_gradients(context, weights, batch, src, saved, pending, work);
   if (norms_before_) norm1_.backward_weight(stream, weights, pending.n1, src, saved.stats1);
   if (!norms_after_) return;

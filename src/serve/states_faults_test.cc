@@ -141,6 +141,7 @@ INSTANTIATE_TEST_SUITE_P(
                       FaultyCase{"qwen3_next", 5, 3, plan::Admission::kReserve},
                       FaultyCase{"granite_hybrid", 5, 3, plan::Admission::kReserve},
                       FaultyCase{"nemotron_h", 1, 1, plan::Admission::kReserve},
+                      FaultyCase{"falcon_h1", 5, 3, plan::Admission::kOptimistic},
                       FaultyCase{"lfm2_moe", 5, 1, plan::Admission::kOptimistic}),
     [](const auto& param) {
       return std::string(param.param.fixture) + "_" + std::to_string(param.param.states) + "_" +

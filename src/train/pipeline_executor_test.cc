@@ -119,7 +119,9 @@ void expect_bits_of_one_device(const std::string& fixture) {
     config = formats::first_layers(config, 4);
   } else {
     config.layer_count = 4;
-    if (!config.layer_is_recurrent.empty()) config.layer_is_recurrent = {1, 0, 1, 1};
+    if (!config.layer_is_recurrent.empty()) {
+      config.layer_is_recurrent = {1, uint8_t{config.attention_beside}, 1, 1};
+    }
     if (!config.layer_is_unturned.empty()) config.layer_is_unturned = {1, 1, 1, 1};
     if (!config.layer_is_sliding.empty()) config.layer_is_sliding = {1, 0, 1, 0};
   }
@@ -144,7 +146,7 @@ TEST(PipelineExecutor, PartsSideBySideHaveTheBitsOfOneDevice) {
 }
 
 TEST(PipelineExecutor, RecurrentLayersHaveTheBitsOfOneDevice) {
-  for (const char* fixture : {"qwen3_5", "lfm2", "granite_hybrid", "nemotron_h_moe"})
+  for (const char* fixture : {"qwen3_5", "lfm2", "granite_hybrid", "nemotron_h_moe", "falcon_h1"})
     expect_bits_of_one_device(fixture);
 }
 

@@ -227,6 +227,7 @@ const std::vector<std::string> kBitModels = {"llama2",
                                              "qwen3_next",
                                              "granite_hybrid",
                                              "nemotron_h_moe",
+                                             "falcon_h1",
                                              "gemma4",
                                              "gemma4_moe",
                                              "gemma4_layer_inputs"};
@@ -386,7 +387,8 @@ TEST(Executor, UsesTheMemoryThatThePlanSays) {
                             "glm4_moe",
                             "gemma4",
                             "gemma4_moe",
-                            "gemma4_layer_inputs"}) {
+                            "gemma4_layer_inputs",
+                            "falcon_h1_norm_first"}) {
     for (const DType compute : {DType::kF32, DType::kBF16}) {
       CpuDevice device({.thread_count = 1});
       Arena arena(device, "test");

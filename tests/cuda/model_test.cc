@@ -117,8 +117,9 @@ TEST_F(CudaModel, EveryFamilyGivesTheLogitsOfTheCpuOrSaysThatItCannot) {
 }
 
 TEST_F(CudaModel, Bf16GivesLogitsNearThoseOfTheCpu) {
-  for (const std::string name : {"llama3", "qwen3", "gemma3", "mixtral", "gpt_oss", "qwen2_moe",
-                                 "deepseek_v3", "youtu", "qwen3_5", "granite_hybrid", "lfm2"}) {
+  for (const std::string name :
+       {"llama3", "qwen3", "gemma3", "mixtral", "gpt_oss", "qwen2_moe", "deepseek_v3", "youtu",
+        "qwen3_5", "granite_hybrid", "lfm2", "falcon_h1_norm"}) {
     const std::string folder = fixtures() + "/" + name;
     model::InferenceOptions options{.compute = DType::kBF16, .context_max = 32};
     options.kv_block_count = 4;
@@ -330,9 +331,9 @@ TEST_F(CudaTrainer, TrainsAsTheCpuDoes) {
 }
 
 TEST_F(CudaTrainer, TrainsLayersOfEveryKindAsTheCpuDoes) {
-  for (const std::string name :
-       {"mixtral", "qwen2_moe", "gpt_oss", "glm4_moe", "gemma4_moe", "deepseek_v2",
-        "deepseek_v3_dense", "minicpm3", "qwen3_next", "nemotron_h_moe", "lfm2"}) {
+  for (const std::string name : {"mixtral", "qwen2_moe", "gpt_oss", "glm4_moe", "gemma4_moe",
+                                 "deepseek_v2", "deepseek_v3_dense", "minicpm3", "qwen3_next",
+                                 "nemotron_h_moe", "lfm2", "falcon_h1_norm_first"}) {
     train::TrainOptions on_cpu = options(name + "_cpu");
     const auto config = formats::load_model_config(fixtures() + "/" + name);
     ASSERT_TRUE(config) << config.error().message;

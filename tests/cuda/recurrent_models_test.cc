@@ -41,7 +41,8 @@ class CudaModelRecurrent : public CudaTest {
 // Tokens one by one after a prompt, from its state and from a copy; and all of them at once. In f32
 // and of up to eight rows attention has one order, so everything has.
 TEST_F(CudaModelRecurrent, TokensGiveWhatTheWholeTextGives) {
-  for (const std::string name : {"qwen3_5", "qwen3_next", "granite_hybrid_dense", "lfm2"}) {
+  for (const std::string name :
+       {"qwen3_5", "qwen3_next", "granite_hybrid_dense", "lfm2", "falcon_h1"}) {
     const auto model = load(name, DType::kF32);
     const std::vector<float> whole = logits(*model, 0, 8, 2);
     std::vector<float> pieces = logits(*model, 0, 5, 0);

@@ -343,6 +343,20 @@ CASES = {
              moe_intermediate_size=20, moe_shared_expert_intermediate_size=28, n_group=2,
              routed_scaling_factor=2.5),
     ),
+    "falcon_h1": (
+        "FalconH1Config",
+        dict(SIZES, mamba_d_ssm=40, mamba_n_heads=8, mamba_n_groups=2, mamba_d_state=16,
+             embedding_multiplier=5.5, lm_head_multiplier=0.25, key_multiplier=0.5,
+             attention_in_multiplier=1.5, attention_out_multiplier=0.9, ssm_in_multiplier=1.25,
+             ssm_out_multiplier=0.25, mlp_multipliers=[0.75, 0.5],
+             ssm_multipliers=[0.5, 0.25, 0.75, 1.5, 0.3], rope_theta=1e11, head_dim=12),
+    ),
+    "falcon_h1_norm": (
+        "FalconH1Config",
+        dict(SIZES, mamba_d_ssm=None, mamba_n_heads=4, mamba_d_head=16, mamba_rms_norm=True,
+             mamba_norm_before_gate=False, mamba_proj_bias=True, projectors_bias=True,
+             attention_bias=True, mlp_bias=True, tie_word_embeddings=True),
+    ),
     "granite_moe": (
         "GraniteMoeConfig",
         dict(SIZES, num_local_experts=6, num_experts_per_tok=3, embedding_multiplier=12.0,
@@ -533,6 +547,7 @@ def record_configs():
                "Qwen3NextConfig": "Qwen3NextForCausalLM",
                "GraniteMoeHybridConfig": "GraniteMoeHybridForCausalLM",
                "BambaConfig": "BambaForCausalLM", "NemotronHConfig": "NemotronHForCausalLM",
+               "FalconH1Config": "FalconH1ForCausalLM",
                "GraniteMoeConfig": "GraniteMoeForCausalLM",
                "HunYuanDenseV1Config": "HunYuanDenseV1ForCausalLM",
                "ApertusConfig": "ApertusForCausalLM",

@@ -53,6 +53,8 @@ from transformers import (
     Ernie4_5_MoeForCausalLM,
     Exaone4Config,
     Exaone4ForCausalLM,
+    FalconH1Config,
+    FalconH1ForCausalLM,
     GPT2Config,
     GPT2LMHeadModel,
     GPTNeoXConfig,
@@ -1152,6 +1154,43 @@ MODELS["hunyuan_v1_dense"] = (
     torch.float32,
     {},
 )
+# Attention beside a layer of Mamba 2, and every multiplier.
+FALCON_H1 = COMMON | MAMBA | dict(
+    embedding_multiplier=3.0, lm_head_multiplier=0.4, key_multiplier=0.7,
+    attention_in_multiplier=1.3, attention_out_multiplier=0.8, ssm_in_multiplier=1.25,
+    ssm_out_multiplier=0.6, mlp_multipliers=[0.9, 0.7], ssm_multipliers=[0.7, 1.2, 0.8, 1.5, 0.9],
+)
+MODELS["falcon_h1"] = (
+    FalconH1ForCausalLM,
+    FalconH1Config(**FALCON_H1 | dict(mamba_d_ssm=48, mamba_d_head=6)),
+    torch.float32,
+    {},
+)
+# With a norm behind the gate, and every bias.
+MODELS["falcon_h1_norm"] = (
+    FalconH1ForCausalLM,
+    FalconH1Config(
+        **FALCON_H1 | dict(
+            mamba_d_ssm=40, mamba_d_head=5, mamba_rms_norm=True, mamba_norm_before_gate=False,
+            attention_bias=True, mlp_bias=True, mamba_proj_bias=True, projectors_bias=True,
+            tie_word_embeddings=True, head_dim=12,
+        )
+    ),
+    torch.float32,
+    {},
+)
+# With a norm before it.
+MODELS["falcon_h1_norm_first"] = (
+    FalconH1ForCausalLM,
+    FalconH1Config(
+        **FALCON_H1 | dict(
+            mamba_d_ssm=None, mamba_n_groups=4, mamba_rms_norm=True, mamba_norm_before_gate=True,
+            mamba_conv_bias=False,
+        )
+    ),
+    torch.float32,
+    {},
+)
 # As transformers keeps experts in memory, and writes them where it is told to; so are
 # published folders of Qwen 3.5.
 STACKED = {
@@ -1208,6 +1247,9 @@ SEEDS = {name: 1000 + index for index, name in enumerate(MODELS)} | {
     "gemma4_moe": 3078,
     "gemma4_layer_inputs": 1052,
     "hunyuan_v1_dense": 1074,
+    "falcon_h1": 1081,
+    "falcon_h1_norm": 1082,
+    "falcon_h1_norm_first": 1085,
 }
 STEPPED = ("llama2", "gpt2", "gpt2_relu_unscaled", "gpt2_silu_by_layer", "mixtral")
 GRADIENTS = STEPPED + (
@@ -1267,6 +1309,9 @@ GRADIENTS = STEPPED + (
     "gemma4_moe",
     "gemma4_layer_inputs",
     "hunyuan_v1_dense",
+    "falcon_h1",
+    "falcon_h1_norm",
+    "falcon_h1_norm_first",
 )
 # What is added to the scores of experts for their choice alone.
 CHOICE_BIASES = ("e_score_correction_bias", "expert_bias")

@@ -162,6 +162,10 @@ Result<LoraTensorName> parse_lora_tensor_name(std::string_view name, std::string
   return LoraTensorName{std::string(name), is_a ? LoraPart::kA : LoraPart::kB};
 }
 
+bool adapts_recurrent_output(Family family) {
+  return family != Family::kFalconH1 && family != Family::kNemotronH;
+}
+
 std::vector<std::string> lora_linear_modules(const ModelConfig& config) {
   const Family family = config.family;
   if (family == Family::kGpt2) return {"c_attn", "c_fc", "c_proj"};
@@ -203,7 +207,7 @@ std::vector<std::string> lora_linear_modules(const ModelConfig& config) {
     if (feed_forward_count(config) > 0 && config.experts.count == 0) {
       modules.insert(modules.end(), {"down_proj", "up_proj"});
     }
-    if (recurrent_layer_count(config) > 0) modules.insert(modules.end(), {"in_proj", "out_proj"});
+    if (recurrent_layer_count(config) > 0) modules.push_back("in_proj");
     std::sort(modules.begin(), modules.end());
     return modules;
   }
@@ -217,7 +221,8 @@ std::vector<std::string> lora_linear_modules(const ModelConfig& config) {
     return modules;
   }
   if (recurrent_layer_count(config) > 0) {
-    std::vector<std::string> modules = {"k_proj", "o_proj", "out_proj", "q_proj", "v_proj"};
+    std::vector<std::string> modules = {"k_proj", "o_proj", "q_proj", "v_proj"};
+    if (adapts_recurrent_output(family)) modules.insert(modules.begin() + 2, "out_proj");
     const bool mamba2 = config.mamba2.heads > 0;
     if (mamba2) modules.insert(modules.begin(), "in_proj");
     if (family == Family::kQwen3Next) {

@@ -62,5 +62,8 @@ Result<LoraTensorName> parse_lora_tensor_name(std::string_view name, std::string
 // Module suffixes that an adapter for the model may target: every linear layer of a block, but for
 // routers and experts.
 std::vector<std::string> lora_linear_modules(const ModelConfig& config);
+// Whether the product behind recurrent layers is one of them: PEFT refuses it in some families with
+// layers of Mamba 2.
+bool adapts_recurrent_output(Family family);
 
 }  // namespace jige::formats

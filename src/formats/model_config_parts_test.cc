@@ -70,9 +70,9 @@ TEST(NemotronHConfig, AdaptersStandOnWhatTheLayersHave) {
   const auto modules = [](const char* pattern) {
     return lora_linear_modules(config_of(nemotron_h_json({{"hybrid_override_pattern", pattern}})));
   };
-  EXPECT_EQ(modules("M-*"), (Names{"down_proj", "in_proj", "k_proj", "o_proj", "out_proj", "q_proj",
-                                   "up_proj", "v_proj"}));
-  EXPECT_EQ(modules("M"), (Names{"in_proj", "out_proj"}));
+  EXPECT_EQ(modules("M-*"),
+            (Names{"down_proj", "in_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"}));
+  EXPECT_EQ(modules("M"), (Names{"in_proj"}));  // PEFT refuses out_proj
   EXPECT_EQ(modules("*-"), (Names{"down_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"}));
 }
 
@@ -131,8 +131,8 @@ TEST(NemotronHConfig, LayersMayHaveExperts) {
   EXPECT_EQ(to_hf_config(usual)["hybrid_override_pattern"], "ME-*E");
   EXPECT_EQ(config_of(to_hf_config(usual)), usual);
   // Adapters stand beside experts on the other parts alone.
-  EXPECT_EQ(lora_linear_modules(usual), (std::vector<std::string>{"in_proj", "k_proj", "o_proj",
-                                                                  "out_proj", "q_proj", "v_proj"}));
+  EXPECT_EQ(lora_linear_modules(usual),
+            (std::vector<std::string>{"in_proj", "k_proj", "o_proj", "q_proj", "v_proj"}));
   const Json words = {"mamba", "moe", "mlp", "attention", "moe"};
   EXPECT_EQ(config_of(nemotron_h_json({{"layer_types", words}})), usual);
   const auto refused = [&](const Json& members) {

@@ -70,21 +70,24 @@ std::vector<std::string> attention_modules(const formats::ModelConfig& config,
 // Of the linear layers that adapters may be added to, in all kinds of layers.
 std::vector<std::string> linear_names(const formats::ModelConfig& config) {
   std::vector<std::string> all;
-  const auto add = [&](std::vector<std::string> modules, const std::string& output) {
+  const auto add = [&](const std::vector<std::string>& modules) {
     all.insert(all.end(), modules.begin(), modules.end());
-    all.push_back(output);
   };
   for (int64_t layer = 0; layer < config.layer_count; ++layer) {
     const LayerNames names = layer_names(config, layer);
     if (formats::has_attention(config, layer)) {
-      add(attention_modules(config, names), names.attention_output);
+      add(attention_modules(config, names));
+      add({names.attention_output});
     }
     if (formats::is_recurrent(config, layer)) {
-      add(recurrent_modules(config, names),
-          config.attention_beside ? names.recurrent_output : names.attention_output);
+      add(recurrent_modules(config, names));
+      if (formats::adapts_recurrent_output(config.family)) {
+        add({config.attention_beside ? names.recurrent_output : names.attention_output});
+      }
     }
     if (config.experts.count > 0 || !formats::has_feed_forward(config, layer)) continue;
-    add(names.ffn_input, names.ffn_output);
+    add(names.ffn_input);
+    add({names.ffn_output});
   }
   return all;
 }

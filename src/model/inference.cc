@@ -276,9 +276,12 @@ BlockContext InferenceModel::context(size_t node) {
       .stream = *stream_, .compute = sizes_.compute, .workspace = buffers_.workspace.view()};
   if (!step_adapters_.rows.empty()) context.adapters = &step_adapters_;
   if (node == 0 || node >= architecture_->head_node()) return context;
-  const LayerBuffers& own = buffers_.layers[node - 1];
-  if (own.inputs) context.states = {.inputs = own.inputs.view(), .matrices = own.matrices.view()};
-  const int64_t source = formats::key_source(config(), static_cast<int64_t>(node) - 1);
+  const auto index = static_cast<int64_t>(node) - 1;
+  if (formats::is_recurrent(config(), index)) {
+    const LayerBuffers& own = buffers_.layers[node - 1];
+    context.states = {.inputs = own.inputs.view(), .matrices = own.matrices.view()};
+  }
+  const int64_t source = formats::key_source(config(), index);
   if (const LayerBuffers& layer = buffers_.layers[static_cast<size_t>(source)]; layer.kv) {
     const CacheShape shape = cache_shape(config(), source);
     context.kv_cache = {.data = layer.kv.view().data,

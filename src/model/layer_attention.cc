@@ -45,19 +45,21 @@ std::unique_ptr<Attention> make_heads(const formats::ModelConfig& config,
 struct OutputOptions {
   std::string name;
   bool bias = false;
+  bool recurrent = false;
   double scale = 1;
 };
 
 Projection make_output(const formats::ModelConfig& config, const LayerOptions& options,
                        const Attention& attention, double residual_std, const OutputOptions& output,
                        std::vector<ParamSpec>& params) {
+  const bool adapted = !output.recurrent || formats::adapts_recurrent_output(config.family);
   return Projection({.parts = {{output.name, config.hidden_size}},
                      .inputs = attention.columns(),
                      .bias = output.bias,
                      .transposed = options.transposed,
                      .scales = {{config.hidden_size, output.scale}},
                      .init_std = residual_std,
-                     .lora = options.lora,
+                     .lora = adapted ? options.lora : std::nullopt,
                      .device = options.device},
                     params);
 }
@@ -85,6 +87,7 @@ std::unique_ptr<Attention> make_attention(const formats::ModelConfig& config,
   recurrent.output = make_output(config, options, *recurrent.attention, residual_std,
                                  {.name = options.names.recurrent_output,
                                   .bias = has_recurrent_bias(config),
+                                  .recurrent = true,
                                   .scale = config.mamba2.out_scale},
                                  params);
   return std::make_unique<ParallelAttention>(std::move(heads), std::move(recurrent));
@@ -98,7 +101,8 @@ std::optional<Projection> make_attention_output(const formats::ModelConfig& conf
   const bool recurrent = formats::is_recurrent(config, options.index);
   return make_output(config, options, attention, residual_std,
                      {.name = options.names.attention_output,
-                      .bias = recurrent ? has_recurrent_bias(config) : config.output_bias},
+                      .bias = recurrent ? has_recurrent_bias(config) : config.output_bias,
+                      .recurrent = recurrent},
                      params);
 }
 

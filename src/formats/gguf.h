@@ -63,6 +63,7 @@ class GgufMetadata {
   const std::string& where() const { return where_; }
   size_t size() const { return values_.size(); }
   bool has(std::string_view key) const { return values_.contains(key); }
+  bool has_array(std::string_view key) const;
 
   // Of any whole type.
   Result<std::optional<int64_t>> find_int(std::string_view key) const;
@@ -80,6 +81,8 @@ class GgufMetadata {
   // An array of texts, nullptr where it is missing.
   Result<const std::vector<std::string_view>*> find_texts(std::string_view key) const;
   Result<std::optional<std::vector<int64_t>>> find_ints(std::string_view key) const;
+  // An array of truth values or of whole numbers, of which all but 0 are true.
+  Result<std::optional<std::vector<uint8_t>>> find_flags(std::string_view key) const;
   Result<std::optional<std::vector<float>>> find_floats(std::string_view key) const;
 
  private:

@@ -2,46 +2,18 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <numbers>
 #include <tuple>
 
 #include "base/file_content.h"
+#include "formats/gguf_config_fields.h"
+#include "formats/gguf_config_rope.h"
 #include "formats/gguf_params.h"
-#include "formats/model_config_rope.h"
 #include "formats/model_families.h"
 
 namespace jige::formats {
 namespace {
 
-constexpr double kFactorTolerance = 1e-4;
 constexpr std::string_view kTurnedKey = "rope.dimension_count";
-constexpr const char* kLogMultiplierKey = "rope.scaling.yarn_log_multiplier";
-
-// Keys that change what a model computes, with the value that changes nothing.
-struct NeutralKey {
-  std::string_view key;
-  double neutral;
-};
-
-constexpr NeutralKey kNeutralKeys[] = {
-    {"expert_shared_count", 0},
-    {"expert_group_count", 1},
-    {"expert_gating_func", 1},  // softmax
-    {"leading_dense_block_count", 0},
-    {"logit_scale", 1},
-    {"embedding_scale", 1},
-    {"residual_scale", 1},
-    {"attention.scale", 0},
-    {"attention.clamp_kqv", 0},
-    {"attention.max_alibi_bias", 0},
-    {"attention.shared_kv_layers", 0},
-    {"attn_logit_softcapping", 0},
-    {"final_logit_softcapping", 0},
-    {"nextn_predict_layers", 0},
-    {"attention.temperature_scale", 0},
-    {"attention.temperature_length", 0},
-};
 
 class GgufConfigReader {
  public:
@@ -108,6 +80,7 @@ class GgufConfigReader {
 
   // Keys of some architectures that others may not have.
   bool is_own(std::string_view key) const {
+    if (key == "attention.sliding_window") return true;
     if (out_.family == Family::kMinistral3) return key.starts_with("attention.temperature_");
     if (out_.family == Family::kGemma2) {
       return key == "attn_logit_softcapping" || key == "final_logit_softcapping";
@@ -117,20 +90,11 @@ class GgufConfigReader {
   }
 
   Status refuse_what_changes_results() const {
-    for (const NeutralKey& entry : kNeutralKeys) {
-      if (is_own(entry.key)) continue;
-      JIGE_TRY(const auto value, keys_.find_number(key(entry.key)));
-      if (!value || *value == entry.neutral) continue;
-      return fail(Code::kUnsupported, "{}: key \"{}\" is {}, which Jige does not compute",
-                  keys_.where(), key(entry.key), *value);
-    }
-    JIGE_TRY(const auto causal, keys_.find_bool(key("attention.causal")));
+    JIGE_DO(refuse_gguf_keys(keys_, prefix_, [&](std::string_view key) { return is_own(key); }));
     JIGE_TRY(const auto parallel, keys_.find_bool(key("use_parallel_residual")));
-    if (causal.value_or(true) && !parallel.value_or(false)) return {};
-    return fail(Code::kUnsupported, "{}: key \"{}\" is {}, which Jige does not compute",
-                keys_.where(),
-                key(causal.value_or(true) ? "use_parallel_residual" : "attention.causal"),
-                causal.value_or(true));
+    if (!parallel.value_or(false)) return {};
+    return fail(Code::kUnsupported, "{}: key \"{}\" is true, which Jige does not compute",
+                keys_.where(), key("use_parallel_residual"));
   }
 
   Status read_sizes() {
@@ -183,15 +147,8 @@ class GgufConfigReader {
           "vocab_size", *stated,
           fmt::format("tensor \"token_embd.weight\" has {} rows", out_.vocab_size));
     }
-    out_.tied_embeddings = !has_tensor("output.weight") || output_repeats(*table);
+    out_.tied_embeddings = has_gguf_tied_head(file_);
     return {};
-  }
-
-  // A head that repeats the table byte for byte is the table.
-  bool output_repeats(const GgufTensor& table) const {
-    const GgufTensor* output = file_.header().find("output.weight");
-    return output->type == table.type && output->dims == table.dims &&
-           std::memcmp(file_.data(*output), file_.data(table), table.bytes) == 0;
   }
 
   Status read_gpt2() {
@@ -234,7 +191,7 @@ class GgufConfigReader {
       out_.layer_is_unturned = gguf_unturned_layers(out_.layer_count);
     }
     JIGE_DO(family.gemma_scores ? read_gemma() : read_window());
-    return read_rope();
+    return read_gguf_rope(file_, prefix_, out_);
   }
 
   // What follows allocates by the number of layers.
@@ -313,96 +270,6 @@ class GgufConfigReader {
     return {};
   }
 
-  Status read_rope() {
-    JIGE_TRY(const auto theta, keys_.find_number(key("rope.freq_base")));
-    out_.rope.theta = theta.value_or(10000.0);
-    JIGE_TRY(const auto type, keys_.find_text(key("rope.scaling.type")));
-    JIGE_TRY(auto factor, keys_.find_number(key("rope.scaling.factor")));
-    if (!factor) {
-      JIGE_TRY(factor, keys_.find_number(key("rope.scale_linear")));
-    }
-    const std::string_view kind = type.value_or(factor.value_or(1.0) == 1.0 ? "none" : "linear");
-    if (kind != "none" && kind != "linear" && kind != "yarn") {
-      return fail(Code::kUnsupported,
-                  "{}: key \"{}\" is \"{}\"; Jige reads none, linear, yarn, and llama3 by its "
-                  "factors",
-                  keys_.where(), key("rope.scaling.type"), gguf_shown(kind));
-    }
-    if (kind == "linear" && factor.value_or(1.0) != 1.0) {
-      out_.rope.scaling = RopeScaling::kLinear;
-      out_.rope.factor = *factor;
-    }
-    if (kind == "yarn") JIGE_DO(read_yarn(factor));
-    if (out_.sliding_rope == out_.rope) out_.sliding_rope.reset();
-    const GgufTensor* factors = file_.header().find("rope_freqs.weight");
-    return factors ? read_rope_factors(*factors) : Status();
-  }
-
-  Status read_yarn(const std::optional<double>& factor) {
-    JIGE_TRY(const int64_t context, keys_.get_int(key("rope.scaling.original_context_length")));
-    if (!factor) {
-      return fail(Code::kCorrupt, "{}: key \"{}\" is missing", keys_.where(),
-                  key("rope.scaling.factor"));
-    }
-    const struct {
-      const char* name;
-      double usual;
-    } others[] = {{"rope.scaling.attn_factor", 1},
-                  {"rope.scaling.yarn_attn_factor", 1},
-                  {kLogMultiplierKey, 0},
-                  {"rope.scaling.yarn_beta_fast", 32},
-                  {"rope.scaling.yarn_beta_slow", 1}};
-    for (const auto& other : others) {
-      JIGE_TRY(const auto value, keys_.find_number(key(other.name)));
-      if (value.value_or(other.usual) == other.usual || is_unscaled(other.name, *value)) continue;
-      return fail(Code::kUnsupported, "{}: key \"{}\" is {}; Jige reads yarn where it is {}",
-                  keys_.where(), key(other.name), *value, other.usual);
-    }
-    out_.rope.factor = *factor;
-    out_.rope.original_context = context;
-    out_.rope = gguf_yarn(out_.rope);
-    return out_.family == Family::kMinistral3 ? read_query_growth() : Status();
-  }
-
-  // Of Ministral 3 a multiplier of 1 says that cosines and sines are not scaled.
-  bool is_unscaled(std::string_view name, double value) const {
-    return out_.family == Family::kMinistral3 && name == kLogMultiplierKey && value == 1.0;
-  }
-
-  Status read_query_growth() {
-    JIGE_TRY(const auto multiplier, keys_.find_number(key(kLogMultiplierKey)));
-    if (multiplier.value_or(0.0) == 1.0) out_.rope.attention_factor = 1.0;
-    JIGE_TRY(const auto growth, keys_.find_number(key("attention.temperature_scale")));
-    out_.rope.query_growth = growth.value_or(0.0);
-    const int64_t context = out_.rope.original_context;
-    JIGE_TRY(const auto length, keys_.find_int(key("attention.temperature_length")));
-    if (length.value_or(context) == context) return {};
-    return fail(Code::kUnsupported,
-                "{}: key \"{}\" is {} and the original context {}; Jige computes models where both "
-                "are one",
-                keys_.where(), key("attention.temperature_length"), *length, context);
-  }
-
-  Status read_rope_factors(const GgufTensor& tensor) {
-    if (tensor.type->number != kGgufF32 || tensor.dims.size() != 1 ||
-        tensor.columns() != out_.head_dim / 2) {
-      return fail(Code::kCorrupt, "{}: tensor \"{}\" is {} {}; it must be F32 [{}]", keys_.where(),
-                  tensor.name, tensor.type->name, tensor.shape_text(), out_.head_dim / 2);
-    }
-    std::vector<float> factors(static_cast<size_t>(tensor.columns()));
-    std::memcpy(factors.data(), file_.data(tensor), tensor.bytes);
-    if (std::all_of(factors.begin(), factors.end(), [](float f) { return f == 1.0f; })) return {};
-    const auto found = find_llama3_scaling(factors, out_.rope.theta);
-    if (!found || out_.rope.scaling != RopeScaling::kNone) {
-      return fail(Code::kUnsupported,
-                  "{}: tensor \"{}\" scales rotary frequencies by other factors than llama3 with "
-                  "low_freq_factor 1 and high_freq_factor 4, which Jige does not compute",
-                  keys_.where(), tensor.name);
-    }
-    out_.rope = *found;
-    return {};
-  }
-
   const GgufFile& file_;
   const GgufMetadata& keys_;
   std::string prefix_;  // "llama."
@@ -439,54 +306,9 @@ double gguf_gemma_score_dim(const ModelConfig& config) {
   return static_cast<double>(config.hidden_size / config.head_count);
 }
 
-RopeConfig gguf_yarn(const RopeConfig& rope) {
-  return {.theta = rope.theta,
-          .scaling = RopeScaling::kYarn,
-          .factor = rope.factor,
-          .original_context = rope.original_context,
-          .attention_factor = yarn_attention_factor(rope.factor)};
+Result<ModelConfig> read_gguf_config(const GgufFile& file) {
+  JIGE_TRY(const std::string_view name, file.metadata().get_text("general.architecture"));
+  return has_gguf_fields(name) ? read_gguf_fields(file) : GgufConfigReader(file).run();
 }
-
-double llama3_divisor(double wavelength, const RopeConfig& rope) {
-  const auto context = static_cast<double>(rope.original_context);
-  if (wavelength < context / rope.high_freq_factor) return 1.0;
-  if (wavelength > context / rope.low_freq_factor) return rope.factor;
-  const double smooth = (context / wavelength - rope.low_freq_factor) /
-                        (rope.high_freq_factor - rope.low_freq_factor);
-  return 1.0 / ((1.0 - smooth) / rope.factor + smooth);
-}
-
-std::optional<RopeConfig> find_llama3_scaling(std::span<const float> factors, double theta) {
-  double largest = *std::max_element(factors.begin(), factors.end());
-  if (!(largest > 1.0 && largest <= 1e6)) return std::nullopt;
-  // Factors are whole numbers, but for the rounding of quotients of f32.
-  if (std::abs(largest - std::round(largest)) <= kFactorTolerance) largest = std::round(largest);
-  const auto count = static_cast<double>(factors.size());
-  const auto fits = [&](const RopeConfig& rope) {
-    for (size_t i = 0; i < factors.size(); ++i) {
-      const double wavelength =
-          2.0 * std::numbers::pi * std::pow(theta, static_cast<double>(i) / count);
-      const double expected = llama3_divisor(wavelength, rope);
-      if (!(std::abs(factors[i] - expected) <= kFactorTolerance * expected)) return false;
-    }
-    return true;
-  };
-  // 8192 is what Meta's models were trained with; another length that fits as well divides every
-  // frequency of this model by the same.
-  std::vector<int64_t> contexts = {8192};
-  for (int64_t length = 16; length <= (int64_t{1} << 22); length *= 2) contexts.push_back(length);
-  for (const int64_t context : contexts) {
-    const RopeConfig rope{.theta = theta,
-                          .scaling = RopeScaling::kLlama3,
-                          .factor = largest,
-                          .low_freq_factor = 1.0,
-                          .high_freq_factor = 4.0,
-                          .original_context = context};
-    if (fits(rope)) return rope;
-  }
-  return std::nullopt;
-}
-
-Result<ModelConfig> read_gguf_config(const GgufFile& file) { return GgufConfigReader(file).run(); }
 
 }  // namespace jige::formats

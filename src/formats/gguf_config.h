@@ -1,9 +1,9 @@
 // The shape of a model, from the key/values and the table of a GGUF file.
 //
-// Architectures llama (Llama 2/3; Mistral where a sliding window is set), qwen2, qwen3, gpt2,
-// gemma2, gemma3, granite, olmo2, smollm3, starcoder2, stablelm, seed_oss, qwen2moe, qwen3moe,
-// olmoe, mistral3, arcee, nemotron, and those that compute what Llama does. What the keys do not
-// say follows from the tensors: the vocabulary and ties from token_embd.weight and output.weight,
+// Architectures are those of gguf_params.cc. Keys of some become a ModelConfig here (llama, which is
+// Mistral where a sliding window is set, and others with layers like its), those of further ones
+// the fields of a config.json first (gguf_config_fields.h). What the keys do not say follows from
+// the tensors: the vocabulary and ties from token_embd.weight and output.weight,
 // biases from whether they are there, llama3's scaling of rotary frequencies from
 // rope_freqs.weight. Threads: pure functions.
 #pragma once
@@ -23,6 +23,9 @@ namespace jige::formats {
 // kCorrupt where keys are missing or contradict each other or the tensors. Token ids stay empty:
 // they are the tokenizer's (gguf_tokenizer.h).
 Result<ModelConfig> read_gguf_config(const GgufFile& file);
+
+// Layers that the keys count, those that predict further tokens included; 0 where they do not say.
+int64_t gguf_block_count(const GgufFile& file);
 
 // What files of these architectures do not say, as their readers have it: the layers of smollm3
 // that turn nothing, whether a layer of gemma2 or gemma3 has the window, every `period`th having

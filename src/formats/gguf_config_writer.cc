@@ -6,14 +6,18 @@
 #include <cmath>
 #include <numbers>
 #include <string>
+#include <vector>
 
 #include "base/log.h"
 #include "formats/gguf_config.h"
+#include "formats/gguf_config_fields.h"
 #include "formats/gguf_params.h"
 #include "formats/model_families.h"
 
 namespace jige::formats {
 namespace {
+
+constexpr int64_t kSigmoidGatingNumber = 2;
 
 tl::unexpected<Error> not_in_gguf(std::string_view where, std::string_view field) {
   return fail(Code::kUnsupported,
@@ -22,13 +26,21 @@ tl::unexpected<Error> not_in_gguf(std::string_view where, std::string_view field
               where, field);
 }
 
+// Whether these layers have the window, and no others.
+bool is_window_pattern(const ModelConfig& c, const std::vector<uint8_t>& flags) {
+  const bool all = std::count(flags.begin(), flags.end(), uint8_t{1}) == c.layer_count;
+  return all ? c.layer_is_sliding.empty() : flags == c.layer_is_sliding;
+}
+
 Status check_windows(const ModelConfig& c, std::string_view where) {
+  if (c.family == Family::kCohere2) {  // every fourth layer has none
+    const auto flags = gguf_sliding_layers(c.layer_count, family_info(c.family).full_period);
+    return is_window_pattern(c, flags) ? Status() : not_in_gguf(where, "layer_types");
+  }
   if (c.sliding_window == 0) return {};
   if (family_info(c.family).gemma_scores) {
     const auto flags = gguf_sliding_layers(c.layer_count, gguf_gemma_period(c.family));
-    const bool all = std::count(flags.begin(), flags.end(), uint8_t{1}) == c.layer_count;
-    if (all ? c.layer_is_sliding.empty() : flags == c.layer_is_sliding) return {};
-    return not_in_gguf(where, "layer_types");
+    return is_window_pattern(c, flags) ? Status() : not_in_gguf(where, "layer_types");
   }
   const bool everywhere =
       std::all_of(c.layer_is_sliding.begin(), c.layer_is_sliding.end(), [](auto s) { return s; });
@@ -52,7 +64,24 @@ Status check_gemma(const ModelConfig& c, std::string_view where) {
   return (c.logits_cap > 0) == capped ? Status() : not_in_gguf(where, "final_logit_softcapping");
 }
 
+// Of LFM2 readers know no biases, and of LFM2 with experts weights that add up to one.
+Status check_lfm2(const ModelConfig& c, std::string_view where) {
+  if (c.short_conv.bias) return not_in_gguf(where, "conv_bias");
+  if (c.head_count * c.head_dim != c.hidden_size) return not_in_gguf(where, "head_dim");
+  if (c.family == Family::kLfm2) return {};
+  if (!c.experts.choice_bias) return not_in_gguf(where, "use_expert_bias");
+  if (!c.experts.normalised) return not_in_gguf(where, "norm_topk_prob");
+  return c.experts.weight_scale == 1 ? Status() : not_in_gguf(where, "routed_scaling_factor");
+}
+
 Status check_granted_experts(const ModelConfig& c, std::string_view where) {
+  if (c.family == Family::kLfm2Moe) return {};
+  if (c.family == Family::kMiniMaxM2) {
+    return c.tied_embeddings ? not_in_gguf(where, "tie_word_embeddings") : Status();
+  }
+  if (c.family == Family::kGlm4Moe) {
+    return c.experts.groups > 1 ? not_in_gguf(where, "n_group") : Status();
+  }
   if (c.experts.normalised != gguf_experts_normalised(c.family)) {
     return not_in_gguf(where, "norm_topk_prob");
   }
@@ -68,6 +97,7 @@ Status check_biases(const ModelConfig& c, std::string_view where) {
       return c.qkv_bias ? Status() : not_in_gguf(where, "qkv_bias");
     case BiasRule::kQkv:
     case BiasRule::kUseQkvBias:
+    case BiasRule::kAttentionQkv:
       return {};
     case BiasRule::kOutputApart:
       if (c.output_bias) return not_in_gguf(where, "attention_out_bias");
@@ -88,6 +118,10 @@ Status check_granted(const ModelConfig& c, std::string_view where) {
     return not_in_gguf(where, "hidden_act");
   }
   if (has_experts(c.family)) JIGE_DO(check_granted_experts(c, where));
+  if (c.short_conv.kernel > 0) JIGE_DO(check_lfm2(c, where));
+  if (c.family == Family::kCohere2 && !c.tied_embeddings) {
+    return not_in_gguf(where, "tie_word_embeddings");
+  }
   if (c.family == Family::kGemma3 &&
       c.sliding_rope.value_or(c.rope).theta != kGgufGemma3SlidingTheta) {
     return not_in_gguf(where, "rope_local_base_freq");
@@ -111,10 +145,18 @@ bool is_gguf_yarn(const ModelConfig& c) {
   return c.rope == usual;
 }
 
+// Of architectures that are read as fields of config.json those that are written, too.
+bool is_written(std::string_view architecture) {
+  constexpr std::string_view kWritten[] = {"gemma", "glm4",    "cohere2", "hunyuan-dense",
+                                           "lfm2",  "lfm2moe", "glm4moe", "minimax-m2"};
+  return !has_gguf_fields(architecture) ||
+         std::find(std::begin(kWritten), std::end(kWritten), architecture) != std::end(kWritten);
+}
+
 Status check_expressible(const ModelConfig& c, std::string_view where) {
   const std::string_view architecture = gguf_architecture(c.family);
   const bool llama = c.family == Family::kMistral;
-  if (!find_gguf_layout(architecture) ||
+  if (!find_gguf_layout(architecture) || !is_written(architecture) ||
       (!llama && gguf_family(architecture, has_experts(c.family)) != c.family)) {
     return fail(Code::kUnsupported,
                 "{}: models of the family {} are not written as GGUF files; take the folder", where,
@@ -127,7 +169,9 @@ Status check_expressible(const ModelConfig& c, std::string_view where) {
     if (!c.scores_by_head_dim) return not_in_gguf(where, "scale_attn_weights");
     return c.scores_by_layer ? not_in_gguf(where, "scale_attn_by_inverse_layer_idx") : Status();
   }
-  if (c.residual != ResidualForm::kSequential) return not_in_gguf(where, "use_parallel_residual");
+  if (c.residual != ResidualForm::kSequential && c.family != Family::kCohere2) {
+    return not_in_gguf(where, "use_parallel_residual");
+  }
   if (c.qk_norm_apart) return not_in_gguf(where, "qk_layernorm");
   JIGE_DO(check_granted(c, where));
   JIGE_DO(check_biases(c, where));
@@ -173,6 +217,16 @@ class GgufConfigWriter {
     number("expert_count", c_.experts.count);
     number("expert_used_count", c_.experts.chosen);
     number("expert_feed_forward_length", c_.experts.ffn_size);
+    if (c_.experts.sigmoid_scores) number("expert_gating_func", kSigmoidGatingNumber);
+    if (!c_.layer_is_dense.empty()) {
+      number("leading_dense_block_count", c_.layer_count - expert_layer_count(c_));
+    }
+    if (c_.family == Family::kGlm4Moe) {
+      number("expert_shared_count", c_.experts.shared_ffn_size / c_.experts.ffn_size);
+      real("expert_weights_scale", c_.experts.weight_scale);
+      keys_.flag(prefix_ + "expert_weights_norm", c_.experts.normalised);
+      return;
+    }
     if (c_.experts.shared_ffn_size > 0) {
       number("expert_shared_feed_forward_length", c_.experts.shared_ffn_size);
     }
@@ -180,7 +234,7 @@ class GgufConfigWriter {
 
   // All families but GPT-2.
   void add_rotary_family() {
-    number("attention.head_count_kv", c_.kv_head_count);
+    add_kv_heads();
     number("attention.key_length", c_.head_dim);
     number("attention.value_length", c_.head_dim);
     number("rope.dimension_count", c_.rotary_dim > 0 ? c_.rotary_dim : c_.head_dim);
@@ -196,6 +250,7 @@ class GgufConfigWriter {
       real("residual_scale", c_.residual_scale);
       real("logit_scale", c_.logits_divisor);
     }
+    if (c_.family == Family::kCohere2) real("logit_scale", c_.logits_scale);
     if (c_.score_cap > 0) real("attn_logit_softcapping", c_.score_cap);
     if (c_.logits_cap > 0) real("final_logit_softcapping", c_.logits_cap);
     if (c_.family == Family::kGemma3) real("rope.freq_base_swa", kGgufGemma3SlidingTheta);
@@ -210,6 +265,17 @@ class GgufConfigWriter {
       if (c_.family == Family::kMinistral3) add_query_growth();
     }
     if (c_.sliding_window > 0) number("attention.sliding_window", c_.sliding_window);
+  }
+
+  // Layers with a short convolution have none.
+  void add_kv_heads() {
+    if (c_.short_conv.kernel == 0) return number("attention.head_count_kv", c_.kv_head_count);
+    std::vector<int32_t> heads;
+    for (int64_t i = 0; i < c_.layer_count; ++i) {
+      heads.push_back(is_recurrent(c_, i) ? 0 : static_cast<int32_t>(c_.kv_head_count));
+    }
+    keys_.ints(prefix_ + "attention.head_count_kv", heads);
+    number("shortconv.l_cache", c_.short_conv.kernel);
   }
 
   void add_query_growth() {
@@ -239,6 +305,14 @@ std::string_view gguf_architecture(Family family) {
       return "qwen2moe";
     case Family::kQwen3Moe:
       return "qwen3moe";
+    case Family::kHunYuanDense:
+      return "hunyuan-dense";
+    case Family::kLfm2Moe:
+      return "lfm2moe";
+    case Family::kGlm4Moe:
+      return "glm4moe";
+    case Family::kMiniMaxM2:
+      return "minimax-m2";
     default:
       return family_name(family);
   }

@@ -73,6 +73,7 @@ class GgufTensorExport {
   std::vector<int64_t> dims() const {
     std::vector<int64_t> dims;
     for (int axis = 0; axis < param_.shape.rank(); ++axis) dims.push_back(param_.shape[axis]);
+    if (!param_.stored_dims.empty()) return param_.stored_dims;
     if (turned()) std::swap(dims[0], dims[1]);
     if (param_.flat) dims.erase(dims.begin());
     return dims;
@@ -108,10 +109,14 @@ class GgufTensorExport {
 
   float vector_value(int64_t column) const {
     const float value = element_at(view_, param_.folder_row(column), 0);
-    return param_.adds_one ? value + 1.0f : value;
+    return param_.change == GgufChange::kAddsOne ? value + 1.0f : value;
   }
 
   float value(int64_t row, int64_t column) const {
+    // The same numbers in another shape.
+    if (!param_.stored_dims.empty()) {
+      return element_at(view_, 0, row * param_.stored_dims.back() + column);
+    }
     return turned() ? element_at(view_, column, row)
                     : element_at(view_, param_.folder_row(row), column);
   }
@@ -195,7 +200,10 @@ class GgufExporter {
   uint32_t type_of(const GgufParam& param, DType stored) const {
     const bool learned_positions = param.stored == "position_embd.weight";
     const bool router = param.stored.ends_with(".ffn_gate_inp.weight");
-    if (param.shape.rank() == 1 || param.flat || router || learned_positions) return kGgufF32;
+    const bool reshaped = !param.stored_dims.empty();
+    if (param.shape.rank() == 1 || param.flat || router || learned_positions || reshaped) {
+      return kGgufF32;
+    }
     const uint32_t type = options_.type.value_or(plain_type(stored));
     if (!options_.encoders.contains(type)) return type;
     const int64_t columns = param.order == RowOrder::kTransposed ? param.shape[0] : param.shape[1];

@@ -35,19 +35,29 @@ Status check_gguf_target(const GgufImportOptions& options, const std::string& fo
 // The type of most values.
 DType dominant_dtype(const std::vector<TensorSource>& sources) {
   std::map<DType, int64_t> counts;
-  for (const TensorSource& source : sources) counts[source.dtype] += source.shape.count();
+  for (const TensorSource& source : sources) {
+    if (source.dtype != DType::kU8) counts[source.dtype] += source.shape.count();
+  }
   return std::max_element(counts.begin(), counts.end(),
                           [](auto& a, auto& b) { return a.second < b.second; })
       ->first;
 }
 
-Status write_gguf_texts(const std::string& folder, const ModelConfig& config,
+// Whether experts stay in blocks of MXFP4, which the folder has to say.
+bool keeps_blocks(const std::vector<TensorSource>& sources) {
+  return std::any_of(sources.begin(), sources.end(),
+                     [](const TensorSource& source) { return source.dtype == DType::kU8; });
+}
+
+Status write_gguf_texts(const std::string& folder, const ModelConfig& config, bool blocks,
                         const GgufTokenizerFiles& tokenizer) {
+  Json fields = to_hf_config(config);
+  if (blocks) fields["quantization_config"] = {{"quant_method", "mxfp4"}};
   GenerationConfig generation{.eos_ids = config.eos_ids};
   if (config.bos_id >= 0) generation.bos_id = config.bos_id;
   if (config.pad_id >= 0) generation.pad_id = config.pad_id;
   for (const auto& [name, text] :
-       {std::pair{"/config.json", dump_json(to_hf_config(config), 2) + "\n"},
+       {std::pair{"/config.json", dump_json(fields, 2) + "\n"},
         std::pair{"/generation_config.json",
                   dump_json(to_hf_generation_config(generation), 2) + "\n"},
         std::pair{"/tokenizer.json", tokenizer.tokenizer_json},
@@ -101,7 +111,7 @@ Result<GgufImport> import_gguf(const GgufImportOptions& options) {
   JIGE_TRY(StagedFolder staged, StagedFolder::create(folder));
   JIGE_DO(
       write_tensor_folder(staged.path(), sources, {.shard_bytes_max = options.shard_bytes_max}));
-  JIGE_DO(write_gguf_texts(staged.path(), made.config, tokenizer));
+  JIGE_DO(write_gguf_texts(staged.path(), made.config, keeps_blocks(sources), tokenizer));
   JIGE_DO(staged.commit());
   return made;
 }

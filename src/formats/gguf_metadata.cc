@@ -172,6 +172,28 @@ Result<std::optional<std::vector<int64_t>>> GgufMetadata::find_ints(std::string_
   return list;
 }
 
+Result<std::optional<std::vector<uint8_t>>> GgufMetadata::find_flags(std::string_view key) const {
+  const GgufValue* value = find(key);
+  if (!value) return std::nullopt;
+  const auto* numbers = std::get_if<GgufNumbers>(value);
+  if (!numbers) return other_type(key, "an array of truth values");
+  std::vector<uint8_t> flags;
+  flags.reserve(numbers->count);
+  for (uint64_t i = 0; i < numbers->count; ++i) {
+    const bool truth = numbers->type == kGgufValueBool;
+    const auto number =
+        truth ? std::optional<int64_t>(numbers->bytes[i] != std::byte{0}) : int_in(*numbers, i);
+    if (!number) return other_type(key, "an array of truth values");
+    flags.push_back(*number != 0);
+  }
+  return flags;
+}
+
+bool GgufMetadata::has_array(std::string_view key) const {
+  const GgufValue* value = find(key);
+  return value && std::holds_alternative<GgufNumbers>(*value);
+}
+
 Result<std::optional<std::vector<float>>> GgufMetadata::find_floats(std::string_view key) const {
   const GgufValue* value = find(key);
   if (!value) return std::nullopt;

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
+
+#include "formats/gguf_param_list.h"
 
 namespace jige::formats {
 namespace {
@@ -33,6 +36,28 @@ constexpr GgufArchitecture kGgufArchitectures[] = {
     {"mistral3", Family::kMinistral3, GgufLayout::kPaired},
     {"arcee", Family::kArcee, GgufLayout::kPaired},
     {"nemotron", Family::kNemotron, GgufLayout::kPlain},
+    {"gpt-oss", Family::kGptOss, GgufLayout::kPlain},
+    {"qwen35", Family::kQwen35, GgufLayout::kPlain},
+    {"qwen35moe", Family::kQwen35Moe, GgufLayout::kPlain},
+    {"qwen3next", Family::kQwen3Next, GgufLayout::kPlain},
+    {"lfm2", Family::kLfm2, GgufLayout::kPlain},
+    {"lfm2moe", Family::kLfm2Moe, GgufLayout::kPlain},
+    {"granitehybrid", Family::kGraniteHybrid, GgufLayout::kPaired},
+    {"granitemoe", Family::kGraniteMoe, GgufLayout::kPaired},
+    {"gemma", Family::kGemma, GgufLayout::kPlain},
+    {"gemma4", Family::kGemma4, GgufLayout::kPlain},
+    {"glm4", Family::kGlm4, GgufLayout::kPlain},
+    {"glm4moe", Family::kGlm4Moe, GgufLayout::kPlain},
+    {"cohere2", Family::kCohere2, GgufLayout::kPlain},
+    {"exaone4", Family::kExaone4, GgufLayout::kPlain},
+    {"apertus", Family::kApertus, GgufLayout::kPlain},
+    {"hunyuan-dense", Family::kHunYuanDense, GgufLayout::kPlain},
+    {"ernie4_5-moe", Family::kErnie45Moe, GgufLayout::kPlain},
+    {"nemotron_h", Family::kNemotronH, GgufLayout::kPaired},
+    {"nemotron_h_moe", Family::kNemotronH, GgufLayout::kPaired},
+    {"deepseek2", Family::kDeepSeekV3, GgufLayout::kPlain},
+    {"minimax-m2", Family::kMiniMaxM2, GgufLayout::kPlain},
+    {"dots1", Family::kDots1, GgufLayout::kPlain},
 
     {"ernie4_5", Family::kLlama, GgufLayout::kPaired},
     {"exaone", Family::kLlama, GgufLayout::kPlain},
@@ -41,175 +66,86 @@ constexpr GgufArchitecture kGgufArchitectures[] = {
     {"xverse", Family::kLlama, GgufLayout::kPaired},
 };
 
-// The parameters of a model, in the order of its layers.
-class GgufParamList {
- public:
-  GgufParamList(const ModelConfig& config, GgufLayout layout) : c_(config), layout_(layout) {}
-
-  std::vector<GgufParam> make() {
-    c_.family == Family::kGpt2 ? add_gpt2() : add_gated_family();
-    return std::move(params_);
-  }
-
- private:
-  void add(std::string stored, std::string name, Shape shape, RowOrder order = RowOrder::kSame,
-           int64_t heads = 1) {
-    params_.push_back({std::move(stored), std::move(name), shape, order, heads});
-  }
-
-  void add_head(std::string name) {
-    if (!c_.tied_embeddings) add("output.weight", std::move(name), {c_.vocab_size, c_.hidden_size});
-  }
-
-  // Weight and, if there is one, bias of a linear.
-  void add_linear(const std::string& stored, const std::string& name, int64_t out, int64_t in,
-                  bool bias, int64_t paired_heads = 0) {
-    const RowOrder order = paired_heads > 0 ? RowOrder::kPairedHeads : RowOrder::kSame;
-    add(stored + ".weight", name + ".weight", {out, in}, order, paired_heads);
-    if (bias) add(stored + ".bias", name + ".bias", {out}, order, paired_heads);
-  }
-
-  void add_gated_family() {
-    add("token_embd.weight", "model.embed_tokens.weight", {c_.vocab_size, c_.hidden_size});
-    for (int64_t i = 0; i < c_.layer_count; ++i) add_gated_layer(i);
-    add_norm("output_norm", "model.norm", c_.hidden_size);
-    add_head("lm_head.weight");
-  }
-
-  void add_norm(const std::string& stored, const std::string& name, int64_t columns) {
-    add(stored + ".weight", name + ".weight", {columns});
-    params_.back().adds_one = c_.norm_adds_one;
-    if (c_.norm == NormKind::kLayer) add(stored + ".bias", name + ".bias", {columns});
-  }
-
-  void add_gated_layer(int64_t layer) {
-    const std::string from = fmt::format("blk.{}.", layer);
-    const std::string to = fmt::format("model.layers.{}.", layer);
-    const bool paired = layout_ == GgufLayout::kPaired;
-    const int64_t query = c_.head_count * c_.head_dim;
-    const int64_t kv = c_.kv_head_count * c_.head_dim;
-    const int64_t width = c_.hidden_size;
-    const bool before = c_.norm_place != NormPlace::kAfter;
-    const bool after = c_.norm_place != NormPlace::kBefore;
-    if (before) add_norm(from + "attn_norm", to + "input_layernorm", width);
-    if (layout_ == GgufLayout::kFused) return add_fused_layer(from, to);
-    add_linear(from + "attn_q", to + "self_attn.q_proj", query, width, c_.qkv_bias,
-               paired ? c_.head_count : 0);
-    add_linear(from + "attn_k", to + "self_attn.k_proj", kv, width, c_.qkv_bias,
-               paired ? c_.kv_head_count : 0);
-    add_linear(from + "attn_v", to + "self_attn.v_proj", kv, width, c_.qkv_bias);
-    add_linear(from + "attn_output", to + "self_attn.o_proj", width, query, c_.output_bias);
-    if (c_.qk_norm || c_.qk_norm_whole) {
-      const bool whole = c_.qk_norm_whole;
-      add_norm(from + "attn_q_norm", to + "self_attn.q_norm", whole ? query : c_.head_dim);
-      add_norm(from + "attn_k_norm", to + "self_attn.k_norm", whole ? kv : c_.head_dim);
-    }
-    if (after) add_norm(from + "post_attention_norm", to + "post_attention_layernorm", width);
-    const char* second = after ? "pre_feedforward_layernorm" : "post_attention_layernorm";
-    const char* before_mlp = c_.family == Family::kSeedOss ? "post_attention_norm" : "ffn_norm";
-    if (before) add_norm(from + before_mlp, to + second, width);
-    if (c_.experts.count > 0) {
-      add_experts(from, to);
-    } else {
-      add_mlp(from, to);
-    }
-    if (after) add_norm(from + "post_ffw_norm", to + "post_feedforward_layernorm", width);
-  }
-
-  void add_mlp(const std::string& from, const std::string& to) {
-    const int64_t width = c_.hidden_size;
-    if (!has_gate(c_.activation)) {
-      const bool star = c_.family == Family::kStarCoder2;
-      add_linear(from + "ffn_up", to + (star ? "mlp.c_fc" : "mlp.up_proj"), c_.ffn_size, width,
-                 c_.mlp_bias);
-      add_linear(from + "ffn_down", to + (star ? "mlp.c_proj" : "mlp.down_proj"), width,
-                 c_.ffn_size, c_.mlp_bias);
-      return;
-    }
-    add_linear(from + "ffn_gate", to + "mlp.gate_proj", c_.ffn_size, width, c_.mlp_bias);
-    add_linear(from + "ffn_up", to + "mlp.up_proj", c_.ffn_size, width, c_.mlp_bias);
-    add_linear(from + "ffn_down", to + "mlp.down_proj", width, c_.ffn_size, c_.mlp_bias);
-  }
-
-  void add_experts(const std::string& from, const std::string& to) {
-    const ExpertConfig& experts = c_.experts;
-    const bool mixtral = c_.family == Family::kMixtral;
-    const std::string at = to + (mixtral ? "block_sparse_moe." : "mlp.");
-    add(from + "ffn_gate_inp.weight", at + "gate.weight", {experts.count, c_.hidden_size});
-    const auto add_stack = [&](const char* stored, const char* name, int64_t out, int64_t in) {
-      for (int64_t expert = 0; expert < experts.count; ++expert) {
-        add(from + stored + ".weight", fmt::format("{}experts.{}.{}.weight", at, expert, name),
-            {out, in});
-        params_.back().first_row = expert * out;
-        params_.back().stored_matrices = experts.count;
-      }
-    };
-    add_stack("ffn_gate_exps", mixtral ? "w1" : "gate_proj", experts.ffn_size, c_.hidden_size);
-    add_stack("ffn_up_exps", mixtral ? "w3" : "up_proj", experts.ffn_size, c_.hidden_size);
-    add_stack("ffn_down_exps", mixtral ? "w2" : "down_proj", c_.hidden_size, experts.ffn_size);
-    if (experts.shared_ffn_size > 0) add_shared_expert(from, at);
-  }
-
-  void add_shared_expert(const std::string& from, const std::string& at) {
-    const int64_t ffn = c_.experts.shared_ffn_size;
-    const int64_t width = c_.hidden_size;
-    add(from + "ffn_gate_inp_shexp.weight", at + "shared_expert_gate.weight", {1, width});
-    params_.back().flat = true;
-    add_linear(from + "ffn_gate_shexp", at + "shared_expert.gate_proj", ffn, width, false);
-    add_linear(from + "ffn_up_shexp", at + "shared_expert.up_proj", ffn, width, false);
-    add_linear(from + "ffn_down_shexp", at + "shared_expert.down_proj", width, ffn, false);
-  }
-
-  // What follows the first norm.
-  void add_fused_layer(const std::string& from, const std::string& to) {
-    const int64_t width = c_.hidden_size;
-    const int64_t query = c_.head_count * c_.head_dim;
-    const int64_t kv = c_.kv_head_count * c_.head_dim;
-    const auto add_part = [&](const char* stored, const char* name, int64_t first, int64_t rows,
-                              int64_t all) {
-      add(from + stored + ".weight", to + name + ".weight", {rows, width});
-      params_.back().first_row = first;
-      params_.back().stored_rows = all;
-    };
-    add_part("attn_qkv", "self_attn.q_proj", 0, query, query + 2 * kv);
-    add_part("attn_qkv", "self_attn.k_proj", query, kv, query + 2 * kv);
-    add_part("attn_qkv", "self_attn.v_proj", query + kv, kv, query + 2 * kv);
-    add_linear(from + "attn_output", to + "self_attn.o_proj", width, query, false);
-    add(from + "ffn_norm.weight", to + "post_attention_layernorm.weight", {width});
-    add_part("ffn_up", "mlp.gate_proj", 0, c_.ffn_size, 2 * c_.ffn_size);
-    add_part("ffn_up", "mlp.up_proj", c_.ffn_size, c_.ffn_size, 2 * c_.ffn_size);
-    add_linear(from + "ffn_down", to + "mlp.down_proj", width, c_.ffn_size, false);
-  }
-
-  void add_turned(const std::string& stored, const std::string& name, int64_t in, int64_t out) {
-    add(stored + ".weight", name + ".weight", {in, out}, RowOrder::kTransposed);
-    add(stored + ".bias", name + ".bias", {out});
-  }
-
-  void add_gpt2() {
-    const int64_t width = c_.hidden_size;
-    add("token_embd.weight", "transformer.wte.weight", {c_.vocab_size, width});
-    add("position_embd.weight", "transformer.wpe.weight", {c_.context_max, width});
-    for (int64_t i = 0; i < c_.layer_count; ++i) {
-      const std::string from = fmt::format("blk.{}.", i);
-      const std::string to = fmt::format("transformer.h.{}.", i);
-      add_norm(from + "attn_norm", to + "ln_1", width);
-      add_turned(from + "attn_qkv", to + "attn.c_attn", width, 3 * width);
-      add_turned(from + "attn_output", to + "attn.c_proj", width, width);
-      add_norm(from + "ffn_norm", to + "ln_2", width);
-      add_turned(from + "ffn_up", to + "mlp.c_fc", width, c_.ffn_size);
-      add_turned(from + "ffn_down", to + "mlp.c_proj", c_.ffn_size, width);
-    }
-    add_norm("output_norm", "transformer.ln_f", width);
-    add_head("lm_head.weight");
-  }
-
-  const ModelConfig& c_;
-  const GgufLayout layout_;
-  std::vector<GgufParam> params_;
-};
-
 }  // namespace
+
+GgufParamList::GgufParamList(const ModelConfig& config, GgufLayout layout, const GgufHeader* file,
+                             bool keep_blocks)
+    : c_(config),
+      layout_(layout),
+      file_(file),
+      keep_blocks_(keep_blocks),
+      names_(gguf_layer_names(config.family)) {}
+
+std::vector<GgufParam> GgufParamList::make() {
+  if (c_.family == Family::kGpt2) {
+    add_gpt2();
+  } else if (c_.family == Family::kNemotronH) {
+    add_nemotron_h();
+  } else {
+    add_gated_family();
+  }
+  return std::move(params_);
+}
+
+void GgufParamList::add(std::string stored, std::string name, Shape shape, RowOrder order,
+                        int64_t heads) {
+  params_.push_back({std::move(stored), std::move(name), shape, order, heads});
+}
+
+void GgufParamList::add_head(std::string name) {
+  if (!c_.tied_embeddings) add("output.weight", std::move(name), {c_.vocab_size, c_.hidden_size});
+}
+
+void GgufParamList::add_linear(const std::string& stored, const std::string& name, int64_t out,
+                               int64_t in, bool bias, int64_t paired_heads) {
+  const RowOrder order = paired_heads > 0 ? RowOrder::kPairedHeads : RowOrder::kSame;
+  const int64_t heads = std::max<int64_t>(paired_heads, 1);
+  add(stored + ".weight", name + ".weight", {out, in}, order, heads);
+  if (bias) add(stored + ".bias", name + ".bias", {out}, order, heads);
+}
+
+void GgufParamList::add_norm(const std::string& stored, const std::string& name, int64_t columns) {
+  add(stored + ".weight", name + ".weight", {columns});
+  if (c_.norm_adds_one) params_.back().change = GgufChange::kAddsOne;
+  const bool bias = c_.norm == NormKind::kLayer && c_.norm_bias;
+  if (bias) add(stored + ".bias", name + ".bias", {columns});
+}
+
+void GgufParamList::add_reshaped(const std::string& stored, std::vector<int64_t> dims,
+                                 std::string name, Shape shape, GgufChange change) {
+  add(stored, std::move(name), shape);
+  params_.back().stored_dims = std::move(dims);
+  params_.back().change = change;
+}
+
+void GgufParamList::add_made(std::string name, Shape shape, GgufMade made) {
+  add("", std::move(name), shape);
+  params_.back().made = std::move(made);
+}
+
+void GgufParamList::add_turned(const std::string& stored, const std::string& name, int64_t in,
+                               int64_t out) {
+  add(stored + ".weight", name + ".weight", {in, out}, RowOrder::kTransposed);
+  add(stored + ".bias", name + ".bias", {out});
+}
+
+void GgufParamList::add_gpt2() {
+  const int64_t width = c_.hidden_size;
+  add("token_embd.weight", "transformer.wte.weight", {c_.vocab_size, width});
+  add("position_embd.weight", "transformer.wpe.weight", {c_.context_max, width});
+  for (int64_t i = 0; i < c_.layer_count; ++i) {
+    const std::string from = fmt::format("blk.{}.", i);
+    const std::string to = fmt::format("transformer.h.{}.", i);
+    add_norm(from + "attn_norm", to + "ln_1", width);
+    add_turned(from + "attn_qkv", to + "attn.c_attn", width, 3 * width);
+    add_turned(from + "attn_output", to + "attn.c_proj", width, width);
+    add_norm(from + "ffn_norm", to + "ln_2", width);
+    add_turned(from + "ffn_up", to + "mlp.c_fc", width, c_.ffn_size);
+    add_turned(from + "ffn_down", to + "mlp.c_proj", c_.ffn_size, width);
+  }
+  add_norm("output_norm", "transformer.ln_f", width);
+  add_head("lm_head.weight");
+}
 
 std::optional<GgufLayout> find_gguf_layout(std::string_view architecture) {
   for (const GgufArchitecture& one : kGgufArchitectures) {
@@ -248,8 +184,9 @@ int64_t GgufParam::folder_row(int64_t row) const {
   return row - in_head + in_head % 2 * (dim / 2) + in_head / 2;
 }
 
-std::vector<GgufParam> gguf_params(const ModelConfig& config, GgufLayout layout) {
-  return GgufParamList(config, layout).make();
+std::vector<GgufParam> gguf_params(const ModelConfig& config, GgufLayout layout,
+                                   const GgufHeader* file, bool keep_blocks) {
+  return GgufParamList(config, layout, file, keep_blocks).make();
 }
 
 }  // namespace jige::formats

@@ -4,12 +4,15 @@
 // Threads: pure functions.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "formats/gguf.h"
 #include "formats/model_config.h"
 #include "tensor/view.h"
 
@@ -32,8 +35,36 @@ std::string known_gguf_architectures();
 // How rows of the folder come from those of the file.
 enum class RowOrder { kSame, kPairedHeads, kTransposed };
 
+// What the file holds of a number of the folder: itself, 1 + it, or -exp(it).
+enum class GgufChange { kNone, kAddsOne, kNegativeExp };
+
+struct GgufStored {
+  std::string name;
+  std::vector<int64_t> dims;  // the slowest first
+};
+
+// The tensors that one parameter is made of, by their place in GgufMade::from.
+class GgufRows {
+ public:
+  virtual ~GgufRows() = default;
+  // The values of `count` rows, one behind the other.
+  virtual void read(size_t source, int64_t first, int64_t count, float* out) const = 0;
+  // The blocks of a row, as the file has them.
+  virtual const std::byte* blocks(size_t source, int64_t row) const = 0;
+};
+
+// What is made of several tensors, or of one in an order of its own: equal pieces, one behind the
+// other.
+struct GgufMade {
+  std::vector<GgufStored> from;
+  int64_t pieces = 1;
+  // One of these: the values of a piece, or its bytes, of a parameter of u8.
+  std::function<void(const GgufRows& rows, int64_t piece, float* out)> values = nullptr;
+  std::function<void(const GgufRows& rows, int64_t piece, std::byte* out)> bytes = nullptr;
+};
+
 struct GgufParam {
-  std::string stored;
+  std::string stored;  // empty: see `made`
   std::string name;
   Shape shape;  // in the folder
   RowOrder order = RowOrder::kSame;
@@ -42,10 +73,14 @@ struct GgufParam {
   // of `shape`).
   int64_t first_row = 0;
   int64_t stored_rows = 0;
-  bool adds_one = false;  // the file holds 1 + what the folder does
-  bool flat = false;      // a matrix of one row, which the file has as a vector
+  GgufChange change = GgufChange::kNone;
+  bool flat = false;  // a matrix of one row, which the file has as a vector
+  bool wide = false;  // f32 in folders of every type
   // Of an expert: matrices of this shape that the stored tensor has, one behind the other.
   int64_t stored_matrices = 0;
+  // The same numbers in the same order, but in another shape; empty: in that of the folder.
+  std::vector<int64_t> stored_dims = {};
+  std::optional<GgufMade> made = std::nullopt;
 
   // The row of the file that is row `row` of the folder, and the other way about. REQUIRES: not
   // kTransposed.
@@ -53,7 +88,9 @@ struct GgufParam {
   int64_t folder_row(int64_t row) const;
 };
 
-// All of them, in the order of the model's layers.
-std::vector<GgufParam> gguf_params(const ModelConfig& config, GgufLayout layout);
+// All of them, in the order of the model's layers. Of a file that is read, what it holds decides
+// where writers differ; null: as Jige writes them. Blocks of MXFP4 are copied or decoded.
+std::vector<GgufParam> gguf_params(const ModelConfig& config, GgufLayout layout,
+                                   const GgufHeader* file = nullptr, bool keep_blocks = false);
 
 }  // namespace jige::formats

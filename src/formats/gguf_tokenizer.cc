@@ -33,9 +33,10 @@ class GgufTokenizerReader {
 
   Result<GgufTokenizerFiles> run() {
     JIGE_TRY(const auto model, keys_.find_text("tokenizer.ggml.model"));
-    if (!model || (*model != "gpt2" && *model != "llama")) {
+    if (!model || (*model != "gpt2" && *model != "llama" && *model != "gemma4")) {
       return fail(Code::kUnsupported,
-                  "{}: {}; Jige reads the kinds gpt2 (byte-level BPE) and llama (SentencePiece)",
+                  "{}: {}; Jige reads the kinds gpt2 (byte-level BPE), llama and gemma4 "
+                  "(SentencePiece)",
                   keys_.where(),
                   model ? fmt::format("key \"tokenizer.ggml.model\" is \"{}\"", gguf_shown(*model))
                         : "has no tokenizer (key \"tokenizer.ggml.model\")");

@@ -35,6 +35,7 @@ inline constexpr uint32_t kGgufBF16 = 30;
 
 inline constexpr uint32_t kGgufQ4_0 = 2;
 inline constexpr uint32_t kGgufQ8_0 = 8;
+inline constexpr uint32_t kGgufMxfp4 = 39;
 
 // Numbers of the types of values of keys.
 enum GgufValueType : uint32_t {

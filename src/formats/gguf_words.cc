@@ -12,6 +12,10 @@ constexpr const char* kLlama3Words =
     R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr const char* kQwenWords = R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|)"
                                    R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+// With marks beside the letters they belong to.
+constexpr const char* kQwen35Words =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}|)"
+    R"( ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr const char* kTekkenWords =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|)"
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|)"
@@ -50,21 +54,31 @@ constexpr WordsFamily kWordsFamilies[] = {
     {.name = "llama3", .patterns = {kLlama3Words}, .ignore_merges = true, .adds_bos = true},
     {.name = "llama-v3", .patterns = {kLlama3Words}, .ignore_merges = true, .adds_bos = true},
     {.name = "falcon3", .patterns = {kLlama3Words}, .ignore_merges = true, .adds_bos = true},
+    {.name = "lfm2", .patterns = {kLlama3Words}, .ignore_merges = true, .adds_bos = true},
+    {.name = "glm4", .patterns = {kLlama3Words}, .ignore_merges = true},
     {.name = "smaug-bpe", .patterns = {kLlama3Words}},
     {.name = "dbrx", .patterns = {kLlama3Words}},
+    {.name = "chatglm-bpe", .patterns = {kLlama3Words}},
     {.name = "qwen2", .patterns = {kQwenWords}, .nfc = true},
     {.name = "deepseek-r1-qwen", .patterns = {kQwenWords}, .nfc = true},
+    {.name = "qwen35", .patterns = {kQwen35Words}, .nfc = true},
     {.name = "stablelm2", .patterns = {kQwenWords}},
+    {.name = "hunyuan", .patterns = {kQwenWords}},
     {.name = "gpt-2", .gpt2_words = true},
+    {.name = "exaone4", .gpt2_words = true},
+    {.name = "granite-docling", .gpt2_words = true},
     {.name = "olmo", .gpt2_words = true, .nfc = true},
     {.name = "smollm", .single_digits = true, .gpt2_words = true},
     {.name = "starcoder", .single_digits = true, .gpt2_words = true},
     {.name = "refact", .single_digits = true, .gpt2_words = true},
     {.name = "exaone", .single_digits = true, .gpt2_words = true},
+    {.name = "command-r", .single_digits = true, .gpt2_words = true, .nfc = true},
     {.name = "gpt-4o", .patterns = {kGpt4oWords}},
+    {.name = "minimax-m2", .patterns = {kGpt4oWords}},
     {.name = "seed-coder", .patterns = {kSeedWords}},
     {.name = "tekken", .patterns = {kTekkenWords}, .ignore_merges = true, .adds_bos = true},
     {.name = "deepseek-v3", .patterns = {R"(\p{N}{1,3})", kDeepseekKana, kDeepseekWords}},
+    {.name = "hunyuan-dense", .patterns = {R"(\p{N}{1,3})", kDeepseekKana, kDeepseekWords}},
     {.name = "deepseek-coder",
      .patterns = {R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)", kDeepseekCjk},
      .single_digits = true},

@@ -1,0 +1,25 @@
+// The rotary positions of a GGUF file's model.
+//
+// Internal to the gguf_config*.cc files. Threads: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "formats/gguf.h"
+#include "formats/model_config.h"
+
+namespace jige::formats {
+
+// Sets `rope`, of the keys that begin so and of the tensor rope_freqs.weight, for heads of the
+// family, width and latents that `out` has; takes a sliding_rope that is the same away. Fails with
+// kUnsupported naming a scaling that Jige does not compute, with kCorrupt where keys are missing.
+Status read_gguf_rope(const GgufFile& file, const std::string& prefix, ModelConfig& out);
+
+// What rope_freqs.weight divides the frequency of each pair of columns by; empty where there is no
+// such tensor. Fails with kCorrupt where it does not have one for each.
+Result<std::vector<float>> gguf_rope_divisors(const GgufFile& file, int64_t head_dim);
+
+}  // namespace jige::formats

@@ -1,11 +1,11 @@
 // The shape of a model, from the key/values and the table of a GGUF file.
 //
-// Architectures are those of gguf_params.cc. Keys of some become a ModelConfig here (llama, which is
-// Mistral where a sliding window is set, and others with layers like its), those of further ones
+// Architectures are those of gguf_params.cc. Keys of some become a ModelConfig here (llama, which
+// is Mistral where a sliding window is set, and others with layers like its), those of further ones
 // the fields of a config.json first (gguf_config_fields.h). What the keys do not say follows from
-// the tensors: the vocabulary and ties from token_embd.weight and output.weight,
-// biases from whether they are there, llama3's scaling of rotary frequencies from
-// rope_freqs.weight. Threads: pure functions.
+// the tensors: the vocabulary and ties from token_embd.weight and output.weight, biases from
+// whether they are there, llama3's scaling of rotary frequencies from rope_freqs.weight. Threads:
+// pure functions.
 #pragma once
 
 #include <cstdint>

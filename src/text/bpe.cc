@@ -6,6 +6,7 @@
 #include <span>
 
 #include "text/byte_level.h"
+#include "text/encode_word.h"
 #include "text/unicode.h"
 
 namespace jige::text {
@@ -171,21 +172,8 @@ Status BpeModel::encode(std::string_view word, BpeScratch& scratch,
 
 Status BpeModel::encode_uncut(std::string_view word, BpeScratch& scratch,
                               std::vector<int32_t>& ids) const {
-  if (word.empty()) return {};
-  if (const auto known = scratch.cache.find(word)) {
-    ids.insert(ids.end(), known->begin(), known->end());
-    return {};
-  }
-  const size_t before = ids.size();
-  if (options_.byte_level) {
-    scratch.spelled.clear();
-    append_byte_level(scratch.spelled, word);
-    JIGE_DO(encode_new(scratch.spelled, scratch, ids));
-  } else {
-    JIGE_DO(encode_new(word, scratch, ids));
-  }
-  scratch.cache.put(word, std::span(ids).subspan(before));
-  return {};
+  const auto encode = [this](auto&&... args) { return encode_new(args...); };
+  return encode_word(word, options_.byte_level, scratch, ids, encode);
 }
 
 Status BpeModel::encode_new(std::string_view word, BpeScratch& scratch,

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "text/byte_level.h"
+#include "text/encode_word.h"
 #include "text/unicode.h"
 
 namespace jige::text {
@@ -49,21 +49,8 @@ void UnigramModel::forbid(int32_t id) {
 
 Status UnigramModel::encode(std::string_view word, UnigramScratch& scratch,
                             std::vector<int32_t>& ids) const {
-  if (word.empty()) return {};
-  if (const auto known = scratch.cache.find(word)) {
-    ids.insert(ids.end(), known->begin(), known->end());
-    return {};
-  }
-  const size_t before = ids.size();
-  if (options_.byte_level) {
-    scratch.spelled.clear();
-    append_byte_level(scratch.spelled, word);
-    JIGE_DO(encode_new(scratch.spelled, scratch, ids));
-  } else {
-    JIGE_DO(encode_new(word, scratch, ids));
-  }
-  scratch.cache.put(word, std::span(ids).subspan(before));
-  return {};
+  const auto encode = [this](auto&&... args) { return encode_new(args...); };
+  return encode_word(word, options_.byte_level, scratch, ids, encode);
 }
 
 tl::unexpected<Error> UnigramModel::no_unknown_token() const {

@@ -134,6 +134,17 @@ AttentionMemory ParallelAttention::side_memory(const AttentionMemory& memory,
           .weight_scratch = memory.weight_scratch};
 }
 
+ParallelAttention::Backward ParallelAttention::place_backward(const AttentionMemory& memory,
+                                                              int64_t token_count,
+                                                              DType compute) const {
+  Placement saved(memory.saved);
+  Placement pending(memory.pending);
+  Placement workspace(memory.workspace);
+  return {.saved = place_activations(saved, token_count, compute, true),
+          .pending = place_pending(pending, token_count, compute),
+          .work = place_work(workspace, token_count, compute, PackFor::kTraining)};
+}
+
 void ParallelAttention::forward(const BlockContext& context, const BlockWeights& weights,
                                 const Batch& batch, const TensorView& src, const TensorView& dst,
                                 const AttentionMemory& memory) const {
@@ -162,14 +173,8 @@ void ParallelAttention::backward_input(const BlockContext& context, const BlockW
                                        const Batch& batch, const TensorView& /*dst*/,
                                        const TensorView& grad_dst, const TensorView& grad_src,
                                        const AttentionMemory& memory) const {
-  const int64_t t = batch.token_count();
   const DType compute = context.compute;
-  Placement kept(memory.saved);
-  Placement left(memory.pending);
-  Placement workspace(memory.workspace);
-  const auto saved = place_activations(kept, t, compute, true);
-  const auto pending = place_pending(left, t, compute);
-  const Work work = place_work(workspace, t, compute, PackFor::kTraining);
+  const auto [saved, pending, work] = place_backward(memory, batch.token_count(), compute);
   for (size_t i = 0; i < kSides; ++i) {
     const TensorView grad_attended = first_columns(work.rows, sides_[i].attention->columns());
     ops::scale(context.stream, pending[i].output, grad_dst, 1.0f);
@@ -192,14 +197,8 @@ bool ParallelAttention::wants_source(const BlockWeights& weights) const {
 void ParallelAttention::backward_weight(const BlockContext& context, const BlockWeights& weights,
                                         const Batch& batch, const TensorView& src,
                                         const AttentionMemory& memory) const {
-  const int64_t t = batch.token_count();
   const DType compute = context.compute;
-  Placement kept(memory.saved);
-  Placement left(memory.pending);
-  Placement workspace(memory.workspace);
-  const auto saved = place_activations(kept, t, compute, true);
-  const auto pending = place_pending(left, t, compute);
-  const Work work = place_work(workspace, t, compute, PackFor::kTraining);
+  const auto [saved, pending, work] = place_backward(memory, batch.token_count(), compute);
   for (size_t i = 0; i < kSides; ++i) {
     sides_[i].output.backward_weight(context.stream, weights, compute,
                                      {.grad_dst = pending[i].output,

@@ -75,6 +75,13 @@ class ParallelAttention final : public Attention {
   std::array<Gradients, kSides> place_pending(Placement& at, int64_t token_count,
                                               DType compute) const;
   Work place_work(Placement& at, int64_t token_count, DType compute, PackFor use) const;
+  // What X and W find in a task's memory.
+  struct Backward {
+    std::array<Activations, kSides> saved;
+    std::array<Gradients, kSides> pending;
+    Work work;
+  };
+  Backward place_backward(const AttentionMemory& memory, int64_t token_count, DType compute) const;
   // A side's part of a task's memory.
   static AttentionMemory side_memory(const AttentionMemory& memory, const Activations& views,
                                      const Gradients& pending, const Work& work, bool saves);

@@ -183,6 +183,23 @@ TEST(Tidy, NoLeftOverMarks) {
   }
 }
 
+// Without them a kernel may be given more registers than a block of its threads can have, which
+// nothing but a launch on a GPU tells.
+TEST(Tidy, KernelsStateTheirLaunchBounds) {
+  int kernels = 0;
+  for (const SourceFile& file : sources()) {
+    if (!file.path.starts_with("src/kernels/cuda/")) continue;
+    for (size_t i = 0; i < file.lines.size(); ++i) {
+      const std::string code = code_of(file.lines[i]);
+      if (!has_word(code, "__global__") || code.starts_with("#define")) continue;
+      ++kernels;
+      EXPECT_TRUE(has_word(code, "__launch_bounds__"))
+          << file.path << ":" << i + 1 << ": state the threads of a block";
+    }
+  }
+  EXPECT_GT(kernels, 50);
+}
+
 TEST(Tidy, BannedCallsHaveReplacements) {
   struct Ban {
     std::vector<std::string_view> words;

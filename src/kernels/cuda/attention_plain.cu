@@ -82,7 +82,7 @@ __device__ void for_rows(const AttentionTiles& tiles, int head_count, Body body)
 }
 
 template <int kPer>
-__global__ void forward_kernel(FlatAttentionForward args) {
+__global__ void __launch_bounds__(kThreads) forward_kernel(FlatAttentionForward args) {
   begin_kernel();
   const FlatAttention& shape = args.attention;
   const int dim = shape.head_dim;
@@ -123,7 +123,7 @@ __device__ Slope slope_of(const FlatAttentionBackward& args, int64_t row, int he
 }
 
 template <int kPer>
-__global__ void queries_kernel(FlatAttentionBackward args) {
+__global__ void __launch_bounds__(kThreads) queries_kernel(FlatAttentionBackward args) {
   begin_kernel();
   const FlatAttention& shape = args.attention;
   const int dim = shape.head_dim;
@@ -146,7 +146,7 @@ __global__ void queries_kernel(FlatAttentionBackward args) {
 }
 
 template <int kPer>
-__global__ void keys_kernel(FlatAttentionBackward args) {
+__global__ void __launch_bounds__(kThreads) keys_kernel(FlatAttentionBackward args) {
   begin_kernel();
   const FlatAttention& shape = args.attention;
   const int dim = shape.head_dim;
@@ -202,7 +202,7 @@ __device__ void for_row_sums(const ConstRows& dst, const ConstRows& grad_dst, in
 }
 
 template <int W>
-__global__ void row_sums_kernel(FlatAttentionBackward args) {
+__global__ void __launch_bounds__(kThreads) row_sums_kernel(FlatAttentionBackward args) {
   begin_kernel();
   const int64_t heads = args.attention.head_count;
   for_row_sums<W>(args.dst, args.grad_dst, args.rows, heads, args.attention.head_dim,
@@ -214,7 +214,8 @@ __global__ void row_sums_kernel(FlatAttentionBackward args) {
 }
 
 template <int W>
-__global__ void sink_slopes_kernel(cpu::SinkSlopesArgs args, int64_t rows) {
+__global__ void __launch_bounds__(kThreads)
+    sink_slopes_kernel(cpu::SinkSlopesArgs args, int64_t rows) {
   begin_kernel();
   for_row_sums<W>(args.dst, args.grad_dst, rows, args.head_count, args.head_dim,
                   [&](int64_t row, int64_t head, float sum) {

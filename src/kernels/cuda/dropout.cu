@@ -49,7 +49,8 @@ __device__ void transpose(uint32_t (&words)[kWords], int lane) {
 }
 
 // A thread has kVector columns, and the bits of word lane % 4 of the blocks of their group.
-__global__ void dropout_kernel(cpu::DropoutArgs args, int64_t rows, int64_t groups, bool vectors) {
+__global__ void __launch_bounds__(kDropoutThreads)
+    dropout_kernel(cpu::DropoutArgs args, int64_t rows, int64_t groups, bool vectors) {
   begin_kernel();
   const int64_t index = int64_t{blockIdx.x} * kDropoutThreads + threadIdx.x;
   const Divided at = divide(index, groups * kWords);

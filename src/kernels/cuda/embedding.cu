@@ -25,7 +25,8 @@ constexpr int kSortTile = 1024;  // tokens in shared memory
 constexpr int32_t kNoToken = 0x7fffffff;
 
 // Where a token goes, by a warp each: order[rank of t] = t.
-__global__ void sort_tokens_kernel(const int32_t* tokens, int32_t* order, int64_t count) {
+__global__ void __launch_bounds__(kSortThreads)
+    sort_tokens_kernel(const int32_t* tokens, int32_t* order, int64_t count) {
   begin_kernel();
   __shared__ int4 tile[kSortTile / 4];
   constexpr int kWarps = kSortThreads / kWarp;
@@ -64,8 +65,8 @@ constexpr int kRowsAtOnce = 8;
 
 // A thread adds W columns of the rows from order[blockIdx.x] on, if that is the first of a token.
 template <int W>
-__global__ void add_rows_kernel(cpu::EmbeddingBackwardArgs args, const int32_t* order,
-                                int64_t width) {
+__global__ void __launch_bounds__(kAddThreads)
+    add_rows_kernel(cpu::EmbeddingBackwardArgs args, const int32_t* order, int64_t width) {
   begin_kernel();
   const int64_t begin = blockIdx.x;
   const int32_t token = args.tokens[order[begin]];

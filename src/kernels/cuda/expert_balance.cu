@@ -25,7 +25,8 @@ __device__ inline int count_below(const int32_t* numbers, int count, int value) 
   return low;
 }
 
-__global__ void balance_kernel(cpu::BalanceArgs args, int64_t tokens, int sequences) {
+__global__ void __launch_bounds__(kBalanceWarps* kWarp)
+    balance_kernel(cpu::BalanceArgs args, int64_t tokens, int sequences) {
   begin_kernel();
   const int64_t token = int64_t{blockIdx.x} * kBalanceWarps + warp_id();
   if (token >= tokens) return;

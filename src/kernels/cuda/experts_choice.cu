@@ -187,7 +187,7 @@ __device__ void choose(const RouteArgs& args, int64_t token, float* words) {
   }
 }
 
-__global__ void choose_kernel(RouteArgs args, int words) {
+__global__ void __launch_bounds__(kWarpsMax* kWarp) choose_kernel(RouteArgs args, int words) {
   begin_kernel();
   const int64_t token = int64_t{blockIdx.x} * (blockDim.x / kWarp) + warp_id();
   if (token >= args.tokens) return;
@@ -195,7 +195,7 @@ __global__ void choose_kernel(RouteArgs args, int words) {
 }
 
 // A warp a token; all of the rest as well.
-__global__ void route_few_kernel(RouteArgs args, int words) {
+__global__ void __launch_bounds__(kFewTokens* kWarp) route_few_kernel(RouteArgs args, int words) {
   begin_kernel();
   __shared__ int experts_of[kFewPlaces];
   choose(args, warp_id(), reinterpret_cast<float*>(dynamic_shared()) + warp_id() * words);
@@ -244,7 +244,7 @@ __device__ int count_before(const int* experts_of, int end, int expert) {
 }
 
 // counts[chunk][expert]
-__global__ void count_kernel(RouteArgs args, int* counts) {
+__global__ void __launch_bounds__(kThreads) count_kernel(RouteArgs args, int* counts) {
   begin_kernel();
   __align__(16) __shared__ int experts_of[kChunk];
   load_chunk(args, experts_of);
@@ -254,8 +254,10 @@ __global__ void count_kernel(RouteArgs args, int* counts) {
 }
 
 // Of counts, each becomes the sum of those of the chunks before; row_ends are told by all.
+constexpr int kScanThreads = 1024;
 constexpr int kScanned = 16;  // counts that a thread has on the way
-__global__ void scan_kernel(RouteArgs args, int* counts, int chunks) {
+__global__ void __launch_bounds__(kScanThreads)
+    scan_kernel(RouteArgs args, int* counts, int chunks) {
   begin_kernel();
   __shared__ int totals[kExpertsMax];
   const auto experts = static_cast<int>(args.choice.experts);
@@ -291,7 +293,7 @@ __global__ void scan_kernel(RouteArgs args, int* counts, int chunks) {
   }
 }
 
-__global__ void place_kernel(RouteArgs args, const int* counts) {
+__global__ void __launch_bounds__(kThreads) place_kernel(RouteArgs args, const int* counts) {
   begin_kernel();
   __align__(16) __shared__ int experts_of[kChunk];
   load_chunk(args, experts_of);
@@ -321,7 +323,8 @@ __device__ bool sum_is_least(const ChooseArgs& args, const float* logits, const 
   return own < args.sum_min * sum_of_powers(logits, experts, max);
 }
 
-__global__ void slopes_kernel(cpu::SlopesArgs args, int64_t tokens) {
+__global__ void __launch_bounds__(kWarpsMax* kWarp)
+    slopes_kernel(cpu::SlopesArgs args, int64_t tokens) {
   begin_kernel();
   const int64_t token = int64_t{blockIdx.x} * kWarpsMax + warp_id();
   if (token >= tokens) return;
@@ -384,7 +387,7 @@ void route(const LaunchStream& stream, const RouteArgs& args, void* scratch) {
   auto* counts = static_cast<int*>(scratch);
   const int chunks = chunks_of(args);
   launch(stream, {static_cast<unsigned>(chunks), kThreads}, count_kernel, args, counts);
-  launch(stream, {1, 1024}, scan_kernel, args, counts, chunks);
+  launch(stream, {1, kScanThreads}, scan_kernel, args, counts, chunks);
   launch(stream, {static_cast<unsigned>(chunks), kThreads}, place_kernel, args, counts);
 }
 

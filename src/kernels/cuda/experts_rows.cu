@@ -181,7 +181,8 @@ __device__ float row_dot(const ConstRows& a, const ConstRows& b, int64_t row, in
 __device__ int64_t warp_row() { return int64_t{blockIdx.x} * kRowWarps + warp_id(); }
 
 template <int W>
-__global__ void row_dots_kernel(cpu::RowDotsArgs args, int64_t rows) {
+__global__ void __launch_bounds__(kRowWarps* kWarp)
+    row_dots_kernel(cpu::RowDotsArgs args, int64_t rows) {
   begin_kernel();
   const int64_t row = warp_row();
   if (row >= rows) return;
@@ -190,7 +191,8 @@ __global__ void row_dots_kernel(cpu::RowDotsArgs args, int64_t rows) {
 }
 
 template <int W>
-__global__ void bias_dots_kernel(cpu::ExpertBiasArgs args, int64_t rows) {
+__global__ void __launch_bounds__(kRowWarps* kWarp)
+    bias_dots_kernel(cpu::ExpertBiasArgs args, int64_t rows) {
   begin_kernel();
   const int64_t row = warp_row();
   if (row >= rows) return;
@@ -202,7 +204,8 @@ __global__ void bias_dots_kernel(cpu::ExpertBiasArgs args, int64_t rows) {
 }
 
 template <int W>
-__global__ void gate_rows_backward_kernel(cpu::RowGateArgs args, int64_t rows) {
+__global__ void __launch_bounds__(kRowWarps* kWarp)
+    gate_rows_backward_kernel(cpu::RowGateArgs args, int64_t rows) {
   begin_kernel();
   const int64_t row = warp_row();
   if (row >= rows) return;
@@ -219,7 +222,7 @@ __global__ void gate_rows_backward_kernel(cpu::RowGateArgs args, int64_t rows) {
 }
 
 // A block has columns of one expert.
-__global__ void bias_gradients_kernel(BiasGradientArgs args) {
+__global__ void __launch_bounds__(kThreads) bias_gradients_kernel(BiasGradientArgs args) {
   begin_kernel();
   const int64_t expert = blockIdx.y;
   const int64_t column = int64_t{blockIdx.x} * kThreads + threadIdx.x;
@@ -238,7 +241,8 @@ __global__ void bias_gradients_kernel(BiasGradientArgs args) {
   grad[column] = sum;
 }
 
-__global__ void scale_slopes_kernel(ScaleSlopesArgs args, int64_t places) {
+__global__ void __launch_bounds__(kThreads)
+    scale_slopes_kernel(ScaleSlopesArgs args, int64_t places) {
   begin_kernel();
   const int64_t place = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (place >= places) return;
@@ -247,7 +251,7 @@ __global__ void scale_slopes_kernel(ScaleSlopesArgs args, int64_t places) {
 }
 
 // A warp has an expert.
-__global__ void scale_gradients_kernel(ScaleGradientArgs args) {
+__global__ void __launch_bounds__(kRowWarps* kWarp) scale_gradients_kernel(ScaleGradientArgs args) {
   begin_kernel();
   const int64_t expert = warp_row();
   if (expert >= args.experts) return;

@@ -18,7 +18,7 @@ __device__ int64_t place_of(const KvAppend& a, int64_t slot, int64_t column, int
 
 // Blocks (row, part of the columns, keys or values).
 template <int kStep>
-__global__ void append_kernel(KvAppend a) {
+__global__ void __launch_bounds__(kThreads) append_kernel(KvAppend a) {
   begin_kernel();
   const int64_t row = blockIdx.x;
   const int values = static_cast<int>(blockIdx.z);
@@ -43,7 +43,7 @@ __device__ Bf16 rounded_up(float value) {
 }
 
 // In 8 bits, as kernels/cpu/kv_cache.h has it: a warp for a head of a row, keys or values.
-__global__ void append_bytes_kernel(KvAppend a) {
+__global__ void __launch_bounds__(kThreads) append_bytes_kernel(KvAppend a) {
   begin_kernel();
   constexpr int kWarps = kThreads / kWarp;
   const int64_t row = blockIdx.x;

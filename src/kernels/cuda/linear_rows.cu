@@ -56,7 +56,7 @@ __device__ void store_elements(const Rows& rows, int64_t at, int64_t count,
 
 // row_threads of a block share a row.
 template <bool kVector>
-__global__ void copy_rows_kernel(RowsCopy copy, int row_threads) {
+__global__ void __launch_bounds__(kThreads) copy_rows_kernel(RowsCopy copy, int row_threads) {
   begin_kernel();
   const int block_rows = kThreads / row_threads;
   const int thread = static_cast<int>(threadIdx.x);
@@ -88,7 +88,7 @@ bool aligned(const void* data, ElementType type, int64_t stride) {
 
 // A block turns a square.
 constexpr int kSide = 32;
-__global__ void copy_turned_kernel(RowsCopy copy, int64_t along) {
+__global__ void __launch_bounds__(kThreads) copy_turned_kernel(RowsCopy copy, int64_t along) {
   begin_kernel();
   __shared__ float square[kSide][kSide + 1];
   const int64_t first_row = blockIdx.x / along * kSide;
@@ -141,8 +141,9 @@ __device__ float piece_sum(const ConstRows& src, int64_t first_row, int64_t rows
 }
 
 // partial[piece][column]; where there is one piece, added to sums.
-__global__ void column_sums_kernel(float* sums, float* partial, ConstRows src, int64_t rows,
-                                   int64_t columns, int64_t pieces) {
+__global__ void __launch_bounds__(kThreads)
+    column_sums_kernel(float* sums, float* partial, ConstRows src, int64_t rows, int64_t columns,
+                       int64_t pieces) {
   begin_kernel();
   const int64_t piece = blockIdx.x % pieces;
   const int64_t first_column = blockIdx.x / pieces * kBlockColumns;
@@ -156,8 +157,8 @@ __global__ void column_sums_kernel(float* sums, float* partial, ConstRows src, i
   }
 }
 
-__global__ void add_pieces_kernel(float* sums, const float* partial, int64_t columns,
-                                  int64_t pieces) {
+__global__ void __launch_bounds__(kWarp)
+    add_pieces_kernel(float* sums, const float* partial, int64_t columns, int64_t pieces) {
   begin_kernel();
   const int64_t column = int64_t{blockIdx.x} * kWarp + threadIdx.x;
   if (column >= columns) return;

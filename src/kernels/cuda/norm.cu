@@ -343,7 +343,8 @@ __device__ void store_part(const float (&sums)[W], int tile_vectors, int64_t fir
 
 // sums [1 or 2, parts, D]: those of the weight, then those of the bias.
 template <bool kLayer, int W>
-__global__ void norm_part_kernel(cpu::NormBackwardWeightArgs args, Parts parts, float* sums) {
+__global__ void __launch_bounds__(kPartThreads)
+    norm_part_kernel(cpu::NormBackwardWeightArgs args, Parts parts, float* sums) {
   begin_kernel();
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t part = blockIdx.x / static_cast<unsigned>(parts.tiles);
@@ -366,8 +367,8 @@ __global__ void norm_part_kernel(cpu::NormBackwardWeightArgs args, Parts parts, 
 }
 
 // to[i] += the parts of column i in ascending order, kWarp interleaved sums of them.
-__global__ void add_parts_kernel(float* weight, float* bias, const float* sums, int64_t parts,
-                                 int64_t width) {
+__global__ void __launch_bounds__(kWarp* kWarp)
+    add_parts_kernel(float* weight, float* bias, const float* sums, int64_t parts, int64_t width) {
   begin_kernel();
   __shared__ float shared[kWarp][kWarp];
   float* const to = blockIdx.y == 0 ? weight : bias;

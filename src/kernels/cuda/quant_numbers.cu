@@ -22,7 +22,8 @@ __device__ void store_numbers(const QuantNumbers& args, int64_t row, int64_t col
 
 // A thread has a lane's piece of a record: a step of 8 bits or two of 4, two rows.
 template <bool kHalves>
-__global__ void numbers_kernel(QuantNumbers args, int64_t chunks, bool vectors) {
+__global__ void __launch_bounds__(kNumbersThreads)
+    numbers_kernel(QuantNumbers args, int64_t chunks, bool vectors) {
   __shared__ float levels[kQuantLevels];
   begin_kernel();
   if (kHalves && threadIdx.x < kQuantLevels) {

@@ -254,7 +254,8 @@ __device__ void store_rests(const Tables& tables, Kind kind, const Numbers& x, i
 
 // Counts the rows of a weight of four bits; where they are the first, chooses its levels by what
 // either leaves of some blocks of the first one, added as cpu::quant_levels does.
-__global__ void choose_levels_kernel(QuantiseRows args, Tables tables) {
+__global__ void __launch_bounds__(2 * kSampleBlocks)
+    choose_levels_kernel(QuantiseRows args, Tables tables) {
   begin_kernel();
   auto* const header = reinterpret_cast<QuantHeader*>(args.weight.data);
   auto* const rests = reinterpret_cast<double*>(dynamic_shared());  // [2][blocks][32]
@@ -299,7 +300,8 @@ __global__ void choose_levels_kernel(QuantiseRows args, Tables tables) {
   header->levels[thread] = float_to_bf16(static_cast<float>(level));
 }
 
-__global__ void quantise_kernel(QuantiseRows args, Tables tables, int64_t rows, int64_t blocks) {
+__global__ void __launch_bounds__(kPackThreads)
+    quantise_kernel(QuantiseRows args, Tables tables, int64_t rows, int64_t blocks) {
   begin_kernel();
   const int64_t index = int64_t{blockIdx.x} * kPackThreads + threadIdx.x;
   const int64_t row = index / blocks;

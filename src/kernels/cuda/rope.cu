@@ -10,7 +10,8 @@ constexpr int kHeadsAtOnce = 4;  // of a thread, with the same angles
 
 // A thread turns W pairs of up to kHeadsAtOnce heads of a row.
 template <int W>
-__global__ void rope_kernel(cpu::RopeArgs args, int64_t rows, int64_t head_parts) {
+__global__ void __launch_bounds__(kRopeThreads)
+    rope_kernel(cpu::RopeArgs args, int64_t rows, int64_t head_parts) {
   begin_kernel();
   const int64_t index = int64_t{blockIdx.x} * kRopeThreads + threadIdx.x;
   const int64_t half = args.rotary_dim / 2;

@@ -150,7 +150,8 @@ __host__ __device__ inline ConstRows from_column(const ConstRows& rows, int64_t 
 }
 
 template <int W, typename Op>
-__global__ void elementwise_kernel(Op op, Extent extent, int64_t vectors_per_row) {
+__global__ void __launch_bounds__(kElementwiseThreads)
+    elementwise_kernel(Op op, Extent extent, int64_t vectors_per_row) {
   begin_kernel();
   const int64_t index = int64_t{blockIdx.x} * kElementwiseThreads + threadIdx.x;
   const Divided at = divide(index, vectors_per_row);

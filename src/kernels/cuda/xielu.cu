@@ -60,7 +60,8 @@ struct XieluForward {
 
 // A block has a row.
 template <int W>
-__global__ void xielu_backward_kernel(cpu::XieluBackwardArgs args) {
+__global__ void __launch_bounds__(kXieluThreads)
+    xielu_backward_kernel(cpu::XieluBackwardArgs args) {
   begin_kernel();
   __shared__ float shared[kWarp];
   const int64_t row = blockIdx.x;

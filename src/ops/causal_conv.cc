@@ -14,22 +14,24 @@ static_assert(kCausalConvKernelMax == cpu::kCausalConvTapsMax);
 using ConvSpans = std::vector<cpu::CausalConvSpan>;
 
 // The sequences that have rows, as kernels see them. `slots`: of the states, 0 where there are
-// none.
-ConvSpans conv_spans(const std::vector<SequenceSpan>& sequences, int64_t rows, int64_t slots) {
+// none. A kernel of one keeps nothing: its states are empty, and there or not.
+ConvSpans conv_spans(const std::vector<SequenceSpan>& sequences, int64_t rows, int64_t slots,
+                     const CausalConvShape& shape) {
+  const bool keeps = shape.kernel > 1;
   ConvSpans spans;
   for (const SequenceSpan& sequence : sequences) {
     JIGE_CHECK(sequence.row_begin >= 0 && sequence.row_count >= 0 &&
                    sequence.row_begin + int64_t{sequence.row_count} <= rows,
                "a sequence of rows from {}, {} of them, of {}", sequence.row_begin,
                sequence.row_count, rows);
-    JIGE_CHECK(
-        slots > 0 ? sequence.state >= 0 && sequence.state < slots : sequence.context_count == 0,
-        "state {} of {}, after {} tokens", sequence.state, slots, sequence.context_count);
+    const bool has_state = sequence.state >= 0 && sequence.state < slots;
+    JIGE_CHECK(!keeps || (slots > 0 ? has_state : sequence.context_count == 0),
+               "state {} of {}, after {} tokens", sequence.state, slots, sequence.context_count);
     if (sequence.row_count == 0) continue;
     spans.push_back({.row_begin = sequence.row_begin,
                      .row_count = sequence.row_count,
                      .state = sequence.state,
-                     .resumed = sequence.context_count > 0});
+                     .resumed = keeps && sequence.context_count > 0});
   }
   return spans;
 }
@@ -89,7 +91,7 @@ void causal_conv_forward(Stream& stream, const CausalConvForward& args) {
                 (args.shape.kernel - 1) * args.src.columns());
     kernel_args.states = rows_of(args.states);
   }
-  ConvSpans spans = conv_spans(args.sequences, rows, slots);
+  ConvSpans spans = conv_spans(args.sequences, rows, slots, args.shape);
   if (on_cuda(stream)) {
     return cuda::causal_conv_forward(launch_stream(stream), kernel_args,
                                      send_recurrent_spans(stream, args.sequences));
@@ -109,7 +111,7 @@ void causal_conv_backward_input(Stream& stream, const CausalConvBackward& args) 
   kernel_args.grad_src = rows_of(args.grad_src);
   kernel_args.grad_products = rows_of(args.grad_products);
   kernel_args.grad_dst = const_rows_of(args.grad_dst);
-  ConvSpans spans = conv_spans(args.sequences, rows, 0);
+  ConvSpans spans = conv_spans(args.sequences, rows, 0, args.shape);
   if (on_cuda(stream)) {
     return cuda::causal_conv_backward_input(launch_stream(stream), kernel_args,
                                             send_recurrent_spans(stream, args.sequences));
@@ -131,7 +133,7 @@ void causal_conv_backward_weight(Stream& stream, const CausalConvWeightGradients
     check_vector("grad_bias", args.grad_bias, DType::kF32, columns);
     kernel_args.grad_bias = args.grad_bias.as<float>();
   }
-  ConvSpans spans = conv_spans(args.sequences, rows, 0);
+  ConvSpans spans = conv_spans(args.sequences, rows, 0, args.shape);
   if (on_cuda(stream)) {
     const cuda::LaunchStream on = launch_stream(stream);
     const cuda::RecurrentSpans sent = send_recurrent_spans(stream, args.sequences);

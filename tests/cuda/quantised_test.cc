@@ -197,7 +197,9 @@ TEST_F(CudaQuantised, ProductsAreThoseOfTheNumbers) {
                                          .strip = strip_for(weight, test.strip_bytes),
                                          .addend = adds ? addend.gpu : TensorView{}});
       const std::vector<float> got = gpu_values(dst.gpu);
-      for (int64_t i = 0; i < test.tokens * test.n; ++i) {
+      // Of large ones one in 101, in all columns modulo any tile.
+      const int64_t step = test.n * test.k > (int64_t{1} << 20) ? 101 : 1;
+      for (int64_t i = 0; i < test.tokens * test.n; i += step) {
         double size = 1;
         const double expected = exact(weight, src, i / test.n, i % test.n, false, &size) +
                                 get(bias.host, i % test.n) + (adds ? get(addend.host, i) : 0);

@@ -6,6 +6,8 @@ namespace {
 constexpr int kWarps = 4;
 constexpr int kPartColumns = kWarps * kWarpColumns;
 constexpr int64_t kStrip = cpu::kDeltaStripColumns;
+static_assert(kStrip % kWarpColumns ==
+              0);  // where heads are whole strips, all of a warp has columns
 
 template <int R>
 constexpr int kTokens = R > 16 ? 8 : 16;  // of a chunk: registers hold the next one
@@ -32,7 +34,7 @@ struct StatePlace {
   }
 };
 
-// `pairs`: a lane's columns lie aligned side by side.
+// Of a warp that has columns. `pairs`: the columns of all its lanes, aligned side by side.
 template <int R>
 __device__ void load_state(const StatePlace& place, bool pairs, float (&s)[R][kLaneColumns]) {
 #pragma unroll
@@ -40,7 +42,7 @@ __device__ void load_state(const StatePlace& place, bool pairs, float (&s)[R][kL
     const int row = row_of_lane(j);
     if (row >= place.rows) continue;
     const float* const from = place.data + row * place.row_stride;
-    if (pairs && place.columns == kLaneColumns) {
+    if (pairs) {
       const float2 pair = *reinterpret_cast<const float2*>(from);
       s[j][0] = pair.x;
       s[j][1] = pair.y;
@@ -59,7 +61,7 @@ __device__ void store_state(const StatePlace& place, bool pairs,
     const int row = row_of_lane(j);
     if (row >= place.rows) continue;
     float* const to = place.data + row * place.row_stride;
-    if (pairs && place.columns == kLaneColumns) {
+    if (pairs) {
       *reinterpret_cast<float2*>(to) = make_float2(s[j][0], s[j][1]);
       continue;
     }
@@ -138,7 +140,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) forward_kernel(DeltaForward arg
   const bool active = warp_id() * kWarpColumns < part.columns;
   const StatePlace place(args, part, column);
   float s[R][kLaneColumns] = {};
-  if (args.states && part.span.resumed) load_state(place, pairs, s);
+  if (active && args.states && part.span.resumed) load_state(place, pairs, s);
 
   ForwardChunk<R> chunk(args.in, part, reinterpret_cast<float*>(dynamic_shared()));
   const ColumnSource values[1] = {{args.in.v, part.head * args.in.value_dim}};
@@ -159,7 +161,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) forward_kernel(DeltaForward arg
                             column);
     }
   }
-  if (args.states) store_state(place, pairs, s);
+  if (active && args.states) store_state(place, pairs, s);
 }
 
 template <int R>

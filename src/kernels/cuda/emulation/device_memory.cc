@@ -65,6 +65,7 @@ bool DeviceMemory::looks_like_host(uint64_t word) {
 }
 
 Result<void*> DeviceMemory::allocate(int64_t bytes) {
+  if (bytes == 0) return nullptr;  // as the driver does
   Region& one = region();
   const Access access;
   const std::lock_guard<std::mutex> lock(one.mutex);
@@ -81,6 +82,7 @@ Result<void*> DeviceMemory::allocate(int64_t bytes) {
 }
 
 void DeviceMemory::release(void* data, int64_t bytes) {
+  if (!data) return;
   Region& one = region();
   const std::lock_guard<std::mutex> lock(one.mutex);
   const auto at = one.free.emplace(static_cast<std::byte*>(data) - one.begin, rounded(bytes)).first;

@@ -12,6 +12,7 @@
 #include "formats/tensor_folder.h"
 #include "formats/xxhash64.h"
 #include "model/device_support.h"
+#include "model/weights.h"
 #include "model/weights_layout.h"
 #include "ops/linear_cuda.h"
 #include "tensor/cuda_device.h"
@@ -208,6 +209,21 @@ Status make_identity(RunSetup& setup) {
   return {};
 }
 
+// What is read of the folder to start from, before memory is counted and taken for a model that it
+// may not hold. A run that goes on needs it for adapters alone.
+Status look_into_folder(RunSetup& setup) {
+  const TrainOptions& options = setup.options;
+  const bool starts =
+      setup.leads() && formats::list_checkpoints(setup.checkpoints_folder()).empty();
+  if (options.init_folder.empty() || !(starts || options.lora)) return {};
+  JIGE_TRY(const auto files, formats::TensorFolder::open(options.init_folder));
+  JIGE_DO(model::check_weights(*setup.architecture, files));
+  if (!options.lora) return {};
+  JIGE_TRY(setup.weights_options.table_dtype,
+           model::stored_table_dtype(*setup.architecture, files));
+  return {};
+}
+
 Status choose_model(RunSetup& setup, const text::Tokenizer& tokenizer) {
   TrainOptions& options = setup.options;
   JIGE_TRY(formats::ModelConfig config, read_config(options));
@@ -229,11 +245,7 @@ Status choose_model(RunSetup& setup, const text::Tokenizer& tokenizer) {
            model::Architecture::create(config, options.lora, model::HeadKind::kLanguageModel,
                                        options.gpu ? DeviceKind::kCuda : DeviceKind::kCpu));
   JIGE_DO(model::check_weight_format(*setup.architecture, options.base_format));
-  if (options.lora) {
-    JIGE_TRY(const auto files, formats::TensorFolder::open(options.init_folder));
-    JIGE_TRY(setup.weights_options.table_dtype,
-             model::stored_table_dtype(*setup.architecture, files));
-  }
+  JIGE_DO(look_into_folder(setup));
   setup.memory = model::training_memory(*setup.architecture, setup.weights_options,
                                         options.micro_batch_tokens, options.optimizer.moments);
   if (options.ranks && options.ranks->shards()) {

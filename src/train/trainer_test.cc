@@ -355,6 +355,26 @@ TEST(Trainer, FineTunesAFolder) {
   EXPECT_TRUE(std::filesystem::exists(tuned->result.model_folder + "/tokenizer.json"));
 }
 
+TEST(Trainer, RefusesAFolderWhoseConfigLiesBeforeItCountsTheMemoryOfThat) {
+  const TestFolder folder;
+  TrainOptions options = tiny_options(folder, {folder.write("a.jsonl", small_corpus(60))});
+  options.steps = 1;
+  const auto base = train(options);
+  ASSERT_TRUE(base);
+  const std::string& model = base->result.model_folder;
+  auto config = parse_json(*read_file(model + "/config.json"), "config.json");
+  ASSERT_TRUE(config);
+  (*config)["intermediate_size"] = 1 << 20;
+  ASSERT_TRUE(write_file_atomic(model + "/config.json", dump_json(*config)));
+  TrainOptions tuning = tuning_options(options, model, folder.file("tuned"));
+  tuning.memory_limit_bytes = int64_t{100} << 20;  // less than the lie would take
+  const auto tuned = train(tuning);
+  ASSERT_FALSE(tuned);
+  EXPECT_EQ(tuned.error().code, Code::kCorrupt) << tuned.error().message;
+  EXPECT_NE(tuned.error().message.find("config.json makes it [1048576, "), std::string::npos)
+      << tuned.error().message;
+}
+
 TEST(Trainer, WritesNoModelWithoutItsTokenizer) {
   const TestFolder folder;
   TrainOptions options = tiny_options(folder, {folder.write("a.jsonl", small_corpus(60))});

@@ -115,11 +115,12 @@ Status bench_prefill(Sequence& sequence, std::span<const int32_t> prompt,
 
 // Bytes of packed weights that a token reads: those of experts that are not chosen for it stay
 // where they are.
-double weight_bytes_of_token(const BenchOptions& options, int64_t packed_bytes) {
+double weight_bytes_of_token(const BenchOptions& options, int64_t packed_bytes, DeviceKind device) {
   const formats::ExpertConfig& experts = options.config.experts;
   if (experts.count == 0) return static_cast<double>(packed_bytes);
   const auto one = [&](int64_t n, int64_t k) {
-    return ops::packed_weight_bytes(options.dtype, ops::PackUse::kForward, n, k, options.format);
+    return ops::packed_weight_bytes(options.dtype, ops::PackUse::kForward, n, k, options.format,
+                                    device);
   };
   const int64_t width = options.config.hidden_size;
   const int64_t expert_bytes = one(2 * experts.ffn_size, width) + one(width, experts.ffn_size);
@@ -218,7 +219,8 @@ Status bench_inference(Device& device, const BenchOptions& options, const Measur
   const double kv_bytes = static_cast<double>(memory.kv_bytes_per_token * options.new_tokens) / 2;
   JIGE_TRY(const auto reading, ReadProbe::create(device, streaming_bytes(), options.seconds / 4));
   return bench_decode(
-      sequence, prompt, weight_bytes_of_token(options, memory.weights.packed_bytes) + kv_bytes,
+      sequence, prompt,
+      weight_bytes_of_token(options, memory.weights.packed_bytes, device.kind()) + kv_bytes,
       options,
       {.name = "of reading memory", .units = reading->bytes(), .run = [&] { reading->run(); }},
       sink);

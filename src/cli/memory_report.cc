@@ -162,8 +162,7 @@ Result<MemoryReport> make_memory_report(const formats::ModelConfig& config,
   JIGE_TRY(const auto architecture, model::Architecture::create(config, {}, kHead, request.device));
   const ops::WeightFormat format = read_weight_format(request.quantize);
   JIGE_DO(model::check_weight_format(*architecture, format));
-  JIGE_DO(model::check_device_support(request.device, "--device cuda", *architecture,
-                                      {.format = format}));
+  JIGE_DO(model::check_device_support(request.device, "--device cuda", *architecture));
   JIGE_TRY(const std::optional<DType> chosen, read_compute_dtype(request.dtype));
   MemoryReport report;
   const bool wide = request.stored.value_or(config.stored_dtype) == DType::kF32;

@@ -11,14 +11,9 @@
 
 namespace jige::model {
 
-// What is asked of a device besides the model itself.
-struct DeviceUse {
-  ops::WeightFormat format = ops::WeightFormat::kCompute;  // of matrices
-};
-
 // Fails with kUnsupported, naming what devices of the kind have no kernel for and what to do.
 // `name`: what the message calls the device, which need not be here.
 Status check_device_support(DeviceKind kind, std::string_view name,
-                            const Architecture& architecture, const DeviceUse& use);
+                            const Architecture& architecture);
 
 }  // namespace jige::model

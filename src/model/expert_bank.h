@@ -49,6 +49,7 @@ class ExpertBank {
   void list_packs(const BlockWeights& weights, size_t param, DType compute, PackFor use,
                   std::vector<ops::PackPart>& packs) const;
   int64_t strip_bytes(DType compute) const {
+    if (options_.device == DeviceKind::kCuda) return 0;
     return ops::linear_strip_bytes(compute, outputs_, options_.inputs);
   }
   int64_t thread_scratch_bytes(int64_t token_count, DType compute, int threads,

@@ -119,8 +119,7 @@ Result<std::unique_ptr<InferenceModel>> InferenceModel::load(const std::string& 
   JIGE_DO(check_weights(*architecture, files));
   JIGE_TRY(std::vector<Adapter> adapters, open_adapters(options.adapters, *architecture));
   JIGE_TRY(const InferenceSizes sizes, sizes_with(adapters, options, *architecture, files));
-  JIGE_DO(
-      check_device_support(device.kind(), device.name(), *architecture, {.format = sizes.format}));
+  JIGE_DO(check_device_support(device.kind(), device.name(), *architecture));
   JIGE_DO(check_memory(folder, inference_memory(*architecture, sizes),
                        sizes.kv_block_count * ops::kKvBlockTokens, options.memory_bytes_max));
   std::unique_ptr<InferenceModel> model(

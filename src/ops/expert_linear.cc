@@ -143,7 +143,7 @@ void expert_product(Stream& stream, const ExpertProduct& args) {
   const bool forward = args.use == PackUse::kForward;
   JIGE_CHECK(weight.format != WeightFormat::kCompute || weight.use == args.use,
              "weights are packed for another use");
-  JIGE_CHECK(forward || weight.format == WeightFormat::kCompute || args.strip,
+  JIGE_CHECK(forward || weight.format == WeightFormat::kCompute || args.strip || on_cuda(stream),
              "no strip for the input gradient of quantised weights");
   check_float("src", args.src, args.dst.rows(), forward ? weight.k : weight.n);
   check_float("dst", args.dst, args.src.rows(), forward ? weight.n : weight.k);

@@ -7,6 +7,8 @@
 // by row, however pieces fall; experts without rows cost nothing.
 // On a GPU f32 has the bits of the CPU, and bf16 sums in orders that depend on the depth alone and
 // on whether there are up to 16 tokens; of a weight's gradient, on how many rows its expert has.
+// Quantised weights need no strip there: of more tokens their numbers, rounded to the compute type,
+// are multiplied on the way, with the bits of ordinary weights of such numbers.
 // Threads: asynchronous on the stream; row_ends is read when the work runs.
 #pragma once
 
@@ -32,7 +34,7 @@ struct ExpertProduct {
   PackUse use = PackUse::kForward;  // or kInputGradient
   TensorView row_ends;              // [E] i32
   int64_t token_count = 0;          // T: no expert has more rows
-  TensorView strip;                 // as in LinearForward
+  TensorView strip;                 // as in LinearForward; on a GPU none
 };
 void expert_product(Stream& stream, const ExpertProduct& args);
 

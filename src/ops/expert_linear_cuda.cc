@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/groups.h"
+#include "kernels/cuda/quant.h"
 #include "ops/kernel_rows.h"
 #include "ops/linear_cuda.h"
 
@@ -12,21 +13,52 @@ namespace {
 int64_t weight_stride(const ExpertWeights& weights) {
   return weights.stride_bytes / dtype_bytes(weights.first.compute, 1);
 }
+cuda::QuantWeight quant_weights(const ExpertWeights& weights) {
+  cuda::QuantWeight first = cuda_quant_weight(weights.first);
+  first.step_bytes = weights.stride_bytes;
+  return first;
+}
 
-// The groups of rows, of so many tokens.
+// The groups of rows, of so many tokens; weights of few bits are given beside it.
 cuda::FewRowsProduct grouped_few_rows(const ExpertWeights& weights, const TensorView& src,
                                       const TensorView& dst, int64_t token_count,
                                       const TensorView& row_ends) {
-  return {.rows = token_count,
-          .n = dst.columns(),
-          .k = weights.first.k,
-          .src = const_rows_of(src),
-          .weight = static_cast<const cpu::Bf16*>(cuda_packed_rows(weights.first).data),
-          .out = rows_of(dst),
-          .groups = {.count = weights.count,
-                     .row_ends = row_ends.as<int32_t>(),
-                     .all_rows = dst.rows(),
-                     .weight_stride = weight_stride(weights)}};
+  cuda::FewRowsProduct product = {
+      .rows = token_count,
+      .n = dst.columns(),
+      .k = weights.first.k,
+      .src = const_rows_of(src),
+      .out = rows_of(dst),
+      .groups = {
+          .count = weights.count, .row_ends = row_ends.as<int32_t>(), .all_rows = dst.rows()}};
+  if (cuda_is_quantised(weights.first)) return product;
+  product.weight = static_cast<const cpu::Bf16*>(cuda_packed_rows(weights.first).data);
+  product.groups.weight_stride = weight_stride(weights);
+  return product;
+}
+
+void multiply_few_grouped(Stream& stream, const ExpertProduct& args) {
+  cuda::FewRowsProduct product =
+      grouped_few_rows(args.weights, args.src, args.dst, args.token_count, args.row_ends);
+  if (!cuda_is_quantised(args.weights.first)) {
+    cuda::multiply_few_rows(launch_stream(stream), product);
+    return;
+  }
+  if (!cuda::quant_few_rows_takes(product)) {
+    product.src = const_rows_of(cuda_padded_copy(stream, args.src));
+  }
+  cuda::multiply_few_rows(launch_stream(stream), product, quant_weights(args.weights));
+}
+
+void multiply_grouped_blocks(Stream& stream, const cuda::GroupedProduct& grouped,
+                             const ExpertWeights& weights) {
+  const cuda::QuantWeight first = quant_weights(weights);
+  if (weights.first.compute == DType::kBF16 && cuda::quant_groups_take_tensor_cores(grouped)) {
+    cuda::multiply_groups(launch_stream(stream), grouped, first);
+  } else {
+    cuda::multiply_groups_in_chains(launch_stream(stream), grouped, first,
+                                    element_type(weights.first.compute));
+  }
 }
 
 void multiply(Stream& stream, const cuda::GroupedProduct& grouped, bool on_tensor_cores) {
@@ -46,23 +78,20 @@ void cuda_expert_product(Stream& stream, const ExpertProduct& args) {
              dtype_info(args.src.dtype).name);
   if (args.src.count() == 0) return;
   const bool bf16 = weight.compute == DType::kBF16;
-  if (forward && bf16 && args.token_count <= cuda::kFewRows) {
-    return cuda::multiply_few_rows(
-        launch_stream(stream),
-        grouped_few_rows(args.weights, args.src, args.dst, args.token_count, args.row_ends));
-  }
-  multiply(stream,
-           {.product = {.rows = args.src.rows(),
-                        .columns = args.dst.columns(),
-                        .depth = args.src.columns(),
-                        .left = const_rows_of(args.src),
-                        .right = const_rows_of(cuda_packed_rows(weight)),
-                        .out = rows_of(args.dst),
-                        .right_across = !forward},
-            .row_ends = args.row_ends.as<int32_t>(),
-            .groups = args.weights.count,
-            .right_stride = weight_stride(args.weights)},
-           bf16);
+  if (forward && bf16 && args.token_count <= cuda::kFewRows)
+    return multiply_few_grouped(stream, args);
+  cuda::GroupedProduct grouped = {.product = {.rows = args.src.rows(),
+                                              .columns = args.dst.columns(),
+                                              .depth = args.src.columns(),
+                                              .left = const_rows_of(args.src),
+                                              .out = rows_of(args.dst),
+                                              .right_across = !forward},
+                                  .row_ends = args.row_ends.as<int32_t>(),
+                                  .groups = args.weights.count};
+  if (cuda_is_quantised(weight)) return multiply_grouped_blocks(stream, grouped, args.weights);
+  grouped.product.right = const_rows_of(cuda_packed_rows(weight));
+  grouped.right_stride = weight_stride(args.weights);
+  multiply(stream, grouped, bf16);
 }
 
 bool cuda_expert_gated_forward(Stream& stream, const ExpertGated& args) {
@@ -82,8 +111,13 @@ bool cuda_expert_gated_forward(Stream& stream, const ExpertGated& args) {
     product.bias = args.bounded.biases.as<float>();
     product.groups.bias_stride = weight.n;
   }
-  if (!cuda::few_rows_takes_gate(product)) return false;
-  cuda::multiply_few_rows(launch_stream(stream), product);
+  if (!cuda_is_quantised(weight)) {
+    if (!cuda::few_rows_takes_gate(product)) return false;
+    cuda::multiply_few_rows(launch_stream(stream), product);
+    return true;
+  }
+  if (!cuda::quant_few_rows_takes(product) || product.n % cuda::kQuantRecordRows != 0) return false;
+  cuda::multiply_few_rows(launch_stream(stream), product, quant_weights(args.weights));
   return true;
 }
 

@@ -143,24 +143,13 @@ bool takes_few_rows(const LinearForward& args) {
   return args.weight.compute == DType::kBF16 && args.src.rows() <= cuda::kFewRows;
 }
 
-bool is_quantised(const PackedWeight& weight) { return weight.format != WeightFormat::kCompute; }
-
-cuda::QuantWeight quant_weight(const PackedWeight& weight) {
-  JIGE_CHECK(weight.format == WeightFormat::kQ8 || weight.format == WeightFormat::kQ4,
-             "the CUDA backend has no weights in {}", weight_format_name(weight.format));
-  return {.data = static_cast<unsigned char*>(weight.data),
-          .n = weight.n,
-          .k = weight.k,
-          .halves = weight.format == WeightFormat::kQ4};
-}
-
 // All but n and out, and the norm.
 cuda::FewRowsProduct few_rows_of(const LinearForward& args) {
   cuda::FewRowsProduct product = {.rows = args.src.rows(),
                                   .k = args.weight.k,
                                   .src = const_rows_of(args.src),
                                   .bias = static_cast<const float*>(args.bias.data)};
-  if (!is_quantised(args.weight)) {
+  if (!cuda_is_quantised(args.weight)) {
     product.weight = static_cast<const cpu::Bf16*>(cuda_packed_rows(args.weight).data);
   }
   return product;
@@ -199,22 +188,14 @@ struct NumbersPart {
 
 // The product with the weight of the arguments.
 void multiply_few(Stream& stream, const LinearForward& args, cuda::FewRowsProduct product) {
-  if (!is_quantised(args.weight)) {
+  if (!cuda_is_quantised(args.weight)) {
     cuda::multiply_few_rows(launch_stream(stream), product);
     return;
   }
-  if (!cuda::quant_few_rows_takes(product)) {  // a copy of src
-    const int64_t stride = padded_columns(product.k);
-    const int64_t bytes = dtype_bytes(DType::kBF16, product.rows * stride);
-    TensorView src = args.src;
-    src.dtype = DType::kBF16;
-    src.row_stride = stride;
-    src.data = as_cuda(stream).scratch(bytes);
-    stream.fill_zero(src.data, bytes);
-    copy_view(stream, src, args.src);
-    product.src = const_rows_of(src);
+  if (!cuda::quant_few_rows_takes(product)) {
+    product.src = const_rows_of(cuda_padded_copy(stream, args.src));
   }
-  cuda::multiply_few_rows(launch_stream(stream), product, quant_weight(args.weight));
+  cuda::multiply_few_rows(launch_stream(stream), product, cuda_quant_weight(args.weight));
 }
 
 // The numbers of rows [row, row + rows) and columns [column, …) of a quantised weight in the strip.
@@ -224,7 +205,7 @@ TensorView numbers_in_strip(Stream& stream, const PackedWeight& weight, const Te
   numbers.row_stride = padded_columns(part.columns);
   JIGE_CHECK(dtype_bytes(weight.compute, part.rows * numbers.row_stride) <= strip.count(),
              "a strip of {} bytes for a weight [{}, {}]", strip.count(), weight.n, weight.k);
-  cuda::quant_numbers(launch_stream(stream), {.weight = quant_weight(weight),
+  cuda::quant_numbers(launch_stream(stream), {.weight = cuda_quant_weight(weight),
                                               .row_begin = part.row,
                                               .rows = part.rows,
                                               .column_begin = part.column,
@@ -281,9 +262,32 @@ void backward_by_strips(Stream& stream, const LinearBackwardInput& args) {
 Status cuda_matmul_ready() { return cuda::matmul_lt_ready(); }
 
 TensorView cuda_packed_rows(const PackedWeight& packed) {
-  JIGE_CHECK(!is_quantised(packed), "the rows of a weight in {}",
+  JIGE_CHECK(!cuda_is_quantised(packed), "the rows of a weight in {}",
              weight_format_name(packed.format));
   return packed_rows_on_gpu(packed);
+}
+
+bool cuda_is_quantised(const PackedWeight& weight) {
+  return weight.format != WeightFormat::kCompute;
+}
+
+cuda::QuantWeight cuda_quant_weight(const PackedWeight& weight) {
+  JIGE_CHECK(cuda_is_quantised(weight), "blocks of a weight in the compute type");
+  return {.data = static_cast<unsigned char*>(weight.data),
+          .n = weight.n,
+          .k = weight.k,
+          .halves = weight.format != WeightFormat::kQ8};
+}
+
+TensorView cuda_padded_copy(Stream& stream, const TensorView& src) {
+  TensorView copy = src;
+  copy.dtype = DType::kBF16;
+  copy.row_stride = padded_columns(src.columns());
+  const int64_t bytes = dtype_bytes(DType::kBF16, src.rows() * copy.row_stride);
+  copy.data = as_cuda(stream).scratch(bytes);
+  stream.fill_zero(copy.data, bytes);
+  copy_view(stream, copy, src);
+  return copy;
 }
 
 void pack_rows_for_gpu(const PackPart& part, const TensorView& rows) {
@@ -316,13 +320,14 @@ int64_t cuda_strip_bytes(DType compute, int64_t n, int64_t k) {
 
 void cuda_pack_weight(Stream& stream, const PackedWeight& packed, const TensorView& weight,
                       int64_t row_begin, const TensorView& scales) {
-  if (is_quantised(packed)) {
-    cuda::quantise_rows(launch_stream(stream), {.weight = quant_weight(packed),
+  if (cuda_is_quantised(packed)) {
+    cuda::quantise_rows(launch_stream(stream), {.weight = cuda_quant_weight(packed),
                                                 .src = const_rows_of(weight),
                                                 .rows = weight.rows(),
                                                 .row_begin = row_begin,
                                                 .scales = static_cast<const uint16_t*>(scales.data),
-                                                .scales_stride = scales.row_stride});
+                                                .scales_stride = scales.row_stride,
+                                                .fp4 = packed.format == WeightFormat::kMxfp4});
     return;
   }
   const TensorView rows = cuda_packed_rows(packed);
@@ -339,7 +344,7 @@ void cuda_pack_turned(Stream& stream, const PackedWeight& packed, const TensorVi
 void cuda_linear_forward(Stream& stream, const LinearForward& args) {
   if (!takes_few_rows(args)) {
     if (args.norm) rms_norm_forward(stream, *args.norm);
-    if (is_quantised(args.weight)) return forward_by_strips(stream, args);
+    if (cuda_is_quantised(args.weight)) return forward_by_strips(stream, args);
     multiply_views(stream,
                    {.out = args.dst,
                     .left = args.src,
@@ -365,7 +370,8 @@ bool cuda_linear_gated_forward(Stream& stream, const LinearGated& args) {
   product.out = rows_of(args.dst);
   product.gate =
       args.unit == GatedUnit::kSwiGlu ? cuda::ProductGate::kSilu : cuda::ProductGate::kGelu;
-  const bool splits = !is_quantised(args.product.weight) || product.n % cuda::kQuantRecordRows == 0;
+  const bool splits =
+      !cuda_is_quantised(args.product.weight) || product.n % cuda::kQuantRecordRows == 0;
   if (!splits || !cuda::few_rows_takes_gate(product)) return false;
   take_norm(stream, args.product, &product);
   multiply_few(stream, args.product, product);
@@ -411,7 +417,7 @@ bool cuda_head_linear(Stream& stream, const HeadLinear& args) {
 }
 
 void cuda_linear_backward_input(Stream& stream, const LinearBackwardInput& args) {
-  if (is_quantised(args.weight)) return backward_by_strips(stream, args);
+  if (cuda_is_quantised(args.weight)) return backward_by_strips(stream, args);
   multiply_views(stream,
                  {.out = args.grad_src,
                   .left = args.grad_dst,

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "base/result.h"
+#include "kernels/cuda/quant.h"
 #include "ops/head_linear.h"
 #include "ops/linear.h"
 
@@ -17,6 +18,12 @@ Status cuda_matmul_ready();
 
 // The rows [n, k] of a packed weight on a GPU. REQUIRES: not quantised.
 TensorView cuda_packed_rows(const PackedWeight& packed);
+
+bool cuda_is_quantised(const PackedWeight& weight);
+// Where the blocks of a packed weight are. REQUIRES: quantised.
+cuda::QuantWeight cuda_quant_weight(const PackedWeight& weight);
+// src in bf16 in the stream's scratch, with zeros behind each row up to a multiple of 8 columns.
+TensorView cuda_padded_copy(Stream& stream, const TensorView& src);
 
 // Packs rows of a weight into the host's memory, by the calling thread.
 void pack_rows_for_gpu(const PackPart& part, const TensorView& rows);

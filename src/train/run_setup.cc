@@ -359,7 +359,7 @@ Status choose_pipeline(RunSetup& setup, const TrainCallbacks& callbacks) {
   std::unique_ptr<Device> gpu;
   if (options.gpu) {
     JIGE_TRY(gpu, make_cuda_device(*options.gpu));
-    JIGE_DO(model::check_device_support(gpu->kind(), gpu->name(), *setup.architecture, {}));
+    JIGE_DO(model::check_device_support(gpu->kind(), gpu->name(), *setup.architecture));
     JIGE_DO(ops::cuda_matmul_ready());
     JIGE_DO(share_gpu(setup));
   } else {

@@ -14,8 +14,7 @@ Status WholeModelEngine::allocate(Device& device, const model::Architecture& arc
     return std::make_unique<Arena>(device, device.name() + " " + purpose, bytes);
   };
   device_ = &device;
-  JIGE_DO(model::check_device_support(device.kind(), device.name(), architecture,
-                                      {.format = weights_options.format}));
+  JIGE_DO(model::check_device_support(device.kind(), device.name(), architecture));
   predicted_bytes_ = memory.total_bytes();
   weights_arena_ = make_arena("weights", memory.weights.total_bytes());
   moments_arena_ = make_arena("moments", memory.moments_bytes + memory.masters_bytes);

@@ -16,6 +16,8 @@ namespace {
 using ops::WeightFormat;
 
 constexpr WeightFormat kFormats[] = {WeightFormat::kQ8, WeightFormat::kQ4};
+// That of experts, too (quantised_experts_test.cc has their products).
+constexpr WeightFormat kAllFormats[] = {WeightFormat::kQ8, WeightFormat::kQ4, WeightFormat::kMxfp4};
 
 class CudaQuantised : public CudaTest {
  protected:
@@ -35,8 +37,9 @@ class CudaQuantised : public CudaTest {
     const cpu::QuantScales given = {scales.empty() ? nullptr : scales.data(), blocks};
     const std::vector<float> all = values(rows);
     const cpu::QuantFormat kind =
-        format == WeightFormat::kQ8
-            ? cpu::QuantFormat::kQ8
+        format == WeightFormat::kQ8 ? cpu::QuantFormat::kQ8
+        : format == WeightFormat::kMxfp4
+            ? cpu::QuantFormat::kFp4
             : cpu::quant_levels({all.data(), cpu::ElementType::kF32, k}, k, given);
     std::vector<float> numbers;
     for (int64_t row = 0; row < rows.rows(); ++row) {
@@ -92,7 +95,7 @@ class CudaQuantised : public CudaTest {
                         {.weight = {.data = static_cast<unsigned char*>(weight.packed.data),
                                     .n = n,
                                     .k = k,
-                                    .halves = weight.packed.format == WeightFormat::kQ4},
+                                    .halves = weight.packed.format != WeightFormat::kQ8},
                          .rows = n,
                          .columns = k,
                          .dst = ops::rows_of(numbers.gpu)});
@@ -124,7 +127,7 @@ class CudaQuantised : public CudaTest {
 };
 
 TEST_F(CudaQuantised, BlocksAreThoseOfTheCpu) {
-  for (const WeightFormat format : kFormats) {
+  for (const WeightFormat format : kAllFormats) {
     for (const DType type : {DType::kF32, DType::kBF16, DType::kF16}) {
       const Pair rows = random(type, {19, 77});
       expect_numbers(quantise(format, rows, DType::kF32), "normal");
@@ -136,7 +139,7 @@ TEST_F(CudaQuantised, BlocksAreThoseOfTheCpu) {
 // Zeros, numbers too small and too large for f16, infinities and NaN; and numbers on even levels,
 // which stay as they are, with scales that are known or not.
 TEST_F(CudaQuantised, BlocksOfSpecialNumbersAreThoseOfTheCpu) {
-  for (const WeightFormat format : kFormats) {
+  for (const WeightFormat format : kAllFormats) {
     const Pair rows = random(DType::kF32, {6, 96});
     for (int64_t i = 0; i < 6 * 96; ++i) {
       const float special[] = {0, 1e-38f, 3e9f, std::numeric_limits<float>::infinity(), NAN, -4.5f};
@@ -160,6 +163,20 @@ TEST_F(CudaQuantised, BlocksOfSpecialNumbersAreThoseOfTheCpu) {
     expect_numbers(quantise(format, even, DType::kF32), "even levels");
     tensors_.clear();
   }
+}
+
+// As the experts of gpt-oss are stored: numbers of FP4 times powers of two, which stay.
+TEST_F(CudaQuantised, NumbersOfMxfp4AreKept) {
+  const Pair rows = filled(DType::kBF16, {16, 96});
+  const float numbers[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+  for (int64_t i = 0; i < 16 * 96; ++i) {
+    const float number = i % 32 == 5 ? 6 : numbers[random_.below(std::size(numbers))];
+    set(rows.host, i, std::ldexp(number, static_cast<int>(i / 32 % 27) - 20));
+  }
+  to_gpu(rows);
+  const Weight weight = quantise(WeightFormat::kMxfp4, rows, DType::kF32);
+  expect_numbers(weight, "of FP4");
+  EXPECT_EQ(weight.numbers, values(rows.host));
 }
 
 // Rows by the kernel for few and by strips, whole ones and parts, with and without what is added.

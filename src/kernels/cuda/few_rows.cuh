@@ -56,15 +56,14 @@ __device__ void norm_rows(const FewRowsProduct& product) {
   __syncthreads();
 }
 
-// Makes the product that of the group whose first row is the block's, blockIdx.y; false: there is
-// none.
-__device__ inline bool take_group(FewRowsProduct& product) {
+// Makes the product that of the group whose first row is the block's, blockIdx.y, but for its
+// weight, and gives the group; -1: there is none.
+__device__ inline int take_group(FewRowsProduct& product) {
   const int row = static_cast<int>(blockIdx.y);
   FewRowsGroups& groups = product.groups;
   const Group group = find_row(groups.row_ends, static_cast<int>(groups.count), row);
-  if (group.begin != row) return false;
+  if (group.begin != row) return -1;
   product.rows = group.end - row;
-  product.weight += group.index * groups.weight_stride;
   if (product.bias) product.bias += group.index * groups.bias_stride;
   product.out = from_row(product.out, row);
   if (groups.rows_of) {
@@ -72,7 +71,11 @@ __device__ inline bool take_group(FewRowsProduct& product) {
   } else {
     product.src = from_row(product.src, row);
   }
-  return true;
+  return group.index;
+}
+// The row of src that a row of the group's product has.
+__device__ inline int64_t source_row(const FewRowsGroups& groups, int64_t row) {
+  return groups.rows_of ? divide(groups.rows_of[row], groups.rows_by).quotient : row;
 }
 
 // Makes the product that of a head, blockIdx.y.

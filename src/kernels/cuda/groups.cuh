@@ -81,19 +81,21 @@ struct GroupTile {
   Product product;
   int64_t row, column;  // where the tile begins
   bool given;
+  int group;
 };
 template <int kRows, int kColumns>
 __device__ inline GroupTile take_tile(const GroupedProduct& grouped, const GroupTiles& tiles) {
   const int64_t band = kTilesDown * tiles.along;
   const Divided at = divide(blockIdx.x, band);
   const int64_t down = at.quotient * kTilesDown + at.remainder % kTilesDown;
-  GroupTile tile = {grouped.product, 0, at.remainder / kTilesDown * kColumns, false};
+  GroupTile tile = {grouped.product, 0, at.remainder / kTilesDown * kColumns, false, 0};
   if (down >= tiles.down) return tile;
   Product& product = tile.product;
   const int groups = static_cast<int>(grouped.groups);
   if (grouped.outs) {
     const Divided of_group = divide(down, ceil_div(product.rows, kRows));
     const int64_t begin = of_group.quotient > 0 ? grouped.row_ends[of_group.quotient - 1] : 0;
+    tile.group = static_cast<int>(of_group.quotient);
     tile.row = of_group.remainder * kRows;
     product.depth = grouped.row_ends[of_group.quotient] - begin;
     product.left = from_row(product.left, begin);
@@ -104,6 +106,7 @@ __device__ inline GroupTile take_tile(const GroupedProduct& grouped, const Group
   }
   const Group group = find_tile(grouped.row_ends, groups, static_cast<int>(down), kRows);
   if (group.index < 0) return tile;
+  tile.group = group.index;
   tile.row = group.first;
   product.rows = group.end - group.begin;
   product.left = from_row(product.left, group.begin);

@@ -3,6 +3,7 @@
 // operands go through shared memory, and the next part of them is under way meanwhile.
 #include "kernels/cuda/groups.cuh"
 #include "kernels/cuda/linear.h"
+#include "kernels/cuda/quant_layout.cuh"
 
 namespace jige::cuda {
 namespace {
@@ -25,6 +26,22 @@ struct Lines {
   bool across;
   int64_t begin;
   int64_t count;
+  __device__ float at(int64_t line, int64_t d) const {
+    const int64_t element = across ? d * rows.stride + line : line * rows.stride + d;
+    return load_element(rows.data, rows.type, element);
+  }
+};
+// The same of one that is a weight of blocks.
+struct QuantLines {
+  QuantWeight weight;
+  bool rounds;  // to bf16
+  bool across;
+  int64_t begin;
+  int64_t count;
+  __device__ float at(int64_t line, int64_t d) const {
+    const float number = across ? quant_number(weight, d, line) : quant_number(weight, line, d);
+    return rounds ? to_float(Bf16{float_to_bf16(number)}) : number;
+  }
 };
 
 // Where element `index` of a part goes: threads of a warp read along the rows of memory.
@@ -34,28 +51,23 @@ __device__ void place_of(bool across, int index, int& line, int& d) {
   d = across ? index / Tile<kPerThread>::kSize : index % kDepth;
 }
 
-template <int kPerThread>
-__device__ void fetch(const Lines& lines, int64_t depth_begin, int64_t depth,
+template <int kPerThread, typename AnyLines>
+__device__ void fetch(const AnyLines& lines, int64_t depth_begin, int64_t depth,
                       float (&part)[Tile<kPerThread>::kLoads]) {
   for (int i = 0; i < Tile<kPerThread>::kLoads; ++i) {
     int line, d;
     place_of<kPerThread>(lines.across, static_cast<int>(threadIdx.x) + i * kThreads, line, d);
     const int64_t row = lines.begin + line;
     const int64_t at = depth_begin + d;
-    const int64_t element =
-        lines.across ? at * lines.rows.stride + row : row * lines.rows.stride + at;
-    part[i] = row < lines.count && at < depth
-                  ? load_element(lines.rows.data, lines.rows.type, element)
-                  : 0.0f;
+    part[i] = row < lines.count && at < depth ? lines.at(row, at) : 0.0f;
   }
 }
 
 template <int kPerThread>
-__device__ void keep(const Lines& lines, const float (&part)[Tile<kPerThread>::kLoads],
-                     float* shared) {
+__device__ void keep(bool across, const float (&part)[Tile<kPerThread>::kLoads], float* shared) {
   for (int i = 0; i < Tile<kPerThread>::kLoads; ++i) {
     int line, d;
-    place_of<kPerThread>(lines.across, static_cast<int>(threadIdx.x) + i * kThreads, line, d);
+    place_of<kPerThread>(across, static_cast<int>(threadIdx.x) + i * kThreads, line, d);
     shared[d * Tile<kPerThread>::kStride + line] = part[i];
   }
 }
@@ -97,14 +109,12 @@ __device__ void for_own(const Product& product, int64_t first_row, int64_t first
   }
 }
 
-// The tile whose first element is (first_row, first_column).
-template <int kPerThread>
-__device__ void multiply_tile(const Product& product, int64_t first_row, int64_t first_column) {
+// The tile of lines of the operands.
+template <int kPerThread, typename Right>
+__device__ void multiply_lines(const Product& product, const Lines& left, const Right& right) {
   using Part = Tile<kPerThread>;
   __align__(16) __shared__ float left_part[kDepth * Part::kStride];
   __align__(16) __shared__ float right_part[kDepth * Part::kStride];
-  const Lines left = {product.left, product.left_across, first_row, product.rows};
-  const Lines right = {product.right, product.right_across, first_column, product.columns};
   const int row = static_cast<int>(threadIdx.x) / kSide;
   const int column = static_cast<int>(threadIdx.x) % kSide;
   float sums[kPerThread][kPerThread] = {};
@@ -117,8 +127,8 @@ __device__ void multiply_tile(const Product& product, int64_t first_row, int64_t
   fetch<kPerThread>(left, 0, product.depth, next_left);
   fetch<kPerThread>(right, 0, product.depth, next_right);
   for (int64_t begin = 0; begin < product.depth; begin += kDepth) {
-    keep<kPerThread>(left, next_left, left_part);
-    keep<kPerThread>(right, next_right, right_part);
+    keep<kPerThread>(left.across, next_left, left_part);
+    keep<kPerThread>(right.across, next_right, right_part);
     __syncthreads();
     fetch<kPerThread>(left, begin + kDepth, product.depth, next_left);
     fetch<kPerThread>(right, begin + kDepth, product.depth, next_right);
@@ -141,6 +151,14 @@ __device__ void multiply_tile(const Product& product, int64_t first_row, int64_t
   });
 }
 
+// That whose first element is (first_row, first_column).
+template <int kPerThread>
+__device__ void multiply_tile(const Product& product, int64_t first_row, int64_t first_column) {
+  const Lines left = {product.left, product.left_across, first_row, product.rows};
+  const Lines right = {product.right, product.right_across, first_column, product.columns};
+  multiply_lines<kPerThread>(product, left, right);
+}
+
 template <int kPerThread>
 __global__ __launch_bounds__(kThreads) void chains_kernel(Product product, int64_t column_tiles) {
   begin_kernel();
@@ -157,6 +175,25 @@ __global__ __launch_bounds__(kThreads) void grouped_chains_kernel(GroupedProduct
   const GroupTile tile = take_tile<kSize, kSize>(grouped, tiles);
   if (tile.given) multiply_tile<kPerThread>(tile.product, tile.row, tile.column);
 }
+
+template <int kPerThread>
+__global__ __launch_bounds__(kThreads) void quant_chains_kernel(GroupedProduct grouped,
+                                                                GroupTiles tiles,
+                                                                QuantWeight weight, bool rounds) {
+  begin_kernel();
+  constexpr int kSize = Tile<kPerThread>::kSize;
+  const GroupTile tile = take_tile<kSize, kSize>(grouped, tiles);
+  if (!tile.given) return;
+  weight.data += tile.group * weight.step_bytes;
+  const Product& product = tile.product;
+  const Lines left = {product.left, product.left_across, tile.row, product.rows};
+  const QuantLines right = {weight, rounds, product.right_across, tile.column, product.columns};
+  multiply_lines<kPerThread>(product, left, right);
+}
+
+// Of products by group.
+constexpr int kGroupPerThread = 4;
+constexpr int kGroupSize = Tile<kGroupPerThread>::kSize;
 
 template <int kPerThread>
 int64_t tiles_along(int64_t count) {
@@ -185,11 +222,16 @@ void multiply_in_chains(const LaunchStream& stream, const Product& product) {
 }
 
 void multiply_groups_in_chains(const LaunchStream& stream, const GroupedProduct& grouped) {
-  constexpr int kPerThread = 4;
-  constexpr int kSize = Tile<kPerThread>::kSize;
-  const GroupTiles tiles = tiles_of(grouped, kSize, kSize);
+  const GroupTiles tiles = tiles_of(grouped, kGroupSize, kGroupSize);
   launch(stream, {static_cast<unsigned>(tiles.count()), kThreads},
-         grouped_chains_kernel<kPerThread>, grouped, tiles);
+         grouped_chains_kernel<kGroupPerThread>, grouped, tiles);
+}
+
+void multiply_groups_in_chains(const LaunchStream& stream, const GroupedProduct& grouped,
+                               const QuantWeight& weight, ElementType type) {
+  const GroupTiles tiles = tiles_of(grouped, kGroupSize, kGroupSize);
+  launch(stream, {static_cast<unsigned>(tiles.count()), kThreads},
+         quant_chains_kernel<kGroupPerThread>, grouped, tiles, weight, type == ElementType::kBf16);
 }
 
 }  // namespace jige::cuda

@@ -70,10 +70,7 @@ struct Operands {
     up = weight + product.n * product.k;
     for (int j = 0; j < V::kTokenTiles; ++j) {
       int64_t token = min(int64_t{j * kTokens + g}, product.rows - 1);
-      if constexpr (V::kGrouped) {
-        const FewRowsGroups& groups = product.groups;
-        if (groups.rows_of) token = divide(groups.rows_of[token], groups.rows_by).quotient;
-      }
+      if constexpr (V::kGrouped) token = source_row(product.groups, token);
       src[j] =
           static_cast<const typename V::Element*>(product.src.data) + token * product.src.stride;
     }
@@ -245,7 +242,11 @@ __global__ __launch_bounds__(kThreads, 2) void few_rows_kernel(FewRowsProduct pr
   }
   begin_kernel();
   if constexpr (V::kGrouped) {
-    if (product.heads.count == 0 && !take_group(product)) return;
+    if (product.heads.count == 0) {
+      const int group = take_group(product);
+      if (group < 0) return;
+      product.weight += group * product.groups.weight_stride;
+    }
   }
   unsigned char* const memory = dynamic_shared() + warp_id() * V::kWarpBytes;
   const Operands<V> from(product, first);

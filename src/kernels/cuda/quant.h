@@ -1,6 +1,6 @@
 // Weights in blocks of eight or four bits on a GPU: their layout, quantising, and products.
 //
-// Blocks and their roundings are those of the CPU (kernels/cpu/quant_format.h: kQ8, and kQ4 or
+// Blocks and their roundings are those of the CPU (kernels/cpu/quant_format.h: kQ8; kFp4; or kQ4 or
 // kUneven4 as the weight's first row has it), to the bit. Products are other ones: rows of src are
 // not quantised but in bf16.
 //
@@ -17,6 +17,7 @@
 #pragma once
 
 #include "kernels/cpu/types.h"
+#include "kernels/cuda/groups.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/linear.h"
 
@@ -27,7 +28,8 @@ struct QuantWeight {
   unsigned char* data = nullptr;  // aligned to 16 bytes
   int64_t n = 0;
   int64_t k = 0;
-  bool halves = false;  // four bits a number
+  bool halves = false;     // four bits a number
+  int64_t step_bytes = 0;  // of groups: from one's weight to the next one's
 };
 inline constexpr int64_t kQuantRecordRows = 16;
 inline constexpr int64_t kQuantRecordColumns = 128;
@@ -43,7 +45,8 @@ constexpr int64_t quant_weight_bytes(int64_t n, int64_t k, bool halves) {
 }
 
 // Quantises rows [row_begin, row_begin + rows) of a weight, as cpu::quant_pack; rows that are the
-// first to be quantised choose the levels of four bits. The part that ends at n writes the padding.
+// first to be quantised choose the levels of four bits, which may be those of FP4 all the same. The
+// part that ends at n writes the padding.
 struct QuantiseRows {
   QuantWeight weight;
   cpu::ConstRows src;  // f32, bf16 or f16
@@ -51,6 +54,7 @@ struct QuantiseRows {
   int64_t row_begin = 0;
   const uint16_t* scales = nullptr;  // f16, given ones; null: none
   int64_t scales_stride = 0;
+  bool fp4 = false;  // the numbers of FP4. REQUIRES: four bits
 };
 void quantise_rows(const LaunchStream& stream, const QuantiseRows& args);
 
@@ -67,11 +71,21 @@ void quant_numbers(const LaunchStream& stream, const QuantNumbers& args);
 
 // Whether src is bf16, or normalised, and read 16 bytes at a time.
 bool quant_few_rows_takes(const FewRowsProduct& product);
-// As multiply_few_rows with a weight of blocks in place of product.weight: sums within a block are
-// those of its integers, then times its scale.
+// As multiply_few_rows with a weight of blocks in place of product.weight, of groups the first
+// one's: sums within a block are those of its integers, then times its scale.
 // REQUIRES: quant_few_rows_takes(product), but that k may be any where zeros follow each row of src
-// up to a multiple of eight; with a gate n is a multiple of kQuantRecordRows.
+// up to a multiple of eight; with a gate n is a multiple of kQuantRecordRows. No heads.
 void multiply_few_rows(const LaunchStream& stream, const FewRowsProduct& product,
                        const QuantWeight& weight);
+
+// As the products of groups.h with weights of blocks, the first group's given, in place of the
+// right operands, which are not given: the bits are those of weights of their numbers, rounded to
+// the type where that is bf16. REQUIRES: no outs.
+bool quant_groups_take_tensor_cores(const GroupedProduct& grouped);
+// REQUIRES: quant_groups_take_tensor_cores().
+void multiply_groups(const LaunchStream& stream, const GroupedProduct& grouped,
+                     const QuantWeight& weight);
+void multiply_groups_in_chains(const LaunchStream& stream, const GroupedProduct& grouped,
+                               const QuantWeight& weight, cpu::ElementType type);
 
 }  // namespace jige::cuda

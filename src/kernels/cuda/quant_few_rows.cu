@@ -23,13 +23,16 @@ constexpr int kTableRowBytes = kWarp * int{sizeof(uint32_t)};
 
 // kTiles tiles of 16 rows of the weight in a block, kTokenTiles of src. kGated: half of the tiles
 // are those of the gate. kNormed: every block normalises src while its copies are under way.
-template <bool kHalvesIn, int kTilesIn, int kTokenTilesIn, bool kGatedIn, bool kNormedIn>
+// kGrouped: blocks (…, r) have the group whose first row is r, if there is one.
+template <bool kHalvesIn, int kTilesIn, int kTokenTilesIn, bool kGatedIn, bool kNormedIn,
+          bool kGroupedIn>
 struct Variant {
   static constexpr bool kHalves = kHalvesIn;
   static constexpr int kTiles = kTilesIn;
   static constexpr int kTokenTiles = kTokenTilesIn;
   static constexpr bool kGated = kGatedIn;
   static constexpr bool kNormed = kNormedIn;
+  static constexpr bool kGrouped = kGroupedIn;
   static constexpr int kRows = kTiles * kTileRows;
   static constexpr int kOutputs = kGated ? kRows / 2 : kRows;
   // Copies of a lane for a chunk, and chunks whose copies have memory.
@@ -72,7 +75,8 @@ struct Operands {
       tiles[m] = quant_record(weight, row / kTileRows, 0);
     }
     for (int j = 0; j < V::kTokenTiles; ++j) {
-      const int64_t token = min(int64_t{j * kTokens + lane_id() / 4}, product.rows - 1);
+      int64_t token = min(int64_t{j * kTokens + lane_id() / 4}, product.rows - 1);
+      if constexpr (V::kGrouped) token = source_row(product.groups, token);
       src[j] = static_cast<const Bf16*>(product.src.data) + token * product.src.stride;
     }
   }
@@ -148,15 +152,12 @@ __device__ uint4 from_bytes(uint32_t low, uint32_t high) {
                     bytes_to_bf16x2(high >> 8));
 }
 
-__device__ uint32_t word_of(const uint4& four, int index) {
-  return index == 0 ? four.x : index == 1 ? four.y : index == 2 ? four.z : four.w;
-}
 // Rows g and g + 8 of a tile at a step, of the lane's piece of it.
 template <typename V>
 __device__ void decode(const uint4& piece, int step, uint4 (&w)[2]) {
   if constexpr (V::kHalves) {
-    w[0] = look_up<V>(word_of(piece, step % 2 * 2));
-    w[1] = look_up<V>(word_of(piece, step % 2 * 2 + 1));
+    w[0] = look_up<V>(quant_word(piece, step % 2 * 2));
+    w[1] = look_up<V>(quant_word(piece, step % 2 * 2 + 1));
   } else {
     w[0] = from_bytes(piece.x, piece.y);
     w[1] = from_bytes(piece.z, piece.w);
@@ -202,7 +203,7 @@ __device__ void multiply_chunk(const FewRowsProduct& product, const Operands<V>&
       }
       uint4 w[2];
       decode<V>(pieces[m], step, w);
-      multiply_block<V>(w, x, word_of(scales[m], step), sums[m]);
+      multiply_block<V>(w, x, quant_word(scales[m], step), sums[m]);
     }
   }
 }
@@ -257,9 +258,17 @@ __global__ __launch_bounds__(kThreads, 2) void quant_few_rows_kernel(FewRowsProd
   // The last block does some rows once more, to the same bits.
   const int64_t padded = (product.n + kTileRows - 1) / kTileRows * kTileRows;
   const int64_t first = min(int64_t{blockIdx.x} * V::kOutputs, padded - V::kOutputs);
+  if constexpr (V::kGrouped) {
+    begin_kernel();
+    const int group = take_group(product);
+    if (group < 0) return;
+    weight.data += group * weight.step_bytes;
+  }
   const Operands<V> from(product, weight, first);
-  prefetch_records<V>(from);
-  begin_kernel();
+  if constexpr (!V::kGrouped) {
+    prefetch_records<V>(from);
+    begin_kernel();
+  }
   unsigned char* const memory = dynamic_shared() + warp_id() * V::kWarpBytes;
   const Extras<V> extras(product, first);
   float sums[V::kTiles][V::kTokenTiles][4] = {};
@@ -273,38 +282,50 @@ __global__ __launch_bounds__(kThreads, 2) void quant_few_rows_kernel(FewRowsProd
 template <typename V>
 void launch_variant(const LaunchStream& stream, const FewRowsProduct& product,
                     const QuantWeight& weight) {
-  launch(stream, {blocks_for(product.n, V::kOutputs), kThreads, V::kSharedBytes},
+  const auto down = static_cast<unsigned>(V::kGrouped ? product.groups.all_rows : 1);
+  launch(stream, {{blocks_for(product.n, V::kOutputs), down}, kThreads, V::kSharedBytes},
          quant_few_rows_kernel<V>, product, weight);
 }
 
-// Whether blocks of V's size are enough to even out what multiprocessors have to do.
+// Whether there are as many rows of the weight, and blocks of V's size are enough to even out what
+// multiprocessors have to do.
 template <typename V>
 bool fills(const LaunchStream& stream, const FewRowsProduct& product) {
-  return blocks_for(product.n, V::kOutputs) >= unsigned{3} * stream.multiprocessors;
+  // Of groups as many have rows as a token has rows at least.
+  const int64_t groups = V::kGrouped ? product.groups.all_rows / product.rows : 1;
+  const int64_t blocks = groups * blocks_for(product.n, V::kOutputs);
+  return product.n > V::kOutputs - kTileRows && blocks >= int64_t{3} * stream.multiprocessors;
 }
 
-template <bool kHalves, int kTokenTiles, bool kNormed>
+template <bool kHalves, int kTokenTiles, bool kNormed, bool kGrouped>
 void launch_tiles(const LaunchStream& stream, const FewRowsProduct& product,
                   const QuantWeight& weight) {
-  using Two = Variant<kHalves, 2, kTokenTiles, false, kNormed>;
+  using Two = Variant<kHalves, 2, kTokenTiles, false, kNormed, kGrouped>;
   if (product.gate != ProductGate::kNone) {
-    launch_variant<Variant<kHalves, 2, kTokenTiles, true, kNormed>>(stream, product, weight);
+    using Gated = Variant<kHalves, 2, kTokenTiles, true, kNormed, kGrouped>;
+    launch_variant<Gated>(stream, product, weight);
   } else if (fills<Two>(stream, product)) {
     launch_variant<Two>(stream, product, weight);
   } else {
-    launch_variant<Variant<kHalves, 1, kTokenTiles, false, kNormed>>(stream, product, weight);
+    using One = Variant<kHalves, 1, kTokenTiles, false, kNormed, kGrouped>;
+    launch_variant<One>(stream, product, weight);
   }
 }
 
 template <bool kHalves>
 void launch_format(const LaunchStream& stream, const FewRowsProduct& product,
                    const QuantWeight& weight) {
+  const bool few = product.rows <= kTokens;
   if (product.norm.given) {
-    launch_tiles<kHalves, 1, true>(stream, product, weight);
-  } else if (product.rows <= kTokens) {
-    launch_tiles<kHalves, 1, false>(stream, product, weight);
+    launch_tiles<kHalves, 1, true, false>(stream, product, weight);
+  } else if (product.groups.count > 0 && few) {
+    launch_tiles<kHalves, 1, false, true>(stream, product, weight);
+  } else if (product.groups.count > 0) {
+    launch_tiles<kHalves, 2, false, true>(stream, product, weight);
+  } else if (few) {
+    launch_tiles<kHalves, 1, false, false>(stream, product, weight);
   } else {
-    launch_tiles<kHalves, 2, false>(stream, product, weight);
+    launch_tiles<kHalves, 2, false, false>(stream, product, weight);
   }
 }
 
@@ -312,7 +333,8 @@ void launch_format(const LaunchStream& stream, const FewRowsProduct& product,
 
 bool quant_few_rows_takes(const FewRowsProduct& product) {
   const bool bf16 = product.norm.given || product.src.type == ElementType::kBf16;
-  return bf16 && product.k % kLaneElements == 0 && aligned(product.rows, product.src);
+  const int64_t rows = max(product.rows, product.groups.all_rows);
+  return bf16 && product.k % kLaneElements == 0 && aligned(rows, product.src);
 }
 
 void multiply_few_rows(const LaunchStream& stream, const FewRowsProduct& product,

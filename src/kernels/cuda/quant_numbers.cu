@@ -54,11 +54,10 @@ __global__ void __launch_bounds__(kNumbersThreads)
     float x[kLaneElements];
     for (int e = 0; e < kLaneElements; ++e) {
       float value = 0.0f;
-      if (kHalves) {
+      if constexpr (kHalves) {
         value = levels[words[i] >> (4 * e) & 15u];
       } else {
-        constexpr int kPlaces[] = {0, 16, 8, 24};
-        value = static_cast<float>(static_cast<int8_t>(words[i + e / 4] >> kPlaces[e % 4] & 0xffu));
+        value = static_cast<float>(quant_byte(words[i], words[i + 1], e));
       }
       x[e] = d * value + 0.0f;  // zeros are positive
     }

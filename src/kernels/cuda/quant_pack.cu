@@ -17,6 +17,7 @@ struct Tables {
   float divisors[kCandidates];
   float places[kCandidates];
   int uneven[kQuantLevels];
+  int fp4[kQuantLevels];
   float scale_max;
   float least;  // extremes below make an uneven block zeros
 };
@@ -29,14 +30,17 @@ Tables make_tables() {
     tables.divisors[i] = cpu::kQ4Divisors[i];
     tables.places[i] = cpu::kUnevenPlaces[i];
   }
-  for (int i = 0; i < kQuantLevels; ++i) tables.uneven[i] = cpu::kUnevenUnsigned[i] - 128;
+  for (int i = 0; i < kQuantLevels; ++i) {
+    tables.uneven[i] = cpu::kUnevenUnsigned[i] - 128;
+    tables.fp4[i] = cpu::kFp4Unsigned[i] - cpu::kFp4Largest;
+  }
   tables.scale_max = cpu::kQuantScaleMax;
   tables.least = 0x1p-112f;
   return tables;
 }
 static_assert(cpu::kQuantLeast == 0x07800000 && kQuantBlock == cpu::kQuantBlock);
 
-// A scale in f16, and its numbers: integers, or of uneven levels their numbers.
+// A scale in f16, and its numbers: integers, or of uneven levels and FP4 those of the levels.
 struct Block {
   int values[kQuantBlock];
   uint16_t scale;
@@ -108,12 +112,13 @@ __device__ int level_of(const Tables& tables, float number) {
   }
   return level;
 }
-__device__ int uneven_at(const Tables& tables, int level) {
-  int value = tables.uneven[0];
+__device__ int level_at(const int (&levels)[kQuantLevels], int level) {
+  int value = levels[0];
 #pragma unroll
-  for (int i = 1; i < kQuantLevels; ++i) value = level == i ? tables.uneven[i] : value;
+  for (int i = 1; i < kQuantLevels; ++i) value = level == i ? levels[i] : value;
   return value;
 }
+__device__ int uneven_at(const Tables& tables, int level) { return level_at(tables.uneven, level); }
 
 // What the extreme number is times, for the scale of its best place.
 __device__ float uneven_scale(const Tables& tables, const Numbers& x, float extreme) {
@@ -165,9 +170,27 @@ __device__ void even_block(const Tables& tables, const Numbers& x, float extreme
   integers_with(x, best, -8.0f, 7.0f, block);
 }
 
-enum class Kind { kBytes, kEven, kUneven };
+// The level of FP4's nearest number, in halves, of two the one of even bits.
+__device__ int fp4_level(float number) {
+  const float size = fminf(fabsf(number), static_cast<float>(cpu::kFp4Largest));
+  const float step = size <= 4.0f ? 1.0f : size <= 8.0f ? 2.0f : 4.0f;  // of its numbers there
+  const int steps = static_cast<int>(rintf(size / step));
+  const int level = size <= 4.0f ? steps : size <= 8.0f ? steps + 2 : steps + 4;
+  return number < 0.0f && level > 0 ? level + kQuantLevels / 2 : level;
+}
 
-__device__ void make_block(const Tables& tables, Kind kind, const Numbers& x, uint16_t given,
+// The power of two is that of the largest number, below normal ones none.
+__device__ void fp4_block(const Tables& tables, const Numbers& x, float most, Block* block) {
+  constexpr uint32_t kExponent = 0x7f800000u;
+  constexpr uint32_t kEighth = 3u << 23;
+  const uint32_t power = float_to_bits(most) & kExponent;
+  block->scale = scale_of(tables, power > kEighth ? bits_to_float(power - kEighth) : 0.0f);
+  const float inverse = block->scale == 0 ? 0.0f : 1.0f / half_to_float(block->scale);
+#pragma unroll
+  for (int i = 0; i < kQuantBlock; ++i) block->values[i] = fp4_level(x[i] * inverse);
+}
+
+__device__ void make_block(const Tables& tables, QuantKind kind, const Numbers& x, uint16_t given,
                            Block* block) {
   float most = 0.0f;
   bool infinite = false;  // or NaN
@@ -183,13 +206,15 @@ __device__ void make_block(const Tables& tables, Kind kind, const Numbers& x, ui
   if (infinite) {
     block->scale = cpu::kQuantScaleNan;
     for (int i = 0; i < kQuantBlock; ++i) {
-      block->values[i] = kind == Kind::kUneven ? cpu::kUnevenOne : 0;
+      block->values[i] = kind == QuantKind::kUneven ? cpu::kUnevenOne : 0;
     }
-  } else if (kind == Kind::kUneven) {
+  } else if (kind == QuantKind::kUneven) {
     uneven_block(tables, x, extreme, block);
-  } else if (kind == Kind::kEven && !takes_scale(x, given, -8.0f, 7.0f)) {
+  } else if (kind == QuantKind::kFp4) {
+    fp4_block(tables, x, most, block);
+  } else if (kind == QuantKind::kEven && !takes_scale(x, given, -8.0f, 7.0f)) {
     even_block(tables, x, extreme, block);
-  } else if (kind == Kind::kEven) {
+  } else if (kind == QuantKind::kEven) {
     integers_with(x, given, -8.0f, 7.0f, block);
   } else {
     const bool takes = takes_scale(x, given, -127.0f, 127.0f);
@@ -210,13 +235,13 @@ __device__ uint16_t given_scale(const QuantiseRows& args, int64_t row, int64_t b
   return args.scales ? args.scales[row * args.scales_stride + block] : uint16_t{0};
 }
 
-__device__ void store_block(const QuantWeight& weight, int64_t row, int64_t block, Kind kind,
+__device__ void store_block(const QuantWeight& weight, int64_t row, int64_t block, QuantKind kind,
                             const Block& from) {
   unsigned char* const record = quant_record(weight, row / kQuantRecordRows, block / kQuantSteps);
   const int in_record = static_cast<int>(row % kQuantRecordRows);
   const int step = static_cast<int>(block % kQuantSteps);
   *reinterpret_cast<uint16_t*>(record + quant_scale_at(in_record, step)) = from.scale;
-  const unsigned offset = kind == Kind::kEven ? 8 : 0;
+  const unsigned offset = kind == QuantKind::kEven ? 8 : 0;
 #pragma unroll
   for (int t = 0; t < 4; ++t) {
     auto* words =
@@ -240,11 +265,12 @@ __device__ void store_block(const QuantWeight& weight, int64_t row, int64_t bloc
 }
 
 // What a block leaves of the squares, number by number; those without numbers nothing.
-__device__ void store_rests(const Tables& tables, Kind kind, const Numbers& x, int count,
+__device__ void store_rests(const Tables& tables, QuantKind kind, const Numbers& x, int count,
                             const Block& block, double* rests) {
   const float d = half_to_float(block.scale);
   for (int i = 0; i < kQuantBlock; ++i) {
-    const int value = kind == Kind::kUneven ? uneven_at(tables, block.values[i]) : block.values[i];
+    const int value =
+        kind == QuantKind::kUneven ? uneven_at(tables, block.values[i]) : block.values[i];
     const double rest =
         static_cast<double>(x[i]) - static_cast<double>(d * static_cast<float>(value));
     const bool counts = i < count && block.scale != cpu::kQuantScaleNan;
@@ -252,8 +278,9 @@ __device__ void store_rests(const Tables& tables, Kind kind, const Numbers& x, i
   }
 }
 
-// Counts the rows of a weight of four bits; where they are the first, chooses its levels by what
-// either leaves of some blocks of the first one, added as cpu::quant_levels does.
+// Counts the rows of a weight of four bits; where they are the first, gives it the levels of FP4 or
+// chooses them by what either leaves of some blocks of the first one, added as cpu::quant_levels
+// does.
 __global__ void __launch_bounds__(2 * kSampleBlocks)
     choose_levels_kernel(QuantiseRows args, Tables tables) {
   begin_kernel();
@@ -268,8 +295,9 @@ __global__ void __launch_bounds__(2 * kSampleBlocks)
   const bool second = thread >= kSampleBlocks;  // uneven levels
   const int sample = thread % kSampleBlocks;
   const int64_t at = sample * blocks / taken;
-  if (!goes_on && sample < taken) {
-    const Kind kind = second ? Kind::kUneven : Kind::kEven;
+  const bool compares = !goes_on && !args.fp4;
+  if (compares && sample < taken) {
+    const QuantKind kind = second ? QuantKind::kUneven : QuantKind::kEven;
     Numbers x;
     Block block;
     load_block(args.src, 0, at, k, x);
@@ -279,7 +307,7 @@ __global__ void __launch_bounds__(2 * kSampleBlocks)
                 rests + (second ? taken + sample : sample) * kQuantBlock);
   }
   __syncthreads();
-  if (!goes_on && sample == 0) {
+  if (compares && sample == 0) {
     double sum = 0.0;
     const double* const from = rests + (second ? taken * kQuantBlock : 0);
     for (int i = 0; i < taken * kQuantBlock; ++i) sum += from[i];
@@ -289,14 +317,18 @@ __global__ void __launch_bounds__(2 * kSampleBlocks)
   if (thread == 0) {
     if (!goes_on) {
       header->magic = kQuantMagic;
-      header->uneven = sums[1] <= sums[0] ? 1 : 0;
+      header->kind = args.fp4             ? QuantKind::kFp4
+                     : sums[1] <= sums[0] ? QuantKind::kUneven
+                                          : QuantKind::kEven;
       header->rows_missing = args.weight.n;
     }
     header->rows_missing -= args.rows;
   }
   __syncthreads();
   if (goes_on || thread >= kQuantLevels) return;
-  const int level = header->uneven != 0 ? uneven_at(tables, thread) : thread - 8;
+  const int level = header->kind == QuantKind::kFp4      ? level_at(tables.fp4, thread)
+                    : header->kind == QuantKind::kUneven ? uneven_at(tables, thread)
+                                                         : thread - 8;
   header->levels[thread] = float_to_bf16(static_cast<float>(level));
 }
 
@@ -307,11 +339,8 @@ __global__ void __launch_bounds__(kPackThreads)
   const int64_t row = index / blocks;
   const int64_t at = index % blocks;
   if (row >= rows) return;
-  Kind kind = Kind::kBytes;
-  if (args.weight.halves) {
-    const bool uneven = reinterpret_cast<const QuantHeader*>(args.weight.data)->uneven != 0;
-    kind = uneven ? Kind::kUneven : Kind::kEven;
-  }
+  QuantKind kind = QuantKind::kBytes;
+  if (args.weight.halves) kind = reinterpret_cast<const QuantHeader*>(args.weight.data)->kind;
   Numbers x;
   Block block;
   const bool inside = row < args.rows && at * kQuantBlock < args.weight.k;

@@ -56,6 +56,12 @@ class BenchServeCommand final : public Command {
     flags.integer("--rounds N", rounds_, {.min = 1, .max = 1000},
                   "repeat it all with other requests drawn alike, policies in turns: figures are "
                   "then over all rounds, with their spread");
+    flags.number("--temperature T", sampling_.temperature, {.min = 0, .max = 2},
+                 "answers are drawn with it; 0: the likeliest tokens");
+    flags.number("--top-p P", sampling_.top_p, {.max = 1, .above_min = true},
+                 "with a temperature: from the likeliest tokens that make up this share");
+    flags.integer("--top-k N", sampling_.top_k, {},
+                  "with a temperature, in this process: from the N likeliest tokens; 0: off");
     flags.section("Scheduling, in this process");
     scheduling_.declare(flags);
     model_.device.declare(flags);
@@ -96,8 +102,9 @@ class BenchServeCommand final : public Command {
       }
       return {};
     }
-    for (const char* name : {"--dtype", "--policies", "--admission", "--max-batch",
-                             "--batch-tokens", "--kv-tokens", "--threads", "--memory-limit"}) {
+    for (const char* name :
+         {"--dtype", "--policies", "--admission", "--max-batch", "--batch-tokens", "--kv-tokens",
+          "--threads", "--memory-limit", "--top-k"}) {
       if (!flags_->given(name)) continue;
       return fail(Code::kInvalidArgument,
                   "{} is for an engine in this process; a server at a URL has chosen its own",
@@ -109,13 +116,16 @@ class BenchServeCommand final : public Command {
   Status bench_server() {
     HttpTargetOptions options{.api_key = api::client_key(),
                               .vocab_size = vocab_size_,
+                              .temperature = sampling_.temperature,
+                              .top_p = sampling_.top_p,
                               .silence_seconds_max = silence_seconds_};
     JIGE_TRY(options.peer, api::HttpPeer::resolve(url_));
     JIGE_TRY(const ServedModelInfo served,
              ask_for_model(options.peer, options.api_key, served_model_));
     options.model = served.name;
     caption_ = fmt::format("{} at {}, client on {}", served.name, options.peer.host,
-                           cpu_features().model_name);
+                           cpu_features().model_name) +
+               sampling_text();
     print_head();
     JIGE_DO(warm_up_server(options));
     return for_each_load([&](LoadTurn turn) -> Status {
@@ -150,7 +160,8 @@ class BenchServeCommand final : public Command {
                          scheduling_.batch_tokens, scheduling_.batch_requests));
     const int threads = served.devices.team().size();
     caption_ = fmt::format("{} on {}, {} thread{}", served.text, cpu_features().model_name, threads,
-                           threads == 1 ? "" : "s");
+                           threads == 1 ? "" : "s") +
+               sampling_text();
     print_head();
     JIGE_DO(run_engine(served, policies[0], std::nullopt));  // caches and pages, once
     // Policies in turns, so that what else the machine does falls on all of them.
@@ -185,7 +196,7 @@ class BenchServeCommand final : public Command {
     options.waiting_requests_max = kQueueMax;
     options.waiting_prompt_tokens_max = INT64_MAX;
     JIGE_TRY(const auto engine, serve::Engine::create(*served.model, *served.tokenizer, options));
-    EngineTarget target(*engine, served.model->config().vocab_size, next_prompt_key());
+    EngineTarget target(*engine, served.model->config().vocab_size, next_prompt_key(), sampling_);
     const Status status = turn ? run_load(std::string(plan::policy_name(policy)), *turn,
                                           engine->context_max(), target)
                                : warm_up_engine(target);
@@ -231,6 +242,15 @@ class BenchServeCommand final : public Command {
     return {};
   }
 
+  // How answers are drawn, behind a caption; nothing where they are greedy.
+  std::string sampling_text() const {
+    if (sampling_.temperature == 0) return "";
+    std::string text = fmt::format(", temperature {}", sampling_.temperature);
+    if (sampling_.top_p < 1) text += fmt::format(", top-p {}", sampling_.top_p);
+    if (sampling_.top_k > 0) text += fmt::format(", top-k {}", sampling_.top_k);
+    return text;
+  }
+
   uint64_t next_prompt_key() { return derive_key(prompt_key_, "load", load_count_++); }
 
   void print_head() const {
@@ -270,6 +290,7 @@ class BenchServeCommand final : public Command {
   double silence_seconds_ = 600;
   BenchServeModelFlags model_;
   LoadFlags load_;
+  ops::SamplingParams sampling_;
   int64_t rounds_ = 1;
   SchedulingFlags scheduling_;
   OutputFlags output_;

@@ -63,10 +63,12 @@ class EngineTarget::Sink final : public serve::RequestSink {
   double last_s_ = 0;
 };
 
-EngineTarget::EngineTarget(serve::Engine& engine, int64_t vocab_size, uint64_t prompt_key)
+EngineTarget::EngineTarget(serve::Engine& engine, int64_t vocab_size, uint64_t prompt_key,
+                           ops::SamplingParams sampling)
     : engine_(engine),
       vocab_size_(vocab_size),
       prompt_key_(prompt_key),
+      sampling_(std::move(sampling)),
       board_(std::make_shared<Board>()) {}
 
 EngineTarget::~EngineTarget() = default;
@@ -76,7 +78,8 @@ double EngineTarget::now_s() const { return board_->watch.seconds(); }
 void EngineTarget::send(size_t index, const sim::RequestShape& shape) {
   serve::EngineRequest request;
   request.prompt = sim::random_prompt(prompt_key_, index, shape.prompt_tokens, vocab_size_);
-  request.sampling.temperature = 0;
+  request.sampling = sampling_;
+  request.seed = index;
   request.logprobs = false;
   request.tokens_max = shape.output_tokens;
   request.ignore_eos = true;

@@ -15,8 +15,9 @@ namespace jige::cli {
 
 class EngineTarget final : public LoadTarget {
  public:
-  // Prompts are random_prompt(prompt_key, …) of this vocabulary.
-  EngineTarget(serve::Engine& engine, int64_t vocab_size, uint64_t prompt_key);
+  // Prompts are random_prompt(prompt_key, …) of this vocabulary; answers are drawn by `sampling`.
+  EngineTarget(serve::Engine& engine, int64_t vocab_size, uint64_t prompt_key,
+               ops::SamplingParams sampling = {});
   ~EngineTarget() override;
 
   double now_s() const override;
@@ -31,6 +32,7 @@ class EngineTarget final : public LoadTarget {
   serve::Engine& engine_;
   const int64_t vocab_size_;
   const uint64_t prompt_key_;
+  const ops::SamplingParams sampling_;
   std::shared_ptr<Board> board_;  // shared with sinks
 };
 

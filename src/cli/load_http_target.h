@@ -3,7 +3,7 @@
 //   JIGE_TRY(const ServedModelInfo served, ask_for_model(peer, key, name));
 //   HttpTarget target({.peer = peer, .model = served.name, …});
 //
-// Prompts are lists of token ids, temperature is 0 and ignore_eos asks for whole answers. A piece
+// Prompts are lists of token ids, and ignore_eos asks for whole answers. A piece
 // of the stream that has text counts as a token's arrival; how many tokens there were is what
 // `usage` says, else the number of pieces. Threads: one; all connections are waited for together.
 #pragma once
@@ -35,6 +35,8 @@ struct HttpTargetOptions {
   std::string api_key;
   int64_t vocab_size = 1000;
   uint64_t prompt_key = 1;
+  double temperature = 0;
+  double top_p = 1;
   double silence_seconds_max = 600;  // without a byte: "timeout"
 };
 

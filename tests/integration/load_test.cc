@@ -21,12 +21,13 @@ TEST(Load, MeasuresARunningServer) {
   const std::vector<std::string> bench = {
       "bench", "serve",           url_of(server), "--users",         "3",   "-n",
       "9",     "--prompt-tokens", "40",           "--output-tokens", "2:6", "--vocab-size",
-      "200",   "--goodput",       "ttft=60000",   "--json"};
+      "200",   "--goodput",       "ttft=60000",   "--temperature",   "1.5", "--json"};
   EXPECT_EQ(run_jige(bench).exit_code, 0);
   const Outcome outcome = run_jige(bench);  // at once again: within the same second
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   const JsonLines lines = outcome.json_lines();
   ASSERT_EQ(lines.size(), 2u);
+  EXPECT_THAT(lines[0]["subject"].get<std::string>(), HasSubstr("temperature 1.5"));
   const Json& load = lines[1];
   EXPECT_EQ(load["succeeded"], 9) << load;
   EXPECT_EQ(load["prompt_tokens"], 360);
@@ -69,6 +70,10 @@ TEST(Load, ComparesPoliciesAndDrawsThem) {
                                     "1:6",
                                     "--kv-tokens",
                                     "512",
+                                    "--temperature",
+                                    "1",
+                                    "--top-k",
+                                    "20",
                                     "--svg",
                                     folder / "orca.svg"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
@@ -110,7 +115,7 @@ TEST(Load, SaysWhatIsWrong) {
   EXPECT_EQ(run_jige({"bench", "serve"}).exit_code, 2);
   EXPECT_THAT(run_jige({"bench", "serve", "http://127.0.0.1:1", "--random", "tiny"}).err,
               HasSubstr("give one of"));
-  for (const char* flag : {"--threads", "--max-batch", "--kv-tokens"}) {
+  for (const char* flag : {"--threads", "--max-batch", "--kv-tokens", "--top-k"}) {
     const Outcome other = run_jige({"bench", "serve", "http://127.0.0.1:1", flag, "16"});
     EXPECT_EQ(other.exit_code, 2);
     EXPECT_THAT(other.err, HasSubstr(flag));

@@ -63,7 +63,7 @@ class Sequence {
   // Runs tokens behind those before, in chunks; the likeliest next token.
   Result<int32_t> extend(std::span<const int32_t> tokens) {
     const auto chunk = static_cast<size_t>(model_.sizes().batch_tokens_max);
-    std::span<const int32_t> likeliest;
+    int32_t likeliest = -1;
     while (!tokens.empty()) {
       const auto now = tokens.first(std::min(chunk, tokens.size()));
       tokens = tokens.subspan(now.size());
@@ -79,11 +79,12 @@ class Sequence {
       }
       const int32_t last = span.row_count - 1;
       batch.logit_rows = std::span(&last, 1);
-      JIGE_TRY(const model::LogitRows rows, model_.forward_likeliest(batch));
-      likeliest = rows.likeliest;
+      const ops::RowDraw draw{.kind = ops::RowDraw::kLikeliest};
+      JIGE_TRY(const model::LogitRows rows, model_.forward_drawn(batch, std::span(&draw, 1)));
+      likeliest = rows.token(0);
     }
-    if (likeliest.empty()) return fail(Code::kInternal, "no token is likeliest");
-    return likeliest.front();
+    if (likeliest < 0) return fail(Code::kInternal, "no token is likeliest");
+    return likeliest;
   }
 
  private:

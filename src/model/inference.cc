@@ -7,8 +7,8 @@
 #include "model/batch_limits.h"
 #include "model/device_support.h"
 #include "model/weights_layout.h"
+#include "ops/draw.h"
 #include "ops/elementwise.h"
-#include "ops/likeliest.h"
 #include "tensor/cuda_device.h"
 
 namespace jige::model {
@@ -292,7 +292,8 @@ BlockContext InferenceModel::context(size_t node) {
   return context;
 }
 
-TensorView InferenceModel::run_body(const InferenceBatch& batch, Wanted wanted) {
+TensorView InferenceModel::run_body(const InferenceBatch& batch,
+                                    std::span<const ops::RowDraw> draws) {
   ++forward_count_;
   put_batch(batch);
   const int64_t row_count = std::ssize(batch.tokens);
@@ -310,9 +311,9 @@ TensorView InferenceModel::run_body(const InferenceBatch& batch, Wanted wanted) 
     hidden_ = src.column_range(0, config().hidden_size);
     if (batch.logit_rows.empty()) return;
     logits_ = run_head(batch.logit_rows);
-    if (wanted == Wanted::kLikeliest) {
+    if (!draws.empty()) {
       const TensorView tokens = buffers_.targets.view().row_range(0, logits_.rows());
-      ops::likeliest(*stream_, tokens, logits_);
+      ops::draw(*stream_, tokens, logits_, draws);
     }
   });
   return src;
@@ -332,21 +333,56 @@ std::span<const T> InferenceModel::to_host(const TensorView& view) {
 
 Result<std::span<const float>> InferenceModel::forward(const InferenceBatch& batch) {
   JIGE_DO(check(batch));
-  run_body(batch, Wanted::kLogits);
+  run_body(batch);
   if (logits_) return to_host<float>(logits_);
   stream_->synchronize();
   return std::span<const float>();
 }
 
-Result<LogitRows> InferenceModel::forward_likeliest(const InferenceBatch& batch) {
+std::span<const ops::RowDraw> InferenceModel::draws_here(std::span<const ops::RowDraw> draws) {
+  draws_.assign(draws.begin(), draws.end());
+  bool any = false;
+  for (ops::RowDraw& draw : draws_) {
+    const bool samples = draw.kind == ops::RowDraw::kSample;
+    if (samples && !ops::can_sample(*stream_, config().vocab_size)) draw = {};
+    any = any || draw.kind != ops::RowDraw::kHost;
+  }
+  if (!any) draws_.clear();
+  return draws_;
+}
+
+Result<LogitRows> InferenceModel::forward_drawn(const InferenceBatch& batch,
+                                                std::span<const ops::RowDraw> draws) {
+  JIGE_CHECK(draws.size() == batch.logit_rows.size(), "{} draws of {} rows", draws.size(),
+             batch.logit_rows.size());
+  LogitRows rows{.columns = static_cast<size_t>(config().vocab_size)};
+  if (draws_here(draws).empty()) {
+    JIGE_TRY(rows.logits, forward(batch));
+    return rows;
+  }
   JIGE_DO(check(batch));
-  JIGE_CHECK(!batch.logit_rows.empty(), "the likeliest tokens of no rows");
-  run_body(batch, Wanted::kLikeliest);
-  LogitRows rows;
-  rows.likeliest = to_host<int32_t>(buffers_.targets.view().row_range(0, logits_.rows()));
-  if (std::ranges::find(rows.likeliest, -1) == rows.likeliest.end()) return rows;
-  return LogitRows{.logits = to_host<float>(logits_),
-                   .columns = static_cast<size_t>(config().vocab_size)};
+  run_body(batch, draws_);
+  const auto tokens = to_host<int32_t>(buffers_.targets.view().row_range(0, logits_.rows()));
+  drawn_.assign(tokens.begin(), tokens.end());
+  for (size_t i = 0; i < draws_.size(); ++i) {
+    if (draws_[i].kind == ops::RowDraw::kHost) drawn_[i] = -1;
+  }
+  rows.tokens = drawn_;
+  if (std::ranges::find(drawn_, -1) != drawn_.end()) rows.logits = undrawn_to_host();
+  return rows;
+}
+
+std::span<const float> InferenceModel::undrawn_to_host() {
+  const auto count = static_cast<size_t>(logits_.count());
+  if (stream_->device().kind() == DeviceKind::kCpu) return {logits_.as<float>(), count};
+  auto* const host = static_cast<float*>(host_result_.data());
+  for (int64_t row = 0; row < logits_.rows(); ++row) {
+    if (drawn_[static_cast<size_t>(row)] >= 0) continue;
+    stream_->copy(host + row * logits_.columns(), logits_.row_range(row, row + 1).data,
+                  logits_.columns() * 4, CopyKind::kDeviceToHost);
+  }
+  stream_->synchronize();
+  return {host, count};
 }
 
 TensorView InferenceModel::hidden_rows(std::span<const int32_t> rows) {
@@ -392,7 +428,7 @@ Result<std::span<const float>> InferenceModel::losses(const InferenceBatch& batc
   for (const int32_t target : targets) {
     JIGE_DO(check_range("a target", target, -1, config().vocab_size - 1));
   }
-  const TensorView hidden = run_body(batch, Wanted::kLogits);
+  const TensorView hidden = run_body(batch);
   const int64_t row_count = batch_.token_count();
   batch_.targets = buffers_.targets.view().row_range(0, row_count);
   stream_->copy(batch_.targets.data, targets.data(), row_count * 4, CopyKind::kHostToDevice);

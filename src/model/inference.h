@@ -31,6 +31,7 @@
 #include "model/architecture.h"
 #include "model/memory_plan.h"
 #include "model/weights.h"
+#include "ops/draw.h"
 #include "ops/step_tables.h"
 #include "tensor/arena.h"
 #include "tensor/host_buffer.h"
@@ -75,17 +76,20 @@ struct InferenceBatch {
   std::span<const int32_t> adapters = {};  // by sequence, or kNoAdapter; empty: the base for all
 };
 
-// What a forward gives of the rows that were wanted, one behind the other: their logits, or of each
-// the token that is likeliest (ops/likeliest.h) alone.
+// What a forward gives of the rows that were wanted, one behind the other: of each its logits, or
+// the token that was drawn from them (ops/draw.h).
 struct LogitRows {
-  std::span<const float> logits;  // [rows, columns], or empty
+  std::span<const float> logits;  // [rows, columns], or empty where all have tokens
   size_t columns = 0;
-  std::span<const int32_t> likeliest = {};  // or empty
+  std::span<const int32_t> tokens = {};  // -1: the row has its logits; empty: all have
+  int32_t token(size_t i) const { return tokens.empty() ? -1 : tokens[i]; }
+  // REQUIRES: token(i) < 0.
   std::span<const float> row(size_t i) const { return logits.subspan(i * columns, columns); }
   // Rows from `begin` on.
   LogitRows from(size_t begin) const {
-    if (logits.empty()) return {.logits = {}, .columns = 0, .likeliest = likeliest.subspan(begin)};
-    return {.logits = logits.subspan(begin * columns), .columns = columns};
+    return {.logits = logits.empty() ? logits : logits.subspan(begin * columns),
+            .columns = columns,
+            .tokens = tokens.empty() ? tokens : tokens.subspan(begin)};
   }
 };
 
@@ -117,9 +121,9 @@ class InferenceModel {
   // kInvalidArgument on tokens, rows or positions out of range and batches that are too large.
   Result<std::span<const float>> forward(const InferenceBatch& batch);
 
-  // The same where tokens are drawn greedily: logits stay where they are, but where one of the rows
-  // has none that is likeliest.
-  Result<LogitRows> forward_likeliest(const InferenceBatch& batch);
+  // The same with a draw for each row of logits, where it can be done on the device: the logits
+  // stay there then, but of rows from which none can be drawn.
+  Result<LogitRows> forward_drawn(const InferenceBatch& batch, std::span<const ops::RowDraw> draws);
 
   // The logits of other rows of the last forward(), in place of those it gave: so a prompt's logits
   // are had a few rows at a time. Fails with kInvalidArgument on rows out of range, none, and more
@@ -153,7 +157,7 @@ class InferenceModel {
   struct Buffers {
     Tensor stream[2], workspace, gathered, results;
     Tensor tokens, positions, losses;
-    Tensor targets;  // or the likeliest tokens
+    Tensor targets;  // or the tokens that are drawn
     Tensor adapter_product, adapter_scratch;
     std::vector<Tensor> adapter_rooms;
     std::vector<LayerBuffers> layers;
@@ -182,10 +186,13 @@ class InferenceModel {
   void send_batch(const InferenceBatch& batch);
   // The ranges of rows that ask for adapters, one for neighbours that ask for the same.
   void put_adapters(const InferenceBatch& batch);
-  // Runs all blocks but the head, and the head for rows of logits, and finds the likeliest tokens
-  // where they are wanted; returns the last residual stream.
-  enum class Wanted { kLogits, kLikeliest };
-  TensorView run_body(const InferenceBatch& batch, Wanted wanted);
+  // Runs all blocks but the head, and the head for rows of logits, and draws from these where there
+  // are draws; returns the last residual stream.
+  TensorView run_body(const InferenceBatch& batch, std::span<const ops::RowDraw> draws = {});
+  // Those of a forward, as far as they can be done on the device; empty where none can.
+  std::span<const ops::RowDraw> draws_here(std::span<const ops::RowDraw> draws);
+  // Brings the logits of rows whose token is -1 to the host, to their places among all.
+  std::span<const float> undrawn_to_host();
   BlockContext context(size_t node);
   // Elements of 4 bytes.
   template <typename T>
@@ -206,7 +213,9 @@ class InferenceModel {
   TensorView hidden_;                  // the last residual stream of the last call
   TensorView logits_;                  // those that it was asked for
   std::vector<int32_t> host_positions_;
-  HostBuffer host_result_;  // for devices whose memory the host cannot read
+  std::vector<ops::RowDraw> draws_;  // of the last forward_drawn()
+  std::vector<int32_t> drawn_;       // what it drew
+  HostBuffer host_result_;           // for devices whose memory the host cannot read
   double load_seconds_ = 0;
   uint64_t forward_count_ = 0;
 };

@@ -38,46 +38,6 @@ float max_of(std::span<const float> logits) {
   return logits_kernels().max(logits.data(), static_cast<int64_t>(logits.size()));
 }
 
-// The token at which the running sum of all weights passes `uniform` of the total.
-int32_t draw_from_all(const Weights& weights, double uniform) {
-  const double wanted = uniform * weights.total;
-  double before = 0;
-  size_t block = 0;
-  while (block + 1 < weights.block_sums.size() && before + weights.block_sums[block] <= wanted) {
-    before += weights.block_sums[block++];
-  }
-  const size_t begin = block * static_cast<size_t>(cpu::kLogitsBlock);
-  const size_t end =
-      std::min(begin + static_cast<size_t>(cpu::kLogitsBlock), weights.values.size());
-  // The block's sum was rounded in another order, so the running sum may end just short of it: then
-  // it is the last token with a weight.
-  int32_t token = -1;
-  for (size_t i = begin; i < end; ++i) {
-    if (weights.values[i] <= 0) continue;
-    token = static_cast<int32_t>(i);
-    before += static_cast<double>(weights.values[i]);
-    if (before > wanted) break;
-  }
-  if (token >= 0) return token;
-  // A block without weights at the end of the vocabulary: the last weight before it.
-  for (size_t i = begin; i-- > 0;) {
-    if (weights.values[i] > 0) return static_cast<int32_t>(i);
-  }
-  return 0;
-}
-
-int32_t draw_from(const std::vector<Candidate>& candidates, double uniform) {
-  double total = 0;
-  for (const Candidate& candidate : candidates) total += static_cast<double>(candidate.weight);
-  const double wanted = uniform * total;
-  double sum = 0;
-  for (const Candidate& candidate : candidates) {
-    sum += static_cast<double>(candidate.weight);
-    if (sum > wanted) return candidate.token;
-  }
-  return candidates.back().token;
-}
-
 bool has_filter(const SamplingParams& params, size_t vocabulary) {
   return params.top_p < 1 || params.min_p > 0 ||
          (params.top_k > 0 && params.top_k < static_cast<int64_t>(vocabulary));
@@ -97,7 +57,9 @@ int32_t greedy(std::span<const float> logits, float largest) {
 }
 
 int32_t draw(const Weights& weights, const SamplingParams& params, double uniform) {
-  if (!has_filter(params, weights.values.size())) return draw_from_all(weights, uniform);
+  if (!has_filter(params, weights.values.size())) {
+    return draw_from_all(weights.values, weights.block_sums, uniform);
+  }
   return draw_from(filter(weights.values, weights.total, params), uniform);
 }
 
@@ -175,8 +137,15 @@ Status validate(const SamplingParams& params) {
   return check_bias(params);
 }
 
-bool takes_likeliest(const SamplingParams& params) {
-  return params.temperature == 0 && !changes_logits(params);
+RowDraw row_draw(const SamplingParams& params, double uniform) {
+  if (changes_logits(params)) return {};
+  if (params.temperature == 0) return {.kind = RowDraw::kLikeliest};
+  return {.kind = RowDraw::kSample,
+          .top_k = static_cast<int32_t>(std::min<int64_t>(params.top_k, INT32_MAX)),
+          .factor = temperature_factor(params),
+          .min_weight = static_cast<float>(params.min_p),
+          .top_p = params.top_p,
+          .uniform = uniform};
 }
 
 Result<SampledToken> sample(std::span<const float> logits, const SamplingParams& params,

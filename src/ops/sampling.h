@@ -13,6 +13,7 @@
 
 #include "base/result.h"
 #include "base/rng.h"
+#include "ops/draw.h"
 
 namespace jige::ops {
 
@@ -37,8 +38,9 @@ struct SamplingParams {
 // Fails with kInvalidArgument naming the field, its value and the range.
 Status validate(const SamplingParams& params);
 
-// Whether sample() takes the first of the largest logits as they are (likeliest.h).
-bool takes_likeliest(const SamplingParams& params);
+// How draw() of draw.h finds the token that sample() would: `uniform` is what Rng gives next. kHost
+// where penalties or biases change the logits.
+RowDraw row_draw(const SamplingParams& params, double uniform);
 
 struct TokenLogProb {
   int32_t token;

@@ -1,9 +1,12 @@
 #include "ops/sampling_filter.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
+
+#include "kernels/cpu/logits.h"
 
 namespace jige::ops {
 namespace {
@@ -16,6 +19,22 @@ bool heavier(const Candidate& a, const Candidate& b) {
 constexpr size_t kBucketCount = 0x3f81;
 size_t bucket_of(float weight) { return std::bit_cast<uint32_t>(weight) >> 16; }
 
+size_t exponent_of(float weight) { return std::bit_cast<uint32_t>(weight) >> 23; }
+constexpr size_t kExponentCount = 128;
+// Of an exponent's buckets.
+bool is_last_of_exponent(size_t bucket) { return bucket % (1 << 7) == 0; }
+
+// By exponents, from the largest down.
+double sum_of_weights(std::span<const Candidate> candidates) {
+  std::array<double, kExponentCount> sums{};
+  for (const Candidate& candidate : candidates) {
+    sums[exponent_of(candidate.weight)] += static_cast<double>(candidate.weight);
+  }
+  double total = 0;
+  for (size_t exponent = kExponentCount; exponent-- > 0;) total += sums[exponent];
+  return total;
+}
+
 // Keeps the shortest run of the heaviest candidates whose sum reaches `wanted`, in the order they
 // have.
 void keep_mass(std::vector<Candidate>& candidates, double wanted) {
@@ -23,9 +42,15 @@ void keep_mass(std::vector<Candidate>& candidates, double wanted) {
   for (const Candidate& candidate : candidates) {
     masses[bucket_of(candidate.weight)] += static_cast<double>(candidate.weight);
   }
-  double mass = 0;
+  double before = 0;  // of larger exponents
+  double mass = 0;    // of the bucket's own exponent, exact
   size_t bucket = kBucketCount - 1;
-  while (bucket > 0 && mass + masses[bucket] < wanted) mass += masses[bucket--];
+  for (; bucket > 0 && before + (mass + masses[bucket]) < wanted; --bucket) {
+    mass += masses[bucket];
+    if (!is_last_of_exponent(bucket)) continue;
+    before += mass;
+    mass = 0;
+  }
   // The run ends in this bucket, at `lightest`.
   std::vector<Candidate> members;
   for (const Candidate& candidate : candidates) {
@@ -36,7 +61,7 @@ void keep_mass(std::vector<Candidate>& candidates, double wanted) {
   Candidate lightest = members.back();
   for (const Candidate& member : members) {
     mass += static_cast<double>(member.weight);
-    if (mass >= wanted) {
+    if (before + mass >= wanted) {
       lightest = member;
       break;
     }
@@ -52,6 +77,25 @@ std::vector<Candidate> at_least(std::span<const float> weights, float smallest) 
     }
   }
   return candidates;
+}
+
+uint64_t draw_units(float weight) { return static_cast<uint64_t>(weight * cpu::kDrawUnits); }
+
+// Of values at(0) … at(count - 1), the first with which the sum passes `wanted`, or the last that
+// is positive; `before`, the sum so far, becomes that in front of it.
+template <typename At>
+size_t step_until(size_t count, double wanted, double& before, const At& at) {
+  size_t chosen = 0;
+  double sum = before;
+  for (size_t i = 0; i < count; ++i) {
+    const double value = at(i);
+    if (value <= 0) continue;
+    chosen = i;
+    before = sum;
+    sum += value;
+    if (sum > wanted) break;
+  }
+  return chosen;
 }
 
 double to_float_range(double value) {
@@ -95,6 +139,46 @@ std::vector<Candidate> heaviest(std::span<const float> weights, int64_t count) {
   return candidates;
 }
 
+int32_t draw_from(std::span<const Candidate> candidates, double uniform) {
+  uint64_t total = 0;
+  for (const Candidate& candidate : candidates) total += draw_units(candidate.weight);
+  const auto wanted =
+      std::min(static_cast<uint64_t>(uniform * static_cast<double>(total)), total - 1);
+  uint64_t sum = 0;
+  for (const Candidate& candidate : candidates) {
+    sum += draw_units(candidate.weight);
+    if (sum > wanted) return candidate.token;
+  }
+  return candidates.back().token;
+}
+
+int32_t draw_from_all(std::span<const float> weights, std::span<const double> block_sums,
+                      double uniform) {
+  constexpr auto kBlock = static_cast<size_t>(cpu::kLogitsBlock);
+  constexpr auto kPiece = static_cast<size_t>(cpu::kDrawPiece);
+  double total = 0;
+  for (const double sum : block_sums) total += sum;
+  const double wanted = uniform * total;
+  double before = 0;
+  const size_t block =
+      step_until(block_sums.size(), wanted, before, [&](size_t i) { return block_sums[i]; });
+  const auto in_block =
+      weights.subspan(block * kBlock).first(std::min(kBlock, weights.size() - block * kBlock));
+  // A block's sum was rounded in another order than those of its pieces are, so these may end just
+  // short of what is wanted: then it is the last with a weight.
+  const size_t pieces = (in_block.size() + kPiece - 1) / kPiece;
+  const size_t piece = step_until(pieces, wanted, before, [&](size_t i) {
+    const size_t end = std::min(in_block.size(), (i + 1) * kPiece);
+    double sum = 0;
+    for (size_t at = i * kPiece; at < end; ++at) sum += static_cast<double>(in_block[at]);
+    return sum;
+  });
+  const auto in_piece = in_block.subspan(piece * kPiece);
+  const size_t place = step_until(std::min(kPiece, in_piece.size()), wanted, before,
+                                  [&](size_t i) { return static_cast<double>(in_piece[i]); });
+  return static_cast<int32_t>(block * kBlock + piece * kPiece + place);
+}
+
 std::vector<Candidate> filter(std::span<const float> weights, double total,
                               const SamplingParams& params) {
   const bool top_k = params.top_k > 0 && params.top_k < static_cast<int64_t>(weights.size());
@@ -102,8 +186,7 @@ std::vector<Candidate> filter(std::span<const float> weights, double total,
   std::vector<Candidate> candidates;
   if (top_k) {
     candidates = heaviest(weights, params.top_k);
-    total = 0;
-    for (const Candidate& candidate : candidates) total += static_cast<double>(candidate.weight);
+    total = sum_of_weights(candidates);
   } else {
     // What is lighter than this adds up to less than half of what top-p drops.
     const double dropped = params.top_p < 1 ? (1 - params.top_p) * total : 0;

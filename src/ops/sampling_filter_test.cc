@@ -77,6 +77,37 @@ TEST(SamplingFilter, AgreesWithSortingEverything) {
   }
 }
 
+// Sums of these weights are exact, so blocks, pieces and whole numbers choose as one running sum.
+TEST(SamplingFilter, DrawsTheTokenAtWhichTheRunningSumPassesTheShare) {
+  Rng rng(22);
+  for (int round = 0; round < 400; ++round) {
+    const size_t count = 1 + rng.below(round % 40 == 0 ? 20000 : 300);
+    const std::vector<float> weights = random_weights(rng, count);
+    std::vector<double> block_sums;
+    std::vector<Candidate> candidates;
+    for (size_t i = 0; i < count; ++i) {
+      if (i % 4096 == 0) block_sums.push_back(0);
+      block_sums.back() += static_cast<double>(weights[i]);
+      if (weights[i] > 0) candidates.push_back({weights[i], static_cast<int32_t>(i)});
+    }
+    const double total = sum_of(candidates);
+    // Numbers at which a running sum is met exactly, and its last one, among others.
+    const double uniforms[] = {rng.uniform(), 0, 0.5, 1 - 0x1p-53,
+                               static_cast<double>(candidates.front().weight) / total};
+    for (const double uniform : uniforms) {
+      double sum = 0;
+      const auto passes = [&](const Candidate& candidate) {
+        sum += static_cast<double>(candidate.weight);
+        return sum > uniform * total;
+      };
+      const auto found = std::find_if(candidates.begin(), candidates.end(), passes);
+      const int32_t expected = found == candidates.end() ? candidates.back().token : found->token;
+      ASSERT_EQ(draw_from(candidates, uniform), expected) << uniform << ", round " << round;
+      ASSERT_EQ(draw_from_all(weights, block_sums, uniform), expected) << uniform;
+    }
+  }
+}
+
 TEST(SamplingFilter, TopPStopsWhereTheSumIsReachedExactly) {
   const std::vector<float> weights = {0.25f, 0.5f, 1.0f, 0.25f};  // in all 2
   const auto kept = [&](double top_p) { return filter(weights, 2.0, {.top_p = top_p}).size(); };

@@ -97,14 +97,18 @@ void Answer::draw(std::span<const float> logits) {
   options_.sampling.logit_bias.resize(bias_count);
 }
 
-bool Answer::takes_likeliest() const {
-  return !options_.logprobs && options_.top_count == 0 && options_.tokens_max > 0 && !cursor_ &&
-         !options_.allowed && options_.forbidden_rows.empty() &&
-         ops::takes_likeliest(options_.sampling);
+ops::RowDraw Answer::row_draw(int32_t ahead) const {
+  const bool plain = !options_.logprobs && options_.top_count == 0 && options_.tokens_max > 0 &&
+                     !cursor_ && !options_.allowed && options_.forbidden_rows.empty();
+  if (!plain) return {};
+  Rng rng = rng_;
+  for (int32_t i = 0; i < ahead; ++i) rng.uniform();
+  return ops::row_draw(options_.sampling, rng.uniform());
 }
 
-void Answer::draw_likeliest(int32_t token) {
+void Answer::take_drawn(int32_t token) {
   JIGE_CHECK(!done_, "an answer of {} tokens is complete", tokens_.size());
+  rng_.uniform();  // as ops::sample does
   sampled_ = ops::SampledToken{.token = token};
 }
 

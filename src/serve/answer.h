@@ -89,11 +89,11 @@ class Answer {
 
   // Chooses the next token from the logits behind the last one. REQUIRES: !done().
   void draw(std::span<const float> logits);
-  // Whether the next token is what ops::likeliest() finds, and nothing else is wanted of its
-  // logits.
-  bool takes_likeliest() const;
-  // draw() of it; its log-probability is 0 then. REQUIRES: takes_likeliest(), !done().
-  void draw_likeliest(int32_t token);
+  // How the token behind the next `ahead` ones is found where its logits are: of kind kHost where
+  // more is wanted of these, or they are changed first.
+  ops::RowDraw row_draw(int32_t ahead = 0) const;
+  // draw() of what was found by row_draw(); its log-probability is 0 then. REQUIRES: !done().
+  void take_drawn(int32_t token);
   // Makes what was drawn part of the answer. The piece is valid until the next call; it has no
   // token when a stop id was met. Fails as ops::sample and grammar::ConstraintCursor do, and with
   // kInvalidArgument where no token can go on with the constraint. REQUIRES: draw(), !done().

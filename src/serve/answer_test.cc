@@ -181,27 +181,34 @@ TEST(Answer, ChoicesDrawFromStreamsOfTheirOwn) {
   EXPECT_NE(draw(1, 1), draw(2, 1));
 }
 
-TEST(Answer, TakesTheLikeliestTokenWhereNothingElseIsAskedOfTheLogits) {
+TEST(Answer, IsDrawnOnTheDeviceWhereNothingElseIsAskedOfTheLogits) {
   const text::Tokenizer tokenizer = character_tokenizer();
   const std::vector<int32_t> prompt = {5, 6, 7};
-  const auto takes = [&](const std::function<void(AnswerOptions&)>& change) {
+  const auto kind = [&](const std::function<void(AnswerOptions&)>& change) {
     AnswerOptions options{.tokens_max = 4, .stop_ids = {3}, .logprobs = false};
     change(options);
-    return Answer(tokenizer, prompt, options).takes_likeliest();
+    return Answer(tokenizer, prompt, options).row_draw().kind;
   };
-  EXPECT_TRUE(takes([](AnswerOptions&) {}));
-  EXPECT_TRUE(takes([](AnswerOptions& o) { o.sampling.top_p = 0.5; }));  // no matter at 0 degrees
-  EXPECT_FALSE(takes([](AnswerOptions& o) { o.logprobs = true; }));
-  EXPECT_FALSE(takes([](AnswerOptions& o) { o.top_count = 1; }));
-  EXPECT_FALSE(takes([](AnswerOptions& o) { o.tokens_max = 0; }));
-  EXPECT_FALSE(takes([](AnswerOptions& o) { o.tokens_min = 2; }));  // stop ids are forbidden
-  EXPECT_FALSE(takes([](AnswerOptions& o) { o.sampling.temperature = 1; }));
-  EXPECT_FALSE(takes([](AnswerOptions& o) { o.sampling.repetition_penalty = 1.1; }));
-  EXPECT_FALSE(takes([](AnswerOptions& o) { o.sampling.logit_bias = {{5, 1.0f}}; }));
-  EXPECT_FALSE(takes([](AnswerOptions& o) { o.forbidden_rows = {{5, 6}}; }));
-  EXPECT_FALSE(takes([](AnswerOptions& o) {
-    o.allowed = std::make_shared<const grammar::TokenBits>(1, ~uint64_t{0});
-  }));
+  EXPECT_EQ(kind([](AnswerOptions&) {}), ops::RowDraw::kLikeliest);
+  EXPECT_EQ(kind([](AnswerOptions& o) { o.sampling.top_p = 0.5; }),
+            ops::RowDraw::kLikeliest);  // no matter at 0 degrees
+  EXPECT_EQ(kind([](AnswerOptions& o) { o.logprobs = true; }), ops::RowDraw::kHost);
+  EXPECT_EQ(kind([](AnswerOptions& o) { o.top_count = 1; }), ops::RowDraw::kHost);
+  EXPECT_EQ(kind([](AnswerOptions& o) { o.tokens_max = 0; }), ops::RowDraw::kHost);
+  EXPECT_EQ(kind([](AnswerOptions& o) { o.tokens_min = 2; }),
+            ops::RowDraw::kHost);  // stop ids are forbidden
+  EXPECT_EQ(kind([](AnswerOptions& o) { o.sampling.temperature = 1; }), ops::RowDraw::kSample);
+  EXPECT_EQ(kind([](AnswerOptions& o) { o.sampling.repetition_penalty = 1.1; }),
+            ops::RowDraw::kHost);
+  EXPECT_EQ(kind([](AnswerOptions& o) {
+              o.sampling.logit_bias = {{5, 1.0f}};
+            }),
+            ops::RowDraw::kHost);
+  EXPECT_EQ(kind([](AnswerOptions& o) { o.forbidden_rows = {{5, 6}}; }), ops::RowDraw::kHost);
+  EXPECT_EQ(kind([](AnswerOptions& o) {
+              o.allowed = std::make_shared<const grammar::TokenBits>(1, ~uint64_t{0});
+            }),
+            ops::RowDraw::kHost);
 }
 
 TEST(Answer, BadLogitsAreAnError) {

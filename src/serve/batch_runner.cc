@@ -13,6 +13,7 @@ BatchRunner::BatchRunner(model::InferenceModel& model)
   sequences_.reserve(rows);
   adapters_.reserve(rows);
   logit_rows_.reserve(logit_rows);
+  draws_.reserve(logit_rows);
   logit_items_.reserve(logit_rows);
 }
 
@@ -65,11 +66,12 @@ void BatchRunner::add(const Readers& readers, const plan::Batch& batch, size_t i
   adapters_.push_back(work.adapter);
   tokens_.insert(tokens_.end(), work.tokens.begin() + begin, work.tokens.begin() + begin + count);
   if (work.samples && begin + count == static_cast<int32_t>(work.tokens.size())) {
-    for (int64_t i = embeds_ ? 0 : work.sample_rows(); i > 0; --i) {
-      logit_rows_.push_back(static_cast<int32_t>(std::ssize(tokens_) - i));
+    const int32_t rows = embeds_ ? 0 : static_cast<int32_t>(work.sample_rows());
+    for (int32_t row = 0; row < rows; ++row) {
+      logit_rows_.push_back(static_cast<int32_t>(std::ssize(tokens_)) - rows + row);
+      draws_.push_back(readers.row_draw ? readers.row_draw(work, row) : ops::RowDraw{});
     }
     logit_items_.push_back(item);
-    likeliest_ = likeliest_ && readers.takes_likeliest && readers.takes_likeliest(work);
   }
 }
 
@@ -92,7 +94,7 @@ Status BatchRunner::forward(const Readers& readers) {
   adapters_.clear();
   logit_rows_.clear();
   logit_items_.clear();
-  likeliest_ = true;
+  draws_.clear();
   wanted_rows_.clear();
   wanted_.clear();
   return status;
@@ -105,15 +107,14 @@ Result<std::span<const float>> BatchRunner::values_of(std::span<const int32_t> r
 // Wanted rows come first, so that what a prompt is worth is known before what follows it.
 Status BatchRunner::read_logits(const Readers& readers) {
   std::span<const int32_t> first_rows = logit_rows_;
-  if (!wanted_.empty()) first_rows = {};
+  std::span<const ops::RowDraw> draws = draws_;
+  if (!wanted_.empty()) {
+    first_rows = {};
+    draws = {};
+  }
   const model::InferenceBatch batch{
       .tokens = tokens_, .sequences = sequences_, .logit_rows = first_rows, .adapters = adapters_};
-  model::LogitRows rows{.columns = static_cast<size_t>(model_.config().vocab_size)};
-  if (likeliest_ && !first_rows.empty()) {
-    JIGE_TRY(rows, model_.forward_likeliest(batch));
-  } else {
-    JIGE_TRY(rows.logits, model_.forward(batch));
-  }
+  JIGE_TRY(model::LogitRows rows, model_.forward_drawn(batch, draws));
   const int64_t logit_rows = std::ssize(logit_rows_) + std::ssize(wanted_rows_);
   roofline_.add_forward(work_, sequences_, embeds_ ? 0 : logit_rows);
   const auto rows_max = static_cast<size_t>(model_.sizes().logit_rows_max);

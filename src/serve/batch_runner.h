@@ -38,8 +38,8 @@ class BatchRunner {
       std::function<void(std::span<const size_t> items, const model::LogitRows& rows)>;
   struct Readers {
     RowsCallback sampled;
-    // Whether the likeliest tokens will do for an item that samples; null: they will not.
-    std::function<bool(const plan::WorkItem& item)> takes_likeliest = {};
+    // How the token behind one of an item's sample_rows() can be drawn on the device; null: no way.
+    std::function<ops::RowDraw(const plan::WorkItem& item, int32_t row)> row_draw = {};
     // Both or none. Of one forward, `wanted` comes before `sampled`, as often as the model's rows
     // of logits make it necessary.
     std::function<RowRange(const plan::WorkItem& item)> wanted_range = {};
@@ -78,7 +78,7 @@ class BatchRunner {
   std::vector<ops::SequenceSpan> sequences_;
   std::vector<int32_t> logit_rows_;
   std::vector<size_t> logit_items_;
-  bool likeliest_ = true;             // will do for all of them
+  std::vector<ops::RowDraw> draws_;   // of logit_rows_
   std::vector<int32_t> wanted_rows_;  // of the forward
   std::vector<WantedRow> wanted_;     // what they are
   std::vector<int32_t> adapters_;     // of sequences_

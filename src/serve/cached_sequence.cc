@@ -70,27 +70,32 @@ void CachedSequence::appended(std::span<const int32_t> tokens) {
   forward_count_ = model_.forward_count();
 }
 
-Result<std::span<const float>> CachedSequence::extend(std::span<const int32_t> tokens,
-                                                      int32_t logit_count) {
-  JIGE_TRY(const model::LogitRows rows, extend_rows(tokens, logit_count, false));
-  return rows.logits;
-}
-
-Result<model::LogitRows> CachedSequence::extend_rows(std::span<const int32_t> tokens,
-                                                     int32_t logit_count, bool likeliest) {
-  const ops::SequenceSpan sequence = span_of(tokens);
+model::InferenceBatch CachedSequence::batch_of(std::span<const int32_t> tokens,
+                                               const ops::SequenceSpan& sequence,
+                                               int32_t logit_count) {
   logit_rows_.resize(static_cast<size_t>(logit_count));
   std::iota(logit_rows_.begin(), logit_rows_.end(), sequence.row_count - logit_count);
-  const model::InferenceBatch batch{.tokens = tokens,
-                                    .sequences = std::span(&sequence, 1),
-                                    .logit_rows = logit_rows_,
-                                    .adapters = std::span(&adapter_, 1)};
-  model::LogitRows rows{.columns = static_cast<size_t>(model_.config().vocab_size)};
-  if (likeliest) {
-    JIGE_TRY(rows, model_.forward_likeliest(batch));
-  } else {
-    JIGE_TRY(rows.logits, model_.forward(batch));
-  }
+  return {.tokens = tokens,
+          .sequences = std::span(&sequence, 1),
+          .logit_rows = logit_rows_,
+          .adapters = std::span(&adapter_, 1)};
+}
+
+Result<std::span<const float>> CachedSequence::extend(std::span<const int32_t> tokens,
+                                                      int32_t logit_count) {
+  const ops::SequenceSpan sequence = span_of(tokens);
+  JIGE_TRY(const std::span<const float> logits,
+           model_.forward(batch_of(tokens, sequence, logit_count)));
+  appended(tokens);
+  return logits;
+}
+
+Result<model::LogitRows> CachedSequence::extend_drawn(std::span<const int32_t> tokens,
+                                                      std::span<const ops::RowDraw> draws) {
+  const ops::SequenceSpan sequence = span_of(tokens);
+  const auto logit_count = static_cast<int32_t>(draws.size());
+  JIGE_TRY(const model::LogitRows rows,
+           model_.forward_drawn(batch_of(tokens, sequence, logit_count), draws));
   appended(tokens);
   return rows;
 }

@@ -44,9 +44,9 @@ class CachedSequence {
   // Runs tokens behind the cached ones; the logits of the last `logit_count` of them. Fails as
   // InferenceModel::forward does. REQUIRES: keep_common or clear since another's turn.
   Result<std::span<const float>> extend(std::span<const int32_t> tokens, int32_t logit_count);
-  // The same, of tokens that are drawn greedily where `likeliest`.
-  Result<model::LogitRows> extend_rows(std::span<const int32_t> tokens, int32_t logit_count,
-                                       bool likeliest);
+  // The same for as many draws, as InferenceModel::forward_drawn gives it.
+  Result<model::LogitRows> extend_drawn(std::span<const int32_t> tokens,
+                                        std::span<const ops::RowDraw> draws);
   // Forgets the last `count` tokens. REQUIRES: as many are there, none where the model has states.
   void take_back(size_t count);
   // As extend; gives the negative log-probabilities of targets. REQUIRES: model.sizes().scores.
@@ -55,6 +55,9 @@ class CachedSequence {
 
  private:
   ops::SequenceSpan span_of(std::span<const int32_t> tokens) const;
+  // The batch of `tokens` with logits of the last `logit_count` of them.
+  model::InferenceBatch batch_of(std::span<const int32_t> tokens, const ops::SequenceSpan& sequence,
+                                 int32_t logit_count);
   void appended(std::span<const int32_t> tokens);
   void copy_states(int32_t src, int32_t dst);
   // How many of so many tokens that are wanted can be kept, with the states as they were there.

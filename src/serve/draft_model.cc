@@ -159,16 +159,21 @@ Status DraftModel::forward(bool reads_pieces) {
   Status status;
   if (fault_) status = fault_();
   if (status && !tokens_.empty()) {
-    const auto logits =
-        model_->forward({.tokens = tokens_, .sequences = sequences_, .logit_rows = logit_rows_});
-    if (!logits) status = tl::unexpected<Error>(logits.error());
+    const bool all_ids = ids_max_ == model_->config().vocab_size;
+    draws_.assign(readers_.size(),
+                  {.kind = all_ids ? ops::RowDraw::kLikeliest : ops::RowDraw::kHost});
+    const auto rows = model_->forward_drawn(
+        {.tokens = tokens_, .sequences = sequences_, .logit_rows = logit_rows_}, draws_);
+    if (!rows) status = tl::unexpected<Error>(rows.error());
     for (size_t i = 0; status && i < readers_.size(); ++i) {
-      const size_t width = logits->size() / readers_.size();
-      const auto row = logits->subspan(i * width, static_cast<size_t>(ids_max_));
-      if (const auto token = ops::likeliest(row)) readers_[i]->guesses.push_back(*token);
+      const int32_t drawn = rows->token(i);
+      const auto token = drawn >= 0
+                             ? std::optional(drawn)
+                             : ops::likeliest(rows->row(i).first(static_cast<size_t>(ids_max_)));
+      if (token) readers_[i]->guesses.push_back(*token);
     }
-    const auto rows = static_cast<double>(tokens_.size());
-    if (status && rows >= kRowsOfPiece) row_seconds_ = watch.seconds() / rows;
+    const auto row_count = static_cast<double>(tokens_.size());
+    if (status && row_count >= kRowsOfPiece) row_seconds_ = watch.seconds() / row_count;
     // The first one also finds caches cold and buffers untouched.
     const bool counts = status && !reads_pieces && model_->forward_count() > 1;
     if (counts) step_cost_.add(std::ssize(tokens_), watch.seconds());

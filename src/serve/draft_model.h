@@ -106,6 +106,7 @@ class DraftModel {
   std::vector<ops::SequenceSpan> sequences_;
   std::vector<int32_t> logit_rows_;
   std::vector<Work*> readers_;  // of logit_rows_
+  std::vector<ops::RowDraw> draws_;
 };
 
 }  // namespace jige::serve

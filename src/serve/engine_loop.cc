@@ -138,7 +138,7 @@ Status EngineLoop::run_batch(const plan::Batch& batch) {
            [&](std::span<const size_t> items, const model::LogitRows& rows) {
              embeds_ ? finish_vectors(batch, items) : sample(batch, items, rows);
            },
-       .takes_likeliest = [&](const plan::WorkItem& item) { return takes_likeliest(item); },
+       .row_draw = [&](const plan::WorkItem& item, int32_t row) { return row_draw(item, row); },
        .wanted_range =
            [&](const plan::WorkItem& item) { return live_of(item.request).wanted_range(item); },
        .wanted =
@@ -190,10 +190,14 @@ void EngineLoop::finish_vectors(const plan::Batch& batch, std::span<const size_t
   }
 }
 
-bool EngineLoop::takes_likeliest(const plan::WorkItem& item) {
+ops::RowDraw EngineLoop::row_draw(const plan::WorkItem& item, int32_t row) {
+  if (shared_.options.faults.on_logits) return {};
   const LiveRequest& live = live_of(item.request);
-  return !shared_.options.faults.on_logits &&
-         live.takes_likeliest(static_cast<int32_t>(item.request - live.id()));
+  const auto choice = static_cast<int32_t>(item.request - live.id());
+  const ops::RowDraw draw = live.answer(choice).row_draw(row);
+  // Choices that begin at one row draw from it with numbers of their own.
+  const bool shared = forks(live, choice) && live.choice_count() > 1;
+  return shared && draw.kind == ops::RowDraw::kSample ? ops::RowDraw{} : draw;
 }
 
 // Drawing costs up to a pass over the vocabulary for each row, and a row touches its own answer
@@ -237,8 +241,8 @@ void EngineLoop::add_draws(const Sampling& sampling) {
   const int32_t end = forks(live, choice) ? live.choice_count() : choice + 1;
   const auto& on_logits = shared_.options.faults.on_logits;
   for (int32_t i = choice; i < end; ++i) {
-    if (rows.logits.empty()) {
-      draws_.push_back({&live, i, {}, rows.likeliest[at]});
+    if (const int32_t token = rows.token(at); token >= 0) {
+      draws_.push_back({&live, i, {}, token});
       continue;
     }
     std::span<const float> row = rows.row(at);
@@ -254,7 +258,7 @@ void EngineLoop::add_draws(const Sampling& sampling) {
 void EngineLoop::draw_all() {
   share(std::ssize(draws_), [this](int64_t i) {
     const Draw& one = draws_[static_cast<size_t>(i)];
-    if (one.logits.empty()) return one.live->draw_likeliest(one.choice, one.likeliest);
+    if (one.logits.empty()) return one.live->take_drawn(one.choice, one.token);
     one.live->draw(one.choice, one.logits);
   });
 }

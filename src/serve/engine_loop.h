@@ -68,8 +68,8 @@ class EngineLoop {
     int32_t row = 0;
     bool goes_on = true;  // the next row is behind tokens that have come
   };
-  // Whether no more is needed to draw an item's next tokens.
-  bool takes_likeliest(const plan::WorkItem& item);
+  // How the token behind one of an item's rows is drawn on the device.
+  ops::RowDraw row_draw(const plan::WorkItem& item, int32_t row);
   // Draws and takes the next tokens of the items that sample, from their rows: the first row of
   // all, then the second of those whose first guess has come true, and so on.
   void sample(const plan::Batch& batch, std::span<const size_t> items,
@@ -123,7 +123,7 @@ class EngineLoop {
     LiveRequest* live;
     int32_t choice;
     std::span<const float> logits;  // or empty
-    int32_t likeliest = -1;
+    int32_t token = -1;             // that was drawn on the device
   };
   std::vector<Draw> draws_;
   std::vector<std::vector<float>> spoiled_;  // logits with injected faults

@@ -133,8 +133,8 @@ Result<std::span<const float>> Generator::prefill(Run& run) {
 
 // Samples one token and shows its text; the last one where the run was cancelled meanwhile.
 Status Generator::take_token(Run& run, const model::LogitRows& rows, size_t row) {
-  if (rows.logits.empty()) {
-    run.answer.draw_likeliest(rows.likeliest[row]);
+  if (const int32_t token = rows.token(row); token >= 0) {
+    run.answer.take_drawn(token);
   } else {
     run.answer.draw(rows.row(row));
   }
@@ -153,9 +153,11 @@ Status Generator::decode(Run& run, std::span<const float> logits) {
   while (!run.answer.done()) {
     const std::span<const int32_t> piece = next_piece(run);
     const StopWatch watch;
-    JIGE_TRY(const model::LogitRows rows,
-             cached_.extend_rows(piece, static_cast<int32_t>(piece.size()),
-                                 run.answer.takes_likeliest()));
+    draws_.clear();
+    for (int32_t row = 0; row < std::ssize(piece); ++row) {
+      draws_.push_back(run.answer.row_draw(row));
+    }
+    JIGE_TRY(const model::LogitRows rows, cached_.extend_drawn(piece, draws_));
     if (drafts_) drafts_->add_step(std::ssize(piece), watch.seconds());
     size_t right = 1;  // tokens of the piece that are the sequence's
     for (;; ++right) {

@@ -114,6 +114,7 @@ class Generator {
   DraftModel* const draft_model_;
   std::unique_ptr<EngineDrafts> drafts_;  // made when first asked for
   std::vector<int32_t> piece_;
+  std::vector<ops::RowDraw> draws_;  // behind its tokens
 };
 
 }  // namespace jige::serve

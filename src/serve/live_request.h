@@ -66,10 +66,8 @@ class LiveRequest {
   // Chooses a choice's next token; choices may do so on several threads at once. REQUIRES: the
   // choice is not done.
   void draw(int32_t choice, std::span<const float> logits);
-  // Answer::takes_likeliest() of its choices, which differ in what they have drawn alone.
-  bool takes_likeliest(int32_t choice) const { return answer(choice).takes_likeliest(); }
-  // draw() of it.
-  void draw_likeliest(int32_t choice, int32_t token);
+  // draw() of a choice whose token was found on the device (Answer::row_draw).
+  void take_drawn(int32_t choice, int32_t token);
   // Takes what a choice has drawn and tells the sink. An error is the request's own: fail() is to
   // follow. REQUIRES: draw(choice), the choice is not done.
   Status take(int32_t choice, int64_t now_ns);

@@ -106,19 +106,25 @@ TEST(BatchRunner, CutsBatchesWithoutChangingBits) {
   EXPECT_EQ(expected.size(), 4u);
   EXPECT_EQ(logits_of(*small.model), expected);
 
-  // Forwards whose items take the likeliest tokens give these alone.
+  // Of items that take the likeliest tokens there are these alone, whatever runs beside them.
   BatchRunner runner(*small.model);
   std::map<size_t, int32_t> likeliest;
   const auto keep = [&](std::span<const size_t> items, const model::LogitRows& rows) {
-    EXPECT_EQ(rows.logits.empty(), items.front() != 0) << "the first item wants its logits";
-    for (size_t i = 0; rows.logits.empty() && i < items.size(); ++i) {
-      likeliest[items[i]] = rows.likeliest[i];
+    for (size_t i = 0; i < items.size(); ++i) {
+      const int32_t token = rows.token(i);
+      EXPECT_EQ(token < 0, items[i] == 0) << "the first item wants its logits";
+      if (token >= 0) {
+        likeliest[items[i]] = token;
+      } else {
+        EXPECT_TRUE(std::ranges::equal(rows.row(i), expected.at(items[i])));
+      }
     }
   };
-  ASSERT_TRUE(runner.run(
-      batch, {.sampled = keep,
-              .takes_likeliest = [](const plan::WorkItem& item) { return item.request != 0; }}));
-  EXPECT_GE(likeliest.size(), 2u);
+  const auto row_draw = [](const plan::WorkItem& item, int32_t) {
+    return ops::RowDraw{.kind = item.request == 0 ? ops::RowDraw::kHost : ops::RowDraw::kLikeliest};
+  };
+  ASSERT_TRUE(runner.run(batch, {.sampled = keep, .row_draw = row_draw}));
+  EXPECT_EQ(likeliest.size(), 3u);
   for (const auto& [item, token] : likeliest) {
     const std::vector<float>& row = expected.at(item);
     EXPECT_EQ(token, std::max_element(row.begin(), row.end()) - row.begin());

@@ -223,10 +223,11 @@ TEST_F(CudaModel, TheLikeliestTokensAreThoseOfTheLogits) {
   for (auto at = logits->begin(); at != logits->end(); at += width) {
     expected.push_back(static_cast<int32_t>(std::max_element(at, at + width) - at));
   }
-  const auto likeliest = (*gpu)->forward_likeliest(batch);
+  const std::vector<ops::RowDraw> draws(3, {.kind = ops::RowDraw::kLikeliest});
+  const auto likeliest = (*gpu)->forward_drawn(batch, draws);
   ASSERT_TRUE(likeliest);
   EXPECT_TRUE(likeliest->logits.empty());
-  EXPECT_TRUE(std::ranges::equal(likeliest->likeliest, expected));
+  EXPECT_TRUE(std::ranges::equal(likeliest->tokens, expected));
 }
 
 TEST_F(CudaModel, LossesAreThoseOfTheCpu) {

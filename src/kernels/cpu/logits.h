@@ -12,6 +12,14 @@ namespace jige::cpu {
 // Exponentials are summed by blocks of this many logits, each by the rule in simd.h.
 inline constexpr int64_t kLogitsBlock = 4096;
 
+// How processors and GPUs draw alike (ops/sampling_filter.h). From all of a row: first a block,
+// then a piece of it with so many logits, then one of these.
+inline constexpr int64_t kDrawPiece = 64;
+// From what filters leave: weights are counted in units of 1 / kDrawUnits, rounded down, so that
+// their sum is exact in any order, in rows of up to kDrawColumnsMax.
+inline constexpr float kDrawUnits = 0x1p40f;
+inline constexpr int64_t kDrawColumnsMax = int64_t{1} << 23;
+
 struct LogitsKernels {
   // The largest logit; NaN is passed over.
   float (*max)(const float* logits, int64_t count) noexcept;

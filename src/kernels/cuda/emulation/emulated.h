@@ -154,7 +154,11 @@ T __ldcg(const T* at) {
   return *at;
 }
 inline void __threadfence() {}
-inline int32_t atomicAdd(int32_t* at, int32_t value) { return std::exchange(*at, *at + value); }
+template <typename T>
+T atomicAdd(T* at, T value) {
+  return std::exchange(*at, *at + value);
+}
+inline int __clz(int bits) { return std::countl_zero(static_cast<unsigned>(bits)); }
 inline float __fdividef(float a, float b) { return a / b; }
 using std::max;
 using std::min;

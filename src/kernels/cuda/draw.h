@@ -1,0 +1,39 @@
+// Draws tokens from rows of logits, as ops/draw.h says. Threads: asynchronous on the stream.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/launch.h"
+
+namespace jige::cuda {
+
+// How the token of a row is found.
+struct DrawRow {
+  enum Kind : int32_t {
+    kHost,       // it is not: the host wants the logits
+    kLikeliest,  // the first of the largest
+    kSample,     // drawn, with what follows
+  };
+  int32_t kind = kHost;
+  int32_t top_k = 0;     // 0: off
+  float factor = 1;      // of a logit less the largest
+  float min_weight = 0;  // least exponential, where the largest is 1
+  double top_p = 1;      // 1: off
+  double uniform = 0;    // in [0, 1)
+};
+
+struct Draw {
+  int32_t* tokens;  // [rows]: the likeliest, or -1; those of rows that sample are drawn
+  const float* logits;
+  int64_t stride;
+  int64_t rows;
+  int64_t columns;       // at most cpu::kDrawColumnsMax
+  const DrawRow* draws;  // [rows], uploaded
+  void* scratch;         // draw_bytes(), aligned to 16
+  void* zeros;           // draw_zeros_bytes(), zeros before and after, aligned to 16
+};
+int64_t draw_bytes(int64_t rows, int64_t columns);
+int64_t draw_zeros_bytes(int64_t rows);
+void draw(const LaunchStream& stream, const Draw& args);
+
+}  // namespace jige::cuda

@@ -1,0 +1,24 @@
+// Tokens of rows of logits that are on a GPU, drawn there as sample() of sampling.h does. Which one
+// it is has the host's bits: its choice among the same logits with the same number of Rng.
+// Threads: asynchronous on the stream.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/cuda/draw.h"
+#include "tensor/device.h"
+#include "tensor/view.h"
+
+namespace jige::ops {
+
+using RowDraw = cuda::DrawRow;
+
+// Whether draw() samples on the stream's device: on a GPU. On a processor the logits are at hand.
+bool can_sample(Stream& stream, int64_t columns);
+// tokens [R] i32 of the rows of logits [R, V] f32, by `draws`; -1 where sample() fails, anything
+// where a row is of kHost. REQUIRES: can_sample() where a row is of kSample.
+void draw(Stream& stream, const TensorView& tokens, const TensorView& logits,
+          std::span<const RowDraw> draws);
+
+}  // namespace jige::ops

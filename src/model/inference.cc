@@ -343,8 +343,7 @@ std::span<const ops::RowDraw> InferenceModel::draws_here(std::span<const ops::Ro
   draws_.assign(draws.begin(), draws.end());
   bool any = false;
   for (ops::RowDraw& draw : draws_) {
-    const bool samples = draw.kind == ops::RowDraw::kSample;
-    if (samples && !ops::can_sample(*stream_, config().vocab_size)) draw = {};
+    if (!ops::can_draw(*stream_, config().vocab_size, draw)) draw = {};
     any = any || draw.kind != ops::RowDraw::kHost;
   }
   if (!any) draws_.clear();

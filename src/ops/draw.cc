@@ -1,16 +1,13 @@
 #include "ops/draw.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "kernels/cpu/logits.h"
 #include "ops/kernel_rows.h"
 #include "ops/likeliest.h"
 
 namespace jige::ops {
-
-bool can_sample(Stream& stream, int64_t columns) {
-  return on_cuda(stream) && columns <= cpu::kDrawColumnsMax;
-}
 
 namespace {
 
@@ -28,26 +25,58 @@ void find_likeliest(Stream& stream, const TensorView& tokens, const TensorView& 
   }
 }
 
+// The draws on the GPU, with the tokens that they penalise.
+const RowDraw* upload_draws(CudaStream& gpu, std::span<const RowDraw> draws) {
+  std::vector<SeenToken> seen;
+  for (const RowDraw& draw : draws) seen.insert(seen.end(), draw.seen, draw.seen + draw.seen_count);
+  const auto* at = seen.empty() ? nullptr
+                                : static_cast<const SeenToken*>(gpu.upload(
+                                      seen.data(), std::ssize(seen) * int64_t{sizeof(SeenToken)}));
+  std::vector<RowDraw> rows(draws.begin(), draws.end());
+  for (RowDraw& row : rows) {
+    row.seen = row.seen_count > 0 ? at : nullptr;
+    if (row.seen_count > 0) at += row.seen_count;
+  }
+  return static_cast<const RowDraw*>(
+      gpu.upload(rows.data(), std::ssize(rows) * int64_t{sizeof(RowDraw)}));
+}
+
 }  // namespace
+
+bool can_draw(Stream& stream, int64_t columns, const RowDraw& draw) {
+  if (draw.kind == RowDraw::kLikeliest && draw.seen_count == 0) return true;
+  return draw.kind != RowDraw::kHost && on_cuda(stream) && columns <= cpu::kDrawColumnsMax;
+}
 
 void draw(Stream& stream, const TensorView& tokens, const TensorView& logits,
           std::span<const RowDraw> draws) {
   const int64_t rows = logits.rows();
   const int64_t columns = logits.columns();
   JIGE_CHECK(std::ssize(draws) == rows, "{} draws of {} rows", draws.size(), rows);
+  for (const RowDraw& one : draws) {
+    JIGE_CHECK(one.kind == RowDraw::kHost || can_draw(stream, columns, one),
+               "of {} logits no token can be drawn here", columns);
+  }
   if (!on_cuda(stream)) return find_likeliest(stream, tokens, logits, draws);
+  CudaStream& gpu = as_cuda(stream);
+  const RowDraw* const uploaded = upload_draws(gpu, draws);
+  const auto penalises = [](const RowDraw& one) { return one.seen_count > 0; };
+  if (std::ranges::any_of(draws, penalises)) {
+    cuda::penalise(launch_stream(stream), {.logits = logits.as<float>(),
+                                           .stride = logits.row_stride,
+                                           .rows = rows,
+                                           .columns = columns,
+                                           .draws = uploaded});
+  }
   likeliest(stream, tokens, logits);
   const auto samples = [](const RowDraw& one) { return one.kind == RowDraw::kSample; };
   if (std::ranges::none_of(draws, samples)) return;
-  JIGE_CHECK(can_sample(stream, columns), "{} logits cannot be sampled from here", columns);
-  CudaStream& gpu = as_cuda(stream);
   cuda::draw(launch_stream(stream), {.tokens = tokens.as<int32_t>(),
                                      .logits = logits.as<float>(),
                                      .stride = logits.row_stride,
                                      .rows = rows,
                                      .columns = columns,
-                                     .draws = static_cast<const RowDraw*>(gpu.upload(
-                                         draws.data(), static_cast<int64_t>(draws.size_bytes()))),
+                                     .draws = uploaded,
                                      .scratch = gpu.scratch(cuda::draw_bytes(rows, columns)),
                                      .zeros = gpu.zeros(cuda::draw_zeros_bytes(rows))});
 }

@@ -14,10 +14,14 @@ namespace jige::ops {
 
 using RowDraw = cuda::DrawRow;
 
-// Whether draw() samples on the stream's device: on a GPU. On a processor the logits are at hand.
-bool can_sample(Stream& stream, int64_t columns);
+using SeenToken = cuda::SeenToken;
+
+// Whether draw() finds a row's token on the stream's device. On a processor, where the logits are
+// at hand, the likeliest alone.
+bool can_draw(Stream& stream, int64_t columns, const RowDraw& draw);
 // tokens [R] i32 of the rows of logits [R, V] f32, by `draws`; -1 where sample() fails, anything
-// where a row is of kHost. REQUIRES: can_sample() where a row is of kSample.
+// where a row is of kHost. Penalties change logits, but none that sample() fails for.
+// REQUIRES: can_draw() each that is not of kHost.
 void draw(Stream& stream, const TensorView& tokens, const TensorView& logits,
           std::span<const RowDraw> draws);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 
 #include "base/cpu.h"
@@ -41,11 +42,6 @@ float max_of(std::span<const float> logits) {
 bool has_filter(const SamplingParams& params, size_t vocabulary) {
   return params.top_p < 1 || params.min_p > 0 ||
          (params.top_k > 0 && params.top_k < static_cast<int64_t>(vocabulary));
-}
-
-bool has_penalty(const SamplingParams& params) {
-  return params.repetition_penalty != 1 || params.presence_penalty != 0 ||
-         params.frequency_penalty != 0;
 }
 
 bool changes_logits(const SamplingParams& params) {
@@ -137,15 +133,31 @@ Status validate(const SamplingParams& params) {
   return check_bias(params);
 }
 
-RowDraw row_draw(const SamplingParams& params, double uniform) {
-  if (changes_logits(params)) return {};
-  if (params.temperature == 0) return {.kind = RowDraw::kLikeliest};
-  return {.kind = RowDraw::kSample,
-          .top_k = static_cast<int32_t>(std::min<int64_t>(params.top_k, INT32_MAX)),
-          .factor = temperature_factor(params),
-          .min_weight = static_cast<float>(params.min_p),
-          .top_p = params.top_p,
-          .uniform = uniform};
+bool has_penalty(const SamplingParams& params) {
+  return params.repetition_penalty != 1 || params.presence_penalty != 0 ||
+         params.frequency_penalty != 0;
+}
+
+RowDraw row_draw(const SamplingParams& params, double uniform, std::span<const SeenToken> seen) {
+  if (!params.logit_bias.empty()) return {};
+  RowDraw draw{.kind = params.temperature == 0 ? RowDraw::kLikeliest : RowDraw::kSample};
+  if (draw.kind == RowDraw::kSample) {
+    draw.top_k = static_cast<int32_t>(std::min<int64_t>(params.top_k, INT32_MAX));
+    draw.factor = temperature_factor(params);
+    // What rounds to 0 is a filter still.
+    constexpr float kLeast = std::numeric_limits<float>::denorm_min();
+    if (params.min_p > 0) draw.min_weight = std::max(static_cast<float>(params.min_p), kLeast);
+    draw.top_p = params.top_p;
+    draw.uniform = uniform;
+  }
+  if (has_penalty(params)) {
+    draw.repetition_penalty = params.repetition_penalty;
+    draw.presence_penalty = params.presence_penalty;
+    draw.frequency_penalty = params.frequency_penalty;
+    draw.seen = seen.data();
+    draw.seen_count = static_cast<int32_t>(seen.size());
+  }
+  return draw;
 }
 
 Result<SampledToken> sample(std::span<const float> logits, const SamplingParams& params,

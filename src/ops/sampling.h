@@ -38,9 +38,14 @@ struct SamplingParams {
 // Fails with kInvalidArgument naming the field, its value and the range.
 Status validate(const SamplingParams& params);
 
-// How draw() of draw.h finds the token that sample() would: `uniform` is what Rng gives next. kHost
-// where penalties or biases change the logits.
-RowDraw row_draw(const SamplingParams& params, double uniform);
+// Whether tokens that occur are penalised.
+bool has_penalty(const SamplingParams& params);
+
+// How draw() of draw.h finds the token that sample() would: `uniform` is what Rng gives next,
+// `seen` the tokens that occur, each once, and for as long as the result is used. kHost where there
+// are biases.
+RowDraw row_draw(const SamplingParams& params, double uniform,
+                 std::span<const SeenToken> seen = {});
 
 struct TokenLogProb {
   int32_t token;

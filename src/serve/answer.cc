@@ -73,6 +73,7 @@ Answer::Answer(const text::Tokenizer& tokenizer, std::span<const int32_t> prompt
       decoder_(tokenizer, {.skip_special = true}),
       matcher_(options_.stop_strings, options_.include_stop_string),
       reasoning_(options_.reasoning) {
+  if (ops::has_penalty(options_.sampling)) seen_.add_prompt(prompt_);
   if (options_.constraint) cursor_.emplace(options_.constraint);
   if (options_.continues_text || cursor_) go_behind(prompt_, tokenizer_, decoder_);
   if (options_.tokens_min == 0) return;
@@ -101,9 +102,11 @@ ops::RowDraw Answer::row_draw(int32_t ahead) const {
   const bool plain = !options_.logprobs && options_.top_count == 0 && options_.tokens_max > 0 &&
                      !cursor_ && !options_.allowed && options_.forbidden_rows.empty();
   if (!plain) return {};
+  if (ahead > 0 && ops::has_penalty(options_.sampling))
+    return {};  // what comes before is not known
   Rng rng = rng_;
   for (int32_t i = 0; i < ahead; ++i) rng.uniform();
-  return ops::row_draw(options_.sampling, rng.uniform());
+  return ops::row_draw(options_.sampling, rng.uniform(), seen_.all());
 }
 
 void Answer::take_drawn(int32_t token) {
@@ -205,6 +208,7 @@ Result<AnswerPiece> Answer::accept() {
     return AnswerPiece{};
   }
   tokens_.push_back(last_drawn_);
+  if (ops::has_penalty(options_.sampling)) seen_.add_generated(last_drawn_);
   JIGE_TRY(text_, text_of(last_drawn_));
   JIGE_DO(follow_token());
   const auto count = static_cast<int64_t>(tokens_.size());

@@ -27,6 +27,7 @@
 #include "formats/model_config.h"
 #include "grammar/constraint.h"
 #include "ops/sampling.h"
+#include "serve/seen_tokens.h"
 #include "serve/stop_matcher.h"
 #include "text/reasoning.h"
 #include "text/tokenizer.h"
@@ -147,6 +148,7 @@ class Answer {
   text::StreamDecoder decoder_;
   StopMatcher matcher_;
   std::vector<int32_t> tokens_;
+  SeenTokens seen_;                    // where they are penalised
   Result<ops::SampledToken> sampled_;  // token -1: the constraint is at its end
   text::ReasoningParser reasoning_;
   int64_t reasoning_count_ = 0;

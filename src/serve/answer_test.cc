@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <functional>
+#include <map>
 
 #include "base/file.h"
 #include "serve/serve_test_support.h"
@@ -199,7 +200,7 @@ TEST(Answer, IsDrawnOnTheDeviceWhereNothingElseIsAskedOfTheLogits) {
             ops::RowDraw::kHost);  // stop ids are forbidden
   EXPECT_EQ(kind([](AnswerOptions& o) { o.sampling.temperature = 1; }), ops::RowDraw::kSample);
   EXPECT_EQ(kind([](AnswerOptions& o) { o.sampling.repetition_penalty = 1.1; }),
-            ops::RowDraw::kHost);
+            ops::RowDraw::kLikeliest);
   EXPECT_EQ(kind([](AnswerOptions& o) {
               o.sampling.logit_bias = {{5, 1.0f}};
             }),
@@ -209,6 +210,32 @@ TEST(Answer, IsDrawnOnTheDeviceWhereNothingElseIsAskedOfTheLogits) {
               o.allowed = std::make_shared<const grammar::TokenBits>(1, ~uint64_t{0});
             }),
             ops::RowDraw::kHost);
+}
+
+// Draws that are found elsewhere have the numbers and the tokens of those from logits here.
+TEST(Answer, KnowsWhatDrawsElsewhereNeed) {
+  const text::Tokenizer tokenizer = character_tokenizer();
+  const std::vector<int32_t> prompt = {5, 6, 5};
+  AnswerOptions options{
+      .sampling = {.temperature = 0.01, .presence_penalty = 2}, .tokens_max = 9, .logprobs = false};
+  Answer here(tokenizer, prompt, options), elsewhere(tokenizer, prompt, options);
+  for (const int32_t token : {7, 5, 7}) {
+    EXPECT_EQ(here.row_draw().uniform, elsewhere.row_draw().uniform);
+    value_of(here.take(logits_for(token)));
+    elsewhere.take_drawn(here.last_drawn());
+    value_of(elsewhere.accept());
+  }
+  EXPECT_EQ(here.row_draw().uniform, elsewhere.row_draw().uniform);
+  EXPECT_EQ(here.row_draw(1).kind, ops::RowDraw::kHost) << "the token before it is not known";
+  const ops::RowDraw draw = elsewhere.row_draw();
+  std::map<int32_t, int32_t> counts;
+  for (const ops::SeenToken& seen : std::span(draw.seen, static_cast<size_t>(draw.seen_count))) {
+    EXPECT_TRUE(counts.emplace(seen.token, seen.generated_count).second) << "each once";
+  }
+  EXPECT_EQ(counts, (std::map<int32_t, int32_t>{{5, 1}, {6, 0}, {7, 2}}));
+  options.sampling.presence_penalty = 0;
+  const Answer plain(tokenizer, prompt, options);
+  EXPECT_NE(plain.row_draw(1).uniform, plain.row_draw().uniform);
 }
 
 TEST(Answer, BadLogitsAreAnError) {

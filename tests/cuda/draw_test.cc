@@ -10,6 +10,7 @@
 #include "cuda/test_device.h"
 #include "ops/sampling.h"
 #include "serve/engine_test_support.h"
+#include "serve/seen_tokens.h"
 
 namespace jige {
 namespace {
@@ -30,14 +31,17 @@ class CudaDraw : public CudaTest {
       }
     }
     to_gpu(logits);
+    serve::SeenTokens seen;
+    seen.add_prompt(prompt_);
+    for (const int32_t token : generated_) seen.add_generated(token);
     std::vector<ops::RowDraw> draws;
     std::vector<float> expected;
     for (size_t row = 0; row < params.size(); ++row) {
       Rng rng(++key_);
-      draws.push_back(ops::row_draw(params[row], Rng(rng).uniform()));
+      draws.push_back(ops::row_draw(params[row], Rng(rng).uniform(), seen.all()));
       const auto* const begin = logits.host.as<float>() + static_cast<int64_t>(row) * columns;
       const auto drawn =
-          ops::sample({begin, static_cast<size_t>(columns)}, params[row], {}, {}, rng);
+          ops::sample({begin, static_cast<size_t>(columns)}, params[row], prompt_, generated_, rng);
       expected.push_back(drawn ? static_cast<float>(drawn->token) : -1.0f);
     }
     const Pair tokens = filled(DType::kI32, {rows});
@@ -57,7 +61,7 @@ class CudaDraw : public CudaTest {
     const std::vector<double> temperatures = {0, 0.3, 0.7, 1, 1, 1.7, 1e-5, 1e30, 5e-324};
     const std::vector<int64_t> top_ks = {0, 0, 0, 1, 2, 20, columns - 1, columns, columns + 5};
     const std::vector<double> top_ps = {1, 1, 0.3, 0.8, 0.95, 0.999, 1e-9, 1 - 1e-16};
-    const std::vector<double> min_ps = {0, 0, 0, 1e-30, 0.05, 0.5, 1 - 1e-16};
+    const std::vector<double> min_ps = {0, 0, 0, 1e-60, 1e-30, 0.05, 0.5, 1 - 1e-16};
     std::vector<ops::SamplingParams> params;
     for (int i = 0; i < count; ++i) {
       params.push_back({.temperature = one_of(temperatures),
@@ -93,6 +97,7 @@ class CudaDraw : public CudaTest {
   }
 
   uint64_t key_ = 0;
+  std::vector<int32_t> prompt_, generated_;
 };
 
 TEST_F(CudaDraw, TakesTheHostsTokensFromRowsOfAllShapes) {
@@ -146,8 +151,29 @@ TEST_F(CudaDraw, CutsAmongEqualsAsTheHostDoes) {
       16, params, [](size_t, int64_t) { return 0.0f; }, "all equal");
 }
 
+TEST_F(CudaDraw, PenalisesTokensAsTheHostDoes) {
+  constexpr int64_t kColumns = 300;
+  for (int i = 0; i < 200; ++i) prompt_.push_back(static_cast<int32_t>(random_.below(kColumns)));
+  prompt_.insert(prompt_.end(), {-1, kColumns, INT32_MAX, INT32_MIN});
+  for (int i = 0; i < 90; ++i) generated_.push_back(static_cast<int32_t>(random_.below(60)));
+  std::vector<ops::SamplingParams> params = any_params(kColumns, 140);
+  for (size_t row = 0; row < params.size(); ++row) {
+    const size_t kind = row % 10;
+    if (kind > 0) params[row].repetition_penalty = 1 + 0.1 * static_cast<double>(kind);
+    if (kind % 3 == 1) params[row].presence_penalty = 0.7;
+    if (kind % 4 == 2) params[row].frequency_penalty = -0.3;
+    if (kind == 8) params[row].repetition_penalty = 1e-310;
+    if (kind == 9) params[row].frequency_penalty = 1e308;
+  }
+  expect_host_draws(kColumns, params, any(), "penalties");
+  generated_.clear();
+  expect_host_draws(kColumns, params, any(), "penalties of the prompt's tokens");
+}
+
 TEST_F(CudaDraw, RefusesWhatTheHostRefusesAndGoesOn) {
-  const std::vector<ops::SamplingParams> params(7, {.temperature = 1, .top_p = 0.9});
+  std::vector<ops::SamplingParams> params(7, {.temperature = 1, .top_p = 0.9});
+  params[3].repetition_penalty = 2;
+  prompt_ = {1, 17, 4999};
   for (int round = 0; round < 2; ++round) {
     expect_host_draws(
         5000, params,
@@ -218,6 +244,7 @@ TEST_F(CudaDraw, AnswersAreThoseThatTheHostDraws) {
       if (i % 2 == 1) request.sampling.top_p = 0.9;
       if (i == 2) request.sampling.top_k = 5;
       if (i == 3) request.sampling.presence_penalty = 1;
+      if (i == 1 || i == 5) request.sampling.repetition_penalty = 1.3;
       request.choice_count = i == 4 ? 2 : 1;
       request.seed = static_cast<uint64_t>(i);
       request.tokens_max = 8;

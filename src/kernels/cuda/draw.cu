@@ -1,9 +1,12 @@
-// Two kernels. Blocks take parts of a row: exponentials of the logits, their sum as the CPU adds it
-// up, and where there are filters the sums by exponent of the weights, in whole numbers. Then a
-// block for each row finds the exponent in which a filter ends, brings the weights from there on
-// together in shared memory (in the flattest rows they are too many: then every pass computes them
-// anew), and chooses among them.
+// Logits are penalised in place; then the likeliest is found (likeliest.cu), and two kernels
+// sample. Blocks take parts of a row: exponentials of the logits, their sum as the CPU adds it up,
+// and where there are filters the sums by exponent of the weights, in whole numbers. Then a block
+// for each row finds the exponent in which a filter ends, brings the weights from there on together
+// in shared memory (in the flattest rows they are too many: then every pass computes them anew),
+// and chooses among them.
 #include "kernels/cuda/draw.h"
+
+#include <cfloat>
 
 #include "kernels/cpu/logits.h"
 #include "kernels/cuda/draw_select.cuh"
@@ -336,6 +339,32 @@ __global__ void __launch_bounds__(kDrawThreads) draw_kernel(Draw a, int parts) {
   if (threadIdx.x == 0) a.tokens[at] = token;
 }
 
+__device__ double within_floats(double value) {
+  constexpr double kLargest = FLT_MAX;
+  if (value < -kLargest) return -kLargest;
+  return kLargest < value ? kLargest : value;
+}
+
+// A block for each row; no token occurs twice in it.
+__global__ void __launch_bounds__(kPartThreads) penalise_kernel(Penalise a) {
+  begin_kernel();
+  const DrawRow draw = load_table(a.draws + blockIdx.x);
+  float* const logits = a.logits + int64_t{blockIdx.x} * a.stride;
+  for (int i = static_cast<int>(threadIdx.x); i < draw.seen_count; i += kPartThreads) {
+    const SeenToken seen = load_table(draw.seen + i);
+    if (seen.token < 0 || seen.token >= a.columns) continue;
+    const float raw = logits[seen.token];
+    if (!(fabsf(raw) < INFINITY)) continue;
+    double logit = raw;
+    logit = within_floats(logit > 0 ? logit / draw.repetition_penalty
+                                    : logit * draw.repetition_penalty);
+    if (seen.generated_count > 0) {
+      logit -= draw.presence_penalty + seen.generated_count * draw.frequency_penalty;
+    }
+    logits[seen.token] = static_cast<float>(within_floats(logit));
+  }
+}
+
 unsigned parts_of_row(int64_t columns) { return blocks_for(columns, kPart); }
 
 }  // namespace
@@ -345,6 +374,10 @@ int64_t draw_bytes(int64_t rows, int64_t columns) {
 }
 
 int64_t draw_zeros_bytes(int64_t rows) { return rows * int64_t{sizeof(ExponentSums)}; }
+
+void penalise(const LaunchStream& stream, const Penalise& args) {
+  launch(stream, {static_cast<unsigned>(args.rows), kPartThreads}, penalise_kernel, args);
+}
 
 void draw(const LaunchStream& stream, const Draw& args) {
   constexpr int64_t kShared = int64_t{kListed} * 8;

@@ -7,6 +7,12 @@
 
 namespace jige::cuda {
 
+// A token of a prompt or an answer, which its logit is penalised for.
+struct SeenToken {
+  int32_t token;
+  int32_t generated_count;  // how often the answer has it
+};
+
 // How the token of a row is found.
 struct DrawRow {
   enum Kind : int32_t {
@@ -20,7 +26,21 @@ struct DrawRow {
   float min_weight = 0;  // least exponential, where the largest is 1
   double top_p = 1;      // 1: off
   double uniform = 0;    // in [0, 1)
+  // Penalties of ops/sampling.h for tokens that occur, each once.
+  double repetition_penalty = 1, presence_penalty = 0, frequency_penalty = 0;
+  const SeenToken* seen = nullptr;  // where the struct is: on the host, or uploaded
+  int32_t seen_count = 0;
 };
+
+// Changes the logits of tokens that were seen, in place. `draws` are uploaded, one for each row.
+struct Penalise {
+  float* logits;
+  int64_t stride;
+  int64_t rows;
+  int64_t columns;
+  const DrawRow* draws;
+};
+void penalise(const LaunchStream& stream, const Penalise& args);
 
 struct Draw {
   int32_t* tokens;  // [rows]: the likeliest, or -1; those of rows that sample are drawn

@@ -151,6 +151,29 @@ TEST_F(CudaDraw, CutsAmongEqualsAsTheHostDoes) {
       16, params, [](size_t, int64_t) { return 0.0f; }, "all equal");
 }
 
+// A number that a token's share ends at is the next token's, and the largest number the last one's.
+TEST_F(CudaDraw, TakesTheNextTokenWhereAShareEnds) {
+  for (const int32_t count : {16, 8192}) {
+    const Pair logits = filled(DType::kF32, {4, count});
+    for (int64_t i = 0; i < 4 * count; ++i) set(logits.host, i, 3.0f);
+    to_gpu(logits);
+    for (const int32_t token : {0, 1, count / 2 - 1, count / 2}) {
+      const double uniform = static_cast<double>(token) / count;
+      const ops::SamplingParams plain{.temperature = 1};
+      const ops::SamplingParams half{.temperature = 1, .top_k = count / 2};
+      const ops::RowDraw draws[] = {
+          ops::row_draw(plain, uniform), ops::row_draw(plain, 1 - 0x1p-53),
+          ops::row_draw(half, std::min(2 * uniform, 1 - 0x1p-53)), ops::row_draw(half, 0)};
+      const Pair tokens = filled(DType::kI32, {4});
+      ops::draw(*gpu_stream_, tokens.gpu, logits.gpu, draws);
+      const auto last_of_half = static_cast<float>(std::min(token, count / 2 - 1));
+      EXPECT_EQ(gpu_values(tokens.gpu),
+                (std::vector<float>{static_cast<float>(token), static_cast<float>(count - 1),
+                                    last_of_half, 0.0f}));
+    }
+  }
+}
+
 TEST_F(CudaDraw, PenalisesTokensAsTheHostDoes) {
   constexpr int64_t kColumns = 300;
   for (int i = 0; i < 200; ++i) prompt_.push_back(static_cast<int32_t>(random_.below(kColumns)));

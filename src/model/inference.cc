@@ -1,6 +1,7 @@
 #include "model/inference.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/bytes.h"
 #include "base/clock.h"
@@ -162,6 +163,7 @@ Status InferenceModel::allocate() {
   JIGE_TRY(buffers_.positions, arena_.make(DType::kI32, rows));
   JIGE_TRY(buffers_.targets, arena_.make(DType::kI32, rows));
   JIGE_TRY(buffers_.losses, arena_.make(DType::kF32, rows));
+  JIGE_TRY(buffers_.scores, arena_.make(DType::kF32, draw_scores_shape(sizes_)));
   if (!sizes_.adapters.empty()) {
     JIGE_TRY(buffers_.adapter_product,
              arena_.make(sizes_.compute, Shape{rows[0], sizes_.adapters.product_columns}));
@@ -169,7 +171,9 @@ Status InferenceModel::allocate() {
   }
   if (arena_.device().kind() != DeviceKind::kCpu) {
     const int64_t bytes_max =
-        std::max(buffers_.results.view().count(), buffers_.losses.view().count()) * 4;
+        std::max({buffers_.results.view().count(), buffers_.losses.view().count(),
+                  buffers_.scores.view().count()}) *
+        4;
     JIGE_TRY(host_result_, HostBuffer::make(arena_.device(), bytes_max));
   }
   return allocate_sequences();
@@ -313,7 +317,8 @@ TensorView InferenceModel::run_body(const InferenceBatch& batch,
     logits_ = run_head(batch.logit_rows);
     if (!draws.empty()) {
       const TensorView tokens = buffers_.targets.view().row_range(0, logits_.rows());
-      ops::draw(*stream_, tokens, logits_, draws);
+      const TensorView scores = buffers_.scores.view().row_range(0, logits_.rows());
+      ops::draw(*stream_, tokens, scores, logits_, draws);
     }
   });
   return src;
@@ -367,8 +372,23 @@ Result<LogitRows> InferenceModel::forward_drawn(const InferenceBatch& batch,
     if (draws_[i].kind == ops::RowDraw::kHost) drawn_[i] = -1;
   }
   rows.tokens = drawn_;
+  rows.logprobs = drawn_logprobs();
   if (std::ranges::find(drawn_, -1) != drawn_.end()) rows.logits = undrawn_to_host();
   return rows;
+}
+
+std::span<const float> InferenceModel::drawn_logprobs() {
+  const auto is_scored = [](const ops::RowDraw& draw) { return draw.is_scored != 0; };
+  if (std::ranges::none_of(draws_, is_scored)) return {};
+  const auto words = to_host<float>(buffers_.scores.view().row_range(0, logits_.rows()));
+  drawn_logprobs_.assign(draws_.size(), 0);
+  for (size_t i = 0; i < draws_.size(); ++i) {
+    if (drawn_[i] < 0 || !is_scored(draws_[i])) continue;
+    ops::DrawScore score;
+    std::memcpy(&score, words.data() + i * (sizeof score / sizeof(float)), sizeof score);
+    drawn_logprobs_[i] = ops::log_probability(score);
+  }
+  return drawn_logprobs_;
 }
 
 std::span<const float> InferenceModel::undrawn_to_host() {

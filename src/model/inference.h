@@ -82,14 +82,17 @@ struct LogitRows {
   std::span<const float> logits;  // [rows, columns], or empty where all have tokens
   size_t columns = 0;
   std::span<const int32_t> tokens = {};  // -1: the row has its logits; empty: all have
+  std::span<const float> logprobs = {};  // of tokens that are scored; or empty
   int32_t token(size_t i) const { return tokens.empty() ? -1 : tokens[i]; }
+  float logprob(size_t i) const { return logprobs.empty() ? 0 : logprobs[i]; }
   // REQUIRES: token(i) < 0.
   std::span<const float> row(size_t i) const { return logits.subspan(i * columns, columns); }
   // Rows from `begin` on.
   LogitRows from(size_t begin) const {
     return {.logits = logits.empty() ? logits : logits.subspan(begin * columns),
             .columns = columns,
-            .tokens = tokens.empty() ? tokens : tokens.subspan(begin)};
+            .tokens = tokens.empty() ? tokens : tokens.subspan(begin),
+            .logprobs = logprobs.empty() ? logprobs : logprobs.subspan(begin)};
   }
 };
 
@@ -158,6 +161,7 @@ class InferenceModel {
     Tensor stream[2], workspace, gathered, results;
     Tensor tokens, positions, losses;
     Tensor targets;  // or the tokens that are drawn
+    Tensor scores;   // of these
     Tensor adapter_product, adapter_scratch;
     std::vector<Tensor> adapter_rooms;
     std::vector<LayerBuffers> layers;
@@ -191,6 +195,8 @@ class InferenceModel {
   TensorView run_body(const InferenceBatch& batch, std::span<const ops::RowDraw> draws = {});
   // Those of a forward, as far as they can be done on the device; empty where none can.
   std::span<const ops::RowDraw> draws_here(std::span<const ops::RowDraw> draws);
+  // The log-probabilities of tokens that were drawn, where one is scored.
+  std::span<const float> drawn_logprobs();
   // Brings the logits of rows whose token is -1 to the host, to their places among all.
   std::span<const float> undrawn_to_host();
   BlockContext context(size_t node);
@@ -215,7 +221,8 @@ class InferenceModel {
   std::vector<int32_t> host_positions_;
   std::vector<ops::RowDraw> draws_;  // of the last forward_drawn()
   std::vector<int32_t> drawn_;       // what it drew
-  HostBuffer host_result_;           // for devices whose memory the host cannot read
+  std::vector<float> drawn_logprobs_;
+  HostBuffer host_result_;  // for devices whose memory the host cannot read
   double load_seconds_ = 0;
   uint64_t forward_count_ = 0;
 };

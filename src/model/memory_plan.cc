@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ops/draw.h"
 #include "tensor/cpu_device.h"
 
 namespace jige::model {
@@ -72,6 +73,11 @@ int64_t result_columns(const Architecture& architecture, const InferenceSizes& s
   return sizes.embeds ? config.hidden_size : config.vocab_size;
 }
 
+Shape draw_scores_shape(const InferenceSizes& sizes) {
+  constexpr int64_t kWords = sizeof(ops::DrawScore) / sizeof(float);
+  return {sizes.logit_rows_max, kWords};
+}
+
 InferenceBuffers inference_buffers(const Architecture& architecture, const InferenceSizes& sizes) {
   const int64_t width = architecture.config().hidden_size;
   InferenceBuffers buffers;
@@ -79,7 +85,8 @@ InferenceBuffers inference_buffers(const Architecture& architecture, const Infer
       arena_bytes(DType::kF32, Shape{sizes.batch_tokens_max, architecture.stream_columns()});
   buffers.gathered_bytes = arena_bytes(DType::kF32, Shape{sizes.logit_rows_max, width});
   // Tokens, positions, targets and losses, four bytes each.
-  buffers.batch_bytes = 4 * arena_bytes(DType::kI32, Shape{sizes.batch_tokens_max});
+  buffers.batch_bytes = 4 * arena_bytes(DType::kI32, Shape{sizes.batch_tokens_max}) +
+                        arena_bytes(DType::kF32, draw_scores_shape(sizes));
   for (size_t node = 0; node < architecture.node_count(); ++node) {
     if (node == architecture.head_node() && !sizes.scores) continue;
     buffers.workspace_bytes = std::max(

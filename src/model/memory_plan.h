@@ -101,6 +101,9 @@ struct InferenceBuffers {
 };
 InferenceBuffers inference_buffers(const Architecture& architecture, const InferenceSizes& sizes);
 
+// Of what ops::draw() says of tokens, in f32.
+Shape draw_scores_shape(const InferenceSizes& sizes);
+
 // Columns of what an inference model gives of a row: the vocabulary, or the width.
 int64_t result_columns(const Architecture& architecture, const InferenceSizes& sizes);
 

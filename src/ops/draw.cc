@@ -1,6 +1,7 @@
 #include "ops/draw.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "kernels/cpu/logits.h"
@@ -43,16 +44,23 @@ const RowDraw* upload_draws(CudaStream& gpu, std::span<const RowDraw> draws) {
 
 }  // namespace
 
+float log_probability(const DrawScore& score) {
+  const double log_total = static_cast<double>(score.largest) + std::log(score.total);
+  return static_cast<float>(static_cast<double>(score.logit) - log_total);
+}
+
 bool can_draw(Stream& stream, int64_t columns, const RowDraw& draw) {
-  if (draw.kind == RowDraw::kLikeliest && draw.seen_count == 0) return true;
+  const bool plain = draw.seen_count == 0 && !draw.is_scored;
+  if (draw.kind == RowDraw::kLikeliest && plain) return true;
   return draw.kind != RowDraw::kHost && on_cuda(stream) && columns <= cpu::kDrawColumnsMax;
 }
 
-void draw(Stream& stream, const TensorView& tokens, const TensorView& logits,
-          std::span<const RowDraw> draws) {
+void draw(Stream& stream, const TensorView& tokens, const TensorView& scores,
+          const TensorView& logits, std::span<const RowDraw> draws) {
   const int64_t rows = logits.rows();
   const int64_t columns = logits.columns();
   JIGE_CHECK(std::ssize(draws) == rows, "{} draws of {} rows", draws.size(), rows);
+  check_typed("scores", scores, DType::kF32, rows, sizeof(DrawScore) / sizeof(float));
   for (const RowDraw& one : draws) {
     JIGE_CHECK(one.kind == RowDraw::kHost || can_draw(stream, columns, one),
                "of {} logits no token can be drawn here", columns);
@@ -69,9 +77,12 @@ void draw(Stream& stream, const TensorView& tokens, const TensorView& logits,
                                            .draws = uploaded});
   }
   likeliest(stream, tokens, logits);
-  const auto samples = [](const RowDraw& one) { return one.kind == RowDraw::kSample; };
-  if (std::ranges::none_of(draws, samples)) return;
-  cuda::draw(launch_stream(stream), {.tokens = tokens.as<int32_t>(),
+  const auto needs_sums = [](const RowDraw& one) {
+    return one.kind == RowDraw::kSample || one.is_scored;
+  };
+  if (std::ranges::none_of(draws, needs_sums)) return;
+  cuda::draw(launch_stream(stream), {.scores = reinterpret_cast<DrawScore*>(scores.as<float>()),
+                                     .tokens = tokens.as<int32_t>(),
                                      .logits = logits.as<float>(),
                                      .stride = logits.row_stride,
                                      .rows = rows,

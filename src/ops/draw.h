@@ -15,6 +15,10 @@ namespace jige::ops {
 using RowDraw = cuda::DrawRow;
 
 using SeenToken = cuda::SeenToken;
+using DrawScore = cuda::Score;
+
+// The log-probability of the token as sample() gives it.
+float log_probability(const DrawScore& score);
 
 // Whether draw() finds a row's token on the stream's device. On a processor, where the logits are
 // at hand, the likeliest alone.
@@ -22,7 +26,8 @@ bool can_draw(Stream& stream, int64_t columns, const RowDraw& draw);
 // tokens [R] i32 of the rows of logits [R, V] f32, by `draws`; -1 where sample() fails, anything
 // where a row is of kHost. Penalties change logits, but none that sample() fails for.
 // REQUIRES: can_draw() each that is not of kHost.
-void draw(Stream& stream, const TensorView& tokens, const TensorView& logits,
-          std::span<const RowDraw> draws);
+// scores [R, 4] f32: memory for the DrawScore of each row, which those that are scored have.
+void draw(Stream& stream, const TensorView& tokens, const TensorView& scores,
+          const TensorView& logits, std::span<const RowDraw> draws);
 
 }  // namespace jige::ops

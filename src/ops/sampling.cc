@@ -138,9 +138,11 @@ bool has_penalty(const SamplingParams& params) {
          params.frequency_penalty != 0;
 }
 
-RowDraw row_draw(const SamplingParams& params, double uniform, std::span<const SeenToken> seen) {
-  if (!params.logit_bias.empty()) return {};
-  RowDraw draw{.kind = params.temperature == 0 ? RowDraw::kLikeliest : RowDraw::kSample};
+RowDraw row_draw(const SamplingParams& params, double uniform, std::span<const SeenToken> seen,
+                 bool is_scored) {
+  if (!params.logit_bias.empty() || (is_scored && has_penalty(params))) return {};
+  RowDraw draw{.kind = params.temperature == 0 ? RowDraw::kLikeliest : RowDraw::kSample,
+               .is_scored = is_scored ? 1 : 0};
   if (draw.kind == RowDraw::kSample) {
     draw.top_k = static_cast<int32_t>(std::min<int64_t>(params.top_k, INT32_MAX));
     draw.factor = temperature_factor(params);

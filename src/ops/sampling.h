@@ -43,9 +43,9 @@ bool has_penalty(const SamplingParams& params);
 
 // How draw() of draw.h finds the token that sample() would: `uniform` is what Rng gives next,
 // `seen` the tokens that occur, each once, and for as long as the result is used. kHost where there
-// are biases.
-RowDraw row_draw(const SamplingParams& params, double uniform,
-                 std::span<const SeenToken> seen = {});
+// are biases, or the token of penalised logits is to be scored.
+RowDraw row_draw(const SamplingParams& params, double uniform, std::span<const SeenToken> seen = {},
+                 bool is_scored = false);
 
 struct TokenLogProb {
   int32_t token;

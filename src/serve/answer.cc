@@ -99,20 +99,20 @@ void Answer::draw(std::span<const float> logits) {
 }
 
 ops::RowDraw Answer::row_draw(int32_t ahead) const {
-  const bool plain = !options_.logprobs && options_.top_count == 0 && options_.tokens_max > 0 &&
-                     !cursor_ && !options_.allowed && options_.forbidden_rows.empty();
+  const bool plain = options_.top_count == 0 && options_.tokens_max > 0 && !cursor_ &&
+                     !options_.allowed && options_.forbidden_rows.empty();
   if (!plain) return {};
   if (ahead > 0 && ops::has_penalty(options_.sampling))
     return {};  // what comes before is not known
   Rng rng = rng_;
   for (int32_t i = 0; i < ahead; ++i) rng.uniform();
-  return ops::row_draw(options_.sampling, rng.uniform(), seen_.all());
+  return ops::row_draw(options_.sampling, rng.uniform(), seen_.all(), options_.logprobs);
 }
 
-void Answer::take_drawn(int32_t token) {
+void Answer::take_drawn(int32_t token, float logprob) {
   JIGE_CHECK(!done_, "an answer of {} tokens is complete", tokens_.size());
   rng_.uniform();  // as ops::sample does
-  sampled_ = ops::SampledToken{.token = token};
+  sampled_ = ops::SampledToken{.token = token, .logprob = logprob};
 }
 
 void Answer::forbid_rows() {

@@ -93,8 +93,9 @@ class Answer {
   // How the token behind the next `ahead` ones is found where its logits are: of kind kHost where
   // more is wanted of these, or they are changed first.
   ops::RowDraw row_draw(int32_t ahead = 0) const;
-  // draw() of what was found by row_draw(); its log-probability is 0 then. REQUIRES: !done().
-  void take_drawn(int32_t token);
+  // draw() of what was found by row_draw(), with its log-probability where that is wanted.
+  // REQUIRES: !done().
+  void take_drawn(int32_t token, float logprob);
   // Makes what was drawn part of the answer. The piece is valid until the next call; it has no
   // token when a stop id was met. Fails as ops::sample and grammar::ConstraintCursor do, and with
   // kInvalidArgument where no token can go on with the constraint. REQUIRES: draw(), !done().

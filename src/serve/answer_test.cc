@@ -193,7 +193,12 @@ TEST(Answer, IsDrawnOnTheDeviceWhereNothingElseIsAskedOfTheLogits) {
   EXPECT_EQ(kind([](AnswerOptions&) {}), ops::RowDraw::kLikeliest);
   EXPECT_EQ(kind([](AnswerOptions& o) { o.sampling.top_p = 0.5; }),
             ops::RowDraw::kLikeliest);  // no matter at 0 degrees
-  EXPECT_EQ(kind([](AnswerOptions& o) { o.logprobs = true; }), ops::RowDraw::kHost);
+  EXPECT_EQ(kind([](AnswerOptions& o) { o.logprobs = true; }), ops::RowDraw::kLikeliest);
+  EXPECT_EQ(kind([](AnswerOptions& o) {
+              o.logprobs = true;
+              o.sampling.presence_penalty = 1;
+            }),
+            ops::RowDraw::kHost);
   EXPECT_EQ(kind([](AnswerOptions& o) { o.top_count = 1; }), ops::RowDraw::kHost);
   EXPECT_EQ(kind([](AnswerOptions& o) { o.tokens_max = 0; }), ops::RowDraw::kHost);
   EXPECT_EQ(kind([](AnswerOptions& o) { o.tokens_min = 2; }),
@@ -222,8 +227,8 @@ TEST(Answer, KnowsWhatDrawsElsewhereNeed) {
   for (const int32_t token : {7, 5, 7}) {
     EXPECT_EQ(here.row_draw().uniform, elsewhere.row_draw().uniform);
     value_of(here.take(logits_for(token)));
-    elsewhere.take_drawn(here.last_drawn());
-    value_of(elsewhere.accept());
+    elsewhere.take_drawn(here.last_drawn(), -0.5f);
+    EXPECT_EQ(value_of(elsewhere.accept()).logprob, -0.5f);
   }
   EXPECT_EQ(here.row_draw().uniform, elsewhere.row_draw().uniform);
   EXPECT_EQ(here.row_draw(1).kind, ops::RowDraw::kHost) << "the token before it is not known";
@@ -234,8 +239,12 @@ TEST(Answer, KnowsWhatDrawsElsewhereNeed) {
   }
   EXPECT_EQ(counts, (std::map<int32_t, int32_t>{{5, 1}, {6, 0}, {7, 2}}));
   options.sampling.presence_penalty = 0;
-  const Answer plain(tokenizer, prompt, options);
-  EXPECT_NE(plain.row_draw(1).uniform, plain.row_draw().uniform);
+  Answer plain(tokenizer, prompt, options);
+  const double second = plain.row_draw(1).uniform;
+  EXPECT_NE(plain.row_draw().uniform, second);
+  plain.take_drawn(7, 0);
+  value_of(plain.accept());
+  EXPECT_EQ(plain.row_draw().uniform, second);
 }
 
 TEST(Answer, BadLogitsAreAnError) {

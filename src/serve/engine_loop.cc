@@ -242,7 +242,7 @@ void EngineLoop::add_draws(const Sampling& sampling) {
   const auto& on_logits = shared_.options.faults.on_logits;
   for (int32_t i = choice; i < end; ++i) {
     if (const int32_t token = rows.token(at); token >= 0) {
-      draws_.push_back({&live, i, {}, token});
+      draws_.push_back({&live, i, {}, token, rows.logprob(at)});
       continue;
     }
     std::span<const float> row = rows.row(at);
@@ -258,7 +258,7 @@ void EngineLoop::add_draws(const Sampling& sampling) {
 void EngineLoop::draw_all() {
   share(std::ssize(draws_), [this](int64_t i) {
     const Draw& one = draws_[static_cast<size_t>(i)];
-    if (one.logits.empty()) return one.live->take_drawn(one.choice, one.token);
+    if (one.logits.empty()) return one.live->take_drawn(one.choice, one.token, one.logprob);
     one.live->draw(one.choice, one.logits);
   });
 }

@@ -124,6 +124,7 @@ class EngineLoop {
     int32_t choice;
     std::span<const float> logits;  // or empty
     int32_t token = -1;             // that was drawn on the device
+    float logprob = 0;              // its own, where it is wanted
   };
   std::vector<Draw> draws_;
   std::vector<std::vector<float>> spoiled_;  // logits with injected faults

@@ -134,7 +134,7 @@ Result<std::span<const float>> Generator::prefill(Run& run) {
 // Samples one token and shows its text; the last one where the run was cancelled meanwhile.
 Status Generator::take_token(Run& run, const model::LogitRows& rows, size_t row) {
   if (const int32_t token = rows.token(row); token >= 0) {
-    run.answer.take_drawn(token);
+    run.answer.take_drawn(token, rows.logprob(row));
   } else {
     run.answer.draw(rows.row(row));
   }

@@ -194,8 +194,8 @@ void LiveRequest::draw(int32_t choice, std::span<const float> logits) {
   choices_[static_cast<size_t>(choice)].answer.draw(logits);
 }
 
-void LiveRequest::take_drawn(int32_t choice, int32_t token) {
-  choices_[static_cast<size_t>(choice)].answer.take_drawn(token);
+void LiveRequest::take_drawn(int32_t choice, int32_t token, float logprob) {
+  choices_[static_cast<size_t>(choice)].answer.take_drawn(token, logprob);
 }
 
 Status LiveRequest::take(int32_t index, int64_t now_ns) {

@@ -67,7 +67,7 @@ class LiveRequest {
   // choice is not done.
   void draw(int32_t choice, std::span<const float> logits);
   // draw() of a choice whose token was found on the device (Answer::row_draw).
-  void take_drawn(int32_t choice, int32_t token);
+  void take_drawn(int32_t choice, int32_t token, float logprob);
   // Takes what a choice has drawn and tells the sink. An error is the request's own: fail() is to
   // follow. REQUIRES: draw(choice), the choice is not done.
   Status take(int32_t choice, int64_t now_ns);

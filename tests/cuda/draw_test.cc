@@ -35,23 +35,31 @@ class CudaDraw : public CudaTest {
     seen.add_prompt(prompt_);
     for (const int32_t token : generated_) seen.add_generated(token);
     std::vector<ops::RowDraw> draws;
-    std::vector<float> expected;
+    std::vector<float> expected, expected_logprobs;
     for (size_t row = 0; row < params.size(); ++row) {
       Rng rng(++key_);
-      draws.push_back(ops::row_draw(params[row], Rng(rng).uniform(), seen.all()));
+      draws.push_back(
+          ops::row_draw(params[row], Rng(rng).uniform(), seen.all(), scores_ && row % 3 > 0));
       const auto* const begin = logits.host.as<float>() + static_cast<int64_t>(row) * columns;
       const auto drawn =
           ops::sample({begin, static_cast<size_t>(columns)}, params[row], prompt_, generated_, rng);
       expected.push_back(drawn ? static_cast<float>(drawn->token) : -1.0f);
+      expected_logprobs.push_back(drawn ? drawn->logprob : 0);
     }
     const Pair tokens = filled(DType::kI32, {rows});
-    ops::draw(*gpu_stream_, tokens.gpu, logits.gpu, draws);
+    const Pair scores = filled(DType::kF32, {rows, 4});
+    ops::draw(*gpu_stream_, tokens.gpu, scores.gpu, logits.gpu, draws);
     const std::vector<float> got = gpu_values(tokens.gpu);
+    const std::vector<float> score_words = gpu_values(scores.gpu);
     for (size_t row = 0; row < params.size(); ++row) {
       ASSERT_EQ(got[row], expected[row])
           << what << ", " << columns << " columns, row " << row << ": temperature "
           << params[row].temperature << ", top_k " << params[row].top_k << ", top_p "
           << params[row].top_p << ", min_p " << params[row].min_p;
+      if (expected[row] < 0 || !draws[row].is_scored) continue;
+      ops::DrawScore score;
+      std::memcpy(&score, &score_words[row * 4], sizeof score);
+      ASSERT_EQ(ops::log_probability(score), expected_logprobs[row]) << what << ", row " << row;
     }
   }
 
@@ -97,6 +105,7 @@ class CudaDraw : public CudaTest {
   }
 
   uint64_t key_ = 0;
+  bool scores_ = true;
   std::vector<int32_t> prompt_, generated_;
 };
 
@@ -165,7 +174,8 @@ TEST_F(CudaDraw, TakesTheNextTokenWhereAShareEnds) {
           ops::row_draw(plain, uniform), ops::row_draw(plain, 1 - 0x1p-53),
           ops::row_draw(half, std::min(2 * uniform, 1 - 0x1p-53)), ops::row_draw(half, 0)};
       const Pair tokens = filled(DType::kI32, {4});
-      ops::draw(*gpu_stream_, tokens.gpu, logits.gpu, draws);
+      const Pair scores = filled(DType::kF32, {4, 4});
+      ops::draw(*gpu_stream_, tokens.gpu, scores.gpu, logits.gpu, draws);
       const auto last_of_half = static_cast<float>(std::min(token, count / 2 - 1));
       EXPECT_EQ(gpu_values(tokens.gpu),
                 (std::vector<float>{static_cast<float>(token), static_cast<float>(count - 1),
@@ -176,6 +186,7 @@ TEST_F(CudaDraw, TakesTheNextTokenWhereAShareEnds) {
 
 TEST_F(CudaDraw, PenalisesTokensAsTheHostDoes) {
   constexpr int64_t kColumns = 300;
+  scores_ = false;  // the host scores what it penalises
   for (int i = 0; i < 200; ++i) prompt_.push_back(static_cast<int32_t>(random_.below(kColumns)));
   prompt_.insert(prompt_.end(), {-1, kColumns, INT32_MAX, INT32_MIN});
   for (int i = 0; i < 90; ++i) generated_.push_back(static_cast<int32_t>(random_.below(60)));
@@ -196,6 +207,7 @@ TEST_F(CudaDraw, PenalisesTokensAsTheHostDoes) {
 TEST_F(CudaDraw, RefusesWhatTheHostRefusesAndGoesOn) {
   std::vector<ops::SamplingParams> params(7, {.temperature = 1, .top_p = 0.9});
   params[3].repetition_penalty = 2;
+  scores_ = false;
   prompt_ = {1, 17, 4999};
   for (int round = 0; round < 2; ++round) {
     expect_host_draws(
@@ -247,7 +259,7 @@ TEST_F(CudaDraw, OnlyRowsThatTheHostDrawsBringTheirLogits) {
   }
 }
 
-// Answers whose log-probabilities are wanted are drawn on the host: the others are the same.
+// Answers with alternatives are drawn on the host: the others are the same.
 TEST_F(CudaDraw, AnswersAreThoseThatTheHostDraws) {
   using serve::testing::KeepingSink;
   auto model = model::InferenceModel::load(
@@ -255,7 +267,7 @@ TEST_F(CudaDraw, AnswersAreThoseThatTheHostDraws) {
       {.compute = DType::kF32, .context_max = 64, .kv_block_count = 64, .batch_tokens_max = 64});
   ASSERT_TRUE(model) << model.error().message;
   const text::Tokenizer tokenizer = serve::testing::character_tokenizer();
-  const auto answers = [&](bool logprobs) {
+  const auto answers = [&](int top_count) {
     auto engine = serve::Engine::create(**model, tokenizer, {.drafts = {.tokens_max = 3}});
     EXPECT_TRUE(engine) << engine.error().message;
     std::vector<std::shared_ptr<KeepingSink>> sinks;
@@ -272,20 +284,24 @@ TEST_F(CudaDraw, AnswersAreThoseThatTheHostDraws) {
       request.seed = static_cast<uint64_t>(i);
       request.tokens_max = 8;
       request.ignore_eos = true;
-      request.logprobs = logprobs;
+      request.logprobs = i != 1;
+      request.top_count = top_count;
       sinks.push_back(std::make_shared<KeepingSink>(request.choice_count));
       EXPECT_TRUE((*engine)->submit(std::move(request), sinks.back()));
     }
-    std::vector<std::vector<int32_t>> tokens;
-    for (const auto& sink : sinks) {
-      EXPECT_TRUE(sink->wait(120));
-      EXPECT_FALSE(sink->error);
-      for (const auto& choice : sink->outcome) tokens.push_back(choice.tokens);
+    serve::testing::Outcome all;
+    for (size_t i = 0; i < sinks.size(); ++i) {
+      EXPECT_TRUE(sinks[i]->wait(120));
+      EXPECT_FALSE(sinks[i]->error);
+      for (serve::testing::ChoiceOutcome choice : sinks[i]->outcome) {
+        if (i == 1) choice.logprobs.clear();  // the host has them without being asked
+        all.push_back(std::move(choice));
+      }
     }
     (*engine)->stop();
-    return tokens;
+    return all;
   };
-  EXPECT_EQ(answers(false), answers(true));
+  EXPECT_EQ(answers(0), answers(1));
 }
 
 }  // namespace

@@ -65,6 +65,30 @@ struct WeightRun {
   }
 };
 
+// What draw_bytes() hold: a sum for each row and part, with the row's factor; then without.
+__device__ inline float* part_sums(const Draw& a, int parts, int64_t row, bool raw) {
+  return static_cast<float*>(a.scratch) + ((raw ? a.rows : 0) + row) * parts;
+}
+
+// Puts the exponentials of a part's logits into shared memory; adds their sums by exponent to
+// `sums`, if they are given.
+template <int W>
+__device__ void find_weights(const Draw& a, int64_t begin, int count, float largest, float factor,
+                             float* weights, PartSums* sums) {
+  const ConstRows logits = {a.logits, ElementType::kF32, a.stride};
+  WeightRun run;
+  for (int i = static_cast<int>(threadIdx.x) * W; i < count; i += kPartThreads * W) {
+    float x[W];
+    load_packed<W>(logits, blockIdx.y, begin + i).unpack(ElementType::kF32, x);
+    for (int j = 0; j < W; ++j) {
+      weights[i + j] = exact_exp((x[j] - largest) * factor);
+      if (sums) run.add(*sums, float_to_bits(weights[i + j]));
+    }
+  }
+  if (sums) run.flush(*sums);
+  __syncthreads();
+}
+
 // Blocks (part, row).
 template <int W>
 __global__ void __launch_bounds__(kPartThreads) draw_parts_kernel(Draw a) {
@@ -74,36 +98,30 @@ __global__ void __launch_bounds__(kPartThreads) draw_parts_kernel(Draw a) {
   const int64_t row = blockIdx.y;
   const DrawRow draw = load_table(a.draws + row);
   const int32_t likeliest = a.tokens[row];
-  if (draw.kind != DrawRow::kSample || likeliest < 0) return;
-  const bool filtered = is_filtered(draw, a.columns);
-  const ConstRows logits = {a.logits, ElementType::kF32, a.stride};
+  const bool samples = draw.kind == DrawRow::kSample;
+  if (likeliest < 0 || !(samples || draw.is_scored)) return;
+  const bool filtered = samples && is_filtered(draw, a.columns);
   const float largest = a.logits[row * a.stride + likeliest];
   const int64_t begin = int64_t{blockIdx.x} * kPart;
   const auto count = static_cast<int>(min(int64_t{kPart}, a.columns - begin));
   const int thread = static_cast<int>(threadIdx.x);
   if (thread < kExponents) sums.counts[thread] = sums.low[thread] = sums.high[thread] = 0;
   __syncthreads();
-  WeightRun run;
-  for (int i = thread * W; i < count; i += kPartThreads * W) {
-    float x[W];
-    load_packed<W>(logits, row, begin + i).unpack(ElementType::kF32, x);
-    for (int j = 0; j < W; ++j) {
-      weights[i + j] = exact_exp((x[j] - largest) * draw.factor);
-      if (filtered) run.add(sums, float_to_bits(weights[i + j]));
+  for (int raw = samples ? 0 : 1; raw < 1 + draw.is_scored; ++raw) {
+    find_weights<W>(a, begin, count, largest, raw ? 1.0f : draw.factor, weights,
+                    filtered && !raw ? &sums : nullptr);
+    if (warp_id() == 0) {
+      const float sum = row_sum(count, [&](int i) { return weights[i]; });
+      const auto parts = static_cast<int>(gridDim.x);
+      if (lane_id() == 0) part_sums(a, parts, row, raw)[blockIdx.x] = sum;
     }
+    __syncthreads();
   }
-  run.flush(sums);
-  __syncthreads();
-  if (warp_id() == 0) {
-    const float sum = row_sum(count, [&](int i) { return weights[i]; });
-    if (lane_id() == 0) static_cast<float*>(a.scratch)[row * gridDim.x + blockIdx.x] = sum;
-  }
-  const int exponent = thread - (kPartThreads - kExponents);  // by other warps
-  if (!filtered || exponent < 0 || sums.counts[exponent] == 0) return;
+  if (!filtered || thread >= kExponents || sums.counts[thread] == 0) return;
   ExponentSums& all = static_cast<ExponentSums*>(a.zeros)[row];
-  atomicAdd(&all.counts[exponent], sums.counts[exponent]);
-  const unsigned long long high = sums.high[exponent];
-  atomicAdd(&all.masses[exponent], (high << kHalfBits) + sums.low[exponent]);
+  atomicAdd(&all.counts[thread], sums.counts[thread]);
+  const unsigned long long high = sums.high[thread];
+  atomicAdd(&all.masses[thread], (high << kHalfBits) + sums.low[thread]);
 }
 
 // What a block that draws for a row has in shared memory.
@@ -211,7 +229,7 @@ __device__ int32_t draw_from_all(const Weighted& row, DrawShared& s, void* share
 
 // Takes in the sums of a row's parts, and says where its first filter ends and what is too light.
 __device__ void find_first_cut(const Draw& a, const DrawRow& draw, DrawShared& s,
-                               const float* part_sums, int parts) {
+                               const float* sums_by_part, int parts) {
   const int e = static_cast<int>(threadIdx.x);
   if (e < kExponents) {
     ExponentSums& sums = static_cast<ExponentSums*>(a.zeros)[blockIdx.x];
@@ -229,7 +247,7 @@ __device__ void find_first_cut(const Draw& a, const DrawRow& draw, DrawShared& s
     find_count(s, static_cast<uint64_t>(draw.top_k));
   } else if (draw.top_p < 1) {
     double total = 0;
-    for (int i = 0; i < parts; ++i) total += static_cast<double>(part_sums[i]);
+    for (int i = 0; i < parts; ++i) total += static_cast<double>(sums_by_part[i]);
     const double dropped = (1 - draw.top_p) * total;
     light = static_cast<float>(0.5 * dropped / static_cast<double>(a.columns));
     find_mass(s, 0, draw.top_p * total);
@@ -322,21 +340,31 @@ __global__ void __launch_bounds__(kDrawThreads) draw_kernel(Draw a, int parts) {
   const int64_t at = blockIdx.x;
   const DrawRow draw = load_table(a.draws + at);
   const int32_t likeliest = a.tokens[at];
-  if (draw.kind != DrawRow::kSample || likeliest < 0) return;
+  const bool samples = draw.kind == DrawRow::kSample;
+  if (likeliest < 0 || !(samples || draw.is_scored)) return;
   Weighted row{.logits = a.logits + at * a.stride,
                .columns = static_cast<int32_t>(a.columns),
                .largest = a.logits[at * a.stride + likeliest],
                .factor = draw.factor,
                .listed_count = -1};
   void* const shared = dynamic_shared();
-  for (int i = static_cast<int>(threadIdx.x); i < parts; i += kDrawThreads) {
-    static_cast<float*>(shared)[i] = static_cast<const float*>(a.scratch)[at * parts + i];
+  for (int i = static_cast<int>(threadIdx.x); samples && i < parts; i += kDrawThreads) {
+    static_cast<float*>(shared)[i] = part_sums(a, parts, at, false)[i];
   }
   __syncthreads();
-  const int32_t token = is_filtered(draw, a.columns)
-                            ? draw_filtered(a, draw, row, s, shared, parts)
-                            : draw_from_all(row, s, shared, parts, draw.uniform);
-  if (threadIdx.x == 0) a.tokens[at] = token;
+  int32_t token = likeliest;
+  if (samples) {
+    token = is_filtered(draw, a.columns) ? draw_filtered(a, draw, row, s, shared, parts)
+                                         : draw_from_all(row, s, shared, parts, draw.uniform);
+  }
+  if (threadIdx.x > 0) return;
+  a.tokens[at] = token;
+  if (!draw.is_scored) return;
+  Score& score = a.scores[at];
+  score = {.total = 0, .largest = row.largest, .logit = row.logits[token]};
+  for (int i = 0; i < parts; ++i) {
+    score.total += static_cast<double>(part_sums(a, parts, at, true)[i]);
+  }
 }
 
 __device__ double within_floats(double value) {
@@ -370,7 +398,7 @@ unsigned parts_of_row(int64_t columns) { return blocks_for(columns, kPart); }
 }  // namespace
 
 int64_t draw_bytes(int64_t rows, int64_t columns) {
-  return rows * parts_of_row(columns) * int64_t{sizeof(float)};
+  return 2 * rows * parts_of_row(columns) * int64_t{sizeof(float)};
 }
 
 int64_t draw_zeros_bytes(int64_t rows) { return rows * int64_t{sizeof(ExponentSums)}; }

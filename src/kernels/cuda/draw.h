@@ -21,11 +21,12 @@ struct DrawRow {
     kSample,     // drawn, with what follows
   };
   int32_t kind = kHost;
-  int32_t top_k = 0;     // 0: off
-  float factor = 1;      // of a logit less the largest
-  float min_weight = 0;  // least exponential, where the largest is 1
-  double top_p = 1;      // 1: off
-  double uniform = 0;    // in [0, 1)
+  int32_t is_scored = 0;  // Score is wanted, of logits that were not penalised
+  int32_t top_k = 0;      // 0: off
+  float factor = 1;       // of a logit less the largest
+  float min_weight = 0;   // least exponential, where the largest is 1
+  double top_p = 1;       // 1: off
+  double uniform = 0;     // in [0, 1)
   // Penalties of ops/sampling.h for tokens that occur, each once.
   double repetition_penalty = 1, presence_penalty = 0, frequency_penalty = 0;
   const SeenToken* seen = nullptr;  // where the struct is: on the host, or uploaded
@@ -42,7 +43,15 @@ struct Penalise {
 };
 void penalise(const LaunchStream& stream, const Penalise& args);
 
+// What the log-probability of a row's token is made of: its logit, the largest, and the sum of the
+// exponentials of all less the largest.
+struct Score {
+  double total;
+  float largest, logit;
+};
+
 struct Draw {
+  Score* scores;    // [rows], of those that are scored
   int32_t* tokens;  // [rows]: the likeliest, or -1; those of rows that sample are drawn
   const float* logits;
   int64_t stride;

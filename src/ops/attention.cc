@@ -82,7 +82,7 @@ cpu::AttentionRows work_rows(const Problem& problem, const AttentionWork& work) 
 
 bool in_tiles(const Problem& problem) {
   const auto is_bf16 = [](const TensorView& view) { return view.dtype == DType::kBF16; };
-  const bool keys = problem.cache.data ? problem.cache.dtype == DType::kBF16
+  const bool keys = problem.cache.data ? problem.cache.dtype != DType::kF32
                                        : is_bf16(problem.k) && is_bf16(problem.v);
   return cpu::attention_products(keys && is_bf16(problem.q),
                                  static_cast<float>(problem.shape.scale)) !=

@@ -86,7 +86,7 @@ int64_t attention_scratch_bytes(const AttentionShape& shape, int64_t length_max)
 // vector. In 8 bits (i8) scales follow, one for the keys and one for the values of a token and
 // head: [block][G]{ keys ; values ; bf16 key scales [16] ; bf16 value scales [16] }, and rows are
 // rounded once, as they are appended (kernels/cpu/kv_cache.h says how). On a GPU keys lie as values
-// do, and there are no 8 bits.
+// do.
 inline constexpr int64_t kKvBlockTokens = 16;
 struct KvCacheView {
   void* data = nullptr;

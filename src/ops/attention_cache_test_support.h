@@ -1,8 +1,9 @@
-// A paged cache for tests, and attention over it step by step.
+// A paged cache for tests, attention over it step by step, and what its rows are in 8 bits.
 // Threads: none.
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 
 #include "ops/attention_test_support.h"
 
@@ -88,6 +89,47 @@ Matrix run_in_chunks(Machine& machine, Inputs& in, Cache& cache, DType dst_dtype
     }
   }
   return dst;
+}
+
+// A row in 8 bits, one number after another.
+struct PlainRow {
+  float scale = 0;
+  std::vector<int> numbers;
+};
+
+inline PlainRow plain_row(const std::vector<float>& row) {
+  float largest = 0;
+  for (const float x : row) largest = std::max(largest, std::abs(x));
+  const float least = largest / 127.0f;
+  BFloat16 scale{0};
+  while (to_float(scale) < least) ++scale.bits;  // the positive ones in ascending order
+  PlainRow result{to_float(scale), {}};
+  for (const float x : row) {
+    result.numbers.push_back(
+        result.scale == 0 ? 0 : static_cast<int>(std::nearbyint(x / result.scale)));
+  }
+  return result;
+}
+
+inline std::vector<float> row_of_head(const Matrix& from, int64_t row, int64_t head, int64_t dim) {
+  std::vector<float> values;
+  for (int64_t c = 0; c < dim; ++c) values.push_back(from.get(row, head * dim + c));
+  return values;
+}
+
+// The keys or values that a cache in 8 bits stands for.
+inline Matrix rounded(const Matrix& from, int64_t dim) {
+  Matrix result(DType::kF32, from.rows(), from.columns());
+  for (int64_t row = 0; row < from.rows(); ++row) {
+    for (int64_t head = 0; head < from.columns() / dim; ++head) {
+      const PlainRow plain = plain_row(row_of_head(from, row, head, dim));
+      for (int64_t c = 0; c < dim; ++c) {
+        result.set(row, head * dim + c,
+                   plain.scale * static_cast<float>(plain.numbers[static_cast<size_t>(c)]));
+      }
+    }
+  }
+  return result;
 }
 
 }  // namespace jige::ops::attention_test

@@ -12,6 +12,39 @@
 
 namespace jige::ops::attention_test {
 
+// Where products are of bf16: every weight is off by up to 2^-8 of itself by its rounding, and by
+// 3e-6 by the exponential. lse may be null.
+inline void expect_near_definition_in_bf16(const Inputs& in, const Matrix& dst, const Matrix* lse) {
+  int64_t row = 0;
+  for (const int length : in.lengths) {
+    for (int64_t head = 0; head < in.shape.head_count; ++head) {
+      const Oracle o = oracle_forward(in, {row, length, head});
+      const int64_t kv_head = head / (in.shape.head_count / in.shape.kv_head_count);
+      for (int64_t i = 0; i < length; ++i) {
+        if (lse) {
+          ASSERT_NEAR(lse->get(row + i, head), o.lse[static_cast<size_t>(i)], 2e-5)
+              << "row " << row + i << " head " << head;
+        }
+        std::vector<double> magnitudes(static_cast<size_t>(o.dim), 0.0);
+        for (int64_t j = 0; j <= i; ++j) {
+          const double weight = o.weights[static_cast<size_t>(i * length + j)];
+          if (weight == 0) continue;
+          for (int64_t c = 0; c < o.dim; ++c) {
+            magnitudes[static_cast<size_t>(c)] +=
+                weight * std::abs(in.v.get(row + j, kv_head * o.dim + c));
+          }
+        }
+        for (int64_t c = 0; c < o.dim; ++c) {
+          ASSERT_NEAR(dst.get(row + i, head * o.dim + c), o.dst[static_cast<size_t>(i * o.dim + c)],
+                      magnitudes[static_cast<size_t>(c)] * 0x1.02p-8 + 1e-6)
+              << "row " << row + i << " head " << head << " column " << c;
+        }
+      }
+    }
+    row += length;
+  }
+}
+
 inline void expect_large_scores_do_not_overflow(Inputs in) {
   in.shape.scale = 100;
   Machine machine;

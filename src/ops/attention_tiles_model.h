@@ -11,6 +11,12 @@
 
 namespace jige::ops::attention_test {
 
+// Scales of a cache in 8 bits, [rows, key/value heads]; the inputs' keys and values are its whole
+// numbers then.
+struct TilesScales {
+  Matrix k, v;
+};
+
 struct TilesModel {
   std::vector<float> dst;
   float lse = 0;
@@ -104,9 +110,10 @@ struct TilesState {
 // The row at `position` of a sequence and head.
 class TilesRow {
  public:
-  TilesRow(const Inputs& in, const HeadPlace& place, int64_t position)
-      : in_(in), place_(place), position_(position), dim_(in.shape.head_dim) {
-    kv_column_ = place.head / (in.shape.head_count / in.shape.kv_head_count) * dim_;
+  TilesRow(const Inputs& in, const HeadPlace& place, int64_t position, const TilesScales* scales)
+      : in_(in), scales_(scales), place_(place), position_(position), dim_(in.shape.head_dim) {
+    kv_head_ = place.head / (in.shape.head_count / in.shape.kv_head_count);
+    kv_column_ = kv_head_ * dim_;
     first_ = in.shape.window > 0 ? std::max<int64_t>(0, position - in.shape.window + 1) : 0;
     const auto scale = static_cast<float>(in.shape.scale);
     const auto cap = static_cast<float>(in.shape.cap);
@@ -141,7 +148,15 @@ class TilesRow {
         0, dim_,
         [&](int64_t c) { return in_.q.get(place_.row + position_, place_.head * dim_ + c); },
         [&](int64_t c) { return in_.k.get(place_.row + j, kv_column_ + c); });
-    return inner_ > 0 ? tanh_model(flushed(sum * inner_)) : sum;
+    return inner_ > 0 ? tanh_model(flushed(sum * scaled(inner_, j))) : sum;
+  }
+  float factor(int64_t j) const { return inner_ > 0 ? factor_ : scaled(factor_, j); }
+  // A factor of the scores times the scale of a key.
+  float scaled(float factor, int64_t j) const {
+    return scales_ ? flushed(scales_->k.get(place_.row + j, kv_head_) * factor) : factor;
+  }
+  float of_values(float weight, int64_t j) const {
+    return scales_ ? flushed(weight * scales_->v.get(place_.row + j, kv_head_)) : weight;
   }
 
   void attend(int64_t tile, TilesState* state, std::vector<float>* lanes) const {
@@ -152,16 +167,18 @@ class TilesRow {
       const int64_t key = tile + static_cast<int64_t>(j);
       if (!sees(key)) continue;
       weights[j] = score(key);
-      largest = std::max(largest, weights[j]);
+      largest = std::max(largest, flushed(weights[j] * factor(key)));
     }
-    const float m = std::max(state->m, largest * factor_);
+    const float m = std::max(state->m, largest);
     const float alpha = power_of_two_model(state->m - m);
     state->m = m;
     for (float& lane : *lanes) lane *= alpha;
     for (size_t j = 0; j < count; ++j) {
-      if (!sees(tile + static_cast<int64_t>(j))) continue;
-      weights[j] = power_of_two_model(std::fma(weights[j], factor_, -m));
-      (*lanes)[j % 16] += weights[j];
+      const int64_t key = tile + static_cast<int64_t>(j);
+      if (!sees(key)) continue;
+      const float weight = power_of_two_model(std::fma(weights[j], factor(key), -m));
+      (*lanes)[j % 16] += weight;
+      weights[j] = of_values(weight, key);
     }
     for (int64_t c = 0; c < dim_; ++c) {
       const float sum = tile_sum(
@@ -176,17 +193,20 @@ class TilesRow {
   }
 
   const Inputs& in_;
+  const TilesScales* scales_;
   HeadPlace place_;
   int64_t position_;
   int64_t dim_;
+  int64_t kv_head_ = 0;
   int64_t kv_column_ = 0;
   int64_t first_ = 0;
   float factor_ = 0;
   float inner_ = 0;  // under a cap
 };
 
-inline TilesModel tiles_model(const Inputs& in, const HeadPlace& place, int64_t position) {
-  const TilesRow row(in, place, position);
+inline TilesModel tiles_model(const Inputs& in, const HeadPlace& place, int64_t position,
+                              const TilesScales* scales = nullptr) {
+  const TilesRow row(in, place, position, scales);
   TilesState merged;
   for (int64_t begin = row.first() / 512 * 512; begin <= position; begin += 512) {
     const TilesState split = row.split(begin);

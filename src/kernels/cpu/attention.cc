@@ -62,8 +62,9 @@ const Kernels& kernels_of(AttentionProducts products) {
 }
 
 const Kernels& kernels_of(const AttentionRows& args) {
-  return kernels_of(
-      attention_products(args.q.is_bf16 && args.keys.k.is_bf16 && args.keys.v.is_bf16, args.scale));
+  const AttentionKeys& keys = args.keys;
+  const bool narrow_keys = keys.scales || (keys.k.is_bf16 && keys.v.is_bf16);
+  return kernels_of(attention_products(args.q.is_bf16 && narrow_keys, args.scale));
 }
 
 const Kernels& kernels_of(const AttentionGradients& args) {

@@ -33,9 +33,9 @@
 // that see the key, positions ascending and heads ascending within one. All sums are f32; a
 // sequence's gradients depend on that sequence only.
 //
-// On the matrix tiles of AMX and in pairs of AVX512_BF16 (attention_products), for bf16 alone, the
-// same with these differences, where a product is that of attention_products_amx.h or of
-// attention_products_pairs.h:
+// On the matrix tiles of AMX and in pairs of AVX512_BF16 (attention_products), for bf16 and for
+// queries in bf16 over a cache in 8 bits, the same with these differences, where a product is that
+// of attention_products_amx.h or of attention_products_pairs.h:
 //   score    S(j) = product over c, from 0; x(j) = S(j)·f with f = scale·log2 e in f32; under a cap
 //            c the same of tanh(S(j)·(scale·(1/c))) and f = c·log2 e
 //   tile     64 keys: m' = max(m, f·max S); α = 2^(m − m');
@@ -45,6 +45,10 @@
 //              p = 0 where the row does not see the key
 //   split    in it numbers below the normal range count as zeros; at its end m becomes m·ln 2;
 //            merge, sink and result as above
+// Of a cache in 8 bits there, whose whole numbers are exact in bf16:
+//   score    x(j) = S(j)·f(j) with f(j) = κ(j)·f, under a cap tanh(S(j)·(κ(j)·(scale·(1/c))))·f
+//   tile     m' = max(m, max x); p(j) = 2^fma(S(j), f(j), −m'); o takes p(j)·ν(j), rounded to bf16,
+//            times v8[j]; l takes p(j) as it is
 // Backward there: P = 2^fma(S, f, −lse·log2 e); P and dS are rounded to bf16; grad_q sums over keys
 // in steps of 32 ascending, grad_k and grad_v over rows (positions × heads from the start of the
 // sequence) in steps of 32 ascending, for the steps of which some row sees a key of the tile of 64;
@@ -116,8 +120,8 @@ struct AttentionRows {
 
 // What multiplies: chains of fused multiply-adds, pairs of AVX512_BF16, or the tiles of AMX.
 enum class AttentionProducts { kChains, kPairs, kTiles };
-// Those that operands that are all bf16, or not, and this scale get under the active instruction
-// set.
+// Those that operands that are all bf16 (keys and values bf16 or in 8 bits), or not, and this scale
+// get under the active instruction set.
 AttentionProducts attention_products(bool all_bf16, float scale) noexcept;
 
 // Scratch of attention_rows and attention_merge.

@@ -1,6 +1,7 @@
-// The two products of attention for one position over a paged cache, where they lie: the bits of
-// the products of tiles without packing, for products bound by the reading of keys and values. How
-// a step is read and summed is in attention_few_amx.h and attention_few_pairs.h.
+// The two products of attention for one position over a paged cache of bf16 or of 8 bits, where
+// they lie: the bits of the products of tiles without packing, for products bound by the reading of
+// keys and values. How a step is read and summed is in attention_few_amx.h and
+// attention_few_pairs.h.
 //
 // REQUIRES: a head dimension that is a multiple of 32; denormals are zeros (ZeroDenormals).
 // Threads: values.
@@ -13,11 +14,20 @@ namespace jige::cpu::JIGE_ISA_NS {
 
 // Where the keys or values of a tile are, of every 16 keys, and those of the next tile, which are
 // fetched meanwhile.
+template <typename Element>  // uint16_t: bf16; int8_t
 struct FewBlocks {
-  const uint16_t* at[kAttentionTileKeys / 16];
-  const uint16_t* next[kAttentionTileKeys / 16];
+  const Element* at[kAttentionTileKeys / 16];
+  const Element* next[kAttentionTileKeys / 16];
   int dim;
 };
+
+// Asks for the lines of so many elements.
+template <int kCount, typename Element>
+JIGE_INLINE void fetch_elements(const Element* elements) {
+  for (size_t i = 0; i < kCount * sizeof(Element); i += 64) {
+    _mm_prefetch(reinterpret_cast<const char*>(elements) + i, _MM_HINT_T0);
+  }
+}
 
 }  // namespace jige::cpu::JIGE_ISA_NS
 
@@ -30,8 +40,8 @@ struct FewBlocks {
 namespace jige::cpu::JIGE_ISA_NS {
 
 // Scores of the blocks [begin, end).
-template <int kRows>
-inline void score_blocks(const FewBlocks& keys, int begin, int end, const float* factors,
+template <int kRows, typename Element>
+inline void score_blocks(const FewBlocks<Element>& keys, int begin, int end, const float* factors,
                          float* scores) {
   constexpr int kBlocks = kRows == 1 ? 4 : 2;
   for (; begin + kBlocks <= end; begin += kBlocks) {
@@ -40,12 +50,12 @@ inline void score_blocks(const FewBlocks& keys, int begin, int end, const float*
   for (; begin < end; ++begin) score_few<kRows, 1>(keys, begin, factors, scores);
 }
 
-// product[r] in all columns. Two rows at a time leave registers for 64 columns, a stretch of
-// memory.
-template <int kRows>
-inline void weigh_columns(const FewBlocks& values, AttentionRange seen, const float* weights,
-                          float* product) {
-  constexpr int kNow = kRows < 2 ? kRows : 2;
+// product[r] in all columns, of as many rows at a time as leave registers for 64 columns, a stretch
+// of memory.
+template <int kRows, typename Element>
+inline void weigh_columns(const FewBlocks<Element>& values, AttentionRange seen,
+                          const float* weights, float* product) {
+  constexpr int kNow = kRows < kValueRows<Element> ? kRows : kValueRows<Element>;
   int column = 0;
   for (; column + 64 <= values.dim; column += 64) {
     weigh_few<kNow, 2>(values, seen, column, weights, product);

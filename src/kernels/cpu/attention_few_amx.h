@@ -3,11 +3,18 @@
 // Two neighbours in memory are one word of 32 bits: shifted up, it is the first as f32; with its
 // lower half cleared, the second. A vector of keys holds two rows of [d][16], that is an even and
 // an odd depth, and so the even and the odd chain of a tile product are the halves of its sums.
-// Values are [16][d]: even and odd keys have sums of their own. Included by attention_few.h.
+// Values are [16][d]: even and odd keys have sums of their own. Bytes are widened in the order of
+// their keys or columns, a vector for each depth and sixteen columns. Included by attention_few.h.
 // Threads: values.
 #pragma once
 
+#include "kernels/cpu/attention_pack_tiles.h"
+
 namespace jige::cpu::JIGE_ISA_NS {
+
+// Rows that are multiplied by values at a time.
+template <typename Element>
+inline constexpr int kValueRows = 2;
 
 JIGE_INLINE __m512 first_of_words(__m512i words) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
@@ -20,6 +27,49 @@ JIGE_INLINE __m512 second_of_words(__m512i words) {
 JIGE_INLINE __m512 in_turns(__m256 even, __m256 odd) {
   const __m512i order = _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
   return _mm512_permutexvar_ps(order, _mm512_insertf32x8(_mm512_castps256_ps512(even), odd, 1));
+}
+
+struct VectorPair {
+  __m512 at[2];
+};
+
+// 32 numbers: sixteen keys in two depths, or 32 columns of a value.
+JIGE_INLINE VectorPair widen_two(const uint16_t* numbers) {
+  const __m512i words = _mm512_loadu_si512(numbers);
+  return {{first_of_words(words), second_of_words(words)}};
+}
+JIGE_INLINE VectorPair widen_two(const int8_t* numbers) {
+  return {{F32x16::load(numbers).v, F32x16::load(numbers + 16).v}};
+}
+// What vector `i` of two depths is multiplied by, of a row's factors from the first one's on.
+template <typename Element>
+JIGE_INLINE __m512 depth_factor(const float* factors, int i) {
+  if constexpr (sizeof(Element) == 2) return _mm512_loadu_ps(factors);
+  return _mm512_set1_ps(factors[i * 8]);
+}
+
+// Half `i` of what the even and the odd depth's chains of a step add to: of halves the even or the
+// odd keys, of bytes the first or the last eight.
+template <typename Element>
+JIGE_INLINE __m256 step_sum(const __m512 (&chains)[2], int i) {
+  const auto half = [](__m512 sums, int j) {
+    return j == 0 ? _mm512_castps512_ps256(sums) : _mm512_extractf32x8_ps(sums, 1);
+  };
+  if constexpr (sizeof(Element) == 2) return _mm256_add_ps(half(chains[i], 0), half(chains[i], 1));
+  return _mm256_add_ps(half(chains[0], i), half(chains[1], i));
+}
+template <typename Element>
+JIGE_INLINE __m512 in_order(__m256 first, __m256 second) {
+  if constexpr (sizeof(Element) == 2) return in_turns(first, second);
+  return _mm512_insertf32x8(_mm512_castps256_ps512(first), second, 1);
+}
+
+// The sums of 32 columns of values in order.
+template <typename Element>
+JIGE_INLINE VectorPair columns_in_order(__m512 first, __m512 second) {
+  if constexpr (sizeof(Element) == 1) return {{first, second}};
+  return {{in_turns(_mm512_castps512_ps256(first), _mm512_castps512_ps256(second)),
+           in_turns(_mm512_extractf32x8_ps(first, 1), _mm512_extractf32x8_ps(second, 1))}};
 }
 
 // A row of q as factors of keys: q[c] eight times, q[c + 1] eight times.
@@ -39,8 +89,9 @@ inline void spread_weights(const uint16_t* weights, float* spread) {
 
 // scores[r] of the keys of kBlocks blocks from `block` on. Several blocks at a time are as many
 // streams from memory.
-template <int kRows, int kBlocks>
-inline void score_few(const FewBlocks& keys, int block, const float* factors, float* scores) {
+template <int kRows, int kBlocks, typename Element>
+inline void score_few(const FewBlocks<Element>& keys, int block, const float* factors,
+                      float* scores) {
   const int dim = keys.dim;
   __m256 sums[kBlocks][kRows][2];
   for (auto& rows : sums) {
@@ -53,23 +104,20 @@ inline void score_few(const FewBlocks& keys, int block, const float* factors, fl
     }
     for (int c = step; c < step + 32; c += 2) {
       for (int b = 0; b < kBlocks; ++b) {
-        const __m512i words = _mm512_loadu_si512(keys.at[block + b] + c * 16);
-        _mm_prefetch(reinterpret_cast<const char*>(keys.next[block + b] + c * 16), _MM_HINT_T0);
-        const __m512 first = first_of_words(words);
-        const __m512 second = second_of_words(words);
+        const VectorPair pair = widen_two(keys.at[block + b] + c * 16);
+        fetch_elements<2 * 16>(keys.next[block + b] + c * 16);
         for (int r = 0; r < kRows; ++r) {
-          const __m512 query = _mm512_loadu_ps(factors + (r * dim + c) * 8);
-          chains[b][r][0] = _mm512_fmadd_ps(query, first, chains[b][r][0]);
-          chains[b][r][1] = _mm512_fmadd_ps(query, second, chains[b][r][1]);
+          for (int i = 0; i < 2; ++i) {
+            const __m512 query = depth_factor<Element>(factors + (r * dim + c) * 8, i);
+            chains[b][r][i] = _mm512_fmadd_ps(query, pair.at[i], chains[b][r][i]);
+          }
         }
       }
     }
     for (int b = 0; b < kBlocks; ++b) {
       for (int r = 0; r < kRows; ++r) {
         for (int i = 0; i < 2; ++i) {
-          const __m256 even = _mm512_castps512_ps256(chains[b][r][i]);
-          const __m256 odd = _mm512_extractf32x8_ps(chains[b][r][i], 1);
-          sums[b][r][i] = _mm256_add_ps(sums[b][r][i], _mm256_add_ps(even, odd));
+          sums[b][r][i] = _mm256_add_ps(sums[b][r][i], step_sum<Element>(chains[b][r], i));
         }
       }
     }
@@ -77,14 +125,14 @@ inline void score_few(const FewBlocks& keys, int block, const float* factors, fl
   for (int b = 0; b < kBlocks; ++b) {
     for (int r = 0; r < kRows; ++r) {
       _mm512_storeu_ps(scores + r * kAttentionScoresStride + (block + b) * 16,
-                       in_turns(sums[b][r][0], sums[b][r][1]));
+                       in_order<Element>(sums[b][r][0], sums[b][r][1]));
     }
   }
 }
 
 // product[r][32·kChunks columns] = Σ weights[r][j]·values[j] of the keys j in `seen`.
-template <int kRows, int kChunks>
-inline void weigh_few(const FewBlocks& values, AttentionRange seen, int column,
+template <int kRows, int kChunks, typename Element>
+inline void weigh_few(const FewBlocks<Element>& values, AttentionRange seen, int column,
                       const float* weights, float* product) {
   __m512 sums[kRows][2 * kChunks];
   for (auto& row : sums) {
@@ -100,14 +148,13 @@ inline void weigh_few(const FewBlocks& values, AttentionRange seen, int column,
     const int end = step + 32 < seen.end ? step + 32 : seen.end;
     const auto add = [&](int j, auto& chain) {
       const int64_t at = int64_t{j % 16} * values.dim + column;
+      fetch_elements<32 * kChunks>(values.next[j / 16] + at);
       for (int i = 0; i < kChunks; ++i) {
-        const __m512i words = _mm512_loadu_si512(values.at[j / 16] + at + 32 * i);
-        _mm_prefetch(reinterpret_cast<const char*>(values.next[j / 16] + at + 32 * i), _MM_HINT_T0);
+        const VectorPair pair = widen_two(values.at[j / 16] + at + 32 * i);
         for (int r = 0; r < kRows; ++r) {
           const __m512 weight = _mm512_set1_ps(weights[r * kAttentionTileKeys + j]);
-          chain[r][2 * i] = _mm512_fmadd_ps(weight, first_of_words(words), chain[r][2 * i]);
-          chain[r][2 * i + 1] =
-              _mm512_fmadd_ps(weight, second_of_words(words), chain[r][2 * i + 1]);
+          chain[r][2 * i] = _mm512_fmadd_ps(weight, pair.at[0], chain[r][2 * i]);
+          chain[r][2 * i + 1] = _mm512_fmadd_ps(weight, pair.at[1], chain[r][2 * i + 1]);
         }
       }
     };
@@ -127,11 +174,9 @@ inline void weigh_few(const FewBlocks& values, AttentionRange seen, int column,
   for (int r = 0; r < kRows; ++r) {
     for (int i = 0; i < kChunks; ++i) {
       float* to = product + r * values.dim + column + 32 * i;
-      const __m512 even = sums[r][2 * i];
-      const __m512 odd = sums[r][2 * i + 1];
-      _mm512_storeu_ps(to, in_turns(_mm512_castps512_ps256(even), _mm512_castps512_ps256(odd)));
-      _mm512_storeu_ps(to + 16,
-                       in_turns(_mm512_extractf32x8_ps(even, 1), _mm512_extractf32x8_ps(odd, 1)));
+      const VectorPair columns = columns_in_order<Element>(sums[r][2 * i], sums[r][2 * i + 1]);
+      _mm512_storeu_ps(to, columns.at[0]);
+      _mm512_storeu_ps(to + 16, columns.at[1]);
     }
   }
 }

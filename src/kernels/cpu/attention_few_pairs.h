@@ -1,7 +1,7 @@
 // The products of few rows in pairs of depths: a vector of keys [d][16] holds two rows, an even and
 // an odd depth, which interleaved are words of a pair; of values [16][d] two rows are interleaved
-// by halves of 128 bits, whose order of columns is undone when sums are stored. Included by
-// attention_few.h. Threads: values.
+// by halves of 128 bits, whose order of columns is undone when sums are stored. Bytes become words
+// in the order of their columns. Included by attention_few.h. Threads: values.
 #pragma once
 
 #include "kernels/cpu/attention_pack_tiles.h"
@@ -16,22 +16,68 @@ inline void spread_weights(const uint16_t* weights, float* spread) {
   std::memcpy(spread, weights, sizeof(*weights) * kAttentionTileKeys);
 }
 
+// Rows that are multiplied by values at a time: the more, the dearer words are.
+template <typename Element>
+inline constexpr int kValueRows = sizeof(Element) == 1 ? 4 : 2;
+
+// Sixteen keys in two depths.
+JIGE_INLINE __m512bh depth_pair(const uint16_t* keys) {
+  return reinterpret_cast<__m512bh>(interleave(_mm512_loadu_si512(keys)));
+}
+JIGE_INLINE __m512bh depth_pair(const int8_t* keys) {
+  return reinterpret_cast<__m512bh>(pair_of_bytes(keys, 16));
+}
+
+// 32 columns of two values.
+struct ValuePair {
+  __m512bh low, high;
+};
+// Halves may be anything in a row that is not seen; bytes are finite, and their weight is zero.
+JIGE_INLINE ValuePair value_pair(const uint16_t* values, int stride, bool first, bool second) {
+  const __m512i even = _mm512_maskz_loadu_epi16(first ? ~__mmask32{0} : 0, values);
+  const __m512i odd = _mm512_maskz_loadu_epi16(second ? ~__mmask32{0} : 0, values + stride);
+  return {reinterpret_cast<__m512bh>(_mm512_unpacklo_epi16(even, odd)),
+          reinterpret_cast<__m512bh>(_mm512_unpackhi_epi16(even, odd))};
+}
+JIGE_INLINE ValuePair value_pair(const int8_t* values, int stride, bool, bool) {
+  return {reinterpret_cast<__m512bh>(pair_of_bytes(values, stride)),
+          reinterpret_cast<__m512bh>(pair_of_bytes(values + 16, stride))};
+}
+
+// Stores 32 columns of sums whose factors value_pair() gave.
+template <typename Element>
+JIGE_INLINE void store_columns(__m512 low, __m512 high, float* to) {
+  if constexpr (sizeof(Element) == 2) {
+    // A lane of 128 bits of `low` has the first four of eight columns, one of `high` the others.
+    const __m512i front = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+    const __m512i back =
+        _mm512_setr_epi32(8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
+    _mm512_storeu_ps(to, _mm512_permutex2var_ps(low, front, high));
+    _mm512_storeu_ps(to + 16, _mm512_permutex2var_ps(low, back, high));
+  } else {
+    _mm512_storeu_ps(to, low);
+    _mm512_storeu_ps(to + 16, high);
+  }
+}
+
 // scores[r] of the keys of kBlocks blocks from `block` on. Several blocks at a time are as many
 // streams from memory.
-template <int kRows, int kBlocks>
-inline void score_few(const FewBlocks& keys, int block, const float* factors, float* scores) {
+template <int kRows, int kBlocks, typename Element>
+inline void score_few(const FewBlocks<Element>& keys, int block, const float* factors,
+                      float* scores) {
   __m512 chains[kBlocks][kRows];
   for (auto& rows : chains) {
     for (auto& chain : rows) chain = _mm512_setzero_ps();
   }
-  for (int c = 0; c < keys.dim; c += 2) {
+  for (int c = 0; c < keys.dim; c += 4) {
     for (int b = 0; b < kBlocks; ++b) {
-      const __m512i halves = _mm512_loadu_si512(keys.at[block + b] + c * 16);
-      _mm_prefetch(reinterpret_cast<const char*>(keys.next[block + b] + c * 16), _MM_HINT_T0);
-      const auto words = reinterpret_cast<__m512bh>(interleave(halves));
-      for (int r = 0; r < kRows; ++r) {
-        const __m512bh query = pair_everywhere(factors + r * keys.dim * 8 + c / 2);
-        chains[b][r] = _mm512_dpbf16_ps(chains[b][r], query, words);
+      fetch_elements<4 * 16>(keys.next[block + b] + c * 16);
+      for (int pair = c; pair < c + 4; pair += 2) {
+        const __m512bh words = depth_pair(keys.at[block + b] + pair * 16);
+        for (int r = 0; r < kRows; ++r) {
+          const __m512bh query = pair_everywhere(factors + r * keys.dim * 8 + pair / 2);
+          chains[b][r] = _mm512_dpbf16_ps(chains[b][r], query, words);
+        }
       }
     }
   }
@@ -43,44 +89,31 @@ inline void score_few(const FewBlocks& keys, int block, const float* factors, fl
 }
 
 // product[r][32·kChunks columns] = Σ weights[r][j]·values[j] of the keys j in `seen`.
-template <int kRows, int kChunks>
-inline void weigh_few(const FewBlocks& values, AttentionRange seen, int column,
+template <int kRows, int kChunks, typename Element>
+inline void weigh_few(const FewBlocks<Element>& values, AttentionRange seen, int column,
                       const float* weights, float* product) {
   __m512 chains[kRows][2 * kChunks];
   for (auto& row : chains) {
     for (auto& chain : row) chain = _mm512_setzero_ps();
   }
   for (int j = seen.begin / 2 * 2; j < seen.end; j += 2) {
-    const uint16_t* first = values.at[j / 16] + int64_t{j % 16} * values.dim + column;
-    const uint16_t* next = values.next[j / 16] + int64_t{j % 16} * values.dim + column;
-    // A value that is not seen may be anything.
-    const __mmask32 has_first = j >= seen.begin ? ~__mmask32{0} : 0;
-    const __mmask32 has_second = j + 1 < seen.end ? ~__mmask32{0} : 0;
+    const int64_t at = int64_t{j % 16} * values.dim + column;
+    fetch_elements<32 * kChunks>(values.next[j / 16] + at);
+    fetch_elements<32 * kChunks>(values.next[j / 16] + at + values.dim);
     for (int i = 0; i < kChunks; ++i) {
-      const __m512i even = _mm512_maskz_loadu_epi16(has_first, first + 32 * i);
-      const __m512i odd = _mm512_maskz_loadu_epi16(has_second, first + values.dim + 32 * i);
-      _mm_prefetch(reinterpret_cast<const char*>(next + 32 * i), _MM_HINT_T0);
-      _mm_prefetch(reinterpret_cast<const char*>(next + values.dim + 32 * i), _MM_HINT_T0);
-      const auto low = reinterpret_cast<__m512bh>(_mm512_unpacklo_epi16(even, odd));
-      const auto high = reinterpret_cast<__m512bh>(_mm512_unpackhi_epi16(even, odd));
+      const ValuePair pair = value_pair(values.at[j / 16] + at + 32 * i, values.dim,
+                                        j >= seen.begin, j + 1 < seen.end);
       for (int r = 0; r < kRows; ++r) {
         const __m512bh weight = pair_everywhere(weights + r * kAttentionTileKeys + j / 2);
-        chains[r][2 * i] = _mm512_dpbf16_ps(chains[r][2 * i], weight, low);
-        chains[r][2 * i + 1] = _mm512_dpbf16_ps(chains[r][2 * i + 1], weight, high);
+        chains[r][2 * i] = _mm512_dpbf16_ps(chains[r][2 * i], weight, pair.low);
+        chains[r][2 * i + 1] = _mm512_dpbf16_ps(chains[r][2 * i + 1], weight, pair.high);
       }
     }
   }
-  // A lane of 128 bits of `low` has the first four of eight columns, one of `high` the others.
-  const __m512i front = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
-  const __m512i back =
-      _mm512_setr_epi32(8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
   for (int r = 0; r < kRows; ++r) {
     for (int i = 0; i < kChunks; ++i) {
-      float* to = product + r * values.dim + column + 32 * i;
-      const __m512 low = chains[r][2 * i];
-      const __m512 high = chains[r][2 * i + 1];
-      _mm512_storeu_ps(to, _mm512_permutex2var_ps(low, front, high));
-      _mm512_storeu_ps(to + 16, _mm512_permutex2var_ps(low, back, high));
+      store_columns<Element>(chains[r][2 * i], chains[r][2 * i + 1],
+                             product + r * values.dim + column + 32 * i);
     }
   }
 }

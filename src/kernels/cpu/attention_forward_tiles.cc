@@ -74,24 +74,54 @@ void cap_scores(const Tiled& t, const Group& group) {
   for (int i = 0; i < group.rows; ++i) {
     float* scores = group.scores + i * kAttentionScoresStride;
     for (int key = group.seen.begin / 16 * 16; key < group.seen.end; key += 16) {
-      tanh(F32x16::load(scores + key) * inner).store(scores + key);
+      const F32x16 factor = t.in_8_bits() ? F32x16::load(t.scratch.cap_factors + key) : inner;
+      tanh(F32x16::load(scores + key) * factor).store(scores + key);
     }
   }
 }
 
-// The largest score of a row in every lane of sixteen keys; NaN is passed over.
-JIGE_INLINE __m512 largest_scores(const float* scores) {
+// What the scores and the weights of a tile's keys are multiplied by; kScaled: those of a cache in
+// 8 bits, by factors of their own.
+template <bool kScaled>
+struct Factors {
+  const float* scores;
+  const float* weights;
+  float of_all;
+
+  JIGE_INLINE __m512 of_scores(int block) const {
+    return kScaled ? _mm512_loadu_ps(scores + block * 16) : _mm512_set1_ps(of_all);
+  }
+  // Weights for a product with values; zeros outside `lanes`, where scales may be anything.
+  JIGE_INLINE __m512 weighed(__m512 values, int block, __mmask16 lanes) const {
+    if constexpr (!kScaled) return values;
+    return _mm512_maskz_mul_ps(lanes, values, _mm512_loadu_ps(weights + block * 16));
+  }
+};
+template <bool kScaled>
+JIGE_INLINE Factors<kScaled> factors_of(const Tiled& t) {
+  return {t.scratch.score_factors, t.scratch.value_scales, t.factor};
+}
+
+// The largest score of a row in every lane of sixteen keys, behind its factor where keys have
+// factors of their own; NaN is passed over.
+template <bool kScaled>
+JIGE_INLINE __m512 largest_scores(const float* scores, const Factors<kScaled>& factors) {
   __m512 best = _mm512_set1_ps(kLowest);
 #pragma GCC unroll 4
-  for (int key = 0; key < kKeys; key += 16) {
-    best = _mm512_max_ps(_mm512_loadu_ps(scores + key), best);
+  for (int block = 0; block < kKeys / 16; ++block) {
+    __m512 score = _mm512_loadu_ps(scores + block * 16);
+    if constexpr (kScaled) score = _mm512_mul_ps(score, factors.of_scores(block));
+    best = _mm512_max_ps(score, best);
   }
   return best;
 }
-__m512 largest_scores_in(const float* scores, AttentionRange range) {
+template <bool kScaled>
+__m512 largest_scores_in(const float* scores, const Factors<kScaled>& factors,
+                         AttentionRange range) {
   __m512 best = _mm512_set1_ps(kLowest);
   for (int block = range.begin / 16; block * 16 < range.end; ++block) {
-    const __m512 score = _mm512_loadu_ps(scores + block * 16);
+    __m512 score = _mm512_loadu_ps(scores + block * 16);
+    if constexpr (kScaled) score = _mm512_mul_ps(score, factors.of_scores(block));
     if (covers(range, block, 16)) {
       best = _mm512_max_ps(score, best);
     } else {
@@ -122,18 +152,22 @@ __m512 largest_lanes(const float (&rows)[16][16]) {
 }
 
 // m and alpha of a group.
+template <bool kScaled>
 void raise_maxima(const Tiled& t, const Group& group) {
   const AttentionForwardScratch& s = t.scratch.rows;
+  const Factors<kScaled> factors = factors_of<kScaled>(t);
   alignas(64) float best[16][16];
   for (int i = 0; i < 16; ++i) {
     const float* scores = group.scores + i * kAttentionScoresStride;
-    const __m512 largest = group.whole      ? largest_scores(scores)
-                           : i < group.rows ? largest_scores_in(scores, s.ranges[group.row + i])
-                                            : _mm512_set1_ps(kLowest);
+    const __m512 largest = group.whole ? largest_scores(scores, factors)
+                           : i < group.rows
+                               ? largest_scores_in(scores, factors, s.ranges[group.row + i])
+                               : _mm512_set1_ps(kLowest);
     _mm512_store_ps(best[i], largest);
   }
   const __m512 before = _mm512_loadu_ps(s.m + group.row);
-  const __m512 scaled = _mm512_mul_ps(largest_lanes(best), _mm512_set1_ps(t.factor));
+  __m512 scaled = largest_lanes(best);
+  if constexpr (!kScaled) scaled = _mm512_mul_ps(scaled, _mm512_set1_ps(t.factor));
   const __m512 after = _mm512_max_ps(scaled, before);
   _mm512_storeu_ps(s.m + group.row, after);
   _mm512_storeu_ps(s.alpha + group.row, power_of_two(_mm512_sub_ps(before, after)));
@@ -141,27 +175,27 @@ void raise_maxima(const Tiled& t, const Group& group) {
 
 // Scores of one row become weights in bf16, in the steps of 32 keys of its group. Returns what they
 // add to l.
-template <bool kAll>
-JIGE_INLINE __m512 weigh_step(const float* scores, int step, AttentionRange range, __m512 factor,
-                              __m512 shift, __m512 sum, uint16_t* weights) {
+template <bool kAll, bool kScaled>
+JIGE_INLINE __m512 weigh_step(const float* scores, int step, AttentionRange range,
+                              const Factors<kScaled>& factors, __m512 shift, __m512 sum,
+                              uint16_t* weights) {
   __m512 halves[2];
 #pragma GCC unroll 2
   for (int half = 0; half < 2; ++half) {
     const int block = 2 * step + half;
-    const __m512 x = _mm512_fmadd_ps(_mm512_loadu_ps(scores + block * 16), factor, shift);
-    if constexpr (kAll) {
-      halves[half] = power_of_two(x);
-    } else {
-      halves[half] = power_of_two_in(lanes_of(range, block), x);
-    }
-    sum = _mm512_add_ps(sum, halves[half]);
+    const __m512 x =
+        _mm512_fmadd_ps(_mm512_loadu_ps(scores + block * 16), factors.of_scores(block), shift);
+    const __mmask16 lanes = kAll ? __mmask16{0xffff} : lanes_of(range, block);
+    const __m512 weight = kAll ? power_of_two(x) : power_of_two_in(lanes, x);
+    sum = _mm512_add_ps(sum, weight);
+    halves[half] = factors.weighed(weight, block, lanes);
   }
   _mm512_storeu_si512(weights + step * 32, narrow_two(halves[0], halves[1]));
   return sum;
 }
 
 // kWhole: of a whole group.
-template <bool kWhole>
+template <bool kWhole, bool kScaled>
 JIGE_INLINE void weigh_row(const Tiled& t, const Group& group, int i) {
   const AttentionForwardScratch& s = t.scratch.rows;
   const int row = group.row + i;
@@ -169,19 +203,28 @@ JIGE_INLINE void weigh_row(const Tiled& t, const Group& group, int i) {
   if (range.begin >= range.end) return;
   const float* scores = group.scores + i * kAttentionScoresStride;
   uint16_t* weights = group.weights + i * kKeys;
-  const __m512 factor = _mm512_set1_ps(t.factor);
+  const Factors<kScaled> factors = factors_of<kScaled>(t);
   const __m512 shift = _mm512_set1_ps(-s.m[row]);
   __m512 sum = _mm512_mul_ps(_mm512_loadu_ps(s.l + row * 16), _mm512_set1_ps(s.alpha[row]));
   const int step_end = kWhole ? kKeySteps : group.step_end();
 #pragma GCC unroll 2
   for (int step = kWhole ? 0 : group.step_begin(); step < step_end; ++step) {
     if (kWhole || covers(range, step, 32)) {
-      sum = weigh_step<true>(scores, step, range, factor, shift, sum, weights);
+      sum = weigh_step<true>(scores, step, range, factors, shift, sum, weights);
     } else {
-      sum = weigh_step<false>(scores, step, range, factor, shift, sum, weights);
+      sum = weigh_step<false>(scores, step, range, factors, shift, sum, weights);
     }
   }
   _mm512_storeu_ps(s.l + row * 16, sum);
+}
+
+template <bool kScaled>
+void weigh_rows(const Tiled& t, const Group& group, TileQueue* queue) {
+  raise_maxima<kScaled>(t, group);
+  for (int i = 0; i < group.rows; ++i) {
+    if (i % 4 == 0) queue->run(i / 4 + 1);
+    group.whole ? weigh_row<true, kScaled>(t, group, i) : weigh_row<false, kScaled>(t, group, i);
+  }
 }
 
 // Scores of a group become weights; m, l and alpha are brought up to date. Meanwhile the products
@@ -189,11 +232,7 @@ JIGE_INLINE void weigh_row(const Tiled& t, const Group& group, int i) {
 void weigh(const Tiled& t, const Group& group, TileQueue* queue) {
   if (!group.empty()) {
     if (t.inner > 0) cap_scores(t, group);
-    raise_maxima(t, group);
-    for (int i = 0; i < group.rows; ++i) {
-      if (i % 4 == 0) queue->run(i / 4 + 1);
-      group.whole ? weigh_row<true>(t, group, i) : weigh_row<false>(t, group, i);
-    }
+    t.in_8_bits() ? weigh_rows<true>(t, group, queue) : weigh_rows<false>(t, group, queue);
   }
   queue->run(4);
 }
@@ -288,23 +327,28 @@ void spread_queries(const Tiled& t) {
   }
 }
 
+template <typename Element>
 void attend_few(const Tiled& t, int tile_begin) {
   const AttentionKeys& source = t.tile.args.keys;
   const Group group = make_group(t, 0, tile_begin);
   const int last = t.tile.position_last() / 16;
   const int block_begin = group.seen.begin / 16;
   const int block_end = (group.seen.end + 15) / 16;
-  FewBlocks keys{.dim = t.depth()};
-  FewBlocks values{.dim = t.depth()};
+  const auto* k = static_cast<const Element*>(source.k.data);
+  const auto* v = static_cast<const Element*>(source.v.data);
+  FewBlocks<Element> keys{.dim = t.depth()};
+  FewBlocks<Element> values{.dim = t.depth()};
   for (int block = block_begin; block < block_end; ++block) {
     const int at = tile_begin / 16 + block;
     const int64_t offset = source.blocks[at] * source.block_stride;
     const int64_t next = source.blocks[min_of(at + kKeys / 16, last)] * source.block_stride;
-    keys.at[block] = halves_of(source.k) + offset;
-    keys.next[block] = halves_of(source.k) + next;
-    values.at[block] = halves_of(source.v) + offset;
-    values.next[block] = halves_of(source.v) + next;
+    keys.at[block] = k + offset;
+    keys.next[block] = k + next;
+    values.at[block] = v + offset;
+    values.next[block] = v + next;
+    if (t.in_8_bits()) fetch(scales_at(source, next));
   }
+  if (t.in_8_bits()) load_scales(t, tile_begin, block_begin, block_end);
   with_few_rows(group.rows, [&](auto rows) {
     score_blocks<rows.value>(keys, block_begin, block_end, t.scratch.factors, group.scores);
   });
@@ -327,8 +371,10 @@ __attribute__((noinline)) void attend_split(const Tiled& t, int split) {
   const int first_seen = tile.first_key(tile.position_first());
   int key = max_of(split * kAttentionSplitKeys, first_seen / kKeys * kKeys);
   for (; key < end; key += kKeys) {
-    if (few) {
-      attend_few(t, key);
+    if (few && t.in_8_bits()) {
+      attend_few<int8_t>(t, key);
+    } else if (few) {
+      attend_few<uint16_t>(t, key);
     } else {
       attend(t, load_tile(t, key, {max_of(first_seen - key, 0), min_of(end - key, kKeys)}));
     }

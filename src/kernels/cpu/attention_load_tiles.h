@@ -20,6 +20,7 @@ struct Tiled {
   float inner;   // under a cap, scale / cap; else 0
 
   int depth() const { return steps * 32; }
+  bool in_8_bits() const { return tile.args.keys.scales != nullptr; }
 };
 
 // A tile of keys of which some are in the scratch, and whether their values are all finite.
@@ -29,12 +30,15 @@ struct Loaded {
 };
 
 // Asks for a cache line that will be needed a block later.
-JIGE_INLINE void fetch(const uint16_t* line) {
-  _mm_prefetch(reinterpret_cast<const char*>(line), _MM_HINT_T0);
+JIGE_INLINE void fetch(const void* line) {
+  _mm_prefetch(static_cast<const char*>(line), _MM_HINT_T0);
 }
 
 inline const uint16_t* halves_of(const AttentionSource& source) {
   return static_cast<const uint16_t*>(source.data);
+}
+inline const int8_t* bytes_of(const AttentionSource& source) {
+  return static_cast<const int8_t*>(source.data);
 }
 
 inline void load_queries(const Tiled& t) {
@@ -117,13 +121,30 @@ inline void pack_paged_keys(const Tiled& t, const PagedBlock& block, uint16_t* d
   }
 }
 
+// The same of a cache in 8 bits.
+inline void pack_byte_keys(const Tiled& t, const PagedBlock& block, uint16_t* dst) {
+  const int dim = t.tile.args.head_dim;
+  const int8_t* src = bytes_of(t.tile.args.keys.k) + block.offset;
+  const int8_t* next = bytes_of(t.tile.args.keys.k) + block.next;
+  int c = 0;
+  for (; c + 2 <= dim; c += 2) {
+    if (c % 4 == 0) fetch(next + c * 16);
+    _mm512_storeu_si512(dst + c * 16, pair_of_bytes(src + c * 16, 16));
+  }
+  for (; c < t.depth(); c += 2) {
+    const __m512i last = c < dim ? widen_bytes(src + c * 16) : _mm512_setzero_si512();
+    _mm512_storeu_si512(dst + c * 16, pair_of_widened(last, _mm512_setzero_si512()));
+  }
+}
+
 inline void pack_keys(const Tiled& t, int tile_begin, AttentionRange range) {
   const AttentionKeys& keys = t.tile.args.keys;
   for (int block = range.begin / 16; block * 16 < range.end; ++block) {
     uint16_t* dst = t.scratch.k_tiles + block * t.steps * kTileElements;
     const int key = tile_begin + block * 16;
     if (keys.blocks) {
-      pack_paged_keys(t, paged_block(t, key / 16), dst);
+      const PagedBlock paged = paged_block(t, key / 16);
+      t.in_8_bits() ? pack_byte_keys(t, paged, dst) : pack_paged_keys(t, paged, dst);
       continue;
     }
     fetch_next_block(t, keys.k, key);
@@ -171,8 +192,54 @@ inline uint32_t pack_values(const Tiled& t, int tile_begin, AttentionRange range
   return _mm512_reduce_max_epu32(_mm512_max_epu32(odd, even));
 }
 
+// The same of a cache in 8 bits, whose numbers are all finite: only blocks that are not there need
+// zeros. What is read behind a block's last value are its scales.
+inline void pack_byte_values(const Tiled& t, int tile_begin, AttentionRange range) {
+  const int dim = t.tile.args.head_dim;
+  const int8_t* values = bytes_of(t.tile.args.keys.v);
+  for (int block = range.begin / 32 * 2; block < (range.end + 31) / 32 * 2; ++block) {
+    const bool any = range.end > block * 16 && range.begin < block * 16 + 16;
+    const PagedBlock paged = any ? paged_block(t, tile_begin / 16 + block) : PagedBlock{0, 0};
+    const int bytes = any ? 16 * dim + 4 * kAttentionBlockKeys : 0;  // with the scales behind
+    for (int i = 0; i < bytes; i += 64) fetch(values + paged.next + i);
+    for (int column = 0; column < t.columns; ++column) {
+      uint16_t* dst =
+          t.scratch.v_tiles + (column * kKeySteps + block / 2) * kTileElements + block % 2 * 256;
+      const int present = any ? min_of(dim - column * 16, 16) : 0;
+      const auto lanes = static_cast<__mmask16>((1u << present) - 1);
+      const int8_t* src = values + paged.offset + column * 16;
+      for (int pair = 0; pair < 8; ++pair) {
+        const __m512i line =
+            any ? pair_of_bytes(src + 2 * pair * int64_t{dim}, dim, lanes) : _mm512_setzero_si512();
+        _mm512_storeu_si512(dst + pair * 32, line);
+      }
+    }
+  }
+}
+
+// What scores and weights of the blocks [begin, end) of a tile are multiplied by, of a cache in 8
+// bits.
+inline void load_scales(const Tiled& t, int tile_begin, int begin, int end) {
+  const AttentionTiledScratch& s = t.scratch;
+  const bool capped = t.inner > 0;
+  const __m512 factor = _mm512_set1_ps(capped ? t.inner : t.factor);
+  for (int block = begin; block < end; ++block) {
+    const AttentionKeys& keys = t.tile.args.keys;
+    const Bf16* scales = scales_at(keys, keys.blocks[tile_begin / 16 + block] * keys.block_stride);
+    const __m512 of_keys = _mm512_mul_ps(F32x16::load(scales).v, factor);
+    _mm512_storeu_ps((capped ? s.cap_factors : s.score_factors) + block * 16, of_keys);
+    if (capped) _mm512_storeu_ps(s.score_factors + block * 16, _mm512_set1_ps(t.factor));
+    F32x16::load(scales + kAttentionBlockKeys).store(s.value_scales + block * 16);
+  }
+}
+
 inline Loaded load_tile(const Tiled& t, int tile_begin, AttentionRange range) {
   pack_keys(t, tile_begin, range);
+  if (t.in_8_bits()) {
+    pack_byte_values(t, tile_begin, range);
+    load_scales(t, tile_begin, range.begin / 16, (range.end + 15) / 16);
+    return {tile_begin, true};
+  }
   constexpr uint32_t kInfinity = 0x7f80;
   return {tile_begin, pack_values(t, tile_begin, range) < kInfinity};
 }

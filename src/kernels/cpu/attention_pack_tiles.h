@@ -1,10 +1,12 @@
-// Packing of bf16 rows as tiles, for the attention kernels on AMX.
+// Packing of bf16 rows as tiles, for the attention kernels on AMX and in pairs.
 //
 // Of rows that lie a stride apart:
 //   copy_row          a row, with zeros up to a multiple of 32: rows so padded are left tiles
 //   transpose_tile    16 rows × 32 columns as a right tile whose depth runs along the columns
 //   pair_rows         16 rows × 16 columns as half a right tile whose depth runs along the rows
 //   transpose_pairs   32 rows × 16 columns as a left tile whose depth runs along the rows
+// Of rows of whole numbers of 8 bits, which are exact in bf16:
+//   pair_of_bytes     16 columns of two rows as a line of a right tile
 // Threads: values.
 #pragma once
 
@@ -79,6 +81,21 @@ JIGE_INLINE __m512i pair_of_rows(const uint16_t* src, int64_t stride) {
   const __m256i first = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(src));
   const __m256i second = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(src + stride));
   return interleave(_mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1));
+}
+
+// Sixteen whole numbers in f32, whose lower halves are zeros; zeros where `lanes` is not set. Reads
+// all sixteen.
+JIGE_INLINE __m512i widen_bytes(const int8_t* src, __mmask16 lanes = 0xffff) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(src));
+  return _mm512_castps_si512(_mm512_cvtepi32_ps(_mm512_maskz_cvtepi8_epi32(lanes, bytes)));
+}
+
+// Words of a number of `first` and one of `second` each, as widen_bytes gives them.
+JIGE_INLINE __m512i pair_of_widened(__m512i first, __m512i second) {
+  return _mm512_or_si512(_mm512_srli_epi32(first, 16), second);
+}
+JIGE_INLINE __m512i pair_of_bytes(const int8_t* src, int64_t stride, __mmask16 lanes = 0xffff) {
+  return pair_of_widened(widen_bytes(src, lanes), widen_bytes(src + stride, lanes));
 }
 
 JIGE_INLINE void pair_rows(const uint16_t* src, int64_t stride, void* dst) {

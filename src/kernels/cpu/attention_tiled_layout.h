@@ -33,6 +33,11 @@ struct AttentionTiledScratch {
   float* product;        // [16 rows][columns]
   float* factors;        // few rows: q, every number eight times
   float* few_weights;    // [few rows][keys]
+  // Of a cache in 8 bits, [keys]: what scores are multiplied by to be weighed, and before that
+  // under a cap; what weights are multiplied by.
+  float* score_factors;
+  float* cap_factors;
+  float* value_scales;
   int64_t bytes;
 };
 
@@ -57,6 +62,9 @@ JIGE_LAYOUT AttentionTiledScratch attention_tiled_scratch(void* base, int32_t he
   s.product = pieces.take<float>(16 * columns);
   s.factors = pieces.take<float>(kAttentionFewRows * 8 * depth);
   s.few_weights = pieces.take<float>(kAttentionFewRows * keys);
+  s.score_factors = pieces.take<float>(keys);
+  s.cap_factors = pieces.take<float>(keys);
+  s.value_scales = pieces.take<float>(keys);
   s.bytes = pieces.used;
   return s;
 }

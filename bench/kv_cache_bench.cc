@@ -1,10 +1,11 @@
 // Decoding over a key/value cache in f32, bf16 and 8 bits, in turns: what attention takes by
 // itself, and what a step of a whole model takes.
 //
-// usage: kv_cache_bench [threads] [rounds] [model size]
+// usage: kv_cache_bench [threads] [rounds] [model size] [f32 or bf16]
 // Attention: one new token over contexts of several lengths, over as many layers as make the caches
-// larger than the processor's. Model: a Llama with random weights (f32 products, weights of 8
-// bits), whose contexts are not computed: what they hold makes no difference to the time. In every
+// larger than the processor's, and a prompt of as many tokens. Model: a Llama with random weights
+// of 8 bits, whose contexts are not computed: what they hold makes no difference to the time. The
+// type is that of queries and products; in bf16 there are no caches in f32. In every
 // round each type has its turn, in alternating order; ratios are taken within a round. All types
 // read the same tokens. Other load on the machine shows in the spread.
 #include <fmt/format.h>
@@ -36,8 +37,18 @@
 namespace jige::bench {
 namespace {
 
-constexpr std::array kTypes = {DType::kF32, DType::kBF16, DType::kI8};
-constexpr int64_t kContexts[] = {512, 4096, 16384};
+constexpr std::array kTypes = {DType::kBF16, DType::kI8, DType::kF32};
+constexpr int64_t kContexts[] = {512, 4096, 16384, 32768};
+constexpr int64_t kPromptTokens = 4096;
+
+struct Options {
+  int threads = 0;
+  int rounds = 15;
+  std::string size = "110m";
+  DType compute = DType::kF32;
+
+  size_t type_count() const { return compute == DType::kBF16 ? 2 : kTypes.size(); }
+};
 
 struct Spread {
   double median, low, high;  // quartiles
@@ -51,20 +62,21 @@ Spread spread_of(std::vector<double> values) {
 }
 
 // Runs body(type index) in turns and prints a line for each type.
-void compare(int rounds, const std::array<int64_t, kTypes.size()>& bytes,
+void compare(const Options& options, const std::array<int64_t, kTypes.size()>& bytes,
              const std::function<void(size_t)>& body) {
   std::array<std::vector<double>, kTypes.size()> seconds;
-  for (size_t type = 0; type < kTypes.size(); ++type) body(type);
-  for (int round = 0; round < rounds; ++round) {
-    for (size_t turn = 0; turn < kTypes.size(); ++turn) {
-      const size_t type = round % 2 == 0 ? turn : kTypes.size() - 1 - turn;
+  const size_t count = options.type_count();
+  for (size_t type = 0; type < count; ++type) body(type);
+  for (int round = 0; round < options.rounds; ++round) {
+    for (size_t turn = 0; turn < count; ++turn) {
+      const size_t type = round % 2 == 0 ? turn : count - 1 - turn;
       const StopWatch watch;
       body(type);
       seconds[type].push_back(watch.seconds());
     }
   }
-  const std::vector<double>& halves = seconds[1];  // bf16
-  for (size_t type = 0; type < kTypes.size(); ++type) {
+  const std::vector<double>& halves = seconds[0];  // bf16
+  for (size_t type = 0; type < count; ++type) {
     std::vector<double> ratios;
     for (size_t i = 0; i < halves.size(); ++i) ratios.push_back(halves[i] / seconds[type][i]);
     const Spread time = spread_of(seconds[type]);
@@ -82,20 +94,24 @@ struct Heads {
   int64_t query, kv, dim;
 };
 
-void bench_attention(int threads, int rounds, int64_t context, const Heads& heads) {
-  Machine machine(threads);
+// One new token, or all of the context at once.
+void bench_attention(const Options& options, int64_t context, const Heads& heads, bool prompt) {
+  Machine machine(options.threads);
   const int64_t blocks = context / ops::kKvBlockTokens;
   const auto layer_bytes = [&](DType type) {
     return ops::kv_cache_bytes(type, blocks, heads.kv, heads.dim);
   };
-  const int64_t layers = std::max<int64_t>(1, (int64_t{96} << 20) / layer_bytes(DType::kI8));
+  const int64_t layers =
+      prompt ? 1 : std::max<int64_t>(1, (int64_t{96} << 20) / layer_bytes(DType::kI8));
+  const int64_t tokens = prompt ? context : 1;
   std::vector<int32_t> table(static_cast<size_t>(blocks));
   std::iota(table.begin(), table.end(), 0);
   Rng rng(derive_key(2, "blocks"));
   rng.shuffle(std::span<int32_t>(table));
   const Tensor rows = random_tensor(machine, DType::kF32, Shape({context, heads.kv * heads.dim}));
-  const Tensor q = random_tensor(machine, DType::kF32, Shape({1, heads.query * heads.dim}));
-  const Tensor dst = random_tensor(machine, DType::kF32, Shape({1, heads.query * heads.dim}));
+  const Shape query_shape({tokens, heads.query * heads.dim});
+  const Tensor q = random_tensor(machine, options.compute, query_shape);
+  const Tensor dst = random_tensor(machine, options.compute, query_shape);
   std::array<Tensor, kTypes.size()> caches;
   std::array<int64_t, kTypes.size()> bytes{};
   const auto view_of = [&](size_t type, int64_t layer) {
@@ -103,7 +119,7 @@ void bench_attention(int threads, int rounds, int64_t context, const Heads& head
                             blocks, heads.kv, heads.dim};
   };
   const auto context_count = static_cast<int32_t>(context);
-  for (size_t type = 0; type < kTypes.size(); ++type) {
+  for (size_t type = 0; type < options.type_count(); ++type) {
     bytes[type] = layers * layer_bytes(kTypes[type]);
     caches[type] =
         std::move(*machine.arena.make(DType::kU8, Shape({layers, layer_bytes(kTypes[type])})));
@@ -113,17 +129,16 @@ void bench_attention(int threads, int rounds, int64_t context, const Heads& head
     }
     machine.stream->synchronize();
   }
-  fmt::print("  attention, context {}, {} query heads over {} of {}, {} layers\n", context,
-             heads.query, heads.kv, heads.dim, layers);
+  fmt::print("  attention, {} {}, {} query heads over {} of {}, {} layers\n",
+             prompt ? "prompt" : "context", context, heads.query, heads.kv, heads.dim, layers);
   const ops::AttentionShape shape{heads.query, heads.kv, heads.dim,
                                   1 / std::sqrt(static_cast<double>(heads.dim)), 0};
-  compare(rounds, bytes, [&](size_t type) {
+  const ops::SequenceSpan span{0, static_cast<int32_t>(tokens),
+                               static_cast<int32_t>(context - tokens), table.data()};
+  compare(options, bytes, [&](size_t type) {
     for (int64_t layer = 0; layer < layers; ++layer) {
-      ops::attention_cached(*machine.stream, {dst.view(),
-                                              q.view(),
-                                              view_of(type, layer),
-                                              {{0, 1, context_count - 1, table.data()}},
-                                              shape});
+      ops::attention_cached(*machine.stream,
+                            {dst.view(), q.view(), view_of(type, layer), {span}, shape});
     }
     machine.stream->synchronize();
   });
@@ -136,8 +151,9 @@ T value_or_end(Result<T> result) {
   std::exit(1);
 }
 
-void bench_model(int threads, int rounds, const std::string& size) {
-  CpuDevice device({.thread_count = threads});
+void bench_model(const Options& options) {
+  const std::string& size = options.size;
+  CpuDevice device({.thread_count = options.threads});
   const int64_t context_max = kContexts[std::size(kContexts) - 1];
   const cli::ModelShape shape{.size = size, .context = context_max};
   auto config = value_or_end(cli::make_llama_config(shape, cli::base_size(shape).vocab_size));
@@ -146,9 +162,10 @@ void bench_model(int threads, int rounds, const std::string& size) {
   const Status written = cli::write_random_model(folder.path(), config, 1);
   JIGE_CHECK(written.has_value(), "{}", written.error().message);
   std::array<std::unique_ptr<model::InferenceModel>, kTypes.size()> models;
-  for (size_t type = 0; type < kTypes.size(); ++type) {
+  const size_t count = options.type_count();
+  for (size_t type = 0; type < count; ++type) {
     models[type] = value_or_end(model::InferenceModel::load(folder.path(), device,
-                                                            {.compute = DType::kF32,
+                                                            {.compute = options.compute,
                                                              .kv_dtype = kTypes[type],
                                                              .format = ops::WeightFormat::kQ8,
                                                              .context_max = context_max,
@@ -156,20 +173,20 @@ void bench_model(int threads, int rounds, const std::string& size) {
   }
   std::vector<int32_t> blocks(static_cast<size_t>(models[0]->sizes().kv_block_count));
   std::iota(blocks.begin(), blocks.end(), 0);
-  for (const auto& model : models) {
-    const Status filled = cli::fill_cache(*model, context_max);
+  for (size_t type = 0; type < count; ++type) {
+    const Status filled = cli::fill_cache(*models[type], context_max);
     JIGE_CHECK(filled.has_value(), "{}", filled.error().message);
   }
   for (const int64_t context : kContexts) {
     std::array<int64_t, kTypes.size()> bytes{};
-    for (size_t type = 0; type < kTypes.size(); ++type) {
+    for (size_t type = 0; type < count; ++type) {
       const model::InferenceMemory memory =
           model::inference_memory(models[type]->architecture(), models[type]->sizes());
       bytes[type] = context * memory.kv_bytes_per_token + memory.weights.packed_bytes;
     }
     fmt::print("  a step of {}, context {}, {} layers, {} heads over {} of {}\n", size, context,
                config.layer_count, config.head_count, config.kv_head_count, config.head_dim);
-    compare(rounds, bytes, [&](size_t type) {
+    compare(options, bytes, [&](size_t type) {
       const int32_t token = 1;
       const int32_t row = 0;
       const ops::SequenceSpan span{.row_count = 1,
@@ -182,20 +199,26 @@ void bench_model(int threads, int rounds, const std::string& size) {
   }
 }
 
-void run(int threads, int rounds, const std::string& size) {
-  fmt::print("{}, {}\n", cpu_features().model_name, isa_name(active_isa()));
+void run(const Options& options) {
+  fmt::print("{}, {}, {}\n", cpu_features().model_name, isa_name(active_isa()),
+             dtype_info(options.compute).name);
   for (const Heads& heads : {Heads{8, 8, 64}, Heads{16, 4, 64}, Heads{32, 8, 128}}) {
-    for (const int64_t context : kContexts) bench_attention(threads, rounds, context, heads);
+    for (const int64_t context : kContexts) bench_attention(options, context, heads, false);
+    bench_attention(options, kPromptTokens, heads, true);
   }
-  bench_model(threads, rounds, size);
+  bench_model(options);
 }
 
 }  // namespace
 }  // namespace jige::bench
 
 int main(int argc, char** argv) {
-  const std::string size = argc > 3 ? argv[3] : "110m";
-  if (!jige::bench::are_sizes({size})) return 2;
-  jige::bench::run(argc > 1 ? std::atoi(argv[1]) : 0, argc > 2 ? std::atoi(argv[2]) : 15, size);
+  jige::bench::Options options;
+  if (argc > 1) options.threads = std::atoi(argv[1]);
+  if (argc > 2) options.rounds = std::atoi(argv[2]);
+  if (argc > 3) options.size = argv[3];
+  if (argc > 4 && std::string(argv[4]) == "bf16") options.compute = jige::DType::kBF16;
+  if (!jige::bench::are_sizes({options.size})) return 2;
+  jige::bench::run(options);
   return 0;
 }

@@ -50,22 +50,23 @@ inline void score_blocks(const FewBlocks<Element>& keys, int begin, int end, con
   for (; begin < end; ++begin) score_few<kRows, 1>(keys, begin, factors, scores);
 }
 
-// product[r] in all columns, of as many rows at a time as leave registers for 64 columns, a stretch
-// of memory.
-template <int kRows, typename Element>
+// product[r] in all columns, of up to kMost rows at a time: up to four leave registers for 64
+// columns, a stretch of memory.
+template <int kRows, int kMost, typename Element>
 inline void weigh_columns(const FewBlocks<Element>& values, AttentionRange seen,
                           const float* weights, float* product) {
-  constexpr int kNow = kRows < kValueRows<Element> ? kRows : kValueRows<Element>;
+  constexpr int kNow = kRows < kMost ? kRows : kMost;
+  constexpr int kChunks = kNow > 4 ? 1 : 2;
   int column = 0;
-  for (; column + 64 <= values.dim; column += 64) {
-    weigh_few<kNow, 2>(values, seen, column, weights, product);
+  for (; column + 32 * kChunks <= values.dim; column += 32 * kChunks) {
+    weigh_few<kNow, kChunks>(values, seen, column, weights, product);
   }
   for (; column < values.dim; column += 32) {
     weigh_few<kNow, 1>(values, seen, column, weights, product);
   }
   if constexpr (kRows > kNow) {
-    weigh_columns<kRows - kNow>(values, seen, weights + kNow * kAttentionTileKeys,
-                                product + kNow * values.dim);
+    weigh_columns<kRows - kNow, kMost>(values, seen, weights + kNow * kAttentionTileKeys,
+                                       product + kNow * values.dim);
   }
 }
 
@@ -74,19 +75,13 @@ struct RowCount {
   static constexpr int value = kValue;
 };
 
-// Calls body(RowCount) for a number of rows. REQUIRES: 1 … kAttentionFewRows.
-template <typename Body>
+// Calls body(RowCount) for a number of rows. REQUIRES: 1 … kFewRows.
+template <int kRows = 1, typename Body>
 JIGE_INLINE void with_few_rows(int rows, Body&& body) {
-  switch (rows) {
-    case 1:
-      return body(RowCount<1>());
-    case 2:
-      return body(RowCount<2>());
-    case 3:
-      return body(RowCount<3>());
-    default:
-      return body(RowCount<4>());
+  if constexpr (kRows < kFewRows) {
+    if (rows > kRows) return with_few_rows<kRows + 1>(rows, body);
   }
+  body(RowCount<kRows>());
 }
 
 }  // namespace jige::cpu::JIGE_ISA_NS

@@ -12,8 +12,10 @@
 
 namespace jige::cpu::JIGE_ISA_NS {
 
+// With more rows tiles are faster than vectors.
+inline constexpr int kFewRows = kAttentionFewRows / 2;
 // Rows that are multiplied by values at a time.
-template <typename Element>
+template <typename, int>
 inline constexpr int kValueRows = 2;
 
 JIGE_INLINE __m512 first_of_words(__m512i words) {

@@ -16,9 +16,12 @@ inline void spread_weights(const uint16_t* weights, float* spread) {
   std::memcpy(spread, weights, sizeof(*weights) * kAttentionTileKeys);
 }
 
-// Rows that are multiplied by values at a time: the more, the dearer words are.
-template <typename Element>
-inline constexpr int kValueRows = sizeof(Element) == 1 ? 4 : 2;
+inline constexpr int kFewRows = kAttentionFewRows;
+// Of so many rows, those that are multiplied by values at a time: words of bytes are dear.
+template <typename Element, int kRows>
+inline constexpr int kValueRows = sizeof(Element) == 1 ? 8
+                                  : kRows > 4          ? 4
+                                                       : 2;
 
 // Sixteen keys in two depths.
 JIGE_INLINE __m512bh depth_pair(const uint16_t* keys) {
@@ -69,10 +72,11 @@ inline void score_few(const FewBlocks<Element>& keys, int block, const float* fa
   for (auto& rows : chains) {
     for (auto& chain : rows) chain = _mm512_setzero_ps();
   }
-  for (int c = 0; c < keys.dim; c += 4) {
+  constexpr int kDepths = 4 / sizeof(Element);  // of a line
+  for (int c = 0; c < keys.dim; c += kDepths) {
     for (int b = 0; b < kBlocks; ++b) {
-      fetch_elements<4 * 16>(keys.next[block + b] + c * 16);
-      for (int pair = c; pair < c + 4; pair += 2) {
+      fetch_elements<kDepths * 16>(keys.next[block + b] + c * 16);
+      for (int pair = c; pair < c + kDepths; pair += 2) {
         const __m512bh words = depth_pair(keys.at[block + b] + pair * 16);
         for (int r = 0; r < kRows; ++r) {
           const __m512bh query = pair_everywhere(factors + r * keys.dim * 8 + pair / 2);
@@ -98,11 +102,14 @@ inline void weigh_few(const FewBlocks<Element>& values, AttentionRange seen, int
   }
   for (int j = seen.begin / 2 * 2; j < seen.end; j += 2) {
     const int64_t at = int64_t{j % 16} * values.dim + column;
-    fetch_elements<32 * kChunks>(values.next[j / 16] + at);
-    fetch_elements<32 * kChunks>(values.next[j / 16] + at + values.dim);
+    const Element* next = values.next[j / 16] + at;
     for (int i = 0; i < kChunks; ++i) {
       const ValuePair pair = value_pair(values.at[j / 16] + at + 32 * i, values.dim,
                                         j >= seen.begin, j + 1 < seen.end);
+      if (i * 32 * sizeof(Element) % 64 == 0) {
+        fetch_elements<32>(next + 32 * i);
+        fetch_elements<32>(next + values.dim + 32 * i);
+      }
       for (int r = 0; r < kRows; ++r) {
         const __m512bh weight = pair_everywhere(weights + r * kAttentionTileKeys + j / 2);
         chains[r][2 * i] = _mm512_dpbf16_ps(chains[r][2 * i], weight, pair.low);

@@ -316,7 +316,7 @@ void attend(const Tiled& t, const Loaded& loaded) {
 
 // Few rows of one position over a cache.
 bool takes_few(const AttentionRows& args) {
-  return args.keys.blocks && args.row_count <= kAttentionFewRows && args.head_dim % 32 == 0 &&
+  return args.keys.blocks && args.row_count <= kFewRows && args.head_dim % 32 == 0 &&
          args.row_begin / args.head_count ==
              (args.row_begin + args.row_count - 1) / args.head_count;
 }
@@ -358,7 +358,8 @@ void attend_few(const Tiled& t, int tile_begin) {
     spread_weights(group.weights + i * kKeys, t.scratch.few_weights + i * kKeys);
   }
   with_few_rows(group.rows, [&](auto rows) {
-    weigh_columns<rows.value>(values, group.seen, t.scratch.few_weights, t.scratch.product);
+    weigh_columns<rows.value, kValueRows<Element, rows.value>>(
+        values, group.seen, t.scratch.few_weights, t.scratch.product);
   });
   for (int i = 0; i < group.rows; ++i) add_product(t, group, i);
 }

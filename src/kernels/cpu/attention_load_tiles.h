@@ -29,7 +29,7 @@ struct Loaded {
   bool finite;
 };
 
-// Asks for a cache line that will be needed a block later.
+// Asks for a cache line that will be needed later.
 JIGE_INLINE void fetch(const void* line) {
   _mm_prefetch(static_cast<const char*>(line), _MM_HINT_T0);
 }
@@ -92,7 +92,8 @@ inline RowBlock padded(const Tiled& t, const RowBlock& rows, AttentionRange pres
   return {t.scratch.block, t.depth()};
 }
 
-// Where a block of 16 keys lies in a paged cache, and where the next one does.
+// Where a block of 16 keys lies in a paged cache, and one that comes later: the next, or, of bytes,
+// which are sooner done with, that of the next tile.
 struct PagedBlock {
   int64_t offset;
   int64_t next;
@@ -101,8 +102,9 @@ struct PagedBlock {
 inline PagedBlock paged_block(const Tiled& t, int block) {
   const AttentionKeys& keys = t.tile.args.keys;
   const int last = t.tile.position_last() / 16;
+  const int ahead = t.in_8_bits() ? kKeys / 16 : 1;
   return {keys.blocks[block] * keys.block_stride,
-          keys.blocks[min_of(block + 1, last)] * keys.block_stride};
+          keys.blocks[min_of(block + ahead, last)] * keys.block_stride};
 }
 
 // Keys of a cache block, [d][16], as right tiles: two rows are one line of a tile.

@@ -16,8 +16,8 @@ namespace jige::cpu {
 JIGE_LAYOUT int32_t attention_depth_steps(int32_t head_dim) { return (head_dim + 31) / 32; }
 JIGE_LAYOUT int32_t attention_column_tiles(int32_t head_dim) { return (head_dim + 15) / 16; }
 
-// Up to so many rows of one position are computed in vectors.
-inline constexpr int kAttentionFewRows = 4;
+// Up to so many rows of one position are computed where keys and values lie (attention_few.h).
+inline constexpr int kAttentionFewRows = 8;
 // Floats from one row of scores to the next: an odd number of cache lines.
 inline constexpr int kAttentionScoresStride = kAttentionTileKeys + 16;
 

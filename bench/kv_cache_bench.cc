@@ -202,7 +202,8 @@ void bench_model(const Options& options) {
 void run(const Options& options) {
   fmt::print("{}, {}, {}\n", cpu_features().model_name, isa_name(active_isa()),
              dtype_info(options.compute).name);
-  for (const Heads& heads : {Heads{8, 8, 64}, Heads{16, 4, 64}, Heads{32, 8, 128}}) {
+  for (const Heads& heads :
+       {Heads{8, 8, 64}, Heads{16, 4, 64}, Heads{32, 8, 128}, Heads{28, 4, 128}}) {
     for (const int64_t context : kContexts) bench_attention(options, context, heads, false);
     bench_attention(options, kPromptTokens, heads, true);
   }

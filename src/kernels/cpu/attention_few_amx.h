@@ -137,13 +137,18 @@ template <int kRows, int kChunks, typename Element>
 inline void weigh_few(const FewBlocks<Element>& values, AttentionRange seen, int column,
                       const float* weights, float* product) {
   __m512 sums[kRows][2 * kChunks];
+#pragma GCC unroll 4
   for (auto& row : sums) {
+#pragma GCC unroll 4
     for (auto& sum : row) sum = _mm512_setzero_ps();
   }
   for (int step = seen.begin / 32 * 32; step < seen.end; step += 32) {
     __m512 chains[2][kRows][2 * kChunks];  // of even and of odd keys
+#pragma GCC unroll 2
     for (auto& rows : chains) {
+#pragma GCC unroll 4
       for (auto& row : rows) {
+#pragma GCC unroll 4
         for (auto& chain : row) chain = _mm512_setzero_ps();
       }
     }
@@ -151,8 +156,10 @@ inline void weigh_few(const FewBlocks<Element>& values, AttentionRange seen, int
     const auto add = [&](int j, auto& chain) {
       const int64_t at = int64_t{j % 16} * values.dim + column;
       fetch_elements<32 * kChunks>(values.next[j / 16] + at);
+#pragma GCC unroll 2
       for (int i = 0; i < kChunks; ++i) {
         const VectorPair pair = widen_two(values.at[j / 16] + at + 32 * i);
+#pragma GCC unroll 4
         for (int r = 0; r < kRows; ++r) {
           const __m512 weight = _mm512_set1_ps(weights[r * kAttentionTileKeys + j]);
           chain[r][2 * i] = _mm512_fmadd_ps(weight, pair.at[0], chain[r][2 * i]);
@@ -167,13 +174,17 @@ inline void weigh_few(const FewBlocks<Element>& values, AttentionRange seen, int
       add(j + 1, chains[1]);
     }
     if (j < end) add(j, chains[0]);
+#pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
       for (int i = 0; i < 2 * kChunks; ++i) {
         sums[r][i] = _mm512_add_ps(sums[r][i], _mm512_add_ps(chains[0][r][i], chains[1][r][i]));
       }
     }
   }
+#pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
     for (int i = 0; i < kChunks; ++i) {
       float* to = product + r * values.dim + column + 32 * i;
       const VectorPair columns = columns_in_order<Element>(sums[r][2 * i], sums[r][2 * i + 1]);

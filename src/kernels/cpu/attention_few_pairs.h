@@ -69,15 +69,20 @@ template <int kRows, int kBlocks, typename Element>
 inline void score_few(const FewBlocks<Element>& keys, int block, const float* factors,
                       float* scores) {
   __m512 chains[kBlocks][kRows];
+#pragma GCC unroll 4
   for (auto& rows : chains) {
+#pragma GCC unroll 8
     for (auto& chain : rows) chain = _mm512_setzero_ps();
   }
   constexpr int kDepths = 4 / sizeof(Element);  // of a line
   for (int c = 0; c < keys.dim; c += kDepths) {
+#pragma GCC unroll 4
     for (int b = 0; b < kBlocks; ++b) {
       fetch_elements<kDepths * 16>(keys.next[block + b] + c * 16);
+#pragma GCC unroll 2
       for (int pair = c; pair < c + kDepths; pair += 2) {
         const __m512bh words = depth_pair(keys.at[block + b] + pair * 16);
+#pragma GCC unroll 8
         for (int r = 0; r < kRows; ++r) {
           const __m512bh query = pair_everywhere(factors + r * keys.dim * 8 + pair / 2);
           chains[b][r] = _mm512_dpbf16_ps(chains[b][r], query, words);
@@ -85,7 +90,9 @@ inline void score_few(const FewBlocks<Element>& keys, int block, const float* fa
       }
     }
   }
+#pragma GCC unroll 4
   for (int b = 0; b < kBlocks; ++b) {
+#pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       _mm512_storeu_ps(scores + r * kAttentionScoresStride + (block + b) * 16, chains[b][r]);
     }
@@ -97,12 +104,15 @@ template <int kRows, int kChunks, typename Element>
 inline void weigh_few(const FewBlocks<Element>& values, AttentionRange seen, int column,
                       const float* weights, float* product) {
   __m512 chains[kRows][2 * kChunks];
+#pragma GCC unroll 8
   for (auto& row : chains) {
+#pragma GCC unroll 4
     for (auto& chain : row) chain = _mm512_setzero_ps();
   }
   for (int j = seen.begin / 2 * 2; j < seen.end; j += 2) {
     const int64_t at = int64_t{j % 16} * values.dim + column;
     const Element* next = values.next[j / 16] + at;
+#pragma GCC unroll 2
     for (int i = 0; i < kChunks; ++i) {
       const ValuePair pair = value_pair(values.at[j / 16] + at + 32 * i, values.dim,
                                         j >= seen.begin, j + 1 < seen.end);
@@ -110,6 +120,7 @@ inline void weigh_few(const FewBlocks<Element>& values, AttentionRange seen, int
         fetch_elements<32>(next + 32 * i);
         fetch_elements<32>(next + values.dim + 32 * i);
       }
+#pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
         const __m512bh weight = pair_everywhere(weights + r * kAttentionTileKeys + j / 2);
         chains[r][2 * i] = _mm512_dpbf16_ps(chains[r][2 * i], weight, pair.low);
@@ -117,7 +128,9 @@ inline void weigh_few(const FewBlocks<Element>& values, AttentionRange seen, int
       }
     }
   }
+#pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
     for (int i = 0; i < kChunks; ++i) {
       store_columns<Element>(chains[r][2 * i], chains[r][2 * i + 1],
                              product + r * values.dim + column + 32 * i);

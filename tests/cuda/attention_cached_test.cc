@@ -5,6 +5,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "base/cpu.h"
 #include "cuda/test_device.h"
 #include "ops/attention.h"
 #include "ops/rope.h"
@@ -373,8 +374,12 @@ TEST_F(CudaCachedAttention, CachesIn8Bits) {
                        .sinks = true},
                       kCachedF32Tolerance);
   }
+  // Queries in bf16 are decoded in f32, as by a processor without products of bf16.
+  const Isa before = active_isa();
+  set_active_isa(Isa::kAvx2);
   expect_as_the_cpu({.shape = cached_shape(8, 2, 128), .cache = DType::kI8, .spans = {{270, 1}}},
                     kCachedF32Tolerance);
+  set_active_isa(before);
   for (const int64_t dim : {64, 128, 256}) {
     expect_as_the_cpu({.shape = cached_shape(4, 1, dim, 0, dim == 64 ? 2 : 0),
                        .cache = DType::kI8,

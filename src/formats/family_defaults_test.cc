@@ -73,6 +73,14 @@ TEST(FamilyDefaults, DefaultsAreThoseOfTheFamily) {
   EXPECT_EQ(cohere.rope.theta, 5e5);
   EXPECT_TRUE(cohere.turns_neighbours && cohere.tied_embeddings);
   EXPECT_FALSE(cohere.norm_bias || cohere.qk_norm_apart || cohere.qkv_bias || cohere.mlp_bias);
+  const ModelConfig cwm = config_of(family_json("cwm"));
+  EXPECT_EQ(cwm.layer_is_sliding, (std::vector<uint8_t>{0, 1, 1, 1}));
+  EXPECT_EQ(cwm.sliding_window, 8192);
+  EXPECT_EQ(cwm.head_dim, 128);
+  EXPECT_EQ(
+      cwm.rope,
+      (RopeConfig{
+          .theta = 1e6, .scaling = RopeScaling::kLlama3, .factor = 16, .original_context = 8192}));
   const ModelConfig smol = config_of(family_json("smollm3"));
   EXPECT_EQ(smol.layer_is_unturned, (std::vector<uint8_t>{0, 0, 0, 1}));
   EXPECT_EQ(smol.rope.theta, 2e6);
@@ -246,6 +254,7 @@ TEST(FamilyDefaults, CountsTheParametersOfPublishedModels) {
   EXPECT_EQ(count(family_json("gemma"), sizes(256000, 3072, 28, 16, 16, 24576)), 8537680896);
   EXPECT_EQ(count(family_json("glm"), sizes(151552, 4096, 40, 32, 2, 13696)), 9399951360);
   EXPECT_EQ(count(family_json("glm4"), sizes(151552, 4096, 40, 32, 2, 13696)), 9400279040);
+  EXPECT_EQ(count(family_json("cwm"), sizes(128256, 6144, 64, 48, 8, 21504)), 32581097472);
   EXPECT_EQ(count(family_json("cohere2"), sizes(256000, 4096, 32, 32, 8, 14336)), 8028033024);
   EXPECT_EQ(count(changed(family_json("exaone4"), tied), sizes(102400, 2048, 30, 32, 8, 4096)),
             1279391488);

@@ -95,6 +95,18 @@ Status GgufFieldReader::read_minimax() {
                     out_["intermediate_size"].get<int64_t>());
 }
 
+// One width is that of all: others are refused as fields of config.json.
+Status GgufFieldReader::read_hunyuan() {
+  JIGE_DO(expect_gating(1));
+  JIGE_DO(put_int("num_experts", "expert_count"));
+  JIGE_DO(put_int("moe_topk", "expert_used_count"));
+  JIGE_DO(put_int_or("intermediate_size", "expert_shared_feed_forward_length",
+                     out_["intermediate_size"].get<int64_t>()));
+  JIGE_DO(put_int_or("num_shared_expert", "expert_shared_count", 1));
+  return put_int_or("moe_intermediate_size", "expert_feed_forward_length",
+                    out_["intermediate_size"].get<int64_t>());
+}
+
 Status GgufFieldReader::read_xielu() {
   for (const char* name : {"xielu.alpha_p", "xielu.alpha_n", "xielu.beta", "xielu.eps"}) {
     JIGE_TRY(const auto list, keys_.find_floats(name));

@@ -50,7 +50,7 @@ constexpr std::string_view kFieldArchitectures[] = {
     "gpt-oss",        "qwen35",     "qwen35moe",  "qwen3next",     "lfm2",         "lfm2moe",
     "granitehybrid",  "granitemoe", "gemma",      "gemma4",        "glm4",         "glm4moe",
     "cohere2",        "exaone4",    "apertus",    "hunyuan-dense", "ernie4_5-moe", "nemotron_h",
-    "nemotron_h_moe", "deepseek2",  "minimax-m2", "dots1"};
+    "nemotron_h_moe", "deepseek2",  "minimax-m2", "dots1",         "hunyuan-moe"};
 
 }  // namespace
 
@@ -394,6 +394,8 @@ Status GgufFieldReader::read_parts() {
       return read_deepseek_experts();
     case Family::kMiniMaxM2:
       return read_minimax();
+    case Family::kHunYuanMoe:
+      return read_hunyuan();
     default:
       return {};
   }

@@ -75,7 +75,7 @@ Status check_lfm2(const ModelConfig& c, std::string_view where) {
 }
 
 Status check_granted_experts(const ModelConfig& c, std::string_view where) {
-  if (c.family == Family::kLfm2Moe) return {};
+  if (c.family == Family::kLfm2Moe || c.family == Family::kHunYuanMoe) return {};
   if (c.family == Family::kMiniMaxM2) {
     return c.tied_embeddings ? not_in_gguf(where, "tie_word_embeddings") : Status();
   }
@@ -147,8 +147,9 @@ bool is_gguf_yarn(const ModelConfig& c) {
 
 // Of architectures that are read as fields of config.json those that are written, too.
 bool is_written(std::string_view architecture) {
-  constexpr std::string_view kWritten[] = {"gemma", "glm4",    "cohere2", "hunyuan-dense",
-                                           "lfm2",  "lfm2moe", "glm4moe", "minimax-m2"};
+  constexpr std::string_view kWritten[] = {"gemma",         "glm4",       "cohere2",
+                                           "hunyuan-dense", "lfm2",       "lfm2moe",
+                                           "glm4moe",       "minimax-m2", "hunyuan-moe"};
   return !has_gguf_fields(architecture) ||
          std::find(std::begin(kWritten), std::end(kWritten), architecture) != std::end(kWritten);
 }
@@ -307,6 +308,8 @@ std::string_view gguf_architecture(Family family) {
       return "qwen3moe";
     case Family::kHunYuanDense:
       return "hunyuan-dense";
+    case Family::kHunYuanMoe:
+      return "hunyuan-moe";
     case Family::kLfm2Moe:
       return "lfm2moe";
     case Family::kGlm4Moe:

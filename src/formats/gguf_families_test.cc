@@ -32,7 +32,7 @@ std::string usual_folder(const ScratchFolder& scratch, const std::string& name) 
   }
   if (name == "lfm2") config["conv_bias"] = false;
   if (name == "lfm2_moe") config["routed_scaling_factor"] = 1.0;
-  if (name == "hunyuan_v1_dense") config["rope_parameters"] = {{"rope_theta", 500.0}};
+  if (name.starts_with("hunyuan")) config["rope_parameters"] = {{"rope_theta", 500.0}};
   if (name == "qwen2_moe") {
     config["num_hidden_layers"] = 1;
     config["mlp_only_layers"] = Json::array();
@@ -71,7 +71,7 @@ TEST(GgufFamilies, FilesAreReadBack) {
                            "olmoe",      "qwen2_moe",  "qwen3_moe",        "mixtral",
                            "ministral3", "arcee",      "nemotron",         "gemma",
                            "glm4",       "cohere2",    "hunyuan_v1_dense", "lfm2",
-                           "lfm2_moe",   "glm4_moe",   "minimax_m2"}) {
+                           "lfm2_moe",   "glm4_moe",   "minimax_m2",       "hunyuan_v1_moe"}) {
     SCOPED_TRACE(name);
     const ScratchFolder scratch;
     const std::string folder = usual_folder(scratch, name), back = scratch.file("back");

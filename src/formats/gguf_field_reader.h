@@ -78,6 +78,7 @@ class GgufFieldReader {
   Status read_gemma4_angles(int64_t full_head_dim);
   Status read_ernie();
   Status read_minimax();
+  Status read_hunyuan();
   Status read_xielu();
 
   const GgufFile& file_;

@@ -41,6 +41,10 @@ GgufExpertNames gguf_expert_names(Family family) {
     case Family::kErnie45Moe:
       names.choice_bias = "moe_statics.e_score_correction_bias";
       break;
+    case Family::kHunYuanMoe:
+      names.router = "gate.wg";
+      names.shared = "shared_mlp";
+      break;
     case Family::kNemotronH:
       names.at = "";
       names.has_gate = false;

@@ -43,6 +43,7 @@ GgufLayerNames gguf_layer_names(Family family) {
       names.second = "feedforward_layernorm";
       break;
     case Family::kHunYuanDense:
+    case Family::kHunYuanMoe:
       names.query_norm = "self_attn.query_layernorm";
       names.key_norm = "self_attn.key_layernorm";
       break;

@@ -52,6 +52,7 @@ constexpr GgufArchitecture kGgufArchitectures[] = {
     {"exaone4", Family::kExaone4, GgufLayout::kPlain},
     {"apertus", Family::kApertus, GgufLayout::kPlain},
     {"hunyuan-dense", Family::kHunYuanDense, GgufLayout::kPlain},
+    {"hunyuan-moe", Family::kHunYuanMoe, GgufLayout::kPlain},
     {"ernie4_5-moe", Family::kErnie45Moe, GgufLayout::kPlain},
     {"nemotron_h", Family::kNemotronH, GgufLayout::kPaired},
     {"nemotron_h_moe", Family::kNemotronH, GgufLayout::kPaired},

@@ -83,6 +83,24 @@ void add_mlp(const ModelConfig& config, std::vector<std::string>& modules) {
   std::sort(modules.begin(), modules.end());
 }
 
+// Of models whose layers are recurrent or have attention.
+std::vector<std::string> hybrid_modules(const ModelConfig& config) {
+  std::vector<std::string> modules = {"k_proj", "o_proj", "q_proj", "v_proj"};
+  if (config.family == Family::kOlmoHybrid) {  // names of attention in delta nets, too
+    modules.insert(modules.end(), {"a_proj", "b_proj", "g_proj"});
+  } else if (config.family == Family::kQwen3Next) {
+    modules.insert(modules.end(), {"in_proj_ba", "in_proj_qkvz", "out_proj"});
+  } else if (config.mamba2.heads > 0) {
+    modules.push_back("in_proj");
+    if (adapts_recurrent_output(config.family)) modules.push_back("out_proj");
+  } else {
+    modules.insert(modules.end(),
+                   {"in_proj_a", "in_proj_b", "in_proj_qkv", "in_proj_z", "out_proj"});
+  }
+  add_mlp(config, modules);
+  return modules;
+}
+
 }  // namespace
 
 double LoraConfig::scale() const {
@@ -220,19 +238,7 @@ std::vector<std::string> lora_linear_modules(const ModelConfig& config) {
     std::sort(modules.begin(), modules.end());
     return modules;
   }
-  if (recurrent_layer_count(config) > 0) {
-    std::vector<std::string> modules = {"k_proj", "o_proj", "q_proj", "v_proj"};
-    if (adapts_recurrent_output(family)) modules.insert(modules.begin() + 2, "out_proj");
-    const bool mamba2 = config.mamba2.heads > 0;
-    if (mamba2) modules.insert(modules.begin(), "in_proj");
-    if (family == Family::kQwen3Next) {
-      modules.insert(modules.end(), {"in_proj_ba", "in_proj_qkvz"});
-    } else if (!mamba2) {
-      modules.insert(modules.end(), {"in_proj_a", "in_proj_b", "in_proj_qkv", "in_proj_z"});
-    }
-    add_mlp(config, modules);
-    return modules;
-  }
+  if (recurrent_layer_count(config) > 0) return hybrid_modules(config);
   const bool dense = family == Family::kGemma4 && config.experts.count == 0;
   if (has_experts(family) && !dense) return {"k_proj", "o_proj", "q_proj", "v_proj"};
   return {"down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"};

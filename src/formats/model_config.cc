@@ -191,6 +191,9 @@ class Checker {
                         ? "norms before and behind a layer's parts"
                     : family_.norm_place == NormPlace::kAfter ? "norms behind a layer's parts"
                                                               : "norms before a layer's parts"));
+    JIGE_DO(require(c_.recurrent_norms_before == family_.recurrent_norms_before,
+                    family_.recurrent_norms_before ? "norms before recurrent layers' parts"
+                                                   : "norms of all layers in one place"));
     JIGE_DO(require(c_.norm_adds_one == family_.norm_adds_one,
                     family_.norm_adds_one ? "norms that add one to their weight"
                                           : "norms that are their weight"));
@@ -277,6 +280,7 @@ class Checker {
                 std::count(c_.layer_is_unturned.begin(), c_.layer_is_unturned.end(), 0) == 0,
             "no rotary positions");
       case UnturnedRule::kUnlessRope:
+      case UnturnedRule::kIfNoTheta:
         return require(std::count(c_.layer_is_unturned.begin(), c_.layer_is_unturned.end(), 0) == 0,
                        "rotary positions in every layer or in none");
       case UnturnedRule::kWithoutWindow:

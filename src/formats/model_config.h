@@ -82,6 +82,8 @@ enum class Family {
   kApertus,
   kGemma4,
   kHunYuanDense,
+  kHunYuanMoe,
+  kCwm,
   kQwen35,
   kQwen35Moe,
   kQwen3Next,
@@ -90,7 +92,8 @@ enum class Family {
   kGraniteHybrid,
   kBamba,
   kNemotronH,
-  kFalconH1
+  kFalconH1,
+  kOlmoHybrid
 };
 // Families whose feed-forward layers, or some of them, are experts.
 inline constexpr bool has_experts(Family family) {
@@ -102,7 +105,7 @@ inline constexpr bool has_experts(Family family) {
          family == Family::kGraniteHybrid || family == Family::kNemotronH ||
          family == Family::kGraniteMoe || family == Family::kGraniteMoeShared ||
          family == Family::kErnie45Moe || family == Family::kDots1 ||
-         family == Family::kMiniMaxM2 || family == Family::kGemma4;
+         family == Family::kMiniMaxM2 || family == Family::kGemma4 || family == Family::kHunYuanMoe;
 }
 enum class NormKind { kRms, kLayer };
 // Where the norms of a layer stand: before its attention and its MLP, behind them, or both.
@@ -219,6 +222,10 @@ struct DeltaConfig {
   int64_t key_dim = 0;
   int64_t value_dim = 0;
   int64_t kernel = 0;
+  // Rates are up to 2, so that a token may turn around what its key has; or up to 1.
+  bool doubles_rate = false;
+  bool draws_steps = false;  // the biases of decays begin as steps (InitKind::kStep), or as 1
+  double norm_eps = 0;       // of the norm behind it; 0: as of the others
 
   int64_t key_columns() const { return key_heads * key_dim; }
   int64_t value_columns() const { return value_heads * value_dim; }
@@ -312,6 +319,8 @@ struct ModelConfig {
   int64_t context_max = 0;              // max_position_embeddings
   NormKind norm = NormKind::kRms;
   NormPlace norm_place = NormPlace::kBefore;
+  bool recurrent_norms_before =
+      false;                   // those of recurrent layers stand before, whatever that says
   bool norm_adds_one = false;  // norms multiply with 1 + weight
   bool norm_bias = true;       // of layer norms, but for those of heads
   double norm_eps = 1e-5;
@@ -394,6 +403,8 @@ bool has_attention_part(const ModelConfig& config, int64_t layer);
 bool has_feed_forward(const ModelConfig& config, int64_t layer);
 int64_t attention_part_count(const ModelConfig& config);
 int64_t feed_forward_count(const ModelConfig& config);
+// Where the norms of a layer stand.
+NormPlace norm_place(const ModelConfig& config, int64_t layer);
 // Whether the layer's tokens see those of the sliding window alone.
 bool has_window(const ModelConfig& config, int64_t layer);
 // The key/value heads of a layer with attention, and the width of all its heads.

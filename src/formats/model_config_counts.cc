@@ -15,6 +15,11 @@ bool has_window(const ModelConfig& config, int64_t layer) {
   return config.sliding_window > 0 && (sliding.empty() || (at < sliding.size() && sliding[at]));
 }
 
+NormPlace norm_place(const ModelConfig& config, int64_t layer) {
+  const bool before = config.recurrent_norms_before && is_recurrent(config, layer);
+  return before ? NormPlace::kBefore : config.norm_place;
+}
+
 HeadShape head_shape(const ModelConfig& config, int64_t layer) {
   const FullHeadsConfig& full = config.full_heads;
   if (full.head_dim > 0 && !has_window(config, layer)) return {full.kv_head_count, full.head_dim};

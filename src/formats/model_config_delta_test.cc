@@ -243,6 +243,110 @@ TEST(DeltaConfig, RefusesByFieldWhatCannotBe) {
   EXPECT_FAILS_WITH(with({{"layer_types", sliding}}), Code::kUnsupported, "sliding_attention");
 }
 
+// Of OLMo Hybrid, as folders without positions say it.
+Json olmo_json() { return changed(family_json("olmo_hybrid"), {{"rope_theta", nullptr}}); }
+
+TEST(DeltaConfig, OfOlmoHybridFollowsFromAttention) {
+  const ModelConfig config = config_of(olmo_json());
+  EXPECT_EQ(config.family, Family::kOlmoHybrid);
+  EXPECT_EQ(config.delta, (DeltaConfig{.key_heads = 4,
+                                       .value_heads = 4,
+                                       .key_dim = 6,
+                                       .value_dim = 12,
+                                       .kernel = 4,
+                                       .doubles_rate = true,
+                                       .draws_steps = true,
+                                       .norm_eps = 1e-5}));
+  EXPECT_EQ(config.layer_is_recurrent, (std::vector<uint8_t>{1, 1, 1, 0}));
+  EXPECT_EQ(norm_place(config, 0), NormPlace::kBefore);
+  EXPECT_EQ(norm_place(config, 3), NormPlace::kAfter);
+  EXPECT_TRUE(config.qk_norm_whole && !config.norm_adds_one && !config.attention_gate);
+  EXPECT_EQ(lora_linear_modules(config),
+            (std::vector<std::string>{"a_proj", "b_proj", "down_proj", "g_proj", "gate_proj",
+                                      "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"}));
+  const auto layers = [](int64_t count) {
+    return config_of(changed(olmo_json(), {{"num_hidden_layers", count}})).layer_is_recurrent;
+  };
+  EXPECT_EQ(layers(2), (std::vector<uint8_t>{1, 0}));  // the last one has attention if none else
+  EXPECT_EQ(layers(5), (std::vector<uint8_t>{1, 1, 1, 0, 1}));
+}
+
+// Theta is there, and null, or it has a number; left out it has the usual one.
+TEST(DeltaConfig, LayersOfOlmoHybridTurnUnlessThetaIsNull) {
+  const std::vector<uint8_t> none, all = {1, 1, 1, 1};
+  const Json null_theta = {{"rope_type", "default"}, {"rope_theta", nullptr}};
+  const Json theta = {{"rope_type", "default"}, {"rope_theta", 500.0}};
+  const std::pair<Json, bool> cases[] = {
+      {Json::object(), true},
+      {{{"rope_parameters", nullptr}}, true},
+      {{{"rope_theta", nullptr}}, false},
+      {{{"rope_parameters", null_theta}}, false},
+      {{{"rope_theta", nullptr}, {"rope_parameters", null_theta}}, false},
+      {{{"rope_theta", nullptr}, {"rope_parameters", theta}}, true},
+      {{{"rope_scaling", null_theta}}, false},
+      {{{"rope_theta", 500.0}}, true},
+  };
+  for (const auto& [members, turns] : cases) {
+    const ModelConfig config = config_of(changed(family_json("olmo_hybrid"), members));
+    EXPECT_EQ(config.layer_is_unturned, turns ? none : all) << members;
+    EXPECT_EQ(config_of(to_hf_config(config)), config) << members;
+  }
+}
+
+TEST(DeltaConfig, OfOlmoHybridReadsBackWhatItWrites) {
+  const Json types = {"full_attention", "linear_attention", "linear_attention", "full_attention"};
+  for (const Json& members :
+       {Json::object(), Json{{"layer_types", types}}, Json{{"linear_allow_neg_eigval", false}},
+        Json{{"linear_num_value_heads", 8}, {"linear_value_head_dim", 5}},
+        Json{{"attention_bias", true}}, Json{{"linear_key_head_dim", 8}}}) {
+    const ModelConfig config = config_of(changed(olmo_json(), members));
+    EXPECT_EQ(config_of(to_hf_config(config)), config) << members;
+  }
+  EXPECT_EQ(config_of(changed(olmo_json(), {{"linear_key_head_dim", 8}})).delta.value_dim, 16);
+}
+
+TEST(DeltaConfig, OfOlmoHybridIsRefusedWhereItCannotBe) {
+  for (const auto& [field, wrong] : {std::pair{"linear_num_key_heads", int64_t{0}},
+                                     {"linear_num_key_heads", int64_t{1} << 62},
+                                     {"linear_key_head_dim", int64_t{257}},
+                                     {"linear_key_head_dim", int64_t{1} << 62},
+                                     {"linear_value_head_dim", int64_t{0}},
+                                     {"linear_conv_kernel_dim", int64_t{9}}}) {
+    EXPECT_FAILS_WITH(parsed(changed(olmo_json(), {{field, wrong}})), Code::kCorrupt, "linear_");
+  }
+  ModelConfig config = config_of(olmo_json());
+  config.delta.norm_eps = 0;
+  EXPECT_FAILS_WITH(check_model_config(config, "x"), Code::kInvalidArgument, "other rates");
+  config = config_of(olmo_json());
+  config.recurrent_norms_before = false;
+  EXPECT_FAILS_WITH(check_model_config(config, "x"), Code::kInvalidArgument,
+                    "norms before recurrent layers' parts");
+  config = config_of(olmo_json());
+  config.layer_is_unturned = {1, 0, 1, 1};
+  EXPECT_FAILS_WITH(check_model_config(config, "x"), Code::kInvalidArgument, "or in none");
+  config = config_of(delta_json());
+  config.delta.doubles_rate = true;
+  EXPECT_FAILS_WITH(check_model_config(config, "x"), Code::kInvalidArgument, "other rates");
+}
+
+// What the folder of Olmo-Hybrid-7B says.
+TEST(DeltaConfig, OfOlmoHybrid7BIsThatOfItsFolder) {
+  const ModelConfig config = config_of({{"model_type", "olmo_hybrid"},
+                                        {"vocab_size", 100352},
+                                        {"hidden_size", 3840},
+                                        {"intermediate_size", 11008},
+                                        {"num_hidden_layers", 32},
+                                        {"num_attention_heads", 30},
+                                        {"num_key_value_heads", 30},
+                                        {"max_position_embeddings", 65536},
+                                        {"rope_theta", nullptr}});
+  EXPECT_EQ(config.delta.key_dim, 96);
+  EXPECT_EQ(config.delta.value_dim, 192);
+  EXPECT_EQ(recurrent_layer_count(config), 24);
+  EXPECT_EQ(config.eos_ids, std::vector<int32_t>{100257});
+  EXPECT_EQ(parameter_count(config), 7430870688);
+}
+
 TEST(DeltaConfig, BelongsToFamiliesThatHaveSuchLayers) {
   ModelConfig llama = config_of(family_json("llama"));
   llama.layer_is_recurrent = {1, 0, 0, 0};

@@ -116,6 +116,11 @@ void emit_rope(const ModelConfig& config, Json& out) {
   const FamilyInfo& family = family_info(config.family);
   if (config.family == Family::kMinistral3) return emit_ministral3_rope(config, out);
   if (config.family == Family::kGemma4) return;  // emit_gemma4() has it
+  if (family.unturned == UnturnedRule::kIfNoTheta && !config.layer_is_unturned.empty()) {
+    out["rope_theta"] = nullptr;
+    out["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", nullptr}};
+    return;
+  }
   out[std::string(family.theta_field)] = rope.theta;
   out["rope_scaling"] = nullptr;
   if (config.family == Family::kOlmo3) return emit_olmo3_rope(config, out);
@@ -130,7 +135,8 @@ void emit_rope(const ModelConfig& config, Json& out) {
   }
   if (rope.scaling == RopeScaling::kNone) {
     // Left out, it would be yarn or llama3.
-    if (config.family == Family::kGptOss || config.family == Family::kApertus) {
+    if (config.family == Family::kGptOss || config.family == Family::kApertus ||
+        config.family == Family::kCwm) {
       out["rope_scaling"] = {{"rope_type", "default"}};
     }
     return;
@@ -243,6 +249,7 @@ void emit_family_fields(const ModelConfig& config, Json& out) {
       break;
     case Family::kOlmo3:
     case Family::kCohere2:
+    case Family::kCwm:
     case Family::kExaone4:
     case Family::kGptOss:
     case Family::kDots1:

@@ -70,6 +70,9 @@ inline ExpertFields expert_fields(const ModelConfig& config) {
   if (config.family == Family::kMiniMaxM2) {
     return {kNewCountField, "intermediate_size", 256, 8, config.ffn_size};
   }
+  if (config.family == Family::kHunYuanMoe) {
+    return {"num_experts", "intermediate_size", 1, 1, config.ffn_size, 0, "moe_topk"};
+  }
   if (config.family == Family::kErnie45Moe) {
     return {"moe_num_experts", "moe_intermediate_size", 64, 6, 1536, 0, "moe_k"};
   }

@@ -11,6 +11,7 @@
 #include "formats/model_config_fields.h"
 #include "formats/model_config_gemma4.h"
 #include "formats/model_config_granite.h"
+#include "formats/model_config_hunyuan.h"
 #include "formats/model_config_lfm2.h"
 #include "formats/model_config_parts.h"
 #include "formats/model_families.h"
@@ -301,6 +302,8 @@ Status check_layers(const ModelConfig& config, std::string_view where) {
     JIGE_DO(in_expert_range(where, kSharedCountField, shared, kFfnMax));
   } else if (is_granite_moe(config.family)) {
     JIGE_DO(check_granite_shared(config, where));
+  } else if (config.family == Family::kHunYuanMoe) {
+    JIGE_DO(check_hunyuan_shared(config, where));
   } else if (shared != 0 && config.family != Family::kErnie45Moe) {
     return fail(Code::kInvalidArgument,
                 "{}: {} models have no shared expert, and one of {} is given", where,
@@ -351,6 +354,7 @@ Status parse_experts(const Json& config, ModelConfig& out, std::string_view wher
     return parse_deepseek_experts(config, *router, out, where);
   }
   if (is_granite_moe(out.family)) return parse_granite_experts(config, out, where);
+  if (out.family == Family::kHunYuanMoe) return parse_hunyuan_experts(config, out, where);
   const ExpertFields fields = expert_fields(out);
   ExpertConfig& experts = out.experts;
   JIGE_TRY(experts.count, parse_expert_count(config, fields, where));
@@ -398,6 +402,7 @@ void emit_experts(const ModelConfig& config, Json& out) {
     return emit_deepseek_experts(config, *router, out);
   }
   if (is_granite_moe(config.family)) return emit_granite_experts(config, out);
+  if (config.family == Family::kHunYuanMoe) return emit_hunyuan_experts(config, out);
   const ExpertFields fields = expert_fields(config);
   const ExpertConfig& experts = config.experts;
   out[std::string(fields.count)] = experts.count;

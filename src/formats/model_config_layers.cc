@@ -90,6 +90,9 @@ Result<std::vector<uint8_t>> default_window_flags(const Json& config, const Mode
     JIGE_TRY(period, get_size_or(config, "sliding_window_pattern", period, where));
   }
   if (period > 0) flags = all_but_every(period, out.layer_count);
+  if (period > 0 && family.full_first) {
+    for (int64_t i = 0; i < out.layer_count; ++i) flags[static_cast<size_t>(i)] = i % period != 0;
+  }
   return flags;
 }
 

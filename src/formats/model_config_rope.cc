@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "formats/model_config_gemma4.h"
+#include "formats/model_config_hunyuan.h"
 #include "formats/model_families.h"
 
 namespace jige::formats {
@@ -43,7 +44,7 @@ Status check_partial_factor(const Json& object, const Json& config, const RopeCo
 Result<RopeScaling> scaling_of(const std::string& type, Family family, std::string_view where) {
   if (type == "default" && family != Family::kMinistral3) return RopeScaling::kNone;
   const char* known = "default, linear, llama3 and yarn";
-  if (family == Family::kHunYuanDense) {
+  if (is_hunyuan(family)) {
     if (type == "dynamic") return RopeScaling::kNone;  // another theta: see raise_theta()
     known = "default, and dynamic with an alpha";
   } else if (family == Family::kPhi3 || family == Family::kMiniCpm3) {
@@ -336,6 +337,10 @@ Json usual_rope(Family family) {
     return {{"rope_type", "llama3"},  {"rope_theta", 1.2e7},     {"factor", 8.0},
             {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}, {kOriginalContext, 8192}};
   }
+  if (family == Family::kCwm) {
+    return {{"rope_type", "llama3"},  {"rope_theta", 1e6},       {"factor", 16.0},
+            {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}, {kOriginalContext, 8192}};
+  }
   return Json::object();
 }
 
@@ -376,7 +381,7 @@ Status parse_rope(const Json& config, ModelConfig& out, std::string_view where) 
   const Json usual = usual_rope(out.family);
   if (!parameters && !scaling) parameters = &usual;
   JIGE_TRY(out.rope, parse_both_spellings(parameters, scaling, config, out, where));
-  if (out.family != Family::kHunYuanDense) return {};
+  if (!is_hunyuan(out.family)) return {};
   return raise_theta(parameters ? *parameters : *scaling, out, where);
 }
 

@@ -129,6 +129,7 @@ inline void set_family_features(ModelConfig& out) {
   const FamilyInfo& family = family_info(out.family);
   out.norm = family.norm;
   out.norm_place = family.norm_place;
+  out.recurrent_norms_before = family.recurrent_norms_before;
   out.norm_adds_one = family.norm_adds_one;
   out.norm_bias = family.norm_bias;
   out.activation = family.activation;

@@ -104,6 +104,19 @@ inline constexpr FamilyInfo kHybridFamilies[] = {
      .norm_eps = 1e-5,
      .kv_heads = 8,
      .pad = 0},
+    {.family = Family::kOlmoHybrid,
+     .model_type = "olmo_hybrid",
+     .causal_class = "OlmoHybridForCausalLM",
+     .base_class = "OlmoHybridModel",
+     .norm_place = NormPlace::kAfter,
+     .recurrent_norms_before = true,
+     .head_norms = HeadNorms::kWhole,
+     .biases = BiasRule::kAttention,
+     .unturned = UnturnedRule::kIfNoTheta,
+     .delta_layers = true,
+     .bos = -1,
+     .eos = 100257,
+     .pad = 100277},
 };
 
 }  // namespace jige::formats

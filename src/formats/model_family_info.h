@@ -33,8 +33,9 @@ enum class BiasRule {
 };
 
 // Which layers do not turn: none, those that no_rope_layers says, those without the window of
-// models that have one, all unless position_embedding_type is rope, or all.
-enum class UnturnedRule { kNone, kListed, kWithoutWindow, kUnlessRope, kAll };
+// models that have one, all unless position_embedding_type is rope, all where rope_theta is
+// null, or all.
+enum class UnturnedRule { kNone, kListed, kWithoutWindow, kUnlessRope, kIfNoTheta, kAll };
 
 // Which layers may have the sliding window.
 enum class WindowRule { kNone, kAllLayers, kSomeLayers };
@@ -55,6 +56,7 @@ struct FamilyInfo {
   // What all its models have.
   NormKind norm = NormKind::kRms;
   NormPlace norm_place = NormPlace::kBefore;
+  bool recurrent_norms_before = false;
   bool norm_adds_one = false;
   bool norm_bias = true;
   HeadNorms head_norms = HeadNorms::kNone;
@@ -68,6 +70,7 @@ struct FamilyInfo {
   WindowRule windows = WindowRule::kNone;
   WindowUse window_use = WindowUse::kUnlessNull;
   int64_t full_period = 0;  // without layer_types each so manieth layer has no window; 0: none
+  bool full_first = false;  // the first of so many, not the last
   UnturnedRule unturned = UnturnedRule::kNone;
   bool two_ropes = false;      // layers with the window turn by other angles
   bool turns_parts = false;    // turned_field counts

@@ -14,7 +14,20 @@ namespace {
 
 // What the tensors of a base class have in front of their names as part of a language model.
 constexpr std::string_view kBasePrefixes[] = {"transformer.", "model.", "gpt_neox.", "backbone."};
-constexpr std::string_view kMixtralMlp = ".block_sparse_moe.";
+// Names of modules in some files, and in others.
+struct OtherName {
+  std::string_view name;
+  std::string_view other;
+};
+constexpr OtherName kOtherNames[] = {
+    // transformers 5 names Mixtral's router as that of other families where it stacks the experts.
+    {".block_sparse_moe.", ".mlp."},
+    // Norms of OLMo Hybrid, published and as transformers has them in memory; it may write those of
+    // attention layers by the published names of others.
+    {".attention_layer_norm.", ".input_layernorm."},
+    {".feedforward_layer_norm.", ".post_attention_layernorm."},
+    {".post_attention_layernorm.", ".feedforward_layer_norm."},
+};
 constexpr std::string_view kNeoXHead = "embed_out.";
 
 struct ModelNames {
@@ -55,8 +68,12 @@ std::vector<std::string> recurrent_modules(const formats::ModelConfig& config,
                                            const LayerNames& names) {
   if (config.short_conv.kernel > 0) return {names.short_conv.in};
   if (config.mamba2.heads > 0) return {names.mamba2.in};
-  if (names.delta.gate.empty()) return {names.delta.qkv, names.delta.rate};
-  return {names.delta.qkv, names.delta.gate, names.delta.rate, names.delta.decay};
+  std::vector<std::string> modules = names.delta.qkv;
+  modules.push_back(names.delta.rate);
+  if (!names.delta.gate.empty()) {
+    modules.insert(modules.end(), {names.delta.gate, names.delta.decay});
+  }
+  return modules;
 }
 
 std::vector<std::string> attention_modules(const formats::ModelConfig& config,
@@ -186,10 +203,11 @@ std::string Architecture::base_name(const std::string& name) {
 std::vector<std::string> Architecture::stored_names(const ParamSpec& spec) {
   std::vector<std::string> names{spec.name};
   if (spec.adapter) return names;
-  // transformers 5 names Mixtral's router as that of other families where it stacks the experts.
-  if (const size_t at = spec.name.find(kMixtralMlp); at != std::string::npos) {
+  for (const OtherName& one : kOtherNames) {
+    const size_t at = spec.name.find(one.name);
+    if (at == std::string::npos) continue;
     std::string renamed = spec.name;
-    names.push_back(renamed.replace(at, kMixtralMlp.size(), ".mlp."));
+    names.push_back(renamed.replace(at, one.name.size(), one.other));
   }
   // And GPT-NeoX's head as that of other families where it keeps the names it has in memory.
   if (spec.name.starts_with(kNeoXHead)) {

@@ -98,6 +98,15 @@ struct StoredRows {
   }
 };
 
+// Where files may hold a parameter's rows: those of some tensors one behind the other, however they
+// are cut, or of one tensor that has all.
+struct JoinedRows {
+  std::vector<std::string> tensors;
+  std::string whole;
+  int64_t first = 0;  // of the parameter
+  int64_t rows = 0;   // of all
+};
+
 // One parameter as the world knows it: Hugging Face name, shape [out, in] for matrices.
 struct ParamSpec {
   std::string name;
@@ -115,6 +124,7 @@ struct ParamSpec {
   bool as_scalar = false;    // of a vector [1], which files hold without dimensions
   std::optional<StackedPlace> stacked = {};
   std::optional<StoredRows> stored_rows = {};
+  std::optional<JoinedRows> joined = {};
 
   // Of the tensor in files that holds it alone.
   Shape stored_shape() const {

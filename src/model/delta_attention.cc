@@ -7,9 +7,11 @@
 namespace jige::model {
 namespace {
 
-// Its norm is the weight itself, whatever the family's others are.
-formats::ModelConfig with_plain_norms(formats::ModelConfig config) {
+// Its norm is the weight itself, whatever the family's others are, and may have an epsilon of its
+// own.
+formats::ModelConfig with_own_norms(formats::ModelConfig config) {
   config.norm_adds_one = false;
+  if (config.delta.norm_eps > 0) config.norm_eps = config.delta.norm_eps;
   return config;
 }
 
@@ -21,39 +23,50 @@ DeltaAttention::DeltaAttention(const formats::ModelConfig& config, const DeltaAt
     : shape_{.key_heads = config.delta.key_heads,
              .value_heads = config.delta.value_heads,
              .key_dim = config.delta.key_dim,
-             .value_dim = config.delta.value_dim} {
+             .value_dim = config.delta.value_dim},
+      rate_scale_(config.delta.doubles_rate ? 2.0f : 1.0f) {
   in_ = Projection(
       {.parts = in_parts(names), .inputs = config.hidden_size, .lora = lora, .device = device},
       params);
-  conv_ = ConvLayer(
-      {.name = names.conv, .columns = conv_columns(), .kernel = config.delta.kernel, .silu = true},
-      params);
+  ConvLayerOptions conv{
+      .parts = {}, .whole = names.conv_whole, .kernel = config.delta.kernel, .silu = true};
+  for (const ProjectionOptions::Part& part : qkv_parts(names.conv)) {
+    conv.parts.push_back({part.name, part.outputs});
+  }
+  conv_ = ConvLayer(conv, params);
   log_scale_ = params.size();
   params.push_back({.name = names.log_scale,
                     .shape = Shape{shape_.value_heads},
                     .init = InitKind::kLogUniform,
                     .init_std = 16.0});
   decay_bias_ = params.size();
-  params.push_back(
-      {.name = names.decay_bias, .shape = Shape{shape_.value_heads}, .init = InitKind::kOne});
-  norm_ = NormLayer(with_plain_norms(config), names.norm, shape_.value_dim, false, params);
+  params.push_back({.name = names.decay_bias,
+                    .shape = Shape{shape_.value_heads},
+                    .init = config.delta.draws_steps ? InitKind::kStep : InitKind::kOne,
+                    .init_std = 0.1});
+  norm_ = NormLayer(with_own_norms(config), names.norm, shape_.value_dim, false, params);
+}
+
+std::vector<ProjectionOptions::Part> DeltaAttention::qkv_parts(
+    const std::vector<std::string>& names) const {
+  return fused_parts(names, {key_columns(), key_columns(), value_columns()});
 }
 
 std::vector<ProjectionOptions::Part> DeltaAttention::in_parts(
     const DeltaAttentionNames& names) const {
   const int64_t heads = shape_.value_heads;
   if (!names.gate.empty()) {
-    return {{names.qkv, conv_columns()},
-            {names.gate, value_columns()},
-            {names.rate, heads},
-            {names.decay, heads}};
+    std::vector<ProjectionOptions::Part> parts = qkv_parts(names.qkv);
+    parts.insert(parts.end(),
+                 {{names.gate, value_columns()}, {names.rate, heads}, {names.decay, heads}});
+    return parts;
   }
   const int64_t of_key = heads / shape_.key_heads;
   const int64_t values = of_key * shape_.value_dim;
   const StoredRows qkvz{.turns = shape_.key_heads,
                         .parts = {shape_.key_dim, shape_.key_dim, values, values}};
   const StoredRows ba{.turns = shape_.key_heads, .parts = {of_key, of_key}};
-  return {{names.qkv, conv_columns() + value_columns(), qkvz}, {names.rate, 2 * heads, ba}};
+  return {{names.qkv[0], conv_columns() + value_columns(), qkvz}, {names.rate, 2 * heads, ba}};
 }
 
 void DeltaAttention::plan_forward(Placement& at, DType compute, ops::WeightFormat format) {
@@ -139,7 +152,8 @@ ops::DeltaGates DeltaAttention::gates(const BlockWeights& weights, const TensorV
           .a = decay_of(in),
           .b = rate_of(in),
           .log_scale = weights.params[log_scale_].value,
-          .bias = weights.params[decay_bias_].value};
+          .bias = weights.params[decay_bias_].value,
+          .rate_scale = rate_scale_};
 }
 
 ops::DeltaRuleForward DeltaAttention::rule(const Batch& batch, const TensorView& dst,

@@ -5,7 +5,7 @@
 // C = 2 Hk·dk + Hv·dv.
 //   u|z|b|a = src Winᵀ                       [T, C + Hv·dv + 2 Hv]
 //   q|k|v = silu(conv(u))                    ops/causal_conv.h
-//   decay, rate = gates(a, b)                ops/delta_gates.h
+//   decay, rate = gates(a, b)                ops/delta_gates.h; rates up to 1, or to 2
 //   o = delta_rule(q, k, v, decay, rate)     [T, Hv·dv], ops/delta_rule.h
 //   dst = norm(o) · silu(z)                  norms of heads, one weight for all
 // Formulas: Yang, Kautz, Hatamizadeh, Gated Delta Networks, 2025; as Qwen 3.5 has them.
@@ -30,12 +30,15 @@ namespace jige::model {
 
 // Full names of the modules, without ".weight"; those of parameters without suffix.
 struct DeltaAttentionNames {
-  std::string qkv, gate, rate, decay;  // Win by parts
+  // Win by parts; queries, keys and values in one module, or in one each, as the convolution.
+  std::vector<std::string> qkv;
+  std::string gate, rate, decay;
   // Without names of gate and decay, qkv and rate hold their rows, too: in files a key head's
   // queries, keys, values and gates come together, and its rates and decays.
-  std::string conv;
-  std::string log_scale;   // parameter
-  std::string decay_bias;  // parameter
+  std::vector<std::string> conv;
+  std::string conv_whole = {};  // where files may have three convolutions in one
+  std::string log_scale;        // parameter
+  std::string decay_bias;       // parameter
   std::string norm;
 };
 
@@ -98,6 +101,8 @@ class DeltaAttention final : public Attention {
   Gradients place_pending(Placement& at, int64_t token_count, DType compute) const;
   Work place_work(Placement& at, int64_t token_count, DType compute, PackFor use) const;
 
+  // Of queries, keys and values in one module, or in one each.
+  std::vector<ProjectionOptions::Part> qkv_parts(const std::vector<std::string>& names) const;
   std::vector<ProjectionOptions::Part> in_parts(const DeltaAttentionNames& names) const;
   int64_t key_columns() const { return shape_.key_heads * shape_.key_dim; }
   int64_t value_columns() const { return shape_.value_heads * shape_.value_dim; }
@@ -135,6 +140,7 @@ class DeltaAttention final : public Attention {
   size_t log_scale_ = 0;  // places among the parameters
   size_t decay_bias_ = 0;
   NormLayer norm_;
+  float rate_scale_ = 1;
 };
 
 }  // namespace jige::model

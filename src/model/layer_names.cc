@@ -49,8 +49,14 @@ ExpertNames expert_names(formats::Family family, const std::string& layer) {
   const bool qwen = family == formats::Family::kQwen2Moe || family == formats::Family::kQwen35Moe ||
                     family == formats::Family::kQwen3Next;
   const bool ernie = family == formats::Family::kErnie45Moe;
-  const std::string shared = at + (qwen ? "shared_expert." : "shared_experts.");
-  return {.router = at + (family == formats::Family::kGptOss ? "router" : "gate"),
+  const bool hunyuan = family == formats::Family::kHunYuanMoe;
+  const std::string shared = at + (qwen      ? "shared_expert."
+                                   : hunyuan ? "shared_mlp."
+                                             : "shared_experts.");
+  const bool gpt_oss = family == formats::Family::kGptOss;
+  return {.router = at + (gpt_oss   ? "router"
+                          : hunyuan ? "gate.wg"
+                                    : "gate"),
           .choice_bias = at + (ernie ? "moe_statics" : "gate") + ".e_score_correction_bias",
           .choice_bias_as_row = ernie,
           .prefix = at + "experts.",
@@ -59,7 +65,7 @@ ExpertNames expert_names(formats::Family family, const std::string& layer) {
           .down = "down_proj",
           .stacked_input = stacked + "gate_up_proj",
           .stacked_output = stacked + "down_proj",
-          .stacked_usual = family == formats::Family::kGptOss,
+          .stacked_usual = gpt_oss,
           .shared_input = {shared + "gate_proj", shared + "up_proj"},
           .shared_output = shared + "down_proj",
           .shared_gate = at + "shared_expert_gate"};
@@ -78,20 +84,31 @@ LatentAttentionNames latent_names(const std::string& attention) {
 // Of a layer that has a delta net in place of attention.
 void set_recurrent_names(LayerNames& names, formats::Family family, const std::string& layer) {
   const std::string at = layer + ".linear_attn.";
-  names.delta = {.qkv = at + "in_proj_qkv",
+  names.delta = {.qkv = {at + "in_proj_qkv"},
                  .gate = at + "in_proj_z",
                  .rate = at + "in_proj_b",
                  .decay = at + "in_proj_a",
-                 .conv = at + "conv1d",
+                 .conv = {at + "conv1d"},
                  .log_scale = at + "A_log",
                  .decay_bias = at + "dt_bias",
                  .norm = at + "norm"};
   if (family == formats::Family::kQwen3Next) {
-    names.delta.qkv = at + "in_proj_qkvz";
+    names.delta.qkv = {at + "in_proj_qkvz"};
     names.delta.rate = at + "in_proj_ba";
     names.delta.gate = names.delta.decay = "";
   }
   names.attention_output = at + "out_proj";
+  if (family != formats::Family::kOlmoHybrid) return;
+  names.delta.qkv = {at + "q_proj", at + "k_proj", at + "v_proj"};
+  names.delta.gate = at + "g_proj";
+  names.delta.rate = at + "b_proj";
+  names.delta.decay = at + "a_proj";
+  names.delta.conv = {at + "q_conv1d", at + "k_conv1d", at + "v_conv1d"};
+  names.delta.conv_whole = at + "conv1d";
+  names.delta.norm = at + "o_norm";
+  names.attention_output = at + "o_proj";
+  names.norm1 = layer + ".attention_layer_norm";
+  names.norm2 = layer + ".feedforward_layer_norm";
 }
 
 // Behind the name of the module that holds them.
@@ -227,6 +244,7 @@ void set_own_names(LayerNames& names, formats::Family family, const std::string&
       names.ffn_input = {mlp + "up_proj"};
       break;
     case formats::Family::kHunYuanDense:
+    case formats::Family::kHunYuanMoe:
       names.attention.q_norm = attention + "query_layernorm";
       names.attention.k_norm = attention + "key_layernorm";
       break;
@@ -277,7 +295,7 @@ LayerNames layer_names(const formats::ModelConfig& config, int64_t index) {
   if (config.family == formats::Family::kGlm4) {
     names.norm1_after = at + ".post_self_attn_layernorm";
     names.norm2_after = at + ".post_mlp_layernorm";
-  } else if (config.norm_place != formats::NormPlace::kBefore) {
+  } else if (formats::norm_place(config, index) != formats::NormPlace::kBefore) {
     names.norm1_after = at + ".post_attention_layernorm";
     names.norm2 = at + ".pre_feedforward_layernorm";
     names.norm2_after = at + ".post_feedforward_layernorm";

@@ -15,8 +15,7 @@ ShortConv::ShortConv(const formats::ModelConfig& config, const ShortConvNames& n
                     .lora = lora,
                     .device = device},
                    params);
-  conv_ = ConvLayer({.name = names.conv, .columns = width_, .kernel = kernel_, .bias = has_bias},
-                    params);
+  conv_ = ConvLayer({.parts = {{names.conv, width_}}, .kernel = kernel_, .bias = has_bias}, params);
 }
 
 void ShortConv::plan_forward(Placement& at, DType compute, ops::WeightFormat format) {

@@ -96,7 +96,11 @@ inline constexpr const char* kFixtureNames[] = {"llama2",
                                                 "hunyuan_v1_dense",
                                                 "falcon_h1",
                                                 "falcon_h1_norm",
-                                                "falcon_h1_norm_first"};
+                                                "falcon_h1_norm_first",
+                                                "olmo_hybrid",
+                                                "olmo_hybrid_turned",
+                                                "hunyuan_v1_moe",
+                                                "cwm"};
 
 inline const std::vector<std::string>& fixture_names() {
   static const std::vector<std::string> names(std::begin(kFixtureNames), std::end(kFixtureNames));
@@ -221,6 +225,11 @@ inline void add_turning_features(formats::ModelConfig& config) {
       break;
     case formats::Family::kHunYuanDense:
       config.qk_norm = config.qk_norm_turned = config.tied_embeddings = true;
+      break;
+    case formats::Family::kCwm:
+      config.mlp_bias = true;
+      config.sliding_window = 5;
+      config.layer_is_sliding = {0, 1};
       break;
     case formats::Family::kApertus:
       config.activation = formats::ActivationKind::kXielu;
@@ -386,6 +395,9 @@ inline formats::ModelConfig tiny_config(formats::Family family) {
     case formats::Family::kQwen3Next:
       add_recurrent_features(config);
       break;
+    case formats::Family::kOlmoHybrid:
+      add_olmo_hybrid_features(config);
+      break;
     case formats::Family::kLfm2:
     case formats::Family::kLfm2Moe:
       add_short_conv_features(config);
@@ -441,7 +453,9 @@ inline const std::vector<formats::Family>& all_families() {
       formats::Family::kGraniteMoe,    formats::Family::kGraniteMoeShared,
       formats::Family::kErnie45Moe,    formats::Family::kDots1,
       formats::Family::kMiniMaxM2,     formats::Family::kApertus,
-      formats::Family::kGemma4,        formats::Family::kHunYuanDense};
+      formats::Family::kGemma4,        formats::Family::kHunYuanDense,
+      formats::Family::kHunYuanMoe,    formats::Family::kCwm,
+      formats::Family::kOlmoHybrid};
   return families;
 }
 

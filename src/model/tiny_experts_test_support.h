@@ -24,6 +24,16 @@ inline formats::ExpertConfig sigmoid_experts() {
           .groups_by_pairs = true};
 }
 
+// Hunyuan's, beside one that every token uses.
+inline void add_hunyuan_features(formats::ModelConfig& config) {
+  config.qk_norm = config.qk_norm_turned = true;
+  config.experts = {.count = 5,
+                    .chosen = 3,
+                    .ffn_size = config.ffn_size,
+                    .shared_ffn_size = config.ffn_size,
+                    .normalised = true};
+}
+
 // What layers of experts do behind usual attention.
 inline void add_expert_features(formats::ModelConfig& config) {
   switch (config.family) {
@@ -44,6 +54,9 @@ inline void add_expert_features(formats::ModelConfig& config) {
     case formats::Family::kQwen3Moe:
       config.qk_norm = true;
       config.experts = {.count = 5, .chosen = 3, .ffn_size = 12};
+      break;
+    case formats::Family::kHunYuanMoe:
+      add_hunyuan_features(config);
       break;
     case formats::Family::kGlm4Moe:
       config.qk_norm = config.qkv_bias = true;

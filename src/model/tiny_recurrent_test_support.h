@@ -14,6 +14,24 @@ inline void add_granite_scales(formats::ModelConfig& config) {
   config.logits_divisor = 1.5;
 }
 
+// A delta net with norms before its parts, and attention without positions and norms behind them.
+inline void add_olmo_hybrid_features(formats::ModelConfig& config) {
+  config.delta = {.key_heads = 2,
+                  .value_heads = 4,
+                  .key_dim = 10,
+                  .value_dim = 12,
+                  .kernel = 3,
+                  .doubles_rate = true,
+                  .draws_steps = true,
+                  .norm_eps = 1e-5};
+  config.layer_is_recurrent = {1, 0};
+  config.layer_is_unturned = {1, 1};
+  config.norm_place = formats::NormPlace::kAfter;
+  config.recurrent_norms_before = true;
+  config.qk_norm_whole = true;
+  config.norm_eps = 1e-2;
+}
+
 // A delta net and a layer with gated attention.
 inline void add_recurrent_features(formats::ModelConfig& config) {
   config.delta = {.key_heads = 2, .value_heads = 4, .key_dim = 7, .value_dim = 9, .kernel = 3};

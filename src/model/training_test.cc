@@ -90,6 +90,8 @@ formats::ModelConfig smooth_config(Family family) {
   formats::ModelConfig config = testing::without_layer_inputs(tiny_config(family));
   config.experts.chosen = config.experts.count;
   config.experts.chosen_groups = config.experts.groups;
+  if (config.delta.norm_eps > 0)
+    config.delta.norm_eps = 0.1;  // a head's first results may be near zero
   return config;
 }
 
@@ -255,13 +257,16 @@ TEST(Training, GradientsMatchTheRecordingFromPyTorch) {
       next += length;
     }
     // PyTorch's own f32 gradients of olmo3, qwen2_moe and ernie4_5_moe are up to 3e-6 from those in
-    // double, of gemma4_layer_inputs 2e-6, those of qwen3_5 and nemotron_h up to 6e-6 and of bamba
-    // up to 8e-6.
+    // double, of gemma4_layer_inputs 2e-6, those of qwen3_5 and nemotron_h up to 6e-6, of bamba
+    // up to 8e-6 and of olmo_hybrid up to 1.2e-5.
     const bool recurrent = name.starts_with("qwen3_5") || name == "qwen3_next" || name == "bamba" ||
                            name.starts_with("nemotron_h");
     const bool loose = name == "olmo3" || name == "qwen2_moe" || name == "ernie4_5_moe" ||
                        name == "gemma4_layer_inputs";
-    const double tolerance = recurrent ? 1e-5 : loose ? 5e-6 : 2e-6;
+    const double tolerance = name.starts_with("olmo_hybrid") ? 2e-5
+                             : recurrent                     ? 1e-5
+                             : loose                         ? 5e-6
+                                                             : 2e-6;
     const auto trainee = loaded_trainee(folder, {});
     EXPECT_NEAR(trainee->mean_loss(sequences),
                 testing::value_of(recording.view("loss")).as<float>()[0], 1e-5);

@@ -49,7 +49,7 @@ struct WeightsMemory {
   int64_t gradients_bytes = 0;
   int64_t packed_bytes = 0;
   int64_t rope_bytes = 0;
-  int64_t strip_bytes = 0;  // in which quantised matrices are turned back (BlockWeights::strip)
+  int64_t strip_bytes = 0;      // in which quantised matrices are turned back (BlockWeights::strip)
   int64_t trainable_count = 0;  // parameters
   int64_t total_bytes() const {
     return values_bytes + gradients_bytes + packed_bytes + rope_bytes + strip_bytes;

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "formats/image_model_names.h"
 #include "model/device_copies.h"
+#include "model/joined_rows.h"
 #include "model/quantised_params.h"
 #include "model/stacked_tensors.h"
 #include "model/tensor_convert.h"
@@ -147,6 +148,7 @@ void tell_unused(const Architecture& architecture, const formats::TensorFolder& 
     for (const ParamSpec& spec : architecture.block(node).params()) {
       for (std::string& name : Architecture::stored_names(spec)) used.insert(std::move(name));
       for (std::string& name : stacked_names(spec)) used.insert(std::move(name));
+      for (std::string& name : joined_names(spec)) used.insert(std::move(name));
       if (architecture.config().quantised) add_quantised_names(spec, used);
     }
   }
@@ -193,7 +195,7 @@ class BlockLoader {
       if (specs[i].adapter) continue;
       const TensorView& value = block.params[i].value;
       if (value && tied_head(architecture, node, specs[i])) continue;  // the table's memory
-      if (is_stacked(files_, specs[i])) {
+      if (is_stacked(files_, specs[i]) || is_joined(files_, specs[i])) {
         alone.push_back(i);
         continue;
       }
@@ -228,6 +230,10 @@ class BlockLoader {
     Param made;
     if (is_stacked(files_, spec)) {
       JIGE_TRY(made.value, read_stacked(files_, spec, team_, buffer_));
+      return made;
+    }
+    if (is_joined(files_, spec)) {
+      JIGE_TRY(made.value, read_joined(files_, spec, buffer_));
       return made;
     }
     JIGE_TRY(const auto quantised, find_quantised(weights_.architecture().config(), files_, spec));
@@ -317,6 +323,10 @@ Status check_weights(const Architecture& architecture, const formats::TensorFold
       if (spec.adapter) continue;
       if (is_stacked(files, spec)) {
         JIGE_DO(check_stacked(files, spec));
+        continue;
+      }
+      if (is_joined(files, spec)) {
+        JIGE_DO(check_joined(files, spec));
         continue;
       }
       JIGE_TRY(const auto quantised, find_quantised(architecture.config(), files, spec));

@@ -93,6 +93,7 @@ TEST(Weights, WhatIsSavedIsReadBack) {
 
 TEST(Weights, FixturesSurviveARoundTrip) {
   for (const std::string& name : fixture_names()) {
+    if (name.starts_with("olmo_hybrid")) continue;  // cut in other places: joined_rows_test.cc
     SCOPED_TRACE(name);
     const TempFolder temp;
     const auto config = value_of(formats::load_model_config(fixture(name)));

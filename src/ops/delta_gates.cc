@@ -20,6 +20,7 @@ cpu::DeltaGateInputs delta_gate_inputs(const DeltaGates& args) {
           .has_b = bool(args.b),
           .log_scale = args.log_scale.as<float>(),
           .bias = args.bias.as<float>(),
+          .rate_scale = args.rate_scale,
           .heads = heads};
 }
 

@@ -2,7 +2,7 @@
 // those of Mamba 2, where one number of a token says both.
 //
 // Shapes: T tokens, H value heads.
-//   rate      = sigmoid(b)
+//   rate      = rate_scale · sigmoid(b)
 //   log_decay = -exp(log_scale) · softplus(a + bias),  softplus(x) = log(1 + e^x), x itself above
 //   20
 // and, where there is no b, rate = softplus(a + bias).
@@ -21,6 +21,7 @@ struct DeltaGates {
   TensorView b;          // the same, or empty
   TensorView log_scale;  // [H] f32
   TensorView bias;       // [H] f32
+  float rate_scale = 1;  // of b; above 1 a token may turn around what its key has
 };
 void delta_gates_forward(Stream& stream, const DeltaGates& args);
 

@@ -13,12 +13,13 @@ using test::Values;
 double decay_reference(double a, double log_scale, double bias) {
   return -std::exp(log_scale) * std::log1p(std::exp(a + bias));
 }
-double rate_reference(double b) { return 1 / (1 + std::exp(-b)); }
+double rate_reference(double b, double scale) { return scale / (1 + std::exp(-b)); }
 double step_reference(double a, double bias) { return std::log1p(std::exp(a + bias)); }
 
 struct GateInputs {
   Matrix a, b, log_scale, bias, log_decay, rate;
   bool has_b;
+  float rate_scale;
 
   GateInputs(DType dtype, int64_t rows, int64_t heads, double spread, bool has_rates)
       : a(dtype, rows, heads),
@@ -27,7 +28,8 @@ struct GateInputs {
         bias(DType::kF32, 1, heads, 0),
         log_decay(DType::kF32, rows, heads),
         rate(DType::kF32, rows, heads),
-        has_b(has_rates) {
+        has_b(has_rates),
+        rate_scale(heads % 2 == 0 ? 2.0f : 1.0f) {
     Rng rng(21);
     a.fill_normal(rng, spread);
     b.fill_normal(rng, spread);
@@ -40,7 +42,8 @@ struct GateInputs {
             .a = a.view(),
             .b = has_b ? b.view() : TensorView(),
             .log_scale = log_scale.vector(),
-            .bias = bias.vector()};
+            .bias = bias.vector(),
+            .rate_scale = rate_scale};
   }
 };
 
@@ -64,12 +67,13 @@ TEST(DeltaGates, ForwardAgreesWithDouble) {
     for_gate_inputs([&](GateInputs& in, const std::string& what) {
       delta_gates_forward(*stream, in.args());
       Values decay, rate;
+      const auto scale = static_cast<double>(in.rate_scale);
       for (int64_t t = 0; t < in.a.rows(); ++t) {
         for (int64_t h = 0; h < in.a.columns(); ++h) {
           // The sum of a and the bias is rounded, so its own error is taken out.
           const double sum = static_cast<double>(in.a.get(t, h) + in.bias.get(0, h));
           decay.push_back(decay_reference(sum, static_cast<double>(in.log_scale.get(0, h)), 0));
-          rate.push_back(in.has_b ? rate_reference(static_cast<double>(in.b.get(t, h)))
+          rate.push_back(in.has_b ? rate_reference(static_cast<double>(in.b.get(t, h)), scale)
                                   : step_reference(sum, 0));
         }
       }
@@ -116,7 +120,8 @@ TEST(DeltaGates, BackwardAgreesWithFiniteDifferences) {
           by_a.push_back(decay *
                              slope([&](double d) { return decay_reference(a + d, scale, bias); }) +
                          rate * by_step);
-          by_b.push_back(rate * slope([&](double d) { return rate_reference(b + d); }));
+          by_b.push_back(rate *
+                         slope([&](double d) { return rate_reference(b + d, in.rate_scale); }));
           by_scale.push_back(decay *
                              slope([&](double d) { return decay_reference(a, scale + d, bias); }));
         }

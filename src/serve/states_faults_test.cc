@@ -142,6 +142,7 @@ INSTANTIATE_TEST_SUITE_P(
                       FaultyCase{"granite_hybrid", 5, 3, plan::Admission::kReserve},
                       FaultyCase{"nemotron_h", 1, 1, plan::Admission::kReserve},
                       FaultyCase{"falcon_h1", 5, 3, plan::Admission::kOptimistic},
+                      FaultyCase{"olmo_hybrid", 5, 3, plan::Admission::kReserve},
                       FaultyCase{"lfm2_moe", 5, 1, plan::Admission::kOptimistic}),
     [](const auto& param) {
       return std::string(param.param.fixture) + "_" + std::to_string(param.param.states) + "_" +

@@ -208,15 +208,15 @@ INSTANTIATE_TEST_SUITE_P(Recorded, Reference,
                                   (param_info.param.accumulate ? "_accumulated" : "");
                          });
 
-const std::vector<std::string> kBitModels = {
-    "llama2",         "gpt2",        "qwen2",
-    "qwen3",          "mistral",     "phi3",
-    "gemma2",         "gemma3",      "granite",
-    "gpt_neox",       "phi",         "cohere",
-    "qwen2_moe",      "deepseek_v3", "qwen3_5",
-    "lfm2",           "qwen3_next",  "granite_hybrid",
-    "nemotron_h_moe", "falcon_h1",   "falcon_h1_norm",
-    "gemma4",         "gemma4_moe",  "gemma4_layer_inputs"};
+const std::vector<std::string> kBitModels = {"llama2",         "gpt2",        "qwen2",
+                                             "qwen3",          "mistral",     "phi3",
+                                             "gemma2",         "gemma3",      "granite",
+                                             "gpt_neox",       "phi",         "cohere",
+                                             "qwen2_moe",      "deepseek_v3", "qwen3_5",
+                                             "lfm2",           "qwen3_next",  "granite_hybrid",
+                                             "nemotron_h_moe", "falcon_h1",   "falcon_h1_norm",
+                                             "gemma4",         "gemma4_moe",  "gemma4_layer_inputs",
+                                             "olmo_hybrid"};
 
 Documents random_documents(uint64_t seed, int count) {
   Rng rng(seed);
@@ -374,7 +374,8 @@ TEST(Executor, UsesTheMemoryThatThePlanSays) {
                             "gemma4",
                             "gemma4_moe",
                             "gemma4_layer_inputs",
-                            "falcon_h1_norm_first"}) {
+                            "falcon_h1_norm_first",
+                            "olmo_hybrid"}) {
     for (const DType compute : {DType::kF32, DType::kBF16}) {
       CpuDevice device({.thread_count = 1});
       Arena arena(device, "test");

@@ -42,7 +42,7 @@ class CudaModelRecurrent : public CudaTest {
 // and of up to eight rows attention has one order, so everything has.
 TEST_F(CudaModelRecurrent, TokensGiveWhatTheWholeTextGives) {
   for (const std::string name :
-       {"qwen3_5", "qwen3_next", "granite_hybrid_dense", "lfm2", "falcon_h1"}) {
+       {"qwen3_5", "qwen3_next", "granite_hybrid_dense", "lfm2", "falcon_h1", "olmo_hybrid"}) {
     const auto model = load(name, DType::kF32);
     const std::vector<float> whole = logits(*model, 0, 8, 2);
     std::vector<float> pieces = logits(*model, 0, 5, 0);

@@ -230,7 +230,8 @@ TEST_F(CudaRecurrent, GatesAndTheirGradientsAreThoseOfTheCpu) {
                                        .a = a.*at,
                                        .b = b.*at,
                                        .log_scale = log_scale.*at,
-                                       .bias = biases.*at};
+                                       .bias = biases.*at,
+                                       .rate_scale = dtype == DType::kF32 ? 2.0f : 1.0f};
         ops::delta_gates_forward(stream, gates);
         ops::delta_gates_backward(stream, {.grad_a = grad_a.*at,
                                            .grad_b = has_b ? grad_b.*at : TensorView(),

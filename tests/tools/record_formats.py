@@ -406,6 +406,33 @@ CASES = {
         "HunYuanDenseV1Config",
         dict(SIZES, head_dim=16, attention_bias=True, tie_word_embeddings=True),
     ),
+    "hunyuan_v1_moe": (
+        "HunYuanMoEV1Config",
+        dict(SIZES, head_dim=16, num_experts=6, moe_topk=[3] * 4, tie_word_embeddings=True),
+    ),
+    "hunyuan_v1_moe_number": (
+        "HunYuanMoEV1Config",
+        dict(SIZES, head_dim=8, num_experts=5, moe_topk=2, attention_bias=True,
+             rope_parameters=dict(rope_type="default", rope_theta=500000.0)),
+    ),
+    "cwm": ("CwmConfig", dict(SIZES, head_dim=16, sliding_window=16)),
+    "cwm_listed": (
+        "CwmConfig",
+        dict(SIZES, head_dim=8, sliding_window=16, eos_token_id=5, mlp_bias=True,
+             layer_types=["sliding_attention", "full_attention"] * 2,
+             rope_parameters=dict(rope_type="default", rope_theta=500000.0)),
+    ),
+    "olmo_hybrid": (
+        "OlmoHybridConfig",
+        dict(SIZES, rope_parameters=dict(rope_type="default", rope_theta=None), eos_token_id=5,
+             pad_token_id=None),
+    ),
+    "olmo_hybrid_turned": (
+        "OlmoHybridConfig",
+        dict({name: size for name, size in DELTA.items() if name != "head_dim"}, rope_theta=500.0,
+             linear_allow_neg_eigval=False, linear_conv_kernel_dim=3, attention_bias=True,
+             layer_types=["full_attention", "linear_attention"] * 2, pad_token_id=None),
+    ),
     "qwen3_5": ("Qwen3_5TextConfig", dict(DELTA)),
     "qwen3_5_listed": (
         "Qwen3_5TextConfig",
@@ -548,6 +575,9 @@ def record_configs():
                "GraniteMoeHybridConfig": "GraniteMoeHybridForCausalLM",
                "BambaConfig": "BambaForCausalLM", "NemotronHConfig": "NemotronHForCausalLM",
                "FalconH1Config": "FalconH1ForCausalLM",
+               "OlmoHybridConfig": "OlmoHybridForCausalLM",
+               "HunYuanMoEV1Config": "HunYuanMoEV1ForCausalLM",
+               "CwmConfig": "CwmForCausalLM",
                "GraniteMoeConfig": "GraniteMoeForCausalLM",
                "HunYuanDenseV1Config": "HunYuanDenseV1ForCausalLM",
                "ApertusConfig": "ApertusForCausalLM",

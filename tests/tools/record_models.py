@@ -41,6 +41,8 @@ from transformers import (
     Cohere2ForCausalLM,
     CohereConfig,
     CohereForCausalLM,
+    CwmConfig,
+    CwmForCausalLM,
     DeepseekV2Config,
     DeepseekV2ForCausalLM,
     DeepseekV3Config,
@@ -91,6 +93,8 @@ from transformers import (
     GraniteMoeSharedForCausalLM,
     HunYuanDenseV1Config,
     HunYuanDenseV1ForCausalLM,
+    HunYuanMoEV1Config,
+    HunYuanMoEV1ForCausalLM,
     Lfm2Config,
     Lfm2ForCausalLM,
     Lfm2MoeConfig,
@@ -117,6 +121,8 @@ from transformers import (
     Olmo2ForCausalLM,
     Olmo3Config,
     Olmo3ForCausalLM,
+    OlmoHybridConfig,
+    OlmoHybridForCausalLM,
     OlmoeConfig,
     OlmoeForCausalLM,
     Phi3Config,
@@ -1191,6 +1197,54 @@ MODELS["falcon_h1_norm_first"] = (
     torch.float32,
     {},
 )
+# Delta nets with norms before their parts, of values wider than keys, as transformers writes their
+# convolutions: in three equal parts; and attention without positions and norms behind it.
+OLMO_HYBRID = COMMON | dict(
+    num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, pad_token_id=None,
+    rms_norm_eps=1e-4, layer_types=["linear_attention", "full_attention", "linear_attention"],
+)
+MODELS["olmo_hybrid"] = (
+    OlmoHybridForCausalLM,
+    OlmoHybridConfig(
+        **OLMO_HYBRID | dict(num_hidden_layers=2, layer_types=["linear_attention", "full_attention"]),
+        linear_key_head_dim=10,
+        rope_parameters=dict(rope_type="default", rope_theta=None),
+    ),
+    torch.float32,
+    {},
+)
+# With positions, rates up to one, and the convolutions in one tensor.
+MODELS["olmo_hybrid_turned"] = (
+    OlmoHybridForCausalLM,
+    OlmoHybridConfig(
+        **OLMO_HYBRID | dict(
+            linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=9,
+            linear_value_head_dim=7, linear_conv_kernel_dim=3, linear_allow_neg_eigval=False,
+            attention_bias=True, tie_word_embeddings=True, rope_theta=500.0,
+        )
+    ),
+    torch.float32,
+    {"save_original_format": False},
+)
+MODELS["hunyuan_v1_moe"] = (
+    HunYuanMoEV1ForCausalLM,
+    HunYuanMoEV1Config(
+        **COMMON, num_attention_heads=4, num_key_value_heads=2, head_dim=12, pad_token_id=None,
+        rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, alpha=50.0, factor=1.0),
+        num_experts=6, moe_topk=[3, 3], tie_word_embeddings=True,
+    ),
+    torch.float32,
+    {},
+)
+MODELS["cwm"] = (
+    CwmForCausalLM,
+    CwmConfig(
+        **COMMON, num_attention_heads=4, num_key_value_heads=2, head_dim=12, sliding_window=6,
+        rope_parameters=LLAMA3_ROPE,
+    ),
+    torch.float32,
+    {},
+)
 # As transformers keeps experts in memory, and writes them where it is told to; so are
 # published folders of Qwen 3.5.
 STACKED = {
@@ -1250,6 +1304,10 @@ SEEDS = {name: 1000 + index for index, name in enumerate(MODELS)} | {
     "falcon_h1": 1081,
     "falcon_h1_norm": 1082,
     "falcon_h1_norm_first": 1085,
+    "olmo_hybrid": 2019,
+    "olmo_hybrid_turned": 2004,
+    "hunyuan_v1_moe": 1088,
+    "cwm": 1089,
 }
 STEPPED = ("llama2", "gpt2", "gpt2_relu_unscaled", "gpt2_silu_by_layer", "mixtral")
 GRADIENTS = STEPPED + (
@@ -1312,6 +1370,10 @@ GRADIENTS = STEPPED + (
     "falcon_h1",
     "falcon_h1_norm",
     "falcon_h1_norm_first",
+    "olmo_hybrid",
+    "olmo_hybrid_turned",
+    "hunyuan_v1_moe",
+    "cwm",
 )
 # What is added to the scores of experts for their choice alone.
 CHOICE_BIASES = ("e_score_correction_bias", "expert_bias")
@@ -1335,6 +1397,8 @@ def randomise(model, generator):
                 parameter.copy_((0.0 if adds_one else 1.0) + 0.2 * noise)
             elif name.endswith("bias") or name.endswith("sinks"):
                 parameter.copy_(0.2 * noise)
+            elif model.config.model_type == "olmo_hybrid" and "linear_attn.v_proj" in name:
+                parameter.copy_(0.05 * noise)  # whose norm has an epsilon of its own
             elif "router." in name and name.endswith("scale"):
                 parameter.copy_(1.0 + 0.2 * noise)
             elif name.endswith("router.proj.weight"):
@@ -1437,6 +1501,16 @@ def as_stored(model, tensors):
         if model.config.model_type == "nemotron_h" and name.startswith("model."):
             name = name.replace("model.", "backbone.", 1)
         name = name.replace(".block_sparse_moe.router.", ".block_sparse_moe.router.layer.")
+        if model.config.model_type == "olmo_hybrid" and name.startswith("model.layers."):
+            if model.config.layer_types[int(name.split(".")[2])] == "linear_attention":
+                name = name.replace("input_layernorm", "attention_layer_norm")
+                name = name.replace("post_attention_layernorm", "feedforward_layer_norm")
+            if ".conv1d." in name:
+                keys = model.config.linear_num_key_heads * model.config.linear_key_head_dim
+                values = tensor.shape[0] - 2 * keys
+                for part, rows in zip("qkv", tensor.split((keys, keys, values))):
+                    stored[name.replace("conv1d", f"{part}_conv1d")] = rows.clone()
+                continue
         if name.endswith("_norm.weight") and tensor.dim() == 2:
             for index, row in enumerate(tensor):
                 stored[name.replace(".weight", f".{index}.weight")] = row.clone()

@@ -1,7 +1,7 @@
 // The gates of the delta rule on rows: see ops/delta_gates.h.
 //
 //   da = dlog_decay · -exp(log_scale) · sigmoid(x),  x = a + bias  (the slope is 1 above 20)
-//   db = drate · rate · sigmoid(-b)
+//   db = drate · rate · sigmoid(-b),  rate = rate_scale · sigmoid(b)
 // or, without b, da += drate · sigmoid(x).
 //   slopes: of bias da, of log_scale dlog_decay · log_decay
 // Bytes moved: every operand once. Threads: pure functions on row ranges.
@@ -18,7 +18,8 @@ struct DeltaGateInputs {
   bool has_b;
   const float* log_scale;  // [H]
   const float* bias;       // [H]
-  int64_t heads;           // H
+  float rate_scale;
+  int64_t heads;  // H
 };
 
 struct DeltaGateForwardArgs {

@@ -19,11 +19,13 @@ JIGE_INLINE DecayParts decay_parts(const DeltaGateInputs& in, int64_t t, int64_t
 
 JIGE_FLATTEN void gates_forward(const DeltaGateForwardArgs& args, int64_t begin,
                                 int64_t end) noexcept {
+  const V rate_scale = V::broadcast(args.in.rate_scale);
   for (int64_t t = begin; t < end; ++t) {
     for_each_vector<V>(args.in.heads, [&](int64_t h, int lanes) {
       const DecayParts decay = decay_parts(args.in, t, h, lanes);
       const V step = softplus(decay.argument);
-      const V rate = args.in.has_b ? sigmoid(load_any<V>(args.in.b, t, h, lanes)) : step;
+      const V rate =
+          args.in.has_b ? rate_scale * sigmoid(load_any<V>(args.in.b, t, h, lanes)) : step;
       store_lanes(decay.scale * step, row_of<float>(args.log_decay, t) + h, lanes);
       store_lanes(rate, row_of<float>(args.rate, t) + h, lanes);
     });
@@ -32,6 +34,7 @@ JIGE_FLATTEN void gates_forward(const DeltaGateForwardArgs& args, int64_t begin,
 
 JIGE_FLATTEN void gates_backward(const DeltaGateBackwardArgs& args, int64_t begin,
                                  int64_t end) noexcept {
+  const V rate_scale = V::broadcast(args.in.rate_scale);
   for (int64_t t = begin; t < end; ++t) {
     for_each_vector<V>(args.in.heads, [&](int64_t h, int lanes) {
       const DecayParts decay = decay_parts(args.in, t, h, lanes);
@@ -43,7 +46,7 @@ JIGE_FLATTEN void gates_backward(const DeltaGateBackwardArgs& args, int64_t begi
       store_any(grad_a, args.grad_a, t, h, lanes);
       if (args.in.has_b) {
         const V b = load_any<V>(args.in.b, t, h, lanes);
-        store_any(grad_rate * (sigmoid(b) * sigmoid(-b)), args.grad_b, t, h, lanes);
+        store_any(grad_rate * rate_scale * (sigmoid(b) * sigmoid(-b)), args.grad_b, t, h, lanes);
       }
       store_lanes(scaled * softplus(decay.argument), row_of<float>(args.slopes_scale, t) + h,
                   lanes);

@@ -24,7 +24,7 @@ struct GatesForward {
   __device__ void at(int64_t row, int64_t head) const {
     const cpu::DeltaGateInputs& in = args.in;
     const float step = softplus(element(in.a, row, head) + in.bias[head]);
-    const float rate = in.has_b ? sigmoid(element(in.b, row, head)) : step;
+    const float rate = in.has_b ? in.rate_scale * sigmoid(element(in.b, row, head)) : step;
     store_at(args.log_decay, row, head, -expf(in.log_scale[head]) * step);
     store_at(args.rate, row, head, rate);
   }
@@ -43,7 +43,7 @@ struct GatesBackward {
     store_at(args.grad_a, row, head, grad_a);
     if (in.has_b) {
       const float b = element(in.b, row, head);
-      store_at(args.grad_b, row, head, grad_rate * (sigmoid(b) * sigmoid(-b)));
+      store_at(args.grad_b, row, head, grad_rate * in.rate_scale * (sigmoid(b) * sigmoid(-b)));
     }
     store_at(args.slopes_scale, row, head, scaled * softplus(argument));
     store_at(args.slopes_bias, row, head, grad_a);

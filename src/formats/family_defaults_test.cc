@@ -81,6 +81,22 @@ TEST(FamilyDefaults, DefaultsAreThoseOfTheFamily) {
       cwm.rope,
       (RopeConfig{
           .theta = 1e6, .scaling = RopeScaling::kLlama3, .factor = 16, .original_context = 8192}));
+  const ModelConfig flex = config_of(family_json("flex_olmo"));
+  EXPECT_EQ(flex.norm_place, NormPlace::kAfter);
+  EXPECT_EQ(flex.rope.theta, 5e5);
+  EXPECT_EQ(flex.experts,
+            (ExpertConfig{.count = 7, .chosen = 5, .ffn_size = 48, .balance_weight = 0.01}));
+  const ModelConfig solar =
+      config_of(changed(family_json("solar_open"), {{"moe_intermediate_size", 20}}));
+  EXPECT_EQ(solar.experts.count, 128);
+  EXPECT_EQ(solar.experts.shared_ffn_size, 20);
+  EXPECT_TRUE(solar.experts.normalised && solar.experts.sigmoid_scores && !solar.qk_norm);
+  EXPECT_EQ(expert_layer_count(solar), 4);
+  EXPECT_EQ(solar.rope.theta, 1e6);
+  const ModelConfig jais = config_of(family_json("jais2"));
+  EXPECT_EQ(jais.norm, NormKind::kLayer);
+  EXPECT_EQ(jais.activation, ActivationKind::kReluSquared);
+  EXPECT_TRUE(jais.qkv_bias && jais.output_bias && jais.mlp_bias);
   const ModelConfig smol = config_of(family_json("smollm3"));
   EXPECT_EQ(smol.layer_is_unturned, (std::vector<uint8_t>{0, 0, 0, 1}));
   EXPECT_EQ(smol.rope.theta, 2e6);
@@ -254,6 +270,11 @@ TEST(FamilyDefaults, CountsTheParametersOfPublishedModels) {
   EXPECT_EQ(count(family_json("gemma"), sizes(256000, 3072, 28, 16, 16, 24576)), 8537680896);
   EXPECT_EQ(count(family_json("glm"), sizes(151552, 4096, 40, 32, 2, 13696)), 9399951360);
   EXPECT_EQ(count(family_json("glm4"), sizes(151552, 4096, 40, 32, 2, 13696)), 9400279040);
+  EXPECT_EQ(count(family_json("flex_olmo"), sizes(100352, 4096, 32, 32, 32, 11008)), 33270665216);
+  EXPECT_EQ(count(changed(family_json("solar_open"), {{"moe_intermediate_size", 1280}}),
+                  sizes(196608, 4096, 48, 64, 8, 0)),
+            102651799552);
+  EXPECT_EQ(count(family_json("jais2"), sizes(150272, 3328, 32, 26, 26, 26624)), 8090401280);
   EXPECT_EQ(count(family_json("cwm"), sizes(128256, 6144, 64, 48, 8, 21504)), 32581097472);
   EXPECT_EQ(count(family_json("cohere2"), sizes(256000, 4096, 32, 32, 8, 14336)), 8028033024);
   EXPECT_EQ(count(changed(family_json("exaone4"), tied), sizes(102400, 2048, 30, 32, 8, 4096)),

@@ -198,7 +198,8 @@ std::vector<std::string> lora_linear_modules(const ModelConfig& config) {
   if (family == Family::kGlm || family == Family::kGlm4) {
     return {"down_proj", "gate_up_proj", "k_proj", "o_proj", "q_proj", "v_proj"};
   }
-  if (family == Family::kArcee || family == Family::kNemotron || family == Family::kApertus) {
+  if (family == Family::kArcee || family == Family::kNemotron || family == Family::kApertus ||
+      family == Family::kJais2) {
     return {"down_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"};
   }
   if (config.latent.rank > 0) {

@@ -84,6 +84,9 @@ enum class Family {
   kHunYuanDense,
   kHunYuanMoe,
   kCwm,
+  kFlexOlmo,
+  kSolarOpen,
+  kJais2,
   kQwen35,
   kQwen35Moe,
   kQwen3Next,
@@ -105,7 +108,9 @@ inline constexpr bool has_experts(Family family) {
          family == Family::kGraniteHybrid || family == Family::kNemotronH ||
          family == Family::kGraniteMoe || family == Family::kGraniteMoeShared ||
          family == Family::kErnie45Moe || family == Family::kDots1 ||
-         family == Family::kMiniMaxM2 || family == Family::kGemma4 || family == Family::kHunYuanMoe;
+         family == Family::kMiniMaxM2 || family == Family::kGemma4 ||
+         family == Family::kHunYuanMoe || family == Family::kFlexOlmo ||
+         family == Family::kSolarOpen;
 }
 enum class NormKind { kRms, kLayer };
 // Where the norms of a layer stand: before its attention and its MLP, behind them, or both.

@@ -37,6 +37,9 @@ inline ExpertFields expert_fields(const ModelConfig& config) {
   if (config.family == Family::kOlmoe) {
     return {"num_experts", "intermediate_size", 64, 8, config.ffn_size};
   }
+  if (config.family == Family::kFlexOlmo) {
+    return {"num_experts", "intermediate_size", 7, 5, config.ffn_size};
+  }
   if (config.family == Family::kQwen2Moe) {
     return {"num_experts", "moe_intermediate_size", 60, 4, 1408, 5632};
   }
@@ -52,8 +55,8 @@ inline ExpertFields expert_fields(const ModelConfig& config) {
   if (config.family == Family::kDeepSeekV3) {
     return {"n_routed_experts", "moe_intermediate_size", 256, 8, 2048};
   }
-  if (config.family == Family::kGlm4Moe) {
-    return {"n_routed_experts", "moe_intermediate_size", 128, 8, 1408};
+  if (config.family == Family::kGlm4Moe || config.family == Family::kSolarOpen) {
+    return {"n_routed_experts", "moe_intermediate_size", 128, 8, 1408};  // of Solar it is there
   }
   if (config.family == Family::kGlm4MoeLite) {
     return {"n_routed_experts", "moe_intermediate_size", 64, 4, 1536};

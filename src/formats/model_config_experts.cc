@@ -56,7 +56,7 @@ std::optional<DeepSeekRouter> deepseek_router(Family family) {
   }
   if (family == Family::kGlm4Moe) return DeepSeekRouter{.dense = 1};
   if (family == Family::kGlm4MoeLite) return DeepSeekRouter{.dense = 1, .scale = 1.8};
-  if (family == Family::kNemotronH) return DeepSeekRouter{};
+  if (family == Family::kNemotronH || family == Family::kSolarOpen) return DeepSeekRouter{};
   if (family == Family::kDots1) return DeepSeekRouter{.shared = 0, .normalised = false};
   return std::nullopt;
 }
@@ -424,10 +424,8 @@ void emit_experts(const ModelConfig& config, Json& out) {
   if (fields.shared_default > 0) out[kSharedField] = experts.shared_ffn_size;
   if (config.family == Family::kQwen35Moe) return;
   out["norm_topk_prob"] = experts.normalised;
-  if (config.family == Family::kOlmoe) {
-    out["clip_qkv"] = nullptr;
-    return;
-  }
+  if (config.family == Family::kOlmoe) out["clip_qkv"] = nullptr;
+  if (is_olmo_moe(config.family)) return;
   out["decoder_sparse_step"] = 1;
   Json dense = Json::array();
   for (int64_t i = 0; i < config.layer_count; ++i) {
@@ -469,7 +467,7 @@ Status check_experts(const ModelConfig& config, std::string_view where) {
   JIGE_DO(check_choice(config, where));
   if (experts.beside_mlp && experts.normalised) return {};
   if (has_own_width(config.family)) return {};
-  const bool any_weights = config.family == Family::kOlmoe;
+  const bool any_weights = is_olmo_moe(config.family);
   if ((any_weights || experts.normalised) && experts.ffn_size == config.ffn_size) return {};
   return fail(Code::kInvalidArgument, "{}: {} models have experts of {} ({}, not {}){}", where,
               family_name(config.family), fields.ffn, config.ffn_size, experts.ffn_size,

@@ -240,7 +240,7 @@ Status parse_biases(const Json& config, ModelConfig& out, std::string_view where
   }
   out.mlp_bias = family.biases == BiasRule::kAttentionByMlp;
   if (family.biases == BiasRule::kAttentionAndMlp || family.biases == BiasRule::kOutputApart) {
-    JIGE_TRY(out.mlp_bias, flag("mlp_bias", false));
+    JIGE_TRY(out.mlp_bias, flag("mlp_bias", family.mlp_bias));
   }
   return {};
 }

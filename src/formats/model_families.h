@@ -42,9 +42,14 @@ inline const FamilyInfo& family_info(Family family) {
   return kFamilies[static_cast<size_t>(family)];
 }
 
+// OLMo with experts, with norms before its layers' parts or behind them.
+inline constexpr bool is_olmo_moe(Family family) {
+  return family == Family::kOlmoe || family == Family::kFlexOlmo;
+}
+
 // router_aux_loss_coef where it is left out.
 inline double usual_balance_weight(Family family) {
-  return family == Family::kOlmoe ? 0.01 : ExpertConfig().balance_weight;
+  return is_olmo_moe(family) ? 0.01 : ExpertConfig().balance_weight;
 }
 
 inline bool is_qwen(Family family) { return family == Family::kQwen2 || family == Family::kQwen3; }
@@ -105,12 +110,14 @@ inline constexpr SizeFields size_fields(Family family) {
   }
   SizeFields fields{"hidden_size",       "num_hidden_layers",       "num_attention_heads",
                     "intermediate_size", "max_position_embeddings", "rms_norm_eps"};
-  if (family == Family::kQwen35Moe) fields.ffn = "moe_intermediate_size";
+  if (family == Family::kQwen35Moe || family == Family::kSolarOpen) {
+    fields.ffn = "moe_intermediate_size";
+  }
   if (family == Family::kStarCoder2) fields.norm_eps = "norm_epsilon";
   if (family == Family::kNemotronH) fields.norm_eps = "layer_norm_epsilon";
   if (family == Family::kNemotron || is_lfm2(family)) fields.norm_eps = "norm_eps";
   if (family == Family::kStableLm || family == Family::kGptNeoX || family == Family::kPhi ||
-      family == Family::kCohere || family == Family::kCohere2) {
+      family == Family::kCohere || family == Family::kCohere2 || family == Family::kJais2) {
     fields.norm_eps = "layer_norm_eps";
   }
   return fields;

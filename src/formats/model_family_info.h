@@ -112,6 +112,7 @@ struct FamilyInfo {
   int64_t window = 4096;
   double theta = 1e4;
   bool attention_bias = false;
+  bool mlp_bias = false;
   bool tied = false;
   double score_cap = 0;  // attn_logit_softcapping
   double logits_cap = 0;

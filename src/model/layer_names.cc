@@ -240,6 +240,7 @@ void set_own_names(LayerNames& names, formats::Family family, const std::string&
       names.ffn_curve = mlp + "act_fn.";
       [[fallthrough]];
     case formats::Family::kArcee:
+    case formats::Family::kJais2:
     case formats::Family::kNemotron:
       names.ffn_input = {mlp + "up_proj"};
       break;

@@ -100,7 +100,10 @@ inline constexpr const char* kFixtureNames[] = {"llama2",
                                                 "olmo_hybrid",
                                                 "olmo_hybrid_turned",
                                                 "hunyuan_v1_moe",
-                                                "cwm"};
+                                                "cwm",
+                                                "flex_olmo",
+                                                "solar_open",
+                                                "jais2"};
 
 inline const std::vector<std::string>& fixture_names() {
   static const std::vector<std::string> names(std::begin(kFixtureNames), std::end(kFixtureNames));
@@ -225,6 +228,11 @@ inline void add_turning_features(formats::ModelConfig& config) {
       break;
     case formats::Family::kHunYuanDense:
       config.qk_norm = config.qk_norm_turned = config.tied_embeddings = true;
+      break;
+    case formats::Family::kJais2:
+      config.norm = formats::NormKind::kLayer;
+      config.activation = formats::ActivationKind::kReluSquared;
+      config.qkv_bias = config.output_bias = config.mlp_bias = true;
       break;
     case formats::Family::kCwm:
       config.mlp_bias = true;
@@ -455,7 +463,8 @@ inline const std::vector<formats::Family>& all_families() {
       formats::Family::kMiniMaxM2,     formats::Family::kApertus,
       formats::Family::kGemma4,        formats::Family::kHunYuanDense,
       formats::Family::kHunYuanMoe,    formats::Family::kCwm,
-      formats::Family::kOlmoHybrid};
+      formats::Family::kOlmoHybrid,    formats::Family::kFlexOlmo,
+      formats::Family::kSolarOpen,     formats::Family::kJais2};
   return families;
 }
 

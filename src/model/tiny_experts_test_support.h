@@ -34,6 +34,23 @@ inline void add_hunyuan_features(formats::ModelConfig& config) {
                     .normalised = true};
 }
 
+// Of families that choose experts as DeepSeek-V3 does.
+inline void add_sigmoid_features(formats::ModelConfig& config) {
+  config.experts = sigmoid_experts();
+  config.qkv_bias = true;
+  config.qk_norm = config.family != formats::Family::kSolarOpen;
+  if (config.family == formats::Family::kSolarOpen) {
+    config.ffn_size = config.experts.ffn_size;
+  } else if (config.family == formats::Family::kGlm4Moe) {
+    config.rotary_dim = 2;
+  } else {
+    config.output_bias = true;
+    config.sliding_window = 5;
+    config.layer_is_sliding = {0, 1};
+    config.layer_is_dense = {1, 0};
+  }
+}
+
 // What layers of experts do behind usual attention.
 inline void add_expert_features(formats::ModelConfig& config) {
   switch (config.family) {
@@ -41,6 +58,9 @@ inline void add_expert_features(formats::ModelConfig& config) {
       config.sliding_window = 5;
       config.experts = {.count = 4, .chosen = 2, .ffn_size = config.ffn_size, .normalised = true};
       break;
+    case formats::Family::kFlexOlmo:
+      config.norm_place = formats::NormPlace::kAfter;
+      [[fallthrough]];
     case formats::Family::kOlmoe:
       config.qk_norm_whole = true;
       config.experts = {.count = 5, .chosen = 3, .ffn_size = config.ffn_size};
@@ -58,17 +78,10 @@ inline void add_expert_features(formats::ModelConfig& config) {
     case formats::Family::kHunYuanMoe:
       add_hunyuan_features(config);
       break;
+    case formats::Family::kSolarOpen:
     case formats::Family::kGlm4Moe:
-      config.qk_norm = config.qkv_bias = true;
-      config.rotary_dim = 2;
-      config.experts = sigmoid_experts();
-      break;
     case formats::Family::kDots1:
-      config.qk_norm = config.qkv_bias = config.output_bias = true;
-      config.sliding_window = 5;
-      config.layer_is_sliding = {0, 1};
-      config.layer_is_dense = {1, 0};
-      config.experts = sigmoid_experts();
+      add_sigmoid_features(config);
       break;
     case formats::Family::kMiniMaxM2:
       config.qk_norm_whole = true;

@@ -415,6 +415,17 @@ CASES = {
         dict(SIZES, head_dim=8, num_experts=5, moe_topk=2, attention_bias=True,
              rope_parameters=dict(rope_type="default", rope_theta=500000.0)),
     ),
+    "flex_olmo": (
+        "FlexOlmoConfig",
+        dict(SIZES, num_experts=6, num_experts_per_tok=3, eos_token_id=5, pad_token_id=None),
+    ),
+    "solar_open": (
+        "SolarOpenConfig",
+        dict({name: size for name, size in SIZES.items() if name != "intermediate_size"},
+             head_dim=16, n_routed_experts=6, num_experts_per_tok=3, moe_intermediate_size=20,
+             routed_scaling_factor=2.5, eos_token_id=5),
+    ),
+    "jais2": ("Jais2Config", dict(SIZES, eos_token_id=5)),
     "cwm": ("CwmConfig", dict(SIZES, head_dim=16, sliding_window=16)),
     "cwm_listed": (
         "CwmConfig",
@@ -578,6 +589,9 @@ def record_configs():
                "OlmoHybridConfig": "OlmoHybridForCausalLM",
                "HunYuanMoEV1Config": "HunYuanMoEV1ForCausalLM",
                "CwmConfig": "CwmForCausalLM",
+               "FlexOlmoConfig": "FlexOlmoForCausalLM",
+               "SolarOpenConfig": "SolarOpenForCausalLM",
+               "Jais2Config": "Jais2ForCausalLM",
                "GraniteMoeConfig": "GraniteMoeForCausalLM",
                "HunYuanDenseV1Config": "HunYuanDenseV1ForCausalLM",
                "ApertusConfig": "ApertusForCausalLM",

@@ -57,6 +57,8 @@ from transformers import (
     Exaone4ForCausalLM,
     FalconH1Config,
     FalconH1ForCausalLM,
+    FlexOlmoConfig,
+    FlexOlmoForCausalLM,
     GPT2Config,
     GPT2LMHeadModel,
     GPTNeoXConfig,
@@ -95,6 +97,8 @@ from transformers import (
     HunYuanDenseV1ForCausalLM,
     HunYuanMoEV1Config,
     HunYuanMoEV1ForCausalLM,
+    Jais2Config,
+    Jais2ForCausalLM,
     Lfm2Config,
     Lfm2ForCausalLM,
     Lfm2MoeConfig,
@@ -155,6 +159,8 @@ from transformers import (
     SeedOssForCausalLM,
     SmolLM3Config,
     SmolLM3ForCausalLM,
+    SolarOpenConfig,
+    SolarOpenForCausalLM,
     StableLmConfig,
     StableLmForCausalLM,
     Starcoder2Config,
@@ -1236,6 +1242,32 @@ MODELS["hunyuan_v1_moe"] = (
     torch.float32,
     {},
 )
+MODELS["flex_olmo"] = (
+    FlexOlmoForCausalLM,
+    FlexOlmoConfig(
+        **COMMON, num_attention_heads=4, num_key_value_heads=2, num_experts=6,
+        num_experts_per_tok=3, pad_token_id=None,
+    ),
+    torch.float32,
+    {},
+)
+MODELS["solar_open"] = (
+    SolarOpenForCausalLM,
+    SolarOpenConfig(
+        **{name: size for name, size in COMMON.items() if name != "intermediate_size"},
+        num_attention_heads=4, num_key_value_heads=2, head_dim=12, n_routed_experts=6,
+        num_experts_per_tok=3, moe_intermediate_size=16, n_shared_experts=2, n_group=2,
+        topk_group=1, routed_scaling_factor=1.5, attention_bias=True,
+    ),
+    torch.float32,
+    {},
+)
+MODELS["jais2"] = (
+    Jais2ForCausalLM,
+    Jais2Config(**COMMON, num_attention_heads=4, num_key_value_heads=2, head_dim=12),
+    torch.float32,
+    {},
+)
 MODELS["cwm"] = (
     CwmForCausalLM,
     CwmConfig(
@@ -1308,6 +1340,9 @@ SEEDS = {name: 1000 + index for index, name in enumerate(MODELS)} | {
     "olmo_hybrid_turned": 2004,
     "hunyuan_v1_moe": 1088,
     "cwm": 1089,
+    "flex_olmo": 2045,
+    "solar_open": 2029,
+    "jais2": 1092,
 }
 STEPPED = ("llama2", "gpt2", "gpt2_relu_unscaled", "gpt2_silu_by_layer", "mixtral")
 GRADIENTS = STEPPED + (
@@ -1374,6 +1409,9 @@ GRADIENTS = STEPPED + (
     "olmo_hybrid_turned",
     "hunyuan_v1_moe",
     "cwm",
+    "flex_olmo",
+    "solar_open",
+    "jais2",
 )
 # What is added to the scores of experts for their choice alone.
 CHOICE_BIASES = ("e_score_correction_bias", "expert_bias")

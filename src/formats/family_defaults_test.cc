@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "formats/family_config_test_support.h"
+#include "formats/test_support.h"
 
 namespace jige::formats {
 namespace {
@@ -222,6 +223,19 @@ TEST(FamilyDefaults, DefaultsOfQwen3NextAreThoseOf80BA3B) {
   EXPECT_EQ(parameter_count(config), 79674391296);
 }
 
+TEST(FamilyDefaults, FamiliesOfLlamasClassAreTold) {
+  const Json json = changed(family_json("iquestcoder"), {{"architectures", {"LlamaForCausalLM"}}});
+  EXPECT_EQ(config_of(json).family, Family::kIQuestCoder);
+  EXPECT_EQ(config_of(json).head_dim, 128);
+  EXPECT_FAILS_WITH(parsed(changed(json, {{"architectures", {"Qwen3ForCausalLM"}}})),
+                    Code::kCorrupt, "contradicts");
+  EXPECT_FAILS_WITH(parsed(changed(json, {{"model_type", "qwen3"}})), Code::kCorrupt,
+                    "contradicts");
+  EXPECT_FAILS_WITH(parsed(changed(json, {{"clip_qkv", 8}})), Code::kUnsupported, "clip_qkv");
+  EXPECT_FAILS_WITH(parsed(changed(json, {{"use_sliding_window", true}})), Code::kUnsupported,
+                    "use_sliding_window");
+}
+
 TEST(FamilyDefaults, CountsTheParametersOfPublishedModels) {
   const auto count = [](Json json, const Json& members) {
     return parameter_count(config_of(changed(std::move(json), members)));
@@ -274,6 +288,7 @@ TEST(FamilyDefaults, CountsTheParametersOfPublishedModels) {
   EXPECT_EQ(count(changed(family_json("solar_open"), {{"moe_intermediate_size", 1280}}),
                   sizes(196608, 4096, 48, 64, 8, 0)),
             102651799552);
+  EXPECT_EQ(count(family_json("iquestcoder"), sizes(76800, 5120, 80, 40, 8, 27648)), 39794283520);
   EXPECT_EQ(count(family_json("jais2"), sizes(150272, 3328, 32, 26, 26, 26624)), 8090401280);
   EXPECT_EQ(count(family_json("cwm"), sizes(128256, 6144, 64, 48, 8, 21504)), 32581097472);
   EXPECT_EQ(count(family_json("cohere2"), sizes(256000, 4096, 32, 32, 8, 14336)), 8028033024);

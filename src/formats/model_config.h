@@ -87,6 +87,7 @@ enum class Family {
   kFlexOlmo,
   kSolarOpen,
   kJais2,
+  kIQuestCoder,
   kQwen35,
   kQwen35Moe,
   kQwen3Next,

@@ -60,6 +60,7 @@ Result<Family> detect_family(const Json& config, std::string_view where) {
         "{}: architecture \"{}\" (model_type \"{}\") is not one that Jige knows; it knows {}",
         where, name, type, known);
   }
+  if (by_type && by_type->llama_class && name.starts_with("Llama")) by_name = by_type;
   if (by_type && by_name && by_type != by_name) {
     return fail(Code::kCorrupt, "{}: model_type \"{}\" contradicts architecture \"{}\"", where,
                 type, name);
@@ -267,6 +268,8 @@ std::vector<const char*> variant_fields(Family family) {
   switch (family) {
     case Family::kOlmoe:
       return {"clip_qkv"};
+    case Family::kIQuestCoder:
+      return {"clip_qkv", "use_sliding_window"};
     case Family::kPhi:
       return {"qk_layernorm"};
     case Family::kNemotronH:

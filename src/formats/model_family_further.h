@@ -158,6 +158,15 @@ inline constexpr FamilyInfo kFurtherFamilies[] = {
      .mlp_bias = true,
      .bos = 0,
      .eos = 150024},
+    {.family = Family::kIQuestCoder,
+     .model_type = "iquestcoder",
+     .causal_class = "IQuestCoderForCausalLM",
+     .base_class = "IQuestCoderModel",
+     .llama_class = true,
+     .biases = BiasRule::kAttentionAndMlp,
+     .norm_eps = 1e-5,
+     .kv_heads = 8,
+     .head_dim = 128},
 };
 
 }  // namespace jige::formats

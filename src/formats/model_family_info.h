@@ -52,6 +52,7 @@ struct FamilyInfo {
   std::string_view model_type;    // "llama"
   std::string_view causal_class;  // "LlamaForCausalLM"
   std::string_view base_class;    // "LlamaModel"
+  bool llama_class = false;       // transformers writes Llama's classes for it
 
   // What all its models have.
   NormKind norm = NormKind::kRms;

@@ -103,7 +103,8 @@ inline constexpr const char* kFixtureNames[] = {"llama2",
                                                 "cwm",
                                                 "flex_olmo",
                                                 "solar_open",
-                                                "jais2"};
+                                                "jais2",
+                                                "iquestcoder"};
 
 inline const std::vector<std::string>& fixture_names() {
   static const std::vector<std::string> names(std::begin(kFixtureNames), std::end(kFixtureNames));
@@ -369,6 +370,7 @@ inline formats::ModelConfig tiny_config(formats::Family family) {
   config.eos_ids = {2};
   switch (family) {
     case formats::Family::kLlama:
+    case formats::Family::kIQuestCoder:
       break;
     case formats::Family::kMistral:
       config.sliding_window = 5;
@@ -464,7 +466,8 @@ inline const std::vector<formats::Family>& all_families() {
       formats::Family::kGemma4,        formats::Family::kHunYuanDense,
       formats::Family::kHunYuanMoe,    formats::Family::kCwm,
       formats::Family::kOlmoHybrid,    formats::Family::kFlexOlmo,
-      formats::Family::kSolarOpen,     formats::Family::kJais2};
+      formats::Family::kSolarOpen,     formats::Family::kJais2,
+      formats::Family::kIQuestCoder};
   return families;
 }
 

@@ -426,6 +426,7 @@ CASES = {
              routed_scaling_factor=2.5, eos_token_id=5),
     ),
     "jais2": ("Jais2Config", dict(SIZES, eos_token_id=5)),
+    "iquestcoder": ("IQuestCoderConfig", dict(SIZES, rope_theta=500000.0, attention_bias=True)),
     "cwm": ("CwmConfig", dict(SIZES, head_dim=16, sliding_window=16)),
     "cwm_listed": (
         "CwmConfig",
@@ -592,6 +593,7 @@ def record_configs():
                "FlexOlmoConfig": "FlexOlmoForCausalLM",
                "SolarOpenConfig": "SolarOpenForCausalLM",
                "Jais2Config": "Jais2ForCausalLM",
+               "IQuestCoderConfig": "IQuestCoderForCausalLM",
                "GraniteMoeConfig": "GraniteMoeForCausalLM",
                "HunYuanDenseV1Config": "HunYuanDenseV1ForCausalLM",
                "ApertusConfig": "ApertusForCausalLM",

@@ -97,6 +97,7 @@ from transformers import (
     HunYuanDenseV1ForCausalLM,
     HunYuanMoEV1Config,
     HunYuanMoEV1ForCausalLM,
+    IQuestCoderConfig,
     Jais2Config,
     Jais2ForCausalLM,
     Lfm2Config,
@@ -1268,6 +1269,13 @@ MODELS["jais2"] = (
     torch.float32,
     {},
 )
+# Of Llama's class.
+MODELS["iquestcoder"] = (
+    LlamaForCausalLM,
+    IQuestCoderConfig(**COMMON, num_attention_heads=4, num_key_value_heads=2, head_dim=12),
+    torch.float32,
+    {},
+)
 MODELS["cwm"] = (
     CwmForCausalLM,
     CwmConfig(
@@ -1343,6 +1351,7 @@ SEEDS = {name: 1000 + index for index, name in enumerate(MODELS)} | {
     "flex_olmo": 2045,
     "solar_open": 2029,
     "jais2": 1092,
+    "iquestcoder": 1093,
 }
 STEPPED = ("llama2", "gpt2", "gpt2_relu_unscaled", "gpt2_silu_by_layer", "mixtral")
 GRADIENTS = STEPPED + (

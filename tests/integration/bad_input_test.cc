@@ -165,14 +165,6 @@ TEST(BadModel, ADeviceThatIsNone) {
   EXPECT_THAT(missing.err, testing::HasSubstr("--device cuda:99: "));
 }
 
-TEST(BadModel, ExpertsInFewBitsOnAGpu) {
-  const std::string experts = std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/model/mixtral";
-  EXPECT_EQ(run_jige({"inspect", experts, "--quantize", "q4"}).exit_code, 0);
-  EXPECT_EQ(run_jige({"inspect", experts, "--device", "cuda"}).exit_code, 0);
-  expect_error(run_jige({"inspect", experts, "--device", "cuda", "--quantize", "q4"}), 5,
-               {"--device cuda", "experts in few bits", "leave --quantize out"});
-}
-
 void write_large_config(const TestFolder& folder, int head_dim) {
   write_text(folder / "config.json",
              R"({"model_type": "llama", "vocab_size": 16777216,

@@ -4,8 +4,7 @@
 // A line of a part, or a row of it where the operand lies across, is followed by 16 bytes, so that
 // matrices are read from all banks. Warps share the tile of the output, and each its 16 by 8
 // products; a sum goes through the depth in ascending order, whatever the tile's size.
-// V, of tiles of kRows rows: kWarpRows, kM and kN products of a warp, parts Left and Right, and
-// whether these lie across, kLeftAcross and kRightAcross. Threads: device code.
+// Threads: device code.
 #pragma once
 
 #include "kernels/cuda/groups.cuh"
@@ -27,6 +26,19 @@ struct GroupPart {
   static constexpr int kLength = kAcross ? kLines : kGroupDepth;
   static constexpr int kStride = kLength + kGroupChunk;
   static constexpr int kElements = kRows * kStride;
+};
+
+// Of tiles of kRows rows what a warp has, and the parts: the V of what follows.
+template <int kRowsIn, bool kLeftAcrossIn, bool kRightAcrossIn>
+struct GroupShape {
+  static constexpr int kRows = kRowsIn;
+  static constexpr int kWarpRows = kRows / 2;
+  static constexpr int kM = kWarpRows / 16;
+  static constexpr int kN = kGroupWarpColumns / 8;
+  static constexpr bool kLeftAcross = kLeftAcrossIn;
+  static constexpr bool kRightAcross = kRightAcrossIn;
+  using Left = GroupPart<kRows, kLeftAcross>;
+  using Right = GroupPart<kGroupColumns, kRightAcross>;
 };
 
 // Where a thread's copies come from: lines [first, count) of an operand.

@@ -7,17 +7,10 @@
 namespace jige::cuda {
 namespace {
 
-template <int kRowsIn, bool kLeftAcrossIn, bool kRightAcrossIn>
-struct Variant {
-  static constexpr int kRows = kRowsIn;
-  static constexpr int kWarpRows = kRows / 2;
-  static constexpr int kM = kWarpRows / 16;
-  static constexpr int kN = kGroupWarpColumns / 8;
-  using Left = GroupPart<kRows, kLeftAcrossIn>;
-  using Right = GroupPart<kGroupColumns, kRightAcrossIn>;
-  static constexpr bool kLeftAcross = kLeftAcrossIn;
-  static constexpr bool kRightAcross = kRightAcrossIn;
-  static constexpr int kStageElements = Left::kElements + Right::kElements;
+template <int kRows, bool kLeftAcross, bool kRightAcross>
+struct Variant : GroupShape<kRows, kLeftAcross, kRightAcross> {
+  using Shape = GroupShape<kRows, kLeftAcross, kRightAcross>;
+  static constexpr int kStageElements = Shape::Left::kElements + Shape::Right::kElements;
   static constexpr int64_t kBytes = int64_t{kGroupStages} * kStageElements * int64_t{sizeof(Bf16)};
 };
 

@@ -15,15 +15,10 @@ constexpr int kSlotBytes = 16;  // what a copy of a lane brings
 constexpr int kWarpSteps = 2;   // blocks of a row that a warp has of a part
 
 template <int kRowsIn, bool kHalvesIn, bool kRightAcrossIn>
-struct Variant {
-  static constexpr int kRows = kRowsIn;
-  static constexpr int kWarpRows = kRows / 2;
-  static constexpr int kM = kWarpRows / 16;
-  static constexpr int kN = kGroupWarpColumns / 8;
-  using Left = GroupPart<kRows, false>;
-  using Right = GroupPart<kGroupColumns, kRightAcrossIn>;
-  static constexpr bool kLeftAcross = false;
-  static constexpr bool kRightAcross = kRightAcrossIn;
+struct Variant : GroupShape<kRowsIn, false, kRightAcrossIn> {
+  using Shape = GroupShape<kRowsIn, false, kRightAcrossIn>;
+  using Shape::kRows;
+  using typename Shape::Left, typename Shape::Right;
   static constexpr bool kHalves = kHalvesIn;
   // Records of 16 rows of the weight, in a part, that so many warps share.
   static constexpr int kRecords = Right::kRows / int{kQuantRecordRows};

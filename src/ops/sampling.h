@@ -1,9 +1,10 @@
 // Choosing the next token from one row of logits.
 //
 // Order of the filters, as Hugging Face applies them: repetition, presence and frequency penalties,
-// bias, allowed tokens, temperature, top-k, top-p, min-p; then a draw. Temperature 0 is greedy: the
-// lowest index among the largest logits, no filter but the penalties and the bias. Threads: pure
-// functions of their arguments.
+// bias, allowed tokens, temperature, top-k, top-p, min-p; then a draw, behind a filter by weights
+// in whole units of 2^-40 of the likeliest's, so that a GPU's sum is the host's: lighter tokens are
+// not drawn there. Temperature 0 is greedy: the lowest index among the largest logits, no filter
+// but the penalties and the bias. Threads: pure functions of their arguments.
 #pragma once
 
 #include <cstdint>

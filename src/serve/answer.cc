@@ -102,8 +102,8 @@ ops::RowDraw Answer::row_draw(int32_t ahead) const {
   const bool plain = options_.top_count == 0 && options_.tokens_max > 0 && !cursor_ &&
                      !options_.allowed && options_.forbidden_rows.empty();
   if (!plain) return {};
-  if (ahead > 0 && ops::has_penalty(options_.sampling))
-    return {};  // what comes before is not known
+  // What comes before a row behind a guess is not known.
+  if (ahead > 0 && ops::has_penalty(options_.sampling)) return {};
   Rng rng = rng_;
   for (int32_t i = 0; i < ahead; ++i) rng.uniform();
   return ops::row_draw(options_.sampling, rng.uniform(), seen_.all(), options_.logprobs);

@@ -16,7 +16,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "base/clock.h"
@@ -103,11 +102,11 @@ void bench_case(Machine& machine, const Case& test, const Rates& rates) {
   double our_best = 1e30, peer_best = 1e30;
   std::vector<double> ratios;
   for (int pair = 0; pair < kPairs; ++pair) {
-    std::this_thread::sleep_for(kPause);
+    wait_until_quiet();
     const double our_seconds = batch_seconds(our_call, copies, our_calls);
     our_best = std::min(our_best, our_seconds);
     if (!peer) continue;
-    std::this_thread::sleep_for(kPause);
+    wait_until_quiet();
     const double peer_seconds = batch_seconds(peer_call, copies, peer_calls);
     peer_best = std::min(peer_best, peer_seconds);
     ratios.push_back(peer_seconds / our_seconds);

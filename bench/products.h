@@ -5,7 +5,6 @@
 // Threads: one call at a time, with all threads of the machine's device; oneDNN's are OpenMP's.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -16,8 +15,10 @@
 
 namespace jige::bench {
 
-// Longer than the threads of OpenMP spin after their last loop.
-constexpr auto kPause = std::chrono::milliseconds(4);
+// Returns when the threads of this process have stopped spinning, or after 0.6 s. OpenMP's go on
+// after their last loop for a time that depends on the processor, 7 ms on a Zen 5, and would take
+// the cores from whoever has the next turn.
+void wait_until_quiet();
 
 enum class Form { kForward, kInput, kWeight };
 const char* form_name(Form form);

@@ -18,7 +18,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "base/clock.h"
@@ -97,7 +96,7 @@ void bench_case(Machine& machine, cli::ReadProbe& memory, const Case& test) {
       read_rate = std::max(read_rate, cli::measure_read_bytes_per_s(memory, 0.05));
     }
     for (Contender& contender : contenders) {
-      std::this_thread::sleep_for(kPause);
+      wait_until_quiet();
       contender.times.push_back(contender.run(contender.calls) /
                                 static_cast<double>(contender.calls));
     }

@@ -94,10 +94,8 @@ struct Table {
   Status line(bool training, const char* name, const std::function<void()>& run) {
     const double flops = flops_of(groups_of(options, training));
     JIGE_TRY(const double all, work_flops(options, training));
-    options.products = cli::Reference{.name = name,
-                                      .units = flops,
-                                      .run = run,
-                                      .pause_s = std::chrono::duration<double>(kPause).count()};
+    options.products =
+        cli::Reference{.name = name, .units = flops, .run = run, .pause = wait_until_quiet};
     const auto print = [&](const cli::Measurement& found) {
       if (found.share_of != name || found.share == 0) return;
       const auto shares = [&](double scale) {
@@ -151,11 +149,10 @@ Status bench_each(Machine& machine, const std::string& size, double seconds) {
       ours.call(0);
       return {};
     };
-    JIGE_TRY(const auto timing,
-             cli::time_in_turns(seconds, product.flops(), work,
-                                {.units = product.flops(),
-                                 .run = [&] { peer->call(0); },
-                                 .pause_s = std::chrono::duration<double>(kPause).count()}));
+    JIGE_TRY(const auto timing, cli::time_in_turns(seconds, product.flops(), work,
+                                                   {.units = product.flops(),
+                                                    .run = [&] { peer->call(0); },
+                                                    .pause = wait_until_quiet}));
     fmt::print(
         "{:<8} {:>5} x {:>5} to {:>5} {:>8.0f} GFLOP/s, {:.2f} of oneDNN's ({:.2f} to {:.2f})\n",
         form_name(product.form), product.tokens, product.inputs, product.outputs,

@@ -40,8 +40,9 @@ struct Reference {
   const char* name = "";  // "of reading memory"
   double units = 0;       // of a run
   std::function<void()> run;
-  // Slept before and after, where threads of another team spin for a while after their last loop.
-  double pause_s = 0;
+  // Called before and after, where threads of another team spin for a while after their last loop;
+  // none where there are no such threads.
+  std::function<void()> pause;
 };
 
 // Runs of work in turns with the reference, which takes as long each time.

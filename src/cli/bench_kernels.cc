@@ -1,9 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <nlohmann/json.hpp>
-#include <thread>
 #include <vector>
 
 #include "base/bytes.h"
@@ -172,9 +170,7 @@ Result<TimingInTurns> time_in_turns(double seconds, double units,
                                     const std::function<Status()>& work,
                                     const Reference& reference) {
   const auto pause = [&] {
-    if (reference.pause_s > 0) {
-      std::this_thread::sleep_for(std::chrono::duration<double>(reference.pause_s));
-    }
+    if (reference.pause) reference.pause();
   };
   JIGE_DO(work());
   reference.run();

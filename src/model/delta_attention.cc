@@ -69,14 +69,6 @@ std::vector<ProjectionOptions::Part> DeltaAttention::in_parts(
   return {{names.qkv[0], conv_columns() + value_columns(), qkvz}, {names.rate, 2 * heads, ba}};
 }
 
-void DeltaAttention::plan_forward(Placement& at, DType compute, ops::WeightFormat format) {
-  in_.plan_forward(at, compute, format);
-}
-
-void DeltaAttention::plan_backward(Placement& at, DType compute, ops::WeightFormat format) {
-  in_.plan_backward(at, compute, format);
-}
-
 DeltaAttention::Activations DeltaAttention::place_activations(Placement& at, int64_t token_count,
                                                               DType compute, bool saved) const {
   Activations views;
@@ -114,25 +106,6 @@ DeltaAttention::Work DeltaAttention::place_work(Placement& at, int64_t token_cou
   work.grad_log_decay = at.take(DType::kF32, heads);
   work.grad_rate = at.take(DType::kF32, heads);
   return work;
-}
-
-int64_t DeltaAttention::saved_bytes(int64_t token_count, DType compute) const {
-  Placement at;
-  place_activations(at, token_count, compute, true);
-  return at.peak_bytes();
-}
-
-int64_t DeltaAttention::pending_bytes(int64_t token_count, DType compute) const {
-  Placement at;
-  place_pending(at, token_count, compute);
-  return at.peak_bytes();
-}
-
-int64_t DeltaAttention::workspace_bytes(int64_t token_count, DType compute, PackFor use) const {
-  Placement at;
-  if (use == PackFor::kInference) place_activations(at, token_count, compute, false);
-  place_work(at, token_count, compute, use);
-  return at.peak_bytes();
 }
 
 int64_t DeltaAttention::thread_scratch_bytes(int64_t token_count) const {
@@ -177,21 +150,9 @@ void DeltaAttention::prepare(const BlockContext& context, const BlockWeights& we
 void DeltaAttention::forward(const BlockContext& context, const BlockWeights& weights,
                              const Batch& batch, const TensorView& src, const TensorView& dst,
                              const AttentionMemory& memory) const {
-  const int64_t t = batch.token_count();
-  const DType compute = context.compute;
-  const bool saves = bool(memory.saved);
-  Placement kept(memory.saved);
-  Placement workspace(memory.workspace);
-  const Activations views = place_activations(saves ? kept : workspace, t, compute, saves);
-  const Work work =
-      place_work(workspace, t, compute, saves ? PackFor::kTraining : PackFor::kInference);
+  const auto [views, work] = place_forward(memory, batch.token_count(), context.compute);
 
-  in_.forward(context.stream, weights, compute,
-              {.dst = views.in,
-               .src = src,
-               .product = views.u,
-               .scratch = memory.adapter_scratch,
-               .adapters = context.adapters});
+  project(context, weights, src, views, memory);
   prepare(context, weights, batch, views.in, work);
   ops::DeltaRuleForward delta = rule(batch, views.o, work);
   delta.states = context.states.matrices;
@@ -204,15 +165,8 @@ void DeltaAttention::backward_input(const BlockContext& context, const BlockWeig
                                     const Batch& batch, const TensorView& /*dst*/,
                                     const TensorView& grad_dst, const TensorView& grad_src,
                                     const AttentionMemory& memory) const {
-  const int64_t t = batch.token_count();
-  const DType compute = context.compute;
   Stream& stream = context.stream;
-  Placement kept(memory.saved);
-  Placement left(memory.pending);
-  Placement workspace(memory.workspace);
-  const Activations saved = place_activations(kept, t, compute, true);
-  const Gradients pending = place_pending(left, t, compute);
-  const Work work = place_work(workspace, t, compute, PackFor::kTraining);
+  const auto [saved, pending, work] = place_backward(memory, batch.token_count(), context.compute);
 
   norm_.forward(stream, weights, work.normed, saved.o, {});
   ops::gate_backward(stream, pending.normed, gate_of(pending.in), grad_dst, work.normed,
@@ -236,23 +190,14 @@ void DeltaAttention::backward_input(const BlockContext& context, const BlockWeig
                                      .forward = gates(weights, saved.in, work)});
   conv_.backward_input(stream, weights, batch, conv_of(pending.in), pending.conv, work.grad_qkv,
                        conv_of(saved.in));
-  in_.backward_input(stream, weights, compute,
-                     {.grad_src = grad_src,
-                      .grad_dst = pending.in,
-                      .product = pending.v,
-                      .scratch = memory.adapter_scratch});
+  project_backward_input(context, weights, grad_src, pending, memory);
 }
 
 void DeltaAttention::backward_weight(const BlockContext& context, const BlockWeights& weights,
                                      const Batch& batch, const TensorView& src,
                                      const AttentionMemory& memory) const {
-  const int64_t t = batch.token_count();
-  const DType compute = context.compute;
   Stream& stream = context.stream;
-  Placement kept(memory.saved);
-  Placement left(memory.pending);
-  const Activations saved = place_activations(kept, t, compute, true);
-  const Gradients pending = place_pending(left, t, compute);
+  const auto [saved, pending, work] = place_backward(memory, batch.token_count(), context.compute);
 
   norm_.backward_weight(stream, weights, pending.normed, saved.o, saved.stats);
   conv_.backward_weight(stream, weights, batch, pending.conv, conv_of(saved.in));
@@ -260,14 +205,7 @@ void DeltaAttention::backward_weight(const BlockContext& context, const BlockWei
     ops::bias_backward(stream, scale.grad, pending.slopes_scale);
     ops::bias_backward(stream, weights.params[decay_bias_].grad, pending.slopes_bias);
   }
-  if (!wants_source(weights)) return;
-  in_.backward_weight(stream, weights, compute,
-                      {.grad_dst = pending.in,
-                       .src = src,
-                       .product_forward = saved.u,
-                       .product_backward = pending.v,
-                       .scratch = memory.weight_scratch,
-                       .gradients = context.gradients});
+  project_backward_weight(context, weights, src, saved, pending, memory);
 }
 
 }  // namespace jige::model

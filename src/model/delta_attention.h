@@ -20,9 +20,9 @@
 #include <string>
 #include <vector>
 
-#include "model/attention.h"
 #include "model/conv_layer.h"
 #include "model/norm_layer.h"
+#include "model/recurrent_attention.h"
 #include "ops/delta_gates.h"
 #include "ops/delta_rule.h"
 
@@ -42,7 +42,26 @@ struct DeltaAttentionNames {
   std::string norm;
 };
 
-class DeltaAttention final : public Attention {
+struct DeltaAttentionMemory {
+  struct Activations {
+    TensorView in, o;
+    NormStats stats;
+    TensorView u;  // adapters
+  };
+  struct Gradients {
+    TensorView in, conv, normed;
+    TensorView slopes_scale, slopes_bias;  // [T, Hv] f32
+    TensorView v;                          // adapters
+  };
+  struct Work {
+    TensorView qkv;                        // [T, C] what the convolution gives
+    TensorView log_decay, rate;            // [T, Hv] f32
+    TensorView normed, grad_o, grad_qkv;   // of X
+    TensorView grad_log_decay, grad_rate;  // of X
+  };
+};
+
+class DeltaAttention final : public RecurrentAttention<DeltaAttentionMemory> {
  public:
   // Appends the parameters.
   DeltaAttention(const formats::ModelConfig& config, const DeltaAttentionNames& names,
@@ -50,16 +69,6 @@ class DeltaAttention final : public Attention {
                  std::vector<ParamSpec>& params);
 
   int64_t columns() const override { return value_columns(); }
-  std::vector<const Projection*> projections() const override { return {&in_}; }
-  void plan_forward(Placement& at, DType compute, ops::WeightFormat format) override;
-  void plan_backward(Placement& at, DType compute, ops::WeightFormat format) override;
-  void pack(Stream& stream, const BlockWeights& weights, DType compute,
-            PackFor use) const override {
-    in_.pack(stream, weights, compute, use);
-  }
-  int64_t saved_bytes(int64_t token_count, DType compute) const override;
-  int64_t pending_bytes(int64_t token_count, DType compute) const override;
-  int64_t workspace_bytes(int64_t token_count, DType compute, PackFor use) const override;
   int64_t thread_scratch_bytes(int64_t token_count) const override;
   double forward_flops(double token_count, double context_mean) const override;
 
@@ -69,37 +78,14 @@ class DeltaAttention final : public Attention {
   void backward_input(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
                       const TensorView& dst, const TensorView& grad_dst, const TensorView& grad_src,
                       const AttentionMemory& memory) const override;
-  bool wants_source(const BlockWeights& weights) const override {
-    return in_.wants_gradient(weights);
-  }
   void backward_weight(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
                        const TensorView& src, const AttentionMemory& memory) const override;
 
  private:
-  // What F leaves for X and W. An F that saves nothing has the same but statistics in its
-  // workspace.
-  struct Activations {
-    TensorView in, o;
-    NormStats stats;
-    TensorView u;  // adapters
-  };
-  // What X leaves for W.
-  struct Gradients {
-    TensorView in, conv, normed;
-    TensorView slopes_scale, slopes_bias;  // [T, Hv] f32
-    TensorView v;                          // adapters
-  };
-  // The rest of a task's workspace.
-  struct Work {
-    TensorView qkv;                        // [T, C] what the convolution gives
-    TensorView log_decay, rate;            // [T, Hv] f32
-    TensorView normed, grad_o, grad_qkv;   // of X
-    TensorView grad_log_decay, grad_rate;  // of X
-  };
   Activations place_activations(Placement& at, int64_t token_count, DType compute,
-                                bool saved) const;
-  Gradients place_pending(Placement& at, int64_t token_count, DType compute) const;
-  Work place_work(Placement& at, int64_t token_count, DType compute, PackFor use) const;
+                                bool saves) const override;
+  Gradients place_pending(Placement& at, int64_t token_count, DType compute) const override;
+  Work place_work(Placement& at, int64_t token_count, DType compute, PackFor use) const override;
 
   // Of queries, keys and values in one module, or in one each.
   std::vector<ProjectionOptions::Part> qkv_parts(const std::vector<std::string>& names) const;
@@ -135,7 +121,6 @@ class DeltaAttention final : public Attention {
                const TensorView& in, const Work& work) const;
 
   ops::DeltaRuleShape shape_;
-  Projection in_;
   ConvLayer conv_;
   size_t log_scale_ = 0;  // places among the parameters
   size_t decay_bias_ = 0;

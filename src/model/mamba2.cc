@@ -40,14 +40,6 @@ Mamba2::Mamba2(const formats::ModelConfig& config, const Mamba2Names& names,
       GroupNormLayer(config.norm_eps, names.norm, config_.value_columns(), config_.groups, params);
 }
 
-void Mamba2::plan_forward(Placement& at, DType compute, ops::WeightFormat format) {
-  in_.plan_forward(at, compute, format);
-}
-
-void Mamba2::plan_backward(Placement& at, DType compute, ops::WeightFormat format) {
-  in_.plan_backward(at, compute, format);
-}
-
 Mamba2::Activations Mamba2::place_activations(Placement& at, int64_t token_count, DType compute,
                                               bool saved) const {
   Activations views;
@@ -87,25 +79,6 @@ Mamba2::Work Mamba2::place_work(Placement& at, int64_t token_count, DType comput
   work.grad_log_decay = at.take(DType::kF32, heads);
   work.grad_step = at.take(DType::kF32, heads);
   return work;
-}
-
-int64_t Mamba2::saved_bytes(int64_t token_count, DType compute) const {
-  Placement at;
-  place_activations(at, token_count, compute, true);
-  return at.peak_bytes();
-}
-
-int64_t Mamba2::pending_bytes(int64_t token_count, DType compute) const {
-  Placement at;
-  place_pending(at, token_count, compute);
-  return at.peak_bytes();
-}
-
-int64_t Mamba2::workspace_bytes(int64_t token_count, DType compute, PackFor use) const {
-  Placement at;
-  if (use == PackFor::kInference) place_activations(at, token_count, compute, false);
-  place_work(at, token_count, compute, use);
-  return at.peak_bytes();
 }
 
 int64_t Mamba2::thread_scratch_bytes(int64_t token_count) const {
@@ -158,21 +131,9 @@ void Mamba2::prepare(const BlockContext& context, const BlockWeights& weights, c
 void Mamba2::forward(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
                      const TensorView& src, const TensorView& dst,
                      const AttentionMemory& memory) const {
-  const int64_t t = batch.token_count();
-  const DType compute = context.compute;
-  const bool saves = bool(memory.saved);
-  Placement kept(memory.saved);
-  Placement workspace(memory.workspace);
-  const Activations views = place_activations(saves ? kept : workspace, t, compute, saves);
-  const Work work =
-      place_work(workspace, t, compute, saves ? PackFor::kTraining : PackFor::kInference);
+  const auto [views, work] = place_forward(memory, batch.token_count(), context.compute);
 
-  in_.forward(context.stream, weights, compute,
-              {.dst = views.in,
-               .src = src,
-               .product = views.u,
-               .scratch = memory.adapter_scratch,
-               .adapters = context.adapters});
+  project(context, weights, src, views, memory);
   prepare(context, weights, batch, views.in, work);
   ops::DeltaRuleForward rule = recurrence(weights, batch, views.o, work);
   rule.states = context.states.matrices;
@@ -236,35 +197,17 @@ void Mamba2::backward_input(const BlockContext& context, const BlockWeights& wei
                             const Batch& batch, const TensorView& /*dst*/,
                             const TensorView& grad_dst, const TensorView& grad_src,
                             const AttentionMemory& memory) const {
-  const int64_t t = batch.token_count();
-  const DType compute = context.compute;
-  Placement kept(memory.saved);
-  Placement left(memory.pending);
-  Placement workspace(memory.workspace);
-  const Activations saved = place_activations(kept, t, compute, true);
-  const Gradients pending = place_pending(left, t, compute);
-  const Work work = place_work(workspace, t, compute, PackFor::kTraining);
+  const auto [saved, pending, work] = place_backward(memory, batch.token_count(), context.compute);
   backward_norm(context.stream, weights, saved, grad_dst, pending, work);
   backward_recurrence(context, weights, batch, saved, pending, work);
-  in_.backward_input(context.stream, weights, compute,
-                     {.grad_src = grad_src,
-                      .grad_dst = pending.in,
-                      .product = pending.v,
-                      .scratch = memory.adapter_scratch});
+  project_backward_input(context, weights, grad_src, pending, memory);
 }
 
 void Mamba2::backward_weight(const BlockContext& context, const BlockWeights& weights,
                              const Batch& batch, const TensorView& src,
                              const AttentionMemory& memory) const {
-  const int64_t t = batch.token_count();
-  const DType compute = context.compute;
   Stream& stream = context.stream;
-  Placement kept(memory.saved);
-  Placement left(memory.pending);
-  Placement workspace(memory.workspace);
-  const Activations saved = place_activations(kept, t, compute, true);
-  const Gradients pending = place_pending(left, t, compute);
-  const Work work = place_work(workspace, t, compute, PackFor::kTraining);
+  const auto [saved, pending, work] = place_backward(memory, batch.token_count(), context.compute);
 
   if (has_norm() && norm_.wants_gradient(weights)) {
     if (!norm_first()) {
@@ -279,14 +222,7 @@ void Mamba2::backward_weight(const BlockContext& context, const BlockWeights& we
     ops::bias_backward(stream, weights.params[step_bias_].grad, pending.slopes_bias);
     ops::bias_backward(stream, weights.params[skip_].grad, pending.slopes_skip);
   }
-  if (!wants_source(weights)) return;
-  in_.backward_weight(stream, weights, compute,
-                      {.grad_dst = pending.in,
-                       .src = src,
-                       .product_forward = saved.u,
-                       .product_backward = pending.v,
-                       .scratch = memory.weight_scratch,
-                       .gradients = context.gradients});
+  project_backward_weight(context, weights, src, saved, pending, memory);
 }
 
 }  // namespace jige::model

@@ -23,9 +23,9 @@
 #include <string>
 #include <vector>
 
-#include "model/attention.h"
 #include "model/conv_layer.h"
 #include "model/norm_layer.h"
+#include "model/recurrent_attention.h"
 #include "ops/delta_gates.h"
 #include "ops/delta_rule.h"
 
@@ -41,7 +41,28 @@ struct Mamba2Names {
   std::string norm;
 };
 
-class Mamba2 final : public Attention {
+struct Mamba2Memory {
+  struct Activations {
+    TensorView in, o;
+    NormStats stats;
+    TensorView u;  // adapters
+  };
+  struct Gradients {
+    TensorView in, conv, normed;
+    TensorView slopes_scale, slopes_bias, slopes_skip;  // [T, H] f32
+    TensorView v;                                       // adapters
+  };
+  struct Work {
+    TensorView conv;                       // [T, C] what the convolution gives
+    TensorView log_decay, step;            // [T, H] f32
+    TensorView gated;                      // what stands between o and dst, of X and W
+    TensorView grad_gated, grad_o;         // of X
+    TensorView grad_conv;                  // of X
+    TensorView grad_log_decay, grad_step;  // of X
+  };
+};
+
+class Mamba2 final : public RecurrentAttention<Mamba2Memory> {
  public:
   // Appends the parameters.
   Mamba2(const formats::ModelConfig& config, const Mamba2Names& names,
@@ -49,16 +70,6 @@ class Mamba2 final : public Attention {
          std::vector<ParamSpec>& params);
 
   int64_t columns() const override { return config_.value_columns(); }
-  std::vector<const Projection*> projections() const override { return {&in_}; }
-  void plan_forward(Placement& at, DType compute, ops::WeightFormat format) override;
-  void plan_backward(Placement& at, DType compute, ops::WeightFormat format) override;
-  void pack(Stream& stream, const BlockWeights& weights, DType compute,
-            PackFor use) const override {
-    in_.pack(stream, weights, compute, use);
-  }
-  int64_t saved_bytes(int64_t token_count, DType compute) const override;
-  int64_t pending_bytes(int64_t token_count, DType compute) const override;
-  int64_t workspace_bytes(int64_t token_count, DType compute, PackFor use) const override;
   int64_t thread_scratch_bytes(int64_t token_count) const override;
   double forward_flops(double token_count, double context_mean) const override;
 
@@ -68,39 +79,14 @@ class Mamba2 final : public Attention {
   void backward_input(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
                       const TensorView& dst, const TensorView& grad_dst, const TensorView& grad_src,
                       const AttentionMemory& memory) const override;
-  bool wants_source(const BlockWeights& weights) const override {
-    return in_.wants_gradient(weights);
-  }
   void backward_weight(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
                        const TensorView& src, const AttentionMemory& memory) const override;
 
  private:
-  // What F leaves for X and W. An F that saves nothing has the same but statistics in its
-  // workspace.
-  struct Activations {
-    TensorView in, o;
-    NormStats stats;
-    TensorView u;  // adapters
-  };
-  // What X leaves for W.
-  struct Gradients {
-    TensorView in, conv, normed;
-    TensorView slopes_scale, slopes_bias, slopes_skip;  // [T, H] f32
-    TensorView v;                                       // adapters
-  };
-  // The rest of a task's workspace.
-  struct Work {
-    TensorView conv;                       // [T, C] what the convolution gives
-    TensorView log_decay, step;            // [T, H] f32
-    TensorView gated;                      // what stands between o and dst, of X and W
-    TensorView grad_gated, grad_o;         // of X
-    TensorView grad_conv;                  // of X
-    TensorView grad_log_decay, grad_step;  // of X
-  };
   Activations place_activations(Placement& at, int64_t token_count, DType compute,
-                                bool saved) const;
-  Gradients place_pending(Placement& at, int64_t token_count, DType compute) const;
-  Work place_work(Placement& at, int64_t token_count, DType compute, PackFor use) const;
+                                bool saves) const override;
+  Gradients place_pending(Placement& at, int64_t token_count, DType compute) const override;
+  Work place_work(Placement& at, int64_t token_count, DType compute, PackFor use) const override;
 
   int64_t in_columns() const {
     return config_.value_columns() + config_.conv_columns() + config_.heads;
@@ -148,7 +134,6 @@ class Mamba2 final : public Attention {
                            const Work& work) const;
 
   formats::Mamba2Config config_;
-  Projection in_;
   ConvLayer conv_;
   size_t log_scale_ = 0;  // places among the parameters
   size_t step_bias_ = 0;

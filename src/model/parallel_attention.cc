@@ -45,10 +45,11 @@ void ParallelAttention::pack(Stream& stream, const BlockWeights& weights, DType 
   }
 }
 
-std::array<ParallelAttention::Activations, ParallelAttention::kSides>
-ParallelAttention::place_activations(Placement& at, int64_t token_count, DType compute,
-                                     bool saves) const {
-  std::array<Activations, kSides> views;
+ParallelAttention::Activations ParallelAttention::place_activations(Placement& at,
+                                                                    int64_t token_count,
+                                                                    DType compute,
+                                                                    bool saves) const {
+  Activations views;
   const int64_t begin = at.offset();
   int64_t end = begin;
   for (size_t i = 0; i < kSides; ++i) {
@@ -66,9 +67,9 @@ ParallelAttention::place_activations(Placement& at, int64_t token_count, DType c
   return views;
 }
 
-std::array<ParallelAttention::Gradients, ParallelAttention::kSides>
-ParallelAttention::place_pending(Placement& at, int64_t token_count, DType compute) const {
-  std::array<Gradients, kSides> pending;
+ParallelAttention::Gradients ParallelAttention::place_pending(Placement& at, int64_t token_count,
+                                                              DType compute) const {
+  Gradients pending;
   for (size_t i = 0; i < kSides; ++i) {
     const int64_t bytes = sides_[i].attention->pending_bytes(token_count, compute);
     pending[i].attention = at.take(DType::kU8, Shape{bytes});
@@ -95,25 +96,6 @@ ParallelAttention::Work ParallelAttention::place_work(Placement& at, int64_t tok
   return work;
 }
 
-int64_t ParallelAttention::saved_bytes(int64_t token_count, DType compute) const {
-  Placement at;
-  place_activations(at, token_count, compute, true);
-  return at.peak_bytes();
-}
-
-int64_t ParallelAttention::pending_bytes(int64_t token_count, DType compute) const {
-  Placement at;
-  place_pending(at, token_count, compute);
-  return at.peak_bytes();
-}
-
-int64_t ParallelAttention::workspace_bytes(int64_t token_count, DType compute, PackFor use) const {
-  Placement at;
-  if (use == PackFor::kInference) place_activations(at, token_count, compute, false);
-  place_work(at, token_count, compute, use);
-  return at.peak_bytes();
-}
-
 int64_t ParallelAttention::thread_scratch_bytes(int64_t token_count) const {
   return std::max(sides_[0].attention->thread_scratch_bytes(token_count),
                   sides_[1].attention->thread_scratch_bytes(token_count));
@@ -125,8 +107,9 @@ double ParallelAttention::forward_flops(double token_count, double context_mean)
 }
 
 AttentionMemory ParallelAttention::side_memory(const AttentionMemory& memory,
-                                               const Activations& views, const Gradients& pending,
-                                               const Work& work, bool saves) {
+                                               const SideActivations& views,
+                                               const SideGradients& pending, const Work& work,
+                                               bool saves) {
   return {.saved = saves ? views.attention : TensorView{},
           .pending = pending.attention,
           .workspace = saves ? work.attention : views.attention,
@@ -134,31 +117,14 @@ AttentionMemory ParallelAttention::side_memory(const AttentionMemory& memory,
           .weight_scratch = memory.weight_scratch};
 }
 
-ParallelAttention::Backward ParallelAttention::place_backward(const AttentionMemory& memory,
-                                                              int64_t token_count,
-                                                              DType compute) const {
-  Placement saved(memory.saved);
-  Placement pending(memory.pending);
-  Placement workspace(memory.workspace);
-  return {.saved = place_activations(saved, token_count, compute, true),
-          .pending = place_pending(pending, token_count, compute),
-          .work = place_work(workspace, token_count, compute, PackFor::kTraining)};
-}
-
 void ParallelAttention::forward(const BlockContext& context, const BlockWeights& weights,
                                 const Batch& batch, const TensorView& src, const TensorView& dst,
                                 const AttentionMemory& memory) const {
-  const int64_t t = batch.token_count();
   const DType compute = context.compute;
-  const bool saves = bool(memory.saved);
-  Placement kept(memory.saved);
-  Placement workspace(memory.workspace);
-  const auto views = place_activations(saves ? kept : workspace, t, compute, saves);
-  const Work work =
-      place_work(workspace, t, compute, saves ? PackFor::kTraining : PackFor::kInference);
+  const auto [views, work] = place_forward(memory, batch.token_count(), compute);
   for (size_t i = 0; i < kSides; ++i) {
     sides_[i].attention->forward(context, weights, batch, src, views[i].attended,
-                                 side_memory(memory, views[i], {}, work, saves));
+                                 side_memory(memory, views[i], {}, work, bool(memory.saved)));
     sides_[i].output.forward(context.stream, weights, compute,
                              {.dst = i == 0 ? dst : work.sum,
                               .src = views[i].attended,

@@ -14,11 +14,36 @@
 #include <memory>
 #include <vector>
 
-#include "model/attention.h"
+#include "model/placed_attention.h"
 
 namespace jige::model {
 
-class ParallelAttention final : public Attention {
+struct ParallelMemory {
+  static constexpr size_t kSides = 2;
+  // What F of a side leaves for X and W; of an F that saves nothing, `attention` is the workspace
+  // of the side, and the second has the memory of the first.
+  struct SideActivations {
+    TensorView attention;  // u8
+    TensorView attended;   // its result
+    TensorView u;          // adapters
+  };
+  // What X of a side leaves for W.
+  struct SideGradients {
+    TensorView attention;  // u8
+    TensorView output;     // [T, D] at what the product gives
+    TensorView v;          // adapters
+  };
+  using Activations = std::array<SideActivations, kSides>;
+  using Gradients = std::array<SideGradients, kSides>;
+  struct Work {
+    TensorView sum;        // [T, D] f32, of F: what the second side adds
+    TensorView attention;  // u8, a side's own, in training
+    TensorView rows;       // of X: the gradient at a side's result
+    TensorView grad_src;   // [T, D] of X, the second side's
+  };
+};
+
+class ParallelAttention final : public PlacedAttention<ParallelMemory> {
  public:
   struct Side {
     std::unique_ptr<Attention> attention;
@@ -33,9 +58,6 @@ class ParallelAttention final : public Attention {
   void plan_forward(Placement& at, DType compute, ops::WeightFormat format) override;
   void plan_backward(Placement& at, DType compute, ops::WeightFormat format) override;
   void pack(Stream& stream, const BlockWeights& weights, DType compute, PackFor use) const override;
-  int64_t saved_bytes(int64_t token_count, DType compute) const override;
-  int64_t pending_bytes(int64_t token_count, DType compute) const override;
-  int64_t workspace_bytes(int64_t token_count, DType compute, PackFor use) const override;
   int64_t thread_scratch_bytes(int64_t token_count) const override;
   double forward_flops(double token_count, double context_mean) const override;
 
@@ -50,41 +72,16 @@ class ParallelAttention final : public Attention {
                        const TensorView& src, const AttentionMemory& memory) const override;
 
  private:
-  static constexpr size_t kSides = 2;
-  // What F of a side leaves for X and W; of an F that saves nothing, `attention` is the workspace
-  // of the side, and the second has the memory of the first.
-  struct Activations {
-    TensorView attention;  // u8
-    TensorView attended;   // its result
-    TensorView u;          // adapters
-  };
-  // What X of a side leaves for W.
-  struct Gradients {
-    TensorView attention;  // u8
-    TensorView output;     // [T, D] at what the product gives
-    TensorView v;          // adapters
-  };
-  struct Work {
-    TensorView sum;        // [T, D] f32, of F: what the second side adds
-    TensorView attention;  // u8, a side's own, in training
-    TensorView rows;       // of X: the gradient at a side's result
-    TensorView grad_src;   // [T, D] of X, the second side's
-  };
-  std::array<Activations, kSides> place_activations(Placement& at, int64_t token_count,
-                                                    DType compute, bool saves) const;
-  std::array<Gradients, kSides> place_pending(Placement& at, int64_t token_count,
-                                              DType compute) const;
-  Work place_work(Placement& at, int64_t token_count, DType compute, PackFor use) const;
-  // What X and W find in a task's memory.
-  struct Backward {
-    std::array<Activations, kSides> saved;
-    std::array<Gradients, kSides> pending;
-    Work work;
-  };
-  Backward place_backward(const AttentionMemory& memory, int64_t token_count, DType compute) const;
+  using SideActivations = ParallelMemory::SideActivations;
+  using SideGradients = ParallelMemory::SideGradients;
+  static constexpr size_t kSides = ParallelMemory::kSides;
+  Activations place_activations(Placement& at, int64_t token_count, DType compute,
+                                bool saves) const override;
+  Gradients place_pending(Placement& at, int64_t token_count, DType compute) const override;
+  Work place_work(Placement& at, int64_t token_count, DType compute, PackFor use) const override;
   // A side's part of a task's memory.
-  static AttentionMemory side_memory(const AttentionMemory& memory, const Activations& views,
-                                     const Gradients& pending, const Work& work, bool saves);
+  static AttentionMemory side_memory(const AttentionMemory& memory, const SideActivations& views,
+                                     const SideGradients& pending, const Work& work, bool saves);
 
   std::array<Side, kSides> sides_;
 };

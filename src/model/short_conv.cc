@@ -18,16 +18,8 @@ ShortConv::ShortConv(const formats::ModelConfig& config, const ShortConvNames& n
   conv_ = ConvLayer({.parts = {{names.conv, width_}}, .kernel = kernel_, .bias = has_bias}, params);
 }
 
-void ShortConv::plan_forward(Placement& at, DType compute, ops::WeightFormat format) {
-  in_.plan_forward(at, compute, format);
-}
-
-void ShortConv::plan_backward(Placement& at, DType compute, ops::WeightFormat format) {
-  in_.plan_backward(at, compute, format);
-}
-
 ShortConv::Activations ShortConv::place_activations(Placement& at, int64_t token_count,
-                                                    DType compute) const {
+                                                    DType compute, bool /*saves*/) const {
   Activations views;
   views.in = at.take(compute, Shape{token_count, 3 * width_});
   views.u = in_.place_product(at, token_count, compute);
@@ -53,25 +45,6 @@ ShortConv::Work ShortConv::place_work(Placement& at, int64_t token_count, DType 
   return work;
 }
 
-int64_t ShortConv::saved_bytes(int64_t token_count, DType compute) const {
-  Placement at;
-  place_activations(at, token_count, compute);
-  return at.peak_bytes();
-}
-
-int64_t ShortConv::pending_bytes(int64_t token_count, DType compute) const {
-  Placement at;
-  place_pending(at, token_count, compute);
-  return at.peak_bytes();
-}
-
-int64_t ShortConv::workspace_bytes(int64_t token_count, DType compute, PackFor use) const {
-  Placement at;
-  if (use == PackFor::kInference) place_activations(at, token_count, compute);
-  place_work(at, token_count, compute, use);
-  return at.peak_bytes();
-}
-
 // A multiply-add for every tap, and two products.
 double ShortConv::forward_flops(double token_count, double /*context_mean*/) const {
   return token_count * static_cast<double>(width_ * (2 * kernel_ + 2));
@@ -84,22 +57,10 @@ void ShortConv::multiply(Stream& stream, const TensorView& in, const TensorView&
 void ShortConv::forward(const BlockContext& context, const BlockWeights& weights,
                         const Batch& batch, const TensorView& src, const TensorView& dst,
                         const AttentionMemory& memory) const {
-  const int64_t t = batch.token_count();
-  const DType compute = context.compute;
   Stream& stream = context.stream;
-  const bool saves = bool(memory.saved);
-  Placement kept(memory.saved);
-  Placement workspace(memory.workspace);
-  const Activations views = place_activations(saves ? kept : workspace, t, compute);
-  const Work work =
-      place_work(workspace, t, compute, saves ? PackFor::kTraining : PackFor::kInference);
+  const auto [views, work] = place_forward(memory, batch.token_count(), context.compute);
 
-  in_.forward(stream, weights, compute,
-              {.dst = views.in,
-               .src = src,
-               .product = views.u,
-               .scratch = memory.adapter_scratch,
-               .adapters = context.adapters});
+  project(context, weights, src, views, memory);
   multiply(stream, views.in, work.products);
   conv_.forward(stream, weights, batch, dst, work.products, context.states.inputs);
   ops::gate_forward(stream, dst, dst, gate_behind(views.in), ops::GateKind::kPlain);
@@ -109,15 +70,8 @@ void ShortConv::backward_input(const BlockContext& context, const BlockWeights& 
                                const Batch& batch, const TensorView& /*dst*/,
                                const TensorView& grad_dst, const TensorView& grad_src,
                                const AttentionMemory& memory) const {
-  const int64_t t = batch.token_count();
-  const DType compute = context.compute;
   Stream& stream = context.stream;
-  Placement kept(memory.saved);
-  Placement left(memory.pending);
-  Placement workspace(memory.workspace);
-  const Activations saved = place_activations(kept, t, compute);
-  const Gradients pending = place_pending(left, t, compute);
-  const Work work = place_work(workspace, t, compute, PackFor::kTraining);
+  const auto [saved, pending, work] = place_backward(memory, batch.token_count(), context.compute);
 
   multiply(stream, saved.in, work.products);
   conv_.forward(stream, weights, batch, work.conv, work.products, {});
@@ -127,38 +81,20 @@ void ShortConv::backward_input(const BlockContext& context, const BlockWeights& 
                        work.products);
   ops::gate_backward(stream, values_of(pending.in), gate_before(pending.in), work.grad_products,
                      values_of(saved.in), gate_before(saved.in), ops::GateKind::kPlain);
-  in_.backward_input(stream, weights, compute,
-                     {.grad_src = grad_src,
-                      .grad_dst = pending.in,
-                      .product = pending.v,
-                      .scratch = memory.adapter_scratch});
+  project_backward_input(context, weights, grad_src, pending, memory);
 }
 
 void ShortConv::backward_weight(const BlockContext& context, const BlockWeights& weights,
                                 const Batch& batch, const TensorView& src,
                                 const AttentionMemory& memory) const {
-  const int64_t t = batch.token_count();
-  const DType compute = context.compute;
   Stream& stream = context.stream;
-  Placement kept(memory.saved);
-  Placement left(memory.pending);
-  Placement workspace(memory.workspace);
-  const Activations saved = place_activations(kept, t, compute);
-  const Gradients pending = place_pending(left, t, compute);
-  const Work work = place_work(workspace, t, compute, PackFor::kTraining);
+  const auto [saved, pending, work] = place_backward(memory, batch.token_count(), context.compute);
 
   if (conv_.wants_gradient(weights)) {
     multiply(stream, saved.in, work.products);
     conv_.backward_weight(stream, weights, batch, pending.conv, work.products);
   }
-  if (!wants_source(weights)) return;
-  in_.backward_weight(stream, weights, compute,
-                      {.grad_dst = pending.in,
-                       .src = src,
-                       .product_forward = saved.u,
-                       .product_backward = pending.v,
-                       .scratch = memory.weight_scratch,
-                       .gradients = context.gradients});
+  project_backward_weight(context, weights, src, saved, pending, memory);
 }
 
 }  // namespace jige::model

@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "model/attention.h"
 #include "model/conv_layer.h"
+#include "model/recurrent_attention.h"
 
 namespace jige::model {
 
@@ -26,7 +26,22 @@ struct ShortConvNames {
   std::string conv;
 };
 
-class ShortConv final : public Attention {
+struct ShortConvMemory {
+  struct Activations {
+    TensorView in;
+    TensorView u;  // adapters
+  };
+  struct Gradients {
+    TensorView in, conv;
+    TensorView v;  // adapters
+  };
+  struct Work {
+    TensorView products;             // p
+    TensorView conv, grad_products;  // of X
+  };
+};
+
+class ShortConv final : public RecurrentAttention<ShortConvMemory> {
  public:
   // Appends the parameters.
   ShortConv(const formats::ModelConfig& config, const ShortConvNames& names,
@@ -34,16 +49,6 @@ class ShortConv final : public Attention {
             std::vector<ParamSpec>& params);
 
   int64_t columns() const override { return width_; }
-  std::vector<const Projection*> projections() const override { return {&in_}; }
-  void plan_forward(Placement& at, DType compute, ops::WeightFormat format) override;
-  void plan_backward(Placement& at, DType compute, ops::WeightFormat format) override;
-  void pack(Stream& stream, const BlockWeights& weights, DType compute,
-            PackFor use) const override {
-    in_.pack(stream, weights, compute, use);
-  }
-  int64_t saved_bytes(int64_t token_count, DType compute) const override;
-  int64_t pending_bytes(int64_t token_count, DType compute) const override;
-  int64_t workspace_bytes(int64_t token_count, DType compute, PackFor use) const override;
   int64_t thread_scratch_bytes(int64_t /*token_count*/) const override { return 0; }
   double forward_flops(double token_count, double context_mean) const override;
 
@@ -53,31 +58,14 @@ class ShortConv final : public Attention {
   void backward_input(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
                       const TensorView& dst, const TensorView& grad_dst, const TensorView& grad_src,
                       const AttentionMemory& memory) const override;
-  bool wants_source(const BlockWeights& weights) const override {
-    return in_.wants_gradient(weights);
-  }
   void backward_weight(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
                        const TensorView& src, const AttentionMemory& memory) const override;
 
  private:
-  // What F leaves for X and W. An F that saves nothing has the same in its workspace.
-  struct Activations {
-    TensorView in;
-    TensorView u;  // adapters
-  };
-  // What X leaves for W.
-  struct Gradients {
-    TensorView in, conv;
-    TensorView v;  // adapters
-  };
-  // The rest of a task's workspace.
-  struct Work {
-    TensorView products;             // p
-    TensorView conv, grad_products;  // of X
-  };
-  Activations place_activations(Placement& at, int64_t token_count, DType compute) const;
-  Gradients place_pending(Placement& at, int64_t token_count, DType compute) const;
-  Work place_work(Placement& at, int64_t token_count, DType compute, PackFor use) const;
+  Activations place_activations(Placement& at, int64_t token_count, DType compute,
+                                bool saves) const override;
+  Gradients place_pending(Placement& at, int64_t token_count, DType compute) const override;
+  Work place_work(Placement& at, int64_t token_count, DType compute, PackFor use) const override;
 
   // Columns of b|c|x or its gradient.
   TensorView gate_before(const TensorView& in) const { return in.column_range(0, width_); }
@@ -90,7 +78,6 @@ class ShortConv final : public Attention {
 
   int64_t width_;
   int64_t kernel_;
-  Projection in_;
   ConvLayer conv_;
 };
 

@@ -25,6 +25,17 @@ constexpr double kCyclesPerPackedLane = 0.2;
 constexpr double kCyclesPerPackedLaneAcross = 0.4;
 constexpr double kCyclesPerPanelLane = 0.06;
 
+// Whether the left is read where it lies.
+bool reads_left_in_place(const GemmEngine& engine, const GemmProduct& product) {
+  const int64_t row_bytes = product.left.row_stride * 2;
+  const bool lines_whole = row_bytes % kLineBytes == 0 &&
+                           reinterpret_cast<uintptr_t>(product.left.data) % kLineBytes == 0;
+  return product.left.dtype == DType::kBF16 && !product.left.depth_across &&
+         product.depth % engine.depth_step == 0 &&
+         (engine.left_in_place_bytes < 0 ||
+          (row_bytes * product.columns <= engine.left_in_place_bytes && lines_whole));
+}
+
 // How a product is cut into tasks.
 struct ManyRowsBlocking {
   int64_t task_rows;     // a multiple of the engine's rows
@@ -102,12 +113,7 @@ class ManyRowsProduct {
     out_bytes_ = dtype_bytes(product.out_dtype, 1);
     out_row_bytes_ = out_bytes_ * product.out_stride;
     out_lines_ = out_bytes_ * engine.panel_group * engine.columns / kLineBytes;
-    const int64_t left_row_bytes = product.left.row_stride * 2;
-    left_in_place_ = is_tiles() && product.left.dtype == DType::kBF16 &&
-                     !product.left.depth_across &&
-                     left_row_bytes * product.columns <= engine.left_in_place_bytes &&
-                     left_row_bytes % kLineBytes == 0 && product.depth % kTileDepth == 0 &&
-                     reinterpret_cast<uintptr_t>(product.left.data) % kLineBytes == 0;
+    left_in_place_ = reads_left_in_place(engine, product);
     past_caches_ = product.out_past_caches && engine.store_bf16 && !product.accumulate &&
                    product.rows * out_row_bytes_ >= engine.past_caches_bytes &&
                    reinterpret_cast<uintptr_t>(product.out) % kLineBytes == 0 &&
@@ -166,7 +172,9 @@ class ManyRowsProduct {
   LeftBlock left_block(const GemmPackRange& rows, std::byte* scratch, bool packed) const {
     const GemmOperand& left = product_.left;
     LeftBlock block = {
-        .rows_in_place = left_in_place_ ? rows.lane_count / engine_.rows * engine_.rows : 0,
+        .rows_in_place = !left_in_place_ ? 0
+                         : is_tiles()    ? rows.lane_count / engine_.rows * engine_.rows
+                                         : rows.lane_count,
         .in_place = static_cast<const std::byte*>(left.data) +
                     dtype_bytes(left.dtype, rows.lane_begin * left.row_stride + rows.depth_begin),
         .packed = scratch,
@@ -264,14 +272,16 @@ class ManyRowsProduct {
       out.sums += stretch.sums_step;
       out.out = static_cast<std::byte*>(out.out) + engine_.rows * out_row_bytes_;
     };
+    args.left_in_rows = true;
     args.left_row_bytes = product_.left.row_stride * 2;
     args.left_tile_bytes = kTileDepth * 2;
     args.left_stride = kTileLanes * args.left_row_bytes;
     int64_t row = 0;
     for (; row < left.rows_in_place; row += engine_.rows) {
       args.left = left.in_place + row * args.left_row_bytes + stretch.depth * 2;
-      run(engine_.rows);
+      run(std::min<int64_t>(engine_.rows, rows.lane_count - row));
     }
+    args.left_in_rows = false;
     args.left_row_bytes = kTileDepth * 2;
     args.left_tile_bytes = kTileElements * 2;
     args.left_stride = gemm_left_block_bytes(engine_, left.depth_count, kTileLanes);

@@ -163,20 +163,51 @@ TEST_P(GemmOnThreads, PacksTheSamePanelsPastTheCaches) {
   }
 }
 
-// Rows of the left in whole lines, with a rest of rows that are packed, and lefts that lie
-// otherwise.
+// A product of the first `rows` and `depth` of a left in memory with a packed right.
+struct InPlaceProduct {
+  CpuDevice& device;
+  const GemmEngine& engine;
+  const std::vector<std::byte>& panels;
+  int64_t rows;
+  int64_t columns;
+
+  std::vector<float> multiply(const GemmOperand& left, int64_t depth) const {
+    std::vector<float> out(static_cast<size_t>(rows * columns));
+    GemmProduct product;
+    product.rows = rows;
+    product.columns = columns;
+    product.depth = depth;
+    product.left = left;
+    product.right_panels = panels.data();
+    product.out = out.data();
+    product.out_stride = columns;
+    gemm(device, engine, product);
+    return out;
+  }
+};
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+// Rows of the left in whole lines, with a rest of rows that tiles pack, and lefts that lie
+// otherwise, which pairs read all the same unless half a step is left over.
 TEST_P(GemmOnThreads, GivesTheSameBitsWithTheLeftInPlace) {
   static std::atomic<int> calls_in_place;
   static void (*micro)(const GemmMicroArgs&);
-  constexpr int64_t kRowsMax = 131, kStride = 160;
+  constexpr int64_t kRowsMax = 131, kStride = 160, kDepth = 96;
   struct alignas(64) Left {
     BFloat16 values[kRowsMax * kStride + 32];
   };
   Rng rng(14);
   const auto left = std::make_unique<Left>();
   for (BFloat16& value : left->values) value = to_bfloat16(rough_normal(rng));
+  const GemmOperand operand = {left->values, DType::kBF16, kStride, false, true};
+  GemmOperand shifted = operand;
+  shifted.data = left->values + 1;
   for (const GemmEngine* full : gemm_engines()) {
-    if (full->layout != GemmLayout::kTileBF16) continue;
+    if (!gemm_flushes(*full)) continue;
+    const bool is_tiles = full->layout == GemmLayout::kTileBF16;
     micro = full->micro;
     GemmEngine engine = short_stretches(*full);
     engine.micro = [](const GemmMicroArgs& args) {
@@ -185,36 +216,23 @@ TEST_P(GemmOnThreads, GivesTheSameBitsWithTheLeftInPlace) {
     };
     for (const int64_t rows : {49L, 64L, kRowsMax}) {
       for (const int64_t columns : {32, 83}) {
-        const int64_t depth = 96;
-        const Case c = {rows, columns, depth, DType::kBF16, DType::kBF16, DType::kF32};
-        const Matrix right(DType::kBF16, columns, depth, rng);
+        const Case c = {rows, columns, kDepth, DType::kBF16, DType::kBF16, DType::kF32};
+        const Matrix right(DType::kBF16, columns, kDepth, rng);
         const auto panels = pack_right(device_, engine, right, c, true, 1);
-        const auto multiply = [&](GemmOperand operand, int64_t product_depth) {
-          std::vector<float> out(static_cast<size_t>(rows * columns));
-          GemmProduct product;
-          product.rows = rows;
-          product.columns = columns;
-          product.depth = product_depth;
-          product.left = operand;
-          product.right_panels = panels.data();
-          product.out = out.data();
-          product.out_stride = columns;
-          gemm(device_, engine, product);
-          return out;
-        };
-        const GemmOperand operand = {left->values, DType::kBF16, kStride, false, true};
-        engine.left_in_place_bytes = 2 * kStride * columns - 1;
-        const std::vector<float> packed = multiply(operand, depth);
-        GemmOperand shifted = operand;
-        shifted.data = left->values + 1;
-        engine.left_in_place_bytes = 2 * kStride * columns;
-        multiply(shifted, depth);
-        multiply(operand, depth - 1);
+        const InPlaceProduct product{device_, engine, panels, rows, columns};
+        const int64_t bytes = 2 * kStride * columns;
+        engine.left_in_place_bytes = bytes - 1;
+        const std::vector<float> packed = product.multiply(operand, kDepth);
+        const std::vector<float> packed_shifted = product.multiply(shifted, kDepth);
         EXPECT_EQ(calls_in_place, 0);
-        const std::vector<float> in_place = multiply(operand, depth);
-        EXPECT_GT(calls_in_place.exchange(0), 0);
-        EXPECT_EQ(std::memcmp(packed.data(), in_place.data(), packed.size() * sizeof(float)), 0)
+        engine.left_in_place_bytes = is_tiles ? bytes : -1;
+        product.multiply(operand, kDepth - 1);
+        EXPECT_EQ(calls_in_place, 0);
+        EXPECT_TRUE(same_bits(product.multiply(shifted, kDepth), packed_shifted));
+        EXPECT_EQ(calls_in_place.exchange(0) > 0, !is_tiles);
+        EXPECT_TRUE(same_bits(product.multiply(operand, kDepth), packed))
             << engine.name << " " << rows << " " << columns;
+        EXPECT_GT(calls_in_place.exchange(0), 0);
       }
     }
   }

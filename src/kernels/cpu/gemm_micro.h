@@ -11,6 +11,8 @@
 // Threads: no state.
 #pragma once
 
+#include <cstring>
+
 #include "kernels/cpu/gemm_engine.h"
 #include "kernels/cpu/simd.h"
 
@@ -44,6 +46,7 @@ struct PanelF32 {
   static constexpr int kStepDepth = 1;
   static constexpr int kStepBytes = 2 * Vector::kLanes * 4;
   static constexpr int kPanelsMax = 4;
+  static constexpr bool kLeftInRows = false;
   // One row with short vectors asks for so much that the processor's own fetching does better
   // (measured on Zen 4, docs/decisions/0001).
   static constexpr int prefetch_bytes(int rows) {
@@ -76,7 +79,41 @@ JIGE_INLINE void fetch_lines(const GemmLines& lines) {
   }
 }
 
-template <typename Vector, typename Panel, int Rows, int Panels>
+// A block of the left as it is packed: the rows of a step side by side.
+template <typename Panel, int Rows>
+struct PackedLeft {
+  explicit PackedLeft(const GemmMicroArgs& args)
+      : at(static_cast<const typename Panel::Left*>(args.left)) {}
+  JIGE_INLINE typename Panel::Left row(int i) const { return at[i]; }
+  JIGE_INLINE void step() { at += Rows; }
+
+  const typename Panel::Left* at;
+};
+
+// Rows of the left where they lie in memory: of every three rows the address of the first one.
+template <typename Panel, int Rows>
+struct LeftRows {
+  explicit LeftRows(const GemmMicroArgs& args) : stride(args.left_row_bytes) {
+    for (int i = 0; i < kStarts; ++i) {
+      at[i] = static_cast<const char*>(args.left) + 3 * i * args.left_row_bytes;
+    }
+  }
+  JIGE_INLINE typename Panel::Left row(int i) const {
+    typename Panel::Left value;
+    std::memcpy(&value, at[i / 3] + i % 3 * stride, sizeof(value));
+    return value;
+  }
+  JIGE_INLINE void step() {
+#pragma GCC unroll 8
+    for (int i = 0; i < kStarts; ++i) at[i] += sizeof(typename Panel::Left);
+  }
+
+  static constexpr int kStarts = (Rows + 2) / 3;
+  const char* at[kStarts];
+  int64_t stride;
+};
+
+template <typename Vector, typename Panel, typename Left, int Rows, int Panels>
 void chain_block(const GemmMicroArgs& args, const char* right, const float* from, float* sums) {
   constexpr int kLanes = Vector::kLanes;
   constexpr int kVectors = 2 * Panels;
@@ -90,7 +127,7 @@ void chain_block(const GemmMicroArgs& args, const char* right, const float* from
           from ? Vector::load(from + row * args.from_stride + i * kLanes) : Vector::zero();
     }
   }
-  const auto* left = static_cast<const typename Panel::Left*>(args.left);
+  Left left(args);
   const int64_t stride = args.right_stride;
   for (int64_t k = args.depth; k > 0; k -= Panel::kStepDepth) {
     typename Panel::Right panel[kVectors];
@@ -106,13 +143,13 @@ void chain_block(const GemmMicroArgs& args, const char* right, const float* from
     }
 #pragma GCC unroll 16
     for (int row = 0; row < Rows; ++row) {
-      const auto value = Panel::broadcast(left[row]);
+      const auto value = Panel::broadcast(left.row(row));
 #pragma GCC unroll 16
       for (int i = 0; i < kVectors; ++i) {
         chains[row][i] = Panel::multiply_add(value, panel[i], chains[row][i]);
       }
     }
-    left += Rows;
+    left.step();
     right += Panel::kStepBytes;
   }
 #pragma GCC unroll 16
@@ -125,20 +162,20 @@ void chain_block(const GemmMicroArgs& args, const char* right, const float* from
 }
 
 // All panels of a call, as many at a time as the registers hold.
-template <typename Vector, typename Panel, int Rows, int Panels>
+template <typename Vector, typename Panel, typename Left, int Rows, int Panels>
 void chain_rows(const GemmMicroArgs& args) {
   const char* right = static_cast<const char*>(args.right);
   const float* from = args.from;
   float* sums = args.sums;
   int64_t panel = 0;
   for (; panel + Panels <= args.panels; panel += Panels) {
-    chain_block<Vector, Panel, Rows, Panels>(args, right, from, sums);
+    chain_block<Vector, Panel, Left, Rows, Panels>(args, right, from, sums);
     right += Panels * args.right_stride;
     if (from) from += Panels * 2 * Vector::kLanes;
     sums += Panels * 2 * Vector::kLanes;
   }
   for (; panel < args.panels; ++panel) {
-    chain_block<Vector, Panel, Rows, 1>(args, right, from, sums);
+    chain_block<Vector, Panel, Left, Rows, 1>(args, right, from, sums);
     right += args.right_stride;
     if (from) from += 2 * Vector::kLanes;
     sums += 2 * Vector::kLanes;
@@ -159,7 +196,12 @@ void chain_micro(const GemmMicroArgs& args) {
   if (args.rows == Rows) {
     fetch_lines(args.fetch);
     constexpr int kPanels = chain_panels<Rows, Registers>(Panel::kPanelsMax);
-    chain_rows<Vector, Panel, Rows, kPanels>(args);
+    if constexpr (Panel::kLeftInRows) {
+      if (args.left_in_rows) {
+        return chain_rows<Vector, Panel, LeftRows<Panel, Rows>, Rows, kPanels>(args);
+      }
+    }
+    chain_rows<Vector, Panel, PackedLeft<Panel, Rows>, Rows, kPanels>(args);
   } else if constexpr (Rows > 1) {
     chain_micro<Vector, Panel, MaxRows, Registers, Rows - 1>(args);
   }

@@ -17,6 +17,7 @@ struct PanelPairs {
   static constexpr int kStepDepth = 2;
   static constexpr int kStepBytes = 2 * F32::kLanes * 4;
   static constexpr int kPanelsMax = 1;
+  static constexpr bool kLeftInRows = true;
   static constexpr int prefetch_bytes(int rows) { return rows <= 4 ? 0 : 512; }
   static JIGE_INLINE Right broadcast(int32_t left) {
     return reinterpret_cast<Right>(_mm512_set1_epi32(left));
@@ -45,17 +46,17 @@ const GemmEngine kGemmPairs = {
     .rows = kRows,
     .columns = 2 * F32::kLanes,
     .depth_step = 2,
-    .panel_group = 1,
-    .depth_block =
-        512,  // a panel of half of it stays in a first-level cache beside rows of the left
+    .panel_group = 4,
+    .depth_block = 2048,  // panels come from the second level, which is fast enough
     .products_per_cycle = 32,
-    .task_rows = 192,
+    .task_rows = 288,
     .task_columns = 512,
     .begin = nullptr,
     .end = end,
     .micro = chain_micro<F32, PanelPairs, kRows, kRegisters>,
     .store_bf16 = store_bf16,
     .left_bytes = int64_t{512} << 10,
+    .left_in_place_bytes = -1,
 };
 
 }  // namespace jige::cpu::JIGE_ISA_NS

@@ -51,15 +51,18 @@ void tile_micro(const GemmMicroArgs& args) {
 
 void pair_micro(const GemmMicroArgs& args) {
   constexpr int64_t kColumns = 2 * kTileLanes;
-  const auto* left = static_cast<const BFloat16*>(args.left);
+  constexpr int64_t kPairBytes = 2 * sizeof(BFloat16);
+  const int64_t row_bytes = args.left_in_rows ? args.left_row_bytes : kPairBytes;
+  const int64_t step_bytes = args.left_in_rows ? kPairBytes : args.rows * kPairBytes;
   for (int64_t row = 0; row < args.rows; ++row) {
+    const std::byte* left = static_cast<const std::byte*>(args.left) + row * row_bytes;
     for (int64_t column = 0; column < args.panels * kColumns; ++column) {
       const std::byte* panel =
           static_cast<const std::byte*>(args.right) + column / kColumns * args.right_stride;
       const BFloat16* right = reinterpret_cast<const BFloat16*>(panel) + 2 * (column % kColumns);
       float sum = args.from ? args.from[row * args.from_stride + column] : 0.0f;
       for (int64_t pair = 0; pair < args.depth / 2; ++pair) {
-        const BFloat16* of_row = left + 2 * (pair * args.rows + row);
+        const auto* of_row = reinterpret_cast<const BFloat16*>(left + pair * step_bytes);
         const BFloat16* of_column = right + 2 * pair * kColumns;
         sum = multiply_add(of_row[1], of_column[1], sum);
         sum = multiply_add(of_row[0], of_column[0], sum);
@@ -93,14 +96,15 @@ const GemmEngine kGemmPairPlain = {
     .rows = 12,
     .columns = 2 * kTileLanes,
     .depth_step = 2,
-    .panel_group = 1,
-    .depth_block = 512,
+    .panel_group = 4,
+    .depth_block = 2048,
     .products_per_cycle = 32,
-    .task_rows = 192,
+    .task_rows = 288,
     .task_columns = 512,
     .begin = nullptr,
     .end = nullptr,
     .micro = pair_micro,
+    .left_in_place_bytes = -1,
 };
 
 }  // namespace jige::cpu

@@ -91,17 +91,23 @@ void gemm_store_sums(const GemmEngine& engine, const GemmSumsBlock& block, const
     const bool streams = block.past_caches && !bias && block.columns % kTileLanes == 0;
     return streams ? stream_rows(block) : store_rows<float>(block, bias);
   }
-  if (!engine.store_bf16 || block.columns % kTileLanes != 0) {
-    return store_rows<BFloat16>(block, bias);
+  const int64_t whole = engine.store_bf16 ? block.columns / kTileLanes * kTileLanes : 0;
+  if (whole > 0) {
+    engine.store_bf16({.sums = block.sums,
+                       .sums_stride = block.sums_stride,
+                       .bias = bias,
+                       .out = static_cast<uint16_t*>(block.out),
+                       .out_stride = block.out_stride,
+                       .rows = block.rows,
+                       .columns = whole,
+                       .past_caches = block.past_caches});
   }
-  engine.store_bf16({.sums = block.sums,
-                     .sums_stride = block.sums_stride,
-                     .bias = bias,
-                     .out = static_cast<uint16_t*>(block.out),
-                     .out_stride = block.out_stride,
-                     .rows = block.rows,
-                     .columns = block.columns,
-                     .past_caches = block.past_caches});
+  if (whole == block.columns) return;
+  GemmSumsBlock rest = block;
+  rest.sums += whole;
+  rest.out = static_cast<BFloat16*>(block.out) + whole;
+  rest.columns -= whole;
+  store_rows<BFloat16>(rest, bias ? bias + whole : nullptr);
 }
 
 void gemm_add_rows(const void* src, DType dtype, int64_t row_stride, int64_t rows, int64_t columns,

@@ -5,7 +5,7 @@
 //
 // The sum is the engine's: over ascending k, blocking never changes a bit. The bias is one addition
 // at the end, then the result is rounded to the type of `out`.
-// Work is cut over (m, n) only, never over k; products of many rows on pairs and tiles go their own
+// Work is cut over (m, n) only, never over k; products of many rows with packed panels go their own
 // way (gemm_many_rows.h). Otherwise a task packs a block of the left (and of the right, where that
 // is not packed yet) for one stretch of the depth at a time, so that a panel of the right stays in
 // the first-level cache and the block of the left in the second, and keeps its sums in scratch

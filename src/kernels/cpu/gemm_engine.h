@@ -47,7 +47,8 @@ struct GemmMicroArgs {
   int64_t panels;           // 1 …
   const void* left;         // one packed block, or of tiles the left where it lies in memory
   int64_t left_stride = 0;  // bytes from lane group to lane group; of tiles only
-  // Of pairs: the left is not packed but rows in memory, `left_row_bytes` apart.
+  // Of chains of f32 and of pairs: the left is not packed but rows in memory, `left_row_bytes`
+  // apart.
   bool left_in_rows = false;
   // Bytes from row to row of a tile of the left, and from tile to tile along the depth.
   int64_t left_row_bytes = kTileDepth * 2;
@@ -124,9 +125,9 @@ struct GemmEngine {
   void (*store_bf16)(const GemmStoreBF16& store) = nullptr;
   // Bytes of the left that gemm_many_rows.h packs at a time: half of a second-level cache.
   int64_t left_bytes = int64_t{1} << 20;
-  // A left of bf16 rows in whole lines is read where it lies, unpacked, while the bytes of a row
-  // times the columns of the product are at most this: packed, it is read faster, by every panel.
-  // Negative: always, wherever its lines are.
+  // Tiles: a left of bf16 rows in whole lines is read where it lies, unpacked, while the bytes of a
+  // row times the columns of the product are at most this: packed, it is read faster, by every
+  // panel. Negative, of chains of f32 and of pairs: always, wherever its lines are.
   int64_t left_in_place_bytes = int64_t{1} << 20;
   // Outputs from this size on go past the caches where that is wanted; smaller ones stay in a
   // second-level cache.

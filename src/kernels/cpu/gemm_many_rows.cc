@@ -25,12 +25,14 @@ constexpr double kCyclesPerPackedLane = 0.2;
 constexpr double kCyclesPerPackedLaneAcross = 0.4;
 constexpr double kCyclesPerPanelLane = 0.06;
 
-// Whether the left is read where it lies.
+// Whether the left is read where it lies. Chains of bf16 read it as f32, so they never do.
 bool reads_left_in_place(const GemmEngine& engine, const GemmProduct& product) {
-  const int64_t row_bytes = product.left.row_stride * 2;
+  if (engine.layout == GemmLayout::kChainBF16) return false;
+  const DType native = engine.layout == GemmLayout::kChainF32 ? DType::kF32 : DType::kBF16;
+  const int64_t row_bytes = dtype_bytes(native, product.left.row_stride);
   const bool lines_whole = row_bytes % kLineBytes == 0 &&
                            reinterpret_cast<uintptr_t>(product.left.data) % kLineBytes == 0;
-  return product.left.dtype == DType::kBF16 && !product.left.depth_across &&
+  return product.left.dtype == native && !product.left.depth_across &&
          product.depth % engine.depth_step == 0 &&
          (engine.left_in_place_bytes < 0 ||
           (row_bytes * product.columns <= engine.left_in_place_bytes && lines_whole));
@@ -92,7 +94,9 @@ ManyRowsBlocking choose_many_rows_blocking(const GemmEngine& engine, const GemmP
   const auto share = [&](int64_t depth, int64_t max) {
     return gemm_round_up(gemm_divide_up(depth, gemm_divide_up(depth, max)), engine.depth_step);
   };
-  const int64_t packed_max = std::max(engine.left_bytes / (2 * best.task_rows), engine.depth_block);
+  const int64_t step_bytes = gemm_left_block_bytes(engine, engine.depth_step, best.task_rows);
+  const int64_t packed_max =
+      std::max(engine.left_bytes / step_bytes * engine.depth_step, engine.depth_block);
   best.depth_packed = share(product.depth, packed_max);
   best.depth_block = share(best.depth_packed, engine.depth_block);
   if (threads > 1 && !product.left.depth_across && best.depth_packed >= product.depth) {
@@ -273,12 +277,13 @@ class ManyRowsProduct {
       out.out = static_cast<std::byte*>(out.out) + engine_.rows * out_row_bytes_;
     };
     args.left_in_rows = true;
-    args.left_row_bytes = product_.left.row_stride * 2;
+    const int64_t element_bytes = dtype_bytes(product_.left.dtype, 1);
+    args.left_row_bytes = product_.left.row_stride * element_bytes;
     args.left_tile_bytes = kTileDepth * 2;
     args.left_stride = kTileLanes * args.left_row_bytes;
     int64_t row = 0;
     for (; row < left.rows_in_place; row += engine_.rows) {
-      args.left = left.in_place + row * args.left_row_bytes + stretch.depth * 2;
+      args.left = left.in_place + row * args.left_row_bytes + stretch.depth * element_bytes;
       run(std::min<int64_t>(engine_.rows, rows.lane_count - row));
     }
     args.left_in_rows = false;
@@ -343,7 +348,7 @@ class ManyRowsProduct {
 }  // namespace
 
 bool gemm_many_rows_suit(const GemmEngine& engine, const GemmProduct& product) {
-  return gemm_flushes(engine) && (product.right_panels || product.right_scratch) &&
+  return (product.right_panels || (gemm_flushes(engine) && product.right_scratch)) &&
          product.rows >= kRowsMin && product.depth > 0;
 }
 

@@ -190,51 +190,69 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
+float rounded_to(float value, float) { return value; }
+BFloat16 rounded_to(float value, BFloat16) { return to_bfloat16(value); }
+
+constexpr int64_t kLeftRows = 131, kLeftStride = 160;
+
+template <typename Element>
+struct alignas(64) LeftInMemory {
+  explicit LeftInMemory(Rng& rng) {
+    for (Element& value : values) value = rounded_to(rough_normal(rng), Element());
+  }
+  GemmOperand operand(int64_t from) const {
+    constexpr DType kType = sizeof(Element) == 4 ? DType::kF32 : DType::kBF16;
+    return {values + from, kType, kLeftStride, false, kType == DType::kBF16};
+  }
+
+  Element values[kLeftRows * kLeftStride + 32];
+};
+
+std::atomic<int> calls_in_place;
+void (*counted_micro)(const GemmMicroArgs&);
+
 // Rows of the left in whole lines, with a rest of rows that tiles pack, and lefts that lie
-// otherwise, which pairs read all the same unless half a step is left over.
-TEST_P(GemmOnThreads, GivesTheSameBitsWithTheLeftInPlace) {
-  static std::atomic<int> calls_in_place;
-  static void (*micro)(const GemmMicroArgs&);
-  constexpr int64_t kRowsMax = 131, kStride = 160, kDepth = 96;
-  struct alignas(64) Left {
-    BFloat16 values[kRowsMax * kStride + 32];
-  };
+// otherwise, which pairs and chains read all the same unless half a step is left over.
+template <typename Element>
+void check_left_in_place(CpuDevice& device, const GemmEngine& full) {
+  constexpr int64_t kDepth = 96;
   Rng rng(14);
-  const auto left = std::make_unique<Left>();
-  for (BFloat16& value : left->values) value = to_bfloat16(rough_normal(rng));
-  const GemmOperand operand = {left->values, DType::kBF16, kStride, false, true};
-  GemmOperand shifted = operand;
-  shifted.data = left->values + 1;
-  for (const GemmEngine* full : gemm_engines()) {
-    if (!gemm_flushes(*full)) continue;
-    const bool is_tiles = full->layout == GemmLayout::kTileBF16;
-    micro = full->micro;
-    GemmEngine engine = short_stretches(*full);
-    engine.micro = [](const GemmMicroArgs& args) {
-      calls_in_place += args.left_row_bytes == 2 * kStride;
-      micro(args);
-    };
-    for (const int64_t rows : {49L, 64L, kRowsMax}) {
-      for (const int64_t columns : {32, 83}) {
-        const Case c = {rows, columns, kDepth, DType::kBF16, DType::kBF16, DType::kF32};
-        const Matrix right(DType::kBF16, columns, kDepth, rng);
-        const auto panels = pack_right(device_, engine, right, c, true, 1);
-        const InPlaceProduct product{device_, engine, panels, rows, columns};
-        const int64_t bytes = 2 * kStride * columns;
-        engine.left_in_place_bytes = bytes - 1;
-        const std::vector<float> packed = product.multiply(operand, kDepth);
-        const std::vector<float> packed_shifted = product.multiply(shifted, kDepth);
-        EXPECT_EQ(calls_in_place, 0);
-        engine.left_in_place_bytes = is_tiles ? bytes : -1;
-        product.multiply(operand, kDepth - 1);
-        EXPECT_EQ(calls_in_place, 0);
-        EXPECT_TRUE(same_bits(product.multiply(shifted, kDepth), packed_shifted));
-        EXPECT_EQ(calls_in_place.exchange(0) > 0, !is_tiles);
-        EXPECT_TRUE(same_bits(product.multiply(operand, kDepth), packed))
-            << engine.name << " " << rows << " " << columns;
-        EXPECT_GT(calls_in_place.exchange(0), 0);
-      }
+  const auto left = std::make_unique<LeftInMemory<Element>>(rng);
+  const bool is_tiles = full.layout == GemmLayout::kTileBF16;
+  counted_micro = full.micro;
+  GemmEngine engine = short_stretches(full);
+  engine.micro = [](const GemmMicroArgs& args) {
+    calls_in_place += args.left_row_bytes == int64_t{sizeof(Element)} * kLeftStride;
+    counted_micro(args);
+  };
+  for (const int64_t rows : {49L, 64L, kLeftRows}) {
+    for (const int64_t columns : {32, 83}) {
+      const DType type = left->operand(0).dtype;
+      const Case c = {rows, columns, kDepth, type, type, DType::kF32};
+      const Matrix right(type, columns, kDepth, rng);
+      const auto panels = pack_right(device, engine, right, c, true, 1);
+      const InPlaceProduct product{device, engine, panels, rows, columns};
+      const int64_t bytes = int64_t{sizeof(Element)} * kLeftStride * columns;
+      engine.left_in_place_bytes = bytes - 1;
+      const std::vector<float> packed = product.multiply(left->operand(0), kDepth);
+      const std::vector<float> packed_shifted = product.multiply(left->operand(1), kDepth);
+      EXPECT_EQ(calls_in_place, 0);
+      engine.left_in_place_bytes = is_tiles ? bytes : -1;
+      if (engine.depth_step > 1) product.multiply(left->operand(0), kDepth - 1);
+      EXPECT_EQ(calls_in_place, 0);
+      EXPECT_TRUE(same_bits(product.multiply(left->operand(1), kDepth), packed_shifted));
+      EXPECT_EQ(calls_in_place.exchange(0) > 0, !is_tiles);
+      EXPECT_TRUE(same_bits(product.multiply(left->operand(0), kDepth), packed))
+          << engine.name << " " << rows << " " << columns;
+      EXPECT_GT(calls_in_place.exchange(0), 0);
     }
+  }
+}
+
+TEST_P(GemmOnThreads, GivesTheSameBitsWithTheLeftInPlace) {
+  for (const GemmEngine* engine : gemm_engines()) {
+    if (gemm_flushes(*engine)) check_left_in_place<BFloat16>(device_, *engine);
+    if (engine->layout == GemmLayout::kChainF32) check_left_in_place<float>(device_, *engine);
   }
 }
 

@@ -46,7 +46,7 @@ struct PanelF32 {
   static constexpr int kStepDepth = 1;
   static constexpr int kStepBytes = 2 * Vector::kLanes * 4;
   static constexpr int kPanelsMax = 4;
-  static constexpr bool kLeftInRows = false;
+  static constexpr bool kLeftInRows = true;
   // One row with short vectors asks for so much that the processor's own fetching does better
   // (measured on Zen 4, docs/decisions/0001).
   static constexpr int prefetch_bytes(int rows) {
@@ -65,6 +65,7 @@ struct PanelF32 {
 
 template <typename Vector>
 struct PanelBF16 : PanelF32<Vector> {
+  static constexpr bool kLeftInRows = false;
   static constexpr int kStepBytes = 2 * Vector::kLanes * 2;
   static constexpr int prefetch_bytes(int) { return Vector::kLanes == 16 ? 512 : 384; }
   static JIGE_INLINE void load(const char* row, Vector& first, Vector& second) {

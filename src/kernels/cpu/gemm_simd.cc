@@ -11,8 +11,11 @@ constexpr int kRows = 6;  // 12 sums, 2 vectors of the right, 2 registers to spa
 constexpr int kRegisters = 16;
 #endif
 constexpr int kColumns = 2 * F32::kLanes;
-constexpr int kDepthBlock = 256;  // a panel of it takes half of a first-level cache
-constexpr int kTaskRows = 192;    // a left block takes 192 KiB of the second-level cache
+// Panels that take 128 to 512 KiB of a second-level cache together.
+constexpr int kPanelGroup = 4;
+constexpr int kDepthBlock = 1024;
+constexpr int kDepthBlockF32 = F32::kLanes == 16 ? 1024 : 512;
+constexpr int kTaskRows = 288;
 constexpr int kTaskColumns = 512;
 
 #define JIGE_TEXT_INNER(name) #name
@@ -27,14 +30,15 @@ const GemmEngine kGemmChainF32 = {
     .rows = kRows,
     .columns = kColumns,
     .depth_step = 1,
-    .panel_group = 1,
-    .depth_block = kDepthBlock,
+    .panel_group = kPanelGroup,
+    .depth_block = kDepthBlockF32,
     .products_per_cycle = 2 * F32::kLanes,
     .task_rows = kTaskRows,
     .task_columns = kTaskColumns,
     .begin = nullptr,
     .end = nullptr,
     .micro = chain_micro<F32, PanelF32<F32>, kRows, kRegisters>,
+    .left_in_place_bytes = -1,
 };
 
 const GemmEngine kGemmChainBF16 = {
@@ -43,7 +47,7 @@ const GemmEngine kGemmChainBF16 = {
     .rows = kRows,
     .columns = kColumns,
     .depth_step = 1,
-    .panel_group = 1,
+    .panel_group = kPanelGroup,
     .depth_block = kDepthBlock,
     .products_per_cycle = 2 * F32::kLanes,
     .task_rows = kTaskRows,

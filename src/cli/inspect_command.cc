@@ -44,7 +44,8 @@ class InspectCommand final : public Command {
     flags.integer("--micro-batch-tokens N", micro_batch_tokens_, {.min = 1, .max = 1 << 24},
                   "tokens that are trained at once");
     flags.integer("--ranks N", ranks_, {.min = 1, .max = 4096},
-                  "that train together on this machine, each with the memory shown");
+                  "that train together on this machine, each with the memory shown; of GPUs, also "
+                  "where they share one");
     flags.toggle("--shard-optimizer", shard_optimizer_,
                  "that each keep a share of moments and masters only; shown is the largest share");
     flags.choice("--moments NAME", moments_, ops::moment_format_names(),
@@ -76,9 +77,6 @@ class InspectCommand final : public Command {
     if (shard_optimizer_ && ranks_ == 1) {
       return fail(Code::kInvalidArgument,
                   "--shard-optimizer divides the optimizer's state among ranks: give --ranks");
-    }
-    if (device_ == "cuda" && ranks_ > 1) {
-      return fail(Code::kInvalidArgument, "--device cuda trains without ranks: leave out --ranks");
     }
     JIGE_TRY(const ops::MomentFormat moments, ops::parse_moment_format(moments_));
     JIGE_TRY(folder_, find_inspectable_folder(folder_));

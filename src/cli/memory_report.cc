@@ -16,6 +16,7 @@
 #include "model/weights_layout.h"
 #include "train/optimizer_shares.h"
 #include "train/run_setup.h"
+#include "train/staged_gradients.h"
 
 namespace jige::cli {
 namespace {
@@ -130,6 +131,11 @@ MemoryTable training(const model::Architecture& architecture, const MemoryReques
   const int64_t streams =
       comm::stream_memory_bytes("shm", ranks, comm::RingPlan::in_rank_order(ranks));
   table.title += fmt::format(", on each of {} ranks", ranks);
+  if (on_gpu) {
+    table.host_parts = {{"gradients, pinned", train::staged_bytes(memory.weights)},
+                        {"between ranks", streams}};
+    return table;
+  }
   table.parts.push_back({"between ranks", streams});
   table.total_bytes += streams;
   return table;
@@ -140,6 +146,10 @@ std::string table_text(const MemoryTable& memory) {
   for (const MemoryPart& part : memory.parts) table.row({part.name, format_bytes(part.bytes)});
   table.rule();
   table.row({"together", format_bytes(memory.total_bytes)});
+  if (!memory.host_parts.empty()) table.row({"of the host besides", ""});
+  for (const MemoryPart& part : memory.host_parts) {
+    table.row({"  " + part.name, format_bytes(part.bytes)});
+  }
   return memory.title + "\n" + table.render();
 }
 
@@ -147,6 +157,7 @@ Json table_json(const MemoryTable& memory, DType dtype) {
   Json json{{"dtype", dtype_info(dtype).name}};
   for (const MemoryPart& part : memory.parts) json["parts"][part.name] = part.bytes;
   json["total_bytes"] = memory.total_bytes;
+  for (const MemoryPart& part : memory.host_parts) json["host_parts"][part.name] = part.bytes;
   return json;
 }
 

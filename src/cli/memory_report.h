@@ -45,6 +45,7 @@ struct MemoryTable {
   std::string title;
   std::vector<MemoryPart> parts;
   int64_t total_bytes = 0;
+  std::vector<MemoryPart> host_parts;  // of the host, besides a GPU's
 };
 
 struct MemoryReport {

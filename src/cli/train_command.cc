@@ -24,6 +24,7 @@
 #include "cli/train_rank_flags.h"
 #include "cli/train_report.h"
 #include "formats/checkpoint.h"
+#include "tensor/cuda_device.h"
 #include "train/rank_exchange.h"
 #include "train/records.h"
 #include "train/run_source.h"
@@ -112,8 +113,20 @@ class TrainCommand final : public Command {
   }
 
  private:
-  Status run_rank(const std::optional<train::RankOptions>& ranks) {
+  // GPUs of a machine are shared out to its ranks in turns, unless one is named.
+  Status choose_gpu(std::optional<train::RankOptions>& ranks) {
+    if (!ranks || device_.kind() != DeviceKind::kCuda) return {};
+    JIGE_TRY(const auto gpus, list_cuda_devices());
+    const bool in_turns = device_.device == "cuda" && !gpus.empty();
+    const int count = in_turns ? static_cast<int>(gpus.size()) : 1;
+    if (in_turns) device_.device = fmt::format("cuda:{}", ranks->local_rank % count);
+    ranks->on_device = (ranks->local + count - 1) / count;  // ranks that are there tell it exactly
+    return {};
+  }
+
+  Status run_rank(std::optional<train::RankOptions> ranks) {
     if (ranks && ranks->rank != 0) hush();
+    JIGE_DO(choose_gpu(ranks));
     JIGE_TRY(const std::optional<int> gpu, device_.gpu_index());
     JIGE_TRY(train::TrainOptions options, train_.to_options(*flags_, gpu.has_value()));
     options.gpu = gpu;

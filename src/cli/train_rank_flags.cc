@@ -1,6 +1,8 @@
 #include "cli/train_rank_flags.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "cli/flags.h"
 #include "cli/rank_processes.h"
@@ -24,7 +26,8 @@ Status job_error(const std::vector<RankEnd>& ends) {
 void TrainRankFlags::declare(Flags& flags) {
   flags.section("Ranks (processes with the whole model each, that share every step)");
   flags.integer("--ranks N", group.ranks, {.min = 0, .max = 64},
-                "start so many on this machine; 0 and 1: this process alone");
+                "start so many on this machine; 0 and 1: this process alone. With --device cuda "
+                "they take its GPUs in turns, with cuda:N all take GPU N");
   flags.integer("--rank N", group.rank, {.min = -1, .max = comm::kWorldMax},
                 "of this process, instead of --ranks; -1: what srun or mpirun says");
   flags.integer("--world N", group.world, {.min = 0, .max = comm::kWorldMax},
@@ -94,13 +97,15 @@ Status TrainRankFlags::run_joined(const comm::Place& place, const comm::Address&
                                   comm::Listener* listener, const Body& body) const {
   JIGE_TRY(const comm::RingPlan plan, group.plan(place.world));
   JIGE_TRY(auto transport, comm::join_group(group.join_options(place, rendezvous), plan, listener));
-  int local = 0;
+  std::vector<int> here;  // ranks on this machine
   for (int r = 0; r < place.world; ++r) {
-    local += transport->host(r) == transport->host(place.rank) ? 1 : 0;
+    if (transport->host(r) == transport->host(place.rank)) here.push_back(r);
   }
   JIGE_TRY(comm::Communicator ranks,
            comm::Communicator::over(std::move(transport), plan, {.timeout_s = group.timeout_s}));
-  train::RankOptions made = options(place, local);
+  train::RankOptions made = options(place, static_cast<int>(here.size()));
+  made.host = here.front();
+  made.local_rank = static_cast<int>(std::ranges::find(here, place.rank) - here.begin());
   made.group = comm::AsyncGroup::over(std::move(ranks));
   // Launchers pass a signal on to all ranks, as the starter of ranks here does.
   const bool by_hand = group.rank >= 0 && group.world > 0;

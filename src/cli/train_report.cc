@@ -147,8 +147,16 @@ void TrainReport::on_plan(const train::TrainPlan& plan) {
   warn_of_bad_lines(plan.skipped_count);
   if (plan.context < plan.context_max) log_info("{}", context_text(plan));
   if (plan.rank_count > 1) {
-    log_info("{} ranks, {} of them here; each with this memory, {} of it between ranks{}",
-             plan.rank_count, plan.ranks_here, format_bytes(plan.stream_bytes),
+    const std::string streams = format_bytes(plan.stream_bytes);
+    const std::string besides =
+        plan.pinned_bytes > 0
+            ? fmt::format(
+                  "{} of them on this GPU; beside it {} of the host's memory, pinned, and "
+                  "{} between ranks",
+                  plan.ranks_on_gpu, format_bytes(plan.pinned_bytes), streams)
+            : fmt::format("{} of it between ranks", streams);
+    log_info("{} ranks, {} of them here; each with this memory, {}{}", plan.rank_count,
+             plan.ranks_here, besides,
              plan.sharded ? "; the optimizer's state is divided among them" : "");
   }
   if (!plan.pipeline) return;
@@ -252,9 +260,16 @@ std::string plan_text(const train::TrainPlan& plan, double seconds) {
     table.row({"  activations", format_bytes(plan.memory.buffers.total_bytes())});
     if (plan.pairs) table.row({"  reference", format_bytes(plan.reference_bytes)});
     if (plan.rank_count > 1) {
+      const bool on_gpu = plan.pinned_bytes > 0;
+      if (on_gpu) {
+        table.row({"of the host besides", ""});
+        table.row({"  gradients, pinned", format_bytes(plan.pinned_bytes)});
+      }
       table.row({"  between ranks", format_bytes(plan.stream_bytes)});
-      table.row({"ranks", fmt::format("{}, {} of them here, each with this memory", plan.rank_count,
-                                      plan.ranks_here)});
+      const std::string where =
+          on_gpu ? fmt::format(", {} of those on this GPU", plan.ranks_on_gpu) : "";
+      table.row({"ranks", fmt::format("{}, {} of them here{}, each with this memory",
+                                      plan.rank_count, plan.ranks_here, where)});
     }
   }
   table.row({"limit", format_bytes(plan.memory_limit_bytes)});

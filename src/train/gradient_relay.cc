@@ -2,9 +2,9 @@
 
 namespace jige::train {
 
-GradientRelay::GradientRelay(const RankOptions& options, const model::ModelWeights& weights,
-                             const OptimizerShares* shares)
-    : GradientSync(options, weights),
+GradientRelay::GradientRelay(const RankOptions& options, GradientCarrier& carrier,
+                             const model::ModelWeights& weights, const OptimizerShares* shares)
+    : GradientSync(options, carrier, weights),
       received_(node_count()),
       sent_(node_count()),
       shares_(shares),
@@ -21,18 +21,21 @@ comm::Pending GradientRelay::receive(size_t node, int64_t micro_batch) {
 }
 
 void GradientRelay::begin_step() {
-  if (place_ >= micro_batch_count_) return finish();
+  if (place_ >= micro_batch_count_) return release(0);
   if (place_ == 0) return;
   for (size_t node = node_count(); node-- > 0;) {
     if (!bytes(node).empty()) received_[node] = receive(node, place_);
   }
 }
 
-Status GradientRelay::before(size_t node, int64_t) { return received_[node].wait(); }
+// Who broadcasts a sum, or gives shares of it, has it.
+ElementRange GradientRelay::arriving(size_t node) const {
+  if (group_.rank() == last_rank()) return {};
+  return shares_ != nullptr ? shares_->of_node(node, group_.rank()) : all_of(node);
+}
 
-Status GradientRelay::after(size_t node, int64_t micro_batch) {
+Status GradientRelay::start_on_way(size_t node, int64_t micro_batch) {
   const bool last_own = micro_batch + size() >= micro_batch_count_;
-  if (bytes(node).empty()) return {};
   if (micro_batch + 1 < micro_batch_count_) {
     sent_[node] = group_.send(rank_at(place_ + 1), bytes(node), tag(node, micro_batch));
     sent_bytes_ += static_cast<int64_t>(bytes(node).size());

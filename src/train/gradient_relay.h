@@ -9,7 +9,7 @@
 //
 // With shares the last one is the holder, and sends each rank its share instead.
 //
-// Memory: none besides the gradients. The sum that comes back for the next round of micro-batches
+// Memory: none besides the carrier's. The sum that comes back for the next round of micro-batches
 // may be received as soon as the one before is on its way: it depends on it.
 // Threads: as GradientSync.
 #pragma once
@@ -22,16 +22,19 @@ namespace jige::train {
 
 class GradientRelay final : public GradientSync {
  public:
-  GradientRelay(const RankOptions& options, const model::ModelWeights& weights,
-                const OptimizerShares* shares);
+  GradientRelay(const RankOptions& options, GradientCarrier& carrier,
+                const model::ModelWeights& weights, const OptimizerShares* shares);
 
   bool starts(int64_t micro_batch) const override { return micro_batch == 0; }
-  Status before(size_t node, int64_t micro_batch) override;
-  Status after(size_t node, int64_t micro_batch) override;
-  Status wait_total(size_t node) override;
   int holder() const override;
 
  private:
+  bool takes_over(int64_t micro_batch) const override { return micro_batch > 0; }
+  Status await_sum(size_t node) override { return received_[node].wait(); }
+  bool leaves(int64_t) const override { return true; }
+  Status start_on_way(size_t node, int64_t micro_batch) override;
+  ElementRange arriving(size_t node) const override;
+  Status wait_total(size_t node) override;
   int last_rank() const { return rank_at((micro_batch_count_ - 1) % size()); }
   // The holder sends shares, the others receive theirs.
   void start_shares(size_t node);

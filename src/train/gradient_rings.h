@@ -6,23 +6,35 @@
 // Threads: as GradientSync.
 #pragma once
 
+#include <algorithm>
+
 #include "train/gradient_sync.h"
 
 namespace jige::train {
 
 class GradientRings final : public GradientSync {
  public:
-  GradientRings(const RankOptions& options, const model::ModelWeights& weights)
-      : GradientSync(options, weights) {}
+  GradientRings(const RankOptions& options, GradientCarrier& carrier,
+                const model::ModelWeights& weights)
+      : GradientSync(options, carrier, weights) {}
 
   bool starts(int64_t micro_batch) const override { return micro_batch == place_; }
-  Status before(size_t, int64_t) override { return {}; }
-  Status after(size_t node, int64_t micro_batch) override {
-    if (overlap_ && micro_batch + size() >= micro_batch_count_) release(node);
-    return {};
-  }
 
  private:
+  bool leaves(int64_t micro_batch) const override {
+    return micro_batch + size() >= micro_batch_count_;
+  }
+  // Who has no micro-batch adds nothing.
+  void begin_step() override {
+    if (place_ < micro_batch_count_) return;
+    for (size_t node = 0; node < node_count(); ++node) {
+      std::ranges::fill(bytes(node), std::byte{0});
+    }
+  }
+  Status start_on_way(size_t node, int64_t) override {
+    if (overlap_) release(node);
+    return {};
+  }
   void start_total(size_t node) override {
     const std::span<std::byte> own = bytes(node);
     if (own.empty()) return;

@@ -294,16 +294,11 @@ Status validate_preference(const TrainOptions& options) {
 }
 
 Status validate_device(const TrainOptions& options) {
-  if (!options.gpu) return {};
-  if (options.pipeline && options.pipeline->schedule) {
-    return fail(Code::kUnsupported,
-                "{}: is a plan for devices of the CPU; to train on a GPU name devices and their "
-                "memory instead",
-                options.pipeline->source);
-  }
-  if (!options.ranks) return {};
-  return fail(Code::kUnsupported, "ranks train on the CPU; leave {} out, or train on the CPU",
-              flag_of("ranks"));
+  if (!options.gpu || !options.pipeline || !options.pipeline->schedule) return {};
+  return fail(Code::kUnsupported,
+              "{}: is a plan for devices of the CPU; to train on a GPU name devices and their "
+              "memory instead",
+              options.pipeline->source);
 }
 
 Status validate(const TrainOptions& options) {

@@ -9,7 +9,7 @@
 
 namespace jige::train {
 
-Result<std::unique_ptr<StepEngine>> RankEngine::create(CpuDevice& device,
+Result<std::unique_ptr<StepEngine>> RankEngine::create(Device& device,
                                                        const model::Architecture& architecture,
                                                        const model::WeightsOptions& weights_options,
                                                        const model::TrainingMemory& memory,
@@ -20,12 +20,16 @@ Result<std::unique_ptr<StepEngine>> RankEngine::create(CpuDevice& device,
   JIGE_DO(engine->allocate(device, architecture, weights_options, memory, options));
   engine->group_ = options.ranks->group.get();
   const OptimizerShares* shares = engine->optimizer_->shares();
-  engine->sync_ = GradientSync::make(*options.ranks, *engine->weights_, shares);
+  JIGE_TRY(engine->carrier_, GradientCarrier::make(device, *engine->weights_));
+  engine->sync_ = GradientSync::make(*options.ranks, *engine->carrier_, *engine->weights_, shares);
   if (options.dpo) {
     engine->preference_.emplace(*options.dpo, *engine, *engine->executor_,
                                 options.micro_batch_tokens);
   }
-  if (shares) engine->sharded_.emplace(*engine->group_, *engine->weights_, *engine->optimizer_);
+  if (shares) {
+    engine->sharded_.emplace(*engine->group_, *engine->carrier_, *engine->weights_,
+                             *engine->optimizer_);
+  }
   return engine;
 }
 
@@ -38,9 +42,10 @@ int64_t RankEngine::sent_bytes() const {
 }
 
 Status RankEngine::waited(const std::function<Status()>& wait) {
+  const Event busy = stream_->record();
   const StopWatch watch;
   const Status done = wait();
-  wait_s_ += watch.seconds();
+  if (busy.complete()) wait_s_ += watch.seconds();
   return done;
 }
 
@@ -58,15 +63,14 @@ void RankEngine::start_gradients(int64_t micro_batch_count) {
 }
 
 Status RankEngine::run_weights(size_t node, int64_t micro_batch, const Task& task) {
-  JIGE_DO(waited([&] { return sync_->before(node, micro_batch); }));
+  JIGE_DO(waited([&] { return sync_->before(*stream_, node, micro_batch); }));
   executor_->run(
       *stream_, std::span(&task, 1),
       sync_->starts(micro_batch) ? model::GradientUse::kStore : model::GradientUse::kAdd);
   // The holder gives the table's sum away as soon as it is there.
   const bool last = micro_batch + 1 == micro_batch_count_ && sync_->holder() == group_->rank();
   if (node == 0 && last) weights_->finish_gradients(*stream_);
-  stream_->synchronize();
-  return waited([&] { return sync_->after(node, micro_batch); });
+  return waited([&] { return sync_->after(*stream_, node, micro_batch); });
 }
 
 Status RankEngine::run_forward(const Corpus& corpus, const StepPlan& plan, int64_t micro_batch,
@@ -89,7 +93,6 @@ Status RankEngine::run_backward(int64_t micro_batch) {
   for (int32_t node = head - 1; node >= 0; --node) {
     const Task input{StepTaskKind::kBackwardInput, node, 0};
     executor_->run(*stream_, std::span(&input, 1));
-    stream_->synchronize();
     JIGE_DO(run_weights(static_cast<size_t>(node), micro_batch,
                         {StepTaskKind::kBackwardWeight, node, 0}));
   }
@@ -98,7 +101,7 @@ Status RankEngine::run_backward(int64_t micro_batch) {
 
 Status RankEngine::wait_for_totals() {
   for (size_t node = 0; node < weights_->architecture().node_count(); ++node) {
-    JIGE_DO(waited([&] { return sync_->wait_total(node); }));
+    JIGE_DO(waited([&] { return sync_->await_total(*stream_, node); }));
   }
   return {};
 }
@@ -112,6 +115,7 @@ Result<std::vector<double>> RankEngine::take_squares_of_holder() {
     ops::sums_of_squares(*stream_, grads, squares.data());
     stream_->synchronize();
   }
+  JIGE_DO(waited([&] { return carrier_->await_fetched(); }));
   JIGE_DO(waited([&] {
     return broadcast_bytes(*group_, sync_->holder(), std::as_writable_bytes(std::span(squares)));
   }));
@@ -135,11 +139,11 @@ Result<std::vector<double>> RankEngine::take_totals() {
       if (params[i].node != node) continue;
       const TensorView& grad = params[i].grad;
       const int64_t begin = static_cast<const float*>(grad.data) - memory;
-      JIGE_DO(waited([&] { return sync_->total(node).wait_for(begin, grad.count()); }));
+      JIGE_DO(waited([&] { return sync_->await_total(*stream_, node, {begin, grad.count()}); }));
       ops::sums_of_squares(*stream_, {{grad}}, &squares[i]);
-      stream_->synchronize();
     }
   }
+  stream_->synchronize();
   return squares;
 }
 
@@ -170,7 +174,7 @@ Result<StepOutcome> RankEngine::run(const Corpus& corpus, const StepPlan& plan,
   StepWord own;
   if (preference_) preference_->begin_step(plan);
   start_gradients(count);
-  sync_->begin(count);
+  JIGE_DO(sync_->begin(count));
   for (int64_t i = 0; i < count; ++i) {
     if (sync_->is_own(i)) {
       JIGE_DO(run_forward(corpus, plan, i, terms));
@@ -180,7 +184,7 @@ Result<StepOutcome> RankEngine::run(const Corpus& corpus, const StepPlan& plan,
     }
     terms.dropout.token_begin += plan.micro_batches[static_cast<size_t>(i)].input_count;
   }
-  sync_->finish();
+  JIGE_DO(sync_->finish(*stream_));
   JIGE_TRY(const std::vector<double> squares, take_totals());
   own.stop = rates.should_stop && rates.should_stop();
   own.save = rates.should_save && rates.should_save();

@@ -5,7 +5,8 @@
 // Invariant: after a step weights and moments have the same bits on all ranks, divided or not; with
 // GradientSum::kRelay those of OneDeviceEngine with the same micro-batches, with f32 compute those
 // of any micro-batches.
-// Threads: one thread at a time; the device's team runs the kernels, the group's thread moves data.
+// Threads: one thread at a time; the device's team or streams run the kernels, the group's thread
+// moves data, that of a GPU the carrier's (gradient_carrier.h).
 #pragma once
 
 #include <functional>
@@ -19,7 +20,6 @@
 #include "train/preference_passes.h"
 #include "train/rank_exchange.h"
 #include "train/sharded_update.h"
-#include "tensor/cpu_device.h"
 #include "train/whole_model_engine.h"
 
 namespace jige::train {
@@ -28,7 +28,7 @@ class RankEngine final : public WholeModelEngine {
  public:
   // Device, architecture and group must outlive the engine. Fails with kExhausted.
   // REQUIRES: options.ranks with a group of more than one rank.
-  static Result<std::unique_ptr<StepEngine>> create(CpuDevice& device,
+  static Result<std::unique_ptr<StepEngine>> create(Device& device,
                                                     const model::Architecture& architecture,
                                                     const model::WeightsOptions& weights_options,
                                                     const model::TrainingMemory& memory,
@@ -63,15 +63,16 @@ class RankEngine final : public WholeModelEngine {
   Result<OptimizerReport> update(std::span<const double> squares, const StepRates& rates,
                                  bool refuse);
   int64_t sent_bytes() const;
-  // Waits, and counts the time.
+  // Waits, and counts the time, unless the device has something to do all the while.
   Status waited(const std::function<Status()>& wait);
 
   comm::AsyncGroup* group_ = nullptr;
   std::unique_ptr<GradientSync> sync_;
   std::optional<ShardedUpdate> sharded_;
   std::optional<PreferencePasses> preference_;
-  int64_t micro_batch_count_ = 0;  // of the step
-  double wait_s_ = 0;              // of the step
+  int64_t micro_batch_count_ = 0;             // of the step
+  double wait_s_ = 0;                         // of the step
+  std::unique_ptr<GradientCarrier> carrier_;  // last: what it runs uses the rest
 };
 
 }  // namespace jige::train

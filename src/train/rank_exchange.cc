@@ -23,7 +23,8 @@ ExactSum sum_at(std::span<const int64_t> words) {
   return ExactSum::from_words(bits);
 }
 
-// `own` of every rank, by rank.
+}  // namespace
+
 Result<std::vector<int64_t>> gather(comm::AsyncGroup& group, std::span<const int64_t> own) {
   std::vector<int64_t> all(own.size() * static_cast<size_t>(group.size()));
   JIGE_DO(group
@@ -35,8 +36,6 @@ Result<std::vector<int64_t>> gather(comm::AsyncGroup& group, std::span<const int
               .wait());
   return all;
 }
-
-}  // namespace
 
 Status after_rank_0(comm::AsyncGroup& group, const std::function<Status()>& work) {
   Status done;

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/exact_sum.h"
 #include "base/result.h"
@@ -22,6 +23,9 @@ Status after_rank_0(comm::AsyncGroup& group, const std::function<Status()>& work
 
 // Fails with kInvalidArgument naming the ranks whose text differs from rank 0's, with `what` it is.
 Status check_same(comm::AsyncGroup& group, std::string_view text, std::string_view what);
+
+// `own` of every rank, by rank; all have as many numbers.
+Result<std::vector<int64_t>> gather(comm::AsyncGroup& group, std::span<const int64_t> own);
 
 // Gives all ranks the root's bytes.
 Status broadcast_bytes(comm::AsyncGroup& group, int root, std::span<std::byte> bytes);

@@ -35,7 +35,10 @@ struct RankOptions {
 
   int rank = 0;
   int size = 1;
-  int local = 1;  // ranks on this machine, which share its memory
+  int local = 1;       // ranks on this machine, which share its memory
+  int local_rank = 0;  // of this one among them
+  int host = 0;        // the first of them: as a name of the machine
+  int on_device = 1;   // those of them that compute on the same GPU (shared_device.h)
   GradientSum sum = GradientSum::kRelay;
   bool overlap = true;  // false: what could move beside the passes waits for their end
   // Each rank keeps the optimizer's state of its part of the parameters only (optimizer_shares.h).

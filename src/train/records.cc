@@ -91,6 +91,10 @@ Json plan_json(const TrainPlan& plan) {
     json["ranks"] = plan.rank_count;
     json["ranks_here"] = plan.ranks_here;
     json["memory"]["stream_bytes"] = plan.stream_bytes;
+    if (plan.pinned_bytes > 0) {
+      json["ranks_on_gpu"] = plan.ranks_on_gpu;
+      json["memory"]["pinned_bytes"] = plan.pinned_bytes;
+    }
     json["shard_optimizer"] = plan.sharded;
   }
   return json;

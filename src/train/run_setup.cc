@@ -20,6 +20,7 @@
 #include "train/option_flags.h"
 #include "train/process_memory.h"
 #include "train/reference_logprobs.h"
+#include "train/staged_gradients.h"
 #include "train/tokenize.h"
 
 namespace jige::train {
@@ -118,7 +119,7 @@ Status check_results(const TrainOptions& options) {
   return formats::check_replaceable(options.out_folder + "/model");
 }
 
-// What ranks need besides: the streams between them.
+// What ranks need besides: the streams between them, and on GPUs a place for gradients to meet.
 void add_ranks(RunSetup& setup) {
   if (!setup.options.ranks) return;
   const RankOptions& ranks = *setup.options.ranks;
@@ -129,7 +130,12 @@ void add_ranks(RunSetup& setup) {
       ranks.group
           ? comm::stream_memory_bytes(ranks.group->kind(), ranks.size, ranks.group->plan())
           : comm::stream_memory_bytes("shm", ranks.size, comm::RingPlan::in_rank_order(ranks.size));
-  setup.plan.memory_predicted_bytes += setup.plan.stream_bytes;
+  if (!setup.options.gpu) {
+    setup.plan.memory_predicted_bytes += setup.plan.stream_bytes;
+  } else if (ranks.size > 1) {
+    setup.plan.ranks_on_gpu = ranks.on_device;
+    setup.plan.pinned_bytes = staged_bytes(setup.memory.weights);
+  }
 }
 
 // How a run could hold less of its weights, and of what belongs to them.
@@ -145,9 +151,22 @@ std::string less_weights_text(const TrainOptions& options) {
   return text + fmt::format(", or {} q4", flag_of("quantize"));
 }
 
+// What ranks on GPUs take of the machine.
+Status check_host(const TrainPlan& plan) {
+  const int64_t machine = machine_memory_bytes();
+  const int64_t each = plan.pinned_bytes + plan.stream_bytes;
+  if (each <= machine / plan.ranks_here) return {};
+  return fail(Code::kExhausted,
+              "each of {} ranks here needs {} of the host's memory (gradients, pinned: {}, between "
+              "ranks {}), and the machine has {}; start fewer ranks here",
+              plan.ranks_here, format_bytes_up(each), format_bytes(plan.pinned_bytes),
+              format_bytes(plan.stream_bytes), format_bytes(machine));
+}
+
 Status check_limit(const RunSetup& setup) {
+  if (setup.plan.pinned_bytes > 0) JIGE_DO(check_host(setup.plan));
   const int64_t limit = setup.plan.memory_limit_bytes;
-  const int64_t ranks_here = setup.plan.ranks_here;
+  const int64_t ranks_here = setup.options.gpu ? setup.plan.ranks_on_gpu : setup.plan.ranks_here;
   if (setup.plan.memory_predicted_bytes <= limit / ranks_here) return {};
   const int64_t together =
       std::min(setup.plan.memory_predicted_bytes, INT64_MAX / ranks_here) * ranks_here;
@@ -161,9 +180,9 @@ Status check_limit(const RunSetup& setup) {
               shown(setup.memory.moments_bytes + setup.memory.masters_bytes),
               shown(setup.memory.weights.packed_bytes), setup.options.micro_batch_tokens,
               shown(setup.memory.buffers.total_bytes()),
-              setup.plan.ranks_here > 1
-                  ? fmt::format(" on each of {} ranks here", setup.plan.ranks_here)
-                  : "",
+              ranks_here > 1 ? fmt::format(" on each of {} ranks {}", ranks_here,
+                                           setup.options.gpu ? "on this GPU" : "here")
+                             : "",
               shown(limit), flag_of("micro_batch_tokens"), less_weights_text(setup.options));
 }
 
@@ -426,7 +445,7 @@ RunOrigin RunSetup::origin() const {
 }
 
 StepPlannerOptions RunSetup::planner_options() const {
-  const bool cut_evenly = options.ranks && options.compute == DType::kF32;
+  const bool cut_evenly = options.ranks && options.compute == DType::kF32 && !options.gpu;
   return {.seed = options.seed,
           .step_tokens = options.step_tokens,
           .micro_batch_tokens = options.micro_batch_tokens,

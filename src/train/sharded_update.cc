@@ -5,9 +5,10 @@
 
 namespace jige::train {
 
-ShardedUpdate::ShardedUpdate(comm::AsyncGroup& group, model::ModelWeights& weights,
-                             Optimizer& optimizer)
+ShardedUpdate::ShardedUpdate(comm::AsyncGroup& group, GradientCarrier& carrier,
+                             model::ModelWeights& weights, Optimizer& optimizer)
     : group_(group),
+      carrier_(carrier),
       weights_(weights),
       optimizer_(optimizer),
       params_(weights.architecture().node_count()),
@@ -16,15 +17,12 @@ ShardedUpdate::ShardedUpdate(comm::AsyncGroup& group, model::ModelWeights& weigh
              "a divided update without shares for {} ranks", group.size());
   for (size_t i = 0; i < optimizer.params().size(); ++i) {
     const model::NamedParam& param = optimizer.params()[i];
-    const int64_t begin = static_cast<const float*>(param.grad.data) - memory_of(param.node);
+    const auto* memory = static_cast<const float*>(weights.gradient_memory(param.node).data);
+    const int64_t begin = static_cast<const float*>(param.grad.data) - memory;
     JIGE_CHECK(begin == optimizer.shares()->begin_of(i), "{} begins at {} of its node's gradients",
                param.spec->name, begin);
     params_[param.node].push_back(i);
   }
-}
-
-float* ShardedUpdate::memory_of(size_t node) const {
-  return static_cast<float*>(weights_.gradient_memory(node).data);
 }
 
 void ShardedUpdate::take_masters(Stream& stream) {
@@ -38,8 +36,8 @@ void ShardedUpdate::take_masters(Stream& stream) {
   stream.synchronize();
 }
 
-void ShardedUpdate::update_node(Stream& stream, size_t node, const OptimizerReport& report,
-                                double learning_rate) {
+Status ShardedUpdate::update_node(Stream& stream, size_t node, const OptimizerReport& report,
+                                  double learning_rate) {
   for (const size_t i : params_[node]) {
     const ElementRange& held = optimizer_.held(i);
     if (held.count == 0) continue;
@@ -53,7 +51,11 @@ void ShardedUpdate::update_node(Stream& stream, size_t node, const OptimizerRepo
     stream.copy(static_cast<float*>(grad.data) + held.begin, optimizer_.master(i).data,
                 held.count * 4, CopyKind::kDeviceToDevice);
   }
-  stream.synchronize();
+  const ElementRange own = optimizer_.shares()->of_node(node, group_.rank());
+  return carrier_.fetch(stream, {node, own}, [this, node]() -> Status {
+    start_gathering(node);
+    return {};
+  });
 }
 
 void ShardedUpdate::start_gathering(size_t node) {
@@ -61,7 +63,7 @@ void ShardedUpdate::start_gathering(size_t node) {
   for (int rank = 0; rank < group_.size(); ++rank) {
     const ElementRange range = optimizer_.shares()->of_node(node, rank);
     if (range.count == 0) continue;
-    auto* part = reinterpret_cast<std::byte*>(memory_of(node) + range.begin);
+    std::byte* const part = carrier_.memory(node).data() + range.begin * 4;
     gathering_[node].push_back(group_.start({.collective = comm::Collective::kBroadcast,
                                              .count = range.count,
                                              .root = rank,
@@ -87,14 +89,16 @@ Status ShardedUpdate::run(Stream& stream, const OptimizerReport& report, double 
   wait_s_ = 0;
   if (report.applied) optimizer_.set_update_count(optimizer_.update_count() + 1);
   for (size_t node = 0; node < params_.size(); ++node) {
-    update_node(stream, node, report, learning_rate);
-    start_gathering(node);
+    JIGE_DO(update_node(stream, node, report, learning_rate));
   }
+  JIGE_DO(carrier_.await_fetched());
   // The head comes last: a tied one is packed from the embedding's table.
   for (size_t node = 0; node < params_.size(); ++node) {
     const StopWatch watch;
     for (const comm::Pending& part : gathering_[node]) JIGE_DO(part.wait());
     wait_s_ += watch.seconds();
+    const auto all = static_cast<int64_t>(carrier_.memory(node).size() / 4);
+    carrier_.store(stream, {node, {0, all}});
     take_values(stream, node);
   }
   stream.synchronize();

@@ -4,7 +4,8 @@
 // The parts meet in gradient memory, a node's line of numbers (optimizer_shares.h) at a time: each
 // rank writes its new values to their place in it and broadcasts them. So packed values, which have
 // no other memory (WeightsOptions::values_in_gradients), are whole from here to the next gradient,
-// and the others are copied from there. Then packed forms are renewed.
+// and the others are copied from there. Then packed forms are renewed. Parts of GPUs go by way of
+// the host's memory (gradient_carrier.h).
 // Invariants: (1) values, packed forms and moments have the bits of Optimizer::apply() on one rank.
 // (2) Behind a step that changed nothing values are whole, too. Memory: none besides.
 // On every link moves the part of all parameters that the rank behind it does not hold.
@@ -15,6 +16,7 @@
 
 #include "comm/async_group.h"
 #include "model/weights.h"
+#include "train/gradient_carrier.h"
 #include "train/optimizer.h"
 
 namespace jige::train {
@@ -22,7 +24,8 @@ namespace jige::train {
 class ShardedUpdate {
  public:
   // All must outlive it. REQUIRES: an optimizer with shares for the group's ranks.
-  ShardedUpdate(comm::AsyncGroup& group, model::ModelWeights& weights, Optimizer& optimizer);
+  ShardedUpdate(comm::AsyncGroup& group, GradientCarrier& carrier, model::ModelWeights& weights,
+                Optimizer& optimizer);
 
   // Sets the masters that are apart from whole values. Waits.
   void take_masters(Stream& stream);
@@ -36,15 +39,15 @@ class ShardedUpdate {
   double wait_s() const { return wait_s_; }
 
  private:
-  float* memory_of(size_t node) const;
-  // The own part of a node: updated, and written to the place where all meet. Waits.
-  void update_node(Stream& stream, size_t node, const OptimizerReport& report,
-                   double learning_rate);
+  // The own part of a node: updated, written to the place where all meet, and then gathered.
+  Status update_node(Stream& stream, size_t node, const OptimizerReport& report,
+                     double learning_rate);
   void start_gathering(size_t node);
   // Copies what has memory of its own, and packs.
   void take_values(Stream& stream, size_t node);
 
   comm::AsyncGroup& group_;
+  GradientCarrier& carrier_;
   model::ModelWeights& weights_;
   Optimizer& optimizer_;
   std::vector<std::vector<size_t>> params_;            // by node

@@ -3,6 +3,7 @@
 //
 // Values are whole on every rank between steps. Of divided moments a rank's parts go to rank 0
 // piece by piece while the file is written, so that nobody holds more of them than its share.
+// All goes by way of the host's memory, a piece at a time, whatever device holds it.
 // All ranks call the same functions in the same order. Threads: one thread at a time.
 #pragma once
 
@@ -17,11 +18,11 @@ namespace jige::train {
 // of the checkpoint that rank 0 goes on from. REQUIRES: it is there on rank 0 if there were updates
 // and moments are divided.
 Status share_state(comm::AsyncGroup& group, RunState& state, Optimizer& optimizer,
-                   const formats::CheckpointReader* checkpoint);
+                   const formats::CheckpointReader* checkpoint, Stream& stream);
 
 // What rank 0 writes of divided moments, and what the other ranks do meanwhile: they send their
 // parts, in the order of the file. All must outlive the writing. Fail as the group.
-MomentSource gathered_moments(comm::AsyncGroup& group, const Optimizer& optimizer);
-Status send_moments(comm::AsyncGroup& group, const Optimizer& optimizer);
+MomentSource gathered_moments(comm::AsyncGroup& group, const Optimizer& optimizer, Stream& stream);
+Status send_moments(comm::AsyncGroup& group, const Optimizer& optimizer, Stream& stream);
 
 }  // namespace jige::train

@@ -22,6 +22,7 @@
 #include "train/rank_exchange.h"
 #include "train/records.h"
 #include "train/run_source.h"
+#include "train/shared_device.h"
 #include "train/shared_state.h"
 
 namespace jige::train {
@@ -101,9 +102,11 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const TrainOptions& options,
   return told_to_ranks(options, create_on_rank(options, std::move(callbacks)));
 }
 
-Result<std::unique_ptr<Trainer>> Trainer::create_on_rank(const TrainOptions& options,
+Result<std::unique_ptr<Trainer>> Trainer::create_on_rank(const TrainOptions& given,
                                                          TrainCallbacks callbacks) {
-  JIGE_DO(validate(options));
+  JIGE_DO(validate(given));
+  TrainOptions options = given;
+  JIGE_DO(share_device(options));
   std::shared_ptr<RunLock> lock = options.lock;
   std::optional<RunSetup> setup;
   auto device = std::make_unique<CpuDevice>(CpuDeviceOptions{.thread_count = options.thread_count});
@@ -156,7 +159,7 @@ Status Trainer::set_state(const std::optional<formats::CheckpointReader>& checkp
 Status Trainer::join_ranks(const std::optional<formats::CheckpointReader>& checkpoint) {
   if (!setup_.leads()) JIGE_DO(load_base());
   JIGE_DO(share_state(*setup_.options.ranks->group, state_, engine_->optimizer(),
-                      checkpoint ? &*checkpoint : nullptr));
+                      checkpoint ? &*checkpoint : nullptr, engine_->stream()));
   if (setup_.leads()) return {};
   engine_->weights().pack(engine_->stream());
   engine_->refresh();
@@ -191,7 +194,7 @@ Status Trainer::make_engine() {
     pipeline_ = engine.get();
     engine_ = std::move(engine);
   } else if (options.ranks && options.ranks->size > 1) {
-    JIGE_TRY(engine_, create(RankEngine::create, *device_));
+    JIGE_TRY(engine_, create(RankEngine::create, device));
   } else if (options.dpo) {
     JIGE_TRY(engine_, create(PreferenceEngine::create, device));
   } else {

@@ -233,7 +233,9 @@ bool Trainer::time_is_up() const {
 Status Trainer::start_checkpoint() {
   if (!setup_.leads()) {
     checkpoint_step_ = state_.step;
-    return shards() ? send_moments(*setup_.options.ranks->group, engine_->optimizer()) : Status();
+    return shards()
+               ? send_moments(*setup_.options.ranks->group, engine_->optimizer(), engine_->stream())
+               : Status();
   }
   JIGE_DO(await_checkpoint());
   JIGE_DO(check_weights());
@@ -242,12 +244,14 @@ Status Trainer::start_checkpoint() {
   state_.log_bytes = log_->size();
   JIGE_TRY(auto stream, engine_->make_stream());
   const Optimizer& optimizer = engine_->optimizer();
-  checkpoint_.start({.run_folder = setup_.checkpoints_folder(),
-                     .origin = setup_.origin(),
-                     .keep_last = setup_.options.checkpoints_kept},
-                    setup_.identity, state_, optimizer, std::move(stream),
-                    setup_.options.ranks ? setup_.options.ranks->writing : nullptr,
-                    shards() ? gathered_moments(*setup_.options.ranks->group, optimizer) : nullptr);
+  checkpoint_.start(
+      {.run_folder = setup_.checkpoints_folder(),
+       .origin = setup_.origin(),
+       .keep_last = setup_.options.checkpoints_kept},
+      setup_.identity, state_, optimizer, std::move(stream),
+      setup_.options.ranks ? setup_.options.ranks->writing : nullptr,
+      shards() ? gathered_moments(*setup_.options.ranks->group, optimizer, engine_->stream())
+               : nullptr);
   checkpoint_step_ = state_.step;
   checkpoint_seconds_ = checkpoint_watch_.seconds();
   // The next gradients take the place of values.
@@ -265,7 +269,8 @@ Status Trainer::await_checkpoint() {
 
 void Trainer::note_memory() {
   int64_t bytes = process_private_bytes();
-  if (setup_.options.gpu) {  // it is the GPU's memory that was predicted
+  if (setup_.plan.ranks_on_gpu > 1) return;  // what is free there tells of all of them
+  if (setup_.options.gpu) {                  // it is the GPU's memory that was predicted
     const auto free_bytes = cuda_free_bytes(*setup_.options.gpu);
     bytes = free_bytes ? gpu_free_first_bytes_ - *free_bytes : 0;
   }

@@ -9,6 +9,8 @@ namespace jige {
 
 bool test_device_is_emulated() { return true; }
 
+void set_streams_late(bool late) { cuda::set_emulated_streams_late(late); }
+
 bool cuda_built() { return true; }
 
 Result<std::vector<CudaDeviceInfo>> list_cuda_devices() {

@@ -505,14 +505,5 @@ TEST_F(CudaTrainer, LatentsOnTensorCoresGiveLogitsNearThoseOfTheCpu) {
   EXPECT_LT(distance(TwoSequences(**on_gpu).run(), TwoSequences(**on_cpu).run()), 0.03);
 }
 
-TEST_F(CudaTrainer, RefusesWhatOnlyTheCpuDoes) {
-  train::TrainOptions several = options("several");
-  several.gpu = 0;
-  several.ranks.emplace().size = 2;
-  const auto refused = train::Trainer::create(several, {});
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, Code::kUnsupported) << refused.error().message;
-}
-
 }  // namespace
 }  // namespace jige

@@ -22,6 +22,10 @@ namespace jige {
 // Defined by each of the programs: sizes are small where kernels are emulated.
 bool test_device_is_emulated();
 
+// Whether streams that are made from now on run their work some time later, as those of a GPU do
+// anyway; else, where kernels are emulated, at once.
+void set_streams_late(bool late);
+
 class CudaTest : public ::testing::Test {
  protected:
   void SetUp() override {

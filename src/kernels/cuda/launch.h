@@ -15,7 +15,7 @@ namespace jige::cuda {
 
 // The stream that kernels run on.
 struct LaunchStream {
-  void* handle = nullptr;  // cudaStream_t; null in emulation
+  void* handle = nullptr;  // cudaStream_t; of a late stream in emulation, or null
   int multiprocessors = 1;
   bool starts_early = false;  // blocks may start before the kernel before is done (begin_kernel)
   LaunchRecord* record = nullptr;  // where launches are recorded: everything that is launched

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "kernels/cuda/emulation/device_memory.h"
+#include "kernels/cuda/emulation/late_queue.h"
 #include "tensor/dtype.h"
 
 #if defined(__SANITIZE_THREAD__)
@@ -258,6 +259,10 @@ void run(const LaunchShape& shape, const std::function<void()>& body) {
     }
   }
   one.memory.reset();
+}
+
+void submit(const LaunchStream& stream, std::function<void()> work) {
+  stream.handle ? static_cast<LateQueue*>(stream.handle)->put(std::move(work)) : work();
 }
 
 int64_t shared_max() {

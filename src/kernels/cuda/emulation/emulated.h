@@ -5,7 +5,8 @@
 // What this shows: indices, bounds, barriers that not all reach, shared memory read before an
 // asynchronous copy was waited for, sums in their order. What it does not: races between barriers,
 // speed, the rounding of approximate instructions.
-// Threads: a launch holds a lock; kernels run on one thread at a time.
+// Threads: a launch holds a lock; kernels run on one thread at a time, that of the caller or of a
+// stream that runs its work late (late_queue.h).
 #pragma once
 
 #include <algorithm>
@@ -71,6 +72,8 @@ namespace emulation {
 int64_t shared_max();
 
 void run(const LaunchShape& shape, const std::function<void()>& body);
+// Puts work on the stream, where it runs in its turn.
+void submit(const LaunchStream& stream, std::function<void()> work);
 unsigned char* dynamic_shared();
 // Gives `bytes` at `in` to the lanes of the warp and waits until all have come. given_by() tells
 // where those of a lane are, until the warp meets again.
@@ -110,7 +113,9 @@ void launch(const LaunchStream& stream, const LaunchShape& shape, void (*kernel)
     emulation::check_argument(&value, sizeof value);
   };
   std::apply([&](const auto&... value) { (check(value), ...); }, values);
-  emulation::run(shape, [&] { std::apply(kernel, values); });
+  emulation::submit(stream, [shape, kernel, values] {
+    emulation::run(shape, [&] { std::apply(kernel, values); });
+  });
 }
 
 // Barriers. In a warp function a lane that has ended is missing, and the process ends.

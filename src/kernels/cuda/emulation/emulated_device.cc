@@ -1,6 +1,7 @@
 #include "kernels/cuda/emulation/emulated_device.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <new>
 #include <string>
@@ -8,6 +9,7 @@
 
 #include "base/check.h"
 #include "kernels/cuda/emulation/device_memory.h"
+#include "kernels/cuda/emulation/late_queue.h"
 #include "tensor/cuda_device.h"
 #include "tensor/upload_slots.h"
 
@@ -15,11 +17,18 @@ namespace jige::cuda {
 namespace {
 
 using emulation::DeviceMemory;
+using emulation::LateQueue;
+
+std::atomic<bool> streams_are_late{false};
+std::atomic<uint64_t> late_streams{0};  // made so far
 
 class EmulatedStream final : public CudaStream {
  public:
-  explicit EmulatedStream(Device& device) : device_(device) {}
+  explicit EmulatedStream(Device& device) : device_(device) {
+    if (streams_are_late) queue_ = std::make_unique<LateQueue>(++late_streams);
+  }
   ~EmulatedStream() override {
+    synchronize();
     for (const Upload& upload : uploads_) release(upload.piece);
     release(scratch_);
     release(slots_piece_);
@@ -28,19 +37,25 @@ class EmulatedStream final : public CudaStream {
   }
   Device& device() override { return device_; }
   void copy(void* dst, const void* src, int64_t bytes, CopyKind) override {
-    if (records_only()) return;
-    const DeviceMemory::Access access;
-    if (bytes > 0) std::memcpy(dst, src, static_cast<size_t>(bytes));
+    if (records_only() || bytes == 0) return;
+    const auto work = [=] {
+      const DeviceMemory::Access access;
+      std::memcpy(dst, src, static_cast<size_t>(bytes));
+    };
+    queue_ ? queue_->put_late(work) : work();
   }
   void fill_zero(void* dst, int64_t bytes) override {
-    if (records_only()) return;
-    const DeviceMemory::Access access;
-    if (bytes > 0) std::memset(dst, 0, static_cast<size_t>(bytes));
+    if (records_only() || bytes == 0) return;
+    fill(dst, bytes, std::byte{0});
   }
-  Event record() override { return Event(); }
-  void wait(const Event& event) override { event.wait(); }
-  void synchronize() override {}
-  void* handle() override { return nullptr; }
+  Event record() override { return queue_ ? queue_->record() : Event(); }
+  void wait(const Event& event) override {
+    run([event] { event.wait(); });
+  }
+  void synchronize() override {
+    if (queue_) queue_->record().wait();
+  }
+  void* handle() override { return queue_.get(); }
   LaunchRecord* launch_record() override { return record_; }
   // Once recorded only and once for real, as graphs are made: both are to be the same, but that
   // scratch may have to grow before.
@@ -49,6 +64,7 @@ class EmulatedStream final : public CudaStream {
     record_ = &first;
     do {
       if (slots_.bytes() > slots_piece_.bytes) {
+        synchronize();
         release(slots_piece_);
         slots_piece_ = take(slots_.bytes());
       }
@@ -70,23 +86,23 @@ class EmulatedStream final : public CudaStream {
   // Cleared each time: what an earlier call left there is not to be relied on.
   void* scratch(int64_t bytes) override {
     if (bytes > scratch_.bytes) {
+      synchronize();
       release(scratch_);
       scratch_ = take(bytes);
       moved_ = true;
     }
-    if (records_only()) return scratch_.data;
-    const DeviceMemory::Access access;
-    std::fill_n(static_cast<std::byte*>(scratch_.data), bytes, std::byte{0xff});  // null of none
+    if (records_only() || bytes == 0) return scratch_.data;
+    fill(scratch_.data, bytes, std::byte{0xff});
     return scratch_.data;
   }
   void* zeros(int64_t bytes) override {
-    check_zeros();
+    run([this] { check_zeros(); });
     if (bytes <= zeros_.bytes) return zeros_.data;
+    synchronize();
     release(zeros_);
     zeros_ = take(bytes);
     moved_ = true;
-    const DeviceMemory::Access access;
-    std::memset(zeros_.data, 0, static_cast<size_t>(bytes));
+    fill(zeros_.data, bytes, std::byte{0});
     return zeros_.data;
   }
   const void* upload(const void* data, int64_t bytes) override {
@@ -97,13 +113,12 @@ class EmulatedStream final : public CudaStream {
       if (upload.contents == contents) return upload.piece.data;
     }
     if (uploads_.size() == kUploads) {
+      synchronize();
       release(uploads_.front().piece);
       uploads_.erase(uploads_.begin());
     }
     uploads_.push_back({take(bytes), contents});
-    const DeviceMemory::Access access;
-    std::copy(contents.begin(), contents.end(),
-              static_cast<std::byte*>(uploads_.back().piece.data));
+    send(contents, uploads_.back().piece);
     return uploads_.back().piece.data;
   }
   int multiprocessor_count() override { return 4; }
@@ -118,6 +133,20 @@ class EmulatedStream final : public CudaStream {
     Piece piece;
     std::vector<std::byte> contents;
   };
+  // At once, or in its turn.
+  void run(const std::function<void()>& work) { queue_ ? queue_->put(work) : work(); }
+  void fill(void* dst, int64_t bytes, std::byte value) {
+    run([=] {
+      const DeviceMemory::Access access;
+      std::fill_n(static_cast<std::byte*>(dst), bytes, value);
+    });
+  }
+  void send(const std::vector<std::byte>& contents, const Piece& piece) {
+    run([contents, piece] {
+      const DeviceMemory::Access access;
+      std::copy(contents.begin(), contents.end(), static_cast<std::byte*>(piece.data));
+    });
+  }
   void check_zeros() const {
     const DeviceMemory::Access access;
     const auto* at = static_cast<const std::byte*>(zeros_.data);
@@ -126,9 +155,7 @@ class EmulatedStream final : public CudaStream {
   }
   void send_slots() {
     const std::span<const std::byte> changes = slots_.take_changes();
-    if (changes.empty()) return;
-    const DeviceMemory::Access access;
-    std::memcpy(slots_piece_.data, changes.data(), changes.size());
+    if (!changes.empty()) send({changes.begin(), changes.end()}, slots_piece_);
   }
   bool records_only() const { return record_ && record_->records_only; }
   static Piece take(int64_t bytes) {
@@ -147,6 +174,8 @@ class EmulatedStream final : public CudaStream {
   UploadSlots slots_;   // of repeated work
   Piece slots_piece_;
   LaunchRecord* record_ = nullptr;
+  std::unique_ptr<LateQueue>
+      queue_;  // none: work runs at once; last, as what it runs uses the rest
 };
 
 class EmulatedDevice final : public Device {
@@ -170,5 +199,7 @@ class EmulatedDevice final : public Device {
 }  // namespace
 
 std::unique_ptr<Device> make_emulated_device() { return std::make_unique<EmulatedDevice>(); }
+
+void set_emulated_streams_late(bool late) { streams_are_late = late; }
 
 }  // namespace jige::cuda

@@ -1,5 +1,6 @@
 // A GPU without one: a device whose kernels are emulated (emulated.h) and whose memory the host
-// cannot touch (device_memory.h). For tests. Streams run their work at once.
+// cannot touch (device_memory.h). For tests. Streams run their work at once, or late, as a GPU's do
+// (late_queue.h).
 //
 // Threads: as tensor/device.h says.
 #pragma once
@@ -11,5 +12,8 @@
 namespace jige::cuda {
 
 std::unique_ptr<Device> make_emulated_device();
+
+// Whether streams that are made from now on run their work late.
+void set_emulated_streams_late(bool late);
 
 }  // namespace jige::cuda

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "kernels/cuda/emulation/device_memory.h"
+#include "kernels/cuda/emulation/emulated.h"
 #include "tensor/dtype.h"
 
 namespace jige::cuda {
@@ -83,11 +84,10 @@ Status matmul_lt_ready() { return {}; }
 
 int64_t matmul_lt_workspace_bytes() { return 0; }
 
-void multiply_lt(const LaunchStream& stream, const Product& product, void* workspace) {
-  if (!stream.takes(product, workspace)) return;
+namespace {
+
+void multiply_all(const Product& product) {
   const ProductBatch& batch = product.batch;
-  JIGE_CHECK(batch.count == 1 || (!product.bias && !product.accumulate && !product.addend.data),
-             "a batch with a bias or an addend");
   const emulation::DeviceMemory::Access access;
   for (int64_t i = 0; i < batch.count; ++i) {
     const auto skip = [i](const void* data, ElementType type, int64_t step) {
@@ -100,6 +100,16 @@ void multiply_lt(const LaunchStream& stream, const Product& product, void* works
     check_product(one);
     multiply_one(one);
   }
+}
+
+}  // namespace
+
+void multiply_lt(const LaunchStream& stream, const Product& product, void* workspace) {
+  if (!stream.takes(product, workspace)) return;
+  JIGE_CHECK(
+      product.batch.count == 1 || (!product.bias && !product.accumulate && !product.addend.data),
+      "a batch with a bias or an addend");
+  emulation::submit(stream, [product] { multiply_all(product); });
 }
 
 }  // namespace jige::cuda

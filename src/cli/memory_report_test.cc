@@ -57,5 +57,30 @@ TEST(MemoryReport, OfAGpuIsThatOfItsMemory) {
   EXPECT_TRUE(on_cpu.contains("the process besides in training"));
 }
 
+// Ranks on GPUs exchange gradients in the host's memory, where the GPU's has none of it.
+TEST(MemoryReport, OfRanksOnGpusTellsWhatTheHostGives) {
+  const auto config =
+      formats::load_model_config(std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/model/llama3");
+  ASSERT_TRUE(config);
+  const auto table_of = [&](int64_t ranks, DeviceKind device) {
+    const auto report = make_memory_report(
+        *config, {.ranks = ranks, .device = device, .dtype = "bf16", .lora_rank = 2});
+    EXPECT_TRUE(report) << report.error().message;
+    return report->train;
+  };
+  const MemoryTable alone = table_of(1, DeviceKind::kCuda);
+  const MemoryTable ranked = table_of(2, DeviceKind::kCuda);
+  EXPECT_EQ(ranked.total_bytes, alone.total_bytes);
+  EXPECT_TRUE(alone.host_parts.empty());
+  ASSERT_EQ(ranked.host_parts.size(), 2u);
+  EXPECT_EQ(ranked.host_parts[0].name, "gradients, pinned");
+  EXPECT_EQ(ranked.host_parts[0].bytes, ranked.parts[2].bytes);
+  EXPECT_EQ(ranked.parts[2].name, "gradients");
+  const MemoryTable on_cpu = table_of(2, DeviceKind::kCpu);
+  EXPECT_TRUE(on_cpu.host_parts.empty());
+  EXPECT_EQ(on_cpu.parts.back().name, "between ranks");
+  EXPECT_EQ(ranked.host_parts[1].bytes, on_cpu.parts.back().bytes);
+}
+
 }  // namespace
 }  // namespace jige::cli

@@ -9,7 +9,7 @@ namespace jige {
 
 bool test_device_is_emulated() { return true; }
 
-void set_streams_late(bool late) { cuda::set_emulated_streams_late(late); }
+bool set_streams_late(bool late) { return cuda::set_emulated_streams_late(late); }
 
 bool cuda_built() { return true; }
 

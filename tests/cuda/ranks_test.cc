@@ -28,9 +28,9 @@ class CudaTrainerRanks : public CudaTest {
  protected:
   void SetUp() override {
     CudaTest::SetUp();
-    set_streams_late(true);
+    were_late_ = set_streams_late(true);
   }
-  void TearDown() override { set_streams_late(false); }
+  void TearDown() override { set_streams_late(were_late_); }
   TrainOptions options(const std::string& name, DType compute = DType::kF32) {
     TrainOptions made = train::rank_options(folder_, name);
     made.compute = compute;
@@ -63,6 +63,7 @@ class CudaTrainerRanks : public CudaTest {
 
   train::TestFolder folder_;
   int runs_ = 0;
+  bool were_late_ = false;
 };
 
 TEST_F(CudaTrainerRanks, GiveTheBitsOfOne) {

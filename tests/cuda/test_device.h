@@ -23,8 +23,8 @@ namespace jige {
 bool test_device_is_emulated();
 
 // Whether streams that are made from now on run their work some time later, as those of a GPU do
-// anyway; else, where kernels are emulated, at once.
-void set_streams_late(bool late);
+// anyway; else, where kernels are emulated, at once. Returns whether they did before.
+bool set_streams_late(bool late);
 
 class CudaTest : public ::testing::Test {
  protected:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <new>
 #include <string>
@@ -19,7 +20,7 @@ namespace {
 using emulation::DeviceMemory;
 using emulation::LateQueue;
 
-std::atomic<bool> streams_are_late{false};
+std::atomic<bool> streams_are_late{std::getenv("JIGE_EMULATED_LATE") != nullptr};
 std::atomic<uint64_t> late_streams{0};  // made so far
 
 class EmulatedStream final : public CudaStream {
@@ -200,6 +201,6 @@ class EmulatedDevice final : public Device {
 
 std::unique_ptr<Device> make_emulated_device() { return std::make_unique<EmulatedDevice>(); }
 
-void set_emulated_streams_late(bool late) { streams_are_late = late; }
+bool set_emulated_streams_late(bool late) { return streams_are_late.exchange(late); }
 
 }  // namespace jige::cuda

@@ -13,7 +13,8 @@ namespace jige::cuda {
 
 std::unique_ptr<Device> make_emulated_device();
 
-// Whether streams that are made from now on run their work late.
-void set_emulated_streams_late(bool late);
+// Whether streams that are made from now on run their work late; whether they did before. In the
+// beginning they do where JIGE_EMULATED_LATE is set.
+bool set_emulated_streams_late(bool late);
 
 }  // namespace jige::cuda

@@ -17,7 +17,7 @@
 // rank that computes for long. A rank whose process ends, or that leaves while others wait for it,
 // is named by all others, also where nothing was started; one that is silent for timeout_s, as soon
 // as one of them waits for it. (4) After an error the group has failed; every later start gives
-// that error. Threads: one thread starts; handles may be waited for from any.
+// that error. Threads: one at a time starts; handles may be waited for from any.
 #pragma once
 
 #include <cstddef>

@@ -34,11 +34,11 @@ class CudaTrainerRanks : public CudaTest {
   TrainOptions options(const std::string& name, DType compute = DType::kF32) {
     TrainOptions made = train::rank_options(folder_, name);
     made.compute = compute;
-    made.context = 16;
-    made.micro_batch_tokens = 32;
-    made.step_tokens = 96;
+    made.context = 8;
+    made.micro_batch_tokens = 16;
+    made.step_tokens = 48;
     made.steps = 2;
-    made.eval_tokens_max = 64;
+    made.eval_tokens_max = 32;
     made.gpu = 0;
     return made;
   }

@@ -113,15 +113,12 @@ class TrainCommand final : public Command {
   }
 
  private:
-  // GPUs of a machine are shared out to its ranks in turns, unless one is named.
   Status choose_gpu(std::optional<train::RankOptions>& ranks) {
-    if (!ranks || device_.kind() != DeviceKind::kCuda) return {};
+    if (!ranks || device_.kind() == DeviceKind::kCpu) return {};
+    JIGE_DO(device_.gpu_index());
     auto gpus = list_cuda_devices();
     if (!gpus) return with_context(std::move(gpus.error()), "--device {}", device_.device);
-    const bool in_turns = device_.device == "cuda" && !gpus->empty();
-    const int count = in_turns ? static_cast<int>(gpus->size()) : 1;
-    if (in_turns) device_.device = fmt::format("cuda:{}", ranks->local_rank % count);
-    ranks->on_device = (ranks->local + count - 1) / count;  // ranks that are there tell it exactly
+    share_out_gpus(static_cast<int>(gpus->size()), device_, *ranks);
     return {};
   }
 

@@ -6,11 +6,13 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
+#include <utility>
 
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/train_flags.h"
+#include "cli/train_rank_flags.h"
 #include "train/option_flags.h"
 #include "train/options.h"
 
@@ -68,6 +70,24 @@ TEST(TrainFlags, TellWhetherExpertsAreSpokenOf) {
   EXPECT_EQ(balance({}), std::nullopt);
   EXPECT_EQ(balance({"--expert-balance", "0"}), 0);
   EXPECT_EQ(balance({"--expert-balance", "0.01"}), 0.01);
+}
+
+TEST(TrainRankFlags, ShareOutGpusInTurnsUnlessOneIsNamed) {
+  const auto seat = [](const char* name, int local_rank, int gpu_count) {
+    DeviceFlags device;
+    device.device = name;
+    train::RankOptions ranks{.rank = 7, .size = 9, .local = 5, .local_rank = local_rank};
+    share_out_gpus(gpu_count, device, ranks);
+    const auto gpu = device.gpu_index();
+    EXPECT_TRUE(gpu && *gpu);
+    return std::pair(**gpu, ranks.on_device);
+  };
+  EXPECT_EQ(seat("cuda", 0, 2), std::pair(0, 3));
+  EXPECT_EQ(seat("cuda", 3, 2), std::pair(1, 3));
+  EXPECT_EQ(seat("cuda", 4, 8), std::pair(4, 1));
+  EXPECT_EQ(seat("cuda", 4, 1), std::pair(0, 5));
+  EXPECT_EQ(seat("cuda", 4, 0), std::pair(0, 5));  // which is refused when it is opened
+  EXPECT_EQ(seat("cuda:1", 3, 2), std::pair(1, 5));
 }
 
 // So that a new option is not forgotten here.

@@ -1,5 +1,7 @@
 #include "cli/train_rank_flags.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -141,6 +143,12 @@ Status TrainRankFlags::run(const Body& body) const {
   JIGE_TRY(const comm::Place place, group.place());
   JIGE_TRY(const comm::Address rendezvous, comm::parse_address(group.rendezvous));
   return run_joined(place, rendezvous, nullptr, body);
+}
+
+void share_out_gpus(int gpu_count, DeviceFlags& device, train::RankOptions& ranks) {
+  const int taken = device.device == "cuda" ? std::max(gpu_count, 1) : 1;
+  if (taken > 1) device.device = fmt::format("cuda:{}", ranks.local_rank % taken);
+  ranks.on_device = (ranks.local + taken - 1) / taken;
 }
 
 }  // namespace jige::cli

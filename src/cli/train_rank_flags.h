@@ -11,6 +11,7 @@
 
 #include "base/result.h"
 #include "cli/collective_flags.h"
+#include "cli/device_flags.h"
 #include "train/rank_options.h"
 
 namespace jige::cli {
@@ -43,5 +44,9 @@ struct TrainRankFlags {
                     comm::Listener* listener, const Body& body) const;
   Status run_here(const Body& body) const;
 };
+
+// Which of a machine's GPUs a rank computes on, and how many of its ranks do: they take them in
+// turns, unless one is named. REQUIRES: device names a GPU, and gpu_index() does not fail.
+void share_out_gpus(int gpu_count, DeviceFlags& device, train::RankOptions& ranks);
 
 }  // namespace jige::cli

@@ -148,16 +148,14 @@ void TrainReport::on_plan(const train::TrainPlan& plan) {
   if (plan.context < plan.context_max) log_info("{}", context_text(plan));
   if (plan.rank_count > 1) {
     const std::string streams = format_bytes(plan.stream_bytes);
+    const bool on_gpu = plan.pinned_bytes > 0;
     const std::string besides =
-        plan.pinned_bytes > 0
-            ? fmt::format(
-                  "{} of them on this GPU; beside it {} of the host's memory, pinned, and "
-                  "{} between ranks",
-                  plan.ranks_on_gpu, format_bytes(plan.pinned_bytes), streams)
-            : fmt::format("{} of it between ranks", streams);
-    log_info("{} ranks, {} of them here; each with this memory, {}{}", plan.rank_count,
-             plan.ranks_here, besides,
-             plan.sharded ? "; the optimizer's state is divided among them" : "");
+        on_gpu ? fmt::format("and of the host {}, pinned, and {} between ranks",
+                             format_bytes(plan.pinned_bytes), streams)
+               : fmt::format("{} of it between ranks", streams);
+    log_info("{} ranks, {} of them here{}; each with this memory, {}{}", plan.rank_count,
+             plan.ranks_here, on_gpu ? fmt::format(", {} on this GPU", plan.ranks_on_gpu) : "",
+             besides, plan.sharded ? "; the optimizer's state is divided among them" : "");
   }
   if (!plan.pipeline) return;
   const std::vector<int64_t>& devices = plan.pipeline->device_bytes;

@@ -139,7 +139,9 @@ class GpuStream final : public CudaStream {
   Event record() override {
     select();
     cudaEvent_t event = nullptr;
-    JIGE_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    // Who waits for it sleeps: others have use for the processor.
+    constexpr unsigned kFlags = cudaEventDisableTiming | cudaEventBlockingSync;
+    JIGE_CUDA_CHECK(cudaEventCreateWithFlags(&event, kFlags));
     JIGE_CUDA_CHECK(cudaEventRecord(event, stream_));
     return Event(std::make_shared<CudaEventState>(event));
   }

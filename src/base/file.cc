@@ -20,13 +20,7 @@ namespace jige {
 namespace {
 
 tl::unexpected<Error> system_error(const std::string& path, std::string_view action) {
-  const int reason = errno;
-  Code code = Code::kIo;
-  if (reason == ENOENT || reason == ENOTDIR) code = Code::kNotFound;
-  if (reason == ENOSPC || reason == EDQUOT || reason == EFBIG || reason == ENOMEM) {
-    code = Code::kExhausted;
-  }
-  return fail(code, "{}: cannot {}: {}", path, action, std::strerror(reason));
+  return file_error(path, action, errno);
 }
 
 tl::unexpected<Error> is_a_folder(const std::string& path) {
@@ -120,7 +114,6 @@ Result<std::string> read_all(int fd, const struct stat& info, const std::string&
     char buffer[1 << 16];
     for (;;) {
       const ssize_t got = ::read(fd, buffer, sizeof buffer);
-      if (got < 0 && errno == EINTR) continue;
       if (got < 0) return system_error(path, "read");
       if (got == 0) return content;
       if (static_cast<size_t>(got) > size_max - content.size()) return too_large();
@@ -132,6 +125,16 @@ Result<std::string> read_all(int fd, const struct stat& info, const std::string&
 }
 
 }  // namespace
+
+tl::unexpected<Error> file_error(const std::string& path, std::string_view action, int reason) {
+  if (reason == EINTR) return fail(Code::kCancelled, "{}: waiting to {} it", path, action);
+  Code code = Code::kIo;
+  if (reason == ENOENT || reason == ENOTDIR) code = Code::kNotFound;
+  if (reason == ENOSPC || reason == EDQUOT || reason == EFBIG || reason == ENOMEM) {
+    code = Code::kExhausted;
+  }
+  return fail(code, "{}: cannot {}: {}", path, action, std::strerror(reason));
+}
 
 Result<std::string> read_file(const std::string& path, size_t size_max) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);

@@ -17,8 +17,13 @@
 
 namespace jige {
 
-// The whole file as a string. Fails with kInvalidArgument where `path` is a folder, kNotFound, kIo,
-// or kExhausted above `size_max` bytes.
+// The failure of a system call on `path`, such as open, with its errno as `reason`: kNotFound,
+// kExhausted or kIo; kCancelled where a signal of the user's ended it, which happens where it waits
+// for the other end of a pipe.
+tl::unexpected<Error> file_error(const std::string& path, std::string_view action, int reason);
+
+// The whole file as a string. Fails with kInvalidArgument where `path` is a folder, with kExhausted
+// above `size_max` bytes, or as file_error says.
 Result<std::string> read_file(const std::string& path, size_t size_max = size_t{1} << 32);
 
 // Replaces `path` by `content`, all or nothing. A full disk is kExhausted and leaves no remains.

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -334,6 +335,29 @@ TEST_F(FileTest, TellsWithoutMakingThemThatFoldersCannotBeMade) {
   fs::permissions(path("shut"), fs::perms::owner_read | fs::perms::owner_exec);
   EXPECT_EQ(check_folders(path("shut")).error().code, Code::kIo);
   EXPECT_EQ(check_folders(path("shut/x")).error().code, Code::kIo);
+}
+
+// As cli/interrupt.cc installs it: without SA_RESTART, so that what waits returns.
+TEST_F(FileTest, ASignalEndsWaitingForThePartnerOfAPipe) {
+  ASSERT_EQ(mkfifo(path("pipe").c_str(), 0600), 0);
+  struct sigaction action {
+  }, before{};
+  action.sa_handler = [](int) {};
+  ASSERT_EQ(sigaction(SIGALRM, &action, &before), 0);
+  // Again and again, for the first one may come before anything waits.
+  const itimerval often = {.it_interval = {0, 10'000}, .it_value = {0, 10'000}}, never = {};
+  setitimer(ITIMER_REAL, &often, nullptr);
+  const auto opened = read_file(path("pipe"));
+  const int writer = ::open(path("pipe").c_str(), O_RDWR);
+  const auto read = read_file(path("pipe"));
+  setitimer(ITIMER_REAL, &never, nullptr);
+  sigaction(SIGALRM, &before, nullptr);
+  ::close(writer);
+  ASSERT_FALSE(opened.has_value());
+  EXPECT_EQ(opened.error().code, Code::kCancelled);
+  EXPECT_EQ(opened.error().message, path("pipe") + ": waiting to open it");
+  ASSERT_FALSE(read.has_value());
+  EXPECT_EQ(read.error().code, Code::kCancelled);
 }
 
 TEST_F(FileTest, MapsAWholeFile) {

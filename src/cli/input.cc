@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -83,10 +82,7 @@ class Reader {
       return fail(Code::kInvalidArgument, "{}: is a folder; name a file", path);
     }
     const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-      return fail(errno == ENOENT ? Code::kNotFound : Code::kIo, "{}: {}", path,
-                  std::strerror(errno));
-    }
+    if (fd < 0) return file_error(path, "open", errno);
     return Reader(path, fd);
   }
   Reader(Reader&& other) noexcept : name_(std::move(other.name_)), fd_(other.fd_) {
@@ -103,8 +99,7 @@ class Reader {
   Result<bool> read_more(std::string& text) {
     char buffer[1 << 16];
     const ssize_t count = ::read(fd_, buffer, sizeof buffer);
-    if (count < 0 && errno == EINTR) return fail(Code::kCancelled, "reading {}", name_);
-    if (count < 0) return fail(Code::kIo, "{}: {}", name_, std::strerror(errno));
+    if (count < 0) return file_error(name_, "read", errno);
     text.append(buffer, static_cast<size_t>(count));
     return count > 0;
   }

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -149,6 +150,11 @@ Result<MeasurementStore> MeasurementStore::open(const std::string& path,
   store.path_ = path;
   store.fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (store.fd_ < 0) return cannot_open(path, errno);
+  struct stat info {};
+  if (::fstat(store.fd_, &info) != 0 || !S_ISREG(info.st_mode)) {
+    return fail(Code::kInvalidArgument, "{}: is no file that keeps what is written; name one",
+                path);
+  }
   if (::flock(store.fd_, LOCK_EX | LOCK_NB) != 0) {
     return fail(Code::kUnavailable, "{}: another process is writing it; wait or use another file",
                 path);

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cmath>
@@ -196,6 +197,13 @@ TEST(MeasurementStore, LeavesFilesThatAreNoProfileAlone) {
     ASSERT_TRUE(write_file_atomic(path, text));
     EXPECT_FALSE(MeasurementStore::open(path, box, "simulated")) << text;
     EXPECT_EQ(*read_file(path), text);
+  }
+  const std::string pipe = test_path("pipe");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);  // whose end it would wait for
+  for (const std::string& kept_nowhere : {pipe, std::string("/dev/null")}) {
+    EXPECT_EQ(MeasurementStore::open(kept_nowhere, box, "simulated").error().code,
+              Code::kInvalidArgument)
+        << kept_nowhere;
   }
 }
 

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "base/file.h"
 #include "base/log.h"
 
 namespace jige::serve {
@@ -73,7 +74,7 @@ Result<std::unique_ptr<EventLog>> EventLog::create(const std::string& path) {
   if (!file) {
     const int reason = errno;
     if (fd >= 0) ::close(fd);
-    return fail(Code::kIo, "{}: the event log cannot be written: {}", path, std::strerror(reason));
+    return file_error(path, "open", reason);
   }
   return std::unique_ptr<EventLog>(new EventLog(path, file));
 }

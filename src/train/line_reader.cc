@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <utility>
 
 #include "base/check.h"
+#include "base/file.h"
 #include "text/unicode.h"
 
 namespace jige::train {
@@ -50,10 +50,7 @@ Result<LineReader> LineReader::open(const std::string& path, size_t line_bytes_m
                 path);
   }
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) {
-    const Code code = errno == ENOENT || errno == ENOTDIR ? Code::kNotFound : Code::kIo;
-    return fail(code, "{}: cannot open: {}", path, std::strerror(errno));
-  }
+  if (fd < 0) return file_error(path, "open", errno);
   return LineReader(path, fd, line_bytes_max);
 }
 
@@ -64,12 +61,10 @@ Result<bool> LineReader::fill() {
   begin_ = 0;
   const size_t old_size = buffer_.size();
   buffer_.resize(old_size + kReadBytes);
-  ssize_t got = 0;
-  do {
-    got = ::read(fd_, buffer_.data() + old_size, kReadBytes);
-  } while (got < 0 && errno == EINTR);
+  const ssize_t got = ::read(fd_, buffer_.data() + old_size, kReadBytes);
+  const int reason = errno;
   buffer_.resize(old_size + static_cast<size_t>(std::max<ssize_t>(got, 0)));
-  if (got < 0) return fail(Code::kIo, "{}: cannot read: {}", path_, std::strerror(errno));
+  if (got < 0) return file_error(path_, "read", reason);
   at_end_ = got == 0;
   return !at_end_;
 }

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <iterator>
 #include <utility>
@@ -58,19 +57,16 @@ void hash_text(formats::XxHash64& hash, std::string_view text) {
 Status for_each_block(const std::string& path,
                       const std::function<void(std::string_view block)>& take) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) {
-    return fail(errno == ENOENT ? Code::kNotFound : Code::kIo, "{}: cannot open: {}", path,
-                std::strerror(errno));
-  }
+  if (fd < 0) return file_error(path, "open", errno);
   std::vector<char> buffer(kBlockBytes);
   ssize_t got = 0;
   do {
     got = ::read(fd, buffer.data(), buffer.size());
     if (got > 0) take({buffer.data(), static_cast<size_t>(got)});
-  } while (got > 0 || (got < 0 && errno == EINTR));
+  } while (got > 0);
   const int reason = errno;
   ::close(fd);
-  if (got < 0) return fail(Code::kIo, "{}: cannot read: {}", path, std::strerror(reason));
+  if (got < 0) return file_error(path, "read", reason);
   return {};
 }
 

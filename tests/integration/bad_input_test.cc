@@ -1,14 +1,19 @@
 // Bad input of every kind: a clear error that names file and field, an exit code that is not 0, and
 // nothing half-written left behind.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "integration/tiny_run.h"
 
@@ -433,6 +438,33 @@ TEST(BadData, APipeIsRefusedForItIsReadMoreThanOnce) {
   ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
   expect_error(run_jige(train_on(folder / "pipe", folder / "run")), 2, {"pipe", "more than once"});
   expect_error(run_jige(train_on("-", folder / "run")), 2, {"more than once"});
+}
+
+// Waits until the first thread of a process waits for something.
+void await_sleep(const Process& process) {
+  const std::string path = "/proc/" + std::to_string(process.pid()) + "/stat";
+  for (int i = 0; i < 6000 && read_text(path).find(") S ") == std::string::npos; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+// A pipe without a writer keeps whoever opens it waiting, and one whose writer is idle whoever
+// reads.
+TEST(BadData, WaitingForAPipeIsEndedByASignal) {
+  for (const bool written : {false, true}) {
+    const TestFolder folder;
+    const std::string pipe = folder / "pipe";
+    ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+    const int writer = written ? open(pipe.c_str(), O_RDWR) : -1;
+    Process process({"tokenizer", "train", pipe, "--out", folder / "tokenizer"}, folder.path());
+    process.await_handler(SIGINT);
+    await_sleep(process);
+    process.send(SIGINT);
+    const Outcome outcome = process.wait();
+    if (written) close(writer);
+    EXPECT_EQ(outcome.exit_code, 130) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr("stopped: " + pipe + ": waiting to"));
+  }
 }
 
 TEST(BadData, RecordsOfAnotherShapeNameTheLine) {

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "cli/interrupt.h"
+#include "cli/output.h"
 #include "cli/rank_pages.h"
 #include "comm/local_ranks.h"
 
@@ -60,12 +61,15 @@ Result<std::vector<RankEnd>> run_rank_processes(const RankProcessOptions& option
   JIGE_TRY(RankPages pages, RankPages::make(options.count));
   JIGE_TRY(comm::LocalRanks started, comm::LocalRanks::start(options.count, [&](int rank) {
              setpgid(0, 0);
-             const Status ran = body(rank, pages.writing(rank));
+             Status ran = body(rank, pages.writing(rank));
+             if (Status flushed = flush_output(); ran && !flushed) ran = flushed;
              if (!ran) pages.put(rank, ran.error());
              return ran ? 0 : exit_code(ran.error().code);
            }));
   look_after(started, pages, options);
   const std::vector<int> codes = started.wait();
+  // Nobody reads what rank 0 prints any more: that ends a command as it does without ranks.
+  if (codes[0] == 128 + SIGPIPE) raise(SIGPIPE);
   std::vector<RankEnd> ends(codes.size());
   for (int r = 0; r < options.count; ++r) {
     const int code = codes[static_cast<size_t>(r)];

@@ -3,7 +3,9 @@
 #include <signal.h>
 #include <sys/stat.h>
 
+#include <array>
 #include <chrono>
+#include <cstdio>
 #include <fstream>
 #include <thread>
 
@@ -62,6 +64,25 @@ TEST(ClosedOutput, ATrainingRunGoesOn) {
 TEST(ClosedOutput, WhatIsMadeToBeReadEnds) {
   ReadOnce words({"generate", TinyRun::get().run(), "--prompt", "A", "--samples", "50"});
   EXPECT_EQ(words.process().wait_without_output().exit_code, 128 + SIGPIPE);
+}
+
+TEST(ClosedOutput, RanksEndAsOneProcessDoes) {
+  ReadOnce rates({"bench", "collective", "--ranks", "2", "--max-bytes", "1M", "--iters", "200"});
+  const Outcome outcome = rates.process().wait_without_output();
+  EXPECT_EQ(outcome.exit_code, 128 + SIGPIPE);
+  EXPECT_EQ(outcome.err, "");
+}
+
+TEST(ClosedOutput, WhatRanksCouldNotPrintIsAnError) {
+  const std::string command =
+      jige_binary() + " bench collective --ranks 2 --max-bytes 1K --quiet 2>&1 >/dev/full";
+  std::array<char, 256> line = {};
+  std::FILE* const messages = popen(command.c_str(), "r");
+  ASSERT_NE(messages, nullptr);
+  EXPECT_NE(std::fgets(line.data(), line.size(), messages), nullptr);
+  EXPECT_EQ(pclose(messages), 6 << 8);
+  EXPECT_STREQ(line.data(),
+               "error: standard output: No space left on device; the result is not complete\n");
 }
 
 }  // namespace

@@ -379,6 +379,8 @@ TEST_F(FileTest, MapsAnEmptyFileAndRefusesWhatIsNone) {
   EXPECT_EQ(MappedFile::open(path("none")).error().code, Code::kNotFound);
   EXPECT_EQ(MappedFile::open(folder_).error().message, folder_ + ": is a folder; name a file");
   EXPECT_EQ(MappedFile::open("/dev/null").error().code, Code::kIo);
+  ASSERT_EQ(mkfifo(path("pipe").c_str(), 0600), 0);
+  EXPECT_EQ(MappedFile::open(path("pipe")).error().code, Code::kIo);
 }
 
 }  // namespace

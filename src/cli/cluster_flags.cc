@@ -15,6 +15,11 @@
 namespace jige::cli {
 namespace {
 
+// What names no file of its kind, such as /dev/zero, is refused before it fills the memory.
+constexpr size_t kTraceBytesMax = size_t{256} << 20;
+constexpr size_t kTableBytesMax = size_t{4} << 20;
+constexpr size_t kNetworkBytesMax = size_t{64} << 20;
+
 // Seeds of histories lie apart from those of runs.
 constexpr uint64_t kHistorySeeds = 1'000'003;
 constexpr double kLoadMin = 0.01, kLoadMax = 10;
@@ -113,12 +118,12 @@ Status ClusterFlags::read_jobs(ClusterScene& scene) const {
 }
 
 Status ClusterFlags::read_trace(ClusterScene& scene, const std::vector<double>& mix) const {
-  JIGE_TRY(const std::string text, read_file(trace_));
+  JIGE_TRY(const std::string text, read_file(trace_, kTraceBytesMax));
   if (trace_format_ == "deepshare" || (trace_format_ == "auto" && text.starts_with('{'))) {
     if (rates_.empty()) {
       return fail(Code::kInvalidArgument, "{}: its jobs count samples; give --rates FILE", trace_);
     }
-    JIGE_TRY(const std::string rates, read_file(rates_));
+    JIGE_TRY(const std::string rates, read_file(rates_, kTableBytesMax));
     JIGE_TRY(scene.rates, cluster::RateTable::parse(rates, rates_));
     JIGE_TRY(scene.samples, cluster::parse_sample_trace(text, trace_));
     scene.samples.resize(std::min(scene.samples.size(), static_cast<size_t>(jobs_)));
@@ -157,14 +162,14 @@ Status ClusterFlags::read_contention(ClusterScene& scene) const {
                                                    : Fairness::kProgress;
   scene.links.phases = phases_ == "collide" ? cluster::Phases::kCollide : cluster::Phases::kSpread;
   if (!colocate_.empty()) {
-    JIGE_TRY(const std::string text, read_file(colocate_));
+    JIGE_TRY(const std::string text, read_file(colocate_, kTableBytesMax));
     JIGE_TRY(scene.colocation, cluster::SlowdownTable::parse(text, colocate_));
   }
   if (contention_ != "table") return {};
   if (table_.empty()) {
     return fail(Code::kInvalidArgument, "--contention table needs --table FILE");
   }
-  JIGE_TRY(const std::string text, read_file(table_));
+  JIGE_TRY(const std::string text, read_file(table_, kTableBytesMax));
   JIGE_TRY(scene.table, cluster::SlowdownTable::parse(text, table_));
   return {};
 }
@@ -181,7 +186,7 @@ Status ClusterFlags::read_networks(ClusterScene& scene) const {
 }
 
 Result<std::shared_ptr<const cluster::PolicyNetwork>> read_policy_network(const std::string& path) {
-  JIGE_TRY(const std::string text, read_file(path));
+  JIGE_TRY(const std::string text, read_file(path, kNetworkBytesMax));
   JIGE_TRY(cluster::PolicyNetwork network, cluster::PolicyNetwork::from_json(text, path));
   if (network.feature_count() != cluster::kPolicyFeatures) {
     return fail(Code::kUnsupported, "{}: looks at {} features; this build has {}", path,

@@ -78,6 +78,18 @@ TEST(Cluster, ReadsTracesAndNamesWhatIsWrong) {
   EXPECT_EQ(run_jige({"cluster", "simulate", "--policy", "learned"}).exit_code, 2);
 }
 
+TEST(Cluster, AFileWithoutAnEndIsRefusedBeforeItFillsTheMemory) {
+  for (const std::vector<std::string>& flags :
+       std::vector<std::vector<std::string>>{{"--colocate"},
+                                             {"--contention", "table", "--table"},
+                                             {"--policy", "learned", "--learned"}}) {
+    std::vector<std::string> command = {"cluster", "simulate", "--jobs", "5"};
+    command.insert(command.end(), flags.begin(), flags.end());
+    command.push_back("/dev/zero");
+    expect_error(run_jige(command), 6, {"/dev/zero: is larger than the limit of"});
+  }
+}
+
 // What is wrong with a policy is said before a Slurm is asked or started.
 TEST(Cluster, RunLooksAtItsPolicyFirst) {
   const TestFolder folder;

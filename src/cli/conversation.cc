@@ -13,7 +13,8 @@ Result<Conversation> Conversation::create(const text::Tokenizer& tokenizer,
                                           const ReasoningFlag& reasoning) {
   Conversation conversation;
   if (!tokenizer.chat_template().empty()) {
-    JIGE_TRY(conversation.chat_, text::ChatTemplate::parse(tokenizer.chat_template(), where));
+    JIGE_TRY(conversation.chat_,
+             text::ChatTemplate::parse(tokenizer.chat_template(), where + ": chat template"));
   }
   conversation.has_reasoning_ =
       reasoning.is_expected(conversation.chat_ ? &*conversation.chat_ : nullptr);

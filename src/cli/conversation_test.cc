@@ -165,6 +165,22 @@ TEST_F(ConversationTest, KeepsReasoningApartForTemplatesThatKnowOfIt) {
   EXPECT_EQ(unparted.reasoning_start(tokenizer, *ids), text::ReasoningStart::kNone);
 }
 
+TEST_F(ConversationTest, SaysThatItIsTheTemplateThatIsWrong) {
+  chat_tokenizer();
+  const auto created = [&](const std::string& source) {
+    EXPECT_TRUE(write_file_atomic(folder_ + "/tok/chat_template.jinja", source));
+    return Conversation::create(*text::Tokenizer::load(folder_ + "/tok"), "here");
+  };
+  EXPECT_EQ(created("{% if").error().message, "here: chat template: line 1: a tag does not end");
+  Conversation conversation = *created("{{ messages.nobody() }}");
+  conversation.add("user", "x");
+  const auto ids = conversation.prompt(*text::Tokenizer::load(folder_ + "/tok"),
+                                       {.context_max = 100, .room = 10});
+  ASSERT_FALSE(ids);
+  EXPECT_TRUE(ids.error().message.starts_with("here: chat template: line 1: "))
+      << ids.error().message;
+}
+
 TEST_F(ConversationTest, WritesATranscriptWithoutATemplate) {
   const text::Tokenizer tokenizer = train("a.txt", "hello there hello there\n");
   Conversation conversation = *Conversation::create(tokenizer, "here");

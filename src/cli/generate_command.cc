@@ -110,7 +110,8 @@ class GenerateCommand final : public Command {
     if (tokenizer.chat_template().empty()) {
       return fail(Code::kUnsupported, "{}: has no chat template; leave out --chat", model_.folder);
     }
-    JIGE_TRY(const auto chat, text::ChatTemplate::parse(tokenizer.chat_template(), model_.folder));
+    JIGE_TRY(const auto chat, text::ChatTemplate::parse(tokenizer.chat_template(),
+                                                        model_.folder + ": chat template"));
     Json messages = Json::array();
     if (!system_.empty()) messages.push_back({{"role", "system"}, {"content", system_}});
     messages.push_back({{"role", "user"}, {"content", input}});

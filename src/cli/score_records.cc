@@ -102,7 +102,7 @@ Result<RecordScorer> RecordScorer::create(LoadedModel& loaded, const ScoreOption
   if (source.empty()) {
     return fail(Code::kUnsupported, "{}: has no chat template; leave out --chat", loaded.folder);
   }
-  JIGE_TRY(scorer.chat_, text::ChatTemplate::parse(source, loaded.folder));
+  JIGE_TRY(scorer.chat_, text::ChatTemplate::parse(source, loaded.folder + ": chat template"));
   return scorer;
 }
 

@@ -306,7 +306,7 @@ class ServeCommand final : public Command {
     if (serve_.tokens_default > 0) served.tokens_default = serve_.tokens_default;
     if (!tokenizer_->chat_template().empty()) {
       JIGE_TRY(served.chat_template,
-               text::ChatTemplate::parse(tokenizer_->chat_template(), folder_));
+               text::ChatTemplate::parse(tokenizer_->chat_template(), folder_ + ": chat template"));
       served.tool_format = serve_.tool_format(*served.chat_template);
       served.has_reasoning = serve_.reasoning.is_expected(&*served.chat_template);
     }

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/counted.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "cli/chat_input.h"
@@ -181,7 +182,7 @@ class ChatCommand final : public Command {
 
   void report() const {
     if (answer_count_ == 0) return;
-    log_info("{} answer{}, {} tokens{}", answer_count_, answer_count_ == 1 ? "" : "s", tokens_,
+    log_info("{}, {}{}", counted(answer_count_, "answer"), counted(tokens_, "token"),
              decode_seconds_ > 0
                  ? fmt::format(", {:.1f} tokens/s",
                                static_cast<double>(decoded_tokens_) / decode_seconds_)

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/counted.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/progress.h"
@@ -80,8 +81,8 @@ class ClusterTrainCommand final : public Command {
     JIGE_DO(write_file_atomic(out_, network.to_json()));
     if (!svg_.empty()) JIGE_DO(write_file_atomic(svg_, render_svg(curve(points))));
     if (!output_.json) {
-      log_info("{}: {} updates of {} workloads in {:.0f} s", out_, points.size(), episodes_,
-               watch.seconds());
+      log_info("{}: {} of {} in {:.0f} s", out_, counted(std::ssize(points), "update"),
+               counted(episodes_, "workload"), watch.seconds());
     }
     if (std::ssize(points) < iterations_) {
       return fail(Code::kCancelled, "by a signal, after {} of {} updates; {} has the policy so far",

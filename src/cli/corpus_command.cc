@@ -19,7 +19,7 @@ class CorpusCommand final : public Command {
         "Writes the practice corpus of the quickstart: conversations made from a seed (stories, "
         "sums, facts, small readings) as train.jsonl, and questions that are in no conversation, "
         "with their right answers, as questions.jsonl. The same numbers give the same bytes.");
-    flags.text("--out FOLDER", folder_, "where the two files go");
+    flags.text("-o,--out FOLDER", folder_, "where the two files go");
     flags.integer("--documents N", documents_, {.min = 1, .max = 10'000'000},
                   "conversations to write");
     flags.integer("--questions N", questions_, {.min = 0, .max = 100'000},

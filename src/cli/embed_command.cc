@@ -181,7 +181,7 @@ class EmbedCommand final : public Command {
       }
       totals.texts += std::ssize(vectors);
       totals.tokens += group.tokens;
-      progress.update(totals.texts, fmt::format("{} tokens", totals.tokens));
+      progress.update(totals.texts, counted(totals.tokens, "token"));
       group = {};
       return {};
     };
@@ -205,7 +205,7 @@ class EmbedCommand final : public Command {
     if (totals.texts == 0) {
       return fail(Code::kInvalidArgument, "{}: holds no text", shown_name());
     }
-    progress.finish(fmt::format("{} tokens", totals.tokens));
+    progress.finish(counted(totals.tokens, "token"));
     return totals;
   }
 

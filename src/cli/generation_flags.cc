@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
+#include "base/counted.h"
 #include "base/printable.h"
 #include "base/rng.h"
 #include "cli/flags.h"
@@ -80,7 +81,7 @@ Result<serve::GenerateOptions> GenerationFlags::to_options(const LoadedModel& lo
 }
 
 std::string stats_text(const serve::GenerationStats& stats) {
-  std::string text = fmt::format("{} tokens", stats.generated_tokens);
+  std::string text = counted(stats.generated_tokens, "token");
   if (stats.generated_tokens > 1) {
     text += fmt::format(" at {:.1f} tokens/s", stats.decode_tokens_per_s());
   }

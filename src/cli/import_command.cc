@@ -30,7 +30,7 @@ class ImportCommand final : public Command {
         "template. Architectures (llama is also that of Mistral and Mixtral): {}.",
         formats::known_gguf_architectures()));
     flags.text("FILE", options_.file, "a GGUF file; of a model in several, any part");
-    flags.text("--out FOLDER", options_.folder, "the folder to write");
+    flags.text("-o,--out FOLDER", options_.folder, "the folder to write");
     flags.choice("--dtype NAME", dtype_, {"auto", "f32", "bf16", "f16"},
                  "type of the weights; auto: f32, f16 and bf16 stay, quantised ones become bf16");
     flags.text("--pre NAME", options_.pre,

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "base/counted.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "cli/command.h"
@@ -64,7 +65,7 @@ class ReportCommand final : public Command {
                       {"schedule", record ? Json(record->schedule.name) : Json(nullptr)},
                       {"measured_steps", record ? record->steps.size() : 0}});
     } else {
-      log_info("{}: {} steps{}", out_, log.training.size(),
+      log_info("{}: {}{}", out_, counted(std::ssize(log.training), "step"),
                record ? ", schedule " + record->schedule.name : "");
     }
     return {};

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/bytes.h"
+#include "base/counted.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "cli/input.h"
@@ -164,7 +165,7 @@ LineChart loss_chart(const RunLog& log, const std::string& title) {
   const bool pairs = !log.preference.margin.empty();
   LineChart chart = both_chart(title, pairs ? "loss (a pair)" : "loss (nats per token)",
                                log.training, log.held_out);
-  chart.subtitle = fmt::format("{} steps", log.training.size());
+  chart.subtitle = counted(std::ssize(log.training), "step");
   if (log.tokens > 0) chart.subtitle += fmt::format(", {} tokens", format_count(log.tokens));
   if (log.seconds > 0) chart.subtitle += fmt::format(", {}", format_duration(log.seconds));
   return chart;

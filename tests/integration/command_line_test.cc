@@ -70,6 +70,9 @@ TEST(CommandLine, EveryHelpHasTwoExamplesAndFitsATerminal) {
         4)
         << command[0];
     std::string before = help.out.substr(0, examples);
+    if (before.find("  --out ") != std::string::npos) {
+      EXPECT_NE(before.find("-o, --out "), std::string::npos) << command[0];
+    }
     for (size_t begin = 0; begin < before.size();) {
       const size_t end = std::min(before.find('\n', begin), before.size());
       EXPECT_LE(columns(before.substr(begin, end - begin)), 80u)

@@ -4,8 +4,8 @@
 // a terminal come by it alone. Stragglers behind a failure, and behind a signal where ranks are
 // given a time for that, are killed: behind a failure a rank that writes is waited for, and its
 // time begins when it has written, while one that was stopped (SIGSTOP) and does not write has no
-// more of it than other ranks, for it can end nothing. What a rank could not print is its error, and
-// a closed pipe that ended rank 0 ends the command, too.
+// more of it than other ranks, for it can end nothing. What a rank could not print is its error,
+// and a closed pipe that ended rank 0 ends the command, too.
 // Threads: one; call it in a process of one thread, since it forks.
 #pragma once
 

@@ -95,22 +95,18 @@ class BenchServeCommand final : public Command {
  private:
   // A flag of what is not measured would have no effect.
   Status check_subject() const {
+    if (sampling_.temperature == 0) {
+      JIGE_DO(flags_->refuse({"--top-p", "--top-k"},
+                             "is for drawn answers; give a --temperature too, or leave it out"));
+    }
     if (url_.empty()) {
-      for (const char* name : {"--served-model", "--vocab-size", "--silence-seconds"}) {
-        if (!flags_->given(name)) continue;
-        return fail(Code::kInvalidArgument, "{} is for a server at a URL; leave it out", name);
-      }
-      return {};
+      return flags_->refuse({"--served-model", "--vocab-size", "--silence-seconds"},
+                            "is for a server at a URL; leave it out");
     }
-    for (const char* name :
-         {"--dtype", "--policies", "--admission", "--max-batch", "--batch-tokens", "--kv-tokens",
-          "--threads", "--memory-limit", "--top-k"}) {
-      if (!flags_->given(name)) continue;
-      return fail(Code::kInvalidArgument,
-                  "{} is for an engine in this process; a server at a URL has chosen its own",
-                  name);
-    }
-    return {};
+    return flags_->refuse(
+        {"--dtype", "--quantize", "--kv-cache", "--policies", "--admission", "--max-batch",
+         "--batch-tokens", "--kv-tokens", "--device", "--threads", "--memory-limit", "--top-k"},
+        "is for an engine in this process; a server at a URL has chosen its own");
   }
 
   Status bench_server() {

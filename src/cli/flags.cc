@@ -276,6 +276,13 @@ bool Flags::given(std::string_view name) const {
   return option->count() > 0;
 }
 
+Status Flags::refuse(std::initializer_list<std::string_view> names, std::string_view why) const {
+  for (const std::string_view name : names) {
+    if (given(name)) return fail(Code::kInvalidArgument, "{} {}", name, why);
+  }
+  return {};
+}
+
 Error Flags::State::explain(const CLI::ParseError& parse_error) const {
   const auto message = [&]() -> std::string {
     const std::vector<std::string> unknown = app.remaining();

@@ -16,6 +16,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -72,6 +73,9 @@ class Flags {
 
   // Whether the user gave this flag ("--threads") or argument ("FOLDER").
   bool given(std::string_view name) const;
+  // Fails with kInvalidArgument, "NAME WHY", where the user gave one of these, which would have no
+  // effect beside what else was given.
+  Status refuse(std::initializer_list<std::string_view> names, std::string_view why) const;
 
   // Reads the words after the command. Fails with kInvalidArgument. `help_asked` says whether the
   // user wants the help text instead.

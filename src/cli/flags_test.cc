@@ -99,6 +99,16 @@ TEST(Flags, KeepsDefaultsOfWhatIsNotGiven) {
   EXPECT_FALSE(sample.flags.given("--count"));
 }
 
+TEST(Flags, RefusesTheFirstThatWasGivenOfThoseWithoutAnEffect) {
+  Sample sample;
+  ASSERT_TRUE(sample.flags.parse({"here", "--seed", "7", "--json"}));
+  EXPECT_TRUE(sample.flags.refuse({"--count", "--memory"}, "is of nothing"));
+  const Status refused = sample.flags.refuse({"--count", "--json", "--seed"}, "is of nothing");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kInvalidArgument);
+  EXPECT_EQ(refused.error().message, "--json is of nothing");
+}
+
 TEST(Flags, TakesTheLastOfARepeatedFlag) {
   Sample sample;
   ASSERT_TRUE(sample.flags.parse({"here", "-n", "3", "--count", "5"}));

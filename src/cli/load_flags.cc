@@ -110,6 +110,9 @@ Result<LoadPlan> LoadFlags::plan(const Flags& flags) const {
     return fail(Code::kInvalidArgument,
                 "--users is a closed loop and --rate an open one; give one of them");
   }
+  if (!sweep.empty()) {
+    JIGE_DO(flags.refuse({"--rate"}, "is one rate, and --sweep names all; leave one out"));
+  }
   if (!trace.empty() && (flags.given("--rate") || !prompt_tokens.empty() ||
                          !output_tokens.empty() || flags.given("--lengths"))) {
     return fail(Code::kInvalidArgument,

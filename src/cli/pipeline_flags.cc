@@ -167,24 +167,25 @@ void PipelineFlags::declare(Flags& declared) {
 }
 
 Status PipelineFlags::check_given() const {
-  if (!measure && flags->given("--threads")) {
-    return fail(Code::kInvalidArgument,
-                "--threads is about devices that are timed here; give --measure, or leave it out");
+  if (!measure) {
+    JIGE_DO(flags->refuse({"--threads"},
+                          "is about devices that are timed here; give --measure, or leave it out"));
   }
-  if (size.empty() && flags->given("--vocab-size")) {
-    return fail(Code::kInvalidArgument,
-                "--vocab-size goes with --size; a folder and a file of costs have their own");
+  if (size.empty()) {
+    JIGE_DO(flags->refuse({"--vocab-size"},
+                          "goes with --size; a folder and a file of costs have their own"));
+  }
+  if (measure) {
+    return flags->refuse({"--device-tflops", "--fetch-gb-per-s", "--link-gb-per-s",
+                          "--host-optimizer", "--device-optimizer"},
+                         "is an assumption about what --measure measures; leave one out");
   }
   if (costs_file.empty()) return {};
-  for (const char* name :
-       {"--micro-batch-tokens", "--context", "--dtype", "--device-tflops", "--fetch-gb-per-s",
-        "--link-gb-per-s", "--host-optimizer", "--device-optimizer"}) {
-    if (!flags->given(name)) continue;
-    return fail(Code::kInvalidArgument,
-                "{} is an assumption about a model's costs, and --costs {} has them; leave one out",
-                name, costs_file);
-  }
-  return {};
+  return flags->refuse(
+      {"--micro-batch-tokens", "--context", "--dtype", "--device-tflops", "--fetch-gb-per-s",
+       "--link-gb-per-s", "--host-optimizer", "--device-optimizer"},
+      fmt::format("is an assumption about a model's costs, and --costs {} has them; leave one out",
+                  costs_file));
 }
 
 Result<plan::TrainPlanRequest> PipelineFlags::request() const {

@@ -36,6 +36,7 @@ constexpr double kShownAfter_s = 1;  // most plans of simulated links are made b
 class PlanRingsCommand final : public Command {
  public:
   void declare(Flags& flags) override {
+    flags_ = &flags;
     flags.about(
         "Finds in which order, by which transfers and through which host buffers a ring over all "
         "devices should run, so that its slowest edge is fastest while all edges are busy. "
@@ -100,6 +101,7 @@ class PlanRingsCommand final : public Command {
     output_.apply();
     // Before anything is measured, which may take long.
     JIGE_DO(plan::parse_nccl_version(nccl_version_));
+    JIGE_DO(check_use());
     const bool trees = !msccl_.empty() && message_bytes_ > 0;
     JIGE_DO(check_output_files({out_, svg_, nccl_, nccl_.empty() ? "" : nccl_ + ".env", msccl_,
                                 trees ? msccl_ + ".trees" : ""}));
@@ -172,6 +174,22 @@ class PlanRingsCommand final : public Command {
   }
 
  private:
+  // Flags of what is not planned would have no effect.
+  Status check_use() const {
+    if (message_bytes_ == 0) {
+      JIGE_DO(flags_->refuse({"--latency-us"},
+                             "is about small all-reduces; give --message too, or leave it out"));
+    }
+    if (nccl_.empty()) {
+      JIGE_DO(flags_->refuse(
+          {"--nccl-version"},
+          "is of the NCCL that reads --export-nccl FILE; give that too, or leave it out"));
+    }
+    if (!nodes_.nodes.empty()) return {};
+    return flags_->refuse({"--rails", "--network-gb-per-s"},
+                          "is about a ring over machines; give --nodes too, or leave it out");
+  }
+
   Status run_over_nodes() {
     if (rings_max_ > 1 || collective_ != "all-reduce" || message_bytes_ > 0) {
       return fail(
@@ -265,6 +283,7 @@ class PlanRingsCommand final : public Command {
                                 .rings = {order}}));
   }
 
+  const Flags* flags_ = nullptr;
   TopologyFlags source_;
   LinkFlags links_;
   NodeRingRequest nodes_;

@@ -25,6 +25,7 @@ constexpr size_t kSubsetMembersMax = 12;
 class ProfileLinksCommand final : public Command {
  public:
   void declare(Flags& flags) override {
+    flags_ = &flags;
     flags.about(
         "Runs sets of transfers at once and tells the rate of each member and of the whole. With "
         "--hosts they are measured over TCP, by the agents on these hosts; with --shm between "
@@ -56,6 +57,9 @@ class ProfileLinksCommand final : public Command {
   Status run() override {
     output_.apply();
     const InterruptScope interrupts;
+    if (what_ != "set" && what_ != "all-subsets") {
+      JIGE_DO(flags_->refuse({"--set"}, "is for `set` and `all-subsets`; leave it out"));
+    }
     JIGE_TRY(const std::unique_ptr<LinkBench> bench, LinkBench::open(source_, links_));
     if (what_ == "all-reduce") return run_all_reduce(*bench);
     JIGE_TRY(const std::vector<Set> sets, chosen_sets(*bench));
@@ -222,6 +226,7 @@ class ProfileLinksCommand final : public Command {
     return text;
   }
 
+  const Flags* flags_ = nullptr;
   std::string what_ = "solo", set_;
   TopologyFlags source_;
   LinkFlags links_;

@@ -79,6 +79,7 @@ void raise_descriptor_limit() {
 class ServeCommand final : public Command {
  public:
   void declare(Flags& flags) override {
+    flags_ = &flags;
     flags.about(
         "Serves a model to many users at once over HTTP, with the OpenAI API (completions, chat "
         "completions, responses) and the messages of the Anthropic API, streamed or whole, and a "
@@ -106,15 +107,11 @@ class ServeCommand final : public Command {
     const InterruptScope interrupts;
     raise_descriptor_limit();
     JIGE_TRY(folder_, find_model_folder(model_.folder));
-    if (serve_.embeddings || formats::is_embedding_folder(folder_)) {
+    const bool embeds = serve_.embeddings || formats::is_embedding_folder(folder_);
+    JIGE_DO(serve_.check_use(*flags_, folder_, embeds));
+    if (embeds) {
       JIGE_TRY(embedding_, read_embedding_config(folder_, serve_.pooling));
       JIGE_TRY(engine_options_, serve_.embedding_engine_options());
-      if (!serve_.speculation.draft_model.empty()) {
-        return fail(Code::kInvalidArgument,
-                    "--draft-model guesses tokens of answers, and {} gives vectors of texts; leave "
-                    "it out",
-                    folder_);
-      }
     }
     name_ = serve_.served_name.empty() ? name_of(folder_) : serve_.served_name;
     JIGE_TRY(adapters_, read_named_adapters(serve_.adapters, name_));
@@ -462,6 +459,7 @@ class ServeCommand final : public Command {
   }
 
   ModelFlags model_;
+  const Flags* flags_ = nullptr;
   ServeFlags serve_;
   OutputFlags output_;
   serve::EngineOptions engine_options_;

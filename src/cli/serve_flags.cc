@@ -1,5 +1,7 @@
 #include "cli/serve_flags.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdlib>
 
@@ -195,6 +197,18 @@ Result<serve::EngineOptions> ServeFlags::embedding_engine_options() const {
 api::ToolFormat ServeFlags::tool_format(const text::ChatTemplate& chat) const {
   const auto named = api::find_tool_format(tool_calls);
   return named ? *named : api::tool_format_of(chat);
+}
+
+Status ServeFlags::check_use(const Flags& flags, const std::string& folder, bool embeds) const {
+  if (!embeds) {
+    return flags.refuse({"--pooling"},
+                        "is about vectors of texts; give --embeddings too, or leave "
+                        "it out");
+  }
+  return flags.refuse(
+      {"--draft-model", "--speculate", "--tool-calls", "--reasoning", "--max-n",
+       "--default-max-tokens", "--max-batch", "--constraint-memory", "--kept-states"},
+      fmt::format("is about answers, and {} gives vectors of texts; leave it out", folder));
 }
 
 Status ServeFlags::add_adapter_rooms(model::InferenceOptions& options) const {

@@ -76,6 +76,9 @@ struct ServeFlags {
   // The same for a model that makes vectors: texts wait there, many to a request, as many
   // run at once as an iteration has tokens, and there is nothing to guess.
   Result<serve::EngineOptions> embedding_engine_options() const;
+  // Fails with kInvalidArgument where flags are given that have no effect on a server that
+  // `embeds`, or on one of answers.
+  Status check_use(const Flags& flags, const std::string& folder, bool embeds) const;
   api::RequestLimits request_limits() const;
   // Sequences that have states at once, of a model with recurrent layers; the kept ones are beside
   // them.

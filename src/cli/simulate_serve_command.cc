@@ -67,6 +67,7 @@ class SimulateServeCommand final : public Command {
   Status run() override {
     output_.apply();
     const InterruptScope interrupts;
+    JIGE_DO(check_use());
     if (traces_ > 0) return check_traces();
     JIGE_DO(check_output_files({load_.svg}));
     JIGE_TRY(plan_, load_.plan(*flags_));
@@ -80,15 +81,32 @@ class SimulateServeCommand final : public Command {
   }
 
  private:
+  // Flags of what is not simulated would have no effect.
+  Status check_use() const {
+    if (traces_ > 0) {
+      return flags_->refuse(
+          {"--requests",   "--rate",      "--sweep",         "--users",
+           "--burstiness", "--lengths",   "--prompt-tokens", "--output-tokens",
+           "--trace",      "--goodput",   "--svg",           "--policies",
+           "--admission",  "--max-batch", "--batch-tokens",  "--kv-tokens",
+           "--in-flight",  "--base-ms",   "--token-us",      "--kv-token-ns",
+           "--model",      "--random",    "--cancel-share",  "--cancel-seconds",
+           "--lose-share"},
+          "is of one simulation, and --traces draws all that from --seed; leave it out");
+    }
+    if (model_.given()) {
+      return flags_->refuse({"--base-ms", "--token-us", "--kv-token-ns"},
+                            "is what --model and --random measure; give one of them");
+    }
+    return flags_->refuse(
+        {"--dtype", "--quantize", "--kv-cache", "--device", "--threads", "--memory-limit"},
+        "is of a model that is measured; give --model or --random too, or leave it out");
+  }
+
   Status choose_step_time() {
     step_ = {
         .base_s = base_ms_ / 1e3, .token_s = token_us_ / 1e6, .kv_token_s = kv_token_ns_ / 1e9};
     if (model_.given()) {
-      for (const char* name : {"--base-ms", "--token-us", "--kv-token-ns"}) {
-        if (!flags_->given(name)) continue;
-        return fail(Code::kInvalidArgument, "{} says what --model and --random measure; give one",
-                    name);
-      }
       JIGE_TRY(BenchServeModel measured,
                model_.load(plan_.tokens_max(), scheduling_.kv_block_count(16),
                            scheduling_.batch_tokens, scheduling_.batch_requests));

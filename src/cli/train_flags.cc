@@ -187,10 +187,9 @@ Status TrainFlags::check_flags(const Flags& flags) const {
     return fail(Code::kInvalidArgument, "--separator goes with --split separator, not with {}",
                 split);
   }
-  for (const char* name : {"--lora-rank", "--lora-alpha", "--lora-target", "--no-merge"}) {
-    if (lora || !flags.given(name)) continue;
-    return fail(Code::kInvalidArgument,
-                "{} is about adapters: add --lora, or leave it out to train all weights", name);
+  if (!lora) {
+    JIGE_DO(flags.refuse({"--lora-rank", "--lora-alpha", "--lora-target", "--no-merge"},
+                         "is about adapters: add --lora, or leave it out to train all weights"));
   }
   if (!lora && quantize != "none") {
     return fail(Code::kInvalidArgument,
@@ -218,20 +217,24 @@ Status TrainFlags::check_flags(const Flags& flags) const {
 
 Status TrainFlags::check_preference(const Flags& flags) const {
   if (!dpo) {
-    for (const char* name : {"--dpo-beta", "--dpo-label-smoothing", "--dpo-sft-weight"}) {
-      if (!flags.given(name)) continue;
-      return fail(Code::kInvalidArgument,
-                  "{} is about preference tuning: add --dpo, or leave it out", name);
-    }
-    return {};
+    return flags.refuse({"--dpo-beta", "--dpo-label-smoothing", "--dpo-sft-weight"},
+                        "is about preference tuning: add --dpo, or leave it out");
   }
-  for (const char* name :
-       {"--split", "--separator", "--text-field", "--token-layout", "--packing"}) {
-    if (!flags.given(name)) continue;
-    return fail(Code::kInvalidArgument, "{} is not about pairs of answers: leave it out with --dpo",
-                name);
+  return flags.refuse({"--split", "--separator", "--text-field", "--token-layout", "--packing"},
+                      "is not about pairs of answers: leave it out with --dpo");
+}
+
+Status TrainFlags::check_learning(const Flags& flags) const {
+  if (schedule != "wsd") {
+    JIGE_DO(flags.refuse({"--decay-share"}, "is of --schedule wsd: choose that, or leave it out"));
   }
-  return {};
+  if (schedule == "constant") {
+    JIGE_DO(flags.refuse({"--min-lr-ratio"},
+                         "is of rates that fall, and --schedule constant does not: leave it out"));
+  }
+  if (options.data.eval_files.empty()) return {};
+  return flags.refuse({"--eval-share"},
+                      "is of what is held out where --eval-data is not there: leave one out");
 }
 
 bool TrainFlags::names_model(const Flags& flags) const {
@@ -243,6 +246,7 @@ bool TrainFlags::names_model(const Flags& flags) const {
 Result<train::TrainOptions> TrainFlags::to_options(const Flags& flags, bool on_gpu) const {
   JIGE_DO(check_flags(flags));
   JIGE_DO(check_preference(flags));
+  JIGE_DO(check_learning(flags));
   train::TrainOptions made = options;
   if (dpo) made.dpo = dpo_options;
   if (dpo && !flags.given("--lr")) {
@@ -273,6 +277,10 @@ Result<train::TrainOptions> TrainFlags::to_options(const Flags& flags, bool on_g
                             : train::ResumeMode::kAuto;
   made.merge_lora = !no_merge;
   JIGE_TRY(made.pipeline, pipeline.options());
+  if (!made.pipeline) {
+    JIGE_DO(
+        flags.refuse({"--times"}, "is of plans for a pipeline: give --devices, or leave it out"));
+  }
   made.seed = static_cast<uint64_t>(seed);
   return made;
 }

@@ -8,7 +8,10 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <regex>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "integration/process.h"
 #include "integration/tiny_run.h"
@@ -143,6 +146,54 @@ TEST(CommandLine, FlagsThatContradictEachOtherAreRefused) {
               HasSubstr("--pieces is about text"));
   EXPECT_THAT(run_jige({"train", "--out", "y"}).err, HasSubstr("--data is missing"));
   EXPECT_THAT(run_jige({"train", "--data", "y"}).err, HasSubstr("--out is missing"));
+}
+
+// Who gives a flag expects it to do something.
+TEST(CommandLine, FlagsWithoutAnEffectAreRefused) {
+  const std::string model = TinyRun::get().model();
+  const std::vector<std::string> train = {"train", "--data", "x.txt", "--out", "y"};
+  const std::vector<std::string> url = {"bench", "serve", "http://127.0.0.1:9"};
+  const std::vector<std::string> random = {"bench", "serve", "--random", "tiny"};
+  const std::vector<std::string> rings = {"plan", "rings", "--reference", "trunk-4host"};
+  const std::vector<std::string> links = {"profile", "links", "pairs", "--reference",
+                                          "trunk-4host"};
+  const std::vector<std::string> plan = {"plan", "train", "--size", "tiny"};
+  const std::vector<std::string> simulate = {"simulate", "serve"};
+  const std::vector<std::string> serve = {"serve", model, "--port", "0"};
+  const std::vector<std::pair<std::vector<std::string>, std::vector<std::string>>> cases = {
+      {train, {"--decay-share", "0.5"}},
+      {train, {"--min-lr-ratio", "0.5", "--schedule", "constant"}},
+      {train, {"--eval-share", "0.5", "--eval-data", "z.txt"}},
+      {train, {"--times", "assumed"}},
+      {url, {"--quantize", "q8"}},
+      {url, {"--kv-cache", "q8"}},
+      {url, {"--device", "cpu"}},
+      {url, {"--dtype", "f32"}},
+      {url, {"--top-p", "0.5"}},
+      {random, {"--top-k", "5"}},
+      {random, {"--served-model", "x"}},
+      {rings, {"--latency-us", "5"}},
+      {rings, {"--nccl-version", "2.20"}},
+      {rings, {"--rails"}},
+      {rings, {"--network-gb-per-s", "5"}},
+      {links, {"--set", "host0>host1:send"}},
+      {plan, {"--device-tflops", "5", "--measure"}},
+      {plan, {"--threads", "2"}},
+      {simulate, {"--device", "cuda"}},
+      {simulate, {"--quantize", "q8"}},
+      {simulate, {"--base-ms", "5", "--random", "tiny"}},
+      {simulate, {"--rate", "5", "--sweep", "1,2"}},
+      {simulate, {"--policies", "orca", "--traces", "5"}},
+      {serve, {"--pooling", "mean"}},
+      {serve, {"--speculate", "4", "--embeddings"}},
+      {serve, {"--draft-model", model, "--embeddings"}},
+      {serve, {"--max-n", "4", "--embeddings"}},
+  };
+  for (const auto& [command, flags] : cases) {
+    std::vector<std::string> words = command;
+    words.insert(words.end(), flags.begin(), flags.end());
+    expect_error(run_jige(words), 2, {"error: " + flags[0] + " is "});
+  }
 }
 
 TEST(CommandLine, VersionTellsBuildAndKernels) {

@@ -52,6 +52,7 @@ struct Pipe {
   dup2(out_fd, STDOUT_FILENO);
   dup2(err_fd, STDERR_FILENO);
   signal(SIGPIPE, SIG_DFL);
+  signal(SIGXFSZ, SIG_DFL);
   execvp(argv[0], argv);
   // Under the thread sanitizer _exit() writes what our streams have buffered, as the program's.
   syscall(SYS_exit_group, kNotFoundExit);

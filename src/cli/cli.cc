@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -160,6 +161,9 @@ void hold_standard_streams() {
 
 int run(int argc, char** argv) {
   hold_standard_streams();
+  // Where files may not grow any more (ulimit -f), writing is to fail, not to end the process with
+  // halves of files behind it.
+  signal(SIGXFSZ, SIG_IGN);
   const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
   const bool json = std::find(words.begin(), words.end(), "--json") != words.end();
   Status status = run_guarded(words);

@@ -91,7 +91,8 @@ void outlive_readers() {
 Status flush_output() {
   if (std::fflush(stdout) != 0) note_failed_write();
   if (output_errno == 0) return {};
-  return fail(output_errno == ENOSPC ? Code::kExhausted : Code::kIo,
+  const bool full = output_errno == ENOSPC || output_errno == EDQUOT || output_errno == EFBIG;
+  return fail(full ? Code::kExhausted : Code::kIo,
               "standard output: {}; the result is not complete", std::strerror(output_errno));
 }
 

@@ -2,8 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
+#include <sys/wait.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -85,6 +87,22 @@ TEST(FullDisk, TokenizersAreWholeOrNotThere) {
   expect_whole_or_nothing(
       {"tokenizer", "train", TinyRun::get().corpus(), "--vocab-size", "320", "--out", ""},
       {"out/special_tokens_map.json", "out/tokenizer.json", "out/tokenizer_config.json"});
+}
+
+// Of a limit on the size of files, as of a disk that is full, nothing half-written remains.
+TEST(FullDisk, FilesThatMayNotGrowAreAnErrorToo) {
+  const TestFolder folder;
+  const auto limited = [&](const std::string& words) {
+    const std::string command =
+        "ulimit -f 1; " + jige_binary() + " " + words + " 2>" + folder / "err";
+    return WEXITSTATUS(std::system(command.c_str()));
+  };
+  const std::string run = "'" + TinyRun::get().run() + "'";
+  EXPECT_EQ(limited("export " + run + " " + folder / "out"), 6);
+  EXPECT_THAT(read_text(folder / "err"), HasSubstr("File too large"));
+  EXPECT_EQ(limited("inspect " + run + " --tensors >" + folder / "list"), 6);
+  EXPECT_THAT(read_text(folder / "err"), HasSubstr("standard output: File too large"));
+  EXPECT_EQ(list_tree(folder.path()), (std::vector<std::string>{"err", "list"}));
 }
 
 TEST(FullDisk, ExportedModelsAreWholeOrNotThere) {

@@ -69,11 +69,16 @@ Result<LoadedModel> ModelFlags::load(const ModelUse& use) const {
   std::unique_ptr<serve::DraftModel> draft_model;
   if (draft) {
     const int64_t limit_bytes = device.arena_bytes_max();
-    JIGE_TRY(draft_model, serve::DraftModel::load(
-                              *draft, *model,
-                              limit_bytes == kUnlimitedBytes
-                                  ? limit_bytes
-                                  : std::max<int64_t>(0, limit_bytes - model->peak_bytes())));
+    const int64_t left_bytes = limit_bytes == kUnlimitedBytes
+                                   ? limit_bytes
+                                   : std::max<int64_t>(0, limit_bytes - model->peak_bytes());
+    auto beside = serve::DraftModel::load(*draft, *model, left_bytes);
+    if (!beside && beside.error().code == Code::kExhausted && limit_bytes != kUnlimitedBytes) {
+      return with_context(std::move(beside.error()),
+                          "--draft-model, in what the model leaves of --memory-limit {}",
+                          format_bytes(limit_bytes));
+    }
+    JIGE_TRY(draft_model, std::move(beside));
   }
   return LoadedModel{.folder = std::move(found),
                      .devices = std::move(made),

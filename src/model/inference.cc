@@ -5,6 +5,7 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/counted.h"
 #include "model/batch_limits.h"
 #include "model/device_support.h"
 #include "model/weights_layout.h"
@@ -23,7 +24,7 @@ constexpr int64_t kAdapterRankLimit = 4096;
 
 std::string adapters_text(const InferenceMemory& memory) {
   if (memory.adapters_bytes.empty()) return "";
-  return fmt::format(", {} adapters {}", memory.adapters_bytes.size(),
+  return fmt::format(", {} {}", counted(std::ssize(memory.adapters_bytes), "adapter"),
                      format_bytes(memory.adapters_total_bytes()));
 }
 

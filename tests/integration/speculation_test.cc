@@ -103,6 +103,19 @@ TEST(Speculation, DraftsCountInTheMemoryOfAServer) {
   expect_error(run_jige(words), 6, {"--memory-limit", "--speculate off", "--constraint-memory"});
 }
 
+// The limit that is shown is the user's, and what of it is left is not taken for it.
+TEST(DraftModel, ALimitThatHoldsTheModelAloneIsNamed) {
+  const std::string model = TinyRun::get().model();
+  const Json run = run_jige({"inspect", model, "--json"}).json()["memory"]["run"];
+  // Half of what the same model takes once more.
+  const std::string limit = std::to_string(run["total_bytes"].get<int64_t>() * 3 / 2);
+  std::vector<std::string> words = {"generate",         model, "--prompt",       "a",
+                                    "--max-new-tokens", "1",   "--memory-limit", limit};
+  EXPECT_EQ(run_jige(words).exit_code, 0);
+  words.insert(words.end(), {"--draft-model", model});
+  expect_error(run_jige(words), 6, {"--draft-model, in what the model leaves of --memory-limit "});
+}
+
 // The model itself guesses for itself: a greedy answer is guessed rightly where it repeats nothing.
 TEST(DraftModel, EveryCommandTellsTheSameAndAcceptsMore) {
   const std::string model = TinyRun::get().model();

@@ -166,7 +166,11 @@ class EmbedCommand final : public Command {
     Group group;
     int64_t read = 0;
     const auto run_group = [&]() -> Status {
-      JIGE_TRY(const auto vectors, loaded.named(embedder.embed(group.inputs, &interrupt_flag())));
+      auto made = loaded.named(embedder.embed(group.inputs, &interrupt_flag()));
+      if (!made && made.error().code == Code::kCancelled) {
+        return fail(Code::kCancelled, "by a signal, at {}:{}", shown_name(), group.lines.front());
+      }
+      JIGE_TRY(const auto vectors, std::move(made));
       for (size_t i = 0; i < vectors.size(); ++i) {
         const TextVector vector{.line = group.lines[i],
                                 .tokens = std::ssize(group.inputs[i].tokens),

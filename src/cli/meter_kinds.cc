@@ -41,6 +41,10 @@ Result<const MeterKind*> MeterKinds::chosen(const TopologyFlags& source) const {
 }
 
 Status MeterKinds::refuse_flags_of_others(const MeterKind& chosen) const {
+  if (&chosen == &simulated_ && flags_) {
+    JIGE_DO(flags_->refuse({"--set-seconds", "--timeout"},
+                           "is of real measurements, and rates are simulated; leave it out"));
+  }
   std::vector<const MeterKind*> others = {&simulated_};
   for (const auto& kind : real_) others.push_back(kind.get());
   for (const MeterKind* other : others) {

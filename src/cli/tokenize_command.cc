@@ -74,6 +74,9 @@ class TokenizeCommand final : public Command {
                   : count_ ? "--count"
                            : "--literal");
     }
+    if (pieces_ && count_) {
+      return fail(Code::kInvalidArgument, "--pieces and --count exclude each other; give one");
+    }
     JIGE_TRY(const std::string folder, find_tokenizer_folder(folder_));
     JIGE_TRY(const text::Tokenizer tokenizer, text::Tokenizer::load(folder));
     JIGE_TRY(const std::string input, read_text(source_, "--text or --file"));

@@ -144,6 +144,8 @@ TEST(CommandLine, FlagsThatContradictEachOtherAreRefused) {
   EXPECT_THAT(generate({"--echo", "--json"}), HasSubstr("--echo is for text"));
   EXPECT_THAT(run_jige({"tokenize", TinyRun::get().model(), "--decode", "--pieces"}, "1").err,
               HasSubstr("--pieces is about text"));
+  EXPECT_THAT(run_jige({"tokenize", TinyRun::get().model(), "--count", "--pieces"}, "1").err,
+              HasSubstr("--pieces and --count"));
   EXPECT_THAT(run_jige({"train", "--out", "y"}).err, HasSubstr("--data is missing"));
   EXPECT_THAT(run_jige({"train", "--data", "y"}).err, HasSubstr("--out is missing"));
 }
@@ -175,6 +177,8 @@ TEST(CommandLine, FlagsWithoutAnEffectAreRefused) {
       {rings, {"--latency-us", "5"}},
       {rings, {"--nccl-version", "2.20"}},
       {rings, {"--rails"}},
+      {rings, {"--set-seconds", "1"}},
+      {links, {"--timeout", "5"}},
       {rings, {"--network-gb-per-s", "5"}},
       {links, {"--set", "host0>host1:send"}},
       {plan, {"--device-tflops", "5", "--measure"}},
@@ -280,22 +284,29 @@ TEST(CommandLine, BenchKeepsToTheMemoryLimit) {
   }
 }
 
-// A signal mostly comes in the midst of a reply.
-TEST(CommandLine, ScoreThatIsStoppedSaysOnceWhere) {
-  const TestFolder folder, streams;
-  std::string lines;
-  for (int i = 0; i < 100000; ++i) lines += "{\"question\": \"who?\", \"answer\": \"nobody\"}\n";
-  write_text(folder / "questions.jsonl", lines);
-  Process process({"score", TinyRun::get().model(), folder / "questions.jsonl", "--chat"},
-                  streams.path());
-  process.await_handler(SIGINT);
-  while (process.running() && read_text(streams / "out").empty()) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+// A signal mostly comes in the midst of a reply, or of a group of texts.
+TEST(CommandLine, WhatIsStoppedSaysOnceWhere) {
+  for (const bool score : {true, false}) {
+    const TestFolder folder, streams;
+    std::string lines;
+    for (int i = 0; i < 100000; ++i) {
+      lines +=
+          score ? "{\"question\": \"who?\", \"answer\": \"nobody\"}\n" : "\"nobody is there\"\n";
+    }
+    write_text(folder / "a.jsonl", lines);
+    std::vector<std::string> words = {score ? "score" : "embed", TinyRun::get().model(),
+                                      folder / "a.jsonl"};
+    if (score) words.push_back("--chat");
+    Process process(words, streams.path());
+    process.await_handler(SIGINT);
+    while (process.running() && read_text(streams / "out").empty()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    process.send(SIGINT);
+    const Outcome outcome = process.wait();
+    EXPECT_EQ(outcome.exit_code, 130);
+    EXPECT_THAT(outcome.err, HasSubstr("stopped: by a signal, at " + folder / "a.jsonl:"));
   }
-  process.send(SIGINT);
-  const Outcome outcome = process.wait();
-  EXPECT_EQ(outcome.exit_code, 130);
-  EXPECT_THAT(outcome.err, HasSubstr("stopped: by a signal, at " + folder.path()));
 }
 
 TEST(CommandLine, MoreThreadsThanProcessorsCanServeAreRefusedAlike) {

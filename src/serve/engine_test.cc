@@ -209,7 +209,7 @@ TEST(Engine, RefusesOptionsOutOfRange) {
   const auto engine = Engine::create(*loaded.model, loaded.tokenizer,
                                      {.event_log_path = "/no/such/folder/events.jsonl"});
   ASSERT_FALSE(engine);
-  EXPECT_EQ(engine.error().code, Code::kIo);
+  EXPECT_EQ(engine.error().code, Code::kNotFound);
 }
 
 TEST(Engine, BoundsItsQueue) {

@@ -134,7 +134,10 @@ TEST(FormatsFuzz, GgufFiles) {
   const ScratchFolder scratch(quick_parent());
   const std::string path = scratch.file("a.gguf");
   std::vector<GgufSeed> seeds = {gguf_seed(small_gguf_llama().bytes())};
-  for (const char* name : {"types.gguf", "qwen2.gguf", "gpt2.gguf", "tokenizer-spm.gguf"}) {
+  for (const char* name :
+       {"types.gguf", "qwen2.gguf", "gpt2.gguf", "tokenizer-spm.gguf", "converted/phi4_mini.gguf",
+        "converted/gpt_neox.gguf", "converted/olmo3.gguf", "converted/falcon_h1.gguf",
+        "converted/minicpm3.gguf", "converted/bamba.gguf"}) {
     seeds.push_back(gguf_seed(read_or_fail(gguf_fixture(name))));
   }
   const std::string model = scratch.file("model");

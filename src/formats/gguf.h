@@ -84,6 +84,8 @@ class GgufMetadata {
   // An array of truth values or of whole numbers, of which all but 0 are true.
   Result<std::optional<std::vector<uint8_t>>> find_flags(std::string_view key) const;
   Result<std::optional<std::vector<float>>> find_floats(std::string_view key) const;
+  // As find_number has it.
+  static double shortest_decimal(float value);
 
  private:
   const GgufValue* find(std::string_view key) const;

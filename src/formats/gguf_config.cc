@@ -295,7 +295,7 @@ std::vector<uint8_t> gguf_sliding_layers(int64_t layer_count, int64_t period) {
 int64_t gguf_gemma_period(Family family) { return family_info(family).full_period; }
 
 bool gguf_experts_normalised(Family family) {
-  return family == Family::kMixtral || family == Family::kQwen3Moe;
+  return family == Family::kMixtral || family == Family::kQwen3Moe || family == Family::kQwen3Next;
 }
 
 double gguf_gemma_score_dim(const ModelConfig& config) {

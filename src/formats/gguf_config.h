@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -33,6 +34,12 @@ int64_t gguf_block_count(const GgufFile& file);
 // up to one. REQUIRES: a config of gemma2 or gemma3.
 int64_t gguf_gemma_period(Family family);
 inline constexpr double kGgufGemma3SlidingTheta = 10000.0;
+// Of models with latents a key is so much of mscale_all_dim.
+inline constexpr double kGgufLatentMultiplier = 0.1;
+ActivationKind gguf_gpt_neox_activation(int64_t layer_count);
+inline constexpr double kGgufMiniCpm3Embedding = 12;  // and what minicpm3 is scaled by
+inline constexpr double kGgufMiniCpm3Depth = 1.4;
+inline constexpr int64_t kGgufMiniCpm3Base = 256;
 std::vector<uint8_t> gguf_unturned_layers(int64_t layer_count);
 std::vector<uint8_t> gguf_sliding_layers(int64_t layer_count, int64_t period);
 double gguf_gemma_score_dim(const ModelConfig& config);
@@ -44,6 +51,9 @@ RopeConfig gguf_yarn(const RopeConfig& rope);
 
 // What llama3 scaling divides the rotary frequency of this wavelength by. REQUIRES: of that kind.
 double llama3_divisor(double wavelength, const RopeConfig& rope);
+
+// Whether it holds factors of LongRoPE: rope_factors_long.weight and rope_factors_short.weight.
+bool is_gguf_longrope_tensor(std::string_view name);
 
 // The llama3 scaling whose frequencies are divided by these factors, the highest frequency first;
 // its low and high factors are 1 and 4, as in every model of that kind. Nullopt where there is

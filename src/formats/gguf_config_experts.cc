@@ -63,7 +63,12 @@ Status GgufFieldReader::read_latents() {
   const bool apart = keys_.has(prefix_ + "attention.key_length_mla");
   const char* keys = apart ? "attention.key_length_mla" : "attention.key_length";
   JIGE_TRY(const int64_t key_size, keys_.get_int(key(keys)));
-  JIGE_DO(put_int("v_head_dim", apart ? "attention.value_length_mla" : "attention.value_length"));
+  const char* values = apart ? "attention.value_length_mla" : "attention.value_length";
+  if (family_ == Family::kMiniCpm3 && !keys_.has(prefix_ + values)) {
+    JIGE_TRY(out_["v_head_dim"], head_size("embedding_length", "attention.head_count"));
+  } else {
+    JIGE_DO(put_int("v_head_dim", values));
+  }
   JIGE_DO(put_int("qk_rope_head_dim", "rope.dimension_count"));
   const int64_t turned = out_["qk_rope_head_dim"].get<int64_t>();
   if (turned < 1 || turned >= key_size) {

@@ -50,7 +50,9 @@ constexpr std::string_view kFieldArchitectures[] = {
     "gpt-oss",        "qwen35",     "qwen35moe",  "qwen3next",     "lfm2",         "lfm2moe",
     "granitehybrid",  "granitemoe", "gemma",      "gemma4",        "glm4",         "glm4moe",
     "cohere2",        "exaone4",    "apertus",    "hunyuan-dense", "ernie4_5-moe", "nemotron_h",
-    "nemotron_h_moe", "deepseek2",  "minimax-m2", "dots1",         "hunyuan-moe"};
+    "nemotron_h_moe", "deepseek2",  "minimax-m2", "dots1",         "hunyuan-moe",  "phi2",
+    "phi3",           "chatglm",    "gptneox",    "command-r",     "ernie4_5",     "falcon-h1",
+    "minicpm3",       "jais2",      "olmo2"};
 
 }  // namespace
 
@@ -100,12 +102,14 @@ Result<ModelConfig> GgufFieldReader::run() {
   JIGE_DO(read_sizes());
   JIGE_DO(read_heads());
   JIGE_DO(read_parts());
-  if (!out_.contains("rope_parameters")) JIGE_DO(read_turned_columns());
+  const bool own_rope = out_.contains("rope_parameters");
+  if (!own_rope) JIGE_DO(read_turned_columns());
   JIGE_DO(refuse_gguf_keys(keys_, prefix_,
                            [&](std::string_view name) { return read_.contains(name); }));
   JIGE_TRY(ModelConfig config, parse());
-  if (family_ != Family::kGemma4 && family_ != Family::kNemotronH) {
+  if (!own_rope && family_ != Family::kNemotronH) {
     JIGE_DO(read_gguf_rope(file_, prefix_, config));
+    JIGE_DO(set_sliding_rope(config));
     JIGE_DO(as_file_content(check_model_config(config, keys_.where())));
   }
   return config;
@@ -245,6 +249,10 @@ Status GgufFieldReader::read_family() {
     JIGE_TRY(const auto shared, keys_.find_int(key("expert_shared_feed_forward_length")));
     if (shared.value_or(0) > 0) family_ = Family::kGraniteMoeShared;
   }
+  if (family_ == Family::kGraniteHybrid && is_bamba()) family_ = Family::kBamba;
+  // OLMo 3 is OLMo 2 with windows.
+  JIGE_TRY(const auto window, keys_.find_same_int(prefix_ + "attention.sliding_window"));
+  if (family_ == Family::kOlmo2 && window.value_or(0) != 0) family_ = Family::kOlmo3;
   out_["model_type"] = family_name(family_);
   return {};
 }
@@ -349,7 +357,7 @@ Status GgufFieldReader::read_turned_columns() {
 }
 
 Status GgufFieldReader::read_parts() {
-  const bool biases = has_part(0, "attn_q.bias");
+  const bool biases = has_part(0, "attn_q.bias") || has_part(0, "attn_qkv.bias");
   const bool attention = !family_info(family_).delta_layers && !family_info(family_).mamba2_layers;
   if (attention) out_["attention_bias"] = biases;
   const SizeFields fields = size_fields(family_);
@@ -370,6 +378,8 @@ Status GgufFieldReader::read_parts() {
     case Family::kGraniteMoeShared:
     case Family::kGraniteHybrid:
       return read_granite();
+    case Family::kBamba:
+      return read_bamba();
     case Family::kGemma4:
       return read_gemma4();
     case Family::kCohere2:
@@ -397,7 +407,7 @@ Status GgufFieldReader::read_parts() {
     case Family::kHunYuanMoe:
       return read_hunyuan();
     default:
-      return {};
+      return read_further_parts(biases);
   }
 }
 

@@ -112,6 +112,30 @@ Status GgufFieldReader::read_granite() {
   JIGE_DO(put_layer_types(layers_without_attention(), "mamba", "attention"));
   JIGE_TRY(const auto turned, keys_.find_bool(key("rope.scaling.finetuned")));
   out_["position_embedding_type"] = turned.value_or(true) ? "rope" : "nope";
+  return read_expanded_mamba();
+}
+
+// Files of Bamba have the name of Granite 4, positions, and none of its multipliers.
+bool GgufFieldReader::is_bamba() const {
+  for (const char* name : {"embedding_scale", "logit_scale", "residual_scale", "expert_count"}) {
+    if (keys_.has(prefix_ + name)) return false;
+  }
+  const auto turned = keys_.find_bool(prefix_ + "rope.scaling.finetuned");
+  return turned && turned->value_or(true);
+}
+
+Status GgufFieldReader::read_bamba() {
+  out_["attention_bias"] = any_has("attn_q.bias");
+  out_["mlp_bias"] = any_has("ffn_up.bias");
+  Json attention = Json::array();
+  for (int64_t i = 0; i < layers_; ++i) {
+    if (kv_heads_[static_cast<size_t>(i)] > 0) attention.push_back(i);
+  }
+  out_["attn_layer_indices"] = std::move(attention);
+  return read_expanded_mamba();
+}
+
+Status GgufFieldReader::read_expanded_mamba() {
   JIGE_DO(read_mamba2(
       {"mamba_n_heads", "mamba_d_head", "mamba_n_groups", "mamba_d_state", "mamba_d_conv"}));
   const int64_t columns =

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <numbers>
 #include <optional>
 #include <string>
@@ -17,9 +18,13 @@ namespace {
 
 constexpr double kFactorTolerance = 1e-4;
 constexpr const char* kLogMultiplierKey = "rope.scaling.yarn_log_multiplier";
+constexpr const char* kYarnFactorKey = "rope.scaling.yarn_attn_factor";
 constexpr const char* kFactorsTensor = "rope_freqs.weight";
-// Of models with latents the key is a tenth of mscale_all_dim, as an f32.
-constexpr double kLatentMultiplier = 0.1;
+constexpr const char* kLongFactorsTensor = "rope_factors_long.weight";
+constexpr const char* kShortFactorsTensor = "rope_factors_short.weight";
+// Of an attention factor that a key has as an f32.
+constexpr double kAttentionFactorTolerance = 1e-6;
+// As an f32.
 constexpr double kMultiplierDigits = 1e6;
 
 class GgufRopeReader {
@@ -65,13 +70,14 @@ class GgufRopeReader {
       const char* name;
       double usual;
     } others[] = {{"rope.scaling.attn_factor", 1},
-                  {"rope.scaling.yarn_attn_factor", 1},
+                  {kYarnFactorKey, 1},
                   {kLogMultiplierKey, 0},
                   {"rope.scaling.yarn_beta_fast", 32},
                   {"rope.scaling.yarn_beta_slow", 1}};
     for (const auto& other : others) {
       JIGE_TRY(const auto value, keys_.find_number(key(other.name)));
-      if (value.value_or(other.usual) == other.usual || is_own(other.name, *value)) continue;
+      if (value.value_or(other.usual) == other.usual || is_own(other.name, *value, *factor))
+        continue;
       return fail(Code::kUnsupported, "{}: key \"{}\" is {}; Jige reads yarn where it is {}",
                   keys_.where(), key(other.name), *value, other.usual);
     }
@@ -83,8 +89,12 @@ class GgufRopeReader {
     return out_.family == Family::kMinistral3 ? read_query_growth() : Status();
   }
 
-  // Of Ministral 3 a multiplier of 1 says that cosines and sines are not scaled.
-  bool is_own(std::string_view name, double value) const {
+  // Of Ministral 3 a multiplier of 1 says that cosines and sines are not scaled. Writers may say
+  // what the scaling has them multiplied with; readers take it for granted.
+  bool is_own(std::string_view name, double value, double factor) const {
+    if (name == kYarnFactorKey) {
+      return std::abs(value - yarn_attention_factor(factor)) <= kAttentionFactorTolerance;
+    }
     if (out_.family == Family::kGptOss) return name.ends_with("_fast") || name.ends_with("_slow");
     if (name != kLogMultiplierKey) return false;
     return out_.latent.rank > 0 || (out_.family == Family::kMinistral3 && value == 1.0);
@@ -105,7 +115,7 @@ class GgufRopeReader {
     JIGE_TRY(const auto multiplier, keys_.find_number(key(kLogMultiplierKey)));
     if (!multiplier || *multiplier == 0.0) return {};
     const double scale =
-        std::round(*multiplier / kLatentMultiplier * kMultiplierDigits) / kMultiplierDigits;
+        std::round(*multiplier / kGgufLatentMultiplier * kMultiplierDigits) / kMultiplierDigits;
     out_.rope.mscale = out_.rope.mscale_all = scale;
     out_.rope.attention_factor = 1.0;
     return {};
@@ -145,6 +155,22 @@ class GgufRopeReader {
   ModelConfig& out_;
 };
 
+Result<Json> longrope_factors(const GgufFile& file, const char* name, int64_t count) {
+  const GgufTensor* tensor = file.header().find(name);
+  if (!tensor) {
+    return fail(Code::kCorrupt, "{}: tensor \"{}\" is missing", file.metadata().where(), name);
+  }
+  if (tensor->type->number != kGgufF32 || tensor->dims.size() != 1 || tensor->columns() != count) {
+    return fail(Code::kCorrupt, "{}: tensor \"{}\" is {} {}; it must be F32 [{}]",
+                file.metadata().where(), name, tensor->type->name, tensor->shape_text(), count);
+  }
+  std::vector<float> values(static_cast<size_t>(count));
+  std::memcpy(values.data(), file.data(*tensor), tensor->bytes);
+  Json list = Json::array();
+  for (const float value : values) list.push_back(GgufMetadata::shortest_decimal(value));
+  return list;
+}
+
 }  // namespace
 
 Status read_gguf_rope(const GgufFile& file, const std::string& prefix, ModelConfig& out) {
@@ -163,6 +189,44 @@ Result<std::vector<float>> gguf_rope_divisors(const GgufFile& file, int64_t head
   std::vector<float> divisors(static_cast<size_t>(tensor->columns()));
   std::memcpy(divisors.data(), file.data(*tensor), tensor->bytes);
   return divisors;
+}
+
+bool is_gguf_longrope_tensor(std::string_view name) {
+  return name == kLongFactorsTensor || name == kShortFactorsTensor;
+}
+
+Result<Json> read_gguf_longrope(const GgufFile& file, const std::string& prefix, int64_t turned,
+                                int64_t context) {
+  const GgufMetadata& keys = file.metadata();
+  JIGE_TRY(const auto theta, keys.find_number(prefix + "rope.freq_base"));
+  JIGE_TRY(const auto type, keys.find_text(prefix + "rope.scaling.type"));
+  JIGE_TRY(const auto scale, keys.find_number(prefix + "rope.scaling.factor"));
+  if ((type && *type != "none" && *type != "longrope") || scale.value_or(1.0) != 1.0) {
+    return fail(Code::kUnsupported,
+                "{}: keys \"{}rope.scaling\" say {} by {}; Jige reads such models with none and "
+                "with longrope, by its factors",
+                keys.where(), prefix, gguf_shown(type.value_or("none")), scale.value_or(1.0));
+  }
+  const std::string original_key = prefix + "rope.scaling.original_context_length";
+  JIGE_TRY(const auto stated, keys.find_int(original_key));
+  Json rope = {{"rope_type", "default"}, {"rope_theta", theta.value_or(10000.0)}};
+  const GgufHeader& header = file.header();
+  if (!header.find(kLongFactorsTensor) && !header.find(kShortFactorsTensor)) return rope;
+  const int64_t original = stated.value_or(context);
+  if (original < 2) {
+    return fail(Code::kCorrupt, "{}: key \"{}\" is {}; it must be 2 or more", keys.where(),
+                original_key, original);
+  }
+  rope["rope_type"] = "longrope";
+  rope["original_max_position_embeddings"] = original;
+  JIGE_TRY(rope["long_factor"], longrope_factors(file, kLongFactorsTensor, turned / 2));
+  JIGE_TRY(rope["short_factor"], longrope_factors(file, kShortFactorsTensor, turned / 2));
+  JIGE_TRY(const auto attention, keys.find_number(prefix + "rope.scaling.attn_factor"));
+  const double usual = default_attention_factor(
+      static_cast<double>(context) / static_cast<double>(original), original);
+  const double factor = attention.value_or(1.0);
+  if (!(std::abs(factor - usual) <= kAttentionFactorTolerance)) rope["attention_factor"] = factor;
+  return rope;
 }
 
 RopeConfig gguf_yarn(const RopeConfig& rope) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "base/result.h"
 #include "formats/gguf.h"
 #include "formats/model_config.h"
@@ -17,6 +18,12 @@ namespace jige::formats {
 // family, width and latents that `out` has; takes a sliding_rope that is the same away. Fails with
 // kUnsupported naming a scaling that Jige does not compute, with kCorrupt where keys are missing.
 Status read_gguf_rope(const GgufFile& file, const std::string& prefix, ModelConfig& out);
+
+// The rope_parameters of models with LongRoPE, of the tensors of its factors, for heads of so many
+// columns that turn and a longest context; without those tensors plain positions. Fails with
+// kUnsupported naming another scaling, with kCorrupt where a tensor does not fit.
+Result<Json> read_gguf_longrope(const GgufFile& file, const std::string& prefix, int64_t turned,
+                                int64_t context);
 
 // What rope_freqs.weight divides the frequency of each pair of columns by; empty where there is no
 // such tensor. Fails with kCorrupt where it does not have one for each.

@@ -2,201 +2,95 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "base/log.h"
 #include "formats/gguf_config.h"
-#include "formats/gguf_config_fields.h"
-#include "formats/gguf_params.h"
+#include "formats/gguf_config_checks.h"
 #include "formats/model_families.h"
 
 namespace jige::formats {
 namespace {
 
+constexpr int64_t kSoftmaxGatingNumber = 1;
 constexpr int64_t kSigmoidGatingNumber = 2;
 
-tl::unexpected<Error> not_in_gguf(std::string_view where, std::string_view field) {
-  return fail(Code::kUnsupported,
-              "{}: field \"{}\" has a value that readers of GGUF files would not compute, so the "
-              "model cannot be written as one",
-              where, field);
-}
+// What files of a family are called; those that are not here are not written.
+constexpr std::pair<Family, std::string_view> kWrittenArchitectures[] = {
+    {Family::kLlama, "llama"},
+    {Family::kMistral, "llama"},
+    {Family::kMixtral, "llama"},
+    {Family::kIQuestCoder, "llama"},
+    {Family::kQwen2, "qwen2"},
+    {Family::kQwen3, "qwen3"},
+    {Family::kGpt2, "gpt2"},
+    {Family::kGemma, "gemma"},
+    {Family::kGemma2, "gemma2"},
+    {Family::kGemma3, "gemma3"},
+    {Family::kGranite, "granite"},
+    {Family::kOlmo2, "olmo2"},
+    {Family::kOlmo3, "olmo2"},
+    {Family::kSmolLm3, "smollm3"},
+    {Family::kStarCoder2, "starcoder2"},
+    {Family::kStableLm, "stablelm"},
+    {Family::kSeedOss, "seed_oss"},
+    {Family::kQwen2Moe, "qwen2moe"},
+    {Family::kQwen3Moe, "qwen3moe"},
+    {Family::kOlmoe, "olmoe"},
+    {Family::kMinistral3, "mistral3"},
+    {Family::kArcee, "arcee"},
+    {Family::kNemotron, "nemotron"},
+    {Family::kGlm4, "glm4"},
+    {Family::kCohere2, "cohere2"},
+    {Family::kHunYuanDense, "hunyuan-dense"},
+    {Family::kHunYuanMoe, "hunyuan-moe"},
+    {Family::kLfm2, "lfm2"},
+    {Family::kLfm2Moe, "lfm2moe"},
+    {Family::kGlm4Moe, "glm4moe"},
+    {Family::kMiniMaxM2, "minimax-m2"},
+    {Family::kPhi, "phi2"},
+    {Family::kPhi3, "phi3"},
+    {Family::kGlm, "chatglm"},
+    {Family::kGptNeoX, "gptneox"},
+    {Family::kCohere, "command-r"},
+    {Family::kErnie45, "ernie4_5"},
+    {Family::kFalconH1, "falcon-h1"},
+    {Family::kMiniCpm3, "minicpm3"},
+    {Family::kJais2, "jais2"},
+    {Family::kExaone4, "exaone4"},
+    {Family::kApertus, "apertus"},
+    {Family::kErnie45Moe, "ernie4_5-moe"},
+    {Family::kDots1, "dots1"},
+    {Family::kGptOss, "gpt-oss"},
+    {Family::kQwen35, "qwen35"},
+    {Family::kQwen35Moe, "qwen35moe"},
+    {Family::kQwen3Next, "qwen3next"},
+    {Family::kGraniteMoe, "granitemoe"},
+    {Family::kGraniteMoeShared, "granitemoe"},
+    {Family::kGraniteHybrid, "granitehybrid"},
+    {Family::kNemotronH, "nemotron_h"},
+    {Family::kDeepSeekV2, "deepseek2"},
+    {Family::kDeepSeekV3, "deepseek2"},
+};
 
-// Whether these layers have the window, and no others.
-bool is_window_pattern(const ModelConfig& c, const std::vector<uint8_t>& flags) {
-  const bool all = std::count(flags.begin(), flags.end(), uint8_t{1}) == c.layer_count;
-  return all ? c.layer_is_sliding.empty() : flags == c.layer_is_sliding;
-}
-
-Status check_windows(const ModelConfig& c, std::string_view where) {
-  if (c.family == Family::kCohere2) {  // every fourth layer has none
-    const auto flags = gguf_sliding_layers(c.layer_count, family_info(c.family).full_period);
-    return is_window_pattern(c, flags) ? Status() : not_in_gguf(where, "layer_types");
-  }
-  if (c.sliding_window == 0) return {};
-  if (family_info(c.family).gemma_scores) {
-    const auto flags = gguf_sliding_layers(c.layer_count, gguf_gemma_period(c.family));
-    return is_window_pattern(c, flags) ? Status() : not_in_gguf(where, "layer_types");
-  }
-  const bool everywhere =
-      std::all_of(c.layer_is_sliding.begin(), c.layer_is_sliding.end(), [](auto s) { return s; });
-  const bool for_all = family_info(c.family).windows == WindowRule::kAllLayers;
-  if (for_all && everywhere && c.family != Family::kQwen3Moe) {
-    log_warn(
-        "{}: llama.cpp has no windows for this architecture: behind {} tokens it gives other "
-        "answers than Jige, which reads the window from the file",
-        where, c.sliding_window);
-    return {};
-  }
-  return not_in_gguf(where, "sliding_window");
-}
-
-Status check_gemma(const ModelConfig& c, std::string_view where) {
-  if (c.score_dim != gguf_gemma_score_dim(c)) return not_in_gguf(where, "query_pre_attn_scalar");
-  if (c.sliding_window == 0) return not_in_gguf(where, "sliding_window");
-  // Readers always cap what gemma2 computes, and gemma3's never.
-  const bool capped = c.family == Family::kGemma2;
-  if ((c.score_cap > 0) != capped) return not_in_gguf(where, "attn_logit_softcapping");
-  return (c.logits_cap > 0) == capped ? Status() : not_in_gguf(where, "final_logit_softcapping");
-}
-
-// Of LFM2 readers know no biases, and of LFM2 with experts weights that add up to one.
-Status check_lfm2(const ModelConfig& c, std::string_view where) {
-  if (c.short_conv.bias) return not_in_gguf(where, "conv_bias");
-  if (c.head_count * c.head_dim != c.hidden_size) return not_in_gguf(where, "head_dim");
-  if (c.family == Family::kLfm2) return {};
-  if (!c.experts.choice_bias) return not_in_gguf(where, "use_expert_bias");
-  if (!c.experts.normalised) return not_in_gguf(where, "norm_topk_prob");
-  return c.experts.weight_scale == 1 ? Status() : not_in_gguf(where, "routed_scaling_factor");
-}
-
-Status check_granted_experts(const ModelConfig& c, std::string_view where) {
-  if (c.family == Family::kLfm2Moe || c.family == Family::kHunYuanMoe) return {};
-  if (c.family == Family::kMiniMaxM2) {
-    return c.tied_embeddings ? not_in_gguf(where, "tie_word_embeddings") : Status();
-  }
-  if (c.family == Family::kGlm4Moe) {
-    return c.experts.groups > 1 ? not_in_gguf(where, "n_group") : Status();
-  }
-  if (c.experts.normalised != gguf_experts_normalised(c.family)) {
-    return not_in_gguf(where, "norm_topk_prob");
-  }
-  return c.layer_is_dense.empty() ? Status() : not_in_gguf(where, "mlp_only_layers");
-}
-
-// Which biases readers look for, and which they must find.
-Status check_biases(const ModelConfig& c, std::string_view where) {
-  switch (family_info(c.family).biases) {
-    case BiasRule::kUseBias:
-      return c.qkv_bias ? Status() : not_in_gguf(where, "use_bias");
-    case BiasRule::kQkvBias:
-      return c.qkv_bias ? Status() : not_in_gguf(where, "qkv_bias");
-    case BiasRule::kQkv:
-    case BiasRule::kUseQkvBias:
-    case BiasRule::kAttentionQkv:
-      return {};
-    case BiasRule::kOutputApart:
-      if (c.output_bias) return not_in_gguf(where, "attention_out_bias");
-      return c.mlp_bias ? not_in_gguf(where, "mlp_bias") : Status();
-    default:
-      break;
-  }
-  if (c.family == Family::kLlama) return {};
-  if (c.qkv_bias || c.output_bias) return not_in_gguf(where, "attention_bias");
-  return c.mlp_bias ? not_in_gguf(where, "mlp_bias") : Status();
-}
-
-// What readers of these architectures take for granted.
-Status check_granted(const ModelConfig& c, std::string_view where) {
-  if (family_info(c.family).gemma_scores) JIGE_DO(check_gemma(c, where));
-  if (family_info(c.family).chooses_activation &&
-      c.activation != family_info(c.family).activation) {
-    return not_in_gguf(where, "hidden_act");
-  }
-  if (has_experts(c.family)) JIGE_DO(check_granted_experts(c, where));
-  if (c.short_conv.kernel > 0) JIGE_DO(check_lfm2(c, where));
-  if (c.family == Family::kCohere2 && !c.tied_embeddings) {
-    return not_in_gguf(where, "tie_word_embeddings");
-  }
-  if (c.family == Family::kGemma3 &&
-      c.sliding_rope.value_or(c.rope).theta != kGgufGemma3SlidingTheta) {
-    return not_in_gguf(where, "rope_local_base_freq");
-  }
-  if (c.family == Family::kNemotron) {
-    if (c.tied_embeddings) return not_in_gguf(where, "tie_word_embeddings");
-    if (c.head_count * c.head_dim != c.hidden_size) return not_in_gguf(where, "head_dim");
-  }
-  if (c.family == Family::kSmolLm3 && c.layer_is_unturned != gguf_unturned_layers(c.layer_count)) {
-    return not_in_gguf(where, "no_rope_layers");
-  }
-  return {};
-}
-
-bool is_gguf_yarn(const ModelConfig& c) {
-  RopeConfig usual = gguf_yarn(c.rope);
-  if (c.family == Family::kMinistral3) {
-    usual.query_growth = c.rope.query_growth;
-    if (c.rope.attention_factor == 1.0) usual.attention_factor = 1.0;
-  }
-  return c.rope == usual;
-}
-
-// Of architectures that are read as fields of config.json those that are written, too.
-bool is_written(std::string_view architecture) {
-  constexpr std::string_view kWritten[] = {"gemma",         "glm4",       "cohere2",
-                                           "hunyuan-dense", "lfm2",       "lfm2moe",
-                                           "glm4moe",       "minimax-m2", "hunyuan-moe"};
-  return !has_gguf_fields(architecture) ||
-         std::find(std::begin(kWritten), std::end(kWritten), architecture) != std::end(kWritten);
-}
-
-Status check_expressible(const ModelConfig& c, std::string_view where) {
-  const std::string_view architecture = gguf_architecture(c.family);
-  const bool llama = c.family == Family::kMistral;
-  if (!find_gguf_layout(architecture) || !is_written(architecture) ||
-      (!llama && gguf_family(architecture, has_experts(c.family)) != c.family)) {
-    return fail(Code::kUnsupported,
-                "{}: models of the family {} are not written as GGUF files; take the folder", where,
-                family_name(c.family));
-  }
-  if (c.family == Family::kGpt2) {
-    if (c.activation != ActivationKind::kGeluTanh) {
-      return not_in_gguf(where, "activation_function");
-    }
-    if (!c.scores_by_head_dim) return not_in_gguf(where, "scale_attn_weights");
-    return c.scores_by_layer ? not_in_gguf(where, "scale_attn_by_inverse_layer_idx") : Status();
-  }
-  if (c.residual != ResidualForm::kSequential && c.family != Family::kCohere2) {
-    return not_in_gguf(where, "use_parallel_residual");
-  }
-  if (c.qk_norm_apart) return not_in_gguf(where, "qk_layernorm");
-  JIGE_DO(check_granted(c, where));
-  JIGE_DO(check_biases(c, where));
-  if (c.rope.scaling == RopeScaling::kYarn && !is_gguf_yarn(c)) {
-    return not_in_gguf(where, c.family == Family::kMinistral3 ? "rope_parameters" : "rope_scaling");
-  }
-  if (c.rope.scaling == RopeScaling::kLlama3 &&
-      !find_llama3_scaling(gguf_rope_factors(c), c.rope.theta)) {
-    return not_in_gguf(where, "rope_scaling");
-  }
-  return check_windows(c, where);
+std::vector<float> as_floats(const std::vector<double>& values) {
+  return std::vector<float>(values.begin(), values.end());
 }
 
 class GgufConfigWriter {
  public:
   GgufConfigWriter(const ModelConfig& config, GgufKeys& keys)
-      : c_(config), keys_(keys), prefix_(std::string(gguf_architecture(config.family)) + ".") {}
+      : c_(config), keys_(keys), prefix_(std::string(gguf_architecture(config)) + ".") {}
 
   void run() {
-    keys_.text("general.architecture", gguf_architecture(c_.family));
+    keys_.text("general.architecture", gguf_architecture(c_));
     number("context_length", c_.context_max);
     number("embedding_length", c_.hidden_size);
     number("block_count", c_.layer_count);
-    number("feed_forward_length", c_.ffn_size);
+    if (c_.layer_parts.empty()) number("feed_forward_length", c_.ffn_size);
     number("attention.head_count", c_.head_count);
     number("vocab_size", c_.vocab_size);
     if (c_.family == Family::kGpt2) {
@@ -219,15 +113,25 @@ class GgufConfigWriter {
     number("expert_used_count", c_.experts.chosen);
     number("expert_feed_forward_length", c_.experts.ffn_size);
     if (c_.experts.sigmoid_scores) number("expert_gating_func", kSigmoidGatingNumber);
-    if (!c_.layer_is_dense.empty()) {
+    if (!c_.layer_is_dense.empty() && c_.layer_parts.empty()) {
       number("leading_dense_block_count", c_.layer_count - expert_layer_count(c_));
     }
-    if (c_.family == Family::kGlm4Moe) {
-      number("expert_shared_count", c_.experts.shared_ffn_size / c_.experts.ffn_size);
+    if (c_.family == Family::kErnie45Moe) number("interleave_moe_layer_step", 1);
+    const bool counted = c_.family == Family::kGlm4Moe || c_.family == Family::kDots1 ||
+                         c_.family == Family::kDeepSeekV2 || c_.family == Family::kDeepSeekV3 ||
+                         c_.family == Family::kErnie45Moe;
+    if (counted) number("expert_shared_count", c_.experts.shared_ffn_size / c_.experts.ffn_size);
+    if (c_.family == Family::kNemotronH) number("expert_shared_count", 1);
+    if (c_.family == Family::kDeepSeekV2) number("expert_gating_func", kSoftmaxGatingNumber);
+    if ((counted && c_.family != Family::kErnie45Moe) || c_.family == Family::kNemotronH) {
       real("expert_weights_scale", c_.experts.weight_scale);
       keys_.flag(prefix_ + "expert_weights_norm", c_.experts.normalised);
-      return;
     }
+    if (c_.experts.groups > 1) {
+      number("expert_group_count", c_.experts.groups);
+      number("expert_group_used_count", c_.experts.chosen_groups);
+    }
+    if (counted && c_.family != Family::kErnie45Moe) return;
     if (c_.experts.shared_ffn_size > 0) {
       number("expert_shared_feed_forward_length", c_.experts.shared_ffn_size);
     }
@@ -236,22 +140,27 @@ class GgufConfigWriter {
   // All families but GPT-2.
   void add_rotary_family() {
     add_kv_heads();
-    number("attention.key_length", c_.head_dim);
-    number("attention.value_length", c_.head_dim);
-    number("rope.dimension_count", c_.rotary_dim > 0 ? c_.rotary_dim : c_.head_dim);
+    add_head_sizes();
     const bool layer_norm = c_.norm == NormKind::kLayer;
     real(layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
          c_.norm_eps);
-    if (c_.family == Family::kStableLm) keys_.flag(prefix_ + "use_parallel_residual", false);
+    if (c_.family == Family::kStableLm || c_.family == Family::kGptNeoX) {
+      keys_.flag(prefix_ + "use_parallel_residual", c_.residual != ResidualForm::kSequential);
+    }
+    if (c_.family == Family::kNemotronH) real("attention.layer_norm_epsilon", c_.norm_eps);
+    if (c_.mamba2.heads > 0 && !c_.layer_is_recurrent.empty()) add_mamba2();
+    if (c_.delta.key_heads > 0) add_delta();
     if (c_.experts.count > 0) add_experts();
     real("rope.freq_base", c_.rope.theta);
-    if (c_.family == Family::kGranite) {
+    if (family_info(c_.family).granite_scales) {
       real("attention.scale", c_.score_scale);
       real("embedding_scale", c_.embedding_scale);
       real("residual_scale", c_.residual_scale);
       real("logit_scale", c_.logits_divisor);
     }
-    if (c_.family == Family::kCohere2) real("logit_scale", c_.logits_scale);
+    if (c_.family == Family::kCohere2 || c_.family == Family::kCohere) {
+      real("logit_scale", c_.logits_scale);
+    }
     if (c_.score_cap > 0) real("attn_logit_softcapping", c_.score_cap);
     if (c_.logits_cap > 0) real("final_logit_softcapping", c_.logits_cap);
     if (c_.family == Family::kGemma3) real("rope.freq_base_swa", kGgufGemma3SlidingTheta);
@@ -264,19 +173,96 @@ class GgufConfigWriter {
       real("rope.scaling.factor", c_.rope.factor);
       number("rope.scaling.original_context_length", c_.rope.original_context);
       if (c_.family == Family::kMinistral3) add_query_growth();
+      if (c_.family == Family::kGptOss) {
+        real("rope.scaling.yarn_beta_fast", c_.rope.beta_fast);
+        real("rope.scaling.yarn_beta_slow", c_.rope.beta_slow);
+      }
+      if (c_.rope.mscale_all > 0) {
+        real("rope.scaling.yarn_log_multiplier", kGgufLatentMultiplier * c_.rope.mscale_all);
+      }
+    }
+    if (c_.rope.scaling == RopeScaling::kLongRope) {
+      real("rope.scaling.attn_factor", c_.rope.attention_factor);
+      number("rope.scaling.original_context_length", c_.rope.original_context);
     }
     if (c_.sliding_window > 0) number("attention.sliding_window", c_.sliding_window);
+    if (c_.family == Family::kOlmo3 || c_.family == Family::kGptOss ||
+        c_.family == Family::kExaone4) {
+      keys_.flags(prefix_ + "attention.sliding_window_pattern", window_flags());
+    }
+    if (c_.family == Family::kOlmo3) {
+      real("rope.freq_base_swa", c_.sliding_rope.value_or(c_.rope).theta);
+    }
   }
 
-  // Layers with a short convolution have none.
+  std::vector<uint8_t> window_flags() const {
+    std::vector<uint8_t> flags;
+    for (int64_t i = 0; i < c_.layer_count; ++i) flags.push_back(has_window(c_, i));
+    return flags;
+  }
+
+  void add_mamba2() {
+    number("ssm.conv_kernel", c_.mamba2.kernel);
+    number("ssm.inner_size", c_.mamba2.value_columns());
+    number("ssm.state_size", c_.mamba2.state_dim);
+    number("ssm.time_step_rank", c_.mamba2.heads);
+    number("ssm.group_count", c_.mamba2.groups);
+    if (c_.family == Family::kGraniteHybrid) {
+      keys_.flag(prefix_ + "rope.scaling.finetuned", c_.layer_is_unturned.empty());
+      const int64_t shared = c_.experts.count > 0 ? c_.experts.shared_ffn_size : c_.ffn_size;
+      if (c_.experts.count == 0) number("expert_shared_feed_forward_length", shared);
+    }
+  }
+
+  void add_delta() {
+    number("ssm.conv_kernel", c_.delta.kernel);
+    number("ssm.inner_size", c_.delta.value_columns());
+    number("ssm.state_size", c_.delta.key_dim);
+    number("ssm.time_step_rank", c_.delta.value_heads);
+    number("ssm.group_count", c_.delta.key_heads);
+    keys_.flags(prefix_ + "attention.recurrent_layers", c_.layer_is_recurrent);
+    if (c_.family == Family::kQwen3Next) return;
+    // Pairs of columns that turn by positions in time, height and width, which are one for text.
+    const auto pairs = static_cast<int32_t>(c_.rotary_dim > 0 ? c_.rotary_dim : c_.head_dim) / 2;
+    keys_.ints(prefix_ + "rope.dimension_sections",
+               std::vector<int32_t>{(pairs + 2) / 3, (pairs + 1) / 3, pairs / 3, 0});
+  }
+
+  // Of models with latents the shape of heads stands apart from that of attention without them.
+  void add_head_sizes() {
+    const LatentConfig& latent = c_.latent;
+    if (latent.rank > 0) {
+      number("attention.kv_lora_rank", latent.rank);
+      if (latent.query_rank > 0) number("attention.q_lora_rank", latent.query_rank);
+    }
+    number("rope.dimension_count", c_.rotary_dim > 0 ? c_.rotary_dim : c_.head_dim);
+    if (latent.rank == 0 || c_.family == Family::kMiniCpm3) {
+      number("attention.key_length", c_.head_dim);
+      number("attention.value_length", latent.rank > 0 ? latent.value_dim : c_.head_dim);
+      return;
+    }
+    number("attention.key_length", latent.rank + c_.rotary_dim);
+    number("attention.value_length", latent.rank);
+    number("attention.key_length_mla", c_.head_dim);
+    number("attention.value_length_mla", latent.value_dim);
+  }
+
+  // Recurrent layers have none, and so have those that are a feed-forward part alone.
   void add_kv_heads() {
-    if (c_.short_conv.kernel == 0) return number("attention.head_count_kv", c_.kv_head_count);
-    std::vector<int32_t> heads;
+    const bool latent = c_.latent.rank > 0 && c_.family != Family::kMiniCpm3;
+    const bool mamba = c_.mamba2.heads > 0 && !c_.layer_is_recurrent.empty();
+    const bool some = c_.short_conv.kernel > 0 || (mamba && !c_.attention_beside);
+    if (!some) return number("attention.head_count_kv", latent ? 1 : c_.kv_head_count);
+    std::vector<int32_t> heads, widths;
     for (int64_t i = 0; i < c_.layer_count; ++i) {
-      heads.push_back(is_recurrent(c_, i) ? 0 : static_cast<int32_t>(c_.kv_head_count));
+      const bool attention = has_attention_part(c_, i) && !is_recurrent(c_, i);
+      heads.push_back(attention ? static_cast<int32_t>(c_.kv_head_count) : 0);
+      const int64_t width = has_experts(c_, i) ? c_.experts.ffn_size : c_.ffn_size;
+      widths.push_back(has_feed_forward(c_, i) ? static_cast<int32_t>(width) : 0);
     }
     keys_.ints(prefix_ + "attention.head_count_kv", heads);
-    number("shortconv.l_cache", c_.short_conv.kernel);
+    if (!c_.layer_parts.empty()) keys_.ints(prefix_ + "feed_forward_length", widths);
+    if (c_.short_conv.kernel > 0) number("shortconv.l_cache", c_.short_conv.kernel);
   }
 
   void add_query_growth() {
@@ -293,42 +279,36 @@ class GgufConfigWriter {
 
 }  // namespace
 
-std::string_view gguf_architecture(Family family) {
-  switch (family) {
-    case Family::kMistral:
-    case Family::kMixtral:
-      return "llama";
-    case Family::kMinistral3:
-      return "mistral3";
-    case Family::kGemma3:
-      return "gemma3";
-    case Family::kQwen2Moe:
-      return "qwen2moe";
-    case Family::kQwen3Moe:
-      return "qwen3moe";
-    case Family::kHunYuanDense:
-      return "hunyuan-dense";
-    case Family::kHunYuanMoe:
-      return "hunyuan-moe";
-    case Family::kLfm2Moe:
-      return "lfm2moe";
-    case Family::kGlm4Moe:
-      return "glm4moe";
-    case Family::kMiniMaxM2:
-      return "minimax-m2";
-    default:
-      return family_name(family);
+std::string_view gguf_architecture(const ModelConfig& config) {
+  const bool experts = config.experts.count > 0;
+  // Granite 4 without recurrent layers is Granite 3 to readers.
+  if (config.family == Family::kGraniteHybrid && config.layer_is_recurrent.empty()) {
+    return experts ? "granitemoe" : "granite";
   }
+  if (config.family == Family::kNemotronH && experts) return "nemotron_h_moe";
+  for (const auto& [written, name] : kWrittenArchitectures) {
+    if (written == config.family) return name;
+  }
+  return "";
 }
 
 Status add_gguf_config(const ModelConfig& config, std::string_view where, GgufKeys& keys) {
-  JIGE_DO(check_expressible(config, where));
+  JIGE_DO(check_gguf_expressible(config, where));
   GgufConfigWriter(config, keys).run();
   return {};
 }
 
-std::vector<float> gguf_rope_factors(const ModelConfig& config) {
-  if (config.rope.scaling != RopeScaling::kLlama3) return {};
+std::vector<GgufFactors> gguf_rope_factors(const ModelConfig& config) {
+  const RopeConfig& rope = config.rope;
+  if (rope.scaling == RopeScaling::kLongRope) {
+    return {{"rope_factors_long.weight", as_floats(rope.long_factors)},
+            {"rope_factors_short.weight", as_floats(rope.short_factors)}};
+  }
+  if (rope.scaling != RopeScaling::kLlama3) return {};
+  return {{"rope_freqs.weight", gguf_llama3_factors(config)}};
+}
+
+std::vector<float> gguf_llama3_factors(const ModelConfig& config) {
   std::vector<float> factors;
   const auto count = static_cast<double>(config.head_dim / 2);
   for (int64_t i = 0; i < config.head_dim / 2; ++i) {

@@ -3,7 +3,7 @@
 // Threads: pure functions.
 #pragma once
 
-#include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -13,14 +13,23 @@
 
 namespace jige::formats {
 
-// The architecture that files have for a family: "qwen3"; Mistral is llama there.
-std::string_view gguf_architecture(Family family);
+// The architecture that files have for a family: "qwen3"; Mistral is llama there. Empty where its
+// models are not written.
+std::string_view gguf_architecture(const ModelConfig& config);
 
 // Adds general.architecture and the architecture's own keys. Fails with kUnsupported, naming the
 // field, where `config` has something that GGUF readers would not compute; `where` names its file.
 Status add_gguf_config(const ModelConfig& config, std::string_view where, GgufKeys& keys);
 
-// What llama3 scaling divides each rotary frequency by, the highest first; empty for other kinds.
-std::vector<float> gguf_rope_factors(const ModelConfig& config);
+// Numbers that rotary frequencies are divided by, the highest first, and the tensor that has them.
+struct GgufFactors {
+  std::string name;
+  std::vector<float> values;
+};
+
+// Those of llama3 scaling or of LongRoPE; none of other kinds.
+std::vector<GgufFactors> gguf_rope_factors(const ModelConfig& config);
+// REQUIRES: llama3 scaling.
+std::vector<float> gguf_llama3_factors(const ModelConfig& config);
 
 }  // namespace jige::formats

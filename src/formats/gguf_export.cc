@@ -10,9 +10,12 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "base/file.h"
 #include "formats/gguf_config_writer.h"
 #include "formats/gguf_params.h"
+#include "formats/gguf_tensor_export.h"
 #include "formats/image_model_names.h"
 #include "formats/tensor_folder.h"
 #include "tensor/dtype.h"
@@ -20,8 +23,9 @@
 namespace jige::formats {
 namespace {
 
-constexpr int64_t kExportChunk = int64_t{1} << 18;  // elements
 constexpr uint32_t kQuantizationVersion = 2;
+constexpr std::string_view kBlocksEnd = "_blocks";
+constexpr std::string_view kExpertPart = ".mlp.experts.";
 
 // Numbers of general.file_type: what most tensors are.
 uint32_t file_type(uint32_t type) {
@@ -39,120 +43,13 @@ uint32_t file_type(uint32_t type) {
   }
 }
 
+bool is_float_dtype(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
+}
+
 uint32_t plain_type(DType dtype) {
   return dtype == DType::kF32 ? kGgufF32 : dtype == DType::kF16 ? kGgufF16 : kGgufBF16;
 }
-
-float element_at(const TensorView& view, int64_t row, int64_t column) {
-  const int64_t at = row * view.row_stride + column;
-  const auto* data = static_cast<const std::byte*>(view.data);
-  if (view.dtype == DType::kF32) {
-    float value;
-    std::memcpy(&value, data + at * 4, sizeof value);
-    return value;
-  }
-  uint16_t bits;
-  std::memcpy(&bits, data + at * 2, sizeof bits);
-  return view.dtype == DType::kF16 ? to_float(Float16{bits}) : to_float(BFloat16{bits});
-}
-
-// One tensor on its way from the folder to the file.
-class GgufTensorExport {
- public:
-  GgufTensorExport(TensorView view, GgufParam param, const GgufTypeInfo& type,
-                   const GgufExportOptions& options, std::function<Status(uint64_t)> on_written)
-      : view_(view),
-        param_(std::move(param)),
-        type_(type),
-        folder_(options.folder),
-        on_written_(std::move(on_written)) {
-    const auto encoder = options.encoders.find(type.number);
-    if (encoder != options.encoders.end()) encoder_ = encoder->second;
-  }
-
-  std::vector<int64_t> dims() const {
-    std::vector<int64_t> dims;
-    for (int axis = 0; axis < param_.shape.rank(); ++axis) dims.push_back(param_.shape[axis]);
-    if (!param_.stored_dims.empty()) return param_.stored_dims;
-    if (turned()) std::swap(dims[0], dims[1]);
-    if (param_.flat) dims.erase(dims.begin());
-    return dims;
-  }
-
-  Status produce(const GgufSink& sink) const {
-    // A vector is one row of the file.
-    const bool vector = param_.shape.rank() == 1;
-    const int64_t rows = vector || param_.flat ? 1 : dims()[0];
-    const int64_t columns = dims().back();
-    const auto row_bytes = static_cast<size_t>(columns) / type_.block_elements * type_.block_bytes;
-    const int64_t step = std::clamp<int64_t>(kExportChunk / columns, 1, rows);
-    std::vector<float> values(static_cast<size_t>(columns));
-    std::vector<std::byte> blocks(static_cast<size_t>(step) * row_bytes);
-    for (int64_t begin = 0; begin < rows; begin += step) {
-      const int64_t count = std::min(step, rows - begin);
-      for (int64_t i = 0; i < count; ++i) {
-        for (int64_t column = 0; column < columns; ++column) {
-          values[static_cast<size_t>(column)] =
-              vector ? vector_value(column) : value(begin + i, column);
-        }
-        JIGE_DO(encode(values, &blocks[static_cast<size_t>(i) * row_bytes]));
-      }
-      const size_t bytes = static_cast<size_t>(count) * row_bytes;
-      JIGE_DO(sink({blocks.data(), bytes}));
-      JIGE_DO(on_written_(bytes));
-    }
-    return {};
-  }
-
- private:
-  bool turned() const { return param_.order == RowOrder::kTransposed; }
-
-  float vector_value(int64_t column) const {
-    const float value = element_at(view_, param_.folder_row(column), 0);
-    return param_.change == GgufChange::kAddsOne ? value + 1.0f : value;
-  }
-
-  float value(int64_t row, int64_t column) const {
-    // The same numbers in another shape.
-    if (!param_.stored_dims.empty()) {
-      return element_at(view_, 0, row * param_.stored_dims.back() + column);
-    }
-    return turned() ? element_at(view_, column, row)
-                    : element_at(view_, param_.folder_row(row), column);
-  }
-
-  Status encode(const std::vector<float>& values, std::byte* blocks) const {
-    if (encoder_) {
-      encoder_(values.data(), static_cast<int64_t>(values.size()), blocks);
-      return {};
-    }
-    for (size_t i = 0; i < values.size(); ++i) {
-      if (type_.number == kGgufF32) {
-        std::memcpy(blocks + 4 * i, &values[i], sizeof values[i]);
-        continue;
-      }
-      uint16_t bits = to_bfloat16(values[i]).bits;
-      if (type_.number == kGgufF16) {
-        const Float16 half = to_float16(values[i]);
-        if (std::isinf(to_float(half)) && !std::isinf(values[i])) {
-          return fail(Code::kUnsupported,
-                      "{}: tensor \"{}\" holds {}, which f16 cannot hold; use --type bf16 or f32",
-                      folder_, param_.name, values[i]);
-        }
-        bits = half.bits;
-      }
-      std::memcpy(blocks + 2 * i, &bits, sizeof bits);
-    }
-    return {};
-  }
-
-  TensorView view_;
-  GgufParam param_;
-  const GgufTypeInfo& type_;
-  std::string folder_;
-  GgufEncoder encoder_;
-  std::function<Status(uint64_t)> on_written_;
-};
 
 class GgufExporter {
  public:
@@ -170,6 +67,7 @@ class GgufExporter {
     JIGE_TRY(const TensorFolder tensors, TensorFolder::open(options_.folder));
     GgufKeys keys;
     JIGE_DO(add_gguf_config(made_.config, options_.folder + "/config.json", keys));
+    if (made_.config.activation == ActivationKind::kXielu) JIGE_DO(add_xielu(tensors, keys));
     JIGE_DO(add_sources(tensors));
     keys.text("general.type", "model");
     if (!options_.name.empty()) keys.text("general.name", options_.name);
@@ -198,18 +96,54 @@ class GgufExporter {
   }
 
   uint32_t type_of(const GgufParam& param, DType stored) const {
-    const bool learned_positions = param.stored == "position_embd.weight";
-    const bool router = param.stored.ends_with(".ffn_gate_inp.weight");
+    std::vector<int64_t> dims;
+    for (int axis = 0; axis < param.shape.rank(); ++axis) dims.push_back(param.shape[axis]);
+    if (param.order == RowOrder::kTransposed) std::swap(dims[0], dims[1]);
     const bool reshaped = !param.stored_dims.empty();
-    if (param.shape.rank() == 1 || param.flat || router || learned_positions || reshaped) {
-      return kGgufF32;
-    }
+    if (param.flat || reshaped) return kGgufF32;
+    return type_of(param.stored, dims, stored);
+  }
+
+  // Vectors, routers, norms and convolutions are F32, as readers want them.
+  uint32_t type_of(const std::string& name, const std::vector<int64_t>& dims, DType stored) const {
+    const bool exact = name == "position_embd.weight" || name.ends_with(".ffn_gate_inp.weight") ||
+                       name.ends_with("_norm.weight") || name.ends_with(".ssm_conv1d.weight") ||
+                       name.ends_with(".bias");
+    if (dims.size() == 1 || exact) return kGgufF32;
     const uint32_t type = options_.type.value_or(plain_type(stored));
     if (!options_.encoders.contains(type)) return type;
-    const int64_t columns = param.order == RowOrder::kTransposed ? param.shape[0] : param.shape[1];
-    if (columns % find_gguf_type(type)->block_elements != 0) return kGgufF32;
-    const bool decides = param.stored == "token_embd.weight" || param.stored == "output.weight";
+    if (dims.back() % find_gguf_type(type)->block_elements != 0) return kGgufF32;
+    const bool decides = name == "token_embd.weight" || name == "output.weight";
     return decides ? kGgufQ8_0 : type;
+  }
+
+  // An expert's matrix in a tensor of all of a layer, where the folder has such: gate and up one
+  // behind the other, or down.
+  Result<std::optional<TensorView>> expert_view(const TensorFolder& tensors, const GgufParam& param,
+                                                std::vector<std::string> names) const {
+    names.insert(names.begin(), param.name);
+    for (const std::string& name : names) {
+      const size_t at = name.find(kExpertPart);
+      if (at == std::string::npos || param.stored_matrices == 0) continue;
+      const size_t number_at = at + kExpertPart.size();
+      const size_t end = name.find('.', number_at);
+      const bool down = name.compare(end, std::string::npos, ".down_proj.weight") == 0;
+      const bool up = name.compare(end, std::string::npos, ".up_proj.weight") == 0;
+      const std::string all = name.substr(0, number_at) + (down ? "down_proj" : "gate_up_proj");
+      if (!tensors.find(all)) continue;
+      JIGE_TRY(const TensorView view, tensors.view(all));
+      const int64_t rows = param.shape[0], columns = param.shape[1];
+      const Shape wanted{param.stored_matrices, down ? rows : 2 * rows, columns};
+      if (!is_float_dtype(view.dtype) || !(view.shape == wanted)) {
+        return fail(Code::kCorrupt, "{}: tensor \"{}\" is {} {}; it must be f32, f16 or bf16 {}",
+                    options_.folder, all, dtype_info(view.dtype).name, view.shape.to_string(),
+                    wanted.to_string());
+      }
+      const int64_t first = param.first_row / rows * wanted[1] + (up ? rows : 0);
+      auto* data = static_cast<std::byte*>(view.data) + dtype_bytes(view.dtype, first * columns);
+      return TensorView::of(data, view.dtype, param.shape);
+    }
+    return std::nullopt;
   }
 
   Result<TensorView> view_of(const TensorFolder& tensors, const GgufParam& param) const {
@@ -221,14 +155,13 @@ class GgufExporter {
     for (const std::string& other : others) {
       if (tensors.find(other)) name = other;
     }
-    const StoredTensor* stored = tensors.find(name);
-    if (!stored) {
+    if (!tensors.find(name)) {
+      JIGE_TRY(const auto expert, expert_view(tensors, param, others));
+      if (expert) return *expert;
       return fail(Code::kCorrupt, "{}: tensor \"{}\" is missing", options_.folder, param.name);
     }
     JIGE_TRY(const TensorView view, tensors.view(name));
-    const bool floats =
-        view.dtype == DType::kF32 || view.dtype == DType::kF16 || view.dtype == DType::kBF16;
-    if (!floats || !(view.shape == param.shape)) {
+    if (!is_float_dtype(view.dtype) || !(view.shape == param.shape)) {
       return fail(Code::kCorrupt, "{}: tensor \"{}\" is {} {}; it must be f32, f16 or bf16 {}",
                   options_.folder, param.name, dtype_info(view.dtype).name, view.shape.to_string(),
                   param.shape.to_string());
@@ -237,21 +170,25 @@ class GgufExporter {
   }
 
   Status add_sources(const TensorFolder& tensors) {
-    const GgufLayout layout = *find_gguf_layout(gguf_architecture(made_.config.family));
-    const std::vector<GgufParam> params = gguf_params(made_.config, layout);
+    const GgufLayout layout = *find_gguf_layout(gguf_architecture(made_.config));
+    const std::vector<StoredTensor const*> stored = tensors.tensors();
+    const bool blocks = std::any_of(stored.begin(), stored.end(), [](const StoredTensor* tensor) {
+      return tensor->name.ends_with(kBlocksEnd);
+    });
+    const std::vector<GgufParam> params = gguf_params(made_.config, layout, nullptr, blocks);
     for (size_t at = 0; at < params.size();) {
       JIGE_TRY(const size_t count, add_source(tensors, std::span(params).subspan(at)));
       at += count;
     }
-    const std::vector<float> factors = gguf_rope_factors(made_.config);
-    if (factors.empty()) return {};
-    ++made_.types["F32"];
-    sources_.push_back({.name = "rope_freqs.weight",
-                        .type = find_gguf_type(kGgufF32),
-                        .dims = {static_cast<int64_t>(factors.size())},
-                        .produce = [factors](const GgufSink& sink) {
-                          return sink(std::as_bytes(std::span(factors)));
-                        }});
+    for (const auto& [name, factors] : gguf_rope_factors(made_.config)) {
+      ++made_.types["F32"];
+      sources_.push_back({.name = name,
+                          .type = find_gguf_type(kGgufF32),
+                          .dims = {static_cast<int64_t>(factors.size())},
+                          .produce = [values = factors](const GgufSink& sink) {
+                            return sink(std::as_bytes(std::span(values)));
+                          }});
+    }
     return {};
   }
 
@@ -259,6 +196,8 @@ class GgufExporter {
   // experts stand one behind the other. Returns how many.
   Result<size_t> add_source(const TensorFolder& tensors, std::span<const GgufParam> params) {
     const GgufParam& first = params.front();
+    if (first.made && first.made->bytes) return add_mxfp4(tensors, params[0], params[1]);
+    if (first.made) return add_made(tensors, first);
     const auto count = static_cast<size_t>(std::max<int64_t>(first.stored_matrices, 1));
     std::vector<std::shared_ptr<const GgufTensorExport>> parts;
     const GgufTypeInfo* type = nullptr;
@@ -266,7 +205,8 @@ class GgufExporter {
       JIGE_TRY(const TensorView view, view_of(tensors, param));
       if (!type) type = find_gguf_type(type_of(param, view.dtype));
       parts.push_back(std::make_shared<const GgufTensorExport>(
-          view, param, *type, options_, [this](uint64_t bytes) { return report(bytes); }));
+          view, param, GgufRowEncoder(*type, options_, param.name),
+          [this](uint64_t bytes) { return report(bytes); }));
     }
     ++made_.types[std::string(type->name)];
     std::vector<int64_t> dims = parts.front()->dims();
@@ -279,6 +219,71 @@ class GgufExporter {
                           return {};
                         }});
     return count;
+  }
+
+  // The tensors that a parameter is made of when it is read.
+  Result<size_t> add_made(const TensorFolder& tensors, const GgufParam& param) {
+    if (param.made->from.empty()) return 1;  // its numbers are in keys
+    JIGE_TRY(const TensorView view, view_of(tensors, param));
+    for (const GgufStored& stored : param.made->from) {
+      const GgufTypeInfo* type = find_gguf_type(type_of(stored.name, stored.dims, view.dtype));
+      ++made_.types[std::string(type->name)];
+      sources_.push_back({.name = stored.name,
+                          .type = type,
+                          .dims = stored.dims,
+                          .produce = [this, view, stored, change = param.change,
+                                      encoder = GgufRowEncoder(*type, options_, param.name)](
+                                         const GgufSink& sink) {
+                            return write_made_gguf(
+                                view, stored, change, encoder,
+                                [this](uint64_t bytes) { return report(bytes); }, sink);
+                          }});
+    }
+    return 1;
+  }
+
+  // Blocks of MXFP4 of codes and of scales, one parameter each.
+  Result<size_t> add_mxfp4(const TensorFolder& tensors, const GgufParam& codes,
+                           const GgufParam& scales) {
+    std::vector<TensorView> parts;
+    for (const GgufParam* param : {&codes, &scales}) {
+      JIGE_TRY(const TensorView view, tensors.view(param->name));
+      if (view.dtype != DType::kU8 || !(view.shape == param->shape)) {
+        return fail(Code::kCorrupt, "{}: tensor \"{}\" is {} {}; it must be u8 {}", options_.folder,
+                    param->name, dtype_info(view.dtype).name, view.shape.to_string(),
+                    param->shape.to_string());
+      }
+      parts.push_back(view);
+    }
+    const size_t sources = codes.made->from.size();
+    for (size_t i = 0; i < sources; ++i) {
+      ++made_.types["MXFP4"];
+      sources_.push_back({.name = codes.made->from[i].name,
+                          .type = find_gguf_type(kGgufMxfp4),
+                          .dims = codes.made->from[i].dims,
+                          .produce = [this, parts, i, sources](const GgufSink& sink) {
+                            return write_mxfp4_gguf(
+                                parts[0], parts[1], i, sources,
+                                [this](uint64_t bytes) { return report(bytes); }, sink);
+                          }});
+    }
+    return 2;
+  }
+
+  // The numbers of xIELU stand in keys, one of each layer.
+  Status add_xielu(const TensorFolder& tensors, GgufKeys& keys) const {
+    for (const char* part : {"alpha_p", "alpha_n", "beta", "eps"}) {
+      std::vector<float> numbers;
+      for (int64_t i = 0; i < made_.config.layer_count; ++i) {
+        const GgufParam param{.stored = "",
+                              .name = fmt::format("model.layers.{}.mlp.act_fn.{}", i, part),
+                              .shape = part[0] == 'a' ? Shape{1} : Shape()};
+        JIGE_TRY(const TensorView view, view_of(tensors, param));
+        numbers.push_back(first_number(view));
+      }
+      keys.reals(std::string("xielu.") + part, numbers);
+    }
+    return {};
   }
 
   Status report(uint64_t bytes) {

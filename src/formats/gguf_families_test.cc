@@ -33,6 +33,19 @@ std::string usual_folder(const ScratchFolder& scratch, const std::string& name) 
   if (name == "lfm2") config["conv_bias"] = false;
   if (name == "lfm2_moe") config["routed_scaling_factor"] = 1.0;
   if (name.starts_with("hunyuan")) config["rope_parameters"] = {{"rope_theta", 500.0}};
+  if (name == "exaone4") {
+    config["sliding_window"] = nullptr;
+    config["layer_types"] = {"full_attention", "full_attention", "full_attention",
+                             "full_attention"};
+    config["rope_parameters"] = {{"rope_theta", 500.0}};
+  }
+  if (name == "olmo3") config["rope_parameters"]["full_attention"] = Json{{"rope_theta", 150000.0}};
+  if (name == "ernie4_5") config["use_bias"] = false;
+  if (name == "minicpm3") {
+    config["scale_emb"] = 12;
+    config["scale_depth"] = 1.4;
+    config["dim_model_base"] = 256;
+  }
   if (name == "qwen2_moe") {
     config["num_hidden_layers"] = 1;
     config["mlp_only_layers"] = Json::array();
@@ -71,7 +84,10 @@ TEST(GgufFamilies, FilesAreReadBack) {
                            "olmoe",      "qwen2_moe",  "qwen3_moe",        "mixtral",
                            "ministral3", "arcee",      "nemotron",         "gemma",
                            "glm4",       "cohere2",    "hunyuan_v1_dense", "lfm2",
-                           "lfm2_moe",   "glm4_moe",   "minimax_m2",       "hunyuan_v1_moe"}) {
+                           "lfm2_moe",   "glm4_moe",   "minimax_m2",       "hunyuan_v1_moe",
+                           "phi",        "phi3",       "phi4_mini",        "exaone4",
+                           "olmo3",      "gpt_neox",   "cohere",           "ernie4_5",
+                           "minicpm3",   "jais2"}) {
     SCOPED_TRACE(name);
     const ScratchFolder scratch;
     const std::string folder = usual_folder(scratch, name), back = scratch.file("back");
@@ -85,7 +101,7 @@ TEST(GgufFamilies, FilesAreReadBack) {
     const auto family = load_model_config(folder)->family;
     if (family_info(family).norm_adds_one) continue;
     if (family == Family::kSeedOss || family == Family::kQwen2Moe || family == Family::kArcee ||
-        family == Family::kCohere2 || family == Family::kLfm2) {
+        family == Family::kCohere2 || family == Family::kLfm2 || family == Family::kErnie45) {
       expect_tensors_of(back, folder);
     } else {
       expect_same_tensors(folder, back);

@@ -64,6 +64,9 @@ class GgufFieldReader {
   Status read_delta();
   Status read_short_conv();
   Status read_granite();
+  bool is_bamba() const;
+  Status read_bamba();
+  Status read_expanded_mamba();
   Status read_mamba2(const char* const (&fields)[5]);
   Status read_nemotron_h();
   std::string nemotron_pattern() const;
@@ -80,6 +83,16 @@ class GgufFieldReader {
   Status read_minimax();
   Status read_hunyuan();
   Status read_xielu();
+
+  // gguf_config_further.cc
+  Status read_further_parts(bool biases);
+  Status read_phi3();
+  Status read_minicpm3();
+  Status read_olmo3();
+  Status read_gpt_neox();
+  Status read_falcon();
+  Status read_jais2();
+  Status set_sliding_rope(ModelConfig& config);
 
   const GgufFile& file_;
   const GgufMetadata& keys_;

@@ -45,14 +45,6 @@ std::optional<int64_t> int_in(const GgufNumbers& numbers, uint64_t i) {
   }
 }
 
-double shortest_decimal(float value) {
-  char text[32];
-  const auto written = std::to_chars(text, text + sizeof text, value);
-  double read = value;
-  std::from_chars(text, written.ptr, read);
-  return read;
-}
-
 std::string_view type_name(const GgufValue& value) {
   static constexpr std::string_view kNames[] = {
       "a whole number", "a whole number",      "a number",         "a number", "a truth value",
@@ -61,6 +53,14 @@ std::string_view type_name(const GgufValue& value) {
 }
 
 }  // namespace
+
+double GgufMetadata::shortest_decimal(float value) {
+  char text[32];
+  const auto written = std::to_chars(text, text + sizeof text, value);
+  double read = value;
+  std::from_chars(text, written.ptr, read);
+  return read;
+}
 
 bool GgufMetadata::add(std::string_view key, GgufValue value) {
   return values_.emplace(key, std::move(value)).second;

@@ -102,7 +102,11 @@ void GgufParamList::add_shared_expert(const std::string& from, const std::string
 void GgufParamList::add_stacked(const std::string& stored, std::string name, int64_t count,
                                 int64_t out, int64_t in) {
   add_made(std::move(name), {count, out, in},
-           {.from = {{stored, {count, out, in}}},
+           {.from = {{stored,
+                      {count, out, in},
+                      [](const GgufFolderRows& folder, int64_t row, float* values) {
+                        folder.read(row, values);
+                      }}},
             .pieces = count,
             .values = [out](const GgufRows& rows, int64_t piece, float* values) {
               rows.read(0, piece * out, out, values);
@@ -115,8 +119,13 @@ void GgufParamList::add_joined(const std::string& first, const std::string& seco
   const int64_t rows = shape.count() / columns / count / 2;
   std::vector<int64_t> dims = {rows, columns};
   if (shape.rank() == 3) dims.insert(dims.begin(), count);
+  const auto part = [rows](int64_t which) {
+    return [rows, which](const GgufFolderRows& folder, int64_t row, float* values) {
+      folder.read((row / rows * 2 + which) * rows + row % rows, values);
+    };
+  };
   add_made(std::move(name), shape,
-           {.from = {{first, dims}, {second, dims}},
+           {.from = {{first, dims, part(0)}, {second, dims, part(1)}},
             .pieces = 2 * count,
             .values = [rows](const GgufRows& stored, int64_t piece, float* values) {
               stored.read(static_cast<size_t>(piece % 2), piece / 2 * rows, rows, values);
@@ -171,6 +180,37 @@ void GgufParamList::add_gpt_oss_experts(const std::string& from, const std::stri
   const int64_t width = c_.hidden_size;
   const std::string at = to + "mlp.experts.";
   add_linear(from + "ffn_gate_inp", to + "mlp.router", count, width, true);
+  const auto biases = [ffn](const GgufRows& stored, int64_t piece, float* out) {
+    std::vector<float> part(static_cast<size_t>(ffn));
+    for (const size_t source : {size_t{0}, size_t{1}}) {
+      stored.read(source, piece, 1, part.data());
+      for (int64_t i = 0; i < ffn; ++i) {
+        out[2 * i + static_cast<int64_t>(source)] = part[static_cast<size_t>(i)];
+      }
+    }
+  };
+  const auto every_second = [ffn](int64_t which) {
+    return [ffn, which](const GgufFolderRows& folder, int64_t row, float* out) {
+      for (int64_t i = 0; i < ffn; ++i) out[i] = folder.number(row, 2 * i + which);
+    };
+  };
+  add_made(at + "gate_up_proj_bias", {count, 2 * ffn},
+           {.from = {{from + "ffn_gate_exps.bias", {count, ffn}, every_second(0)},
+                     {from + "ffn_up_exps.bias", {count, ffn}, every_second(1)}},
+            .pieces = count,
+            .values = biases});
+  add(from + "ffn_down_exps.bias", at + "down_proj_bias", {count, width});
+  const GgufTensor* gate = file_ ? file_->find(from + "ffn_gate_exps.weight") : nullptr;
+  if (keep_blocks_ && (!file_ || (gate && gate->type->number == kGgufMxfp4))) {
+    return add_gpt_oss_blocks(from, at);
+  }
+  add_gpt_oss_matrices(from, at);
+}
+
+void GgufParamList::add_gpt_oss_matrices(const std::string& from, const std::string& at) {
+  const int64_t count = c_.experts.count;
+  const int64_t ffn = c_.experts.ffn_size;
+  const int64_t width = c_.hidden_size;
   // rows x columns of gate and up, in turns along the rows or, transposed, along the columns
   const auto in_turns = [](int64_t rows, int64_t columns) {
     return [=](const GgufRows& stored, int64_t piece, float* out) {
@@ -186,28 +226,17 @@ void GgufParamList::add_gpt_oss_experts(const std::string& from, const std::stri
       }
     };
   };
-  const auto biases = [ffn](const GgufRows& stored, int64_t piece, float* out) {
-    std::vector<float> part(static_cast<size_t>(ffn));
-    for (const size_t source : {size_t{0}, size_t{1}}) {
-      stored.read(source, piece, 1, part.data());
-      for (int64_t i = 0; i < ffn; ++i) {
-        out[2 * i + static_cast<int64_t>(source)] = part[static_cast<size_t>(i)];
+  const auto columns_of = [=](int64_t which) {
+    return [=](const GgufFolderRows& folder, int64_t row, float* out) {
+      const int64_t first = row / ffn * width;
+      for (int64_t i = 0; i < width; ++i) {
+        out[i] = folder.number(first + i, 2 * (row % ffn) + which);
       }
-    }
+    };
   };
-  add_made(at + "gate_up_proj_bias", {count, 2 * ffn},
-           {.from = {{from + "ffn_gate_exps.bias", {count, ffn}},
-                     {from + "ffn_up_exps.bias", {count, ffn}}},
-            .pieces = count,
-            .values = biases});
-  add(from + "ffn_down_exps.bias", at + "down_proj_bias", {count, width});
-  const GgufTensor* gate = file_ ? file_->find(from + "ffn_gate_exps.weight") : nullptr;
-  if (keep_blocks_ && gate && gate->type->number == kGgufMxfp4) {
-    return add_gpt_oss_blocks(from, at);
-  }
   add_made(at + "gate_up_proj", {count, width, 2 * ffn},
-           {.from = {{from + "ffn_gate_exps.weight", {count, ffn, width}},
-                     {from + "ffn_up_exps.weight", {count, ffn, width}}},
+           {.from = {{from + "ffn_gate_exps.weight", {count, ffn, width}, columns_of(0)},
+                     {from + "ffn_up_exps.weight", {count, ffn, width}, columns_of(1)}},
             .pieces = count,
             .values = in_turns(ffn, width)});
   const auto turned = [=](const GgufRows& stored, int64_t piece, float* out) {
@@ -218,7 +247,14 @@ void GgufParamList::add_gpt_oss_experts(const std::string& from, const std::stri
     }
   };
   add_made(at + "down_proj", {count, ffn, width},
-           {.from = {{from + "ffn_down_exps.weight", {count, width, ffn}}},
+           {.from = {{from + "ffn_down_exps.weight",
+                      {count, width, ffn},
+                      [=](const GgufFolderRows& folder, int64_t row, float* out) {
+                        const int64_t first = row / width * ffn;
+                        for (int64_t i = 0; i < ffn; ++i) {
+                          out[i] = folder.number(first + i, row % width);
+                        }
+                      }}},
             .pieces = count,
             .values = turned});
 }

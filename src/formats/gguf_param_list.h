@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -13,8 +14,15 @@
 
 namespace jige::formats {
 
-// How the parts of a layer are called in folders of a family, and its second norm in files.
+// How the parts of a model and its layers are called in folders of a family, and some norms in
+// files.
 struct GgufLayerNames {
+  std::string table = "model.embed_tokens";
+  std::string layers = "model.layers.";
+  std::string last = "model.norm";
+  const char* last_stored = "output_norm";
+  std::string head = "lm_head";
+  bool head_wanted = false;  // readers look for one, even where it is the table
   const char* first = "input_layernorm";
   const char* second = "post_attention_layernorm";
   const char* second_stored = "ffn_norm";
@@ -53,7 +61,8 @@ class GgufParamList {
   void add_turned(const std::string& stored, const std::string& name, int64_t in, int64_t out);
   void add(std::string stored, std::string name, Shape shape, RowOrder order = RowOrder::kSame,
            int64_t heads = 1);
-  void add_head(std::string name);
+  // Where it is tied to a table that is named, the table again when it is written.
+  void add_head(std::string name, std::string_view table = "");
   // Weight and, if there is one, bias of a linear.
   void add_linear(const std::string& stored, const std::string& name, int64_t out, int64_t in,
                   bool bias, int64_t paired_heads = 0);
@@ -70,7 +79,11 @@ class GgufParamList {
   void add_attention(const std::string& from, const std::string& to, int64_t layer);
   void add_feed_forward(const std::string& from, const std::string& to, int64_t layer);
   void add_mlp(const std::string& from, const std::string& to, int64_t layer);
-  void add_fused_layer(const std::string& from, const std::string& to);
+  void add_query_key_value(const std::string& from, const std::string& to, const HeadShape& heads,
+                           bool keys, bool values);
+  void add_parts_of_one(const std::string& from, const std::string& to, int64_t query, int64_t kv);
+  void add_head_norms(const std::string& from, const std::string& to, const HeadShape& heads,
+                      bool keys);
   void add_latent(const std::string& from, const std::string& to);
   void add_xielu(const std::string& to, int64_t layer);
   void add_layer_inputs();
@@ -83,6 +96,7 @@ class GgufParamList {
   void add_granite_mlp(const std::string& from, const std::string& to, bool experts);
   void add_gemma4_experts(const std::string& from, const std::string& to);
   void add_gpt_oss_experts(const std::string& from, const std::string& to);
+  void add_gpt_oss_matrices(const std::string& from, const std::string& at);
   void add_gpt_oss_blocks(const std::string& from, const std::string& at);
   // Matrices one behind the other, in the file and in the folder.
   void add_stacked(const std::string& stored, std::string name, int64_t count, int64_t out,
@@ -96,6 +110,8 @@ class GgufParamList {
   void add_delta(const std::string& from, const std::string& at);
   void add_delta_of_next(const std::string& from, const std::string& at);
   void add_mamba2(const std::string& from, const std::string& at);
+  // Multipliers that files do not have are in the matrices that are written.
+  void scale_last(double scale);
   void add_nemotron_h();
   void add_nemotron_part(const std::string& from, const std::string& at, int64_t layer);
   // Rows, or numbers of a row, that stand elsewhere in the file: number i of the folder at

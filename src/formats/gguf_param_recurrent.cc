@@ -1,16 +1,38 @@
 // Delta nets, layers of Mamba 2 and short convolutions, and the layers of Nemotron-H.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <vector>
+
 #include "formats/gguf_param_list.h"
 
 namespace jige::formats {
+
+namespace {
+
+// Where each of the places comes from. REQUIRES: place puts every one elsewhere.
+std::function<int64_t(int64_t)> inverse_of(int64_t count,
+                                           const std::function<int64_t(int64_t)>& place) {
+  const auto list = std::make_shared<std::vector<int64_t>>(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) (*list)[static_cast<size_t>(place(i))] = i;
+  return [list](int64_t at) { return (*list)[static_cast<size_t>(at)]; };
+}
+
+}  // namespace
 
 void GgufParamList::add_moved_rows(const std::string& stored, std::vector<int64_t> dims,
                                    std::string name, Shape shape,
                                    std::function<int64_t(int64_t)> place) {
   const int64_t rows = shape[0];
+  GgufStored from{.name = stored, .dims = std::move(dims)};
+  if (!file_) {
+    from.write = [origin = inverse_of(rows, place)](const GgufFolderRows& folder, int64_t row,
+                                                    float* out) { folder.read(origin(row), out); };
+  }
   add_made(std::move(name), shape,
-           {.from = {{stored, std::move(dims)}},
+           {.from = {std::move(from)},
             .pieces = rows,
             .values = [place = std::move(place)](const GgufRows& file, int64_t row, float* out) {
               file.read(0, place(row), 1, out);
@@ -22,15 +44,19 @@ void GgufParamList::add_moved_columns(const std::string& stored, std::string nam
   const int64_t columns = shape[shape.rank() - 1];
   std::vector<int64_t> dims = {columns};
   if (shape.rank() == 2) dims.insert(dims.begin(), shape[0]);
+  const auto put_back = [columns, place](const GgufFolderRows& folder, int64_t row, float* out) {
+    for (int64_t i = 0; i < columns; ++i) out[place(i)] = folder.number(row, i);
+  };
   const auto move = [columns, place = std::move(place)](const GgufRows& file, int64_t row,
                                                         float* out) {
     std::vector<float> values(static_cast<size_t>(columns));
     file.read(0, row, 1, values.data());
     for (int64_t i = 0; i < columns; ++i) out[i] = values[static_cast<size_t>(place(i))];
   };
-  add_made(
-      std::move(name), shape,
-      {.from = {{stored, std::move(dims)}}, .pieces = shape.count() / columns, .values = move});
+  add_made(std::move(name), shape,
+           {.from = {{stored, std::move(dims), put_back}},
+            .pieces = shape.count() / columns,
+            .values = move});
   params_.back().change = change;
 }
 
@@ -102,9 +128,23 @@ void GgufParamList::add_delta_of_next(const std::string& from, const std::string
       if (in_values >= 0) return file.read(0, 2 * keys + head * value + in_values, 1, out);
       file.read(0, in_head / key * keys + head * key + in_head % key, 1, out);
     };
+    const auto write_channels = [=, key = d.key_dim, value = values / d.key_heads,
+                                 all = rows / d.key_heads](const GgufFolderRows& folder,
+                                                           int64_t row, float* out) {
+      const int64_t in_keys = row % keys;
+      const int64_t in_values = row - 2 * keys;
+      folder.read(in_values < 0 ? in_keys / key * all + row / keys * key + in_keys % key
+                                : in_values / value * all + 2 * key + in_values % value,
+                  out);
+    };
+    const auto write_gates = [=, key = d.key_dim, value = values / d.key_heads,
+                              all = rows / d.key_heads](const GgufFolderRows& folder, int64_t row,
+                                                        float* out) {
+      folder.read(row / value * all + 2 * key + value + row % value, out);
+    };
     add_made(at + "in_proj_qkvz.weight", {rows, width},
-             {.from = {{from + "attn_qkv.weight", {channels, width}},
-                       {from + "attn_gate.weight", {values, width}}},
+             {.from = {{from + "attn_qkv.weight", {channels, width}, write_channels},
+                       {from + "attn_gate.weight", {values, width}, write_gates}},
               .pieces = rows,
               .values = row_of_head});
   }
@@ -123,15 +163,32 @@ void GgufParamList::add_mamba2(const std::string& from, const std::string& at) {
   const int64_t values = m.value_columns();
   const int64_t channels = m.conv_columns();
   add_linear(from + "ssm_in", at + "in_proj", values + channels + m.heads, c_.hidden_size, m.bias);
+  if (c_.family == Family::kFalconH1) {
+    params_.back().written_scale = [m, values](int64_t row) {
+      // Gates, values, B, C and steps.
+      const int64_t inner = row - 2 * values;
+      const int64_t part =
+          inner < 0 ? row / values : std::min<int64_t>(2 + inner / m.key_columns(), 4);
+      return m.in_scale * m.part_scales[static_cast<size_t>(part)];
+    };
+  }
   add_reshaped(from + "ssm_conv1d.weight", {channels, m.kernel}, at + "conv1d.weight",
                {channels, 1, m.kernel});
   if (m.conv_bias) add(from + "ssm_conv1d.bias", at + "conv1d.bias", {channels});
   add(from + "ssm_dt.bias", at + "dt_bias", {m.heads});
   add_reshaped(from + "ssm_a", {m.heads, 1}, at + "A_log", {m.heads}, GgufChange::kNegativeExp);
   add_reshaped(from + "ssm_d", {m.heads, 1}, at + "D", {m.heads});
-  add_reshaped(from + "ssm_norm.weight", {m.groups, values / m.groups}, at + "norm.weight",
-               {values});
-  add_linear(from + "ssm_out", at + "out_proj", c_.hidden_size, values, m.bias);
+  if (m.norm != GatedNorm::kNone) {
+    add_reshaped(from + "ssm_norm.weight", {m.groups, values / m.groups}, at + "norm.weight",
+                 {values});
+  }
+  add_linear(from + "ssm_out", at + "out_proj", c_.hidden_size, values, m.output_bias);
+  scale_last(m.out_scale);
+}
+
+void GgufParamList::scale_last(double scale) {
+  if (scale == 1.0) return;
+  params_.back().written_scale = [scale](int64_t) { return scale; };
 }
 
 void GgufParamList::add_nemotron_h() {

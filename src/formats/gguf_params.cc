@@ -16,7 +16,7 @@ struct GgufArchitecture {
   GgufLayout layout;
 };
 
-// Those of the second group compute what Llama does, under other names.
+// Those of the last group compute what Llama does, under other names.
 constexpr GgufArchitecture kGgufArchitectures[] = {
     {"llama", Family::kLlama, GgufLayout::kPaired},
     {"qwen2", Family::kQwen2, GgufLayout::kPlain},
@@ -59,11 +59,18 @@ constexpr GgufArchitecture kGgufArchitectures[] = {
     {"deepseek2", Family::kDeepSeekV3, GgufLayout::kPlain},
     {"minimax-m2", Family::kMiniMaxM2, GgufLayout::kPlain},
     {"dots1", Family::kDots1, GgufLayout::kPlain},
+    {"phi2", Family::kPhi, GgufLayout::kPlain},
+    {"phi3", Family::kPhi3, GgufLayout::kPlain},
+    {"chatglm", Family::kGlm, GgufLayout::kPlain},
+    {"gptneox", Family::kGptNeoX, GgufLayout::kPlain},
+    {"command-r", Family::kCohere, GgufLayout::kPlain},
+    {"ernie4_5", Family::kErnie45, GgufLayout::kPlain},
+    {"falcon-h1", Family::kFalconH1, GgufLayout::kPlain},
+    {"minicpm3", Family::kMiniCpm3, GgufLayout::kPlain},
+    {"jais2", Family::kJais2, GgufLayout::kPlain},
 
-    {"ernie4_5", Family::kLlama, GgufLayout::kPaired},
     {"exaone", Family::kLlama, GgufLayout::kPlain},
     {"internlm2", Family::kLlama, GgufLayout::kPaired},
-    {"phi3", Family::kLlama, GgufLayout::kFused},
     {"xverse", Family::kLlama, GgufLayout::kPaired},
 };
 
@@ -93,8 +100,12 @@ void GgufParamList::add(std::string stored, std::string name, Shape shape, RowOr
   params_.push_back({std::move(stored), std::move(name), shape, order, heads});
 }
 
-void GgufParamList::add_head(std::string name) {
-  if (!c_.tied_embeddings) add("output.weight", std::move(name), {c_.vocab_size, c_.hidden_size});
+void GgufParamList::add_head(std::string name, std::string_view table) {
+  if (!c_.tied_embeddings) {
+    add("output.weight", std::move(name), {c_.vocab_size, c_.hidden_size});
+  } else if (!table.empty() && !file_) {
+    add("output.weight", std::string(table), {c_.vocab_size, c_.hidden_size});
+  }
 }
 
 void GgufParamList::add_linear(const std::string& stored, const std::string& name, int64_t out,
@@ -172,6 +183,10 @@ std::string known_gguf_architectures() {
 }
 
 int64_t GgufParam::stored_row(int64_t row) const {
+  if (order == RowOrder::kByHead) {
+    const int64_t dim = shape[0] / heads / 3;
+    return (row / dim % 3 * heads + row / dim / 3) * dim + row % dim;
+  }
   if (order != RowOrder::kPairedHeads) return first_row + row;
   const int64_t dim = shape[0] / heads;
   const int64_t in_head = row % dim;
@@ -179,6 +194,10 @@ int64_t GgufParam::stored_row(int64_t row) const {
 }
 
 int64_t GgufParam::folder_row(int64_t row) const {
+  if (order == RowOrder::kByHead) {
+    const int64_t dim = shape[0] / heads / 3;
+    return (row / dim % heads * 3 + row / dim / heads) * dim + row % dim;
+  }
   if (order != RowOrder::kPairedHeads) return row;
   const int64_t dim = shape[0] / heads;
   const int64_t in_head = row % dim;

@@ -21,8 +21,7 @@ namespace jige::formats {
 // How an architecture of GGUF files stores what a family of folders has.
 //   kPaired  rows of query and key that rotary embedding turns together stand side by side
 //   kPlain   as in the folder; GPT-2's matrices are transposed
-//   kFused   as in the folder, but query, key and value are one tensor, and gate and up another
-enum class GgufLayout { kPaired, kPlain, kFused };
+enum class GgufLayout { kPaired, kPlain };
 
 // That of an architecture; nothing where Jige does not read it.
 std::optional<GgufLayout> find_gguf_layout(std::string_view architecture);
@@ -32,15 +31,27 @@ Family gguf_family(std::string_view architecture, bool experts);
 // "llama, qwen2 …".
 std::string known_gguf_architectures();
 
-// How rows of the folder come from those of the file.
-enum class RowOrder { kSame, kPairedHeads, kTransposed };
+// How rows of the folder come from those of the file. kByHead: the folder has query, key and value
+// of a head together, the file those of all heads.
+enum class RowOrder { kSame, kPairedHeads, kByHead, kTransposed };
 
 // What the file holds of a number of the folder: itself, 1 + it, or -exp(it).
 enum class GgufChange { kNone, kAddsOne, kNegativeExp };
 
+// A parameter of the folder that several tensors, or one in an order of its own, are written of; a
+// row is one of its last dimension.
+class GgufFolderRows {
+ public:
+  virtual ~GgufFolderRows() = default;
+  virtual void read(int64_t row, float* out) const = 0;
+  virtual float number(int64_t row, int64_t column) const = 0;
+};
+
 struct GgufStored {
   std::string name;
   std::vector<int64_t> dims;  // the slowest first
+  // A row of it, of the parameter that GgufMade makes. REQUIRES: set where the family is written.
+  std::function<void(const GgufFolderRows& folder, int64_t row, float* out)> write = nullptr;
 };
 
 // The tensors that one parameter is made of, by their place in GgufMade::from.
@@ -68,9 +79,9 @@ struct GgufParam {
   std::string name;
   Shape shape;  // in the folder
   RowOrder order = RowOrder::kSame;
-  int64_t heads = 1;  // of kPairedHeads
-  // Of kFused and of experts: which rows of the stored tensor, which has `stored_rows` (0: those
-  // of `shape`).
+  int64_t heads = 1;  // of kPairedHeads and kByHead
+  // Of a part and of experts: which rows of the stored tensor, which has `stored_rows` (0: those of
+  // `shape`).
   int64_t first_row = 0;
   int64_t stored_rows = 0;
   GgufChange change = GgufChange::kNone;
@@ -80,6 +91,8 @@ struct GgufParam {
   int64_t stored_matrices = 0;
   // The same numbers in the same order, but in another shape; empty: in that of the folder.
   std::vector<int64_t> stored_dims = {};
+  // What a row is multiplied with when it is written, where files have no multipliers.
+  std::function<double(int64_t row)> written_scale = nullptr;
   std::optional<GgufMade> made = std::nullopt;
 
   // The row of the file that is row `row` of the folder, and the other way about. REQUIRES: not

@@ -26,6 +26,13 @@ constexpr size_t kPieceBytesMax = 1024;
 // Tokens that end a turn in common chat templates.
 constexpr std::string_view kTurnEnds[] = {"<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>"};
 
+// How models of an architecture cut words where their files do not say.
+const char* usual_words(std::string_view architecture) {
+  if (architecture == "gpt2" || architecture == "phi2") return "gpt-2";
+  if (architecture == "gptneox") return "olmo";
+  return architecture == "llama" ? "llama-bpe" : "qwen2";
+}
+
 class GgufTokenizerReader {
  public:
   GgufTokenizerReader(const GgufMetadata& keys, const GgufTokenizerOptions& options)
@@ -171,7 +178,7 @@ class GgufTokenizerReader {
         options_.pre.empty() ? std::string(stored.value_or("default")) : options_.pre;
     if (name == "default") {
       JIGE_TRY(const std::string_view architecture, keys_.get_text("general.architecture"));
-      name = architecture == "gpt2" ? "gpt-2" : architecture == "llama" ? "llama-bpe" : "qwen2";
+      name = usual_words(architecture);
       log_warn(
           "{}: does not say how its tokenizer cuts words (key \"tokenizer.ggml.pre\"); taken "
           "is {}, as is usual for {}; --pre names another one",

@@ -79,8 +79,8 @@ class GgufConversion : public GgufRows {
  private:
   Status produce_vector(const RowSink& sink) const {
     const int64_t count = param_.shape[0];
-    std::vector<float> stored(static_cast<size_t>(count));
-    std::vector<float> values(stored.size());
+    std::vector<float> stored(static_cast<size_t>(tensors_[0]->columns()));
+    std::vector<float> values(static_cast<size_t>(count));
     read(0, 0, 1, stored.data());
     for (int64_t i = 0; i < count; ++i) {
       values[static_cast<size_t>(i)] = stored[static_cast<size_t>(param_.stored_row(i))];
@@ -266,7 +266,7 @@ Status check_gguf_tensor(const GgufFile& file, const GgufTensor& tensor,
 // Tensors that say what the configuration says, and those of layers that predict further tokens,
 // which stand behind the others.
 bool is_described(const GgufFile& file, std::string_view name, const ModelConfig& config) {
-  if (name == "rope_freqs.weight") return true;
+  if (name == "rope_freqs.weight" || is_gguf_longrope_tensor(name)) return true;
   if (name == "output.weight") return config.tied_embeddings;
   constexpr std::string_view kLayer = "blk.";
   if (!name.starts_with(kLayer)) return false;

@@ -31,6 +31,12 @@ constexpr const char* kSeedWords =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}|)"
     R"( ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
+// Spaces in runs of powers of two.
+constexpr const char* kJais2Words =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
+    R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s{512}(?!\S)|\s{256}(?!\S)|\s{128}(?!\S)|)"
+    R"(\s{64}(?!\S)|\s{32}(?!\S)|\s{16}(?!\S)|\s{8}(?!\S)|\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1})";
+
 constexpr const char* kDeepseekWords =
     R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|)"
     R"( ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
@@ -54,6 +60,7 @@ constexpr WordsFamily kWordsFamilies[] = {
     {.name = "llama3", .patterns = {kLlama3Words}, .ignore_merges = true, .adds_bos = true},
     {.name = "llama-v3", .patterns = {kLlama3Words}, .ignore_merges = true, .adds_bos = true},
     {.name = "falcon3", .patterns = {kLlama3Words}, .ignore_merges = true, .adds_bos = true},
+    {.name = "falcon-h1", .patterns = {kLlama3Words}, .ignore_merges = true, .adds_bos = true},
     {.name = "lfm2", .patterns = {kLlama3Words}, .ignore_merges = true, .adds_bos = true},
     {.name = "glm4", .patterns = {kLlama3Words}, .ignore_merges = true},
     {.name = "smaug-bpe", .patterns = {kLlama3Words}},
@@ -65,6 +72,7 @@ constexpr WordsFamily kWordsFamilies[] = {
     {.name = "stablelm2", .patterns = {kQwenWords}},
     {.name = "hunyuan", .patterns = {kQwenWords}},
     {.name = "gpt-2", .gpt2_words = true},
+    {.name = "phi-2", .gpt2_words = true},
     {.name = "exaone4", .gpt2_words = true},
     {.name = "granite-docling", .gpt2_words = true},
     {.name = "olmo", .gpt2_words = true, .nfc = true},
@@ -74,8 +82,10 @@ constexpr WordsFamily kWordsFamilies[] = {
     {.name = "exaone", .single_digits = true, .gpt2_words = true},
     {.name = "command-r", .single_digits = true, .gpt2_words = true, .nfc = true},
     {.name = "gpt-4o", .patterns = {kGpt4oWords}},
+    {.name = "llama4", .patterns = {kGpt4oWords}},
     {.name = "minimax-m2", .patterns = {kGpt4oWords}},
     {.name = "seed-coder", .patterns = {kSeedWords}},
+    {.name = "jais-2", .patterns = {kJais2Words}},
     {.name = "tekken", .patterns = {kTekkenWords}, .ignore_merges = true, .adds_bos = true},
     {.name = "deepseek-v3", .patterns = {R"(\p{N}{1,3})", kDeepseekKana, kDeepseekWords}},
     {.name = "hunyuan-dense", .patterns = {R"(\p{N}{1,3})", kDeepseekKana, kDeepseekWords}},

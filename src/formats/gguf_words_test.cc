@@ -63,6 +63,10 @@ TEST(GgufWords, CutAsTheirNameSays) {
             false,
             true,
             {"I", "'LL", " see", " ", " x", "123", "4", ";\n\n", "HTTPServer", "'s"}},
+           {"jais-2",
+            false,
+            false,
+            {"I", "'LL", " see", " ", " x", "123", "4", ";\n\n", "HTTPServer", "'s"}},
        }) {
     const auto known = find_gguf_words(one.name);
     ASSERT_TRUE(known.has_value()) << one.name;
@@ -75,6 +79,16 @@ TEST(GgufWords, CutAsTheirNameSays) {
     ASSERT_TRUE(cutter->apply({text}, scratch, words).has_value());
     EXPECT_EQ(words.found, one.words) << one.name;
   }
+}
+
+// Of eight spaces before a word four stand alone, then two, one, and one with the word.
+TEST(GgufWords, OfJais2CutRunsOfSpacesByPowersOfTwo) {
+  const auto known = find_gguf_words("jais-2");
+  const auto cutter = text::PreTokenizer::from_json(&known->pre_tokenizer, "jais-2");
+  text::RegexScratch scratch;
+  CutWords words;
+  ASSERT_TRUE(cutter->apply({"a        b"}, scratch, words).has_value());
+  EXPECT_EQ(words.found, (std::vector<std::string>{"a", "    ", "  ", " ", " b"}));
 }
 
 TEST(GgufWords, AreKnownByTheirParts) {

@@ -116,6 +116,11 @@ void GgufKeys::reals(std::string_view key, std::span<const float> values) {
   put_array(bytes_, kGgufValueF32, values);
 }
 
+void GgufKeys::flags(std::string_view key, std::span<const uint8_t> values) {
+  begin(key, kGgufValueArray);
+  put_array(bytes_, kGgufValueBool, values);
+}
+
 uint64_t GgufTensorSource::bytes() const {
   uint64_t count = 1;
   for (const int64_t dim : dims) count *= static_cast<uint64_t>(dim);

@@ -28,6 +28,7 @@ class GgufKeys {
   void texts(std::string_view key, std::span<const std::string> values);
   void ints(std::string_view key, std::span<const int32_t> values);
   void reals(std::string_view key, std::span<const float> values);
+  void flags(std::string_view key, std::span<const uint8_t> values);
 
   uint64_t count() const { return count_; }
   const std::string& bytes() const { return bytes_; }

@@ -106,6 +106,41 @@ def plain_positions(config):
     config["rope_parameters"] = {"rope_theta": 10000.0, "rope_type": "default"}
 
 
+def usual_yarn(config):
+    config["rope_parameters"]["full_attention"].update(beta_fast=32.0)
+    config["rope_parameters"]["full_attention"].pop("truncate")
+
+
+def as_chatglm(config):
+    """What the converter looks for are names of the older remote code."""
+    config.update(seq_length=config["max_position_embeddings"], rms_norm_eps=1e-5,
+                  layernorm_epsilon=1e-5, attention_dim=config["head_dim"], num_key_value_heads=2)
+
+
+def as_neox(config):
+    config["rotary_pct"] = config["rope_parameters"]["partial_rotary_factor"]
+    config["rope_parameters"]["rope_theta"] = 10000.0  # no key says another
+
+
+def usual_minicpm3(config):
+    """Numbers that readers take for granted."""
+    config.update(scale_emb=12, scale_depth=1.4, dim_model_base=256)
+
+
+def as_bamba(config):
+    config.update(attn_rotary_emb=4)
+
+
+def unmultiplied(config):
+    """What files hold has been multiplied with them."""
+    for field in ("embedding_multiplier", "lm_head_multiplier", "attention_in_multiplier",
+                  "attention_out_multiplier", "key_multiplier", "ssm_in_multiplier",
+                  "ssm_out_multiplier"):
+        config[field] = 1.0
+    config.update(mlp_multipliers=[1.0] * 2, ssm_multipliers=[1.0] * 5,
+                  mamba_norm_before_gate=False, head_dim=8)
+
+
 # What is changed of a configuration, and of tensors.
 EDITS = {
     "gpt_oss": (sets(swiglu_limit=7.0), None),  # readers know no other
@@ -138,12 +173,31 @@ EDITS = {
     "deepseek_v3": (one_scale, None),
     "minimax_m2": (sets(scoring_func="sigmoid"), None),
     "dots1": (no_windows, None),
+    "phi": (None, None),
+    "phi3": (None, None),
+    "phi4_mini": (None, None),
+    "glm": (as_chatglm, None),
+    "olmo3": (usual_yarn, None),
+    "gpt_neox": (as_neox, None),
+    "cohere": (None, None),
+    "ernie4_5": (sets(use_bias=False), no_biases("")),
+    "falcon_h1": (unmultiplied, None),
+    "minicpm3": (usual_minicpm3, None),
+    "bamba": (as_bamba, None),
+    "jais2": (None, None),
 }
 
 
 # Whose configuration the converter must see as it is written, and not as transformers reads it,
-# which renames kinds of layers.
-AS_WRITTEN = {"granite_hybrid", "granite_hybrid_dense"}
+# which renames kinds of layers and fields.
+AS_WRITTEN = {"granite_hybrid", "granite_hybrid_dense", "gpt_neox"}
+# What the converter takes for granted of the published models, and a fixture has otherwise.
+SAID_TOO = {
+    "phi": lambda writer, config: (writer.add_feed_forward_length(config["intermediate_size"]),
+                                   writer.add_head_count_kv(config["num_key_value_heads"])),
+    "glm": lambda writer, config: (writer.add_key_length(config["head_dim"]),
+                                   writer.add_value_length(config["head_dim"])),
+}
 
 
 def vocabulary(size):
@@ -197,6 +251,13 @@ def convert(name):
         config, wide = prepare(name, folder)
         kind = get_model_class(config["architectures"][0])
         kind.set_vocab = set_placeholder_tokens
+        if name in SAID_TOO:
+            say_all = kind.set_gguf_parameters
+
+            def say_more(model):
+                say_all(model)
+                SAID_TOO[name](model.gguf_writer, config)
+            kind.set_gguf_parameters = say_more
         kind.no_mtp = EDITS[name][1] is not layer_beyond
         types = gguf.LlamaFileType
         path = OUT / (name + ".gguf")

@@ -16,7 +16,8 @@ struct GgufArchitecture {
   GgufLayout layout;
 };
 
-// Those of the last group compute what Llama does, under other names.
+// Those of the last groups are language models of files with images, and models that compute what
+// Llama does, under other names.
 constexpr GgufArchitecture kGgufArchitectures[] = {
     {"llama", Family::kLlama, GgufLayout::kPaired},
     {"qwen2", Family::kQwen2, GgufLayout::kPlain},
@@ -68,6 +69,10 @@ constexpr GgufArchitecture kGgufArchitectures[] = {
     {"falcon-h1", Family::kFalconH1, GgufLayout::kPlain},
     {"minicpm3", Family::kMiniCpm3, GgufLayout::kPlain},
     {"jais2", Family::kJais2, GgufLayout::kPlain},
+
+    {"qwen2vl", Family::kQwen2, GgufLayout::kPlain},
+    {"qwen3vl", Family::kQwen3, GgufLayout::kPlain},
+    {"qwen3vlmoe", Family::kQwen3Moe, GgufLayout::kPlain},
 
     {"exaone", Family::kLlama, GgufLayout::kPlain},
     {"internlm2", Family::kLlama, GgufLayout::kPaired},

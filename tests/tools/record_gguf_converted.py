@@ -185,6 +185,8 @@ EDITS = {
     "minicpm3": (usual_minicpm3, None),
     "bamba": (as_bamba, None),
     "jais2": (None, None),
+    "qwen2_5_images": (None, None),
+    "qwen3_images": (None, None),
 }
 
 
@@ -231,7 +233,7 @@ def prepare(name, folder):
         change_config(config)
     if change_tensors:
         tensors = change_tensors(tensors)
-    tokens, _ = vocabulary(config["vocab_size"])
+    tokens, _ = vocabulary(config.get("text_config", config)["vocab_size"])
     with open(folder / "tokenizer.json", "w") as file:
         json.dump({"model": {"vocab": {token: i for i, token in enumerate(tokens)}},
                    "added_tokens": []}, file)

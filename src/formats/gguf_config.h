@@ -34,6 +34,8 @@ int64_t gguf_block_count(const GgufFile& file);
 // up to one. REQUIRES: a config of gemma2 or gemma3.
 int64_t gguf_gemma_period(Family family);
 inline constexpr double kGgufGemma3SlidingTheta = 10000.0;
+// What the frequencies of columns that stand still are divided by.
+inline constexpr float kGgufStandingStill = 1e30f;
 // Of models with latents a key is so much of mscale_all_dim.
 inline constexpr double kGgufLatentMultiplier = 0.1;
 ActivationKind gguf_gpt_neox_activation(int64_t layer_count);

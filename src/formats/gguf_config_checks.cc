@@ -38,7 +38,7 @@ Status check_windows(const ModelConfig& c, std::string_view where) {
     const auto flags = gguf_sliding_layers(c.layer_count, family_info(c.family).full_period);
     return is_window_pattern(c, flags) ? Status() : not_in_gguf(where, "layer_types");
   }
-  if (c.family == Family::kOlmo3 || c.family == Family::kGptOss) {
+  if (c.family == Family::kOlmo3 || c.family == Family::kGptOss || c.family == Family::kGemma4) {
     return c.sliding_window > 0 ? Status() : not_in_gguf(where, "sliding_window");
   }
   if (c.family == Family::kExaone4) {  // the one with so many layers has windows, others have none
@@ -134,7 +134,7 @@ Status check_granted_experts(const ModelConfig& c, std::string_view where) {
     return usual ? Status() : not_in_gguf(where, "swiglu_limit");
   }
   if (c.family == Family::kNemotronH) return check_nemotron_h(c, where);
-  if (c.family == Family::kQwen35Moe) return {};
+  if (c.family == Family::kQwen35Moe || c.family == Family::kGemma4) return {};
   if (c.experts.normalised != gguf_experts_normalised(c.family)) {
     return not_in_gguf(where, "norm_topk_prob");
   }
@@ -299,6 +299,11 @@ Status check_gguf_expressible(const ModelConfig& c, std::string_view where) {
   JIGE_DO(check_biases(c, where));
   if (c.rope.scaling == RopeScaling::kYarn && !is_gguf_yarn(c)) {
     return not_in_gguf(where, c.family == Family::kMinistral3 ? "rope_parameters" : "rope_scaling");
+  }
+  if (c.family == Family::kGemma4) {
+    const bool plain = c.rope.scaling == RopeScaling::kNone ||
+                       (c.rope.scaling == RopeScaling::kProportional && c.rope.factor == 1.0);
+    if (!plain) return not_in_gguf(where, "rope_parameters");
   }
   if (c.family == Family::kMiniCpm3 && c.rope.attention_factor != 1.0) {
     return not_in_gguf(where, "rope_scaling");

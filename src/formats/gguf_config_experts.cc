@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "formats/gguf_config.h"
 #include "formats/gguf_config_rope.h"
 #include "formats/gguf_field_reader.h"
 #include "formats/model_families.h"
@@ -12,8 +13,6 @@ namespace {
 
 constexpr int64_t kSigmoidGating = 2;
 constexpr int64_t kChosenSoftmaxGating = 3;  // the softmax of those that are chosen
-// What the frequencies of columns that stand still are divided by.
-constexpr float kStandingStill = 1e30f;
 
 }  // namespace
 
@@ -205,11 +204,11 @@ Status GgufFieldReader::read_gemma4_angles(int64_t full_head_dim) {
   JIGE_TRY(const auto window, keys_.find_number(key("rope.freq_base_swa")));
   Json angles = {{"rope_type", "default"}, {"rope_theta", full.value_or(1e6)}};
   JIGE_TRY(const std::vector<float> divisors, gguf_rope_divisors(file_, full_head_dim));
-  const auto still = std::find(divisors.begin(), divisors.end(), kStandingStill);
+  const auto still = std::find(divisors.begin(), divisors.end(), kGgufStandingStill);
   const auto turned = still - divisors.begin();
   const bool known =
       std::all_of(divisors.begin(), still, [](float f) { return f == 1.0f; }) &&
-      std::all_of(still, divisors.end(), [](float f) { return f == kStandingStill; });
+      std::all_of(still, divisors.end(), [](float f) { return f == kGgufStandingStill; });
   if (!known) {
     return fail(Code::kUnsupported,
                 "{}: tensor \"rope_freqs.weight\" scales rotary frequencies, which Jige does not "

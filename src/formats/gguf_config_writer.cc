@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <numbers>
 #include <string>
 #include <utility>
@@ -30,6 +32,7 @@ constexpr std::pair<Family, std::string_view> kWrittenArchitectures[] = {
     {Family::kGemma, "gemma"},
     {Family::kGemma2, "gemma2"},
     {Family::kGemma3, "gemma3"},
+    {Family::kGemma4, "gemma4"},
     {Family::kGranite, "granite"},
     {Family::kOlmo2, "olmo2"},
     {Family::kOlmo3, "olmo2"},
@@ -90,7 +93,9 @@ class GgufConfigWriter {
     number("context_length", c_.context_max);
     number("embedding_length", c_.hidden_size);
     number("block_count", c_.layer_count);
-    if (c_.layer_parts.empty()) number("feed_forward_length", c_.ffn_size);
+    if (c_.layer_parts.empty() && !c_.shared_double_ffn) {
+      number("feed_forward_length", c_.ffn_size);
+    }
     number("attention.head_count", c_.head_count);
     number("vocab_size", c_.vocab_size);
     if (c_.family == Family::kGpt2) {
@@ -235,6 +240,7 @@ class GgufConfigWriter {
       number("attention.kv_lora_rank", latent.rank);
       if (latent.query_rank > 0) number("attention.q_lora_rank", latent.query_rank);
     }
+    if (c_.family == Family::kGemma4) return add_gemma4();
     number("rope.dimension_count", c_.rotary_dim > 0 ? c_.rotary_dim : c_.head_dim);
     if (latent.rank == 0 || c_.family == Family::kMiniCpm3) {
       number("attention.key_length", c_.head_dim);
@@ -252,6 +258,7 @@ class GgufConfigWriter {
     const bool latent = c_.latent.rank > 0 && c_.family != Family::kMiniCpm3;
     const bool mamba = c_.mamba2.heads > 0 && !c_.layer_is_recurrent.empty();
     const bool some = c_.short_conv.kernel > 0 || (mamba && !c_.attention_beside);
+    if (c_.family == Family::kGemma4) return add_kv_heads_by_layer();
     if (!some) return number("attention.head_count_kv", latent ? 1 : c_.kv_head_count);
     std::vector<int32_t> heads, widths;
     for (int64_t i = 0; i < c_.layer_count; ++i) {
@@ -263,6 +270,30 @@ class GgufConfigWriter {
     keys_.ints(prefix_ + "attention.head_count_kv", heads);
     if (!c_.layer_parts.empty()) keys_.ints(prefix_ + "feed_forward_length", widths);
     if (c_.short_conv.kernel > 0) number("shortconv.l_cache", c_.short_conv.kernel);
+  }
+
+  // Layers without the window may have other heads, those that share keys other widths.
+  void add_kv_heads_by_layer() {
+    std::vector<int32_t> heads, widths;
+    for (int64_t i = 0; i < c_.layer_count; ++i) {
+      heads.push_back(static_cast<int32_t>(head_shape(c_, i).kv_head_count));
+      widths.push_back(static_cast<int32_t>(ffn_size_of(c_, i)));
+    }
+    keys_.ints(prefix_ + "attention.head_count_kv", heads);
+    if (c_.shared_double_ffn) keys_.ints(prefix_ + "feed_forward_length", widths);
+  }
+
+  void add_gemma4() {
+    const int64_t full = c_.full_heads.head_dim > 0 ? c_.full_heads.head_dim : c_.head_dim;
+    for (const char* name :
+         {"attention.key_length", "attention.value_length", "rope.dimension_count"}) {
+      number(name, full);
+      number(std::string(name) + "_swa", c_.head_dim);
+    }
+    keys_.flags(prefix_ + "attention.sliding_window_pattern", window_flags());
+    real("rope.freq_base_swa", c_.sliding_rope.value_or(c_.rope).theta);
+    number("attention.shared_kv_layers", c_.shared_kv_layers);
+    number("embedding_length_per_layer_input", c_.layer_inputs.size);
   }
 
   void add_query_growth() {
@@ -303,6 +334,16 @@ std::vector<GgufFactors> gguf_rope_factors(const ModelConfig& config) {
   if (rope.scaling == RopeScaling::kLongRope) {
     return {{"rope_factors_long.weight", as_floats(rope.long_factors)},
             {"rope_factors_short.weight", as_floats(rope.short_factors)}};
+  }
+  if (config.family == Family::kGemma4) {
+    const int64_t full =
+        config.full_heads.head_dim > 0 ? config.full_heads.head_dim : config.head_dim;
+    std::vector<float> factors(static_cast<size_t>(full / 2), 1.0f);
+    const bool some = rope.scaling == RopeScaling::kProportional;
+    const auto turned = static_cast<double>(factors.size()) * (some ? rope.turned_share : 1.0);
+    std::fill(factors.begin() + static_cast<std::ptrdiff_t>(std::llround(turned)), factors.end(),
+              kGgufStandingStill);
+    return {{"rope_freqs.weight", std::move(factors)}};
   }
   if (rope.scaling != RopeScaling::kLlama3) return {};
   return {{"rope_freqs.weight", gguf_llama3_factors(config)}};

@@ -174,7 +174,7 @@ TEST(GgufExport, RefusesWhatGgufFilesCannotSay) {
         Case{"dots1", "num_key_value_heads", 4, "\"sliding_window\""},
         Case{"ernie4_5_moe", "use_cache", true, "\"moe_layer_interval\""},
         Case{"bamba", "use_cache", true, "family bamba"},
-        Case{"gemma4", "use_cache", true, "family gemma4_text"},
+        Case{"gemma4", "attention_bias", true, "\"attention_bias\""},
         Case{"cohere2", "attention_bias", false, "\"layer_types\""},
         Case{"lfm2", "use_cache", true, "\"conv_bias\""},
         Case{"lfm2_moe", "use_cache", true, "\"routed_scaling_factor\""},

@@ -93,8 +93,8 @@ Status check_deepseek(const ModelConfig& c, std::string_view where) {
   const bool lite = std::find(std::begin(kDeepSeekLiteLayers), std::end(kDeepSeekLiteLayers),
                               c.layer_count) != std::end(kDeepSeekLiteLayers);
   if ((c.latent.query_rank == 0) != lite) return not_in_gguf(where, "q_lora_rank");
-  if (c.experts.count == 0) return not_in_gguf(where, "first_k_dense_replace");
-  if (c.experts.shared_ffn_size == 0) return not_in_gguf(where, "n_shared_experts");
+  if (c.experts.count > 0 && c.experts.shared_ffn_size == 0)
+    return not_in_gguf(where, "n_shared_experts");
   if (!c.turns_neighbours) return not_in_gguf(where, "rope_interleave");
   const bool by_best = c.experts.groups > 1 && !c.experts.groups_by_pairs;
   return by_best ? not_in_gguf(where, "topk_method") : Status();
@@ -115,7 +115,7 @@ Status check_granted_experts(const ModelConfig& c, std::string_view where) {
   if (c.family == Family::kMiniMaxM2) {
     return c.tied_embeddings ? not_in_gguf(where, "tie_word_embeddings") : Status();
   }
-  if (c.family == Family::kGlm4Moe) {
+  if (c.family == Family::kGlm4Moe || c.family == Family::kSolarOpen) {
     return c.experts.groups > 1 ? not_in_gguf(where, "n_group") : Status();
   }
   if (c.family == Family::kDots1 && c.kv_head_count != c.head_count) {
@@ -125,15 +125,13 @@ Status check_granted_experts(const ModelConfig& c, std::string_view where) {
     if (!has_leading_dense_layers(c)) return not_in_gguf(where, "moe_layer_interval");
     return c.experts.shared_ffn_size > 0 ? Status() : not_in_gguf(where, "n_shared_experts");
   }
-  if (c.family == Family::kDeepSeekV2 || c.family == Family::kDeepSeekV3) {
-    return check_deepseek(c, where);
-  }
   if (is_granite_moe(c.family)) return {};
   if (c.family == Family::kGptOss) {
     const bool usual = c.experts.gate_limit == kGptOssLimit && c.experts.gate_alpha == kGptOssAlpha;
     return usual ? Status() : not_in_gguf(where, "swiglu_limit");
   }
   if (c.family == Family::kNemotronH) return check_nemotron_h(c, where);
+  if (c.latent.rank > 0) return {};  // below
   if (c.family == Family::kQwen35Moe || c.family == Family::kGemma4) return {};
   if (c.experts.normalised != gguf_experts_normalised(c.family)) {
     return not_in_gguf(where, "norm_topk_prob");
@@ -245,6 +243,7 @@ Status check_granted(const ModelConfig& c, std::string_view where) {
   if (c.family == Family::kGraniteHybrid) JIGE_DO(check_granite_hybrid(c, where));
   if (c.delta.key_heads > 0) JIGE_DO(check_delta(c, where));
   if (c.family == Family::kMiniCpm3) JIGE_DO(check_minicpm3(c, where));
+  if (gguf_architecture(c) == "deepseek2") JIGE_DO(check_deepseek(c, where));
   if (c.family == Family::kGemma3 &&
       c.sliding_rope.value_or(c.rope).theta != kGgufGemma3SlidingTheta) {
     return not_in_gguf(where, "rope_local_base_freq");

@@ -36,6 +36,7 @@ Status GgufFieldReader::read_deepseek_experts() {
   JIGE_DO(expect_gating(softmax ? 1 : kSigmoidGating));
   JIGE_TRY(const auto experts, keys_.find_int(key("expert_count")));
   if (experts.value_or(0) == 0) {
+    static_cast<void>(key("leading_dense_block_count"));
     out_["first_k_dense_replace"] = layers_;
     return {};
   }

@@ -77,6 +77,9 @@ constexpr std::pair<Family, std::string_view> kWrittenArchitectures[] = {
     {Family::kNemotronH, "nemotron_h"},
     {Family::kDeepSeekV2, "deepseek2"},
     {Family::kDeepSeekV3, "deepseek2"},
+    {Family::kGlm4MoeLite, "deepseek2"},
+    {Family::kYoutu, "deepseek2"},
+    {Family::kSolarOpen, "glm4moe"},
 };
 
 std::vector<float> as_floats(const std::vector<double>& values) {
@@ -124,6 +127,7 @@ class GgufConfigWriter {
     if (c_.family == Family::kErnie45Moe) number("interleave_moe_layer_step", 1);
     const bool counted = c_.family == Family::kGlm4Moe || c_.family == Family::kDots1 ||
                          c_.family == Family::kDeepSeekV2 || c_.family == Family::kDeepSeekV3 ||
+                         c_.family == Family::kGlm4MoeLite || c_.family == Family::kSolarOpen ||
                          c_.family == Family::kErnie45Moe;
     if (counted) number("expert_shared_count", c_.experts.shared_ffn_size / c_.experts.ffn_size);
     if (c_.family == Family::kNemotronH) number("expert_shared_count", 1);
@@ -142,6 +146,15 @@ class GgufConfigWriter {
     }
   }
 
+  // Readers of these want the keys, too, of models that have none.
+  void add_no_experts() {
+    number("leading_dense_block_count", c_.layer_count);
+    number("expert_feed_forward_length", c_.ffn_size);
+    number("expert_shared_count", 0);
+    const bool softmax = c_.family == Family::kDeepSeekV2;
+    number("expert_gating_func", softmax ? kSoftmaxGatingNumber : kSigmoidGatingNumber);
+  }
+
   // All families but GPT-2.
   void add_rotary_family() {
     add_kv_heads();
@@ -156,6 +169,7 @@ class GgufConfigWriter {
     if (c_.mamba2.heads > 0 && !c_.layer_is_recurrent.empty()) add_mamba2();
     if (c_.delta.key_heads > 0) add_delta();
     if (c_.experts.count > 0) add_experts();
+    if (c_.experts.count == 0 && gguf_architecture(c_) == "deepseek2") add_no_experts();
     real("rope.freq_base", c_.rope.theta);
     if (family_info(c_.family).granite_scales) {
       real("attention.scale", c_.score_scale);

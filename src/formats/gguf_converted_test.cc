@@ -155,6 +155,26 @@ TEST(GgufConverted, FilesOfTheConverterGiveTheModelsThatTheyWereMadeOf) {
   }
 }
 
+// Those of families that another one computes as well: of Youtu-LLM DeepSeek V2 without experts.
+TEST(GgufConverted, FilesUnderTheNameOfAnotherFamilyAreReadAsThat) {
+  const std::pair<const char*, Family> renamed[] = {{"youtu", Family::kDeepSeekV2},
+                                                    {"glm4_moe_lite", Family::kDeepSeekV3},
+                                                    {"solar_open", Family::kGlm4Moe}};
+  for (const auto& [name, family] : renamed) {
+    SCOPED_TRACE(name);
+    const auto file = GgufFile::open(converted(std::string(name) + ".gguf"));
+    ASSERT_TRUE(file) << file.error().message;
+    const auto config = read_gguf_config(*file);
+    ASSERT_TRUE(config) << config.error().message;
+    EXPECT_EQ(config->family, family);
+    const auto sources = gguf_sources(*file, *config, {});
+    ASSERT_TRUE(sources) << sources.error().message;
+    const TensorFolder original = TensorFolder::open(model_folder(name)).value();
+    EXPECT_EQ(sources->size(), original.tensors().size());
+    expect_converted_tensors(name, *sources, original, *config);
+  }
+}
+
 // Blocks of MXFP4 stay what they are, and the folder says so; --dtype decodes them.
 TEST(GgufConverted, ExpertsOfGptOssStayInBlocks) {
   const ScratchFolder scratch;

@@ -76,6 +76,7 @@ GgufLayerNames gguf_layer_names(Family family) {
       [[fallthrough]];
     case Family::kSeedOss:
     case Family::kGlm4Moe:
+    case Family::kSolarOpen:
     case Family::kQwen35:
     case Family::kQwen35Moe:
     case Family::kQwen3Next:

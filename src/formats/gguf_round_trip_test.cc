@@ -119,6 +119,9 @@ TEST(GgufRoundTrip, WhatIsWrittenApartOrInAnotherOrderComesBack) {
       {"deepseek_v2_groups",
        {{"n_group", nullptr}, {"topk_group", nullptr}, {"topk_method", "greedy"}},
        "deepseek2"},
+      {"deepseek_v3_dense",
+       {{"attention_bias", false}, {"rope_parameters", {{"mscale", 0.8}}}},
+       "deepseek2"},
       {"apertus",
        {{"rope_parameters", {{"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}}}},
        "apertus"},
@@ -150,6 +153,26 @@ TEST(GgufRoundTrip, WhatIsWrittenApartOrInAnotherOrderComesBack) {
     EXPECT_TRUE(again == config) << dump_json(to_hf_config(again)) << "\n"
                                  << dump_json(to_hf_config(config));
     expect_numbers_back(folder, back, config.norm_adds_one);
+  }
+}
+
+// Families that another one computes as well, and readers know by its name.
+TEST(GgufRoundTrip, FamiliesUnderTheNameOfAnotherComeBackAsThat) {
+  const std::tuple<const char*, Json, Family> renamed[] = {
+      {"glm4_moe_lite", Json::object(), Family::kDeepSeekV3},
+      {"youtu", Json::object(), Family::kDeepSeekV3},
+      {"solar_open", {{"n_group", 1}}, Family::kGlm4Moe},
+      {"iquestcoder", Json::object(), Family::kLlama}};
+  for (const auto& [name, changes, family] : renamed) {
+    SCOPED_TRACE(name);
+    const ScratchFolder scratch;
+    const std::string folder = random_folder(scratch, name, changes);
+    const auto made = export_gguf({.folder = folder, .file = scratch.file("a.gguf")});
+    ASSERT_TRUE(made) << made.error().message;
+    const auto read = import_gguf({.file = scratch.file("a.gguf"), .folder = scratch.file("back")});
+    ASSERT_TRUE(read) << read.error().message;
+    EXPECT_EQ(read->config.family, family);
+    expect_numbers_back(folder, scratch.file("back"), false);
   }
 }
 

@@ -187,6 +187,10 @@ EDITS = {
     "jais2": (None, None),
     "qwen2_5_images": (None, None),
     "qwen3_images": (None, None),
+    "youtu": (None, None),
+    "glm4_moe_lite": (sets(first_k_dense_replace=1), None),
+    "solar_open": (sets(n_group=1, first_k_dense_replace=0, intermediate_size=40,
+                        partial_rotary_factor=1.0), None),
 }
 
 

@@ -289,6 +289,39 @@ TEST(GgufFamilies, PatternsOfLayersAreThoseOfReaders) {
   EXPECT_EQ(gguf_gemma_period(Family::kGemma3), 6);
 }
 
+// Where no key says which layers have the window, every fourth has none.
+TEST(GgufFamilies, Olmo2WithWindowsIsOlmo3) {
+  GgufBuilder file = small_gguf_llama();
+  file.text("general.architecture", "olmo2")
+      .number("olmo2.block_count", 5)
+      .number("olmo2.context_length", 64)
+      .number("olmo2.embedding_length", 32)
+      .number("olmo2.feed_forward_length", 48)
+      .number("olmo2.attention.head_count", 4)
+      .number("olmo2.attention.sliding_window", 8)
+      .text("olmo2.rope.scaling.type", "yarn")
+      .real("olmo2.rope.scaling.factor", 8.0f)
+      .number("olmo2.rope.scaling.original_context_length", 8)
+      .real("olmo2.rope.scaling.yarn_attn_factor", 1.2079441541679836f)
+      .real("olmo2.rope.freq_base", 500000.0f)
+      .real("olmo2.attention.layer_norm_rms_epsilon", 1e-6f);
+  const ScratchFolder scratch;
+  write_or_fail(scratch.file("a.gguf"), file.bytes());
+  const auto config = read_gguf_config(GgufFile::open(scratch.file("a.gguf")).value());
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->family, Family::kOlmo3);
+  EXPECT_EQ(config->layer_is_sliding, (std::vector<uint8_t>{1, 1, 1, 0, 1}));
+  EXPECT_EQ(config->rope.scaling, RopeScaling::kYarn);
+  ASSERT_TRUE(config->sliding_rope);
+  EXPECT_EQ(config->sliding_rope->scaling, RopeScaling::kNone);
+  EXPECT_EQ(config->sliding_rope->theta, 500000.0);
+  // Another factor than the scaling's own is one that readers would not compute.
+  file.real("olmo2.rope.scaling.yarn_attn_factor", 1.5f);
+  write_or_fail(scratch.file("b.gguf"), file.bytes());
+  EXPECT_FAILS_WITH(read_gguf_config(GgufFile::open(scratch.file("b.gguf")).value()),
+                    Code::kUnsupported, "yarn_attn_factor");
+}
+
 TEST(GgufFamilies, RefusesKeysThatMakeNoModel) {
   const auto refused = [](const char* architecture, const char* key, uint32_t value, Code code,
                           const char* words) {
@@ -318,6 +351,11 @@ TEST(GgufFamilies, RefusesKeysThatMakeNoModel) {
   refused("smollm3", "block_count", 0, Code::kCorrupt, "block_count");
   refused("smollm3", "attention.sliding_window", 8, Code::kUnsupported, "sliding_window");
   refused("olmo2", "logit_scale", 3, Code::kUnsupported, "logit_scale");
+  refused("phi3", "rope.scaling.factor", 4, Code::kUnsupported, "\"phi3.rope.scaling\"");
+  refused("chatglm", "block_count", 1, Code::kUnsupported, "sliding_window");
+  refused("gptneox", "block_count", 1, Code::kCorrupt, "layer_norm_epsilon");
+  refused("falcon-h1", "block_count", 1, Code::kCorrupt, "falcon-h1.ssm.time_step_rank");
+  refused("minicpm3", "block_count", 1, Code::kCorrupt, "minicpm3.attention.kv_lora_rank");
 }
 
 }  // namespace

@@ -177,22 +177,24 @@ Status write_mxfp4_gguf(const TensorView& codes, const TensorView& scales, size_
   const int64_t rows = scales.shape[0] * scales.shape[1] / step;
   const auto* code = codes.as<uint8_t>();
   const auto* scale = scales.as<uint8_t>();
-  std::vector<std::byte> row(static_cast<size_t>(blocks * (kCodes + 1)));
+  const int64_t height = std::clamp<int64_t>(kExportChunk / (2 * kCodes * blocks), 1, rows);
+  std::vector<std::byte> some;
   for (int64_t i = 0; i < rows; ++i) {
     const int64_t first = (i * step + static_cast<int64_t>(source)) * blocks;
-    std::byte* out = row.data();
     for (int64_t block = first; block < first + blocks; ++block) {
-      *out++ = static_cast<std::byte>(scale[block]);
+      some.push_back(static_cast<std::byte>(scale[block]));
       // In folders neighbours share a byte, in files numbers of the two halves of a block.
       const auto number = [&](int64_t at) {
         return code[block * kCodes + at / 2] >> (at % 2 == 0 ? 0 : 4) & 15;
       };
       for (int64_t at = 0; at < kCodes; ++at) {
-        *out++ = static_cast<std::byte>(number(at) | number(at + kCodes) << 4);
+        some.push_back(static_cast<std::byte>(number(at) | number(at + kCodes) << 4));
       }
     }
-    JIGE_DO(sink(row));
-    JIGE_DO(on_written(row.size()));
+    if ((i + 1) % height != 0 && i + 1 < rows) continue;
+    JIGE_DO(sink(some));
+    JIGE_DO(on_written(some.size()));
+    some.clear();
   }
   return {};
 }

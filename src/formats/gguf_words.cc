@@ -31,6 +31,19 @@ constexpr const char* kSeedWords =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}|)"
     R"( ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
+// Runs of Korean, marks, Bopomofo, and of Chinese and Japanese stand alone.
+constexpr const char* kYoutuRuns =
+    "[\uac00-\ud7a3\u3131-\u318e]+|"
+    "[\uff01\u2026\u201c\u201d\u2018\u2019\u2014\uff1a\uff1b\uff0c\u3001-\u303f\ufe30-\ufe4f]+|"
+    "[\u3105-\u312f]+|[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+";
+// As kGpt4oWords, but for digits.
+constexpr const char* kYoutuWords =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
+    R"(\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
 // Spaces in runs of powers of two.
 constexpr const char* kJais2Words =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
@@ -60,6 +73,8 @@ constexpr WordsFamily kWordsFamilies[] = {
     {.name = "llama3", .patterns = {kLlama3Words}, .ignore_merges = true, .adds_bos = true},
     {.name = "llama-v3", .patterns = {kLlama3Words}, .ignore_merges = true, .adds_bos = true},
     {.name = "falcon3", .patterns = {kLlama3Words}, .ignore_merges = true, .adds_bos = true},
+    {.name = "pixtral", .patterns = {kLlama3Words}, .ignore_merges = true, .adds_bos = true},
+    {.name = "midm-2.0", .patterns = {kLlama3Words}, .ignore_merges = true, .adds_bos = true},
     {.name = "falcon-h1", .patterns = {kLlama3Words}, .ignore_merges = true, .adds_bos = true},
     {.name = "lfm2", .patterns = {kLlama3Words}, .ignore_merges = true, .adds_bos = true},
     {.name = "glm4", .patterns = {kLlama3Words}, .ignore_merges = true},
@@ -71,6 +86,7 @@ constexpr WordsFamily kWordsFamilies[] = {
     {.name = "qwen35", .patterns = {kQwen35Words}, .nfc = true},
     {.name = "stablelm2", .patterns = {kQwenWords}},
     {.name = "hunyuan", .patterns = {kQwenWords}},
+    {.name = "solar-open", .patterns = {kQwenWords}},
     {.name = "gpt-2", .gpt2_words = true},
     {.name = "phi-2", .gpt2_words = true},
     {.name = "exaone4", .gpt2_words = true},
@@ -83,9 +99,11 @@ constexpr WordsFamily kWordsFamilies[] = {
     {.name = "command-r", .single_digits = true, .gpt2_words = true, .nfc = true},
     {.name = "gpt-4o", .patterns = {kGpt4oWords}},
     {.name = "llama4", .patterns = {kGpt4oWords}},
+    {.name = "kanana2", .patterns = {kGpt4oWords}},
     {.name = "minimax-m2", .patterns = {kGpt4oWords}},
     {.name = "seed-coder", .patterns = {kSeedWords}},
     {.name = "jais-2", .patterns = {kJais2Words}},
+    {.name = "youtu", .patterns = {kYoutuRuns, kYoutuWords}, .ignore_merges = true},
     {.name = "tekken", .patterns = {kTekkenWords}, .ignore_merges = true, .adds_bos = true},
     {.name = "deepseek-v3", .patterns = {R"(\p{N}{1,3})", kDeepseekKana, kDeepseekWords}},
     {.name = "hunyuan-dense", .patterns = {R"(\p{N}{1,3})", kDeepseekKana, kDeepseekWords}},

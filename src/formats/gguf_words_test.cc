@@ -63,6 +63,14 @@ TEST(GgufWords, CutAsTheirNameSays) {
             false,
             true,
             {"I", "'LL", " see", " ", " x", "123", "4", ";\n\n", "HTTPServer", "'s"}},
+           {"solar-open",
+            false,
+            false,
+            {"I", "'LL", " see", " ", " x", "1", "2", "3", "4", ";\n\n", "HTTPServer", "'s"}},
+           {"youtu",
+            false,
+            true,
+            {"I'LL", " see", " ", " x", "1", "2", "3", "4", ";\n\n", "HTTPServer's"}},
            {"jais-2",
             false,
             false,
@@ -79,6 +87,15 @@ TEST(GgufWords, CutAsTheirNameSays) {
     ASSERT_TRUE(cutter->apply({text}, scratch, words).has_value());
     EXPECT_EQ(words.found, one.words) << one.name;
   }
+}
+
+TEST(GgufWords, OfYoutuLeaveScriptsApart) {
+  const auto known = find_gguf_words("youtu");
+  const auto cutter = text::PreTokenizer::from_json(&known->pre_tokenizer, "youtu");
+  text::RegexScratch scratch;
+  CutWords words;
+  ASSERT_TRUE(cutter->apply({"see\uac00\u4e00\uff01x"}, scratch, words).has_value());
+  EXPECT_EQ(words.found, (std::vector<std::string>{"see", "\uac00", "\u4e00", "\uff01", "x"}));
 }
 
 // Of eight spaces before a word four stand alone, then two, one, and one with the word.

@@ -1,9 +1,10 @@
 // A Hugging Face folder as a GGUF file, as llama.cpp and others load it; gguf_import.h is the way
 // back.
 //
-// Vectors and learned positions are F32, as readers of the format want them; other tensors have the
-// type that is asked for. Of quantised types, the token table and the head are Q8_0, which decide
-// every token; rows that are no whole number of blocks are F32.
+// Vectors, biases, norms, routers, convolutions and learned positions are F32, as readers of the
+// format want them; other tensors have the type that is asked for, but for experts that the folder
+// has in MXFP4, which stay in it. Of quantised types, the token table and the head are Q8_0, which
+// decide every token; rows that are no whole number of blocks are F32.
 //
 // The file appears whole or not at all; tensors are written a few rows at a time.
 // Threads: one thread; the flag may be set from anywhere.

@@ -3,10 +3,11 @@
 //
 // A task packs its rows of the left once, for as much of the depth as the second level takes, or
 // reads them where they lie, if they are of the engine's type and run along the depth: tiles where
-// few panels do, the others always. It runs them against its panels: group of panels, stretch of the depth, block of rows. So the sums
-// between two stretches are those of one group of panels, at most 144 KiB, and results leave from
-// the first-level cache. Tasks of the same rows follow each other, and a thread that runs several
-// packs those rows once. Sums are those of gemm.h, bit for bit. Threads: as gemm.h.
+// few panels do, the others always. It runs them against its panels: group of panels, stretch of
+// the depth, block of rows. So the sums between two stretches are those of one group of panels, at
+// most 144 KiB, and results leave from the first-level cache. Tasks of the same rows follow each
+// other, and a thread that runs several packs those rows once. Sums are those of gemm.h, bit for
+// bit. Threads: as gemm.h.
 #pragma once
 
 #include "kernels/cpu/gemm.h"

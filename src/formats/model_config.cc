@@ -7,6 +7,7 @@
 
 #include "formats/model_config_experts.h"
 #include "formats/model_config_falcon.h"
+#include "formats/model_config_gemma3n.h"
 #include "formats/model_config_gemma4.h"
 #include "formats/model_config_latent.h"
 #include "formats/model_config_parts.h"
@@ -29,6 +30,7 @@ class Checker {
     JIGE_DO(sizes());
     JIGE_DO(heads());
     JIGE_DO(check_full_heads(c_, where_));
+    JIGE_DO(check_gemma3n(c_, where_));
     JIGE_DO(check_latent(c_, where_));
     JIGE_DO(check_parts(c_, where_));
     JIGE_DO(check_recurrent(c_, where_));
@@ -424,6 +426,7 @@ ModelConfig first_layers(ModelConfig config, int64_t count) {
     if (!flags->empty()) flags->resize(static_cast<size_t>(count));
   }
   if (!config.layer_parts.empty()) config.layer_parts.resize(static_cast<size_t>(count));
+  if (!config.ffn_sparsity.empty()) config.ffn_sparsity.resize(static_cast<size_t>(count));
   return config;
 }
 

@@ -81,6 +81,7 @@ enum class Family {
   kMiniMaxM2,
   kApertus,
   kGemma4,
+  kGemma3n,
   kHunYuanDense,
   kHunYuanMoe,
   kCwm,
@@ -287,8 +288,19 @@ struct FullHeadsConfig {
   bool operator==(const FullHeadsConfig&) const = default;
 };
 
+// Alternating updates (Baykal et al., 2023): a token has several residual streams, of which layers
+// compute with the first alone. Before a layer all are predicted by a map of the streams, and
+// behind it corrected by what the layer made of the first.
+struct AltUpConfig {
+  int64_t streams = 0;           // 0: one, without this
+  bool scales_corrected = true;  // what a layer's input meets is times a vector
+  double clip = 120.0;           // what coefficients are held to in training elsewhere; 0: nothing
+
+  bool operator==(const AltUpConfig&) const = default;
+};
+
 // Embeddings of a token for every layer, and layers that have the keys and values of an earlier one
-// (Gemma 4 E2B and E4B).
+// (Gemma 4 E2B and E4B, Gemma 3n).
 struct LayerInputConfig {
   int64_t size = 0;        // columns of a layer's; 0: there are none
   int64_t vocab_size = 0;  // rows of their table
@@ -307,6 +319,11 @@ struct ModelConfig {
   int64_t ffn_size = 0;
   FullHeadsConfig full_heads;
   LayerInputConfig layer_inputs;
+  AltUpConfig altup;
+  int64_t laurel_rank = 0;  // of what a layer has beside attention, of its normed input; 0: nothing
+  // Per layer, the share of a gate's columns that are taken for 0 before its activation, by their
+  // mean and deviation; empty: none are.
+  std::vector<double> ffn_sparsity;
   // Of so many last layers each has the keys and values of the last layer before them that has a
   // window or none, as it has.
   int64_t shared_kv_layers = 0;
@@ -427,6 +444,8 @@ bool shares_keys(const ModelConfig& config, int64_t layer);
 bool gives_keys(const ModelConfig& config, int64_t layer);
 // The width of a layer's feed-forward part, experts aside.
 int64_t ffn_size_of(const ModelConfig& config, int64_t layer);
+// The share of a layer's gate that is cut away, or 0.
+double ffn_sparsity(const ModelConfig& config, int64_t layer);
 // Whether a product of the layer gives keys and values in one.
 bool keys_are_values(const ModelConfig& config, int64_t layer);
 // Whether the layer has attention, alone or beside a recurrent state.

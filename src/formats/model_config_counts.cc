@@ -56,6 +56,11 @@ int64_t ffn_size_of(const ModelConfig& config, int64_t layer) {
   return twice ? 2 * config.ffn_size : config.ffn_size;
 }
 
+double ffn_sparsity(const ModelConfig& config, int64_t layer) {
+  const auto at = static_cast<size_t>(layer);
+  return at < config.ffn_sparsity.size() ? config.ffn_sparsity[at] : 0.0;
+}
+
 namespace {
 
 // Of a layer's attention.
@@ -110,6 +115,14 @@ int64_t count_parameters(const ModelConfig& config, int64_t experts) {
   if (const int64_t size = config.layer_inputs.size; size > 0) {
     total +=
         size + config.layer_count * ((config.layer_inputs.vocab_size + 3 * width) * size + width);
+  }
+  if (const int64_t streams = config.altup.streams; streams > 0) {
+    const int64_t maps = streams * streams * (streams + 1);
+    total += config.layer_count * ((2 + streams) * width + maps);
+    total += 2 * (streams - 1) * width * width;
+  }
+  if (const int64_t rank = config.laurel_rank; rank > 0) {
+    total += config.layer_count * (2 * rank + 1) * width;
   }
   if (recurrent > 0) total += recurrent * recurrent_parameter_count(config);
   total += with_experts * expert_parameter_count(config, experts);

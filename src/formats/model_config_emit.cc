@@ -6,6 +6,7 @@
 
 #include "formats/model_config.h"
 #include "formats/model_config_experts.h"
+#include "formats/model_config_gemma3n.h"
 #include "formats/model_config_gemma4.h"
 #include "formats/model_config_latent.h"
 #include "formats/model_config_parts.h"
@@ -124,7 +125,7 @@ void emit_rope(const ModelConfig& config, Json& out) {
   out[std::string(family.theta_field)] = rope.theta;
   out["rope_scaling"] = nullptr;
   if (config.family == Family::kOlmo3) return emit_olmo3_rope(config, out);
-  if (config.family == Family::kGemma3) {
+  if (config.family == Family::kGemma3 || config.family == Family::kGemma3n) {
     out["rope_local_base_freq"] = config.sliding_rope.value_or(rope).theta;
   }
   const bool other_factor = family.turned_factor != 1.0;
@@ -271,6 +272,11 @@ void emit_family_fields(const ModelConfig& config, Json& out) {
       out["sliding_window"] = window_or_null(config);
       out["layer_types"] = layer_types(config);
       emit_gemma4(config, out);
+      break;
+    case Family::kGemma3n:
+      out["sliding_window"] = window_or_null(config);
+      out["layer_types"] = layer_types(config);
+      emit_gemma3n(config, out);
       break;
     case Family::kMiniCpm3:
       emit_minicpm3(config, out);

@@ -172,7 +172,8 @@ namespace {
 
 Status check_layer_parts(const ModelConfig& config, std::string_view where) {
   const LayerInputConfig& inputs = config.layer_inputs;
-  const bool own = family_info(config.family).full_heads;
+  const bool altup = family_info(config.family).altup;
+  const bool own = family_info(config.family).full_heads || altup;
   const int64_t shared = config.shared_kv_layers;
   if (!own) {
     if (inputs == LayerInputConfig() && shared == 0 && !config.shared_double_ffn) return {};
@@ -184,9 +185,11 @@ Status check_layer_parts(const ModelConfig& config, std::string_view where) {
     return fail(Code::kInvalidArgument, "{}: field \"{}\" is {}; it must lie in [0, {}]", where,
                 kLayerInputs, inputs.size, kLayerInputColumnsMax / config.layer_count);
   }
-  if (inputs.size > 0 && (inputs.vocab_size < config.vocab_size || inputs.vocab_size > kVocabMax)) {
+  // In Gemma 3n tokens that the table does not have are its first.
+  const int64_t vocab_min = altup ? 1 : config.vocab_size;
+  if (inputs.size > 0 && (inputs.vocab_size < vocab_min || inputs.vocab_size > kVocabMax)) {
     return fail(Code::kInvalidArgument, "{}: field \"{}\" is {}; it must lie in [{}, {}]", where,
-                kLayerVocab, inputs.vocab_size, config.vocab_size, kVocabMax);
+                kLayerVocab, inputs.vocab_size, vocab_min, kVocabMax);
   }
   if (shared < 0 || shared >= config.layer_count) {
     return fail(Code::kInvalidArgument,

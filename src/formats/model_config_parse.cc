@@ -13,6 +13,7 @@
 #include "formats/model_config.h"
 #include "formats/model_config_experts.h"
 #include "formats/model_config_fields.h"
+#include "formats/model_config_gemma3n.h"
 #include "formats/model_config_gemma4.h"
 #include "formats/model_config_latent.h"
 #include "formats/model_config_layers.h"
@@ -313,7 +314,8 @@ Status parse_scales(const Json& config, ModelConfig& out, std::string_view where
              parse_cap(config, "final_logit_softcapping", family.logits_cap, where));
   }
   if (family.logits_cap_field) {
-    JIGE_TRY(out.logits_cap, parse_cap(config, "final_logit_softcapping", 0, where));
+    JIGE_TRY(out.logits_cap,
+             parse_cap(config, "final_logit_softcapping", family.logits_cap, where));
   }
   if (family.granite_scales) {
     JIGE_TRY(out.embedding_scale, get_number_or(config, "embedding_multiplier", 1.0, where));
@@ -321,17 +323,7 @@ Status parse_scales(const Json& config, ModelConfig& out, std::string_view where
     JIGE_TRY(out.score_scale, get_number_or(config, "attention_multiplier", 1.0, where));
     JIGE_TRY(out.logits_divisor, get_number_or(config, "logits_scaling", 1.0, where));
   }
-  if (out.family == Family::kMiniCpm3) {
-    const auto depth = std::sqrt(static_cast<double>(std::max<int64_t>(out.layer_count, 1)));
-    const bool unscaled = present(config, "scale_depth") && !find_field(config, "scale_depth");
-    JIGE_TRY(out.embedding_scale, get_number_or(config, "scale_emb", 12.0, where));
-    JIGE_TRY(out.residual_scale,
-             get_number_or(config, "scale_depth", unscaled ? depth : 1.4, where));
-    out.residual_scale /= depth;
-    const int64_t usual_base = present(config, "dim_model_base") ? out.hidden_size : 256;
-    JIGE_TRY(const int64_t base, get_size_or(config, "dim_model_base", usual_base, where));
-    out.logits_divisor = static_cast<double>(out.hidden_size) / static_cast<double>(base);
-  }
+  if (out.family == Family::kMiniCpm3) JIGE_DO(parse_minicpm3_scales(config, out, where));
   if (family.logit_scale) {
     JIGE_TRY(out.logits_scale,
              get_number_or(config, "logit_scale", kCohereLogitScaleDefault, where));
@@ -366,6 +358,7 @@ Status parse_rotary_family(const Json& config, ModelConfig& out, std::string_vie
   }
   JIGE_TRY(out.head_count, get_int(config, fields.heads, where));
   JIGE_TRY(out.ffn_size, out.family == Family::kLfm2 ? parse_lfm2_ffn_size(config, where)
+                         : family.altup              ? parse_gemma3n_ffn_size(config, where)
                                                      : get_int(config, fields.ffn, where));
   JIGE_TRY(out.context_max, get_int(config, fields.context, where));
   JIGE_TRY(out.norm_eps, get_number_or(config, fields.norm_eps, family.norm_eps, where));
@@ -384,6 +377,7 @@ Status parse_rotary_family(const Json& config, ModelConfig& out, std::string_vie
   JIGE_DO(parse_switches(config, out, where));
   JIGE_DO(parse_scales(config, out, where));
   if (family.full_heads) JIGE_DO(parse_full_heads(config, out, where));
+  if (family.altup) JIGE_DO(parse_gemma3n(config, out, where));
   return has_experts(out.family) ? parse_experts(config, out, where) : Status();
 }
 
@@ -475,6 +469,7 @@ Result<ModelConfig> parse_model_config(const Json& whole, std::string_view where
   JIGE_DO(may_be_recurrent(out.family) ? parse_recurrent(config, out, where)
                                        : parse_layers(config, out, where));
   if (family_info(out.family).full_heads) JIGE_DO(parse_layer_heads(config, out, where));
+  if (family_info(out.family).altup) JIGE_DO(parse_ffn_sparsity(config, out, where));
   JIGE_DO(parse_token_ids(config, out, where));
   JIGE_DO(checked());
   return out;

@@ -284,8 +284,9 @@ Status parse_rope_by_layer_type(const Json& config, ModelConfig& out, std::strin
   }
   JIGE_TRY(out.rope, parse_both_spellings(full, scaling, config, out, where));
 
-  // Gemma 3's other angles have a field of their own; OLMo 3's have the theta of all, unscaled.
-  const bool gemma3 = out.family == Family::kGemma3;
+  // Gemma 3's and 3n's other angles have a field of their own; OLMo 3's have the theta of all,
+  // unscaled.
+  const bool gemma3 = out.family == Family::kGemma3 || out.family == Family::kGemma3n;
   const char* top_field = gemma3 ? "rope_local_base_freq" : "rope_theta";
   Json local = sliding ? *sliding : Json::object();
   JIGE_TRY(const double top,

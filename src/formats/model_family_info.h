@@ -91,6 +91,7 @@ struct FamilyInfo {
   bool head_bias = false;
   bool attention_sinks = false;
   bool full_heads = false;  // layers without the window may have heads of their own
+  bool altup = false;       // AltUp, LAuReL, inputs of layers and sparse gates (Gemma 3n)
   bool value_norm = false;
   bool layer_scales = false;
   bool scores_by_head_dim = true;

@@ -61,7 +61,8 @@ ModelNames model_names(const formats::ModelConfig& config) {
 LayerInputsNames layer_inputs_names() {
   return {.table = "model.embed_tokens_per_layer",
           .projection = "model.per_layer_model_projection",
-          .norm = "model.per_layer_projection_norm"};
+          .norm = "model.per_layer_projection_norm",
+          .streams = "model.altup_projections"};
 }
 
 std::vector<std::string> recurrent_modules(const formats::ModelConfig& config,
@@ -180,7 +181,8 @@ Architecture::Architecture(const formats::ModelConfig& config,
                              .lora = lora,
                              .device = device}));
   }
-  head_ = std::make_unique<Head>(config, names.final_norm, names.head, device);
+  head_ = std::make_unique<Head>(config, names.final_norm, names.head,
+                                 "model.altup_unembed_projections", device);
   const auto append = [this](const Block& block) {
     const auto index = static_cast<int32_t>(graph_.nodes.size());
     graph_.nodes.push_back({.block = &block});

@@ -55,6 +55,8 @@ class Architecture {
 
   // Columns of what flows between blocks (stream_layout.h).
   int64_t stream_columns() const { return StreamLayout(config_).columns(); }
+  // Of them, those that the head reads.
+  int64_t head_columns() const { return StreamLayout(config_).residual_columns(); }
 
   // Columns of the rope table; 0 without rotary positions.
   int64_t rope_columns() const;

@@ -4,6 +4,7 @@
 
 #include "ops/experts.h"
 #include "ops/linear.h"
+#include "ops/row_spread.h"
 
 namespace jige::model {
 namespace {
@@ -33,6 +34,7 @@ ops::Activation plain_activation(formats::ActivationKind activation) {
 DenseMlp::DenseMlp(const formats::ModelConfig& config, const DenseMlpOptions& options,
                    std::vector<ParamSpec>& params)
     : size_(options.size), activation_(config.activation) {
+  if (options.sparsity > 0) cut_ = ops::normal_deviations(options.sparsity);
   input_ = Projection({.parts = fused_parts(options.input, {size_, gated() ? size_ : 0}),
                        .inputs = config.hidden_size,
                        .bias = config.mlp_bias,
@@ -82,9 +84,11 @@ void DenseMlp::plan_backward(Placement& at, DType compute, ops::WeightFormat for
   output_.plan_backward(at, compute, format);
 }
 
-DenseMlp::Saved DenseMlp::place_saved(Placement& at, int64_t token_count, DType compute) const {
+DenseMlp::Saved DenseMlp::place_saved(Placement& at, int64_t token_count, DType compute,
+                                      bool keeps_gate) const {
   Saved saved;
   saved.ffn = at.take(compute, Shape{token_count, ffn_columns()});
+  if (sparse() && keeps_gate) saved.gate = at.take(compute, Shape{token_count, size_});
   saved.u_input = input_.place_product(at, token_count, compute);
   saved.u_output = output_.place_product(at, token_count, compute);
   return saved;
@@ -123,7 +127,7 @@ TensorView DenseMlp::forward_input(Stream& stream, const BlockWeights& weights, 
                                  .past_caches = true,
                                  .adapters = work.adapters,
                                  .norm = work.norm};
-  if (gated() && !work.saves) {
+  if (gated() && !sparse() && !work.saves) {
     const bool swiglu = activation_ == formats::ActivationKind::kSwiGlu;
     product.dst = saved.ffn.column_range(0, size_);
     if (input_.forward_gated(stream, weights, compute, product,
@@ -133,6 +137,11 @@ TensorView DenseMlp::forward_input(Stream& stream, const BlockWeights& weights, 
     product.dst = saved.ffn;
   }
   input_.forward(stream, weights, compute, product);
+  if (sparse()) {
+    const TensorView gate = saved.ffn.column_range(0, size_);
+    if (saved.gate) ops::scale(stream, saved.gate, gate, 1.0f);
+    ops::row_cut(stream, gate, gate, *cut_);
+  }
   activate(stream, weights, work.activated, saved.ffn);
   return work.activated;
 }
@@ -152,6 +161,10 @@ void DenseMlp::backward_input(Stream& stream, const BlockWeights& weights, DType
   if (work.row_logits) {
     ops::gate_rows_backward(stream, work.grad_row_logits, grad_activated,
                             saved.ffn.column_range(0, size_), work.row_logits);
+  }
+  if (sparse()) {
+    const TensorView grad_gate = pending.ffn.column_range(0, size_);
+    ops::row_cut_backward(stream, grad_gate, grad_gate, saved.gate, *cut_);
   }
   input_.backward_input(stream, weights, compute,
                         {.grad_src = grad_src,

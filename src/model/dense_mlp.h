@@ -4,14 +4,15 @@
 //   a = act(g) · u, g|u = n2 Wguᵀ + b   act silu or gelu; or a = act(n2 Wuᵀ + b), relu as well, or
 //                                       xIELU with numbers of its own (ops/xielu.h)
 //   dst = a Wdᵀ + b
-// Some models multiply g with a number before act, and what comes of Wd with another.
+// Some models multiply g with a number before act, and what comes of Wd with another; in some g is
+// cut first: max(g - c, 0), c so many deviations above the mean of the token's (ops/row_spread.h).
 // Rows may have a gate each, by a logit of the token: then a comes times σ(logit), before Wd.
 // No dropout of its own.
 //
-// saved: g|u or u; X puts a in the place of g, times the row's gate where there is one. Without
-// gate a is computed anew. pending: the gradient at g|u or u, and what tokens add to those of
-// xIELU's numbers; besides, W needs the gradient at dst.
-// Threads: const.
+// saved: g|u or u, and g as it was before it was cut; X puts a in the place of g, times the row's
+// gate where there is one. Without gate a is computed anew. pending: the gradient at g|u or u, and
+// what tokens add to those of xIELU's numbers; besides, W needs the gradient at dst. Threads:
+// const.
 #pragma once
 
 #include <optional>
@@ -36,6 +37,7 @@ struct DenseMlpOptions {
   std::string curve;  // before the names of xIELU's numbers, where it is the activation
   int64_t size = 0;   // F
   double output_std = 0.02;
+  double sparsity = 0;      // the share of g that is cut away, were it normal; 0: g is not cut
   bool transposed = false;  // files hold matrices as [in, out]
   std::optional<formats::LoraConfig> lora;
   DeviceKind device = DeviceKind::kCpu;
@@ -55,6 +57,7 @@ class DenseMlp {
 
   struct Saved {
     TensorView ffn;                // [T, 2F] or [T, F], compute type
+    TensorView gate;               // [T, F]: g before it was cut, where a backward follows
     TensorView u_input, u_output;  // adapters
   };
   struct Pending {
@@ -76,7 +79,7 @@ class DenseMlp {
     const ops::NormForward* norm = nullptr;  // what makes F's src and is still to be done, or null
   };
   int64_t size() const { return size_; }  // F
-  Saved place_saved(Placement& at, int64_t token_count, DType compute) const;
+  Saved place_saved(Placement& at, int64_t token_count, DType compute, bool keeps_gate) const;
   Pending place_pending(Placement& at, int64_t token_count, DType compute) const;
 
   // dst [T, D], compute type or f32, from src [T, D], compute type.
@@ -98,6 +101,7 @@ class DenseMlp {
  private:
   bool gated() const { return formats::has_gate(activation_); }
   int64_t ffn_columns() const { return gated() ? 2 * size_ : size_; }
+  bool sparse() const { return cut_.has_value(); }
   bool curved() const { return activation_ == formats::ActivationKind::kXielu; }
   ops::Xielu curve(const BlockWeights& weights) const;
   // a from src, and where it is.
@@ -112,6 +116,7 @@ class DenseMlp {
 
   int64_t size_;
   formats::ActivationKind activation_;
+  std::optional<double> cut_;  // deviations above the mean
   Projection input_, output_;
   size_t curve_ = 0;  // xIELU's first number: alpha_p, alpha_n, beta, eps
 };

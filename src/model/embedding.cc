@@ -45,21 +45,26 @@ Embedding::Embedding(const EmbeddingOptions& options, const formats::ModelConfig
   inputs.norm = NormLayer(config, names.norm, sizes.size, false, params_);
   inputs.product_scale = 1.0f / std::sqrt(static_cast<float>(width_));
   inputs.table_scale = std::sqrt(static_cast<float>(sizes.size));
-  packed_ = PackedSizes(&inputs.projection);
+  inputs.vocab_size = sizes.vocab_size;
+  if (config.altup.streams > 0) split_.emplace(config, names.streams, options.device, params_);
+  packed_ = PackedSizes(&inputs.projection, split_ ? &*split_ : nullptr);
 }
 
 void Embedding::pack(Stream& stream, const BlockWeights& weights, DType compute,
                      PackFor use) const {
   if (inputs_) inputs_->projection.pack(stream, weights, compute, use);
+  if (split_) split_->pack(stream, weights, compute, use);
 }
 
 int64_t Embedding::strip_bytes(DType compute) const {
-  return inputs_ ? inputs_->projection.strip_bytes(compute) : 0;
+  const int64_t bytes = inputs_ ? inputs_->projection.strip_bytes(compute) : 0;
+  return split_ ? std::max(bytes, split_->strip_bytes(compute)) : bytes;
 }
 
 void Embedding::list_packs(const BlockWeights& weights, size_t param, DType compute, PackFor use,
                            std::vector<ops::PackPart>& packs) const {
   if (inputs_) inputs_->projection.list_packs(weights, param, compute, use, packs);
+  if (split_) split_->list_packs(weights, param, compute, use, packs);
 }
 
 Embedding::Saved Embedding::place_saved(Placement& at, int64_t token_count, DType compute,
@@ -69,6 +74,7 @@ Embedding::Saved Embedding::place_saved(Placement& at, int64_t token_count, DTyp
   saved.rows = at.take(compute, Shape{token_count, width_});
   saved.product = at.take(DType::kF32, Shape{token_count, inputs_->columns});
   if (stats) saved.stats = inputs_->norm.place_stats(at, token_count, inputs_->layer_count);
+  if (split_) saved.split = split_->place_saved(at, token_count, compute);
   return saved;
 }
 
@@ -79,6 +85,7 @@ Embedding::Pending Embedding::place_pending(Placement& at, int64_t token_count,
   if (!inputs_) return pending;
   pending.inputs = at.take(DType::kF32, Shape{token_count, inputs_->columns});
   pending.product = at.take(compute, Shape{token_count, inputs_->columns});
+  if (split_) pending.split = split_->place_pending(at, token_count, compute);
   return pending;
 }
 
@@ -88,6 +95,9 @@ Embedding::Work Embedding::place_work(Placement& at, int64_t token_count, DType 
   if (has_positions()) work.rows = at.take(DType::kF32, Shape{token_count, width_});
   if (!inputs_) return work;
   work.inputs = at.take(DType::kF32, Shape{token_count, inputs_->columns});
+  work.tokens = at.take(DType::kI32, Shape{token_count});
+  const bool training = use == PackFor::kTraining;
+  if (split_) work.split = split_->place_work(at, token_count, compute, training);
   if (use == PackFor::kInference) return work;
   work.rows = at.take(compute, Shape{token_count, width_});
   const int64_t scratch = inputs_->projection.weight_scratch_bytes(token_count, compute);
@@ -116,14 +126,18 @@ int64_t Embedding::workspace_bytes(int64_t token_count, DType compute, PackFor u
 
 int64_t Embedding::thread_scratch_bytes(int64_t token_count, DType compute, int threads,
                                         bool frozen_base) const {
-  return inputs_
-             ? inputs_->projection.thread_scratch_bytes(token_count, compute, threads, frozen_base)
-             : 0;
+  if (!inputs_) return 0;
+  const int64_t bytes =
+      inputs_->projection.thread_scratch_bytes(token_count, compute, threads, frozen_base);
+  if (!split_) return bytes;
+  return std::max(bytes, split_->thread_scratch_bytes(token_count, compute, threads, frozen_base));
 }
 
 double Embedding::forward_flops(double token_count, double) const {
   if (!inputs_) return 0;
-  return 2.0 * token_count * static_cast<double>(width_) * static_cast<double>(inputs_->columns);
+  const double streams = split_ ? split_->forward_flops(token_count) : 0;
+  return streams +
+         2.0 * token_count * static_cast<double>(width_) * static_cast<double>(inputs_->columns);
 }
 
 void Embedding::forward(const BlockContext& context, const BlockWeights& weights,
@@ -142,6 +156,22 @@ void Embedding::forward(const BlockContext& context, const BlockWeights& weights
     ops::add(stream, rows, rows, learned);
   }
   if (batch.dropout.rate > 0) ops::dropout(stream, rows, rows, batch.dropout, kDropoutSite);
+  if (split_) make_streams(context, weights, dst, memory);
+}
+
+void Embedding::make_streams(const BlockContext& context, const BlockWeights& weights,
+                             const TensorView& dst, const BlockMemory& memory) const {
+  const bool saves = bool(memory.saved);
+  Placement workspace(context.workspace);
+  Placement kept(memory.saved);
+  const Saved saved = place_saved(saves ? kept : workspace, dst.rows(), context.compute, saves);
+  split_->forward(context.stream, weights, context.compute, dst, saved.split);
+}
+
+TensorView Embedding::input_tokens(Stream& stream, const Batch& batch, const Work& work) const {
+  if (inputs_->vocab_size >= params_[kTable].shape[0]) return batch.tokens;
+  ops::known_tokens(stream, work.tokens, batch.tokens, inputs_->vocab_size);
+  return work.tokens;
 }
 
 void Embedding::make_inputs(const BlockContext& context, const BlockWeights& weights,
@@ -161,7 +191,8 @@ void Embedding::make_inputs(const BlockContext& context, const BlockWeights& wei
   ops::scale(stream, saved.product, saved.product, inputs_->product_scale);
   inputs_->norm.forward(stream, weights, work.inputs, saved.product, saved.stats);
   const TensorView inputs = inputs_->layout.inputs_from(dst, 0);
-  ops::embedding_forward(stream, inputs, weights.params[inputs_->table].value, batch.tokens);
+  ops::embedding_forward(stream, inputs, weights.params[inputs_->table].value,
+                         input_tokens(stream, batch, work));
   ops::scale(stream, inputs, inputs, inputs_->table_scale);
   ops::add(stream, inputs, inputs, work.inputs);
   ops::scale(stream, inputs, inputs, std::sqrt(0.5f));
@@ -175,7 +206,13 @@ void Embedding::backward_input(const BlockContext& context, const BlockWeights& 
   if (frozen) return;
   Placement left(memory.pending);
   const TensorView kept = place_pending(left, batch.token_count(), context.compute).rows;
-  ops::dropout(context.stream, kept, residual(grad_dst), batch.dropout, kDropoutSite);
+  if (split_) {
+    const auto [saved, pending, work] = place_backward(context, memory, batch.token_count());
+    split_->backward_input(context.stream, weights, context.compute, kept, grad_dst, saved.split,
+                           pending.split, work.split);
+  }
+  ops::dropout(context.stream, kept, split_ ? kept : residual(grad_dst), batch.dropout,
+               kDropoutSite);
   if (inputs_) backward_inputs(context, weights, grad_dst, memory);
 }
 
@@ -213,6 +250,11 @@ void Embedding::backward_weight(const BlockContext& context, const BlockWeights&
     ops::embedding_backward(context.stream, weights.params[kPositions].grad, grad, batch.positions);
   }
   if (inputs_) input_gradients(context, weights, batch, memory);
+  if (split_) {
+    const auto [saved, pending, work] = place_backward(context, memory, batch.token_count());
+    split_->backward_weight(context.stream, weights, context.compute, context.gradients,
+                            saved.split, pending.split, work.split);
+  }
   const TensorView& grad_table = weights.params[kTable].grad;
   if (!grad_table) return;
   if (scale_ != 1.0f) ops::scale(context.stream, grad, grad, scale_);
@@ -237,7 +279,7 @@ void Embedding::input_gradients(const BlockContext& context, const BlockWeights&
   const TensorView& grad_table = weights.params[inputs_->table].grad;
   if (!grad_table) return;
   ops::scale(stream, pending.inputs, pending.inputs, inputs_->table_scale);
-  ops::embedding_backward(stream, grad_table, pending.inputs, batch.tokens);
+  ops::embedding_backward(stream, grad_table, pending.inputs, input_tokens(stream, batch, work));
 }
 
 }  // namespace jige::model

@@ -6,7 +6,9 @@
 // each of L layers, of the rows e = scale · table[tokens[t]] before dropout:
 //   inputs[t] = √½ (norm(D^-½ e Wᵀ) + √P · layer_table[tokens[t]])   the norm of each layer's
 //   columns
-// saved: e as products read it, e Wᵀ and 1/std of the norm.
+// Tokens that the layers' table does not have are its first. Of several residual streams the others
+// are made of the first here, behind dropout (altup_ends.h).
+// saved: e as products read it, e Wᵀ and 1/std of the norm; what the streams' products save.
 // The gradient of the table has its own memory even where the head uses the same parameter: the
 // head's part is added once per step (weights.h), so the bits do not depend on micro-batches.
 // Threads: const.
@@ -17,6 +19,7 @@
 #include <vector>
 
 #include "formats/model_config.h"
+#include "model/altup_ends.h"
 #include "model/block.h"
 #include "model/norm_layer.h"
 #include "model/placement.h"
@@ -41,6 +44,7 @@ struct LayerInputsNames {
   std::string table;
   std::string projection;
   std::string norm;
+  std::string streams;  // before a number, where there are several
 };
 
 class Embedding final : public Block {
@@ -87,6 +91,7 @@ class Embedding final : public Block {
     NormLayer norm;
     int64_t columns = 0;  // of all layers
     int64_t layer_count = 0;
+    int64_t vocab_size = 0;
     float product_scale = 1;
     float table_scale = 1;
   };
@@ -94,16 +99,20 @@ class Embedding final : public Block {
     TensorView rows;     // e, [T, D] compute type
     TensorView product;  // [T, L·P] f32
     NormStats stats;
+    StreamSplit::Saved split;
   };
   struct Pending {
     TensorView rows;     // [T, D] f32
     TensorView inputs;   // [T, L·P] f32, at the sum of both parts
     TensorView product;  // [T, L·P] compute type
+    TensorView split;    // of the streams' products
   };
   struct Work {
     TensorView rows;    // [T, D] f32: learned positions, or compute type: the gradient at e
     TensorView inputs;  // [T, L·P] f32
+    TensorView tokens;  // [T] i32, as the layers' table has them
     TensorView scratch;
+    StreamSplit::Work split;
   };
   Saved place_saved(Placement& at, int64_t token_count, DType compute, bool stats) const;
   Pending place_pending(Placement& at, int64_t token_count, DType compute) const;
@@ -120,10 +129,14 @@ class Embedding final : public Block {
   TensorView residual(const TensorView& rows) const {
     return rows ? rows.column_range(0, width_) : rows;
   }
+  void make_streams(const BlockContext& context, const BlockWeights& weights, const TensorView& dst,
+                    const BlockMemory& memory) const;
   void make_inputs(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
                    const TensorView& dst, const BlockMemory& memory) const;
   void backward_inputs(const BlockContext& context, const BlockWeights& weights,
                        const TensorView& grad_dst, const BlockMemory& memory) const;
+  // Of what the table's rows are told in another table.
+  TensorView input_tokens(Stream& stream, const Batch& batch, const Work& work) const;
   void input_gradients(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
                        const BlockMemory& memory) const;
 
@@ -132,6 +145,7 @@ class Embedding final : public Block {
   float scale_;
   std::vector<ParamSpec> params_;
   std::optional<Inputs> inputs_;
+  std::optional<StreamSplit> split_;
   PackedSizes packed_;
 };
 

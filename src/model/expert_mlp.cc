@@ -160,7 +160,7 @@ ExpertMlp::Saved ExpertMlp::place_saved(Placement& at, int64_t token_count, DTyp
   if (experts_.beside_mlp) routing.scaled_weights = at.take(DType::kF32, places);
   saved.balance = at.take(DType::kF32, Shape{token_count});
   saved.ffn = at.take(compute, Shape{places.count(), input_.outputs()});
-  if (shared_) saved.shared = shared_->place_saved(at, token_count, compute);
+  if (shared_) saved.shared = shared_->place_saved(at, token_count, compute, true);
   return saved;
 }
 

@@ -46,7 +46,7 @@ TensorView rows_if_any(const TensorView& view, int64_t begin, int64_t end) {
 }  // namespace
 
 Head::Head(const formats::ModelConfig& config, const std::string& norm_name,
-           const std::string& linear_name, DeviceKind device)
+           const std::string& linear_name, const std::string& streams_name, DeviceKind device)
     : width_(config.hidden_size),
       vocab_size_(config.vocab_size),
       device_(device),
@@ -54,6 +54,8 @@ Head::Head(const formats::ModelConfig& config, const std::string& norm_name,
       logit_cap_(config.logits_cap),
       layout_(config),
       norm_(config, norm_name, width_, config.norm_bias, params_) {
+  if (config.altup.streams > 0) merge_.emplace(config, streams_name, device, params_);
+  packed_ = PackedSizes(merge_ ? &*merge_ : nullptr);
   if (linear_name.empty()) return;
   linear_index_ = params_.size();
   linear_.emplace(ProjectionOptions{.parts = {{linear_name, vocab_size_}},
@@ -61,7 +63,7 @@ Head::Head(const formats::ModelConfig& config, const std::string& norm_name,
                                     .bias = config.head_bias,
                                     .device = device_},
                   params_);
-  packed_ = PackedSizes(&*linear_);
+  packed_ = PackedSizes(&*linear_, merge_ ? &*merge_ : nullptr);
 }
 
 int64_t Head::chunk_tokens() const {
@@ -81,15 +83,32 @@ int64_t Head::packed_bytes(DType compute, PackFor use, ops::WeightFormat format)
 
 void Head::pack(Stream& stream, const BlockWeights& weights, DType compute, PackFor use) const {
   if (linear_) linear_->pack(stream, weights, compute, use);
+  if (merge_) merge_->pack(stream, weights, compute, use);
 }
 
 void Head::list_packs(const BlockWeights& weights, size_t param, DType compute, PackFor use,
                       std::vector<ops::PackPart>& packs) const {
   if (linear_) linear_->list_packs(weights, param, compute, use, packs);
+  if (merge_) merge_->list_packs(weights, param, compute, use, packs);
 }
 
-NormStats Head::place_saved(Placement& at, int64_t token_count) const {
-  return norm_.place_stats(at, token_count);
+int64_t Head::strip_bytes(DType compute) const {
+  const int64_t bytes = linear_ ? linear_->strip_bytes(compute) : 0;
+  return merge_ ? std::max(bytes, merge_->strip_bytes(compute)) : bytes;
+}
+
+Head::Saved Head::place_saved(Placement& at, int64_t token_count, DType compute) const {
+  Saved saved;
+  saved.stats = norm_.place_stats(at, token_count);
+  if (merge_) saved.merge = merge_->place_saved(at, token_count, compute);
+  return saved;
+}
+
+Head::Pending Head::place_pending(Placement& at, int64_t token_count, DType compute) const {
+  Pending pending;
+  pending.normed = at.take(compute, Shape{token_count, width_});
+  if (merge_) pending.merge = merge_->place_pending(at, token_count, compute);
+  return pending;
 }
 
 Head::Work Head::place_work(Placement& at, int64_t token_count, DType compute, PackFor use) const {
@@ -108,45 +127,58 @@ Head::Work Head::place_work(Placement& at, int64_t token_count, DType compute, P
   if (use == PackFor::kTraining && scratch_bytes > 0) {
     work.scratch = at.take(DType::kU8, Shape{scratch_bytes});
   }
+  if (!merge_) return work;
+  const bool training = use == PackFor::kTraining;
+  work.merge = merge_->place_work(at, token_count, compute, training);
+  if (training) work.grad_merged = at.take(DType::kF32, Shape{token_count, width_});
   return work;
 }
 
-int64_t Head::saved_bytes(int64_t token_count, DType) const {
+int64_t Head::saved_bytes(int64_t token_count, DType compute) const {
   Placement at;
-  place_saved(at, token_count);
+  place_saved(at, token_count, compute);
   return at.peak_bytes();
 }
 
 int64_t Head::pending_bytes(int64_t token_count, DType compute) const {
   Placement at;
-  at.take(compute, Shape{token_count, width_});
+  place_pending(at, token_count, compute);
   return at.peak_bytes();
 }
 
 int64_t Head::workspace_bytes(int64_t token_count, DType compute, PackFor use) const {
-  if (!linear_) return 0;
+  if (!linear_) return logits_workspace_bytes(token_count, compute);
   Placement at;
+  // What a loss without a backward saves nowhere else.
+  if (merge_ && use == PackFor::kInference) place_saved(at, token_count, compute);
   place_work(at, token_count, compute, use);
   return at.peak_bytes();
 }
 
 int64_t Head::thread_scratch_bytes(int64_t token_count, DType compute, int threads,
                                    bool frozen_base) const {
-  if (!linear_) return 0;
+  int64_t bytes =
+      merge_ ? merge_->thread_scratch_bytes(token_count, compute, threads, frozen_base) : 0;
+  if (!linear_) return bytes;
   const int64_t rows = std::min(token_count, gradient_tokens(compute));
-  return linear_->thread_scratch_bytes(rows, compute, threads, frozen_base);
+  return std::max(bytes, linear_->thread_scratch_bytes(rows, compute, threads, frozen_base));
 }
 
 int64_t Head::logits_workspace_bytes(int64_t row_count, DType compute) const {
-  if (!linear_) return 0;
   Placement at;
-  at.take(compute, Shape{row_count, width_});
+  if (linear_) at.take(compute, Shape{row_count, width_});
+  if (merge_) {
+    merge_->place_saved(at, row_count, compute);
+    merge_->place_work(at, row_count, compute, false);
+  }
   return at.peak_bytes();
 }
 
 double Head::forward_flops(double token_count, double) const {
-  if (!linear_) return 0;
-  return 2.0 * token_count * static_cast<double>(width_) * static_cast<double>(vocab_size_);
+  const double streams = merge_ ? merge_->forward_flops(token_count) : 0;
+  if (!linear_) return streams;
+  return streams +
+         2.0 * token_count * static_cast<double>(width_) * static_cast<double>(vocab_size_);
 }
 
 void Head::forward(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
@@ -189,13 +221,33 @@ void Head::start_key_gradients(Stream& stream, const TensorView& grad_src) const
   }
 }
 
+void Head::run_losses(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
+                      const Outputs& outputs, const Work& work, int64_t begin,
+                      const TensorView& normed, const TensorView& grad_logits) const {
+  Stream& stream = context.stream;
+  const int64_t end = begin + normed.rows();
+  for (int64_t first = begin; first < end; first += chunk_tokens()) {
+    const int64_t last = std::min(first + chunk_tokens(), end);
+    const TensorView logits = work.logits.row_range(0, last - first);
+    linear_->forward(stream, weights, context.compute,
+                     {.dst = logits, .src = normed.row_range(first - begin, last - begin)});
+    scale_logits(stream, logits);
+    ops::cross_entropy(stream,
+                       {.loss = outputs.losses ? outputs.losses.row_range(first, last)
+                                               : work.losses.row_range(0, last - first),
+                        .logits = logits,
+                        .targets = batch.targets.row_range(first, last),
+                        .weights = rows_if_any(batch.loss_weights, first, last),
+                        .cap = logit_cap_,
+                        .grad_logits = rows_if_any(grad_logits, first - begin, last - begin)});
+  }
+}
+
 void Head::run_chunks(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
                       const TensorView& whole_src, const Outputs& outputs,
                       const BlockMemory& memory) const {
   JIGE_CHECK(linear_, "a head of the final norm alone has no loss");
   Stream& stream = context.stream;
-  const TensorView src = layout_.residual(whole_src);
-  const TensorView grad_src = layout_.residual(outputs.grad_src);
   if (outputs.input_gradient) start_key_gradients(stream, outputs.grad_src);
   const DType compute = context.compute;
   const int64_t t = batch.token_count();
@@ -204,10 +256,19 @@ void Head::run_chunks(const BlockContext& context, const BlockWeights& weights, 
   Placement kept(memory.saved);
   Placement left(memory.pending);
   Placement workspace(context.workspace);
-  const NormStats stats = memory.saved ? place_saved(kept, t) : NormStats{};
-  const TensorView grad_normed = gradient ? left.take(compute, Shape{t, width_}) : TensorView{};
+  Saved saved;
+  if (merge_ || memory.saved) saved = place_saved(memory.saved ? kept : workspace, t, compute);
+  const NormStats stats = memory.saved ? saved.stats : NormStats{};
+  const Pending pending = gradient ? place_pending(left, t, compute) : Pending{};
+  const TensorView& grad_normed = pending.normed;
   const Work work =
       place_work(workspace, t, compute, gradient ? PackFor::kTraining : PackFor::kInference);
+  // F comes first.
+  if (merge_ && outputs.losses) {
+    merge_->forward(stream, weights, compute, whole_src, saved.merge, work.merge);
+  }
+  const TensorView src = merge_ ? saved.merge.merged : layout_.residual(whole_src);
+  const TensorView grad_src = merge_ ? work.grad_merged : layout_.residual(outputs.grad_src);
 
   const bool needs_logits = outputs.losses || outputs.input_gradient || linear_gradient;
   const int64_t step = gradient ? gradient_tokens(compute) : chunk_tokens();
@@ -217,22 +278,8 @@ void Head::run_chunks(const BlockContext& context, const BlockWeights& weights, 
     const TensorView grad_logits = work.grad_logits.row_range(0, end - begin);
     const TensorView rows = src.row_range(begin, end);
     norm_.forward(stream, weights, normed, rows, rows_of(stats, begin, end));
-    for (int64_t first = begin; first < end; first += chunk_tokens()) {
-      const int64_t last = std::min(first + chunk_tokens(), end);
-      const TensorView logits = work.logits.row_range(0, last - first);
-      linear_->forward(stream, weights, compute,
-                       {.dst = logits, .src = normed.row_range(first - begin, last - begin)});
-      scale_logits(stream, logits);
-      ops::cross_entropy(
-          stream, {.loss = outputs.losses ? outputs.losses.row_range(first, last)
-                                          : work.losses.row_range(0, last - first),
-                   .logits = logits,
-                   .targets = batch.targets.row_range(first, last),
-                   .weights = rows_if_any(batch.loss_weights, first, last),
-                   .cap = logit_cap_,
-                   .grad_logits = gradient ? grad_logits.row_range(first - begin, last - begin)
-                                           : TensorView{}});
-    }
+    run_losses(context, weights, batch, outputs, work, begin, normed,
+               gradient ? grad_logits : TensorView{});
     if (gradient) scale_logits(stream, grad_logits);
     if (outputs.input_gradient) {
       const TensorView grad_rows = grad_normed.row_range(begin, end);
@@ -250,6 +297,24 @@ void Head::run_chunks(const BlockContext& context, const BlockWeights& weights, 
     }
   }
   if (outputs.weight_gradient) norm_.backward_weight(stream, weights, grad_normed, src, stats);
+  if (!merge_) return;
+  if (outputs.input_gradient) {
+    merge_->backward_input(stream, weights, compute, outputs.grad_src, grad_src, whole_src,
+                           saved.merge, pending.merge, work.merge);
+  }
+  if (outputs.weight_gradient) {
+    merge_->backward_weight(stream, weights, compute, context.gradients, saved.merge, pending.merge,
+                            work.merge);
+  }
+}
+
+TensorView Head::norm_source(const BlockContext& context, const BlockWeights& weights,
+                             Placement& at, const TensorView& src) const {
+  if (!merge_) return src;
+  const StreamMerge::Saved saved = merge_->place_saved(at, src.rows(), context.compute);
+  const StreamMerge::Work work = merge_->place_work(at, src.rows(), context.compute, false);
+  merge_->forward(context.stream, weights, context.compute, src, saved, work);
+  return saved.merged;
 }
 
 void Head::logits(const BlockContext& context, const BlockWeights& weights, const TensorView& src,
@@ -257,7 +322,8 @@ void Head::logits(const BlockContext& context, const BlockWeights& weights, cons
   JIGE_CHECK(linear_, "a head of the final norm alone has no logits");
   Placement workspace(context.workspace);
   const TensorView normed = workspace.take(context.compute, Shape{src.rows(), width_});
-  norm_.forward(context.stream, weights, normed, src, {});
+  const TensorView rows = norm_source(context, weights, workspace, src);
+  norm_.forward(context.stream, weights, normed, rows, {});
   linear_->forward(context.stream, weights, context.compute, {.dst = dst, .src = normed});
   scale_logits(context.stream, dst);
   if (logit_cap_ > 0) ops::soft_cap(context.stream, dst, logit_cap_);
@@ -265,7 +331,8 @@ void Head::logits(const BlockContext& context, const BlockWeights& weights, cons
 
 void Head::normed(const BlockContext& context, const BlockWeights& weights, const TensorView& src,
                   const TensorView& dst) const {
-  norm_.forward(context.stream, weights, dst, src, {});
+  Placement workspace(context.workspace);
+  norm_.forward(context.stream, weights, dst, norm_source(context, weights, workspace, src), {});
 }
 
 }  // namespace jige::model

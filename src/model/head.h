@@ -10,10 +10,11 @@
 // often. C and G depend on V, the type and the kind of device only, and results do not depend on
 // them as far as ops promise.
 // A head of the final norm alone (HeadKind) gives n, for embeddings of texts; it has no loss.
+// Of several residual streams src is what is made of them first (altup_ends.h).
 // The block's dst: losses [T] f32, unweighted, 0 where there is no target.
 // The gradient is that of Σ loss_weights[t] · loss[t] (weights of 1 where the batch has none).
-// saved: 1/std of the norm. pending: the gradient of n.
-// Threads: const.
+// saved: 1/std of the norm, and what merging streams saves. pending: the gradient of n, and those
+// of the streams' products. Threads: const.
 #pragma once
 
 #include <optional>
@@ -21,6 +22,7 @@
 #include <vector>
 
 #include "formats/model_config.h"
+#include "model/altup_ends.h"
 #include "model/block.h"
 #include "model/norm_layer.h"
 #include "model/placement.h"
@@ -40,8 +42,9 @@ class Head final : public Block {
   // `norm_name` and `linear_name` without ".weight". A tied head's linear has the embedding's name;
   // its value is the embedding's memory, its gradient its own until the end of a step (weights.h).
   // Without a linear's name the head is the norm alone.
+  // `streams_name`: before the number of a stream's matrix, where there are several.
   Head(const formats::ModelConfig& config, const std::string& norm_name,
-       const std::string& linear_name, DeviceKind device);
+       const std::string& linear_name, const std::string& streams_name, DeviceKind device);
 
   const std::string& name() const override { return name_; }
   std::span<const ParamSpec> params() const override { return params_; }
@@ -50,9 +53,7 @@ class Head final : public Block {
   size_t linear_index() const { return linear_index_; }
   int64_t packed_bytes(DType compute, PackFor use, ops::WeightFormat format) const override;
   void pack(Stream& stream, const BlockWeights& weights, DType compute, PackFor use) const override;
-  int64_t strip_bytes(DType compute) const override {
-    return linear_ ? linear_->strip_bytes(compute) : 0;
-  }
+  int64_t strip_bytes(DType compute) const override;
   void list_packs(const BlockWeights& weights, size_t param, DType compute, PackFor use,
                   std::vector<ops::PackPart>& packs) const override;
   int64_t saved_bytes(int64_t token_count, DType compute) const override;
@@ -87,7 +88,7 @@ class Head final : public Block {
               const TensorView& dst) const;
   int64_t logits_workspace_bytes(int64_t row_count, DType compute) const;
 
-  // The normed rows [R, D] f32 of R rows of the residual stream. Needs no workspace.
+  // The normed rows [R, D] f32 of R rows of the residual stream. Needs logits_workspace_bytes.
   void normed(const BlockContext& context, const BlockWeights& weights, const TensorView& src,
               const TensorView& dst) const;
 
@@ -100,6 +101,8 @@ class Head final : public Block {
     TensorView grad_logits;  // [G, V] compute; logits itself in f32
     TensorView losses;       // [C] f32, where the caller wants none
     TensorView scratch;      // of W's product
+    StreamMerge::Work merge;
+    TensorView grad_merged;  // [T, D] f32
   };
   struct Outputs {
     TensorView losses, grad_src;
@@ -107,12 +110,28 @@ class Head final : public Block {
     bool weight_gradient = false;
   };
   Work place_work(Placement& at, int64_t token_count, DType compute, PackFor use) const;
-  NormStats place_saved(Placement& at, int64_t token_count) const;
+  struct Saved {
+    NormStats stats;
+    StreamMerge::Saved merge;
+  };
+  Saved place_saved(Placement& at, int64_t token_count, DType compute) const;
+  struct Pending {
+    TensorView normed;  // [T, D] compute
+    TensorView merge;
+  };
+  Pending place_pending(Placement& at, int64_t token_count, DType compute) const;
   int64_t gradient_tokens(DType compute) const;  // G
+  // Of inference: what the norm reads of rows of the residual streams.
+  TensorView norm_source(const BlockContext& context, const BlockWeights& weights, Placement& at,
+                         const TensorView& src) const;
   // Logits from products, and gradients of products from those of logits.
   void scale_logits(Stream& stream, const TensorView& logits) const;
   // Layers that share keys add to their gradients, from here on.
   void start_key_gradients(Stream& stream, const TensorView& grad_src) const;
+  // Of rows [begin, begin + rows of normed): losses, and where it is wanted the gradient at logits.
+  void run_losses(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
+                  const Outputs& outputs, const Work& work, int64_t begin, const TensorView& normed,
+                  const TensorView& grad_logits) const;
   void run_chunks(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
                   const TensorView& src, const Outputs& outputs, const BlockMemory& memory) const;
 
@@ -126,6 +145,7 @@ class Head final : public Block {
   std::vector<ParamSpec> params_;
   NormLayer norm_;
   std::optional<Projection> linear_;
+  std::optional<StreamMerge> merge_;
   size_t linear_index_ = 0;
   PackedSizes packed_;
 };

@@ -147,7 +147,6 @@ InferenceModel::InferenceModel(Device& device, std::unique_ptr<const Architectur
       arena_(device, device.name() + " inference", memory_bytes_max) {}
 
 Status InferenceModel::allocate() {
-  const formats::ModelConfig& model = config();
   const InferenceBuffers bytes = inference_buffers(*architecture_, sizes_);
   const auto make_bytes = [&](int64_t count) { return arena_.make(DType::kU8, Shape{count}); };
   const Shape rows{sizes_.batch_tokens_max};
@@ -156,7 +155,7 @@ Status InferenceModel::allocate() {
   }
   JIGE_TRY(buffers_.workspace, make_bytes(bytes.workspace_bytes));
   JIGE_TRY(buffers_.gathered,
-           arena_.make(DType::kF32, Shape{sizes_.logit_rows_max, model.hidden_size}));
+           arena_.make(DType::kF32, Shape{sizes_.logit_rows_max, architecture_->head_columns()}));
   JIGE_TRY(buffers_.results,
            arena_.make(DType::kF32,
                        Shape{sizes_.logit_rows_max, result_columns(*architecture_, sizes_)}));
@@ -313,7 +312,7 @@ TensorView InferenceModel::run_body(const InferenceBatch& batch,
                                          {});
       src = dst;
     }
-    hidden_ = src.column_range(0, config().hidden_size);
+    hidden_ = src.column_range(0, architecture_->head_columns());
     if (batch.logit_rows.empty()) return;
     logits_ = run_head(batch.logit_rows);
     if (!draws.empty()) {

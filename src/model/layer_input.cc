@@ -67,21 +67,21 @@ void LayerInput::apply_gate(Stream& stream, const TensorView& input, const Saved
 }
 
 void LayerInput::forward(Stream& stream, const BlockWeights& weights, DType compute,
-                         const TensorView& rows, const TensorView& input, const Saved& saved,
-                         const Work& work) const {
+                         const TensorView& rows, std::span<const TensorView> targets,
+                         const TensorView& input, const Saved& saved, const Work& work) const {
   ops::scale(stream, saved.rows, rows, 1.0f);
   gate_.forward(stream, weights, compute, {.dst = saved.gate, .src = saved.rows});
   apply_gate(stream, input, saved, work);
   projection_.forward(stream, weights, compute, {.dst = saved.result, .src = work.gated});
   norm_.forward(stream, weights, work.rows, saved.result, saved.stats);
-  ops::add(stream, rows, rows, work.rows);
+  for (const TensorView& target : targets) ops::add(stream, target, target, work.rows);
 }
 
 void LayerInput::backward_input(Stream& stream, const BlockWeights& weights, DType compute,
                                 const Gradients& gradients, const TensorView& input,
                                 const Saved& saved, const Pending& pending,
                                 const Work& work) const {
-  ops::scale(stream, pending.after, gradients.rows, 1.0f);
+  ops::scale(stream, pending.after, gradients.result, 1.0f);
   norm_.backward_input(stream, weights, pending.result, pending.after, saved.result, saved.stats,
                        false);
   apply_gate(stream, input, saved, work);

@@ -1,12 +1,15 @@
-// LayerInput: what a layer makes of its own input, an embedding of the token (Gemma 4 E2B and E4B).
+// LayerInput: what a layer makes of its own input, an embedding of the token (Gemma 4 E2B and E4B,
+// Gemma 3n).
 //
 // Shapes: T tokens, D width, P columns of the input i.
-//   x += norm((gelu(x Wgᵀ) · i) Wpᵀ)        [T, D] f32, x the residual stream behind the MLP
+//   r += norm((gelu(x Wgᵀ) · i) Wpᵀ)        [T, D] f32, x and r the residual stream behind the MLP;
+// with AltUp x is the first of the streams and r each of the others.
 //
 // saved: x as products read it, x Wgᵀ, what the norm reads and its 1/std. pending: the gradients at
 // both products and at the norm. Threads: const.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -52,13 +55,14 @@ class LayerInput {
   Pending place_pending(Placement& at, int64_t token_count, DType compute) const;
   Work place_work(Placement& at, int64_t token_count, DType compute, bool training) const;
 
-  // stream [T, D] f32 and input [T, P] f32, in place.
+  // Adds to `targets`, [T, D] f32 each, of which rows may be one; input [T, P] f32.
   void forward(Stream& stream, const BlockWeights& weights, DType compute, const TensorView& rows,
-               const TensorView& input, const Saved& saved, const Work& work) const;
-  // grad_rows [T, D] f32, the gradient at the result, becomes that at what forward was given;
-  // grad_input [T, P] f32.
+               std::span<const TensorView> targets, const TensorView& input, const Saved& saved,
+               const Work& work) const;
   struct Gradients {
-    TensorView rows, input;
+    TensorView result;  // [T, D] f32: the sum of those at the targets
+    TensorView rows;    // [T, D] f32, added to; may be result
+    TensorView input;   // [T, P] f32, overwritten
   };
   void backward_input(Stream& stream, const BlockWeights& weights, DType compute,
                       const Gradients& gradients, const TensorView& input, const Saved& saved,

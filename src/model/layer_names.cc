@@ -207,7 +207,7 @@ void set_lfm2_names(LayerNames& names, const std::string& layer, bool recurrent)
                    .stacked_output = mlp + "experts.down_proj"};
 }
 
-// What only Gemma 4 has, and of queries, keys and values those that the layer has.
+// What only Gemma 4 and Gemma 3n have, and of queries, keys and values those that the layer has.
 void set_gemma4_names(LayerNames& names, const formats::ModelConfig& config, const std::string& at,
                       int64_t index) {
   names.beside = {.before = at + ".pre_feedforward_layernorm_2",
@@ -218,6 +218,14 @@ void set_gemma4_names(LayerNames& names, const formats::ModelConfig& config, con
                  .projection = at + ".per_layer_projection",
                  .norm = at + ".post_per_layer_input_norm"};
   names.scale = at + ".layer_scalar";
+  names.altup = {.router = at + ".altup.modality_router",
+                 .router_norm = at + ".altup.router_norm",
+                 .prediction = at + ".altup.prediction_coefs",
+                 .correction = at + ".altup.correction_coefs",
+                 .output_scale = at + ".altup.correct_output_scale"};
+  names.laurel = {.left = at + ".laurel.linear_left",
+                  .right = at + ".laurel.linear_right",
+                  .norm = at + ".laurel.post_laurel_norm"};
   if (formats::shares_keys(config, index)) {
     names.attention.qkv.resize(1);
   } else if (formats::keys_are_values(config, index)) {
@@ -291,7 +299,10 @@ LayerNames layer_names(const formats::ModelConfig& config, int64_t index) {
       .ffn_input = {mlp + "gate_proj", mlp + "up_proj"},
       .ffn_output = mlp + "down_proj",
       .experts = expert_names(config.family, at)};
-  if (config.family == formats::Family::kGemma4) set_gemma4_names(names, config, at, index);
+  const bool gemma3n = config.family == formats::Family::kGemma3n;
+  if (gemma3n || config.family == formats::Family::kGemma4) {
+    set_gemma4_names(names, config, at, index);
+  }
   set_own_names(names, config.family, at);
   if (config.family == formats::Family::kGlm4) {
     names.norm1_after = at + ".post_self_attn_layernorm";

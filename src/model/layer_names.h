@@ -9,11 +9,13 @@
 #include <vector>
 
 #include "formats/model_config.h"
+#include "model/altup_layer.h"
 #include "model/delta_attention.h"
 #include "model/expert_mlp.h"
 #include "model/experts_beside.h"
 #include "model/grouped_attention.h"
 #include "model/latent_attention.h"
+#include "model/laurel.h"
 #include "model/layer_input.h"
 #include "model/mamba2.h"
 #include "model/short_conv.h"
@@ -39,6 +41,8 @@ struct LayerNames {
   ExpertsBesideNames beside;
   std::string norm2_after;
   LayerInputNames input;
+  AltUpNames altup;
+  LaurelNames laurel;
   std::string scale;  // a whole name
 };
 

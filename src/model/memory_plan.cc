@@ -79,7 +79,7 @@ Shape draw_scores_shape(const InferenceSizes& sizes) {
 }
 
 InferenceBuffers inference_buffers(const Architecture& architecture, const InferenceSizes& sizes) {
-  const int64_t width = architecture.config().hidden_size;
+  const int64_t width = architecture.head_columns();
   InferenceBuffers buffers;
   buffers.stream_bytes =
       arena_bytes(DType::kF32, Shape{sizes.batch_tokens_max, architecture.stream_columns()});

@@ -1,9 +1,12 @@
 #include "model/stream_layout.h"
 
+#include <algorithm>
+
 namespace jige::model {
 
 StreamLayout::StreamLayout(const formats::ModelConfig& config)
     : width_(config.hidden_size),
+      stream_count_(std::max<int64_t>(config.altup.streams, 1)),
       input_size_(config.layer_inputs.size),
       layer_count_(config.layer_count) {
   for (int64_t layer = 0; layer < config.layer_count; ++layer) {

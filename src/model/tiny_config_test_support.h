@@ -93,6 +93,7 @@ inline constexpr const char* kFixtureNames[] = {"llama2",
                                                 "gemma4_images",
                                                 "gemma4_moe",
                                                 "gemma4_layer_inputs",
+                                                "gemma3n",
                                                 "hunyuan_v1_dense",
                                                 "falcon_h1",
                                                 "falcon_h1_norm",
@@ -148,6 +149,25 @@ inline void add_gemma4_features(formats::ModelConfig& config) {
       .count = 5, .chosen = 3, .ffn_size = 12, .normalised = true, .beside_mlp = true};
   config.full_heads = {.head_dim = 10, .kv_head_count = 1, .keys_are_values = true};
   config.rope = {.theta = 1e3, .scaling = formats::RopeScaling::kProportional, .turned_share = 0.5};
+  config.sliding_rope = formats::RopeConfig{.theta = 100.0};
+}
+
+inline void add_gemma3n_features(formats::ModelConfig& config) {
+  config.norm_place = formats::NormPlace::kAround;
+  config.activation = formats::ActivationKind::kGeGlu;
+  config.embedding_scale = std::sqrt(20.0);
+  config.tied_embeddings = true;
+  config.sliding_window = 5;
+  config.layer_count = 4;
+  config.layer_is_sliding = {1, 0, 1, 0};
+  config.shared_kv_layers = 2;
+  config.layer_inputs = {.size = 4, .vocab_size = 33};
+  config.altup = {.streams = 3};
+  config.laurel_rank = 3;
+  config.ffn_sparsity = {0.6, 0.0, 0.0, 0.4};
+  config.qk_norm = config.value_norm = true;
+  config.scores_by_head_dim = false;
+  config.logits_cap = 4;
   config.sliding_rope = formats::RopeConfig{.theta = 100.0};
 }
 
@@ -279,6 +299,9 @@ inline void add_layer_features(formats::ModelConfig& config) {
       break;
     case formats::Family::kGemma4:
       add_gemma4_features(config);
+      break;
+    case formats::Family::kGemma3n:
+      add_gemma3n_features(config);
       break;
     case formats::Family::kOlmo2:
       config.norm_place = formats::NormPlace::kAfter;
@@ -426,10 +449,11 @@ inline formats::ModelConfig tiny_config(formats::Family family) {
 }
 
 // Without what makes a model answer sharply to small changes: for comparisons of numbers. The
-// gradients of layers' inputs are compared with PyTorch's.
+// gradients of layers' inputs are compared with PyTorch's. Gemma 3n keeps them.
 inline formats::ModelConfig without_layer_inputs(formats::ModelConfig config) {
   if (config.layer_inputs.size == 0) return config;
   config = formats::first_layers(std::move(config), config.layer_count - config.shared_kv_layers);
+  if (config.altup.streams > 0) return config;
   config.layer_inputs = {};
   config.shared_double_ffn = false;
   return config;
@@ -463,11 +487,11 @@ inline const std::vector<formats::Family>& all_families() {
       formats::Family::kGraniteMoe,    formats::Family::kGraniteMoeShared,
       formats::Family::kErnie45Moe,    formats::Family::kDots1,
       formats::Family::kMiniMaxM2,     formats::Family::kApertus,
-      formats::Family::kGemma4,        formats::Family::kHunYuanDense,
-      formats::Family::kHunYuanMoe,    formats::Family::kCwm,
-      formats::Family::kOlmoHybrid,    formats::Family::kFlexOlmo,
-      formats::Family::kSolarOpen,     formats::Family::kJais2,
-      formats::Family::kIQuestCoder};
+      formats::Family::kGemma4,        formats::Family::kGemma3n,
+      formats::Family::kHunYuanDense,  formats::Family::kHunYuanMoe,
+      formats::Family::kCwm,           formats::Family::kOlmoHybrid,
+      formats::Family::kFlexOlmo,      formats::Family::kSolarOpen,
+      formats::Family::kJais2,         formats::Family::kIQuestCoder};
   return families;
 }
 

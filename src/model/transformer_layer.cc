@@ -52,6 +52,10 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
   if (config.layer_inputs.size > 0) {
     input_.emplace(config, names.input, residual_std, options.device, params_);
   }
+  if (config.altup.streams > 0) altup_.emplace(config, names.altup, options.device, params_);
+  if (config.laurel_rank > 0) {
+    laurel_.emplace(config, names.laurel, residual_std, options.device, params_);
+  }
   // Keys that an earlier layer gives, and this one or a later one reads.
   for (int64_t i = 0; i + 1 < config.layer_count && i < options.index; ++i) {
     if (formats::gives_keys(config, i)) passes_[formats::has_window(config, i)] = true;
@@ -61,9 +65,9 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
     params_.push_back(
         {.name = names.scale, .shape = Shape{1}, .init = InitKind::kOne, .fixed = true});
   }
-  packed_ =
-      PackedSizes(attention_.get(), address(attention_output_), address(mlp_), address(experts_),
-                  beside_ ? &beside_->experts() : nullptr, address(input_));
+  packed_ = PackedSizes(attention_.get(), address(attention_output_), address(mlp_),
+                        address(experts_), beside_ ? &beside_->experts() : nullptr, address(input_),
+                        address(altup_), address(laurel_));
 }
 
 void TransformerLayer::make_ffn(const formats::ModelConfig& config, const LayerOptions& options,
@@ -82,6 +86,7 @@ void TransformerLayer::make_ffn(const formats::ModelConfig& config, const LayerO
                                  .curve = names.ffn_curve,
                                  .size = formats::ffn_size_of(config, options.index),
                                  .output_std = residual_std,
+                                 .sparsity = formats::ffn_sparsity(config, options.index),
                                  .transposed = options.transposed,
                                  .lora = config.experts.count > 0 ? std::nullopt : options.lora,
                                  .device = options.device},
@@ -100,6 +105,9 @@ std::vector<const Projection*> TransformerLayer::projections() const {
 std::vector<const Projection*> TransformerLayer::all_projections() const {
   std::vector<const Projection*> all = projections();
   if (input_) all.insert(all.end(), {&input_->gate(), &input_->projection()});
+  const auto add = [&](const auto& more) { all.insert(all.end(), more.begin(), more.end()); };
+  if (altup_) add(altup_->projections());
+  if (laurel_) add(laurel_->projections());
   return all;
 }
 
@@ -109,19 +117,12 @@ int64_t TransformerLayer::packed_bytes(DType compute, PackFor use, ops::WeightFo
 
 void TransformerLayer::pack(Stream& stream, const BlockWeights& weights, DType compute,
                             PackFor use) const {
+  // Attention may pack more than its projections.
   if (attention_) attention_->pack(stream, weights, compute, use);
-  if (attention_output_) attention_output_->pack(stream, weights, compute, use);
-  if (mlp_) {
-    for (const Projection* p : {&mlp_->input(), &mlp_->output()}) {
-      p->pack(stream, weights, compute, use);
-    }
-  }
+  const size_t of_attention = attention_ ? attention_->projections().size() : 0;
+  const std::vector<const Projection*> all = all_projections();
+  for (size_t i = of_attention; i < all.size(); ++i) all[i]->pack(stream, weights, compute, use);
   if (any_experts()) any_experts()->pack(stream, weights, compute, use);
-  if (input_) {
-    for (const Projection* p : {&input_->gate(), &input_->projection()}) {
-      p->pack(stream, weights, compute, use);
-    }
-  }
 }
 
 int64_t TransformerLayer::strip_bytes(DType compute) const {
@@ -138,162 +139,6 @@ void TransformerLayer::list_packs(const BlockWeights& weights, size_t param, DTy
     p->list_packs(weights, param, compute, use, packs);
   }
   if (any_experts()) any_experts()->list_packs(weights, param, compute, use, packs);
-}
-
-TransformerLayer::Activations TransformerLayer::place_saved(Placement& at, int64_t token_count,
-                                                            DType compute) const {
-  const int64_t t = token_count;
-  Activations saved;
-  if (!parallel_ && has_both()) saved.x1 = at.take(DType::kF32, Shape{t, width_});
-  if (attention_) {
-    saved.attention = at.take(DType::kU8, Shape{attention_->saved_bytes(t, compute)});
-  }
-  if (attention_output_) saved.attended = at.take(compute, Shape{t, attention_->columns()});
-  place_ffn(at, saved, t, compute, true);
-  if (norms_before_) {
-    if (attention_) saved.stats1 = norm1_.place_stats(at, t);
-    if (has_ffn()) saved.stats2 = one_norm_ ? saved.stats1 : norm2_.place_stats(at, t);
-  }
-  if (norms_after_) {
-    saved.o = at.take(compute, Shape{t, width_});
-    saved.m = at.take(compute, Shape{t, width_});
-    saved.stats_o = norm1_after_.place_stats(at, t);
-    saved.stats_m = norm2_after_.place_stats(at, t);
-  }
-  if (attention_output_) {
-    saved.u_attention_output = attention_output_->place_product(at, t, compute);
-  }
-  return saved;
-}
-
-void TransformerLayer::place_ffn(Placement& at, Activations& views, int64_t token_count,
-                                 DType compute, bool saves) const {
-  if (experts_) {
-    views.experts = experts_->place_saved(at, token_count, compute);
-  } else if (mlp_) {
-    views.mlp = mlp_->place_saved(at, token_count, compute);
-  }
-  if (beside_) views.beside = beside_->place_saved(at, token_count, compute, saves);
-  if (input_) views.input = input_->place_saved(at, token_count, compute, saves);
-}
-
-TransformerLayer::Activations TransformerLayer::place_unsaved(Placement& at, int64_t token_count,
-                                                              DType compute) const {
-  const int64_t t = token_count;
-  Activations views;
-  if (!parallel_ && has_both()) views.x1 = at.take(DType::kF32, Shape{t, width_});
-  if (norms_after_) views.o = views.m = at.take(compute, Shape{t, width_});
-  // The attention's results are gone when the MLP's begin.
-  const int64_t begin = at.offset();
-  if (attention_) {
-    views.attention =
-        at.take(DType::kU8, Shape{attention_->workspace_bytes(t, compute, PackFor::kInference)});
-  }
-  if (attention_output_) {
-    views.attended = at.take(compute, Shape{t, attention_->columns()});
-    views.u_attention_output = attention_output_->place_product(at, t, compute);
-  }
-  const int64_t attention_end = at.offset();
-  at.rewind(begin);
-  place_ffn(at, views, t, compute, false);
-  at.rewind(std::max(attention_end, at.offset()));
-  return views;
-}
-
-TransformerLayer::Gradients TransformerLayer::place_pending(Placement& at, int64_t token_count,
-                                                            DType compute) const {
-  const int64_t t = token_count;
-  Gradients pending;
-  const Shape rows{t, width_};
-  if (attention_) {
-    pending.attention = at.take(DType::kU8, Shape{attention_->pending_bytes(t, compute)});
-    pending.attention_output = at.take(compute, rows);
-    pending.n1 = at.take(compute, rows);
-  }
-  if (attention_output_) {
-    pending.v_attention_output = attention_output_->place_product(at, t, compute);
-  }
-  if (experts_) {
-    pending.experts = experts_->place_pending(at, t, compute);
-  } else if (mlp_) {
-    pending.mlp = mlp_->place_pending(at, t, compute);
-  }
-  if (beside_) pending.beside = beside_->place_pending(at, t, compute);
-  if (input_) pending.input = input_->place_pending(at, t, compute);
-  if (has_ffn()) {
-    pending.ffn_output = at.take(compute, rows);
-    pending.n2 = at.take(compute, rows);
-  }
-  if (norms_after_) {
-    pending.o_after = at.take(compute, rows);
-    pending.m_after = at.take(compute, rows);
-  }
-  return pending;
-}
-
-TransformerLayer::Work TransformerLayer::place_work(Placement& at, int64_t token_count,
-                                                    DType compute, bool training) const {
-  Work work;
-  const int64_t columns =
-      std::max({width_, mlp_ ? mlp_->size() : 0, attention_ ? attention_->columns() : 0});
-  work.rows = at.take(compute, Shape{token_count, columns});
-  if (parallel_) work.x1 = at.take(DType::kF32, Shape{token_count, width_});
-  if (training && attention_) {
-    work.attention = at.take(
-        DType::kU8, Shape{attention_->workspace_bytes(token_count, compute, PackFor::kTraining)});
-  }
-  int64_t scratch_bytes = 0;
-  int64_t weight_bytes = 0;
-  for (const Projection* p : projections()) {
-    scratch_bytes = std::max(scratch_bytes, p->scratch_bytes(token_count));
-    weight_bytes = std::max(weight_bytes, p->weight_scratch_bytes(token_count, compute));
-  }
-  if (scratch_bytes > 0) work.adapter_scratch = at.take(DType::kU8, Shape{scratch_bytes});
-  if (training && weight_bytes > 0) work.weight_scratch = at.take(DType::kU8, Shape{weight_bytes});
-  if (experts_) work.experts = experts_->place_work(at, token_count, compute, training);
-  if (beside_) work.beside = beside_->place_work(at, token_count, compute, training);
-  if (input_) work.input = input_->place_work(at, token_count, compute, training);
-  return work;
-}
-
-DenseMlp::Work TransformerLayer::dense_work(const Work& work) const {
-  return {.activated = first_columns(work.rows, mlp_->size()),
-          .adapter_scratch = work.adapter_scratch,
-          .weight_scratch = work.weight_scratch};
-}
-
-int64_t TransformerLayer::saved_bytes(int64_t token_count, DType compute) const {
-  Placement at;
-  place_saved(at, token_count, compute);
-  return at.peak_bytes();
-}
-
-int64_t TransformerLayer::pending_bytes(int64_t token_count, DType compute) const {
-  Placement at;
-  place_pending(at, token_count, compute);
-  return at.peak_bytes();
-}
-
-int64_t TransformerLayer::workspace_bytes(int64_t token_count, DType compute, PackFor use) const {
-  Placement at;
-  const bool training = use == PackFor::kTraining;
-  if (!training) place_unsaved(at, token_count, compute);
-  place_work(at, token_count, compute, training);
-  return at.peak_bytes();
-}
-
-int64_t TransformerLayer::thread_scratch_bytes(int64_t token_count, DType compute, int threads,
-                                               bool frozen_base) const {
-  int64_t bytes = attention_ ? attention_->thread_scratch_bytes(token_count) : 0;
-  if (const ExpertMlp* experts = any_experts()) {
-    bytes =
-        std::max(bytes, experts->thread_scratch_bytes(token_count, compute, threads, frozen_base));
-  }
-  for (const Projection* projection : all_projections()) {
-    bytes = std::max(bytes,
-                     projection->thread_scratch_bytes(token_count, compute, threads, frozen_base));
-  }
-  return bytes;
 }
 
 AttentionMemory TransformerLayer::attention_memory(const Activations& views,
@@ -350,28 +195,52 @@ void TransformerLayer::forward(const BlockContext& context, const BlockWeights& 
   const Activations views =
       saves ? place_saved(kept, t, compute) : place_unsaved(workspace, t, compute);
   const Work work = place_work(workspace, t, compute, saves);
-  const TensorView src = layout_.residual(whole_src);
-  const TensorView dst = layout_.residual(whole_dst);
-
   hand_on(context, whole_src, whole_dst);
-  const TensorView& x1 = !attention_ ? src : !has_ffn() ? dst : parallel_ ? work.x1 : views.x1;
-  const Streams streams{.src = whole_src, .dst = whole_dst, .grad_src = {}, .x1 = x1};
+  if (altup_) {
+    altup_->predict(stream, weights, compute, whole_dst, whole_src, views.altup, work.altup);
+  }
+  Streams streams{.src = whole_src,
+                  .dst = whole_dst,
+                  .rows = parts_source(whole_src, views),
+                  .result = altup_ ? views.altup.result : layout_.residual(whole_dst)};
+  streams.x1 = !attention_  ? streams.rows
+               : !has_ffn() ? streams.result
+               : parallel_  ? work.x1
+                            : views.x1;
+  forward_parts(context, weights, batch, streams, views, work, saves);
+  if (altup_) altup_->correct(stream, weights, compute, whole_dst, views.altup, work.altup);
+  if (input_) forward_input(stream, weights, compute, whole_src, whole_dst, views, work);
+  if (!scale_) return;
+  ops::scale_by(stream, streams.result, streams.result, weights.params[*scale_].value);
+}
+
+void TransformerLayer::forward_parts(const BlockContext& context, const BlockWeights& weights,
+                                     const Batch& batch, const Streams& streams,
+                                     const Activations& views, const Work& work, bool saves) const {
+  Stream& stream = context.stream;
+  const TensorView& dst = streams.result;
   if (attention_) forward_attention(context, weights, batch, streams, views, work, saves);
   if (!has_ffn()) return;
-
   const bool at_once = adds_at_once(batch) && !beside_;
-  forward_ffn(
-      context, weights, src,
-      {.dst = norms_after_ ? views.m : dst, .addend = at_once ? x1 : TensorView{}, .saves = saves},
-      views, work);
+  forward_ffn(context, weights, streams.rows,
+              {.dst = norms_after_ ? views.m : dst,
+               .addend = at_once ? streams.x1 : TensorView{},
+               .saves = saves},
+              views, work);
   leave(stream, weights, batch, ffn_part(views), dst);
-  if (!at_once) ops::add(stream, dst, x1, dst);
-  if (input_) {
-    input_->forward(stream, weights, compute, dst,
-                    layout_.input(whole_src, static_cast<int64_t>(index_)), views.input,
-                    work.input);
+  if (!at_once) ops::add(stream, dst, streams.x1, dst);
+}
+
+void TransformerLayer::forward_input(Stream& stream, const BlockWeights& weights, DType compute,
+                                     const TensorView& src, const TensorView& dst,
+                                     const Activations& views, const Work& work) const {
+  std::vector<TensorView> targets;
+  for (int64_t i = altup_ ? 1 : 0; i < layout_.stream_count(); ++i) {
+    targets.push_back(layout_.stream(dst, i));
   }
-  if (scale_) ops::scale_by(stream, dst, dst, weights.params[*scale_].value);
+  input_->forward(stream, weights, compute, altup_ ? work.altup.scaled : layout_.residual(dst),
+                  targets, layout_.input(src, static_cast<int64_t>(index_)), views.input,
+                  work.input);
 }
 
 void TransformerLayer::forward_attention(const BlockContext& context, const BlockWeights& weights,
@@ -380,10 +249,10 @@ void TransformerLayer::forward_attention(const BlockContext& context, const Bloc
                                          bool saves) const {
   Stream& stream = context.stream;
   const TensorView n1 = first_columns(work.rows, width_);
-  const TensorView src = layout_.residual(streams.src);
-  const TensorView dst = layout_.residual(streams.dst);
+  const TensorView& src = streams.rows;
+  const TensorView& dst = streams.result;
   const bool at_once = attention_output_ && adds_at_once(batch);
-  const bool later = attention_->may_norm() && !one_norm_ && leaves_norm(norm1_);
+  const bool later = attention_->may_norm() && !one_norm_ && !laurel_ && leaves_norm(norm1_);
   ops::NormForward norm;
   if (later) norm = norm1_.task(weights, n1, src, views.stats1);
   if (!later) enter(stream, weights, norm1_, n1, src, views.stats1);
@@ -405,6 +274,9 @@ void TransformerLayer::forward_attention(const BlockContext& context, const Bloc
   }
   leave(stream, weights, batch, attention_part(views), dst);
   if (!at_once) ops::add(stream, streams.x1, src, dst);
+  if (laurel_) {
+    laurel_->forward(stream, weights, context.compute, streams.x1, n1, views.laurel, work.laurel);
+  }
 }
 
 void TransformerLayer::forward_ffn(const BlockContext& context, const BlockWeights& weights,

@@ -9,6 +9,8 @@
 //                                       or both side by side (experts_beside.h)
 //   dst = x1 + scale · dropout(norm2_after(m))
 //   dst += what the layer makes of its own input (layer_input.h), where the model has them
+// A model may have something beside attention, which x1 gets, too (laurel.h), and several residual
+// streams, of which src and dst here are one before and behind the layer (altup_layer.h).
 // Where the parts stand side by side, n2 = norm2(src), or n1 where they have one norm. Norms stand
 // before, behind or on both sides; without norm1 and norm2, n1 and n2 are src and x1. A layer may
 // have one of the parts alone, and its norm: dst is then x1, or x1 is src. src, x1 and
@@ -26,11 +28,13 @@
 #include <vector>
 
 #include "formats/model_config.h"
+#include "model/altup_layer.h"
 #include "model/attention.h"
 #include "model/block.h"
 #include "model/dense_mlp.h"
 #include "model/expert_mlp.h"
 #include "model/experts_beside.h"
+#include "model/laurel.h"
 #include "model/layer_attention.h"
 #include "model/layer_input.h"
 #include "model/norm_layer.h"
@@ -90,6 +94,8 @@ class TransformerLayer final : public Block {
     ExpertMlp::Saved experts;
     ExpertsBeside::Saved beside;  // with mlp
     LayerInput::Saved input;
+    AltUpLayer::Saved altup;
+    Laurel::Saved laurel;
   };
   // The rest of a task's workspace. One block of rows serves several purposes, one after the other:
   // n1, n2 and a in F and W, the gradients of a and of the attention output in X.
@@ -102,6 +108,8 @@ class TransformerLayer final : public Block {
     ExpertMlp::Work experts;
     ExpertsBeside::Work beside;
     LayerInput::Work input;
+    AltUpLayer::Work altup;
+    Laurel::Work laurel;
   };
   // What X leaves for W.
   struct Gradients {
@@ -113,13 +121,17 @@ class TransformerLayer final : public Block {
     ExpertMlp::Pending experts;
     ExpertsBeside::Pending beside;
     LayerInput::Pending input;
+    AltUpLayer::Pending altup;
+    Laurel::Pending laurel;
   };
   Activations place_saved(Placement& at, int64_t token_count, DType compute) const;
   Activations place_unsaved(Placement& at, int64_t token_count, DType compute) const;
   Gradients place_pending(Placement& at, int64_t token_count, DType compute) const;
   Work place_work(Placement& at, int64_t token_count, DType compute, bool training) const;
 
-  // Of the feed-forward part.
+  // Of several streams and what stands beside attention; of the feed-forward part.
+  void place_streams(Placement& at, Activations& views, int64_t token_count, DType compute,
+                     bool saves) const;
   void place_ffn(Placement& at, Activations& views, int64_t token_count, DType compute,
                  bool saves) const;
   DenseMlp::Work dense_work(const Work& work) const;
@@ -154,8 +166,31 @@ class TransformerLayer final : public Block {
   // gradients, too.
   struct Streams {
     TensorView src, dst, grad_src;
-    TensorView x1 = {};  // of F: the residual stream behind attention
+    // What the parts read and, of F, write, or in X the gradient; of F, behind attention, too.
+    TensorView rows, result;
+    TensorView x1 = {};
   };
+  // What the parts read: of several streams, what is predicted for the first.
+  TensorView parts_source(const TensorView& src, const Activations& views) const {
+    return altup_ ? views.altup.active : layout_.residual(src);
+  }
+  // Both parts, from the streams' rows to their result.
+  void forward_parts(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
+                     const Streams& streams, const Activations& views, const Work& work,
+                     bool saves) const;
+  // What the layer makes of its own input, behind both parts.
+  void forward_input(Stream& stream, const BlockWeights& weights, DType compute,
+                     const TensorView& src, const TensorView& dst, const Activations& views,
+                     const Work& work) const;
+  // The gradient behind both parts, from that of the streams.
+  TensorView backward_input_part(const BlockContext& context, const BlockWeights& weights,
+                                 const TensorView& src, const TensorView& grad_dst,
+                                 const TensorView& grad_src, const Activations& saved,
+                                 const Gradients& pending, const Work& work) const;
+  // From the gradient behind both parts to that before them, which may be in one memory.
+  void backward_parts(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
+                      const TensorView& grad_dst, const Streams& streams, const Activations& saved,
+                      const Gradients& pending, const Work& work) const;
   void share_keys(AttentionMemory& memory, const Streams& streams) const;
   // What later layers read of a stream, from src to dst; the other way, of gradients, from those of
   // dst to those of src.
@@ -235,6 +270,8 @@ class TransformerLayer final : public Block {
   bool gives_ = false;   // its own are those of later ones, too
   bool passes_[2] = {};  // keys on, of layers without window and of those with it
   std::optional<LayerInput> input_;
+  std::optional<AltUpLayer> altup_;
+  std::optional<Laurel> laurel_;
   std::optional<size_t> scale_;  // the parameter that dst is times at last
   PackedSizes packed_;
 };

@@ -16,22 +16,63 @@ void TransformerLayer::backward_input(const BlockContext& context, const BlockWe
   const Activations saved = place_saved(kept, t, context.compute);
   const Gradients pending = place_pending(left, t, context.compute);
   const Work work = place_work(workspace, t, context.compute, true);
-  const TensorView src = layout_.residual(whole_src);
-  const TensorView grad_src = layout_.residual(whole_grad_src);
-  TensorView grad_dst = layout_.residual(whole_grad_dst);
   hand_back(context.stream, whole_grad_dst, whole_grad_src);
+  const TensorView grad_dst = backward_input_part(context, weights, whole_src, whole_grad_dst,
+                                                  whole_grad_src, saved, pending, work);
+  const TensorView grad_rows = altup_ ? work.altup.result : layout_.residual(whole_grad_src);
+  const Streams streams{.src = whole_src,
+                        .dst = {},
+                        .grad_src = whole_grad_src,
+                        .rows = parts_source(whole_src, saved),
+                        .result = grad_rows};
+  backward_parts(context, weights, batch, grad_dst, streams, saved, pending, work);
+  if (!altup_) return;
+  altup_->backward_predict(context.stream, weights, context.compute, whole_grad_src, whole_src,
+                           saved.altup, pending.altup, work.altup);
+}
+
+TensorView TransformerLayer::backward_input_part(const BlockContext& context,
+                                                 const BlockWeights& weights, const TensorView& src,
+                                                 const TensorView& whole_grad_dst,
+                                                 const TensorView& whole_grad_src,
+                                                 const Activations& saved, const Gradients& pending,
+                                                 const Work& work) const {
+  Stream& stream = context.stream;
+  const TensorView grad_dst = layout_.streams(whole_grad_dst);
+  const TensorView grad_src = layout_.streams(whole_grad_src);
   if (scale_) {
-    ops::scale_by(context.stream, grad_src, grad_dst, weights.params[*scale_].value);
-    grad_dst = grad_src;
+    ops::scale_by(stream, grad_src, grad_dst, weights.params[*scale_].value);
+  } else if (!input_ && !altup_) {
+    return grad_dst;
+  } else if (grad_src.data != grad_dst.data) {
+    ops::scale(stream, grad_src, grad_dst, 1.0f);
+  }
+  LayerInput::Gradients gradients{.result = grad_src, .rows = grad_src, .input = {}};
+  if (altup_) {
+    gradients = {.result = work.altup.others, .rows = work.altup.scaled, .input = {}};
+    ops::scale(stream, gradients.result, layout_.stream(grad_src, 1), 1.0f);
+    for (int64_t i = 2; i < layout_.stream_count(); ++i) {
+      ops::add(stream, gradients.result, gradients.result, layout_.stream(grad_src, i));
+    }
+    ops::zero(stream, gradients.rows);
   }
   if (input_) {
     const auto layer = static_cast<int64_t>(index_);
-    if (grad_src.data != grad_dst.data) ops::scale(context.stream, grad_src, grad_dst, 1.0f);
-    grad_dst = grad_src;
-    input_->backward_input(context.stream, weights, context.compute,
-                           {.rows = grad_src, .input = layout_.input(whole_grad_src, layer)},
-                           layout_.input(whole_src, layer), saved.input, pending.input, work.input);
+    gradients.input = layout_.input(whole_grad_src, layer);
+    input_->backward_input(stream, weights, context.compute, gradients, layout_.input(src, layer),
+                           saved.input, pending.input, work.input);
   }
+  if (!altup_) return grad_src;
+  altup_->backward_correct(stream, weights, context.compute, whole_grad_src, saved.altup,
+                           pending.altup, work.altup);
+  return work.altup.result;
+}
+
+void TransformerLayer::backward_parts(const BlockContext& context, const BlockWeights& weights,
+                                      const Batch& batch, const TensorView& grad_dst,
+                                      const Streams& streams, const Activations& saved,
+                                      const Gradients& pending, const Work& work) const {
+  const TensorView& grad_src = streams.result;
   // Parts side by side both begin at the gradient of dst, whose memory grad_src may be.
   const auto leave_attention = [&](const TensorView& grad_stream) {
     backward_leave(context.stream, weights, batch, attention_part(saved), grad_stream,
@@ -39,15 +80,17 @@ void TransformerLayer::backward_input(const BlockContext& context, const BlockWe
   };
   if (parallel_) leave_attention(grad_dst);
   if (has_ffn()) {
-    backward_ffn(context, weights, batch, src, grad_dst, grad_src, saved, pending, work);
+    backward_ffn(context, weights, batch, streams.rows, grad_dst, grad_src, saved, pending, work);
   } else if (grad_src.data != grad_dst.data) {
     ops::scale(context.stream, grad_src, grad_dst, 1.0f);
   }
   if (!attention_) return;
+  if (laurel_) {
+    laurel_->backward_input(context.stream, weights, context.compute, grad_src, saved.laurel,
+                            pending.laurel);
+  }
   if (!parallel_) leave_attention(grad_src);
-  backward_attention(context, weights, batch,
-                     {.src = whole_src, .dst = {}, .grad_src = whole_grad_src}, saved, pending,
-                     work);
+  backward_attention(context, weights, batch, streams, saved, pending, work);
 }
 
 void TransformerLayer::hand_back(Stream& stream, const TensorView& grad_dst,
@@ -126,8 +169,6 @@ void TransformerLayer::backward_attention(const BlockContext& context, const Blo
                                           const Activations& saved, const Gradients& pending,
                                           const Work& work) const {
   Stream& stream = context.stream;
-  const TensorView src = layout_.residual(streams.src);
-  const TensorView grad_src = layout_.residual(streams.grad_src);
   AttentionMemory memory = attention_memory(saved, pending, work, true);
   share_keys(memory, streams);
   TensorView grad_attended = pending.attention_output;
@@ -142,7 +183,8 @@ void TransformerLayer::backward_attention(const BlockContext& context, const Blo
   attention_->backward_input(context, weights, batch, saved.attended, grad_attended, pending.n1,
                              memory);
   if (one_norm_) ops::add(stream, pending.n1, pending.n1, pending.n2);
-  backward_enter(stream, weights, norm1_, grad_src, pending.n1, src, saved.stats1);
+  if (laurel_) ops::add(stream, pending.n1, pending.n1, pending.laurel.rows);
+  backward_enter(stream, weights, norm1_, streams.result, pending.n1, streams.rows, saved.stats1);
 }
 
 void TransformerLayer::backward_weight(const BlockContext& context, const BlockWeights& weights,
@@ -151,14 +193,18 @@ void TransformerLayer::backward_weight(const BlockContext& context, const BlockW
   const int64_t t = batch.token_count();
   const DType compute = context.compute;
   Stream& stream = context.stream;
-  const TensorView src = layout_.residual(whole_src);
   Placement kept(memory.saved);
   Placement left(memory.pending);
   Placement workspace(context.workspace);
   const Activations saved = place_saved(kept, t, compute);
   const Gradients pending = place_pending(left, t, compute);
   const Work work = place_work(workspace, t, compute, true);
+  const TensorView src = parts_source(whole_src, saved);
 
+  if (altup_) {
+    altup_->backward_weight(stream, weights, compute, whole_src, context.gradients, saved.altup,
+                            pending.altup, work.altup);
+  }
   if (input_) {
     input_->backward_weight(stream, weights, compute,
                             layout_.input(whole_src, static_cast<int64_t>(index_)),
@@ -192,9 +238,14 @@ void TransformerLayer::attention_gradients(const BlockContext& context, const Bl
                                            const Activations& saved, const Gradients& pending,
                                            const Work& work) const {
   TensorView n1;
-  if (attention_->wants_source(weights)) {
+  const bool beside = laurel_ && laurel_->wants_source(weights);
+  if (beside || attention_->wants_source(weights)) {
     n1 = first_columns(work.rows, width_);
     enter(context.stream, weights, norm1_, n1, src, {});
+  }
+  if (laurel_) {
+    laurel_->backward_weight(context.stream, weights, context.compute, n1, context.gradients,
+                             saved.laurel, pending.laurel, work.laurel);
   }
   attention_->backward_weight(context, weights, batch, n1,
                               attention_memory(saved, pending, work, true));

@@ -381,7 +381,8 @@ TEST(Weights, AdaptersSurviveARoundTripAndMerge) {
                            "deepseek_v2_dense",
                            "deepseek_v3",
                            "minicpm3",
-                           "gemma4"}) {
+                           "gemma4",
+                           "gemma3n"}) {
     SCOPED_TRACE(name);
     const TempFolder temp;
     const auto config = value_of(formats::load_model_config(fixture(name)));

@@ -207,6 +207,19 @@ void embedding_forward(Stream& stream, const TensorView& dst, const TensorView& 
   });
 }
 
+void known_tokens(Stream& stream, const TensorView& dst, const TensorView& src, int64_t limit) {
+  const int64_t count = src.count();
+  check_vector("dst", dst, DType::kI32, count);
+  check_vector("src", src, DType::kI32, count);
+  auto* const to = dst.as<int32_t>();
+  const auto* const from = src.as<int32_t>();
+  const auto bound = static_cast<int32_t>(limit);
+  if (on_cuda(stream)) return cuda::known_tokens(launch_stream(stream), to, from, count, bound);
+  as_cpu(stream).submit([=] {
+    for (int64_t t = 0; t < count; ++t) to[t] = from[t] < bound ? from[t] : 0;
+  });
+}
+
 void select_rows(Stream& stream, const TensorView& dst, const TensorView& src,
                  std::span<const int32_t> rows) {
   const auto count = std::ssize(rows);

@@ -46,6 +46,10 @@ void embedding_forward(Stream& stream, const TensorView& dst, const TensorView& 
 void embedding_backward(Stream& stream, const TensorView& grad_table, const TensorView& grad_dst,
                         const TensorView& tokens);
 
+// Tokens as a table of fewer rows has them: dst = src where it is below `limit`, else 0; [T] i32.
+// dst may be src.
+void known_tokens(Stream& stream, const TensorView& dst, const TensorView& src, int64_t limit);
+
 // Rows of src, in this order: dst [rows, D], src [T, D], both f32.
 void select_rows(Stream& stream, const TensorView& dst, const TensorView& src,
                  std::span<const int32_t> rows);

@@ -152,7 +152,7 @@ TEST(PipelineExecutor, RecurrentLayersHaveTheBitsOfOneDevice) {
 }
 
 TEST(PipelineExecutor, LayersOfTwoWidthsOfHeadsHaveTheBitsOfOneDevice) {
-  for (const char* fixture : {"gemma4", "gemma4_moe", "gemma4_layer_inputs"})
+  for (const char* fixture : {"gemma4", "gemma4_moe", "gemma4_layer_inputs", "gemma3n"})
     expect_bits_of_one_device(fixture);
 }
 

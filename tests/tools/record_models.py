@@ -69,6 +69,8 @@ from transformers import (
     Gemma3ForCausalLM,
     Gemma3ForConditionalGeneration,
     Gemma3TextConfig,
+    Gemma3nForCausalLM,
+    Gemma3nTextConfig,
     Gemma4Config,
     Gemma4ForCausalLM,
     Gemma4ForConditionalGeneration,
@@ -1157,6 +1159,26 @@ MODELS["gemma4_layer_inputs"] = (
     torch.float32,
     {},
 )
+# Streams, what stands beside attention, sparse gates in some layers, and tokens that the table of
+# layers' inputs does not have.
+MODELS["gemma3n"] = (
+    Gemma3nForCausalLM,
+    Gemma3nTextConfig(
+        **COMMON | dict(
+            num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, head_dim=12,
+            sliding_window=9, layer_types=["sliding_attention", "full_attention"] * 2,
+            num_kv_shared_layers=2, hidden_size_per_layer_input=8,
+            vocab_size_per_layer_input=VOCAB - 20, laurel_rank=5, altup_num_inputs=3,
+            activation_sparsity_pattern=[0.6, 0.0, 0.0, 0.3], final_logit_softcapping=5.0,
+            rope_parameters={
+                "full_attention": {"rope_type": "default", "rope_theta": 1e4},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 1e3},
+            },
+        )
+    ),
+    torch.float32,
+    {},
+)
 MODELS["hunyuan_v1_dense"] = (
     HunYuanDenseV1ForCausalLM,
     HunYuanDenseV1Config(
@@ -1340,6 +1362,7 @@ SEEDS = {name: 1000 + index for index, name in enumerate(MODELS)} | {
     "gemma4_images": 1069,
     "gemma4_moe": 3078,
     "gemma4_layer_inputs": 1052,
+    "gemma3n": 1094,
     "hunyuan_v1_dense": 1074,
     "falcon_h1": 1081,
     "falcon_h1_norm": 1082,
@@ -1410,6 +1433,7 @@ GRADIENTS = STEPPED + (
     "gemma4",
     "gemma4_moe",
     "gemma4_layer_inputs",
+    "gemma3n",
     "hunyuan_v1_dense",
     "falcon_h1",
     "falcon_h1_norm",
@@ -1439,13 +1463,15 @@ def randomise(model, generator):
             if is_norm and name.endswith("weight"):
                 kind = model.config.model_type
                 adds_one = kind.startswith(("gemma", "qwen3_5", "qwen3_n")) or kind == "nemotron"
-                adds_one = adds_one and not kind.startswith("gemma4")
+                adds_one = adds_one and not kind.startswith(("gemma4", "gemma3n"))
                 adds_one = adds_one and "linear_attn" not in name
                 parameter.copy_((0.0 if adds_one else 1.0) + 0.2 * noise)
             elif name.endswith("bias") or name.endswith("sinks"):
                 parameter.copy_(0.2 * noise)
             elif model.config.model_type == "olmo_hybrid" and "linear_attn.v_proj" in name:
                 parameter.copy_(0.05 * noise)  # whose norm has an epsilon of its own
+            elif name.endswith("modality_router.weight"):
+                parameter.copy_(3.0 * noise)  # of which it sees the width's part
             elif "router." in name and name.endswith("scale"):
                 parameter.copy_(1.0 + 0.2 * noise)
             elif name.endswith("router.proj.weight"):

@@ -60,6 +60,13 @@ __global__ void __launch_bounds__(kSortThreads)
   if (own < count && lane_id() == 0) order[rank] = static_cast<int32_t>(own);
 }
 
+__global__ void __launch_bounds__(kSortThreads)
+    known_tokens_kernel(int32_t* dst, const int32_t* src, int64_t count, int32_t limit) {
+  begin_kernel();
+  const int64_t t = int64_t{blockIdx.x} * kSortThreads + threadIdx.x;
+  if (t < count) dst[t] = src[t] < limit ? src[t] : 0;
+}
+
 constexpr int kAddThreads = 64;
 constexpr int kRowsAtOnce = 8;
 
@@ -106,6 +113,13 @@ void embedding_forward(const LaunchStream& stream, const cpu::EmbeddingForwardAr
   // Of the table any row may be asked for.
   const bool vectors = aligned(rows, dst) && aligned(2, args.table);
   launch_elementwise(stream, {rows, args.width}, vectors, Gather{dst, args.table, args.tokens});
+}
+
+void known_tokens(const LaunchStream& stream, int32_t* dst, const int32_t* src, int64_t count,
+                  int32_t limit) {
+  if (count == 0) return;
+  launch(stream, {blocks_for(count, kSortThreads), kSortThreads}, known_tokens_kernel, dst, src,
+         count, limit);
 }
 
 int64_t embedding_backward_scratch(const cpu::EmbeddingBackwardArgs& args) {

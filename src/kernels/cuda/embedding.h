@@ -16,4 +16,8 @@ int64_t embedding_backward_scratch(const cpu::EmbeddingBackwardArgs& args);
 void embedding_backward(const LaunchStream& stream, const cpu::EmbeddingBackwardArgs& args,
                         int64_t width, void* scratch);
 
+// dst[t] = src[t] where it is below `limit`, else 0.
+void known_tokens(const LaunchStream& stream, int32_t* dst, const int32_t* src, int64_t count,
+                  int32_t limit);
+
 }  // namespace jige::cuda

@@ -156,6 +156,14 @@ std::string vocabulary_text(const formats::ModelConfig& config) {
   return text;
 }
 
+std::string layers_text(const formats::ModelConfig& config) {
+  const int64_t streams = config.altup.streams;
+  const bool parallel = config.residual != formats::ResidualForm::kSequential;
+  return fmt::format("{} layers, width {}{}, feed-forward {}{}", config.layer_count,
+                     config.hidden_size, streams > 0 ? fmt::format(" in {} streams", streams) : "",
+                     ffn_text(config), parallel ? ", beside attention" : "");
+}
+
 void add_config_rows(const formats::ModelConfig& config, Table& table) {
   table.row({"family", std::string(formats::family_name(config.family))});
   table.row({"parameters",
@@ -167,10 +175,7 @@ void add_config_rows(const formats::ModelConfig& config, Table& table) {
     table.row({"for a token",
                fmt::format("{} ({}) of them", format_count(static_cast<double>(active)), active)});
   }
-  const bool parallel = config.residual != formats::ResidualForm::kSequential;
-  table.row({"shape", fmt::format("{} layers, width {}, feed-forward {}{}", config.layer_count,
-                                  config.hidden_size, ffn_text(config),
-                                  parallel ? ", beside attention" : "")});
+  table.row({"shape", layers_text(config)});
   std::string attention = fmt::format("{} heads of {}, {} key/value heads", config.head_count,
                                       config.head_dim, config.kv_head_count);
   if (config.latent.rank > 0) {
@@ -188,6 +193,9 @@ void add_config_rows(const formats::ModelConfig& config, Table& table) {
   if (config.shared_kv_layers > 0) {
     attention +=
         fmt::format(", {} of {} layers share keys", config.shared_kv_layers, config.layer_count);
+  }
+  if (config.attention_chunk > 0) {
+    attention += fmt::format(", chunks of {} where heads turn", config.attention_chunk);
   }
   if (config.sliding_window > 0) {
     attention += fmt::format(", window {}", config.sliding_window);

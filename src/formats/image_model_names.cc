@@ -6,9 +6,9 @@
 namespace jige::formats {
 namespace {
 
-constexpr std::string_view kReadsImages[] = {"vision_tower.", "multi_modal_projector.",
-                                             "visual.",       "embed_vision.",
-                                             "audio_tower.",  "embed_audio."};
+constexpr std::string_view kReadsImages[] = {
+    "vision_tower.", "multi_modal_projector.", "visual.",      "embed_vision.",
+    "audio_tower.",  "embed_audio.",           "vision_model."};
 constexpr std::string_view kWhole = "model.";
 
 // Beginnings of names of the language model alone, and what stands there beside images.

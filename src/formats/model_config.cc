@@ -10,6 +10,7 @@
 #include "formats/model_config_gemma3n.h"
 #include "formats/model_config_gemma4.h"
 #include "formats/model_config_latent.h"
+#include "formats/model_config_llama4.h"
 #include "formats/model_config_parts.h"
 #include "formats/model_config_recurrent.h"
 #include "formats/model_families.h"
@@ -31,6 +32,7 @@ class Checker {
     JIGE_DO(heads());
     JIGE_DO(check_full_heads(c_, where_));
     JIGE_DO(check_gemma3n(c_, where_));
+    JIGE_DO(check_llama4_layers(c_, where_));
     JIGE_DO(check_latent(c_, where_));
     JIGE_DO(check_parts(c_, where_));
     JIGE_DO(check_recurrent(c_, where_));
@@ -137,9 +139,9 @@ class Checker {
     JIGE_DO(real_in_range("low_freq_factor", c_.rope.low_freq_factor, 1e-6, 1e6));
     JIGE_DO(real_in_range("high_freq_factor", c_.rope.high_freq_factor, 1e-6, 1e6));
     JIGE_DO(in_range("original_max_position_embeddings", c_.rope.original_context, 1, kContextMax));
-    if (c_.rope.high_freq_factor <= c_.rope.low_freq_factor) {
+    if (c_.rope.high_freq_factor < c_.rope.low_freq_factor) {
       return fail(Code::kInvalidArgument,
-                  "{}: high_freq_factor ({}) must be greater than low_freq_factor ({})", where_,
+                  "{}: high_freq_factor ({}) must not be below low_freq_factor ({})", where_,
                   c_.rope.high_freq_factor, c_.rope.low_freq_factor);
     }
     return {};
@@ -201,6 +203,8 @@ class Checker {
                                           : "norms that are their weight"));
     JIGE_DO(require(c_.norm_bias == family_.norm_bias,
                     family_.norm_bias ? "biases in layer norms" : "layer norms without biases"));
+    JIGE_DO(require(c_.norm_weights == family_.norm_weights,
+                    family_.norm_weights ? "norms with weights" : "norms without weights"));
     JIGE_DO(residual_features());
     const bool each = family_.head_norms == HeadNorms::kEach;
     const bool chosen = !family_.head_norms_field.empty();
@@ -212,6 +216,9 @@ class Checker {
     const bool apart = family_.head_norms == HeadNorms::kEachApart;
     JIGE_DO(require(c_.qk_norm_apart == apart || chosen,
                     "no norms of query and key heads with weights of their own"));
+    const bool plain = family_.head_norms == HeadNorms::kEachPlain;
+    JIGE_DO(require(c_.qk_norm_plain == plain || (plain && chosen),
+                    "no norms of query and key heads without weights"));
     const bool whole = family_.head_norms == HeadNorms::kWhole;
     return require(c_.qk_norm_whole == whole,
                    whole ? "norms of all queries and of all keys" : "no norm of all queries");

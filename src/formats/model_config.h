@@ -82,6 +82,10 @@ enum class Family {
   kApertus,
   kGemma4,
   kGemma3n,
+  kLlama4,
+  kVaultGemma,
+  kHelium,
+  kOlmo,
   kHunYuanDense,
   kHunYuanMoe,
   kCwm,
@@ -112,7 +116,7 @@ inline constexpr bool has_experts(Family family) {
          family == Family::kErnie45Moe || family == Family::kDots1 ||
          family == Family::kMiniMaxM2 || family == Family::kGemma4 ||
          family == Family::kHunYuanMoe || family == Family::kFlexOlmo ||
-         family == Family::kSolarOpen;
+         family == Family::kSolarOpen || family == Family::kLlama4;
 }
 enum class NormKind { kRms, kLayer };
 // Where the norms of a layer stand: before its attention and its MLP, behind them, or both.
@@ -194,6 +198,8 @@ struct ExpertConfig {
   int64_t chosen_groups = 1;
   bool groups_by_pairs = false;
   bool biases = false;  // on the router and on every product of an expert
+  // Weights multiply what experts read, not what they give.
+  bool weighs_inputs = false;
   // Beside an MLP that all tokens use, with norms of their own; the router has one, too, its logits
   // are by the root of the width, and weights come times a number of each expert.
   bool beside_mlp = false;
@@ -288,6 +294,15 @@ struct FullHeadsConfig {
   bool operator==(const FullHeadsConfig&) const = default;
 };
 
+// Queries of layers that do not turn are multiplied with
+// 1 + rate log(1 + floor((position + 1) / context)).
+struct QueryGrowthConfig {
+  double rate = 0;  // 0: they are not
+  int64_t context = 0;
+
+  bool operator==(const QueryGrowthConfig&) const = default;
+};
+
 // Alternating updates (Baykal et al., 2023): a token has several residual streams, of which layers
 // compute with the first alone. Before a layer all are predicted by a map of the streams, and
 // behind it corrected by what the layer made of the first.
@@ -346,6 +361,7 @@ struct ModelConfig {
       false;                   // those of recurrent layers stand before, whatever that says
   bool norm_adds_one = false;  // norms multiply with 1 + weight
   bool norm_bias = true;       // of layer norms, but for those of heads
+  bool norm_weights = true;    // norms have weights
   double norm_eps = 1e-5;
   ResidualForm residual = ResidualForm::kSequential;
   ActivationKind activation = ActivationKind::kSwiGlu;
@@ -354,9 +370,12 @@ struct ModelConfig {
   std::optional<RopeConfig> sliding_rope;  // of sliding layers, where it is another one
   int64_t rotary_dim = 0;                  // columns of a head that turn; 0: all
   std::vector<uint8_t> layer_is_unturned;  // per layer, without rotary positions; empty: none is
-  bool turns_neighbours = false;           // columns 2i and 2i+1, and not those of a head's halves
-  bool fused_projections = false;          // q, k and v are one tensor, and gate and up another
-  bool qkv_by_head = false;                // q, k and v are one tensor, those of a head together
+  // Tokens of layers that turn see those of their own chunk of so many tokens alone; 0: all.
+  int64_t attention_chunk = 0;
+  QueryGrowthConfig query_growth;
+  bool turns_neighbours = false;   // columns 2i and 2i+1, and not those of a head's halves
+  bool fused_projections = false;  // q, k and v are one tensor, and gate and up another
+  bool qkv_by_head = false;        // q, k and v are one tensor, those of a head together
   bool qkv_bias = false;
   bool output_bias = false;  // attention output projection
   bool mlp_bias = false;
@@ -366,6 +385,7 @@ struct ModelConfig {
   bool qk_norm = false;            // norm of each query and key head, with weights for all
   bool qk_norm_whole = false;      // of all query heads as one row, and of all key heads
   bool qk_norm_apart = false;      // of each head, with weights of its own
+  bool qk_norm_plain = false;      // of each head that turns, without weights
   bool value_norm = false;         // of each value head, without weights
   bool layer_scales = false;       // a layer's result is times a number of the files, not trained
   bool qk_norm_turned = false;     // norms of heads are behind their turning, not before it
@@ -428,6 +448,8 @@ int64_t attention_part_count(const ModelConfig& config);
 int64_t feed_forward_count(const ModelConfig& config);
 // Where the norms of a layer stand.
 NormPlace norm_place(const ModelConfig& config, int64_t layer);
+// Whether the layer's heads turn with the position.
+bool turns(const ModelConfig& config, int64_t layer);
 // Whether the layer's tokens see those of the sliding window alone.
 bool has_window(const ModelConfig& config, int64_t layer);
 // The key/value heads of a layer with attention, and the width of all its heads.

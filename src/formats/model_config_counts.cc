@@ -15,6 +15,12 @@ bool has_window(const ModelConfig& config, int64_t layer) {
   return config.sliding_window > 0 && (sliding.empty() || (at < sliding.size() && sliding[at]));
 }
 
+bool turns(const ModelConfig& config, int64_t layer) {
+  const auto at = static_cast<size_t>(layer);
+  const auto& unturned = config.layer_is_unturned;
+  return config.position == PositionKind::kRotary && (at >= unturned.size() || !unturned[at]);
+}
+
 NormPlace norm_place(const ModelConfig& config, int64_t layer) {
   const bool before = config.recurrent_norms_before && is_recurrent(config, layer);
   return before ? NormPlace::kBefore : config.norm_place;
@@ -94,7 +100,7 @@ int64_t count_parameters(const ModelConfig& config, int64_t experts) {
   const int64_t width = config.hidden_size;
   const bool gated = has_gate(config.activation);
   const bool norm_bias = config.norm == NormKind::kLayer && config.norm_bias;
-  const int64_t norm = norm_bias ? 2 * width : width;
+  const int64_t norm = !config.norm_weights ? 0 : norm_bias ? 2 * width : width;
   int64_t dense = (gated ? 3 : 2) * width * config.ffn_size;  // a feed-forward part
   if (config.mlp_bias) dense += (gated ? 2 : 1) * config.ffn_size + width;
   if (config.activation == ActivationKind::kXielu) dense += 4;  // two of which are not trained

@@ -9,6 +9,7 @@
 #include "formats/model_config_gemma3n.h"
 #include "formats/model_config_gemma4.h"
 #include "formats/model_config_latent.h"
+#include "formats/model_config_llama4.h"
 #include "formats/model_config_parts.h"
 #include "formats/model_config_recurrent.h"
 #include "formats/model_config_rope.h"
@@ -261,6 +262,7 @@ void emit_family_fields(const ModelConfig& config, Json& out) {
     case Family::kQwen3:
       emit_qwen_windows(config, out);
       break;
+    case Family::kVaultGemma:
     case Family::kGemma2:
       emit_gemma(config, out);
       break;
@@ -280,6 +282,9 @@ void emit_family_fields(const ModelConfig& config, Json& out) {
       break;
     case Family::kMiniCpm3:
       emit_minicpm3(config, out);
+      break;
+    case Family::kLlama4:
+      emit_llama4_layers(config, out);
       break;
     case Family::kSmolLm3:
       emit_smollm3(config, out);
@@ -310,7 +315,8 @@ void emit_family_features(const ModelConfig& config, Json& out) {
     out["use_parallel_residual"] = config.residual != ResidualForm::kSequential;
   }
   if (!family.head_norms_field.empty()) {
-    out[std::string(family.head_norms_field)] = config.qk_norm || config.qk_norm_apart;
+    out[std::string(family.head_norms_field)] =
+        config.qk_norm || config.qk_norm_apart || config.qk_norm_plain;
   }
   if (has_experts(config.family)) emit_experts(config, out);
 }

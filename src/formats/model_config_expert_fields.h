@@ -31,6 +31,7 @@ inline ExpertFields expert_fields(const ModelConfig& config) {
   if (config.family == Family::kMixtral) {
     return {kNewCountField, "intermediate_size", 8, 2, config.ffn_size};
   }
+  if (config.family == Family::kLlama4) return {kNewCountField, "intermediate_size", 16, 1, 8192};
   if (config.family == Family::kGptOss) {
     return {kNewCountField, "intermediate_size", 128, 4, config.ffn_size};
   }

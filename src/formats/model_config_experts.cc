@@ -13,6 +13,7 @@
 #include "formats/model_config_granite.h"
 #include "formats/model_config_hunyuan.h"
 #include "formats/model_config_lfm2.h"
+#include "formats/model_config_llama4.h"
 #include "formats/model_config_parts.h"
 #include "formats/model_families.h"
 
@@ -64,7 +65,7 @@ std::optional<DeepSeekRouter> deepseek_router(Family family) {
 // Families whose experts have a width of their own, beside intermediate_size.
 bool has_own_width(Family family) {
   return is_qwen_moe(family) || deepseek_router(family) || family == Family::kLfm2Moe ||
-         family == Family::kErnie45Moe;
+         family == Family::kErnie45Moe || family == Family::kLlama4;
 }
 
 // Families whose first layers have no experts, as many as a field says.
@@ -247,6 +248,7 @@ Status check_choice(const ModelConfig& config, std::string_view where) {
   const ExpertConfig& experts = config.experts;
   if (config.family == Family::kLfm2Moe) return check_lfm2_choice(config, where);
   if (config.family == Family::kErnie45Moe) return check_ernie_experts(config, where);
+  if (config.family == Family::kLlama4) return check_llama4_experts(config, where);
   const auto router = deepseek_router(config.family);
   const bool minimax = config.family == Family::kMiniMaxM2;
   const bool sigmoid = router ? router->sigmoid : minimax;
@@ -304,6 +306,8 @@ Status check_layers(const ModelConfig& config, std::string_view where) {
     JIGE_DO(check_granite_shared(config, where));
   } else if (config.family == Family::kHunYuanMoe) {
     JIGE_DO(check_hunyuan_shared(config, where));
+  } else if (config.family == Family::kLlama4) {
+    JIGE_DO(in_expert_range(where, expert_fields(config).ffn, shared, kFfnMax));
   } else if (shared != 0 && config.family != Family::kErnie45Moe) {
     return fail(Code::kInvalidArgument,
                 "{}: {} models have no shared expert, and one of {} is given", where,
@@ -314,6 +318,7 @@ Status check_layers(const ModelConfig& config, std::string_view where) {
                 family_name(config.family), gated ? "a" : "no");
   }
   if (config.layer_is_dense.empty() || config.family == Family::kErnie45Moe) return {};
+  if (config.family == Family::kLlama4) return {};  // any may be
   if (config.family == Family::kNemotronH) return check_nemotron_experts(config, where);
   const bool leading = std::is_sorted(config.layer_is_dense.rbegin(), config.layer_is_dense.rend());
   if (!is_qwen_moe(config.family) && !(leads_without_experts(config.family) && leading)) {
@@ -362,6 +367,7 @@ Status parse_experts(const Json& config, ModelConfig& out, std::string_view wher
   JIGE_TRY(experts.ffn_size, get_int_or(config, fields.ffn, fields.ffn_default, where));
   if (out.family == Family::kLfm2Moe) return parse_lfm2_experts(config, out, where);
   if (out.family == Family::kErnie45Moe) return parse_ernie_experts(config, out, where);
+  if (out.family == Family::kLlama4) return parse_llama4_experts(config, out, where);
   JIGE_TRY(experts.balance_loss, get_bool_or(config, "output_router_logits", false, where));
   JIGE_TRY(experts.balance_weight,
            get_number_or(config, "router_aux_loss_coef", usual_balance_weight(out.family), where));
@@ -410,6 +416,7 @@ void emit_experts(const ModelConfig& config, Json& out) {
   out[std::string(fields.ffn)] = experts.ffn_size;
   if (config.family == Family::kLfm2Moe) return emit_lfm2_experts(config, out);
   if (config.family == Family::kErnie45Moe) return emit_ernie_experts(config, out);
+  if (config.family == Family::kLlama4) return emit_llama4_experts(config, out);
   out["output_router_logits"] = experts.balance_loss;
   out["router_aux_loss_coef"] = experts.balance_weight;
   if (config.family == Family::kMixtral || config.family == Family::kMiniMaxM2) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "formats/model_config_fields.h"
+#include "formats/model_config_llama4.h"
 #include "formats/model_families.h"
 
 namespace jige::formats {
@@ -144,7 +145,10 @@ Status parse_unturned_layers(const Json& config, ModelConfig& out, std::string_v
   JIGE_TRY(const int64_t period,
            get_size_or(config, "no_rope_layer_interval", kSmolLm3PatternDefault, where));
   std::vector<uint8_t> turned = all_but_every(period, out.layer_count);
-  if (const Json* list = find_field(config, "no_rope_layers")) {
+  const Json* list = find_field(config, "no_rope_layers");
+  // An empty list says as much as none in Llama 4.
+  const bool empty = list && list->is_array() && list->empty();
+  if (list && !(empty && family_info(out.family).chunks)) {
     const auto is_flag = [](const Json& one) { return one == 0 || one == 1; };
     if (!list->is_array() || list->size() != turned.size() ||
         !std::all_of(list->begin(), list->end(), is_flag)) {
@@ -164,6 +168,7 @@ Status parse_unturned_layers(const Json& config, ModelConfig& out, std::string_v
 
 Status parse_layers(const Json& config, ModelConfig& out, std::string_view where) {
   JIGE_DO(parse_unturned_layers(config, out, where));
+  if (family_info(out.family).chunks) return parse_llama4_layers(config, out, where);
   JIGE_DO(parse_windows(config, out, where));
   if (family_info(out.family).unturned != UnturnedRule::kWithoutWindow) return {};
   const bool windowless = out.family == Family::kExaone4 && present(config, "sliding_window") &&

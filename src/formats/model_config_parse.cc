@@ -267,8 +267,11 @@ Status refuse_looking_ahead(const Json& config, std::string_view where) {
 // Fields that would change what a family computes, where they are not absent, null or false.
 std::vector<const char*> variant_fields(Family family) {
   switch (family) {
+    case Family::kOlmo:
     case Family::kOlmoe:
       return {"clip_qkv"};
+    case Family::kHelium:
+      return {"mlp_bias"};
     case Family::kIQuestCoder:
       return {"clip_qkv", "use_sliding_window"};
     case Family::kPhi:
@@ -340,9 +343,11 @@ Status parse_switches(const Json& config, ModelConfig& out, std::string_view whe
     if (!on) out.residual = ResidualForm::kSequential;
   }
   if (!family.head_norms_field.empty()) {
-    JIGE_TRY(const bool on, get_bool_or(config, family.head_norms_field, false, where));
+    JIGE_TRY(const bool on,
+             get_bool_or(config, family.head_norms_field, family.head_norms_usual, where));
     out.qk_norm = out.qk_norm && on;
     out.qk_norm_apart = out.qk_norm_apart && on;
+    out.qk_norm_plain = out.qk_norm_plain && on;
   }
   return {};
 }

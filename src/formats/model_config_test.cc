@@ -327,8 +327,8 @@ TEST(ModelConfig, ChecksRotaryParameters) {
                       Code::kInvalidArgument, field);
   }
   EXPECT_FAILS_WITH(
-      parse_config(with(llama_json(), "rope_scaling", with(llama3, "low_freq_factor", 4.0))),
-      Code::kCorrupt, "must be greater than low_freq_factor");
+      parse_config(with(llama_json(), "rope_scaling", with(llama3, "low_freq_factor", 4.5))),
+      Code::kCorrupt, "must not be below low_freq_factor");
   EXPECT_FAILS_WITH(parse_config(with(llama_json(), "rope_scaling",
                                       with(llama3, "original_max_position_embeddings", 0))),
                     Code::kCorrupt, "original_max_position_embeddings");

@@ -113,6 +113,7 @@ inline constexpr SizeFields size_fields(Family family) {
   if (family == Family::kQwen35Moe || family == Family::kSolarOpen) {
     fields.ffn = "moe_intermediate_size";
   }
+  if (family == Family::kLlama4) fields.ffn = "intermediate_size_mlp";
   if (family == Family::kStarCoder2) fields.norm_eps = "norm_epsilon";
   if (family == Family::kNemotronH) fields.norm_eps = "layer_norm_epsilon";
   if (family == Family::kNemotron || is_lfm2(family)) fields.norm_eps = "norm_eps";
@@ -139,10 +140,12 @@ inline void set_family_features(ModelConfig& out) {
   out.recurrent_norms_before = family.recurrent_norms_before;
   out.norm_adds_one = family.norm_adds_one;
   out.norm_bias = family.norm_bias;
+  out.norm_weights = family.norm_weights;
   out.activation = family.activation;
   out.qk_norm = family.head_norms == HeadNorms::kEach;
   out.qk_norm_turned = family.norms_turned;
   out.qk_norm_apart = family.head_norms == HeadNorms::kEachApart;
+  out.qk_norm_plain = family.head_norms == HeadNorms::kEachPlain;
   out.qk_norm_whole = family.head_norms == HeadNorms::kWhole;
   out.residual = family.residual;
   out.fused_projections = family.fused_projections;

@@ -14,7 +14,8 @@
 namespace jige::formats {
 
 // What of a head's queries and keys is normalised before it turns.
-enum class HeadNorms { kNone, kEach, kEachApart, kWhole };
+// kEachPlain: where heads turn, without weights.
+enum class HeadNorms { kNone, kEach, kEachApart, kEachPlain, kWhole };
 
 // Which linear layers have biases, and the fields of config.json that say so.
 enum class BiasRule {
@@ -60,9 +61,11 @@ struct FamilyInfo {
   bool recurrent_norms_before = false;
   bool norm_adds_one = false;
   bool norm_bias = true;
+  bool norm_weights = true;
   HeadNorms head_norms = HeadNorms::kNone;
   bool norms_turned = false;               // norms of heads are behind their turning
   std::string_view head_norms_field = "";  // models have them where it says so; empty: always
+  bool head_norms_usual = false;           // and where it is left out
   ResidualForm residual = ResidualForm::kSequential;
   ResidualUse residual_use = ResidualUse::kAlways;
   ActivationKind activation = ActivationKind::kSwiGlu;
@@ -91,7 +94,8 @@ struct FamilyInfo {
   bool head_bias = false;
   bool attention_sinks = false;
   bool full_heads = false;  // layers without the window may have heads of their own
-  bool altup = false;       // AltUp, LAuReL, inputs of layers and sparse gates (Gemma 3n)
+  bool chunks = false;  // layers that turn see chunks of tokens, queries of others grow (Llama 4)
+  bool altup = false;   // AltUp, LAuReL, inputs of layers and sparse gates (Gemma 3n)
   bool value_norm = false;
   bool layer_scales = false;
   bool scores_by_head_dim = true;

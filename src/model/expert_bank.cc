@@ -40,7 +40,7 @@ StackedPlace ExpertBank::stacked_place(int64_t expert, size_t part, const char* 
           .part = static_cast<int64_t>(part),
           .part_count = static_cast<int64_t>(options_.parts.size()),
           .interleaved = options_.stacked_in_turns,
-          .transposed = options_.stacked_in_turns,
+          .transposed = options_.stacked_transposed,
           .usual = options_.stacked_usual};
 }
 

@@ -29,7 +29,8 @@ struct ExpertBankOptions {
   // Files may hold all experts' parts in tensors of this name, biases behind it with "_bias".
   std::string stacked;                   // "model.layers.0.mlp.experts.gate_up_proj"
   bool stacked_usual = false;            // and do
-  bool stacked_in_turns = false;         // rows of parts come in turns, and matrices are transposed
+  bool stacked_in_turns = false;         // rows of parts come in turns there,
+  bool stacked_transposed = false;       // and matrices are transposed
   DeviceKind device = DeviceKind::kCpu;  // that multiplies
 };
 

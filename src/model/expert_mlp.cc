@@ -45,6 +45,7 @@ ExpertMlp::ExpertMlp(const formats::ModelConfig& config, const ExpertNames& name
                        .stacked = names.stacked_input,
                        .stacked_usual = names.stacked_usual,
                        .stacked_in_turns = experts_.biases,
+                       .stacked_transposed = names.stacked_transposed,
                        .device = device},
                       params);
   output_ = ExpertBank({.prefix = names.prefix,
@@ -56,6 +57,7 @@ ExpertMlp::ExpertMlp(const formats::ModelConfig& config, const ExpertNames& name
                         .stacked = names.stacked_output,
                         .stacked_usual = names.stacked_usual,
                         .stacked_in_turns = experts_.biases,
+                        .stacked_transposed = names.stacked_transposed,
                         .device = device},
                        params);
   if (experts_.shared_ffn_size == 0) return;
@@ -158,6 +160,7 @@ ExpertMlp::Saved ExpertMlp::place_saved(Placement& at, int64_t token_count, DTyp
   routing.chosen_groups = experts_.chosen_groups;
   routing.groups_by_pairs = experts_.groups_by_pairs;
   if (experts_.beside_mlp) routing.scaled_weights = at.take(DType::kF32, places);
+  if (experts_.weighs_inputs) saved.tokens = at.take(compute, Shape{token_count, width_});
   saved.balance = at.take(DType::kF32, Shape{token_count});
   saved.ffn = at.take(compute, Shape{places.count(), input_.outputs()});
   if (shared_) saved.shared = shared_->place_saved(at, token_count, compute, true);
@@ -191,6 +194,10 @@ ExpertMlp::Work ExpertMlp::place_work(Placement& at, int64_t token_count, DType 
   work.activated = at.take(compute, Shape{row_count, experts_.ffn_size});
   work.grad_tokens = at.take(DType::kF32, Shape{token_count, width_});
   work.grad_weights = at.take(DType::kF32, Shape{token_count, experts_.chosen});
+  if (experts_.weighs_inputs) {
+    work.tokens = at.take(DType::kF32, Shape{token_count, width_});
+    work.gathered = at.take(DType::kF32, Shape{row_count, width_});
+  }
   int64_t scratch = 0;
   for (const Projection* p : plain_projections()) {
     scratch = std::max(scratch, p->weight_scratch_bytes(token_count, compute));
@@ -215,6 +222,10 @@ void ExpertMlp::forward(Stream& stream, const BlockWeights& weights, DType compu
       work.activated ? work.activated : saved.ffn.column_range(0, experts_.ffn_size);
   if (work.activated || !forward_gated(stream, weights, compute, routing, activated, src)) {
     ops::gather_rows(stream, routing, work.rows, src);
+    if (experts_.weighs_inputs) {
+      ops::weigh_rows(stream, routing, work.rows);
+      ops::scale(stream, saved.tokens, src, 1.0f);
+    }
     input_.forward(stream, weights, compute,
                    {.dst = saved.ffn,
                     .src = work.rows,
@@ -230,14 +241,15 @@ void ExpertMlp::forward(Stream& stream, const BlockWeights& weights, DType compu
   if (experts_.biases) {
     ops::add_biases(stream, routing, work.wide_rows, output_.biases(weights, compute));
   }
-  ops::combine_rows(stream, routing, result.dst, work.wide_rows, ops::RowWeights::kRouter,
+  ops::combine_rows(stream, routing, result.dst, work.wide_rows,
+                    experts_.weighs_inputs ? ops::RowWeights::kOnes : ops::RowWeights::kRouter,
                     work.shared_rows, result.addend);
 }
 
 bool ExpertMlp::forward_gated(Stream& stream, const BlockWeights& weights, DType compute,
                               const ops::Routing& routing, const TensorView& dst,
                               const TensorView& src) const {
-  if (!gated()) return false;
+  if (!gated() || experts_.weighs_inputs) return false;
   const bool gelu = activation_ == formats::ActivationKind::kGeGlu;
   return input_.forward_gated(stream, weights, compute,
                               {.dst = dst,
@@ -288,13 +300,34 @@ void ExpertMlp::backward_input(Stream& stream, const BlockWeights& weights, DTyp
                                const TensorView& grad_dst, const Saved& saved,
                                const Pending& pending, const Work& work) const {
   const ops::Routing routing = this->routing(weights, saved);
-  const TensorView gates = saved.ffn.column_range(0, experts_.ffn_size);
   ops::gather_rows(stream, routing, work.rows, grad_dst);
   output_.backward_input(stream, weights, compute,
                          {.dst = work.activated,
                           .src = work.rows,
                           .row_ends = routing.row_ends,
                           .token_count = routing.token_count()});
+  if (experts_.weighs_inputs) {
+    backward_weighed(stream, weights, compute, routing, saved, pending, work);
+  } else {
+    backward_weighing(stream, weights, compute, routing, saved, pending, work);
+  }
+  backward_router(stream, batch, routing, saved, pending, work);
+  if (shared_) {
+    shared_->backward_input(stream, weights, compute, work.shared_rows, grad_dst, saved.shared,
+                            pending.shared, shared_work(saved, work, pending.grad_logits));
+  }
+  router_.backward_input(stream, weights, compute,
+                         {.grad_src = work.grad_tokens, .grad_dst = pending.grad_logits});
+  if (shared_) ops::add(stream, work.grad_tokens, work.grad_tokens, work.shared_rows);
+  ops::combine_rows(stream, routing, grad_src, work.wide_rows,
+                    experts_.weighs_inputs ? ops::RowWeights::kRouter : ops::RowWeights::kOnes,
+                    experts_.beside_mlp ? TensorView{} : work.grad_tokens);
+}
+
+void ExpertMlp::backward_weighing(Stream& stream, const BlockWeights& weights, DType compute,
+                                  const ops::Routing& routing, const Saved& saved,
+                                  const Pending& pending, const Work& work) const {
+  const TensorView gates = saved.ffn.column_range(0, experts_.ffn_size);
   // a, for the router, stands for now where its gradient will.
   const TensorView activated = pending.ffn.column_range(0, experts_.ffn_size);
   activate(stream, weights, compute, routing, activated, saved.ffn);
@@ -306,7 +339,6 @@ void ExpertMlp::backward_input(Stream& stream, const BlockWeights& weights, DTyp
   if (experts_.beside_mlp) {
     ops::scale_slopes(stream, routing, work.grad_weights, pending.scale_slopes);
   }
-  backward_router(stream, batch, routing, saved, pending, work);
   ops::weigh_rows(stream, routing, work.activated);
   backward_activate(stream, weights, compute, routing, pending.ffn, work.activated, saved.ffn);
   ops::weigh_rows(stream, routing, gates);
@@ -315,15 +347,20 @@ void ExpertMlp::backward_input(Stream& stream, const BlockWeights& weights, DTyp
                          .src = pending.ffn,
                          .row_ends = routing.row_ends,
                          .token_count = routing.token_count()});
-  if (shared_) {
-    shared_->backward_input(stream, weights, compute, work.shared_rows, grad_dst, saved.shared,
-                            pending.shared, shared_work(saved, work, pending.grad_logits));
-  }
-  router_.backward_input(stream, weights, compute,
-                         {.grad_src = work.grad_tokens, .grad_dst = pending.grad_logits});
-  if (shared_) ops::add(stream, work.grad_tokens, work.grad_tokens, work.shared_rows);
-  ops::combine_rows(stream, routing, grad_src, work.wide_rows, ops::RowWeights::kOnes,
-                    experts_.beside_mlp ? TensorView{} : work.grad_tokens);
+}
+
+void ExpertMlp::backward_weighed(Stream& stream, const BlockWeights& weights, DType compute,
+                                 const ops::Routing& routing, const Saved& saved,
+                                 const Pending& pending, const Work& work) const {
+  backward_activate(stream, weights, compute, routing, pending.ffn, work.activated, saved.ffn);
+  input_.backward_input(stream, weights, compute,
+                        {.dst = work.wide_rows,
+                         .src = pending.ffn,
+                         .row_ends = routing.row_ends,
+                         .token_count = routing.token_count()});
+  ops::scale(stream, work.tokens, saved.tokens, 1.0f);
+  ops::gather_rows(stream, routing, work.gathered, work.tokens);
+  ops::dot_rows(stream, routing, work.grad_weights, work.wide_rows, work.gathered);
 }
 
 void ExpertMlp::activate(Stream& stream, const BlockWeights& weights, DType compute,
@@ -407,6 +444,7 @@ void ExpertMlp::backward_weight(Stream& stream, const BlockWeights& weights, DTy
   }
   if (input_.wants_gradient(weights)) {
     ops::gather_rows(stream, routing, work.rows, src);
+    if (experts_.weighs_inputs) ops::weigh_rows(stream, routing, work.rows);
     input_.backward_weight(stream, weights, compute,
                            {.grad_dst = pending.ffn,
                             .src = work.rows,

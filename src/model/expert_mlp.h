@@ -10,7 +10,8 @@
 //         whose result every token has (dense_mlp.h), or of s σ(n2·v); v is one more row of the
 //         router
 // Of experts beside an MLP (experts_beside.h) the router sees other rows than n2, l is by √D, and w
-// comes times a number of each expert.
+// comes times a number of each expert. Where weights multiply inputs, n2 comes times w to an
+// expert, and its results are added as they are; the gradient at w is then that of w n2 times n2.
 // The router is kept in the compute type, whatever the format of the experts. No dropout of its
 // own. The gradient at w is that of dst times y, taken as (dst' Wdₑ) · a, so y is not kept.
 //
@@ -41,7 +42,8 @@ struct ExpertNames {
   std::string prefix;                         // before an expert's number
   std::string gate, up, down;                 // behind it
   std::string stacked_input, stacked_output;  // of tensors that hold all experts
-  bool stacked_usual = false;                 // and are what files of the family have
+  bool stacked_usual = false;                 // and are what files of the family have,
+  bool stacked_transposed = false;            // [E, K, N]
   std::vector<std::string> shared_input;      // of the shared expert: gate and up
   std::string shared_output;
   std::string shared_gate;  // v
@@ -70,6 +72,7 @@ class ExpertMlp {
     TensorView balance;  // [T] f32: X puts losses there, where the batch gives them a weight
     TensorView ffn;      // [R, 2F] compute type
     DenseMlp::Saved shared;
+    TensorView tokens;  // [T, D] compute type: n2, where weights multiply it
   };
   struct Pending {
     TensorView ffn;           // [R, 2F] compute type
@@ -86,6 +89,7 @@ class ExpertMlp {
     // there.
     TensorView grad_tokens;
     TensorView router_rows;       // [T, D] compute type: those rows
+    TensorView tokens, gathered;  // [T, D] and [R, D] f32: n2 and its rows; in training
     TensorView grad_weights;      // [T, k] f32; in training
     TensorView scratch;           // of weight gradients of router and shared expert
     TensorView shared_rows;       // [T, D] f32: what the shared expert gives, or gets
@@ -137,6 +141,14 @@ class ExpertMlp {
   const TensorView& router_source(const TensorView& src, const Work& work) const {
     return experts_.beside_mlp ? work.router_rows : src;
   }
+  // From the gradient at a, those at g|u, at inputs in work.wide_rows and at the weights: where
+  // these weigh what experts give, or what they read.
+  void backward_weighing(Stream& stream, const BlockWeights& weights, DType compute,
+                         const ops::Routing& routing, const Saved& saved, const Pending& pending,
+                         const Work& work) const;
+  void backward_weighed(Stream& stream, const BlockWeights& weights, DType compute,
+                        const ops::Routing& routing, const Saved& saved, const Pending& pending,
+                        const Work& work) const;
   // The gradient at the router's logits, from that at the weights.
   void backward_router(Stream& stream, const Batch& batch, const ops::Routing& routing,
                        const Saved& saved, const Pending& pending, const Work& work) const;

@@ -39,7 +39,8 @@ GroupedAttention::GroupedAttention(const formats::ModelConfig& config,
       head_dim_(formats::head_shape(config, options.layer).head_dim),
       score_scale_(score_scale(config, options.layer)),
       score_cap_(config.score_cap),
-      head_norms_(config.qk_norm || config.qk_norm_whole || config.qk_norm_apart),
+      head_norms_(config.qk_norm || config.qk_norm_whole || config.qk_norm_apart ||
+                  (config.qk_norm_plain && formats::turns(config, options.layer))),
       gated_(config.attention_gate),
       keys_are_values_(formats::keys_are_values(config, options.layer)),
       value_norm_(config.value_norm),
@@ -57,10 +58,12 @@ GroupedAttention::GroupedAttention(const formats::ModelConfig& config,
                     params);
   if (head_norms_) {
     const bool stacked = names.head_norms_stacked;
-    q_norm_ = HeadNormLayer(config, names.q_norm, heads_, head_dim_, stacked, params);
-    if (!shares_) {
-      k_norm_ = HeadNormLayer(config, names.k_norm, kv_heads_, head_dim_, stacked, params);
-    }
+    const auto make = [&](const std::string& name, int64_t heads) {
+      const std::string& own = config.qk_norm_plain ? std::string() : name;
+      return HeadNormLayer(config, own, heads, head_dim_, stacked, params);
+    };
+    q_norm_ = make(names.q_norm, heads_);
+    if (!shares_) k_norm_ = make(names.k_norm, kv_heads_);
   }
   if (norms_values()) v_norm_ = NormLayer(config, "", head_dim_, false, params);
   if (config.attention_sinks) {
@@ -72,14 +75,20 @@ GroupedAttention::GroupedAttention(const formats::ModelConfig& config,
 void GroupedAttention::place(const formats::ModelConfig& config, int64_t layer) {
   const bool sliding = formats::has_window(config, layer);
   if (sliding) window_ = config.sliding_window;
-  const auto at = static_cast<size_t>(layer);
-  const auto& unturned = config.layer_is_unturned;
-  turns_first_ = config.qk_norm_turned;
+  const bool turns = formats::turns(config, layer);
+  turns_first_ = config.qk_norm_turned && turns;
   const TurnedColumns turned = turned_columns(config);
-  if (at >= unturned.size() || !unturned[at]) turned_ = sliding ? turned.sliding : turned.full;
+  if (turns) {
+    turned_ = sliding ? turned.sliding : turned.full;
+    chunk_ = config.attention_chunk;
+  } else if (growth_begin(config) >= 0) {
+    queries_grow_ = true;
+    turned_ = head_dim_;
+  }
   const bool second = config.sliding_rope || turned.full != turned.sliding;
   if (second && sliding) rope_begin_ = turned.full;
   query_rope_begin_ = config.rope.query_growth > 0 ? turned.full : rope_begin_;
+  if (queries_grow_) query_rope_begin_ = growth_begin(config);
 }
 
 void GroupedAttention::plan_forward(Placement& at, DType compute, ops::WeightFormat format) {
@@ -167,7 +176,8 @@ int64_t GroupedAttention::thread_scratch_bytes(int64_t token_count) const {
 }
 
 double GroupedAttention::forward_flops(double token_count, double context_mean) const {
-  const double window = window_ > 0 ? static_cast<double>(window_) : context_mean;
+  const int64_t seen = window_ > 0 ? window_ : chunk_;
+  const double window = seen > 0 ? static_cast<double>(seen) : context_mean;
   return 4.0 * token_count * std::min(context_mean, window) * static_cast<double>(q_columns());
 }
 
@@ -251,13 +261,35 @@ void GroupedAttention::attend(const BlockContext& context, const BlockWeights& w
                                           .k = heads.k,
                                           .v = heads.v,
                                           .lse = views.lse,
-                                          .sequences = batch.sequences,
+                                          .sequences = seen(batch.sequences),
                                           .shape = shape(weights)});
+}
+
+std::vector<ops::SequenceSpan> GroupedAttention::seen(
+    const std::vector<ops::SequenceSpan>& sequences) const {
+  if (chunk_ == 0) return sequences;
+  std::vector<ops::SequenceSpan> pieces;
+  for (const ops::SequenceSpan& sequence : sequences) {
+    for (int64_t row = 0; row < sequence.row_count;) {
+      const int64_t begin = (sequence.context_count + row) / chunk_ * chunk_;
+      const int64_t ahead = sequence.context_count + row - begin;
+      const int64_t rows = std::min(chunk_ - ahead, sequence.row_count - row);
+      ops::SequenceSpan piece = sequence;
+      piece.row_begin = static_cast<int32_t>(sequence.row_begin + row);
+      piece.row_count = static_cast<int32_t>(rows);
+      piece.context_count = static_cast<int32_t>(ahead);
+      if (sequence.blocks) piece.blocks = sequence.blocks + begin / ops::kKvBlockTokens;
+      pieces.push_back(piece);
+      row += rows;
+    }
+  }
+  return pieces;
 }
 
 bool GroupedAttention::attend_at_once(const BlockContext& context, const BlockWeights& weights,
                                       const Batch& batch, const TensorView& dst,
                                       const Heads& heads) const {
+  if (chunk_ > 0 || queries_grow_) return false;
   const auto angles = [&](int64_t begin) {
     return turned_ > 0 ? weights.rope_table.column_range(begin, begin + turned_) : TensorView{};
   };
@@ -283,9 +315,9 @@ void GroupedAttention::attend_cached(const BlockContext& context, const BlockWei
   ops::attention_cached(context.stream, {.dst = dst,
                                          .q = heads.q,
                                          .cache = context.kv_cache,
-                                         .sequences = batch.sequences,
+                                         .sequences = seen(batch.sequences),
                                          .shape = shape(weights),
-                                         .tables = batch.tables});
+                                         .tables = chunk_ > 0 ? nullptr : batch.tables});
 }
 
 void GroupedAttention::normalise_heads(Stream& stream, const BlockWeights& weights,
@@ -325,7 +357,7 @@ void GroupedAttention::rotate(Stream& stream, const BlockWeights& weights, const
                        .rotary_dim = turned_,
                        .inverse = inverse});
   };
-  if (shares_) return turn(queries_of(heads), query_rope_begin_);
+  if (shares_ || queries_grow_) return turn(queries_of(heads), query_rope_begin_);
   if (query_rope_begin_ == rope_begin_ && !gated_) {
     return turn(heads.column_range(0, qk_columns()), rope_begin_);
   }
@@ -383,7 +415,7 @@ void GroupedAttention::backward_input(const BlockContext& context, const BlockWe
                                    .v = all.v,
                                    .dst = attended,
                                    .lse = saved.lse,
-                                   .sequences = batch.sequences,
+                                   .sequences = seen(batch.sequences),
                                    .shape = shape(weights)});
   if (shares_) ops::add(stream, memory.grad_shared, memory.grad_shared, grad_narrow);
   if (gives_) {

@@ -3,11 +3,14 @@
 //
 // Shapes: T tokens, D width, H query heads, G key/value heads, d head dimension.
 //   q|k|v = src Wqkvᵀ + b               [T, (H + 2G) d]
-//   q, k = rope(head_norm(q, k))        each where a layer has it; or head_norm(rope(q, k))
+//   q, k = rope(head_norm(q, k))        each where a layer has it; or head_norm(rope(q, k));
+//   queries
+//                                       alone may grow with the position instead (rope_table.h)
 //   dst = attention(q, k, v)            [T, H·d]; with sinks where a layer has them
 // Where heads have gates, q|g|k|v is the product, and dst = attention(q, k, v) · sigmoid(g). Where
 // keys are values, q|k is the product, and values are k as it was before its norm; values may have
-// a norm of their own, without weights. A layer that has the keys and values of an earlier one has
+// a norm of their own, without weights. Tokens may see those of their own chunk of the sequence
+// alone. A layer that has the keys and values of an earlier one has
 // queries alone, and reads those from the stream (stream_layout.h), or in inference from that
 // layer's cache.
 //
@@ -124,6 +127,8 @@ class GroupedAttention final : public Attention {
                       const Gradients& pending) const;
   TensorView backward_gates(Stream& stream, const Activations& saved, const Gradients& pending,
                             const TensorView& grad_dst, const TensorView& grad_attended) const;
+  // The sequences of a batch as the layer's tokens see them: chunk by chunk, where it has any.
+  std::vector<ops::SequenceSpan> seen(const std::vector<ops::SequenceSpan>& sequences) const;
   void rotate(Stream& stream, const BlockWeights& weights, const Batch& batch,
               const TensorView& heads, bool inverse) const;
   void attend(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
@@ -173,6 +178,8 @@ class GroupedAttention final : public Attention {
   int64_t query_rope_begin_ = 0;  // the same for queries
   int64_t turned_ = 0;            // columns of a head that turn
   int64_t window_ = 0;
+  int64_t chunk_ = 0;          // tokens see those of their own alone; 0: all
+  bool queries_grow_ = false;  // and keys stay as they are
   double score_scale_ = 1;
   double score_cap_ = 0;
   std::optional<size_t> sinks_;  // its place among the parameters

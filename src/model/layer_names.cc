@@ -6,6 +6,22 @@
 namespace jige::model {
 namespace {
 
+ExpertNames llama4_expert_names(const std::string& layer) {
+  const std::string own = layer + ".feed_forward.";
+  const std::string shared = own + "shared_expert.";
+  return {.router = own + "router",
+          .prefix = own + "experts.",
+          .gate = "gate_proj",
+          .up = "up_proj",
+          .down = "down_proj",
+          .stacked_input = own + "experts.gate_up_proj",
+          .stacked_output = own + "experts.down_proj",
+          .stacked_usual = true,
+          .stacked_transposed = true,
+          .shared_input = {shared + "gate_proj", shared + "up_proj"},
+          .shared_output = shared + "down_proj"};
+}
+
 ExpertNames expert_names(formats::Family family, const std::string& layer) {
   const std::string at = layer + ".mlp.";
   const std::string stacked = at + "experts.";
@@ -35,6 +51,7 @@ ExpertNames expert_names(formats::Family family, const std::string& layer) {
             .shared_input = {shared + "input_linear"},
             .shared_output = shared + "output_linear"};
   }
+  if (family == formats::Family::kLlama4) return llama4_expert_names(layer);
   if (family == formats::Family::kGemma4) {
     return {.router = layer + ".router.proj",
             .scales = layer + ".router.per_expert_scale",
@@ -66,6 +83,7 @@ ExpertNames expert_names(formats::Family family, const std::string& layer) {
           .stacked_input = stacked + "gate_up_proj",
           .stacked_output = stacked + "down_proj",
           .stacked_usual = gpt_oss,
+          .stacked_transposed = gpt_oss,
           .shared_input = {shared + "gate_proj", shared + "up_proj"},
           .shared_output = shared + "down_proj",
           .shared_gate = at + "shared_expert_gate"};
@@ -238,6 +256,13 @@ void set_own_names(LayerNames& names, formats::Family family, const std::string&
   const std::string attention = layer + ".self_attn.";
   const std::string mlp = layer + ".mlp.";
   switch (family) {
+    case formats::Family::kVaultGemma:
+      names.norm2 = layer + ".pre_feedforward_layernorm";
+      break;
+    case formats::Family::kLlama4:
+      names.ffn_input = {layer + ".feed_forward.gate_proj", layer + ".feed_forward.up_proj"};
+      names.ffn_output = layer + ".feed_forward.down_proj";
+      break;
     case formats::Family::kStarCoder2:
       names.ffn_input = {mlp + "c_fc"};
       names.ffn_output = mlp + "c_proj";

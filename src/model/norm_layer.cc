@@ -7,7 +7,7 @@ NormLayer::NormLayer(const formats::ModelConfig& config, const std::string& pref
     : kind_(config.norm),
       eps_(config.norm_eps),
       adds_one_(config.norm_adds_one),
-      has_weight_(!prefix.empty()),
+      has_weight_(config.norm_weights && !prefix.empty()),
       has_bias_(has_weight_ && bias && is_layer_norm()),
       columns_(columns),
       weight_index_(params.size()) {

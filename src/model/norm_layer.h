@@ -27,7 +27,7 @@ class NormLayer {
  public:
   NormLayer() = default;
   // Appends "<prefix>.weight" and, for LayerNorm with a bias, "<prefix>.bias" to `params`; without
-  // a prefix the norm has no weight.
+  // a prefix, or in models whose norms have none, the norm has no weight.
   NormLayer(const formats::ModelConfig& config, const std::string& prefix, int64_t columns,
             bool bias, std::vector<ParamSpec>& params);
 

@@ -51,10 +51,12 @@ void quantise_and_back(Stream& stream, WeightFormat format, const Shape& shape,
 
 bool is_quantised(const ParamSpec& spec) {
   const bool of_input = spec.name.ends_with("per_layer_input_gate.weight");
-  const bool router =
-      (spec.name.ends_with("gate.weight") && !of_input) ||
-      spec.name.ends_with("router.layer.weight") || spec.name.ends_with("gate.wg.weight") ||
-      spec.name.ends_with("router.proj.weight") || spec.name.find(".altup.") != std::string::npos;
+  const bool router = (spec.name.ends_with("gate.weight") && !of_input) ||
+                      spec.name.ends_with("router.layer.weight") ||
+                      spec.name.ends_with("gate.wg.weight") ||
+                      spec.name.ends_with("router.proj.weight") ||
+                      spec.name.ends_with("feed_forward.router.weight") ||
+                      spec.name.find(".altup.") != std::string::npos;
   return spec.packed && spec.shape.rank() == 2 && !router;
 }
 

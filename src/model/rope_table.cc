@@ -22,7 +22,7 @@ double scaled_frequency(const formats::RopeConfig& config, double frequency) {
   const double wavelength = 2.0 * std::numbers::pi / frequency;
   const double context = static_cast<double>(config.original_context);
   if (wavelength < context / config.high_freq_factor) return frequency;
-  if (wavelength > context / config.low_freq_factor) return frequency / config.factor;
+  if (wavelength >= context / config.low_freq_factor) return frequency / config.factor;
   const double smooth = (context / wavelength - config.low_freq_factor) /
                         (config.high_freq_factor - config.low_freq_factor);
   return frequency * ((1.0 - smooth) / config.factor + smooth);
@@ -81,6 +81,27 @@ std::vector<float> table_of(const formats::RopeConfig& config, int64_t turned,
   return table;
 }
 
+// Cosines and sines of angle 0, times what queries come times.
+std::vector<float> growth_table(const formats::ModelConfig& config, int64_t position_count) {
+  const formats::QueryGrowthConfig& growth = config.query_growth;
+  std::vector<float> table;
+  table.reserve(static_cast<size_t>(position_count * config.head_dim));
+  const auto half = static_cast<size_t>(config.head_dim / 2);
+  for (int64_t position = 0; position < position_count; ++position) {
+    const auto contexts = static_cast<double>((position + 1) / growth.context);
+    const double size = 1.0 + growth.rate * std::log1p(contexts);
+    table.insert(table.end(), half, static_cast<float>(size));
+    table.insert(table.end(), half, 0.0f);
+  }
+  return table;
+}
+
+// One of the tables that stand side by side.
+struct Columns {
+  int64_t count;
+  std::vector<float> rows;
+};
+
 }  // namespace
 
 TurnedColumns turned_columns(const formats::ModelConfig& config) {
@@ -90,7 +111,15 @@ TurnedColumns turned_columns(const formats::ModelConfig& config) {
   return {.full = full > 0 ? full : usual, .sliding = usual};
 }
 
+int64_t growth_begin(const formats::ModelConfig& config) {
+  if (config.query_growth.rate == 0) return -1;
+  const TurnedColumns turned = turned_columns(config);
+  return turned.full + (has_two_rope_tables(config) ? turned.sliding : 0);
+}
+
 int64_t rope_columns(const formats::ModelConfig& config) {
+  const int64_t begin = growth_begin(config);
+  if (begin >= 0) return begin + config.head_dim;
   const TurnedColumns turned = turned_columns(config);
   return turned.full + (has_two_rope_tables(config) ? turned.sliding : 0);
 }
@@ -127,22 +156,27 @@ std::vector<float> make_rope_table(const formats::RopeConfig& config, int64_t tu
 
 std::vector<float> make_rope_table(const formats::ModelConfig& config, int64_t position_count) {
   const TurnedColumns turned = turned_columns(config);
-  std::vector<float> table = make_rope_table(config.rope, turned.full, position_count);
-  if (!has_two_rope_tables(config)) return table;
-  const std::vector<float> second =
-      table_of(config.sliding_rope.value_or(config.rope), turned.sliding, position_count,
-               config.sliding_rope ? 0.0 : config.rope.query_growth);
-  std::vector<float> both;
-  both.reserve(table.size() + second.size());
-  const auto add_row = [&](const std::vector<float>& one, int64_t row, int64_t columns) {
-    const auto begin = one.begin() + row * columns;
-    both.insert(both.end(), begin, begin + columns);
-  };
-  for (int64_t row = 0; row < position_count; ++row) {
-    add_row(table, row, turned.full);
-    add_row(second, row, turned.sliding);
+  std::vector<Columns> tables = {
+      {turned.full, make_rope_table(config.rope, turned.full, position_count)}};
+  if (has_two_rope_tables(config)) {
+    tables.push_back(
+        {turned.sliding,
+         table_of(config.sliding_rope.value_or(config.rope), turned.sliding, position_count,
+                  config.sliding_rope ? 0.0 : config.rope.query_growth)});
   }
-  return both;
+  if (growth_begin(config) >= 0) {
+    tables.push_back({config.head_dim, growth_table(config, position_count)});
+  }
+  if (tables.size() == 1) return std::move(tables[0].rows);
+  std::vector<float> all;
+  all.reserve(static_cast<size_t>(position_count * rope_columns(config)));
+  for (int64_t row = 0; row < position_count; ++row) {
+    for (const Columns& one : tables) {
+      const auto begin = one.rows.begin() + row * one.count;
+      all.insert(all.end(), begin, begin + one.count);
+    }
+  }
+  return all;
 }
 
 }  // namespace jige::model

@@ -15,8 +15,9 @@
 //           positions, the long ones in a longer table; cosines and sines times a factor
 // A model whose sliding layers turn by other angles or have heads of another width, or whose
 // queries grow with the position, has two tables side by side: the second is that of sliding
-// layers, or of queries. Everything is computed in double and rounded once to f32. Threads: pure
-// functions.
+// layers, or of queries. Behind them, where queries of layers that do not turn grow
+// (formats::QueryGrowthConfig), is one of angle 0 for whole heads, of the size of queries.
+// Everything is computed in double and rounded once to f32. Threads: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +36,10 @@ struct TurnedColumns {
 };
 TurnedColumns turned_columns(const formats::ModelConfig& config);
 
-// Columns of both tables.
+// The first column of the table of queries that grow where heads do not turn; -1: there is none.
+int64_t growth_begin(const formats::ModelConfig& config);
+
+// Columns of all tables.
 int64_t rope_columns(const formats::ModelConfig& config);
 
 // Whether there are two tables side by side.

@@ -213,5 +213,40 @@ TEST(RopeTable, QueriesThatGrowHaveColumnsOfTheirOwn) {
   }
 }
 
+// Where heads do not turn.
+TEST(RopeTable, QueriesThatGrowWithoutTurningHaveAnglesOfZero) {
+  formats::ModelConfig config;
+  config.head_dim = 4;
+  config.layer_is_unturned = {0, 1};
+  config.query_growth = {.rate = 0.25, .context = 3};
+  ASSERT_EQ(growth_begin(config), 4);
+  ASSERT_EQ(rope_columns(config), 8);
+  const auto both = make_rope_table(config, 8);
+  const auto turned = make_rope_table(config.rope, 4, 8);
+  ASSERT_EQ(both.size(), 8u * 8);
+  // 1 + 0.25 log(1 + floor((position + 1) / 3))
+  const float sizes[] = {1, 1, 1.1732868f, 1.1732868f, 1.1732868f, 1.2746531f, 1.2746531f};
+  for (size_t row = 0; row < 7; ++row) {
+    for (size_t i = 0; i < 4; ++i) {
+      EXPECT_EQ(both[row * 8 + i], turned[row * 4 + i]);
+      EXPECT_NEAR(both[row * 8 + 4 + i], i < 2 ? sizes[row] : 0.0f, 2e-7) << row;
+    }
+  }
+}
+
+TEST(RopeTable, Llama3WithoutASpanBetweenItsFactorsStretchesAllLongerWaves) {
+  const formats::RopeConfig config{.theta = 500000.0,
+                                   .scaling = formats::RopeScaling::kLlama3,
+                                   .factor = 16.0,
+                                   .low_freq_factor = 1.0,
+                                   .high_freq_factor = 1.0,
+                                   .original_context = 8192};
+  const auto scaled = rope_inverse_frequencies(config, 128, 1);
+  const auto plain = rope_inverse_frequencies({.theta = 500000.0}, 128, 1);
+  for (size_t i = 0; i < plain.size(); ++i) {
+    EXPECT_EQ(scaled[i], 2 * M_PI / plain[i] < 8192 ? plain[i] : plain[i] / 16.0) << i;
+  }
+}
+
 }  // namespace
 }  // namespace jige::model

@@ -11,6 +11,7 @@
 
 #include "formats/model_config.h"
 #include "model/tiny_experts_test_support.h"
+#include "model/tiny_gemma_test_support.h"
 #include "model/tiny_recurrent_test_support.h"
 
 namespace jige::model::testing {
@@ -94,6 +95,10 @@ inline constexpr const char* kFixtureNames[] = {"llama2",
                                                 "gemma4_moe",
                                                 "gemma4_layer_inputs",
                                                 "gemma3n",
+                                                "llama4",
+                                                "vaultgemma",
+                                                "helium",
+                                                "olmo",
                                                 "hunyuan_v1_dense",
                                                 "falcon_h1",
                                                 "falcon_h1_norm",
@@ -110,65 +115,6 @@ inline constexpr const char* kFixtureNames[] = {"llama2",
 inline const std::vector<std::string>& fixture_names() {
   static const std::vector<std::string> names(std::begin(kFixtureNames), std::end(kFixtureNames));
   return names;
-}
-
-inline void add_gemma_features(formats::ModelConfig& config) {
-  config.norm_place = formats::NormPlace::kAround;
-  config.norm_adds_one = true;
-  config.activation = formats::ActivationKind::kGeGlu;
-  config.embedding_scale = std::sqrt(20.0);
-  config.tied_embeddings = true;
-  config.sliding_window = 5;
-  config.layer_is_sliding = {1, 0};
-  if (config.family == formats::Family::kGemma2) {
-    config.score_dim = 2;
-    config.score_cap = 3;
-    config.logits_cap = 4;
-  } else {
-    config.qk_norm = true;
-    config.score_dim = 9;
-    config.sliding_rope = formats::RopeConfig{.theta = 100.0};
-  }
-}
-
-inline void add_gemma4_features(formats::ModelConfig& config) {
-  config.norm_place = formats::NormPlace::kAround;
-  config.activation = formats::ActivationKind::kGeGlu;
-  config.embedding_scale = std::sqrt(20.0);
-  config.tied_embeddings = true;
-  config.sliding_window = 5;
-  config.layer_count = 4;
-  config.layer_is_sliding = {1, 0, 1, 0};
-  config.shared_kv_layers = 2;
-  config.shared_double_ffn = true;
-  config.layer_inputs = {.size = 4, .vocab_size = 41};
-  config.qk_norm = config.value_norm = config.layer_scales = true;
-  config.scores_by_head_dim = false;
-  config.logits_cap = 4;
-  config.experts = {
-      .count = 5, .chosen = 3, .ffn_size = 12, .normalised = true, .beside_mlp = true};
-  config.full_heads = {.head_dim = 10, .kv_head_count = 1, .keys_are_values = true};
-  config.rope = {.theta = 1e3, .scaling = formats::RopeScaling::kProportional, .turned_share = 0.5};
-  config.sliding_rope = formats::RopeConfig{.theta = 100.0};
-}
-
-inline void add_gemma3n_features(formats::ModelConfig& config) {
-  config.norm_place = formats::NormPlace::kAround;
-  config.activation = formats::ActivationKind::kGeGlu;
-  config.embedding_scale = std::sqrt(20.0);
-  config.tied_embeddings = true;
-  config.sliding_window = 5;
-  config.layer_count = 4;
-  config.layer_is_sliding = {1, 0, 1, 0};
-  config.shared_kv_layers = 2;
-  config.layer_inputs = {.size = 4, .vocab_size = 33};
-  config.altup = {.streams = 3};
-  config.laurel_rank = 3;
-  config.ffn_sparsity = {0.6, 0.0, 0.0, 0.4};
-  config.qk_norm = config.value_norm = true;
-  config.scores_by_head_dim = false;
-  config.logits_cap = 4;
-  config.sliding_rope = formats::RopeConfig{.theta = 100.0};
 }
 
 // What layers do whose keys and values come from a latent.
@@ -293,6 +239,7 @@ inline void add_layer_features(formats::ModelConfig& config) {
       config.fused_projections = true;
       config.rotary_dim = 4;
       break;
+    case formats::Family::kVaultGemma:
     case formats::Family::kGemma2:
     case formats::Family::kGemma3:
       add_gemma_features(config);
@@ -327,6 +274,13 @@ inline void add_layer_features(formats::ModelConfig& config) {
       config.norm = formats::NormKind::kLayer;
       config.qkv_bias = true;
       config.rotary_dim = 2;
+      break;
+    case formats::Family::kHelium:
+      config.turns_neighbours = config.qkv_bias = true;
+      break;
+    case formats::Family::kOlmo:
+      config.norm = formats::NormKind::kLayer;
+      config.norm_bias = config.norm_weights = false;
       break;
     case formats::Family::kSeedOss:
       config.qkv_bias = config.mlp_bias = true;
@@ -488,6 +442,8 @@ inline const std::vector<formats::Family>& all_families() {
       formats::Family::kErnie45Moe,    formats::Family::kDots1,
       formats::Family::kMiniMaxM2,     formats::Family::kApertus,
       formats::Family::kGemma4,        formats::Family::kGemma3n,
+      formats::Family::kLlama4,        formats::Family::kVaultGemma,
+      formats::Family::kHelium,        formats::Family::kOlmo,
       formats::Family::kHunYuanDense,  formats::Family::kHunYuanMoe,
       formats::Family::kCwm,           formats::Family::kOlmoHybrid,
       formats::Family::kFlexOlmo,      formats::Family::kSolarOpen,

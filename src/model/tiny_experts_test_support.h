@@ -52,6 +52,20 @@ inline void add_sigmoid_features(formats::ModelConfig& config) {
 }
 
 // What layers of experts do behind usual attention.
+// Chunks in a layer with experts, and one that neither turns nor has them.
+inline void add_llama4_features(formats::ModelConfig& config) {
+  config.turns_neighbours = config.qk_norm_plain = config.qk_norm_turned = true;
+  config.layer_is_unturned = config.layer_is_dense = {0, 1};
+  config.attention_chunk = 16;
+  config.query_growth = {.rate = 0.2, .context = 5};
+  config.experts = {.count = 5,
+                    .chosen = 2,
+                    .ffn_size = 12,
+                    .shared_ffn_size = 12,
+                    .sigmoid_scores = true,
+                    .weighs_inputs = true};
+}
+
 inline void add_expert_features(formats::ModelConfig& config) {
   switch (config.family) {
     case formats::Family::kMixtral:
@@ -82,6 +96,9 @@ inline void add_expert_features(formats::ModelConfig& config) {
     case formats::Family::kGlm4Moe:
     case formats::Family::kDots1:
       add_sigmoid_features(config);
+      break;
+    case formats::Family::kLlama4:
+      add_llama4_features(config);
       break;
     case formats::Family::kMiniMaxM2:
       config.qk_norm_whole = true;

@@ -113,7 +113,7 @@ TEST(Training, GradientsOfChosenExpertsMatchFiniteDifferences) {
        {Family::kMixtral, Family::kQwen2Moe, Family::kQwen3Moe, Family::kDeepSeekV2,
         Family::kDeepSeekV3, Family::kGlm4Moe, Family::kGlm4MoeLite, Family::kQwen35Moe,
         Family::kQwen3Next, Family::kGraniteMoe, Family::kErnie45Moe, Family::kDots1,
-        Family::kMiniMaxM2, Family::kGemma4}) {
+        Family::kMiniMaxM2, Family::kGemma4, Family::kLlama4}) {
     SCOPED_TRACE(name_of(family));
     Trainee trainee(testing::without_layer_inputs(tiny_config(family)), {});
     trainee.randomise(11);

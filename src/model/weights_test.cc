@@ -382,7 +382,8 @@ TEST(Weights, AdaptersSurviveARoundTripAndMerge) {
                            "deepseek_v3",
                            "minicpm3",
                            "gemma4",
-                           "gemma3n"}) {
+                           "gemma3n",
+                           "llama4"}) {
     SCOPED_TRACE(name);
     const TempFolder temp;
     const auto config = value_of(formats::load_model_config(fixture(name)));

@@ -216,7 +216,7 @@ const std::vector<std::string> kBitModels = {"llama2",         "gpt2",        "q
                                              "lfm2",           "qwen3_next",  "granite_hybrid",
                                              "nemotron_h_moe", "falcon_h1",   "falcon_h1_norm",
                                              "gemma4",         "gemma4_moe",  "gemma4_layer_inputs",
-                                             "olmo_hybrid",    "gemma3n"};
+                                             "olmo_hybrid",    "gemma3n",     "llama4"};
 
 Documents random_documents(uint64_t seed, int count) {
   Rng rng(seed);
@@ -375,6 +375,7 @@ TEST(Executor, UsesTheMemoryThatThePlanSays) {
                             "gemma4_moe",
                             "gemma4_layer_inputs",
                             "gemma3n",
+                            "llama4",
                             "falcon_h1_norm_first",
                             "olmo_hybrid"}) {
     for (const DType compute : {DType::kF32, DType::kBF16}) {

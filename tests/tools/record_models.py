@@ -95,6 +95,8 @@ from transformers import (
     GraniteMoeHybridForCausalLM,
     GraniteMoeSharedConfig,
     GraniteMoeSharedForCausalLM,
+    HeliumConfig,
+    HeliumForCausalLM,
     HunYuanDenseV1Config,
     HunYuanDenseV1ForCausalLM,
     HunYuanMoEV1Config,
@@ -106,6 +108,8 @@ from transformers import (
     Lfm2ForCausalLM,
     Lfm2MoeConfig,
     Lfm2MoeForCausalLM,
+    Llama4ForCausalLM,
+    Llama4TextConfig,
     LlamaConfig,
     LlamaForCausalLM,
     MiniCPM3Config,
@@ -124,6 +128,8 @@ from transformers import (
     NemotronForCausalLM,
     NemotronHConfig,
     NemotronHForCausalLM,
+    OlmoConfig,
+    OlmoForCausalLM,
     Olmo2Config,
     Olmo2ForCausalLM,
     Olmo3Config,
@@ -168,6 +174,8 @@ from transformers import (
     StableLmForCausalLM,
     Starcoder2Config,
     Starcoder2ForCausalLM,
+    VaultGemmaConfig,
+    VaultGemmaForCausalLM,
     YoutuConfig,
     YoutuForCausalLM,
 )
@@ -1179,6 +1187,44 @@ MODELS["gemma3n"] = (
     torch.float32,
     {},
 )
+# Chunks, a layer that does not turn and whose queries grow, and a layer without experts.
+MODELS["llama4"] = (
+    Llama4ForCausalLM,
+    Llama4TextConfig(
+        **COMMON | dict(
+            num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, head_dim=12,
+            intermediate_size=16, intermediate_size_mlp=40, num_local_experts=5,
+            num_experts_per_tok=1, moe_layers=[0, 1], no_rope_layers=[1, 0, 1],
+            attention_chunk_size=16, floor_scale=8, attn_scale=0.5,
+        )
+    ),
+    torch.float32,
+    {},
+)
+MODELS["vaultgemma"] = (
+    VaultGemmaForCausalLM,
+    VaultGemmaConfig(
+        **COMMON, num_attention_heads=4, num_key_value_heads=2, head_dim=12, sliding_window=9,
+        query_pre_attn_scalar=20, attn_logit_softcapping=3.0, final_logit_softcapping=4.0,
+    ),
+    torch.float32,
+    {},
+)
+MODELS["helium"] = (
+    HeliumForCausalLM,
+    HeliumConfig(
+        **COMMON, num_attention_heads=4, num_key_value_heads=2, head_dim=8, attention_bias=True,
+    ),
+    torch.float32,
+    {},
+)
+# Norms without weights.
+MODELS["olmo"] = (
+    OlmoForCausalLM,
+    OlmoConfig(**COMMON, num_attention_heads=4, num_key_value_heads=2),
+    torch.float32,
+    {},
+)
 MODELS["hunyuan_v1_dense"] = (
     HunYuanDenseV1ForCausalLM,
     HunYuanDenseV1Config(
@@ -1363,6 +1409,10 @@ SEEDS = {name: 1000 + index for index, name in enumerate(MODELS)} | {
     "gemma4_moe": 3078,
     "gemma4_layer_inputs": 1052,
     "gemma3n": 1094,
+    "llama4": 2095,
+    "vaultgemma": 1096,
+    "helium": 1097,
+    "olmo": 1098,
     "hunyuan_v1_dense": 1074,
     "falcon_h1": 1081,
     "falcon_h1_norm": 1082,
@@ -1434,6 +1484,10 @@ GRADIENTS = STEPPED + (
     "gemma4_moe",
     "gemma4_layer_inputs",
     "gemma3n",
+    "llama4",
+    "vaultgemma",
+    "helium",
+    "olmo",
     "hunyuan_v1_dense",
     "falcon_h1",
     "falcon_h1_norm",
@@ -1462,7 +1516,7 @@ def randomise(model, generator):
             is_norm = "norm" in name or ".ln_" in name
             if is_norm and name.endswith("weight"):
                 kind = model.config.model_type
-                adds_one = kind.startswith(("gemma", "qwen3_5", "qwen3_n")) or kind == "nemotron"
+                adds_one = kind.startswith(("gemma", "vaultgemma", "qwen3_5", "qwen3_n")) or kind == "nemotron"
                 adds_one = adds_one and not kind.startswith(("gemma4", "gemma3n"))
                 adds_one = adds_one and "linear_attn" not in name
                 parameter.copy_((0.0 if adds_one else 1.0) + 0.2 * noise)
@@ -1589,16 +1643,18 @@ def as_stored(model, tensors):
                 stored[name.replace(".weight", f".{index}.weight")] = row.clone()
             continue
         prefix, found, part = name.partition(".experts.")
+        if found and model.config.model_type == "llama4_text":
+            tensor = tensor.transpose(1, 2)
         for index in range(tensor.shape[0] if found else 0):
             at = f"{prefix}.experts.{index}."
             if part == "down_proj":
-                stored[f"{at}{down}.weight"] = tensor[index].clone()
+                stored[f"{at}{down}.weight"] = tensor[index].clone().contiguous()
             elif part == "up_proj":
                 stored[f"{at}{up}.weight"] = tensor[index].clone()
             else:
                 halves = tensor[index].chunk(2)
-                stored[f"{at}{gate}.weight"] = halves[0].clone()
-                stored[f"{at}{up}.weight"] = halves[1].clone()
+                stored[f"{at}{gate}.weight"] = halves[0].clone().contiguous()
+                stored[f"{at}{up}.weight"] = halves[1].clone().contiguous()
         if not found:
             stored[name] = tensor.contiguous()
     return stored

@@ -193,6 +193,9 @@ std::vector<std::string> lora_linear_modules(const ModelConfig& config) {
   if (family == Family::kGptNeoX) {
     return {"dense", "dense_4h_to_h", "dense_h_to_4h", "query_key_value"};
   }
+  if (family == Family::kExaone) {
+    return {"c_fc_0", "c_fc_1", "c_proj", "k_proj", "out_proj", "q_proj", "v_proj"};
+  }
   if (family == Family::kPhi) return {"dense", "fc1", "fc2", "k_proj", "q_proj", "v_proj"};
   if (family == Family::kPhi3) return {"down_proj", "gate_up_proj", "o_proj", "qkv_proj"};
   if (family == Family::kGlm || family == Family::kGlm4) {

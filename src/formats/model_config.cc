@@ -340,6 +340,8 @@ class Checker {
     if (family_.biases == BiasRule::kAttentionByMlp) {
       return require(c_.mlp_bias, "MLP biases");
     }
+    JIGE_DO(require(c_.family != Family::kInternLm3 || c_.qkv_bias == c_.mlp_bias,
+                    "biases everywhere or nowhere"));
     return require(family_.biases == BiasRule::kAttentionAndMlp || !c_.mlp_bias, "no MLP biases");
   }
 

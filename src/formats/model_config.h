@@ -86,6 +86,8 @@ enum class Family {
   kVaultGemma,
   kHelium,
   kOlmo,
+  kExaone,
+  kInternLm3,
   kHunYuanDense,
   kHunYuanMoe,
   kCwm,

@@ -59,6 +59,8 @@ Result<RopeScaling> scaling_of(const std::string& type, Family family, std::stri
     if (type == "yarn") return RopeScaling::kYarn;
     known = "default and yarn";
   } else {
+    // Up to the context of the model nothing changes by it, and longer ones there are none.
+    if (type == "dynamic" && family == Family::kInternLm3) return RopeScaling::kNone;
     if (type == "linear") return RopeScaling::kLinear;
     if (type == "llama3") return RopeScaling::kLlama3;
     if (type == "yarn") return RopeScaling::kYarn;

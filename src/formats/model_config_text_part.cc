@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "formats/model_config_old_names.h"
 #include "formats/model_families.h"
 
 namespace jige::formats {
@@ -75,7 +76,7 @@ Result<Json> text_part(const Json& config, std::string_view where) {
   const auto* known = std::find_if(
       std::begin(kImageModels), std::end(kImageModels),
       [&](const ImageModel& one) { return type != config.end() && *type == one.model_type; });
-  if (known == std::end(kImageModels)) return config;
+  if (known == std::end(kImageModels)) return with_usual_names(config, where);
   const Json* found = find_field(config, "text_config");
   if (found ? !found->is_object() : !known->flat) {
     return fail(Code::kCorrupt, "{}: field \"text_config\" must be an object", where);

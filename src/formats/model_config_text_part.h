@@ -12,8 +12,8 @@
 namespace jige::formats {
 
 // The config.json of the language model alone, where `config` is that of a model with images that
-// Jige knows; else `config` as it is. Fails with kUnsupported where its language model is of no
-// family that Jige knows, with kCorrupt where fields are of the wrong kind.
+// Jige knows; else `config`, with fields under their usual names. Fails with kUnsupported where its
+// language model is of no family that Jige knows, with kCorrupt where fields are of the wrong kind.
 Result<Json> text_part(const Json& config, std::string_view where);
 
 }  // namespace jige::formats

@@ -41,6 +41,8 @@ ModelNames model_names(const formats::ModelConfig& config) {
   switch (config.family) {
     case formats::Family::kGpt2:
       return {"transformer.wte", "transformer.wpe", "transformer.ln_f", "lm_head"};
+    case formats::Family::kExaone:
+      return {"transformer.wte", "", "transformer.ln_f", "lm_head"};
     case formats::Family::kGptNeoX:
       return {"gpt_neox.embed_in", "", "gpt_neox.final_layer_norm", "embed_out"};
     case formats::Family::kPhi:

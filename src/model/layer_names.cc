@@ -190,6 +190,17 @@ std::optional<LayerNames> own_layer_names(formats::Family family, const std::str
                       .ffn_input = {at + ".mlp.c_fc"},
                       .ffn_output = at + ".mlp.c_proj"};
   }
+  if (family == formats::Family::kExaone) {
+    const std::string at = "transformer.h." + number;
+    const std::string attention = at + ".attn.attention.";
+    return LayerNames{
+        .norm1 = at + ".ln_1",
+        .attention = {.qkv = {attention + "q_proj", attention + "k_proj", attention + "v_proj"}},
+        .attention_output = attention + "out_proj",
+        .norm2 = at + ".ln_2",
+        .ffn_input = {at + ".mlp.c_fc_0", at + ".mlp.c_fc_1"},
+        .ffn_output = at + ".mlp.c_proj"};
+  }
   if (family == formats::Family::kGptNeoX) {
     const std::string at = "gpt_neox.layers." + number;
     return LayerNames{.norm1 = at + ".input_layernorm",

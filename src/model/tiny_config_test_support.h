@@ -99,6 +99,8 @@ inline constexpr const char* kFixtureNames[] = {"llama2",
                                                 "vaultgemma",
                                                 "helium",
                                                 "olmo",
+                                                "exaone",
+                                                "internlm3",
                                                 "hunyuan_v1_dense",
                                                 "falcon_h1",
                                                 "falcon_h1_norm",
@@ -282,6 +284,9 @@ inline void add_layer_features(formats::ModelConfig& config) {
       config.norm = formats::NormKind::kLayer;
       config.norm_bias = config.norm_weights = false;
       break;
+    case formats::Family::kInternLm3:
+      config.output_bias = true;
+      [[fallthrough]];
     case formats::Family::kSeedOss:
       config.qkv_bias = config.mlp_bias = true;
       break;
@@ -348,6 +353,7 @@ inline formats::ModelConfig tiny_config(formats::Family family) {
   switch (family) {
     case formats::Family::kLlama:
     case formats::Family::kIQuestCoder:
+    case formats::Family::kExaone:
       break;
     case formats::Family::kMistral:
       config.sliding_window = 5;
@@ -444,6 +450,7 @@ inline const std::vector<formats::Family>& all_families() {
       formats::Family::kGemma4,        formats::Family::kGemma3n,
       formats::Family::kLlama4,        formats::Family::kVaultGemma,
       formats::Family::kHelium,        formats::Family::kOlmo,
+      formats::Family::kExaone,        formats::Family::kInternLm3,
       formats::Family::kHunYuanDense,  formats::Family::kHunYuanMoe,
       formats::Family::kCwm,           formats::Family::kOlmoHybrid,
       formats::Family::kFlexOlmo,      formats::Family::kSolarOpen,

@@ -131,6 +131,11 @@ CASES = {
     "vaultgemma": ("VaultGemmaConfig", dict(SIZES, head_dim=16, sliding_window=16)),
     "helium": ("HeliumConfig", dict(SIZES, head_dim=8, attention_bias=True)),
     "olmo": ("OlmoConfig", dict(SIZES, attention_bias=True, tie_word_embeddings=True)),
+    "exaone": ("ExaoneConfig", dict(SIZES, rope_scaling=LLAMA3_ROPE)),
+    "internlm3": (
+        "InternLM3Config",
+        dict(SIZES, head_dim=16, attention_bias=True, mlp_bias=True),
+    ),
     "llama4": (
         "Llama4TextConfig",
         dict(SIZES, head_dim=16, intermediate_size_mlp=64, num_local_experts=4,
@@ -602,6 +607,7 @@ def record_configs():
                "Llama4TextConfig": "Llama4ForCausalLM",
                "VaultGemmaConfig": "VaultGemmaForCausalLM",
                "HeliumConfig": "HeliumForCausalLM", "OlmoConfig": "OlmoForCausalLM",
+               "ExaoneConfig": "LlamaForCausalLM", "InternLM3Config": "LlamaForCausalLM",
                "Olmo2Config": "Olmo2ForCausalLM",
                "GraniteConfig": "GraniteForCausalLM", "SmolLM3Config": "SmolLM3ForCausalLM",
                "Olmo3Config": "Olmo3ForCausalLM", "OlmoeConfig": "OlmoeForCausalLM",

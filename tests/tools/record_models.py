@@ -53,6 +53,7 @@ from transformers import (
     Ernie4_5ForCausalLM,
     Ernie4_5_MoeConfig,
     Ernie4_5_MoeForCausalLM,
+    ExaoneConfig,
     Exaone4Config,
     Exaone4ForCausalLM,
     FalconH1Config,
@@ -102,6 +103,7 @@ from transformers import (
     HunYuanMoEV1Config,
     HunYuanMoEV1ForCausalLM,
     IQuestCoderConfig,
+    InternLM3Config,
     Jais2Config,
     Jais2ForCausalLM,
     Lfm2Config,
@@ -1225,6 +1227,23 @@ MODELS["olmo"] = (
     torch.float32,
     {},
 )
+# Both of Llama's class.
+MODELS["exaone"] = (
+    LlamaForCausalLM,
+    ExaoneConfig(**COMMON, num_attention_heads=4, num_key_value_heads=2, head_dim=12),
+    torch.float32,
+    {},
+)
+MODELS["internlm3"] = (
+    LlamaForCausalLM,
+    InternLM3Config(
+        **COMMON | dict(pad_token_id=None), num_attention_heads=4, num_key_value_heads=2,
+        head_dim=12, attention_bias=True, mlp_bias=True,
+        rope_parameters=dict(rope_type="dynamic", rope_theta=1e5, factor=6.0),
+    ),
+    torch.float32,
+    {},
+)
 MODELS["hunyuan_v1_dense"] = (
     HunYuanDenseV1ForCausalLM,
     HunYuanDenseV1Config(
@@ -1413,6 +1432,8 @@ SEEDS = {name: 1000 + index for index, name in enumerate(MODELS)} | {
     "vaultgemma": 1096,
     "helium": 1097,
     "olmo": 1098,
+    "exaone": 1099,
+    "internlm3": 1100,
     "hunyuan_v1_dense": 1074,
     "falcon_h1": 1081,
     "falcon_h1_norm": 1082,
@@ -1488,6 +1509,8 @@ GRADIENTS = STEPPED + (
     "vaultgemma",
     "helium",
     "olmo",
+    "exaone",
+    "internlm3",
     "hunyuan_v1_dense",
     "falcon_h1",
     "falcon_h1_norm",
@@ -1612,6 +1635,16 @@ def quantise_experts(folder, generator):
     return values
 
 
+# Of modules, as transformers has them in memory and as files of EXAONE 3 do.
+EXAONE_NAMES = (
+    ("model.embed_tokens.", "transformer.wte."), ("model.layers.", "transformer.h."),
+    ("model.norm.", "transformer.ln_f."), (".self_attn.o_proj.", ".self_attn.out_proj."),
+    (".self_attn.", ".attn.attention."), (".input_layernorm.", ".ln_1."),
+    (".post_attention_layernorm.", ".ln_2."), (".gate_proj.", ".c_fc_0."),
+    (".up_proj.", ".c_fc_1."), (".down_proj.", ".c_proj."),
+)
+
+
 def as_stored(model, tensors):
     """Tensors of parameters under the names of Jige: every expert and every head's norm by itself."""
     if model.config.model_type == "gpt_oss":
@@ -1625,6 +1658,9 @@ def as_stored(model, tensors):
             name = name.replace("lm_head.", "embed_out.")
         if mixtral:
             name = name.replace(".mlp.", ".block_sparse_moe.")
+        if model.config.model_type == "exaone":
+            for usual, own in EXAONE_NAMES:
+                name = name.replace(usual, own)
         if model.config.model_type == "nemotron_h" and name.startswith("model."):
             name = name.replace("model.", "backbone.", 1)
         name = name.replace(".block_sparse_moe.router.", ".block_sparse_moe.router.layer.")

@@ -1,0 +1,44 @@
+#include "formats/model_config_old_names.h"
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace jige::formats {
+namespace {
+
+struct OldName {
+  std::string_view model_type;
+  const char* old_name;
+  const char* name;
+};
+
+constexpr OldName kOldNames[] = {
+    {"exaone", "num_layers", "num_hidden_layers"},
+    {"exaone", "layer_norm_epsilon", "rms_norm_eps"},
+    {"exaone", "activation_function", "hidden_act"},
+    {"internlm3", "qkv_bias", "attention_bias"},
+    {"internlm3", "bias", "mlp_bias"},
+};
+
+}  // namespace
+
+Result<Json> with_usual_names(Json config, std::string_view where) {
+  const auto type = config.find("model_type");
+  if (type == config.end() || !type->is_string()) return config;
+  const auto model_type = type->get<std::string>();
+  for (const OldName& one : kOldNames) {
+    const auto old = config.find(one.old_name);
+    if (one.model_type != model_type || old == config.end()) continue;
+    const Json value = *old;
+    config.erase(one.old_name);
+    const auto other = config.find(one.name);
+    if (other != config.end() && *other != value) {
+      return fail(Code::kCorrupt, "{}: {} ({}) contradicts {} ({})", where, one.old_name,
+                  dump_json(value).substr(0, 80), one.name, dump_json(*other).substr(0, 80));
+    }
+    config[one.name] = value;
+  }
+  return config;
+}
+
+}  // namespace jige::formats

@@ -1189,6 +1189,22 @@ MODELS["gemma3n"] = (
     torch.float32,
     {},
 )
+# Two streams that no vector scales, layers of keys of their own, and a head of its own.
+MODELS["gemma3n_unscaled"] = (
+    Gemma3nForCausalLM,
+    Gemma3nTextConfig(
+        **COMMON | dict(
+            num_attention_heads=4, num_key_value_heads=1, head_dim=8, sliding_window=9,
+            layer_types=["sliding_attention", "full_attention"], num_kv_shared_layers=0,
+            hidden_size_per_layer_input=4, vocab_size_per_layer_input=VOCAB + 8, laurel_rank=3,
+            altup_num_inputs=2, altup_correct_scale=False,
+            activation_sparsity_pattern=[0.0, 0.0], final_logit_softcapping=8.0,
+            attention_bias=True, tie_word_embeddings=False,
+        )
+    ),
+    torch.float32,
+    {},
+)
 # Chunks, a layer that does not turn and whose queries grow, and a layer without experts.
 MODELS["llama4"] = (
     Llama4ForCausalLM,
@@ -1198,6 +1214,24 @@ MODELS["llama4"] = (
             intermediate_size=16, intermediate_size_mlp=40, num_local_experts=5,
             num_experts_per_tok=1, moe_layers=[0, 1], no_rope_layers=[1, 0, 1],
             attention_chunk_size=16, floor_scale=8, attn_scale=0.5,
+        )
+    ),
+    torch.float32,
+    {},
+)
+# Two experts of a token, no chunks, norms of heads and growth; every layer has experts.
+MODELS["llama4_whole"] = (
+    Llama4ForCausalLM,
+    Llama4TextConfig(
+        **COMMON | dict(
+            num_attention_heads=4, num_key_value_heads=2, head_dim=12, intermediate_size=16,
+            intermediate_size_mlp=40, num_local_experts=6, num_experts_per_tok=2,
+            no_rope_layers=[0, 1], attention_chunk_size=None, use_qk_norm=False,
+            attn_temperature_tuning=False, attention_bias=True, tie_word_embeddings=True,
+            rope_parameters=dict(
+                rope_type="llama3", rope_theta=1e4, factor=4.0, low_freq_factor=1.0,
+                high_freq_factor=1.0, original_max_position_embeddings=32,
+            ),
         )
     ),
     torch.float32,
@@ -1429,6 +1463,8 @@ SEEDS = {name: 1000 + index for index, name in enumerate(MODELS)} | {
     "gemma4_layer_inputs": 1052,
     "gemma3n": 1094,
     "llama4": 2095,
+    "gemma3n_unscaled": 1101,
+    "llama4_whole": 2091,
     "vaultgemma": 1096,
     "helium": 1097,
     "olmo": 1098,
@@ -1506,6 +1542,8 @@ GRADIENTS = STEPPED + (
     "gemma4_layer_inputs",
     "gemma3n",
     "llama4",
+    "gemma3n_unscaled",
+    "llama4_whole",
     "vaultgemma",
     "helium",
     "olmo",
@@ -1702,7 +1740,9 @@ def record_gradients(folder, generator):
     loss = mean_loss(model, tokens, LENGTHS)
     loss.backward()
     trained = [one for one in model.named_parameters() if not one[0].endswith(CHOICE_BIASES)]
-    tensors = as_stored(model, {name: p.grad for name, p in trained})
+    # Of one that files have and nothing reads there is none.
+    gradients = {name: p.grad for name, p in trained if p.grad is not None}
+    tensors = as_stored(model, gradients)
     tensors["tokens"] = tokens.to(torch.int32)
     tensors["lengths"] = torch.tensor(LENGTHS, dtype=torch.int32)
     tensors["loss"] = loss.detach().reshape(1)

@@ -88,6 +88,7 @@ enum class Family {
   kOlmo,
   kExaone,
   kInternLm3,
+  kExaoneMoe,
   kHunYuanDense,
   kHunYuanMoe,
   kCwm,
@@ -118,7 +119,7 @@ inline constexpr bool has_experts(Family family) {
          family == Family::kErnie45Moe || family == Family::kDots1 ||
          family == Family::kMiniMaxM2 || family == Family::kGemma4 ||
          family == Family::kHunYuanMoe || family == Family::kFlexOlmo ||
-         family == Family::kSolarOpen || family == Family::kLlama4;
+         family == Family::kSolarOpen || family == Family::kLlama4 || family == Family::kExaoneMoe;
 }
 enum class NormKind { kRms, kLayer };
 // Where the norms of a layer stand: before its attention and its MLP, behind them, or both.

@@ -25,7 +25,6 @@ constexpr double kGateLimit = 7.0;
 constexpr double kGateMax = 1e4;
 constexpr const char* kDenseLayersField = "mlp_only_layers";
 constexpr const char* kSharedField = "shared_expert_intermediate_size";
-constexpr const char* kSharedCountField = "n_shared_experts";
 constexpr const char* kFirstDenseField = "first_k_dense_replace";
 constexpr const char* kLayerKindsField = "mlp_layer_types";
 constexpr const char* kGroupsField = "n_group";
@@ -50,16 +49,27 @@ struct DeepSeekRouter {
   bool normalised = sigmoid;
 };
 
+// The field that counts what every token uses.
+const char* shared_count_field(Family family) {
+  return family == Family::kExaoneMoe ? "num_shared_experts" : "n_shared_experts";
+}
+
 std::optional<DeepSeekRouter> deepseek_router(Family family) {
   if (family == Family::kDeepSeekV2) return DeepSeekRouter{.shared = 2, .sigmoid = false};
   if (family == Family::kDeepSeekV3) {
     return DeepSeekRouter{.dense = 3, .scale = 2.5, .groups = 8, .chosen_groups = 4};
   }
+  if (family == Family::kExaoneMoe) return DeepSeekRouter{.dense = 1, .scale = 2.5};
   if (family == Family::kGlm4Moe) return DeepSeekRouter{.dense = 1};
   if (family == Family::kGlm4MoeLite) return DeepSeekRouter{.dense = 1, .scale = 1.8};
   if (family == Family::kNemotronH || family == Family::kSolarOpen) return DeepSeekRouter{};
   if (family == Family::kDots1) return DeepSeekRouter{.shared = 0, .normalised = false};
   return std::nullopt;
+}
+
+// Families that name whether a layer has experts.
+bool names_layers(Family family) {
+  return family == Family::kGlm4MoeLite || family == Family::kExaoneMoe;
 }
 
 // Families whose experts have a width of their own, beside intermediate_size.
@@ -153,14 +163,12 @@ Result<bool> parse_choice_method(const Json& config, Family family, bool sigmoid
               family_name(family));
 }
 
-// Leading layers without experts; GLM names every layer's kind instead.
+// Leading layers without experts; GLM names every layer's kind instead, and K-EXAONE may.
 Result<int64_t> parse_leading_dense(const Json& config, const ModelConfig& out, int64_t usual,
                                     std::string_view where) {
-  if (out.family != Family::kGlm4MoeLite) {
-    return get_int_or(config, kFirstDenseField, usual, where);
-  }
-  const Json* kinds = find_field(config, kLayerKindsField);
-  if (!kinds) return usual;
+  const Json* kinds = names_layers(out.family) ? find_field(config, kLayerKindsField) : nullptr;
+  if (!kinds && out.family == Family::kGlm4MoeLite) return usual;
+  if (!kinds) return get_int_or(config, kFirstDenseField, usual, where);
   int64_t dense = 0;
   bool known = kinds->is_array() && static_cast<int64_t>(kinds->size()) == out.layer_count;
   for (size_t i = 0; known && i < kinds->size(); ++i) {
@@ -188,10 +196,11 @@ Status parse_deepseek_experts(const Json& config, const DeepSeekRouter& usual, M
   JIGE_TRY(experts.count, parse_expert_count(config, fields, where));
   JIGE_TRY(experts.chosen, get_int_or(config, kChosenField, fields.chosen_default, where));
   JIGE_TRY(experts.ffn_size, get_int_or(config, fields.ffn, fields.ffn_default, where));
-  JIGE_TRY(const int64_t shared, get_int_or(config, kSharedCountField, usual.shared, where));
+  JIGE_TRY(const int64_t shared,
+           get_int_or(config, shared_count_field(out.family), usual.shared, where));
   if (shared < 0 || shared > kExpertsMax || experts.ffn_size > kFfnMax) {
     return fail(Code::kCorrupt, "{}: field \"{}\" is {}; it must lie in [0, {}]", where,
-                kSharedCountField, shared, kExpertsMax);
+                shared_count_field(out.family), shared, kExpertsMax);
   }
   experts.shared_ffn_size = shared * experts.ffn_size;
   JIGE_TRY(experts.weight_scale, get_number_or(config, kScaleField, usual.scale, where));
@@ -212,7 +221,7 @@ Status parse_deepseek_experts(const Json& config, const DeepSeekRouter& usual, M
 void emit_deepseek_experts(const ModelConfig& config, const DeepSeekRouter& router, Json& out) {
   const ExpertConfig& experts = config.experts;
   out[kFirstDenseField] = config.layer_count - expert_layer_count(config);
-  if (config.family == Family::kGlm4MoeLite) {
+  if (names_layers(config.family)) {
     Json kinds = Json::array();
     for (int64_t i = 0; i < config.layer_count; ++i) {
       kinds.push_back(has_experts(config, i) ? "sparse" : "dense");
@@ -225,7 +234,7 @@ void emit_deepseek_experts(const ModelConfig& config, const DeepSeekRouter& rout
   out[std::string(fields.count)] = experts.count;
   out[std::string(kChosenField)] = experts.chosen;
   out[std::string(fields.ffn)] = experts.ffn_size;
-  out[kSharedCountField] = experts.shared_ffn_size / experts.ffn_size;
+  out[shared_count_field(config.family)] = experts.shared_ffn_size / experts.ffn_size;
   out[kScaleField] = experts.weight_scale;
   out["norm_topk_prob"] = experts.normalised;
   out[kGroupsField] = experts.groups;
@@ -301,7 +310,7 @@ Status check_layers(const ModelConfig& config, std::string_view where) {
   if (gated) {
     JIGE_DO(in_expert_range(where, kSharedField, shared, kFfnMax));
   } else if (shared > 0 && deepseek_router(config.family)) {
-    JIGE_DO(in_expert_range(where, kSharedCountField, shared, kFfnMax));
+    JIGE_DO(in_expert_range(where, shared_count_field(config.family), shared, kFfnMax));
   } else if (is_granite_moe(config.family)) {
     JIGE_DO(check_granite_shared(config, where));
   } else if (config.family == Family::kHunYuanMoe) {

@@ -66,6 +66,7 @@ ExpertNames expert_names(formats::Family family, const std::string& layer) {
   const bool qwen = family == formats::Family::kQwen2Moe || family == formats::Family::kQwen35Moe ||
                     family == formats::Family::kQwen3Next;
   const bool ernie = family == formats::Family::kErnie45Moe;
+  const bool keeps_apart = family == formats::Family::kExaoneMoe;
   const bool hunyuan = family == formats::Family::kHunYuanMoe;
   const std::string shared = at + (qwen      ? "shared_expert."
                                    : hunyuan ? "shared_mlp."
@@ -74,7 +75,10 @@ ExpertNames expert_names(formats::Family family, const std::string& layer) {
   return {.router = at + (gpt_oss   ? "router"
                           : hunyuan ? "gate.wg"
                                     : "gate"),
-          .choice_bias = at + (ernie ? "moe_statics" : "gate") + ".e_score_correction_bias",
+          .choice_bias = (ernie         ? at + "moe_statics."
+                          : keeps_apart ? at
+                                        : at + "gate.") +
+                         "e_score_correction_bias",
           .choice_bias_as_row = ernie,
           .prefix = at + "experts.",
           .gate = "gate_proj",

@@ -103,6 +103,7 @@ inline constexpr const char* kFixtureNames[] = {"llama2",
                                                 "olmo",
                                                 "exaone",
                                                 "internlm3",
+                                                "exaone_moe",
                                                 "hunyuan_v1_dense",
                                                 "falcon_h1",
                                                 "falcon_h1_norm",
@@ -453,10 +454,11 @@ inline const std::vector<formats::Family>& all_families() {
       formats::Family::kLlama4,        formats::Family::kVaultGemma,
       formats::Family::kHelium,        formats::Family::kOlmo,
       formats::Family::kExaone,        formats::Family::kInternLm3,
-      formats::Family::kHunYuanDense,  formats::Family::kHunYuanMoe,
-      formats::Family::kCwm,           formats::Family::kOlmoHybrid,
-      formats::Family::kFlexOlmo,      formats::Family::kSolarOpen,
-      formats::Family::kJais2,         formats::Family::kIQuestCoder};
+      formats::Family::kExaoneMoe,     formats::Family::kHunYuanDense,
+      formats::Family::kHunYuanMoe,    formats::Family::kCwm,
+      formats::Family::kOlmoHybrid,    formats::Family::kFlexOlmo,
+      formats::Family::kSolarOpen,     formats::Family::kJais2,
+      formats::Family::kIQuestCoder};
   return families;
 }
 

@@ -37,14 +37,16 @@ inline void add_hunyuan_features(formats::ModelConfig& config) {
 // Of families that choose experts as DeepSeek-V3 does.
 inline void add_sigmoid_features(formats::ModelConfig& config) {
   config.experts = sigmoid_experts();
-  config.qkv_bias = true;
+  const bool exaone = config.family == formats::Family::kExaoneMoe;
+  config.qkv_bias = !exaone;
   config.qk_norm = config.family != formats::Family::kSolarOpen;
   if (config.family == formats::Family::kSolarOpen) {
     config.ffn_size = config.experts.ffn_size;
   } else if (config.family == formats::Family::kGlm4Moe) {
     config.rotary_dim = 2;
   } else {
-    config.output_bias = true;
+    config.output_bias = !exaone;
+    if (exaone) config.layer_is_unturned = {1, 0};
     config.sliding_window = 5;
     config.layer_is_sliding = {0, 1};
     config.layer_is_dense = {1, 0};
@@ -92,6 +94,7 @@ inline void add_expert_features(formats::ModelConfig& config) {
     case formats::Family::kHunYuanMoe:
       add_hunyuan_features(config);
       break;
+    case formats::Family::kExaoneMoe:
     case formats::Family::kSolarOpen:
     case formats::Family::kGlm4Moe:
     case formats::Family::kDots1:

@@ -131,6 +131,11 @@ CASES = {
     "vaultgemma": ("VaultGemmaConfig", dict(SIZES, head_dim=16, sliding_window=16)),
     "helium": ("HeliumConfig", dict(SIZES, head_dim=8, attention_bias=True)),
     "olmo": ("OlmoConfig", dict(SIZES, attention_bias=True, tie_word_embeddings=True)),
+    "exaone_moe": (
+        "ExaoneMoeConfig",
+        dict(SIZES, sliding_window=16, num_experts=8, moe_intermediate_size=24,
+             num_experts_per_tok=2, first_k_dense_replace=2, n_group=2, topk_group=1),
+    ),
     "exaone": ("ExaoneConfig", dict(SIZES, rope_scaling=LLAMA3_ROPE)),
     "internlm3": (
         "InternLM3Config",
@@ -608,6 +613,7 @@ def record_configs():
                "VaultGemmaConfig": "VaultGemmaForCausalLM",
                "HeliumConfig": "HeliumForCausalLM", "OlmoConfig": "OlmoForCausalLM",
                "ExaoneConfig": "LlamaForCausalLM", "InternLM3Config": "LlamaForCausalLM",
+               "ExaoneMoeConfig": "ExaoneMoeForCausalLM",
                "Olmo2Config": "Olmo2ForCausalLM",
                "GraniteConfig": "GraniteForCausalLM", "SmolLM3Config": "SmolLM3ForCausalLM",
                "Olmo3Config": "Olmo3ForCausalLM", "OlmoeConfig": "OlmoeForCausalLM",

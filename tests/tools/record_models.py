@@ -54,6 +54,8 @@ from transformers import (
     Ernie4_5_MoeConfig,
     Ernie4_5_MoeForCausalLM,
     ExaoneConfig,
+    ExaoneMoeConfig,
+    ExaoneMoeForCausalLM,
     Exaone4Config,
     Exaone4ForCausalLM,
     FalconH1Config,
@@ -1268,6 +1270,17 @@ MODELS["exaone"] = (
     torch.float32,
     {},
 )
+# As EXAONE 4, with norms before, and experts as DeepSeek V3 chooses them.
+MODELS["exaone_moe"] = (
+    ExaoneMoeForCausalLM,
+    ExaoneMoeConfig(
+        **COMMON, num_attention_heads=4, num_key_value_heads=2, head_dim=12, pad_token_id=None,
+        sliding_window=9, layer_types=["full_attention", "sliding_attention"], num_experts=6,
+        num_experts_per_tok=2, moe_intermediate_size=16, num_shared_experts=2,
+    ),
+    torch.float32,
+    {},
+)
 MODELS["internlm3"] = (
     LlamaForCausalLM,
     InternLM3Config(
@@ -1470,6 +1483,7 @@ SEEDS = {name: 1000 + index for index, name in enumerate(MODELS)} | {
     "olmo": 1098,
     "exaone": 1099,
     "internlm3": 1100,
+    "exaone_moe": 2087,
     "hunyuan_v1_dense": 1074,
     "falcon_h1": 1081,
     "falcon_h1_norm": 1082,
@@ -1549,6 +1563,7 @@ GRADIENTS = STEPPED + (
     "olmo",
     "exaone",
     "internlm3",
+    "exaone_moe",
     "hunyuan_v1_dense",
     "falcon_h1",
     "falcon_h1_norm",

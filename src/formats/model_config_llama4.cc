@@ -30,6 +30,13 @@ const char* kind_of(const ModelConfig& config, int64_t layer) {
                                                             : "full_attention";
 }
 
+// First folders have a number there, which means true unless it is 0.
+Result<bool> parse_switch(const Json& config, std::string_view where) {
+  const Json* value = find_field(config, kGrows);
+  if (value && value->is_number_integer()) return *value != 0;
+  return get_bool_or(config, kGrows, true, where);
+}
+
 Status check_kinds(const Json& config, const ModelConfig& out, std::string_view where) {
   const Json* kinds = find_field(config, kKinds);
   if (!kinds) return {};
@@ -56,7 +63,7 @@ Status parse_llama4_layers(const Json& config, ModelConfig& out, std::string_vie
     JIGE_TRY(out.attention_chunk, get_size_or(config, kChunk, kChunkDefault, where));
   }
   JIGE_DO(check_kinds(config, out, where));
-  JIGE_TRY(const bool grows, get_bool_or(config, kGrows, true, where));
+  JIGE_TRY(const bool grows, parse_switch(config, where));
   if (!grows) return {};
   JIGE_TRY(out.query_growth.rate, get_number_or(config, kGrowth, kGrowthDefault, where));
   JIGE_TRY(out.query_growth.context,

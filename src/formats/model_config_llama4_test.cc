@@ -82,6 +82,18 @@ TEST(Llama4Config, LayersWithExpertsAreCountedOrListed) {
   EXPECT_TRUE(dense({{"moe_layers", {3, 2, 1, 0}}}).empty());
 }
 
+TEST(Llama4Config, GrowthMayBeSwitchedByANumber) {
+  const auto rate = [](const Json& value) {
+    return config_of(llama4_json({{"attn_temperature_tuning", value}})).query_growth.rate;
+  };
+  EXPECT_EQ(rate(4), 0.1);
+  EXPECT_EQ(rate(true), 0.1);
+  EXPECT_EQ(rate(0), 0);
+  EXPECT_EQ(rate(false), 0);
+  EXPECT_FAILS_WITH(parsed(llama4_json({{"attn_temperature_tuning", "x"}})), Code::kInvalidArgument,
+                    "attn_temperature_tuning");
+}
+
 TEST(Llama4Config, IsWrittenAsItIsRead) {
   const Json members[] = {
       Json::object(),

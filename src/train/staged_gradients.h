@@ -51,7 +51,8 @@ class StagedGradients final : public GradientCarrier {
   // Under mutex_.
   std::vector<std::optional<Event>> taken_;  // by node, once all that is expected is on its way
   std::optional<Error> error_;               // the first one
-  JobLine fetched_, expected_;               // last: their threads use the rest
+  // Last, as their threads use the rest, and what was fetched puts what is expected.
+  JobLine expected_, fetched_;
 };
 
 // Pinned memory that a rank takes for gradients of so many bytes.

@@ -39,7 +39,7 @@ constexpr Sample kSamples[] = {{1, 160, 96}, {37, 83, 70}, {50, 40, 2080}};
 // The sample's product on one thread.
 std::vector<float> sample_product(const GemmEngine& engine, const Sample& sample,
                                   const std::vector<float>& left, const std::vector<float>& right) {
-  static CpuDevice device({.name = "check", .thread_count = 1});
+  CpuDevice device({.name = "check", .thread_count = 1});  // whose scratch goes with it
   const bool round = engine.layout != GemmLayout::kChainF32;
   std::vector<float> out(static_cast<size_t>(sample.rows * sample.columns));
   const int64_t bytes = gemm_panels_bytes(engine, sample.columns, sample.depth);

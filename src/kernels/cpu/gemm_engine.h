@@ -114,6 +114,10 @@ struct GemmEngine {
   // Rows of the left packed at a time, and columns that they are packed for.
   int64_t task_rows;
   int64_t task_columns;
+  // The same where many rows run against packed panels (gemm_many_rows.h): depth of a call, and
+  // rows of a task.
+  int64_t panel_depth;
+  int64_t panel_rows;
   // Run on a thread before its first and after its last micro-kernel call of a product; may be
   // null.
   void (*begin)();

@@ -77,7 +77,7 @@ ManyRowsBlocking choose_many_rows_blocking(const GemmEngine& engine, const GemmP
       std::clamp<int64_t>(product.columns / kColumnsOfTaskMin, 1, kColumnTasksMax);
   ManyRowsBlocking best{};
   double best_cost = 0;
-  for (int64_t rows = engine.task_rows; rows >= 2 * engine.rows; rows -= engine.rows) {
+  for (int64_t rows = engine.panel_rows; rows >= 2 * engine.rows; rows -= engine.rows) {
     for (int64_t column_tasks = 1; column_tasks <= column_tasks_max; ++column_tasks) {
       ManyRowsBlocking cut{};
       cut.task_rows = rows;
@@ -96,9 +96,9 @@ ManyRowsBlocking choose_many_rows_blocking(const GemmEngine& engine, const GemmP
   };
   const int64_t step_bytes = gemm_left_block_bytes(engine, engine.depth_step, best.task_rows);
   const int64_t packed_max =
-      std::max(engine.left_bytes / step_bytes * engine.depth_step, engine.depth_block);
+      std::max(engine.left_bytes / step_bytes * engine.depth_step, engine.panel_depth);
   best.depth_packed = share(product.depth, packed_max);
-  best.depth_block = share(best.depth_packed, engine.depth_block);
+  best.depth_block = share(best.depth_packed, engine.panel_depth);
   if (threads > 1 && !product.left.depth_across && best.depth_packed >= product.depth) {
     cut_columns(panels, engine, threads, &best);
   }

@@ -39,6 +39,8 @@ GemmEngine wide_engine(const char* name, GemmLayout layout, void (*micro)(const 
           .products_per_cycle = 32,
           .task_rows = 48,
           .task_columns = 128,
+          .panel_depth = 48,
+          .panel_rows = 48,
           .begin = nullptr,
           .end = nullptr,
           .micro = micro};

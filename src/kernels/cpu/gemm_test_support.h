@@ -18,6 +18,8 @@ inline GemmEngine short_stretches(const GemmEngine& engine) {
   GemmEngine copy = engine;
   copy.depth_block = std::min<int64_t>(engine.depth_block, 32);
   copy.task_rows = std::min<int64_t>(engine.task_rows, 2 * engine.rows);
+  copy.panel_depth = copy.depth_block;
+  copy.panel_rows = copy.task_rows;
   copy.left_bytes = 64 * 2 * copy.task_rows;
   return copy;
 }

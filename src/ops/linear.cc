@@ -405,8 +405,11 @@ int64_t linear_thread_scratch_bytes(DType compute, int64_t token_count, int64_t 
   };
   const GemmEngine& engine = cpu::gemm_engine(compute);
   const void* const packed = &engine;  // some address: nothing is read
-  add(engine, {.rows = token_count, .columns = n, .depth = k, .right_panels = packed});
-  add(engine, {.rows = token_count, .columns = k, .depth = n, .right_panels = packed});
+  const cpu::GemmOperand rows = {.dtype = compute};
+  add(engine,
+      {.rows = token_count, .columns = n, .depth = k, .left = rows, .right_panels = packed});
+  add(engine,
+      {.rows = token_count, .columns = k, .depth = n, .left = rows, .right_panels = packed});
   for (const cpu::StripUse use : {cpu::StripUse::kForward, cpu::StripUse::kInputGradient}) {
     const cpu::StripProduct numbers = {.use = use, .rows = token_count, .n = n, .k = k};
     bytes = std::max(bytes, cpu::strip_thread_scratch_bytes(engine, numbers, threads));

@@ -110,14 +110,18 @@ class ManyRowsProduct {
   ManyRowsProduct(const GemmEngine& engine, const GemmProduct& product,
                   const ManyRowsBlocking& blocking)
       : engine_(engine), product_(product), blocking_(blocking) {
-    left_bytes_ = gemm_round_up(
-        gemm_left_block_bytes(engine, blocking.depth_packed, blocking.task_rows), kLineBytes);
     block_floats_ = engine.rows * engine.panel_group * engine.columns;
     panel_bytes_ = gemm_panel_bytes(engine, product.depth);
     out_bytes_ = dtype_bytes(product.out_dtype, 1);
     out_row_bytes_ = out_bytes_ * product.out_stride;
     out_lines_ = out_bytes_ * engine.panel_group * engine.columns / kLineBytes;
     left_in_place_ = reads_left_in_place(engine, product);
+    // Tiles pack the rows behind the last whole call.
+    left_bytes_ = left_in_place_ && !is_tiles()
+                      ? 0
+                      : gemm_round_up(gemm_left_block_bytes(engine, blocking.depth_packed,
+                                                            blocking.task_rows),
+                                      kLineBytes);
     past_caches_ = product.out_past_caches && engine.store_bf16 && !product.accumulate &&
                    product.rows * out_row_bytes_ >= engine.past_caches_bytes &&
                    reinterpret_cast<uintptr_t>(product.out) % kLineBytes == 0 &&

@@ -405,6 +405,7 @@ int64_t linear_thread_scratch_bytes(DType compute, int64_t token_count, int64_t 
   };
   const GemmEngine& engine = cpu::gemm_engine(compute);
   const void* const packed = &engine;  // some address: nothing is read
+  // As activations are; rows of another type would be packed, and take more.
   const cpu::GemmOperand rows = {.dtype = compute};
   add(engine,
       {.rows = token_count, .columns = n, .depth = k, .left = rows, .right_panels = packed});

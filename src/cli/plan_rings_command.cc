@@ -32,6 +32,9 @@ namespace {
 constexpr double kMeasuredTolerance = 0.05;
 constexpr double kNoGain = 1e-6;     // a relative gain that no line shows
 constexpr double kShownAfter_s = 1;  // most plans of simulated links are made by then
+constexpr const char* kOfAllReduces =
+    "is about the all-reduces that --hosts and --shm run at the end; give one of these, or leave "
+    "it out";
 
 class PlanRingsCommand final : public Command {
  public:
@@ -115,6 +118,9 @@ class PlanRingsCommand final : public Command {
     JIGE_TRY(const std::unique_ptr<LinkBench> bench, LinkBench::open(source_, links_));
     JIGE_TRY(const plan::RingProblem problem, bench->ring_problem(links_));
     if (!nccl_.empty()) JIGE_DO(plan::check_nccl_joins(bench->topology()));
+    if (!bench->collectives()) {
+      JIGE_DO(flags_->refuse({"--no-collective"}, kOfAllReduces));
+    }
     const bool run_collectives = bench->collectives() && !no_collective_;
     if (bench->measures()) {
       // Noise would be taken for gains; and relabellings of hosts about whose network nothing is
@@ -191,6 +197,7 @@ class PlanRingsCommand final : public Command {
   }
 
   Status run_over_nodes() {
+    JIGE_DO(flags_->refuse({"--no-collective"}, kOfAllReduces));
     if (rings_max_ > 1 || collective_ != "all-reduce" || message_bytes_ > 0) {
       return fail(
           Code::kInvalidArgument,

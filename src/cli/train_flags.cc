@@ -1,6 +1,8 @@
 #include "cli/train_flags.h"
 
 #include <algorithm>
+#include <initializer_list>
+#include <string_view>
 #include <utility>
 
 #include "cli/bad_lines.h"
@@ -8,6 +10,7 @@
 #include "cli/device_flags.h"
 #include "cli/flags.h"
 #include "cli/input.h"
+#include "train/record_reader.h"
 
 namespace jige::cli {
 namespace {
@@ -224,6 +227,29 @@ Status TrainFlags::check_preference(const Flags& flags) const {
                       "is not about pairs of answers: leave it out with --dpo");
 }
 
+Status TrainFlags::check_sources(const Flags& flags) const {
+  const auto refuse_without = [&](train::SourceKind kind,
+                                  std::initializer_list<std::string_view> names,
+                                  std::string_view why) -> Status {
+    for (const auto* files : {&options.data.files, &options.data.eval_files}) {
+      for (const std::string& file : *files) {
+        JIGE_TRY(const train::SourceKind of_file, train::source_kind(file));
+        if (of_file == kind) return {};
+      }
+    }
+    return flags.refuse(names, why);
+  };
+  using enum train::SourceKind;
+  JIGE_DO(refuse_without(kText, {"--split", "--separator"},
+                         "is about text files, and no file of the data is one: leave it out"));
+  JIGE_DO(refuse_without(kJsonl, {"--text-field"},
+                         "is about JSONL, and no file of the data is named .jsonl or .ndjson: "
+                         "leave it out"));
+  return refuse_without(kTokens, {"--token-layout"},
+                        "is about token files, and no file of the data is named .bin: leave it "
+                        "out");
+}
+
 Status TrainFlags::check_learning(const Flags& flags) const {
   if (schedule != "wsd") {
     JIGE_DO(flags.refuse({"--decay-share"}, "is of --schedule wsd: choose that, or leave it out"));
@@ -246,6 +272,7 @@ bool TrainFlags::names_model(const Flags& flags) const {
 Result<train::TrainOptions> TrainFlags::to_options(const Flags& flags, bool on_gpu) const {
   JIGE_DO(check_flags(flags));
   JIGE_DO(check_preference(flags));
+  JIGE_DO(check_sources(flags));
   JIGE_DO(check_learning(flags));
   train::TrainOptions made = options;
   if (dpo) made.dpo = dpo_options;

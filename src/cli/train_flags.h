@@ -56,6 +56,7 @@ struct TrainFlags {
  private:
   Status check_flags(const Flags& flags) const;
   Status check_preference(const Flags& flags) const;
+  Status check_sources(const Flags& flags) const;
   Status check_learning(const Flags& flags) const;
 };
 

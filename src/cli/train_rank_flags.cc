@@ -63,12 +63,14 @@ train::RankOptions TrainRankFlags::options(const comm::Place& place, int local) 
 }
 
 const char* TrainRankFlags::given_between_ranks() const {
+  const CollectiveFlags comm_defaults;
   if (shard_optimizer) return "--shard-optimizer";
   if (sum != "relay") return "--gradient-sum";
   if (no_overlap) return "--no-overlap";
   if (group.transport != "auto") return "--transport";
   if (!group.bind_host.empty()) return "--bind";
   if (!group.congestion.empty()) return "--congestion";
+  if (group.timeout_s != comm_defaults.timeout_s) return "--rank-timeout";
   return group.rings.empty() ? nullptr : "--ring";
 }
 

@@ -131,6 +131,9 @@ TEST(CommandLine, FlagsThatContradictEachOtherAreRefused) {
               HasSubstr("--tokenizer and --vocab-size"));
   EXPECT_THAT(train({"--batch-tokens", "99999999999999"}).err, HasSubstr("--batch-tokens"));
   EXPECT_THAT(train({"--separator", "-", "--split", "file"}).err, HasSubstr("--separator"));
+  EXPECT_THAT(train({"--text-field", "t"}).err, HasSubstr("--text-field is about JSONL"));
+  EXPECT_THAT(train({"--token-layout", "raw-u16"}).err, HasSubstr("--token-layout is about token"));
+  EXPECT_THAT(train({"--rank-timeout", "9"}).err, HasSubstr("--rank-timeout is about several"));
   const auto generate = [](std::vector<std::string> more) {
     more.insert(more.begin(), {"generate", TinyRun::get().model()});
     const Outcome outcome = run_jige(more, "x");

@@ -115,6 +115,9 @@ TEST(Rings, WhatCannotBeWrittenIsRefusedBeforeAnythingIsMeasured) {
                                   "--export-nccl", folder / "graph.xml"});
   EXPECT_THAT(hosts.err, HasSubstr("NCCL joins GPUs, these are hosts"));
   EXPECT_EQ(std::ranges::count(*read_file(store), '\n'), 1) << "the head alone";
+  const Outcome none = run_jige({"plan", "rings", "--reference", "trunk-4host", "--no-collective"});
+  EXPECT_EQ(none.exit_code, 2);
+  EXPECT_THAT(none.err, HasSubstr("--no-collective is about the all-reduces"));
   for (const auto& [flag, beside] :
        {std::pair("--export-nccl", ".env"), {"--export-msccl", ".trees"}}) {
     const std::string out = folder / "out.xml";

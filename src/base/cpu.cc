@@ -46,9 +46,23 @@ std::string read_model_name() {
   return name.substr(0, name.find_last_not_of(' ') + 1);
 }
 
+// 0: not of AMD.
+int read_amd_family() {
+  uint32_t a = 0, b = 0, c = 0, d = 0;
+  char vendor[12];
+  if (!__get_cpuid(0, &a, &b, &c, &d)) return 0;
+  std::memcpy(vendor, &b, 4);
+  std::memcpy(vendor + 4, &d, 4);
+  std::memcpy(vendor + 8, &c, 4);
+  if (std::string_view(vendor, sizeof vendor) != "AuthenticAMD") return 0;
+  if (!__get_cpuid(1, &a, &b, &c, &d)) return 0;
+  return static_cast<int>(((a >> 8) & 0xf) + ((a >> 20) & 0xff));
+}
+
 CpuFeatures detect() {
   CpuFeatures features;
   features.model_name = read_model_name();
+  features.amd_family = read_amd_family();
   cpu_set_t set;
   CPU_ZERO(&set);
   // The call fails where the machine has more processors than the set has room for.

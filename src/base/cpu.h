@@ -27,6 +27,7 @@ struct CpuFeatures {
   bool avx512_vnni = false;
   bool amx_bf16 = false;  // with the permission to use tiles granted by the kernel
   bool amx_int8 = false;
+  int amd_family = 0;     // of AMD's processors: 0x19 are Zen 3 and 4, 0x1a is Zen 5; 0: others
   int logical_count = 0;  // processors this process may run on
 };
 

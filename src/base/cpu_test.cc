@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
 #include <string>
 
 namespace jige {
@@ -15,6 +16,19 @@ TEST(Cpu, KnowsThisMachine) {
   EXPECT_GE(features.logical_count, 1);
   EXPECT_FALSE(features.model_name.empty());
   EXPECT_TRUE(features.avx512 || !features.amx_bf16);
+}
+
+// The kernel of the system tells the same in decimal.
+TEST(Cpu, KnowsTheFamiliesOfAmd) {
+  std::ifstream info("/proc/cpuinfo");
+  std::string line, vendor, family;
+  while (std::getline(info, line) && (vendor.empty() || family.empty())) {
+    const size_t colon = line.find(": ");
+    if (line.starts_with("vendor_id")) vendor = line.substr(colon + 2);
+    if (line.starts_with("cpu family")) family = line.substr(colon + 2);
+  }
+  if (vendor.empty() || family.empty()) GTEST_SKIP() << "/proc/cpuinfo does not tell";
+  EXPECT_EQ(std::to_string(cpu_features().amd_family), vendor == "AuthenticAMD" ? family : "0");
 }
 
 TEST(Cpu, ListsInstructionSetsWeakestFirst) {

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "kernels/cpu/gemm_many_rows.h"
 #include "kernels/cpu/gemm_sums.h"
+#include "kernels/cpu/stream_ahead.h"
 
 namespace jige::cpu {
 namespace {
@@ -153,6 +154,9 @@ class Product {
       gemm_pack_right(engine_, product_.right, columns, args.right_stride, scratch.right);
     }
     args.left_stride = gemm_left_block_bytes(engine_, count, kTileLanes);
+    // One row leaves the processor the time to foresee what is read.
+    const bool waits = product_.rows > 1 && product_.rows <= kFewRows;
+    if (waits && product_.right_panels) args.ahead = stream_ahead_bytes();
 
     const int64_t panels = gemm_divide_up(columns.lane_count, engine_.columns);
     const int64_t group =

@@ -65,6 +65,8 @@ struct GemmMicroArgs {
   const void* next = nullptr;
   int64_t next_begin = 0;
   int64_t next_end = 0;
+  // Bytes ahead of the arithmetic that chains and pairs ask for panels; 0: each in its own way.
+  int64_t ahead = 0;
   GemmLines fetch;  // output that is written or read soon, to be fetched for writing
 };
 

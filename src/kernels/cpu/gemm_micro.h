@@ -2,7 +2,7 @@
 // Panel, which says how a step of the depth is read and added, how many panels run at once at most,
 // and how far ahead of the arithmetic a panel is fetched: several lines of each stream in flight
 // hide the latency of memory when there are too few rows for the arithmetic to do so; 0 leaves it
-// to the processor.
+// to the processor. A call may ask for another distance.
 //
 // A block of Rows x (Panels · 2 vectors) sums stays in registers while the depth runs: per step
 // one load of the right per vector and one broadcast of the left per row. Every sum is one chain of
@@ -118,7 +118,7 @@ template <typename Vector, typename Panel, typename Left, int Rows, int Panels>
 void chain_block(const GemmMicroArgs& args, const char* right, const float* from, float* sums) {
   constexpr int kLanes = Vector::kLanes;
   constexpr int kVectors = 2 * Panels;
-  constexpr int kAhead = Panel::prefetch_bytes(Rows);
+  const int64_t ahead = args.ahead > 0 ? args.ahead : Panel::prefetch_bytes(Rows);
   Vector chains[Rows][kVectors];
 #pragma GCC unroll 16
   for (int row = 0; row < Rows; ++row) {
@@ -135,10 +135,10 @@ void chain_block(const GemmMicroArgs& args, const char* right, const float* from
 #pragma GCC unroll 16
     for (int p = 0; p < Panels; ++p) {
       Panel::load(right + p * stride, panel[2 * p], panel[2 * p + 1]);
-      if constexpr (kAhead > 0) {
+      if (ahead > 0) {
 #pragma GCC unroll 2
         for (int line = 0; line < Panel::kStepBytes; line += 64) {
-          _mm_prefetch(right + p * stride + kAhead + line, _MM_HINT_T0);
+          _mm_prefetch(right + p * stride + ahead + line, _MM_HINT_T0);
         }
       }
     }

@@ -135,6 +135,7 @@ struct QuantMicroArgs {
   const QuantBlock* left;   // [blocks][rows], so that a call reads one stream
   const std::byte* panels;  // the first one
   int64_t panel_bytes;
+  int64_t ahead;      // bytes of panels that are asked for ahead of the arithmetic; 0: none
   const float* bias;  // of the first column; null: none
   void* out;          // of the first row and column, f32 or bf16
   bool out_is_bf16;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "kernels/cpu/quant_pack.h"
+#include "kernels/cpu/stream_ahead.h"
 
 namespace jige::cpu {
 namespace {
@@ -18,6 +19,9 @@ constexpr int64_t kQuantTasksPerThread = 8;
 constexpr int64_t kQuantTaskPanelsMin = 2;
 // Panels that the calls of some rows read in turns: they stay in a second-level cache.
 constexpr int64_t kCallPanelBytes = int64_t{256} << 10;
+// A product of up to this many rows waits for panels from memory.
+constexpr int64_t kFewRowsOfBlocks = 48;
+constexpr int64_t kForeseenRows = 4;
 // Products below this many multiplications are not worth waking the team for.
 constexpr int64_t kQuantSerialWork = 1 << 18;
 // Numbers that a thread should quantise for a loop to be worth sharing.
@@ -113,6 +117,12 @@ class QuantRun {
   }
 
  private:
+  // Whether the processor by itself fetches panels as fast as memory gives them: a row of whole
+  // bytes, or some, are too little arithmetic to keep it from that.
+  bool foreseen() const {
+    return product_.format == QuantFormat::kQ8 && product_.rows <= kForeseenRows;
+  }
+
   // All rows of a task times some columns.
   void run_columns(int64_t row_begin, int64_t row_count, int64_t column, int64_t column_count,
                    const QuantBlock* left) const {
@@ -122,6 +132,7 @@ class QuantRun {
     args.columns = column_count;
     args.panels = product_.panels + column / kQuantColumns * panel_bytes;
     args.panel_bytes = panel_bytes;
+    args.ahead = product_.rows <= kFewRowsOfBlocks && !foreseen() ? stream_ahead_bytes() : 0;
     args.bias = product_.bias ? product_.bias + column : nullptr;
     args.out_is_bf16 = product_.out.type == ElementType::kBf16;
     args.out_stride = product_.out.stride;

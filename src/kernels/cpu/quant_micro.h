@@ -17,6 +17,7 @@ template <int kRows>
 struct QuantTile {
   const QuantBlock* rows;  // those of the block that comes next, as in the panel
   const char* panel;
+  int64_t ahead;
   F32x16 acc[kRows][2];
 };
 
@@ -35,6 +36,12 @@ JIGE_INLINE void quant_block(QuantTile<kRows>& tile) {
     const F32x16 scale = F32x16::broadcast(tile.rows[r].scale);
     tile.acc[r][0] = fma(scale * low, dots[r][0], tile.acc[r][0]);
     tile.acc[r][1] = fma(scale * high, dots[r][1], tile.acc[r][1]);
+  }
+  if (tile.ahead > 0) {
+#pragma GCC unroll 32
+    for (int line = 0; line < QuantTraits<kFormat>::kBlockBytes; line += 64) {
+      _mm_prefetch(tile.panel + tile.ahead + line, _MM_HINT_T0);
+    }
   }
   tile.rows += kRows;
   tile.panel += QuantTraits<kFormat>::kBlockBytes;
@@ -73,6 +80,7 @@ template <typename Sums, QuantFormat kFormat, int kRows>
 JIGE_FLATTEN void quant_tile(const QuantMicroArgs& args, int64_t column) {
   QuantTile<kRows> tile;
   tile.rows = args.left;
+  tile.ahead = args.ahead;
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
     tile.acc[r][0] = tile.acc[r][1] = F32x16::zero();

@@ -56,6 +56,15 @@ TEST(FamilyDefaults, DefaultsAreThoseOfTheFamily) {
   EXPECT_EQ(olmoe.experts.chosen, 8);
   EXPECT_EQ(olmoe.experts.ffn_size, 48);
   EXPECT_FALSE(olmoe.experts.normalised);
+  Json nano = family_json("nanochat");
+  nano.erase("num_key_value_heads");
+  const ModelConfig nanochat = config_of(nano);
+  EXPECT_EQ(nanochat.kv_head_count, nanochat.head_count);
+  EXPECT_EQ(nanochat.logits_cap, 15);
+  EXPECT_EQ(nanochat.activation, ActivationKind::kReluSquared);
+  EXPECT_TRUE(nanochat.embedding_norm && nanochat.turns_backwards && nanochat.qk_norm_plain);
+  EXPECT_FALSE(nanochat.norm_weights || nanochat.qkv_bias || nanochat.tied_embeddings);
+  EXPECT_EQ(config_of(changed(nano, {{"final_logit_softcapping", nullptr}})).logits_cap, 0);
   const ModelConfig neox = config_of(changed(family_json("gpt_neox"), {{"hidden_size", 64}}));
   EXPECT_EQ(neox.residual, ResidualForm::kParallel);
   EXPECT_EQ(neox.activation, ActivationKind::kGeluErf);

@@ -197,6 +197,7 @@ std::vector<std::string> lora_linear_modules(const ModelConfig& config) {
     return {"c_fc_0", "c_fc_1", "c_proj", "k_proj", "out_proj", "q_proj", "v_proj"};
   }
   if (family == Family::kPhi) return {"dense", "fc1", "fc2", "k_proj", "q_proj", "v_proj"};
+  if (family == Family::kNanoChat) return {"fc1", "fc2", "k_proj", "o_proj", "q_proj", "v_proj"};
   if (family == Family::kPhi3) return {"down_proj", "gate_up_proj", "o_proj", "qkv_proj"};
   if (family == Family::kGlm || family == Family::kGlm4) {
     return {"down_proj", "gate_up_proj", "k_proj", "o_proj", "q_proj", "v_proj"};

@@ -205,6 +205,8 @@ class Checker {
                     family_.norm_bias ? "biases in layer norms" : "layer norms without biases"));
     JIGE_DO(require(c_.norm_weights == family_.norm_weights,
                     family_.norm_weights ? "norms with weights" : "norms without weights"));
+    JIGE_DO(require(c_.embedding_norm == family_.embedding_norm,
+                    family_.embedding_norm ? "a norm of embeddings" : "no norm of embeddings"));
     JIGE_DO(residual_features());
     const bool each = family_.head_norms == HeadNorms::kEach;
     const bool chosen = !family_.head_norms_field.empty();
@@ -260,6 +262,9 @@ class Checker {
     JIGE_DO(require(family_.chooses_neighbours || c_.turns_neighbours == family_.turns_neighbours,
                     family_.turns_neighbours ? "neighbouring columns that turn together"
                                              : "halves of heads that turn together"));
+    JIGE_DO(require(c_.turns_backwards == family_.turns_backwards,
+                    family_.turns_backwards ? "heads that turn by negative angles"
+                                            : "heads that turn by positive angles"));
     JIGE_DO(require(c_.qkv_by_head == family_.qkv_by_head,
                     family_.qkv_by_head ? "queries, keys and values in one tensor, head by head"
                                         : "queries, keys and values one after the other"));

@@ -96,6 +96,7 @@ enum class Family {
   kSolarOpen,
   kJais2,
   kIQuestCoder,
+  kNanoChat,
   kQwen35,
   kQwen35Moe,
   kQwen3Next,
@@ -376,6 +377,7 @@ struct ModelConfig {
   // Tokens of layers that turn see those of their own chunk of so many tokens alone; 0: all.
   int64_t attention_chunk = 0;
   QueryGrowthConfig query_growth;
+  bool turns_backwards = false;    // by the negative angle
   bool turns_neighbours = false;   // columns 2i and 2i+1, and not those of a head's halves
   bool fused_projections = false;  // q, k and v are one tensor, and gate and up another
   bool qkv_by_head = false;        // q, k and v are one tensor, those of a head together
@@ -397,6 +399,7 @@ struct ModelConfig {
   double score_scale = 0;          // or multiplied with this; 0: divided
   bool scores_by_layer = false;    // and by the number of the layer, from 1
   double score_cap = 0;            // scores become cap · tanh(score / cap); 0: they stay
+  bool embedding_norm = false;     // the rows of the token table pass a norm without weights
   double embedding_scale = 1;      // the rows of the token table are multiplied with it
   double residual_scale = 1;       // what attention and MLP add to the residual stream, too
   double attention_in_scale = 1;   // what attention reads is multiplied with it

@@ -311,6 +311,7 @@ void emit_family_features(const ModelConfig& config, Json& out) {
   if (may_be_recurrent(config.family)) emit_recurrent(config, out);
   if (family.single_parts) emit_single_parts(config, out);
   if (family.granite_scales) emit_granite_scales(config, out);
+  if (family.logits_cap_field) out["final_logit_softcapping"] = cap_or_null(config.logits_cap);
   if (family.logit_scale) out["logit_scale"] = config.logits_scale;
   if (family.residual_use != ResidualUse::kAlways) {
     out["use_parallel_residual"] = config.residual != ResidualForm::kSequential;

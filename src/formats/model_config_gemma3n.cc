@@ -127,7 +127,6 @@ void emit_gemma3n(const ModelConfig& config, Json& out) {
   out[kInputColumns] = config.layer_inputs.size;
   out[kInputVocab] = config.layer_inputs.vocab_size;
   out[kSharedKeys] = config.shared_kv_layers;
-  out["final_logit_softcapping"] = config.logits_cap > 0 ? Json(config.logits_cap) : Json();
 }
 
 }  // namespace jige::formats

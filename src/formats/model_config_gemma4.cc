@@ -271,7 +271,6 @@ void emit_gemma4(const ModelConfig& config, Json& out) {
   out[kHeadDim] = full.head_dim;
   out[kShared] = full.keys_are_values;
   out[kKvHeads] = full.keys_are_values ? Json(full.kv_head_count) : Json();
-  out["final_logit_softcapping"] = config.logits_cap > 0 ? Json(config.logits_cap) : Json();
   const LayerInputConfig& inputs = config.layer_inputs;
   out[kLayerInputs] = inputs.size;
   out[kLayerVocab] = inputs.size > 0 ? inputs.vocab_size : config.vocab_size;

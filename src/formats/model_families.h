@@ -151,6 +151,8 @@ inline void set_family_features(ModelConfig& out) {
   out.fused_projections = family.fused_projections;
   out.qkv_by_head = family.qkv_by_head;
   out.turns_neighbours = family.turns_neighbours;
+  out.turns_backwards = family.turns_backwards;
+  out.embedding_norm = family.embedding_norm;
   out.head_bias = family.head_bias;
   out.attention_sinks = family.attention_sinks;
   out.attention_gate = family.attention_gate;

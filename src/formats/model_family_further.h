@@ -283,6 +283,23 @@ inline constexpr FamilyInfo kFurtherFamilies[] = {
      .norm_eps = 1e-5,
      .kv_heads = 8,
      .head_dim = 128},
+    {.family = Family::kNanoChat,
+     .model_type = "nanochat",
+     .causal_class = "NanoChatForCausalLM",
+     .base_class = "NanoChatModel",
+     .norm_weights = false,
+     .head_norms = HeadNorms::kEachPlain,
+     .norms_turned = true,
+     .activation = ActivationKind::kReluSquared,
+     .chooses_activation = true,
+     .biases = BiasRule::kAttention,
+     .turns_backwards = true,
+     .logits_cap_field = true,
+     .embedding_norm = true,
+     .logits_cap = 15,
+     .bos = 0,
+     .eos = 1,
+     .pad = 1},
 };
 
 }  // namespace jige::formats

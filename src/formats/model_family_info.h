@@ -80,6 +80,7 @@ struct FamilyInfo {
   bool turns_parts = false;    // turned_field counts
   double turned_factor = 1.0;  // where it is left out
   bool turns_neighbours = false;
+  bool turns_backwards = false;
   bool chooses_neighbours = false;  // unless rope_interleave says otherwise
   bool latent_attention = false;
   bool delta_layers = false;       // layer_types says which have a delta net in place of attention
@@ -100,7 +101,8 @@ struct FamilyInfo {
   bool layer_scales = false;
   bool scores_by_head_dim = true;
   bool logits_cap_field = false;  // final_logit_softcapping counts
-  bool root_scale = false;        // embeddings times the root of the width
+  bool embedding_norm = false;
+  bool root_scale = false;  // embeddings times the root of the width
   bool logit_scale = false;
   bool granite_scales = false;  // embedding_multiplier, residual_multiplier and their like
   bool falcon_scales = false;   // embedding_multiplier, key_multiplier and their like

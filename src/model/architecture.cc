@@ -165,12 +165,16 @@ Architecture::Architecture(const formats::ModelConfig& config,
   own_head_name_ = names.head;
   if (config.tied_embeddings) names.head = names.table;
   if (head == HeadKind::kNormAlone) names.head.clear();
+  std::vector<ParamSpec> none;
+  std::optional<NormLayer> norm;
+  if (config.embedding_norm) norm.emplace(config, "", config.hidden_size, false, none);
   const EmbeddingOptions table{.table_name = names.table,
                                .positions_name = names.positions,
                                .vocab_size = config.vocab_size,
                                .width = config.hidden_size,
                                .position_count = config.context_max,
                                .scale = config.embedding_scale,
+                               .norm = norm,
                                .device = device};
   embedding_ = config.layer_inputs.size > 0
                    ? std::make_unique<Embedding>(table, config, layer_inputs_names())

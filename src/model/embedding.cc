@@ -15,7 +15,7 @@ constexpr uint64_t kDropoutSite = 0;
 }  // namespace
 
 Embedding::Embedding(const EmbeddingOptions& options)
-    : width_(options.width), scale_(static_cast<float>(options.scale)) {
+    : width_(options.width), scale_(static_cast<float>(options.scale)), norm_(options.norm) {
   const auto add_table = [&](const std::string& name, int64_t rows) {
     params_.push_back({.name = name + ".weight",
                        .shape = Shape{rows, options.width},
@@ -70,6 +70,10 @@ void Embedding::list_packs(const BlockWeights& weights, size_t param, DType comp
 Embedding::Saved Embedding::place_saved(Placement& at, int64_t token_count, DType compute,
                                         bool stats) const {
   Saved saved;
+  if (norm_ && stats) {  // in place where nothing is saved
+    saved.unnormed = at.take(DType::kF32, Shape{token_count, width_});
+    saved.norm_stats = norm_->place_stats(at, token_count, 1);
+  }
   if (!inputs_) return saved;
   saved.rows = at.take(compute, Shape{token_count, width_});
   saved.product = at.take(DType::kF32, Shape{token_count, inputs_->columns});
@@ -145,8 +149,15 @@ void Embedding::forward(const BlockContext& context, const BlockWeights& weights
                         const BlockMemory& memory) const {
   Stream& stream = context.stream;
   const TensorView rows = residual(dst);
-  ops::embedding_forward(stream, rows, weights.params[kTable].value, batch.tokens);
-  if (scale_ != 1.0f) ops::scale(stream, rows, rows, scale_);
+  Saved saved;
+  if (norm_ && memory.saved) {
+    Placement kept(memory.saved);
+    saved = place_saved(kept, batch.token_count(), context.compute, true);
+  }
+  const TensorView read = saved.unnormed ? saved.unnormed : rows;
+  ops::embedding_forward(stream, read, weights.params[kTable].value, batch.tokens);
+  if (scale_ != 1.0f) ops::scale(stream, read, read, scale_);
+  if (norm_) norm_->forward(stream, weights, rows, read, saved.norm_stats);
   if (inputs_) make_inputs(context, weights, batch, dst, memory);
   if (has_positions()) {
     Placement workspace(context.workspace);
@@ -214,6 +225,11 @@ void Embedding::backward_input(const BlockContext& context, const BlockWeights& 
   ops::dropout(context.stream, kept, split_ ? kept : residual(grad_dst), batch.dropout,
                kDropoutSite);
   if (inputs_) backward_inputs(context, weights, grad_dst, memory);
+  if (norm_) {
+    const Saved saved = place_backward(context, memory, batch.token_count()).saved;
+    norm_->backward_input(context.stream, weights, kept, kept, saved.unnormed, saved.norm_stats,
+                          false);
+  }
 }
 
 Embedding::BackwardMemory Embedding::place_backward(const BlockContext& context,

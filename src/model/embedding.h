@@ -1,17 +1,18 @@
 // Embedding: the first block of a model. Token table and, for GPT-2, learned positions.
 //
 // Shapes: T tokens, V vocabulary, D width, P positions.
-//   dst[t] = dropout(scale · table[tokens[t]] (+ positions[position[t]]))
+//   dst[t] = dropout(norm(scale · table[tokens[t]]) (+ positions[position[t]]))   a norm without
+//   weights, or none
 // A model whose layers have inputs of their own (stream_layout.h) makes them here, P columns for
 // each of L layers, of the rows e = scale · table[tokens[t]] before dropout:
 //   inputs[t] = √½ (norm(D^-½ e Wᵀ) + √P · layer_table[tokens[t]])   the norm of each layer's
 //   columns
 // Tokens that the layers' table does not have are its first. Of several residual streams the others
 // are made of the first here, behind dropout (altup_ends.h).
-// saved: e as products read it, e Wᵀ and 1/std of the norm; what the streams' products save.
-// The gradient of the table has its own memory even where the head uses the same parameter: the
-// head's part is added once per step (weights.h), so the bits do not depend on micro-batches.
-// Threads: const.
+// saved: what the norm read, and its 1/std; e as products read it, e Wᵀ and 1/std of the norm; what
+// the streams' products save. The gradient of the table has its own memory even where the head uses
+// the same parameter: the head's part is added once per step (weights.h), so the bits do not depend
+// on micro-batches. Threads: const.
 #pragma once
 
 #include <optional>
@@ -36,6 +37,7 @@ struct EmbeddingOptions {
   int64_t position_count = 0;
   double init_std = 0.02;
   double scale = 1;
+  std::optional<NormLayer> norm = {};    // without weights
   DeviceKind device = DeviceKind::kCpu;  // that multiplies
 };
 
@@ -96,6 +98,8 @@ class Embedding final : public Block {
     float table_scale = 1;
   };
   struct Saved {
+    TensorView unnormed;  // [T, D] f32
+    NormStats norm_stats;
     TensorView rows;     // e, [T, D] compute type
     TensorView product;  // [T, L·P] f32
     NormStats stats;
@@ -143,6 +147,7 @@ class Embedding final : public Block {
   std::string name_ = "embedding";
   int64_t width_;
   float scale_;
+  std::optional<NormLayer> norm_;
   std::vector<ParamSpec> params_;
   std::optional<Inputs> inputs_;
   std::optional<StreamSplit> split_;

@@ -299,6 +299,8 @@ void set_own_names(LayerNames& names, formats::Family family, const std::string&
       break;
     case formats::Family::kPhi:
       names.attention_output = attention + "dense";
+      [[fallthrough]];
+    case formats::Family::kNanoChat:
       names.ffn_input = {mlp + "fc1"};
       names.ffn_output = mlp + "fc2";
       break;

@@ -59,21 +59,25 @@ void scale_yarn(const formats::RopeConfig& config, int64_t turned,
   }
 }
 
-// Cosines and sines, times a size that grows with the position where `growth` is not 0.
+struct Turning {
+  double growth = 0;     // of the size with the position
+  double direction = 1;  // or -1
+};
+
 std::vector<float> table_of(const formats::RopeConfig& config, int64_t turned,
-                            int64_t position_count, double growth) {
+                            int64_t position_count, const Turning& turning) {
   const std::vector<double> frequencies = rope_inverse_frequencies(config, turned, position_count);
   const size_t half = frequencies.size();
   std::vector<float> table(static_cast<size_t>(position_count) * 2 * half);
   for (size_t position = 0; position < static_cast<size_t>(position_count); ++position) {
     float* row = table.data() + position * 2 * half;
     double size = config.attention_factor;
-    if (growth > 0.0) {
+    if (turning.growth > 0.0) {
       const size_t contexts = position / static_cast<size_t>(config.original_context);
-      size *= 1.0 + growth * std::log1p(static_cast<double>(contexts));
+      size *= 1.0 + turning.growth * std::log1p(static_cast<double>(contexts));
     }
     for (size_t i = 0; i < half; ++i) {
-      const double angle = static_cast<double>(position) * frequencies[i];
+      const double angle = turning.direction * static_cast<double>(position) * frequencies[i];
       row[i] = static_cast<float>(size * std::cos(angle));
       row[half + i] = static_cast<float>(size * std::sin(angle));
     }
@@ -151,18 +155,19 @@ std::vector<double> rope_inverse_frequencies(const formats::RopeConfig& config, 
 
 std::vector<float> make_rope_table(const formats::RopeConfig& config, int64_t turned,
                                    int64_t position_count) {
-  return table_of(config, turned, position_count, 0.0);
+  return table_of(config, turned, position_count, {});
 }
 
 std::vector<float> make_rope_table(const formats::ModelConfig& config, int64_t position_count) {
   const TurnedColumns turned = turned_columns(config);
+  Turning turning;
+  if (config.turns_backwards) turning.direction = -1;
   std::vector<Columns> tables = {
-      {turned.full, make_rope_table(config.rope, turned.full, position_count)}};
+      {turned.full, table_of(config.rope, turned.full, position_count, turning)}};
   if (has_two_rope_tables(config)) {
-    tables.push_back(
-        {turned.sliding,
-         table_of(config.sliding_rope.value_or(config.rope), turned.sliding, position_count,
-                  config.sliding_rope ? 0.0 : config.rope.query_growth)});
+    if (!config.sliding_rope) turning.growth = config.rope.query_growth;
+    tables.push_back({turned.sliding, table_of(config.sliding_rope.value_or(config.rope),
+                                               turned.sliding, position_count, turning)});
   }
   if (growth_begin(config) >= 0) {
     tables.push_back({config.head_dim, growth_table(config, position_count)});

@@ -152,6 +152,18 @@ TEST(RopeTable, SlidingLayersHaveColumnsOfTheirOwn) {
   EXPECT_EQ(make_rope_table(config, 7).size(), 7u * 8);
 }
 
+TEST(RopeTable, BackwardsHasTheSinesOfNegativeAngles) {
+  formats::ModelConfig config;
+  config.head_dim = 8;
+  const auto forwards = make_rope_table(config, 5);
+  config.turns_backwards = true;
+  const auto backwards = make_rope_table(config, 5);
+  ASSERT_EQ(backwards.size(), forwards.size());
+  for (size_t i = 0; i < forwards.size(); ++i) {
+    EXPECT_EQ(backwards[i], i % 8 < 4 ? forwards[i] : -forwards[i]) << i;
+  }
+}
+
 TEST(RopeTable, ProportionalTurnsTheFirstPairsByTheAnglesOfTheWholeHead) {
   formats::RopeConfig config{.theta = 500.0,
                              .scaling = formats::RopeScaling::kProportional,

@@ -101,6 +101,7 @@ inline constexpr const char* kFixtureNames[] = {"llama2",
                                                 "vaultgemma",
                                                 "helium",
                                                 "olmo",
+                                                "nanochat",
                                                 "exaone",
                                                 "internlm3",
                                                 "exaone_moe",
@@ -162,6 +163,14 @@ inline void add_latent_features(formats::ModelConfig& config) {
                    .mscale = 0.7,
                    .mscale_all = 0.7};
   }
+}
+
+inline void add_nanochat_features(formats::ModelConfig& config) {
+  config.norm_weights = false;
+  config.embedding_norm = config.turns_backwards = true;
+  config.qk_norm_plain = config.qk_norm_turned = true;
+  config.activation = formats::ActivationKind::kReluSquared;
+  config.logits_cap = 3;
 }
 
 // What layers do that turn in other ways, or not all, and those of the first Gemma.
@@ -282,6 +291,9 @@ inline void add_layer_features(formats::ModelConfig& config) {
       break;
     case formats::Family::kHelium:
       config.turns_neighbours = config.qkv_bias = true;
+      break;
+    case formats::Family::kNanoChat:
+      add_nanochat_features(config);
       break;
     case formats::Family::kOlmo:
       config.norm = formats::NormKind::kLayer;
@@ -458,7 +470,7 @@ inline const std::vector<formats::Family>& all_families() {
       formats::Family::kHunYuanMoe,    formats::Family::kCwm,
       formats::Family::kOlmoHybrid,    formats::Family::kFlexOlmo,
       formats::Family::kSolarOpen,     formats::Family::kJais2,
-      formats::Family::kIQuestCoder};
+      formats::Family::kIQuestCoder,   formats::Family::kNanoChat};
   return families;
 }
 

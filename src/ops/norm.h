@@ -31,7 +31,7 @@ void rms_norm_forward(Stream& stream, const NormForward& args);
 void layer_norm_forward(Stream& stream, const NormForward& args);
 
 struct NormBackwardInput {
-  TensorView grad_src;      // [T, G·D] f32 or bf16
+  TensorView grad_src;      // [T, G·D] f32 or bf16; may be grad_dst itself when the types agree
   TensorView grad_dst;      // [T, G·D] f32 or bf16
   TensorView src;           // [T, G·D] as in forward
   TensorView weight;        // [D] f32, or empty

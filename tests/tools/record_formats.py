@@ -130,6 +130,7 @@ CASES = {
     ),
     "vaultgemma": ("VaultGemmaConfig", dict(SIZES, head_dim=16, sliding_window=16)),
     "helium": ("HeliumConfig", dict(SIZES, head_dim=8, attention_bias=True)),
+    "nanochat": ("NanoChatConfig", dict(SIZES, attention_bias=True, hidden_act="gelu")),
     "olmo": ("OlmoConfig", dict(SIZES, attention_bias=True, tie_word_embeddings=True)),
     "exaone_moe": (
         "ExaoneMoeConfig",
@@ -611,7 +612,8 @@ def record_configs():
                "Gemma3nTextConfig": "Gemma3nForCausalLM",
                "Llama4TextConfig": "Llama4ForCausalLM",
                "VaultGemmaConfig": "VaultGemmaForCausalLM",
-               "HeliumConfig": "HeliumForCausalLM", "OlmoConfig": "OlmoForCausalLM",
+               "HeliumConfig": "HeliumForCausalLM",
+               "NanoChatConfig": "NanoChatForCausalLM", "OlmoConfig": "OlmoForCausalLM",
                "ExaoneConfig": "LlamaForCausalLM", "InternLM3Config": "LlamaForCausalLM",
                "ExaoneMoeConfig": "ExaoneMoeForCausalLM",
                "Olmo2Config": "Olmo2ForCausalLM",

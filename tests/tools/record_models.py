@@ -128,6 +128,8 @@ from transformers import (
     MistralForCausalLM,
     MixtralConfig,
     MixtralForCausalLM,
+    NanoChatConfig,
+    NanoChatForCausalLM,
     NemotronConfig,
     NemotronForCausalLM,
     NemotronHConfig,
@@ -1263,6 +1265,15 @@ MODELS["olmo"] = (
     torch.float32,
     {},
 )
+# No norm has weights, embeddings pass one, too, and heads turn by negative angles.
+MODELS["nanochat"] = (
+    NanoChatForCausalLM,
+    NanoChatConfig(
+        **COMMON, num_attention_heads=4, num_key_value_heads=2, final_logit_softcapping=4.0,
+    ),
+    torch.float32,
+    {},
+)
 # Both of Llama's class.
 MODELS["exaone"] = (
     LlamaForCausalLM,
@@ -1481,6 +1492,7 @@ SEEDS = {name: 1000 + index for index, name in enumerate(MODELS)} | {
     "vaultgemma": 1096,
     "helium": 1097,
     "olmo": 1098,
+    "nanochat": 1102,
     "exaone": 1099,
     "internlm3": 1100,
     "exaone_moe": 2087,
@@ -1561,6 +1573,7 @@ GRADIENTS = STEPPED + (
     "vaultgemma",
     "helium",
     "olmo",
+    "nanochat",
     "exaone",
     "internlm3",
     "exaone_moe",

@@ -64,6 +64,12 @@ void write_counters(PrometheusText& text, const serve::EngineCounters& counters)
                as_double(counters.drafted_tokens));
   text.counter("jige:spec_decode_num_accepted_tokens_total", "Guessed tokens that were right.",
                as_double(counters.accepted_tokens));
+  text.counter("jige:draft_model_read_tokens_total",
+               "Tokens of sequences that the draft model has read.",
+               as_double(counters.draft_model_read_tokens));
+  text.counter("jige:draft_model_known_tokens_total",
+               "Tokens of sequences that it has found in its prefix cache.",
+               as_double(counters.draft_model_known_tokens));
   text.counter("jige:computed_tokens_total", "Rows run through the model.",
                as_double(counters.computed_tokens));
   text.counter("jige:iterations_total", "Model iterations.", as_double(counters.iterations));

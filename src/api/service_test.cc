@@ -481,6 +481,8 @@ TEST(Service, ShowsMetrics) {
         "\njige:num_preemptions_total{model_name=\"tiny\"} 0\n",
         "\njige:spec_decode_num_draft_tokens_total{model_name=\"tiny\"} 0\n",
         "\njige:spec_decode_num_accepted_tokens_total{model_name=\"tiny\"} 0\n",
+        "\njige:draft_model_read_tokens_total{model_name=\"tiny\"} 0\n",
+        "\njige:draft_model_known_tokens_total{model_name=\"tiny\"} 0\n",
         "\njige:prefix_cache_queries_total{",
         "\njige:prefix_cache_hits_total{",
         "\njige:request_success_total{model_name=\"tiny\",finished_reason=\"length\"} 1\n",

@@ -214,6 +214,7 @@ class ServeCommand final : public Command {
                                                  {.context_max = model_.context,
                                                   .sequences = serve_.batch_requests,
                                                   .batch_tokens_max = serve_.batch_tokens,
+                                                  .prefix_cache = !serve_.no_prefix_cache,
                                                   .device = model_.device.kind()}));
     JIGE_TRY(const model::InferenceOptions options, inference_options());
     JIGE_TRY(loaded_, model::InferenceModel::load(folder_, devices_.compute(), options));

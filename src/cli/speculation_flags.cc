@@ -10,8 +10,9 @@ namespace jige::cli {
 
 void SpeculationFlags::declare(Flags& flags) {
   flags.text("--speculate N", speculate,
-             "guess up to N tokens from what the text repeats of itself and verify them in one "
-             "step; the answer is the same, bit for bit. auto: as many as are worth it; off: none");
+             "guess up to N tokens from what the text repeats of itself, or what it is constrained "
+             "to makes certain, and verify them in one step; the answer is the same, bit for bit. "
+             "auto: as many as are worth it; off: none");
   flags.text(
       "--draft-model FOLDER", draft_model,
       "a small model of the same vocabulary guesses, too, where the text repeats nothing; it "

@@ -70,12 +70,12 @@ Answer::Answer(const text::Tokenizer& tokenizer, std::span<const int32_t> prompt
       options_(std::move(options)),
       own_bias_count_(options_.sampling.logit_bias.size()),
       rng_(derive_key(options_.seed, "sampling", static_cast<uint64_t>(options_.choice))),
-      decoder_(tokenizer, {.skip_special = true}),
+      decoder_(std::in_place, tokenizer, text::DecodeOptions{.skip_special = true}),
       matcher_(options_.stop_strings, options_.include_stop_string),
       reasoning_(options_.reasoning) {
   if (ops::has_penalty(options_.sampling)) seen_.add_prompt(prompt_);
   if (options_.constraint) cursor_.emplace(options_.constraint);
-  if (options_.continues_text || cursor_) go_behind(prompt_, tokenizer_, decoder_);
+  if (options_.continues_text || cursor_) go_behind(prompt_, tokenizer_, *decoder_);
   if (options_.tokens_min == 0) return;
   for (const int32_t id : options_.stop_ids) {
     options_.sampling.logit_bias.push_back({id, -INFINITY});
@@ -126,7 +126,7 @@ void Answer::forbid_rows() {
   }
 }
 
-Result<ops::SampledToken> Answer::draw_constrained(std::span<const float> logits) {
+Status Answer::find_allowed() {
   if (reasoning_.is_inside()) {
     allow_reasoning();
   } else {
@@ -135,6 +135,11 @@ Result<ops::SampledToken> Answer::draw_constrained(std::span<const float> logits
   for (size_t i = 0; options_.allowed && i < allowed_.size(); ++i) {
     allowed_[i] &= i < options_.allowed->size() ? (*options_.allowed)[i] : 0;
   }
+  return {};
+}
+
+Result<ops::SampledToken> Answer::draw_constrained(std::span<const float> logits) {
+  JIGE_DO(find_allowed());
   if (std::ranges::all_of(allowed_, [](uint64_t word) { return word == 0; })) {
     if (cursor_->accepts()) return ops::SampledToken{};
     return fail(Code::kInvalidArgument,
@@ -233,10 +238,13 @@ Result<AnswerPiece> Answer::accept() {
 // A model may have more rows than its tokenizer has tokens; those have no text.
 Result<std::string> Answer::text_of(int32_t token) {
   if (token >= tokenizer_.vocab_size()) return std::string();
+  if (!decoder_ && !cursor_) return std::string();  // nobody looks at it
   if (std::ranges::find(options_.shown_ids, token) != options_.shown_ids.end()) {
-    return decoder_.flush() + tokenizer_.id_to_token(token).value_or("");
+    return (decoder_ ? decoder_->flush() : "") + tokenizer_.id_to_token(token).value_or("");
   }
-  return decoder_.push(token);
+  if (decoder_) return decoder_->push(token);
+  if (tokenizer_.is_special(token)) return std::string();
+  return std::string(options_.constraint->trie().text(token));
 }
 
 void Answer::cancel() {
@@ -254,7 +262,7 @@ void Answer::finish_as(FinishReason reason) {
 
 std::string Answer::end() {
   if (matcher_.matched()) return {};
-  std::string rest = matcher_.push(decoder_.flush());
+  std::string rest = matcher_.push(decoder_->flush());
   rest += matcher_.flush();
   return rest;
 }

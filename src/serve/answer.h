@@ -105,6 +105,21 @@ class Answer {
     draw(logits);
     return accept();
   }
+  // Whether more than the logits says which token comes: penalties, biases, tokens and rows that
+  // are forbidden, a constraint.
+  bool has_rules() const;
+  bool has_constraint() const { return cursor_.has_value(); }
+  // How it may go on, to guess by: an answer with the same rules, that has no text but what the
+  // rules look at. It takes the likeliest tokens. REQUIRES: !done(); this outlives it.
+  Answer ahead() const;
+  // Of an answer ahead: takes a token that the answer may have and goes on behind; else false, and
+  // nothing may follow. REQUIRES: !done().
+  bool follow(int32_t token);
+  // The same with the token that it would take from these logits, which is told.
+  std::optional<int32_t> guess(std::span<const float> logits);
+  // The token that has to come: the only one that may or, where all that may are beginnings of one,
+  // the longest of them. Nothing where there is a choice, or the answer may end. REQUIRES: !done().
+  std::optional<int32_t> forced();
   // Ends an unfinished answer as cancelled.
   void cancel();
   // Ends one of which no token is wanted.
@@ -130,7 +145,12 @@ class Answer {
   const ops::SampledToken& last_sampled() const { return *sampled_; }
 
  private:
+  struct Ahead {};
+  Answer(const Answer& answer, Ahead);
+  bool goes_on();
   Result<std::string> text_of(int32_t token);
+  // What may come next of a constrained answer, to allowed_.
+  Status find_allowed();
   Result<ops::SampledToken> draw_constrained(std::span<const float> logits);
   void forbid_rows();
   void allow_reasoning();
@@ -146,7 +166,7 @@ class Answer {
   // Of options_.sampling.logit_bias; behind them: stop ids, while they are forbidden.
   size_t own_bias_count_;
   Rng rng_;
-  text::StreamDecoder decoder_;
+  std::optional<text::StreamDecoder> decoder_;  // none: an answer ahead
   StopMatcher matcher_;
   std::vector<int32_t> tokens_;
   SeenTokens seen_;                    // where they are penalised

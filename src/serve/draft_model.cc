@@ -26,47 +26,47 @@ Result<std::unique_ptr<DraftModel>> DraftModel::load(const DraftModelPlan& plan,
                                                    plan.options(blocks, memory_bytes_max)));
   const int64_t ids =
       std::min<int64_t>({plan.ids_max(), large.config().vocab_size, model->config().vocab_size});
-  return std::unique_ptr<DraftModel>(new DraftModel(std::move(model), static_cast<int32_t>(ids)));
+  const plan::KvBlockPoolOptions pool{
+      .block_count = static_cast<int32_t>(model->sizes().kv_block_count),
+      .block_tokens = ops::kKvBlockTokens,
+      .prefix_cache = plan.prefix_cache()};
+  return std::unique_ptr<DraftModel>(
+      new DraftModel(std::move(model), static_cast<int32_t>(ids), pool));
 }
 
-DraftModel::DraftModel(std::unique_ptr<model::InferenceModel> model, int32_t ids_max)
-    : model_(std::move(model)), ids_max_(ids_max) {
-  clear();
-}
+DraftModel::DraftModel(std::unique_ptr<model::InferenceModel> model, int32_t ids_max,
+                       const plan::KvBlockPoolOptions& pool)
+    : model_(std::move(model)), ids_max_(ids_max), pool_options_(pool), pool_(pool) {}
 
 void DraftModel::clear() {
   places_.clear();
-  free_.clear();
-  const auto count = static_cast<int32_t>(model_->sizes().kv_block_count);
-  for (int32_t block = count; block-- > 0;) free_.push_back(block);
+  pool_ = plan::KvBlockPool(pool_options_);
+  promised_blocks_ = 0;
+  counts_ = {};
 }
 
-bool DraftModel::take(plan::RequestId sequence, int64_t tokens_max) {
+bool DraftModel::take(plan::RequestId sequence, int64_t tokens_max, uint64_t cache_salt) {
   if (places_.contains(sequence)) return true;
   tokens_max = std::min(tokens_max, model_->context_max());
   const int64_t count = (tokens_max + ops::kKvBlockTokens - 1) / ops::kKvBlockTokens;
-  if (count > std::ssize(free_)) return false;
-  Place place{.tokens_max = tokens_max};
-  place.blocks.assign(free_.end() - count, free_.end());
-  free_.resize(free_.size() - static_cast<size_t>(count));
-  places_.emplace(sequence, std::move(place));
+  if (count > free_block_count()) return false;
+  promised_blocks_ += count;
+  Place& place = places_[sequence];
+  place.prefix = {plan::prefix_seed(cache_salt)};
+  place.tokens_max = tokens_max;
+  place.promised_blocks = count;
+  place.blocks.reserve(static_cast<size_t>(count));
   return true;
 }
 
 void DraftModel::forget(plan::RequestId sequence) {
   const auto found = places_.find(sequence);
   if (found == places_.end()) return;
-  free_.insert(free_.end(), found->second.blocks.begin(), found->second.blocks.end());
+  // Later blocks first, so that the beginnings of prompts are kept longest.
+  const std::vector<plan::BlockId>& blocks = found->second.blocks;
+  for (size_t i = blocks.size(); i > 0; --i) pool_.release(blocks[i - 1]);
+  promised_blocks_ -= found->second.promised_blocks;
   places_.erase(found);
-}
-
-void DraftModel::rewind(plan::RequestId sequence, size_t kept) {
-  const auto found = places_.find(sequence);
-  if (found == places_.end()) return;
-  Place& place = found->second;
-  place.read = std::min(place.read, kept);
-  place.ahead.clear();
-  place.unknown = false;
 }
 
 DraftModel::Place& DraftModel::place_of(plan::RequestId sequence) {
@@ -91,11 +91,62 @@ int64_t DraftModel::missing(plan::RequestId sequence, const TokenSequence& token
   }
   place.ahead.clear();
   JIGE_CHECK(tokens.size() > 0, "a sequence of no tokens");
+  use_known(place, tokens);
   place.read = std::min(place.read, tokens.size() - 1);
   return static_cast<int64_t>(tokens.size() - place.read);
 }
 
+std::span<const int32_t> DraftModel::next_tokens(const Place& place, const TokenSequence& tokens) {
+  block_tokens_.clear();
+  for (size_t i = place.known_end() - ops::kKvBlockTokens; i < place.known_end(); ++i) {
+    block_tokens_.push_back(tokens[i]);
+  }
+  return block_tokens_;
+}
+
+// The last token is read in any case, so no block that holds it is of use.
+void DraftModel::use_known(Place& place, const TokenSequence& tokens) {
+  while (place.read < place.known_end() && place.known_end() < tokens.size()) {
+    const std::span<const int32_t> next = next_tokens(place, tokens);
+    const auto found = pool_.find(place.prefix.back(), next);
+    if (!found) return;
+    const size_t index = place.prefix.size() - 1;
+    if (index < place.blocks.size()) {
+      pool_.release(place.blocks[index]);
+      place.blocks[index] = *found;
+    } else {
+      place.blocks.push_back(*found);
+    }
+    counts_.known_tokens += static_cast<int64_t>(place.known_end() - place.read);
+    place.read = place.known_end();
+    place.prefix.push_back(plan::extend_prefix(place.prefix.back(), next));
+  }
+}
+
+void DraftModel::publish(Place& place, const TokenSequence& tokens) {
+  while (place.known_end() <= place.read && place.known_end() < tokens.size()) {
+    const std::span<const int32_t> next = next_tokens(place, tokens);
+    pool_.publish(place.blocks[place.prefix.size() - 1], place.prefix.back(), next);
+    place.prefix.push_back(plan::extend_prefix(place.prefix.back(), next));
+  }
+}
+
+std::optional<plan::PrefixHash> DraftModel::next_block(plan::RequestId sequence,
+                                                       const TokenSequence& tokens) {
+  const Place& place = place_of(sequence);
+  if (place.read >= place.known_end() || place.known_end() >= tokens.size()) return std::nullopt;
+  return plan::extend_prefix(place.prefix.back(), next_tokens(place, tokens));
+}
+
 void DraftModel::add_row(Place& place, int32_t token, size_t position) {
+  const size_t block = position / ops::kKvBlockTokens;
+  JIGE_CHECK(block + 1 >= place.prefix.size(), "token {} is of a block that is known", position);
+  if (block == place.blocks.size()) {
+    const auto taken = pool_.acquire();
+    JIGE_CHECK(taken && std::ssize(place.blocks) < place.promised_blocks,
+               "a block of {} that were promised is not there", place.promised_blocks);
+    place.blocks.push_back(*taken);
+  }
   const bool goes_on = !sequences_.empty() && sequences_.back().blocks == place.blocks.data();
   if (!goes_on) {
     sequences_.push_back({.row_begin = static_cast<int32_t>(tokens_.size()),
@@ -134,7 +185,12 @@ Status DraftModel::run(std::span<Work> works) {
     logit_rows_.push_back(static_cast<int32_t>(tokens_.size()) - 1);
   }
   JIGE_DO(forward(pieces > kRowsOfGuess));
-  for (Work* work : read) place_of(work->sequence).read += static_cast<size_t>(work->piece);
+  for (Work* work : read) {
+    Place& place = place_of(work->sequence);
+    place.read += static_cast<size_t>(work->piece);
+    counts_.read_tokens += work->piece;
+    publish(place, work->tokens);
+  }
   for (size_t guess = 1;; ++guess) {
     std::vector<Work*> going_on;
     for (Work* work : read) {
@@ -160,16 +216,16 @@ Status DraftModel::forward(bool reads_pieces) {
   if (fault_) status = fault_();
   if (status && !tokens_.empty()) {
     const bool all_ids = ids_max_ == model_->config().vocab_size;
-    draws_.assign(readers_.size(),
-                  {.kind = all_ids ? ops::RowDraw::kLikeliest : ops::RowDraw::kHost});
+    draws_.clear();
+    for (const Work* work : readers_) {
+      const bool likeliest = all_ids && !work->ahead;
+      draws_.push_back({.kind = likeliest ? ops::RowDraw::kLikeliest : ops::RowDraw::kHost});
+    }
     const auto rows = model_->forward_drawn(
         {.tokens = tokens_, .sequences = sequences_, .logit_rows = logit_rows_}, draws_);
     if (!rows) status = tl::unexpected<Error>(rows.error());
     for (size_t i = 0; status && i < readers_.size(); ++i) {
-      const int32_t drawn = rows->token(i);
-      const auto token = drawn >= 0
-                             ? std::optional(drawn)
-                             : ops::likeliest(rows->row(i).first(static_cast<size_t>(ids_max_)));
+      const auto token = guess(*readers_[i], *rows, i);
       if (token) readers_[i]->guesses.push_back(*token);
     }
     const auto row_count = static_cast<double>(tokens_.size());
@@ -183,6 +239,13 @@ Status DraftModel::forward(bool reads_pieces) {
   logit_rows_.clear();
   readers_.clear();
   return status;
+}
+
+std::optional<int32_t> DraftModel::guess(const Work& work, const model::LogitRows& rows,
+                                         size_t row) const {
+  if (const int32_t drawn = rows.token(row); drawn >= 0) return drawn;
+  const std::span<const float> logits = rows.row(row).first(static_cast<size_t>(ids_max_));
+  return work.ahead ? work.ahead->guess(logits) : ops::likeliest(logits);
 }
 
 }  // namespace jige::serve

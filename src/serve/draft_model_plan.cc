@@ -28,7 +28,7 @@ Result<DraftModelPlan> DraftModelPlan::create(const std::string& folder, const D
   DraftModelPlan plan;
   plan.folder_ = folder;
   plan.ids_max_ = use.ids_max;
-  plan.sequences_ = use.sequences;
+  plan.prefix_cache_ = use.prefix_cache;
   JIGE_TRY(const formats::ModelConfig config, formats::load_model_config(folder));
   if (formats::recurrent_layer_count(config) > 0) {
     return fail(Code::kUnsupported,
@@ -49,21 +49,16 @@ Result<DraftModelPlan> DraftModelPlan::create(const std::string& folder, const D
   return plan;
 }
 
-int64_t DraftModelPlan::block_count(int64_t large_block_count) const {
-  const int64_t context = (sizes_.context_max + ops::kKvBlockTokens - 1) / ops::kKvBlockTokens;
-  return std::min(large_block_count, sequences_ * context);
-}
-
 int64_t DraftModelPlan::bytes(int64_t large_block_count) const {
   model::InferenceSizes sizes = sizes_;
-  sizes.kv_block_count = block_count(large_block_count);
+  sizes.kv_block_count = large_block_count;
   return model::inference_memory(*architecture_, sizes).total_bytes();
 }
 
 model::InferenceOptions DraftModelPlan::options(int64_t large_block_count,
                                                 int64_t memory_bytes_max) const {
   return {.context_max = sizes_.context_max,
-          .kv_block_count = block_count(large_block_count),
+          .kv_block_count = large_block_count,
           .batch_tokens_max = sizes_.batch_tokens_max,
           .logit_rows_max = sizes_.logit_rows_max,
           .memory_bytes_max = memory_bytes_max};

@@ -4,8 +4,8 @@
 //   JIGE_TRY(const auto plan, DraftModelPlan::create(folder, {.ids_max = ids, .sequences = 64}));
 //   plan.bytes(large_block_count)   // what DraftModel::load() will take, for the memory plan
 //
-// It has a cache of its own, as many blocks as the large model's, or a whole context for every
-// sequence where that is less. Weights are of the folder's own type.
+// It has a cache of its own, as many blocks as the large model's: so it can know what that knows.
+// Weights are of the folder's own type.
 // Threads: values.
 #pragma once
 
@@ -28,6 +28,7 @@ struct DraftModelUse {
   int64_t context_max = 0;  // at most the model's own is used; 0: as of InferenceOptions
   int64_t sequences = 1;    // that are followed at once
   int64_t batch_tokens_max = 512;
+  bool prefix_cache = true;              // beginnings that were read before are not read again
   DeviceKind device = DeviceKind::kCpu;  // that computes
 };
 
@@ -39,16 +40,15 @@ class DraftModelPlan {
 
   const std::string& folder() const { return folder_; }
   int32_t ids_max() const { return ids_max_; }
-  // Beside a large model with so many.
-  int64_t block_count(int64_t large_block_count) const;
-  // Of the model's arena, likewise.
+  bool prefix_cache() const { return prefix_cache_; }
+  // Of the model's arena beside a large model with so many blocks.
   int64_t bytes(int64_t large_block_count) const;
   model::InferenceOptions options(int64_t large_block_count, int64_t memory_bytes_max) const;
 
  private:
   std::string folder_;
   int32_t ids_max_ = 0;
-  int64_t sequences_ = 0;
+  bool prefix_cache_ = true;
   std::shared_ptr<const model::Architecture> architecture_;
   model::InferenceSizes sizes_;
 };

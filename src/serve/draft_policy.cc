@@ -80,15 +80,14 @@ void DraftTrust::judge(int32_t level, int32_t hits, bool missed) {
   rates_[static_cast<size_t>(level)].judge(hits, missed);
 }
 
-namespace {
-
-// What the first `count` of a wish's guesses bring.
-double gain_of(const DraftWish& wish) {
+double DraftWish::gain_of(int32_t guesses) const {
   double gain = 0;
   double value = 1;
-  for (int32_t i = 0; i < wish.count; ++i) gain += value *= wish.chance;
+  for (int32_t i = 0; i < guesses; ++i) gain += value *= chance;
   return gain;
 }
+
+namespace {
 
 // A step that takes guesses in.
 class SharedStep {
@@ -207,7 +206,7 @@ class SharedStep {
     if (std::ssize(wishes_) < sequences_) return 0;
     double least = std::numeric_limits<double>::infinity();
     for (const DraftWish& wish : wishes_) {
-      if (!wish.invests || wish.count > 0) least = std::min(least, gain_of(wish));
+      if (!wish.invests || wish.count > 0) least = std::min(least, wish.gain_of(wish.count));
     }
     return least;
   }

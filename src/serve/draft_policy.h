@@ -104,8 +104,11 @@ struct DraftWish {
   double chance = 0;      // of each guess
   int32_t count_max = 0;  // guesses there are and may be
   bool by_model = false;  // they are the draft model's
+  bool forced = false;    // a constraint's (Answer::forced)
   bool invests = false;   // has none for now, since the draft model reads what it is to go on from
   int32_t count = 0;      // of them that are worth it: the result
+  // Tokens that so many guesses bring.
+  double gain_of(int32_t guesses) const;
 };
 // Shares a step among the drafts of its sequences. The step has a row each of `sequences`
 // sequences, of which some may have no wish, and `room` more may be added. `model_cost` is that of

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "serve/draft_model.h"
+#include "serve/engine_drafts.h"
 #include "serve/engine_test_support.h"
 
 namespace jige::serve::testing {
@@ -74,6 +76,51 @@ inline EngineStatus expect_same(Loaded& loaded, std::span<const DraftCase> cases
   EXPECT_EQ(status.counters.drafted_tokens, drafted);
   EXPECT_EQ(status.counters.accepted_tokens, accepted);
   return status;
+}
+
+inline std::unique_ptr<DraftModel> draft_for(Loaded& large, const std::string& name,
+                                             int64_t batch_tokens = 64, int64_t sequences = 8) {
+  const auto plan = value_of(DraftModelPlan::create(
+      fixture(name), {.ids_max = 96, .sequences = sequences, .batch_tokens_max = batch_tokens}));
+  return value_of(DraftModel::load(plan, *large.model));
+}
+
+inline const model::InferenceOptions kSizes = {
+    .kv_block_count = 80, .batch_tokens_max = 64, .logit_rows_max = 24};
+
+// A prompt that repeats nothing, and a greedy answer to it.
+inline EngineRequest greedy_request(int32_t first, int64_t tokens_max) {
+  EngineRequest request{.tokens_max = tokens_max, .ignore_eos = true};
+  for (int32_t i = 0; i < 20; ++i) request.prompt.push_back(3 + (first + i * 7) % 90);
+  return request;
+}
+
+// Steps of sequences that are made up, without an engine: what comes next is `next`.
+struct MadeUpSteps {
+  MadeUpSteps(DraftModel* model, const DraftOptions& options, double step_seconds,
+              int64_t sequences = 1)
+      : drafts(options, sequences, 128, 24, model) {
+    for (int i = 0; i < 8; ++i) drafts.add_step(1 + i % 3, step_seconds);
+  }
+  // One step of a sequence alone; its draft.
+  std::vector<int32_t> step(plan::RequestId id, const std::vector<int32_t>& tokens,
+                            int64_t left = 30, const Answer* answer = nullptr) {
+    std::vector<int32_t> draft;
+    drafts.follow(id, {tokens, {}}, left, {.answer = answer});
+    drafts.decide([&](plan::RequestId told, std::span<const int32_t> guesses) {
+      EXPECT_EQ(told, id);
+      draft.assign(guesses.begin(), guesses.end());
+    });
+    return draft;
+  }
+  EngineDrafts drafts;
+};
+
+// Sixty tokens that repeat no pair.
+inline std::vector<int32_t> no_repeats(int32_t count) {
+  std::vector<int32_t> tokens;
+  for (int32_t i = 0; i < count; ++i) tokens.push_back(3 + i);
+  return tokens;
 }
 
 }  // namespace jige::serve::testing

@@ -1,7 +1,7 @@
 // A draft model changes no bit of any answer, is run for those that it guesses well, and not where
 // that does not pay.
 #include <algorithm>
-#include <atomic>
+#include <thread>
 
 #include "grammar/constraint_compiler.h"
 #include "serve/draft_test_support.h"
@@ -13,32 +13,19 @@ using plan::Admission;
 using plan::ServePolicy;
 using testing::alone;
 using testing::cases_of;
+using testing::ChoiceOutcome;
+using testing::draft_for;
 using testing::DraftCase;
 using testing::expect_clean;
 using testing::expect_same;
-using testing::fixture;
+using testing::greedy_request;
 using testing::KeepingSink;
+using testing::kSizes;
 using testing::Loaded;
-using testing::random_request;
+using testing::MadeUpSteps;
+using testing::no_repeats;
 using testing::sink_for;
 using testing::value_of;
-
-std::unique_ptr<DraftModel> draft_for(Loaded& large, const std::string& name,
-                                      int64_t batch_tokens = 64, int64_t sequences = 8) {
-  const auto plan = value_of(DraftModelPlan::create(
-      fixture(name), {.ids_max = 96, .sequences = sequences, .batch_tokens_max = batch_tokens}));
-  return value_of(DraftModel::load(plan, *large.model));
-}
-
-const model::InferenceOptions kSizes = {
-    .kv_block_count = 80, .batch_tokens_max = 64, .logit_rows_max = 24};
-
-// A prompt that repeats nothing, and a greedy answer to it.
-EngineRequest greedy_request(int32_t first, int64_t tokens_max) {
-  EngineRequest request{.tokens_max = tokens_max, .ignore_eos = true};
-  for (int32_t i = 0; i < 20; ++i) request.prompt.push_back(3 + (first + i * 7) % 90);
-  return request;
-}
 
 TEST(EngineDraftModel, ChangesNoBit) {
   int64_t accepted = 0;
@@ -78,6 +65,8 @@ TEST(EngineDraftModel, ChangesNoBitBesidePreemptionAndKnownPrefixes) {
                                            .draft_model = draft.get()});
   EXPECT_GT(status.counters.preemptions, 0) << "the pool is too large for this test";
   EXPECT_GT(status.counters.prefix_hit_tokens, 0);
+  EXPECT_GT(status.counters.draft_model_known_tokens, 0);
+  EXPECT_GT(draft->pool().eviction_count(), 0);
   EXPECT_GT(status.counters.accepted_tokens, 0);
 }
 
@@ -157,32 +146,125 @@ TEST(EngineDraftModel, ACancelledRequestGivesItsPlaceBack) {
   EXPECT_EQ(draft->free_block_count(), draft->model().sizes().kv_block_count);
 }
 
-// Steps of sequences that are made up, without an engine: what comes next is `next`.
-struct MadeUpSteps {
-  MadeUpSteps(DraftModel* model, const DraftOptions& options, double step_seconds,
-              int64_t sequences = 1)
-      : drafts(options, sequences, 128, 24, model) {
-    for (int i = 0; i < 8; ++i) drafts.add_step(1 + i % 3, step_seconds);
-  }
-  // One step of a sequence alone; its draft.
-  std::vector<int32_t> step(plan::RequestId id, const std::vector<int32_t>& tokens,
-                            int64_t left = 30) {
-    std::vector<int32_t> draft;
-    drafts.follow(id, {tokens, {}}, left);
-    drafts.decide([&](plan::RequestId told, std::span<const int32_t> guesses) {
-      EXPECT_EQ(told, id);
-      draft.assign(guesses.begin(), guesses.end());
-    });
-    return draft;
-  }
-  EngineDrafts drafts;
-};
+// One answer; how much the draft model has read for it, and known.
+DraftModel::Counts counts_of(Engine& engine, const EngineRequest& request,
+                             std::vector<int32_t>* answer = nullptr) {
+  const EngineCounters before = engine.status().counters;
+  const auto sink = sink_for(request);
+  value_of(engine.submit(request, sink));
+  EXPECT_TRUE(sink->wait());
+  EXPECT_FALSE(sink->error);
+  if (answer) *answer = sink->outcome[0].tokens;
+  // What it did is published behind the end of the answer.
+  while (engine.status().running_sequences > 0) std::this_thread::yield();
+  const EngineCounters after = engine.status().counters;
+  return {after.draft_model_read_tokens - before.draft_model_read_tokens,
+          after.draft_model_known_tokens - before.draft_model_known_tokens};
+}
 
-// Sixty tokens that repeat no pair.
-std::vector<int32_t> no_repeats(int32_t count) {
-  std::vector<int32_t> tokens;
-  for (int32_t i = 0; i < count; ++i) tokens.push_back(3 + i);
-  return tokens;
+TEST(EngineDraftModel, TheNextTurnReadsOnlyWhatIsNew) {
+  Loaded loaded("llama3", kSizes);
+  const auto draft = draft_for(loaded, "llama3");
+  const auto engine = value_of(
+      Engine::create(*loaded.model, loaded.tokenizer,
+                     {.drafts = {.tokens_max = 4, .adaptive = false}, .draft_model = draft.get()}));
+  EngineRequest request = greedy_request(0, 40);
+  std::vector<int32_t> answer;
+  const DraftModel::Counts first = counts_of(*engine, request, &answer);
+  EXPECT_GE(first.read_tokens, 20);
+  EXPECT_EQ(first.known_tokens, 0);
+  request.prompt.insert(request.prompt.end(), answer.begin(), answer.end());
+  request.prompt.insert(request.prompt.end(), {70, 71, 72});
+  request.tokens_max = 10;
+  const DraftModel::Counts second = counts_of(*engine, request);
+  EXPECT_EQ(second.known_tokens, 48) << "three blocks of 20 + 40 tokens";
+  EXPECT_LE(second.read_tokens, 63 + 10 - 48);
+  request.cache_salt = 5;
+  const DraftModel::Counts other = counts_of(*engine, request);
+  EXPECT_EQ(other.known_tokens, 0) << "of somebody else";
+  EXPECT_GE(other.read_tokens, 63);
+}
+
+TEST(EngineDraftModel, ChoicesReadTheirPromptOnce) {
+  Loaded loaded("llama3", kSizes);
+  const auto draft = draft_for(loaded, "llama3");
+  const auto engine = value_of(
+      Engine::create(*loaded.model, loaded.tokenizer,
+                     {.drafts = {.tokens_max = 4, .adaptive = false}, .draft_model = draft.get()}));
+  EngineRequest request = greedy_request(0, 12);
+  for (int32_t i = 0; i < 30; ++i) request.prompt.push_back(3 + (i * i) % 90);
+  request.choice_count = 3;
+  request.sampling.temperature = 1;
+  const DraftModel::Counts counts = counts_of(*engine, request);
+  EXPECT_EQ(counts.known_tokens, 2 * 48) << "of the prompt's 50";
+  EXPECT_LE(counts.read_tokens, 50 + 2 * 2 + 3 * 12);
+}
+
+TEST(EngineDraftModel, ChangesNoBitOfAnswersBesideThoseThatAreCancelled) {
+  Loaded loaded("qwen2", {.kv_block_count = 24, .batch_tokens_max = 64, .logit_rows_max = 24});
+  const std::vector<DraftCase> cases = cases_of(loaded, 19, 24);
+  const auto draft = draft_for(loaded, "qwen2", /*batch_tokens=*/20);
+  const auto engine = value_of(Engine::create(*loaded.model, loaded.tokenizer,
+                                              {.admission = Admission::kOptimistic,
+                                               .drafts = {.tokens_max = 4, .adaptive = false},
+                                               .draft_model = draft.get()}));
+  std::vector<std::shared_ptr<KeepingSink>> sinks;
+  RequestId next = 1;
+  for (size_t i = 0; i < cases.size(); ++i) {
+    sinks.push_back(sink_for(cases[i].request));
+    if (i % 3 == 0) {
+      sinks.back()->when_piece = [&engine, id = next, last = 1 + static_cast<int>(i % 5)](int n) {
+        if (n == last) engine->cancel(id);
+      };
+    }
+    EXPECT_EQ(value_of(engine->submit(cases[i].request, sinks.back())), next);
+    next += cases[i].request.choice_count;
+  }
+  for (size_t i = 0; i < cases.size(); ++i) {
+    ASSERT_TRUE(sinks[i]->wait()) << "request " << i;
+    for (size_t choice = 0; choice < cases[i].expected.size(); ++choice) {
+      const ChoiceOutcome& got = sinks[i]->outcome[choice];
+      const ChoiceOutcome& expected = cases[i].expected[choice];
+      if (got.finish == FinishReason::kCancelled) {
+        EXPECT_TRUE(std::ranges::equal(
+            got.tokens,
+            std::span(expected.tokens).first(std::min(got.tokens.size(), expected.tokens.size()))));
+      } else {
+        EXPECT_EQ(got, expected) << "request " << i;
+      }
+    }
+  }
+  EXPECT_TRUE(engine->drain(20));
+  expect_clean(*engine);
+  EXPECT_EQ(draft->pool().live_count(), 0) << "blocks leaked";
+  EXPECT_EQ(draft->free_block_count(), 24);
+  EXPECT_GT(engine->status().counters.draft_model_known_tokens, 0);
+}
+
+TEST(EngineDrafts, OfTwoThatBeginAlikeOneReadsAndTheOtherWaits) {
+  Loaded loaded("llama3", kSizes);
+  const auto draft = draft_for(loaded, "llama3");
+  MadeUpSteps steps(draft.get(), {.tokens_max = 4, .adaptive = false}, 1, /*sequences=*/2);
+  std::vector<int32_t> one = no_repeats(40);
+  std::vector<int32_t> two = one;
+  one.push_back(80);
+  two.push_back(81);
+  std::vector<plan::RequestId> told;
+  const auto step = [&] {
+    told.clear();
+    steps.drafts.follow(1, {one, {}}, 30);
+    steps.drafts.follow(2, {two, {}}, 30);
+    steps.drafts.decide([&](plan::RequestId id, std::span<const int32_t>) { told.push_back(id); });
+  };
+  step();
+  EXPECT_EQ(told, std::vector<plan::RequestId>{1});
+  EXPECT_EQ(draft->counts().read_tokens, 41);
+  one.push_back(85);
+  two.push_back(86);
+  step();
+  EXPECT_EQ(told, (std::vector<plan::RequestId>{1, 2}));
+  EXPECT_EQ(draft->counts().known_tokens, 32);
+  EXPECT_EQ(draft->counts().read_tokens, 41 + 1 + 42 - 32);
 }
 
 TEST(EngineDrafts, AModelThatGuessesBadlyIsNotRunAndTriedAgainNowAndThen) {
@@ -269,9 +351,7 @@ TEST(EngineDrafts, AModelReadsFirstWhereLeastIsMissing) {
   steps.drafts.decide([&](plan::RequestId id, std::span<const int32_t>) { told.push_back(id); });
   EXPECT_EQ(told, std::vector<plan::RequestId>{2});
   EXPECT_EQ(draft->missing(1, {much, {}}), 60 - 13) << "the other's rows are read, too";
-  // Another text with the same beginning, and other steps with the same model.
-  steps.drafts.begin_again(1, 5);
-  EXPECT_EQ(draft->missing(1, {much, {}}), 55);
+  // Other steps with the same model.
   const MadeUpSteps others(draft.get(), options, 1);
   EXPECT_EQ(draft->free_block_count(), draft->model().sizes().kv_block_count);
 }

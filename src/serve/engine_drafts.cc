@@ -1,6 +1,7 @@
 #include "serve/engine_drafts.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "base/clock.h"
@@ -41,7 +42,7 @@ int64_t EngineDrafts::bytes_for(const DraftOptions& options, int64_t sequences,
 }
 
 void EngineDrafts::follow(plan::RequestId sequence, const TokenSequence& tokens,
-                          int64_t tokens_left) {
+                          int64_t tokens_left, const Beside& beside) {
   if (!enabled()) return;
   ++sequences_;
   auto found = used_.find(sequence);
@@ -49,7 +50,7 @@ void EngineDrafts::follow(plan::RequestId sequence, const TokenSequence& tokens,
     if (free_.empty()) return;
     found = used_.emplace(sequence, std::move(free_.back())).first;
     free_.pop_back();
-    begin_again(sequence, 0);
+    begin_again(sequence);
   }
   Speculator& speculator = *found->second;
   speculator.follow(tokens);
@@ -57,12 +58,48 @@ void EngineDrafts::follow(plan::RequestId sequence, const TokenSequence& tokens,
   // What is run together is followed by one token more.
   const int64_t room = std::min(tokens_left, sample_rows_max_) - 1;
   const auto count_max = static_cast<int32_t>(std::clamp<int64_t>(room, 0, options_.tokens_max));
-  followed_.push_back({sequence, &speculator, tokens, tokens_left, count_max});
-  const DraftWish of_model = model_wish(followed_.back());
-  const DraftWish of_text = speculator.wish(count_max);
+  followed_.push_back({sequence, &speculator, tokens, tokens_left, beside, count_max});
+  Followed& one = followed_.back();
+  const DraftWish of_model = model_wish(one);
+  const DraftWish of_text = text_wish(one);
+  const DraftWish forced = forced_wish(one);
+  const auto promises_more = [&](const DraftWish& other) {
+    return forced.count_max > 0 &&
+           forced.gain_of(forced.count_max) >= other.gain_of(other.count_max);
+  };
+  one.without_model = promises_more(of_text) ? forced : of_text;
   const bool likely = !options_.adaptive || of_text.chance >= kTextChance * of_model.chance;
-  const bool free = speculator.level() == 0 && likely;
-  wishes_.push_back(free || of_model.count_max == 0 ? of_text : of_model);
+  const bool is_free =
+      one.without_model.forced ? promises_more(of_model) : speculator.level() == 0 && likely;
+  const bool by_model = of_model.count_max > 0 && !(is_free && one.without_model.count_max > 0);
+  wishes_.push_back(by_model ? of_model : one.without_model);
+}
+
+DraftWish EngineDrafts::text_wish(const Followed& one) {
+  DraftWish wish = one.speculator->wish(one.count_max);
+  if (wish.count_max == 0 || !one.has_rules()) return wish;
+  Answer ahead = one.beside.answer->ahead();
+  const auto guesses = one.speculator->draft(one.tokens, wish.count_max);
+  const auto end = std::ranges::find_if_not(guesses, [&](int32_t id) { return ahead.follow(id); });
+  wish.count_max = static_cast<int32_t>(end - guesses.begin());
+  // What it may not have says nothing about copies.
+  one.speculator->draft(one.tokens, wish.count_max);
+  return wish;
+}
+
+DraftWish EngineDrafts::forced_wish(Followed& one) {
+  const Answer* const answer = one.beside.answer;
+  if (one.count_max == 0 || !answer || !answer->has_constraint()) return {};
+  Answer ahead = answer->ahead();
+  while (std::ssize(one.forced) < one.count_max) {
+    const std::optional<int32_t> token = ahead.forced();
+    if (!token || !ahead.follow(*token)) break;
+    one.forced.push_back(*token);
+  }
+  one.speculator->note_forced(one.forced);
+  return {.chance = one.speculator->forced_chance(),
+          .count_max = static_cast<int32_t>(std::ssize(one.forced)),
+          .forced = true};
 }
 
 DraftWish EngineDrafts::model_wish(const Followed& one) {
@@ -76,7 +113,7 @@ DraftWish EngineDrafts::model_wish(const Followed& one) {
     model_->forget(one.sequence);  // its place may be of use to others
     return {};
   }
-  if (!model_->take(one.sequence, token_count + one.tokens_left)) return {};
+  if (!model_->take(one.sequence, token_count + one.tokens_left, one.beside.cache_salt)) return {};
   int32_t room = model_->guesses_max(one.sequence, one.tokens.size());
   if (options_.adaptive && trial_steps_ > 0) room = std::min(room, 1);
   if (room == 0 || !may_read(one)) return {};
@@ -98,13 +135,13 @@ void EngineDrafts::forget(plan::RequestId sequence) {
   used_.erase(found);
 }
 
-void EngineDrafts::begin_again(plan::RequestId sequence, size_t kept) {
+void EngineDrafts::begin_again(plan::RequestId sequence) {
   const auto found = used_.find(sequence);
   if (found == used_.end()) return;
   const bool tries = begun_count_++ % kTriedAgain == 0;
   if (tries) trial_steps_ = kTrialSteps;
   found->second->clear(tries ? kModelChance : model_rate_.chance());
-  if (model_) model_->rewind(sequence, kept);
+  if (model_) model_->forget(sequence);
 }
 
 void EngineDrafts::share() {
@@ -135,7 +172,7 @@ std::vector<size_t> EngineDrafts::chosen_by_missing() {
 bool EngineDrafts::settle() {
   bool changed = false;
   const auto use_text = [&](size_t i, bool invests) {
-    wishes_[i] = followed_[i].speculator->wish(followed_[i].count_max);
+    wishes_[i] = followed_[i].without_model;
     wishes_[i].invests = invests;
     changed = true;
   };
@@ -145,9 +182,12 @@ bool EngineDrafts::settle() {
   for (size_t i = 0; i < wishes_.size(); ++i) {
     if (wishes_[i].by_model && wishes_[i].count == 0) use_text(i, false);
   }
+  std::set<plan::PrefixHash> being_read;
   for (const size_t i : chosen) {
     const int64_t missing = followed_[i].piece;
-    followed_[i].piece = std::min(missing, rows);
+    const auto block = model_->next_block(followed_[i].sequence, followed_[i].tokens);
+    const bool waits = block && !being_read.insert(*block).second;
+    followed_[i].piece = waits ? 0 : std::min(missing, rows);
     rows -= followed_[i].piece;
     const bool ready = followed_[i].piece == missing && readers > 0;
     readers -= ready ? 1 : 0;
@@ -159,15 +199,20 @@ bool EngineDrafts::settle() {
 void EngineDrafts::run_model() {
   works_.clear();
   for (size_t i = 0; i < followed_.size(); ++i) {
-    const Followed& one = followed_[i];
+    Followed& one = followed_[i];
     const int32_t count = wishes_[i].by_model ? wishes_[i].count : 0;
     const bool reads = count > 0 || wishes_[i].invests;
-    if (reads && one.piece > 0) works_.push_back({one.sequence, one.tokens, one.piece, count, {}});
+    if (!reads || one.piece == 0) continue;
+    if (count > 0 && one.has_rules()) {
+      one.ahead = std::make_unique<Answer>(one.beside.answer->ahead());
+    }
+    works_.push_back({one.sequence, one.tokens, one.piece, count, one.ahead.get()});
   }
   if (works_.empty()) return;
   const StopWatch watch;
   const Status status = model_->run(works_);
   model_seconds_ = watch.seconds();
+  model_counts_ = model_->counts();
   const bool guessed = std::ranges::any_of(works_, [](const auto& work) { return work.count > 0; });
   trial_steps_ -= guessed && trial_steps_ > 0 ? 1 : 0;
   if (status) return;
@@ -183,9 +228,12 @@ void EngineDrafts::decide(const Tell& tell) {
   if (model_ && settle()) share();
   if (model_) run_model();
   for (size_t i = 0; i < followed_.size(); ++i) {
+    const DraftWish& wish = wishes_[i];
+    if (wish.count == 0 || wish.by_model) continue;
     const Followed& one = followed_[i];
-    if (wishes_[i].count == 0 || wishes_[i].by_model) continue;
-    tell(one.sequence, one.speculator->draft(one.tokens, wishes_[i].count));
+    const auto count = static_cast<size_t>(wish.count);
+    tell(one.sequence, wish.forced ? std::span(one.forced).first(count)
+                                   : one.speculator->draft(one.tokens, wish.count));
   }
   for (const DraftModel::Work& work : works_) {
     if (work.guesses.empty()) continue;

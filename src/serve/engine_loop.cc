@@ -334,13 +334,16 @@ void EngineLoop::draft() {
   drafts_.decide([this](RequestId sequence, std::span<const int32_t> tokens) {
     scheduler_.draft(sequence, tokens);
   });
+  turn_.counters.draft_model_read_tokens = drafts_.model_counts().read_tokens;
+  turn_.counters.draft_model_known_tokens = drafts_.model_counts().known_tokens;
 }
 
 void EngineLoop::draft_behind(RequestId sequence) {
   const LiveRequest* const live = find(sequence);
   if (!live) return;
   const auto choice = static_cast<int32_t>(sequence - live->id());
-  drafts_.follow(sequence, live->tokens(choice), live->tokens_left(choice));
+  drafts_.follow(sequence, live->tokens(choice), live->tokens_left(choice),
+                 {.answer = &live->answer(choice), .cache_salt = live->cache_salt()});
 }
 
 void EngineLoop::lose(const plan::Batch& batch, const Error& error) {

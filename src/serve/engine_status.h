@@ -50,6 +50,9 @@ struct EngineCounters {
   int64_t generated_tokens = 0;
   int64_t drafted_tokens = 0;   // guessed, and run through the model
   int64_t accepted_tokens = 0;  // of those, part of an answer
+  // Of sequences, by the draft model, before it guesses: read, and not since they were known.
+  int64_t draft_model_read_tokens = 0;
+  int64_t draft_model_known_tokens = 0;
   int64_t preemptions = 0;
   int64_t iterations = 0;
   int64_t iterations_lost = 0;  // whose forward failed

@@ -107,7 +107,8 @@ size_t Generator::marked_place(size_t prompt_count) const {
 // Empty logits mean that the run was cancelled.
 Result<std::span<const float>> Generator::prefill(Run& run) {
   // The last token is run again in any case: its logits are what the answer starts from.
-  begin_drafts(run, cached_.keep_common(run.prompt, run.prompt.size() - 1));
+  cached_.keep_common(run.prompt, run.prompt.size() - 1);
+  begin_drafts(run);
   run.out.stats.prompt_tokens = static_cast<int64_t>(run.prompt.size());
   run.out.stats.reused_tokens = static_cast<int64_t>(cached_.size());
   const auto chunk =
@@ -176,13 +177,13 @@ bool Generator::drafts(const Run& run) const {
   return model_.sizes().state_count == 0 && run.options.drafts.tokens_max > 0;
 }
 
-void Generator::begin_drafts(const Run& run, size_t kept) {
+void Generator::begin_drafts(const Run& run) {
   if (drafts(run) && (!drafts_ || drafts_->options() != run.options.drafts)) {
     const int64_t rows = std::min(model_.sizes().logit_rows_max, model_.sizes().batch_tokens_max);
     drafts_ =
         std::make_unique<EngineDrafts>(run.options.drafts, 1, context_max(), rows, draft_model_);
   }
-  if (drafts_) drafts_->begin_again(kSequence, kept);
+  if (drafts_) drafts_->begin_again(kSequence);
 }
 
 std::span<const int32_t> Generator::next_piece(Run& run) {
@@ -191,7 +192,8 @@ std::span<const int32_t> Generator::next_piece(Run& run) {
   const TokenSequence tokens{run.prompt, run.answer.tokens()};
   drafts_->follow(kSequence, tokens,
                   std::min(run.options.tokens_max - std::ssize(tokens.generated),
-                           context_max() - static_cast<int64_t>(tokens.size())));
+                           context_max() - static_cast<int64_t>(tokens.size())),
+                  {.answer = &run.answer});
   drafts_->decide([&](plan::RequestId, std::span<const int32_t> draft) {
     piece_.insert(piece_.end(), draft.begin(), draft.end());
   });

@@ -101,8 +101,7 @@ class Generator {
   size_t marked_place(size_t prompt_count) const;
   // Whether guesses are run: not where states could not be taken back.
   bool drafts(const Run& run) const;
-  // Of a text that begins with `kept` tokens of the last one.
-  void begin_drafts(const Run& run, size_t kept);
+  void begin_drafts(const Run& run);
   // The tokens to run next: the last one drawn, and a draft behind it.
   std::span<const int32_t> next_piece(Run& run);
   Status take_token(Run& run, const model::LogitRows& rows, size_t row);

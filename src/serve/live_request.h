@@ -73,6 +73,7 @@ class LiveRequest {
   Status take(int32_t choice, int64_t now_ns);
   const Answer& answer(int32_t choice) const;
   TokenSequence tokens(int32_t choice) const;
+  uint64_t cache_salt() const { return request_.cache_salt; }
   // That a choice may still get.
   int64_t tokens_left(int32_t choice) const;
   bool got_first_token() const { return first_token_ns_ > 0; }

@@ -7,7 +7,9 @@ namespace jige::serve {
 namespace {
 
 // A few misses say little yet.
-constexpr double kModelTrials = 4;
+constexpr double kFirstTrials = 4;
+// Of what a constraint forces: where several tokens spell it, the longest is what models say.
+constexpr double kForcedChance = 0.9;
 
 // How guesses for what follows `followed` tokens turned out; those for tokens that have not come do
 // not count.
@@ -29,8 +31,10 @@ void Speculator::clear(double model_chance) {
   trust_ = {};
   followed_ = 0;
   guesses_.clear();
-  model_rate_ = HitRate(model_chance, kModelTrials);
+  model_rate_ = HitRate(model_chance, kFirstTrials);
   model_guesses_.clear();
+  forced_rate_ = HitRate(kForcedChance, kFirstTrials);
+  forced_guesses_.clear();
   of_model_ = {};
 }
 
@@ -39,9 +43,12 @@ void Speculator::follow(const TokenSequence& tokens) {
   if (guess_level_ >= 0) trust_.judge(guess_level_, of_text.hits, of_text.missed);
   of_model_ = judged(model_guesses_, tokens, followed_);
   model_rate_.judge(of_model_.hits, of_model_.missed);
+  const Judgement of_forced = judged(forced_guesses_, tokens, followed_);
+  forced_rate_.judge(of_forced.hits, of_forced.missed);
   finder_.follow(tokens);
   followed_ = tokens.size();
   model_guesses_.clear();
+  forced_guesses_.clear();
   guesses_.clear();
   guess_level_ = finder_.level();
   if (guess_level_ >= 0) finder_.draft(tokens, 1, guesses_);
@@ -54,10 +61,13 @@ DraftWish Speculator::wish(int32_t count_max) const {
 
 std::span<const int32_t> Speculator::draft(const TokenSequence& tokens, int32_t count) {
   draft_.clear();
-  if (count == 0) return draft_;
-  finder_.draft(tokens, count, draft_);
+  if (count > 0) finder_.draft(tokens, count, draft_);
   guesses_ = draft_;
   return draft_;
+}
+
+void Speculator::note_forced(std::span<const int32_t> tokens) {
+  forced_guesses_.assign(tokens.begin(), tokens.end());
 }
 
 void Speculator::note_model_draft(std::span<const int32_t> guesses) {

@@ -4,7 +4,8 @@
 //   const DraftWish wish = speculator.wish(count_max);      // share_step() sets its count
 //   const auto draft = speculator.draft(wish.count);        // run behind the last token
 //
-// Guesses come from the text itself, or are a draft model's (draft_model.h), which it is told.
+// Guesses come from the text itself; those of a draft model (draft_model.h) and what a constraint
+// forces (Answer::forced) it is told.
 //
 // A draft is verified by the model itself: it runs the last token and the draft as one piece, every
 // row is drawn from as if it were the only one, and the first token that differs from its guess
@@ -25,14 +26,14 @@ namespace jige::serve {
 class Speculator {
  public:
   explicit Speculator(int64_t tokens_max) : finder_(tokens_max) {
-    for (std::vector<int32_t>* list : {&draft_, &guesses_, &model_guesses_}) {
+    for (std::vector<int32_t>* list : {&draft_, &guesses_, &model_guesses_, &forced_guesses_}) {
       list->reserve(kDraftTokensMax);
     }
   }
   // What a speculator of such sequences takes.
   static int64_t bytes_for(int64_t tokens_max) {
     return DraftFinder::bytes_for(tokens_max) +
-           3 * kDraftTokensMax * static_cast<int64_t>(sizeof(int32_t));
+           4 * kDraftTokensMax * static_cast<int64_t>(sizeof(int32_t));
   }
 
   // Forgets the sequence, so that another can begin, for which a draft model is taken to be right
@@ -54,6 +55,10 @@ class Speculator {
   // as in follow().
   std::span<const int32_t> draft(const TokenSequence& tokens, int32_t count);
 
+  // A constraint forces these, which are judged whether they are run or not.
+  void note_forced(std::span<const int32_t> tokens);
+  double forced_chance() const { return forced_rate_.chance(); }
+
   // How likely a guess of the draft model is.
   double model_chance() const { return model_rate_.chance(); }
   // It guesses these.
@@ -69,6 +74,8 @@ class Speculator {
   int32_t guess_level_ = -1;
   HitRate model_rate_;
   std::vector<int32_t> model_guesses_;
+  HitRate forced_rate_;
+  std::vector<int32_t> forced_guesses_;
   Judgement of_model_;
 };
 

@@ -134,6 +134,23 @@ TEST(AnswerAhead, FollowsWhatMayComeAndNothingElse) {
   EXPECT_GT(refused, 1000);
 }
 
+// A token without text in the middle of a tag is none of the tag.
+TEST(AnswerAhead, SpecialTokensHaveNoText) {
+  AheadRun run(1);
+  run.options = {.stop_ids = {2}, .reasoning = text::ReasoningStart::kOpened};
+  run.options.constraint =
+      value_of(run.compiler.compile({ConstraintSource::Kind::kRegex, "[ab]+"}));
+  std::vector<int32_t> tokens = ids_of(run.tokenizer, "</think");
+  tokens.push_back(1);
+  tokens.push_back(run.id('>'));
+  EXPECT_TRUE(goes_on_with(run, tokens, run.id('a')));
+  for (const char c : {'a', 'z'}) {
+    Answer ahead = Answer(run.tokenizer, run.prompt, run.options).ahead();
+    for (const int32_t token : tokens) EXPECT_TRUE(ahead.follow(token));
+    EXPECT_EQ(ahead.follow(run.id(c)), c == 'a') << c;
+  }
+}
+
 TEST(AnswerAhead, HasRulesWhereMoreThanTheLogitsSaysWhatComes) {
   const text::Tokenizer tokenizer = character_tokenizer();
   const auto has_rules = [&](AnswerOptions options) {

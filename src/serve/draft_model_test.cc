@@ -191,6 +191,8 @@ struct DraftTrace {
   void begin(plan::RequestId id) {
     std::vector<int32_t> text = beginnings[rng.below(beginnings.size())];
     if (rng.below(3) == 0) text.resize(1 + rng.below(text.size()));
+    // The same tokens as in another's second block, behind others.
+    if (rng.below(4) == 0 && text.size() > 32) text.erase(text.begin(), text.begin() + 16);
     for (const int32_t token : drawn_text(rng, rng.below(12))) text.push_back(token);
     text.resize(std::min<size_t>(text.size(), 52));
     if (pair.draft->take(id, 60, rng.below(2))) texts[id] = std::move(text);

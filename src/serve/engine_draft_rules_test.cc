@@ -121,6 +121,18 @@ TEST_F(EngineDraftRules, NothingForbiddenIsGuessed) {
   EXPECT_GT(guessed, 100);
 }
 
+TEST_F(EngineDraftRules, ACopyOfTheTextEndsWhereItIsForbidden) {
+  MadeUpSteps steps(nullptr, {.tokens_max = 6, .adaptive = false}, 1);
+  const std::vector<int32_t> prompt = ids_of(loaded_.tokenizer, "abcdefghiabc");
+  for (const auto& [source, copied] : {std::pair<std::string, std::string>{"[a-i]+", "defghi"},
+                                       {"[dx][ex][xy]z+", "de"},
+                                       {"[wx]z+", ""}}) {
+    const Answer answer(loaded_.tokenizer, prompt, {.constraint = regex(source)});
+    EXPECT_EQ(steps.step(1, prompt, 30, &answer), ids_of(loaded_.tokenizer, copied)) << source;
+    steps.drafts.forget(1);
+  }
+}
+
 TEST_F(EngineDraftRules, WhatIsForcedIsGuessedWithoutAModel) {
   std::vector<DraftCase> all;
   for (int32_t i = 0; i < 6; ++i) {

@@ -110,7 +110,8 @@ class Answer {
   bool has_rules() const;
   bool has_constraint() const { return cursor_.has_value(); }
   // How it may go on, to guess by: an answer with the same rules, that has no text but what the
-  // rules look at. It takes the likeliest tokens. REQUIRES: !done(); this outlives it.
+  // rules look at and takes the likeliest tokens. Tokenizer and prompt must outlive it, too.
+  // REQUIRES: !done().
   Answer ahead() const;
   // Of an answer ahead: takes a token that the answer may have and goes on behind; else false, and
   // nothing may follow. REQUIRES: !done().

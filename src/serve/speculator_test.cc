@@ -271,5 +271,40 @@ TEST(Speculator, JudgesADraftModelByWhatCame) {
   EXPECT_EQ(speculator.of_model().hits, 0) << "judged once";
 }
 
+TEST(Speculator, DoesNotJudgeCopiesThatWereTakenBack) {
+  Speculator speculator(100);
+  std::vector<int32_t> tokens = {1, 2, 3, 4, 1, 2};
+  for (const bool taken_back : {true, false}) {
+    speculator.clear();
+    speculator.follow({tokens, {}});
+    const double before = speculator.wish(8).chance;
+    EXPECT_EQ(speculator.draft({tokens, {}}, 2)[1], 4);
+    speculator.draft({tokens, {}}, taken_back ? 0 : 2);
+    std::vector<int32_t> more = tokens;
+    more.insert(more.end(), {9, 1, 2});
+    speculator.follow({more, {}});
+    EXPECT_EQ(speculator.wish(8).chance == before, taken_back);
+  }
+}
+
+TEST(Speculator, JudgesWhatIsForcedByWhatCame) {
+  Speculator speculator(100);
+  speculator.clear();
+  std::vector<int32_t> tokens = {1, 2, 3};
+  speculator.follow({tokens, {}});
+  const double before = speculator.forced_chance();
+  speculator.note_forced(std::vector<int32_t>{4, 5, 6});
+  tokens.insert(tokens.end(), {4, 5});
+  speculator.follow({tokens, {}});
+  const double right = speculator.forced_chance();
+  EXPECT_GT(right, before);
+  speculator.note_forced(std::vector<int32_t>{4});
+  tokens.push_back(5);
+  speculator.follow({tokens, {}});
+  EXPECT_LT(speculator.forced_chance(), right);
+  speculator.clear();
+  EXPECT_EQ(speculator.forced_chance(), before);
+}
+
 }  // namespace
 }  // namespace jige::serve

@@ -48,6 +48,18 @@ TEST(Speculation, GenerateTellsTheSameWithAndWithout) {
   EXPECT_GT(drafted, 0);
 }
 
+TEST(Speculation, WhatARegexForcesIsGuessed) {
+  const std::vector<std::string> more = {
+      "--temperature", "0.8",
+      "--seed",        "2",
+      "--regex",       "(red|blue) is the colour of [a-z]{2,6}, she said"};
+  const Json plain = generated("off", more);
+  const Json json = generated("6", more);
+  EXPECT_EQ(json["tokens"], plain["tokens"]);
+  EXPECT_EQ(json["logprobs"], plain["logprobs"]);
+  EXPECT_GT(json["stats"]["accepted_tokens"], 4);
+}
+
 TEST(Speculation, ServeTellsTheSameAndCountsIt) {
   const Json body = {{"prompt", kSong}, {"max_tokens", 40}, {"temperature", 0.6}, {"seed", 3},
                      {"logprobs", 2},   {"n", 2},           {"ignore_eos", true}};
@@ -161,6 +173,17 @@ TEST(DraftModel, ServeTellsTheSameAndCountsItsMemory) {
     ASSERT_TRUE(json);
     answers[with] = (*json)["choices"];
     timing[with] = (*json)["usage"]["timing"];
+    // The second of two that begin alike.
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(
+          server.post("/v1/completions", R"({"max_tokens":8,"prompt":")" + kSong + "\"}").status,
+          200);
+    }
+    const std::string metrics = server.get("/metrics").body;
+    const size_t known = metrics.find("\njige:draft_model_known_tokens_total{");
+    ASSERT_NE(known, std::string::npos);
+    const std::string line = metrics.substr(known + 1, metrics.find('\n', known + 1) - known - 1);
+    EXPECT_EQ(line.ends_with("} 0"), with == 0) << line;
   }
   EXPECT_EQ(answers[0], answers[1]);
   EXPECT_GT(timing[1]["accepted_tokens"], timing[0]["accepted_tokens"]);

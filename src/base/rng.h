@@ -25,8 +25,14 @@ class Rng {
  public:
   explicit Rng(uint64_t key, uint64_t position = 0) : key_(key), position_(position) {}
 
-  uint32_t next_u32();
-  uint64_t next_u64();
+  uint32_t next_u32() {
+    if (position_ / kKept != kept_index_) keep();
+    return kept_[position_++ % kKept];
+  }
+  uint64_t next_u64() {
+    const uint64_t high = next_u32();
+    return (high << 32) | next_u32();
+  }
   // Uniform in [0, bound), without bias. REQUIRES: bound > 0.
   uint64_t below(uint64_t bound);
   // Uniform in [0, 1) with 53 bits.
@@ -43,11 +49,15 @@ class Rng {
   }
 
  private:
+  static constexpr uint64_t kKept = 16;
+
+  // Computes the draws around the position: four blocks of Philox, at once.
+  void keep();
+
   uint64_t key_;
   uint64_t position_;
-  // The block that block_index_ names, kept since four draws share it.
-  std::array<uint32_t, 4> block_{};
-  uint64_t block_index_ = UINT64_MAX;
+  std::array<uint32_t, kKept> kept_{};  // draws from kept_index_ * kKept on
+  uint64_t kept_index_ = UINT64_MAX;
 };
 
 }  // namespace jige

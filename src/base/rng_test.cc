@@ -22,9 +22,12 @@ TEST(Philox, GivesTheKnownAnswers) {
 }
 
 TEST(Rng, ReadsTheWordsOfConsecutiveCounters) {
-  Rng rng(77);
-  for (uint64_t counter = 0; counter < 5; ++counter) {
-    for (const uint32_t word : philox(77, 0, counter)) EXPECT_EQ(rng.next_u32(), word);
+  constexpr uint64_t kKey = 0x9e3779b97f4a7c15u;
+  for (const uint64_t first : {uint64_t{0}, (uint64_t{1} << 32) - 6}) {
+    Rng rng(kKey, 4 * first);
+    for (uint64_t counter = first; counter < first + 11; ++counter) {
+      for (const uint32_t word : philox(kKey, 0, counter)) ASSERT_EQ(rng.next_u32(), word);
+    }
   }
 }
 

@@ -310,13 +310,22 @@ void gemm_pack_right_elements(const GemmEngine& engine, const GemmOperand& right
                               const GemmPackRange& range, int64_t depth, void* panels) {
   const auto pack = [&](auto source) {
     using Source = decltype(source);
-    for (int64_t lane = 0; lane < range.lane_count; ++lane) {
-      for (int64_t k = 0; k < range.depth_count; ++k) {
-        float value;
-        read_row<Source>(element_at<Source>(right, lane, k), 1, &value);
-        put_element(engine, value,
-                    right_position(engine, range.lane_begin + lane, range.depth_begin + k, depth),
-                    panels);
+    constexpr int64_t kRead = 64;  // numbers of a row of memory, which is a depth or a lane
+    const int64_t rows = right.depth_across ? range.depth_count : range.lane_count;
+    const int64_t length = right.depth_across ? range.lane_count : range.depth_count;
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int64_t begin = 0; begin < length; begin += kRead) {
+        const int64_t count = std::min(kRead, length - begin);
+        const auto lane_of = [&](int64_t i) { return right.depth_across ? begin + i : row; };
+        const auto depth_of = [&](int64_t i) { return right.depth_across ? row : begin + i; };
+        float values[kRead];
+        read_row<Source>(element_at<Source>(right, lane_of(0), depth_of(0)), count, values);
+        for (int64_t i = 0; i < count; ++i) {
+          put_element(engine, values[i],
+                      right_position(engine, range.lane_begin + lane_of(i),
+                                     range.depth_begin + depth_of(i), depth),
+                      panels);
+        }
       }
     }
   };

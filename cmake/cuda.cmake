@@ -35,6 +35,7 @@ target_compile_definitions(jige_kernels_emulated PRIVATE JIGE_CUDA_EMULATED)
 target_include_directories(jige_kernels_emulated PUBLIC ${CMAKE_SOURCE_DIR}/src)
 target_link_libraries(jige_kernels_emulated PUBLIC jige_tensor)
 target_compile_options(jige_kernels_emulated PRIVATE -O2 -Wno-unknown-pragmas)  # nvcc's
+set_source_files_properties(${folder}/emulation/emulated.cc PROPERTIES COMPILE_OPTIONS -O3)
 if(JIGE_CUDA)
   add_library(jige_kernels_cuda STATIC ${kernels} ${host})
   target_include_directories(jige_kernels_cuda PUBLIC ${CMAKE_SOURCE_DIR}/src)

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "base/rng.h"
+#include "base/rough_normal.h"
 #include "tensor/arena.h"
 #include "tensor/cpu_device.h"
 #include "tensor/cuda_device.h"
@@ -41,11 +41,11 @@ class CudaTest : public ::testing::Test {
   struct Pair {
     TensorView host, gpu;
   };
-  // Normal numbers times `deviation`, rounded to the type: f32, bf16 or f16.
+  // About normal numbers times `deviation`, rounded to the type: f32, bf16 or f16.
   Pair random(DType dtype, Shape shape, float deviation = 1.0f) {
     const Pair pair = filled(dtype, shape);
     for (int64_t i = 0; i < shape.count(); ++i)
-      set(pair.host, i, deviation * static_cast<float>(random_.normal()));
+      set(pair.host, i, deviation * rough_normal(random_));
     to_gpu(pair);
     return pair;
   }

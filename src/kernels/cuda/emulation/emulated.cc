@@ -1,5 +1,6 @@
 #include "kernels/cuda/emulation/emulated.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <memory>
@@ -21,13 +22,15 @@ namespace jige::cuda {
 dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace emulation {
+
+int lane_that_runs;
+
 namespace {
 
-constexpr int kLanes = 32;
+constexpr size_t kLanes = 32;
 constexpr size_t kStackBytes = size_t{256} << 10;
-constexpr size_t kExchangeMax = 64;
 
-enum class Wait { kNone, kBlock, kWarp, kEnded };
+enum class Wait : uint8_t { kNone, kBlock, kWarp, kEnded };
 
 struct AsyncCopy {
   void* to;
@@ -80,30 +83,36 @@ struct Fiber {
   SanitizerFiber sanitizer;
   std::unique_ptr<std::byte[]> stack;
   dim3 index;
-  Wait wait = Wait::kNone;
   bool begun = false;  // begin_kernel() was called
   // Asynchronous copies that were not waited for, and where each committed group of them ends.
   std::vector<AsyncCopy> copies;
   std::vector<size_t> group_ends;
 };
 
-// What the lanes of a warp exchange.
+// The lanes of a warp, and what they exchange.
 struct Warp {
+  std::array<Wait, kLanes> waits;
+  size_t live;     // lanes that have not ended
+  size_t waiting;  // of those, who wait for the warp
   // What a lane gave in the last two exchanges.
   alignas(64) std::array<std::array<std::array<std::byte, kExchangeMax>, kLanes>, 2> given;
   std::array<int, kLanes> turns;  // exchanges so far
+  // What is made for all lanes of what they gave, and in which exchange.
   std::array<std::array<float, 4>, kLanes> products;
-  int products_turn;  // of the exchange that `products` is made from
+  std::array<std::array<uint16_t, 8>, kLanes> matrix_rows;
+  int products_turn, rows_turn;
 };
 
 // The block that runs. One for the process: __shared__ variables are static.
 struct Block {
   void* scheduler;  // its stack pointer
   SanitizerFiber scheduler_sanitizer;
-  std::vector<std::unique_ptr<Fiber>> fibers;
+  std::vector<Fiber> fibers;
   std::vector<Warp> warps;
   size_t count = 0;    // of fibers in use
   size_t current = 0;  // the one that runs
+  size_t live = 0;     // those that have not ended
+  size_t waiting = 0;  // of those, who wait for the block
   const std::function<void()>* body = nullptr;
   std::vector<std::byte> shared;
   std::optional<DeviceMemory::Access> memory;  // of the launch, once a thread has begun
@@ -112,36 +121,71 @@ struct Block {
 Block the_block;
 inline Block& block() { return the_block; }
 
-Fiber& current() { return *block().fibers[block().current]; }
+Fiber& current() { return block().fibers[block().current]; }
 Warp& warp() { return block().warps[block().current / kLanes]; }
 
 // Makes fiber `i` the one that runs, and saves where the running one stood in *from.
 void go_on(size_t i, void** from) {
   Block& one = block();
-  Fiber& fiber = *one.fibers[i];
+  Fiber& fiber = one.fibers[i];
   one.current = i;
+  lane_that_runs = static_cast<int>(i % kLanes);
   threadIdx = fiber.index;
   fiber.sanitizer.enter();
   jige_switch_stack(from, fiber.stack_pointer);
 }
 
-// The next lane of the warp takes over, or the scheduler.
+// The first lane that can run, or kLanes.
+size_t first_ready(const Warp& of) {
+  return static_cast<size_t>(std::find(of.waits.begin(), of.waits.end(), Wait::kNone) -
+                             of.waits.begin());
+}
+
+// Lets lanes go on that wait for `wait`.
+void release(Warp& of, Wait wait) {
+  std::replace(of.waits.begin(), of.waits.end(), wait, Wait::kNone);
+}
+
+// Counts the fiber that runs among those that wait or have ended.
+void count(Block& one, Warp& of, Wait wait) {
+  of.waits[one.current % kLanes] = wait;
+  if (wait == Wait::kWarp) ++of.waiting;
+  if (wait == Wait::kBlock) ++one.waiting;
+  if (wait == Wait::kEnded) {
+    --of.live;
+    --one.live;
+  }
+}
+
+// The next lane of the warp takes over; where all have come that it waits for, the first one; else
+// the scheduler.
 void yield(Wait wait) {
   Block& one = block();
   Fiber& fiber = current();
-  fiber.wait = wait;
-  const size_t next = one.current + 1;
-  if (next % kLanes != 0 && next < one.count && one.fibers[next]->wait == Wait::kNone) {
-    go_on(next, &fiber.stack_pointer);
-  } else {
-    one.scheduler_sanitizer.enter();
-    jige_switch_stack(&fiber.stack_pointer, one.scheduler);
+  Warp& of = warp();
+  count(one, of, wait);
+  size_t next = one.current % kLanes + 1;
+  if (next == kLanes || of.waits[next] != Wait::kNone) {
+    if (of.live == 0 || of.waiting < of.live) {
+      one.scheduler_sanitizer.enter();
+      jige_switch_stack(&fiber.stack_pointer, one.scheduler);
+      return;
+    }
+    of.waiting = 0;
+    release(of, Wait::kWarp);
+    next = first_ready(of);
   }
+  const size_t i = one.current / kLanes * kLanes + next;
+  if (i != one.current) go_on(i, &fiber.stack_pointer);
 }
 
 // Never returns: the next block's thread goes on where the last one's ended.
 void fiber_main() {
   for (;;) {
+    Fiber& fiber = current();
+    fiber.begun = false;
+    fiber.copies.clear();
+    fiber.group_ends.clear();
     (*block().body)();
     JIGE_CHECK(current().begun, "a kernel ends without begin_kernel()");
     yield(Wait::kEnded);
@@ -152,7 +196,7 @@ void fiber_main() {
 void make_stack(Fiber& fiber) {
   constexpr uintptr_t kAlignment = 16;
   constexpr int kRegisters = 6;
-  fiber.stack = std::make_unique<std::byte[]>(kStackBytes);
+  fiber.stack = std::make_unique_for_overwrite<std::byte[]>(kStackBytes);  // most is never used
   const auto end = reinterpret_cast<uintptr_t>(fiber.stack.get() + kStackBytes);
   auto* top = reinterpret_cast<void**>(end / kAlignment * kAlignment);
   *--top = nullptr;
@@ -161,55 +205,46 @@ void make_stack(Fiber& fiber) {
   fiber.stack_pointer = top;
 }
 
-void start(Fiber& fiber) {
-  if (!fiber.stack) make_stack(fiber);
-  fiber.wait = Wait::kNone;
-  fiber.begun = false;
-  fiber.copies.clear();
-  fiber.group_ends.clear();
+void start(Warp& of, size_t lanes) {
+  of.waits.fill(Wait::kEnded);
+  std::fill_n(of.waits.begin(), lanes, Wait::kNone);
+  of.live = lanes;
+  of.waiting = 0;
+  of.turns.fill(0);
+  of.products_turn = of.rows_turn = -1;
 }
 
-// Lets fibers [begin, end) go on where all that have not ended wait for `wait`.
-bool release(size_t begin, size_t end, Wait wait) {
+// Runs the lanes of a warp until all wait for the block or have ended.
+void run_warp(size_t index) {
   Block& one = block();
-  bool any = false;
-  for (size_t i = begin; i < end; ++i) {
-    const Wait now = one.fibers[i]->wait;
-    if (now == Wait::kEnded) continue;
-    if (now != wait) return false;
-    any = true;
+  const Warp& of = one.warps[index];
+  for (size_t lane = first_ready(of); lane < kLanes; lane = first_ready(of)) {
+    go_on(index * kLanes + lane, &one.scheduler);
   }
-  if (!any) return false;
-  for (size_t i = begin; i < end; ++i) {
-    if (one.fibers[i]->wait == wait) one.fibers[i]->wait = Wait::kNone;
-  }
+}
+
+// Lets all go on where all that have not ended wait for the block.
+bool release_block() {
+  Block& one = block();
+  if (one.live == 0 || one.waiting < one.live) return false;
+  one.waiting = 0;
+  for (Warp& of : one.warps) release(of, Wait::kBlock);
   return true;
-}
-
-// Runs the lanes [begin, end) until all wait for the block or have ended.
-void run_warp(size_t begin, size_t end) {
-  Block& one = block();
-  do {
-    for (size_t i = begin; i < end; ++i) {
-      if (one.fibers[i]->wait == Wait::kNone) go_on(i, &one.scheduler);
-    }
-  } while (release(begin, end, Wait::kWarp));
 }
 
 void run_block() {
   Block& one = block();
-  for (size_t i = 0; i < one.count; ++i) start(*one.fibers[i]);
-  for (Warp& warp : one.warps) {
-    warp.turns.fill(0);
-    warp.products_turn = -1;
+  one.live = one.count;
+  one.waiting = 0;
+  for (size_t i = 0; i < one.warps.size(); ++i) {
+    start(one.warps[i], std::min<size_t>(one.count - i * kLanes, kLanes));
   }
   do {
-    for (size_t begin = 0; begin < one.count; begin += kLanes) {
-      run_warp(begin, std::min(one.count, begin + kLanes));
-    }
-  } while (release(0, one.count, Wait::kBlock));
-  for (size_t i = 0; i < one.count; ++i) {
-    JIGE_CHECK(one.fibers[i]->wait == Wait::kEnded, "thread {} of a block waits for ever", i);
+    for (size_t i = 0; i < one.warps.size(); ++i) run_warp(i);
+  } while (release_block());
+  for (size_t i = 0; one.live > 0 && i < one.count; ++i) {
+    JIGE_CHECK(one.warps[i / kLanes].waits[i % kLanes] == Wait::kEnded,
+               "thread {} of a block waits for ever", i);
   }
 }
 
@@ -226,12 +261,12 @@ void make_fibers(const LaunchShape& shape) {
   Block& one = block();
   one.count = size_t{shape.block.x} * shape.block.y * shape.block.z;
   JIGE_CHECK(one.count > 0 && one.count <= 1024, "a block of {} threads", one.count);
-  while (one.fibers.size() < one.count) one.fibers.push_back(std::make_unique<Fiber>());
+  while (one.fibers.size() < one.count) make_stack(one.fibers.emplace_back());
   one.warps.resize((one.count + kLanes - 1) / kLanes);
   size_t i = 0;
   for (unsigned z = 0; z < shape.block.z; ++z) {
     for (unsigned y = 0; y < shape.block.y; ++y) {
-      for (unsigned x = 0; x < shape.block.x; ++x) one.fibers[i++]->index = dim3(x, y, z);
+      for (unsigned x = 0; x < shape.block.x; ++x) one.fibers[i++].index = dim3(x, y, z);
     }
   }
 }
@@ -295,16 +330,16 @@ void check_argument(const void* value, size_t bytes) {
   }
 }
 
-int lane() { return static_cast<int>(block().current % kLanes); }
-
-int meet(const void* in, size_t bytes) {
-  const Block& one = block();
-  JIGE_CHECK(bytes <= kExchangeMax && one.count % kLanes == 0, "a warp function of {} bytes",
-             bytes);
-  const size_t own = one.current % kLanes;
+void* place_to_give() {
   Warp& of = warp();
-  const int turn = of.turns[own]++;
-  std::memcpy(of.given[static_cast<size_t>(turn % 2)][own].data(), in, bytes);
+  const auto own = static_cast<size_t>(lane());
+  return of.given[static_cast<size_t>(of.turns[own] % 2)][own].data();
+}
+
+int meet() {
+  JIGE_CHECK(block().count % kLanes == 0, "a warp function in a block of {} threads",
+             block().count);
+  const int turn = warp().turns[static_cast<size_t>(lane())]++;
   yield(Wait::kWarp);
   return turn;
 }
@@ -346,7 +381,7 @@ namespace {
 // What every lane gives, by lane.
 template <typename T>
 std::array<T, 32> from_all(const T& own) {
-  const int turn = emulation::meet(&own, sizeof own);
+  const int turn = emulation::meet_with(own);
   std::array<T, 32> all;
   for (size_t i = 0; i < all.size(); ++i) {
     std::memcpy(&all[i], emulation::given_by(static_cast<int>(i), turn), sizeof own);
@@ -355,23 +390,25 @@ std::array<T, 32> from_all(const T& own) {
 }
 
 void load_matrices(uint32_t (&r)[4], const void* row, bool transposed) {
-  const int lane = emulation::lane();
   JIGE_CHECK(reinterpret_cast<uintptr_t>(row) % 16 == 0, "a matrix row at {}", row);
-  const int g = lane / 4;
-  const int t = lane % 4;
-  const int turn = emulation::meet(&row, sizeof row);
-  // Element `column` of row `i` of matrix `j`.
-  const auto at = [&](int j, int i, int column) -> uint32_t {
-    const uint16_t* of;
-    std::memcpy(&of, emulation::given_by(8 * j + i, turn), sizeof of);
-    return of[column];
-  };
-  for (int j = 0; j < 4; ++j) {
-    const uint32_t low = transposed ? at(j, 2 * t, g) : at(j, g, 2 * t);
-    const uint32_t high = transposed ? at(j, 2 * t + 1, g) : at(j, g, 2 * t + 1);
+  const int turn = emulation::meet_with(row);
+  emulation::Warp& warp = emulation::warp();
+  if (warp.rows_turn != turn) {  // the lane that comes first reads for all
+    warp.rows_turn = turn;
+    for (size_t i = 0; i < warp.matrix_rows.size(); ++i) {
+      const void* of;
+      std::memcpy(&of, emulation::given_by(static_cast<int>(i), turn), sizeof of);
+      std::memcpy(warp.matrix_rows[i].data(), of, sizeof warp.matrix_rows[i]);
+    }
+  }
+  const auto g = static_cast<size_t>(emulation::lane() / 4);
+  const auto pair = static_cast<size_t>(emulation::lane() % 4 * 2);
+  for (size_t j = 0; j < 4; ++j) {
+    const auto* const rows = &warp.matrix_rows[8 * j];
+    const uint32_t low = transposed ? rows[pair][g] : rows[g][pair];
+    const uint32_t high = transposed ? rows[pair + 1][g] : rows[g][pair + 1];
     r[j] = low | high << 16;
   }
-  __syncwarp();
 }
 
 float low_half(uint32_t pair) { return bits_to_float(pair << 16); }
@@ -429,10 +466,7 @@ void begin_kernel() {
 
 void __syncthreads() { emulation::yield(emulation::Wait::kBlock); }
 
-void __syncwarp(unsigned) {
-  const int nothing = 0;
-  emulation::meet(&nothing, sizeof nothing);
-}
+void __syncwarp(unsigned) { emulation::meet(); }
 
 unsigned __ballot_sync(unsigned, int predicate) {
   unsigned bits = 0;
@@ -452,7 +486,7 @@ void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   std::copy(std::begin(a), std::end(a), own.a);
   std::copy(std::begin(b), std::end(b), own.b);
   std::copy(std::begin(d), std::end(d), own.d);
-  const int turn = emulation::meet(&own, sizeof own);
+  const int turn = emulation::meet_with(own);
   emulation::Warp& warp = emulation::warp();
   // The lane that comes first multiplies for all.
   if (warp.products_turn != turn) multiply_for_all(warp, turn);

@@ -75,23 +75,32 @@ void run(const LaunchShape& shape, const std::function<void()>& body);
 // Puts work on the stream, where it runs in its turn.
 void submit(const LaunchStream& stream, std::function<void()> work);
 unsigned char* dynamic_shared();
-// Gives `bytes` at `in` to the lanes of the warp and waits until all have come. given_by() tells
-// where those of a lane are, until the warp meets again.
-int meet(const void* in, size_t bytes);
+// Waits until all lanes of the warp have come, and returns the how-manieth meeting it was. What the
+// lane that runs put at place_to_give() before, given_by() finds until the warp meets again.
+constexpr size_t kExchangeMax = 64;
+void* place_to_give();
+int meet();
 const void* given_by(int lane, int turn);
 void copy_async(void* to, const void* from);
 void copy_async_commit();
 void copy_async_wait(int left);
-int lane();
+extern int lane_that_runs;
+inline int lane() { return lane_that_runs; }
 // Reads device memory before or after begin_kernel().
 void load_table(void* to, const void* from, size_t bytes);
 // Ends the process where an argument of a kernel holds an address of the host's memory.
 void check_argument(const void* value, size_t bytes);
 
 template <typename T>
+int meet_with(const T& value) {
+  static_assert(sizeof value <= kExchangeMax);
+  std::memcpy(place_to_give(), &value, sizeof value);
+  return meet();
+}
+template <typename T>
 T from_lane(const T& value, int source) {
   T result;
-  const int turn = meet(&value, sizeof value);
+  const int turn = meet_with(value);
   std::memcpy(&result, given_by(source, turn), sizeof result);
   return result;
 }

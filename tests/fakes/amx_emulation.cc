@@ -6,7 +6,7 @@
 // Linked into a test program, it does nothing unless JIGE_EMULATE_AMX=1; then it lets
 // cpu_features() say that there is AMX, or ends the program with 77 (skipped) where it cannot: no
 // AVX512_BF16, which the code for tiles uses beside them, or an AMX that is there.
-// An instruction takes about a microsecond and is no measure of speed.
+// An instruction traps the first time that it is met and is no measure of speed (trap_stubs.h).
 // Threads: tiles are thread-local, as those of the processor.
 #include <cpuid.h>
 #include <immintrin.h>
@@ -19,6 +19,7 @@
 #include <cstring>
 
 #include "base/cpu.h"
+#include "fakes/trap_stubs.h"
 
 namespace jige {
 namespace {
@@ -27,6 +28,7 @@ constexpr int kTiles = 8;
 constexpr int kRowsMax = 16;
 constexpr int kRowBytesMax = 64;
 constexpr int kSkipped = 77;
+constexpr size_t kInstructionBytesMax = 10;
 
 // The operand of LDTILECFG.
 struct Config {
@@ -63,17 +65,21 @@ struct Instruction {
   int length = 0;
 };
 
-// The register of a number as instructions count them.
-uint64_t general_register(const ucontext_t& context, int number) {
+TrapRegisters registers_of(const ucontext_t& context) {
   constexpr int kPlaces[16] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP,
                                REG_RSI, REG_RDI, REG_R8,  REG_R9,  REG_R10, REG_R11,
                                REG_R12, REG_R13, REG_R14, REG_R15};
-  return static_cast<uint64_t>(context.uc_mcontext.gregs[kPlaces[number]]);
+  TrapRegisters registers;
+  for (int i = 0; i < 16; ++i) {
+    registers.general[i] = static_cast<uint64_t>(context.uc_mcontext.gregs[kPlaces[i]]);
+  }
+  return registers;
 }
 
-// Reads the memory operand behind ModRM at code[4]; its length is added to the instruction's.
-bool decode_memory(const uint8_t* code, const ucontext_t& context, int index_high, int base_high,
-                   Instruction& found) {
+// Reads the memory operand behind ModRM at code[4], of an instruction that stands at `place`; its
+// length is added to the instruction's.
+bool decode_memory(const uint8_t* code, const uint8_t* place, const TrapRegisters& registers,
+                   int index_high, int base_high, Instruction& found) {
   const int mod = code[4] >> 6;
   const int low = code[4] & 7;
   int at = 5;
@@ -83,7 +89,7 @@ bool decode_memory(const uint8_t* code, const ucontext_t& context, int index_hig
     const uint8_t sib = code[at++];
     const int index = (sib >> 3 & 7) | index_high;
     if (index != 4) {
-      found.stride = static_cast<int64_t>(general_register(context, index)) << (sib >> 6);
+      found.stride = static_cast<int64_t>(registers.general[index]) << (sib >> 6);
     }
     base = (sib & 7) | base_high;
     has_base = (sib & 7) != 5 || mod != 0;
@@ -91,7 +97,7 @@ bool decode_memory(const uint8_t* code, const ucontext_t& context, int index_hig
     int32_t offset;
     std::memcpy(&offset, code + at, sizeof offset);
     found.length = at + 4;
-    found.address = reinterpret_cast<uint64_t>(code) + static_cast<uint64_t>(found.length) +
+    found.address = reinterpret_cast<uint64_t>(place) + static_cast<uint64_t>(found.length) +
                     static_cast<uint64_t>(int64_t{offset});
     return true;
   }
@@ -104,13 +110,14 @@ bool decode_memory(const uint8_t* code, const ucontext_t& context, int index_hig
     offset = wide;
     at += 4;
   }
-  found.address = (has_base ? general_register(context, base) : 0) + static_cast<uint64_t>(offset);
+  found.address = (has_base ? registers.general[base] : 0) + static_cast<uint64_t>(offset);
   found.length = at;
   return mod != 3;
 }
 
-// Whether an AMX instruction stands at `code`.
-bool decode(const uint8_t* code, const ucontext_t& context, Instruction& found) {
+// Whether an AMX instruction stands at `code`, a copy of what stands at `place`.
+bool decode(const uint8_t* code, const uint8_t* place, const TrapRegisters& registers,
+            Instruction& found) {
   if (code[0] != 0xc4 || (code[1] & 0x1f) != 2 || (code[2] & 0x84) != 0) return false;
   found.opcode = code[3];
   found.prefix = code[2] & 3;
@@ -122,7 +129,7 @@ bool decode(const uint8_t* code, const ucontext_t& context, Instruction& found) 
   found.length = 5;
   if (code[4] >> 6 == 3) return true;
   found.memory = true;
-  return decode_memory(code, context, index_high, base_high, found);
+  return decode_memory(code, place, registers, index_high, base_high, found);
 }
 
 bool configure(const Config& config) {
@@ -274,21 +281,43 @@ bool execute(const Instruction& found) {
   }
 }
 
-void on_illegal_instruction(int signal, siginfo_t*, void* raw) {
-  auto& context = *static_cast<ucontext_t*>(raw);
-  auto& next = context.uc_mcontext.gregs[REG_RIP];
-  // Those that follow at once too: the signal takes longer than most of them.
-  bool done = false;
-  for (Instruction found; decode(reinterpret_cast<const uint8_t*>(next), context, found);
+// Does what instructions of AMX say, one after the other, until another one comes; returns their
+// length.
+size_t execute_all(const uint8_t* code, const uint8_t* place, const TrapRegisters& registers) {
+  size_t done = 0;
+  for (Instruction found; done + kInstructionBytesMax <= TrapCode::kBytesMax &&
+                          decode(code + done, place + done, registers, found);
        found = {}) {
     if (!execute(found)) break;
-    next += found.length;
-    done = true;
+    done += static_cast<size_t>(found.length);
   }
-  if (done) return;
+  return done;
+}
+
+void end_as_illegal() {
   struct sigaction usual = {};
   usual.sa_handler = SIG_DFL;
-  sigaction(signal, &usual, nullptr);  // the instruction is met again and ends the program
+  sigaction(SIGILL, &usual, nullptr);
+}
+
+void execute_copy(const TrapCode& code, const TrapRegisters& registers) {
+  if (execute_all(code.bytes, code.at, registers) == code.length) return;
+  end_as_illegal();
+  raise(SIGILL);
+}
+
+void on_illegal_instruction(int, siginfo_t*, void* raw) {
+  auto& context = *static_cast<ucontext_t*>(raw);
+  auto& next = context.uc_mcontext.gregs[REG_RIP];
+  const auto* const code = reinterpret_cast<const uint8_t*>(next);
+  if (is_emulated_without_trap(code)) return;  // another thread was here meanwhile
+  const size_t done = execute_all(code, code, registers_of(context));
+  if (done > 0) {
+    emulate_without_trap(code, done, execute_copy);
+    next += static_cast<greg_t>(done);
+  } else {
+    end_as_illegal();  // the instruction is met again
+  }
 }
 
 [[noreturn]] void skip(const char* why) {

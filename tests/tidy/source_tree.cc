@@ -44,7 +44,9 @@ std::vector<SourceFile> read_sources() {
           std::string(top) == "src" ? fs::relative(relative.parent_path(), "src").string() : "";
       auto text = read_file(entry.path().string());
       EXPECT_TRUE(text) << relative;
-      files.push_back({relative.string(), folder, split_lines(text ? *text : "")});
+      SourceFile& file =
+          files.emplace_back(relative.string(), folder, split_lines(text ? *text : ""));
+      for (const std::string& line : file.lines) file.code.push_back(code_of(line));
     }
   }
   std::sort(files.begin(), files.end(), [](auto& a, auto& b) { return a.path < b.path; });
@@ -84,7 +86,7 @@ bool has_word(std::string_view text, std::string_view word) {
 std::string code_of(std::string_view line) {
   std::string code;
   for (size_t at = 0; at < line.size(); ++at) {
-    if (line.substr(at).starts_with("//")) break;
+    if (line[at] == '/' && line.substr(at).starts_with("//")) break;
     code += line[at];
     // A mark behind a digit parts a number.
     const bool opens =

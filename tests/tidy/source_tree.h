@@ -11,6 +11,7 @@ struct SourceFile {
   std::string path;    // relative to the root
   std::string folder;  // relative to src/, "" outside it
   std::vector<std::string> lines;
+  std::vector<std::string> code;  // of each line, by code_of()
 };
 
 // All sources under src, tests and bench, in order of their paths; read once.

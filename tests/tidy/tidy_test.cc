@@ -190,7 +190,7 @@ TEST(Tidy, KernelsStateTheirLaunchBounds) {
   for (const SourceFile& file : sources()) {
     if (!file.path.starts_with("src/kernels/cuda/")) continue;
     for (size_t i = 0; i < file.lines.size(); ++i) {
-      const std::string code = code_of(file.lines[i]);
+      const std::string& code = file.code[i];
       if (!has_word(code, "__global__") || code.starts_with("#define")) continue;
       ++kernels;
       EXPECT_TRUE(has_word(code, "__launch_bounds__"))
@@ -216,7 +216,7 @@ TEST(Tidy, BannedCallsHaveReplacements) {
   for (const SourceFile& file : sources()) {
     if (file.path == "tests/tidy/tidy_test.cc") continue;
     for (size_t i = 0; i < file.lines.size(); ++i) {
-      const std::string code = code_of(file.lines[i]);
+      const std::string& code = file.code[i];
       for (const Ban& ban : kBans) {
         for (const std::string_view word : ban.words) {
           EXPECT_FALSE(has_word(code, word))

@@ -127,7 +127,7 @@ Result<SetRun> ShmMeter::gather(const std::vector<FlowMember>& members, std::set
     JIGE_DO(check_cancelled(options_.cancelled));
     std::vector<pollfd> entries;
     for (const size_t place : waiting) entries.push_back({controls_[place].fd(), POLLIN, 0});
-    poll(entries.data(), entries.size(), deadline.poll_ms());
+    poll(entries.data(), entries.size(), deadline.unless(options_.cancelled).poll_ms());
     const std::vector<size_t> asked(waiting.begin(), waiting.end());
     for (size_t e = 0; e < entries.size(); ++e) {
       if (entries[e].revents == 0) continue;
@@ -195,7 +195,7 @@ Status ShmMeter::wait_for(size_t place, comm::Deadline deadline) {
     for (size_t i = 0; i < controls_.size(); ++i) {
       entries.push_back({controls_[i].fd(), static_cast<short>(i == place ? POLLIN : 0), 0});
     }
-    poll(entries.data(), entries.size(), deadline.poll_ms());
+    poll(entries.data(), entries.size(), deadline.unless(options_.cancelled).poll_ms());
     for (size_t i = 0; i < entries.size(); ++i) {
       if (i == place || (entries[i].revents & (POLLHUP | POLLERR)) == 0) continue;
       // What it said last explains more than that it ended.

@@ -9,7 +9,7 @@
 namespace jige::train {
 namespace {
 
-constexpr uint64_t kPulseSequences = uint64_t{1} << 20;  // a fraction of a second
+constexpr uint64_t kPulseSequences = uint64_t{1} << 18;  // less than a tenth of a second
 
 // Tells a walk's progress every kPulseSequences sequences.
 class WalkPulse {

@@ -41,7 +41,8 @@ struct GemmBench {
   int64_t tokens, inputs, outputs;
 };
 
-std::vector<GemmBench> gemm_shapes(const formats::ModelConfig& config) {
+std::vector<GemmBench> gemm_shapes(const BenchOptions& options) {
+  const formats::ModelConfig& config = options.config;
   const int64_t width = config.hidden_size;
   const int64_t qkv = (config.head_count + 2 * config.kv_head_count) * config.head_dim;
   return {{"qkv", 512, width, qkv},
@@ -50,7 +51,7 @@ std::vector<GemmBench> gemm_shapes(const formats::ModelConfig& config) {
           {"head", 512, width, config.vocab_size},
           {"square", 2048, 2048, 2048},
           {"head", 1, width, config.vocab_size},
-          {"square", 1, 4096, 16384}};
+          {"square", 1, 4096, options.wide_outputs}};
 }
 
 // Bytes that bench_one_gemm takes.
@@ -256,7 +257,7 @@ Status bench_machine(Device& device, double seconds, MachineRates& rates,
 Status bench_gemm(Device& device, const BenchOptions& options, const MachineRates& rates,
                   const MeasurementSink& sink) {
   JIGE_DO(check_gemm_memory(options));
-  for (const GemmBench& shape : gemm_shapes(options.config)) {
+  for (const GemmBench& shape : gemm_shapes(options)) {
     JIGE_DO(bench_one_gemm(device, shape, options, rates, sink));
   }
   return {};
@@ -264,7 +265,7 @@ Status bench_gemm(Device& device, const BenchOptions& options, const MachineRate
 
 Status check_gemm_memory(const BenchOptions& options) {
   int64_t most = 0;
-  for (const GemmBench& shape : gemm_shapes(options.config)) {
+  for (const GemmBench& shape : gemm_shapes(options)) {
     most = std::max(most, gemm_bytes(shape, options.dtype));
   }
   return check_kernel_memory(most, options, "gemm",

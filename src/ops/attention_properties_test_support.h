@@ -19,7 +19,8 @@ inline void expect_near_definition_in_bf16(const Inputs& in, const Matrix& dst, 
   for (const int length : in.lengths) {
     for (int64_t head = 0; head < in.shape.head_count; ++head) {
       const Oracle o = oracle_forward(in, {row, length, head});
-      const int64_t kv_head = head / (in.shape.head_count / in.shape.kv_head_count);
+      HeadInputs inputs(in, {row, length, head});
+      for (double& value : inputs.v) value = std::abs(value);
       for (int64_t i = 0; i < length; ++i) {
         if (lse) {
           ASSERT_NEAR(lse->get(row + i, head), o.lse[static_cast<size_t>(i)], 2e-5)
@@ -29,10 +30,7 @@ inline void expect_near_definition_in_bf16(const Inputs& in, const Matrix& dst, 
         for (int64_t j = 0; j <= i; ++j) {
           const double weight = o.weights[static_cast<size_t>(i * length + j)];
           if (weight == 0) continue;
-          for (int64_t c = 0; c < o.dim; ++c) {
-            magnitudes[static_cast<size_t>(c)] +=
-                weight * std::abs(in.v.get(row + j, kv_head * o.dim + c));
-          }
+          add_scaled(magnitudes.data(), inputs.v.data() + j * o.dim, weight, o.dim);
         }
         for (int64_t c = 0; c < o.dim; ++c) {
           ASSERT_NEAR(dst.get(row + i, head * o.dim + c), o.dst[static_cast<size_t>(i * o.dim + c)],

@@ -27,9 +27,10 @@ struct Expected {
 
   explicit Expected(int64_t count)
       : sum(static_cast<size_t>(count), 0.0), magnitude(static_cast<size_t>(count), 0.0) {}
-  void add(int64_t at, double term) {
-    sum[static_cast<size_t>(at)] += term;
-    magnitude[static_cast<size_t>(at)] += std::abs(term);
+  // Adds terms from `at` on: a row of numbers, whose magnitudes are given too, times a scale.
+  void add(int64_t at, double scale, const double* row, const double* magnitudes, int64_t count) {
+    add_scaled(sum.data() + at, row, scale, count);
+    add_scaled(magnitude.data() + at, magnitudes, std::abs(scale), count);
   }
   // P or dS is off by up to 2^-8 of itself by its rounding; the rest is f32.
   void expect_near(const Matrix& actual, int64_t row, int64_t column, int64_t at) const {
@@ -64,33 +65,34 @@ struct KeyGradients {
   Expected k, v;
 };
 
+std::vector<double> magnitudes_of(std::vector<double> values) {
+  for (double& value : values) value = std::abs(value);
+  return values;
+}
+
 // Adds the terms of one query head; checks its grad_q.
 void expect_head(const Inputs& in, const HeadPlace& place, const Matrix& grad_dst,
                  const Gradients& grads, KeyGradients* keys) {
   const int64_t d = in.shape.head_dim;
   const int64_t q_column = place.head * d;
-  const int64_t kv_column = place.head / (in.shape.head_count / in.shape.kv_head_count) * d;
   const Oracle o = oracle_forward(in, place);
+  const HeadInputs head(in, place);
+  const std::vector<double> grad = widened(grad_dst, place, d);
+  const std::vector<double> q = magnitudes_of(head.q), k = magnitudes_of(head.k);
+  const std::vector<double> of_grad = magnitudes_of(grad);
   Expected grad_q(place.length * d);
   for (int64_t i = 0; i < place.length; ++i) {
-    double dot = 0;
-    for (int64_t c = 0; c < d; ++c) {
-      dot += o.dst[static_cast<size_t>(i * d + c)] * grad_dst.get(place.row + i, q_column + c);
-    }
+    const int64_t at_i = i * d;
+    const double mean = dot(o.dst.data() + at_i, grad.data() + at_i, d);
     for (int64_t j = 0; j <= i; ++j) {
       const double weight = o.weights[static_cast<size_t>(i * place.length + j)];
       if (weight == 0) continue;
-      double grad_weight = 0;
-      for (int64_t c = 0; c < d; ++c) {
-        grad_weight += static_cast<double>(grad_dst.get(place.row + i, q_column + c)) *
-                       in.v.get(place.row + j, kv_column + c);
-      }
-      const double slope = weight * (grad_weight - dot) * in.shape.scale * o.slope(i, j);
-      for (int64_t c = 0; c < d; ++c) {
-        grad_q.add(i * d + c, slope * in.k.get(place.row + j, kv_column + c));
-        keys->k.add(j * d + c, slope * in.q.get(place.row + i, q_column + c));
-        keys->v.add(j * d + c, weight * grad_dst.get(place.row + i, q_column + c));
-      }
+      const int64_t at_j = j * d;
+      const double grad_weight = dot(grad.data() + at_i, head.v.data() + at_j, d);
+      const double slope = weight * (grad_weight - mean) * in.shape.scale * o.slope(i, j);
+      grad_q.add(at_i, slope, head.k.data() + at_j, k.data() + at_j, d);
+      keys->k.add(at_j, slope, head.q.data() + at_i, q.data() + at_i, d);
+      keys->v.add(at_j, weight, grad.data() + at_i, of_grad.data() + at_i, d);
     }
   }
   for (int64_t at = 0; at < place.length * d; ++at) {

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <string>
@@ -122,6 +123,7 @@ inline void run_head(const Case& c, const SequenceSpan& span, int64_t head, Refe
   const auto dv = static_cast<size_t>(c.shape.value_dim);
   const int64_t key_head = head / (c.shape.value_heads / c.shape.key_heads);
   Values state(dk * dv);
+  Values memory(dv), delta(dv);
   for (int64_t row = span.row_begin; row < span.row_begin + span.row_count; ++row) {
     const int64_t key_first = row * c.key_columns() + key_head * c.shape.key_dim;
     const Values q =
@@ -131,18 +133,24 @@ inline void run_head(const Case& c, const SequenceSpan& span, int64_t head, Refe
     const auto value_first =
         static_cast<size_t>(row * c.value_columns() + head * c.shape.value_dim);
     const double decay = std::exp(ref.log_decay[gate]);
-    for (double& s : state) s *= decay;
-    for (size_t j = 0; j < dv; ++j) {
-      double memory = 0;
-      for (size_t i = 0; i < dk; ++i) memory += state[i * dv + j] * k[i];
-      const double value = ref.v[value_first + j];
-      const double delta = ref.rate[gate] * (c.shape.corrects ? value - memory : value);
-      double result = c.shape.corrects ? 0 : ref.skip[static_cast<size_t>(head)] * value;
-      for (size_t i = 0; i < dk; ++i) {
-        state[i * dv + j] += k[i] * delta;
-        result += state[i * dv + j] * q[i];
+    std::ranges::fill(memory, 0.0);
+    for (size_t i = 0; i < dk; ++i) {
+      for (size_t j = 0; j < dv; ++j) {
+        state[i * dv + j] *= decay;
+        memory[j] += state[i * dv + j] * k[i];
       }
-      ref.dst[value_first + j] = result;
+    }
+    double* const result = &ref.dst[value_first];
+    for (size_t j = 0; j < dv; ++j) {
+      const double value = ref.v[value_first + j];
+      delta[j] = ref.rate[gate] * (c.shape.corrects ? value - memory[j] : value);
+      result[j] = c.shape.corrects ? 0 : ref.skip[static_cast<size_t>(head)] * value;
+    }
+    for (size_t i = 0; i < dk; ++i) {
+      for (size_t j = 0; j < dv; ++j) {
+        state[i * dv + j] += k[i] * delta[j];
+        result[j] += state[i * dv + j] * q[i];
+      }
     }
   }
   ref.states.insert(ref.states.end(), state.begin(), state.end());

@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -42,8 +43,9 @@ class QuantisedMatrix {
   // Whether the files hold the module's matrix other than in floating point, whatever config.json
   // says.
   static bool stored(const TensorFolder& files, const std::string& module);
-  // Every name under which the files may hold a part of it, or what goes with it.
-  static std::vector<std::string> tensor_names(const std::string& module);
+  // Whether files hold a part of a matrix under such a name, behind the module's and a dot, or what
+  // goes with it.
+  static bool is_part(std::string_view name);
 
   // Checks names, types and shapes of all parts, and the groups of g_idx. REQUIRES: the files
   // outlive it. Fails with kNotFound, kUnsupported or kCorrupt, naming the tensor.

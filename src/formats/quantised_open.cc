@@ -229,15 +229,14 @@ bool QuantisedMatrix::stored(const TensorFolder& files, const std::string& modul
          std::find(kFloatTypes.begin(), kFloatTypes.end(), weight->dtype_name) == kFloatTypes.end();
 }
 
-std::vector<std::string> QuantisedMatrix::tensor_names(const std::string& module) {
-  std::vector<std::string> names;
-  for (const char* part : {"weight", "weight_scale_inv", "weight_scale", "weight_zero_point",
-                           "weight_packed", "weight_shape", "weight_g_idx", "qweight", "qzeros",
-                           "scales", "g_idx", "input_scale", "input_zero_point", "activation_scale",
-                           "output_scale", "output_zero_point", "k_scale", "v_scale"}) {
-    names.push_back(fmt::format("{}.{}", module, part));
-  }
-  return names;
+bool QuantisedMatrix::is_part(std::string_view name) {
+  constexpr std::string_view kParts[] = {
+      "weight",           "weight_scale_inv", "weight_scale", "weight_zero_point",
+      "weight_packed",    "weight_shape",     "weight_g_idx", "qweight",
+      "qzeros",           "scales",           "g_idx",        "input_scale",
+      "input_zero_point", "activation_scale", "output_scale", "output_zero_point",
+      "k_scale",          "v_scale"};
+  return std::ranges::find(kParts, name) != std::end(kParts);
 }
 
 Result<QuantisedMatrix> QuantisedMatrix::open(const TensorFolder& files, const std::string& module,

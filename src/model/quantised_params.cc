@@ -66,7 +66,7 @@ Result<std::optional<formats::QuantisedMatrix>> missing_quantised(
 Result<std::optional<formats::QuantisedMatrix>> find_quantised(const formats::ModelConfig& config,
                                                                const formats::TensorFolder& files,
                                                                const ParamSpec& spec) {
-  if (spec.shape.rank() != 2 || spec.adapter) return std::nullopt;
+  if (!config.quantised || spec.shape.rank() != 2 || spec.adapter) return std::nullopt;
   for (const std::string& name : Architecture::stored_names(spec)) {
     if (!name.ends_with(kWeight)) continue;
     const std::string module = name.substr(0, name.size() - kWeight.size());

@@ -23,6 +23,7 @@ namespace {
 
 // The name under which the files hold a parameter, or an error that says what was looked for.
 Result<std::string> find_name(const formats::TensorFolder& files, const ParamSpec& spec) {
+  if (files.find(spec.name)) return spec.name;  // the first of them, and the usual one
   const std::vector<std::string> names = Architecture::stored_names(spec);
   for (const std::string& name : names) {
     if (files.find(name)) return name;
@@ -131,27 +132,47 @@ Status check_tied_copy(const Architecture& architecture, const formats::TensorFo
               file_of(files, head), head, table);
 }
 
-void add_quantised_names(const ParamSpec& spec, std::set<std::string, std::less<>>& used) {
-  for (const std::string& name : Architecture::stored_names(spec)) {
-    const std::string module = name.substr(0, name.rfind('.'));
-    for (std::string& part : formats::QuantisedMatrix::tensor_names(module)) {
-      used.insert(std::move(part));
+// The module that a tensor is of, by its name.
+std::string_view module_of(std::string_view name) { return name.substr(0, name.rfind('.')); }
+
+// Names of tensors that parameters are read from, in any form.
+class UsedNames {
+ public:
+  explicit UsedNames(const Architecture& architecture)
+      : quantised_(architecture.config().quantised.has_value()) {
+    for (size_t node = 0; node < architecture.node_count(); ++node) {
+      for (const ParamSpec& spec : architecture.block(node).params()) {
+        add(Architecture::stored_names(spec));
+        add(stacked_names(spec));
+        add(joined_names(spec));
+        if (!quantised_) continue;
+        for (const std::string& name : Architecture::stored_names(spec)) {
+          modules_.emplace(module_of(name));
+        }
+      }
     }
   }
-}
+  bool contains(std::string_view name) const {
+    if (names_.contains(name)) return true;
+    const std::string_view module = module_of(name);
+    return quantised_ && module.size() < name.size() && modules_.contains(module) &&
+           formats::QuantisedMatrix::is_part(name.substr(module.size() + 1));
+  }
+
+ private:
+  void add(std::vector<std::string> names) {
+    for (std::string& name : names) names_.insert(std::move(name));
+  }
+
+  bool quantised_;
+  std::set<std::string, std::less<>> names_;
+  std::set<std::string, std::less<>> modules_;  // of matrices that may be quantised
+};
 
 // Says what the files hold besides parameters: layers that config.json does not make, or biases it
 // does without, mean another model than the one that was trained.
 void tell_unused(const Architecture& architecture, const formats::TensorFolder& files) {
-  std::set<std::string, std::less<>> used;
-  for (size_t node = 0; node < architecture.node_count(); ++node) {
-    for (const ParamSpec& spec : architecture.block(node).params()) {
-      for (std::string& name : Architecture::stored_names(spec)) used.insert(std::move(name));
-      for (std::string& name : stacked_names(spec)) used.insert(std::move(name));
-      for (std::string& name : joined_names(spec)) used.insert(std::move(name));
-      if (architecture.config().quantised) add_quantised_names(spec, used);
-    }
-  }
+  const UsedNames used(architecture);
   const bool head_unused =
       architecture.config().tied_embeddings || architecture.head().kind() == HeadKind::kNormAlone;
   int64_t count = 0;

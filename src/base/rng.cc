@@ -77,10 +77,10 @@ void Rng::keep() {
 
 uint64_t Rng::below(uint64_t bound) {
   JIGE_CHECK(bound > 0, "below(0) has no result");
-  const uint64_t limit = UINT64_MAX - UINT64_MAX % bound;
   for (;;) {
     const uint64_t draw = next_u64();
-    if (draw < limit) return draw % bound;
+    // The last numbers alone may lie beyond the largest multiple of the bound.
+    if (draw <= UINT64_MAX - bound || draw < UINT64_MAX - UINT64_MAX % bound) return draw % bound;
   }
 }
 

@@ -25,11 +25,11 @@ class Rng {
  public:
   explicit Rng(uint64_t key, uint64_t position = 0) : key_(key), position_(position) {}
 
-  uint32_t next_u32() {
+  [[gnu::always_inline]] uint32_t next_u32() {
     if (position_ / kKept != kept_index_) keep();
     return kept_[position_++ % kKept];
   }
-  uint64_t next_u64() {
+  [[gnu::always_inline]] uint64_t next_u64() {
     const uint64_t high = next_u32();
     return (high << 32) | next_u32();
   }

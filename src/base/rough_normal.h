@@ -13,7 +13,7 @@
 namespace jige {
 
 // One such number.
-inline float rough_normal(Rng& rng) {
+[[gnu::always_inline]] inline float rough_normal(Rng& rng) {
   const uint64_t bits = rng.next_u64();
   const uint64_t sum =
       (bits & 0xffff) + (bits >> 16 & 0xffff) + (bits >> 32 & 0xffff) + (bits >> 48);

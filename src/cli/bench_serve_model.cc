@@ -16,8 +16,6 @@
 namespace jige::cli {
 namespace {
 
-constexpr double kMeasureSeconds = 0.3;
-
 Result<std::string> write_random(const TemporaryFolder& folder, const std::string& size,
                                  std::optional<DType> dtype, int64_t context_max) {
   const ModelShape shape{.size = size, .context = context_max};
@@ -27,8 +25,14 @@ Result<std::string> write_random(const TemporaryFolder& folder, const std::strin
   return folder.path();
 }
 
-// The time of a forward over `count` tokens behind `context` others.
-Result<double> forward_seconds(model::InferenceModel& model, int64_t context, int64_t count) {
+// A forward over `count` tokens behind `context` others.
+struct Forward {
+  int64_t context, count;
+};
+
+// The time of one, measured for `seconds`.
+Result<double> forward_seconds(model::InferenceModel& model, const Forward& shape, double seconds) {
+  const auto [context, count] = shape;
   std::vector<int32_t> blocks(static_cast<size_t>(model.sizes().kv_block_count));
   std::iota(blocks.begin(), blocks.end(), 0);
   const std::vector<int32_t> tokens(static_cast<size_t>(count), 1);
@@ -36,7 +40,7 @@ Result<double> forward_seconds(model::InferenceModel& model, int64_t context, in
                                .context_count = static_cast<int32_t>(context),
                                .blocks = blocks.data()};
   const int32_t last = static_cast<int32_t>(count) - 1;
-  JIGE_TRY(const Timing timing, time_runs(kMeasureSeconds, [&]() -> Status {
+  JIGE_TRY(const Timing timing, time_runs(seconds, [&]() -> Status {
              JIGE_TRY([[maybe_unused]] const std::span<const float> logits,
                       model.forward({.tokens = tokens,
                                      .sequences = std::span(&span, 1),
@@ -119,14 +123,14 @@ Result<text::Tokenizer> numbered_tokenizer(int64_t vocab_size) {
   return text::Tokenizer::from_json(json + "}}}", "the tokenizer of a random model");
 }
 
-Result<sim::StepTime> measure_step_time(model::InferenceModel& model) {
+Result<sim::StepTime> measure_step_time(model::InferenceModel& model, double seconds) {
   const int64_t room = std::min(model.context_max(), model.sizes().kv_block_count * 16);
   const int64_t prompt = std::max<int64_t>(2, std::min(model.sizes().batch_tokens_max, room) / 2);
   const int64_t context = std::max<int64_t>(1, room - 1);
   JIGE_DO(fill_cache(model, room));
-  JIGE_TRY(const double one_s, forward_seconds(model, 0, 1));
-  JIGE_TRY(const double prompt_s, forward_seconds(model, 0, prompt));
-  JIGE_TRY(const double far_s, forward_seconds(model, context, 1));
+  JIGE_TRY(const double one_s, forward_seconds(model, {0, 1}, seconds));
+  JIGE_TRY(const double prompt_s, forward_seconds(model, {0, prompt}, seconds));
+  JIGE_TRY(const double far_s, forward_seconds(model, {context, 1}, seconds));
   // one = a + b + c, prompt = a + prompt (b + c), far = a + b + (context + 1) c. Noise may make a
   // term negative where it is small: it is taken as none then.
   sim::StepTime step;

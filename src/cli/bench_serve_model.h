@@ -45,7 +45,8 @@ struct BenchServeModelFlags {
 // A tokenizer of `vocab_size` tokens spelled by their numbers; it decodes and cannot encode.
 Result<text::Tokenizer> numbered_tokenizer(int64_t vocab_size);
 
-// The times of a prompt, of one token and of one token behind a long context give the three terms.
-Result<sim::StepTime> measure_step_time(model::InferenceModel& model);
+// The times of a prompt, of one token and of one token behind a long context, measured for
+// `seconds` each, give the three terms.
+Result<sim::StepTime> measure_step_time(model::InferenceModel& model, double seconds = 0.3);
 
 }  // namespace jige::cli

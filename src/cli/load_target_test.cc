@@ -76,7 +76,7 @@ TEST(BenchServeModel, MeasuresStepTimes) {
   flags.random = "tiny";
   auto served = flags.load(64, 64, 64, 8);
   ASSERT_TRUE(served);
-  const auto step = measure_step_time(*served->model);
+  const auto step = measure_step_time(*served->model, 0.02);
   ASSERT_TRUE(step) << step.error().message;
   EXPECT_GT(step->base_s, 0);
   EXPECT_GE(step->token_s, 0);

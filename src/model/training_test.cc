@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/rough_normal.h"
 #include "formats/tensor_folder.h"
 #include "model/model_test_support.h"
 #include "ops/adamw.h"
@@ -63,7 +64,7 @@ void expect_gradients_match_differences(Trainee& trainee, const std::vector<Sequ
       std::vector<float> direction(count);
       double norm = 0;
       for (size_t i = 0; i < count; ++i) {
-        direction[i] = own ? gradient[i] : static_cast<float>(rng.normal());
+        direction[i] = own ? gradient[i] : rough_normal(rng);
         norm += static_cast<double>(direction[i]) * direction[i];
       }
       double expected = 0;

@@ -9,6 +9,7 @@
 #include <limits>
 #include <vector>
 
+#include "base/rough_normal.h"
 #include "kernels/cpu/adamw_blocks.h"
 #include "ops/adamw.h"
 #include "ops/testing.h"
@@ -35,11 +36,11 @@ struct BlockState {
         moment1(static_cast<size_t>((count + kMomentBlock - 1) / kMomentBlock)),
         moment2(moment1.size()) {
     Rng rng(derive_key(1, "blocks", static_cast<uint64_t>(count)));
-    for (float& value : weight) value = static_cast<float>(rng.normal());
+    for (float& value : weight) value = rough_normal(rng);
     draw_gradients(rng, 1);
   }
   void draw_gradients(Rng& rng, double scale) {
-    for (float& value : grad) value = static_cast<float>(scale * rng.normal());
+    for (float& value : grad) value = static_cast<float>(scale * rough_normal(rng));
   }
   static TensorView blocks_of(std::vector<MomentBlock>& blocks) {
     return TensorView::of(

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/rough_normal.h"
 #include "ops/testing.h"
 
 namespace jige::ops {
@@ -26,10 +27,10 @@ struct State {
   explicit State(int64_t count) {
     Rng rng(derive_key(1, "adamw", static_cast<uint64_t>(count)));
     for (int64_t i = 0; i < count; ++i) {
-      weight.push_back(static_cast<float>(rng.normal()));
-      moment1.push_back(static_cast<float>(0.1 * rng.normal()));
+      weight.push_back(rough_normal(rng));
+      moment1.push_back(0.1f * rough_normal(rng));
       moment2.push_back(static_cast<float>(0.01 * rng.uniform()));
-      grad.push_back(static_cast<float>(rng.normal()));
+      grad.push_back(rough_normal(rng));
     }
   }
   AdamW args() {

@@ -12,10 +12,12 @@
 #include <vector>
 
 #include "ops/delta_rule.h"
+#include "ops/double_rows.h"
 #include "ops/testing.h"
 
 namespace jige::ops::delta_test {
 
+using test::add_scaled;
 using test::Matrix;
 using test::Values;
 
@@ -121,6 +123,7 @@ inline Values key_row(const Case& c, const Values& rows, int64_t first, double s
 inline void run_head(const Case& c, const SequenceSpan& span, int64_t head, Reference& ref) {
   const auto dk = static_cast<size_t>(c.shape.key_dim);
   const auto dv = static_cast<size_t>(c.shape.value_dim);
+  const int64_t columns = c.shape.value_dim;
   const int64_t key_head = head / (c.shape.value_heads / c.shape.key_heads);
   Values state(dk * dv);
   Values memory(dv), delta(dv);
@@ -134,12 +137,8 @@ inline void run_head(const Case& c, const SequenceSpan& span, int64_t head, Refe
         static_cast<size_t>(row * c.value_columns() + head * c.shape.value_dim);
     const double decay = std::exp(ref.log_decay[gate]);
     std::ranges::fill(memory, 0.0);
-    for (size_t i = 0; i < dk; ++i) {
-      for (size_t j = 0; j < dv; ++j) {
-        state[i * dv + j] *= decay;
-        memory[j] += state[i * dv + j] * k[i];
-      }
-    }
+    for (double& s : state) s *= decay;
+    for (size_t i = 0; i < dk; ++i) add_scaled(memory.data(), &state[i * dv], k[i], columns);
     double* const result = &ref.dst[value_first];
     for (size_t j = 0; j < dv; ++j) {
       const double value = ref.v[value_first + j];
@@ -147,10 +146,8 @@ inline void run_head(const Case& c, const SequenceSpan& span, int64_t head, Refe
       result[j] = c.shape.corrects ? 0 : ref.skip[static_cast<size_t>(head)] * value;
     }
     for (size_t i = 0; i < dk; ++i) {
-      for (size_t j = 0; j < dv; ++j) {
-        state[i * dv + j] += k[i] * delta[j];
-        result[j] += state[i * dv + j] * q[i];
-      }
+      add_scaled(&state[i * dv], delta.data(), k[i], columns);
+      add_scaled(result, &state[i * dv], q[i], columns);
     }
   }
   ref.states.insert(ref.states.end(), state.begin(), state.end());

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/rough_normal.h"
 #include "ops/testing.h"
 
 namespace jige::ops {
@@ -65,7 +66,7 @@ struct Balanced {
 std::vector<float> drawn_logits(const BalanceCase& test, uint64_t seed) {
   Rng rng(seed);
   std::vector<float> logits(static_cast<size_t>(test.tokens() * test.experts));
-  for (float& logit : logits) logit = static_cast<float>(2 * rng.normal());
+  for (float& logit : logits) logit = 2 * rough_normal(rng);
   return logits;
 }
 

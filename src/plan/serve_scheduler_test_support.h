@@ -214,10 +214,11 @@ class TraceRun {
 
   // Some of it wrong, some of it for requests that are in flight, over, or have no token yet.
   void draft() {
+    std::vector<int32_t> tokens;
     for (const auto& [id, request] : expected_) {
       if (rng_.below(3) == 0) continue;
       const bool over = over_.contains(id);  // nothing is read of what it drafts
-      std::vector<int32_t> tokens;
+      tokens.clear();
       if (!over) tokens = request.prompt;
       if (!over) tokens.insert(tokens.end(), request.generated.begin(), request.generated.end());
       const size_t known = tokens.size();

@@ -73,6 +73,24 @@ void take_preference(const Json& record, double step, PreferenceCurves& curves) 
   curves.rejected_logprob.push_back({step, number_or(record, "rejected_logprob", NAN)});
 }
 
+void take_rewards(const Json& record, double step, RewardCurves& curves) {
+  if (!record.contains("reward")) return;
+  const auto take = [&](std::vector<ChartPoint>& points, const char* field, double factor = 1) {
+    if (record.contains(field)) points.push_back({step, factor * number_or(record, field, NAN)});
+  };
+  take(curves.reward, "reward");
+  take(curves.full_share, "full_share", 100);
+  take(curves.silent_share, "silent_share", 100);
+  take(curves.cut_share, "cut_share", 100);
+  take(curves.answer_tokens, "answer_tokens");
+  take(curves.kl, "kl");
+  take(curves.clipped_share, "clipped_share", 100);
+  take(curves.logprob_gap, "logprob_gap");
+  take(curves.draw_s, "draw_s");
+  take(curves.score_s, "score_s");
+  take(curves.learn_s, "learn_s");
+}
+
 void take_experts(const Json& record, double step, ExpertCurves& curves) {
   if (!record.contains("expert_busiest")) return;
   curves.busiest.push_back({step, number_or(record, "expert_busiest", NAN)});
@@ -102,12 +120,14 @@ void take_record(const Json& record, const std::string& kind, RunLog& log) {
   if (kind == "start") take_start(record, log);
   if (kind == "end") take_end(record, log);
   if (kind == "eval") {
-    log.held_out.push_back(loss);
+    take_rewards(record, step, log.rewards_held_out);
+    if (record.contains("loss")) log.held_out.push_back(loss);
     take_preference(record, step, log.preference_held_out);
   }
   if (kind == "step") {
     log.training.push_back(loss);
     take_preference(record, step, log.preference);
+    take_rewards(record, step, log.rewards);
     take_experts(record, step, log.experts);
     log.tokens_per_s.push_back({step, number_or(record, "tokens_per_s", NAN)});
     log.tokens += number_or(record, "tokens", 0);
@@ -163,8 +183,10 @@ std::vector<ChartPoint> smoothed(const std::vector<ChartPoint>& points) {
 
 LineChart loss_chart(const RunLog& log, const std::string& title) {
   const bool pairs = !log.preference.margin.empty();
-  LineChart chart = both_chart(title, pairs ? "loss (a pair)" : "loss (nats per token)",
-                               log.training, log.held_out);
+  const char* of = pairs                        ? "loss (a pair)"
+                   : log.rewards.reward.empty() ? "loss (nats per token)"
+                                                : "loss (a token's surrogate)";
+  LineChart chart = both_chart(title, of, log.training, log.held_out);
   chart.subtitle = counted(std::ssize(log.training), "step");
   if (log.tokens > 0) chart.subtitle += fmt::format(", {} tokens", format_count(log.tokens));
   if (log.seconds > 0) chart.subtitle += fmt::format(", {}", format_duration(log.seconds));
@@ -182,6 +204,37 @@ std::vector<LineChart> preference_charts(const RunLog& log) {
           both_chart("Accuracy", "pairs with a margin above 0, %", training.accuracy,
                      held_out.accuracy),
           std::move(logprobs)};
+}
+
+std::vector<LineChart> reward_charts(const RunLog& log) {
+  const RewardCurves& training = log.rewards;
+  const auto chart = [](const char* title, const char* y_label, std::vector<ChartSeries> series) {
+    return LineChart{
+        .title = title, .x_label = "step", .y_label = y_label, .series = std::move(series)};
+  };
+  const auto line = [](const char* name, const char* color, const std::vector<ChartPoint>& points) {
+    return ChartSeries{.name = name, .color = color, .points = smoothed(points)};
+  };
+  std::vector<LineChart> charts = {
+      both_chart("Reward", "mean of answers", training.reward, log.rewards_held_out.reward),
+      chart("Answers", "%",
+            {line("full marks", "#1a7f37", training.full_share),
+             line("cut at the limit", "#d1570a", training.cut_share),
+             line("groups without signal", "#6e7781", training.silent_share)}),
+      both_chart("Length", "tokens an answer", training.answer_tokens,
+                 log.rewards_held_out.answer_tokens),
+      chart("Time", "seconds a step",
+            {line("drawing", "#1f6feb", training.draw_s),
+             line("scoring", "#d1570a", training.score_s),
+             line("learning", "#1a7f37", training.learn_s)}),
+      chart("Drawn and learned", "nats, mean difference of log-probabilities",
+            {line("", "#1f6feb", training.logprob_gap)}),
+      chart("Clipped", "% of tokens", {line("", "#1f6feb", training.clipped_share)})};
+  if (!training.kl.empty()) {
+    charts.push_back(chart("Distance from the first weights", "nats a token",
+                           {line("", "#1f6feb", training.kl)}));
+  }
+  return charts;
 }
 
 LineChart expert_chart(const RunLog& log) {

@@ -20,6 +20,14 @@ struct PreferenceCurves {
   std::vector<ChartPoint> chosen_logprob, rejected_logprob;
 };
 
+// What answers that were drawn are worth, by step.
+struct RewardCurves {
+  std::vector<ChartPoint> reward, full_share, silent_share, cut_share;  // shares in %
+  std::vector<ChartPoint> answer_tokens;
+  std::vector<ChartPoint> kl, clipped_share, logprob_gap;
+  std::vector<ChartPoint> draw_s, score_s, learn_s;
+};
+
 // How experts were used, by step: the busiest one's tokens over those of equal use.
 struct ExpertCurves {
   std::vector<ChartPoint> busiest, busiest_mean;  // of the layer where that is most, and of all
@@ -32,6 +40,7 @@ struct RunLog {
   std::vector<ChartPoint> held_out;      // loss by step
   std::vector<ChartPoint> tokens_per_s;  // by step
   PreferenceCurves preference, preference_held_out;
+  RewardCurves rewards, rewards_held_out;
   ExpertCurves experts;
   // With several ranks, by step: what rank 0 and the slowest one waited for the others.
   std::vector<ChartPoint> wait_s, wait_max_s;
@@ -65,6 +74,9 @@ LineChart loss_chart(const RunLog& log, const std::string& title);
 // Of a run with pairs: their margins, the part of them that is right, and the log-probabilities of
 // both answers.
 std::vector<LineChart> preference_charts(const RunLog& log);
+// Of a run that learns from rewards: rewards, lengths, where its time goes, and what keeps it near
+// the model it began with.
+std::vector<LineChart> reward_charts(const RunLog& log);
 // Of a run with experts: how busy the busiest are.
 LineChart expert_chart(const RunLog& log);
 

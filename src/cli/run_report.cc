@@ -40,6 +40,15 @@ Facts run_facts(const RunLog& log) {
     facts.emplace_back("last margin", fmt::format("{:.4f}", log.preference.margin.back().y));
     facts.emplace_back("last accuracy", fmt::format("{:.1f} %", accuracy.back().y));
   }
+  if (const RewardCurves& rewards = log.rewards; !rewards.reward.empty()) {
+    facts.emplace_back("last reward",
+                       fmt::format("{:.4f}, full marks {:.1f} %", rewards.reward.back().y,
+                                   rewards.full_share.back().y));
+  }
+  if (const auto& reward = log.rewards_held_out.reward; !reward.empty()) {
+    facts.emplace_back("held-out reward, first and last",
+                       fmt::format("{:.4f}, {:.4f}", reward.front().y, reward.back().y));
+  }
   if (const auto& busiest = log.experts.busiest; !busiest.empty()) {
     facts.emplace_back("busiest expert, over equal use",
                        fmt::format("{:.2f}, mean of layers {:.2f}", busiest.back().y,
@@ -126,6 +135,15 @@ std::string preference_sections(const RunLog& log) {
   return html;
 }
 
+std::string reward_sections(const RunLog& log) {
+  std::string html =
+      heading("Rewards") +
+      "<p>Of answers that were drawn to learn from; held-out: of greedy ones. A group "
+      "without signal has the same reward for all its answers.</p>\n";
+  for (const LineChart& chart : reward_charts(log)) html += figure(render_svg(chart));
+  return html;
+}
+
 std::string expert_sections(const RunLog& log) {
   return heading("Experts") +
          "<p>Tokens that chose the busiest expert of a layer, over those that each expert would "
@@ -156,6 +174,7 @@ Result<std::string> run_report_html(const std::string& title, const RunLog& log,
       xml_text(title), kStyle);
   html += table(run_facts(log)) + heading("Loss") + figure(render_svg(loss_chart(log, "Loss")));
   if (!log.preference.margin.empty()) html += preference_sections(log);
+  if (!log.rewards.reward.empty()) html += reward_sections(log);
   if (!log.experts.busiest.empty()) html += expert_sections(log);
   html += speed_figure(log);
   if (!log.wait_s.empty()) html += rank_sections(log);

@@ -99,6 +99,8 @@ class TrainCommand final : public Command {
     flags.example(
         "jige train --from models/llama --lora --quantize q4 --data a.jsonl --out runs/q4");
     flags.example("jige train --from runs/chat --dpo --data pairs.jsonl --out runs/preferred");
+    flags.example(
+        "jige train --from runs/chat --grpo --reward number --data sums.jsonl --out runs/sums");
   }
 
   Status run() override {
@@ -137,7 +139,7 @@ class TrainCommand final : public Command {
     options.memory_limit_bytes = device_.memory_limit_bytes;
     options.program_version = kVersion;
     JIGE_DO(train::validate_ranks(options));
-    if (options.dpo) JIGE_DO(check_preference(options));
+    if (options.dpo || options.grpo) JIGE_DO(check_tuning(options));
     const auto prepare = [&] { return prepare_model(options); };
     const bool several = ranks && ranks->group;
     JIGE_DO(several ? train::after_rank_0(*ranks->group, prepare) : prepare());
@@ -146,12 +148,13 @@ class TrainCommand final : public Command {
     return plan_only_ ? plan(options) : train(options);
   }
 
-  // Before a model is made or searched for.
-  Status check_preference(train::TrainOptions options) const {
+  // Of preferences and rewards, before a model is made or searched for.
+  Status check_tuning(train::TrainOptions options) const {
     options.config.reset();
     if (options.init_folder.empty())
       options.init_folder = train::recorded_source(options.out_folder);
-    return train::validate_preference(options);
+    JIGE_DO(train::validate_preference(options));
+    return train::validate_grpo(options);
   }
 
   // Rank 0 speaks for all.
@@ -222,7 +225,9 @@ class TrainCommand final : public Command {
         static_cast<double>(std::min(setup.options.step_tokens, setup.plan.epoch_tokens));
     const double context_mean = static_cast<double>(setup.plan.context) / 2;
     const double flops =
-        train::training_flops(*setup.architecture, setup.options, step_tokens, context_mean);
+        setup.options.grpo
+            ? reward_flops(setup)
+            : train::training_flops(*setup.architecture, setup.options, step_tokens, context_mean);
     // The first weights score all pairs before the first step.
     const double reference_flops =
         setup.options.dpo ? setup.architecture->forward_flops(
@@ -239,6 +244,20 @@ class TrainCommand final : public Command {
       print_text(plan_text(setup.plan, seconds));
     }
     return {};
+  }
+
+  // Of a step whose answers are as long as they may be: drawn, and learned from in every update.
+  static double reward_flops(const train::RunSetup& setup) {
+    const train::GrpoOptions& grpo = *setup.options.grpo;
+    const double prompt = static_cast<double>(setup.plan.epoch_tokens) /
+                          static_cast<double>(setup.plan.sequence_count);
+    const auto answer = static_cast<double>(grpo.draw.tokens_max);
+    const auto answers = static_cast<double>(grpo.prompts_per_step * grpo.group);
+    const double context = (prompt + answer) / 2;
+    return setup.architecture->forward_flops(answers * answer, context) +
+           static_cast<double>(grpo.updates) *
+               train::training_flops(*setup.architecture, setup.options,
+                                     answers * (prompt + answer), context);
   }
 
   Status train(const train::TrainOptions& options) const {

@@ -73,7 +73,7 @@ void declare_data(TrainFlags& to, Flags& flags) {
   flags.section("Data");
   flags.texts("--data FILE...", data.files,
               "text, JSONL ({\"text\"}, {\"messages\"} or {\"prompt\", \"completion\"}; with --dpo "
-              "pairs) or token files (.bin)");
+              "pairs, with --grpo prompts) or token files (.bin)");
   flags.texts("--eval-data FILE...", data.eval_files,
               "data to measure on; without it a part of --data is held out");
   flags.number("--eval-share X", data.eval_fraction, {.min = 0, .max = 0.5},
@@ -160,6 +160,7 @@ void declare_run(TrainFlags& to, Flags& flags) {
 void TrainFlags::declare(Flags& flags) {
   declare_model(*this, flags);
   declare_preference(*this, flags);
+  rewards.declare(flags);
   declare_data(*this, flags);
   declare_learning(*this, flags);
   declare_run(*this, flags);
@@ -276,8 +277,12 @@ Result<train::TrainOptions> TrainFlags::to_options(const Flags& flags, bool on_g
   JIGE_DO(check_learning(flags));
   train::TrainOptions made = options;
   if (dpo) made.dpo = dpo_options;
+  JIGE_TRY(made.grpo, rewards.to_options(flags));
   if (dpo && !flags.given("--lr")) {
     made.schedule.peak = lora ? kDpoLoraRateDefault : kDpoRateDefault;
+  }
+  if (made.grpo && !flags.given("--lr")) {
+    made.schedule.peak = lora ? kGrpoLoraRateDefault : kGrpoRateDefault;
   }
   if (!from_folder.empty()) {
     JIGE_TRY(made.init_folder, find_model_folder(from_folder));

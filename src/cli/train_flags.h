@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "cli/model_sizes.h"
 #include "cli/train_pipeline_flags.h"
+#include "cli/train_reward_flags.h"
 #include "train/options.h"
 
 namespace jige::cli {
@@ -40,6 +41,7 @@ struct TrainFlags {
   bool no_eos = false, must_resume = false, fresh = false, no_merge = false;
   bool dpo = false;
   train::DpoOptions dpo_options;
+  TrainRewardFlags rewards;
   TrainPipelineFlags pipeline;
   train::TrainOptions options;  // targets of the remaining flags
 

@@ -43,6 +43,22 @@ std::string preference_note(const train::PreferenceMeans& means) {
   return fmt::format("  margin {:.3f}  right {:.0f} %", means.margin, 100 * means.accuracy);
 }
 
+// "  reward 0.62  full 58 %  30 tokens".
+std::string reward_note(const train::RewardMeans& means) {
+  return fmt::format("  reward {:.3f}  full {:.0f} %  {:.0f} tokens", means.reward,
+                     100 * means.full_share, means.length);
+}
+
+// The same with what is learned of it.
+std::string reward_step_note(const train::RewardStep& step) {
+  std::string note = reward_note(step.means);
+  if (step.means.cut_share > 0) note += fmt::format(", {:.0f} % cut", 100 * step.means.cut_share);
+  if (step.silent_share > 0) note += fmt::format("  silent {:.0f} %", 100 * step.silent_share);
+  if (step.clipped_share > 0) note += fmt::format("  clipped {:.1f} %", 100 * step.clipped_share);
+  if (step.kl) note += fmt::format("  kl {:.4f}", *step.kl);
+  return note;
+}
+
 // "  experts 1.7x": what the busiest expert has, over what it would have of equal use.
 std::string expert_note(const train::ExpertInfo& experts) {
   return fmt::format("  experts {:.1f}x", experts.busiest.most);
@@ -139,6 +155,7 @@ void TrainReport::on_plan(const train::TrainPlan& plan) {
            shown_count(plan.parameter_count), shown_count(plan.epoch_tokens),
            shown_count(plan.pairs ? plan.sequence_count : plan.document_count),
            plan.pairs                 ? "pairs"
+           : plan.prompts             ? "prompts"
            : plan.document_count == 1 ? "document"
                                       : "documents",
            plan.held_out_count, counted(plan.steps_total, "step"),
@@ -173,8 +190,9 @@ void TrainReport::on_plan(const train::TrainPlan& plan) {
 void TrainReport::on_step(const train::StepInfo& info) {
   if (output_.json) print_json(train::step_record(info));
   std::string note =
-      fmt::format("loss {:.3f}{}{}{}  {} tokens/s  {:.1f} GFLOP/s", info.loss,
-                  info.preference ? preference_note(*info.preference) : "", eval_note_,
+      fmt::format("loss {:.3f}{}{}{}{}  {} tokens/s  {:.1f} GFLOP/s", info.loss,
+                  info.preference ? preference_note(*info.preference) : "",
+                  info.rewards ? reward_step_note(*info.rewards) : "", eval_note_,
                   info.experts ? expert_note(*info.experts) : "",
                   shown_count(static_cast<int64_t>(info.tokens_per_s)), info.flops_per_s / 1e9);
   if (info.flops_share > 0) note += fmt::format(" ({:.0f} %)", 100 * info.flops_share);
@@ -186,6 +204,12 @@ void TrainReport::on_step(const train::StepInfo& info) {
 
 void TrainReport::on_eval(const train::EvalInfo& info) {
   if (output_.json) print_json(train::eval_record(info));
+  if (info.rewards) {
+    log_info("step {}: greedy answers to {}:{}", info.step,
+             counted(info.rewards->answer_count, "held-out prompt"), reward_note(*info.rewards));
+    eval_note_ = fmt::format("  (held-out {:.3f})", info.rewards->reward);
+    return;
+  }
   eval_note_ = info.preference ? fmt::format(" (held-out{})", preference_note(*info.preference))
                                : fmt::format(" (held-out {:.3f})", info.loss);
 }
@@ -200,7 +224,9 @@ void TrainReport::finish(const train::TrainResult& result) {
   if (!step_progress_) return;
   std::string note;
   if (result.loss) note += fmt::format("loss {:.3f}", *result.loss);
-  if (result.eval) {
+  if (result.eval && result.eval->rewards) {
+    note += fmt::format(", held-out{}", reward_note(*result.eval->rewards));
+  } else if (result.eval) {
     note += fmt::format(", held-out {:.3f}", result.eval->loss);
     note += result.eval->preference ? preference_note(*result.eval->preference)
                                     : fmt::format(" (perplexity {:.2f})", result.eval->perplexity);
@@ -233,11 +259,13 @@ std::string plan_text(const train::TrainPlan& plan, double seconds) {
   Table table({{}, {}});
   table.row({"parameters", fmt::format("{}, {} of them trained", shown_count(plan.parameter_count),
                                        shown_count(plan.trainable_count))});
-  const char* sequence = plan.pairs ? "pair" : "sequence";
+  const char* sequence = plan.pairs ? "pair" : plan.prompts ? "prompt" : "sequence";
   const std::string sequences = counted(plan.sequence_count, sequence);
-  table.row({"data", fmt::format("{}{}, {} tokens an epoch",
-                                 plan.pairs ? "" : counted(plan.document_count, "document") + ", ",
-                                 sequences, plan.epoch_tokens)});
+  table.row({"data",
+             fmt::format(
+                 "{}{}, {} tokens an epoch",
+                 plan.pairs || plan.prompts ? "" : counted(plan.document_count, "document") + ", ",
+                 sequences, plan.epoch_tokens)});
   if (plan.skipped_count > 0) table.row({"", bad_lines_text(plan.skipped_count)});
   table.row({"", context_text(plan)});
   table.row({"held out", counted(plan.held_out_count, sequence)});
@@ -256,7 +284,13 @@ std::string plan_text(const train::TrainPlan& plan, double seconds) {
       table.row({"  masters, a share", format_bytes(plan.memory.masters_bytes)});
     }
     table.row({"  activations", format_bytes(plan.memory.buffers.total_bytes())});
-    if (plan.pairs) table.row({"  reference", format_bytes(plan.reference_bytes)});
+    if (plan.prompts) {
+      table.row({"  to draw answers", format_bytes(plan.drawing_bytes)});
+      table.row({"  prompts", format_bytes(plan.prompt_bytes)});
+    }
+    if (plan.pairs || plan.reference_bytes > 0) {
+      table.row({"  reference", format_bytes(plan.reference_bytes)});
+    }
     if (plan.rank_count > 1) {
       const bool on_gpu = plan.pinned_bytes > 0;
       if (on_gpu) {

@@ -8,6 +8,7 @@
 #include "base/counted.h"
 #include "model/batch_limits.h"
 #include "model/device_support.h"
+#include "model/inference_sizes.h"
 #include "model/weights_layout.h"
 #include "ops/draw.h"
 #include "ops/elementwise.h"
@@ -15,12 +16,6 @@
 
 namespace jige::model {
 namespace {
-
-constexpr int64_t kContextDefaultMax = 4096;
-constexpr int64_t kBatchTokensLimit = int64_t{1} << 20;
-constexpr int64_t kAdapterRoomsLimit = 4096;
-constexpr int64_t kStatesLimit = int64_t{1} << 16;
-constexpr int64_t kAdapterRankLimit = 4096;
 
 std::string adapters_text(const InferenceMemory& memory) {
   if (memory.adapters_bytes.empty()) return "";
@@ -43,72 +38,7 @@ Status check_memory(const std::string& folder, const InferenceMemory& needed, in
               shown(limit_bytes));
 }
 
-Status add_rooms(const InferenceOptions& options, const Architecture& architecture,
-                 InferenceSizes& sizes) {
-  JIGE_DO(check_range("the number of adapters that may be loaded", options.adapter_rooms, 0,
-                      kAdapterRoomsLimit));
-  if (options.adapter_rooms == 0) return {};
-  JIGE_DO(check_range("the rank of adapters that may be loaded", options.adapter_rank_max, 1,
-                      kAdapterRankLimit));
-  const AdapterRoom room = Adapter::room(architecture, options.adapter_rank_max, sizes.compute);
-  AdapterSizes& all = sizes.adapters;
-  all.packed_bytes.insert(all.packed_bytes.end(), static_cast<size_t>(options.adapter_rooms),
-                          room.packed_bytes);
-  all.product_columns = std::max(all.product_columns, room.product_columns);
-  all.part_outputs = std::max(all.part_outputs, room.part_outputs);
-  return {};
-}
-
-Result<InferenceSizes> sizes_with(const std::vector<Adapter>& adapters,
-                                  const InferenceOptions& options, const Architecture& architecture,
-                                  const formats::TensorFolder& files) {
-  const formats::ModelConfig& config = architecture.config();
-  InferenceSizes sizes;
-  JIGE_TRY(sizes.table_dtype, stored_table_dtype(architecture, files));
-  const bool wide = sizes.table_dtype == DType::kF32;
-  sizes.compute = options.compute.value_or(wide ? DType::kF32 : DType::kBF16);
-  JIGE_DO(check_weight_format(architecture, options.format));
-  sizes.format = options.format;
-  sizes.kv_dtype = options.kv_dtype.value_or(sizes.compute);
-  if (sizes.kv_dtype != DType::kF32 && sizes.kv_dtype != DType::kBF16 &&
-      sizes.kv_dtype != DType::kI8) {
-    return fail(Code::kInvalidArgument,
-                "key/value cache type {} is not supported; use f32, bf16 or i8",
-                dtype_info(sizes.kv_dtype).name);
-  }
-  sizes.context_max = options.context_max > 0 ? options.context_max
-                                              : std::min(config.context_max, kContextDefaultMax);
-  JIGE_DO(check_range("the context in tokens", sizes.context_max, 1, config.context_max));
-  // Embeddings: the longest text, and beside its end a batch of others.
-  const int64_t beside = options.embeds ? kv_blocks_for(options.batch_tokens_max) : 0;
-  sizes.kv_block_count = options.kv_block_count > 0 ? options.kv_block_count
-                                                    : kv_blocks_for(sizes.context_max) + beside;
-  JIGE_DO(check_range("the number of cache blocks", sizes.kv_block_count, 1, INT32_MAX));
-  if (formats::recurrent_layer_count(config) > 0) {
-    const int64_t usual = options.embeds ? kStatesOfEmbeds : kStatesDefault;
-    sizes.state_count = options.state_count > 0 ? options.state_count : usual;
-    JIGE_DO(check_range("the number of states", sizes.state_count, 1, kStatesLimit));
-  }
-  JIGE_DO(check_range("the tokens of a batch", options.batch_tokens_max, 1, kBatchTokensLimit));
-  JIGE_DO(check_range("the rows of logits", options.logit_rows_max, 1, options.batch_tokens_max));
-  sizes.batch_tokens_max = options.batch_tokens_max;
-  sizes.logit_rows_max = options.logit_rows_max;
-  JIGE_CHECK(!options.scores || !options.embeds, "a model of embeddings gives no scores");
-  sizes.scores = options.scores;
-  sizes.embeds = options.embeds;
-  sizes.adapters = adapter_sizes(adapters, sizes.compute);
-  JIGE_DO(add_rooms(options, architecture, sizes));
-  return sizes;
-}
-
 }  // namespace
-
-Result<InferenceSizes> inference_sizes(const InferenceOptions& options,
-                                       const Architecture& architecture,
-                                       const formats::TensorFolder& files) {
-  JIGE_TRY(const std::vector<Adapter> adapters, open_adapters(options.adapters, architecture));
-  return sizes_with(adapters, options, architecture, files);
-}
 
 Result<std::unique_ptr<InferenceModel>> InferenceModel::load(const std::string& folder,
                                                              Device& device,
@@ -120,17 +50,21 @@ Result<std::unique_ptr<InferenceModel>> InferenceModel::load(const std::string& 
   JIGE_TRY(const formats::TensorFolder files, formats::TensorFolder::open(folder));
   JIGE_DO(check_weights(*architecture, files));
   JIGE_TRY(std::vector<Adapter> adapters, open_adapters(options.adapters, *architecture));
-  JIGE_TRY(const InferenceSizes sizes, sizes_with(adapters, options, *architecture, files));
+  JIGE_TRY(const DType table_dtype, stored_table_dtype(*architecture, files));
+  JIGE_TRY(const InferenceSizes sizes,
+           inference_sizes_with(adapters, options, *architecture, table_dtype));
   JIGE_DO(check_device_support(device.kind(), device.name(), *architecture));
   JIGE_DO(check_memory(folder, inference_memory(*architecture, sizes),
                        sizes.kv_block_count * ops::kKvBlockTokens, options.memory_bytes_max));
   std::unique_ptr<InferenceModel> model(
-      new InferenceModel(device, std::move(architecture), sizes, options.memory_bytes_max));
+      new InferenceModel(device, *architecture, sizes, options.memory_bytes_max));
+  model->own_architecture_ = std::move(architecture);
   JIGE_TRY(model->stream_, device.make_stream());
-  JIGE_TRY(model->weights_, ModelWeights::create(model->arena_, *model->architecture_,
-                                                 inference_weights_options(sizes)));
+  JIGE_TRY(model->own_weights_, ModelWeights::create(model->arena_, *model->architecture_,
+                                                     inference_weights_options(sizes)));
+  model->weights_ = &*model->own_weights_;
   JIGE_DO(model->allocate());
-  JIGE_DO(load_weights(*model->weights_, *model->stream_, files));
+  JIGE_DO(load_weights(*model->own_weights_, *model->stream_, files));
   for (Adapter& adapter : adapters) {
     JIGE_DO(adapter.load(model->arena_, *model->stream_, sizes.compute));
   }
@@ -140,9 +74,25 @@ Result<std::unique_ptr<InferenceModel>> InferenceModel::load(const std::string& 
   return model;
 }
 
-InferenceModel::InferenceModel(Device& device, std::unique_ptr<const Architecture> architecture,
+Result<std::unique_ptr<InferenceModel>> InferenceModel::borrow(const ModelWeights& weights,
+                                                               Device& device,
+                                                               const InferenceOptions& options) {
+  const StopWatch watch;
+  JIGE_TRY(const InferenceSizes sizes,
+           borrowed_sizes(options, weights.architecture(), weights.options()));
+  std::unique_ptr<InferenceModel> model(
+      new InferenceModel(device, weights.architecture(), sizes, options.memory_bytes_max));
+  model->weights_ = &weights;
+  JIGE_TRY(model->stream_, device.make_stream());
+  JIGE_DO(model->allocate());
+  JIGE_DO(model->take_rooms(options.adapter_rank_max));
+  model->load_seconds_ = watch.seconds();
+  return model;
+}
+
+InferenceModel::InferenceModel(Device& device, const Architecture& architecture,
                                const InferenceSizes& sizes, int64_t memory_bytes_max)
-    : architecture_(std::move(architecture)),
+    : architecture_(&architecture),
       sizes_(sizes),
       arena_(device, device.name() + " inference", memory_bytes_max) {}
 

@@ -104,6 +104,14 @@ class InferenceModel {
   static Result<std::unique_ptr<InferenceModel>> load(const std::string& folder, Device& device,
                                                       const InferenceOptions& options = {});
 
+  // Runs with weights that are held elsewhere, such as those of a model that is being trained, on
+  // their device: what they are between two calls decides the next one. They must outlive it, and
+  // stay as they are while one runs. Of the options, compute type and format are theirs; they bring
+  // their own adapters. Fails with kInvalidArgument on options out of range, a context beyond their
+  // table of positions among them, kUnsupported on models with latents, and kExhausted.
+  static Result<std::unique_ptr<InferenceModel>> borrow(const ModelWeights& weights, Device& device,
+                                                        const InferenceOptions& options);
+
   const formats::ModelConfig& config() const { return architecture_->config(); }
   const Architecture& architecture() const { return *architecture_; }
   const InferenceSizes& sizes() const { return sizes_; }
@@ -167,8 +175,8 @@ class InferenceModel {
     std::vector<LayerBuffers> layers;
   };
 
-  InferenceModel(Device& device, std::unique_ptr<const Architecture> architecture,
-                 const InferenceSizes& sizes, int64_t memory_bytes_max);
+  InferenceModel(Device& device, const Architecture& architecture, const InferenceSizes& sizes,
+                 int64_t memory_bytes_max);
   Status allocate();
   Status allocate_sequences();
   Status take_rooms(int64_t rank_max);
@@ -204,11 +212,13 @@ class InferenceModel {
   template <typename T>
   std::span<const T> to_host(const TensorView& view);
 
-  std::unique_ptr<const Architecture> architecture_;
+  std::unique_ptr<const Architecture> own_architecture_;  // null where weights are borrowed
+  const Architecture* architecture_;
   InferenceSizes sizes_;
   Arena arena_;
   std::unique_ptr<Stream> stream_;
-  std::optional<ModelWeights> weights_;
+  std::optional<ModelWeights> own_weights_;  // not there where they are borrowed
+  const ModelWeights* weights_ = nullptr;
   std::vector<Adapter> adapters_;
   Buffers buffers_;
   std::unique_ptr<AdapterRooms> rooms_;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "ops/token_score.h"
 
 namespace jige::serve {
 namespace {
@@ -95,12 +96,16 @@ void Answer::draw(std::span<const float> logits) {
     sampled_ =
         ops::sample(logits, options_.sampling, prompt_, tokens_, rng_, options_.top_count, allowed);
   }
+  if (options_.logprobs_as_losses && sampled_ && sampled_->token >= 0) {
+    sampled_->logprob = ops::score_token(logits, sampled_->token, 0).logprob;
+  }
   options_.sampling.logit_bias.resize(bias_count);
 }
 
 ops::RowDraw Answer::row_draw(int32_t ahead) const {
   const bool plain = options_.top_count == 0 && options_.tokens_max > 0 && !cursor_ &&
-                     !options_.allowed && options_.forbidden_rows.empty();
+                     !options_.logprobs_as_losses && !options_.allowed &&
+                     options_.forbidden_rows.empty();
   if (!plain) return {};
   // What comes before a row behind a guess is not known.
   if (ahead > 0 && ops::has_penalty(options_.sampling)) return {};

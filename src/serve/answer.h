@@ -54,8 +54,10 @@ struct AnswerOptions {
   std::vector<std::string> stop_strings;  // likewise, looked for behind the first tokens_min tokens
   bool include_stop_string = false;       // it is part of the text after all
   bool logprobs = true;                   // log-probabilities of tokens are wanted
-  int top_count = 0;                      // alternatives reported for each token
-  std::vector<int32_t> shown_ids;         // special tokens whose names are part of the text
+  // They have the bits of the losses that training and Scorer compute (ops/token_score.h).
+  bool logprobs_as_losses = false;
+  int top_count = 0;               // alternatives reported for each token
+  std::vector<int32_t> shown_ids;  // special tokens whose names are part of the text
   // The answer goes on with the prompt's text: a space that parts the two is shown.
   bool continues_text = false;
   // What the answer may be; null: anything. Stop ids are then drawn where it may end, and nothing

@@ -55,6 +55,7 @@ struct EngineRequest {
   bool include_stop_string = false;
   int32_t choice_count = 1;             // answers to the one prompt, which is run once
   bool logprobs = true;                 // log-probabilities of tokens are wanted
+  bool logprobs_as_losses = false;      // as of AnswerOptions
   int top_count = 0;                    // most likely alternatives reported with every token
   int32_t priority = 0;                 // larger goes first
   uint64_t tenant = 0;                  // for fair share

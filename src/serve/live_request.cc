@@ -24,6 +24,7 @@ AnswerOptions answer_options(const EngineRequest& request, std::span<const int32
                         .stop_strings = request.stop_strings,
                         .include_stop_string = request.include_stop_string,
                         .logprobs = request.logprobs,
+                        .logprobs_as_losses = request.logprobs_as_losses,
                         .top_count = request.top_count,
                         .shown_ids = request.shown_ids,
                         .continues_text = request.continues_text,

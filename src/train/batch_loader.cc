@@ -34,23 +34,24 @@ void BatchLoader::load(Stream& stream, const BatchRoom& room, const HostBatch& h
 }
 
 void BatchLoader::add_losses(Stream& stream, const TensorView& losses, ExactSum& sum) {
+  sum.add(token_losses(stream, losses));
+}
+
+std::span<const float> BatchLoader::token_losses(Stream& stream, const TensorView& losses) {
   host_floats_.resize(static_cast<size_t>(losses.rows()));
   stream.copy(host_floats_.data(), losses.data, losses.rows() * 4, CopyKind::kDeviceToHost);
   stream.synchronize();
-  sum.add(host_floats_);
+  return host_floats_;
 }
 
 std::vector<double> BatchLoader::sequence_losses(Stream& stream, const TensorView& losses,
                                                  const model::Batch& batch) {
-  host_floats_.resize(static_cast<size_t>(losses.rows()));
-  stream.copy(host_floats_.data(), losses.data, losses.rows() * 4, CopyKind::kDeviceToHost);
-  stream.synchronize();
+  const std::span<const float> all = token_losses(stream, losses);
   std::vector<double> sums;
   for (const auto& sequence : batch.sequences) {
     ExactSum sum;
-    sum.add(std::span(host_floats_)
-                .subspan(static_cast<size_t>(sequence.row_begin),
-                         static_cast<size_t>(sequence.row_count)));
+    sum.add(all.subspan(static_cast<size_t>(sequence.row_begin),
+                        static_cast<size_t>(sequence.row_count)));
     sums.push_back(sum.value());
   }
   return sums;
@@ -65,7 +66,14 @@ void BatchLoader::weigh_sequences(Stream& stream, std::span<const float> weights
     const auto& rows = batch.sequences[i];
     std::fill_n(host_floats_.begin() + rows.row_begin, rows.row_count, weights[i]);
   }
-  stream.copy(batch.loss_weights.data, host_floats_.data(), batch.token_count() * 4,
+  weigh_tokens(stream, host_floats_, batch);
+}
+
+void BatchLoader::weigh_tokens(Stream& stream, std::span<const float> weights,
+                               model::Batch& batch) {
+  JIGE_CHECK(std::ssize(weights) == batch.token_count(), "{} weights for {} rows", weights.size(),
+             batch.token_count());
+  stream.copy(batch.loss_weights.data, weights.data(), batch.token_count() * 4,
               CopyKind::kHostToDevice);
   stream.synchronize();
 }

@@ -40,7 +40,12 @@ class BatchLoader {
   // The same, summed for each sequence of the batch that they are of.
   std::vector<double> sequence_losses(Stream& stream, const TensorView& losses,
                                       const model::Batch& batch);
-  // Writes the loss weight of every sequence's rows where `load` put them. Waits.
+  // The losses themselves, valid until the next call.
+  std::span<const float> token_losses(Stream& stream, const TensorView& losses);
+  // Writes the loss weights of all rows where `load` put them. Waits.
+  // REQUIRES: a weight for each of the batch's rows.
+  void weigh_tokens(Stream& stream, std::span<const float> weights, model::Batch& batch);
+  // The same with one for every sequence's rows.
   // REQUIRES: a weight for each of the batch's sequences.
   void weigh_sequences(Stream& stream, std::span<const float> weights, model::Batch& batch);
 

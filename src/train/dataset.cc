@@ -146,4 +146,33 @@ Result<Dataset> load_dataset(const DatasetOptions& options, const text::Tokenize
   return dataset;
 }
 
+Result<Dataset> load_prompts(const DatasetOptions& options, int64_t answer_tokens,
+                             std::optional<RewardRule> rule, const text::Tokenizer& tokenizer) {
+  PromptOptions prompt_options{.tokens_max = options.context - answer_tokens,
+                               .rule = rule,
+                               .skip_bad = options.data.skip_bad};
+  if (options.progress) {
+    prompt_options.progress = [&](const std::string& file, int64_t done, int64_t total) {
+      return options.progress({.file = file, .done_bytes = done, .total_bytes = total});
+    };
+  }
+  const auto add = [&](const std::vector<std::string>& files, PromptSet& set,
+                       std::vector<Sequence>& sequences) -> Status {
+    for (const std::string& path : files) {
+      JIGE_DO(add_prompts(path, tokenizer, prompt_options, set));
+    }
+    for (size_t i = 0; i < set.prompts.size(); ++i) {
+      sequences.push_back({.begin = static_cast<int64_t>(i), .count = 1, .learned_count = 1});
+    }
+    return {};
+  };
+  Dataset dataset;
+  JIGE_DO(add(options.data.files, dataset.prompts, dataset.training));
+  JIGE_DO(add(options.data.eval_files, dataset.eval_prompts, dataset.held_out));
+  dataset.keys = dataset.prompts.keys;
+  dataset.eval_keys = dataset.eval_prompts.keys;
+  dataset.skipped_count = dataset.prompts.skipped_count + dataset.eval_prompts.skipped_count;
+  return dataset;
+}
+
 }  // namespace jige::train

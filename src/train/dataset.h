@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "text/tokenizer.h"
 #include "train/corpus.h"
 #include "train/options.h"
+#include "train/prompts.h"
 #include "train/sequences.h"
 
 namespace jige::train {
@@ -43,6 +45,9 @@ struct Dataset {
   std::vector<uint64_t> keys;       // by training file: content, tokenizer and options
   std::vector<uint64_t> eval_keys;  // the same of eval_files
   int64_t skipped_count = 0;        // bad lines left out while tokenising just now
+  // Of runs that learn from rewards, in place of corpora: a sequence is a prompt by its number, of
+  // one input.
+  PromptSet prompts, eval_prompts;
 
   const Corpus& held_out_corpus() const {
     return eval_corpus.parts().empty() ? corpus : eval_corpus;
@@ -57,5 +62,10 @@ struct Dataset {
 // Fails as tokenize_file, TokenFile::open and cut_sequences do.
 Result<Dataset> load_dataset(const DatasetOptions& options, const text::Tokenizer& tokenizer,
                              ThreadTeam& team);
+
+// The same of prompts with room for answers of `answer_tokens` behind them, scored by such a rule
+// or, without one, otherwise. Nothing is held out but eval_files. Fails as add_prompts.
+Result<Dataset> load_prompts(const DatasetOptions& options, int64_t answer_tokens,
+                             std::optional<RewardRule> rule, const text::Tokenizer& tokenizer);
 
 }  // namespace jige::train

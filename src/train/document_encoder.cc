@@ -39,6 +39,15 @@ Result<Json> read_messages(const Json& given, const std::string& where) {
   return messages;
 }
 
+text::ChatOptions chat_options(const Json& object) {
+  // A fixed time: the same file gives the same tokens on every day.
+  text::ChatOptions options{.now_s = 0};
+  if (const auto tools = object.find("tools"); tools != object.end() && !tools->is_null()) {
+    options.tools = &*tools;
+  }
+  return options;
+}
+
 }  // namespace
 
 DocumentEncoder::DocumentEncoder(text::Tokenizer tokenizer, std::optional<text::ChatTemplate> chat,
@@ -107,20 +116,50 @@ Result<EncodedPart> DocumentEncoder::encode_object(const Json& object,
   return encode_text(Record{.text = std::move(text)});
 }
 
+Status DocumentEncoder::check_chat(const std::string& where) const {
+  if (chat_) return {};
+  return fail(Code::kInvalidArgument,
+              "{}: has \"messages\", but the tokenizer has no chat template; put a "
+              "chat_template.jinja into its folder",
+              where);
+}
+
+Result<std::vector<int32_t>> DocumentEncoder::encode_prompt(const Json& object,
+                                                            const std::string& where) const {
+  const auto named = [&](auto ids) -> Result<std::vector<int32_t>> {
+    if (ids && ids->empty()) return fail(Code::kInvalidArgument, "{}: the prompt is empty", where);
+    return ids ? std::move(ids) : with_context(std::move(ids.error()), "{}", where);
+  };
+  if (!object.contains("messages")) {
+    JIGE_TRY(const std::string prompt, get_string(object, "prompt", where));
+    return named(encode_beginning(prompt));
+  }
+  JIGE_TRY(const Json messages, read_messages(object.at("messages"), where));
+  JIGE_DO(check_chat(where));
+  if (messages.back().at("role") == "assistant") {
+    return fail(Code::kInvalidArgument,
+                "{}: field \"messages\" ends with an answer; it must end with what is to be "
+                "answered",
+                where);
+  }
+  text::ChatOptions options = chat_options(object);
+  options.add_generation_prompt = true;
+  return named(text::encode_chat(tokenizer_, *chat_, messages, options));
+}
+
+Result<std::vector<int32_t>> DocumentEncoder::encode_beginning(const std::string& prompt) const {
+  const auto prefix = tokenizer_.prefix_ids();
+  std::vector<int32_t> ids(prefix.begin(), prefix.end());
+  JIGE_TRY(const std::vector<int32_t> prompt_ids, tokenizer_.encode(prompt, kPlain));
+  ids.insert(ids.end(), prompt_ids.begin(), prompt_ids.end());
+  return ids;
+}
+
 Result<EncodedPart> DocumentEncoder::encode_messages(const Json& object,
                                                      const std::string& where) const {
   JIGE_TRY(const Json messages, read_messages(object.at("messages"), where));
-  if (!chat_) {
-    return fail(Code::kInvalidArgument,
-                "{}: has \"messages\", but the tokenizer has no chat template; put a "
-                "chat_template.jinja into its folder",
-                where);
-  }
-  // A fixed time: the same file gives the same tokens on every day.
-  text::ChatOptions options{.now_s = 0};
-  if (const auto tools = object.find("tools"); tools != object.end() && !tools->is_null()) {
-    options.tools = &*tools;
-  }
+  JIGE_DO(check_chat(where));
+  const text::ChatOptions options = chat_options(object);
   auto chat = text::encode_chat_answers(tokenizer_, *chat_, messages, options);
   if (!chat) return with_context(std::move(chat.error()), "{}", where);
   return EncodedPart{.ids = std::move(chat->ids), .learned = std::move(chat->answer)};
@@ -131,10 +170,7 @@ Result<EncodedPart> DocumentEncoder::encode_completion(const Json& object,
   JIGE_TRY(const std::string prompt, get_string(object, "prompt", where));
   JIGE_TRY(const std::string completion, get_string(object, "completion", where));
   EncodedPart part;
-  const auto prefix = tokenizer_.prefix_ids();
-  part.ids.assign(prefix.begin(), prefix.end());
-  JIGE_TRY(const std::vector<int32_t> prompt_ids, tokenizer_.encode(prompt, kPlain));
-  part.ids.insert(part.ids.end(), prompt_ids.begin(), prompt_ids.end());
+  JIGE_TRY(part.ids, encode_beginning(prompt));
   part.learned.assign(part.ids.size(), 0);
   text::EncodeOptions behind = kPlain;
   behind.continues = !prompt.empty();

@@ -55,6 +55,10 @@ class DocumentEncoder {
   Result<EncodedPart> encode(const Record& record, const std::string& file) const;
   // One document of a JSON object, with `where` before every error.
   Result<EncodedPart> encode_object(const Json& object, const std::string& where) const;
+  // What a document of {"prompt", …} or {"messages": …, "tools"} begins with: the ids in front of
+  // an answer that is to be drawn. Fails as encode_object, and with kInvalidArgument on messages
+  // that end with an answer.
+  Result<std::vector<int32_t>> encode_prompt(const Json& object, const std::string& where) const;
 
  private:
   DocumentEncoder(text::Tokenizer tokenizer, std::optional<text::ChatTemplate> chat,
@@ -63,6 +67,9 @@ class DocumentEncoder {
   Result<EncodedPart> encode_json(const Record& record, const std::string& where) const;
   Result<EncodedPart> encode_messages(const Json& object, const std::string& where) const;
   Result<EncodedPart> encode_completion(const Json& object, const std::string& where) const;
+  // Fails with kInvalidArgument where there is no chat template.
+  Status check_chat(const std::string& where) const;
+  Result<std::vector<int32_t>> encode_beginning(const std::string& prompt) const;
 
   text::Tokenizer tokenizer_;
   std::optional<text::ChatTemplate> chat_;

@@ -138,6 +138,14 @@ std::vector<double> Executor::sequence_losses(Stream& stream) {
   return loader_.sequence_losses(stream, rows(losses_), batch_);
 }
 
+std::span<const float> Executor::token_losses(Stream& stream) {
+  return loader_.token_losses(stream, rows(losses_));
+}
+
+void Executor::weigh_tokens(Stream& stream, std::span<const float> weights) {
+  loader_.weigh_tokens(stream, weights, batch_);
+}
+
 void Executor::weigh_sequences(Stream& stream, std::span<const float> weights) {
   loader_.weigh_sequences(stream, weights, batch_);
 }

@@ -42,6 +42,11 @@ class Executor {
   void add_expert_use(Stream& stream, ExpertMeter& meter) const;
   // The sum of the losses of each sequence of the loaded micro-batch, in their order. Waits.
   std::vector<double> sequence_losses(Stream& stream);
+  // The loss of each row of the loaded micro-batch, valid until the next call. Waits.
+  std::span<const float> token_losses(Stream& stream);
+  // Gives each row's target a weight in the gradients of tasks that run behind this. Waits.
+  // REQUIRES: a weight for every row of the loaded micro-batch.
+  void weigh_tokens(Stream& stream, std::span<const float> weights);
   // Gives the targets of each sequence a weight in the gradients of tasks that run behind this.
   // Waits. REQUIRES: a weight for every sequence of the loaded micro-batch.
   void weigh_sequences(Stream& stream, std::span<const float> weights);

@@ -128,9 +128,9 @@ Status validate_experts(const TrainOptions& options) {
         "all weights without {}",
         flag, flag_of("lora"));
   }
-  if (!options.dpo) return {};
+  if (!options.dpo && !options.grpo) return {};
   return fail(Code::kUnsupported, "{} with {} is not supported: give one of them", flag,
-              flag_of("dpo"));
+              flag_of(options.dpo ? "dpo" : "grpo"));
 }
 
 Status validate_habits(const TrainOptions& options) {
@@ -305,6 +305,7 @@ Status validate(const TrainOptions& options) {
   JIGE_DO(validate_ranks(options));
   JIGE_DO(validate_model(options));
   JIGE_DO(validate_preference(options));
+  JIGE_DO(validate_grpo(options));
   JIGE_DO(validate_data(options.data));
   JIGE_DO(validate_optimizer(options.optimizer));
   JIGE_DO(validate_moments(options));
@@ -342,6 +343,7 @@ Json identity_json(const TrainOptions& options) {
                    {"label_smoothing", options.dpo->label_smoothing},
                    {"sft_weight", options.dpo->sft_weight}};
   }
+  if (options.grpo) json["grpo"] = identity_json(*options.grpo);
   if (options.base_format != ops::WeightFormat::kCompute) {
     json["quantize"] = ops::weight_format_name(options.base_format);
   }
@@ -366,6 +368,7 @@ Json options_json(const TrainOptions& options) {
   json["checkpoints_kept"] = options.checkpoints_kept;
   json["export_dtype"] = dtype_info(options.export_dtype).name;
   json["threads"] = options.thread_count;
+  if (options.grpo) json["draw_at_once"] = options.grpo->answers_max;
   json["memory_limit_bytes"] = options.memory_limit_bytes;
   if (options.ranks) {
     json["ranks"] = {{"count", options.ranks->size},

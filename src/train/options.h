@@ -22,6 +22,7 @@
 #include "ops/linear.h"
 #include "ops/moments.h"
 #include "tensor/dtype.h"
+#include "train/grpo_options.h"
 #include "train/lr_schedule.h"
 #include "train/pipeline_plan.h"
 #include "train/preference.h"
@@ -78,6 +79,9 @@ struct TrainOptions {
   // Preference tuning: data holds pairs of answers; needs init_folder, whose model is the
   // reference.
   std::optional<DpoOptions> dpo;
+  // Learning from rewards: data holds prompts (prompts.h), whose answers are drawn and scored;
+  // needs init_folder.
+  std::optional<GrpoOptions> grpo;
   std::string out_folder;
 
   DataOptions data;
@@ -126,9 +130,10 @@ struct TrainOptions {
 // Checks ranges and contradictions. Fails with kInvalidArgument naming the option, its value and
 // what is allowed.
 Status validate(const TrainOptions& options);
-// The parts of it that are about ranks, and about preference tuning.
+// The parts of it that are about ranks, about preference tuning, and about rewards.
 Status validate_ranks(const TrainOptions& options);
 Status validate_preference(const TrainOptions& options);
+Status validate_grpo(const TrainOptions& options);
 
 // Every option, for the log.
 Json options_json(const TrainOptions& options);

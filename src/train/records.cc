@@ -31,8 +31,30 @@ void add_preference(const PreferenceMeans& means, Json& record) {
   record["rejected_logprob"] = finite(means.rejected_logprob);
 }
 
+void add_rewards(const RewardMeans& means, Json& record) {
+  record["answers"] = means.answer_count;
+  record["reward"] = finite(means.reward);
+  record["reward_spread"] = finite(means.spread);
+  record["full_share"] = means.full_share;
+  record["answer_tokens"] = means.length;
+  record["cut_share"] = means.cut_share;
+}
+
+void add_reward_step(const RewardStep& step, Json& record) {
+  add_rewards(step.means, record);
+  record["groups"] = step.group_count;
+  record["silent_share"] = step.silent_share;
+  record["clipped_share"] = step.clipped_share;
+  if (step.kl) record["kl"] = finite(*step.kl);
+  record["logprob_gap"] = step.logprob_gap ? finite(*step.logprob_gap) : Json(nullptr);
+  record["draw_s"] = step.draw_seconds;
+  record["score_s"] = step.score_seconds;
+  record["learn_s"] = step.learn_seconds;
+}
+
 void add_evaluation(const EvalInfo& info, Json& record) {
   record["step"] = info.step;
+  if (info.rewards) return add_rewards(*info.rewards, record);
   record["loss"] = finite(info.loss);
   if (!info.preference) record["perplexity"] = finite(info.perplexity);
   record["learned"] = info.learned_count;
@@ -85,6 +107,12 @@ Json plan_json(const TrainPlan& plan) {
   if (plan.pairs) {
     json["pairs"] = plan.sequence_count;
     json["memory"]["reference_bytes"] = plan.reference_bytes;
+  }
+  if (plan.prompts) {
+    json["prompts"] = plan.sequence_count;
+    json["memory"]["drawing_bytes"] = plan.drawing_bytes;
+    json["memory"]["reference_bytes"] = plan.reference_bytes;
+    json["memory"]["prompt_bytes"] = plan.prompt_bytes;
   }
   if (plan.pipeline) json["pipeline"] = pipeline_json(*plan.pipeline);
   if (plan.rank_count > 1) {
@@ -139,6 +167,7 @@ Json step_record(const StepInfo& info) {
   }
   record["run_seconds"] = info.run_seconds;
   if (info.preference) add_preference(*info.preference, record);
+  if (info.rewards) add_reward_step(*info.rewards, record);
   return record;
 }
 

@@ -35,7 +35,12 @@ struct TrainPlan {
   model::TrainingMemory memory;        // by purpose
   int64_t memory_predicted_bytes = 0;  // of the process, see run_setup.h
   int64_t memory_limit_bytes = 0;
-  int64_t reference_bytes = 0;  // of it, what the first weights think of pairs
+  // Of it, what the first weights think of pairs, or where rewards are learned from they
+  // themselves.
+  int64_t reference_bytes = 0;
+  bool prompts = false;       // sequences are prompts, whose answers are drawn
+  int64_t drawing_bytes = 0;  // of it, what draws them, and the prompts
+  int64_t prompt_bytes = 0;
   std::optional<PipelinePlan> pipeline;
   int64_t device_budget_bytes = 0;  // of each device of the pipeline; 0: no limit
   int rank_count = 1;
@@ -57,6 +62,7 @@ struct StepInfo {
   int64_t steps_total = 0;
   double loss = 0;  // mean over the step's targets, in nats; of preference runs over its pairs
   std::optional<PreferenceMeans> preference;  // of runs with pairs
+  std::optional<RewardStep> rewards;          // of runs that draw answers
   std::optional<ExpertInfo> experts;          // of models with experts
   double learning_rate = 0;
   double grad_norm = 0;  // before clipping
@@ -76,9 +82,10 @@ struct StepInfo {
 
 struct EvalInfo {
   int64_t step = 0;
-  double loss = 0;
+  double loss = 0;                            // 0 with rewards
   double perplexity = 0;                      // 0 with pairs, whose loss is not that of a token
   std::optional<PreferenceMeans> preference;  // of runs with pairs
+  std::optional<RewardMeans> rewards;         // of runs that draw answers; greedy ones here
   int64_t learned_count = 0;
   double seconds = 0;
 };

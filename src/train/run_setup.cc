@@ -19,8 +19,7 @@
 #include "train/optimizer_shares.h"
 #include "train/option_flags.h"
 #include "train/process_memory.h"
-#include "train/reference_logprobs.h"
-#include "train/staged_gradients.h"
+#include "train/run_memory.h"
 #include "train/tokenize.h"
 
 namespace jige::train {
@@ -97,6 +96,7 @@ Status check_context(const formats::ModelConfig& config, TrainOptions& options) 
                 options.context, options.micro_batch_tokens, flag_of("micro_batch_tokens"),
                 flag_of("context"));
   }
+  if (options.grpo) return {};  // a step is as large as its answers come to be
   // No micro-batch is larger than a step; what is planned for is used.
   const int64_t longest = options.dpo ? 2 * options.context : options.context;
   options.micro_batch_tokens =
@@ -117,101 +117,6 @@ Status check_results(const TrainOptions& options) {
   if (options.lora) JIGE_DO(formats::check_replaceable(options.out_folder + "/adapter"));
   if (options.lora && !options.merge_lora) return {};
   return formats::check_replaceable(options.out_folder + "/model");
-}
-
-// What ranks need besides: the streams between them, and on GPUs a place for gradients to meet.
-void add_ranks(RunSetup& setup) {
-  if (!setup.options.ranks) return;
-  const RankOptions& ranks = *setup.options.ranks;
-  setup.plan.rank_count = ranks.size;
-  setup.plan.ranks_here = std::max(ranks.local, 1);
-  setup.plan.sharded = ranks.shards();
-  setup.plan.stream_bytes =
-      ranks.group
-          ? comm::stream_memory_bytes(ranks.group->kind(), ranks.size, ranks.group->plan())
-          : comm::stream_memory_bytes("shm", ranks.size, comm::RingPlan::in_rank_order(ranks.size));
-  if (!setup.options.gpu) {
-    setup.plan.memory_predicted_bytes += setup.plan.stream_bytes;
-  } else if (ranks.size > 1) {
-    setup.plan.ranks_on_gpu = ranks.on_device;
-    setup.plan.pinned_bytes = staged_bytes(setup.memory.weights);
-  }
-}
-
-// How a run could hold less of its weights, and of what belongs to them.
-std::string less_weights_text(const TrainOptions& options) {
-  const bool divides = options.ranks && options.ranks->size > 1 && !options.ranks->shards();
-  const bool wide = options.optimizer.moments == ops::MomentFormat::kF32;
-  std::string text = divides ? fmt::format(", or {}", flag_of("shard_optimizer")) : "";
-  if (wide) text += fmt::format(", or {} q8", flag_of("optimizer.moments"));
-  if (!options.lora) return text + fmt::format(", or {}", flag_of("lora"));
-  const bool is_least = options.base_format == ops::WeightFormat::kQ4 ||
-                        options.base_format == ops::WeightFormat::kMxfp4;
-  if (is_least) return text;
-  return text + fmt::format(", or {} q4", flag_of("quantize"));
-}
-
-// What ranks on GPUs take of the machine.
-Status check_host(const TrainPlan& plan) {
-  const int64_t machine = machine_memory_bytes();
-  const int64_t each = plan.pinned_bytes + plan.stream_bytes;
-  if (each <= machine / plan.ranks_here) return {};
-  return fail(Code::kExhausted,
-              "each of {} ranks here needs {} of the host's memory (gradients, pinned: {}, between "
-              "ranks {}), and the machine has {}; start fewer ranks here",
-              plan.ranks_here, format_bytes_up(each), format_bytes(plan.pinned_bytes),
-              format_bytes(plan.stream_bytes), format_bytes(machine));
-}
-
-Status check_limit(const RunSetup& setup) {
-  if (setup.plan.pinned_bytes > 0) JIGE_DO(check_host(setup.plan));
-  const int64_t limit = setup.plan.memory_limit_bytes;
-  const int64_t ranks_here = setup.options.gpu ? setup.plan.ranks_on_gpu : setup.plan.ranks_here;
-  if (setup.plan.memory_predicted_bytes <= limit / ranks_here) return {};
-  const int64_t together =
-      std::min(setup.plan.memory_predicted_bytes, INT64_MAX / ranks_here) * ranks_here;
-  const auto shown = [](int64_t bytes) { return format_bytes(bytes); };
-  return fail(Code::kExhausted,
-              "training needs {} (weights {}, gradients {}, {} {}, packed {}, a micro-batch of "
-              "{} tokens {}){}, the limit is {}; choose a smaller {} or model{}",
-              format_bytes_up(together), shown(setup.memory.weights.values_bytes),
-              shown(setup.memory.weights.gradients_bytes),
-              setup.memory.masters_bytes > 0 ? "share of moments and masters" : "moments",
-              shown(setup.memory.moments_bytes + setup.memory.masters_bytes),
-              shown(setup.memory.weights.packed_bytes), setup.options.micro_batch_tokens,
-              shown(setup.memory.buffers.total_bytes()),
-              ranks_here > 1 ? fmt::format(" on each of {} ranks {}", ranks_here,
-                                           setup.options.gpu ? "on this GPU" : "here")
-                             : "",
-              shown(limit), flag_of("micro_batch_tokens"), less_weights_text(setup.options));
-}
-
-Status check_memory(RunSetup& setup) {
-  const TrainOptions& options = setup.options;
-  int64_t limit = options.memory_limit_bytes;
-  if (limit == 0 && options.gpu) {
-    JIGE_TRY(limit, cuda_free_bytes(*options.gpu));
-  } else if (limit == 0) {
-    limit = machine_memory_bytes();
-  }
-  setup.plan.memory_limit_bytes = limit;
-  setup.plan.memory_predicted_bytes = setup.memory.total_bytes();
-  if (!options.gpu) {  // else it is the GPU's memory that counts
-    setup.plan.memory_predicted_bytes += process_overhead_bytes(
-        *setup.architecture, setup.weights_options.compute,
-        {.of_each = setup.threads, .micro_batch_tokens = options.micro_batch_tokens});
-  }
-  add_ranks(setup);
-  return check_limit(setup);
-}
-
-// What is known of pairs once they are read: the reference is in memory.
-Status add_reference(RunSetup& setup) {
-  if (!setup.options.dpo) return {};
-  const int64_t pairs = std::ssize(setup.dataset.training) + std::ssize(setup.dataset.held_out);
-  setup.plan.reference_bytes = pairs * static_cast<int64_t>(sizeof(ReferencePair));
-  setup.plan.memory_predicted_bytes += setup.plan.reference_bytes;
-  return check_limit(setup);
 }
 
 Status make_identity(RunSetup& setup) {
@@ -283,17 +188,32 @@ Status choose_model(RunSetup& setup, const text::Tokenizer& tokenizer) {
   return options.pipeline ? Status{} : check_memory(setup);
 }
 
+void count_prompts(RunSetup& setup) {
+  TrainPlan& plan = setup.plan;
+  plan.prompts = true;
+  plan.document_count = plan.sequence_count;
+  plan.epoch_tokens = plan.epoch_learned = 0;
+  for (const Prompt& prompt : setup.dataset.prompts.prompts) {
+    plan.epoch_tokens += std::ssize(prompt.ids);
+  }
+}
+
 Status choose_data(RunSetup& setup, const text::Tokenizer& tokenizer,
                    const TrainCallbacks& callbacks, ThreadTeam& team) {
   const TrainOptions& options = setup.options;
-  JIGE_TRY(setup.dataset, load_dataset({.data = options.data,
-                                        .tokenizer_folder = setup.tokenizer_folder,
-                                        .vocab_size = setup.architecture->config().vocab_size,
-                                        .context = options.context,
-                                        .seed = options.seed,
-                                        .pairs = options.dpo.has_value(),
-                                        .progress = callbacks.on_data},
-                                       tokenizer, team));
+  const DatasetOptions data{.data = options.data,
+                            .tokenizer_folder = setup.tokenizer_folder,
+                            .vocab_size = setup.architecture->config().vocab_size,
+                            .context = options.context,
+                            .seed = options.seed,
+                            .pairs = options.dpo.has_value(),
+                            .progress = callbacks.on_data};
+  if (options.grpo) {
+    JIGE_TRY(setup.dataset, load_prompts(data, options.grpo->draw.tokens_max,
+                                         options.grpo->reward.rule, tokenizer));
+  } else {
+    JIGE_TRY(setup.dataset, load_dataset(data, tokenizer, team));
+  }
   TrainPlan& plan = setup.plan;
   plan.document_count = setup.dataset.corpus.document_count();
   plan.pairs = setup.dataset.corpus.holds_pairs();
@@ -302,6 +222,7 @@ Status choose_data(RunSetup& setup, const text::Tokenizer& tokenizer,
   plan.held_out_count = static_cast<int64_t>(setup.dataset.held_out.size());
   plan.epoch_tokens = setup.dataset.input_count();
   plan.epoch_learned = setup.dataset.learned_count();
+  if (options.grpo) count_prompts(setup);
   return {};
 }
 
@@ -447,7 +368,7 @@ RunOrigin RunSetup::origin() const {
 StepPlannerOptions RunSetup::planner_options() const {
   const bool cut_evenly = options.ranks && options.compute == DType::kF32 && !options.gpu;
   return {.seed = options.seed,
-          .step_tokens = options.step_tokens,
+          .step_tokens = options.grpo ? options.grpo->prompts_per_step : options.step_tokens,
           .micro_batch_tokens = options.micro_batch_tokens,
           .cursor_max = cursor_max(),
           .parts = cut_evenly ? options.ranks->size : 1};
@@ -475,7 +396,7 @@ Result<RunSetup> prepare_run(const TrainOptions& options, const TrainCallbacks& 
   setup.special = tokenizer.special();
   JIGE_DO(choose_model(setup, tokenizer));
   JIGE_DO(choose_data(setup, tokenizer, callbacks, team));
-  JIGE_DO(add_reference(setup));
+  JIGE_DO(check_read_memory(setup));
   JIGE_DO(choose_steps(setup, callbacks.on_walk));
   JIGE_DO(choose_pipeline(setup, callbacks));
   JIGE_DO(make_identity(setup));

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "formats/json_file.h"
+#include "train/option_flags.h"
 
 namespace jige::train {
 namespace {
@@ -156,6 +157,20 @@ std::string preference_flags(const Json& identity) {
          flags_of_field(dpo, "sft_weight", "--dpo-sft-weight");
 }
 
+// The same of a run that learns from rewards.
+std::string reward_flags(const Json& identity) {
+  const Json grpo = identity.is_object() ? identity.value("grpo", Json()) : Json();
+  if (!grpo.is_object()) return "";
+  std::string flags = " --grpo";
+  for (const auto& [field, value] : grpo.items()) {
+    const std::string_view flag = flag_of("grpo." + field);
+    flags += field == "reward_command"
+                 ? fmt::format(" {} '{}'", flag, value.is_string() ? value.get<std::string>() : "")
+                 : flags_of_field(grpo, field.c_str(), flag);
+  }
+  return flags;
+}
+
 }  // namespace
 
 std::string recorded_source(const std::string& out_folder) {
@@ -171,7 +186,8 @@ std::string recorded_adapter_flags(const std::string& out_folder) {
          flags_of_field(lora, "rank", "--lora-rank") +
          flags_of_field(lora, "alpha", "--lora-alpha") +
          flags_of_field(lora, "target_modules", "--lora-target") +
-         flags_of_field(run.identity, "quantize", "--quantize") + preference_flags(run.identity);
+         flags_of_field(run.identity, "quantize", "--quantize") + preference_flags(run.identity) +
+         reward_flags(run.identity);
 }
 
 }  // namespace jige::train

@@ -19,11 +19,13 @@
 #include "train/expert_use.h"
 #include "train/optimizer.h"
 #include "train/preference.h"
+#include "train/reward_means.h"
 #include "train/step_plan.h"
 
 namespace jige::train {
 
 class PreferencePasses;
+class RewardEngine;
 
 struct StepRates {
   int64_t step = 0;  // from 1
@@ -50,7 +52,10 @@ struct RankTimes {
 struct StepOutcome {
   double loss_sum = 0;  // over all targets, unweighted; NaN where one is not finite
   std::optional<PreferenceMeans> preference;  // of pairs; loss_sum is over them then
-  ExpertUse experts;                          // in the step's backward passes, of all ranks
+  std::optional<RewardStep> rewards;          // of steps that draw answers
+  // What such a step learned from, in all its updates, in place of the plan's sequences.
+  std::optional<StepPlan> learned;
+  ExpertUse experts;  // in the step's backward passes, of all ranks
   OptimizerReport optimizer;
   bool stop = false;  // with several ranks: should_stop said so on one of them
   bool save = false;  // the same of should_save
@@ -89,6 +94,8 @@ class StepEngine {
 
   // Of engines of preference runs: measures and makes the reference; null without pairs.
   virtual PreferencePasses* preference() { return nullptr; }
+  // Of the engine of runs that learn from rewards: itself.
+  virtual RewardEngine* rewards() { return nullptr; }
 
   // Gives back what only steps need, and writes what is kept of them. No step follows; the weights
   // stay. Fails where a file cannot be written.

@@ -21,6 +21,7 @@
 #include "train/rank_engine.h"
 #include "train/rank_exchange.h"
 #include "train/records.h"
+#include "train/reward_engine.h"
 #include "train/run_source.h"
 #include "train/shared_device.h"
 #include "train/shared_state.h"
@@ -153,6 +154,7 @@ Status Trainer::set_state(const std::optional<formats::CheckpointReader>& checkp
     JIGE_DO(check_same(*setup_.options.ranks->group, agreement(setup_), "data or options"));
   if (engine_->preference()) JIGE_DO(share_reference(checkpoint));
   if (setup_.leads() && checkpoint) JIGE_DO(resume(*checkpoint));
+  if (engine_->rewards()) JIGE_DO(start_rewards(checkpoint.has_value()));
   return alone ? Status() : join_ranks(checkpoint);
 }
 
@@ -197,6 +199,11 @@ Status Trainer::make_engine() {
     JIGE_TRY(engine_, create(RankEngine::create, device));
   } else if (options.dpo) {
     JIGE_TRY(engine_, create(PreferenceEngine::create, device));
+  } else if (options.grpo) {
+    JIGE_TRY(engine_, RewardEngine::create(
+                          *device_, *setup_.architecture, setup_.weights_options,
+                          {setup_.memory, setup_.plan.drawing_bytes + setup_.plan.reference_bytes},
+                          options, setup_.dataset));
   } else {
     JIGE_TRY(engine_, create(OneDeviceEngine::create, device));
   }
@@ -243,7 +250,8 @@ Status Trainer::resume(const formats::CheckpointReader& checkpoint) {
   JIGE_TRY(state_, RunState::from_json(*run, checkpoint.folder() + "/state.json"));
   const bool complete = state_.step == setup_.plan.steps_total;
   if (state_.step != checkpoint.step() || state_.step > setup_.plan.steps_total ||
-      state_.update_count > state_.step || (!complete && state_.cursor >= setup_.cursor_max())) {
+      state_.update_count > state_.step * setup_.updates_per_step() ||
+      (!complete && state_.cursor >= setup_.cursor_max())) {
     return fail(Code::kCorrupt,
                 "{}: its state contradicts itself: step {} of {}, {} updates, cursor {}",
                 checkpoint.folder(), state_.step, setup_.plan.steps_total, state_.update_count,
@@ -270,6 +278,8 @@ Result<TrainResult> Trainer::run_on_rank() {
   const bool was_complete = state_.step == steps_total;
   if (!was_complete) JIGE_DO(write_log(start_record(setup_, device_->team().size())));
   bool stopped = false;
+  // What answers are worth before anything is learned.
+  if (engine_->rewards() && state_.step == 0) JIGE_DO(run_evaluation());
   while (state_.step < steps_total && !stopped) {
     JIGE_TRY(const StepInfo info, run_step());
     JIGE_DO(finish_step(info));

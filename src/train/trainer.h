@@ -95,7 +95,12 @@ class Trainer {
   Status compute_reference();
   Status resume(const formats::CheckpointReader& checkpoint);
 
+  // Takes what draws answers, unless the run is complete.
+  Status start_rewards(bool resumed);
+
   Result<StepInfo> run_step();
+  // Of what a step learned from.
+  double step_flops(const StepPlan& learned) const;
   // What becomes of a step that failed: waits for the checkpoint under way, and says where the run
   // can go on.
   Error step_failure(int64_t step, Error error);

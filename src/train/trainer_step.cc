@@ -10,6 +10,7 @@
 #include "train/preference_passes.h"
 #include "train/process_memory.h"
 #include "train/records.h"
+#include "train/reward_engine.h"
 #include "train/shared_state.h"
 #include "train/step_flops.h"
 #include "train/trainer.h"
@@ -52,16 +53,7 @@ Result<StepInfo> Trainer::run_step() {
   StepInfo info{.step = state_.step + 1,
                 .steps_total = setup_.plan.steps_total,
                 .learning_rate = learning_rate(setup_.options.schedule, state_.step + 1),
-                .input_count = plan.input_count,
-                .learned_count = plan.learned_count,
-                .micro_batch_count = static_cast<int64_t>(plan.micro_batches.size()),
                 .epoch = planner_->epoch_of(plan.cursor_end)};
-  double flops = 0;
-  for (const MicroBatch& micro_batch : plan.micro_batches) {
-    flops += training_flops(*setup_.architecture, setup_.options,
-                            static_cast<double>(micro_batch.input_count),
-                            mean_context(micro_batch, engine_->preference() != nullptr));
-  }
   const TrainOptions& options = setup_.options;
   const Result<StepOutcome> run = engine_->run(
       setup_.dataset.corpus, plan,
@@ -76,10 +68,16 @@ Result<StepInfo> Trainer::run_step() {
        .should_save = [this] { return setup_.leads() && time_is_up(); }});
   if (!run) return tl::unexpected(step_failure(info.step, run.error()));
   const StepOutcome& outcome = *run;
+  const StepPlan& learned = outcome.learned ? *outcome.learned : plan;
+  info.input_count = learned.input_count;
+  info.learned_count = learned.learned_count;
+  info.micro_batch_count = std::ssize(learned.micro_batches);
   info.preference = outcome.preference;
+  info.rewards = outcome.rewards;
   info.loss = info.preference ? info.preference->loss
+              : info.rewards  ? info.rewards->loss
                               : outcome.loss_sum / static_cast<double>(plan.learned_count);
-  info.experts = expert_info(outcome.experts, plan, options);
+  info.experts = expert_info(outcome.experts, learned, options);
   info.grad_norm = outcome.optimizer.grad_norm;
   info.skipped = !outcome.optimizer.applied;
   info.rank_count = setup_.plan.rank_count;
@@ -87,23 +85,49 @@ Result<StepInfo> Trainer::run_step() {
   stop_asked_ = outcome.stop;
   save_asked_ = outcome.save;
   info.seconds = watch.seconds();
-  info.tokens_per_s = static_cast<double>(plan.input_count) / info.seconds;
-  info.flops_per_s = flops / info.seconds;
-  if (setup_.options.gemm_flops_per_s > 0) {
+  info.tokens_per_s = static_cast<double>(learned.input_count) / info.seconds;
+  info.flops_per_s = step_flops(learned) / info.seconds;
+  if (options.gemm_flops_per_s > 0) {
     // The rate was measured on one rank.
-    info.flops_share = info.flops_per_s / setup_.options.gemm_flops_per_s / setup_.plan.rank_count;
+    info.flops_share = info.flops_per_s / options.gemm_flops_per_s / setup_.plan.rank_count;
   }
 
   state_.step = info.step;
   state_.cursor = plan.cursor_end;
   state_.update_count = engine_->optimizer().update_count();
-  state_.input_tokens += plan.input_count;
-  state_.learned_tokens += plan.learned_count;
+  state_.input_tokens += learned.input_count;
+  state_.learned_tokens += learned.learned_count;
   state_.seconds += info.seconds;
   state_.bad_steps += info.skipped ? 1 : 0;
   state_.bad_steps_in_row = info.skipped ? state_.bad_steps_in_row + 1 : 0;
   info.run_seconds = state_.seconds;
   return info;
+}
+
+double Trainer::step_flops(const StepPlan& learned) const {
+  double flops = 0;
+  for (const MicroBatch& micro_batch : learned.micro_batches) {
+    flops += training_flops(*setup_.architecture, setup_.options,
+                            static_cast<double>(micro_batch.input_count),
+                            mean_context(micro_batch, engine_->preference() != nullptr));
+  }
+  return flops;
+}
+
+Status Trainer::start_rewards(bool resumed) {
+  const TrainOptions& options = setup_.options;
+  if (state_.step == setup_.plan.steps_total) return {};
+  // Adapters know their base anyway.
+  if (resumed && options.grpo->loss.kl > 0 && !options.lora && setup_.source) {
+    JIGE_TRY(const std::string checksum, hash_weights(options.init_folder));
+    if (checksum != setup_.source->checksum) {
+      return fail(Code::kInvalidArgument,
+                  "{}: is the reference of this run, and its weights are not those that the run "
+                  "began with; put them back, or start anew in another folder",
+                  options.init_folder);
+    }
+  }
+  return engine_->rewards()->start(setup_.tokenizer_folder);
 }
 
 Error Trainer::step_failure(int64_t step, Error error) {
@@ -188,6 +212,10 @@ Status Trainer::check_weights() {
 }
 
 Result<EvalInfo> Trainer::measure_held_out() {
+  if (RewardEngine* const rewards = engine_->rewards()) {
+    JIGE_TRY(const RewardMeans means, rewards->measure(state_.step));
+    return EvalInfo{.rewards = means};
+  }
   const Corpus& corpus = setup_.dataset.held_out_corpus();
   if (engine_->preference() == nullptr) {
     JIGE_TRY(const Evaluation evaluation, evaluate(corpus, evaluation_, *engine_));

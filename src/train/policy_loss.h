@@ -1,0 +1,54 @@
+// Learning from rewards: what a group of answers to one prompt is worth, each beside the others,
+// and the loss of their tokens.
+//
+// Of a group with rewards r, the advantage of answer i (GRPO, Shao et al. 2024, arXiv 2402.03300):
+//   A_i = (r_i - mean r) / (s + 1e-4)     s: standard deviation with the divisor G - 1
+//   A_i = r_i - mean r                    AdvantageKind::kMean (arXiv 2503.20783)
+// Of a token with the log-probabilities p now, p_old when it was drawn, and p_ref by the first
+// weights:
+//   ρ = exp(p - p_old)
+//   loss = -min(ρ A, clip(ρ, 1 - clip_low, 1 + clip_high) A) + β (exp(p_ref - p) - (p_ref - p) - 1)
+// A step's loss is the mean over all tokens of the answers it learns from (arXiv 2503.14476). The
+// gradient at the logits is that of cross-entropy times a weight for each token:
+//   w = ρ A where the first term is the lesser or both are the same, else 0;
+//       + β (exp(p_ref - p) - 1)
+// Threads: pure functions and values.
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace jige::train {
+
+enum class AdvantageKind { kStd, kMean };
+std::string_view advantage_name(AdvantageKind kind);
+
+struct PolicyLossOptions {
+  AdvantageKind advantage = AdvantageKind::kStd;
+  double clip_low = 0.2;    // above 0 to 1
+  double clip_high = 0.28;  // above 0
+  double kl = 0;            // β; 0: no reference is needed
+};
+
+// Empty where all rewards are the same: such a group teaches nothing.
+std::vector<double> group_advantages(AdvantageKind kind, std::span<const double> rewards);
+
+struct TokenLogProbs {
+  double now = 0;
+  double drawn = 0;
+  double reference = 0;  // read where kl is above 0
+};
+
+struct TokenTerms {
+  double loss = 0;
+  double weight = 0;  // of cross-entropy in the gradient of this token's loss
+  bool clipped = false;
+  double kl = 0;  // before β
+};
+
+// What is not finite gives what is not finite.
+TokenTerms token_terms(const PolicyLossOptions& options, double advantage,
+                       const TokenLogProbs& logprobs);
+
+}  // namespace jige::train

@@ -1,0 +1,142 @@
+// Learning from rewards as a user does it: jige train --grpo.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "integration/tiny_run.h"
+
+namespace jige::integration {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string prompts(int count) {
+  std::string lines;
+  for (int i = 0; i < count; ++i) {
+    const Json question = {{"role", "user"}, {"content", "What is " + std::to_string(i) + "?"}};
+    lines +=
+        dump_json(Json{{"messages", Json::array({question})}, {"answer", "e"}, {"n", i}}) + "\n";
+  }
+  return lines;
+}
+
+std::vector<std::string> grpo_arguments(const std::string& data, const std::string& out) {
+  std::vector<std::string> words = {
+      "train", "--from", TinyRun::get().run(), "--grpo", "--data", data, "--out", out};
+  for (const char* word :
+       {"--json", "--prompts-per-step", "4", "--group", "6", "--max-new-tokens", "12", "--context",
+        "96", "--micro-batch-tokens", "192", "--lr", "3e-3", "--threads", "1", "--dtype", "f32"}) {
+    words.emplace_back(word);
+  }
+  return words;
+}
+
+Outcome run_rewarded(std::vector<std::string> words, const std::vector<std::string>& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return run_jige(words);
+}
+
+class RewardRun : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(TinyRun::get().training().exit_code, 0);
+    ASSERT_TRUE(write_file_atomic(data(), prompts(12)));
+  }
+  std::string data() const { return folder_ / "prompts.jsonl"; }
+  std::string program(const std::string& text) const {
+    EXPECT_TRUE(write_file_atomic(folder_ / "judge.sh", text));
+    return "sh " + (folder_ / "judge.sh");
+  }
+
+  TestFolder folder_;
+};
+
+double mean_reward(const JsonLines& lines, size_t begin, size_t end) {
+  double sum = 0;
+  for (size_t i = begin; i < end; ++i) sum += lines[i]["reward"].get<double>();
+  return sum / static_cast<double>(end - begin);
+}
+
+TEST_F(RewardRun, LearnsWhatARuleOrAProgramRewards) {
+  // Of an answer's letters, those that are an "e": nothing that the model does by itself.
+  const std::string command = program(
+      "while read -r line; do\n"
+      "  text=${line##*\\\"completion\\\":\\\"}; text=${text%%\\\",\\\"step\\\"*}\n"
+      "  others=$(printf %s \"$text\" | tr -d e)\n"
+      "  echo \"{\\\"reward\\\": $((${#text} - ${#others}))}\"\n"
+      "done\n");
+  const std::vector<std::vector<std::string>> kinds = {
+      {"--reward", "contains", "--steps", "12", "--eval-data", data(), "--eval-every", "6"},
+      {"--reward-command", command, "--steps", "16", "--lora", "--lr", "2e-2", "--kl", "0.01"}};
+  for (const std::vector<std::string>& more : kinds) {
+    SCOPED_TRACE(more[0]);
+    const std::string out = folder_ / ("run" + std::to_string(more.size()));
+    const Outcome outcome = run_rewarded(grpo_arguments(data(), out), more);
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    JsonLines steps;
+    for (const Json& line : outcome.json_lines()) {
+      if (line["kind"] == "step") steps.push_back(line);
+      if (line["kind"] == "step" && !line["logprob_gap"].is_null()) {
+        EXPECT_EQ(line["logprob_gap"], 0.0);
+      }
+    }
+    EXPECT_GT(mean_reward(steps, steps.size() - 3, steps.size()),
+              1.2 * mean_reward(steps, 0, 3) + 0.05);
+    const Json end = outcome.json_lines().back();
+    EXPECT_EQ(end["memory"]["arena_peak_bytes"], end["memory"]["arena_predicted_bytes"]);
+    EXPECT_EQ(run_jige({"report", out}).exit_code, 0);
+    EXPECT_THAT(read_file(out + "/report.html").value_or(""), HasSubstr("groups without signal"));
+    EXPECT_EQ(run_jige({"generate", out, "--prompt", "It", "--max-new-tokens", "3"}).exit_code, 0);
+  }
+}
+
+TEST_F(RewardRun, GoesOnWhereItWasKilledWithTheSameWeights) {
+  const std::string whole = folder_ / "whole", parts = folder_ / "parts";
+  const std::vector<std::string> more = {"--reward", "contains",     "--steps",
+                                         "8",        "--save-every", "1"};
+  ASSERT_EQ(run_rewarded(grpo_arguments(data(), whole), more).exit_code, 0);
+  std::vector<std::string> words = grpo_arguments(data(), parts);
+  words.insert(words.end(), more.begin(), more.end());
+  {
+    Process process(words, folder_.path());
+    wait_for_checkpoint(parts, process);
+    process.send(SIGKILL);
+    process.wait();
+  }
+  const Outcome outcome = run_jige(words);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(read_file(parts + "/model/model.safetensors").value_or("parts"),
+            read_file(whole + "/model/model.safetensors").value_or("whole"));
+}
+
+TEST_F(RewardRun, SaysWhatIsWrong) {
+  const std::string out = folder_ / "run";
+  std::vector<std::string> words = grpo_arguments(data(), out);
+  words.insert(words.end(), {"--steps", "2"});
+  expect_error(run_jige(words), 2, {"--reward", "--reward-command"});
+  expect_error(run_rewarded(words, {"--reward-command", "exit 3"}), 8,
+               {"step 1 failed", "ended with exit code 3"});
+  expect_error(run_rewarded(words, {"--reward-command", "while read x; do echo good; done"}), 4,
+               {"is no reward"});
+  expect_error(run_rewarded(words, {"--reward-command", "sleep 60", "--reward-timeout", "0.2"}), 8,
+               {"no answer to line 1 of 24"});
+  words.insert(words.end(), {"--reward", "contains"});
+  expect_error(run_rewarded(words, {"--devices", "2"}), 5, {"--grpo", "--devices"});
+  expect_error(run_rewarded(words, {"--ranks", "2"}), 5, {"--grpo", "ranks"});
+  expect_error(run_rewarded(words, {"--dpo"}), 2, {"--dpo", "--grpo"});
+  expect_error(run_rewarded(words, {"--batch-tokens", "64"}), 2, {"--batch-tokens", "--grpo"});
+  expect_error(run_rewarded(words, {"--reward-timeout", "3"}), 2, {"--reward-command"});
+  expect_error(run_jige({"train", "--from", TinyRun::get().run(), "--group", "4", "--data", data(),
+                         "--out", out}),
+               2, {"--group", "add --grpo"});
+  expect_error(run_jige({"train", "--grpo", "--reward", "exact", "--data", data(), "--out", out}),
+               2, {"--from"});
+}
+
+}  // namespace
+}  // namespace jige::integration

@@ -28,9 +28,9 @@ std::string prompts(int count) {
 std::vector<std::string> grpo_arguments(const std::string& data, const std::string& out) {
   std::vector<std::string> words = {
       "train", "--from", TinyRun::get().run(), "--grpo", "--data", data, "--out", out};
-  for (const char* word :
-       {"--json", "--prompts-per-step", "4", "--group", "6", "--max-new-tokens", "12", "--context",
-        "96", "--micro-batch-tokens", "192", "--lr", "3e-3", "--threads", "1", "--dtype", "f32"}) {
+  for (const char* word : {"--json", "--prompts-per-step", "4", "--group", "6", "--max-new-tokens",
+                           "12", "--context", "96", "--micro-batch-tokens", "192", "--lr", "1e-2",
+                           "--schedule", "constant", "--threads", "1", "--dtype", "f32"}) {
     words.emplace_back(word);
   }
   return words;
@@ -71,8 +71,8 @@ TEST_F(RewardRun, LearnsWhatARuleOrAProgramRewards) {
       "  echo \"{\\\"reward\\\": $((${#text} - ${#others}))}\"\n"
       "done\n");
   const std::vector<std::vector<std::string>> kinds = {
-      {"--reward", "contains", "--steps", "12", "--eval-data", data(), "--eval-every", "6"},
-      {"--reward-command", command, "--steps", "16", "--lora", "--lr", "2e-2", "--kl", "0.01"}};
+      {"--reward", "contains", "--steps", "16", "--eval-data", data(), "--eval-every", "8"},
+      {"--reward-command", command, "--steps", "10", "--kl", "0.01"}};
   for (const std::vector<std::string>& more : kinds) {
     SCOPED_TRACE(more[0]);
     const std::string out = folder_ / ("run" + std::to_string(more.size()));

@@ -80,7 +80,7 @@ TEST_F(LineProcessTest, TellsOfOneThatEnds) {
 
 TEST_F(LineProcessTest, DoesNotWaitForOneThatIsSlowOrIgnoresItsEnd) {
   const StopWatch watch;
-  EXPECT_THAT(error_of("echo 1; sleep 60", 0.05),
+  EXPECT_THAT(error_of("read -r x; echo 1; sleep 60", 0.05),
               AllOf(HasSubstr("no answer to line 2 of 3"), HasSubstr("0.05 s")));
   EXPECT_THAT(error_of("trap '' TERM INT; sleep 60 & wait", 0.05), HasSubstr("line 1 of 3"));
   {
@@ -91,9 +91,9 @@ TEST_F(LineProcessTest, DoesNotWaitForOneThatIsSlowOrIgnoresItsEnd) {
 }
 
 TEST_F(LineProcessTest, RefusesLinesThatNobodyAskedFor) {
-  EXPECT_THAT(error_of("printf '1\\n2\\n3\\n4 is too many\\n'; sleep 60"),
+  EXPECT_THAT(error_of("read -r x; printf '1\\n2\\n3\\n4 is too many\\n'; sleep 60"),
               AllOf(HasSubstr("more than one line"), HasSubstr("4 is too many")));
-  EXPECT_THAT(error_of("head -c 200000 /dev/zero | tr '\\0' x; sleep 60"),
+  EXPECT_THAT(error_of("read -r x; head -c 200000 /dev/zero | tr '\\0' x; sleep 60"),
               HasSubstr("a line of more than 65536 bytes"));
 }
 

@@ -57,7 +57,7 @@ TEST_F(RewardsTest, RefuseWhatIsNoNumber) {
   for (const char* said : {"nonsense", "", "nan", "1e999", "[1]", "{\"reward\": \"1\"}", "true",
                            "{\"score\": 1}", "1 2"}) {
     EXPECT_THAT(
-        error_of(std::string("echo 0.5; echo '") + said + "'; cat > /dev/null"),
+        error_of(std::string("read -r x; echo 0.5; echo '") + said + "'; cat > /dev/null"),
         AllOf(HasSubstr("--reward-command"), HasSubstr("line 2 of 2"), HasSubstr("is no reward")))
         << said;
   }
@@ -66,7 +66,7 @@ TEST_F(RewardsTest, RefuseWhatIsNoNumber) {
 }
 
 TEST_F(RewardsTest, TellOfProgramsThatEndOrAreSlow) {
-  EXPECT_THAT(error_of("echo 1; exit 2"),
+  EXPECT_THAT(error_of("read -r x; echo 1; exit 2"),
               AllOf(HasSubstr("--reward-command"), HasSubstr("ended with exit code 2")));
   EXPECT_THAT(error_of("sleep 60", 0.02), HasSubstr("no answer to line 1 of 2"));
 }

@@ -38,7 +38,7 @@ std::string less_weights_text(const TrainOptions& options) {
   const bool wide = options.optimizer.moments == ops::MomentFormat::kF32;
   std::string text = divides ? fmt::format(", or {}", flag_of("shard_optimizer")) : "";
   if (wide) text += fmt::format(", or {} q8", flag_of("optimizer.moments"));
-  if (options.grpo) text += fmt::format(", or {}", flag_of("draw_at_once"));
+  if (options.grpo) text += fmt::format(", or a smaller {}", flag_of("draw_at_once"));
   if (!options.lora) return text + fmt::format(", or {}", flag_of("lora"));
   const bool is_least = options.base_format == ops::WeightFormat::kQ4 ||
                         options.base_format == ops::WeightFormat::kMxfp4;

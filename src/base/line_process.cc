@@ -20,7 +20,6 @@
 namespace jige {
 namespace {
 
-constexpr double kEndSeconds = 0.2;
 constexpr int kWaitMilliseconds = 2;
 constexpr int kPollMillisecondsMax = 1000;
 constexpr size_t kTakeBytes = 65536;
@@ -55,7 +54,8 @@ struct Pipes {
 
 }  // namespace
 
-Result<std::unique_ptr<LineProcess>> LineProcess::start(const std::string& command) {
+Result<std::unique_ptr<LineProcess>> LineProcess::start(const std::string& command,
+                                                        double end_seconds) {
   Pipes pipes;
   if (!pipes.open()) return fail(Code::kIo, "'{}': no pipe: {}", command, std::strerror(errno));
   const pid_t parent = getpid();
@@ -65,13 +65,13 @@ Result<std::unique_ptr<LineProcess>> LineProcess::start(const std::string& comma
   }
   if (pid == 0) become_shell(command.c_str(), pipes, parent);
   setpgid(pid, pid);
-  return std::unique_ptr<LineProcess>(new LineProcess(command, pid, std::exchange(pipes.in[1], -1),
-                                                      std::exchange(pipes.out[0], -1)));
+  return std::unique_ptr<LineProcess>(new LineProcess(
+      command, end_seconds, pid, std::exchange(pipes.in[1], -1), std::exchange(pipes.out[0], -1)));
 }
 
 LineProcess::~LineProcess() {
   close_input();
-  if (!wait_end(kEndSeconds)) kill_group();
+  if (!wait_end()) kill_group();
   close(from_fd_);
 }
 
@@ -89,11 +89,11 @@ void LineProcess::kill_group() {
   gone_ = true;
 }
 
-bool LineProcess::wait_end(double seconds) {
+bool LineProcess::wait_end() {
   const StopWatch watch;
   while (!gone_) {
     gone_ = waitpid(pid_, &status_, WNOHANG) == pid_;
-    if (gone_ || watch.seconds() > seconds) break;
+    if (gone_ || watch.seconds() > end_seconds_) break;
     poll(nullptr, 0, kWaitMilliseconds);
   }
   // Children that it left go with it.
@@ -102,7 +102,7 @@ bool LineProcess::wait_end(double seconds) {
 }
 
 tl::unexpected<Error> LineProcess::ended(size_t answered, size_t asked) {
-  if (!wait_end(kEndSeconds)) {
+  if (!wait_end()) {
     return fail(Code::kUnavailable, "'{}': closed its output after {} of {} answers", command_,
                 answered, asked);
   }

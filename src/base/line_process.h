@@ -28,8 +28,10 @@ inline constexpr size_t kAnswerLineBytesMax = size_t{1} << 16;
 class LineProcess {
  public:
   // Fails with kIo. What the shell cannot find ends at once, which exchange() tells.
-  static Result<std::unique_ptr<LineProcess>> start(const std::string& command);
-  // Closes its input and gives it a fifth of a second to end by itself.
+  // `end_seconds`: that it has to end by itself once its input or output is closed.
+  static Result<std::unique_ptr<LineProcess>> start(const std::string& command,
+                                                    double end_seconds = 1);
+  // Closes its input and waits for its end, or kills it.
   ~LineProcess();
   LineProcess(const LineProcess&) = delete;
   LineProcess& operator=(const LineProcess&) = delete;
@@ -44,8 +46,12 @@ class LineProcess {
   pid_t pid() const { return pid_; }
 
  private:
-  LineProcess(std::string command, pid_t pid, int to_fd, int from_fd)
-      : command_(std::move(command)), pid_(pid), to_fd_(to_fd), from_fd_(from_fd) {}
+  LineProcess(std::string command, double end_seconds, pid_t pid, int to_fd, int from_fd)
+      : command_(std::move(command)),
+        end_seconds_(end_seconds),
+        pid_(pid),
+        to_fd_(to_fd),
+        from_fd_(from_fd) {}
   Result<std::vector<std::string>> try_exchange(std::span<const std::string> lines,
                                                 double line_limit_s);
   // Takes what is there, and whole lines of it; false at the end of its output.
@@ -54,10 +60,11 @@ class LineProcess {
   tl::unexpected<Error> ended(size_t answered, size_t asked);
   void close_input();
   void kill_group();
-  // Whether it was seen to end within so many seconds.
-  bool wait_end(double seconds);
+  // Whether it was seen to end within end_seconds.
+  bool wait_end();
 
   std::string command_;
+  double end_seconds_;
   pid_t pid_;
   int to_fd_, from_fd_;
   std::string pending_;  // of a line that is not whole yet

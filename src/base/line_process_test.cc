@@ -25,7 +25,7 @@ class LineProcessTest : public testing::Test {
 
   static std::string error_of(const std::string& command, double limit_s = 20,
                               std::vector<std::string> lines = {"a", "b", "c"}) {
-    auto program = LineProcess::start(command);
+    auto program = LineProcess::start(command, 0.05);
     EXPECT_TRUE(program);
     const pid_t pid = (*program)->pid();
     const auto answers = (*program)->exchange(lines, limit_s);
@@ -73,7 +73,7 @@ TEST_F(LineProcessTest, TellsOfOneThatEnds) {
   EXPECT_THAT(error_of("no-such-program-at-all 2>/dev/null"), HasSubstr("exit code 127"));
   EXPECT_THAT(error_of("exec >&-; sleep 60"), HasSubstr("closed its output after 0 of 3"));
   // One that takes no input, and has more coming than a pipe holds.
-  EXPECT_THAT(error_of("exec <&-; sleep 0.05; exit 4", 20,
+  EXPECT_THAT(error_of("exec <&-; sleep 0.01; exit 4", 20,
                        std::vector<std::string>(3, std::string(100'000, 'y'))),
               HasSubstr("exit code 4"));
 }
@@ -84,7 +84,7 @@ TEST_F(LineProcessTest, DoesNotWaitForOneThatIsSlowOrIgnoresItsEnd) {
               AllOf(HasSubstr("no answer to line 2 of 3"), HasSubstr("0.05 s")));
   EXPECT_THAT(error_of("trap '' TERM INT; sleep 60 & wait", 0.05), HasSubstr("line 1 of 3"));
   {
-    auto program = LineProcess::start("sleep 60");
+    auto program = LineProcess::start("sleep 60", 0.02);
     ASSERT_TRUE(program);
   }
   EXPECT_LT(watch.seconds(), 30);

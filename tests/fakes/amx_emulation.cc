@@ -310,6 +310,7 @@ void on_illegal_instruction(int, siginfo_t*, void* raw) {
   auto& context = *static_cast<ucontext_t*>(raw);
   auto& next = context.uc_mcontext.gregs[REG_RIP];
   const auto* const code = reinterpret_cast<const uint8_t*>(next);
+  const CodeLock lock;
   if (is_emulated_without_trap(code)) return;  // another thread was here meanwhile
   const size_t done = execute_all(code, code, registers_of(context));
   if (done > 0) {

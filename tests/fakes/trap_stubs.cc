@@ -1,5 +1,6 @@
 #include "fakes/trap_stubs.h"
 
+#include <immintrin.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -123,6 +124,7 @@ bool write_stub(Stub& stub, const uint8_t* at, size_t length, EmulateTrap emulat
   code += kJumpBytes;
   std::memcpy(code, kBack, sizeof kBack);
   code += sizeof kBack;
+  std::memset(stub.bytes, 0, sizeof stub.bytes);
   std::memcpy(stub.bytes, at, length);
   stub.at = at;
   stub.length = length;
@@ -135,6 +137,8 @@ bool make_writable(const uint8_t* at) {
   const uintptr_t begin = reinterpret_cast<uintptr_t>(at) / page * page;
   return mprotect(reinterpret_cast<void*>(begin), page, PROT_READ | PROT_WRITE | PROT_EXEC) == 0;
 }
+
+std::atomic_flag code_is_locked;
 
 constexpr uintptr_t kLine = 64;
 uintptr_t place_in_line(const uint8_t* at) { return reinterpret_cast<uintptr_t>(at) % kLine; }
@@ -154,18 +158,19 @@ bool write_jump(const uint8_t* at, const Stub& stub) {
 
 }  // namespace
 
+CodeLock::CodeLock() {
+  while (code_is_locked.test_and_set(std::memory_order_acquire)) _mm_pause();
+}
+
+CodeLock::~CodeLock() { code_is_locked.clear(std::memory_order_release); }
+
 void emulate_without_trap(const uint8_t* at, size_t length, EmulateTrap emulate) {
   if (!fits_in_line(at)) return;
-  static std::atomic_flag busy;
   static Stub* const stubs = stubs_near(at);
   static size_t used = 0;
-  while (busy.test_and_set(std::memory_order_acquire)) {
-  }
-  if (stubs && used < kStubs && !is_emulated_without_trap(at)) {
-    Stub& stub = stubs[used];
-    if (write_stub(stub, at, length, emulate) && write_jump(at, stub)) ++used;
-  }
-  busy.clear(std::memory_order_release);
+  if (!stubs || used == kStubs) return;
+  Stub& stub = stubs[used];
+  if (write_stub(stub, at, length, emulate) && write_jump(at, stub)) ++used;
 }
 
 bool is_emulated_without_trap(const uint8_t* at) { return *at == kJump; }

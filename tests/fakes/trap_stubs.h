@@ -29,10 +29,19 @@ struct TrapCode {
 
 using EmulateTrap = void (*)(const TrapCode&, const TrapRegisters&);
 
+// While one exists, no other thread changes code: who traps reads it under one.
+class CodeLock {
+ public:
+  CodeLock();
+  ~CodeLock();
+  CodeLock(const CodeLock&) = delete;
+  CodeLock& operator=(const CodeLock&) = delete;
+};
+
 // Lets `emulate` have the instructions [at, at + length) from now on, if possible, with a copy of
 // their bytes behind which kBytesMax - length zeros stand. It leaves all registers as they are.
-// REQUIRES: length <= kBytesMax, the first one has five bytes or more, a jump goes to no other byte
-// of it than its first.
+// REQUIRES: a CodeLock, length <= kBytesMax, the first one has five bytes or more, a jump goes to
+// no other byte of it than its first.
 void emulate_without_trap(const uint8_t* at, size_t length, EmulateTrap emulate);
 
 // Whether this is done for the instruction there.

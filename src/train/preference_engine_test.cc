@@ -10,6 +10,7 @@
 
 #include "base/rng.h"
 #include "train/preference_test_support.h"
+#include "train/slopes_test_support.h"
 
 namespace jige::train {
 namespace {
@@ -105,28 +106,7 @@ TEST(PreferenceEngine, HasTheGradientOfItsLossByFiniteDifferences) {
   PreferenceRig rig(data, {.dpo = {.beta = 0.4, .label_smoothing = 0.15, .sft_weight = 0.5}});
   rig.step(0.01);  // away from the reference
   rig.step(0);     // leaves the gradient behind
-  model::ModelWeights& weights = rig.engine().weights();
-  Stream& stream = rig.engine().stream();
-  for (const model::NamedParam& param : rig.params()) {
-    float* values = param.value.as<float>();
-    const auto count = static_cast<size_t>(param.value.count());
-    const std::vector<float> kept(values, values + count);
-    const std::vector<float> gradient(param.grad.as<float>(), param.grad.as<float>() + count);
-    double squares = 0;
-    for (const float value : gradient) squares += double{value} * value;
-    const double norm = std::sqrt(squares);
-    const auto loss_at = [&](double distance) {
-      for (size_t i = 0; i < count; ++i) {
-        values[i] = kept[i] + static_cast<float>(distance * gradient[i] / norm);
-      }
-      weights.pack(stream);
-      return rig.measure().loss;
-    };
-    const double h = 3e-3;
-    const double slope = (loss_at(h) - loss_at(-h)) / (2 * h);
-    loss_at(0);
-    EXPECT_NEAR(slope, norm, 0.02 * norm + 1e-3) << param.spec->name;
-  }
+  expect_slopes(rig, 3e-3, "", [&] { return rig.measure().loss; });
 }
 
 // What a run of three steps leaves.

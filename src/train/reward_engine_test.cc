@@ -10,6 +10,7 @@
 #include "formats/tensor_folder.h"
 #include "train/recording_test_support.h"
 #include "train/reward_test_support.h"
+#include "train/slopes_test_support.h"
 
 namespace jige::train {
 namespace {
@@ -153,28 +154,8 @@ TEST(RewardEngine, HasTheGradientOfItsLossByFiniteDifferences) {
     EXPECT_GT(outcome.rewards->clipped_share, 0);
     EXPECT_LT(outcome.rewards->clipped_share, 0.5);
     EXPECT_EQ(outcome.rewards->kl.value_or(0) > 0, kl > 0);
-    model::ModelWeights& weights = rig.engine().weights();
-    Stream& stream = rig.engine().stream();
-    for (const model::NamedParam& param : rig.params()) {
-      float* values = param.value.as<float>();
-      const auto count = static_cast<size_t>(param.value.count());
-      const std::vector<float> kept(values, values + count);
-      const std::vector<float> gradient(param.grad.as<float>(), param.grad.as<float>() + count);
-      double squares = 0;
-      for (const float value : gradient) squares += double{value} * value;
-      const double norm = std::sqrt(squares);
-      const auto loss_at = [&](double distance) {
-        for (size_t i = 0; i < count; ++i) {
-          values[i] = kept[i] + static_cast<float>(distance * gradient[i] / norm);
-        }
-        weights.pack(stream);
-        return rig.step(0).rewards->loss;
-      };
-      const double h = 2e-3;
-      const double slope = (loss_at(h) - loss_at(-h)) / (2 * h);
-      loss_at(0);
-      EXPECT_NEAR(slope, norm, 0.02 * norm + 1e-3) << param.spec->name << " kl " << kl;
-    }
+    expect_slopes(rig, 2e-3, " kl " + std::to_string(kl),
+                  [&] { return rig.step(0).rewards->loss; });
   }
 }
 

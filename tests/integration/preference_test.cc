@@ -41,11 +41,6 @@ std::vector<std::string> dpo_arguments(const std::string& data, const std::strin
   return words;
 }
 
-Outcome run_with(std::vector<std::string> words, const std::vector<std::string>& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return run_jige(words);
-}
-
 class Preference : public testing::Test {
  protected:
   void SetUp() override {

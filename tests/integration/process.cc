@@ -85,6 +85,11 @@ Outcome run_jige(const std::vector<std::string>& arguments, const std::string& i
   return process.wait();
 }
 
+Outcome run_with(std::vector<std::string> arguments, const std::vector<std::string>& more) {
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return run_jige(arguments);
+}
+
 Process::Process(const std::vector<std::string>& arguments, const std::string& folder)
     : folder_(folder) {
   if (!exists(folder + "/in")) write_text(folder + "/in", "");

@@ -53,6 +53,8 @@ std::string jige_binary();
 
 // Runs jige to its end. Ends it after two minutes.
 Outcome run_jige(const std::vector<std::string>& arguments, const std::string& input = "");
+// The same with more arguments behind them.
+Outcome run_with(std::vector<std::string> arguments, const std::vector<std::string>& more);
 
 // A jige that runs beside the test, to be ended by it.
 class Process {

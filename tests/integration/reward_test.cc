@@ -36,11 +36,6 @@ std::vector<std::string> grpo_arguments(const std::string& data, const std::stri
   return words;
 }
 
-Outcome run_rewarded(std::vector<std::string> words, const std::vector<std::string>& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return run_jige(words);
-}
-
 class RewardRun : public testing::Test {
  protected:
   void SetUp() override {
@@ -76,7 +71,7 @@ TEST_F(RewardRun, LearnsWhatARuleOrAProgramRewards) {
   for (const std::vector<std::string>& more : kinds) {
     SCOPED_TRACE(more[0]);
     const std::string out = folder_ / ("run" + std::to_string(more.size()));
-    const Outcome outcome = run_rewarded(grpo_arguments(data(), out), more);
+    const Outcome outcome = run_with(grpo_arguments(data(), out), more);
     ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
     JsonLines steps;
     for (const Json& line : outcome.json_lines()) {
@@ -99,7 +94,7 @@ TEST_F(RewardRun, GoesOnWhereItWasKilledWithTheSameWeights) {
   const std::string whole = folder_ / "whole", parts = folder_ / "parts";
   const std::vector<std::string> more = {"--reward", "contains",     "--steps",
                                          "8",        "--save-every", "1"};
-  ASSERT_EQ(run_rewarded(grpo_arguments(data(), whole), more).exit_code, 0);
+  ASSERT_EQ(run_with(grpo_arguments(data(), whole), more).exit_code, 0);
   std::vector<std::string> words = grpo_arguments(data(), parts);
   words.insert(words.end(), more.begin(), more.end());
   {
@@ -119,18 +114,18 @@ TEST_F(RewardRun, SaysWhatIsWrong) {
   std::vector<std::string> words = grpo_arguments(data(), out);
   words.insert(words.end(), {"--steps", "2"});
   expect_error(run_jige(words), 2, {"--reward", "--reward-command"});
-  expect_error(run_rewarded(words, {"--reward-command", "exit 3"}), 8,
+  expect_error(run_with(words, {"--reward-command", "exit 3"}), 8,
                {"step 1 failed", "ended with exit code 3"});
-  expect_error(run_rewarded(words, {"--reward-command", "while read x; do echo good; done"}), 4,
+  expect_error(run_with(words, {"--reward-command", "while read x; do echo good; done"}), 4,
                {"is no reward"});
-  expect_error(run_rewarded(words, {"--reward-command", "sleep 60", "--reward-timeout", "0.2"}), 8,
+  expect_error(run_with(words, {"--reward-command", "sleep 60", "--reward-timeout", "0.2"}), 8,
                {"no answer to line 1 of 24"});
   words.insert(words.end(), {"--reward", "contains"});
-  expect_error(run_rewarded(words, {"--devices", "2"}), 5, {"--grpo", "--devices"});
-  expect_error(run_rewarded(words, {"--ranks", "2"}), 5, {"--grpo", "ranks"});
-  expect_error(run_rewarded(words, {"--dpo"}), 2, {"--dpo", "--grpo"});
-  expect_error(run_rewarded(words, {"--batch-tokens", "64"}), 2, {"--batch-tokens", "--grpo"});
-  expect_error(run_rewarded(words, {"--reward-timeout", "3"}), 2, {"--reward-command"});
+  expect_error(run_with(words, {"--devices", "2"}), 5, {"--grpo", "--devices"});
+  expect_error(run_with(words, {"--ranks", "2"}), 5, {"--grpo", "ranks"});
+  expect_error(run_with(words, {"--dpo"}), 2, {"--dpo", "--grpo"});
+  expect_error(run_with(words, {"--batch-tokens", "64"}), 2, {"--batch-tokens", "--grpo"});
+  expect_error(run_with(words, {"--reward-timeout", "3"}), 2, {"--reward-command"});
   expect_error(run_jige({"train", "--from", TinyRun::get().run(), "--group", "4", "--data", data(),
                          "--out", out}),
                2, {"--group", "add --grpo"});

@@ -182,16 +182,13 @@ TEST(DraftModel, ServeTellsTheSameAndCountsItsMemory) {
     ASSERT_TRUE(json);
     answers[with] = (*json)["choices"];
     timing[with] = (*json)["usage"]["timing"];
-    // The second of two that begin alike.
-    for (int i = 0; i < 2; ++i) {
-      EXPECT_EQ(
-          server.post("/v1/completions", R"({"max_tokens":8,"prompt":")" + kSong + "\"}").status,
-          200);
-    }
-    // The engine tells of a step behind the answer that it ends.
-    std::string line = known_tokens_line(server);
+    // What begins as one before did is known, once that is forgotten and the engine has told of it,
+    // which both come behind its answer.
+    std::string line;
     const StopWatch watch;
-    while (with == 1 && line.ends_with("} 0") && watch.seconds() < 10) {
+    for (int i = 0; i < 2 || (with == 1 && line.ends_with("} 0") && watch.seconds() < 20); ++i) {
+      const std::string again = R"({"max_tokens":8,"prompt":")" + kSong + "\"}";
+      ASSERT_EQ(server.post("/v1/completions", again).status, 200);
       line = known_tokens_line(server);
     }
     ASSERT_FALSE(line.empty());

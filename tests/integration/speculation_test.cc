@@ -170,6 +170,10 @@ TEST(DraftModel, ServeTellsTheSameAndCountsItsMemory) {
   const std::string model = TinyRun::get().model();
   const Json body = {{"prompt", "Tom has"}, {"max_tokens", 30}, {"temperature", 0},
                      {"logprobs", 2},       {"n", 2},           {"ignore_eos", true}};
+  const Json story = {{"prompt", "Under an old tree Tom met his friend, with seven red apples."},
+                      {"max_tokens", 8},
+                      {"temperature", 0},
+                      {"ignore_eos", true}};
   Json answers[2];
   Json timing[2];
   for (const int with : {0, 1}) {
@@ -182,13 +186,14 @@ TEST(DraftModel, ServeTellsTheSameAndCountsItsMemory) {
     ASSERT_TRUE(json);
     answers[with] = (*json)["choices"];
     timing[with] = (*json)["usage"]["timing"];
-    // What begins as one before did is known, once that is forgotten and the engine has told of it,
-    // which both come behind its answer.
-    std::string line;
+    // The likeliest answers to a text without repetition, so that the model guesses each time; of
+    // the second it knows the beginning. The engine tells of a step behind the answer that it ends.
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(server.post("/v1/completions", dump_json(story)).status, 200);
+    }
+    std::string line = known_tokens_line(server);
     const StopWatch watch;
-    for (int i = 0; i < 2 || (with == 1 && line.ends_with("} 0") && watch.seconds() < 20); ++i) {
-      const std::string again = R"({"max_tokens":8,"prompt":")" + kSong + "\"}";
-      ASSERT_EQ(server.post("/v1/completions", again).status, 200);
+    while (with == 1 && line.ends_with("} 0") && watch.seconds() < 10) {
       line = known_tokens_line(server);
     }
     ASSERT_FALSE(line.empty());

@@ -63,9 +63,6 @@ class GpuRanks : public ::testing::Test {
     words.insert(words.end(), more.begin(), more.end());
     return words;
   }
-  std::string model_of(const std::string& out) const {
-    return read_text(folder_ / out + "/model/model.safetensors");
-  }
 
   TestFolder folder_;
 };
@@ -90,7 +87,7 @@ TEST_F(GpuRanks, MakeTheModelOfOneGpuAndGoOnFromAKill) {
       run_jige(arguments("run", {"--ranks", "2", "--shard-optimizer", "--resume"}));
   ASSERT_EQ(again.exit_code, 0) << again.err;
   EXPECT_THAT(again.err, HasSubstr("2 ranks, 2 of them here, 1 on this GPU"));
-  EXPECT_TRUE(model_of("run") == model_of("alone"));
+  EXPECT_TRUE(model_of(folder_ / "run") == model_of(folder_ / "alone"));
 }
 
 TEST_F(GpuRanks, AreRefusedWhereTheyDoNotFit) {

@@ -73,28 +73,22 @@ TEST_F(Preference, RunsFromAModelToOneThatPrefersTheChosenAnswers) {
   }
 }
 
-TEST_F(Preference, GoesOnWhereItWasStoppedWithTheSameWeights) {
+TEST_F(Preference, GoesOnWhereItWasKilledWithTheSameWeights) {
   const std::string whole = folder_ / "whole", parts = folder_ / "parts";
   ASSERT_EQ(run_with(dpo_arguments(data(), whole), {}).exit_code, 0);
   std::vector<std::string> words = dpo_arguments(data(), parts);
   words.insert(words.end(), {"--save-every", "1"});
-  {
-    Process process(words, folder_.path());
-    wait_for_checkpoint(parts, process);
-    process.send(SIGKILL);
-    process.wait();
-  }
+  kill_behind_checkpoint(words, parts);
   const Outcome outcome = run_jige(words);
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_EQ(read_file(parts + "/model/model.safetensors").value_or("parts"),
-            read_file(whole + "/model/model.safetensors").value_or("whole"));
+  EXPECT_TRUE(model_of(parts) == model_of(whole));
 }
 
 TEST_F(Preference, GivesOnRanksTheWeightsOfOneProcessAlsoAfterAKill) {
   const std::string alone = folder_ / "alone";
   const Outcome one = run_with(dpo_arguments(data(), alone), {});
   ASSERT_EQ(one.exit_code, 0) << one.err;
-  const std::string expected = read_file(alone + "/model/model.safetensors").value_or("alone");
+  const std::string expected = model_of(alone);
   for (const bool divided : {false, true}) {
     const std::string out = folder_ / (divided ? "divided" : "ranks");
     std::vector<std::string> words = dpo_arguments(data(), out);
@@ -107,7 +101,7 @@ TEST_F(Preference, GivesOnRanksTheWeightsOfOneProcessAlsoAfterAKill) {
     process.wait();
     const Outcome outcome = run_jige(words);
     ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-    EXPECT_TRUE(read_file(out + "/model/model.safetensors").value_or("ranks") == expected);
+    EXPECT_TRUE(model_of(out) == expected);
     const JsonLines lines = outcome.json_lines();
     const Json& end = lines.back();
     EXPECT_EQ(end["memory"]["arena_peak_bytes"], end["memory"]["arena_predicted_bytes"]);

@@ -27,8 +27,6 @@ RankWords arguments(const std::string& out, int steps, const RankWords& more) {
   return words;
 }
 
-std::string model_of(const std::string& run) { return read_text(run + "/model/model.safetensors"); }
-
 TEST(Ranks, MakeTheModelOfOneProcessHereAndOverARendezvous) {
   const TestFolder folder;
   ASSERT_EQ(run_jige(arguments(folder / "alone", 12, {})).exit_code, 0);
@@ -36,7 +34,7 @@ TEST(Ranks, MakeTheModelOfOneProcessHereAndOverARendezvous) {
       run_jige(arguments(folder / "three", 12, {"--ranks", "3", "--ring", "1,0,2", "--quiet"}));
   ASSERT_EQ(three.exit_code, 0) << three.err;
   EXPECT_EQ(three.err, "");
-  EXPECT_EQ(model_of(folder / "three"), model_of(folder / "alone"));
+  EXPECT_TRUE(model_of(folder / "three") == model_of(folder / "alone"));
   const std::string log = read_text(folder / "three/log.jsonl");
   EXPECT_THAT(log, HasSubstr("\"ranks\":3"));
   EXPECT_THAT(log, HasSubstr("\"wait_s\":"));
@@ -52,7 +50,7 @@ TEST(Ranks, MakeTheModelOfOneProcessHereAndOverARendezvous) {
   const Outcome first = run_jige(rank("0"));
   EXPECT_EQ(first.exit_code, 0) << first.err;
   EXPECT_EQ(other.wait().exit_code, 0);
-  EXPECT_EQ(model_of(folder / "hosts"), model_of(folder / "alone"));
+  EXPECT_TRUE(model_of(folder / "hosts") == model_of(folder / "alone"));
 }
 
 TEST(Ranks, EndWithinSecondsWhenOneIsKilledAndGoOnWithFewer) {
@@ -73,7 +71,7 @@ TEST(Ranks, EndWithinSecondsWhenOneIsKilledAndGoOnWithFewer) {
   EXPECT_TRUE(formats::CheckpointReader::open_latest(folder / "run/checkpoints"));
   const Outcome again = run_jige(arguments(folder / "run", 100, {"--ranks", "2", "--resume"}));
   ASSERT_EQ(again.exit_code, 0) << again.err;
-  EXPECT_EQ(model_of(folder / "run"), model_of(folder / "alone"));
+  EXPECT_TRUE(model_of(folder / "run") == model_of(folder / "alone"));
 }
 
 TEST(Ranks, GiveUpOneThatStandsStill) {
@@ -102,7 +100,7 @@ TEST(Ranks, StopBehindACheckpointOnCtrlC) {
   EXPECT_THAT(stopped.err, HasSubstr("of 100, with a checkpoint"));
   const Outcome again = run_jige(arguments(folder / "run", 100, {"--resume"}));
   ASSERT_EQ(again.exit_code, 0) << again.err;
-  EXPECT_EQ(model_of(folder / "run"), model_of(folder / "alone"));
+  EXPECT_TRUE(model_of(folder / "run") == model_of(folder / "alone"));
 }
 
 // Whether the job says so within half a minute.
@@ -143,7 +141,7 @@ TEST(Ranks, SayWhoHangsOnCtrlCAndEndAtOnceOnTheSecond) {
     for (const pid_t rank : ranks) EXPECT_TRUE(gone(rank)) << rank;
     const Outcome again = run_jige(arguments(folder / name, 400, {"--resume"}));
     ASSERT_EQ(again.exit_code, 0) << again.err;
-    EXPECT_EQ(model_of(folder / name), model_of(folder / "alone"));
+    EXPECT_TRUE(model_of(folder / name) == model_of(folder / "alone"));
   }
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -79,6 +80,20 @@ void wait_for_checkpoint(const std::string& run, Process& process) {
     if (!formats::list_checkpoints(run + "/checkpoints").empty()) return;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
+}
+
+void kill_behind_checkpoint(const std::vector<std::string>& words, const std::string& run) {
+  const TestFolder streams;
+  Process process(words, streams.path());
+  wait_for_checkpoint(run, process);
+  process.send(SIGKILL);
+  EXPECT_EQ(process.wait().exit_code, 128 + SIGKILL) << "the run ended before it was killed";
+}
+
+std::string model_of(const std::string& run) {
+  std::string bytes = read_text(run + "/model/model.safetensors");
+  EXPECT_FALSE(bytes.empty()) << run << " has no model";
+  return bytes;
 }
 
 }  // namespace jige::integration

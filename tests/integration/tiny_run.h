@@ -15,6 +15,11 @@ std::vector<std::string> tiny_train_arguments(const std::string& data, int steps
 
 // Waits until a run has written its first checkpoint, or ends.
 void wait_for_checkpoint(const std::string& run, Process& process);
+// Starts the command that makes `run` and kills it behind the first checkpoint; fails the test
+// where it ended before.
+void kill_behind_checkpoint(const std::vector<std::string>& words, const std::string& run);
+// The bytes of the model's file that a run has written; fails the test where there is none.
+std::string model_of(const std::string& run);
 
 // The processes that a job of several ranks has started, by rank.
 std::vector<pid_t> ranks_of(const Process& job);

@@ -1,6 +1,7 @@
 #include "cli/input.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -94,6 +95,12 @@ class Reader {
   }
 
   const std::string& name() const { return name_; }
+
+  // Whether what comes next, or the end, is there without waiting.
+  bool has_more() const {
+    pollfd asked{.fd = fd_, .events = POLLIN, .revents = 0};
+    return ::poll(&asked, 1, 0) != 0;
+  }
 
   // Appends what comes next; false at the end.
   Result<bool> read_more(std::string& text) {
@@ -239,12 +246,14 @@ Result<std::string> read_text(const TextSource& source, std::string_view flags_h
 }
 
 Status for_each_line(const std::string& path,
-                     const std::function<Result<bool>(std::string_view, int64_t)>& body) {
+                     const std::function<Result<bool>(std::string_view, int64_t)>& body,
+                     const std::function<Status()>& idle) {
   JIGE_TRY(Reader reader, Reader::open(path));
   std::string text;
   int64_t number = 0;
   size_t searched = 0;  // of a line that is not complete yet
   for (bool more = true; more;) {
+    if (idle && !reader.has_more()) JIGE_DO(idle());
     JIGE_TRY(more, reader.read_more(text));
     size_t begin = 0;
     for (size_t end; (end = text.find('\n', std::max(begin, searched))) != std::string::npos;

@@ -47,10 +47,11 @@ struct TextSource {
 Result<std::string> read_text(const TextSource& source, std::string_view flags_hint);
 
 // Calls `body` with every line of a file ("-" or "" is standard input) and its number from 1;
-// without its line feed, as long as it returns true. Stops at the first error.
-Status for_each_line(
-    const std::string& path,
-    const std::function<Result<bool>(std::string_view line, int64_t number)>& body);
+// without its line feed, as long as it returns true; and `idle`, where there is one, before it
+// waits for more, as of a pipe. Stops at the first error.
+Status for_each_line(const std::string& path,
+                     const std::function<Result<bool>(std::string_view line, int64_t number)>& body,
+                     const std::function<Status()>& idle = {});
 
 // Whether a line holds nothing but spaces.
 bool is_blank(std::string_view line);

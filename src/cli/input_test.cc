@@ -5,7 +5,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
+#include <fstream>
 #include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
 
 #include "base/file.h"
 #include "cli/random_model.h"
@@ -62,6 +68,37 @@ TEST(Input, AFolderThatMayNotBeLookedIntoIsNotCalledEmptyOrAbsent) {
   }
   ASSERT_EQ(chmod(folder->path().c_str(), 0700), 0);
   if (!denied) GTEST_SKIP() << "this user may look at everything";
+}
+
+// What is known so far can be shown to whoever waits for it before writing more.
+TEST(Input, SaysWhenItWaitsForMoreLines) {
+  const std::string path = ::testing::TempDir() + "jige_fifo." + std::to_string(getpid());
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  std::atomic<bool> answered = false;
+  std::thread writer([&] {
+    std::ofstream pipe(path);
+    pipe << "one\ntwo\n" << std::flush;
+    for (int i = 0; i < 500 && !answered; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    pipe << "three";
+  });
+  std::vector<std::string> events;
+  const auto body = [&](std::string_view line, int64_t) -> Result<bool> {
+    events.emplace_back(line);
+    return true;
+  };
+  const auto idle = [&]() -> Status {
+    if (!events.empty() && events.back() == "two") {
+      events.emplace_back("idle");
+      answered = true;
+    }
+    return {};
+  };
+  EXPECT_TRUE(for_each_line(path, body, idle));
+  writer.join();
+  unlink(path.c_str());
+  EXPECT_EQ(events, (std::vector<std::string>{"one", "two", "idle", "three"}));
 }
 
 }  // namespace

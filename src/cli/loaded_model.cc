@@ -10,6 +10,7 @@
 #include "cli/embedding_folder.h"
 #include "cli/flags.h"
 #include "cli/input.h"
+#include "serve/score_memory.h"
 
 namespace jige::cli {
 void ModelFlags::declare_folder(Flags& flags) {
@@ -57,6 +58,9 @@ Result<LoadedModel> ModelFlags::load(const ModelUse& use) const {
   // A row for the last token and for every token of a draft.
   options.logit_rows_max = std::max<int64_t>(options.logit_rows_max, 1 + use.draft_tokens);
   if (use.embeds) options.logit_rows_max = std::max(options.logit_rows_max, kEmbeddingRows);
+  if (use.scores) {
+    JIGE_TRY(options, serve::options_for_scores(found, options, made.compute().kind()));
+  }
   JIGE_TRY(auto model, model::InferenceModel::load(found, made.compute(), options));
   const int64_t known = model->architecture().config().vocab_size;
   if (tokenizer.vocab_size() > known) {

@@ -1,10 +1,13 @@
 // jige score: log-probabilities and right answers for a data set.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
+#include "base/bytes.h"
+#include "base/clock.h"
 #include "base/counted.h"
 #include "base/file.h"
 #include "base/progress.h"
@@ -50,22 +53,20 @@ class ScoreCommand final : public Command {
     output_.apply();
     const InterruptScope interrupts;
     JIGE_TRY(LoadedModel loaded, model_.load({.scores = true}));
-    JIGE_TRY(RecordScorer scorer, RecordScorer::create(loaded, options_));
     std::optional<AtomicFile> file;
     if (!out_.empty()) {
       JIGE_TRY(file, AtomicFile::create(out_));
     }
-    JIGE_DO(score_all(scorer, file));
-    const int64_t skipped = scorer.summary().skipped_count;
-    if (scorer.summary().record_count == 0) {
+    JIGE_TRY(const ScoreSummary summary, score_all(loaded, file));
+    if (summary.record_count == 0) {
       return fail(Code::kInvalidArgument, "{}: holds no record{}{}", shown_name(),
-                  skipped > 0 ? " that can be scored; " : "",
-                  skipped > 0 ? bad_lines_text(skipped) : "");
+                  summary.skipped_count > 0 ? " that can be scored; " : "",
+                  summary.skipped_count > 0 ? bad_lines_text(summary.skipped_count) : "");
     }
-    warn_of_bad_lines(skipped);
+    warn_of_bad_lines(summary.skipped_count);
     if (file) JIGE_DO(file->commit());
-    if (output_.json) print_json(Json{{"summary", scorer.summary().to_json()}});
-    if (!output_.quiet) fmt::print(stderr, "{}", scorer.summary().to_text());
+    if (output_.json) print_json(Json{{"summary", summary.to_json()}});
+    if (!output_.quiet) fmt::print(stderr, "{}", summary.to_text());
     return {};
   }
 
@@ -74,33 +75,42 @@ class ScoreCommand final : public Command {
     return data_.empty() || data_ == "-" ? "standard input" : data_;
   }
 
-  Status score_all(RecordScorer& scorer, std::optional<AtomicFile>& file) const {
+  Result<ScoreSummary> score_all(LoadedModel& loaded, std::optional<AtomicFile>& file) const {
     JIGE_TRY(const int64_t total, count_filled_lines(data_, limit_));
     Progress progress("scoring", total, output_.quiet || total == 0);
-    int64_t read = 0, done = 0;
-    const auto score_line = [&](std::string_view line, int64_t number) -> Result<bool> {
+    const StopWatch watch;
+    const ScoreSummary* summary = nullptr;
+    const auto note = [&] { return progress_note(*summary, watch.seconds()); };
+    const auto take = [&](int64_t line, const Json& scored) -> Status {
+      Json result{{"line", line}};
+      result.update(scored);
+      const std::string text = dump_json(result) + "\n";
+      progress.update(summary->record_count + summary->skipped_count, note());
+      if (file) return file->write(text.data(), text.size());
+      print_text(text);
+      return {};
+    };
+    JIGE_TRY(RecordScorer scorer, RecordScorer::create(loaded, options_, take));
+    summary = &scorer.summary();
+    int64_t read = 0;
+    const auto add_line = [&](std::string_view line, int64_t number) -> Result<bool> {
       if (is_blank(line)) return true;
       const std::string where = fmt::format("{}:{}", shown_name(), number);
       if (interrupted()) return fail(Code::kCancelled, "by a signal, at {}", where);
-      JIGE_TRY(const std::optional<Json> scored, scorer.score_line(line, where));
-      ++read;
-      const bool more = limit_ == 0 || read < limit_;
-      if (!scored) return more;
-      Json result{{"line", number}};
-      result.update(*scored);
-      const std::string text = dump_json(result) + "\n";
-      ++done;
-      progress.update(read, counted(done, "record"));
-      if (file) {
-        JIGE_DO(file->write(text.data(), text.size()));
-      } else {
-        print_text(text);
-      }
-      return more;
+      JIGE_DO(scorer.add(line, number, where));
+      return ++read < limit_ || limit_ == 0;
     };
-    JIGE_DO(for_each_line(data_, score_line));
-    progress.finish(counted(done, "record"));
-    return {};
+    JIGE_DO(for_each_line(data_, add_line, [&] { return scorer.flush(); }));
+    JIGE_DO(scorer.flush());
+    progress.finish(note());
+    return scorer.summary();
+  }
+
+  static std::string progress_note(const ScoreSummary& summary, double seconds) {
+    const double least = std::max(seconds, 1e-9);
+    return fmt::format("{}, {:.1f}/s, {} tokens/s", counted(summary.record_count, "record"),
+                       static_cast<double>(summary.record_count) / least,
+                       format_count(static_cast<double>(summary.computed_tokens) / least));
   }
 
   ModelFlags model_;

@@ -1,18 +1,15 @@
-// The records of `jige score` and what a model makes of them.
+// The records of `jige score` (score_record.h) by the line, many at once.
 //
-//   {"text": T}                                  log-probability of every token of T but the first
-//   {"prompt": P, "completion": C}               of every token of C behind P
-//   {"question": Q, "choices": [C…], "answer": A}  the likeliest choice; A is an index or a choice
-//   {"question": Q, "answer": A}                 a greedy reply; right if it holds A as whole
-//                                                words; with "kind": K counted by kind as well
-// A choice stands behind "Q" and a space, or, with a chat template in use, where the answer begins,
-// behind the white space that the template puts there.
-// Log-probabilities are natural. Threads: one thread.
+// What lines ask about is gathered and scored together (serve/scorer.h), in windows that bound the
+// memory of any file; beginnings that the texts of a window share are run once. Results are given
+// in the order of the lines, each as soon as it and those before it are there. Replies are made one
+// after another. Which lines make a window changes no result.
+// Threads: one thread.
 #pragma once
 
 #include <cstdint>
-#include <map>
-#include <nlohmann/json_fwd.hpp>
+#include <deque>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -21,68 +18,79 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "cli/loaded_model.h"
+#include "cli/score_record.h"
+#include "cli/score_summary.h"
 #include "serve/generator.h"
 #include "serve/scorer.h"
-#include "text/chat_template.h"
 
 namespace jige::cli {
-
-struct ScoreSummary {
-  int64_t record_count = 0;
-  int64_t skipped_count = 0;  // bad lines left out
-  int64_t token_count = 0;    // of texts and completions
-  double logprob_sum = 0;
-  int64_t choice_count = 0;  // questions with choices and an answer
-  int64_t right = 0;         // by the sum of log-probabilities
-  int64_t right_per_token = 0;
-  int64_t right_per_byte = 0;
-  int64_t reply_count = 0;  // questions answered freely
-  int64_t replies_right = 0;
-  struct Kind {
-    int64_t count = 0;
-    int64_t right = 0;
-  };
-  std::map<std::string, Kind> kinds;  // the same replies by the record's "kind", where it has one
-
-  Json to_json() const;
-  std::string to_text() const;
-};
 
 struct ScoreOptions {
   bool chat = false;        // ask questions through the chat template
   int64_t tokens_max = 64;  // of a reply
   bool skip_bad = false;    // leave out and count lines that cannot be scored, instead of failing
+  int64_t window_tokens = int64_t{1} << 17;  // that are scored together, or a text more
 };
 
 class RecordScorer {
  public:
-  // Fails with kUnsupported when a chat template is wanted and there is none. `loaded` must have
-  // been loaded with scores and outlive the scorer.
-  static Result<RecordScorer> create(LoadedModel& loaded, const ScoreOptions& options);
+  // Takes the result of a line.
+  using ResultTaker = std::function<Status(int64_t line, const Json& result)>;
 
-  // Scores one record, adds it to the summary and gives its result. `where` names it in errors.
-  // Fails with kInvalidArgument on missing fields or types.
-  Result<Json> score(const Json& record, const std::string& where);
-  // The same of a line, which fails with kCorrupt where it is no JSON. With skip_bad a line that
-  // itself is at fault is counted, and gives nothing.
-  Result<std::optional<Json>> score_line(std::string_view line, const std::string& where);
+  // Fails as RecordReader::create() does. `loaded` must have been loaded with scores and outlive
+  // the scorer.
+  static Result<RecordScorer> create(LoadedModel& loaded, const ScoreOptions& options,
+                                     ResultTaker take);
+
+  // Takes a line, whose number and name in errors are given. It may be scored later; a line that is
+  // at fault fails, behind those before it, or with skip_bad is counted. Fails with kCorrupt on
+  // what is no JSON, and as RecordReader, Scorer, Generator and the taker of results do.
+  Status add(std::string_view line, int64_t number, const std::string& where);
+  // Scores all that has been taken, and gives its results. Fails as add() does.
+  Status flush();
+
   const ScoreSummary& summary() const { return summary_; }
 
  private:
-  RecordScorer(LoadedModel& loaded, const ScoreOptions& options);
-  Result<Json> score_text(const std::string& text);
-  Result<Json> score_completion(const std::string& prompt, const std::string& completion);
-  Result<Json> score_choices(const Json& record, const std::string& where);
-  Result<Json> score_reply(const Json& record, const std::string& where);
-  Result<std::vector<int32_t>> question_ids(const std::string& question) const;
-  Result<serve::ChoiceResult> chat_choices(const std::string& question,
-                                           const std::vector<std::string>& choices);
+  // A line whose result has not been given.
+  struct Pending {
+    int64_t line = 0;
+    std::string where;
+    ScoreRecord record;
+    size_t texts_taken = 0;
+    size_t texts_scored = 0;
+    bool read = false;           // to its end
+    bool replied = false;        // of one that asks for a reply
+    std::optional<Error> error;  // in place of a result
+    bool skipped = false;        // where there is one: the line is at fault and left out
+    bool complete() const;
+  };
+  // Whose text it is: the line's number among all that were taken, and the text's in the line.
+  struct Owner {
+    int64_t pending = 0;
+    size_t text = 0;
+  };
+
+  RecordScorer(LoadedModel& loaded, const ScoreOptions& options, RecordReader reader,
+               ResultTaker take);
+  Status take_text(Pending& pending, serve::ScoredText text);
+  void set_error(Pending& pending, Error error, bool is_json);
+  Status score_texts();
+  Status give_results();
+  Status reply(Pending& pending);
 
   LoadedModel* loaded_;
   ScoreOptions options_;
+  RecordReader reader_;
+  ResultTaker take_;
   serve::Scorer scorer_;
   serve::Generator generator_;
-  std::optional<text::ChatTemplate> chat_;
+  std::deque<Pending> pending_;
+  int64_t first_pending_ = 0;  // number of pending_[0] among all
+  std::vector<serve::ScoredText> texts_;
+  std::vector<Owner> owners_;    // of texts_
+  int64_t tokens_ = 0;           // of texts_
+  std::optional<Error> failed_;  // running failed, which is no line's fault
   ScoreSummary summary_;
 };
 

@@ -38,6 +38,11 @@ Status check_memory(const std::string& folder, const InferenceMemory& needed, in
               shown(limit_bytes));
 }
 
+bool follow_one_another(std::span<const int32_t> rows) {
+  const auto apart = [](int32_t row, int32_t next) { return next != row + 1; };
+  return std::ranges::adjacent_find(rows, apart) == rows.end();
+}
+
 }  // namespace
 
 Result<std::unique_ptr<InferenceModel>> InferenceModel::load(const std::string& folder,
@@ -355,9 +360,7 @@ std::span<const float> InferenceModel::undrawn_to_host() {
 }
 
 TensorView InferenceModel::hidden_rows(std::span<const int32_t> rows) {
-  const auto apart = [](int32_t row, int32_t next) { return next != row + 1; };
-  const bool together = std::ranges::adjacent_find(rows, apart) == rows.end();
-  if (together) return hidden_.row_range(rows.front(), rows.back() + 1);
+  if (follow_one_another(rows)) return hidden_.row_range(rows.front(), rows.back() + 1);
   const TensorView gathered = buffers_.gathered.view().row_range(0, std::ssize(rows));
   ops::select_rows(*stream_, gathered, hidden_, rows);
   return gathered;
@@ -387,24 +390,48 @@ Result<std::span<const float>> InferenceModel::hidden_of(std::span<const int32_t
 }
 
 Result<std::span<const float>> InferenceModel::losses(const InferenceBatch& batch,
-                                                      std::span<const int32_t> targets) {
+                                                      std::span<const TargetRow> targets) {
   JIGE_CHECK(sizes_.scores, "losses() of a model loaded without scores");
   JIGE_DO(check(batch));
-  if (targets.size() != batch.tokens.size()) {
-    return fail(Code::kInvalidArgument, "{} targets for {} tokens", targets.size(),
-                batch.tokens.size());
+  for (const TargetRow& target : targets) {
+    JIGE_DO(check_range("a target", target.token, 0, config().vocab_size - 1));
+    JIGE_DO(check_range("a row with a target", target.row, 0, std::ssize(batch.tokens) - 1));
   }
-  for (const int32_t target : targets) {
-    JIGE_DO(check_range("a target", target, -1, config().vocab_size - 1));
+  const TensorView src = run_body(batch);
+  losses_.clear();
+  const auto step = static_cast<size_t>(sizes_.batch_tokens_max);
+  const Tensor& other = buffers_.stream[architecture_->head_node() % 2];
+  for (size_t begin = 0; begin < targets.size(); begin += step) {
+    const size_t count = std::min(step, targets.size() - begin);
+    add_losses(targets.subspan(begin, count), src, other.view());
   }
-  const TensorView hidden = run_body(batch);
-  const int64_t row_count = batch_.token_count();
-  batch_.targets = buffers_.targets.view().row_range(0, row_count);
-  stream_->copy(batch_.targets.data, targets.data(), row_count * 4, CopyKind::kHostToDevice);
-  const TensorView losses = buffers_.losses.view().row_range(0, row_count);
+  if (targets.empty()) stream_->synchronize();
+  return std::span<const float>(losses_);
+}
+
+void InferenceModel::add_losses(std::span<const TargetRow> targets, const TensorView& src,
+                                const TensorView& other) {
+  const int64_t count = std::ssize(targets);
+  std::vector<int32_t> rows, tokens;
+  for (const TargetRow& target : targets) {
+    rows.push_back(target.row);
+    tokens.push_back(target.token);
+  }
+  TensorView wanted = src;
+  if (!follow_one_another(rows)) {
+    wanted = other.row_range(0, count);
+    ops::select_rows(*stream_, wanted, src, rows);
+  } else {
+    wanted = src.row_range(rows.front(), rows.back() + 1);
+  }
+  Batch batch{.tokens = buffers_.tokens.view().row_range(0, count),
+              .targets = buffers_.targets.view().row_range(0, count)};
+  stream_->copy(batch.targets.data, tokens.data(), count * 4, CopyKind::kHostToDevice);
+  const TensorView losses = buffers_.losses.view().row_range(0, count);
   const size_t node = architecture_->head_node();
-  architecture_->head().forward(context(node), weights_->block(node), batch_, hidden, losses, {});
-  return to_host<float>(losses);
+  architecture_->head().forward(context(node), weights_->block(node), batch, wanted, losses, {});
+  const std::span<const float> values = to_host<float>(losses);
+  losses_.insert(losses_.end(), values.begin(), values.end());
 }
 
 Status InferenceModel::copy_block(int32_t src, int32_t dst) {

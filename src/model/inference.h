@@ -76,6 +76,12 @@ struct InferenceBatch {
   std::span<const int32_t> adapters = {};  // by sequence, or kNoAdapter; empty: the base for all
 };
 
+// A row of a forward, and a token of which is asked how likely it is behind it.
+struct TargetRow {
+  int32_t row = 0;
+  int32_t token = 0;
+};
+
 // What a forward gives of the rows that were wanted, one behind the other: of each its logits, or
 // the token that was drawn from them (ops/draw.h).
 struct LogitRows {
@@ -146,10 +152,11 @@ class InferenceModel {
   // options.embeds; such a model holds no head, and forward() is given no rows of logits.
   Result<std::span<const float>> hidden_of(std::span<const int32_t> rows);
 
-  // The negative log-probability of targets[row] after each row, valid until the next call; 0 where
-  // the target is negative. Fails as forward() does. REQUIRES: options.scores.
+  // The negative log-probability of each target, in their order, valid until the next call. They
+  // may be of some rows only, and several of one. Fails as forward() does. REQUIRES:
+  // options.scores.
   Result<std::span<const float>> losses(const InferenceBatch& batch,
-                                        std::span<const int32_t> targets);
+                                        std::span<const TargetRow> targets);
 
   // Makes cache block `dst` a copy of `src`, keys and values of every layer, for calls from now on.
   // Fails with kInvalidArgument on blocks that are not there.
@@ -185,6 +192,10 @@ class InferenceModel {
   Status check_hidden_rows(std::span<const int32_t> rows) const;
   // These rows of it, brought together where they do not follow one another.
   TensorView hidden_rows(std::span<const int32_t> rows);
+  // The losses of as many targets as a forward has rows, behind those that are there. `src` is the
+  // last residual stream, `other` memory of its size.
+  void add_losses(std::span<const TargetRow> targets, const TensorView& src,
+                  const TensorView& other);
   // Puts the head's work for them on the stream; where the logits will be.
   TensorView run_head(std::span<const int32_t> rows);
   Status check_logit_rows(std::span<const int32_t> rows, int64_t row_count) const;
@@ -229,6 +240,7 @@ class InferenceModel {
   TensorView hidden_;                  // the last residual stream of the last call
   TensorView logits_;                  // those that it was asked for
   std::vector<int32_t> host_positions_;
+  std::vector<float> losses_;        // of the last losses()
   std::vector<ops::RowDraw> draws_;  // of the last forward_drawn()
   std::vector<int32_t> drawn_;       // what it drew
   std::vector<float> drawn_logprobs_;

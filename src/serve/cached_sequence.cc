@@ -106,16 +106,4 @@ void CachedSequence::take_back(size_t count) {
   tokens_.resize(tokens_.size() - count);
 }
 
-Result<std::span<const float>> CachedSequence::extend_scored(std::span<const int32_t> tokens,
-                                                             std::span<const int32_t> targets) {
-  const ops::SequenceSpan sequence = span_of(tokens);
-  JIGE_TRY(const std::span<const float> losses, model_.losses({.tokens = tokens,
-                                                               .sequences = std::span(&sequence, 1),
-                                                               .logit_rows = {},
-                                                               .adapters = std::span(&adapter_, 1)},
-                                                              targets));
-  appended(tokens);
-  return losses;
-}
-
 }  // namespace jige::serve

@@ -49,9 +49,6 @@ class CachedSequence {
                                         std::span<const ops::RowDraw> draws);
   // Forgets the last `count` tokens. REQUIRES: as many are there, none where the model has states.
   void take_back(size_t count);
-  // As extend; gives the negative log-probabilities of targets. REQUIRES: model.sizes().scores.
-  Result<std::span<const float>> extend_scored(std::span<const int32_t> tokens,
-                                               std::span<const int32_t> targets);
 
  private:
   ops::SequenceSpan span_of(std::span<const int32_t> tokens) const;

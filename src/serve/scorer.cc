@@ -2,34 +2,34 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
+#include <utility>
 
 #include "base/check.h"
+#include "model/batch_limits.h"
 #include "serve/context_hint.h"
 
 namespace jige::serve {
 namespace {
 
-double ratio(double sum, int64_t count) { return count > 0 ? sum / static_cast<double>(count) : 0; }
-
-template <typename Value>
-int64_t index_of_max(std::span<const ChoiceScore> scores, Value value) {
-  const auto best = std::max_element(
-      scores.begin(), scores.end(),
-      [&](const ChoiceScore& a, const ChoiceScore& b) { return value(a) < value(b); });
-  return best - scores.begin();
+Result<std::vector<float>> finite_logprobs(std::vector<float> logprobs, size_t first) {
+  for (size_t i = 0; i < logprobs.size(); ++i) {
+    if (std::isfinite(logprobs[i])) continue;
+    return fail(Code::kCorrupt,
+                "the model's weights hold NaN, infinity, or numbers too large to compute with: "
+                "the log-probability of token {} of the text is {}",
+                first + i, logprobs[i]);
+  }
+  return logprobs;
 }
 
 }  // namespace
 
-double TokenScores::sum() const { return std::accumulate(logprobs.begin(), logprobs.end(), 0.0); }
-
-double ChoiceScore::per_token() const { return ratio(logprob, token_count); }
-double ChoiceScore::per_byte() const { return ratio(logprob, byte_count); }
-
-Scorer::Scorer(model::InferenceModel& model, int32_t adapter)
-    : model_(model), cached_(model, adapter) {
+Scorer::Scorer(model::InferenceModel& model, int32_t adapter) : model_(model), adapter_(adapter) {
   JIGE_CHECK(model.sizes().scores, "a Scorer needs a model loaded with scores");
+}
+
+int64_t Scorer::context_max() const {
+  return std::min(model_.context_max(), model_.sizes().kv_block_count * ops::kKvBlockTokens);
 }
 
 Status Scorer::check(std::span<const int32_t> tokens, size_t first) const {
@@ -42,76 +42,94 @@ Status Scorer::check(std::span<const int32_t> tokens, size_t first) const {
                 tokens.size() - 1);
   }
   // The last token is a target only.
-  if (static_cast<int64_t>(tokens.size()) - 1 > cached_.context_max()) {
+  if (static_cast<int64_t>(tokens.size()) - 1 > context_max()) {
     return fail(Code::kInvalidArgument,
                 "the text has {} tokens and the context holds {}; shorten it{}", tokens.size(),
-                cached_.context_max(),
-                context_hint(cached_.context_max(), cached_.model_context_max()));
+                context_max(), context_hint(context_max(), model_.config().context_max));
   }
-  if (tokens.back() < 0) {  // as a target it would mean: no score here
-    return fail(Code::kInvalidArgument, "token id {} is negative", tokens.back());
+  for (const int32_t token : tokens) {
+    JIGE_DO(model::check_range("a token id", token, 0, model_.config().vocab_size - 1));
   }
   return {};
 }
 
-Result<TokenScores> Scorer::score(std::span<const int32_t> tokens, size_t first) {
-  JIGE_DO(check(tokens, first));
-  const std::span<const int32_t> inputs = tokens.first(tokens.size() - 1);
-  const size_t kept = cached_.keep_common(inputs, first - 1);
-  std::vector<int32_t> targets(tokens.begin() + 1, tokens.end());
-  std::fill_n(targets.begin(), first - 1, -1);
-  TokenScores scores;
-  scores.tokens.assign(tokens.begin(), tokens.end());
-  const auto chunk = static_cast<size_t>(model_.sizes().batch_tokens_max);
-  const size_t mark = cached_.marks() ? first - 1 : 0;  // another choice may follow there
-  for (size_t begin = kept; begin < inputs.size(); begin = cached_.size()) {
-    const size_t end = begin < mark ? mark : inputs.size();
-    const size_t count = std::min(chunk, end - begin);
-    JIGE_TRY(const std::span<const float> losses,
-             cached_.extend_scored(inputs.subspan(begin, count),
-                                   std::span(targets).subspan(begin, count)));
-    for (size_t i = begin < first - 1 ? first - 1 - begin : 0; i < losses.size(); ++i) {
-      if (!std::isfinite(losses[i])) {
-        return fail(Code::kCorrupt,
-                    "the model's weights hold NaN, infinity, or numbers too large to compute with: "
-                    "the log-probability of token {} of the text is {}",
-                    begin + i + 1, -losses[i]);
-      }
-      scores.logprobs.push_back(-losses[i]);
-    }
-    if (begin < mark && cached_.size() == mark) cached_.mark();
+Status Scorer::score_all(std::span<const ScoredText> texts, const DoneCallback& done,
+                         const std::atomic<bool>* cancelled) {
+  std::vector<plan::ScoreText> planned;
+  for (const ScoredText& text : texts) {
+    JIGE_DO(check(text.tokens, text.first));
+    planned.push_back({.tokens = text.tokens, .first = static_cast<int32_t>(text.first)});
   }
+  const model::InferenceSizes& sizes = model_.sizes();
+  const auto states = static_cast<int32_t>(sizes.state_count);
+  const auto trie = plan::ScoreTrie::build(planned, states > 0 ? states - 1 : -1);
+  plan::ScorePlanner planner(trie,
+                             {.rows_max = static_cast<int32_t>(sizes.batch_tokens_max),
+                              .state_count = states,
+                              .pool = {.block_count = static_cast<int32_t>(sizes.kv_block_count),
+                                       .block_tokens = static_cast<int32_t>(ops::kKvBlockTokens)}});
+  std::vector<float> by_slot(static_cast<size_t>(trie.slot_count()));
+  counts_.text_tokens += trie.text_row_count();
+  plan::ScoreForward forward;
+  while (planner.next(planned, forward)) {
+    if (cancelled && cancelled->load()) return fail(Code::kCancelled, "by a signal");
+    JIGE_DO(run(forward, by_slot));
+    for (const int32_t text : forward.texts_done) {
+      const auto index = static_cast<size_t>(text);
+      JIGE_DO(done(index, finite_logprobs(trie.values_of(text, by_slot), texts[index].first)));
+    }
+  }
+  return {};
+}
+
+Status Scorer::run(const plan::ScoreForward& forward, std::vector<float>& by_slot) {
+  for (const plan::BlockCopy& copy : forward.copies) {
+    JIGE_DO(model_.copy_block(copy.src, copy.dst));
+  }
+  for (const plan::StateCopy& copy : forward.state_copies) {
+    JIGE_DO(model_.copy_state(copy.src, copy.dst));
+  }
+  std::vector<ops::SequenceSpan> sequences;
+  for (const plan::ScorePiece& piece : forward.pieces) {
+    sequences.push_back({.row_begin = piece.row_begin,
+                         .row_count = piece.row_count,
+                         .context_count = piece.context_count,
+                         .blocks = piece.blocks.data(),
+                         .state = std::max(piece.state, 0)});
+  }
+  const std::vector<int32_t> adapters(sequences.size(), adapter_);
+  std::vector<model::TargetRow> targets;
+  for (const plan::ScoredToken& scored : forward.scored) {
+    targets.push_back({.row = scored.row, .token = scored.token});
+  }
+  JIGE_TRY(const std::span<const float> losses, model_.losses({.tokens = forward.tokens,
+                                                               .sequences = sequences,
+                                                               .logit_rows = {},
+                                                               .adapters = adapters},
+                                                              targets));
+  for (size_t i = 0; i < losses.size(); ++i) {
+    by_slot[static_cast<size_t>(forward.scored[i].slot)] = -losses[i];
+  }
+  ++counts_.forwards;
+  counts_.computed_tokens += std::ssize(forward.tokens);
+  counts_.copied_blocks += std::ssize(forward.copies);
+  return {};
+}
+
+Result<TokenScores> Scorer::score(std::span<const int32_t> tokens, size_t first) {
+  const ScoredText text{.tokens = {tokens.begin(), tokens.end()}, .first = first};
+  TokenScores scores{.tokens = text.tokens, .logprobs = {}};
+  const auto keep = [&](size_t, Result<std::vector<float>> logprobs) -> Status {
+    JIGE_TRY(scores.logprobs, std::move(logprobs));
+    return {};
+  };
+  JIGE_DO(score_all(std::span(&text, 1), keep));
   return scores;
 }
 
 Result<TokenScores> Scorer::score_text(const text::Tokenizer& tokenizer, std::string_view text) {
   JIGE_TRY(const std::vector<int32_t> tokens, tokenizer.encode(text, {}));
   return score(tokens);
-}
-
-Result<ChoiceResult> Scorer::choose(const text::Tokenizer& tokenizer, std::string_view context,
-                                    std::span<const std::string> choices) {
-  if (choices.empty()) return fail(Code::kInvalidArgument, "there are no choices to score");
-  JIGE_TRY(const std::vector<int32_t> context_ids, tokenizer.encode(context, {}));
-  ChoiceResult result;
-  for (const std::string& choice : choices) {
-    JIGE_TRY(const std::vector<int32_t> ids, tokenizer.encode(std::string(context) + choice, {}));
-    const auto differs =
-        std::mismatch(context_ids.begin(), context_ids.end(), ids.begin(), ids.end()).second;
-    // The first scored token needs one before it.
-    const size_t first = std::max<size_t>(static_cast<size_t>(differs - ids.begin()), 1);
-    if (first >= ids.size()) {
-      return fail(Code::kInvalidArgument, "choice \"{}\" adds no token to its context", choice);
-    }
-    JIGE_TRY(const TokenScores scores, score(ids, first));
-    result.scores.push_back({.logprob = scores.sum(),
-                             .token_count = static_cast<int64_t>(scores.logprobs.size()),
-                             .byte_count = static_cast<int64_t>(choice.size())});
-  }
-  result.best = index_of_max(result.scores, [](const auto& s) { return s.logprob; });
-  result.best_per_token = index_of_max(result.scores, [](const auto& s) { return s.per_token(); });
-  result.best_per_byte = index_of_max(result.scores, [](const auto& s) { return s.per_byte(); });
-  return result;
 }
 
 }  // namespace jige::serve

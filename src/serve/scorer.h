@@ -1,46 +1,36 @@
-// Scorer: log-probabilities of given tokens, and multiple choice.
+// Scorer: log-probabilities of given tokens of many texts, in packed forwards.
 //
-//   score of a choice = Σ log p(token | context and earlier tokens of the choice)
+//   Scorer scorer(model);
+//   const auto keep = [&](size_t text, Result<std::vector<float>> logprobs) -> Status { … };
+//   JIGE_DO(scorer.score_all(texts, keep));
 //
-// Runs in chunks over the cache; logits exist for a chunk of tokens at a time only.
-// Threads: one at a time.
+// Beginnings that texts share are run once (plan/score_planner.h), with the head on the rows that
+// are scored alone. What a text gets does not depend on the others: on a CPU it has the same bits
+// as alone. On a GPU attention sums in another order where a sequence has few rows in a forward.
+// Threads: one at a time; the cancellation flag may be set from anywhere.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/result.h"
 #include "model/inference.h"
-#include "serve/cached_sequence.h"
+#include "plan/score_planner.h"
+#include "serve/scored_text.h"
 #include "text/tokenizer.h"
 
 namespace jige::serve {
 
-// The natural logarithms of the probabilities of a text's tokens, each given those before it.
-struct TokenScores {
-  std::vector<int32_t> tokens;
-  std::vector<float>
-      logprobs;  // of the last tokens: all but the first where nothing else was asked
-  double sum() const;
-};
-
-struct ChoiceScore {
-  double logprob = 0;  // sum over the choice's tokens
-  int64_t token_count = 0;
-  int64_t byte_count = 0;
-  double per_token() const;
-  double per_byte() const;
-};
-
-struct ChoiceResult {
-  std::vector<ChoiceScore> scores;
-  // Indices of the likeliest choice by sum, by token and by byte; the first among equals.
-  int64_t best = 0;
-  int64_t best_per_token = 0;
-  int64_t best_per_byte = 0;
+// Sums over all that a scorer ran.
+struct ScoreCounts {
+  int64_t text_tokens = 0;      // that would be run if each text were run by itself
+  int64_t computed_tokens = 0;  // that were run
+  int64_t forwards = 0;
+  int64_t copied_blocks = 0;  // of the cache, where texts part within one
 };
 
 class Scorer {
@@ -49,24 +39,32 @@ class Scorer {
   // its cache and runs with one of its adapters, or with none. REQUIRES: model.sizes().scores.
   explicit Scorer(model::InferenceModel& model, int32_t adapter = model::kNoAdapter);
 
-  // Scores the tokens from `first` on. What stands before it is taken from the cache where the text
-  // scored last began in the same way. Fails with kInvalidArgument on fewer than two tokens, more
-  // than the context holds, `first` not in 1 … size - 1, or ids out of range.
-  Result<TokenScores> score(std::span<const int32_t> tokens, size_t first = 1);
-  // Scores a text with the tokens the tokenizer puts around it.
-  Result<TokenScores> score_text(const text::Tokenizer& tokenizer, std::string_view text);
-
-  // Scores each choice as the continuation of the context. A choice starts at the first token in
-  // which context and context + choice differ, so tokens that grow across the border count for the
-  // choice. Fails as score() does, and on no choices or an empty one.
-  Result<ChoiceResult> choose(const text::Tokenizer& tokenizer, std::string_view context,
-                              std::span<const std::string> choices);
-
- private:
+  // Fails with kInvalidArgument on fewer than two tokens, more than the context holds, `first` not
+  // in 1 … size - 1, or ids out of range.
   Status check(std::span<const int32_t> tokens, size_t first) const;
 
+  // Called once for each text, with the log-probabilities of its tokens from `first` on, as soon as
+  // they are there: nearly in the order of the texts. kCorrupt where they are no numbers.
+  using DoneCallback = std::function<Status(size_t text, Result<std::vector<float>> logprobs)>;
+  // Fails as check() does, before anything is run, as the callback does, as InferenceModel does,
+  // and with kCancelled once `cancelled` is set. REQUIRES: less than 2^31 tokens in all.
+  Status score_all(std::span<const ScoredText> texts, const DoneCallback& done,
+                   const std::atomic<bool>* cancelled = nullptr);
+
+  // One text alone: its tokens from `first` on.
+  Result<TokenScores> score(std::span<const int32_t> tokens, size_t first = 1);
+  // With the tokens the tokenizer puts around it.
+  Result<TokenScores> score_text(const text::Tokenizer& tokenizer, std::string_view text);
+
+  const ScoreCounts& counts() const { return counts_; }
+
+ private:
+  int64_t context_max() const;
+  Status run(const plan::ScoreForward& forward, std::vector<float>& by_slot);
+
   model::InferenceModel& model_;
-  CachedSequence cached_;
+  const int32_t adapter_;
+  ScoreCounts counts_;
 };
 
 }  // namespace jige::serve

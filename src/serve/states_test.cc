@@ -4,7 +4,6 @@
 
 #include "serve/embedder.h"
 #include "serve/engine_test_support.h"
-#include "serve/scorer.h"
 
 namespace jige::serve {
 namespace {
@@ -268,24 +267,6 @@ TEST(States, RequestsNeedStatesBesideThoseThatAreKept) {
       value_of(Engine::create(*attention.model, attention.tokenizer, {.kept_state_count = 3}));
   EXPECT_EQ(plain->options().kept_state_count, 0);
   EXPECT_TRUE(plain->options().prefix_cache);
-}
-
-TEST(States, ChoicesOfOneContextScoreAsEachAlone) {
-  Loaded loaded(kRecurrent, {.compute = DType::kF32, .batch_tokens_max = 16, .scores = true});
-  Scorer scorer(*loaded.model);
-  const std::vector<std::string> choices = {" red", " blue and green", " x", " blue"};
-  const ChoiceResult all = value_of(scorer.choose(loaded.tokenizer, kLazyDog, choices));
-  for (size_t i = 0; i < choices.size(); ++i) {
-    Loaded other(kRecurrent, {.compute = DType::kF32, .batch_tokens_max = 16, .scores = true});
-    Scorer fresh(*other.model);
-    const ChoiceResult one =
-        value_of(fresh.choose(other.tokenizer, kLazyDog, std::span(choices).subspan(i, 1)));
-    EXPECT_EQ(all.scores[i].logprob, one.scores[0].logprob) << choices[i];
-  }
-  // The context ran once: a forward for each 16 of its tokens, then one of each choice.
-  const uint64_t before = loaded.model->forward_count();
-  value_of(scorer.choose(loaded.tokenizer, kLazyDog, choices));
-  EXPECT_LE(loaded.model->forward_count() - before, 2 * choices.size() + 4);
 }
 
 TEST(States, VectorsHaveTheSameBitsInEveryBatch) {

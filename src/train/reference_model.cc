@@ -44,11 +44,15 @@ Result<std::vector<float>> ReferenceModel::logprobs(std::span<const int32_t> tok
   const std::span<const int32_t> inputs = tokens.first(tokens.size() - 1);
   const ops::SequenceSpan span{.row_count = static_cast<int32_t>(inputs.size()),
                                .blocks = blocks_.data()};
+  std::vector<model::TargetRow> targets;
+  for (size_t row = inputs.size() - static_cast<size_t>(count); row < inputs.size(); ++row) {
+    targets.push_back({.row = static_cast<int32_t>(row), .token = tokens[row + 1]});
+  }
   JIGE_TRY(const std::span<const float> losses,
            model_->losses({.tokens = inputs, .sequences = std::span(&span, 1), .logit_rows = {}},
-                          tokens.subspan(1)));
+                          targets));
   std::vector<float> logprobs;
-  for (const float loss : losses.last(static_cast<size_t>(count))) logprobs.push_back(-loss);
+  for (const float loss : losses) logprobs.push_back(-loss);
   return logprobs;
 }
 

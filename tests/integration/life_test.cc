@@ -496,7 +496,7 @@ TEST(Life, ScoreCountsRecordsNotLines) {
   write_text(folder / "a.jsonl", "\n\n{\"text\": \"a b\"}\r\n\n{\"text\": \"c d\"}\n");
   const Outcome outcome = run_jige({"score", TinyRun::get().model(), folder / "a.jsonl"});
   EXPECT_EQ(outcome.json_lines().size(), 2u);
-  EXPECT_THAT(outcome.err, HasSubstr("50 %  0:00 left  1 record\n"));
+  EXPECT_THAT(outcome.err, HasSubstr("50 %  0:00 left  1 record, "));
 }
 
 TEST(Life, ScoreReadsNoFurtherThanItsLimit) {

@@ -1,0 +1,219 @@
+#include "cli/score_record.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "text/chat_encode.h"
+#include "train/story_corpus.h"
+
+namespace jige::cli {
+namespace {
+
+// The index of the right choice: the answer as an index, or as the text of a choice.
+Result<int64_t> right_choice(const Json& answer, const std::vector<std::string>& choices,
+                             const std::string& where) {
+  if (answer.is_number_integer()) {
+    const auto index = answer.get<int64_t>();
+    if (index >= 0 && index < static_cast<int64_t>(choices.size())) return index;
+  }
+  if (answer.is_string()) {
+    const auto found = std::find(choices.begin(), choices.end(), answer.get<std::string>());
+    if (found != choices.end()) return found - choices.begin();
+  }
+  return fail(Code::kInvalidArgument,
+              "{}: \"answer\" is {}; it must be the index (from 0) or the "
+              "text of one of the {} choices",
+              where, dump_json(answer), choices.size());
+}
+
+Result<std::vector<std::string>> choice_texts(const Json& record, const std::string& where) {
+  std::vector<std::string> choices;
+  const Json& list = record["choices"];
+  bool strings = list.is_array() && !list.empty();
+  for (size_t i = 0; strings && i < list.size(); ++i) strings = list[i].is_string();
+  for (size_t i = 0; strings && i < list.size(); ++i) {
+    strings = !list[i].get_ref<const std::string&>().empty();
+  }
+  if (!strings) {
+    return fail(Code::kInvalidArgument,
+                "{}: \"choices\" must be a list of texts, none of them empty", where);
+  }
+  for (const Json& choice : list) choices.push_back(choice.get<std::string>());
+  return choices;
+}
+
+Json choices_json(const serve::ChoiceResult& result) {
+  Json list = Json::array();
+  for (const serve::ChoiceScore& score : result.scores) {
+    list.push_back({{"logprob", score.logprob},
+                    {"tokens", score.token_count},
+                    {"per_token", score.per_token()},
+                    {"per_byte", score.per_byte()}});
+  }
+  return {{"choices", std::move(list)},
+          {"best", result.best},
+          {"best_per_token", result.best_per_token},
+          {"best_per_byte", result.best_per_byte}};
+}
+
+Json scores_json(const serve::TokenScores& scores) {
+  const double sum = scores.sum();
+  const auto count = static_cast<double>(scores.logprobs.size());
+  return {{"tokens", scores.tokens},
+          {"logprobs", scores.logprobs},
+          {"logprob", sum},
+          {"perplexity", scores.logprobs.empty() ? 1.0 : std::exp(-sum / count)}};
+}
+
+Json asked(const std::string& question) {
+  return Json::array({{{"role", "user"}, {"content", question}}});
+}
+
+Json reply_result(const ScoreRecord& record, ScoreSummary& summary) {
+  const bool right = train::reply_is_right(record.reply, record.right_reply);
+  ++summary.reply_count;
+  summary.replies_right += right;
+  if (!record.reply_kind.empty()) {
+    ScoreSummary::Kind& counted = summary.kinds[record.reply_kind];
+    ++counted.count;
+    counted.right += right;
+  }
+  return Json{{"reply", record.reply}, {"answer", record.right_reply}, {"right", right}};
+}
+
+}  // namespace
+
+Result<RecordReader> RecordReader::create(const text::Tokenizer& tokenizer,
+                                          const std::string& folder, bool chat) {
+  RecordReader reader(tokenizer);
+  if (!chat) return reader;
+  const std::string& source = tokenizer.chat_template();
+  if (source.empty()) {
+    return fail(Code::kUnsupported, "{}: has no chat template; leave out --chat", folder);
+  }
+  JIGE_TRY(reader.chat_, text::ChatTemplate::parse(source, folder + ": chat template"));
+  return reader;
+}
+
+Status RecordReader::read(const Json& record, const std::string& where, ScoreRecord& made,
+                          const TextTaker& take) const {
+  if (!record.is_object()) {
+    return fail(Code::kInvalidArgument, "{}: is no JSON object", where);
+  }
+  if (record.contains("choices")) return read_choices(record, where, made, take);
+  if (record.contains("question")) return read_reply(record, where, made);
+  if (record.contains("completion")) return take_completion(record, where, take);
+  if (!record.contains("text")) {
+    return fail(Code::kNotFound,
+                "{}: has none of the fields \"text\", \"completion\" (with \"prompt\"), "
+                "\"choices\" (with \"question\") and \"question\" (with \"answer\")",
+                where);
+  }
+  JIGE_TRY(const std::string text, get_string(record, "text", where));
+  JIGE_TRY(std::vector<int32_t> tokens, tokenizer_->encode(text, {}));
+  return take({.tokens = std::move(tokens)});
+}
+
+Status RecordReader::take_completion(const Json& record, const std::string& where,
+                                     const TextTaker& take) const {
+  JIGE_TRY(const std::string prompt, get_string(record, "prompt", where));
+  JIGE_TRY(const std::string completion, get_string(record, "completion", where));
+  JIGE_TRY(const std::vector<int32_t> context, tokenizer_->encode(prompt, {}));
+  JIGE_TRY(serve::ScoredText text,
+           serve::continued_text(*tokenizer_, context, prompt + completion));
+  if (text.first >= text.tokens.size()) {
+    return fail(Code::kInvalidArgument, "\"completion\" adds no token to \"prompt\"");
+  }
+  return take(std::move(text));
+}
+
+Status RecordReader::take_choices(const std::string& question,
+                                  const std::vector<std::string>& choices,
+                                  const TextTaker& take) const {
+  if (chat_) {
+    for (const std::string& choice : choices) {
+      JIGE_TRY(text::ChatReply reply,
+               text::encode_chat_reply(*tokenizer_, *chat_, asked(question), choice, {}));
+      if (reply.ids.size() == reply.prompt_count) {
+        return fail(Code::kInvalidArgument, "choice \"{}\" has no token", choice);
+      }
+      JIGE_DO(take({.tokens = std::move(reply.ids), .first = reply.prompt_count}));
+    }
+    return {};
+  }
+  JIGE_TRY(const std::vector<int32_t> context, tokenizer_->encode(question, {}));
+  for (const std::string& choice : choices) {
+    const std::string spaced = " " + choice;
+    JIGE_TRY(serve::ScoredText text,
+             serve::continued_text(*tokenizer_, context, question + spaced));
+    if (text.first >= text.tokens.size()) {
+      return fail(Code::kInvalidArgument, "choice \"{}\" adds no token to its context", spaced);
+    }
+    JIGE_DO(take(std::move(text)));
+  }
+  return {};
+}
+
+Status RecordReader::read_choices(const Json& record, const std::string& where, ScoreRecord& made,
+                                  const TextTaker& take) const {
+  made.kind = ScoreRecord::Kind::kChoices;
+  JIGE_TRY(const std::string question, get_string(record, "question", where));
+  JIGE_TRY(made.choices, choice_texts(record, where));
+  if (record.contains("answer")) made.answer = record["answer"];
+  return take_choices(question, made.choices, take);
+}
+
+Status RecordReader::read_reply(const Json& record, const std::string& where,
+                                ScoreRecord& made) const {
+  made.kind = ScoreRecord::Kind::kReply;
+  JIGE_TRY(const std::string question, get_string(record, "question", where));
+  JIGE_TRY(made.right_reply, get_string(record, "answer", where));
+  JIGE_TRY(made.reply_kind, get_string_or(record, "kind", "", where));
+  if (chat_) {
+    JIGE_TRY(made.prompt, text::encode_chat(*tokenizer_, *chat_, asked(question),
+                                            {.add_generation_prompt = true}));
+  } else {
+    JIGE_TRY(made.prompt, tokenizer_->encode(question, {}));
+  }
+  return {};
+}
+
+void keep_scores(ScoreRecord& record, size_t index, const serve::ScoredText& text,
+                 std::vector<float> logprobs) {
+  serve::TokenScores scores{.logprobs = std::move(logprobs)};
+  if (record.kind == ScoreRecord::Kind::kTokens) {
+    scores.tokens.assign(text.tokens.begin() + static_cast<ptrdiff_t>(text.first),
+                         text.tokens.end());
+    record.scores = std::move(scores);
+    return;
+  }
+  if (record.ranked.size() <= index) record.ranked.resize(index + 1);
+  // A space before a choice is not of its length.
+  record.ranked[index] = {.logprob = scores.sum(),
+                          .token_count = std::ssize(scores.logprobs),
+                          .byte_count = std::ssize(record.choices[index])};
+}
+
+Result<Json> record_result(const ScoreRecord& record, const std::string& where,
+                           ScoreSummary& summary) {
+  if (record.kind == ScoreRecord::Kind::kReply) return reply_result(record, summary);
+  if (record.kind == ScoreRecord::Kind::kTokens) {
+    summary.token_count += std::ssize(record.scores.logprobs);
+    summary.logprob_sum += record.scores.sum();
+    return scores_json(record.scores);
+  }
+  const serve::ChoiceResult result = serve::compare_choices(record.ranked);
+  Json json = choices_json(result);
+  if (!record.answer) return json;
+  JIGE_TRY(const int64_t right, right_choice(*record.answer, record.choices, where));
+  ++summary.choice_count;
+  summary.right += result.best == right;
+  summary.right_per_token += result.best_per_token == right;
+  summary.right_per_byte += result.best_per_byte == right;
+  json["answer"] = right;
+  json["right"] = result.best == right;
+  return json;
+}
+
+}  // namespace jige::cli

@@ -1,0 +1,47 @@
+#include "serve/score_memory.h"
+
+#include <algorithm>
+
+#include "formats/model_config.h"
+#include "formats/tensor_folder.h"
+#include "model/architecture.h"
+#include "model/batch_limits.h"
+#include "model/memory_plan.h"
+
+namespace jige::serve {
+namespace {
+
+// Batches of tokens that the cache holds at least: contexts of which endings are run, endings that
+// wait for their turn, and those blocks that are not full.
+constexpr int64_t kBatchesInCache = 4;
+constexpr int64_t kStatesOfScores = 16;
+
+}  // namespace
+
+Result<model::InferenceOptions> options_for_scores(const std::string& folder,
+                                                   model::InferenceOptions options,
+                                                   DeviceKind device) {
+  JIGE_TRY(const formats::ModelConfig config, formats::load_model_config(folder));
+  JIGE_TRY(const auto architecture,
+           model::Architecture::create(config, {}, model::HeadKind::kLanguageModel, device));
+  JIGE_TRY(const formats::TensorFolder files, formats::TensorFolder::open(folder));
+  JIGE_DO(model::check_weights(*architecture, files));
+  JIGE_TRY(const model::InferenceSizes least,
+           model::inference_sizes(options, *architecture, files));
+  const auto fits = [&](int64_t blocks, int64_t states) {
+    model::InferenceSizes sizes = least;
+    sizes.kv_block_count = blocks;
+    sizes.state_count = states;
+    return model::inference_memory(*architecture, sizes).total_bytes() <= options.memory_bytes_max;
+  };
+  const int64_t batch = model::kv_blocks_for(least.batch_tokens_max);
+  int64_t states = least.state_count > 0 ? std::max(least.state_count, kStatesOfScores) : 0;
+  while (states > least.state_count && !fits(least.kv_block_count, states)) --states;
+  int64_t blocks = std::max(least.kv_block_count + batch, kBatchesInCache * batch);
+  while (blocks > least.kv_block_count && !fits(blocks, states)) --blocks;
+  options.kv_block_count = blocks;
+  options.state_count = states;
+  return options;
+}
+
+}  // namespace jige::serve

@@ -1,7 +1,6 @@
 #include "serve/batch_runner.h"
 
 #include <algorithm>
-#include <numeric>
 
 namespace jige::serve {
 
@@ -25,65 +24,49 @@ Status BatchRunner::run(const plan::Batch& batch, const Readers& readers) {
   for (const plan::StateCopy& copy : batch.state_copies) {
     JIGE_DO(model_.copy_state(copy.src, copy.dst));
   }
-  const int64_t rows_max = model_.sizes().batch_tokens_max;
-  for (const size_t i : order(batch)) {
-    const plan::WorkItem& item = batch.items[i];
-    const auto count = static_cast<int32_t>(item.tokens.size());
-    for (int32_t begin = 0; begin < count;) {
-      if (!fits(1 + item.draft_count, std::max<int64_t>(1, item.sample_rows()))) {
-        JIGE_DO(forward(readers));
-      }
-      const int64_t room = rows_max - static_cast<int64_t>(tokens_.size());
-      const auto part = static_cast<int32_t>(std::min<int64_t>(room, count - begin));
-      add_wanted(readers, batch, i, begin, part);
-      add(readers, batch, i, begin, part);
-      begin += part;
-    }
-  }
-  return forward(readers);
+  return plan::cut_into_forwards(
+      batch,
+      {.rows_max = model_.sizes().batch_tokens_max,
+       .sample_rows_max = model_.sizes().logit_rows_max,
+       .samples = !embeds_},
+      order_,
+      [&](const plan::ForwardPart& part) -> Status {
+        add_wanted(readers, batch, part);
+        add(readers, batch, part);
+        return {};
+      },
+      [&] { return forward(readers); });
 }
 
-std::span<const size_t> BatchRunner::order(const plan::Batch& batch) {
-  order_.resize(batch.items.size());
-  std::iota(order_.begin(), order_.end(), size_t{0});
-  std::ranges::stable_sort(order_, {}, [&](size_t item) { return batch.items[item].adapter; });
-  return order_;
-}
-
-bool BatchRunner::fits(int64_t count, int64_t sample_rows) const {
-  return static_cast<int64_t>(tokens_.size()) + count <= model_.sizes().batch_tokens_max &&
-         static_cast<int64_t>(logit_rows_.size()) + sample_rows <= model_.sizes().logit_rows_max;
-}
-
-void BatchRunner::add(const Readers& readers, const plan::Batch& batch, size_t item, int32_t begin,
-                      int32_t count) {
-  const plan::WorkItem& work = batch.items[item];
+void BatchRunner::add(const Readers& readers, const plan::Batch& batch,
+                      const plan::ForwardPart& part) {
+  const plan::WorkItem& work = batch.items[part.item];
   sequences_.push_back({.row_begin = static_cast<int32_t>(tokens_.size()),
-                        .row_count = count,
-                        .context_count = work.context_count + begin,
+                        .row_count = part.count,
+                        .context_count = work.context_count + part.begin,
                         .blocks = work.blocks.data(),
                         .state = work.state});
   adapters_.push_back(work.adapter);
-  tokens_.insert(tokens_.end(), work.tokens.begin() + begin, work.tokens.begin() + begin + count);
-  if (work.samples && begin + count == static_cast<int32_t>(work.tokens.size())) {
-    const int32_t rows = embeds_ ? 0 : static_cast<int32_t>(work.sample_rows());
-    for (int32_t row = 0; row < rows; ++row) {
-      logit_rows_.push_back(static_cast<int32_t>(std::ssize(tokens_)) - rows + row);
-      draws_.push_back(readers.row_draw ? readers.row_draw(work, row) : ops::RowDraw{});
-    }
-    logit_items_.push_back(item);
+  const auto first = work.tokens.begin() + part.begin;
+  tokens_.insert(tokens_.end(), first, first + part.count);
+  for (int32_t row = 0; row < part.sample_rows; ++row) {
+    logit_rows_.push_back(static_cast<int32_t>(std::ssize(tokens_)) - part.sample_rows + row);
+    draws_.push_back(readers.row_draw ? readers.row_draw(work, row) : ops::RowDraw{});
   }
+  const bool last = part.begin + part.count == static_cast<int32_t>(work.tokens.size());
+  if (work.samples && last) logit_items_.push_back(part.item);
 }
 
 // REQUIRES: add() of the same tokens is to follow.
-void BatchRunner::add_wanted(const Readers& readers, const plan::Batch& batch, size_t item,
-                             int32_t begin, int32_t count) {
+void BatchRunner::add_wanted(const Readers& readers, const plan::Batch& batch,
+                             const plan::ForwardPart& part) {
   if (!readers.wanted_range) return;
-  const RowRange range = readers.wanted_range(batch.items[item]);
+  const RowRange range = readers.wanted_range(batch.items[part.item]);
   const auto first_row = static_cast<int32_t>(tokens_.size());
-  for (int32_t i = std::max(begin, range.begin); i < std::min(begin + count, range.end); ++i) {
-    wanted_rows_.push_back(first_row + i - begin);
-    wanted_.push_back({item, i});
+  const int32_t end = std::min(part.begin + part.count, range.end);
+  for (int32_t i = std::max(part.begin, range.begin); i < end; ++i) {
+    wanted_rows_.push_back(first_row + i - part.begin);
+    wanted_.push_back({part.item, i});
   }
 }
 

@@ -1,9 +1,6 @@
 // BatchRunner: runs a scheduler's batch on a model, in as many forwards as the model's limits need.
 //
-// An iteration of the scheduler may be larger than one forward: whole prompts under the orca and
-// static policies, more decodes than the model has rows of logits. Bits do not depend on the cut. A
-// draft stays together with the token before it. Items of one adapter run next to each other, the
-// base's first, so that their rows are one range.
+// plan/forward_cut.h says how it is cut; bits do not depend on that.
 // Threads: one at a time.
 #pragma once
 
@@ -15,6 +12,7 @@
 
 #include "base/result.h"
 #include "model/inference.h"
+#include "plan/forward_cut.h"
 #include "plan/serve_scheduler.h"
 #include "serve/roofline.h"
 
@@ -57,14 +55,8 @@ class BatchRunner {
   const RooflineSample& work() const { return work_; }
 
  private:
-  // Whether `count` tokens and the rows that are sampled from fit beside what waits.
-  bool fits(int64_t count, int64_t sample_rows) const;
-  // In what order the items of a batch run.
-  std::span<const size_t> order(const plan::Batch& batch);
-  void add(const Readers& readers, const plan::Batch& batch, size_t item, int32_t begin,
-           int32_t count);
-  void add_wanted(const Readers& readers, const plan::Batch& batch, size_t item, int32_t begin,
-                  int32_t count);
+  void add(const Readers& readers, const plan::Batch& batch, const plan::ForwardPart& part);
+  void add_wanted(const Readers& readers, const plan::Batch& batch, const plan::ForwardPart& part);
   Status forward(const Readers& readers);
   // Logits of rows of the last forward or, of a model for embeddings, the rows themselves.
   Result<std::span<const float>> values_of(std::span<const int32_t> rows);

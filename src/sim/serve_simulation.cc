@@ -202,16 +202,6 @@ class Simulation {
 
 }  // namespace
 
-double StepTime::seconds(const plan::Batch& batch) const {
-  int64_t tokens = 0, kv_tokens = 0;
-  for (const plan::WorkItem& item : batch.items) {
-    tokens += std::ssize(item.tokens);
-    kv_tokens += item.context_count + std::ssize(item.tokens);
-  }
-  return base_s + token_s * static_cast<double>(tokens) +
-         kv_token_s * static_cast<double>(kv_tokens);
-}
-
 void SimulationObserver::complete_spec(const RequestShape& shape, plan::RequestSpec& spec) {
   // Blocks with the number of the request in front match no others.
   spec.prompt.resize(static_cast<size_t>(shape.prompt_tokens));

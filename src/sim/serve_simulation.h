@@ -21,17 +21,10 @@
 #include "base/result.h"
 #include "plan/serve_scheduler.h"
 #include "sim/load_report.h"
+#include "sim/step_time.h"
 #include "sim/workload.h"
 
 namespace jige::sim {
-
-// Seconds of an iteration: base + token * tokens + kv_token * tokens in the cache that are read.
-struct StepTime {
-  double base_s = 0;
-  double token_s = 0;
-  double kv_token_s = 0;
-  double seconds(const plan::Batch& batch) const;
-};
 
 struct ServeFaults {
   double cancel_share = 0;    // of requests whose client gives up

@@ -1,0 +1,63 @@
+// StepTime: how long an iteration of the serving engine takes, from what is in its batch.
+//
+//   JIGE_TRY(const StepProfile profile, load_step_profile(path));      // sim/step_profile.h
+//   const double one_s = profile.step.seconds(*scheduler.next_batch());
+//
+// An iteration is cut into forwards as the engine cuts it (plan/forward_cut.h). A forward takes
+//
+//   base + rows(T) + (S > 0 ? sampling : 0) + sampled_row * S + sequence * Q + kv_token * K
+//        + pair * P
+//
+// for T rows, S of which are sampled from, of Q sequences with K keys, and P pairs of a row and a
+// key that it sees. rows(T) is piecewise linear, since products of few rows are bound by memory and
+// those of many by arithmetic. No term is negative, so that more work never takes less time.
+// Threads: values.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "plan/forward_cut.h"
+#include "plan/serve_scheduler.h"
+
+namespace jige::sim {
+
+// What a forward's time depends on. Fractions are means over many.
+struct StepFeatures {
+  double rows = 0;
+  double sampled_rows = 0;
+  double sequences = 0;
+  double kv_tokens = 0;  // keys in the cache that a sequence reads, with those of its own rows
+  double pairs = 0;      // a row sees all keys in front of it and its own
+
+  // Adds rows of one sequence behind `context` others.
+  void add(int64_t context, int64_t row_count, int64_t sample_rows);
+};
+
+// Rows behind those of the segment before it, up to `rows_end`, take row_s each.
+struct RowSegment {
+  int32_t rows_end = 0;
+  double row_s = 0;
+};
+
+struct StepTime {
+  double base_s = 0;      // of a forward
+  double token_s = 0;     // of a row behind the last segment; without segments, of every row
+  double kv_token_s = 0;  // of a key in the cache
+  double pair_s = 0;
+  double sequence_s = 0;
+  double sampling_s = 0;  // of a forward that is sampled from
+  double sampled_row_s = 0;
+  std::vector<RowSegment> segments = {};  // ascending
+  plan::ForwardLimits limits = {};        // of the model that was measured
+
+  double rows_seconds(double rows) const;
+  // Of an iteration that is one forward.
+  double forward_seconds(const StepFeatures& features) const;
+  double seconds(const plan::Batch& batch) const;
+  // Of an iteration of which only the sums are known: forwards are as full as they can be and share
+  // the rest evenly. Exact where one forward holds it all.
+  double seconds(const StepFeatures& sums) const;
+};
+
+}  // namespace jige::sim

@@ -3,11 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "base/bytes.h"
-#include "cli/bench.h"
-#include "cli/filled_cache.h"
 #include "cli/flags.h"
 #include "cli/input.h"
 #include "cli/model_sizes.h"
@@ -25,35 +22,14 @@ Result<std::string> write_random(const TemporaryFolder& folder, const std::strin
   return folder.path();
 }
 
-// A forward over `count` tokens behind `context` others.
-struct Forward {
-  int64_t context, count;
-};
-
-// The time of one, measured for `seconds`.
-Result<double> forward_seconds(model::InferenceModel& model, const Forward& shape, double seconds) {
-  const auto [context, count] = shape;
-  std::vector<int32_t> blocks(static_cast<size_t>(model.sizes().kv_block_count));
-  std::iota(blocks.begin(), blocks.end(), 0);
-  const std::vector<int32_t> tokens(static_cast<size_t>(count), 1);
-  const ops::SequenceSpan span{.row_count = static_cast<int32_t>(count),
-                               .context_count = static_cast<int32_t>(context),
-                               .blocks = blocks.data()};
-  const int32_t last = static_cast<int32_t>(count) - 1;
-  JIGE_TRY(const Timing timing, time_runs(seconds, [&]() -> Status {
-             JIGE_TRY([[maybe_unused]] const std::span<const float> logits,
-                      model.forward({.tokens = tokens,
-                                     .sequences = std::span(&span, 1),
-                                     .logit_rows = std::span(&last, 1)}));
-             return {};
-           }));
-  return timing.median_s;
-}
-
 }  // namespace
 
 void BenchServeModelFlags::declare(Flags& flags) {
   flags.text("--model FOLDER", folder, "a model folder, run in this process");
+  declare_form(flags);
+}
+
+void BenchServeModelFlags::declare_form(Flags& flags) {
   flags.text(
       "--random SIZE", random,
       fmt::format("a Llama with random weights instead: {}", fmt::join(model_size_names(), ", ")));
@@ -121,24 +97,6 @@ Result<text::Tokenizer> numbered_tokenizer(int64_t vocab_size) {
     json += fmt::format("{}\"t{}\":{}", id == 0 ? "" : ",", id, id);
   }
   return text::Tokenizer::from_json(json + "}}}", "the tokenizer of a random model");
-}
-
-Result<sim::StepTime> measure_step_time(model::InferenceModel& model, double seconds) {
-  const int64_t room = std::min(model.context_max(), model.sizes().kv_block_count * 16);
-  const int64_t prompt = std::max<int64_t>(2, std::min(model.sizes().batch_tokens_max, room) / 2);
-  const int64_t context = std::max<int64_t>(1, room - 1);
-  JIGE_DO(fill_cache(model, room));
-  JIGE_TRY(const double one_s, forward_seconds(model, {0, 1}, seconds));
-  JIGE_TRY(const double prompt_s, forward_seconds(model, {0, prompt}, seconds));
-  JIGE_TRY(const double far_s, forward_seconds(model, {context, 1}, seconds));
-  // one = a + b + c, prompt = a + prompt (b + c), far = a + b + (context + 1) c. Noise may make a
-  // term negative where it is small: it is taken as none then.
-  sim::StepTime step;
-  step.kv_token_s = std::max(0.0, (far_s - one_s) / static_cast<double>(context));
-  const double both_s = std::max(0.0, (prompt_s - one_s) / static_cast<double>(prompt - 1));
-  step.token_s = std::max(0.0, both_s - step.kv_token_s);
-  step.base_s = std::max(1e-9, one_s - step.token_s - step.kv_token_s);
-  return step;
 }
 
 }  // namespace jige::cli

@@ -1,5 +1,5 @@
-// The model that `jige bench serve` and `jige simulate serve` measure in this process: a folder, or
-// a Llama of a size with random weights and a tokenizer made up for it.
+// The model that `jige bench serve`, `jige profile serve` and `jige simulate serve` measure in this
+// process: a folder, or a Llama of a size with random weights and a tokenizer made up for it.
 //
 // Threads: one thread.
 #pragma once
@@ -13,7 +13,6 @@
 #include "cli/device_flags.h"
 #include "model/inference.h"
 #include "serve/draft_model.h"
-#include "sim/serve_simulation.h"
 #include "text/tokenizer.h"
 
 namespace jige::cli {
@@ -35,6 +34,8 @@ struct BenchServeModelFlags {
 
   // --model, --random, --dtype, --quantize, --kv-cache; device.declare() is the caller's.
   void declare(Flags& flags);
+  // All of these but --model.
+  void declare_form(Flags& flags);
   bool given() const { return !folder.empty() || !random.empty(); }
   // Contexts of `tokens_max`, or what the model of a folder has where that is less. Fails as
   // loading does, and with kInvalidArgument where both or neither are given.
@@ -44,9 +45,5 @@ struct BenchServeModelFlags {
 
 // A tokenizer of `vocab_size` tokens spelled by their numbers; it decodes and cannot encode.
 Result<text::Tokenizer> numbered_tokenizer(int64_t vocab_size);
-
-// The times of a prompt, of one token and of one token behind a long context, measured for
-// `seconds` each, give the three terms.
-Result<sim::StepTime> measure_step_time(model::InferenceModel& model, double seconds = 0.3);
 
 }  // namespace jige::cli

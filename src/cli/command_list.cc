@@ -53,6 +53,8 @@ std::span<const CommandEntry> command_list() {
        make_profile_agent_command},
       {"profile links", "rates of transfers, alone and together", kLook,
        make_profile_links_command},
+      {"profile serve", "what an iteration of the serving engine takes", kLook,
+       make_profile_serve_command},
       {"plan rings", "communication rings that do not congest", kLook, make_plan_rings_command},
       {"version", "what this build has, and which kernels run here", kLook, make_version_command},
       {"corpus", "write the practice corpus of the quickstart", kHidden, make_corpus_command},

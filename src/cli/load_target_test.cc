@@ -68,19 +68,11 @@ TEST(EngineTarget, TellsRefusalsAndCancels) {
   EXPECT_EQ(finished[0].outcome.failure, "cancelled");
 }
 
-TEST(BenchServeModel, MeasuresStepTimes) {
+TEST(BenchServeModel, NamesWhatCannotBeLoaded) {
   BenchServeModelFlags flags;
   EXPECT_FALSE(flags.load(64, 64, 64, 8));
   flags.random = "huge";
   EXPECT_THAT(flags.load(64, 64, 64, 8).error().message, HasSubstr("tiny"));
-  flags.random = "tiny";
-  auto served = flags.load(64, 64, 64, 8);
-  ASSERT_TRUE(served);
-  const auto step = measure_step_time(*served->model, 0.02);
-  ASSERT_TRUE(step) << step.error().message;
-  EXPECT_GT(step->base_s, 0);
-  EXPECT_GE(step->token_s, 0);
-  EXPECT_LT(step->base_s + 64 * step->token_s, 1);
 }
 
 api::HttpPeer peer_of(const PlayedServer& server) { return *api::HttpPeer::resolve(server.url()); }

@@ -1,13 +1,13 @@
 // jige simulate serve: the scheduler that serves, on a virtual clock.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/counted.h"
-#include "base/cpu.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/progress.h"
@@ -19,8 +19,10 @@
 #include "cli/load_flags.h"
 #include "cli/load_view.h"
 #include "cli/output.h"
+#include "cli/step_profiler.h"
 #include "sim/serve_simulation.h"
 #include "sim/serve_trace.h"
+#include "sim/step_profile.h"
 
 namespace jige::cli {
 namespace {
@@ -32,9 +34,10 @@ class SimulateServeCommand final : public Command {
   void declare(Flags& flags) override {
     flags_ = &flags;
     flags.about(
-        "Runs the scheduler of `jige serve` on a virtual clock: an iteration takes base + token * "
-        "its tokens + kv-token * the cached tokens it reads. Arrivals, lengths and figures are "
-        "those of `jige bench serve`. With --traces, random traces with cancels, full caches, lost "
+        "Runs the scheduler of `jige serve` on a virtual clock: an iteration takes what a profile "
+        "of `jige profile serve` says of its batch, or base + token * its tokens + kv-token * the "
+        "cached tokens it reads. Arrivals, lengths and figures are those of `jige bench serve`. "
+        "With --traces, random traces with cancels, full caches, lost "
         "workers and early stops are run instead, and every step is checked.");
     load_.declare(flags);
     flags.section("Scheduling");
@@ -43,11 +46,14 @@ class SimulateServeCommand final : public Command {
     flags.integer("--in-flight N", in_flight_, {.min = 1, .max = 64},
                   "batches at once, in a pipeline of N equal stages");
     flags.section("Time of an iteration");
+    flags.text("--profile FILE", profile_path_, "as `jige profile serve -o` has measured it");
     flags.number("--base-ms X", base_ms_, {.min = 0, .max = 1e6}, "of any iteration");
     flags.number("--token-us X", token_us_, {.min = 0, .max = 1e9}, "more for each token in it");
     flags.number("--kv-token-ns X", kv_token_ns_, {.min = 0, .max = 1e9},
                  "more for each cached token that is read");
     model_.declare(flags);
+    flags.number("--seconds S", seconds_, {.min = 0.1, .max = 1e5},
+                 "with --model or --random: time to measure it");
     flags.section("Faults");
     flags.number("--cancel-share X", faults_.cancel_share, {.min = 0, .max = 1},
                  "of requests whose client gives up");
@@ -60,6 +66,7 @@ class SimulateServeCommand final : public Command {
     model_.device.declare(flags);
     output_.declare(flags, "one JSON line for what is simulated, then one a load");
     flags.example("jige simulate serve --sweep 1,2,4,8,16 --svg orca.svg");
+    flags.example("jige simulate serve --profile step.json --users 16 --lengths chat");
     flags.example("jige simulate serve --random 15m --users 16 --lengths chat");
     flags.example("jige simulate serve --traces 1000000");
   }
@@ -91,36 +98,66 @@ class SimulateServeCommand final : public Command {
            "--admission",  "--max-batch", "--batch-tokens",  "--kv-tokens",
            "--in-flight",  "--base-ms",   "--token-us",      "--kv-token-ns",
            "--model",      "--random",    "--cancel-share",  "--cancel-seconds",
-           "--lose-share"},
+           "--lose-share", "--profile",   "--seconds"},
           "is of one simulation, and --traces draws all that from --seed; leave it out");
+    }
+    if (!profile_path_.empty()) {
+      JIGE_DO(flags_->refuse({"--base-ms", "--token-us", "--kv-token-ns", "--model", "--random"},
+                             "is not of the profile; give one of them"));
     }
     if (model_.given()) {
       return flags_->refuse({"--base-ms", "--token-us", "--kv-token-ns"},
                             "is what --model and --random measure; give one of them");
     }
     return flags_->refuse(
-        {"--dtype", "--quantize", "--kv-cache", "--device", "--threads", "--memory-limit"},
+        {"--dtype", "--quantize", "--kv-cache", "--device", "--threads", "--memory-limit",
+         "--seconds"},
         "is of a model that is measured; give --model or --random too, or leave it out");
   }
 
   Status choose_step_time() {
+    if (!profile_path_.empty() || model_.given()) {
+      JIGE_TRY(const sim::StepProfile profile, find_profile());
+      use_profile(profile);
+      return {};
+    }
     step_ = {
         .base_s = base_ms_ / 1e3, .token_s = token_us_ / 1e6, .kv_token_s = kv_token_ns_ / 1e9};
-    if (model_.given()) {
-      JIGE_TRY(BenchServeModel measured,
-               model_.load(plan_.tokens_max(), scheduling_.kv_block_count(16),
-                           scheduling_.batch_tokens, scheduling_.batch_requests));
-      JIGE_TRY(step_, measure_step_time(*measured.model));
-      caption_ = fmt::format("as {} on {}: ", measured.text, cpu_features().model_name);
-    }
     if (step_.base_s + step_.token_s + step_.kv_token_s <= 0) {
       return fail(Code::kInvalidArgument, "an iteration must take time; give --base-ms above 0");
     }
-    caption_ = fmt::format(
-        "SIMULATED {}{:.3g} ms an iteration, {:.3g} us a token, {:.3g} ns a "
-        "cached token",
-        caption_, step_.base_s * 1e3, step_.token_s * 1e6, step_.kv_token_s * 1e9);
+    caption_ =
+        fmt::format("SIMULATED {:.3g} ms an iteration, {:.3g} us a token, {:.3g} ns a cached token",
+                    step_.base_s * 1e3, step_.token_s * 1e6, step_.kv_token_s * 1e9);
     return {};
+  }
+
+  Result<sim::StepProfile> find_profile() {
+    if (!profile_path_.empty()) return sim::load_step_profile(profile_path_);
+    JIGE_TRY(BenchServeModel measured,
+             model_.load(plan_.tokens_max(), scheduling_.kv_block_count(ops::kKvBlockTokens),
+                         scheduling_.batch_tokens, scheduling_.batch_requests));
+    return show_profiling(measured, seconds_, output_.quiet || output_.json);
+  }
+
+  void use_profile(const sim::StepProfile& profile) {
+    warn_of_error(profile);
+    step_ = profile.step;
+    // A model is loaded for the rows that the scheduler may ask for.
+    step_.limits = {
+        .rows_max = scheduling_.batch_tokens,
+        .sample_rows_max = std::min(scheduling_.batch_requests, scheduling_.batch_tokens)};
+    if (step_.limits.rows_max > profile.step.limits.rows_max) {
+      log_warn("--batch-tokens {}: forwards of more than {} rows were not measured",
+               step_.limits.rows_max, profile.step.limits.rows_max);
+    }
+    sim::StepFeatures one, prompt;
+    one.add(0, 1, 1);
+    prompt.add(0, 128, 1);
+    caption_ = fmt::format(
+        "SIMULATED as {} on {}, {}: {:.3g} ms a next token, {:.3g} ms a prompt of 128",
+        profile.model.name, profile.machine.processor, counted(profile.machine.threads, "thread"),
+        step_.seconds(one) * 1e3, step_.seconds(prompt) * 1e3);
   }
 
   Status simulate(plan::ServePolicy policy, size_t rate_index) {
@@ -161,10 +198,9 @@ class SimulateServeCommand final : public Command {
 
   void print_head() const {
     if (!output_.json) return print_text(caption_ + "\n");
-    print_json(Json{{"simulated", true},
-                    {"base_s", step_.base_s},
-                    {"token_s", step_.token_s},
-                    {"kv_token_s", step_.kv_token_s}});
+    Json head{{"simulated", true}};
+    head.update(sim::step_time_to_json(step_));
+    print_json(head);
   }
 
   Status finish() {
@@ -222,7 +258,9 @@ class SimulateServeCommand final : public Command {
   sim::ServeFaults faults_;
   int64_t in_flight_ = 1;
   int64_t traces_ = 0;
+  std::string profile_path_;
   double base_ms_ = 20, token_us_ = 100, kv_token_ns_ = 20;
+  double seconds_ = 10;
 
   LoadPlan plan_;
   sim::StepTime step_;

@@ -24,26 +24,6 @@ Status check_range(std::string_view name, int64_t value, int64_t low, int64_t hi
   return fail(Code::kInvalidArgument, "{} is {}; it must be in {}..{}", name, value, low, high);
 }
 
-plan::ServeSchedulerOptions scheduler_options(const EngineOptions& options,
-                                              const model::InferenceSizes& sizes) {
-  const int64_t batch_tokens =
-      options.batch_tokens_max > 0 ? options.batch_tokens_max : sizes.batch_tokens_max;
-  return {.policy = options.policy,
-          .admission = options.admission,
-          .batch_requests_max = options.batch_requests_max,
-          .batch_tokens_max = static_cast<int32_t>(batch_tokens),
-          .sample_rows_max = static_cast<int32_t>(sizes.logit_rows_max),
-          .batches_in_flight_max = options.batches_in_flight,
-          .preemptions_max = options.preemptions_max,
-          .fair_share = options.fair_share,
-          .shortest_first = sizes.embeds && !options.fair_share,
-          .state_count = static_cast<int32_t>(sizes.state_count) - options.kept_state_count,
-          .kept_state_count = options.kept_state_count,
-          .pool = {.block_count = static_cast<int32_t>(sizes.kv_block_count),
-                   .block_tokens = static_cast<int32_t>(ops::kKvBlockTokens),
-                   .prefix_cache = options.prefix_cache}};
-}
-
 }  // namespace
 
 Status validate(const EngineOptions& options) {
@@ -66,6 +46,26 @@ Status validate(const EngineOptions& options) {
   if (options.stall_seconds_max > 0) return {};
   return fail(Code::kInvalidArgument, "seconds without an iteration are {}; it must be above 0",
               options.stall_seconds_max);
+}
+
+plan::ServeSchedulerOptions scheduler_options(const EngineOptions& options,
+                                              const model::InferenceSizes& sizes) {
+  const int64_t batch_tokens =
+      options.batch_tokens_max > 0 ? options.batch_tokens_max : sizes.batch_tokens_max;
+  return {.policy = options.policy,
+          .admission = options.admission,
+          .batch_requests_max = options.batch_requests_max,
+          .batch_tokens_max = static_cast<int32_t>(batch_tokens),
+          .sample_rows_max = static_cast<int32_t>(sizes.logit_rows_max),
+          .batches_in_flight_max = options.batches_in_flight,
+          .preemptions_max = options.preemptions_max,
+          .fair_share = options.fair_share,
+          .shortest_first = sizes.embeds && !options.fair_share,
+          .state_count = static_cast<int32_t>(sizes.state_count) - options.kept_state_count,
+          .kept_state_count = options.kept_state_count,
+          .pool = {.block_count = static_cast<int32_t>(sizes.kv_block_count),
+                   .block_tokens = static_cast<int32_t>(ops::kKvBlockTokens),
+                   .prefix_cache = options.prefix_cache}};
 }
 
 struct Engine::Impl {

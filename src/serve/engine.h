@@ -88,6 +88,10 @@ struct EngineOptions {
 // states leave requests none.
 Status validate(const EngineOptions& options);
 
+// How such an engine schedules a model of these sizes.
+plan::ServeSchedulerOptions scheduler_options(const EngineOptions& options,
+                                              const model::InferenceSizes& sizes);
+
 class Engine {
  public:
   // Starts the thread. Fails as validate() does, and with kIo where the event log cannot be

@@ -35,14 +35,17 @@ EngineLoop::EngineLoop(model::InferenceModel& model, const text::Tokenizer& toke
               shared.options.drafts.tokens_max > 0 ? shared.options.draft_model : nullptr) {}
 
 void EngineLoop::run() {
-  for (;;) {
-    take_events();
-    if (events_.stop) cancel_all();
-    if (!scheduler_.state().idle()) iterate();
-    end_over();
-    publish();
-    if (events_.stop) return;
+  while (turn()) {
   }
+}
+
+bool EngineLoop::turn() {
+  take_events();
+  if (events_.stop) cancel_all();
+  if (!scheduler_.state().idle()) iterate();
+  end_over();
+  publish();
+  return !events_.stop;
 }
 
 void EngineLoop::take_events() {
@@ -81,7 +84,7 @@ void EngineLoop::cancel_all() {
 
 void EngineLoop::iterate() {
   const StopWatch watch;
-  const std::optional<plan::Batch> batch = scheduler_.next_batch();
+  std::optional<plan::Batch> batch = scheduler_.next_batch();
   if (!batch) {
     // Cannot be, by the scheduler's invariants; to fail is better than to wait for ever.
     log_error("no request can be scheduled; all {} fail", requests_.size());
@@ -92,6 +95,7 @@ void EngineLoop::iterate() {
     }
     return;
   }
+  if (shared_.prepare) shared_.prepare(*batch);
   begin(*batch);
   const Status status = run_batch(*batch);
   if (status) {

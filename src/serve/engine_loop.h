@@ -32,13 +32,18 @@ class EngineLoop {
     Inbox& inbox;
     StatusBoard& board;
     EngineHistograms& histograms;
+    // Before a batch runs: what its items run may be cut to their last tokens, for measurements of
+    // steps behind a cache that somebody has filled.
+    std::function<void(plan::Batch&)> prepare = {};
   };
 
   EngineLoop(model::InferenceModel& model, const text::Tokenizer& tokenizer,
              std::vector<int32_t> eos_ids, RecordedScheduler scheduler, Shared shared);
 
-  // Until the inbox says stop; what is left then is cancelled.
+  // Turns, until the inbox says stop; what is left then is cancelled.
   void run();
+  // One turn; false where the inbox says stop. Waits for an event where nothing is to be done.
+  bool turn();
 
  private:
   using Requests = std::map<RequestId, std::unique_ptr<LiveRequest>>;

@@ -2,9 +2,23 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <utility>
 
 namespace jige::sim {
+namespace {
+
+double piecewise_seconds(std::span<const StepSegment> segments, double rest_s, double count) {
+  double all_s = 0;
+  double begin = 0;
+  for (const StepSegment& segment : segments) {
+    all_s += segment.unit_s * std::clamp(count - begin, 0.0, segment.end - begin);
+    begin = segment.end;
+  }
+  return all_s + rest_s * std::max(count - begin, 0.0);
+}
+
+}  // namespace
 
 void StepFeatures::add(int64_t context, int64_t row_count, int64_t sample_rows) {
   const auto count = static_cast<double>(row_count);
@@ -13,24 +27,20 @@ void StepFeatures::add(int64_t context, int64_t row_count, int64_t sample_rows) 
   sampled_rows += static_cast<double>(sample_rows);
   sequences += 1;
   kv_tokens += before + count;
+  if (row_count == 1) decode_keys += before + 1;
   pairs += count * before + count * (count + 1) / 2;
 }
 
 double StepTime::rows_seconds(double rows) const {
-  double all_s = 0;
-  double begin = 0;
-  for (const RowSegment& segment : segments) {
-    const double end = segment.rows_end;
-    all_s += segment.row_s * std::clamp(rows - begin, 0.0, end - begin);
-    begin = end;
-  }
-  return all_s + token_s * std::max(rows - begin, 0.0);
+  return piecewise_seconds(row_segments, token_s, rows);
 }
 
 double StepTime::forward_seconds(const StepFeatures& features) const {
   return base_s + rows_seconds(features.rows) + (features.sampled_rows > 0 ? sampling_s : 0) +
-         sampled_row_s * features.sampled_rows + sequence_s * features.sequences +
-         kv_token_s * features.kv_tokens + pair_s * features.pairs;
+         piecewise_seconds(sampled_row_segments, sampled_row_s, features.sampled_rows) +
+         piecewise_seconds(decode_key_segments, decode_key_s, features.decode_keys) +
+         sequence_s * features.sequences + kv_token_s * features.kv_tokens +
+         pair_s * features.pairs;
 }
 
 double StepTime::seconds(const plan::Batch& batch) const {
@@ -60,11 +70,17 @@ double StepTime::seconds(const StepFeatures& sums) const {
   if (forwards == 1) return forward_seconds(sums);
   const double full = std::floor(sums.rows / rows_max);
   const double left = forwards - full;
-  double rows_s = full * rows_seconds(rows_max);
-  if (left > 0) rows_s += left * rows_seconds((sums.rows - full * rows_max) / left);
-  const double sampling = std::min(forwards, sums.sampled_rows);
-  return forwards * base_s + rows_s + sampling * sampling_s + sampled_row_s * sums.sampled_rows +
-         sequence_s * sums.sequences + kv_token_s * sums.kv_tokens + pair_s * sums.pairs;
+  const double sampling = std::clamp(sums.sampled_rows, 1.0, forwards);
+  double all_s = full * rows_seconds(rows_max);
+  if (left > 0) all_s += left * rows_seconds((sums.rows - full * rows_max) / left);
+  // The other terms are 0 at 0, so that of an empty forward is the base.
+  StepFeatures one_of_sampling = {.sampled_rows = sums.sampled_rows / sampling};
+  StepFeatures one = {.sequences = sums.sequences / forwards,
+                      .kv_tokens = sums.kv_tokens / forwards,
+                      .decode_keys = sums.decode_keys / forwards,
+                      .pairs = sums.pairs / forwards};
+  return all_s + forwards * forward_seconds(one) +
+         sampling * (forward_seconds(one_of_sampling) - base_s);
 }
 
 }  // namespace jige::sim

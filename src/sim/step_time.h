@@ -5,12 +5,14 @@
 //
 // An iteration is cut into forwards as the engine cuts it (plan/forward_cut.h). A forward takes
 //
-//   base + rows(T) + (S > 0 ? sampling : 0) + sampled_row * S + sequence * Q + kv_token * K
+//   base + rows(T) + (S > 0 ? sampling : 0) + sampled(S) + keys(N) + sequence * Q + kv_token * K
 //        + pair * P
 //
-// for T rows, S of which are sampled from, of Q sequences with K keys, and P pairs of a row and a
-// key that it sees. rows(T) is piecewise linear, since products of few rows are bound by memory and
-// those of many by arithmetic. No term is negative, so that more work never takes less time.
+// for T rows, S of which are sampled from, of Q sequences with K keys, N of them of sequences with
+// one row, and P pairs of a row and a key that it sees. rows(T), sampled(S) and keys(N) are
+// piecewise linear: products of few rows are bound by memory and those of many by arithmetic, and a
+// cache of keys is read from the processor's caches while it is small. No term is negative, so that
+// more work never takes less time.
 // Threads: values.
 #pragma once
 
@@ -27,29 +29,33 @@ struct StepFeatures {
   double rows = 0;
   double sampled_rows = 0;
   double sequences = 0;
-  double kv_tokens = 0;  // keys in the cache that a sequence reads, with those of its own rows
-  double pairs = 0;      // a row sees all keys in front of it and its own
+  double kv_tokens = 0;    // keys in the cache that a sequence reads, with those of its own rows
+  double decode_keys = 0;  // of these, those of sequences with one row
+  double pairs = 0;        // a row sees all keys in front of it and its own
 
   // Adds rows of one sequence behind `context` others.
   void add(int64_t context, int64_t row_count, int64_t sample_rows);
 };
 
-// Rows behind those of the segment before it, up to `rows_end`, take row_s each.
-struct RowSegment {
-  int32_t rows_end = 0;
-  double row_s = 0;
+// What is behind the segment before it, up to `end`, takes unit_s each.
+struct StepSegment {
+  double end = 0;
+  double unit_s = 0;
 };
 
 struct StepTime {
-  double base_s = 0;      // of a forward
-  double token_s = 0;     // of a row behind the last segment; without segments, of every row
-  double kv_token_s = 0;  // of a key in the cache
+  double base_s = 0;        // of a forward
+  double token_s = 0;       // of a row, behind the last segment
+  double kv_token_s = 0;    // of a key in the cache
+  double decode_key_s = 0;  // more for one of a sequence with one row, behind the last segment
   double pair_s = 0;
   double sequence_s = 0;
-  double sampling_s = 0;  // of a forward that is sampled from
-  double sampled_row_s = 0;
-  std::vector<RowSegment> segments = {};  // ascending
-  plan::ForwardLimits limits = {};        // of the model that was measured
+  double sampling_s = 0;                       // of a forward that is sampled from
+  double sampled_row_s = 0;                    // behind the last segment
+  std::vector<StepSegment> row_segments = {};  // ascending; without them a row takes token_s
+  std::vector<StepSegment> sampled_row_segments = {};
+  std::vector<StepSegment> decode_key_segments = {};
+  plan::ForwardLimits limits = {};  // of the model that was measured
 
   double rows_seconds(double rows) const;
   // Of an iteration that is one forward.

@@ -24,6 +24,7 @@ TEST(StepTime, EachFeatureCostsItsOwn) {
   EXPECT_DOUBLE_EQ(StepTime{.base_s = 2}.seconds(batch), 2);
   EXPECT_DOUBLE_EQ(StepTime{.token_s = 2}.seconds(batch), 24);
   EXPECT_DOUBLE_EQ(StepTime{.kv_token_s = 2}.seconds(batch), 2 * (14 + 21 + 31));
+  EXPECT_DOUBLE_EQ(StepTime{.decode_key_s = 2}.seconds(batch), 2 * (21 + 31));
   EXPECT_DOUBLE_EQ(StepTime{.pair_s = 2}.seconds(batch), 2 * (10 * 4 + 55 + 21 + 31));
   EXPECT_DOUBLE_EQ(StepTime{.sequence_s = 2}.seconds(batch), 6);
   EXPECT_DOUBLE_EQ(StepTime{.sampling_s = 2}.seconds(batch), 2);
@@ -33,7 +34,7 @@ TEST(StepTime, EachFeatureCostsItsOwn) {
 }
 
 TEST(StepTime, RowsFollowTheirSegments) {
-  const StepTime step{.token_s = 0.5, .segments = {{4, 0.25}, {16, 0}, {32, 1}}};
+  const StepTime step{.token_s = 0.5, .row_segments = {{4, 0.25}, {16, 0}, {32, 1}}};
   EXPECT_DOUBLE_EQ(step.rows_seconds(0), 0);
   EXPECT_DOUBLE_EQ(step.rows_seconds(2), 0.5);
   EXPECT_DOUBLE_EQ(step.rows_seconds(4), 1);
@@ -42,10 +43,18 @@ TEST(StepTime, RowsFollowTheirSegments) {
   EXPECT_DOUBLE_EQ(step.rows_seconds(34), 18);
 }
 
+TEST(StepTime, SampledRowsAndKeysFollowTheirs) {
+  const plan::Batch batch{.items = {work(4, 10, false), work(20, 1, true), work(30, 1, true)}};
+  const StepTime sampled{.sampled_row_s = 0.5, .sampled_row_segments = {{1, 3}}};
+  EXPECT_DOUBLE_EQ(sampled.seconds(batch), 3.5);
+  const StepTime keys{.decode_key_s = 2, .decode_key_segments = {{40, 0.5}}};
+  EXPECT_DOUBLE_EQ(keys.seconds(batch), 20 + 2 * (21 + 31 - 40));
+}
+
 TEST(StepTime, WhatIsLargerThanAForwardTakesSeveral) {
   const StepTime step{.base_s = 1,
                       .sampling_s = 10,
-                      .segments = {{8, 0.5}},
+                      .row_segments = {{8, 0.5}},
                       .limits = {.rows_max = 8, .sample_rows_max = 2}};
   const plan::Batch prompt{.items = {work(0, 20, true)}};
   EXPECT_DOUBLE_EQ(step.seconds(prompt), 3 + 10 + 0.5 * 20) << "the head runs once";
@@ -60,11 +69,14 @@ TEST(StepTime, SumsGiveWhatABatchDoes) {
   const StepTime step{.base_s = 1,
                       .token_s = 0.25,
                       .kv_token_s = 0.01,
+                      .decode_key_s = 0.02,
                       .pair_s = 0.001,
                       .sequence_s = 0.1,
                       .sampling_s = 2,
                       .sampled_row_s = 0.3,
-                      .segments = {{4, 0.5}},
+                      .row_segments = {{4, 0.5}},
+                      .sampled_row_segments = {{2, 0.7}},
+                      .decode_key_segments = {{30, 0.01}},
                       .limits = {.rows_max = 32, .sample_rows_max = 8}};
   const plan::Batch batch{.items = {work(4, 10, false), work(20, 1, true), work(30, 1, true)}};
   StepFeatures sums;

@@ -104,6 +104,50 @@ TEST(Load, SimulatesTheSame) {
               HasSubstr("SIMULATED"));
 }
 
+TEST(Load, ProfilesIterationsAndSimulatesByThem) {
+  const TestFolder folder;
+  const std::string file = folder / "step.json";
+  const Outcome profile = run_jige({"profile", "serve", "--random", "tiny", "--threads", "1",
+                                    "--seconds", "1", "--batch-tokens", "64", "--max-batch", "8",
+                                    "--kv-tokens", "1024", "--context", "128", "-o", file});
+  ASSERT_EQ(profile.exit_code, 0) << profile.err;
+  EXPECT_THAT(profile.out, HasSubstr("tiny (random)"));
+  EXPECT_THAT(profile.out, HasSubstr("mixed"));
+  const Json written = Json::parse(read_text(file));
+  EXPECT_EQ(written["format"], "jige.step-profile");
+  EXPECT_EQ(written["limits"]["rows"], 64);
+  EXPECT_EQ(written["machine"]["threads"], 1);
+  EXPECT_GT(written["cells"].size(), 20u);
+
+  const std::vector<std::string> simulate = {"simulate",  "serve",
+                                             "--profile", file,
+                                             "--users",   "4",
+                                             "-n",        "20",
+                                             "--json",    "--prompt-tokens",
+                                             "40",        "--max-batch",
+                                             "8",         "--batch-tokens",
+                                             "64",        "--policies",
+                                             "orca",      "--output-tokens",
+                                             "5"};
+  const Outcome simulated = run_jige(simulate);
+  ASSERT_EQ(simulated.exit_code, 0) << simulated.err;
+  const JsonLines lines = simulated.json_lines();
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[0]["base_s"], written["step"]["base_s"]);
+  EXPECT_EQ(lines[1]["succeeded"], 20);
+  EXPECT_EQ(run_jige(simulate).out, simulated.out) << "a simulation repeats";
+  EXPECT_THAT(run_jige({"simulate", "serve", "--profile", file, "-n", "3"}).out,
+              HasSubstr("SIMULATED as tiny (random)"));
+  EXPECT_THAT(run_jige({"simulate", "serve", "--profile", file, "-n", "3"}).err,
+              HasSubstr("more than 64 rows"));
+
+  EXPECT_THAT(run_jige({"profile", "serve"}).err, HasSubstr("give one of MODEL and --random"));
+  EXPECT_EQ(run_jige({"simulate", "serve", "--profile", folder / "none.json"}).exit_code, 3);
+  EXPECT_THAT(
+      run_jige({"simulate", "serve", "--profile", TinyRun::get().model() + "/config.json"}).err,
+      HasSubstr("jige profile serve"));
+}
+
 TEST(Load, ChecksTraces) {
   const Outcome outcome = run_jige({"simulate", "serve", "--traces", "500", "--json"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;

@@ -1,0 +1,270 @@
+#include "sim/step_profile.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/file.h"
+
+namespace jige::sim {
+namespace {
+
+constexpr std::string_view kFormat = "jige.step-profile";
+constexpr int64_t kVersion = 1;
+constexpr size_t kFileBytesMax = size_t{1} << 24;
+constexpr size_t kCellsMax = 100'000;
+constexpr size_t kSegmentsMax = 1000;
+constexpr int64_t kRowsMax = 1 << 20;
+constexpr int64_t kCountMax = int64_t{1} << 50;
+// A day, and more than any iteration has of anything: sums and products stay finite.
+constexpr double kSecondsMax = 86'400;
+constexpr double kFeatureMax = 1e15;
+
+template <typename T>
+struct Field {
+  const char* name;
+  T member;
+};
+
+constexpr Field<std::string ProfiledMachine::*> kMachineTexts[] = {
+    {"processor", &ProfiledMachine::processor},
+    {"kernels", &ProfiledMachine::kernels},
+    {"device", &ProfiledMachine::device}};
+constexpr Field<int64_t ProfiledMachine::*> kMachineCounts[] = {
+    {"processors", &ProfiledMachine::processors}, {"threads", &ProfiledMachine::threads}};
+constexpr Field<std::string ProfiledModel::*> kModelTexts[] = {
+    {"name", &ProfiledModel::name},
+    {"compute", &ProfiledModel::compute},
+    {"weights", &ProfiledModel::weights},
+    {"kv_cache", &ProfiledModel::kv_cache}};
+constexpr Field<int64_t ProfiledModel::*> kModelCounts[] = {
+    {"parameters", &ProfiledModel::parameters},
+    {"layers", &ProfiledModel::layers},
+    {"width", &ProfiledModel::width},
+    {"vocabulary", &ProfiledModel::vocabulary},
+    {"context", &ProfiledModel::context}};
+constexpr Field<double StepTime::*> kStepTerms[] = {
+    {"base_s", &StepTime::base_s},         {"token_s", &StepTime::token_s},
+    {"kv_token_s", &StepTime::kv_token_s}, {"decode_key_s", &StepTime::decode_key_s},
+    {"pair_s", &StepTime::pair_s},         {"sequence_s", &StepTime::sequence_s},
+    {"sampling_s", &StepTime::sampling_s}, {"sampled_row_s", &StepTime::sampled_row_s}};
+constexpr Field<std::vector<StepSegment> StepTime::*> kStepSegments[] = {
+    {"row_segments", &StepTime::row_segments},
+    {"sampled_row_segments", &StepTime::sampled_row_segments},
+    {"decode_key_segments", &StepTime::decode_key_segments}};
+constexpr Field<double StepFeatures::*> kFeatures[] = {
+    {"rows", &StepFeatures::rows},
+    {"sampled_rows", &StepFeatures::sampled_rows},
+    {"sequences", &StepFeatures::sequences},
+    {"kv_tokens", &StepFeatures::kv_tokens},
+    {"pairs", &StepFeatures::pairs}};
+constexpr Field<double StepCell::*> kCellTimes[] = {
+    {"seconds", &StepCell::seconds}, {"low_s", &StepCell::low_s}, {"high_s", &StepCell::high_s}};
+
+Result<const Json*> member(const Json& json, std::string_view name, std::string_view where,
+                           bool list) {
+  const Json* const found = find_field(json, name);
+  if (!found) return fail(Code::kNotFound, "{}: field \"{}\" is missing", where, name);
+  if (list ? found->is_array() : found->is_object()) return found;
+  return fail(Code::kInvalidArgument, "{}: field \"{}\" must be {}", where, name,
+              list ? "a list" : "an object");
+}
+
+Result<double> number_within(const Json& json, const char* name, double max,
+                             std::string_view where) {
+  JIGE_TRY(const double value, get_number(json, name, where));
+  if (value >= 0 && value <= max) return value;
+  return fail(Code::kInvalidArgument, "{}: {} is {}; it must be in 0..{}", where, name, value, max);
+}
+
+Result<int64_t> count_within(const Json& json, const char* name, int64_t min, int64_t max,
+                             std::string_view where) {
+  JIGE_TRY(const int64_t value, get_int(json, name, where));
+  if (value >= min && value <= max) return value;
+  return fail(Code::kInvalidArgument, "{}: {} is {}; it must be in {}..{}", where, name, value, min,
+              max);
+}
+
+template <typename Owner, typename Texts, typename Counts>
+Json identity_json(const Owner& owner, const Texts& texts, const Counts& counts) {
+  Json json = Json::object();
+  for (const auto& text : texts) json[text.name] = owner.*text.member;
+  for (const auto& count : counts) json[count.name] = owner.*count.member;
+  return json;
+}
+
+template <typename Owner, typename Texts, typename Counts>
+Status read_identity(const Json& json, std::string_view name, std::string_view where,
+                     const Texts& texts, const Counts& counts, Owner& owner) {
+  JIGE_TRY(const Json* const found, member(json, name, where, false));
+  const std::string place = fmt::format("{}: {}", where, name);
+  for (const auto& text : texts) {
+    JIGE_TRY(owner.*text.member, get_string(*found, text.name, place));
+  }
+  for (const auto& count : counts) {
+    JIGE_TRY(owner.*count.member, count_within(*found, count.name, 0, kCountMax, place));
+  }
+  return {};
+}
+
+Result<std::vector<StepSegment>> read_segments(const Json& json, std::string_view name,
+                                               std::string_view where) {
+  JIGE_TRY(const Json* const list, member(json, name, where, true));
+  if (list->size() > kSegmentsMax) {
+    return fail(Code::kInvalidArgument, "{}: {} has {} segments, at most {}", where, name,
+                list->size(), kSegmentsMax);
+  }
+  const std::string place = fmt::format("{}: {}", where, name);
+  std::vector<StepSegment> segments;
+  double begin = 0;
+  for (const Json& one : *list) {
+    StepSegment segment;
+    JIGE_TRY(segment.end, number_within(one, "end", kFeatureMax, place));
+    JIGE_TRY(segment.unit_s, number_within(one, "unit_s", kSecondsMax, place));
+    if (!(segment.end > begin)) {
+      return fail(Code::kInvalidArgument, "{}: end is {}; it must be above {}, the one before",
+                  place, segment.end, begin);
+    }
+    begin = segment.end;
+    segments.push_back(segment);
+  }
+  return segments;
+}
+
+Status read_step(const Json& json, std::string_view where, StepTime& step) {
+  JIGE_TRY(const Json* const found, member(json, "step", where, false));
+  const std::string place = fmt::format("{}: step", where);
+  for (const auto& term : kStepTerms) {
+    JIGE_TRY(step.*term.member, number_within(*found, term.name, kSecondsMax, place));
+  }
+  for (const auto& segments : kStepSegments) {
+    JIGE_TRY(step.*segments.member, read_segments(*found, segments.name, place));
+  }
+  StepFeatures least;
+  least.add(0, 1, 0);
+  if (step.forward_seconds(least) > 0) return {};
+  return fail(Code::kInvalidArgument, "{}: a row takes no time; an iteration must take some",
+              place);
+}
+
+Json error_json(const StepError& error) {
+  return {{"cells", error.cells}, {"mean", error.mean}, {"worst", error.worst}};
+}
+
+Result<StepError> read_error(const Json& json, const std::string& where) {
+  StepError error;
+  JIGE_TRY(error.cells, count_within(json, "cells", 0, kCountMax, where));
+  JIGE_TRY(error.mean, number_within(json, "mean", kFeatureMax, where));
+  JIGE_TRY(error.worst, get_number(json, "worst", where));
+  return error;
+}
+
+Json errors_json(const StepErrors& errors) {
+  Json json{{"all", error_json(errors.all)}};
+  for (const auto& [kind, error] : errors.kinds) json[kind] = error_json(error);
+  return json;
+}
+
+Status read_errors(const Json& json, std::string_view where, StepErrors& errors) {
+  JIGE_TRY(const Json* const found, member(json, "held_out", where, false));
+  JIGE_TRY(const Json* const all, member(*found, "all", where, false));
+  JIGE_TRY(errors.all, read_error(*all, fmt::format("{}: held_out: all", where)));
+  for (const auto& [kind, error] : found->items()) {
+    if (kind == "all") continue;
+    JIGE_TRY(errors.kinds[kind], read_error(error, fmt::format("{}: held_out: {}", where, kind)));
+  }
+  return {};
+}
+
+Json cell_json(const StepCell& cell) {
+  Json json{{"kind", cell.kind}};
+  for (const auto& feature : kFeatures) json[feature.name] = cell.features.*feature.member;
+  for (const auto& time : kCellTimes) json[time.name] = cell.*time.member;
+  json["runs"] = cell.runs;
+  return json;
+}
+
+Result<StepCell> read_cell(const Json& json, const std::string& where) {
+  StepCell cell;
+  JIGE_TRY(cell.kind, get_string(json, "kind", where));
+  for (const auto& feature : kFeatures) {
+    JIGE_TRY(cell.features.*feature.member, number_within(json, feature.name, kFeatureMax, where));
+  }
+  for (const auto& time : kCellTimes) {
+    JIGE_TRY(cell.*time.member, number_within(json, time.name, kSecondsMax, where));
+  }
+  if (!(cell.seconds > 0)) {
+    return fail(Code::kInvalidArgument, "{}: seconds is {}; it must be above 0", where,
+                cell.seconds);
+  }
+  JIGE_TRY(cell.runs, count_within(json, "runs", 1, kCountMax, where));
+  return cell;
+}
+
+}  // namespace
+
+Json step_time_to_json(const StepTime& step) {
+  Json json = Json::object();
+  for (const auto& term : kStepTerms) json[term.name] = step.*term.member;
+  for (const auto& segments : kStepSegments) {
+    Json list = Json::array();
+    for (const StepSegment& segment : step.*segments.member) {
+      list.push_back({{"end", segment.end}, {"unit_s", segment.unit_s}});
+    }
+    json[segments.name] = std::move(list);
+  }
+  return json;
+}
+
+Json step_profile_to_json(const StepProfile& profile) {
+  Json cells = Json::array();
+  for (const StepCell& cell : profile.cells) cells.push_back(cell_json(cell));
+  return {{"format", kFormat},
+          {"version", kVersion},
+          {"machine", identity_json(profile.machine, kMachineTexts, kMachineCounts)},
+          {"model", identity_json(profile.model, kModelTexts, kModelCounts)},
+          {"limits",
+           {{"rows", profile.step.limits.rows_max},
+            {"sampled_rows", profile.step.limits.sample_rows_max}}},
+          {"step", step_time_to_json(profile.step)},
+          {"held_out", errors_json(profile.held_out)},
+          {"cells", std::move(cells)}};
+}
+
+Result<StepProfile> step_profile_from_json(const Json& json, std::string_view where) {
+  JIGE_TRY(const std::string format, get_string_or(json, "format", "no format", where));
+  JIGE_TRY(const int64_t version, get_int_or(json, "version", 0, where));
+  if (format != kFormat || version != kVersion) {
+    return fail(Code::kUnsupported,
+                "{}: is \"{}\" version {}, this program reads \"{}\" version {}, as `jige profile "
+                "serve -o` writes it",
+                where, format, version, kFormat, kVersion);
+  }
+  StepProfile profile;
+  JIGE_DO(read_identity(json, "machine", where, kMachineTexts, kMachineCounts, profile.machine));
+  JIGE_DO(read_identity(json, "model", where, kModelTexts, kModelCounts, profile.model));
+  JIGE_TRY(const Json* const limits, member(json, "limits", where, false));
+  plan::ForwardLimits& most = profile.step.limits;
+  JIGE_TRY(most.rows_max, count_within(*limits, "rows", 1, kRowsMax, where));
+  JIGE_TRY(most.sample_rows_max, count_within(*limits, "sampled_rows", 1, kRowsMax, where));
+  JIGE_DO(read_step(json, where, profile.step));
+  JIGE_DO(read_errors(json, where, profile.held_out));
+  JIGE_TRY(const Json* const cells, member(json, "cells", where, true));
+  if (cells->size() > kCellsMax) {
+    return fail(Code::kInvalidArgument, "{}: {} cells, at most {}", where, cells->size(),
+                kCellsMax);
+  }
+  for (size_t i = 0; i < cells->size(); ++i) {
+    JIGE_TRY(StepCell cell, read_cell((*cells)[i], fmt::format("{}: cells[{}]", where, i)));
+    profile.cells.push_back(std::move(cell));
+  }
+  return profile;
+}
+
+Result<StepProfile> load_step_profile(const std::string& path) {
+  JIGE_TRY(const std::string text, read_file(path, kFileBytesMax));
+  JIGE_TRY(const Json json, parse_json(text, path));
+  return step_profile_from_json(json, path);
+}
+
+}  // namespace jige::sim

@@ -103,10 +103,10 @@ class BenchServeCommand final : public Command {
       return flags_->refuse({"--served-model", "--vocab-size", "--silence-seconds"},
                             "is for a server at a URL; leave it out");
     }
-    return flags_->refuse(
-        {"--dtype", "--quantize", "--kv-cache", "--policies", "--admission", "--max-batch",
-         "--batch-tokens", "--kv-tokens", "--device", "--threads", "--memory-limit", "--top-k"},
-        "is for an engine in this process; a server at a URL has chosen its own");
+    return flags_->refuse({"--dtype", "--quantize", "--kv-cache", "--policies", "--round-prompts",
+                           "--round-steps", "--admission", "--max-batch", "--batch-tokens",
+                           "--kv-tokens", "--device", "--threads", "--memory-limit", "--top-k"},
+                          "is for an engine in this process; a server at a URL has chosen its own");
   }
 
   Status bench_server() {
@@ -150,7 +150,7 @@ class BenchServeCommand final : public Command {
   }
 
   Status bench_engine() {
-    JIGE_TRY(const std::vector<plan::ServePolicy> policies, scheduling_.read_policies());
+    JIGE_TRY(const std::vector<plan::ServePolicy> policies, scheduling_.read_policies(*flags_));
     JIGE_TRY(BenchServeModel served,
              model_.load(plan_.tokens_max(), scheduling_.kv_block_count(ops::kKvBlockTokens),
                          scheduling_.batch_tokens, scheduling_.batch_requests));
@@ -188,6 +188,7 @@ class BenchServeCommand final : public Command {
     options.admission = scheduling_.read_admission();
     options.batch_requests_max = static_cast<int32_t>(scheduling_.batch_requests);
     options.batch_tokens_max = static_cast<int32_t>(scheduling_.batch_tokens);
+    scheduling_.rounds.set(options);
     options.sampling_team = &served.devices.team();
     options.waiting_requests_max = kQueueMax;
     options.waiting_prompt_tokens_max = INT64_MAX;

@@ -150,7 +150,8 @@ Result<LoadPlan> LoadFlags::plan(const Flags& flags) const {
 
 void SchedulingFlags::declare(Flags& flags) {
   flags.text("--policies NAMES", policies,
-             "chunked, orca, static, or several with commas: one after the other");
+             "chunked, orca, rounds, static, or several with commas: one after the other");
+  rounds.declare(flags);
   flags.choice("--admission NAME", admission, {"reserve", "optimistic"},
                "reserve: an answer begins when its longest form fits; optimistic: when its prompt "
                "does");
@@ -162,7 +163,7 @@ void SchedulingFlags::declare(Flags& flags) {
                 "tokens the key/value cache holds");
 }
 
-Result<std::vector<plan::ServePolicy>> SchedulingFlags::read_policies() const {
+Result<std::vector<plan::ServePolicy>> SchedulingFlags::read_policies(const Flags& flags) const {
   std::vector<std::string> names;
   for (const auto policy : plan::kServePolicies) names.emplace_back(plan::policy_name(policy));
   std::vector<plan::ServePolicy> found;
@@ -174,6 +175,8 @@ Result<std::vector<plan::ServePolicy>> SchedulingFlags::read_policies() const {
     }
     found.push_back(*policy);
   }
+  const bool with_rounds = std::ranges::find(found, plan::ServePolicy::kRounds) != found.end();
+  JIGE_DO(RoundFlags::check_use(flags, with_rounds, "--policies"));
   return found;
 }
 

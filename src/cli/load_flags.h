@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cli/round_flags.h"
 #include "plan/serve_scheduler.h"
 #include "sim/load_report.h"
 #include "sim/workload.h"
@@ -60,13 +61,14 @@ struct LoadFlags {
 struct SchedulingFlags {
   std::string policies = "chunked";
   std::string admission = "reserve";
+  RoundFlags rounds;
   int64_t batch_requests = 64;
   int64_t batch_tokens = 512;
   int64_t kv_tokens = 16384;
 
   void declare(Flags& flags);
-  // Fails with kInvalidArgument on unknown names.
-  Result<std::vector<plan::ServePolicy>> read_policies() const;
+  // Fails with kInvalidArgument on unknown names, and on flags that none of them has a use for.
+  Result<std::vector<plan::ServePolicy>> read_policies(const Flags& flags) const;
   plan::Admission read_admission() const;
   int32_t kv_block_count(int64_t block_tokens) const;
 };

@@ -85,14 +85,33 @@ TEST(LoadFlags, RefusesWhatContradictsItself) {
 }
 
 TEST(SchedulingFlags, ReadsPolicies) {
-  SchedulingFlags flags;
-  flags.policies = "static,chunked";
-  EXPECT_EQ(flags.read_policies(), (std::vector<plan::ServePolicy>{plan::ServePolicy::kStatic,
-                                                                   plan::ServePolicy::kChunked}));
-  flags.policies = "orka";
-  EXPECT_THAT(flags.read_policies().error().message, HasSubstr("did you mean orca"));
-  flags.kv_tokens = 33;
-  EXPECT_EQ(flags.kv_block_count(16), 3);
+  using plan::ServePolicy;
+  SchedulingFlags scheduling;
+  const auto policies_of = [&](const std::vector<std::string>& words) {
+    Flags flags("test");
+    scheduling = {};
+    scheduling.declare(flags);
+    EXPECT_TRUE(flags.parse(words));
+    return scheduling.read_policies(flags);
+  };
+  EXPECT_EQ(policies_of({"--policies", "static,chunked"}),
+            (std::vector<ServePolicy>{ServePolicy::kStatic, ServePolicy::kChunked}));
+  EXPECT_THAT(policies_of({"--policies", "orka"}).error().message, HasSubstr("did you mean orca"));
+  EXPECT_EQ(
+      policies_of({"--policies", "orca,rounds", "--round-prompts", "5", "--round-steps", "7"}),
+      (std::vector<ServePolicy>{ServePolicy::kOrca, ServePolicy::kRounds}));
+  plan::ServeSchedulerOptions options;
+  scheduling.rounds.set(options);
+  EXPECT_EQ(options.round_prompts, 5);
+  EXPECT_EQ(options.round_steps, 7);
+  for (const char* flag : {"--round-prompts", "--round-steps"}) {
+    const auto refused = policies_of({"--policies", "orca", flag, "5"});
+    ASSERT_FALSE(refused);
+    EXPECT_THAT(refused.error().message, HasSubstr(flag));
+    EXPECT_THAT(refused.error().message, HasSubstr("--policies rounds"));
+  }
+  scheduling.kv_tokens = 33;
+  EXPECT_EQ(scheduling.kv_block_count(16), 3);
 }
 
 }  // namespace

@@ -25,8 +25,7 @@ TEST(EngineTarget, GivesEveryRequestItsWholeAnswer) {
   auto served = flags.load(64, 64, 64, 8);
   ASSERT_TRUE(served) << served.error().message;
   EXPECT_THAT(served->text, HasSubstr("tiny (random)"));
-  for (const auto policy :
-       {plan::ServePolicy::kOrca, plan::ServePolicy::kChunked, plan::ServePolicy::kStatic}) {
+  for (const plan::ServePolicy policy : plan::kServePolicies) {
     auto engine = serve::Engine::create(*served->model, *served->tokenizer, {.policy = policy});
     ASSERT_TRUE(engine);
     EngineTarget target(**engine, served->model->config().vocab_size, 7);

@@ -53,9 +53,11 @@ void declare_address(Flags& flags, ServeFlags& serve) {
 
 void declare_scheduling(Flags& flags, ServeFlags& serve) {
   flags.section("Scheduling and memory");
-  flags.choice("--policy NAME", serve.policy, {"chunked", "orca", "static"},
+  flags.choice("--policy NAME", serve.policy, {"chunked", "orca", "rounds", "static"},
                "chunked: running answers first, then pieces of prompts; orca: whole prompts, first "
-               "come first served by iteration; static: batch after batch, for comparison");
+               "come first served by iteration; rounds: some whole prompts, then iterations of "
+               "next tokens alone, and again; static: batch after batch, for comparison");
+  serve.rounds.declare(flags);
   flags.choice("--admission NAME", serve.admission, {"reserve", "optimistic"},
                "reserve: an answer begins when its longest form fits; optimistic: when its prompt "
                "does, and is computed again where memory gets short");
@@ -172,6 +174,7 @@ Result<serve::EngineOptions> ServeFlags::engine_options() const {
   options.admission =
       admission == "optimistic" ? plan::Admission::kOptimistic : plan::Admission::kReserve;
   options.batch_requests_max = static_cast<int32_t>(batch_requests);
+  rounds.set(options);
   options.batches_in_flight = static_cast<int32_t>(in_flight);
   options.fair_share = fair_share;
   options.prefix_cache = !no_prefix_cache;
@@ -200,6 +203,7 @@ api::ToolFormat ServeFlags::tool_format(const text::ChatTemplate& chat) const {
 }
 
 Status ServeFlags::check_use(const Flags& flags, const std::string& folder, bool embeds) const {
+  JIGE_DO(RoundFlags::check_use(flags, policy == "rounds", "--policy"));
   if (!embeds) {
     return flags.refuse({"--pooling"},
                         "is about vectors of texts; give --embeddings too, or leave "

@@ -12,6 +12,7 @@
 #include "api/served_model.h"
 #include "base/result.h"
 #include "cli/reasoning_flag.h"
+#include "cli/round_flags.h"
 #include "cli/speculation_flags.h"
 #include "grammar/constraint_compiler.h"
 #include "serve/engine.h"
@@ -35,6 +36,7 @@ struct ServeFlags {
 
   std::string policy = "chunked";
   std::string admission = "reserve";
+  RoundFlags rounds;
   int64_t batch_requests = 64;
   int64_t in_flight = 1;
   int64_t batch_tokens = 512;
@@ -77,7 +79,7 @@ struct ServeFlags {
   // run at once as an iteration has tokens, and there is nothing to guess.
   Result<serve::EngineOptions> embedding_engine_options() const;
   // Fails with kInvalidArgument where flags are given that have no effect on a server that
-  // `embeds`, or on one of answers.
+  // `embeds`, or on one of answers, or with its policy.
   Status check_use(const Flags& flags, const std::string& folder, bool embeds) const;
   api::RequestLimits request_limits() const;
   // Sequences that have states at once, of a model with recurrent layers; the kept ones are beside

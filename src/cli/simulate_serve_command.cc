@@ -78,7 +78,7 @@ class SimulateServeCommand final : public Command {
     if (traces_ > 0) return check_traces();
     JIGE_DO(check_output_files({load_.svg}));
     JIGE_TRY(plan_, load_.plan(*flags_));
-    JIGE_TRY(const std::vector<plan::ServePolicy> policies, scheduling_.read_policies());
+    JIGE_TRY(const std::vector<plan::ServePolicy> policies, scheduling_.read_policies(*flags_));
     JIGE_DO(choose_step_time());
     print_head();
     for (const plan::ServePolicy policy : policies) {
@@ -92,13 +92,14 @@ class SimulateServeCommand final : public Command {
   Status check_use() const {
     if (traces_ > 0) {
       return flags_->refuse(
-          {"--requests",   "--rate",      "--sweep",         "--users",
-           "--burstiness", "--lengths",   "--prompt-tokens", "--output-tokens",
-           "--trace",      "--goodput",   "--svg",           "--policies",
-           "--admission",  "--max-batch", "--batch-tokens",  "--kv-tokens",
-           "--in-flight",  "--base-ms",   "--token-us",      "--kv-token-ns",
-           "--model",      "--random",    "--cancel-share",  "--cancel-seconds",
-           "--lose-share", "--profile",   "--seconds"},
+          {"--requests",   "--rate",          "--sweep",         "--users",
+           "--burstiness", "--lengths",       "--prompt-tokens", "--output-tokens",
+           "--trace",      "--goodput",       "--svg",           "--policies",
+           "--admission",  "--max-batch",     "--batch-tokens",  "--kv-tokens",
+           "--in-flight",  "--base-ms",       "--token-us",      "--kv-token-ns",
+           "--model",      "--random",        "--cancel-share",  "--cancel-seconds",
+           "--lose-share", "--round-prompts", "--round-steps",   "--profile",
+           "--seconds"},
           "is of one simulation, and --traces draws all that from --seed; leave it out");
     }
     if (!profile_path_.empty()) {
@@ -166,6 +167,7 @@ class SimulateServeCommand final : public Command {
     options.scheduler.admission = scheduling_.read_admission();
     options.scheduler.batch_requests_max = static_cast<int32_t>(scheduling_.batch_requests);
     options.scheduler.batch_tokens_max = static_cast<int32_t>(scheduling_.batch_tokens);
+    scheduling_.rounds.set(options.scheduler);
     options.scheduler.batches_in_flight_max = static_cast<int32_t>(in_flight_);
     options.scheduler.pool.block_count =
         scheduling_.kv_block_count(options.scheduler.pool.block_tokens);

@@ -69,8 +69,12 @@ TEST_P(KeptStateTraces, EverySlotHoldsWhatItStandsFor) {
   // The traces are worth something only if all of this happens in them.
   EXPECT_GT(kept, 1000);
   EXPECT_GT(lost, 50);
-  // Who begins and who stands at a border are in a static batch at different times.
-  EXPECT_TRUE(policy == ServePolicy::kStatic ? replaced == 0 : replaced > 10) << replaced;
+  // Who begins and who stands at a border are in a static batch at different times, and in rounds
+  // but for those who begin again.
+  EXPECT_TRUE(policy == ServePolicy::kStatic   ? replaced == 0
+              : policy == ServePolicy::kRounds ? replaced < 3
+                                               : replaced > 10)
+      << replaced;
   EXPECT_GT(begun, 300);
   EXPECT_GT(copies, 500);
   EXPECT_GT(restarts, 20);
@@ -82,6 +86,12 @@ INSTANTIATE_TEST_SUITE_P(
                                          ServePolicy::kStatic),
                        ::testing::Values(Admission::kReserve, Admission::kOptimistic),
                        ::testing::Bool()));
+
+INSTANTIATE_TEST_SUITE_P(Rounds, KeptStateTraces,
+                         ::testing::Combine(::testing::Values(ServePolicy::kRounds),
+                                            ::testing::Values(Admission::kReserve,
+                                                              Admission::kOptimistic),
+                                            ::testing::Values(true)));
 
 std::vector<int32_t> numbers(int32_t first, int32_t count) {
   std::vector<int32_t> tokens;

@@ -24,6 +24,8 @@ std::string_view policy_name(ServePolicy policy) {
       return "chunked";
     case ServePolicy::kStatic:
       return "static";
+    case ServePolicy::kRounds:
+      return "rounds";
   }
   return "chunked";
 }
@@ -47,6 +49,8 @@ ServeScheduler::ServeScheduler(ServeSchedulerOptions options)
   JIGE_CHECK(options.batch_requests_max > 0 && options.batch_tokens_max > 0 &&
                  options.batches_in_flight_max > 0,
              "limits must be positive");
+  JIGE_CHECK(options.round_prompts > 0 && options.round_steps > 0, "rounds of {} prompts, {} steps",
+             options.round_prompts, options.round_steps);
   JIGE_CHECK(options.state_count >= 0 && options.kept_state_count >= 0 && options.kept_margin >= 0,
              "{} states, {} kept at least {} tokens before the end", options.state_count,
              options.kept_state_count, options.kept_margin);
@@ -145,66 +149,6 @@ void ServeScheduler::leave_queue(const Request& request) {
   if (queue->second.empty()) waiting_.erase(queue);
 }
 
-// Those who may take part in the next batch, the first first, as they stood when the batch was
-// begun: all who were inside then, and of those who waited as many as are asked for.
-class ServeScheduler::ScanOrder {
- public:
-  explicit ScanOrder(ServeScheduler& scheduler) {
-    for (const auto& [id, request] : scheduler.inside_) {
-      if (in_flight(*request) || request->finished) continue;
-      Rank own = rank_in_queue(*request);
-      own.tenant_tokens = scheduler.tenant_tokens(request->spec.tenant);
-      inside_.emplace_back(own, request);
-    }
-    std::ranges::sort(inside_);
-    for (const auto& [name, queue] : scheduler.waiting_) {
-      heads_.push_back({.tenant_tokens = scheduler.tenant_tokens(name),
-                        .next = queue.begin(),
-                        .end = queue.end()});
-      push_last();
-    }
-  }
-
-  // Those who were inside.
-  std::span<const std::pair<Rank, Request*>> inside() const { return inside_; }
-
-  // Null at the end. Without `door_open` nobody who waits comes any more.
-  Request* next(bool door_open) {
-    if (!door_open) heads_.clear();
-    const bool inside_left = next_inside_ < inside_.size();
-    if (heads_.empty()) return inside_left ? inside_[next_inside_++].second : nullptr;
-    if (inside_left && inside_[next_inside_].first < heads_.front().rank()) {
-      return inside_[next_inside_++].second;
-    }
-    std::ranges::pop_heap(heads_, later);
-    Request* const request = heads_.back().next->second;
-    // Before the request leaves its queue.
-    if (++heads_.back().next == heads_.back().end) {
-      heads_.pop_back();
-    } else {
-      push_last();
-    }
-    return request;
-  }
-
- private:
-  struct Head {
-    int64_t tenant_tokens = 0;
-    Queue::const_iterator next, end;
-    Rank rank() const {
-      Rank whole = next->first;
-      whole.tenant_tokens = tenant_tokens;
-      return whole;
-    }
-  };
-  static bool later(const Head& a, const Head& b) { return a.rank() > b.rank(); }
-  void push_last() { std::ranges::push_heap(heads_, later); }
-
-  std::vector<std::pair<Rank, Request*>> inside_;
-  size_t next_inside_ = 0;
-  std::vector<Head> heads_;  // a heap
-};
-
 std::optional<Batch> ServeScheduler::next_batch() {
   if (in_flight_count() >= options_.batches_in_flight_max) return std::nullopt;
   Batch batch;
@@ -218,6 +162,9 @@ std::optional<Batch> ServeScheduler::next_batch() {
     case ServePolicy::kStatic:
       select_static(batch);
       break;
+    case ServePolicy::kRounds:
+      select_rounds(batch);
+      break;
   }
   for (const RequestId id : batch.preempted) {
     if (Request& victim = at(id); !victim.admitted) wait(victim);
@@ -229,91 +176,6 @@ std::optional<Batch> ServeScheduler::next_batch() {
   InFlight& entry = in_flight_[batch.id];
   for (const WorkItem& item : batch.items) entry.members.push_back(item.request);
   return batch;
-}
-
-// A request that does not fit closes the door to those behind it, but who is inside goes on: room
-// comes from nobody else.
-void ServeScheduler::select_by_iteration(Batch& batch) {
-  bool door_open = true;
-  ScanOrder order(*this);
-  while (Request* const request = order.next(door_open)) {
-    if (static_cast<int32_t>(batch.items.size()) >= options_.batch_requests_max) break;
-    if (!request->admitted) {
-      door_open = door_open && admit(*request);
-      if (!door_open) continue;
-    }
-    const auto remaining = static_cast<int32_t>(request->tokens.size()) - request->computed;
-    schedule(*request, remaining, batch);
-  }
-}
-
-// Whoever came first, inside or not, of those who may run.
-ServeScheduler::Request* ServeScheduler::first_arrived() {
-  Request* first = nullptr;
-  const auto look_at = [&first](Request* request) {
-    if (!first || rank_in_queue(*request) < rank_in_queue(*first)) first = request;
-  };
-  for (const auto& [id, request] : inside_) {
-    if (!in_flight(*request) && !request->finished) look_at(request);
-  }
-  for (const auto& [name, queue] : waiting_) look_at(queue.begin()->second);
-  return first;
-}
-
-void ServeScheduler::select_chunked(Batch& batch) {
-  const auto remaining = [](const Request& request) {
-    return static_cast<int32_t>(request.tokens.size()) - request.computed;
-  };
-  int32_t budget = options_.batch_tokens_max;
-  bool door_open = true;
-  Request* first = options_.shortest_first ? first_arrived() : nullptr;
-  if (first && !first->admitted && !admit(*first)) {
-    first = nullptr;
-    door_open = false;  // until there is room for it
-  }
-  const int32_t kept = first ? std::min((budget + 1) / 2, remaining(*first)) : 0;
-  budget -= kept;
-  ScanOrder order(*this);
-  const auto full = [&] {
-    const auto items = static_cast<int32_t>(batch.items.size()) + (first ? 1 : 0);
-    return budget == 0 || items >= options_.batch_requests_max;
-  };
-  for (const auto& [rank, request] : order.inside()) {  // decodes first: one token each
-    if (full()) break;
-    if (request == first || !request->admitted || remaining(*request) != 1) continue;
-    budget -= schedule(*request, 1, batch);
-  }
-  while (Request* const request = order.next(door_open)) {  // then prompts, in pieces
-    if (full()) break;
-    if (request == first || request->in_flight_tokens > 0 ||
-        (request->admitted && remaining(*request) == 1))
-      continue;
-    if (!request->admitted) {
-      door_open = door_open && admit(*request);
-      if (!door_open) continue;
-    }
-    budget -= schedule(*request, std::min(budget, remaining(*request)), batch);
-  }
-  // With what nobody else wants; unless it gave its blocks to another meanwhile.
-  if (first && first->admitted) {
-    schedule(*first, std::min(kept + budget, remaining(*first)), batch);
-  }
-}
-
-void ServeScheduler::select_static(Batch& batch) {
-  const bool batch_is_open = inside_.empty();  // nobody of the last batch is left
-  int32_t member_count = 0;
-  ScanOrder order(*this);
-  while (Request* const request = order.next(batch_is_open)) {
-    if (member_count >= options_.batch_requests_max) break;
-    if (!request->admitted) {
-      if (!batch_is_open) continue;
-      if (!admit(*request)) break;
-    }
-    ++member_count;
-    const auto remaining = static_cast<int32_t>(request->tokens.size()) - request->computed;
-    schedule(*request, remaining, batch);
-  }
 }
 
 // Of those who run their next token alone, in the order of the batch. What comes behind a prompt

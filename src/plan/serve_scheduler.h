@@ -10,6 +10,12 @@
 //   orca     first come, first served at the level of iterations; a prompt runs whole
 //   chunked  running requests' next tokens first, then pieces of prompts up to a token budget
 //   static   request-level batching, the baseline: a batch runs until its last member is done
+//   rounds   at most round_prompts whole prompts alone, then round_steps iterations of next tokens
+//            alone, and again (Oh et al., ExeGPT, ASPLOS 2024: round-robin allocation). Those who
+//            finish leave at once. A phase with nothing to do ends: while nobody waits, or nobody
+//            fits, next tokens go on, and who comes then begins at once if round_steps iterations
+//            have passed since the last prompts. At most batch_requests_max are inside, unless
+//            they are forks or more urgent. With several batches in flight iterations are batches
 // Tenants, among equals in priority: with fair_share the one served least goes first. With
 // shortest_first it is the one with the fewest tokens unfinished, so that little work need not wait
 // for much that came before; chunked then keeps half of every iteration for the request that came
@@ -57,6 +63,9 @@
 //   (6) a slot is free or held once, by who is admitted; with states each who is admitted and
 //       unfinished has one; a kept slot is free or has one name
 //   (7) nobody runs past a border at which its state is to be kept
+//   (8) rounds: no batch has both prompts and next tokens; between two in which prompts begin lie
+//       round_steps with next tokens, or nobody had one to run. So newcomers hold those inside up
+//       by one iteration in round_steps + 1, or by three where borders cut their prompts
 // Threads: none; one caller.
 #pragma once
 
@@ -77,10 +86,10 @@ namespace jige::plan {
 using RequestId = int64_t;
 using BatchId = int64_t;
 
-enum class ServePolicy { kOrca, kChunked, kStatic };
+enum class ServePolicy { kOrca, kChunked, kStatic, kRounds };
 inline constexpr ServePolicy kServePolicies[] = {ServePolicy::kChunked, ServePolicy::kOrca,
-                                                 ServePolicy::kStatic};
-// "orca", "chunked", "static".
+                                                 ServePolicy::kStatic, ServePolicy::kRounds};
+// "orca", "chunked", "static", "rounds".
 std::string_view policy_name(ServePolicy policy);
 std::optional<ServePolicy> find_policy(std::string_view name);
 
@@ -92,6 +101,8 @@ struct ServeSchedulerOptions {
   int32_t batch_requests_max = 64;
   int32_t batch_tokens_max = 512;     // of one iteration: chunked; drafts in every policy
   int32_t sample_rows_max = 64;       // with drafts: rows of one iteration that are sampled from
+  int32_t round_prompts = 8;          // rounds: that begin together
+  int32_t round_steps = 16;           // rounds: iterations of next tokens behind them
   int32_t batches_in_flight_max = 1;  // Orca's n_workers
   int32_t preemptions_max = 3;        // of one request; then it is no victim any more
   bool fair_share = false;            // the tenant served least goes first
@@ -275,6 +286,10 @@ class ServeScheduler {
   void select_chunked(Batch& batch);
   Request* first_arrived();
   void select_static(Batch& batch);
+  void select_rounds(Batch& batch);
+  void select_phase(Batch& batch);
+  void select_prompts(Batch& batch, bool door_open);
+  void select_next_tokens(Batch& batch);
   void add_drafts(Batch& batch);
   void add_draft(Request& request, int64_t room, WorkItem& item);
   // States.
@@ -292,6 +307,8 @@ class ServeScheduler {
   void check_kept_states() const;
   // Whether it is in a batch in flight, or its state is to come from one.
   static bool in_flight(const Request& request);
+  static int32_t remaining(const Request& request);
+  static bool has_prompt_left(const Request& request);
   bool admit(Request& request);
   // Tokens that the request runs in the batch, at most as many as given; 0: there is no room.
   int32_t schedule(Request& request, int32_t token_count, Batch& batch);
@@ -322,6 +339,7 @@ class ServeScheduler {
   std::map<BatchId, InFlight> in_flight_;
   std::map<uint64_t, Tenant> tenants_;  // those with requests
   int32_t promised_blocks_ = 0;
+  int32_t round_steps_left_ = 0;  // until prompts may begin
   std::vector<int32_t> free_states_;
   int64_t next_arrival_ = 0;
   BatchId next_batch_ = 1;

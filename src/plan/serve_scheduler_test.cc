@@ -38,6 +38,12 @@ INSTANTIATE_TEST_SUITE_P(
         ::testing::Values(Admission::kReserve, Admission::kOptimistic), ::testing::Values(1, 3),
         ::testing::Values(Tenants::kAlike, Tenants::kFairShare, Tenants::kShortestFirst)));
 
+INSTANTIATE_TEST_SUITE_P(
+    Rounds, ServeSchedulerTraces,
+    ::testing::Combine(::testing::Values(ServePolicy::kRounds),
+                       ::testing::Values(Admission::kReserve, Admission::kOptimistic),
+                       ::testing::Values(1, 3), ::testing::Values(Tenants::kAlike)));
+
 TEST(ServeScheduler, RefusesWhatCouldNeverRun) {
   ServeScheduler scheduler(options_of(ServePolicy::kOrca, Admission::kReserve, 4));
   EXPECT_EQ(scheduler.arrive(request_of(1, 16, 1)).error().code, Code::kExhausted);
@@ -90,7 +96,7 @@ TEST(ServeScheduler, IterationLevelBatchingLetsShortRequestsLeaveEarly) {
 
 // One that is more urgent but does not fit waits for those inside, so those must go on.
 TEST(ServeScheduler, ARequestAtTheDoorDoesNotStopThoseInside) {
-  for (const auto policy : {ServePolicy::kOrca, ServePolicy::kChunked}) {
+  for (const auto policy : {ServePolicy::kOrca, ServePolicy::kChunked, ServePolicy::kRounds}) {
     for (const auto admission : {Admission::kReserve, Admission::kOptimistic}) {
       ServeScheduler scheduler(options_of(policy, admission, 8));
       ASSERT_TRUE(scheduler.arrive(request_of(1, 20, 3)));

@@ -28,6 +28,8 @@ inline ServeSchedulerOptions options_of(ServePolicy policy, Admission admission,
   options.batch_requests_max = 6;
   options.batch_tokens_max = 11;
   options.sample_rows_max = 9;
+  options.round_prompts = 2;
+  options.round_steps = 3;
   options.pool = {.block_count = block_count, .block_tokens = kBlockTokens};
   return options;
 }
@@ -263,6 +265,7 @@ class TraceRun {
     if (options_.policy == ServePolicy::kChunked) {
       ASSERT_LE(batch.token_count(), options_.batch_tokens_max);
     }
+    if (options_.policy == ServePolicy::kRounds) check_phase(batch);
     int64_t sample_rows = 0;
     int64_t drafts = 0;
     for (const WorkItem& item : batch.items) {
@@ -276,6 +279,16 @@ class TraceRun {
     for (const auto& [other, lost] : flying_) {
       for (const WorkItem& item : other.items) ASSERT_FALSE(members.contains(item.request));
     }
+  }
+
+  // Prompts, with what is computed again, or next tokens; never both.
+  void check_phase(const Batch& batch) {
+    int64_t prompts = 0;
+    for (const WorkItem& item : batch.items) {
+      const auto prompt = std::ssize(expected_.at(item.request).prompt);
+      prompts += item.context_count < prompt || std::ssize(item.tokens) - item.draft_count > 1;
+    }
+    ASSERT_TRUE(prompts == 0 || prompts == std::ssize(batch.items));
   }
 
   // Before the batch runs and after its copies.

@@ -29,6 +29,8 @@ Status check_range(std::string_view name, int64_t value, int64_t low, int64_t hi
 Status validate(const EngineOptions& options) {
   JIGE_DO(check_range("requests of a batch", options.batch_requests_max, 1, 1 << 16));
   JIGE_DO(check_range("tokens of a batch", options.batch_tokens_max, 0, 1 << 20));
+  JIGE_DO(check_range("prompts of a round", options.round_prompts, 1, 1 << 16));
+  JIGE_DO(check_range("steps of a round", options.round_steps, 1, 1 << 20));
   JIGE_DO(check_range("batches in flight", options.batches_in_flight, 1, 1 << 10));
   if (options.batches_in_flight > 1) {
     return fail(Code::kUnsupported,
@@ -57,6 +59,8 @@ plan::ServeSchedulerOptions scheduler_options(const EngineOptions& options,
           .batch_requests_max = options.batch_requests_max,
           .batch_tokens_max = static_cast<int32_t>(batch_tokens),
           .sample_rows_max = static_cast<int32_t>(sizes.logit_rows_max),
+          .round_prompts = options.round_prompts,
+          .round_steps = options.round_steps,
           .batches_in_flight_max = options.batches_in_flight,
           .preemptions_max = options.preemptions_max,
           .fair_share = options.fair_share,

@@ -56,6 +56,8 @@ struct EngineOptions {
   plan::Admission admission = plan::Admission::kReserve;
   int32_t batch_requests_max = 64;
   int32_t batch_tokens_max = 0;   // of an iteration, chunked policy; 0: what one forward takes
+  int32_t round_prompts = 8;      // rounds policy: prompts that begin together
+  int32_t round_steps = 16;       // rounds policy: iterations of next tokens behind them
   int32_t batches_in_flight = 1;  // Orca's n_workers: one a pipeline stage, and here is one stage
   int32_t preemptions_max = 3;    // of one request, optimistic admission
   bool fair_share = false;        // among equals in priority, the tenant served least goes first

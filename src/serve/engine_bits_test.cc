@@ -78,10 +78,10 @@ TEST(EngineBits, NeighboursAndChunksDoNotMatter) {
 TEST(EngineBits, PoliciesDoNotMatter) {
   Loaded loaded("mistral", kBitsModel);  // with a sliding window
   const Trace trace = random_trace(loaded, 2, 12);
-  for (const ServePolicy policy :
-       {ServePolicy::kOrca, ServePolicy::kChunked, ServePolicy::kStatic}) {
+  for (const ServePolicy policy : plan::kServePolicies) {
     for (const int32_t requests : {1, 3, 64}) {
-      run_and_compare(loaded, trace, {.policy = policy, .batch_requests_max = requests});
+      run_and_compare(loaded, trace,
+                      {.policy = policy, .batch_requests_max = requests, .round_steps = 4});
     }
   }
 }
@@ -124,11 +124,14 @@ void expect_preemption_does_not_matter(model::InferenceOptions options) {
   options.kv_block_count = 18;
   Loaded loaded("qwen2", options);
   const Trace trace = random_trace(loaded, 5, 16);
-  for (const ServePolicy policy : {ServePolicy::kOrca, ServePolicy::kChunked}) {
+  for (const ServePolicy policy :
+       {ServePolicy::kOrca, ServePolicy::kChunked, ServePolicy::kRounds}) {
     for (const bool prefix_cache : {false, true}) {
-      const EngineStatus status = run_and_compare(
-          loaded, trace,
-          {.policy = policy, .admission = Admission::kOptimistic, .prefix_cache = prefix_cache});
+      const EngineStatus status = run_and_compare(loaded, trace,
+                                                  {.policy = policy,
+                                                   .admission = Admission::kOptimistic,
+                                                   .round_steps = 2,
+                                                   .prefix_cache = prefix_cache});
       EXPECT_GT(status.counters.preemptions, 0) << "the pool is too large for this test";
     }
   }
@@ -146,8 +149,7 @@ TEST(EngineBits, ACacheIn8BitsIsUnderTheSameContract) {
     for (const int32_t batch_tokens : {7, 64}) {
       run_and_compare(loaded, trace, {.batch_tokens_max = batch_tokens, .prefix_cache = false});
     }
-    for (const ServePolicy policy :
-         {ServePolicy::kOrca, ServePolicy::kChunked, ServePolicy::kStatic}) {
+    for (const ServePolicy policy : plan::kServePolicies) {
       run_and_compare(loaded, trace, {.policy = policy, .batch_requests_max = 3});
     }
   }

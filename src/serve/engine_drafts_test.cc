@@ -37,8 +37,7 @@ TEST(EngineDrafts, ChangeNoBitUnderAnyPolicy) {
     Loaded loaded(name, {.kv_block_count = 80, .batch_tokens_max = 64, .logit_rows_max = 24});
     const std::vector<DraftCase> cases = cases_of(loaded, seed++, 18);
     for (const DraftOptions& drafts : kDrafts) {
-      for (const ServePolicy policy :
-           {ServePolicy::kChunked, ServePolicy::kOrca, ServePolicy::kStatic}) {
+      for (const ServePolicy policy : plan::kServePolicies) {
         const auto status = expect_same(
             loaded, cases, {.policy = policy, .batch_requests_max = 7, .drafts = drafts});
         accepted += status.counters.accepted_tokens;

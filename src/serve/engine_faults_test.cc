@@ -219,8 +219,7 @@ TEST(EventReplay, ARunReplaysToTheSameDecisions) {
   Loaded loaded("llama2", {.kv_block_count = 15, .batch_tokens_max = 64});
   int64_t preemptions = 0;
   int64_t drafted = 0;
-  for (const ServePolicy policy :
-       {ServePolicy::kOrca, ServePolicy::kChunked, ServePolicy::kStatic}) {
+  for (const ServePolicy policy : plan::kServePolicies) {
     for (const Admission admission : {Admission::kReserve, Admission::kOptimistic}) {
       TempFile file;
       EngineStatus status;

@@ -130,7 +130,8 @@ TEST(EngineScores, AreThoseOfAScorerWhateverRunsBesideThem) {
 TEST(EngineScores, PoliciesDoNotMatter) {
   Loaded loaded("mistral", kScoresModel);
   const std::vector<ScoreCase> cases = random_cases(loaded, 2, 9);
-  for (const ServePolicy policy : {ServePolicy::kOrca, ServePolicy::kStatic}) {
+  for (const ServePolicy policy :
+       {ServePolicy::kOrca, ServePolicy::kStatic, ServePolicy::kRounds}) {
     run_and_score(loaded, cases, {.policy = policy});
   }
 }

@@ -98,6 +98,10 @@ void EventLog::start(const plan::ServeSchedulerOptions& options) {
     line["kept_state_count"] = options.kept_state_count;
     line["kept_margin"] = options.kept_margin;
   }
+  if (options.policy == plan::ServePolicy::kRounds) {
+    line["round_prompts"] = options.round_prompts;
+    line["round_steps"] = options.round_steps;
+  }
   write(line);
 }
 

@@ -80,6 +80,10 @@ Result<plan::ServeSchedulerOptions> options_of(const Json& line, std::string_vie
     JIGE_DO(read("kept_state_count", 1, kStatesMax, options.kept_state_count));
     JIGE_DO(read("kept_margin", 0, kTokensMax, options.kept_margin));
   }
+  if (options.policy == plan::ServePolicy::kRounds) {
+    JIGE_DO(read("round_prompts", 1, INT32_MAX, options.round_prompts));
+    JIGE_DO(read("round_steps", 1, INT32_MAX, options.round_steps));
+  }
   JIGE_TRY(options.fair_share, get_bool_or(line, "fair_share", false, where));
   JIGE_TRY(options.shortest_first, get_bool_or(line, "shortest_first", false, where));
   JIGE_TRY(options.pool.prefix_cache, get_bool_or(line, "prefix_cache", true, where));

@@ -117,6 +117,28 @@ TEST(RecordedScheduler, ALogWithKeptStatesReplaysToTheSameDecisions) {
   EXPECT_EQ(replay_event_log(file.path()).error().code, Code::kCorrupt);
 }
 
+TEST(RecordedScheduler, ALogOfRoundsReplaysToTheSameDecisions) {
+  TempFile file;
+  plan::ServeSchedulerOptions options = recorded_options(0);
+  options.policy = plan::ServePolicy::kRounds;
+  options.round_prompts = 2;
+  options.round_steps = 3;
+  const RecordedRun run = record(options, file);
+  EXPECT_EQ(value_of(replay_event_log(file.path())).batches, run.batches);
+  const std::string text = file.text();
+  for (const std::string field : {"\"round_prompts\":2", "\"round_steps\":3"}) {
+    const std::string name = field.substr(0, field.size() - 1);
+    file.write(replaced(text, field, name + "1"));
+    EXPECT_EQ(replay_event_log(file.path()).error().code, Code::kInternal) << field;
+    for (const char* bad : {"0", "-1", "5000000000"}) {
+      file.write(replaced(text, field, name + bad));
+      EXPECT_EQ(replay_event_log(file.path()).error().code, Code::kCorrupt) << field << bad;
+    }
+    file.write(replaced(text, "," + field, ""));
+    EXPECT_FALSE(replay_event_log(file.path())) << field;
+  }
+}
+
 TEST(RecordedScheduler, AReplayNoticesOtherStates) {
   TempFile file;
   record(recorded_options(6), file);

@@ -81,6 +81,12 @@ TraceSetup draw_trace(uint64_t seed) {
     limits.kept_state_count = between(state_rng, 0, 3);
     limits.kept_margin = between(state_rng, 0, kBlockTokens);
   }
+  Rng round_rng(derive_key(seed, "serve trace of rounds"));
+  if (round_rng.below(4) == 0) {
+    setup.options.scheduler.policy = plan::ServePolicy::kRounds;
+    setup.options.scheduler.round_prompts = between(round_rng, 1, 4);
+    setup.options.scheduler.round_steps = between(round_rng, 1, 4);
+  }
   setup.priorities = rng.below(4) == 0;
   setup.requests =
       make_workload({.request_count = between(rng, 1, 8),
@@ -128,13 +134,30 @@ void TraceChecker::complete_spec(const RequestShape& shape, plan::RequestSpec& s
 void TraceChecker::on_arrival(const plan::RequestSpec& spec) {
   Tracked& request = at(spec.id);
   request.tokens = spec.prompt;
+  request.prompt_tokens = std::ssize(spec.prompt);
   request.adapter = spec.adapter;
   request.tokens_max = std::ssize(spec.prompt) + spec.max_new_tokens;
+  request.iterations_max = limits_.policy == plan::ServePolicy::kChunked
+                               ? request.tokens_max
+                               : pieces_max() + spec.max_new_tokens;
   int64_t in_front = 0;
   for (const Tracked& other : requests_) {
-    if (!other.over) in_front += other.tokens_max;  // 0 for those to come; its own among them
+    // 0 for those to come; its own among them.
+    if (!other.over) in_front += other.iterations_max;
   }
-  request.deadline = turns_ + in_front * limits_.batches_in_flight_max;
+  request.deadline = turns_ + iterations_for(in_front);
+}
+
+int64_t TraceChecker::pieces_max() const {
+  return limits_.state_count > 0 && limits_.kept_state_count > 0 ? 3 : 1;
+}
+
+int64_t TraceChecker::iterations_for(int64_t own) const {
+  int64_t of_others = 0;
+  if (limits_.policy == plan::ServePolicy::kRounds) {
+    of_others = pieces_max() * (own / limits_.round_steps + 1);
+  }
+  return (own + of_others) * limits_.batches_in_flight_max;
 }
 
 void TraceChecker::before_batch(plan::ServeScheduler& scheduler) {
@@ -174,6 +197,7 @@ void TraceChecker::on_batch(const plan::Batch& batch) {
     for (int32_t i = 0; i < limits_.pool.block_tokens; ++i) cell(copy.dst, i) = cell(copy.src, i);
   }
   for (const plan::StateCopy& copy : batch.state_copies) state(copy.dst) = state(copy.src);
+  if (limits_.policy == plan::ServePolicy::kRounds) check_round(batch);
   for (const plan::WorkItem& item : batch.items) {
     Tracked& request = at(item.request);
     if (request.in_flight) broken(fmt::format("request {} is in two batches", item.request));
@@ -189,6 +213,19 @@ void TraceChecker::on_batch(const plan::Batch& batch) {
           item.tokens[i], item.adapter};
     }
   }
+}
+
+void TraceChecker::check_round(const plan::Batch& batch) {
+  int32_t begun = 0, prompts = 0;
+  for (const plan::WorkItem& item : batch.items) {
+    const Tracked& request = at(item.request);
+    begun += !request.began;
+    // What is left of a prompt, or is computed again.
+    prompts += item.context_count < request.prompt_tokens ||
+               std::ssize(item.tokens) - item.draft_count > 1;
+  }
+  if (prompts > 0 && prompts < std::ssize(batch.items)) broken("prompts beside next tokens");
+  if (begun > limits_.round_prompts) broken("too many prompts begin a round");
 }
 
 void TraceChecker::feed_state(const plan::WorkItem& item) {
@@ -234,13 +271,13 @@ void TraceChecker::land(const plan::Batch& batch) {
 
 void TraceChecker::on_lost(const plan::Batch& batch) {
   land(batch);
-  turns_ -= limits_.batches_in_flight_max - 1;
+  turns_ -= iterations_for(1) - 1;
   for (const plan::StateCopy& copy : batch.state_copies) state(copy.dst) = {kEmpty};
   if (limits_.state_count == 0) return;
   for (const plan::WorkItem& item : batch.items) {
     state(item.state) = {kEmpty};
     ++at(item.request).restarts;
-    turns_ -= int64_t{item.context_count} * limits_.batches_in_flight_max;
+    turns_ -= iterations_for(item.context_count);
   }
 }
 

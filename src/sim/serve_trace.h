@@ -14,9 +14,12 @@
 //       its request was preempted or, with states, lost a batch
 //   (5) no starvation: where nobody may overtake (reserved blocks, equal priorities, no fair share)
 //       a request is over after at most one iteration a token of itself and of those in front of
-//       it, times the batches in flight; each lost one lets those beside it pass and, with states,
-//       makes its requests begin again. With the static policy this holds for its last token: then
-//       it waits for its batch
+//       it, with whole prompts one a piece of a prompt and a new token, times the batches in
+//       flight; each lost one lets those beside it pass and, with states, makes its requests begin
+//       again. With the static policy this holds for its last token: then
+//       it waits for its batch. With rounds prompts behind it may come between: one batch of
+//       them, in up to three pieces with kept states, in round_steps iterations
+//   (6) rounds: no batch has prompts and next tokens, and in none begin more than round_prompts
 // Threads: values; seeds may run on different threads.
 #pragma once
 
@@ -86,8 +89,10 @@ class TraceChecker final : public SimulationObserver {
   struct Tracked {
     std::vector<int32_t> tokens;  // prompt and answer
     int32_t adapter = plan::kBaseAdapter;
-    int64_t tokens_max = 0;  // of both
-    int64_t deadline = 0;    // by turns_
+    int64_t prompt_tokens = 0;
+    int64_t tokens_max = 0;      // of both
+    int64_t iterations_max = 0;  // that it takes part in
+    int64_t deadline = 0;        // by turns_
     int32_t preemptions = 0;
     int32_t restarts = 0;  // with states: lost batches
     bool began = false;
@@ -110,6 +115,11 @@ class TraceChecker final : public SimulationObserver {
   // Checks what the item's slot holds, and feeds it the item's tokens.
   void feed_state(const plan::WorkItem& item);
   void check_deadline(plan::RequestId id);
+  void check_round(const plan::Batch& batch);
+  // Iterations that may pass until a request has taken part in so many.
+  int64_t iterations_for(int64_t own) const;
+  // Of a prompt, where it runs whole: borders of kept states cut it.
+  int64_t pieces_max() const;
 
   const TraceSetup& setup_;
   const plan::ServeSchedulerOptions& limits_;

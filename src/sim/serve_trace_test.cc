@@ -149,6 +149,25 @@ TEST_F(TraceCheckerSees, BatchesBeyondTheLimits) {
   }
 }
 
+TEST_F(TraceCheckerSees, PromptsBesideNextTokensAndTooManyPromptsInARound) {
+  setup_.options.scheduler.policy = plan::ServePolicy::kRounds;
+  setup_.options.scheduler.round_prompts = 1;
+  {
+    TraceChecker checker(setup_, 1);
+    arrive(checker);
+    checker.on_batch({.items = {item(0, 2), item(1, 1)}});
+    EXPECT_EQ(checker.violation(), "too many prompts begin a round");
+  }
+  TraceChecker checker(setup_, 1);
+  arrive(checker);
+  const plan::Batch first{.items = {item(0, 2)}};
+  checker.on_batch(first);
+  checker.on_complete(first);
+  const plan::WorkItem next{.request = 0, .context_count = 3, .tokens = {1}, .blocks = {2}};
+  checker.on_batch({.items = {next, item(1, 1)}});
+  EXPECT_EQ(checker.violation(), "prompts beside next tokens");
+}
+
 TEST_F(TraceCheckerSees, APreemptionTooMany) {
   TraceChecker checker(setup_, 1);
   arrive(checker);

@@ -63,7 +63,9 @@ TEST(Load, ComparesPoliciesAndDrawsThem) {
                                     "--sweep",
                                     "50,100",
                                     "--policies",
-                                    "static,orca,chunked",
+                                    "static,orca,chunked,rounds",
+                                    "--round-steps",
+                                    "2",
                                     "--prompt-tokens",
                                     "4:20",
                                     "--output-tokens",
@@ -77,7 +79,7 @@ TEST(Load, ComparesPoliciesAndDrawsThem) {
                                     "--svg",
                                     folder / "orca.svg"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  for (const char* word : {"static", "orca", "chunked", "50 /s", "100 /s", "random"}) {
+  for (const char* word : {"static", "orca", "chunked", "rounds", "50 /s", "100 /s", "random"}) {
     EXPECT_THAT(outcome.out, HasSubstr(word));
   }
   const std::string svg = read_text(folder / "orca.svg");

@@ -45,6 +45,8 @@ class SimulateServeCommand final : public Command {
     scheduling_.declare(flags);
     flags.integer("--in-flight N", in_flight_, {.min = 1, .max = 64},
                   "batches at once, in a pipeline of N equal stages");
+    flags.number("--turnaround-ms X", turnaround_ms_, {.min = 0, .max = 1e9},
+                 "with --users: from an answer's end to the user's next request");
     flags.section("Time of an iteration");
     flags.text("--profile FILE", profile_path_, "as `jige profile serve -o` has measured it");
     flags.number("--base-ms X", base_ms_, {.min = 0, .max = 1e6}, "of any iteration");
@@ -99,8 +101,11 @@ class SimulateServeCommand final : public Command {
            "--in-flight",  "--base-ms",       "--token-us",      "--kv-token-ns",
            "--model",      "--random",        "--cancel-share",  "--cancel-seconds",
            "--lose-share", "--round-prompts", "--round-steps",   "--profile",
-           "--seconds"},
+           "--seconds",    "--turnaround-ms"},
           "is of one simulation, and --traces draws all that from --seed; leave it out");
+    }
+    if (load_.users == 0) {
+      JIGE_DO(flags_->refuse({"--turnaround-ms"}, "is of users who wait; give --users too"));
     }
     if (!profile_path_.empty()) {
       JIGE_DO(flags_->refuse({"--base-ms", "--token-us", "--kv-token-ns", "--model", "--random"},
@@ -173,6 +178,7 @@ class SimulateServeCommand final : public Command {
         scheduling_.kv_block_count(options.scheduler.pool.block_tokens);
     options.step = step_;
     options.users = plan_.users;
+    options.turnaround_s = turnaround_ms_ / 1e3;
     options.faults = faults_;
     options.seed = plan_.seed;
     options.cancel = &interrupt_flag();
@@ -263,6 +269,7 @@ class SimulateServeCommand final : public Command {
   std::string profile_path_;
   double base_ms_ = 20, token_us_ = 100, kv_token_ns_ = 20;
   double seconds_ = 10;
+  double turnaround_ms_ = 0.1;  // of `jige bench serve`: behind the beginning of the next iteration
 
   LoadPlan plan_;
   sim::StepTime step_;

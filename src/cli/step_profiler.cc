@@ -21,6 +21,9 @@ namespace {
 
 using serve::StepShape;
 
+constexpr int64_t kQuietRunsMin = 3;
+constexpr int64_t kManyRows = 128;  // take long: one turn a visit
+
 struct DecodeRow {
   int32_t rows;
   int detail;
@@ -105,13 +108,15 @@ class Grid {
 // What turns of a cell took.
 struct CellRuns {
   StepGridCell cell;
-  sim::StepFeatures sums;
-  std::vector<double> seconds;
-  double visit_s = 0;  // of the last visit, with what is not timed
+  sim::StepFeatures sums = {};
+  std::vector<double> seconds = {};    // of turns that nobody disturbed
+  std::vector<double> disturbed = {};  // and of the others
+  double visit_s = 0;                  // of the last visit, with what is not timed
 
   sim::StepCell result() const {
-    sim::StepCell made{.kind = cell.kind, .runs = std::ssize(seconds)};
-    const auto runs = static_cast<double>(made.runs);
+    const int64_t run_count = std::ssize(seconds) + std::ssize(disturbed);
+    sim::StepCell made{.kind = cell.kind, .runs = run_count, .disturbed = std::ssize(disturbed)};
+    const auto runs = static_cast<double>(run_count);
     made.features = {.rows = sums.rows / runs,
                      .sampled_rows = sums.sampled_rows / runs,
                      .sequences = sums.sequences / runs,
@@ -119,6 +124,9 @@ struct CellRuns {
                      .decode_keys = sums.decode_keys / runs,
                      .pairs = sums.pairs / runs};
     std::vector<double> sorted = seconds;
+    if (std::ssize(sorted) < kQuietRunsMin) {
+      sorted.insert(sorted.end(), disturbed.begin(), disturbed.end());
+    }
     std::ranges::sort(sorted);
     made.seconds = sim::quantile(sorted, 0.5);
     made.low_s = sim::quantile(sorted, 0.25);
@@ -152,8 +160,7 @@ class StepProfiler {
     JIGE_DO(visit_all(-1));  // warms up, and tells how long a round takes
     choose_detail();
     for (CellRuns& one : runs_) {
-      one.sums = {};
-      one.seconds.clear();
+      one = {.cell = one.cell};
     }
     double round_s = 0;
     for (int64_t round = 0; round == 0 || watch_.seconds() + round_s < options_.seconds; ++round) {
@@ -173,14 +180,14 @@ class StepProfiler {
     return all_s;
   }
 
-  // The finest grid of which three rounds and more fit into the time, by the coarsest's time.
+  // The finest grid of which two rounds fit into the time, by the coarsest's.
   void choose_detail() {
     const double left_s = options_.seconds - watch_.seconds();
     const auto coarse_s = sum_of_visits() / static_cast<double>(runs_.size());
     const model::InferenceSizes& sizes = served_.model->sizes();
     for (int detail = kStepGridDetailMax; detail > 0; --detail) {
       const std::vector<StepGridCell> grid = step_grid(sizes, detail);
-      if (3 * coarse_s * static_cast<double>(grid.size()) > left_s) continue;
+      if (2 * coarse_s * static_cast<double>(grid.size()) > left_s) continue;
       runs_.clear();
       for (const StepGridCell& cell : grid) runs_.push_back({cell});
       return;
@@ -204,11 +211,12 @@ class StepProfiler {
 
   Status visit(CellRuns& runs) {
     const StopWatch watch;
-    JIGE_DO(meter_.run(runs.cell.shape, kStepTurns, [&](const plan::Batch& batch, double seconds) {
-      for (const plan::WorkItem& item : batch.items) {
+    const int32_t turns = runs.cell.shape.rows() < kManyRows ? kStepTurns : 1;
+    JIGE_DO(meter_.run(runs.cell.shape, turns, [&](const serve::StepMeter::Turn& turn) {
+      for (const plan::WorkItem& item : turn.batch.items) {
         runs.sums.add(item.context_count, std::ssize(item.tokens), item.sample_rows());
       }
-      runs.seconds.push_back(seconds);
+      (turn.disturbed ? runs.disturbed : runs.seconds).push_back(turn.seconds);
     }));
     runs.visit_s = watch.seconds();
     return {};

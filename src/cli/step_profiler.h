@@ -2,7 +2,8 @@
 // a model of it: the work of `jige profile serve`, and of `jige simulate serve` with a model.
 //
 // All batches of the grid take turns, round by round, in another order each time, so that what else
-// the machine does falls on all of them. Of a slow model the grid is coarser.
+// the machine does falls on all of them; times that another program has disturbed count only where
+// there are few others. Of a slow model the grid is coarser.
 // Threads: one at a time; the model's own compute.
 #pragma once
 
@@ -25,7 +26,7 @@ struct StepGridCell {
   int detail = 0;  // from this on a grid has it
 };
 
-// Batches that a model holds, for `turns` turns of each. `detail`: 0 to kStepGridDetailMax.
+// Batches that a model holds, for kStepTurns turns of each. `detail`: 0 to kStepGridDetailMax.
 inline constexpr int kStepGridDetailMax = 2;
 inline constexpr int32_t kStepTurns = 3;
 std::vector<StepGridCell> step_grid(const model::InferenceSizes& sizes, int detail);

@@ -1,5 +1,7 @@
 #include "serve/step_meter.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -102,6 +104,13 @@ class Rig {
   EngineLoop loop_;  // uses all of these
 };
 
+// How often the kernel has given a processor of this process to somebody else.
+int64_t involuntary_switches() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_nivcsw;
+}
+
 EngineOptions metered_options(const StepShape& shape, ThreadTeam* team) {
   EngineOptions options;
   options.batch_requests_max = shape.decode_rows + shape.prompt_count;
@@ -168,12 +177,14 @@ Status StepMeter::run(const StepShape& shape, int32_t turns, const OnTurn& on_tu
     for (int32_t i = 0; i < shape.prompt_count && !shape.piece; ++i) {
       JIGE_DO(rig.submit(prompt_tokens(shape, turns), 1));
     }
+    const int64_t switches = involuntary_switches();
     const StopWatch watch;
     JIGE_DO(rig.turn());
     const double seconds = watch.seconds();
+    const bool disturbed = involuntary_switches() > switches;
     JIGE_CHECK(rig.batch().token_count() == shape.rows(), "a turn ran {} rows of {}",
                rig.batch().token_count(), shape.rows());
-    on_turn(rig.batch(), seconds);
+    on_turn({.batch = rig.batch(), .seconds = seconds, .disturbed = disturbed});
   }
   return {};
 }

@@ -41,7 +41,12 @@ bool holds_steps(const model::InferenceSizes& sizes, const StepShape& shape, int
 
 class StepMeter {
  public:
-  using OnTurn = std::function<void(const plan::Batch& batch, double seconds)>;
+  struct Turn {
+    const plan::Batch& batch;
+    double seconds = 0;
+    bool disturbed = false;  // another program took a processor from it
+  };
+  using OnTurn = std::function<void(const Turn& turn)>;
 
   // Model, tokenizer and team must outlive it. REQUIRES: a model that answers, without states.
   StepMeter(model::InferenceModel& model, const text::Tokenizer& tokenizer, ThreadTeam* team);

@@ -22,8 +22,9 @@ struct MeteredTurn {
 std::vector<MeteredTurn> turns_of(Loaded& loaded, const StepShape& shape, int32_t turns = 3) {
   StepMeter meter(*loaded.model, loaded.tokenizer, nullptr);
   std::vector<MeteredTurn> seen;
-  const Status status = meter.run(shape, turns, [&](const plan::Batch& batch, double seconds) {
-    EXPECT_GT(seconds, 0);
+  const Status status = meter.run(shape, turns, [&](const StepMeter::Turn& metered) {
+    EXPECT_GT(metered.seconds, 0);
+    const plan::Batch& batch = metered.batch;
     MeteredTurn turn{.sequences = std::ssize(batch.items)};
     for (const plan::WorkItem& item : batch.items) {
       turn.rows += std::ssize(item.tokens);

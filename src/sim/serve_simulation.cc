@@ -31,7 +31,7 @@ class Simulation {
   }
 
   Result<ServeSimulationResult> run() {
-    free_users_ = options_.users;
+    users_ready_s_.assign(static_cast<size_t>(options_.users), 0.0);
     for (;;) {
       if (options_.cancel && options_.cancel->load(std::memory_order_relaxed)) {
         return fail(Code::kCancelled, "by a signal");
@@ -58,7 +58,7 @@ class Simulation {
   double next_arrival_s() const {
     if (next_ >= requests_.size()) return kNever;
     if (options_.users <= 0) return requests_[next_].arrival_s;
-    return free_users_ > 0 ? now_s_ : kNever;
+    return users_ready_s_.empty() ? kNever : users_ready_s_.front();
   }
 
   double next_event_s() const {
@@ -75,7 +75,7 @@ class Simulation {
     const RequestShape& shape = requests_[next_++];
     RequestOutcome& outcome = outcome_of(id);
     outcome.start_s = options_.users > 0 ? now_s_ : shape.arrival_s;
-    --free_users_;
+    if (options_.users > 0) users_ready_s_.pop_front();
     plan::RequestSpec spec;
     spec.id = id;
     spec.max_new_tokens = static_cast<int32_t>(shape.output_tokens);
@@ -178,7 +178,7 @@ class Simulation {
     over_[static_cast<size_t>(id)] = true;
     outcome_of(id).end_s = std::max(now_s_, outcome_of(id).start_s);
     observer_.on_over(id);
-    ++free_users_;
+    if (options_.users > 0) users_ready_s_.push_back(now_s_ + options_.turnaround_s);
   }
 
   RequestOutcome& outcome_of(plan::RequestId id) {
@@ -195,7 +195,7 @@ class Simulation {
   std::deque<Flight> flying_;
   std::priority_queue<Cancel, std::vector<Cancel>, std::greater<>> cancels_;
   size_t next_ = 0;
-  int64_t free_users_ = 0;  // closed loop
+  std::deque<double> users_ready_s_;  // closed loop: when users send their next request, ascending
   double now_s_ = 0;
   double stage_free_s_ = 0;
 };

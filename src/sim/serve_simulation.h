@@ -36,7 +36,8 @@ struct ServeFaults {
 struct ServeSimulationOptions {
   plan::ServeSchedulerOptions scheduler;
   StepTime step;
-  int64_t users = 0;  // > 0: closed loop, each user sends the next request when one is over
+  int64_t users = 0;        // > 0: closed loop, each user sends the next request when one is over
+  double turnaround_s = 0;  // and so much later
   ServeFaults faults;
   uint64_t seed = 1;
   const std::atomic<bool>* cancel = nullptr;

@@ -76,6 +76,23 @@ TEST(ServeSimulation, UsersWaitForTheirAnswers) {
   EXPECT_EQ(result.outcomes[3].start_s, result.outcomes[0].end_s);
 }
 
+// What comes while an iteration is under way waits for the next one.
+TEST(ServeSimulation, UsersTakeTheirTimeToAskAgain) {
+  ServeSimulationOptions options = options_of(ServePolicy::kChunked);
+  options.users = 1;
+  options.turnaround_s = 0.25;
+  const std::vector<RequestShape> requests(3, {0, 8, 4});
+  const auto result = run(requests, options);
+  for (size_t i = 1; i < requests.size(); ++i) {
+    EXPECT_DOUBLE_EQ(result.outcomes[i].start_s, result.outcomes[i - 1].end_s + 0.25);
+  }
+  options.users = 2;
+  options.step = {.base_s = 1};
+  const auto beside = run(std::vector<RequestShape>{{0, 8, 4}, {0, 8, 9}, {0, 8, 4}}, options);
+  EXPECT_DOUBLE_EQ(beside.outcomes[2].start_s, 4.25);
+  EXPECT_DOUBLE_EQ(beside.outcomes[2].first_token_s, 6) << "the second user's step had begun";
+}
+
 TEST(ServeSimulation, StaticAnswersEndWithTheirBatch) {
   const std::vector<RequestShape> requests = {{0, 4, 1}, {0, 4, 6}};
   const auto fixed = run(requests, options_of(ServePolicy::kStatic));

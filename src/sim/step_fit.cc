@@ -11,6 +11,8 @@ constexpr size_t kFolds = 5;
 // Of the sum of squares of a column that has been scaled to 1: columns that say the same share what
 // they explain instead of making the system singular.
 constexpr double kRidge = 1e-9;
+// Cells reach so many times as far as the last knot.
+constexpr double kSpanBehind = 1.25;
 
 // The normal equations of columns scaled to length 1.
 struct NormalEquations {
@@ -116,7 +118,10 @@ std::vector<double> used_knots(std::span<const StepCell> cells, const std::vecto
   double before = 0;
   for (const double knot : knots) {
     const auto next = std::ranges::upper_bound(values, before);
-    if (next == values.end() || *next > knot || values.back() <= knot) continue;
+    if (next == values.end() || values.back() < kSpanBehind * knot) continue;
+    // One that tells the segment's slope, and not the noise at its beginning.
+    const auto far = std::ranges::lower_bound(values, (before + knot) / 2);
+    if (far == values.end() || *far > knot) continue;
     used.push_back(knot);
     before = knot;
   }

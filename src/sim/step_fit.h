@@ -25,6 +25,9 @@ struct StepCell {
   double low_s = 0;    // quartiles
   double high_s = 0;
   int64_t runs = 0;
+  // That another program took a processor from; times are those of the others where these are
+  // enough.
+  int64_t disturbed = 0;
 };
 
 // Of relative errors, model over measured less 1.
@@ -43,9 +46,9 @@ struct StepErrors {
 // Where a function may bend. A knot counts where a cell lies between it and the one before, and
 // others lie behind it.
 struct StepFitOptions {
-  std::vector<double> row_knots = {1,  2,  3,  4,  6,  8,   10,  12,  14,  16,  20,   24,
-                                   28, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024, 2048};
-  std::vector<double> sampled_row_knots = {1, 2, 4, 8, 16, 32, 64, 128};
+  std::vector<double> row_knots = {2,  3,  4,  6,  8,   10,  12,  14,  16,  20,   24,  28,
+                                   32, 48, 64, 96, 128, 192, 256, 384, 512, 1024, 2048};
+  std::vector<double> sampled_row_knots = {2, 4, 8, 16, 32, 64, 128};
   std::vector<double> decode_key_knots = {1000, 2000, 4000, 8000, 16000, 32000};
   plan::ForwardLimits limits = {};
 };

@@ -181,6 +181,7 @@ Json cell_json(const StepCell& cell) {
   for (const auto& feature : kFeatures) json[feature.name] = cell.features.*feature.member;
   for (const auto& time : kCellTimes) json[time.name] = cell.*time.member;
   json["runs"] = cell.runs;
+  json["disturbed"] = cell.disturbed;
   return json;
 }
 
@@ -198,6 +199,7 @@ Result<StepCell> read_cell(const Json& json, const std::string& where) {
                 cell.seconds);
   }
   JIGE_TRY(cell.runs, count_within(json, "runs", 1, kCountMax, where));
+  JIGE_TRY(cell.disturbed, count_within(json, "disturbed", 0, cell.runs, where));
   return cell;
 }
 

@@ -12,7 +12,8 @@
 //    "held_out": {"all": {"cells": 90, "mean": 0.02, "worst": -0.09}, "decode": {…}, …},
 //    "cells": [{"kind": "decode", "rows": 8, "sampled_rows": 8, "sequences": 8, "kv_tokens": 2048,
 //               "decode_keys": 2048, "pairs": 2048, "seconds": 1e-3, "low_s": 9e-4,
-//               "high_s": 1.1e-3, "runs": 12}, …]}
+//               "high_s": 1.1e-3, "runs": 12,
+//               "disturbed": 1}, …]}
 //
 // Fields of "machine" and "model" are told and compared, not computed with. "held_out" has relative
 // errors on cells that the fit had not seen (step_fit.h).

@@ -29,7 +29,7 @@ StepProfile some_profile() {
   profile.held_out.kinds["decode"] = profile.held_out.all;
   StepFeatures features;
   features.add(10, 4, 1);
-  profile.cells = {{"prompt", features, 0.25, 0.2, 0.3, 9}};
+  profile.cells = {{"prompt", features, 0.25, 0.2, 0.3, 9, 2}};
   return profile;
 }
 

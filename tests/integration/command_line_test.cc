@@ -191,6 +191,7 @@ TEST(CommandLine, FlagsWithoutAnEffectAreRefused) {
       {simulate, {"--quantize", "q8"}},
       {simulate, {"--base-ms", "5", "--random", "tiny"}},
       {simulate, {"--base-ms", "5", "--profile", "p.json"}},
+      {simulate, {"--turnaround-ms", "5"}},
       {simulate, {"--random", "tiny", "--profile", "p.json"}},
       {simulate, {"--seconds", "5", "--profile", "p.json"}},
       {simulate, {"--profile", "p.json", "--traces", "5"}},

@@ -70,6 +70,7 @@ struct Candidate {
 struct Correction {
   ServeSettings settings;
   double throughput = 1;
+  double answer = 1;  // its mean time
   double ratio = 1;
 };
 
@@ -151,7 +152,8 @@ class ServePlanner {
         seconds_of_(LoadSeconds{load_.step}) {}
 
   Result<ServePlan> run() {
-    JIGE_DO(judge(/*all=*/!load_.saturated()));
+    const bool monotone = load_.saturated() && !request_.bounds.ttft_s;
+    JIGE_DO(judge(/*all=*/!monotone));
     plan_.settings = settings_;
     plan_.evaluated = std::ssize(candidates_);
     total_ =
@@ -275,7 +277,8 @@ class ServePlanner {
     return one;
   }
 
-  // As the nearest simulation of its policy was off, the less the farther that is.
+  // As the nearest simulation of its policy was off; of the ratio to bounds, where that changes
+  // much from setting to setting, the less the farther it is.
   Candidate corrected(const Candidate& one) const {
     const Correction* nearest = nullptr;
     double least = kInfinity;
@@ -287,9 +290,9 @@ class ServePlanner {
     }
     Candidate same = one;
     if (!nearest) return same;
-    const double share = std::max(0.0, 1 - least / kFar);
-    same.requests_per_s *= std::pow(nearest->throughput, share);
-    same.ratio *= std::pow(nearest->ratio, share);
+    same.requests_per_s *= nearest->throughput;
+    same.answer_s *= nearest->answer;
+    same.ratio *= std::pow(nearest->ratio, std::max(0.0, 1 - least / kFar));
     return same;
   }
 
@@ -346,6 +349,7 @@ class ServePlanner {
       off.throughput = found.requests_per_s / one.requests_per_s;
       plan_.steady_error_max = std::max(plan_.steady_error_max, std::fabs(1 / off.throughput - 1));
     }
+    if (one.answer_s > 0) off.answer = found.e2e_s.mean / one.answer_s;
     if (one.ratio > 0 && std::isfinite(one.ratio)) off.ratio = found.ratio / one.ratio;
     corrections_.push_back(off);
     predictions_.push_back(std::move(found));

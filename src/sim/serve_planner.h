@@ -15,9 +15,10 @@
 //   rate     an open loop, which comes out as it goes in: the least mean time of an answer
 //   neither  as much as it carries: the most requests a second of a closed loop with as many users
 //            as answers at once. Throughput and latency grow together then, along rows and prompts
-//            and against steps, so that branch and bound (plan/serve_search.h) asks for few of the
-//            grid. With a given number of users more throughput means less latency of answers, and
-//            all of the grid is looked at
+//            and against steps, but for the time to a first token: without a bound on that, branch
+//            and bound (plan/serve_search.h) asks for few of the grid
+// Otherwise all of the grid is looked at: with a given number of users, more throughput means less
+// latency of answers.
 // The same request gives the same plan. Threads: none.
 #pragma once
 

@@ -52,7 +52,7 @@ void expect_figures(const ServePrediction& one) {
 
 TEST(ServePlanner, WhatIsChosenKeepsItsBoundsAndIsNoWorseThanUsual) {
   for (const int64_t users : {0, 12}) {
-    for (const double itl_s : {0.0, 0.045, 0.03}) {
+    for (const double itl_s : {0.0, 0.03}) {
       ServePlanRequest request = request_of(users);
       if (itl_s > 0) request.bounds.itl_s = itl_s;
       const ServePlan plan = plan_of(request);
@@ -80,10 +80,10 @@ TEST(ServePlanner, WhatIsChosenKeepsItsBoundsAndIsNoWorseThanUsual) {
 
 TEST(ServePlanner, LookingAtAllSettingsFindsLittleMore) {
   ServePlanRequest request = request_of();
-  request.load.requests.resize(80);
-  request.batch_requests_max = 6;
+  request.load.requests.resize(60);
+  request.batch_requests_max = 4;
   request.batch_tokens_max = 32;
-  request.bounds.e2e_s = 0.9;
+  request.bounds.e2e_s = 0.8;
   request.certify = true;
   const ServePlan plan = plan_of(request);
   ASSERT_TRUE(plan.certified);
@@ -119,6 +119,7 @@ TEST(ServePlanner, AMarginMakesBoundsTighter) {
 
 TEST(ServePlanner, ALoadAtARateIsAnsweredSoon) {
   ServePlanRequest request = request_of(0, 8);
+  request.simulations_max = 12;
   request.bounds.itl_s = 0.06;
   const ServePlan plan = plan_of(request);
   ASSERT_TRUE(plan.chosen);

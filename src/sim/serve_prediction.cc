@@ -26,6 +26,14 @@ ServeFigure figure_of(std::vector<double> values, double share) {
           .bounded = quantile(values, share)};
 }
 
+int64_t tokens_between(const RequestOutcome& one, double begin_s, double end_s) {
+  const auto counts = [=](double at_s) { return at_s > begin_s && at_s <= end_s; };
+  double at_s = one.first_token_s;
+  int64_t tokens = counts(at_s);
+  for (const double gap_s : one.gaps_s) tokens += counts(at_s += gap_s);
+  return tokens;
+}
+
 // The steady part of a run.
 ServePrediction steady_part(std::span<const RequestOutcome> outcomes, const ServeBounds& bounds,
                             int64_t users) {
@@ -35,13 +43,11 @@ ServePrediction steady_part(std::span<const RequestOutcome> outcomes, const Serv
   const double begin_s = outcomes[first].start_s;
   const double end_s = outcomes.back().start_s;
   std::vector<double> ttft, itl, tpot, e2e;
-  int64_t requests = 0, tokens = 0;
+  int64_t tokens = 0, tokens_all = 0;
   for (size_t i = 0; i < outcomes.size(); ++i) {
     const RequestOutcome& one = outcomes[i];
-    if (one.end_s > begin_s && one.end_s <= end_s) {
-      ++requests;
-      tokens += one.output_tokens;
-    }
+    tokens += tokens_between(one, begin_s, end_s);
+    tokens_all += one.output_tokens;
     if (i < first) continue;
     ttft.push_back(one.first_token_s - one.start_s);
     e2e.push_back(one.end_s - one.start_s);
@@ -49,9 +55,11 @@ ServePrediction steady_part(std::span<const RequestOutcome> outcomes, const Serv
     if (one.output_tokens < 2) continue;
     tpot.push_back((one.end_s - one.first_token_s) / static_cast<double>(one.output_tokens - 1));
   }
+  // Requests by their tokens: of those that are over at the end the short ones are too many.
   if (end_s > begin_s) {
-    found.requests_per_s = static_cast<double>(requests) / (end_s - begin_s);
     found.output_tokens_per_s = static_cast<double>(tokens) / (end_s - begin_s);
+    found.requests_per_s = found.output_tokens_per_s * static_cast<double>(outcomes.size()) /
+                           static_cast<double>(tokens_all);
   }
   found.ttft_s = figure_of(std::move(ttft), bounds.quantile);
   found.itl_s = figure_of(std::move(itl), bounds.quantile);

@@ -4,7 +4,8 @@
 //            predict_serving(load, bounds, {.batch_requests_max = 16}));
 //
 // Figures are without the first requests of users, or a tenth of those that come at a rate, and
-// rates count up to the last arrival: a short load, which begins and ends idle, has others.
+// rates are of the tokens up to the last arrival: a short load, which begins and ends idle, has
+// others.
 // Threads: values.
 #pragma once
 

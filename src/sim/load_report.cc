@@ -1,5 +1,7 @@
 #include "sim/load_report.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -27,24 +29,16 @@ bool keeps(const RequestOutcome& outcome, const GoodputBounds& bounds) {
          (outcome.output_tokens < 2 || within(bounds.tpot_s, tpot_s(outcome)));
 }
 
-std::optional<double>* bound_named(GoodputBounds& bounds, std::string_view name) {
-  if (name == "ttft") return &bounds.ttft_s;
-  if (name == "tpot") return &bounds.tpot_s;
-  if (name == "e2e") return &bounds.e2e_s;
-  if (name == "norm") return &bounds.normalised_s;
-  return nullptr;
-}
-
-bool read_bound(std::string_view item, GoodputBounds& bounds) {
+bool read_bound(std::string_view item, std::span<const NamedBound> bounds) {
   const size_t equals = item.find('=');
   if (equals == std::string_view::npos) return false;
-  std::optional<double>* bound = bound_named(bounds, item.substr(0, equals));
+  const auto bound = std::ranges::find(bounds, item.substr(0, equals), &NamedBound::name);
   const std::string_view number = item.substr(equals + 1);
   double value_ms = 0;
   const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value_ms);
   const bool whole = error == std::errc() && end == number.data() + number.size();
-  if (!bound || !whole || !(value_ms > 0) || !std::isfinite(value_ms)) return false;
-  *bound = value_ms / 1000;
+  if (bound == bounds.end() || !whole || !(value_ms > 0) || !std::isfinite(value_ms)) return false;
+  *bound->bound_s = value_ms / 1000;
   return true;
 }
 
@@ -81,19 +75,31 @@ Summary summarise(std::vector<double> values) {
   return summary;
 }
 
-Result<GoodputBounds> parse_goodput(std::string_view text, std::string_view flag) {
-  GoodputBounds bounds;
+Status parse_bounds(std::string_view text, std::string_view flag,
+                    std::span<const NamedBound> bounds) {
   std::string_view rest = text;
   while (!rest.empty()) {
     const size_t comma = std::min(rest.find(','), rest.size());
     if (!read_bound(rest.substr(0, comma), bounds)) {
+      std::vector<std::string_view> names;
+      for (const NamedBound& bound : bounds) names.push_back(bound.name);
       return fail(Code::kInvalidArgument,
-                  "{}: \"{}\" is no list of bounds; give milliseconds for ttft, tpot, e2e or norm, "
-                  "as in ttft=500,tpot=50",
-                  flag, text);
+                  "{}: \"{}\" is no list of bounds; give milliseconds for {}, as in "
+                  "ttft=500,tpot=50",
+                  flag, text, fmt::join(names, ", "));
     }
     rest.remove_prefix(std::min(comma + 1, rest.size()));
   }
+  return {};
+}
+
+Result<GoodputBounds> parse_goodput(std::string_view text, std::string_view flag) {
+  GoodputBounds bounds;
+  const NamedBound named[] = {{"ttft", &bounds.ttft_s},
+                              {"tpot", &bounds.tpot_s},
+                              {"e2e", &bounds.e2e_s},
+                              {"norm", &bounds.normalised_s}};
+  JIGE_DO(parse_bounds(text, flag, named));
   return bounds;
 }
 

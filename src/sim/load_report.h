@@ -49,6 +49,14 @@ struct GoodputBounds {
 // with kInvalidArgument, naming `flag` and the text.
 Result<GoodputBounds> parse_goodput(std::string_view text, std::string_view flag);
 
+struct NamedBound {
+  std::string_view name;
+  std::optional<double>* bound_s = nullptr;
+};
+// The same for any names: sets those that the text has.
+Status parse_bounds(std::string_view text, std::string_view flag,
+                    std::span<const NamedBound> bounds);
+
 struct LoadReport {
   int64_t requests = 0;
   int64_t succeeded = 0;

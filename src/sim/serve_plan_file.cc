@@ -1,0 +1,257 @@
+#include "sim/serve_plan_file.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "base/file.h"
+
+namespace jige::sim {
+namespace {
+
+constexpr std::string_view kPlanFormat = "jige.serve-plan";
+constexpr int64_t kPlanVersion = 1;
+constexpr size_t kPlanBytesMax = size_t{1} << 20;
+constexpr int64_t kRequestsMax = int64_t{1} << 40;
+constexpr double kFigureMax = 1e12;
+
+// What a server has a flag for, within the flag's range.
+struct SettingField {
+  const char* name;
+  int32_t ServeSettings::*member;
+  int64_t min, max;
+  std::optional<plan::ServePolicy> policy;  // the only one that has it
+};
+constexpr SettingField kSettingFields[] = {
+    {"max_batch", &ServeSettings::batch_requests_max, 1, 4096, std::nullopt},
+    {"batch_tokens", &ServeSettings::batch_tokens_max, 16, 1 << 16, plan::ServePolicy::kChunked},
+    {"round_prompts", &ServeSettings::round_prompts, 1, 4096, plan::ServePolicy::kRounds},
+    {"round_steps", &ServeSettings::round_steps, 1, 1 << 20, plan::ServePolicy::kRounds}};
+
+struct BoundField {
+  const char* name;
+  std::optional<double> ServeBounds::*member;
+};
+constexpr BoundField kBoundFields[] = {{"ttft_ms", &ServeBounds::ttft_s},
+                                       {"itl_ms", &ServeBounds::itl_s},
+                                       {"tpot_ms", &ServeBounds::tpot_s},
+                                       {"e2e_ms", &ServeBounds::e2e_s}};
+
+struct FigureField {
+  const char* name;
+  ServeFigure ServePrediction::*member;
+};
+constexpr FigureField kFigureFields[] = {{"ttft_ms", &ServePrediction::ttft_s},
+                                         {"itl_ms", &ServePrediction::itl_s},
+                                         {"tpot_ms", &ServePrediction::tpot_s},
+                                         {"e2e_ms", &ServePrediction::e2e_s}};
+
+struct PartField {
+  const char* name;
+  double ServeFigure::*member;
+};
+constexpr PartField kFigureParts[] = {{"mean", &ServeFigure::mean},
+                                      {"p50", &ServeFigure::p50},
+                                      {"p90", &ServeFigure::p90},
+                                      {"p99", &ServeFigure::p99}};
+
+bool belongs(const SettingField& field, plan::ServePolicy policy) {
+  return !field.policy || *field.policy == policy;
+}
+
+Json load_json(const ServeLoad& load, std::string_view iteration) {
+  Json json = Json::object();
+  if (load.users > 0) json["users"] = load.users;
+  if (load.rate_per_s > 0) json["rate"] = load.rate_per_s;
+  double prompt_tokens = 0, output_tokens = 0;
+  for (const RequestShape& shape : load.requests) {
+    prompt_tokens += static_cast<double>(shape.prompt_tokens);
+    output_tokens += static_cast<double>(shape.output_tokens);
+  }
+  const auto count = static_cast<double>(std::max<size_t>(load.requests.size(), 1));
+  json["requests"] = load.requests.size();
+  json["prompt_tokens_mean"] = prompt_tokens / count;
+  json["output_tokens_mean"] = output_tokens / count;
+  json["kv_tokens"] = int64_t{load.pool.block_count} * load.pool.block_tokens;
+  json["iteration"] = iteration;
+  return json;
+}
+
+Json bounds_json(const ServeBounds& bounds) {
+  Json json{{"quantile", bounds.quantile}, {"margin", bounds.margin}};
+  for (const BoundField& field : kBoundFields) {
+    if (const auto& bound = bounds.*field.member) json[field.name] = *bound * 1000;
+  }
+  return json;
+}
+
+Result<const Json*> object_of(const Json& json, const char* name, std::string_view where) {
+  const Json* const found = find_field(json, name);
+  if (!found) return fail(Code::kNotFound, "{}: field \"{}\" is missing", where, name);
+  if (found->is_object()) return found;
+  return fail(Code::kInvalidArgument, "{}: field \"{}\" must be an object", where, name);
+}
+
+Result<double> number_in(const Json& json, const char* name, double max, std::string_view where) {
+  JIGE_TRY(const double value, get_number(json, name, where));
+  if (value >= 0 && value <= max) return value;
+  return fail(Code::kInvalidArgument, "{}: {} is {}; it must be in 0..{}", where, name, value, max);
+}
+
+Result<int64_t> count_in(const Json& json, const char* name, int64_t min, int64_t max,
+                         std::string_view where) {
+  JIGE_TRY(const int64_t value, get_int(json, name, where));
+  if (value >= min && value <= max) return value;
+  return fail(Code::kInvalidArgument, "{}: {} is {}; it must be in {}..{}", where, name, value, min,
+              max);
+}
+
+Result<ServeSettings> read_settings(const Json& json, const std::string& where) {
+  ServeSettings settings;
+  JIGE_TRY(const std::string policy, get_string(json, "policy", where));
+  const auto known = plan::find_policy(policy);
+  if (!known) {
+    return fail(Code::kInvalidArgument,
+                "{}: policy \"{}\" is not one of chunked, orca, static, rounds", where, policy);
+  }
+  settings.policy = *known;
+  for (const auto& [name, value] : json.items()) {
+    if (name == "policy") continue;
+    const auto* const field = std::ranges::find_if(
+        kSettingFields, [&](const SettingField& of) { return name == of.name; });
+    if (field == std::end(kSettingFields) || !belongs(*field, settings.policy)) {
+      return fail(Code::kInvalidArgument, "{}: \"{}\" is no setting of the policy {}; leave it out",
+                  where, name, policy);
+    }
+  }
+  for (const SettingField& field : kSettingFields) {
+    if (!belongs(field, settings.policy)) continue;
+    JIGE_TRY(const int64_t value, count_in(json, field.name, field.min, field.max, where));
+    settings.*field.member = static_cast<int32_t>(value);
+  }
+  return settings;
+}
+
+Status read_load(const Json& json, const std::string& where, ServePlanFile& file) {
+  if (find_field(json, "users")) {
+    JIGE_TRY(file.users, count_in(json, "users", 1, kRequestsMax, where));
+  }
+  if (find_field(json, "rate")) {
+    JIGE_TRY(file.rate_per_s, number_in(json, "rate", kFigureMax, where));
+  }
+  if (file.users > 0 && file.rate_per_s > 0) {
+    return fail(Code::kInvalidArgument, "{}: users and rate are two loads; keep one", where);
+  }
+  JIGE_TRY(file.requests, count_in(json, "requests", 1, kRequestsMax, where));
+  JIGE_TRY(file.prompt_tokens_mean, number_in(json, "prompt_tokens_mean", kFigureMax, where));
+  JIGE_TRY(file.output_tokens_mean, number_in(json, "output_tokens_mean", kFigureMax, where));
+  JIGE_TRY(file.kv_tokens, count_in(json, "kv_tokens", 1, kRequestsMax, where));
+  JIGE_TRY(file.iteration, get_string(json, "iteration", where));
+  return {};
+}
+
+Result<ServeBounds> read_bounds(const Json& json, const std::string& where) {
+  ServeBounds bounds;
+  JIGE_TRY(bounds.quantile, number_in(json, "quantile", 1, where));
+  JIGE_TRY(bounds.margin, number_in(json, "margin", 1, where));
+  for (const BoundField& field : kBoundFields) {
+    if (!find_field(json, field.name)) continue;
+    JIGE_TRY(const double bound_ms, number_in(json, field.name, kFigureMax, where));
+    bounds.*field.member = bound_ms / 1000;
+  }
+  return bounds;
+}
+
+Result<ServePrediction> read_prediction(const Json& json, const std::string& where) {
+  ServePrediction prediction;
+  JIGE_TRY(prediction.requests_per_s, number_in(json, "requests_per_s", kFigureMax, where));
+  JIGE_TRY(prediction.output_tokens_per_s,
+           number_in(json, "output_tokens_per_s", kFigureMax, where));
+  JIGE_TRY(const int64_t blocks, count_in(json, "kv_blocks_max", 0, INT32_MAX, where));
+  prediction.kv_blocks_max = static_cast<int32_t>(blocks);
+  for (const FigureField& field : kFigureFields) {
+    JIGE_TRY(const Json* const figure, object_of(json, field.name, where));
+    const std::string place = fmt::format("{}: {}", where, field.name);
+    for (const PartField& part : kFigureParts) {
+      JIGE_TRY(const double value_ms, number_in(*figure, part.name, kFigureMax, place));
+      prediction.*field.member.*part.member = value_ms / 1000;
+    }
+  }
+  return prediction;
+}
+
+}  // namespace
+
+Json settings_json(const ServeSettings& settings) {
+  Json json{{"policy", plan::policy_name(settings.policy)}};
+  for (const SettingField& field : kSettingFields) {
+    if (belongs(field, settings.policy)) json[field.name] = settings.*field.member;
+  }
+  return json;
+}
+
+Json prediction_json(const ServePrediction& prediction) {
+  Json json{{"requests_per_s", prediction.requests_per_s},
+            {"output_tokens_per_s", prediction.output_tokens_per_s},
+            {"kv_blocks_max", prediction.kv_blocks_max}};
+  for (const FigureField& field : kFigureFields) {
+    Json figure = Json::object();
+    for (const PartField& part : kFigureParts) {
+      figure[part.name] = prediction.*field.member.*part.member * 1000;
+    }
+    json[field.name] = std::move(figure);
+  }
+  return json;
+}
+
+Json serve_plan_to_json(const ServePlanRequest& request, const ServePlan& plan,
+                        std::string_view iteration) {
+  const auto both = [](const ServePrediction& one) {
+    return Json{{"settings", settings_json(one.settings)}, {"prediction", prediction_json(one)}};
+  };
+  Json json{{"format", kPlanFormat},
+            {"version", kPlanVersion},
+            {"settings", settings_json(plan.chosen->settings)},
+            {"load", load_json(request.load, iteration)},
+            {"bounds", bounds_json(request.bounds)},
+            {"binding", plan.binding},
+            {"prediction", prediction_json(*plan.chosen)}};
+  if (plan.runner_up) json["runner_up"] = both(*plan.runner_up);
+  json["usual"] = both(plan.usual);
+  return json;
+}
+
+Result<ServePlanFile> serve_plan_from_json(const Json& json, std::string_view where) {
+  JIGE_TRY(const std::string format, get_string_or(json, "format", "no format", where));
+  JIGE_TRY(const int64_t version, get_int_or(json, "version", 0, where));
+  if (format != kPlanFormat || version != kPlanVersion) {
+    return fail(
+        Code::kUnsupported,
+        "{}: is \"{}\" version {}, this program reads \"{}\" version {}, as `jige plan serve "
+        "-o` writes it",
+        where, format, version, kPlanFormat, kPlanVersion);
+  }
+  ServePlanFile file;
+  const auto place = [&](const char* name) { return fmt::format("{}: {}", where, name); };
+  JIGE_TRY(const Json* const settings, object_of(json, "settings", where));
+  JIGE_TRY(file.settings, read_settings(*settings, place("settings")));
+  JIGE_TRY(const Json* const load, object_of(json, "load", where));
+  JIGE_DO(read_load(*load, place("load"), file));
+  JIGE_TRY(const Json* const bounds, object_of(json, "bounds", where));
+  JIGE_TRY(file.bounds, read_bounds(*bounds, place("bounds")));
+  JIGE_TRY(file.binding, get_string(json, "binding", where));
+  JIGE_TRY(const Json* const prediction, object_of(json, "prediction", where));
+  JIGE_TRY(file.prediction, read_prediction(*prediction, place("prediction")));
+  file.prediction.settings = file.settings;
+  return file;
+}
+
+Result<ServePlanFile> load_serve_plan(const std::string& path) {
+  JIGE_TRY(const std::string text, read_file(path, kPlanBytesMax));
+  JIGE_TRY(const Json json, parse_json(text, path));
+  return serve_plan_from_json(json, path);
+}
+
+}  // namespace jige::sim

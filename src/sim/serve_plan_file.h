@@ -1,0 +1,55 @@
+// The plan of a server as a file: what `jige plan serve -o` writes and `jige serve --plan` reads.
+//
+//   {"format": "jige.serve-plan", "version": 1,
+//    "settings": {"policy": "rounds", "max_batch": 16, "round_prompts": 4, "round_steps": 8},
+//    "load": {"users": 16, "requests": 400, "prompt_tokens_mean": 161, "output_tokens_mean": 338,
+//             "kv_tokens": 16384, "iteration": "20 ms an iteration, …"},
+//    "bounds": {"quantile": 0.99, "margin": 0, "itl_ms": 50},
+//    "binding": "itl",
+//    "prediction": {"requests_per_s": 2.3, "output_tokens_per_s": 690, "kv_blocks_max": 700,
+//                   "ttft_ms": {"mean": 40, "p50": 31, "p90": 70, "p99": 130}, "itl_ms": {…},
+//                   "tpot_ms": {…}, "e2e_ms": {…}},
+//    "runner_up": {"settings": {…}, "prediction": {…}}, "usual": {…}}
+//
+// "settings" has batch_tokens with the policy chunked, and what rounds are with rounds; nothing
+// else may be in it, so that a mistyped name is told. Who edits it changes what is served; the
+// prediction is then of what it was. "users" or "rate" is there with such a load, else it is as
+// much as is carried. What is not read back is for people: "runner_up", "usual".
+// Threads: values.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "sim/serve_planner.h"
+
+namespace jige::sim {
+
+struct ServePlanFile {
+  ServeSettings settings;
+  ServeBounds bounds;
+  int64_t users = 0;  // of the load, as in ServeLoad
+  double rate_per_s = 0;
+  int64_t requests = 0;
+  double prompt_tokens_mean = 0, output_tokens_mean = 0;
+  int64_t kv_tokens = 0;
+  std::string iteration;  // where its time comes from, in words
+  std::string binding;
+  ServePrediction prediction;  // without ratio and tightest
+};
+
+Json settings_json(const ServeSettings& settings);
+Json prediction_json(const ServePrediction& prediction);
+
+// REQUIRES: plan.chosen.
+Json serve_plan_to_json(const ServePlanRequest& request, const ServePlan& plan,
+                        std::string_view iteration);
+// Fails with kUnsupported on another format or version, and with kCorrupt, kInvalidArgument or
+// kNotFound on fields that are wrong, missing or unknown, naming them.
+Result<ServePlanFile> serve_plan_from_json(const Json& json, std::string_view where);
+// Fails so, and as reading the file does.
+Result<ServePlanFile> load_serve_plan(const std::string& path);
+
+}  // namespace jige::sim

@@ -1,0 +1,142 @@
+#include "sim/serve_plan_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/rng.h"
+
+namespace jige::sim {
+namespace {
+
+using ::testing::HasSubstr;
+
+ServePlanRequest some_request() {
+  ServePlanRequest request;
+  request.load.requests = {{0, 10, 4}, {1, 30, 8}};
+  request.load.users = 6;
+  request.load.pool = {.block_count = 64};
+  request.bounds = {.itl_s = 0.05, .quantile = 0.9, .margin = 0.1};
+  return request;
+}
+
+ServePlan some_plan() {
+  ServePlan plan;
+  plan.chosen.emplace();
+  plan.chosen->settings = {.policy = plan::ServePolicy::kRounds,
+                           .batch_requests_max = 12,
+                           .round_prompts = 3,
+                           .round_steps = 5};
+  plan.chosen->requests_per_s = 2.5;
+  plan.chosen->output_tokens_per_s = 100.0 / 3;
+  plan.chosen->itl_s = {.mean = 0.03, .p50 = 0.02, .p90 = 0.04, .p99 = 0.045};
+  plan.chosen->kv_blocks_max = 40;
+  plan.usual.settings = {.batch_requests_max = 7, .batch_tokens_max = 99};
+  plan.binding = "itl";
+  return plan;
+}
+
+Json some_file() { return serve_plan_to_json(some_request(), some_plan(), "20 ms an iteration"); }
+
+TEST(ServePlanFile, ReadsWhatItWrites) {
+  const auto json = parse_json(dump_json(some_file(), 1), "p");
+  ASSERT_TRUE(json);
+  const auto file = serve_plan_from_json(*json, "p");
+  ASSERT_TRUE(file) << file.error().message;
+  const ServePrediction& chosen = *some_plan().chosen;
+  EXPECT_EQ(file->settings, chosen.settings);
+  EXPECT_EQ(file->prediction.settings, chosen.settings);
+  EXPECT_EQ(file->prediction.requests_per_s, chosen.requests_per_s);
+  EXPECT_EQ(file->prediction.output_tokens_per_s, chosen.output_tokens_per_s);
+  EXPECT_EQ(file->prediction.kv_blocks_max, 40);
+  EXPECT_NEAR(file->prediction.itl_s.p99, 0.045, 1e-12);
+  EXPECT_EQ(file->users, 6);
+  EXPECT_EQ(file->rate_per_s, 0);
+  EXPECT_EQ(file->requests, 2);
+  EXPECT_EQ(file->prompt_tokens_mean, 20);
+  EXPECT_EQ(file->output_tokens_mean, 6);
+  EXPECT_EQ(file->kv_tokens, 1024);
+  EXPECT_NEAR(*file->bounds.itl_s, 0.05, 1e-12);
+  EXPECT_FALSE(file->bounds.e2e_s);
+  EXPECT_EQ(file->bounds.quantile, 0.9);
+  EXPECT_EQ(file->bounds.margin, 0.1);
+  EXPECT_EQ(file->iteration, "20 ms an iteration");
+  EXPECT_EQ(file->binding, "itl");
+}
+
+TEST(ServePlanFile, SettingsAreThoseOfThePolicy) {
+  EXPECT_EQ(dump_json(settings_json({.batch_requests_max = 7, .batch_tokens_max = 99})),
+            R"({"policy":"chunked","max_batch":7,"batch_tokens":99})");
+  EXPECT_EQ(dump_json(settings_json({.policy = plan::ServePolicy::kStatic})),
+            R"({"policy":"static","max_batch":64})");
+}
+
+std::string error_of(const char* pointer, const Json& value) {
+  Json json = some_file();
+  json[Json::json_pointer(pointer)] = value;
+  const auto file = serve_plan_from_json(json, "p.json");
+  return file ? "read" : file.error().message;
+}
+
+TEST(ServePlanFile, NamesWhatIsWrong) {
+  EXPECT_THAT(error_of("/format", "jige.topology"), HasSubstr("jige.topology"));
+  EXPECT_THAT(error_of("/version", 2), HasSubstr("version 2"));
+  EXPECT_THAT(error_of("/settings", 1), HasSubstr("\"settings\" must be an object"));
+  EXPECT_THAT(error_of("/settings/policy", "fifo"), HasSubstr("\"fifo\" is not one of"));
+  EXPECT_THAT(error_of("/settings/max_batch", 0), HasSubstr("p.json: settings: max_batch is 0"));
+  EXPECT_THAT(error_of("/settings/round_steps", "5"), HasSubstr("round_steps"));
+  EXPECT_THAT(error_of("/settings/max_bach", 5), HasSubstr("\"max_bach\" is no setting"));
+  EXPECT_THAT(error_of("/settings/batch_tokens", 64), HasSubstr("\"batch_tokens\" is no setting"));
+  EXPECT_THAT(error_of("/settings/round_prompts", nullptr), HasSubstr("round_prompts"));
+  EXPECT_THAT(error_of("/load/users", -1), HasSubstr("users is -1"));
+  EXPECT_THAT(error_of("/load/rate", 3), HasSubstr("two loads"));
+  EXPECT_THAT(error_of("/load/iteration", 3), HasSubstr("iteration"));
+  EXPECT_THAT(error_of("/bounds/quantile", 2), HasSubstr("quantile is 2"));
+  EXPECT_THAT(error_of("/bounds/itl_ms", "x"), HasSubstr("itl_ms"));
+  EXPECT_THAT(error_of("/prediction/e2e_ms", Json::object()), HasSubstr("e2e_ms"));
+  EXPECT_THAT(error_of("/prediction/ttft_ms/p99", -1), HasSubstr("p99 is -1"));
+  EXPECT_THAT(error_of("/binding", 1), HasSubstr("binding"));
+  EXPECT_EQ(error_of("/usual", "for people"), "read");
+}
+
+TEST(ServePlanFile, DamagedFilesAreRefusedOrGiveSettingsWithinTheirRanges) {
+  const std::string whole = dump_json(some_file());
+  Rng rng(derive_key(4, "serve plan fuzz"));
+  int read = 0;
+  for (int round = 0; round < 3000; ++round) {
+    std::string text = whole;
+    for (uint64_t i = 1 + rng.below(3); i > 0; --i) {
+      const size_t at = rng.below(text.size());
+      switch (rng.below(3)) {
+        case 0:
+          text[at] = "{}[]\",:-0159eEntf"[rng.below(17)];
+          break;
+        case 1:
+          text.erase(at, 1 + rng.below(12));
+          break;
+        default:
+          text.insert(at, text.substr(rng.below(text.size()), 1 + rng.below(12)));
+      }
+    }
+    const auto json = parse_json(text, "fuzz");
+    if (!json) continue;
+    const auto file = serve_plan_from_json(*json, "fuzz");
+    if (!file) {
+      EXPECT_THAT(file.error().message, HasSubstr("fuzz"));
+      continue;
+    }
+    ++read;
+    EXPECT_TRUE(file->settings.batch_requests_max >= 1 && file->settings.round_steps >= 1 &&
+                file->settings.round_prompts >= 1 && file->settings.batch_tokens_max >= 16)
+        << text;
+  }
+  EXPECT_GT(read, 50);
+}
+
+TEST(ServePlanFile, AFileThatIsMissing) {
+  EXPECT_EQ(load_serve_plan("/nowhere/p.json").error().code, Code::kNotFound);
+}
+
+}  // namespace
+}  // namespace jige::sim

@@ -28,6 +28,7 @@
 #include "cli/load_rounds.h"
 #include "cli/load_view.h"
 #include "cli/output.h"
+#include "cli/serve_plan_view.h"
 
 namespace jige::cli {
 namespace {
@@ -63,6 +64,10 @@ class BenchServeCommand final : public Command {
     flags.integer("--top-k N", sampling_.top_k, {},
                   "with a temperature, in this process: from the N likeliest tokens; 0: off");
     flags.section("Scheduling, in this process");
+    flags.text(
+        "--plan FILE", plan_path_,
+        "settings of `jige plan serve -o FILE`, in place of the policy's flags; what it says "
+        "is shown beside what is measured, of a server at a URL too");
     scheduling_.declare(flags);
     model_.device.declare(flags);
     output_.declare(flags,
@@ -82,6 +87,7 @@ class BenchServeCommand final : public Command {
     }
     JIGE_DO(check_subject());
     JIGE_DO(check_output_files({load_.svg}));
+    JIGE_DO(read_plan());
     JIGE_TRY(plan_, load_.plan(*flags_));
     loads_.emplace(plan_.goodput);
     // Prompts of two runs differ, or the second would find those of the first in a server's cache.
@@ -93,6 +99,16 @@ class BenchServeCommand final : public Command {
   }
 
  private:
+  Status read_plan() {
+    if (plan_path_.empty()) return {};
+    JIGE_DO(flags_->refuse(
+        {"--policies", "--round-prompts", "--round-steps", "--max-batch", "--batch-tokens"},
+        "is what --plan says; leave one of them out"));
+    JIGE_TRY(planned_, sim::load_serve_plan(plan_path_));
+    scheduling_.set(planned_->settings);
+    return {};
+  }
+
   // A flag of what is not measured would have no effect.
   Status check_subject() const {
     if (sampling_.temperature == 0) {
@@ -262,6 +278,19 @@ class BenchServeCommand final : public Command {
     }
   }
 
+  // Beside the first load; one that is another than was planned for has other figures.
+  void tell_plan(const LoadPoint& point) const {
+    if (!planned_) return;
+    const bool same =
+        planned_->users == point.users && (point.users > 0 || planned_->rate_per_s == point.rate);
+    if (!same) log_warn("{} is for another load", plan_path_);
+    if (output_.json) {
+      print_json(Json{{"plan", planned_and_measured_json(*planned_, point.report)}});
+    } else {
+      print_text("\n" + planned_and_measured_text(*planned_, point.report));
+    }
+  }
+
   Status finish() {
     const std::vector<LoadPoint> points = loads_->points();
     const std::optional<EqualLatency> equal = equal_latency(points, loads_->rounds());
@@ -274,6 +303,7 @@ class BenchServeCommand final : public Command {
       }
       if (equal) print_json(equal_latency_json(*equal));
     }
+    tell_plan(points[0]);
     if (load_.svg.empty()) return {};
     JIGE_DO(write_file_atomic(
         load_.svg, render_svg(load_chart(points, "Latency against throughput", caption_))));
@@ -290,9 +320,11 @@ class BenchServeCommand final : public Command {
   ops::SamplingParams sampling_;
   int64_t rounds_ = 1;
   SchedulingFlags scheduling_;
+  std::string plan_path_;
   OutputFlags output_;
 
   LoadPlan plan_;
+  std::optional<sim::ServePlanFile> planned_;
   std::string caption_;
   uint64_t prompt_key_ = 0;
   uint64_t load_count_ = 0;

@@ -29,6 +29,7 @@ std::unique_ptr<Command> make_generate_command();
 std::unique_ptr<Command> make_import_command();
 std::unique_ptr<Command> make_inspect_command();
 std::unique_ptr<Command> make_plan_rings_command();
+std::unique_ptr<Command> make_plan_serve_command();
 std::unique_ptr<Command> make_plan_train_command();
 std::unique_ptr<Command> make_plot_loss_command();
 std::unique_ptr<Command> make_report_command();

@@ -73,13 +73,17 @@ int64_t LoadPlan::tokens_max() const {
   return most;
 }
 
-void LoadFlags::declare(Flags& flags) {
+void LoadFlags::declare(Flags& flags, Use use) {
+  const bool many = use == Use::kManyLoads;
   flags.section("Load");
   flags.integer("-n,--requests N", requests, {.min = 1, .max = 10'000'000},
                 "how many, at each rate; of a trace, the first N");
   flags.number("--rate R", rate, {.min = 0, .max = 1e6},
-               "open loop: requests a second at random times; 0: all at once");
-  flags.text("--sweep RATES", sweep, "several rates, such as 0.5,1,2: one load after the other");
+               many ? "open loop: requests a second at random times; 0: all at once"
+                    : "open loop: requests a second at random times; 0: as many as are carried");
+  if (many) {
+    flags.text("--sweep RATES", sweep, "several rates, such as 0.5,1,2: one load after the other");
+  }
   flags.integer("--users N", users, {.min = 0, .max = 1 << 20},
                 "closed loop instead: N users, each waits for its answer and asks again");
   flags.number("--burstiness X", burstiness, {.min = 0.01, .max = 1000},
@@ -92,9 +96,12 @@ void LoadFlags::declare(Flags& flags) {
              "lengths of prompts instead: 128, 32:512 or lognormal:MEDIAN:SIGMA");
   flags.text("--output-tokens SPEC", output_tokens, "lengths of answers, likewise");
   flags.text("--trace FILE", trace,
-             "JSON lines with arrival_s, prompt_tokens, output_tokens instead of random requests; "
-             "with --sweep faster or slower");
+             many ? "JSON lines with arrival_s, prompt_tokens, output_tokens instead of random "
+                    "requests; with --sweep faster or slower"
+                  : "JSON lines with arrival_s, prompt_tokens, output_tokens instead of random "
+                    "requests");
   flags.integer("--seed N", seed, {}, "of arrivals, lengths and prompts");
+  if (!many) return;
   flags.text("--goodput BOUNDS", goodput,
              "count requests within these milliseconds: ttft=500,tpot=50,e2e=9000,norm=100");
   flags.text("--svg FILE", svg, "draw median latency per token against throughput");
@@ -105,7 +112,7 @@ Result<LoadPlan> LoadFlags::plan(const Flags& flags) const {
   plan.users = users;
   plan.seed = static_cast<uint64_t>(seed);
   JIGE_TRY(plan.goodput, sim::parse_goodput(goodput, "--goodput"));
-  const bool by_rate = flags.given("--rate") || flags.given("--sweep");
+  const bool by_rate = flags.given("--rate") || !sweep.empty();
   if (users > 0 && by_rate) {
     return fail(Code::kInvalidArgument,
                 "--users is a closed loop and --rate an open one; give one of them");
@@ -163,7 +170,17 @@ void SchedulingFlags::declare(Flags& flags) {
                 "tokens the key/value cache holds");
 }
 
-Result<std::vector<plan::ServePolicy>> SchedulingFlags::read_policies(const Flags& flags) const {
+void SchedulingFlags::declare_limits(Flags& flags) {
+  flags.text("--policies NAMES", policies, "those that may be chosen");
+  flags.integer("--max-batch N", batch_requests, {.min = 1, .max = 4096},
+                "answers at once that a setting may have at most");
+  flags.integer("--batch-tokens N", batch_tokens, {.min = 16, .max = 1 << 16},
+                "tokens of one iteration that the policy chunked may have at most");
+  flags.integer("--kv-tokens N", kv_tokens, {.min = 16, .max = int64_t{1} << 30},
+                "tokens the key/value cache holds");
+}
+
+Result<std::vector<plan::ServePolicy>> SchedulingFlags::read_policies() const {
   std::vector<std::string> names;
   for (const auto policy : plan::kServePolicies) names.emplace_back(plan::policy_name(policy));
   std::vector<plan::ServePolicy> found;
@@ -175,9 +192,21 @@ Result<std::vector<plan::ServePolicy>> SchedulingFlags::read_policies(const Flag
     }
     found.push_back(*policy);
   }
+  return found;
+}
+
+Result<std::vector<plan::ServePolicy>> SchedulingFlags::read_policies(const Flags& flags) const {
+  JIGE_TRY(std::vector<plan::ServePolicy> found, read_policies());
   const bool with_rounds = std::ranges::find(found, plan::ServePolicy::kRounds) != found.end();
   JIGE_DO(RoundFlags::check_use(flags, with_rounds, "--policies"));
   return found;
+}
+
+void SchedulingFlags::set(const sim::ServeSettings& settings) {
+  policies = plan::policy_name(settings.policy);
+  batch_requests = settings.batch_requests_max;
+  if (settings.policy == plan::ServePolicy::kChunked) batch_tokens = settings.batch_tokens_max;
+  rounds = {.prompts = settings.round_prompts, .steps = settings.round_steps};
 }
 
 plan::Admission SchedulingFlags::read_admission() const {

@@ -11,6 +11,7 @@
 #include "cli/round_flags.h"
 #include "plan/serve_scheduler.h"
 #include "sim/load_report.h"
+#include "sim/serve_prediction.h"
 #include "sim/workload.h"
 
 namespace jige::cli {
@@ -50,8 +51,10 @@ struct LoadFlags {
   std::string goodput;
   std::string svg;
 
+  // One load has no sweep, no goodput and no drawing; with a rate of 0 it is as much as is carried.
+  enum class Use { kManyLoads, kOneLoad };
   // In a section of its own.
-  void declare(Flags& flags);
+  void declare(Flags& flags, Use use = Use::kManyLoads);
   // Fails with kInvalidArgument on what contradicts itself, naming the flags, and as reading the
   // trace does.
   Result<LoadPlan> plan(const Flags& flags) const;
@@ -67,8 +70,14 @@ struct SchedulingFlags {
   int64_t kv_tokens = 16384;
 
   void declare(Flags& flags);
-  // Fails with kInvalidArgument on unknown names, and on flags that none of them has a use for.
+  // For a search of settings: from which policies, and how far.
+  void declare_limits(Flags& flags);
+  // Fails with kInvalidArgument on unknown names.
+  Result<std::vector<plan::ServePolicy>> read_policies() const;
+  // Fails on flags that none of them has a use for, too.
   Result<std::vector<plan::ServePolicy>> read_policies(const Flags& flags) const;
+  // As if its flags had been given.
+  void set(const sim::ServeSettings& settings);
   plan::Admission read_admission() const;
   int32_t kv_block_count(int64_t block_tokens) const;
 };

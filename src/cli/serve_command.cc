@@ -94,6 +94,7 @@ class ServeCommand final : public Command {
     output_.declare(flags, "print a JSON object when it listens, when it is ready, and at the end");
     flags.example("jige serve models/tiny");
     flags.example("jige serve models/llama-3.2-1b --port 8080 --memory-limit 6GiB");
+    flags.example("jige serve models/tiny --plan plan.json");
     flags.example("jige serve models/tiny --adapter poet=runs/poet --adapter coder=runs/coder");
     flags.example("jige serve models/qwen3-embedding-0.6b");
     flags.example("JIGE_API_KEY=secret-key jige serve runs/tuned --host 0.0.0.0");
@@ -102,6 +103,7 @@ class ServeCommand final : public Command {
   Status run() override {
     output_.apply();
     outlive_readers();
+    JIGE_DO(serve_.read_plan(*flags_));
     JIGE_TRY(engine_options_, serve_.engine_options());
     JIGE_DO(serve::validate(engine_options_));
     const InterruptScope interrupts;
@@ -229,6 +231,7 @@ class ServeCommand final : public Command {
     engine_options_.sampling_team = &devices_.team();
     engine_options_.draft_model = draft_model_.get();
     JIGE_TRY(engine_, serve::Engine::create(*loaded_, *tokenizer_, engine_options_));
+    serve_.compare_with_plan(loaded_->sizes().kv_block_count * ops::kKvBlockTokens);
     JIGE_TRY(api::ServedModel served, served_model());
     const int64_t text_tokens =
         served.embedding ? served.embedding->tokens_max : engine_->context_max();

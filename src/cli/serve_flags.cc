@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "base/log.h"
 #include "cli/embedding_folder.h"
 #include "cli/flags.h"
 #include "cli/page_address.h"
@@ -53,6 +54,9 @@ void declare_address(Flags& flags, ServeFlags& serve) {
 
 void declare_scheduling(Flags& flags, ServeFlags& serve) {
   flags.section("Scheduling and memory");
+  flags.text("--plan FILE", serve.plan,
+             "policy and settings of `jige plan serve -o FILE`, in place of --policy, --max-batch, "
+             "--batch-tokens and those of rounds");
   flags.choice("--policy NAME", serve.policy, {"chunked", "orca", "rounds", "static"},
                "chunked: running answers first, then pieces of prompts; orca: whole prompts, first "
                "come first served by iteration; rounds: some whole prompts, then iterations of "
@@ -143,6 +147,29 @@ void ServeFlags::declare(Flags& flags) {
   declare_limits(flags, *this);
 }
 
+Status ServeFlags::read_plan(const Flags& flags) {
+  if (plan.empty()) return {};
+  JIGE_DO(flags.refuse(
+      {"--policy", "--round-prompts", "--round-steps", "--max-batch", "--batch-tokens"},
+      "is what --plan says; leave one of them out"));
+  JIGE_TRY(planned_, sim::load_serve_plan(plan));
+  const sim::ServeSettings& settings = planned_->settings;
+  policy = plan::policy_name(settings.policy);
+  batch_requests = settings.batch_requests_max;
+  if (settings.policy == plan::ServePolicy::kChunked) batch_tokens = settings.batch_tokens_max;
+  rounds = {.prompts = settings.round_prompts, .steps = settings.round_steps};
+  log_info("{}: {}; planned for {:.3g} requests a second, within {:.3g} s at the 99th percentile",
+           plan, sim::settings_text(settings), planned_->prediction.requests_per_s,
+           planned_->prediction.e2e_s.p99);
+  return {};
+}
+
+void ServeFlags::compare_with_plan(int64_t cached_tokens) const {
+  if (!planned_ || cached_tokens >= planned_->kv_tokens) return;
+  log_warn("the cache holds {} tokens and {} was made for {}; plan again with --kv-tokens {}",
+           cached_tokens, plan, planned_->kv_tokens, cached_tokens);
+}
+
 Result<api::HttpServerOptions> ServeFlags::http_options(const api::ApiKeys& keys) const {
   const auto body = static_cast<size_t>(body_bytes);
   api::HttpServerOptions options;
@@ -211,7 +238,7 @@ Status ServeFlags::check_use(const Flags& flags, const std::string& folder, bool
   }
   return flags.refuse(
       {"--draft-model", "--speculate", "--tool-calls", "--reasoning", "--max-n",
-       "--default-max-tokens", "--max-batch", "--constraint-memory", "--kept-states"},
+       "--default-max-tokens", "--max-batch", "--plan", "--constraint-memory", "--kept-states"},
       fmt::format("is about answers, and {} gives vectors of texts; leave it out", folder));
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "cli/speculation_flags.h"
 #include "grammar/constraint_compiler.h"
 #include "serve/engine.h"
+#include "sim/serve_plan_file.h"
 
 namespace jige::cli {
 
@@ -34,6 +36,7 @@ struct ServeFlags {
   int64_t adapters_max = 0;
   int64_t adapter_rank_max = 0;
 
+  std::string plan;
   std::string policy = "chunked";
   std::string admission = "reserve";
   RoundFlags rounds;
@@ -71,6 +74,11 @@ struct ServeFlags {
   // Everything but FOLDER and what every command that computes has.
   void declare(Flags& flags);
 
+  // The settings of --plan in place of those by flags, if there is one; before engine_options().
+  // Fails with kInvalidArgument where flags are given that the plan is about, and as reading it.
+  Status read_plan(const Flags& flags);
+  // A warning where the cache holds less than what the plan was made for.
+  void compare_with_plan(int64_t cached_tokens) const;
   // Fails as AllowedOrigins does. `keys`: those that clients must send.
   Result<api::HttpServerOptions> http_options(const api::ApiKeys& keys) const;
   // Fails as SpeculationFlags does.
@@ -92,6 +100,9 @@ struct ServeFlags {
   api::ToolFormat tool_format(const text::ChatTemplate& chat) const;
   // The keys of --api-key-file, else those of JIGE_API_KEY, else none. Fails as ApiKeys does.
   Result<api::ApiKeys> api_keys() const;
+
+ private:
+  std::optional<sim::ServePlanFile> planned_;
 };
 
 }  // namespace jige::cli

@@ -163,6 +163,7 @@ TEST(CommandLine, FlagsWithoutAnEffectAreRefused) {
   const std::vector<std::string> links = {"profile", "links", "pairs", "--reference",
                                           "trunk-4host"};
   const std::vector<std::string> plan = {"plan", "train", "--size", "tiny"};
+  const std::vector<std::string> planned = {"plan", "serve"};
   const std::vector<std::string> simulate = {"simulate", "serve"};
   const std::vector<std::string> serve = {"serve", model, "--port", "0"};
   const std::vector<std::pair<std::vector<std::string>, std::vector<std::string>>> cases = {
@@ -177,6 +178,7 @@ TEST(CommandLine, FlagsWithoutAnEffectAreRefused) {
       {url, {"--top-p", "0.5"}},
       {random, {"--top-k", "5"}},
       {random, {"--round-steps", "5"}},
+      {random, {"--max-batch", "5", "--plan", "x.json"}},
       {random, {"--served-model", "x"}},
       {rings, {"--latency-us", "5"}},
       {rings, {"--nccl-version", "2.20"}},
@@ -197,8 +199,12 @@ TEST(CommandLine, FlagsWithoutAnEffectAreRefused) {
       {simulate, {"--profile", "p.json", "--traces", "5"}},
       {simulate, {"--rate", "5", "--sweep", "1,2"}},
       {simulate, {"--policies", "orca", "--traces", "5"}},
+      {planned, {"--margin", "0.1"}},
+      {planned, {"--burstiness", "2"}},
+      {planned, {"--batch-tokens", "64", "--policies", "orca"}},
       {serve, {"--pooling", "mean"}},
       {serve, {"--round-prompts", "4"}},
+      {serve, {"--policy", "orca", "--plan", "x.json"}},
       {serve, {"--speculate", "4", "--embeddings"}},
       {serve, {"--draft-model", model, "--embeddings"}},
       {serve, {"--max-n", "4", "--embeddings"}},

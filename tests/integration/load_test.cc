@@ -11,6 +11,7 @@ namespace jige::integration {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::string url_of(const Serving& server) {
   return "http://127.0.0.1:" + std::to_string(server.port());
@@ -148,6 +149,56 @@ TEST(Load, ProfilesIterationsAndSimulatesByThem) {
   EXPECT_THAT(
       run_jige({"simulate", "serve", "--profile", TinyRun::get().model() + "/config.json"}).err,
       HasSubstr("jige profile serve"));
+}
+
+// Plans, serves by the plan, and tells both beside one another.
+TEST(Load, PlansWhatIsServed) {
+  const TestFolder folder;
+  const std::string file = folder / "plan.json";
+  const std::vector<std::string> words = {"plan",
+                                          "serve",
+                                          "--users",
+                                          "4",
+                                          "-n",
+                                          "40",
+                                          "--prompt-tokens",
+                                          "4:20",
+                                          "--output-tokens",
+                                          "2:8",
+                                          "--kv-tokens",
+                                          "512",
+                                          "--bound",
+                                          "itl=40,e2e=900",
+                                          "-o",
+                                          file};
+  const Outcome planned = run_jige(words);
+  ASSERT_EQ(planned.exit_code, 0) << planned.err;
+  for (const char* word : {"SIMULATED", "chosen", "usual", "in the way of more", "--policy "}) {
+    EXPECT_THAT(planned.out, HasSubstr(word));
+  }
+  const std::string text = read_text(file);
+  EXPECT_THAT(text, HasSubstr("\"format\": \"jige.serve-plan\""));
+  std::vector<std::string> again = words;
+  again.push_back("--json");
+  const Outcome json = run_jige(again);
+  EXPECT_EQ(json.json()["simulated"], true);
+  EXPECT_EQ(json.json()["chosen"]["keeps_bounds"], true);
+  EXPECT_EQ(read_text(file), text) << "a plan repeats";
+
+  const Outcome bench =
+      run_jige({"bench", "serve", "--random", "tiny", "--threads", "1", "--plan", file, "--users",
+                "4", "-n", "8", "--prompt-tokens", "4:20", "--output-tokens", "2:8", "--json"});
+  ASSERT_EQ(bench.exit_code, 0) << bench.err;
+  EXPECT_THAT(bench.err, Not(HasSubstr("another load")));
+  const JsonLines lines = bench.json_lines();
+  EXPECT_EQ(lines.back()["plan"]["requests_per_s"]["planned"],
+            json.json()["chosen"]["prediction"]["requests_per_s"]);
+  EXPECT_GT(lines.back()["plan"]["e2e_p99_s"]["measured"], 0);
+
+  const Outcome never = run_jige({"plan", "serve", "--bound", "ttft=1", "-n", "20"});
+  EXPECT_EQ(never.exit_code, 6);
+  EXPECT_THAT(never.err, HasSubstr("no setting keeps the bounds"));
+  EXPECT_THAT(never.err, HasSubstr("times as large could be kept"));
 }
 
 TEST(Load, ChecksTraces) {

@@ -28,12 +28,12 @@ class ScoreCommand final : public Command {
  public:
   void declare(Flags& flags) override {
     flags.about(
-        "Scores a JSONL file record by record. {\"text\"} and {\"prompt\", \"completion\"} give "
-        "the "
+        "Scores a JSONL file. {\"text\"} and {\"prompt\", \"completion\"} give the "
         "log-probability of every token. {\"question\", \"choices\", \"answer\"} finds the "
         "likeliest choice, by sum, by token and by byte. {\"question\", \"answer\"} asks, and "
-        "looks "
-        "for the answer in the reply. Results are JSON lines; the summary goes to standard error.");
+        "looks for the answer in the reply. Many records are run at once, what they share only "
+        "once, with the results of each alone. Results are JSON lines, in the order of the file; "
+        "the summary goes to standard error.");
     model_.declare_folder(flags);
     flags.text("[DATA]", data_, "JSONL file; without it or with -, standard input");
     model_.declare_adapter(flags);

@@ -4,18 +4,20 @@
 
 #include "base/log.h"
 #include "cli/interrupt.h"
+#include "serve/reply_batch.h"
 
 namespace jige::cli {
 namespace {
 
 // Lines whose results are not there, at most: of those without texts, too.
 constexpr size_t kPendingMax = size_t{1} << 16;
+// Of those, questions: so many that few steps run with less than all rows.
+constexpr int64_t kQuestionsMax = 512;
 
 }  // namespace
 
 bool RecordScorer::Pending::complete() const {
-  const bool waits = record.kind == ScoreRecord::Kind::kReply && !replied;
-  return error || (read && texts_scored == texts_taken && !waits);
+  return error || (read && texts_scored == texts_taken && (replied || !asks()));
 }
 
 RecordScorer::RecordScorer(LoadedModel& loaded, const ScoreOptions& options, RecordReader reader,
@@ -24,8 +26,7 @@ RecordScorer::RecordScorer(LoadedModel& loaded, const ScoreOptions& options, Rec
       options_(options),
       reader_(std::move(reader)),
       take_(std::move(take)),
-      scorer_(*loaded.model, loaded.adapter),
-      generator_(*loaded.model, loaded.tokenizer, loaded.adapter) {}
+      scorer_(*loaded.model, loaded.adapter) {}
 
 Result<RecordScorer> RecordScorer::create(LoadedModel& loaded, const ScoreOptions& options,
                                           ResultTaker take) {
@@ -46,12 +47,11 @@ Status RecordScorer::add(std::string_view line, int64_t number, const std::strin
   if (failed_) return tl::unexpected<Error>(*failed_);
   pending.read = true;
   if (!read) set_error(pending, read.error(), json.has_value());
-  const bool is_reply = pending.record.kind == ScoreRecord::Kind::kReply;
+  if (!pending.error && pending.asks()) ++questions_;
+  const bool full = tokens_ >= options_.window_tokens || questions_ >= kQuestionsMax ||
+                    pending_.size() >= kPendingMax;
   const bool fails = pending.error && !pending.skipped;
-  if (is_reply || fails || tokens_ >= options_.window_tokens || pending_.size() >= kPendingMax) {
-    return flush();
-  }
-  return {};
+  return full || fails ? flush() : Status();
 }
 
 // Runs what was gathered before, so that texts of one line may be more than a window.
@@ -112,11 +112,7 @@ Status RecordScorer::score_texts() {
 Status RecordScorer::flush() {
   JIGE_DO(score_texts());
   JIGE_DO(give_results());
-  while (!pending_.empty()) {
-    JIGE_DO(reply(pending_.front()));
-    JIGE_DO(give_results());
-  }
-  return {};
+  return questions_ > 0 ? make_replies() : Status();
 }
 
 Status RecordScorer::give_results() {
@@ -142,23 +138,36 @@ Status RecordScorer::give_results() {
   return {};
 }
 
-// Answers the question of a line, and makes its record one that is complete.
-Status RecordScorer::reply(Pending& pending) {
-  serve::GenerateOptions options;
-  options.logprobs = false;
-  options.tokens_max = options_.tokens_max;
-  options.stop_ids = serve::end_ids(loaded_->tokenizer, loaded_->model->config());
-  options.cancelled = &interrupt_flag();
-  Result<serve::Generation> made = generator_.generate(pending.record.prompt, options);
-  if (!made) {
-    set_error(pending, std::move(made.error()), true);
-  } else if (made->finish == serve::FinishReason::kCancelled) {
-    return fail(Code::kCancelled, "by a signal, at {}", pending.where);
-  } else {
-    pending.record.reply = std::move(made->text);
-    pending.replied = true;
+// Answers the questions of all lines, whose other texts have been scored.
+Status RecordScorer::make_replies() {
+  std::vector<int64_t> askers;  // as Owner::pending
+  std::vector<std::vector<int32_t>> prompts;
+  for (size_t i = 0; i < pending_.size(); ++i) {
+    if (pending_[i].error || !pending_[i].asks()) continue;
+    askers.push_back(first_pending_ + static_cast<int64_t>(i));
+    prompts.push_back(std::move(pending_[i].record.prompt));
   }
-  return {};
+  const auto take = [&](size_t prompt, Result<std::string> text) -> Status {
+    Pending& pending = pending_[static_cast<size_t>(askers[prompt] - first_pending_)];
+    if (text) {
+      pending.record.reply = std::move(*text);
+      pending.replied = true;
+    } else {
+      set_error(pending, std::move(text.error()), true);
+    }
+    return give_results();
+  };
+  questions_ = 0;
+  Status made = serve::reply_to_all(*loaded_->model, loaded_->tokenizer, prompts,
+                                    {.tokens_max = options_.tokens_max,
+                                     .adapter = loaded_->adapter,
+                                     .team = &loaded_->devices.team(),
+                                     .cancelled = &interrupt_flag()},
+                                    take);
+  if (!made && made.error().code == Code::kCancelled) {
+    return fail(Code::kCancelled, "by a signal, at {}", pending_.front().where);
+  }
+  return made;
 }
 
 }  // namespace jige::cli

@@ -2,8 +2,8 @@
 //
 // What lines ask about is gathered and scored together (serve/scorer.h), in windows that bound the
 // memory of any file; beginnings that the texts of a window share are run once. Results are given
-// in the order of the lines, each as soon as it and those before it are there. Replies are made one
-// after another. Which lines make a window changes no result.
+// in the order of the lines, each as soon as it and those before it are there. Replies are made
+// many at once behind them (serve/reply_batch.h). Which lines make a window changes no result.
 // Threads: one thread.
 #pragma once
 
@@ -20,7 +20,6 @@
 #include "cli/loaded_model.h"
 #include "cli/score_record.h"
 #include "cli/score_summary.h"
-#include "serve/generator.h"
 #include "serve/scorer.h"
 
 namespace jige::cli {
@@ -44,7 +43,7 @@ class RecordScorer {
 
   // Takes a line, whose number and name in errors are given. It may be scored later; a line that is
   // at fault fails, behind those before it, or with skip_bad is counted. Fails with kCorrupt on
-  // what is no JSON, and as RecordReader, Scorer, Generator and the taker of results do.
+  // what is no JSON, and as RecordReader, Scorer, reply_to_all() and the taker of results do.
   Status add(std::string_view line, int64_t number, const std::string& where);
   // Scores all that has been taken, and gives its results. Fails as add() does.
   Status flush();
@@ -63,6 +62,7 @@ class RecordScorer {
     bool replied = false;        // of one that asks for a reply
     std::optional<Error> error;  // in place of a result
     bool skipped = false;        // where there is one: the line is at fault and left out
+    bool asks() const { return record.kind == ScoreRecord::Kind::kReply; }
     bool complete() const;
   };
   // Whose text it is: the line's number among all that were taken, and the text's in the line.
@@ -77,19 +77,19 @@ class RecordScorer {
   void set_error(Pending& pending, Error error, bool is_json);
   Status score_texts();
   Status give_results();
-  Status reply(Pending& pending);
+  Status make_replies();
 
   LoadedModel* loaded_;
   ScoreOptions options_;
   RecordReader reader_;
   ResultTaker take_;
   serve::Scorer scorer_;
-  serve::Generator generator_;
   std::deque<Pending> pending_;
   int64_t first_pending_ = 0;  // number of pending_[0] among all
   std::vector<serve::ScoredText> texts_;
   std::vector<Owner> owners_;    // of texts_
   int64_t tokens_ = 0;           // of texts_
+  int64_t questions_ = 0;        // that wait for replies
   std::optional<Error> failed_;  // running failed, which is no line's fault
   ScoreSummary summary_;
 };

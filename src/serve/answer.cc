@@ -36,6 +36,15 @@ std::vector<int32_t> end_ids(const text::Tokenizer& tokenizer, const formats::Mo
   return ids;
 }
 
+Error told_of_weights(Error error) {
+  if (error.code != Code::kInternal) return error;
+  return {.code = Code::kCorrupt,
+          .message =
+              "the model's weights hold NaN, infinity, or numbers too large to compute "
+              "with: " +
+              error.message};
+}
+
 std::string_view finish_reason_name(FinishReason reason) {
   switch (reason) {
     case FinishReason::kStopId:

@@ -43,6 +43,10 @@ std::string_view finish_reason_name(FinishReason reason);
 // The tokens that end an answer: those of the tokenizer's files and of the model's own.
 std::vector<int32_t> end_ids(const text::Tokenizer& tokenizer, const formats::ModelConfig& config);
 
+// What an answer failed with; where no token can be drawn from its logits (kInternal), said of the
+// weights, as kCorrupt: sums of finite ones are finite unless they are too large.
+Error told_of_weights(Error error);
+
 struct AnswerOptions {
   ops::SamplingParams sampling;
   uint64_t seed = 0;

@@ -14,13 +14,6 @@ constexpr size_t kBeforeAnswer = 16;
 // The name of the one sequence that there is.
 constexpr plan::RequestId kSequence = 0;
 
-// Sums of finite weights are finite unless they are too large: it is the folder that is at fault.
-tl::unexpected<Error> unusable(const std::string& reason) {
-  return fail(Code::kCorrupt,
-              "the model's weights hold NaN, infinity, or numbers too large to compute with: {}",
-              reason);
-}
-
 }  // namespace
 
 // What one generate() call carries along.
@@ -140,7 +133,7 @@ Status Generator::take_token(Run& run, const model::LogitRows& rows, size_t row)
     run.answer.draw(rows.row(row));
   }
   Result<AnswerPiece> taken = run.answer.accept();
-  if (!taken && taken.error().code == Code::kInternal) return unusable(taken.error().message);
+  if (!taken) return tl::unexpected(told_of_weights(taken.error()));
   JIGE_TRY(const AnswerPiece piece, std::move(taken));
   if (run.answer.drawn_count() == 1) run.out.stats.first_token_seconds = run.watch.seconds();
   run.out.text += piece.text;

@@ -15,6 +15,7 @@ namespace {
 // wait for their turn, and those blocks that are not full.
 constexpr int64_t kBatchesInCache = 4;
 constexpr int64_t kStatesOfScores = 16;
+constexpr int64_t kRowsOfReplies = 32;
 
 }  // namespace
 
@@ -28,19 +29,24 @@ Result<model::InferenceOptions> options_for_scores(const std::string& folder,
   JIGE_DO(model::check_weights(*architecture, files));
   JIGE_TRY(const model::InferenceSizes least,
            model::inference_sizes(options, *architecture, files));
-  const auto fits = [&](int64_t blocks, int64_t states) {
+  const auto fits = [&](int64_t blocks, int64_t states, int64_t rows) {
     model::InferenceSizes sizes = least;
     sizes.kv_block_count = blocks;
     sizes.state_count = states;
+    sizes.logit_rows_max = rows;
     return model::inference_memory(*architecture, sizes).total_bytes() <= options.memory_bytes_max;
   };
   const int64_t batch = model::kv_blocks_for(least.batch_tokens_max);
+  int64_t rows = std::min(least.batch_tokens_max, std::max(least.logit_rows_max, kRowsOfReplies));
+  while (rows > least.logit_rows_max && !fits(least.kv_block_count, least.state_count, rows))
+    --rows;
   int64_t states = least.state_count > 0 ? std::max(least.state_count, kStatesOfScores) : 0;
-  while (states > least.state_count && !fits(least.kv_block_count, states)) --states;
+  while (states > least.state_count && !fits(least.kv_block_count, states, rows)) --states;
   int64_t blocks = std::max(least.kv_block_count + batch, kBatchesInCache * batch);
-  while (blocks > least.kv_block_count && !fits(blocks, states)) --blocks;
+  while (blocks > least.kv_block_count && !fits(blocks, states, rows)) --blocks;
   options.kv_block_count = blocks;
   options.state_count = states;
+  options.logit_rows_max = rows;
   return options;
 }
 

@@ -72,7 +72,7 @@ TEST(ServePlanFile, SettingsAreThoseOfThePolicy) {
             R"({"policy":"static","max_batch":64})");
 }
 
-std::string error_of(const char* pointer, const Json& value) {
+std::string plan_error_of(const char* pointer, const Json& value) {
   Json json = some_file();
   json[Json::json_pointer(pointer)] = value;
   const auto file = serve_plan_from_json(json, "p.json");
@@ -80,24 +80,26 @@ std::string error_of(const char* pointer, const Json& value) {
 }
 
 TEST(ServePlanFile, NamesWhatIsWrong) {
-  EXPECT_THAT(error_of("/format", "jige.topology"), HasSubstr("jige.topology"));
-  EXPECT_THAT(error_of("/version", 2), HasSubstr("version 2"));
-  EXPECT_THAT(error_of("/settings", 1), HasSubstr("\"settings\" must be an object"));
-  EXPECT_THAT(error_of("/settings/policy", "fifo"), HasSubstr("\"fifo\" is not one of"));
-  EXPECT_THAT(error_of("/settings/max_batch", 0), HasSubstr("p.json: settings: max_batch is 0"));
-  EXPECT_THAT(error_of("/settings/round_steps", "5"), HasSubstr("round_steps"));
-  EXPECT_THAT(error_of("/settings/max_bach", 5), HasSubstr("\"max_bach\" is no setting"));
-  EXPECT_THAT(error_of("/settings/batch_tokens", 64), HasSubstr("\"batch_tokens\" is no setting"));
-  EXPECT_THAT(error_of("/settings/round_prompts", nullptr), HasSubstr("round_prompts"));
-  EXPECT_THAT(error_of("/load/users", -1), HasSubstr("users is -1"));
-  EXPECT_THAT(error_of("/load/rate", 3), HasSubstr("two loads"));
-  EXPECT_THAT(error_of("/load/iteration", 3), HasSubstr("iteration"));
-  EXPECT_THAT(error_of("/bounds/quantile", 2), HasSubstr("quantile is 2"));
-  EXPECT_THAT(error_of("/bounds/itl_ms", "x"), HasSubstr("itl_ms"));
-  EXPECT_THAT(error_of("/prediction/e2e_ms", Json::object()), HasSubstr("e2e_ms"));
-  EXPECT_THAT(error_of("/prediction/ttft_ms/p99", -1), HasSubstr("p99 is -1"));
-  EXPECT_THAT(error_of("/binding", 1), HasSubstr("binding"));
-  EXPECT_EQ(error_of("/usual", "for people"), "read");
+  EXPECT_THAT(plan_error_of("/format", "jige.topology"), HasSubstr("jige.topology"));
+  EXPECT_THAT(plan_error_of("/version", 2), HasSubstr("version 2"));
+  EXPECT_THAT(plan_error_of("/settings", 1), HasSubstr("\"settings\" must be an object"));
+  EXPECT_THAT(plan_error_of("/settings/policy", "fifo"), HasSubstr("\"fifo\" is not one of"));
+  EXPECT_THAT(plan_error_of("/settings/max_batch", 0),
+              HasSubstr("p.json: settings: max_batch is 0"));
+  EXPECT_THAT(plan_error_of("/settings/round_steps", "5"), HasSubstr("round_steps"));
+  EXPECT_THAT(plan_error_of("/settings/max_bach", 5), HasSubstr("\"max_bach\" is no setting"));
+  EXPECT_THAT(plan_error_of("/settings/batch_tokens", 64),
+              HasSubstr("\"batch_tokens\" is no setting"));
+  EXPECT_THAT(plan_error_of("/settings/round_prompts", nullptr), HasSubstr("round_prompts"));
+  EXPECT_THAT(plan_error_of("/load/users", -1), HasSubstr("users is -1"));
+  EXPECT_THAT(plan_error_of("/load/rate", 3), HasSubstr("two loads"));
+  EXPECT_THAT(plan_error_of("/load/iteration", 3), HasSubstr("iteration"));
+  EXPECT_THAT(plan_error_of("/bounds/quantile", 2), HasSubstr("quantile is 2"));
+  EXPECT_THAT(plan_error_of("/bounds/itl_ms", "x"), HasSubstr("itl_ms"));
+  EXPECT_THAT(plan_error_of("/prediction/e2e_ms", Json::object()), HasSubstr("e2e_ms"));
+  EXPECT_THAT(plan_error_of("/prediction/ttft_ms/p99", -1), HasSubstr("p99 is -1"));
+  EXPECT_THAT(plan_error_of("/binding", 1), HasSubstr("binding"));
+  EXPECT_EQ(plan_error_of("/usual", "for people"), "read");
 }
 
 TEST(ServePlanFile, DamagedFilesAreRefusedOrGiveSettingsWithinTheirRanges) {

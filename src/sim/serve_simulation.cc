@@ -15,6 +15,7 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 struct Flight {
   plan::Batch batch;
   double end_s = 0;
+  std::vector<double> token_s;  // of each item: when its tokens are told
 };
 
 class Simulation {
@@ -113,7 +114,8 @@ class Simulation {
       if (!batch) return;
       observer_.on_batch(*batch);
       observer_.check(scheduler_);
-      const double step_s = options_.step.seconds(*batch);
+      std::vector<double> token_s;
+      const double step_s = options_.step.seconds(*batch, token_s);
       const double stage_s = step_s / options_.scheduler.batches_in_flight_max;
       stage_free_s_ = now_s_ + stage_s;
       const double before_s = flying_.empty() ? 0 : flying_.back().end_s + stage_s;
@@ -121,13 +123,16 @@ class Simulation {
       result_.preemptions += std::ssize(batch->preempted);
       result_.kv_blocks_live_max =
           std::max(result_.kv_blocks_live_max, scheduler_.pool().live_count());
-      flying_.push_back({std::move(*batch), std::max(now_s_ + step_s, before_s)});
+      const double end_s = std::max(now_s_ + step_s, before_s);
+      for (double& one_s : token_s) one_s += end_s - step_s;
+      flying_.push_back({std::move(*batch), end_s, std::move(token_s)});
     }
   }
 
   void land_until_now() {
     while (!flying_.empty() && flying_.front().end_s <= now_s_) {
-      const plan::Batch batch = std::move(flying_.front().batch);
+      const Flight flight = std::move(flying_.front());
+      const plan::Batch& batch = flight.batch;
       flying_.pop_front();
       result_.computed_tokens += batch.token_count();
       if (rng_.uniform() < options_.faults.lose_share) {
@@ -136,41 +141,42 @@ class Simulation {
         for (const plan::RequestId id : scheduler_.lose(batch.id)) finish(id);
       } else {
         ++result_.iterations;
-        complete(batch);
+        complete(flight);
       }
       observer_.check(scheduler_);
     }
   }
 
-  void complete(const plan::Batch& batch) {
+  void complete(const Flight& flight) {
+    const plan::Batch& batch = flight.batch;
     std::vector<plan::SampledNext> sampled;
-    for (const plan::WorkItem& item : batch.items) {
-      if (item.samples) sampled.push_back(sample(item));
+    for (size_t i = 0; i < batch.items.size(); ++i) {
+      if (batch.items[i].samples) sampled.push_back(sample(batch.items[i], flight.token_s[i]));
     }
     observer_.on_complete(batch);
     for (const plan::RequestId id : scheduler_.complete(batch.id, sampled)) finish(id);
   }
 
   // Row by row, up to the first guess that does not come true.
-  plan::SampledNext sample(const plan::WorkItem& item) {
+  plan::SampledNext sample(const plan::WorkItem& item, double token_s) {
     plan::SampledNext next{.request = item.request};
     auto count = static_cast<int32_t>(item.tokens.size()) - item.draft_count;
     for (;; ++count, ++next.accepted) {
       next.finished = rng_.uniform() < options_.faults.stop_share;
       next.token = observer_.next_token(item, count);
-      if (!over_[static_cast<size_t>(item.request)]) token_came(outcome_of(item.request));
+      if (!over_[static_cast<size_t>(item.request)]) token_came(outcome_of(item.request), token_s);
       if (next.finished || next.accepted == item.draft_count) return next;
       if (item.tokens[static_cast<size_t>(count)] != next.token) return next;
     }
   }
 
-  void token_came(RequestOutcome& outcome) {
+  static void token_came(RequestOutcome& outcome, double token_s) {
     if (outcome.output_tokens++ == 0) {
-      outcome.first_token_s = now_s_;
+      outcome.first_token_s = token_s;
     } else {
-      outcome.gaps_s.push_back(now_s_ - outcome.end_s);
+      outcome.gaps_s.push_back(token_s - outcome.end_s);
     }
-    outcome.end_s = now_s_;  // of the last token so far
+    outcome.end_s = token_s;  // of the last token so far
   }
 
   void finish(plan::RequestId id) {

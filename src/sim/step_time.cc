@@ -44,18 +44,27 @@ double StepTime::forward_seconds(const StepFeatures& features) const {
 }
 
 double StepTime::seconds(const plan::Batch& batch) const {
+  std::vector<double> item_end_s;
+  return seconds(batch, item_end_s);
+}
+
+double StepTime::seconds(const plan::Batch& batch, std::vector<double>& item_end_s) const {
   double all_s = 0;
   StepFeatures features;
-  std::vector<size_t> order;
+  std::vector<size_t> order, of_forward;
+  item_end_s.resize(batch.items.size());
   const Status done = plan::cut_into_forwards(
       batch, limits, order,
       [&](const plan::ForwardPart& part) -> Status {
         features.add(batch.items[part.item].context_count + part.begin, part.count,
                      part.sample_rows);
+        of_forward.push_back(part.item);
         return {};
       },
       [&]() -> Status {
         all_s += forward_seconds(std::exchange(features, {}));
+        for (const size_t item : of_forward) item_end_s[item] = all_s;  // of its last part
+        of_forward.clear();
         return {};
       });
   static_cast<void>(done);  // neither call fails

@@ -61,6 +61,9 @@ struct StepTime {
   // Of an iteration that is one forward.
   double forward_seconds(const StepFeatures& features) const;
   double seconds(const plan::Batch& batch) const;
+  // The same, and when each item's last rows are done, which is when its tokens are told: at the
+  // end of their forward.
+  double seconds(const plan::Batch& batch, std::vector<double>& item_end_s) const;
   // Of an iteration of which only the sums are known: forwards are as full as they can be and share
   // the rest evenly. Exact where one forward holds it all.
   double seconds(const StepFeatures& sums) const;

@@ -60,6 +60,10 @@ TEST(StepTime, WhatIsLargerThanAForwardTakesSeveral) {
   EXPECT_DOUBLE_EQ(step.seconds(prompt), 3 + 10 + 0.5 * 20) << "the head runs once";
   const plan::Batch decodes{.items = {work(9, 1, true), work(9, 1, true), work(9, 1, true)}};
   EXPECT_DOUBLE_EQ(step.seconds(decodes), 2 * (1 + 10) + 0.5 * 3);
+  std::vector<double> ends;
+  const plan::Batch two{.items = {work(0, 2, true), work(0, 12, true)}};
+  EXPECT_DOUBLE_EQ(step.seconds(two, ends), 2 + 2 * 10 + 0.5 * 14);
+  EXPECT_EQ(ends, (std::vector<double>{1 + 10 + 4, 29})) << "the first is done earlier";
   // Keys are read again by each forward.
   const StepTime keys{.kv_token_s = 1, .limits = {.rows_max = 8}};
   EXPECT_DOUBLE_EQ(keys.seconds(prompt), 8 + 16 + 20);

@@ -78,6 +78,8 @@ class CheckpointReader {
   int64_t step() const { return step_; }
   // The caller's own JSON.
   const Json& state() const { return *state_; }
+  // What checksums.xxh64 says, by file.
+  const std::vector<std::pair<std::string, uint64_t>>& checksums() const { return checksums_; }
   bool has_file(std::string_view file) const;
   // All tensors of FILE.safetensors; empty when there is no such file.
   std::vector<const StoredTensor*> tensors(std::string_view file) const;
@@ -91,9 +93,16 @@ class CheckpointReader {
 
   std::string folder_;
   int64_t step_ = 0;
+  std::vector<std::pair<std::string, uint64_t>> checksums_;
   std::shared_ptr<const Json> state_;
   std::vector<std::pair<std::string, SafetensorsFile>> files_;
 };
+
+// Makes the same checkpoint, with another state, the latest of another run. Its tensors are hard
+// links where the file system has them, for no file of a checkpoint is ever changed. Prunes none.
+// Fails as CheckpointWriter::commit.
+Status link_checkpoint(const CheckpointReader& from, const std::string& run_folder,
+                       const Json& state);
 
 // The folder open_latest would read, verified.
 Result<std::string> find_latest_checkpoint(const std::string& run_folder);

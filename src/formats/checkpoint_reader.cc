@@ -139,6 +139,7 @@ Result<CheckpointReader> CheckpointReader::open(const std::string& folder) {
   const std::string sums_path = folder + "/checksums.xxh64";
   JIGE_TRY(const std::string sums, read_file(sums_path, kChecksumsBytesMax));
   JIGE_TRY(const auto entries, parse_checksums(sums, sums_path));
+  reader.checksums_ = entries;
   for (const auto& [name, checksum] : entries) {
     const std::string path = folder + "/" + name;
     if (name == "state.json") {

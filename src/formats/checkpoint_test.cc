@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "formats/test_support.h"
@@ -265,6 +266,23 @@ TEST(Checkpoint, RefusesChecksumFilesThatLie) {
   EXPECT_FAILS_WITH(CheckpointReader::open(scratch.path()), Code::kCorrupt, "no file of a");
   write_or_fail(scratch.file("checksums.xxh64"), "");
   EXPECT_FAILS_WITH(CheckpointReader::open(scratch.path()), Code::kCorrupt, "state.json");
+}
+
+TEST(Checkpoint, IsLinkedIntoAnotherRunUnderAnotherState) {
+  const ScratchFolder scratch;
+  const std::string run = scratch.file("run"), other = scratch.file("other/run");
+  ASSERT_TRUE(write_step(run, 5));
+  const auto reader = CheckpointReader::open_latest(run);
+  ASSERT_TRUE(reader);
+  ASSERT_TRUE(link_checkpoint(*reader, other, {{"step", 5}, {"cursor", "another"}}));
+  const auto linked = CheckpointReader::open_latest(other);
+  expect_step(linked, 5);
+  EXPECT_EQ(linked->state().at("cursor"), "another");
+  EXPECT_EQ(reader->state().at("cursor"), Json({1, 2})) << "that of the first stays";
+  EXPECT_EQ(std::filesystem::hard_link_count(step_path(run, 5, "params.safetensors")), 2u);
+  // What becomes of the first does not touch the other.
+  std::filesystem::remove_all(run);
+  expect_step(CheckpointReader::open_latest(other), 5);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "base/ascii.h"
@@ -16,6 +17,8 @@
 namespace jige::formats {
 namespace {
 
+constexpr const char* kStateFile = "state.json";
+constexpr const char* kChecksumsFile = "checksums.xxh64";
 constexpr uint64_t kHeaderBytesPerTensor = 200;  // a generous guess, for the room check only
 
 // Whether a file of the run folder is the pointer of a killed writer: "latest" with a dot and six
@@ -66,6 +69,62 @@ bool plain_file_name(std::string_view name) {
          });
 }
 
+// What state.json of a checkpoint holds. Fails with kInvalidArgument on a step that no checkpoint
+// has, kExhausted on a state that is too large.
+Result<std::string> text_of_state(const std::string& run_folder, int64_t step, const Json& state) {
+  if (step < 0 || step > kCheckpointStepMax) {
+    return fail(Code::kInvalidArgument, "{}: no checkpoint can be of step {}; at most {}",
+                run_folder, step, kCheckpointStepMax);
+  }
+  Json wrapped;
+  wrapped["format"] = "jige-checkpoint";
+  wrapped["version"] = 1;
+  wrapped["step"] = step;
+  wrapped["state"] = state;
+  std::string text = dump_json(wrapped, 1) + "\n";
+  if (text.size() > kStateBytesMax) {
+    return fail(Code::kExhausted, "{}: state.json would have {} bytes; at most {}", run_folder,
+                text.size(), kStateBytesMax);
+  }
+  return text;
+}
+
+// Puts the folder of a step in place, with what `fill` writes into it, and makes it the latest.
+Status put_checkpoint(const std::string& run_folder, int64_t step,
+                      const std::function<Status(const std::string& folder)>& fill) {
+  const std::string name = fmt::format("step-{:08}", step);
+  JIGE_DO(make_folders(run_folder));
+  remove_remains(run_folder);
+  JIGE_TRY(StagedFolder staged, StagedFolder::create(run_folder + "/" + name));
+  JIGE_DO(fill(staged.path()));
+  // The pointer is on disk under its temporary name before the folder appears, so that a disk that
+  // fills up in between cannot leave a checkpoint that nothing points to.
+  JIGE_TRY(AtomicFile latest, AtomicFile::create(run_folder + "/latest"));
+  JIGE_DO(latest.write((name + "\n").data(), name.size() + 1));
+  JIGE_DO(latest.sync());
+  JIGE_DO(staged.commit());
+  return latest.commit();
+}
+
+std::string checksum_line(uint64_t checksum, const std::string& name) {
+  return checksum_text(checksum) + "  " + name + "\n";
+}
+
+// The same file under another name, or a copy of it where the file system has no such thing.
+struct FileLink {
+  std::string from;
+  std::string to;
+};
+Status link_file(const FileLink& link) {
+  std::error_code error;
+  std::filesystem::create_hard_link(link.from, link.to, error);
+  if (!error) return {};
+  JIGE_TRY(const MappedFile source, MappedFile::open(link.from));
+  JIGE_TRY(AtomicFile copy, AtomicFile::create(link.to));
+  JIGE_DO(copy.write(source.bytes().data(), source.bytes().size()));
+  return copy.commit();
+}
+
 }  // namespace
 
 CheckpointWriter::CheckpointWriter(std::string run_folder, int64_t step)
@@ -98,53 +157,45 @@ Status CheckpointWriter::check_room(const std::string& state_text) const {
 Status CheckpointWriter::write_files(const std::string& folder,
                                      const std::string& state_text) const {
   std::string checksums;
-  const auto note = [&](uint64_t checksum, const std::string& name) {
-    checksums += checksum_text(checksum) + "  " + name + "\n";
-  };
   for (const File& file : files_) {
     const std::string name = file.name + ".safetensors";
     if (!plain_file_name(name)) {
       return fail(Code::kInvalidArgument, "\"{}\" cannot name a file of a checkpoint", file.name);
     }
     JIGE_TRY(const WrittenFile written, write_safetensors(folder + "/" + name, file.sources));
-    note(written.xxh64, name);
+    checksums += checksum_line(written.xxh64, name);
   }
-  JIGE_DO(write_file_atomic(folder + "/state.json", state_text));
-  note(xxhash64(std::as_bytes(std::span(state_text))), "state.json");
-  return write_file_atomic(folder + "/checksums.xxh64", checksums);
+  JIGE_DO(write_file_atomic(folder + "/" + kStateFile, state_text));
+  checksums += checksum_line(xxhash64(std::as_bytes(std::span(state_text))), kStateFile);
+  return write_file_atomic(folder + "/" + kChecksumsFile, checksums);
 }
 
 Status CheckpointWriter::commit(const Json& state, int keep_last) {
-  if (step_ < 0 || step_ > kCheckpointStepMax) {
-    return fail(Code::kInvalidArgument, "{}: no checkpoint can be of step {}; at most {}",
-                run_folder_, step_, kCheckpointStepMax);
-  }
-  const std::string name = fmt::format("step-{:08}", step_);
-  Json wrapped;
-  wrapped["format"] = "jige-checkpoint";
-  wrapped["version"] = 1;
-  wrapped["step"] = step_;
-  wrapped["state"] = state;
-  const std::string state_text = dump_json(wrapped, 1) + "\n";
-  if (state_text.size() > kStateBytesMax) {
-    return fail(Code::kExhausted, "{}: state.json would have {} bytes; at most {}", run_folder_,
-                state_text.size(), kStateBytesMax);
-  }
-  JIGE_DO(make_folders(run_folder_));
-  remove_remains(run_folder_);
-  JIGE_DO(check_room(state_text));
-
-  JIGE_TRY(StagedFolder staged, StagedFolder::create(run_folder_ + "/" + name));
-  JIGE_DO(write_files(staged.path(), state_text));
-  // The pointer is on disk under its temporary name before the folder appears, so that a disk that
-  // fills up in between cannot leave a checkpoint that nothing points to.
-  JIGE_TRY(AtomicFile latest, AtomicFile::create(run_folder_ + "/latest"));
-  JIGE_DO(latest.write((name + "\n").data(), name.size() + 1));
-  JIGE_DO(latest.sync());
-  JIGE_DO(staged.commit());
-  JIGE_DO(latest.commit());
+  JIGE_TRY(const std::string state_text, text_of_state(run_folder_, step_, state));
+  const auto fill = [&](const std::string& folder) -> Status {
+    JIGE_DO(check_room(state_text));
+    return write_files(folder, state_text);
+  };
+  JIGE_DO(put_checkpoint(run_folder_, step_, fill));
   prune(run_folder_, step_, keep_last);
   return {};
+}
+
+Status link_checkpoint(const CheckpointReader& from, const std::string& run_folder,
+                       const Json& state) {
+  JIGE_TRY(const std::string state_text, text_of_state(run_folder, from.step(), state));
+  return put_checkpoint(run_folder, from.step(), [&](const std::string& folder) -> Status {
+    std::string checksums;
+    for (const auto& [name, checksum] : from.checksums()) {
+      const bool is_state = name == kStateFile;
+      JIGE_DO(is_state
+                  ? write_file_atomic(folder + "/" + name, state_text)
+                  : link_file({.from = from.folder() + "/" + name, .to = folder + "/" + name}));
+      const uint64_t own = is_state ? xxhash64(std::as_bytes(std::span(state_text))) : checksum;
+      checksums += checksum_line(own, name);
+    }
+    return write_file_atomic(folder + "/" + kChecksumsFile, checksums);
+  });
 }
 
 }  // namespace jige::formats

@@ -109,6 +109,7 @@ struct TrainOptions {
   int64_t checkpoint_every_steps = 0;     // 0: by time only
   double checkpoint_every_seconds = 300;  // 0: by steps only
   int64_t checkpoints_kept = 2;
+  std::vector<int64_t> checkpoint_steps;  // there is one behind each of these, too
   ResumeMode resume = ResumeMode::kAuto;
   DType export_dtype = DType::kF32;  // of the model written at the end
   bool merge_lora = true;            // also write base and adapter as one model

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/file.h"
-#include "formats/staged_folder.h"
 #include "formats/tensor_folder.h"
 #include "model/init.h"
 #include "ops/linear_cuda.h"
@@ -22,6 +21,7 @@
 #include "train/rank_exchange.h"
 #include "train/records.h"
 #include "train/reward_engine.h"
+#include "train/run_remains.h"
 #include "train/run_source.h"
 #include "train/shared_device.h"
 #include "train/shared_state.h"
@@ -51,32 +51,6 @@ std::string agreement(const RunSetup& setup) {
                         {"bad_steps_in_row_max", options.optimizer.bad_steps_in_row_max},
                         {"sum", gradient_sum_name(options.ranks->sum)},
                         {"shard_optimizer", options.ranks->shard_optimizer}});
-}
-
-// Removes what a killed run left half-written: tokenised copies under temporary names
-// (base/file.h), results in hidden folders. Checkpoints see to their own. REQUIRES: the run's lock
-// is held.
-void remove_remains(const std::string& out_folder) {
-  namespace fs = std::filesystem;
-  std::vector<fs::path> remains;
-  const auto find = [&](const std::string& folder, auto is_remains) {
-    std::error_code error;
-    for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-      if (is_remains(it->path())) remains.push_back(it->path());
-    }
-  };
-  find(out_folder + "/cache", [](const fs::path& path) {
-    const std::string of = path.stem().extension().string();
-    const bool temporary = path.extension().string().size() == 7;  // ".Ab3xYz"
-    return temporary && (of == ".bin" || of == ".mask" || of == ".documents");
-  });
-  find(out_folder, [](const fs::path& path) {
-    const std::string name = path.filename().string();
-    const std::string hidden = formats::kStagedPrefix;
-    return name.starts_with(hidden + "model.") || name.starts_with(hidden + "adapter.");
-  });
-  std::error_code error;
-  for (const fs::path& path : remains) fs::remove_all(path, error);
 }
 
 Status check_identity(const RunSetup& setup, const formats::CheckpointReader& checkpoint) {
@@ -117,7 +91,7 @@ Result<std::unique_ptr<Trainer>> Trainer::create_on_rank(const TrainOptions& giv
       JIGE_TRY(RunLock taken, RunLock::take(options.out_folder));
       lock = std::make_shared<RunLock>(std::move(taken));
     }
-    if (lock) remove_remains(options.out_folder);
+    if (lock) remove_run_remains(options.out_folder);
     JIGE_TRY(setup, prepare_run(options, callbacks, device->team()));
     return {};
   };

@@ -68,6 +68,8 @@ class Trainer {
   // had finite gradients or the last one's loss is no number; kCorrupt where the weights of a given
   // model are the reason.
   Result<TrainResult> run();
+  // Whether run() failed for gradients or weights that are no numbers.
+  bool has_diverged() const { return diverged_; }
 
  private:
   Trainer(std::shared_ptr<RunLock> lock, RunSetup setup, std::unique_ptr<CpuDevice> device,
@@ -152,7 +154,8 @@ class Trainer {
   bool was_written_ = false;  // the results, by an earlier part of the run
   bool stop_asked_ = false;   // by a rank, in the last step
   bool save_asked_ = false;   // the same of a checkpoint
-  bool ends_alike_ = false;   // the run ends with an error that all ranks come to by themselves
+  bool diverged_ = false;
+  bool ends_alike_ = false;  // the run ends with an error that all ranks come to by themselves
 };
 
 }  // namespace jige::train

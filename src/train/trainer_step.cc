@@ -159,7 +159,7 @@ Status Trainer::finish_step(const StepInfo& info) {
   }
   const bool last = info.step == info.steps_total;
   if (diverged(info)) {
-    ends_alike_ = true;
+    ends_alike_ = diverged_ = true;
     return divergence(info);
   }
   const int64_t every = setup_.options.eval_every_steps;
@@ -200,6 +200,7 @@ Status Trainer::check_weights() {
   ops::sums_of_squares(engine_->stream(), values, squares.data());
   engine_->stream().synchronize();
   if (std::ranges::all_of(squares, [](double sum) { return std::isfinite(sum); })) return {};
+  diverged_ = true;
   const TrainOptions& options = setup_.options;
   if (state_.update_count == 0 && !options.init_folder.empty()) {
     return fail(Code::kCorrupt, "{}: cannot be trained: its weights hold NaN or infinity",
@@ -248,6 +249,9 @@ Status Trainer::run_evaluation() {
 bool Trainer::checkpoint_due() const {
   const TrainOptions& options = setup_.options;
   if (options.checkpoint_every_steps > 0 && state_.step % options.checkpoint_every_steps == 0) {
+    return true;
+  }
+  if (std::ranges::find(options.checkpoint_steps, state_.step) != options.checkpoint_steps.end()) {
     return true;
   }
   return shards() ? save_asked_ : time_is_up();

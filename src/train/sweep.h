@@ -1,0 +1,99 @@
+// A sweep: several trainings (trials) that differ in a few options, one after another, where what
+// their first steps share is trained once.
+//
+//   JIGE_TRY(SweepPlan plan, plan_sweep(std::move(trials)));
+//   JIGE_TRY(const SweepRecord record, run_sweep(plan, options, callbacks));
+//
+// Which steps are shared follows from the options: all but schedule and length must agree, and the
+// bits of the learning rates of those steps (plan/trial_tree.h). A trial that begins where another
+// one has been starts with the checkpoint of that step and the records of its log, under its own
+// identity. A run that goes on from a checkpoint ends with the bits of one that was never stopped
+// (trainer.h), so every trial ends with the weights and the losses of the same run alone.
+//
+// OUT/sweep.json           sweep_record.h
+// OUT/trials/NAME          a run, as of Trainer; its checkpoints go when it has ended, unless all
+//                          are kept
+// OUT/branches/NAME-step   a checkpoint that other trials begin from, until the last one has begun
+// OUT/cache                tokenised data of all trials
+//
+// A sweep that was killed or stopped goes on where it was: the trial under way as any run does, and
+// what has ended is not run again. A trial that diverges ends alone, with those that share the step
+// in which it did.
+// Threads: one thread at a time; trainers have threads of their own.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "base/threads.h"
+#include "plan/trial_tree.h"
+#include "train/options.h"
+#include "train/report.h"
+#include "train/sweep_record.h"
+
+namespace jige::train {
+
+struct SweepTrial {
+  std::string name;                                           // of its folder
+  std::vector<std::pair<std::string, std::string>> settings;  // that tell it from others
+  TrainOptions options;
+};
+
+// What of a trial is kept when it has ended.
+enum class SweepKeep {
+  kBest,    // the model of the best trial so far
+  kModels,  // every trial's model
+  kAll,     // checkpoints as well
+};
+
+struct SweepPlan {
+  std::vector<SweepTrial> trials;  // with steps_total of their schedules, folders and files
+  plan::TrialTree tree;
+};
+
+// Where a sweep is, as a trial begins or goes on.
+struct SweepPlace {
+  size_t number = 0;  // of the trial, from 1, in the order in which they run
+  size_t trial = 0;   // its place in the list
+  int64_t steps_done = 0;
+  double seconds_left = 0;  // of the whole sweep; 0: not known yet
+};
+
+struct SweepCallbacks {
+  std::function<TrainCallbacks(const SweepPlace&)> on_trial;
+  std::function<void(const TrainResult&)> on_result;
+  std::function<void(const TrialRecord&)> on_ended;
+};
+
+struct SweepOptions {
+  std::string out_folder;
+  std::vector<std::string> flags;  // for the record
+  SweepKeep keep = SweepKeep::kModels;
+};
+
+// Where trial NAME of a sweep trains.
+std::string trial_folder(const std::string& out_folder, const std::string& name);
+
+// Fills in folders, counts the steps of every trial, for which data is read, and finds what they
+// share. Fails with kInvalidArgument naming two trials that would be the same run, and as
+// prepare_run does, naming the trial. `on_prepared` hears how many trials are looked at. REQUIRES:
+// the lock on OUT (run_lock.h) is held.
+Result<SweepPlan> plan_sweep(std::vector<SweepTrial> trials, const std::string& out_folder,
+                             const TrainCallbacks& callbacks, ThreadTeam& team,
+                             const WalkProgress& on_prepared = {});
+
+// The record of a sweep of which nothing has run.
+SweepRecord new_record(const SweepPlan& plan, const SweepOptions& options);
+
+// Runs what is left. Fails with kInvalidArgument where OUT holds another sweep, with kCancelled
+// behind a checkpoint where the trial's should_stop says so, and as Trainer does, naming the trial,
+// unless a trial diverges. REQUIRES: the lock on OUT (run_lock.h) is held.
+Result<SweepRecord> run_sweep(const SweepPlan& plan, const SweepOptions& options,
+                              const SweepCallbacks& callbacks);
+
+}  // namespace jige::train

@@ -1,0 +1,118 @@
+#include "train/sweep_record.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/rng.h"
+#include "train/test_support.h"
+
+namespace jige::train {
+namespace {
+
+SweepRecord example_record() {
+  SweepRecord record{
+      .flags = {"--data", "a.jsonl"}, .steps_all = 36, .steps_run = 27, .branches_at_once = 1};
+  record.trials = {{.name = "lr=1", .settings = {{"lr", "1"}}, .steps = 12, .loss = 1.5},
+                   {.name = "lr=2",
+                    .settings = {{"lr", "2"}},
+                    .steps = 12,
+                    .shared_steps = 9,
+                    .shared_with = "lr=1",
+                    .state = TrialState::kDone,
+                    .loss = 1.25,
+                    .held_out = 1.0 / 3.0,
+                    .held_out_best = 0.25,
+                    .held_out_best_step = 9,
+                    .seconds = 4.5},
+                   {.name = "lr=3",
+                    .settings = {{"lr", "3"}},
+                    .steps = 12,
+                    .state = TrialState::kDiverged,
+                    .error = "training diverged"},
+                   {.name = "lr=4",
+                    .settings = {{"lr", "4"}},
+                    .steps = 12,
+                    .state = TrialState::kDone,
+                    .loss = 0.5,
+                    .held_out = 0.3}};
+  return record;
+}
+
+TEST(SweepRecord, ComesBackAsItWasWritten) {
+  const TestFolder folder;
+  EXPECT_FALSE(read_sweep_record(folder.path()).value());
+  ASSERT_TRUE(write_sweep_record(folder.path(), example_record()));
+  const auto read = read_sweep_record(folder.path());
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ((*read)->to_json(), example_record().to_json());
+  EXPECT_EQ(example_record().to_json().at("best"), "lr=4");
+}
+
+TEST(SweepRecord, PutsTheLeastHeldOutLossFirst) {
+  const SweepRecord record = example_record();
+  EXPECT_EQ(trials_by_loss(record), (std::vector<size_t>{3, 1, 2, 0}));
+  SweepRecord none = record;
+  none.trials.resize(1);
+  EXPECT_FALSE(best_trial(none));
+  none.trials.clear();
+  EXPECT_FALSE(best_trial(none));
+}
+
+// Bytes of a record changed, left out or repeated: it is read or refused.
+TEST(SweepRecord, EndsNoProgramByWhatIsInIt) {
+  const TestFolder folder;
+  const std::string text = dump_json(example_record().to_json(), 1);
+  Rng rng(derive_key(11, "sweep record"));
+  int refused = 0;
+  for (int round = 0; round < 2000; ++round) {
+    std::string changed = text;
+    for (uint64_t i = rng.below(3); i < 3; ++i) {
+      const size_t place = rng.below(changed.size());
+      switch (rng.below(3)) {
+        case 0:
+          changed[place] = "\"{}[],:-0a1e\\"[rng.below(13)];
+          break;
+        case 1:
+          changed.erase(place, 1 + rng.below(20));
+          break;
+        default:
+          changed.insert(place, text.substr(rng.below(text.size()), rng.below(30)));
+      }
+      if (changed.empty()) changed = "{";
+    }
+    const auto json = parse_json(changed, "sweep.json");
+    const auto record = json ? SweepRecord::from_json(*json, "sweep.json")
+                             : Result<SweepRecord>(tl::unexpected(json.error()));
+    if (record) {
+      dump_json(record->to_json());
+    } else {
+      ++refused;
+      EXPECT_FALSE(record.error().message.empty());
+    }
+  }
+  EXPECT_GT(refused, 1000);
+}
+
+TEST(SweepRecord, SaysWhatIsWrong) {
+  const auto refusal = [](auto change) {
+    Json json = example_record().to_json();
+    change(json);
+    const auto record = SweepRecord::from_json(json, "sweep.json");
+    return record ? std::string() : record.error().message;
+  };
+  EXPECT_EQ(refusal([](Json&) {}), "");
+  EXPECT_EQ(refusal([](Json& json) { json["version"] = 2; }),
+            "sweep.json: is of version 2 of the format; this Jige reads version 1");
+  EXPECT_EQ(refusal([](Json& json) { json["trials"][1]["state"] = "lost"; }),
+            "sweep.json: trials[1]: field \"state\" is \"lost\", not waiting, done or diverged");
+  EXPECT_EQ(refusal([](Json& json) { json["trials"][1]["name"] = "lr=1"; }),
+            "sweep.json: trials[1]: \"lr=1\" is there twice");
+  EXPECT_EQ(refusal([](Json& json) { json["trials"][0]["steps"] = -1; }),
+            "sweep.json: trials[0]: field \"steps\" is -1, below 0");
+  EXPECT_EQ(refusal([](Json& json) { json["trials"] = 3; }),
+            "sweep.json: field \"trials\" is no list");
+}
+
+}  // namespace
+}  // namespace jige::train

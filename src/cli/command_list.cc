@@ -7,6 +7,8 @@ std::span<const CommandEntry> command_list() {
   using enum CommandGroup;
   static const CommandEntry kCommands[] = {
       {"train", "train a model from text, or fine-tune one", kTrain, make_train_command},
+      {"sweep", "several trainings that differ in a few flags, what they share once", kTrain,
+       make_sweep_command},
       {"tokenizer train", "train a tokenizer from text", kTrain, make_tokenizer_train_command},
       {"plan train", "how to train on several devices, within their memory", kTrain,
        make_plan_train_command},

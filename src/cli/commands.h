@@ -40,6 +40,7 @@ std::unique_ptr<Command> make_score_command();
 std::unique_ptr<Command> make_serve_command();
 std::unique_ptr<Command> make_simulate_serve_command();
 std::unique_ptr<Command> make_simulate_train_command();
+std::unique_ptr<Command> make_sweep_command();
 std::unique_ptr<Command> make_tokenize_command();
 std::unique_ptr<Command> make_tokenizer_train_command();
 std::unique_ptr<Command> make_top_command();

@@ -16,14 +16,13 @@
 #include "cli/device_flags.h"
 #include "cli/flags.h"
 #include "cli/interrupt.h"
-#include "cli/machine_rates.h"
 #include "cli/new_model.h"
 #include "cli/output.h"
+#include "cli/train_checks.h"
 #include "cli/train_command.h"
 #include "cli/train_flags.h"
 #include "cli/train_rank_flags.h"
 #include "cli/train_report.h"
-#include "formats/checkpoint.h"
 #include "tensor/cuda_device.h"
 #include "train/rank_exchange.h"
 #include "train/records.h"
@@ -36,41 +35,6 @@ namespace {
 
 // The part of the rate of matrix products that a step reaches, for the prediction of times.
 constexpr double kTypicalShare = 0.5;
-// Wider matrix products are not faster.
-constexpr int64_t kProbeWidthMax = 8192;
-
-Status check_data_files(const train::DataOptions& data) {
-  for (const auto* files : {&data.files, &data.eval_files}) {
-    for (const std::string& file : *files) {
-      std::error_code error;
-      const std::filesystem::file_status status = std::filesystem::status(file, error);
-      if (std::filesystem::is_directory(status)) {
-        return fail(Code::kInvalidArgument, "{}: is a folder; name files, such as {}/*.txt", file,
-                    file);
-      }
-      const bool stream =
-          std::filesystem::exists(status) ? !std::filesystem::is_regular_file(status) : file == "-";
-      if (!stream) continue;
-      return fail(Code::kInvalidArgument,
-                  "{}: is no file that stays: training reads its data more than once, and again "
-                  "when it goes on; write it to a file",
-                  file);
-    }
-  }
-  return {};
-}
-
-// A run begun in the folder of a model would leave two models there, and commands take the old one.
-Status check_no_model(const std::string& out_folder) {
-  std::error_code error;
-  const std::filesystem::path folder(out_folder);
-  const bool begun = !formats::list_checkpoints((folder / "checkpoints").string()).empty();
-  if (begun || !std::filesystem::exists(folder / "config.json", error)) return {};
-  return fail(Code::kInvalidArgument,
-              "{}: is the folder of a model; name another one for the run, which writes its model "
-              "to OUT/model",
-              out_folder);
-}
 
 class TrainCommand final : public Command {
  public:
@@ -143,7 +107,7 @@ class TrainCommand final : public Command {
     const auto prepare = [&] { return prepare_model(options); };
     const bool several = ranks && ranks->group;
     JIGE_DO(several ? train::after_rank_0(*ranks->group, prepare) : prepare());
-    JIGE_DO(measure_machine(options));
+    JIGE_TRY(options.gemm_flops_per_s, measure_training_rate(device_, options));
     if (adjust_) adjust_(options);
     return plan_only_ ? plan(options) : train(options);
   }
@@ -194,25 +158,6 @@ class TrainCommand final : public Command {
     JIGE_DO(find_source(options));
     if (options.init_folder.empty()) return prepare_new_model(train_, output_.quiet, options);
     if (!train_.tokenizer_folder.empty()) options.tokenizer_folder = train_.tokenizer_folder;
-    return {};
-  }
-
-  // A fifth of a second on the shape of this model's largest layer, or on what is as fast: that a
-  // model is too large for the machine is said later, with what it takes.
-  Status measure_machine(train::TrainOptions& options) const {
-    formats::ModelConfig config;
-    if (options.config) {
-      config = *options.config;
-    } else {
-      JIGE_TRY(config, formats::load_model_config(options.init_folder));
-    }
-    JIGE_TRY(const ComputeDevices devices, device_.make());
-    JIGE_TRY(options.gemm_flops_per_s,
-             measure_gemm_flops_per_s(devices.compute(), options.compute,
-                                      {.tokens = std::min<int64_t>(options.micro_batch_tokens, 512),
-                                       .inputs = std::min(config.hidden_size, kProbeWidthMax),
-                                       .outputs = std::min(config.ffn_size, kProbeWidthMax)},
-                                      0.2));
     return {};
   }
 

@@ -5,6 +5,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -16,6 +17,7 @@
 #include "cli/load_flags.h"
 #include "cli/output.h"
 #include "cli/serve_plan_view.h"
+#include "cli/step_time_flags.h"
 #include "cli/train_plan_progress.h"
 #include "sim/serve_plan_file.h"
 #include "sim/serve_planner.h"
@@ -48,11 +50,7 @@ class PlanServeCommand final : public Command {
     flags.section("The server");
     scheduling_.policies = "chunked,orca,rounds,static";
     scheduling_.declare_limits(flags);
-    flags.section("Time of an iteration");
-    flags.number("--base-ms X", base_ms_, {.min = 0, .max = 1e6}, "of any iteration");
-    flags.number("--token-us X", token_us_, {.min = 0, .max = 1e9}, "more for each token in it");
-    flags.number("--kv-token-ns X", kv_token_ns_, {.min = 0, .max = 1e9},
-                 "more for each cached token that is read");
+    step_flags_.declare(flags);
     flags.section("Result");
     flags.integer("--simulations N", simulations_, {.min = 1, .max = 100'000},
                   "settings that are simulated at most");
@@ -60,7 +58,7 @@ class PlanServeCommand final : public Command {
                  "simulate all settings, and tell what the best of them is; takes minutes");
     flags.text("-o,--out FILE", out_, "write the plan as JSON, for `jige serve --plan`");
     output_.declare(flags, "print one JSON object");
-    flags.example("jige plan serve --users 16 --bound itl=50 -o plan.json");
+    flags.example("jige plan serve --profile step.json --users 16 --bound itl=50 -o plan.json");
     flags.example("jige plan serve --lengths chat --bound e2e=30000 --base-ms 8 --token-us 40");
     flags.example("jige serve models/tiny --plan plan.json");
   }
@@ -71,10 +69,7 @@ class PlanServeCommand final : public Command {
     JIGE_DO(check_output_files({out_}));
     JIGE_TRY(sim::ServePlanRequest request, read_request());
     const bool quiet = output_.quiet || output_.json;
-    const std::string iteration =
-        fmt::format("{:.3g} ms an iteration, {:.3g} us a token, {:.3g} ns a cached token", base_ms_,
-                    token_us_, kv_token_ns_);
-    if (!output_.json) print_text(fmt::format("SIMULATED {}\n", iteration));
+    if (!output_.json) print_text(fmt::format("SIMULATED {}\n", iteration_));
     const StopWatch watch;
     TrainPlanProgress progress(quiet, "planning");
     request.progress = progress.listener();
@@ -88,10 +83,27 @@ class PlanServeCommand final : public Command {
     if (!plan.chosen) return nothing_keeps(request, plan);
     if (out_.empty()) return {};
     return write_file_atomic(
-        out_, dump_json(sim::serve_plan_to_json(request, plan, iteration), 2) + "\n");
+        out_, dump_json(sim::serve_plan_to_json(request, plan, iteration_), 2) + "\n");
   }
 
  private:
+  // A plan rests on what an iteration takes: a profile that does not know is refused.
+  Result<KnownStepTime> read_step_time() const {
+    JIGE_DO(step_flags_.check_use(*flags_));
+    if (step_flags_.profile_path.empty()) return step_flags_.by_figures();
+    JIGE_TRY(const sim::StepProfile profile, sim::load_step_profile(step_flags_.profile_path));
+    const double error = profile.held_out.all.mean;
+    if (error > sim::kStepErrorMax) {
+      return fail(
+          Code::kUnsupported,
+          "{}: its times are {:.0f} % off on cells that were held out, and a plan needs {:.0f} "
+          "%; profile again with more --seconds, or when the machine is idle",
+          step_flags_.profile_path, 100 * error, 100 * sim::kStepErrorMax);
+    }
+    return known_step_time(profile, {.batch_tokens = scheduling_.batch_tokens,
+                                     .batch_requests = scheduling_.batch_requests});
+  }
+
   Result<sim::ServePlanRequest> read_request() {
     sim::ServePlanRequest request;
     JIGE_TRY(const LoadPlan plan, load_.plan(*flags_));
@@ -99,8 +111,9 @@ class PlanServeCommand final : public Command {
     request.load.users = plan.users;
     request.load.rate_per_s = plan.users > 0 ? 0 : plan.rates[0];
     request.load.seed = plan.seed;
-    request.load.step = {
-        .base_s = base_ms_ / 1e3, .token_s = token_us_ / 1e6, .kv_token_s = kv_token_ns_ / 1e9};
+    JIGE_TRY(KnownStepTime known, read_step_time());
+    request.load.step = std::move(known.step);
+    iteration_ = std::move(known.text);
     request.load.pool.block_count = scheduling_.kv_block_count(request.load.pool.block_tokens);
     request.load.cancel = &interrupt_flag();
     if (request.load.saturated()) {
@@ -150,8 +163,8 @@ class PlanServeCommand final : public Command {
   LoadFlags load_;
   SchedulingFlags scheduling_;
   sim::ServeBounds bounds_;
-  std::string bound_, out_;
-  double base_ms_ = 20, token_us_ = 100, kv_token_ns_ = 20;
+  StepTimeFlags step_flags_;
+  std::string bound_, out_, iteration_;
   int64_t simulations_ = 32;
   bool certify_ = false;
   OutputFlags output_;

@@ -20,6 +20,7 @@
 #include "cli/load_view.h"
 #include "cli/output.h"
 #include "cli/step_profiler.h"
+#include "cli/step_time_flags.h"
 #include "sim/serve_simulation.h"
 #include "sim/serve_trace.h"
 #include "sim/step_profile.h"
@@ -47,12 +48,7 @@ class SimulateServeCommand final : public Command {
                   "batches at once, in a pipeline of N equal stages");
     flags.number("--turnaround-ms X", turnaround_ms_, {.min = 0, .max = 1e9},
                  "with --users: from an answer's end to the user's next request");
-    flags.section("Time of an iteration");
-    flags.text("--profile FILE", profile_path_, "as `jige profile serve -o` has measured it");
-    flags.number("--base-ms X", base_ms_, {.min = 0, .max = 1e6}, "of any iteration");
-    flags.number("--token-us X", token_us_, {.min = 0, .max = 1e9}, "more for each token in it");
-    flags.number("--kv-token-ns X", kv_token_ns_, {.min = 0, .max = 1e9},
-                 "more for each cached token that is read");
+    step_flags_.declare(flags);
     model_.declare(flags);
     flags.number("--seconds S", seconds_, {.min = 0.1, .max = 1e5},
                  "with --model or --random: time to measure it");
@@ -107,9 +103,9 @@ class SimulateServeCommand final : public Command {
     if (load_.users == 0) {
       JIGE_DO(flags_->refuse({"--turnaround-ms"}, "is of users who wait; give --users too"));
     }
-    if (!profile_path_.empty()) {
-      JIGE_DO(flags_->refuse({"--base-ms", "--token-us", "--kv-token-ns", "--model", "--random"},
-                             "is not of the profile; give one of them"));
+    JIGE_DO(step_flags_.check_use(*flags_));
+    if (!step_flags_.profile_path.empty()) {
+      JIGE_DO(flags_->refuse({"--model", "--random"}, "is not of the profile; give one of them"));
     }
     if (model_.given()) {
       return flags_->refuse({"--base-ms", "--token-us", "--kv-token-ns"},
@@ -122,48 +118,23 @@ class SimulateServeCommand final : public Command {
   }
 
   Status choose_step_time() {
-    if (!profile_path_.empty() || model_.given()) {
+    if (step_flags_.profile_path.empty() && !model_.given()) {
+      JIGE_TRY(known_, step_flags_.by_figures());
+    } else {
       JIGE_TRY(const sim::StepProfile profile, find_profile());
-      use_profile(profile);
-      return {};
+      known_ = known_step_time(profile, {.batch_tokens = scheduling_.batch_tokens,
+                                         .batch_requests = scheduling_.batch_requests});
     }
-    step_ = {
-        .base_s = base_ms_ / 1e3, .token_s = token_us_ / 1e6, .kv_token_s = kv_token_ns_ / 1e9};
-    if (step_.base_s + step_.token_s + step_.kv_token_s <= 0) {
-      return fail(Code::kInvalidArgument, "an iteration must take time; give --base-ms above 0");
-    }
-    caption_ =
-        fmt::format("SIMULATED {:.3g} ms an iteration, {:.3g} us a token, {:.3g} ns a cached token",
-                    step_.base_s * 1e3, step_.token_s * 1e6, step_.kv_token_s * 1e9);
+    caption_ = "SIMULATED " + known_.text;
     return {};
   }
 
   Result<sim::StepProfile> find_profile() {
-    if (!profile_path_.empty()) return sim::load_step_profile(profile_path_);
+    if (!model_.given()) return sim::load_step_profile(step_flags_.profile_path);
     JIGE_TRY(BenchServeModel measured,
              model_.load(plan_.tokens_max(), scheduling_.kv_block_count(ops::kKvBlockTokens),
                          scheduling_.batch_tokens, scheduling_.batch_requests));
     return show_profiling(measured, seconds_, output_.quiet || output_.json);
-  }
-
-  void use_profile(const sim::StepProfile& profile) {
-    warn_of_error(profile);
-    step_ = profile.step;
-    // A model is loaded for the rows that the scheduler may ask for.
-    step_.limits = {
-        .rows_max = scheduling_.batch_tokens,
-        .sample_rows_max = std::min(scheduling_.batch_requests, scheduling_.batch_tokens)};
-    if (step_.limits.rows_max > profile.step.limits.rows_max) {
-      log_warn("--batch-tokens {}: forwards of more than {} rows were not measured",
-               step_.limits.rows_max, profile.step.limits.rows_max);
-    }
-    sim::StepFeatures one, prompt;
-    one.add(0, 1, 1);
-    prompt.add(0, 128, 1);
-    caption_ = fmt::format(
-        "SIMULATED as {} on {}, {}: {:.3g} ms a next token, {:.3g} ms a prompt of 128",
-        profile.model.name, profile.machine.processor, counted(profile.machine.threads, "thread"),
-        step_.seconds(one) * 1e3, step_.seconds(prompt) * 1e3);
   }
 
   Status simulate(plan::ServePolicy policy, size_t rate_index) {
@@ -176,7 +147,7 @@ class SimulateServeCommand final : public Command {
     options.scheduler.batches_in_flight_max = static_cast<int32_t>(in_flight_);
     options.scheduler.pool.block_count =
         scheduling_.kv_block_count(options.scheduler.pool.block_tokens);
-    options.step = step_;
+    options.step = known_.step;
     options.users = plan_.users;
     options.turnaround_s = turnaround_ms_ / 1e3;
     options.faults = faults_;
@@ -207,7 +178,7 @@ class SimulateServeCommand final : public Command {
   void print_head() const {
     if (!output_.json) return print_text(caption_ + "\n");
     Json head{{"simulated", true}};
-    head.update(sim::step_time_to_json(step_));
+    head.update(sim::step_time_to_json(known_.step));
     print_json(head);
   }
 
@@ -266,13 +237,12 @@ class SimulateServeCommand final : public Command {
   sim::ServeFaults faults_;
   int64_t in_flight_ = 1;
   int64_t traces_ = 0;
-  std::string profile_path_;
-  double base_ms_ = 20, token_us_ = 100, kv_token_ns_ = 20;
+  StepTimeFlags step_flags_;
   double seconds_ = 10;
   double turnaround_ms_ = 0.1;  // of `jige bench serve`: behind the beginning of the next iteration
 
   LoadPlan plan_;
-  sim::StepTime step_;
+  KnownStepTime known_;
   std::string caption_;
   std::vector<LoadPoint> points_;
 };

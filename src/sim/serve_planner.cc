@@ -9,6 +9,7 @@
 
 #include "plan/serve_search.h"
 #include "plan/serve_steady.h"
+#include "sim/serve_plan_check.h"
 
 namespace jige::sim {
 namespace {
@@ -19,10 +20,11 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr size_t kLengthsMax = 512;        // of which the closed form knows
 constexpr double kSearchTolerance = 0.05;  // the closed form is only nearly monotone
 constexpr double kWorthwhile = 0.002;      // more throughput, or less time, than was found
-constexpr double kFar = 2;       // doublings, from where a simulation says nothing any more
-constexpr double kNearly = 1.2;  // of a ratio to bounds that simulations may show to be kept
-constexpr double kHopeless = 2;  // of a ratio to bounds, where nothing keeps them yet
-constexpr double kMore = 1.01;   // what counts as more throughput
+constexpr double kFar = 2;        // doublings, from where a simulation says nothing any more
+constexpr double kNearly = 1.2;   // of a ratio to bounds that simulations may show to be kept
+constexpr double kHopeless = 2;   // of a ratio to bounds, where nothing keeps them yet
+constexpr double kAlike = 0.005;  // of throughputs: the faster answers count
+constexpr double kMore = 1.01;    // what counts as more throughput
 
 // So many values for each doubling, in equal steps, up to the most, which is among them: with two
 // 1, 2, 3, 4, 6, 8, 12 …
@@ -43,7 +45,14 @@ std::vector<int32_t> ladder(int32_t least, int32_t most, int64_t per_doubling) {
 struct LoadSeconds {
   const StepTime& step;
   double operator()(const plan::StepLoad& load) const {
-    return step.base_s + step.token_s * load.rows() + step.kv_token_s * load.kv_tokens;
+    // Sequences with one row read what is not of prompts.
+    return step.seconds(
+        StepFeatures{.rows = load.rows(),
+                     .sampled_rows = load.sampled_rows(),
+                     .sequences = load.sequences(),
+                     .kv_tokens = load.kv_tokens,
+                     .decode_keys = std::max(load.kv_tokens - load.prompt_tokens, 0.0),
+                     .pairs = load.pairs});
   }
 };
 
@@ -84,65 +93,6 @@ double distance(const ServeSettings& a, const ServeSettings& b) {
          apart(a.round_steps, b.round_steps);
 }
 
-Status check_positive(std::string_view name, double value) {
-  if (value > 0 && std::isfinite(value)) return {};
-  return fail(Code::kInvalidArgument, "{} is {}; it must be above 0", name, value);
-}
-
-Status check_bounds(const ServeBounds& bounds) {
-  for (const auto& [name, bound] : {std::pair{"bound of ttft", bounds.ttft_s},
-                                    {"bound of itl", bounds.itl_s},
-                                    {"bound of tpot", bounds.tpot_s},
-                                    {"bound of e2e", bounds.e2e_s}}) {
-    if (bound) JIGE_DO(check_positive(name, *bound));
-  }
-  if (!(bounds.quantile > 0 && bounds.quantile < 1)) {
-    return fail(Code::kInvalidArgument, "the quantile of bounds is {}; it must be in 0..1",
-                bounds.quantile);
-  }
-  if (bounds.margin >= 0 && bounds.margin < 1) return {};
-  return fail(Code::kInvalidArgument, "the margin of bounds is {}; it must be at least 0, below 1",
-              bounds.margin);
-}
-
-Status check_load(const ServeLoad& load) {
-  if (load.requests.empty()) {
-    return fail(Code::kInvalidArgument, "there are no requests to plan for; give one at least");
-  }
-  const plan::StepLoad one{.next_rows = 1, .kv_tokens = 1, .pairs = 1};
-  JIGE_DO(check_positive("time of an iteration in seconds", LoadSeconds{load.step}(one)));
-  JIGE_DO(check_positive("blocks of the cache", load.pool.block_count));
-  if (load.users < 0 || load.rate_per_s < 0 || (load.users > 0 && load.rate_per_s > 0)) {
-    return fail(Code::kInvalidArgument, "{} users and {} requests a second; give one of them",
-                load.users, load.rate_per_s);
-  }
-  const int64_t room = int64_t{load.pool.block_count} * load.pool.block_tokens;
-  for (const RequestShape& shape : load.requests) {
-    const int64_t prompt = shape.prompt_tokens, output = shape.output_tokens;
-    if (prompt < 1 || output < 1 || std::max(prompt, output) > kLengthMax) {
-      return fail(Code::kInvalidArgument, "a request of {} + {} tokens; both must be in 1..{}",
-                  prompt, output, kLengthMax);
-    }
-    if (prompt + output <= room) continue;
-    return fail(Code::kExhausted,
-                "a request of {} + {} tokens has no room in a cache of {}; "
-                "give it more, or leave "
-                "such requests out",
-                prompt, output, room);
-  }
-  return {};
-}
-
-Status check_request(const ServePlanRequest& request) {
-  JIGE_DO(check_load(request.load));
-  JIGE_DO(check_bounds(request.bounds));
-  JIGE_DO(check_positive("answers at once", request.batch_requests_max));
-  JIGE_DO(check_positive("tokens of an iteration", request.batch_tokens_max));
-  JIGE_DO(check_positive("simulations", request.simulations_max));
-  if (!request.policies.empty()) return {};
-  return fail(Code::kInvalidArgument, "there are no policies to choose from; give one at least");
-}
-
 class ServePlanner {
  public:
   explicit ServePlanner(const ServePlanRequest& request)
@@ -156,9 +106,8 @@ class ServePlanner {
     JIGE_DO(judge(/*all=*/!monotone));
     plan_.settings = settings_;
     plan_.evaluated = std::ssize(candidates_);
-    total_ =
-        request_.certify ? settings_ : std::min<int64_t>(request_.simulations_max, plan_.evaluated);
-    JIGE_TRY(plan_.usual, predict_serving(load_, request_.bounds, request_.usual));
+    total_ = std::min<int64_t>(request_.simulations_max, plan_.evaluated);
+    JIGE_DO(simulate_usual());
     JIGE_DO(simulate_finalists());
     choose();
     if (request_.certify) JIGE_DO(certify());
@@ -316,6 +265,20 @@ class ServePlanner {
     return best;
   }
 
+  // One of those to choose from, unless it is beyond what settings may have.
+  Status simulate_usual() {
+    const ServeSettings& usual = request_.usual;
+    JIGE_TRY(plan_.usual, predict_serving(load_, request_.bounds, usual));
+    if (std::ranges::find(request_.policies, usual.policy) == request_.policies.end() ||
+        usual.batch_requests_max > request_.batch_requests_max ||
+        usual.batch_tokens_max > request_.batch_tokens_max) {
+      return {};
+    }
+    for (Candidate& one : candidates_) one.simulated |= one.settings == usual;
+    keep(by_closed_form(usual), plan_.usual);
+    return {};
+  }
+
   // Each policy's best first; then the best of all, as long as one promises more than was found and
   // may keep the bounds.
   Status simulate_finalists() {
@@ -324,7 +287,8 @@ class ServePlanner {
           most_promising([policy](const Candidate& one) { return one.settings.policy == policy; });
       if (best) JIGE_DO(try_out(*best));
     }
-    while (std::ssize(predictions_) < request_.simulations_max) {
+    const auto simulations_max = static_cast<size_t>(total_);
+    while (predictions_.size() < simulations_max) {
       const size_t best = best_index();
       const bool found = best < predictions_.size();
       const double had = found ? merit(predictions_[best]) : 0;
@@ -344,6 +308,11 @@ class ServePlanner {
     one.simulated = true;
     if (request_.progress) request_.progress(std::ssize(predictions_), total_);
     JIGE_TRY(ServePrediction found, predict_serving(load_, request_.bounds, one.settings));
+    keep(one, std::move(found));
+    return {};
+  }
+
+  void keep(const Candidate& one, ServePrediction found) {
     Correction off{.settings = one.settings};
     if (found.requests_per_s > 0 && one.requests_per_s > 0) {
       off.throughput = found.requests_per_s / one.requests_per_s;
@@ -353,7 +322,6 @@ class ServePlanner {
     if (one.ratio > 0 && std::isfinite(one.ratio)) off.ratio = found.ratio / one.ratio;
     corrections_.push_back(off);
     predictions_.push_back(std::move(found));
-    return {};
   }
 
   bool cancelled() const { return load_.cancel && load_.cancel->load(std::memory_order_relaxed); }
@@ -377,12 +345,17 @@ class ServePlanner {
   }
 
   void choose() {
-    const auto best_where = [this](const auto& counts) {
-      const ServePrediction* best = nullptr;
+    const auto first_where = [this](const auto& counts, const auto& in_front) {
+      const ServePrediction* first = nullptr;
       for (const ServePrediction& one : predictions_) {
-        if (counts(one) && (!best || better(one, *best))) best = &one;
+        if (counts(one) && (!first || in_front(one, *first))) first = &one;
       }
-      return best;
+      return first;
+    };
+    const auto best_where = [&](const auto& counts) {
+      return first_where(counts, [this](const ServePrediction& one, const ServePrediction& other) {
+        return better(one, other);
+      });
     };
     for (const ServePolicy policy : request_.policies) {
       const ServePrediction* best =
@@ -396,7 +369,16 @@ class ServePlanner {
       plan_.binding = best->tightest;
       return;
     }
-    plan_.chosen = *best;
+    // Throughput that is as good as the greatest may come with much faster answers.
+    const ServePrediction* const fastest = first_where(
+        [&](const ServePrediction& one) {
+          return one.keeps_bounds() &&
+                 merit(one) >= merit(*best) - kAlike * std::fabs(merit(*best));
+        },
+        [](const ServePrediction& one, const ServePrediction& other) {
+          return one.e2e_s.mean < other.e2e_s.mean;
+        });
+    plan_.chosen = *(best = fastest);
     const ServePrediction* other = best_where([&](const ServePrediction& one) {
       return one.keeps_bounds() && one.settings.policy != best->settings.policy;
     });
@@ -436,6 +418,7 @@ class ServePlanner {
   }
 
   Status certify() {
+    total_ = settings_;
     JIGE_DO(judge(/*all=*/true));
     for (Candidate& one : candidates_) {
       one.simulated = std::ranges::find(predictions_, one.settings, &ServePrediction::settings) !=
@@ -464,7 +447,7 @@ class ServePlanner {
 }  // namespace
 
 Result<ServePlan> plan_serving(const ServePlanRequest& request) {
-  JIGE_DO(check_request(request));
+  JIGE_DO(check_serve_plan_request(request));
   return ServePlanner(request).run();
 }
 

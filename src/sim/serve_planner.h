@@ -11,7 +11,7 @@
 // by. What is told of a setting comes of its simulation.
 //
 // Loads, and what is best for them where bounds hold:
-//   users    a closed loop: the most requests a second
+//   users    a closed loop: the most requests a second; within half a percent, the fastest answers
 //   rate     an open loop, which comes out as it goes in: the least mean time of an answer
 //   neither  as much as it carries: the most requests a second of a closed loop with as many users
 //            as answers at once. Throughput and latency grow together then, along rows and prompts
@@ -42,10 +42,12 @@ struct ServePlanRequest {
   std::vector<plan::ServePolicy> policies = {plan::ServePolicy::kChunked, plan::ServePolicy::kOrca,
                                              plan::ServePolicy::kRounds,
                                              plan::ServePolicy::kStatic};
-  ServeSettings usual;  // predicted, too: what a server has without a plan
+  // What a server has without a plan: predicted, too, and one of those to choose from unless it is
+  // beyond the limits.
+  ServeSettings usual;
 
-  int32_t simulations_max = 32;  // besides the usual settings
-  bool certify = false;          // simulates all settings, however long it takes
+  int32_t simulations_max = 32;
+  bool certify = false;  // simulates all settings, however long it takes
   // Simulations that are done and are to come at most.
   std::function<void(int64_t done, int64_t total)> progress = {};
 };

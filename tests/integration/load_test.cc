@@ -122,6 +122,22 @@ TEST(Load, ProfilesIterationsAndSimulatesByThem) {
   EXPECT_EQ(written["machine"]["threads"], 1);
   EXPECT_GT(written["cells"].size(), 20u);
 
+  // A plan needs a profile that is close; what is written may be told to be.
+  Json close = written;
+  close["held_out"]["all"]["mean"] = 0.05;
+  write_text(folder / "close.json", close.dump());
+  const Outcome planned =
+      run_jige({"plan", "serve", "--profile", folder / "close.json", "--users", "4", "-n", "20",
+                "--prompt-tokens", "40", "--output-tokens", "5", "--max-batch", "8",
+                "--batch-tokens", "64", "--kv-tokens", "1024"});
+  ASSERT_EQ(planned.exit_code, 0) << planned.err;
+  EXPECT_THAT(planned.out, HasSubstr("SIMULATED as tiny (random)"));
+  close["held_out"]["all"]["mean"] = 0.2;
+  write_text(folder / "far.json", close.dump());
+  const Outcome refused = run_jige({"plan", "serve", "--profile", folder / "far.json"});
+  EXPECT_EQ(refused.exit_code, 5);
+  EXPECT_THAT(refused.err, HasSubstr("20 % off"));
+
   const std::vector<std::string> simulate = {"simulate",  "serve",
                                              "--profile", file,
                                              "--users",   "4",

@@ -96,7 +96,10 @@ class ScoreCommand final : public Command {
     const auto add_line = [&](std::string_view line, int64_t number) -> Result<bool> {
       if (is_blank(line)) return true;
       const std::string where = fmt::format("{}:{}", shown_name(), number);
-      if (interrupted()) return fail(Code::kCancelled, "by a signal, at {}", where);
+      if (interrupted()) {
+        JIGE_DO(scorer.flush());  // says at which line, where one was taken and is not done
+        return fail(Code::kCancelled, "by a signal, at {}", where);
+      }
       JIGE_DO(scorer.add(line, number, where));
       return ++read < limit_ || limit_ == 0;
     };
@@ -107,10 +110,15 @@ class ScoreCommand final : public Command {
   }
 
   static std::string progress_note(const ScoreSummary& summary, double seconds) {
-    const double least = std::max(seconds, 1e-9);
-    return fmt::format("{}, {:.1f}/s, {} tokens/s", counted(summary.record_count, "record"),
-                       static_cast<double>(summary.record_count) / least,
-                       format_count(static_cast<double>(summary.computed_tokens) / least));
+    const auto rate = [&](int64_t count) {
+      return static_cast<double>(count) / std::max(seconds, 1e-9);
+    };
+    std::string note = fmt::format("{}, {:.1f}/s", counted(summary.record_count, "record"),
+                                   rate(summary.record_count));
+    if (summary.computed_tokens > 0) {
+      note += fmt::format(", {} tokens/s", format_count(rate(summary.computed_tokens)));
+    }
+    return note;
   }
 
   ModelFlags model_;

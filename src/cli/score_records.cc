@@ -99,10 +99,7 @@ Status RecordScorer::score_texts() {
     return give_results();
   };
   Status scored = scorer_.score_all(texts_, keep, &interrupt_flag());
-  if (!scored && scored.error().code == Code::kCancelled) {
-    return fail(Code::kCancelled, "by a signal, at {}", pending_.front().where);
-  }
-  JIGE_DO(scored);
+  JIGE_DO(where_cancelled(std::move(scored)));
   texts_.clear();
   owners_.clear();
   tokens_ = 0;
@@ -164,10 +161,13 @@ Status RecordScorer::make_replies() {
                                      .team = &loaded_->devices.team(),
                                      .cancelled = &interrupt_flag()},
                                     take);
-  if (!made && made.error().code == Code::kCancelled) {
-    return fail(Code::kCancelled, "by a signal, at {}", pending_.front().where);
-  }
-  return made;
+  return where_cancelled(std::move(made));
+}
+
+Status RecordScorer::where_cancelled(Status status) const {
+  // What runs may belong to lines that have failed and are gone.
+  if (status || status.error().code != Code::kCancelled || pending_.empty()) return status;
+  return fail(Code::kCancelled, "{}, at {}", status.error().message, pending_.front().where);
 }
 
 }  // namespace jige::cli

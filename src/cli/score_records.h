@@ -78,6 +78,8 @@ class RecordScorer {
   Status score_texts();
   Status give_results();
   Status make_replies();
+  // Names the first line whose result was not given, where work was cancelled.
+  Status where_cancelled(Status status) const;
 
   LoadedModel* loaded_;
   ScoreOptions options_;

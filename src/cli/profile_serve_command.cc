@@ -101,6 +101,12 @@ class ProfileServeCommand final : public Command {
                  decodes ? ms(decode_s(1000)) : "", ms(step.forward_seconds(prompt))});
     }
     text += times.render();
+    int64_t runs = 0, disturbed = 0;
+    for (const sim::StepCell& cell : profile.cells) {
+      runs += cell.runs;
+      disturbed += cell.disturbed;
+    }
+    text += fmt::format("{}, {} disturbed by other programs\n", counted(runs, "turn"), disturbed);
     Table errors({{"cells held out"}, {"", kRight}, {"mean error", kRight}, {"worst", kRight}});
     const auto add = [&](const std::string& kind, const sim::StepError& error) {
       errors.row({kind, fmt::format("{}", error.cells), fmt::format("{:.1f} %", 100 * error.mean),

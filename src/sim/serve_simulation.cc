@@ -32,7 +32,9 @@ class Simulation {
   }
 
   Result<ServeSimulationResult> run() {
-    users_ready_s_.assign(static_cast<size_t>(options_.users), 0.0);
+    for (int64_t i = 0; i < options_.users; ++i) {
+      users_ready_s_.push_back(static_cast<double>(i) * options_.turnaround_s);
+    }
     for (;;) {
       if (options_.cancel && options_.cancel->load(std::memory_order_relaxed)) {
         return fail(Code::kCancelled, "by a signal");
@@ -184,7 +186,12 @@ class Simulation {
     over_[static_cast<size_t>(id)] = true;
     outcome_of(id).end_s = std::max(now_s_, outcome_of(id).start_s);
     observer_.on_over(id);
-    if (options_.users > 0) users_ready_s_.push_back(now_s_ + options_.turnaround_s);
+    if (options_.users > 0) user_is_free();
+  }
+
+  void user_is_free() {
+    const double before_s = users_ready_s_.empty() ? now_s_ : users_ready_s_.back();
+    users_ready_s_.push_back(std::max(now_s_, before_s) + options_.turnaround_s);
   }
 
   RequestOutcome& outcome_of(plan::RequestId id) {

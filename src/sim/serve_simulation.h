@@ -36,8 +36,10 @@ struct ServeFaults {
 struct ServeSimulationOptions {
   plan::ServeSchedulerOptions scheduler;
   StepTime step;
-  int64_t users = 0;        // > 0: closed loop, each user sends the next request when one is over
-  double turnaround_s = 0;  // and so much later
+  int64_t users = 0;  // > 0: closed loop, each user sends the next request when one is over
+  // and so much later; users who are due together come one after the other, so much apart, as one
+  // client sends for all: who comes first to an idle machine begins alone.
+  double turnaround_s = 0;
   ServeFaults faults;
   uint64_t seed = 1;
   const std::atomic<bool>* cancel = nullptr;

@@ -91,6 +91,13 @@ TEST(ServeSimulation, UsersTakeTheirTimeToAskAgain) {
   const auto beside = run(std::vector<RequestShape>{{0, 8, 4}, {0, 8, 9}, {0, 8, 4}}, options);
   EXPECT_DOUBLE_EQ(beside.outcomes[2].start_s, 4.25);
   EXPECT_DOUBLE_EQ(beside.outcomes[2].first_token_s, 6) << "the second user's step had begun";
+  // All are due at once, and the first to come is a batch by itself.
+  options.scheduler.policy = ServePolicy::kStatic;
+  options.users = 3;
+  const auto fixed = run(std::vector<RequestShape>(3, {0, 8, 4}), options);
+  EXPECT_DOUBLE_EQ(fixed.outcomes[0].end_s, 4);
+  EXPECT_DOUBLE_EQ(fixed.outcomes[2].start_s, 0.5);
+  EXPECT_DOUBLE_EQ(fixed.outcomes[2].end_s, 8);
 }
 
 TEST(ServeSimulation, StaticAnswersEndWithTheirBatch) {

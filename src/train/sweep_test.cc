@@ -221,6 +221,28 @@ TEST(Sweep, StopsBehindACheckpointAndGoesOn) {
   expect_bits_of_runs_alone(study, *plan);
 }
 
+// A kill between a checkpoint and what keeps it for others.
+TEST(Sweep, KeepsABranchThatAKilledSweepDidNotComeTo) {
+  Study study;
+  study.base.checkpoints_kept = 1;
+  const auto plan = study.plan(study.trials());
+  ASSERT_TRUE(plan);
+  int64_t steps = 0, last = 0;
+  const TrainCallbacks callbacks = {.on_step =
+                                        [&](const StepInfo& info) {
+                                          ++steps;
+                                          last = info.step;
+                                        },
+                                    .should_stop = [&] { return steps == 3 && last == 3; }};
+  const auto stopped = run_all(*plan, {.out_folder = study.out()}, callbacks);
+  ASSERT_FALSE(stopped);
+  EXPECT_EQ(stopped.error().code, Code::kCancelled);
+  EXPECT_GT(std::filesystem::remove_all(study.out() + "/branches"), 0u);
+  const auto record = run_all(*plan, {.out_folder = study.out()}, callbacks);
+  ASSERT_TRUE(record) << record.error().message;
+  EXPECT_EQ(steps, plan->tree.steps_run);
+}
+
 TEST(Sweep, BeginsAnewWhereABranchIsDamaged) {
   const Study study;
   const auto plan = study.plan(study.trials());

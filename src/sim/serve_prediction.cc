@@ -101,6 +101,8 @@ Result<ServePrediction> predict_serving(const ServeLoad& load, const ServeBounds
   options.scheduler.pool.prefix_cache = false;
   options.step = load.step;
   options.users = load.users_with(settings);
+  // As much as is carried: somebody always waits.
+  options.turnaround_s = load.saturated() ? 0 : kBenchTurnaroundSeconds;
   options.seed = load.seed;
   options.cancel = load.cancel;
   std::vector<RequestShape> requests = load.requests;

@@ -33,6 +33,10 @@ struct ServeFaults {
   double stop_share = 0;      // of tokens that end their answer
 };
 
+// From an answer to the next request of a user of `jige bench serve`: it comes while the iteration
+// behind the answer is under way.
+inline constexpr double kBenchTurnaroundSeconds = 5e-5;
+
 struct ServeSimulationOptions {
   plan::ServeSchedulerOptions scheduler;
   StepTime step;

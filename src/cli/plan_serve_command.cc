@@ -44,7 +44,7 @@ class PlanServeCommand final : public Command {
                "them");
     flags.number("--quantile X", bounds_.quantile,
                  {.min = 0, .max = 1, .above_min = true, .below_max = true},
-                 "share of requests, or of gaps between tokens, that keep them");
+                 "share of requests that keep them; of gaps between tokens half as many may not");
     flags.number("--margin X", bounds_.margin, {.min = 0, .max = 1, .below_max = true},
                  "bounds count as so much less, 0.1 a tenth, for what a simulation does not know");
     flags.section("The server");

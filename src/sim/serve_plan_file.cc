@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "sim/json_fields.h"
 
 namespace jige::sim {
 namespace {
@@ -87,27 +88,6 @@ Json bounds_json(const ServeBounds& bounds) {
   return json;
 }
 
-Result<const Json*> object_of(const Json& json, const char* name, std::string_view where) {
-  const Json* const found = find_field(json, name);
-  if (!found) return fail(Code::kNotFound, "{}: field \"{}\" is missing", where, name);
-  if (found->is_object()) return found;
-  return fail(Code::kInvalidArgument, "{}: field \"{}\" must be an object", where, name);
-}
-
-Result<double> number_in(const Json& json, const char* name, double max, std::string_view where) {
-  JIGE_TRY(const double value, get_number(json, name, where));
-  if (value >= 0 && value <= max) return value;
-  return fail(Code::kInvalidArgument, "{}: {} is {}; it must be in 0..{}", where, name, value, max);
-}
-
-Result<int64_t> count_in(const Json& json, const char* name, int64_t min, int64_t max,
-                         std::string_view where) {
-  JIGE_TRY(const int64_t value, get_int(json, name, where));
-  if (value >= min && value <= max) return value;
-  return fail(Code::kInvalidArgument, "{}: {} is {}; it must be in {}..{}", where, name, value, min,
-              max);
-}
-
 Result<ServeSettings> read_settings(const Json& json, const std::string& where) {
   ServeSettings settings;
   JIGE_TRY(const std::string policy, get_string(json, "policy", where));
@@ -172,7 +152,7 @@ Result<ServePrediction> read_prediction(const Json& json, const std::string& whe
   JIGE_TRY(const int64_t blocks, count_in(json, "kv_blocks_max", 0, INT32_MAX, where));
   prediction.kv_blocks_max = static_cast<int32_t>(blocks);
   for (const FigureField& field : kFigureFields) {
-    JIGE_TRY(const Json* const figure, object_of(json, field.name, where));
+    JIGE_TRY(const Json* const figure, object_in(json, field.name, where));
     const std::string place = fmt::format("{}: {}", where, field.name);
     for (const PartField& part : kFigureParts) {
       JIGE_TRY(const double value_ms, number_in(*figure, part.name, kFigureMax, place));
@@ -235,14 +215,14 @@ Result<ServePlanFile> serve_plan_from_json(const Json& json, std::string_view wh
   }
   ServePlanFile file;
   const auto place = [&](const char* name) { return fmt::format("{}: {}", where, name); };
-  JIGE_TRY(const Json* const settings, object_of(json, "settings", where));
+  JIGE_TRY(const Json* const settings, object_in(json, "settings", where));
   JIGE_TRY(file.settings, read_settings(*settings, place("settings")));
-  JIGE_TRY(const Json* const load, object_of(json, "load", where));
+  JIGE_TRY(const Json* const load, object_in(json, "load", where));
   JIGE_DO(read_load(*load, place("load"), file));
-  JIGE_TRY(const Json* const bounds, object_of(json, "bounds", where));
+  JIGE_TRY(const Json* const bounds, object_in(json, "bounds", where));
   JIGE_TRY(file.bounds, read_bounds(*bounds, place("bounds")));
   JIGE_TRY(file.binding, get_string(json, "binding", where));
-  JIGE_TRY(const Json* const prediction, object_of(json, "prediction", where));
+  JIGE_TRY(const Json* const prediction, object_in(json, "prediction", where));
   JIGE_TRY(file.prediction, read_prediction(*prediction, place("prediction")));
   file.prediction.settings = file.settings;
   return file;

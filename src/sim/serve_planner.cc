@@ -220,8 +220,9 @@ class ServePlanner {
     // A wait is between none and twice its mean.
     const double ttft_s = state.first_s + state.wait_s * (1 + quantile);
     const double e2e_s = state.wait_s + state.latency_s(lengths_.output_quantile(quantile));
-    const BoundRatio worst = ratio_to_bounds(
-        request_.bounds, ttft_s, state.gap_quantile_s(quantile), state.gap_mean_s(), e2e_s);
+    const double itl_s = state.gap_quantile_s(request_.bounds.gap_quantile());
+    const BoundRatio worst =
+        ratio_to_bounds(request_.bounds, ttft_s, itl_s, state.gap_mean_s(), e2e_s);
     one.ratio = worst.ratio;
     return one;
   }

@@ -45,7 +45,9 @@ void expect_figures(const ServePrediction& one) {
     EXPECT_GT(figure->p50, 0);
     EXPECT_LE(figure->p50, figure->p90);
     EXPECT_LE(figure->p90, figure->p99);
-    EXPECT_EQ(figure->bounded, figure->p99);
+    // Bounds count at this quantile, those of gaps beyond it.
+    EXPECT_TRUE(figure == &one.itl_s ? figure->bounded >= figure->p99
+                                     : figure->bounded == figure->p99);
   }
   EXPECT_LT(one.ttft_s.p50, one.e2e_s.p50);
 }

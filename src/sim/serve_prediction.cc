@@ -62,7 +62,7 @@ ServePrediction steady_part(std::span<const RequestOutcome> outcomes, const Serv
                            static_cast<double>(tokens_all);
   }
   found.ttft_s = figure_of(std::move(ttft), bounds.quantile);
-  found.itl_s = figure_of(std::move(itl), bounds.quantile);
+  found.itl_s = figure_of(std::move(itl), bounds.gap_quantile());
   found.tpot_s = figure_of(std::move(tpot), bounds.quantile);
   found.e2e_s = figure_of(std::move(e2e), bounds.quantile);
   return found;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "sim/json_fields.h"
 
 namespace jige::sim {
 namespace {
@@ -61,30 +62,6 @@ constexpr Field<double StepFeatures::*> kFeatures[] = {
 constexpr Field<double StepCell::*> kCellTimes[] = {
     {"seconds", &StepCell::seconds}, {"low_s", &StepCell::low_s}, {"high_s", &StepCell::high_s}};
 
-Result<const Json*> member(const Json& json, std::string_view name, std::string_view where,
-                           bool list) {
-  const Json* const found = find_field(json, name);
-  if (!found) return fail(Code::kNotFound, "{}: field \"{}\" is missing", where, name);
-  if (list ? found->is_array() : found->is_object()) return found;
-  return fail(Code::kInvalidArgument, "{}: field \"{}\" must be {}", where, name,
-              list ? "a list" : "an object");
-}
-
-Result<double> number_within(const Json& json, const char* name, double max,
-                             std::string_view where) {
-  JIGE_TRY(const double value, get_number(json, name, where));
-  if (value >= 0 && value <= max) return value;
-  return fail(Code::kInvalidArgument, "{}: {} is {}; it must be in 0..{}", where, name, value, max);
-}
-
-Result<int64_t> count_within(const Json& json, const char* name, int64_t min, int64_t max,
-                             std::string_view where) {
-  JIGE_TRY(const int64_t value, get_int(json, name, where));
-  if (value >= min && value <= max) return value;
-  return fail(Code::kInvalidArgument, "{}: {} is {}; it must be in {}..{}", where, name, value, min,
-              max);
-}
-
 template <typename Owner, typename Texts, typename Counts>
 Json identity_json(const Owner& owner, const Texts& texts, const Counts& counts) {
   Json json = Json::object();
@@ -96,20 +73,20 @@ Json identity_json(const Owner& owner, const Texts& texts, const Counts& counts)
 template <typename Owner, typename Texts, typename Counts>
 Status read_identity(const Json& json, std::string_view name, std::string_view where,
                      const Texts& texts, const Counts& counts, Owner& owner) {
-  JIGE_TRY(const Json* const found, member(json, name, where, false));
+  JIGE_TRY(const Json* const found, object_in(json, name, where));
   const std::string place = fmt::format("{}: {}", where, name);
   for (const auto& text : texts) {
     JIGE_TRY(owner.*text.member, get_string(*found, text.name, place));
   }
   for (const auto& count : counts) {
-    JIGE_TRY(owner.*count.member, count_within(*found, count.name, 0, kCountMax, place));
+    JIGE_TRY(owner.*count.member, count_in(*found, count.name, 0, kCountMax, place));
   }
   return {};
 }
 
 Result<std::vector<StepSegment>> read_segments(const Json& json, std::string_view name,
                                                std::string_view where) {
-  JIGE_TRY(const Json* const list, member(json, name, where, true));
+  JIGE_TRY(const Json* const list, list_in(json, name, where));
   if (list->size() > kSegmentsMax) {
     return fail(Code::kInvalidArgument, "{}: {} has {} segments, at most {}", where, name,
                 list->size(), kSegmentsMax);
@@ -119,8 +96,8 @@ Result<std::vector<StepSegment>> read_segments(const Json& json, std::string_vie
   double begin = 0;
   for (const Json& one : *list) {
     StepSegment segment;
-    JIGE_TRY(segment.end, number_within(one, "end", kFeatureMax, place));
-    JIGE_TRY(segment.unit_s, number_within(one, "unit_s", kSecondsMax, place));
+    JIGE_TRY(segment.end, number_in(one, "end", kFeatureMax, place));
+    JIGE_TRY(segment.unit_s, number_in(one, "unit_s", kSecondsMax, place));
     if (!(segment.end > begin)) {
       return fail(Code::kInvalidArgument, "{}: end is {}; it must be above {}, the one before",
                   place, segment.end, begin);
@@ -132,10 +109,10 @@ Result<std::vector<StepSegment>> read_segments(const Json& json, std::string_vie
 }
 
 Status read_step(const Json& json, std::string_view where, StepTime& step) {
-  JIGE_TRY(const Json* const found, member(json, "step", where, false));
+  JIGE_TRY(const Json* const found, object_in(json, "step", where));
   const std::string place = fmt::format("{}: step", where);
   for (const auto& term : kStepTerms) {
-    JIGE_TRY(step.*term.member, number_within(*found, term.name, kSecondsMax, place));
+    JIGE_TRY(step.*term.member, number_in(*found, term.name, kSecondsMax, place));
   }
   for (const auto& segments : kStepSegments) {
     JIGE_TRY(step.*segments.member, read_segments(*found, segments.name, place));
@@ -153,8 +130,8 @@ Json error_json(const StepError& error) {
 
 Result<StepError> read_error(const Json& json, const std::string& where) {
   StepError error;
-  JIGE_TRY(error.cells, count_within(json, "cells", 0, kCountMax, where));
-  JIGE_TRY(error.mean, number_within(json, "mean", kFeatureMax, where));
+  JIGE_TRY(error.cells, count_in(json, "cells", 0, kCountMax, where));
+  JIGE_TRY(error.mean, number_in(json, "mean", kFeatureMax, where));
   JIGE_TRY(error.worst, get_number(json, "worst", where));
   return error;
 }
@@ -166,8 +143,8 @@ Json errors_json(const StepErrors& errors) {
 }
 
 Status read_errors(const Json& json, std::string_view where, StepErrors& errors) {
-  JIGE_TRY(const Json* const found, member(json, "held_out", where, false));
-  JIGE_TRY(const Json* const all, member(*found, "all", where, false));
+  JIGE_TRY(const Json* const found, object_in(json, "held_out", where));
+  JIGE_TRY(const Json* const all, object_in(*found, "all", where));
   JIGE_TRY(errors.all, read_error(*all, fmt::format("{}: held_out: all", where)));
   for (const auto& [kind, error] : found->items()) {
     if (kind == "all") continue;
@@ -189,17 +166,17 @@ Result<StepCell> read_cell(const Json& json, const std::string& where) {
   StepCell cell;
   JIGE_TRY(cell.kind, get_string(json, "kind", where));
   for (const auto& feature : kFeatures) {
-    JIGE_TRY(cell.features.*feature.member, number_within(json, feature.name, kFeatureMax, where));
+    JIGE_TRY(cell.features.*feature.member, number_in(json, feature.name, kFeatureMax, where));
   }
   for (const auto& time : kCellTimes) {
-    JIGE_TRY(cell.*time.member, number_within(json, time.name, kSecondsMax, where));
+    JIGE_TRY(cell.*time.member, number_in(json, time.name, kSecondsMax, where));
   }
   if (!(cell.seconds > 0)) {
     return fail(Code::kInvalidArgument, "{}: seconds is {}; it must be above 0", where,
                 cell.seconds);
   }
-  JIGE_TRY(cell.runs, count_within(json, "runs", 1, kCountMax, where));
-  JIGE_TRY(cell.disturbed, count_within(json, "disturbed", 0, cell.runs, where));
+  JIGE_TRY(cell.runs, count_in(json, "runs", 1, kCountMax, where));
+  JIGE_TRY(cell.disturbed, count_in(json, "disturbed", 0, cell.runs, where));
   return cell;
 }
 
@@ -245,13 +222,13 @@ Result<StepProfile> step_profile_from_json(const Json& json, std::string_view wh
   StepProfile profile;
   JIGE_DO(read_identity(json, "machine", where, kMachineTexts, kMachineCounts, profile.machine));
   JIGE_DO(read_identity(json, "model", where, kModelTexts, kModelCounts, profile.model));
-  JIGE_TRY(const Json* const limits, member(json, "limits", where, false));
+  JIGE_TRY(const Json* const limits, object_in(json, "limits", where));
   plan::ForwardLimits& most = profile.step.limits;
-  JIGE_TRY(most.rows_max, count_within(*limits, "rows", 1, kRowsMax, where));
-  JIGE_TRY(most.sample_rows_max, count_within(*limits, "sampled_rows", 1, kRowsMax, where));
+  JIGE_TRY(most.rows_max, count_in(*limits, "rows", 1, kRowsMax, where));
+  JIGE_TRY(most.sample_rows_max, count_in(*limits, "sampled_rows", 1, kRowsMax, where));
   JIGE_DO(read_step(json, where, profile.step));
   JIGE_DO(read_errors(json, where, profile.held_out));
-  JIGE_TRY(const Json* const cells, member(json, "cells", where, true));
+  JIGE_TRY(const Json* const cells, list_in(json, "cells", where));
   if (cells->size() > kCellsMax) {
     return fail(Code::kInvalidArgument, "{}: {} cells, at most {}", where, cells->size(),
                 kCellsMax);

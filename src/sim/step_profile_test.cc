@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/rng.h"
+#include "sim/json_damage_test_support.h"
 
 namespace jige::sim {
 namespace {
@@ -83,20 +84,7 @@ TEST(StepProfile, DamagedFilesAreRefusedOrGiveSoundTimes) {
   features.add(1000, 200, 64);
   int read_count = 0;
   for (int round = 0; round < 3000; ++round) {
-    std::string text = whole;
-    for (uint64_t i = 1 + rng.below(3); i > 0; --i) {
-      const size_t at = rng.below(text.size());
-      switch (rng.below(3)) {
-        case 0:
-          text[at] = static_cast<char>("{}[]\",:-0159eEntf"[rng.below(17)]);
-          break;
-        case 1:
-          text.erase(at, 1 + rng.below(12));
-          break;
-        default:
-          text.insert(at, text.substr(rng.below(text.size()), 1 + rng.below(12)));
-      }
-    }
+    const std::string text = damaged_json(whole, rng);
     const auto json = parse_json(text, "fuzz");
     if (!json) continue;
     const auto read = step_profile_from_json(*json, "fuzz");

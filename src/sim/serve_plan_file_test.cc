@@ -45,7 +45,7 @@ TEST(ServePlanFile, ReadsWhatItWrites) {
   ASSERT_TRUE(json);
   const auto file = serve_plan_from_json(*json, "p");
   ASSERT_TRUE(file) << file.error().message;
-  const ServePrediction& chosen = *some_plan().chosen;
+  const ServePrediction chosen = *some_plan().chosen;
   EXPECT_EQ(file->settings, chosen.settings);
   EXPECT_EQ(file->prediction.settings, chosen.settings);
   EXPECT_EQ(file->prediction.requests_per_s, chosen.requests_per_s);

@@ -4,8 +4,9 @@ The vectors go to a file, f32, one behind the other.
 """
 import argparse
 import json
-import sys
 import time
+
+from model_peer import import_libraries, skip
 
 
 def main():
@@ -16,16 +17,14 @@ def main():
     parser.add_argument("--dtype", choices=["f32", "bf16"], default="bf16")
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--batch", type=int, default=32)
+    parser.set_defaults(device="cpu")
     args = parser.parse_args()
 
+    torch, transformers = import_libraries(args)
     try:
         import sentence_transformers
-        import torch
-        import transformers
     except ImportError as error:
-        print(f"peer not importable: {error}", file=sys.stderr)
-        sys.exit(77)
-    torch.set_num_threads(args.threads)
+        skip(f"peer not importable: {error}")
     dtype = torch.bfloat16 if args.dtype == "bf16" else torch.float32
     model = sentence_transformers.SentenceTransformer(args.folder, device="cpu",
                                                       model_kwargs={"dtype": dtype})

@@ -6,8 +6,9 @@ answered, without sampling.
 """
 import argparse
 import json
-import sys
 import time
+
+from model_peer import import_libraries
 
 
 def row_sums(torch, model, rows, batch, pad):
@@ -44,15 +45,10 @@ def main():
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--batch", type=int, default=32, help="rows")
     parser.add_argument("--max-new-tokens", type=int, default=32)
+    parser.set_defaults(device="cpu")
     args = parser.parse_args()
 
-    try:
-        import torch
-        import transformers
-    except ImportError as error:
-        print(f"peer not importable: {error}", file=sys.stderr)
-        sys.exit(77)
-    torch.set_num_threads(args.threads)
+    torch, transformers = import_libraries(args)
     dtype = torch.bfloat16 if args.dtype == "bf16" else torch.float32
     model = transformers.AutoModelForCausalLM.from_pretrained(args.folder, dtype=dtype).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(args.folder)

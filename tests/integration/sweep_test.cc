@@ -118,6 +118,19 @@ TEST(Sweep, SaysWhatItSharesAndWhatCameOfIt) {
   expect_error(run_jige(sweep_words(out, 31)), 2, {"sweep.json", "other flags"});
 }
 
+// Bytes that all runs below `out` have logged so far.
+uintmax_t logged_bytes(const std::string& out) {
+  uintmax_t bytes = 0;
+  std::error_code error;
+  for (std::filesystem::recursive_directory_iterator at(out, error), end; !error && at != end;
+       at.increment(error)) {
+    std::error_code gone;  // a branch may be removed meanwhile
+    const uintmax_t size = at->path().filename() == "log.jsonl" ? at->file_size(gone) : 0;
+    if (!gone) bytes += size;
+  }
+  return bytes;
+}
+
 TEST(Sweep, AKilledSweepEndsLikeRunsAlone) {
   const TestFolder folder;
   const std::string out = folder / "sweep";
@@ -125,9 +138,11 @@ TEST(Sweep, AKilledSweepEndsLikeRunsAlone) {
   int killed = 0;
   for (int round = 0; round < 40; ++round) {
     const TestFolder streams;
+    const uintmax_t before = logged_bytes(out);
     Process process(sweep_words(out, kSteps, {"--keep", "all"}), streams.path());
-    for (int i = 0; i < 150 + 67 * round && process.running(); ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    const uintmax_t wanted = before + 2000 + 12000 * static_cast<uintmax_t>(round);
+    while (process.running() && logged_bytes(out) < wanted) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     if (process.running()) process.send(SIGKILL);
     const Outcome outcome = process.wait();

@@ -25,6 +25,7 @@
 #include "cli/train_checks.h"
 #include "cli/train_report.h"
 #include "formats/checkpoint.h"
+#include "plan/trial_rungs.h"
 #include "train/run_lock.h"
 #include "train/sweep.h"
 
@@ -51,6 +52,12 @@ class SweepCommand final : public Command {
                 "a flag of `jige train`, without dashes, and its values; given several times, "
                 "trials are all combinations");
     flags.texts("FLAGS...", words_, "behind --: the flags of `jige train` that all trials have");
+    flags.integer("--halving N", halving_.factor, {.min = 2, .max = plan::kHalvingFactorMax},
+                  "compare trials on their way by held-out loss and go on with one of N, again and "
+                  "again until one is left; without it all run to their end");
+    flags.integer("--first-rung STEP", halving_.first_step, {},
+                  "with --halving: where they are first compared, N times as far on for the second "
+                  "time; 0: where one trial is left for the last part");
     flags.choice("--keep WHAT", keep_, {"models", "all", "best"},
                  "of trials that have ended: models and logs, checkpoints as well, or the model "
                  "of the best trial alone");
@@ -64,6 +71,10 @@ class SweepCommand final : public Command {
     flags.example(
         "jige sweep --out runs/wsd --grid lr=1e-3,2e-3 --grid decay-share=0.1,0.3 -- --data "
         "a.jsonl --size 15m --steps 2000 --schedule wsd --warmup 50");
+    flags.example(
+        "jige sweep --out runs/many --grid lr=5e-4,1e-3,2e-3 --grid weight-decay=0,0.1,0.3 "
+        "--halving "
+        "3 -- --data a.jsonl --steps 2700 --eval-every 100");
   }
 
   Status run() override {
@@ -72,6 +83,9 @@ class SweepCommand final : public Command {
     const InterruptScope interrupts;
     if (out_.empty()) {
       return fail(Code::kInvalidArgument, "--out is missing: name the folder of the sweep");
+    }
+    if (halving_.first_step != 0 && halving_.factor == 0) {
+      return fail(Code::kInvalidArgument, "--first-rung needs --halving");
     }
     JIGE_TRY(const std::vector<GridFlag> grid, read_grid(grid_));
     JIGE_TRY(std::vector<TrialRequest> requests, make_trials(grid, words_, out_));
@@ -163,7 +177,7 @@ class SweepCommand final : public Command {
     const int64_t count = std::ssize(trials);
     const StopWatch watch;
     Progress progress("looking at trials", count, output_.quiet);
-    return train::plan_sweep(std::move(trials), out_, report.callbacks(), devices.team(),
+    return train::plan_sweep(std::move(trials), out_, halving_, report.callbacks(), devices.team(),
                              [&](int64_t done, int64_t) {
                                if (watch.seconds() > kTrialsShownAfter_s) progress.update(done, "");
                                return !interrupted();
@@ -184,7 +198,12 @@ class SweepCommand final : public Command {
                  plan, options,
                  {.on_trial = on_trial,
                   .on_result = [&](const train::TrainResult& result) { report->finish(result); },
-                  .on_ended = {}}));
+                  .on_ended = {},
+                  .on_rung =
+                      [&](const train::RungResult& rung, const train::SweepRecord& now) {
+                        if (output_.json) print_json(rung_json(rung, now));
+                        log_info("{}", rung_text(rung, now));
+                      }}));
     if (output_.json) {
       Json json = {{"kind", "sweep"}};
       json.update(record.to_json());
@@ -202,6 +221,7 @@ class SweepCommand final : public Command {
 
   std::string out_, keep_ = "models";
   std::vector<std::string> grid_, words_;
+  train::SweepHalving halving_;
   bool plan_only_ = false;
   OutputFlags output_;
 };

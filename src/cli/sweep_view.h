@@ -19,6 +19,10 @@ std::string trial_text(const train::SweepPlace& place, const train::SweepRecord&
 // The same, ahead of the records of the trial's log.
 Json trial_json(const train::SweepPlace& place, const train::SweepRecord& record);
 
+// Which trials go on from a rung.
+std::string rung_text(const train::RungResult& rung, const train::SweepRecord& record);
+Json rung_json(const train::RungResult& rung, const train::SweepRecord& record);
+
 // All trials, the best first.
 std::string sweep_table(const train::SweepRecord& record);
 

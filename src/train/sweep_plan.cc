@@ -1,8 +1,12 @@
 // The planning half of sweep.h.
+#include <algorithm>
 #include <bit>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
+#include "plan/trial_rungs.h"
 #include "train/run_remains.h"
 #include "train/run_setup.h"
 #include "train/sweep.h"
@@ -48,26 +52,80 @@ Status check_different(const std::vector<SweepTrial>& trials) {
   return {};
 }
 
+// Where trials are compared: steps behind which all of them measure what is held out.
+Result<std::vector<int64_t>> plan_rungs(const SweepPlan& plan) {
+  const SweepHalving& halving = plan.halving;
+  if (halving.factor < 2 || halving.factor > plan::kHalvingFactorMax || halving.first_step < 0) {
+    return fail(Code::kInvalidArgument, "--halving {}: one of 2 to {} trials can go on",
+                halving.factor, plan::kHalvingFactorMax);
+  }
+  plan::RungRequest request{
+      .trials = std::ssize(plan.trials), .factor = halving.factor, .first = halving.first_step};
+  for (const SweepTrial& trial : plan.trials) {
+    request.steps = std::max(request.steps, trial.options.schedule.steps_total);
+  }
+  for (const SweepTrial& trial : plan.trials) {
+    const TrainOptions& options = trial.options;
+    if (options.eval_every_steps == 0 ||
+        (options.data.eval_files.empty() && options.data.eval_fraction <= 0)) {
+      return fail(
+          Code::kInvalidArgument,
+          "trial {}: --halving compares trials by what is held out, which this one does not "
+          "measure on its way; give --eval-every and held-out data",
+          trial.name);
+    }
+    request.every = std::lcm(request.every, std::min<int64_t>(options.eval_every_steps, INT32_MAX));
+    if (request.every > std::min<int64_t>(request.steps, INT32_MAX)) break;  // no multiple fits
+  }
+  if (halving.first_step % request.every != 0) {
+    return fail(Code::kInvalidArgument,
+                "--first-rung {}: is no multiple of the {} steps of --eval-every, behind which "
+                "held-out loss is measured",
+                halving.first_step, request.every);
+  }
+  std::vector<int64_t> rungs = plan::rung_steps(request);
+  if (!rungs.empty() || request.trials < 2) return rungs;
+  return fail(Code::kInvalidArgument,
+              "--halving {}: trials of {} steps, all measured every {} (--eval-every), cannot be "
+              "compared before their end; choose a smaller --eval-every{}",
+              halving.factor, request.steps, request.every,
+              halving.first_step > 0 ? " or --first-rung" : "");
+}
+
 }  // namespace
 
 std::string trial_folder(const std::string& out_folder, const std::string& name) {
   return out_folder + "/trials/" + name;
 }
 
+plan::TrialTree plan_runs(const SweepPlan& plan, std::span<const size_t> trials, int64_t until) {
+  std::vector<plan::TrialSteps> steps;
+  for (const size_t trial : trials) {
+    const SweepTrial& planned = plan.trials[trial];
+    steps.push_back({.common = common_of(planned),
+                     .steps = std::min(planned.options.schedule.steps_total, until)});
+  }
+  plan::TrialTree tree = plan::plan_trials(steps, [&](size_t place, int64_t step) {
+    const TrainOptions& options = plan.trials[trials[place]].options;
+    return std::bit_cast<uint64_t>(learning_rate(options.schedule, step));
+  });
+  for (plan::TrialRun& run : tree.runs) run.trial = trials[run.trial];
+  return tree;
+}
+
 Result<SweepPlan> plan_sweep(std::vector<SweepTrial> trials, const std::string& out_folder,
-                             const TrainCallbacks& callbacks, ThreadTeam& team,
-                             const WalkProgress& on_prepared) {
+                             const SweepHalving& halving, const TrainCallbacks& callbacks,
+                             ThreadTeam& team, const WalkProgress& on_prepared) {
   JIGE_DO(check_different(trials));
   remove_run_remains(out_folder);
-  SweepPlan plan{.trials = std::move(trials)};
-  std::vector<plan::TrialSteps> steps;
+  SweepPlan plan{.trials = std::move(trials), .halving = halving};
   std::map<std::string, int64_t> counted;  // steps by what decides their number
   for (SweepTrial& trial : plan.trials) {
     TrainOptions& options = trial.options;
     options.out_folder = trial_folder(out_folder, trial.name);
     options.data.cache_folder = out_folder + "/cache";
-    std::string common = common_of(trial);
-    const std::string key = fmt::format("{} {} {}", options.steps, options.epochs, common);
+    const std::string key =
+        fmt::format("{} {} {}", options.steps, options.epochs, common_of(trial));
     if (!counted.contains(key)) {
       auto setup = prepare_run(options, callbacks, team);
       if (!setup) return with_context(std::move(setup.error()), "trial {}", trial.name);
@@ -77,27 +135,50 @@ Result<SweepPlan> plan_sweep(std::vector<SweepTrial> trials, const std::string& 
     if (Status valid = validate(options.schedule); !valid) {
       return with_context(std::move(valid.error()), "trial {}", trial.name);
     }
-    steps.push_back({.common = std::move(common), .steps = options.schedule.steps_total});
-    const auto done = std::ssize(steps);
+    const int64_t done = &trial - plan.trials.data() + 1;
     if (on_prepared && !on_prepared(done, std::ssize(plan.trials))) {
       return fail(Code::kCancelled, "{}: stopped before the first trial", out_folder);
     }
   }
-  plan.tree = plan::plan_trials(steps, [&](size_t trial, int64_t step) {
-    return std::bit_cast<uint64_t>(learning_rate(plan.trials[trial].options.schedule, step));
-  });
+  if (halving.factor != 0) {
+    JIGE_TRY(plan.rungs, plan_rungs(plan));
+  }
+  std::vector<size_t> all(plan.trials.size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  plan.tree = plan_runs(plan, all, plan.rungs.empty() ? INT64_MAX : plan.rungs.front());
   return plan;
+}
+
+int64_t steps_behind_rung(const SweepPlan& plan, size_t rung) {
+  const int64_t begin = plan.rungs[rung];
+  const int64_t until = rung + 1 < plan.rungs.size() ? plan.rungs[rung + 1] : INT64_MAX;
+  std::vector<int64_t> steps;  // of each trial that comes so far, if it goes on
+  for (const SweepTrial& trial : plan.trials) {
+    const int64_t total = trial.options.schedule.steps_total;
+    if (total > begin) steps.push_back(std::min(total, until) - begin);
+  }
+  int64_t going_on = std::ssize(steps);
+  for (size_t i = 0; i <= rung; ++i) {
+    going_on = plan::count_going_on(going_on, plan.halving.factor);
+  }
+  std::ranges::sort(steps, std::greater());
+  return std::accumulate(steps.begin(), steps.begin() + going_on, int64_t{0});
 }
 
 SweepRecord new_record(const SweepPlan& plan, const SweepOptions& options) {
   SweepRecord record{.flags = options.flags,
-                     .steps_all = plan.tree.steps_all,
                      .steps_run = plan.tree.steps_run,
-                     .branches_at_once = plan.tree.branches_at_once};
+                     .branches_at_once = plan.tree.branches_at_once,
+                     .halving_factor = plan.halving.factor,
+                     .rungs = plan.rungs};
   for (const SweepTrial& trial : plan.trials) {
     record.trials.push_back({.name = trial.name,
                              .settings = trial.settings,
                              .steps = trial.options.schedule.steps_total});
+    record.steps_all += record.trials.back().steps;
+  }
+  for (size_t rung = 0; rung < plan.rungs.size(); ++rung) {
+    record.steps_run += steps_behind_rung(plan, rung);
   }
   for (const plan::TrialRun& run : plan.tree.runs) {
     if (!run.from) continue;

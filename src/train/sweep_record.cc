@@ -47,11 +47,39 @@ Result<const Json*> read_part(const Json& json, const char* field, Json::value_t
 
 Result<TrialState> read_state(const Json& json, const std::string& where) {
   JIGE_TRY(const std::string name, get_string(json, "state", where));
-  for (const TrialState state : {TrialState::kWaiting, TrialState::kDone, TrialState::kDiverged}) {
+  for (const TrialState state :
+       {TrialState::kWaiting, TrialState::kDone, TrialState::kDropped, TrialState::kDiverged}) {
     if (trial_state_name(state) == name) return state;
   }
   return fail(Code::kInvalidArgument,
-              "{}: field \"state\" is \"{}\", not waiting, done or diverged", where, name);
+              "{}: field \"state\" is \"{}\", not waiting, done, dropped or diverged", where, name);
+}
+
+Status read_rung_losses(const Json& json, TrialRecord& trial, const std::string& where) {
+  if (find_field(json, "rung_losses") == nullptr) return {};
+  JIGE_TRY(const Json* const losses, read_part(json, "rung_losses", Json::value_t::array, where));
+  for (const Json& loss : *losses) {
+    if (!loss.is_number() && !loss.is_null()) {
+      return fail(Code::kInvalidArgument, "{}: field \"rung_losses\" holds what is no number",
+                  where);
+    }
+    trial.rung_losses.push_back(loss.is_null() ? NAN : loss.get<double>());
+  }
+  return {};
+}
+
+Status read_halving(const Json& json, SweepRecord& record, const std::string& where) {
+  if (find_field(json, "halving") == nullptr) return {};
+  JIGE_TRY(const Json* const halving, read_part(json, "halving", Json::value_t::object, where));
+  JIGE_TRY(record.halving_factor, read_count(*halving, "factor", where));
+  JIGE_TRY(const Json* const rungs, read_part(*halving, "rungs", Json::value_t::array, where));
+  for (const Json& step : *rungs) {
+    if (!step.is_number_integer()) {
+      return fail(Code::kInvalidArgument, "{}: field \"rungs\" holds what is no step", where);
+    }
+    record.rungs.push_back(step.get<int64_t>());
+  }
+  return {};
 }
 
 Result<TrialRecord> read_trial(const Json& json, const std::string& where) {
@@ -68,6 +96,7 @@ Result<TrialRecord> read_trial(const Json& json, const std::string& where) {
   JIGE_TRY(trial.shared_steps, read_count(json, "shared_steps", where));
   JIGE_TRY(trial.shared_with, get_string_or(json, "shared_with", "", where));
   JIGE_TRY(trial.state, read_state(json, where));
+  JIGE_DO(read_rung_losses(json, trial, where));
   JIGE_TRY(trial.loss, read_optional(json, "loss", where));
   JIGE_TRY(trial.held_out, read_optional(json, "held_out", where));
   JIGE_TRY(trial.held_out_best, read_optional(json, "held_out_best", where));
@@ -83,8 +112,18 @@ double loss_of(const TrialRecord& trial) {
   return std::isnan(loss) ? std::numeric_limits<double>::infinity() : loss;
 }
 
-int place_of(TrialState state) {
-  return state == TrialState::kDone ? 0 : state == TrialState::kDiverged ? 1 : 2;
+int64_t place_of(const TrialRecord& trial) {
+  switch (trial.state) {
+    case TrialState::kDone:
+      return INT64_MIN;
+    case TrialState::kDropped:
+      return -std::ssize(trial.rung_losses);
+    case TrialState::kDiverged:
+      return 1;
+    case TrialState::kWaiting:
+      return 2;
+  }
+  return 2;
 }
 
 }  // namespace
@@ -95,6 +134,8 @@ std::string_view trial_state_name(TrialState state) {
       return "waiting";
     case TrialState::kDone:
       return "done";
+    case TrialState::kDropped:
+      return "dropped";
     case TrialState::kDiverged:
       return "diverged";
   }
@@ -104,6 +145,8 @@ std::string_view trial_state_name(TrialState state) {
 Json TrialRecord::to_json() const {
   Json flags = Json::object();
   for (const auto& [flag, value] : settings) flags[flag] = value;
+  Json compared = Json::array();
+  for (const double rung : rung_losses) compared.push_back(number_or_null(rung));
   Json json = {{"name", name},
                {"folder", folder()},
                {"settings", std::move(flags)},
@@ -111,6 +154,7 @@ Json TrialRecord::to_json() const {
                {"shared_steps", shared_steps},
                {"shared_with", shared_with.empty() ? Json(nullptr) : Json(shared_with)},
                {"state", trial_state_name(state)},
+               {"rung_losses", std::move(compared)},
                {"loss", number_or_null(loss)},
                {"held_out", number_or_null(held_out)},
                {"held_out_best", number_or_null(held_out_best)},
@@ -122,13 +166,16 @@ Json TrialRecord::to_json() const {
 
 Json SweepRecord::to_json() const {
   const auto best = best_trial(*this);
-  Json json = {{"format", "jige-sweep"},
-               {"version", 1},
-               {"flags", flags},
-               {"steps", {{"all", steps_all}, {"run", steps_run}}},
-               {"branches_at_once", branches_at_once},
-               {"best", best ? Json(trials[*best].name) : Json(nullptr)},
-               {"trials", Json::array()}};
+  Json json = {
+      {"format", "jige-sweep"},
+      {"version", 1},
+      {"flags", flags},
+      {"steps", {{"all", steps_all}, {"run", steps_run}}},
+      {"branches_at_once", branches_at_once},
+      {"halving",
+       halving_factor == 0 ? Json(nullptr) : Json{{"factor", halving_factor}, {"rungs", rungs}}},
+      {"best", best ? Json(trials[*best].name) : Json(nullptr)},
+      {"trials", Json::array()}};
   for (const TrialRecord& trial : trials) json["trials"].push_back(trial.to_json());
   return json;
 }
@@ -156,6 +203,7 @@ Result<SweepRecord> SweepRecord::from_json(const Json& json, const std::string& 
   JIGE_TRY(record.steps_all, read_count(*steps, "all", where));
   JIGE_TRY(record.steps_run, read_count(*steps, "run", where));
   JIGE_TRY(record.branches_at_once, read_count(json, "branches_at_once", where));
+  JIGE_DO(read_halving(json, record, where));
   JIGE_TRY(const Json* const trials, read_part(json, "trials", Json::value_t::array, where));
   if (trials->size() > kSweepTrialsMax) {
     return fail(Code::kInvalidArgument, "{}: has {} trials; at most {}", where, trials->size(),
@@ -165,6 +213,12 @@ Result<SweepRecord> SweepRecord::from_json(const Json& json, const std::string& 
   for (const Json& entry : *trials) {
     const std::string place = fmt::format("{}: trials[{}]", where, record.trials.size());
     JIGE_TRY(TrialRecord trial, read_trial(entry, place));
+    const bool dropped = trial.state == TrialState::kDropped;
+    if (trial.rung_losses.size() > record.rungs.size() || (dropped && trial.rung_losses.empty())) {
+      return fail(Code::kInvalidArgument, "{}: is {} and has {} rung_losses; there are {} rungs",
+                  place, trial_state_name(trial.state), trial.rung_losses.size(),
+                  record.rungs.size());
+    }
     if (!names.insert(trial.name).second) {
       return fail(Code::kInvalidArgument, "{}: \"{}\" is there twice", place, trial.name);
     }
@@ -179,7 +233,7 @@ std::vector<size_t> trials_by_loss(const SweepRecord& record) {
   std::ranges::stable_sort(order, [&](size_t one, size_t other) {
     const TrialRecord& a = record.trials[one];
     const TrialRecord& b = record.trials[other];
-    return std::pair(place_of(a.state), loss_of(a)) < std::pair(place_of(b.state), loss_of(b));
+    return std::pair(place_of(a), loss_of(a)) < std::pair(place_of(b), loss_of(b));
   });
   return order;
 }

@@ -5,12 +5,15 @@
 //    "flags": [what all trials have, as words of a command line],
 //    "steps": {"all": 12000, "run": 7400},     of all trials; what is left of them with sharing
 //    "branches_at_once": 2,                    checkpoints kept for other trials, at most
+//    "halving": {"factor": 3, "rungs": [200, 600]},   steps behind which trials are compared, and
+//                                              one of how many goes on; null: all run to the end
 //    "best": "lr=2e-3",                        null where no trial has ended
 //    "trials": [{"name", "folder",             the folder under OUT, a run as of `jige train`
 //                "settings": {"lr": "2e-3"}, "steps",
 //                "shared_steps",               that an earlier trial makes, 0: none
 //                "shared_with",                which, or null
-//                "state": "waiting", "done" or "diverged",
+//                "state": "waiting", "done", "dropped" or "diverged",
+//                "rung_losses": [2.31],        held-out losses by which it was compared
 //                "loss",                       of the last step
 //                "held_out", "held_out_best", "held_out_best_step",   null where nothing is
 //                "seconds",                    of its training, with shared steps
@@ -33,7 +36,8 @@ namespace jige::train {
 
 inline constexpr size_t kSweepTrialsMax = 4096;
 
-enum class TrialState { kWaiting, kDone, kDiverged };
+// Dropped: others were better where they were compared.
+enum class TrialState { kWaiting, kDone, kDropped, kDiverged };
 std::string_view trial_state_name(TrialState state);
 
 struct TrialRecord {
@@ -43,8 +47,10 @@ struct TrialRecord {
   int64_t shared_steps = 0;
   std::string shared_with;
   TrialState state = TrialState::kWaiting;
+  std::vector<double> rung_losses;  // NaN: it was no number
   std::optional<double> loss;
   std::optional<double> held_out, held_out_best;
+  int64_t held_out_step = 0;  // of held_out; not in the file
   int64_t held_out_best_step = 0;
   double seconds = 0;
   std::string error;
@@ -58,6 +64,8 @@ struct SweepRecord {
   int64_t steps_all = 0;
   int64_t steps_run = 0;
   int64_t branches_at_once = 0;
+  int64_t halving_factor = 0;  // 0: all trials run to their end
+  std::vector<int64_t> rungs;
   std::vector<TrialRecord> trials;
 
   Json to_json() const;
@@ -65,8 +73,8 @@ struct SweepRecord {
   static Result<SweepRecord> from_json(const Json& json, const std::string& where);
 };
 
-// By held-out loss, by that of the last step where nothing was held out; then those that diverged,
-// then those that wait.
+// By held-out loss, by that of the last step where nothing was held out; then those that were
+// dropped, the last ones first; then those that diverged, then those that wait.
 std::vector<size_t> trials_by_loss(const SweepRecord& record);
 // The first of them; none where no trial has ended with a loss.
 std::optional<size_t> best_trial(const SweepRecord& record);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/rng.h"
@@ -9,6 +10,22 @@
 
 namespace jige::train {
 namespace {
+
+// Four trials, two rungs.
+SweepRecord halved_record() {
+  SweepRecord record{.flags = {"--data", "a.jsonl"},
+                     .steps_all = 48,
+                     .steps_run = 30,
+                     .halving_factor = 2,
+                     .rungs = {3, 6}};
+  record.trials = {
+      {.name = "a", .steps = 12, .state = TrialState::kDropped, .rung_losses = {4.5, 3}},
+      {.name = "b", .steps = 12, .state = TrialState::kDropped, .rung_losses = {NAN}},
+      {.name = "c", .steps = 12, .state = TrialState::kDropped, .rung_losses = {5}},
+      {.name = "d", .steps = 12, .rung_losses = {4, 2.5}}};
+  for (TrialRecord& trial : record.trials) trial.settings = {{"name", trial.name}};
+  return record;
+}
 
 SweepRecord example_record() {
   SweepRecord record{
@@ -49,6 +66,18 @@ TEST(SweepRecord, ComesBackAsItWasWritten) {
   EXPECT_EQ(example_record().to_json().at("best"), "lr=4");
 }
 
+TEST(SweepRecord, KeepsWhatTrialsWereComparedBy) {
+  const Json json = halved_record().to_json();
+  EXPECT_EQ(dump_json(json["halving"]), "{\"factor\":2,\"rungs\":[3,6]}");
+  EXPECT_EQ(dump_json(json["trials"][1]["rung_losses"]), "[null]");
+  const auto read = SweepRecord::from_json(json, "sweep.json");
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(read->to_json(), json);
+  EXPECT_TRUE(std::isnan(read->trials[1].rung_losses.at(0)));
+  EXPECT_EQ(trials_by_loss(*read), (std::vector<size_t>{0, 1, 2, 3}));
+  EXPECT_EQ(example_record().to_json()["halving"], nullptr);
+}
+
 TEST(SweepRecord, PutsTheLeastHeldOutLossFirst) {
   const SweepRecord record = example_record();
   EXPECT_EQ(trials_by_loss(record), (std::vector<size_t>{3, 1, 2, 0}));
@@ -62,10 +91,12 @@ TEST(SweepRecord, PutsTheLeastHeldOutLossFirst) {
 // Bytes of a record changed, left out or repeated: it is read or refused.
 TEST(SweepRecord, EndsNoProgramByWhatIsInIt) {
   const TestFolder folder;
-  const std::string text = dump_json(example_record().to_json(), 1);
+  const std::string texts[] = {dump_json(example_record().to_json(), 1),
+                               dump_json(halved_record().to_json(), 1)};
   Rng rng(derive_key(11, "sweep record"));
   int refused = 0;
   for (int round = 0; round < 2000; ++round) {
+    const std::string& text = texts[round % 2];
     std::string changed = text;
     for (uint64_t i = rng.below(3); i < 3; ++i) {
       const size_t place = rng.below(changed.size());
@@ -105,7 +136,18 @@ TEST(SweepRecord, SaysWhatIsWrong) {
   EXPECT_EQ(refusal([](Json& json) { json["version"] = 2; }),
             "sweep.json: is of version 2 of the format; this Jige reads version 1");
   EXPECT_EQ(refusal([](Json& json) { json["trials"][1]["state"] = "lost"; }),
-            "sweep.json: trials[1]: field \"state\" is \"lost\", not waiting, done or diverged");
+            "sweep.json: trials[1]: field \"state\" is \"lost\", not waiting, done, dropped or "
+            "diverged");
+  EXPECT_EQ(refusal([](Json& json) { json["trials"][1]["state"] = "dropped"; }),
+            "sweep.json: trials[1]: is dropped and has 0 rung_losses; there are 0 rungs");
+  EXPECT_EQ(refusal([](Json& json) { json["trials"][1]["rung_losses"] = {1}; }),
+            "sweep.json: trials[1]: is done and has 1 rung_losses; there are 0 rungs");
+  EXPECT_EQ(refusal([](Json& json) { json["trials"][1]["rung_losses"] = {"a"}; }),
+            "sweep.json: trials[1]: field \"rung_losses\" holds what is no number");
+  EXPECT_EQ(refusal([](Json& json) {
+              json["halving"] = {{"factor", 2}, {"rungs", {1.5}}};
+            }),
+            "sweep.json: field \"rungs\" holds what is no step");
   EXPECT_EQ(refusal([](Json& json) { json["trials"][1]["name"] = "lr=1"; }),
             "sweep.json: trials[1]: \"lr=1\" is there twice");
   EXPECT_EQ(refusal([](Json& json) { json["trials"][0]["steps"] = -1; }),

@@ -154,6 +154,38 @@ TEST(Sweep, AKilledSweepEndsLikeRunsAlone) {
   expect_runs_alone(out, folder, kSteps);
 }
 
+TEST(Sweep, TheBestAloneGoToTheEnd) {
+  const TestFolder folder;
+  const std::string out = folder / "sweep";
+  const auto words = [&](std::vector<std::string> more) {
+    more.insert(more.end(), {"--halving", "2"});
+    std::vector<std::string> all = sweep_words(out, 24, more);
+    all.insert(all.end(), {"--eval-every", "4"});
+    return all;
+  };
+  const Outcome planned = run_jige(words({"--plan-only"}));
+  ASSERT_EQ(planned.exit_code, 0) << planned.err;
+  EXPECT_THAT(planned.out, HasSubstr("compared behind steps 8, 12, where one of 2 goes on"));
+  const Outcome outcome = run_jige(words({"--json"}));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("behind step 8 the best 2 of 4 trials go on, first: "));
+  EXPECT_THAT(outcome.err, HasSubstr("behind step 12 the best of 2 trials goes on alone: "));
+  std::vector<Json> rungs;
+  for (const Json& line : outcome.json_lines()) {
+    if (line["kind"] == "rung") rungs.push_back(line);
+  }
+  ASSERT_EQ(rungs.size(), 2u);
+  EXPECT_EQ(rungs[0]["trials"].size(), 4u);
+  EXPECT_EQ(rungs[1]["trials"].size(), 2u);
+  EXPECT_LE(rungs[1]["trials"][0]["held_out"], rungs[1]["trials"][1]["held_out"]);
+  const Json record = outcome.json_lines().back();
+  EXPECT_EQ(record["best"], rungs[1]["trials"][0]["name"]);
+  const std::string best = out + "/trials/" + record["best"].get<std::string>();
+  EXPECT_EQ(run_jige({"generate", best, "--prompt", "Once", "--max-new-tokens", "4"}).exit_code, 0);
+  expect_error(run_jige(sweep_words(out, 24)), 2, {"sweep.json", "other flags"});
+  expect_error(run_jige(sweep_words(folder / "b", 24, {"--first-rung", "3"})), 2, {"--halving"});
+}
+
 TEST(Sweep, ASignalStopsBehindACheckpoint) {
   const TestFolder folder, streams;
   const std::string out = folder / "sweep";

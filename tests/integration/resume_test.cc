@@ -91,7 +91,8 @@ TEST(Resume, AKilledRunEndsLikeOneThatWasNot) {
     const TestFolder streams;
     Process process(run_arguments(killed / "run", kSteps), streams.path());
     wait_for_checkpoint(killed / "run", process);
-    std::this_thread::sleep_for(std::chrono::milliseconds(70 * (round + 1)));
+    const uintmax_t more = 4000 * static_cast<uintmax_t>(round + 1);
+    wait_for_log(killed / "run", logged_bytes(killed / "run") + more, process);
     process.send(SIGKILL);
     EXPECT_EQ(process.wait().exit_code, 128 + SIGKILL) << "the run ended before it was killed";
   }

@@ -118,19 +118,6 @@ TEST(Sweep, SaysWhatItSharesAndWhatCameOfIt) {
   expect_error(run_jige(sweep_words(out, 31)), 2, {"sweep.json", "other flags"});
 }
 
-// Bytes that all runs below `out` have logged so far.
-uintmax_t logged_bytes(const std::string& out) {
-  uintmax_t bytes = 0;
-  std::error_code error;
-  for (std::filesystem::recursive_directory_iterator at(out, error), end; !error && at != end;
-       at.increment(error)) {
-    std::error_code gone;  // a branch may be removed meanwhile
-    const uintmax_t size = at->path().filename() == "log.jsonl" ? at->file_size(gone) : 0;
-    if (!gone) bytes += size;
-  }
-  return bytes;
-}
-
 TEST(Sweep, AKilledSweepEndsLikeRunsAlone) {
   const TestFolder folder;
   const std::string out = folder / "sweep";
@@ -141,9 +128,7 @@ TEST(Sweep, AKilledSweepEndsLikeRunsAlone) {
     const uintmax_t before = logged_bytes(out);
     Process process(sweep_words(out, kSteps, {"--keep", "all"}), streams.path());
     const uintmax_t wanted = before + 2000 + 12000 * static_cast<uintmax_t>(round);
-    while (process.running() && logged_bytes(out) < wanted) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+    wait_for_log(out, wanted, process);
     if (process.running()) process.send(SIGKILL);
     const Outcome outcome = process.wait();
     if (outcome.exit_code == 0) break;

@@ -82,6 +82,24 @@ void wait_for_checkpoint(const std::string& run, Process& process) {
   }
 }
 
+uintmax_t logged_bytes(const std::string& out) {
+  uintmax_t bytes = 0;
+  std::error_code error;
+  for (std::filesystem::recursive_directory_iterator at(out, error), end; !error && at != end;
+       at.increment(error)) {
+    std::error_code gone;  // a branch may be removed meanwhile
+    const uintmax_t size = at->path().filename() == "log.jsonl" ? at->file_size(gone) : 0;
+    if (!gone) bytes += size;
+  }
+  return bytes;
+}
+
+void wait_for_log(const std::string& out, uintmax_t bytes, Process& process) {
+  while (process.running() && logged_bytes(out) < bytes) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
 void kill_behind_checkpoint(const std::vector<std::string>& words, const std::string& run) {
   const TestFolder streams;
   Process process(words, streams.path());

@@ -3,6 +3,7 @@
 // Threads: one thread.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,10 @@ std::vector<std::string> tiny_train_arguments(const std::string& data, int steps
 
 // Waits until a run has written its first checkpoint, or ends.
 void wait_for_checkpoint(const std::string& run, Process& process);
+// Bytes that all runs below a folder have logged so far.
+uintmax_t logged_bytes(const std::string& out);
+// Waits until they have logged so many, or the process ends.
+void wait_for_log(const std::string& out, uintmax_t bytes, Process& process);
 // Starts the command that makes `run` and kills it behind the first checkpoint; fails the test
 // where it ended before.
 void kill_behind_checkpoint(const std::vector<std::string>& words, const std::string& run);

@@ -9,8 +9,13 @@ namespace {
 std::atomic<bool> signal_came{false};
 static_assert(std::atomic<bool>::is_always_lock_free, "signal handlers may use it");
 
-void on_signal(int) {
-  if (signal_came.exchange(true)) _exit(130);
+void on_signal(int signal) {
+  if (signal_came.exchange(true) && signal != SIGHUP) _exit(130);
+}
+
+bool is_ignored(int signal) {
+  struct sigaction action {};
+  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
 void install(void (*handler)(int)) {
@@ -20,6 +25,7 @@ void install(void (*handler)(int)) {
   // Without SA_RESTART a read that waits for the user returns.
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  if (!is_ignored(SIGHUP)) sigaction(SIGHUP, &action, nullptr);
 }
 
 }  // namespace

@@ -1,7 +1,9 @@
-// Ctrl-C and SIGTERM as a flag that long work looks at.
+// Ctrl-C, SIGTERM and the end of the terminal (SIGHUP) as a flag that long work looks at.
 //
 // While an InterruptScope lives, the first signal sets the flag and the second, if nobody has taken
-// the first, ends the process at once with exit code 130. Blocking reads return early.
+// the first, ends the process at once with exit code 130. Blocking reads return early. A process
+// that was started with SIGHUP ignored (nohup) goes on ignoring it. One SIGHUP behind another ends
+// nothing: the kernel and a shell both tell of one terminal.
 // Threads: one scope at a time; interrupted() from any thread.
 #pragma once
 

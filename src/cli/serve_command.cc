@@ -84,8 +84,8 @@ class ServeCommand final : public Command {
         "Serves a model to many users at once over HTTP, with the OpenAI API (completions, chat "
         "completions, responses) and the messages of the Anthropic API, streamed or whole, and a "
         "page to chat in, for a browser; an "
-        "embedding model with the embeddings of the OpenAI API. SIGTERM or Ctrl-C: new requests "
-        "are refused and those under way are finished; a second one ends "
+        "embedding model with the embeddings of the OpenAI API. SIGTERM, Ctrl-C or the end of the "
+        "terminal: new requests are refused and those under way are finished; a second signal ends "
         "the server at once. Exit codes: 0 all was finished, 130 requests were cut off; others as "
         "in `jige --help`.");
     model_.declare_folder(flags);

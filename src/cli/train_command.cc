@@ -47,8 +47,8 @@ class TrainCommand final : public Command {
         "--from "
         "it trains a tokenizer and a Llama from nothing. A run that was stopped, or killed, goes "
         "on "
-        "from its last checkpoint when the same command is given again. Ctrl-C stops behind a "
-        "checkpoint.");
+        "from its last checkpoint when the same command is given again. Ctrl-C, SIGTERM or the "
+        "end of the terminal stops behind a checkpoint; with nohup a run outlives the terminal.");
     flags_ = &flags;
     train_.declare(flags);
     ranks_.declare(flags);

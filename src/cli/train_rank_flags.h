@@ -31,7 +31,7 @@ struct TrainRankFlags {
   // kInvalidArgument on contradictions.
   Result<std::optional<train::RankOptions>> planned() const;
   // Calls body for this process's part of the job: with nothing where no flag asks for ranks, else
-  // as one of them. Where it starts them itself it passes Ctrl-C and SIGTERM on, ends all soon
+  // as one of them. Where it starts them itself it passes Ctrl-C and its like on, ends all soon
   // after one has failed, and gives rank 0's error, or the first cause.
   Status run(const Body& body) const;
 

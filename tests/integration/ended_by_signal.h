@@ -11,8 +11,8 @@
 namespace jige::integration {
 
 // Runs jige, waits for at least so many processes below it, and sends the signal to it alone.
-// Expects the exit code of the signal (128 + its number), for SIGINT and SIGTERM "interrupted" and
-// 130, and that within seconds none of the processes is left.
+// Expects "interrupted" and the exit code 130, for SIGKILL 137, and that within seconds none of the
+// processes is left.
 void expect_signal_ends(const std::vector<std::string>& words, int signal, size_t processes);
 
 }  // namespace jige::integration

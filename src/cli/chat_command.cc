@@ -107,7 +107,7 @@ class ChatCommand final : public Command {
       save(rest, conversation);
     } else {
       if (name != "/help") log_warn("{}: no such command, or its argument is missing", name);
-      fmt::print(stderr, "{}", kHelp);
+      print_message(kHelp);
     }
     return true;
   }

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 
 #include "base/printable.h"
@@ -25,14 +24,14 @@ ChatInput::ChatInput(bool quiet)
 
 void ChatInput::greet(const std::string& model) {
   if (terminal_ && !quiet_) {
-    fmt::print(stderr, "Talking to {}. /help tells the commands, Ctrl-D ends.\n", printable(model));
+    print_message(
+        fmt::format("Talking to {}. /help tells the commands, Ctrl-D ends.\n", printable(model)));
   }
 }
 
 void ChatInput::show_prompt(const char* text) const {
   if (!terminal_) return;
-  fmt::print(stderr, "{}{}{}", color_ ? "\x1b[1;36m" : "", text, color_ ? "\x1b[0m" : "");
-  std::fflush(stderr);
+  print_message(fmt::format("{}{}{}", color_ ? "\x1b[1;36m" : "", text, color_ ? "\x1b[0m" : ""));
 }
 
 Result<std::optional<std::string>> ChatInput::read_line() {
@@ -55,13 +54,13 @@ Result<std::optional<std::string>> ChatInput::read_line() {
       if (!interrupted()) continue;
       at_end_ = true;
       buffer_.clear();
-      if (terminal_) fmt::print(stderr, "\n");
+      if (terminal_) print_message("\n");
       return std::optional<std::string>();
     }
     if (count < 0) return fail(Code::kIo, "standard input: {}", std::strerror(errno));
     if (count == 0) {
       at_end_ = true;
-      if (terminal_) fmt::print(stderr, "\n");
+      if (terminal_) print_message("\n");
     }
     buffer_.append(bytes, static_cast<size_t>(count));
   }

@@ -225,11 +225,12 @@ class EmbedCommand final : public Command {
                         {"tokens_per_second", rate}}}});
     }
     if (output_.quiet) return;
-    fmt::print(stderr, "{} of {}, {}, {} a second{}\n", counted(totals.texts, "vector"),
-               counted(dimensions, "number"), counted(totals.tokens, "token"), format_count(rate),
-               totals.truncated > 0
-                   ? fmt::format("; of {} the end was cut off", counted(totals.truncated, "text"))
-                   : "");
+    const std::string cut = totals.truncated > 0 ? fmt::format("; of {} the end was cut off",
+                                                               counted(totals.truncated, "text"))
+                                                 : "";
+    print_message(fmt::format("{} of {}, {}, {} a second{}\n", counted(totals.texts, "vector"),
+                              counted(dimensions, "number"), counted(totals.tokens, "token"),
+                              format_count(rate), cut));
   }
 
   ModelFlags model_;

@@ -65,6 +65,10 @@ void print_exact(std::string_view text) {
 
 void print_json(const Json& json) { print_exact(dump_json(json) + "\n"); }
 
+void print_message(std::string_view text) {
+  [[maybe_unused]] const size_t written = std::fwrite(text.data(), 1, text.size(), stderr);
+}
+
 void print_error(const Error& error, bool json) {
   const char* title = error.code == Code::kCancelled ? "stopped" : "error";
   std::fprintf(stderr, "%s: %s\n", title, printable_lines(error.message, "  ").c_str());

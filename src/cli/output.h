@@ -43,6 +43,9 @@ void print_text(std::string_view text);
 void print_exact(std::string_view text);
 // One line of JSON on standard output.
 void print_json(const Json& json);
+// Writes to standard error as it is, for people who may be there: a terminal that is gone, or a
+// file without room, ends nothing. From any thread.
+void print_message(std::string_view text);
 
 // Reports an error as the header shows, control characters as escapes and further lines set in.
 void print_error(const Error& error, bool json);

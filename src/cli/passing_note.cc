@@ -1,11 +1,9 @@
 #include "cli/passing_note.h"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
-#include <cstdio>
-
 #include "base/printable.h"
+#include "cli/output.h"
 
 namespace jige::cli {
 
@@ -18,11 +16,11 @@ void PassingNote::say(std::string_view text) {
 }
 
 void PassingNote::clear() const {
-  if (terminal_ && !text_.empty()) fmt::print(stderr, "\r\x1b[K");
+  if (terminal_ && !text_.empty()) print_message("\r\x1b[K");
 }
 
 void PassingNote::show() const {
-  if (terminal_ && !text_.empty()) fmt::print(stderr, "{} …", text_);
+  if (terminal_ && !text_.empty()) print_message(text_ + " …");
 }
 
 }  // namespace jige::cli

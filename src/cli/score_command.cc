@@ -66,7 +66,7 @@ class ScoreCommand final : public Command {
     warn_of_bad_lines(summary.skipped_count);
     if (file) JIGE_DO(file->commit());
     if (output_.json) print_json(Json{{"summary", summary.to_json()}});
-    if (!output_.quiet) fmt::print(stderr, "{}", summary.to_text());
+    if (!output_.quiet) print_message(summary.to_text());
     return {};
   }
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <cstdio>
 #include <optional>
 #include <utility>
 
@@ -11,6 +10,7 @@
 #include "base/printable.h"
 #include "base/progress.h"
 #include "cli/interrupt.h"
+#include "cli/output.h"
 
 namespace jige::cli {
 
@@ -62,7 +62,7 @@ void StopNotice::say() const {
       why, together ? "all ranks" : "this rank");
   // Past the level of log lines: it answers who has just asked, and rank 0 may be the silent one.
   clear_progress_line();
-  fmt::print(stderr, "warning: {}\n", printable_lines(text, "  "));
+  print_message(fmt::format("warning: {}\n", printable_lines(text, "  ")));
 }
 
 }  // namespace jige::cli

@@ -66,6 +66,21 @@ TEST(ClosedOutput, WhatIsMadeToBeReadEnds) {
   EXPECT_EQ(words.process().wait_without_output().exit_code, 128 + SIGPIPE);
 }
 
+// Messages are for people who may have gone; results are what counts.
+TEST(ClosedOutput, MessagesThatNobodyCanReadEndNothing) {
+  const TestFolder folder;
+  write_text(folder / "texts.jsonl", "{\"text\": \"a b c\"}\n");
+  const std::string model = TinyRun::get().run();
+  for (const std::string_view end : {"2>/dev/full", "2>&-"}) {
+    for (const std::string& command : {"score " + model + " " + folder / "texts.jsonl",
+                                       "embed " + model + " " + folder / "texts.jsonl",
+                                       "chat " + model + " --max-new-tokens 2 </dev/null"}) {
+      const std::string line = jige_binary() + " " + command + " >/dev/null " + std::string(end);
+      EXPECT_EQ(std::system(line.c_str()), 0) << line;
+    }
+  }
+}
+
 TEST(ClosedOutput, RanksEndAsOneProcessDoes) {
   ReadOnce rates({"bench", "collective", "--ranks", "2", "--max-bytes", "1M", "--iters", "200"});
   const Outcome outcome = rates.process().wait_without_output();

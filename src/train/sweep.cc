@@ -41,6 +41,14 @@ bool same_trials(const SweepRecord& one, const SweepRecord& other) {
              });
 }
 
+// The first trial of two records of the same sweep that reads other files.
+const TrialRecord* first_with_other_inputs(const SweepRecord& saved, const SweepRecord& wanted) {
+  for (size_t i = 0; i < wanted.trials.size(); ++i) {
+    if (saved.trials[i].inputs != wanted.trials[i].inputs) return &wanted.trials[i];
+  }
+  return nullptr;
+}
+
 class Sweep {
  public:
   Sweep(const SweepPlan& plan, const SweepOptions& options, const SweepCallbacks& callbacks,
@@ -342,9 +350,16 @@ Result<SweepRecord> run_sweep(const SweepPlan& plan, const SweepOptions& options
   JIGE_TRY(std::optional<SweepRecord> saved, read_sweep_record(options.out_folder));
   if (saved && !same_trials(*saved, record)) {
     return fail(Code::kInvalidArgument,
-                "{}/sweep.json: is of a sweep with other flags, other trials or other data; give "
-                "the command that began it, or choose another folder",
+                "{}/sweep.json: is of a sweep with other flags or other trials; give the command "
+                "that began it, or choose another folder",
                 options.out_folder);
+  }
+  if (const TrialRecord* other = saved ? first_with_other_inputs(*saved, record) : nullptr) {
+    return fail(Code::kInvalidArgument,
+                "{}/sweep.json: trial {} would read other data, another tokenizer or another model "
+                "than those that the sweep began with; put the old files back, or choose another "
+                "folder",
+                options.out_folder, other->name);
   }
   if (saved) record = std::move(*saved);
   return Sweep(plan, options, callbacks, std::move(record)).run();

@@ -22,9 +22,10 @@
 // OUT/cache                tokenised data of all trials
 //
 // A sweep that was killed or stopped goes on where it was: the trial under way as any run does, and
-// what has ended is not run again. A trial that diverges ends alone, with those that share the step
-// in which it did.
-// Threads: one thread at a time; trainers have threads of their own.
+// what has ended is not run again. It goes on with the files that it began with: trials that read
+// other data, or begin with other weights, say nothing beside one another. A trial that diverges
+// ends alone, with those that share the step in which it did. Threads: one thread at a time;
+// trainers have threads of their own.
 #pragma once
 
 #include <cstdint>
@@ -48,6 +49,7 @@ struct SweepTrial {
   std::string name;                                           // of its folder
   std::vector<std::pair<std::string, std::string>> settings;  // that tell it from others
   TrainOptions options;
+  std::string inputs = {};  // checksum of what it reads, filled in by plan_sweep()
 };
 
 // What of a trial is kept when it has ended.
@@ -106,11 +108,11 @@ struct SweepOptions {
 // Where trial NAME of a sweep trains.
 std::string trial_folder(const std::string& out_folder, const std::string& name);
 
-// Fills in folders, counts the steps of every trial, for which data is read, and finds what they
-// share. Fails with kInvalidArgument naming two trials that would be the same run, where trials are
-// to be compared but nothing is measured there, and as prepare_run does, naming the trial.
-// `on_prepared` hears how many trials are looked at. REQUIRES: the lock on OUT (run_lock.h) is
-// held.
+// Fills in folders and inputs, counts the steps of every trial, for which data is read, and finds
+// what they share. Fails with kInvalidArgument naming two trials that would be the same run, where
+// trials are to be compared but nothing is measured there, and as prepare_run does, naming the
+// trial. `on_prepared` hears how many trials are looked at. REQUIRES: the lock on OUT (run_lock.h)
+// is held.
 Result<SweepPlan> plan_sweep(std::vector<SweepTrial> trials, const std::string& out_folder,
                              const SweepHalving& halving, const TrainCallbacks& callbacks,
                              ThreadTeam& team, const WalkProgress& on_prepared = {});
@@ -121,7 +123,8 @@ int64_t steps_behind_rung(const SweepPlan& plan, size_t rung);
 // The record of a sweep of which nothing has run.
 SweepRecord new_record(const SweepPlan& plan, const SweepOptions& options);
 
-// Runs what is left. Fails with kInvalidArgument where OUT holds another sweep, with kCancelled
+// Runs what is left. Fails with kInvalidArgument where OUT holds another sweep, or the files that
+// trials read are not those it began with, with kCancelled
 // behind a checkpoint where the trial's should_stop says so, and as Trainer does, naming the trial,
 // unless a trial diverges. REQUIRES: the lock on OUT (run_lock.h) is held.
 Result<SweepRecord> run_sweep(const SweepPlan& plan, const SweepOptions& options,

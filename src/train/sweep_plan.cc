@@ -5,7 +5,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <span>
 
+#include "formats/xxhash64.h"
 #include "plan/trial_rungs.h"
 #include "train/run_remains.h"
 #include "train/run_setup.h"
@@ -36,6 +38,23 @@ std::string text_without(Json json, const char* const (&fields)[N]) {
 // What every step of a trial depends on, apart from its learning rate.
 std::string common_of(const SweepTrial& trial) {
   return text_without(options_json(trial.options), kOfSchedule);
+}
+
+// Of all that a trial reads; `weights` holds those of folders that are known.
+Result<std::string> checksum_inputs(const RunSetup& setup,
+                                    std::map<std::string, std::string>& weights) {
+  Json inputs = *setup.identity;  // with the hashes of data, and of the base of an adapter
+  inputs["eval_content"] = setup.dataset.eval_keys;
+  const TrainOptions& options = setup.options;
+  if (!options.init_folder.empty() && !options.lora) {
+    const auto [known, fresh] = weights.emplace(options.init_folder, "");
+    if (fresh) {
+      JIGE_TRY(known->second, hash_weights(options.init_folder));
+    }
+    inputs["from"] = known->second;
+  }
+  const std::string text = text_without(std::move(inputs), kOfSchedule);
+  return formats::checksum_text(formats::xxhash64(std::as_bytes(std::span(text))));
 }
 
 Status check_different(const std::vector<SweepTrial>& trials) {
@@ -119,7 +138,12 @@ Result<SweepPlan> plan_sweep(std::vector<SweepTrial> trials, const std::string& 
   JIGE_DO(check_different(trials));
   remove_run_remains(out_folder);
   SweepPlan plan{.trials = std::move(trials), .halving = halving};
-  std::map<std::string, int64_t> counted;  // steps by what decides their number
+  struct Counted {
+    int64_t steps = 0;
+    std::string inputs;
+  };
+  std::map<std::string, Counted> counted;  // by what decides the number of steps
+  std::map<std::string, std::string> weights;
   for (SweepTrial& trial : plan.trials) {
     TrainOptions& options = trial.options;
     options.out_folder = trial_folder(out_folder, trial.name);
@@ -129,9 +153,11 @@ Result<SweepPlan> plan_sweep(std::vector<SweepTrial> trials, const std::string& 
     if (!counted.contains(key)) {
       auto setup = prepare_run(options, callbacks, team);
       if (!setup) return with_context(std::move(setup.error()), "trial {}", trial.name);
-      counted[key] = setup->plan.steps_total;
+      JIGE_TRY(std::string inputs, checksum_inputs(*setup, weights));
+      counted[key] = {.steps = setup->plan.steps_total, .inputs = std::move(inputs)};
     }
-    options.schedule.steps_total = counted[key];
+    options.schedule.steps_total = counted[key].steps;
+    trial.inputs = counted[key].inputs;
     if (Status valid = validate(options.schedule); !valid) {
       return with_context(std::move(valid.error()), "trial {}", trial.name);
     }
@@ -174,7 +200,8 @@ SweepRecord new_record(const SweepPlan& plan, const SweepOptions& options) {
   for (const SweepTrial& trial : plan.trials) {
     record.trials.push_back({.name = trial.name,
                              .settings = trial.settings,
-                             .steps = trial.options.schedule.steps_total});
+                             .steps = trial.options.schedule.steps_total,
+                             .inputs = trial.inputs});
     record.steps_all += record.trials.back().steps;
   }
   for (size_t rung = 0; rung < plan.rungs.size(); ++rung) {

@@ -93,6 +93,7 @@ Result<TrialRecord> read_trial(const Json& json, const std::string& where) {
     trial.settings.emplace_back(flag, value.get<std::string>());
   }
   JIGE_TRY(trial.steps, read_count(json, "steps", where));
+  JIGE_TRY(trial.inputs, get_string_or(json, "inputs", "", where));
   JIGE_TRY(trial.shared_steps, read_count(json, "shared_steps", where));
   JIGE_TRY(trial.shared_with, get_string_or(json, "shared_with", "", where));
   JIGE_TRY(trial.state, read_state(json, where));
@@ -106,7 +107,7 @@ Result<TrialRecord> read_trial(const Json& json, const std::string& where) {
   return trial;
 }
 
-// What trials are compared by; nothing where there is no number.
+// What trials are compared by; infinite where there is no number.
 double loss_of(const TrialRecord& trial) {
   const double loss = trial.held_out.value_or(trial.loss.value_or(NAN));
   return std::isnan(loss) ? std::numeric_limits<double>::infinity() : loss;
@@ -151,6 +152,7 @@ Json TrialRecord::to_json() const {
                {"folder", folder()},
                {"settings", std::move(flags)},
                {"steps", steps},
+               {"inputs", inputs},
                {"shared_steps", shared_steps},
                {"shared_with", shared_with.empty() ? Json(nullptr) : Json(shared_with)},
                {"state", trial_state_name(state)},
@@ -233,7 +235,8 @@ std::vector<size_t> trials_by_loss(const SweepRecord& record) {
   std::ranges::stable_sort(order, [&](size_t one, size_t other) {
     const TrialRecord& a = record.trials[one];
     const TrialRecord& b = record.trials[other];
-    return std::pair(place_of(a), loss_of(a)) < std::pair(place_of(b), loss_of(b));
+    return std::tuple(place_of(a), !a.held_out, loss_of(a)) <
+           std::tuple(place_of(b), !b.held_out, loss_of(b));
   });
   return order;
 }

@@ -10,6 +10,7 @@
 //    "best": "lr=2e-3",                        null where no trial has ended
 //    "trials": [{"name", "folder",             the folder under OUT, a run as of `jige train`
 //                "settings": {"lr": "2e-3"}, "steps",
+//                "inputs",                     checksum of what it reads: data, tokenizer, model
 //                "shared_steps",               that an earlier trial makes, 0: none
 //                "shared_with",                which, or null
 //                "state": "waiting", "done", "dropped" or "diverged",
@@ -44,6 +45,7 @@ struct TrialRecord {
   std::string name;
   std::vector<std::pair<std::string, std::string>> settings;  // flags without dashes, values
   int64_t steps = 0;
+  std::string inputs;
   int64_t shared_steps = 0;
   std::string shared_with;
   TrialState state = TrialState::kWaiting;
@@ -73,8 +75,9 @@ struct SweepRecord {
   static Result<SweepRecord> from_json(const Json& json, const std::string& where);
 };
 
-// By held-out loss, by that of the last step where nothing was held out; then those that were
-// dropped, the last ones first; then those that diverged, then those that wait.
+// By held-out loss; then those of which nothing was held out, by that of the last step, which is
+// another measure; then those that were dropped, the last ones first; then those that diverged,
+// then those that wait.
 std::vector<size_t> trials_by_loss(const SweepRecord& record);
 // The first of them; none where no trial has ended with a loss.
 std::optional<size_t> best_trial(const SweepRecord& record);

@@ -34,6 +34,7 @@ SweepRecord example_record() {
                    {.name = "lr=2",
                     .settings = {{"lr", "2"}},
                     .steps = 12,
+                    .inputs = "0123456789abcdef",
                     .shared_steps = 9,
                     .shared_with = "lr=1",
                     .state = TrialState::kDone,
@@ -82,6 +83,12 @@ TEST(SweepRecord, PutsTheLeastHeldOutLossFirst) {
   const SweepRecord record = example_record();
   EXPECT_EQ(trials_by_loss(record), (std::vector<size_t>{3, 1, 2, 0}));
   SweepRecord none = record;
+  // What was not held out is no better for its training loss.
+  none.trials[3].held_out.reset();
+  EXPECT_EQ(trials_by_loss(none), (std::vector<size_t>{1, 3, 2, 0}));
+  EXPECT_EQ(best_trial(none), 1u);
+  none.trials[1].held_out.reset();
+  EXPECT_EQ(best_trial(none), 3u);
   none.trials.resize(1);
   EXPECT_FALSE(best_trial(none));
   none.trials.clear();

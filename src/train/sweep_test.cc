@@ -184,7 +184,8 @@ TEST(Sweep, GoesOnWhereItWasKilled) {
       if (!record) fprintf(stderr, "%s\n", record.error().message.c_str());
       _exit(record ? 0 : 1);
     }
-    const double kill_after_s = 0.002 + 0.03 * rng.uniform();
+    // Later and later, so that a slow build comes to an end, too.
+    const double kill_after_s = 0.002 + (0.03 + 0.002 * round) * rng.uniform();
     const StopWatch watch;
     int status = 0;
     while (waitpid(child, &status, WNOHANG) == 0) {
@@ -309,6 +310,44 @@ TEST(Sweep, RefusesTheFolderOfAnother) {
   const auto record = run_all(*other, {.out_folder = study.out()});
   ASSERT_FALSE(record);
   EXPECT_THAT(record.error().message, HasSubstr("is of a sweep with other flags"));
+}
+
+// A file that was written anew between two parts of a sweep: what has ended would stand beside what
+// learned something else.
+TEST(Sweep, RefusesOtherFilesThanItBeganWith) {
+  Study study;
+  first_model(study.folder);
+  const auto run = [&](const std::string& out) -> Result<SweepRecord> {
+    CpuDevice device({.thread_count = 1});
+    JIGE_TRY(const auto plan, plan_sweep({study.trial("one", 1e-3, 0.25)}, out, {}, device.team()));
+    return run_all(plan, {.out_folder = out});
+  };
+  const auto expect_refused = [&](const std::string& out) {
+    const auto record = run(out);
+    ASSERT_FALSE(record);
+    EXPECT_THAT(record.error().message, HasSubstr("trial one would read other data"));
+  };
+  const std::string corpus = small_corpus(60);
+  ASSERT_TRUE(run(study.out()));
+  study.folder.write("a.jsonl", small_corpus(61));
+  expect_refused(study.out());
+  study.folder.write("a.jsonl", corpus);
+  EXPECT_TRUE(run(study.out()));
+
+  study.base.data.eval_fraction = 0;
+  study.base.data.eval_files = {study.folder.file("b.jsonl")};
+  study.folder.write("b.jsonl", small_corpus(5));
+  ASSERT_TRUE(run(study.folder.file("measured")));
+  study.folder.write("b.jsonl", small_corpus(6));
+  expect_refused(study.folder.file("measured"));
+
+  study.base = tuning_options(study.base, study.folder.file("first/model"), "unused");
+  ASSERT_TRUE(run(study.folder.file("tuned")));
+  const std::string weights = study.folder.file("first/model/model.safetensors");
+  std::string bytes = bytes_of(weights);
+  bytes[bytes.size() - 3] ^= 1;
+  study.folder.write("first/model/model.safetensors", bytes);
+  expect_refused(study.folder.file("tuned"));
 }
 
 TEST(Sweep, RefusesTrialsThatWouldBeTheSameRun) {

@@ -165,7 +165,9 @@ int run(int argc, char** argv) {
   // halves of files behind it.
   signal(SIGXFSZ, SIG_IGN);
   const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
-  const bool json = std::find(words.begin(), words.end(), "--json") != words.end();
+  const bool json = std::any_of(words.begin(), words.end(), [](const std::string& word) {
+    return word == "--json" || word == "--json=true";
+  });
   Status status = run_guarded(words);
   if (Status flushed = flush_output(); status && !flushed) status = flushed;
   if (status) return 0;

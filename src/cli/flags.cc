@@ -120,7 +120,8 @@ struct Flags::State {
   std::string command;
   std::vector<std::string> names;  // for suggestions
   std::vector<std::string> lists;  // of them, those with several values
-  std::optional<Error> error;      // of the first value that could not be read
+  std::vector<const CLI::Option*> toggles;
+  std::optional<Error> error;  // of the first value that could not be read
   bool help_asked = false;
 
   // Declares one flag whose every value goes through `read`.
@@ -172,7 +173,22 @@ void Flags::section(std::string title) { state_->help.section(std::move(title));
 
 void Flags::toggle(std::string_view text, bool& target, std::string help) {
   const Spec spec = read_spec(text);
-  state_->app.add_flag_callback(spec.names, [&target] { target = true; });
+  CLI::Option* option = state_->app.add_flag_callback(spec.names, [] {});
+  // CLI11 by itself takes any number, and more, for a yes.
+  option->check(CLI::Validator(
+      [this, &target, name = spec.shown](std::string& word) -> std::string {
+        target = word == "true";
+        if (target || word == "false") return "";
+        if (!state_->error) {
+          state_->error = {Code::kInvalidArgument,
+                           fmt::format("{}: \"{}\" is not true or false; leave the value out to "
+                                       "switch it on",
+                                       name, word)};
+        }
+        return "refused";
+      },
+      ""));
+  state_->toggles.push_back(option);
   state_->names.push_back(spec.shown);
   state_->help.add({.names = spec.names, .help = std::move(help)});
 }
@@ -273,7 +289,9 @@ void Flags::choice(std::string_view spec, std::string& target, std::vector<std::
 bool Flags::given(std::string_view name) const {
   const CLI::Option* option = state_->app.get_option_no_throw(std::string(name));
   JIGE_CHECK(option != nullptr, "flag {} was never declared", name);
-  return option->count() > 0;
+  const auto& toggles = state_->toggles;
+  const bool toggle = std::find(toggles.begin(), toggles.end(), option) != toggles.end();
+  return option->count() > 0 && !(toggle && option->results().back() == "false");
 }
 
 Status Flags::refuse(std::initializer_list<std::string_view> names, std::string_view why) const {

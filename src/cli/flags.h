@@ -8,8 +8,9 @@
 //
 // A specification is "-x,--long METAVAR" for a flag, "NAME" for a required positional argument,
 // "[NAME]" for an optional one; "..." at its end takes several. The target holds the default before
-// parsing, and help shows it. Errors name the flag, the value and what is allowed. Empty values are
-// refused but where METAVAR is TEXT.
+// parsing, and help shows it. A toggle may have a value, "--json=true" or "--json=false", for a
+// script that has it in a variable. Errors name the flag, the value and what is allowed. Empty
+// values are refused but where METAVAR is TEXT.
 //
 // Invariants: targets outlive the Flags. No exception of CLI11 leaves flags.cc.
 // Threads: one thread.
@@ -71,7 +72,8 @@ class Flags {
   void choice(std::string_view spec, std::string& target, std::vector<std::string> choices,
               std::string help);
 
-  // Whether the user gave this flag ("--threads") or argument ("FOLDER").
+  // Whether the user gave this flag ("--threads") or argument ("FOLDER"). A toggle that is given as
+  // false is as good as none.
   bool given(std::string_view name) const;
   // Fails with kInvalidArgument, "NAME WHY", where the user gave one of these, which would have no
   // effect beside what else was given.

@@ -73,6 +73,27 @@ TEST(Flags, ReadsEveryKindIntoItsTarget) {
   EXPECT_TRUE(sample.flags.given("FOLDER"));
 }
 
+TEST(Flags, TogglesAreTrueOrFalse) {
+  for (const auto& [words, on] : std::vector<std::pair<std::vector<std::string>, bool>>{
+           {{"here", "--json"}, true},
+           {{"here", "--json=true"}, true},
+           {{"here", "--json=false"}, false},
+           {{"here", "--json", "--json=false"}, false},
+           {{"here", "--json=false", "--json"}, true}}) {
+    Sample sample;
+    ASSERT_EQ(sample.error(words), "");
+    EXPECT_EQ(sample.values.json, on) << words.back();
+    EXPECT_EQ(sample.flags.given("--json"), on) << words.back();
+  }
+  for (const std::string& value :
+       std::vector<std::string>{"1e300", "-1", "0", "1", "yes", "off", "0x10", "1,2", "TRUE"}) {
+    Sample sample;
+    EXPECT_EQ(
+        sample.error({"here", "--json=" + value}),
+        "--json: \"" + value + "\" is not true or false; leave the value out to switch it on");
+  }
+}
+
 TEST(Flags, PositionalListsTakeEveryWord) {
   for (const char* spec : {"WHAT...", "[WHAT]..."}) {
     Flags flags("sample");

@@ -318,8 +318,8 @@ TEST_F(PythonClient, OfAnthropicWorksUnchanged) {
 }
 
 TEST_F(PythonClient, TheEvaluationHarnessMeasuresWhatJigeScoreDoes) {
-  if (!has("lm_eval, transformers"))
-    GTEST_SKIP() << test_python() << " lacks lm_eval or transformers";
+  if (!has("lm_eval, tenacity, transformers"))
+    GTEST_SKIP() << test_python() << " lacks lm_eval[api] or transformers";
   const std::string model = TinyRun::get().model();
   run("check_lm_eval.py", Serving({model}), " " + model + " " + jige_binary() + " 5");
 }

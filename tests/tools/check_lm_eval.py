@@ -3,7 +3,7 @@
     jige serve MODEL --port 8000 &
     python tests/tools/check_lm_eval.py http://127.0.0.1:8000 MODEL build/release/jige
 
-Needs the packages lm_eval and transformers (for the tokenizer). The task is made of the questions of
+Needs the packages lm_eval[api] and transformers (for the tokenizer). The task is made of the questions of
 `jige corpus`, with a few choices each; nothing is downloaded. The harness asks as its users let it:
 token ids, `echo`, `logprobs` 1, several prompts a request and several requests at once. Ends with 0
 when every sum of log-probabilities is that of `jige score` to the last bit, and when what the harness

@@ -196,6 +196,7 @@ Json top_json(const MetricsSource& source) {
   for (const ServedAdapter& adapter : source.adapters->list()) adapters.push_back(adapter.name);
   top["adapters"] = std::move(adapters);
   top["embedding_dimensions"] = source.embedding_dimensions;
+  top["scheduling"] = plan::settings_json(source.engine->settings());
   top["accepting"] = status.accepting;
   top["stalled"] = status.stalled;
   top["uptime_seconds"] = status.uptime_seconds;

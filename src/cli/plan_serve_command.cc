@@ -46,7 +46,8 @@ class PlanServeCommand final : public Command {
                  {.min = 0, .max = 1, .above_min = true, .below_max = true},
                  "share of requests that keep them; of gaps between tokens half as many may not");
     flags.number("--margin X", bounds_.margin, {.min = 0, .max = 1, .below_max = true},
-                 "bounds count as so much less, 0.1 a tenth, for what a simulation does not know");
+                 "bounds count as so much less, 0.1 a tenth, for what a simulation does not know; "
+                 "without it by the profile's error on cells held out, without a profile 0");
     flags.section("The server");
     scheduling_.policies = "chunked,orca,rounds,static";
     scheduling_.declare_limits(flags);
@@ -69,14 +70,14 @@ class PlanServeCommand final : public Command {
     JIGE_DO(check_output_files({out_}));
     JIGE_TRY(sim::ServePlanRequest request, read_request());
     const bool quiet = output_.quiet || output_.json;
-    if (!output_.json) print_text(fmt::format("SIMULATED {}\n", iteration_));
+    if (!output_.json) print_text(fmt::format("SIMULATED {}\n", iteration_.text));
     const StopWatch watch;
     TrainPlanProgress progress(quiet, "planning");
     request.progress = progress.listener();
     JIGE_TRY(const sim::ServePlan plan, sim::plan_serving(request));
     clear_progress_line();
     if (output_.json) {
-      print_json(plan_json(plan));
+      print_json(plan_json(request, plan));
     } else {
       print_text(serve_plan_text(request, plan, watch.seconds()));
     }
@@ -88,7 +89,7 @@ class PlanServeCommand final : public Command {
 
  private:
   // A plan rests on what an iteration takes: a profile that does not know is refused.
-  Result<KnownStepTime> read_step_time() const {
+  Result<KnownStepTime> read_step_time() {
     JIGE_DO(step_flags_.check_use(*flags_));
     if (step_flags_.profile_path.empty()) return step_flags_.by_figures();
     JIGE_TRY(const sim::StepProfile profile, sim::load_step_profile(step_flags_.profile_path));
@@ -100,6 +101,8 @@ class PlanServeCommand final : public Command {
           "%; profile again with more --seconds, or when the machine is idle",
           step_flags_.profile_path, 100 * error, 100 * sim::kStepErrorMax);
     }
+    iteration_.profiled = profile.subject;
+    if (!flags_->given("--margin")) bounds_.margin = profile.held_out.margin();
     return known_step_time(profile, {.batch_tokens = scheduling_.batch_tokens,
                                      .batch_requests = scheduling_.batch_requests});
   }
@@ -113,7 +116,7 @@ class PlanServeCommand final : public Command {
     request.load.seed = plan.seed;
     JIGE_TRY(KnownStepTime known, read_step_time());
     request.load.step = std::move(known.step);
-    iteration_ = std::move(known.text);
+    iteration_.text = std::move(known.text);
     request.load.pool.block_count = scheduling_.kv_block_count(request.load.pool.block_tokens);
     request.load.cancel = &interrupt_flag();
     if (request.load.saturated()) {
@@ -153,9 +156,10 @@ class PlanServeCommand final : public Command {
                   request.load.rate_per_s);
     }
     return fail(Code::kExhausted,
-                "no setting keeps the bounds; {} comes closest, and bounds {:.3g} times as large "
-                "could be kept; the first to give way is {}",
-                sim::settings_text(plan.nearest->settings), plan.nearest->ratio,
+                "no setting keeps the bounds{}; {} comes closest, and bounds {:.3g} times as large "
+                "could be kept: --bound {}; the first to give way is {}",
+                margin_text(request.bounds), sim::settings_text(plan.nearest->settings),
+                plan.nearest->ratio, bounds_flag(request.bounds, plan.nearest->ratio),
                 plan.nearest->tightest);
   }
 
@@ -164,7 +168,8 @@ class PlanServeCommand final : public Command {
   SchedulingFlags scheduling_;
   sim::ServeBounds bounds_;
   StepTimeFlags step_flags_;
-  std::string bound_, out_, iteration_;
+  std::string bound_, out_;
+  sim::PlannedIteration iteration_;
   int64_t simulations_ = 32;
   bool certify_ = false;
   OutputFlags output_;

@@ -79,9 +79,9 @@ class ProfileServeCommand final : public Command {
   static std::string report(const sim::StepProfile& profile) {
     using enum Table::Align;
     const sim::StepTime& step = profile.step;
-    std::string text =
-        fmt::format("{} on {}, {} thread{}\n", profile.model.name, profile.machine.processor,
-                    profile.machine.threads, profile.machine.threads == 1 ? "" : "s");
+    std::string text = fmt::format(
+        "{} on {}, {} thread{}\n", profile.subject.model.name, profile.subject.machine.processor,
+        profile.subject.machine.threads, profile.subject.machine.threads == 1 ? "" : "s");
     Table times({{"rows", kRight},
                  {"next tokens, ms", kRight},
                  {"behind 1000, ms", kRight},

@@ -31,6 +31,7 @@
 #include "cli/machine_rates.h"
 #include "cli/output.h"
 #include "cli/page_address.h"
+#include "cli/profiled_subject.h"
 #include "cli/serve_flags.h"
 #include "formats/generation_config.h"
 #include "serve/engine_drafts.h"
@@ -111,6 +112,7 @@ class ServeCommand final : public Command {
     JIGE_TRY(folder_, find_model_folder(model_.folder));
     const bool embeds = serve_.embeddings || formats::is_embedding_folder(folder_);
     JIGE_DO(serve_.check_use(*flags_, folder_, embeds));
+    JIGE_DO(serve_.check_plan(folder_));
     if (embeds) {
       JIGE_TRY(embedding_, read_embedding_config(folder_, serve_.pooling));
       JIGE_TRY(engine_options_, serve_.embedding_engine_options());
@@ -231,7 +233,8 @@ class ServeCommand final : public Command {
     engine_options_.sampling_team = &devices_.team();
     engine_options_.draft_model = draft_model_.get();
     JIGE_TRY(engine_, serve::Engine::create(*loaded_, *tokenizer_, engine_options_));
-    serve_.compare_with_plan(loaded_->sizes().kv_block_count * ops::kKvBlockTokens);
+    serve_.compare_with_plan(profiled_subject(devices_, *loaded_, model_.folder),
+                             loaded_->sizes().kv_block_count * ops::kKvBlockTokens);
     JIGE_TRY(api::ServedModel served, served_model());
     const int64_t text_tokens =
         served.embedding ? served.embedding->tokens_max : engine_->context_max();
@@ -354,6 +357,7 @@ class ServeCommand final : public Command {
       return print_json(Json{{"event", "ready"},
                              {"model", name_},
                              {"seconds", seconds},
+                             {"scheduling", plan::settings_json(engine_->settings())},
                              {"context_max", text_tokens},
                              {"embedding_dimensions", embedding_dimensions()},
                              {"weights_bytes", memory.weights.total_bytes()},
@@ -399,8 +403,7 @@ class ServeCommand final : public Command {
         seconds, name_,
         embedding_ ? fmt::format("vectors of {} numbers, of texts of up to {} tokens",
                                  embedding_dimensions(), text_tokens)
-                   : fmt::format("contexts of {} tokens, {} answers at once", text_tokens,
-                                 answers_at_once())));
+                   : fmt::format("contexts of {} tokens, {}", text_tokens, scheduling_text())));
   }
 
   // With its cache, which says for how many tokens at once it can guess.
@@ -415,9 +418,12 @@ class ServeCommand final : public Command {
   int64_t kept_states() const { return engine_->options().kept_state_count; }
   int64_t answer_states() const { return loaded_->sizes().state_count - kept_states(); }
 
-  int64_t answers_at_once() const {
-    const int64_t states = answer_states();
-    return states > 0 ? std::min(states, serve_.batch_requests) : serve_.batch_requests;
+  // As many answers at once as there are states, of a model that has them.
+  std::string scheduling_text() const {
+    plan::ServeSettings settings = engine_->settings();
+    const auto states = static_cast<int32_t>(answer_states());
+    if (states > 0) settings.batch_requests_max = std::min(states, settings.batch_requests_max);
+    return plan::settings_text(settings);
   }
 
   // 0 where the model gives answers.

@@ -1,6 +1,7 @@
 #include "cli/serve_flags.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -9,6 +10,8 @@
 #include "cli/embedding_folder.h"
 #include "cli/flags.h"
 #include "cli/page_address.h"
+#include "cli/profiled_subject.h"
+#include "cli/serve_plan_view.h"
 
 namespace jige::cli {
 namespace {
@@ -164,10 +167,34 @@ Status ServeFlags::read_plan(const Flags& flags) {
   return {};
 }
 
-void ServeFlags::compare_with_plan(int64_t cached_tokens) const {
-  if (!planned_ || cached_tokens >= planned_->kv_tokens) return;
-  log_warn("the cache holds {} tokens and {} was made for {}; plan again with --kv-tokens {}",
-           cached_tokens, plan, planned_->kv_tokens, cached_tokens);
+Status ServeFlags::check_plan(const std::string& folder) const {
+  if (!planned_ || !planned_->profiled) return {};
+  JIGE_TRY(const formats::ModelConfig config, formats::load_model_config(folder));
+  const sim::ProfiledModel& then = planned_->profiled->model;
+  const sim::ProfiledModel now = profiled_shape(config);
+  if (sim::same_shape(then, now)) return {};
+  return fail(
+      Code::kInvalidArgument,
+      "{}: was made for {} ({} parameters, {} layers of width {}, {} tokens), and {} has {}, {} of "
+      "{}, {}; plan for this one by `jige profile serve {}`, or give {} instead of --plan",
+      plan, then.name, then.parameters, then.layers, then.width, then.vocabulary, folder,
+      now.parameters, now.layers, now.width, now.vocabulary, folder,
+      settings_flags(planned_->settings));
+}
+
+void ServeFlags::compare_with_plan(const sim::ProfiledSubject& now, int64_t cached_tokens) const {
+  if (!planned_) return;
+  if (cached_tokens < planned_->kv_tokens) {
+    log_warn("the cache holds {} tokens and {} was made for {}; plan again with --kv-tokens {}",
+             cached_tokens, plan, planned_->kv_tokens, cached_tokens);
+  }
+  if (!planned_->profiled) return;
+  const std::vector<std::string> others = sim::differences(*planned_->profiled, now);
+  if (others.empty()) return;
+  log_warn(
+      "{} rests on other times of an iteration than it will take here ({}): what it predicts may "
+      "not come true; profile and plan again",
+      plan, fmt::join(others, "; "));
 }
 
 Result<api::HttpServerOptions> ServeFlags::http_options(const api::ApiKeys& keys) const {

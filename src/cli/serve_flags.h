@@ -77,8 +77,11 @@ struct ServeFlags {
   // The settings of --plan in place of those by flags, if there is one; before engine_options().
   // Fails with kInvalidArgument where flags are given that the plan is about, and as reading it.
   Status read_plan(const Flags& flags);
-  // A warning where the cache holds less than what the plan was made for.
-  void compare_with_plan(int64_t cached_tokens) const;
+  // Fails with kInvalidArgument where the plan rests on times of a model of another shape.
+  Status check_plan(const std::string& folder) const;
+  // Warnings where the cache holds less than what the plan was made for, or iterations will take
+  // other times than those that it rests on.
+  void compare_with_plan(const sim::ProfiledSubject& now, int64_t cached_tokens) const;
   // Fails as AllowedOrigins does. `keys`: those that clients must send.
   Result<api::HttpServerOptions> http_options(const api::ApiKeys& keys) const;
   // Fails as SpeculationFlags does.

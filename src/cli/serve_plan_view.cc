@@ -1,9 +1,11 @@
 #include "cli/serve_plan_view.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <vector>
 
 #include "base/counted.h"
@@ -12,7 +14,35 @@
 namespace jige::cli {
 namespace {
 
-std::string plan_ms(double seconds) { return fmt::format("{:.3g}", seconds * 1000); }
+std::string plan_ms(double seconds) {
+  const double ms = seconds * 1000;
+  return ms < 1000 ? fmt::format("{:.3g}", ms) : fmt::format("{:.0f}", ms);
+}
+
+struct ShownBound {
+  const char* name;
+  std::optional<double> sim::ServeBounds::*bound;
+  sim::ServeFigure sim::ServePrediction::*figure;
+};
+constexpr ShownBound kShownBounds[] = {
+    {"ttft", &sim::ServeBounds::ttft_s, &sim::ServePrediction::ttft_s},
+    {"itl", &sim::ServeBounds::itl_s, &sim::ServePrediction::itl_s},
+    {"tpot", &sim::ServeBounds::tpot_s, &sim::ServePrediction::tpot_s},
+    {"e2e", &sim::ServeBounds::e2e_s, &sim::ServePrediction::e2e_s}};
+
+// "  bounds with a margin of 7.4 %: itl 44.1 of 46.3 ms, at the quantile 0.995\n"
+std::string bounds_text(const sim::ServeBounds& bounds, const sim::ServePrediction& one) {
+  std::vector<std::string> all;
+  for (const ShownBound& shown : kShownBounds) {
+    const std::optional<double>& bound = bounds.*shown.bound;
+    if (!bound) continue;
+    const bool gaps = shown.bound == &sim::ServeBounds::itl_s;
+    all.push_back(fmt::format(
+        "{} {} of {} ms at the quantile {:.4g}", shown.name, plan_ms((one.*shown.figure).bounded),
+        plan_ms(*bound * (1 - bounds.margin)), gaps ? bounds.gap_quantile() : bounds.quantile));
+  }
+  return fmt::format("  bounds{}: {}\n", margin_text(bounds), fmt::join(all, ", "));
+}
 
 // What a plan says of a figure, and what came of it.
 struct PlannedFigure {
@@ -63,6 +93,24 @@ Json setting_json(const sim::ServePrediction& one) {
 
 }  // namespace
 
+std::string margin_text(const sim::ServeBounds& bounds) {
+  if (bounds.margin == 0) return "";
+  return fmt::format(" with a margin of {:.1f} %", 100 * bounds.margin);
+}
+
+std::string bounds_flag(const sim::ServeBounds& bounds, double ratio) {
+  std::string flag;
+  for (const ShownBound& shown : kShownBounds) {
+    const std::optional<double>& bound = bounds.*shown.bound;
+    if (!bound) continue;
+    const double bound_ms = *bound * ratio * 1000;
+    const double step = std::pow(10, std::floor(std::log10(bound_ms)) - 2);
+    flag += fmt::format("{}{}={:.12g}", flag.empty() ? "" : ",", shown.name,
+                        std::ceil(bound_ms / step) * step);
+  }
+  return flag;
+}
+
 std::string settings_flags(const sim::ServeSettings& settings) {
   std::string text = fmt::format("--policy {} --max-batch {}", plan::policy_name(settings.policy),
                                  settings.batch_requests_max);
@@ -99,6 +147,8 @@ std::string serve_plan_text(const sim::ServePlanRequest& request, const sim::Ser
   std::string text = table.render();
   text += fmt::format("  {}, {} by formulas, {} simulated, in {:.2g} s\n",
                       counted(plan.settings, "setting"), plan.evaluated, plan.simulated, seconds);
+  if (bounds && plan.chosen) text += bounds_text(request.bounds, *plan.chosen);
+  if (bounds && plan.nearest) text += bounds_text(request.bounds, *plan.nearest);
   if (!plan.chosen) return text;
   text += fmt::format("  in the way of more: {}\n", plan.binding);
   if (plan.certified) {
@@ -108,8 +158,9 @@ std::string serve_plan_text(const sim::ServePlanRequest& request, const sim::Ser
   return text + fmt::format("  jige serve FOLDER {}\n", settings_flags(plan.chosen->settings));
 }
 
-Json plan_json(const sim::ServePlan& plan) {
+Json plan_json(const sim::ServePlanRequest& request, const sim::ServePlan& plan) {
   Json json{{"simulated", true}};
+  if (request.bounds.any()) json["margin"] = request.bounds.margin;
   if (plan.chosen) json["chosen"] = setting_json(*plan.chosen);
   if (plan.nearest) json["nearest"] = setting_json(*plan.nearest);
   if (plan.runner_up) json["runner_up"] = setting_json(*plan.runner_up);

@@ -15,7 +15,12 @@ namespace jige::cli {
 
 std::string serve_plan_text(const sim::ServePlanRequest& request, const sim::ServePlan& plan,
                             double seconds);
-Json plan_json(const sim::ServePlan& plan);
+Json plan_json(const sim::ServePlanRequest& request, const sim::ServePlan& plan);
+
+// " with a margin of 7.4 %"; empty without one.
+std::string margin_text(const sim::ServeBounds& bounds);
+// "itl=61.3,e2e=1230": these bounds times `ratio` as --bound takes them, rounded up.
+std::string bounds_flag(const sim::ServeBounds& bounds, double ratio);
 
 // The flags of `jige serve` that are these settings.
 std::string settings_flags(const sim::ServeSettings& settings);

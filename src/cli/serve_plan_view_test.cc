@@ -55,6 +55,23 @@ TEST(ServePlanView, PlannedBesideMeasured) {
   EXPECT_EQ(json["itl_p99_s"]["measured"], 0.04);
 }
 
+TEST(ServePlanView, BoundsAreToldWithTheirMargin) {
+  sim::ServePlanRequest request;
+  request.bounds = {.itl_s = 0.05, .e2e_s = 9, .margin = 0.08};
+  sim::ServePlan plan;
+  plan.chosen.emplace().itl_s.bounded = 0.0441;
+  plan.chosen->e2e_s.bounded = 7;
+  EXPECT_THAT(serve_plan_text(request, plan, 0.1),
+              HasSubstr("bounds with a margin of 8.0 %: itl 44.1 of 46 ms at the quantile 0.995, "
+                        "e2e 7000 of 8280 ms at the quantile 0.99"));
+  EXPECT_EQ(plan_json(request, plan)["margin"], 0.08);
+  EXPECT_EQ(margin_text({}), "");
+  // Rounded up, so that what is told can be kept.
+  EXPECT_EQ(bounds_flag(request.bounds, 1), "itl=50,e2e=9000");
+  EXPECT_EQ(bounds_flag(request.bounds, 1.23456), "itl=61.8,e2e=11200");
+  EXPECT_EQ(bounds_flag({.ttft_s = 1e-5}, 1.0001), "ttft=0.0101");
+}
+
 TEST(ServePlanView, ASettingThatNothingIsBetterThan) {
   sim::ServePlanRequest request;
   request.bounds.e2e_s = 1;
@@ -68,7 +85,7 @@ TEST(ServePlanView, ASettingThatNothingIsBetterThan) {
   EXPECT_THAT(text, HasSubstr("in the way of more: e2e"));
   EXPECT_THAT(text, HasSubstr("jige serve FOLDER --policy chunked --max-batch 64"));
   EXPECT_THAT(text, Not(HasSubstr("next")));
-  EXPECT_EQ(plan_json(plan)["chosen"]["keeps_bounds"], true);
+  EXPECT_EQ(plan_json(request, plan)["chosen"]["keeps_bounds"], true);
 }
 
 TEST(LoadFlags, OneLoadHasNoSweep) {

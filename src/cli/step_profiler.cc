@@ -7,13 +7,12 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "base/cpu.h"
 #include "base/log.h"
 #include "base/progress.h"
 #include "base/rng.h"
 #include "cli/filled_cache.h"
 #include "cli/interrupt.h"
-#include "cli/random_model.h"
+#include "cli/profiled_subject.h"
 #include "sim/load_report.h"
 
 namespace jige::cli {
@@ -229,29 +228,6 @@ class StepProfiler {
   std::vector<CellRuns> runs_;
 };
 
-sim::ProfiledMachine machine_of(const BenchServeModel& served) {
-  const CpuFeatures& cpu = cpu_features();
-  return {.processor = cpu.model_name,
-          .kernels = isa_name(active_isa()),
-          .device = served.devices.on_gpu() ? "cuda" : "cpu",
-          .processors = cpu.logical_count,
-          .threads = served.devices.team().size()};
-}
-
-sim::ProfiledModel identity_of(const BenchServeModel& served) {
-  const formats::ModelConfig& config = served.model->config();
-  const model::InferenceSizes& sizes = served.model->sizes();
-  return {.name = served.text,
-          .compute = std::string(dtype_info(sizes.compute).name),
-          .weights = std::string(ops::weight_format_name(sizes.format)),
-          .kv_cache = std::string(kv_cache_name(sizes.kv_dtype)),
-          .parameters = parameter_count(config),
-          .layers = config.layer_count,
-          .width = config.hidden_size,
-          .vocabulary = config.vocab_size,
-          .context = sizes.context_max};
-}
-
 }  // namespace
 
 std::vector<StepGridCell> step_grid(const model::InferenceSizes& sizes, int detail) {
@@ -265,7 +241,7 @@ Result<sim::StepProfile> profile_steps(BenchServeModel& served, const StepProfil
                 "{}: iterations are measured of models that answer and have no recurrent layers",
                 served.text);
   }
-  sim::StepProfile profile{.machine = machine_of(served), .model = identity_of(served)};
+  sim::StepProfile profile{.subject = profiled_subject(served.devices, *served.model, served.text)};
   JIGE_TRY(profile.cells, StepProfiler(served, options).measure());
   const sim::StepFitOptions fit{
       .limits = {.rows_max = sizes.batch_tokens_max, .sample_rows_max = sizes.logit_rows_max}};

@@ -47,7 +47,7 @@ TEST(StepProfiler, ProfilesATinyModelOrStops) {
       *served, {.seconds = 0.05, .on_progress = [&](double, const std::string&) { ++told; }});
   ASSERT_TRUE(profile) << profile.error().message;
   EXPECT_GT(told, 2 * 8);
-  EXPECT_EQ(profile->machine.threads, 1);
+  EXPECT_EQ(profile->subject.machine.threads, 1);
   EXPECT_EQ(profile->step.limits.rows_max, 32);
   EXPECT_EQ(profile->step.limits.sample_rows_max, 4);
   EXPECT_EQ(profile->held_out.all.cells, std::ssize(profile->cells));

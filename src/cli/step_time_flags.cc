@@ -24,8 +24,8 @@ KnownStepTime known_step_time(const sim::StepProfile& profile, const ForwardRows
   one.add(0, 1, 1);
   prompt.add(0, 128, 1);
   known.text = fmt::format("as {} on {}, {}: {:.3g} ms a next token, {:.3g} ms a prompt of 128",
-                           profile.model.name, profile.machine.processor,
-                           counted(profile.machine.threads, "thread"),
+                           profile.subject.model.name, profile.subject.machine.processor,
+                           counted(profile.subject.machine.threads, "thread"),
                            known.step.seconds(one) * 1e3, known.step.seconds(prompt) * 1e3);
   return known;
 }

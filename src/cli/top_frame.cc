@@ -90,13 +90,26 @@ std::optional<double> accepted_share(const Json& top) {
   return *accepted / *drafted;
 }
 
+// "chunked, max_batch 16, batch_tokens 256"
+std::string scheduling_text(const Json& top) {
+  const Json* found = find_field(top, "scheduling");
+  if (!found || !found->is_object()) return kNothing;
+  std::string shown_text = text(*found, "policy");
+  for (const auto& [name, value] : found->items()) {
+    if (value.is_number()) {
+      shown_text += fmt::format(", {} {}", printable(name), shown(value.get<double>()));
+    }
+  }
+  return shown_text;
+}
+
 std::vector<std::string> head_lines(const TopSample& now, const TopSample* before,
                                     const TopView& view) {
   const Json& top = now.top;
   const auto age = number(top, "uptime_seconds");
   return {
-      fmt::format("{} at {}, {}, up {}", text(top, "model"), view.address, state_of(top),
-                  age ? format_duration(*age) : kNothing),
+      fmt::format("{} at {}, {}, up {}; {}", text(top, "model"), view.address, state_of(top),
+                  age ? format_duration(*age) : kNothing, scheduling_text(top)),
       fmt::format("requests  {} prefilling, {} decoding, {} waiting ({} prompt tokens), {} "
                   "preempted",
                   count_in_state(top, "prefill"), count_in_state(top, "decode"),

@@ -25,6 +25,7 @@ constexpr const char* kMetrics =
 TopSample sample_of(int rows = 2) {
   Json top = {{"model", "tiny"},
               {"loading", false},
+              {"scheduling", {{"policy", "chunked"}, {"max_batch", 16}, {"batch_tokens", 256}}},
               {"accepting", true},
               {"stalled", false},
               {"uptime_seconds", 65.0},
@@ -80,7 +81,9 @@ TEST(TopFrame, ShowsWhatTheServerDoes) {
   before.at_s = 8;
   const std::string frame =
       render_top(now, &before, {.address = "host:80", .rows_max = 40, .columns_max = 140});
-  EXPECT_THAT(frame, HasSubstr("tiny at host:80, accepting, up 1:05"));
+  EXPECT_THAT(
+      frame,
+      HasSubstr("tiny at host:80, accepting, up 1:05; chunked, max_batch 16, batch_tokens 256\n"));
   EXPECT_THAT(frame, HasSubstr("1 prefilling, 1 decoding, 4 waiting (900 prompt tokens), 1 pre"));
   EXPECT_THAT(frame, HasSubstr("50 % of 64 blocks, 3 kept for later, 25 % of prompts found"));
   EXPECT_THAT(frame, HasSubstr("50 tokens/s of answers, 346 tokens/s computed, 12.3 ms and 17"));

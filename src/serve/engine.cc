@@ -191,6 +191,9 @@ tl::expected<RequestId, Refusal> Engine::submit(EngineRequest request,
 void Engine::cancel(RequestId id) { impl_->inbox.cancel(id); }
 int64_t Engine::context_max() const { return impl_->context_max(); }
 const EngineOptions& Engine::options() const { return impl_->options; }
+plan::ServeSettings Engine::settings() const {
+  return plan::settings_of(scheduler_options(impl_->options, impl_->model.sizes()));
+}
 const text::Tokenizer& Engine::tokenizer() const { return impl_->tokenizer; }
 
 EngineStatus Engine::status(bool with_requests) const {

@@ -34,7 +34,7 @@
 #include "base/result.h"
 #include "base/threads.h"
 #include "model/inference.h"
-#include "plan/serve_scheduler.h"
+#include "plan/serve_settings.h"
 #include "serve/draft_model.h"
 #include "serve/draft_policy.h"
 #include "serve/engine_request.h"
@@ -119,6 +119,8 @@ class Engine {
   // Tokens that a prompt and its answer may have together.
   int64_t context_max() const;
   const EngineOptions& options() const;
+  // How it schedules, with what the options leave to the model's sizes.
+  plan::ServeSettings settings() const;
   const text::Tokenizer& tokenizer() const;
 
   // `with_requests` lists the live requests too.

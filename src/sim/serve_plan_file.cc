@@ -4,6 +4,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "base/file.h"
@@ -17,19 +18,6 @@ constexpr int64_t kPlanVersion = 1;
 constexpr size_t kPlanBytesMax = size_t{1} << 20;
 constexpr int64_t kRequestsMax = int64_t{1} << 40;
 constexpr double kFigureMax = 1e12;
-
-// What a server has a flag for, within the flag's range.
-struct SettingField {
-  const char* name;
-  int32_t ServeSettings::*member;
-  int64_t min, max;
-  std::optional<plan::ServePolicy> policy;  // the only one that has it
-};
-constexpr SettingField kSettingFields[] = {
-    {"max_batch", &ServeSettings::batch_requests_max, 1, 4096, std::nullopt},
-    {"batch_tokens", &ServeSettings::batch_tokens_max, 16, 1 << 16, plan::ServePolicy::kChunked},
-    {"round_prompts", &ServeSettings::round_prompts, 1, 4096, plan::ServePolicy::kRounds},
-    {"round_steps", &ServeSettings::round_steps, 1, 1 << 20, plan::ServePolicy::kRounds}};
 
 struct BoundField {
   const char* name;
@@ -57,10 +45,6 @@ constexpr PartField kFigureParts[] = {{"mean", &ServeFigure::mean},
                                       {"p50", &ServeFigure::p50},
                                       {"p90", &ServeFigure::p90},
                                       {"p99", &ServeFigure::p99}};
-
-bool belongs(const SettingField& field, plan::ServePolicy policy) {
-  return !field.policy || *field.policy == policy;
-}
 
 Json load_json(const ServeLoad& load, std::string_view iteration) {
   Json json = Json::object();
@@ -97,17 +81,18 @@ Result<ServeSettings> read_settings(const Json& json, const std::string& where) 
                 "{}: policy \"{}\" is not one of chunked, orca, static, rounds", where, policy);
   }
   settings.policy = *known;
+  const std::span<const plan::SettingField> fields = plan::setting_fields();
   for (const auto& [name, value] : json.items()) {
     if (name == "policy") continue;
-    const auto* const field = std::ranges::find_if(
-        kSettingFields, [&](const SettingField& of) { return name == of.name; });
-    if (field == std::end(kSettingFields) || !belongs(*field, settings.policy)) {
+    const auto field =
+        std::ranges::find_if(fields, [&](const plan::SettingField& of) { return name == of.name; });
+    if (field == fields.end() || !field->belongs_to(settings.policy)) {
       return fail(Code::kInvalidArgument, "{}: \"{}\" is no setting of the policy {}; leave it out",
                   where, name, policy);
     }
   }
-  for (const SettingField& field : kSettingFields) {
-    if (!belongs(field, settings.policy)) continue;
+  for (const plan::SettingField& field : fields) {
+    if (!field.belongs_to(settings.policy)) continue;
     JIGE_TRY(const int64_t value, count_in(json, field.name, field.min, field.max, where));
     settings.*field.member = static_cast<int32_t>(value);
   }
@@ -164,14 +149,6 @@ Result<ServePrediction> read_prediction(const Json& json, const std::string& whe
 
 }  // namespace
 
-Json settings_json(const ServeSettings& settings) {
-  Json json{{"policy", plan::policy_name(settings.policy)}};
-  for (const SettingField& field : kSettingFields) {
-    if (belongs(field, settings.policy)) json[field.name] = settings.*field.member;
-  }
-  return json;
-}
-
 Json prediction_json(const ServePrediction& prediction) {
   Json json{{"requests_per_s", prediction.requests_per_s},
             {"output_tokens_per_s", prediction.output_tokens_per_s},
@@ -187,17 +164,18 @@ Json prediction_json(const ServePrediction& prediction) {
 }
 
 Json serve_plan_to_json(const ServePlanRequest& request, const ServePlan& plan,
-                        std::string_view iteration) {
+                        const PlannedIteration& iteration) {
   const auto both = [](const ServePrediction& one) {
     return Json{{"settings", settings_json(one.settings)}, {"prediction", prediction_json(one)}};
   };
   Json json{{"format", kPlanFormat},
             {"version", kPlanVersion},
             {"settings", settings_json(plan.chosen->settings)},
-            {"load", load_json(request.load, iteration)},
+            {"load", load_json(request.load, iteration.text)},
             {"bounds", bounds_json(request.bounds)},
             {"binding", plan.binding},
             {"prediction", prediction_json(*plan.chosen)}};
+  if (iteration.profiled) add_subject(*iteration.profiled, json);
   if (plan.runner_up) json["runner_up"] = both(*plan.runner_up);
   json["usual"] = both(plan.usual);
   return json;
@@ -221,6 +199,9 @@ Result<ServePlanFile> serve_plan_from_json(const Json& json, std::string_view wh
   JIGE_DO(read_load(*load, place("load"), file));
   JIGE_TRY(const Json* const bounds, object_in(json, "bounds", where));
   JIGE_TRY(file.bounds, read_bounds(*bounds, place("bounds")));
+  if (find_field(json, "machine") || find_field(json, "model")) {
+    JIGE_TRY(file.profiled, subject_in(json, where));
+  }
   JIGE_TRY(file.binding, get_string(json, "binding", where));
   JIGE_TRY(const Json* const prediction, object_in(json, "prediction", where));
   JIGE_TRY(file.prediction, read_prediction(*prediction, place("prediction")));

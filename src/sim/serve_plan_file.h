@@ -4,6 +4,7 @@
 //    "settings": {"policy": "rounds", "max_batch": 16, "round_prompts": 4, "round_steps": 8},
 //    "load": {"users": 16, "requests": 400, "prompt_tokens_mean": 161, "output_tokens_mean": 338,
 //             "kv_tokens": 16384, "iteration": "20 ms an iteration, …"},
+//    "machine": {…}, "model": {…},  // whose profile it rests on, as sim/profiled_subject.h shows
 //    "bounds": {"quantile": 0.99, "margin": 0, "itl_ms": 50},
 //    "binding": "itl",
 //    "prediction": {"requests_per_s": 2.3, "output_tokens_per_s": 690, "kv_blocks_max": 700,
@@ -18,11 +19,13 @@
 // Threads: values.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "base/json.h"
 #include "base/result.h"
+#include "sim/profiled_subject.h"
 #include "sim/serve_planner.h"
 
 namespace jige::sim {
@@ -36,16 +39,22 @@ struct ServePlanFile {
   double prompt_tokens_mean = 0, output_tokens_mean = 0;
   int64_t kv_tokens = 0;
   std::string iteration;  // where its time comes from, in words
+  std::optional<ProfiledSubject> profiled;
   std::string binding;
   ServePrediction prediction;  // without ratio and tightest
 };
 
-Json settings_json(const ServeSettings& settings);
+// Where the time of an iteration comes from.
+struct PlannedIteration {
+  std::string text;
+  std::optional<ProfiledSubject> profiled = {};  // none: figures that somebody gave
+};
+
 Json prediction_json(const ServePrediction& prediction);
 
 // REQUIRES: plan.chosen.
 Json serve_plan_to_json(const ServePlanRequest& request, const ServePlan& plan,
-                        std::string_view iteration);
+                        const PlannedIteration& iteration);
 // Fails with kUnsupported on another format or version, and with kCorrupt, kInvalidArgument or
 // kNotFound on fields that are wrong, missing or unknown, naming them.
 Result<ServePlanFile> serve_plan_from_json(const Json& json, std::string_view where);

@@ -38,7 +38,14 @@ ServePlan some_plan() {
   return plan;
 }
 
-Json some_file() { return serve_plan_to_json(some_request(), some_plan(), "20 ms an iteration"); }
+ProfiledSubject some_subject() {
+  return {.machine = {"EPYC", "avx512", "cpu", 2, 1},
+          .model = {"m", "bf16", "q8", "bf16", 15'000'000, 6, 288, 32'000, 1024}};
+}
+
+Json some_file() {
+  return serve_plan_to_json(some_request(), some_plan(), {"20 ms an iteration", some_subject()});
+}
 
 TEST(ServePlanFile, ReadsWhatItWrites) {
   const auto json = parse_json(dump_json(some_file(), 1), "p");
@@ -64,13 +71,11 @@ TEST(ServePlanFile, ReadsWhatItWrites) {
   EXPECT_EQ(file->bounds.margin, 0.1);
   EXPECT_EQ(file->iteration, "20 ms an iteration");
   EXPECT_EQ(file->binding, "itl");
-}
-
-TEST(ServePlanFile, SettingsAreThoseOfThePolicy) {
-  EXPECT_EQ(dump_json(settings_json({.batch_requests_max = 7, .batch_tokens_max = 99})),
-            R"({"policy":"chunked","max_batch":7,"batch_tokens":99})");
-  EXPECT_EQ(dump_json(settings_json({.policy = plan::ServePolicy::kStatic})),
-            R"({"policy":"static","max_batch":64})");
+  ASSERT_TRUE(file->profiled);
+  EXPECT_TRUE(same_shape(file->profiled->model, some_subject().model));
+  EXPECT_TRUE(differences(*file->profiled, some_subject()).empty());
+  const Json by_figures = serve_plan_to_json(some_request(), some_plan(), {"20 ms"});
+  EXPECT_FALSE(serve_plan_from_json(by_figures, "p")->profiled);
 }
 
 std::string plan_error_of(const char* pointer, const Json& value) {
@@ -99,6 +104,9 @@ TEST(ServePlanFile, NamesWhatIsWrong) {
   EXPECT_THAT(plan_error_of("/bounds/itl_ms", "x"), HasSubstr("itl_ms"));
   EXPECT_THAT(plan_error_of("/prediction/e2e_ms", Json::object()), HasSubstr("e2e_ms"));
   EXPECT_THAT(plan_error_of("/prediction/ttft_ms/p99", -1), HasSubstr("p99 is -1"));
+  EXPECT_THAT(plan_error_of("/machine", nullptr), HasSubstr("\"machine\" is missing"));
+  EXPECT_THAT(plan_error_of("/machine/threads", -1), HasSubstr("p.json: machine: threads is -1"));
+  EXPECT_THAT(plan_error_of("/model/layers", "six"), HasSubstr("layers"));
   EXPECT_THAT(plan_error_of("/binding", 1), HasSubstr("binding"));
   EXPECT_EQ(plan_error_of("/usual", "for people"), "read");
 }

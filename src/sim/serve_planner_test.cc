@@ -214,16 +214,5 @@ TEST(ServePlanner, OfThroughputsThatAreAlikeTheOneWithTheFastestAnswersIsChosen)
   }
 }
 
-TEST(ServePlanner, SettingsInWords) {
-  EXPECT_EQ(settings_text({.batch_requests_max = 5, .batch_tokens_max = 99}),
-            "chunked, 5 answers at once, 99 tokens an iteration");
-  EXPECT_EQ(settings_text({.policy = ServePolicy::kRounds,
-                           .batch_requests_max = 5,
-                           .round_prompts = 2,
-                           .round_steps = 3}),
-            "rounds, 5 answers at once, rounds of 2 prompts and 3 steps");
-  EXPECT_EQ(settings_text({.policy = ServePolicy::kOrca}), "orca, 64 answers at once");
-}
-
 }  // namespace
 }  // namespace jige::sim

@@ -1,7 +1,5 @@
 #include "sim/serve_prediction.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <limits>
 #include <span>
@@ -92,11 +90,7 @@ int64_t ServeLoad::users_with(const ServeSettings& settings) const {
 Result<ServePrediction> predict_serving(const ServeLoad& load, const ServeBounds& bounds,
                                         const ServeSettings& settings) {
   ServeSimulationOptions options;
-  options.scheduler.policy = settings.policy;
-  options.scheduler.batch_requests_max = settings.batch_requests_max;
-  options.scheduler.batch_tokens_max = settings.batch_tokens_max;
-  options.scheduler.round_prompts = settings.round_prompts;
-  options.scheduler.round_steps = settings.round_steps;
+  plan::apply_settings(settings, options.scheduler);
   options.scheduler.pool = load.pool;
   options.scheduler.pool.prefix_cache = false;
   options.step = load.step;
@@ -122,19 +116,6 @@ Result<ServePrediction> predict_serving(const ServeLoad& load, const ServeBounds
     found.ratio = std::numeric_limits<double>::infinity();
   }
   return found;
-}
-
-std::string settings_text(const ServeSettings& settings) {
-  std::string text = fmt::format("{}, {} answers at once", plan::policy_name(settings.policy),
-                                 settings.batch_requests_max);
-  if (settings.policy == plan::ServePolicy::kChunked) {
-    text += fmt::format(", {} tokens an iteration", settings.batch_tokens_max);
-  }
-  if (settings.policy == plan::ServePolicy::kRounds) {
-    text += fmt::format(", rounds of {} prompts and {} steps", settings.round_prompts,
-                        settings.round_steps);
-  }
-  return text;
 }
 
 }  // namespace jige::sim

@@ -17,22 +17,15 @@
 #include <vector>
 
 #include "base/result.h"
-#include "plan/serve_scheduler.h"
+#include "plan/serve_settings.h"
 #include "sim/serve_simulation.h"
 #include "sim/workload.h"
 
 namespace jige::sim {
 
-struct ServeSettings {
-  plan::ServePolicy policy = plan::ServePolicy::kChunked;
-  int32_t batch_requests_max = 64;
-  int32_t batch_tokens_max = 512;  // chunked
-  int32_t round_prompts = 8;       // rounds
-  int32_t round_steps = 16;        // rounds
-  bool operator==(const ServeSettings&) const = default;
-};
-// "chunked, 16 answers at once, 256 tokens an iteration"
-std::string settings_text(const ServeSettings& settings);
+using plan::ServeSettings;
+using plan::settings_json;
+using plan::settings_text;
 
 // On the quantile of latencies; figures as in load_report.h.
 struct ServeBounds {

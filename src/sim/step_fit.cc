@@ -4,10 +4,13 @@
 #include <cmath>
 #include <limits>
 
+#include "sim/load_report.h"
+
 namespace jige::sim {
 namespace {
 
 constexpr size_t kFolds = 5;
+constexpr double kSlowerQuantile = 0.9;  // of cells, by how much longer they took
 // Of the sum of squares of a column that has been scaled to 1: columns that say the same share what
 // they explain instead of making the system singular.
 constexpr double kRidge = 1e-9;
@@ -189,16 +192,39 @@ class Terms {
   plan::ForwardLimits limits_;
 };
 
-double error_on(const StepTime& step, const StepCell& cell) {
-  return step.forward_seconds(cell.features) / cell.seconds - 1;
-}
+// Errors as they come, in all and by the kind of cell.
+class ErrorLists {
+ public:
+  void add(const StepTime& step, const StepCell& cell) {
+    const double error = step.forward_seconds(cell.features) / cell.seconds - 1;
+    all_.push_back(error);
+    kinds_[cell.kind].push_back(error);
+  }
+
+  StepErrors errors() const {
+    StepErrors made{.all = step_error(all_)};
+    for (const auto& [kind, errors] : kinds_) made.kinds[kind] = step_error(errors);
+    return made;
+  }
+
+ private:
+  std::vector<double> all_;
+  std::map<std::string, std::vector<double>> kinds_;
+};
 
 }  // namespace
 
-void StepError::add(double error) {
-  mean = (mean * static_cast<double>(cells) + std::abs(error)) / static_cast<double>(cells + 1);
-  if (std::abs(error) > std::abs(worst)) worst = error;
-  ++cells;
+StepError step_error(std::vector<double> errors) {
+  StepError all{.cells = std::ssize(errors)};
+  if (errors.empty()) return all;
+  for (double& error : errors) {
+    all.mean += std::abs(error) / static_cast<double>(errors.size());
+    if (std::abs(error) > std::abs(all.worst)) all.worst = error;
+    error = 1 / (1 + error) - 1;
+  }
+  std::ranges::sort(errors);
+  all.slower = std::max(0.0, quantile(errors, kSlowerQuantile));
+  return all;
 }
 
 std::vector<double> solve_non_negative(std::span<const std::vector<double>> rows) {
@@ -234,16 +260,13 @@ Result<StepTime> fit_step_time(std::span<const StepCell> cells, const StepFitOpt
 }
 
 StepErrors step_errors(const StepTime& step, std::span<const StepCell> cells) {
-  StepErrors errors;
-  for (const StepCell& cell : cells) {
-    errors.all.add(error_on(step, cell));
-    errors.kinds[cell.kind].add(error_on(step, cell));
-  }
-  return errors;
+  ErrorLists lists;
+  for (const StepCell& cell : cells) lists.add(step, cell);
+  return lists.errors();
 }
 
 Result<StepErrors> held_out_errors(std::span<const StepCell> cells, const StepFitOptions& options) {
-  StepErrors errors;
+  ErrorLists lists;
   for (size_t fold = 0; fold < std::min(kFolds, cells.size()); ++fold) {
     std::vector<StepCell> seen;
     for (size_t i = 0; i < cells.size(); ++i) {
@@ -251,12 +274,9 @@ Result<StepErrors> held_out_errors(std::span<const StepCell> cells, const StepFi
     }
     if (seen.empty()) break;
     JIGE_TRY(const StepTime step, fit_step_time(seen, options));
-    for (size_t i = fold; i < cells.size(); i += kFolds) {
-      errors.all.add(error_on(step, cells[i]));
-      errors.kinds[cells[i].kind].add(error_on(step, cells[i]));
-    }
+    for (size_t i = fold; i < cells.size(); i += kFolds) lists.add(step, cells[i]);
   }
-  return errors;
+  return lists.errors();
 }
 
 }  // namespace jige::sim

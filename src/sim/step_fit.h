@@ -35,12 +35,21 @@ struct StepError {
   int64_t cells = 0;
   double mean = 0;   // of absolute ones
   double worst = 0;  // the largest, with its sign
-  void add(double error);
+  // A tenth of the cells took longer than the model says by this share of what it says, or more; 0
+  // where they did not.
+  double slower = 0;
 };
+// REQUIRES: above -1.
+StepError step_error(std::vector<double> errors);
 
 struct StepErrors {
   StepError all;
   std::map<std::string, StepError> kinds;
+
+  // By how much bounds on latency should count as less, as a share, since iterations may take
+  // longer than the model says: what is within the bounds less this keeps them where all take
+  // `all.slower` longer.
+  double margin() const { return all.slower / (1 + all.slower); }
 };
 
 // Where a function may bend. A knot counts where a cell lies between it and the one before, and

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/rng.h"
@@ -87,6 +88,28 @@ TEST(StepFit, ForeseesCellsThatItHasNotSeen) {
   EXPECT_LT(std::abs(errors->all.worst), 0.1);
   EXPECT_EQ(errors->kinds.size(), 4u);
   EXPECT_EQ(errors->kinds.at("decode").cells, 27);
+}
+
+// Nine cells in ten as the model says, or faster.
+TEST(StepFit, TheMarginKeepsBoundsWhereCellsAreSlower) {
+  std::vector<double> errors(100);
+  for (size_t i = 0; i < errors.size(); ++i) errors[i] = 0.001 * static_cast<double>(i) - 0.02;
+  // By how much longer they took, one after the other.
+  std::vector<double> slower;
+  for (const double error : errors) slower.push_back(1 / (1 + error) - 1);
+  const StepError all = step_error(errors);
+  EXPECT_EQ(all.cells, 100);
+  EXPECT_NEAR(all.worst, 0.079, 1e-12);
+  EXPECT_GT(all.slower, 0);
+  EXPECT_EQ(std::ranges::count_if(slower, [&](double one) { return one >= all.slower; }), 10);
+  const StepErrors held_out{.all = all};
+  EXPECT_NEAR((1 - held_out.margin()) * (1 + all.slower), 1, 1e-12);
+  for (double& error : errors) error += 0.1;  // a model that is too slow needs none
+  EXPECT_EQ(step_error(errors).slower, 0);
+  EXPECT_EQ(step_error({}).slower, 0);
+  // Half of what was measured: as long again.
+  EXPECT_DOUBLE_EQ(step_error({-0.5}).slower, 1);
+  EXPECT_DOUBLE_EQ(StepErrors{.all = {.slower = 1}}.margin(), 0.5);
 }
 
 TEST(StepFit, IsNeverNegativeAndNeverFallsWithMoreWork) {

@@ -11,7 +11,7 @@ namespace jige::sim {
 namespace {
 
 constexpr std::string_view kFormat = "jige.step-profile";
-constexpr int64_t kVersion = 1;
+constexpr int64_t kVersion = 2;
 constexpr size_t kFileBytesMax = size_t{1} << 24;
 constexpr size_t kCellsMax = 100'000;
 constexpr size_t kSegmentsMax = 1000;
@@ -27,23 +27,6 @@ struct Field {
   T member;
 };
 
-constexpr Field<std::string ProfiledMachine::*> kMachineTexts[] = {
-    {"processor", &ProfiledMachine::processor},
-    {"kernels", &ProfiledMachine::kernels},
-    {"device", &ProfiledMachine::device}};
-constexpr Field<int64_t ProfiledMachine::*> kMachineCounts[] = {
-    {"processors", &ProfiledMachine::processors}, {"threads", &ProfiledMachine::threads}};
-constexpr Field<std::string ProfiledModel::*> kModelTexts[] = {
-    {"name", &ProfiledModel::name},
-    {"compute", &ProfiledModel::compute},
-    {"weights", &ProfiledModel::weights},
-    {"kv_cache", &ProfiledModel::kv_cache}};
-constexpr Field<int64_t ProfiledModel::*> kModelCounts[] = {
-    {"parameters", &ProfiledModel::parameters},
-    {"layers", &ProfiledModel::layers},
-    {"width", &ProfiledModel::width},
-    {"vocabulary", &ProfiledModel::vocabulary},
-    {"context", &ProfiledModel::context}};
 constexpr Field<double StepTime::*> kStepTerms[] = {
     {"base_s", &StepTime::base_s},         {"token_s", &StepTime::token_s},
     {"kv_token_s", &StepTime::kv_token_s}, {"decode_key_s", &StepTime::decode_key_s},
@@ -58,31 +41,10 @@ constexpr Field<double StepFeatures::*> kFeatures[] = {
     {"sampled_rows", &StepFeatures::sampled_rows},
     {"sequences", &StepFeatures::sequences},
     {"kv_tokens", &StepFeatures::kv_tokens},
+    {"decode_keys", &StepFeatures::decode_keys},
     {"pairs", &StepFeatures::pairs}};
 constexpr Field<double StepCell::*> kCellTimes[] = {
     {"seconds", &StepCell::seconds}, {"low_s", &StepCell::low_s}, {"high_s", &StepCell::high_s}};
-
-template <typename Owner, typename Texts, typename Counts>
-Json identity_json(const Owner& owner, const Texts& texts, const Counts& counts) {
-  Json json = Json::object();
-  for (const auto& text : texts) json[text.name] = owner.*text.member;
-  for (const auto& count : counts) json[count.name] = owner.*count.member;
-  return json;
-}
-
-template <typename Owner, typename Texts, typename Counts>
-Status read_identity(const Json& json, std::string_view name, std::string_view where,
-                     const Texts& texts, const Counts& counts, Owner& owner) {
-  JIGE_TRY(const Json* const found, object_in(json, name, where));
-  const std::string place = fmt::format("{}: {}", where, name);
-  for (const auto& text : texts) {
-    JIGE_TRY(owner.*text.member, get_string(*found, text.name, place));
-  }
-  for (const auto& count : counts) {
-    JIGE_TRY(owner.*count.member, count_in(*found, count.name, 0, kCountMax, place));
-  }
-  return {};
-}
 
 Result<std::vector<StepSegment>> read_segments(const Json& json, std::string_view name,
                                                std::string_view where) {
@@ -125,7 +87,10 @@ Status read_step(const Json& json, std::string_view where, StepTime& step) {
 }
 
 Json error_json(const StepError& error) {
-  return {{"cells", error.cells}, {"mean", error.mean}, {"worst", error.worst}};
+  return {{"cells", error.cells},
+          {"mean", error.mean},
+          {"worst", error.worst},
+          {"slower", error.slower}};
 }
 
 Result<StepError> read_error(const Json& json, const std::string& where) {
@@ -133,6 +98,7 @@ Result<StepError> read_error(const Json& json, const std::string& where) {
   JIGE_TRY(error.cells, count_in(json, "cells", 0, kCountMax, where));
   JIGE_TRY(error.mean, number_in(json, "mean", kFeatureMax, where));
   JIGE_TRY(error.worst, get_number(json, "worst", where));
+  JIGE_TRY(error.slower, number_in(json, "slower", kFeatureMax, where));
   return error;
 }
 
@@ -198,16 +164,16 @@ Json step_time_to_json(const StepTime& step) {
 Json step_profile_to_json(const StepProfile& profile) {
   Json cells = Json::array();
   for (const StepCell& cell : profile.cells) cells.push_back(cell_json(cell));
-  return {{"format", kFormat},
-          {"version", kVersion},
-          {"machine", identity_json(profile.machine, kMachineTexts, kMachineCounts)},
-          {"model", identity_json(profile.model, kModelTexts, kModelCounts)},
-          {"limits",
-           {{"rows", profile.step.limits.rows_max},
-            {"sampled_rows", profile.step.limits.sample_rows_max}}},
-          {"step", step_time_to_json(profile.step)},
-          {"held_out", errors_json(profile.held_out)},
-          {"cells", std::move(cells)}};
+  Json json{{"format", kFormat},
+            {"version", kVersion},
+            {"limits",
+             {{"rows", profile.step.limits.rows_max},
+              {"sampled_rows", profile.step.limits.sample_rows_max}}},
+            {"step", step_time_to_json(profile.step)},
+            {"held_out", errors_json(profile.held_out)},
+            {"cells", std::move(cells)}};
+  add_subject(profile.subject, json);
+  return json;
 }
 
 Result<StepProfile> step_profile_from_json(const Json& json, std::string_view where) {
@@ -220,8 +186,7 @@ Result<StepProfile> step_profile_from_json(const Json& json, std::string_view wh
                 where, format, version, kFormat, kVersion);
   }
   StepProfile profile;
-  JIGE_DO(read_identity(json, "machine", where, kMachineTexts, kMachineCounts, profile.machine));
-  JIGE_DO(read_identity(json, "model", where, kModelTexts, kModelCounts, profile.model));
+  JIGE_TRY(profile.subject, subject_in(json, where));
   JIGE_TRY(const Json* const limits, object_in(json, "limits", where));
   plan::ForwardLimits& most = profile.step.limits;
   JIGE_TRY(most.rows_max, count_in(*limits, "rows", 1, kRowsMax, where));

@@ -1,22 +1,19 @@
 // A step profile: what iterations of the serving engine took on a machine with a model, and the
 // StepTime that was fitted to them; a file of `jige profile serve`.
 //
-//   {"format": "jige.step-profile", "version": 1,
-//    "machine": {"processor": "AMD EPYC", "kernels": "avx512_bf16", "processors": 2,
-//                "device": "cpu", "threads": 2},
-//    "model": {"name": "15m (random)", "parameters": 15191712, "layers": 6, "width": 288,
-//              "vocabulary": 32000, "compute": "bf16", "weights": "none", "kv_cache": "bf16",
-//              "context": 1024},
+//   {"format": "jige.step-profile", "version": 2,
+//    "machine": {…}, "model": {…},  // as sim/profiled_subject.h shows them
 //    "limits": {"rows": 512, "sampled_rows": 64},
 //    "step": {"base_s": 1e-3, …, "row_segments": [{"end": 8, "unit_s": 1e-5}, …], …},
-//    "held_out": {"all": {"cells": 90, "mean": 0.02, "worst": -0.09}, "decode": {…}, …},
+//    "held_out": {"all": {"cells": 90, "mean": 0.02, "worst": -0.09, "slower": 0.04}, "decode":
+//    {…},
+//                 …},
 //    "cells": [{"kind": "decode", "rows": 8, "sampled_rows": 8, "sequences": 8, "kv_tokens": 2048,
 //               "decode_keys": 2048, "pairs": 2048, "seconds": 1e-3, "low_s": 9e-4,
 //               "high_s": 1.1e-3, "runs": 12,
 //               "disturbed": 1}, …]}
 //
-// Fields of "machine" and "model" are told and compared, not computed with. "held_out" has relative
-// errors on cells that the fit had not seen (step_fit.h).
+// "held_out" has relative errors on cells that the fit had not seen (step_fit.h).
 // Threads: values.
 #pragma once
 
@@ -26,6 +23,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "sim/profiled_subject.h"
 #include "sim/step_fit.h"
 #include "sim/step_time.h"
 
@@ -34,24 +32,8 @@ namespace jige::sim {
 // Above this mean error on cells held out a profile is no ground for plans.
 inline constexpr double kStepErrorMax = 0.1;
 
-struct ProfiledMachine {
-  std::string processor, kernels, device;
-  int64_t processors = 0;
-  int64_t threads = 0;
-};
-
-struct ProfiledModel {
-  std::string name, compute, weights, kv_cache;
-  int64_t parameters = 0;
-  int64_t layers = 0;
-  int64_t width = 0;
-  int64_t vocabulary = 0;
-  int64_t context = 0;  // the longest that was measured
-};
-
 struct StepProfile {
-  ProfiledMachine machine;
-  ProfiledModel model;
+  ProfiledSubject subject;
   StepTime step;
   StepErrors held_out;
   std::vector<StepCell> cells;

@@ -14,22 +14,23 @@ namespace {
 using ::testing::HasSubstr;
 
 StepProfile some_profile() {
-  StepProfile profile{
-      .machine = {"EPYC", "avx512", "cpu", 2, 1},
-      .model = {"15m (random)", "bf16", "q8", "bf16", 15'000'000, 6, 288, 32'000, 1024},
-      .step = {.base_s = 1.0 / 3,
-               .token_s = 1e-5,
-               .kv_token_s = 2e-9,
-               .pair_s = 0,
-               .sequence_s = 1e-6,
-               .sampling_s = 4e-4,
-               .sampled_row_s = 5e-6,
-               .row_segments = {{4, 1e-6}, {64, 0.1}},
-               .limits = {.rows_max = 512, .sample_rows_max = 64}}};
-  profile.held_out.all = {.cells = 2, .mean = 0.05, .worst = -0.08};
+  StepProfile profile{.subject = {.machine = {"EPYC", "avx512", "cpu", 2, 1},
+                                  .model = {"15m (random)", "bf16", "q8", "bf16", 15'000'000, 6,
+                                            288, 32'000, 1024}},
+                      .step = {.base_s = 1.0 / 3,
+                               .token_s = 1e-5,
+                               .kv_token_s = 2e-9,
+                               .pair_s = 0,
+                               .sequence_s = 1e-6,
+                               .sampling_s = 4e-4,
+                               .sampled_row_s = 5e-6,
+                               .row_segments = {{4, 1e-6}, {64, 0.1}},
+                               .limits = {.rows_max = 512, .sample_rows_max = 64}}};
+  profile.held_out.all = {.cells = 2, .mean = 0.05, .worst = -0.08, .slower = 0.06};
   profile.held_out.kinds["decode"] = profile.held_out.all;
   StepFeatures features;
   features.add(10, 4, 1);
+  features.add(30, 1, 1);
   profile.cells = {{"prompt", features, 0.25, 0.2, 0.3, 9, 2}};
   return profile;
 }
@@ -40,9 +41,11 @@ TEST(StepProfile, ReadsWhatItWrites) {
   const auto read = step_profile_from_json(*parse_json(text, "p"), "p");
   ASSERT_TRUE(read) << read.error().message;
   EXPECT_EQ(dump_json(step_profile_to_json(*read), 1), text);
-  EXPECT_EQ(read->machine.threads, 1);
-  EXPECT_EQ(read->model.weights, "q8");
+  EXPECT_EQ(read->subject.machine.threads, 1);
+  EXPECT_EQ(read->subject.model.weights, "q8");
   EXPECT_EQ(read->step.limits.rows_max, 512);
+  EXPECT_EQ(read->cells[0].features.decode_keys, 31);
+  EXPECT_EQ(read->held_out.all.slower, 0.06);
   EXPECT_EQ(read->held_out.kinds.at("decode").worst, -0.08);
   StepFeatures features;
   features.add(20, 7, 1);
@@ -58,7 +61,7 @@ std::string error_of(const char* pointer, const Json& value) {
 
 TEST(StepProfile, NamesWhatIsWrong) {
   EXPECT_THAT(error_of("/format", "jige.topology"), HasSubstr("jige.topology"));
-  EXPECT_THAT(error_of("/version", 2), HasSubstr("version 2"));
+  EXPECT_THAT(error_of("/version", 1), HasSubstr("version 1"));
   EXPECT_THAT(error_of("/machine", 1), HasSubstr("\"machine\" must be an object"));
   EXPECT_THAT(error_of("/machine/threads", "two"), HasSubstr("p.json: machine: field \"threads\""));
   EXPECT_THAT(error_of("/model/name", 5), HasSubstr("\"name\""));
@@ -68,6 +71,8 @@ TEST(StepProfile, NamesWhatIsWrong) {
   EXPECT_THAT(error_of("/step/row_segments/1/end", 4), HasSubstr("end is 4"));
   EXPECT_THAT(error_of("/step/row_segments", Json::object()), HasSubstr("must be a list"));
   EXPECT_THAT(error_of("/held_out/all", nullptr), HasSubstr("\"all\" is missing"));
+  EXPECT_THAT(error_of("/held_out/all/slower", -0.1), HasSubstr("slower is -0.1"));
+  EXPECT_THAT(error_of("/cells/0/decode_keys", "x"), HasSubstr("decode_keys"));
   EXPECT_THAT(error_of("/cells/0/seconds", 0), HasSubstr("cells[0]: seconds is 0"));
   EXPECT_THAT(error_of("/cells/0/runs", 0.5), HasSubstr("runs"));
   Json nothing = step_profile_to_json(some_profile());

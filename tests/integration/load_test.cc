@@ -132,6 +132,36 @@ TEST(Load, ProfilesIterationsAndSimulatesByThem) {
                 "--batch-tokens", "64", "--kv-tokens", "1024"});
   ASSERT_EQ(planned.exit_code, 0) << planned.err;
   EXPECT_THAT(planned.out, HasSubstr("SIMULATED as tiny (random)"));
+
+  // The profile's error is the margin, unless another one is given.
+  close["held_out"]["all"]["slower"] = 0.25;
+  write_text(folder / "close.json", close.dump());
+  std::vector<std::string> bounded = {"plan",
+                                      "serve",
+                                      "--profile",
+                                      folder / "close.json",
+                                      "-n",
+                                      "20",
+                                      "--prompt-tokens",
+                                      "40",
+                                      "--output-tokens",
+                                      "5",
+                                      "--max-batch",
+                                      "8",
+                                      "--batch-tokens",
+                                      "64",
+                                      "--kv-tokens",
+                                      "1024",
+                                      "--bound",
+                                      "e2e=60000",
+                                      "-o",
+                                      folder / "plan.json"};
+  EXPECT_THAT(run_jige(bounded).out, HasSubstr("bounds with a margin of 20.0 %: e2e "));
+  EXPECT_DOUBLE_EQ(Json::parse(read_text(folder / "plan.json"))["bounds"]["margin"], 0.2);
+  bounded.insert(bounded.end(), {"--margin", "0"});
+  EXPECT_THAT(run_jige(bounded).out, HasSubstr("bounds: e2e "));
+  EXPECT_EQ(Json::parse(read_text(folder / "plan.json"))["bounds"]["margin"], 0);
+
   close["held_out"]["all"]["mean"] = 0.2;
   write_text(folder / "far.json", close.dump());
   const Outcome refused = run_jige({"plan", "serve", "--profile", folder / "far.json"});
@@ -215,6 +245,11 @@ TEST(Load, PlansWhatIsServed) {
   EXPECT_EQ(never.exit_code, 6);
   EXPECT_THAT(never.err, HasSubstr("no setting keeps the bounds"));
   EXPECT_THAT(never.err, HasSubstr("times as large could be kept"));
+  const std::string flag = "--bound ";
+  const size_t told = never.err.find(flag) + flag.size();
+  ASSERT_GT(told, flag.size()) << never.err;
+  const std::string could = never.err.substr(told, never.err.find(';', told) - told);
+  EXPECT_EQ(run_jige({"plan", "serve", "--bound", could, "-n", "20"}).exit_code, 0) << could;
 }
 
 TEST(Load, ChecksTraces) {

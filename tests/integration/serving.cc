@@ -19,12 +19,13 @@ Serving::Serving(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), "serve");
   for (const char* more : {"--port", "0"}) arguments.emplace_back(more);
   process_ = std::make_unique<Process>(arguments, folder_.path());
-  const std::string mark = "listening on ";
+  // Of what it prints for people, and with --json.
+  const std::string mark = "listening";
   std::string text;
   for (int i = 0; i < kPolls && process_->running(); ++i) {
     text = out();
     const size_t line = text.find('\n', std::min(text.find(mark), text.size()));
-    if (line != std::string::npos && text.find("ready after") != std::string::npos) {
+    if (line != std::string::npos && text.find("ready", line) != std::string::npos) {
       port_ = static_cast<uint16_t>(std::atoi(text.substr(text.rfind(':', line) + 1).c_str()));
       return;
     }

@@ -107,6 +107,18 @@ class ProfileServeCommand final : public Command {
       disturbed += cell.disturbed;
     }
     text += fmt::format("{}, {} disturbed by other programs\n", counted(runs, "turn"), disturbed);
+    Table noise({{"time of single forwards over the usual one"},
+                 {"mean", kRight},
+                 {"p90", kRight},
+                 {"p99", kRight}});
+    double begin_s = 0;
+    for (const sim::NoiseGroup& group : step.noise.groups) {
+      noise.row({fmt::format("of {:.3g} to {:.3g} ms", begin_s * 1e3, group.end_s * 1e3),
+                 fmt::format("{:.2f}", group.mean()), fmt::format("{:.2f}", group.at(0.9)),
+                 fmt::format("{:.2f}", group.at(0.99))});
+      begin_s = group.end_s;
+    }
+    text += noise.render();
     Table errors({{"cells held out"}, {"", kRight}, {"mean error", kRight}, {"worst", kRight}});
     const auto add = [&](const std::string& kind, const sim::StepError& error) {
       errors.row({kind, fmt::format("{}", error.cells), fmt::format("{:.1f} %", 100 * error.mean),

@@ -134,6 +134,15 @@ struct CellRuns {
   }
 };
 
+// All turns of a cell beside its usual time, the disturbed ones too: who serves has those. Of few
+// turns nothing is known.
+void add_turns(const CellRuns& runs, double usual_s, std::vector<sim::TimedTurn>& turns) {
+  if (std::ssize(runs.seconds) + std::ssize(runs.disturbed) < kQuietRunsMin) return;
+  for (const std::vector<double>* some : {&runs.seconds, &runs.disturbed}) {
+    for (const double seconds : *some) turns.push_back({usual_s, seconds});
+  }
+}
+
 std::string note_of(const StepGridCell& cell) {
   const StepShape& shape = cell.shape;
   if (shape.prompt_count == 0) {
@@ -151,8 +160,11 @@ class StepProfiler {
         options_(options),
         meter_(*served.model, *served.tokenizer, &served.devices.team()) {}
 
-  // The median cells of the grid.
-  Result<std::vector<sim::StepCell>> measure() {
+  struct Measured {
+    std::vector<sim::StepCell> cells;  // of the grid
+    sim::StepNoise noise;
+  };
+  Result<Measured> measure() {
     const model::InferenceSizes& sizes = served_.model->sizes();
     JIGE_DO(fill_cache(*served_.model, sizes.kv_block_count * ops::kKvBlockTokens));
     for (const StepGridCell& cell : step_grid(sizes, 0)) runs_.push_back({cell});
@@ -167,9 +179,14 @@ class StepProfiler {
       JIGE_DO(visit_all(round));
       round_s = round_watch.seconds();
     }
-    std::vector<sim::StepCell> cells;
-    for (const CellRuns& one : runs_) cells.push_back(one.result());
-    return cells;
+    Measured measured;
+    std::vector<sim::TimedTurn> turns;
+    for (const CellRuns& one : runs_) {
+      measured.cells.push_back(one.result());
+      add_turns(one, measured.cells.back().seconds, turns);
+    }
+    measured.noise = sim::noise_of(std::move(turns));
+    return measured;
   }
 
  private:
@@ -242,11 +259,13 @@ Result<sim::StepProfile> profile_steps(BenchServeModel& served, const StepProfil
                 served.text);
   }
   sim::StepProfile profile{.subject = profiled_subject(served.devices, *served.model, served.text)};
-  JIGE_TRY(profile.cells, StepProfiler(served, options).measure());
+  JIGE_TRY(StepProfiler::Measured measured, StepProfiler(served, options).measure());
+  profile.cells = std::move(measured.cells);
   const sim::StepFitOptions fit{
       .limits = {.rows_max = sizes.batch_tokens_max, .sample_rows_max = sizes.logit_rows_max}};
   JIGE_TRY(profile.held_out, sim::held_out_errors(profile.cells, fit));
   JIGE_TRY(profile.step, sim::fit_step_time(profile.cells, fit));
+  profile.step.noise = std::move(measured.noise);
   return profile;
 }
 

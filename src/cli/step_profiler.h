@@ -2,8 +2,9 @@
 // a model of it: the work of `jige profile serve`, and of `jige simulate serve` with a model.
 //
 // All batches of the grid take turns, round by round, in another order each time, so that what else
-// the machine does falls on all of them; times that another program has disturbed count only where
-// there are few others. Of a slow model the grid is coarser.
+// the machine does falls on all of them; usual times are without turns that another program has
+// disturbed, unless there are few others, and the noise around them is with these. Of a slow model
+// the grid is coarser.
 // Threads: one at a time; the model's own compute.
 #pragma once
 

@@ -51,6 +51,12 @@ TEST(StepProfiler, ProfilesATinyModelOrStops) {
   EXPECT_EQ(profile->step.limits.rows_max, 32);
   EXPECT_EQ(profile->step.limits.sample_rows_max, 4);
   EXPECT_EQ(profile->held_out.all.cells, std::ssize(profile->cells));
+  // Of turns that were measured: the usual one is among them.
+  for (const sim::NoiseGroup& group : profile->step.noise.groups) {
+    EXPECT_LE(group.at(0), 1);
+    EXPECT_GE(group.at(1), 1);
+    EXPECT_GT(group.end_s, 0);
+  }
   sim::StepFeatures one, many;
   one.add(0, 1, 1);
   many.add(0, 32, 1);

@@ -46,7 +46,7 @@ struct LoadSeconds {
   const StepTime& step;
   double operator()(const plan::StepLoad& load) const {
     // Sequences with one row read what is not of prompts.
-    return step.seconds(
+    return step.mean_seconds(
         StepFeatures{.rows = load.rows(),
                      .sampled_rows = load.sampled_rows(),
                      .sequences = load.sequences(),
@@ -252,6 +252,19 @@ class ServePlanner {
     return {keeps, keeps ? merit(one.requests_per_s, one.answer_s) : -one.ratio};
   }
 
+  // The least ratio to the bounds: near what was simulated and did not keep them, it is far above.
+  Candidate* safest() {
+    Candidate* least = nullptr;
+    double least_ratio = kInfinity;
+    for (Candidate& one : candidates_) {
+      if (one.simulated || !std::isfinite(one.ratio)) continue;
+      const double ratio = corrected(one).ratio;
+      if (!least || ratio < least_ratio) least = &one;
+      least_ratio = std::min(least_ratio, ratio);
+    }
+    return least;
+  }
+
   template <typename Counts>
   Candidate* most_promising(const Counts& counts) {
     Candidate* best = nullptr;
@@ -281,7 +294,8 @@ class ServePlanner {
   }
 
   // Each policy's best first; then the best of all, as long as one promises more than was found and
-  // may keep the bounds.
+  // may keep the bounds. Where nothing has kept them with half of the simulations, those that stay
+  // farthest below them are tried: what carries little may be all that does.
   Status simulate_finalists() {
     for (const ServePolicy policy : request_.policies) {
       Candidate* const best =
@@ -293,11 +307,13 @@ class ServePlanner {
       const size_t best = best_index();
       const bool found = best < predictions_.size();
       const double had = found ? merit(predictions_[best]) : 0;
-      Candidate* const next = most_promising([&](const Candidate& one) {
+      const auto promises_more = [&](const Candidate& one) {
         const Candidate same = corrected(one);
         const double promised = merit(same.requests_per_s, same.answer_s);
         return !found || promised > had + kWorthwhile * std::fabs(had);
-      });
+      };
+      const bool in_need = !found && predictions_.size() >= simulations_max / 2;
+      Candidate* const next = in_need ? safest() : most_promising(promises_more);
       if (!next || corrected(*next).ratio > (found ? kNearly : kHopeless)) return {};
       JIGE_DO(try_out(*next));
     }

@@ -109,6 +109,26 @@ TEST(ServePlanner, WithoutASettingThatKeepsTheBoundsTheNearestIsTold) {
   EXPECT_TRUE(plan_of(request).chosen);
 }
 
+// What keeps a bound on the first token may be what carries least, one answer at a time.
+TEST(ServePlanner, WhatCarriesLittleIsFoundWhereNothingElseKeepsTheBounds) {
+  ServePlanRequest request = request_of();
+  request.load.requests = make_workload({.request_count = 20,
+                                         .lengths = {.prompt = {.low = 32, .high = 512},
+                                                     .output = {.low = 1, .high = 128}},
+                                         .seed = 1})
+                              .requests;
+  request.load.pool = {.block_count = 1024};
+  request.batch_requests_max = request.usual.batch_requests_max = 64;
+  request.batch_tokens_max = request.usual.batch_tokens_max = 512;
+  request.bounds.ttft_s = 1e-3;
+  const ServePlan never = plan_of(request);
+  ASSERT_TRUE(never.nearest);
+  request.bounds.ttft_s = 1e-3 * never.nearest->ratio * 1.001;
+  const ServePlan plan = plan_of(request);
+  EXPECT_TRUE(plan.chosen) << settings_text(never.nearest->settings) << " keeps it";
+  EXPECT_LE(plan.simulated, request.simulations_max);
+}
+
 TEST(ServePlanner, AMarginMakesBoundsTighter) {
   ServePlanRequest request = request_of();
   request.bounds.e2e_s = 1;

@@ -26,7 +26,8 @@ class Simulation {
         options_(options),
         observer_(observer),
         scheduler_(options.scheduler),
-        rng_(derive_key(options.seed, "serve faults")) {
+        rng_(derive_key(options.seed, "serve faults")),
+        noise_rng_(derive_key(options.seed, "serve noise")) {
     result_.outcomes.resize(requests.size());
     over_.resize(requests.size());
   }
@@ -117,7 +118,7 @@ class Simulation {
       observer_.on_batch(*batch);
       observer_.check(scheduler_);
       std::vector<double> token_s;
-      const double step_s = options_.step.seconds(*batch, token_s);
+      const double step_s = options_.step.draw_seconds(*batch, token_s, noise_rng_);
       const double stage_s = step_s / options_.scheduler.batches_in_flight_max;
       stage_free_s_ = now_s_ + stage_s;
       const double before_s = flying_.empty() ? 0 : flying_.back().end_s + stage_s;
@@ -203,6 +204,7 @@ class Simulation {
   SimulationObserver& observer_;
   plan::ServeScheduler scheduler_;
   Rng rng_;
+  Rng noise_rng_;  // its own, so that faults are the same with and without noise
   ServeSimulationResult result_;
   std::vector<bool> over_;
   std::deque<Flight> flying_;

@@ -7,10 +7,10 @@
 //
 // With n batches in flight the machine is a pipeline of n equal stages: a batch enters when the
 // first stage is free and leaves n stages later, in order. Cancels come after an exponential time,
-// a lost batch takes its time and yields nothing, a stop ends an answer early; all are drawn from
-// the seed, so a run repeats exactly. With the static policy an answer ends with its batch. Nothing
-// is drafted but by an observer: which guesses come true is a matter of texts, and there are none.
-// Threads: none.
+// a lost batch takes its time and yields nothing, a stop ends an answer early, a forward takes
+// longer by the noise of its StepTime; all are drawn from the seed, so a run repeats exactly. With
+// the static policy an answer ends with its batch. Nothing is drafted but by an observer: which
+// guesses come true is a matter of texts, and there are none. Threads: none.
 #pragma once
 
 #include <atomic>

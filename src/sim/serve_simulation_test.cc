@@ -76,6 +76,30 @@ TEST(ServeSimulation, UsersWaitForTheirAnswers) {
   EXPECT_EQ(result.outcomes[3].start_s, result.outcomes[0].end_s);
 }
 
+TEST(ServeSimulation, NoiseMakesATailAndRepeats) {
+  ServeSimulationOptions options = options_of(ServePolicy::kChunked);
+  options.users = 3;
+  options.faults = {.cancel_share = 0.1, .cancel_after_s = 20, .stop_share = 0.05};
+  const std::vector<RequestShape> requests(300, {0, 8, 20});
+  const auto quiet = run(requests, options);
+  NoiseGroup group{.end_s = 1};
+  for (const double share : noise_shares()) {
+    group.quantiles.push_back(share <= 0.9 ? 1 : 1 + (share - 0.9) / 0.1 * 9);
+  }
+  options.step.noise.groups = {group};
+  const auto noisy = run(requests, options);
+  const LoadReport before = make_report(quiet.outcomes), after = make_report(noisy.outcomes);
+  EXPECT_NEAR(after.itl_s.p50 / before.itl_s.p50, 1, 0.05);
+  EXPECT_GT(after.itl_s.p99, 4 * before.itl_s.p99);
+  // The mean of all iterations is that of what is drawn.
+  const double longer = noisy.busy_s / static_cast<double>(noisy.iterations) /
+                        (quiet.busy_s / static_cast<double>(quiet.iterations));
+  EXPECT_NEAR(longer, group.mean(), 0.1 * group.mean());
+  EXPECT_EQ(run(requests, options).busy_s, noisy.busy_s);
+  options.seed = 2;
+  EXPECT_NE(run(requests, options).busy_s, noisy.busy_s);
+}
+
 // What comes while an iteration is under way waits for the next one.
 TEST(ServeSimulation, UsersTakeTheirTimeToAskAgain) {
   ServeSimulationOptions options = options_of(ServePolicy::kChunked);

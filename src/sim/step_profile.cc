@@ -20,6 +20,7 @@ constexpr int64_t kCountMax = int64_t{1} << 50;
 // A day, and more than any iteration has of anything: sums and products stay finite.
 constexpr double kSecondsMax = 86'400;
 constexpr double kFeatureMax = 1e15;
+constexpr double kRatioMax = 1e6;
 
 template <typename T>
 struct Field {
@@ -70,6 +71,51 @@ Result<std::vector<StepSegment>> read_segments(const Json& json, std::string_vie
   return segments;
 }
 
+Json noise_json(const StepNoise& noise) {
+  Json list = Json::array();
+  for (const NoiseGroup& group : noise.groups) {
+    list.push_back({{"end_s", group.end_s}, {"quantiles", group.quantiles}});
+  }
+  return list;
+}
+
+Result<std::vector<double>> read_quantiles(const Json& json, const std::string& where) {
+  JIGE_TRY(const Json* const list, list_in(json, "quantiles", where));
+  const size_t count = noise_shares().size();
+  std::vector<double> quantiles;
+  for (const Json& value : *list) {
+    const double ratio = value.is_number() ? value.get<double>() : -1;
+    if (!(ratio > 0 && ratio <= kRatioMax) || (!quantiles.empty() && ratio < quantiles.back())) {
+      return fail(Code::kInvalidArgument,
+                  "{}: quantiles has {}; they must be numbers above 0, up to {}, and ascend", where,
+                  value.dump(), kRatioMax);
+    }
+    quantiles.push_back(ratio);
+  }
+  if (quantiles.size() == count) return quantiles;
+  return fail(Code::kInvalidArgument, "{}: quantiles are {}; they must be {}", where,
+              quantiles.size(), count);
+}
+
+Result<StepNoise> read_noise(const Json& json, std::string_view where) {
+  JIGE_TRY(const Json* const list, list_in(json, "noise", where));
+  const std::string place = fmt::format("{}: noise", where);
+  StepNoise noise;
+  double begin_s = 0;
+  for (const Json& one : *list) {
+    NoiseGroup group;
+    JIGE_TRY(group.end_s, number_in(one, "end_s", kSecondsMax, place));
+    if (!(group.end_s > begin_s)) {
+      return fail(Code::kInvalidArgument, "{}: end_s is {}; it must be above {}, the one before",
+                  place, group.end_s, begin_s);
+    }
+    begin_s = group.end_s;
+    JIGE_TRY(group.quantiles, read_quantiles(one, place));
+    noise.groups.push_back(std::move(group));
+  }
+  return noise;
+}
+
 Status read_step(const Json& json, std::string_view where, StepTime& step) {
   JIGE_TRY(const Json* const found, object_in(json, "step", where));
   const std::string place = fmt::format("{}: step", where);
@@ -79,6 +125,7 @@ Status read_step(const Json& json, std::string_view where, StepTime& step) {
   for (const auto& segments : kStepSegments) {
     JIGE_TRY(step.*segments.member, read_segments(*found, segments.name, place));
   }
+  JIGE_TRY(step.noise, read_noise(*found, place));
   StepFeatures least;
   least.add(0, 1, 0);
   if (step.forward_seconds(least) > 0) return {};
@@ -158,6 +205,7 @@ Json step_time_to_json(const StepTime& step) {
     }
     json[segments.name] = std::move(list);
   }
+  json["noise"] = noise_json(step.noise);
   return json;
 }
 

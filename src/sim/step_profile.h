@@ -4,7 +4,8 @@
 //   {"format": "jige.step-profile", "version": 2,
 //    "machine": {…}, "model": {…},  // as sim/profiled_subject.h shows them
 //    "limits": {"rows": 512, "sampled_rows": 64},
-//    "step": {"base_s": 1e-3, …, "row_segments": [{"end": 8, "unit_s": 1e-5}, …], …},
+//    "step": {"base_s": 1e-3, …, "row_segments": [{"end": 8, "unit_s": 1e-5}, …], …,
+//             "noise": [{"end_s": 2e-3, "quantiles": [0.9, …, 7.1]}, …]},
 //    "held_out": {"all": {"cells": 90, "mean": 0.02, "worst": -0.09, "slower": 0.04}, "decode":
 //    {…},
 //                 …},

@@ -43,12 +43,9 @@ double StepTime::forward_seconds(const StepFeatures& features) const {
          pair_s * features.pairs;
 }
 
-double StepTime::seconds(const plan::Batch& batch) const {
-  std::vector<double> item_end_s;
-  return seconds(batch, item_end_s);
-}
-
-double StepTime::seconds(const plan::Batch& batch, std::vector<double>& item_end_s) const {
+template <typename SecondsOf>
+double StepTime::cut_seconds(const plan::Batch& batch, std::vector<double>& item_end_s,
+                             const SecondsOf& seconds_of) const {
   double all_s = 0;
   StepFeatures features;
   std::vector<size_t> order, of_forward;
@@ -62,7 +59,7 @@ double StepTime::seconds(const plan::Batch& batch, std::vector<double>& item_end
         return {};
       },
       [&]() -> Status {
-        all_s += forward_seconds(std::exchange(features, {}));
+        all_s += seconds_of(std::exchange(features, {}));
         for (const size_t item : of_forward) item_end_s[item] = all_s;  // of its last part
         of_forward.clear();
         return {};
@@ -71,12 +68,36 @@ double StepTime::seconds(const plan::Batch& batch, std::vector<double>& item_end
   return all_s;
 }
 
-double StepTime::seconds(const StepFeatures& sums) const {
+double StepTime::seconds(const plan::Batch& batch) const {
+  std::vector<double> item_end_s;
+  return cut_seconds(batch, item_end_s,
+                     [this](const StepFeatures& features) { return forward_seconds(features); });
+}
+
+double StepTime::draw_seconds(const plan::Batch& batch, std::vector<double>& item_end_s,
+                              Rng& rng) const {
+  return cut_seconds(batch, item_end_s, [&](const StepFeatures& features) {
+    const double usual_s = forward_seconds(features);
+    return usual_s * noise.draw(usual_s, rng);
+  });
+}
+
+double StepTime::forward_count(const StepFeatures& sums) const {
   const auto rows_max = static_cast<double>(limits.rows_max);
   const auto sample_rows_max = static_cast<double>(limits.sample_rows_max);
-  const double forwards = std::max(
+  return std::max(
       {1.0, std::ceil(sums.rows / rows_max), std::ceil(sums.sampled_rows / sample_rows_max)});
+}
+
+double StepTime::mean_seconds(const StepFeatures& sums) const {
+  const double usual_s = seconds(sums);
+  return usual_s * noise.mean(usual_s / forward_count(sums));
+}
+
+double StepTime::seconds(const StepFeatures& sums) const {
+  const double forwards = forward_count(sums);
   if (forwards == 1) return forward_seconds(sums);
+  const auto rows_max = static_cast<double>(limits.rows_max);
   const double full = std::floor(sums.rows / rows_max);
   const double left = forwards - full;
   const double sampling = std::clamp(sums.sampled_rows, 1.0, forwards);

@@ -12,7 +12,7 @@
 // one row, and P pairs of a row and a key that it sees. rows(T), sampled(S) and keys(N) are
 // piecewise linear: products of few rows are bound by memory and those of many by arithmetic, and a
 // cache of keys is read from the processor's caches while it is small. No term is negative, so that
-// more work never takes less time.
+// more work never takes less time. That is the usual time; single forwards differ by `noise`.
 // Threads: values.
 #pragma once
 
@@ -21,6 +21,7 @@
 
 #include "plan/forward_cut.h"
 #include "plan/serve_scheduler.h"
+#include "sim/step_noise.h"
 
 namespace jige::sim {
 
@@ -56,17 +57,26 @@ struct StepTime {
   std::vector<StepSegment> sampled_row_segments = {};
   std::vector<StepSegment> decode_key_segments = {};
   plan::ForwardLimits limits = {};  // of the model that was measured
+  StepNoise noise = {};
 
   double rows_seconds(double rows) const;
-  // Of an iteration that is one forward.
+  // Of an iteration that is one forward: usually.
   double forward_seconds(const StepFeatures& features) const;
   double seconds(const plan::Batch& batch) const;
-  // The same, and when each item's last rows are done, which is when its tokens are told: at the
-  // end of their forward.
-  double seconds(const plan::Batch& batch, std::vector<double>& item_end_s) const;
+  // One such iteration, with noise that is drawn, and when each item's last rows are done, which is
+  // when its tokens are told: at the end of their forward.
+  double draw_seconds(const plan::Batch& batch, std::vector<double>& item_end_s, Rng& rng) const;
   // Of an iteration of which only the sums are known: forwards are as full as they can be and share
   // the rest evenly. Exact where one forward holds it all.
   double seconds(const StepFeatures& sums) const;
+  // The mean of many of these, with their noise.
+  double mean_seconds(const StepFeatures& sums) const;
+
+ private:
+  double forward_count(const StepFeatures& sums) const;
+  template <typename SecondsOf>
+  double cut_seconds(const plan::Batch& batch, std::vector<double>& item_end_s,
+                     const SecondsOf& seconds_of) const;
 };
 
 }  // namespace jige::sim

@@ -61,12 +61,40 @@ TEST(StepTime, WhatIsLargerThanAForwardTakesSeveral) {
   const plan::Batch decodes{.items = {work(9, 1, true), work(9, 1, true), work(9, 1, true)}};
   EXPECT_DOUBLE_EQ(step.seconds(decodes), 2 * (1 + 10) + 0.5 * 3);
   std::vector<double> ends;
+  Rng rng(1);
   const plan::Batch two{.items = {work(0, 2, true), work(0, 12, true)}};
-  EXPECT_DOUBLE_EQ(step.seconds(two, ends), 2 + 2 * 10 + 0.5 * 14);
+  EXPECT_DOUBLE_EQ(step.draw_seconds(two, ends, rng), 2 + 2 * 10 + 0.5 * 14);
   EXPECT_EQ(ends, (std::vector<double>{1 + 10 + 4, 29})) << "the first is done earlier";
   // Keys are read again by each forward.
   const StepTime keys{.kv_token_s = 1, .limits = {.rows_max = 8}};
   EXPECT_DOUBLE_EQ(keys.seconds(prompt), 8 + 16 + 20);
+}
+
+// Each forward has its own, by how long it usually takes.
+TEST(StepTime, NoiseIsDrawnForEveryForward) {
+  StepTime step{.base_s = 1, .token_s = 1, .limits = {.rows_max = 8}};
+  const size_t shares = noise_shares().size();
+  step.noise.groups = {{.end_s = 5, .quantiles = std::vector<double>(shares, 3)},
+                       {.end_s = 9, .quantiles = std::vector<double>(shares, 2)}};
+  std::vector<double> ends;
+  Rng rng(1);
+  const plan::Batch batch{.items = {work(0, 10, true)}};  // forwards of 8 and 2 rows
+  EXPECT_DOUBLE_EQ(step.seconds(batch), 9 + 3);
+  EXPECT_DOUBLE_EQ(step.draw_seconds(batch, ends, rng), 2 * 9 + 3 * 3);
+  EXPECT_EQ(ends, std::vector<double>{27});
+
+  for (size_t i = 0; i < shares; ++i) {
+    step.noise.groups[0].quantiles[i] = 1 + noise_shares()[i];
+    step.noise.groups[1].quantiles[i] = 1 + 2 * noise_shares()[i];
+  }
+  const plan::Batch four{.items = {work(0, 7, true)}};
+  double sum = 0;
+  for (int i = 0; i < 20'000; ++i) sum += step.draw_seconds(four, ends, rng);
+  EXPECT_NEAR(sum / 20'000, 8 * 2, 0.1);
+  StepFeatures sums;
+  sums.add(0, 7, 1);
+  EXPECT_DOUBLE_EQ(step.mean_seconds(sums), 8 * 2);
+  EXPECT_DOUBLE_EQ(step.seconds(sums), 8);
 }
 
 TEST(StepTime, SumsGiveWhatABatchDoes) {

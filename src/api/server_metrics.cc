@@ -49,6 +49,31 @@ void write_state(PrometheusText& text, const serve::EngineStatus& status) {
   text.gauge("jige:uptime_seconds", "Seconds since the engine began.", status.uptime_seconds);
 }
 
+// Where there is no plan there is nothing to differ from.
+void write_drift(PrometheusText& text, const std::optional<plan::DriftState>& drift) {
+  if (!drift) return;
+  text.gauge("jige:plan_drifted", "1 when requests are no longer like those of the plan.",
+             drift->drifted ? 1 : 0);
+  text.gauge(
+      "jige:plan_prompt_distance",
+      "Largest difference of the shares of prompts up to a length, of the plan and the last.",
+      drift->prompt_distance);
+  text.gauge("jige:plan_answer_distance", "The same of answers.", drift->answer_distance);
+  text.gauge("jige:plan_rate_ratio", "Requests a second over those of the plan.",
+             drift->rate_ratio);
+}
+
+Json drift_json(const plan::DriftState& drift) {
+  return {{"drifted", drift.drifted},
+          {"looks", drift.looks},
+          {"prompt_distance", drift.prompt_distance},
+          {"answer_distance", drift.answer_distance},
+          {"rate_ratio", drift.rate_ratio},
+          {"prompt_tokens_mean", drift.prompt_tokens_mean},
+          {"answer_tokens_mean", drift.answer_tokens_mean},
+          {"requests_per_s", drift.rate_per_s}};
+}
+
 void write_counters(PrometheusText& text, const serve::EngineCounters& counters) {
   text.counter("jige:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.",
                as_double(counters.prefix_query_tokens));
@@ -175,6 +200,7 @@ std::string metrics_text(const MetricsSource& source) {
     text.gauge("jige:embedding_dimensions", "Numbers of a vector; 0 where the model gives answers.",
                as_double(source.embedding_dimensions));
     write_state(text, status);
+    write_drift(text, status.drift);
     write_counters(text, status.counters);
     write_adapters(text, source, status.counters);
     write_histograms(text, source.engine->histograms());
@@ -197,6 +223,7 @@ Json top_json(const MetricsSource& source) {
   top["adapters"] = std::move(adapters);
   top["embedding_dimensions"] = source.embedding_dimensions;
   top["scheduling"] = plan::settings_json(source.engine->settings());
+  if (status.drift) top["drift"] = drift_json(*status.drift);
   top["accepting"] = status.accepting;
   top["stalled"] = status.stalled;
   top["uptime_seconds"] = status.uptime_seconds;

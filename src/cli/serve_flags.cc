@@ -238,6 +238,7 @@ Result<serve::EngineOptions> ServeFlags::engine_options() const {
   options.waiting_prompt_tokens_max = queue_tokens;
   options.stall_seconds_max = stall_seconds;
   options.event_log_path = event_log;
+  if (planned_) options.planned_load = planned_->lengths;
   JIGE_TRY(options.drafts, speculation.read());
   return options;
 }

@@ -100,6 +100,8 @@ std::string scheduling_text(const Json& top) {
       shown_text += fmt::format(", {} {}", printable(name), shown(value.get<double>()));
     }
   }
+  const Json* const drift = find_field(top, "drift");
+  if (drift && is_true(*drift, "drifted")) shown_text += "; REQUESTS ARE OTHERS THAN PLANNED";
   return shown_text;
 }
 

@@ -65,6 +65,15 @@ TEST(TopFrame, NamesTheModelOfARequestWhereThereAreAdapters) {
   EXPECT_THAT(render_top(sample, nullptr, {}), HasSubstr("poet"));
 }
 
+TEST(TopFrame, SaysThatRequestsAreOthersThanPlanned) {
+  TopSample sample = sample_of();
+  sample.top["drift"] = {{"drifted", false}};
+  EXPECT_THAT(render_top(sample, nullptr, {.columns_max = 200}), Not(HasSubstr("OTHERS")));
+  sample.top["drift"] = {{"drifted", true}};
+  EXPECT_THAT(render_top(sample, nullptr, {.columns_max = 200}),
+              HasSubstr("batch_tokens 256; REQUESTS ARE OTHERS THAN PLANNED"));
+}
+
 TEST(TopFrame, SumsSamplesOfAMetric) {
   EXPECT_EQ(metric_sum(kMetrics, "jige:prefix_cache_queries_total"), 200);
   EXPECT_EQ(metric_sum(kMetrics, "jige:http_requests_total"), 7.5);

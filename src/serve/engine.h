@@ -28,12 +28,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
 #include "base/result.h"
 #include "base/threads.h"
 #include "model/inference.h"
+#include "plan/serve_drift.h"
 #include "plan/serve_settings.h"
 #include "serve/draft_model.h"
 #include "serve/draft_policy.h"
@@ -79,6 +81,11 @@ struct EngineOptions {
   // Draws tokens of different answers at once; null: on the engine's thread. It should be the
   // device's own, which is at rest then, and must outlive the engine.
   ThreadTeam* sampling_team = nullptr;
+
+  // What the settings were planned for: whether requests are still like it is told by status(), and
+  // by a warning when they cease to be.
+  std::optional<plan::PlannedLoad> planned_load;
+  plan::DriftOptions drift;
 
   // Every scheduling event as a line of JSON (event_log.h), token ids among them; empty: none.
   std::string event_log_path;

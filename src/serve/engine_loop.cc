@@ -32,7 +32,11 @@ EngineLoop::EngineLoop(model::InferenceModel& model, const text::Tokenizer& toke
       runner_(model),
       drafts_(shared.options.drafts, shared.options.batch_requests_max, model.context_max(),
               std::min(model.sizes().logit_rows_max, model.sizes().batch_tokens_max),
-              shared.options.drafts.tokens_max > 0 ? shared.options.draft_model : nullptr) {}
+              shared.options.drafts.tokens_max > 0 ? shared.options.draft_model : nullptr) {
+  if (shared.options.planned_load) {
+    turn_.drift = drift_.emplace(*shared.options.planned_load, shared.options.drift).state();
+  }
+}
 
 void EngineLoop::run() {
   while (turn()) {
@@ -416,7 +420,28 @@ void EngineLoop::end_over() {
 void EngineLoop::finish(LiveRequest& live) {
   live.finish(now_ns());
   ++turn_.counters.requests_finished[static_cast<size_t>(live.finish_reason())];
+  if (drift_ && live.finish_reason() != FinishReason::kCancelled) look_for_drift(live);
   forget(live);
+}
+
+void EngineLoop::look_for_drift(const LiveRequest& live) {
+  const RequestRow row = live.row();
+  const bool changed = drift_->add({.arrival_s = static_cast<double>(live.submit_ns()) * 1e-9,
+                                    .prompt_tokens = row.prompt_tokens,
+                                    .answer_tokens = row.generated_tokens / row.choice_count});
+  const plan::DriftState& state = drift_->state();
+  turn_.drift = state;
+  if (!changed) return;
+  if (!state.drifted) {
+    log_info("requests are again like those that the plan was made for");
+    return;
+  }
+  log_warn(
+      "requests are no longer like those that the plan was made for: prompts have {:.0f} and "
+      "answers {:.0f} tokens in the mean, {:.3g} come a second (distances of lengths {:.2f} and "
+      "{:.2f}, {:.2f} times the planned rate); plan again for such requests",
+      state.prompt_tokens_mean, state.answer_tokens_mean, state.rate_per_s, state.prompt_distance,
+      state.answer_distance, state.rate_ratio);
 }
 
 void EngineLoop::forget(const LiveRequest& live) {

@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -101,6 +102,8 @@ class EngineLoop {
   void end_over();
   void finish(LiveRequest& live);
   void forget(const LiveRequest& live);
+  // Whether requests are still those of the plan.
+  void look_for_drift(const LiveRequest& live);
   void publish();
 
   // The request that a sequence is a choice of; null when it is gone.
@@ -115,6 +118,7 @@ class EngineLoop {
   RecordedScheduler scheduler_;
   BatchRunner runner_;
   EngineDrafts drafts_;
+  std::optional<plan::DriftDetector> drift_;  // where there is a plan
   Requests requests_;
   int64_t not_begun_count_ = 0;
 

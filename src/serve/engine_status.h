@@ -6,9 +6,11 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string_view>
 #include <vector>
 
+#include "plan/serve_drift.h"
 #include "serve/answer.h"
 #include "serve/engine_request.h"
 #include "serve/histogram.h"
@@ -97,6 +99,8 @@ struct EngineStatus {
   RooflineSample total;               // since the start
   double service_requests_per_s = 0;  // while busy, lately; 0: not measured yet
   double retry_after_seconds = 1;     // how long a refused client should wait
+
+  std::optional<plan::DriftState> drift;  // of requests from those of the plan, if there is one
 
   std::vector<RequestRow> requests;  // by id; filled by status(true) only
 };

@@ -34,6 +34,7 @@ class LiveRequest {
 
   RequestId id() const { return id_; }
   int32_t choice_count() const { return request_.choice_count; }
+  int64_t submit_ns() const { return submit_ns_; }
   int64_t prompt_tokens() const { return static_cast<int64_t>(request_.prompt.size()); }
   // What the scheduler is to know.
   plan::RequestSpec spec() const;

@@ -74,6 +74,7 @@ void StatusBoard::publish(const Turn& turn, int64_t now_ns) {
   status_.kv_blocks_live = turn.kv_blocks_live;
   status_.kv_blocks_cached = turn.kv_blocks_cached;
   status_.kv_evictions = turn.kv_evictions;
+  status_.drift = turn.drift;
   if (turn.iteration) {
     const RooflineSample& work = *turn.iteration;
     busy_since_ns_ = now_ns;

@@ -33,6 +33,7 @@ class StatusBoard {
     int64_t kv_blocks_live = 0;
     int64_t kv_blocks_cached = 0;
     int64_t kv_evictions = 0;
+    std::optional<plan::DriftState> drift;
   };
 
   StatusBoard(int64_t kv_blocks, double stall_seconds_max);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "base/file.h"
 #include "sim/json_fields.h"
@@ -14,7 +15,7 @@ namespace jige::sim {
 namespace {
 
 constexpr std::string_view kPlanFormat = "jige.serve-plan";
-constexpr int64_t kPlanVersion = 1;
+constexpr int64_t kPlanVersion = 2;
 constexpr size_t kPlanBytesMax = size_t{1} << 20;
 constexpr int64_t kRequestsMax = int64_t{1} << 40;
 constexpr double kFigureMax = 1e12;
@@ -51,14 +52,21 @@ Json load_json(const ServeLoad& load, std::string_view iteration) {
   if (load.users > 0) json["users"] = load.users;
   if (load.rate_per_s > 0) json["rate"] = load.rate_per_s;
   double prompt_tokens = 0, output_tokens = 0;
+  std::vector<double> prompts, outputs;
   for (const RequestShape& shape : load.requests) {
-    prompt_tokens += static_cast<double>(shape.prompt_tokens);
-    output_tokens += static_cast<double>(shape.output_tokens);
+    prompts.push_back(static_cast<double>(shape.prompt_tokens));
+    outputs.push_back(static_cast<double>(shape.output_tokens));
+    prompt_tokens += prompts.back();
+    output_tokens += outputs.back();
   }
   const auto count = static_cast<double>(std::max<size_t>(load.requests.size(), 1));
   json["requests"] = load.requests.size();
   json["prompt_tokens_mean"] = prompt_tokens / count;
   json["output_tokens_mean"] = output_tokens / count;
+  if (!prompts.empty()) {
+    json["prompt_tokens"] = plan::length_quantiles(std::move(prompts));
+    json["output_tokens"] = plan::length_quantiles(std::move(outputs));
+  }
   json["kv_tokens"] = int64_t{load.pool.block_count} * load.pool.block_tokens;
   json["iteration"] = iteration;
   return json;
@@ -99,6 +107,23 @@ Result<ServeSettings> read_settings(const Json& json, const std::string& where) 
   return settings;
 }
 
+Result<std::vector<double>> read_lengths(const Json& json, const char* name,
+                                         const std::string& where) {
+  JIGE_TRY(const Json* const list, list_in(json, name, where));
+  std::vector<double> lengths;
+  for (const Json& value : *list) {
+    const double length = value.is_number() ? value.get<double>() : -1;
+    if (!(length >= 0 && length <= kFigureMax) || (!lengths.empty() && length < lengths.back())) {
+      return fail(Code::kInvalidArgument, "{}: {} has {}; they must be lengths that ascend", where,
+                  name, value.dump());
+    }
+    lengths.push_back(length);
+  }
+  if (lengths.size() == plan::kLengthQuantiles) return lengths;
+  return fail(Code::kInvalidArgument, "{}: {} has {} lengths; they must be {}", where, name,
+              lengths.size(), plan::kLengthQuantiles);
+}
+
 Status read_load(const Json& json, const std::string& where, ServePlanFile& file) {
   if (find_field(json, "users")) {
     JIGE_TRY(file.users, count_in(json, "users", 1, kRequestsMax, where));
@@ -112,6 +137,10 @@ Status read_load(const Json& json, const std::string& where, ServePlanFile& file
   JIGE_TRY(file.requests, count_in(json, "requests", 1, kRequestsMax, where));
   JIGE_TRY(file.prompt_tokens_mean, number_in(json, "prompt_tokens_mean", kFigureMax, where));
   JIGE_TRY(file.output_tokens_mean, number_in(json, "output_tokens_mean", kFigureMax, where));
+  JIGE_TRY(file.lengths.prompt_tokens, read_lengths(json, "prompt_tokens", where));
+  JIGE_TRY(file.lengths.answer_tokens, read_lengths(json, "output_tokens", where));
+  file.lengths.rate_per_s = file.rate_per_s;
+  file.lengths.requests = file.requests;
   JIGE_TRY(file.kv_tokens, count_in(json, "kv_tokens", 1, kRequestsMax, where));
   JIGE_TRY(file.iteration, get_string(json, "iteration", where));
   return {};

@@ -1,8 +1,9 @@
 // The plan of a server as a file: what `jige plan serve -o` writes and `jige serve --plan` reads.
 //
-//   {"format": "jige.serve-plan", "version": 1,
+//   {"format": "jige.serve-plan", "version": 2,
 //    "settings": {"policy": "rounds", "max_batch": 16, "round_prompts": 4, "round_steps": 8},
 //    "load": {"users": 16, "requests": 400, "prompt_tokens_mean": 161, "output_tokens_mean": 338,
+//             "prompt_tokens": [4, …, 900], "output_tokens": [1, …, 1200],
 //             "kv_tokens": 16384, "iteration": "20 ms an iteration, …"},
 //    "machine": {…}, "model": {…},  // whose profile it rests on, as sim/profiled_subject.h shows
 //    "bounds": {"quantile": 0.99, "margin": 0, "itl_ms": 50},
@@ -25,6 +26,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "plan/serve_drift.h"
 #include "sim/profiled_subject.h"
 #include "sim/serve_planner.h"
 
@@ -37,6 +39,7 @@ struct ServePlanFile {
   double rate_per_s = 0;
   int64_t requests = 0;
   double prompt_tokens_mean = 0, output_tokens_mean = 0;
+  plan::PlannedLoad lengths;  // and the rate, if it is for one
   int64_t kv_tokens = 0;
   std::string iteration;  // where its time comes from, in words
   std::optional<ProfiledSubject> profiled;

@@ -64,6 +64,10 @@ TEST(ServePlanFile, ReadsWhatItWrites) {
   EXPECT_EQ(file->requests, 2);
   EXPECT_EQ(file->prompt_tokens_mean, 20);
   EXPECT_EQ(file->output_tokens_mean, 6);
+  EXPECT_EQ(file->lengths.prompt_tokens, plan::length_quantiles({10, 30}));
+  EXPECT_EQ(file->lengths.answer_tokens, plan::length_quantiles({4, 8}));
+  EXPECT_EQ(file->lengths.rate_per_s, 0);
+  EXPECT_EQ(file->lengths.requests, 2);
   EXPECT_EQ(file->kv_tokens, 1024);
   EXPECT_NEAR(*file->bounds.itl_s, 0.05, 1e-12);
   EXPECT_FALSE(file->bounds.e2e_s);
@@ -87,7 +91,7 @@ std::string plan_error_of(const char* pointer, const Json& value) {
 
 TEST(ServePlanFile, NamesWhatIsWrong) {
   EXPECT_THAT(plan_error_of("/format", "jige.topology"), HasSubstr("jige.topology"));
-  EXPECT_THAT(plan_error_of("/version", 2), HasSubstr("version 2"));
+  EXPECT_THAT(plan_error_of("/version", 1), HasSubstr("version 1"));
   EXPECT_THAT(plan_error_of("/settings", 1), HasSubstr("\"settings\" must be an object"));
   EXPECT_THAT(plan_error_of("/settings/policy", "fifo"), HasSubstr("\"fifo\" is not one of"));
   EXPECT_THAT(plan_error_of("/settings/max_batch", 0),
@@ -99,6 +103,9 @@ TEST(ServePlanFile, NamesWhatIsWrong) {
   EXPECT_THAT(plan_error_of("/settings/round_prompts", nullptr), HasSubstr("round_prompts"));
   EXPECT_THAT(plan_error_of("/load/users", -1), HasSubstr("users is -1"));
   EXPECT_THAT(plan_error_of("/load/rate", 3), HasSubstr("two loads"));
+  EXPECT_THAT(plan_error_of("/load/prompt_tokens", 3), HasSubstr("must be a list"));
+  EXPECT_THAT(plan_error_of("/load/prompt_tokens/32", 3), HasSubstr("prompt_tokens has 3;"));
+  EXPECT_THAT(plan_error_of("/load/output_tokens", Json::array()), HasSubstr("has 0 lengths"));
   EXPECT_THAT(plan_error_of("/load/iteration", 3), HasSubstr("iteration"));
   EXPECT_THAT(plan_error_of("/bounds/quantile", 2), HasSubstr("quantile is 2"));
   EXPECT_THAT(plan_error_of("/bounds/itl_ms", "x"), HasSubstr("itl_ms"));

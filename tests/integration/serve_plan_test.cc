@@ -49,7 +49,7 @@ class TinyPlan {
     write_text(profile, close.dump());
     const Outcome planned =
         run_jige({"plan",        "serve", "--profile",       profile, "--users",         "4",
-                  "-n",          "20",    "--prompt-tokens", "4:20",  "--output-tokens", "2:8",
+                  "-n",          "300",   "--prompt-tokens", "4:20",  "--output-tokens", "2:8",
                   "--max-batch", "8",     "--batch-tokens",  "64",    "--kv-tokens",     "512",
                   "-o",          file()});
     EXPECT_EQ(planned.exit_code, 0) << planned.err;
@@ -93,6 +93,32 @@ TEST(ServePlan, TheServerRunsWithThePlansSettings) {
                 AllOf(HasSubstr("edited.json: " + wanted["policy"].get<std::string>()),
                       Not(HasSubstr("warning"))));
   }
+}
+
+// Prompts of 4 to 20 tokens and answers of 2 to 8 were planned for.
+TEST(ServePlan, RequestsThatAreOthersThanPlannedAreTold) {
+  Serving server({TinyRun::get().model(), "--threads", "1", "--kv-tokens", "512", "--plan",
+                  TinyPlan::get().file()});
+  const std::string url = "http://127.0.0.1:" + std::to_string(server.port());
+  const auto load = [&](const char* prompts, const char* answers) {
+    const Outcome bench =
+        run_jige({"bench", "serve", url, "--users", "8", "-n", "300", "--prompt-tokens", prompts,
+                  "--output-tokens", answers, "--vocab-size", "200"});
+    EXPECT_EQ(bench.exit_code, 0) << bench.err;
+    return Json::parse(server.get("/top").body)["drift"];
+  };
+  const Json as_planned = load("4:20", "2:8");
+  EXPECT_EQ(as_planned["drifted"], false) << as_planned;
+  EXPECT_GT(as_planned["looks"], 0);
+  const Json longer = load("4:20", "6:14");
+  EXPECT_EQ(longer["drifted"], true) << longer;
+  EXPECT_GT(longer["answer_distance"], 0.2);
+  EXPECT_LT(longer["prompt_distance"], 0.2);
+  EXPECT_THAT(server.get("/metrics").body, HasSubstr("jige:plan_drifted{model_name=\"run\"} 1"));
+  EXPECT_THAT(run_jige({"top", url, "--once"}).out, HasSubstr("OTHERS THAN PLANNED"));
+  EXPECT_EQ(load("4:20", "2:8")["drifted"], false);
+  EXPECT_THAT(stop(server), AllOf(HasSubstr("no longer like those that the plan was made for"),
+                                  HasSubstr("again like those")));
 }
 
 TEST(ServePlan, WhatItSaysOfAnotherModelIsRefused) {

@@ -1,0 +1,81 @@
+// DriftDetector: whether the requests of a server are still like those that its plan was made for.
+//
+//   DriftDetector drift({.prompt_tokens = length_quantiles(prompts), …});
+//   if (drift.add({.arrival_s = 9.5, .prompt_tokens = 40, .answer_tokens = 7})) …drift.state()…
+//
+// Looked at are the last `window` requests that have ended. How far their lengths are from the
+// plan's is the largest difference between the shares of requests up to a length (Kolmogorov and
+// Smirnov's distance, 0 to 1), of prompts and of answers; their rate is compared where the plan was
+// made for one. A drift is told where one of these is beyond its upper threshold, and taken back
+// where all are within the lower ones, so that what lies near a threshold does not tell it again
+// and again. The thresholds of lengths are beyond chance: 256 requests of the plan's own
+// distribution are farther than 0.2 from it about once in 100 000 looks; where the plan itself was
+// made for few requests both thresholds are larger, as chance has more of a share in it.
+//
+// Invariants: nothing is told before the window is full, and between looks, every `step` requests;
+// state() is that of the last look. Threads: none; one caller.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <vector>
+
+namespace jige::plan {
+
+// As many quantiles at equal shares, from the least to the greatest, as plans have of lengths.
+inline constexpr size_t kLengthQuantiles = 33;
+// REQUIRES: not empty.
+std::vector<double> length_quantiles(std::vector<double> lengths);
+
+struct PlannedLoad {
+  std::vector<double> prompt_tokens, answer_tokens;  // kLengthQuantiles each, ascending
+  double rate_per_s = 0;                             // 0: users who wait for their answers
+  int64_t requests = 0;  // that the quantiles are of; 0: of all that there are
+};
+
+struct DriftOptions {
+  int32_t window = 256;
+  int32_t step = 32;
+  double distance_high = 0.2, distance_low = 0.14;
+  double rate_high = 1.4, rate_low = 1.2;  // times as many or as few
+};
+
+struct EndedRequest {
+  double arrival_s = 0;
+  int64_t prompt_tokens = 0;
+  int64_t answer_tokens = 0;
+};
+
+struct DriftState {
+  bool drifted = false;
+  int64_t looks = 0;
+  double prompt_distance = 0, answer_distance = 0;
+  double rate_ratio = 1;  // of the rate over the plan's; 1 where it has none
+  double prompt_tokens_mean = 0, answer_tokens_mean = 0, rate_per_s = 0;
+};
+
+// The largest difference between the shares of values and of a distribution up to a length.
+// REQUIRES: whole numbers, ascending, not empty; quantiles at equal shares.
+double length_distance(std::span<const double> values, std::span<const double> quantiles);
+
+class DriftDetector {
+ public:
+  explicit DriftDetector(PlannedLoad planned, DriftOptions options = {});
+
+  // True where state().drifted is another one than before.
+  bool add(const EndedRequest& request);
+  const DriftState& state() const { return state_; }
+
+ private:
+  void look();
+  double threshold_factor() const;
+
+  PlannedLoad planned_;
+  DriftOptions options_;
+  std::deque<EndedRequest> last_;
+  int32_t since_look_ = 0;
+  DriftState state_;
+};
+
+}  // namespace jige::plan

@@ -21,7 +21,7 @@ namespace jige {
 namespace {
 
 constexpr int kWaitMilliseconds = 2;
-constexpr int kPollMillisecondsMax = 1000;
+constexpr int kPollMillisecondsMax = 50;  // between questions whether to go on
 constexpr size_t kTakeBytes = 65536;
 constexpr size_t kShownColumns = 60;
 
@@ -134,7 +134,7 @@ Result<bool> LineProcess::take(std::vector<std::string>& answers, size_t wanted)
 }
 
 Result<std::vector<std::string>> LineProcess::try_exchange(std::span<const std::string> lines,
-                                                           double line_limit_s) {
+                                                           double line_limit_s, const GoOn& go_on) {
   std::vector<std::string> answers;
   // What came since the last time was not asked for.
   JIGE_TRY(const bool open, take(answers, 0));
@@ -144,6 +144,7 @@ Result<std::vector<std::string>> LineProcess::try_exchange(std::span<const std::
   size_t sent = 0;
   StopWatch watch;  // since the last answer
   while (answers.size() < lines.size()) {
+    JIGE_DO(may_go_on(go_on));
     const bool sends = sent < unsent.size();
     std::array<pollfd, 2> ends = {pollfd{from_fd_, POLLIN, 0},
                                   pollfd{sends ? to_fd_ : -1, POLLOUT, 0}};
@@ -170,8 +171,8 @@ Result<std::vector<std::string>> LineProcess::try_exchange(std::span<const std::
 }
 
 Result<std::vector<std::string>> LineProcess::exchange(std::span<const std::string> lines,
-                                                       double line_limit_s) {
-  auto answers = try_exchange(lines, line_limit_s);
+                                                       double line_limit_s, const GoOn& go_on) {
+  auto answers = try_exchange(lines, line_limit_s, go_on);
   if (!answers) kill_group();
   return answers;
 }

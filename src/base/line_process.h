@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "base/go_on.h"
 #include "base/result.h"
 
 namespace jige {
@@ -39,9 +40,9 @@ class LineProcess {
   // Sends lines, without newlines in them, and takes as many back, in their order. Fails with
   // kUnavailable where it ends, or brings no line for `line_limit_s` seconds, and with kCorrupt on
   // a line of more than kAnswerLineBytesMax and on more lines than were asked for; the program is
-  // over then.
-  Result<std::vector<std::string>> exchange(std::span<const std::string> lines,
-                                            double line_limit_s);
+  // over then, as where `go_on` gives an error.
+  Result<std::vector<std::string>> exchange(std::span<const std::string> lines, double line_limit_s,
+                                            const GoOn& go_on = {});
 
   pid_t pid() const { return pid_; }
 
@@ -53,7 +54,7 @@ class LineProcess {
         to_fd_(to_fd),
         from_fd_(from_fd) {}
   Result<std::vector<std::string>> try_exchange(std::span<const std::string> lines,
-                                                double line_limit_s);
+                                                double line_limit_s, const GoOn& go_on);
   // Takes what is there, and whole lines of it; false at the end of its output.
   Result<bool> take(std::vector<std::string>& answers, size_t wanted);
   // The error of a program that has ended.

@@ -90,6 +90,21 @@ TEST_F(LineProcessTest, DoesNotWaitForOneThatIsSlowOrIgnoresItsEnd) {
   EXPECT_LT(watch.seconds(), 30);
 }
 
+TEST_F(LineProcessTest, EndsWhenItsUserHasSomethingElseToDo) {
+  const StopWatch watch;
+  auto program = LineProcess::start("sleep 60", 0.02);
+  ASSERT_TRUE(program);
+  const std::vector<std::string> lines = {"a"};
+  const auto answers = (*program)->exchange(lines, 50, [&]() -> Status {
+    if (watch.seconds() < 0.1) return {};
+    return fail(Code::kCancelled, "no more");
+  });
+  ASSERT_FALSE(answers);
+  EXPECT_EQ(answers.error().message, "no more");
+  EXPECT_EQ(kill((*program)->pid(), 0), -1);
+  EXPECT_LT(watch.seconds(), 20);
+}
+
 TEST_F(LineProcessTest, RefusesLinesThatNobodyAskedFor) {
   EXPECT_THAT(error_of("read -r x; printf '1\\n2\\n3\\n4 is too many\\n'; sleep 60"),
               AllOf(HasSubstr("more than one line"), HasSubstr("4 is too many")));

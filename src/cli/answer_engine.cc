@@ -13,7 +13,7 @@
 namespace jige::cli {
 namespace {
 
-constexpr double kDrawSecondsMax = 1e6;
+constexpr double kGoOnSeconds = 0.05;  // between questions whether to go on
 constexpr int64_t kForwardTokens = 512;
 constexpr int64_t kDrawQueueMax = int64_t{1} << 24;
 
@@ -96,8 +96,8 @@ class AnswerEngine final : public train::AnswerSource {
 
   int64_t peak_bytes() const override { return model_ ? model_->peak_bytes() : peak_bytes_; }
 
-  Result<std::vector<train::AnswerGroup>> draw(
-      std::span<const train::DrawRequest> requests) override {
+  Result<std::vector<train::AnswerGroup>> draw(std::span<const train::DrawRequest> requests,
+                                               const GoOn& go_on) override {
     // Anew every time: what its cache knows of prompts is of the weights that were.
     JIGE_TRY(const auto engine, serve::Engine::create(*model_, *tokenizer_, engine_options()));
     std::vector<std::shared_ptr<GroupSink>> sinks;
@@ -106,7 +106,7 @@ class AnswerEngine final : public train::AnswerSource {
       const auto taken = engine->submit(engine_request(request), sinks.back());
       if (!taken) return tl::unexpected(static_cast<const Error&>(taken.error()));
     }
-    engine->drain(kDrawSecondsMax);
+    while (!engine->drain(kGoOnSeconds)) JIGE_DO(may_go_on(go_on));
     engine->stop();
     std::vector<train::AnswerGroup> groups;
     for (const auto& sink : sinks) {

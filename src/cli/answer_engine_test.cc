@@ -128,7 +128,7 @@ TEST_F(AnswerEngineTest, DrawsWithTheProbabilitiesThatTheTrainerComputes) {
                  kind.base);
     Learner learner(kind);
     const auto source = attach(learner);
-    const auto groups = source->draw(requests());
+    const auto groups = source->draw(requests(), {});
     ASSERT_TRUE(groups) << groups.error().message;
     double gap = 0, tokens = 0;
     for (size_t i = 0; i < groups->size(); ++i) {
@@ -151,25 +151,25 @@ TEST_F(AnswerEngineTest, DrawsTheSameWhateverIsDrawnBeside) {
   Learner learner({});
   const auto source = attach(learner);
   const std::vector<train::DrawRequest> all = requests();
-  const auto together = source->draw(all);
+  const auto together = source->draw(all, {});
   ASSERT_TRUE(together);
-  EXPECT_EQ(*source->draw(all), *together);
+  EXPECT_EQ(*source->draw(all, {}), *together);
   for (size_t i = 0; i < all.size(); ++i) {
-    EXPECT_EQ((*source->draw(std::span(all).subspan(i, 1)))[0], (*together)[i]);
+    EXPECT_EQ((*source->draw(std::span(all).subspan(i, 1), {}))[0], (*together)[i]);
   }
   const auto few = attach(learner, 5);
-  EXPECT_EQ(*few->draw(all), *together);
+  EXPECT_EQ(*few->draw(all, {}), *together);
   // Answers of a group are not all the same, nor are those of another seed.
   EXPECT_NE((*together)[0][0], (*together)[0][1]);
   std::vector<train::DrawRequest> other = requests();
   other[0].seed = 99;
-  EXPECT_NE((*source->draw(other))[0], (*together)[0]);
+  EXPECT_NE((*source->draw(other, {}))[0], (*together)[0]);
 }
 
 TEST_F(AnswerEngineTest, DrawsWithTheWeightsAsTheyAreNow) {
   Learner learner({});
   const auto source = attach(learner);
-  const auto before = source->draw(requests());
+  const auto before = source->draw(requests(), {});
   ASSERT_TRUE(before);
   for (const model::NamedParam& param : learner.weights->trainable()) {
     float* values = param.value.as<float>();
@@ -177,7 +177,7 @@ TEST_F(AnswerEngineTest, DrawsWithTheWeightsAsTheyAreNow) {
   }
   learner.weights->pack(*learner.stream);
   learner.stream->synchronize();
-  const auto after = source->draw(requests());
+  const auto after = source->draw(requests(), {});
   ASSERT_TRUE(after);
   EXPECT_NE(*after, *before);
   EXPECT_EQ((*after)[1][2].logprobs, learner.logprobs(prompts_[1], (*after)[1][2].tokens));
@@ -191,7 +191,7 @@ TEST_F(AnswerEngineTest, EndsAnswersAtTheirEndOrLengthAndTellsWhich) {
     train::DrawRequest request{
         .prompt = prompts_[0], .seed = seed, .count = 5, .options = {.tokens_max = 40}};
     request.options.temperature = 3;
-    const auto groups = source->draw(std::span(&request, 1));
+    const auto groups = source->draw(std::span(&request, 1), {});
     ASSERT_TRUE(groups);
     for (const train::DrawnAnswer& answer : (*groups)[0]) {
       EXPECT_EQ(answer.cut, answer.tokens.back() != train::kTestEos);
@@ -205,13 +205,32 @@ TEST_F(AnswerEngineTest, EndsAnswersAtTheirEndOrLengthAndTellsWhich) {
   EXPECT_TRUE(cut);
 }
 
+TEST_F(AnswerEngineTest, LeavesAnswersInTheMidstAndDrawsThemAgain) {
+  Learner learner({});
+  const auto source = attach(learner);
+  const auto whole = source->draw(requests(), {});
+  ASSERT_TRUE(whole);
+  // Many more than it has drawn when it asks.
+  std::vector<train::DrawRequest> many;
+  for (int i = 0; i < 3000; ++i) many.push_back(requests()[0]);
+  int asked = 0;
+  const auto left = source->draw(many, [&]() -> Status {
+    if (++asked < 2) return {};
+    return fail(Code::kCancelled, "left");
+  });
+  ASSERT_FALSE(left);
+  EXPECT_EQ(left.error().message, "left");
+  EXPECT_EQ(asked, 2);
+  EXPECT_EQ(*source->draw(requests(), {}), *whole);
+}
+
 TEST_F(AnswerEngineTest, FailsWhereWeightsAreNoNumbers) {
   Learner learner({});
   const auto source = attach(learner);
   std::fill_n(learner.weights->trainable()[0].value.as<float>(), 260 * 32, NAN);
   learner.weights->pack(*learner.stream);
   learner.stream->synchronize();
-  EXPECT_FALSE(source->draw(requests()));
+  EXPECT_FALSE(source->draw(requests(), {}));
 }
 
 }  // namespace

@@ -98,7 +98,8 @@ train::TrainCallbacks TrainReport::callbacks() {
           .on_step = [this](const train::StepInfo& info) { on_step(info); },
           .on_eval = [this](const train::EvalInfo& info) { on_eval(info); },
           .on_checkpoint = [this](const train::CheckpointInfo& info) { on_checkpoint(info); },
-          .should_stop = [] { return interrupted(); }};
+          .should_stop = [] { return interrupted(); },
+          .should_leave = [] { return interrupted(); }};
 }
 
 bool TrainReport::on_data(const train::DataProgress& data) {

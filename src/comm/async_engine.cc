@@ -194,6 +194,11 @@ void AsyncEngine::note_heard() {
   }
 }
 
+Status AsyncEngine::health() const {
+  const std::lock_guard lock(signals_->mutex);
+  return error_ ? Status(tl::unexpected<Error>(*error_)) : Status();
+}
+
 double AsyncEngine::silent_seconds(int rank) const {
   const std::lock_guard lock(signals_->mutex);
   return static_cast<double>(monotonic_ns() - heard_ns_[static_cast<size_t>(rank)]) * 1e-9;

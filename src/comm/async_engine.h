@@ -3,7 +3,8 @@
 //
 // Invariants: (1) a flow starts when no earlier one uses its links. (2) Nothing but this thread
 // touches the transport, but for Transport::interrupt().
-// Threads: start() and fail_with() from one thread, silent_seconds() from any; the rest is private.
+// Threads: start() and fail_with() from one thread, health() and silent_seconds() from any; the
+// rest is private.
 #pragma once
 
 #include <atomic>
@@ -61,6 +62,7 @@ class AsyncEngine {
   Pending start(std::shared_ptr<Pending::State> state);
   void fail_with(const Error& error);
   // As AsyncGroup's.
+  Status health() const;
   double silent_seconds(int rank) const;
   // A state without flows.
   std::shared_ptr<Pending::State> make_state() const;

@@ -46,6 +46,7 @@ const RingPlan& AsyncGroup::plan() const { return engine_->group().plan(); }
 std::string AsyncGroup::name(int rank) const { return engine_->group().transport().name(rank); }
 const char* AsyncGroup::kind() const { return engine_->group().transport().kind(); }
 
+Status AsyncGroup::health() const { return engine_->health(); }
 double AsyncGroup::silent_seconds(int rank) const { return engine_->silent_seconds(rank); }
 
 Pending AsyncGroup::start(Operation operation) {

@@ -68,6 +68,9 @@ class AsyncGroup {
   // "threads", "shm" or "tcp".
   const char* kind() const;
 
+  // The group's error, once it has failed, also where this rank has started nothing. From any
+  // thread.
+  Status health() const;
   // Since a rank was last heard of, as this group's thread saw it. From any thread.
   double silent_seconds(int rank) const;
 

@@ -323,6 +323,23 @@ TEST(AsyncGroup, GivesPartsBeforeTheWhole) {
   }
 }
 
+TEST_P(OverTransports, TellWhoStartsNothingThatAnotherHasFailed) {
+  const RingPlan plan = two_plain_rings(3);
+  const auto errors =
+      run_async(make_transports(GetParam(), 3, plan), plan, 20, [&](AsyncGroup& group) -> Status {
+        JIGE_DO(group.health());
+        if (group.rank() == 1) return fail(Code::kExhausted, "full");
+        for (const StopWatch watch; watch.seconds() < 10;) {
+          JIGE_DO(group.health());
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+        return {};
+      });
+  for (const int r : {0, 2}) {
+    EXPECT_THAT(errors[static_cast<size_t>(r)], AllOf(HasSubstr("rank 1"), HasSubstr("full")));
+  }
+}
+
 TEST(AsyncGroup, OfOneRankAndWhatItCannotRun) {
   auto transports = *make_thread_transports(1, RingPlan::in_rank_order(1));
   const auto group = AsyncGroup::over(

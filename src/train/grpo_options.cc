@@ -85,7 +85,6 @@ Status validate_grpo(const TrainOptions& options) {
                 flag_of("grpo"), what);
   };
   if (options.pipeline) return unsupported("a pipeline of devices (--devices, --plan)");
-  if (options.ranks && options.ranks->size > 1) return unsupported("several ranks");
   if (options.gpu) return unsupported("--device cuda");
   if (options.dropout == 0) return {};
   return fail(Code::kInvalidArgument,
@@ -94,11 +93,13 @@ Status validate_grpo(const TrainOptions& options) {
               flag_of("dropout"), flag_of("grpo"));
 }
 
-DrawSizes draw_sizes(const GrpoOptions& options, int64_t context) {
-  const int64_t all = options.prompts_per_step * options.group;
-  return {.context = context,
-          .answers_max = std::max(options.group, std::min(options.answers_max, all)),
-          .group = options.group};
+DrawSizes draw_sizes(const TrainOptions& options) {
+  const GrpoOptions& grpo = *options.grpo;
+  const int64_t ranks = options.ranks ? options.ranks->size : 1;
+  const int64_t own = (grpo.prompts_per_step + ranks - 1) / ranks * grpo.group;
+  return {.context = options.context,
+          .answers_max = std::max(grpo.group, std::min(grpo.answers_max, own)),
+          .group = grpo.group};
 }
 
 }  // namespace jige::train

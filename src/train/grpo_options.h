@@ -32,7 +32,8 @@ struct GrpoOptions {
   PolicyLossOptions loss;
   int64_t updates = 1;  // of each step, on its answers
   RewardOptions reward;
-  int64_t answers_max = 64;  // drawn at once, or a group if that is more; no bit depends on it
+  // Drawn at once on each rank, or a group if that is more; no bit depends on it.
+  int64_t answers_max = 64;
   std::shared_ptr<AnswerSource> source;  // must be there
 };
 
@@ -40,6 +41,5 @@ struct GrpoOptions {
 Status validate(const GrpoOptions& options);
 // The part that decides results.
 Json identity_json(const GrpoOptions& options);
-DrawSizes draw_sizes(const GrpoOptions& options, int64_t context);
 
 }  // namespace jige::train

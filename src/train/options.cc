@@ -236,6 +236,11 @@ int optimizer_threads_beside_gpu(int devices) {
   return std::max((cpu_features().logical_count - kOfQueues) / devices, 1);
 }
 
+int64_t even_parts(const TrainOptions& options) {
+  const bool evenly = options.ranks && options.compute == DType::kF32 && !options.gpu;
+  return evenly ? options.ranks->size : 1;
+}
+
 std::string_view packing_name(Packing packing) {
   return packing == Packing::kStream ? "stream" : "documents";
 }

@@ -136,6 +136,9 @@ Status validate_ranks(const TrainOptions& options);
 Status validate_preference(const TrainOptions& options);
 Status validate_grpo(const TrainOptions& options);
 
+// What each rank draws at once. REQUIRES: grpo, and the context.
+DrawSizes draw_sizes(const TrainOptions& options);
+
 // Every option, for the log.
 Json options_json(const TrainOptions& options);
 
@@ -151,6 +154,10 @@ Status check_same_identity(const Json& saved, const Json& wanted, const std::str
 int optimizer_threads(const TrainOptions& options);
 // What that is on this machine where no number is given, for so many parts of a GPU.
 int optimizer_threads_beside_gpu(int devices);
+
+// Into as many equal parts a step is cut, one or more for each rank, where that changes no bit; 1:
+// it is cut as it comes.
+int64_t even_parts(const TrainOptions& options);
 
 std::string_view packing_name(Packing packing);
 std::string_view split_name(TextSplit split);

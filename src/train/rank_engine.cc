@@ -152,6 +152,7 @@ Result<OptimizerReport> RankEngine::update(std::span<const double> squares, cons
   if (sharded_) {
     const OptimizerReport report = optimizer_->decide(squares, refuse);
     JIGE_DO(sharded_->run(*stream_, report, rates.learning_rate));
+    wait_s_ += sharded_->wait_s();
     return report;
   }
   const OptimizerReport report = optimizer_->apply(
@@ -162,40 +163,50 @@ Result<OptimizerReport> RankEngine::update(std::span<const double> squares, cons
   return report;
 }
 
-Result<StepOutcome> RankEngine::run(const Corpus& corpus, const StepPlan& plan,
-                                    const StepRates& rates) {
-  BatchTerms terms{.loss_weight = preference_ ? 1 : loss_weight_of(plan),
-                   .dropout = rates.dropout,
-                   .balance_weight = balance_weight_of(plan, rates.balance)};
-  const auto count = static_cast<int64_t>(plan.micro_batches.size());
-  const int64_t sent_before = sent_bytes();
-  micro_batch_count_ = count;
-  wait_s_ = 0;
-  StepWord own;
-  if (preference_) preference_->begin_step(plan);
-  start_gradients(count);
-  JIGE_DO(sync_->begin(count));
-  for (int64_t i = 0; i < count; ++i) {
-    if (sync_->is_own(i)) {
-      JIGE_DO(run_forward(corpus, plan, i, terms));
-      JIGE_DO(run_backward(i));
-      if (!preference_) executor_->add_losses(*stream_, own.loss);
-      executor_->add_expert_use(*stream_, *experts_);
-    }
-    terms.dropout.token_begin += plan.micro_batches[static_cast<size_t>(i)].input_count;
+Result<std::vector<double>> RankEngine::sum_gradients(int64_t micro_batch_count,
+                                                      const Pass& forward) {
+  const bool texts = !preference_ && !rewards_;
+  micro_batch_count_ = micro_batch_count;
+  start_gradients(micro_batch_count);
+  JIGE_DO(sync_->begin(micro_batch_count));
+  for (int64_t i = 0; i < micro_batch_count; ++i) {
+    if (!sync_->is_own(i)) continue;
+    JIGE_DO(forward(i));
+    JIGE_DO(run_backward(i));
+    if (texts) executor_->add_losses(*stream_, loss_);
+    executor_->add_expert_use(*stream_, *experts_);
   }
   JIGE_DO(sync_->finish(*stream_));
-  JIGE_TRY(const std::vector<double> squares, take_totals());
+  return take_totals();
+}
+
+Result<StepWord> RankEngine::say_word(const StepRates& rates) {
+  StepWord own{.loss = loss_, .wait_s = wait_s_, .experts = experts_->take()};
   own.stop = rates.should_stop && rates.should_stop();
   own.save = rates.should_save && rates.should_save();
-  own.wait_s = wait_s_;
-  own.experts = experts_->take();
-  JIGE_TRY(const StepWord all, exchange(*group_, own));
-  StepOutcome outcome{.loss_sum = all.loss.value(),
-                      .experts = all.experts,
-                      .stop = all.stop,
-                      .save = all.save,
-                      .ranks = {.wait_s = own.wait_s, .wait_max_s = all.wait_s}};
+  return exchange(*group_, own);
+}
+
+Status RankEngine::run_plan(const Corpus& corpus, const StepPlan& plan, const StepRates& rates,
+                            StepOutcome& outcome) {
+  if (preference_) preference_->begin_step(plan);
+  const auto forward = [&](int64_t micro_batch) {
+    BatchTerms terms{.loss_weight = preference_ ? 1 : loss_weight_of(plan),
+                     .dropout = rates.dropout,
+                     .balance_weight = balance_weight_of(plan, rates.balance)};
+    for (int64_t i = 0; i < micro_batch; ++i) {
+      terms.dropout.token_begin += plan.micro_batches[static_cast<size_t>(i)].input_count;
+    }
+    return run_forward(corpus, plan, micro_batch, terms);
+  };
+  JIGE_TRY(const std::vector<double> squares,
+           sum_gradients(std::ssize(plan.micro_batches), forward));
+  JIGE_TRY(const StepWord all, say_word(rates));
+  outcome = {.loss_sum = all.loss.value(),
+             .experts = all.experts,
+             .stop = all.stop,
+             .save = all.save,
+             .ranks = {.wait_max_s = all.wait_s}};
   if (preference_) {
     JIGE_TRY(const PreferenceSums sums, preference_->end_step());
     outcome.loss_sum = sums.loss();
@@ -206,9 +217,46 @@ Result<StepOutcome> RankEngine::run(const Corpus& corpus, const StepPlan& plan,
   if (outcome.optimizer.applied) {
     move_choice_biases(*stream_, *weights_, outcome.experts, rates.expert_bias_rate);
   }
+  return {};
+}
+
+Status RankEngine::run_rewards(const StepPlan& plan, const StepRates& rates, StepOutcome& outcome) {
+  JIGE_TRY(const bool drawn, rewards_->begin_step(plan, rates));
+  outcome.left = !drawn;
+  if (outcome.left) return {};
+  wait_s_ += rewards_->wait_seconds();
+  const auto forward = [&](int64_t micro_batch) {
+    return rewards_->forward(static_cast<size_t>(micro_batch));
+  };
+  // Where there is nothing to learn, nothing is wrong.
+  outcome.optimizer.applied = true;
+  for (int64_t i = 0; i < rewards_->update_count() && outcome.optimizer.applied; ++i) {
+    rewards_->begin_update();
+    JIGE_TRY(const std::vector<double> squares,
+             sum_gradients(std::ssize(rewards_->micro_batches()), forward));
+    JIGE_TRY(const bool finite, rewards_->end_update());
+    if (rates.before_update) rates.before_update();
+    JIGE_TRY(outcome.optimizer, update(squares, rates, !finite));
+  }
+  JIGE_TRY(const StepWord all, say_word(rates));
+  outcome.experts = all.experts;
+  outcome.stop = all.stop;
+  outcome.save = all.save;
+  outcome.ranks.wait_max_s = all.wait_s;
+  rewards_->end_step(outcome);
+  return {};
+}
+
+Result<StepOutcome> RankEngine::run(const Corpus& corpus, const StepPlan& plan,
+                                    const StepRates& rates) {
+  const int64_t sent_before = sent_bytes();
+  wait_s_ = 0;
+  loss_ = {};
+  StepOutcome outcome;
+  JIGE_DO(rewards_ ? run_rewards(plan, rates, outcome) : run_plan(corpus, plan, rates, outcome));
   outcome.ranks.sent_bytes = sent_bytes() - sent_before;
-  if (sharded_) outcome.ranks.wait_s += sharded_->wait_s();
-  outcome.ranks.wait_max_s = std::max(outcome.ranks.wait_max_s, outcome.ranks.wait_s);
+  outcome.ranks.wait_s = wait_s_;
+  outcome.ranks.wait_max_s = std::max(outcome.ranks.wait_max_s, wait_s_);
   return outcome;
 }
 

@@ -1,6 +1,7 @@
-// Training on several ranks that hold the whole model each: a step's micro-batches are dealt out,
-// their gradients summed while backward passes run (gradient_sync.h), and every rank makes the same
-// update, or its part of it where the optimizer's state is divided (sharded_update.h).
+// Training on several ranks that hold the whole model each: a step's micro-batches are dealt out
+// (where rewards are learned from, its prompts before, see answer_rounds.h), their gradients summed
+// while backward passes run (gradient_sync.h), and every rank makes the same update, or its part of
+// it where the optimizer's state is divided (sharded_update.h).
 //
 // Invariant: after a step weights and moments have the same bits on all ranks, divided or not; with
 // GradientSum::kRelay those of OneDeviceEngine with the same micro-batches, with f32 compute those
@@ -46,8 +47,19 @@ class RankEngine final : public WholeModelEngine {
   void refresh() override;
 
  private:
+  using Pass = std::function<Status(int64_t micro_batch)>;
+
   RankEngine() = default;
+  // The step, but for what is said of ranks.
+  Status run_plan(const Corpus& corpus, const StepPlan& plan, const StepRates& rates,
+                  StepOutcome& outcome);
+  Status run_rewards(const StepPlan& plan, const StepRates& rates, StepOutcome& outcome);
+  // The passes of this rank's of so many micro-batches, and the sums of squares of all gradients,
+  // which are there then, or with the holder (GradientSync::holder).
+  Result<std::vector<double>> sum_gradients(int64_t micro_batch_count, const Pass& forward);
   void start_gradients(int64_t micro_batch_count);
+  // Behind the passes: what ranks tell one another of the step.
+  Result<StepWord> say_word(const StepRates& rates);
   // F of a micro-batch, of the head with pairs only; then the backward pass, which takes up and
   // passes on the sums of gradients.
   Status run_forward(const Corpus& corpus, const StepPlan& plan, int64_t micro_batch,
@@ -70,8 +82,9 @@ class RankEngine final : public WholeModelEngine {
   std::unique_ptr<GradientSync> sync_;
   std::optional<ShardedUpdate> sharded_;
   std::optional<PreferencePasses> preference_;
-  int64_t micro_batch_count_ = 0;             // of the step
-  double wait_s_ = 0;                         // of the step
+  int64_t micro_batch_count_ = 0;             // of the step, or of an update of it
+  double wait_s_ = 0;                         // of the step, as what follows
+  ExactSum loss_;                             // of this rank's micro-batches, of texts
   std::unique_ptr<GradientCarrier> carrier_;  // last: what it runs uses the rest
 };
 

@@ -37,6 +37,22 @@ Result<std::vector<int64_t>> gather(comm::AsyncGroup& group, std::span<const int
   return all;
 }
 
+Result<std::vector<std::vector<int64_t>>> gather_uneven(comm::AsyncGroup& group,
+                                                        std::span<const int64_t> own) {
+  const int64_t own_count = std::ssize(own);
+  JIGE_TRY(const std::vector<int64_t> counts, gather(group, std::span(&own_count, 1)));
+  const auto most = static_cast<size_t>(std::ranges::max(counts));
+  std::vector<int64_t> padded(own.begin(), own.end());
+  padded.resize(most);
+  JIGE_TRY(const std::vector<int64_t> all, gather(group, padded));
+  std::vector<std::vector<int64_t>> said;
+  for (size_t r = 0; r < counts.size(); ++r) {
+    const auto from = std::span(all).subspan(r * most, static_cast<size_t>(counts[r]));
+    said.emplace_back(from.begin(), from.end());
+  }
+  return said;
+}
+
 Status after_rank_0(comm::AsyncGroup& group, const std::function<Status()>& work) {
   Status done;
   if (group.rank() == 0) done = work();

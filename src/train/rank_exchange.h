@@ -26,6 +26,9 @@ Status check_same(comm::AsyncGroup& group, std::string_view text, std::string_vi
 
 // `own` of every rank, by rank; all have as many numbers.
 Result<std::vector<int64_t>> gather(comm::AsyncGroup& group, std::span<const int64_t> own);
+// The same where they may have different numbers. All are padded to the most on the way.
+Result<std::vector<std::vector<int64_t>>> gather_uneven(comm::AsyncGroup& group,
+                                                        std::span<const int64_t> own);
 
 // Gives all ranks the root's bytes.
 Status broadcast_bytes(comm::AsyncGroup& group, int root, std::span<std::byte> bytes);

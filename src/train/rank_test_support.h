@@ -23,18 +23,34 @@ namespace jige::train {
 struct RankOutcome {
   std::string error;
   TrainResult result;
-  std::vector<double> numbers;  // losses and norms of all steps, losses of evaluations
+  std::vector<double> numbers;  // losses and norms of all steps, losses of evaluations, rewards
   std::vector<StepInfo> steps;
 };
+
+inline void add_rewards(const RewardMeans& means, std::vector<double>& numbers) {
+  numbers.insert(numbers.end(), {static_cast<double>(means.answer_count), means.reward,
+                                 means.spread, means.full_share, means.length, means.cut_share});
+}
+
+inline void add_rewards(const RewardStep& step, std::vector<double>& numbers) {
+  add_rewards(step.means, numbers);
+  numbers.insert(numbers.end(),
+                 {static_cast<double>(step.group_count), step.silent_share, step.loss,
+                  step.clipped_share, step.kl.value_or(-1), step.logprob_gap.value_or(-1)});
+}
 
 inline TrainCallbacks recorded(RankOutcome& outcome, TrainCallbacks callbacks) {
   callbacks.on_step = [&outcome, before = callbacks.on_step](const StepInfo& info) {
     outcome.numbers.push_back(info.loss);
     outcome.numbers.push_back(info.grad_norm);
+    if (info.rewards) add_rewards(*info.rewards, outcome.numbers);
     outcome.steps.push_back(info);
     if (before) before(info);
   };
-  callbacks.on_eval = [&outcome](const EvalInfo& info) { outcome.numbers.push_back(info.loss); };
+  callbacks.on_eval = [&outcome](const EvalInfo& info) {
+    outcome.numbers.push_back(info.loss);
+    if (info.rewards) add_rewards(*info.rewards, outcome.numbers);
+  };
   return callbacks;
 }
 

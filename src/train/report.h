@@ -107,6 +107,9 @@ struct TrainCallbacks {
   std::function<void(const CheckpointInfo&)> on_checkpoint;
   // Asked between steps; true ends the run behind a checkpoint.
   std::function<bool()> should_stop;
+  // Asked now and then while answers are drawn and scored; true leaves the step or measurement, and
+  // ends the run behind a checkpoint of the step before, from which it goes on with the same bits.
+  std::function<bool()> should_leave;
 };
 
 struct MemoryReport {

@@ -19,7 +19,8 @@ namespace {
 class GivenAnswers final : public PlainSource {
  public:
   explicit GivenAnswers(std::vector<AnswerGroup> groups) : groups_(std::move(groups)) {}
-  Result<std::vector<AnswerGroup>> draw(std::span<const DrawRequest> requests) override {
+  Result<std::vector<AnswerGroup>> draw(std::span<const DrawRequest> requests,
+                                        const GoOn& /*go_on*/) override {
     EXPECT_EQ(requests.size(), groups_.size());
     return groups_;
   }
@@ -60,10 +61,11 @@ class RewardRig {
     const model::WeightsOptions weights{
         .compute = DType::kF32, .use = model::PackFor::kTraining, .position_count = 32};
     const auto memory = model::training_memory(*architecture_, weights, micro_batch_tokens);
-    engine_ = *RewardEngine::create(device_, *architecture_, weights, {memory, 0}, options_, data_);
+    engine_ = *RewardEngine::create(device_, *architecture_, weights, memory, options_);
     EXPECT_TRUE(model::load_weights(engine_->weights(), engine_->stream(),
                                     *formats::TensorFolder::open(folder)));
-    EXPECT_TRUE(engine_->start(""));
+    EXPECT_TRUE(
+        engine_->rewards()->start({.device = device_, .dataset = data_, .tokenizer_folder = ""}));
   }
 
   StepOutcome step(double rate) {

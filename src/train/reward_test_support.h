@@ -47,11 +47,15 @@ class PlainSource : public AnswerSource {
     model_.reset();
   }
   int64_t peak_bytes() const override { return model_ ? model_->peak_bytes() : peak_bytes_; }
-  Result<std::vector<AnswerGroup>> draw(std::span<const DrawRequest> requests) override {
+  Result<std::vector<AnswerGroup>> draw(std::span<const DrawRequest> requests,
+                                        const GoOn& go_on) override {
     std::vector<AnswerGroup> groups;
     for (const DrawRequest& request : requests) {
       AnswerGroup group;
-      for (int32_t i = 0; i < request.count; ++i) group.push_back(answer(request, i));
+      for (int32_t i = 0; i < request.count; ++i) {
+        JIGE_DO(may_go_on(go_on));
+        group.push_back(answer(request, i));
+      }
       groups.push_back(std::move(group));
     }
     return groups;

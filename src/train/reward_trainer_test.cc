@@ -162,8 +162,6 @@ TEST(RewardTrainer, RefusesWhatDoesNotGoTogether) {
   EXPECT_THAT(error_of([](auto& o) { o.dropout = 0.1; }), HasSubstr("--dropout"));
   EXPECT_THAT(error_of([](auto& o) { o.gpu = 0; }), HasSubstr("--device cuda"));
   EXPECT_THAT(error_of([](auto& o) { o.pipeline.emplace(); }), HasSubstr("--devices"));
-  EXPECT_THAT(error_of([](auto& o) { o.ranks = RankOptions{.size = 2, .local = 2}; }),
-              HasSubstr("several ranks"));
   EXPECT_THAT(error_of([](auto& o) { o.grpo->group = 1; }), HasSubstr("--group"));
   EXPECT_THAT(error_of([](auto& o) { o.grpo->draw.temperature = 0; }), HasSubstr("--temperature"));
   EXPECT_THAT(error_of([](auto& o) { o.grpo->reward.command = "cat"; }),

@@ -22,17 +22,20 @@ std::optional<double> read_reward(std::string_view line) {
   return std::isfinite(reward) ? std::optional(reward) : std::nullopt;
 }
 
-Result<std::vector<double>> Rewards::score(std::span<const AnswerToScore> answers, int64_t step) {
-  if (!options_.rule) return ask_program(answers, step);
+Result<std::vector<double>> Rewards::score(std::span<const AnswerToScore> answers, int64_t step,
+                                           const GoOn& go_on) {
+  if (!options_.rule) return ask_program(answers, step, go_on);
   std::vector<double> rewards;
   for (const AnswerToScore& answer : answers) {
+    JIGE_DO(may_go_on(go_on));
     rewards.push_back(rule_reward(*options_.rule, answer.text, answer.prompt->answer));
   }
   return rewards;
 }
 
 Result<std::vector<double>> Rewards::ask_program(std::span<const AnswerToScore> answers,
-                                                 int64_t step) {
+                                                 int64_t step, const GoOn& go_on) {
+  if (answers.empty()) return std::vector<double>();  // of a rank without a prompt
   if (!program_) {
     JIGE_TRY(program_, LineProcess::start(options_.command));
   }
@@ -43,8 +46,9 @@ Result<std::vector<double>> Rewards::ask_program(std::span<const AnswerToScore> 
     line["step"] = step;
     lines.push_back(dump_json(line));
   }
-  auto replies = program_->exchange(lines, options_.line_limit_s);
+  auto replies = program_->exchange(lines, options_.line_limit_s, go_on);
   if (!replies) {
+    JIGE_DO(may_go_on(go_on));  // not the program's fault
     return with_context(std::move(replies.error()), "{}", flag_of("grpo.reward_command"));
   }
   std::vector<double> rewards;

@@ -30,12 +30,14 @@ class Rewards {
 
   // Fails as LineProcess::exchange, and with kCorrupt where the program says what is no finite
   // number, naming the line. A program that failed is not started again.
-  Result<std::vector<double>> score(std::span<const AnswerToScore> answers, int64_t step);
+  Result<std::vector<double>> score(std::span<const AnswerToScore> answers, int64_t step,
+                                    const GoOn& go_on = {});
   // Ends the program.
   void end() { program_.reset(); }
 
  private:
-  Result<std::vector<double>> ask_program(std::span<const AnswerToScore> answers, int64_t step);
+  Result<std::vector<double>> ask_program(std::span<const AnswerToScore> answers, int64_t step,
+                                          const GoOn& go_on);
 
   RewardOptions options_;
   std::unique_ptr<LineProcess> program_;

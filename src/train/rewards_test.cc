@@ -7,6 +7,8 @@
 
 #include <signal.h>
 
+#include "base/clock.h"
+
 namespace jige::train {
 namespace {
 
@@ -49,7 +51,7 @@ TEST_F(RewardsTest, AreThoseThatAProgramSaysOfTheWholeRecord) {
     // `read -r` keeps backslashes.
     EXPECT_EQ(*scores, std::vector<double>{static_cast<double>(line.size())});
   }
-  Rewards plain({.command = "grep -c --line-buffered '\"level\":3' | cat"});
+  Rewards plain({.command = "exit 1"});  // is not asked for nothing
   EXPECT_FALSE(plain.score({}, 1)->size());
 }
 
@@ -63,6 +65,20 @@ TEST_F(RewardsTest, RefuseWhatIsNoNumber) {
   }
   EXPECT_EQ(read_reward("-0.25"), -0.25);
   EXPECT_EQ(read_reward("{\"why\": \"x\", \"reward\": 2}"), 2);
+}
+
+TEST_F(RewardsTest, AreLeftWhereTheirUserSaysSo) {
+  const GoOn leave = []() -> Status { return fail(Code::kCancelled, "left"); };
+  const std::vector<AnswerToScore> answers = {{&prompt_, "1"}};
+  const StopWatch watch;
+  for (const RewardOptions& options :
+       {RewardOptions{.rule = RewardRule::kExact}, RewardOptions{.command = "cat >&2; sleep 60"}}) {
+    Rewards rewards(options);
+    const auto scores = rewards.score(answers, 1, leave);
+    ASSERT_FALSE(scores);
+    EXPECT_EQ(scores.error().message, "left");
+  }
+  EXPECT_LT(watch.seconds(), 20);
 }
 
 TEST_F(RewardsTest, TellOfProgramsThatEndOrAreSlow) {

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/go_on.h"
 #include "base/result.h"
 #include "model/weights.h"
 #include "tensor/cpu_device.h"
@@ -67,8 +68,10 @@ class AnswerSource {
   virtual int64_t peak_bytes() const = 0;
 
   // The answers to each request, in order. The weights must not change meanwhile. Fails with
-  // kCorrupt where they are no numbers. REQUIRES: attach().
-  virtual Result<std::vector<AnswerGroup>> draw(std::span<const DrawRequest> requests) = 0;
+  // kCorrupt where they are no numbers, and as `go_on`, which is asked on the caller's thread.
+  // REQUIRES: attach().
+  virtual Result<std::vector<AnswerGroup>> draw(std::span<const DrawRequest> requests,
+                                                const GoOn& go_on) = 0;
 };
 
 }  // namespace jige::train

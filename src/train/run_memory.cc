@@ -101,9 +101,9 @@ Status add_drawing(RunSetup& setup) {
                 grpo.draw.tokens_max, options.context, flag_of("grpo.tokens_max"),
                 flag_of("context"));
   }
-  JIGE_TRY(setup.plan.drawing_bytes,
-           grpo.source->memory_bytes(*setup.architecture, setup.weights_options,
-                                     draw_sizes(grpo, options.context)));
+  JIGE_TRY(
+      setup.plan.drawing_bytes,
+      grpo.source->memory_bytes(*setup.architecture, setup.weights_options, draw_sizes(options)));
   if (grpo.loss.kl == 0) return {};
   JIGE_TRY(setup.plan.reference_bytes, ReferenceModel::memory_bytes(options));
   return {};

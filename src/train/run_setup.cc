@@ -366,12 +366,11 @@ RunOrigin RunSetup::origin() const {
 }
 
 StepPlannerOptions RunSetup::planner_options() const {
-  const bool cut_evenly = options.ranks && options.compute == DType::kF32 && !options.gpu;
   return {.seed = options.seed,
           .step_tokens = options.grpo ? options.grpo->prompts_per_step : options.step_tokens,
           .micro_batch_tokens = options.micro_batch_tokens,
           .cursor_max = cursor_max(),
-          .parts = cut_evenly ? options.ranks->size : 1};
+          .parts = even_parts(options)};
 }
 
 uint64_t RunSetup::cursor_max() const {

@@ -51,7 +51,6 @@ struct RunSetup {
 
   std::string checkpoints_folder() const { return options.out_folder + "/checkpoints"; }
   uint64_t cursor_max() const;  // of the step planner
-  // How a step is cut: evenly for the ranks where that changes no bit.
   StepPlannerOptions planner_options() const;
   int64_t updates_per_step() const { return options.grpo ? options.grpo->updates : 1; }
   bool leads() const { return !options.ranks || options.ranks->rank == 0; }

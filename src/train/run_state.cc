@@ -57,15 +57,17 @@ Status restore_tensor(const formats::CheckpointReader& checkpoint, const std::st
 }  // namespace
 
 Json RunState::to_json() const {
-  return {{"step", step},
-          {"cursor", cursor},
-          {"update_count", update_count},
-          {"input_tokens", input_tokens},
-          {"learned_tokens", learned_tokens},
-          {"bad_steps", bad_steps},
-          {"bad_steps_in_row", bad_steps_in_row},
-          {"log_bytes", log_bytes},
-          {"seconds", seconds}};
+  Json json = {{"step", step},
+               {"cursor", cursor},
+               {"update_count", update_count},
+               {"input_tokens", input_tokens},
+               {"learned_tokens", learned_tokens},
+               {"bad_steps", bad_steps},
+               {"bad_steps_in_row", bad_steps_in_row},
+               {"log_bytes", log_bytes},
+               {"seconds", seconds}};
+  if (evaluation_due) json["evaluation_due"] = true;
+  return json;
 }
 
 Result<RunState> RunState::from_json(const Json& json, const std::string& where) {
@@ -87,6 +89,7 @@ Result<RunState> RunState::from_json(const Json& json, const std::string& where)
   JIGE_DO(read("bad_steps_in_row", state.bad_steps_in_row));
   JIGE_DO(read("log_bytes", state.log_bytes));
   JIGE_TRY(state.seconds, get_number(json, "seconds", where));
+  JIGE_TRY(state.evaluation_due, get_bool_or(json, "evaluation_due", false, where));
   state.cursor = static_cast<uint64_t>(cursor);
   return state;
 }

@@ -30,6 +30,9 @@ struct RunState {
   int64_t bad_steps_in_row = 0;
   int64_t log_bytes = 0;  // of the log, up to this step
   double seconds = 0;     // of training, over all parts of the run
+  // What comes before the next step, or before the run's end: a measurement that was left, or where
+  // rewards are learned from the first one.
+  bool evaluation_due = false;
 
   Json to_json() const;
   // Fails with kNotFound or kInvalidArgument naming the field.

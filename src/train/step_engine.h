@@ -25,7 +25,7 @@
 namespace jige::train {
 
 class PreferencePasses;
-class RewardEngine;
+class RewardPasses;
 
 struct StepRates {
   int64_t step = 0;  // from 1
@@ -40,6 +40,9 @@ struct StepRates {
   std::function<bool()> should_stop;
   // The same: whether a checkpoint shall be written behind it.
   std::function<bool()> should_save;
+  // Asked now and then while answers are drawn and scored, before anything is learned of them:
+  // whether to leave the step.
+  std::function<bool()> should_leave;
 };
 
 // What a step of several ranks took to bring them together, on this rank and the slowest one.
@@ -57,6 +60,8 @@ struct StepOutcome {
   std::optional<StepPlan> learned;
   ExpertUse experts;  // in the step's backward passes, of all ranks
   OptimizerReport optimizer;
+  bool left =
+      false;  // should_leave said so on some rank: nothing was done, and nothing else is said
   bool stop = false;  // with several ranks: should_stop said so on one of them
   bool save = false;  // the same of should_save
   RankTimes ranks;
@@ -94,8 +99,8 @@ class StepEngine {
 
   // Of engines of preference runs: measures and makes the reference; null without pairs.
   virtual PreferencePasses* preference() { return nullptr; }
-  // Of the engine of runs that learn from rewards: itself.
-  virtual RewardEngine* rewards() { return nullptr; }
+  // Of engines of runs that learn from rewards: draws, scores and measures; null without.
+  virtual RewardPasses* rewards() { return nullptr; }
 
   // Gives back what only steps need, and writes what is kept of them. No step follows; the weights
   // stay. Fails where a file cannot be written.

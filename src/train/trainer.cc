@@ -112,8 +112,7 @@ Result<std::unique_ptr<Trainer>> Trainer::create_on_rank(const TrainOptions& giv
   if (trainer->setup_.leads()) {
     // A run that ended has that behind what the last checkpoint knows of, and then its results.
     const std::string& log_path = trainer->setup_.options.log_path;
-    const bool complete = trainer->state_.step == trainer->setup_.plan.steps_total;
-    trainer->was_written_ = complete && ends_run(last_record(log_path));
+    trainer->was_written_ = trainer->nothing_left() && ends_run(last_record(log_path));
     JIGE_TRY(
         trainer->log_,
         StepLog::open(log_path, trainer->was_written_ ? INT64_MAX : trainer->state_.log_bytes));
@@ -127,20 +126,22 @@ Status Trainer::set_state(const std::optional<formats::CheckpointReader>& checkp
   if (!alone)
     JIGE_DO(check_same(*setup_.options.ranks->group, agreement(setup_), "data or options"));
   if (engine_->preference()) JIGE_DO(share_reference(checkpoint));
+  state_.evaluation_due = engine_->rewards() && !checkpoint;
   if (setup_.leads() && checkpoint) JIGE_DO(resume(*checkpoint));
-  if (engine_->rewards()) JIGE_DO(start_rewards(checkpoint.has_value()));
-  return alone ? Status() : join_ranks(checkpoint);
+  if (!alone) JIGE_DO(join_ranks(checkpoint));
+  return engine_->rewards() ? start_rewards(checkpoint.has_value()) : Status();
 }
 
 Status Trainer::join_ranks(const std::optional<formats::CheckpointReader>& checkpoint) {
+  comm::AsyncGroup& group = *setup_.options.ranks->group;
   if (!setup_.leads()) JIGE_DO(load_base());
-  JIGE_DO(share_state(*setup_.options.ranks->group, state_, engine_->optimizer(),
-                      checkpoint ? &*checkpoint : nullptr, engine_->stream()));
+  JIGE_DO(share_state(group, state_, engine_->optimizer(), checkpoint ? &*checkpoint : nullptr,
+                      engine_->stream()));
+  JIGE_DO(broadcast_bytes(group, 0, std::as_writable_bytes(std::span(&checkpoint_step_, 1))));
   if (setup_.leads()) return {};
   engine_->weights().pack(engine_->stream());
   engine_->refresh();
   setup_.plan.step_first = state_.step;
-  checkpoint_step_ = state_.step;
   return {};
 }
 
@@ -174,10 +175,7 @@ Status Trainer::make_engine() {
   } else if (options.dpo) {
     JIGE_TRY(engine_, create(PreferenceEngine::create, device));
   } else if (options.grpo) {
-    JIGE_TRY(engine_, RewardEngine::create(
-                          *device_, *setup_.architecture, setup_.weights_options,
-                          {setup_.memory, setup_.plan.drawing_bytes + setup_.plan.reference_bytes},
-                          options, setup_.dataset));
+    JIGE_TRY(engine_, create(RewardEngine::create, device));
   } else {
     JIGE_TRY(engine_, create(OneDeviceEngine::create, device));
   }
@@ -223,6 +221,7 @@ Status Trainer::resume(const formats::CheckpointReader& checkpoint) {
   }
   JIGE_TRY(state_, RunState::from_json(*run, checkpoint.folder() + "/state.json"));
   const bool complete = state_.step == setup_.plan.steps_total;
+  if (complete && ends_run(last_record(setup_.options.log_path))) state_.evaluation_due = false;
   if (state_.step != checkpoint.step() || state_.step > setup_.plan.steps_total ||
       state_.update_count > state_.step * setup_.updates_per_step() ||
       (!complete && state_.cursor >= setup_.cursor_max())) {
@@ -246,22 +245,26 @@ Result<TrainResult> Trainer::run() {
   return ends_alike_ ? result : told_to_ranks(setup_.options, std::move(result));
 }
 
-Result<TrainResult> Trainer::run_on_rank() {
-  if (callbacks_.on_plan) callbacks_.on_plan(setup_.plan);
+Result<bool> Trainer::run_steps() {
   const int64_t steps_total = setup_.plan.steps_total;
-  const bool was_complete = state_.step == steps_total;
-  if (!was_complete) JIGE_DO(write_log(start_record(setup_, device_->team().size())));
-  bool stopped = false;
-  // What answers are worth before anything is learned.
-  if (engine_->rewards() && state_.step == 0) JIGE_DO(run_evaluation());
-  while (state_.step < steps_total && !stopped) {
-    JIGE_TRY(const StepInfo info, run_step());
-    JIGE_DO(finish_step(info));
+  if (state_.evaluation_due) JIGE_DO(run_evaluation());
+  while (state_.step < steps_total && !state_.evaluation_due) {
+    JIGE_TRY(const std::optional<StepInfo> info, run_step());
+    if (!info) return true;
+    JIGE_DO(finish_step(*info));
     const bool asked = setup_.plan.rank_count > 1
                            ? stop_asked_
                            : callbacks_.should_stop && callbacks_.should_stop();
-    stopped = state_.step < steps_total && asked;
+    if (asked && state_.step < steps_total) return true;
   }
+  return state_.evaluation_due;
+}
+
+Result<TrainResult> Trainer::run_on_rank() {
+  if (callbacks_.on_plan) callbacks_.on_plan(setup_.plan);
+  const bool was_complete = nothing_left();
+  if (!was_complete) JIGE_DO(write_log(start_record(setup_, device_->team().size())));
+  JIGE_TRY(const bool stopped, run_steps());
   if (checkpoint_step_ != state_.step) JIGE_DO(start_checkpoint());
   JIGE_DO(await_checkpoint());
   note_memory();

@@ -97,10 +97,19 @@ class Trainer {
   Status compute_reference();
   Status resume(const formats::CheckpointReader& checkpoint);
 
-  // Takes what draws answers, unless the run is complete.
+  // Takes what draws answers, unless nothing is left to draw.
   Status start_rewards(bool resumed);
+  // Whether the reference of all ranks is what the run began with.
+  Status check_reference(bool resumed) const;
 
-  Result<StepInfo> run_step();
+  // Whether steps and measurements are all behind the run.
+  bool nothing_left() const {
+    return state_.step == setup_.plan.steps_total && !state_.evaluation_due;
+  }
+  // Steps up to the last one; whether it ends before.
+  Result<bool> run_steps();
+  // Nothing where the step was left.
+  Result<std::optional<StepInfo>> run_step();
   // Of what a step learned from.
   double step_flops(const StepPlan& learned) const;
   // What becomes of a step that failed: waits for the checkpoint under way, and says where the run
@@ -113,8 +122,9 @@ class Trainer {
   Status divergence(const StepInfo& info) const;
   // Fails where weights are no numbers, which no later step can mend.
   Status check_weights();
+  // One that is left is due from then on.
   Status run_evaluation();
-  Result<EvalInfo> measure_held_out();
+  Result<std::optional<EvalInfo>> measure_held_out();
   // Begins to write; await_checkpoint() says how it went.
   Status start_checkpoint();
   Status await_checkpoint();

@@ -9,8 +9,9 @@
 #include "train/evaluate.h"
 #include "train/preference_passes.h"
 #include "train/process_memory.h"
+#include "train/rank_exchange.h"
 #include "train/records.h"
-#include "train/reward_engine.h"
+#include "train/reward_passes.h"
 #include "train/shared_state.h"
 #include "train/step_flops.h"
 #include "train/trainer.h"
@@ -43,7 +44,7 @@ std::optional<ExpertInfo> expert_info(const ExpertUse& use, const StepPlan& plan
 
 }  // namespace
 
-Result<StepInfo> Trainer::run_step() {
+Result<std::optional<StepInfo>> Trainer::run_step() {
   const StopWatch watch;
   if (state_.cursor >= setup_.cursor_max()) {
     return fail(Code::kCorrupt, "{}: the data ends before step {}; the checkpoint's cursor is {}",
@@ -65,8 +66,10 @@ Result<StepInfo> Trainer::run_step() {
        .expert_bias_rate = options.expert_bias_rate,
        .before_update = [this] { checkpoint_.wait_written(); },
        .should_stop = callbacks_.should_stop,
-       .should_save = [this] { return setup_.leads() && time_is_up(); }});
+       .should_save = [this] { return setup_.leads() && time_is_up(); },
+       .should_leave = callbacks_.should_leave});
   if (!run) return tl::unexpected(step_failure(info.step, run.error()));
+  if (run->left) return std::optional<StepInfo>();
   const StepOutcome& outcome = *run;
   const StepPlan& learned = outcome.learned ? *outcome.learned : plan;
   info.input_count = learned.input_count;
@@ -101,7 +104,7 @@ Result<StepInfo> Trainer::run_step() {
   state_.bad_steps += info.skipped ? 1 : 0;
   state_.bad_steps_in_row = info.skipped ? state_.bad_steps_in_row + 1 : 0;
   info.run_seconds = state_.seconds;
-  return info;
+  return std::optional(std::move(info));
 }
 
 double Trainer::step_flops(const StepPlan& learned) const {
@@ -114,20 +117,31 @@ double Trainer::step_flops(const StepPlan& learned) const {
   return flops;
 }
 
-Status Trainer::start_rewards(bool resumed) {
+Status Trainer::check_reference(bool resumed) const {
   const TrainOptions& options = setup_.options;
-  if (state_.step == setup_.plan.steps_total) return {};
+  const bool several = setup_.plan.rank_count > 1;
   // Adapters know their base anyway.
-  if (resumed && options.grpo->loss.kl > 0 && !options.lora && setup_.source) {
-    JIGE_TRY(const std::string checksum, hash_weights(options.init_folder));
-    if (checksum != setup_.source->checksum) {
-      return fail(Code::kInvalidArgument,
-                  "{}: is the reference of this run, and its weights are not those that the run "
-                  "began with; put them back, or start anew in another folder",
-                  options.init_folder);
-    }
+  if (options.grpo->loss.kl == 0 || options.lora || !(resumed || several)) return {};
+  JIGE_TRY(const std::string checksum, hash_weights(options.init_folder));
+  if (resumed && setup_.source && checksum != setup_.source->checksum) {
+    return fail(Code::kInvalidArgument,
+                "{}: is the reference of this run, and its weights are not those that the run "
+                "began with; put them back, or start anew in another folder",
+                options.init_folder);
   }
-  return engine_->rewards()->start(setup_.tokenizer_folder);
+  if (!several) return {};
+  return check_same(*options.ranks->group, checksum,
+                    fmt::format("the weights in {}, the reference,", options.init_folder));
+}
+
+Status Trainer::start_rewards(bool resumed) {
+  if (nothing_left()) return {};
+  JIGE_DO(check_reference(resumed));
+  return engine_->rewards()->start(
+      {.device = *device_,
+       .dataset = setup_.dataset,
+       .tokenizer_folder = setup_.tokenizer_folder,
+       .bytes = setup_.plan.drawing_bytes + setup_.plan.reference_bytes});
 }
 
 Error Trainer::step_failure(int64_t step, Error error) {
@@ -164,6 +178,7 @@ Status Trainer::finish_step(const StepInfo& info) {
   }
   const int64_t every = setup_.options.eval_every_steps;
   if (last || (every > 0 && info.step % every == 0)) JIGE_DO(run_evaluation());
+  if (state_.evaluation_due) return {};  // the run ends here, behind a checkpoint that says so
   if (last || checkpoint_due()) JIGE_DO(start_checkpoint());
   return {};
 }
@@ -212,32 +227,37 @@ Status Trainer::check_weights() {
               state_.step, options.data.files.front());
 }
 
-Result<EvalInfo> Trainer::measure_held_out() {
-  if (RewardEngine* const rewards = engine_->rewards()) {
-    JIGE_TRY(const RewardMeans means, rewards->measure(state_.step));
-    return EvalInfo{.rewards = means};
+Result<std::optional<EvalInfo>> Trainer::measure_held_out() {
+  if (RewardPasses* const rewards = engine_->rewards()) {
+    JIGE_TRY(const auto means, rewards->measure(state_.step, callbacks_.should_leave));
+    return means ? std::optional(EvalInfo{.rewards = means}) : std::nullopt;
   }
   const Corpus& corpus = setup_.dataset.held_out_corpus();
   if (engine_->preference() == nullptr) {
     JIGE_TRY(const Evaluation evaluation, evaluate(corpus, evaluation_, *engine_));
-    return EvalInfo{.loss = evaluation.loss,
-                    .perplexity = std::exp(evaluation.loss),
-                    .learned_count = evaluation.learned_count};
+    return std::optional(EvalInfo{.loss = evaluation.loss,
+                                  .perplexity = std::exp(evaluation.loss),
+                                  .learned_count = evaluation.learned_count});
   }
   JIGE_TRY(const PreferenceMeans means, engine_->preference()->measure(corpus, evaluation_));
   EvalInfo info{.loss = means.loss, .preference = means};
   for (const MicroBatch& micro_batch : evaluation_) info.learned_count += micro_batch.learned_count;
-  return info;
+  return std::optional(info);
 }
 
 Status Trainer::run_evaluation() {
+  state_.evaluation_due = false;
   if (evaluation_.empty()) return {};
   const StopWatch watch;
-  Result<EvalInfo> info = measure_held_out();
-  if (!info) {
+  Result<std::optional<EvalInfo>> measured = measure_held_out();
+  if (!measured) {
     return tl::unexpected(step_failure(
-        state_.step, {info.error().code, "measuring held-out data: " + info.error().message}));
+        state_.step,
+        {measured.error().code, "measuring held-out data: " + measured.error().message}));
   }
+  std::optional<EvalInfo>& info = *measured;
+  state_.evaluation_due = !info;
+  if (!info) return {};
   info->step = state_.step;
   info->seconds = watch.seconds();
   last_eval_ = *info;

@@ -32,6 +32,7 @@ Status WholeModelEngine::allocate(Device& device, const model::Architecture& arc
   }
   JIGE_TRY(executor_, Executor::create(*activations_arena_, *weights_, options.micro_batch_tokens));
   experts_.emplace(architecture);
+  if (options.grpo) rewards_.emplace(options, *this, *executor_);
   return {};
 }
 
@@ -43,15 +44,18 @@ Status WholeModelEngine::evaluate(const HostBatch& batch, ExactSum& sum) {
 }
 
 Status WholeModelEngine::end_steps() {
+  if (rewards_) rewards_->end();
   executor_.reset();
   optimizer_.reset();
   return {};
 }
 
 EngineMemory WholeModelEngine::memory() const {
-  return {.predicted_bytes = predicted_bytes_,
-          .peak_bytes = weights_arena_->peak_bytes() + moments_arena_->peak_bytes() +
-                        activations_arena_->peak_bytes()};
+  EngineMemory memory{.predicted_bytes = predicted_bytes_,
+                      .peak_bytes = weights_arena_->peak_bytes() + moments_arena_->peak_bytes() +
+                                    activations_arena_->peak_bytes()};
+  if (rewards_) rewards_->add_memory(memory);
+  return memory;
 }
 
 }  // namespace jige::train

@@ -1,6 +1,6 @@
 // What the engines share that train with the whole model on one device: weights, optimizer and
-// activations have an arena each, capped at what the memory plan says. How a step runs is the
-// subclass's.
+// activations have an arena each, capped at what the memory plan says; and what runs need that
+// learn from rewards. How a step runs is the subclass's.
 //
 // Threads: one thread at a time; the device's team runs the kernels.
 #pragma once
@@ -13,6 +13,7 @@
 #include "tensor/device.h"
 #include "train/executor.h"
 #include "train/options.h"
+#include "train/reward_passes.h"
 #include "train/step_engine.h"
 
 namespace jige::train {
@@ -25,12 +26,13 @@ class WholeModelEngine : public StepEngine {
   Result<std::unique_ptr<Stream>> make_stream() override { return device_->make_stream(); }
   void refresh() override {}
   Status evaluate(const HostBatch& batch, ExactSum& sum) override;
+  RewardPasses* rewards() override { return rewards_ ? &*rewards_ : nullptr; }
   Status end_steps() override;
   EngineMemory memory() const override;
 
  protected:
-  // The device and the architecture must outlive the engine. Fails with kExhausted. To be called
-  // once, before anything else.
+  // The device and the architecture must outlive the engine, with grpo the options, too. Fails with
+  // kExhausted. To be called once, before anything else.
   Status allocate(Device& device, const model::Architecture& architecture,
                   const model::WeightsOptions& weights_options, const model::TrainingMemory& memory,
                   const TrainOptions& options);
@@ -44,6 +46,7 @@ class WholeModelEngine : public StepEngine {
   std::optional<Optimizer> optimizer_;
   std::optional<Executor> executor_;
   std::optional<ExpertMeter> experts_;
+  std::optional<RewardPasses> rewards_;  // with grpo
   HostBatch batch_;
 };
 

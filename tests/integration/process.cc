@@ -17,6 +17,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/file.h"
 
 namespace jige::integration {
@@ -164,6 +165,13 @@ TestFolder::~TestFolder() {
 void write_text(const std::string& path, const std::string& text) {
   const Status status = write_file_atomic(path, text);
   EXPECT_TRUE(status) << status.error().message;
+}
+
+bool gone(pid_t process) {
+  for (const StopWatch watch; watch.seconds() < 10 && kill(process, 0) == 0;) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return kill(process, 0) != 0;
 }
 
 std::string read_text(const std::string& path) {

@@ -113,6 +113,9 @@ std::string test_python();
 // A port of this machine that was free a moment ago.
 int free_port();
 
+// Whether a process has ended, and was waited for, within ten seconds.
+bool gone(pid_t process);
+
 void write_text(const std::string& path, const std::string& text);
 std::string read_text(const std::string& path);
 bool exists(const std::string& path);

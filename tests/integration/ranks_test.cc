@@ -113,14 +113,6 @@ bool says(const std::string& streams, const std::string& words) {
   return false;
 }
 
-bool gone(pid_t process) {
-  const StopWatch watch;
-  while (kill(process, 0) == 0 && watch.seconds() < 10) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
-  return kill(process, 0) != 0;
-}
-
 TEST(Ranks, SayWhoHangsOnCtrlCAndEndAtOnceOnTheSecond) {
   const TestFolder folder;
   ASSERT_EQ(run_jige(arguments(folder / "alone", 400, {})).exit_code, 0);

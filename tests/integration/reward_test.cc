@@ -7,48 +7,12 @@
 #include <vector>
 
 #include "base/file.h"
-#include "integration/tiny_run.h"
+#include "integration/reward_run.h"
 
 namespace jige::integration {
 namespace {
 
 using ::testing::HasSubstr;
-
-std::string prompts(int count) {
-  std::string lines;
-  for (int i = 0; i < count; ++i) {
-    const Json question = {{"role", "user"}, {"content", "What is " + std::to_string(i) + "?"}};
-    lines +=
-        dump_json(Json{{"messages", Json::array({question})}, {"answer", "e"}, {"n", i}}) + "\n";
-  }
-  return lines;
-}
-
-std::vector<std::string> grpo_arguments(const std::string& data, const std::string& out) {
-  std::vector<std::string> words = {
-      "train", "--from", TinyRun::get().run(), "--grpo", "--data", data, "--out", out};
-  for (const char* word : {"--json", "--prompts-per-step", "4", "--group", "6", "--max-new-tokens",
-                           "12", "--context", "96", "--micro-batch-tokens", "192", "--lr", "1e-2",
-                           "--schedule", "constant", "--threads", "1", "--dtype", "f32"}) {
-    words.emplace_back(word);
-  }
-  return words;
-}
-
-class RewardRun : public testing::Test {
- protected:
-  void SetUp() override {
-    ASSERT_EQ(TinyRun::get().training().exit_code, 0);
-    ASSERT_TRUE(write_file_atomic(data(), prompts(12)));
-  }
-  std::string data() const { return folder_ / "prompts.jsonl"; }
-  std::string program(const std::string& text) const {
-    EXPECT_TRUE(write_file_atomic(folder_ / "judge.sh", text));
-    return "sh " + (folder_ / "judge.sh");
-  }
-
-  TestFolder folder_;
-};
 
 double mean_reward(const JsonLines& lines, size_t begin, size_t end) {
   double sum = 0;
@@ -57,13 +21,7 @@ double mean_reward(const JsonLines& lines, size_t begin, size_t end) {
 }
 
 TEST_F(RewardRun, LearnsWhatARuleOrAProgramRewards) {
-  // Of an answer's letters, those that are an "e": nothing that the model does by itself.
-  const std::string command = program(
-      "while read -r line; do\n"
-      "  text=${line##*\\\"completion\\\":\\\"}; text=${text%%\\\",\\\"step\\\"*}\n"
-      "  others=$(printf %s \"$text\" | tr -d e)\n"
-      "  echo \"{\\\"reward\\\": $((${#text} - ${#others}))}\"\n"
-      "done\n");
+  const std::string command = letter_judge();
   const std::vector<std::vector<std::string>> kinds = {
       {"--reward", "contains", "--steps", "16", "--eval-data", data(), "--eval-every", "8"},
       {"--reward-command", command, "--steps", "10", "--kl", "0.01"}};
@@ -115,7 +73,6 @@ TEST_F(RewardRun, SaysWhatIsWrong) {
                {"no answer to line 1 of 24"});
   words.insert(words.end(), {"--reward", "contains"});
   expect_error(run_with(words, {"--devices", "2"}), 5, {"--grpo", "--devices"});
-  expect_error(run_with(words, {"--ranks", "2"}), 5, {"--grpo", "ranks"});
   expect_error(run_with(words, {"--dpo"}), 2, {"--dpo", "--grpo"});
   expect_error(run_with(words, {"--batch-tokens", "64"}), 2, {"--batch-tokens", "--grpo"});
   expect_error(run_with(words, {"--reward-timeout", "3"}), 2, {"--reward-command"});

@@ -1,9 +1,17 @@
 #include "cli/train_reward_flags.h"
 
+#include <algorithm>
+
 #include "cli/answer_engine.h"
 #include "cli/flags.h"
 
 namespace jige::cli {
+namespace {
+
+// Of the tokens of an answer, in which it comes to lose reward: DAPO's.
+constexpr int64_t kMarginParts = 5;
+
+}  // namespace
 
 void TrainRewardFlags::declare(Flags& flags) {
   train::DrawOptions& draw = options.draw;
@@ -32,9 +40,17 @@ void TrainRewardFlags::declare(Flags& flags) {
                "of the answers that are learned from");
   flags.number("--top-p X", draw.top_p, {.max = 1, .above_min = true},
                "draw from the likeliest tokens with this much probability; 1: from all");
-  flags.choice("--advantage HOW", advantage, {"std", "mean"},
+  flags.choice("--advantage HOW", advantage, {"std", "mean", "batch"},
                "a reward beside those of its group: less their mean, divided by their deviation "
-               "(std) or not (mean)");
+               "(std), by that of all rewards of the step (batch), or not (mean)");
+  flags.choice("--overlong HOW", overlong, {"none", "mask", "penalty", "both"},
+               "of long answers: do not learn from those cut by --max-new-tokens (mask), or let "
+               "those near it lose reward (penalty)");
+  flags.number("--overlong-penalty X", overlong_penalty, {.above_min = true},
+               "what the longest lose");
+  flags.integer(
+      "--overlong-margin N", overlong_margin, {.min = 0, .max = 1 << 24},
+      "the last tokens of an answer's length, in which it comes to lose that; 0: a fifth");
   flags.integer("--updates-per-step N", options.updates, {.min = 1, .max = 1024},
                 "updates on the answers of a step");
   flags.number("--clip-low X", loss.clip_low, {.max = 1, .above_min = true},
@@ -52,7 +68,8 @@ Result<std::optional<train::GrpoOptions>> TrainRewardFlags::to_options(const Fla
     JIGE_DO(
         flags.refuse({"--reward", "--reward-command", "--reward-timeout", "--prompts-per-step",
                       "--group", "--max-new-tokens", "--temperature", "--top-p", "--advantage",
-                      "--updates-per-step", "--clip-low", "--clip-high", "--kl", "--draw-at-once"},
+                      "--overlong", "--overlong-penalty", "--overlong-margin", "--updates-per-step",
+                      "--clip-low", "--clip-high", "--kl", "--draw-at-once"},
                      "is about learning from rewards: add --grpo, or leave it out"));
     return std::nullopt;
   }
@@ -65,9 +82,26 @@ Result<std::optional<train::GrpoOptions>> TrainRewardFlags::to_options(const Fla
   }
   train::GrpoOptions made = options;
   if (!reward.empty()) made.reward.rule = train::read_reward_rule(reward);
-  made.loss.advantage =
-      advantage == "mean" ? train::AdvantageKind::kMean : train::AdvantageKind::kStd;
+  made.loss.advantage = advantage == "mean"    ? train::AdvantageKind::kMean
+                        : advantage == "batch" ? train::AdvantageKind::kBatch
+                                               : train::AdvantageKind::kStd;
+  JIGE_TRY(made.overlong, read_overlong(flags));
   made.source = make_answer_engine();
+  return made;
+}
+
+Result<train::OverlongOptions> TrainRewardFlags::read_overlong(const Flags& flags) const {
+  train::OverlongOptions made{.masks = overlong == "mask" || overlong == "both"};
+  if (overlong != "penalty" && overlong != "both") {
+    JIGE_DO(flags.refuse({"--overlong-penalty", "--overlong-margin"},
+                         "is about what long answers lose: give --overlong penalty or both, or "
+                         "leave it out"));
+    return made;
+  }
+  const int64_t tokens_max = options.draw.tokens_max;
+  made.penalty = overlong_penalty;
+  made.margin =
+      overlong_margin > 0 ? overlong_margin : std::max<int64_t>(1, tokens_max / kMarginParts);
   return made;
 }
 

@@ -29,6 +29,13 @@ Status validate_reward(const RewardOptions& reward) {
               flag_of("grpo"), flag_of("grpo.reward"), flag_of("grpo.reward_command"));
 }
 
+Status validate_overlong(const OverlongOptions& overlong, int64_t tokens_max) {
+  JIGE_DO(require_grpo(overlong.penalty >= 0 && std::isfinite(overlong.penalty),
+                       "grpo.overlong.penalty", overlong.penalty, "0 (off) or more"));
+  if (overlong.penalty == 0) return {};
+  return require_count("grpo.overlong.margin", overlong.margin, 1, tokens_max);
+}
+
 }  // namespace
 
 Status validate(const GrpoOptions& options) {
@@ -44,6 +51,7 @@ Status validate(const GrpoOptions& options) {
                        "above 0, since equal answers teach nothing, and at most 100"));
   JIGE_DO(require_grpo(draw.top_p > 0 && draw.top_p <= 1, "grpo.top_p", draw.top_p,
                        "above 0 and at most 1"));
+  JIGE_DO(validate_overlong(options.overlong, draw.tokens_max));
   const PolicyLossOptions& loss = options.loss;
   JIGE_DO(require_grpo(loss.clip_low > 0 && loss.clip_low <= 1, "grpo.clip_low", loss.clip_low,
                        "above 0 and at most 1"));
@@ -64,6 +72,12 @@ Json identity_json(const GrpoOptions& options) {
                {"clip_high", options.loss.clip_high},
                {"kl", options.loss.kl},
                {"updates", options.updates}};
+  // Runs without go on from checkpoints that were made before there was any.
+  if (options.overlong != OverlongOptions()) {
+    json["overlong"] = {{"masks", options.overlong.masks},
+                        {"penalty", options.overlong.penalty},
+                        {"margin", options.overlong.margin}};
+  }
   if (options.reward.rule) json["reward"] = reward_rule_name(*options.reward.rule);
   if (!options.reward.rule) json["reward_command"] = options.reward.command;
   return json;

@@ -30,6 +30,7 @@ struct GrpoOptions {
   int64_t group = 8;  // answers to each, at least 2
   DrawOptions draw;
   PolicyLossOptions loss;
+  OverlongOptions overlong;
   int64_t updates = 1;  // of each step, on its answers
   RewardOptions reward;
   // Drawn at once on each rank, or a group if that is more; no bit depends on it.

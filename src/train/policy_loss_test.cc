@@ -13,25 +13,51 @@ namespace {
 TEST(GroupAdvantages, AreThoseComputedByHand) {
   // Mean 0.25, deviation sqrt((3 · 0.0625 + 0.5625) / 3) = 0.5.
   const std::vector<double> rewards = {0, 1, 0, 0};
-  const std::vector<double> by_std = group_advantages(AdvantageKind::kStd, rewards);
+  const std::vector<double> by_std = group_advantages(AdvantageKind::kStd, rewards, {});
   ASSERT_EQ(by_std.size(), 4u);
   EXPECT_DOUBLE_EQ(by_std[1], 0.75 / 0.5001);
   for (const size_t i : {0, 2, 3}) EXPECT_DOUBLE_EQ(by_std[i], -0.25 / 0.5001);
-  EXPECT_EQ(group_advantages(AdvantageKind::kMean, rewards),
+  EXPECT_EQ(group_advantages(AdvantageKind::kMean, rewards, {}),
             (std::vector<double>{-0.25, 0.75, -0.25, -0.25}));
   // Mean 2, deviation 2.
-  const std::vector<double> spread = group_advantages(AdvantageKind::kStd, std::vector{0., 2., 4.});
+  const std::vector<double> spread =
+      group_advantages(AdvantageKind::kStd, std::vector{0., 2., 4.}, {});
   EXPECT_DOUBLE_EQ(spread[0], -2 / 2.0001);
   EXPECT_EQ(spread[1], 0);
   EXPECT_DOUBLE_EQ(spread[2], 2 / 2.0001);
 }
 
+TEST(GroupAdvantages, AreDividedByTheDeviationOfTheWholeStepWhereAsked) {
+  // Mean 2, squares 4 · 1 + 0 + 4 = 8 of five rewards.
+  const std::vector<double> step = {1, 1, 3, 4, 1};
+  const std::vector<double> first =
+      group_advantages(AdvantageKind::kBatch, std::span(step).first(3), step);
+  const double divisor = std::sqrt(8. / 4) + 1e-4;
+  ASSERT_EQ(first.size(), 3u);
+  EXPECT_DOUBLE_EQ(first[0], (1 - 5. / 3) / divisor);
+  EXPECT_DOUBLE_EQ(first[2], (3 - 5. / 3) / divisor);
+  EXPECT_TRUE(group_advantages(AdvantageKind::kBatch, std::span(step).first(2), step).empty());
+}
+
 TEST(GroupAdvantages, AreNotThereWhereAllRewardsAreTheSame) {
-  for (const AdvantageKind kind : {AdvantageKind::kStd, AdvantageKind::kMean}) {
-    EXPECT_TRUE(group_advantages(kind, std::vector{1., 1., 1.}).empty());
-    EXPECT_TRUE(group_advantages(kind, std::vector{-0.3, -0.3}).empty());
-    EXPECT_EQ(group_advantages(kind, std::vector{0., 1e-9}).size(), 2u);
+  for (const AdvantageKind kind :
+       {AdvantageKind::kStd, AdvantageKind::kMean, AdvantageKind::kBatch}) {
+    const std::vector<double> step = {0, 1, 2};
+    EXPECT_TRUE(group_advantages(kind, std::vector{1., 1., 1.}, step).empty());
+    EXPECT_TRUE(group_advantages(kind, std::vector{-0.3, -0.3}, step).empty());
+    EXPECT_EQ(group_advantages(kind, std::vector{0., 1e-9}, step).size(), 2u);
   }
+}
+
+TEST(LengthReward, IsLostInTheMarginAndNowhereElse) {
+  const OverlongOptions options{.penalty = 2, .margin = 4};
+  const double expected[] = {0, 0, 0, 0, 0, 0, 0, -0.5, -1, -1.5, -2};
+  for (int64_t count = 1; count <= 10; ++count) {
+    EXPECT_EQ(length_reward(options, count, 10), expected[count]) << count;
+    EXPECT_EQ(length_reward({.masks = true}, count, 10), 0) << count;
+  }
+  // A margin of all tokens.
+  EXPECT_EQ(length_reward({.penalty = 1, .margin = 10}, 1, 10), -0.1);
 }
 
 TEST(TokenTerms, AreTheSurrogateOfAnAnswerThatWasJustDrawn) {

@@ -44,6 +44,7 @@ void add_reward_step(const RewardStep& step, Json& record) {
   add_rewards(step.means, record);
   record["groups"] = step.group_count;
   record["silent_share"] = step.silent_share;
+  if (step.length_reward) record["length_reward"] = *step.length_reward;
   record["clipped_share"] = step.clipped_share;
   if (step.kl) record["kl"] = finite(*step.kl);
   record["logprob_gap"] = step.logprob_gap ? finite(*step.logprob_gap) : Json(nullptr);

@@ -127,6 +127,37 @@ TEST(RewardEngine, TakesTheMeanOverAllTokensOfGroupsThatTeach) {
   EXPECT_GT(outcome.optimizer.grad_norm, 0);
 }
 
+TEST(RewardEngine, LearnsNothingOfCutAnswersThatAreMasked) {
+  RewardRig rig({.loss = {.advantage = AdvantageKind::kMean}, .overlong = {.masks = true}});
+  rig.draw_again([](size_t) { return 0.0; });
+  rig.groups()[0][0].cut = true;
+  const StepOutcome outcome = rig.step(0);
+  // It counts in the mean of its group: advantages -1/3 of 1 and 2 tokens are left.
+  EXPECT_NEAR(outcome.rewards->loss, 1. / 3, 1e-12);
+  EXPECT_EQ(outcome.learned->learned_count, 3);
+  EXPECT_EQ(outcome.rewards->silent_share, 0.5);
+  EXPECT_DOUBLE_EQ(outcome.rewards->means.cut_share, 1. / 6);
+  EXPECT_DOUBLE_EQ(outcome.rewards->means.reward, 1. / 6);
+  for (DrawnAnswer& answer : rig.groups()[0]) answer.cut = true;
+  EXPECT_EQ(rig.step(0).rewards->silent_share, 1);
+}
+
+TEST(RewardEngine, TakesFromTheRewardsOfLongAnswers) {
+  RewardRig rig({.draw = {.tokens_max = 4},
+                 .loss = {.advantage = AdvantageKind::kMean},
+                 .overlong = {.penalty = 0.5, .margin = 2}});
+  rig.draw_again([](size_t) { return 0.0; });
+  const StepOutcome outcome = rig.step(0);
+  // Worths 0.5, 0, 0 of 4, 1 and 2 tokens, and -0.25, 0, 0 of 3, 1 and 2.
+  const double first = 4 * 1. / 3 - 1 * 1. / 6 - 2 * 1. / 6;
+  const double second = -3 * 1. / 6 + 1 * 1. / 12 + 2 * 1. / 12;
+  EXPECT_NEAR(outcome.rewards->loss, -(first + second) / 13, 1e-12);
+  EXPECT_EQ(outcome.rewards->silent_share, 0);
+  // Said are the rewards without it.
+  EXPECT_DOUBLE_EQ(outcome.rewards->means.reward, 1. / 6);
+  EXPECT_DOUBLE_EQ(*outcome.rewards->length_reward, -0.75 / 6);
+}
+
 TEST(RewardEngine, ChangesNothingWhereNoRewardsDiffer) {
   RewardRig rig({});
   rig.groups()[0][0].text = "wrong";

@@ -35,7 +35,9 @@ RewardMeans reward_means(std::span<const ScoredAnswer> answers);
 struct RewardStep {
   RewardMeans means;
   int64_t group_count = 0;
-  double silent_share = 0;   // of groups whose rewards are all the same: they teach nothing
+  // Of groups that teach nothing: rewards are all the same, or no answer may be learned from.
+  double silent_share = 0;
+  std::optional<double> length_reward;  // what lengths add to rewards, mean; where they do
   double loss = 0;           // of a token, mean over updates, as what follows
   double clipped_share = 0;  // of tokens
   std::optional<double> kl;  // where a reference is kept

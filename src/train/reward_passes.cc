@@ -67,18 +67,38 @@ void RewardPasses::end() {
   reference_.reset();
 }
 
+std::vector<double> RewardPasses::worths() {
+  std::vector<double> worths = round_.rewards;
+  if (grpo_.overlong.penalty == 0) return worths;
+  double sum = 0;
+  size_t at = 0;
+  for (const AnswerGroup& group : round_.groups) {
+    for (const DrawnAnswer& answer : group) {
+      const double added =
+          length_reward(grpo_.overlong, std::ssize(answer.tokens), grpo_.draw.tokens_max);
+      worths[at++] += added;
+      sum += added;
+    }
+  }
+  info_.length_reward = sum / static_cast<double>(worths.size());
+  return worths;
+}
+
 void RewardPasses::choose() {
   learned_.clear();
   int64_t silent = 0;
-  const std::span<const double> rewards = round_.rewards;
+  const std::vector<double> worth = worths();
+  const std::span<const double> step = worth;
   for (size_t i = 0; i < prompts_.size(); ++i) {
     const AnswerGroup& group = round_.groups[i];
     const auto advantages =
-        group_advantages(grpo_.loss.advantage, rewards.subspan(i * group.size(), group.size()));
-    silent += advantages.empty() ? 1 : 0;
+        group_advantages(grpo_.loss.advantage, step.subspan(i * group.size(), group.size()), step);
+    const size_t before = learned_.size();
     for (size_t k = 0; k < advantages.size(); ++k) {
+      if (group[k].cut && grpo_.overlong.masks) continue;
       learned_.push_back({.prompt = prompts_[i], .answer = &group[k], .advantage = advantages[k]});
     }
+    silent += learned_.size() == before ? 1 : 0;
   }
   info_.group_count = std::ssize(prompts_);
   info_.silent_share = static_cast<double>(silent) / static_cast<double>(prompts_.size());

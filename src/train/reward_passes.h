@@ -91,6 +91,8 @@ class RewardPasses {
     void add(const Sums& other);
   };
 
+  // What the answers of the step are worth, with what lengths add.
+  std::vector<double> worths();
   void choose();
   void pack();
   void fill_batch(const MicroBatch& micro_batch);

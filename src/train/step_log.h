@@ -9,8 +9,8 @@
 //     "pairs", "margin", "accuracy", "chosen_logprob", "rejected_logprob" (train/preference.h)
 //   of runs that learn from rewards, both have "answers", "reward", "reward_spread", "full_share",
 //     "answer_tokens" and "cut_share", evaluations of greedy answers and without a loss; steps also
-//     "groups", "silent_share", "clipped_share", "kl" where there is a reference, "logprob_gap",
-//     "draw_s", "score_s" and "learn_s" (train/reward_means.h)
+//     "groups", "silent_share", "length_reward" where lengths count, "clipped_share", "kl" where
+//     there is a reference, "logprob_gap", "draw_s", "score_s" and "learn_s" (train/reward_means.h)
 //   {"kind": "checkpoint", "step", "path"}   {"kind": "end", …}
 // Numbers are written so that they read back with the same bits; what is not finite is null.
 // A checkpoint remembers size(): a run that continues cuts the log there, so that every step has

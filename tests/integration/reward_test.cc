@@ -24,6 +24,8 @@ TEST_F(RewardRun, LearnsWhatARuleOrAProgramRewards) {
   const std::string command = letter_judge();
   const std::vector<std::vector<std::string>> kinds = {
       {"--reward", "contains", "--steps", "16", "--eval-data", data(), "--eval-every", "8"},
+      {"--reward", "contains", "--steps", "20", "--overlong", "both", "--overlong-margin", "4",
+       "--advantage", "batch"},
       {"--reward-command", command, "--steps", "10", "--kl", "0.01"}};
   for (const std::vector<std::string>& more : kinds) {
     SCOPED_TRACE(more[0]);
@@ -72,6 +74,9 @@ TEST_F(RewardRun, SaysWhatIsWrong) {
   expect_error(run_with(words, {"--reward-command", "sleep 60", "--reward-timeout", "0.2"}), 8,
                {"no answer to line 1 of 24"});
   words.insert(words.end(), {"--reward", "contains"});
+  expect_error(run_with(words, {"--overlong-margin", "3"}), 2, {"--overlong penalty"});
+  expect_error(run_with(words, {"--overlong", "both", "--overlong-margin", "13"}), 2,
+               {"--overlong-margin is 13", "between 1 and 12"});
   expect_error(run_with(words, {"--devices", "2"}), 5, {"--grpo", "--devices"});
   expect_error(run_with(words, {"--dpo"}), 2, {"--dpo", "--grpo"});
   expect_error(run_with(words, {"--batch-tokens", "64"}), 2, {"--batch-tokens", "--grpo"});

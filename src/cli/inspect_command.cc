@@ -19,6 +19,7 @@
 #include "cli/train_flags.h"
 #include "formats/embedding_config.h"
 #include "ops/moments.h"
+#include "train/grpo_options.h"
 
 namespace jige::cli {
 namespace {
@@ -35,6 +36,7 @@ class InspectCommand final : public Command {
         "memory it takes to run it (an embedding model: to embed), to train it and to train an "
         "adapter on it, exactly, by part. "
         "A folder with config.json alone will do.");
+    flags_ = &flags;
     flags.text("FOLDER", folder_, "model or adapter folder, or folder of a run");
     flags.section("Memory");
     flags.integer("--context N", context_, {.min = 0, .max = int64_t{1} << 31},
@@ -65,11 +67,21 @@ class InspectCommand final : public Command {
                   "rank of that adapter");
     flags.texts("--lora-target NAME", lora_targets_,
                 "a linear layer that it adapts; may be given several times. Without it, all");
+    flags.section("Training from rewards (as jige train --grpo)");
+    flags.toggle("--grpo", grpo_, "training as shown is from rewards: with what draws answers");
+    flags.integer("--prompts-per-step N", rewards_.prompts_per_step, {.min = 1, .max = 1 << 16},
+                  "prompts of a step");
+    flags.integer("--group N", rewards_.group, {.min = 2, .max = train::kGroupMax},
+                  "answers to each of them");
+    flags.integer("--draw-at-once N", rewards_.draw_at_once, {.min = 1, .max = 4096},
+                  "answers that are drawn at once, of each rank");
+    flags.number("--kl X", kl_, {}, "above 0: with the first weights, which are kept then");
     flags.section("More");
     flags.toggle("--tensors", tensors_, "list every tensor");
     output_.declare(flags, "print one JSON object");
     flags.example("jige inspect models/tiny");
     flags.example("jige inspect models/llama-3.2-1b --context 8192 --dtype bf16 --json");
+    flags.example("jige inspect models/tiny --grpo --group 16 --kl 0.01");
   }
 
   Status run() override {
@@ -77,6 +89,12 @@ class InspectCommand final : public Command {
     if (shard_optimizer_ && ranks_ == 1) {
       return fail(Code::kInvalidArgument,
                   "--shard-optimizer divides the optimizer's state among ranks: give --ranks");
+    }
+    if (!grpo_) {
+      JIGE_DO(flags_->refuse({"--prompts-per-step", "--group", "--draw-at-once", "--kl"},
+                             "is about training from rewards: add --grpo, or leave it out"));
+    } else if (device_ == "cuda") {
+      return fail(Code::kUnsupported, "--grpo with --device cuda is not supported yet");
     }
     JIGE_TRY(const ops::MomentFormat moments, ops::parse_moment_format(moments_));
     JIGE_TRY(folder_, find_inspectable_folder(folder_));
@@ -99,7 +117,8 @@ class InspectCommand final : public Command {
                             .kv_cache = kv_cache_,
                             .lora_rank = lora_rank_,
                             .lora_targets = lora_targets_,
-                            .stored = summary.dominant_dtype}));
+                            .stored = summary.dominant_dtype,
+                            .rewards = rewards()}));
     }
     output_.json ? print_as_json(summary, memory) : print_as_text(summary, memory);
     return {};
@@ -110,6 +129,13 @@ class InspectCommand final : public Command {
   int threads_each() const {
     if (threads_ > 0) return static_cast<int>(threads_);
     return static_cast<int>(std::max<int64_t>(1, cpu_features().logical_count / ranks_));
+  }
+
+  std::optional<RewardRequest> rewards() const {
+    if (!grpo_) return std::nullopt;
+    RewardRequest made = rewards_;
+    made.reference = kl_ > 0;
+    return made;
   }
 
   void print_as_json(const FolderSummary& summary,
@@ -156,6 +182,10 @@ class InspectCommand final : public Command {
   std::string kv_cache_ = "compute";
   int64_t lora_rank_ = kLoraRankDefault;
   std::vector<std::string> lora_targets_;
+  bool grpo_ = false;
+  RewardRequest rewards_;
+  double kl_ = 0;
+  const Flags* flags_ = nullptr;
   bool tensors_ = false;
   OutputFlags output_;
 };

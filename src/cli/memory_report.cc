@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/bytes.h"
+#include "cli/answer_engine.h"
 #include "cli/device_flags.h"
 #include "cli/embedding_folder.h"
 #include "cli/table.h"
@@ -15,6 +16,7 @@
 #include "model/memory_plan.h"
 #include "model/weights_layout.h"
 #include "train/optimizer_shares.h"
+#include "train/reference_model.h"
 #include "train/run_setup.h"
 #include "train/staged_gradients.h"
 
@@ -87,10 +89,53 @@ const char* moments_name(const MemoryRequest& request) {
   return q8 ? "AdamW moments, q8" : "AdamW moments";
 }
 
+// What stands between ranks.
+void add_ranks(const MemoryRequest& request, const model::TrainingMemory& memory,
+               MemoryTable& table) {
+  if (request.ranks == 1) return;
+  const auto ranks = static_cast<int>(request.ranks);
+  const int64_t streams =
+      comm::stream_memory_bytes("shm", ranks, comm::RingPlan::in_rank_order(ranks));
+  table.title += fmt::format(", on each of {} ranks", ranks);
+  if (request.device == DeviceKind::kCuda) {
+    table.host_parts = {{"gradients, pinned", train::staged_bytes(memory.weights)},
+                        {"between ranks", streams}};
+    return;
+  }
+  table.parts.push_back({"between ranks", streams});
+  table.total_bytes += streams;
+}
+
+// What draws answers beside a model that is trained, and its first weights. Prompts come on top.
+Status add_rewards(const model::Architecture& architecture, const model::WeightsOptions& options,
+                   const MemoryRequest& request, MemoryTable& table) {
+  if (!request.rewards) return {};
+  train::TrainOptions run{.base_format = options.format,
+                          .compute = options.compute,
+                          .context = options.position_count,
+                          .ranks = train::RankOptions{.size = static_cast<int>(request.ranks)}};
+  run.grpo = train::GrpoOptions{.prompts_per_step = request.rewards->prompts_per_step,
+                                .group = request.rewards->group,
+                                .answers_max = request.rewards->draw_at_once};
+  const train::DrawSizes sizes = train::draw_sizes(run);
+  JIGE_TRY(const int64_t drawing, make_answer_engine()->memory_bytes(architecture, options, sizes));
+  table.title += fmt::format(", from rewards, {} answers drawn at once", sizes.answers_max);
+  table.parts.push_back({"to draw answers", drawing});
+  table.total_bytes += drawing;
+  if (!request.rewards->reference) return {};
+  JIGE_TRY(const auto base, model::Architecture::create(architecture.config()));
+  JIGE_TRY(const int64_t reference,
+           train::ReferenceModel::memory_bytes(
+               run, *base, request.stored.value_or(architecture.config().stored_dtype)));
+  table.parts.push_back({"the first weights", reference});
+  table.total_bytes += reference;
+  return {};
+}
+
 // What training reaches is said in its title, the rest of which is the same for all weights and for
 // adapters.
-MemoryTable training(const model::Architecture& architecture, const MemoryRequest& request,
-                     model::WeightsOptions options, const std::string& what) {
+Result<MemoryTable> training(const model::Architecture& architecture, const MemoryRequest& request,
+                             model::WeightsOptions options, const std::string& what) {
   const DType compute = options.compute;
   options.values_in_gradients = request.shard_optimizer;
   model::TrainingMemory memory =
@@ -126,18 +171,8 @@ MemoryTable training(const model::Architecture& architecture, const MemoryReques
   if (memory.weights.strip_bytes > 0) {
     table.parts.push_back({"weights turned back", memory.weights.strip_bytes});
   }
-  if (request.ranks == 1) return table;
-  const auto ranks = static_cast<int>(request.ranks);
-  const int64_t streams =
-      comm::stream_memory_bytes("shm", ranks, comm::RingPlan::in_rank_order(ranks));
-  table.title += fmt::format(", on each of {} ranks", ranks);
-  if (on_gpu) {
-    table.host_parts = {{"gradients, pinned", train::staged_bytes(memory.weights)},
-                        {"between ranks", streams}};
-    return table;
-  }
-  table.parts.push_back({"between ranks", streams});
-  table.total_bytes += streams;
+  JIGE_DO(add_rewards(architecture, options, request, table));
+  add_ranks(request, memory, table);
   return table;
 }
 
@@ -206,7 +241,7 @@ Result<MemoryReport> make_memory_report(const formats::ModelConfig& config,
   model::WeightsOptions options{.compute = report.train_dtype,
                                 .use = model::PackFor::kTraining,
                                 .position_count = train_context};
-  report.train = training(*architecture, request, options, "all weights");
+  JIGE_TRY(report.train, training(*architecture, request, options, "all weights"));
   JIGE_TRY(const auto adapted,
            model::Architecture::create(
                config,
@@ -216,8 +251,9 @@ Result<MemoryReport> make_memory_report(const formats::ModelConfig& config,
                kHead, request.device));
   options.table_dtype = request.stored.value_or(config.stored_dtype);
   options.format = format;
-  report.train_lora = training(*adapted, request, options,
-                               fmt::format("an adapter of rank {} (--lora)", request.lora_rank));
+  JIGE_TRY(report.train_lora,
+           training(*adapted, request, options,
+                    fmt::format("an adapter of rank {} (--lora)", request.lora_rank)));
   return report;
 }
 

@@ -18,6 +18,14 @@
 
 namespace jige::cli {
 
+// What a run that learns from rewards draws at once, and whether it keeps its first weights.
+struct RewardRequest {
+  int64_t prompts_per_step = 8;
+  int64_t group = 8;
+  int64_t draw_at_once = 64;
+  bool reference = false;
+};
+
 struct MemoryRequest {
   int64_t context = 0;  // 0: the model's, but 4096 at most; to train, what a micro-batch holds
   int64_t sequences = 1;
@@ -34,6 +42,7 @@ struct MemoryRequest {
   int64_t lora_rank = 1;
   std::vector<std::string> lora_targets;  // none: all
   std::optional<DType> stored;            // of the weights in the folder, for auto
+  std::optional<RewardRequest> rewards;   // learned from, where training is shown; none: texts are
 };
 
 struct MemoryPart {
@@ -59,6 +68,8 @@ struct MemoryReport {
   MemoryTable train_lora;
 };
 
+// Fails with kInvalidArgument on a context that the model does not have, and with kUnsupported on
+// what cannot be trained so.
 Result<MemoryReport> make_memory_report(const formats::ModelConfig& config,
                                         const MemoryRequest& request);
 

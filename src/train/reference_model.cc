@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "formats/tensor_folder.h"
+#include "model/inference_sizes.h"
 
 namespace jige::train {
 namespace {
@@ -23,9 +24,16 @@ Result<int64_t> ReferenceModel::memory_bytes(const TrainOptions& options) {
   JIGE_TRY(const formats::ModelConfig config, formats::load_model_config(options.init_folder));
   JIGE_TRY(const auto architecture, model::Architecture::create(config));
   JIGE_TRY(const auto files, formats::TensorFolder::open(options.init_folder));
+  JIGE_TRY(const DType table_dtype, model::stored_table_dtype(*architecture, files));
+  return memory_bytes(options, *architecture, table_dtype);
+}
+
+Result<int64_t> ReferenceModel::memory_bytes(const TrainOptions& options,
+                                             const model::Architecture& architecture,
+                                             DType table_dtype) {
   JIGE_TRY(const model::InferenceSizes sizes,
-           model::inference_sizes(reference_options(options), *architecture, files));
-  return model::inference_memory(*architecture, sizes).total_bytes();
+           model::inference_sizes_with({}, reference_options(options), architecture, table_dtype));
+  return model::inference_memory(architecture, sizes).total_bytes();
 }
 
 Result<ReferenceModel> ReferenceModel::load(const TrainOptions& options, Device& device) {

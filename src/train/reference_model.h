@@ -22,6 +22,9 @@ class ReferenceModel {
  public:
   // The bytes that load() takes. Fails as the readers of the folder do.
   static Result<int64_t> memory_bytes(const TrainOptions& options);
+  // The same of a folder with such a model, whose embedding tables are stored in `table_dtype`.
+  static Result<int64_t> memory_bytes(const TrainOptions& options,
+                                      const model::Architecture& architecture, DType table_dtype);
   // Loads the folder that the run starts from. Fails as InferenceModel::load.
   // REQUIRES: options.context.
   static Result<ReferenceModel> load(const TrainOptions& options, Device& device);

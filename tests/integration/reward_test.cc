@@ -49,6 +49,37 @@ TEST_F(RewardRun, LearnsWhatARuleOrAProgramRewards) {
   }
 }
 
+TEST_F(RewardRun, IsWhatInspectSaysInMemory) {
+  const std::string out = folder_ / "run";
+  for (const std::vector<std::string>& more : {std::vector<std::string>{},
+                                               {"--kl", "0.1"},
+                                               {"--lora", "--quantize", "q8", "--kl", "0.1"},
+                                               {"--ranks", "2", "--draw-at-once", "7"}}) {
+    std::vector<std::string> planned = grpo_arguments(data(), out);
+    planned.insert(planned.end(), {"--reward", "exact", "--steps", "2", "--plan-only"});
+    const Outcome plan = run_with(planned, more);
+    ASSERT_EQ(plan.exit_code, 0) << plan.err;
+    std::vector<std::string> shown = {"inspect", TinyRun::get().run(), "--grpo", "--json"};
+    for (const char* word : {"--prompts-per-step", "4", "--group", "6", "--context", "96",
+                             "--micro-batch-tokens", "192", "--threads", "1", "--dtype", "f32"}) {
+      shown.emplace_back(word);
+    }
+    const bool lora = !more.empty() && more[0] == "--lora";
+    shown.insert(shown.end(), more.begin() + (lora ? 1 : 0), more.end());
+    const Outcome inspected = run_jige(shown);
+    ASSERT_EQ(inspected.exit_code, 0) << inspected.err;
+    const Json table = inspected.json()["memory"][lora ? "train_lora" : "train"];
+    const Json memory = plan.json()["memory"];
+    EXPECT_EQ(table["parts"]["to draw answers"], memory["drawing_bytes"]);
+    EXPECT_EQ(table["parts"].value("the first weights", 0), memory["reference_bytes"]);
+    EXPECT_EQ(table["total_bytes"].get<int64_t>() + memory["prompt_bytes"].get<int64_t>(),
+              plan.json()["memory_predicted_bytes"]);
+  }
+  expect_error(run_jige({"inspect", TinyRun::get().run(), "--group", "4"}), 2, {"--grpo"});
+  expect_error(run_jige({"inspect", TinyRun::get().run(), "--grpo", "--device", "cuda"}), 5,
+               {"--grpo"});
+}
+
 TEST_F(RewardRun, GoesOnWhereItWasKilledWithTheSameWeights) {
   const std::string whole = folder_ / "whole", parts = folder_ / "parts";
   const std::vector<std::string> more = {"--reward", "contains",     "--steps",

@@ -74,6 +74,33 @@ Json drift_json(const plan::DriftState& drift) {
           {"requests_per_s", drift.rate_per_s}};
 }
 
+// By kind, "forced" and so on, some number of each.
+std::vector<MetricSample> by_source(const std::array<int64_t, plan::kGuessKindCount>& counts) {
+  std::vector<MetricSample> samples;
+  for (size_t kind = 0; kind < counts.size(); ++kind) {
+    const std::string_view name = plan::guess_kind_name(static_cast<plan::GuessKind>(kind));
+    samples.push_back(
+        {.labels = {{"source", std::string(name)}}, .value = as_double(counts[kind])});
+  }
+  return samples;
+}
+
+void write_guesses(PrometheusText& text, const plan::GuessCounts& guesses) {
+  text.counter("jige:guessed_tokens_total", "Tokens guessed and verified, by what they were from.",
+               by_source(guesses.guessed));
+  text.counter("jige:guessed_tokens_right_total", "Those of them that were right.",
+               by_source(guesses.right));
+}
+
+Json guesses_json(const plan::GuessCounts& guesses) {
+  Json all;
+  for (size_t kind = 0; kind < plan::kGuessKindCount; ++kind) {
+    const std::string_view name = plan::guess_kind_name(static_cast<plan::GuessKind>(kind));
+    all[std::string(name)] = {{"guessed", guesses.guessed[kind]}, {"right", guesses.right[kind]}};
+  }
+  return all;
+}
+
 void write_counters(PrometheusText& text, const serve::EngineCounters& counters) {
   text.counter("jige:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.",
                as_double(counters.prefix_query_tokens));
@@ -89,6 +116,7 @@ void write_counters(PrometheusText& text, const serve::EngineCounters& counters)
                as_double(counters.drafted_tokens));
   text.counter("jige:spec_decode_num_accepted_tokens_total", "Guessed tokens that were right.",
                as_double(counters.accepted_tokens));
+  write_guesses(text, counters.guesses);
   text.counter("jige:draft_model_read_tokens_total",
                "Tokens of sequences that the draft model has read.",
                as_double(counters.draft_model_read_tokens));
@@ -239,6 +267,7 @@ Json top_json(const MetricsSource& source) {
   top["generated_tokens"] = status.counters.generated_tokens;
   top["drafted_tokens"] = status.counters.drafted_tokens;
   top["accepted_tokens"] = status.counters.accepted_tokens;
+  top["guesses"] = guesses_json(status.counters.guesses);
   top["last_iteration_tokens"] = status.last_iteration_tokens;
   top["last_iteration_seconds"] = status.last_iteration_seconds;
   top["tokens_per_second"] = status.recent.tokens_per_s();

@@ -14,7 +14,7 @@
 #include "base/result.h"
 #include "cli/bench_serve_model.h"
 #include "ops/sampling.h"
-#include "serve/draft_policy.h"
+#include "serve/draft_options.h"
 
 namespace jige::cli {
 

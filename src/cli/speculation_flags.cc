@@ -15,8 +15,8 @@ void SpeculationFlags::declare(Flags& flags) {
              "auto: as many as are worth it; off: none");
   flags.text(
       "--draft-model FOLDER", draft_model,
-      "a small model of the same vocabulary guesses, too, where the text repeats nothing; it "
-      "is run with the weights' own type");
+      "a small model of the same vocabulary guesses, too, where nothing is certain and no repeat "
+      "promises more; it is run with the weights' own type");
 }
 
 Result<serve::DraftOptions> SpeculationFlags::read() const {

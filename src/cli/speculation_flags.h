@@ -9,7 +9,7 @@
 
 #include "base/result.h"
 #include "serve/draft_model_plan.h"
-#include "serve/draft_policy.h"
+#include "serve/draft_options.h"
 #include "text/tokenizer.h"
 
 namespace jige::cli {

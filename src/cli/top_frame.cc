@@ -13,6 +13,7 @@
 #include "base/printable.h"
 #include "cli/flags_help.h"
 #include "cli/table.h"
+#include "plan/guess_policy.h"
 
 namespace jige::cli {
 namespace {
@@ -105,6 +106,22 @@ std::string scheduling_text(const Json& top) {
   return shown_text;
 }
 
+// ": forced 12 of 12, model 3 of 8", of sources that have guessed something.
+std::string guesses_by_source(const Json& top) {
+  const Json* const guesses = find_field(top, "guesses");
+  if (!guesses) return {};
+  std::string line;
+  for (size_t kind = 0; kind < plan::kGuessKindCount; ++kind) {
+    const std::string source(plan::guess_kind_name(static_cast<plan::GuessKind>(kind)));
+    const Json* const counts = find_field(*guesses, source);
+    const auto guessed = counts ? number(*counts, "guessed") : std::nullopt;
+    if (!guessed || *guessed <= 0) continue;
+    line += fmt::format("{} {} {} of {}", line.empty() ? ":" : ",", source,
+                        shown(number(*counts, "right")), shown(guessed));
+  }
+  return line;
+}
+
 std::vector<std::string> head_lines(const TopSample& now, const TopSample* before,
                                     const TopView& view) {
   const Json& top = now.top;
@@ -122,10 +139,11 @@ std::vector<std::string> head_lines(const TopSample& now, const TopSample* befor
                   shown(number(top, "kv_blocks")), shown(number(top, "kv_blocks_cached")),
                   percent(prefix_hit_share(now))),
       fmt::format("speed     {} tokens/s of answers, {} tokens/s computed, {} and {} tokens in the "
-                  "last iteration, {} of guesses right",
+                  "last iteration, {} of guesses right{}",
                   shown(answer_tokens_per_s(now, before)), shown(number(top, "tokens_per_second")),
                   in_ms(number(top, "last_iteration_seconds")),
-                  shown(number(top, "last_iteration_tokens")), percent(accepted_share(top))),
+                  shown(number(top, "last_iteration_tokens")), percent(accepted_share(top)),
+                  guesses_by_source(top)),
       fmt::format("latency   first token {}; between tokens {}",
                   latency_text(top, "first_token_seconds"),
                   latency_text(top, "inter_token_seconds")),

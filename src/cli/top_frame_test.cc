@@ -38,6 +38,10 @@ TopSample sample_of(int rows = 2) {
               {"generated_tokens", 1000},
               {"drafted_tokens", 40},
               {"accepted_tokens", 30},
+              {"guesses",
+               {{"forced", {{"guessed", 12}, {"right", 12}}},
+                {"copied", {{"guessed", 0}, {"right", 0}}},
+                {"model", {{"guessed", 28}, {"right", 18}}}}},
               {"last_iteration_tokens", 17},
               {"last_iteration_seconds", 0.0123},
               {"tokens_per_second", 345.6},
@@ -89,14 +93,15 @@ TEST(TopFrame, ShowsWhatTheServerDoes) {
   before.top["generated_tokens"] = 900;
   before.at_s = 8;
   const std::string frame =
-      render_top(now, &before, {.address = "host:80", .rows_max = 40, .columns_max = 140});
+      render_top(now, &before, {.address = "host:80", .rows_max = 40, .columns_max = 200});
   EXPECT_THAT(
       frame,
       HasSubstr("tiny at host:80, accepting, up 1:05; chunked, max_batch 16, batch_tokens 256\n"));
   EXPECT_THAT(frame, HasSubstr("1 prefilling, 1 decoding, 4 waiting (900 prompt tokens), 1 pre"));
   EXPECT_THAT(frame, HasSubstr("50 % of 64 blocks, 3 kept for later, 25 % of prompts found"));
   EXPECT_THAT(frame, HasSubstr("50 tokens/s of answers, 346 tokens/s computed, 12.3 ms and 17"));
-  EXPECT_THAT(frame, HasSubstr("tokens in the last iteration, 75 % of guesses right"));
+  EXPECT_THAT(frame, HasSubstr("tokens in the last iteration, 75 % of guesses right: "
+                               "forced 12 of 12, model 18 of 28\n"));
   EXPECT_THAT(frame, HasSubstr("first token p50 100 ms, p99 900 ms"));
   EXPECT_THAT(frame, HasSubstr("prefill"));
   EXPECT_EQ(answer_tokens_per_s(now, nullptr), std::nullopt);
@@ -106,7 +111,7 @@ TEST(TopFrame, ShowsWhatTheServerDoes) {
 TEST(TopFrame, GoesOnInTheNextLineWhereTheTerminalIsNarrow) {
   const std::string frame = render_top(sample_of(), nullptr, {.rows_max = 24, .columns_max = 80});
   EXPECT_THAT(frame, HasSubstr("later, 25\n          % of prompts found\n")) << frame;
-  EXPECT_THAT(frame, HasSubstr("of guesses right\nlatency   first token p50"));
+  EXPECT_THAT(frame, HasSubstr("28\nlatency   first token p50"));
 }
 
 TEST(TopFrame, FitsTheTerminal) {
@@ -128,7 +133,8 @@ TEST(TopFrame, ShowsGapsForWhatIsMissingOrWrong) {
   for (const char* text : {"{}", "[]", "5", "null", R"({"loading":true})",
                            R"({"model":5,"requests":[1,null,{"id":"x"}],"kv_usage":"half"})",
                            R"({"first_token_seconds":[],"uptime_seconds":1e300,"kv_usage":1e300})",
-                           R"({"requests":{"a":1}})"}) {
+                           R"({"requests":{"a":1}})", R"({"guesses":[1]})",
+                           R"({"guesses":{"model":{"guessed":7},"copied":5}})"}) {
     const auto top = parse_json(text, "top");
     ASSERT_TRUE(top);
     const TopSample sample{.top = *top, .metrics = "x{", .at_s = 0};

@@ -126,7 +126,11 @@ class Answer {
   std::optional<int32_t> guess(std::span<const float> logits);
   // The token that has to come: the only one that may or, where all that may are beginnings of one,
   // the longest of them. Nothing where there is a choice, or the answer may end. REQUIRES: !done().
-  std::optional<int32_t> forced();
+  struct Forced {
+    int32_t token = -1;
+    bool only = false;  // no other one may come
+  };
+  std::optional<Forced> forced();
   // Ends an unfinished answer as cancelled.
   void cancel();
   // Ends one of which no token is wanted.

@@ -72,7 +72,7 @@ bool Answer::goes_on() {
   return !done_;
 }
 
-std::optional<int32_t> Answer::forced() {
+std::optional<Answer::Forced> Answer::forced() {
   if (!cursor_ || reasoning_.is_inside() || !find_allowed()) return std::nullopt;
   const grammar::TokenTrie& tokens = options_.constraint->trie();
   int count = 0;
@@ -92,7 +92,8 @@ std::optional<int32_t> Answer::forced() {
       if (!tokens.text(longest).starts_with(tokens.text(token))) return std::nullopt;
     }
   }
-  return longest < 0 ? std::nullopt : std::optional(longest);
+  if (longest < 0) return std::nullopt;
+  return Forced{.token = longest, .only = count == 1};
 }
 
 }  // namespace jige::serve

@@ -179,8 +179,8 @@ std::vector<int32_t> forced_of(const text::Tokenizer& tokenizer, const std::stri
   Answer ahead = Answer(tokenizer, prompt, options).ahead();
   std::vector<int32_t> all;
   while (const auto token = ahead.forced()) {
-    if (!ahead.follow(*token)) break;
-    all.push_back(*token);
+    if (!ahead.follow(token->token)) break;
+    all.push_back(token->token);
   }
   return all;
 }
@@ -209,6 +209,14 @@ TEST(AnswerAhead, OfTokensThatSpellTheSameTheLongestIsForced) {
   EXPECT_EQ(forced_of(tokenizer, "name(a|x)"), (std::vector<int32_t>{5, 3}));
   EXPECT_EQ(forced_of(tokenizer, "na(me|mx)a"), (std::vector<int32_t>{5})) << "behind nam, e or x";
   EXPECT_TRUE(forced_of(tokenizer, "(name|am)x").empty());
+  // Which of them comes is not certain, but where there is only one.
+  grammar::ConstraintCompiler compiler(tokenizer);
+  for (const auto& [regex, only] : {std::pair{"name!?", false}, {"eaea", true}}) {
+    const auto constraint = value_of(compiler.compile({ConstraintSource::Kind::kRegex, regex}));
+    const std::vector<int32_t> prompt = {1};
+    Answer ahead = Answer(tokenizer, prompt, {.constraint = constraint}).ahead();
+    EXPECT_EQ(ahead.forced().value().only, only) << regex;
+  }
 }
 
 }  // namespace

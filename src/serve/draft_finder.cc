@@ -15,12 +15,13 @@ uint64_t slots_for(int64_t tokens_max) {
   return std::bit_ceil(std::clamp(static_cast<uint64_t>(tokens_max), kSlotsMin, kSlotsMax));
 }
 
-// Whether the n-grams that end before `a` and `b` are the same.
-bool same_end(const TokenSequence& tokens, size_t a, size_t b, size_t order) {
-  for (size_t i = 1; i <= order; ++i) {
-    if (tokens[a - i] != tokens[b - i]) return false;
+// How many tokens before `a` and before `b`, which comes later, are the same.
+size_t same_before(const TokenSequence& tokens, size_t a, size_t b) {
+  size_t count = 0;
+  while (count < std::min(a, kEqualTokensMax) && tokens[a - count - 1] == tokens[b - count - 1]) {
+    ++count;
   }
-  return true;
+  return count;
 }
 
 }  // namespace
@@ -35,7 +36,7 @@ int64_t DraftFinder::bytes_for(int64_t tokens_max) {
 void DraftFinder::clear() {
   std::ranges::fill(places_, 0);
   followed_ = 0;
-  level_ = -1;
+  equal_tokens_ = 0;
 }
 
 // Of the n-gram that ends before `end`.
@@ -62,14 +63,15 @@ void DraftFinder::follow(const TokenSequence& tokens) {
 }
 
 void DraftFinder::look_up(const TokenSequence& tokens) {
-  level_ = -1;
+  equal_tokens_ = 0;
   const size_t end = tokens.size();
   for (int32_t level = 0; level < kDraftLevelCount; ++level) {
     const size_t order = kDraftOrders[level];
     if (end <= order) continue;
     const auto place = static_cast<size_t>(places_[slot(tokens, end, level)]);
-    if (place == 0 || !same_end(tokens, place, end, order)) continue;
-    level_ = level;
+    const size_t equal = place == 0 ? 0 : same_before(tokens, place, end);
+    if (equal < order) continue;
+    equal_tokens_ = equal;
     source_ = place;
     return;
   }
@@ -77,7 +79,7 @@ void DraftFinder::look_up(const TokenSequence& tokens) {
 
 void DraftFinder::draft(const TokenSequence& tokens, int32_t count,
                         std::vector<int32_t>& draft) const {
-  JIGE_CHECK(level_ >= 0 && draft.empty() && tokens.size() == followed_,
+  JIGE_CHECK(equal_tokens_ > 0 && draft.empty() && tokens.size() == followed_,
              "no draft of these tokens");
   for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
     const size_t from = source_ + i;

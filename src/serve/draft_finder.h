@@ -2,7 +2,7 @@
 //
 //   DraftFinder finder(context_max);
 //   finder.follow({prompt, generated});
-//   if (finder.level() >= 0) finder.draft({prompt, generated}, 8, draft);
+//   if (finder.equal_tokens() > 0) finder.draft({prompt, generated}, 8, draft);
 //
 // The last four tokens, or else the last two, are looked up among the n-grams before them; what
 // followed their latest occurrence is the draft. Where the copy runs into the sequence's end it
@@ -35,6 +35,7 @@ struct TokenSequence {
 
 inline constexpr size_t kDraftOrders[] = {4, 2};  // lengths of n-grams, by level
 inline constexpr int32_t kDraftLevelCount = 2;
+inline constexpr size_t kEqualTokensMax = 8;  // that are counted
 
 class DraftFinder {
  public:
@@ -46,9 +47,10 @@ class DraftFinder {
   void clear();
   // Takes in the tokens that are new since the last call. REQUIRES: the others are as they were.
   void follow(const TokenSequence& tokens);
-  // Of the n-gram that was found at the end: an index of kDraftOrders, -1 for none.
-  int32_t level() const { return level_; }
-  // Appends `count` guesses to an empty draft. REQUIRES: level() >= 0, tokens as in follow().
+  // How many of the last tokens stand before what would be copied, too, up to kEqualTokensMax: at
+  // least as many as an n-gram has; 0: nothing was found.
+  size_t equal_tokens() const { return equal_tokens_; }
+  // Appends `count` guesses to an empty draft. REQUIRES: equal_tokens() > 0, tokens as in follow().
   void draft(const TokenSequence& tokens, int32_t count, std::vector<int32_t>& draft) const;
 
  private:
@@ -58,7 +60,7 @@ class DraftFinder {
   size_t slot_mask_;
   std::vector<int32_t> places_;  // by level and slot; 0: none
   size_t followed_ = 0;
-  int32_t level_ = -1;
+  size_t equal_tokens_ = 0;
   size_t source_ = 0;  // what the first guess is copied from
 };
 

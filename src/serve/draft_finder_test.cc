@@ -20,7 +20,7 @@ std::string drafted(const std::string& prompt, const std::string& generated, int
   for (size_t i = 0; i <= behind.size(); ++i) {
     finder.follow({before, std::span(behind).first(i)});
   }
-  if (finder.level() < 0) return "none";
+  if (finder.equal_tokens() == 0) return "none";
   std::vector<int32_t> draft;
   finder.draft({before, behind}, count, draft);
   return {draft.begin(), draft.end()};
@@ -57,12 +57,12 @@ TEST(DraftFinder, DraftsOnlyWhatReallyFollowedTheSameTokens) {
     const size_t cut = tokens.size() / 3;
     const TokenSequence sequence{std::span(tokens).first(cut), std::span(tokens).subspan(cut)};
     finder.follow(sequence);
-    if (finder.level() < 0) continue;
+    if (finder.equal_tokens() == 0) continue;
     ++found;
     std::vector<int32_t> draft;
     finder.draft(sequence, 3, draft);
-    std::vector<int32_t> wanted(
-        tokens.end() - static_cast<std::ptrdiff_t>(kDraftOrders[finder.level()]), tokens.end());
+    std::vector<int32_t> wanted(tokens.end() - static_cast<std::ptrdiff_t>(finder.equal_tokens()),
+                                tokens.end());
     wanted.push_back(draft[0]);
     EXPECT_NE(std::search(tokens.begin(), tokens.end(), wanted.begin(), wanted.end()), tokens.end())
         << "at " << i;
@@ -70,15 +70,29 @@ TEST(DraftFinder, DraftsOnlyWhatReallyFollowedTheSameTokens) {
   EXPECT_GT(found, 100);
 }
 
+TEST(DraftFinder, CountsEqualTokens) {
+  for (const auto& [text, equal] : {std::pair<std::string, size_t>{"abX ab", 2},
+                                    {"abcX abc", 3},
+                                    {"abcdeX abcde", 5},
+                                    {"0123456X 0123456", 7},
+                                    {"-012345678X-012345678", 8},
+                                    {"ababab", 4}}) {
+    const std::vector<int32_t> tokens = tokens_of(text);
+    DraftFinder finder(100);
+    finder.follow({tokens, {}});
+    EXPECT_EQ(finder.equal_tokens(), equal) << text;
+  }
+}
+
 TEST(DraftFinder, AClearedFinderKnowsNothing) {
   const std::vector<int32_t> tokens = tokens_of("abcabcabc");
   DraftFinder finder(100);
   finder.follow({tokens, {}});
-  EXPECT_GE(finder.level(), 0);
+  EXPECT_GT(finder.equal_tokens(), 0u);
   finder.clear();
-  EXPECT_EQ(finder.level(), -1);
+  EXPECT_EQ(finder.equal_tokens(), 0u);
   finder.follow({std::span(tokens).first(2), {}});
-  EXPECT_EQ(finder.level(), -1);
+  EXPECT_EQ(finder.equal_tokens(), 0u);
 }
 
 TEST(DraftFinder, TakesMemoryInProportionUpToALimit) {

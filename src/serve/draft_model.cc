@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "ops/likeliest.h"
+#include "serve/draft_options.h"
 
 namespace jige::serve {
 namespace {
@@ -169,45 +170,58 @@ bool DraftModel::add_piece(const Work& work, Place& place) {
   return true;
 }
 
+void DraftModel::add_guesses(Running& one, int64_t rows_max) {
+  const Work& work = *one.work;
+  const std::span<const int32_t> left = std::span(work.guesses.tokens).subspan(one.cached);
+  // What is forced may be a token that the model does not know.
+  one.open =
+      std::ranges::all_of(left, [&](int32_t id) { return id < model_->config().vocab_size; });
+  if (!one.open) return;
+  one.added = static_cast<size_t>(std::min(std::ssize(left), rows_max));
+  for (size_t i = one.cached; i < one.cached + one.added; ++i) {
+    add_row(*one.place, work.guesses.tokens[i], work.tokens.size() + i);
+  }
+  if (one.added < left.size()) return;
+  readers_.push_back(one.work);
+  logit_rows_.push_back(static_cast<int32_t>(tokens_.size()) - 1);
+}
+
 Status DraftModel::run(std::span<Work> works) {
-  std::vector<Work*> read;
-  int64_t pieces = 0;
+  std::vector<Running> running;
+  int64_t longest = 0;
+  int64_t pieces_left = 0;
+  for (const Work& work : works) pieces_left += work.piece;
   for (Work& work : works) {
     if (work.piece == 0) continue;
+    pieces_left -= work.piece;
     Place& place = place_of(work.sequence);
     const bool all = place.read + static_cast<size_t>(work.piece) == work.tokens.size();
     JIGE_CHECK(work.count == 0 || all, "a guess behind tokens that were not read");
     if (!add_piece(work, place)) continue;
-    read.push_back(&work);
-    pieces = std::max(pieces, work.piece);
-    if (work.count == 0) continue;
-    readers_.push_back(&work);
-    logit_rows_.push_back(static_cast<int32_t>(tokens_.size()) - 1);
+    longest = std::max(longest, work.piece);
+    running.push_back({.work = &work, .place = &place, .open = work.count > 0});
+    const int64_t room = rows_max() - std::ssize(tokens_) - pieces_left;
+    if (running.back().open) add_guesses(running.back(), room);
   }
-  JIGE_DO(forward(pieces > kRowsOfGuess));
-  for (Work* work : read) {
-    Place& place = place_of(work->sequence);
-    place.read += static_cast<size_t>(work->piece);
-    counts_.read_tokens += work->piece;
-    publish(place, work->tokens);
-  }
-  for (size_t guess = 1;; ++guess) {
-    std::vector<Work*> going_on;
-    for (Work* work : read) {
-      if (work->guesses.size() < guess || static_cast<size_t>(work->count) == guess) continue;
-      going_on.push_back(work);
-      add_row(place_of(work->sequence), work->guesses.back(), work->tokens.size() + guess - 1);
-      readers_.push_back(work);
-      logit_rows_.push_back(static_cast<int32_t>(tokens_.size()) - 1);
-    }
-    if (going_on.empty()) return {};
-    std::vector<int32_t> last;
-    for (const Work* work : going_on) last.push_back(work->guesses.back());
-    JIGE_DO(forward(false));
-    for (size_t i = 0; i < going_on.size(); ++i) {
-      place_of(going_on[i]->sequence).ahead.push_back(last[i]);
+  for (bool first = true; !tokens_.empty(); first = false) {
+    JIGE_DO(forward(first && longest > kRowsOfGuess));
+    for (Running& one : running) {
+      Work& work = *one.work;
+      if (first) {
+        one.place->read += static_cast<size_t>(work.piece);
+        counts_.read_tokens += work.piece;
+        publish(*one.place, work.tokens);
+      }
+      for (; one.added > 0; --one.added) {
+        one.place->ahead.push_back(work.guesses.tokens[one.cached++]);
+      }
+      const auto count = std::ssize(work.guesses.tokens);
+      one.open = one.open && count < work.count && count > static_cast<int64_t>(one.cached) &&
+                 !(work.ahead && work.ahead->done());
+      if (one.open) add_guesses(one, rows_max() - std::ssize(tokens_));
     }
   }
+  return {};
 }
 
 Status DraftModel::forward(bool reads_pieces) {
@@ -225,8 +239,12 @@ Status DraftModel::forward(bool reads_pieces) {
         {.tokens = tokens_, .sequences = sequences_, .logit_rows = logit_rows_}, draws_);
     if (!rows) status = tl::unexpected<Error>(rows.error());
     for (size_t i = 0; status && i < readers_.size(); ++i) {
-      const auto token = guess(*readers_[i], *rows, i);
-      if (token) readers_[i]->guesses.push_back(*token);
+      Work& work = *readers_[i];
+      const auto token = guess(work, *rows, i);
+      if (!token) continue;
+      work.guesses.add(*token, plan::GuessSource::kModel);
+      const auto count_max = static_cast<size_t>(work.count);
+      if (work.ahead && work.adds_forced) add_forced(*work.ahead, count_max, work.guesses);
     }
     const auto row_count = static_cast<double>(tokens_.size());
     if (status && row_count >= kRowsOfPiece) row_seconds_ = watch.seconds() / row_count;

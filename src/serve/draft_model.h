@@ -5,9 +5,10 @@
 //   DraftModel::Work work{sequence, tokens, /*piece=*/missing, /*count=*/4};
 //   JIGE_DO(model.run(std::span(&work, 1)));                    // work.guesses
 //
-// One forward reads what all sequences lack, or pieces of it, and each further one makes the next
-// guess of all: the likeliest token, of those that the sequence's answer may have. What was guessed
-// wrongly is forgotten as missing() compares.
+// One forward reads what all sequences lack, or pieces of it, and what was guessed for them before;
+// each further one makes the next guess of all: the likeliest token, of those that the sequence's
+// answer may have. What is forced behind it comes without a forward, and is read by the next one.
+// What was guessed wrongly is forgotten as missing() compares.
 //
 // A place is promised all the blocks it will ever need, or is not given: a sequence never runs out
 // of them, and no other one loses any. Blocks full of what was read are known prefixes, as those of
@@ -36,7 +37,7 @@
 #include "serve/answer.h"
 #include "serve/draft_finder.h"
 #include "serve/draft_model_plan.h"
-#include "serve/draft_policy.h"
+#include "serve/guess_row.h"
 
 namespace jige::serve {
 
@@ -71,17 +72,21 @@ class DraftModel {
     int64_t piece = 0;  // of what is missing, to be read
     int32_t count = 0;  // guesses that are wanted; some only if the piece is all that is missing
     Answer* ahead = nullptr;  // follows the guesses, which are such as it may have; null: any
-    std::vector<int32_t> guesses = {};  // the result; fewer where there are none
+    bool adds_forced = true;  // what it forces is a guess, too
+    // The result: begins with what was guessed before, behind which `ahead` stands; fewer than
+    // `count` where there are none.
+    GuessRow guesses = {};
   };
-  // REQUIRES: pieces of rows_max() tokens in all, at most readers_max() works with a count, counts
-  // up to guesses_max(). Fails as InferenceModel::forward does; no sequence is spoiled by that.
+  // REQUIRES: pieces of rows_max() tokens in all, at most readers_max() works with a count; that is
+  // more than the guesses before, by up to guesses_max() behind them. Fails as
+  // InferenceModel::forward does; no sequence is spoiled by that.
   Status run(std::span<Work> works);
 
   int64_t rows_max() const { return model_->sizes().batch_tokens_max; }
   int64_t readers_max() const { return model_->sizes().logit_rows_max; }
   // Of forwards that read little but make guesses, and how long a row takes in one of many; 0: none
   // was seen.
-  const StepCost& step_cost() const { return step_cost_; }
+  const plan::StepCost& step_cost() const { return step_cost_; }
   double row_seconds() const { return row_seconds_; }
 
   // Since clear(): tokens of sequences that were read, and that were not, being known.
@@ -120,9 +125,20 @@ class DraftModel {
   void use_known(Place& place, const TokenSequence& tokens);
   // Full blocks of what was read are known from now on, but for one that holds the last token.
   void publish(Place& place, const TokenSequence& tokens);
+  // A work that is run.
+  struct Running {
+    Work* work;
+    Place* place;
+    size_t cached = 0;  // of its guesses
+    size_t added = 0;   // of them, rows of the next forward
+    bool open = false;  // more guesses are wanted and may come
+  };
   bool add_piece(const Work& work, Place& place);
   void add_row(Place& place, int32_t token, size_t position);
-  // Runs the rows that were added, and appends a guess to each of readers_.
+  // Guesses that are not in the cache, up to `rows_max` of them; behind the last one is guessed.
+  void add_guesses(Running& one, int64_t rows_max);
+  // Runs the rows that were added, and appends a guess to each of readers_, and what is forced
+  // behind it.
   Status forward(bool reads_pieces);
   std::optional<int32_t> guess(const Work& work, const model::LogitRows& rows, size_t row) const;
 
@@ -133,7 +149,7 @@ class DraftModel {
   plan::KvBlockPool pool_;
   int64_t promised_blocks_ = 0;
   Counts counts_;
-  StepCost step_cost_;
+  plan::StepCost step_cost_;
   double row_seconds_ = 0;
   std::function<Status()> fault_;
   // Of the next forward.

@@ -49,7 +49,7 @@ std::vector<int32_t> guessed(DraftModel& model, plan::RequestId id,
     DraftModel::Work work{id, {text, {}}, std::min(missing, model.rows_max())};
     if (work.piece == missing) work.count = count;
     EXPECT_TRUE(model.run(std::span(&work, 1)));
-    if (work.piece == missing) return work.guesses;
+    if (work.piece == missing) return work.guesses.tokens;
   }
 }
 
@@ -81,7 +81,8 @@ TEST(DraftModel, GuessesWhatItWouldSayItself) {
       }
       ASSERT_TRUE(pair.draft->run(works));
       for (size_t i = 0; i < texts.size(); ++i) {
-        EXPECT_EQ(works[i].guesses, said(oracle, texts[i], works[i].count)) << name << " " << i;
+        EXPECT_EQ(works[i].guesses.tokens, said(oracle, texts[i], works[i].count))
+            << name << " " << i;
       }
     }
   }
@@ -220,10 +221,10 @@ struct DraftTrace {
     for (const DraftModel::Work& work : works) {
       if (work.count == 0) continue;
       std::vector<int32_t>& text = texts[work.sequence];
-      ASSERT_EQ(work.guesses, said(oracle, text, 3)) << "of sequence " << work.sequence;
+      ASSERT_EQ(work.guesses.tokens, said(oracle, text, 3)) << "of sequence " << work.sequence;
       ++guess_count;
-      text.insert(text.end(), work.guesses.begin(),
-                  work.guesses.begin() + static_cast<int64_t>(rng.below(4)));
+      text.insert(text.end(), work.guesses.tokens.begin(),
+                  work.guesses.tokens.begin() + static_cast<int64_t>(rng.below(4)));
       text.push_back(static_cast<int32_t>(3 + rng.below(90)));
     }
   }

@@ -38,7 +38,7 @@
 #include "plan/serve_drift.h"
 #include "plan/serve_settings.h"
 #include "serve/draft_model.h"
-#include "serve/draft_policy.h"
+#include "serve/draft_options.h"
 #include "serve/engine_request.h"
 #include "serve/engine_status.h"
 #include "text/tokenizer.h"

@@ -1,13 +1,18 @@
 #include "serve/engine_drafts.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <utility>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
 
 namespace jige::serve {
+
+using plan::GuessSource;
+
 namespace {
 
 // What is known of a draft model's guesses for all: at first as if from so many, and what is kept.
@@ -18,8 +23,8 @@ constexpr double kTrialsKept = 200;
 constexpr int64_t kTriedAgain = 32;
 // Steps that it is tried in, to be measured, for one guess each, whatever they cost.
 constexpr int64_t kTrialSteps = 4;
-// Copies of the text are taken where they are at least this likely, beside the model's guesses.
-constexpr double kTextChance = 0.5;
+// Where costs do not decide: copies go before the draft model where they are at least this likely.
+constexpr double kCopyChance = 0.5;
 
 }  // namespace
 
@@ -27,8 +32,8 @@ EngineDrafts::EngineDrafts(const DraftOptions& options, int64_t sequences, int64
                            int64_t sample_rows_max, DraftModel* model)
     : options_(options),
       sample_rows_max_(sample_rows_max),
-      model_(model),
-      model_rate_(kModelChance, kTrialsOfAll, kTrialsKept) {
+      model_(options.model ? model : nullptr),
+      model_rate_(plan::kModelChance, kTrialsOfAll, kTrialsKept) {
   if (model_) model_->clear();
   if (!enabled()) return;
   for (int64_t i = 0; i < sequences; ++i) {
@@ -59,72 +64,52 @@ void EngineDrafts::follow(plan::RequestId sequence, const TokenSequence& tokens,
   const int64_t room = std::min(tokens_left, sample_rows_max_) - 1;
   const auto count_max = static_cast<int32_t>(std::clamp<int64_t>(room, 0, options_.tokens_max));
   followed_.push_back({sequence, &speculator, tokens, tokens_left, beside, count_max});
-  Followed& one = followed_.back();
-  const DraftWish of_model = model_wish(one);
-  const DraftWish of_text = text_wish(one);
-  const DraftWish forced = forced_wish(one);
-  const auto promises_more = [&](const DraftWish& other) {
-    return forced.count_max > 0 &&
-           forced.gain_of(forced.count_max) >= other.gain_of(other.count_max);
-  };
-  one.without_model = promises_more(of_text) ? forced : of_text;
-  const bool likely = !options_.adaptive || of_text.chance >= kTextChance * of_model.chance;
-  const bool is_free =
-      one.without_model.forced ? promises_more(of_model) : speculator.level() == 0 && likely;
-  const bool by_model = of_model.count_max > 0 && !(is_free && one.without_model.count_max > 0);
-  wishes_.push_back(by_model ? of_model : one.without_model);
+  guess_known(followed_.back());
+  followed_.back().model_max = model_room(followed_.back());
 }
 
-DraftWish EngineDrafts::text_wish(const Followed& one) {
-  DraftWish wish = one.speculator->wish(one.count_max);
-  if (wish.count_max == 0 || !one.has_rules()) return wish;
-  Answer ahead = one.beside.answer->ahead();
-  const auto guesses = one.speculator->draft(one.tokens, wish.count_max);
-  const auto end = std::ranges::find_if_not(guesses, [&](int32_t id) { return ahead.follow(id); });
-  wish.count_max = static_cast<int32_t>(end - guesses.begin());
-  // What it may not have says nothing about copies.
-  one.speculator->draft(one.tokens, wish.count_max);
-  return wish;
-}
-
-DraftWish EngineDrafts::forced_wish(Followed& one) {
+void EngineDrafts::guess_known(Followed& one) const {
   const Answer* const answer = one.beside.answer;
-  if (one.count_max == 0 || !answer || !answer->has_constraint()) return {};
-  Answer ahead = answer->ahead();
-  while (std::ssize(one.forced) < one.count_max) {
-    const std::optional<int32_t> token = ahead.forced();
-    if (!token || !ahead.follow(*token)) break;
-    one.forced.push_back(*token);
-  }
-  one.speculator->note_forced(one.forced);
-  return {.chance = one.speculator->forced_chance(),
-          .count_max = static_cast<int32_t>(std::ssize(one.forced)),
-          .forced = true};
+  const auto count_max = static_cast<size_t>(one.count_max);
+  if (count_max == 0) return;
+  if (answer && answer->has_rules()) one.ahead = std::make_unique<Answer>(answer->ahead());
+  if (options_.forced && one.ahead) add_forced(*one.ahead, count_max, one.known);
+  one.forced_count = one.known.size();
+  if (!options_.copied || one.forced_count == count_max) return;
+  const std::span<const int32_t> copy = one.speculator->copy(one.tokens, one.count_max);
+  if (copy.empty() || (one.ahead && one.ahead->done())) return;
+  // The draft model may have to go on where the copy begins.
+  std::optional<Answer> behind;
+  if (one.ahead) behind.emplace(one.ahead->ahead());
+  add_copy({behind ? &*behind : nullptr, options_.forced}, copy, one.speculator->copy_source(),
+           count_max, one.known);
 }
 
-DraftWish EngineDrafts::model_wish(const Followed& one) {
-  if (!model_ || one.count_max == 0) return {};
+int32_t EngineDrafts::model_room(const Followed& one) {
+  if (!model_ || one.count_max == 0) return 0;
   // What it must be worth is what a step costs without it.
-  if (options_.adaptive && !cost_.known()) return {};
-  const double chance = one.speculator->model_chance();
+  if (options_.adaptive && !cost_.known()) return 0;
+  const double chance = one.speculator->trust().chance(GuessSource::kModel);
   const auto token_count = static_cast<int64_t>(one.tokens.size());
   const bool too_long = token_count > model_->model().context_max();
-  if (too_long || (options_.adaptive && chance < kDraftChanceLeast)) {
+  if (too_long || (options_.adaptive && chance < plan::kGuessChanceLeast)) {
     model_->forget(one.sequence);  // its place may be of use to others
-    return {};
+    return 0;
   }
-  if (!model_->take(one.sequence, token_count + one.tokens_left, one.beside.cache_salt)) return {};
-  int32_t room = model_->guesses_max(one.sequence, one.tokens.size());
+  if (!model_->take(one.sequence, token_count + one.tokens_left, one.beside.cache_salt)) return 0;
+  if (one.ahead && one.ahead->done()) return 0;
+  int32_t room = std::min(model_->guesses_max(one.sequence, one.tokens.size() + one.forced_count),
+                          one.count_max - static_cast<int32_t>(one.forced_count));
   if (options_.adaptive && trial_steps_ > 0) room = std::min(room, 1);
-  if (room == 0 || !may_read(one)) return {};
-  return {.chance = chance, .count_max = std::min(one.count_max, room), .by_model = true};
+  return room > 0 && may_read(one) ? room : 0;
 }
 
-bool EngineDrafts::may_read(const Followed& one) {
+bool EngineDrafts::may_read(const Followed& one) const {
   if (!options_.adaptive) return true;
   const auto sequences = std::max<int64_t>(1, std::ssize(used_));
-  return worth_reading(model_->missing(one.sequence, one.tokens), model_->row_seconds(),
-                       cost_.seconds(sequences) / static_cast<double>(sequences), one.tokens_left);
+  return plan::worth_reading(model_->missing(one.sequence, one.tokens), model_->row_seconds(),
+                             cost_.seconds(sequences) / static_cast<double>(sequences),
+                             one.tokens_left);
 }
 
 void EngineDrafts::forget(plan::RequestId sequence) {
@@ -140,28 +125,49 @@ void EngineDrafts::begin_again(plan::RequestId sequence) {
   if (found == used_.end()) return;
   const bool tries = begun_count_++ % kTriedAgain == 0;
   if (tries) trial_steps_ = kTrialSteps;
-  found->second->clear(tries ? kModelChance : model_rate_.chance());
+  found->second->clear(tries ? plan::kModelChance : model_rate_.chance());
   if (model_) model_->forget(sequence);
+}
+
+// Nothing while the draft model is to be measured.
+plan::StepCost EngineDrafts::model_cost() const {
+  return model_ && trial_steps_ == 0 ? model_->step_cost() : plan::StepCost();
+}
+
+plan::GuessWish EngineDrafts::wish_of(const Followed& one, bool by_model) const {
+  const plan::GuessTrust& trust = one.speculator->trust();
+  plan::GuessWish wish{.model_max = by_model ? one.model_max : 0,
+                       .model_chance = trust.chance(GuessSource::kModel)};
+  const size_t count = by_model ? one.forced_count : one.known.size();
+  for (size_t i = 0; i < count; ++i) wish.known.push_back(trust.chance(one.known.sources[i]));
+  return wish;
+}
+
+bool EngineDrafts::prefers_copy(const Followed& one) const {
+  if (one.known.size() == one.forced_count) return false;
+  const GuessSource source = one.known.sources[one.forced_count];
+  if (!options_.adaptive) {
+    return source != GuessSource::kShortCopy &&
+           one.speculator->trust().chance(source) >= kCopyChance;
+  }
+  const plan::StepCost of_model = model_cost();
+  return plan::best_speedup(wish_of(one, false), cost_, sequences_, of_model) >=
+         plan::best_speedup(wish_of(one, true), cost_, sequences_, of_model);
 }
 
 void EngineDrafts::share() {
   const int64_t room = sample_rows_max_ - sequences_;
   if (options_.adaptive) {
-    const bool known = model_ && trial_steps_ == 0;
-    share_step(wishes_, cost_, sequences_, room, known ? model_->step_cost() : StepCost());
-    return;
-  }
-  int64_t left = std::max<int64_t>(room, 0);
-  for (DraftWish& wish : wishes_) {
-    wish.count = static_cast<int32_t>(std::min<int64_t>(left, wish.count_max));
-    left -= wish.count;
+    plan::share_step(wishes_, cost_, sequences_, room, model_cost());
+  } else {
+    plan::fill_step(wishes_, room);
   }
 }
 
 std::vector<size_t> EngineDrafts::chosen_by_missing() {
   std::vector<size_t> chosen;
   for (size_t i = 0; i < wishes_.size(); ++i) {
-    if (!wishes_[i].by_model || wishes_[i].count == 0) continue;
+    if (wishes_[i].model_count == 0) continue;
     followed_[i].piece = model_->missing(followed_[i].sequence, followed_[i].tokens);
     chosen.push_back(i);
   }
@@ -171,8 +177,9 @@ std::vector<size_t> EngineDrafts::chosen_by_missing() {
 
 bool EngineDrafts::settle() {
   bool changed = false;
-  const auto use_text = [&](size_t i, bool invests) {
-    wishes_[i] = followed_[i].without_model;
+  const auto use_known = [&](size_t i, bool invests) {
+    followed_[i].by_model = false;
+    wishes_[i] = wish_of(followed_[i], false);
     wishes_[i].invests = invests;
     changed = true;
   };
@@ -180,7 +187,7 @@ bool EngineDrafts::settle() {
   int64_t readers = model_->readers_max();
   const std::vector<size_t> chosen = chosen_by_missing();
   for (size_t i = 0; i < wishes_.size(); ++i) {
-    if (wishes_[i].by_model && wishes_[i].count == 0) use_text(i, false);
+    if (followed_[i].by_model && wishes_[i].model_count == 0) use_known(i, false);
   }
   std::set<plan::PrefixHash> being_read;
   for (const size_t i : chosen) {
@@ -191,58 +198,75 @@ bool EngineDrafts::settle() {
     rows -= followed_[i].piece;
     const bool ready = followed_[i].piece == missing && readers > 0;
     readers -= ready ? 1 : 0;
-    if (!ready) use_text(i, true);
+    if (!ready) use_known(i, true);
   }
   return changed;
 }
 
 void EngineDrafts::run_model() {
   works_.clear();
+  std::vector<size_t> guessed;
   for (size_t i = 0; i < followed_.size(); ++i) {
     Followed& one = followed_[i];
-    const int32_t count = wishes_[i].by_model ? wishes_[i].count : 0;
-    const bool reads = count > 0 || wishes_[i].invests;
-    if (!reads || one.piece == 0) continue;
-    if (count > 0 && one.has_rules()) {
-      one.ahead = std::make_unique<Answer>(one.beside.answer->ahead());
-    }
-    works_.push_back({one.sequence, one.tokens, one.piece, count, one.ahead.get()});
+    const bool guesses = wishes_[i].model_count > 0;
+    if ((!guesses && !wishes_[i].invests) || one.piece == 0) continue;
+    works_.push_back({one.sequence, one.tokens, one.piece, guesses ? wishes_[i].count() : 0,
+                      guesses ? one.ahead.get() : nullptr});
+    if (!guesses) continue;
+    works_.back().guesses = one.known.first(one.forced_count);
+    works_.back().adds_forced = options_.forced;
+    guessed.push_back(i);
   }
   if (works_.empty()) return;
   const StopWatch watch;
   const Status status = model_->run(works_);
   model_seconds_ = watch.seconds();
   model_counts_ = model_->counts();
-  const bool guessed = std::ranges::any_of(works_, [](const auto& work) { return work.count > 0; });
-  trial_steps_ -= guessed && trial_steps_ > 0 ? 1 : 0;
-  if (status) return;
-  log_error("the draft model is not used any more, since it failed: {}", status.error().message);
-  model_ = nullptr;
-  works_.clear();
+  trial_steps_ -= !guessed.empty() && trial_steps_ > 0 ? 1 : 0;
+  if (!status) {
+    log_error("the draft model is not used any more, since it failed: {}", status.error().message);
+    model_ = nullptr;
+    return;
+  }
+  auto work = works_.begin();
+  for (const size_t i : guessed) {
+    work =
+        std::ranges::find(work, works_.end(), followed_[i].sequence, &DraftModel::Work::sequence);
+    followed_[i].told = &work->guesses;
+  }
 }
 
 void EngineDrafts::decide(const Tell& tell) {
   model_seconds_ = 0;
-  works_.clear();
+  for (Followed& one : followed_) {
+    one.by_model = one.model_max > 0 && !prefers_copy(one);
+    wishes_.push_back(wish_of(one, one.by_model));
+  }
   share();
   if (model_ && settle()) share();
   if (model_) run_model();
   for (size_t i = 0; i < followed_.size(); ++i) {
-    const DraftWish& wish = wishes_[i];
-    if (wish.count == 0 || wish.by_model) continue;
     const Followed& one = followed_[i];
-    const auto count = static_cast<size_t>(wish.count);
-    tell(one.sequence, wish.forced ? std::span(one.forced).first(count)
-                                   : one.speculator->draft(one.tokens, wish.count));
-  }
-  for (const DraftModel::Work& work : works_) {
-    if (work.guesses.empty()) continue;
-    used_.at(work.sequence)->note_model_draft(work.guesses);
-    tell(work.sequence, work.guesses);
+    if (one.told) {
+      one.speculator->note(*one.told, one.known);
+    } else {
+      one.speculator->note(one.known);
+    }
+    const size_t count = std::min(static_cast<size_t>(wishes_[i].count()), one.known.size());
+    const std::span<const int32_t> tokens =
+        one.told ? std::span(one.told->tokens) : std::span(one.known.tokens).first(count);
+    if (!tokens.empty()) tell(one.sequence, tokens);
   }
   sequences_ = 0;
   followed_.clear();
   wishes_.clear();
+}
+
+std::span<const GuessSource> EngineDrafts::sources(plan::RequestId sequence, int64_t count) const {
+  if (count == 0) return {};
+  const auto found = used_.find(sequence);
+  JIGE_CHECK(found != used_.end(), "sequence {} has no guesses", sequence);
+  return found->second->sources().first(static_cast<size_t>(count));
 }
 
 }  // namespace jige::serve

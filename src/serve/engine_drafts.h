@@ -1,20 +1,24 @@
-// EngineDrafts: what is drafted for the sequences of an engine, or of a generator, and what steps
+// EngineDrafts: what is guessed for the sequences of an engine, or of a generator, and what steps
 // cost.
 //
 // After a step every sequence that goes on is followed; decide() then shares the next step among
-// the drafts they could have (draft_policy.h). There are as many speculators as sequences run at
-// once, all made at the start; a sequence that comes when none is free has no drafts.
+// the guesses they could have (plan/guess_policy.h). There are as many speculators as sequences run
+// at once, all made at the start; a sequence that comes when none is free has no guesses.
 //
-// Of an answer with rules (Answer::has_rules) nothing is guessed that it may not have, and what its
-// constraint forces is a guess of its own, which goes before those that promise less.
+// What is guessed behind a sequence:
+// 1. What its constraint forces (Answer::forced), which needs no model.
+// 2. Behind that, a copy of the text as far as the answer's rules go with it, what is forced in
+//    between included, or else what the draft model says (draft_model.h). Where costs decide, the
+//    one that promises more tokens a second; else a copy behind four equal tokens or more that has
+//    been right at least half of the time lately.
+// 3. Where the draft model guesses, what is forced behind a guess of it follows without running it.
+// Nothing is guessed that an answer may not have.
 //
-// With a draft model (draft_model.h) a draft is a copy of the text where its last four tokens were
-// found, which costs nothing, else the model's, else a copy behind the last two. Before it guesses
-// the model reads what it lacks, up to one forward of it a step, those first that lack least; who
-// still lacks something has no guesses of it in that step. Of sequences that lack the same block,
-// one reads it and the others wait, to find it known. Where the policy decides, it is not run
-// for sequences that it guesses badly, nor where nobody gains, nor to read more than the rest of an
-// answer can make up for. A model whose forward has failed is not run again.
+// Before it guesses the draft model reads what it lacks, up to one forward of it a step, those
+// first that lack least; who still lacks something has copies in that step. Of sequences that lack
+// the same block, one reads it and the others wait, to find it known. Where costs decide, it is not
+// run for sequences that it guesses badly, nor where nobody gains, nor to read more than the rest
+// of an answer can make up for. A model whose forward has failed is not run again.
 // Invariant: memory is bytes_for() and the model's from construction on, but for a few words a
 // sequence and, while it is decided, what an answer's rules take. Threads: the engine's.
 #pragma once
@@ -28,6 +32,7 @@
 
 #include "plan/serve_scheduler.h"
 #include "serve/draft_model.h"
+#include "serve/draft_options.h"
 #include "serve/speculator.h"
 
 namespace jige::serve {
@@ -67,6 +72,9 @@ class EngineDrafts {
   DraftModel::Counts model_counts() const { return model_counts_; }
   // A step of next tokens and drafts alone has taken so long.
   void add_step(int64_t rows, double seconds) { cost_.add(rows, seconds); }
+  // Of the first `count` guesses of a sequence's last draft. REQUIRES: it had so many, and was not
+  // followed since.
+  std::span<const plan::GuessSource> sources(plan::RequestId sequence, int64_t count) const;
 
  private:
   struct Followed {
@@ -75,23 +83,27 @@ class EngineDrafts {
     TokenSequence tokens;
     int64_t tokens_left;
     Beside beside;
-    int32_t count_max;  // guesses that there is room for
-    int64_t piece = 0;  // that the draft model is to read
-    std::vector<int32_t> forced = {};
-    DraftWish without_model = {};             // of the text, or what is forced
-    std::unique_ptr<Answer> ahead = nullptr;  // where the draft model guesses by it
-    bool has_rules() const { return beside.answer && beside.answer->has_rules(); }
+    int32_t count_max;        // guesses that there is room for
+    GuessRow known = {};      // what is forced first, then a copy where there is one
+    size_t forced_count = 0;  // of known, in front of the copy
+    std::unique_ptr<Answer> ahead = nullptr;  // behind these, where it has rules
+    int32_t model_max = 0;                    // guesses that the draft model could make behind them
+    bool by_model = false;                    // it is to guess
+    int64_t piece = 0;                        // that it is to read
+    const GuessRow* told = nullptr;           // by decide(); null: its part of `known`
   };
 
-  // What may be copied from the text, or the constraint forces.
-  static DraftWish text_wish(const Followed& one);
-  static DraftWish forced_wish(Followed& one);
-  // What the draft model could guess.
-  DraftWish model_wish(const Followed& one);
-  bool may_read(const Followed& one);
+  // Finds out what is known.
+  void guess_known(Followed& one) const;
+  // How many guesses the draft model could make.
+  int32_t model_room(const Followed& one);
+  bool may_read(const Followed& one) const;
+  plan::StepCost model_cost() const;
+  plan::GuessWish wish_of(const Followed& one, bool by_model) const;
+  bool prefers_copy(const Followed& one) const;
   void share();
   // Gives the draft model's rows to those it was chosen for; those it can do nothing for now may
-  // have guesses of the text. Whether anybody may.
+  // have copies. Whether anybody may.
   bool settle();
   // Who is to be run by the draft model.
   std::vector<size_t> chosen_by_missing();
@@ -100,18 +112,18 @@ class EngineDrafts {
   const DraftOptions options_;
   const int64_t sample_rows_max_;
   DraftModel* model_;
-  HitRate model_rate_;  // of all sequences
+  plan::HitRate model_rate_;  // of all sequences
   int64_t begun_count_ = 0;
   int64_t trial_steps_ = 0;  // left
   double model_seconds_ = 0;
   DraftModel::Counts model_counts_;
   std::vector<std::unique_ptr<Speculator>> free_;
   std::map<plan::RequestId, std::unique_ptr<Speculator>> used_;
-  StepCost cost_;
+  plan::StepCost cost_;
   // Since the last decide().
   int64_t sequences_ = 0;  // with and without a speculator
   std::vector<Followed> followed_;
-  std::vector<DraftWish> wishes_;  // of followed_
+  std::vector<plan::GuessWish> wishes_;  // of followed_
   std::vector<DraftModel::Work> works_;
 };
 

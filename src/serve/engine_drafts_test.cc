@@ -228,7 +228,7 @@ TEST(EngineDrafts, ASequenceWithoutASpeculatorHasNoDrafts) {
 TEST(EngineDrafts, TakeTheBytesThatWerePlanned) {
   EXPECT_EQ(EngineDrafts::bytes_for({}, 64, 4096), 0);
   EXPECT_EQ(EngineDrafts::bytes_for({.tokens_max = 8}, 64, 4096),
-            64 * (4096 * 2 * 4 + 4 * kDraftTokensMax * 4));
+            64 * (4096 * 2 * 4 + kDraftTokensMax * (3 * 4 + 2)));
 }
 
 }  // namespace

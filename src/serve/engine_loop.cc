@@ -236,6 +236,8 @@ void EngineLoop::sample(const plan::Batch& batch, std::span<const size_t> items,
     live_of(one.item->request).drafted(one.item->draft_count, one.next.accepted);
     turn_.counters.drafted_tokens += one.item->draft_count;
     turn_.counters.accepted_tokens += one.next.accepted;
+    turn_.counters.guesses.add(drafts_.sources(one.item->request, one.item->draft_count),
+                               one.next.accepted);
     sampled_.push_back(std::move(one.next));
   }
 }

@@ -18,7 +18,7 @@
 #include "model/inference.h"
 #include "model/memory_plan.h"
 #include "serve/draft_model_plan.h"
-#include "serve/draft_policy.h"
+#include "serve/draft_options.h"
 
 namespace jige::serve {
 

@@ -62,7 +62,7 @@ TEST(EngineMemory, DraftsTakeTheirShareOfTheLimit) {
   const MemoryBeside drafts{.drafts = {.tokens_max = 8}, .draft_sequences = 32};
   const auto with = value_of(plan_engine_memory(fixture("llama2"), kOptions, limit, drafts));
   EXPECT_EQ(without.drafts_bytes, 0);
-  EXPECT_EQ(with.drafts_bytes, 32 * (64 * 2 * 4 + 4 * 64 * 4))
+  EXPECT_EQ(with.drafts_bytes, 32 * (64 * 2 * 4 + 64 * (3 * 4 + 2)))
       << "a table of 64 places and guesses";
   EXPECT_LE(with.total_bytes(), limit);
   EXPECT_LT(with.kv_block_count, without.kv_block_count);

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "plan/guess_policy.h"
 #include "plan/serve_drift.h"
 #include "serve/answer.h"
 #include "serve/engine_request.h"
@@ -52,6 +53,7 @@ struct EngineCounters {
   int64_t generated_tokens = 0;
   int64_t drafted_tokens = 0;   // guessed, and run through the model
   int64_t accepted_tokens = 0;  // of those, part of an answer
+  plan::GuessCounts guesses;    // the same, by kind
   // Of sequences, by the draft model, before it guesses: read, and not since they were known.
   int64_t draft_model_read_tokens = 0;
   int64_t draft_model_known_tokens = 0;

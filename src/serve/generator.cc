@@ -162,6 +162,10 @@ Status Generator::decode(Run& run, std::span<const float> logits) {
     cached_.take_back(piece.size() - right);
     run.out.stats.drafted_tokens += std::ssize(piece) - 1;
     run.out.stats.accepted_tokens += static_cast<int64_t>(right) - 1;
+    ++run.out.stats.decode_steps;
+    if (!drafts(run)) continue;
+    run.out.stats.guesses.add(drafts_->sources(kSequence, std::ssize(piece) - 1),
+                              static_cast<int64_t>(right) - 1);
   }
   return {};
 }

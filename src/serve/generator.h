@@ -21,6 +21,7 @@
 #include "base/result.h"
 #include "model/inference.h"
 #include "ops/sampling.h"
+#include "plan/guess_policy.h"
 #include "serve/answer.h"
 #include "serve/cached_sequence.h"
 #include "serve/engine_drafts.h"
@@ -55,6 +56,8 @@ struct GenerationStats {
   int64_t generated_tokens = 0;
   int64_t drafted_tokens = 0;   // guessed, and run through the model
   int64_t accepted_tokens = 0;  // of those, part of the answer
+  plan::GuessCounts guesses;    // the same, by kind
+  int64_t decode_steps = 0;     // forwards behind that of the prompt's end
   double prefill_seconds = 0;
   double first_token_seconds = 0;  // from the call to the first token
   double decode_seconds = 0;       // from the first token to the last

@@ -1,11 +1,9 @@
-// Speculator: the drafts of one sequence, and how they turned out.
+// Speculator: what is guessed for one sequence, and how it turned out.
 //
-//   speculator.follow({prompt, generated});                 // whenever tokens have come
-//   const DraftWish wish = speculator.wish(count_max);      // share_step() sets its count
-//   const auto draft = speculator.draft(wish.count);        // run behind the last token
-//
-// Guesses come from the text itself; those of a draft model (draft_model.h) and what a constraint
-// forces (Answer::forced) it is told.
+//   speculator.follow({prompt, generated});                   // whenever tokens have come
+//   const auto copy = speculator.copy(tokens, count_max);     // what the text may go on with
+//   speculator.note(row);                                     // what is guessed now
+//   speculator.trust().chance(source)                         // how likely such guesses are
 //
 // A draft is verified by the model itself: it runs the last token and the draft as one piece, every
 // row is drawn from as if it were the only one, and the first token that differs from its guess
@@ -18,28 +16,24 @@
 #include <span>
 #include <vector>
 
+#include "plan/guess_policy.h"
 #include "serve/draft_finder.h"
-#include "serve/draft_policy.h"
+#include "serve/draft_options.h"
+#include "serve/guess_row.h"
 
 namespace jige::serve {
 
 class Speculator {
  public:
-  explicit Speculator(int64_t tokens_max) : finder_(tokens_max) {
-    for (std::vector<int32_t>* list : {&draft_, &guesses_, &model_guesses_, &forced_guesses_}) {
-      list->reserve(kDraftTokensMax);
-    }
-  }
+  explicit Speculator(int64_t tokens_max);
   // What a speculator of such sequences takes.
-  static int64_t bytes_for(int64_t tokens_max) {
-    return DraftFinder::bytes_for(tokens_max) +
-           4 * kDraftTokensMax * static_cast<int64_t>(sizeof(int32_t));
-  }
+  static int64_t bytes_for(int64_t tokens_max);
 
   // Forgets the sequence, so that another can begin, for which a draft model is taken to be right
   // with this chance.
-  void clear(double model_chance = kModelChance);
-  // Takes in new tokens and judges the last guesses by them. REQUIRES: as DraftFinder::follow.
+  void clear(double model_chance = plan::kModelChance);
+  // Takes in new tokens and judges the last guesses by them, whether they were run or not: those
+  // before the first wrong one, and that one. REQUIRES: as DraftFinder::follow.
   void follow(const TokenSequence& tokens);
   // How the draft model's last guesses turned out in follow().
   struct Judgement {
@@ -47,35 +41,28 @@ class Speculator {
     bool missed = false;
   };
   const Judgement& of_model() const { return of_model_; }
-  // What may be drafted from the text now: up to `count_max` guesses, none where nothing was found.
-  DraftWish wish(int32_t count_max) const;
-  // Of what was found: an index of kDraftOrders, -1 for nothing.
-  int32_t level() const { return finder_.level(); }
-  // The first `count` guesses, valid until the next call. REQUIRES: up to wish().count_max, tokens
-  // as in follow().
-  std::span<const int32_t> draft(const TokenSequence& tokens, int32_t count);
+  const plan::GuessTrust& trust() const { return trust_; }
 
-  // A constraint forces these, which are judged whether they are run or not.
-  void note_forced(std::span<const int32_t> tokens);
-  double forced_chance() const { return forced_rate_.chance(); }
+  // The next `count` tokens, if the text goes on as it did where it had the same tokens before:
+  // valid until the next call, empty where it did not. REQUIRES: tokens as in follow().
+  std::span<const int32_t> copy(const TokenSequence& tokens, int32_t count);
+  // REQUIRES: copy() was not empty.
+  plan::GuessSource copy_source() const { return plan::copy_source(finder_.equal_tokens()); }
 
-  // How likely a guess of the draft model is.
-  double model_chance() const { return model_rate_.chance(); }
-  // It guesses these.
-  void note_model_draft(std::span<const int32_t> guesses);
+  // These may come next. Of `other`, which were not chosen, copies are judged, too.
+  void note(const GuessRow& row, const GuessRow& other = {});
+  // The sources of the row that was noted last.
+  std::span<const plan::GuessSource> sources() const { return row_.sources; }
 
  private:
+  void judge(const GuessRow& row, const TokenSequence& tokens, bool copies_alone);
+
   DraftFinder finder_;
-  DraftTrust trust_;
+  plan::GuessTrust trust_;
   size_t followed_ = 0;
-  std::vector<int32_t> draft_;
-  // Of what follows the tokens seen so far: the draft, or one guess that nothing is run for.
-  std::vector<int32_t> guesses_;
-  int32_t guess_level_ = -1;
-  HitRate model_rate_;
-  std::vector<int32_t> model_guesses_;
-  HitRate forced_rate_;
-  std::vector<int32_t> forced_guesses_;
+  std::vector<int32_t> copy_;
+  GuessRow row_;
+  GuessRow other_;
   Judgement of_model_;
 };
 

@@ -230,38 +230,48 @@ TEST(Speculation, FewStepsBringARepeatedTextAndNoneAreWastedOnNoise) {
   EXPECT_LT(hard.stats.drafted_tokens, 20);
 }
 
+GuessRow row_of(std::span<const int32_t> tokens, plan::GuessSource source) {
+  GuessRow row;
+  for (const int32_t token : tokens) row.add(token, source);
+  return row;
+}
+
 TEST(Speculator, JudgesGuessesThatNothingWasRunFor) {
   Speculator speculator(100);
   std::vector<int32_t> tokens = {1, 2, 3, 1, 2};
   speculator.follow({tokens, {}});
-  const double before = speculator.wish(8).chance;
-  EXPECT_EQ(speculator.wish(8).count_max, 8);
+  const plan::GuessTrust before = speculator.trust();
+  EXPECT_EQ(speculator.copy({tokens, {}}, 8).size(), 8u);
   // Pairs of which the same token always comes next.
   for (int i = 0; i < 12; ++i) {
+    const auto source = speculator.copy_source();
+    speculator.note(row_of(speculator.copy({tokens, {}}, 8), source));
     tokens.push_back(tokens[tokens.size() - 3]);
     speculator.follow({tokens, {}});
+    EXPECT_GT(speculator.trust().chance(source), before.chance(source));
   }
-  EXPECT_GT(speculator.wish(8).chance, before);
+  EXPECT_EQ(speculator.copy_source(), plan::GuessSource::kLongCopy);
   speculator.clear();
   tokens = {5, 6, 7};
   speculator.follow({tokens, {}});
-  EXPECT_EQ(speculator.wish(8).count_max, 0);
+  EXPECT_TRUE(speculator.copy({tokens, {}}, 8).empty());
 }
 
 TEST(Speculator, JudgesADraftModelByWhatCame) {
   Speculator speculator(100);
   speculator.clear(0.5);
-  EXPECT_DOUBLE_EQ(speculator.model_chance(), 0.5);
+  const auto chance = [&] { return speculator.trust().chance(plan::GuessSource::kModel); };
+  EXPECT_DOUBLE_EQ(chance(), 0.5);
   std::vector<int32_t> tokens = {1, 2, 3};
   speculator.follow({tokens, {}});
-  speculator.note_model_draft(std::vector<int32_t>{4, 5, 6, 7});
+  speculator.note(row_of(std::vector<int32_t>{4, 5, 6, 7}, plan::GuessSource::kModel));
   tokens.insert(tokens.end(), {4, 5, 9});
   speculator.follow({tokens, {}});
   EXPECT_EQ(speculator.of_model().hits, 2);
   EXPECT_TRUE(speculator.of_model().missed);
-  EXPECT_NEAR(speculator.model_chance(), 4.0 / 7, 0.02);
+  EXPECT_NEAR(chance(), 4.0 / 7, 0.02);
   // All that came was right; of the rest nothing is known.
-  speculator.note_model_draft(std::vector<int32_t>{1, 2, 3});
+  speculator.note(row_of(std::vector<int32_t>{1, 2, 3}, plan::GuessSource::kModel));
   tokens.push_back(1);
   speculator.follow({tokens, {}});
   EXPECT_EQ(speculator.of_model().hits, 1);
@@ -271,39 +281,36 @@ TEST(Speculator, JudgesADraftModelByWhatCame) {
   EXPECT_EQ(speculator.of_model().hits, 0) << "judged once";
 }
 
-TEST(Speculator, DoesNotJudgeCopiesThatWereTakenBack) {
-  Speculator speculator(100);
-  std::vector<int32_t> tokens = {1, 2, 3, 4, 1, 2};
-  for (const bool taken_back : {true, false}) {
-    speculator.clear();
+// What was forced, what the model said behind it, and a copy that was not chosen.
+TEST(Speculator, JudgesEachSourceUpToTheFirstWrongGuess) {
+  using enum plan::GuessSource;
+  for (int right = 0; right <= 5; ++right) {
+    Speculator speculator(100);
+    std::vector<int32_t> tokens = {1, 2, 3};
     speculator.follow({tokens, {}});
-    const double before = speculator.wish(8).chance;
-    EXPECT_EQ(speculator.draft({tokens, {}}, 2)[1], 4);
-    speculator.draft({tokens, {}}, taken_back ? 0 : 2);
-    std::vector<int32_t> more = tokens;
-    more.insert(more.end(), {9, 1, 2});
-    speculator.follow({more, {}});
-    EXPECT_EQ(speculator.wish(8).chance == before, taken_back);
+    GuessRow row = row_of(std::vector<int32_t>{10}, kOnly);
+    row.add(11, kForced);
+    GuessRow other = row;
+    for (const int32_t token : {12, 13, 14}) row.add(token, kModel);
+    for (const int32_t token : {12, 99}) other.add(token, kCopy);
+    speculator.note(row, other);
+    EXPECT_EQ(speculator.sources().size(), 5u);
+    for (int32_t i = 0; i < right; ++i) tokens.push_back(10 + i);
+    tokens.push_back(50);
+    const plan::GuessTrust before = speculator.trust();
+    speculator.follow({tokens, {}});
+    const auto change = [&](plan::GuessSource source) {
+      const double more = speculator.trust().chance(source) - before.chance(source);
+      return more > 0 ? '+' : more < 0 ? '-' : '=';
+    };
+    EXPECT_EQ(change(kOnly), '=');
+    EXPECT_EQ(change(kForced), right == 0 ? '=' : right == 1 ? '-' : '+') << right;
+    EXPECT_EQ(change(kModel), right < 2 ? '=' : right < 4 ? '-' : '+') << right;
+    EXPECT_EQ(change(kCopy), right < 2 ? '=' : '-') << right;
+    EXPECT_EQ(speculator.of_model().hits, std::clamp(right - 2, 0, 3));
+    EXPECT_EQ(speculator.of_model().missed, right >= 2 && right < 5);
+    EXPECT_TRUE(speculator.sources().empty()) << "they were judged";
   }
-}
-
-TEST(Speculator, JudgesWhatIsForcedByWhatCame) {
-  Speculator speculator(100);
-  speculator.clear();
-  std::vector<int32_t> tokens = {1, 2, 3};
-  speculator.follow({tokens, {}});
-  const double before = speculator.forced_chance();
-  speculator.note_forced(std::vector<int32_t>{4, 5, 6});
-  tokens.insert(tokens.end(), {4, 5});
-  speculator.follow({tokens, {}});
-  const double right = speculator.forced_chance();
-  EXPECT_GT(right, before);
-  speculator.note_forced(std::vector<int32_t>{4});
-  tokens.push_back(5);
-  speculator.follow({tokens, {}});
-  EXPECT_LT(speculator.forced_chance(), right);
-  speculator.clear();
-  EXPECT_EQ(speculator.forced_chance(), before);
 }
 
 }  // namespace

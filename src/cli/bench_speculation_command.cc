@@ -1,4 +1,4 @@
-// jige bench speculation: what drafts from a text's own tokens gain and cost.
+// jige bench speculation: what guesses gain and cost, and from what they are.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,12 +17,14 @@
 #include "cli/output.h"
 #include "cli/speculation_bench.h"
 #include "cli/speculation_flags.h"
+#include "cli/speculation_texts.h"
 
 namespace jige::cli {
 namespace {
 
 const std::vector<int32_t> kRowCounts = {1, 2, 3, 4, 5, 7, 9, 13, 17, 33};
-constexpr int64_t kLogitRows = 65;  // of the longest draft
+constexpr int64_t kLogitRows = 65;     // of the longest draft
+constexpr int64_t kTextTokens = 4096;  // of a text and what follows it
 
 struct Spread {
   double median = 0, low = 0, high = 0;
@@ -50,17 +52,22 @@ class BenchSpeculationCommand final : public Command {
   void declare(Flags& flags) override {
     flags_ = &flags;
     flags.about(
-        "Measures --speculate: the same answers with and without drafts, in turns, for one user "
-        "and "
-        "for several at once. In \"repeats\" every guess is right, in \"by chance\" tokens were "
+        "Measures --speculate: the same answers with and without guesses, in turns, for one user "
+        "and for several at once. In \"repeats\" every guess is right, in \"by chance\" tokens "
+        "were "
         "seen before in another order and guesses are wrong, in \"nothing found\" there is nothing "
-        "to guess from. Tells also what a step over several rows takes. An answer that depends on "
-        "its drafts would be an error. Other load on the machine shows.");
+        "to guess from. Tells also what a step over several rows takes. With --texts: answers to "
+        "built-in prompts, by what rules force, by copies of the text and by the draft model, each "
+        "alone, and by all of them. An answer that depends on its guesses would be an error. Other "
+        "load on the machine shows.");
     flags.section("What is measured");
     model_.declare(flags);
     flags.text(
         "-f,--file FILE", file_,
         "--model: a text, - for standard input, whose likeliest continuation is one more case");
+    flags.toggle("--texts", texts_,
+                 "--model: answers that quote their prompt, fit a JSON schema, call a tool or are "
+                 "free, by each source of guesses, in place of all else");
     flags.integer("--prompt-tokens N", prompt_tokens_, {.min = 1, .max = 1 << 16},
                   "length of made-up prompts; half of the context where it is too short");
     flags.integer("--new-tokens N", new_tokens_, {.min = 2, .max = 1 << 16},
@@ -75,6 +82,8 @@ class BenchSpeculationCommand final : public Command {
     flags.example("jige bench speculation --random 110m");
     flags.example(
         "jige bench speculation --model runs/quickstart/model --file draft.txt --users 8");
+    flags.example(
+        "jige bench speculation --model models/large --draft-model models/small --texts --users 1");
   }
 
   Status run() override {
@@ -84,19 +93,26 @@ class BenchSpeculationCommand final : public Command {
     if (drafts.tokens_max == 0) {
       return fail(Code::kInvalidArgument, "--speculate off: there is nothing to measure");
     }
+    if (texts_ && model_.folder.empty()) {
+      return fail(Code::kInvalidArgument, "--texts is for --model: a random one knows no texts");
+    }
     JIGE_TRY(const std::string text, file_text());
-    const int64_t tokens_max = std::max<int64_t>(tokens_taken(), text.empty() ? 0 : 4096);
+    const bool has_text = texts_ || !text.empty();
+    const int64_t tokens_max = std::max<int64_t>(tokens_taken(), has_text ? kTextTokens : 0);
     JIGE_TRY(BenchServeModel served,
              model_.load(tokens_max, (tokens_max / ops::kKvBlockTokens + 2) * users_, 512,
                          std::max(kLogitRows, users_)));
     JIGE_DO(load_draft_model(served));
-    JIGE_DO(fit(served.model->context_max()));
-    JIGE_TRY(const std::vector<SpeculationLoad> loads, make_loads(served, text));
+    if (!texts_) JIGE_DO(fit(served.model->context_max()));
+    JIGE_TRY(const std::vector<SpeculationLoad> loads,
+             texts_ ? text_loads(served) : make_loads(served, text));
     print_head(served);
-    JIGE_DO(measure_rows(*served.model));
+    if (!texts_) JIGE_DO(measure_rows(*served.model));
+    const std::vector<SpeculationWay> ways =
+        texts_ ? each_source(drafts, served.draft_model != nullptr) : with_and_without(drafts);
     for (const SpeculationLoad& load : loads) {
       if (interrupted()) return fail(Code::kCancelled, "by a signal");
-      JIGE_TRY(const SpeculationTurns found, bench_speculation(served, load, drafts, rounds_));
+      JIGE_TRY(const SpeculationTurns found, bench_speculation(served, load, ways, rounds_));
       print(found);
     }
     return {};
@@ -163,7 +179,7 @@ class BenchSpeculationCommand final : public Command {
                     "a shorter text",
                     file_, prompt.size(), served.model->context_max());
       }
-      cases.push_back({.name = "text", .prompt = std::move(prompt)});
+      cases.push_back({.name = "text", .prompts = {std::move(prompt)}});
       SpeculationCase drawn = cases.back();
       drawn.name = "text, temperature 1";
       drawn.sampling.temperature = 1;
@@ -179,6 +195,19 @@ class BenchSpeculationCommand final : public Command {
     if (users_ > 1) {
       loads.push_back(
           {.cases = {cases[0], cases[made_up - 1]}, .users = users_, .new_tokens = new_tokens_});
+    }
+    return loads;
+  }
+
+  Result<std::vector<SpeculationLoad>> text_loads(const BenchServeModel& served) const {
+    JIGE_TRY(const std::vector<SpeculationCase> cases,
+             text_cases(*served.tokenizer, served.model->config()));
+    std::vector<SpeculationLoad> loads;
+    for (const int64_t users : {int64_t{1}, users_}) {
+      for (const SpeculationCase& one : cases) {
+        loads.push_back({.cases = {one}, .users = users, .new_tokens = new_tokens_});
+      }
+      if (users_ == 1) break;
     }
     return loads;
   }
@@ -220,29 +249,48 @@ class BenchSpeculationCommand final : public Command {
   }
 
   void print(const SpeculationTurns& found) const {
-    const Spread without = spread_of(found.without);
-    const Spread with = spread_of(found.with);
-    const Spread ratio = spread_of(found.ratios);
-    if (output_.json) {
-      print_json(Json{{"case", found.name},
-                      {"users", found.users},
-                      {"without_tokens_per_s", json_of(without)},
-                      {"with_tokens_per_s", json_of(with)},
-                      {"ratio", json_of(ratio)},
-                      {"drafted_tokens", found.drafted_tokens},
-                      {"accepted_tokens", found.accepted_tokens}});
-      return;
+    for (const SpeculationResult& result : found.results) {
+      output_.json ? print_line(found, result) : print_row(found, result);
+    }
+  }
+
+  void print_line(const SpeculationTurns& found, const SpeculationResult& result) const {
+    Json guesses;
+    for (size_t kind = 0; kind < plan::kGuessKindCount; ++kind) {
+      guesses[std::string(plan::guess_kind_name(static_cast<plan::GuessKind>(kind)))] = {
+          {"guessed", result.guesses.guessed[kind]}, {"right", result.guesses.right[kind]}};
+    }
+    print_json(Json{{"case", found.name},
+                    {"users", found.users},
+                    {"way", result.way},
+                    {"tokens_per_s", json_of(spread_of(result.tokens_per_s))},
+                    {"ratio", json_of(spread_of(result.ratios))},
+                    {"tokens", result.tokens},
+                    {"steps", result.steps},
+                    {"guesses", guesses}});
+  }
+
+  void print_row(const SpeculationTurns& found, const SpeculationResult& result) const {
+    std::string guesses;
+    for (size_t kind = 0; kind < plan::kGuessKindCount; ++kind) {
+      if (result.guesses.guessed[kind] == 0) continue;
+      guesses +=
+          fmt::format(", {} of {} {}", result.guesses.right[kind], result.guesses.guessed[kind],
+                      plan::guess_kind_name(static_cast<plan::GuessKind>(kind)));
     }
     print_text(fmt::format(
-        "  {:<26} {:>2} user{}  {:>24} -> {:>24} tokens/s, {} times, {} of {} "
-        "guesses right\n",
-        found.name, found.users, found.users == 1 ? ": " : "s:", text_of(without, 1),
-        text_of(with, 1), text_of(ratio, 2), found.accepted_tokens, found.drafted_tokens));
+        "  {:<26} {:>2} user{}  {:<8} {:>24} tokens/s, {} times, {:.2f} tokens a step{}\n",
+        found.name, found.users, found.users == 1 ? ": " : "s:", result.way,
+        text_of(spread_of(result.tokens_per_s), 1), text_of(spread_of(result.ratios), 2),
+        static_cast<double>(result.tokens) /
+            static_cast<double>(std::max<int64_t>(1, result.steps)),
+        guesses.empty() ? "" : guesses + " right"));
   }
 
   const Flags* flags_ = nullptr;
   BenchServeModelFlags model_;
   std::string file_;
+  bool texts_ = false;
   int64_t prompt_tokens_ = 256;
   int64_t new_tokens_ = 128;
   int64_t users_ = 8;

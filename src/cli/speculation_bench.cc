@@ -20,8 +20,8 @@ constexpr float kBiasMost = 100;
 // What one run of a load gave.
 struct Answered {
   double seconds = 0;
-  int64_t drafted_tokens = 0;
-  int64_t accepted_tokens = 0;
+  plan::GuessCounts guesses;
+  int64_t steps = 0;
   std::vector<std::vector<int32_t>> answers;
   int64_t token_count() const {
     int64_t count = 0;
@@ -30,22 +30,24 @@ struct Answered {
   }
 };
 
-const SpeculationCase& case_of(const SpeculationLoad& load, int64_t user) {
-  return load.cases[static_cast<size_t>(user) % load.cases.size()];
-}
-
 Result<Answered> run_alone(BenchServeModel& served, const SpeculationLoad& load,
                            const serve::DraftOptions& drafts) {
   serve::Generator generator(*served.model, *served.tokenizer, model::kNoAdapter,
                              served.draft_model.get());
-  const SpeculationCase& one = case_of(load, 0);
-  JIGE_TRY(serve::Generation answer, generator.generate(one.prompt, {.sampling = one.sampling,
-                                                                     .tokens_max = load.new_tokens,
-                                                                     .drafts = drafts}));
-  return Answered{.seconds = answer.stats.decode_seconds,
-                  .drafted_tokens = answer.stats.drafted_tokens,
-                  .accepted_tokens = answer.stats.accepted_tokens,
-                  .answers = {std::move(answer.tokens)}};
+  const SpeculationCase& one = load.cases[0];
+  Answered run;
+  for (const std::vector<int32_t>& prompt : one.prompts) {
+    JIGE_TRY(serve::Generation answer, generator.generate(prompt, {.sampling = one.sampling,
+                                                                   .tokens_max = load.new_tokens,
+                                                                   .stop_ids = one.stop_ids,
+                                                                   .constraint = one.constraint,
+                                                                   .drafts = drafts}));
+    run.seconds += answer.stats.decode_seconds;
+    run.guesses.add(answer.stats.guesses);
+    run.steps += answer.stats.decode_steps + 1;
+    run.answers.push_back(std::move(answer.tokens));
+  }
+  return run;
 }
 
 // Keeps the tokens of an answer; the rest waits for its end.
@@ -73,9 +75,12 @@ Result<Answered> run_together(BenchServeModel& served, const SpeculationLoad& lo
   std::vector<std::shared_ptr<KeepTokens>> sinks;
   const StopWatch watch;
   for (int64_t user = 0; user < load.users; ++user) {
-    const SpeculationCase& one = case_of(load, user);
+    const auto turn = static_cast<size_t>(user);
+    const SpeculationCase& one = load.cases[turn % load.cases.size()];
     serve::EngineRequest request;
-    request.prompt = one.prompt;
+    request.prompt = one.prompts[turn / load.cases.size() % one.prompts.size()];
+    request.constraint = one.constraint;
+    request.stop_ids = one.stop_ids;
     request.sampling = one.sampling;
     request.logprobs = false;
     request.seed = static_cast<uint64_t>(user);
@@ -87,12 +92,14 @@ Result<Answered> run_together(BenchServeModel& served, const SpeculationLoad& lo
   }
   Answered run;
   for (const auto& sink : sinks) {
-    JIGE_TRY(const serve::RequestReport report, sink->over.get_future().get());
-    run.drafted_tokens += report.drafted_tokens;
-    run.accepted_tokens += report.accepted_tokens;
+    JIGE_DO(sink->over.get_future().get().map([](const auto&) {}));
     run.answers.push_back(std::move(sink->tokens));
   }
   run.seconds = watch.seconds();
+  engine->stop();  // its last iteration is counted
+  const serve::EngineCounters counters = engine->status().counters;
+  run.guesses = counters.guesses;
+  run.steps = counters.iterations;
   return run;
 }
 
@@ -115,37 +122,60 @@ std::vector<SpeculationCase> made_up_cases(int64_t prompt_tokens, int64_t vocab_
   Rng rng(derive_key(1, "bench speculation"));
   const int64_t kinds = std::min<int64_t>(kKinds, vocab_size);
   SpeculationCase repeats{.name = "repeats",
-                          .prompt = std::vector<int32_t>(static_cast<size_t>(prompt_tokens), 1)};
+                          .prompts = {std::vector<int32_t>(static_cast<size_t>(prompt_tokens), 1)}};
   repeats.sampling.logit_bias = {{1, kBiasMost}};
-  SpeculationCase chance{.name = "by chance", .prompt = drawn_tokens(rng, prompt_tokens, kinds)};
+  SpeculationCase chance{.name = "by chance", .prompts = {drawn_tokens(rng, prompt_tokens, kinds)}};
   chance.sampling.temperature = 1;
   for (int32_t id = 0; id < kinds; ++id) chance.sampling.logit_bias.push_back({id, kBiasMost});
   SpeculationCase nothing{.name = "nothing found",
-                          .prompt = drawn_tokens(rng, prompt_tokens, vocab_size)};
+                          .prompts = {drawn_tokens(rng, prompt_tokens, vocab_size)}};
   nothing.sampling.temperature = 1;
   return {std::move(repeats), std::move(chance), std::move(nothing)};
 }
 
+std::vector<SpeculationWay> with_and_without(const serve::DraftOptions& drafts) {
+  return {{"without", {}}, {"with", drafts}};
+}
+
+std::vector<SpeculationWay> each_source(const serve::DraftOptions& drafts, bool has_model) {
+  std::vector<SpeculationWay> ways = {{"without", {}}};
+  for (const plan::GuessKind kind :
+       {plan::GuessKind::kForced, plan::GuessKind::kCopied, plan::GuessKind::kModel}) {
+    if (kind == plan::GuessKind::kModel && !has_model) continue;
+    serve::DraftOptions alone = drafts;
+    alone.forced = kind == plan::GuessKind::kForced;
+    alone.copied = kind == plan::GuessKind::kCopied;
+    alone.model = kind == plan::GuessKind::kModel;
+    ways.push_back({std::string(plan::guess_kind_name(kind)), alone});
+  }
+  ways.push_back({"all", drafts});
+  return ways;
+}
+
 Result<SpeculationTurns> bench_speculation(BenchServeModel& served, const SpeculationLoad& load,
-                                           const serve::DraftOptions& drafts, int64_t turns) {
+                                           const std::vector<SpeculationWay>& ways, int64_t turns) {
   SpeculationTurns found{.name = load.cases[0].name, .users = load.users};
   for (size_t i = 1; i < load.cases.size(); ++i) found.name += " and " + load.cases[i].name;
+  for (const SpeculationWay& way : ways) found.results.push_back({.way = way.name});
   for (int64_t turn = 0; turn <= turns; ++turn) {
-    Answered runs[2];  // without and with
-    for (const int64_t place : {turn % 2, 1 - turn % 2}) {
-      JIGE_TRY(runs[place], run_once(served, load, place == 0 ? serve::DraftOptions{} : drafts));
+    std::vector<Answered> runs(ways.size());
+    for (size_t i = 0; i < ways.size(); ++i) {
+      const size_t place = (i + static_cast<size_t>(turn)) % ways.size();
+      JIGE_TRY(runs[place], run_once(served, load, ways[place].drafts));
     }
-    if (runs[0].answers != runs[1].answers) {
-      return fail(Code::kInternal, "{}: an answer with drafts differs from the one without",
-                  found.name);
+    for (size_t i = 0; i < ways.size(); ++i) {
+      if (runs[i].answers != runs[0].answers) {
+        return fail(Code::kInternal, "{}: an answer with guesses ({}) differs from the one without",
+                    found.name, ways[i].name);
+      }
+      if (turn == 0) continue;  // caches and pages
+      SpeculationResult& result = found.results[i];
+      result.tokens = runs[i].token_count();
+      result.tokens_per_s.push_back(static_cast<double>(result.tokens) / runs[i].seconds);
+      result.ratios.push_back(runs[0].seconds / runs[i].seconds);
+      result.guesses = runs[i].guesses;
+      result.steps = runs[i].steps;
     }
-    if (turn == 0) continue;  // caches and pages
-    const auto count = static_cast<double>(runs[0].token_count());
-    found.without.push_back(count / runs[0].seconds);
-    found.with.push_back(count / runs[1].seconds);
-    found.ratios.push_back(runs[0].seconds / runs[1].seconds);
-    found.drafted_tokens = runs[1].drafted_tokens;
-    found.accepted_tokens = runs[1].accepted_tokens;
   }
   return found;
 }

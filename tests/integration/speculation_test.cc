@@ -253,12 +253,19 @@ TEST(Speculation, BenchComparesWithAndWithout) {
                 "40", "--new-tokens", "12", "--users", "3", "--json"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   const JsonLines lines = outcome.json_lines();
-  ASSERT_EQ(lines.size(), 1u + 10 + 7) << "head, counts of rows, cases";
-  EXPECT_EQ(lines[11]["case"], "repeats");
-  EXPECT_GT(lines[11]["ratio"]["median"], 0);
-  EXPECT_GT(lines[11]["accepted_tokens"], 0);
+  ASSERT_EQ(lines.size(), 1u + 10 + 7 * 2) << "head, counts of rows, cases without and with";
+  EXPECT_EQ(lines[11]["way"], "without");
+  EXPECT_EQ(lines[11]["steps"], 12);
+  EXPECT_EQ(lines[12]["way"], "with");
+  EXPECT_EQ(lines[12]["case"], "repeats");
+  EXPECT_GT(lines[12]["ratio"]["median"], 0);
+  EXPECT_LT(lines[12]["steps"], 12);
+  EXPECT_GT(lines[12]["guesses"]["copied"]["right"], 0);
+  EXPECT_EQ(lines[12]["guesses"]["model"]["guessed"], 0);
   expect_error(run_jige({"bench", "speculation", "--random", "tiny", "--speculate", "off"}), 2,
                {"--speculate off"});
+  expect_error(run_jige({"bench", "speculation", "--random", "tiny", "--texts"}), 2,
+               {"--texts", "--model"});
 }
 
 TEST(Speculation, BenchFitsIntoTheContextOfAModel) {
@@ -276,6 +283,9 @@ TEST(Speculation, BenchFitsIntoTheContextOfAModel) {
   const Outcome refused = run_jige(read);
   expect_error(refused, 2, {folder / "long.txt: has ", "the context of 96"});
   EXPECT_EQ(refused.json_lines().size(), 1u) << "before anything is measured";
+  std::vector<std::string> texts = arguments;
+  texts.push_back("--texts");
+  expect_error(run_jige(texts), 2, {"the prompt has ", "the context holds 96"});
   std::vector<std::string> asked = arguments;
   asked.insert(asked.end(), {"--new-tokens", "70"});
   expect_error(run_jige(asked), 2, {"--prompt-tokens 256 and --new-tokens 70", "holds 96"});

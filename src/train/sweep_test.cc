@@ -319,7 +319,8 @@ TEST(Sweep, RefusesOtherFilesThanItBeganWith) {
   first_model(study.folder);
   const auto run = [&](const std::string& out) -> Result<SweepRecord> {
     CpuDevice device({.thread_count = 1});
-    JIGE_TRY(const auto plan, plan_sweep({study.trial("one", 1e-3, 0.25)}, out, {}, device.team()));
+    JIGE_TRY(const auto plan,
+             plan_sweep({study.trial("one", 1e-3, 0.25)}, out, {}, {}, device.team()));
     return run_all(plan, {.out_folder = out});
   };
   const auto expect_refused = [&](const std::string& out) {

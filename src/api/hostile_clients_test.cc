@@ -109,6 +109,19 @@ TEST(HostileClients, AThousandIdleConnectionsHarmNobody) {
   EXPECT_TRUE(soon([&] { return server.idle(); }));
 }
 
+TEST(HostileClients, WhatALargeBodyTookGoesBackToTheSystem) {
+  TestServer server;
+  ASSERT_EQ(server.post("/v1/completions", completion_body(3, 2)).status, 200);
+  const int64_t before_bytes = resident_bytes();
+  std::string lists;
+  for (int i = 0; i < 500000; ++i) lists += "[],";
+  const std::string body = completion_body(3, 2, R"(,"passed_over":[)" + lists + "[]]");
+  EXPECT_EQ(server.post("/v1/completions", body).status, 200);
+  if (!kMemoryIsOurs) return;
+  EXPECT_TRUE(soon([&] { return resident_bytes() - before_bytes < 8 << 20; }))
+      << resident_bytes() - before_bytes;
+}
+
 // What a hostile client does with its connection before it is dropped.
 enum class Trick {
   kResetInHead,

@@ -1,10 +1,18 @@
 #include "api/work_queue.h"
 
+#include <malloc.h>
+
 #include <utility>
 
 #include "base/log.h"
 
 namespace jige::api {
+namespace {
+
+// Jobs below it leave little behind, and come too often.
+constexpr size_t kLargeJobBytes = size_t{1} << 20;
+
+}  // namespace
 
 WorkQueue::WorkQueue(Limits limits) : limits_(limits) {
   for (int i = 0; i < limits_.thread_count; ++i) threads_.emplace_back([this] { work(); });
@@ -40,6 +48,7 @@ void WorkQueue::work() {
       log_error("a request could not be read, or its answer not be written: {}", error.what());
     }
     item.job = nullptr;
+    if (item.bytes >= kLargeJobBytes) malloc_trim(0);
     const std::lock_guard lock(mutex_);
     bytes_ -= item.bytes;
   }

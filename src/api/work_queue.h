@@ -1,5 +1,7 @@
 // WorkQueue: a few threads for what would hold up the server's own: parsing and tokenising large
-// requests, writing out large answers. Bounded in jobs and in the bytes they keep alive.
+// requests, writing out large answers. Bounded in jobs and in the bytes they keep alive. A body
+// takes some twenty times its size while it is read; behind a large job what is free goes back to
+// the system, so that no client's request is what the server weighs from then on.
 //
 // Threads: try_push from any thread; stop() once, from the thread that owns the queue.
 #pragma once

@@ -114,10 +114,8 @@ void HttpConnection::start() {
 
 void HttpConnection::enter(Phase phase, int64_t timeout_ms) {
   phase_ = phase;
-  if (phase == Phase::kIdle) idle_since_ = std::chrono::steady_clock::now();
-  deadline_ = timeout_ms < 0
-                  ? Time::max()
-                  : std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
+  phase_since_ = std::chrono::steady_clock::now();
+  deadline_ = timeout_ms < 0 ? Time::max() : phase_since_ + std::chrono::milliseconds(timeout_ms);
 }
 
 void HttpConnection::check_deadline(Time now) {
@@ -228,7 +226,12 @@ bool HttpConnection::output_full() const {
 }
 
 bool HttpConnection::unused_since(Time time) const {
-  return phase_ == Phase::kIdle && idle_since_ <= time && out_.empty() && sending_.empty();
+  return phase_ == Phase::kIdle && phase_since_ <= time && out_.empty() && sending_.empty();
+}
+
+HttpConnection::Time HttpConnection::arriving_since() const {
+  const bool arriving = phase_ == Phase::kReading || phase_ == Phase::kHandshake;
+  return arriving ? phase_since_ : Time::max();
 }
 
 void HttpConnection::enqueue(std::string_view bytes) {

@@ -77,6 +77,9 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void check_deadline(Time now);
   // Whether it has waited for a request since then or longer.
   bool unused_since(Time time) const;
+  // When the request that is on its way began to arrive, or the handshake; no time where there is
+  // none.
+  Time arriving_since() const;
   // Ends the connection now if nothing is under way, else after the answer.
   void wind_down();
   // Ends it at once.
@@ -126,7 +129,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
   Phase phase_ = Phase::kHandshake;
   Time deadline_ = Time::max();
-  Time idle_since_ = Time::max();
+  Time phase_since_ = Time::max();
   std::weak_ptr<HttpExchange> exchange_;
   bool keep_alive_ = true;
   bool end_sent_ = false;

@@ -181,17 +181,25 @@ asio::awaitable<void> Server::sweep_loop() {
   }
 }
 
-// Ends a connection that nobody has used for a while, so that idle ones cannot keep others out.
+// Ends a connection that nobody has used for a while, or else the one whose request has been
+// longest on its way, so that neither idle ones nor those that say a byte now and then keep others
+// out.
 bool Server::make_room() {
-  const auto since =
-      std::chrono::steady_clock::now() - std::chrono::milliseconds(core_->options.evict_idle_ms);
+  const auto now = std::chrono::steady_clock::now();
+  const auto unused_since = now - std::chrono::milliseconds(core_->options.evict_idle_ms);
+  auto arriving_since = now - std::chrono::milliseconds(core_->options.evict_arriving_ms);
+  std::shared_ptr<HttpConnection> ended;  // close() takes it from the set
   for (const auto& connection : core_->connections) {
-    if (!connection->unused_since(since)) continue;
-    const std::shared_ptr<HttpConnection> ended = connection;  // close() takes it from the set
-    ended->close();
-    return true;
+    if (connection->unused_since(unused_since)) {
+      ended = connection;
+      break;
+    }
+    if (connection->arriving_since() > arriving_since) continue;
+    arriving_since = connection->arriving_since();
+    ended = connection;
   }
-  return false;
+  if (ended) ended->close();
+  return ended != nullptr;
 }
 
 void Server::end_all() {

@@ -41,6 +41,7 @@ struct HttpServerOptions {
   size_t output_bytes_max = size_t{256} << 10;  // unsent of one stream before its next piece
   int connections_max = 1024;
   int64_t evict_idle_ms = 1000;         // unused for so long, a connection makes room for a new one
+  int64_t evict_arriving_ms = 5000;     // where none is, the one whose request takes longest, if so
   int64_t request_timeout_ms = 30'000;  // from the first byte of a request to its last
   int64_t idle_timeout_ms = 75'000;     // between requests
   int64_t write_timeout_ms = 30'000;    // without the client taking a byte

@@ -401,6 +401,29 @@ TEST_F(HttpServerTest, UnusedConnectionsMakeRoomForNewOnes) {
   EXPECT_EQ(gone_, 0) << "the one in use stays";
 }
 
+// What an attacker needs no bandwidth for: requests that say one byte now and then.
+TEST_F(HttpServerTest, RequestsThatArriveTooSlowlyMakeRoomForNewOnes) {
+  start({.connections_max = 3, .evict_arriving_ms = 300});
+  TestClient held_client(port_);
+  held_client.send(request_text("GET", "/hold"));
+  ASSERT_TRUE(testing::soon([&] { return held() == 1; }));
+  TestClient first(port_);
+  first.send("GET /echo HTTP/1.1\r\nHo");
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  TestClient second(port_);
+  second.send("POST /echo HTTP/1.1\r\nHost: te\r\nContent-Length: 5\r\n\r\na");
+  ASSERT_TRUE(testing::soon([&] { return server_->stats().connections_open == 3; }));
+  EXPECT_EQ(TestClient(port_).read_response().status, 503) << "both are young";
+  std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  TestClient third(port_);
+  third.send(request_text("GET", "/hold"));
+  ASSERT_TRUE(testing::soon([&] { return held() == 2; }));
+  EXPECT_TRUE(first.ended());
+  second.send("bcde");
+  EXPECT_EQ(second.read_response().status, 200) << "the oldest went alone";
+  EXPECT_EQ(gone_, 0) << "those in use stay";
+}
+
 // Without a bound, small requests that nobody reads the answers of would fill the memory.
 TEST_F(HttpServerTest, PipelinedRequestsWaitForTheirAnswersToBeRead) {
   start({.output_bytes_max = 50'000});

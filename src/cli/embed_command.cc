@@ -166,6 +166,7 @@ class EmbedCommand final : public Command {
     Group group;
     int64_t read = 0;
     const auto run_group = [&]() -> Status {
+      if (group.inputs.empty()) return {};
       auto made = loaded.named(embedder.embed(group.inputs, &interrupt_flag()));
       if (!made && made.error().code == Code::kCancelled) {
         return fail(Code::kCancelled, "by a signal, at {}:{}", shown_name(), group.lines.front());
@@ -204,7 +205,7 @@ class EmbedCommand final : public Command {
       if (group.tokens >= kGroupTokens) JIGE_DO(run_group());
       return ++read < limit_ || limit_ == 0;
     };
-    JIGE_DO(for_each_line(data_, add_line));
+    JIGE_DO(for_each_line(data_, add_line, run_group));
     JIGE_DO(run_group());
     if (totals.texts == 0) {
       return fail(Code::kInvalidArgument, "{}: holds no text", shown_name());

@@ -1,12 +1,17 @@
 // `jige embed` as users meet it: forms of data and results, prompts, what is refused and how.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/file.h"
@@ -120,6 +125,28 @@ TEST(Embed, RefusesBadDataAndLeavesNothingBehind) {
   EXPECT_EQ(cut.json()["truncated"], true);
   EXPECT_EQ(cut.json()["tokens"], 200);
   EXPECT_THAT(cut.err, HasSubstr("of 1 text the end was cut off"));
+}
+
+// A script may write a text, wait for its vector, and write the next one then.
+TEST(Embed, AnswersATextOfAPipeBeforeTheNextOneComes) {
+  const TestFolder folder;
+  ASSERT_EQ(mkfifo((folder / "in").c_str(), 0600), 0);
+  const int writer = open((folder / "in").c_str(), O_RDWR);  // so that it never ends
+  ASSERT_GE(writer, 0);
+  Process process({"embed", kQwen, "--limit", "2"}, folder.path());
+  ASSERT_EQ(write(writer, "\"one\"\n", 6), 6);
+  const auto answered = [&] {
+    return exists(folder / "out") && read_text(folder / "out").ends_with("\n");
+  };
+  for (int i = 0; i < 4000 && !answered(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_TRUE(answered());
+  ASSERT_EQ(write(writer, "\"two\"\n", 6), 6);
+  const Outcome outcome = process.wait();
+  close(writer);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.json_lines().size(), 2u);
 }
 
 }  // namespace

@@ -60,7 +60,7 @@ void TrainRewardFlags::declare(Flags& flags) {
                "weight of the distance from the model it starts from, which is kept in memory "
                "then; 0: none");
   flags.integer("--draw-at-once N", options.answers_max, {.min = 1, .max = 4096},
-                "answers that are drawn at once: less takes less memory");
+                "answers that are drawn at once, on each rank: less takes less memory");
 }
 
 Result<std::optional<train::GrpoOptions>> TrainRewardFlags::to_options(const Flags& flags) const {

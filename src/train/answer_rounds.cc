@@ -7,63 +7,13 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
+#include "train/answer_words.h"
 #include "train/rank_exchange.h"
 
 namespace jige::train {
-namespace {
 
-// A token and its log-probability travel as one word.
-int64_t word_of(int32_t token, float logprob) {
-  const uint64_t high = uint64_t{std::bit_cast<uint32_t>(logprob)} << 32U;
-  return std::bit_cast<int64_t>(high | std::bit_cast<uint32_t>(token));
-}
-
-void add_answer(const DrawnAnswer& answer, double reward, std::vector<int64_t>& words) {
-  words.push_back(std::bit_cast<int64_t>(reward));
-  words.push_back(std::ssize(answer.tokens));
-  words.push_back(answer.cut ? 1 : 0);
-  for (size_t k = 0; k < answer.tokens.size(); ++k) {
-    words.push_back(word_of(answer.tokens[k], answer.logprobs[k]));
-  }
-}
-
-// Takes the words of one rank, front to back.
-class WordReader {
- public:
-  explicit WordReader(std::span<const int64_t> words) : words_(words) {}
-
-  Result<int64_t> take() {
-    if (words_.empty()) return fail(Code::kCorrupt, "a rank says less of its answers than it drew");
-    const int64_t word = words_.front();
-    words_ = words_.subspan(1);
-    return word;
-  }
-  Result<double> take_number() {
-    JIGE_TRY(const int64_t word, take());
-    return std::bit_cast<double>(word);
-  }
-  Status take_answer(DrawnAnswer& answer, double& reward) {
-    JIGE_TRY(reward, take_number());
-    JIGE_TRY(const int64_t count, take());
-    JIGE_TRY(const int64_t cut, take());
-    answer.cut = cut != 0;
-    for (int64_t k = 0; k < count; ++k) {
-      JIGE_TRY(const int64_t word, take());
-      const auto bits = std::bit_cast<uint64_t>(word);
-      answer.tokens.push_back(std::bit_cast<int32_t>(static_cast<uint32_t>(bits)));
-      answer.logprobs.push_back(std::bit_cast<float>(static_cast<uint32_t>(bits >> 32U)));
-    }
-    return {};
-  }
-
- private:
-  std::span<const int64_t> words_;
-};
-
-}  // namespace
-
-AnswerRounds::AnswerRounds(const TrainOptions& options)
-    : grpo_(*options.grpo), scorer_(options.grpo->reward) {
+AnswerRounds::AnswerRounds(const TrainOptions& options, int64_t vocab_size)
+    : grpo_(*options.grpo), vocab_size_(vocab_size), scorer_(options.grpo->reward) {
   if (options.ranks && options.ranks->size > 1) group_ = options.ranks->group.get();
 }
 
@@ -131,9 +81,9 @@ Result<bool> AnswerRounds::share(bool stays, AnswerRound& round) {
   }
   JIGE_TRY(const auto all, gather_uneven(*group_, words));
   round.wait_seconds = watch.seconds();
-  std::vector<WordReader> readers;
+  std::vector<AnswerReader> readers;
   for (const std::vector<int64_t>& said : all) {
-    WordReader& reader = readers.emplace_back(said);
+    AnswerReader& reader = readers.emplace_back(said, vocab_size_);
     JIGE_TRY(const int64_t other_stays, reader.take());
     stays = stays && other_stays != 0;
     JIGE_TRY(const double draw_seconds, reader.take_number());

@@ -46,7 +46,7 @@ struct AnswerRound {
 class AnswerRounds {
  public:
   // The options must outlive it. REQUIRES: options.grpo.
-  explicit AnswerRounds(const TrainOptions& options);
+  AnswerRounds(const TrainOptions& options, int64_t vocab_size);
 
   // Nothing where it was left. Fails as AnswerSource::draw and Rewards::score, and as soon as
   // another rank has failed, with its error. REQUIRES: AnswerSource::attach(), a prompt.
@@ -63,6 +63,7 @@ class AnswerRounds {
   bool is_own(size_t prompt) const;
 
   const GrpoOptions& grpo_;
+  int64_t vocab_size_;
   comm::AsyncGroup* group_ = nullptr;  // null: this process alone
   Rewards scorer_;
 };

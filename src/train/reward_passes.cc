@@ -45,7 +45,7 @@ RewardPasses::RewardPasses(const TrainOptions& options, StepEngine& engine, Exec
       engine_(engine),
       executor_(executor),
       tasks_(two_pass_tasks(engine.weights().architecture().node_count())),
-      rounds_(options) {}
+      rounds_(options, engine.weights().architecture().config().vocab_size) {}
 
 // What draws may be there for longer than the weights that it was lent.
 RewardPasses::~RewardPasses() { grpo_.source->detach(); }

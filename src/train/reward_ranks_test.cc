@@ -102,20 +102,18 @@ TEST(RewardRanks, GiveTheBitsOfOneRank) {
                                                {.size = 3, .shard = true, .order = {1, 2, 0}},
                                                {.size = 2, .tcp = true, .delays = true},
                                                {.size = 7, .shard = true, .delays = true}}) {
-    for (const int64_t micro_batch : {32, 128}) {
-      TrainOptions options = one;
-      options.out_folder = folder.file("ranks" + std::to_string(turn++));
-      options.micro_batch_tokens = micro_batch;
-      const std::string what = fmt::format("{} ranks, {} tokens", group.size, micro_batch);
-      const auto ranks = draw_on_ranks(options, group);
-      expect_alike(ranks, alone, what);
-      EXPECT_TRUE(saved_bytes(options) == expected) << what;
-      for (const RankOutcome& rank : ranks) {
-        EXPECT_EQ(rank.result.memory.arena_peak_bytes, rank.result.memory.arena_predicted_bytes);
-        // There are more answers than ranks: each has as many micro-batches in both updates.
-        for (const StepInfo& step : rank.steps) {
-          EXPECT_EQ(step.micro_batch_count % (2 * group.size), 0) << what;
-        }
+    TrainOptions options = one;
+    options.out_folder = folder.file("ranks" + std::to_string(turn++));
+    options.micro_batch_tokens = turn % 2 == 0 ? 32 : 128;
+    const std::string what = fmt::format("turn {}, {} ranks", turn, group.size);
+    const auto ranks = draw_on_ranks(options, group);
+    expect_alike(ranks, alone, what);
+    EXPECT_TRUE(saved_bytes(options) == expected) << what;
+    for (const RankOutcome& rank : ranks) {
+      EXPECT_EQ(rank.result.memory.arena_peak_bytes, rank.result.memory.arena_predicted_bytes);
+      // There are more answers than ranks: each has as many micro-batches in both updates.
+      for (const StepInfo& step : rank.steps) {
+        EXPECT_EQ(step.micro_batch_count % (2 * group.size), 0) << what;
       }
     }
   }
@@ -236,7 +234,7 @@ TEST(RewardRanks, LeaveTogetherWhatTheyAreInAndGoOnWithTheSameBits) {
   const TrainOptions whole = ranked_rewards(folder, "whole");
   const RankOutcome alone = train_one(whole);
   ASSERT_EQ(alone.error, "");
-  for (const auto& [size, who] : {std::pair{1, 0}, {3, 0}, {3, 2}}) {
+  for (const auto& [size, who] : {std::pair{1, 0}, {3, 2}}) {
     const std::string what = fmt::format("{} ranks, rank {} leaves", size, who);
     const TrainOptions parts = ranked_rewards(folder, fmt::format("parts{}{}", size, who));
     const Group group{.size = size, .shard = size > 1, .delays = size > 1};

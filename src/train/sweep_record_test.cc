@@ -85,6 +85,7 @@ TEST(SweepRecord, PutsTheLeastHeldOutLossFirst) {
   SweepRecord none = record;
   // What was not held out is no better for its training loss.
   none.trials[3].held_out.reset();
+  none.trials[3].loss = 0.1;
   EXPECT_EQ(trials_by_loss(none), (std::vector<size_t>{1, 3, 2, 0}));
   EXPECT_EQ(best_trial(none), 1u);
   none.trials[1].held_out.reset();

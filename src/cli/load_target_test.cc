@@ -51,15 +51,15 @@ TEST(EngineTarget, TellsRefusalsAndCancels) {
   BenchServeModelFlags flags;
   flags.random = "tiny";
   flags.device.threads = 1;
-  auto served = flags.load(64, 64, 64, 8);
+  auto served = flags.load(4096, 256, 64, 8);
   ASSERT_TRUE(served);
   auto engine = serve::Engine::create(*served->model, *served->tokenizer);
   EngineTarget target(**engine, 50, 7);
   const auto refused =
-      drive_load(std::vector<sim::RequestShape>{{0, 99, 1}}, 0, target, kNotStopped);
+      drive_load(std::vector<sim::RequestShape>{{0, 5000, 1}}, 0, target, kNotStopped);
   EXPECT_EQ(refused.outcomes[0].failure, "invalid_argument");
   const std::atomic<bool> stop = true;
-  target.send(0, {0, 10, 50});
+  target.send(0, {0, 10, 4000});  // far from its end when it is cancelled
   target.cancel_all();
   std::vector<LoadTarget::Finished> finished;
   target.wait(10, finished);

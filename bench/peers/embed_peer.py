@@ -6,7 +6,7 @@ import argparse
 import json
 import time
 
-from model_peer import import_libraries, skip
+from model_peer import import_libraries
 
 
 def main():
@@ -20,11 +20,7 @@ def main():
     parser.set_defaults(device="cpu")
     args = parser.parse_args()
 
-    torch, transformers = import_libraries(args)
-    try:
-        import sentence_transformers
-    except ImportError as error:
-        skip(f"peer not importable: {error}")
+    torch, transformers, sentence_transformers = import_libraries(args, "sentence_transformers")
     dtype = torch.bfloat16 if args.dtype == "bf16" else torch.float32
     model = sentence_transformers.SentenceTransformer(args.folder, device="cpu",
                                                       model_kwargs={"dtype": dtype})

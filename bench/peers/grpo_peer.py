@@ -13,7 +13,7 @@ import tempfile
 import time
 import warnings
 
-from model_peer import import_libraries, skip
+from model_peer import import_libraries
 
 
 def write_line(record):
@@ -49,12 +49,7 @@ def main():
     parser.set_defaults(device="cpu")
     args = parser.parse_args()
 
-    torch, transformers = import_libraries(args)
-    try:
-        import datasets
-        import trl
-    except ImportError as error:
-        skip(f"peer not importable: {error}")
+    torch, transformers, datasets, trl = import_libraries(args, "datasets", "trl")
     datasets.disable_progress_bars()
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()

@@ -3,6 +3,7 @@ builds them, for comparisons.
 
 Imported by the peers that run PyTorch; needs torch and, for models, transformers.
 """
+import importlib
 import json
 import sys
 import time
@@ -37,14 +38,13 @@ def import_torch(args):
     return torch
 
 
-def import_libraries(args):
-    """torch and transformers, or the skip."""
+def import_libraries(args, *more):
+    """torch, transformers and more modules by name, or the skip."""
     torch = import_torch(args)
     try:
-        import transformers
+        return torch, *[importlib.import_module(name) for name in ("transformers", *more)]
     except ImportError as error:
         skip(f"peer not importable: {error}")
-    return torch, transformers
 
 
 def add_device_flags(parser):

@@ -2,7 +2,6 @@
 // real machine, the model of one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <signal.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -76,13 +75,8 @@ TEST_F(GpuRanks, MakeTheModelOfOneGpuAndGoOnFromAKill) {
 
   const TestFolder streams;
   Process job(arguments("run", {"--ranks", "3"}), streams.path());
-  wait_for_checkpoint(folder_ / "run", job);
-  const std::vector<pid_t> ranks = ranks_of(job);
-  ASSERT_EQ(ranks.size(), 3u);
-  ASSERT_EQ(kill(ranks[1], SIGKILL), 0);
-  const Outcome killed = job.wait();
-  EXPECT_EQ(killed.exit_code, 8) << killed.err;
-  EXPECT_THAT(killed.err, HasSubstr("rank 1 ("));
+  const KilledRank killed = kill_rank(job, folder_ / "run", 3, 1);
+  EXPECT_THAT(killed.outcome.err, HasSubstr("rank 1 ("));
   const Outcome again =
       run_jige(arguments("run", {"--ranks", "2", "--shard-optimizer", "--resume"}));
   ASSERT_EQ(again.exit_code, 0) << again.err;

@@ -1,14 +1,16 @@
 #include "integration/tiny_run.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <chrono>
-#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <thread>
 
+#include "base/clock.h"
 #include "formats/checkpoint.h"
 
 namespace jige::integration {
@@ -49,6 +51,22 @@ std::vector<pid_t> ranks_of(const Process& job) {
   std::ifstream list("/proc/" + task + "/task/" + task + "/children");
   for (pid_t child = 0; list >> child;) children.push_back(child);
   return children;
+}
+
+KilledRank kill_rank(Process& job, const std::string& run, size_t rank_count, size_t rank) {
+  wait_for_checkpoint(run, job);
+  const std::vector<pid_t> ranks = ranks_of(job);
+  EXPECT_EQ(ranks.size(), rank_count);
+  if (ranks.size() != rank_count) job.send(SIGKILL);
+  const StopWatch watch;
+  if (rank < ranks.size()) {
+    EXPECT_EQ(kill(ranks[rank], SIGKILL), 0);
+  }
+  KilledRank killed{.outcome = job.wait(), .seconds = watch.seconds()};
+  EXPECT_EQ(killed.outcome.exit_code, 8) << killed.outcome.err;
+  EXPECT_THAT(killed.outcome.err,
+              ::testing::HasSubstr("is whole, and the same command goes on from it"));
+  return killed;
 }
 
 TinyRun::TinyRun() {

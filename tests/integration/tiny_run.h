@@ -28,6 +28,14 @@ std::string model_of(const std::string& run);
 
 // The processes that a job of several ranks has started, by rank.
 std::vector<pid_t> ranks_of(const Process& job);
+// What becomes of a job of which one rank was killed.
+struct KilledRank {
+  Outcome outcome;
+  double seconds = 0;  // from the kill to the end
+};
+// Kills a rank of the job that makes `run` behind its first checkpoint; expects that all end then,
+// and can go on.
+KilledRank kill_rank(Process& job, const std::string& run, size_t rank_count, size_t rank);
 
 class TinyRun {
  public:

@@ -224,9 +224,10 @@ class Sweep {
   // Steps of runs that wait, and those that are done: what their time says of the rest.
   double seconds_left(size_t run, int64_t done) {
     if (steps_timed_ == 0) return 0;
+    const int64_t began_behind = rung_ > 0 ? plan_.rungs[rung_ - 1] : 0;
     int64_t steps = end_of(run) - done;
     for (size_t r = run + 1; r < tree_.runs.size(); ++r) {
-      if (waits(r)) steps += end_of(r) - std::max(planned(r).begin, steps_done(r));
+      if (waits(r)) steps += end_of(r) - std::max(planned(r).begin, began_behind);
     }
     for (size_t rung = rung_; rung < plan_.rungs.size(); ++rung) {
       steps += steps_behind_rung(plan_, rung);

@@ -3,7 +3,8 @@
 //
 //   {"format": "jige-sweep", "version": 1,
 //    "flags": [what all trials have, as words of a command line],
-//    "steps": {"all": 12000, "run": 7400},     of all trials; what is left of them with sharing
+//    "steps": {"all": 12000, "run": 7400},     of all trials; what is left of them with sharing, at
+//                                              most where trials are compared
 //    "branches_at_once": 2,                    checkpoints kept for other trials, at most
 //    "halving": {"factor": 3, "rungs": [200, 600]},   steps behind which trials are compared, and
 //                                              one of how many goes on; null: all run to the end

@@ -74,29 +74,22 @@ Json drift_json(const plan::DriftState& drift) {
           {"requests_per_s", drift.rate_per_s}};
 }
 
-// By kind, "forced" and so on, some number of each.
-std::vector<MetricSample> by_source(const std::array<int64_t, plan::kGuessKindCount>& counts) {
-  std::vector<MetricSample> samples;
-  for (size_t kind = 0; kind < counts.size(); ++kind) {
-    const std::string_view name = plan::guess_kind_name(static_cast<plan::GuessKind>(kind));
-    samples.push_back(
-        {.labels = {{"source", std::string(name)}}, .value = as_double(counts[kind])});
-  }
-  return samples;
-}
-
 void write_guesses(PrometheusText& text, const plan::GuessCounts& guesses) {
+  std::vector<MetricSample> guessed, right;
+  for (const plan::GuessKindCounts& kind : guesses.by_kind()) {
+    const std::vector<MetricLabel> labels = {{"source", std::string(kind.name)}};
+    guessed.push_back({.labels = labels, .value = as_double(kind.guessed)});
+    right.push_back({.labels = labels, .value = as_double(kind.right)});
+  }
   text.counter("jige:guessed_tokens_total", "Tokens guessed and verified, by what they were from.",
-               by_source(guesses.guessed));
-  text.counter("jige:guessed_tokens_right_total", "Those of them that were right.",
-               by_source(guesses.right));
+               guessed);
+  text.counter("jige:guessed_tokens_right_total", "Those of them that were right.", right);
 }
 
 Json guesses_json(const plan::GuessCounts& guesses) {
   Json all;
-  for (size_t kind = 0; kind < plan::kGuessKindCount; ++kind) {
-    const std::string_view name = plan::guess_kind_name(static_cast<plan::GuessKind>(kind));
-    all[std::string(name)] = {{"guessed", guesses.guessed[kind]}, {"right", guesses.right[kind]}};
+  for (const plan::GuessKindCounts& kind : guesses.by_kind()) {
+    all[std::string(kind.name)] = {{"guessed", kind.guessed}, {"right", kind.right}};
   }
   return all;
 }

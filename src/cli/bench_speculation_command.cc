@@ -256,9 +256,8 @@ class BenchSpeculationCommand final : public Command {
 
   void print_line(const SpeculationTurns& found, const SpeculationResult& result) const {
     Json guesses;
-    for (size_t kind = 0; kind < plan::kGuessKindCount; ++kind) {
-      guesses[std::string(plan::guess_kind_name(static_cast<plan::GuessKind>(kind)))] = {
-          {"guessed", result.guesses.guessed[kind]}, {"right", result.guesses.right[kind]}};
+    for (const plan::GuessKindCounts& kind : result.guesses.by_kind()) {
+      guesses[std::string(kind.name)] = {{"guessed", kind.guessed}, {"right", kind.right}};
     }
     print_json(Json{{"case", found.name},
                     {"users", found.users},
@@ -272,11 +271,9 @@ class BenchSpeculationCommand final : public Command {
 
   void print_row(const SpeculationTurns& found, const SpeculationResult& result) const {
     std::string guesses;
-    for (size_t kind = 0; kind < plan::kGuessKindCount; ++kind) {
-      if (result.guesses.guessed[kind] == 0) continue;
-      guesses +=
-          fmt::format(", {} of {} {}", result.guesses.right[kind], result.guesses.guessed[kind],
-                      plan::guess_kind_name(static_cast<plan::GuessKind>(kind)));
+    for (const plan::GuessKindCounts& kind : result.guesses.by_kind()) {
+      if (kind.guessed == 0) continue;
+      guesses += fmt::format(", {} of {} {}", kind.right, kind.guessed, kind.name);
     }
     print_text(fmt::format(
         "  {:<26} {:>2} user{}  {:<8} {:>24} tokens/s, {} times, {:.2f} tokens a step{}\n",

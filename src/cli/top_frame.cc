@@ -111,8 +111,7 @@ std::string guesses_by_source(const Json& top) {
   const Json* const guesses = find_field(top, "guesses");
   if (!guesses) return {};
   std::string line;
-  for (size_t kind = 0; kind < plan::kGuessKindCount; ++kind) {
-    const std::string source(plan::guess_kind_name(static_cast<plan::GuessKind>(kind)));
+  for (const std::string_view source : plan::kGuessKindNames) {
     const Json* const counts = find_field(*guesses, source);
     const auto guessed = counts ? number(*counts, "guessed") : std::nullopt;
     if (!guessed || *guessed <= 0) continue;

@@ -32,18 +32,6 @@ GuessKind kind_of(GuessSource source) {
   return is_copy(source) ? GuessKind::kCopied : GuessKind::kForced;
 }
 
-std::string_view guess_kind_name(GuessKind kind) {
-  switch (kind) {
-    case GuessKind::kForced:
-      return "forced";
-    case GuessKind::kCopied:
-      return "copied";
-    case GuessKind::kModel:
-      return "model";
-  }
-  return "model";
-}
-
 void GuessCounts::add(std::span<const GuessSource> sources, int64_t right_count) {
   for (int64_t i = 0; i < std::ssize(sources); ++i) {
     const auto kind = static_cast<size_t>(kind_of(sources[static_cast<size_t>(i)]));
@@ -57,6 +45,14 @@ void GuessCounts::add(const GuessCounts& other) {
     guessed[kind] += other.guessed[kind];
     right[kind] += other.right[kind];
   }
+}
+
+std::array<GuessKindCounts, kGuessKindCount> GuessCounts::by_kind() const {
+  std::array<GuessKindCounts, kGuessKindCount> rows;
+  for (size_t kind = 0; kind < kGuessKindCount; ++kind) {
+    rows[kind] = {kGuessKindNames[kind], guessed[kind], right[kind]};
+  }
+  return rows;
 }
 
 GuessTrust::GuessTrust(double model_chance) {

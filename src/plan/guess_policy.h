@@ -46,8 +46,19 @@ inline bool is_copy(GuessSource source) {
 // What sources are called where they are counted: "forced", "copied", "model".
 enum class GuessKind : int8_t { kForced, kCopied, kModel };
 inline constexpr size_t kGuessKindCount = 3;
+inline constexpr std::array<std::string_view, kGuessKindCount> kGuessKindNames = {
+    "forced", "copied", "model"};
 GuessKind kind_of(GuessSource source);
-std::string_view guess_kind_name(GuessKind kind);
+inline std::string_view guess_kind_name(GuessKind kind) {
+  return kGuessKindNames[static_cast<size_t>(kind)];
+}
+
+// A row of GuessCounts, for those who show them.
+struct GuessKindCounts {
+  std::string_view name;
+  int64_t guessed = 0;
+  int64_t right = 0;
+};
 
 // Tokens that were guessed and run, and those of them that were right, by kind.
 struct GuessCounts {
@@ -56,6 +67,7 @@ struct GuessCounts {
   // The first `right_count` of these were right.
   void add(std::span<const GuessSource> sources, int64_t right_count);
   void add(const GuessCounts& other);
+  std::array<GuessKindCounts, kGuessKindCount> by_kind() const;
   bool operator==(const GuessCounts&) const = default;
 };
 

@@ -67,6 +67,11 @@ TEST(GuessCounts, CountByKind) {
   counts.add(GuessCounts(counts));
   EXPECT_EQ(counts.guessed, (std::array<int64_t, kGuessKindCount>{4, 4, 4}));
   EXPECT_EQ(counts.right, (std::array<int64_t, kGuessKindCount>{4, 4, 2}));
+  const auto rows = counts.by_kind();
+  EXPECT_EQ(rows[0].name, "forced");
+  EXPECT_EQ(rows[2].name, guess_kind_name(GuessKind::kModel));
+  EXPECT_EQ(rows[2].guessed, 4);
+  EXPECT_EQ(rows[2].right, 2);
 }
 
 TEST(ShareStep, DraftsWhatIsWorthItsRow) {

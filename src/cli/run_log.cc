@@ -79,6 +79,7 @@ void take_rewards(const Json& record, double step, RewardCurves& curves) {
     if (record.contains(field)) points.push_back({step, factor * number_or(record, field, NAN)});
   };
   take(curves.reward, "reward");
+  take(curves.length_reward, "length_reward");
   take(curves.full_share, "full_share", 100);
   take(curves.silent_share, "silent_share", 100);
   take(curves.cut_share, "cut_share", 100);
@@ -233,6 +234,10 @@ std::vector<LineChart> reward_charts(const RunLog& log) {
   if (!training.kl.empty()) {
     charts.push_back(chart("Distance from the first weights", "nats a token",
                            {line("", "#1f6feb", training.kl)}));
+  }
+  if (!training.length_reward.empty()) {
+    charts.push_back(chart("What lengths add to rewards", "mean of answers",
+                           {line("", "#1f6feb", training.length_reward)}));
   }
   return charts;
 }

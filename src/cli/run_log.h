@@ -24,6 +24,7 @@ struct PreferenceCurves {
 struct RewardCurves {
   std::vector<ChartPoint> reward, full_share, silent_share, cut_share;  // shares in %
   std::vector<ChartPoint> answer_tokens;
+  std::vector<ChartPoint> length_reward;  // what lengths add to rewards, where they do
   std::vector<ChartPoint> kl, clipped_share, logprob_gap;
   std::vector<ChartPoint> draw_s, score_s, learn_s;
 };

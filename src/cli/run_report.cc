@@ -41,9 +41,13 @@ Facts run_facts(const RunLog& log) {
     facts.emplace_back("last accuracy", fmt::format("{:.1f} %", accuracy.back().y));
   }
   if (const RewardCurves& rewards = log.rewards; !rewards.reward.empty()) {
-    facts.emplace_back("last reward",
-                       fmt::format("{:.4f}, full marks {:.1f} %", rewards.reward.back().y,
-                                   rewards.full_share.back().y));
+    std::string last = fmt::format("{:.4f}", rewards.reward.back().y);
+    const auto add = [&](const char* form, const std::vector<ChartPoint>& points) {
+      if (!points.empty()) last += fmt::format(fmt::runtime(form), points.back().y);
+    };
+    add(", full marks {:.1f} %", rewards.full_share);
+    add(", by lengths {:+.4f}", rewards.length_reward);
+    facts.emplace_back("last reward", last);
   }
   if (const auto& reward = log.rewards_held_out.reward; !reward.empty()) {
     facts.emplace_back("held-out reward, first and last",

@@ -131,6 +131,24 @@ TEST(RunReport, ShowsWhatRanksWaitedForOneAnother) {
   EXPECT_EQ(count(*html, "<td>ranks</td><td>4</td>"), 1);
 }
 
+TEST(RunReport, ShowsRewardsAndWhatLengthsAddToThem) {
+  const std::string step = "{\"kind\":\"step\",\"step\":3,\"loss\":0.5,\"reward\":0.375";
+  const auto plain = read_run_log(write_log(std::string(kRunLog) + step + "}\n"));
+  ASSERT_TRUE(plain) << plain.error().message;
+  const auto without = run_report_html("a run", *plain, std::nullopt);
+  ASSERT_TRUE(without) << without.error().message;
+  EXPECT_EQ(count(*without, "<td>last reward</td><td>0.3750</td>"), 1);
+  EXPECT_EQ(count(*without, "What lengths add"), 0);
+  const auto log = read_run_log(
+      write_log(std::string(kRunLog) + step + ",\"full_share\":0.25,\"length_reward\":-0.125}\n"));
+  ASSERT_TRUE(log) << log.error().message;
+  const auto html = run_report_html("a run", *log, std::nullopt);
+  ASSERT_TRUE(html) << html.error().message;
+  expect_whole(*html);
+  EXPECT_EQ(count(*html, "0.3750, full marks 25.0 %, by lengths -0.1250"), 1);
+  EXPECT_EQ(count(*html, "What lengths add to rewards"), 1);
+}
+
 TEST(RunReport, ShowsHowExpertsAreUsed) {
   const auto plain = read_run_log(write_log(kRunLog));
   ASSERT_TRUE(plain);

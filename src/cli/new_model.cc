@@ -19,7 +19,6 @@ namespace fs = std::filesystem;
 // From its first file on, a run's folder belongs to one process.
 Status hold_run(train::TrainOptions& options) {
   if (options.lock) return {};
-  JIGE_DO(make_folders(options.out_folder));
   JIGE_TRY(train::RunLock taken, train::RunLock::take(options.out_folder));
   options.lock = std::make_shared<train::RunLock>(std::move(taken));
   return {};

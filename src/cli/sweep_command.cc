@@ -95,7 +95,6 @@ class SweepCommand final : public Command {
       return fail(Code::kInvalidArgument,
                   "{}: is the folder of a run; name another one for the sweep", out_);
     }
-    JIGE_DO(make_folders(out_));
     JIGE_TRY(train::RunLock taken, train::RunLock::take(out_));
     const auto lock = std::make_shared<train::RunLock>(std::move(taken));
     JIGE_DO(prepare_models(requests, lock));

@@ -5,9 +5,12 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <thread>
+#include <vector>
 
 #include "base/file.h"
 #include "formats/checkpoint.h"
@@ -217,6 +220,66 @@ TEST(RunFolder, TakesTheLockThatItsCallerHolds) {
   EXPECT_FALSE(Trainer::create(options));
   options.lock = std::make_shared<RunLock>(std::move(*lock));
   EXPECT_TRUE(Trainer::create(options));
+}
+
+TEST(RunFolder, IsNotLeftBehindByARunThatIsRefused) {
+  const TestFolder folder;
+  TrainOptions options = tiny_options(folder, {folder.write("a.jsonl", small_corpus(20))});
+  const std::string above = folder.file("runs");
+  for (const char* out : {"runs/deep/er", "runs/deep/er/"}) {
+    options.out_folder = folder.file(out);
+    options.context = 1 << 20;  // more than the model has
+    ASSERT_FALSE(train(options));
+    EXPECT_FALSE(std::filesystem::exists(above)) << out;
+    options.context = 0;
+    options.data.files = {folder.write("bad.jsonl", "{\"txt\": \"of no known field\"}\n")};
+    ASSERT_FALSE(train(options));
+    EXPECT_FALSE(std::filesystem::exists(above)) << out;
+  }
+  // What was there before is the user's, and so is what holds something.
+  ASSERT_TRUE(make_folders(above));
+  ASSERT_FALSE(train(options));
+  EXPECT_TRUE(std::filesystem::exists(above));
+  EXPECT_FALSE(std::filesystem::exists(folder.file("runs/deep")));
+  std::ofstream(folder.file("runs/notes.txt")) << "mine";
+  options.out_folder = above;
+  ASSERT_FALSE(train(options));
+  EXPECT_EQ(bytes_of(folder.file("runs/notes.txt")), "mine");
+  {
+    auto lock = RunLock::take(folder.file("kept"));
+    ASSERT_TRUE(lock);
+    ASSERT_TRUE(make_folders(folder.file("kept/sub")));
+    std::ofstream(folder.file("kept/sub/file")) << "x";
+    EXPECT_EQ(RunLock::take(folder.file("kept")).error().code, Code::kUnavailable);
+  }
+  EXPECT_TRUE(std::filesystem::exists(folder.file("kept/sub/file")));
+}
+
+// Folders come and go while others wait for them: one at a time has the lock, of the file in place.
+TEST(RunFolder, HasOneOwnerWhileItComesAndGoes) {
+  const TestFolder folder;
+  const std::string out = folder.file("above/out");
+  std::atomic<int> inside = 0, taken = 0, refused = 0;
+  const auto take = [&] {
+    for (int i = 0; i < 300; ++i) {
+      const auto lock = RunLock::take(out);
+      if (!lock) {
+        EXPECT_EQ(lock.error().code, Code::kUnavailable) << lock.error().message;
+        ++refused;
+        continue;
+      }
+      EXPECT_EQ(inside.fetch_add(1), 0);
+      EXPECT_TRUE(std::filesystem::exists(out + "/.lock"));
+      ++taken;
+      --inside;
+    }
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < 4; ++i) threads.emplace_back(take);
+  }
+  EXPECT_GT(taken, 0);
+  EXPECT_EQ(taken + refused, 1200);
 }
 
 TEST(RunFolder, KeepsTheOldCheckpointWhenTheDiskIsFull) {

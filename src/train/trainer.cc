@@ -86,8 +86,9 @@ Result<std::unique_ptr<Trainer>> Trainer::create_on_rank(const TrainOptions& giv
   std::optional<RunSetup> setup;
   auto device = std::make_unique<CpuDevice>(CpuDeviceOptions{.thread_count = options.thread_count});
   const auto prepare = [&]() -> Status {
-    JIGE_DO(make_folders(options.out_folder));
-    if (!lock && (!options.ranks || options.ranks->rank == 0)) {
+    const bool leads = !options.ranks || options.ranks->rank == 0;
+    if (!leads) JIGE_DO(make_folders(options.out_folder));
+    if (!lock && leads) {
       JIGE_TRY(RunLock taken, RunLock::take(options.out_folder));
       lock = std::make_shared<RunLock>(std::move(taken));
     }

@@ -200,10 +200,7 @@ Json table_json(const MemoryTable& memory, DType dtype) {
 
 Result<MemoryReport> make_memory_report(const formats::ModelConfig& config,
                                         const MemoryRequest& request) {
-  if (request.context > config.context_max) {
-    return fail(Code::kInvalidArgument, "--context: {} is more than the model's {}",
-                request.context, config.context_max);
-  }
+  JIGE_DO(formats::check_context(config, request.context));
   constexpr auto kHead = model::HeadKind::kLanguageModel;
   JIGE_TRY(const auto architecture, model::Architecture::create(config, {}, kHead, request.device));
   const ops::WeightFormat format = read_weight_format(request.quantize);

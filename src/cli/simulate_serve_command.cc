@@ -29,6 +29,7 @@ namespace jige::cli {
 namespace {
 
 constexpr int64_t kTracesBetweenLooks = 256;
+constexpr int64_t kTracesMax = 1'000'000'000;
 
 class SimulateServeCommand final : public Command {
  public:
@@ -59,7 +60,7 @@ class SimulateServeCommand final : public Command {
                  "mean time until it does");
     flags.number("--lose-share X", faults_.lose_share, {.min = 0, .max = 1, .below_max = true},
                  "of iterations whose results are lost");
-    flags.integer("--traces N", traces_, {.min = 0},
+    flags.integer("--traces N", traces_, {.min = 0, .max = kTracesMax},
                   "check N random traces from --seed on instead");
     model_.device.declare(flags);
     output_.declare(flags, "one JSON line for what is simulated, then one a load");
@@ -198,9 +199,10 @@ class SimulateServeCommand final : public Command {
     const StopWatch watch;
     Progress progress("checking traces", traces_, output_.quiet || output_.json);
     sim::TraceCounts counts;
+    const auto first_seed = static_cast<uint64_t>(load_.seed);
     for (int64_t i = 0; i < traces_; ++i) {
       JIGE_TRY(const sim::TraceCounts one,
-               sim::run_checked_trace(static_cast<uint64_t>(load_.seed + i)));
+               sim::run_checked_trace(first_seed + static_cast<uint64_t>(i)));
       counts += one;
       if (i % kTracesBetweenLooks != 0) continue;
       if (interrupted()) {

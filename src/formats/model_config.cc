@@ -431,6 +431,13 @@ Status check_model_config(const ModelConfig& config, std::string_view where) {
   return Checker(config, where).run();
 }
 
+Status check_context(const ModelConfig& config, int64_t context) {
+  if (context <= config.context_max) return {};
+  return fail(Code::kInvalidArgument,
+              "--context is {}, but the model has max_position_embeddings {}; choose at most that",
+              context, config.context_max);
+}
+
 ModelConfig first_layers(ModelConfig config, int64_t count) {
   const int64_t own = config.layer_count - config.shared_kv_layers;
   config.shared_kv_layers = std::max<int64_t>(count - own, 0);

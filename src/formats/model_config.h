@@ -438,6 +438,8 @@ Json to_hf_config(const ModelConfig& config);
 // Checks that sizes are positive, inside the limits below and free of contradiction, and that the
 // family has the features asked for. Fails with kInvalidArgument, naming the config.json field.
 Status check_model_config(const ModelConfig& config, std::string_view where);
+// That a model takes texts of this many tokens (--context). Fails with kInvalidArgument.
+Status check_context(const ModelConfig& config, int64_t context);
 
 // The model_type of config.json: "llama", "gemma3_text", "qwen3_moe".
 std::string_view family_name(Family family);

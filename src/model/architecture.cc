@@ -128,7 +128,7 @@ Status check_head_width(const formats::ModelConfig& config) {
 
 Status check_lora(const formats::ModelConfig& config, const formats::LoraConfig& lora) {
   if (lora.rank < 1 || lora.rank > formats::kLoraRankMax) {
-    return fail(Code::kInvalidArgument, "LoRA rank {} is not in 1..{}", lora.rank,
+    return fail(Code::kInvalidArgument, "--lora-rank is {}; it must be in 1..{}", lora.rank,
                 formats::kLoraRankMax);
   }
   const std::vector<std::string> linears = linear_names(config);
@@ -138,7 +138,7 @@ Status check_lora(const formats::ModelConfig& config, const formats::LoraConfig&
     });
     if (!found) {
       return fail(Code::kInvalidArgument,
-                  "LoRA target \"{}\" is no linear layer of a {} model; known are {}", target,
+                  "--lora-target: \"{}\" is no linear layer of a {} model; known are {}", target,
                   formats::family_name(config.family),
                   fmt::join(formats::lora_linear_modules(config), ", "));
     }

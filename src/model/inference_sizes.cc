@@ -51,7 +51,7 @@ Result<InferenceSizes> inference_sizes_with(const std::vector<Adapter>& adapters
   }
   sizes.context_max = options.context_max > 0 ? options.context_max
                                               : std::min(config.context_max, kContextDefaultMax);
-  JIGE_DO(check_range("the context in tokens", sizes.context_max, 1, config.context_max));
+  JIGE_DO(formats::check_context(config, sizes.context_max));
   // Embeddings: the longest text, and beside its end a batch of others.
   const int64_t beside = options.embeds ? kv_blocks_for(options.batch_tokens_max) : 0;
   sizes.kv_block_count = options.kv_block_count > 0 ? options.kv_block_count

@@ -73,14 +73,10 @@ Status check_experts(const formats::ModelConfig& config, const TrainOptions& opt
               where, flag, flag);
 }
 
-Status check_context(const formats::ModelConfig& config, TrainOptions& options) {
+Status choose_context(const formats::ModelConfig& config, TrainOptions& options) {
   const int64_t room = options.micro_batch_tokens / (options.dpo ? 2 : 1);
   if (options.context == 0) options.context = std::clamp<int64_t>(room, 1, config.context_max);
-  if (options.context > config.context_max) {
-    return fail(Code::kInvalidArgument,
-                "{} is {}, but the model has max_position_embeddings {}; choose at most that",
-                flag_of("context"), options.context, config.context_max);
-  }
+  JIGE_DO(formats::check_context(config, options.context));
   if (options.dpo && 2 * options.context > options.micro_batch_tokens) {
     return fail(
         Code::kInvalidArgument,
@@ -152,7 +148,7 @@ Status choose_model(RunSetup& setup, const text::Tokenizer& tokenizer) {
   TrainOptions& options = setup.options;
   JIGE_TRY(formats::ModelConfig config, read_config(options));
   JIGE_DO(check_experts(config, options));
-  JIGE_DO(check_context(config, options));
+  JIGE_DO(choose_context(config, options));
   if (tokenizer.vocab_size() > config.vocab_size) {
     return fail(Code::kInvalidArgument,
                 "{}: the tokenizer has {} tokens, the model vocab_size {}; they do not belong "

@@ -336,6 +336,28 @@ TEST(BadText, RecordsWithoutWhatIsNeeded) {
   expect_error(score(""), 2, {"no record"});
 }
 
+TEST(BadFlag, IsNamedWithItsValueWhereTheModelRefusesIt) {
+  const std::string model = TinyRun::get().model();
+  for (const char* command : {"generate", "score", "serve", "inspect"}) {
+    std::vector<std::string> words = {command, model, "--context", "99999"};
+    if (words[0] == "generate") words.insert(words.end(), {"--prompt", "x"});
+    expect_error(run_jige(words), 2, {"--context is 99999", "max_position_embeddings 96"});
+  }
+  expect_error(run_jige({"inspect", model, "--lora-target", "w1"}), 2,
+               {"--lora-target: \"w1\"", "known are", "q_proj"});
+  expect_error(run_jige({"simulate", "serve", "--traces", "1000000001"}), 2,
+               {"--traces", "1000000001", "1000000000"});
+}
+
+TEST(BadData, ARefusedRunLeavesNoFolder) {
+  const TestFolder folder;
+  write_text(folder / "a.txt", "some text");
+  expect_error(run_jige({"train", "--data", folder / "a.txt", "--from", TinyRun::get().model(),
+                         "--context", "99999", "--out", folder / "runs/refused"}),
+               2, {"--context is 99999"});
+  EXPECT_FALSE(exists(folder / "runs"));
+}
+
 TEST(BadData, EmptyCorpus) {
   const TestFolder folder;
   write_text(folder / "empty.txt", "");

@@ -29,8 +29,9 @@ tl::unexpected<Error> wrong_type(const Json& value, std::string_view field, std:
               shown);
 }
 
-tl::unexpected<Error> absent(std::string_view field, std::string_view where) {
-  return fail(Code::kNotFound, "{}: field \"{}\" is missing", where, field);
+tl::unexpected<Error> absent(const Json& object, std::string_view field, std::string_view where) {
+  const bool null = object.is_object() && object.contains(std::string(field));
+  return fail(Code::kNotFound, "{}: field \"{}\" is {}", where, field, null ? "null" : "missing");
 }
 
 // The value as an integer; numbers such as 1e3 and 2.0 count, 2.5 does not.
@@ -183,7 +184,7 @@ const Json* find_field(const Json& object, std::string_view field) {
 
 Result<int64_t> get_int(const Json& object, std::string_view field, std::string_view where) {
   const Json* value = find_member(object, field);
-  if (!value) return absent(field, where);
+  if (!value) return absent(object, field, where);
   int64_t number = 0;
   if (!as_int(*value, number)) return wrong_type(*value, field, where, "an integer");
   return number;
@@ -197,7 +198,7 @@ Result<int64_t> get_int_or(const Json& object, std::string_view field, int64_t f
 
 Result<double> get_number(const Json& object, std::string_view field, std::string_view where) {
   const Json* value = find_member(object, field);
-  if (!value) return absent(field, where);
+  if (!value) return absent(object, field, where);
   if (!value->is_number()) return wrong_type(*value, field, where, "a number");
   return value->get<double>();
 }
@@ -218,7 +219,7 @@ Result<bool> get_bool_or(const Json& object, std::string_view field, bool fallba
 
 Result<std::string> get_string(const Json& object, std::string_view field, std::string_view where) {
   const Json* value = find_member(object, field);
-  if (!value) return absent(field, where);
+  if (!value) return absent(object, field, where);
   if (!value->is_string()) return wrong_type(*value, field, where, "a string");
   return value->get<std::string>();
 }

@@ -12,6 +12,7 @@
 #include "cli/interrupt.h"
 #include "text/bpe_trainer.h"
 #include "text/chat_content.h"
+#include "train/record_json.h"
 #include "train/record_reader.h"
 
 namespace jige::cli {
@@ -70,24 +71,21 @@ class CorpusFeeder {
 
   Status feed_json(const train::Record& record, const std::string& path) {
     const std::string where = fmt::format("{}:{}", path, record.line);
-    JIGE_TRY(const Json object, parse_json(record.text, where));
-    if (object.is_object() && object.contains("messages") && object["messages"].is_array()) {
+    JIGE_TRY(const Json object, train::read_json_record(record.text, where));
+    if (const Json* messages = find_field(object, "messages"); messages && messages->is_array()) {
       chat = true;
-      return feed_messages(object["messages"], where);
+      return feed_messages(*messages, where);
     }
     bool found = false;
     for (const std::string& field :
          {training_.text_field, std::string("prompt"), std::string("completion")}) {
-      if (!object.is_object() || !object.contains(field)) continue;
+      if (!object.contains(field)) continue;
       found = true;
       const Json& value = object[field];
       if (value.is_string()) JIGE_DO(feed_text(value.get_ref<const std::string&>()));
     }
     if (found) return {};
-    return fail(Code::kInvalidArgument,
-                "{}: has none of the fields \"{}\", \"messages\", \"prompt\"; "
-                "--text-field names another",
-                where, training_.text_field);
+    return train::no_known_field(object, training_.text_field, where);
   }
 
   const TokenizerTraining& training_;

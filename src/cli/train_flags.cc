@@ -72,8 +72,8 @@ void declare_data(TrainFlags& to, Flags& flags) {
   train::DataOptions& data = to.options.data;
   flags.section("Data");
   flags.texts("--data FILE...", data.files,
-              "text, JSONL ({\"text\"}, {\"messages\"} or {\"prompt\", \"completion\"}; with --dpo "
-              "pairs, with --grpo prompts) or token files (.bin)");
+              "text, JSONL ({\"text\"}, {\"messages\"}, {\"conversations\"} or {\"prompt\", "
+              "\"completion\"}; with --dpo pairs, with --grpo prompts) or token files (.bin)");
   flags.texts("--eval-data FILE...", data.eval_files,
               "data to measure on; without it a part of --data is held out");
   flags.number("--eval-share X", data.eval_fraction, {.min = 0, .max = 0.5},

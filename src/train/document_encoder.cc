@@ -10,6 +10,7 @@
 #include "text/chat_encode.h"
 #include "train/option_flags.h"
 #include "train/preference_encoder.h"
+#include "train/record_json.h"
 
 namespace jige::train {
 namespace {
@@ -37,6 +38,15 @@ Result<Json> read_messages(const Json& given, const std::string& where) {
     JIGE_TRY(*content, text::chat_content_text(*content, place));
   }
   return messages;
+}
+
+// Beside what a template could not do: the first message without a content.
+std::string silent_message(const Json& messages) {
+  for (size_t i = 0; i < messages.size(); ++i) {
+    if (find_field(messages[i], "content")) continue;
+    return fmt::format(": messages[{}] has calls of tools and no \"content\"", i);
+  }
+  return "";
 }
 
 text::ChatOptions chat_options(const Json& object) {
@@ -87,10 +97,7 @@ Result<EncodedPart> DocumentEncoder::encode_text(const Record& record) const {
 
 Result<EncodedPart> DocumentEncoder::encode_json(const Record& record,
                                                  const std::string& where) const {
-  JIGE_TRY(const Json object, parse_json(record.text, where));
-  if (!object.is_object()) {
-    return fail(Code::kInvalidArgument, "{}: is not a JSON object", where);
-  }
+  JIGE_TRY(const Json object, read_json_record(record.text, where));
   if (options_.pair_context > 0) return encode_pair(*this, object, options_.pair_context, where);
   return encode_object(object, where);
 }
@@ -107,10 +114,7 @@ Result<EncodedPart> DocumentEncoder::encode_object(const Json& object,
     return encode_completion(object, where);
   }
   if (!object.contains(options_.text_field)) {
-    return fail(Code::kInvalidArgument,
-                "{}: has none of the fields \"{}\", \"messages\", or \"prompt\" with "
-                "\"completion\"",
-                where, options_.text_field);
+    return no_known_field(object, options_.text_field, where);
   }
   JIGE_TRY(std::string text, get_string(object, options_.text_field, where));
   return encode_text(Record{.text = std::move(text)});
@@ -161,12 +165,19 @@ Result<EncodedPart> DocumentEncoder::encode_messages(const Json& object,
   JIGE_DO(check_chat(where));
   const text::ChatOptions options = chat_options(object);
   auto chat = text::encode_chat_answers(tokenizer_, *chat_, messages, options);
-  if (!chat) return with_context(std::move(chat.error()), "{}", where);
+  if (!chat) return with_context(std::move(chat.error()), "{}{}", where, silent_message(messages));
   return EncodedPart{.ids = std::move(chat->ids), .learned = std::move(chat->answer)};
 }
 
 Result<EncodedPart> DocumentEncoder::encode_completion(const Json& object,
                                                        const std::string& where) const {
+  for (const char* field : {"prompt", "completion"}) {
+    if (find_field(object, field)) continue;
+    return fail(Code::kNotFound,
+                "{}: field \"{}\" is {}; the record has {}, and a prompt is learned from with its "
+                "completion",
+                where, field, object.contains(field) ? "null" : "missing", fields_text(object));
+  }
   JIGE_TRY(const std::string prompt, get_string(object, "prompt", where));
   JIGE_TRY(const std::string completion, get_string(object, "completion", where));
   EncodedPart part;

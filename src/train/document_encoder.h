@@ -4,6 +4,7 @@
 //   {"text": …}                       the same
 //   {"prompt": …, "completion": …}    [prefix] prompt completion [eos]   learns completion and eos
 //   {"messages": [{role, content}…]}  the chat template's text           learns the answers
+//   {"conversations": …}              the same (record_json.h)
 //   {"prompt", "chosen", "rejected"}  two of them, see preference_encoder.h; where asked for
 //
 // prefix is what the tokenizer puts before every text. A completion is encoded apart from its

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/file.h"
 #include "train/test_support.h"
 
 namespace jige::train {
@@ -89,6 +90,28 @@ TEST_F(DocumentEncoderTest, LearnsTheAnswersOfAConversationOnly) {
   EXPECT_EQ(std::count(part->learned.begin(), part->learned.end(), 1), 6);
 }
 
+TEST_F(DocumentEncoderTest, ReadsConversationsAsMessages) {
+  const auto given = encode(
+      R"({"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]})");
+  const auto messages = encode(R"({"messages": [{"role": "user", "content": "a"},
+                                                {"role": "assistant", "content": "b"}]})");
+  ASSERT_TRUE(given) << given.error().message;
+  ASSERT_TRUE(messages);
+  EXPECT_EQ(given->ids, messages->ids);
+  EXPECT_EQ(given->learned, messages->learned);
+}
+
+TEST_F(DocumentEncoderTest, NamesTheMessageThatATemplateHasNoTextFor) {
+  ASSERT_TRUE(write_file_atomic(folder_.file("tokenizer/chat_template.jinja"),
+                                "{% for m in messages %}{{ '<' + m['content'] }}{% endfor %}"));
+  const auto part = encode(R"({"messages": [{"role": "user", "content": "a"},
+      {"role": "assistant", "content": null, "tool_calls": []}]})");
+  ASSERT_FALSE(part);
+  EXPECT_NE(part.error().message.find("messages[1] has calls of tools and no \"content\""),
+            std::string::npos)
+      << part.error().message;
+}
+
 TEST_F(DocumentEncoderTest, ReadsAContentOfTextPartsAsOneText) {
   const auto parts =
       encode(R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "h"},)"
@@ -114,7 +137,13 @@ TEST_F(DocumentEncoderTest, NamesFileLineAndFieldOfWhatIsWrong) {
       {R"({"txt": "a"})", "\"text\""},
       {R"([1])", "object"},
       {R"({"text": "a")", "data.jsonl:7"},
-      {R"({"prompt": "a"})", "completion"},
+      {R"({"text": null})", "field \"text\" is null"},
+      {R"({"instruction": "a", "output": "b"})", "but \"instruction\", \"output\"; name"},
+      {"{", "`jq -c . FILE`"},
+      {R"({"prompt": "a"})", "\"completion\" is missing; the record has \"prompt\""},
+      {R"({"prompt": "a", "completion": null})", "\"completion\" is null"},
+      {R"({"completion": "a"})", "\"prompt\" is missing; the record has \"completion\""},
+      {R"({"conversations": [{"from": "moon", "value": "a"}]})", "from \"moon\""},
       {R"({"messages": []})", "messages"},
       {R"({"messages": "a"})", "messages"},
       {R"({"messages": [3]})", "messages[0]"},

@@ -10,6 +10,7 @@
 #include "formats/xxhash64.h"
 #include "train/document_encoder.h"
 #include "train/option_flags.h"
+#include "train/record_json.h"
 #include "train/record_reader.h"
 
 namespace jige::train {
@@ -33,10 +34,7 @@ Result<std::string> read_answer(const Json& object, const PromptOptions& options
 
 Result<Prompt> read_prompt(const DocumentEncoder& encoder, std::string line,
                            const PromptOptions& options, const std::string& where) {
-  JIGE_TRY(const Json object, parse_json(line, where));
-  if (!object.is_object()) {
-    return fail(Code::kInvalidArgument, "{}: is not a JSON object", where);
-  }
+  JIGE_TRY(const Json object, read_json_record(line, where));
   Prompt prompt{.record = std::move(line), .chat = object.contains("messages")};
   JIGE_TRY(prompt.ids, encoder.encode_prompt(object, where));
   JIGE_TRY(prompt.answer, read_answer(object, options, where));

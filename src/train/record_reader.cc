@@ -1,5 +1,7 @@
 #include "train/record_reader.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -24,6 +26,14 @@ bool begins_as_utf16(std::string_view text) {
   return text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff");
 }
 
+tl::unexpected<Error> bad_encoding(const std::string& path, const Line& line) {
+  const bool wide = line.number == 1 && begins_as_utf16(line.text);
+  return fail(Code::kCorrupt, "{}:{}: is not valid UTF-8; {}", path, line.number,
+              wide ? "it looks like UTF-16, which `iconv -f UTF-16 -t UTF-8` converts"
+                   : "`iconv -f ENCODING -t UTF-8` converts what is text in another encoding, such "
+                     "as WINDOWS-1252");
+}
+
 std::string lower_extension(const std::string& path) {
   const size_t slash = path.rfind('/');
   const size_t dot = path.rfind('.');
@@ -38,15 +48,25 @@ Result<SourceKind> source_kind(const std::string& path) {
   if (extension == ".jsonl" || extension == ".ndjson") return SourceKind::kJsonl;
   if (extension == ".bin") return SourceKind::kTokens;
   constexpr std::array kPacked = {".gz", ".zst", ".xz", ".bz2", ".zip", ".tar", ".7z"};
-  constexpr std::array kTables = {".parquet", ".arrow", ".csv", ".tsv", ".json", ".npy", ".pt"};
+  constexpr std::array kBinary = {".parquet", ".arrow", ".npy", ".pt", ".pdf", ".docx"};
   if (std::find(kPacked.begin(), kPacked.end(), extension) != kPacked.end()) {
     return fail(Code::kUnsupported, "{}: is a packed file; unpack it first", path);
   }
-  if (std::find(kTables.begin(), kTables.end(), extension) != kTables.end()) {
+  const auto refuse = [&](const std::string& remedy) {
     return fail(Code::kUnsupported,
                 "{}: cannot be read as training data; give text (.txt), one JSON object a line "
-                "(.jsonl) or tokens (.bin)",
-                path);
+                "(.jsonl) or tokens (.bin){}",
+                path, remedy);
+  };
+  if (std::find(kBinary.begin(), kBinary.end(), extension) != kBinary.end()) return refuse("");
+  if (extension == ".json") {
+    return refuse(fmt::format(": `jq -c '.[]' {} > data.jsonl` writes a list as lines", path));
+  }
+  if (extension == ".csv" || extension == ".tsv") {
+    return refuse(
+        fmt::format(": `python3 -c 'import csv, json, sys; [print(json.dumps(r)) for r in "
+                    "csv.DictReader(sys.stdin{})]' < {} > data.jsonl` writes its rows as lines",
+                    extension == ".tsv" ? ", delimiter=\"\\t\"" : "", path));
   }
   return SourceKind::kText;
 }
@@ -80,6 +100,9 @@ Result<bool> RecordReader::next_json(Record& record) {
       continue;
     }
     if (trimmed(line.text).empty()) continue;
+    if (line.number == 1 && begins_as_utf16(line.text) && !options_.skip_bad) {
+      return bad_encoding(path_, line);
+    }
     record = Record{.text = std::string(line.text), .json = true, .line = line.number};
     return true;
   }
@@ -140,12 +163,7 @@ Result<bool> RecordReader::next_text(Record& record) {
     if (line.begins) dropping_line_ = false;
     if (dropping_line_) continue;
     if (!text::is_valid_utf8(line.text)) {
-      if (!options_.skip_bad) {
-        const bool wide = line.number == 1 && begins_as_utf16(line.text);
-        return fail(
-            Code::kCorrupt, "{}:{}: is not valid UTF-8{}", path_, line.number,
-            wide ? "; it looks like UTF-16, which `iconv -f UTF-16 -t UTF-8` converts" : "");
-      }
+      if (!options_.skip_bad) return bad_encoding(path_, line);
       ++skipped_count_;
       dropping_line_ = true;
       continue;

@@ -148,6 +148,19 @@ TEST(RecordReader, NamesFileAndLineOfInvalidUtf8) {
   EXPECT_EQ(reading.skipped, 1);
 }
 
+TEST(RecordReader, SaysHowTextInAnotherEncodingIsConverted) {
+  const TestFolder folder;
+  EXPECT_NE(read_all(folder.write("a.txt", "f\xFCr\n")).error.find("`iconv -f ENCODING"),
+            std::string::npos);
+  for (const char* name : {"a.txt", "a.jsonl"}) {
+    const auto path = folder.write(name, std::string("\xFF\xFE{\0}\0\n\0", 8));
+    EXPECT_NE(read_all(path).error.find(":1: is not valid UTF-8; it looks like UTF-16"),
+              std::string::npos)
+        << name;
+    EXPECT_EQ(read_all(path, {.skip_bad = true}).error, "");
+  }
+}
+
 TEST(RecordReader, GivesJsonLinesAndSkipsBlankOnes) {
   const TestFolder folder;
   const auto reading = read_all(folder.write("a.jsonl", "{\"text\":1}\n\n  \n[2]\r\n"));
@@ -165,6 +178,11 @@ TEST(RecordReader, KnowsFilesByTheirNames) {
     ASSERT_FALSE(kind) << refused;
     EXPECT_EQ(kind.error().code, Code::kUnsupported);
   }
+  for (const char* table : {"a.csv", "b.TSV", "c.json"}) {
+    const std::string said = source_kind(table).error().message;
+    EXPECT_NE(said.find(table + std::string(" > data.jsonl`")), std::string::npos) << said;
+  }
+  EXPECT_NE(source_kind("b.TSV").error().message.find("delimiter=\"\\t\""), std::string::npos);
 }
 
 // Whatever bytes a file has, reading ends, and with skip_bad it never fails.

@@ -13,6 +13,8 @@ namespace {
 // in 8000 times.
 constexpr double kChance = 2.2;
 
+constexpr int64_t kEndedToUnderWay = 3;
+
 // The share of a distribution up to `value`, with straight lines between its quantiles.
 double share_up_to(std::span<const double> quantiles, double value) {
   const auto above = std::ranges::upper_bound(quantiles, value);
@@ -40,13 +42,6 @@ SortedLengths sorted_lengths(const std::deque<EndedRequest>& requests,
   std::ranges::sort(sorted.values);
   sorted.mean = sum / static_cast<double>(requests.size());
   return sorted;
-}
-
-// Requests a second between the first and the last arrival; 0 where they came at once.
-double rate_of(const std::deque<EndedRequest>& requests) {
-  const auto [first, last] = std::ranges::minmax(requests, {}, &EndedRequest::arrival_s);
-  const double seconds = last.arrival_s - first.arrival_s;
-  return seconds > 0 ? static_cast<double>(requests.size() - 1) / seconds : 0;
 }
 
 }  // namespace
@@ -85,11 +80,25 @@ DriftDetector::DriftDetector(PlannedLoad planned, DriftOptions options)
              planned_.answer_tokens.size());
 }
 
-bool DriftDetector::add(const EndedRequest& request) {
+void DriftDetector::arrive(double now_s) {
+  arrivals_s_.push_back(now_s);
+  if (std::ssize(arrivals_s_) > options_.window) arrivals_s_.pop_front();
+}
+
+// Requests a second between the first and the last arrival; 0 where they came at once.
+double DriftDetector::rate() const {
+  if (arrivals_s_.empty()) return 0;
+  const double seconds = arrivals_s_.back() - arrivals_s_.front();
+  return seconds > 0 ? static_cast<double>(arrivals_s_.size() - 1) / seconds : 0;
+}
+
+bool DriftDetector::add(const EndedRequest& request, int64_t under_way) {
   last_.push_back(request);
+  ++ended_count_;
   ++since_look_;
   if (std::ssize(last_) < options_.window) return false;
   if (std::ssize(last_) > options_.window) last_.pop_front();
+  if (state_.looks == 0 && ended_count_ < kEndedToUnderWay * under_way) return false;
   if (state_.looks > 0 && since_look_ < options_.step) return false;
   since_look_ = 0;
   const bool before = state_.drifted;
@@ -113,7 +122,7 @@ void DriftDetector::look() {
   state_.answer_tokens_mean = answers.mean;
   state_.prompt_distance = length_distance(prompts.values, planned_.prompt_tokens);
   state_.answer_distance = length_distance(answers.values, planned_.answer_tokens);
-  state_.rate_per_s = rate_of(last_);
+  state_.rate_per_s = rate();
   const bool rates = planned_.rate_per_s > 0 && state_.rate_per_s > 0;
   state_.rate_ratio = rates ? state_.rate_per_s / planned_.rate_per_s : 1;
   const double distance =

@@ -1,16 +1,22 @@
 // DriftDetector: whether the requests of a server are still like those that its plan was made for.
 //
 //   DriftDetector drift({.prompt_tokens = length_quantiles(prompts), …});
-//   if (drift.add({.arrival_s = 9.5, .prompt_tokens = 40, .answer_tokens = 7})) …drift.state()…
+//   drift.arrive(9.5);
+//   if (drift.add({.prompt_tokens = 40, .answer_tokens = 7})) …drift.state()…
 //
 // Looked at are the last `window` requests that have ended. How far their lengths are from the
 // plan's is the largest difference between the shares of requests up to a length (Kolmogorov and
-// Smirnov's distance, 0 to 1), of prompts and of answers; their rate is compared where the plan was
-// made for one. A drift is told where one of these is beyond its upper threshold, and taken back
-// where all are within the lower ones, so that what lies near a threshold does not tell it again
-// and again. The thresholds of lengths are beyond chance: 256 requests of the plan's own
-// distribution are farther than 0.2 from it about once in 100 000 looks; where the plan itself was
-// made for few requests both thresholds are larger, as chance has more of a share in it.
+// Smirnov's distance, 0 to 1), of prompts and of answers. Their rate is compared where the plan was
+// made for one; it is that of the last `window` arrivals, whatever has become of them: those that
+// have ended came over a longer time, as much as answers differ in how long they take. A drift is
+// told where one of these is beyond its upper threshold, and taken back where all are within the
+// lower ones, so that what lies near a threshold does not tell it again and again. The thresholds
+// of lengths are beyond chance: 256 requests of the plan's own distribution are farther than 0.2
+// from it about once in 100 000 looks; where the plan itself was made for few requests both
+// thresholds are larger, as chance has more of a share in it.
+//
+// The first requests that end are the short ones, the more so the more are under way: nothing is
+// told before thrice as many have ended as are.
 //
 // Invariants: nothing is told before the window is full, and between looks, every `step` requests;
 // state() is that of the last look. Threads: none; one caller.
@@ -42,7 +48,6 @@ struct DriftOptions {
 };
 
 struct EndedRequest {
-  double arrival_s = 0;
   int64_t prompt_tokens = 0;
   int64_t answer_tokens = 0;
 };
@@ -63,8 +68,11 @@ class DriftDetector {
  public:
   explicit DriftDetector(PlannedLoad planned, DriftOptions options = {});
 
-  // True where state().drifted is another one than before.
-  bool add(const EndedRequest& request);
+  // A request has come; in about the order of times.
+  void arrive(double now_s);
+  // One has ended, beside which so many have begun and not ended. True where state().drifted is
+  // another one than before.
+  bool add(const EndedRequest& request, int64_t under_way = 0);
   const DriftState& state() const { return state_; }
 
  private:
@@ -73,7 +81,11 @@ class DriftDetector {
 
   PlannedLoad planned_;
   DriftOptions options_;
+  double rate() const;
+
   std::deque<EndedRequest> last_;
+  std::deque<double> arrivals_s_;
+  int64_t ended_count_ = 0;
   int32_t since_look_ = 0;
   DriftState state_;
 };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "base/rng.h"
 
@@ -15,10 +16,18 @@ class Load {
  public:
   explicit Load(uint64_t seed, double rate_per_s = 10) : rng_(seed), rate_per_s_(rate_per_s) {}
 
-  EndedRequest next(double answer_factor = 1, double rate_factor = 1) {
-    now_s_ -= std::log(1 - rng_.uniform()) / (rate_per_s_ * rate_factor);
-    return {.arrival_s = now_s_,
-            .prompt_tokens = 32 + static_cast<int64_t>(rng_.below(481)),
+  // The next one comes, and ends at once.
+  bool run(DriftDetector& drift, double answer_factor = 1, double rate_factor = 1) {
+    drift.arrive(arrive(rate_factor));
+    return drift.add(next(answer_factor));
+  }
+
+  double arrive(double rate_factor = 1) {
+    return now_s_ -= std::log(1 - rng_.uniform()) / (rate_per_s_ * rate_factor);
+  }
+
+  EndedRequest next(double answer_factor = 1) {
+    return {.prompt_tokens = 32 + static_cast<int64_t>(rng_.below(481)),
             .answer_tokens = static_cast<int64_t>(
                 std::ceil(answer_factor * static_cast<double>(1 + rng_.below(128))))};
   }
@@ -89,7 +98,7 @@ TEST(Drift, IsNotToldOfRequestsLikeThePlans) {
   for (uint64_t seed = 1; seed <= 60; ++seed) {
     Load load(seed);
     DriftDetector drift(planned_load(10));
-    for (int i = 0; i < 1500; ++i) EXPECT_FALSE(drift.add(load.next())) << seed << ", " << i;
+    for (int i = 0; i < 1500; ++i) EXPECT_FALSE(load.run(drift)) << seed << ", " << i;
     EXPECT_EQ(drift.state().looks, (1500 - 256) / 32 + 1);
     EXPECT_NEAR(drift.state().rate_ratio, 1, 0.3);
     EXPECT_NEAR(drift.state().prompt_tokens_mean, 272, 40);
@@ -101,9 +110,9 @@ TEST(Drift, APlanOfFewRequestsHasWiderThresholds) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     Load load(seed);
     DriftDetector drift(planned_load(0, 20));
-    for (int i = 0; i < 600; ++i) EXPECT_FALSE(drift.add(load.next())) << seed;
+    for (int i = 0; i < 600; ++i) EXPECT_FALSE(load.run(drift)) << seed;
     EXPECT_GT(std::max(drift.state().prompt_distance, drift.state().answer_distance), 0.1);
-    for (int i = 0; i < 300; ++i) drift.add(load.next(4));
+    for (int i = 0; i < 300; ++i) load.run(drift, 4);
     EXPECT_TRUE(drift.state().drifted) << drift.state().answer_distance;
   }
 }
@@ -111,16 +120,16 @@ TEST(Drift, APlanOfFewRequestsHasWiderThresholds) {
 TEST(Drift, IsToldOfLongerAnswersAndTakenBack) {
   Load load(2);
   DriftDetector drift(planned_load());
-  for (int i = 0; i < 300; ++i) EXPECT_FALSE(drift.add(load.next()));
+  for (int i = 0; i < 300; ++i) EXPECT_FALSE(load.run(drift));
   int told = 0;
-  for (int i = 0; i < 300; ++i) told += drift.add(load.next(1.6));
+  for (int i = 0; i < 300; ++i) told += load.run(drift, 1.6);
   EXPECT_EQ(told, 1);
   EXPECT_TRUE(drift.state().drifted);
   EXPECT_GT(drift.state().answer_distance, 0.3);
   EXPECT_LT(drift.state().prompt_distance, 0.14);
   EXPECT_EQ(drift.state().rate_ratio, 1) << "the plan has none";
   told = 0;
-  for (int i = 0; i < 300; ++i) told += drift.add(load.next());
+  for (int i = 0; i < 300; ++i) told += load.run(drift);
   EXPECT_EQ(told, 1);
   EXPECT_FALSE(drift.state().drifted);
 }
@@ -129,11 +138,50 @@ TEST(Drift, IsToldOfOtherRates) {
   for (const double factor : {0.5, 2.0}) {
     Load load(3);
     DriftDetector drift(planned_load(10));
-    for (int i = 0; i < 300; ++i) drift.add(load.next());
+    for (int i = 0; i < 300; ++i) load.run(drift);
     EXPECT_FALSE(drift.state().drifted);
-    for (int i = 0; i < 300; ++i) drift.add(load.next(1, factor));
+    for (int i = 0; i < 300; ++i) load.run(drift, 1, factor);
     EXPECT_TRUE(drift.state().drifted) << factor;
     EXPECT_NEAR(drift.state().rate_ratio / factor, 1, 0.25);
+  }
+}
+
+// Requests that take a tenth of a second a token, from the first one on.
+DriftState run_slowly(Load load, const PlannedLoad& planned, double rate_factor, int requests) {
+  DriftDetector drift(planned);
+  std::multimap<double, EndedRequest> under_way;  // by their ends
+  bool told = false;
+  for (int i = 0; i < requests; ++i) {
+    const double now_s = load.arrive(rate_factor);
+    while (!under_way.empty() && under_way.begin()->first <= now_s) {
+      const EndedRequest ended = under_way.begin()->second;
+      under_way.erase(under_way.begin());
+      told |= drift.add(ended, std::ssize(under_way));
+    }
+    drift.arrive(now_s);
+    const EndedRequest one = load.next();
+    under_way.emplace(now_s + 0.1 * static_cast<double>(one.answer_tokens), one);
+  }
+  EXPECT_EQ(told, drift.state().drifted);
+  return drift.state();
+}
+
+// Of 64 that are under way in the mean, those that have ended last came over half as long again.
+TEST(Drift, IsNotToldOfTheRateWhereAnswersTakeLong) {
+  for (const double rate_factor : {1.0, 2.0}) {
+    const DriftState state = run_slowly(Load(5), planned_load(10), rate_factor, 3000);
+    EXPECT_GT(state.looks, 60);
+    EXPECT_NEAR(state.rate_ratio / rate_factor, 1, 0.2);
+    EXPECT_EQ(state.drifted, rate_factor == 2);
+  }
+}
+
+// When 256 have ended of 500 that have come, they are the short ones.
+TEST(Drift, IsNotToldOfTheShortAnswersThatEndFirst) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    const DriftState state = run_slowly(Load(seed, 40), planned_load(40), 1, 3000);
+    EXPECT_FALSE(state.drifted) << seed;
+    EXPECT_GT(state.looks, 50);
   }
 }
 
@@ -142,10 +190,10 @@ TEST(Drift, DoesNotFlapBetweenTheThresholds) {
   const auto changes = [](double factor, bool from_drift) {
     Load load(4);
     DriftDetector drift(planned_load(), {.distance_high = 0.25, .distance_low = 0.08});
-    for (int i = 0; i < 300; ++i) drift.add(load.next(from_drift ? 2 : 1));
+    for (int i = 0; i < 300; ++i) load.run(drift, from_drift ? 2 : 1);
     EXPECT_EQ(drift.state().drifted, from_drift);
     int told = 0;
-    for (int i = 0; i < 3000; ++i) told += drift.add(load.next(factor));
+    for (int i = 0; i < 3000; ++i) told += load.run(drift, factor);
     return told;
   };
   EXPECT_EQ(changes(1.2, false), 0) << "a distance of about 0.17";
@@ -155,7 +203,8 @@ TEST(Drift, DoesNotFlapBetweenTheThresholds) {
 TEST(Drift, WhatCameAtOnceHasNoRate) {
   DriftDetector drift(planned_load(10), {.window = 4, .step = 1});
   for (int i = 0; i < 8; ++i) {
-    drift.add({.arrival_s = 7, .prompt_tokens = 40 + 100 * (i % 4), .answer_tokens = 30 * (i % 4)});
+    drift.arrive(7);
+    drift.add({.prompt_tokens = 40 + 100 * (i % 4), .answer_tokens = 30 * (i % 4)});
   }
   EXPECT_EQ(drift.state().rate_per_s, 0);
   EXPECT_EQ(drift.state().rate_ratio, 1);

@@ -46,6 +46,7 @@ TEST(EngineDrift, IsToldAndTakenBackAndChangesNoAnswer) {
   run(3);
   EXPECT_EQ(state().looks, 1);
   EXPECT_FALSE(state().drifted);
+  EXPECT_GT(state().rate_per_s, 0);
   for (int i = 0; i < 2; ++i) run(7);
   EXPECT_TRUE(state().drifted);
   EXPECT_EQ(state().answer_tokens_mean, 5);

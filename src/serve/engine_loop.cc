@@ -62,6 +62,7 @@ void EngineLoop::arrive(Submission submission) {
   auto live = std::make_unique<LiveRequest>(std::move(submission), tokenizer_, eos_ids_,
                                             context_max_, shared_.histograms);
   LiveRequest& request = *live;
+  if (drift_) drift_->arrive(static_cast<double>(request.submit_ns()) * 1e-9);
   requests_.emplace(request.id(), std::move(live));
   ++not_begun_count_;
   Status status = scheduler_.arrive(request.spec());
@@ -428,9 +429,10 @@ void EngineLoop::finish(LiveRequest& live) {
 
 void EngineLoop::look_for_drift(const LiveRequest& live) {
   const RequestRow row = live.row();
-  const bool changed = drift_->add({.arrival_s = static_cast<double>(live.submit_ns()) * 1e-9,
-                                    .prompt_tokens = row.prompt_tokens,
-                                    .answer_tokens = row.generated_tokens / row.choice_count});
+  const int64_t begun = std::ssize(requests_) - not_begun_count_ - 1;  // beside this one
+  const bool changed = drift_->add({.prompt_tokens = row.prompt_tokens,
+                                    .answer_tokens = row.generated_tokens / row.choice_count},
+                                   begun);
   const plan::DriftState& state = drift_->state();
   turn_.drift = state;
   if (!changed) return;

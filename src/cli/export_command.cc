@@ -12,6 +12,7 @@
 #include "cli/input.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
+#include "cli/sweep_folder.h"
 #include "train/checkpoint_export.h"
 
 namespace jige::cli {
@@ -65,7 +66,14 @@ class ExportCommand final : public Command {
       JIGE_TRY(options_.dtype, parse_dtype(dtype_));
     }
     JIGE_DO(check_run_folder(options_.run_folder));
-    JIGE_TRY(const train::CheckpointExport made, train::export_checkpoint(options_));
+    auto exported = train::export_checkpoint(options_);
+    if (!exported) {
+      if (exported.error().code == Code::kNotFound) {
+        exported.error().message += sweep_note(options_.run_folder);
+      }
+      return tl::unexpected(std::move(exported.error()));
+    }
+    const train::CheckpointExport& made = *exported;
     if (output_.json) {
       print_json(Json{{"folder", made.folder},
                       {"checkpoint", made.checkpoint},

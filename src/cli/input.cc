@@ -15,6 +15,7 @@
 
 #include "base/file.h"
 #include "cli/shell_word.h"
+#include "cli/sweep_folder.h"
 #include "formats/gguf.h"
 #include "formats/json_file.h"
 #include "text/tokenizer.h"
@@ -165,7 +166,8 @@ Result<std::string> find_model_folder(const std::string& path) {
                 "give that",
                 path, file, import_line(folder / file));
   }
-  return fail(Code::kNotFound, "{}: holds no config.json, so it is not a model folder", path);
+  return fail(Code::kNotFound, "{}: holds no config.json, so it is not a model folder{}", path,
+              sweep_note(path));
 }
 
 Status check_run_folder(const std::string& path) {
@@ -184,7 +186,7 @@ Status check_run_folder(const std::string& path) {
   const std::string run = run_around(path);
   return fail(Code::kNotFound,
               "{}: holds no log.jsonl and no checkpoints, so it is not the folder of a run{}", path,
-              run.empty() ? "" : "; it lies in that of one, " + run);
+              run.empty() ? sweep_note(path) : "; it lies in that of one, " + run);
 }
 
 Status check_file(std::string_view flag, const std::string& path, std::string_view expected) {

@@ -59,8 +59,8 @@ class SweepCommand final : public Command {
                   "with --halving: where they are first compared, N times as far on for the second "
                   "time; 0: where one trial is left for the last part");
     flags.choice("--keep WHAT", keep_, {"models", "all", "best"},
-                 "of trials that have ended: models and logs, checkpoints as well, or the model "
-                 "of the best trial alone");
+                 "of trials that have ended: models and logs, checkpoints as well, those of "
+                 "trials that were dropped among them, or the model of the best trial alone");
     flags.toggle("--plan-only", plan_only_,
                  "say which steps are shared, and stop; the data is read for it");
     output_.declare(flags,

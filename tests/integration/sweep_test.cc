@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <thread>
 
 #include "integration/process.h"
@@ -167,6 +168,24 @@ TEST(Sweep, TheBestAloneGoToTheEnd) {
   EXPECT_EQ(record["best"], rungs[1]["trials"][0]["name"]);
   const std::string best = out + "/trials/" + record["best"].get<std::string>();
   EXPECT_EQ(run_jige({"generate", best, "--prompt", "Once", "--max-new-tokens", "4"}).exit_code, 0);
+  expect_error(run_jige({"chat", out}), 3, {"that of a sweep", "the best, " + best});
+  expect_error(run_jige({"report", out}), 3, {"that of a sweep", best});
+  // The command that makes a trial that was dropped is in the message, and does.
+  const std::string dropped = rungs[0]["trials"].back()["name"];
+  const Outcome refused = run_jige({"export", out + "/trials/" + dropped});
+  expect_error(refused, 3, {"--keep all", "jige train --data "});
+  expect_error(run_jige({"chat", out + "/trials/" + dropped + "/"}), 3, {"jige train --data "});
+  const size_t begin = refused.err.find("jige train --data ");
+  const std::string line = refused.err.substr(begin, refused.err.find(" --out FOLDER") - begin);
+  std::vector<std::string> again;
+  std::istringstream given(line.substr(line.find(' ')));
+  for (std::string word; given >> word;) again.push_back(word);
+  const Outcome alone = run_with(again, {"--out", folder / "alone"});
+  EXPECT_EQ(alone.exit_code, 0) << alone.err;
+  const auto whole = losses_of(folder / "alone");
+  for (const auto& [key, loss] : losses_of(out + "/trials/" + dropped)) {
+    EXPECT_EQ(whole.at(key), loss) << key;
+  }
   expect_error(run_jige(sweep_words(out, 24)), 2, {"sweep.json", "other flags"});
   expect_error(run_jige(sweep_words(folder / "b", 24, {"--first-rung", "3"})), 2, {"--halving"});
 }

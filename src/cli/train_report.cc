@@ -94,6 +94,7 @@ train::TrainCallbacks TrainReport::callbacks() {
           .on_walk = [this](int64_t done, int64_t total) { return on_walk(done, total); },
           .on_measure = [this](int64_t done, int64_t total) { return on_measure(done, total); },
           .on_reference = [this](int64_t done, int64_t total) { return on_reference(done, total); },
+          .on_held_out = [this](int64_t done, int64_t total) { return on_held_out(done, total); },
           .on_plan = [this](const train::TrainPlan& plan) { on_plan(plan); },
           .on_step = [this](const train::StepInfo& info) { on_step(info); },
           .on_eval = [this](const train::EvalInfo& info) { on_eval(info); },
@@ -144,12 +145,19 @@ bool TrainReport::on_reference(int64_t done, int64_t total) {
   return !interrupted();
 }
 
+bool TrainReport::on_held_out(int64_t done, int64_t total) {
+  const double share = static_cast<double>(done) / static_cast<double>(total);
+  step_progress_->update(step_ - step_first_,
+                         fmt::format("measuring held-out data, {:.0f} %", 100 * share));
+  return !interrupted();
+}
+
 void TrainReport::on_plan(const train::TrainPlan& plan) {
   data_progress_.reset();
   walk_progress_.reset();
   measure_progress_.reset();
   reference_progress_.reset();
-  step_first_ = plan.step_first;
+  step_ = step_first_ = plan.step_first;
   step_progress_ =
       std::make_unique<Progress>("training", plan.steps_total - plan.step_first, output_.quiet);
   log_info("{} parameters, {} tokens in {} {}, {} held out; {}{}; memory {}",
@@ -200,7 +208,8 @@ void TrainReport::on_step(const train::StepInfo& info) {
   if (info.rank_count > 1 && info.seconds > 0) {
     note += fmt::format("  waits {:.0f} %", 100 * info.ranks.wait_s / info.seconds);
   }
-  step_progress_->update(info.step - step_first_, note);
+  step_ = info.step;
+  step_progress_->update(step_ - step_first_, note);
 }
 
 void TrainReport::on_eval(const train::EvalInfo& info) {

@@ -28,6 +28,7 @@ class TrainReport {
   bool on_walk(int64_t done, int64_t total);
   bool on_measure(int64_t done, int64_t total);
   bool on_reference(int64_t done, int64_t total);
+  bool on_held_out(int64_t done, int64_t total);
   void on_plan(const train::TrainPlan& plan);
   void on_step(const train::StepInfo& info);
   void on_eval(const train::EvalInfo& info);
@@ -42,6 +43,7 @@ class TrainReport {
   std::unique_ptr<Progress> reference_progress_;
   std::unique_ptr<Progress> step_progress_;
   int64_t step_first_ = 0;
+  int64_t step_ = 0;
   std::string eval_note_;
 };
 

@@ -24,12 +24,17 @@ std::vector<MicroBatch> choose_evaluation(std::span<const Sequence> held_out,
   return pack_micro_batches(chosen, options.micro_batch_tokens);
 }
 
-Result<Evaluation> evaluate(const Corpus& corpus, std::span<const MicroBatch> micro_batches,
-                            StepEngine& engine) {
+Result<std::optional<Evaluation>> evaluate(const Corpus& corpus,
+                                           std::span<const MicroBatch> micro_batches,
+                                           StepEngine& engine, const WalkProgress& progress) {
   Evaluation result;
   ExactSum sum;
   HostBatch batch;
+  const int64_t total = input_count_of(micro_batches);
+  int64_t done = 0;
   for (size_t i = 0; i < micro_batches.size(); ++i) {
+    if (progress && !progress(done, total)) return std::nullopt;
+    done += micro_batches[i].input_count;
     result.learned_count += micro_batches[i].learned_count;
     if (!engine.takes(i)) continue;
     JIGE_DO(read_batch(corpus, micro_batches[i], batch));
@@ -37,7 +42,7 @@ Result<Evaluation> evaluate(const Corpus& corpus, std::span<const MicroBatch> mi
   }
   JIGE_DO(engine.add_ranks(sum));
   result.loss = sum.value() / static_cast<double>(result.learned_count);
-  return result;
+  return std::optional(result);
 }
 
 }  // namespace jige::train

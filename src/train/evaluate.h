@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -31,9 +32,10 @@ struct Evaluation {
   int64_t learned_count = 0;
 };
 
-// REQUIRES: micro_batches is not empty. Fails as Corpus::read and
-// StepEngine::evaluate.
-Result<Evaluation> evaluate(const Corpus& corpus, std::span<const MicroBatch> micro_batches,
-                            StepEngine& engine);
+// `progress` hears of the inputs done; nothing where it says not to go on. REQUIRES: micro_batches
+// is not empty; several ranks go on. Fails as Corpus::read and StepEngine::evaluate.
+Result<std::optional<Evaluation>> evaluate(const Corpus& corpus,
+                                           std::span<const MicroBatch> micro_batches,
+                                           StepEngine& engine, const WalkProgress& progress);
 
 }  // namespace jige::train

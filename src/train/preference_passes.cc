@@ -95,16 +95,20 @@ Status PreferencePasses::forward(const Corpus& corpus, size_t micro_batch,
 
 Result<PreferenceSums> PreferencePasses::end_step() { return add_records(); }
 
-Result<PreferenceMeans> PreferencePasses::measure(const Corpus& corpus,
-                                                  std::span<const MicroBatch> micro_batches) {
+Result<std::optional<PreferenceMeans>> PreferencePasses::measure(
+    const Corpus& corpus, std::span<const MicroBatch> micro_batches, const WalkProgress& progress) {
   start_records(micro_batches);
+  const int64_t total = input_count_of(micro_batches);
+  int64_t done = 0;
   for (size_t i = 0; i < micro_batches.size(); ++i) {
+    if (progress && !progress(done, total)) return std::nullopt;
+    done += micro_batches[i].input_count;
     if (!engine_.takes(i)) continue;
     JIGE_TRY(const auto policy, run_forward(corpus, micro_batches[i], {}));
     weigh(micro_batches[i], reference_.held_out, policy, 1, records_of(i));
   }
   JIGE_TRY(const PreferenceSums sums, add_records());
-  return sums.means();
+  return std::optional(sums.means());
 }
 
 Result<std::vector<ReferencePair>> PreferencePasses::logprobs(

@@ -17,12 +17,14 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "train/executor.h"
 #include "train/reference_logprobs.h"
 #include "train/step_engine.h"
+#include "train/step_plan.h"
 
 namespace jige::train {
 
@@ -43,8 +45,11 @@ class PreferencePasses {
   // Fails as StepEngine::complete.
   Result<PreferenceSums> end_step();
 
-  // Means over held-out pairs. Fails as Corpus::read. REQUIRES: micro-batches, and a reference.
-  Result<PreferenceMeans> measure(const Corpus& corpus, std::span<const MicroBatch> micro_batches);
+  // Means over held-out pairs, with `progress` as of evaluate(). Fails as Corpus::read. REQUIRES:
+  // micro-batches, and a reference.
+  Result<std::optional<PreferenceMeans>> measure(const Corpus& corpus,
+                                                 std::span<const MicroBatch> micro_batches,
+                                                 const WalkProgress& progress);
   // What the model as it is thinks of all pairs, in their order. `progress` hears of the inputs
   // done and says whether to go on. Fails as Corpus::read, with kCancelled.
   Result<std::vector<ReferencePair>> logprobs(const Corpus& corpus, std::span<const Sequence> pairs,

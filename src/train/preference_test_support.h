@@ -91,7 +91,7 @@ class PreferenceRig {
     return *outcome;
   }
   PreferenceMeans measure() {
-    return *engine_->preference()->measure(data_.corpus, plan().micro_batches);
+    return **engine_->preference()->measure(data_.corpus, plan().micro_batches, {});
   }
 
   PreferenceEngine& engine() { return *engine_; }

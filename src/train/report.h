@@ -101,6 +101,9 @@ struct TrainCallbacks {
   WalkProgress on_walk;                              // while the run's steps are counted
   WalkProgress on_measure;                           // while blocks are timed, for a plan
   WalkProgress on_reference;  // while the reference is computed, in inputs (preference runs)
+  // While held-out data is measured, in inputs. False leaves the measurement, as should_leave does;
+  // of several ranks all go on.
+  WalkProgress on_held_out;
   std::function<void(const TrainPlan&)> on_plan;
   std::function<void(const StepInfo&)> on_step;
   std::function<void(const EvalInfo&)> on_eval;

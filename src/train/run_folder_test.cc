@@ -51,6 +51,48 @@ TEST(RunFolder, StopsBehindACheckpointAndGoesOn) {
   EXPECT_EQ(log_records(options, "step").size(), 6u);
 }
 
+// In the middle of a measurement, on the way or behind the last step: it is made again, and nothing
+// is logged twice.
+TEST(RunFolder, LeavesAMeasurementAndGoesOnWithIt) {
+  const TestFolder folder;
+  TrainOptions options = tiny_options(folder, {folder.write("a.jsonl", small_corpus(60))});
+  options.data.eval_fraction = 0.3;
+  options.micro_batch_tokens = options.context = 32;
+  options.eval_every_steps = 2;
+  int64_t asked = 0, whole_asked = 0;
+  TrainCallbacks counting;
+  counting.on_held_out = [&](int64_t done, int64_t total) {
+    EXPECT_LT(done, total);
+    return ++whole_asked > 0;
+  };
+  const auto whole = train(options, counting);
+  ASSERT_TRUE(whole) << whole.error().message;
+  ASSERT_GE(whole->evals.size(), 3u);
+  const int64_t each = whole_asked / std::ssize(whole->evals);
+  ASSERT_GE(each, 2) << "several micro-batches";
+  const std::string expected = model_bytes(options);
+  for (const int64_t stop : {each + 2, whole_asked}) {
+    options.out_folder = folder.file("left-" + std::to_string(stop));
+    asked = 0;
+    TrainCallbacks leaving;
+    leaving.on_held_out = [&](int64_t, int64_t) { return ++asked < stop; };
+    const auto left = train(options, leaving);
+    ASSERT_TRUE(left) << left.error().message;
+    EXPECT_TRUE(left->result.stopped);
+    EXPECT_FALSE(std::filesystem::exists(options.out_folder + "/model"));
+    const auto rest = train(options);
+    ASSERT_TRUE(rest) << rest.error().message;
+    EXPECT_FALSE(rest->result.stopped);
+    EXPECT_EQ(model_bytes(options), expected);
+    const auto evals = log_records(options, "eval");
+    ASSERT_EQ(evals.size(), whole->evals.size());
+    for (size_t i = 0; i < evals.size(); ++i) {
+      EXPECT_EQ(evals[i]["step"], whole->evals[i].step);
+      EXPECT_EQ(evals[i]["loss"], whole->evals[i].loss);
+    }
+  }
+}
+
 TEST(RunFolder, RefusesAForeignModelFolderBeforeTheFirstStep) {
   const TestFolder folder;
   const TrainOptions options = tiny_options(folder, {folder.write("a.jsonl", small_corpus(60))});

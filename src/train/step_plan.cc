@@ -31,6 +31,12 @@ class WalkPulse {
 
 }  // namespace
 
+int64_t input_count_of(std::span<const MicroBatch> micro_batches) {
+  int64_t count = 0;
+  for (const MicroBatch& micro_batch : micro_batches) count += micro_batch.input_count;
+  return count;
+}
+
 std::vector<MicroBatch> pack_micro_batches(std::span<const Sequence> sequences,
                                            int64_t micro_batch_tokens) {
   std::vector<MicroBatch> packed;

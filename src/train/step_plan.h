@@ -38,6 +38,9 @@ std::vector<MicroBatch> pack_micro_batches(std::span<const Sequence> sequences,
 std::vector<MicroBatch> pack_evenly(std::span<const Sequence> sequences, int64_t micro_batch_tokens,
                                     int64_t parts);
 
+// Of all of them.
+int64_t input_count_of(std::span<const MicroBatch> micro_batches);
+
 struct StepPlan {
   std::vector<MicroBatch> micro_batches;
   uint64_t cursor_end = 0;    // where the next step begins

@@ -262,6 +262,11 @@ class Sweep {
     callbacks.should_stop = [&, then = callbacks.should_stop] {
       return !kept || step == end || (then && then());
     };
+    // What trials are compared by is measured to its end.
+    callbacks.on_held_out = [then = callbacks.on_held_out](int64_t inputs, int64_t total) {
+      if (then) then(inputs, total);
+      return true;
+    };
     callbacks.on_step = [&, this, then = callbacks.on_step](const StepInfo& info) {
       step = info.step;
       ++steps_timed_;

@@ -233,14 +233,20 @@ Result<std::optional<EvalInfo>> Trainer::measure_held_out() {
     return means ? std::optional(EvalInfo{.rewards = means}) : std::nullopt;
   }
   const Corpus& corpus = setup_.dataset.held_out_corpus();
+  const bool several = setup_.plan.rank_count > 1;
+  const WalkProgress progress = [&](int64_t done, int64_t total) {
+    return !callbacks_.on_held_out || callbacks_.on_held_out(done, total) || several;
+  };
   if (engine_->preference() == nullptr) {
-    JIGE_TRY(const Evaluation evaluation, evaluate(corpus, evaluation_, *engine_));
-    return std::optional(EvalInfo{.loss = evaluation.loss,
-                                  .perplexity = std::exp(evaluation.loss),
-                                  .learned_count = evaluation.learned_count});
+    JIGE_TRY(const auto evaluation, evaluate(corpus, evaluation_, *engine_, progress));
+    if (!evaluation) return std::optional<EvalInfo>();
+    return std::optional(EvalInfo{.loss = evaluation->loss,
+                                  .perplexity = std::exp(evaluation->loss),
+                                  .learned_count = evaluation->learned_count});
   }
-  JIGE_TRY(const PreferenceMeans means, engine_->preference()->measure(corpus, evaluation_));
-  EvalInfo info{.loss = means.loss, .preference = means};
+  JIGE_TRY(const auto means, engine_->preference()->measure(corpus, evaluation_, progress));
+  if (!means) return std::optional<EvalInfo>();
+  EvalInfo info{.loss = means->loss, .preference = means};
   for (const MicroBatch& micro_batch : evaluation_) info.learned_count += micro_batch.learned_count;
   return std::optional(info);
 }

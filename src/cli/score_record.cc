@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "text/chat_encode.h"
+#include "train/record_json.h"
 #include "train/story_corpus.h"
 
 namespace jige::cli {
@@ -107,8 +108,8 @@ Status RecordReader::read(const Json& record, const std::string& where, ScoreRec
   if (!record.contains("text")) {
     return fail(Code::kNotFound,
                 "{}: has none of the fields \"text\", \"completion\" (with \"prompt\"), "
-                "\"choices\" (with \"question\") and \"question\" (with \"answer\")",
-                where);
+                "\"choices\" (with \"question\") and \"question\" (with \"answer\"); it has {}",
+                where, train::fields_text(record));
   }
   JIGE_TRY(const std::string text, get_string(record, "text", where));
   JIGE_TRY(std::vector<int32_t> tokens, tokenizer_->encode(text, {}));

@@ -6,6 +6,7 @@
 #include "cli/machine_rates.h"
 #include "formats/checkpoint.h"
 #include "formats/model_config.h"
+#include "train/line_reader.h"
 
 namespace jige::cli {
 namespace {
@@ -20,10 +21,7 @@ Status check_data_files(const train::DataOptions& data) {
     for (const std::string& file : *files) {
       std::error_code error;
       const std::filesystem::file_status status = std::filesystem::status(file, error);
-      if (std::filesystem::is_directory(status)) {
-        return fail(Code::kInvalidArgument, "{}: is a folder; name files, such as {}/*.txt", file,
-                    file);
-      }
+      if (std::filesystem::is_directory(status)) return train::folder_is_no_data(file);
       const bool stream =
           std::filesystem::exists(status) ? !std::filesystem::is_regular_file(status) : file == "-";
       if (!stream) continue;

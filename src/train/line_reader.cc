@@ -42,12 +42,25 @@ LineReader::~LineReader() {
   if (fd_ >= 0) ::close(fd_);
 }
 
+tl::unexpected<Error> folder_is_no_data(const std::string& folder) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  std::string first;  // in the order of names, so that the message is always the same
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    if (!it->is_regular_file(error) || name.starts_with('.') || !it->path().has_extension())
+      continue;
+    if (first.empty() || name < first) first = name;
+  }
+  return fail(Code::kInvalidArgument, "{}: is a folder; name files, such as {}/*{}", folder, folder,
+              first.empty() ? ".txt" : fs::path(first).extension().string());
+}
+
 Result<LineReader> LineReader::open(const std::string& path, size_t line_bytes_max) {
   JIGE_CHECK(line_bytes_max >= 4, "a line limit of {} bytes holds no character", line_bytes_max);
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) {
-    return fail(Code::kInvalidArgument, "{}: is a folder; name files, such as {}/*.txt", path,
-                path);
+    return folder_is_no_data(path);
   }
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return file_error(path, "open", errno);

@@ -21,6 +21,10 @@ struct Line {
   bool ends = true;       // last piece of its line
 };
 
+// That a folder stands where data is wanted, with an example of the files that it holds.
+// kInvalidArgument.
+tl::unexpected<Error> folder_is_no_data(const std::string& folder);
+
 class LineReader {
  public:
   // Fails with kInvalidArgument for a folder, kNotFound or kIo, naming the file.

@@ -75,8 +75,13 @@ TEST(LineReader, RefusesAFolder) {
   const auto reader = LineReader::open(folder.path(), 100);
   ASSERT_FALSE(reader);
   EXPECT_EQ(reader.error().code, Code::kInvalidArgument);
-  EXPECT_NE(reader.error().message.find(folder.path() + ": is a folder; name files"),
+  EXPECT_NE(reader.error().message.find(folder.path() + ": is a folder; name files, such as " +
+                                        folder.path() + "/*.txt"),
             std::string::npos);
+  folder.write("b.md", "b");
+  folder.write("c.jsonl", "{}");
+  folder.write(".a.csv", "a");
+  EXPECT_TRUE(folder_is_no_data(folder.path()).value().message.ends_with("/*.md"));
 }
 
 }  // namespace

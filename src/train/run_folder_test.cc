@@ -9,6 +9,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -322,6 +323,13 @@ TEST(RunFolder, HasOneOwnerWhileItComesAndGoes) {
   }
   EXPECT_GT(taken, 0);
   EXPECT_EQ(taken + refused, 1200);
+  // The folder goes, with the file that was opened, before that is locked.
+  const std::string fresh = folder.file("fresh/out");
+  auto first = std::make_unique<RunLock>(*RunLock::take(fresh));
+  const auto second = RunLock::take(fresh, [&] { first.reset(); });
+  ASSERT_TRUE(second) << second.error().message;
+  EXPECT_TRUE(std::filesystem::exists(fresh + "/.lock"));
+  EXPECT_FALSE(RunLock::take(fresh));
 }
 
 TEST(RunFolder, KeepsTheOldCheckpointWhenTheDiskIsFull) {

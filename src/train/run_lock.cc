@@ -77,7 +77,7 @@ void RunLock::remove_made() const {
   for (size_t i = 0; i < made_.size() && !error; ++i) fs::remove(made_[i], error);
 }
 
-Result<RunLock> RunLock::take(const std::string& folder) {
+Result<RunLock> RunLock::take(const std::string& folder, const std::function<void()>& before_lock) {
   const std::string path = folder + "/" + kLockName;
   for (int vanished = 0;; ++vanished) {
     const bool again = vanished < kVanishesMax;
@@ -90,6 +90,7 @@ Result<RunLock> RunLock::take(const std::string& folder) {
     if (fd < 0 && errno == ENOENT && again) continue;
     if (fd < 0) return fail(Code::kIo, "{}: cannot open: {}", path, std::strerror(errno));
     RunLock lock(fd);
+    if (before_lock) before_lock();
     // File systems without locks let everybody in.
     if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
       return fail(
@@ -97,7 +98,7 @@ Result<RunLock> RunLock::take(const std::string& folder) {
           "{}: another run is writing into this folder; wait for it or choose another folder",
           folder);
     }
-    if (!is_in_place(fd)) continue;
+    if (!is_in_place(fd) && again) continue;
     lock.made_ = std::move(missing);
     return lock;
   }

@@ -4,6 +4,7 @@
 // Threads: one thread at a time.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -14,8 +15,9 @@ namespace jige::train {
 class RunLock {
  public:
   // Makes the folder and takes FOLDER/.lock. Fails with kUnavailable when another process holds it,
-  // or as make_folders does.
-  static Result<RunLock> take(const std::string& folder);
+  // or as make_folders does. Tests let others come between opening the file and locking it.
+  static Result<RunLock> take(const std::string& folder,
+                              const std::function<void()>& before_lock = {});
   RunLock(RunLock&& other) noexcept;
   RunLock& operator=(RunLock&& other) noexcept;
   // Removes the folders that take() has made, as far as they hold nothing but the lock.

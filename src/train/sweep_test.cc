@@ -518,6 +518,20 @@ TEST(Sweep, GoesOnWithTheSameTrialsWhereverItWasKilled) {
 
 // A trial that shares steps behind the rung begins where the other one has been; and one whose rate
 // is far too high takes no other's place.
+// A signal that comes while trials are measured does not leave what they are compared by.
+TEST(Sweep, MeasuresWhereTrialsAreComparedToTheEnd) {
+  Study study;
+  study.base.eval_every_steps = 3;
+  const auto plan = study.plan(many_trials(study), {.factor = 3});
+  ASSERT_TRUE(plan) << plan.error().message;
+  int64_t asked = 0;
+  const auto record = run_all(*plan, {.out_folder = study.out()},
+                              {.on_held_out = [&](int64_t, int64_t) { return ++asked < 0; }});
+  ASSERT_TRUE(record) << record.error().message;
+  EXPECT_GT(asked, 0);
+  EXPECT_TRUE(best_trial(*record));
+}
+
 TEST(Sweep, SharesStepsBehindARungToo) {
   const Study study;
   auto trials = many_trials(study);

@@ -325,8 +325,9 @@ TEST(BadText, RecordsWithoutWhatIsNeeded) {
   const auto score = [](const std::string& line) {
     return run_jige({"score", TinyRun::get().model()}, line);
   };
-  expect_error(score("{\"txt\": 1}"), 3,
-               {"standard input:1: has none of the fields \"text\", \"completion\""});
+  expect_error(
+      score("{\"txt\": 1}"), 3,
+      {"standard input:1: has none of the fields \"text\", \"completion\"", "; it has \"txt\""});
   expect_error(score("{\"text\": 1}"), 2, {"standard input:1", "text"});
   expect_error(score("{\"text\": \"a b\"}\n{oops"), 4, {"standard input:2"});
   expect_error(score("{\"question\": \"a\", \"choices\": []}"), 2, {"choices"});

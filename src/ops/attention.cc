@@ -23,14 +23,19 @@ struct Problem {
   AttentionShape shape;
   TensorView k, v;    // flat, or
   KvCacheView cache;  // paged, when it has data
+  std::vector<int32_t> key_begins;
 };
 
-cpu::AttentionKeys keys_of(const Problem& problem, const SequenceSpan& sequence, int64_t kv_head) {
+cpu::AttentionKeys keys_of(const Problem& problem, const AttentionWork& work) {
+  const auto index = static_cast<size_t>(work.sequence);
+  const SequenceSpan& sequence = problem.sequences[index];
+  const int64_t kv_head = work.kv_head;
   const int64_t head_dim = problem.shape.head_dim;
   cpu::AttentionKeys keys;
   if (!problem.cache.data) {
-    keys.k = attention_source(problem.k, sequence.row_begin, kv_head * head_dim);
-    keys.v = attention_source(problem.v, sequence.row_begin, kv_head * head_dim);
+    const int64_t row = problem.key_begins.empty() ? sequence.row_begin : problem.key_begins[index];
+    keys.k = attention_source(problem.k, row, kv_head * head_dim);
+    keys.v = attention_source(problem.v, row, kv_head * head_dim);
     return keys;
   }
   const int64_t keys_of_head = kKvBlockTokens * head_dim;
@@ -58,7 +63,7 @@ cpu::AttentionRows work_rows(const Problem& problem, const AttentionWork& work) 
   const int64_t heads = problem.shape.head_count / problem.shape.kv_head_count;
   const int64_t column = work.kv_head * heads * problem.shape.head_dim;
   cpu::AttentionRows rows;
-  rows.keys = keys_of(problem, sequence, work.kv_head);
+  rows.keys = keys_of(problem, work);
   rows.q = attention_source(problem.q, sequence.row_begin, column);
   rows.dst = attention_target(problem.dst, sequence.row_begin, column);
   if (problem.lse) {
@@ -125,6 +130,13 @@ void submit(Stream& stream, Problem problem) {
   cpu_stream.submit([problem = std::move(problem), device] { run(problem, *device); });
 }
 
+// Ends the process unless the keys that the sequence's rows see lie in so many rows.
+void check_key_rows(const SequenceSpan& sequence, int32_t key_begin, int64_t key_rows) {
+  const int64_t end = int64_t{key_begin} + sequence.context_count + sequence.row_count;
+  JIGE_CHECK(key_begin >= 0 && end <= key_rows, "keys in rows {} to {} of {}", key_begin, end,
+             key_rows);
+}
+
 }  // namespace
 
 void attention_forward(Stream& stream, const AttentionForward& args) {
@@ -133,19 +145,29 @@ void attention_forward(Stream& stream, const AttentionForward& args) {
   const int64_t rows = args.q.rows();
   check_attention_matrix(args.q, "q", rows, shape.head_count * shape.head_dim);
   check_attention_matrix(args.dst, "dst", rows, shape.head_count * shape.head_dim);
-  check_attention_matrix(args.k, "k", rows, shape.kv_head_count * shape.head_dim);
-  check_attention_matrix(args.v, "v", rows, shape.kv_head_count * shape.head_dim);
+  const bool divided = !args.key_begins.empty();
+  const int64_t key_rows = divided ? args.k.rows() : rows;
+  check_attention_matrix(args.k, "k", key_rows, shape.kv_head_count * shape.head_dim);
+  check_attention_matrix(args.v, "v", key_rows, shape.kv_head_count * shape.head_dim);
   if (args.lse) {
     check_attention_matrix(args.lse, "lse", rows, shape.head_count);
     JIGE_CHECK(args.lse.dtype == DType::kF32, "lse is {}", dtype_info(args.lse.dtype).name);
   }
   check_attention_sequences(args.sequences, rows, shape.head_count);
-  for (const SequenceSpan& sequence : args.sequences) {
-    JIGE_CHECK(sequence.context_count == 0, "{} tokens of context without a cache",
-               sequence.context_count);
+  JIGE_CHECK(!divided || (args.key_begins.size() == args.sequences.size() && !on_cuda(stream)),
+             "keys of {} sequences for {}", args.key_begins.size(), args.sequences.size());
+  for (size_t i = 0; i < args.sequences.size(); ++i) {
+    const SequenceSpan& sequence = args.sequences[i];
+    if (divided) {
+      check_key_rows(sequence, args.key_begins[i], key_rows);
+    } else {
+      JIGE_CHECK(sequence.context_count == 0, "{} tokens of context without a cache",
+                 sequence.context_count);
+    }
   }
   if (on_cuda(stream)) return attention_forward_on_gpu(stream, args);
-  submit(stream, {args.dst, args.q, args.lse, args.sequences, shape, args.k, args.v, {}});
+  submit(stream,
+         {args.dst, args.q, args.lse, args.sequences, shape, args.k, args.v, {}, args.key_begins});
 }
 
 namespace {
@@ -175,7 +197,7 @@ void attention_cached(Stream& stream, const AttentionCached& args) {
   for (const SequenceSpan& sequence : args.sequences) {
     check_seen_blocks(sequence, args.shape, args.cache);
   }
-  submit(stream, {args.dst, args.q, {}, args.sequences, args.shape, {}, {}, args.cache});
+  submit(stream, {args.dst, args.q, {}, args.sequences, args.shape, {}, {}, args.cache, {}});
 }
 
 bool attention_step(Stream& stream, const AttentionStep& args) {

@@ -55,8 +55,25 @@ struct AttentionForward {
   TensorView lse;  // [T, H] f32: log of the sum of exponentials, for backward; or empty
   std::vector<SequenceSpan> sequences;
   AttentionShape shape;
+  // Of sequences that are divided (SequencePiece): the row of k and v of each one's first token;
+  // rows of k and v need not be as many as those of q then. Empty: where its rows of q begin.
+  std::vector<int32_t> key_begins = {};
 };
 void attention_forward(Stream& stream, const AttentionForward& args);
+
+// Rows of a sequence that is divided: some of its tokens lie here, one behind the other, and all of
+// them in tensors of whole sequences.
+struct SequencePiece {
+  int32_t row_begin = 0;    // here
+  int32_t row_count = 0;    // here
+  int32_t position = 0;     // of the first of them in the sequence
+  int32_t whole_begin = 0;  // row of the sequence's first token among whole sequences
+  int32_t whole_count = 0;  // tokens of the sequence
+
+  bool operator==(const SequencePiece&) const = default;
+};
+// The first row of the piece's sequence whose query its gradients depend on: keys go in tiles.
+int32_t first_query_row(const SequencePiece& piece);
 
 struct AttentionBackward {
   TensorView grad_q;             // [T, H·d] overwritten
@@ -68,6 +85,19 @@ struct AttentionBackward {
   AttentionShape shape;
 };
 void attention_backward(Stream& stream, const AttentionBackward& args);
+
+// The gradients of pieces alone, T rows, from tensors of whole sequences, R rows, with the bits of
+// attention_backward() over these. What counts of a piece's sequence: k and v up to the piece's
+// last row; q, dst, grad_dst and lse from first_query_row() on. The rest may hold anything.
+// REQUIRES: a stream of a CPU.
+struct AttentionBackwardPieces {
+  TensorView grad_q;                       // [T, H·d] overwritten
+  TensorView grad_k, grad_v;               // [T, G·d] overwritten
+  TensorView grad_dst, q, k, v, dst, lse;  // [R, …] as in backward
+  std::vector<SequencePiece> pieces;
+  AttentionShape shape;
+};
+void attention_backward_pieces(Stream& stream, const AttentionBackwardPieces& args);
 
 // slopes [T, H] f32, whose sums over rows are the gradients of the sinks.
 struct AttentionSinkSlopes {

@@ -149,6 +149,11 @@ struct AttentionGradients {
   int32_t window = 0;
   float scale = 0;
   float cap = 0;  // of the scores; 0: none
+  // Where a sequence is divided: grad_q, and grad_k with grad_v, begin with the rows of these
+  // positions, and attention_backward_keys writes those of [grad_k_begin, grad_k_end) alone.
+  int32_t grad_q_begin = 0;
+  int32_t grad_k_begin = 0;
+  int32_t grad_k_end = INT32_MAX;
   void* scratch = nullptr;
 };
 
@@ -162,7 +167,8 @@ void attention_backward_queries(const AttentionGradients& args, int32_t row_begi
                                 int32_t row_count) noexcept;
 // grad_k and grad_v of the tile of 64 keys from `key_begin`. REQUIRES: a multiple of 64.
 void attention_backward_keys(const AttentionGradients& args, int32_t key_begin) noexcept;
-// All three of the whole sequence, at 5/7 of the arithmetic of the two above.
+// All three of the whole sequence, at 5/7 of the arithmetic of the two above. REQUIRES: it is not
+// divided.
 void attention_backward_sequence(const AttentionGradients& args) noexcept;
 
 }  // namespace jige::cpu

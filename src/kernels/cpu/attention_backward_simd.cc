@@ -212,8 +212,9 @@ void query_rows(const Backward& backward, const Rows& rows, float* grad_k, float
   }
   for (int i = 0; i < rows.count; ++i) {
     const int row = rows.begin + i;
-    const int64_t offset = int64_t{position_of(backward, row)} * args.grad_q.stride +
-                           int64_t{row % args.head_count} * args.head_dim;
+    const int64_t position = position_of(backward, row) - args.grad_q_begin;
+    const int64_t offset =
+        position * args.grad_q.stride + int64_t{row % args.head_count} * args.head_dim;
     write_row(args.grad_q, offset, args.head_dim, s.grad_q + i * backward.row_floats, args.scale);
   }
 }
@@ -222,7 +223,8 @@ void write_keys(const Backward& backward, const Keys& keys) {
   const AttentionGradients& args = backward.args;
   const AttentionBackwardScratch& s = backward.scratch;
   for (int j = 0; j < keys.count; ++j) {
-    const int64_t key = keys.begin + j;
+    const int64_t key = keys.begin + j - args.grad_k_begin;
+    if (key < 0 || keys.begin + j >= args.grad_k_end) continue;
     write_row(args.grad_k, key * args.grad_k.stride, args.head_dim,
               s.grad_k + j * backward.row_floats, 1.0f);
     write_row(args.grad_v, key * args.grad_v.stride, args.head_dim,

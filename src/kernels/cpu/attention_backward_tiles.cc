@@ -316,8 +316,9 @@ void write_queries(const Tiled& t, const Rows& rows) {
     }
     for (int i = 0; i < min_of(rows.count - block, 16); ++i) {
       const int row = rows.begin + block + i;
-      const int64_t offset = int64_t{row / args.head_count} * args.grad_q.stride +
-                             int64_t{row % args.head_count} * args.head_dim;
+      const int64_t position = row / args.head_count - args.grad_q_begin;
+      const int64_t offset =
+          position * args.grad_q.stride + int64_t{row % args.head_count} * args.head_dim;
       write_row(args.grad_q, offset, args.head_dim, t.scratch.block + i * t.row_floats, args.scale);
     }
   }
@@ -352,7 +353,8 @@ void query_rows(const Tiled& t, const Rows& rows, bool sequence) {
 void write_keys(const Tiled& t, int key_begin, int count) {
   const AttentionGradients& args = t.args;
   for (int j = 0; j < count; ++j) {
-    const int64_t key = int64_t{key_begin} + j;
+    const int64_t key = int64_t{key_begin} + j - args.grad_k_begin;
+    if (key < 0 || key_begin + j >= args.grad_k_end) continue;
     write_row(args.grad_k, key * args.grad_k.stride, args.head_dim,
               t.scratch.grad_k + j * t.row_floats, args.scale);
     write_row(args.grad_v, key * args.grad_v.stride, args.head_dim,

@@ -50,6 +50,8 @@ class Attention {
   virtual int64_t saved_bytes(int64_t token_count, DType compute) const = 0;
   virtual int64_t pending_bytes(int64_t token_count, DType compute) const = 0;
   virtual int64_t workspace_bytes(int64_t token_count, DType compute, PackFor use) const = 0;
+  // Bytes of BlockContext::gathered, as Block::gathered_bytes().
+  virtual int64_t gathered_bytes(int64_t /*row_count*/, DType /*compute*/) const { return 0; }
   // Of scores and weighed values; projections aside.
   virtual int64_t thread_scratch_bytes(int64_t token_count) const = 0;
   virtual double forward_flops(double token_count, double context_mean) const = 0;

@@ -32,6 +32,8 @@
 #include <string>
 #include <vector>
 
+#include "model/context_exchange.h"
+#include "model/placement.h"
 #include "ops/attention.h"
 #include "ops/dropout.h"
 #include "ops/linear.h"
@@ -177,6 +179,18 @@ struct BlockContext {
   SequenceStates states;        // of a recurrent layer, in place of the cache or beside it
   GradientUse gradients = GradientUse::kAdd;
   const StepAdapters* adapters = nullptr;  // of inference: what rows of the batch get besides
+  // Where sequences are divided among ranks and the batch has a part of each: how attention gets
+  // the rest, and room for it, gathered_bytes(R). Or null.
+  ContextExchange* exchange = nullptr;
+  TensorView gathered;  // u8
+  // The rows that W takes, where its sums over tokens go on elsewhere; none: all. Of models that
+  // check_context_support() takes (context_support.h).
+  std::optional<RowRange> weight_rows;
+
+  RowCut weight_cut(int64_t row_count) const {
+    const RowRange rows = weight_rows.value_or(RowRange{0, row_count});
+    return {.all = row_count, .begin = rows.begin, .end = rows.end};
+  }
 };
 
 struct BlockMemory {
@@ -216,6 +230,8 @@ class Block {
   virtual int64_t saved_bytes(int64_t token_count, DType compute) const = 0;
   virtual int64_t pending_bytes(int64_t token_count, DType compute) const = 0;
   virtual int64_t workspace_bytes(int64_t token_count, DType compute, PackFor use) const = 0;
+  // Bytes of BlockContext::gathered that F and X need where a batch of so many rows is divided.
+  virtual int64_t gathered_bytes(int64_t /*row_count*/, DType /*compute*/) const { return 0; }
   // Bytes of scratch that F, X and W take of each of so many threads (CpuDevice::scratch); where
   // the base is frozen, W of its matrices runs no product.
   virtual int64_t thread_scratch_bytes(int64_t token_count, DType compute, int threads,

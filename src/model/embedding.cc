@@ -260,10 +260,12 @@ void Embedding::backward_inputs(const BlockContext& context, const BlockWeights&
 void Embedding::backward_weight(const BlockContext& context, const BlockWeights& weights,
                                 const Batch& batch, const TensorView&,
                                 const BlockMemory& memory) const {
-  Placement left(memory.pending);
+  const RowCut rows = context.weight_cut(batch.token_count());
+  Placement left(memory.pending, rows);
   const TensorView grad = place_pending(left, batch.token_count(), context.compute).rows;
   if (has_positions() && weights.params[kPositions].grad) {
-    ops::embedding_backward(context.stream, weights.params[kPositions].grad, grad, batch.positions);
+    ops::embedding_backward(context.stream, weights.params[kPositions].grad, grad,
+                            batch.positions.row_range(rows.begin, rows.end));
   }
   if (inputs_) input_gradients(context, weights, batch, memory);
   if (split_) {
@@ -274,7 +276,8 @@ void Embedding::backward_weight(const BlockContext& context, const BlockWeights&
   const TensorView& grad_table = weights.params[kTable].grad;
   if (!grad_table) return;
   if (scale_ != 1.0f) ops::scale(context.stream, grad, grad, scale_);
-  ops::embedding_backward(context.stream, grad_table, grad, batch.tokens);
+  ops::embedding_backward(context.stream, grad_table, grad,
+                          batch.tokens.row_range(rows.begin, rows.end));
 }
 
 void Embedding::input_gradients(const BlockContext& context, const BlockWeights& weights,

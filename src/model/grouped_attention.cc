@@ -256,6 +256,7 @@ GroupedAttention::Heads GroupedAttention::heads_of(Stream& stream, const TensorV
 void GroupedAttention::attend(const BlockContext& context, const BlockWeights& weights,
                               const Batch& batch, const TensorView& dst, const Heads& heads,
                               const Activations& views) const {
+  if (context.exchange) return attend_pieces(context, weights, dst, heads, views);
   ops::attention_forward(context.stream, {.dst = dst,
                                           .q = heads.q,
                                           .k = heads.k,
@@ -406,17 +407,9 @@ void GroupedAttention::backward_input(const BlockContext& context, const BlockWe
                                       .k = shared_keys(grad_narrow),
                                       .v = shared_values(grad_narrow)}
                               : heads_of(stream, grad_heads, pending.qkv, {}, {});
-  ops::attention_backward(stream, {.grad_q = grads.q,
-                                   .grad_k = grads.k,
-                                   .grad_v = grads.v,
-                                   .grad_dst = grad_attended,
-                                   .q = all.q,
-                                   .k = all.k,
-                                   .v = all.v,
-                                   .dst = attended,
-                                   .lse = saved.lse,
-                                   .sequences = seen(batch.sequences),
-                                   .shape = shape(weights)});
+  backward_attend(
+      context, weights, batch,
+      {.heads = all, .grads = grads, .dst = attended, .grad_dst = grad_attended, .lse = saved.lse});
   if (shares_) ops::add(stream, memory.grad_shared, memory.grad_shared, grad_narrow);
   if (gives_) {
     ops::add(stream, grads.k, grads.k, shared_keys(memory.grad_shared));
@@ -445,8 +438,8 @@ void GroupedAttention::backward_weight(const BlockContext& context, const BlockW
   Stream& stream = context.stream;
   const int64_t t = batch.token_count();
   const DType compute = context.compute;
-  Placement kept(memory.saved);
-  Placement left(memory.pending);
+  Placement kept(memory.saved, context.weight_cut(t));
+  Placement left(memory.pending, context.weight_cut(t));
   const Activations saved = place_saved(kept, t, compute);
   const Gradients pending = place_pending(left, t, compute);
   if (sinks_ && weights.params[*sinks_].grad) {

@@ -17,7 +17,9 @@
 // saved: the product (before head norms where there are any, after rope where none are behind it),
 // the log-sum-exp of scores, 1/std of the head norms, and what attention gave where gates come
 // behind it. Normalised heads are computed anew where they are needed. pending: the gradients at
-// the product and normalised heads, and slopes of the sinks. Threads: const.
+// the product and normalised heads, and slopes of the sinks. gathered (sequences are divided among
+// ranks): keys and values of all rows, in X also queries, what attention gave and its gradient.
+// Threads: const.
 #pragma once
 
 #include <optional>
@@ -62,6 +64,7 @@ class GroupedAttention final : public Attention {
   int64_t saved_bytes(int64_t token_count, DType compute) const override;
   int64_t pending_bytes(int64_t token_count, DType compute) const override;
   int64_t workspace_bytes(int64_t token_count, DType compute, PackFor use) const override;
+  int64_t gathered_bytes(int64_t row_count, DType compute) const override;
   int64_t thread_scratch_bytes(int64_t token_count) const override;
   double forward_flops(double token_count, double context_mean) const override;
 
@@ -116,6 +119,22 @@ class GroupedAttention final : public Attention {
   TensorView shared_values(const TensorView& rows) const {
     return rows.column_range(kv_columns(), 2 * kv_columns());
   }
+  // Rows of all ranks, where sequences are divided: F has keys and values alone.
+  struct Whole {
+    TensorView k, v, q, dst, grad_dst, lse;
+  };
+  Whole place_whole(Placement& at, int64_t row_count, DType compute) const;
+  void attend_pieces(const BlockContext& context, const BlockWeights& weights,
+                     const TensorView& dst, const Heads& heads, const Activations& views) const;
+  // What X hands to the gradient of attention.
+  struct AttendedGradients {
+    Heads heads, grads;
+    TensorView dst, grad_dst, lse;
+  };
+  void backward_attend(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
+                       const AttendedGradients& rows) const;
+  void backward_pieces(const BlockContext& context, const BlockWeights& weights,
+                       const AttendedGradients& rows) const;
   // Of X: the gradient of what gates come behind.
   TensorView place_attended(Placement& at, int64_t token_count, DType compute) const;
 

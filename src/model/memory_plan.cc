@@ -13,16 +13,25 @@ int64_t rounded(int64_t bytes) { return bytes > 0 ? arena_bytes(DType::kU8, Shap
 }  // namespace
 
 int64_t TrainingBuffers::total_bytes() const {
-  int64_t total = (stream_count + 1) * rounded(stream_bytes) + rounded(pending_bytes) +
+  int64_t total = (stream_count + 1) * rounded(stream_bytes) +
+                  pending_count * rounded(pending_bytes) + rounded(gathered_bytes) +
                   rounded(workspace_bytes) + rounded(batch_bytes);
   for (const int64_t bytes : saved_bytes) total += rounded(bytes);
   return total;
 }
 
 TrainingBuffers training_buffers(const Architecture& architecture, DType compute,
-                                 int64_t token_count) {
+                                 int64_t whole_token_count, int context_ranks) {
   const int64_t width = architecture.stream_columns();
+  const bool divided = context_ranks > 1;
+  const int64_t token_count =
+      divided ? ContextSplit::rows_max(whole_token_count, context_ranks) : whole_token_count;
   TrainingBuffers buffers;
+  buffers.row_count = token_count;
+  if (divided) {
+    buffers.pending_count = std::min<int64_t>(2 * int64_t{context_ranks} - 1,
+                                              static_cast<int64_t>(architecture.node_count()) - 1);
+  }
   buffers.stream_count = static_cast<int64_t>(architecture.node_count()) - 1;
   buffers.stream_bytes = arena_bytes(DType::kF32, Shape{token_count, width});
   // Tokens, positions, targets, loss weights and losses, four bytes each.
@@ -34,6 +43,9 @@ TrainingBuffers training_buffers(const Architecture& architecture, DType compute
         std::max(buffers.pending_bytes, block.pending_bytes(token_count, compute));
     buffers.workspace_bytes = std::max(
         buffers.workspace_bytes, block.workspace_bytes(token_count, compute, PackFor::kTraining));
+    if (!divided) continue;
+    buffers.gathered_bytes =
+        std::max(buffers.gathered_bytes, block.gathered_bytes(whole_token_count, compute));
   }
   return buffers;
 }
@@ -49,14 +61,16 @@ int64_t thread_scratch_bytes(const Architecture& architecture, DType compute, in
 }
 
 TrainingMemory training_memory(const Architecture& architecture, const WeightsOptions& options,
-                               int64_t micro_batch_tokens, ops::MomentFormat moments) {
+                               int64_t micro_batch_tokens, ops::MomentFormat moments,
+                               int context_ranks) {
   TrainingMemory memory;
   memory.weights = weights_memory(architecture, options);
   for (const NamedParam& param : trained_params(architecture, options)) {
     const ops::MomentLayout layout = ops::moment_layout(moments, param.spec->shape);
     memory.moments_bytes += 2 * arena_bytes(layout.dtype, layout.shape);
   }
-  memory.buffers = training_buffers(architecture, options.compute, micro_batch_tokens);
+  memory.buffers =
+      training_buffers(architecture, options.compute, micro_batch_tokens, context_ranks);
   return memory;
 }
 

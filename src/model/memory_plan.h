@@ -9,7 +9,11 @@
 //   pending      of one block at a time, X to W
 //   workspace    the largest of any task
 //   batch        tokens, positions, targets, loss weights and losses
-// for T tokens of a micro-batch. What follows training_buffers() takes just these bytes.
+// for T tokens of a micro-batch. Where each sequence of a micro-batch of R tokens is divided among
+// N ranks (context_split.h), T is ContextSplit::rows_max(R, N), there are 2 N - 1 `pending`, as W
+// of a block waits for its turn while X goes on, and
+//   gathered     of the block that needs most: keys, values, queries of all R tokens
+// is there besides. What follows training_buffers() takes just these bytes.
 // Threads: pure functions.
 #pragma once
 
@@ -24,19 +28,23 @@
 
 namespace jige::model {
 
-// Sizes of the buffers of one micro-batch of up to T tokens.
+// Sizes of the buffers of one micro-batch of up to so many tokens, each of whose sequences so many
+// ranks have together.
 struct TrainingBuffers {
+  int64_t row_count = 0;             // T
   std::vector<int64_t> saved_bytes;  // by node
   int64_t stream_count = 0;          // node_count - 1
   int64_t stream_bytes = 0;          // of one [T, D] f32; the gradient takes one more
-  int64_t pending_bytes = 0;
+  int64_t pending_count = 1;
+  int64_t pending_bytes = 0;    // of one
+  int64_t gathered_bytes = 0;   // where sequences are divided
   int64_t workspace_bytes = 0;  // of F, X and W; an evaluation's F is given the saved buffers too
   int64_t batch_bytes = 0;
   // Every buffer rounded as an arena rounds it.
   int64_t total_bytes() const;
 };
 TrainingBuffers training_buffers(const Architecture& architecture, DType compute,
-                                 int64_t token_count);
+                                 int64_t token_count, int context_ranks = 1);
 
 // What the scratch of each of so many threads holds once T tokens were trained on.
 int64_t thread_scratch_bytes(const Architecture& architecture, DType compute, int64_t token_count,
@@ -53,7 +61,8 @@ struct TrainingMemory {
 };
 TrainingMemory training_memory(const Architecture& architecture, const WeightsOptions& options,
                                int64_t micro_batch_tokens,
-                               ops::MomentFormat moments = ops::MomentFormat::kF32);
+                               ops::MomentFormat moments = ops::MomentFormat::kF32,
+                               int context_ranks = 1);
 
 // What an InferenceModel (inference.h) is built with.
 struct InferenceSizes {

@@ -6,6 +6,9 @@
 //   size:  Placement measure;          place(measure, T);  measure.peak_bytes()
 //   views: Placement in(buffer);       place(in, T)
 //
+// With a cut, views of rows are of some of them alone, where all rows have their place: so W runs
+// over a part of a batch (BlockContext::weight_rows). Tensors of bytes stay whole.
+//
 // Threads: values.
 #pragma once
 
@@ -17,6 +20,13 @@
 
 namespace jige::model {
 
+// Of `all` rows those of [begin, end).
+struct RowCut {
+  int64_t all = 0;
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
 class Placement {
  public:
   Placement() = default;
@@ -24,6 +34,7 @@ class Placement {
       : data_(static_cast<std::byte*>(buffer.data)),
         capacity_bytes_(buffer.count()),
         bound_(true) {}
+  Placement(const TensorView& buffer, const RowCut& cut) : Placement(buffer) { cut_ = cut; }
 
   // The next tensor; its data is null when only measuring. REQUIRES: the buffer holds it.
   TensorView take(DType dtype, Shape shape) {
@@ -33,7 +44,9 @@ class Placement {
     if (!bound_) return TensorView::of(nullptr, dtype, shape);
     JIGE_CHECK(offset_ <= capacity_bytes_, "{} {} ends at byte {} of a buffer of {}",
                dtype_info(dtype).name, shape.to_string(), offset_, capacity_bytes_);
-    return TensorView::of(data_ + begin, dtype, shape);
+    const TensorView all = TensorView::of(data_ + begin, dtype, shape);
+    const bool is_cut = cut_.all > 0 && dtype != DType::kU8 && shape[0] == cut_.all;
+    return is_cut ? all.row_range(cut_.begin, cut_.end) : all;
   }
   // The offset of the next `bytes` bytes.
   int64_t take_bytes(int64_t bytes) {
@@ -54,6 +67,7 @@ class Placement {
   bool bound_ = false;
   int64_t offset_ = 0;
   int64_t peak_ = 0;
+  RowCut cut_;
 };
 
 // The memory of a block of rows as a contiguous matrix of fewer columns: one block serves tensors

@@ -58,6 +58,9 @@ class TransformerLayer final : public Block {
   int64_t saved_bytes(int64_t token_count, DType compute) const override;
   int64_t pending_bytes(int64_t token_count, DType compute) const override;
   int64_t workspace_bytes(int64_t token_count, DType compute, PackFor use) const override;
+  int64_t gathered_bytes(int64_t row_count, DType compute) const override {
+    return attention_ ? attention_->gathered_bytes(row_count, compute) : 0;
+  }
   int64_t thread_scratch_bytes(int64_t token_count, DType compute, int threads,
                                bool frozen_base) const override;
 

@@ -193,13 +193,14 @@ void TransformerLayer::backward_weight(const BlockContext& context, const BlockW
   const int64_t t = batch.token_count();
   const DType compute = context.compute;
   Stream& stream = context.stream;
-  Placement kept(memory.saved);
-  Placement left(memory.pending);
+  const RowCut rows = context.weight_cut(t);
+  Placement kept(memory.saved, rows);
+  Placement left(memory.pending, rows);
   Placement workspace(context.workspace);
   const Activations saved = place_saved(kept, t, compute);
   const Gradients pending = place_pending(left, t, compute);
-  const Work work = place_work(workspace, t, compute, true);
-  const TensorView src = parts_source(whole_src, saved);
+  const Work work = place_work(workspace, rows.end - rows.begin, compute, true);
+  const TensorView src = parts_source(whole_src, saved).row_range(rows.begin, rows.end);
 
   if (altup_) {
     altup_->backward_weight(stream, weights, compute, whole_src, context.gradients, saved.altup,

@@ -1,0 +1,68 @@
+// ContextSplit: which rows of a micro-batch each of several ranks has where sequences are divided
+// among them.
+//
+// The R rows of a micro-batch, sequences one behind the other, are cut into 2 N chunks for N ranks;
+// chunk c is rows [R c / 2N, R (c + 1) / 2N), and rank r has chunks r and 2N - 1 - r, in this order
+// (zig-zag): of one long sequence, whose last tokens see most, all ranks have about the same work.
+// Chunks know nothing of where sequences end: one may have parts of several.
+//   rank            0  1  2  2  1  0        N = 3
+//   chunk           0  1  2  3  4  5
+// Threads: values.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ops/attention.h"
+
+namespace jige::model {
+
+// Rows [begin, end).
+struct RowRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+
+  int64_t count() const { return end - begin; }
+  bool operator==(const RowRange&) const = default;
+};
+
+// What passes of attention need of other ranks' rows.
+enum class ContextNeed : uint8_t {
+  kKeys,     // keys and values that own queries see
+  kQueries,  // queries that see own keys, and what belongs to them
+};
+
+class ContextSplit {
+ public:
+  ContextSplit() = default;
+  // Of sequences with so many rows each. REQUIRES: ranks >= 1.
+  ContextSplit(std::span<const int32_t> counts, int ranks);
+
+  // The most rows that a rank has of up to so many.
+  static int64_t rows_max(int64_t row_count, int ranks);
+  // Whose chunk it is; chunks of further micro-batches are counted on.
+  static int owner(int64_t chunk, int ranks);
+
+  int ranks() const { return ranks_; }
+  int64_t row_count() const { return row_count_; }
+  int64_t chunk_count() const { return 2 * int64_t{ranks_}; }
+  RowRange chunk(int64_t index) const;
+  // Where a chunk's rows lie among its owner's.
+  RowRange local_chunk(int64_t index) const;
+  // The rows of the rank, two ranges; either may be empty.
+  std::vector<RowRange> rows(int rank) const;
+  // The parts of sequences that a rank has.
+  std::vector<ops::SequencePiece> pieces(int rank) const;
+  // The rows of all that a rank needs, its own ones among them: ascending, apart from one another.
+  std::vector<RowRange> needed(int rank, ContextNeed need) const;
+  // Those of them that are another rank's.
+  std::vector<RowRange> given(int from, int to, ContextNeed need) const;
+
+ private:
+  int ranks_ = 1;
+  int64_t row_count_ = 0;
+  std::vector<int32_t> counts_;
+};
+
+}  // namespace jige::model

@@ -50,6 +50,8 @@ class InspectCommand final : public Command {
                   "where they share one");
     flags.toggle("--shard-optimizer", shard_optimizer_,
                  "that each keep a share of moments and masters only; shown is the largest share");
+    flags.toggle("--split-context", split_context_,
+                 "that each have a part of every sequence, as jige train --split-context");
     flags.choice("--moments NAME", moments_, ops::moment_format_names(),
                  "how AdamW's two moments are kept in training: f32, or q8, codes of 8 bits");
     flags.integer("--threads N", threads_, thread_range(0),
@@ -90,6 +92,7 @@ class InspectCommand final : public Command {
       return fail(Code::kInvalidArgument,
                   "--shard-optimizer divides the optimizer's state among ranks: give --ranks");
     }
+    JIGE_DO(check_split());
     if (!grpo_) {
       JIGE_DO(flags_->refuse({"--prompts-per-step", "--group", "--draw-at-once", "--kl"},
                              "is about training from rewards: add --grpo, or leave it out"));
@@ -109,6 +112,7 @@ class InspectCommand final : public Command {
                             .micro_batch_tokens = micro_batch_tokens_,
                             .ranks = ranks_,
                             .shard_optimizer = shard_optimizer_,
+                            .split_context = split_context_,
                             .moments = moments,
                             .threads = threads_each(),
                             .device = device_ == "cuda" ? DeviceKind::kCuda : DeviceKind::kCpu,
@@ -125,6 +129,16 @@ class InspectCommand final : public Command {
   }
 
  private:
+  Status check_split() const {
+    if (!split_context_) return {};
+    if (ranks_ == 1) {
+      return fail(Code::kInvalidArgument,
+                  "--split-context divides sequences among ranks: give --ranks");
+    }
+    if (!grpo_ && device_ != "cuda") return {};
+    return fail(Code::kUnsupported, "--split-context with {} is not supported yet",
+                grpo_ ? "--grpo" : "--device cuda");
+  }
   // As `jige train` chooses them.
   int threads_each() const {
     if (threads_ > 0) return static_cast<int>(threads_);
@@ -174,6 +188,7 @@ class InspectCommand final : public Command {
   int64_t micro_batch_tokens_ = 2048;
   int64_t ranks_ = 1;
   bool shard_optimizer_ = false;
+  bool split_context_ = false;
   std::string moments_ = "f32";
   int64_t threads_ = 0;
   std::string device_ = "cpu";

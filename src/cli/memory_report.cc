@@ -11,6 +11,7 @@
 #include "cli/embedding_folder.h"
 #include "cli/table.h"
 #include "comm/transport.h"
+#include "model/context_support.h"
 #include "model/device_support.h"
 #include "model/inference.h"
 #include "model/memory_plan.h"
@@ -96,7 +97,8 @@ void add_ranks(const MemoryRequest& request, const model::TrainingMemory& memory
   const auto ranks = static_cast<int>(request.ranks);
   const int64_t streams =
       comm::stream_memory_bytes("shm", ranks, comm::RingPlan::in_rank_order(ranks));
-  table.title += fmt::format(", on each of {} ranks", ranks);
+  table.title += fmt::format(", on each of {} ranks{}", ranks,
+                             request.split_context ? ", which divide sequences" : "");
   if (request.device == DeviceKind::kCuda) {
     table.host_parts = {{"gradients, pinned", train::staged_bytes(memory.weights)},
                         {"between ranks", streams}};
@@ -138,8 +140,12 @@ Result<MemoryTable> training(const model::Architecture& architecture, const Memo
                              model::WeightsOptions options, const std::string& what) {
   const DType compute = options.compute;
   options.values_in_gradients = request.shard_optimizer;
-  model::TrainingMemory memory =
-      model::training_memory(architecture, options, request.micro_batch_tokens, request.moments);
+  const int context_ranks = request.split_context ? static_cast<int>(request.ranks) : 1;
+  if (request.split_context) {
+    JIGE_DO(model::check_context_support(architecture.config(), "--split-context"));
+  }
+  model::TrainingMemory memory = model::training_memory(
+      architecture, options, request.micro_batch_tokens, request.moments, context_ranks);
   if (request.shard_optimizer) {
     const train::ShareMemory share = train::largest_share_memory(
         architecture, options,
@@ -152,7 +158,7 @@ Result<MemoryTable> training(const model::Architecture& architecture, const Memo
       on_gpu ? 0
              : train::process_overhead_bytes(
                    architecture, compute,
-                   {.of_each = request.threads, .micro_batch_tokens = request.micro_batch_tokens});
+                   {.of_each = request.threads, .micro_batch_tokens = memory.buffers.row_count});
   const bool adapter = architecture.lora().has_value();
   MemoryTable table = {
       .title = fmt::format("To train {}, {}, {} tokens at once", what,

@@ -33,6 +33,7 @@ struct MemoryRequest {
   int64_t micro_batch_tokens = 2048;
   int64_t ranks = 1;             // that train together, on one machine
   bool shard_optimizer = false;  // which they divide among them
+  bool split_context = false;    // each has a part of every sequence
   ops::MomentFormat moments = ops::MomentFormat::kF32;
   int threads = 1;                       // that train, of each rank
   DeviceKind device = DeviceKind::kCpu;  // that computes; a GPU: its memory alone

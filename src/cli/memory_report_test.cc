@@ -82,5 +82,28 @@ TEST(MemoryReport, OfRanksOnGpusTellsWhatTheHostGives) {
   EXPECT_EQ(ranked.host_parts[1].bytes, on_cpu.parts.back().bytes);
 }
 
+// Activations are what divided sequences make less of.
+TEST(MemoryReport, OfRanksThatDivideSequencesIsThatOfTheirRows) {
+  const auto config =
+      formats::load_model_config(std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/model/llama3");
+  ASSERT_TRUE(config);
+  const auto activations = [&](int64_t ranks, bool split) {
+    const auto report = make_memory_report(
+        *config, {.ranks = ranks, .split_context = split, .dtype = "f32", .lora_rank = 2});
+    EXPECT_TRUE(report) << report.error().message;
+    EXPECT_EQ(report->train.title.find("which divide sequences") != std::string::npos, split);
+    EXPECT_EQ(report->train.parts[5].name, "activations");
+    return report->train.parts[5].bytes;
+  };
+  const int64_t whole = activations(1, false);
+  EXPECT_EQ(activations(2, false), whole);
+  EXPECT_LT(activations(2, true), whole);
+  EXPECT_LT(activations(4, true), activations(2, true));
+  auto experts = *config;
+  experts.experts = {.count = 4, .chosen = 2, .ffn_size = 8};
+  const auto refused = make_memory_report(experts, {.ranks = 2, .split_context = true});
+  ASSERT_FALSE(refused);
+}
+
 }  // namespace
 }  // namespace jige::cli

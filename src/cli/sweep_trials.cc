@@ -48,11 +48,11 @@ Status refuse_what_is_not_of_trials(const TrainWords& words) {
                        "is the sweep's own: give it before --"));
   JIGE_DO(flags.refuse({"--resume", "--fresh"},
                        "is of one run, and a sweep goes on by itself where it was: leave it out"));
-  JIGE_DO(flags.refuse(
-      {"--ranks", "--rank", "--world", "--rendezvous", "--gradient-sum", "--shard-optimizer",
-       "--no-overlap", "--transport", "--bind", "--congestion", "--ring", "--rank-timeout"},
-      "is of runs in several processes, which are not supported in a sweep: leave "
-      "it out"));
+  JIGE_DO(flags.refuse({"--ranks", "--rank", "--world", "--rendezvous", "--gradient-sum",
+                        "--shard-optimizer", "--split-context", "--no-overlap", "--transport",
+                        "--bind", "--congestion", "--ring", "--rank-timeout"},
+                       "is of runs in several processes, which are not supported in a sweep: leave "
+                       "it out"));
   if (words.device.kind() != DeviceKind::kCpu) {
     return fail(Code::kUnsupported,
                 "--device {}: a sweep trains on the processor; leave it out, or give each run to "

@@ -41,6 +41,9 @@ void TrainRankFlags::declare(Flags& flags) {
   flags.toggle("--shard-optimizer", shard_optimizer,
                "each rank keeps moments and masters of its part of the parameters only (ZeRO stage "
                "1): the same bits in less memory");
+  flags.toggle("--split-context", split_context,
+               "each rank has a part of every sequence instead of whole micro-batches: for texts "
+               "whose activations are too much for one; the bits of one process with --dtype f32");
   flags.toggle("--no-overlap", no_overlap,
                "move gradients behind the passes, to see what it costs");
   flags.choice("--transport NAME", group.transport, {"auto", "shm", "tcp"},
@@ -59,12 +62,14 @@ train::RankOptions TrainRankFlags::options(const comm::Place& place, int local) 
           .local = local,
           .sum = sum == "rings" ? train::GradientSum::kRings : train::GradientSum::kRelay,
           .overlap = !no_overlap,
+          .split_context = split_context,
           .shard_optimizer = shard_optimizer};
 }
 
 const char* TrainRankFlags::given_between_ranks() const {
   const CollectiveFlags comm_defaults;
   if (shard_optimizer) return "--shard-optimizer";
+  if (split_context) return "--split-context";
   if (sum != "relay") return "--gradient-sum";
   if (no_overlap) return "--no-overlap";
   if (group.transport != "auto") return "--transport";

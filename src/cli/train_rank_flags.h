@@ -25,6 +25,7 @@ struct TrainRankFlags {
   std::string sum = "relay";
   bool no_overlap = false;
   bool shard_optimizer = false;
+  bool split_context = false;
 
   void declare(Flags& flags);
   // Without processes: what a plan needs to know. Nothing where no flag asks for ranks. Fails with

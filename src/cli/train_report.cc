@@ -179,9 +179,10 @@ void TrainReport::on_plan(const train::TrainPlan& plan) {
         on_gpu ? fmt::format("and of the host {}, pinned, and {} between ranks",
                              format_bytes(plan.pinned_bytes), streams)
                : fmt::format("{} of it between ranks", streams);
-    log_info("{} ranks, {} of them here{}; each with this memory, {}{}", plan.rank_count,
+    log_info("{} ranks, {} of them here{}; each with this memory, {}{}{}", plan.rank_count,
              plan.ranks_here, on_gpu ? fmt::format(", {} on this GPU", plan.ranks_on_gpu) : "",
-             besides, plan.sharded ? "; the optimizer's state is divided among them" : "");
+             besides, plan.sharded ? "; the optimizer's state is divided among them" : "",
+             plan.split_context ? "; each has a part of every sequence" : "");
   }
   if (!plan.pipeline) return;
   const std::vector<int64_t>& devices = plan.pipeline->device_bytes;
@@ -294,6 +295,9 @@ std::string plan_text(const train::TrainPlan& plan, double seconds) {
       table.row({"  masters, a share", format_bytes(plan.memory.masters_bytes)});
     }
     table.row({"  activations", format_bytes(plan.memory.buffers.total_bytes())});
+    if (plan.split_context) {
+      table.row({"    for rows of others", format_bytes(plan.memory.buffers.gathered_bytes)});
+    }
     if (plan.prompts) {
       table.row({"  to draw answers", format_bytes(plan.drawing_bytes)});
       table.row({"  prompts", format_bytes(plan.prompt_bytes)});

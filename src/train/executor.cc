@@ -7,12 +7,12 @@
 namespace jige::train {
 
 Result<Executor> Executor::create(Arena& arena, const model::ModelWeights& weights,
-                                  int64_t micro_batch_tokens) {
+                                  int64_t micro_batch_tokens, int context_ranks) {
   Executor executor(weights);
-  executor.micro_batch_tokens_ = micro_batch_tokens;
-  JIGE_DO(executor.allocate(
-      arena, model::training_buffers(weights.architecture(), weights.options().compute,
-                                     micro_batch_tokens)));
+  const model::TrainingBuffers buffers = model::training_buffers(
+      weights.architecture(), weights.options().compute, micro_batch_tokens, context_ranks);
+  executor.micro_batch_tokens_ = buffers.row_count;
+  JIGE_DO(executor.allocate(arena, buffers));
   return executor;
 }
 
@@ -31,7 +31,11 @@ Status Executor::allocate(Arena& arena, const model::TrainingBuffers& buffers) {
     saved_.push_back(std::move(saved));
   }
   JIGE_TRY(gradient_, arena.make(DType::kF32, residual));
-  JIGE_TRY(pending_, make(buffers.pending_bytes));
+  for (int64_t i = 0; i < buffers.pending_count; ++i) {
+    JIGE_TRY(Tensor pending, make(buffers.pending_bytes));
+    pending_.push_back(std::move(pending));
+  }
+  JIGE_TRY(gathered_, make(buffers.gathered_bytes));
   JIGE_TRY(workspace_, make(buffers.workspace_bytes));
   const Shape column{micro_batch_tokens_};
   for (Tensor* tensor : {&tokens_, &positions_, &targets_}) {
@@ -61,11 +65,14 @@ model::BlockContext Executor::context(Stream& stream) const {
   return {.stream = stream,
           .compute = weights_->options().compute,
           .workspace = workspace_.view(),
-          .gradients = gradients_};
+          .gradients = gradients_,
+          .exchange = exchange_,
+          .gathered = gathered_.view(),
+          .weight_rows = weight_rows_};
 }
 
 model::BlockMemory Executor::memory(size_t node) const {
-  return {.saved = saved_[node].view(), .pending = pending_.view()};
+  return {.saved = saved_[node].view(), .pending = pending_[node % pending_.size()].view()};
 }
 
 TensorView Executor::source(size_t node) const {
@@ -78,11 +85,26 @@ void Executor::forward(Stream& stream, size_t node) {
                                                source(node), dst, memory(node));
 }
 
-void Executor::head_pass(Stream& stream) {
+void Executor::head_pass(Stream& stream, const model::RowRange& range) {
   const size_t node = head_node();
-  weights_->architecture().head().forward_backward(context(stream), weights_->block(node), batch_,
-                                                   source(node), rows(losses_), rows(gradient_),
-                                                   memory(node));
+  const auto part = [&](const TensorView& rows) { return rows.row_range(range.begin, range.end); };
+  model::Batch batch = batch_;
+  for (TensorView* rows : {&batch.tokens, &batch.positions, &batch.targets, &batch.loss_weights}) {
+    *rows = part(*rows);
+  }
+  weights_->architecture().head().forward_backward(context(stream), weights_->block(node), batch,
+                                                   part(source(node)), part(rows(losses_)),
+                                                   part(rows(gradient_)), memory(node));
+}
+
+void Executor::run_rows(Stream& stream, const Task& task, const model::RowRange& rows,
+                        model::GradientUse gradients) {
+  gradients_ = gradients;
+  if (task.kind == StepTaskKind::kHeadPass) return head_pass(stream, rows);
+  JIGE_CHECK(task.kind == StepTaskKind::kBackwardWeight, "a task of rows that is not W");
+  weight_rows_ = rows;
+  backward_weight(stream, static_cast<size_t>(task.node));
+  weight_rows_.reset();
 }
 
 void Executor::backward_input(Stream& stream, size_t node) {
@@ -107,7 +129,7 @@ void Executor::run(Stream& stream, std::span<const Task> tasks, model::GradientU
         break;
       case StepTaskKind::kHeadPass:
         JIGE_CHECK(node == head_node(), "node {} is not the head", node);
-        head_pass(stream);
+        head_pass(stream, {0, batch_.token_count()});
         break;
       case StepTaskKind::kBackwardInput:
         backward_input(stream, node);

@@ -3,11 +3,13 @@
 // Memory: the buffers of model/memory_plan.h for micro-batches of up to M tokens, all allocated at
 // the start: the residual stream behind every node but the head (the inputs that W needs), `saved`
 // of every node, one gradient of the residual stream that X changes in place, one `pending` (W
-// follows X of the same node at once), one workspace, and the batch.
+// follows X of the same node at once), one workspace, and the batch. Where sequences are divided
+// among ranks, W of a node may come up to pending_count() - 1 nodes later.
 // Threads: one thread at a time.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -26,7 +28,7 @@ class Executor {
  public:
   // The arena and the weights must outlive the executor. Fails with kExhausted.
   static Result<Executor> create(Arena& arena, const model::ModelWeights& weights,
-                                 int64_t micro_batch_tokens);
+                                 int64_t micro_batch_tokens, int context_ranks = 1);
 
   // Makes a micro-batch the one that tasks see. REQUIRES: at most micro_batch_tokens rows, and one.
   void load(Stream& stream, const HostBatch& batch, const BatchTerms& terms);
@@ -34,6 +36,13 @@ class Executor {
   // there (a step's first micro-batch, see ModelWeights::start_gradients).
   void run(Stream& stream, std::span<const Task> tasks,
            model::GradientUse gradients = model::GradientUse::kAdd);
+  // Where sequences are divided among ranks: of the loaded micro-batch each has some rows, and
+  // attention of passes that run behind this gets the others from `exchange`.
+  void divide(model::ContextExchange* exchange) { exchange_ = exchange; }
+  // Runs a task of these of its rows alone: kHeadPass, which needs no others, or kBackwardWeight.
+  void run_rows(Stream& stream, const Task& task, const model::RowRange& rows,
+                model::GradientUse gradients);
+  int64_t pending_count() const { return static_cast<int64_t>(pending_.size()); }
   // Losses without gradients: F of every node.
   void evaluate(Stream& stream);
   // Adds the losses of the loaded micro-batch, in nats, one a target. Waits for the stream.
@@ -55,7 +64,7 @@ class Executor {
   explicit Executor(const model::ModelWeights& weights) : weights_(&weights) {}
   Status allocate(Arena& arena, const model::TrainingBuffers& buffers);
   void forward(Stream& stream, size_t node);
-  void head_pass(Stream& stream);
+  void head_pass(Stream& stream, const model::RowRange& rows);
   void backward_input(Stream& stream, size_t node);
   void backward_weight(Stream& stream, size_t node);
 
@@ -71,11 +80,15 @@ class Executor {
   int64_t micro_batch_tokens_ = 0;
   std::vector<Tensor> outputs_;
   std::vector<Tensor> saved_;
-  Tensor gradient_, pending_, workspace_;
+  Tensor gradient_, workspace_, gathered_;
+  std::vector<Tensor> pending_;  // of node i: i modulo their number
   Tensor tokens_, positions_, targets_, loss_weights_, losses_;
   model::Batch batch_;
   BatchLoader loader_;
-  model::GradientUse gradients_ = model::GradientUse::kAdd;  // of the tasks that run
+  model::ContextExchange* exchange_ = nullptr;
+  // Of the tasks that run.
+  model::GradientUse gradients_ = model::GradientUse::kAdd;
+  std::optional<model::RowRange> weight_rows_;
 };
 
 }  // namespace jige::train

@@ -16,15 +16,21 @@ uint64_t GradientRelay::tag(size_t node, int64_t micro_batch) const {
   return static_cast<uint64_t>(micro_batch) * node_count() + node;
 }
 
-comm::Pending GradientRelay::receive(size_t node, int64_t micro_batch) {
-  return group_.receive(rank_at(place_ - 1), bytes(node), tag(node, micro_batch - 1));
+void GradientRelay::receive_sum(size_t node, int64_t micro_batch) {
+  received_[node] = group_.receive(owner(micro_batch), bytes(node), tag(node, micro_batch));
+}
+
+Status GradientRelay::send_sum(size_t node, int64_t micro_batch) {
+  sent_[node] = group_.send(owner(micro_batch + 1), bytes(node), tag(node, micro_batch));
+  sent_bytes_ += static_cast<int64_t>(bytes(node).size());
+  return overlap_ ? Status() : sent_[node].wait();
 }
 
 void GradientRelay::begin_step() {
   if (place_ >= micro_batch_count_) return release(0);
   if (place_ == 0) return;
   for (size_t node = node_count(); node-- > 0;) {
-    if (!bytes(node).empty()) received_[node] = receive(node, place_);
+    if (!bytes(node).empty()) receive_sum(node, place_ - 1);
   }
 }
 
@@ -36,13 +42,9 @@ ElementRange GradientRelay::arriving(size_t node) const {
 
 Status GradientRelay::start_on_way(size_t node, int64_t micro_batch) {
   const bool last_own = micro_batch + size() >= micro_batch_count_;
-  if (micro_batch + 1 < micro_batch_count_) {
-    sent_[node] = group_.send(rank_at(place_ + 1), bytes(node), tag(node, micro_batch));
-    sent_bytes_ += static_cast<int64_t>(bytes(node).size());
-    if (!overlap_) JIGE_DO(sent_[node].wait());
-  }
+  if (micro_batch + 1 < micro_batch_count_) JIGE_DO(send_sum(node, micro_batch));
   if (!last_own) {
-    received_[node] = receive(node, micro_batch + size());
+    receive_sum(node, micro_batch + size() - 1);
   } else if (overlap_) {
     release(node);
   }

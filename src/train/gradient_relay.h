@@ -20,7 +20,7 @@
 
 namespace jige::train {
 
-class GradientRelay final : public GradientSync {
+class GradientRelay : public GradientSync {
  public:
   GradientRelay(const RankOptions& options, GradientCarrier& carrier,
                 const model::ModelWeights& weights, const OptimizerShares* shares);
@@ -28,20 +28,26 @@ class GradientRelay final : public GradientSync {
   bool starts(int64_t micro_batch) const override { return micro_batch == 0; }
   int holder() const override;
 
- private:
+ protected:
+  // Whose a micro-batch is.
+  virtual int owner(int64_t micro_batch) const { return rank_at(micro_batch % size()); }
+  // To the rank that has the micro-batch behind this one, or from the one that has it.
+  Status send_sum(size_t node, int64_t micro_batch);
+  void receive_sum(size_t node, int64_t micro_batch);
   bool takes_over(int64_t micro_batch) const override { return micro_batch > 0; }
   Status await_sum(size_t node) override { return received_[node].wait(); }
   bool leaves(int64_t) const override { return true; }
   Status start_on_way(size_t node, int64_t micro_batch) override;
+  // Takes up the sums for the first own micro-batch, all nodes at once, when the step begins.
+  void begin_step() override;
+
+ private:
   ElementRange arriving(size_t node) const override;
   Status wait_total(size_t node) override;
-  int last_rank() const { return rank_at((micro_batch_count_ - 1) % size()); }
+  int last_rank() const { return owner(micro_batch_count_ - 1); }
   // The holder sends shares, the others receive theirs.
   void start_shares(size_t node);
   void start_total(size_t node) override;
-  // Takes up the sums for the first own micro-batch, all nodes at once, when the step begins.
-  void begin_step() override;
-  comm::Pending receive(size_t node, int64_t micro_batch);
   uint64_t tag(size_t node, int64_t micro_batch) const;
 
   std::vector<comm::Pending> received_;  // by node

@@ -1,5 +1,6 @@
 #include "train/gradient_sync.h"
 
+#include "train/context_relay.h"
 #include "train/gradient_relay.h"
 #include "train/gradient_rings.h"
 
@@ -11,6 +12,9 @@ std::unique_ptr<GradientSync> GradientSync::make(const RankOptions& options,
                                                  const OptimizerShares* shares) {
   if (options.sum == GradientSum::kRings) {
     return std::make_unique<GradientRings>(options, carrier, weights);
+  }
+  if (options.split_context) {
+    return std::make_unique<ContextRelay>(options, carrier, weights, shares);
   }
   return std::make_unique<GradientRelay>(options, carrier, weights, shares);
 }

@@ -41,7 +41,7 @@ class GradientSync {
   virtual ~GradientSync() = default;
 
   // Whether a micro-batch is this rank's.
-  bool is_own(int64_t micro_batch) const { return micro_batch % size() == place_; }
+  virtual bool is_own(int64_t micro_batch) const { return micro_batch % size() == place_; }
   // Whether its gradients begin from nothing here; else they are added to what is in memory.
   virtual bool starts(int64_t micro_batch) const = 0;
 

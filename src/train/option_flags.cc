@@ -75,6 +75,7 @@ constexpr OptionFlag kFlags[] = {
     {"memory_limit_bytes", "--memory-limit"},
     {"ranks", "--ranks"},
     {"shard_optimizer", "--shard-optimizer"},
+    {"split_context", "--split-context"},
     {"out_folder", "--out"},
 };
 

@@ -237,7 +237,8 @@ int optimizer_threads_beside_gpu(int devices) {
 }
 
 int64_t even_parts(const TrainOptions& options) {
-  const bool evenly = options.ranks && options.compute == DType::kF32 && !options.gpu;
+  const bool evenly = options.ranks && !options.ranks->split_context &&
+                      options.compute == DType::kF32 && !options.gpu;
   return evenly ? options.ranks->size : 1;
 }
 
@@ -261,6 +262,28 @@ std::string_view split_name(TextSplit split) {
   return "file";
 }
 
+namespace {
+
+Status validate_split_context(const TrainOptions& options) {
+  const std::string_view flag = flag_of("split_context");
+  if (options.ranks->sum == GradientSum::kRings) {
+    return fail(Code::kInvalidArgument,
+                "{} passes gradients on from chunk to chunk of a sequence: leave --gradient-sum {} "
+                "out",
+                flag, gradient_sum_name(GradientSum::kRings));
+  }
+  const std::string_view other = options.gpu           ? "--device cuda"
+                                 : options.pipeline    ? "--devices"
+                                 : options.dpo         ? flag_of("dpo")
+                                 : options.grpo        ? flag_of("grpo")
+                                 : options.dropout > 0 ? flag_of("dropout")
+                                                       : "";
+  if (other.empty()) return {};
+  return fail(Code::kUnsupported, "{} with {} is not supported yet: give one of them", flag, other);
+}
+
+}  // namespace
+
 Status validate_ranks(const TrainOptions& options) {
   if (!options.ranks) return {};
   const RankOptions& ranks = *options.ranks;
@@ -268,6 +291,7 @@ Status validate_ranks(const TrainOptions& options) {
                   "between 1 and 4096"));
   JIGE_DO(require(ranks.rank >= 0 && ranks.rank < ranks.size, "rank", ranks.rank,
                   "at least 0 and below the number of ranks"));
+  if (ranks.split_context) JIGE_DO(validate_split_context(options));
   if (!options.pipeline) return {};
   return fail(Code::kUnsupported,
               "several ranks, each with a pipeline of devices, are not supported yet: give ranks "
@@ -379,6 +403,7 @@ Json options_json(const TrainOptions& options) {
     json["ranks"] = {{"count", options.ranks->size},
                      {"sum", gradient_sum_name(options.ranks->sum)},
                      {"overlap", options.ranks->overlap},
+                     {"split_context", options.ranks->split_context},
                      {"shard_optimizer", options.ranks->shard_optimizer}};
   }
   return json;

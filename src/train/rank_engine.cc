@@ -22,6 +22,10 @@ Result<std::unique_ptr<StepEngine>> RankEngine::create(Device& device,
   const OptimizerShares* shares = engine->optimizer_->shares();
   JIGE_TRY(engine->carrier_, GradientCarrier::make(device, *engine->weights_));
   engine->sync_ = GradientSync::make(*options.ranks, *engine->carrier_, *engine->weights_, shares);
+  if (options.ranks->split_context) {
+    engine->context_.emplace(*engine->group_, *engine->executor_, *engine->weights_,
+                             static_cast<ContextRelay&>(*engine->sync_));
+  }
   if (options.dpo) {
     engine->preference_.emplace(*options.dpo, *engine, *engine->executor_,
                                 options.micro_batch_tokens);
@@ -38,7 +42,8 @@ void RankEngine::refresh() {
 }
 
 int64_t RankEngine::sent_bytes() const {
-  return sync_->sent_bytes() + (sharded_ ? sharded_->sent_bytes() : 0);
+  return sync_->sent_bytes() + (sharded_ ? sharded_->sent_bytes() : 0) +
+         (context_ ? context_->sent_bytes() : 0);
 }
 
 Status RankEngine::waited(const std::function<Status()>& wait) {
@@ -51,9 +56,9 @@ Status RankEngine::waited(const std::function<Status()>& wait) {
 
 // Before anything of the step can arrive.
 void RankEngine::start_gradients(int64_t micro_batch_count) {
-  bool any = false;
-  bool starts = false;
-  for (int64_t i = 0; i < micro_batch_count; ++i) {
+  bool any = context_.has_value();
+  bool starts = context_ && sync_->is_own(0);
+  for (int64_t i = 0; i < micro_batch_count && !context_; ++i) {
     any |= sync_->is_own(i);
     starts |= sync_->is_own(i) && sync_->starts(i);
   }
@@ -78,6 +83,7 @@ Status RankEngine::run_forward(const Corpus& corpus, const StepPlan& plan, int64
   const auto i = static_cast<size_t>(micro_batch);
   if (preference_) return preference_->forward(corpus, i, terms);
   JIGE_DO(read_batch(corpus, plan.micro_batches[i], batch_));
+  if (context_) return context_->forward(*stream_, batch_, terms);
   executor_->load(*stream_, batch_, terms);
   const auto head = static_cast<int32_t>(weights_->architecture().head_node());
   for (int32_t node = 0; node < head; ++node) {
@@ -163,19 +169,36 @@ Result<OptimizerReport> RankEngine::update(std::span<const double> squares, cons
   return report;
 }
 
+Status RankEngine::run_passes(int64_t micro_batch, const Pass& forward) {
+  JIGE_DO(forward(micro_batch));
+  if (context_) {
+    JIGE_DO(context_->backward(*stream_, micro_batch));
+    context_->add_losses(*stream_, loss_);
+    return {};
+  }
+  JIGE_DO(run_backward(micro_batch));
+  if (!preference_ && !rewards_) executor_->add_losses(*stream_, loss_);
+  executor_->add_expert_use(*stream_, *experts_);
+  return {};
+}
+
+Status RankEngine::evaluate(const HostBatch& batch, ExactSum& sum) {
+  if (!context_) return WholeModelEngine::evaluate(batch, sum);
+  JIGE_DO(context_->forward(*stream_, batch, {}, true));
+  context_->add_losses(*stream_, sum);
+  return {};
+}
+
 Result<std::vector<double>> RankEngine::sum_gradients(int64_t micro_batch_count,
                                                       const Pass& forward) {
-  const bool texts = !preference_ && !rewards_;
   micro_batch_count_ = micro_batch_count;
   start_gradients(micro_batch_count);
-  JIGE_DO(sync_->begin(micro_batch_count));
+  JIGE_DO(sync_->begin(context_ ? context_->chunk_count(micro_batch_count) : micro_batch_count));
+  const double waited_before = context_ ? context_->wait_s() : 0;
   for (int64_t i = 0; i < micro_batch_count; ++i) {
-    if (!sync_->is_own(i)) continue;
-    JIGE_DO(forward(i));
-    JIGE_DO(run_backward(i));
-    if (texts) executor_->add_losses(*stream_, loss_);
-    executor_->add_expert_use(*stream_, *experts_);
+    if (takes(static_cast<size_t>(i))) JIGE_DO(run_passes(i, forward));
   }
+  if (context_) wait_s_ += context_->wait_s() - waited_before;
   JIGE_DO(sync_->finish(*stream_));
   return take_totals();
 }

@@ -1,5 +1,6 @@
 // Training on several ranks that hold the whole model each: a step's micro-batches are dealt out
-// (where rewards are learned from, its prompts before, see answer_rounds.h), their gradients summed
+// (where rewards are learned from, its prompts before, see answer_rounds.h), or each rank has a
+// part of every sequence of each (context_passes.h), their gradients summed
 // while backward passes run (gradient_sync.h), and every rank makes the same update, or its part of
 // it where the optimizer's state is divided (sharded_update.h).
 //
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "train/context_passes.h"
 #include "train/gradient_sync.h"
 #include "train/preference_passes.h"
 #include "train/rank_exchange.h"
@@ -38,8 +40,9 @@ class RankEngine final : public WholeModelEngine {
   Result<StepOutcome> run(const Corpus& corpus, const StepPlan& plan,
                           const StepRates& rates) override;
   bool takes(size_t micro_batch) const override {
-    return sync_->is_own(static_cast<int64_t>(micro_batch));
+    return context_ || sync_->is_own(static_cast<int64_t>(micro_batch));
   }
+  Status evaluate(const HostBatch& batch, ExactSum& sum) override;
   Status add_ranks(ExactSum& sum) override;
   Status complete(std::span<double> numbers) override;
   PreferencePasses* preference() override { return preference_ ? &*preference_ : nullptr; }
@@ -57,6 +60,8 @@ class RankEngine final : public WholeModelEngine {
   // The passes of this rank's of so many micro-batches, and the sums of squares of all gradients,
   // which are there then, or with the holder (GradientSync::holder).
   Result<std::vector<double>> sum_gradients(int64_t micro_batch_count, const Pass& forward);
+  // The passes of a micro-batch of which this rank has some or a part.
+  Status run_passes(int64_t micro_batch, const Pass& forward);
   void start_gradients(int64_t micro_batch_count);
   // Behind the passes: what ranks tell one another of the step.
   Result<StepWord> say_word(const StepRates& rates);
@@ -82,6 +87,7 @@ class RankEngine final : public WholeModelEngine {
   std::unique_ptr<GradientSync> sync_;
   std::optional<ShardedUpdate> sharded_;
   std::optional<PreferencePasses> preference_;
+  std::optional<ContextPasses> context_;      // where each rank has a part of every sequence
   int64_t micro_batch_count_ = 0;             // of the step, or of an update of it
   double wait_s_ = 0;                         // of the step, as what follows
   ExactSum loss_;                             // of this rank's micro-batches, of texts

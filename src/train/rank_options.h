@@ -41,6 +41,10 @@ struct RankOptions {
   int on_device = 1;   // those of them that compute on the same GPU (shared_device.h)
   GradientSum sum = GradientSum::kRelay;
   bool overlap = true;  // false: what could move beside the passes waits for their end
+  // Each rank has a part of every sequence, instead of some micro-batches (context_passes.h).
+  bool split_context = false;
+  // Ranks that have a sequence together.
+  int context_ranks() const { return split_context ? size : 1; }
   // Each rank keeps the optimizer's state of its part of the parameters only (optimizer_shares.h).
   bool shard_optimizer = false;
   // Set while this rank writes a checkpoint, for who started it; null: nobody looks.

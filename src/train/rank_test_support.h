@@ -68,6 +68,7 @@ struct Group {
   GradientSum sum = GradientSum::kRelay;
   bool overlap = true;
   bool shard = false;  // the optimizer's state
+  bool split = false;  // every sequence
   bool tcp = false;
   bool delays = false;
   std::vector<int> order = {};  // of the ring; empty: by rank
@@ -103,6 +104,7 @@ inline std::vector<RankOutcome> train_ranks(const TrainOptions& options, const G
                    .local = group.size,
                    .sum = group.sum,
                    .overlap = group.overlap,
+                   .split_context = group.split,
                    .shard_optimizer = group.shard,
                    .group = comm::AsyncGroup::over(
                        *comm::Communicator::over(std::move(transport), plan, {.timeout_s = 20}))};

@@ -44,11 +44,12 @@ struct TrainPlan {
   std::optional<PipelinePlan> pipeline;
   int64_t device_budget_bytes = 0;  // of each device of the pipeline; 0: no limit
   int rank_count = 1;
-  int ranks_here = 1;        // on this machine, each with the predicted memory
-  int ranks_on_gpu = 1;      // of those, on this one's GPU
-  int64_t stream_bytes = 0;  // of it, between the ranks; with GPUs of the host, besides
-  int64_t pinned_bytes = 0;  // of the host, of ranks on GPUs: where their gradients meet
-  bool sharded = false;      // the optimizer's state is divided among them; memory is this rank's
+  int ranks_here = 1;          // on this machine, each with the predicted memory
+  int ranks_on_gpu = 1;        // of those, on this one's GPU
+  int64_t stream_bytes = 0;    // of it, between the ranks; with GPUs of the host, besides
+  int64_t pinned_bytes = 0;    // of the host, of ranks on GPUs: where their gradients meet
+  bool sharded = false;        // the optimizer's state is divided among them; memory is this rank's
+  bool split_context = false;  // each has a part of every sequence
 };
 
 // How a step used its experts.

@@ -20,6 +20,7 @@ void add_ranks(RunSetup& setup) {
   setup.plan.rank_count = ranks.size;
   setup.plan.ranks_here = std::max(ranks.local, 1);
   setup.plan.sharded = ranks.shards();
+  setup.plan.split_context = ranks.context_ranks() > 1;
   setup.plan.stream_bytes =
       ranks.group
           ? comm::stream_memory_bytes(ranks.group->kind(), ranks.size, ranks.group->plan())
@@ -32,11 +33,14 @@ void add_ranks(RunSetup& setup) {
   }
 }
 
-// How a run could hold less of its weights, and of what belongs to them.
-std::string less_weights_text(const TrainOptions& options) {
+// How a run could hold less of its weights and what belongs to them, or of a micro-batch.
+std::string less_memory_text(const TrainOptions& options) {
   const bool divides = options.ranks && options.ranks->size > 1 && !options.ranks->shards();
+  const bool may_split = options.ranks && options.ranks->size > 1 && !options.dpo &&
+                         !options.grpo && !options.ranks->split_context && !options.gpu;
   const bool wide = options.optimizer.moments == ops::MomentFormat::kF32;
   std::string text = divides ? fmt::format(", or {}", flag_of("shard_optimizer")) : "";
+  if (may_split) text += fmt::format(", or {}", flag_of("split_context"));
   if (wide) text += fmt::format(", or {} q8", flag_of("optimizer.moments"));
   if (options.grpo) text += fmt::format(", or a smaller {}", flag_of("draw_at_once"));
   if (!options.lora) return text + fmt::format(", or {}", flag_of("lora"));
@@ -86,7 +90,7 @@ Status check_limit(const RunSetup& setup) {
               ranks_here > 1 ? fmt::format(" on each of {} ranks {}", ranks_here,
                                            setup.options.gpu ? "on this GPU" : "here")
                              : "",
-              shown(limit), flag_of("micro_batch_tokens"), less_weights_text(setup.options));
+              shown(limit), flag_of("micro_batch_tokens"), less_memory_text(setup.options));
 }
 
 // What stands beside a model that learns from rewards: what draws its answers, and the reference.
@@ -126,7 +130,7 @@ Status check_memory(RunSetup& setup) {
   if (!options.gpu) {  // else it is the GPU's memory that counts
     setup.plan.memory_predicted_bytes += process_overhead_bytes(
         *setup.architecture, setup.weights_options.compute,
-        {.of_each = setup.threads, .micro_batch_tokens = options.micro_batch_tokens});
+        {.of_each = setup.threads, .micro_batch_tokens = setup.memory.buffers.row_count});
   }
   add_ranks(setup);
   return check_limit(setup);

@@ -11,6 +11,7 @@
 #include "formats/staged_folder.h"
 #include "formats/tensor_folder.h"
 #include "formats/xxhash64.h"
+#include "model/context_support.h"
 #include "model/device_support.h"
 #include "model/weights.h"
 #include "model/weights_layout.h"
@@ -166,8 +167,13 @@ Status choose_model(RunSetup& setup, const text::Tokenizer& tokenizer) {
                                        options.gpu ? DeviceKind::kCuda : DeviceKind::kCpu));
   JIGE_DO(model::check_weight_format(*setup.architecture, options.base_format));
   JIGE_DO(look_into_folder(setup));
-  setup.memory = model::training_memory(*setup.architecture, setup.weights_options,
-                                        options.micro_batch_tokens, options.optimizer.moments);
+  const int context_ranks = options.ranks ? options.ranks->context_ranks() : 1;
+  if (context_ranks > 1) {
+    JIGE_DO(model::check_context_support(config, flag_of("split_context")));
+  }
+  setup.memory =
+      model::training_memory(*setup.architecture, setup.weights_options, options.micro_batch_tokens,
+                             options.optimizer.moments, context_ranks);
   if (options.ranks && options.ranks->shards()) {
     const ShareMemory share = share_memory(*setup.architecture, setup.weights_options,
                                            {.rank = options.ranks->rank,

@@ -50,6 +50,7 @@ std::string agreement(const RunSetup& setup) {
                         {"eval_content", setup.dataset.eval_keys},
                         {"bad_steps_in_row_max", options.optimizer.bad_steps_in_row_max},
                         {"sum", gradient_sum_name(options.ranks->sum)},
+                        {"split_context", options.ranks->split_context},
                         {"shard_optimizer", options.ranks->shard_optimizer}});
 }
 

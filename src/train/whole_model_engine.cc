@@ -30,7 +30,8 @@ Status WholeModelEngine::allocate(Device& device, const model::Architecture& arc
     JIGE_TRY(optimizer_,
              Optimizer::create(*moments_arena_, weights_->trainable(), options.optimizer));
   }
-  JIGE_TRY(executor_, Executor::create(*activations_arena_, *weights_, options.micro_batch_tokens));
+  JIGE_TRY(executor_, Executor::create(*activations_arena_, *weights_, options.micro_batch_tokens,
+                                       options.ranks ? options.ranks->context_ranks() : 1));
   experts_.emplace(architecture);
   if (options.grpo) rewards_.emplace(options, *this, *executor_);
   return {};

@@ -145,8 +145,31 @@ TEST(Ranks, RefuseWhatDoesNotFitTogether) {
   refused({"--ranks", "2", "--memory-limit", "8MiB"}, 6, "on each of 2 ranks here");
   refused({"--ranks", "2", "--memory-limit", "8MiB"}, 6, "or --shard-optimizer");
   refused({"--shard-optimizer"}, 2, "this process is alone: give --ranks");
+  refused({"--split-context"}, 2, "this process is alone: give --ranks");
+  refused({"--split-context", "--ranks", "2", "--dropout", "0.1"}, 5,
+          "--split-context with --dropout is not supported yet");
+  refused({"--split-context", "--ranks", "2", "--gradient-sum", "rings"}, 2,
+          "leave --gradient-sum rings out");
   refused({"--ring", "0,1"}, 2, "--ring is about several ranks");
   refused({"--shard-optimizer", "--ranks", "2", "--devices", "2"}, 5, "give ranks or devices");
+}
+
+// Sequences that ranks have together: killed, they go on as one process, and the other way.
+TEST(Ranks, DivideSequencesAndGoOnFromAKill) {
+  const TestFolder folder;
+  ASSERT_EQ(run_jige(arguments(folder / "alone", 100, {})).exit_code, 0);
+  for (const RankWords& others :
+       {RankWords{"--ranks", "2", "--split-context", "--shard-optimizer"}, RankWords{}}) {
+    const std::string run = folder / ("run" + std::to_string(others.size()));
+    const TestFolder streams;
+    Process job(arguments(run, 100, {"--ranks", "3", "--split-context"}), streams.path());
+    const KilledRank killed = kill_rank(job, run, 3, 1);
+    EXPECT_LT(killed.seconds, 5);
+    EXPECT_THAT(killed.outcome.err, HasSubstr("rank 1 ("));
+    const Outcome again = run_jige(arguments(run, 100, others));
+    ASSERT_EQ(again.exit_code, 0) << again.err;
+    EXPECT_TRUE(model_of(run) == model_of(folder / "alone"));
+  }
 }
 
 // As mpirun starts them: rank and number of ranks in the environment.

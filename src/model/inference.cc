@@ -30,8 +30,9 @@ Status check_memory(const std::string& folder, const InferenceMemory& needed, in
   const auto shown = [](int64_t bytes) { return format_bytes(bytes); };
   return fail(Code::kExhausted,
               "{}: to run takes {} (weights {}{}, keys and values of {} tokens {}, the rest {}), "
-              "the memory limit is {}; raise it, or choose a smaller --context, cache or model, or "
-              "weights of fewer bits (--quantize)",
+              "the memory limit is {}; raise it, or choose a smaller --context, cache or model, "
+              "weights of fewer bits (--quantize) or, on a GPU, layers that stream from the host "
+              "(--device-memory)",
               folder, format_bytes_up(needed.total_bytes()), shown(needed.weights.total_bytes()),
               adapters_text(needed), kv_tokens, shown(needed.kv_bytes),
               shown(needed.states_bytes + needed.activations_bytes + needed.logits_bytes),
@@ -69,7 +70,11 @@ Result<std::unique_ptr<InferenceModel>> InferenceModel::load(const std::string& 
                                                      inference_weights_options(sizes)));
   model->weights_ = &*model->own_weights_;
   JIGE_DO(model->allocate());
-  JIGE_DO(load_weights(*model->own_weights_, *model->stream_, files));
+  if (!sizes.streamed_layers.empty()) {
+    JIGE_TRY(model->layer_stream_, LayerStream::create(*model->weights_, device));
+  }
+  JIGE_DO(load_weights(*model->own_weights_, *model->stream_, files, model->layer_stream_.get()));
+  if (model->layer_stream_) model->layer_stream_->start();
   for (Adapter& adapter : adapters) {
     JIGE_DO(adapter.load(model->arena_, *model->stream_, sizes.compute));
   }
@@ -258,13 +263,12 @@ TensorView InferenceModel::run_body(const InferenceBatch& batch,
   const int64_t row_count = std::ssize(batch.tokens);
   TensorView src;
   logits_ = {};
-  stream_->run_repeated([&] {
+  const auto submit = [&] {
     src = {};
     send_batch(batch);
     for (size_t node = 0; node < architecture_->head_node(); ++node) {
       const TensorView dst = buffers_.stream[node % 2].view().row_range(0, row_count);
-      architecture_->block(node).forward(context(node), weights_->block(node), batch_, src, dst,
-                                         {});
+      run_block(node, src, dst);
       src = dst;
     }
     hidden_ = src.column_range(0, architecture_->head_columns());
@@ -275,8 +279,19 @@ TensorView InferenceModel::run_body(const InferenceBatch& batch,
       const TensorView scores = buffers_.scores.view().row_range(0, logits_.rows());
       ops::draw(*stream_, tokens, scores, logits_, draws);
     }
-  });
+  };
+  // Not as a graph where layers are streamed: copies take far longer than launches, and those for
+  // the next forward begin before this one ends.
+  layer_stream_ ? stream_->run_in_pieces(submit) : stream_->run_repeated(submit);
   return src;
+}
+
+void InferenceModel::run_block(size_t node, const TensorView& src, const TensorView& dst) {
+  const bool streamed = layer_stream_ && layer_stream_->has(node);
+  const BlockWeights& weights =
+      streamed ? layer_stream_->use(*stream_, node) : weights_->block(node);
+  architecture_->block(node).forward(context(node), weights, batch_, src, dst, {});
+  if (streamed) layer_stream_->done(*stream_, node);
 }
 
 template <typename T>

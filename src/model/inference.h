@@ -14,6 +14,8 @@
 // Sequences may each ask for an adapter (adapter.h): all rows run through the base together, and
 // those of an adapter get its products besides, so one batch serves many of them. More may come and
 // go in rooms that were taken at load (adapter_rooms.h), while forward() runs, too.
+// Where a device is too small, some layers' weights are with the host and come in every forward
+// (layer_stream.h); the bits are the same.
 // Memory is fixed at load (memory_plan.h gives its size beforehand); forward() allocates no tensor.
 // Threads: one at a time, but for has_adapter() and what adapter_rooms() gives.
 #pragma once
@@ -29,6 +31,7 @@
 #include "model/adapter.h"
 #include "model/adapter_rooms.h"
 #include "model/architecture.h"
+#include "model/layer_stream.h"
 #include "model/memory_plan.h"
 #include "model/weights.h"
 #include "ops/draw.h"
@@ -59,6 +62,9 @@ struct InferenceOptions {
   int64_t adapter_rooms = 0;                   // for adapters that are loaded later
   int64_t adapter_rank_max = 16;               // of those
   int64_t memory_bytes_max = kUnlimitedBytes;  // cap of the arena
+  // Layers, ascending, whose weights the host keeps, and how many slots they share.
+  std::vector<int32_t> streamed_layers = {};
+  int64_t slot_count = 0;
 };
 
 // Fills in what the options leave open for a folder's model. Fails with kInvalidArgument on options
@@ -130,6 +136,8 @@ class InferenceModel {
   int64_t peak_bytes() const { return arena_.peak_bytes(); }
   Device& device() { return arena_.device(); }
   double load_seconds() const { return load_seconds_; }
+  // Null where no layer is streamed.
+  const LayerStream* layer_stream() const { return layer_stream_.get(); }
   // Calls of forward(), losses(), copy_block() and copy_state() so far: who keeps account of what
   // the cache holds can tell whether another has used it.
   uint64_t forward_count() const { return forward_count_; }
@@ -212,6 +220,8 @@ class InferenceModel {
   // Runs all blocks but the head, and the head for rows of logits, and draws from these where there
   // are draws; returns the last residual stream.
   TensorView run_body(const InferenceBatch& batch, std::span<const ops::RowDraw> draws = {});
+  // Puts the work of a block on the stream.
+  void run_block(size_t node, const TensorView& src, const TensorView& dst);
   // Those of a forward, as far as they can be done on the device; empty where none can.
   std::span<const ops::RowDraw> draws_here(std::span<const ops::RowDraw> draws);
   // The log-probabilities of tokens that were drawn, where one is scored.
@@ -230,6 +240,7 @@ class InferenceModel {
   std::unique_ptr<Stream> stream_;
   std::optional<ModelWeights> own_weights_;  // not there where they are borrowed
   const ModelWeights* weights_ = nullptr;
+  std::unique_ptr<LayerStream> layer_stream_;
   std::vector<Adapter> adapters_;
   Buffers buffers_;
   std::unique_ptr<AdapterRooms> rooms_;

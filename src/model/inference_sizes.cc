@@ -69,6 +69,14 @@ Result<InferenceSizes> inference_sizes_with(const std::vector<Adapter>& adapters
   JIGE_CHECK(!options.scores || !options.embeds, "a model of embeddings gives no scores");
   sizes.scores = options.scores;
   sizes.embeds = options.embeds;
+  sizes.streamed_layers = options.streamed_layers;
+  sizes.slot_count = options.slot_count;
+  for (const int32_t layer : sizes.streamed_layers) {
+    JIGE_DO(check_range("a layer that is streamed", layer, 0, config.layer_count - 1));
+  }
+  JIGE_CHECK(std::ranges::is_sorted(sizes.streamed_layers) &&
+                 (sizes.streamed_layers.empty() || sizes.slot_count > 0),
+             "layers that are streamed, in no order or without slots");
   sizes.adapters = adapter_sizes(adapters, sizes.compute);
   JIGE_DO(add_rooms(options, architecture, sizes));
   return sizes;
@@ -77,8 +85,9 @@ Result<InferenceSizes> inference_sizes_with(const std::vector<Adapter>& adapters
 Result<InferenceSizes> borrowed_sizes(const InferenceOptions& options,
                                       const Architecture& architecture,
                                       const WeightsOptions& weights) {
-  JIGE_CHECK(!options.embeds && options.adapters.empty() && options.adapter_rooms == 0,
-             "weights that are lent have their own head and adapters");
+  JIGE_CHECK(!options.embeds && options.adapters.empty() && options.adapter_rooms == 0 &&
+                 options.streamed_layers.empty(),
+             "weights that are lent have their own head, adapters and place");
   if (architecture.config().latent.rank > 0) {
     return fail(Code::kUnsupported,
                 "this {} model keeps latents in its cache, and reads them by products that are "

@@ -79,7 +79,9 @@ WeightsOptions inference_weights_options(const InferenceSizes& sizes) {
           .use = PackFor::kInference,
           .table_dtype = sizes.table_dtype,
           .position_count = sizes.context_max,
-          .format = sizes.format};
+          .format = sizes.format,
+          .streamed_layers = sizes.streamed_layers,
+          .slot_count = sizes.slot_count};
 }
 
 int64_t result_columns(const Architecture& architecture, const InferenceSizes& sizes) {

@@ -78,6 +78,8 @@ struct InferenceSizes {
   bool scores = false;           // whether losses are asked for: workspace for a chunk of logits
   bool embeds = false;           // normed rows are given in place of logits: no head is held
   AdapterSizes adapters;         // that rows may ask for
+  std::vector<int32_t> streamed_layers = {};  // WeightsOptions
+  int64_t slot_count = 0;                     // for these
 };
 
 struct InferenceMemory {

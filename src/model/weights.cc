@@ -1,5 +1,6 @@
 #include "model/weights.h"
 
+#include "model/weights_copy.h"
 #include "model/weights_layout.h"
 #include "ops/elementwise.h"
 
@@ -19,7 +20,12 @@ bool is_stored_gradient(const ParamSpec& spec) { return spec.packed && spec.shap
 
 WeightsMemory weights_memory(const Architecture& architecture, const WeightsOptions& options) {
   WeightsMemory memory;
+  memory.slots_bytes = options.slots() * buffer_bytes(slot_bytes(architecture, options));
   for (size_t node = 0; node < architecture.node_count(); ++node) {
+    if (is_streamed_node(options, node)) {
+      memory.streamed_bytes += copy_bytes(architecture, options, node);
+      continue;
+    }
     Placement values;
     Placement gradients;
     place_values(values, architecture, options, node);
@@ -67,8 +73,13 @@ Result<ModelWeights> ModelWeights::create(std::span<Arena* const> arenas,
   ModelWeights weights(architecture, options);
   weights.blocks_.resize(architecture.node_count());
   weights.node_gradients_.resize(architecture.node_count());
+  JIGE_DO(weights.allocate_slots(*arenas.front()));
   for (size_t node = 0; node < architecture.node_count(); ++node) {
-    JIGE_DO(weights.allocate_block(*arenas[node], node));
+    if (weights.is_streamed(node)) {
+      weights.blocks_[node] = weights.in_slot(node, 0);
+    } else {
+      JIGE_DO(weights.allocate_block(*arenas[node], node));
+    }
   }
   if (architecture.config().tied_embeddings && options.use == PackFor::kTraining &&
       !architecture.lora()) {
@@ -84,6 +95,26 @@ Result<ModelWeights> ModelWeights::create(std::span<Arena* const> arenas,
     weights.others_.push_back(std::move(strip));
   }
   weights.list_trainable();
+  return weights;
+}
+
+Status ModelWeights::allocate_slots(Arena& arena) {
+  JIGE_CHECK(options_.streamed_layers.empty() || options_.use == PackFor::kInference,
+             "layers of a model that is trained are streamed");
+  for (int64_t slot = 0; slot < options_.slots(); ++slot) {
+    JIGE_TRY(Tensor tensor, arena.make(DType::kU8, Shape{slot_bytes(*architecture_, options_)}));
+    slots_.push_back(tensor.view());
+    others_.push_back(std::move(tensor));
+  }
+  return {};
+}
+
+bool ModelWeights::is_streamed(size_t node) const { return is_streamed_node(options_, node); }
+
+BlockWeights ModelWeights::in_slot(size_t node, size_t slot) const {
+  BlockWeights weights = copied_weights(*architecture_, options_, node, slots_[slot], {});
+  weights.rope_table = blocks_[node].rope_table;
+  weights.strip = blocks_[node].strip;
   return weights;
 }
 

@@ -17,6 +17,7 @@
 // one at a time where quantised matrices share a strip (BlockWeights::strip).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -41,6 +42,11 @@ struct WeightsOptions {
   bool values_in_gradients = false;
   // Of the matrices, where they are not trained: in inference, or under adapters.
   ops::WeightFormat format = ops::WeightFormat::kCompute;
+  // Layers, ascending, that have no memory of their own: the host keeps them, and they take turns
+  // in so many slots, each as large as the largest of them (layer_stream.h). Inference only.
+  std::vector<int32_t> streamed_layers = {};
+  int64_t slot_count = 0;
+  int64_t slots() const { return std::min(slot_count, std::ssize(streamed_layers)); }
 };
 
 // Exact bytes of the arena that ModelWeights::create takes, by purpose.
@@ -50,9 +56,11 @@ struct WeightsMemory {
   int64_t packed_bytes = 0;
   int64_t rope_bytes = 0;
   int64_t strip_bytes = 0;      // in which quantised matrices are turned back (BlockWeights::strip)
+  int64_t slots_bytes = 0;      // of streamed layers
+  int64_t streamed_bytes = 0;   // of the host's memory: these layers; no part of the total
   int64_t trainable_count = 0;  // parameters
   int64_t total_bytes() const {
-    return values_bytes + gradients_bytes + packed_bytes + rope_bytes + strip_bytes;
+    return values_bytes + gradients_bytes + packed_bytes + rope_bytes + strip_bytes + slots_bytes;
   }
 };
 WeightsMemory weights_memory(const Architecture& architecture, const WeightsOptions& options);
@@ -88,8 +96,14 @@ class ModelWeights {
 
   const Architecture& architecture() const { return *architecture_; }
   const WeightsOptions& options() const { return options_; }
-  // What the tasks of a node need. REQUIRES: node < architecture().node_count().
+  // What the tasks of a node need; of a streamed layer, the first slot. REQUIRES: node <
+  // architecture().node_count().
   const BlockWeights& block(size_t node) const { return blocks_[node]; }
+  bool is_streamed(size_t node) const;
+  std::span<const TensorView> slots() const { return slots_; }
+  // A streamed layer as it is in one of the slots. REQUIRES: is_streamed(node), slot <
+  // slots().size().
+  BlockWeights in_slot(size_t node, size_t slot) const;
   // All gradients of a node as one piece of memory, f32; empty where it has none.
   const TensorView& gradient_memory(size_t node) const { return node_gradients_[node]; }
   // What an optimizer may change, in graph order; empty for inference.
@@ -113,6 +127,7 @@ class ModelWeights {
  private:
   ModelWeights(const Architecture& architecture, const WeightsOptions& options)
       : architecture_(&architecture), options_(options) {}
+  Status allocate_slots(Arena& arena);
   Status allocate_block(Arena& arena, size_t node);
   void list_trainable();
   std::vector<ops::PackPart> packs_of(size_t node, size_t index) const;
@@ -123,7 +138,8 @@ class ModelWeights {
   std::vector<NamedParam> trainable_;
   std::vector<Tensor> gradients_;  // one a block
   std::vector<TensorView> node_gradients_;
-  std::vector<Tensor> others_;  // values, packed forms, rope table
+  std::vector<TensorView> slots_;
+  std::vector<Tensor> others_;  // values, packed forms, rope table, slots
 };
 
 // Whether a folder holds every tensor of the model (adapters aside) with the type and shape it must
@@ -131,10 +147,19 @@ class ModelWeights {
 // naming file, tensor, what is expected and what is there.
 Status check_weights(const Architecture& architecture, const formats::TensorFolder& files);
 
+// Who keeps layers that have no memory of their own, once each is loaded into the first slot.
+class WeightsKeeper {
+ public:
+  virtual ~WeightsKeeper() = default;
+  virtual void keep(Stream& stream, size_t node) = 0;
+};
+
 // Reads a folder's tensors into weights and packs them, after check_weights. Fails with kCorrupt on
 // a tied head that is stored as well and is no copy of its table. Adapters are left
-// alone; tensors that belong to no parameter are passed over (listed in the debug log).
-Status load_weights(ModelWeights& weights, Stream& stream, const formats::TensorFolder& files);
+// alone; tensors that belong to no parameter are passed over (listed in the debug log). REQUIRES: a
+// keeper where layers are streamed.
+Status load_weights(ModelWeights& weights, Stream& stream, const formats::TensorFolder& files,
+                    WeightsKeeper* keeper = nullptr);
 
 // The stored type of a folder's embedding tables, for WeightsOptions::table_dtype; f32 where two
 // differ. Fails as load_weights does when one is missing.

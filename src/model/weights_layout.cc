@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "model/rope_table.h"
+#include "model/weights_copy.h"
 
 namespace jige::model {
 
@@ -15,6 +16,20 @@ bool is_trained(const Architecture& architecture, const WeightsOptions& options,
 bool stands_in_gradient(const Architecture& architecture, const WeightsOptions& options,
                         const ParamSpec& spec) {
   return options.values_in_gradients && spec.packed && is_trained(architecture, options, spec);
+}
+
+bool is_streamed_node(const WeightsOptions& options, size_t node) {
+  // Node 0 is the embedding.
+  return node > 0 &&
+         std::ranges::binary_search(options.streamed_layers, static_cast<int32_t>(node) - 1);
+}
+
+int64_t slot_bytes(const Architecture& architecture, const WeightsOptions& options) {
+  int64_t bytes = 0;
+  for (const int32_t layer : options.streamed_layers) {
+    bytes = std::max(bytes, copy_bytes(architecture, options, static_cast<size_t>(layer) + 1));
+  }
+  return bytes;
 }
 
 ops::WeightFormat format_of(const Architecture& architecture, const WeightsOptions& options,

@@ -22,6 +22,12 @@ bool is_trained(const Architecture& architecture, const WeightsOptions& options,
 bool stands_in_gradient(const Architecture& architecture, const WeightsOptions& options,
                         const ParamSpec& spec);
 
+// Whether a node is a layer that has no memory of its own (WeightsOptions::streamed_layers).
+bool is_streamed_node(const WeightsOptions& options, size_t node);
+
+// Bytes of a slot that such layers share: of the largest of them. 0 without any.
+int64_t slot_bytes(const Architecture& architecture, const WeightsOptions& options);
+
 // How a node's matrices are packed: as the options say, but a head in 8 bits where layers have 4,
 // since errors of logits are those of the answer.
 ops::WeightFormat format_of(const Architecture& architecture, const WeightsOptions& options,

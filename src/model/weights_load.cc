@@ -357,15 +357,19 @@ Status check_weights(const Architecture& architecture, const formats::TensorFold
   return {};
 }
 
-Status load_weights(ModelWeights& weights, Stream& stream, const formats::TensorFolder& files) {
+Status load_weights(ModelWeights& weights, Stream& stream, const formats::TensorFolder& files,
+                    WeightsKeeper* keeper) {
   JIGE_DO(check_weights(weights.architecture(), files));
   JIGE_DO(check_tied_copy(weights.architecture(), files));
   tell_unused(weights.architecture(), files);
   BlockLoader loader(weights, stream, files);
   for (size_t node = 0; node < weights.architecture().node_count(); ++node) {
     JIGE_DO(loader.load(node));
+    weights.pack(stream, node);
+    if (!weights.is_streamed(node)) continue;
+    JIGE_CHECK(keeper, "nobody keeps {}", weights.architecture().block(node).name());
+    keeper->keep(stream, node);
   }
-  weights.pack(stream);
   stream.synchronize();
   return {};
 }

@@ -45,7 +45,8 @@ class CudaStream : public Stream {
   virtual LaunchRecord* launch_record() = 0;
   // Multiprocessors of the GPU, for choosing grids.
   virtual int multiprocessor_count() = 0;
-  // Whether the GPU can start a kernel's blocks before the kernel before is done.
+  // Whether blocks of the kernel that is launched next may start before the kernel before is done:
+  // where the GPU can, but not behind an event of another stream.
   virtual bool starts_early() = 0;
 };
 

@@ -65,6 +65,11 @@ class Stream {
   // be called several times, and work that was put there before in the same way runs as a whole,
   // which spares a hardware queue most of what launches cost.
   virtual void run_repeated(const std::function<void()>& submit) { submit(); }
+  // The same, but that the work is put there piece by piece each time: so events order it with that
+  // of other streams. `submit` records and waits for them where records_only() is false.
+  virtual void run_in_pieces(const std::function<void()>& submit) { submit(); }
+  // Whether work is put on the stream only to be known: it will be put there once more.
+  virtual bool records_only() const { return false; }
   // Blocks until all work of this stream is done.
   virtual void synchronize() = 0;
 };

@@ -1,4 +1,5 @@
 // What streams of a GPU give kernels besides.
+#include <memory>
 #include <numeric>
 
 #include "cuda/test_device.h"
@@ -44,6 +45,40 @@ TEST_F(CudaStreams, RepeatedWorkHasWhatItUploads) {
     add_uploads(sum.gpu, a, a);
     EXPECT_EQ(gpu_values(sum.gpu).back(), 2 * a.back());
   }
+}
+
+// The same where it waits for another stream's copy in the middle, which is new each time.
+TEST_F(CudaStreams, WorkInPiecesHasWhatItUploadsAndWaitsForOtherStreams) {
+  const bool before = set_streams_late(true);
+  const std::unique_ptr<Stream> computes = *gpu_->make_stream();
+  const std::unique_ptr<Stream> copies = *gpu_->make_stream();
+  constexpr int64_t kCount = 900;
+  std::vector<float> a(kCount, 0.25f);
+  std::vector<float> b(kCount);
+  const Pair sum = filled(DType::kF32, {1, kCount});
+  const Pair other = filled(DType::kF32, {1, kCount});
+  for (int time = 0; time < 5; ++time) {
+    std::iota(b.begin(), b.end(), static_cast<float>(time));
+    a.back() += 1;
+    copies->copy(other.gpu.data, b.data(), kCount * 4, CopyKind::kHostToDevice);
+    const Event copied = copies->record();
+    int runs = 0;
+    computes->run_in_pieces([&] {
+      TensorView left = sum.gpu;
+      left.data = const_cast<void*>(as_cuda(*computes).upload(a.data(), kCount * 4));
+      if (!computes->records_only()) {
+        ++runs;
+        computes->wait(copied);
+      }
+      ops::add(*computes, sum.gpu, left, other.gpu);
+    });
+    EXPECT_EQ(runs, 1);
+    EXPECT_FALSE(computes->records_only());
+    computes->synchronize();
+    const std::vector<float> got = gpu_values(sum.gpu);
+    for (size_t i = 0; i < a.size(); ++i) ASSERT_EQ(got[i], a[i] + b[i]) << time;
+  }
+  set_streams_late(before);
 }
 
 // What was recorded only is not done: sums would have it twice.

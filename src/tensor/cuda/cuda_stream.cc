@@ -6,6 +6,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "tensor/cuda/cuda_check.h"
@@ -149,6 +150,7 @@ class GpuStream final : public CudaStream {
     if (const auto* state = dynamic_cast<const CudaEventState*>(event.state())) {
       select();
       JIGE_CUDA_CHECK(cudaStreamWaitEvent(stream_, state->event(), 0));
+      waits_ = true;
     } else {
       event.wait();  // an event of another kind of device: the submitting thread waits
     }
@@ -163,7 +165,8 @@ class GpuStream final : public CudaStream {
     return stream_;
   }
   int multiprocessor_count() override { return abilities_.multiprocessors; }
-  bool starts_early() override { return abilities_.starts_early; }
+  // Not behind an event: kernels wait for the one before them themselves, and for no other stream.
+  bool starts_early() override { return abilities_.starts_early && !std::exchange(waits_, false); }
 
   void* scratch(int64_t bytes) override {
     if (bytes <= scratch_bytes_) return scratch_;
@@ -200,7 +203,20 @@ class GpuStream final : public CudaStream {
   }
 
   LaunchRecord* launch_record() override { return record_; }
+  bool records_only() const override { return record_ && record_->records_only; }
   void run_repeated(const std::function<void()>& submit) override {
+    gather(submit, [&](const LaunchRecord& record, const std::function<void()>& walk) {
+      graphs_.run(stream_, LaunchRecord::Fingerprint(record.fingerprint()), walk);
+    });
+  }
+  void run_in_pieces(const std::function<void()>& submit) override {
+    gather(submit, [](const LaunchRecord&, const std::function<void()>& walk) { walk(); });
+  }
+
+ private:
+  // Goes through the work, sends what it uploads, and has it run.
+  template <typename Run>
+  void gather(const std::function<void()>& submit, const Run& run) {
     select();
     LaunchRecord record;
     const auto walk = [&] {
@@ -218,11 +234,9 @@ class GpuStream final : public CudaStream {
     record.records_only = false;
     const std::span<const std::byte> changes = slots_.take_changes();
     if (!changes.empty()) slots_room_.send(stream_, changes.data(), changes.size());
-    graphs_.run(stream_, LaunchRecord::Fingerprint(record.fingerprint()), walk);
+    run(record, walk);
     record_ = nullptr;
   }
-
- private:
   void select() const { JIGE_CUDA_CHECK(cudaSetDevice(index_)); }
   // Records what is put on the stream; whether it is to be put there.
   template <typename... Parts>
@@ -240,7 +254,8 @@ class GpuStream final : public CudaStream {
   int64_t scratch_bytes_ = 0;
   void* zeros_ = nullptr;
   int64_t zeros_bytes_ = 0;
-  bool moved_ = false;                                     // the memory of one of them
+  bool moved_ = false;  // the memory of one of them
+  bool waits_ = false;  // for an event, with what is launched next
   std::array<std::unique_ptr<Upload>, kUploads> uploads_;  // the newest first
   UploadSlots slots_;                                      // of repeated work
   UploadRoom slots_room_;

@@ -84,6 +84,8 @@ class EmulatedStream final : public CudaStream {
     JIGE_CHECK(slots_.take_changes().empty(), "contents that differ from time to time");
     JIGE_CHECK(first.fingerprint() == second.fingerprint(), "work that differs from time to time");
   }
+  void run_in_pieces(const std::function<void()>& submit) override { run_repeated(submit); }
+  bool records_only() const override { return record_ && record_->records_only; }
   // Cleared each time: what an earlier call left there is not to be relied on.
   void* scratch(int64_t bytes) override {
     if (bytes > scratch_.bytes) {
@@ -158,7 +160,6 @@ class EmulatedStream final : public CudaStream {
     const std::span<const std::byte> changes = slots_.take_changes();
     if (!changes.empty()) send({changes.begin(), changes.end()}, slots_piece_);
   }
-  bool records_only() const { return record_ && record_->records_only; }
   static Piece take(int64_t bytes) {
     const auto memory = DeviceMemory::allocate(bytes);
     JIGE_CHECK(memory, "{}", memory.error().message);

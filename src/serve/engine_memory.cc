@@ -26,10 +26,17 @@ EngineMemory memory_of(const model::Architecture& architecture, model::Inference
       .draft_model_bytes = beside.draft_model ? beside.draft_model->bytes(block_count) : 0,
       .constraints_bytes = beside.constraints_bytes,
       .kv_block_count = block_count,
+      .streamed_layers = sizes.streamed_layers,
+      .slot_count = sizes.slot_count,
       .kv_tokens = block_count * ops::kKvBlockTokens};
   memory.full_contexts =
       static_cast<double>(memory.kv_tokens) / static_cast<double>(sizes.context_max);
   return memory;
+}
+
+// Blocks of one sequence of the longest context.
+int64_t least_blocks(const model::InferenceSizes& sizes) {
+  return (sizes.context_max + ops::kKvBlockTokens - 1) / ops::kKvBlockTokens;
 }
 
 }  // namespace
@@ -37,7 +44,7 @@ EngineMemory memory_of(const model::Architecture& architecture, model::Inference
 Result<EngineMemory> plan_engine_memory(const model::Architecture& architecture,
                                         model::InferenceSizes sizes, int64_t limit_bytes,
                                         const MemoryBeside& beside) {
-  const int64_t least = (sizes.context_max + ops::kKvBlockTokens - 1) / ops::kKvBlockTokens;
+  const int64_t least = least_blocks(sizes);
   const EngineMemory smallest = memory_of(architecture, sizes, beside, least);
   if (smallest.total_bytes() > limit_bytes) {
     const std::string states =
@@ -77,18 +84,51 @@ Result<EngineMemory> plan_engine_memory(const model::Architecture& architecture,
   return memory_of(architecture, sizes, beside, low);
 }
 
+Result<EngineMemory> plan_streaming_memory(const model::Architecture& architecture,
+                                           model::InferenceSizes sizes, int64_t limit_bytes,
+                                           const MemoryBeside& beside, double contexts_max) {
+  const int64_t least = least_blocks(sizes);
+  const auto total = [&](int64_t resident_count, int64_t block_count) {
+    stream_layers(architecture, resident_count, sizes);
+    return memory_of(architecture, sizes, beside, block_count).total_bytes();
+  };
+  const int64_t left = limit_bytes - total(0, least);
+  // Where not even that fits, the error says so.
+  if (left < 0) return plan_engine_memory(architecture, sizes, limit_bytes, beside);
+  JIGE_TRY(const EngineMemory halved,
+           plan_engine_memory(architecture, sizes, limit_bytes - left / 2, beside));
+  const auto most = static_cast<int64_t>(contexts_max * static_cast<double>(least));
+  const int64_t blocks = std::max(least, std::min(halved.kv_block_count, most));
+  int64_t resident_count = architecture.config().layer_count;
+  while (total(resident_count, blocks) > limit_bytes) --resident_count;
+  return memory_of(architecture, sizes, beside, blocks);
+}
+
 Result<EngineMemory> plan_engine_memory(const std::string& folder,
                                         const model::InferenceOptions& options, int64_t limit_bytes,
-                                        const MemoryBeside& beside, DeviceKind device) {
+                                        const MemoryBeside& beside, DeviceKind device,
+                                        const EngineLayers& layers) {
   JIGE_TRY(const formats::ModelConfig config, formats::load_model_config(folder));
   const model::HeadKind head =
       options.embeds ? model::HeadKind::kNormAlone : model::HeadKind::kLanguageModel;
   JIGE_TRY(const auto architecture, model::Architecture::create(config, {}, head, device));
   JIGE_TRY(const formats::TensorFolder files, formats::TensorFolder::open(folder));
   JIGE_DO(model::check_weights(*architecture, files));
-  JIGE_TRY(const model::InferenceSizes sizes,
-           model::inference_sizes(options, *architecture, files));
-  return plan_engine_memory(*architecture, sizes, limit_bytes, beside);
+  JIGE_TRY(model::InferenceSizes sizes, model::inference_sizes(options, *architecture, files));
+  const bool asked = layers.budget.resident_layers.has_value();
+  if (asked) {
+    // What fits is for the cache to decide.
+    LayerBudget as_asked = layers.budget;
+    as_asked.device_bytes = kUnlimitedBytes;
+    JIGE_TRY(sizes, fit_layers(*architecture, std::move(sizes), as_asked));
+  }
+  const int64_t least = memory_of(*architecture, sizes, beside, least_blocks(sizes)).total_bytes();
+  if (asked || least <= limit_bytes || !layers.budget.may_stream()) {
+    return plan_engine_memory(*architecture, sizes, limit_bytes, beside);
+  }
+  const int64_t most = std::max(limit_bytes, layers.budget.device_bytes);
+  if (least <= most) return plan_engine_memory(*architecture, sizes, most, beside);
+  return plan_streaming_memory(*architecture, sizes, most, beside, layers.contexts_max);
 }
 
 }  // namespace jige::serve

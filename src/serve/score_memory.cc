@@ -21,20 +21,27 @@ constexpr int64_t kRowsOfReplies = 32;
 
 Result<model::InferenceOptions> options_for_scores(const std::string& folder,
                                                    model::InferenceOptions options,
-                                                   DeviceKind device) {
+                                                   DeviceKind device, const LayerBudget& budget) {
   JIGE_TRY(const formats::ModelConfig config, formats::load_model_config(folder));
   JIGE_TRY(const auto architecture,
            model::Architecture::create(config, {}, model::HeadKind::kLanguageModel, device));
   JIGE_TRY(const formats::TensorFolder files, formats::TensorFolder::open(folder));
   JIGE_DO(model::check_weights(*architecture, files));
-  JIGE_TRY(const model::InferenceSizes least,
-           model::inference_sizes(options, *architecture, files));
+  JIGE_TRY(model::InferenceSizes least, model::inference_sizes(options, *architecture, files));
+  const int64_t limit_bytes = std::min(options.memory_bytes_max, budget.device_bytes);
+  if (budget.resident_layers) {
+    const int64_t layer_count = config.layer_count;
+    stream_layers(*architecture, std::min(layer_count, *budget.resident_layers), least);
+  } else if (budget.may_stream() &&
+             model::inference_memory(*architecture, least).total_bytes() > limit_bytes) {
+    stream_layers(*architecture, 0, least);
+  }
   const auto fits = [&](int64_t blocks, int64_t states, int64_t rows) {
     model::InferenceSizes sizes = least;
     sizes.kv_block_count = blocks;
     sizes.state_count = states;
     sizes.logit_rows_max = rows;
-    return model::inference_memory(*architecture, sizes).total_bytes() <= options.memory_bytes_max;
+    return model::inference_memory(*architecture, sizes).total_bytes() <= limit_bytes;
   };
   const int64_t batch = model::kv_blocks_for(least.batch_tokens_max);
   int64_t rows = std::min(least.batch_tokens_max, std::max(least.logit_rows_max, kRowsOfReplies));

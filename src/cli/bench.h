@@ -20,6 +20,7 @@
 #include "base/result.h"
 #include "formats/model_config.h"
 #include "ops/linear.h"
+#include "serve/layer_fit.h"
 #include "tensor/arena.h"
 #include "tensor/cpu_device.h"
 
@@ -91,6 +92,7 @@ struct BenchOptions {
   // Of the weights and buffers of what is measured; what measures the machine beside it is not
   // counted.
   int64_t memory_bytes_max = kUnlimitedBytes;
+  serve::LayerBudget layers;  // of bench_inference
   // What prompts and training are compared with; none: Jige's own product of the widest layer.
   std::optional<Reference> products;
   // Of bench_train: whether to run one more step. Each is then told to the sink by itself, the
@@ -119,7 +121,8 @@ Status bench_gemm(Device& device, const BenchOptions& options, const MachineRate
 Status bench_attention(Device& device, const BenchOptions& options, const MachineRates& rates,
                        const MeasurementSink& sink);
 // Prompt processing and decoding of one sequence, with random weights from a folder that is written
-// for it and removed again, so that loading is measured too.
+// for it and removed again, so that loading is measured too. Where layers stream, decoding is
+// compared with the copies alone: the share is that of the least time that they leave possible.
 Status bench_inference(Device& device, const BenchOptions& options, const MeasurementSink& sink);
 // Fails with kExhausted where a step of bench_train takes more than memory_bytes_max, naming the
 // flags that would help.

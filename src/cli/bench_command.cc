@@ -17,6 +17,7 @@
 #include "cli/flags.h"
 #include "cli/input.h"
 #include "cli/interrupt.h"
+#include "cli/layer_flags.h"
 #include "cli/model_sizes.h"
 #include "cli/output.h"
 #include "cli/passing_note.h"
@@ -64,6 +65,7 @@ class BenchCommand final : public Command {
                  "train: a step for every line of the standard input, each measured by itself, so "
                  "that others can take turns with it");
     device_.declare(flags);
+    layers_.declare(flags);
     output_.declare(flags, "one JSON line for the machine, then one a measurement");
     flags.example("jige bench");
     flags.example("jige bench train inference --size 110m --dtype bf16 --json");
@@ -90,6 +92,7 @@ class BenchCommand final : public Command {
       JIGE_DO(check_training_memory(options_, gpu ? DeviceKind::kCuda : DeviceKind::kCpu));
     }
     JIGE_TRY(const ComputeDevices devices, device_.make());
+    JIGE_TRY(options_.layers, layers_.budget(device_));
     print_head(devices.team().size());
     const MeasurementSink sink = [this](const Measurement& found) {
       note_.clear();
@@ -189,6 +192,7 @@ class BenchCommand final : public Command {
   bool on_request_ = false;
   PassingNote note_;
   DeviceFlags device_;
+  LayerFlags layers_;
   OutputFlags output_;
 };
 

@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "cli/bench.h"
 #include "cli/device_flags.h"
+#include "cli/layer_flags.h"
 #include "cli/machine_rates.h"
 #include "cli/random_model.h"
 #include "model/inference.h"
@@ -164,13 +165,16 @@ Result<std::unique_ptr<model::InferenceModel>> load_random_model(Device& device,
                                                                  const BenchOptions& options) {
   JIGE_TRY(const TemporaryFolder folder, TemporaryFolder::make());
   JIGE_DO(write_random_model(folder.path(), config, 1));
-  return model::InferenceModel::load(folder.path(), device,
-                                     {.compute = options.dtype,
-                                      .kv_dtype = options.kv_dtype,
-                                      .format = options.format,
-                                      .context_max = config.context_max,
-                                      .batch_tokens_max = 512,
-                                      .memory_bytes_max = options.memory_bytes_max});
+  JIGE_TRY(const model::InferenceOptions fitted,
+           serve::fit_layers(folder.path(),
+                             {.compute = options.dtype,
+                              .kv_dtype = options.kv_dtype,
+                              .format = options.format,
+                              .context_max = config.context_max,
+                              .batch_tokens_max = 512,
+                              .memory_bytes_max = options.memory_bytes_max},
+                             options.layers, device.kind()));
+  return model::InferenceModel::load(folder.path(), device, fitted);
 }
 
 model::WeightsOptions training_weights(const BenchOptions& options) {
@@ -213,8 +217,20 @@ Status bench_inference(Device& device, const BenchOptions& options, const Measur
   const std::vector<int32_t> prompt = random_tokens(options.prompt_tokens, config.vocab_size);
   Sequence sequence(*model);
   JIGE_TRY(const Products products, make_products(device, options, options.prompt_tokens));
+  const std::string streamed = streamed_layers_text(*model);
+  const MeasurementSink tell = [&](Measurement found) {
+    if (!streamed.empty()) found.detail += ", " + streamed.substr(0, streamed.find(':'));
+    sink(found);
+  };
   JIGE_DO(
-      bench_prefill(sequence, prompt, model->architecture(), options, products.reference, sink));
+      bench_prefill(sequence, prompt, model->architecture(), options, products.reference, tell));
+  if (const model::LayerStream* const layers = model->layer_stream()) {
+    JIGE_TRY(const auto copying, CopyProbe::create(device, streaming_bytes_min()));
+    return bench_decode(
+        sequence, prompt, static_cast<double>(layers->bytes()), options,
+        {.name = "of copying alone", .units = copying->bytes(), .run = [&] { copying->run(); }},
+        tell);
+  }
   const model::InferenceMemory memory =
       model::inference_memory(model->architecture(), model->sizes());
   const double kv_bytes = static_cast<double>(memory.kv_bytes_per_token * options.new_tokens) / 2;

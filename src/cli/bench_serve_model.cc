@@ -38,6 +38,7 @@ void BenchServeModelFlags::declare_form(Flags& flags) {
                "processor has instructions for it");
   declare_quantize(flags, quantize);
   declare_kv_cache(flags, kv_cache);
+  layers.declare(flags);
 }
 
 Result<BenchServeModel> BenchServeModelFlags::load(int64_t tokens_max, int64_t kv_blocks,
@@ -67,16 +68,21 @@ Result<BenchServeModel> BenchServeModelFlags::load(int64_t tokens_max, int64_t k
     JIGE_TRY(path, write_random(*temporary, random, compute, context_max));
   }
   JIGE_TRY(made.devices, device.make());
-  JIGE_TRY(made.model,
-           model::InferenceModel::load(path, made.devices.compute(),
-                                       {.compute = compute,
-                                        .kv_dtype = read_kv_cache(kv_cache),
-                                        .format = read_weight_format(quantize),
-                                        .context_max = context_max,
-                                        .kv_block_count = kv_blocks,
-                                        .batch_tokens_max = batch_tokens,
-                                        .logit_rows_max = std::min(batch_requests, batch_tokens),
-                                        .memory_bytes_max = device.arena_bytes_max()}));
+  JIGE_TRY(const serve::LayerBudget budget, layers.budget(device));
+  Device& compute_device = made.devices.compute();
+  JIGE_TRY(const model::InferenceOptions options,
+           serve::fit_layers(path,
+                             {.compute = compute,
+                              .kv_dtype = read_kv_cache(kv_cache),
+                              .format = read_weight_format(quantize),
+                              .context_max = context_max,
+                              .kv_block_count = kv_blocks,
+                              .batch_tokens_max = batch_tokens,
+                              .logit_rows_max = std::min(batch_requests, batch_tokens),
+                              .memory_bytes_max = device.arena_bytes_max()},
+                             budget, compute_device.kind()));
+  JIGE_TRY(made.model, model::InferenceModel::load(path, compute_device, options));
+  tell_streamed_layers(*made.model);
   const formats::ModelConfig& config = made.model->config();
   const model::InferenceSizes& numbers = made.model->sizes();
   if (!made.tokenizer) {

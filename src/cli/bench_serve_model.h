@@ -11,6 +11,7 @@
 
 #include "base/result.h"
 #include "cli/device_flags.h"
+#include "cli/layer_flags.h"
 #include "model/inference.h"
 #include "serve/draft_model.h"
 #include "text/tokenizer.h"
@@ -31,8 +32,10 @@ struct BenchServeModelFlags {
   std::string quantize = "none";
   std::string kv_cache = "compute";
   DeviceFlags device;
+  LayerFlags layers;
 
-  // --model, --random, --dtype, --quantize, --kv-cache; device.declare() is the caller's.
+  // --model, --random, --dtype, --quantize, --kv-cache, --device-memory, --resident-layers;
+  // device.declare() is the caller's.
   void declare(Flags& flags);
   // All of these but --model.
   void declare_form(Flags& flags);

@@ -58,6 +58,12 @@ class InspectCommand final : public Command {
                   "that train, of each rank; 0: as many as the process may use, shared by ranks");
     flags.choice("--device NAME", device_, {"cpu", "cuda"},
                  "what computes: this machine, or a GPU (cuda), whose memory is shown then");
+    flags.bytes(
+        "--device-memory SIZE", device_memory_bytes_,
+        "with --device cuda: what it may take of a GPU to run; layers that do not fit stream "
+        "from the host's memory");
+    flags.integer("--resident-layers N", layers_.resident_layers, {.min = 0, .max = 1 << 20},
+                  "with --device cuda: layers that stay on the GPU, the others stream");
     flags.choice("--dtype NAME", dtype_, {"auto", "f32", "bf16"},
                  "type of the matrix products; auto: bf16 for weights of 16 bits, else f32");
     flags.choice("--quantize NAME", quantize_, weight_format_names(),
@@ -88,6 +94,11 @@ class InspectCommand final : public Command {
 
   Status run() override {
     output_.apply();
+    if (device_ != "cuda") {
+      JIGE_DO(flags_->refuse({"--device-memory", "--resident-layers"},
+                             "is about the memory of a GPU: add --device cuda, or leave it out"));
+    }
+    if (device_memory_bytes_ > 0) layers_.device_bytes = device_memory_bytes_;
     if (shard_optimizer_ && ranks_ == 1) {
       return fail(Code::kInvalidArgument,
                   "--shard-optimizer divides the optimizer's state among ranks: give --ranks");
@@ -119,6 +130,7 @@ class InspectCommand final : public Command {
                             .dtype = dtype_,
                             .quantize = quantize_,
                             .kv_cache = kv_cache_,
+                            .layers = layers_,
                             .lora_rank = lora_rank_,
                             .lora_targets = lora_targets_,
                             .stored = summary.dominant_dtype,
@@ -192,6 +204,8 @@ class InspectCommand final : public Command {
   std::string moments_ = "f32";
   int64_t threads_ = 0;
   std::string device_ = "cpu";
+  int64_t device_memory_bytes_ = 0;
+  serve::LayerBudget layers_;
   std::string dtype_ = "auto";
   std::string quantize_ = "none";
   std::string kv_cache_ = "compute";

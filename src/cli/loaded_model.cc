@@ -24,6 +24,7 @@ void ModelFlags::declare_adapter(Flags& flags) {
 
 void ModelFlags::declare(Flags& flags) {
   device.declare(flags);
+  layers.declare(flags);
   flags.integer("--context N", context, {.min = 0, .max = int64_t{1} << 31},
                 "longest text in tokens; 0: the model's own, but 4096 at most");
   flags.choice("--dtype NAME", dtype, {"auto", "f32", "bf16"},
@@ -46,6 +47,8 @@ Result<LoadedModel> ModelFlags::load(const ModelUse& use) const {
     JIGE_TRY(draft, use.speculation->plan_draft_model(found, tokenizer, {.context_max = context}));
   }
   JIGE_TRY(ComputeDevices made, device.make());
+  JIGE_TRY(serve::LayerBudget budget, layers.budget(device));
+  budget.draft_model = draft ? &*draft : nullptr;
   JIGE_TRY(const std::optional<DType> compute, read_compute_dtype(dtype));
   model::InferenceOptions options{.compute = compute,
                                   .kv_dtype = read_kv_cache(kv_cache),
@@ -59,8 +62,9 @@ Result<LoadedModel> ModelFlags::load(const ModelUse& use) const {
   options.logit_rows_max = std::max<int64_t>(options.logit_rows_max, 1 + use.draft_tokens);
   if (use.embeds) options.logit_rows_max = std::max(options.logit_rows_max, kEmbeddingRows);
   if (use.scores) {
-    JIGE_TRY(options, serve::options_for_scores(found, options, made.compute().kind()));
+    JIGE_TRY(options, serve::options_for_scores(found, options, made.compute().kind(), budget));
   }
+  JIGE_TRY(options, serve::fit_layers(found, options, budget, made.compute().kind()));
   JIGE_TRY(auto model, model::InferenceModel::load(found, made.compute(), options));
   const int64_t known = model->architecture().config().vocab_size;
   if (tokenizer.vocab_size() > known) {
@@ -70,6 +74,7 @@ Result<LoadedModel> ModelFlags::load(const ModelUse& use) const {
   }
   log_debug("{}: loaded in {:.2f} s, {} in use", found, model->load_seconds(),
             format_bytes(model->peak_bytes()));
+  tell_streamed_layers(*model);
   std::unique_ptr<serve::DraftModel> draft_model;
   if (draft) {
     const int64_t limit_bytes = device.arena_bytes_max();

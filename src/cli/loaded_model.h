@@ -10,6 +10,7 @@
 
 #include "base/result.h"
 #include "cli/device_flags.h"
+#include "cli/layer_flags.h"
 #include "cli/speculation_flags.h"
 #include "model/inference.h"
 #include "serve/draft_model.h"
@@ -50,6 +51,7 @@ struct ModelFlags {
   std::string kv_cache = "compute";
   std::string adapter;
   DeviceFlags device;
+  LayerFlags layers;
 
   // Declares the argument FOLDER; call it first.
   void declare_folder(Flags& flags);
@@ -57,7 +59,8 @@ struct ModelFlags {
   void declare_adapter(Flags& flags);
   // Declares the rest, in a section of their own.
   void declare(Flags& flags);
-  // Fails as find_model_folder, find_adapter_folder, Tokenizer::load, InferenceModel::load and
+  // Says which layers stream, if any. Fails as find_model_folder, find_adapter_folder,
+  // Tokenizer::load, serve::fit_layers, InferenceModel::load, LayerFlags::budget and
   // SpeculationFlags::plan_draft_model do.
   Result<LoadedModel> load(const ModelUse& use) const;
 };

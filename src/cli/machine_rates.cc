@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <functional>
 #include <vector>
 
@@ -119,6 +120,20 @@ double measure_read_bytes_per_s(ReadProbe& probe, double seconds) {
 Result<double> measure_read_bytes_per_s(Device& device, int64_t bytes) {
   JIGE_TRY(const auto probe, ReadProbe::create(device, bytes));
   return measure_read_bytes_per_s(*probe, 0.5);
+}
+
+Result<std::unique_ptr<CopyProbe>> CopyProbe::create(Device& device, int64_t bytes) {
+  std::unique_ptr<CopyProbe> probe(new CopyProbe(device));
+  JIGE_TRY(probe->array_, probe->arena_.make(DType::kU8, Shape{bytes}));
+  JIGE_TRY(probe->host_, HostBuffer::make(device, probe->array_.bytes()));
+  std::memset(probe->host_.data(), 1, static_cast<size_t>(probe->array_.bytes()));
+  JIGE_TRY(probe->stream_, device.make_stream());
+  return probe;
+}
+
+void CopyProbe::run() {
+  stream_->copy(array_.view().data, host_.data(), array_.bytes(), CopyKind::kHostToDevice);
+  stream_->synchronize();
 }
 
 Result<std::unique_ptr<GemmProbe>> GemmProbe::create(Device& device, DType compute,

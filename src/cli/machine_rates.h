@@ -13,6 +13,7 @@
 #include "tensor/arena.h"
 #include "tensor/cpu_device.h"
 #include "tensor/dtype.h"
+#include "tensor/host_buffer.h"
 #include "tensor/view.h"
 
 namespace jige::cli {
@@ -50,6 +51,22 @@ class ReadProbe {
 double measure_read_bytes_per_s(ReadProbe& probe, double seconds);
 // The same over an array of `bytes`. Fails with kExhausted.
 Result<double> measure_read_bytes_per_s(Device& device, int64_t bytes);
+
+// Copies from pinned memory of the host to a device.
+class CopyProbe {
+ public:
+  // Fails with kExhausted.
+  static Result<std::unique_ptr<CopyProbe>> create(Device& device, int64_t bytes);
+  void run();
+  double bytes() const { return static_cast<double>(array_.bytes()); }  // of a run
+
+ private:
+  explicit CopyProbe(Device& device) : arena_(device, "copies probe") {}
+  Arena arena_;
+  Tensor array_;
+  HostBuffer host_;
+  std::unique_ptr<Stream> stream_;
+};
 
 struct GemmShape {
   int64_t tokens = 512;

@@ -34,8 +34,8 @@ int64_t state_count(const model::Architecture& architecture, const MemoryRequest
   return std::max(usual, request.sequences);
 }
 
-MemoryTable running(const model::Architecture& architecture, const MemoryRequest& request,
-                    MemoryReport& report) {
+Result<MemoryTable> running(const model::Architecture& architecture, const MemoryRequest& request,
+                            MemoryReport& report) {
   const int64_t context = report.context;
   const DType compute = report.run_dtype;
   const model::InferenceOptions defaults;
@@ -45,17 +45,21 @@ MemoryTable running(const model::Architecture& architecture, const MemoryRequest
   // Beside the longest text a step of others, as in inference_sizes().
   const int64_t beside = request.embeds ? blocks_of(defaults.batch_tokens_max) : 0;
   const ops::WeightFormat format = read_weight_format(request.quantize);
-  const model::InferenceMemory memory = model::inference_memory(
-      architecture, {.compute = compute,
-                     .table_dtype = request.stored.value_or(compute),
-                     .kv_dtype = report.kv_dtype,
-                     .format = format,
-                     .context_max = context,
-                     .kv_block_count = blocks_of(context) * request.sequences + beside,
-                     .state_count = state_count(architecture, request),
-                     .batch_tokens_max = defaults.batch_tokens_max,
-                     .logit_rows_max = request.embeds ? kEmbeddingRows : defaults.logit_rows_max,
-                     .embeds = request.embeds});
+  JIGE_TRY(const model::InferenceSizes sizes,
+           serve::fit_layers(
+               architecture,
+               {.compute = compute,
+                .table_dtype = request.stored.value_or(compute),
+                .kv_dtype = report.kv_dtype,
+                .format = format,
+                .context_max = context,
+                .kv_block_count = blocks_of(context) * request.sequences + beside,
+                .state_count = state_count(architecture, request),
+                .batch_tokens_max = defaults.batch_tokens_max,
+                .logit_rows_max = request.embeds ? kEmbeddingRows : defaults.logit_rows_max,
+                .embeds = request.embeds},
+               request.layers));
+  const model::InferenceMemory memory = model::inference_memory(architecture, sizes);
   report.kv_bytes_per_token = memory.kv_bytes_per_token;
   MemoryTable table{
       .title = fmt::format("{}, {}, {} {}{} of {} tokens", request.embeds ? "To embed" : "To run",
@@ -74,6 +78,13 @@ MemoryTable running(const model::Architecture& architecture, const MemoryRequest
   }
   if (memory.weights.strip_bytes > 0) {
     table.parts.push_back({"weights turned back", memory.weights.strip_bytes});
+  }
+  if (const int64_t count = std::ssize(sizes.streamed_layers); count > 0) {
+    const int64_t layer_count = architecture.config().layer_count;
+    table.title += fmt::format(", {} of {} layers on the GPU", layer_count - count, layer_count);
+    table.parts.insert(table.parts.begin() + 1,
+                       {"slots of layers that stream", memory.weights.slots_bytes});
+    table.host_parts = {{"layers that stream, pinned", memory.weights.streamed_bytes}};
   }
   return table;
 }
@@ -237,7 +248,7 @@ Result<MemoryReport> make_memory_report(const formats::ModelConfig& config,
   JIGE_TRY(const auto run_architecture,
            model::Architecture::create(
                config, {}, request.embeds ? model::HeadKind::kNormAlone : kHead, request.device));
-  report.run = running(*run_architecture, request, report);
+  JIGE_TRY(report.run, running(*run_architecture, request, report));
   const int64_t train_context = request.context > 0
                                     ? request.context
                                     : std::min(config.context_max, request.micro_batch_tokens);

@@ -14,6 +14,7 @@
 #include "base/result.h"
 #include "formats/model_config.h"
 #include "ops/moments.h"
+#include "serve/layer_fit.h"
 #include "tensor/device.h"
 
 namespace jige::cli {
@@ -40,6 +41,7 @@ struct MemoryRequest {
   std::string dtype = "auto";            // of the matrix products
   std::string quantize = "none";         // the weights that run, or that an adapter is trained on
   std::string kv_cache = "compute";      // of what runs
+  serve::LayerBudget layers;             // of what runs
   int64_t lora_rank = 1;
   std::vector<std::string> lora_targets;  // none: all
   std::optional<DType> stored;            // of the weights in the folder, for auto
@@ -69,8 +71,8 @@ struct MemoryReport {
   MemoryTable train_lora;
 };
 
-// Fails with kInvalidArgument on a context that the model does not have, and with kUnsupported on
-// what cannot be trained so.
+// Fails with kInvalidArgument on a context that the model does not have, with kUnsupported on what
+// cannot be trained so, and as serve::fit_layers().
 Result<MemoryReport> make_memory_report(const formats::ModelConfig& config,
                                         const MemoryRequest& request);
 

@@ -1,5 +1,7 @@
 #include "cli/profiled_subject.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "base/cpu.h"
@@ -26,6 +28,9 @@ sim::ProfiledSubject profiled_subject(const ComputeDevices& devices,
   subject.model.name = std::move(name);
   subject.model.compute = std::string(dtype_info(sizes.compute).name);
   subject.model.weights = std::string(ops::weight_format_name(sizes.format));
+  if (const size_t count = sizes.streamed_layers.size(); count > 0) {
+    subject.model.weights += fmt::format(", {} layers stream", count);
+  }
   subject.model.kv_cache = std::string(kv_cache_name(sizes.kv_dtype));
   subject.model.context = sizes.context_max;
   return subject;

@@ -27,6 +27,7 @@
 #include "cli/flags.h"
 #include "cli/input.h"
 #include "cli/interrupt.h"
+#include "cli/layer_flags.h"
 #include "cli/loaded_model.h"
 #include "cli/machine_rates.h"
 #include "cli/output.h"
@@ -41,8 +42,8 @@
 namespace jige::cli {
 namespace {
 
-constexpr int64_t kContextsDefault = 16;      // that fit into the cache where nobody says how large
-constexpr int64_t kContextsOfEmbeddings = 4;  // likewise: texts are gone when they have run
+constexpr double kContextsDefault = 16;      // that fit into the cache where nobody says how large
+constexpr double kContextsOfEmbeddings = 4;  // likewise: texts are gone when they have run
 constexpr int64_t kFlushMs = 2000;
 
 // The name of a folder; of the run for RUN/model and RUN/adapter.
@@ -174,23 +175,27 @@ class ServeCommand final : public Command {
         .adapters = adapters_,
         .memory_bytes_max = model_.device.arena_bytes_max()};
     JIGE_DO(serve_.add_adapter_rooms(options));
+    JIGE_TRY(serve::LayerBudget budget, model_.layers.budget(model_.device));
+    budget.draft_model = draft_plan_ ? &*draft_plan_ : nullptr;
+    options.memory_bytes_max = std::min(options.memory_bytes_max, budget.device_bytes);
     if (serve_.kv_tokens > 0) {
       options.kv_block_count = (serve_.kv_tokens + ops::kKvBlockTokens - 1) / ops::kKvBlockTokens;
-      return options;
+      return serve::fit_layers(folder_, options, budget, model_.device.kind());
     }
-    const int64_t limit_bytes = model_.device.memory_limit_bytes;
+    const int64_t limit_bytes = model_.layers.device_memory_bytes > 0
+                                    ? options.memory_bytes_max
+                                    : model_.device.memory_limit_bytes;
     JIGE_TRY(const int64_t memory_bytes, model_.device.memory_bytes());
+    const double contexts = embedding_ ? kContextsOfEmbeddings : kContextsDefault;
     JIGE_TRY(const serve::EngineMemory memory,
-             serve::plan_engine_memory(folder_, options,
-                                       limit_bytes > 0 ? limit_bytes : memory_bytes / 4 * 3,
-                                       {.drafts = engine_options_.drafts,
-                                        .draft_sequences = serve_.batch_requests,
-                                        .draft_model = draft_plan_ ? &*draft_plan_ : nullptr,
-                                        .constraints_bytes = constraints_bytes()},
-                                       model_.device.kind()));
-    options.kv_block_count = memory.kv_block_count;
-    const auto contexts =
-        static_cast<double>(embedding_ ? kContextsOfEmbeddings : kContextsDefault);
+             serve::plan_engine_memory(
+                 folder_, options, limit_bytes > 0 ? limit_bytes : memory_bytes / 4 * 3,
+                 {.drafts = engine_options_.drafts,
+                  .draft_sequences = serve_.batch_requests,
+                  .draft_model = budget.draft_model,
+                  .constraints_bytes = constraints_bytes()},
+                 model_.device.kind(), {.budget = budget, .contexts_max = contexts}));
+    memory.choose(options);
     if (limit_bytes == 0 && memory.full_contexts > contexts) {
       options.kv_block_count = static_cast<int64_t>(static_cast<double>(memory.kv_block_count) /
                                                     memory.full_contexts * contexts);
@@ -222,6 +227,7 @@ class ServeCommand final : public Command {
                                                   .device = model_.device.kind()}));
     JIGE_TRY(const model::InferenceOptions options, inference_options());
     JIGE_TRY(loaded_, model::InferenceModel::load(folder_, devices_.compute(), options));
+    tell_streamed_layers(*loaded_);
     if (draft_plan_) {
       JIGE_TRY(draft_model_,
                serve::DraftModel::load(*draft_plan_, *loaded_, model_.device.arena_bytes_max()));
@@ -361,6 +367,8 @@ class ServeCommand final : public Command {
                              {"context_max", text_tokens},
                              {"embedding_dimensions", embedding_dimensions()},
                              {"weights_bytes", memory.weights.total_bytes()},
+                             {"streamed_layers", sizes.streamed_layers.size()},
+                             {"streamed_bytes", memory.weights.streamed_bytes},
                              {"adapters", adapters_json(memory)},
                              {"kv_cache", kv_cache_name(sizes.kv_dtype)},
                              {"adapter_rooms", rooms_json(memory)},

@@ -7,6 +7,7 @@
 //             "parameters": 15191712, "layers": 6, "width": 288, "vocabulary": 32000,
 //             "context": 1024}
 //
+// "weights" also tells how many layers stream from the host, where some do: "q8, 8 layers stream".
 // The name says where a model came from, and two of one shape take the same time: names and
 // contexts are told and not compared.
 // Threads: values.

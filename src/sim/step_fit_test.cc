@@ -90,6 +90,22 @@ TEST(StepFit, ForeseesCellsThatItHasNotSeen) {
   EXPECT_EQ(errors->kinds.at("decode").cells, 27);
 }
 
+// Where layers stream to a GPU, an iteration takes what their copies take, or its computations
+// where these take longer: the rows' function bends there.
+TEST(StepFit, ForeseesIterationsThatWaitForCopies) {
+  for (const double copies_s : {4e-3, 8e-3, 20e-3}) {
+    std::vector<StepCell> cells = planted_cells(planted());
+    for (StepCell& cell : cells) {
+      cell.seconds = std::max(copies_s, cell.seconds);
+      cell.low_s = cell.high_s = cell.seconds;
+    }
+    const auto errors = held_out_errors(cells, {});
+    ASSERT_TRUE(errors);
+    EXPECT_LT(errors->all.mean, 0.05) << copies_s;
+    EXPECT_LT(errors->kinds.at("decode").mean, 0.05) << copies_s;
+  }
+}
+
 // Nine cells in ten as the model says, or faster.
 TEST(StepFit, TheMarginKeepsBoundsWhereCellsAreSlower) {
   std::vector<double> errors(100);

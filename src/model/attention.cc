@@ -21,14 +21,6 @@ int64_t cache_bytes(const formats::ModelConfig& config, int64_t layer, DType dty
   return ops::kv_cache_bytes(dtype, block_count, shape.kv_head_count, shape.head_dim);
 }
 
-int64_t all_cache_bytes(const formats::ModelConfig& config, DType dtype, int64_t block_count) {
-  int64_t bytes = 0;
-  for (int64_t layer = 0; layer < config.layer_count; ++layer) {
-    bytes += cache_bytes(config, layer, dtype, block_count);
-  }
-  return bytes;
-}
-
 StateShape state_shape(const formats::ModelConfig& config) {
   if (formats::recurrent_layer_count(config) == 0) return {};  // nobody has checked its fields
   if (config.short_conv.kernel > 0) {

@@ -85,8 +85,6 @@ bool has_cache(const formats::ModelConfig& config, int64_t layer);
 // Bytes of so many blocks of it; none where it has none.
 int64_t cache_bytes(const formats::ModelConfig& config, int64_t layer, DType dtype,
                     int64_t block_count);
-// Of the caches of all layers.
-int64_t all_cache_bytes(const formats::ModelConfig& config, DType dtype, int64_t block_count);
 
 // What a sequence has in a recurrent layer, in place of a cache or beside it, in numbers of
 // SequenceStates (block.h); of short convolutions no matrices; nothing where no layer is recurrent.

@@ -145,6 +145,7 @@ Status InferenceModel::allocate_sequences() {
   state_tokens_.resize(static_cast<size_t>(sizes_.state_count));
   buffers_.layers.resize(static_cast<size_t>(model.layer_count));
   for (int64_t layer = 0; layer < model.layer_count; ++layer) {
+    if (!sizes_.layers.holds_layer(layer)) continue;
     LayerBuffers& buffers = buffers_.layers[static_cast<size_t>(layer)];
     if (formats::is_recurrent(model, layer)) {
       JIGE_TRY(buffers.inputs,
@@ -256,20 +257,20 @@ BlockContext InferenceModel::context(size_t node) {
   return context;
 }
 
-TensorView InferenceModel::run_body(const InferenceBatch& batch,
-                                    std::span<const ops::RowDraw> draws) {
+Result<TensorView> InferenceModel::run_body(const InferenceBatch& batch,
+                                            std::span<const ops::RowDraw> draws) {
   ++forward_count_;
   put_batch(batch);
-  const int64_t row_count = std::ssize(batch.tokens);
   TensorView src;
   logits_ = {};
+  Status divided;
   const auto submit = [&] {
-    src = {};
     send_batch(batch);
-    for (size_t node = 0; node < architecture_->head_node(); ++node) {
-      const TensorView dst = buffers_.stream[node % 2].view().row_range(0, row_count);
-      run_block(node, src, dst);
-      src = dst;
+    if (beyond_) {
+      divided = run_divided(&src);
+      if (!divided) return;
+    } else {
+      src = run_held(batch_, 0);
     }
     hidden_ = src.column_range(0, architecture_->head_columns());
     if (batch.logit_rows.empty()) return;
@@ -283,15 +284,8 @@ TensorView InferenceModel::run_body(const InferenceBatch& batch,
   // Not as a graph where layers are streamed: copies take far longer than launches, and those for
   // the next forward begin before this one ends.
   layer_stream_ ? stream_->run_in_pieces(submit) : stream_->run_repeated(submit);
+  JIGE_DO(std::move(divided));
   return src;
-}
-
-void InferenceModel::run_block(size_t node, const TensorView& src, const TensorView& dst) {
-  const bool streamed = layer_stream_ && layer_stream_->has(node);
-  const BlockWeights& weights =
-      streamed ? layer_stream_->use(*stream_, node) : weights_->block(node);
-  architecture_->block(node).forward(context(node), weights, batch_, src, dst, {});
-  if (streamed) layer_stream_->done(*stream_, node);
 }
 
 template <typename T>
@@ -308,7 +302,7 @@ std::span<const T> InferenceModel::to_host(const TensorView& view) {
 
 Result<std::span<const float>> InferenceModel::forward(const InferenceBatch& batch) {
   JIGE_DO(check(batch));
-  run_body(batch);
+  JIGE_DO(run_body(batch));
   if (logits_) return to_host<float>(logits_);
   stream_->synchronize();
   return std::span<const float>();
@@ -335,7 +329,7 @@ Result<LogitRows> InferenceModel::forward_drawn(const InferenceBatch& batch,
     return rows;
   }
   JIGE_DO(check(batch));
-  run_body(batch, draws_);
+  JIGE_DO(run_body(batch, draws_));
   const auto tokens = to_host<int32_t>(buffers_.targets.view().row_range(0, logits_.rows()));
   drawn_.assign(tokens.begin(), tokens.end());
   for (size_t i = 0; i < draws_.size(); ++i) {
@@ -412,7 +406,7 @@ Result<std::span<const float>> InferenceModel::losses(const InferenceBatch& batc
     JIGE_DO(check_range("a target", target.token, 0, config().vocab_size - 1));
     JIGE_DO(check_range("a row with a target", target.row, 0, std::ssize(batch.tokens) - 1));
   }
-  const TensorView src = run_body(batch);
+  JIGE_TRY(const TensorView src, run_body(batch));
   losses_.clear();
   const auto step = static_cast<size_t>(sizes_.batch_tokens_max);
   const Tensor& other = buffers_.stream[architecture_->head_node() % 2];
@@ -454,6 +448,7 @@ Status InferenceModel::copy_block(int32_t src, int32_t dst) {
   JIGE_DO(check_range("a cache block", dst, 0, sizes_.kv_block_count - 1));
   ++forward_count_;
   if (src == dst) return {};
+  if (beyond_) JIGE_DO(beyond_->copy_block(src, dst));
   for (size_t layer = 0; layer < buffers_.layers.size(); ++layer) {
     if (!buffers_.layers[layer].kv) continue;
     const int64_t bytes = cache_bytes(config(), static_cast<int64_t>(layer), sizes_.kv_dtype, 1);
@@ -470,6 +465,7 @@ Status InferenceModel::copy_state(int32_t src, int32_t dst) {
   JIGE_DO(check_range("a state", dst, 0, sizes_.state_count - 1));
   ++forward_count_;
   if (src == dst) return {};
+  if (beyond_) JIGE_DO(beyond_->copy_state(src, dst));
   state_tokens_[static_cast<size_t>(dst)] = state_tokens_[static_cast<size_t>(src)];
   for (const LayerBuffers& layer : buffers_.layers) {
     for (const Tensor* states : {&layer.inputs, &layer.matrices}) {

@@ -17,6 +17,9 @@
 // Where a device is too small, some layers' weights are with the host and come in every forward
 // (layer_stream.h); the bits are the same.
 // Memory is fixed at load (memory_plan.h gives its size beforehand); forward() allocates no tensor.
+// A model may hold some of its layers alone. Where it holds the first ones and the ends, others
+// compute the rest (layers_beyond.h) and nobody who calls sees a difference; what holds layers in
+// the middle gives run_layers() alone. On CPUs.
 // Threads: one at a time, but for has_adapter() and what adapter_rooms() gives.
 #pragma once
 
@@ -31,7 +34,9 @@
 #include "model/adapter.h"
 #include "model/adapter_rooms.h"
 #include "model/architecture.h"
+#include "model/layer_range.h"
 #include "model/layer_stream.h"
+#include "model/layers_beyond.h"
 #include "model/memory_plan.h"
 #include "model/weights.h"
 #include "ops/draw.h"
@@ -61,6 +66,7 @@ struct InferenceOptions {
   std::vector<AdapterSource> adapters;         // that sequences may ask for
   int64_t adapter_rooms = 0;                   // for adapters that are loaded later
   int64_t adapter_rank_max = 16;               // of those
+  LayerRange layers;                           // that are held here
   int64_t memory_bytes_max = kUnlimitedBytes;  // cap of the arena
   // Layers, ascending, whose weights the host keeps, and how many slots they share.
   std::vector<int32_t> streamed_layers = {};
@@ -123,6 +129,16 @@ class InferenceModel {
   // table of positions among them, kUnsupported on models with latents, and kExhausted.
   static Result<std::unique_ptr<InferenceModel>> borrow(const ModelWeights& weights, Device& device,
                                                         const InferenceOptions& options);
+
+  // Who computes the layers behind those held here. REQUIRES: the first layers are held, with the
+  // ends.
+  void set_beyond(std::unique_ptr<LayersBeyond> beyond) { beyond_ = std::move(beyond); }
+
+  // Rows [n, stream columns] f32 in host memory behind the layers that are held, valid until the
+  // next call. Fails with kInvalidArgument on sequences, blocks, states or rows that are out of
+  // range. REQUIRES: the ends are not held here; a CPU.
+  Result<TensorView> run_layers(std::span<const ops::SequenceSpan> sequences,
+                                const TensorView& rows);
 
   const formats::ModelConfig& config() const { return architecture_->config(); }
   const Architecture& architecture() const { return *architecture_; }
@@ -218,10 +234,17 @@ class InferenceModel {
   // The ranges of rows that ask for adapters, one for neighbours that ask for the same.
   void put_adapters(const InferenceBatch& batch);
   // Runs all blocks but the head, and the head for rows of logits, and draws from these where there
-  // are draws; returns the last residual stream.
-  TensorView run_body(const InferenceBatch& batch, std::span<const ops::RowDraw> draws = {});
+  // are draws; returns the last residual stream. Fails as what computes layers elsewhere does.
+  Result<TensorView> run_body(const InferenceBatch& batch,
+                              std::span<const ops::RowDraw> draws = {});
   // Puts the work of a block on the stream.
-  void run_block(size_t node, const TensorView& src, const TensorView& dst);
+  void run_block(size_t node, const Batch& batch, const TensorView& src, const TensorView& dst);
+  // The blocks that are held here but the head, for rows that stand in the residual streams from
+  // row_begin on; returns them.
+  TensorView run_held(const Batch& batch, int64_t row_begin);
+  // The same for all rows of batch_, a piece at a time, with the layers that are computed
+  // elsewhere.
+  Status run_divided(TensorView* rows);
   // Those of a forward, as far as they can be done on the device; empty where none can.
   std::span<const ops::RowDraw> draws_here(std::span<const ops::RowDraw> draws);
   // The log-probabilities of tokens that were drawn, where one is scored.
@@ -238,6 +261,7 @@ class InferenceModel {
   InferenceSizes sizes_;
   Arena arena_;
   std::unique_ptr<Stream> stream_;
+  std::unique_ptr<LayersBeyond> beyond_;     // null where all layers are here
   std::optional<ModelWeights> own_weights_;  // not there where they are borrowed
   const ModelWeights* weights_ = nullptr;
   std::unique_ptr<LayerStream> layer_stream_;

@@ -77,6 +77,7 @@ Result<InferenceSizes> inference_sizes_with(const std::vector<Adapter>& adapters
   JIGE_CHECK(std::ranges::is_sorted(sizes.streamed_layers) &&
                  (sizes.streamed_layers.empty() || sizes.slot_count > 0),
              "layers that are streamed, in no order or without slots");
+  sizes.layers = options.layers;
   sizes.adapters = adapter_sizes(adapters, sizes.compute);
   JIGE_DO(add_rooms(options, architecture, sizes));
   return sizes;

@@ -81,7 +81,8 @@ WeightsOptions inference_weights_options(const InferenceSizes& sizes) {
           .position_count = sizes.context_max,
           .format = sizes.format,
           .streamed_layers = sizes.streamed_layers,
-          .slot_count = sizes.slot_count};
+          .slot_count = sizes.slot_count,
+          .held = sizes.layers};
 }
 
 int64_t result_columns(const Architecture& architecture, const InferenceSizes& sizes) {
@@ -105,13 +106,16 @@ InferenceBuffers inference_buffers(const Architecture& architecture, const Infer
                         arena_bytes(DType::kF32, draw_scores_shape(sizes));
   for (size_t node = 0; node < architecture.node_count(); ++node) {
     if (node == architecture.head_node() && !sizes.scores) continue;
+    if (!sizes.layers.holds_node(architecture, node)) continue;
     buffers.workspace_bytes = std::max(
         buffers.workspace_bytes, architecture.block(node).workspace_bytes(
                                      sizes.batch_tokens_max, sizes.compute, PackFor::kInference));
   }
-  buffers.workspace_bytes =
-      std::max(buffers.workspace_bytes,
-               architecture.head().logits_workspace_bytes(sizes.logit_rows_max, sizes.compute));
+  if (sizes.layers.ends) {
+    buffers.workspace_bytes =
+        std::max(buffers.workspace_bytes,
+                 architecture.head().logits_workspace_bytes(sizes.logit_rows_max, sizes.compute));
+  }
   buffers.adapter_product_bytes =
       dtype_bytes(sizes.compute, sizes.batch_tokens_max * sizes.adapters.product_columns);
   buffers.adapter_scratch_bytes =
@@ -123,17 +127,20 @@ InferenceMemory inference_memory(const Architecture& architecture, const Inferen
   const formats::ModelConfig& config = architecture.config();
   InferenceMemory memory;
   memory.weights = weights_memory(architecture, inference_weights_options(sizes));
+  int64_t recurrent_count = 0;
   for (int64_t layer = 0; layer < config.layer_count; ++layer) {
+    if (!sizes.layers.holds_layer(layer)) continue;
+    recurrent_count += formats::is_recurrent(config, layer) ? 1 : 0;
     memory.kv_bytes += rounded(cache_bytes(config, layer, sizes.kv_dtype, sizes.kv_block_count));
+    memory.kv_bytes_per_token += cache_bytes(config, layer, sizes.kv_dtype, 1);
   }
-  memory.kv_bytes_per_token = all_cache_bytes(config, sizes.kv_dtype, 1) / ops::kKvBlockTokens;
+  memory.kv_bytes_per_token /= ops::kKvBlockTokens;
   const StateShape state = state_shape(config);
   const auto states_of = [&](DType dtype, int64_t columns) {
     return arena_bytes(dtype, Shape{sizes.state_count, columns});
   };
-  memory.states_bytes =
-      formats::recurrent_layer_count(config) *
-      (states_of(sizes.compute, state.inputs) + states_of(DType::kF32, state.matrices));
+  memory.states_bytes = recurrent_count * (states_of(sizes.compute, state.inputs) +
+                                           states_of(DType::kF32, state.matrices));
   const InferenceBuffers buffers = inference_buffers(architecture, sizes);
   memory.activations_bytes = 2 * rounded(buffers.stream_bytes) + rounded(buffers.workspace_bytes) +
                              rounded(buffers.gathered_bytes) + rounded(buffers.batch_bytes) +

@@ -80,6 +80,7 @@ struct InferenceSizes {
   AdapterSizes adapters;         // that rows may ask for
   std::vector<int32_t> streamed_layers = {};  // WeightsOptions
   int64_t slot_count = 0;                     // for these
+  LayerRange layers;             // that are held; what follows counts these alone
 };
 
 struct InferenceMemory {

@@ -22,6 +22,7 @@ WeightsMemory weights_memory(const Architecture& architecture, const WeightsOpti
   WeightsMemory memory;
   memory.slots_bytes = options.slots() * buffer_bytes(slot_bytes(architecture, options));
   for (size_t node = 0; node < architecture.node_count(); ++node) {
+    if (!options.held.holds_node(architecture, node)) continue;
     if (is_streamed_node(options, node)) {
       memory.streamed_bytes += copy_bytes(architecture, options, node);
       continue;
@@ -75,6 +76,7 @@ Result<ModelWeights> ModelWeights::create(std::span<Arena* const> arenas,
   weights.node_gradients_.resize(architecture.node_count());
   JIGE_DO(weights.allocate_slots(*arenas.front()));
   for (size_t node = 0; node < architecture.node_count(); ++node) {
+    if (!options.held.holds_node(architecture, node)) continue;
     if (weights.is_streamed(node)) {
       weights.blocks_[node] = weights.in_slot(node, 0);
     } else {
@@ -236,6 +238,7 @@ void ModelWeights::pack_others(Stream& stream, size_t node) {
 }
 
 void ModelWeights::pack(Stream& stream, size_t node) {
+  if (!options_.held.holds_node(*architecture_, node)) return;
   architecture_->block(node).pack(stream, blocks_[node], options_.compute, options_.use);
 }
 

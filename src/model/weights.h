@@ -26,6 +26,7 @@
 #include "formats/tensor_folder.h"
 #include "model/architecture.h"
 #include "model/block.h"
+#include "model/layer_range.h"
 #include "tensor/arena.h"
 
 namespace jige::model {
@@ -47,6 +48,8 @@ struct WeightsOptions {
   std::vector<int32_t> streamed_layers = {};
   int64_t slot_count = 0;
   int64_t slots() const { return std::min(slot_count, std::ssize(streamed_layers)); }
+  // Of inference: the nodes that are held; the others have no memory and are not loaded.
+  LayerRange held;
 };
 
 // Exact bytes of the arena that ModelWeights::create takes, by purpose.

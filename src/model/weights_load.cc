@@ -364,6 +364,7 @@ Status load_weights(ModelWeights& weights, Stream& stream, const formats::Tensor
   tell_unused(weights.architecture(), files);
   BlockLoader loader(weights, stream, files);
   for (size_t node = 0; node < weights.architecture().node_count(); ++node) {
+    if (!weights.options().held.holds_node(weights.architecture(), node)) continue;
     JIGE_DO(loader.load(node));
     weights.pack(stream, node);
     if (!weights.is_streamed(node)) continue;

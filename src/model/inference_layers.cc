@@ -1,0 +1,95 @@
+// The layers of a forward: all of them here, or a piece of the rows at a time where some are
+// computed elsewhere; and the layers in the middle.
+#include <algorithm>
+#include <vector>
+
+#include "base/check.h"
+#include "model/inference.h"
+
+namespace jige::model {
+namespace {
+
+// Rows [begin, end) of a batch, with sequences of their own.
+Batch piece_of(const Batch& batch, int64_t begin, int64_t end) {
+  Batch piece = batch;
+  piece.tokens = batch.tokens.row_range(begin, end);
+  piece.positions = batch.positions.row_range(begin, end);
+  piece.sequences.clear();
+  for (const ops::SequenceSpan& sequence : batch.sequences) {
+    const int64_t first = std::max<int64_t>(begin, sequence.row_begin);
+    const int64_t last = std::min<int64_t>(end, sequence.row_begin + sequence.row_count);
+    if (first >= last) continue;
+    ops::SequenceSpan part = sequence;
+    part.context_count += static_cast<int32_t>(first - sequence.row_begin);
+    part.row_begin = static_cast<int32_t>(first - begin);
+    part.row_count = static_cast<int32_t>(last - first);
+    piece.sequences.push_back(part);
+  }
+  return piece;
+}
+
+}  // namespace
+
+void InferenceModel::run_block(size_t node, const Batch& batch, const TensorView& src,
+                               const TensorView& dst) {
+  const bool streamed = layer_stream_ && layer_stream_->has(node);
+  const BlockWeights& weights =
+      streamed ? layer_stream_->use(*stream_, node) : weights_->block(node);
+  architecture_->block(node).forward(context(node), weights, batch, src, dst, {});
+  if (streamed) layer_stream_->done(*stream_, node);
+}
+
+TensorView InferenceModel::run_held(const Batch& batch, int64_t row_begin) {
+  TensorView src;
+  for (size_t node = 0; node < sizes_.layers.node_end(*architecture_); ++node) {
+    const TensorView dst =
+        buffers_.stream[node % 2].view().row_range(row_begin, row_begin + batch.token_count());
+    run_block(node, batch, src, dst);
+    src = dst;
+  }
+  return src;
+}
+
+Status InferenceModel::run_divided(TensorView* rows) {
+  JIGE_DO(beyond_->finish());  // nothing is begun where layers were lost before
+  const int64_t row_count = batch_.token_count();
+  const int64_t pieces = std::clamp<int64_t>(beyond_->piece_count(row_count), 1, row_count);
+  for (int64_t i = 0; i < pieces; ++i) {
+    const int64_t begin = row_count * i / pieces;
+    const Batch piece = piece_of(batch_, begin, row_count * (i + 1) / pieces);
+    const TensorView done = run_held(piece, begin);
+    stream_->synchronize();
+    JIGE_DO(beyond_->start(piece.sequences, done));
+  }
+  JIGE_DO(beyond_->finish());
+  const size_t last = sizes_.layers.node_end(*architecture_) - 1;
+  *rows = buffers_.stream[last % 2].view().row_range(0, row_count);
+  return {};
+}
+
+Result<TensorView> InferenceModel::run_layers(std::span<const ops::SequenceSpan> sequences,
+                                              const TensorView& rows) {
+  JIGE_CHECK(!sizes_.layers.ends && arena_.device().kind() == DeviceKind::kCpu,
+             "layers of {} run by themselves", arena_.device().name());
+  const std::vector<int32_t> tokens(static_cast<size_t>(rows.rows()), 0);  // nobody reads them
+  const InferenceBatch batch{.tokens = tokens, .sequences = sequences, .logit_rows = {}};
+  JIGE_DO(check(batch));
+  if (rows.columns() != architecture_->stream_columns()) {
+    return fail(Code::kInvalidArgument, "rows of {} numbers, the model's have {}", rows.columns(),
+                architecture_->stream_columns());
+  }
+  ++forward_count_;
+  put_batch(batch);
+  send_batch(batch);
+  TensorView src = rows;
+  const size_t end = sizes_.layers.node_end(*architecture_);
+  for (size_t node = sizes_.layers.node_begin(); node < end; ++node) {
+    const TensorView dst = buffers_.stream[node % 2].view().row_range(0, rows.rows());
+    run_block(node, batch_, src, dst);
+    src = dst;
+  }
+  stream_->synchronize();
+  return src;
+}
+
+}  // namespace jige::model

@@ -1,0 +1,193 @@
+// Layers that are held in several places give what one model gives.
+#include <cstring>
+#include <numeric>
+
+#include "model/inference.h"
+#include "model/model_test_support.h"
+
+namespace jige::model {
+namespace {
+
+using testing::fixture;
+using testing::fixture_names;
+using testing::value_of;
+
+InferenceOptions divided_options(DType compute, LayerRange layers) {
+  return {.compute = compute,
+          .context_max = 64,
+          .kv_block_count = 8,
+          .state_count = 3,
+          .batch_tokens_max = 64,
+          .logit_rows_max = 64,
+          .scores = layers.ends,
+          .layers = layers};
+}
+
+// Layers beyond in this process: models that hold them, one behind the other.
+class HeldBeyond final : public LayersBeyond {
+ public:
+  HeldBeyond(std::vector<std::unique_ptr<InferenceModel>> models, int64_t pieces)
+      : models_(std::move(models)), pieces_(pieces) {}
+
+  int64_t piece_count(int64_t) const override { return pieces_; }
+  Status start(std::span<const ops::SequenceSpan> sequences, const TensorView& rows) override {
+    ++started_;
+    for (const auto& model : models_) {
+      JIGE_TRY(const TensorView done, model->run_layers(sequences, rows));
+      std::memcpy(rows.data, done.data, static_cast<size_t>(rows.count()) * 4);
+    }
+    return {};
+  }
+  Status finish() override { return {}; }
+  Status copy_block(int32_t src, int32_t dst) override {
+    for (const auto& model : models_) JIGE_DO(model->copy_block(src, dst));
+    return {};
+  }
+  Status copy_state(int32_t src, int32_t dst) override {
+    for (const auto& model : models_) JIGE_DO(model->copy_state(src, dst));
+    return {};
+  }
+  int64_t started() const { return started_; }
+
+ private:
+  std::vector<std::unique_ptr<InferenceModel>> models_;
+  int64_t pieces_;
+  int64_t started_ = 0;
+};
+
+// A model cut in front of these layers, all parts on one device.
+std::unique_ptr<InferenceModel> divided(const std::string& name, CpuDevice& device, DType compute,
+                                        const std::vector<int64_t>& cuts, int64_t pieces) {
+  const int64_t layers = value_of(formats::load_model_config(fixture(name))).layer_count;
+  std::vector<std::unique_ptr<InferenceModel>> models;
+  for (size_t i = 0; i < cuts.size(); ++i) {
+    const int64_t end = i + 1 < cuts.size() ? cuts[i + 1] : layers;
+    models.push_back(value_of(InferenceModel::load(
+        fixture(name), device,
+        divided_options(compute, {.begin = cuts[i], .end = end, .ends = false}))));
+  }
+  auto first = value_of(InferenceModel::load(
+      fixture(name), device, divided_options(compute, {.begin = 0, .end = cuts.front()})));
+  first->set_beyond(std::make_unique<HeldBeyond>(std::move(models), pieces));
+  return first;
+}
+
+// What a few forwards give: a prompt of two sequences, a copied block and state, and steps behind.
+std::vector<float> answers(InferenceModel& model) {
+  const auto vocab = static_cast<int32_t>(model.config().vocab_size);
+  const std::vector<int32_t> blocks = {5, 0, 3}, others = {1, 2, 4}, copies = {6, 0, 3};
+  std::vector<int32_t> tokens(41);
+  for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(i * 7 + 3) % vocab;
+  const std::vector<ops::SequenceSpan> prompts = {
+      {.row_begin = 0, .row_count = 14, .blocks = blocks.data(), .state = 0},
+      {.row_begin = 14, .row_count = 27, .blocks = others.data(), .state = 1}};
+  std::vector<int32_t> rows(tokens.size());
+  std::iota(rows.begin(), rows.end(), 0);
+  std::vector<float> all;
+  const auto add = [&](Result<std::span<const float>> logits) {
+    const std::span<const float> values = value_of(std::move(logits));
+    all.insert(all.end(), values.begin(), values.end());
+  };
+  add(model.forward({.tokens = tokens, .sequences = prompts, .logit_rows = rows}));
+  testing::succeed(model.copy_block(5, 6));
+  if (model.sizes().state_count > 0) testing::succeed(model.copy_state(0, 2));
+  const std::vector<ops::SequenceSpan> steps = {
+      {.row_begin = 0, .row_count = 1, .context_count = 14, .blocks = copies.data(), .state = 2},
+      {.row_begin = 1, .row_count = 2, .context_count = 27, .blocks = others.data(), .state = 1}};
+  add(model.forward({.tokens = std::span(tokens).first(3),
+                     .sequences = steps,
+                     .logit_rows = std::span(rows).first(3)}));
+  const std::vector<TargetRow> targets = {{.row = 0, .token = 1}, {.row = 2, .token = 2}};
+  const std::vector<ops::SequenceSpan> goes_on = {
+      {.row_begin = 0, .row_count = 3, .context_count = 15, .blocks = copies.data(), .state = 2}};
+  add(model.losses({.tokens = std::span(tokens).first(3), .sequences = goes_on, .logit_rows = {}},
+                   targets));
+  return all;
+}
+
+bool may_be_divided(const std::string& name) {
+  return can_divide_layers(value_of(formats::load_model_config(fixture(name))));
+}
+
+TEST(InferenceLayers, HaveTheBitsOfTheWholeModelWhereverItIsCut) {
+  CpuDevice device({.thread_count = 1});
+  int64_t tried = 0;
+  for (const std::string& name : fixture_names()) {
+    if (!may_be_divided(name)) continue;
+    const int64_t layers = value_of(formats::load_model_config(fixture(name))).layer_count;
+    for (const DType compute : {DType::kF32, DType::kBF16}) {
+      const auto whole =
+          value_of(InferenceModel::load(fixture(name), device, divided_options(compute, {})));
+      const std::vector<float> expected = answers(*whole);
+      for (int64_t cut = 0; cut < layers; ++cut) {
+        const auto parts = divided(name, device, compute, {cut}, 1 + cut % 5 * 2);
+        EXPECT_EQ(answers(*parts), expected) << name << " cut at " << cut;
+        ++tried;
+      }
+    }
+  }
+  EXPECT_GT(tried, 100);
+}
+
+TEST(InferenceLayers, MayBeInManyPlacesAndPieces) {
+  CpuDevice device({.thread_count = 2});
+  const std::string name = "llama3";
+  const auto whole =
+      value_of(InferenceModel::load(fixture(name), device, divided_options(DType::kF32, {})));
+  const std::vector<float> expected = answers(*whole);
+  for (const int64_t pieces : {1, 2, 3, 7, 41, 1000}) {
+    const auto parts = divided(name, device, DType::kF32, {0, 1}, pieces);
+    EXPECT_EQ(answers(*parts), expected) << pieces << " pieces";
+  }
+}
+
+TEST(InferenceLayers, TakeExactlyThePlannedMemoryAndTogetherTheWeightsOfTheWhole) {
+  CpuDevice device({.thread_count = 1});
+  const std::string name = "llama3";
+  const auto architecture =
+      value_of(Architecture::create(value_of(formats::load_model_config(fixture(name)))));
+  int64_t packed = 0, cached = 0;
+  for (const LayerRange range : {LayerRange{.begin = 0, .end = 1},
+                                 LayerRange{.begin = 1, .end = INT64_MAX, .ends = false}}) {
+    const auto model =
+        value_of(InferenceModel::load(fixture(name), device, divided_options(DType::kF32, range)));
+    const InferenceMemory memory = inference_memory(*architecture, model->sizes());
+    EXPECT_EQ(model->peak_bytes(), memory.total_bytes());
+    packed += memory.weights.packed_bytes;
+    cached += memory.kv_bytes;
+  }
+  const auto whole =
+      value_of(InferenceModel::load(fixture(name), device, divided_options(DType::kF32, {})));
+  const InferenceMemory memory = inference_memory(*architecture, whole->sizes());
+  EXPECT_EQ(packed, memory.weights.packed_bytes);
+  EXPECT_EQ(cached, memory.kv_bytes);
+}
+
+TEST(InferenceLayers, RefuseWhatIsOutOfRange) {
+  CpuDevice device({.thread_count = 1});
+  const auto model = value_of(
+      InferenceModel::load(fixture("llama3"), device,
+                           divided_options(DType::kF32, {.begin = 1, .end = 2, .ends = false})));
+  const int64_t width = model->architecture().stream_columns();
+  std::vector<float> rows(static_cast<size_t>(4 * width));
+  const auto view = [&](int64_t count, int64_t columns) {
+    return TensorView::of(rows.data(), DType::kF32, Shape{count, columns});
+  };
+  const std::vector<int32_t> blocks = {7, 8}, good = {0, 1};
+  const auto error_of = [&](ops::SequenceSpan sequence, const TensorView& given) {
+    const auto result = model->run_layers(std::span(&sequence, 1), given);
+    return result ? std::string() : result.error().message;
+  };
+  EXPECT_EQ(error_of({.row_count = 2, .blocks = good.data()}, view(2, width)), "");
+  EXPECT_NE(
+      error_of({.row_count = 2, .context_count = 15, .blocks = blocks.data()}, view(2, width)), "");
+  EXPECT_NE(error_of({.row_count = 3, .blocks = good.data()}, view(2, width)), "");
+  EXPECT_NE(error_of({.row_count = 2, .context_count = 63, .blocks = good.data()}, view(2, width)),
+            "");
+  EXPECT_NE(error_of({.row_count = 2, .context_count = -1, .blocks = good.data()}, view(2, width)),
+            "");
+  EXPECT_NE(error_of({.row_count = 2, .blocks = good.data()}, view(2, width - 1)), "");
+}
+
+}  // namespace
+}  // namespace jige::model

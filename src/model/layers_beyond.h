@@ -1,0 +1,37 @@
+// LayersBeyond: layers of a model that are computed elsewhere, behind those that are held here.
+//
+//   per forward: start() for every piece of its rows, as soon as the layers here are done with it;
+//   finish() waits until all of them have come back.
+//
+// Pieces go through the layers in the order in which they were started, so a piece may hold rows of
+// a sequence whose earlier rows are in the piece before.
+// Invariant: once a call has failed, every later one fails with the same error.
+// Threads: one thread calls; the rows of a piece are read and written by others from start() to
+// finish().
+#pragma once
+
+#include <span>
+
+#include "base/result.h"
+#include "ops/attention.h"
+#include "tensor/view.h"
+
+namespace jige::model {
+
+class LayersBeyond {
+ public:
+  virtual ~LayersBeyond() = default;
+
+  // In how many pieces a forward of so many rows is best cut: with more, those who hold layers work
+  // at once; with fewer, each reads its weights less often.
+  virtual int64_t piece_count(int64_t rows) const = 0;
+  // Takes rows [n, stream columns] f32 through the layers, in place. `sequences` cover the rows
+  // from row 0 on; they are not needed behind the call.
+  virtual Status start(std::span<const ops::SequenceSpan> sequences, const TensorView& rows) = 0;
+  virtual Status finish() = 0;
+  // As InferenceModel's, for the layers there.
+  virtual Status copy_block(int32_t src, int32_t dst) = 0;
+  virtual Status copy_state(int32_t src, int32_t dst) = 0;
+};
+
+}  // namespace jige::model

@@ -22,6 +22,8 @@ std::span<const CommandEntry> command_list() {
       {"chat", "talk to a model in the terminal", kUse, make_chat_command},
       {"generate", "continue a text", kUse, make_generate_command},
       {"serve", "serve a model over HTTP with the OpenAI API", kUse, make_serve_command},
+      {"layers", "hold layers of a model for a program on another machine", kUse,
+       make_layers_command},
       {"plan serve", "the settings of a server that carry most within bounds", kUse,
        make_plan_serve_command},
       {"score", "log-probabilities and right answers for a data set", kUse, make_score_command},

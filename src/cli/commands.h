@@ -28,6 +28,7 @@ std::unique_ptr<Command> make_export_command();
 std::unique_ptr<Command> make_generate_command();
 std::unique_ptr<Command> make_import_command();
 std::unique_ptr<Command> make_inspect_command();
+std::unique_ptr<Command> make_layers_command();
 std::unique_ptr<Command> make_plan_rings_command();
 std::unique_ptr<Command> make_plan_serve_command();
 std::unique_ptr<Command> make_plan_train_command();

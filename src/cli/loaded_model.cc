@@ -25,6 +25,7 @@ void ModelFlags::declare_adapter(Flags& flags) {
 void ModelFlags::declare(Flags& flags) {
   device.declare(flags);
   layers.declare(flags);
+  layers_on.declare(flags);
   flags.integer("--context N", context, {.min = 0, .max = int64_t{1} << 31},
                 "longest text in tokens; 0: the model's own, but 4096 at most");
   flags.choice("--dtype NAME", dtype, {"auto", "f32", "bf16"},
@@ -64,8 +65,15 @@ Result<LoadedModel> ModelFlags::load(const ModelUse& use) const {
   if (use.scores) {
     JIGE_TRY(options, serve::options_for_scores(found, options, made.compute().kind(), budget));
   }
-  JIGE_TRY(options, serve::fit_layers(found, options, budget, made.compute().kind()));
-  JIGE_TRY(auto model, model::InferenceModel::load(found, made.compute(), options));
+  std::unique_ptr<model::InferenceModel> model;
+  JIGE_DO(layers_on.check());
+  if (layers_on.given()) {
+    JIGE_TRY(serve::DividedModel divided, layers_on.load(found, made, device, options, 1));
+    model = std::move(divided.model);
+  } else {
+    JIGE_TRY(options, serve::fit_layers(found, options, budget, made.compute().kind()));
+    JIGE_TRY(model, model::InferenceModel::load(found, made.compute(), options));
+  }
   const int64_t known = model->architecture().config().vocab_size;
   if (tokenizer.vocab_size() > known) {
     log_warn(

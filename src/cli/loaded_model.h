@@ -11,6 +11,7 @@
 #include "base/result.h"
 #include "cli/device_flags.h"
 #include "cli/layer_flags.h"
+#include "cli/layers_on_flags.h"
 #include "cli/speculation_flags.h"
 #include "model/inference.h"
 #include "serve/draft_model.h"
@@ -52,6 +53,7 @@ struct ModelFlags {
   std::string adapter;
   DeviceFlags device;
   LayerFlags layers;
+  LayersOnFlags layers_on;
 
   // Declares the argument FOLDER; call it first.
   void declare_folder(Flags& flags);
@@ -60,8 +62,8 @@ struct ModelFlags {
   // Declares the rest, in a section of their own.
   void declare(Flags& flags);
   // Says which layers stream, if any. Fails as find_model_folder, find_adapter_folder,
-  // Tokenizer::load, serve::fit_layers, InferenceModel::load, LayerFlags::budget and
-  // SpeculationFlags::plan_draft_model do.
+  // Tokenizer::load, serve::fit_layers, InferenceModel::load, LayerFlags::budget,
+  // LayersOnFlags::load and SpeculationFlags::plan_draft_model do.
   Result<LoadedModel> load(const ModelUse& use) const;
 };
 

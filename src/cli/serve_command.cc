@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
-#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "cli/adapter_flags.h"
+#include "cli/adapter_report.h"
 #include "cli/build_info.h"
 #include "cli/command.h"
 #include "cli/commands.h"
@@ -34,6 +35,7 @@
 #include "cli/page_address.h"
 #include "cli/profiled_subject.h"
 #include "cli/serve_flags.h"
+#include "cli/served_name.h"
 #include "formats/generation_config.h"
 #include "serve/engine_drafts.h"
 #include "serve/engine_memory.h"
@@ -45,26 +47,6 @@ namespace {
 constexpr double kContextsDefault = 16;      // that fit into the cache where nobody says how large
 constexpr double kContextsOfEmbeddings = 4;  // likewise: texts are gone when they have run
 constexpr int64_t kFlushMs = 2000;
-
-// The name of a folder; of the run for RUN/model and RUN/adapter.
-std::string name_of(const std::string& folder) {
-  std::filesystem::path path = std::filesystem::path(folder).lexically_normal();
-  if (path.filename().empty()) path = path.parent_path();
-  const bool of_run = path.filename() == "model" || path.filename() == "adapter";
-  if (of_run && path.has_parent_path()) path = path.parent_path();
-  const std::string name = path.filename().string();
-  return name.empty() || name == "." ? "model" : name;
-}
-
-// "bf16", "bf16-q8" or "bf16-q8-kvq8": what a fingerprint says of the numbers a model is run with.
-std::string served_numbers(const model::InferenceSizes& sizes) {
-  std::string text(dtype_info(sizes.compute).name);
-  if (sizes.format != ops::WeightFormat::kCompute) {
-    text += fmt::format("-{}", ops::weight_format_name(sizes.format));
-  }
-  if (sizes.kv_dtype != sizes.compute) text += fmt::format("-kv{}", kv_cache_name(sizes.kv_dtype));
-  return text;
-}
 
 bool is_loopback(std::string_view host) {
   return host == "localhost" || host == "::1" || host.starts_with("127.");
@@ -114,11 +96,12 @@ class ServeCommand final : public Command {
     const bool embeds = serve_.embeddings || formats::is_embedding_folder(folder_);
     JIGE_DO(serve_.check_use(*flags_, folder_, embeds));
     JIGE_DO(serve_.check_plan(folder_));
+    JIGE_DO(model_.layers_on.check());
     if (embeds) {
       JIGE_TRY(embedding_, read_embedding_config(folder_, serve_.pooling));
       JIGE_TRY(engine_options_, serve_.embedding_engine_options());
     }
-    name_ = serve_.served_name.empty() ? name_of(folder_) : serve_.served_name;
+    name_ = serve_.served_name.empty() ? folder_name(folder_) : serve_.served_name;
     JIGE_TRY(adapters_, read_named_adapters(serve_.adapters, name_));
     JIGE_TRY(api::ApiKeys keys, serve_.api_keys());
     if (keys.empty() && !is_loopback(serve_.host)) {
@@ -180,6 +163,10 @@ class ServeCommand final : public Command {
     options.memory_bytes_max = std::min(options.memory_bytes_max, budget.device_bytes);
     if (serve_.kv_tokens > 0) {
       options.kv_block_count = (serve_.kv_tokens + ops::kKvBlockTokens - 1) / ops::kKvBlockTokens;
+    }
+    // Where other machines hold layers, what they have room for counts, too.
+    if (model_.layers_on.given()) return options;
+    if (serve_.kv_tokens > 0) {
       return serve::fit_layers(folder_, options, budget, model_.device.kind());
     }
     const int64_t limit_bytes = model_.layers.device_memory_bytes > 0
@@ -226,8 +213,7 @@ class ServeCommand final : public Command {
                                                   .prefix_cache = !serve_.no_prefix_cache,
                                                   .device = model_.device.kind()}));
     JIGE_TRY(const model::InferenceOptions options, inference_options());
-    JIGE_TRY(loaded_, model::InferenceModel::load(folder_, devices_.compute(), options));
-    tell_streamed_layers(*loaded_);
+    JIGE_DO(load_model(options));
     if (draft_plan_) {
       JIGE_TRY(draft_model_,
                serve::DraftModel::load(*draft_plan_, *loaded_, model_.device.arena_bytes_max()));
@@ -246,6 +232,20 @@ class ServeCommand final : public Command {
         served.embedding ? served.embedding->tokens_max : engine_->context_max();
     service.set_model(std::move(served));
     tell_ready(watch.seconds(), text_tokens);
+    return {};
+  }
+
+  Status load_model(const model::InferenceOptions& options) {
+    if (!model_.layers_on.given()) {
+      JIGE_TRY(loaded_, model::InferenceModel::load(folder_, devices_.compute(), options));
+      tell_streamed_layers(*loaded_);
+      return {};
+    }
+    JIGE_TRY(serve::DividedModel divided,
+             model_.layers_on.load(folder_, devices_, model_.device, options,
+                                   embedding_ ? kContextsOfEmbeddings : kContextsDefault));
+    loaded_ = std::move(divided.model);
+    layers_ = divided.group;
     return {};
   }
 
@@ -343,7 +343,7 @@ class ServeCommand final : public Command {
       JIGE_TRY(std::string fingerprint,
                api::adapter_fingerprint(served.fingerprint, adapter.folder));
       served.adapters->add({.name = adapter.name,
-                            .root = name_of(adapter.folder),
+                            .root = folder_name(adapter.folder),
                             .fingerprint = std::move(fingerprint),
                             .number = static_cast<int32_t>(i),
                             .created_s = served.created_s});
@@ -369,9 +369,9 @@ class ServeCommand final : public Command {
                              {"weights_bytes", memory.weights.total_bytes()},
                              {"streamed_layers", sizes.streamed_layers.size()},
                              {"streamed_bytes", memory.weights.streamed_bytes},
-                             {"adapters", adapters_json(memory)},
+                             {"adapters", adapters_json(*loaded_, adapters_, memory)},
                              {"kv_cache", kv_cache_name(sizes.kv_dtype)},
-                             {"adapter_rooms", rooms_json(memory)},
+                             {"adapter_rooms", rooms_json(*loaded_, serve_.adapter_root, memory)},
                              {"kv_bytes", memory.kv_bytes},
                              {"kv_tokens", sizes.kv_block_count * ops::kKvBlockTokens},
                              {"states", answer_states()},
@@ -384,17 +384,7 @@ class ServeCommand final : public Command {
                              {"memory_bytes", all_bytes()}});
     }
     const auto shown = [](int64_t bytes) { return format_bytes(bytes); };
-    std::string adapters;
-    for (size_t i = 0; i < adapters_.size(); ++i) {
-      adapters += fmt::format("adapter \"{}\": rank {}, {}, {}\n", adapters_[i].name,
-                              loaded_->adapters()[i].config().rank, shown(memory.adapters_bytes[i]),
-                              adapters_[i].folder);
-    }
-    if (const int64_t rooms = loaded_->adapter_rooms().room_count(); rooms > 0) {
-      adapters += fmt::format("room for {} adapters of {}, up to rank {}, each {}\n", rooms,
-                              serve_.adapter_root, loaded_->adapter_rooms().rank_max(),
-                              shown(memory.adapters_bytes.back()));
-    }
+    const std::string adapters = adapters_text(*loaded_, adapters_, serve_.adapter_root, memory);
     const std::string states =
         sizes.state_count > 0
             ? fmt::format("{} for {} states and {} kept ones, ", shown(memory.states_bytes),
@@ -437,29 +427,14 @@ class ServeCommand final : public Command {
   // 0 where the model gives answers.
   int64_t embedding_dimensions() const { return embedding_ ? loaded_->config().hidden_size : 0; }
 
-  Json rooms_json(const model::InferenceMemory& memory) const {
-    const int64_t rooms = loaded_->adapter_rooms().room_count();
-    if (rooms == 0) return nullptr;
-    return {{"root", serve_.adapter_root},
-            {"count", rooms},
-            {"rank_max", loaded_->adapter_rooms().rank_max()},
-            {"bytes", memory.adapters_bytes.back()}};
-  }
-
-  Json adapters_json(const model::InferenceMemory& memory) const {
-    Json list = Json::array();
-    for (size_t i = 0; i < adapters_.size(); ++i) {
-      list.push_back({{"name", adapters_[i].name},
-                      {"folder", adapters_[i].folder},
-                      {"rank", loaded_->adapters()[i].config().rank},
-                      {"bytes", memory.adapters_bytes[i]}});
-    }
-    return list;
-  }
-
   // Serves until a signal comes, then finishes what is under way.
   Status serve_until_stopped(api::Service& service, const api::HttpServer& server) {
-    while (!interrupted()) std::this_thread::sleep_for(kSignalPoll);
+    while (!interrupted()) {
+      std::this_thread::sleep_for(kSignalPoll);
+      if (!layers_) continue;
+      // Without its layers it can answer nothing; who started it may start it again.
+      if (std::optional<Error> lost = layers_->lost()) return tl::unexpected(std::move(*lost));
+    }
     service.begin_drain();
     log_info("finishing the requests under way; once more ends the server at once");
     const bool drained = engine_->drain(serve_.drain_seconds);
@@ -486,6 +461,7 @@ class ServeCommand final : public Command {
   std::vector<model::AdapterSource> adapters_;
   ComputeDevices devices_;
   std::unique_ptr<model::InferenceModel> loaded_;
+  const serve::LayerGroup* layers_ = nullptr;  // of the model, on other machines
   std::optional<serve::DraftModelPlan> draft_plan_;
   std::unique_ptr<serve::DraftModel> draft_model_;
   std::optional<text::Tokenizer> tokenizer_;

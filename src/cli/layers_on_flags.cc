@@ -1,0 +1,82 @@
+#include "cli/layers_on_flags.h"
+
+#include <fmt/format.h>
+
+#include "base/log.h"
+#include "cli/flags.h"
+#include "cli/interrupt.h"
+
+namespace jige::cli {
+namespace {
+
+constexpr size_t kMachinesMax = 64;
+
+}  // namespace
+
+Result<comm::Address> parse_layers_address(std::string_view text, std::string_view flag) {
+  comm::Address address{std::string(text), kLayersPort};
+  if (text.find(':') != std::string_view::npos) {
+    auto parsed = comm::parse_address(text);
+    if (!parsed) return with_context(std::move(parsed.error()), "{}", flag);
+    address = std::move(*parsed);
+  }
+  if (address.host.empty() || address.host.size() > 255) {
+    return fail(Code::kInvalidArgument, "{}: \"{}\" is no ADDRESS[:PORT]", flag, text);
+  }
+  return address;
+}
+
+void LayersOnFlags::declare(Flags& flags) {
+  flags.text("--layers-on LIST", machines,
+             fmt::format("machines that hold layers of the model besides this one, where `jige "
+                         "layers` runs: ADDRESS[:PORT], separated by commas; port {} unless given",
+                         kLayersPort));
+  flags.integer("--layers-here N", here, {.min = 0, .max = 1 << 20},
+                "layers that this machine holds of them (with --layers-on); by memory and threads "
+                "unless given");
+}
+
+Status LayersOnFlags::check() const {
+  if (given() || !here) return {};
+  return fail(Code::kInvalidArgument,
+              "--layers-here divides a model with other machines; name them with --layers-on");
+}
+
+Result<int64_t> layers_memory_bytes(const DeviceFlags& device) {
+  JIGE_TRY(const int64_t bytes, device.memory_bytes());
+  return device.memory_limit_bytes > 0 ? bytes : bytes / 4 * 3;
+}
+
+Result<serve::DividedModel> LayersOnFlags::load(const std::string& folder,
+                                                const ComputeDevices& devices,
+                                                const DeviceFlags& device,
+                                                const model::InferenceOptions& options,
+                                                int64_t contexts_wanted) const {
+  if (devices.on_gpu()) {
+    return fail(Code::kUnsupported,
+                "--layers-on does not go with --device {}; processors hold layers", device.device);
+  }
+  serve::LayerGroupOptions group{.cancelled = &interrupt_flag()};
+  std::string_view left = machines;
+  while (!left.empty()) {
+    const size_t end = std::min(left.find(','), left.size());
+    JIGE_TRY(comm::Address address, parse_layers_address(left.substr(0, end), "--layers-on"));
+    group.holders.push_back(std::move(address));
+    left.remove_prefix(std::min(end + 1, left.size()));
+  }
+  if (group.holders.size() > kMachinesMax) {
+    return fail(Code::kInvalidArgument, "--layers-on names {} machines; {} at most",
+                group.holders.size(), kMachinesMax);
+  }
+  JIGE_TRY(const int64_t memory_bytes, layers_memory_bytes(device));
+  JIGE_TRY(auto connected, serve::LayerGroup::connect(folder, group));
+  JIGE_TRY(auto divided, serve::load_divided(folder, *devices.host, options, std::move(connected),
+                                             {.memory_bytes = memory_bytes,
+                                              .contexts_wanted = contexts_wanted,
+                                              .layers_here = here}));
+  log_info("{}", serve::shares_text(divided.shares));
+  if (!divided.group) log_warn("--layers-on: the whole model fits here, nobody else has layers");
+  return divided;
+}
+
+}  // namespace jige::cli

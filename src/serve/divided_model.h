@@ -1,0 +1,52 @@
+// A model whose layers are divided among this machine and holders on others: what each gets, and
+// loading it.
+//
+// This machine holds the first layers, the embedding and the head; every holder those behind them,
+// in the order in which they were named (plan/layer_split.h says how many). All caches have the
+// same blocks, so the cache is as large as the fullest machine allows.
+// Threads: one thread.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "model/inference.h"
+#include "serve/layer_group.h"
+#include "tensor/cpu_device.h"
+
+namespace jige::serve {
+
+struct DividedOptions {
+  int64_t memory_bytes = 0;  // of this machine, for its part
+  // Where the options name no cache blocks: so many contexts, or half as many, and so on, until
+  // the model fits; one at least.
+  int64_t contexts_wanted = 1;
+  std::optional<int64_t> layers_here;  // none: as split_layers() finds best
+};
+
+struct LayerShare {
+  std::string name;  // "here", or the holder's
+  int64_t begin = 0, end = 0;
+  int64_t bytes = 0;  // of its arena
+};
+
+struct DividedModel {
+  std::unique_ptr<model::InferenceModel> model;
+  const LayerGroup* group = nullptr;  // the model's
+  std::vector<LayerShare> shares;     // this machine's first
+};
+
+// Fails as InferenceModel::load, split_layers and the group's calls do; with kUnsupported on models
+// whose layers share keys, and on adapters; with kInvalidArgument on more layers here than there
+// are.
+Result<DividedModel> load_divided(const std::string& folder, CpuDevice& device,
+                                  model::InferenceOptions options,
+                                  std::unique_ptr<LayerGroup> group, const DividedOptions& divided);
+
+// "layers 0 to 11 here (1.2 GiB), 12 to 23 on node-b:29610 (1.1 GiB)".
+std::string shares_text(const std::vector<LayerShare>& shares);
+
+}  // namespace jige::serve

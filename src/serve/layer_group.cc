@@ -1,0 +1,235 @@
+#include "serve/layer_group.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/check.h"
+#include "base/cpu.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "formats/folder_digest.h"
+
+namespace jige::serve {
+namespace {
+
+constexpr double kHoldS = 3600;  // to load layers from a slow disk
+constexpr double kRowsS = 3600;  // to compute a piece; a machine that has gone is noticed earlier
+// A piece with fewer rows would take as long to read weights as to multiply them.
+constexpr int64_t kPieceRowsMin = 64;
+constexpr int64_t kPiecesOfMachine = 4;
+
+}  // namespace
+
+comm::Deadline LayerGroup::within(double seconds) const {
+  return comm::Deadline::after(seconds).unless(options_.cancelled);
+}
+
+Result<std::unique_ptr<LayerGroup>> LayerGroup::connect(const std::string& folder,
+                                                        const LayerGroupOptions& options) {
+  JIGE_TRY(const std::string digest, formats::folder_digest(folder));
+  std::unique_ptr<LayerGroup> group(new LayerGroup(options));
+  for (const comm::Address& address : options.holders) {
+    auto link = std::make_unique<Link>();
+    const comm::Deadline deadline = group->within(options.connect_s);
+    auto socket = comm::connect_to(address, {}, deadline);
+    if (!socket) {
+      return with_context(std::move(socket.error()),
+                          "layers on {} (is `jige layers` running there?)", address.text());
+    }
+    link->socket = std::move(*socket);
+    link->socket.rename(address.text());
+    watch_peer(link->socket);
+    auto text = receive_text(link->socket, LayerMessage::kGreeting, deadline);
+    if (!text) {
+      return with_context(std::move(text.error()), "layers on {} (it serves one program at a time)",
+                          address.text());
+    }
+    JIGE_TRY(const LayerGreeting greeting, parse_greeting(*text, address.text()));
+    if (greeting.digest != digest) {
+      return fail(Code::kInvalidArgument,
+                  "{} holds another model than {}: give `jige layers` there a copy of this folder",
+                  address.text(), folder);
+    }
+    if (greeting.kernels != isa_name(active_isa())) {
+      log_warn(
+          "{} computes with {}, this machine with {}: in bf16 answers may differ from those "
+          "of one machine",
+          address.text(), greeting.kernels, isa_name(active_isa()));
+    }
+    group->holders_.push_back({.name = address.text(), .greeting = greeting});
+    group->links_.push_back(std::move(link));
+  }
+  return group;
+}
+
+Status LayerGroup::ask(model::InferenceSizes sizes, const std::vector<model::LayerRange>& ranges) {
+  JIGE_CHECK(ranges.size() == links_.size(), "{} ranges for {} holders", ranges.size(),
+             links_.size());
+  std::vector<std::unique_ptr<Link>> kept;
+  std::vector<Holder> holders;
+  for (size_t i = 0; i < links_.size(); ++i) {
+    if (ranges[i].begin >= ranges[i].end) continue;
+    sizes.layers = ranges[i];
+    JIGE_DO(send_text(links_[i]->socket, LayerMessage::kHold, hold_text(sizes), within(kHoldS)));
+    kept.push_back(std::move(links_[i]));
+    holders.push_back(std::move(holders_[i]));
+  }
+  links_ = std::move(kept);
+  holders_ = std::move(holders);
+  return {};
+}
+
+Result<std::vector<int64_t>> LayerGroup::wait_until_held() {
+  std::vector<int64_t> bytes;
+  for (const auto& link : links_) {
+    JIGE_TRY(const std::string text,
+             receive_text(link->socket, LayerMessage::kHeld, within(kHoldS)));
+    JIGE_TRY(const Json json, parse_json(text, link->socket.peer()));
+    JIGE_TRY(const int64_t taken, get_int(json, "bytes", link->socket.peer()));
+    bytes.push_back(taken);
+  }
+  start_threads();
+  return bytes;
+}
+
+void LayerGroup::start_threads() {
+  for (size_t i = 0; i < links_.size(); ++i) {
+    links_[i]->sender = std::thread([this, i] { send_words(i); });
+    links_[i]->receiver = std::thread([this, i] { receive_rows(i); });
+  }
+}
+
+LayerGroup::~LayerGroup() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  changed_.notify_all();
+  for (const auto& link : links_) {
+    if (link->sender.joinable()) link->sender.join();
+    if (link->receiver.joinable()) link->receiver.join();
+  }
+}
+
+std::optional<Error> LayerGroup::lost() const {
+  const std::lock_guard lock(mutex_);
+  return error_;
+}
+
+void LayerGroup::lose(Error error) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!error_ && !ending_) {
+      error.message = "layers on another machine are lost: " + error.message;
+      error_ = std::move(error);
+    }
+  }
+  changed_.notify_all();
+}
+
+LayerGroup::WordRef LayerGroup::next_of(std::deque<WordRef>& queue) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return ending_ || error_ || !queue.empty(); });
+  if (ending_ || error_) return nullptr;
+  WordRef word = std::move(queue.front());
+  queue.pop_front();
+  return word;
+}
+
+void LayerGroup::send_words(size_t index) {
+  Link& link = *links_[index];
+  while (const WordRef word = next_of(link.to_send)) {
+    const comm::Deadline deadline = comm::Deadline::after(kRowsS).unless(&ending_);
+    if (word->rows) {
+      const std::lock_guard lock(mutex_);
+      link.awaited.push_back(word);
+    }
+    changed_.notify_all();
+    Status sent = link.socket.send_all(word->head, deadline);
+    if (sent && word->rows) {
+      const auto count = static_cast<size_t>(word->rows.count());
+      sent =
+          link.socket.send_all(std::as_bytes(std::span(word->rows.as<float>(), count)), deadline);
+    }
+    if (!sent) return lose(std::move(sent.error()));
+  }
+}
+
+void LayerGroup::receive_rows(size_t index) {
+  Link& link = *links_[index];
+  const auto receive = [&](const Word& word) -> Status {
+    const comm::Deadline deadline = comm::Deadline::after(kRowsS).unless(&ending_);
+    std::byte bytes[kLayerHeaderBytes];
+    JIGE_DO(link.socket.recv_all(bytes, deadline));
+    JIGE_TRY(const LayerHeader header, read_layer_header(bytes, link.socket.peer()));
+    if (header.kind == LayerMessage::kError && header.bytes <= kLayerTextBytesMax) {
+      std::string text(static_cast<size_t>(header.bytes), '\0');
+      JIGE_DO(link.socket.recv_all(std::as_writable_bytes(std::span(text)), deadline));
+      return tl::unexpected(parse_layer_error(text, link.socket.peer()));
+    }
+    const auto count = static_cast<size_t>(word.rows.count());
+    if (header.kind != LayerMessage::kDone || header.bytes != static_cast<int64_t>(count) * 4) {
+      return fail(Code::kCorrupt, "{} answered {} bytes where {} were awaited", link.socket.peer(),
+                  header.bytes, count * 4);
+    }
+    return link.socket.recv_all(std::as_writable_bytes(std::span(word.rows.as<float>(), count)),
+                                deadline);
+  };
+  while (const WordRef word = next_of(link.awaited)) {
+    if (Status received = receive(*word); !received) return lose(std::move(received.error()));
+    {
+      const std::lock_guard lock(mutex_);
+      if (index + 1 < links_.size()) {
+        links_[index + 1]->to_send.push_back(word);
+      } else {
+        ++finished_;
+      }
+    }
+    changed_.notify_all();
+  }
+}
+
+int64_t LayerGroup::piece_count(int64_t rows) const {
+  const int64_t machines = std::ssize(links_) + 1;
+  return std::clamp<int64_t>(rows / kPieceRowsMin, 1, kPiecesOfMachine * machines);
+}
+
+Status LayerGroup::start(std::span<const ops::SequenceSpan> sequences, const TensorView& rows) {
+  const int64_t row_bytes = rows.columns() * 4;
+  auto word = std::make_shared<const Word>(
+      Word{.head = rows_head(sequences, rows.rows(), row_bytes), .rows = rows});
+  {
+    const std::lock_guard lock(mutex_);
+    if (error_) return tl::unexpected(*error_);
+    ++started_;
+    links_.front()->to_send.push_back(std::move(word));
+  }
+  changed_.notify_all();
+  return {};
+}
+
+Status LayerGroup::finish() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return error_ || finished_ == started_; });
+  if (error_) return tl::unexpected(*error_);
+  return {};
+}
+
+Status LayerGroup::say(LayerCopy copy) {
+  auto word = std::make_shared<const Word>(Word{.head = copy_message(copy), .rows = {}});
+  {
+    const std::lock_guard lock(mutex_);
+    if (error_) return tl::unexpected(*error_);
+    for (const auto& link : links_) link->to_send.push_back(word);
+  }
+  changed_.notify_all();
+  return {};
+}
+
+Status LayerGroup::copy_block(int32_t src, int32_t dst) { return say({.src = src, .dst = dst}); }
+
+Status LayerGroup::copy_state(int32_t src, int32_t dst) {
+  return say({.is_state = true, .src = src, .dst = dst});
+}
+
+}  // namespace jige::serve

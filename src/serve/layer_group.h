@@ -1,0 +1,101 @@
+// LayerGroup: the layers of a model that holders on other machines compute (layer_holder.h), as
+// what an InferenceModel goes on with.
+//
+//   JIGE_TRY(auto group, LayerGroup::connect(folder, {.holders = addresses}));
+//   JIGE_TRY(auto divided, load_divided(folder, device, options, std::move(group), …));
+//
+// Rows go from here to each holder in turn, and back. A holder has several pieces under way: while
+// it computes one, the next is sent. Invariant: once a holder is lost, everything fails with the
+// error that names it; nothing is asked for again, since the caches there are gone.
+// Threads: one thread calls; two for each holder send and receive.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/result.h"
+#include "comm/socket.h"
+#include "model/layers_beyond.h"
+#include "serve/layer_messages.h"
+
+namespace jige::serve {
+
+struct LayerGroupOptions {
+  std::vector<comm::Address> holders;  // in the order of the layers they get
+  double connect_s = 30;
+  const std::atomic<bool>* cancelled = nullptr;  // ends the waiting for holders; may be null
+};
+
+class LayerGroup final : public model::LayersBeyond {
+ public:
+  struct Holder {
+    std::string name;  // its address
+    LayerGreeting greeting;
+  };
+
+  // Fails with kUnavailable where one does not answer, kInvalidArgument where its folder is not the
+  // same as this one.
+  static Result<std::unique_ptr<LayerGroup>> connect(const std::string& folder,
+                                                     const LayerGroupOptions& options);
+  ~LayerGroup() override;
+  LayerGroup(const LayerGroup&) = delete;
+  LayerGroup& operator=(const LayerGroup&) = delete;
+
+  const std::vector<Holder>& holders() const { return holders_; }
+  // Asks each for its layers, those of `sizes` but the range; they load them while this goes on. A
+  // holder with an empty range is let go.
+  Status ask(model::InferenceSizes sizes, const std::vector<model::LayerRange>& ranges);
+  // Waits until all have loaded; the bytes they took.
+  Result<std::vector<int64_t>> wait_until_held();
+  // The error of a holder that was lost; from any thread.
+  std::optional<Error> lost() const;
+
+  int64_t piece_count(int64_t rows) const override;
+  Status start(std::span<const ops::SequenceSpan> sequences, const TensorView& rows) override;
+  Status finish() override;
+  Status copy_block(int32_t src, int32_t dst) override;
+  Status copy_state(int32_t src, int32_t dst) override;
+
+ private:
+  // What goes to a holder: rows that come back, or a copy.
+  struct Word {
+    std::vector<std::byte> head;
+    TensorView rows;  // none: nothing comes back
+  };
+  using WordRef = std::shared_ptr<const Word>;
+  struct Link {
+    comm::Socket socket;
+    std::deque<WordRef> to_send;
+    std::deque<WordRef> awaited;
+    std::thread sender, receiver;
+  };
+
+  explicit LayerGroup(const LayerGroupOptions& options) : options_(options) {}
+  void start_threads();
+  void send_words(size_t index);
+  void receive_rows(size_t index);
+  // The next of a queue, or null at the end.
+  WordRef next_of(std::deque<WordRef>& queue);
+  void lose(Error error);
+  Status say(LayerCopy copy);
+  comm::Deadline within(double seconds) const;
+
+  const LayerGroupOptions options_;
+  std::vector<Holder> holders_;
+  std::vector<std::unique_ptr<Link>> links_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<Error> error_;
+  std::atomic<bool> ending_{false};
+  int64_t started_ = 0;
+  int64_t finished_ = 0;
+};
+
+}  // namespace jige::serve

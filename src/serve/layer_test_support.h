@@ -1,0 +1,58 @@
+// A holder of layers in a thread of the test.
+//
+// Included by tests only. Threads: the test's.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "serve/layer_holder.h"
+
+namespace jige::serve::testing {
+
+class HolderThread {
+ public:
+  HolderThread(const std::string& folder, int64_t memory_bytes, int threads = 1)
+      : device_({.thread_count = threads}) {
+    auto made = LayerHolder::listen(
+        device_, {.folder = folder, .listen = {"127.0.0.1", 0}, .memory_bytes = memory_bytes});
+    if (!made) {
+      ADD_FAILURE() << made.error().message;
+      return;
+    }
+    holder_ = std::move(*made);
+    thread_ = std::thread([this] {
+      const Status served = holder_->serve(cancelled_, [this](const LayerHolder::Event& event) {
+        const std::lock_guard lock(mutex_);
+        events_.push_back(event);
+      });
+      EXPECT_TRUE(served) << served.error().message;
+    });
+  }
+  ~HolderThread() { stop(); }
+
+  comm::Address address() const { return holder_->address(); }
+  void stop() {
+    cancelled_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+  std::vector<LayerHolder::Event> events() const {
+    const std::lock_guard lock(mutex_);
+    return events_;
+  }
+
+ private:
+  CpuDevice device_;
+  std::unique_ptr<LayerHolder> holder_;
+  std::atomic<bool> cancelled_{false};
+  mutable std::mutex mutex_;
+  std::vector<LayerHolder::Event> events_;
+  std::thread thread_;
+};
+
+}  // namespace jige::serve::testing

@@ -1,0 +1,125 @@
+// A model whose layers are on several machines, here processes of one, as users meet it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "integration/serving.h"
+#include "integration/tiny_run.h"
+
+namespace jige::integration {
+namespace {
+
+using ::testing::HasSubstr;
+
+// `jige layers` on a free port.
+class Holder {
+ public:
+  explicit Holder(const std::string& model, const std::vector<std::string>& more = {})
+      : process_(words(model, more), folder_.path()) {
+    for (int i = 0; i < 4000 && process_.running(); ++i) {
+      const std::string text = out();
+      if (const size_t end = text.find('\n'); end != std::string::npos) {
+        address_ = parse_json(text.substr(0, end), "holder")->at("address").get<std::string>();
+        return;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    ADD_FAILURE() << "no holder: " << read_text(folder_ / "err");
+  }
+  const std::string& address() const { return address_; }
+  std::string out() const { return exists(folder_ / "out") ? read_text(folder_ / "out") : ""; }
+  Outcome stop(int signal) {
+    process_.send(signal);
+    return process_.wait();
+  }
+
+ private:
+  static std::vector<std::string> words(const std::string& model,
+                                        const std::vector<std::string>& more) {
+    std::vector<std::string> all = {"layers",    model, "--listen", "127.0.0.1:0",
+                                    "--threads", "1",   "--json"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+
+  TestFolder folder_;
+  Process process_;
+  std::string address_;
+};
+
+std::string model_folder() { return TinyRun::get().run() + "/model"; }
+
+TEST(Layers, AnswersAreThoseOfOneMachine) {
+  const std::vector<std::string> words = {
+      "generate",         model_folder(), "--prompt",      "A small story",
+      "--max-new-tokens", "20",           "--temperature", "0"};
+  const Outcome whole = run_jige(words);
+  ASSERT_EQ(whole.exit_code, 0) << whole.err;
+  Holder first(model_folder()), second(model_folder(), {"--memory-limit", "1GiB"});
+  for (const std::string& machines : {first.address(), first.address() + "," + second.address()}) {
+    std::vector<std::string> divided = words;
+    divided.insert(divided.end(), {"--layers-on", machines, "--layers-here", "1"});
+    const Outcome outcome = run_jige(divided);
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    EXPECT_EQ(outcome.out, whole.out);
+    EXPECT_THAT(outcome.err, HasSubstr("on " + first.address()));
+  }
+  const Outcome ended = first.stop(SIGINT);
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_THAT(ended.out, HasSubstr(R"("event":"holding")"));
+  EXPECT_THAT(ended.out, HasSubstr(R"("event":"released")"));
+}
+
+TEST(Layers, ScoresAreThoseOfOneMachine) {
+  const TestFolder folder;
+  write_text(folder / "texts.jsonl", "{\"text\": \"A small story of a house\"}\n");
+  const std::vector<std::string> words = {"score", model_folder(), folder / "texts.jsonl"};
+  const Outcome whole = run_jige(words);
+  ASSERT_EQ(whole.exit_code, 0) << whole.err;
+  Holder holder(model_folder());
+  std::vector<std::string> divided = words;
+  divided.insert(divided.end(), {"--layers-on", holder.address(), "--layers-here", "0"});
+  const Outcome outcome = run_jige(divided);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out, whole.out);
+}
+
+TEST(Layers, AServerThatLosesItsLayersEndsAndSaysWhose) {
+  auto holder = std::make_unique<Holder>(model_folder());
+  Serving server({model_folder(), "--layers-on", holder->address(), "--layers-here", "1"});
+  const std::string request = R"({"prompt":"A small story","max_tokens":5})";
+  ASSERT_EQ(server.post("/v1/completions", request).status, 200);
+  const std::string address = holder->address();
+  holder->stop(SIGKILL);
+  EXPECT_EQ(server.post("/v1/completions", request).status, 503);
+  const Outcome ended = server.process().wait();
+  EXPECT_EQ(ended.exit_code, 8);
+  EXPECT_THAT(ended.err, HasSubstr(address));
+}
+
+TEST(Layers, WhatCannotBeIsRefusedByName) {
+  const auto refused = [](std::vector<std::string> more) {
+    std::vector<std::string> words = {"generate", model_folder(), "--prompt", "A"};
+    words.insert(words.end(), more.begin(), more.end());
+    return run_jige(words);
+  };
+  const Outcome nobody = refused({"--layers-on", "127.0.0.1:x"});
+  EXPECT_EQ(nobody.exit_code, 2);
+  EXPECT_THAT(nobody.err, HasSubstr("--layers-on"));
+  Holder holder(model_folder());
+  const Outcome many = refused({"--layers-on", holder.address(), "--layers-here", "99"});
+  EXPECT_EQ(many.exit_code, 2);
+  EXPECT_THAT(many.err, HasSubstr("99"));
+  EXPECT_EQ(refused({"--layers-here", "1"}).exit_code, 2);
+  Holder small(model_folder(), {"--memory-limit", "1K"});
+  const Outcome full = refused({"--layers-on", small.address(), "--layers-here", "0"});
+  EXPECT_EQ(full.exit_code, 6);
+  EXPECT_THAT(full.err, HasSubstr(small.address()));
+}
+
+}  // namespace
+}  // namespace jige::integration

@@ -438,6 +438,7 @@ class ServeCommand final : public Command {
     service.begin_drain();
     log_info("finishing the requests under way; once more ends the server at once");
     const bool drained = engine_->drain(serve_.drain_seconds);
+    if (!drained && layers_) layers_->give_up({Code::kCancelled, "the server was stopped"});
     const serve::EngineStatus status = engine_->status(/*with_requests=*/true);
     if (output_.json) {
       print_json(Json{{"event", "stopped"},
@@ -461,7 +462,7 @@ class ServeCommand final : public Command {
   std::vector<model::AdapterSource> adapters_;
   ComputeDevices devices_;
   std::unique_ptr<model::InferenceModel> loaded_;
-  const serve::LayerGroup* layers_ = nullptr;  // of the model, on other machines
+  serve::LayerGroup* layers_ = nullptr;  // of the model, on other machines
   std::optional<serve::DraftModelPlan> draft_plan_;
   std::unique_ptr<serve::DraftModel> draft_model_;
   std::optional<text::Tokenizer> tokenizer_;

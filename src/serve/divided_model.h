@@ -35,8 +35,8 @@ struct LayerShare {
 
 struct DividedModel {
   std::unique_ptr<model::InferenceModel> model;
-  const LayerGroup* group = nullptr;  // the model's
-  std::vector<LayerShare> shares;     // this machine's first
+  LayerGroup* group = nullptr;     // the model's
+  std::vector<LayerShare> shares;  // this machine's first
 };
 
 // Fails as InferenceModel::load, split_layers and the group's calls do; with kUnsupported on models

@@ -71,6 +71,23 @@ TEST(DividedModel, HasTheBitsOfTheWholeInPiecesOnAnyNumberOfMachines) {
   }
 }
 
+TEST(DividedModel, DelaysAnywhereChangeNoBit) {
+  const std::vector<float> expected = logits_of(*Loaded("llama3", kDividedOptions).model);
+  std::atomic<uint64_t> turn = 0;
+  const auto delay = [&] {
+    const uint64_t random = derive_key(turn++, "delay");
+    if (random % 3 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random % 2000));
+  };
+  HolderThread first(fixture("llama3"), kHolderRoom, delay);
+  HolderThread second(fixture("llama3"), kHolderRoom, delay);
+  CpuDevice device({.thread_count = 1});
+  const auto divided =
+      value_of(divide("llama3", device, {first.address(), second.address()}, kDividedOptions,
+                      {.memory_bytes = kHolderRoom, .layers_here = 0}));
+  ASSERT_EQ(divided.shares.size(), 3u);
+  for (int round = 0; round < 10; ++round) EXPECT_EQ(logits_of(*divided.model), expected);
+}
+
 TEST(DividedModel, ServesAsTheWholeDoes) {
   for (const char* name : {"llama3", "granite_hybrid"}) {
     Loaded whole(name, kDividedOptions);

@@ -13,10 +13,15 @@ namespace jige::serve {
 namespace {
 
 constexpr double kHoldS = 3600;  // to load layers from a slow disk
-constexpr double kRowsS = 3600;  // to compute a piece; a machine that has gone is noticed earlier
+constexpr double kRowsS = 600;   // to compute a piece; a machine that has gone is noticed earlier
 // A piece with fewer rows would take as long to read weights as to multiply them.
 constexpr int64_t kPieceRowsMin = 64;
 constexpr int64_t kPiecesOfMachine = 4;
+
+Error lost_layers(Error error) {
+  error.message = "layers on another machine are lost: " + error.message;
+  return error;
+}
 
 }  // namespace
 
@@ -119,10 +124,7 @@ std::optional<Error> LayerGroup::lost() const {
 void LayerGroup::lose(Error error) {
   {
     const std::lock_guard lock(mutex_);
-    if (!error_ && !ending_) {
-      error.message = "layers on another machine are lost: " + error.message;
-      error_ = std::move(error);
-    }
+    if (!error_ && !ending_) error_ = std::move(error);
   }
   changed_.notify_all();
 }
@@ -151,8 +153,19 @@ void LayerGroup::send_words(size_t index) {
       sent =
           link.socket.send_all(std::as_bytes(std::span(word->rows.as<float>(), count)), deadline);
     }
-    if (!sent) return lose(std::move(sent.error()));
+    if (!sent) return lose(lost_layers(std::move(sent.error())));
+    if (!word->rows) continue;  // others may be sending the same copy
+    {
+      const std::lock_guard lock(mutex_);
+      word->is_sent = true;
+    }
+    changed_.notify_all();
   }
+}
+
+void LayerGroup::wait_until_sent(const Word& word) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return ending_ || error_ || word.is_sent; });
 }
 
 void LayerGroup::receive_rows(size_t index) {
@@ -172,14 +185,17 @@ void LayerGroup::receive_rows(size_t index) {
       return fail(Code::kCorrupt, "{} answered {} bytes where {} were awaited", link.socket.peer(),
                   header.bytes, count * 4);
     }
+    wait_until_sent(word);
     return link.socket.recv_all(std::as_writable_bytes(std::span(word.rows.as<float>(), count)),
                                 deadline);
   };
   while (const WordRef word = next_of(link.awaited)) {
-    if (Status received = receive(*word); !received) return lose(std::move(received.error()));
+    if (Status received = receive(*word); !received)
+      return lose(lost_layers(std::move(received.error())));
     {
       const std::lock_guard lock(mutex_);
       if (index + 1 < links_.size()) {
+        word->is_sent = false;
         links_[index + 1]->to_send.push_back(word);
       } else {
         ++finished_;
@@ -196,7 +212,7 @@ int64_t LayerGroup::piece_count(int64_t rows) const {
 
 Status LayerGroup::start(std::span<const ops::SequenceSpan> sequences, const TensorView& rows) {
   const int64_t row_bytes = rows.columns() * 4;
-  auto word = std::make_shared<const Word>(
+  auto word = std::make_shared<Word>(
       Word{.head = rows_head(sequences, rows.rows(), row_bytes), .rows = rows});
   {
     const std::lock_guard lock(mutex_);
@@ -216,7 +232,7 @@ Status LayerGroup::finish() {
 }
 
 Status LayerGroup::say(LayerCopy copy) {
-  auto word = std::make_shared<const Word>(Word{.head = copy_message(copy), .rows = {}});
+  auto word = std::make_shared<Word>(Word{.head = copy_message(copy), .rows = {}});
   {
     const std::lock_guard lock(mutex_);
     if (error_) return tl::unexpected(*error_);

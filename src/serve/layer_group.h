@@ -29,7 +29,7 @@ namespace jige::serve {
 
 struct LayerGroupOptions {
   std::vector<comm::Address> holders;  // in the order of the layers they get
-  double connect_s = 30;
+  double connect_s = 10;
   const std::atomic<bool>* cancelled = nullptr;  // ends the waiting for holders; may be null
 };
 
@@ -54,6 +54,8 @@ class LayerGroup final : public model::LayersBeyond {
   Status ask(model::InferenceSizes sizes, const std::vector<model::LayerRange>& ranges);
   // Waits until all have loaded; the bytes they took.
   Result<std::vector<int64_t>> wait_until_held();
+  // Ends what waits for holders, with this error; from any thread.
+  void give_up(const Error& error) { lose(error); }
   // The error of a holder that was lost; from any thread.
   std::optional<Error> lost() const;
 
@@ -67,9 +69,10 @@ class LayerGroup final : public model::LayersBeyond {
   // What goes to a holder: rows that come back, or a copy.
   struct Word {
     std::vector<std::byte> head;
-    TensorView rows;  // none: nothing comes back
+    TensorView rows;       // none: nothing comes back
+    bool is_sent = false;  // to the holder that has it now; until then rows are read here
   };
-  using WordRef = std::shared_ptr<const Word>;
+  using WordRef = std::shared_ptr<Word>;
   struct Link {
     comm::Socket socket;
     std::deque<WordRef> to_send;
@@ -83,6 +86,8 @@ class LayerGroup final : public model::LayersBeyond {
   void receive_rows(size_t index);
   // The next of a queue, or null at the end.
   WordRef next_of(std::deque<WordRef>& queue);
+  // Waits until a word is sent, or nothing is any more.
+  void wait_until_sent(const Word& word);
   void lose(Error error);
   Status say(LayerCopy copy);
   comm::Deadline within(double seconds) const;

@@ -121,6 +121,7 @@ Status LayerHolder::answer_rows(comm::Socket& socket, model::InferenceModel& lay
                sequences_.sequences,
                TensorView::of(rows_.data(), DType::kF32, Shape{sequences_.row_count, columns})));
   end->rows += sequences_.row_count;
+  if (options_.before_answer) options_.before_answer();
   JIGE_DO(socket.send_all(layer_header(LayerMessage::kDone, std::ssize(rows_) * 4), deadline));
   return socket.send_all(std::as_bytes(std::span(done.as<float>(), rows_.size())), deadline);
 }

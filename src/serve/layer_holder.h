@@ -26,7 +26,8 @@ namespace jige::serve {
 struct LayerHolderOptions {
   std::string folder;  // of the model
   comm::Address listen;
-  int64_t memory_bytes = 0;  // for layers, their caches and buffers
+  int64_t memory_bytes = 0;             // for layers, their caches and buffers
+  std::function<void()> before_answer;  // to rows; for tests that hold it up; may be empty
 };
 
 class LayerHolder {

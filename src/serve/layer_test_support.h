@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -17,10 +18,13 @@ namespace jige::serve::testing {
 
 class HolderThread {
  public:
-  HolderThread(const std::string& folder, int64_t memory_bytes, int threads = 1)
-      : device_({.thread_count = threads}) {
-    auto made = LayerHolder::listen(
-        device_, {.folder = folder, .listen = {"127.0.0.1", 0}, .memory_bytes = memory_bytes});
+  HolderThread(const std::string& folder, int64_t memory_bytes,
+               std::function<void()> before_answer = {})
+      : device_({.thread_count = 1}) {
+    auto made = LayerHolder::listen(device_, {.folder = folder,
+                                              .listen = {"127.0.0.1", 0},
+                                              .memory_bytes = memory_bytes,
+                                              .before_answer = std::move(before_answer)});
     if (!made) {
       ADD_FAILURE() << made.error().message;
       return;

@@ -32,8 +32,9 @@ class Holder {
   }
   const std::string& address() const { return address_; }
   std::string out() const { return exists(folder_ / "out") ? read_text(folder_ / "out") : ""; }
+  void send(int signal) { process_.send(signal); }
   Outcome stop(int signal) {
-    process_.send(signal);
+    send(signal);
     return process_.wait();
   }
 
@@ -99,6 +100,21 @@ TEST(Layers, AServerThatLosesItsLayersEndsAndSaysWhose) {
   const Outcome ended = server.process().wait();
   EXPECT_EQ(ended.exit_code, 8);
   EXPECT_THAT(ended.err, HasSubstr(address));
+}
+
+TEST(Layers, AServerIsStoppedThoughAHolderStandsStill) {
+  Holder holder(model_folder());
+  Serving server({model_folder(), "--layers-on", holder.address(), "--layers-here", "1",
+                  "--drain-seconds", "0.2"});
+  holder.send(SIGSTOP);
+  std::thread asks([&] {
+    EXPECT_EQ(server.post("/v1/completions", R"({"prompt":"A small","max_tokens":5})").status, 503);
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  server.process().send(SIGINT);
+  EXPECT_EQ(server.process().wait().exit_code, 130);
+  asks.join();
+  holder.send(SIGCONT);
 }
 
 TEST(Layers, WhatCannotBeIsRefusedByName) {

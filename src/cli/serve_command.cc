@@ -242,8 +242,9 @@ class ServeCommand final : public Command {
       return {};
     }
     JIGE_TRY(serve::DividedModel divided,
-             model_.layers_on.load(folder_, devices_, model_.device, options,
-                                   embedding_ ? kContextsOfEmbeddings : kContextsDefault));
+             model_.layers_on.load(
+                 folder_, devices_, model_.device, options,
+                 static_cast<int64_t>(embedding_ ? kContextsOfEmbeddings : kContextsDefault)));
     loaded_ = std::move(divided.model);
     layers_ = divided.group;
     return {};

@@ -1,10 +1,13 @@
 #include "cli/train_report.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "base/bytes.h"
 #include "base/counted.h"
@@ -233,19 +236,20 @@ void TrainReport::on_checkpoint(const train::CheckpointInfo& info) {
 void TrainReport::finish(const train::TrainResult& result) {
   if (output_.json) print_json(train::end_record(result));
   if (!step_progress_) return;
-  std::string note;
-  if (result.loss) note += fmt::format("loss {:.3f}", *result.loss);
+  std::vector<std::string> notes;  // a run that had but to be measured has no loss of its own
+  if (result.loss) notes.push_back(fmt::format("loss {:.3f}", *result.loss));
   if (result.eval && result.eval->rewards) {
-    note += fmt::format(", held-out{}", reward_note(*result.eval->rewards));
+    notes.push_back("held-out" + reward_note(*result.eval->rewards));
   } else if (result.eval) {
-    note += fmt::format(", held-out {:.3f}", result.eval->loss);
-    note += result.eval->preference ? preference_note(*result.eval->preference)
-                                    : fmt::format(" (perplexity {:.2f})", result.eval->perplexity);
+    notes.push_back(fmt::format("held-out {:.3f}", result.eval->loss) +
+                    (result.eval->preference
+                         ? preference_note(*result.eval->preference)
+                         : fmt::format(" (perplexity {:.2f})", result.eval->perplexity)));
   }
   if (result.tokens_per_s > 0) {
-    note += fmt::format(", {} tokens/s", shown_count(static_cast<int64_t>(result.tokens_per_s)));
+    notes.push_back(shown_count(static_cast<int64_t>(result.tokens_per_s)) + " tokens/s");
   }
-  if (!result.was_complete) step_progress_->finish(note);
+  if (!result.was_complete) step_progress_->finish(fmt::format("{}", fmt::join(notes, ", ")));
   step_progress_.reset();
   if (result.stopped) return;
   const train::MemoryReport& memory = result.memory;

@@ -1,0 +1,44 @@
+#include "cli/train_report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace jige::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+// What a run says on standard error that `body` makes of its callbacks.
+template <typename Body>
+std::string said(const train::TrainResult& result, const Body& body) {
+  TrainReport report({.json = false, .quiet = false});
+  const train::TrainCallbacks callbacks = report.callbacks();
+  testing::internal::CaptureStderr();
+  train::TrainPlan plan;
+  plan.steps_total = 4;
+  callbacks.on_plan(plan);
+  body(callbacks);
+  report.finish(result);
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST(TrainReport, ShowsHowFarAMeasurementIs) {
+  const std::string text = said({}, [](const train::TrainCallbacks& callbacks) {
+    EXPECT_TRUE(callbacks.on_held_out(128, 512));
+  });
+  EXPECT_THAT(text, HasSubstr("measuring held-out data, 25 %"));
+}
+
+TEST(TrainReport, ARunThatHadButToBeMeasuredHasNoLossOfItsOwn) {
+  train::TrainResult result;
+  result.eval = train::EvalInfo{.step = 4, .loss = 2, .perplexity = 7.389};
+  const auto nothing = [](const train::TrainCallbacks&) {};
+  EXPECT_THAT(said(result, nothing), HasSubstr("  held-out 2.000 (perplexity 7.39)\n"));
+  result.loss = 3;
+  result.tokens_per_s = 1500;
+  EXPECT_THAT(said(result, nothing),
+              HasSubstr("  loss 3.000, held-out 2.000 (perplexity 7.39), 1.50 k tokens/s\n"));
+}
+
+}  // namespace
+}  // namespace jige::cli

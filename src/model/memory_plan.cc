@@ -29,8 +29,8 @@ TrainingBuffers training_buffers(const Architecture& architecture, DType compute
   TrainingBuffers buffers;
   buffers.row_count = token_count;
   if (divided) {
-    buffers.pending_count = std::min<int64_t>(2 * int64_t{context_ranks} - 1,
-                                              static_cast<int64_t>(architecture.node_count()) - 1);
+    buffers.pending_count =
+        std::min<int64_t>(context_ranks, static_cast<int64_t>(architecture.node_count()) - 1);
   }
   buffers.stream_count = static_cast<int64_t>(architecture.node_count()) - 1;
   buffers.stream_bytes = arena_bytes(DType::kF32, Shape{token_count, width});

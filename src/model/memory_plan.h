@@ -10,8 +10,8 @@
 //   workspace    the largest of any task
 //   batch        tokens, positions, targets, loss weights and losses
 // for T tokens of a micro-batch. Where each sequence of a micro-batch of R tokens is divided among
-// N ranks (context_split.h), T is ContextSplit::rows_max(R, N), there are 2 N - 1 `pending`, as W
-// of a block waits for its turn while X goes on, and
+// N ranks (context_split.h), T is ContextSplit::rows_max(R, N), there are N `pending`, as W of a
+// block waits for its turn while X goes on, and
 //   gathered     of the block that needs most: keys, values, queries of all R tokens
 // is there besides. What follows training_buffers() takes just these bytes.
 // Threads: pure functions.

@@ -93,7 +93,8 @@ Status ContextPasses::backward(Stream& stream, int64_t micro_batch) {
       executor_->run(stream, std::span(&input, 1));
       JIGE_DO(exchange_.status());
     }
-    for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+    for (int64_t i = 0; i < chunks; ++i) {
+      const int64_t chunk = i < chunks / 2 ? 2 * i : 2 * i - chunks + 1;  // even ones, odd ones
       const int64_t behind = slot - lag(chunk);
       if (behind < 0 || behind >= nodes) continue;
       JIGE_DO(run_chunk(stream, static_cast<int32_t>(nodes - 1 - behind), micro_batch, chunk));

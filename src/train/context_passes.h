@@ -3,16 +3,17 @@
 // gets those of others layer by layer (group_exchange.h).
 //
 // With f32 compute the bits are those of one rank: a row's results do not depend on who has it, and
-// sums over rows go through the chunks in their order (context_relay.h). For that, W of a node
-// waits for the chunks before it, and comes some nodes later than X:
+// sums over rows go through the chunks in their order (context_relay.h). For that, W of a chunk
+// waits for the chunks before it. Of each rank's two chunks one is even and one odd; a slot has X
+// of a node, then W of even chunks, then of odd ones, and W of chunk c is c / 2 slots behind X:
 //
-//   slot            0         1         2         3        4     two ranks, nodes 3 to 0
-//   rank 0   X3 W3a    X2 W2a    X1 W1a W3d  X0 W0a W2d   W1d …  chunks a b c d; rank 0 has a and d
-//   rank 1   X3        X2 W3bc   X1 W2bc     X0 W1bc      W0bc …
+//   slot    0           1               2               3             two ranks, nodes 2 to 0,
+//   rank 0  X2 W2a      X1 W1a W2d      X0 W0a W1d         W0d        chunks a b c d
+//   rank 1  X2     W2b  X1 W2c W1b      X0 W1c W0b         W0c
 //
-// W of chunk c is lag(c) slots behind X. The head is one task with its passes, and goes from chunk
-// to chunk: while one rank is at it the others wait.
-// Threads: one thread at a time; all ranks call the same.
+// So all have work in every slot, and no more than N nodes wait for W. The head is one task with
+// its passes, and goes from chunk to chunk: while one rank is at it the others wait. Threads: one
+// thread at a time; all ranks call the same.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +54,7 @@ class ContextPasses {
 
  private:
   // How many slots W of a chunk comes behind X.
-  int64_t lag(int64_t chunk) const { return chunk < group_->size() ? chunk : chunk - 1; }
+  static int64_t lag(int64_t chunk) { return chunk / 2; }
   // W of a node and chunk where it is this rank's, of the head all of its pass.
   Status run_chunk(Stream& stream, int32_t node, int64_t micro_batch, int64_t chunk);
 

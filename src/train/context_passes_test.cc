@@ -4,9 +4,12 @@
 
 #include <gtest/gtest.h>
 
-#include <functional>
-#include <numeric>
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <optional>
 #include <thread>
+#include <vector>
 
 #include "comm/test_support.h"
 #include "model/context_support.h"
@@ -73,6 +76,10 @@ class Side {
       std::ranges::copy(values, param.value.as<float>());
     }
     weights_->pack(*stream_);
+    for (size_t node = 0; node < architecture_->node_count(); ++node) {
+      const TensorView& memory = weights_->gradient_memory(node);  // what steps begin with
+      std::fill_n(memory.as<float>(), memory.count(), std::numeric_limits<float>::quiet_NaN());
+    }
     executor_.emplace(*Executor::create(arena_, *weights_, setting.tokens_max(), ranks));
   }
 
@@ -204,7 +211,7 @@ TEST(ContextPasses, HaveTheBitsOfOneRankInEveryModelThatMayBeDivided) {
 
 TEST(ContextPasses, HaveTheBitsOfOneRankWhateverIsDivided) {
   Rng rng(4);
-  for (int turn = 0; turn < 24; ++turn) {
+  for (int turn = 0; turn < 18; ++turn) {
     SCOPED_TRACE(turn);
     Setting setting{.config = model::testing::tiny_config(formats::Family::kMistral),
                     .micro_batches = {}};

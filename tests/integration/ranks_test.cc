@@ -157,12 +157,14 @@ TEST(Ranks, RefuseWhatDoesNotFitTogether) {
 // Sequences that ranks have together: killed, they go on as one process, and the other way.
 TEST(Ranks, DivideSequencesAndGoOnFromAKill) {
   const TestFolder folder;
-  ASSERT_EQ(run_jige(arguments(folder / "alone", 100, {})).exit_code, 0);
-  for (const RankWords& others :
-       {RankWords{"--ranks", "2", "--split-context", "--shard-optimizer"}, RankWords{}}) {
+  const RankWords f32 = {"--dtype", "f32"};
+  ASSERT_EQ(run_jige(arguments(folder / "alone", 100, f32)).exit_code, 0);
+  for (RankWords others : {RankWords{"--ranks", "2", "--split-context", "--shard-optimizer"}, {}}) {
+    others.insert(others.end(), f32.begin(), f32.end());
     const std::string run = folder / ("run" + std::to_string(others.size()));
     const TestFolder streams;
-    Process job(arguments(run, 100, {"--ranks", "3", "--split-context"}), streams.path());
+    Process job(arguments(run, 100, {"--ranks", "3", "--split-context", "--dtype", "f32"}),
+                streams.path());
     const KilledRank killed = kill_rank(job, run, 3, 1);
     EXPECT_LT(killed.seconds, 5);
     EXPECT_THAT(killed.outcome.err, HasSubstr("rank 1 ("));

@@ -84,7 +84,8 @@ Result<MemoryTable> running(const model::Architecture& architecture, const Memor
     table.title += fmt::format(", {} of {} layers on the GPU", layer_count - count, layer_count);
     table.parts.insert(table.parts.begin() + 1,
                        {"slots of layers that stream", memory.weights.slots_bytes});
-    table.host_parts = {{"layers that stream, pinned", memory.weights.streamed_bytes}};
+    report.streamed_bytes = memory.weights.streamed_bytes;
+    table.host_parts = {{"layers that stream, pinned", report.streamed_bytes}};
   }
   return table;
 }
@@ -272,7 +273,13 @@ Result<MemoryReport> make_memory_report(const formats::ModelConfig& config,
 }
 
 std::string memory_text(const MemoryReport& report) {
-  return table_text(report.run) +
+  constexpr double kCopiesBytesPerS = 25e9;  // of PCIe 4.0 with 16 lanes
+  const double copies_ms = 1e3 * static_cast<double>(report.streamed_bytes) / kCopiesBytesPerS;
+  const std::string streamed =
+      report.streamed_bytes > 0
+          ? fmt::format("  (at least {:.3g} ms an iteration, if copies reach 25 GB/s)\n", copies_ms)
+          : "";
+  return table_text(report.run) + streamed +
          fmt::format("  ({} more for each token of context)\n\n",
                      format_bytes(report.kv_bytes_per_token)) +
          table_text(report.train) + "\n" + table_text(report.train_lora);

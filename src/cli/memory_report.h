@@ -66,6 +66,7 @@ struct MemoryReport {
   DType train_dtype = DType::kF32;
   int64_t context = 0;
   int64_t kv_bytes_per_token = 0;
+  int64_t streamed_bytes = 0;  // that an iteration copies to the GPU, where layers stream
   MemoryTable run;
   MemoryTable train;
   MemoryTable train_lora;

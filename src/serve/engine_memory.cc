@@ -97,11 +97,14 @@ Result<EngineMemory> plan_streaming_memory(const model::Architecture& architectu
   if (left < 0) return plan_engine_memory(architecture, sizes, limit_bytes, beside);
   JIGE_TRY(const EngineMemory halved,
            plan_engine_memory(architecture, sizes, limit_bytes - left / 2, beside));
-  const auto most = static_cast<int64_t>(contexts_max * static_cast<double>(least));
-  const int64_t blocks = std::max(least, std::min(halved.kv_block_count, most));
+  const auto most =
+      std::max(least, static_cast<int64_t>(contexts_max * static_cast<double>(least)));
+  const int64_t blocks = std::min(halved.kv_block_count, most);
   int64_t resident_count = architecture.config().layer_count;
   while (total(resident_count, blocks) > limit_bytes) --resident_count;
-  return memory_of(architecture, sizes, beside, blocks);
+  // What is too little for another layer is for contexts.
+  JIGE_TRY(const EngineMemory whole, plan_engine_memory(architecture, sizes, limit_bytes, beside));
+  return memory_of(architecture, sizes, beside, std::min(whole.kv_block_count, most));
 }
 
 Result<EngineMemory> plan_engine_memory(const std::string& folder,

@@ -67,7 +67,8 @@ Result<EngineMemory> plan_engine_memory(const model::Architecture& architecture,
 // The same where a limit is too small for all layers and one context, and layers may stream
 // (layer_fit.h): of what is left with all of them streaming and one context, half is for more
 // contexts, up to `contexts_max` in all, and the rest for layers, as few of which stream as
-// possible. REQUIRES: no layer is streamed in `sizes`.
+// possible; what is too little for another layer is for contexts. REQUIRES: no layer is streamed in
+// `sizes`.
 Result<EngineMemory> plan_streaming_memory(const model::Architecture& architecture,
                                            model::InferenceSizes sizes, int64_t limit_bytes,
                                            const MemoryBeside& beside, double contexts_max);

@@ -107,6 +107,9 @@ TEST_F(StreamedLayers, AreInspectedServedAndProfiled) {
   EXPECT_LT(some["total_bytes"], whole["total_bytes"]);
   const std::string bytes = some["total_bytes"].dump();
   EXPECT_EQ(run_with(inspect, {"--device-memory", bytes}).json()["memory"]["run"], some);
+  EXPECT_THAT(run_jige({"inspect", model, "--device", "cuda", "--resident-layers", "1"}).out,
+              AllOf(HasSubstr("1 of 4 layers on the GPU"),
+                    HasSubstr("ms an iteration, if copies reach 25 GB/s")));
   expect_error(run_with(inspect, {"--device-memory", "64KiB"}), 6, {"no layer of 4", "64.0 KiB"});
 
   const std::vector<std::string> serve = {model,       "--json",      "--device",

@@ -1,0 +1,53 @@
+#include "plan/server_health.h"
+
+#include <algorithm>
+
+namespace jige::plan {
+
+double ServerHealth::next_event_s(double now_s) const {
+  const double probe_s = probing_ ? std::numeric_limits<double>::infinity() : probe_at_s_;
+  return state(now_s) == ServerState::kResting ? std::min(probe_s, rests_until_s_) : probe_s;
+}
+
+void ServerHealth::probe_answered(double now_s, bool well) {
+  probing_ = false;
+  probe_failed_ = !well;
+  if (well) {
+    if (!up_) up_since_s_ = now_s;
+    up_ = true;
+    failures_ = 0;
+    probe_at_s_ = now_s + options_.probe_s;
+    return;
+  }
+  ++failures_;
+  if (up_ && failures_ < options_.probe_failures_max) {
+    probe_at_s_ = now_s + std::min(options_.probe_s, options_.backoff_s);
+    return;
+  }
+  go_down(now_s);
+}
+
+void ServerHealth::request_failed(double now_s) {
+  if (up_) go_down(now_s);  // one that is down already is being looked at
+}
+
+void ServerHealth::go_down(double now_s) {
+  const bool was_steady = up_ && now_s - up_since_s_ >= options_.steady_s;
+  if (was_steady) backoff_s_ = options_.backoff_s;
+  up_ = false;
+  failures_ = 0;
+  probe_at_s_ = now_s + backoff_s_;
+  backoff_s_ = std::min(backoff_s_ * 2, options_.backoff_max_s);
+}
+
+void ServerHealth::request_refused(double now_s, double retry_after_s) {
+  const double rest_s = std::clamp(retry_after_s, options_.rest_min_s, options_.rest_max_s);
+  rests_until_s_ = std::max(rests_until_s_, now_s + rest_s);
+}
+
+ServerState ServerHealth::state(double now_s) const {
+  if (!up_) return ServerState::kDown;
+  return now_s < rests_until_s_ ? ServerState::kResting : ServerState::kUp;
+}
+
+}  // namespace jige::plan

@@ -1,0 +1,71 @@
+// ServerHealth: whether a server may be sent requests, by what was seen of it: a pure state machine
+// on whatever clock its caller has.
+//
+//   ServerHealth health({});
+//   if (health.probe_due(now_s)) { health.probe_sent(now_s); …GET /health… }
+//   health.probe_answered(now_s, status == 200);
+//   if (health.state(now_s) == ServerState::kUp) …
+//
+// It is down until a probe has been answered well. Once up it is probed every probe_s; it is down
+// again when probe_failures_max probes in a row failed, or at once when a request to it did
+// (request_failed): the next request is another's, and a probe soon tells. While it is down probes
+// come after backoff_s, then twice that, and so on up to backoff_max_s; what went down again within
+// steady_s goes on from where it was, so that what comes and goes is asked less and less.
+// A server that refuses (request_refused: it is full, loads, or drains) rests for as long as it
+// says, within bounds, and gets nothing meanwhile.
+//
+// Invariants: one probe is under way at most; between two lie at least min(probe_s, backoff_s).
+// Threads: none; one caller.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include "plan/route_policy.h"
+
+namespace jige::plan {
+
+struct HealthOptions {
+  double probe_s = 1;
+  double backoff_s = 0.25;
+  double backoff_max_s = 10;
+  double steady_s = 30;
+  double rest_min_s = 0.2;
+  double rest_max_s = 5;
+  int32_t probe_failures_max = 2;
+};
+
+class ServerHealth {
+ public:
+  explicit ServerHealth(HealthOptions options) : options_(options), backoff_s_(options.backoff_s) {}
+
+  bool probe_due(double now_s) const { return !probing_ && now_s >= probe_at_s_; }
+  // When to look again: the next probe, or the end of a rest.
+  double next_event_s(double now_s) const;
+  void probe_sent() { probing_ = true; }
+  // `well`: it can take requests. A probe that has no answer failed.
+  void probe_answered(double now_s, bool well);
+  // A request found it gone, or got no HTTP of it.
+  void request_failed(double now_s);
+  // It refused a request and wants no more for so long; negative: it does not say.
+  void request_refused(double now_s, double retry_after_s);
+
+  ServerState state(double now_s) const;
+  // It is down, and not for a request alone: a probe had no good answer either.
+  bool unanswering() const { return !up_ && probe_failed_; }
+
+ private:
+  void go_down(double now_s);
+
+  HealthOptions options_;
+  bool up_ = false;
+  bool probing_ = false;
+  bool probe_failed_ = false;  // the last one
+  int32_t failures_ = 0;  // of probes, in a row
+  double backoff_s_;
+  double up_since_s_ = 0;
+  double probe_at_s_ = -std::numeric_limits<double>::infinity();
+  double rests_until_s_ = -std::numeric_limits<double>::infinity();
+};
+
+}  // namespace jige::plan

@@ -1,0 +1,119 @@
+#include "plan/server_health.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/rng.h"
+
+namespace jige::plan {
+namespace {
+
+void probe(ServerHealth& health, double now_s, bool well) {
+  ASSERT_TRUE(health.probe_due(now_s));
+  health.probe_sent();
+  EXPECT_FALSE(health.probe_due(now_s)) << "one at a time";
+  health.probe_answered(now_s, well);
+}
+
+TEST(ServerHealth, IsDownUntilAProbeIsAnswered) {
+  ServerHealth health({.probe_s = 1});
+  EXPECT_EQ(health.state(0), ServerState::kDown);
+  probe(health, 0, true);
+  EXPECT_EQ(health.state(0), ServerState::kUp);
+  EXPECT_FALSE(health.probe_due(0.9));
+  EXPECT_EQ(health.next_event_s(0.5), 1);
+}
+
+TEST(ServerHealth, GoesDownBehindProbesThatFailInARow) {
+  ServerHealth health({.probe_s = 1, .backoff_s = 0.25, .probe_failures_max = 2});
+  probe(health, 0, true);
+  probe(health, 1, false);
+  EXPECT_EQ(health.state(1), ServerState::kUp) << "one may be lost";
+  probe(health, 1.25, true);
+  probe(health, 2.25, false);
+  probe(health, 2.5, false);
+  EXPECT_EQ(health.state(2.5), ServerState::kDown);
+  probe(health, 2.75, true);
+  EXPECT_EQ(health.state(2.75), ServerState::kUp);
+}
+
+TEST(ServerHealth, GoesDownAtOnceWhereARequestFails) {
+  ServerHealth health({});
+  probe(health, 0, true);
+  health.request_failed(0.1);
+  EXPECT_EQ(health.state(0.1), ServerState::kDown);
+  EXPECT_FALSE(health.probe_due(0.2));
+  EXPECT_FALSE(health.unanswering()) << "it may be that request's fault";
+  probe(health, 0.35, false);
+  EXPECT_TRUE(health.unanswering());
+  probe(health, 0.9, true);
+  EXPECT_FALSE(health.unanswering());
+}
+
+TEST(ServerHealth, AsksLessAndLessWhileItIsDown) {
+  ServerHealth health({.backoff_s = 0.25, .backoff_max_s = 2});
+  double now_s = 0;
+  probe(health, now_s, true);
+  health.request_failed(now_s);
+  for (const double gap_s : {0.25, 0.5, 1.0, 2.0, 2.0, 2.0}) {
+    EXPECT_EQ(health.next_event_s(now_s), now_s + gap_s);
+    now_s += gap_s;
+    probe(health, now_s, false);
+  }
+}
+
+TEST(ServerHealth, ForgivesOnlyWhoWasUpForLong) {
+  ServerHealth health({.backoff_s = 0.25, .backoff_max_s = 10, .steady_s = 30});
+  probe(health, 0, true);
+  health.request_failed(1);
+  probe(health, 1.25, true);
+  health.request_failed(2);  // it comes and goes
+  EXPECT_EQ(health.next_event_s(2), 2.5);
+  probe(health, 2.5, true);
+  health.request_failed(40);
+  EXPECT_EQ(health.next_event_s(40), 40.25);
+}
+
+TEST(ServerHealth, RestsForAsLongAsItSays) {
+  ServerHealth health({.probe_s = 100, .rest_min_s = 0.5, .rest_max_s = 5});
+  probe(health, 0, true);
+  health.request_refused(1, 2);
+  EXPECT_EQ(health.state(2.9), ServerState::kResting);
+  EXPECT_EQ(health.next_event_s(2.9), 3);
+  EXPECT_EQ(health.state(3), ServerState::kUp);
+  EXPECT_EQ(health.next_event_s(3), 100) << "a rest that is over is no event";
+  health.request_refused(4, -1);
+  EXPECT_EQ(health.state(4.4), ServerState::kResting);
+  EXPECT_EQ(health.state(4.5), ServerState::kUp);
+  health.request_refused(5, 3600);
+  EXPECT_EQ(health.state(10), ServerState::kUp);
+}
+
+// Whatever happens: it never asks twice at once nor too often, and comes back when it is asked.
+TEST(ServerHealth, ProbesNoFasterThanItMay) {
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    Rng rng(derive_key(seed, "health"));
+    ServerHealth health({.probe_s = 1, .backoff_s = 0.25});
+    double now_s = 0, last_s = -1;
+    for (int i = 0; i < 200; ++i) {
+      now_s += rng.uniform() * 0.3;
+      if (rng.below(10) == 0) health.request_failed(now_s);
+      if (rng.below(10) == 0) health.request_refused(now_s, rng.uniform() * 4);
+      if (!health.probe_due(now_s)) {
+        ASSERT_GT(health.next_event_s(now_s), now_s);
+        continue;
+      }
+      ASSERT_GE(now_s - last_s, 0.25) << "seed " << seed;
+      health.probe_sent();
+      ASSERT_TRUE(std::isinf(health.next_event_s(now_s)) || health.next_event_s(now_s) > now_s);
+      const bool well = rng.below(3) > 0;
+      health.probe_answered(now_s, well);
+      last_s = now_s;
+      ASSERT_TRUE(!well || health.state(now_s) != ServerState::kDown);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace jige::plan

@@ -79,6 +79,7 @@ class FakeResponder final : public Responder {
     EXPECT_TRUE(streaming && !ended);
     ended = true;
   }
+  void when_sent(std::function<void()> callback) override { sent = std::move(callback); }
   void post(std::function<void()> work) override { posted.push_back(std::move(work)); }
   void on_gone(std::function<void()> callback) override { gone = std::move(callback); }
 
@@ -94,7 +95,7 @@ class FakeResponder final : public Responder {
   HttpResponse head;
   std::string written;
   std::deque<std::function<void()>> posted;
-  std::function<void()> gone;
+  std::function<void()> gone, sent;
 };
 
 // The JSON of each frame of a stream, without the last "[DONE]", which must be there.

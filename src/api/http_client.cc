@@ -61,11 +61,20 @@ Result<UrlParts> split_url(std::string_view url) {
   return parts;
 }
 
+// Line breaks in names and values would forge fields.
+std::string without_breaks(std::string text) {
+  std::erase_if(text, [](char c) { return c == '\r' || c == '\n'; });
+  return text;
+}
+
 std::string query_text(const HttpPeer& peer, const HttpQuery& query) {
   std::string text = fmt::format(
       "{} {}{} HTTP/1.1\r\nHost: {}\r\nUser-Agent: jige\r\nAccept: */*\r\nConnection: close\r\n",
       query.method, peer.base, query.path, peer.host);
   if (!query.api_key.empty()) text += fmt::format("Authorization: Bearer {}\r\n", query.api_key);
+  for (const HttpHeader& field : query.fields) {
+    text += fmt::format("{}: {}\r\n", without_breaks(field.name), without_breaks(field.value));
+  }
   if (!query.body.empty()) {
     text +=
         fmt::format("Content-Type: application/json\r\nContent-Length: {}\r\n", query.body.size());
@@ -126,6 +135,8 @@ HttpCall::HttpCall(HttpCall&& other) noexcept
       connected_(other.connected_),
       to_send_(std::move(other.to_send_)),
       sent_(other.sent_),
+      received_(other.received_),
+      hold_bytes_(other.hold_bytes_),
       response_(std::move(other.response_)) {}
 
 HttpCall& HttpCall::operator=(HttpCall&& other) noexcept {
@@ -135,6 +146,8 @@ HttpCall& HttpCall::operator=(HttpCall&& other) noexcept {
   connected_ = other.connected_;
   to_send_ = std::move(other.to_send_);
   sent_ = other.sent_;
+  received_ = other.received_;
+  hold_bytes_ = other.hold_bytes_;
   response_ = std::move(other.response_);
   return *this;
 }
@@ -175,15 +188,18 @@ Status HttpCall::send_some() {
     if (count < 0) return would_block(errno) ? Status() : broken("the connection broke", errno);
     sent_ += static_cast<size_t>(count);
   }
+  if (!to_send_.empty()) to_send_ = std::string();  // the memory too: a body may be large
+  sent_ = 0;
   return {};
 }
 
 Status HttpCall::receive_some() {
   char buffer[kReceiveBytes];
-  while (!response_.complete()) {
+  while (!response_.complete() && response_.body_bytes() < hold_bytes_) {
     const ssize_t count = recv(fd_, buffer, sizeof buffer, 0);
     if (count < 0) return would_block(errno) ? Status() : broken("the connection broke", errno);
     if (count == 0) return response_.end_of_stream();
+    received_ += static_cast<size_t>(count);
     JIGE_DO(response_.feed({buffer, static_cast<size_t>(count)}));
   }
   return {};

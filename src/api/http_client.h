@@ -12,10 +12,13 @@
 
 #include <netinet/in.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "api/http_message.h"
 #include "api/response_reader.h"
 #include "base/result.h"
 
@@ -36,7 +39,8 @@ struct HttpQuery {
   std::string method = "GET";
   std::string path = "/";
   std::string body;
-  std::string api_key;  // sent as a bearer token when not empty
+  std::string api_key;             // sent as a bearer token when not empty
+  std::vector<HttpHeader> fields;  // sent besides Host, Connection, and type and length of the body
 };
 
 class HttpCall {
@@ -49,6 +53,11 @@ class HttpCall {
 
   int fd() const { return fd_; }
   short wanted_events() const;
+  bool connected() const { return connected_; }
+  // Nothing more is read while so much of the body lies in response(), until it is taken out.
+  void hold_body_at(size_t bytes) { hold_bytes_ = bytes; }
+  // All that has come so far, the head and what frames the body included.
+  size_t received_bytes() const { return received_; }
   // Sends and receives what is possible now. Fails with kUnavailable when the connection breaks and
   // with kCorrupt on what is no HTTP.
   Status advance();
@@ -66,6 +75,8 @@ class HttpCall {
   bool connected_ = false;
   std::string to_send_;
   size_t sent_ = 0;
+  size_t received_ = 0;
+  size_t hold_bytes_ = SIZE_MAX;
   ResponseReader response_;
 };
 

@@ -136,7 +136,7 @@ void HttpConnection::linger() {
 void HttpConnection::wind_down() {
   keep_alive_ = false;
   if (phase_ == Phase::kAnswering || phase_ == Phase::kLingering) return;
-  if (out_.empty() && sending_.empty()) return close();
+  if (all_sent()) return close();
   enter(Phase::kLingering, -1);
 }
 
@@ -217,6 +217,7 @@ asio::awaitable<void> HttpConnection::write_loop(
     sending_.clear();
     write_deadline_ = Time::max();
     read_wake_.cancel();
+    if (const auto exchange = exchange_.lock(); exchange && all_sent()) exchange->output_sent();
     pump();  // what waited for the output to be taken
   }
 }
@@ -226,7 +227,7 @@ bool HttpConnection::output_full() const {
 }
 
 bool HttpConnection::unused_since(Time time) const {
-  return phase_ == Phase::kIdle && phase_since_ <= time && out_.empty() && sending_.empty();
+  return phase_ == Phase::kIdle && phase_since_ <= time && all_sent();
 }
 
 HttpConnection::Time HttpConnection::arriving_since() const {

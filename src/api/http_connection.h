@@ -90,6 +90,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void send_head(HttpResponse head);
   bool send_piece(std::string_view piece);
   void send_end();
+  bool all_sent() const { return out_.empty() && sending_.empty(); }
 
  private:
   enum class Phase { kHandshake, kIdle, kReading, kAnswering, kLingering, kClosed };

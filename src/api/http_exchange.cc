@@ -41,10 +41,22 @@ bool HttpExchange::write(std::string_view piece) {
   return connection && connection->send_piece(piece);
 }
 
+void HttpExchange::when_sent(std::function<void()> callback) {
+  if (state_ != State::kStreaming) return;
+  const auto connection = connection_.lock();
+  if (!connection) return;
+  if (connection->all_sent()) return callback();
+  on_sent_ = std::move(callback);
+}
+
+void HttpExchange::output_sent() {
+  if (const auto callback = std::exchange(on_sent_, nullptr)) callback();
+}
+
 void HttpExchange::end() {
   if (state_ != State::kStreaming) return;
   state_ = State::kOver;
-  on_gone_ = nullptr;
+  on_gone_ = on_sent_ = nullptr;
   if (const auto connection = connection_.lock()) connection->send_end();
 }
 
@@ -61,6 +73,7 @@ void HttpExchange::client_gone() {
   if (state_ == State::kOver) return;
   state_ = State::kOver;
   gone_ = true;
+  on_sent_ = nullptr;
   if (const auto callback = std::exchange(on_gone_, nullptr)) callback();
 }
 

@@ -25,11 +25,14 @@ class HttpExchange final : public Responder, public std::enable_shared_from_this
   void begin(HttpResponse head) override;
   bool write(std::string_view piece) override;
   void end() override;
+  void when_sent(std::function<void()> callback) override;
   void post(std::function<void()> work) override;
   void on_gone(std::function<void()> callback) override;
 
   // The client has gone: tells who waits for it.
   void client_gone();
+  // Nothing that was written waits any more: likewise.
+  void output_sent();
 
  private:
   enum class State { kFresh, kStreaming, kOver };
@@ -39,6 +42,7 @@ class HttpExchange final : public Responder, public std::enable_shared_from_this
   State state_ = State::kFresh;
   bool gone_ = false;
   std::function<void()> on_gone_;
+  std::function<void()> on_sent_;
 };
 
 }  // namespace jige::api

@@ -50,6 +50,10 @@ class Responder {
   // False when the client is gone, or read so slowly that it was given up.
   virtual bool write(std::string_view piece) = 0;
   virtual void end() = 0;
+  // Runs once when all that was written so far has been handed to the system, at once where it has
+  // been: who writes more only then holds no more for a client than that. Not at all when the
+  // client goes before; with end() behind it, it need not run.
+  virtual void when_sent(std::function<void()> callback) = 0;
   // Runs `work` later on the server's thread, in the order of the calls. Not at all once the
   // server has stopped.
   virtual void post(std::function<void()> work) = 0;

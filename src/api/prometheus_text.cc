@@ -56,6 +56,12 @@ void PrometheusText::gauge(std::string_view name, std::string_view help, double 
   sample(name, "", {}, value);
 }
 
+void PrometheusText::gauge(std::string_view name, std::string_view help,
+                           const std::vector<MetricSample>& samples) {
+  head(name, help, "gauge");
+  for (const MetricSample& one : samples) sample(name, "", one.labels, one.value);
+}
+
 void PrometheusText::counter(std::string_view name, std::string_view help, double value) {
   counter(name, help, {{.labels = {}, .value = value}});
 }
@@ -68,15 +74,27 @@ void PrometheusText::counter(std::string_view name, std::string_view help,
 
 void PrometheusText::histogram(std::string_view name, std::string_view help,
                                const serve::Histogram::Snapshot& snapshot) {
+  histogram(name, help, {{.labels = {}, .snapshot = snapshot}});
+}
+
+void PrometheusText::histogram(std::string_view name, std::string_view help,
+                               const std::vector<HistogramSample>& samples) {
   head(name, help, "histogram");
-  uint64_t below = 0;
-  for (size_t i = 0; i < snapshot.bounds.size(); ++i) {
-    below += snapshot.counts[i];
-    sample(name, "_bucket", {{"le", shown(snapshot.bounds[i])}}, static_cast<double>(below));
+  for (const HistogramSample& one : samples) {
+    const auto bucket = [&](std::string bound, uint64_t below) {
+      std::vector<MetricLabel> labels = one.labels;
+      labels.emplace_back("le", std::move(bound));
+      sample(name, "_bucket", labels, static_cast<double>(below));
+    };
+    uint64_t below = 0;
+    for (size_t i = 0; i < one.snapshot.bounds.size(); ++i) {
+      below += one.snapshot.counts[i];
+      bucket(shown(one.snapshot.bounds[i]), below);
+    }
+    bucket("+Inf", one.snapshot.count);
+    sample(name, "_sum", one.labels, one.snapshot.sum);
+    sample(name, "_count", one.labels, static_cast<double>(one.snapshot.count));
   }
-  sample(name, "_bucket", {{"le", "+Inf"}}, static_cast<double>(snapshot.count));
-  sample(name, "_sum", {}, snapshot.sum);
-  sample(name, "_count", {}, static_cast<double>(snapshot.count));
 }
 
 }  // namespace jige::api

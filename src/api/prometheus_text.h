@@ -26,17 +26,26 @@ struct MetricSample {
   double value = 0;
 };
 
+struct HistogramSample {
+  std::vector<MetricLabel> labels;
+  serve::Histogram::Snapshot snapshot;
+};
+
 class PrometheusText {
  public:
   // `labels` stand on every sample.
   explicit PrometheusText(std::vector<MetricLabel> labels = {}) : labels_(std::move(labels)) {}
 
   void gauge(std::string_view name, std::string_view help, double value);
+  void gauge(std::string_view name, std::string_view help,
+             const std::vector<MetricSample>& samples);
   void counter(std::string_view name, std::string_view help, double value);
   void counter(std::string_view name, std::string_view help,
                const std::vector<MetricSample>& samples);
   void histogram(std::string_view name, std::string_view help,
                  const serve::Histogram::Snapshot& snapshot);
+  void histogram(std::string_view name, std::string_view help,
+                 const std::vector<HistogramSample>& samples);
 
   std::string take() { return std::move(text_); }
 

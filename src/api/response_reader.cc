@@ -107,7 +107,7 @@ Status ResponseReader::parse_head(std::string_view head) {
     if (colon == std::string_view::npos) {
       return fail(Code::kCorrupt, "a field in the head of the answer has no colon");
     }
-    fields_.emplace_back(lower_ascii(field.substr(0, colon)), trimmed(field.substr(colon + 1)));
+    fields_.emplace_back(field.substr(0, colon), trimmed(field.substr(colon + 1)));
   }
   return {};
 }
@@ -172,7 +172,7 @@ Result<bool> ResponseReader::read_trailer() {
 std::string_view ResponseReader::field(std::string_view name) const {
   const std::string wanted = lower_ascii(name);
   for (const auto& [key, value] : fields_) {
-    if (key == wanted) return value;
+    if (lower_ascii(key) == wanted) return value;
   }
   return {};
 }

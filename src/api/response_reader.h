@@ -34,6 +34,8 @@ class ResponseReader {
   int status() const { return status_; }
   // The value of a field of the head, whatever its case; empty when it is not there.
   std::string_view field(std::string_view name) const;
+  // All fields of the head, in their order.
+  const std::vector<std::pair<std::string, std::string>>& fields() const { return fields_; }
   // Moves out the part of the body that has come.
   std::string take_body() { return std::exchange(body_, {}); }
   size_t body_bytes() const { return body_.size(); }

@@ -10,24 +10,6 @@ namespace {
 
 double as_double(int64_t number) { return static_cast<double>(number); }
 
-void write_http(PrometheusText& text, const MetricsSource& source) {
-  std::vector<MetricSample> samples;
-  for (const auto& [key, count] : source.responses) {
-    samples.push_back({.labels = {{"handler", key.first}, {"status", std::to_string(key.second)}},
-                       .value = as_double(count)});
-  }
-  text.counter("jige:http_requests_total", "Answers by route and status.", samples);
-  text.counter("jige:http_requests_refused_total",
-               "Requests that no route saw: too large, too slow, no HTTP, of pages not allowed.",
-               as_double(source.http.requests_refused));
-  text.gauge("jige:http_connections_open", "Connections that are open.",
-             as_double(source.http.connections_open));
-  text.counter("jige:http_connections_refused_total", "Connections refused over the cap.",
-               as_double(source.http.connections_refused));
-  text.counter("jige:http_slow_readers_dropped_total", "Streams ended as nobody read them.",
-               as_double(source.http.slow_readers_dropped));
-}
-
 void write_state(PrometheusText& text, const serve::EngineStatus& status) {
   text.gauge("jige:num_requests_running", "Answers being made.",
              as_double(status.running_sequences));
@@ -213,9 +195,28 @@ Json row_json(const serve::RequestRow& row, const MetricsSource& source) {
 
 }  // namespace
 
+void write_http_metrics(PrometheusText& text, const HttpServerStats& http,
+                        const ResponseCounts& responses) {
+  std::vector<MetricSample> samples;
+  for (const auto& [key, count] : responses) {
+    samples.push_back({.labels = {{"handler", key.first}, {"status", std::to_string(key.second)}},
+                       .value = as_double(count)});
+  }
+  text.counter("jige:http_requests_total", "Answers by route and status.", samples);
+  text.counter("jige:http_requests_refused_total",
+               "Requests that no route saw: too large, too slow, no HTTP, of pages not allowed.",
+               as_double(http.requests_refused));
+  text.gauge("jige:http_connections_open", "Connections that are open.",
+             as_double(http.connections_open));
+  text.counter("jige:http_connections_refused_total", "Connections refused over the cap.",
+               as_double(http.connections_refused));
+  text.counter("jige:http_slow_readers_dropped_total", "Streams ended as nobody read them.",
+               as_double(http.slow_readers_dropped));
+}
+
 std::string metrics_text(const MetricsSource& source) {
   PrometheusText text({{"model_name", source.model}});
-  write_http(text, source);
+  write_http_metrics(text, source.http, source.responses);
   if (source.engine) {
     const serve::EngineStatus status = source.engine->status();
     text.gauge("jige:embedding_dimensions", "Numbers of a vector; 0 where the model gives answers.",

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "api/http_server.h"
+#include "api/prometheus_text.h"
 #include "api/served_adapters.h"
 #include "base/json.h"
 #include "serve/engine.h"
@@ -37,6 +38,10 @@ struct MetricsSource {
   ResponseCounts responses;
   MachinePeaks peaks;
 };
+
+// Those of the HTTP server: the same for a server and a router.
+void write_http_metrics(PrometheusText& text, const HttpServerStats& http,
+                        const ResponseCounts& responses);
 
 std::string metrics_text(const MetricsSource& source);
 

@@ -1,16 +1,17 @@
 #include "api/service.h"
 
+#include <algorithm>
 #include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "api/chat_request.h"
+#include "api/counted_responder.h"
 #include "api/embedding_request.h"
 #include "api/embedding_session.h"
 #include "api/generation_session.h"
 #include "api/messages_request.h"
 #include "api/page.h"
 #include "api/responses_request.h"
-#include "base/ascii.h"
 #include "base/clock.h"
 #include "base/rng.h"
 
@@ -43,17 +44,6 @@ std::string_view id_prefix(Endpoint endpoint) {
 using Prepare = ApiResult<PreparedRequest> (*)(const Json&, const ServedModel&,
                                                const RequestLimits&, uint64_t seed);
 
-// Bodies are taken as they are: one that is compressed would only look like broken JSON.
-std::optional<ApiError> coded_body(const HttpRequest& request) {
-  const std::string_view coding = request.header("Content-Encoding");
-  if (coding.empty() || lower_ascii(coding) == "identity") return std::nullopt;
-  return ApiError{.status = 415,
-                  .message = fmt::format("bodies with the Content-Encoding {} are not supported; "
-                                         "send it as it is",
-                                         shown_value(Json(coding))),
-                  .code = "unsupported_encoding"};
-}
-
 Prepare prepare_of(Endpoint endpoint) {
   switch (endpoint) {
     case Endpoint::kCompletions:
@@ -69,31 +59,6 @@ Prepare prepare_of(Endpoint endpoint) {
 }
 
 }  // namespace
-
-// Counts what is answered, by route and status.
-class Service::CountedResponder final : public Responder {
- public:
-  CountedResponder(Service& service, std::shared_ptr<Responder> inner, std::string route)
-      : service_(service), inner_(std::move(inner)), route_(std::move(route)) {}
-
-  void respond(HttpResponse response) override {
-    service_.count_response(route_, response.status);
-    inner_->respond(std::move(response));
-  }
-  void begin(HttpResponse head) override {
-    service_.count_response(route_, head.status);
-    inner_->begin(std::move(head));
-  }
-  bool write(std::string_view piece) override { return inner_->write(piece); }
-  void end() override { inner_->end(); }
-  void post(std::function<void()> work) override { inner_->post(std::move(work)); }
-  void on_gone(std::function<void()> callback) override { inner_->on_gone(std::move(callback)); }
-
- private:
-  Service& service_;
-  const std::shared_ptr<Responder> inner_;
-  const std::string route_;
-};
 
 Service::Service(ServiceOptions options)
     : options_(std::move(options)),
@@ -135,81 +100,53 @@ void Service::count_response(const std::string& route, int status) {
 
 const std::vector<Service::Route>& Service::routes() {
   static const std::vector<Route> kRoutes = {
-      {"GET", "/health", &Service::health},
-      {"GET", "/ready", &Service::ready},
-      {"GET", "/version", &Service::version},
-      {"GET", "/metrics", &Service::metrics},
-      {"GET", "/top", &Service::top},
-      {"GET", "/v1/models", &Service::list_models},
-      {"GET", "/v1/models/", &Service::show_model, true},
-      {"POST", "/tokenize", &Service::tokenize},
-      {"POST", "/detokenize", &Service::detokenize},
-      {"POST", "/v1/load_lora_adapter", &Service::load_adapter},
-      {"POST", "/v1/unload_lora_adapter", &Service::unload_adapter},
-      {"POST", "/v1/embeddings", &Service::embeddings},
-      {"POST", "/v1/completions", &Service::completions},
-      {"POST", "/v1/chat/completions", &Service::chat_completions},
-      {"POST", "/v1/responses", &Service::responses},
-      {"POST", "/v1/messages", &Service::messages},
-      {"POST", "/v1/messages/count_tokens", &Service::count_tokens},
+      {{"GET", "/health"}, &Service::health},
+      {{"GET", "/ready"}, &Service::ready},
+      {{"GET", "/version"}, &Service::version},
+      {{"GET", "/metrics"}, &Service::metrics},
+      {{"GET", "/top"}, &Service::top},
+      {{"GET", "/v1/models"}, &Service::list_models},
+      {{"GET", "/v1/models/", true}, &Service::show_model},
+      {{"POST", "/tokenize"}, &Service::tokenize},
+      {{"POST", "/detokenize"}, &Service::detokenize},
+      {{"POST", "/v1/load_lora_adapter"}, &Service::load_adapter},
+      {{"POST", "/v1/unload_lora_adapter"}, &Service::unload_adapter},
+      {{"POST", "/v1/embeddings"}, &Service::embeddings},
+      {{"POST", "/v1/completions"}, &Service::completions},
+      {{"POST", "/v1/chat/completions"}, &Service::chat_completions},
+      {{"POST", "/v1/responses"}, &Service::responses},
+      {{"POST", "/v1/messages"}, &Service::messages},
+      {{"POST", "/v1/messages/count_tokens"}, &Service::count_tokens},
   };
   return kRoutes;
 }
 
-const Service::Route* Service::find_route(const HttpRequest& request, bool& path_known) const {
-  path_known = false;
-  for (const Route& route : routes()) {
-    const bool matches = route.prefix ? request.path.starts_with(route.path) &&
-                                            request.path.size() > route.path.size()
-                                      : request.path == route.path;
-    if (!matches) continue;
-    path_known = true;
-    if (request.method == route.method) return &route;
-  }
-  return nullptr;
+const std::vector<RouteName>& Service::route_names() {
+  static const std::vector<RouteName> kNames(routes().begin(), routes().end());
+  return kNames;
+}
+
+std::shared_ptr<Responder> Service::counted(Respond responder, std::string label) {
+  return std::make_shared<CountedResponder>(
+      std::move(responder),
+      [this, label = std::move(label)](int status) { count_response(label, status); });
 }
 
 void Service::handle(HttpRequest request, Respond responder) {
   if (const PageFile* file = options_.page ? find_page_file(request.path) : nullptr) {
     // All of its files under one label.
-    return CountedResponder(*this, std::move(responder), "/")
-        .respond(page_response(*file, request));
+    return counted(std::move(responder), "/")->respond(page_response(*file, request));
   }
-  bool path_known = false;
-  const Route* route = find_route(request, path_known);
-  const ErrorForm form = error_form(request.path);
+  const auto route =
+      std::ranges::find_if(routes(), [&](const Route& one) { return one.matches(request); });
+  const bool known = route != routes().end();
   // Paths that are not there share one label: a scanner must not fill the metrics.
-  const std::string label = route ? std::string(route->path) : "other";
-  const Respond counted = std::make_shared<CountedResponder>(*this, std::move(responder), label);
+  const Respond respond = counted(std::move(responder), known ? std::string(route->path) : "other");
   if (request.path != "/health" && !options_.keys.admits(request)) {
-    return counted->respond(error_response(
-        {.status = 401,
-         .message = "this server asks for a key: send the header Authorization: Bearer KEY",
-         .code = "invalid_api_key"},
-        form));
+    return respond->respond(missing_key_response(request));
   }
-  if (!path_known) {
-    return counted->respond(error_response(
-        {.status = 404,
-         .message = fmt::format("there is no route {}", shown_value(Json(request.path))),
-         .code = "unknown_route"},
-        form));
-  }
-  if (!route) {
-    HttpResponse response = error_response(
-        {.status = 405,
-         .message = fmt::format("{} does not take {}", shown_value(Json(request.path)),
-                                shown_value(Json(request.method))),
-         .code = "method_not_allowed"},
-        form);
-    for (const Route& other : routes()) {
-      const bool same =
-          other.prefix ? request.path.starts_with(other.path) : request.path == other.path;
-      if (same) response.headers = {{"Allow", std::string(other.method)}};
-    }
-    return counted->respond(std::move(response));
-  }
-  (this->*route->handler)(std::move(request), counted);
+  if (!known) return respond->respond(unknown_route_response(request, route_names()));
+  (this->*route->handler)(std::move(request), respond);
 }
 
 std::optional<ApiError> Service::unready() const {
@@ -233,8 +170,8 @@ std::optional<ApiError> Service::queue_full(const HttpRequest& request) const {
 void Service::with_body(HttpRequest request, const Respond& respond, BodyHandler body_handler) {
   const ErrorForm form = error_form(request.path);
   std::optional<ApiError> refusal = unready();
-  if (!refusal) refusal = coded_body(request);
   if (refusal) return respond->respond(error_response(*refusal, form));
+  if (has_coded_body(request)) return respond->respond(coded_body_response(request));
   const size_t bytes = request.body.size();
   std::function<void()> job = [this, respond, form, body = std::move(request.body),
                                handle_body = std::move(body_handler)] {

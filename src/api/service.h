@@ -29,6 +29,7 @@
 #include "api/api_keys.h"
 #include "api/http_message.h"
 #include "api/http_server.h"
+#include "api/route_table.h"
 #include "api/served_model.h"
 #include "api/server_metrics.h"
 #include "api/work_queue.h"
@@ -67,17 +68,14 @@ class Service {
  private:
   using Respond = std::shared_ptr<Responder>;
   using Handler = void (Service::*)(HttpRequest, const Respond&);
-  struct Route {
-    std::string_view method;
-    std::string_view path;
+  struct Route : RouteName {
     Handler handler;
-    bool prefix = false;  // whatever follows the path is an argument
   };
   static const std::vector<Route>& routes();
-  class CountedResponder;
+  static const std::vector<RouteName>& route_names();
 
   void handle(HttpRequest request, Respond responder);
-  const Route* find_route(const HttpRequest& request, bool& path_known) const;
+  Respond counted(Respond responder, std::string label);
   const ServedModel* ready_model() const;
   std::optional<ApiError> unready() const;
   // What the engine says to a request with such a body. REQUIRES: not unready().

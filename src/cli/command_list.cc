@@ -22,6 +22,7 @@ std::span<const CommandEntry> command_list() {
       {"chat", "talk to a model in the terminal", kUse, make_chat_command},
       {"generate", "continue a text", kUse, make_generate_command},
       {"serve", "serve a model over HTTP with the OpenAI API", kUse, make_serve_command},
+      {"route", "one address in front of several servers", kUse, make_route_command},
       {"layers", "hold layers of a model for a program on another machine", kUse,
        make_layers_command},
       {"plan serve", "the settings of a server that carry most within bounds", kUse,

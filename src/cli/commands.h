@@ -37,6 +37,7 @@ std::unique_ptr<Command> make_report_command();
 std::unique_ptr<Command> make_profile_agent_command();
 std::unique_ptr<Command> make_profile_links_command();
 std::unique_ptr<Command> make_profile_serve_command();
+std::unique_ptr<Command> make_route_command();
 std::unique_ptr<Command> make_score_command();
 std::unique_ptr<Command> make_serve_command();
 std::unique_ptr<Command> make_simulate_serve_command();

@@ -1,6 +1,5 @@
 // jige serve: a model for many users at once, with the OpenAI API.
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
@@ -46,19 +45,6 @@ namespace {
 
 constexpr double kContextsDefault = 16;      // that fit into the cache where nobody says how large
 constexpr double kContextsOfEmbeddings = 4;  // likewise: texts are gone when they have run
-constexpr int64_t kFlushMs = 2000;
-
-bool is_loopback(std::string_view host) {
-  return host == "localhost" || host == "::1" || host.starts_with("127.");
-}
-
-// Connections are file descriptors; the usual limit of 1024 would be met before our own.
-void raise_descriptor_limit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
-}
 
 class ServeCommand final : public Command {
  public:
@@ -104,16 +90,8 @@ class ServeCommand final : public Command {
     name_ = serve_.served_name.empty() ? folder_name(folder_) : serve_.served_name;
     JIGE_TRY(adapters_, read_named_adapters(serve_.adapters, name_));
     JIGE_TRY(api::ApiKeys keys, serve_.api_keys());
-    if (keys.empty() && !is_loopback(serve_.host)) {
-      log_warn("anybody who reaches {} may use the model; --api-key-file asks for a key",
-               serve_.host);
-    }
-    JIGE_TRY(const api::HttpServerOptions http, serve_.http_options(keys));
-    if (keys.empty() && http.origins.all()) {
-      log_warn(
-          "any page that a browser opens may use the model; --allowed-origins can name those "
-          "that may, --api-key-file asks for a key");
-    }
+    JIGE_TRY(const api::HttpServerOptions http, serve_.http_options(keys, !serve_.no_page));
+    serve_.warn_if_open(keys, http);
     api::Service service({.version = kVersion,
                           .model_name = name_,
                           .keys = std::move(keys),
@@ -126,7 +104,7 @@ class ServeCommand final : public Command {
     const Status served = serve_until_stopped(service, *server);
     engine_->stop();  // what is left ends as "abort", which the server may still send
     service.stop();
-    server->stop(kFlushMs);
+    server->stop(kHttpFlushMs);
     return served;
   }
 

@@ -4,12 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "base/log.h"
 #include "cli/embedding_folder.h"
 #include "cli/flags.h"
-#include "cli/page_address.h"
 #include "cli/profiled_subject.h"
 #include "cli/serve_plan_view.h"
 
@@ -22,24 +20,10 @@ constexpr int64_t kRequestsWaitingMax = 1024;
 constexpr int64_t kTextsWaitingMax = 16384;
 constexpr int64_t kStatesUsual = 16;
 
-int64_t whole_ms(double seconds) { return static_cast<int64_t>(seconds * 1000); }
-
-void declare_address(Flags& flags, ServeFlags& serve) {
+void declare_served(Flags& flags, ServeFlags& serve) {
   flags.section("Address and keys");
-  flags.text("--host ADDRESS", serve.host, "address to listen on; 0.0.0.0 for every network");
-  flags.integer("--port N", serve.port, {.min = 0, .max = 65535},
-                "0: one that is free, printed at the start");
-  flags.text("--api-key-file FILE", serve.api_key_file,
-             "keys that clients must send, one a line; without it the key in the environment "
-             "variable JIGE_API_KEY, if there is one");
-  flags.text(
-      "--allowed-origins LIST", serve.allowed_origins,
-      "pages that may use the server from within a browser, such as "
-      "https://chat.example,http://10.0.0.5:3000; localhost: those of the browser's machine; "
-      "*: all; without it none but its own");
+  serve.declare_address(flags);
   flags.toggle("--no-page", serve.no_page, "show no page to chat in at http://HOST:PORT/");
-  flags.text("--tls-cert FILE", serve.tls_certificate, "PEM certificate chain: serve HTTPS");
-  flags.text("--tls-key FILE", serve.tls_key, "PEM private key of --tls-cert");
   flags.text("--served-model-name NAME", serve.served_name,
              "what clients call the model; without it the folder's name");
   flags.texts("--adapter NAME=FOLDER", serve.adapters,
@@ -123,19 +107,9 @@ void declare_limits(Flags& flags, ServeFlags& serve) {
   flags.integer("--default-max-tokens N", serve.tokens_default, {.min = 0, .max = 1 << 30},
                 "length of a chat answer where the request names none; 0: what the folder says, or "
                 "the rest of the context");
-  flags.bytes("--max-body SIZE", serve.body_bytes, "body of one request at most; 8 MiB without it");
-  flags.integer("--max-connections N", serve.connections_max, {.min = 1, .max = 1 << 20},
-                "connections at once at most");
-  flags.number("--idle-seconds S", serve.idle_seconds, {.min = 0.1, .max = 1e6},
-               "an unused connection is closed after this");
-  flags.number("--request-seconds S", serve.request_seconds, {.min = 0.1, .max = 1e6},
-               "a request must have arrived within this");
-  flags.number("--write-seconds S", serve.write_seconds, {.min = 0.1, .max = 1e6},
-               "a client that reads nothing for so long is given up");
+  serve.declare_connections(flags);
   flags.number("--stall-seconds S", serve.stall_seconds, {.max = 1e6, .above_min = true},
                "/health fails when work exists and no iteration completes within this");
-  flags.number("--drain-seconds S", serve.drain_seconds, {.min = 0, .max = 1e6},
-               "time for answers under way when the server is told to stop");
   flags.toggle("--measure-peaks", serve.measure_peaks,
                "measure this machine before loading (2 s), so that /metrics can show shares of it");
 }
@@ -143,7 +117,7 @@ void declare_limits(Flags& flags, ServeFlags& serve) {
 }  // namespace
 
 void ServeFlags::declare(Flags& flags) {
-  declare_address(flags, *this);
+  declare_served(flags, *this);
   declare_scheduling(flags, *this);
   declare_answers(flags, *this);
   declare_embeddings(flags, *this);
@@ -195,27 +169,6 @@ void ServeFlags::compare_with_plan(const sim::ProfiledSubject& now, int64_t cach
       "{} rests on other times of an iteration than it will take here ({}): what it predicts may "
       "not come true; profile and plan again",
       plan, fmt::join(others, "; "));
-}
-
-Result<api::HttpServerOptions> ServeFlags::http_options(const api::ApiKeys& keys) const {
-  const auto body = static_cast<size_t>(body_bytes);
-  api::HttpServerOptions options;
-  options.host = host;
-  options.port = static_cast<uint16_t>(port);
-  options.tls_certificate_file = tls_certificate;
-  options.tls_key_file = tls_key;
-  JIGE_TRY(options.origins, api::AllowedOrigins::parse(allowed_origins, "--allowed-origins"));
-  if (!no_page) {
-    options.origins.admit_own(
-        {.any_name = !keys.empty() || !tls_certificate.empty(), .names = names_of_machine(host)});
-  }
-  options.body_bytes_max = body;
-  options.bodies_bytes_max = std::max(options.bodies_bytes_max, 2 * body);
-  options.connections_max = static_cast<int>(connections_max);
-  options.idle_timeout_ms = whole_ms(idle_seconds);
-  options.request_timeout_ms = whole_ms(request_seconds);
-  options.write_timeout_ms = whole_ms(write_seconds);
-  return options;
 }
 
 int64_t ServeFlags::answer_states() const {
@@ -288,13 +241,6 @@ api::RequestLimits ServeFlags::request_limits() const {
   limits.choices_max = static_cast<int32_t>(choices_max);
   limits.prompts_max = std::max(limits.prompts_max, limits.choices_max);
   return limits;
-}
-
-Result<api::ApiKeys> ServeFlags::api_keys() const {
-  if (!api_key_file.empty()) return api::ApiKeys::load(api_key_file);
-  const char* key = std::getenv("JIGE_API_KEY");
-  if (!key || !*key) return api::ApiKeys();
-  return api::ApiKeys::parse(key, "JIGE_API_KEY");
 }
 
 }  // namespace jige::cli

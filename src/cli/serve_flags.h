@@ -8,10 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "api/api_keys.h"
-#include "api/http_server.h"
 #include "api/served_model.h"
 #include "base/result.h"
+#include "cli/http_flags.h"
 #include "cli/reasoning_flag.h"
 #include "cli/round_flags.h"
 #include "cli/speculation_flags.h"
@@ -23,12 +22,7 @@ namespace jige::cli {
 
 class Flags;
 
-struct ServeFlags {
-  std::string host = "127.0.0.1";
-  int64_t port = 8000;
-  std::string tls_certificate, tls_key;
-  std::string api_key_file;
-  std::string allowed_origins;
+struct ServeFlags : HttpFlags {
   bool no_page = false;
   std::string served_name;
   std::vector<std::string> adapters;  // "NAME=FOLDER"
@@ -62,13 +56,7 @@ struct ServeFlags {
   int64_t queue_tokens = int64_t{1} << 20;
   int64_t choices_max = 16;
   int64_t tokens_default = 0;
-  int64_t body_bytes = int64_t{8} << 20;
-  int64_t connections_max = 1024;
-  double idle_seconds = 75;
-  double request_seconds = 30;
-  double write_seconds = 30;
   double stall_seconds = 30;
-  double drain_seconds = 60;
   bool measure_peaks = false;
 
   // Everything but FOLDER and what every command that computes has.
@@ -82,8 +70,6 @@ struct ServeFlags {
   // Warnings where the cache holds less than what the plan was made for, or iterations will take
   // other times than those that it rests on.
   void compare_with_plan(const sim::ProfiledSubject& now, int64_t cached_tokens) const;
-  // Fails as AllowedOrigins does. `keys`: those that clients must send.
-  Result<api::HttpServerOptions> http_options(const api::ApiKeys& keys) const;
   // Fails as SpeculationFlags does.
   Result<serve::EngineOptions> engine_options() const;
   // The same for a model that makes vectors: texts wait there, many to a request, as many
@@ -101,8 +87,6 @@ struct ServeFlags {
   Status add_adapter_rooms(model::InferenceOptions& options) const;
   // How the answers of a model with this template call tools.
   api::ToolFormat tool_format(const text::ChatTemplate& chat) const;
-  // The keys of --api-key-file, else those of JIGE_API_KEY, else none. Fails as ApiKeys does.
-  Result<api::ApiKeys> api_keys() const;
 
  private:
   std::optional<sim::ServePlanFile> planned_;

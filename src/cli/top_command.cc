@@ -17,6 +17,7 @@
 #include "cli/flags.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
+#include "cli/route_frame.h"
 #include "cli/top_frame.h"
 
 namespace jige::cli {
@@ -29,7 +30,8 @@ class TopCommand final : public Command {
   void declare(Flags& flags) override {
     flags.about(
         "Shows what a `jige serve` is doing: requests in prefill, in decode and waiting, the "
-        "key/value cache, tokens a second, latencies. Redraws until Ctrl-C. Where the server asks "
+        "key/value cache, tokens a second, latencies; of a `jige route` its servers. Redraws until "
+        "Ctrl-C. Where the server asks "
         "for a key, the environment variable JIGE_API_KEY holds it.");
     flags.text("URL", url_, "the server, such as http://127.0.0.1:8000");
     flags.toggle("--once", once_, "one picture, then end");
@@ -50,7 +52,9 @@ class TopCommand final : public Command {
       if (output_.json) {
         print_json(sample_json(now, before ? &*before : nullptr));
       } else {
-        const std::string frame = render_top(now, before ? &*before : nullptr, view(peer));
+        const std::string frame = is_router(now.top)
+                                      ? render_router(now.top, view(peer))
+                                      : render_top(now, before ? &*before : nullptr, view(peer));
         if (terminal && !once_) print_exact(kHomeAndClear);
         print_text(frame);
       }

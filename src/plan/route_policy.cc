@@ -169,7 +169,7 @@ RoutePolicy::Candidate RoutePolicy::choose(const Request& request,
     if (options_.rule != RouteRule::kPrefix) continue;
     const auto blocks = static_cast<int64_t>(one.server->known.match(request.spec.prefix));
     one.known_tokens = std::min(blocks * options_.block_tokens, request.spec.prompt_tokens);
-    if (load <= bound) one.cost = load - one.known_tokens;
+    if (load <= bound) one.cost = load - options_.known_weight * one.known_tokens;
   }
   return *std::ranges::min_element(open, {}, [](const Candidate& one) {
     return std::tuple(one.cost, one.server->chosen_at, one.id);

@@ -15,7 +15,9 @@
 // request allows. The work of a server, W, is the sum over its requests and what others have sent
 // it (set_other_work). Rules:
 //
-//   prefix        the server with the least W - known tokens of the prompt; known ones count only
+//   prefix        the server with the least W - known_weight * known tokens of the prompt; these
+//                 count more than once, since a conversation that moves is read again now, and what
+//                 it takes of another cache is missed later. They count only
 //                 where W <= imbalance_ratio * mean W + imbalance_slack, so that a beginning that
 //                 everybody uses does not bury one server. The mean is over the servers that are up
 //                 and have the model. (The bound is that of Mirrokni, Thorup and Zadimoghaddam,
@@ -65,6 +67,7 @@ struct RouteOptions {
   size_t known_blocks_max = 65536;  // of one server
   int64_t answer_cost = 8;          // tokens of prompts that take as long as one of an answer
   int64_t answer_floor = 16;   // tokens that an answer is expected to go on, however long it is
+  int64_t known_weight = 8;    // what a known token saves, in tokens of work
   double answer_tokens = 256;  // expected of an answer before any has ended
   double imbalance_ratio = 1.25;
   double imbalance_slack = 4096;

@@ -101,7 +101,7 @@ class PlainRouter {
       const Server& server = servers.at(id);
       int64_t cost = options_.rule == RouteRule::kRoundRobin ? 0 : load(id);
       if (options_.rule == RouteRule::kPrefix && static_cast<double>(load(id)) <= bound(request)) {
-        cost -= known(server, request);
+        cost -= options_.known_weight * known(server, request);
       }
       const auto key = std::tuple(cost, server.chosen_at, id);
       if (!best || key < *best) best = key;
@@ -152,6 +152,7 @@ class Walk {
     options_.waiting_max = static_cast<int32_t>(rng_.below(5));
     options_.block_tokens = 4;
     options_.answer_cost = 1 + static_cast<int64_t>(rng_.below(8));
+    options_.known_weight = 1 + static_cast<int64_t>(rng_.below(6));
     options_.answer_floor = 2;
     options_.answer_tokens = 20;
     options_.imbalance_ratio = 1 + rng_.uniform();

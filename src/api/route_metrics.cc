@@ -1,0 +1,165 @@
+#include "api/route_metrics.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string_view>
+#include <vector>
+
+#include "api/prometheus_text.h"
+
+namespace jige::api {
+namespace {
+
+double as_metric(int64_t number) { return static_cast<double>(number); }
+
+std::string_view state_name(const plan::RouteServerStatus& status) {
+  if (status.leaving) return "leaving";
+  switch (status.state) {
+    case plan::ServerState::kUp:
+      return "up";
+    case plan::ServerState::kResting:
+      return "resting";
+    case plan::ServerState::kDown:
+      return "down";
+  }
+  return "";
+}
+
+// A sample for each server.
+template <typename Value>
+std::vector<MetricSample> by_server(const RouterView& view, const Value& value) {
+  std::vector<MetricSample> samples;
+  for (const RouteServerView& one : view.servers) {
+    samples.push_back({.labels = {{"server", one.address}}, .value = as_metric(value(one))});
+  }
+  return samples;
+}
+
+std::vector<MetricSample> failures_by_kind(const RouterView& view) {
+  std::vector<MetricSample> samples;
+  for (const RouteServerView& one : view.servers) {
+    const RouteServerCounts& counts = one.server->counts;
+    const std::pair<const char*, int64_t> kinds[] = {
+        {"refused", counts.refused}, {"connect", counts.connect_failed}, {"broke", counts.broke}};
+    for (const auto& [kind, count] : kinds) {
+      samples.push_back(
+          {.labels = {{"server", one.address}, {"kind", kind}}, .value = as_metric(count)});
+    }
+  }
+  return samples;
+}
+
+void write_servers(PrometheusText& text, const RouterView& view) {
+  using View = const RouteServerView&;
+  text.gauge("jige_route:server_up", "1 where a server takes requests or rests for a moment.",
+             by_server(view, [](View one) {
+               return one.status.state != plan::ServerState::kDown && !one.status.leaving;
+             }));
+  text.gauge("jige_route:server_requests", "Requests at a server now.",
+             by_server(view, [](View one) { return one.status.requests; }));
+  text.gauge("jige_route:server_work_tokens", "Work left at a server, in tokens of prompts.",
+             by_server(view, [](View one) { return one.status.work; }));
+  text.gauge(
+      "jige_route:server_known_blocks", "Blocks of beginnings it is believed to know.",
+      by_server(view, [](View one) { return static_cast<int64_t>(one.status.known_blocks); }));
+  const auto counter = [&](std::string_view name, std::string_view help,
+                           int64_t RouteServerCounts::*field) {
+    text.counter(name, help,
+                 by_server(view, [field](View one) { return one.server->counts.*field; }));
+  };
+  counter("jige_route:requests_total", "Requests sent to a server, retries among them.",
+          &RouteServerCounts::requests);
+  counter("jige_route:retries_total", "Those that another server had refused or lost.",
+          &RouteServerCounts::retries);
+  text.counter("jige_route:failures_total",
+               "Requests that a server refused (429, 503), that did not reach it, that it lost.",
+               failures_by_kind(view));
+  counter("jige_route:cut_total", "Answers lost behind their first bytes.",
+          &RouteServerCounts::cut);
+  counter("jige_route:cancelled_total", "Requests whose client went.",
+          &RouteServerCounts::cancelled);
+  counter("jige_route:prompt_tokens_total", "Tokens of prompts sent, four bytes for each.",
+          &RouteServerCounts::prompt_tokens);
+  counter("jige_route:known_tokens_total", "Those of them it was believed to know.",
+          &RouteServerCounts::known_tokens);
+  std::vector<HistogramSample> first;
+  for (const RouteServerView& one : view.servers) {
+    first.push_back({.labels = {{"server", one.address}},
+                     .snapshot = one.server->first_byte_seconds.snapshot()});
+  }
+  text.histogram("jige_route:first_byte_seconds", "From asking a server to its answer's head.",
+                 first);
+}
+
+}  // namespace
+
+std::string route_metrics_text(const RouterView& view, const HttpServerStats& http,
+                               const ResponseCounts& responses) {
+  PrometheusText text;
+  write_http_metrics(text, http, responses);
+  text.gauge("jige_route:num_requests_waiting", "Requests that wait for room at a server.",
+             as_metric(view.waiting));
+  text.gauge("jige_route:num_requests_running", "Requests at servers.", as_metric(view.in_flight));
+  text.gauge("jige_route:expected_answer_tokens", "What an answer is expected to have.",
+             view.expected_answer_tokens);
+  const RouterTotals& totals = view.totals;
+  const std::pair<const char*, int64_t> ends[] = {{"answered", totals.answered},
+                                                  {"cancelled", totals.cancelled},
+                                                  {"cut", totals.cut},
+                                                  {"no_model", totals.no_model},
+                                                  {"no_server", totals.no_server},
+                                                  {"queue_full", totals.queue_full},
+                                                  {"refused", totals.refused},
+                                                  {"lost", totals.lost}};
+  std::vector<MetricSample> samples;
+  for (const auto& [end, count] : ends) {
+    samples.push_back({.labels = {{"end", end}}, .value = as_metric(count)});
+  }
+  text.counter("jige_route:ended_total", "Requests by how they ended.", samples);
+  write_servers(text, view);
+  return text.take();
+}
+
+Json route_top_json(const RouterView& view) {
+  Json servers = Json::array();
+  for (const RouteServerView& one : view.servers) {
+    const RouteServerCounts& counts = one.server->counts;
+    const auto first = one.server->first_byte_seconds.snapshot();
+    servers.push_back({{"address", one.address},
+                       {"state", state_name(one.status)},
+                       {"trouble", one.server->trouble()},
+                       {"models", one.server->model_names()},
+                       {"requests", one.status.requests},
+                       {"work_tokens", one.status.work},
+                       {"known_blocks", one.status.known_blocks},
+                       {"requests_total", counts.requests},
+                       {"retries_total", counts.retries},
+                       {"refused_total", counts.refused},
+                       {"failed_total", counts.connect_failed + counts.broke},
+                       {"prompt_tokens_total", counts.prompt_tokens},
+                       {"known_tokens_total", counts.known_tokens},
+                       {"first_byte_seconds_p50", first.quantile(0.5)},
+                       {"first_byte_seconds_p99", first.quantile(0.99)}});
+  }
+  return {{"router", true},
+          {"policy", view.rule},
+          {"waiting_requests", view.waiting},
+          {"running", view.in_flight},
+          {"expected_answer_tokens", view.expected_answer_tokens},
+          {"servers", std::move(servers)}};
+}
+
+Json routed_models(const RouterView& view) {
+  Json all = Json::array();
+  std::set<std::string> names;
+  for (const RouteServerView& one : view.servers) {
+    if (one.status.leaving) continue;
+    for (const Json& model : one.server->models()) {
+      if (names.insert(model["id"].get<std::string>()).second) all.push_back(model);
+    }
+  }
+  return all;
+}
+
+}  // namespace jige::api

@@ -1,0 +1,257 @@
+#include "api/route_relay.h"
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/ascii.h"
+
+namespace jige::api {
+namespace {
+
+constexpr std::string_view kEvents = "text/event-stream";
+constexpr size_t kUsageBytes = 4096;  // at the end of an answer, where its usage stands
+
+// Fields that are of one connection, that this side writes itself, or that are secrets between the
+// client and the router.
+bool is_own_field(std::string_view name) {
+  static constexpr std::string_view kOwn[] = {"accept",
+                                              "accept-encoding",
+                                              "authorization",
+                                              "connection",
+                                              "content-length",
+                                              "content-type",
+                                              "cookie",
+                                              "date",
+                                              "expect",
+                                              "host",
+                                              "keep-alive",
+                                              "origin",
+                                              "referer",
+                                              "proxy-authorization",
+                                              "proxy-connection",
+                                              "server",
+                                              "te",
+                                              "trailer",
+                                              "transfer-encoding",
+                                              "upgrade",
+                                              "user-agent",
+                                              "vary",
+                                              "x-api-key"};
+  const std::string lower = lower_ascii(name);
+  return std::ranges::find(kOwn, lower) != std::end(kOwn) || lower.starts_with("access-control-");
+}
+
+// "/v1/messages?beta=true": paths here are fixed ones, without anything to be escaped.
+std::string target_of(const HttpRequest& request) {
+  return request.query.empty() ? request.path : request.path + "?" + request.query;
+}
+
+// Behind the last whole event.
+size_t events_end(std::string_view text) {
+  size_t end = 0;
+  for (const std::string_view mark : {std::string_view("\n\n"), std::string_view("\r\n\r\n")}) {
+    const size_t at = text.rfind(mark);
+    if (at != std::string_view::npos) end = std::max(end, at + mark.size());
+  }
+  return end;
+}
+
+int64_t count_events(std::string_view text) {
+  int64_t count = 0;
+  for (size_t at = text.find("data:"); at != std::string_view::npos;
+       at = text.find("data:", at + 5)) {
+    if (at == 0 || text[at - 1] == '\n') ++count;
+  }
+  return count;
+}
+
+// The number behind the last "completion_tokens" or "output_tokens" of an answer; 0 where there is
+// none.
+int64_t used_tokens(std::string_view body) {
+  body.remove_prefix(body.size() - std::min(body.size(), kUsageBytes));
+  for (const std::string_view name : {"\"completion_tokens\":", "\"output_tokens\":"}) {
+    const size_t at = body.rfind(name);
+    if (at == std::string_view::npos) continue;
+    body.remove_prefix(at + name.size());
+    body.remove_prefix(std::min(body.find_first_not_of(' '), body.size()));
+    int64_t count = 0;
+    std::from_chars(body.data(), body.data() + body.size(), count);
+    return std::max<int64_t>(count, 0);
+  }
+  return 0;
+}
+
+double seconds_of(std::string_view text) {
+  int seconds = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  return error == std::errc() && end == text.data() + text.size() && seconds >= 0 ? seconds : -1;
+}
+
+// An error behind what a stream has said, in the form of its route.
+std::string error_event(std::string_view path, const ApiError& error, int64_t events) {
+  if (error_form(path) == ErrorForm::kAnthropic) {
+    return "event: error\ndata: " + dump_json(error_json(error, ErrorForm::kAnthropic)) + "\n\n";
+  }
+  if (path == "/v1/responses") {
+    const Json json{{"type", "error"},
+                    {"code", "server_error"},
+                    {"message", error.message},
+                    {"param", nullptr},
+                    {"sequence_number", events}};
+    return "event: error\ndata: " + dump_json(json) + "\n\n";
+  }
+  return "data: " + dump_json(error_json(error)) + "\n\n";
+}
+
+}  // namespace
+
+RouteRelay::RouteRelay(plan::RouteId id, HttpRequest request, std::shared_ptr<Responder> responder)
+    : id_(id), path_(request.path), responder_(std::move(responder)) {
+  query_.method = std::move(request.method);
+  query_.path = target_of(request);
+  query_.body = std::move(request.body);
+  for (HttpHeader& field : request.headers) {
+    if (!is_own_field(field.name)) query_.fields.push_back(std::move(field));
+  }
+}
+
+Status RouteRelay::ask(const HttpPeer& peer, const std::string& api_key, double now_s) {
+  drop_call();
+  query_.api_key = api_key;
+  asked_s_ = moved_s_ = now_s;
+  JIGE_TRY(HttpCall call, HttpCall::start(peer, query_));
+  call.hold_body_at(kWindowBytes);
+  call_.emplace(std::move(call));
+  return {};
+}
+
+void RouteRelay::drop_call() {
+  call_.reset();
+  form_ = Form::kUnknown;
+  held_.clear();
+  whole_events_ = true;
+  answer_tokens_ = 0;
+  head_s_ = -1;
+}
+
+Result<RouteRelay::State> RouteRelay::move(double now_s, std::function<void()> on_taken) {
+  const size_t before = call_->received_bytes();
+  const Status moved = call_->advance();
+  if (call_->received_bytes() != before) moved_s_ = now_s;
+  if (call_->response().head_complete() && form_ == Form::kUnknown) look_at_head(now_s);
+  if (form_ != Form::kUnknown) {
+    JIGE_TRY(const State state, pass_on(std::move(on_taken)));
+    if (state != State::kOpen) return state;
+  }
+  if (!moved) return tl::unexpected(moved.error());
+  return State::kOpen;
+}
+
+void RouteRelay::look_at_head(double now_s) {
+  const ResponseReader& response = call_->response();
+  head_s_ = now_s;
+  if (response.status() == 429 || response.status() == 503) {
+    form_ = Form::kRefusal;
+    retry_after_s_ = seconds_of(response.field("retry-after"));
+  } else if (lower_ascii(response.field("content-type")).starts_with(kEvents)) {
+    form_ = Form::kEvents;
+  } else {
+    form_ = Form::kWhole;
+  }
+}
+
+Result<RouteRelay::State> RouteRelay::pass_on(std::function<void()> on_taken) {
+  ResponseReader& response = call_->response();
+  held_ += response.take_body();
+  if (form_ == Form::kWhole || form_ == Form::kRefusal) {
+    if (response.complete()) return finish_whole();
+    if (held_.size() <= kWholeBytes) return State::kOpen;
+    if (form_ == Form::kRefusal) {
+      return fail(Code::kCorrupt, "a refusal of more than {} bytes", kWholeBytes);
+    }
+    form_ = Form::kBytes;
+  }
+  size_t ready = held_.size();
+  if (form_ == Form::kEvents) {
+    const size_t end = events_end(held_);
+    if (end < held_.size() - std::min(held_.size(), kEventBytes)) whole_events_ = false;
+    if (whole_events_ && !response.complete()) ready = end;
+    answer_tokens_ += count_events(std::string_view(held_).substr(0, ready));
+  }
+  if (ready > 0 || response.complete()) {
+    send(std::string_view(held_).substr(0, ready), std::move(on_taken));
+    held_.erase(0, ready);
+  }
+  if (!response.complete()) return State::kOpen;
+  responder_->post([responder = responder_] { responder->end(); });
+  return State::kDone;
+}
+
+RouteRelay::State RouteRelay::finish_whole() {
+  HttpResponse answer = take_head();
+  answer.body = std::move(held_);
+  if (form_ == Form::kRefusal) {
+    refusal_ = std::move(answer);
+    return State::kRefused;
+  }
+  answer_tokens_ = used_tokens(answer.body);
+  begun_ = true;
+  responder_->post([responder = responder_, answer = std::move(answer)]() mutable {
+    responder->respond(std::move(answer));
+  });
+  return State::kDone;
+}
+
+HttpResponse RouteRelay::take_head() const {
+  const ResponseReader& response = call_->response();
+  HttpResponse head{.status = response.status(),
+                    .content_type = std::string(response.field("content-type"))};
+  for (const auto& [name, value] : response.fields()) {
+    if (!is_own_field(name)) head.headers.push_back({name, value});
+  }
+  return head;
+}
+
+void RouteRelay::send(std::string_view piece, std::function<void()> on_taken) {
+  std::optional<HttpResponse> head;
+  if (!std::exchange(begun_, true)) {
+    head = take_head();
+    query_.body = {};  // it is never asked again
+  }
+  on_the_way_ += piece.size();
+  if (on_the_way_ < kWindowBytes) {
+    on_taken = nullptr;
+  } else {
+    on_the_way_ = 0;
+    paused_ = ever_paused_ = true;
+  }
+  responder_->post([responder = responder_, head = std::move(head), piece = std::string(piece),
+                    on_taken = std::move(on_taken)]() mutable {
+    if (head) responder->begin(std::move(*head));
+    if (!piece.empty()) responder->write(piece);
+    if (on_taken) responder->when_sent(std::move(on_taken));
+  });
+}
+
+void RouteRelay::refuse(const ApiError& error) {
+  HttpResponse answer = refusal_ ? std::move(*refusal_) : error_response(error, error_form(path_));
+  responder_->post([responder = responder_, answer = std::move(answer)]() mutable {
+    responder->respond(std::move(answer));
+  });
+}
+
+void RouteRelay::cut(const ApiError& error) {
+  if (form_ != Form::kEvents || !whole_events_) {
+    // Dropped without an end, so that it does not look complete.
+    responder_ = nullptr;
+    return;
+  }
+  responder_->post([responder = responder_, event = error_event(path_, error, answer_tokens_)] {
+    responder->write(event);
+    responder->end();
+  });
+}
+
+}  // namespace jige::api

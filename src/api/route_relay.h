@@ -1,0 +1,115 @@
+// RouteRelay: one request on its way through a router: what is to be asked, the call to a server,
+// and what of the answer goes on to the client. Internal to the router.
+//
+// An answer is whole (a body of up to kWholeBytes) or goes on in pieces as it comes. Of server-sent
+// events only whole ones go on, so that an error can be said behind them in the form of the
+// protocol; one of more than kEventBytes goes on in pieces, and then a stream that breaks is cut.
+// The client's end is begun with the first bytes that go on: until then the request may be asked
+// elsewhere.
+//
+// Invariants: (1) at most kWindowBytes and a read are on the way to a client that has not taken
+//             them: behind that nothing is read from the server until it has.
+//             (2) nothing is asked twice of which the client has seen a byte.
+// Threads: the router's own; what the Responder does runs on the HTTP server's thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "api/api_error.h"
+#include "api/http_client.h"
+#include "api/http_message.h"
+#include "base/result.h"
+#include "plan/route_policy.h"
+
+namespace jige::api {
+
+class RouteRelay {
+ public:
+  static constexpr size_t kWholeBytes = size_t{1} << 20;
+  static constexpr size_t kEventBytes = size_t{256} << 10;
+  static constexpr size_t kWindowBytes = size_t{64} << 10;
+
+  // What became of the bytes that have come.
+  enum class State {
+    kOpen,     // more is to come
+    kRefused,  // by 429 or 503: the answer is kept, and nobody has seen it
+    kDone,     // the client has the whole answer
+  };
+
+  RouteRelay(plan::RouteId id, HttpRequest request, std::shared_ptr<Responder> responder);
+
+  plan::RouteId id() const { return id_; }
+  const std::string& path() const { return path_; }
+
+  // Begins to ask a server. Fails as HttpCall does.
+  Status ask(const HttpPeer& peer, const std::string& api_key, double now_s);
+  // Gives the call up, and all that has come of it.
+  void drop_call();
+  HttpCall* call() { return call_ ? &*call_ : nullptr; }
+  // Sends and receives what is possible. Fails as HttpCall does. `on_taken` runs, on any thread,
+  // once the client has taken all that is on the way to it; until then paused() is true.
+  Result<State> move(double now_s, std::function<void()> on_taken);
+  bool paused() const { return paused_; }
+  void go_on() { paused_ = false; }
+
+  // Whether the client has seen something.
+  bool begun() const { return begun_; }
+  bool has_head() const { return head_s_ >= 0; }
+  bool ever_paused() const { return ever_paused_; }
+  // Of the call at hand: when it began, and from then to the head of its answer.
+  double asked_at_s() const { return asked_s_; }
+  double first_byte_seconds() const { return head_s_ - asked_s_; }
+  double last_moved_s() const { return moved_s_; }
+  // Tokens of the answer so far, about: events of a stream; what the usage of a whole answer says.
+  int64_t answer_tokens() const { return answer_tokens_; }
+  // How long a server that refused wants nothing; negative: it does not say.
+  double retry_after_s() const { return retry_after_s_; }
+
+  // Answers with the refusal that was kept, or else with this error.
+  void refuse(const ApiError& error);
+  // Ends an answer that the client has seen something of: by an error in the form of the protocol
+  // where that is possible, else the connection is cut.
+  void cut(const ApiError& error);
+
+  // What the router keeps of it.
+  plan::RouteServerId server = -1;  // that was asked last
+  int32_t broken_count = 0;         // servers that were lost with it
+  size_t counted_bytes = 0;         // of its body, while it may be asked again
+  int64_t prompt_tokens = 0;
+  std::string model;
+
+ private:
+  enum class Form { kUnknown, kRefusal, kWhole, kEvents, kBytes };
+
+  void look_at_head(double now_s);
+  Result<State> pass_on(std::function<void()> on_taken);
+  State finish_whole();
+  void send(std::string_view piece, std::function<void()> on_taken);
+  HttpResponse take_head() const;
+
+  plan::RouteId id_;
+  std::string path_;
+  HttpQuery query_;
+  std::shared_ptr<Responder> responder_;
+  std::optional<HttpCall> call_;
+
+  Form form_ = Form::kUnknown;
+  std::string held_;  // of the body: what does not go on yet
+  bool whole_events_ = true;
+  bool begun_ = false;
+  bool paused_ = false;
+  bool ever_paused_ = false;
+  size_t on_the_way_ = 0;  // bytes since the client had taken all
+  int64_t answer_tokens_ = 0;
+  double asked_s_ = 0, head_s_ = -1, moved_s_ = 0;
+  double retry_after_s_ = -1;
+  std::optional<HttpResponse> refusal_;
+};
+
+}  // namespace jige::api

@@ -1,0 +1,95 @@
+#include "api/route_server.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace jige::api {
+namespace {
+
+constexpr size_t kProbeBytesMax = size_t{4} << 20;
+
+}  // namespace
+
+std::vector<std::string> RouteServer::model_names() const {
+  std::vector<std::string> names;
+  for (const Json& model : models_) names.push_back(model["id"].get<std::string>());
+  return names;
+}
+
+bool RouteServer::begin_probe(double now_s, double answer_s, const std::string& api_key) {
+  answer_s_ = answer_s;
+  api_key_ = api_key;
+  health_.probe_sent();
+  return start_step(Step::kHealth, now_s);
+}
+
+bool RouteServer::start_step(Step step, double now_s) {
+  step_ = step;
+  probe_until_s_ = now_s + answer_s_;
+  probe_.reset();
+  auto call = HttpCall::start(
+      peer_, {.path = step == Step::kHealth ? "/health" : "/v1/models", .api_key = api_key_});
+  if (!call) {
+    end_probe(now_s, call.error().message);
+    return false;
+  }
+  call->hold_body_at(kProbeBytesMax);
+  probe_.emplace(std::move(*call));
+  return true;
+}
+
+void RouteServer::end_probe(double now_s, std::string trouble) {
+  probe_.reset();
+  health_.probe_answered(now_s, trouble.empty());
+  trouble_ = std::move(trouble);
+}
+
+bool RouteServer::move_probe(double now_s) {
+  if (!probe_) return false;
+  const Status moved = probe_->advance();
+  if (!moved) {
+    end_probe(now_s, moved.error().message);
+    return true;
+  }
+  if (!probe_->response().complete()) {
+    if (now_s < probe_until_s_) return false;
+    end_probe(now_s, fmt::format("no answer to GET {} within {:g} s",
+                                 step_ == Step::kHealth ? "/health" : "/v1/models", answer_s_));
+    return true;
+  }
+  std::string trouble = look_at_answer();
+  if (trouble.empty() && step_ == Step::kHealth) {
+    start_step(Step::kModels, now_s);
+  } else {
+    end_probe(now_s, std::move(trouble));
+  }
+  return true;
+}
+
+std::string RouteServer::look_at_answer() {
+  ResponseReader& response = probe_->response();
+  const int status = response.status();
+  if (step_ == Step::kHealth) {
+    return status == 200 ? "" : fmt::format("GET /health: HTTP {}", status);
+  }
+  if (status != 200) {
+    return fmt::format("GET /v1/models: HTTP {}{}", status,
+                       status == 401 ? "; --server-key-file names its key" : "");
+  }
+  const Result<Json> body = parse_json(response.take_body(), address() + "/v1/models");
+  if (!body) return body.error().message;
+  const Json* data = find_field(*body, "data");
+  if (!data || !data->is_array()) return "GET /v1/models: there is no list in \"data\"";
+  Json models = Json::array();
+  for (const Json& model : *data) {
+    const Json* id = find_field(model, "id");
+    if (id && id->is_string()) models.push_back(model);
+  }
+  if (models.empty()) return "it has no model yet";
+  models_ = std::move(models);
+  return "";
+}
+
+}  // namespace jige::api

@@ -1,0 +1,89 @@
+// RouteServer: one server behind a router: where it is, how it is, which models it has, what was
+// counted of it. Internal to the router, whose thread it belongs to.
+//
+// A probe is GET /health, and behind it GET /v1/models: a server counts as well when both have
+// status 200 and there is a model, which a server of Jige has none of while it loads. It has
+// probe_answer_s for each.
+// Threads: the router's own.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "api/http_client.h"
+#include "base/json.h"
+#include "plan/route_policy.h"
+#include "plan/server_health.h"
+#include "serve/histogram.h"
+
+namespace jige::api {
+
+struct RouteServerCounts {
+  int64_t requests = 0;        // sent to it, retries among them
+  int64_t retries = 0;         // that another server had refused or lost
+  int64_t refused = 0;         // answered by 429 or 503
+  int64_t connect_failed = 0;  // never reached it
+  int64_t broke = 0;           // ended before the answer did, or were no HTTP
+  int64_t cut = 0;             // of these, behind the first bytes for the client
+  int64_t cancelled = 0;       // the client went
+  int64_t prompt_tokens = 0;   // by four bytes each, of prompts sent to it
+  int64_t known_tokens = 0;    // of these, that it was believed to know
+};
+
+class RouteServer {
+ public:
+  RouteServer(HttpPeer peer, plan::RouteServerId id, const plan::HealthOptions& health)
+      : peer_(std::move(peer)), id_(id), health_(health) {}
+
+  const HttpPeer& peer() const { return peer_; }
+  plan::RouteServerId id() const { return id_; }
+  std::string address() const { return "http://" + peer_.host + peer_.base; }
+  plan::ServerHealth& health() { return health_; }
+  const plan::ServerHealth& health() const { return health_; }
+
+  // Entries of /v1/models as the server gave them last.
+  const Json& models() const { return models_; }
+  std::vector<std::string> model_names() const;
+  // Why it is down; empty where it is not.
+  const std::string& trouble() const { return trouble_; }
+  void set_trouble(std::string trouble) { trouble_ = std::move(trouble); }
+
+  // The probe that is under way; its descriptor is to be watched.
+  HttpCall* probe() { return probe_ ? &*probe_ : nullptr; }
+  // Sends a probe. False where not even that was possible.
+  bool begin_probe(double now_s, double answer_s, const std::string& api_key);
+  // Bytes may be there, or the time be up. True where the probe went on to another call or ended:
+  // its descriptor is another one.
+  bool move_probe(double now_s);
+
+  RouteServerCounts counts;
+  serve::Histogram first_byte_seconds{serve::latency_bounds()};
+  bool leaving = false;
+  bool told_up = false;  // what was logged of it last
+
+ private:
+  enum class Step { kHealth, kModels };
+
+  bool start_step(Step step, double now_s);
+  void end_probe(double now_s, std::string trouble);
+  // What is wrong with the answer; empty: nothing.
+  std::string look_at_answer();
+
+  HttpPeer peer_;
+  plan::RouteServerId id_;
+  plan::ServerHealth health_;
+  Json models_;
+  std::string trouble_ = "it has not answered yet";
+
+  std::optional<HttpCall> probe_;
+  Step step_ = Step::kHealth;
+  double answer_s_ = 0;
+  double probe_until_s_ = 0;
+  std::string api_key_;
+};
+
+}  // namespace jige::api

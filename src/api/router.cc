@@ -1,0 +1,365 @@
+#include "api/router.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <deque>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "api/api_error.h"
+#include "api/field_reader.h"
+#include "api/route_loop.h"
+#include "base/log.h"
+
+namespace jige::api {
+namespace {
+
+constexpr int kTurnMs = 20;  // between looks around
+constexpr int kEventsAtOnce = 256;
+constexpr uint64_t kWakeKey = 0;
+constexpr double kRetryAfterS = 2;
+
+// What a descriptor that is watched belongs to: a request by its id, a probe by its server's
+// (RouterLoop::watch_probe).
+uint64_t relay_key(plan::RouteId id) { return static_cast<uint64_t>(id) * 2; }
+
+// Where servers are and what they died of is no matter of clients.
+ApiError lost_error() {
+  return {.status = 503,
+          .message = "the server was lost before its answer was complete; try again",
+          .code = "server_lost",
+          .retry_after_s = kRetryAfterS};
+}
+
+}  // namespace
+
+RouterLoop::RouterLoop(RouterOptions options, int epoll_fd, int wake_fd)
+    : options_(std::move(options)),
+      policy_(options_.policy),
+      epoll_fd_(epoll_fd),
+      wake_fd_(wake_fd),
+      thread_([this] { run(); }) {}
+
+RouterLoop::~RouterLoop() {
+  stop();
+  close(epoll_fd_);
+  close(wake_fd_);
+}
+
+void RouterLoop::set_servers(std::vector<HttpPeer> peers) {
+  hand_in([this, peers = std::move(peers)] { change_servers(peers); });
+}
+
+void RouterLoop::look(std::function<void(const RouterView&)> looker) {
+  hand_in([this, looker = std::move(looker)] { looker(view()); });
+}
+
+void RouterLoop::hand_in(std::function<void()> work) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return;
+    inbox_.push_back(std::move(work));
+    if (inbox_.size() > 1) return;  // somebody has waked it already
+  }
+  wake();
+}
+
+void RouterLoop::wake() const {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(wake_fd_, &one, sizeof one);
+}
+
+void RouterLoop::stop() {
+  if (!thread_.joinable()) return;
+  stopping_ = true;
+  wake();
+  thread_.join();
+  std::deque<std::function<void()>> dropped;
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    dropped.swap(inbox_);
+  }
+  relays_.clear();  // those who wait are told that they were dropped
+}
+
+void RouterLoop::run() {
+  while (!stopping_) {
+    try {
+      take_turn();
+    } catch (const std::exception& error) {
+      log_error("the router: {}", error.what());  // only memory runs out here
+    }
+  }
+}
+
+void RouterLoop::take_turn() {
+  epoll_event events[kEventsAtOnce];
+  const int count = epoll_wait(epoll_fd_, events, kEventsAtOnce, kTurnMs);
+  if (options_.before_turn) options_.before_turn();
+  now_s_ = watch_.seconds();
+  // Before the inbox is looked at: who hands something in behind it wakes us again.
+  uint64_t ignored = 0;
+  [[maybe_unused]] const ssize_t got = read(wake_fd_, &ignored, sizeof ignored);
+  std::deque<std::function<void()>> work;
+  {
+    const std::lock_guard lock(mutex_);
+    work.swap(inbox_);
+  }
+  for (const auto& one : work) one();
+  for (int i = 0; i < count; ++i) {
+    const uint64_t key = events[i].data.u64;
+    if (key == kWakeKey) continue;
+    if (key % 2 == 1) {
+      const auto found = servers_.find(static_cast<plan::RouteServerId>(key / 2));
+      if (found != servers_.end()) move_probe(found->second);
+    } else {
+      move(static_cast<plan::RouteId>(key / 2));
+    }
+  }
+  if (now_s_ - looked_s_ >= kTurnMs * 1e-3) {
+    looked_s_ = now_s_;
+    look_at_servers();
+    look_at_relays();
+  }
+  place_waiting();
+}
+
+// The descriptor as it is to be watched now; a closed one is forgotten by the kernel.
+void RouterLoop::watch(int fd, uint64_t key, short wanted) const {
+  epoll_event event{};
+  event.events = static_cast<uint32_t>(wanted);  // POLLIN and EPOLLIN are one, and so on
+  event.data.u64 = key;
+  if (epoll_ctl(epoll_fd_, EPOLL_CTL_MOD, fd, &event) == 0) return;
+  epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &event);
+}
+
+void RouterLoop::answer(HttpRequest request, RouteFacts facts,
+                        std::shared_ptr<Responder> responder) {
+  const plan::RouteId id = next_id_++;
+  ++open_count_;
+  hand_in([this, id, request = std::move(request), facts = std::move(facts), responder]() mutable {
+    admit(id, std::move(request), std::move(facts), std::move(responder));
+  });
+  // Behind it: a client that has gone already says so at once.
+  responder->on_gone([this, id] { hand_in([this, id] { cancel(id); }); });
+}
+
+void RouterLoop::admit(plan::RouteId id, HttpRequest request, RouteFacts facts,
+                       std::shared_ptr<Responder> responder) {
+  const size_t body_bytes = request.body.size();
+  RouteRelay& relay =
+      relays_.try_emplace(id, id, std::move(request), std::move(responder)).first->second;
+  relay.prompt_tokens = facts.prompt_tokens;
+  relay.model = facts.model;
+  relay.counted_bytes = body_bytes;
+  bodies_bytes_ += body_bytes;
+  if (bodies_bytes_ > options_.bodies_bytes_max) {
+    ++totals_.queue_full;
+    relay.refuse({.status = 429,
+                  .message = "too many large requests are under way; try again",
+                  .code = "queue_full",
+                  .retry_after_s = kRetryAfterS});
+    return finish(relay, plan::RoutePolicy::Ending::kGivenUp);
+  }
+  act_on(relay, policy_.arrive({.id = id,
+                                .model = facts.model.empty() ? default_model() : facts.model,
+                                .prefix = std::move(facts.prefix),
+                                .prompt_tokens = facts.prompt_tokens,
+                                .answer_tokens_max = facts.answer_tokens_max}));
+}
+
+void RouterLoop::act_on(RouteRelay& relay, const plan::RouteDecision& decision) {
+  ApiError error{.status = 503, .retry_after_s = kRetryAfterS};
+  switch (decision.verdict) {
+    case plan::RouteVerdict::kServer:
+      return ask(relay, decision);
+    case plan::RouteVerdict::kWait:
+      return;
+    case plan::RouteVerdict::kNoModel:
+      if (!knows_all_models()) return refuse_for_now(relay);
+      ++totals_.no_model;
+      error = {
+          .status = 404,
+          .message = fmt::format("the model {} is not served here", shown_value(Json(relay.model))),
+          .param = "model",
+          .code = "model_not_found"};
+      break;
+    case plan::RouteVerdict::kNoServer:
+      return refuse_for_now(relay);
+    case plan::RouteVerdict::kFull:
+      ++totals_.queue_full;
+      error.status = 429;
+      error.message = "too many requests wait for a server; try again";
+      error.code = "queue_full";
+      break;
+    case plan::RouteVerdict::kRefused:
+      ++totals_.refused;
+      error.message = "no server could be reached; try again";
+      error.code = "no_server";
+      break;
+  }
+  relay.refuse(error);
+  finish(relay, plan::RoutePolicy::Ending::kGivenUp);
+}
+
+void RouterLoop::refuse_for_now(RouteRelay& relay) {
+  ++totals_.no_server;
+  relay.refuse({.status = 503,
+                .message = "no server that has the model takes requests now; try again",
+                .code = "no_server",
+                .retry_after_s = kRetryAfterS});
+  finish(relay, plan::RoutePolicy::Ending::kGivenUp);
+}
+
+void RouterLoop::ask(RouteRelay& relay, const plan::RouteDecision& decision) {
+  RouteServer& server = servers_.at(decision.server);
+  if (std::exchange(relay.server, decision.server) >= 0) ++server.counts.retries;
+  ++server.counts.requests;
+  server.counts.prompt_tokens += relay.prompt_tokens;
+  server.counts.known_tokens += decision.known_tokens;
+  if (const Status asked = relay.ask(server.peer(), options_.server_key, now_s_); !asked) {
+    return lose(relay, asked.error());
+  }
+  watch(relay.call()->fd(), relay_key(relay.id()), relay.call()->wanted_events());
+}
+
+void RouterLoop::move(plan::RouteId id) {
+  const auto found = relays_.find(id);
+  if (found == relays_.end() || !found->second.call() || found->second.paused()) return;
+  RouteRelay& relay = found->second;
+  const bool had_head = relay.has_head();
+  auto moved = relay.move(now_s_, [this, id] { hand_in([this, id] { go_on(id); }); });
+  note_progress(relay, had_head);
+  if (!moved) return lose(relay, moved.error());
+  RouteServer& server = server_at(relay);
+  if (*moved == RouteRelay::State::kDone) {
+    ++totals_.answered;
+    return finish(relay, plan::RoutePolicy::Ending::kWhole);
+  }
+  if (*moved == RouteRelay::State::kRefused) {
+    ++server.counts.refused;
+    server.health().request_refused(now_s_, relay.retry_after_s());
+    note_state(server);
+    return place_again(relay);
+  }
+  if (relay.paused()) {  // a peer that hangs up would wake us all the time
+    epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, relay.call()->fd(), nullptr);
+  } else {
+    watch(relay.call()->fd(), relay_key(id), relay.call()->wanted_events());
+  }
+}
+
+void RouterLoop::note_progress(RouteRelay& relay, bool had_head) {
+  if (!had_head && relay.has_head()) {
+    server_at(relay).first_byte_seconds.observe(relay.first_byte_seconds());
+  }
+  if (!relay.begun()) return;
+  bodies_bytes_ -= std::exchange(relay.counted_bytes, 0);
+  policy_.progress(relay.id(), relay.answer_tokens());
+}
+
+void RouterLoop::go_on(plan::RouteId id) {
+  const auto found = relays_.find(id);
+  if (found == relays_.end() || !found->second.paused()) return;
+  found->second.go_on();
+  move(id);
+}
+
+// Its server could not be reached, or ended what it had begun.
+void RouterLoop::lose(RouteRelay& relay, const Error& error) {
+  RouteServer& server = server_at(relay);
+  const bool reached = relay.call() && relay.call()->connected();
+  ++(reached ? server.counts.broke : server.counts.connect_failed);
+  const std::string why = error.message;
+  // One whose client is slow is given up by a server, which is well for all that.
+  if (!relay.ever_paused()) {
+    server.set_trouble(why);
+    server.health().request_failed(now_s_);
+    note_state(server);
+  }
+  if (relay.begun()) {
+    ++server.counts.cut;
+    ++totals_.cut;
+    relay.cut(lost_error());
+    return finish(relay, plan::RoutePolicy::Ending::kGivenUp);
+  }
+  if (reached && ++relay.broken_count > 1) {
+    ++totals_.lost;
+    relay.refuse(lost_error());
+    return finish(relay, plan::RoutePolicy::Ending::kGivenUp);
+  }
+  place_again(relay);
+}
+
+void RouterLoop::place_again(RouteRelay& relay) {
+  relay.drop_call();
+  const plan::RouteDecision decision = policy_.refused(relay.id());
+  drop_gone_servers();  // one that leaves may have had no other
+  act_on(relay, decision);
+}
+
+void RouterLoop::cancel(plan::RouteId id) {
+  const auto found = relays_.find(id);
+  if (found == relays_.end()) return;
+  ++totals_.cancelled;
+  if (found->second.call()) ++server_at(found->second).counts.cancelled;
+  finish(found->second, plan::RoutePolicy::Ending::kGivenUp);
+}
+
+void RouterLoop::finish(RouteRelay& relay, plan::RoutePolicy::Ending ending) {
+  const plan::RouteId id = relay.id();
+  policy_.finished(id, ending);
+  bodies_bytes_ -= relay.counted_bytes;
+  relays_.erase(id);
+  --open_count_;
+  drop_gone_servers();
+}
+
+void RouterLoop::look_at_relays() {
+  std::vector<std::pair<plan::RouteId, std::string>> lost;
+  for (auto& [id, relay] : relays_) {
+    if (!relay.call() || relay.paused()) continue;
+    const RouteServer& server = server_at(relay);
+    if (!relay.call()->connected()) {
+      if (now_s_ - relay.asked_at_s() < options_.connect_s) continue;
+      lost.emplace_back(id, fmt::format("no connection within {:g} s", options_.connect_s));
+    } else if (server.health().unanswering() &&
+               (!relay.begun() || now_s_ - relay.last_moved_s() >= options_.stalled_s)) {
+      lost.emplace_back(id, server.trouble());
+    }
+  }
+  for (const auto& [id, why] : lost) {
+    const auto found = relays_.find(id);
+    if (found != relays_.end()) lose(found->second, {Code::kUnavailable, why});
+  }
+}
+
+void RouterLoop::place_waiting() {
+  while (const auto placed = policy_.next()) {
+    const auto found = relays_.find(placed->id);
+    if (found != relays_.end()) act_on(found->second, placed->decision);
+  }
+}
+
+Result<std::unique_ptr<Router>> Router::start(RouterOptions options) {
+  const int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+  const int wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = kWakeKey;
+  if (epoll_fd < 0 || wake_fd < 0 || epoll_ctl(epoll_fd, EPOLL_CTL_ADD, wake_fd, &event) != 0) {
+    const int error = errno;
+    if (epoll_fd >= 0) close(epoll_fd);
+    if (wake_fd >= 0) close(wake_fd);
+    return fail(Code::kExhausted, "the router: {}", std::strerror(error));
+  }
+  return std::make_unique<RouterLoop>(std::move(options), epoll_fd, wake_fd);
+}
+
+}  // namespace jige::api

@@ -1,0 +1,435 @@
+// What a router does where servers refuse, break, hang, talk nonsense or are slow, and where
+// clients go or do not read.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <atomic>
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "api/route_test_support.h"
+#include "base/rng.h"
+
+namespace jige::api {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::json_of;
+using testing::kAsk;
+using testing::kAskStream;
+using ::testing::Not;
+using testing::PlayedUpstream;
+using testing::quick_router;
+using testing::refuse_with;
+using testing::request_text;
+using testing::RoutedServers;
+using testing::soon;
+using testing::TestClient;
+using testing::TestPort;
+using testing::TestResponse;
+
+constexpr const char* kAskedPath = "/v1/completions";
+
+// Answers probes as a server does, and everything else with these bytes, and hangs up.
+class RawUpstream {
+ public:
+  explicit RawUpstream(std::string bytes) : bytes_(std::move(bytes)) {
+    port_.listen();
+    thread_ = std::thread([this] { run(); });
+  }
+  ~RawUpstream() {
+    stopping_ = true;
+    thread_.join();
+  }
+  const std::string& url() const { return port_.url(); }
+  int64_t asked() const { return asked_; }
+  // Connections are taken and nothing is said any more, to probes neither.
+  void hang() { hanging_ = true; }
+
+ private:
+  void run() {
+    std::vector<int> held;
+    while (!stopping_) {
+      pollfd entry{.fd = port_.fd(), .events = POLLIN, .revents = 0};
+      if (poll(&entry, 1, 10) <= 0) continue;
+      const int fd = accept(port_.fd(), nullptr, nullptr);
+      if (hanging_) {
+        held.push_back(fd);
+      } else {
+        play(fd);
+      }
+    }
+    for (const int fd : held) close(fd);
+  }
+  void play(int fd) {
+    std::string request;
+    char buffer[4096];
+    while (request.find("\r\n\r\n") == std::string::npos) {
+      const ssize_t count = recv(fd, buffer, sizeof buffer, 0);
+      if (count <= 0) break;
+      request.append(buffer, static_cast<size_t>(count));
+    }
+    std::string answer = bytes_;
+    if (request.starts_with("GET /health")) {
+      answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
+    } else if (request.starts_with("GET /v1/models")) {
+      answer = "HTTP/1.1 200 OK\r\n\r\n{\"data\":[{\"id\":\"tiny\"}]}";
+    } else {
+      ++asked_;
+    }
+    send(fd, answer.data(), answer.size(), MSG_NOSIGNAL);
+    shutdown(fd, SHUT_WR);
+    while (recv(fd, buffer, sizeof buffer, 0) > 0) {
+    }
+    close(fd);
+  }
+
+  TestPort port_;
+  const std::string bytes_;
+  std::atomic<bool> stopping_{false}, hanging_{false};
+  std::atomic<int64_t> asked_{0};
+  std::thread thread_;
+};
+
+int64_t count_of(RoutedServers& routed, size_t server, const char* name) {
+  return routed.top()["servers"][server][name].get<int64_t>();
+}
+
+TEST(Router, AsksAnotherWhereOneRefuses) {
+  for (const int status : {429, 503}) {
+    PlayedUpstream one("one"), two("two");
+    one.answer_with(refuse_with(status));
+    RoutedServers routed({one.url(), two.url()});
+    for (int i = 0; i < 6; ++i) {
+      EXPECT_EQ(json_of(routed.post(kAskedPath, kAsk).body)["from"], "two");
+    }
+    EXPECT_GE(one.asked(), 1);
+    EXPECT_EQ(count_of(routed, 0, "refused_total"), one.asked());
+    EXPECT_EQ(count_of(routed, 1, "retries_total"), one.asked());
+  }
+}
+
+TEST(Router, PassesARefusalOnWhereAllRefuse) {
+  PlayedUpstream one("one"), two("two");
+  one.answer_with(refuse_with(429, "17"));
+  two.answer_with(refuse_with(429, "17"));
+  RoutedServers routed({one.url(), two.url()});
+  const TestResponse refused = routed.post(kAskedPath, kAsk);
+  EXPECT_EQ(refused.status, 429);
+  EXPECT_EQ(refused.body, "{\"refused\":429}");
+  EXPECT_EQ(refused.field("Retry-After"), "17");
+  EXPECT_EQ(one.asked(), 1);
+  EXPECT_EQ(two.asked(), 1);
+}
+
+TEST(Router, DoesNotAskTwiceWhatFailed) {
+  PlayedUpstream one("one"), two("two");
+  for (PlayedUpstream* server : {&one, &two}) {
+    server->answer_with([](HttpRequest, const auto& responder) {
+      responder->respond({.status = 500, .body = "failed"});
+    });
+  }
+  RoutedServers routed({one.url(), two.url()});
+  const TestResponse failed = routed.post(kAskedPath, kAsk);
+  EXPECT_EQ(failed.status, 500);
+  EXPECT_EQ(failed.body, "failed");
+  EXPECT_EQ(one.asked() + two.asked(), 1);
+}
+
+TEST(Router, AsksAnotherWhereOneIsGone) {
+  auto one = std::make_unique<PlayedUpstream>("one");
+  PlayedUpstream two("two");
+  RouterOptions options = quick_router();
+  options.health.probe_s = 1000;  // requests themselves find out
+  RoutedServers routed({one->url(), two.url()}, options);
+  one->kill();
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(json_of(routed.post(kAskedPath, kAsk).body)["from"], "two");
+  EXPECT_TRUE(soon([&] { return routed.servers_up() == 1; }));
+  EXPECT_EQ(count_of(routed, 0, "failed_total"), 1) << "then nothing is sent to it";
+}
+
+TEST(Router, ComesBackToAServerThatComesBack) {
+  auto one = std::make_unique<PlayedUpstream>("one");
+  const uint16_t port = static_cast<uint16_t>(std::stoi(one->url().substr(17)));
+  RoutedServers routed({one->url()});
+  one = nullptr;
+  EXPECT_TRUE(soon([&] { return routed.get("/health").status == 503; }));
+  EXPECT_EQ(json_of(routed.post(kAskedPath, kAsk).body)["error"]["code"], "no_server");
+  PlayedUpstream again("again", {"tiny"}, {.port = port});
+  EXPECT_TRUE(soon([&] { return routed.servers_up() == 1; }));
+  EXPECT_EQ(json_of(routed.post(kAskedPath, kAsk).body)["from"], "again");
+}
+
+TEST(Router, AsksOnceMoreWhereAServerIsLostBeforeItAnswers) {
+  RawUpstream one(""),
+      two("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: "
+          "chunked\r\n\r\n"),
+      three("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf of it");
+  PlayedUpstream well("well");
+  RouterOptions options = quick_router();
+  options.policy.rule = plan::RouteRule::kRoundRobin;
+  options.health.backoff_s = options.health.backoff_max_s = 1000;  // each of them once
+  for (const RawUpstream* broken : {&one, &two, &three}) {
+    RoutedServers routed({broken->url(), well.url()}, options);
+    const TestResponse answer = routed.post(kAskedPath, kAskStream);
+    EXPECT_EQ(answer.body, "data: well\n\ndata: [DONE]\n\n");
+    EXPECT_EQ(broken->asked(), 1);
+  }
+  // A request that takes servers with it takes two.
+  RoutedServers routed({one.url(), two.url(), three.url(), well.url()}, options);
+  const TestResponse lost = routed.post(kAskedPath, kAsk);
+  EXPECT_EQ(lost.status, 503);
+  EXPECT_EQ(json_of(lost.body)["error"]["code"], "server_lost");
+  EXPECT_THAT(lost.body, Not(HasSubstr("127.0.0.1"))) << "where servers are is no client's matter";
+  EXPECT_EQ(three.asked(), 1);
+}
+
+TEST(Router, AsksAnotherWhereOneIsNoServer) {
+  for (const std::string& bytes :
+       {std::string("SSH-2.0-OpenSSH\r\n\r\n"), std::string("HTTP/1.1 200\r\nno colon\r\n\r\n"),
+        std::string("HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n"),
+        std::string("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"),
+        "HTTP/1.1 200 OK\r\nX: " + std::string(70'000, 'x'),
+        "HTTP/1.1 503 No\r\n\r\n" + std::string(3 << 20, 'x')}) {
+    RawUpstream one(bytes);
+    PlayedUpstream two("two");
+    RouterOptions options = quick_router();
+    options.policy.rule = plan::RouteRule::kRoundRobin;
+    RoutedServers routed({one.url(), two.url()}, options);
+    EXPECT_EQ(json_of(routed.post(kAskedPath, kAsk).body)["from"], "two") << bytes.substr(0, 40);
+    EXPECT_EQ(one.asked(), 1);
+  }
+}
+
+// Random damage to an answer: the client gets something whole, or what is clearly not.
+TEST(Router, TakesAnyBytesOfAServer) {
+  const std::string good =
+      "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+      "9\r\ndata: a\n\n\r\n9\r\ndata: b\n\n\r\ne\r\ndata: [DONE]\n\n\r\n0\r\n\r\n";
+  PlayedUpstream well("well");
+  RouterOptions options = quick_router();
+  options.policy.rule = plan::RouteRule::kRoundRobin;
+  for (uint64_t seed = 0; seed < 25; ++seed) {
+    Rng rng(derive_key(seed, "upstream damage"));
+    std::string bytes = good;
+    for (uint64_t i = rng.below(3); i > 0; --i) {
+      bytes[rng.below(bytes.size())] = static_cast<char>(rng.below(256));
+    }
+    if (rng.below(2) == 0) bytes.resize(rng.below(bytes.size()));
+    RawUpstream one(bytes);
+    RoutedServers routed({one.url(), well.url()}, options);
+    const TestResponse answer = routed.post(kAskedPath, kAskStream);
+    EXPECT_GE(answer.status, 100) << seed;
+    EXPECT_TRUE(soon([&] { return routed.router().open_count() == 0; })) << seed;
+  }
+}
+
+TEST(Router, SaysInTheStreamThatItsServerWasLost) {
+  const std::string head =
+      "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
+  const std::string half = "12\r\ndata: one\n\ndata: t\r\n";
+  RawUpstream broken(head + half);
+  PlayedUpstream well("well");
+  RouterOptions options = quick_router();
+  options.policy.rule = plan::RouteRule::kRoundRobin;
+  const auto stream_of = [&](const char* path) {
+    RoutedServers routed({broken.url(), well.url()}, options);
+    const TestResponse answer = routed.post(path, kAskStream);
+    EXPECT_EQ(answer.status, 200);
+    EXPECT_EQ(count_of(routed, 1, "requests_total"), 0) << "nothing is asked twice";
+    EXPECT_TRUE(answer.body.starts_with("data: one\n\n")) << answer.body;
+    EXPECT_TRUE(answer.body.ends_with("\n\n")) << answer.body;
+    EXPECT_THAT(routed.get("/metrics").body, HasSubstr("ended_total{end=\"cut\"} 1"));
+    return answer.body.substr(std::min<size_t>(answer.body.size(), 11));
+  };
+  for (const char* path : {"/v1/completions", "/v1/chat/completions"}) {
+    const std::string rest = stream_of(path);
+    ASSERT_TRUE(rest.starts_with("data: {")) << rest;
+    EXPECT_EQ(json_of(rest.substr(6))["error"]["code"], "server_lost");
+  }
+  const std::string responses = stream_of("/v1/responses");
+  ASSERT_TRUE(responses.starts_with("event: error\ndata: {")) << responses;
+  EXPECT_EQ(json_of(responses.substr(19))["type"], "error");
+  const std::string messages = stream_of("/v1/messages");
+  ASSERT_TRUE(messages.starts_with("event: error\ndata: {")) << messages;
+  EXPECT_EQ(json_of(messages.substr(19))["error"]["type"], "overloaded_error");
+}
+
+// What is no stream of events has no place for an error: it ends without its end.
+TEST(Router, CutsALongBodyWhoseServerIsLost) {
+  RawUpstream broken("HTTP/1.1 200 OK\r\nContent-Length: 9000000\r\n\r\n" +
+                     std::string(2 << 20, 'x'));
+  RoutedServers routed({broken.url()});
+  TestClient client(routed.port());
+  client.send(request_text("POST", kAskedPath, kAsk));
+  const std::string all = client.read_until("");
+  EXPECT_TRUE(all.starts_with("HTTP/1.1 200"));
+  EXPECT_FALSE(all.ends_with("0\r\n\r\n"));
+  EXPECT_TRUE(client.ended());
+}
+
+TEST(Router, PassesALongBodyOnInPieces) {
+  std::string body(5 << 20, 'x');
+  for (size_t i = 0; i < body.size(); i += 1000) body[i] = static_cast<char>('a' + i / 1000 % 26);
+  PlayedUpstream server("one");
+  server.answer_with(
+      [&](HttpRequest, const auto& responder) { responder->respond({.body = body}); });
+  RoutedServers routed({server.url()});
+  EXPECT_EQ(routed.post(kAskedPath, kAsk).body, body);
+}
+
+TEST(Router, MovesOnFromAServerThatHangs) {
+  RawUpstream one("");
+  PlayedUpstream two("two");
+  RouterOptions options = quick_router();
+  options.policy.rule = plan::RouteRule::kRoundRobin;
+  options.probe_answer_s = 0.1;
+  RoutedServers routed({one.url(), two.url()}, options);
+  one.hang();
+  // Whichever comes first: its probes fail, or a request waits there until they have.
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(json_of(routed.post(kAskedPath, kAsk).body)["from"], "two");
+  EXPECT_TRUE(soon([&] { return routed.servers_up() == 1; }));
+}
+
+TEST(Router, GivesAStreamUpWhoseServerHangs) {
+  PlayedUpstream server("one");
+  std::shared_ptr<Responder> held;
+  server.answer_with([&](HttpRequest, std::shared_ptr<Responder> responder) {
+    held = std::move(responder);
+    held->begin({.content_type = "text/event-stream"});
+    held->write("data: one\n\n");
+  });
+  RouterOptions options = quick_router();
+  options.stalled_s = 0.2;
+  RoutedServers routed({server.url()}, options);
+  TestClient client(routed.port());
+  client.send(request_text("POST", kAskedPath, kAskStream));
+  EXPECT_NE(client.read_until("data: one\n\n"), "");
+  EXPECT_EQ(client.read_until("error", 150), "") << "it is slow, and that is all";
+  server.health_status = 503;
+  EXPECT_NE(client.read_until("server_lost"), "");
+  held = nullptr;
+}
+
+TEST(Router, WaitsForAServerThatIsSlow) {
+  PlayedUpstream server("one");
+  std::shared_ptr<Responder> held;
+  server.answer_with(
+      [&](HttpRequest, std::shared_ptr<Responder> responder) { held = std::move(responder); });
+  RoutedServers routed({server.url()});
+  TestClient client(routed.port());
+  client.send(request_text("POST", kAskedPath, kAskStream));
+  ASSERT_TRUE(soon([&] { return server.asked() == 1; }));
+  held->post([&] { held->begin({.content_type = "text/event-stream"}); });
+  for (const char* piece : {"da", "ta: o", "ne\n", "\ndata: two\r\n\r\n", "data: three\n\n"}) {
+    held->post([&, piece] { held->write(piece); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  }
+  held->post([&] { held->end(); });
+  EXPECT_EQ(client.read_response().body, "data: one\n\ndata: two\r\n\r\ndata: three\n\n");
+  held = nullptr;
+}
+
+TEST(Router, GivesUpAtTheServerWhatItsClientGaveUp) {
+  PlayedUpstream server("one");
+  std::atomic<int> gone{0};
+  server.answer_with([&](HttpRequest request, const std::shared_ptr<Responder>& responder) {
+    responder->on_gone([&, keep = responder] { ++gone; });
+    if (request.body == kAsk) return;
+    responder->begin({.content_type = "text/event-stream"});
+    responder->write("data: one\n\n");
+  });
+  RoutedServers routed({server.url()});
+  {
+    TestClient whole(routed.port()), stream(routed.port());
+    whole.send(request_text("POST", kAskedPath, kAsk));
+    stream.send(request_text("POST", kAskedPath, kAskStream));
+    EXPECT_NE(stream.read_until("data: one\n\n"), "");
+    ASSERT_TRUE(soon([&] { return server.asked() == 2; }));
+  }
+  EXPECT_TRUE(soon([&] { return gone == 2; }));
+  EXPECT_TRUE(soon([&] { return routed.router().open_count() == 0; }));
+  EXPECT_THAT(routed.get("/metrics").body, HasSubstr("ended_total{end=\"cancelled\"} 2"));
+}
+
+// A client that does not read: the server is read no further than what may be on the way, so that
+// it is the server that gives up, and nothing piles up here.
+TEST(Router, ReadsNoFasterThanItsClient) {
+  PlayedUpstream server("one");
+  std::atomic<int64_t> taken{0};
+  std::atomic<bool> gone{false};
+  const std::string event = "data: " + std::string(1000, 'x') + "\n\n";
+  std::function<void(std::shared_ptr<Responder>)> more;
+  more = [&](std::shared_ptr<Responder> responder) {
+    if (!responder->write(event)) {
+      gone = true;
+      return;
+    }
+    taken += static_cast<int64_t>(event.size());
+    Responder& one = *responder;
+    one.when_sent([&, responder = std::move(responder)] {
+      responder->post([&, responder] { more(responder); });
+    });
+  };
+  server.answer_with([&](HttpRequest, std::shared_ptr<Responder> responder) {
+    responder->on_gone([&] { gone = true; });
+    responder->begin({.content_type = "text/event-stream"});
+    more(std::move(responder));
+  });
+  HttpServerOptions http;
+  http.write_timeout_ms = 600;
+  RoutedServers routed({server.url()}, quick_router(), {}, http);
+  TestClient client(routed.port());
+  client.send(request_text("POST", kAskedPath, kAskStream));
+  int64_t before = -1;
+  while (before != taken) {  // until nothing moves any more
+    before = taken;
+    std::this_thread::sleep_for(std::chrono::milliseconds(80));
+  }
+  // Buffers of the kernel, four of them, and a window.
+  EXPECT_LT(taken, 16 << 20);
+  EXPECT_FALSE(gone);
+  EXPECT_EQ(routed.post("/v1/nothing", "{}").status, 404) << "others are served";
+  EXPECT_TRUE(soon([&] { return gone.load(); })) << "a client that takes nothing is given up";
+}
+
+// The same with a client that reads after all: it gets every byte.
+TEST(Router, GivesAllToAClientThatIsSlow) {
+  PlayedUpstream server("one");
+  std::string all;
+  for (int i = 0; i < 3000; ++i) {
+    all += "data: " + std::to_string(i) + std::string(500, 'x') + "\n\n";
+  }
+  server.answer_with([&](HttpRequest, const std::shared_ptr<Responder>& responder) {
+    responder->respond({.content_type = "text/event-stream", .body = all});
+  });
+  RoutedServers routed({server.url()});
+  TestClient client(routed.port());
+  client.send(request_text("POST", kAskedPath, kAskStream));
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  EXPECT_EQ(client.read_response().body, all);
+}
+
+TEST(Router, ServesBesideThousandsOfIdleConnections) {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+  const size_t count = limit.rlim_cur > 9000 ? 4000 : limit.rlim_cur / 4;
+  PlayedUpstream server("one");
+  HttpServerOptions http;
+  http.connections_max = 8000;
+  RoutedServers routed({server.url()}, quick_router(), {}, http);
+  std::vector<TestClient> idle;
+  for (size_t i = 0; i < count; ++i) idle.emplace_back(routed.port());
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(routed.post(kAskedPath, kAsk).status, 200);
+  for (size_t i = 0; i < count; i += count / 20) {
+    idle[i].send(request_text("POST", kAskedPath, kAskStream));
+    EXPECT_EQ(idle[i].read_response().status, 200) << i;
+  }
+}
+
+}  // namespace
+}  // namespace jige::api

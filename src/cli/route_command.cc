@@ -1,0 +1,196 @@
+// jige route: one address in front of several servers.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "api/api_keys.h"
+#include "api/http_client.h"
+#include "api/route_service.h"
+#include "api/router.h"
+#include "base/clock.h"
+#include "base/counted.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "cli/build_info.h"
+#include "cli/command.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/http_flags.h"
+#include "cli/interrupt.h"
+#include "cli/output.h"
+#include "cli/server_list.h"
+
+namespace jige::cli {
+namespace {
+
+constexpr double kLookAtFileSeconds = 1;
+
+class RouteCommand final : public Command {
+ public:
+  void declare(Flags& flags) override {
+    flags_ = &flags;
+    flags.about(
+        "One address in front of several `jige serve`, or other servers with the OpenAI API: each "
+        "request goes to the one that has its model and will be done with it soonest, where what "
+        "its prompt begins with is likely to be known there already. A server that fails gets "
+        "nothing until it is well again; what nobody has seen an answer of is asked elsewhere. "
+        "SIGTERM, Ctrl-C or the end of the terminal stop it as they stop `jige serve`.");
+    flags.texts("--to URL", to_, "a server, such as http://10.0.0.5:8000; given for each");
+    flags.text("--servers FILE", servers_file_,
+               "a file that names them instead, one URL a line; it is read again when it changes: "
+               "new ones are used, those that are gone finish what they have");
+    flags.text("--server-key-file FILE", server_key_file_,
+               "the key that the servers ask for; it goes to them in place of the client's");
+    flags.section("Routing");
+    flags.choice("--policy NAME", policy_, {"prefix", "least-loaded", "round-robin"},
+                 "prefix: the least work left, less what is known of the prompt there; "
+                 "least-loaded: the least work left; round-robin: one after the other");
+    flags.integer("--server-requests N", server_requests_, {.min = 1, .max = 1 << 20},
+                  "requests at one server at once at most; further ones wait");
+    flags.integer("--queue-requests N", queue_requests_, {.min = 0, .max = 1 << 20},
+                  "requests that may wait for room at a server; more get 429");
+    flags.number("--probe-seconds S", probe_seconds_, {.min = 0.05, .max = 3600},
+                 "between looks at a server that is well");
+    flags.section("Address and keys");
+    http_.declare_address(flags);
+    flags.section("Limits");
+    http_.declare_connections(flags);
+    output_.declare(flags, "print a JSON object when it listens, and at the end");
+    flags.example("jige route --to http://10.0.0.5:8000 --to http://10.0.0.6:8000 --port 8080");
+    flags.example("jige route --servers servers.txt --host 0.0.0.0 --api-key-file keys.txt");
+  }
+
+  Status run() override {
+    output_.apply();
+    outlive_readers();
+    const InterruptScope interrupts;
+    raise_descriptor_limit();
+    JIGE_TRY(std::vector<api::HttpPeer> peers, read_servers());
+    JIGE_TRY(api::ApiKeys keys, http_.api_keys());
+    JIGE_TRY(const api::HttpServerOptions options, http_.http_options(keys, /*page=*/false));
+    http_.warn_if_open(keys, options);
+    JIGE_TRY(api::RouterOptions router_options, router_options_of_flags());
+    JIGE_TRY(const auto router, api::Router::start(std::move(router_options)));
+    api::RouteService service({.version = kVersion, .keys = std::move(keys)}, *router);
+    JIGE_TRY(const auto server, api::HttpServer::listen(options, service.handler()));
+    service.set_http_stats([&server = *server] { return server.stats(); });
+    tell_address(*server, peers.size());
+    router->set_servers(std::move(peers));
+    const Status routed = route_until_stopped(service, *router, *server);
+    router->stop();  // what is left is cut, which the server may still send
+    service.stop();
+    server->stop(kHttpFlushMs);
+    return routed;
+  }
+
+ private:
+  Result<std::vector<api::HttpPeer>> read_servers() {
+    if (to_.empty() == servers_file_.empty()) {
+      return fail(Code::kInvalidArgument,
+                  "give the servers by --to URL, for each, or by --servers FILE{}",
+                  to_.empty() ? "" : ", not by both");
+    }
+    if (servers_file_.empty()) return resolve_servers(to_, "--to");
+    JIGE_TRY(servers_text_, read_file(servers_file_, kServerListBytesMax));
+    return resolve_servers(list_servers(servers_text_), servers_file_);
+  }
+
+  Result<api::RouterOptions> router_options_of_flags() const {
+    api::RouterOptions options;
+    options.policy.rule = *plan::find_route_rule(policy_);
+    options.policy.requests_max = static_cast<int32_t>(server_requests_);
+    options.policy.waiting_max = static_cast<int32_t>(queue_requests_);
+    options.health.probe_s = probe_seconds_;
+    if (server_key_file_.empty()) return options;
+    JIGE_TRY(const std::string text, read_file(server_key_file_, kServerListBytesMax));
+    const std::vector<std::string> lines = list_servers(text);
+    if (lines.size() != 1) {
+      return fail(Code::kInvalidArgument, "{}: has {} lines; one key is needed", server_key_file_,
+                  lines.size());
+    }
+    options.server_key = lines.front();
+    return options;
+  }
+
+  void tell_address(const api::HttpServer& server, size_t servers) const {
+    if (output_.json) {
+      return print_json(Json{{"event", "listening"},
+                             {"address", server.address()},
+                             {"port", server.port()},
+                             {"servers", servers}});
+    }
+    print_text(fmt::format("listening on {} for {}\n", server.address(),
+                           counted(static_cast<int64_t>(servers), "server")));
+  }
+
+  // Routes until a signal comes, then waits for what is under way.
+  Status route_until_stopped(api::RouteService& service, api::Router& router,
+                             const api::HttpServer& server) {
+    StopWatch since_look;
+    while (!interrupted()) {
+      std::this_thread::sleep_for(kSignalPoll);
+      if (servers_file_.empty() || since_look.seconds() < kLookAtFileSeconds) continue;
+      since_look = StopWatch();
+      read_again(router);
+    }
+    service.begin_drain();
+    log_info("waiting for the requests under way; once more ends the router at once");
+    const StopWatch drain;
+    while (router.open_count() > 0 && drain.seconds() < http_.drain_seconds) {
+      std::this_thread::sleep_for(kSignalPoll);
+    }
+    const int64_t left = router.open_count();
+    if (output_.json) {
+      print_json(Json{{"event", "stopped"},
+                      {"drained", left == 0},
+                      {"http_requests", server.stats().requests_total}});
+    }
+    if (left == 0) return {};
+    return fail(Code::kCancelled, "{} requests were cut off after {} s; --drain-seconds gives more",
+                left, http_.drain_seconds);
+  }
+
+  // A list that cannot be read changes nothing: it may be half written.
+  void read_again(api::Router& router) {
+    Result<std::string> text = read_file(servers_file_, kServerListBytesMax);
+    if (!text) return tell_once(text.error().message);
+    if (*text == servers_text_) return tell_once("");
+    auto peers = resolve_servers(list_servers(*text), servers_file_);
+    if (!peers) return tell_once(peers.error().message);
+    tell_once("");
+    servers_text_ = std::move(*text);
+    log_info("{}: read again, {}", servers_file_, counted(std::ssize(*peers), "server"));
+    router.set_servers(std::move(*peers));
+  }
+
+  void tell_once(const std::string& trouble) {
+    if (trouble == trouble_) return;
+    trouble_ = trouble;
+    if (!trouble.empty()) log_warn("{}; the servers stay as they were", trouble);
+  }
+
+  const Flags* flags_ = nullptr;
+  std::vector<std::string> to_;
+  std::string servers_file_, server_key_file_;
+  std::string policy_ = "prefix";
+  int64_t server_requests_ = 256;
+  int64_t queue_requests_ = 1024;
+  double probe_seconds_ = 1;
+  HttpFlags http_;
+  OutputFlags output_;
+  std::string servers_text_;  // of the file, as it was read last
+  std::string trouble_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_route_command() { return std::make_unique<RouteCommand>(); }
+
+}  // namespace jige::cli

@@ -1,0 +1,27 @@
+// The servers behind a router, as a person names them.
+//
+// Threads: pure functions, but for names, which they ask the system for.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "api/http_client.h"
+#include "base/result.h"
+
+namespace jige::cli {
+
+inline constexpr size_t kServerListBytesMax = size_t{1} << 20;
+
+// The lines of a file, without the spaces around them; empty ones and those that begin with # are
+// passed over.
+std::vector<std::string> list_servers(std::string_view text);
+
+// Where they are. Fails with kInvalidArgument, naming `where`, on none and on one that is there
+// twice, and as HttpPeer::resolve does.
+Result<std::vector<api::HttpPeer>> resolve_servers(const std::vector<std::string>& urls,
+                                                   std::string_view where);
+
+}  // namespace jige::cli

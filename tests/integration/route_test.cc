@@ -1,0 +1,159 @@
+// `jige route` as its users meet it: real servers behind it, one of them killed, a list that
+// changes, and the end.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "integration/serving.h"
+#include "integration/tiny_run.h"
+
+namespace jige::integration {
+namespace {
+
+using api::testing::fetch;
+using api::testing::request_text;
+using api::testing::TestClient;
+using api::testing::TestResponse;
+using ::testing::HasSubstr;
+
+// A `jige route` that runs beside the test.
+class Routing {
+ public:
+  explicit Routing(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"route", "--port", "0", "--probe-seconds", "0.05"});
+    process_ = std::make_unique<Process>(arguments, folder_.path());
+    const std::string mark = "listening on http://127.0.0.1:";
+    for (int i = 0; i < 2000 && process_->running(); ++i) {
+      const std::string out = exists(folder_ / "out") ? read_text(folder_ / "out") : "";
+      const size_t at = out.find(mark);
+      if (at != std::string::npos && out.find('\n', at) != std::string::npos) {
+        port_ = static_cast<uint16_t>(std::atoi(out.c_str() + at + mark.size()));
+        return;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    ADD_FAILURE() << "jige route does not listen: " << read_text(folder_ / "err");
+  }
+  Process& process() { return *process_; }
+  uint16_t port() const { return port_; }
+  TestResponse post(const std::string& path, const std::string& body) const {
+    return fetch(port_, "POST", path, body);
+  }
+  // The servers, once this is true of them.
+  Json servers_when(const std::function<bool(const Json& servers)>& condition) const {
+    Json servers;
+    for (int i = 0; i < 1000; ++i) {
+      servers = *parse_json(fetch(port_, "GET", "/top").body, "/top");
+      servers = servers["servers"];
+      if (condition(servers)) return servers;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    ADD_FAILURE() << servers;
+    return servers;
+  }
+  void wait_for_up(size_t count) const {
+    servers_when([&](const Json& servers) {
+      return servers.size() == count &&
+             std::ranges::all_of(servers, [](const Json& one) { return one["state"] == "up"; });
+    });
+  }
+
+ private:
+  TestFolder folder_;
+  std::unique_ptr<Process> process_;
+  uint16_t port_ = 0;
+};
+
+std::string server_url(const Serving& server) {
+  return "http://127.0.0.1:" + std::to_string(server.port());
+}
+
+std::string greedy(int tokens, bool stream) {
+  return R"({"prompt":"A small story","ignore_eos":true,"temperature":0,"max_tokens":)" +
+         std::to_string(tokens) + R"(,"stream":)" + (stream ? "true}" : "false}");
+}
+
+TEST(Route, GoesOnWhereAServerIsKilled) {
+  Serving one({TinyRun::get().run(), "--threads", "1"});
+  Serving two({TinyRun::get().run(), "--threads", "1"});
+  Routing routing({"--to", server_url(one), "--to", server_url(two), "--policy", "round-robin"});
+  routing.wait_for_up(2);
+  const auto text_of = [](const TestResponse& response) {
+    EXPECT_EQ(response.status, 200) << response.body;
+    return (*parse_json(response.body, "an answer"))["choices"][0]["text"];
+  };
+  const Json direct = text_of(one.post("/v1/completions", greedy(20, false)));
+  EXPECT_EQ(text_of(routing.post("/v1/completions", greedy(20, false))), direct);
+
+  // Two streams, one at each; then the first server is gone.
+  TestClient first(routing.port()), second(routing.port());
+  for (TestClient* client : {&first, &second}) {
+    client->send(request_text("POST", "/v1/completions", greedy(100, true)));
+    ASSERT_NE(client->read_until("\n\n"), "");
+  }
+  one.process().send(SIGKILL);
+  int whole = 0, cut = 0;
+  for (TestClient* client : {&first, &second}) {
+    const std::string rest = client->read_until("0\r\n\r\n");
+    whole += rest.find("data: [DONE]") != std::string::npos ? 1 : 0;
+    cut += rest.find("\"code\":\"server_lost\"") != std::string::npos ? 1 : 0;
+  }
+  EXPECT_EQ(whole + cut, 2) << "each ends as it should";
+  EXPECT_GE(whole, 1);
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(text_of(routing.post("/v1/completions", greedy(20, false))), direct);
+  }
+  const Json servers = routing.servers_when(
+      [](const Json& all) { return all[0]["state"] == "down" && all[1]["requests"] == 0; });
+  EXPECT_EQ(servers[1]["state"], "up");
+  const Outcome top =
+      run_jige({"top", "http://127.0.0.1:" + std::to_string(routing.port()), "--once"});
+  EXPECT_EQ(top.exit_code, 0) << top.err;
+  EXPECT_THAT(top.out, HasSubstr(server_url(one)));
+  EXPECT_THAT(top.out, HasSubstr("down"));
+  routing.process().send(SIGTERM);
+  EXPECT_EQ(routing.process().wait().exit_code, 0);
+}
+
+TEST(Route, ReadsTheListOfItsServersAgain) {
+  Serving one({TinyRun::get().run(), "--threads", "1"});
+  Serving two({TinyRun::get().run(), "--threads", "1"});
+  const TestFolder folder;
+  const std::string list = folder / "servers.txt";
+  write_text(list, "# ours\n" + server_url(one) + "\n");
+  Routing routing({"--servers", list});
+  routing.wait_for_up(1);
+  write_text(list, server_url(one) + "\n" + server_url(two) + "\n");
+  routing.wait_for_up(2);
+  // The first leaves while it answers: it finishes.
+  TestClient client(routing.port());
+  client.send(request_text("POST", "/v1/completions", greedy(100, true)));
+  ASSERT_NE(client.read_until("\n\n"), "");
+  write_text(list, "no server at all:\n");
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  routing.wait_for_up(2);  // a list that cannot be read changes nothing
+  write_text(list, server_url(two));
+  EXPECT_THAT(client.read_until("0\r\n\r\n"), HasSubstr("data: [DONE]"));
+  const Json servers = routing.servers_when([](const Json& all) { return all.size() == 1; });
+  EXPECT_EQ(servers[0]["address"], server_url(two));
+  EXPECT_EQ(routing.post("/v1/completions", greedy(5, false)).status, 200);
+}
+
+TEST(Route, SaysWhatIsWrongAtTheStart) {
+  expect_error(run_jige({"route"}), 2, {"--to URL", "--servers FILE"});
+  expect_error(run_jige({"route", "--to", "http://127.0.0.1:1", "--servers", "x"}), 2,
+               {"not by both"});
+  expect_error(run_jige({"route", "--to", "https://127.0.0.1:1"}), 5, {"--to", "plain http"});
+  expect_error(run_jige({"route", "--to", "http://127.0.0.1:1", "--to", "127.0.0.1:1"}), 2,
+               {"is there twice"});
+  expect_error(run_jige({"route", "--servers", "/nowhere/servers.txt"}), 3, {"servers.txt"});
+}
+
+}  // namespace
+}  // namespace jige::integration

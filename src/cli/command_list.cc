@@ -43,6 +43,8 @@ std::span<const CommandEntry> command_list() {
        make_bench_collective_command},
       {"simulate serve", "the same for scheduling policies, in virtual time", kLook,
        make_simulate_serve_command},
+      {"simulate route", "several servers behind a router, in virtual time", kLook,
+       make_simulate_route_command},
       {"cluster simulate", "schedule jobs on a shared cluster, in virtual time", kLook,
        make_cluster_simulate_command},
       {"cluster compare", "scheduling policies beside one another", kLook,

@@ -40,6 +40,7 @@ std::unique_ptr<Command> make_profile_serve_command();
 std::unique_ptr<Command> make_route_command();
 std::unique_ptr<Command> make_score_command();
 std::unique_ptr<Command> make_serve_command();
+std::unique_ptr<Command> make_simulate_route_command();
 std::unique_ptr<Command> make_simulate_serve_command();
 std::unique_ptr<Command> make_simulate_train_command();
 std::unique_ptr<Command> make_sweep_command();

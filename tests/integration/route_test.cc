@@ -155,5 +155,19 @@ TEST(Route, SaysWhatIsWrongAtTheStart) {
   expect_error(run_jige({"route", "--servers", "/nowhere/servers.txt"}), 3, {"servers.txt"});
 }
 
+TEST(Route, IsSimulated) {
+  const std::vector<std::string> arguments = {"simulate",        "route", "--users", "12",
+                                              "--conversations", "40",    "--json"};
+  const Outcome first = run_jige(arguments), second = run_jige(arguments);
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_EQ(first.out, second.out);
+  const JsonLines lines = first.json_lines();
+  ASSERT_EQ(lines.size(), 3U);
+  EXPECT_EQ(lines[2]["policy"], "prefix");
+  EXPECT_GT(lines[2]["cached_share"], lines[0]["cached_share"]);
+  expect_error(run_jige({"simulate", "route", "--policies", "prefix,round-robbin"}), 2,
+               {"--policies", "round-robbin", "round-robin"});
+}
+
 }  // namespace
 }  // namespace jige::integration

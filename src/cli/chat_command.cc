@@ -20,6 +20,7 @@
 #include "cli/output.h"
 #include "cli/reasoning_flag.h"
 #include "cli/reasoning_view.h"
+#include "train/record_reader.h"
 
 namespace jige::cli {
 namespace {
@@ -28,7 +29,7 @@ constexpr const char* kHelp =
     "  /help          this list\n"
     "  /reset         forget the conversation\n"
     "  /system TEXT   say how the model shall behave; without a text, nothing more\n"
-    "  /save FILE     write the conversation as JSON that `jige train` reads\n"
+    "  /save FILE     write the conversation for `jige train`, which reads it as FILE.jsonl\n"
     "  /quit          end, as Ctrl-D does\n"
     "  Ctrl-C stops an answer; at the prompt it ends the chat.\n"
     "  A line that ends with \\ goes on in the next one.\n";
@@ -120,7 +121,11 @@ class ChatCommand final : public Command {
       return;
     }
     const Status saved = write_file_atomic(file, dump_json(conversation.to_json()) + "\n");
-    saved ? log_info("{}: written", file) : log_error("{}", saved.error().message);
+    if (!saved) return log_error("{}", saved.error().message);
+    const auto kind = train::source_kind(file);
+    const bool read_as_json = kind && *kind == train::SourceKind::kJsonl;
+    log_info("{}: written{}", file,
+             read_as_json ? "" : "; `jige train` reads it under a name that ends with .jsonl");
   }
 
   Status answer(const std::string& question, const LoadedModel& loaded, Conversation& conversation,

@@ -60,7 +60,10 @@ Result<SourceKind> source_kind(const std::string& path) {
   };
   if (std::find(kBinary.begin(), kBinary.end(), extension) != kBinary.end()) return refuse("");
   if (extension == ".json") {
-    return refuse(fmt::format(": `jq -c '.[]' {} > data.jsonl` writes a list as lines", path));
+    return refuse(fmt::format(
+        ": `jq -c 'if type == \"array\" then .[] else . end' {} > data.jsonl` writes its "
+        "records as lines",
+        path));
   }
   if (extension == ".csv" || extension == ".tsv") {
     return refuse(

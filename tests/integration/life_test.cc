@@ -266,7 +266,8 @@ TEST(Life, ChatAnswersEveryLineOfAPipe) {
       {"chat", TinyRun::get().model(), "--temperature", "0", "--max-new-tokens", "8", "--json"},
       "/save " + (folder / "none.json") +
           "\nWhat is 2 plus 3?\n/system Be brief.\n\nAnd now\\\ntwo lines?\n/save " +
-          (folder / "c.json") + "\n/reset\nLast\n/quit\nnever read\n");
+          (folder / "c.json") + "\n/save " + (folder / "c.jsonl") +
+          "\n/reset\nLast\n/quit\nnever read\n");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   const JsonLines answers = outcome.json_lines();
   ASSERT_EQ(answers.size(), 3u);
@@ -277,6 +278,16 @@ TEST(Life, ChatAnswersEveryLineOfAPipe) {
   ASSERT_EQ(saved["messages"].size(), 5u);
   EXPECT_EQ(saved["messages"][0]["role"], "system");
   EXPECT_EQ(saved["messages"][3]["content"], "And now\ntwo lines?");
+  // What is said of the name is so.
+  EXPECT_THAT(outcome.err, HasSubstr("c.json: written; `jige train` reads it under a name that "));
+  EXPECT_THAT(outcome.err, HasSubstr("c.jsonl: written\n"));
+  const auto train = [&](const std::string& file) {
+    return run_jige({"train", "--from", TinyRun::get().model(), "--steps", "1", "--data", file,
+                     "--out", folder / "tuned"});
+  };
+  expect_error(train(folder / "c.json"), 5, {"c.json", "> data.jsonl`"});
+  const Outcome tuned = train(folder / "c.jsonl");
+  EXPECT_EQ(tuned.exit_code, 0) << tuned.err;
 }
 
 TEST(Life, ChatWritesATranscriptWithoutATemplate) {

@@ -43,7 +43,7 @@ void TrainRankFlags::declare(Flags& flags) {
                "1): the same bits in less memory");
   flags.toggle("--split-context", split_context,
                "each rank has a part of every sequence instead of whole micro-batches: for texts "
-               "whose activations are too much for one; the bits of one process with --dtype f32");
+               "whose activations are too much for one, with the bits of one process");
   flags.toggle("--no-overlap", no_overlap,
                "move gradients behind the passes, to see what it costs");
   flags.choice("--transport NAME", group.transport, {"auto", "shm", "tcp"},

@@ -24,15 +24,16 @@ void append_rows(std::vector<RowRange>& ranges, const RowRange& range) {
 
 }  // namespace
 
-ContextSplit::ContextSplit(std::span<const int32_t> counts, int ranks)
-    : ranks_(ranks), counts_(counts.begin(), counts.end()) {
-  JIGE_CHECK(ranks >= 1, "rows for {} ranks", ranks);
+ContextSplit::ContextSplit(std::span<const int32_t> counts, int ranks, int64_t step)
+    : ranks_(ranks), step_(step), counts_(counts.begin(), counts.end()) {
+  JIGE_CHECK(ranks >= 1 && step >= 1, "rows for {} ranks in steps of {}", ranks, step);
   for (const int32_t count : counts) row_count_ += count;
 }
 
-int64_t ContextSplit::rows_max(int64_t row_count, int ranks) {
+int64_t ContextSplit::rows_max(int64_t row_count, int ranks, int64_t step) {
   const int64_t chunks = 2 * int64_t{ranks};
-  return std::min(row_count, 2 * ((row_count + chunks - 1) / chunks));
+  const int64_t steps = (row_count + step - 1) / step;
+  return std::min(row_count, 2 * ((steps + chunks - 1) / chunks) * step);
 }
 
 int ContextSplit::owner(int64_t chunk, int ranks) {
@@ -41,7 +42,11 @@ int ContextSplit::owner(int64_t chunk, int ranks) {
 }
 
 RowRange ContextSplit::chunk(int64_t index) const {
-  return {row_count_ * index / chunk_count(), row_count_ * (index + 1) / chunk_count()};
+  const int64_t steps = (row_count_ + step_ - 1) / step_;
+  const auto border = [&](int64_t at) {
+    return std::min(steps * at / chunk_count() * step_, row_count_);
+  };
+  return {border(index), border(index + 1)};
 }
 
 RowRange ContextSplit::local_chunk(int64_t index) const {

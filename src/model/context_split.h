@@ -1,9 +1,10 @@
 // ContextSplit: which rows of a micro-batch each of several ranks has where sequences are divided
 // among them.
 //
-// The R rows of a micro-batch, sequences one behind the other, are cut into 2 N chunks for N ranks;
-// chunk c is rows [R c / 2N, R (c + 1) / 2N), and rank r has chunks r and 2N - 1 - r, in this order
-// (zig-zag): of one long sequence, whose last tokens see most, all ranks have about the same work.
+// The R rows of a micro-batch, sequences one behind the other, are steps of so many rows each (the
+// last may have fewer), and the S steps are cut into 2 N chunks for N ranks; chunk c is steps
+// [S c / 2N, S (c + 1) / 2N), and rank r has chunks r and 2N - 1 - r, in this order (zig-zag): of
+// one long sequence, whose last tokens see most, all ranks have about the same work.
 // Chunks know nothing of where sequences end: one may have parts of several.
 //   rank            0  1  2  2  1  0        N = 3
 //   chunk           0  1  2  3  4  5
@@ -36,11 +37,14 @@ enum class ContextNeed : uint8_t {
 class ContextSplit {
  public:
   ContextSplit() = default;
-  // Of sequences with so many rows each. REQUIRES: ranks >= 1.
-  ContextSplit(std::span<const int32_t> counts, int ranks);
+  // Of sequences with so many rows each. REQUIRES: ranks >= 1, step >= 1.
+  ContextSplit(std::span<const int32_t> counts, int ranks, int64_t step = 1);
 
+  // The step with which sums over rows that are cut at chunks have the bits of those that are not:
+  // one row with f32, in bf16 those that an instruction may take at once (ops/linear.h).
+  static int64_t step_of(DType compute) { return compute == DType::kF32 ? 1 : 32; }
   // The most rows that a rank has of up to so many.
-  static int64_t rows_max(int64_t row_count, int ranks);
+  static int64_t rows_max(int64_t row_count, int ranks, int64_t step = 1);
   // Whose chunk it is; chunks of further micro-batches are counted on.
   static int owner(int64_t chunk, int ranks);
 
@@ -61,6 +65,7 @@ class ContextSplit {
 
  private:
   int ranks_ = 1;
+  int64_t step_ = 1;
   int64_t row_count_ = 0;
   std::vector<int32_t> counts_;
 };

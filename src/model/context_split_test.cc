@@ -44,7 +44,8 @@ TEST(ContextSplit, GivesEveryRowToOneRankInAscendingOrderOfChunks) {
   for (int turn = 0; turn < 300; ++turn) {
     const std::vector<int32_t> counts = random_counts(rng);
     const int ranks = 1 + static_cast<int>(rng.below(6));
-    const ContextSplit split(counts, ranks);
+    const auto step = static_cast<int64_t>(1 + rng.below(3) * rng.below(20));
+    const ContextSplit split(counts, ranks, step);
     const auto total = std::accumulate(counts.begin(), counts.end(), int64_t{0});
     ASSERT_EQ(split.row_count(), total);
     int64_t row = 0;
@@ -52,6 +53,7 @@ TEST(ContextSplit, GivesEveryRowToOneRankInAscendingOrderOfChunks) {
     for (int64_t c = 0; c < split.chunk_count(); ++c) {
       const int owner = ContextSplit::owner(c, ranks);
       ASSERT_EQ(split.chunk(c).begin, row);
+      ASSERT_TRUE(row % step == 0 || row == total);
       row = split.chunk(c).end;
       int64_t& held = of_rank[static_cast<size_t>(owner)];
       ASSERT_EQ(split.local_chunk(c), (RowRange{held, held + split.chunk(c).count()}));
@@ -60,9 +62,9 @@ TEST(ContextSplit, GivesEveryRowToOneRankInAscendingOrderOfChunks) {
     }
     ASSERT_EQ(row, total);
     for (int r = 0; r < ranks; ++r) {
-      ASSERT_LE(of_rank[static_cast<size_t>(r)], ContextSplit::rows_max(total, ranks));
+      ASSERT_LE(of_rank[static_cast<size_t>(r)], ContextSplit::rows_max(total, ranks, step));
     }
-    ASSERT_LE(ContextSplit::rows_max(total, ranks), total / ranks + 2);
+    ASSERT_LE(ContextSplit::rows_max(total, ranks, step), total / ranks + 3 * step);
   }
 }
 

@@ -24,8 +24,9 @@ TrainingBuffers training_buffers(const Architecture& architecture, DType compute
                                  int64_t whole_token_count, int context_ranks) {
   const int64_t width = architecture.stream_columns();
   const bool divided = context_ranks > 1;
-  const int64_t token_count =
-      divided ? ContextSplit::rows_max(whole_token_count, context_ranks) : whole_token_count;
+  const int64_t token_count = divided ? ContextSplit::rows_max(whole_token_count, context_ranks,
+                                                               ContextSplit::step_of(compute))
+                                      : whole_token_count;
   TrainingBuffers buffers;
   buffers.row_count = token_count;
   if (divided) {

@@ -37,7 +37,8 @@ ContextPasses::ContextPasses(comm::AsyncGroup& group, Executor& executor,
 
 Status ContextPasses::forward(Stream& stream, const HostBatch& whole, const BatchTerms& terms,
                               bool with_head) {
-  exchange_.begin(model::ContextSplit(whole.counts, group_->size()));
+  exchange_.begin(model::ContextSplit(whole.counts, group_->size(),
+                                      model::ContextSplit::step_of(weights_->options().compute)));
   take_rows(whole, exchange_.split(), group_->rank(), own_);
   any_rows_ = !own_.tokens.empty();
   if (!any_rows_) return {};

@@ -2,10 +2,11 @@
 // zig-zag (model/context_split.h). All but attention is a matter of a rank's own rows; attention
 // gets those of others layer by layer (group_exchange.h).
 //
-// With f32 compute the bits are those of one rank: a row's results do not depend on who has it, and
-// sums over rows go through the chunks in their order (context_relay.h). For that, W of a chunk
-// waits for the chunks before it. Of each rank's two chunks one is even and one odd; a slot has X
-// of a node, then W of even chunks, then of odd ones, and W of chunk c is c / 2 slots behind X:
+// The bits are those of one rank with the same micro-batches: a row's results do not depend on who
+// has it, and sums over rows go through the chunks in their order (context_relay.h). For that, W of
+// a chunk waits for the chunks before it. Of each rank's two chunks one is even and one odd; a slot
+// has X of a node, then W of even chunks, then of odd ones, and W of chunk c is c / 2 slots behind
+// X:
 //
 //   slot    0           1               2               3             two ranks, nodes 2 to 0,
 //   rank 0  X2 W2a      X1 W1a W2d      X0 W0a W1d         W0d        chunks a b c d

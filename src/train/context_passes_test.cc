@@ -40,6 +40,7 @@ struct Setting {
   formats::ModelConfig config;
   std::vector<HostBatch> micro_batches;
   int threads = 1;
+  DType compute = DType::kF32;
   int64_t tokens_max() const {
     size_t most = 0;
     for (const HostBatch& batch : micro_batches) most = std::max(most, batch.tokens.size());
@@ -64,9 +65,10 @@ class Side {
       : setting_(setting), device_({.thread_count = setting.threads}), arena_(device_, "test") {
     stream_ = *device_.make_stream();
     architecture_ = *model::Architecture::create(setting.config);
-    weights_.emplace(*model::ModelWeights::create(
-        arena_, *architecture_,
-        {.use = model::PackFor::kTraining, .position_count = setting.config.context_max}));
+    weights_.emplace(*model::ModelWeights::create(arena_, *architecture_,
+                                                  {.compute = setting.compute,
+                                                   .use = model::PackFor::kTraining,
+                                                   .position_count = setting.config.context_max}));
     for (const model::NamedParam& param : weights_->trainable()) {
       model::ParamSpec spec = *param.spec;
       spec.init_std = 0.3;
@@ -218,6 +220,7 @@ TEST(ContextPasses, HaveTheBitsOfOneRankWhateverIsDivided) {
     setting.config.layer_count = 1 + turn % 4;
     setting.config.context_max = 512;
     setting.threads = 1 + turn % 2;
+    if (turn % 4 == 3) setting.compute = DType::kBF16;
     for (uint64_t i = 0; i <= rng.below(3); ++i) {
       std::vector<int32_t> counts(1 + rng.below(4));
       for (int32_t& count : counts) {

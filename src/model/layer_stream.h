@@ -10,7 +10,7 @@
 //
 // Invariants: (1) the copy of turn t begins behind the computation of turn t - K.
 //             (2) the computation of a turn begins behind its copy, and reads its slot.
-//             (3) copies end in pieces, so that a small copy of another stream waits for one of
+//             (3) copies are made in pieces, so that a small one of another stream waits for one of
 //                 them at most, where one engine makes all copies to the device.
 // Threads: one, that of the stream that computes.
 #pragma once

@@ -55,14 +55,19 @@ Result<EngineMemory> plan_engine_memory(const model::Architecture& architecture,
         beside.draft_model
             ? fmt::format("the draft model {}, ", format_bytes(smallest.draft_model_bytes))
             : "";
+    const std::string streamed =
+        sizes.streamed_layers.empty()
+            ? ""
+            : fmt::format(" where {} of {} layers stream", sizes.streamed_layers.size(),
+                          architecture.config().layer_count);
     return fail(
         Code::kExhausted,
-        "a memory limit of {} is too small: weights take {}, adapters {}, an iteration of {} "
+        "a memory limit of {} is too small: weights take {}{}, adapters {}, an iteration of {} "
         "tokens {}, "
         "drafts {}, {}constraints {}, {}the cache of one context of {} tokens {}; give at least "
         "{} bytes ({}), or a shorter --context, a smaller --batch-tokens or less "
         "--constraint-memory{}",
-        format_bytes(limit_bytes), format_bytes(smallest.weights_bytes),
+        format_bytes(limit_bytes), format_bytes(smallest.weights_bytes), streamed,
         format_bytes(smallest.adapters_bytes), sizes.batch_tokens_max,
         format_bytes(smallest.workspace_bytes), format_bytes(smallest.drafts_bytes), draft_model,
         format_bytes(smallest.constraints_bytes), states, sizes.context_max,

@@ -122,7 +122,7 @@ TEST_F(StreamedLayers, AreInspectedServedAndProfiled) {
     return serve_and_stop(words);
   };
   const Outcome small = served("--device-memory", "64KiB");
-  expect_error(small, 6, {"a memory limit of 64.0 KiB is too small"});
+  expect_error(small, 6, {"a memory limit of 64.0 KiB is too small", "where 4 of 4 layers stream"});
   const Outcome fits = served("--device-memory", between(small, "give at least ", " bytes"));
   ASSERT_EQ(fits.exit_code, 0) << fits.err;
   EXPECT_THAT(fits.out, HasSubstr("\"streamed_layers\":4"));

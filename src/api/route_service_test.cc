@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <regex>
@@ -117,6 +118,7 @@ TEST(RouteService, PassesFieldsOnButSecretsAndThoseOfTheConnection) {
   EXPECT_EQ(asked.body, kAsk);
   EXPECT_EQ(asked.query, "beta=true");
   EXPECT_EQ(asked.header("Authorization"), "Bearer the server's own key");
+  EXPECT_EQ(std::ranges::count(asked.headers, "Authorization", &HttpHeader::name), 1);
   EXPECT_EQ(asked.header("Anthropic-Version"), "7");
   EXPECT_EQ(asked.header("X-Api-Key"), "");
   EXPECT_EQ(asked.header("Cookie"), "");
@@ -233,6 +235,28 @@ TEST(RouteService, LetsWhoLeavesFinishAndGivesItNothingMore) {
   EXPECT_NE(client.read_until("data: last\n\n"), "");
   EXPECT_TRUE(soon([&] { return routed.top()["servers"].size() == 1; }));
   EXPECT_EQ(one.asked(), 1);
+}
+
+// Its last request goes elsewhere: it is gone, and nobody looks for it.
+TEST(RouteService, ForgetsWhoLeftWhenItsLastRequestGoesElsewhere) {
+  PlayedUpstream one("one"), two("two");
+  std::shared_ptr<Responder> first, second;
+  one.answer_with(
+      [&](HttpRequest, std::shared_ptr<Responder> responder) { first = std::move(responder); });
+  two.answer_with(
+      [&](HttpRequest, std::shared_ptr<Responder> responder) { second = std::move(responder); });
+  RoutedServers routed({one.url()});
+  TestClient client(routed.port());
+  client.send(request_text("POST", "/v1/completions", kAsk));
+  ASSERT_TRUE(soon([&] { return one.asked() == 1; }));
+  routed.set_servers({two.url()});
+  first->post([&] { first->respond({.status = 503, .body = "draining"}); });
+  ASSERT_TRUE(soon([&] { return two.asked() == 1; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(60));  // a few looks around
+  EXPECT_EQ(routed.top()["servers"].size(), 1U);
+  second->post([&] { second->respond({.body = "done"}); });
+  EXPECT_EQ(client.read_response().body, "done");
+  first = second = nullptr;
 }
 
 TEST(RouteService, LetsRequestsWaitForRoomAndRefusesWhatIsTooMuch) {

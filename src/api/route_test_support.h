@@ -73,8 +73,12 @@ class PlayedUpstream {
       for (const std::string& model : models_) data.push_back({{"id", model}, {"at", name_}});
       return responder->respond(json_response({{"object", "list"}, {"data", data}}));
     }
-    ++asked_;
     last_ = request;
+    answer(std::move(request), std::move(responder));
+    ++asked_;  // behind what the answer has done, which the test may look at then
+  }
+
+  void answer(HttpRequest request, std::shared_ptr<Responder> responder) {
     if (answer_) return answer_(std::move(request), std::move(responder));
     if (request.body.find("\"stream\":true") == std::string::npos) {
       return responder->respond({.body = "{\"from\":\"" + name_ + "\"}"});

@@ -131,7 +131,8 @@ void run_race(uint64_t seed) {
     routed.set_servers({one.url(), two.url(), three.url()});
     for (std::thread& client : clients) client.join();
     EXPECT_TRUE(soon([&] { return routed.router().open_count() == 0; })) << routed.top();
-    for (const Json& server : routed.top()["servers"]) EXPECT_EQ(server["requests"], 0);
+    const Json top = routed.top();
+    for (const Json& server : top["servers"]) EXPECT_EQ(server["requests"], 0);
   }
   EXPECT_EQ(ends.whole + ends.cut + ends.refused + ends.left, 150);
   EXPECT_GT(ends.whole, 20);

@@ -112,28 +112,9 @@ std::vector<Work> make_works(const AttentionBackward& args, int thread_count) {
 
 cpu::AttentionGradients gradients_of(const AttentionBackward& args, const Work& work) {
   const SequenceSpan& sequence = args.sequences[static_cast<size_t>(work.sequence)];
-  const AttentionShape& shape = args.shape;
-  const int64_t row = sequence.row_begin;
-  const int64_t heads = shape.head_count / shape.kv_head_count;
-  const int64_t q_column = work.kv_head * heads * shape.head_dim;
-  const int64_t kv_column = work.kv_head * shape.head_dim;
-  cpu::AttentionGradients gradients;
-  gradients.q = attention_source(args.q, row, q_column);
-  gradients.k = attention_source(args.k, row, kv_column);
-  gradients.v = attention_source(args.v, row, kv_column);
-  gradients.dst = attention_source(args.dst, row, q_column);
-  gradients.grad_dst = attention_source(args.grad_dst, row, q_column);
-  gradients.lse_stride = args.lse.row_stride;
-  gradients.lse = args.lse.as<float>() + row * args.lse.row_stride + work.kv_head * heads;
-  gradients.grad_q = attention_target(args.grad_q, row, q_column);
-  gradients.grad_k = attention_target(args.grad_k, row, kv_column);
-  gradients.grad_v = attention_target(args.grad_v, row, kv_column);
+  cpu::AttentionGradients gradients =
+      attention_gradients(args, work.kv_head, sequence.row_begin, sequence.row_begin);
   gradients.length = sequence.row_count;
-  gradients.head_count = static_cast<int32_t>(heads);
-  gradients.head_dim = static_cast<int32_t>(shape.head_dim);
-  gradients.window = attention_window(shape);
-  gradients.scale = static_cast<float>(shape.scale);
-  gradients.cap = static_cast<float>(shape.cap);
   return gradients;
 }
 

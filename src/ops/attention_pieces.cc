@@ -62,29 +62,10 @@ std::vector<PieceWork> make_piece_works(const AttentionBackwardPieces& args) {
 cpu::AttentionGradients piece_gradients(const AttentionBackwardPieces& args,
                                         const PieceWork& work) {
   const SequencePiece& piece = args.pieces[work.piece];
-  const AttentionShape& shape = args.shape;
-  const int64_t row = piece.whole_begin;
-  const int64_t heads = shape.head_count / shape.kv_head_count;
-  const int64_t q_column = work.kv_head * heads * shape.head_dim;
-  const int64_t kv_column = work.kv_head * shape.head_dim;
-  cpu::AttentionGradients gradients;
-  gradients.q = attention_source(args.q, row, q_column);
-  gradients.k = attention_source(args.k, row, kv_column);
-  gradients.v = attention_source(args.v, row, kv_column);
-  gradients.dst = attention_source(args.dst, row, q_column);
-  gradients.grad_dst = attention_source(args.grad_dst, row, q_column);
-  gradients.lse_stride = args.lse.row_stride;
-  gradients.lse = args.lse.as<float>() + row * args.lse.row_stride + work.kv_head * heads;
-  gradients.grad_q = attention_target(args.grad_q, piece.row_begin, q_column);
-  gradients.grad_k = attention_target(args.grad_k, piece.row_begin, kv_column);
-  gradients.grad_v = attention_target(args.grad_v, piece.row_begin, kv_column);
+  cpu::AttentionGradients gradients =
+      attention_gradients(args, work.kv_head, piece.whole_begin, piece.row_begin);
   // Keys behind the piece are none of its queries', and may not be there.
   gradients.length = work.is_keys ? piece.whole_count : piece.position + piece.row_count;
-  gradients.head_count = static_cast<int32_t>(heads);
-  gradients.head_dim = static_cast<int32_t>(shape.head_dim);
-  gradients.window = attention_window(shape);
-  gradients.scale = static_cast<float>(shape.scale);
-  gradients.cap = static_cast<float>(shape.cap);
   gradients.grad_q_begin = gradients.grad_k_begin = piece.position;
   gradients.grad_k_end = piece.position + piece.row_count;
   return gradients;

@@ -48,6 +48,35 @@ cpu::AttentionTarget attention_target(const TensorView& view, int64_t row, int64
 // The window as kernels take it: 0 when there is none or none that matters.
 int32_t attention_window(const AttentionShape& shape);
 
+// What backward kernels have of a sequence whose matrices begin at `row`, for the query heads of
+// one key/value head; gradients go to rows from `grad_row` on. Length, ranges and scratch are the
+// caller's to set.
+template <typename Backward>
+cpu::AttentionGradients attention_gradients(const Backward& args, int64_t kv_head, int64_t row,
+                                            int64_t grad_row) {
+  const AttentionShape& shape = args.shape;
+  const int64_t heads = shape.head_count / shape.kv_head_count;
+  const int64_t q_column = kv_head * heads * shape.head_dim;
+  const int64_t kv_column = kv_head * shape.head_dim;
+  cpu::AttentionGradients gradients;
+  gradients.q = attention_source(args.q, row, q_column);
+  gradients.k = attention_source(args.k, row, kv_column);
+  gradients.v = attention_source(args.v, row, kv_column);
+  gradients.dst = attention_source(args.dst, row, q_column);
+  gradients.grad_dst = attention_source(args.grad_dst, row, q_column);
+  gradients.lse_stride = args.lse.row_stride;
+  gradients.lse = args.lse.template as<float>() + row * args.lse.row_stride + kv_head * heads;
+  gradients.grad_q = attention_target(args.grad_q, grad_row, q_column);
+  gradients.grad_k = attention_target(args.grad_k, grad_row, kv_column);
+  gradients.grad_v = attention_target(args.grad_v, grad_row, kv_column);
+  gradients.head_count = static_cast<int32_t>(heads);
+  gradients.head_dim = static_cast<int32_t>(shape.head_dim);
+  gradients.window = attention_window(shape);
+  gradients.scale = static_cast<float>(shape.scale);
+  gradients.cap = static_cast<float>(shape.cap);
+  return gradients;
+}
+
 // A tile of query rows, over all its splits or some of them.
 struct AttentionWork {
   int32_t sequence = 0;

@@ -33,7 +33,8 @@ Result<DividedModel> divide(const std::string& name, CpuDevice& device,
   return load_divided(fixture(name), device, std::move(options), std::move(group), divided);
 }
 
-// The logits of four prompts of 100 tokens, which are cut into pieces, and of a step behind them.
+// The logits of four prompts of 100 tokens, which are cut into pieces, and of a step behind them,
+// the first of which goes on from copies of its last block and its state.
 std::vector<float> logits_of(model::InferenceModel& model) {
   const auto vocab = static_cast<int32_t>(model.config().vocab_size);
   std::vector<int32_t> tokens(400), blocks(32);
@@ -50,6 +51,14 @@ std::vector<float> logits_of(model::InferenceModel& model) {
   const auto first =
       value_of(model.forward({.tokens = tokens, .sequences = prompts, .logit_rows = rows}));
   std::vector<float> logits(first.begin(), first.end());
+  EXPECT_TRUE(model.copy_block(blocks[6], 2));
+  std::vector<int32_t> copied(blocks.begin(), blocks.begin() + 8);
+  copied[6] = 2;
+  steps[0].blocks = copied.data();
+  if (model.sizes().state_count > 0) {
+    EXPECT_TRUE(model.copy_state(0, 9));
+    steps[0].state = 9;
+  }
   const auto second = value_of(
       model.forward({.tokens = std::span(tokens).first(4), .sequences = steps, .logit_rows = all}));
   logits.insert(logits.end(), second.begin(), second.end());

@@ -120,6 +120,23 @@ TEST(LayerMessages, TextsThatContradictThemselvesAreRefused) {
   EXPECT_EQ(parse_layer_error(R"({"code":99,"message":"x"})", "p").code, Code::kCorrupt);
 }
 
+TEST(LayerMessages, AHolderTakesNoMoreMemoryThanItWasGiven) {
+  HolderThread holder(fixture("llama3"), int64_t{1} << 20);
+  const comm::Deadline soon = comm::Deadline::after(30);
+  model::InferenceSizes sizes{.compute = DType::kF32,
+                              .kv_dtype = DType::kF32,
+                              .context_max = 64,
+                              .kv_block_count = 1 << 20,
+                              .batch_tokens_max = 32};
+  sizes.layers = {.begin = 0, .end = 1, .ends = false};
+  comm::Socket socket = value_of(comm::connect_to(holder.address(), {}, soon));
+  value_of(receive_text(socket, LayerMessage::kGreeting, soon));
+  ASSERT_TRUE(send_text(socket, LayerMessage::kHold, hold_text(sizes), soon));
+  const auto held = receive_text(socket, LayerMessage::kHeld, soon);
+  ASSERT_FALSE(held);
+  EXPECT_EQ(held.error().code, Code::kExhausted) << held.error().message;
+}
+
 // What strangers may say to a holder, in every state of the conversation.
 TEST(LayerMessages, AHolderOutlivesWhateverIsSaidToIt) {
   HolderThread holder(fixture("llama3"), int64_t{64} << 20);

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "cli/flags.h"
 #include "cli/interrupt.h"
+#include "comm/host_address.h"
 
 namespace jige::cli {
 namespace {
@@ -14,16 +15,7 @@ constexpr size_t kMachinesMax = 64;
 }  // namespace
 
 Result<comm::Address> parse_layers_address(std::string_view text, std::string_view flag) {
-  comm::Address address{std::string(text), kLayersPort};
-  if (text.find(':') != std::string_view::npos) {
-    auto parsed = comm::parse_address(text);
-    if (!parsed) return with_context(std::move(parsed.error()), "{}", flag);
-    address = std::move(*parsed);
-  }
-  if (address.host.empty() || address.host.size() > 255) {
-    return fail(Code::kInvalidArgument, "{}: \"{}\" is no ADDRESS[:PORT]", flag, text);
-  }
-  return address;
+  return comm::parse_host_address(text, kLayersPort, flag);
 }
 
 void LayersOnFlags::declare(Flags& flags) {

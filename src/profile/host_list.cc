@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/file.h"
+#include "comm/host_address.h"
 
 namespace jige::profile {
 namespace {
@@ -54,16 +55,7 @@ std::vector<std::string_view> split(std::string_view text, char mark) {
 }  // namespace
 
 Result<comm::Address> parse_agent_address(std::string_view text, std::string_view where) {
-  comm::Address address{std::string(text), kAgentPort};
-  if (text.find(':') != std::string_view::npos) {
-    auto parsed = comm::parse_address(text);
-    if (!parsed) return with_context(std::move(parsed.error()), "{}", where);
-    address = std::move(*parsed);
-  }
-  if (address.host.empty() || address.host.size() > 255) {
-    return fail(Code::kInvalidArgument, "{}: \"{}\" is no ADDRESS[:PORT]", where, text);
-  }
-  return address;
+  return comm::parse_host_address(text, kAgentPort, where);
 }
 
 Result<std::vector<Host>> parse_hosts(std::string_view text, std::string_view where) {

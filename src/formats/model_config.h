@@ -15,6 +15,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "formats/family.h"
 #include "formats/quantised_scheme.h"
 #include "tensor/dtype.h"
 
@@ -35,93 +36,6 @@ inline constexpr int64_t kExpertsOfModelMax = int64_t{1} << 16;  // experts time
 inline constexpr size_t kEosIdsMax = 256;
 inline constexpr int64_t kContextMax = int64_t{1} << 26;
 
-enum class Family {
-  kLlama,
-  kMistral,
-  kQwen2,
-  kQwen3,
-  kGpt2,
-  kPhi3,
-  kGemma2,
-  kGemma3,
-  kOlmo2,
-  kOlmo3,
-  kGranite,
-  kSmolLm3,
-  kStarCoder2,
-  kStableLm,
-  kSeedOss,
-  kMixtral,
-  kQwen2Moe,
-  kQwen3Moe,
-  kOlmoe,
-  kGptOss,
-  kGptNeoX,
-  kPhi,
-  kCohere,
-  kCohere2,
-  kGemma,
-  kGlm,
-  kGlm4,
-  kExaone4,
-  kErnie45,
-  kMinistral3,
-  kArcee,
-  kNemotron,
-  kYoutu,
-  kDeepSeekV2,
-  kDeepSeekV3,
-  kMiniCpm3,
-  kGlm4Moe,
-  kGlm4MoeLite,
-  kGraniteMoe,
-  kGraniteMoeShared,
-  kErnie45Moe,
-  kDots1,
-  kMiniMaxM2,
-  kApertus,
-  kGemma4,
-  kGemma3n,
-  kLlama4,
-  kVaultGemma,
-  kHelium,
-  kOlmo,
-  kExaone,
-  kInternLm3,
-  kExaoneMoe,
-  kHunYuanDense,
-  kHunYuanMoe,
-  kCwm,
-  kFlexOlmo,
-  kSolarOpen,
-  kJais2,
-  kIQuestCoder,
-  kNanoChat,
-  kQwen35,
-  kQwen35Moe,
-  kQwen3Next,
-  kLfm2,
-  kLfm2Moe,
-  kGraniteHybrid,
-  kBamba,
-  kNemotronH,
-  kFalconH1,
-  kOlmoHybrid
-};
-// Families whose feed-forward layers, or some of them, are experts.
-inline constexpr bool has_experts(Family family) {
-  return family == Family::kMixtral || family == Family::kQwen2Moe || family == Family::kQwen3Moe ||
-         family == Family::kOlmoe || family == Family::kGptOss || family == Family::kDeepSeekV2 ||
-         family == Family::kDeepSeekV3 || family == Family::kGlm4Moe ||
-         family == Family::kGlm4MoeLite || family == Family::kQwen35Moe ||
-         family == Family::kQwen3Next || family == Family::kLfm2Moe ||
-         family == Family::kGraniteHybrid || family == Family::kNemotronH ||
-         family == Family::kGraniteMoe || family == Family::kGraniteMoeShared ||
-         family == Family::kErnie45Moe || family == Family::kDots1 ||
-         family == Family::kMiniMaxM2 || family == Family::kGemma4 ||
-         family == Family::kHunYuanMoe || family == Family::kFlexOlmo ||
-         family == Family::kSolarOpen || family == Family::kLlama4 || family == Family::kExaoneMoe;
-}
 enum class NormKind { kRms, kLayer };
 // Where the norms of a layer stand: before its attention and its MLP, behind them, or both.
 enum class NormPlace { kBefore, kAfter, kAround };

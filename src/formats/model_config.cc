@@ -86,6 +86,7 @@ class Checker {
     JIGE_DO(real_in_range("rope_theta", c_.rope.theta, 1.0, 1e18));
     if (c_.sliding_rope) {
       JIGE_DO(real_in_range("rope_local_base_freq", c_.sliding_rope->theta, 1.0, 1e18));
+      JIGE_DO(rope_scaling(*c_.sliding_rope));
     }
     if (c_.head_dim % 2 != 0) {
       return fail(Code::kInvalidArgument,
@@ -101,48 +102,48 @@ class Checker {
       return fail(Code::kInvalidArgument, "{}: no_rope_layers has {} entries for {} layers", where_,
                   c_.layer_is_unturned.size(), c_.layer_count);
     }
-    return rope_scaling();
+    return rope_scaling(c_.rope);
   }
 
-  Status longrope() const {
+  Status longrope(const RopeConfig& rope) const {
     const int64_t columns = c_.rotary_dim > 0 ? c_.rotary_dim : c_.head_dim;
     const auto count = static_cast<size_t>(columns / 2);
-    if (c_.rope.short_factors.size() != count || c_.rope.long_factors.size() != count) {
+    if (rope.short_factors.size() != count || rope.long_factors.size() != count) {
       return fail(Code::kInvalidArgument,
                   "{}: short_factor and long_factor have {} and {} numbers for {} pairs of columns",
-                  where_, c_.rope.short_factors.size(), c_.rope.long_factors.size(), count);
+                  where_, rope.short_factors.size(), rope.long_factors.size(), count);
     }
-    JIGE_DO(in_range("original_max_position_embeddings", c_.rope.original_context, 2, kContextMax));
-    return real_in_range("attention_factor", c_.rope.attention_factor, 1e-3, 1e3);
+    JIGE_DO(in_range("original_max_position_embeddings", rope.original_context, 2, kContextMax));
+    return real_in_range("attention_factor", rope.attention_factor, 1e-3, 1e3);
   }
 
-  Status yarn() const {
-    JIGE_DO(real_in_range("beta_fast", c_.rope.beta_fast, 1e-3, 1e6));
-    JIGE_DO(real_in_range("beta_slow", c_.rope.beta_slow, 1e-3, c_.rope.beta_fast));
-    JIGE_DO(real_in_range("rope_theta", c_.rope.theta, 1.0 + 1e-6, 1e18));  // its logarithm divides
-    JIGE_DO(in_range("original_max_position_embeddings", c_.rope.original_context, 1, kContextMax));
-    JIGE_DO(real_in_range("mscale", c_.rope.mscale, 0.0, 1e3));
-    JIGE_DO(real_in_range("mscale_all_dim", c_.rope.mscale_all, 0.0, 1e3));
-    JIGE_DO(real_in_range("llama_4_scaling_beta", c_.rope.query_growth, 0.0, 1e3));
-    return real_in_range("attention_factor", c_.rope.attention_factor, 1e-3, 1e3);
+  Status yarn(const RopeConfig& rope) const {
+    JIGE_DO(real_in_range("beta_fast", rope.beta_fast, 1e-3, 1e6));
+    JIGE_DO(real_in_range("beta_slow", rope.beta_slow, 1e-3, rope.beta_fast));
+    JIGE_DO(real_in_range("rope_theta", rope.theta, 1.0 + 1e-6, 1e18));  // its logarithm divides
+    JIGE_DO(in_range("original_max_position_embeddings", rope.original_context, 1, kContextMax));
+    JIGE_DO(real_in_range("mscale", rope.mscale, 0.0, 1e3));
+    JIGE_DO(real_in_range("mscale_all_dim", rope.mscale_all, 0.0, 1e3));
+    JIGE_DO(real_in_range("llama_4_scaling_beta", rope.query_growth, 0.0, 1e3));
+    return real_in_range("attention_factor", rope.attention_factor, 1e-3, 1e3);
   }
 
-  Status rope_scaling() const {
-    if (c_.rope.scaling == RopeScaling::kNone) return {};
-    if (c_.rope.scaling == RopeScaling::kLongRope) return longrope();
-    JIGE_DO(real_in_range("factor", c_.rope.factor, 1.0, 1e6));
-    if (c_.rope.scaling == RopeScaling::kLinear) return {};
-    if (c_.rope.scaling == RopeScaling::kProportional) {
-      return real_in_range("partial_rotary_factor", c_.rope.turned_share, 0.0, 1.0);
+  Status rope_scaling(const RopeConfig& rope) const {
+    if (rope.scaling == RopeScaling::kNone) return {};
+    if (rope.scaling == RopeScaling::kLongRope) return longrope(rope);
+    JIGE_DO(real_in_range("factor", rope.factor, 1.0, 1e6));
+    if (rope.scaling == RopeScaling::kLinear) return {};
+    if (rope.scaling == RopeScaling::kProportional) {
+      return real_in_range("partial_rotary_factor", rope.turned_share, 0.0, 1.0);
     }
-    if (c_.rope.scaling == RopeScaling::kYarn) return yarn();
-    JIGE_DO(real_in_range("low_freq_factor", c_.rope.low_freq_factor, 1e-6, 1e6));
-    JIGE_DO(real_in_range("high_freq_factor", c_.rope.high_freq_factor, 1e-6, 1e6));
-    JIGE_DO(in_range("original_max_position_embeddings", c_.rope.original_context, 1, kContextMax));
-    if (c_.rope.high_freq_factor < c_.rope.low_freq_factor) {
+    if (rope.scaling == RopeScaling::kYarn) return yarn(rope);
+    JIGE_DO(real_in_range("low_freq_factor", rope.low_freq_factor, 1e-6, 1e6));
+    JIGE_DO(real_in_range("high_freq_factor", rope.high_freq_factor, 1e-6, 1e6));
+    JIGE_DO(in_range("original_max_position_embeddings", rope.original_context, 1, kContextMax));
+    if (rope.high_freq_factor < rope.low_freq_factor) {
       return fail(Code::kInvalidArgument,
                   "{}: high_freq_factor ({}) must not be below low_freq_factor ({})", where_,
-                  c_.rope.high_freq_factor, c_.rope.low_freq_factor);
+                  rope.high_freq_factor, rope.low_freq_factor);
     }
     return {};
   }
@@ -273,8 +274,11 @@ class Checker {
     const bool longrope = c_.family == Family::kPhi3 || c_.family == Family::kMiniCpm3;
     JIGE_DO(require(longrope || c_.rope.scaling != RopeScaling::kLongRope, "no longrope"));
     JIGE_DO(require(family_.two_ropes || !c_.sliding_rope, "one kind of rotary positions"));
-    const bool proportional = c_.rope.scaling == RopeScaling::kProportional;
-    JIGE_DO(require(family_.full_heads || !proportional, "no proportional rotary positions"));
+    const bool proportional =
+        c_.rope.scaling == RopeScaling::kProportional ||
+        (c_.sliding_rope && c_.sliding_rope->scaling == RopeScaling::kProportional);
+    JIGE_DO(
+        require(family_.proportional_rope || !proportional, "no proportional rotary positions"));
     JIGE_DO(require(c_.attention_sinks == family_.attention_sinks,
                     family_.attention_sinks ? "attention sinks" : "no attention sinks"));
     JIGE_DO(require(c_.attention_gate == family_.attention_gate,

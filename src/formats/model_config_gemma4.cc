@@ -26,8 +26,6 @@ constexpr const char* kKvHeads = "num_global_key_value_heads";
 constexpr const char* kByLayer = "per_layer_config";
 constexpr const char* kExperts = "enable_moe_block";
 constexpr const char* kChosenExperts = "top_k_experts";
-constexpr const char* kRope = "rope_parameters";
-constexpr const char* kTurnedShare = "partial_rotary_factor";
 
 // Embeddings for every layer, and layers that share keys and values.
 Status parse_layer_parts(const Json& config, ModelConfig& out, std::string_view where) {
@@ -74,36 +72,6 @@ Result<int64_t> layer_number(const std::string& text, const ModelConfig& out,
               text.substr(0, 80), out.layer_count);
 }
 
-Result<RopeConfig> parse_angles(const Json& parameters, const char* kind, std::string_view where) {
-  const Json* object = find_field(parameters, kind);
-  if (!object || !object->is_object()) {
-    return fail(Code::kCorrupt, "{}: field \"{}\" must have an object for \"{}\"", where, kRope,
-                kind);
-  }
-  RopeConfig rope;
-  JIGE_TRY(rope.theta, get_number(*object, "rope_theta", where));
-  JIGE_TRY(const std::string type, get_string_or(*object, "rope_type", "default", where));
-  if (type == "default") return rope;
-  if (type != "proportional") {
-    return fail(Code::kUnsupported,
-                "{}: rope type \"{}\" is not supported; supported are default and proportional",
-                where, type);
-  }
-  rope.scaling = RopeScaling::kProportional;
-  JIGE_TRY(rope.turned_share, get_number_or(*object, kTurnedShare, 1.0, where));
-  JIGE_TRY(rope.factor, get_number_or(*object, "factor", 1.0, where));
-  return rope;
-}
-
-Json angles_json(const RopeConfig& rope) {
-  Json object{{"rope_type", "default"}, {"rope_theta", rope.theta}};
-  if (rope.scaling != RopeScaling::kProportional) return object;
-  object["rope_type"] = "proportional";
-  object[kTurnedShare] = rope.turned_share;
-  if (rope.factor != 1.0) object["factor"] = rope.factor;
-  return object;
-}
-
 }  // namespace
 
 Status parse_full_heads(const Json& config, ModelConfig& out, std::string_view where) {
@@ -118,10 +86,6 @@ Status parse_full_heads(const Json& config, ModelConfig& out, std::string_view w
 }
 
 Status parse_layer_heads(const Json& config, ModelConfig& out, std::string_view where) {
-  if (out.sliding_window > 0 && !out.sliding_rope) {
-    return fail(Code::kCorrupt, "{}: field \"{}\" must have an object for \"sliding_attention\"",
-                where, kRope);
-  }
   const Json* layers = find_field(config, kByLayer);
   if (!layers) return {};
   if (!layers->is_object()) {
@@ -149,23 +113,6 @@ Status parse_layer_heads(const Json& config, ModelConfig& out, std::string_view 
   }
   if (full) out.full_heads = *full;
   return {};
-}
-
-Status parse_gemma4_rope(const Json& config, ModelConfig& out, std::string_view where) {
-  const Json* parameters = find_field(config, kRope);
-  if (!parameters) {
-    out.rope = {.theta = 1e6, .scaling = RopeScaling::kProportional, .turned_share = 0.25};
-    out.sliding_rope = RopeConfig();
-    return {};
-  }
-  JIGE_TRY(out.rope, parse_angles(*parameters, "full_attention", where));
-  // A model without layers of the kind may leave it out.
-  if (parameters->is_object() && !find_field(*parameters, "sliding_attention")) return {};
-  JIGE_TRY(out.sliding_rope, parse_angles(*parameters, "sliding_attention", where));
-  if (out.sliding_rope->scaling == RopeScaling::kNone) return {};
-  return fail(Code::kUnsupported,
-              "{}: rope parameters of \"sliding_attention\" are scaled, which is not supported",
-              where);
 }
 
 namespace {
@@ -276,8 +223,6 @@ void emit_gemma4(const ModelConfig& config, Json& out) {
   out[kLayerVocab] = inputs.size > 0 ? inputs.vocab_size : config.vocab_size;
   out[kSharedLayers] = config.shared_kv_layers;
   out[kDoubleFfn] = config.shared_double_ffn;
-  out[kRope] = {{"full_attention", angles_json(config.rope)},
-                {"sliding_attention", angles_json(config.sliding_rope.value_or(RopeConfig()))}};
 }
 
 }  // namespace jige::formats

@@ -419,6 +419,7 @@ Result<ModelConfig> parse_model_config(const Json& whole, std::string_view where
   if (out.position == PositionKind::kRotary) JIGE_DO(parse_rope(config, out, where));
   JIGE_DO(may_be_recurrent(out.family) ? parse_recurrent(config, out, where)
                                        : parse_layers(config, out, where));
+  JIGE_DO(check_kind_ropes(out, where));
   if (family_info(out.family).full_heads) JIGE_DO(parse_layer_heads(config, out, where));
   if (family_info(out.family).altup) JIGE_DO(parse_ffn_sparsity(config, out, where));
   JIGE_DO(parse_token_ids(config, out, where));

@@ -1,13 +1,14 @@
 #include "formats/model_config_rope.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "base/json.h"
 #include "base/log.h"
-#include "formats/model_config_gemma4.h"
 #include "formats/model_config_hunyuan.h"
 #include "formats/model_families.h"
 
@@ -15,6 +16,9 @@ namespace jige::formats {
 namespace {
 
 constexpr const char* kOriginalContext = "original_max_position_embeddings";
+constexpr const char* kParameters = "rope_parameters";
+constexpr const char* kFullKind = "full_attention";
+constexpr const char* kSlidingKind = "sliding_attention";
 constexpr const char* kPartialFactor = "partial_rotary_factor";
 constexpr int64_t kPhi3OriginalContext = 4096;
 constexpr double kGemma3SlidingTheta = 1e4;
@@ -44,7 +48,10 @@ Status check_partial_factor(const Json& object, const Json& config, const RopeCo
 Result<RopeScaling> scaling_of(const std::string& type, Family family, std::string_view where) {
   if (type == "default" && family != Family::kMinistral3) return RopeScaling::kNone;
   const char* known = "default, linear, llama3 and yarn";
-  if (is_hunyuan(family)) {
+  if (family_info(family).proportional_rope) {
+    if (type == "proportional") return RopeScaling::kProportional;
+    known = "default and proportional";
+  } else if (is_hunyuan(family)) {
     if (type == "dynamic") return RopeScaling::kNone;  // another theta: see raise_theta()
     known = "default, and dynamic with an alpha";
   } else if (family == Family::kPhi3 || family == Family::kMiniCpm3) {
@@ -179,6 +186,11 @@ Result<RopeConfig> parse_rope_object(const Json& object, const Json& config, con
   JIGE_TRY(const std::string old_type, get_string_or(object, "type", "default", where));
   JIGE_TRY(const std::string type, get_string_or(object, "rope_type", old_type, where));
   JIGE_TRY(rope.scaling, scaling_of(type, out.family, where));
+  if (rope.scaling == RopeScaling::kProportional) {
+    JIGE_TRY(rope.turned_share, get_number_or(object, kPartialFactor, 1.0, where));
+    JIGE_TRY(rope.factor, get_number_or(object, "factor", 1.0, where));
+    return rope;
+  }
   if (!family.turns_parts) JIGE_DO(check_partial_factor(object, config, rope, where));
   if (rope.scaling == RopeScaling::kNone) return rope;
   if (rope.scaling == RopeScaling::kLongRope) {
@@ -309,6 +321,56 @@ Status parse_rope_by_layer_type(const Json& config, ModelConfig& out, std::strin
   return {};
 }
 
+// What transformers takes where the folder describes no angles.
+struct KindRopes {
+  RopeConfig full, sliding;
+};
+
+KindRopes usual_kind_ropes(Family family) {
+  if (family == Family::kGemma4) {
+    return {.full = {.theta = 1e6, .scaling = RopeScaling::kProportional, .turned_share = 0.25},
+            .sliding = {}};
+  }
+  return {.full = {.theta = 5e5}, .sliding = {}};
+}
+
+// Whether some layers are of a kind, or may be as nothing says of what kinds they are.
+bool may_have_layers(const Json& config, const char* kind) {
+  const Json* types = find_field(config, "layer_types");
+  return !types || !types->is_array() || std::count(types->begin(), types->end(), kind) > 0;
+}
+
+// Families whose folders have an object for either kind of layer, and nothing at the top. Layers of
+// a kind must have theirs; check_kind_ropes() looks after those with the window.
+Status parse_kind_ropes(const Json& config, ModelConfig& out, std::string_view where) {
+  const KindRopes usual = usual_kind_ropes(out.family);
+  JIGE_TRY(const Json* parameters, object_or_null(config, kParameters, where));
+  if (!parameters) {
+    out.rope = usual.full;
+    out.sliding_rope = usual.sliding;
+    return {};
+  }
+  const auto parse = [&](const char* kind) -> Result<std::optional<RopeConfig>> {
+    JIGE_TRY(const Json* object, object_or_null(*parameters, kind, where));
+    if (!object) return std::nullopt;
+    JIGE_DO(get_number(*object, "rope_theta", where));
+    JIGE_TRY(const RopeConfig rope, parse_rope_object(*object, Json::object(), out, where));
+    return rope;
+  };
+  JIGE_TRY(const std::optional<RopeConfig> full, parse(kFullKind));
+  JIGE_TRY(out.sliding_rope, parse(kSlidingKind));
+  if (!full && may_have_layers(config, kFullKind)) {
+    return fail(Code::kCorrupt, "{}: field \"{}\" must have an object for \"{}\"", where,
+                kParameters, kFullKind);
+  }
+  out.rope = full.value_or(usual.full);
+  const bool scaled = out.sliding_rope && out.sliding_rope->scaling != RopeScaling::kNone;
+  if (!scaled || !family_info(out.family).full_heads) return {};
+  return fail(Code::kUnsupported,
+              "{}: rope parameters of \"{}\" are scaled, which is not supported", where,
+              kSlidingKind);
+}
+
 // HunYuan's "dynamic" is no longer so: its alpha makes a theta that holds for texts of all lengths.
 Status raise_theta(const Json& object, ModelConfig& out, std::string_view where) {
   JIGE_TRY(const std::string old_type, get_string_or(object, "type", "default", where));
@@ -374,7 +436,7 @@ double partial_rotary_factor(int64_t rotary_dim, int64_t head_dim) {
 }
 
 Status parse_rope(const Json& config, ModelConfig& out, std::string_view where) {
-  if (out.family == Family::kGemma4) return parse_gemma4_rope(config, out, where);
+  if (family_info(out.family).ropes_by_kind) return parse_kind_ropes(config, out, where);
   if (family_info(out.family).two_ropes) return parse_rope_by_layer_type(config, out, where);
   JIGE_TRY(const Json* parameters, object_or_null(config, "rope_parameters", where));
   JIGE_TRY(const Json* scaling, object_or_null(config, "rope_scaling", where));
@@ -386,6 +448,13 @@ Status parse_rope(const Json& config, ModelConfig& out, std::string_view where) 
   JIGE_TRY(out.rope, parse_both_spellings(parameters, scaling, config, out, where));
   if (!is_hunyuan(out.family)) return {};
   return raise_theta(parameters ? *parameters : *scaling, out, where);
+}
+
+Status check_kind_ropes(const ModelConfig& config, std::string_view where) {
+  const bool by_kind = family_info(config.family).ropes_by_kind;
+  if (!by_kind || config.sliding_window == 0 || config.sliding_rope) return {};
+  return fail(Code::kCorrupt, "{}: field \"{}\" must have an object for \"{}\"", where, kParameters,
+              kSlidingKind);
 }
 
 }  // namespace jige::formats

@@ -20,6 +20,13 @@ inline constexpr const char* kTurnedColumns = "rotary_dim";
 // contradictions. REQUIRES: the family and the sizes of `out` are set and inside their limits.
 Status parse_rope(const Json& config, ModelConfig& out, std::string_view where);
 
+// That layers with the window have angles, in families that describe them by kind of layer.
+// REQUIRES: layers are read.
+Status check_kind_ropes(const ModelConfig& config, std::string_view where);
+
+// Writes all of that.
+void emit_rope(const ModelConfig& config, Json& out);
+
 // The factor of cosines and sines that longrope has where the folder states none.
 double default_attention_factor(double factor, int64_t original_context);
 

@@ -76,9 +76,11 @@ struct FamilyInfo {
   int64_t full_period = 0;  // without layer_types each so manieth layer has no window; 0: none
   bool full_first = false;  // the first of so many, not the last
   UnturnedRule unturned = UnturnedRule::kNone;
-  bool two_ropes = false;      // layers with the window turn by other angles
-  bool turns_parts = false;    // turned_field counts
-  double turned_factor = 1.0;  // where it is left out
+  bool two_ropes = false;          // layers with the window turn by other angles
+  bool ropes_by_kind = false;      // rope_parameters have an object for either kind of layer
+  bool proportional_rope = false;  // angles may be so
+  bool turns_parts = false;        // turned_field counts
+  double turned_factor = 1.0;      // where it is left out
   bool turns_neighbours = false;
   bool turns_backwards = false;
   bool chooses_neighbours = false;  // unless rope_interleave says otherwise

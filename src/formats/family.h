@@ -68,6 +68,7 @@ enum class Family {
   kJais2,
   kIQuestCoder,
   kNanoChat,
+  kMellum,
   kQwen35,
   kQwen35Moe,
   kQwen3Next,
@@ -91,7 +92,8 @@ inline constexpr bool has_experts(Family family) {
          family == Family::kErnie45Moe || family == Family::kDots1 ||
          family == Family::kMiniMaxM2 || family == Family::kGemma4 ||
          family == Family::kHunYuanMoe || family == Family::kFlexOlmo ||
-         family == Family::kSolarOpen || family == Family::kLlama4 || family == Family::kExaoneMoe;
+         family == Family::kSolarOpen || family == Family::kLlama4 ||
+         family == Family::kExaoneMoe || family == Family::kMellum;
 }
 
 }  // namespace jige::formats

@@ -144,6 +144,7 @@ void emit_family_fields(const ModelConfig& config, Json& out) {
     case Family::kCwm:
     case Family::kExaone4:
     case Family::kExaoneMoe:
+    case Family::kMellum:
     case Family::kGptOss:
     case Family::kDots1:
       out["sliding_window"] = window_or_null(config);

@@ -16,9 +16,10 @@ inline constexpr const char* kGroupsField = "n_group";
 inline constexpr const char* kChosenGroupsField = "topk_group";
 inline constexpr const char* kScaleField = "routed_scaling_factor";
 
-// Families whose layers may have no experts, and whose experts have a size of their own.
+// Families any of whose layers may have no experts, and whose experts have a size of their own.
 inline bool is_qwen_moe(Family family) {
-  return family == Family::kQwen2Moe || family == Family::kQwen3Moe || family == Family::kQwen3Next;
+  return family == Family::kQwen2Moe || family == Family::kQwen3Moe ||
+         family == Family::kQwen3Next || family == Family::kMellum;
 }
 
 // Families that choose experts as DeepSeek does, and what they take for fields left out.
@@ -52,7 +53,8 @@ inline std::optional<DeepSeekRouter> deepseek_router(Family family) {
 
 // Families that name whether a layer has experts.
 inline bool names_layers(Family family) {
-  return family == Family::kGlm4MoeLite || family == Family::kExaoneMoe;
+  return family == Family::kGlm4MoeLite || family == Family::kExaoneMoe ||
+         family == Family::kMellum;
 }
 
 // Families whose experts have a width of their own, beside intermediate_size.

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "base/json.h"
 #include "formats/model_config_ernie.h"
@@ -40,6 +41,37 @@ Result<int64_t> parse_expert_count(const Json& config, const ExpertFields& field
   if (other == count) return count;
   return fail(Code::kCorrupt, "{}: {} ({}) contradicts {} ({})", where, fields.count, count,
               kNewCountField, other);
+}
+
+// Which layers have none, as a list of "dense" and "sparse" says.
+Result<std::vector<uint8_t>> parse_layer_kinds(const Json& kinds, const ModelConfig& out,
+                                               std::string_view where) {
+  std::vector<uint8_t> dense;
+  bool known = kinds.is_array() && static_cast<int64_t>(kinds.size()) == out.layer_count;
+  for (size_t i = 0; known && i < kinds.size(); ++i) {
+    known = kinds[i] == "dense" || kinds[i] == "sparse";
+    dense.push_back(kinds[i] == "dense");
+  }
+  if (known) return dense;
+  return fail(Code::kUnsupported,
+              "{}: field \"{}\" must be a list of {} layers, each \"dense\" or \"sparse\"", where,
+              kLayerKindsField, out.layer_count);
+}
+
+// Of Mellum.
+Status parse_named_layers(const Json& config, ModelConfig& out, std::string_view where) {
+  const Json* kinds = find_field(config, kLayerKindsField);
+  if (!kinds) return {};
+  JIGE_TRY(std::vector<uint8_t> dense, parse_layer_kinds(*kinds, out, where));
+  const auto count = std::count(dense.begin(), dense.end(), uint8_t{1});
+  if (count > 0 && count == out.layer_count) {
+    return fail(Code::kUnsupported,
+                "{}: field \"{}\" leaves no layer with experts; save the model as one of a family "
+                "without them",
+                where, kLayerKindsField);
+  }
+  if (count > 0) out.layer_is_dense = std::move(dense);
+  return {};
 }
 
 // Every `decoder_sparse_step`th layer has experts, but those that "mlp_only_layers" names.
@@ -112,17 +144,12 @@ Result<int64_t> parse_leading_dense(const Json& config, const ModelConfig& out, 
   const Json* kinds = names_layers(out.family) ? find_field(config, kLayerKindsField) : nullptr;
   if (!kinds && out.family == Family::kGlm4MoeLite) return usual;
   if (!kinds) return get_int_or(config, kFirstDenseField, usual, where);
-  int64_t dense = 0;
-  bool known = kinds->is_array() && static_cast<int64_t>(kinds->size()) == out.layer_count;
-  for (size_t i = 0; known && i < kinds->size(); ++i) {
-    const bool leading = (*kinds)[i] == "dense" && dense == static_cast<int64_t>(i);
-    known = leading || (*kinds)[i] == "sparse";
-    if (leading) ++dense;
+  JIGE_TRY(const std::vector<uint8_t> dense, parse_layer_kinds(*kinds, out, where));
+  if (std::is_sorted(dense.rbegin(), dense.rend())) {
+    return std::count(dense.begin(), dense.end(), uint8_t{1});
   }
-  if (known) return dense;
-  return fail(Code::kUnsupported,
-              "{}: field \"{}\" must be a list of {} layers, \"dense\" before \"sparse\"", where,
-              kLayerKindsField, out.layer_count);
+  return fail(Code::kUnsupported, "{}: field \"{}\" must name \"dense\" layers before \"sparse\" ones",
+              where, kLayerKindsField);
 }
 
 Status parse_deepseek_experts(const Json& config, const DeepSeekRouter& usual, ModelConfig& out,
@@ -161,16 +188,18 @@ Status parse_deepseek_experts(const Json& config, const DeepSeekRouter& usual, M
   return {};
 }
 
+void emit_layer_kinds(const ModelConfig& config, Json& out) {
+  Json kinds = Json::array();
+  for (int64_t i = 0; i < config.layer_count; ++i) {
+    kinds.push_back(has_experts(config, i) ? "sparse" : "dense");
+  }
+  out[kLayerKindsField] = std::move(kinds);
+}
+
 void emit_deepseek_experts(const ModelConfig& config, const DeepSeekRouter& router, Json& out) {
   const ExpertConfig& experts = config.experts;
   out[kFirstDenseField] = config.layer_count - expert_layer_count(config);
-  if (names_layers(config.family)) {
-    Json kinds = Json::array();
-    for (int64_t i = 0; i < config.layer_count; ++i) {
-      kinds.push_back(has_experts(config, i) ? "sparse" : "dense");
-    }
-    out[kLayerKindsField] = std::move(kinds);
-  }
+  if (names_layers(config.family)) emit_layer_kinds(config, out);
   if (router.sigmoid) out["num_nextn_predict_layers"] = 0;
   if (experts.count == 0) return;
   const ExpertFields fields = expert_fields(config);
@@ -234,8 +263,10 @@ Status parse_experts(const Json& config, ModelConfig& out, std::string_view wher
     experts.normalised = true;
     return {};
   }
+  const bool mellum = out.family == Family::kMellum;
   JIGE_TRY(experts.normalised,
-           get_bool_or(config, "norm_topk_prob", out.family == Family::kQwen3Next, where));
+           get_bool_or(config, "norm_topk_prob", mellum || out.family == Family::kQwen3Next, where));
+  if (mellum) return parse_named_layers(config, out, where);
   return is_qwen_moe(out.family) ? parse_dense_layers(config, out, where) : Status();
 }
 
@@ -271,6 +302,7 @@ void emit_experts(const ModelConfig& config, Json& out) {
   out["norm_topk_prob"] = experts.normalised;
   if (config.family == Family::kOlmoe) out["clip_qkv"] = nullptr;
   if (is_olmo_moe(config.family)) return;
+  if (config.family == Family::kMellum) return emit_layer_kinds(config, out);
   out["decoder_sparse_step"] = 1;
   Json dense = Json::array();
   for (int64_t i = 0; i < config.layer_count; ++i) {

@@ -4,6 +4,7 @@
 //   qwen2_moe   as qwen3_moe, and shared_expert_intermediate_size
 //   qwen3_moe   num_experts (transformers 5: num_local_experts), num_experts_per_tok,
 //               moe_intermediate_size, norm_topk_prob, decoder_sparse_step, mlp_only_layers
+//   mellum      as qwen3_moe, of which layers have experts mlp_layer_types
 //   qwen3_5_moe num_experts, num_experts_per_tok, moe_intermediate_size,
 //               shared_expert_intermediate_size
 //   qwen3_next  as qwen3_moe, and shared_expert_intermediate_size

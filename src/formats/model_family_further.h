@@ -302,6 +302,21 @@ inline constexpr FamilyInfo kFurtherFamilies[] = {
      .bos = 0,
      .eos = 1,
      .pad = 1},
+    {.family = Family::kMellum,
+     .model_type = "mellum",
+     .causal_class = "MellumForCausalLM",
+     .base_class = "MellumModel",
+     .head_norms = HeadNorms::kEach,
+     .biases = BiasRule::kAttention,
+     .windows = WindowRule::kSomeLayers,
+     .full_period = 1,
+     .two_ropes = true,
+     .ropes_by_kind = true,
+     .kv_heads = 4,
+     .head_dim = 128,
+     .window = 1024,
+     .bos = -1,
+     .eos = -1},
 };
 
 }  // namespace jige::formats

@@ -102,6 +102,7 @@ inline constexpr const char* kFixtureNames[] = {"llama2",
                                                 "helium",
                                                 "olmo",
                                                 "nanochat",
+                                                "mellum",
                                                 "exaone",
                                                 "internlm3",
                                                 "exaone_moe",
@@ -470,7 +471,8 @@ inline const std::vector<formats::Family>& all_families() {
       formats::Family::kHunYuanMoe,    formats::Family::kCwm,
       formats::Family::kOlmoHybrid,    formats::Family::kFlexOlmo,
       formats::Family::kSolarOpen,     formats::Family::kJais2,
-      formats::Family::kIQuestCoder,   formats::Family::kNanoChat};
+      formats::Family::kIQuestCoder,   formats::Family::kNanoChat,
+      formats::Family::kMellum};
   return families;
 }
 

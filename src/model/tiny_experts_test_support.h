@@ -87,6 +87,13 @@ inline void add_expert_features(formats::ModelConfig& config) {
           .count = 5, .chosen = 3, .ffn_size = 12, .shared_ffn_size = 16, .shared_gate = true};
       config.layer_is_dense = {0, 1};
       break;
+    case formats::Family::kMellum:
+      config.sliding_window = 5;
+      config.layer_is_sliding = {1, 0};
+      config.sliding_rope = formats::RopeConfig{.theta = 50.0};
+      config.rope.theta = 1000.0;
+      config.layer_is_dense = {0, 1};
+      [[fallthrough]];
     case formats::Family::kQwen3Moe:
       config.qk_norm = true;
       config.experts = {.count = 5, .chosen = 3, .ffn_size = 12};

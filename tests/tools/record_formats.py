@@ -130,6 +130,15 @@ CASES = {
     ),
     "vaultgemma": ("VaultGemmaConfig", dict(SIZES, head_dim=16, sliding_window=16)),
     "helium": ("HeliumConfig", dict(SIZES, head_dim=8, attention_bias=True)),
+    "mellum": (
+        "MellumConfig",
+        dict(
+            SIZES, head_dim=8, sliding_window=16, num_experts=6, num_experts_per_tok=3,
+            moe_intermediate_size=20,
+            layer_types=["sliding_attention", "full_attention"] * 2, attention_bias=True,
+            mlp_layer_types=["dense", "sparse", "sparse", "dense"], num_mtp_layers=1,
+        ),
+    ),
     "nanochat": ("NanoChatConfig", dict(SIZES, attention_bias=True, hidden_act="gelu")),
     "olmo": ("OlmoConfig", dict(SIZES, attention_bias=True, tie_word_embeddings=True)),
     "exaone_moe": (
@@ -613,6 +622,7 @@ def record_configs():
                "Llama4TextConfig": "Llama4ForCausalLM",
                "VaultGemmaConfig": "VaultGemmaForCausalLM",
                "HeliumConfig": "HeliumForCausalLM",
+               "MellumConfig": "MellumForCausalLM",
                "NanoChatConfig": "NanoChatForCausalLM", "OlmoConfig": "OlmoForCausalLM",
                "ExaoneConfig": "LlamaForCausalLM", "InternLM3Config": "LlamaForCausalLM",
                "ExaoneMoeConfig": "ExaoneMoeForCausalLM",

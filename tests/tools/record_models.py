@@ -118,6 +118,8 @@ from transformers import (
     LlamaForCausalLM,
     MiniCPM3Config,
     MiniCPM3ForCausalLM,
+    MellumConfig,
+    MellumForCausalLM,
     MiniMaxM2Config,
     MiniMaxM2ForCausalLM,
     Ministral3Config,
@@ -1274,6 +1276,26 @@ MODELS["nanochat"] = (
     torch.float32,
     {},
 )
+# Angles by kind of layer, and a layer without experts behind one with them.
+MODELS["mellum"] = (
+    MellumForCausalLM,
+    MellumConfig(
+        **COMMON | dict(num_hidden_layers=3), num_attention_heads=4, num_key_value_heads=2,
+        head_dim=12, sliding_window=9,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        mlp_layer_types=["sparse", "dense", "sparse"], num_experts=6, num_experts_per_tok=2,
+        moe_intermediate_size=16,
+        rope_parameters={
+            "full_attention": dict(
+                rope_type="yarn", rope_theta=1e4, factor=4.0,
+                original_max_position_embeddings=16,
+            ),
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e2},
+        },
+    ),
+    torch.float32,
+    {},
+)
 # Both of Llama's class.
 MODELS["exaone"] = (
     LlamaForCausalLM,
@@ -1493,6 +1515,7 @@ SEEDS = {name: 1000 + index for index, name in enumerate(MODELS)} | {
     "helium": 1097,
     "olmo": 1098,
     "nanochat": 1102,
+    "mellum": 3639,
     "exaone": 1099,
     "internlm3": 1100,
     "exaone_moe": 2087,
@@ -1574,6 +1597,7 @@ GRADIENTS = STEPPED + (
     "helium",
     "olmo",
     "nanochat",
+    "mellum",
     "exaone",
     "internlm3",
     "exaone_moe",

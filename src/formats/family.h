@@ -69,6 +69,7 @@ enum class Family {
   kIQuestCoder,
   kNanoChat,
   kMellum,
+  kHyperClovaX,
   kQwen35,
   kQwen35Moe,
   kQwen3Next,

@@ -191,7 +191,8 @@ class Checker {
   Status norm_features() const {
     const bool layer = family_.norm == NormKind::kLayer;
     JIGE_DO(require(c_.norm == family_.norm, layer ? "layer norms" : "RMS norms"));
-    JIGE_DO(require(c_.norm_place == family_.norm_place,
+    const bool bare = !family_.around_field.empty() && c_.norm_place == NormPlace::kBefore;
+    JIGE_DO(require(bare || c_.norm_place == family_.norm_place,
                     family_.norm_place == NormPlace::kAround
                         ? "norms before and behind a layer's parts"
                     : family_.norm_place == NormPlace::kAfter ? "norms behind a layer's parts"
@@ -376,8 +377,11 @@ class Checker {
     const bool scaled = family_.granite_scales || c_.family == Family::kMiniCpm3;
     JIGE_DO(require(scaled || (c_.residual_scale == 1 && c_.logits_divisor == 1),
                     "no residual_multiplier and no logits_scaling"));
-    JIGE_DO(require(family_.logit_scale || family_.falcon_scales || c_.logits_scale == 1,
-                    "no logit_scale"));
+    const bool multiplied = family_.logits_multiplied;
+    JIGE_DO(require(!multiplied || c_.logits_divisor == 1, "a logits_scaling that multiplies"));
+    JIGE_DO(
+        require(multiplied || family_.logit_scale || family_.falcon_scales || c_.logits_scale == 1,
+                "no logit_scale"));
     const double root = std::sqrt(static_cast<double>(c_.hidden_size));
     JIGE_DO(require(
         scaled || family_.falcon_scales || c_.embedding_scale == (gemma ? root : 1.0),

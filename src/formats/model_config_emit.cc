@@ -89,7 +89,8 @@ void emit_granite_scales(const ModelConfig& config, Json& out) {
   out["embedding_multiplier"] = config.embedding_scale;
   out["attention_multiplier"] = config.score_scale;
   out["residual_multiplier"] = config.residual_scale;
-  out["logits_scaling"] = config.logits_divisor;
+  const bool multiplied = family_info(config.family).logits_multiplied;
+  out["logits_scaling"] = multiplied ? config.logits_scale : config.logits_divisor;
 }
 
 // What divided by `divisor` gives `quotient` again.
@@ -206,6 +207,9 @@ void emit_family_features(const ModelConfig& config, Json& out) {
   if (family.logit_scale) out["logit_scale"] = config.logits_scale;
   if (family.residual_use != ResidualUse::kAlways) {
     out["use_parallel_residual"] = config.residual != ResidualForm::kSequential;
+  }
+  if (!family.around_field.empty()) {
+    out[std::string(family.around_field)] = config.norm_place == NormPlace::kAround;
   }
   if (!family.head_norms_field.empty()) {
     out[std::string(family.head_norms_field)] =

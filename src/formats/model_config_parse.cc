@@ -269,8 +269,11 @@ Status parse_scales(const Json& config, ModelConfig& out, std::string_view where
   if (family.granite_scales) {
     JIGE_TRY(out.embedding_scale, get_number_or(config, "embedding_multiplier", 1.0, where));
     JIGE_TRY(out.residual_scale, get_number_or(config, "residual_multiplier", 1.0, where));
-    JIGE_TRY(out.score_scale, get_number_or(config, "attention_multiplier", 1.0, where));
-    JIGE_TRY(out.logits_divisor, get_number_or(config, "logits_scaling", 1.0, where));
+    const auto columns = static_cast<double>(std::max<int64_t>(out.head_dim, 1));
+    const double usual = family.logits_multiplied ? 1.0 / std::sqrt(columns) : 1.0;
+    JIGE_TRY(out.score_scale, get_number_or(config, "attention_multiplier", usual, where));
+    double& logits = family.logits_multiplied ? out.logits_scale : out.logits_divisor;
+    JIGE_TRY(logits, get_number_or(config, "logits_scaling", 1.0, where));
   }
   if (out.family == Family::kMiniCpm3) JIGE_DO(parse_minicpm3_scales(config, out, where));
   if (family.logit_scale) {
@@ -287,6 +290,10 @@ Status parse_switches(const Json& config, ModelConfig& out, std::string_view whe
     const bool usual = family.residual_use == ResidualUse::kUnlessSwitchedOff;
     JIGE_TRY(const bool on, get_bool_or(config, "use_parallel_residual", usual, where));
     if (!on) out.residual = ResidualForm::kSequential;
+  }
+  if (!family.around_field.empty()) {
+    JIGE_TRY(const bool around, get_bool_or(config, family.around_field, true, where));
+    if (!around) out.norm_place = NormPlace::kBefore;
   }
   if (!family.head_norms_field.empty()) {
     JIGE_TRY(const bool on,

@@ -317,6 +317,15 @@ inline constexpr FamilyInfo kFurtherFamilies[] = {
      .window = 1024,
      .bos = -1,
      .eos = -1},
+    {.family = Family::kHyperClovaX,
+     .model_type = "hyperclovax",
+     .causal_class = "HyperCLOVAXForCausalLM",
+     .base_class = "HyperCLOVAXModel",
+     .norm_place = NormPlace::kAround,
+     .around_field = "use_post_norm",
+     .biases = BiasRule::kAttentionAndMlp,
+     .granite_scales = true,
+     .logits_multiplied = true},
 };
 
 }  // namespace jige::formats

@@ -58,6 +58,7 @@ struct FamilyInfo {
   // What all its models have.
   NormKind norm = NormKind::kRms;
   NormPlace norm_place = NormPlace::kBefore;
+  std::string_view around_field = "";  // norms are before alone where it says no; empty: never
   bool recurrent_norms_before = false;
   bool norm_adds_one = false;
   bool norm_bias = true;
@@ -106,8 +107,9 @@ struct FamilyInfo {
   bool embedding_norm = false;
   bool root_scale = false;  // embeddings times the root of the width
   bool logit_scale = false;
-  bool granite_scales = false;  // embedding_multiplier, residual_multiplier and their like
-  bool falcon_scales = false;   // embedding_multiplier, key_multiplier and their like
+  bool granite_scales = false;     // embedding_multiplier, residual_multiplier and their like
+  bool logits_multiplied = false;  // of these logits_scaling multiplies, and does not divide
+  bool falcon_scales = false;      // embedding_multiplier, key_multiplier and their like
   // Scores by query_pre_attn_scalar, and fields of soft caps.
   bool gemma_scores = false;
 

@@ -349,6 +349,9 @@ LayerNames layer_names(const formats::ModelConfig& config, int64_t index) {
   if (config.family == formats::Family::kGlm4) {
     names.norm1_after = at + ".post_self_attn_layernorm";
     names.norm2_after = at + ".post_mlp_layernorm";
+  } else if (config.family == formats::Family::kHyperClovaX) {
+    names.norm1_after = at + ".post_norm1";
+    names.norm2_after = at + ".post_norm2";
   } else if (formats::norm_place(config, index) != formats::NormPlace::kBefore) {
     names.norm1_after = at + ".post_attention_layernorm";
     names.norm2 = at + ".pre_feedforward_layernorm";

@@ -103,6 +103,8 @@ inline constexpr const char* kFixtureNames[] = {"llama2",
                                                 "olmo",
                                                 "nanochat",
                                                 "mellum",
+                                                "hyperclovax",
+                                                "hyperclovax_bare",
                                                 "exaone",
                                                 "internlm3",
                                                 "exaone_moe",
@@ -306,6 +308,12 @@ inline void add_layer_features(formats::ModelConfig& config) {
     case formats::Family::kSeedOss:
       config.qkv_bias = config.mlp_bias = true;
       break;
+    case formats::Family::kHyperClovaX:
+      add_granite_scales(config);
+      config.norm_place = formats::NormPlace::kAround;
+      config.logits_divisor = 1;
+      config.logits_scale = 0.7;
+      break;
     case formats::Family::kGranite:
       add_granite_scales(config);
       config.tied_embeddings = true;
@@ -472,7 +480,7 @@ inline const std::vector<formats::Family>& all_families() {
       formats::Family::kOlmoHybrid,    formats::Family::kFlexOlmo,
       formats::Family::kSolarOpen,     formats::Family::kJais2,
       formats::Family::kIQuestCoder,   formats::Family::kNanoChat,
-      formats::Family::kMellum};
+      formats::Family::kMellum,        formats::Family::kHyperClovaX};
   return families;
 }
 

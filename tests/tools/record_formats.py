@@ -139,6 +139,14 @@ CASES = {
             mlp_layer_types=["dense", "sparse", "sparse", "dense"], num_mtp_layers=1,
         ),
     ),
+    "hyperclovax": (
+        "HyperCLOVAXConfig",
+        dict(SIZES, head_dim=16, embedding_multiplier=3.0, logits_scaling=0.25),
+    ),
+    "hyperclovax_bare": (
+        "HyperCLOVAXConfig",
+        dict(SIZES, use_post_norm=False, attention_multiplier=0.5, mlp_bias=True),
+    ),
     "nanochat": ("NanoChatConfig", dict(SIZES, attention_bias=True, hidden_act="gelu")),
     "olmo": ("OlmoConfig", dict(SIZES, attention_bias=True, tie_word_embeddings=True)),
     "exaone_moe": (
@@ -623,6 +631,7 @@ def record_configs():
                "VaultGemmaConfig": "VaultGemmaForCausalLM",
                "HeliumConfig": "HeliumForCausalLM",
                "MellumConfig": "MellumForCausalLM",
+               "HyperCLOVAXConfig": "HyperCLOVAXForCausalLM",
                "NanoChatConfig": "NanoChatForCausalLM", "OlmoConfig": "OlmoForCausalLM",
                "ExaoneConfig": "LlamaForCausalLM", "InternLM3Config": "LlamaForCausalLM",
                "ExaoneMoeConfig": "ExaoneMoeForCausalLM",

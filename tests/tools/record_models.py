@@ -104,6 +104,8 @@ from transformers import (
     HunYuanDenseV1ForCausalLM,
     HunYuanMoEV1Config,
     HunYuanMoEV1ForCausalLM,
+    HyperCLOVAXConfig,
+    HyperCLOVAXForCausalLM,
     IQuestCoderConfig,
     InternLM3Config,
     Jais2Config,
@@ -1296,6 +1298,27 @@ MODELS["mellum"] = (
     torch.float32,
     {},
 )
+# Granite with norms behind its layers' parts, too, and logits that are multiplied.
+HYPERCLOVAX = dict(
+    **COMMON, num_attention_heads=4, num_key_value_heads=2, embedding_multiplier=3.0,
+    residual_multiplier=0.6, logits_scaling=0.7,
+)
+MODELS["hyperclovax"] = (
+    HyperCLOVAXForCausalLM,
+    HyperCLOVAXConfig(**HYPERCLOVAX, head_dim=12, attention_multiplier=0.25),
+    torch.float32,
+    {},
+)
+# Without them, and scores by the root of a head.
+MODELS["hyperclovax_bare"] = (
+    HyperCLOVAXForCausalLM,
+    HyperCLOVAXConfig(
+        **HYPERCLOVAX, use_post_norm=False, attention_bias=True, mlp_bias=True,
+        tie_word_embeddings=True,
+    ),
+    torch.float32,
+    {},
+)
 # Both of Llama's class.
 MODELS["exaone"] = (
     LlamaForCausalLM,
@@ -1516,6 +1539,8 @@ SEEDS = {name: 1000 + index for index, name in enumerate(MODELS)} | {
     "olmo": 1098,
     "nanochat": 1102,
     "mellum": 3639,
+    "hyperclovax": 1104,
+    "hyperclovax_bare": 1105,
     "exaone": 1099,
     "internlm3": 1100,
     "exaone_moe": 2087,
@@ -1598,6 +1623,8 @@ GRADIENTS = STEPPED + (
     "olmo",
     "nanochat",
     "mellum",
+    "hyperclovax",
+    "hyperclovax_bare",
     "exaone",
     "internlm3",
     "exaone_moe",

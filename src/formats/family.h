@@ -70,6 +70,8 @@ enum class Family {
   kNanoChat,
   kMellum,
   kHyperClovaX,
+  kGraniteSwa,
+  kGraniteMoeSwa,
   kQwen35,
   kQwen35Moe,
   kQwen3Next,
@@ -94,7 +96,8 @@ inline constexpr bool has_experts(Family family) {
          family == Family::kMiniMaxM2 || family == Family::kGemma4 ||
          family == Family::kHunYuanMoe || family == Family::kFlexOlmo ||
          family == Family::kSolarOpen || family == Family::kLlama4 ||
-         family == Family::kExaoneMoe || family == Family::kMellum;
+         family == Family::kExaoneMoe || family == Family::kMellum ||
+         family == Family::kGraniteMoeSwa;
 }
 
 }  // namespace jige::formats

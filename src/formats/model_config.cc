@@ -274,7 +274,9 @@ class Checker {
                     "heads that turn as a whole"));
     const bool longrope = c_.family == Family::kPhi3 || c_.family == Family::kMiniCpm3;
     JIGE_DO(require(longrope || c_.rope.scaling != RopeScaling::kLongRope, "no longrope"));
-    JIGE_DO(require(family_.two_ropes || !c_.sliding_rope, "one kind of rotary positions"));
+    const bool by_theta = family_.unturned == UnturnedRule::kByTheta;
+    JIGE_DO(
+        require(family_.two_ropes || by_theta || !c_.sliding_rope, "one kind of rotary positions"));
     const bool proportional =
         c_.rope.scaling == RopeScaling::kProportional ||
         (c_.sliding_rope && c_.sliding_rope->scaling == RopeScaling::kProportional);
@@ -291,6 +293,11 @@ class Checker {
     switch (family_.unturned) {
       case UnturnedRule::kListed:
         return {};
+      case UnturnedRule::kByTheta: {
+        RopeConfig other = c_.sliding_rope.value_or(c_.rope);
+        other.theta = c_.rope.theta;
+        return require(other == c_.rope, "layers that differ in their theta alone");
+      }
       case UnturnedRule::kNone:
         return require(c_.layer_is_unturned.empty(), "rotary positions in every layer");
       case UnturnedRule::kAll:

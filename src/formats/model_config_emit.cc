@@ -8,6 +8,7 @@
 #include "formats/model_config_experts.h"
 #include "formats/model_config_gemma3n.h"
 #include "formats/model_config_gemma4.h"
+#include "formats/model_config_granite.h"
 #include "formats/model_config_latent.h"
 #include "formats/model_config_llama4.h"
 #include "formats/model_config_parts.h"
@@ -146,6 +147,8 @@ void emit_family_fields(const ModelConfig& config, Json& out) {
     case Family::kExaone4:
     case Family::kExaoneMoe:
     case Family::kMellum:
+    case Family::kGraniteSwa:
+    case Family::kGraniteMoeSwa:
     case Family::kGptOss:
     case Family::kDots1:
       out["sliding_window"] = window_or_null(config);
@@ -203,6 +206,7 @@ void emit_family_features(const ModelConfig& config, Json& out) {
   if (may_be_recurrent(config.family)) emit_recurrent(config, out);
   if (family.single_parts) emit_single_parts(config, out);
   if (family.granite_scales) emit_granite_scales(config, out);
+  if (family.unturned == UnturnedRule::kByTheta) emit_layer_thetas(config, out);
   if (family.logits_cap_field) out["final_logit_softcapping"] = cap_or_null(config.logits_cap);
   if (family.logit_scale) out["logit_scale"] = config.logits_scale;
   if (family.residual_use != ResidualUse::kAlways) {

@@ -1,7 +1,11 @@
 #include "formats/model_config_granite.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/json.h"
 #include "formats/model_config_expert_fields.h"
@@ -12,8 +16,53 @@ namespace jige::formats {
 namespace {
 
 constexpr const char* kSharedSize = "shared_intermediate_size";
+constexpr const char* kLayerThetas = "layer_rope_theta";
 
 }  // namespace
+
+Status parse_layer_thetas(const Json& config, ModelConfig& out, std::string_view where) {
+  const Json* list = find_field(config, kLayerThetas);
+  if (!list) return {};
+  if (!list->is_array() || list->size() != static_cast<size_t>(out.layer_count)) {
+    return fail(Code::kCorrupt, "{}: field \"{}\" must be a list of {} numbers, one per layer",
+                where, kLayerThetas, out.layer_count);
+  }
+  std::optional<double> full, sliding;
+  std::vector<uint8_t> unturned;
+  for (int64_t layer = 0; layer < out.layer_count; ++layer) {
+    const Json wrapped = {{kLayerThetas, (*list)[static_cast<size_t>(layer)]}};
+    JIGE_TRY(const double theta, get_number(wrapped, kLayerThetas, where));
+    unturned.push_back(theta == 0);
+    if (theta == 0) continue;
+    std::optional<double>& of_kind = has_window(out, layer) ? sliding : full;
+    if (!of_kind) of_kind = theta;
+    if (*of_kind == theta) continue;
+    return fail(
+        Code::kUnsupported,
+        "{}: field \"{}\" is {} for layer {} and {} for another {} the sliding window, where "
+        "Jige has one theta for layers with the window and one for those without",
+        where, kLayerThetas, theta, layer, *of_kind, has_window(out, layer) ? "with" : "without");
+  }
+  if (std::count(unturned.begin(), unturned.end(), uint8_t{1}) > 0) {
+    out.layer_is_unturned = std::move(unturned);
+  }
+  if (full || sliding) out.rope.theta = full.value_or(sliding.value_or(0));
+  if (sliding && *sliding != out.rope.theta) {
+    out.sliding_rope = out.rope;
+    out.sliding_rope->theta = *sliding;
+  }
+  return {};
+}
+
+void emit_layer_thetas(const ModelConfig& config, Json& out) {
+  Json thetas = Json::array();
+  for (int64_t layer = 0; layer < config.layer_count; ++layer) {
+    const bool sliding = has_window(config, layer) && config.sliding_rope;
+    const double theta = sliding ? config.sliding_rope->theta : config.rope.theta;
+    thetas.push_back(turns(config, layer) ? theta : 0.0);
+  }
+  out[kLayerThetas] = std::move(thetas);
+}
 
 Status parse_granite_experts(const Json& config, ModelConfig& out, std::string_view where) {
   const bool hybrid = out.family == Family::kGraniteHybrid;

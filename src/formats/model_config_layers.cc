@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "formats/model_config_fields.h"
+#include "formats/model_config_granite.h"
 #include "formats/model_config_llama4.h"
 #include "formats/model_families.h"
 
@@ -170,6 +171,9 @@ Status parse_layers(const Json& config, ModelConfig& out, std::string_view where
   JIGE_DO(parse_unturned_layers(config, out, where));
   if (family_info(out.family).chunks) return parse_llama4_layers(config, out, where);
   JIGE_DO(parse_windows(config, out, where));
+  if (family_info(out.family).unturned == UnturnedRule::kByTheta) {
+    return parse_layer_thetas(config, out, where);
+  }
   if (family_info(out.family).unturned != UnturnedRule::kWithoutWindow) return {};
   const bool windowless = out.family == Family::kExaone4 && present(config, "sliding_window") &&
                           !find_field(config, "sliding_window");

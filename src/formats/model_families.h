@@ -57,7 +57,7 @@ inline bool is_qwen(Family family) { return family == Family::kQwen2 || family =
 // Granite with experts, of version 3 or 4.
 inline constexpr bool is_granite_moe(Family family) {
   return family == Family::kGraniteMoe || family == Family::kGraniteMoeShared ||
-         family == Family::kGraniteHybrid;
+         family == Family::kGraniteMoeSwa || family == Family::kGraniteHybrid;
 }
 
 inline constexpr bool is_lfm2(Family family) {

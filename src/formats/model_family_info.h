@@ -33,10 +33,10 @@ enum class BiasRule {
   kAttentionByMlp    // attention_bias: on the four projections of attention; on the MLP always
 };
 
-// Which layers do not turn: none, those that no_rope_layers says, those without the window of
-// models that have one, all unless position_embedding_type is rope, all where rope_theta is
-// null, or all.
-enum class UnturnedRule { kNone, kListed, kWithoutWindow, kUnlessRope, kIfNoTheta, kAll };
+// Which layers do not turn: none, those that no_rope_layers says, those of theta 0 in
+// layer_rope_theta, those without the window of models that have one, all unless
+// position_embedding_type is rope, all where rope_theta is null, or all.
+enum class UnturnedRule { kNone, kListed, kByTheta, kWithoutWindow, kUnlessRope, kIfNoTheta, kAll };
 
 // Which layers may have the sliding window.
 enum class WindowRule { kNone, kAllLayers, kSomeLayers };

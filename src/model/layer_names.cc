@@ -37,16 +37,17 @@ ExpertNames expert_names(formats::Family family, const std::string& layer) {
             .stacked_output = stacked + "down_proj"};
   }
   if (family == formats::Family::kGraniteHybrid || family == formats::Family::kGraniteMoe ||
-      family == formats::Family::kGraniteMoeShared) {
+      family == formats::Family::kGraniteMoeShared || family == formats::Family::kGraniteMoeSwa) {
+    const bool swa = family == formats::Family::kGraniteMoeSwa;
     const std::string own = layer + ".block_sparse_moe.";
     const std::string shared = layer + ".shared_mlp.";
-    return {.router = own + "router.layer",
+    return {.router = own + (swa ? "router" : "router.layer"),
             .prefix = own + "experts.",
             .gate = "gate_proj",
             .up = "up_proj",
             .down = "down_proj",
-            .stacked_input = own + "input_linear.weight",
-            .stacked_output = own + "output_linear.weight",
+            .stacked_input = own + (swa ? "experts.gate_up_proj" : "input_linear.weight"),
+            .stacked_output = own + (swa ? "experts.down_proj" : "output_linear.weight"),
             .stacked_usual = true,
             .shared_input = {shared + "input_linear"},
             .shared_output = shared + "output_linear"};

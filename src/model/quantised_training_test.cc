@@ -53,6 +53,7 @@ bool is_quantised(const ParamSpec& spec) {
   const bool of_input = spec.name.ends_with("per_layer_input_gate.weight");
   const bool router = (spec.name.ends_with("gate.weight") && !of_input) ||
                       spec.name.ends_with("router.layer.weight") ||
+                      spec.name.ends_with("block_sparse_moe.router.weight") ||
                       spec.name.ends_with("gate.wg.weight") ||
                       spec.name.ends_with("router.proj.weight") ||
                       spec.name.ends_with("feed_forward.router.weight") ||

@@ -105,6 +105,9 @@ inline constexpr const char* kFixtureNames[] = {"llama2",
                                                 "mellum",
                                                 "hyperclovax",
                                                 "hyperclovax_bare",
+                                                "granite_swa",
+                                                "granite_swa_turned",
+                                                "granitemoe_swa",
                                                 "exaone",
                                                 "internlm3",
                                                 "exaone_moe",
@@ -314,6 +317,9 @@ inline void add_layer_features(formats::ModelConfig& config) {
       config.logits_divisor = 1;
       config.logits_scale = 0.7;
       break;
+    case formats::Family::kGraniteSwa:
+      add_granite_swa_features(config);
+      break;
     case formats::Family::kGranite:
       add_granite_scales(config);
       config.tied_embeddings = true;
@@ -480,7 +486,8 @@ inline const std::vector<formats::Family>& all_families() {
       formats::Family::kOlmoHybrid,    formats::Family::kFlexOlmo,
       formats::Family::kSolarOpen,     formats::Family::kJais2,
       formats::Family::kIQuestCoder,   formats::Family::kNanoChat,
-      formats::Family::kMellum,        formats::Family::kHyperClovaX};
+      formats::Family::kMellum,        formats::Family::kHyperClovaX,
+      formats::Family::kGraniteSwa,    formats::Family::kGraniteMoeSwa};
   return families;
 }
 

@@ -132,11 +132,14 @@ inline void add_expert_features(formats::ModelConfig& config) {
                         .choice_bias = true,
                         .sum_min = 1e-12};
       break;
+    case formats::Family::kGraniteMoeSwa:
+      add_granite_swa_features(config);
+      [[fallthrough]];
     case formats::Family::kGraniteMoe:
     case formats::Family::kGraniteMoeShared:
       add_granite_scales(config);
       config.experts = {.count = 5, .chosen = 3, .ffn_size = config.ffn_size, .normalised = true};
-      if (config.family == formats::Family::kGraniteMoeShared) config.experts.shared_ffn_size = 16;
+      if (config.family != formats::Family::kGraniteMoe) config.experts.shared_ffn_size = 16;
       break;
     default:
       break;

@@ -14,6 +14,15 @@ inline void add_granite_scales(formats::ModelConfig& config) {
   config.logits_divisor = 1.5;
 }
 
+// Sinks, and layers that turn by thetas of their own.
+inline void add_granite_swa_features(formats::ModelConfig& config) {
+  add_granite_scales(config);
+  config.attention_sinks = true;
+  config.sliding_window = 5;
+  config.layer_is_sliding = {0, 1};
+  config.sliding_rope = formats::RopeConfig{.theta = 50.0};
+}
+
 // A delta net with norms before its parts, and attention without positions and norms behind them.
 inline void add_olmo_hybrid_features(formats::ModelConfig& config) {
   config.delta = {.key_heads = 2,

@@ -147,6 +147,13 @@ CASES = {
         "HyperCLOVAXConfig",
         dict(SIZES, use_post_norm=False, attention_multiplier=0.5, mlp_bias=True),
     ),
+    "granite_swa": (
+        "GraniteSWAConfig", dict(SIZES, layer_rope_theta=[0, 1e4, 1e4, 1e4], sliding_window=16),
+    ),
+    "granitemoe_swa": (
+        "GraniteMoeSWAConfig",
+        dict(SIZES, layer_rope_theta=[1e6, 1e4, 0, 1e4], shared_intermediate_size=24),
+    ),
     "nanochat": ("NanoChatConfig", dict(SIZES, attention_bias=True, hidden_act="gelu")),
     "olmo": ("OlmoConfig", dict(SIZES, attention_bias=True, tie_word_embeddings=True)),
     "exaone_moe": (
@@ -544,8 +551,15 @@ def save(path, text):
 def rope_facts(config):
     rope = getattr(config, "rope_parameters", None) or {}
     rope = dict(rope or getattr(config, "rope_scaling", None) or {})
-    sliding = rope.get("sliding_attention", rope)
+    sliding = dict(rope.get("sliding_attention", rope))
     rope = rope.get("full_attention", rope)
+    # Thetas by layer go before the one of all; of a kind of layers they are the same here.
+    thetas = getattr(config, "layer_rope_theta", None) or []
+    by_kind = {kind: theta for kind, theta in zip(config.layer_types, thetas) if theta} if thetas else {}
+    if by_kind:
+        first = by_kind.get("full_attention", by_kind.get("sliding_attention"))
+        rope["rope_theta"] = first
+        sliding["rope_theta"] = by_kind.get("sliding_attention", first)
     return {
         "theta": rope.get("rope_theta", getattr(config, "rope_theta", None)),
         "sliding_theta": sliding.get("rope_theta", getattr(config, "rope_local_base_freq", None)),
@@ -632,6 +646,8 @@ def record_configs():
                "HeliumConfig": "HeliumForCausalLM",
                "MellumConfig": "MellumForCausalLM",
                "HyperCLOVAXConfig": "HyperCLOVAXForCausalLM",
+               "GraniteSWAConfig": "GraniteSWAForCausalLM",
+               "GraniteMoeSWAConfig": "GraniteMoeSWAForCausalLM",
                "NanoChatConfig": "NanoChatForCausalLM", "OlmoConfig": "OlmoForCausalLM",
                "ExaoneConfig": "LlamaForCausalLM", "InternLM3Config": "LlamaForCausalLM",
                "ExaoneMoeConfig": "ExaoneMoeForCausalLM",

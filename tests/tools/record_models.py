@@ -96,8 +96,12 @@ from transformers import (
     GraniteMoeForCausalLM,
     GraniteMoeHybridConfig,
     GraniteMoeHybridForCausalLM,
+    GraniteMoeSWAConfig,
+    GraniteMoeSWAForCausalLM,
     GraniteMoeSharedConfig,
     GraniteMoeSharedForCausalLM,
+    GraniteSWAConfig,
+    GraniteSWAForCausalLM,
     HeliumConfig,
     HeliumForCausalLM,
     HunYuanDenseV1Config,
@@ -1319,6 +1323,41 @@ MODELS["hyperclovax_bare"] = (
     torch.float32,
     {},
 )
+# Sinks; layers without the window do not turn.
+GRANITE_SWA = dict(
+    **COMMON | dict(num_hidden_layers=3), num_attention_heads=4, num_key_value_heads=2,
+    sliding_window=9, embedding_multiplier=3.0, residual_multiplier=0.6, attention_multiplier=0.25,
+    logits_scaling=1.5,
+)
+MODELS["granite_swa"] = (
+    GraniteSWAForCausalLM,
+    GraniteSWAConfig(**GRANITE_SWA, layer_rope_theta=[0, 1e4, 1e4]),
+    torch.float32,
+    {},
+)
+# Or turn by a theta of their own, but for one.
+MODELS["granite_swa_turned"] = (
+    GraniteSWAForCausalLM,
+    GraniteSWAConfig(
+        **GRANITE_SWA | dict(num_hidden_layers=4), layer_rope_theta=[1e4, 1e2, 0, 1e2],
+        layer_types=["full_attention", "sliding_attention"] * 2, attention_bias=True, mlp_bias=True,
+        tie_word_embeddings=False,
+        rope_parameters=dict(
+            rope_type="yarn", rope_theta=1e3, factor=4.0, original_max_position_embeddings=16,
+        ),
+    ),
+    torch.float32,
+    {},
+)
+MODELS["granitemoe_swa"] = (
+    GraniteMoeSWAForCausalLM,
+    GraniteMoeSWAConfig(
+        **GRANITE_SWA, num_local_experts=6, num_experts_per_tok=3, shared_intermediate_size=24,
+        layer_rope_theta=[1e4, 0, 1e2],
+    ),
+    torch.float32,
+    {},
+)
 # Both of Llama's class.
 MODELS["exaone"] = (
     LlamaForCausalLM,
@@ -1541,6 +1580,9 @@ SEEDS = {name: 1000 + index for index, name in enumerate(MODELS)} | {
     "mellum": 3639,
     "hyperclovax": 1104,
     "hyperclovax_bare": 1105,
+    "granite_swa": 1106,
+    "granite_swa_turned": 1107,
+    "granitemoe_swa": 1108,
     "exaone": 1099,
     "internlm3": 1100,
     "exaone_moe": 2087,
@@ -1625,6 +1667,9 @@ GRADIENTS = STEPPED + (
     "mellum",
     "hyperclovax",
     "hyperclovax_bare",
+    "granite_swa",
+    "granite_swa_turned",
+    "granitemoe_swa",
     "exaone",
     "internlm3",
     "exaone_moe",
@@ -1780,7 +1825,8 @@ def as_stored(model, tensors):
                 name = name.replace(usual, own)
         if model.config.model_type == "nemotron_h" and name.startswith("model."):
             name = name.replace("model.", "backbone.", 1)
-        name = name.replace(".block_sparse_moe.router.", ".block_sparse_moe.router.layer.")
+        if model.config.model_type != "granitemoe_swa":
+            name = name.replace(".block_sparse_moe.router.", ".block_sparse_moe.router.layer.")
         if model.config.model_type == "olmo_hybrid" and name.startswith("model.layers."):
             if model.config.layer_types[int(name.split(".")[2])] == "linear_attention":
                 name = name.replace("input_layernorm", "attention_layer_norm")

@@ -23,7 +23,7 @@ constexpr ImageModel kImageModels[] = {
     {"qwen3_vl", Family::kQwen3},        {"qwen3_5", Family::kQwen35},
     {"qwen3_5_moe", Family::kQwen35Moe}, {"gemma4", Family::kGemma4},
     {"gemma4_unified", Family::kGemma4}, {"gemma3n", Family::kGemma3n},
-    {"llama4", Family::kLlama4}};
+    {"llama4", Family::kLlama4},         {"exaone4_5", Family::kExaone4}};
 
 // Fields that stand at the top in some folders. What is tied is said there where it is said at all.
 constexpr const char* kTied = "tie_word_embeddings";

@@ -77,6 +77,33 @@ TEST(ModelConfigTextPart, OfPublishedFoldersIsTheirLanguageModel) {
   EXPECT_EQ(config_of_text(to_hf_config(qwen)), qwen);
 }
 
+TEST(ModelConfigTextPart, OfExaone45IsExaone4UnderEitherName) {
+  const Json text = {{"vocab_size", 153600},
+                     {"hidden_size", 5120},
+                     {"intermediate_size", 27392},
+                     {"num_hidden_layers", 64},
+                     {"num_attention_heads", 40},
+                     {"num_key_value_heads", 8},
+                     {"head_dim", 128},
+                     {"max_position_embeddings", 262144},
+                     {"sliding_window", 4096}};
+  Json json = {{"architectures", {"Exaone4_5_ForConditionalGeneration"}},
+               {"model_type", "exaone4_5"},
+               {"tie_word_embeddings", false},
+               {"text_config", text},
+               {"vision_config", {{"depth", 28}}}};
+  const ModelConfig unnamed = config_of_text(json);
+  EXPECT_EQ(unnamed.family, Family::kExaone4);
+  EXPECT_EQ(unnamed.norm_place, NormPlace::kAfter);
+  EXPECT_EQ(parameter_count(unnamed), 32527504384);
+  for (const char* name : {"exaone4", "exaone4_5_text"}) {
+    json["text_config"]["model_type"] = name;
+    EXPECT_EQ(config_of_text(json), unnamed) << name;
+  }
+  json["text_config"]["model_type"] = "qwen3";
+  EXPECT_FAILS_WITH(parse_model_config(json, "config.json"), Code::kUnsupported, "\"qwen3\"");
+}
+
 // What the folder of Ministral 3 3B says of its language model.
 Json ministral3_3b() {
   return {{"architectures", {"Mistral3ForConditionalGeneration"}},

@@ -53,6 +53,8 @@ from transformers import (
     Ernie4_5ForCausalLM,
     Ernie4_5_MoeConfig,
     Ernie4_5_MoeForCausalLM,
+    Exaone4_5_Config,
+    Exaone4_5_ForConditionalGeneration,
     ExaoneConfig,
     ExaoneMoeConfig,
     ExaoneMoeForCausalLM,
@@ -1358,6 +1360,24 @@ MODELS["granitemoe_swa"] = (
     torch.float32,
     {},
 )
+# EXAONE 4 in a folder with images.
+MODELS["exaone4_5_images"] = (
+    Exaone4_5_ForConditionalGeneration,
+    Exaone4_5_Config(
+        text_config=dict(
+            COMMON | dict(num_hidden_layers=3), model_type="exaone4", num_attention_heads=4,
+            num_key_value_heads=2, head_dim=12, sliding_window=9, rope_parameters=LLAMA3_ROPE,
+            layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        ),
+        vision_config=dict(
+            depth=1, hidden_size=16, out_hidden_size=WIDTH, num_heads=2, num_key_value_heads=1,
+            intermediate_size=16, patch_size=4, window_size=8, fullatt_block_indexes=[0],
+        ),
+        image_token_id=92, video_token_id=93,
+    ),
+    torch.bfloat16,
+    {},
+)
 # Both of Llama's class.
 MODELS["exaone"] = (
     LlamaForCausalLM,
@@ -1583,6 +1603,7 @@ SEEDS = {name: 1000 + index for index, name in enumerate(MODELS)} | {
     "granite_swa": 1106,
     "granite_swa_turned": 1107,
     "granitemoe_swa": 1108,
+    "exaone4_5_images": 1109,
     "exaone": 1099,
     "internlm3": 1100,
     "exaone_moe": 2087,

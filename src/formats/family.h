@@ -72,6 +72,7 @@ enum class Family {
   kHyperClovaX,
   kGraniteSwa,
   kGraniteMoeSwa,
+  kMistral4,
   kQwen35,
   kQwen35Moe,
   kQwen3Next,
@@ -97,7 +98,7 @@ inline constexpr bool has_experts(Family family) {
          family == Family::kHunYuanMoe || family == Family::kFlexOlmo ||
          family == Family::kSolarOpen || family == Family::kLlama4 ||
          family == Family::kExaoneMoe || family == Family::kMellum ||
-         family == Family::kGraniteMoeSwa;
+         family == Family::kGraniteMoeSwa || family == Family::kMistral4;
 }
 
 }  // namespace jige::formats

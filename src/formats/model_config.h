@@ -80,7 +80,7 @@ struct RopeConfig {
   std::vector<double> short_factors;
   std::vector<double> long_factors;
   double attention_factor = 1.0;
-  // yarn of Ministral 3: queries at position p are multiplied with 1 + query_growth
+  // yarn of Ministral 3 and Mistral 4: queries at position p are multiplied with 1 + query_growth
   // log(1 + floor(p / original_context)) as well; 0: by nothing.
   double query_growth = 0.0;
   // yarn of models with latents: as config.json says them, 0 where it does not. The attention

@@ -62,6 +62,9 @@ inline ExpertFields expert_fields(const ModelConfig& config) {
   if (config.family == Family::kGlm4MoeLite) {
     return {"n_routed_experts", "moe_intermediate_size", 64, 4, 1536};
   }
+  if (config.family == Family::kMistral4) {
+    return {"n_routed_experts", "moe_intermediate_size", 128, 4, 2048};
+  }
   if (config.family == Family::kMellum) {
     return {"num_experts", "moe_intermediate_size", 64, 8, 896};
   }

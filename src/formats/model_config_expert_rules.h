@@ -29,8 +29,9 @@ struct DeepSeekRouter {
   double scale = 1;
   int64_t groups = 1;
   int64_t chosen_groups = 1;
-  bool sigmoid = true;  // with a bias for the choice; groups by their two best
-  bool normalised = sigmoid;
+  bool sigmoid = true;   // with a bias for the choice
+  bool pairs = sigmoid;  // groups count by their two best
+  bool normalised = pairs;
 };
 
 // The field that counts what every token uses.
@@ -44,6 +45,7 @@ inline std::optional<DeepSeekRouter> deepseek_router(Family family) {
     return DeepSeekRouter{.dense = 3, .scale = 2.5, .groups = 8, .chosen_groups = 4};
   }
   if (family == Family::kExaoneMoe) return DeepSeekRouter{.dense = 1, .scale = 2.5};
+  if (family == Family::kMistral4) return DeepSeekRouter{.sigmoid = false, .pairs = true};
   if (family == Family::kGlm4Moe) return DeepSeekRouter{.dense = 1};
   if (family == Family::kGlm4MoeLite) return DeepSeekRouter{.dense = 1, .scale = 1.8};
   if (family == Family::kNemotronH || family == Family::kSolarOpen) return DeepSeekRouter{};

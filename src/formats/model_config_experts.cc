@@ -128,10 +128,10 @@ Status refuse_other_routers(const Json& config, Family family, bool sigmoid,
 }
 
 // Whether topk_method asks for groups.
-Result<bool> parse_choice_method(const Json& config, Family family, bool sigmoid,
+Result<bool> parse_choice_method(const Json& config, Family family, bool pairs,
                                  std::string_view where) {
-  const char* limited = sigmoid ? "noaux_tc" : "group_limited_greedy";
-  const char* usual = sigmoid ? limited : "greedy";
+  const char* limited = pairs ? "noaux_tc" : "group_limited_greedy";
+  const char* usual = pairs ? limited : "greedy";
   JIGE_TRY(const std::string method, get_string_or(config, "topk_method", usual, where));
   if (method == limited || method == usual) return method == limited;
   return fail(Code::kUnsupported, "{}: topk_method \"{}\" is not supported for {}", where, method,
@@ -148,8 +148,9 @@ Result<int64_t> parse_leading_dense(const Json& config, const ModelConfig& out, 
   if (std::is_sorted(dense.rbegin(), dense.rend())) {
     return std::count(dense.begin(), dense.end(), uint8_t{1});
   }
-  return fail(Code::kUnsupported, "{}: field \"{}\" must name \"dense\" layers before \"sparse\" ones",
-              where, kLayerKindsField);
+  return fail(Code::kUnsupported,
+              "{}: field \"{}\" must name \"dense\" layers before \"sparse\" ones", where,
+              kLayerKindsField);
 }
 
 Status parse_deepseek_experts(const Json& config, const DeepSeekRouter& usual, ModelConfig& out,
@@ -175,8 +176,9 @@ Status parse_deepseek_experts(const Json& config, const DeepSeekRouter& usual, M
   experts.shared_ffn_size = shared * experts.ffn_size;
   JIGE_TRY(experts.weight_scale, get_number_or(config, kScaleField, usual.scale, where));
   JIGE_TRY(experts.normalised, get_bool_or(config, "norm_topk_prob", usual.normalised, where));
-  experts.sigmoid_scores = experts.choice_bias = experts.groups_by_pairs = usual.sigmoid;
-  JIGE_TRY(const bool grouped, parse_choice_method(config, out.family, usual.sigmoid, where));
+  experts.sigmoid_scores = experts.choice_bias = usual.sigmoid;
+  experts.groups_by_pairs = usual.pairs;
+  JIGE_TRY(const bool grouped, parse_choice_method(config, out.family, usual.pairs, where));
   if (grouped) {
     JIGE_TRY(experts.groups, get_int_or(config, kGroupsField, usual.groups, where));
     JIGE_TRY(experts.chosen_groups,
@@ -211,8 +213,8 @@ void emit_deepseek_experts(const ModelConfig& config, const DeepSeekRouter& rout
   out["norm_topk_prob"] = experts.normalised;
   out[kGroupsField] = experts.groups;
   out[kChosenGroupsField] = experts.chosen_groups;
-  const char* limited = router.sigmoid ? "noaux_tc" : "group_limited_greedy";
-  out["topk_method"] = router.sigmoid || experts.groups > 1 ? limited : "greedy";
+  const char* limited = router.pairs ? "noaux_tc" : "group_limited_greedy";
+  out["topk_method"] = router.pairs || experts.groups > 1 ? limited : "greedy";
   out["scoring_func"] = score_name(config.family, router.sigmoid);
   out["moe_layer_freq"] = 1;
 }
@@ -264,8 +266,8 @@ Status parse_experts(const Json& config, ModelConfig& out, std::string_view wher
     return {};
   }
   const bool mellum = out.family == Family::kMellum;
-  JIGE_TRY(experts.normalised,
-           get_bool_or(config, "norm_topk_prob", mellum || out.family == Family::kQwen3Next, where));
+  JIGE_TRY(experts.normalised, get_bool_or(config, "norm_topk_prob",
+                                           mellum || out.family == Family::kQwen3Next, where));
   if (mellum) return parse_named_layers(config, out, where);
   return is_qwen_moe(out.family) ? parse_dense_layers(config, out, where) : Status();
 }

@@ -38,7 +38,7 @@ Status check_choice(const ModelConfig& config, std::string_view where) {
   const bool sigmoid = router ? router->sigmoid : minimax;
   const bool plain = experts.weight_scale == 1 && experts.groups == 1 && experts.chosen_groups == 1;
   if (experts.sigmoid_scores != sigmoid || experts.choice_bias != sigmoid ||
-      experts.groups_by_pairs != (router && sigmoid) || (!router && !plain) ||
+      experts.groups_by_pairs != (router && router->pairs) || (!router && !plain) ||
       experts.sum_offset != (minimax ? 0 : ExpertConfig().sum_offset) || experts.sum_min != 0) {
     return fail(Code::kInvalidArgument, "{}: {} models do not choose experts so", where,
                 family_name(config.family));
@@ -47,7 +47,7 @@ Status check_choice(const ModelConfig& config, std::string_view where) {
   JIGE_DO(in_expert_range(where, kGroupsField, experts.groups, experts.count));
   JIGE_DO(in_expert_range(where, kChosenGroupsField, experts.chosen_groups, experts.groups));
   const int64_t size = experts.count / experts.groups;
-  if (experts.count % experts.groups != 0 || (sigmoid && size < 2) ||
+  if (experts.count % experts.groups != 0 || (router->pairs && size < 2) ||
       experts.chosen > size * experts.chosen_groups) {
     return fail(
         Code::kInvalidArgument,
@@ -60,7 +60,7 @@ Status check_choice(const ModelConfig& config, std::string_view where) {
     return fail(Code::kInvalidArgument, "{}: field \"{}\" is {}; it must lie in [{}, {}]", where,
                 kScaleField, experts.weight_scale, kScaleMin, kScaleMax);
   }
-  if (!sigmoid && experts.normalised) {
+  if (!router->pairs && experts.normalised) {
     return fail(Code::kUnsupported,
                 "{}: field \"norm_topk_prob\" is true, which transformers ignores for {} and Jige "
                 "does not support",

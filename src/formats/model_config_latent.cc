@@ -33,6 +33,7 @@ LatentDefaults latent_defaults(const ModelConfig& config) {
   if (config.family == Family::kGlm4MoeLite) {
     return {.query_rank = 768, .unturned = 192, .value_dim = 256};
   }
+  if (config.family == Family::kMistral4) return {.rank = 256, .query_rank = 1024, .unturned = 64};
   if (config.family != Family::kMiniCpm3) return {};
   return {.rank = 256,
           .query_rank = 768,
@@ -85,8 +86,8 @@ void emit_latent(const ModelConfig& config, Json& out) {
   out[kUnturnedField] = config.head_dim - config.rotary_dim;
   out[kTurnedField] = config.rotary_dim;
   out[kValueField] = config.latent.value_dim;
-  // What the rotary embeddings of transformers go by.
-  out["head_dim"] = config.rotary_dim;
+  // What the rotary embeddings of transformers go by; of Mistral 4 they take a part of it.
+  out["head_dim"] = config.family == Family::kMistral4 ? config.head_dim : config.rotary_dim;
   if (family_info(config.family).chooses_neighbours) {
     out[kNeighboursField] = config.turns_neighbours;
   }

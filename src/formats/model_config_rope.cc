@@ -28,6 +28,23 @@ constexpr double kAlphaMax = 1e6;
 constexpr double kLongFactorMin = 1e-6;
 constexpr double kLongFactorMax = 1e6;
 
+// Families whose queries grow with the position (llama_4_scaling_beta).
+bool queries_grow(Family family) {
+  return family == Family::kMinistral3 || family == Family::kMistral4;
+}
+
+// Of Mistral 4 it says which part of a head qk_rope_head_dim is.
+Status check_turned_part(const Json& object, const ModelConfig& out, std::string_view where) {
+  if (!find_field(object, kPartialFactor)) return {};
+  JIGE_TRY(const double factor, get_number(object, kPartialFactor, where));
+  const double columns = factor * static_cast<double>(out.head_dim);
+  if (std::abs(columns - static_cast<double>(out.rotary_dim)) < 0.5) return {};
+  return fail(
+      Code::kUnsupported,
+      "{}: field \"{}\" is {} of the {} columns of a head, of which {} (qk_rope_head_dim) turn",
+      where, kPartialFactor, factor, out.head_dim, out.rotary_dim);
+}
+
 // The classes of most families in transformers turn whole heads: they never look at
 // partial_rotary_factor without scaling, and with it they fail.
 Status check_partial_factor(const Json& object, const Json& config, const RopeConfig& rope,
@@ -46,7 +63,7 @@ Status check_partial_factor(const Json& object, const Json& config, const RopeCo
 }
 
 Result<RopeScaling> scaling_of(const std::string& type, Family family, std::string_view where) {
-  if (type == "default" && family != Family::kMinistral3) return RopeScaling::kNone;
+  if (type == "default" && !queries_grow(family)) return RopeScaling::kNone;
   const char* known = "default, linear, llama3 and yarn";
   if (family_info(family).proportional_rope) {
     if (type == "proportional") return RopeScaling::kProportional;
@@ -59,7 +76,7 @@ Result<RopeScaling> scaling_of(const std::string& type, Family family, std::stri
     known = "default and longrope";
   } else if (family == Family::kStableLm) {
     known = "default alone";
-  } else if (family == Family::kMinistral3) {
+  } else if (queries_grow(family)) {
     if (type == "yarn") return RopeScaling::kYarn;
     known = "yarn alone";
   } else if (family_info(family).latent_attention) {
@@ -159,7 +176,7 @@ Status parse_yarn(const Json& object, const Json& config, const ModelConfig& out
            get_number_or(object, "attention_factor", inferred_attention_factor(rope), where));
   // Of other families nothing else follows from them.
   if (!family_info(out.family).latent_attention) rope.mscale = rope.mscale_all = 0.0;
-  if (out.family == Family::kMinistral3) {
+  if (queries_grow(out.family)) {
     JIGE_TRY(rope.query_growth, get_number(object, kQueryGrowth, where));
   }
   return {};
@@ -191,7 +208,11 @@ Result<RopeConfig> parse_rope_object(const Json& object, const Json& config, con
     JIGE_TRY(rope.factor, get_number_or(object, "factor", 1.0, where));
     return rope;
   }
-  if (!family.turns_parts) JIGE_DO(check_partial_factor(object, config, rope, where));
+  if (out.family == Family::kMistral4) {
+    JIGE_DO(check_turned_part(object, out, where));
+  } else if (!family.turns_parts) {
+    JIGE_DO(check_partial_factor(object, config, rope, where));
+  }
   if (rope.scaling == RopeScaling::kNone) return rope;
   if (rope.scaling == RopeScaling::kLongRope) {
     JIGE_DO(parse_longrope(object, config, out, rope, where));
@@ -397,6 +418,10 @@ Json usual_rope(Family family) {
   if (family == Family::kMinistral3) {
     return {{"rope_type", "yarn"},   {"factor", 16.0},          {"mscale", 1.0},
             {"mscale_all_dim", 1.0}, {kOriginalContext, 16384}, {kQueryGrowth, 0.1}};
+  }
+  if (family == Family::kMistral4) {
+    return {{"rope_type", "yarn"},   {"factor", 128.0},        {"mscale", 1.0},
+            {"mscale_all_dim", 1.0}, {kOriginalContext, 8192}, {kQueryGrowth, 0.1}};
   }
   if (family == Family::kApertus) {
     return {{"rope_type", "llama3"},  {"rope_theta", 1.2e7},     {"factor", 8.0},

@@ -96,11 +96,14 @@ void emit_olmo3_rope(const ModelConfig& config, Json& out) {
       {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", sliding_theta}}}};
 }
 
-// Its readers know the new spelling alone.
-void emit_ministral3_rope(const ModelConfig& config, Json& out) {
+// Of Ministral 3 and Mistral 4, whose readers know the new spelling alone.
+void emit_growing_rope(const ModelConfig& config, Json& out) {
   Json all = yarn_json(config.rope);
   all["rope_theta"] = config.rope.theta;
   all["llama_4_scaling_beta"] = config.rope.query_growth;
+  if (config.latent.rank > 0) {
+    all["partial_rotary_factor"] = partial_rotary_factor(config.rotary_dim, config.head_dim);
+  }
   out["rope_parameters"] = std::move(all);
 }
 
@@ -109,7 +112,9 @@ void emit_ministral3_rope(const ModelConfig& config, Json& out) {
 void emit_rope(const ModelConfig& config, Json& out) {
   const RopeConfig& rope = config.rope;
   const FamilyInfo& family = family_info(config.family);
-  if (config.family == Family::kMinistral3) return emit_ministral3_rope(config, out);
+  if (config.family == Family::kMinistral3 || config.family == Family::kMistral4) {
+    return emit_growing_rope(config, out);
+  }
   if (family.ropes_by_kind) return emit_kind_ropes(config, out);
   if (family.unturned == UnturnedRule::kIfNoTheta && !config.layer_is_unturned.empty()) {
     out["rope_theta"] = nullptr;

@@ -85,9 +85,12 @@ Result<Json> text_part(const Json& config, std::string_view where) {
   const std::string own = std::string(known->model_type) + "_text";
   const std::string_view usual = family_info(known->family).model_type;
   JIGE_TRY(const std::string inner, get_string_or(text, "model_type", usual, where));
-  const FamilyInfo& ministral = family_info(Family::kMinistral3);
-  const bool newer = known->family == Family::kMistral && inner == ministral.model_type;
-  const FamilyInfo& family = newer ? ministral : family_info(known->family);
+  Family language = known->family;
+  for (const Family newer : {Family::kMinistral3, Family::kMistral4}) {
+    if (known->family == Family::kMistral && inner == family_info(newer).model_type)
+      language = newer;
+  }
+  const FamilyInfo& family = family_info(language);
   if (inner != family.model_type && inner != own && inner != known->model_type) {
     return fail(Code::kUnsupported,
                 "{}: the language model of this {} is a \"{}\", which is not one that Jige knows",

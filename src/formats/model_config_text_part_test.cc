@@ -164,8 +164,8 @@ TEST(ModelConfigTextPart, OfWhatIsTiedTheWholeModelSays) {
 TEST(ModelConfigTextPart, RefusesOtherLanguageModelsByName) {
   Json json = gemma3_4b();
   json["model_type"] = "mistral3";
-  json["text_config"]["model_type"] = "mistral4";
-  EXPECT_FAILS_WITH(parse_model_config(json, "config.json"), Code::kUnsupported, "\"mistral4\"");
+  json["text_config"]["model_type"] = "mixtral";
+  EXPECT_FAILS_WITH(parse_model_config(json, "config.json"), Code::kUnsupported, "\"mixtral\"");
   json = gemma3_4b();
   for (const Json& wrong : {Json(), Json(3), Json("text"), Json::array()}) {
     json["text_config"] = wrong;

@@ -355,6 +355,16 @@ inline constexpr FamilyInfo kFurtherFamilies[] = {
      .attention_sinks = true,
      .granite_scales = true,
      .window = 128},
+    {.family = Family::kMistral4,
+     .model_type = "mistral4",
+     .causal_class = "Mistral4ForCausalLM",
+     .base_class = "Mistral4Model",
+     .biases = BiasRule::kAttention,
+     .turns_neighbours = true,
+     .chooses_neighbours = true,
+     .latent_attention = true,
+     .kv_heads = 32,
+     .pad = 11},
 };
 
 }  // namespace jige::formats

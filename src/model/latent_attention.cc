@@ -29,6 +29,7 @@ LatentAttention::LatentAttention(const formats::ModelConfig& config,
     : heads_(config.head_count),
       head_dim_(config.head_dim),
       turned_(turned_columns(config).full),
+      growth_begin_(growth_begin(config)),
       value_dim_(config.latent.value_dim),
       rank_(config.latent.rank),
       query_rank_(config.latent.query_rank),
@@ -223,7 +224,7 @@ ops::AttentionShape LatentAttention::shape() const {
 void LatentAttention::rotate(Stream& stream, const BlockWeights& weights, const Batch& batch,
                              const TensorView& q, const TensorView& shared, bool inverse) const {
   ops::Rope args{.positions = batch.positions,
-                 .cos_sin = weights.rope_table,
+                 .cos_sin = weights.rope_table.column_range(0, turned_),
                  .rotary_dim = turned_,
                  .inverse = inverse};
   args.data = shared;
@@ -232,6 +233,11 @@ void LatentAttention::rotate(Stream& stream, const BlockWeights& weights, const 
   args.data = q;
   args.head_dim = head_dim_;
   args.first = own();
+  ops::rope(stream, args);
+  if (growth_begin_ < 0) return;
+  args.first = 0;
+  args.rotary_dim = head_dim_;
+  args.cos_sin = weights.rope_table.column_range(growth_begin_, growth_begin_ + head_dim_);
   ops::rope(stream, args);
 }
 

@@ -7,7 +7,8 @@
 //                                     [T, H·d + R + r]
 //   q = norm(a) Wqᵀ                   [T, H·d]
 //   p = norm(c) Wkvᵀ                  [T, H·(n + w)]
-//   q, s = rope(q), rope(s)           the last r columns of heads
+//   q, s = rope(q), rope(s)           the last r columns of heads; queries may grow with the
+//                                     position as a whole (rope_table.h)
 //   k, v = joined p and s             [T, H·d] each (ops/head_parts.h): v with d - w zeros
 //   dst = attention(q, k, v)          [T, H·w]: without what the zeros give
 // The norms have an epsilon of their own, whatever the model's.
@@ -138,6 +139,7 @@ class LatentAttention final : public Attention {
   int64_t heads_;
   int64_t head_dim_;
   int64_t turned_;
+  int64_t growth_begin_;  // of the rope table that queries grow by; -1: they do not
   int64_t value_dim_;
   int64_t rank_;
   int64_t query_rank_;

@@ -87,7 +87,7 @@ ExpertNames expert_names(formats::Family family, const std::string& layer) {
           .down = "down_proj",
           .stacked_input = stacked + "gate_up_proj",
           .stacked_output = stacked + "down_proj",
-          .stacked_usual = gpt_oss,
+          .stacked_usual = gpt_oss || family == formats::Family::kMistral4,
           .stacked_transposed = gpt_oss,
           .shared_input = {shared + "gate_proj", shared + "up_proj"},
           .shared_output = shared + "down_proj",

@@ -85,14 +85,23 @@ std::vector<float> table_of(const formats::RopeConfig& config, int64_t turned,
   return table;
 }
 
+// Heads of latents turn in part, and their queries grow as a whole.
+bool latents_grow(const formats::ModelConfig& config) {
+  return config.latent.rank > 0 && config.rope.query_growth > 0.0;
+}
+
 // Cosines and sines of angle 0, times what queries come times.
 std::vector<float> growth_table(const formats::ModelConfig& config, int64_t position_count) {
-  const formats::QueryGrowthConfig& growth = config.query_growth;
+  formats::QueryGrowthConfig growth = config.query_growth;
+  const int64_t ahead = latents_grow(config) ? 0 : 1;
+  if (latents_grow(config)) {
+    growth = {.rate = config.rope.query_growth, .context = config.rope.original_context};
+  }
   std::vector<float> table;
   table.reserve(static_cast<size_t>(position_count * config.head_dim));
   const auto half = static_cast<size_t>(config.head_dim / 2);
   for (int64_t position = 0; position < position_count; ++position) {
-    const auto contexts = static_cast<double>((position + 1) / growth.context);
+    const auto contexts = static_cast<double>((position + ahead) / growth.context);
     const double size = 1.0 + growth.rate * std::log1p(contexts);
     table.insert(table.end(), half, static_cast<float>(size));
     table.insert(table.end(), half, 0.0f);
@@ -116,7 +125,7 @@ TurnedColumns turned_columns(const formats::ModelConfig& config) {
 }
 
 int64_t growth_begin(const formats::ModelConfig& config) {
-  if (config.query_growth.rate == 0) return -1;
+  if (config.query_growth.rate == 0 && !latents_grow(config)) return -1;
   const TurnedColumns turned = turned_columns(config);
   return turned.full + (has_two_rope_tables(config) ? turned.sliding : 0);
 }
@@ -130,7 +139,8 @@ int64_t rope_columns(const formats::ModelConfig& config) {
 
 bool has_two_rope_tables(const formats::ModelConfig& config) {
   const TurnedColumns turned = turned_columns(config);
-  return config.sliding_rope || config.rope.query_growth > 0.0 || turned.full != turned.sliding;
+  const bool turned_queries_grow = config.rope.query_growth > 0.0 && !latents_grow(config);
+  return config.sliding_rope || turned_queries_grow || turned.full != turned.sliding;
 }
 
 std::vector<double> rope_inverse_frequencies(const formats::RopeConfig& config, int64_t turned,

@@ -16,7 +16,8 @@
 // A model whose sliding layers turn by other angles or have heads of another width, or whose
 // queries grow with the position, has two tables side by side: the second is that of sliding
 // layers, or of queries. Behind them, where queries of layers that do not turn grow
-// (formats::QueryGrowthConfig), is one of angle 0 for whole heads, of the size of queries.
+// (formats::QueryGrowthConfig), or those of heads with latents, is one of angle 0 for whole heads,
+// of the size of queries.
 // Everything is computed in double and rounded once to f32. Threads: pure functions.
 #pragma once
 
@@ -36,7 +37,8 @@ struct TurnedColumns {
 };
 TurnedColumns turned_columns(const formats::ModelConfig& config);
 
-// The first column of the table of queries that grow where heads do not turn; -1: there is none.
+// The first column of the table of queries that grow where heads do not turn, or as whole heads of
+// which a part turns; -1: there is none.
 int64_t growth_begin(const formats::ModelConfig& config);
 
 // Columns of all tables.

@@ -133,6 +133,30 @@ TEST(RopeTable, LongRopeHasOtherFactorsBeyondTheOriginalContext) {
   }
 }
 
+TEST(RopeTable, QueriesOfLatentsGrowAsWholeHeads) {
+  formats::ModelConfig config;
+  config.head_dim = 10;
+  config.rotary_dim = 4;
+  config.latent.rank = 9;
+  config.rope = {.theta = 100.0,
+                 .scaling = formats::RopeScaling::kYarn,
+                 .factor = 4.0,
+                 .original_context = 3,
+                 .query_growth = 0.5};
+  EXPECT_FALSE(has_two_rope_tables(config));
+  EXPECT_EQ(growth_begin(config), 4);
+  ASSERT_EQ(rope_columns(config), 14);
+  const auto table = make_rope_table(config, 8);
+  const auto angles = make_rope_table(config.rope, 4, 8);
+  for (size_t position = 0; position < 8; ++position) {
+    const float* row = table.data() + position * 14;
+    const float size =
+        static_cast<float>(1.0 + 0.5 * std::log1p(static_cast<double>(position / 3)));
+    for (size_t i = 0; i < 4; ++i) EXPECT_EQ(row[i], angles[position * 4 + i]);
+    for (size_t i = 0; i < 10; ++i) EXPECT_EQ(row[4 + i], i < 5 ? size : 0.0f) << position;
+  }
+}
+
 TEST(RopeTable, SlidingLayersHaveColumnsOfTheirOwn) {
   formats::ModelConfig config;
   config.head_dim = 8;

@@ -109,6 +109,8 @@ inline constexpr const char* kFixtureNames[] = {"llama2",
                                                 "granite_swa_turned",
                                                 "granitemoe_swa",
                                                 "exaone4_5_images",
+                                                "mistral4",
+                                                "mistral4_groups",
                                                 "exaone",
                                                 "internlm3",
                                                 "exaone_moe",
@@ -157,6 +159,18 @@ inline void add_latent_features(formats::ModelConfig& config) {
     config.embedding_scale = 3.0;
     config.residual_scale = 0.6;
     config.logits_divisor = 2;
+  }
+  if (config.family == formats::Family::kMistral4) {
+    config.experts = sigmoid_experts();
+    config.experts.sigmoid_scores = config.experts.choice_bias = false;
+    config.layer_is_dense = {1, 0};
+    config.rope = {.theta = 100.0,
+                   .scaling = formats::RopeScaling::kYarn,
+                   .factor = 4.0,
+                   .original_context = 4,
+                   .query_growth = 0.5,
+                   .mscale = 0.7,
+                   .mscale_all = 0.7};
   }
   const bool lite = config.family == formats::Family::kGlm4MoeLite;
   if (lite || config.family == formats::Family::kDeepSeekV3) {
@@ -242,6 +256,7 @@ inline void add_turning_features(formats::ModelConfig& config) {
     case formats::Family::kDeepSeekV3:
     case formats::Family::kMiniCpm3:
     case formats::Family::kGlm4MoeLite:
+    case formats::Family::kMistral4:
       add_latent_features(config);
       break;
     case formats::Family::kErnie45:
@@ -488,7 +503,8 @@ inline const std::vector<formats::Family>& all_families() {
       formats::Family::kSolarOpen,     formats::Family::kJais2,
       formats::Family::kIQuestCoder,   formats::Family::kNanoChat,
       formats::Family::kMellum,        formats::Family::kHyperClovaX,
-      formats::Family::kGraniteSwa,    formats::Family::kGraniteMoeSwa};
+      formats::Family::kGraniteSwa,    formats::Family::kGraniteMoeSwa,
+      formats::Family::kMistral4};
   return families;
 }
 

@@ -154,6 +154,10 @@ CASES = {
         "GraniteMoeSWAConfig",
         dict(SIZES, layer_rope_theta=[1e6, 1e4, 0, 1e4], shared_intermediate_size=24),
     ),
+    "mistral4": (
+        "Mistral4Config",
+        dict(LATENT, n_routed_experts=8, moe_intermediate_size=20, n_group=2, topk_group=1),
+    ),
     "nanochat": ("NanoChatConfig", dict(SIZES, attention_bias=True, hidden_act="gelu")),
     "olmo": ("OlmoConfig", dict(SIZES, attention_bias=True, tie_word_embeddings=True)),
     "exaone_moe": (
@@ -612,10 +616,13 @@ def facts(config):
         known["rope"] = rope_facts(config)
     try:
         import torch
-        from transformers import AutoModelForCausalLM
+        import transformers
 
         with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(config)
+            if config.model_type == "mistral4":  # which the other does not know
+                model = transformers.Mistral4ForCausalLM(config)
+            else:
+                model = transformers.AutoModelForCausalLM.from_config(config)
         # Files have what is added to scores for the choice of experts alone, too, and numbers of
         # xIELU.
         ends = ("correction_bias", "expert_bias", "act_fn.beta", "act_fn.eps", "layer_scalar")
@@ -648,6 +655,7 @@ def record_configs():
                "HyperCLOVAXConfig": "HyperCLOVAXForCausalLM",
                "GraniteSWAConfig": "GraniteSWAForCausalLM",
                "GraniteMoeSWAConfig": "GraniteMoeSWAForCausalLM",
+               "Mistral4Config": "Mistral4ForCausalLM",
                "NanoChatConfig": "NanoChatForCausalLM", "OlmoConfig": "OlmoForCausalLM",
                "ExaoneConfig": "LlamaForCausalLM", "InternLM3Config": "LlamaForCausalLM",
                "ExaoneMoeConfig": "ExaoneMoeForCausalLM",

@@ -136,6 +136,8 @@ from transformers import (
     Mistral3ForConditionalGeneration,
     MistralConfig,
     MistralForCausalLM,
+    Mistral4Config,
+    Mistral4ForCausalLM,
     MixtralConfig,
     MixtralForCausalLM,
     NanoChatConfig,
@@ -1378,6 +1380,39 @@ MODELS["exaone4_5_images"] = (
     torch.bfloat16,
     {},
 )
+# Latents, queries that grow as a whole, and experts by a softmax.
+MISTRAL4 = dict(
+    **COMMON, num_attention_heads=4, num_key_value_heads=4,
+    kv_lora_rank=20, q_lora_rank=14, qk_nope_head_dim=10, qk_rope_head_dim=6, v_head_dim=9,
+    n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=16,
+)
+MODELS["mistral4"] = (
+    Mistral4ForCausalLM,
+    Mistral4Config(
+        **MISTRAL4,
+        rope_parameters=dict(
+            rope_type="yarn", rope_theta=1e4, factor=8.0, beta_fast=32.0, beta_slow=1.0, mscale=1.0,
+            mscale_all_dim=1.0, original_max_position_embeddings=8, llama_4_scaling_beta=0.2,
+        ),
+    ),
+    torch.float32,
+    {},
+)
+# In groups, with a leading layer without experts, and queries without a latent.
+MODELS["mistral4_groups"] = (
+    Mistral4ForCausalLM,
+    Mistral4Config(
+        **MISTRAL4 | dict(q_lora_rank=None, n_shared_experts=2), n_group=3, topk_group=2,
+        first_k_dense_replace=1, norm_topk_prob=False, routed_scaling_factor=1.5,
+        rope_interleave=False,
+        rope_parameters=dict(
+            rope_type="yarn", rope_theta=1e4, factor=4.0, mscale=1.0, mscale_all_dim=0.5,
+            original_max_position_embeddings=16, llama_4_scaling_beta=0.2,
+        ),
+    ),
+    torch.float32,
+    {},
+)
 # Both of Llama's class.
 MODELS["exaone"] = (
     LlamaForCausalLM,
@@ -1604,6 +1639,8 @@ SEEDS = {name: 1000 + index for index, name in enumerate(MODELS)} | {
     "granite_swa_turned": 1107,
     "granitemoe_swa": 1108,
     "exaone4_5_images": 1109,
+    "mistral4": 1110,
+    "mistral4_groups": 1111,
     "exaone": 1099,
     "internlm3": 1100,
     "exaone_moe": 2087,
@@ -1691,6 +1728,8 @@ GRADIENTS = STEPPED + (
     "granite_swa",
     "granite_swa_turned",
     "granitemoe_swa",
+    "mistral4",
+    "mistral4_groups",
     "exaone",
     "internlm3",
     "exaone_moe",
@@ -1754,6 +1793,8 @@ def draw_tokens(count, generator):
 def load(folder):
     with_images = "_images" in os.path.basename(folder)
     kind = "AutoModelForImageTextToText" if with_images else "AutoModelForCausalLM"
+    if os.path.basename(folder).startswith("mistral4"):
+        kind = "Mistral4ForCausalLM"  # which the other does not know
     return getattr(transformers, kind).from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager"
     )

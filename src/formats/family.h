@@ -78,6 +78,7 @@ enum class Family {
   kQwen3Next,
   kLfm2,
   kLfm2Moe,
+  kLfm3,
   kGraniteHybrid,
   kBamba,
   kNemotronH,

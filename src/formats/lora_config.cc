@@ -222,6 +222,13 @@ std::vector<std::string> lora_linear_modules(const ModelConfig& config) {
     if (!has_experts(family)) modules.insert(modules.end(), {"w1", "w2", "w3"});
     return modules;
   }
+  if (family == Family::kLfm3) {  // but for the gates of heads
+    std::vector<std::string> modules = {"k_proj", "o_proj", "q_proj", "v_proj"};
+    if (recurrent_layer_count(config) > 0)
+      modules = {"in_proj", "k_proj", "o_proj", "out_proj", "q_proj", "v_proj"};
+    modules.insert(modules.end(), {"w1", "w2", "w3"});
+    return modules;
+  }
   if (family == Family::kNemotronH) {
     std::vector<std::string> modules;
     if (attention_part_count(config) > recurrent_layer_count(config)) {

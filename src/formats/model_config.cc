@@ -286,6 +286,7 @@ class Checker {
                     family_.attention_sinks ? "attention sinks" : "no attention sinks"));
     JIGE_DO(require(c_.attention_gate == family_.attention_gate,
                     family_.attention_gate ? "gates on attention" : "no gates on attention"));
+    JIGE_DO(require(!family_.head_gate_field.empty() || !c_.head_gates, "no gates of heads"));
     return unturned_features();
   }
 

@@ -301,6 +301,7 @@ struct ModelConfig {
   bool head_bias = false;          // LM head
   bool attention_sinks = false;    // a learned score a query head, without a value
   bool attention_gate = false;     // results of heads are times the sigmoid of a product
+  bool head_gates = false;         // each head's are times that of one number of the token
   bool qk_norm = false;            // norm of each query and key head, with weights for all
   bool qk_norm_whole = false;      // of all query heads as one row, and of all key heads
   bool qk_norm_apart = false;      // of each head, with weights of its own

@@ -90,6 +90,7 @@ int64_t attention_parameter_count(const ModelConfig& config, int64_t layer) {
     if (config.output_bias) count += width;
   }
   if (config.attention_sinks) count += config.head_count;
+  if (config.head_gates) count += width * config.head_count;
   if (config.qk_norm) count += 2 * heads.head_dim;
   if (config.qk_norm_whole || config.qk_norm_apart) count += query_width + kv_width;
   return count;

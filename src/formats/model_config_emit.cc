@@ -124,8 +124,33 @@ void emit_smollm3(const ModelConfig& config, Json& out) {
   out["layer_types"] = layer_types(config);
 }
 
+// Families of whose windows nothing is to be said but how wide they are and which layers have them.
+bool lists_windows(Family family) {
+  switch (family) {
+    case Family::kOlmo3:
+    case Family::kCohere2:
+    case Family::kCwm:
+    case Family::kExaone4:
+    case Family::kExaoneMoe:
+    case Family::kMellum:
+    case Family::kGraniteSwa:
+    case Family::kGraniteMoeSwa:
+    case Family::kGptOss:
+    case Family::kDots1:
+      return true;
+    default:
+      return false;
+  }
+}
+
+void emit_windows(const ModelConfig& config, Json& out) {
+  out["sliding_window"] = window_or_null(config);
+  out["layer_types"] = layer_types(config);
+}
+
 // What a family has that others have not.
 void emit_family_fields(const ModelConfig& config, Json& out) {
+  if (lists_windows(config.family)) return emit_windows(config, out);
   switch (config.family) {
     case Family::kMistral:
     case Family::kMinistral3:
@@ -141,19 +166,6 @@ void emit_family_fields(const ModelConfig& config, Json& out) {
       out["use_sliding_window"] = config.sliding_window > 0;
       out["sliding_window"] = window_or_null(config);
       break;
-    case Family::kOlmo3:
-    case Family::kCohere2:
-    case Family::kCwm:
-    case Family::kExaone4:
-    case Family::kExaoneMoe:
-    case Family::kMellum:
-    case Family::kGraniteSwa:
-    case Family::kGraniteMoeSwa:
-    case Family::kGptOss:
-    case Family::kDots1:
-      out["sliding_window"] = window_or_null(config);
-      out["layer_types"] = layer_types(config);
-      break;
     case Family::kQwen2:
     case Family::kQwen3:
       emit_qwen_windows(config, out);
@@ -167,13 +179,11 @@ void emit_family_fields(const ModelConfig& config, Json& out) {
       emit_gemma3_pattern(config, out);
       break;
     case Family::kGemma4:
-      out["sliding_window"] = window_or_null(config);
-      out["layer_types"] = layer_types(config);
+      emit_windows(config, out);
       emit_gemma4(config, out);
       break;
     case Family::kGemma3n:
-      out["sliding_window"] = window_or_null(config);
-      out["layer_types"] = layer_types(config);
+      emit_windows(config, out);
       emit_gemma3n(config, out);
       break;
     case Family::kMiniCpm3:
@@ -214,6 +224,9 @@ void emit_family_features(const ModelConfig& config, Json& out) {
   }
   if (!family.around_field.empty()) {
     out[std::string(family.around_field)] = config.norm_place == NormPlace::kAround;
+  }
+  if (!family.head_gate_field.empty()) {
+    out[std::string(family.head_gate_field)] = config.head_gates;
   }
   if (!family.head_norms_field.empty()) {
     out[std::string(family.head_norms_field)] =

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,9 @@ namespace jige::formats {
 namespace {
 
 constexpr const char* kTaps = "conv_L_cache";
+constexpr const char* kLfm3Types = "layer_types";
+constexpr const char* kLfm3Window = "sliding_window";
+constexpr std::string_view kLfm3Sliding = "sliding_attention";
 constexpr const char* kConvBias = "conv_bias";
 constexpr const char* kAttentionList = "full_attn_idxs";
 constexpr const char* kBlockFfn = "block_ff_dim";
@@ -41,6 +45,58 @@ Result<std::vector<uint8_t>> unlisted_layers(const Json& config, const ModelConf
   return all_but_listed_layers(config, kAttentionList, out.layer_count, where);
 }
 
+// Of LFM3, where layer_types are left out.
+std::string_view usual_lfm3_type(int64_t layer) {
+  if (layer % 4 == 2) return kConvLayerTypes.attention;
+  return layer % 4 == 0 && layer > 0 ? kLfm3Sliding : kConvLayerTypes.recurrent;
+}
+
+Status parse_lfm3_layers(const Json& config, ModelConfig& out, std::string_view where) {
+  const auto count = static_cast<size_t>(out.layer_count);
+  const Json* list = find_field(config, kLfm3Types);
+  if (list && (!list->is_array() || list->size() != count)) {
+    return fail(Code::kCorrupt, "{}: field \"{}\" must be a list of {} names, one per layer", where,
+                kLfm3Types, count);
+  }
+  std::vector<uint8_t> recurrent(count), sliding(count);
+  for (size_t i = 0; i < count; ++i) {
+    std::string type(usual_lfm3_type(static_cast<int64_t>(i)));
+    if (list) type = (*list)[i].is_string() ? (*list)[i].get<std::string>() : dump_json((*list)[i]);
+    recurrent[i] = type == kConvLayerTypes.recurrent;
+    sliding[i] = type == kLfm3Sliding;
+    if (recurrent[i] || sliding[i] || type == kConvLayerTypes.attention) continue;
+    return fail(Code::kUnsupported,
+                "{}: layer type \"{}\" is not supported; supported are {}, {} and {}", where,
+                type.substr(0, 80), kConvLayerTypes.recurrent, kConvLayerTypes.attention,
+                kLfm3Sliding);
+  }
+  set_recurrent_layers(std::move(recurrent), out);
+  const auto windows = std::count(sliding.begin(), sliding.end(), uint8_t{1});
+  if (windows == 0) {
+    out.sliding_rope.reset();
+    return {};
+  }
+  if (present(config, kLfm3Window) && !find_field(config, kLfm3Window)) {
+    return fail(Code::kCorrupt, "{}: field \"{}\" is null, but layers of this model have a window",
+                where, kLfm3Window);
+  }
+  JIGE_TRY(out.sliding_window,
+           get_size_or(config, kLfm3Window, family_info(out.family).window, where));
+  if (windows < out.layer_count) out.layer_is_sliding = std::move(sliding);
+  return {};
+}
+
+void emit_lfm3_layers(const ModelConfig& config, Json& out) {
+  Json types = Json::array();
+  for (int64_t i = 0; i < config.layer_count; ++i) {
+    const std::string_view usual =
+        is_recurrent(config, i) ? kConvLayerTypes.recurrent : kConvLayerTypes.attention;
+    types.push_back(std::string(has_window(config, i) ? kLfm3Sliding : usual));
+  }
+  out[kLfm3Types] = std::move(types);
+  out[kLfm3Window] = config.sliding_window > 0 ? Json(config.sliding_window) : Json();
+}
+
 }  // namespace
 
 Result<int64_t> parse_lfm2_ffn_size(const Json& config, std::string_view where) {
@@ -61,8 +117,10 @@ Result<int64_t> parse_lfm2_ffn_size(const Json& config, std::string_view where) 
 }
 
 Status parse_short_conv(const Json& config, ModelConfig& out, std::string_view where) {
-  JIGE_TRY(out.short_conv.kernel, get_int_or(config, kTaps, 3, where));
+  const bool lfm3 = out.family == Family::kLfm3;
+  JIGE_TRY(out.short_conv.kernel, get_int_or(config, kTaps, lfm3 ? 7 : 3, where));
   JIGE_TRY(out.short_conv.bias, get_bool_or(config, kConvBias, false, where));
+  if (lfm3) return parse_lfm3_layers(config, out, where);
   JIGE_TRY(std::vector<uint8_t> usual, unlisted_layers(config, out, where));
   return parse_recurrent_layers(config, {kConvLayerTypes}, std::move(usual), out, where);
 }
@@ -70,11 +128,17 @@ Status parse_short_conv(const Json& config, ModelConfig& out, std::string_view w
 void emit_short_conv(const ModelConfig& config, Json& out) {
   out[kTaps] = config.short_conv.kernel;
   out[kConvBias] = config.short_conv.bias;
+  if (config.family == Family::kLfm3) return emit_lfm3_layers(config, out);
   if (config.family == Family::kLfm2) out[kAdjusts] = false;
   emit_recurrent_layers(config, kConvLayerTypes, out);
 }
 
 Status check_short_conv(const ModelConfig& config, std::string_view where) {
+  for (int64_t i = 0; i < config.layer_count; ++i) {
+    if (!is_recurrent(config, i) || !has_window(config, i)) continue;
+    return fail(Code::kInvalidArgument, "{}: layer {} has a convolution and a sliding window",
+                where, i);
+  }
   const int64_t kernel = config.short_conv.kernel;
   if (kernel >= 1 && kernel <= kConvolutionMax) return {};
   return fail(Code::kInvalidArgument, "{}: field \"{}\" is {}; it must lie in [1, {}]", where,

@@ -3,7 +3,8 @@
 // follows from: intermediate_size or block_ff_dim, block_auto_adjust_ff_dim,
 // block_ffn_dim_multiplier, block_multiple_of. With experts intermediate_size is the width itself,
 // of the num_dense_layers first layers; use_expert_bias, norm_topk_prob and routed_scaling_factor
-// say how experts are chosen and weighed.
+// say how experts are chosen and weighed. Of LFM3 layer_types also say which layers have the
+// sliding_window.
 //
 // Internal to the model_config*.cc files. Threads: pure functions.
 #pragma once
@@ -18,7 +19,8 @@ namespace jige::formats {
 // Columns of a feed-forward layer. Of the family without experts.
 Result<int64_t> parse_lfm2_ffn_size(const Json& config, std::string_view where);
 
-// Sets short_conv and layer_is_recurrent. REQUIRES: the family has such layers.
+// Sets short_conv and layer_is_recurrent, and of LFM3 the sliding window. REQUIRES: the family has
+// such layers.
 Status parse_short_conv(const Json& config, ModelConfig& out, std::string_view where);
 // The same, and of the family without experts that ffn_size is the width itself.
 void emit_short_conv(const ModelConfig& config, Json& out);

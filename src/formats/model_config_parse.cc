@@ -295,6 +295,9 @@ Status parse_switches(const Json& config, ModelConfig& out, std::string_view whe
     JIGE_TRY(const bool around, get_bool_or(config, family.around_field, true, where));
     if (!around) out.norm_place = NormPlace::kBefore;
   }
+  if (!family.head_gate_field.empty()) {
+    JIGE_TRY(out.head_gates, get_bool_or(config, family.head_gate_field, true, where));
+  }
   if (!family.head_norms_field.empty()) {
     JIGE_TRY(const bool on,
              get_bool_or(config, family.head_norms_field, family.head_norms_usual, where));

@@ -64,9 +64,11 @@ Status check_partial_factor(const Json& object, const Json& config, const RopeCo
 
 Result<RopeScaling> scaling_of(const std::string& type, Family family, std::string_view where) {
   if (type == "default" && !queries_grow(family)) return RopeScaling::kNone;
+  const FamilyInfo& info = family_info(family);
   const char* known = "default, linear, llama3 and yarn";
-  if (family_info(family).proportional_rope) {
-    if (type == "proportional") return RopeScaling::kProportional;
+  if (info.proportional_rope) known = "default, linear, llama3, proportional and yarn";
+  if (info.proportional_rope && type == "proportional") return RopeScaling::kProportional;
+  if (info.full_heads) {
     known = "default and proportional";
   } else if (is_hunyuan(family)) {
     if (type == "dynamic") return RopeScaling::kNone;  // another theta: see raise_theta()
@@ -350,6 +352,10 @@ struct KindRopes {
 KindRopes usual_kind_ropes(Family family) {
   if (family == Family::kGemma4) {
     return {.full = {.theta = 1e6, .scaling = RopeScaling::kProportional, .turned_share = 0.25},
+            .sliding = {}};
+  }
+  if (family == Family::kLfm3) {
+    return {.full = {.theta = 1e6, .scaling = RopeScaling::kProportional, .turned_share = 0.5},
             .sliding = {}};
   }
   return {.full = {.theta = 5e5}, .sliding = {}};

@@ -116,7 +116,9 @@ inline constexpr SizeFields size_fields(Family family) {
   if (family == Family::kLlama4) fields.ffn = "intermediate_size_mlp";
   if (family == Family::kStarCoder2) fields.norm_eps = "norm_epsilon";
   if (family == Family::kNemotronH) fields.norm_eps = "layer_norm_epsilon";
-  if (family == Family::kNemotron || is_lfm2(family)) fields.norm_eps = "norm_eps";
+  if (family == Family::kNemotron || is_lfm2(family) || family == Family::kLfm3) {
+    fields.norm_eps = "norm_eps";
+  }
   if (family == Family::kStableLm || family == Family::kGptNeoX || family == Family::kPhi ||
       family == Family::kCohere || family == Family::kCohere2 || family == Family::kJais2) {
     fields.norm_eps = "layer_norm_eps";
@@ -156,6 +158,7 @@ inline void set_family_features(ModelConfig& out) {
   out.head_bias = family.head_bias;
   out.attention_sinks = family.attention_sinks;
   out.attention_gate = family.attention_gate;
+  out.head_gates = !family.head_gate_field.empty();
   out.attention_beside = family.attention_beside;
   out.value_norm = family.value_norm;
   out.layer_scales = family.layer_scales;

@@ -92,7 +92,8 @@ struct FamilyInfo {
   bool attention_beside = false;   // every layer has it, and attention beside it
   bool single_parts = false;       // a layer has attention, such a layer or a feed-forward part
   bool attention_gate = false;     // the query's matrix holds gates, too
-  bool layer_beyond = false;       // files have one more, which predicts further tokens
+  std::string_view head_gate_field = "";  // heads have a gate each unless it says no; empty: none
+  bool layer_beyond = false;              // files have one more, which predicts further tokens
   bool fused_projections = false;
   bool qkv_by_head = false;
   bool head_bias = false;

@@ -26,8 +26,13 @@ AdapterPairs::const_iterator find_adapter_pair(const AdapterPairs& pairs,
                                                const std::string& module) {
   constexpr std::string_view kGpt2 = "transformer.";
   constexpr std::string_view kNemotronH = "backbone.";
+  constexpr std::string_view kHeadGates = ".self_attn.gate_proj";  // of LFM3
   const auto found = pairs.find(module);
   if (found != pairs.end()) return found;
+  if (module.ends_with(kHeadGates)) {
+    const std::string layer = module.substr(0, module.size() - kHeadGates.size());
+    return pairs.find(layer + ".self_attn.g_proj");
+  }
   if (module.starts_with(kNemotronH)) {
     return pairs.find("model." + module.substr(kNemotronH.size()));
   }

@@ -27,6 +27,8 @@ constexpr OtherName kOtherNames[] = {
     {".attention_layer_norm.", ".input_layernorm."},
     {".feedforward_layer_norm.", ".post_attention_layernorm."},
     {".post_attention_layernorm.", ".feedforward_layer_norm."},
+    // The gates of LFM3's heads, as files have them and as transformers does in memory.
+    {".self_attn.gate_proj.", ".self_attn.g_proj."},
 };
 constexpr std::string_view kNeoXHead = "embed_out.";
 
@@ -49,6 +51,7 @@ ModelNames model_names(const formats::ModelConfig& config) {
       return {"model.embed_tokens", "", "model.final_layernorm", "lm_head"};
     case formats::Family::kLfm2:
     case formats::Family::kLfm2Moe:
+    case formats::Family::kLfm3:
       return {"model.embed_tokens", "", "model.embedding_norm", "lm_head"};
     case formats::Family::kNemotronH:
       return {"backbone.embeddings", "", "backbone.norm_f", "lm_head"};

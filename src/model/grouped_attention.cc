@@ -10,7 +10,8 @@
 namespace jige::model {
 
 std::vector<ProjectionOptions::Part> GroupedAttention::qkv_parts(
-    const formats::ModelConfig& config, const std::vector<std::string>& names) const {
+    const formats::ModelConfig& config, const std::vector<std::string>& names,
+    const std::string& head_gates) const {
   std::vector<int64_t> outputs = {k_begin()};
   if (!shares_) outputs.push_back(kv_columns());
   if (!shares_ && !keys_are_values_) outputs.push_back(kv_columns());
@@ -27,6 +28,7 @@ std::vector<ProjectionOptions::Part> GroupedAttention::qkv_parts(
     order.outer = kv_heads_;
     parts[1].stored_rows = order;
   }
+  if (head_gates_) parts.push_back({.name = head_gates, .outputs = heads_, .plain = true});
   return parts;
 }
 
@@ -42,12 +44,13 @@ GroupedAttention::GroupedAttention(const formats::ModelConfig& config,
       head_norms_(config.qk_norm || config.qk_norm_whole || config.qk_norm_apart ||
                   (config.qk_norm_plain && formats::turns(config, options.layer))),
       gated_(config.attention_gate),
+      head_gates_(config.head_gates),
       keys_are_values_(formats::keys_are_values(config, options.layer)),
       value_norm_(config.value_norm),
       shares_(formats::shares_keys(config, options.layer)),
       gives_(formats::gives_keys(config, options.layer)) {
   place(config, options.layer);
-  qkv_ = Projection({.parts = qkv_parts(config, names.qkv),
+  qkv_ = Projection({.parts = qkv_parts(config, names.qkv, names.head_gates),
                      .inputs = config.hidden_size,
                      .bias = config.qkv_bias,
                      .transposed = options.transposed,
@@ -104,7 +107,7 @@ GroupedAttention::Activations GroupedAttention::place_saved(Placement& at, int64
   Activations saved;
   saved.qkv = at.take(compute, Shape{token_count, product_columns()});
   saved.lse = at.take(DType::kF32, Shape{token_count, heads_});
-  if (gated_) saved.attended = at.take(compute, Shape{token_count, q_columns()});
+  if (any_gates()) saved.attended = at.take(compute, Shape{token_count, q_columns()});
   if (head_norms_) {
     saved.stats_q = q_norm_.place_stats(at, token_count);
     if (!shares_) saved.stats_k = k_norm_.place_stats(at, token_count);
@@ -117,7 +120,8 @@ GroupedAttention::Activations GroupedAttention::place_saved(Placement& at, int64
 GroupedAttention::Activations GroupedAttention::place_unsaved(Placement& at, int64_t token_count,
                                                               DType compute) const {
   Activations views;
-  views.qkv = at.take(compute, Shape{token_count, shares_ ? k_begin() : qkv_columns()});
+  const int64_t rest = shares_ ? k_begin() : qkv_columns();
+  views.qkv = at.take(compute, Shape{token_count, rest + gate_columns()});
   views.u = qkv_.place_product(at, token_count, compute);
   return views;
 }
@@ -138,7 +142,7 @@ TensorView GroupedAttention::place_heads(Placement& at, int64_t token_count, DTy
 
 TensorView GroupedAttention::place_attended(Placement& at, int64_t token_count,
                                             DType compute) const {
-  return gated_ ? at.take(compute, Shape{token_count, q_columns()}) : TensorView{};
+  return any_gates() ? at.take(compute, Shape{token_count, q_columns()}) : TensorView{};
 }
 
 TensorView GroupedAttention::place_shared(Placement& at, int64_t token_count, DType compute) const {
@@ -162,9 +166,11 @@ int64_t GroupedAttention::workspace_bytes(int64_t token_count, DType compute, Pa
   if (use == PackFor::kInference) {
     place_unsaved(at, token_count, compute);
     place_shared(at, token_count, compute);
+    place_head_gates(at, token_count);
   } else {
     place_heads(at, token_count, compute);
     place_attended(at, token_count, compute);
+    place_head_gate_memory(at, token_count, compute);
     place_shared(at, token_count, compute);
     place_shared(at, token_count, compute);  // and their gradients
   }
@@ -208,6 +214,7 @@ void GroupedAttention::forward(const BlockContext& context, const BlockWeights& 
   const Activations views = saves ? place_saved(kept, t, compute) : place_unsaved(kept, t, compute);
   TensorView heads = saves ? place_heads(workspace, t, compute) : TensorView{};
   if (!heads) heads = views.qkv.column_range(0, heads_columns());
+  const TensorView head_gates = place_head_gates(saves ? workspace : kept, t);
 
   qkv_.forward(stream, weights, compute,
                {.dst = views.qkv.column_range(0, product_columns()),
@@ -238,6 +245,7 @@ void GroupedAttention::forward(const BlockContext& context, const BlockWeights& 
   if (gated_) {
     ops::gate_forward(stream, dst, attended, gates_of(views.qkv), ops::GateKind::kSigmoid);
   }
+  if (head_gates_) gate_heads(stream, dst, attended, views.qkv, head_gates);
 }
 
 GroupedAttention::Heads GroupedAttention::heads_of(Stream& stream, const TensorView& heads,
@@ -389,9 +397,12 @@ void GroupedAttention::backward_input(const BlockContext& context, const BlockWe
   const Activations saved = place_saved(kept, t, compute);
   const Gradients pending = place_pending(left, t, compute);
   TensorView heads = place_heads(workspace, t, compute);
-  const TensorView attended = gated_ ? saved.attended : dst;
-  const TensorView grad_attended =
-      backward_gates(stream, saved, pending, grad_dst, place_attended(workspace, t, compute));
+  const TensorView attended = any_gates() ? saved.attended : dst;
+  TensorView grad_attended = place_attended(workspace, t, compute);
+  const HeadGateMemory gates = place_head_gate_memory(workspace, t, compute);
+  grad_attended = head_gates_
+                      ? backward_head_gates(stream, saved, pending, grad_dst, grad_attended, gates)
+                      : backward_gates(stream, saved, pending, grad_dst, grad_attended);
   if (head_norms_) {  // saved.qkv holds q|k as they were before the norms, turned or not
     normalise_heads(stream, weights, heads, saved.qkv, {});
     if (!turns_first_) rotate(stream, weights, batch, heads, false);

@@ -7,12 +7,13 @@
 //   queries
 //                                       alone may grow with the position instead (rope_table.h)
 //   dst = attention(q, k, v)            [T, H·d]; with sinks where a layer has them
-// Where heads have gates, q|g|k|v is the product, and dst = attention(q, k, v) · sigmoid(g). Where
-// keys are values, q|k is the product, and values are k as it was before its norm; values may have
-// a norm of their own, without weights. Tokens may see those of their own chunk of the sequence
-// alone. A layer that has the keys and values of an earlier one has
-// queries alone, and reads those from the stream (stream_layout.h), or in inference from that
-// layer's cache.
+// Where heads have gates, q|g|k|v is the product, and dst = attention(q, k, v) · sigmoid(g); where
+// they have one number each for a gate, q|k|v|h, and a head's columns of dst are times sigmoid of
+// its one of h [T, H]. Where keys are values, q|k is the product, and values are k as it was before
+// its norm; values may have a norm of their own, without weights. Tokens may see those of their own
+// chunk of the sequence alone. A layer that has the keys and values of an earlier one has queries
+// alone, and reads those from the stream (stream_layout.h), or in inference from that layer's
+// cache.
 //
 // saved: the product (before head norms where there are any, after rope where none are behind it),
 // the log-sum-exp of scores, 1/std of the head norms, and what attention gave where gates come
@@ -38,6 +39,7 @@ struct GroupedAttentionNames {
   std::string k_norm;
   bool head_norms_stacked = false;  // those of heads with weights of their own are one tensor
   std::string sinks;                // without suffix
+  std::string head_gates;
 };
 
 struct GroupedAttentionOptions {
@@ -98,7 +100,8 @@ class GroupedAttention final : public Attention {
   // Which keys the layer's queries see, and how they turn with their position.
   void place(const formats::ModelConfig& config, int64_t layer);
   std::vector<ProjectionOptions::Part> qkv_parts(const formats::ModelConfig& config,
-                                                 const std::vector<std::string>& names) const;
+                                                 const std::vector<std::string>& names,
+                                                 const std::string& head_gates) const;
   Activations place_saved(Placement& at, int64_t token_count, DType compute) const;
   Activations place_unsaved(Placement& at, int64_t token_count, DType compute) const;
   Gradients place_pending(Placement& at, int64_t token_count, DType compute) const;
@@ -135,6 +138,8 @@ class GroupedAttention final : public Attention {
                        const AttendedGradients& rows) const;
   void backward_pieces(const BlockContext& context, const BlockWeights& weights,
                        const AttendedGradients& rows) const;
+  // The gates of heads, or their gradients: [T, H] f32.
+  TensorView place_head_gates(Placement& at, int64_t token_count) const;
   // Of X: the gradient of what gates come behind.
   TensorView place_attended(Placement& at, int64_t token_count, DType compute) const;
 
@@ -146,6 +151,17 @@ class GroupedAttention final : public Attention {
                       const Gradients& pending) const;
   TensorView backward_gates(Stream& stream, const Activations& saved, const Gradients& pending,
                             const TensorView& grad_dst, const TensorView& grad_attended) const;
+  // What attention gave times the gates of heads, which `gates` is memory for.
+  void gate_heads(Stream& stream, const TensorView& dst, const TensorView& attended,
+                  const TensorView& product, const TensorView& gates) const;
+  // Of X: what attention gave once more, [T, H·d], and the gates and their gradients, [T, H] f32.
+  struct HeadGateMemory {
+    TensorView attended, gates, grad_gates;
+  };
+  HeadGateMemory place_head_gate_memory(Placement& at, int64_t token_count, DType compute) const;
+  TensorView backward_head_gates(Stream& stream, const Activations& saved, const Gradients& pending,
+                                 const TensorView& grad_dst, const TensorView& grad_attended,
+                                 const HeadGateMemory& memory) const;
   // The sequences of a batch as the layer's tokens see them: chunk by chunk, where it has any.
   std::vector<ops::SequenceSpan> seen(const std::vector<ops::SequenceSpan>& sequences) const;
   void rotate(Stream& stream, const BlockWeights& weights, const Batch& batch,
@@ -164,8 +180,10 @@ class GroupedAttention final : public Attention {
   int64_t k_begin() const { return gated_ ? 2 * q_columns() : q_columns(); }
   int64_t qk_columns() const { return k_begin() + kv_columns(); }
   int64_t qkv_columns() const { return qk_columns() + kv_columns(); }
+  int64_t gate_columns() const { return head_gates_ ? heads_ : 0; }
   int64_t product_columns() const {
-    return shares_ ? k_begin() : keys_are_values_ ? qk_columns() : qkv_columns();
+    const int64_t rest = shares_ ? k_begin() : keys_are_values_ ? qk_columns() : qkv_columns();
+    return rest + gate_columns();
   }
   int64_t heads_columns() const {
     return shares_ ? k_begin() : value_norm_ ? qkv_columns() : qk_columns();
@@ -186,6 +204,14 @@ class GroupedAttention final : public Attention {
   TensorView gates_of(const TensorView& rows) const {
     return rows.column_range(q_columns(), k_begin());
   }
+  TensorView head_gates_of(const TensorView& rows) const {
+    return rows.column_range(product_columns() - gate_columns(), product_columns());
+  }
+  // A row for each head. REQUIRES: rows are whole.
+  TensorView by_head(const TensorView& rows) const {
+    return TensorView::of(rows.data, rows.dtype, Shape{rows.rows() * heads_, head_dim_});
+  }
+  bool any_gates() const { return gated_ || head_gates_; }
   ops::AttentionShape shape() const;
   // The same with the sinks, where the layer has any.
   ops::AttentionShape shape(const BlockWeights& weights) const;
@@ -205,6 +231,7 @@ class GroupedAttention final : public Attention {
   bool head_norms_ = false;      // of each head or of all
   bool turns_first_ = false;     // norms of heads are behind their turning
   bool gated_ = false;
+  bool head_gates_ = false;
   bool keys_are_values_ = false;
   bool value_norm_ = false;
   bool shares_ = false;  // has the keys and values of an earlier layer

@@ -241,6 +241,17 @@ void set_lfm2_names(LayerNames& names, const std::string& layer, bool recurrent)
                    .stacked_output = mlp + "experts.down_proj"};
 }
 
+// What LFM3 names in other ways, and has for itself.
+void set_lfm3_names(LayerNames& names, const std::string& layer, bool recurrent) {
+  const std::string attention = layer + ".self_attn.";
+  names.attention.q_norm = attention + "q_norm";
+  names.attention.k_norm = attention + "k_norm";
+  names.attention.head_gates = attention + "gate_proj";
+  if (!recurrent) names.attention_output = attention + "o_proj";
+  names.norm1_after = layer + ".post_operator_norm";
+  names.norm2_after = layer + ".post_ffn_norm";
+}
+
 // What only Gemma 4 and Gemma 3n have, and of queries, keys and values those that the layer has.
 void set_gemma4_names(LayerNames& names, const formats::ModelConfig& config, const std::string& at,
                       int64_t index) {
@@ -363,8 +374,9 @@ LayerNames layer_names(const formats::ModelConfig& config, int64_t index) {
     names.ffn_input = {mlp + "gate_up_proj"};
   }
   const bool recurrent = formats::is_recurrent(config, index);
-  if (config.family == formats::Family::kLfm2 || config.family == formats::Family::kLfm2Moe) {
+  if (config.short_conv.kernel > 0) {
     set_lfm2_names(names, at, recurrent);
+    if (config.family == formats::Family::kLfm3) set_lfm3_names(names, at, recurrent);
   } else if (config.mamba2.heads > 0) {
     set_mamba2_names(names, config, at, recurrent);
   } else if (recurrent) {

@@ -55,6 +55,7 @@ Projection::Projection(ProjectionOptions options, std::vector<ParamSpec>& params
     outputs_ += part.outputs;
   }
   for (size_t i = 0; options_.bias && i < parts_.size(); ++i) {
+    if (options_.parts[i].plain) continue;
     parts_[i].bias = params.size();
     params.push_back({.name = options_.parts[i].name + ".bias",
                       .shape = Shape{parts_[i].rows},
@@ -98,7 +99,7 @@ void Projection::add_adapters(std::vector<ParamSpec>& params) {
   for (size_t i = 0; i < parts_.size(); ++i) {
     Part& part = parts_[i];
     const std::string& name = options_.parts[i].name;
-    part.adapted = adapts(options_.lora, name);
+    part.adapted = !options_.parts[i].plain && adapts(options_.lora, name);
     if (!part.adapted) continue;
     part.adapter_row = adapter_rows_;
     adapter_rows_ += rank_;
@@ -244,11 +245,15 @@ void Projection::list_packs(const BlockWeights& weights, size_t param, DType com
 void Projection::pack_bias(Stream& stream, const BlockWeights& weights, DType compute) const {
   const TensorView fused = bias_view(weights, compute);
   for (const Part& part : parts_) {
-    const TensorView& value = weights.params[part.bias].value;
-    if (!value) continue;
-    JIGE_CHECK(value.dtype == DType::kF32, "bias of {} is not f32", options_.parts[0].name);
     const TensorView place =
         TensorView::of(fused.as<float>() + part.row_begin, DType::kF32, Shape{part.rows});
+    if (!part.bias) {
+      stream.fill_zero(place.data, part.rows * 4);
+      continue;
+    }
+    const TensorView& value = weights.params[*part.bias].value;
+    if (!value) continue;
+    JIGE_CHECK(value.dtype == DType::kF32, "bias of {} is not f32", options_.parts[0].name);
     ops::scale(stream, place, value, bias_scale_);
   }
 }
@@ -396,7 +401,7 @@ void Projection::backward_input(Stream& stream, const BlockWeights& weights, DTy
 
 bool Projection::wants_gradient(const BlockWeights& weights) const {
   return std::any_of(parts_.begin(), parts_.end(), [&](const Part& part) {
-    return weights.params[part.weight].grad || (options_.bias && weights.params[part.bias].grad) ||
+    return weights.params[part.weight].grad || (part.bias && weights.params[*part.bias].grad) ||
            (part.adapted &&
             (weights.params[part.adapter_a].grad || weights.params[part.adapter_b].grad));
   });
@@ -412,7 +417,8 @@ void Projection::backward_weight(Stream& stream, const BlockWeights& weights, DT
 void Projection::bias_gradients(Stream& stream, const BlockWeights& weights,
                                 const TensorView& grad_dst) const {
   for (const Part& part : parts_) {
-    const TensorView& grad = weights.params[part.bias].grad;
+    if (!part.bias) continue;
+    const TensorView& grad = weights.params[*part.bias].grad;
     if (!grad) continue;
     const TensorView columns = columns_at(grad_dst, part.row_begin, part.rows);
     if (bias_scale_ != 1.0f) ops::scale(stream, columns, columns, bias_scale_);

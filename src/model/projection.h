@@ -53,6 +53,7 @@ struct ProjectionOptions {
     std::string name;  // "model.layers.0.self_attn.q_proj"
     int64_t outputs = 0;
     std::optional<StoredRows> stored_rows = {};
+    bool plain = false;  // without a bias, and without an adapter of the model's own
   };
   std::vector<Part> parts;
   int64_t inputs = 0;
@@ -171,7 +172,7 @@ class Projection {
     int64_t row_begin = 0;
     int64_t rows = 0;
     size_t weight = 0;  // indices into BlockWeights::params
-    size_t bias = 0;
+    std::optional<size_t> bias;
     bool adapted = false;
     size_t adapter_a = 0;
     size_t adapter_b = 0;

@@ -1,136 +1,19 @@
-// The fixtures of tests/fixtures/model, and small configurations of every family.
+// Small configurations of every family; the names of those of tests/fixtures/model come with them.
 //
 // Threads: free functions.
 #pragma once
 
 #include <cmath>
-#include <iterator>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "formats/model_config.h"
+#include "model/fixture_names_test_support.h"
 #include "model/tiny_experts_test_support.h"
 #include "model/tiny_gemma_test_support.h"
 #include "model/tiny_recurrent_test_support.h"
 
 namespace jige::model::testing {
-
-inline constexpr const char* kFixtureNames[] = {"llama2",
-                                                "llama3",
-                                                "llama_linear_biases",
-                                                "mistral",
-                                                "qwen2",
-                                                "qwen2_5",
-                                                "qwen3",
-                                                "gpt2",
-                                                "phi3",
-                                                "phi4_mini",
-                                                "gemma2",
-                                                "gemma3",
-                                                "olmo2",
-                                                "granite",
-                                                "smollm3",
-                                                "olmo3",
-                                                "starcoder2",
-                                                "stablelm",
-                                                "seed_oss",
-                                                "olmoe",
-                                                "gpt_neox",
-                                                "gpt_neox_sequential",
-                                                "phi",
-                                                "cohere",
-                                                "cohere_qk_norm",
-                                                "stablelm_parallel",
-                                                "cohere2",
-                                                "gemma",
-                                                "glm",
-                                                "glm4",
-                                                "exaone4",
-                                                "ernie4_5",
-                                                "ministral3",
-                                                "gemma3_images",
-                                                "mistral3_images",
-                                                "qwen2_5_images",
-                                                "qwen3_images",
-                                                "arcee",
-                                                "nemotron",
-                                                "mixtral",
-                                                "qwen2_moe",
-                                                "qwen3_moe",
-                                                "qwen3_moe_unnormalised",
-                                                "mixtral_stacked",
-                                                "qwen3_moe_stacked",
-                                                "gpt_oss",
-                                                "youtu",
-                                                "deepseek_v2_dense",
-                                                "deepseek_v3_dense",
-                                                "deepseek_v2",
-                                                "deepseek_v2_groups",
-                                                "deepseek_v3",
-                                                "minicpm3",
-                                                "glm4_moe",
-                                                "glm4_moe_lite",
-                                                "qwen3_5",
-                                                "qwen3_5_images",
-                                                "qwen3_5_moe",
-                                                "qwen3_5_moe_images",
-                                                "qwen3_5_moe_images_stacked",
-                                                "qwen3_next",
-                                                "lfm2",
-                                                "lfm2_moe",
-                                                "granite_hybrid",
-                                                "granite_hybrid_dense",
-                                                "bamba",
-                                                "nemotron_h",
-                                                "nemotron_h_moe",
-                                                "granite_moe",
-                                                "granite_moe_shared",
-                                                "ernie4_5_moe",
-                                                "dots1",
-                                                "minimax_m2",
-                                                "apertus",
-                                                "gemma4",
-                                                "gemma4_images",
-                                                "gemma4_moe",
-                                                "gemma4_layer_inputs",
-                                                "gemma3n",
-                                                "llama4",
-                                                "gemma3n_unscaled",
-                                                "llama4_whole",
-                                                "vaultgemma",
-                                                "helium",
-                                                "olmo",
-                                                "nanochat",
-                                                "mellum",
-                                                "hyperclovax",
-                                                "hyperclovax_bare",
-                                                "granite_swa",
-                                                "granite_swa_turned",
-                                                "granitemoe_swa",
-                                                "exaone4_5_images",
-                                                "mistral4",
-                                                "mistral4_groups",
-                                                "exaone",
-                                                "internlm3",
-                                                "exaone_moe",
-                                                "hunyuan_v1_dense",
-                                                "falcon_h1",
-                                                "falcon_h1_norm",
-                                                "falcon_h1_norm_first",
-                                                "olmo_hybrid",
-                                                "olmo_hybrid_turned",
-                                                "hunyuan_v1_moe",
-                                                "cwm",
-                                                "flex_olmo",
-                                                "solar_open",
-                                                "jais2",
-                                                "iquestcoder"};
-
-inline const std::vector<std::string>& fixture_names() {
-  static const std::vector<std::string> names(std::begin(kFixtureNames), std::end(kFixtureNames));
-  return names;
-}
 
 // What layers do whose keys and values come from a latent.
 inline void add_latent_features(formats::ModelConfig& config) {
@@ -168,7 +51,7 @@ inline void add_latent_features(formats::ModelConfig& config) {
                    .scaling = formats::RopeScaling::kYarn,
                    .factor = 4.0,
                    .original_context = 4,
-                   .query_growth = 0.5,
+                   .query_growth = 0.2,
                    .mscale = 0.7,
                    .mscale_all = 0.7};
   }
@@ -194,8 +77,23 @@ inline void add_nanochat_features(formats::ModelConfig& config) {
   config.logits_cap = 3;
 }
 
+inline bool has_latents(formats::Family family) {
+  switch (family) {
+    case formats::Family::kYoutu:
+    case formats::Family::kDeepSeekV2:
+    case formats::Family::kDeepSeekV3:
+    case formats::Family::kMiniCpm3:
+    case formats::Family::kGlm4MoeLite:
+    case formats::Family::kMistral4:
+      return true;
+    default:
+      return false;
+  }
+}
+
 // What layers do that turn in other ways, or not all, and those of the first Gemma.
 inline void add_turning_features(formats::ModelConfig& config) {
+  if (has_latents(config.family)) return add_latent_features(config);
   switch (config.family) {
     case formats::Family::kGemma:
       config.norm_adds_one = true;
@@ -251,14 +149,6 @@ inline void add_turning_features(formats::ModelConfig& config) {
       config.activation = formats::ActivationKind::kReluSquared;
       config.rotary_dim = 4;
       break;
-    case formats::Family::kYoutu:
-    case formats::Family::kDeepSeekV2:
-    case formats::Family::kDeepSeekV3:
-    case formats::Family::kMiniCpm3:
-    case formats::Family::kGlm4MoeLite:
-    case formats::Family::kMistral4:
-      add_latent_features(config);
-      break;
     case formats::Family::kErnie45:
       config.qkv_bias = config.output_bias = config.mlp_bias = config.turns_neighbours = true;
       config.tied_embeddings = true;
@@ -266,6 +156,19 @@ inline void add_turning_features(formats::ModelConfig& config) {
     default:
       add_expert_features(config);
   }
+}
+
+// Granite without experts, and what was made of it.
+inline void add_granite_features(formats::ModelConfig& config) {
+  if (config.family == formats::Family::kGraniteSwa) return add_granite_swa_features(config);
+  add_granite_scales(config);
+  if (config.family == formats::Family::kGranite) {
+    config.tied_embeddings = true;
+    return;
+  }
+  config.norm_place = formats::NormPlace::kAround;
+  config.logits_divisor = 1;
+  config.logits_scale = 0.7;
 }
 
 // What layers of the newer families do that others do not.
@@ -327,18 +230,10 @@ inline void add_layer_features(formats::ModelConfig& config) {
     case formats::Family::kSeedOss:
       config.qkv_bias = config.mlp_bias = true;
       break;
-    case formats::Family::kHyperClovaX:
-      add_granite_scales(config);
-      config.norm_place = formats::NormPlace::kAround;
-      config.logits_divisor = 1;
-      config.logits_scale = 0.7;
-      break;
-    case formats::Family::kGraniteSwa:
-      add_granite_swa_features(config);
-      break;
     case formats::Family::kGranite:
-      add_granite_scales(config);
-      config.tied_embeddings = true;
+    case formats::Family::kGraniteSwa:
+    case formats::Family::kHyperClovaX:
+      add_granite_features(config);
       break;
     case formats::Family::kSmolLm3:
       config.layer_is_unturned = {0, 1};
@@ -439,6 +334,7 @@ inline formats::ModelConfig tiny_config(formats::Family family) {
       break;
     case formats::Family::kLfm2:
     case formats::Family::kLfm2Moe:
+    case formats::Family::kLfm3:
       add_short_conv_features(config);
       break;
     case formats::Family::kGraniteHybrid:
@@ -504,7 +400,7 @@ inline const std::vector<formats::Family>& all_families() {
       formats::Family::kIQuestCoder,   formats::Family::kNanoChat,
       formats::Family::kMellum,        formats::Family::kHyperClovaX,
       formats::Family::kGraniteSwa,    formats::Family::kGraniteMoeSwa,
-      formats::Family::kMistral4};
+      formats::Family::kMistral4,      formats::Family::kLfm3};
   return families;
 }
 

@@ -68,6 +68,18 @@ inline void add_llama4_features(formats::ModelConfig& config) {
                     .weighs_inputs = true};
 }
 
+// Of Mellum layers of two kinds, too, of which one has no experts.
+inline void add_qwen3_moe_features(formats::ModelConfig& config) {
+  config.qk_norm = true;
+  config.experts = {.count = 5, .chosen = 3, .ffn_size = 12};
+  if (config.family == formats::Family::kQwen3Moe) return;
+  config.sliding_window = 5;
+  config.layer_is_sliding = {1, 0};
+  config.sliding_rope = formats::RopeConfig{.theta = 50.0};
+  config.rope.theta = 1000.0;
+  config.layer_is_dense = {0, 1};
+}
+
 inline void add_expert_features(formats::ModelConfig& config) {
   switch (config.family) {
     case formats::Family::kMixtral:
@@ -88,15 +100,8 @@ inline void add_expert_features(formats::ModelConfig& config) {
       config.layer_is_dense = {0, 1};
       break;
     case formats::Family::kMellum:
-      config.sliding_window = 5;
-      config.layer_is_sliding = {1, 0};
-      config.sliding_rope = formats::RopeConfig{.theta = 50.0};
-      config.rope.theta = 1000.0;
-      config.layer_is_dense = {0, 1};
-      [[fallthrough]];
     case formats::Family::kQwen3Moe:
-      config.qk_norm = true;
-      config.experts = {.count = 5, .chosen = 3, .ffn_size = 12};
+      add_qwen3_moe_features(config);
       break;
     case formats::Family::kHunYuanMoe:
       add_hunyuan_features(config);

@@ -72,6 +72,16 @@ inline void add_short_conv_features(formats::ModelConfig& config) {
   config.layer_is_recurrent = {1, 0};
   config.qk_norm = true;
   config.tied_embeddings = true;
+  if (config.family == formats::Family::kLfm3) {
+    config.short_conv = {.kernel = 7, .bias = false};
+    config.layer_is_recurrent = {0, 1};
+    config.layer_is_sliding = {1, 0};
+    config.sliding_window = 5;
+    config.sliding_rope = formats::RopeConfig{
+        .theta = 500.0, .scaling = formats::RopeScaling::kProportional, .turned_share = 0.7};
+    config.norm_place = formats::NormPlace::kAround;
+    config.head_gates = config.qkv_bias = config.output_bias = true;
+  }
   if (config.family == formats::Family::kLfm2Moe) {
     config.experts = {.count = 5,
                       .chosen = 3,

@@ -158,6 +158,18 @@ CASES = {
         "Mistral4Config",
         dict(LATENT, n_routed_experts=8, moe_intermediate_size=20, n_group=2, topk_group=1),
     ),
+    "lfm3": (
+        "Lfm3Config",
+        dict(SIZES, num_hidden_layers=6, head_dim=16, pad_token_id=None, eos_token_id=5),
+    ),
+    "lfm3_bare": (
+        "Lfm3Config",
+        dict(
+            SIZES, head_dim=16, pad_token_id=None, eos_token_id=5, use_sandwich_norm=False,
+            use_attention_gate=False, attention_bias=True, conv_bias=True,
+            layer_types=["sliding_attention"] * 3 + ["full_attention"], sliding_window=16,
+        ),
+    ),
     "nanochat": ("NanoChatConfig", dict(SIZES, attention_bias=True, hidden_act="gelu")),
     "olmo": ("OlmoConfig", dict(SIZES, attention_bias=True, tie_word_embeddings=True)),
     "exaone_moe": (
@@ -656,6 +668,7 @@ def record_configs():
                "GraniteSWAConfig": "GraniteSWAForCausalLM",
                "GraniteMoeSWAConfig": "GraniteMoeSWAForCausalLM",
                "Mistral4Config": "Mistral4ForCausalLM",
+               "Lfm3Config": "Lfm3ForCausalLM",
                "NanoChatConfig": "NanoChatForCausalLM", "OlmoConfig": "OlmoForCausalLM",
                "ExaoneConfig": "LlamaForCausalLM", "InternLM3Config": "LlamaForCausalLM",
                "ExaoneMoeConfig": "ExaoneMoeForCausalLM",

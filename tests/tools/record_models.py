@@ -119,6 +119,8 @@ from transformers import (
     Lfm2Config,
     Lfm2ForCausalLM,
     Lfm2MoeConfig,
+    Lfm3Config,
+    Lfm3ForCausalLM,
     Lfm2MoeForCausalLM,
     Llama4ForCausalLM,
     Llama4TextConfig,
@@ -1413,6 +1415,42 @@ MODELS["mistral4_groups"] = (
     torch.float32,
     {},
 )
+# Gates of heads, norms on both sides, windows, and angles by kind of layer.
+LFM3 = dict(
+    **COMMON | dict(num_hidden_layers=4), num_attention_heads=4, num_key_value_heads=2, head_dim=12,
+    pad_token_id=None, sliding_window=9,
+)
+MODELS["lfm3"] = (
+    Lfm3ForCausalLM,
+    Lfm3Config(
+        **LFM3, layer_types=["sliding_attention", "conv", "full_attention", "conv"],
+        rope_parameters={
+            "full_attention": {
+                "rope_type": "proportional", "partial_rotary_factor": 0.5, "rope_theta": 1e4,
+            },
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e2},
+        },
+    ),
+    torch.float32,
+    {},
+)
+# Without either, with biases and other angles.
+MODELS["lfm3_bare"] = (
+    Lfm3ForCausalLM,
+    Lfm3Config(
+        **LFM3, layer_types=["conv", "full_attention", "sliding_attention", "full_attention"],
+        use_sandwich_norm=False, use_attention_gate=False, attention_bias=True, conv_bias=True,
+        conv_L_cache=4, tie_word_embeddings=False,
+        rope_parameters={
+            "full_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4},
+            "sliding_attention": {
+                "rope_type": "proportional", "partial_rotary_factor": 0.4, "rope_theta": 1e3,
+            },
+        },
+    ),
+    torch.float32,
+    {},
+)
 # Both of Llama's class.
 MODELS["exaone"] = (
     LlamaForCausalLM,
@@ -1639,8 +1677,10 @@ SEEDS = {name: 1000 + index for index, name in enumerate(MODELS)} | {
     "granite_swa_turned": 1107,
     "granitemoe_swa": 1108,
     "exaone4_5_images": 1109,
-    "mistral4": 1110,
-    "mistral4_groups": 1111,
+    "mistral4": 3167,
+    "mistral4_groups": 3223,
+    "lfm3": 2013,
+    "lfm3_bare": 1113,
     "exaone": 1099,
     "internlm3": 1100,
     "exaone_moe": 2087,
@@ -1730,6 +1770,8 @@ GRADIENTS = STEPPED + (
     "granitemoe_swa",
     "mistral4",
     "mistral4_groups",
+    "lfm3",
+    "lfm3_bare",
     "exaone",
     "internlm3",
     "exaone_moe",
@@ -1887,6 +1929,8 @@ def as_stored(model, tensors):
                 name = name.replace(usual, own)
         if model.config.model_type == "nemotron_h" and name.startswith("model."):
             name = name.replace("model.", "backbone.", 1)
+        if model.config.model_type == "lfm3":
+            name = name.replace(".self_attn.g_proj.", ".self_attn.gate_proj.")
         if model.config.model_type != "granitemoe_swa":
             name = name.replace(".block_sparse_moe.router.", ".block_sparse_moe.router.layer.")
         if model.config.model_type == "olmo_hybrid" and name.startswith("model.layers."):

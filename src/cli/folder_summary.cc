@@ -87,13 +87,8 @@ std::string dtype_shares(const FolderSummary& summary) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-std::string position_text(const formats::ModelConfig& config) {
-  if (config.position == formats::PositionKind::kLearned) return "learned";
-  const auto& unturned = config.layer_is_unturned;
-  const auto unturned_count = std::count(unturned.begin(), unturned.end(), uint8_t{1});
-  if (unturned_count == config.layer_count) return "none";
-  const formats::RopeConfig& rope = config.rope;
-  std::string text = fmt::format("rotary, theta {:g}", rope.theta);
+std::string angles_text(const formats::RopeConfig& rope) {
+  std::string text = fmt::format("theta {:g}", rope.theta);
   if (rope.scaling == formats::RopeScaling::kLinear) {
     text += fmt::format(", linear scaling by {:g}", rope.factor);
   } else if (rope.scaling == formats::RopeScaling::kLlama3) {
@@ -105,7 +100,19 @@ std::string position_text(const formats::ModelConfig& config) {
   } else if (rope.scaling == formats::RopeScaling::kProportional) {
     text += fmt::format(", {:g} of a head", rope.turned_share);
   }
-  if (config.sliding_rope) {
+  return text;
+}
+
+std::string position_text(const formats::ModelConfig& config) {
+  if (config.position == formats::PositionKind::kLearned) return "learned";
+  const auto& unturned = config.layer_is_unturned;
+  const auto unturned_count = std::count(unturned.begin(), unturned.end(), uint8_t{1});
+  if (unturned_count == config.layer_count) return "none";
+  const formats::RopeConfig& rope = config.rope;
+  std::string text = "rotary, " + angles_text(rope);
+  if (config.sliding_rope && config.sliding_rope->scaling != formats::RopeScaling::kNone) {
+    text += ", in sliding layers " + angles_text(*config.sliding_rope);
+  } else if (config.sliding_rope) {
     const double theta = config.sliding_rope->theta;
     text += theta == rope.theta ? ", unscaled in sliding layers"
                                 : fmt::format(", theta {:g} in sliding layers", theta);

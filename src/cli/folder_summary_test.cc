@@ -27,6 +27,20 @@ TEST(FolderSummary, SaysWhichLayersHaveTheWindowAndTurn) {
   EXPECT_THAT(inspected("llama3"), Not(HasSubstr("window")));
 }
 
+TEST(FolderSummary, SaysHowLayersOfEitherKindTurn) {
+  EXPECT_THAT(inspected("mellum"),
+              HasSubstr("theta 10000, yarn scaling by 4, theta 100 in sliding layers"));
+  EXPECT_THAT(inspected("lfm3"),
+              AllOf(HasSubstr("theta 10000, 0.5 of a head, theta 100 in sliding layers"),
+                    HasSubstr("over 7 tokens, in 2 of 4 layers")));
+  EXPECT_THAT(inspected("lfm3_bare"),
+              HasSubstr("linear scaling by 2, in sliding layers theta 1000, 0.4 of a head"));
+  EXPECT_THAT(inspected("granite_swa_turned"),
+              AllOf(HasSubstr("theta 10000, yarn scaling by 4, in sliding layers theta 100, yarn "
+                              "scaling by 4, none in 1 of 4 layers"),
+                    HasSubstr("window 9 in 2 of 4 layers")));
+}
+
 TEST(FolderSummary, SaysWhereAttentionAndMlpStandSideBySide) {
   for (const auto& [name, parallel] :
        {std::pair{"cohere", true}, std::pair{"gpt_neox", true},

@@ -383,7 +383,12 @@ TEST(Weights, AdaptersSurviveARoundTripAndMerge) {
                            "minicpm3",
                            "gemma4",
                            "gemma3n",
-                           "llama4"}) {
+                           "llama4",
+                           "mellum",
+                           "hyperclovax",
+                           "granite_swa",
+                           "mistral4",
+                           "lfm3"}) {
     SCOPED_TRACE(name);
     const TempFolder temp;
     const auto config = value_of(formats::load_model_config(fixture(name)));

@@ -87,9 +87,9 @@ TEST(EngineBits, PoliciesDoNotMatter) {
 }
 
 TEST(EngineBits, TheEngineAloneAgreesWithTheGenerator) {
-  for (const char* name :
-       {"gpt2", "qwen3", "gemma2", "gemma3", "gemma4", "gemma4_moe", "gemma4_layer_inputs",
-        "gemma3n", "llama4", "gpt_neox", "phi", "cohere_qk_norm"}) {
+  for (const char* name : {"gpt2", "qwen3", "gemma2", "gemma3", "gemma4", "gemma4_moe",
+                           "gemma4_layer_inputs", "gemma3n", "llama4", "gpt_neox", "phi",
+                           "cohere_qk_norm", "mellum", "granite_swa_turned", "mistral4"}) {
     Loaded loaded(name, kBitsModel);
     Trace trace = random_trace(loaded, 3, 5);
     for (size_t i = 0; i < trace.requests.size(); ++i) {

@@ -35,10 +35,27 @@ std::vector<int32_t> greedy_by_recomputation(model::InferenceModel& model,
 }
 
 TEST(Generator, GreedyTokensAreTheLikeliestOnes) {
-  for (const char* name :
-       {"llama2", "mistral", "gpt2", "qwen3", "gemma2", "gemma3", "phi3", "gpt_neox", "phi",
-        "cohere_qk_norm", "qwen3_5", "gemma4", "gemma4_layer_inputs", "falcon_h1", "olmo_hybrid",
-        "gemma3n", "llama4"}) {
+  for (const char* name : {"llama2",
+                           "mistral",
+                           "gpt2",
+                           "qwen3",
+                           "gemma2",
+                           "gemma3",
+                           "phi3",
+                           "gpt_neox",
+                           "phi",
+                           "cohere_qk_norm",
+                           "qwen3_5",
+                           "gemma4",
+                           "gemma4_layer_inputs",
+                           "falcon_h1",
+                           "olmo_hybrid",
+                           "gemma3n",
+                           "llama4",
+                           "mellum",
+                           "granite_swa_turned",
+                           "mistral4",
+                           "lfm3"}) {
     const model::InferenceOptions options{.context_max = 64};
     Loaded loaded(name, options);
     const auto prompt = ids_of(loaded.tokenizer, kPrompt);

@@ -299,10 +299,10 @@ TEST_F(CudaTrainer, TrainsAsTheCpuDoes) {
 }
 
 TEST_F(CudaTrainer, TrainsLayersOfEveryKindAsTheCpuDoes) {
-  for (const std::string name :
-       {"mixtral", "qwen2_moe", "gpt_oss", "glm4_moe", "gemma4_moe", "deepseek_v2",
-        "deepseek_v3_dense", "minicpm3", "qwen3_next", "nemotron_h_moe", "lfm2",
-        "falcon_h1_norm_first", "olmo_hybrid", "gemma3n", "llama4"}) {
+  for (const std::string name : {"mixtral", "qwen2_moe", "gpt_oss", "glm4_moe", "gemma4_moe",
+                                 "deepseek_v2", "deepseek_v3_dense", "minicpm3", "qwen3_next",
+                                 "nemotron_h_moe", "lfm2", "falcon_h1_norm_first", "olmo_hybrid",
+                                 "gemma3n", "llama4", "mistral4", "lfm3", "granite_swa_turned"}) {
     train::TrainOptions on_cpu = options(name + "_cpu");
     const auto config = formats::load_model_config(fixtures() + "/" + name);
     ASSERT_TRUE(config) << config.error().message;

@@ -259,13 +259,13 @@ TEST(Training, GradientsMatchTheRecordingFromPyTorch) {
       sequences.emplace_back(next, next + length);
       next += length;
     }
-    // PyTorch's own f32 gradients of olmo3, qwen2_moe, ernie4_5_moe and lfm3 are up to 3e-6 from
-    // those in double, of gemma4_layer_inputs 2e-6, those of qwen3_5 and nemotron_h up to 6e-6, of
-    // bamba up to 8e-6 and of olmo_hybrid up to 1.2e-5.
+    // PyTorch's own f32 gradients of olmo3, qwen2_moe and ernie4_5_moe are up to 3e-6 from those in
+    // double, of gemma4_layer_inputs 2e-6, those of qwen3_5 and nemotron_h up to 6e-6, of bamba
+    // up to 8e-6 and of olmo_hybrid up to 1.2e-5.
     const bool recurrent = name.starts_with("qwen3_5") || name == "qwen3_next" || name == "bamba" ||
                            name.starts_with("nemotron_h");
     const bool loose = name == "olmo3" || name == "qwen2_moe" || name == "ernie4_5_moe" ||
-                       name == "lfm3" || name == "gemma4_layer_inputs";
+                       name == "gemma4_layer_inputs";
     const double tolerance = name.starts_with("olmo_hybrid") ? 2e-5
                              : recurrent                     ? 1e-5
                              : loose                         ? 5e-6
@@ -447,7 +447,8 @@ TEST(Training, Bf16GradientsAreCloseToF32) {
       square += double{want[i]} * want[i];
       error += (double{got[i]} - want[i]) * (double{got[i]} - want[i]);
     }
-    EXPECT_LT(std::sqrt(error / square), 0.06);
+    // What gates of heads multiply is rounded once more.
+    EXPECT_LT(std::sqrt(error / square), config.head_gates ? 0.07 : 0.06);
     EXPECT_EQ(got, flat_gradients(separate));
   }
 }

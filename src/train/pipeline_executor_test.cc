@@ -123,7 +123,10 @@ void expect_bits_of_one_device(const std::string& fixture) {
       config.layer_is_recurrent = {1, uint8_t{config.attention_beside}, 1, 1};
     }
     if (!config.layer_is_unturned.empty()) config.layer_is_unturned = {1, 1, 1, 1};
-    if (!config.layer_is_sliding.empty()) config.layer_is_sliding = {1, 0, 1, 0};
+    const bool mixed = !config.layer_is_recurrent.empty();
+    if (!config.layer_is_sliding.empty()) {
+      config.layer_is_sliding = {uint8_t{!mixed}, uint8_t{mixed}, uint8_t{!mixed}, 0};
+    }
   }
   const auto architecture = *model::Architecture::create(config);
   const Trace expected = train_alone(*architecture, 4, matrix_steps());

@@ -1679,7 +1679,7 @@ SEEDS = {name: 1000 + index for index, name in enumerate(MODELS)} | {
     "exaone4_5_images": 1109,
     "mistral4": 3167,
     "mistral4_groups": 3223,
-    "lfm3": 2013,
+    "lfm3": 2401,
     "lfm3_bare": 1113,
     "exaone": 1099,
     "internlm3": 1100,

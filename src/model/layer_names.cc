@@ -22,6 +22,22 @@ ExpertNames llama4_expert_names(const std::string& layer) {
           .shared_output = shared + "down_proj"};
 }
 
+ExpertNames granite_expert_names(formats::Family family, const std::string& layer) {
+  const bool swa = family == formats::Family::kGraniteMoeSwa;
+  const std::string own = layer + ".block_sparse_moe.";
+  const std::string shared = layer + ".shared_mlp.";
+  return {.router = own + (swa ? "router" : "router.layer"),
+          .prefix = own + "experts.",
+          .gate = "gate_proj",
+          .up = "up_proj",
+          .down = "down_proj",
+          .stacked_input = own + (swa ? "experts.gate_up_proj" : "input_linear.weight"),
+          .stacked_output = own + (swa ? "experts.down_proj" : "output_linear.weight"),
+          .stacked_usual = true,
+          .shared_input = {shared + "input_linear"},
+          .shared_output = shared + "output_linear"};
+}
+
 ExpertNames expert_names(formats::Family family, const std::string& layer) {
   const std::string at = layer + ".mlp.";
   const std::string stacked = at + "experts.";
@@ -38,19 +54,7 @@ ExpertNames expert_names(formats::Family family, const std::string& layer) {
   }
   if (family == formats::Family::kGraniteHybrid || family == formats::Family::kGraniteMoe ||
       family == formats::Family::kGraniteMoeShared || family == formats::Family::kGraniteMoeSwa) {
-    const bool swa = family == formats::Family::kGraniteMoeSwa;
-    const std::string own = layer + ".block_sparse_moe.";
-    const std::string shared = layer + ".shared_mlp.";
-    return {.router = own + (swa ? "router" : "router.layer"),
-            .prefix = own + "experts.",
-            .gate = "gate_proj",
-            .up = "up_proj",
-            .down = "down_proj",
-            .stacked_input = own + (swa ? "experts.gate_up_proj" : "input_linear.weight"),
-            .stacked_output = own + (swa ? "experts.down_proj" : "output_linear.weight"),
-            .stacked_usual = true,
-            .shared_input = {shared + "input_linear"},
-            .shared_output = shared + "output_linear"};
+    return granite_expert_names(family, layer);
   }
   if (family == formats::Family::kLlama4) return llama4_expert_names(layer);
   if (family == formats::Family::kGemma4) {

@@ -80,6 +80,13 @@ inline void add_qwen3_moe_features(formats::ModelConfig& config) {
   config.layer_is_dense = {0, 1};
 }
 
+inline void add_granite_moe_features(formats::ModelConfig& config) {
+  if (config.family == formats::Family::kGraniteMoeSwa) add_granite_swa_features(config);
+  add_granite_scales(config);
+  config.experts = {.count = 5, .chosen = 3, .ffn_size = config.ffn_size, .normalised = true};
+  if (config.family != formats::Family::kGraniteMoe) config.experts.shared_ffn_size = 16;
+}
+
 inline void add_expert_features(formats::ModelConfig& config) {
   switch (config.family) {
     case formats::Family::kMixtral:
@@ -138,13 +145,9 @@ inline void add_expert_features(formats::ModelConfig& config) {
                         .sum_min = 1e-12};
       break;
     case formats::Family::kGraniteMoeSwa:
-      add_granite_swa_features(config);
-      [[fallthrough]];
     case formats::Family::kGraniteMoe:
     case formats::Family::kGraniteMoeShared:
-      add_granite_scales(config);
-      config.experts = {.count = 5, .chosen = 3, .ffn_size = config.ffn_size, .normalised = true};
-      if (config.family != formats::Family::kGraniteMoe) config.experts.shared_ffn_size = 16;
+      add_granite_moe_features(config);
       break;
     default:
       break;

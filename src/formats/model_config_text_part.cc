@@ -1,8 +1,10 @@
 #include "formats/model_config_text_part.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 #include "formats/model_config_old_names.h"
 #include "formats/model_families.h"
@@ -25,36 +27,62 @@ constexpr ImageModel kImageModels[] = {
     {"gemma4_unified", Family::kGemma4}, {"gemma3n", Family::kGemma3n},
     {"llama4", Family::kLlama4},         {"exaone4_5", Family::kExaone4}};
 
+const ImageModel* find_image_model(const Json& config) {
+  const auto type = config.find("model_type");
+  if (type == config.end()) return nullptr;
+  const auto* found = std::find_if(std::begin(kImageModels), std::end(kImageModels),
+                                   [&](const ImageModel& one) { return *type == one.model_type; });
+  return found == std::end(kImageModels) ? nullptr : found;
+}
+
 // Fields that stand at the top in some folders. What is tied is said there where it is said at all.
 constexpr const char* kTied = "tie_word_embeddings";
 constexpr const char* kOfEither[] = {"torch_dtype",       "dtype",        "bos_token_id",
                                      "eos_token_id",      "pad_token_id", "quantization_config",
                                      "compression_config"};
 
-// Published folders of Gemma 3 leave these out.
-void add_gemma3_sizes(Json& text) {
-  const std::pair<const char*, int64_t> usual[] = {
-      {"vocab_size", 262208}, {"num_attention_heads", 8}, {"max_position_embeddings", 131072}};
+using UsualFields = std::initializer_list<std::pair<const char*, Json>>;
+
+void add_fields(Json& text, const UsualFields& usual) {
   for (const auto& [field, value] : usual) {
     if (!text.contains(field)) text[field] = value;
   }
 }
 
+// Published folders of Gemma 3 leave these out.
+void add_gemma3_sizes(Json& text) {
+  add_fields(
+      text,
+      {{"vocab_size", 262208}, {"num_attention_heads", 8}, {"max_position_embeddings", 131072}});
+}
+
 // What transformers takes for fields that folders of Gemma 4 leave out; the unified ones differ
 // from the rest, and have neither embeddings for every layer nor experts.
 void add_gemma4_fields(Json& text, bool unified) {
-  const std::pair<const char*, int64_t> usual[] = {
-      {"vocab_size", 262144}, {"num_attention_heads", 8}, {"max_position_embeddings", 131072}};
-  const std::pair<const char*, int64_t> usual_unified[] = {{"max_position_embeddings", 262144},
-                                                           {"sliding_window", 1024},
-                                                           {"hidden_size_per_layer_input", 0}};
-  const auto add = [&](const auto& fields) {
-    for (const auto& [field, value] : fields) {
-      if (!text.contains(field)) text[field] = value;
-    }
+  if (unified) {
+    add_fields(text, {{"max_position_embeddings", 262144},
+                      {"sliding_window", 1024},
+                      {"hidden_size_per_layer_input", 0}});
+  }
+  add_fields(
+      text,
+      {{"vocab_size", 262144}, {"num_attention_heads", 8}, {"max_position_embeddings", 131072}});
+}
+
+// What transformers takes for fields that folders of Qwen with images leave out, where the family
+// without them has other values.
+void add_qwen_fields(Json& text, Family family) {
+  const bool newer = family == Family::kQwen3;
+  const auto says_theta = [&](const char* object) {
+    const Json* rope = find_field(text, object);
+    return rope && rope->is_object() && find_field(*rope, "rope_theta");
   };
-  if (unified) add(usual_unified);
-  add(usual);
+  if (!says_theta("rope_parameters") && !says_theta("rope_scaling")) {
+    add_fields(text, {{"rope_theta", newer ? 5e5 : 1e6}});
+  }
+  if (newer) return;
+  add_fields(text, {{"num_key_value_heads", 8}, {"rms_norm_eps", 1e-5}});
+  if (!find_field(text, "layer_types")) add_fields(text, {{"max_window_layers", 80}});
 }
 
 // A text's tokens have the same position in all three dimensions of an image's: they turn as usual.
@@ -72,11 +100,8 @@ void drop_image_positions(Json& text) {
 }  // namespace
 
 Result<Json> text_part(const Json& config, std::string_view where) {
-  const auto type = config.find("model_type");
-  const auto* known = std::find_if(
-      std::begin(kImageModels), std::end(kImageModels),
-      [&](const ImageModel& one) { return type != config.end() && *type == one.model_type; });
-  if (known == std::end(kImageModels)) return with_usual_names(config, where);
+  const ImageModel* known = find_image_model(config);
+  if (!known) return with_usual_names(config, where);
   const Json* found = find_field(config, "text_config");
   if (found ? !found->is_object() : !known->flat) {
     return fail(Code::kCorrupt, "{}: field \"text_config\" must be an object", where);
@@ -107,8 +132,13 @@ Result<Json> text_part(const Json& config, std::string_view where) {
   if (known->family == Family::kGemma4) {
     add_gemma4_fields(text, known->model_type == "gemma4_unified");
   }
+  if (known->family == Family::kQwen2 || known->family == Family::kQwen3) {
+    add_qwen_fields(text, known->family);
+  }
   drop_image_positions(text);
   return text;
 }
+
+bool is_image_model(const Json& config) { return find_image_model(config) != nullptr; }
 
 }  // namespace jige::formats

@@ -104,6 +104,49 @@ TEST(ModelConfigTextPart, OfExaone45IsExaone4UnderEitherName) {
   EXPECT_FAILS_WITH(parse_model_config(json, "config.json"), Code::kUnsupported, "\"qwen3\"");
 }
 
+// Other values than those of Qwen2 and Qwen3.
+TEST(ModelConfigTextPart, WhatQwenWithImagesLeavesOutIsThatOfItsOwnClass) {
+  Json qwen2 = qwen2_5_vl();
+  for (const char* field :
+       {"num_key_value_heads", "rms_norm_eps", "rope_theta", "max_window_layers"}) {
+    qwen2.erase(field);
+  }
+  qwen2["num_attention_heads"] = 56;
+  const ModelConfig old = config_of_text(qwen2);
+  EXPECT_EQ(old.kv_head_count, 8);
+  EXPECT_EQ(old.norm_eps, 1e-5);
+  EXPECT_EQ(old.rope.theta, 1e6);
+  qwen2["rope_scaling"]["rope_theta"] = 2e6;
+  EXPECT_EQ(config_of_text(qwen2).rope.theta, 2e6);
+
+  Json qwen3 = {{"model_type", "qwen3_vl"},
+                {"text_config",
+                 {{"model_type", "qwen3_vl_text"},
+                  {"hidden_size", 64},
+                  {"intermediate_size", 96},
+                  {"max_position_embeddings", 128},
+                  {"num_attention_heads", 32},
+                  {"num_hidden_layers", 1},
+                  {"vocab_size", 96}}}};
+  EXPECT_EQ(config_of_text(qwen3).rope.theta, 5e5);
+  EXPECT_EQ(config_of_text(qwen3).kv_head_count, 32);
+  EXPECT_EQ(config_of_text(qwen3).head_dim, 128);
+  qwen3["text_config"]["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 7e6}};
+  EXPECT_EQ(config_of_text(qwen3).rope.theta, 7e6);
+}
+
+// Where layers are named one by one, nothing is said of how many the first ones are.
+TEST(ModelConfigTextPart, LayersOfQwenWithImagesMayBeNamedAlone) {
+  Json json = qwen2_5_vl();
+  json.erase("max_window_layers");
+  json["use_sliding_window"] = true;
+  json["layer_types"] = Json::array();
+  for (int layer = 0; layer < 28; ++layer) {
+    json["layer_types"].push_back(layer < 20 ? "full_attention" : "sliding_attention");
+  }
+  EXPECT_EQ(config_of_text(json).sliding_window, 32768);
+}
+
 // What the folder of Ministral 3 3B says of its language model.
 Json ministral3_3b() {
   return {{"architectures", {"Mistral3ForConditionalGeneration"}},

@@ -1,7 +1,13 @@
 #include "formats/image_model_names.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <system_error>
 #include <utility>
+
+#include "formats/json_file.h"
+#include "formats/model_config_text_part.h"
 
 namespace jige::formats {
 namespace {
@@ -40,6 +46,18 @@ std::string name_without_images(std::string_view tensor) {
     return std::string(alone).append(tensor.substr(beside.size()));
   }
   return std::string(tensor);
+}
+
+Result<bool> has_images(const std::string& folder) {
+  const std::string path = folder + "/config.json";
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return false;
+  JIGE_TRY(const Json config, load_json_object(path));
+  return is_image_model(config);
+}
+
+std::string_view beginning_beside_images(Family family) {
+  return family == Family::kLlama4 ? "language_model.model." : "model.language_model.";
 }
 
 }  // namespace jige::formats

@@ -8,6 +8,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/result.h"
+#include "formats/model_config.h"
+
 namespace jige::formats {
 
 // "model.visual.merger.norm.weight", "vision_tower. …"
@@ -19,5 +22,13 @@ std::vector<std::string> names_beside_images(std::string_view tensor);
 
 // The other way; a name that is none of these stays as it is.
 std::string name_without_images(std::string_view tensor);
+
+// Whether a folder holds a model with images, as its config.json says; one that is not there does
+// not. Fails as load_json_object does.
+Result<bool> has_images(const std::string& folder);
+
+// What a module's name begins with, in place of "model.", in the class of transformers that reads
+// images beside a language model of this family: "model.language_model.".
+std::string_view beginning_beside_images(Family family);
 
 }  // namespace jige::formats

@@ -33,5 +33,15 @@ TEST(ImageModelNames, GoThereAndBack) {
   }
 }
 
+TEST(ImageModelNames, FoldersWithImagesAreKnownByTheirConfiguration) {
+  const std::string models = std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/model/";
+  EXPECT_TRUE(*has_images(models + "gemma3_images"));
+  EXPECT_TRUE(*has_images(models + "qwen2_5_images"));
+  EXPECT_FALSE(*has_images(models + "gemma3"));
+  EXPECT_FALSE(*has_images("not/there"));
+  EXPECT_EQ(beginning_beside_images(Family::kGemma3), "model.language_model.");
+  EXPECT_EQ(beginning_beside_images(Family::kLlama4), "language_model.model.");
+}
+
 }  // namespace
 }  // namespace jige::formats

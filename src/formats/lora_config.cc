@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
 
 #include "base/file_content.h"
 #include "base/json.h"
@@ -101,6 +103,18 @@ std::vector<std::string> hybrid_modules(const ModelConfig& config) {
   return modules;
 }
 
+// Modules of a layer of EXAONE 3: as its files name them, and as transformers does in memory.
+constexpr std::pair<std::string_view, std::string_view> kExaoneModules[] = {
+    {"attn.attention.q_proj", "self_attn.q_proj"},
+    {"attn.attention.k_proj", "self_attn.k_proj"},
+    {"attn.attention.v_proj", "self_attn.v_proj"},
+    {"attn.attention.out_proj", "self_attn.o_proj"},
+    {"mlp.c_fc_0", "mlp.gate_proj"},
+    {"mlp.c_fc_1", "mlp.up_proj"},
+    {"mlp.c_proj", "mlp.down_proj"}};
+
+std::string_view last_name(std::string_view module) { return module.substr(module.rfind('.') + 1); }
+
 }  // namespace
 
 double LoraConfig::scale() const {
@@ -178,6 +192,30 @@ Result<LoraTensorName> parse_lora_tensor_name(std::string_view name, std::string
   name.remove_prefix(kPrefix.size());
   name.remove_suffix(kSuffixA.size());
   return LoraTensorName{std::string(name), is_a ? LoraPart::kA : LoraPart::kB};
+}
+
+std::vector<std::string> lora_target_names(Family family, std::vector<std::string> targets) {
+  if (family != Family::kExaone) return targets;
+  std::set<std::string> names(targets.begin(), targets.end());
+  for (const std::string& target : targets) {
+    for (const auto& [stored, in_memory] : kExaoneModules) {
+      const bool named = target == stored || stored.ends_with("." + target);
+      if (named) names.emplace(last_name(in_memory));
+    }
+  }
+  return {names.begin(), names.end()};
+}
+
+std::string exaone_module_in_memory(std::string_view module) {
+  constexpr std::string_view kLayers = "transformer.h.";
+  if (!module.starts_with(kLayers)) return {};
+  module.remove_prefix(kLayers.size());
+  const size_t dot = module.find('.');
+  for (const auto& [stored, in_memory] : kExaoneModules) {
+    if (dot == module.npos || module.substr(dot + 1) != stored) continue;
+    return fmt::format("model.layers.{}.{}", module.substr(0, dot), in_memory);
+  }
+  return {};
 }
 
 bool adapts_recurrent_output(Family family) {

@@ -62,6 +62,12 @@ Result<LoraTensorName> parse_lora_tensor_name(std::string_view name, std::string
 // Module suffixes that an adapter for the model may target: every linear layer of a block, but for
 // routers and experts.
 std::vector<std::string> lora_linear_modules(const ModelConfig& config);
+// Targets by all names that they have where PEFT looks for them, sorted: of EXAONE 3 those of its
+// files and those that transformers gives its modules in memory.
+std::vector<std::string> lora_target_names(Family family, std::vector<std::string> targets);
+// The other way, of a module of EXAONE 3: "model.layers.0.self_attn.o_proj" for
+// "transformer.h.0.attn.attention.out_proj".
+std::string exaone_module_in_memory(std::string_view module);
 // Whether the product behind recurrent layers is one of them: PEFT refuses it in some families with
 // layers of Mamba 2.
 bool adapts_recurrent_output(Family family);

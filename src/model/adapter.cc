@@ -45,7 +45,8 @@ Status Adapter::add_targets(const Architecture& architecture, const AdapterPairs
       Target target{.projection = projection, .parts = {}};
       int64_t column = 0;
       for (const ProjectionOptions::Part& part : projection->parts()) {
-        if (const auto pair = find_adapter_pair(pairs, part.name); pair != pairs.end()) {
+        if (const auto pair = find_adapter_pair(pairs, part.name, architecture.config().family);
+            pair != pairs.end()) {
           JIGE_DO(check_adapter_pair(source_.folder, pair->first, pair->second,
                                      {.outputs = part.outputs, .inputs = projection->inputs()},
                                      config_));

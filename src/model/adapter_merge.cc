@@ -152,8 +152,9 @@ Status merge_adapter(const std::string& base_folder, const std::string& adapter_
     JIGE_TRY(const std::optional<BaseTensor> read, base_tensor(config, base, *tensor));
     if (!read) continue;
     std::string module = read->name.substr(0, read->name.rfind(".weight"));
-    const auto found =
-        read->name.ends_with(".weight") ? find_adapter_pair(adapters, module) : adapters.end();
+    const auto found = read->name.ends_with(".weight")
+                           ? find_adapter_pair(adapters, module, config.family)
+                           : adapters.end();
     const AdapterPair* adapter = found == adapters.end() ? nullptr : &found->second;
     if (adapter) {
       if (read->shape.rank() != 2) {

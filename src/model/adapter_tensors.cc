@@ -15,6 +15,7 @@ Result<AdapterPairs> read_adapter_pairs(const formats::TensorFolder& files) {
                   tensor->name, tensor->dtype_name);
     }
     JIGE_TRY(const auto name, formats::parse_lora_tensor_name(tensor->name, files.folder()));
+    if (formats::reads_images(name.module)) continue;
     JIGE_TRY(const TensorView view, files.view(tensor->name));
     AdapterPair& pair = pairs[formats::name_without_images(name.module)];
     (name.part == formats::LoraPart::kA ? pair.a : pair.b) = view;
@@ -22,8 +23,8 @@ Result<AdapterPairs> read_adapter_pairs(const formats::TensorFolder& files) {
   return pairs;
 }
 
-AdapterPairs::const_iterator find_adapter_pair(const AdapterPairs& pairs,
-                                               const std::string& module) {
+AdapterPairs::const_iterator find_adapter_pair(const AdapterPairs& pairs, const std::string& module,
+                                               formats::Family family) {
   constexpr std::string_view kGpt2 = "transformer.";
   constexpr std::string_view kNemotronH = "backbone.";
   constexpr std::string_view kHeadGates = ".self_attn.gate_proj";  // of LFM3
@@ -35,6 +36,9 @@ AdapterPairs::const_iterator find_adapter_pair(const AdapterPairs& pairs,
   }
   if (module.starts_with(kNemotronH)) {
     return pairs.find("model." + module.substr(kNemotronH.size()));
+  }
+  if (family == formats::Family::kExaone) {
+    return pairs.find(formats::exaone_module_in_memory(module));
   }
   if (module.starts_with(kGpt2)) return pairs.find(module.substr(kGpt2.size()));
   return pairs.find(std::string(kGpt2) + module);

@@ -24,14 +24,16 @@ struct AdapterPair {
 // By module, such as "model.layers.0.self_attn.q_proj".
 using AdapterPairs = std::map<std::string, AdapterPair, std::less<>>;
 
-// Fails with kUnsupported on tensors that are no LoRA matrices or not stored as floats.
+// Of an adapter of a model with images what adapts its language model; the rest is passed over, as
+// the weights are. Fails with kUnsupported on tensors that are no LoRA matrices or not stored as
+// floats.
 Result<AdapterPairs> read_adapter_pairs(const formats::TensorFolder& files);
 
 // That of a module by its name in the base's files, or by another that it has in adapters: GPT-2's
-// with and without "transformer.", and Nemotron-H's as transformers 5 has it in memory, "model."
-// for "backbone.". The end where there is none.
-AdapterPairs::const_iterator find_adapter_pair(const AdapterPairs& pairs,
-                                               const std::string& module);
+// with and without "transformer.", and as transformers 5 has it in memory: Nemotron-H's with
+// "model." for "backbone.", EXAONE 3's by Llama's names. The end where there is none.
+AdapterPairs::const_iterator find_adapter_pair(const AdapterPairs& pairs, const std::string& module,
+                                               formats::Family family);
 
 // The matrix that a pair adapts.
 struct AdaptedMatrix {

@@ -99,12 +99,13 @@ TEST(AdapterTest, LogitsMatchThoseOfPeft) {
 }
 
 TEST(AdapterTest, ModulesAreFoundByTheNamesThatAdaptersHaveForThem) {
-  const AdapterPairs pairs = {{"model.layers.0.mixer.in_proj", {}},
-                              {"backbone.layers.1.mixer.in_proj", {}},
-                              {"transformer.h.0.attn.c_attn", {}},
-                              {"h.1.attn.c_attn", {}}};
-  const auto found = [&](const std::string& module) {
-    const auto pair = find_adapter_pair(pairs, module);
+  const AdapterPairs pairs = {
+      {"model.layers.0.mixer.in_proj", {}},    {"backbone.layers.1.mixer.in_proj", {}},
+      {"transformer.h.0.attn.c_attn", {}},     {"h.1.attn.c_attn", {}},
+      {"model.layers.1.self_attn.o_proj", {}}, {"model.layers.1.mlp.gate_proj", {}}};
+  const auto found = [&](const std::string& module,
+                         formats::Family family = formats::Family::kGpt2) {
+    const auto pair = find_adapter_pair(pairs, module, family);
     return pair == pairs.end() ? std::string() : pair->first;
   };
   EXPECT_EQ(found("backbone.layers.0.mixer.in_proj"), "model.layers.0.mixer.in_proj");
@@ -113,6 +114,12 @@ TEST(AdapterTest, ModulesAreFoundByTheNamesThatAdaptersHaveForThem) {
   EXPECT_EQ(found("h.0.attn.c_attn"), "transformer.h.0.attn.c_attn");
   EXPECT_EQ(found("transformer.h.1.attn.c_attn"), "h.1.attn.c_attn");
   EXPECT_EQ(found("model.layers.1.mixer.in_proj"), "");
+  EXPECT_EQ(found("transformer.h.1.attn.attention.out_proj", formats::Family::kExaone),
+            "model.layers.1.self_attn.o_proj");
+  EXPECT_EQ(found("transformer.h.1.mlp.c_fc_0", formats::Family::kExaone),
+            "model.layers.1.mlp.gate_proj");
+  EXPECT_EQ(found("transformer.h.1.mlp.c_fc_1", formats::Family::kExaone), "");
+  EXPECT_EQ(found("transformer.h.1.mlp.c_fc_0"), "");
 }
 
 TEST(AdapterTest, GivesWhatTheMergedFolderGives) {

@@ -1,5 +1,7 @@
 #include "model/weights_save.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -9,8 +11,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "formats/image_model_names.h"
+#include "formats/lora_config.h"
 #include "formats/tensor_folder.h"
 #include "model/adapter_tensors.h"
 #include "model/cancellable_source.h"
@@ -150,6 +155,28 @@ Status write_json(const std::string& path, const Json& json) {
   return write_file_atomic(path, dump_json(json, 2) + "\n");
 }
 
+constexpr std::string_view kWholeModel = "model.";
+
+std::string module_beside_images(std::string_view module, formats::Family family) {
+  JIGE_CHECK(module.starts_with(kWholeModel), "{} is no module of a language model", module);
+  return std::string(formats::beginning_beside_images(family))
+      .append(module.substr(kWholeModel.size()));
+}
+
+// Modules that read images have the same last names as those of the language model.
+void leave_images_alone(formats::LoraConfig& config, formats::Family family) {
+  const auto literal = [](std::string_view text) {
+    std::string pattern;
+    for (const char c : text) pattern += c == '.' ? std::string("\\.") : std::string(1, c);
+    return pattern;
+  };
+  std::vector<std::string> targets;
+  for (const std::string& target : config.target_modules) targets.push_back(literal(target));
+  config.target_pattern = fmt::format(
+      "{}.*\\.({})", literal(formats::beginning_beside_images(family)), fmt::join(targets, "|"));
+  config.target_modules.clear();
+}
+
 Status copy_adapter_matrix(Stream& stream, const NamedParam& param, const TensorView& stored,
                            const std::string& folder) {
   if (!param.spec->stored_rows) return copy_converted(stream, param.value, stored);
@@ -185,17 +212,24 @@ Status save_adapter(const std::string& folder, const Masters& masters, Stream& s
                     const std::string& base_model) {
   const auto& lora = masters.architecture.lora();
   if (!lora) return fail(Code::kInvalidArgument, "{}: the model has no adapter to save", folder);
+  JIGE_TRY(const bool beside_images, formats::has_images(base_model));
+  const formats::ModelConfig& model = masters.architecture.config();
   std::vector<formats::TensorSource> sources;
   for (const NamedParam& param : masters.params) {
     sources.push_back(source_of(param, stream, DType::kF32));
+    if (!beside_images) continue;
+    std::string& name = sources.back().name;
+    JIGE_TRY(const auto parts, formats::parse_lora_tensor_name(name, folder));
+    name = formats::lora_tensor_name(module_beside_images(parts.module, model.family), parts.part);
   }
   JIGE_DO(make_folders(folder));
   JIGE_DO(formats::write_tensor_folder(folder, sources, {.stem = kAdapterStem}));
   formats::LoraConfig config = *lora;
-  const formats::ModelConfig& model = masters.architecture.config();
   config.base_model = base_model;
   config.fan_in_fan_out = model.family == formats::Family::kGpt2;
   if (config.target_modules.empty()) config.target_modules = formats::lora_linear_modules(model);
+  config.target_modules = formats::lora_target_names(model.family, config.target_modules);
+  if (beside_images) leave_images_alone(config, model.family);
   return write_json(folder + "/adapter_config.json", formats::to_peft_config(config));
 }
 

@@ -41,8 +41,9 @@ struct Masters {
 Status save_model(const std::string& folder, const Masters& masters, Stream& stream,
                   const SaveOptions& options = {});
 
-// Writes the adapters as a PEFT folder, f32. `base_model` names the base in its configuration.
-// Fails with kInvalidArgument for a model without adapters.
+// Writes the adapters as a PEFT folder, f32. `base_model` names the base in its configuration;
+// where that is a folder of a model with images, modules have the names of its class in
+// transformers. Fails with kInvalidArgument for a model without adapters.
 Status save_adapter(const std::string& folder, const Masters& masters, Stream& stream,
                     const std::string& base_model);
 

@@ -1,6 +1,8 @@
 // Folders in and out: what is written is read back, what is wrong is named.
 #include "model/weights.h"
 
+#include <fmt/ranges.h>
+
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -428,6 +430,44 @@ TEST(Weights, AdaptersSurviveARoundTripAndMerge) {
     }
     EXPECT_GT(moved, 0.1);
   }
+}
+
+std::string saved_target(const std::string& base, const formats::LoraConfig& lora,
+                         std::string_view tensor) {
+  const TempFolder temp;
+  Trainee adapted(value_of(formats::load_model_config(base)), {}, lora);
+  initialise_weights(adapted.weights(), adapted.stream(), 2);
+  adapted.randomise(6);
+  succeed(save_adapter(temp / "adapter", Masters::of(adapted.weights()), adapted.stream(), base));
+  const auto files = value_of(formats::TensorFolder::open(temp / "adapter", "adapter_model"));
+  EXPECT_TRUE(files.find(tensor)) << base;
+  succeed(merge_adapter(base, temp / "adapter", temp / "merged", {}));
+  const auto config = value_of(formats::load_lora_config(temp / "adapter"));
+  return config.target_pattern + fmt::format("{}", fmt::join(config.target_modules, " "));
+}
+
+// PEFT looks for modules by their names in the class that reads images, and takes no notice of
+// tensors that are called otherwise.
+TEST(Weights, AdaptersOfModelsWithImagesHaveTheNamesOfTheirClass) {
+  EXPECT_EQ(
+      saved_target(fixture("gemma3_images"), {.rank = 2, .alpha = 4},
+                   "base_model.model.model.language_model.layers.0.mlp.up_proj.lora_A.weight"),
+      "model\\.language_model\\..*\\.(down_proj|gate_proj|k_proj|o_proj|q_proj|up_proj|v_proj)");
+  EXPECT_EQ(
+      saved_target(fixture("qwen3_5_images"),
+                   {.rank = 2, .alpha = 4, .target_modules = {"mlp.up_proj", "q_proj"}},
+                   "base_model.model.model.language_model.layers.0.mlp.up_proj.lora_B.weight"),
+      "model\\.language_model\\..*\\.(mlp\\.up_proj|q_proj)");
+  EXPECT_EQ(saved_target(fixture("llama2"), {.rank = 2, .alpha = 4, .target_modules = {"q_proj"}},
+                         "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"),
+            "q_proj");
+}
+
+TEST(Weights, AdaptersOfExaone3AreForBothNamesOfItsModules) {
+  EXPECT_EQ(
+      saved_target(fixture("exaone"), {.rank = 2, .alpha = 4},
+                   "base_model.model.transformer.h.0.attn.attention.out_proj.lora_A.weight"),
+      "c_fc_0 c_fc_1 c_proj down_proj gate_proj k_proj o_proj out_proj q_proj up_proj v_proj");
 }
 
 TEST(Weights, AdaptersOfAnotherModelAreRefused) {

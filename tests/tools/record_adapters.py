@@ -42,6 +42,10 @@ CASES = {
     "qwen3_pattern": ("qwen3", dict(r=2, lora_alpha=4, target_modules="all-linear")),
     "gpt_neox_all": ("gpt_neox", dict(r=3, lora_alpha=6, target_modules="all-linear")),
     "phi_all": ("phi", dict(r=3, lora_alpha=6, target_modules="all-linear")),
+    # Named as in memory, not as in the folder's files.
+    "exaone_all": ("exaone", dict(r=3, lora_alpha=6, target_modules="all-linear")),
+    # What reads images has modules of these names, too.
+    "gemma3_images_qv": ("gemma3_images", dict(r=3, lora_alpha=6, target_modules=["q_proj", "v_proj"])),
 }
 
 

@@ -12,7 +12,9 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/counted.h"
+#include "base/file_marks.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/progress.h"
 #include "cli/command.h"
 #include "cli/commands.h"
@@ -26,6 +28,7 @@
 #include "formats/embedding_config.h"
 #include "serve/embedder.h"
 #include "serve/embedding_text.h"
+#include "text/unicode.h"
 
 namespace jige::cli {
 namespace {
@@ -37,6 +40,7 @@ struct Totals {
   int64_t texts = 0;
   int64_t tokens = 0;
   int64_t truncated = 0;
+  int64_t blank = 0;  // lines left out
 };
 
 class EmbedCommand final : public Command {
@@ -143,7 +147,12 @@ class EmbedCommand final : public Command {
   }
 
   // The text of a line.
-  Result<std::string> read_text(std::string_view line, const std::string& where) const {
+  Result<std::string> read_text(std::string_view line, int64_t number) const {
+    const std::string where = fmt::format("{}:{}", shown_name(), number);
+    if (lines_ && !text::is_valid_utf8(line)) {
+      return fail(Code::kCorrupt, "{}: is not valid UTF-8; {}", where,
+                  encoding_remedy(line, number == 1));
+    }
     if (lines_) return std::string(line.ends_with('\r') ? line.substr(0, line.size() - 1) : line);
     Result<Json> parsed = parse_json(line, where);
     if (!parsed) {
@@ -191,10 +200,13 @@ class EmbedCommand final : public Command {
       return {};
     };
     const auto add_line = [&](std::string_view line, int64_t number) -> Result<bool> {
-      if (is_blank(line)) return true;
+      if (is_blank(line)) {
+        ++totals.blank;
+        return true;
+      }
       const std::string where = fmt::format("{}:{}", shown_name(), number);
       if (interrupted()) return fail(Code::kCancelled, "by a signal, at {}", where);
-      JIGE_TRY(const std::string text, read_text(line, where));
+      JIGE_TRY(const std::string text, read_text(line, number));
       Result<serve::EmbedInput> input = texts.encode(text);
       if (!input) return with_context(std::move(input.error()), "{}", where);
       const Status checked = embedder.check(*input);
@@ -211,6 +223,12 @@ class EmbedCommand final : public Command {
       return fail(Code::kInvalidArgument, "{}: holds no text", shown_name());
     }
     progress.finish(counted(totals.tokens, "token"));
+    if (totals.blank > 0 && file && file->is_npy()) {
+      log_warn(
+          "{}: {} left out, so rows of {} are those of the other lines in turn; JSON lines "
+          "say which line each is of",
+          shown_name(), counted(totals.blank, "blank line"), out_);
+    }
     return totals;
   }
 

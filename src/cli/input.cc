@@ -14,6 +14,7 @@
 #include <system_error>
 
 #include "base/file.h"
+#include "base/file_marks.h"
 #include "cli/shell_word.h"
 #include "cli/sweep_folder.h"
 #include "formats/gguf.h"
@@ -253,6 +254,15 @@ Status for_each_line(const std::string& path,
   JIGE_TRY(Reader reader, Reader::open(path));
   std::string text;
   int64_t number = 0;
+  const auto give = [&](std::string_view line) -> Result<bool> {
+    if (++number == 1) {
+      if (begins_as_packed(line)) {
+        return fail(Code::kUnsupported, "{}: is a packed file; unpack it first", reader.name());
+      }
+      if (line.starts_with(kByteOrderMark)) line.remove_prefix(kByteOrderMark.size());
+    }
+    return body(line, number);
+  };
   size_t searched = 0;  // of a line that is not complete yet
   for (bool more = true; more;) {
     if (idle && !reader.has_more()) JIGE_DO(idle());
@@ -260,7 +270,7 @@ Status for_each_line(const std::string& path,
     size_t begin = 0;
     for (size_t end; (end = text.find('\n', std::max(begin, searched))) != std::string::npos;
          begin = end + 1) {
-      JIGE_TRY(const bool go_on, body(std::string_view(text).substr(begin, end - begin), ++number));
+      JIGE_TRY(const bool go_on, give(std::string_view(text).substr(begin, end - begin)));
       if (!go_on) return {};
     }
     text.erase(0, begin);
@@ -270,7 +280,7 @@ Status for_each_line(const std::string& path,
                   number + 1);
     }
   }
-  if (!text.empty()) JIGE_DO(body(text, ++number));
+  if (!text.empty()) JIGE_DO(give(text));
   return {};
 }
 

@@ -47,8 +47,9 @@ struct TextSource {
 Result<std::string> read_text(const TextSource& source, std::string_view flags_hint);
 
 // Calls `body` with every line of a file ("-" or "" is standard input) and its number from 1;
-// without its line feed, as long as it returns true; and `idle`, where there is one, before it
-// waits for more, as of a pipe. Stops at the first error.
+// without its line feed and the byte order mark of a first one, as long as it returns true; and
+// `idle`, where there is one, before it waits for more, as of a pipe. Stops at the first error, and
+// with kUnsupported where the file is packed.
 Status for_each_line(const std::string& path,
                      const std::function<Result<bool>(std::string_view line, int64_t number)>& body,
                      const std::function<Status()>& idle = {});

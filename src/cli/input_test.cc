@@ -101,5 +101,26 @@ TEST(Input, SaysWhenItWaitsForMoreLines) {
   EXPECT_EQ(events, (std::vector<std::string>{"one", "two", "idle", "three"}));
 }
 
+TEST(Input, LinesHaveNoByteOrderMarkAndPackedFilesNone) {
+  const std::string path = ::testing::TempDir() + "jige_lines." + std::to_string(getpid());
+  std::vector<std::string> lines;
+  const auto read = [&](std::string_view content) {
+    lines.clear();
+    std::ofstream(path) << content;
+    return for_each_line(path, [&](std::string_view line, int64_t) -> Result<bool> {
+      lines.emplace_back(line);
+      return true;
+    });
+  };
+  EXPECT_TRUE(read("\xef\xbb\xbfone\n\xef\xbb\xbftwo"));
+  EXPECT_EQ(lines, (std::vector<std::string>{"one", "\xef\xbb\xbftwo"}));
+  const Status packed = read("PK\x03\x04\n");
+  ASSERT_FALSE(packed);
+  EXPECT_EQ(packed.error().code, Code::kUnsupported);
+  EXPECT_EQ(packed.error().message, path + ": is a packed file; unpack it first");
+  EXPECT_TRUE(lines.empty());
+  unlink(path.c_str());
+}
+
 }  // namespace
 }  // namespace jige::cli

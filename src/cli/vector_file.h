@@ -37,6 +37,8 @@ class VectorFile {
 
   // REQUIRES: as many values as dimensions.
   Status add(const TextVector& vector);
+  // Whether it is a matrix, whose rows do not say which line they are of.
+  bool is_npy() const { return is_npy_; }
   // Puts the file in place.
   Status commit();
 

@@ -7,12 +7,11 @@
 #include <utility>
 
 #include "base/ascii.h"
+#include "base/file_marks.h"
 #include "text/unicode.h"
 
 namespace jige::train {
 namespace {
-
-constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
 std::string_view trimmed(std::string_view text) {
   constexpr std::string_view kSpaces = " \t\r\n\v\f";
@@ -21,17 +20,13 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kSpaces) - begin + 1);
 }
 
-// By the byte order mark.
-bool begins_as_utf16(std::string_view text) {
-  return text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff");
+tl::unexpected<Error> packed_file(const std::string& path) {
+  return fail(Code::kUnsupported, "{}: is a packed file; unpack it first", path);
 }
 
 tl::unexpected<Error> bad_encoding(const std::string& path, const Line& line) {
-  const bool wide = line.number == 1 && begins_as_utf16(line.text);
   return fail(Code::kCorrupt, "{}:{}: is not valid UTF-8; {}", path, line.number,
-              wide ? "it looks like UTF-16, which `iconv -f UTF-16 -t UTF-8` converts"
-                   : "`iconv -f ENCODING -t UTF-8` converts what is text in another encoding, such "
-                     "as WINDOWS-1252");
+              encoding_remedy(line.text, line.number == 1));
 }
 
 std::string lower_extension(const std::string& path) {
@@ -50,7 +45,7 @@ Result<SourceKind> source_kind(const std::string& path) {
   constexpr std::array kPacked = {".gz", ".zst", ".xz", ".bz2", ".zip", ".tar", ".7z"};
   constexpr std::array kBinary = {".parquet", ".arrow", ".npy", ".pt", ".pdf", ".docx"};
   if (std::find(kPacked.begin(), kPacked.end(), extension) != kPacked.end()) {
-    return fail(Code::kUnsupported, "{}: is a packed file; unpack it first", path);
+    return packed_file(path);
   }
   const auto refuse = [&](const std::string& remedy) {
     return fail(Code::kUnsupported,
@@ -93,6 +88,7 @@ Result<bool> RecordReader::next_json(Record& record) {
   for (;;) {
     JIGE_TRY(const bool more, lines_.next(line));
     if (!more) return false;
+    if (line.begins && line.number == 1 && begins_as_packed(line.text)) return packed_file(path_);
     if (!line.begins) continue;  // the rest of a line that was too long
     if (!line.ends) {
       if (!options_.skip_bad) {
@@ -155,6 +151,7 @@ Result<bool> RecordReader::next_text(Record& record) {
     if (line.begins && line.number == 1 && line.text.starts_with(kByteOrderMark)) {
       line.text.remove_prefix(kByteOrderMark.size());
     }
+    if (line.begins && line.number == 1 && begins_as_packed(line.text)) return packed_file(path_);
     if (is_border(line)) {
       if (inside_document_ || !trimmed(gathered_).empty()) {
         emit(record, gathered_.size(), true);

@@ -9,9 +9,9 @@
 // Documents of white space only are left out. "\r\n" counts as "\n"; the newline at the end of a
 // document and the byte order mark that some editors put before the first line are no part of it.
 //
-// A text line that is not valid UTF-8 is kCorrupt naming file:line, or is left out and counted
-// where skip_bad is set. JSON is checked by the encoder (document_encoder.h). Threads: one reader
-// per thread.
+// A packed file is kUnsupported, whatever it is called. A text line that is not valid UTF-8 is
+// kCorrupt naming file:line, or is left out and counted where skip_bad is set. JSON is checked by
+// the encoder (document_encoder.h). Threads: one reader per thread.
 #pragma once
 
 #include <cstdint>

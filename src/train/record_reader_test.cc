@@ -161,6 +161,23 @@ TEST(RecordReader, SaysHowTextInAnotherEncodingIsConverted) {
   }
 }
 
+TEST(RecordReader, TellsPackedFilesByWhatTheyBeginWith) {
+  const TestFolder folder;
+  for (const std::string_view magic : {"\x1f\x8b\x08", "PK\x03\x04", "\x28\xb5\x2f\xfd",
+                                       "\xfd"
+                                       "7zXZ",
+                                       "BZh91AY&SY", "7z\xbc\xaf\x27\x1c"}) {
+    for (const char* name : {"a.txt", "a.jsonl"}) {
+      for (const bool skip_bad : {false, true}) {
+        const auto path = folder.write(name, std::string(magic) + std::string("\0\xff\n{}\n", 6));
+        EXPECT_EQ(read_all(path, {.skip_bad = skip_bad}).error,
+                  path + ": is a packed file; unpack it first");
+      }
+    }
+  }
+  EXPECT_EQ(read_all(folder.write("b.txt", "PK and BZh\n")).error, "");
+}
+
 TEST(RecordReader, GivesJsonLinesAndSkipsBlankOnes) {
   const TestFolder folder;
   const auto reading = read_all(folder.write("a.jsonl", "{\"text\":1}\n\n  \n[2]\r\n"));

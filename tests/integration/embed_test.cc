@@ -22,6 +22,7 @@ namespace jige::integration {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using Vector = std::vector<float>;
 
 const std::string kQwen = std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/embedding/qwen3";
@@ -67,6 +68,33 @@ TEST(Embed, GivesTheSameVectorsInEveryForm) {
     Vector row(24);
     std::memcpy(row.data(), content.data() + 128 + i * 24 * 4, 24 * 4);
     EXPECT_EQ(row, vector_of(lines[i]));
+  }
+}
+
+TEST(Embed, SaysWhereRowsOfAMatrixAreNotThoseOfLines) {
+  const TestFolder folder;
+  const std::string text = "a red kite\n\n \na golden bell\n";
+  const Outcome matrix = embed(text, {"--lines", "--out", folder / "vectors.npy"});
+  ASSERT_EQ(matrix.exit_code, 0) << matrix.err;
+  EXPECT_THAT(matrix.err, HasSubstr("warning: standard input: 2 blank lines left out"));
+  const Outcome lines = embed(text, {"--lines", "--out", folder / "vectors.jsonl"});
+  EXPECT_THAT(lines.err, Not(HasSubstr("blank")));
+}
+
+TEST(Embed, ReadsTextInUtf8Alone) {
+  const Outcome plain = embed("a red kite\n", {"--lines"});
+  const Outcome marked = embed(
+      "\xef\xbb\xbf"
+      "a red kite\r\n",
+      {"--lines"});
+  ASSERT_EQ(marked.exit_code, 0) << marked.err;
+  EXPECT_EQ(marked.out, plain.out);
+  expect_error(embed("fine\ncaf\xe9\n", {"--lines"}), 4,
+               {"standard input:2: is not valid UTF-8", "iconv"});
+  expect_error(embed(std::string("\xff\xfeh\0i\0", 6), {"--lines"}), 4, {"UTF-16"});
+  for (const std::string& flag : {std::string("--lines"), std::string("--json")}) {
+    expect_error(embed(std::string("\x1f\x8b\x08\0\n", 5), {flag}), 5,
+                 {"standard input: is a packed file; unpack it first"});
   }
 }
 

@@ -31,6 +31,11 @@ constexpr int64_t kStateBytesPerParameter = 16;
 
 std::string shown_count(int64_t count) { return format_count(static_cast<double>(count)); }
 
+// What the data is cut into: what is held out is counted in these, not in documents.
+const char* unit_of(const train::TrainPlan& plan) {
+  return plan.pairs ? "pair" : plan.prompts ? "prompt" : "sequence";
+}
+
 // "spipe over 2 devices, 4 micro-batches, parameters on the host, optimizer async".
 std::string pipeline_line(const plan::PipelineSchedule& schedule) {
   return fmt::format("{} over {}, {}, parameters on the {}, optimizer {}, clipping {}{}",
@@ -170,7 +175,7 @@ void TrainReport::on_plan(const train::TrainPlan& plan) {
            : plan.prompts             ? "prompts"
            : plan.document_count == 1 ? "document"
                                       : "documents",
-           plan.held_out_count, counted(plan.steps_total, "step"),
+           counted(plan.held_out_count, unit_of(plan)), counted(plan.steps_total, "step"),
            plan.step_first > 0 ? fmt::format(", {} done", plan.step_first) : "",
            format_bytes(plan.memory_predicted_bytes));
   warn_of_bad_lines(plan.skipped_count);
@@ -202,6 +207,11 @@ void TrainReport::on_plan(const train::TrainPlan& plan) {
 
 void TrainReport::on_step(const train::StepInfo& info) {
   if (output_.json) print_json(train::step_record(info));
+  if (info.rewards) {
+    reward_note_ = reward_note(info.rewards->means);
+    ++reward_steps_;
+    silent_steps_ += info.rewards->silent_share == 1;
+  }
   std::string note =
       fmt::format("loss {:.3f}{}{}{}{}  {} tokens/s  {:.1f} GFLOP/s", info.loss,
                   info.preference ? preference_note(*info.preference) : "",
@@ -237,7 +247,7 @@ void TrainReport::finish(const train::TrainResult& result) {
   if (output_.json) print_json(train::end_record(result));
   if (!step_progress_) return;
   std::vector<std::string> notes;  // a run that had but to be measured has no loss of its own
-  if (result.loss) notes.push_back(fmt::format("loss {:.3f}", *result.loss));
+  if (result.loss) notes.push_back(fmt::format("loss {:.3f}{}", *result.loss, reward_note_));
   if (result.eval && result.eval->rewards) {
     notes.push_back("held-out" + reward_note(*result.eval->rewards));
   } else if (result.eval) {
@@ -251,6 +261,12 @@ void TrainReport::finish(const train::TrainResult& result) {
   }
   if (!result.was_complete) step_progress_->finish(fmt::format("{}", fmt::join(notes, ", ")));
   step_progress_.reset();
+  if (reward_steps_ > 0 && silent_steps_ == reward_steps_) {
+    log_warn(
+        "nothing was learned in {}: the rewards of each group were all the same; try other "
+        "prompts, a larger --group, a higher --temperature or finer rewards",
+        counted(reward_steps_, "step"));
+  }
   if (result.stopped) return;
   const train::MemoryReport& memory = result.memory;
   if (memory.process_private_peak_bytes > 0) {
@@ -274,8 +290,7 @@ std::string plan_text(const train::TrainPlan& plan, double seconds) {
   Table table({{}, {}});
   table.row({"parameters", fmt::format("{}, {} of them trained", shown_count(plan.parameter_count),
                                        shown_count(plan.trainable_count))});
-  const char* sequence = plan.pairs ? "pair" : plan.prompts ? "prompt" : "sequence";
-  const std::string sequences = counted(plan.sequence_count, sequence);
+  const std::string sequences = counted(plan.sequence_count, unit_of(plan));
   table.row({"data",
              fmt::format(
                  "{}{}, {} tokens an epoch",
@@ -283,7 +298,7 @@ std::string plan_text(const train::TrainPlan& plan, double seconds) {
                  sequences, plan.epoch_tokens)});
   if (plan.skipped_count > 0) table.row({"", bad_lines_text(plan.skipped_count)});
   table.row({"", context_text(plan)});
-  table.row({"held out", counted(plan.held_out_count, sequence)});
+  table.row({"held out", counted(plan.held_out_count, unit_of(plan))});
   table.row(
       {"steps",
        fmt::format("{}{}", plan.steps_total,
@@ -299,6 +314,7 @@ std::string plan_text(const train::TrainPlan& plan, double seconds) {
       table.row({"  masters, a share", format_bytes(plan.memory.masters_bytes)});
     }
     table.row({"  activations", format_bytes(plan.memory.buffers.total_bytes())});
+    table.row({"  index of the data", format_bytes(plan.index_bytes)});
     if (plan.split_context) {
       table.row({"    for rows of others", format_bytes(plan.memory.buffers.gathered_bytes)});
     }

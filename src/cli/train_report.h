@@ -45,6 +45,8 @@ class TrainReport {
   int64_t step_first_ = 0;
   int64_t step_ = 0;
   std::string eval_note_;
+  std::string reward_note_;  // of the last step, where rewards are learned from
+  int64_t reward_steps_ = 0, silent_steps_ = 0;
 };
 
 // The plan as a table, with the time it is predicted to take.

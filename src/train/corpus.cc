@@ -19,6 +19,12 @@ void Corpus::add(formats::TokenFile tokens, std::vector<int64_t> ends, Documents
   token_count_ += count;
 }
 
+int64_t Corpus::index_bytes() const {
+  size_t count = 0;
+  for (const Part& part : parts_) count += part.ends.capacity();
+  return static_cast<int64_t>(count * sizeof(int64_t));
+}
+
 const Corpus::Part& Corpus::part_at(int64_t position) const {
   JIGE_CHECK(position >= 0 && position < token_count_, "token {} of {}", position, token_count_);
   const auto after =

@@ -36,6 +36,8 @@ class Corpus {
   const std::vector<Part>& parts() const { return parts_; }
   int64_t token_count() const { return token_count_; }
   int64_t document_count() const { return document_count_; }
+  // What is held of it: where documents end. Tokens are mapped.
+  int64_t index_bytes() const;
   // Whether all files hold pairs, or none.
   bool holds_pairs() const { return !parts_.empty() && parts_[0].of == DocumentsOf::kPairs; }
   // Where the document ends that holds this token. REQUIRES: position < token_count().

@@ -94,6 +94,12 @@ std::string file_names(const std::vector<std::string>& files) {
 
 }  // namespace
 
+int64_t Dataset::index_bytes() const {
+  const size_t sequences = training.capacity() + held_out.capacity();
+  return static_cast<int64_t>(sequences * sizeof(Sequence)) + corpus.index_bytes() +
+         eval_corpus.index_bytes();
+}
+
 int64_t Dataset::all_input_count() const {
   int64_t count = input_count();
   for (const Sequence& sequence : held_out) count += sequence.count;

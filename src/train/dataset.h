@@ -55,6 +55,9 @@ struct Dataset {
   // Tokens that are read in one epoch, and those of them that are learned.
   int64_t input_count() const;
   int64_t learned_count() const;
+  // What is held besides prompts, for as long as the run goes on: where documents end and sequences
+  // begin.
+  int64_t index_bytes() const;
   // Tokens of one epoch and of what is held out.
   int64_t all_input_count() const;
 };

@@ -66,6 +66,7 @@ Json memory_report_json(const MemoryReport& memory) {
   return {{"arena_predicted_bytes", memory.arena_predicted_bytes},
           {"arena_peak_bytes", memory.arena_peak_bytes},
           {"process_predicted_bytes", memory.process_predicted_bytes},
+          {"index_bytes", memory.index_bytes},
           {"process_private_peak_bytes", memory.process_private_peak_bytes},
           {"process_peak_bytes", memory.process_peak_bytes},
           {"device_planned_bytes", memory.device_planned_bytes},
@@ -105,6 +106,7 @@ Json plan_json(const TrainPlan& plan) {
                {"memory", training_memory_json(plan.memory)},
                {"memory_predicted_bytes", plan.memory_predicted_bytes},
                {"memory_limit_bytes", plan.memory_limit_bytes}};
+  json["memory"]["index_bytes"] = plan.index_bytes;
   if (plan.pairs) {
     json["pairs"] = plan.sequence_count;
     json["memory"]["reference_bytes"] = plan.reference_bytes;

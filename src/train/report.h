@@ -35,6 +35,7 @@ struct TrainPlan {
   model::TrainingMemory memory;        // by purpose
   int64_t memory_predicted_bytes = 0;  // of the process, see run_setup.h
   int64_t memory_limit_bytes = 0;
+  int64_t index_bytes = 0;  // of it, where documents and sequences of the data begin
   // Of it, what the first weights think of pairs, or where rewards are learned from they
   // themselves.
   int64_t reference_bytes = 0;
@@ -120,6 +121,7 @@ struct MemoryReport {
   int64_t arena_predicted_bytes = 0;
   int64_t arena_peak_bytes = 0;
   int64_t process_predicted_bytes = 0;
+  int64_t index_bytes = 0;                 // of it, the data's: TrainPlan::index_bytes
   int64_t process_private_peak_bytes = 0;  // measured after steps, without mapped files; of a GPU
   int64_t process_peak_bytes = 0;          // VmHWM, mapped files included
   std::vector<int64_t> device_planned_bytes, device_peak_bytes;  // of a pipeline, by device

@@ -58,6 +58,13 @@ std::string drawing_text(const TrainPlan& plan) {
   return ", to draw answers " + format_bytes(plan.drawing_bytes) + reference;
 }
 
+// ", the index of the data 2.2 GiB" where that is much.
+std::string index_text(const TrainPlan& plan) {
+  constexpr int64_t kMuch = int64_t{1} << 20;
+  return plan.index_bytes < kMuch ? ""
+                                  : ", the index of the data " + format_bytes(plan.index_bytes);
+}
+
 // What ranks on GPUs take of the machine.
 Status check_host(const TrainPlan& plan) {
   const int64_t machine = machine_memory_bytes();
@@ -80,13 +87,14 @@ Status check_limit(const RunSetup& setup) {
   const auto shown = [](int64_t bytes) { return format_bytes(bytes); };
   return fail(Code::kExhausted,
               "training needs {} (weights {}, gradients {}, {} {}, packed {}, a micro-batch of "
-              "{} tokens {}{}){}, the limit is {}; choose a smaller {} or model{}",
+              "{} tokens {}{}{}){}, the limit is {}; choose a smaller {} or model{}",
               format_bytes_up(together), shown(setup.memory.weights.values_bytes),
               shown(setup.memory.weights.gradients_bytes),
               setup.memory.masters_bytes > 0 ? "share of moments and masters" : "moments",
               shown(setup.memory.moments_bytes + setup.memory.masters_bytes),
               shown(setup.memory.weights.packed_bytes), setup.options.micro_batch_tokens,
               shown(setup.memory.buffers.total_bytes()), drawing_text(setup.plan),
+              index_text(setup.plan),
               ranks_here > 1 ? fmt::format(" on each of {} ranks {}", ranks_here,
                                            setup.options.gpu ? "on this GPU" : "here")
                              : "",
@@ -137,16 +145,20 @@ Status check_memory(RunSetup& setup) {
 }
 
 Status check_read_memory(RunSetup& setup) {
+  TrainPlan& plan = setup.plan;
+  const Dataset& dataset = setup.dataset;
+  plan.index_bytes = dataset.index_bytes();
+  if (setup.options.pipeline) return {};  // which is yet to be planned
+  if (!setup.options.gpu) plan.memory_predicted_bytes += plan.index_bytes;
   if (setup.options.grpo) {
-    setup.plan.prompt_bytes =
-        setup.dataset.prompts.byte_count() + setup.dataset.eval_prompts.byte_count();
-    setup.plan.memory_predicted_bytes += setup.plan.prompt_bytes;
-    return check_limit(setup);
+    plan.prompt_bytes = dataset.prompts.byte_count() + dataset.eval_prompts.byte_count();
+    plan.memory_predicted_bytes += plan.prompt_bytes;
   }
-  if (!setup.options.dpo) return {};
-  const int64_t pairs = std::ssize(setup.dataset.training) + std::ssize(setup.dataset.held_out);
-  setup.plan.reference_bytes = pairs * static_cast<int64_t>(sizeof(ReferencePair));
-  setup.plan.memory_predicted_bytes += setup.plan.reference_bytes;
+  if (setup.options.dpo) {
+    const int64_t pairs = std::ssize(dataset.training) + std::ssize(dataset.held_out);
+    plan.reference_bytes = pairs * static_cast<int64_t>(sizeof(ReferencePair));
+    plan.memory_predicted_bytes += plan.reference_bytes;
+  }
   return check_limit(setup);
 }
 

@@ -13,8 +13,8 @@ namespace jige::train {
 // and ReferenceModel::memory_bytes. REQUIRES: a model and its memory.
 Status check_memory(RunSetup& setup);
 
-// Adds what is known once data is read: pairs have a reference in memory, prompts are there
-// themselves. Fails in the same way.
+// Adds what is known once data is read: where documents and sequences begin, the reference of
+// pairs, prompts themselves. Fails in the same way; of a pipeline, nothing is checked yet.
 Status check_read_memory(RunSetup& setup);
 
 }  // namespace jige::train

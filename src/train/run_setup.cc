@@ -255,7 +255,8 @@ void share_machine(RunSetup& setup) {
       process_overhead_bytes(*setup.architecture, setup.weights_options.compute,
                              {.devices = static_cast<int>(options.pipeline->devices),
                               .of_each = std::max(options.thread_count, 1),
-                              .micro_batch_tokens = options.micro_batch_tokens});
+                              .micro_batch_tokens = options.micro_batch_tokens}) +
+      plan.index_bytes;
   options.pipeline->total_bytes =
       std::max<int64_t>(plan.memory_limit_bytes - plan.memory_predicted_bytes, 1);
 }

@@ -321,6 +321,7 @@ MemoryReport Trainer::memory_report() const {
   MemoryReport report{.arena_predicted_bytes = arenas.predicted_bytes,
                       .arena_peak_bytes = arenas.peak_bytes,
                       .process_predicted_bytes = setup_.plan.memory_predicted_bytes,
+                      .index_bytes = setup_.plan.index_bytes,
                       .process_private_peak_bytes = private_peak_bytes_,
                       .process_peak_bytes = process_peak_bytes()};
   for (int32_t d = 0; pipeline_ != nullptr && d < pipeline_->schedule().device_count; ++d) {

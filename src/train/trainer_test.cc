@@ -1,5 +1,6 @@
 #include "train/trainer.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -157,6 +158,30 @@ TEST(Trainer, PlansNoMicroBatchLargerThanAStep) {
   EXPECT_EQ(larger->losses, equal->losses);
   EXPECT_EQ(larger->result.memory.arena_predicted_bytes,
             equal->result.memory.arena_predicted_bytes);
+}
+
+// What does not depend on the number of documents is the same, and the rest is what stays of them.
+TEST(Trainer, PredictsTheMemoryOfManyDocuments) {
+  const TestFolder folder;
+  const auto report_of = [&](int64_t documents) {
+    std::string lines;
+    for (int64_t i = 0; i < documents; ++i) lines += "{\"text\": \"ab\"}\n";
+    TrainOptions options = tiny_options(folder, {folder.write("a.jsonl", lines)});
+    options.out_folder = folder.file(fmt::format("of_{}", documents));
+    options.data.eval_fraction = 0.1;
+    const auto run = train(options);
+    EXPECT_TRUE(run) << run.error().message;
+    const MemoryReport memory = run ? run->result.memory : MemoryReport();
+    EXPECT_GE(memory.index_bytes, documents * 24);
+    EXPECT_LE(memory.index_bytes, documents * 48);
+    const auto plan = log_records(options, "start").at(0)["plan"];
+    EXPECT_EQ(plan["memory"]["index_bytes"], memory.index_bytes);
+    EXPECT_EQ(plan["memory_predicted_bytes"], memory.process_predicted_bytes);
+    return memory;
+  };
+  const MemoryReport few = report_of(100), many = report_of(100'000);
+  EXPECT_EQ(many.process_predicted_bytes - many.index_bytes,
+            few.process_predicted_bytes - few.index_bytes);
 }
 
 TEST(Trainer, AModelThatIsNotFiniteIsNoSuccess) {

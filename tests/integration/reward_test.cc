@@ -72,7 +72,8 @@ TEST_F(RewardRun, IsWhatInspectSaysInMemory) {
     const Json memory = plan.json()["memory"];
     EXPECT_EQ(table["parts"]["to draw answers"], memory["drawing_bytes"]);
     EXPECT_EQ(table["parts"].value("the first weights", 0), memory["reference_bytes"]);
-    EXPECT_EQ(table["total_bytes"].get<int64_t>() + memory["prompt_bytes"].get<int64_t>(),
+    EXPECT_EQ(table["total_bytes"].get<int64_t>() + memory["prompt_bytes"].get<int64_t>() +
+                  memory["index_bytes"].get<int64_t>(),
               plan.json()["memory_predicted_bytes"]);
   }
   expect_error(run_jige({"inspect", TinyRun::get().run(), "--group", "4"}), 2, {"--grpo"});
@@ -91,6 +92,20 @@ TEST_F(RewardRun, GoesOnWhereItWasKilledWithTheSameWeights) {
   const Outcome outcome = run_jige(words);
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_TRUE(model_of(parts) == model_of(whole));
+}
+
+TEST_F(RewardRun, SaysWhenNothingWasLearned) {
+  std::vector<std::string> words = grpo_arguments(data(), folder_ / "same");
+  words.insert(words.end(), {"--steps", "2"});
+  const Outcome same = run_with(words, {"--reward-command", "while read x; do echo 0.5; done"});
+  ASSERT_EQ(same.exit_code, 0) << same.err;
+  EXPECT_THAT(same.err, HasSubstr("warning: nothing was learned in 2 steps"));
+  EXPECT_THAT(same.err, HasSubstr("loss 0.000  reward 0.500"));
+  words = grpo_arguments(data(), folder_ / "other");
+  words.insert(words.end(), {"--steps", "2"});
+  const Outcome other = run_with(words, {"--reward-command", letter_judge()});
+  ASSERT_EQ(other.exit_code, 0) << other.err;
+  EXPECT_THAT(other.err, testing::Not(HasSubstr("nothing was learned")));
 }
 
 TEST_F(RewardRun, SaysWhatIsWrong) {

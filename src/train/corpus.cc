@@ -20,9 +20,7 @@ void Corpus::add(formats::TokenFile tokens, std::vector<int64_t> ends, Documents
 }
 
 int64_t Corpus::index_bytes() const {
-  size_t count = 0;
-  for (const Part& part : parts_) count += part.ends.capacity();
-  return static_cast<int64_t>(count * sizeof(int64_t));
+  return document_count_ * static_cast<int64_t>(sizeof(int64_t));
 }
 
 const Corpus::Part& Corpus::part_at(int64_t position) const {

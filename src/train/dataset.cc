@@ -95,7 +95,7 @@ std::string file_names(const std::vector<std::string>& files) {
 }  // namespace
 
 int64_t Dataset::index_bytes() const {
-  const size_t sequences = training.capacity() + held_out.capacity();
+  const size_t sequences = training.size() + held_out.size();
   return static_cast<int64_t>(sequences * sizeof(Sequence)) + corpus.index_bytes() +
          eval_corpus.index_bytes();
 }

@@ -109,13 +109,15 @@ Result<EncodedPart> DocumentEncoder::encode_object(const Json& object,
                 "{}: is a pair of answers, \"chosen\" and \"rejected\"; add {} to learn from pairs",
                 where, flag_of("dpo"));
   }
-  if (object.contains("messages")) return encode_messages(object, where);
-  if (object.contains("prompt") || object.contains("completion")) {
-    return encode_completion(object, where);
+  const bool has_text = object.contains(options_.text_field);
+  const bool asked_for = options_.text_field != EncoderOptions().text_field;
+  if (!has_text || !asked_for) {
+    if (object.contains("messages")) return encode_messages(object, where);
+    if (object.contains("prompt") || object.contains("completion")) {
+      return encode_completion(object, where);
+    }
   }
-  if (!object.contains(options_.text_field)) {
-    return no_known_field(object, options_.text_field, where);
-  }
+  if (!has_text) return no_known_field(object, options_.text_field, where);
   JIGE_TRY(std::string text, get_string(object, options_.text_field, where));
   return encode_text(Record{.text = std::move(text)});
 }

@@ -7,6 +7,8 @@
 //   {"conversations": …}              the same (record_json.h)
 //   {"prompt", "chosen", "rejected"}  two of them, see preference_encoder.h; where asked for
 //
+// Of a record that is several of these a text field that was asked for counts, else "messages",
+// else "prompt" and "completion".
 // prefix is what the tokenizer puts before every text. A completion is encoded apart from its
 // prompt, so that a token ends there, and as a text that goes on from it: tokenizers that put a
 // space before a text put none between the two. The chat template writes its own special tokens.

@@ -57,6 +57,14 @@ TEST_F(DocumentEncoderTest, LeavesTheEndTokenOutWhereAsked) {
   EXPECT_EQ(encode(R"({"text": "hi"})", {.append_eos = false})->ids.size(), 3u);
 }
 
+TEST_F(DocumentEncoderTest, OfSeveralKindsTakesTheTextFieldThatWasAskedFor) {
+  const std::string line =
+      R"({"prompt": "q", "completion": "a", "text": "t", "whole": "qa", "n": 1})";
+  EXPECT_EQ(text_of(*encode(line), true), "a<|eos|>");
+  EXPECT_EQ(text_of(*encode(line, {.text_field = "whole"}), true), "<|bos|>qa<|eos|>");
+  EXPECT_EQ(text_of(*encode(line, {.text_field = "other"}), true), "a<|eos|>");
+}
+
 TEST_F(DocumentEncoderTest, ReadsAnotherTextField) {
   EXPECT_EQ(encode(R"({"content": "hi"})", {.text_field = "content"})->ids.size(), 4u);
 }

@@ -172,8 +172,7 @@ TEST(Trainer, PredictsTheMemoryOfManyDocuments) {
     const auto run = train(options);
     EXPECT_TRUE(run) << run.error().message;
     const MemoryReport memory = run ? run->result.memory : MemoryReport();
-    EXPECT_GE(memory.index_bytes, documents * 24);
-    EXPECT_LE(memory.index_bytes, documents * 48);
+    EXPECT_EQ(memory.index_bytes, documents * (8 + 16));
     const auto plan = log_records(options, "start").at(0)["plan"];
     EXPECT_EQ(plan["memory"]["index_bytes"], memory.index_bytes);
     EXPECT_EQ(plan["memory_predicted_bytes"], memory.process_predicted_bytes);

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/test_path.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/output.h"
@@ -55,7 +56,7 @@ Outcome run_command(Command& command, const std::vector<std::string>& words,
 }
 
 TEST(TrainCommand, EndsWhenADeviceFailsAndGoesOnWithTheSameBits) {
-  const std::string folder = testing::TempDir() + "jige_train_fault." + std::to_string(getpid());
+  const std::string folder = test_root() + "jige_train_fault." + std::to_string(getpid());
   std::filesystem::create_directories(folder);
   std::string text;
   for (int i = 0; i < 60; ++i) text += "Item " + std::to_string(i * 7) + " is on the shelf.\n\n";

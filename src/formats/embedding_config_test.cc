@@ -176,7 +176,7 @@ TEST(EmbeddingConfig, RefusesPromptsAndLimitsThatContradict) {
 }
 
 TEST(EmbeddingConfig, SurvivesDamageToAnyOfItsFiles) {
-  const ScratchFolder scratch(quick_parent());
+  const ScratchFolder scratch;
   const std::string from = recorded("qwen3"), to = scratch.file("model");
   const std::string names[] = {"modules.json", "1_Pooling/config.json",
                                "config_sentence_transformers.json", "sentence_bert_config.json"};

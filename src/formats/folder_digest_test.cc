@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "base/file.h"
+#include "base/test_path.h"
 
 namespace jige::formats {
 namespace {
@@ -15,7 +16,7 @@ namespace fs = std::filesystem;
 class FolderDigest : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::string pattern = temporary_pattern((fs::temp_directory_path() / "jige_digest_").string());
+    std::string pattern = temporary_pattern(test_root() + "jige_digest_");
     path_ = mkdtemp(pattern.data());
     fs::copy(std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/model/mistral", path_,
              fs::copy_options::recursive | fs::copy_options::overwrite_existing);

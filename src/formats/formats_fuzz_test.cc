@@ -109,7 +109,7 @@ void decode_rows(const GgufFile& file) {
 }
 
 TEST(FormatsFuzz, GgufParts) {
-  const ScratchFolder scratch(quick_parent());
+  const ScratchFolder scratch;
   const auto path = [&](size_t part) {
     return scratch.file(fmt::format("a-{:05}-of-00002.gguf", part + 1));
   };
@@ -131,7 +131,7 @@ TEST(FormatsFuzz, GgufParts) {
 }
 
 TEST(FormatsFuzz, GgufFiles) {
-  const ScratchFolder scratch(quick_parent());
+  const ScratchFolder scratch;
   const std::string path = scratch.file("a.gguf");
   std::vector<GgufSeed> seeds = {gguf_seed(small_gguf_llama().bytes())};
   for (const char* name :
@@ -213,7 +213,7 @@ TEST(FormatsFuzz, GenerationAndAdapterConfigs) {
 }
 
 TEST(FormatsFuzz, ShardIndexes) {
-  const ScratchFolder scratch(quick_parent());
+  const ScratchFolder scratch;
   std::filesystem::copy(
       fixture("weights/sharded_llama"), scratch.path(),
       std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing);
@@ -233,7 +233,7 @@ TEST(FormatsFuzz, ShardIndexes) {
 }
 
 TEST(FormatsFuzz, CheckpointsWhoseChecksumsHold) {
-  const ScratchFolder scratch(quick_parent());
+  const ScratchFolder scratch;
   std::vector<float> data(8, 1.0f);
   CheckpointWriter writer(scratch.path(), 1);
   writer.add("params", "w", TensorView::of(data.data(), DType::kF32, {4, 2}));
@@ -277,7 +277,7 @@ TEST(FormatsFuzz, ChecksumFiles) {
 }
 
 TEST(FormatsFuzz, TokenFiles) {
-  const ScratchFolder scratch(quick_parent());
+  const ScratchFolder scratch;
   const std::string path = scratch.file("a.bin");
   std::vector<std::string> seeds;
   for (const int64_t vocab_size : {1000, 100'000}) {

@@ -18,14 +18,14 @@
 
 #include "base/file.h"
 #include "base/rng.h"
+#include "base/test_path.h"
 
 namespace jige::formats {
 
 // A folder that is removed with its content.
 class ScratchFolder {
  public:
-  explicit ScratchFolder(const std::string& parent = testing::TempDir())
-      : path_(temporary_pattern(parent + "jige-formats-")) {
+  ScratchFolder() : path_(temporary_pattern(test_root() + "jige-formats-")) {
     if (!::mkdtemp(path_.data())) ADD_FAILURE() << "no scratch folder at " << path_;
   }
   ~ScratchFolder() {
@@ -41,11 +41,6 @@ class ScratchFolder {
  private:
   std::string path_;
 };
-
-// For small files that are written thousands of times: in memory, where the machine has that.
-inline std::string quick_parent() {
-  return ::access("/dev/shm", W_OK) == 0 ? "/dev/shm/" : testing::TempDir();
-}
 
 inline std::string fixture(std::string_view name) {
   return std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/formats/" + std::string(name);

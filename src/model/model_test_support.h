@@ -15,6 +15,7 @@
 
 #include "base/file.h"
 #include "base/rng.h"
+#include "base/test_path.h"
 #include "model/architecture.h"
 #include "model/init.h"
 #include "model/memory_plan.h"
@@ -33,10 +34,8 @@ inline std::string fixture(const std::string& name) {
 class TempFolder {
  public:
   TempFolder() {
-    const std::string pattern =
-        temporary_pattern((std::filesystem::temp_directory_path() / "jige_model_").string());
-    std::string path = pattern;
-    path_ = mkdtemp(path.data());
+    path_ = temporary_pattern(test_root() + "jige_model_");
+    if (!mkdtemp(path_.data())) ADD_FAILURE() << "no folder at " << path_;
   }
   ~TempFolder() { std::filesystem::remove_all(path_); }
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }

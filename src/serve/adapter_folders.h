@@ -15,8 +15,7 @@ namespace jige::serve::testing {
 // Three of different ranks, scales and targets: "all", "some" and "other".
 struct AdapterFolders {
   explicit AdapterFolders(const std::string& model) {
-    std::string pattern =
-        temporary_pattern((std::filesystem::temp_directory_path() / "jige_adapters_").string());
+    std::string pattern = temporary_pattern(test_root() + "jige_adapters_");
     path = mkdtemp(pattern.data());
     sources = model::testing::write_three_adapters(
         path, std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/model/" + model);

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/test_path.h"
 #include "formats/embedding_config.h"
 #include "serve/serve_test_support.h"
 
@@ -153,7 +154,7 @@ TEST(Embedder, RefusesTextsThatDoNotFit) {
 }
 
 TEST(Embedder, RefusesAModelThatIsNotFinite) {
-  const std::string folder = ::testing::TempDir() + "jige_nan_rows." + std::to_string(getpid());
+  const std::string folder = test_root() + "jige_nan_rows." + std::to_string(getpid());
   std::filesystem::copy(recorded("llama"), folder, std::filesystem::copy_options::recursive);
   const std::string path = folder + "/model.safetensors";
   std::string bytes = value_of(read_file(path));

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "base/file.h"
+#include "base/test_path.h"
 #include "serve/engine_test_support.h"
 #include "serve/scorer.h"
 
@@ -172,7 +173,7 @@ TEST(EngineScores, APromptThatIsKnownIsRunAgainAndServesOthers) {
 }
 
 TEST(EngineScores, APromptThatCannotBeScoredFailsInItsMiddle) {
-  const std::string folder = ::testing::TempDir() + "jige_scores." + std::to_string(getpid());
+  const std::string folder = test_root() + "jige_scores." + std::to_string(getpid());
   std::filesystem::copy(testing::fixture("llama2"), folder,
                         std::filesystem::copy_options::recursive);
   const std::string path = folder + "/model.safetensors";

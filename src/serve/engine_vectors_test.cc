@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "base/file.h"
+#include "base/test_path.h"
 #include "serve/embedder.h"
 #include "serve/engine_test_support.h"
 
@@ -221,7 +222,7 @@ TEST(EngineVectors, RefusalsNameWhatIsWrong) {
 }
 
 TEST(EngineVectors, OneThatIsNotFiniteFailsAlone) {
-  const std::string folder = ::testing::TempDir() + "jige_vectors." + std::to_string(getpid());
+  const std::string folder = test_root() + "jige_vectors." + std::to_string(getpid());
   std::filesystem::copy(std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/embedding/llama", folder,
                         std::filesystem::copy_options::recursive);
   const std::string path = folder + "/model.safetensors";

@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/rng.h"
+#include "base/test_path.h"
 #include "formats/safetensors.h"
 #include "serve/generator.h"
 #include "serve/serve_test_support.h"
@@ -114,7 +115,7 @@ TEST(Scorer, AgreesWithTheRecordedLogits) {
 }
 
 TEST(Scorer, RefusesAModelThatIsNotFinite) {
-  const std::string folder = ::testing::TempDir() + "jige_nan." + std::to_string(getpid());
+  const std::string folder = test_root() + "jige_nan." + std::to_string(getpid());
   std::filesystem::copy(fixture("llama2"), folder, std::filesystem::copy_options::recursive);
   const std::string path = folder + "/model.safetensors";
   std::string bytes = value_of(read_file(path));

@@ -13,6 +13,7 @@
 
 #include "base/file.h"
 #include "base/rng.h"
+#include "base/test_path.h"
 #include "model/inference.h"
 #include "tensor/cpu_device.h"
 #include "text/tokenizer.h"
@@ -28,8 +29,7 @@ T value_of(tl::expected<T, E> result) {
 class TempFile {
  public:
   TempFile() {
-    std::string path =
-        temporary_pattern((std::filesystem::temp_directory_path() / "jige_events_").string());
+    std::string path = temporary_pattern(test_root() + "jige_events_");
     const int fd = mkstemp(path.data());
     EXPECT_GE(fd, 0);
     close(fd);

@@ -13,6 +13,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/test_path.h"
 #include "cluster/policy_list.h"
 #include "slurm/fake_slurm.h"
 #include "slurm/log_file.h"
@@ -27,11 +28,8 @@ class SchedulerRig {
  public:
   explicit SchedulerRig(std::string policy, uint64_t seed = 1)
       : slurm(8, 4, clock, seed), policy_(std::move(policy)) {
-    // In memory where that is possible: the state is brought to the disk again and again.
-    const bool shared = std::filesystem::exists("/dev/shm");
-    std::string pattern =
-        temporary_pattern((shared ? "/dev/shm" : ::testing::TempDir()) + "/slurm-");
-    folder = mkdtemp(pattern.data());
+    folder = temporary_pattern(test_root() + "slurm-");
+    if (!mkdtemp(folder.data())) ADD_FAILURE() << "no folder at " << folder;
     set_log_level(LogLevel::kError);
   }
   ~SchedulerRig() {

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "base/test_path.h"
 #include "text/test_fixtures.h"
 #include "text/tokenizer.h"
 
@@ -107,7 +108,7 @@ TEST(BpeTrainer, IsCancelledThroughItsProgress) {
 class WrittenTokenizer : public ::testing::Test {
  protected:
   void SetUp() override {
-    folder_ = ::testing::TempDir() + "jige_trained_" + std::to_string(::getpid());
+    folder_ = test_root() + "jige_trained_" + std::to_string(::getpid());
     const auto trained = train(
         corpus(), {.vocab_size = 700, .special_tokens = {"<|bos|>", "<|eos|>", "<|im_start|>"}});
     const auto written = write_tokenizer_folder(trained, {.folder = folder_,

@@ -11,12 +11,13 @@
 #include <string>
 
 #include "base/file.h"
+#include "base/test_path.h"
 
 namespace jige::topology {
 
 class FakeSysfs {
  public:
-  FakeSysfs() : root_(::testing::TempDir() + "jige_sysfs_" + std::to_string(getpid())) {
+  FakeSysfs() : root_(test_root() + "jige_sysfs_" + std::to_string(getpid())) {
     std::filesystem::remove_all(root_);
     std::filesystem::create_directories(root_ + "/bus/pci/devices");
   }

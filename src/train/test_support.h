@@ -15,6 +15,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/test_path.h"
 #include "text/bpe_trainer.h"
 #include "text/tokenizer.h"
 #include "train/options.h"
@@ -26,9 +27,7 @@ class TestFolder {
  public:
   TestFolder() {
     const auto* info = testing::UnitTest::GetInstance()->current_test_info();
-    // In memory where there is such a file system: these tests wait for the disk a thousand times.
-    const std::string root = access("/dev/shm", W_OK) == 0 ? "/dev/shm/" : testing::TempDir();
-    path_ = root + "jige_" + info->test_suite_name() + "_" + info->name() + "_" +
+    path_ = test_root() + "jige_" + info->test_suite_name() + "_" + info->name() + "_" +
             std::to_string(getpid());
     std::filesystem::remove_all(path_);
     std::filesystem::create_directories(path_);

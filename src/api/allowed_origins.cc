@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/ascii.h"
+#include "base/split.h"
 
 namespace jige::api {
 namespace {
@@ -92,10 +93,8 @@ bool is_name_list(std::string_view text) { return consists_of(text, "!#$%&'*+-.^
 Result<AllowedOrigins> AllowedOrigins::parse(std::string_view text, std::string_view where) {
   AllowedOrigins allowed;
   if (text.empty()) return allowed;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    const std::string_view one = without_blanks(text.substr(begin, end - begin));
-    begin = end + 1;
+  for (const std::string_view item : split_at(text, ',')) {
+    const std::string_view one = without_blanks(item);
     if (one == "*") {
       allowed.all_ = true;
     } else if (one == "localhost") {

@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "base/split.h"
 #include "cli/cluster_flags.h"
 #include "cli/cluster_page.h"
 #include "cli/cluster_view.h"
@@ -17,7 +18,6 @@
 #include "cli/flags.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
-#include "cluster/trace_fields.h"
 
 namespace jige::cli {
 namespace {
@@ -59,7 +59,7 @@ class ClusterCompareCommand final : public Command {
     JIGE_DO(check_output_files({html_}));
     JIGE_TRY(scene_, cluster_.scene());
     JIGE_TRY(const std::vector<double> loads, read_loads(loads_, "--loads"));
-    names_ = cluster::split_at(policies_, ',');
+    for (const auto name : split_at(policies_, ',')) names_.emplace_back(name);
     JIGE_DO(check_names());
     if (scene_.trace && seeds_ > 1) {
       log_info("a trace has the same jobs for every seed; --seeds 1 says the same");

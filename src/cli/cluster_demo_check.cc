@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "base/json.h"
+#include "base/split.h"
 #include "cluster/trace_fields.h"
 #include "slurm/host_list.h"
 
@@ -73,7 +74,7 @@ Result<std::vector<Stint>> read_job_log(std::string_view text, std::string_view 
       Stint stint{.from_s = *time, .to_s = -1};
       JIGE_TRY(stint.nodes, slurm::expand_hosts(words[2]));
       if (stint.nodes.empty()) return wrong();
-      for (const std::string& number : cluster::split_at(words[3], ',')) {
+      for (const std::string_view number : split_at(words[3], ',')) {
         const std::optional<double> gpu = cluster::parse_double(number);
         if (!gpu) continue;
         if (*gpu < 0 || *gpu > kGpuNumberMax) return wrong();

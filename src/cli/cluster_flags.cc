@@ -6,6 +6,7 @@
 #include <initializer_list>
 
 #include "base/file.h"
+#include "base/split.h"
 #include "cli/flags.h"
 #include "cluster/model_catalogue.h"
 #include "cluster/published_rounds.h"
@@ -176,11 +177,11 @@ Status ClusterFlags::read_contention(ClusterScene& scene) const {
 
 Status ClusterFlags::read_networks(ClusterScene& scene) const {
   if (learned_.empty()) return {};
-  for (const std::string& item : cluster::split_at(learned_, ',')) {
+  for (const std::string_view item : split_at(learned_, ',')) {
     const size_t equals = item.find('=');
-    const std::string name = equals == std::string::npos ? "" : item.substr(0, equals);
-    JIGE_TRY(scene.networks[name],
-             read_policy_network(equals == std::string::npos ? item : item.substr(equals + 1)));
+    const std::string name(equals == std::string::npos ? "" : item.substr(0, equals));
+    const std::string path(equals == std::string::npos ? item : item.substr(equals + 1));
+    JIGE_TRY(scene.networks[name], read_policy_network(path));
   }
   return {};
 }
@@ -284,7 +285,7 @@ Result<cluster::SimulationResult> ClusterScene::simulate(
 
 Result<std::vector<double>> read_loads(const std::string& text, std::string_view flag) {
   std::vector<double> loads;
-  for (const std::string& item : cluster::split_at(text, ',')) {
+  for (const std::string_view item : split_at(text, ',')) {
     const std::optional<double> load = cluster::parse_double(item);
     if (!load || *load < kLoadMin || *load > kLoadMax) {
       return fail(Code::kInvalidArgument,

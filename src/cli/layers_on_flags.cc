@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/log.h"
+#include "base/split.h"
 #include "cli/flags.h"
 #include "cli/interrupt.h"
 #include "comm/host_address.h"
@@ -49,12 +50,9 @@ Result<serve::DividedModel> LayersOnFlags::load(const std::string& folder,
                 "--layers-on does not go with --device {}; processors hold layers", device.device);
   }
   serve::LayerGroupOptions group{.cancelled = &interrupt_flag()};
-  std::string_view left = machines;
-  while (!left.empty()) {
-    const size_t end = std::min(left.find(','), left.size());
-    JIGE_TRY(comm::Address address, parse_layers_address(left.substr(0, end), "--layers-on"));
+  for (const std::string_view machine : split_at(machines, ',')) {
+    JIGE_TRY(comm::Address address, parse_layers_address(machine, "--layers-on"));
     group.holders.push_back(std::move(address));
-    left.remove_prefix(std::min(end + 1, left.size()));
   }
   if (group.holders.size() > kMachinesMax) {
     return fail(Code::kInvalidArgument, "--layers-on names {} machines; {} at most",

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/bytes.h"
+#include "base/split.h"
 #include "cli/flags.h"
 #include "profile/agent_protocol.h"
 #include "topology/transfer.h"
@@ -45,10 +46,7 @@ void LinkFlags::declare(Flags& flags) {
 Result<std::vector<int32_t>> LinkFlags::chosen_devices(const topology::Topology& topology) const {
   if (devices.empty()) return plan::ring_devices(topology);
   std::vector<int32_t> chosen;
-  std::string_view rest = devices;
-  while (!rest.empty()) {
-    const size_t comma = std::min(rest.find(','), rest.size());
-    const std::string_view name = rest.substr(0, comma);
+  for (const std::string_view name : split_at(devices, ',')) {
     const int32_t found = topology.find(name);
     if (found < 0) {
       return fail(Code::kNotFound, "--devices: {} has no component \"{}\"", topology.name(), name);
@@ -57,7 +55,6 @@ Result<std::vector<int32_t>> LinkFlags::chosen_devices(const topology::Topology&
       return fail(Code::kInvalidArgument, "--devices: \"{}\" is there twice", name);
     }
     chosen.push_back(found);
-    rest.remove_prefix(std::min(comma + 1, rest.size()));
   }
   return chosen;
 }

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/rng.h"
+#include "base/split.h"
 #include "cli/flags.h"
 #include "cli/input.h"
 #include "cli/load_view.h"
@@ -12,16 +13,6 @@
 
 namespace jige::cli {
 namespace {
-
-std::vector<std::string_view> split_list(std::string_view text) {
-  std::vector<std::string_view> items;
-  while (true) {
-    const size_t comma = std::min(text.find(','), text.size());
-    items.push_back(text.substr(0, comma));
-    if (comma == text.size()) return items;
-    text.remove_prefix(comma + 1);
-  }
-}
 
 Result<std::vector<sim::RequestShape>> read_trace(const std::string& path, int64_t requests_max) {
   std::vector<sim::RequestShape> requests;
@@ -184,7 +175,7 @@ Result<std::vector<plan::ServePolicy>> SchedulingFlags::read_policies() const {
   std::vector<std::string> names;
   for (const auto policy : plan::kServePolicies) names.emplace_back(plan::policy_name(policy));
   std::vector<plan::ServePolicy> found;
-  for (const std::string_view item : split_list(policies)) {
+  for (const std::string_view item : split_at(policies, ',')) {
     const auto policy = plan::find_policy(item);
     if (!policy) {
       return fail(Code::kInvalidArgument, "--policies: \"{}\" is not one of {}{}", item,
@@ -219,7 +210,7 @@ int32_t SchedulingFlags::kv_block_count(int64_t block_tokens) const {
 
 Result<std::vector<double>> parse_rates(std::string_view text, std::string_view flag) {
   std::vector<double> rates;
-  for (const std::string_view item : split_list(text)) {
+  for (const std::string_view item : split_at(text, ',')) {
     double rate = 0;
     const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), rate);
     const bool whole = error == std::errc() && end == item.data() + item.size();

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/split.h"
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -95,14 +96,11 @@ class SimulateRouteCommand final : public Command {
     std::vector<std::string> names;
     for (const auto rule : plan::kRouteRules) names.emplace_back(plan::route_rule_name(rule));
     std::vector<plan::RouteRule> rules;
-    for (size_t begin = 0; begin <= policies_.size();) {
-      const size_t end = std::min(policies_.find(',', begin), policies_.size());
-      const std::string name = policies_.substr(begin, end - begin);
-      begin = end + 1;
+    for (const std::string_view name : split_at(policies_, ',')) {
       const auto rule = plan::find_route_rule(name);
       if (!rule) {
         return fail(Code::kInvalidArgument, "--policies: \"{}\" is not one of {}{}", name,
-                    fmt::join(names, ", "), suggestion(name, names));
+                    fmt::join(names, ", "), suggestion(std::string(name), names));
       }
       rules.push_back(*rule);
     }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/ascii.h"
+#include "base/split.h"
 #include "cli/build_info.h"
 #include "cli/flags.h"
 #include "cli/output.h"
@@ -147,17 +148,14 @@ Result<std::vector<GridFlag>> read_grid(const std::vector<std::string>& words) {
       return fail(Code::kInvalidArgument,
                   "--grid: \"{}\" is not FLAG=VALUE,VALUE…, as in lr=1e-3,2e-3", word);
     }
-    for (size_t begin = equals + 1; begin <= word.size();) {
-      const size_t end = std::min(word.find(',', begin), word.size());
-      std::string value = word.substr(begin, end - begin);
+    for (const auto value : split_at(std::string_view(word).substr(equals + 1), ',')) {
       if (value.empty()) {
         return fail(Code::kInvalidArgument, "--grid: \"{}\" has an empty value", word);
       }
       if (std::ranges::find(read.values, value) != read.values.end()) {
         return fail(Code::kInvalidArgument, "--grid: \"{}\" has {} twice", word, value);
       }
-      read.values.push_back(std::move(value));
-      begin = end + 1;
+      read.values.emplace_back(value);
     }
     if (std::ranges::find(grid, read.flag, &GridFlag::flag) != grid.end()) {
       return fail(Code::kInvalidArgument, "--grid: {} is given twice; give all its values in one",

@@ -40,18 +40,6 @@ std::vector<std::string> split_csv(std::string_view line) {
   return cells;
 }
 
-std::vector<std::string> split_at(std::string_view line, char separator) {
-  std::vector<std::string> cells(1);
-  for (const char c : line) {
-    if (c == separator) {
-      cells.emplace_back();
-    } else {
-      cells.back() += c;
-    }
-  }
-  return cells;
-}
-
 std::vector<std::string> split_blanks(std::string_view line) {
   std::vector<std::string> words;
   bool inside = false;

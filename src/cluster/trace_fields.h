@@ -29,7 +29,6 @@ class Lines {
 
 // Cells between commas; a cell in double quotes may hold commas, and quotes written twice.
 std::vector<std::string> split_csv(std::string_view line);
-std::vector<std::string> split_at(std::string_view line, char separator);
 // Words between blanks.
 std::vector<std::string> split_blanks(std::string_view line);
 

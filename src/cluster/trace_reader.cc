@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/rng.h"
+#include "base/split.h"
 #include "cluster/free_gpus.h"
 #include "cluster/model_catalogue.h"
 #include "cluster/trace_fields.h"
@@ -85,6 +86,11 @@ Parsed parse_swf(const Record& record) {
   return job;
 }
 
+std::vector<std::string> cells_between_tabs(std::string_view line) {
+  const std::vector<std::string_view> cells = split_at(line, '\t');
+  return {cells.begin(), cells.end()};
+}
+
 class Reader {
  public:
   Reader(std::string_view where, const TraceOptions& options, const ClusterSpec& spec)
@@ -105,7 +111,7 @@ class Reader {
       return require_columns(head_, wanted_columns(), where_);
     }
     const Names cells = csv                                      ? split_csv(line)
-                        : options_.format == TraceFormat::kGavel ? split_at(line, '\t')
+                        : options_.format == TraceFormat::kGavel ? cells_between_tabs(line)
                                                                  : split_blanks(line);
     const Names& names = csv                                    ? head_
                          : options_.format == TraceFormat::kSwf ? kSwf

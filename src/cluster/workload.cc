@@ -5,6 +5,7 @@
 #include <numeric>
 #include <optional>
 
+#include "base/split.h"
 #include "cluster/free_gpus.h"
 #include "cluster/model_catalogue.h"
 #include "cluster/trace_fields.h"
@@ -19,7 +20,7 @@ constexpr double kSpanMax_ns = 2e18;
 
 // "name:a:b" with `count` numbers above zero.
 bool read_numbers(std::string_view text, std::string_view name, std::span<double*> numbers) {
-  const std::vector<std::string> parts = split_at(text, ':');
+  const std::vector<std::string_view> parts = split_at(text, ':');
   if (parts[0] != name || parts.size() != numbers.size() + 1) return false;
   for (size_t i = 0; i < numbers.size(); ++i) {
     const std::optional<double> value = parse_double(parts[i + 1]);
@@ -94,8 +95,8 @@ Result<SizeMix> parse_sizes(std::string_view text, std::string_view flag) {
   if (text == "distributed") return SizeMix{{2, 1}, {4, 2}, {8, 3}, {16, 3}, {32, 1}};
   if (text == "single") return SizeMix{{1, 1}};
   SizeMix sizes;
-  for (const std::string& item : split_at(text, ',')) {
-    const std::vector<std::string> parts = split_at(item, ':');
+  for (const std::string_view item : split_at(text, ',')) {
+    const std::vector<std::string_view> parts = split_at(item, ':');
     const std::optional<double> gpus = parse_double(parts[0]);
     const std::optional<double> weight = parts.size() == 2 ? parse_double(parts[1]) : 1.0;
     if (parts.size() > 2 || !gpus || !weight || *gpus < 1 || *gpus > 1e6 ||

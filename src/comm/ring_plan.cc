@@ -4,6 +4,8 @@
 #include <charconv>
 #include <cstring>
 
+#include "base/split.h"
+
 namespace jige::comm {
 namespace {
 
@@ -125,19 +127,16 @@ Result<Ring> parse_ring(std::string_view text) {
   if (at != std::string_view::npos) {
     JIGE_TRY(ring.weight, parse_weight(text.substr(at + 1)));
   }
-  std::string_view list = text.substr(0, at);
-  for (;;) {
-    const size_t comma = std::min(list.find(','), list.size());
+  for (const std::string_view item : split_at(text.substr(0, at), ',')) {
     int rank = -1;
-    const auto [end, error] = std::from_chars(list.data(), list.data() + comma, rank);
-    if (comma == 0 || error != std::errc() || end != list.data() + comma || rank < 0) {
+    const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), rank);
+    if (item.empty() || error != std::errc() || end != item.data() + item.size() || rank < 0) {
       return fail(Code::kInvalidArgument, "\"{}\" is not a ring such as 0,2,1,3 or 0,2,1,3@0.5",
                   text);
     }
     ring.order.push_back(rank);
-    if (comma == list.size()) return ring;
-    list.remove_prefix(comma + 1);
   }
+  return ring;
 }
 
 std::vector<Range> split_by_weight(const RingPlan& plan, int64_t count, int64_t element_bytes) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/file.h"
+#include "base/split.h"
 #include "comm/host_address.h"
 
 namespace jige::profile {
@@ -20,7 +21,8 @@ std::string_view trimmed(std::string_view text) {
 Result<std::vector<Host>> parse_entries(std::span<const std::string_view> entries,
                                         std::string_view where) {
   std::vector<Host> hosts;
-  for (const std::string_view entry : entries) {
+  for (const std::string_view given : entries) {
+    const std::string_view entry = trimmed(given);
     const size_t equals = entry.find('=');
     if (equals == std::string_view::npos || equals == 0) {
       return fail(Code::kInvalidArgument, "{}: \"{}\" is no NAME=ADDRESS[:PORT]", where, entry);
@@ -42,16 +44,6 @@ Result<std::vector<Host>> parse_entries(std::span<const std::string_view> entrie
   return hosts;
 }
 
-std::vector<std::string_view> split(std::string_view text, char mark) {
-  std::vector<std::string_view> parts;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find(mark), text.size());
-    parts.push_back(trimmed(text.substr(0, end)));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return parts;
-}
-
 }  // namespace
 
 Result<comm::Address> parse_agent_address(std::string_view text, std::string_view where) {
@@ -59,13 +51,13 @@ Result<comm::Address> parse_agent_address(std::string_view text, std::string_vie
 }
 
 Result<std::vector<Host>> parse_hosts(std::string_view text, std::string_view where) {
-  return parse_entries(split(text, ','), where);
+  return parse_entries(split_at(text, ','), where);
 }
 
 Result<std::vector<Host>> load_hosts(const std::string& path) {
   JIGE_TRY(const std::string text, read_file(path, kHostListBytesMax));
   std::vector<std::string_view> entries;
-  for (std::string_view line : split(text, '\n')) {
+  for (std::string_view line : split_at(text, '\n')) {
     line = trimmed(line.substr(0, line.find('#')));
     if (!line.empty()) entries.push_back(line);
   }

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/split.h"
 #include "profile/place_list.h"
 
 namespace jige::profile {
@@ -32,16 +33,13 @@ std::optional<int> number_after(std::string_view text, std::string_view prefix) 
 // "0-3,8" as the kernel lists processors; what is not of that form counts for nothing.
 std::vector<int> processors_of_list(std::string_view list) {
   std::vector<int> processors;
-  while (!list.empty()) {
-    const size_t comma = std::min(list.find(','), list.size());
-    const std::string_view range = list.substr(0, comma);
+  for (const std::string_view range : split_at(list, ',')) {
     const size_t dash = std::min(range.find('-'), range.size());
     const auto first = number_after(range.substr(0, dash), "");
     const auto last = dash < range.size() ? number_after(range.substr(dash + 1), "") : first;
     for (int p = first.value_or(0); first && last && p <= std::min(*last, CPU_SETSIZE - 1); ++p) {
       processors.push_back(p);
     }
-    list.remove_prefix(std::min(comma + 1, list.size()));
   }
   return processors;
 }

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/split.h"
+
 namespace jige::sim {
 namespace {
 
@@ -77,10 +79,9 @@ Summary summarise(std::vector<double> values) {
 
 Status parse_bounds(std::string_view text, std::string_view flag,
                     std::span<const NamedBound> bounds) {
-  std::string_view rest = text;
-  while (!rest.empty()) {
-    const size_t comma = std::min(rest.find(','), rest.size());
-    if (!read_bound(rest.substr(0, comma), bounds)) {
+  if (text.empty()) return {};
+  for (const std::string_view item : split_at(text, ',')) {
+    if (!read_bound(item, bounds)) {
       std::vector<std::string_view> names;
       for (const NamedBound& bound : bounds) names.push_back(bound.name);
       return fail(Code::kInvalidArgument,
@@ -88,7 +89,6 @@ Status parse_bounds(std::string_view text, std::string_view flag,
                   "ttft=500,tpot=50",
                   flag, text, fmt::join(names, ", "));
     }
-    rest.remove_prefix(std::min(comma + 1, rest.size()));
   }
   return {};
 }

@@ -2,6 +2,8 @@
 
 #include <charconv>
 
+#include "base/split.h"
+
 namespace jige::slurm {
 namespace {
 
@@ -28,13 +30,10 @@ class Item {
     const size_t close = text_.find(']', open);
     if (close == std::string_view::npos) return wrong();
     const std::string prefix = before + std::string(text_.substr(at, open - at));
-    std::string_view ranges = text_.substr(open + 1, close - open - 1);
-    while (true) {
-      const size_t comma = ranges.find(',');
-      JIGE_DO(expand_range(ranges.substr(0, comma), prefix, close + 1));
-      if (comma == std::string_view::npos) return {};
-      ranges.remove_prefix(comma + 1);
+    for (const auto range : split_at(text_.substr(open + 1, close - open - 1), ',')) {
+      JIGE_DO(expand_range(range, prefix, close + 1));
     }
+    return {};
   }
 
   Status expand_range(std::string_view range, const std::string& prefix, size_t rest) {

@@ -5,22 +5,22 @@
 
 #include <algorithm>
 
-#include "cluster/trace_fields.h"
+#include "base/split.h"
 
 namespace jige::slurm {
 namespace {
 
-bool has_feature(const SeenNode& node, const std::string& name) {
+bool has_feature(const SeenNode& node, std::string_view name) {
   return std::ranges::find(node.features, name) != node.features.end();
 }
 
 bool has_features(const SeenNode& node, const std::string& wanted) {
   if (wanted.empty()) return true;
-  const auto has = [&](const std::string& name) { return has_feature(node, name); };
+  const auto has = [&](std::string_view name) { return has_feature(node, name); };
   if (wanted.find('|') != std::string::npos) {
-    return std::ranges::any_of(cluster::split_at(wanted, '|'), has);
+    return std::ranges::any_of(split_at(wanted, '|'), has);
   }
-  return std::ranges::all_of(cluster::split_at(wanted, '&'), has);
+  return std::ranges::all_of(split_at(wanted, '&'), has);
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 
 #include "base/ascii.h"
 #include "base/json.h"
-#include "cluster/trace_fields.h"
+#include "base/split.h"
 #include "slurm/admin_comment.h"
 #include "slurm/host_list.h"
 #include "slurm/node_limits.h"
@@ -258,7 +258,7 @@ bool in_partition(const SeenNode& node, std::string_view partition) {
 }
 
 bool names_partition(const SeenJob& job, std::string_view partition) {
-  const std::vector<std::string> names = cluster::split_at(job.partition, ',');
+  const std::vector<std::string_view> names = split_at(job.partition, ',');
   return std::ranges::find(names, partition) != names.end();
 }
 
@@ -305,7 +305,7 @@ Result<std::vector<SeenNode>> parse_nodes(std::string_view json, std::string_vie
     node.memory_mb = number_of(item, "real_memory", 0);
     node.memory_used_mb = number_of(item, "alloc_memory", 0);
     for (const std::string& list : words_of(item, "active_features")) {
-      for (std::string& name : cluster::split_at(list, ',')) node.features.push_back(name);
+      for (const auto name : split_at(list, ',')) node.features.emplace_back(name);
     }
     node.partitions = words_of(item, "partitions");
     nodes.push_back(std::move(node));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/split.h"
 #include "topology/topology.h"
 
 namespace jige::topology {
@@ -71,11 +72,10 @@ Result<Transfer> parse_transfer(const Topology& topology, std::string_view text)
 
 Result<std::vector<Transfer>> parse_transfers(const Topology& topology, std::string_view text) {
   std::vector<Transfer> transfers;
-  while (!text.empty()) {
-    const size_t comma = std::min(text.find(','), text.size());
-    JIGE_TRY(const Transfer transfer, parse_transfer(topology, text.substr(0, comma)));
+  if (text.empty()) return transfers;
+  for (const std::string_view item : split_at(text, ',')) {
+    JIGE_TRY(const Transfer transfer, parse_transfer(topology, item));
     transfers.push_back(transfer);
-    text.remove_prefix(std::min(comma + 1, text.size()));
   }
   return transfers;
 }

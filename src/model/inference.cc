@@ -8,6 +8,7 @@
 #include "base/counted.h"
 #include "model/batch_limits.h"
 #include "model/device_support.h"
+#include "model/inference_folder.h"
 #include "model/inference_sizes.h"
 #include "model/weights_layout.h"
 #include "ops/draw.h"
@@ -50,11 +51,8 @@ Result<std::unique_ptr<InferenceModel>> InferenceModel::load(const std::string& 
                                                              Device& device,
                                                              const InferenceOptions& options) {
   const StopWatch watch;
-  JIGE_TRY(const formats::ModelConfig config, formats::load_model_config(folder));
-  const HeadKind head = options.embeds ? HeadKind::kNormAlone : HeadKind::kLanguageModel;
-  JIGE_TRY(auto architecture, Architecture::create(config, {}, head, device.kind()));
-  JIGE_TRY(const formats::TensorFolder files, formats::TensorFolder::open(folder));
-  JIGE_DO(check_weights(*architecture, files));
+  JIGE_TRY(InferenceFolder opened, open_inference_folder(folder, options.embeds, device.kind()));
+  auto& [architecture, files] = opened;
   JIGE_TRY(std::vector<Adapter> adapters, open_adapters(options.adapters, *architecture));
   JIGE_TRY(const DType table_dtype, stored_table_dtype(*architecture, files));
   JIGE_TRY(const InferenceSizes sizes,

@@ -6,6 +6,7 @@
 
 #include "base/bytes.h"
 #include "model/batch_limits.h"
+#include "model/inference_folder.h"
 #include "plan/layer_split.h"
 
 namespace jige::serve {
@@ -97,12 +98,10 @@ Result<DividedModel> load_divided(const std::string& folder, CpuDevice& device,
                                   model::InferenceOptions options,
                                   std::unique_ptr<LayerGroup> group,
                                   const DividedOptions& divided) {
-  JIGE_TRY(const formats::ModelConfig config, formats::load_model_config(folder));
-  JIGE_DO(check_divisible(config, options));
-  const auto head = options.embeds ? model::HeadKind::kNormAlone : model::HeadKind::kLanguageModel;
-  JIGE_TRY(const auto architecture,
-           model::Architecture::create(config, {}, head, DeviceKind::kCpu));
-  JIGE_TRY(const formats::TensorFolder files, formats::TensorFolder::open(folder));
+  JIGE_TRY(const model::InferenceFolder opened,
+           model::open_inference_folder(folder, options.embeds, DeviceKind::kCpu));
+  const auto& [architecture, files] = opened;
+  JIGE_DO(check_divisible(opened.config(), options));
   JIGE_TRY(model::InferenceSizes sizes, model::inference_sizes(options, *architecture, files));
   JIGE_TRY(const std::vector<int64_t> counts,
            split_with_cache(*architecture, &sizes, options.kv_block_count > 0, group->holders(),

@@ -4,6 +4,8 @@
 #include <optional>
 #include <utility>
 
+#include "model/inference_folder.h"
+
 namespace jige::serve {
 
 Result<int32_t> common_vocabulary(const text::Tokenizer& large, const text::Tokenizer& draft) {
@@ -29,23 +31,21 @@ Result<DraftModelPlan> DraftModelPlan::create(const std::string& folder, const D
   plan.folder_ = folder;
   plan.ids_max_ = use.ids_max;
   plan.prefix_cache_ = use.prefix_cache;
-  JIGE_TRY(const formats::ModelConfig config, formats::load_model_config(folder));
+  JIGE_TRY(model::InferenceFolder opened, model::open_inference_folder(folder, false, use.device));
+  const formats::ModelConfig& config = opened.config();
   if (formats::recurrent_layer_count(config) > 0) {
     return fail(Code::kUnsupported,
                 "{}: has recurrent layers, whose states cannot be rewound behind a wrong guess; "
                 "choose a draft model without",
                 folder);
   }
-  JIGE_TRY(plan.architecture_,
-           model::Architecture::create(config, {}, model::HeadKind::kLanguageModel, use.device));
-  JIGE_TRY(const formats::TensorFolder files, formats::TensorFolder::open(folder));
-  JIGE_DO(model::check_weights(*plan.architecture_, files));
   JIGE_TRY(plan.sizes_,
            model::inference_sizes(
                {.context_max = std::min(use.context_max, config.context_max),
                 .batch_tokens_max = use.batch_tokens_max,
                 .logit_rows_max = std::clamp<int64_t>(use.sequences, 1, use.batch_tokens_max)},
-               *plan.architecture_, files));
+               *opened.architecture, opened.files));
+  plan.architecture_ = std::move(opened.architecture);
   return plan;
 }
 

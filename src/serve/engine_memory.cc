@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/bytes.h"
+#include "model/inference_folder.h"
 #include "serve/engine_drafts.h"
 
 namespace jige::serve {
@@ -116,12 +117,9 @@ Result<EngineMemory> plan_engine_memory(const std::string& folder,
                                         const model::InferenceOptions& options, int64_t limit_bytes,
                                         const MemoryBeside& beside, DeviceKind device,
                                         const EngineLayers& layers) {
-  JIGE_TRY(const formats::ModelConfig config, formats::load_model_config(folder));
-  const model::HeadKind head =
-      options.embeds ? model::HeadKind::kNormAlone : model::HeadKind::kLanguageModel;
-  JIGE_TRY(const auto architecture, model::Architecture::create(config, {}, head, device));
-  JIGE_TRY(const formats::TensorFolder files, formats::TensorFolder::open(folder));
-  JIGE_DO(model::check_weights(*architecture, files));
+  JIGE_TRY(const model::InferenceFolder opened,
+           model::open_inference_folder(folder, options.embeds, device));
+  const auto& [architecture, files] = opened;
   JIGE_TRY(model::InferenceSizes sizes, model::inference_sizes(options, *architecture, files));
   const bool asked = layers.budget.resident_layers.has_value();
   if (asked) {

@@ -4,6 +4,7 @@
 
 #include "base/bytes.h"
 #include "base/counted.h"
+#include "model/inference_folder.h"
 #include "model/memory_plan.h"
 #include "plan/streamed_layers.h"
 
@@ -90,12 +91,9 @@ Result<model::InferenceOptions> fit_layers(const std::string& folder,
                                            model::InferenceOptions options,
                                            const LayerBudget& budget, DeviceKind device) {
   if (!budget.may_stream()) return options;
-  JIGE_TRY(const formats::ModelConfig config, formats::load_model_config(folder));
-  const model::HeadKind head =
-      options.embeds ? model::HeadKind::kNormAlone : model::HeadKind::kLanguageModel;
-  JIGE_TRY(const auto architecture, model::Architecture::create(config, {}, head, device));
-  JIGE_TRY(const formats::TensorFolder files, formats::TensorFolder::open(folder));
-  JIGE_DO(model::check_weights(*architecture, files));
+  JIGE_TRY(const model::InferenceFolder opened,
+           model::open_inference_folder(folder, options.embeds, device));
+  const auto& [architecture, files] = opened;
   JIGE_TRY(const model::InferenceSizes sizes,
            model::inference_sizes(options, *architecture, files));
   auto fitted = fit_layers(*architecture, sizes, budget);

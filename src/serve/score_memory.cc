@@ -2,10 +2,8 @@
 
 #include <algorithm>
 
-#include "formats/model_config.h"
-#include "formats/tensor_folder.h"
-#include "model/architecture.h"
 #include "model/batch_limits.h"
+#include "model/inference_folder.h"
 #include "model/memory_plan.h"
 
 namespace jige::serve {
@@ -22,15 +20,13 @@ constexpr int64_t kRowsOfReplies = 32;
 Result<model::InferenceOptions> options_for_scores(const std::string& folder,
                                                    model::InferenceOptions options,
                                                    DeviceKind device, const LayerBudget& budget) {
-  JIGE_TRY(const formats::ModelConfig config, formats::load_model_config(folder));
-  JIGE_TRY(const auto architecture,
-           model::Architecture::create(config, {}, model::HeadKind::kLanguageModel, device));
-  JIGE_TRY(const formats::TensorFolder files, formats::TensorFolder::open(folder));
-  JIGE_DO(model::check_weights(*architecture, files));
+  JIGE_TRY(const model::InferenceFolder opened,
+           model::open_inference_folder(folder, options.embeds, device));
+  const auto& [architecture, files] = opened;
   JIGE_TRY(model::InferenceSizes least, model::inference_sizes(options, *architecture, files));
   const int64_t limit_bytes = std::min(options.memory_bytes_max, budget.device_bytes);
   if (budget.resident_layers) {
-    const int64_t layer_count = config.layer_count;
+    const int64_t layer_count = opened.config().layer_count;
     stream_layers(*architecture, std::min(layer_count, *budget.resident_layers), least);
   } else if (budget.may_stream() &&
              model::inference_memory(*architecture, least).total_bytes() > limit_bytes) {

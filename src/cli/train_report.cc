@@ -26,6 +26,15 @@ std::string context_text(const train::TrainPlan& plan) {
                      plan.context_max);
 }
 
+// Empty where the rank is none that is wider than what it adapts.
+std::string wide_rank_text(const train::TrainPlan& plan) {
+  if (plan.adapter_rank <= plan.adapter_rank_useful) return "";
+  return fmt::format(
+      "adapters of rank {} learn no more than those of rank {}, the smaller side of the largest "
+      "matrix that is adapted, and take more memory and time; --lora-rank {} does",
+      plan.adapter_rank, plan.adapter_rank_useful, plan.adapter_rank_useful);
+}
+
 // Master, gradient and two moments in f32.
 constexpr int64_t kStateBytesPerParameter = 16;
 
@@ -180,6 +189,7 @@ void TrainReport::on_plan(const train::TrainPlan& plan) {
            format_bytes(plan.memory_predicted_bytes));
   warn_of_bad_lines(plan.skipped_count);
   if (plan.context < plan.context_max) log_info("{}", context_text(plan));
+  if (const std::string text = wide_rank_text(plan); !text.empty()) log_warn("{}", text);
   if (plan.rank_count > 1) {
     const std::string streams = format_bytes(plan.stream_bytes);
     const bool on_gpu = plan.pinned_bytes > 0;
@@ -290,6 +300,7 @@ std::string plan_text(const train::TrainPlan& plan, double seconds) {
   Table table({{}, {}});
   table.row({"parameters", fmt::format("{}, {} of them trained", shown_count(plan.parameter_count),
                                        shown_count(plan.trainable_count))});
+  if (const std::string text = wide_rank_text(plan); !text.empty()) table.row({"", text});
   const std::string sequences = counted(plan.sequence_count, unit_of(plan));
   table.row({"data",
              fmt::format(

@@ -7,14 +7,14 @@ namespace jige::cli {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // What a run says on standard error that `body` makes of its callbacks.
 template <typename Body>
-std::string said(const train::TrainResult& result, const Body& body) {
+std::string said(const train::TrainResult& result, const Body& body, train::TrainPlan plan = {}) {
   TrainReport report({.json = false, .quiet = false});
   const train::TrainCallbacks callbacks = report.callbacks();
   testing::internal::CaptureStderr();
-  train::TrainPlan plan;
   plan.steps_total = 4;
   callbacks.on_plan(plan);
   body(callbacks);
@@ -38,6 +38,18 @@ TEST(TrainReport, ARunThatHadButToBeMeasuredHasNoLossOfItsOwn) {
   result.tokens_per_s = 1500;
   EXPECT_THAT(said(result, nothing),
               HasSubstr("  loss 3.000, held-out 2.000 (perplexity 7.39), 1.50 k tokens/s\n"));
+}
+
+TEST(TrainReport, WarnsOfARankThatIsWiderThanWhatItAdapts) {
+  const auto nothing = [](const train::TrainCallbacks&) {};
+  train::TrainPlan plan;
+  plan.adapter_rank = plan.adapter_rank_useful = 64;
+  EXPECT_THAT(said({}, nothing, plan), Not(HasSubstr("rank")));
+  EXPECT_THAT(plan_text(plan, 1), Not(HasSubstr("rank")));
+  plan.adapter_rank = 65;
+  EXPECT_THAT(said({}, nothing, plan), HasSubstr("adapters of rank 65 learn no more than those of "
+                                                 "rank 64"));
+  EXPECT_THAT(plan_text(plan, 1), HasSubstr("--lora-rank 64 does"));
 }
 
 }  // namespace

@@ -202,6 +202,20 @@ Architecture::Architecture(const formats::ModelConfig& config,
   append(*head_);
 }
 
+int64_t Architecture::adapter_rank_useful() const {
+  int64_t most = 0;
+  for (const auto& at : graph_.nodes) {
+    int64_t inputs = 0;
+    for (const ParamSpec& param : at.block->params()) {
+      if (!param.adapter) continue;
+      // A is [r, K], and B [N, r] follows it.
+      if (inputs > 0) most = std::max(most, std::min(inputs, param.shape[0]));
+      inputs = inputs > 0 ? 0 : param.shape[1];
+    }
+  }
+  return most;
+}
+
 int64_t Architecture::rope_columns() const { return model::rope_columns(config_); }
 
 std::string Architecture::base_name(const std::string& name) {

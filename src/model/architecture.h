@@ -53,6 +53,10 @@ class Architecture {
   // The module of a head that has a matrix of its own: "lm_head".
   const std::string& own_head_name() const { return own_head_name_; }
 
+  // The rank with which adapters say all that they can: the most of any, which is the smaller side
+  // of its matrix. 0 without adapters.
+  int64_t adapter_rank_useful() const;
+
   // Columns of what flows between blocks (stream_layout.h).
   int64_t stream_columns() const { return StreamLayout(config_).columns(); }
   // Of them, those that the head reads.

@@ -521,5 +521,18 @@ TEST(Architecture, UnknownAdapterTargetsAreRefusedWithTheKnownOnes) {
   EXPECT_FALSE(Architecture::create(tiny_config(Family::kLlama), formats::LoraConfig{.rank = 0}));
 }
 
+TEST(Architecture, TellsTheRankThatAdaptersCanUse) {
+  // 32 columns, 40 of feed-forward layers, 4 heads and 2 of keys with 12 each.
+  const auto config = value_of(formats::load_model_config(fixture("qwen3")));
+  const auto useful = [&](std::vector<std::string> targets) {
+    const formats::LoraConfig lora{.rank = 3, .alpha = 6, .target_modules = std::move(targets)};
+    return value_of(Architecture::create(config, lora))->adapter_rank_useful();
+  };
+  EXPECT_EQ(useful({}), 32);
+  EXPECT_EQ(useful({"k_proj"}), 24);
+  EXPECT_EQ(useful({"k_proj", "down_proj"}), 32);
+  EXPECT_EQ(value_of(Architecture::create(config))->adapter_rank_useful(), 0);
+}
+
 }  // namespace
 }  // namespace jige::model

@@ -21,6 +21,8 @@ namespace jige::train {
 struct TrainPlan {
   int64_t parameter_count = 0;
   int64_t trainable_count = 0;
+  int64_t adapter_rank = 0;         // 0: the whole model is trained
+  int64_t adapter_rank_useful = 0;  // Architecture::adapter_rank_useful
   int64_t steps_total = 0;
   int64_t step_first = 0;  // steps done by earlier parts of this run
   int64_t document_count = 0;

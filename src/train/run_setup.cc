@@ -185,6 +185,10 @@ Status choose_model(RunSetup& setup, const text::Tokenizer& tokenizer) {
   setup.plan.memory = setup.memory;
   setup.plan.parameter_count = formats::parameter_count(config);
   setup.plan.trainable_count = setup.memory.weights.trainable_count;
+  if (options.lora) {
+    setup.plan.adapter_rank = options.lora->rank;
+    setup.plan.adapter_rank_useful = setup.architecture->adapter_rank_useful();
+  }
   setup.plan.context = options.context;
   setup.plan.context_max = config.context_max;
   return options.pipeline ? Status{} : check_memory(setup);

@@ -31,11 +31,12 @@ size_t terminal_columns() {
 
 }  // namespace
 
-Progress::Progress(std::string_view title, int64_t total, bool quiet)
+Progress::Progress(std::string_view title, int64_t total, bool quiet, double shown_after_s)
     : title_(printable(title)),
       total_(std::max<int64_t>(total, 1)),
       quiet_(quiet),
-      terminal_(isatty(STDERR_FILENO) == 1) {}
+      terminal_(isatty(STDERR_FILENO) == 1),
+      shown_after_s_(shown_after_s) {}
 
 Progress::~Progress() {
   if (!quiet_ && open_line.exchange(false)) std::fputc('\n', stderr);
@@ -67,6 +68,7 @@ std::string Progress::line(int64_t done, std::string_view note, size_t columns) 
 void Progress::update(int64_t done, std::string_view note, bool force) {
   if (quiet_) return;
   const double now_s = watch_.seconds();
+  if (now_s < shown_after_s_) return;
   if (!force && now_s - last_drawn_s_ < (terminal_ ? 0.1 : 5.0)) return;
   last_drawn_s_ = now_s;
   if (terminal_) {
@@ -80,7 +82,7 @@ void Progress::update(int64_t done, std::string_view note, bool force) {
 }
 
 void Progress::finish(std::string_view note) {
-  if (quiet_) return;
+  if (quiet_ || (shown_after_s_ > 0 && last_drawn_s_ < 0)) return;
   const std::string text =
       fmt::format("{} done in {}  {}", title_, format_duration(watch_.seconds()), printable(note));
   std::fprintf(stderr, terminal_ ? "\r%s\x1b[K\n" : "%s\n", text.c_str());

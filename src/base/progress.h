@@ -13,10 +13,14 @@
 
 namespace jige {
 
+// `shown_after_s` of commands that are mostly over at once: a wait that needs no explanation.
+inline constexpr double kSilentSeconds = 1;
+
 class Progress {
  public:
-  // `total` in units of the caller's choice. Quiet draws nothing.
-  Progress(std::string_view title, int64_t total, bool quiet = false);
+  // `total` in units of the caller's choice. Quiet draws nothing. Of work that mostly takes no time
+  // nothing is drawn either, unless it takes longer than `shown_after_s`.
+  Progress(std::string_view title, int64_t total, bool quiet = false, double shown_after_s = 0);
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -24,7 +28,7 @@ class Progress {
   // Shows `done` of total with a note such as "loss 2.31 · 12.4 k tokens/s". Draws at most ten
   // times a second on a terminal and once in five seconds elsewhere; `force` draws in any case.
   void update(int64_t done, std::string_view note, bool force = false);
-  // Draws the last state and ends the line.
+  // Draws the last state and ends the line; not of short work of which nothing was drawn.
   void finish(std::string_view note);
 
  private:
@@ -34,6 +38,7 @@ class Progress {
   int64_t total_;
   bool quiet_;
   bool terminal_;
+  double shown_after_s_;
   double last_drawn_s_ = -1e9;
   StopWatch watch_;
 };

@@ -47,6 +47,22 @@ TEST(Progress, WritesALineNowAndThenWhereThereIsNoTerminal) {
   EXPECT_NE(text.find("final loss 1.5"), std::string::npos);
 }
 
+TEST(Progress, SaysNothingOfWorkThatIsOverSoonerThanItIsShown) {
+  EXPECT_EQ(drawn([] {
+              Progress progress("tokenizing", 10, false, 3600);
+              progress.update(5, "note", true);
+              progress.finish("end");
+            }),
+            "");
+  const std::string text = drawn([] {
+    Progress progress("tokenizing", 10, false, 1e-9);
+    progress.update(5, "note");
+    progress.finish("end");
+  });
+  EXPECT_NE(text.find("50 %"), std::string::npos) << text;
+  EXPECT_NE(text.find("tokenizing done in"), std::string::npos) << text;
+}
+
 TEST(Progress, QuietWritesNothing) {
   EXPECT_EQ(drawn([] {
               Progress progress("training", 10, true);

@@ -15,8 +15,7 @@ PlanProgress::PlanProgress(profile::Profiler& profiler, double budget_s, double 
                            bool quiet)
     : profiler_(profiler),
       before_(profiler.counts()),
-      shown_after_s_(shown_after_s),
-      bar_("planning", milliseconds(budget_s), quiet) {
+      bar_("planning", milliseconds(budget_s), quiet, shown_after_s) {
   profiler_.on_measured([this] { draw(); });
 }
 
@@ -39,13 +38,7 @@ std::string PlanProgress::note() const {
   return text;
 }
 
-void PlanProgress::finish() {
-  if (drawn_) bar_.finish(note());
-}
-
 void PlanProgress::draw() {
-  if (watch_.seconds() < shown_after_s_) return;
-  drawn_ = true;
   bar_.update(milliseconds(profiler_.counts().cost_s - before_.cost_s), note());
 }
 

@@ -33,7 +33,7 @@ class PlanProgress {
                                               const profile::CollectiveTask& task);
   void draw();
   // Says what it took, where anything was drawn.
-  void finish();
+  void finish() { bar_.finish(note()); }
 
  private:
   std::string note() const;
@@ -41,9 +41,6 @@ class PlanProgress {
   profile::Profiler& profiler_;
   const profile::ProfilerCounts before_;
   int64_t collectives_ = 0;
-  const double shown_after_s_;
-  StopWatch watch_;
-  bool drawn_ = false;
   Progress bar_;
 };
 

@@ -30,8 +30,7 @@ namespace jige::cli {
 namespace {
 
 constexpr double kMeasuredTolerance = 0.05;
-constexpr double kNoGain = 1e-6;     // a relative gain that no line shows
-constexpr double kShownAfter_s = 1;  // most plans of simulated links are made by then
+constexpr double kNoGain = 1e-6;  // a relative gain that no line shows
 constexpr const char* kOfAllReduces =
     "is about the all-reduces that --hosts and --shm run at the end; give one of these, or leave "
     "it out";
@@ -132,7 +131,7 @@ class PlanRingsCommand final : public Command {
         1.0 + (rings_max_ > 1) + (collective_ == "all-to-all") + (message_bytes_ > 0);
     if (bench->measures()) warn_of_small_budget(*bench, problem);
     PlanProgress progress(bench->profiler(), budgets * options_.budget_s,
-                          bench->measures() ? 0 : kShownAfter_s, output_.json || output_.quiet);
+                          bench->measures() ? 0 : kSilentSeconds, output_.json || output_.quiet);
     options_.go_on = [&progress] {
       progress.draw();
       return !interrupted();

@@ -31,6 +31,20 @@ namespace {
 constexpr int64_t kTracesBetweenLooks = 256;
 constexpr int64_t kTracesMax = 1'000'000'000;
 
+// Shows how many requests of a simulation are over.
+class RequestProgress final : public sim::SimulationObserver {
+ public:
+  RequestProgress(std::string_view title, size_t request_count, bool quiet)
+      : bar_(title, static_cast<int64_t>(request_count), quiet, kSilentSeconds) {}
+
+  void on_over(plan::RequestId) override { bar_.update(++over_count_, ""); }
+  void finish() { bar_.finish(""); }
+
+ private:
+  int64_t over_count_ = 0;
+  Progress bar_;
+};
+
 class SimulateServeCommand final : public Command {
  public:
   void declare(Flags& flags) override {
@@ -155,11 +169,15 @@ class SimulateServeCommand final : public Command {
     options.seed = plan_.seed;
     options.cancel = &interrupt_flag();
     const sim::Workload load = plan_.at(rate_index, 0);
-    JIGE_TRY(const sim::ServeSimulationResult result, sim::simulate_serve(load.requests, options));
     LoadPoint point{.subject = std::string(plan::policy_name(policy)),
                     .rate = plan_.rates[rate_index],
-                    .users = plan_.users,
-                    .report = sim::make_report(result.outcomes, plan_.goodput)};
+                    .users = plan_.users};
+    RequestProgress progress(fmt::format("{}, {}", point.subject, load_text(point)),
+                             load.requests.size(), output_.quiet || output_.json);
+    JIGE_TRY(const sim::ServeSimulationResult result,
+             sim::simulate_serve(load.requests, options, &progress));
+    progress.finish();
+    point.report = sim::make_report(result.outcomes, plan_.goodput);
     if (output_.json) print_json(simulated_json(point, result));
     points_.push_back(std::move(point));
     return {};

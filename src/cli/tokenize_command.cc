@@ -3,10 +3,14 @@
 
 #include <algorithm>
 #include <charconv>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "base/bytes.h"
+#include "base/counted.h"
+#include "base/progress.h"
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -93,8 +97,16 @@ class TokenizeCommand final : public Command {
   }
 
   Status encode(const text::Tokenizer& tokenizer, const std::string& input) const {
+    Progress progress("tokenizing", std::ssize(input), output_.json || output_.quiet,
+                      kSilentSeconds);
+    const std::function<void(size_t)> on_progress = [&](size_t done_bytes) {
+      progress.update(static_cast<int64_t>(done_bytes), format_bytes(std::ssize(input)));
+    };
     JIGE_TRY(const std::vector<int32_t> ids,
-             tokenizer.encode(input, {.add_special = !no_special_, .allow_special = !literal_}));
+             tokenizer.encode(input, {.add_special = !no_special_,
+                                      .allow_special = !literal_,
+                                      .on_progress = &on_progress}));
+    progress.finish(counted(std::ssize(ids), "token"));
     if (output_.json && count_) {
       print_json(Json{{"count", ids.size()}});
     } else if (output_.json) {

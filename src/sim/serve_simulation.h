@@ -49,7 +49,7 @@ struct ServeSimulationOptions {
   const std::atomic<bool>* cancel = nullptr;
 };
 
-// Looks on and takes part: for tests of the scheduler.
+// Looks on and takes part: for tests of the scheduler, and to show how far a simulation is.
 class SimulationObserver {
  public:
   virtual ~SimulationObserver() = default;

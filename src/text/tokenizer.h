@@ -23,6 +23,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -52,6 +53,8 @@ struct EncodeOptions {
   // Ascending byte offsets into the text that no special token may cover: guarded places of
   // chat_encode.h.
   std::span<const size_t> guards = {};
+  // Told, while a long text is encoded, about how many of its bytes are.
+  const std::function<void(size_t)>* on_progress = nullptr;
 };
 
 struct DecodeOptions {

@@ -9,6 +9,8 @@ namespace jige::text {
 namespace {
 
 constexpr size_t kPoolMax = 64;
+// Of a text, between two times that its progress is told.
+constexpr size_t kBytesBetweenLooks = 1 << 16;
 
 }  // namespace
 
@@ -26,6 +28,8 @@ class TokenizerCore::Run final : public PieceSink {
     std::vector<size_t> before;
     for (const Section& section : scratch_.raw) {
       const size_t count = ids_.size();
+      done_bytes_ = section.begin;
+      section_end_ = section.end;
       if (section.id >= 0) {
         ids_.push_back(section.id);
       } else {
@@ -47,6 +51,14 @@ class TokenizerCore::Run final : public PieceSink {
   Status check_count() const {
     if (ids_.size() <= options_.tokens_max) return {};
     return fail(Code::kExhausted, "the text has more than {} tokens", options_.tokens_max);
+  }
+
+  // Words are of normalized text, which may be longer than what it is of.
+  void count_progress(size_t word_bytes) {
+    done_bytes_ = std::min(done_bytes_ + word_bytes, section_end_);
+    if (done_bytes_ - told_bytes_ < kBytesBetweenLooks) return;
+    told_bytes_ = done_bytes_;
+    (*options_.on_progress)(done_bytes_);
   }
 
   // How many ids of a section, which begin at `count`, lie before a place in it: those that its
@@ -111,6 +123,7 @@ class TokenizerCore::Run final : public PieceSink {
 
   // Every word of the pre-tokenizer comes here.
   Status take(const Piece& word) override {
+    if (options_.on_progress) count_progress(word.text.size());
     if (const auto* unigram = std::get_if<UnigramModel>(&parts_.model)) {
       JIGE_DO(unigram->encode(word.text, scratch_.unigram, ids_));
     } else {
@@ -123,6 +136,8 @@ class TokenizerCore::Run final : public PieceSink {
   const EncodeOptions& options_;
   Scratch& scratch_;
   std::vector<int32_t> ids_;
+  // Of the text: what is behind us, where the section ends, and what was told last.
+  size_t done_bytes_ = 0, section_end_ = 0, told_bytes_ = 0;
 };
 
 std::unique_ptr<TokenizerCore::Scratch> TokenizerCore::borrow() const {

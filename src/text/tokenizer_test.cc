@@ -2,10 +2,15 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <functional>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "base/rng.h"
+#include "base/test_path.h"
 #include "text/test_fixtures.h"
 #include "text/unicode.h"
 
@@ -21,7 +26,7 @@ Ids encode(const Tokenizer& tokenizer, std::string_view text, const EncodeOption
 // A folder with chosen files, removed at the end.
 class Folder {
  public:
-  Folder() : path_(::testing::TempDir() + "jige_tokenizer_" + std::to_string(::getpid())) {
+  Folder() : path_(test_root() + "jige_tokenizer_" + std::to_string(::getpid())) {
     std::filesystem::create_directories(path_);
   }
   ~Folder() { std::filesystem::remove_all(path_); }
@@ -85,6 +90,23 @@ TEST(Tokenizer, GivesTheSameIdsFromManyThreads) {
   }
   for (auto& thread : threads) thread.join();
   for (const Ids& ids : found) EXPECT_EQ(ids, expected);
+}
+
+TEST(Tokenizer, TellsHowFarALongTextIs) {
+  std::string text;
+  while (text.size() < 500'000) text += "once upon a time </s> there was  a caf\u00e9, ";
+  for (const char* name : {"gpt2", "llama3", "t5"}) {
+    SCOPED_TRACE(name);
+    const Tokenizer tokenizer = family(name);
+    std::vector<size_t> told;
+    const std::function<void(size_t)> tell = [&](size_t done) { told.push_back(done); };
+    const Ids ids = encode(tokenizer, text, {.on_progress = &tell});
+    EXPECT_EQ(ids, encode(tokenizer, text));
+    ASSERT_GE(told.size(), 5u);
+    EXPECT_TRUE(std::ranges::is_sorted(told));
+    EXPECT_GT(told.back(), text.size() * 3 / 4);
+    EXPECT_LE(told.back(), text.size());
+  }
 }
 
 TEST(Tokenizer, StopsAtTheTokenLimit) {

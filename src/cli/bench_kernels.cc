@@ -231,7 +231,8 @@ Status bench_machine(Device& device, double seconds, MachineRates& rates,
     rates.fma_flops_per_s =
         measure_fma_flops_per_s(static_cast<CpuDevice&>(device), std::min(0.3, part_s));
   }
-  JIGE_TRY(const auto memory, ReadProbe::create(device, streaming_bytes(), part_s));
+  JIGE_TRY(const auto memory,
+           ReadProbe::create(device, {.bytes = streaming_bytes(), .seconds = part_s}));
   const auto bytes = static_cast<int64_t>(memory->bytes());
   rates.read_bytes_per_s = measure_read_bytes_per_s(*memory, std::min(0.5, part_s));
   const auto note = [&](const char* name, std::string detail, double value, const char* unit) {

@@ -234,7 +234,8 @@ Status bench_inference(Device& device, const BenchOptions& options, const Measur
   const model::InferenceMemory memory =
       model::inference_memory(model->architecture(), model->sizes());
   const double kv_bytes = static_cast<double>(memory.kv_bytes_per_token * options.new_tokens) / 2;
-  JIGE_TRY(const auto reading, ReadProbe::create(device, streaming_bytes(), options.seconds / 4));
+  JIGE_TRY(const auto reading,
+           ReadProbe::create(device, {.bytes = streaming_bytes(), .seconds = options.seconds / 4}));
   return bench_decode(
       sequence, prompt,
       weight_bytes_of_token(options, memory.weights.packed_bytes, device.kind()) + kv_bytes,

@@ -67,25 +67,24 @@ double measure_fma_flops_per_s(CpuDevice& device, double seconds) {
   });
 }
 
-Result<std::unique_ptr<ReadProbe>> ReadProbe::create(Device& device, int64_t bytes,
-                                                     double seconds) {
+Result<std::unique_ptr<ReadProbe>> ReadProbe::create(Device& device, const Size& size) {
   std::unique_ptr<ReadProbe> probe(new ReadProbe(device));
-  JIGE_TRY(probe->array_, probe->arena_.make(DType::kF32, Shape{bytes / 4}));
+  JIGE_TRY(probe->array_, probe->arena_.make(DType::kF32, Shape{size.bytes / 4}));
   if (device.kind() == DeviceKind::kCuda) {
     JIGE_TRY(probe->copies_, device.make_stream());
     probe->count_ = probe->array_.view().count();
     return probe;
   }
   probe->team_ = &static_cast<CpuDevice&>(device).team();
-  probe->touch(seconds);
+  probe->touch(size);
   return probe;
 }
 
-void ReadProbe::touch(double seconds) {
+void ReadProbe::touch(const Size& size) {
   auto* data = array_.view().as<float>();
   const int64_t whole = array_.view().count();
   const StopWatch watch;
-  while (count_ < whole && (count_ * 4 < streaming_bytes_min() || watch.seconds() < seconds)) {
+  while (count_ < whole && (count_ * 4 < size.bytes_min || watch.seconds() < size.seconds)) {
     const int64_t part = std::min(kTouchCount, whole - count_);
     team_->parallel_for(part, 1 << 16, [&](int64_t begin, int64_t end, int) {
       std::fill(data + count_ + begin, data + count_ + end, 0.0f);
@@ -118,7 +117,7 @@ double measure_read_bytes_per_s(ReadProbe& probe, double seconds) {
 }
 
 Result<double> measure_read_bytes_per_s(Device& device, int64_t bytes) {
-  JIGE_TRY(const auto probe, ReadProbe::create(device, bytes));
+  JIGE_TRY(const auto probe, ReadProbe::create(device, {.bytes = bytes}));
   return measure_read_bytes_per_s(*probe, 0.5);
 }
 

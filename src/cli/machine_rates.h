@@ -25,21 +25,33 @@ void fill_random(Stream& stream, const TensorView& view);
 // f32 operations per second of the vector units, from registers, in so many seconds and one run.
 double measure_fma_flops_per_s(CpuDevice& device, double seconds = 0.3);
 
+// Bytes that are surely larger than this processor's caches: four times the last level, at least
+// 256 MiB, at most 1 GiB; the most is taken on a GPU.
+int64_t streaming_bytes();
+// The least that is still larger than the caches: twice the last level, at least 64 MiB, at most
+// streaming_bytes().
+int64_t streaming_bytes_min();
+
 // One pass of all threads over an array in memory (several times the caches); on a GPU, a copy of
 // one half of the array to the other, which reads and writes its bytes.
 class ReadProbe {
  public:
   // The first touch of memory can take many times as long as reading it, above all where others use
   // the processor: after so many seconds the array is what has been touched, but no less than
-  // streaming_bytes_min(). Fails with kExhausted.
-  static Result<std::unique_ptr<ReadProbe>> create(Device& device, int64_t bytes,
-                                                   double seconds = 1e9);
+  // `bytes_min`.
+  struct Size {
+    int64_t bytes = 0;
+    double seconds = 1e9;
+    int64_t bytes_min = streaming_bytes_min();
+  };
+  // Fails with kExhausted.
+  static Result<std::unique_ptr<ReadProbe>> create(Device& device, const Size& size);
   void run();
   double bytes() const;  // of a run
 
  private:
   explicit ReadProbe(Device& device) : arena_(device, "bandwidth probe") {}
-  void touch(double seconds);
+  void touch(const Size& size);
   Arena arena_;
   ThreadTeam* team_ = nullptr;      // of a CPU
   std::unique_ptr<Stream> copies_;  // of a GPU
@@ -97,12 +109,5 @@ class GemmProbe {
 // Fails with kExhausted.
 Result<double> measure_gemm_flops_per_s(Device& device, DType compute, const GemmShape& shape,
                                         double seconds);
-
-// Bytes that are surely larger than this processor's caches: four times the last level, at least
-// 256 MiB, at most 1 GiB; the most is taken on a GPU.
-int64_t streaming_bytes();
-// The least that is still larger than the caches: twice the last level, at least 64 MiB, at most
-// streaming_bytes().
-int64_t streaming_bytes_min();
 
 }  // namespace jige::cli

@@ -13,10 +13,10 @@ class Busy : public testing::TestWithParam<const char*> {};
 
 // Ranks 0 and 1 move data without a pause for longer than the timeout of rank 2, which waits.
 TEST_P(Busy, RanksAreHeardByThoseWhoWait) {
-  constexpr uint64_t kMessages = 60;
+  constexpr uint64_t kMessages = 40;
   const RingPlan plan = RingPlan::in_rank_order(3);
   const auto errors =
-      run_ranks(make_transports(GetParam(), 3, plan), plan, {.timeout_s = 0.8},
+      run_ranks(make_transports(GetParam(), 3, plan), plan, {.timeout_s = 0.4},
                 [&](Communicator& ranks) -> Status {
                   std::vector<std::byte> large(64 << 20);
                   std::vector<std::byte> last(100);

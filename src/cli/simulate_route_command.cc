@@ -2,9 +2,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/split.h"
@@ -32,7 +34,12 @@ class SimulateRouteCommand final : public Command {
         "one of a few system prompts, and a turn's prompt is all that was said so far and a new "
         "question. An iteration takes what a profile of `jige profile serve` says of its batch, or "
         "base + token * its tokens + kv-token * the cached tokens it reads.");
-    flags.integer("--servers N", servers_, {.min = 1, .max = 1024}, "all equally fast");
+    flags.integer("--servers N", servers_, {.min = 1, .max = 1024}, "how many there are");
+    flags.text("--speeds NUMBERS", speeds_,
+               "how fast each is, as 1,1,2: an iteration takes its time / speed; 1 for those that "
+               "are not named");
+    flags.choice("--known-speeds HOW", known_speeds_, {"learned", "equal", "exact"},
+                 "what the router knows of that: what it learns from answers, nothing, or all");
     flags.text("--policies NAMES", policies_,
                "prefix, least-loaded, round-robin, or several with commas");
     flags.number("--imbalance-ratio X", imbalance_ratio_, {.min = 1, .max = 1e6},
@@ -87,6 +94,11 @@ class SimulateRouteCommand final : public Command {
     flags.text("--system-tokens SPEC", system_tokens_, "lengths of these");
     flags.text("--question-tokens SPEC", question_tokens_, "lengths of questions");
     flags.text("--answer-tokens SPEC", answer_tokens_, "lengths of answers");
+    flags.integer("--other-users N", other_users_, {.min = 0, .max = 1 << 20},
+                  "further ones who ask the first server themselves");
+    flags.number("--tell-seconds S", tell_seconds_, {.min = 0, .max = 1e6},
+                 "between two times that servers tell the router how many requests they have; 0: "
+                 "they do not");
     flags.number("--think-seconds S", think_seconds_, {.min = 0, .max = 1e6},
                  "mean time from an answer to the next question");
     flags.integer("--seed N", seed_, {}, "of conversations and noise");
@@ -107,8 +119,39 @@ class SimulateRouteCommand final : public Command {
     return rules;
   }
 
+  // One for each server.
+  Result<std::vector<double>> read_speeds() const {
+    std::vector<double> speeds;
+    for (size_t begin = 0; !speeds_.empty() && begin <= speeds_.size();) {
+      const size_t end = std::min(speeds_.find(',', begin), speeds_.size());
+      const std::string_view word = std::string_view(speeds_).substr(begin, end - begin);
+      begin = end + 1;
+      double speed = 0;
+      const auto [at, error] = std::from_chars(word.data(), word.data() + word.size(), speed);
+      const bool whole = error == std::errc() && at == word.data() + word.size();
+      if (!whole || !(speed >= 1e-3 && speed <= 1e3)) {
+        return fail(Code::kInvalidArgument,
+                    "--speeds: \"{}\" is no number from 0.001 to 1000; one a server, as 1,1,2",
+                    word);
+      }
+      speeds.push_back(speed);
+    }
+    if (std::ssize(speeds) > servers_) {
+      return fail(Code::kInvalidArgument, "--speeds: names {} and there are {} servers",
+                  speeds.size(), servers_);
+    }
+    speeds.resize(static_cast<size_t>(servers_), 1);
+    return speeds;
+  }
+
   Result<sim::RouteSimulationOptions> read_options() {
     sim::RouteSimulationOptions options;
+    JIGE_TRY(options.speeds, read_speeds());
+    options.known_speeds = known_speeds_ == "exact"   ? sim::KnownSpeeds::kExact
+                           : known_speeds_ == "equal" ? sim::KnownSpeeds::kEqual
+                                                      : sim::KnownSpeeds::kLearned;
+    options.other_users = other_users_;
+    options.tell_s = tell_seconds_;
     options.server_count = static_cast<int32_t>(servers_);
     options.route.requests_max = 1 << 24;
     options.route.waiting_max = 0;
@@ -124,7 +167,7 @@ class SimulateRouteCommand final : public Command {
     // As much as a server's cache holds.
     options.route.known_blocks_max =
         static_cast<size_t>(std::max<int64_t>(kv_tokens_ / options.route.block_tokens, 1));
-    options.load = {.user_count = users_,
+    options.load = {.user_count = users_ + other_users_,
                     .conversation_count = conversations_,
                     .system_prompts = system_prompts_,
                     .think_s = think_seconds_,
@@ -151,6 +194,7 @@ class SimulateRouteCommand final : public Command {
 
   void tell(plan::RouteRule rule, const sim::RouteSimulationResult& result) {
     const sim::LoadReport report = sim::make_report(result.outcomes);
+    const sim::LoadReport others = sim::make_report(result.other_outcomes);
     const auto prompts = static_cast<double>(result.prompt_tokens);
     const double cached = static_cast<double>(result.cached_tokens) / prompts;
     const double believed = static_cast<double>(result.believed_tokens) / prompts;
@@ -173,7 +217,9 @@ class SimulateRouteCommand final : public Command {
                              {"prompt_tokens", result.prompt_tokens},
                              {"cached_share", cached},
                              {"believed_share", believed},
-                             {"busiest_over_mean", uneven}});
+                             {"busiest_over_mean", uneven},
+                             {"other_requests", others.requests},
+                             {"other_e2e_mean_s", others.e2e_s.mean}});
     }
     const auto ms = [](double seconds) { return fmt::format("{:.0f}", seconds * 1e3); };
     table_.row({std::string(plan::route_rule_name(rule)),
@@ -190,7 +236,11 @@ class SimulateRouteCommand final : public Command {
   double imbalance_slack_ = plan::RouteOptions{}.imbalance_slack;
   int64_t answer_cost_ = plan::RouteOptions{}.answer_cost;
   int64_t known_weight_ = plan::RouteOptions{}.known_weight;
+  std::string speeds_;
+  std::string known_speeds_ = "learned";
   int64_t users_ = 64;
+  int64_t other_users_ = 0;
+  double tell_seconds_ = 1;
   int64_t conversations_ = 400;
   std::string turns_ = "1:8";
   int64_t system_prompts_ = 4;

@@ -12,28 +12,37 @@
 //     + answer_cost * max(expected answer - answer so far, answer_floor)
 //
 // where the expected answer is the mean of those that ended (each counts 1 / 64), at most what the
-// request allows. The work of a server, W, is the sum over its requests and what others have sent
-// it (set_other_work). Rules:
+// request allows. The work of a server, W, is the sum over its requests and over those that others
+// have sent it (set_others), of which nothing but their number is known: one that runs has half of
+// an expected answer left, one that waits a mean prompt and an answer. A server does its W in
 //
-//   prefix        the server with the least W - known_weight * known tokens of the prompt; these
-//                 count more than once, since a conversation that moves is read again now, and what
-//                 it takes of another cache is missed later. They count only
-//                 where W <= imbalance_ratio * mean W + imbalance_slack, so that a beginning that
-//                 everybody uses does not bury one server. The mean is over the servers that are up
-//                 and have the model. (The bound is that of Mirrokni, Thorup and Zadimoghaddam,
-//                 Consistent Hashing with Bounded Loads, SODA 2018, who move on from a server with
-//                 more than c times the mean; the slack is for when there is little to do.)
-//   least-loaded  the server with the least W
+//   time(W) = prompts of W / its speed at prompts + answers of W / its speed at answers
+//
+// with speeds of 1 until set_speed says otherwise: tokens of work that a usual server does
+// meanwhile. Rules:
+//
+//   prefix        the server with the least time(W + the request) - (known_weight - 1) * known
+//                 tokens of the prompt, which are not to be read there either; these count more
+//                 than once, since a conversation that moves is read again now, and what it takes
+//                 of another cache is missed later. They count only
+//                 where time(W) <= imbalance_ratio * its mean + imbalance_slack, so that a
+//                 beginning that everybody uses does not bury one server. The mean is over the
+//                 servers that are up and have the model. (The bound is that of Mirrokni, Thorup
+//                 and Zadimoghaddam, Consistent Hashing with Bounded Loads, SODA 2018, who move on
+//                 from a server with more than c times the mean; the slack is for when there is
+//                 little to do.)
+//   least-loaded  the server with the least time(W + the request)
 //   round-robin   one after the other
 //
 // Among equals it is the one that has been idle longest by the order of decisions.
 // Invariants, checked by check_invariants():
 //   (1) a request is at one server, or waits, or is over
-//   (2) W is the sum of the work left of a server's requests and of others
+//   (2) W is the sum of the work left of a server's requests and of others'
 //   (3) at most requests_max are at a server; at most waiting_max wait
 //   (4) nobody waits while a server that may take it has room, behind next()
 // and of every decision: (5) the server is up, not leaving, has the model, has room and has not
-// refused the request; (6) by prefix: its W was the least of those, or within the bound.
+// refused the request; (6) by prefix: its time(W + the request) was the least of those, or its
+// time(W) within the bound.
 // Threads: none; one caller. Memory: bounded by the servers, what is at them and what waits.
 #pragma once
 
@@ -69,6 +78,7 @@ struct RouteOptions {
   int64_t answer_floor = 16;   // tokens that an answer is expected to go on, however long it is
   int64_t known_weight = 8;    // what a known token saves, in tokens of work
   double answer_tokens = 256;  // expected of an answer before any has ended
+  double prompt_tokens = 512;  // unknown ones of a prompt that others sent, before any was placed
   double imbalance_ratio = 1.25;
   double imbalance_slack = 4096;
 };
@@ -79,6 +89,18 @@ struct RouteRequest {
   std::vector<uint64_t> prefix;  // prefix[i] names the first i + 1 blocks of the prompt
   int64_t prompt_tokens = 1;
   int64_t answer_tokens_max = -1;  // -1: not said
+};
+
+// Requests at a server that others have sent it. No whole numbers: what is known of them is old.
+struct OtherRequests {
+  double running = 0;
+  double waiting = 0;
+};
+
+// How fast a server is beside a usual one, which has 1.
+struct RouteSpeed {
+  double prompt = 1;
+  double answer = 1;
 };
 
 enum class ServerState {
@@ -99,7 +121,8 @@ enum class RouteVerdict {
 struct RouteDecision {
   RouteVerdict verdict = RouteVerdict::kWait;
   RouteServerId server = -1;
-  int64_t known_tokens = 0;  // of the prompt, that the server is believed to know
+  int64_t known_tokens = 0;   // of the prompt, that the server is believed to know
+  int64_t unread_tokens = 0;  // of other prompts, that it has to read first
 };
 
 struct PlacedRequest {
@@ -112,6 +135,8 @@ struct RouteServerStatus {
   bool leaving = false;
   int32_t requests = 0;
   int64_t work = 0;
+  OtherRequests others;
+  RouteSpeed speed;
   size_t known_blocks = 0;
 };
 
@@ -126,8 +151,10 @@ class RoutePolicy {
   bool has_server(RouteServerId server) const { return servers_.contains(server); }
   void set_state(RouteServerId server, ServerState state);
   void set_models(RouteServerId server, std::vector<std::string> models);
-  // Tokens that the server is busy with for others.
-  void set_other_work(RouteServerId server, int64_t tokens);
+  // Those that did not come by this policy. REQUIRES: no negative numbers.
+  void set_others(RouteServerId server, OtherRequests others);
+  // REQUIRES: speeds above 0.
+  void set_speed(RouteServerId server, RouteSpeed speed);
 
   // REQUIRES: the id is new.
   RouteDecision arrive(RouteRequest request);
@@ -145,6 +172,9 @@ class RoutePolicy {
   // To be called until it gives nothing, behind every event.
   std::optional<PlacedRequest> next();
 
+  // Whether the request waits and every server that may take it rests. False where it is over.
+  bool waits_for_rest(RouteId request) const;
+
   int32_t waiting_count() const { return static_cast<int32_t>(waiting_.size()); }
   int32_t request_count() const { return static_cast<int32_t>(requests_.size()); }
   double expected_answer_tokens() const { return answer_mean_; }
@@ -152,17 +182,23 @@ class RoutePolicy {
   void check_invariants() const;
 
  private:
+  // In tokens of prompts, both.
+  struct RouteWork {
+    int64_t prompts = 0;
+    int64_t answers = 0;
+    bool operator==(const RouteWork&) const = default;
+  };
   struct Server {
     explicit Server(size_t known_blocks_max) : known(known_blocks_max) {}
     ServerState state = ServerState::kDown;
     bool leaving = false;
     std::vector<std::string> models;
     int32_t requests = 0;
-    int64_t work = 0;        // of its requests
-    int64_t other_work = 0;  // of others
-    int64_t chosen_at = 0;   // by the order of decisions
+    RouteWork work;  // of its requests
+    OtherRequests others;
+    RouteSpeed speed;
+    int64_t chosen_at = 0;  // by the order of decisions
     PrefixIndex known;
-    int64_t load() const { return work + other_work; }
   };
   struct Request {
     RouteRequest spec;
@@ -170,14 +206,14 @@ class RoutePolicy {
     int64_t prompt_left = 0;
     int64_t answer_expected = 0;
     int64_t answer_tokens = 0;
-    int64_t work = 0;  // as counted at its server
+    RouteWork work;  // as counted at its server
     std::vector<RouteServerId> refused_by;
   };
   struct Candidate {
     RouteServerId id = -1;
     Server* server = nullptr;
     int64_t known_tokens = 0;
-    int64_t cost = 0;
+    double cost = 0;
   };
 
   Server& server_of(RouteServerId id);
@@ -185,13 +221,19 @@ class RoutePolicy {
   // What is to become of a request that is at no server.
   RouteDecision decide(const Request& request);
   RouteVerdict verdict_without_server(const Request& request) const;
+  // It may take the request, be it up or not.
+  static bool may_take(RouteServerId id, const Server& server, const Request& request);
   std::vector<Candidate> candidates(const Request& request);
-  int64_t load_bound(const Request& request) const;
+  double time_bound(const Request& request) const;
+  double time_of(const Server& server, const RouteWork& more) const;
+  RouteWork work_of_others(const Server& server) const;
+  int64_t expected_answer(const RouteRequest& spec) const;
+  RouteWork work_of(const RouteRequest& spec, int64_t prompt_left, int64_t answer_left) const;
   Candidate choose(const Request& request, std::vector<Candidate> open) const;
   void place(Request& request, const RouteDecision& decision);
   RouteDecision place_or_wait(Request request, bool is_new);
   void take_from_server(Request& request);
-  int64_t work_left(const Request& request) const;
+  RouteWork work_left(const Request& request) const;
   void recount(Request& request);
 
   RouteOptions options_;
@@ -201,6 +243,7 @@ class RoutePolicy {
   RouteServerId next_server_ = 0;
   int64_t decisions_ = 0;
   double answer_mean_;
+  double prompt_mean_;  // of what is unknown of a prompt where it goes
 };
 
 }  // namespace jige::plan

@@ -31,7 +31,9 @@ class PlainRouter {
     ServerState state = ServerState::kDown;
     bool leaving = false;
     std::set<std::string> models;
-    int64_t other = 0, chosen_at = 0;
+    OtherRequests others;
+    RouteSpeed speed;
+    int64_t chosen_at = 0;
     std::vector<std::vector<uint64_t>> seen;  // chains, since it came up
   };
   struct Request {
@@ -42,22 +44,47 @@ class PlainRouter {
     std::set<RouteServerId> refused_by;
   };
 
-  explicit PlainRouter(RouteOptions options) : options_(options), mean(options.answer_tokens) {}
+  explicit PlainRouter(RouteOptions options)
+      : options_(options), mean(options.answer_tokens), prompt_mean(options.prompt_tokens) {}
 
   bool has(const Server& server, const Request& request) const {
     return !server.leaving &&
            (request.spec.model.empty() ? !server.models.empty()
                                        : server.models.contains(request.spec.model));
   }
-  int64_t load(RouteServerId id) const {
-    int64_t sum = servers.at(id).other;
+  // In tokens of prompts: what is to be read, and what is to be said.
+  int64_t prompts(RouteServerId id) const {
+    int64_t sum = std::llround(servers.at(id).others.waiting * prompt_mean);
     for (const auto& [key, one] : requests) {
-      if (one.server != id) continue;
-      if (!one.began) sum += one.spec.prompt_tokens - one.known;
-      if (one.spec.answer_tokens_max == 0) continue;
-      sum += options_.answer_cost * std::max(one.expected - one.answered, options_.answer_floor);
+      if (one.server == id && !one.began) sum += one.spec.prompt_tokens - one.known;
     }
     return sum;
+  }
+  int64_t answers(RouteServerId id) const {
+    const OtherRequests& others = servers.at(id).others;
+    int64_t sum = std::llround((others.waiting + others.running / 2) * mean);
+    for (const auto& [key, one] : requests) {
+      if (one.server != id || one.spec.answer_tokens_max == 0) continue;
+      sum += std::max(one.expected - one.answered, options_.answer_floor);
+    }
+    return options_.answer_cost * sum;
+  }
+  int64_t load(RouteServerId id) const { return prompts(id) + answers(id); }
+  double time(RouteServerId id, int64_t more_prompts = 0, int64_t more_answers = 0) const {
+    const RouteSpeed& speed = servers.at(id).speed;
+    return static_cast<double>(prompts(id) + more_prompts) / speed.prompt +
+           static_cast<double>(answers(id) + more_answers) / speed.answer;
+  }
+  int64_t expected(const Request& request) const {
+    const int64_t most = request.spec.answer_tokens_max;
+    return most < 0 ? std::llround(mean) : std::min<int64_t>(std::llround(mean), most);
+  }
+  // With the request, of whose prompt so much need not be read.
+  double time_with(RouteServerId id, const Request& request, int64_t known) const {
+    const int64_t answer = request.spec.answer_tokens_max == 0
+                               ? 0
+                               : std::max(expected(request), options_.answer_floor);
+    return time(id, request.spec.prompt_tokens - known, options_.answer_cost * answer);
   }
   int64_t count(RouteServerId id) const {
     return std::ranges::count_if(requests,
@@ -79,11 +106,16 @@ class PlainRouter {
     double sum = 0, all = 0;
     for (const auto& [id, server] : servers) {
       if (server.state == ServerState::kDown || !has(server, request)) continue;
-      sum += static_cast<double>(load(id));
+      sum += time(id);
       ++all;
     }
-    return std::floor(options_.imbalance_ratio * (all > 0 ? sum / all : 0) +
-                      options_.imbalance_slack);
+    return options_.imbalance_ratio * (all > 0 ? sum / all : 0) + options_.imbalance_slack;
+  }
+  bool all_rest(const Request& request) const {
+    return std::ranges::none_of(servers, [&](const auto& entry) {
+      return entry.second.state == ServerState::kUp && has(entry.second, request) &&
+             !request.refused_by.contains(entry.first);
+    });
   }
   std::vector<RouteServerId> open(const Request& request) const {
     std::vector<RouteServerId> ids;
@@ -96,12 +128,14 @@ class PlainRouter {
     return ids;
   }
   RouteDecision decide(const Request& request) const {
-    std::optional<std::tuple<int64_t, int64_t, RouteServerId>> best;
+    std::optional<std::tuple<double, int64_t, RouteServerId>> best;
     for (const RouteServerId id : open(request)) {
       const Server& server = servers.at(id);
-      int64_t cost = options_.rule == RouteRule::kRoundRobin ? 0 : load(id);
-      if (options_.rule == RouteRule::kPrefix && static_cast<double>(load(id)) <= bound(request)) {
-        cost -= options_.known_weight * known(server, request);
+      double cost = options_.rule == RouteRule::kRoundRobin ? 0 : time_with(id, request, 0);
+      if (options_.rule == RouteRule::kPrefix && time(id) <= bound(request)) {
+        const int64_t there = known(server, request);
+        cost = time_with(id, request, there) -
+               static_cast<double>((options_.known_weight - 1) * there);
       }
       const auto key = std::tuple(cost, server.chosen_at, id);
       if (!best || key < *best) best = key;
@@ -111,7 +145,8 @@ class PlainRouter {
       const bool knows = options_.rule == RouteRule::kPrefix;
       return {.verdict = RouteVerdict::kServer,
               .server = id,
-              .known_tokens = knows ? known(servers.at(id), request) : 0};
+              .known_tokens = knows ? known(servers.at(id), request) : 0,
+              .unread_tokens = prompts(id)};
     }
     bool has_model = false, may_come = false;
     for (const auto& [id, server] : servers) {
@@ -126,10 +161,9 @@ class PlainRouter {
   void place(Request& request, const RouteDecision& decision) {
     request.server = decision.server;
     request.known = decision.known_tokens;
-    request.expected = std::llround(mean);
-    if (request.spec.answer_tokens_max >= 0) {
-      request.expected = std::min(request.expected, request.spec.answer_tokens_max);
-    }
+    request.expected = expected(request);
+    prompt_mean +=
+        (static_cast<double>(request.spec.prompt_tokens - request.known) - prompt_mean) / 64;
     request.answered = 0;
     request.began = false;
     servers.at(decision.server).chosen_at = ++decisions;
@@ -139,7 +173,7 @@ class PlainRouter {
   RouteOptions options_;
   std::map<RouteServerId, Server> servers;
   std::map<RouteId, Request> requests;
-  double mean;
+  double mean, prompt_mean;
   int64_t decisions = 0;
 };
 
@@ -155,6 +189,7 @@ class Walk {
     options_.known_weight = 1 + static_cast<int64_t>(rng_.below(6));
     options_.answer_floor = 2;
     options_.answer_tokens = 20;
+    options_.prompt_tokens = 30;
     options_.imbalance_ratio = 1 + rng_.uniform();
     options_.imbalance_slack = static_cast<double>(rng_.below(300));
     policy_.emplace(options_);
@@ -174,6 +209,9 @@ class Walk {
         ASSERT_EQ(policy_->status(id).requests, plain_->count(id));
       }
       ASSERT_LE(policy_->waiting_count(), options_.waiting_max + refused_waiting_);
+      for (const auto& [id, one] : plain_->requests) {
+        ASSERT_EQ(policy_->waits_for_rest(id), one.server < 0 && plain_->all_rest(one));
+      }
     }
   }
 
@@ -205,6 +243,7 @@ class Walk {
     ASSERT_EQ(got.server, want.server) << log_;
     if (got.verdict != RouteVerdict::kServer) return;
     ASSERT_EQ(got.known_tokens, want.known_tokens) << log_;
+    ASSERT_EQ(got.unread_tokens, want.unread_tokens) << log_;
     log_ += std::to_string(got.server) + " ";
   }
   // Invariants (5) and (6) of the header, before the request is counted at its server.
@@ -213,10 +252,13 @@ class Walk {
     const std::vector<RouteServerId> open = plain_->open(request);
     ASSERT_NE(std::ranges::find(open, decision.server), open.end()) << log_;
     if (options_.rule != RouteRule::kPrefix) return;
-    int64_t least = plain_->load(open.front());
-    for (const RouteServerId id : open) least = std::min(least, plain_->load(id));
-    const int64_t load = plain_->load(decision.server);
-    ASSERT_TRUE(load == least || static_cast<double>(load) <= plain_->bound(request)) << log_;
+    double least = plain_->time_with(open.front(), request, 0);
+    for (const RouteServerId id : open) {
+      least = std::min(least, plain_->time_with(id, request, 0));
+    }
+    ASSERT_TRUE(plain_->time_with(decision.server, request, 0) == least ||
+                plain_->time(decision.server) <= plain_->bound(request))
+        << log_;
   }
 
   void arrive() {
@@ -309,14 +351,21 @@ class Walk {
 
   void change_server() {
     const RouteServerId id = any_server();
-    const uint64_t what = rng_.below(8);
-    if (what == 0) {
+    const uint64_t what = rng_.below(9);
+    if (what == 8) {
+      // Powers of two, so that both reckon alike to the last bit.
+      const double speeds[] = {0.25, 0.5, 1, 2, 4};
+      PlainRouter::Server& server = plain_->servers.at(id);
+      server.speed = {.prompt = speeds[rng_.below(5)], .answer = speeds[rng_.below(5)]};
+      policy_->set_speed(id, server.speed);
+    } else if (what == 0) {
       policy_->leave(id);
       plain_->servers.at(id).leaving = true;
       forget_left();
     } else if (what == 1) {
-      plain_->servers.at(id).other = static_cast<int64_t>(rng_.below(200));
-      policy_->set_other_work(id, plain_->servers.at(id).other);
+      OtherRequests& others = plain_->servers.at(id).others;
+      others = {.running = rng_.uniform() * 3, .waiting = rng_.uniform() * 2};
+      policy_->set_others(id, others);
     } else {
       set_state(id, what < 5   ? ServerState::kUp
                     : what < 7 ? ServerState::kResting
@@ -474,6 +523,54 @@ TEST(RoutePolicy, LetsWhoLeavesFinishAndSaysWhyNobodyAnswers) {
   EXPECT_EQ(next->decision.verdict, RouteVerdict::kNoServer);
   EXPECT_EQ(policy.refused(2).verdict, RouteVerdict::kRefused);
   EXPECT_EQ(policy.request_count(), 0);
+}
+
+// How many of so many requests that stay each server gets.
+std::map<RouteServerId, int> shares_of(RoutePolicy& policy, int requests) {
+  std::map<RouteServerId, int> shares;
+  for (RouteId id = 1; id <= requests; ++id) {
+    ++shares[policy.arrive({.id = id, .prompt_tokens = 500}).server];
+  }
+  return shares;
+}
+
+TEST(RoutePolicy, GivesAServerTwiceAsFastTwiceTheWork) {
+  for (const RouteRule rule : {RouteRule::kPrefix, RouteRule::kLeastLoaded}) {
+    RoutePolicy policy = servers_up({.rule = rule, .requests_max = 1000}, 3);
+    policy.set_speed(0, {.prompt = 2, .answer = 2});
+    const auto shares = shares_of(policy, 400);
+    EXPECT_NEAR(shares.at(0), 200, 2);
+    EXPECT_NEAR(shares.at(1), 100, 2);
+    EXPECT_NEAR(shares.at(2), 100, 2);
+  }
+  RoutePolicy turns = servers_up({.rule = RouteRule::kRoundRobin, .requests_max = 1000}, 2);
+  turns.set_speed(0, {.prompt = 2, .answer = 2});
+  EXPECT_EQ(shares_of(turns, 400).at(0), 200) << "one after the other";
+}
+
+// One reads fast, the other speaks fast: each gets what it is good at.
+TEST(RoutePolicy, KnowsWhatAServerIsFastAt) {
+  RoutePolicy policy = servers_up({.requests_max = 1000}, 2);
+  policy.set_speed(0, {.prompt = 4, .answer = 1});
+  policy.set_speed(1, {.prompt = 1, .answer = 4});
+  for (RouteId id = 1; id <= 40; ++id) {
+    const bool reads = id % 2 == 0;
+    const RouteDecision decision = policy.arrive(
+        {.id = id, .prompt_tokens = reads ? 4000 : 10, .answer_tokens_max = reads ? 2 : 200});
+    EXPECT_EQ(decision.server, reads ? 0 : 1) << id;
+    policy.finished(id, Ending::kGivenUp);
+  }
+}
+
+TEST(RoutePolicy, GoesAroundWhatOthersHaveSent) {
+  RoutePolicy policy = servers_up({.requests_max = 1000}, 2);
+  policy.set_others(0, {.running = 4, .waiting = 6});
+  EXPECT_EQ(policy.status(0).work, 6 * 512 + 8 * 256 * 8);
+  const auto shares = shares_of(policy, 30);
+  // Its 19456 tokens of work are those of some eight requests of 500 + 8 * 256.
+  EXPECT_NEAR(shares.at(1) - shares.at(0), 8, 1);
+  policy.set_others(0, {});
+  EXPECT_EQ(policy.arrive({.id = 99, .prompt_tokens = 500}).server, 0) << "they are gone";
 }
 
 TEST(RouteRule, HasNames) {

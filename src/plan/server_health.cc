@@ -43,6 +43,12 @@ void ServerHealth::go_down(double now_s) {
 void ServerHealth::request_refused(double now_s, double retry_after_s) {
   const double rest_s = std::clamp(retry_after_s, options_.rest_min_s, options_.rest_max_s);
   rests_until_s_ = std::max(rests_until_s_, now_s + rest_s);
+  refuses_until_s_ = now_s + retry_after_s;
+}
+
+double ServerHealth::rest_left_s(double now_s) const {
+  if (state(now_s) != ServerState::kResting) return 0;
+  return std::max(rests_until_s_, refuses_until_s_) - now_s;
 }
 
 ServerState ServerHealth::state(double now_s) const {

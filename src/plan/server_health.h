@@ -51,6 +51,8 @@ class ServerHealth {
   void request_refused(double now_s, double retry_after_s);
 
   ServerState state(double now_s) const;
+  // How long it wants no more, by its own word or while it rests; 0 where it takes requests.
+  double rest_left_s(double now_s) const;
   // It is down, and not for a request alone: a probe had no good answer either.
   bool unanswering() const { return !up_ && probe_failed_; }
 
@@ -61,11 +63,12 @@ class ServerHealth {
   bool up_ = false;
   bool probing_ = false;
   bool probe_failed_ = false;  // the last one
-  int32_t failures_ = 0;  // of probes, in a row
+  int32_t failures_ = 0;       // of probes, in a row
   double backoff_s_;
   double up_since_s_ = 0;
   double probe_at_s_ = -std::numeric_limits<double>::infinity();
   double rests_until_s_ = -std::numeric_limits<double>::infinity();
+  double refuses_until_s_ = -std::numeric_limits<double>::infinity();  // as it said
 };
 
 }  // namespace jige::plan

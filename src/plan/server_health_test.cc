@@ -115,5 +115,17 @@ TEST(ServerHealth, ProbesNoFasterThanItMay) {
   }
 }
 
+TEST(ServerHealth, TellsHowLongItWantsNoMore) {
+  ServerHealth health({.rest_min_s = 0.5, .rest_max_s = 5});
+  health.probe_sent();
+  health.probe_answered(0, true);
+  EXPECT_EQ(health.rest_left_s(0), 0);
+  health.request_refused(10, 60);
+  EXPECT_EQ(health.rest_left_s(12), 58) << "as it said, though it is asked again sooner";
+  EXPECT_EQ(health.rest_left_s(15), 0);
+  health.request_refused(20, -1);
+  EXPECT_EQ(health.rest_left_s(20.25), 0.25);
+}
+
 }  // namespace
 }  // namespace jige::plan

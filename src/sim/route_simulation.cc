@@ -9,6 +9,8 @@
 #include <queue>
 #include <utility>
 
+#include "base/check.h"
+
 namespace jige::sim {
 namespace {
 
@@ -16,11 +18,13 @@ constexpr double kNotYet = std::numeric_limits<double>::infinity();
 
 // One server: an engine with one batch at a time.
 struct SimulatedServer {
-  SimulatedServer(const plan::ServeSchedulerOptions& options, uint64_t seed)
-      : scheduler(options), noise(seed) {}
+  SimulatedServer(const plan::ServeSchedulerOptions& options, uint64_t seed, double speed_now)
+      : scheduler(options), noise(seed), speed(speed_now) {}
 
   plan::ServeScheduler scheduler;
+  plan::ServerLoad load{{}};
   Rng noise;
+  double speed;
   std::optional<plan::Batch> batch;  // under way
   double end_s = kNotYet;
   std::vector<double> token_s;  // of each item: when its tokens are told
@@ -31,13 +35,18 @@ struct SimulatedServer {
 class RouteSimulation {
  public:
   explicit RouteSimulation(const RouteSimulationOptions& options)
-      : options_(options), talk_(options.load), policy_(options.route) {
+      : options_(options), talk_(options.load), policy_(options.route), tell_at_s_(options.tell_s) {
+    JIGE_CHECK(options.speeds.empty() || std::ssize(options.speeds) == options.server_count,
+               "each server has a speed");
     for (int32_t i = 0; i < options.server_count; ++i) {
+      const double speed = options.speeds.empty() ? 1 : options.speeds[static_cast<size_t>(i)];
       servers_.emplace_back(options.scheduler,
-                            derive_key(options.load.seed, "noise", static_cast<uint64_t>(i)));
+                            derive_key(options.load.seed, "noise", static_cast<uint64_t>(i)),
+                            speed);
       const plan::RouteServerId id = policy_.add_server();
       policy_.set_models(id, {"model"});
       policy_.set_state(id, plan::ServerState::kUp);
+      if (options.known_speeds == KnownSpeeds::kExact) policy_.set_speed(id, {speed, speed});
     }
   }
 
@@ -62,7 +71,9 @@ class RouteSimulation {
         next_s = std::min(next_s, server.end_s);
       }
       if (next_s == kNotYet) break;
+      if (options_.tell_s > 0) next_s = std::min(next_s, tell_at_s_);
       now_s_ = next_s;
+      learn();
     }
     if (!asked_.empty()) {
       return fail(Code::kInternal, "{} requests are left and nothing can run", asked_.size());
@@ -70,6 +81,10 @@ class RouteSimulation {
     for (const SimulatedServer& server : servers_) {
       result_.computed_tokens.push_back(server.computed_tokens);
       result_.busy_s.push_back(server.busy_s);
+    }
+    for (size_t id = 0; id < outcomes_.size(); ++id) {
+      (by_others_[id] ? result_.other_outcomes : result_.outcomes)
+          .push_back(std::move(outcomes_[id]));
     }
     return std::move(result_);
   }
@@ -90,14 +105,16 @@ class RouteSimulation {
   }
 
   Status ask(int64_t user) {
-    const auto id = static_cast<plan::RequestId>(result_.outcomes.size());
+    const auto id = static_cast<plan::RequestId>(outcomes_.size());
     const Turn& turn = turns_.at(user);
     plan::RequestSpec spec{.id = id,
                            .prompt = Conversations::prompt(turn, options_.load.seed),
                            .max_new_tokens = static_cast<int32_t>(turn.answer_tokens)};
-    result_.outcomes.push_back({.start_s = now_s_, .prompt_tokens = turn.prompt_tokens});
+    outcomes_.push_back({.start_s = now_s_, .prompt_tokens = turn.prompt_tokens});
+    by_others_.push_back(user >= options_.load.user_count - options_.other_users);
     result_.prompt_tokens += turn.prompt_tokens;
     asked_[id] = {.user = user, .turn = turn};
+    if (by_others_.back()) return servers_.front().scheduler.arrive(spec);
     // What a client allows is no word on how long its answer gets.
     const plan::RouteDecision decision = policy_.arrive(
         {.id = id, .prefix = chain_of(spec.prompt), .prompt_tokens = turn.prompt_tokens});
@@ -110,9 +127,37 @@ class RouteSimulation {
     if (placed.decision.verdict != plan::RouteVerdict::kServer) {
       return fail(Code::kExhausted, "request {}: more wait for a server than may", placed.id);
     }
-    result_.believed_tokens += placed.decision.known_tokens;
+    const plan::RouteDecision& decision = placed.decision;
+    result_.believed_tokens += decision.known_tokens;
     const auto spec = specs_.extract(placed.id);
-    return servers_[static_cast<size_t>(placed.decision.server)].scheduler.arrive(spec.mapped());
+    speeds_.asked(placed.id, decision.server, now_s_,
+                  {.prompt_tokens = std::ssize(spec.mapped().prompt) - decision.known_tokens,
+                   .unread_tokens = decision.unread_tokens});
+    return servers_[static_cast<size_t>(decision.server)].scheduler.arrive(spec.mapped());
+  }
+
+  // What the router hears and finds out, as time goes on.
+  void learn() {
+    const bool tells = options_.tell_s > 0 && now_s_ >= tell_at_s_;
+    if (tells) tell_at_s_ = now_s_ + options_.tell_s;
+    for (plan::RouteServerId id = 0; id < options_.server_count; ++id) {
+      SimulatedServer& server = servers_[static_cast<size_t>(id)];
+      if (tells) {
+        server.load.asked(speeds_.sequences(id));
+        server.load.told(now_s_,
+                         {.running = static_cast<double>(server.scheduler.running_count()),
+                          .waiting = static_cast<double>(server.scheduler.waiting_count())});
+      }
+      if (options_.tell_s > 0) {
+        const plan::OtherRequests others = server.load.others(now_s_);
+        policy_.set_others(id, others);
+        speeds_.set_others(id, now_s_, others.running);
+      }
+    }
+    if (options_.known_speeds != KnownSpeeds::kLearned || !speeds_.update(now_s_)) return;
+    for (plan::RouteServerId id = 0; id < options_.server_count; ++id) {
+      policy_.set_speed(id, speeds_.speed(id));
+    }
   }
 
   std::vector<uint64_t> chain_of(const std::vector<int32_t>& tokens) const {
@@ -130,8 +175,9 @@ class RouteSimulation {
     if (server.batch) return;
     server.batch = server.scheduler.next_batch();
     if (!server.batch) return;
-    const double step_s = options_.step.draw_seconds(*server.batch, server.token_s, server.noise);
-    for (double& one_s : server.token_s) one_s += now_s_;
+    const double step_s =
+        options_.step.draw_seconds(*server.batch, server.token_s, server.noise) / server.speed;
+    for (double& one_s : server.token_s) one_s = now_s_ + one_s / server.speed;
     server.end_s = now_s_ + step_s;
     server.busy_s += step_s;
   }
@@ -154,7 +200,7 @@ class RouteSimulation {
   }
 
   void tell_token(const SimulatedServer& server, plan::RequestId id, double token_s) {
-    RequestOutcome& outcome = result_.outcomes[static_cast<size_t>(id)];
+    RequestOutcome& outcome = outcomes_[static_cast<size_t>(id)];
     Asked& asked = asked_.at(id);
     if (asked.told++ == 0) {
       outcome.first_token_s = token_s;
@@ -165,20 +211,26 @@ class RouteSimulation {
     outcome.output_tokens = asked.told;
     outcome.end_s = token_s;
     policy_.progress(id, asked.told);
+    speeds_.progress(id, token_s, asked.told);
   }
 
   void finish(plan::RequestId id) {
     const int64_t user = asked_.at(id).user;
     asked_.erase(id);
     policy_.finished(id, plan::RoutePolicy::Ending::kWhole);
+    speeds_.finished(id, now_s_, plan::SpeedEnding::kCounts);
     begin_turn(user);
   }
 
   const RouteSimulationOptions& options_;
   Conversations talk_;
   plan::RoutePolicy policy_;
+  plan::ServerSpeeds speeds_{{}};
+  double tell_at_s_;
   std::deque<SimulatedServer> servers_;
   RouteSimulationResult result_;
+  std::vector<RequestOutcome> outcomes_;  // by arrival
+  std::vector<bool> by_others_;
   std::map<int64_t, Turn> turns_;  // that users are about to ask
   std::map<plan::RequestId, Asked> asked_;
   std::map<plan::RequestId, plan::RequestSpec> specs_;  // of those that are at no server yet

@@ -142,6 +142,63 @@ TEST(RouteSimulation, FindsMoreWhereItKnowsWhatIsThere) {
   EXPECT_GT(share(plan::RouteRule::kPrefix), share(plan::RouteRule::kLeastLoaded) + 0.1);
 }
 
+double mean_e2e(const std::vector<RequestOutcome>& outcomes) {
+  double sum = 0;
+  for (const RequestOutcome& one : outcomes) sum += one.end_s - one.start_s;
+  return sum / static_cast<double>(outcomes.size());
+}
+
+// The last server is four times as fast as the others.
+RouteSimulationOptions unequal_options(KnownSpeeds known) {
+  RouteSimulationOptions options = routed_options(plan::RouteRule::kPrefix);
+  options.speeds = {1, 1, 4};
+  options.known_speeds = known;
+  options.load.user_count = 60;
+  options.load.conversation_count = 400;
+  options.load.think_s = 0.2;
+  return options;
+}
+
+TEST(RouteSimulation, LearnsHowFastServersAre) {
+  const RouteSimulationResult equal = run_routed(unequal_options(KnownSpeeds::kEqual));
+  const RouteSimulationResult learned = run_routed(unequal_options(KnownSpeeds::kLearned));
+  const RouteSimulationResult exact = run_routed(unequal_options(KnownSpeeds::kExact));
+  const auto share = [](const RouteSimulationResult& result) {
+    const double sum = static_cast<double>(
+        std::accumulate(result.computed_tokens.begin(), result.computed_tokens.end(), int64_t{0}));
+    return static_cast<double>(result.computed_tokens.back()) / sum;
+  };
+  // It does four of six parts of the work where that is known.
+  EXPECT_GT(share(learned), share(equal) + 0.03);
+  EXPECT_NEAR(share(learned), share(exact), 0.08);
+  EXPECT_LT(mean_e2e(learned.outcomes), 0.85 * mean_e2e(equal.outcomes));
+  EXPECT_LT(mean_e2e(learned.outcomes), 1.15 * mean_e2e(exact.outcomes));
+}
+
+TEST(RouteSimulation, DoesNotTakeEqualServersForUnequal) {
+  RouteSimulationOptions options = unequal_options(KnownSpeeds::kEqual);
+  options.speeds.clear();
+  const double equal = mean_e2e(run_routed(options).outcomes);
+  options.known_speeds = KnownSpeeds::kLearned;
+  EXPECT_NEAR(mean_e2e(run_routed(options).outcomes) / equal, 1, 0.05);
+}
+
+TEST(RouteSimulation, GoesAroundOthersWhereServersTell) {
+  RouteSimulationOptions options = routed_options(plan::RouteRule::kPrefix);
+  options.known_speeds = KnownSpeeds::kEqual;
+  options.load.user_count = 36;
+  options.load.conversation_count = 240;
+  options.other_users = 24;
+  const RouteSimulationResult blind = run_routed(options);
+  options.tell_s = 1;
+  const RouteSimulationResult told = run_routed(options);
+  EXPECT_EQ(blind.outcomes.size() + blind.other_outcomes.size(),
+            told.outcomes.size() + told.other_outcomes.size());
+  EXPECT_LT(told.computed_tokens[0], blind.computed_tokens[0]);
+  EXPECT_LT(mean_e2e(told.outcomes), mean_e2e(blind.outcomes));
+  EXPECT_LT(mean_e2e(told.other_outcomes), mean_e2e(blind.other_outcomes));
+}
+
 TEST(RouteSimulation, SaysWhatCannotRun) {
   RouteSimulationOptions options = routed_options(plan::RouteRule::kPrefix);
   options.scheduler.pool.block_count = 4;

@@ -184,9 +184,33 @@ TEST(ServerSpeeds, TakesAnAnswerThatComesWholeByItsShareOfTheWork) {
   EXPECT_FALSE(prompt.update(11)) << "most of its time was another matter";
 }
 
-TEST(ServerSpeeds, CountsOthersAndSeveralAnswersOfOneRequest) {
+TEST(ServerSpeeds, CountsWhatIsToBeReadInFrontOfAPrompt) {
+  ServerSpeeds speeds(kPatient);
+  PlayedServers({{.speed = 1, .at_once = 5}}).play(speeds, 20);
+  EXPECT_NEAR(speeds.rates(0).prompt, 1000, 1);
+}
+
+// Alike, but one of them makes answers for others most of the time, which it is slower by.
+TEST(ServerSpeeds, DoesNotTakeAServerForSlowThatIsBusyForOthers) {
+  ServerSpeeds speeds(kPatient);
+  double now_s = 0;
+  for (RouteId id = 0; id < 80; ++id) {
+    const auto server = static_cast<RouteServerId>(id % 2);
+    const double others = server == 0 ? static_cast<double>(id % 3 * 4) : 0;
+    speeds.set_others(server, now_s, others);
+    speeds.asked(id, server, now_s, {.prompt_tokens = 10});
+    for (int64_t token = 1; token <= 30; ++token) {
+      now_s += 0.02 * (1 + 0.5 * others);
+      speeds.progress(id, now_s, token);
+    }
+    speeds.finished(id, now_s, SpeedEnding::kCounts);
+  }
+  speeds.update(now_s);
+  EXPECT_NEAR(ratio(speeds, &RouteSpeed::answer), 1, 0.1);
+}
+
+TEST(ServerSpeeds, CountsSeveralAnswersOfOneRequest) {
   ServerSpeeds speeds({});
-  speeds.set_others(0, 0, 3);
   speeds.asked(1, 0, 0, {.prompt_tokens = 10, .sequences = 2});
   EXPECT_EQ(speeds.sequences(0), 2);
   speeds.progress(1, 1, 8);

@@ -19,29 +19,28 @@ namespace jige::api {
 namespace {
 
 constexpr size_t kReceiveBytes = 64 * 1024;
+static_assert(kReceiveBytes >= TlsStream::kReadBytesMin);
 constexpr size_t kAnswerBytesMax = size_t{64} << 20;
 
 bool would_block(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
 
 struct UrlParts {
   std::string host, port, base;
+  bool tls = false;
 };
 
 Result<UrlParts> split_url(std::string_view url) {
-  constexpr std::string_view kScheme = "http://";
-  if (url.starts_with("https://")) {
-    return fail(Code::kUnsupported, "{}: this client speaks plain http only; use a local proxy",
-                url);
-  }
-  UrlParts parts;
+  UrlParts parts{.tls = url.starts_with("https://")};
   std::string_view rest = url;
-  if (rest.starts_with(kScheme)) rest.remove_prefix(kScheme.size());
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    if (url.starts_with(scheme)) rest.remove_prefix(scheme.size());
+  }
   const size_t slash = std::min(rest.find('/'), rest.size());
   std::string_view host = rest.substr(0, slash);
   parts.base = rest.substr(slash);
   while (parts.base.ends_with('/')) parts.base.pop_back();
   if (parts.base.ends_with("/v1")) parts.base.resize(parts.base.size() - 3);
-  parts.port = "80";
+  parts.port = parts.tls ? "443" : "80";
   const size_t bracket = host.find(']');  // [::1]:8000
   const size_t colon = host.find(':', bracket == std::string_view::npos ? 0 : bracket);
   if (colon != std::string_view::npos) {
@@ -55,8 +54,9 @@ Result<UrlParts> split_url(std::string_view url) {
   const auto [at, error] = std::from_chars(parts.port.data(), end, port);
   const bool plain = std::ranges::all_of(url, [](unsigned char c) { return c > ' ' && c < 127; });
   if (host.empty() || !plain || error != std::errc() || at != end || port < 1 || port > 65535) {
-    return fail(Code::kInvalidArgument,
-                "\"{}\" is no address of a server; give it as http://HOST:PORT", url);
+    return fail(
+        Code::kInvalidArgument,
+        "\"{}\" is no address of a server; give it as http://HOST:PORT or https://HOST:PORT", url);
   }
   return parts;
 }
@@ -88,7 +88,7 @@ tl::unexpected<Error> broken(std::string_view what, int error) {
 
 }  // namespace
 
-Result<HttpPeer> HttpPeer::resolve(std::string_view url) {
+Result<HttpPeer> HttpPeer::resolve(std::string_view url, const std::string& ca_file) {
   JIGE_TRY(const UrlParts parts, split_url(url));
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -97,7 +97,7 @@ Result<HttpPeer> HttpPeer::resolve(std::string_view url) {
   if (error != 0 || !found) {
     return fail(Code::kUnavailable, "{}: {}", url, gai_strerror(error));
   }
-  HttpPeer peer{.host = parts.host + ":" + parts.port, .base = parts.base};
+  HttpPeer peer{.host = parts.host + ":" + parts.port, .base = parts.base, .name = parts.host};
   if (parts.host.find(':') != std::string::npos) peer.host = "[" + parts.host + "]:" + parts.port;
   // Loopback names often give IPv6 first while servers listen on IPv4.
   const addrinfo* chosen = found;
@@ -110,6 +110,9 @@ Result<HttpPeer> HttpPeer::resolve(std::string_view url) {
   std::memcpy(&peer.address, chosen->ai_addr, chosen->ai_addrlen);
   peer.address_bytes = chosen->ai_addrlen;
   freeaddrinfo(found);
+  if (parts.tls) {
+    JIGE_TRY(peer.tls, TlsTrust::load(ca_file));
+  }
   return peer;
 }
 
@@ -127,11 +130,16 @@ Result<HttpCall> HttpCall::start(const HttpPeer& peer, const HttpQuery& query) {
   if (connect(fd, address, peer.address_bytes) != 0 && errno != EINPROGRESS) {
     return broken("cannot connect to " + peer.host, errno);
   }
+  if (peer.tls) {
+    JIGE_TRY(call.tls_, TlsStream::begin(*peer.tls, fd, peer.name));
+  }
   return call;
 }
 
 HttpCall::HttpCall(HttpCall&& other) noexcept
     : fd_(std::exchange(other.fd_, -1)),
+      tls_(std::move(other.tls_)),
+      reached_(other.reached_),
       connected_(other.connected_),
       to_send_(std::move(other.to_send_)),
       sent_(other.sent_),
@@ -143,6 +151,8 @@ HttpCall& HttpCall::operator=(HttpCall&& other) noexcept {
   if (this == &other) return *this;
   if (fd_ >= 0) close(fd_);
   fd_ = std::exchange(other.fd_, -1);
+  tls_ = std::move(other.tls_);
+  reached_ = other.reached_;
   connected_ = other.connected_;
   to_send_ = std::move(other.to_send_);
   sent_ = other.sent_;
@@ -157,18 +167,43 @@ HttpCall::~HttpCall() {
 }
 
 short HttpCall::wanted_events() const {
-  return static_cast<short>(sent_ < to_send_.size() ? POLLIN | POLLOUT : POLLIN);
+  const bool writes =
+      tls_ && reached_ && !connected_ ? tls_->wants_to_write() : sent_ < to_send_.size();
+  return static_cast<short>(writes ? POLLIN | POLLOUT : POLLIN);
 }
 
 Status HttpCall::finish_connecting() {
-  pollfd entry{.fd = fd_, .events = POLLOUT, .revents = 0};
-  if (poll(&entry, 1, 0) <= 0) return {};
-  int error = 0;
-  socklen_t size = sizeof error;
-  getsockopt(fd_, SOL_SOCKET, SO_ERROR, &error, &size);
-  if (error != 0) return broken("cannot connect", error);
-  connected_ = true;
+  if (!reached_) {
+    pollfd entry{.fd = fd_, .events = POLLOUT, .revents = 0};
+    if (poll(&entry, 1, 0) <= 0) return {};
+    int error = 0;
+    socklen_t size = sizeof error;
+    getsockopt(fd_, SOL_SOCKET, SO_ERROR, &error, &size);
+    if (error != 0) return broken("cannot connect", error);
+    reached_ = true;
+  }
+  if (!tls_) {
+    connected_ = true;
+  } else {
+    JIGE_TRY(connected_, tls_->handshake());
+  }
   return {};
+}
+
+Result<std::optional<size_t>> HttpCall::send_bytes(std::string_view bytes) {
+  if (tls_) return tls_->write(bytes);
+  const ssize_t count = send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  if (count >= 0) return static_cast<size_t>(count);
+  if (would_block(errno)) return std::nullopt;
+  return broken("the connection broke", errno);
+}
+
+Result<std::optional<size_t>> HttpCall::receive_bytes(char* into, size_t size) {
+  if (tls_) return tls_->read(into, size);
+  const ssize_t count = recv(fd_, into, size, 0);
+  if (count >= 0) return static_cast<size_t>(count);
+  if (would_block(errno)) return std::nullopt;
+  return broken("the connection broke", errno);
 }
 
 Status HttpCall::advance() {
@@ -184,9 +219,10 @@ Status HttpCall::advance() {
 
 Status HttpCall::send_some() {
   while (sent_ < to_send_.size()) {
-    const ssize_t count = send(fd_, to_send_.data() + sent_, to_send_.size() - sent_, MSG_NOSIGNAL);
-    if (count < 0) return would_block(errno) ? Status() : broken("the connection broke", errno);
-    sent_ += static_cast<size_t>(count);
+    JIGE_TRY(const std::optional<size_t> count,
+             send_bytes(std::string_view(to_send_).substr(sent_)));
+    if (!count) return {};
+    sent_ += *count;
   }
   if (!to_send_.empty()) to_send_ = std::string();  // the memory too: a body may be large
   sent_ = 0;
@@ -196,11 +232,11 @@ Status HttpCall::send_some() {
 Status HttpCall::receive_some() {
   char buffer[kReceiveBytes];
   while (!response_.complete() && response_.body_bytes() < hold_bytes_) {
-    const ssize_t count = recv(fd_, buffer, sizeof buffer, 0);
-    if (count < 0) return would_block(errno) ? Status() : broken("the connection broke", errno);
-    if (count == 0) return response_.end_of_stream();
-    received_ += static_cast<size_t>(count);
-    JIGE_DO(response_.feed({buffer, static_cast<size_t>(count)}));
+    JIGE_TRY(const std::optional<size_t> count, receive_bytes(buffer, sizeof buffer));
+    if (!count) return {};
+    if (*count == 0) return response_.end_of_stream();
+    received_ += *count;
+    JIGE_DO(response_.feed({buffer, *count}));
   }
   return {};
 }

@@ -14,7 +14,7 @@ namespace jige::api {
 
 void RouterLoop::change_servers(const std::vector<HttpPeer>& peers) {
   const auto is_of = [](const HttpPeer& peer, const RouteServer& server) {
-    return !server.leaving && peer.host == server.peer().host && peer.base == server.peer().base;
+    return !server.leaving && peer.url() == server.address();
   };
   for (auto& [id, server] : servers_) {
     const RouteServer& one = server;

@@ -41,7 +41,7 @@ class RouteServer {
 
   const HttpPeer& peer() const { return peer_; }
   plan::RouteServerId id() const { return id_; }
-  std::string address() const { return "http://" + peer_.host + peer_.base; }
+  std::string address() const { return peer_.url(); }
   plan::ServerHealth& health() { return health_; }
   const plan::ServerHealth& health() const { return health_; }
 

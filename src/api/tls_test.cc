@@ -1,75 +1,23 @@
 // HTTPS: the server with a certificate made on the spot, and a client that verifies it.
 #include <gtest/gtest.h>
 #include <openssl/err.h>
-#include <openssl/evp.h>
-#include <openssl/pem.h>
 #include <openssl/ssl.h>
-#include <openssl/x509.h>
-#include <unistd.h>
 
-#include <cstdio>
 #include <memory>
 #include <string>
 
 #include "api/http_server.h"
 #include "api/test_client.h"
+#include "api/tls_test_support.h"
 #include "base/file.h"
 
 namespace jige::api {
 namespace {
 
+using testing::Certificate;
+using testing::Owned;
 using testing::request_text;
 using testing::TestClient;
-
-template <auto release>
-struct Release {
-  template <typename T>
-  void operator()(T* object) const {
-    release(object);
-  }
-};
-template <typename T, auto release>
-using Owned = std::unique_ptr<T, Release<release>>;
-
-// A self-signed certificate for 127.0.0.1 and its key, as PEM files.
-class Certificate {
- public:
-  Certificate() {
-    const Owned<EVP_PKEY, EVP_PKEY_free> key(EVP_EC_gen("P-256"));
-    const Owned<X509, X509_free> certificate(X509_new());
-    X509_set_version(certificate.get(), 2);
-    ASN1_INTEGER_set(X509_get_serialNumber(certificate.get()), 1);
-    X509_gmtime_adj(X509_getm_notBefore(certificate.get()), -3600);
-    X509_gmtime_adj(X509_getm_notAfter(certificate.get()), 3600);
-    X509_set_pubkey(certificate.get(), key.get());
-    X509_NAME* name = X509_get_subject_name(certificate.get());
-    X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC,
-                               reinterpret_cast<const unsigned char*>("127.0.0.1"), -1, -1, 0);
-    X509_set_issuer_name(certificate.get(), name);
-    EXPECT_GT(X509_sign(certificate.get(), key.get(), EVP_sha256()), 0);
-    write(key_file, [&](FILE* file) {
-      return PEM_write_PrivateKey(file, key.get(), nullptr, nullptr, 0, nullptr, nullptr);
-    });
-    write(certificate_file, [&](FILE* file) { return PEM_write_X509(file, certificate.get()); });
-  }
-  ~Certificate() {
-    std::remove(key_file.c_str());
-    std::remove(certificate_file.c_str());
-  }
-
-  const std::string key_file = ::testing::TempDir() + "jige_key_" + std::to_string(getpid());
-  const std::string certificate_file =
-      ::testing::TempDir() + "jige_certificate_" + std::to_string(getpid());
-
- private:
-  template <typename Body>
-  static void write(const std::string& path, Body body) {
-    FILE* file = std::fopen(path.c_str(), "w");
-    ASSERT_NE(file, nullptr);
-    EXPECT_EQ(body(file), 1);
-    std::fclose(file);
-  }
-};
 
 class TlsClient {
  public:

@@ -29,6 +29,7 @@
 #include "cli/load_view.h"
 #include "cli/output.h"
 #include "cli/serve_plan_view.h"
+#include "cli/server_list.h"
 
 namespace jige::cli {
 namespace {
@@ -40,7 +41,7 @@ class BenchServeCommand final : public Command {
   void declare(Flags& flags) override {
     flags_ = &flags;
     flags.about(
-        "Puts load on a server with the OpenAI API (plain HTTP, streamed completions), or on an "
+        "Puts load on a server with the OpenAI API (streamed completions), or on an "
         "engine in this process, and reports throughput and latencies: first token (TTFT), per "
         "further token (TPOT), between tokens (ITL), whole answer (E2E), and E2E divided by its "
         "tokens, Orca's normalised latency. Prompts are random tokens that never repeat, so no "
@@ -48,6 +49,7 @@ class BenchServeCommand final : public Command {
     flags.section("What is measured");
     flags.text("[URL]", url_, "a server, such as http://127.0.0.1:8000");
     model_.declare(flags);
+    flags.text("--server-ca FILE", server_ca_, kServerCaHelp);
     flags.text("--served-model NAME", served_model_, "URL: which model; else its first");
     flags.integer("--vocab-size N", vocab_size_, {.min = 2, .max = 1 << 30},
                   "URL: prompts are of token ids below this, which the model must have");
@@ -131,7 +133,7 @@ class BenchServeCommand final : public Command {
                               .temperature = sampling_.temperature,
                               .top_p = sampling_.top_p,
                               .silence_seconds_max = silence_seconds_};
-    JIGE_TRY(options.peer, api::HttpPeer::resolve(url_));
+    JIGE_TRY(options.peer, api::HttpPeer::resolve(url_, server_ca_));
     JIGE_TRY(const ServedModelInfo served,
              ask_for_model(options.peer, options.api_key, served_model_));
     options.model = served.name;
@@ -312,7 +314,7 @@ class BenchServeCommand final : public Command {
   }
 
   const Flags* flags_ = nullptr;
-  std::string url_, served_model_;
+  std::string url_, server_ca_, served_model_;
   int64_t vocab_size_ = 1000;
   double silence_seconds_ = 600;
   BenchServeModelFlags model_;

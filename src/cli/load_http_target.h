@@ -1,4 +1,4 @@
-// A server with the OpenAI API as the target of a load: streamed completions over plain HTTP.
+// A server with the OpenAI API as the target of a load: streamed completions.
 //
 //   JIGE_TRY(const ServedModelInfo served, ask_for_model(peer, key, name));
 //   HttpTarget target({.peer = peer, .model = served.name, …});

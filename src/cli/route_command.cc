@@ -42,10 +42,12 @@ class RouteCommand final : public Command {
         "its prompt begins with is likely to be known there already. A server that fails gets "
         "nothing until it is well again; what nobody has seen an answer of is asked elsewhere. "
         "SIGTERM, Ctrl-C or the end of the terminal stop it as they stop `jige serve`.");
-    flags.texts("--to URL", to_, "a server, such as http://10.0.0.5:8000; given for each");
+    flags.texts("--to URL", to_,
+                "a server, such as http://10.0.0.5:8000 or https://llm.example; given for each");
     flags.text("--servers FILE", servers_file_,
                "a file that names them instead, one URL a line; it is read again when it changes: "
                "new ones are used, those that are gone finish what they have");
+    flags.text("--server-ca FILE", server_ca_, kServerCaHelp);
     flags.text("--server-key-file FILE", server_key_file_,
                "the key that the servers ask for; it goes to them in place of the client's");
     flags.section("Routing");
@@ -97,9 +99,9 @@ class RouteCommand final : public Command {
                   "give the servers by --to URL, for each, or by --servers FILE{}",
                   to_.empty() ? "" : ", not by both");
     }
-    if (servers_file_.empty()) return resolve_servers(to_, "--to");
+    if (servers_file_.empty()) return resolve_servers(to_, "--to", server_ca_);
     JIGE_TRY(servers_text_, read_file(servers_file_, kServerListBytesMax));
-    return resolve_servers(list_servers(servers_text_), servers_file_);
+    return resolve_servers(list_servers(servers_text_), servers_file_, server_ca_);
   }
 
   Result<api::RouterOptions> router_options_of_flags() const {
@@ -162,7 +164,7 @@ class RouteCommand final : public Command {
     Result<std::string> text = read_file(servers_file_, kServerListBytesMax);
     if (!text) return tell_once(text.error().message);
     if (*text == servers_text_) return tell_once("");
-    auto peers = resolve_servers(list_servers(*text), servers_file_);
+    auto peers = resolve_servers(list_servers(*text), servers_file_, server_ca_);
     if (!peers) return tell_once(peers.error().message);
     tell_once("");
     servers_text_ = std::move(*text);
@@ -178,7 +180,7 @@ class RouteCommand final : public Command {
 
   const Flags* flags_ = nullptr;
   std::vector<std::string> to_;
-  std::string servers_file_, server_key_file_;
+  std::string servers_file_, server_ca_, server_key_file_;
   std::string policy_ = "prefix";
   int64_t server_requests_ = 256;
   int64_t queue_requests_ = 1024;

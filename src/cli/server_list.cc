@@ -19,17 +19,17 @@ std::vector<std::string> list_servers(std::string_view text) {
 }
 
 Result<std::vector<api::HttpPeer>> resolve_servers(const std::vector<std::string>& urls,
-                                                   std::string_view where) {
+                                                   std::string_view where,
+                                                   const std::string& ca_file) {
   if (urls.empty()) {
     return fail(Code::kInvalidArgument, "{}: names no server; one URL for each", where);
   }
   std::vector<api::HttpPeer> peers;
   for (const std::string& url : urls) {
-    auto peer = api::HttpPeer::resolve(url);
+    auto peer = api::HttpPeer::resolve(url, ca_file);
     if (!peer) return with_context(std::move(peer.error()), "{}", where);
-    const bool twice = std::ranges::any_of(peers, [&](const api::HttpPeer& one) {
-      return one.host == peer->host && one.base == peer->base;
-    });
+    const bool twice = std::ranges::any_of(
+        peers, [&](const api::HttpPeer& one) { return one.url() == peer->url(); });
     if (twice) return fail(Code::kInvalidArgument, "{}: {} is there twice", where, url);
     peers.push_back(std::move(*peer));
   }

@@ -13,15 +13,20 @@
 
 namespace jige::cli {
 
+// Of the flag --server-ca, for commands that ask servers.
+inline constexpr const char* kServerCaHelp =
+    "https: the authorities (PEM) whose certificates of servers are accepted; without it those of "
+    "the system";
 inline constexpr size_t kServerListBytesMax = size_t{1} << 20;
 
 // The lines of a file, without the spaces around them; empty ones and those that begin with # are
 // passed over.
 std::vector<std::string> list_servers(std::string_view text);
 
-// Where they are. Fails with kInvalidArgument, naming `where`, on none and on one that is there
-// twice, and as HttpPeer::resolve does.
+// Where they are; `ca_file` as HttpPeer::resolve has it. Fails with kInvalidArgument, naming
+// `where`, on none and on one that is there twice, and as HttpPeer::resolve does.
 Result<std::vector<api::HttpPeer>> resolve_servers(const std::vector<std::string>& urls,
-                                                   std::string_view where);
+                                                   std::string_view where,
+                                                   const std::string& ca_file = "");
 
 }  // namespace jige::cli

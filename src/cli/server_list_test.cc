@@ -25,7 +25,10 @@ TEST(ServerList, RefusesWhatCannotBe) {
   EXPECT_THAT(error_of({}), HasSubstr("servers.txt: names no server"));
   EXPECT_THAT(error_of({"http://127.0.0.1:1", "127.0.0.1:1/v1"}), HasSubstr("is there twice"));
   EXPECT_THAT(error_of({"http://127.0.0.1:port"}), HasSubstr("servers.txt: "));
-  EXPECT_THAT(error_of({"https://127.0.0.1:1"}), HasSubstr("plain http"));
+  EXPECT_EQ(error_of({"https://127.0.0.1:1", "http://127.0.0.1:1"}), "") << "two addresses";
+  const auto peers = resolve_servers({"https://127.0.0.1:1"}, "--to", "/nowhere/ca.pem");
+  ASSERT_FALSE(peers);
+  EXPECT_THAT(peers.error().message, HasSubstr("/nowhere/ca.pem"));
 }
 
 }  // namespace

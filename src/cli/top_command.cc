@@ -18,6 +18,7 @@
 #include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/route_frame.h"
+#include "cli/server_list.h"
 #include "cli/top_frame.h"
 
 namespace jige::cli {
@@ -34,6 +35,7 @@ class TopCommand final : public Command {
         "Ctrl-C. Where the server asks "
         "for a key, the environment variable JIGE_API_KEY holds it.");
     flags.text("URL", url_, "the server, such as http://127.0.0.1:8000");
+    flags.text("--server-ca FILE", server_ca_, kServerCaHelp);
     flags.toggle("--once", once_, "one picture, then end");
     flags.number("--seconds S", seconds_, {.min = 0.05, .max = 3600}, "between pictures");
     output_.declare(flags, "one JSON line a picture");
@@ -44,7 +46,7 @@ class TopCommand final : public Command {
   Status run() override {
     output_.apply();
     const InterruptScope interrupts;
-    JIGE_TRY(const api::HttpPeer peer, api::HttpPeer::resolve(url_));
+    JIGE_TRY(const api::HttpPeer peer, api::HttpPeer::resolve(url_, server_ca_));
     const bool terminal = isatty(STDOUT_FILENO) != 0;
     std::optional<TopSample> before;
     do {
@@ -110,7 +112,7 @@ class TopCommand final : public Command {
     while (watch.seconds() < seconds_ && !interrupted()) std::this_thread::sleep_for(kSignalPoll);
   }
 
-  std::string url_;
+  std::string url_, server_ca_;
   bool once_ = false;
   double seconds_ = 1;
   OutputFlags output_;

@@ -53,6 +53,7 @@ void ServerSpeeds::progress(RouteId id, double now_s, int64_t answer_tokens) {
   request.tokens = answer_tokens;
   request.last_s = now_s;
   request.last_count = server.sequence_seconds;
+  if (request.first_s >= 0) ++request.looks;
   const int64_t sequences = request.what.sequences;
   if (at_once) request.prompt_done = true;  // when its first token came is not known
   if (!request.prompt_done && answer_tokens >= kFirstToken * sequences) {
@@ -80,7 +81,7 @@ void ServerSpeeds::finished(RouteId id, double now_s, SpeedEnding ending) {
 }
 
 void ServerSpeeds::sample_answer(const Request& request) {
-  const bool whole = request.first_s < 0;
+  const bool whole = request.first_s < 0 || request.looks < options_.looks_min;
   const double begin_s = whole ? request.asked_s : request.first_s;
   const double begin_count = whole ? request.asked_count : request.first_count;
   const double seconds = request.last_s - begin_s;

@@ -15,8 +15,9 @@
 //              answers the server makes at once: c, the mean of that time, others among them
 //
 // An answer that comes whole, its tokens told at the end, has no sample of its prompt; that of its
-// answer is of all its time, where at least whole_share of its work was its own answer. Short ones
-// (prompt_tokens_min, answer_tokens_min) say little and are left out.
+// answer is of all its time, where at least whole_share of its work was its own answer. So is that
+// of one whose tokens came in fewer than looks_min bursts: when they were made is not known. Short
+// ones (prompt_tokens_min, answer_tokens_min) say little and are left out.
 //
 // A token of an answer takes a server a * (1 + k * (c - 1)): what it takes alone, and more where it
 // makes several. k is one for all servers: of kCrowding the one by which the samples of each are
@@ -54,6 +55,7 @@ struct SpeedOptions {
   int64_t prompt_tokens_min = 64;
   int64_t answer_tokens_min = 12;
   double whole_share = 0.7;
+  int64_t looks_min = 4;
   double answer_cost = 8;  // as RouteOptions
 };
 
@@ -118,6 +120,7 @@ class ServerSpeeds {
     double asked_s = 0, asked_count = 0;
     double first_s = -1, first_count = 0;  // when the tokens of first_tokens had come
     int64_t first_tokens = 0;
+    int64_t looks = 0;  // at what came behind these
     double last_s = 0, last_count = 0;
     int64_t tokens = 0;
     bool prompt_done = false;

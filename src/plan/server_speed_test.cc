@@ -184,6 +184,18 @@ TEST(ServerSpeeds, TakesAnAnswerThatComesWholeByItsShareOfTheWork) {
   EXPECT_FALSE(prompt.update(11)) << "most of its time was another matter";
 }
 
+// All that was made in ten seconds comes within a moment, when somebody on the way wakes up.
+TEST(ServerSpeeds, TakesAnAnswerThatComesInBurstsByAllItsTime) {
+  ServerSpeeds speeds({});
+  speeds.asked(1, 0, 0, {.prompt_tokens = 1});
+  for (const int64_t tokens : {5, 60, 99, 100}) {
+    speeds.progress(1, 10 + 1e-4 * static_cast<double>(tokens), tokens);
+  }
+  speeds.finished(1, 11, SpeedEnding::kCounts);
+  speeds.update(12);
+  EXPECT_NEAR(speeds.rates(0).answer, 10, 0.1);
+}
+
 TEST(ServerSpeeds, CountsWhatIsToBeReadInFrontOfAPrompt) {
   ServerSpeeds speeds(kPatient);
   PlayedServers({{.speed = 1, .at_once = 5}}).play(speeds, 20);

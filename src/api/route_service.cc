@@ -4,8 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "api/completion_request.h"
-#include "api/counted_responder.h"
+#include "api/body_job.h"
 #include "api/field_reader.h"
 #include "api/route_metrics.h"
 
@@ -27,11 +26,14 @@ HttpResponse state_of_route(const RouterView& view, bool draining) {
 }  // namespace
 
 RouteService::RouteService(RouteServiceOptions options, Router& router)
-    : options_(std::move(options)), router_(router), work_(options_.work) {}
+    : options_(std::move(options)),
+      router_(router),
+      table_(options_.keys, routes()),
+      work_(options_.work) {}
 
 HttpHandler RouteService::handler() {
   return [this](HttpRequest request, std::shared_ptr<Responder> responder) {
-    handle(std::move(request), std::move(responder));
+    table_.handle(std::move(request), std::move(responder));
   };
 }
 
@@ -40,50 +42,29 @@ void RouteService::set_http_stats(std::function<HttpServerStats()> stats) {
   http_stats_ = std::move(stats);
 }
 
-void RouteService::count_response(const std::string& route, int status) {
-  const std::lock_guard lock(mutex_);
-  ++responses_[{route, status}];
-}
-
-const std::vector<RouteService::Route>& RouteService::routes() {
-  static const std::vector<Route> kRoutes = {
-      {{"GET", "/health"}, &RouteService::health},
-      {{"GET", "/ready"}, &RouteService::ready},
-      {{"GET", "/version"}, &RouteService::version},
-      {{"GET", "/metrics"}, &RouteService::metrics},
-      {{"GET", "/top"}, &RouteService::top},
-      {{"GET", "/v1/models"}, &RouteService::list_models},
-      {{"GET", "/v1/models/", true}, &RouteService::show_model},
-      {{"POST", "/tokenize"}, &RouteService::forward},
-      {{"POST", "/detokenize"}, &RouteService::forward},
-      {{"POST", "/v1/embeddings"}, &RouteService::forward},
-      {{"POST", "/v1/completions"}, &RouteService::forward},
-      {{"POST", "/v1/chat/completions"}, &RouteService::forward},
-      {{"POST", "/v1/responses"}, &RouteService::forward},
-      {{"POST", "/v1/messages"}, &RouteService::forward},
-      {{"POST", "/v1/messages/count_tokens"}, &RouteService::forward},
+std::vector<RouteTable::Route> RouteService::routes() {
+  const auto by = [this](void (RouteService::*method)(HttpRequest, const Respond&)) {
+    return [this, method](HttpRequest request, const Respond& respond) {
+      (this->*method)(std::move(request), respond);
+    };
   };
-  return kRoutes;
-}
-
-const std::vector<RouteName>& RouteService::route_names() {
-  static const std::vector<RouteName> kNames(routes().begin(), routes().end());
-  return kNames;
-}
-
-void RouteService::handle(HttpRequest request, Respond responder) {
-  const auto route =
-      std::ranges::find_if(routes(), [&](const Route& one) { return one.matches(request); });
-  const bool known = route != routes().end();
-  const Respond respond = std::make_shared<CountedResponder>(
-      std::move(responder), [this, label = known ? std::string(route->path) : "other"](int status) {
-        count_response(label, status);
-      });
-  if (request.path != "/health" && !options_.keys.admits(request)) {
-    return respond->respond(missing_key_response(request));
-  }
-  if (!known) return respond->respond(unknown_route_response(request, route_names()));
-  (this->*route->handler)(std::move(request), respond);
+  return {
+      {{"GET", "/health"}, by(&RouteService::health)},
+      {{"GET", "/ready"}, by(&RouteService::ready)},
+      {{"GET", "/version"}, by(&RouteService::version)},
+      {{"GET", "/metrics"}, by(&RouteService::metrics)},
+      {{"GET", "/top"}, by(&RouteService::top)},
+      {{"GET", "/v1/models"}, by(&RouteService::list_models)},
+      {{"GET", "/v1/models/", true}, by(&RouteService::show_model)},
+      {{"POST", "/tokenize"}, by(&RouteService::forward)},
+      {{"POST", "/detokenize"}, by(&RouteService::forward)},
+      {{"POST", "/v1/embeddings"}, by(&RouteService::forward)},
+      {{"POST", "/v1/completions"}, by(&RouteService::forward)},
+      {{"POST", "/v1/chat/completions"}, by(&RouteService::forward)},
+      {{"POST", "/v1/responses"}, by(&RouteService::forward)},
+      {{"POST", "/v1/messages"}, by(&RouteService::forward)},
+      {{"POST", "/v1/messages/count_tokens"}, by(&RouteService::forward)},
+  };
 }
 
 void RouteService::look(const Respond& respond,
@@ -110,9 +91,10 @@ void RouteService::version(HttpRequest, const Respond& respond) {
 void RouteService::metrics(HttpRequest, const Respond& respond) {
   look(respond, [this](const RouterView& view) {
     const std::lock_guard lock(mutex_);
-    return HttpResponse{.content_type = "text/plain; version=0.0.4; charset=utf-8",
-                        .body = route_metrics_text(
-                            view, http_stats_ ? http_stats_() : HttpServerStats{}, responses_)};
+    return HttpResponse{
+        .content_type = "text/plain; version=0.0.4; charset=utf-8",
+        .body = route_metrics_text(view, http_stats_ ? http_stats_() : HttpServerStats{},
+                                   table_.responses())};
   });
 }
 
@@ -141,33 +123,15 @@ void RouteService::show_model(HttpRequest request, const Respond& respond) {
 }
 
 void RouteService::forward(HttpRequest request, const Respond& respond) {
-  const ErrorForm form = error_form(request.path);
-  if (draining_) {
-    return respond->respond(error_response({.status = 503,
-                                            .message = "the router is shutting down",
-                                            .code = "draining",
-                                            .retry_after_s = 5},
-                                           form));
-  }
-  if (has_coded_body(request)) return respond->respond(coded_body_response(request));
-  const size_t bytes = request.body.size();
-  const auto shared = std::make_shared<HttpRequest>(std::move(request));
-  std::function<void()> job = [this, respond, form, shared] {
-    const ApiResult<Json> body = parse_body(shared->body);
-    if (!body) {
-      return respond->post(
-          [respond, form, error = body.error()] { respond->respond(error_response(error, form)); });
-    }
-    respond->post([this, respond, shared, facts = route_facts(shared->path, *body)] {
-      router_.answer(std::move(*shared), facts, respond);
+  if (draining_)
+    return respond->respond(error_response(draining_error(), error_form(request.path)));
+  const auto on_body = [this](const std::shared_ptr<HttpRequest>& asked, const Json& body,
+                              const Respond& to) {
+    to->post([this, to, facts = route_facts(asked->path, body), asked] {
+      router_.answer(std::move(*asked), facts, to);
     });
   };
-  if (work_.try_push(job, bytes)) return;
-  respond->respond(error_response({.status = 429,
-                                   .message = "too many requests wait to be read; try again",
-                                   .code = "queue_full",
-                                   .retry_after_s = 1},
-                                  form));
+  read_body(work_, std::move(request), respond, {.on_body = on_body});
 }
 
 }  // namespace jige::api

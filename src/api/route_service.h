@@ -51,15 +51,7 @@ class RouteService {
 
  private:
   using Respond = std::shared_ptr<Responder>;
-  using Handler = void (RouteService::*)(HttpRequest, const Respond&);
-  struct Route : RouteName {
-    Handler handler;
-  };
-  static const std::vector<Route>& routes();
-  static const std::vector<RouteName>& route_names();
-
-  void handle(HttpRequest request, Respond responder);
-  void count_response(const std::string& route, int status);
+  std::vector<RouteTable::Route> routes();
 
   void health(HttpRequest request, const Respond& respond);
   void ready(HttpRequest request, const Respond& respond);
@@ -75,10 +67,10 @@ class RouteService {
 
   RouteServiceOptions options_;
   Router& router_;
+  RouteTable table_;
   std::atomic<bool> draining_{false};
-  std::mutex mutex_;  // guards the two below
+  std::mutex mutex_;  // guards the one below
   std::function<HttpServerStats()> http_stats_;
-  ResponseCounts responses_;
   WorkQueue work_;
 };
 

@@ -4,8 +4,8 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 
+#include "api/body_job.h"
 #include "api/chat_request.h"
-#include "api/counted_responder.h"
 #include "api/embedding_request.h"
 #include "api/embedding_session.h"
 #include "api/generation_session.h"
@@ -19,13 +19,6 @@ namespace jige::api {
 namespace {
 
 constexpr size_t kLoadsMax = 16;  // adapters that may wait to be loaded
-
-ApiError draining_error() {
-  return {.status = 503,
-          .message = "the server is shutting down",
-          .code = "draining",
-          .retry_after_s = 5};
-}
 
 std::string_view id_prefix(Endpoint endpoint) {
   switch (endpoint) {
@@ -62,6 +55,7 @@ Prepare prepare_of(Endpoint endpoint) {
 
 Service::Service(ServiceOptions options)
     : options_(std::move(options)),
+      table_(options_.keys, routes()),
       key_(derive_key(static_cast<uint64_t>(RealClock().now_ns()) ^
                           static_cast<uint64_t>(std::time(nullptr)) << 20,
                       "service")),
@@ -93,60 +87,39 @@ void Service::set_http_stats(std::function<HttpServerStats()> stats) {
 
 const ServedModel* Service::ready_model() const { return model_set_ ? &*model_ : nullptr; }
 
-void Service::count_response(const std::string& route, int status) {
-  const std::lock_guard lock(mutex_);
-  ++responses_[{route, status}];
-}
-
-const std::vector<Service::Route>& Service::routes() {
-  static const std::vector<Route> kRoutes = {
-      {{"GET", "/health"}, &Service::health},
-      {{"GET", "/ready"}, &Service::ready},
-      {{"GET", "/version"}, &Service::version},
-      {{"GET", "/metrics"}, &Service::metrics},
-      {{"GET", "/top"}, &Service::top},
-      {{"GET", "/v1/models"}, &Service::list_models},
-      {{"GET", "/v1/models/", true}, &Service::show_model},
-      {{"POST", "/tokenize"}, &Service::tokenize},
-      {{"POST", "/detokenize"}, &Service::detokenize},
-      {{"POST", "/v1/load_lora_adapter"}, &Service::load_adapter},
-      {{"POST", "/v1/unload_lora_adapter"}, &Service::unload_adapter},
-      {{"POST", "/v1/embeddings"}, &Service::embeddings},
-      {{"POST", "/v1/completions"}, &Service::completions},
-      {{"POST", "/v1/chat/completions"}, &Service::chat_completions},
-      {{"POST", "/v1/responses"}, &Service::responses},
-      {{"POST", "/v1/messages"}, &Service::messages},
-      {{"POST", "/v1/messages/count_tokens"}, &Service::count_tokens},
+std::vector<RouteTable::Route> Service::routes() {
+  const auto by = [this](void (Service::*method)(HttpRequest, const Respond&)) {
+    return [this, method](HttpRequest request, const Respond& respond) {
+      (this->*method)(std::move(request), respond);
+    };
   };
-  return kRoutes;
-}
-
-const std::vector<RouteName>& Service::route_names() {
-  static const std::vector<RouteName> kNames(routes().begin(), routes().end());
-  return kNames;
-}
-
-std::shared_ptr<Responder> Service::counted(Respond responder, std::string label) {
-  return std::make_shared<CountedResponder>(
-      std::move(responder),
-      [this, label = std::move(label)](int status) { count_response(label, status); });
+  return {
+      {{"GET", "/health"}, by(&Service::health)},
+      {{"GET", "/ready"}, by(&Service::ready)},
+      {{"GET", "/version"}, by(&Service::version)},
+      {{"GET", "/metrics"}, by(&Service::metrics)},
+      {{"GET", "/top"}, by(&Service::top)},
+      {{"GET", "/v1/models"}, by(&Service::list_models)},
+      {{"GET", "/v1/models/", true}, by(&Service::show_model)},
+      {{"POST", "/tokenize"}, by(&Service::tokenize)},
+      {{"POST", "/detokenize"}, by(&Service::detokenize)},
+      {{"POST", "/v1/load_lora_adapter"}, by(&Service::load_adapter)},
+      {{"POST", "/v1/unload_lora_adapter"}, by(&Service::unload_adapter)},
+      {{"POST", "/v1/embeddings"}, by(&Service::embeddings)},
+      {{"POST", "/v1/completions"}, by(&Service::completions)},
+      {{"POST", "/v1/chat/completions"}, by(&Service::chat_completions)},
+      {{"POST", "/v1/responses"}, by(&Service::responses)},
+      {{"POST", "/v1/messages"}, by(&Service::messages)},
+      {{"POST", "/v1/messages/count_tokens"}, by(&Service::count_tokens)},
+  };
 }
 
 void Service::handle(HttpRequest request, Respond responder) {
   if (const PageFile* file = options_.page ? find_page_file(request.path) : nullptr) {
     // All of its files under one label.
-    return counted(std::move(responder), "/")->respond(page_response(*file, request));
+    return table_.counted(std::move(responder), "/")->respond(page_response(*file, request));
   }
-  const auto route =
-      std::ranges::find_if(routes(), [&](const Route& one) { return one.matches(request); });
-  const bool known = route != routes().end();
-  // Paths that are not there share one label: a scanner must not fill the metrics.
-  const Respond respond = counted(std::move(responder), known ? std::string(route->path) : "other");
-  if (request.path != "/health" && !options_.keys.admits(request)) {
-    return respond->respond(missing_key_response(request));
-  }
-  if (!known) return respond->respond(unknown_route_response(request, route_names()));
-  (this->*route->handler)(std::move(request), respond);
+  table_.handle(std::move(request), std::move(responder));
 }
 
 std::optional<ApiError> Service::unready() const {
@@ -168,25 +141,13 @@ std::optional<ApiError> Service::queue_full(const HttpRequest& request) const {
 }
 
 void Service::with_body(HttpRequest request, const Respond& respond, BodyHandler body_handler) {
-  const ErrorForm form = error_form(request.path);
-  std::optional<ApiError> refusal = unready();
-  if (refusal) return respond->respond(error_response(*refusal, form));
-  if (has_coded_body(request)) return respond->respond(coded_body_response(request));
-  const size_t bytes = request.body.size();
-  std::function<void()> job = [this, respond, form, body = std::move(request.body),
-                               handle_body = std::move(body_handler)] {
-    ApiResult<Json> json = draining_ ? tl::unexpected(draining_error()) : parse_body(body);
-    if (json) return handle_body(*json, respond);
-    respond->post([respond, form, error = std::move(json.error())] {
-      respond->respond(error_response(error, form));
-    });
-  };
-  if (work_.try_push(job, bytes)) return;
-  respond->respond(error_response({.status = 429,
-                                   .message = "too many requests wait to be read; try again",
-                                   .code = "queue_full",
-                                   .retry_after_s = 1},
-                                  form));
+  if (const std::optional<ApiError> refusal = unready()) {
+    return respond->respond(error_response(*refusal, error_form(request.path)));
+  }
+  const auto on_body = [handle_body = std::move(body_handler)](
+                           const std::shared_ptr<HttpRequest>&, const Json& body,
+                           const Respond& to) { handle_body(body, to); };
+  read_body(work_, std::move(request), respond, {.on_body = on_body, .draining = &draining_});
 }
 
 std::string Service::next_id(std::string_view prefix) {

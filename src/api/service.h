@@ -67,15 +67,9 @@ class Service {
 
  private:
   using Respond = std::shared_ptr<Responder>;
-  using Handler = void (Service::*)(HttpRequest, const Respond&);
-  struct Route : RouteName {
-    Handler handler;
-  };
-  static const std::vector<Route>& routes();
-  static const std::vector<RouteName>& route_names();
+  std::vector<RouteTable::Route> routes();
 
   void handle(HttpRequest request, Respond responder);
-  Respond counted(Respond responder, std::string label);
   const ServedModel* ready_model() const;
   std::optional<ApiError> unready() const;
   // What the engine says to a request with such a body. REQUIRES: not unready().
@@ -112,9 +106,9 @@ class Service {
   void generate(HttpRequest request, const Respond& respond, Endpoint endpoint);
   MetricsSource metrics_source() const;
   AnswerHead next_head(Endpoint endpoint);
-  void count_response(const std::string& route, int status);
 
   ServiceOptions options_;
+  RouteTable table_;
   const uint64_t key_;  // of ids and seeds
   std::atomic<uint64_t> next_number_{0};
   std::optional<ServedModel> model_;
@@ -122,7 +116,6 @@ class Service {
   std::atomic<bool> draining_{false};
   mutable std::mutex mutex_;  // guards what follows
   MachinePeaks peaks_;
-  ResponseCounts responses_;
   WorkQueue work_;
   WorkQueue loading_;  // of adapters, one after another: requests need not wait for it
 };

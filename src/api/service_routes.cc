@@ -127,9 +127,9 @@ MetricsSource Service::metrics_source() const {
   source.engine = model ? model->engine : nullptr;
   if (model) source.adapters = model->adapters;
   if (model && model->embedding) source.embedding_dimensions = model->embedding->width;
+  source.responses = table_.responses();
   const std::lock_guard lock(mutex_);
   if (options_.http_stats) source.http = options_.http_stats();
-  source.responses = responses_;
   source.peaks = peaks_;
   return source;
 }

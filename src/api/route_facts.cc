@@ -13,6 +13,7 @@ namespace {
 
 constexpr int64_t kTokensMax = int64_t{1} << 40;
 constexpr int64_t kCompletionTokens = 16;  // of a completion that names none
+constexpr int64_t kSequencesMax = 4096;
 
 // Takes the bytes of a prompt and puts down a hash behind every block.
 class BlockHasher {
@@ -87,6 +88,13 @@ int64_t count_of(const Json& body, std::initializer_list<std::string_view> names
   return otherwise;
 }
 
+// One, or those of a list of texts or of lists of ids.
+int64_t prompt_count(const Json* prompt) {
+  const bool several = prompt && prompt->is_array() && !prompt->empty() &&
+                       (prompt->front().is_string() || prompt->front().is_array());
+  return several ? static_cast<int64_t>(prompt->size()) : 1;
+}
+
 // What a path's prompt is made of, in the order in which templates render it; and where its length
 // stands.
 struct PromptForm {
@@ -124,6 +132,9 @@ RouteFacts route_facts(std::string_view path, const Json& body) {
     if (const Json* value = find_field(body, part)) add_value(hasher, *value);
   }
   facts.prompt_tokens = hasher.token_count();
+  const bool may_be_list = is_text || form->limits.empty();
+  const int64_t prompts = may_be_list ? prompt_count(find_field(body, form->parts.front())) : 1;
+  facts.sequences = std::min(prompts, kSequencesMax);
   if (form->limits.empty()) {  // vectors: there is no answer, and texts are seldom asked for twice
     facts.answer_tokens_max = 0;
     return facts;
@@ -134,6 +145,7 @@ RouteFacts route_facts(std::string_view path, const Json& body) {
   }
   if (is_text && facts.answer_tokens_max < 0) facts.answer_tokens_max = kCompletionTokens;
   const int64_t choices = std::max<int64_t>(count_of(body, {"n"}, 1), 1);
+  facts.sequences *= std::min(choices, kSequencesMax);
   if (facts.answer_tokens_max > 0) {
     facts.answer_tokens_max = std::min(facts.answer_tokens_max, kTokensMax / choices) * choices;
   }

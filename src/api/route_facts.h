@@ -33,6 +33,7 @@ struct RouteFacts {
   std::vector<uint64_t> prefix;
   int64_t prompt_tokens = 1;
   int64_t answer_tokens_max = -1;  // of all choices together; -1: not said
+  int64_t sequences = 1;           // answers that are made at once: choices of each prompt
 };
 
 // Of the body of a POST to `path`.

@@ -95,6 +95,22 @@ TEST(RouteFacts, ReadsLengthsInEveryForm) {
   EXPECT_EQ(ids.prefix.size(), 10U);
 }
 
+TEST(RouteFacts, CountsTheAnswersThatAreMadeAtOnce) {
+  const auto count = [](const char* path, const char* body) {
+    return route_facts(path, json_of(body)).sequences;
+  };
+  EXPECT_EQ(count(kChatPath, R"({"messages":[{"content":"x"},{"content":"y"}]})"), 1);
+  EXPECT_EQ(count(kChatPath, R"({"messages":[],"n":3})"), 3);
+  EXPECT_EQ(count("/v1/completions", R"({"prompt":["a","b"],"n":3})"), 6);
+  EXPECT_EQ(count("/v1/completions", R"({"prompt":[[1,2],[3]]})"), 2);
+  EXPECT_EQ(count("/v1/completions", R"({"prompt":[1,2,3]})"), 1) << "one prompt, by its ids";
+  EXPECT_EQ(count("/v1/completions", R"({"prompt":[],"n":-4})"), 1);
+  EXPECT_EQ(count("/v1/embeddings", R"({"input":["a","b","c"]})"), 3);
+  EXPECT_EQ(count("/v1/responses", R"({"input":[{"content":"x"}]})"), 1);
+  EXPECT_EQ(count("/tokenize", R"({"prompt":["a","b"]})"), 1);
+  EXPECT_EQ(count("/v1/completions", R"({"prompt":"x","n":9000000000000000000})"), 4096);
+}
+
 TEST(RouteFacts, IsBoundedForAnyBody) {
   const RouteFacts facts = route_facts(kChatPath, chat_of({std::string(3 << 20, 'x')}));
   EXPECT_EQ(facts.prefix.size(), RouteFacts::kBlocksMax);
@@ -148,6 +164,8 @@ TEST(RouteFacts, TakesAnythingThatIsJson) {
     EXPECT_GE(facts.prompt_tokens, 1);
     EXPECT_GE(facts.answer_tokens_max, -1);
     EXPECT_LE(facts.answer_tokens_max, int64_t{1} << 40);
+    EXPECT_GE(facts.sequences, 1);
+    EXPECT_LE(facts.sequences, 4096 * 4096);
   }
 }
 

@@ -1,6 +1,6 @@
 // RouterLoop: the loop behind Router (api/router.h). Internal to the router.
 //
-// Invariants: (1) a relay with a call is at the server that the policy has it at.
+// Invariants: (1) a relay with a call is at the server that policy and speeds have it at.
 //             (2) servers_ are those of the policy, behind every turn.
 // Threads: as Router; what is not in Router is the loop's own thread's.
 #pragma once
@@ -19,6 +19,7 @@
 #include "api/route_relay.h"
 #include "api/router.h"
 #include "base/clock.h"
+#include "plan/server_speed.h"
 
 namespace jige::api {
 
@@ -48,6 +49,7 @@ class RouterLoop final : public Router {
   void move_probe(RouteServer& server);
   void watch_probe(RouteServer& server) const;
   void note_state(RouteServer& server);
+  void note_loads_and_speeds();
   void drop_gone_servers();
 
   void admit(plan::RouteId id, HttpRequest request, RouteFacts facts,
@@ -65,13 +67,15 @@ class RouterLoop final : public Router {
   RouterView view() const;
   RouteServer& server_at(const RouteRelay& relay) { return servers_.at(relay.server); }
   void place_again(RouteRelay& relay);
-  void refuse_for_now(RouteRelay& relay);
+  void refuse_for_now(RouteRelay& relay, double retry_after_s);
+  double shortest_rest_s(const RouteRelay& relay) const;
   std::string default_model() const;
   bool knows_all_models() const;
   void warn_of_differences(const RouteServer& server) const;
 
   const RouterOptions options_;
   plan::RoutePolicy policy_;
+  plan::ServerSpeeds speeds_;
   const StopWatch watch_;
   double now_s_ = 0;
   double looked_s_ = -1;

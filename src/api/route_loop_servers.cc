@@ -3,9 +3,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "api/route_loop.h"
 #include "base/log.h"
@@ -40,7 +43,11 @@ void RouterLoop::change_servers(const std::vector<HttpPeer>& peers) {
 }
 
 void RouterLoop::drop_gone_servers() {
-  std::erase_if(servers_, [&](const auto& entry) { return !policy_.has_server(entry.first); });
+  std::erase_if(servers_, [&](const auto& entry) {
+    const bool gone = !policy_.has_server(entry.first);
+    if (gone) speeds_.forget(entry.first);
+    return gone;
+  });
 }
 
 void RouterLoop::look_at_servers() {
@@ -48,10 +55,22 @@ void RouterLoop::look_at_servers() {
     if (server.probe()) {
       move_probe(server);
     } else if (server.health().probe_due(now_s_) &&
-               server.begin_probe(now_s_, options_.probe_answer_s, options_.server_key)) {
+               server.begin_probe(now_s_, options_.probe_answer_s, options_.server_key,
+                                  speeds_.sequences(id))) {
       watch_probe(server);
     }
     note_state(server);
+  }
+  note_loads_and_speeds();
+}
+
+void RouterLoop::note_loads_and_speeds() {
+  const bool learned = options_.learn_speeds && speeds_.update(now_s_);
+  for (const auto& [id, server] : servers_) {
+    const plan::OtherRequests others = server.load.others(now_s_);
+    policy_.set_others(id, others);
+    speeds_.set_others(id, now_s_, others.running);
+    if (learned) policy_.set_speed(id, speeds_.speed(id));
   }
 }
 
@@ -67,12 +86,16 @@ void RouterLoop::note_state(RouteServer& server) {
   const plan::ServerState state = server.health().state(now_s_);
   const bool up = state != plan::ServerState::kDown;
   if (policy_.status(server.id()).state != state) policy_.set_state(server.id(), state);
-  if (std::exchange(server.told_up, up) == up) return;
-  if (up) {
+  if (!up) server.load.forget();
+  if (!up) {
+    server.told_up = false;
+    if (server.trouble().empty() || server.trouble() == server.told_trouble) return;
+    server.told_trouble = server.trouble();
+    log_warn("{} gets no requests for now: {}", server.address(), server.trouble());
+  } else if (!std::exchange(server.told_up, true)) {
+    server.told_trouble.clear();
     log_info("{} takes requests: {}", server.address(), fmt::join(server.model_names(), ", "));
     warn_of_differences(server);
-  } else {
-    log_warn("{} gets no requests for now: {}", server.address(), server.trouble());
   }
 }
 
@@ -94,6 +117,19 @@ void RouterLoop::warn_of_differences(const RouteServer& server) const {
       }
     }
   }
+}
+
+// Until the first of those that rest and have the model wants requests again.
+double RouterLoop::shortest_rest_s(const RouteRelay& relay) const {
+  const std::string model = relay.model.empty() ? default_model() : relay.model;
+  double least_s = std::numeric_limits<double>::infinity();
+  for (const auto& [id, server] : servers_) {
+    const std::vector<std::string> names = server.model_names();
+    if (server.leaving || std::ranges::find(names, model) == names.end()) continue;
+    const double left_s = server.health().rest_left_s(now_s_);
+    if (left_s > 0) least_s = std::min(least_s, left_s);
+  }
+  return std::isfinite(least_s) ? std::max(std::ceil(least_s), 1.0) : 1;
 }
 
 // Whether every server has told which models it has.
@@ -127,8 +163,10 @@ RouterView RouterLoop::view() const {
                   .expected_answer_tokens = policy_.expected_answer_tokens(),
                   .rule = std::string(plan::route_rule_name(options_.policy.rule))};
   for (const auto& [id, server] : servers_) {
-    view.servers.push_back(
-        {.address = server.address(), .status = policy_.status(id), .server = &server});
+    view.servers.push_back({.address = server.address(),
+                            .status = policy_.status(id),
+                            .rates = speeds_.rates(id),
+                            .server = &server});
   }
   return view;
 }

@@ -11,7 +11,10 @@
 namespace jige::api {
 namespace {
 
-double as_metric(int64_t number) { return static_cast<double>(number); }
+template <typename Number>
+double as_metric(Number number) {
+  return static_cast<double>(number);
+}
 
 std::string_view state_name(const plan::RouteServerStatus& status) {
   if (status.leaving) return "leaving";
@@ -63,6 +66,20 @@ void write_servers(PrometheusText& text, const RouterView& view) {
   text.gauge(
       "jige_route:server_known_blocks", "Blocks of beginnings it is believed to know.",
       by_server(view, [](View one) { return static_cast<int64_t>(one.status.known_blocks); }));
+  text.gauge("jige_route:server_other_requests", "Requests there that others have sent, about.",
+             by_server(view, [](View one) {
+               return one.status.others.running + one.status.others.waiting;
+             }));
+  text.gauge("jige_route:server_prompt_speed", "How fast it reads beside the others.",
+             by_server(view, [](View one) { return one.status.speed.prompt; }));
+  text.gauge("jige_route:server_answer_speed", "How fast it answers beside the others.",
+             by_server(view, [](View one) { return one.status.speed.answer; }));
+  text.gauge("jige_route:server_prompt_tokens_per_second",
+             "What it reads a second, four bytes a token; 0 where that is not known.",
+             by_server(view, [](View one) { return one.rates.prompt; }));
+  text.gauge("jige_route:server_answer_tokens_per_second",
+             "Of one answer that it makes alone; 0 where that is not known.",
+             by_server(view, [](View one) { return one.rates.answer; }));
   const auto counter = [&](std::string_view name, std::string_view help,
                            int64_t RouteServerCounts::*field) {
     text.counter(name, help,
@@ -133,6 +150,11 @@ Json route_top_json(const RouterView& view) {
                        {"requests", one.status.requests},
                        {"work_tokens", one.status.work},
                        {"known_blocks", one.status.known_blocks},
+                       {"other_requests", one.status.others.running + one.status.others.waiting},
+                       {"prompt_speed", one.status.speed.prompt},
+                       {"answer_speed", one.status.speed.answer},
+                       {"prompt_tokens_per_second", one.rates.prompt},
+                       {"answer_tokens_per_second", one.rates.answer},
                        {"requests_total", counts.requests},
                        {"retries_total", counts.retries},
                        {"refused_total", counts.refused},

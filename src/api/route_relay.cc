@@ -193,7 +193,12 @@ RouteRelay::State RouteRelay::finish_whole() {
   HttpResponse answer = take_head();
   answer.body = std::move(held_);
   if (form_ == Form::kRefusal) {
-    refusal_ = std::move(answer);
+    const bool says_sooner =
+        retry_after_s_ >= 0 && (refusal_retry_s_ < 0 || retry_after_s_ < refusal_retry_s_);
+    if (!refusal_ || says_sooner) {
+      refusal_ = std::move(answer);
+      refusal_retry_s_ = retry_after_s_;
+    }
     return State::kRefused;
   }
   answer_tokens_ = used_tokens(answer.body);

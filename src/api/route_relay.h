@@ -71,17 +71,20 @@ class RouteRelay {
   // How long a server that refused wants nothing; negative: it does not say.
   double retry_after_s() const { return retry_after_s_; }
 
-  // Answers with the refusal that was kept, or else with this error.
+  // Answers with the refusal that was kept, of several that which wants the shortest wait, or else
+  // with this error.
   void refuse(const ApiError& error);
   // Ends an answer that the client has seen something of: by an error in the form of the protocol
   // where that is possible, else the connection is cut.
   void cut(const ApiError& error);
 
   // What the router keeps of it.
+  double came_s = 0;
   plan::RouteServerId server = -1;  // that was asked last
   int32_t broken_count = 0;         // servers that were lost with it
   size_t counted_bytes = 0;         // of its body, while it may be asked again
   int64_t prompt_tokens = 0;
+  int64_t sequences = 1;
   std::string model;
 
  private:
@@ -109,6 +112,7 @@ class RouteRelay {
   int64_t answer_tokens_ = 0;
   double asked_s_ = 0, head_s_ = -1, moved_s_ = 0;
   double retry_after_s_ = -1;
+  double refusal_retry_s_ = -1;  // of refusal_
   std::optional<HttpResponse> refusal_;
 };
 

@@ -5,10 +5,13 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "api/load_report.h"
+
 namespace jige::api {
 namespace {
 
 constexpr size_t kProbeBytesMax = size_t{4} << 20;
+constexpr const char* kStepPaths[] = {"/health", "/v1/models", "/metrics"};
 
 }  // namespace
 
@@ -18,10 +21,12 @@ std::vector<std::string> RouteServer::model_names() const {
   return names;
 }
 
-bool RouteServer::begin_probe(double now_s, double answer_s, const std::string& api_key) {
+bool RouteServer::begin_probe(double now_s, double answer_s, const std::string& api_key,
+                              int64_t own) {
   answer_s_ = answer_s;
   api_key_ = api_key;
   health_.probe_sent();
+  load.asked(own);
   return start_step(Step::kHealth, now_s);
 }
 
@@ -29,8 +34,12 @@ bool RouteServer::start_step(Step step, double now_s) {
   step_ = step;
   probe_until_s_ = now_s + answer_s_;
   probe_.reset();
-  auto call = HttpCall::start(
-      peer_, {.path = step == Step::kHealth ? "/health" : "/v1/models", .api_key = api_key_});
+  auto call =
+      HttpCall::start(peer_, {.path = kStepPaths[static_cast<size_t>(step)], .api_key = api_key_});
+  if (!call && step == Step::kLoad) {
+    end_load(now_s, /*answered=*/false);
+    return false;
+  }
   if (!call) {
     end_probe(now_s, call.error().message);
     return false;
@@ -46,25 +55,40 @@ void RouteServer::end_probe(double now_s, std::string trouble) {
   trouble_ = std::move(trouble);
 }
 
+// A server that does not tell is well for all that.
+void RouteServer::end_load(double now_s, bool answered) {
+  std::optional<plan::LoadReport> report;
+  if (answered && probe_->response().status() == 200) {
+    report = read_load_report(probe_->response().take_body());
+  }
+  probe_.reset();
+  if (report) {
+    load.told(now_s, *report);
+  } else {
+    load.not_told(now_s);
+  }
+}
+
 bool RouteServer::move_probe(double now_s) {
   if (!probe_) return false;
   const Status moved = probe_->advance();
-  if (!moved) {
-    end_probe(now_s, moved.error().message);
+  const bool complete = moved && probe_->response().complete();
+  if (moved && !complete && now_s < probe_until_s_) return false;
+  if (step_ == Step::kLoad) {
+    end_load(now_s, complete);
     return true;
   }
-  if (!probe_->response().complete()) {
-    if (now_s < probe_until_s_) return false;
-    end_probe(now_s, fmt::format("no answer to GET {} within {:g} s",
-                                 step_ == Step::kHealth ? "/health" : "/v1/models", answer_s_));
-    return true;
-  }
-  std::string trouble = look_at_answer();
+  std::string trouble = !moved     ? moved.error().message
+                        : complete ? look_at_answer()
+                                   : fmt::format("no answer to GET {} within {:g} s",
+                                                 kStepPaths[static_cast<size_t>(step_)], answer_s_);
   if (trouble.empty() && step_ == Step::kHealth) {
     start_step(Step::kModels, now_s);
-  } else {
-    end_probe(now_s, std::move(trouble));
+    return true;
   }
+  const bool well = trouble.empty();
+  end_probe(now_s, std::move(trouble));
+  if (well && load.due(now_s)) start_step(Step::kLoad, now_s);
   return true;
 }
 

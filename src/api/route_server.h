@@ -2,9 +2,9 @@
 // counted of it. Internal to the router, whose thread it belongs to.
 //
 // A probe is GET /health, and behind it GET /v1/models: a server counts as well when both have
-// status 200 and there is a model, which a server of Jige has none of while it loads. It has
-// probe_answer_s for each.
-// Threads: the router's own.
+// status 200 and there is a model, which a server of Jige has none of while it loads. Behind them
+// it is asked how much it has to do, by GET /metrics (api/load_report.h); what it says to that is
+// no matter of its health. It has probe_answer_s for each. Threads: the router's own.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,7 @@
 #include "base/json.h"
 #include "plan/route_policy.h"
 #include "plan/server_health.h"
+#include "plan/server_load.h"
 #include "serve/histogram.h"
 
 namespace jige::api {
@@ -36,6 +37,8 @@ struct RouteServerCounts {
 
 class RouteServer {
  public:
+  static constexpr const char* kNotYet = "it has not answered yet";
+
   RouteServer(HttpPeer peer, plan::RouteServerId id, const plan::HealthOptions& health)
       : peer_(std::move(peer)), id_(id), health_(health) {}
 
@@ -54,22 +57,27 @@ class RouteServer {
 
   // The probe that is under way; its descriptor is to be watched.
   HttpCall* probe() { return probe_ ? &*probe_ : nullptr; }
-  // Sends a probe. False where not even that was possible.
-  bool begin_probe(double now_s, double answer_s, const std::string& api_key);
+  // Sends a probe; so many answers are made there for this router. False where not even that was
+  // possible.
+  bool begin_probe(double now_s, double answer_s, const std::string& api_key, int64_t own);
   // Bytes may be there, or the time be up. True where the probe went on to another call or ended:
   // its descriptor is another one.
   bool move_probe(double now_s);
 
   RouteServerCounts counts;
+  plan::ServerLoad load{{}};  // of others
   serve::Histogram first_byte_seconds{serve::latency_bounds()};
   bool leaving = false;
-  bool told_up = false;  // what was logged of it last
+  // What was logged of it last.
+  bool told_up = false;
+  std::string told_trouble = kNotYet;
 
  private:
-  enum class Step { kHealth, kModels };
+  enum class Step { kHealth, kModels, kLoad };
 
   bool start_step(Step step, double now_s);
   void end_probe(double now_s, std::string trouble);
+  void end_load(double now_s, bool answered);
   // What is wrong with the answer; empty: nothing.
   std::string look_at_answer();
 
@@ -77,7 +85,7 @@ class RouteServer {
   plan::RouteServerId id_;
   plan::ServerHealth health_;
   Json models_;
-  std::string trouble_ = "it has not answered yet";
+  std::string trouble_ = kNotYet;
 
   std::optional<HttpCall> probe_;
   Step step_ = Step::kHealth;

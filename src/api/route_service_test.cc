@@ -201,6 +201,86 @@ TEST(RouteService, TellsOfItsServers) {
   EXPECT_EQ(routed.get("/version").status, 200);
 }
 
+// The first has plenty to do for others: only when that is over does it get its share.
+TEST(RouteService, GoesAroundServersThatAreBusyForOthers) {
+  PlayedUpstream one("one"), two("two");
+  one.set_metrics("vllm:num_requests_running{engine=\"0\"} 20.0\nvllm:num_requests_waiting 9.0\n");
+  RoutedServers routed({one.url(), two.url()});
+  const auto others = [&] { return routed.top()["servers"][0]["other_requests"].get<double>(); };
+  ASSERT_TRUE(soon([&] { return others() > 28; }));
+  const auto from = [&] { return json_of(routed.post("/v1/completions", kAsk).body)["from"]; };
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(from(), "two");
+  EXPECT_THAT(routed.get("/metrics").body,
+              HasSubstr("jige_route:server_other_requests{server=\"" + two.url() + "\"} 0\n"));
+  one.set_metrics("vllm:num_requests_running{engine=\"0\"} 0\n");
+  ASSERT_TRUE(soon([&] { return others() < 1e-3; }));
+  EXPECT_EQ(from(), "one") << "it has been idle longest";
+  EXPECT_EQ(two.metrics_asked(), 1) << "who does not tell is not asked again soon";
+}
+
+// What it tells of is what came from here.
+TEST(RouteService, DoesNotTakeItsOwnRequestsForOthers) {
+  PlayedUpstream server("one");
+  std::vector<std::shared_ptr<Responder>> held;
+  std::mutex mutex;
+  server.answer_with([&](HttpRequest, std::shared_ptr<Responder> responder) {
+    const std::lock_guard lock(mutex);
+    held.push_back(std::move(responder));
+  });
+  server.set_metrics("jige:num_requests_running 3\n");
+  RoutedServers routed({server.url()});
+  ASSERT_TRUE(soon([&] { return routed.top()["servers"][0]["other_requests"] == 3; }));
+  TestClient client(routed.port());
+  client.send(request_text("POST", "/v1/completions", R"({"prompt":["x","y","z"]})"));
+  ASSERT_TRUE(soon([&] { return server.asked() == 1; }));
+  EXPECT_TRUE(soon([&] { return routed.top()["servers"][0]["other_requests"] < 0.1; }));
+  const std::lock_guard lock(mutex);
+  held[0]->post([responder = held[0]] { responder->respond({.body = "done"}); });
+  EXPECT_EQ(client.read_response().body, "done");
+  held.clear();
+}
+
+// Streams, a token each few milliseconds.
+PlayedUpstream::Answer stream_at(std::chrono::microseconds token_time) {
+  return [token_time](HttpRequest, std::shared_ptr<Responder> responder) {
+    std::thread([token_time, responder = std::move(responder)] {
+      responder->post([responder] { responder->begin({.content_type = "text/event-stream"}); });
+      for (int i = 0; i < 40; ++i) {
+        std::this_thread::sleep_for(token_time);
+        responder->post([responder] { responder->write("data: x\n\n"); });
+      }
+      responder->post([responder] { responder->end(); });
+    }).detach();
+  };
+}
+
+TEST(RouteService, GivesMoreToAServerThatIsFaster) {
+  PlayedUpstream slow("slow"), fast("fast");
+  slow.answer_with(stream_at(std::chrono::milliseconds(8)));
+  fast.answer_with(stream_at(std::chrono::milliseconds(2)));
+  RouterOptions options = quick_router();
+  options.policy.rule = plan::RouteRule::kLeastLoaded;
+  RoutedServers routed({slow.url(), fast.url()}, options);
+  std::vector<std::thread> clients;
+  for (int i = 0; i < 4; ++i) {
+    clients.emplace_back([&] {
+      for (int k = 0; k < 12; ++k) {
+        EXPECT_EQ(routed.post("/v1/completions", kAskStream).status, 200);
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  const Json servers = routed.top()["servers"];
+  EXPECT_GT(servers[1]["answer_speed"].get<double>(),
+            1.5 * servers[0]["answer_speed"].get<double>())
+      << servers;
+  EXPECT_GT(servers[1]["requests_total"].get<int64_t>(),
+            servers[0]["requests_total"].get<int64_t>())
+      << servers;
+  EXPECT_THAT(routed.get("/metrics").body,
+              HasSubstr("jige_route:server_answer_speed{server=\"" + fast.url() + "\"} "));
+}
+
 TEST(RouteService, IsUnwellWithoutServers) {
   RoutedServers routed({});
   EXPECT_EQ(routed.get("/health").status, 503);

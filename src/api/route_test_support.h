@@ -48,6 +48,12 @@ class PlayedUpstream {
     const std::lock_guard lock(mutex_);
     answer_ = std::move(answer);
   }
+  // What it answers to GET /metrics; empty: 404.
+  void set_metrics(std::string metrics) {
+    const std::lock_guard lock(mutex_);
+    metrics_ = std::move(metrics);
+  }
+  int64_t metrics_asked() const { return metrics_asked_; }
   void set_models(std::vector<std::string> models) {
     const std::lock_guard lock(mutex_);
     models_ = std::move(models);
@@ -73,6 +79,10 @@ class PlayedUpstream {
       for (const std::string& model : models_) data.push_back({{"id", model}, {"at", name_}});
       return responder->respond(json_response({{"object", "list"}, {"data", data}}));
     }
+    if (request.path == "/metrics") {
+      ++metrics_asked_;
+      return responder->respond({.status = metrics_.empty() ? 404 : 200, .body = metrics_});
+    }
     last_ = request;
     answer(std::move(request), std::move(responder));
     ++asked_;  // behind what the answer has done, which the test may look at then
@@ -91,9 +101,10 @@ class PlayedUpstream {
   const std::string name_;
   mutable std::mutex mutex_;  // guards what follows
   std::vector<std::string> models_;
+  std::string metrics_;
   Answer answer_;
   HttpRequest last_;
-  std::atomic<int64_t> asked_{0};
+  std::atomic<int64_t> asked_{0}, metrics_asked_{0};
   std::unique_ptr<HttpServer> http_;
 };
 

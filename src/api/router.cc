@@ -41,6 +41,7 @@ ApiError lost_error() {
 RouterLoop::RouterLoop(RouterOptions options, int epoll_fd, int wake_fd)
     : options_(std::move(options)),
       policy_(options_.policy),
+      speeds_({.answer_cost = static_cast<double>(options_.policy.answer_cost)}),
       epoll_fd_(epoll_fd),
       wake_fd_(wake_fd),
       thread_([this] { run(); }) {}
@@ -156,6 +157,8 @@ void RouterLoop::admit(plan::RouteId id, HttpRequest request, RouteFacts facts,
   RouteRelay& relay =
       relays_.try_emplace(id, id, std::move(request), std::move(responder)).first->second;
   relay.prompt_tokens = facts.prompt_tokens;
+  relay.sequences = facts.sequences;
+  relay.came_s = now_s_;
   relay.model = facts.model;
   relay.counted_bytes = body_bytes;
   bodies_bytes_ += body_bytes;
@@ -182,7 +185,7 @@ void RouterLoop::act_on(RouteRelay& relay, const plan::RouteDecision& decision) 
     case plan::RouteVerdict::kWait:
       return;
     case plan::RouteVerdict::kNoModel:
-      if (!knows_all_models()) return refuse_for_now(relay);
+      if (!knows_all_models()) return refuse_for_now(relay, kRetryAfterS);
       ++totals_.no_model;
       error = {
           .status = 404,
@@ -191,7 +194,7 @@ void RouterLoop::act_on(RouteRelay& relay, const plan::RouteDecision& decision) 
           .code = "model_not_found"};
       break;
     case plan::RouteVerdict::kNoServer:
-      return refuse_for_now(relay);
+      return refuse_for_now(relay, kRetryAfterS);
     case plan::RouteVerdict::kFull:
       ++totals_.queue_full;
       error.status = 429;
@@ -208,12 +211,12 @@ void RouterLoop::act_on(RouteRelay& relay, const plan::RouteDecision& decision) 
   finish(relay, plan::RoutePolicy::Ending::kGivenUp);
 }
 
-void RouterLoop::refuse_for_now(RouteRelay& relay) {
+void RouterLoop::refuse_for_now(RouteRelay& relay, double retry_after_s) {
   ++totals_.no_server;
   relay.refuse({.status = 503,
                 .message = "no server that has the model takes requests now; try again",
                 .code = "no_server",
-                .retry_after_s = kRetryAfterS});
+                .retry_after_s = retry_after_s});
   finish(relay, plan::RoutePolicy::Ending::kGivenUp);
 }
 
@@ -223,6 +226,11 @@ void RouterLoop::ask(RouteRelay& relay, const plan::RouteDecision& decision) {
   ++server.counts.requests;
   server.counts.prompt_tokens += relay.prompt_tokens;
   server.counts.known_tokens += decision.known_tokens;
+  speeds_.asked(relay.id(), decision.server, now_s_,
+                {.prompt_tokens = relay.prompt_tokens - decision.known_tokens,
+                 .unread_tokens = decision.unread_tokens,
+                 .sequences = relay.sequences});
+  server.load.own_is(speeds_.sequences(decision.server));
   if (const Status asked = relay.ask(server.peer(), options_.server_key, now_s_); !asked) {
     return lose(relay, asked.error());
   }
@@ -262,6 +270,7 @@ void RouterLoop::note_progress(RouteRelay& relay, bool had_head) {
   if (!relay.begun()) return;
   bodies_bytes_ -= std::exchange(relay.counted_bytes, 0);
   policy_.progress(relay.id(), relay.answer_tokens());
+  speeds_.progress(relay.id(), now_s_, relay.answer_tokens());
 }
 
 void RouterLoop::go_on(plan::RouteId id) {
@@ -299,6 +308,7 @@ void RouterLoop::lose(RouteRelay& relay, const Error& error) {
 
 void RouterLoop::place_again(RouteRelay& relay) {
   relay.drop_call();
+  speeds_.finished(relay.id(), now_s_, plan::SpeedEnding::kIgnored);
   const plan::RouteDecision decision = policy_.refused(relay.id());
   drop_gone_servers();  // one that leaves may have had no other
   act_on(relay, decision);
@@ -314,6 +324,9 @@ void RouterLoop::cancel(plan::RouteId id) {
 
 void RouterLoop::finish(RouteRelay& relay, plan::RoutePolicy::Ending ending) {
   const plan::RouteId id = relay.id();
+  // A client that is slow makes its server look slow.
+  const bool counts = ending == plan::RoutePolicy::Ending::kWhole && !relay.ever_paused();
+  speeds_.finished(id, now_s_, counts ? plan::SpeedEnding::kCounts : plan::SpeedEnding::kIgnored);
   policy_.finished(id, ending);
   bodies_bytes_ -= relay.counted_bytes;
   relays_.erase(id);
@@ -323,7 +336,12 @@ void RouterLoop::finish(RouteRelay& relay, plan::RoutePolicy::Ending ending) {
 
 void RouterLoop::look_at_relays() {
   std::vector<std::pair<plan::RouteId, std::string>> lost;
+  std::vector<plan::RouteId> tired;
   for (auto& [id, relay] : relays_) {
+    if (!relay.call() && now_s_ - relay.came_s >= options_.rest_wait_s &&
+        policy_.waits_for_rest(id)) {
+      tired.push_back(id);
+    }
     if (!relay.call() || relay.paused()) continue;
     const RouteServer& server = server_at(relay);
     if (!relay.call()->connected()) {
@@ -337,6 +355,10 @@ void RouterLoop::look_at_relays() {
   for (const auto& [id, why] : lost) {
     const auto found = relays_.find(id);
     if (found != relays_.end()) lose(found->second, {Code::kUnavailable, why});
+  }
+  for (const plan::RouteId id : tired) {
+    const auto found = relays_.find(id);
+    if (found != relays_.end()) refuse_for_now(found->second, shortest_rest_s(found->second));
   }
 }
 

@@ -9,10 +9,12 @@
 //
 // A request goes to another server only while its client has seen nothing of an answer, and only
 // where a server has refused it (429, 503), could not be reached, or was lost: the latter once, so
-// that no request takes one server after the other with it. Where all refuse, the client gets what
-// the last one said. Behind the first byte a lost server is told as an error in the stream. A
-// client that goes takes its request along: the call to the server ends. A server whose probes have
-// no answer any more has lost what it has; a stream of it gets stalled_s to go on.
+// that no request takes one server after the other with it. Where all refuse, the client gets the
+// refusal that asks for the shortest wait; where all rest that could take it, and it has waited
+// rest_wait_s, such a refusal or 503, with how long they want to be left alone. Behind the first
+// byte a lost server is told as an error in the stream. A client that goes takes its request along:
+// the call to the server ends. A server whose probes have no answer any more has lost what it has;
+// a stream of it gets stalled_s to go on.
 //
 // Invariants: the bodies of requests that may be asked again are bounded (bodies_bytes_max).
 // Threads: one of its own, which does all the work: events of sockets, what the others hand in, a
@@ -33,15 +35,18 @@
 #include "base/result.h"
 #include "plan/route_policy.h"
 #include "plan/server_health.h"
+#include "plan/server_speed.h"
 
 namespace jige::api {
 
 struct RouterOptions {
   plan::RouteOptions policy;
   plan::HealthOptions health;
+  bool learn_speeds = true;   // else servers count as equally fast
   std::string server_key;     // sent to the servers as a bearer token where not empty
   double connect_s = 3;       // to reach a server
   double probe_answer_s = 3;  // for it to answer a probe
+  double rest_wait_s = 5;     // of a request, for servers that rest
   double stalled_s = 30;      // without a byte, of a stream whose server answers no probe
   size_t bodies_bytes_max = size_t{256} << 20;
   std::function<void()> before_turn;  // for tests: delays of the router's thread
@@ -57,6 +62,7 @@ struct RouterTotals {
 struct RouteServerView {
   std::string address;
   plan::RouteServerStatus status;
+  plan::ServerRates rates;
   const RouteServer* server = nullptr;
 };
 

@@ -45,6 +45,7 @@ class RawUpstream {
   }
   const std::string& url() const { return port_.url(); }
   int64_t asked() const { return asked_; }
+  int64_t told() const { return told_; }
   // Connections are taken and nothing is said any more, to probes neither.
   void hang() { hanging_ = true; }
 
@@ -76,6 +77,8 @@ class RawUpstream {
       answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
     } else if (request.starts_with("GET /v1/models")) {
       answer = "HTTP/1.1 200 OK\r\n\r\n{\"data\":[{\"id\":\"tiny\"}]}";
+    } else if (request.starts_with("GET /metrics")) {
+      ++told_;  // with the bytes: what they are must not matter
     } else {
       ++asked_;
     }
@@ -89,7 +92,7 @@ class RawUpstream {
   TestPort port_;
   const std::string bytes_;
   std::atomic<bool> stopping_{false}, hanging_{false};
-  std::atomic<int64_t> asked_{0};
+  std::atomic<int64_t> asked_{0}, told_{0};
   std::thread thread_;
 };
 
@@ -122,6 +125,67 @@ TEST(Router, PassesARefusalOnWhereAllRefuse) {
   EXPECT_EQ(refused.field("Retry-After"), "17");
   EXPECT_EQ(one.asked(), 1);
   EXPECT_EQ(two.asked(), 1);
+}
+
+TEST(Router, PassesTheRefusalOnThatWantsTheShortestWait) {
+  PlayedUpstream one("one"), two("two"), three("three");
+  one.answer_with(refuse_with(429, "30"));
+  two.answer_with(refuse_with(429, "7"));
+  three.answer_with(refuse_with(503, "soon"));
+  RoutedServers routed({one.url(), two.url(), three.url()});
+  for (int i = 0; i < 3; ++i) {  // whoever is asked first
+    EXPECT_EQ(routed.post(kAskedPath, kAsk).field("Retry-After"), "7") << i;
+  }
+}
+
+// All rest, for longer than a client is to wait: it is told how long, and nobody is asked.
+TEST(Router, TellsHowLongAllRest) {
+  PlayedUpstream one("one"), two("two");
+  one.answer_with(refuse_with(429, "30"));
+  two.answer_with(refuse_with(503, "9"));
+  RouterOptions options = quick_router();
+  options.health.rest_max_s = 60;
+  options.rest_wait_s = 0.2;
+  RoutedServers routed({one.url(), two.url()}, options);
+  EXPECT_EQ(routed.post(kAskedPath, kAsk).field("Retry-After"), "9");
+  const auto begin = std::chrono::steady_clock::now();
+  const TestResponse told = routed.post(kAskedPath, kAsk);
+  const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - begin;
+  EXPECT_EQ(told.status, 503);
+  EXPECT_EQ(json_of(told.body)["error"]["code"], "no_server");
+  EXPECT_THAT(told.field("Retry-After"), ::testing::AnyOf("9", "8", "7"));
+  EXPECT_GE(waited.count(), 0.15) << "they might have come back";
+  EXPECT_LT(waited.count(), 5);
+  EXPECT_EQ(one.asked(), 1);
+  EXPECT_EQ(two.asked(), 1);
+}
+
+// One rests, and the other has refused: the client gets that refusal, when it has waited.
+TEST(Router, PassesARefusalOnWhereTheOthersRest) {
+  PlayedUpstream one("one"), two("two");
+  one.answer_with(refuse_with(429, "50"));
+  RouterOptions options = quick_router();
+  options.policy.rule = plan::RouteRule::kRoundRobin;
+  options.health.rest_max_s = 60;
+  options.rest_wait_s = 0.2;
+  RoutedServers routed({one.url(), two.url()}, options);
+  EXPECT_EQ(json_of(routed.post(kAskedPath, kAsk).body)["from"], "two");
+  two.answer_with(refuse_with(429, "40"));
+  const TestResponse refused = routed.post(kAskedPath, kAsk);
+  EXPECT_EQ(refused.status, 429);
+  EXPECT_EQ(refused.field("Retry-After"), "40");
+  EXPECT_EQ(one.asked(), 1);
+}
+
+TEST(Router, WaitsForARestThatIsShort) {
+  PlayedUpstream one("one");
+  one.answer_with(refuse_with(429, "1"));
+  RouterOptions options = quick_router();
+  options.health.rest_min_s = options.health.rest_max_s = 0.3;
+  RoutedServers routed({one.url()}, options);
+  EXPECT_EQ(routed.post(kAskedPath, kAsk).status, 429);
+  one.answer_with(nullptr);
+  EXPECT_EQ(json_of(routed.post(kAskedPath, kAsk).body)["from"], "one");
 }
 
 TEST(Router, DoesNotAskTwiceWhatFailed) {
@@ -200,6 +264,29 @@ TEST(Router, AsksAnotherWhereOneIsNoServer) {
     RoutedServers routed({one.url(), two.url()}, options);
     EXPECT_EQ(json_of(routed.post(kAskedPath, kAsk).body)["from"], "two") << bytes.substr(0, 40);
     EXPECT_EQ(one.asked(), 1);
+  }
+}
+
+// Whatever a server says of its load, it is well, and answers go on.
+TEST(Router, TakesAnyBytesOfAServersLoad) {
+  const std::string good =
+      "HTTP/1.1 200 OK\r\nContent-Length: 60\r\n\r\njige:num_requests_running 3\n"
+      "jige:num_requests_waiting 999\n";
+  for (uint64_t seed = 0; seed < 25; ++seed) {
+    Rng rng(derive_key(seed, "load bytes"));
+    std::string bytes = good;
+    for (uint64_t i = rng.below(4); i > 0; --i) {
+      bytes[rng.below(bytes.size())] = static_cast<char>(rng.below(256));
+    }
+    if (rng.below(3) == 0) bytes.resize(rng.below(bytes.size()));
+    RawUpstream one(bytes);
+    PlayedUpstream well("well");
+    RoutedServers routed({one.url(), well.url()});
+    EXPECT_TRUE(soon([&] { return one.told() > 0 && well.metrics_asked() > 0; })) << seed;
+    EXPECT_EQ(routed.servers_up(), 2) << seed;
+    const double others = routed.top()["servers"][0]["other_requests"];
+    EXPECT_GE(others, 0) << seed;
+    EXPECT_LE(others, 2e9) << seed;
   }
 }
 

@@ -54,6 +54,8 @@ class RouteCommand final : public Command {
     flags.choice("--policy NAME", policy_, {"prefix", "least-loaded", "round-robin"},
                  "prefix: the least work left, less what is known of the prompt there; "
                  "least-loaded: the least work left; round-robin: one after the other");
+    flags.choice("--speeds HOW", speeds_, {"learned", "equal"},
+                 "learned: servers that answer faster than others get more; equal: all alike");
     flags.integer("--server-requests N", server_requests_, {.min = 1, .max = 1 << 20},
                   "requests at one server at once at most; further ones wait");
     flags.integer("--queue-requests N", queue_requests_, {.min = 0, .max = 1 << 20},
@@ -107,6 +109,7 @@ class RouteCommand final : public Command {
   Result<api::RouterOptions> router_options_of_flags() const {
     api::RouterOptions options;
     options.policy.rule = *plan::find_route_rule(policy_);
+    options.learn_speeds = speeds_ == "learned";
     options.policy.requests_max = static_cast<int32_t>(server_requests_);
     options.policy.waiting_max = static_cast<int32_t>(queue_requests_);
     options.health.probe_s = probe_seconds_;
@@ -182,6 +185,7 @@ class RouteCommand final : public Command {
   std::vector<std::string> to_;
   std::string servers_file_, server_ca_, server_key_file_;
   std::string policy_ = "prefix";
+  std::string speeds_ = "learned";
   int64_t server_requests_ = 256;
   int64_t queue_requests_ = 1024;
   double probe_seconds_ = 1;

@@ -29,12 +29,18 @@ std::vector<std::string> server_cells(const Json& server) {
   const auto ms = [&](const char* field) {
     return fmt::format("{:.0f}", number_in(server, field) * 1e3);
   };
+  const auto times = [&](const char* field) {
+    return fmt::format("{:.2f}", number_in(server, field));
+  };
   const double prompts = number_in(server, "prompt_tokens_total");
   const double known = prompts > 0 ? number_in(server, "known_tokens_total") / prompts : 0;
   return {text_in(server, "address"),
           text_in(server, "state"),
           whole("requests"),
+          whole("other_requests"),
           whole("work_tokens"),
+          times("prompt_speed"),
+          times("answer_speed"),
           whole("requests_total"),
           whole("retries_total"),
           whole("refused_total"),
@@ -60,7 +66,10 @@ std::string render_router(const Json& top, const TopView& view) {
   Table table({{"server"},
                {"state"},
                {"now", kRight},
+               {"others", kRight},
                {"work", kRight},
+               {"read x", kRight},
+               {"answer x", kRight},
                {"requests", kRight},
                {"retries", kRight},
                {"refused", kRight},

@@ -23,6 +23,9 @@ Json top_of_router() {
        {{{"address", "http://a:1"},
          {"state", "up"},
          {"requests", 5},
+         {"other_requests", 11.6},
+         {"prompt_speed", 1.318},
+         {"answer_speed", 0.759},
          {"prompt_tokens_total", 200},
          {"known_tokens_total", 50},
          {"first_byte_seconds_p50", 0.25}},
@@ -32,7 +35,7 @@ Json top_of_router() {
 TEST(RouteFrame, ShowsARowForEveryServer) {
   const std::string frame = render_router(top_of_router(), {.address = "here", .columns_max = 200});
   for (const char* part : {"policy prefix", "waiting 2", "answers of 81 tokens", "http://a:1",
-                           "25 %", "250", "down", "http://b:1: cannot"}) {
+                           "25 %", "250", "down", " 12 ", "1.32", "0.76", "http://b:1: cannot"}) {
     EXPECT_THAT(frame, HasSubstr(part));
   }
   EXPECT_THAT(frame, Not(HasSubstr("\x1b")));

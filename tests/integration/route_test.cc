@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
+#include <vector>
 
 #include "integration/serving.h"
 #include "integration/tiny_run.h"
@@ -41,6 +43,8 @@ class Routing {
     ADD_FAILURE() << "jige route does not listen: " << read_text(folder_ / "err");
   }
   Process& process() { return *process_; }
+  // What it has said of troubles so far.
+  std::string err() const { return read_text(folder_ / "err"); }
   uint16_t port() const { return port_; }
   TestResponse post(const std::string& path, const std::string& body) const {
     return fetch(port_, "POST", path, body);
@@ -145,13 +149,50 @@ TEST(Route, ReadsTheListOfItsServersAgain) {
   EXPECT_EQ(routing.post("/v1/completions", greedy(5, false)).status, 200);
 }
 
+// Others ask the first server themselves: what the router sends goes to the second meanwhile.
+TEST(Route, GoesAroundAServerThatIsBusyForOthers) {
+  Serving one({TinyRun::get().run(), "--threads", "1"});
+  Serving two({TinyRun::get().run(), "--threads", "1"});
+  Routing routing({"--to", server_url(one), "--to", server_url(two)});
+  routing.wait_for_up(2);
+  std::atomic<bool> stopping{false};
+  std::vector<std::thread> others;
+  for (int i = 0; i < 6; ++i) {
+    others.emplace_back([&] {
+      while (!stopping) EXPECT_EQ(one.post("/v1/completions", greedy(100, false)).status, 200);
+    });
+  }
+  routing.servers_when([](const Json& all) { return all[0]["other_requests"] > 3; });
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(routing.post("/v1/completions", greedy(20, false)).status, 200);
+  }
+  const Json busy = routing.servers_when([](const Json& all) { return all[1]["requests"] == 0; });
+  EXPECT_EQ(busy[0]["requests_total"], 0);
+  EXPECT_EQ(busy[1]["requests_total"], 3);
+  EXPECT_LT(busy[1]["other_requests"].get<double>(), 1) << "its own are none of others";
+  stopping = true;
+  for (std::thread& other : others) other.join();
+  routing.servers_when([](const Json& all) { return all[0]["other_requests"] < 0.5; });
+}
+
+TEST(Route, SaysWhichServerHasNeverAnswered) {
+  const Routing routing({"--to", "http://127.0.0.1:1"});
+  const std::string told = "warning: http://127.0.0.1:1 gets no requests for now: cannot connect";
+  for (int i = 0; i < 1000 && routing.err().find(told) == std::string::npos; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_THAT(routing.err(), HasSubstr(told));
+  std::this_thread::sleep_for(std::chrono::milliseconds(700));  // some more probes
+  const std::string err = routing.err();
+  EXPECT_EQ(err.find(told), err.rfind(told)) << "once";
+}
+
 TEST(Route, SaysWhatIsWrongAtTheStart) {
   expect_error(run_jige({"route"}), 2, {"--to URL", "--servers FILE"});
   expect_error(run_jige({"route", "--to", "http://127.0.0.1:1", "--servers", "x"}), 2,
                {"not by both"});
-  expect_error(
-      run_jige({"route", "--to", "https://127.0.0.1:1", "--server-ca", "/nowhere/ca.pem"}), 3,
-      {"--to", "/nowhere/ca.pem"});
+  expect_error(run_jige({"route", "--to", "https://127.0.0.1:1", "--server-ca", "/nowhere/ca.pem"}),
+               3, {"--to", "/nowhere/ca.pem"});
   expect_error(run_jige({"route", "--to", "http://127.0.0.1:1", "--to", "127.0.0.1:1"}), 2,
                {"is there twice"});
   expect_error(run_jige({"route", "--servers", "/nowhere/servers.txt"}), 3, {"servers.txt"});
@@ -167,6 +208,10 @@ TEST(Route, IsSimulated) {
   ASSERT_EQ(lines.size(), 3U);
   EXPECT_EQ(lines[2]["policy"], "prefix");
   EXPECT_GT(lines[2]["cached_share"], lines[0]["cached_share"]);
+  for (const char* bad : {"1,,2", "1,2,3,4,5", "0", "fast", "1,nan"}) {
+    expect_error(run_jige({"simulate", "route", "--servers", "4", "--speeds", bad}), 2,
+                 {"--speeds"});
+  }
   expect_error(run_jige({"simulate", "route", "--policies", "prefix,round-robbin"}), 2,
                {"--policies", "round-robbin", "round-robin"});
 }

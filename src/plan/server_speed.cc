@@ -8,9 +8,9 @@
 namespace jige::plan {
 namespace {
 
-constexpr double kCrowding[] = {0, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5};
+constexpr double kCrowding[] = {0, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1};
 // A larger one is taken where it is better by this share: noise must not choose.
-constexpr double kCrowdingGain = 0.03;
+constexpr double kCrowdingGain = 0.1;
 constexpr size_t kFitSamples = 6;  // of a server
 constexpr int64_t kFirstToken = 2;
 constexpr int64_t kSteadyToken = 4;

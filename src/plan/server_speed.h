@@ -20,11 +20,11 @@
 // ones (prompt_tokens_min, answer_tokens_min) say little and are left out.
 //
 // A token of an answer takes a server a * (1 + k * (c - 1)): what it takes alone, and more where it
-// makes several. k is one for all servers: of kCrowding the one by which the samples of each are
-// the least apart from their median, in sum. Where all samples of a server are of one c, or where
-// time does not depend on it, it is 0; so a server that gets more than others, and therefore makes
-// each more slowly, is not taken for a slow one, nor one that could make more at once for a fast
-// one.
+// makes several; k is 0 where that is for nothing, and 1 where it makes one after the other. It is
+// one for all servers: of kCrowding the one by which the samples of each are the least apart from
+// their median, in sum. Where all samples of a server are of one c, or where time does not depend
+// on it, it is 0; so a server that gets more than others, and therefore makes each more slowly, is
+// not taken for a slow one, nor one that could make more at once for a fast one.
 //
 // The rate of a server is the median of its last samples_max samples, none older than old_s: one
 // that stalled, or one whose prompt was known there to everybody's surprise, moves it little. Its

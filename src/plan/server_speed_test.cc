@@ -46,6 +46,11 @@ class PlayedServers {
     end_s_ = last_s + 1;
     speeds.update(end_s_);
   }
+  // Rounds take so much more or less than they should, by chance.
+  void set_noise(double noise, uint64_t seed) {
+    noise_ = noise;
+    rng_ = Rng(derive_key(seed, "noise"));
+  }
   void set_speeds(const std::vector<double>& values) {
     for (size_t i = 0; i < values.size(); ++i) servers_[i].speed = values[i];
   }
@@ -74,7 +79,8 @@ class PlayedServers {
         speeds.progress(one, now_s + read_s, 2);
       }
       now_s += read_s;
-      const double token_s = 0.02 * (1 + crowding_ * static_cast<double>(count - 1)) / server.speed;
+      const double luck = std::exp(noise_ * (2 * rng_.uniform() - 1));
+      const double token_s = luck * 0.02 * (1 + crowding_ * static_cast<double>(count - 1)) / server.speed;
       for (int64_t token = 3; token <= 60; ++token) {
         now_s += token_s;
         for (const RouteId one : ids) speeds.progress(one, now_s, token);
@@ -86,6 +92,8 @@ class PlayedServers {
 
   std::vector<Server> servers_;
   double crowding_;
+  double noise_ = 0;
+  Rng rng_{0};
   double end_s_ = 0;
   RouteId next_ = 0;
 };
@@ -118,6 +126,21 @@ TEST(ServerSpeeds, KnowsThatManyAtOnceAreSlow) {
         .play(alike, 40);
     EXPECT_NEAR(ratio(alike, &RouteSpeed::answer), 1, 0.15);
   }
+}
+
+// Chance must not look like a server's crowd: the faster one would get more and more.
+TEST(ServerSpeeds, DoesNotTakeNoiseForACrowd) {
+  double sum = 0;
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    ServerSpeeds speeds(kPatient);
+    PlayedServers servers({{.speed = 1, .at_once = 2}, {.speed = 2, .at_once = 8}});
+    servers.set_noise(0.5, seed);
+    servers.play(speeds, 30);
+    const double one = ratio(speeds, &RouteSpeed::answer);
+    EXPECT_LT(one, 6) << seed;
+    sum += one;
+  }
+  EXPECT_NEAR(sum / 40, 2, 0.4);
 }
 
 TEST(ServerSpeeds, IsMovedLittleByStallsAndSurprises) {

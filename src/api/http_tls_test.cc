@@ -157,6 +157,22 @@ TEST(HttpsClient, TakesAnyBytesOfAServer) {
   }
 }
 
+// It takes the connection and does not show who it is.
+TEST(HttpsClient, IsNotConnectedBeforeTheServerHasShownWhoItIs) {
+  TestPort port;
+  port.listen();
+  const auto peer = HttpPeer::resolve("https" + port.url().substr(4));
+  ASSERT_TRUE(peer);
+  auto call = HttpCall::start(*peer, {});
+  ASSERT_TRUE(call);
+  for (int i = 0; i < 10; ++i) {
+    ASSERT_TRUE(call->advance());
+    EXPECT_FALSE(call->connected());
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_EQ(call->wanted_events(), POLLIN) << "it is the server's turn";
+}
+
 // A body up to the end of the connection, which somebody on the way may have ended.
 TEST(HttpsClient, DoesNotTakeACutForAnEnd) {
   const Certificate certificate;

@@ -80,7 +80,8 @@ class PlayedServers {
       }
       now_s += read_s;
       const double luck = std::exp(noise_ * (2 * rng_.uniform() - 1));
-      const double token_s = luck * 0.02 * (1 + crowding_ * static_cast<double>(count - 1)) / server.speed;
+      const double token_s =
+          luck * 0.02 * (1 + crowding_ * static_cast<double>(count - 1)) / server.speed;
       for (int64_t token = 3; token <= 60; ++token) {
         now_s += token_s;
         for (const RouteId one : ids) speeds.progress(one, now_s, token);

@@ -250,6 +250,8 @@ TEST(RouterTls, AsksServersOverTls) {
   EXPECT_THAT(routed->get("/metrics").body, HasSubstr("server_up{server=\"" + https_of(one)));
   RoutedByTls both({https_of(one), plain.url()}, certificate.certificate_file);
   EXPECT_TRUE(soon([&] { return both->servers_up() == 2; })) << both->top();
+  RoutedByTls twice({https_of(one), one.url()}, certificate.certificate_file);
+  EXPECT_TRUE(soon([&] { return twice->top()["servers"].size() == 2; })) << "with and without TLS";
 }
 
 // It gets nothing, and whoever looks is told whose certificate it is and what is wrong with it.

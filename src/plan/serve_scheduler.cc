@@ -44,6 +44,7 @@ int64_t Batch::token_count() const {
 
 ServeScheduler::ServeScheduler(ServeSchedulerOptions options)
     : options_(options),
+      places_(options.batch_requests_max),
       pool_(pool_options(options.pool, options.state_count > 0, keeps_states(options))),
       kept_(options.state_count, keeps_states(options) ? options.kept_state_count : 0) {
   JIGE_CHECK(options.batch_requests_max > 0 && options.batch_tokens_max > 0 &&
@@ -151,6 +152,7 @@ void ServeScheduler::leave_queue(const Request& request) {
 
 std::optional<Batch> ServeScheduler::next_batch() {
   if (in_flight_count() >= options_.batches_in_flight_max) return std::nullopt;
+  change_at_border();
   Batch batch;
   switch (options_.policy) {
     case ServePolicy::kOrca:

@@ -50,6 +50,11 @@
 // their reasoning. Nor is anything with several batches in flight: what is kept would be found
 // before it is known not to be lost. Where nothing is kept no prefix is cached.
 //
+// Settings may change while requests are inside, at a border of the policy's cycle: with rounds
+// where prompts may begin again, with static where no batch is inside, else between two batches.
+// Whoever is inside goes on: while they are more than the new settings have at once, all of them
+// have their places, and nobody enters.
+//
 // Invariants, checked by check_invariants():
 //   (1) a request is in at most one batch in flight
 //   (2) blocks: what requests hold is what the pool counts as live; with reserve, promised blocks
@@ -65,7 +70,8 @@
 //   (7) nobody runs past a border at which its state is to be kept
 //   (8) rounds: no batch has both prompts and next tokens; between two in which prompts begin lie
 //       round_steps with next tokens, or nobody had one to run. So newcomers hold those inside up
-//       by one iteration in round_steps + 1, or by three where borders cut their prompts
+//       by one iteration in round_steps + 1, or by three where borders cut their prompts. Settings
+//       that have just come may open the door once more
 // Threads: none; one caller.
 #pragma once
 
@@ -82,6 +88,8 @@
 #include "plan/kv_block_pool.h"
 
 namespace jige::plan {
+
+struct ServeSettings;  // serve_settings.h
 
 using RequestId = int64_t;
 using BatchId = int64_t;
@@ -217,7 +225,14 @@ class ServeScheduler {
   // What the request has computed, and will, cannot be trusted: nobody finds it in the prefix cache
   // any more. Unknown ids are ignored.
   void discard(RequestId request);
+  // Other settings, from the next border on; of several that come before it the last. REQUIRES:
+  // settings as positive as those of the constructor.
+  void change(const ServeSettings& settings);
 
+  // With the settings in force.
+  const ServeSchedulerOptions& options() const { return options_; }
+  // Requests of a batch: batch_requests_max, or as many as were inside when it was more.
+  int32_t places() const { return places_; }
   int32_t waiting_count() const;  // not admitted
   int32_t running_count() const;  // admitted, unfinished
   int32_t in_flight_count() const { return static_cast<int32_t>(in_flight_.size()); }
@@ -273,6 +288,9 @@ class ServeScheduler {
     int32_t request_count = 0;
   };
 
+  void change_at_border();
+  // Of an iteration, chunked.
+  int32_t token_budget() const;
   void insert(Request request);
   void fork(Request& parent, const ForkedNext& next);
   // Of the queue that the request waits in, and in it, where all of a queue are served alike.
@@ -329,6 +347,8 @@ class ServeScheduler {
   Request& at(RequestId id);
 
   ServeSchedulerOptions options_;
+  std::optional<ServeSchedulerOptions> changed_;  // from the next border on
+  int32_t places_;
   KvBlockPool pool_;
   KeptStates kept_;
   // Each request is among those inside, which are admitted, or waits; while a batch is chosen, its

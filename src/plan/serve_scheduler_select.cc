@@ -76,7 +76,7 @@ void ServeScheduler::select_by_iteration(Batch& batch) {
   bool door_open = true;
   ScanOrder order(*this);
   while (Request* const request = order.next(door_open)) {
-    if (static_cast<int32_t>(batch.items.size()) >= options_.batch_requests_max) break;
+    if (static_cast<int32_t>(batch.items.size()) >= places_) break;
     if (!request->admitted) {
       door_open = door_open && admit(*request);
       if (!door_open) continue;
@@ -99,7 +99,7 @@ ServeScheduler::Request* ServeScheduler::first_arrived() {
 }
 
 void ServeScheduler::select_chunked(Batch& batch) {
-  int32_t budget = options_.batch_tokens_max;
+  int32_t budget = token_budget();
   bool door_open = true;
   Request* first = options_.shortest_first ? first_arrived() : nullptr;
   if (first && !first->admitted && !admit(*first)) {
@@ -111,7 +111,7 @@ void ServeScheduler::select_chunked(Batch& batch) {
   ScanOrder order(*this);
   const auto full = [&] {
     const auto items = static_cast<int32_t>(batch.items.size()) + (first ? 1 : 0);
-    return budget == 0 || items >= options_.batch_requests_max;
+    return budget == 0 || items >= places_;
   };
   for (const auto& [rank, request] : order.inside()) {  // decodes first: one token each
     if (full()) break;
@@ -140,7 +140,7 @@ void ServeScheduler::select_static(Batch& batch) {
   int32_t member_count = 0;
   ScanOrder order(*this);
   while (Request* const request = order.next(batch_is_open)) {
-    if (member_count >= options_.batch_requests_max) break;
+    if (member_count >= places_) break;
     if (!request->admitted) {
       if (!batch_is_open) continue;
       if (!admit(*request)) break;
@@ -181,10 +181,10 @@ void ServeScheduler::select_prompts(Batch& batch, bool door_open) {
   int32_t begun = 0;
   ScanOrder order(*this);
   while (Request* const request = order.next(door_open)) {
-    if (static_cast<int32_t>(batch.items.size()) >= options_.batch_requests_max) break;
+    if (static_cast<int32_t>(batch.items.size()) >= places_) break;
     if (!request->admitted) {
-      door_open = door_open && begun < options_.round_prompts &&
-                  places < options_.batch_requests_max && admit(*request);
+      door_open =
+          door_open && begun < options_.round_prompts && places < places_ && admit(*request);
       if (!door_open) continue;
       ++begun;
     }
@@ -197,7 +197,7 @@ void ServeScheduler::select_prompts(Batch& batch, bool door_open) {
 void ServeScheduler::select_next_tokens(Batch& batch) {
   ScanOrder order(*this);
   for (const auto& [rank, request] : order.inside()) {
-    if (static_cast<int32_t>(batch.items.size()) >= options_.batch_requests_max) break;
+    if (static_cast<int32_t>(batch.items.size()) >= places_) break;
     // One in front may have taken its blocks.
     if (!request->admitted || has_prompt_left(*request)) continue;
     schedule(*request, 1, batch);

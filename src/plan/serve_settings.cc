@@ -2,9 +2,19 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 namespace jige::plan {
+namespace {
+
+Status check_range(const SettingField& field, int64_t value, std::string_view where) {
+  if (value >= field.min && value <= field.max) return {};
+  return fail(Code::kInvalidArgument, "{}: {} is {}; it must be in {}..{}", where, field.name,
+              value, field.min, field.max);
+}
+
+}  // namespace
 
 std::span<const SettingField> setting_fields() {
   static constexpr SettingField kFields[] = {
@@ -34,6 +44,43 @@ Json settings_json(const ServeSettings& settings) {
     if (field.belongs_to(settings.policy)) json[field.name] = settings.*field.member;
   }
   return json;
+}
+
+Result<ServeSettings> settings_from_json(const Json& json, std::string_view where) {
+  ServeSettings settings;
+  JIGE_TRY(const std::string policy, get_string(json, "policy", where));
+  const auto known = find_policy(policy);
+  if (!known) {
+    return fail(Code::kInvalidArgument,
+                "{}: policy \"{}\" is not one of chunked, orca, static, rounds", where, policy);
+  }
+  settings.policy = *known;
+  const std::span<const SettingField> fields = setting_fields();
+  for (const auto& [name, value] : json.items()) {
+    if (name == "policy") continue;
+    const auto field =
+        std::ranges::find_if(fields, [&](const SettingField& of) { return name == of.name; });
+    if (field == fields.end() || !field->belongs_to(settings.policy)) {
+      return fail(Code::kInvalidArgument, "{}: \"{}\" is no setting of the policy {}; leave it out",
+                  where, name, policy);
+    }
+  }
+  for (const SettingField& field : fields) {
+    if (!field.belongs_to(settings.policy)) continue;
+    JIGE_TRY(const int64_t value, get_int(json, field.name, where));
+    JIGE_DO(check_range(field, value, where));
+    settings.*field.member = static_cast<int32_t>(value);
+  }
+  return settings;
+}
+
+Status check_settings(const ServeSettings& settings, std::string_view where) {
+  for (const SettingField& field : setting_fields()) {
+    if (field.belongs_to(settings.policy)) {
+      JIGE_DO(check_range(field, settings.*field.member, where));
+    }
+  }
+  return {};
 }
 
 ServeSettings settings_of(const ServeSchedulerOptions& options) {

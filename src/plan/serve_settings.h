@@ -9,8 +9,10 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "base/json.h"
+#include "base/result.h"
 #include "plan/serve_scheduler.h"
 
 namespace jige::plan {
@@ -38,6 +40,11 @@ std::span<const SettingField> setting_fields();
 std::string settings_text(const ServeSettings& settings);
 // {"policy": "chunked", "max_batch": 16, "batch_tokens": 256}
 Json settings_json(const ServeSettings& settings);
+// Fails with kInvalidArgument or kNotFound on fields that are wrong, missing or of another policy,
+// naming them.
+Result<ServeSettings> settings_from_json(const Json& json, std::string_view where);
+// Fails with kInvalidArgument where a number of the policy is out of its range.
+Status check_settings(const ServeSettings& settings, std::string_view where);
 
 ServeSettings settings_of(const ServeSchedulerOptions& options);
 // Sets them in options of a scheduler, or of an engine, which call them alike.

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "plan/serve_settings.h"
+
 namespace jige::sim {
 namespace {
 
@@ -57,6 +59,7 @@ TraceCounts& TraceCounts::operator+=(const TraceCounts& other) {
   accepted_tokens += other.accepted_tokens;
   restarts += other.restarts;
   kept_state_tokens += other.kept_state_tokens;
+  changes += other.changes;
   return *this;
 }
 
@@ -87,6 +90,8 @@ TraceSetup draw_trace(uint64_t seed) {
     setup.options.scheduler.round_prompts = between(round_rng, 1, 4);
     setup.options.scheduler.round_steps = between(round_rng, 1, 4);
   }
+  Rng change_rng(derive_key(seed, "serve trace with changes"));
+  setup.changes = change_rng.below(4) == 0;
   setup.priorities = rng.below(4) == 0;
   setup.requests =
       make_workload({.request_count = between(rng, 1, 8),
@@ -101,9 +106,11 @@ TraceSetup draw_trace(uint64_t seed) {
 TraceChecker::TraceChecker(const TraceSetup& setup, uint64_t seed)
     : setup_(setup),
       limits_(setup.options.scheduler),
+      places_(setup.options.scheduler.batch_requests_max),
       rng_(derive_key(seed, "serve trace prompts")),
       draft_rng_(derive_key(seed, "serve trace drafts")),
       adapter_rng_(derive_key(seed, "serve trace adapters")),
+      change_rng_(derive_key(seed, "serve trace changes")),
       cells_(static_cast<size_t>(limits_.pool.block_count) *
                  static_cast<size_t>(limits_.pool.block_tokens),
              Cell{kEmpty, kEmpty}),
@@ -161,7 +168,34 @@ int64_t TraceChecker::iterations_for(int64_t own) const {
 }
 
 void TraceChecker::before_batch(plan::ServeScheduler& scheduler) {
-  if (!setup_.drafts) return;
+  if (setup_.changes) change_settings(scheduler);
+  if (setup_.drafts) draft(scheduler);
+}
+
+void TraceChecker::change_settings(plan::ServeScheduler& scheduler) {
+  scheduler_ = &scheduler;
+  if (change_rng_.below(5) > 0) return;
+  scheduler.change({.policy = plan::kServePolicies[change_rng_.below(4)],
+                    .batch_requests_max = between(change_rng_, 1, 5),
+                    .batch_tokens_max = between(change_rng_, 1, 12),
+                    .round_prompts = between(change_rng_, 1, 4),
+                    .round_steps = between(change_rng_, 1, 4)});
+}
+
+// More places than the settings have are of those inside. Of a static batch some may be done, and
+// who gives its blocks back leaves its place.
+void TraceChecker::follow_change(const plan::ServeScheduler& scheduler, const plan::Batch& batch) {
+  changes_ += plan::settings_of(limits_) != plan::settings_of(scheduler.options());
+  limits_ = scheduler.options();
+  places_ = scheduler.places();
+  const int64_t inside = scheduler.running_count() + std::ssize(batch.preempted);
+  if (places_ > limits_.batch_requests_max && places_ > inside &&
+      limits_.policy != plan::ServePolicy::kStatic) {
+    broken(fmt::format("{} places for {} requests", places_, inside));
+  }
+}
+
+void TraceChecker::draft(plan::ServeScheduler& scheduler) {
   for (size_t id = 0; id < requests_.size(); ++id) {
     const Tracked& request = requests_[id];
     if (request.tokens.empty() || request.over || request.in_flight) continue;
@@ -177,9 +211,11 @@ void TraceChecker::before_batch(plan::ServeScheduler& scheduler) {
 
 void TraceChecker::on_batch(const plan::Batch& batch) {
   if (batch.items.empty()) broken("an empty batch");
-  if (std::ssize(batch.items) > limits_.batch_requests_max) broken("too many requests in a batch");
+  if (scheduler_) follow_change(*scheduler_, batch);
+  if (std::ssize(batch.items) > places_) broken("too many requests in a batch");
+  const int32_t spare_places = places_ > limits_.batch_requests_max ? places_ : 0;
   if (limits_.policy == plan::ServePolicy::kChunked &&
-      batch.token_count() > limits_.batch_tokens_max) {
+      batch.token_count() > std::max(limits_.batch_tokens_max, spare_places)) {
     broken("too many tokens in a batch");
   }
   int64_t sample_rows = 0;
@@ -305,8 +341,8 @@ void TraceChecker::on_over(plan::RequestId id) {
 
 void TraceChecker::check_deadline(plan::RequestId id) {
   const Tracked& request = at(id);
-  const bool nobody_overtakes =
-      limits_.admission == plan::Admission::kReserve && !limits_.fair_share && !setup_.priorities;
+  const bool nobody_overtakes = limits_.admission == plan::Admission::kReserve &&
+                                !limits_.fair_share && !setup_.priorities && !setup_.changes;
   if (nobody_overtakes && request.tokens_max > 0 && turns_ > request.deadline) {
     broken(fmt::format("request {} is over {} iterations too late", id, turns_ - request.deadline));
   }
@@ -363,7 +399,8 @@ Result<TraceCounts> run_checked_trace(uint64_t seed) {
                      .drafted_tokens = checker.drafted_tokens(),
                      .accepted_tokens = checker.accepted_tokens(),
                      .restarts = checker.restarts(),
-                     .kept_state_tokens = checker.kept_state_tokens()};
+                     .kept_state_tokens = checker.kept_state_tokens(),
+                     .changes = checker.changes()};
   for (const RequestOutcome& outcome : result->outcomes) {
     counts.cancelled += outcome.failure == "cancelled";
   }

@@ -20,6 +20,7 @@
 //       it waits for its batch. With rounds prompts behind it may come between: one batch of
 //       them, in up to three pieces with kept states, in round_steps iterations
 //   (6) rounds: no batch has prompts and next tokens, and in none begin more than round_prompts
+// In some traces settings change at any time: limits are then those in force, and (5) is left out.
 // Threads: values; seeds may run on different threads.
 #pragma once
 
@@ -45,6 +46,7 @@ struct TraceCounts {
   int64_t accepted_tokens = 0;    // of them
   int64_t restarts = 0;           // with states: of requests, by lost batches
   int64_t kept_state_tokens = 0;  // of cached_tokens: of requests that began with a kept state
+  int64_t changes = 0;            // of settings, that came into force
   TraceCounts& operator+=(const TraceCounts& other);
 };
 
@@ -56,7 +58,8 @@ struct TraceSetup {
   ServeSimulationOptions options;
   std::vector<RequestShape> requests;
   bool priorities = false;
-  bool drafts = false;  // some of them wrong
+  bool drafts = false;   // some of them wrong
+  bool changes = false;  // of settings
 };
 TraceSetup draw_trace(uint64_t seed);
 
@@ -84,6 +87,7 @@ class TraceChecker final : public SimulationObserver {
   int64_t accepted_tokens() const { return accepted_tokens_; }
   int64_t restarts() const;
   int64_t kept_state_tokens() const { return kept_state_tokens_; }
+  int64_t changes() const { return changes_; }
 
  private:
   struct Tracked {
@@ -121,11 +125,19 @@ class TraceChecker final : public SimulationObserver {
   // Of a prompt, where it runs whole: borders of kept states cut it.
   int64_t pieces_max() const;
 
+  // What the scheduler is told, and what of it is in force in the batch that it gives.
+  void change_settings(plan::ServeScheduler& scheduler);
+  void follow_change(const plan::ServeScheduler& scheduler, const plan::Batch& batch);
+  void draft(plan::ServeScheduler& scheduler);
+
   const TraceSetup& setup_;
-  const plan::ServeSchedulerOptions& limits_;
+  plan::ServeSchedulerOptions limits_;  // in force
+  int32_t places_;                      // of a batch
+  const plan::ServeScheduler* scheduler_ = nullptr;
   Rng rng_;
   Rng draft_rng_;
   Rng adapter_rng_;
+  Rng change_rng_;
   std::vector<Cell> cells_;
   std::vector<std::vector<int32_t>> states_;
   std::vector<Tracked> requests_;
@@ -135,6 +147,7 @@ class TraceChecker final : public SimulationObserver {
   int64_t kept_state_tokens_ = 0;
   int64_t drafted_tokens_ = 0;
   int64_t accepted_tokens_ = 0;
+  int64_t changes_ = 0;
   std::optional<std::string> violation_;
 };
 

@@ -20,6 +20,7 @@ TEST(ServeTraces, TwentyThousandKeepEveryInvariant) {
   EXPECT_GT(all.restarts, 5'000);
   EXPECT_GT(all.kept_state_tokens, 500);
   EXPECT_GT(all.accepted_tokens, 10'000);
+  EXPECT_GT(all.changes, 5'000);
   EXPECT_GT(all.drafted_tokens - all.accepted_tokens, 5'000);
 }
 

@@ -25,23 +25,41 @@ double share_up_to(std::span<const double> quantiles, double value) {
   return (static_cast<double>(i - 1) + part) / static_cast<double>(quantiles.size() - 1);
 }
 
-// Of the last requests: what a member of them is, in ascending order, and its mean.
-struct SortedLengths {
-  std::vector<double> values;
-  double mean = 0;
-};
-
-SortedLengths sorted_lengths(const std::deque<EndedRequest>& requests,
-                             int64_t EndedRequest::*const length) {
-  SortedLengths sorted;
-  double sum = 0;
+std::vector<double> lengths_of(std::span<const EndedRequest> requests,
+                               int64_t EndedRequest::*const length) {
+  std::vector<double> lengths;
   for (const EndedRequest& request : requests) {
-    sorted.values.push_back(static_cast<double>(request.*length));
-    sum += sorted.values.back();
+    lengths.push_back(static_cast<double>(request.*length));
   }
-  std::ranges::sort(sorted.values);
-  sorted.mean = sum / static_cast<double>(requests.size());
-  return sorted;
+  return lengths;
+}
+
+double mean_of(std::span<const EndedRequest> requests, int64_t EndedRequest::*const length) {
+  double sum = 0;
+  for (const EndedRequest& request : requests) sum += static_cast<double>(request.*length);
+  return sum / static_cast<double>(requests.size());
+}
+
+double distance_of(std::span<const EndedRequest> requests, int64_t EndedRequest::*const length,
+                   std::span<const double> quantiles) {
+  std::vector<double> lengths = lengths_of(requests, length);
+  std::ranges::sort(lengths);
+  return length_distance(lengths, quantiles);
+}
+
+void check_quantiles(const PlannedLoad& planned) {
+  JIGE_CHECK(planned.prompt_tokens.size() == kLengthQuantiles &&
+                 planned.answer_tokens.size() == kLengthQuantiles,
+             "{} and {} quantiles of lengths", planned.prompt_tokens.size(),
+             planned.answer_tokens.size());
+}
+
+// By which thresholds of lengths are larger, as few requests were planned for.
+double threshold_factor(const PlannedLoad& planned, const DriftOptions& options) {
+  if (planned.requests == 0) return 1;
+  const double chance = kChance * std::sqrt(1 / static_cast<double>(options.window) +
+                                            1 / static_cast<double>(planned.requests));
+  return std::max(1.0, chance / options.distance_high);
 }
 
 }  // namespace
@@ -72,12 +90,47 @@ double length_distance(std::span<const double> values, std::span<const double> q
   return most;
 }
 
+double RecentLoad::rate_per_s() const {
+  if (arrivals_s.empty()) return 0;
+  const double seconds = arrivals_s.back() - arrivals_s.front();
+  return seconds > 0 ? static_cast<double>(arrivals_s.size() - 1) / seconds : 0;
+}
+
+PlannedLoad planned_for(const RecentLoad& recent, bool with_rate) {
+  return {.prompt_tokens = length_quantiles(lengths_of(recent.ended, &EndedRequest::prompt_tokens)),
+          .answer_tokens = length_quantiles(lengths_of(recent.ended, &EndedRequest::answer_tokens)),
+          .rate_per_s = with_rate ? recent.rate_per_s() : 0,
+          .requests = std::ssize(recent.ended)};
+}
+
+LoadDistance load_distance(const RecentLoad& recent, const PlannedLoad& planned) {
+  LoadDistance distance{
+      .prompts = distance_of(recent.ended, &EndedRequest::prompt_tokens, planned.prompt_tokens),
+      .answers = distance_of(recent.ended, &EndedRequest::answer_tokens, planned.answer_tokens)};
+  const double rate_per_s = recent.rate_per_s();
+  if (planned.rate_per_s > 0 && rate_per_s > 0) {
+    distance.rate_ratio = rate_per_s / planned.rate_per_s;
+  }
+  return distance;
+}
+
+bool is_drift(const LoadDistance& distance, const PlannedLoad& planned,
+              const DriftOptions& options) {
+  return distance.lengths() > options.distance_high * threshold_factor(planned, options) ||
+         distance.rate_times() > options.rate_high;
+}
+
 DriftDetector::DriftDetector(PlannedLoad planned, DriftOptions options)
     : planned_(std::move(planned)), options_(options) {
-  JIGE_CHECK(planned_.prompt_tokens.size() == kLengthQuantiles &&
-                 planned_.answer_tokens.size() == kLengthQuantiles,
-             "{} and {} quantiles of lengths", planned_.prompt_tokens.size(),
-             planned_.answer_tokens.size());
+  check_quantiles(planned_);
+}
+
+void DriftDetector::replan(PlannedLoad planned) {
+  check_quantiles(planned);
+  planned_ = std::move(planned);
+  state_.drifted = false;
+  ++state_.plans;
+  if (state_.looks > 0) look();
 }
 
 void DriftDetector::arrive(double now_s) {
@@ -85,11 +138,9 @@ void DriftDetector::arrive(double now_s) {
   if (std::ssize(arrivals_s_) > options_.window) arrivals_s_.pop_front();
 }
 
-// Requests a second between the first and the last arrival; 0 where they came at once.
-double DriftDetector::rate() const {
-  if (arrivals_s_.empty()) return 0;
-  const double seconds = arrivals_s_.back() - arrivals_s_.front();
-  return seconds > 0 ? static_cast<double>(arrivals_s_.size() - 1) / seconds : 0;
+RecentLoad DriftDetector::recent() const {
+  return {.ended = {last_.begin(), last_.end()},
+          .arrivals_s = {arrivals_s_.begin(), arrivals_s_.end()}};
 }
 
 bool DriftDetector::add(const EndedRequest& request, int64_t under_way) {
@@ -106,31 +157,20 @@ bool DriftDetector::add(const EndedRequest& request, int64_t under_way) {
   return state_.drifted != before;
 }
 
-// Of those of lengths, by how many requests the plan was made for.
-double DriftDetector::threshold_factor() const {
-  if (planned_.requests == 0) return 1;
-  const double chance = kChance * std::sqrt(1 / static_cast<double>(options_.window) +
-                                            1 / static_cast<double>(planned_.requests));
-  return std::max(1.0, chance / options_.distance_high);
-}
-
 void DriftDetector::look() {
   ++state_.looks;
-  const SortedLengths prompts = sorted_lengths(last_, &EndedRequest::prompt_tokens);
-  const SortedLengths answers = sorted_lengths(last_, &EndedRequest::answer_tokens);
-  state_.prompt_tokens_mean = prompts.mean;
-  state_.answer_tokens_mean = answers.mean;
-  state_.prompt_distance = length_distance(prompts.values, planned_.prompt_tokens);
-  state_.answer_distance = length_distance(answers.values, planned_.answer_tokens);
-  state_.rate_per_s = rate();
-  const bool rates = planned_.rate_per_s > 0 && state_.rate_per_s > 0;
-  state_.rate_ratio = rates ? state_.rate_per_s / planned_.rate_per_s : 1;
-  const double distance =
-      std::max(state_.prompt_distance, state_.answer_distance) / threshold_factor();
-  const double times = std::max(state_.rate_ratio, 1 / state_.rate_ratio);
-  if (distance > options_.distance_high || times > options_.rate_high) {
+  const RecentLoad recent = this->recent();
+  const LoadDistance distance = load_distance(recent, planned_);
+  state_.prompt_tokens_mean = mean_of(recent.ended, &EndedRequest::prompt_tokens);
+  state_.answer_tokens_mean = mean_of(recent.ended, &EndedRequest::answer_tokens);
+  state_.prompt_distance = distance.prompts;
+  state_.answer_distance = distance.answers;
+  state_.rate_per_s = recent.rate_per_s();
+  state_.rate_ratio = distance.rate_ratio;
+  if (is_drift(distance, planned_, options_)) {
     state_.drifted = true;
-  } else if (distance < options_.distance_low && times < options_.rate_low) {
+  } else if (distance.lengths() < options_.distance_low * threshold_factor(planned_, options_) &&
+             distance.rate_times() < options_.rate_low) {
     state_.drifted = false;
   }
 }

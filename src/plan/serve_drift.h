@@ -18,6 +18,9 @@
 // The first requests that end are the short ones, the more so the more are under way: nothing is
 // told before thrice as many have ended as are.
 //
+// replan() gives it another plan in the middle: the requests that it knows are looked at beside
+// that one from then on.
+//
 // Invariants: nothing is told before the window is full, and between looks, every `step` requests;
 // state() is that of the last look. Threads: none; one caller.
 #pragma once
@@ -52,9 +55,36 @@ struct EndedRequest {
   int64_t answer_tokens = 0;
 };
 
+// The last requests, of each as many as a window has at most.
+struct RecentLoad {
+  std::vector<EndedRequest> ended;  // in the order of their ends
+  std::vector<double> arrivals_s;   // of those that came last, whatever has become of them
+
+  // Requests a second between the first and the last arrival; 0 where they came at once.
+  double rate_per_s() const;
+};
+
+// What a plan for such requests is made for; at their rate, or for none. REQUIRES: one has ended.
+PlannedLoad planned_for(const RecentLoad& recent, bool with_rate);
+
+// How far requests are from those of a plan.
+struct LoadDistance {
+  double prompts = 0, answers = 0;
+  double rate_ratio = 1;  // of the rate over the plan's; 1 where one of them has none
+
+  double lengths() const { return prompts > answers ? prompts : answers; }
+  double rate_times() const { return rate_ratio > 1 ? rate_ratio : 1 / rate_ratio; }
+};
+// REQUIRES: one has ended.
+LoadDistance load_distance(const RecentLoad& recent, const PlannedLoad& planned);
+// Whether it is beyond an upper threshold.
+bool is_drift(const LoadDistance& distance, const PlannedLoad& planned,
+              const DriftOptions& options);
+
 struct DriftState {
   bool drifted = false;
-  int64_t looks = 0;
+  int64_t plans = 1;  // that the detector was given; all else is of the last
+  int64_t looks = 0;  // since the start
   double prompt_distance = 0, answer_distance = 0;
   double rate_ratio = 1;  // of the rate over the plan's; 1 where it has none
   double prompt_tokens_mean = 0, answer_tokens_mean = 0, rate_per_s = 0;
@@ -73,15 +103,16 @@ class DriftDetector {
   // One has ended, beside which so many have begun and not ended. True where state().drifted is
   // another one than before.
   bool add(const EndedRequest& request, int64_t under_way = 0);
+  // Another plan is in force.
+  void replan(PlannedLoad planned);
   const DriftState& state() const { return state_; }
+  RecentLoad recent() const;
 
  private:
   void look();
-  double threshold_factor() const;
 
   PlannedLoad planned_;
   DriftOptions options_;
-  double rate() const;
 
   std::deque<EndedRequest> last_;
   std::deque<double> arrivals_s_;

@@ -200,6 +200,40 @@ TEST(Drift, DoesNotFlapBetweenTheThresholds) {
   EXPECT_EQ(changes(1.2, true), 0);
 }
 
+// The requests that are known are those that the other plan was made for.
+TEST(Drift, AnotherPlanIsLookedAtBesideTheSameRequests) {
+  Load load(6);
+  DriftDetector drift(planned_load(10));
+  for (int i = 0; i < 600; ++i) load.run(drift, 3, 2);
+  ASSERT_TRUE(drift.state().drifted);
+  const RecentLoad recent = drift.recent();
+  EXPECT_EQ(recent.ended.size(), 256);
+  EXPECT_EQ(recent.arrivals_s.size(), 256);
+  EXPECT_NEAR(recent.rate_per_s(), drift.state().rate_per_s, 1) << "some came behind the look";
+  drift.replan(planned_for(recent, /*with_rate=*/true));
+  EXPECT_FALSE(drift.state().drifted);
+  EXPECT_EQ(drift.state().plans, 2);
+  EXPECT_LT(drift.state().answer_distance, 0.05);
+  EXPECT_EQ(drift.state().rate_ratio, 1);
+  for (int i = 0; i < 1000; ++i) EXPECT_FALSE(load.run(drift, 3, 2)) << i;
+  for (int i = 0; i < 400; ++i) load.run(drift);
+  EXPECT_TRUE(drift.state().drifted) << "back at those of the first";
+  drift.replan(planned_load(10));
+  EXPECT_FALSE(drift.state().drifted);
+}
+
+// What is between the thresholds is no drift from a plan that has just come.
+TEST(Drift, AnotherPlanBeginsWithoutDrift) {
+  Load load(4);
+  DriftDetector drift(planned_load(), {.distance_high = 0.25, .distance_low = 0.08});
+  for (int i = 0; i < 300; ++i) load.run(drift, 2);
+  for (int i = 0; i < 600; ++i) load.run(drift, 1.2);
+  ASSERT_TRUE(drift.state().drifted) << "as it was";
+  drift.replan(planned_load());
+  EXPECT_GT(drift.state().answer_distance, 0.08);
+  EXPECT_FALSE(drift.state().drifted);
+}
+
 TEST(Drift, WhatCameAtOnceHasNoRate) {
   DriftDetector drift(planned_load(10), {.window = 4, .step = 1});
   for (int i = 0; i < 8; ++i) {

@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "sim/json_fields.h"
+#include "sim/step_profile.h"
 
 namespace jige::sim {
 namespace {
@@ -80,33 +81,6 @@ Json bounds_json(const ServeBounds& bounds) {
   return json;
 }
 
-Result<ServeSettings> read_settings(const Json& json, const std::string& where) {
-  ServeSettings settings;
-  JIGE_TRY(const std::string policy, get_string(json, "policy", where));
-  const auto known = plan::find_policy(policy);
-  if (!known) {
-    return fail(Code::kInvalidArgument,
-                "{}: policy \"{}\" is not one of chunked, orca, static, rounds", where, policy);
-  }
-  settings.policy = *known;
-  const std::span<const plan::SettingField> fields = plan::setting_fields();
-  for (const auto& [name, value] : json.items()) {
-    if (name == "policy") continue;
-    const auto field =
-        std::ranges::find_if(fields, [&](const plan::SettingField& of) { return name == of.name; });
-    if (field == fields.end() || !field->belongs_to(settings.policy)) {
-      return fail(Code::kInvalidArgument, "{}: \"{}\" is no setting of the policy {}; leave it out",
-                  where, name, policy);
-    }
-  }
-  for (const plan::SettingField& field : fields) {
-    if (!field.belongs_to(settings.policy)) continue;
-    JIGE_TRY(const int64_t value, count_in(json, field.name, field.min, field.max, where));
-    settings.*field.member = static_cast<int32_t>(value);
-  }
-  return settings;
-}
-
 Result<std::vector<double>> read_lengths(const Json& json, const char* name,
                                          const std::string& where) {
   JIGE_TRY(const Json* const list, list_in(json, name, where));
@@ -144,6 +118,51 @@ Status read_load(const Json& json, const std::string& where, ServePlanFile& file
   JIGE_TRY(file.kv_tokens, count_in(json, "kv_tokens", 1, kRequestsMax, where));
   JIGE_TRY(file.iteration, get_string(json, "iteration", where));
   return {};
+}
+
+Json search_json(const ServePlanRequest& request) {
+  Json policies = Json::array();
+  for (const plan::ServePolicy policy : request.policies) {
+    policies.push_back(plan::policy_name(policy));
+  }
+  Json json{{"policies", std::move(policies)},
+            {"max_batch", request.batch_requests_max},
+            {"batch_tokens", request.batch_tokens_max}};
+  const plan::ForwardLimits& limits = request.load.step.limits;
+  if (limits.rows_max < INT64_MAX) json["forward_rows"] = limits.rows_max;
+  if (limits.sample_rows_max < INT64_MAX) json["forward_sampled_rows"] = limits.sample_rows_max;
+  return json;
+}
+
+Result<ServeSearchSpace> read_search(const Json& json, std::string_view whole) {
+  ServeSearchSpace space;
+  JIGE_TRY(const Json* const found, object_in(json, "search", whole));
+  const std::string where = fmt::format("{}: search", whole);
+  JIGE_TRY(const Json* const policies, list_in(*found, "policies", where));
+  for (const Json& one : *policies) {
+    const auto policy = one.is_string() ? plan::find_policy(one.get<std::string>()) : std::nullopt;
+    if (!policy || std::ranges::find(space.policies, *policy) != space.policies.end()) {
+      return fail(Code::kInvalidArgument,
+                  "{}: policies has {}; they must be of chunked, orca, static, rounds, each once",
+                  where, one.dump());
+    }
+    space.policies.push_back(*policy);
+  }
+  if (space.policies.empty()) {
+    return fail(Code::kInvalidArgument, "{}: policies has none; there must be one", where);
+  }
+  JIGE_TRY(const int64_t requests, count_in(*found, "max_batch", 1, 4096, where));
+  JIGE_TRY(const int64_t tokens, count_in(*found, "batch_tokens", 16, 1 << 16, where));
+  space.batch_requests_max = static_cast<int32_t>(requests);
+  space.batch_tokens_max = static_cast<int32_t>(tokens);
+  JIGE_DO(read_step_time(json, whole, space.step));
+  for (const auto& [name, limit] :
+       {std::pair{"forward_rows", &space.step.limits.rows_max},
+        std::pair{"forward_sampled_rows", &space.step.limits.sample_rows_max}}) {
+    if (!find_field(*found, name)) continue;
+    JIGE_TRY(*limit, count_in(*found, name, 1, kRequestsMax, where));
+  }
+  return space;
 }
 
 Result<ServeBounds> read_bounds(const Json& json, const std::string& where) {
@@ -207,6 +226,8 @@ Json serve_plan_to_json(const ServePlanRequest& request, const ServePlan& plan,
   if (iteration.profiled) add_subject(*iteration.profiled, json);
   if (plan.runner_up) json["runner_up"] = both(*plan.runner_up);
   json["usual"] = both(plan.usual);
+  json["search"] = search_json(request);
+  json["step"] = step_time_to_json(request.load.step);
   return json;
 }
 
@@ -223,7 +244,7 @@ Result<ServePlanFile> serve_plan_from_json(const Json& json, std::string_view wh
   ServePlanFile file;
   const auto place = [&](const char* name) { return fmt::format("{}: {}", where, name); };
   JIGE_TRY(const Json* const settings, object_in(json, "settings", where));
-  JIGE_TRY(file.settings, read_settings(*settings, place("settings")));
+  JIGE_TRY(file.settings, plan::settings_from_json(*settings, place("settings")));
   JIGE_TRY(const Json* const load, object_in(json, "load", where));
   JIGE_DO(read_load(*load, place("load"), file));
   JIGE_TRY(const Json* const bounds, object_in(json, "bounds", where));
@@ -235,6 +256,9 @@ Result<ServePlanFile> serve_plan_from_json(const Json& json, std::string_view wh
   JIGE_TRY(const Json* const prediction, object_in(json, "prediction", where));
   JIGE_TRY(file.prediction, read_prediction(*prediction, place("prediction")));
   file.prediction.settings = file.settings;
+  if (find_field(json, "search")) {
+    JIGE_TRY(file.search, read_search(json, where));
+  }
   return file;
 }
 

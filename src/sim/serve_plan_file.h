@@ -11,18 +11,23 @@
 //    "prediction": {"requests_per_s": 2.3, "output_tokens_per_s": 690, "kv_blocks_max": 700,
 //                   "ttft_ms": {"mean": 40, "p50": 31, "p90": 70, "p99": 130}, "itl_ms": {…},
 //                   "tpot_ms": {…}, "e2e_ms": {…}},
-//    "runner_up": {"settings": {…}, "prediction": {…}}, "usual": {…}}
+//    "runner_up": {"settings": {…}, "prediction": {…}}, "usual": {…},
+//    "search": {"policies": ["chunked", …], "max_batch": 64, "batch_tokens": 512,
+//               "forward_rows": 512, "forward_sampled_rows": 64},
+//    "step": {…}}  // as sim/step_profile.h shows it
 //
 // "settings" has batch_tokens with the policy chunked, and what rounds are with rounds; nothing
 // else may be in it, so that a mistyped name is told. Who edits it changes what is served; the
 // prediction is then of what it was. "users" or "rate" is there with such a load, else it is as
-// much as is carried. What is not read back is for people: "runner_up", "usual".
-// Threads: values.
+// much as is carried. What is not read back is for people: "runner_up", "usual". "search" and
+// "step" are what another plan for the same server takes (serve_replanner.h); plans from before
+// there were such have neither. Threads: values.
 #pragma once
 
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/json.h"
 #include "base/result.h"
@@ -31,6 +36,14 @@
 #include "sim/serve_planner.h"
 
 namespace jige::sim {
+
+// What a plan was searched among, and by which times.
+struct ServeSearchSpace {
+  std::vector<plan::ServePolicy> policies;
+  int32_t batch_requests_max = 64;  // the most that settings may have
+  int32_t batch_tokens_max = 512;
+  StepTime step;
+};
 
 struct ServePlanFile {
   ServeSettings settings;
@@ -45,6 +58,7 @@ struct ServePlanFile {
   std::optional<ProfiledSubject> profiled;
   std::string binding;
   ServePrediction prediction;  // without ratio and tightest
+  std::optional<ServeSearchSpace> search;
 };
 
 // Where the time of an iteration comes from.

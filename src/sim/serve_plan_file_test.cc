@@ -7,6 +7,7 @@
 
 #include "base/rng.h"
 #include "sim/json_damage_test_support.h"
+#include "sim/step_profile.h"
 
 namespace jige::sim {
 namespace {
@@ -18,6 +19,13 @@ ServePlanRequest some_request() {
   request.load.requests = {{0, 10, 4}, {1, 30, 8}};
   request.load.users = 6;
   request.load.pool = {.block_count = 64};
+  request.load.step = {.base_s = 0.02,
+                       .token_s = 1e-4,
+                       .row_segments = {{8, 1e-5}},
+                       .limits = {.rows_max = 512, .sample_rows_max = 48}};
+  request.policies = {plan::ServePolicy::kRounds, plan::ServePolicy::kOrca};
+  request.batch_requests_max = 48;
+  request.batch_tokens_max = 256;
   request.bounds = {.itl_s = 0.05, .quantile = 0.9, .margin = 0.1};
   return request;
 }
@@ -78,6 +86,14 @@ TEST(ServePlanFile, ReadsWhatItWrites) {
   ASSERT_TRUE(file->profiled);
   EXPECT_TRUE(same_shape(file->profiled->model, some_subject().model));
   EXPECT_TRUE(differences(*file->profiled, some_subject()).empty());
+  ASSERT_TRUE(file->search);
+  EXPECT_EQ(file->search->policies, some_request().policies);
+  EXPECT_EQ(file->search->batch_requests_max, 48);
+  EXPECT_EQ(file->search->batch_tokens_max, 256);
+  const StepTime& step = file->search->step;
+  EXPECT_EQ(step_time_to_json(step), step_time_to_json(some_request().load.step));
+  EXPECT_EQ(step.limits.rows_max, 512);
+  EXPECT_EQ(step.limits.sample_rows_max, 48);
   const Json by_figures = serve_plan_to_json(some_request(), some_plan(), {"20 ms"});
   EXPECT_FALSE(serve_plan_from_json(by_figures, "p")->profiled);
 }
@@ -116,6 +132,25 @@ TEST(ServePlanFile, NamesWhatIsWrong) {
   EXPECT_THAT(plan_error_of("/model/layers", "six"), HasSubstr("layers"));
   EXPECT_THAT(plan_error_of("/binding", 1), HasSubstr("binding"));
   EXPECT_EQ(plan_error_of("/usual", "for people"), "read");
+  EXPECT_THAT(plan_error_of("/search", 7), HasSubstr("\"search\" must be an object"));
+  EXPECT_THAT(plan_error_of("/search/policies", Json::array()), HasSubstr("policies has none"));
+  EXPECT_THAT(plan_error_of("/search/policies/0", "fifo"), HasSubstr("policies has \"fifo\""));
+  EXPECT_THAT(plan_error_of("/search/policies/0", "orca"), HasSubstr("each once"));
+  EXPECT_THAT(plan_error_of("/search/max_batch", 0), HasSubstr("p.json: search: max_batch is 0"));
+  EXPECT_THAT(plan_error_of("/search/batch_tokens", 1e9), HasSubstr("batch_tokens"));
+  EXPECT_THAT(plan_error_of("/search/forward_rows", 0), HasSubstr("forward_rows is 0"));
+  EXPECT_THAT(plan_error_of("/step", 7), HasSubstr("\"step\" must be an object"));
+  EXPECT_THAT(plan_error_of("/step/base_s", -1), HasSubstr("p.json: step: base_s is -1"));
+}
+
+// From before there was "search".
+TEST(ServePlanFile, ReadsPlansThatSayNotWhatTheyWereSearchedAmong) {
+  Json json = some_file();
+  json.erase("search");
+  json.erase("step");
+  const auto file = serve_plan_from_json(json, "p");
+  ASSERT_TRUE(file) << file.error().message;
+  EXPECT_FALSE(file->search);
 }
 
 TEST(ServePlanFile, DamagedFilesAreRefusedOrGiveSettingsWithinTheirRanges) {

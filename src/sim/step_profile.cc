@@ -116,23 +116,6 @@ Result<StepNoise> read_noise(const Json& json, std::string_view where) {
   return noise;
 }
 
-Status read_step(const Json& json, std::string_view where, StepTime& step) {
-  JIGE_TRY(const Json* const found, object_in(json, "step", where));
-  const std::string place = fmt::format("{}: step", where);
-  for (const auto& term : kStepTerms) {
-    JIGE_TRY(step.*term.member, number_in(*found, term.name, kSecondsMax, place));
-  }
-  for (const auto& segments : kStepSegments) {
-    JIGE_TRY(step.*segments.member, read_segments(*found, segments.name, place));
-  }
-  JIGE_TRY(step.noise, read_noise(*found, place));
-  StepFeatures least;
-  least.add(0, 1, 0);
-  if (step.forward_seconds(least) > 0) return {};
-  return fail(Code::kInvalidArgument, "{}: a row takes no time; an iteration must take some",
-              place);
-}
-
 Json error_json(const StepError& error) {
   return {{"cells", error.cells},
           {"mean", error.mean},
@@ -209,6 +192,23 @@ Json step_time_to_json(const StepTime& step) {
   return json;
 }
 
+Status read_step_time(const Json& json, std::string_view where, StepTime& step) {
+  JIGE_TRY(const Json* const found, object_in(json, "step", where));
+  const std::string place = fmt::format("{}: step", where);
+  for (const auto& term : kStepTerms) {
+    JIGE_TRY(step.*term.member, number_in(*found, term.name, kSecondsMax, place));
+  }
+  for (const auto& segments : kStepSegments) {
+    JIGE_TRY(step.*segments.member, read_segments(*found, segments.name, place));
+  }
+  JIGE_TRY(step.noise, read_noise(*found, place));
+  StepFeatures least;
+  least.add(0, 1, 0);
+  if (step.forward_seconds(least) > 0) return {};
+  return fail(Code::kInvalidArgument, "{}: a row takes no time; an iteration must take some",
+              place);
+}
+
 Json step_profile_to_json(const StepProfile& profile) {
   Json cells = Json::array();
   for (const StepCell& cell : profile.cells) cells.push_back(cell_json(cell));
@@ -239,7 +239,7 @@ Result<StepProfile> step_profile_from_json(const Json& json, std::string_view wh
   plan::ForwardLimits& most = profile.step.limits;
   JIGE_TRY(most.rows_max, count_in(*limits, "rows", 1, kRowsMax, where));
   JIGE_TRY(most.sample_rows_max, count_in(*limits, "sampled_rows", 1, kRowsMax, where));
-  JIGE_DO(read_step(json, where, profile.step));
+  JIGE_DO(read_step_time(json, where, profile.step));
   JIGE_DO(read_errors(json, where, profile.held_out));
   JIGE_TRY(const Json* const cells, list_in(json, "cells", where));
   if (cells->size() > kCellsMax) {

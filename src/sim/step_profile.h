@@ -42,6 +42,8 @@ struct StepProfile {
 
 // The fields of "step".
 Json step_time_to_json(const StepTime& step);
+// What is in the field "step" of an object, all but the limits. Fails as step_profile_from_json().
+Status read_step_time(const Json& json, std::string_view where, StepTime& step);
 Json step_profile_to_json(const StepProfile& profile);
 // Fails with kUnsupported on another format or version, kCorrupt, kInvalidArgument and kNotFound on
 // fields that are wrong or missing, naming them.

@@ -28,6 +28,8 @@ Status check_range(std::string_view name, int64_t value, int64_t low, int64_t hi
 
 Status validate(const EngineOptions& options) {
   JIGE_DO(check_range("requests of a batch", options.batch_requests_max, 1, 1 << 16));
+  JIGE_DO(
+      check_range("requests of a batch of later plans", options.replan_requests_max, 0, 1 << 16));
   JIGE_DO(check_range("tokens of a batch", options.batch_tokens_max, 0, 1 << 20));
   JIGE_DO(check_range("prompts of a round", options.round_prompts, 1, 1 << 16));
   JIGE_DO(check_range("steps of a round", options.round_steps, 1, 1 << 20));
@@ -48,6 +50,10 @@ Status validate(const EngineOptions& options) {
   if (options.stall_seconds_max > 0) return {};
   return fail(Code::kInvalidArgument, "seconds without an iteration are {}; it must be above 0",
               options.stall_seconds_max);
+}
+
+int32_t concurrent_requests_max(const EngineOptions& options) {
+  return std::max(options.batch_requests_max, options.replan_requests_max);
 }
 
 plan::ServeSchedulerOptions scheduler_options(const EngineOptions& options,
@@ -79,7 +85,8 @@ struct Engine::Impl {
         model(served),
         tokenizer(text),
         inbox({options.waiting_requests_max, options.waiting_prompt_tokens_max}),
-        board(served.sizes().kv_block_count, options.stall_seconds_max),
+        board(served.sizes().kv_block_count, options.stall_seconds_max,
+              plan::settings_of(scheduler_options(options, served.sizes()))),
         loop(served, text, end_ids(text, served.config()),
              RecordedScheduler(scheduler_options(options, served.sizes()), std::move(log)),
              {options, inbox, board, histograms}),
@@ -189,11 +196,29 @@ tl::expected<RequestId, Refusal> Engine::submit(EngineRequest request,
 }
 
 void Engine::cancel(RequestId id) { impl_->inbox.cancel(id); }
+
+Status Engine::change_plan(const plan::ServeSettings& settings, plan::PlannedLoad planned) {
+  if (!impl_->options.planned_load) {
+    return fail(Code::kInvalidArgument, "the engine has no plan that another could replace");
+  }
+  JIGE_DO(plan::check_settings(settings, "another plan"));
+  JIGE_DO(check_range("requests of a batch of another plan", settings.batch_requests_max, 1,
+                      concurrent_requests_max(impl_->options)));
+  PlanChange change{settings, std::move(planned)};
+  const model::InferenceSizes& sizes = impl_->model.sizes();
+  if (settings.policy == plan::ServePolicy::kChunked) {
+    JIGE_DO(check_range("tokens of a batch of another plan", settings.batch_tokens_max, 1,
+                        sizes.batch_tokens_max));
+  } else {  // of guesses alone
+    change.settings.batch_tokens_max = scheduler_options(impl_->options, sizes).batch_tokens_max;
+  }
+  impl_->inbox.change(std::move(change));
+  return {};
+}
+
 int64_t Engine::context_max() const { return impl_->context_max(); }
 const EngineOptions& Engine::options() const { return impl_->options; }
-plan::ServeSettings Engine::settings() const {
-  return plan::settings_of(scheduler_options(impl_->options, impl_->model.sizes()));
-}
+plan::ServeSettings Engine::settings() const { return impl_->board.settings(); }
 const text::Tokenizer& Engine::tokenizer() const { return impl_->tokenizer; }
 
 EngineStatus Engine::status(bool with_requests) const {

@@ -20,9 +20,12 @@
 //       forward fails, the requests of that batch fail and the others go on
 //   (3) cancel() gives the request's cache blocks back before the next forward begins
 //   (4) the queue is bounded, and a refusal names its reason and costs nothing
-// Threads: submit, cancel, admission_check, status, forget_adapter, histograms and drain may be
-// called from any thread; sinks may call them too, but for drain(). Model and tokenizer must
-// outlive the engine; the model is the engine's alone while it lives.
+// Settings may change while it serves: change_plan() brings others, which count from the next
+// border of the policy's cycle on (plan/serve_scheduler.h).
+//
+// Threads: submit, cancel, admission_check, change_plan, settings, status, forget_adapter,
+// histograms and drain may be called from any thread; sinks may call them too, but for drain().
+// Model and tokenizer must outlive the engine; the model is the engine's alone while it lives.
 #pragma once
 
 #include <cstdint>
@@ -86,6 +89,9 @@ struct EngineOptions {
   // by a warning when they cease to be.
   std::optional<plan::PlannedLoad> planned_load;
   plan::DriftOptions drift;
+  // Answers at once that settings of a later plan may have, of which there is room for guesses; 0:
+  // no more than these, and nobody plans again but by hand.
+  int32_t replan_requests_max = 0;
 
   // Every scheduling event as a line of JSON (event_log.h), token ids among them; empty: none.
   std::string event_log_path;
@@ -97,6 +103,8 @@ struct EngineOptions {
 // states leave requests none.
 Status validate(const EngineOptions& options);
 
+// Answers at once, whatever plan is in force.
+int32_t concurrent_requests_max(const EngineOptions& options);
 // How such an engine schedules a model of these sizes.
 plan::ServeSchedulerOptions scheduler_options(const EngineOptions& options,
                                               const model::InferenceSizes& sizes);
@@ -122,11 +130,15 @@ class Engine {
   tl::expected<RequestId, Refusal> submit(EngineRequest request, std::shared_ptr<RequestSink> sink);
   // Ends a request before its time; without effect on ids that are unknown or over.
   void cancel(RequestId id);
+  // Other settings, and what they were planned for. Returns at once; settings() tells them when
+  // they are in force. Fails with kInvalidArgument on settings that the engine has no room for,
+  // naming field and value, and on one that has no plan.
+  Status change_plan(const plan::ServeSettings& settings, plan::PlannedLoad planned);
 
   // Tokens that a prompt and its answer may have together.
   int64_t context_max() const;
   const EngineOptions& options() const;
-  // How it schedules, with what the options leave to the model's sizes.
+  // How it schedules now, with what the options leave to the model's sizes.
   plan::ServeSettings settings() const;
   const text::Tokenizer& tokenizer() const;
 

@@ -30,7 +30,7 @@ EngineLoop::EngineLoop(model::InferenceModel& model, const text::Tokenizer& toke
       shared_(shared),
       scheduler_(std::move(scheduler)),
       runner_(model),
-      drafts_(shared.options.drafts, shared.options.batch_requests_max, model.context_max(),
+      drafts_(shared.options.drafts, concurrent_requests_max(shared.options), model.context_max(),
               std::min(model.sizes().logit_rows_max, model.sizes().batch_tokens_max),
               shared.options.drafts.tokens_max > 0 ? shared.options.draft_model : nullptr) {
   if (shared.options.planned_load) {
@@ -56,6 +56,7 @@ void EngineLoop::take_events() {
   shared_.inbox.take(events_, scheduler_.state().idle());
   for (Submission& submission : events_.arrivals) arrive(std::move(submission));
   for (const RequestId id : events_.cancels) cancel(id);
+  if (events_.change) change_plan(std::move(*events_.change));
 }
 
 void EngineLoop::arrive(Submission submission) {
@@ -427,27 +428,6 @@ void EngineLoop::finish(LiveRequest& live) {
   forget(live);
 }
 
-void EngineLoop::look_for_drift(const LiveRequest& live) {
-  const RequestRow row = live.row();
-  const int64_t begun = std::ssize(requests_) - not_begun_count_ - 1;  // beside this one
-  const bool changed = drift_->add({.prompt_tokens = row.prompt_tokens,
-                                    .answer_tokens = row.generated_tokens / row.choice_count},
-                                   begun);
-  const plan::DriftState& state = drift_->state();
-  turn_.drift = state;
-  if (!changed) return;
-  if (!state.drifted) {
-    log_info("requests are again like those that the plan was made for");
-    return;
-  }
-  log_warn(
-      "requests are no longer like those that the plan was made for: prompts have {:.0f} and "
-      "answers {:.0f} tokens in the mean, {:.3g} come a second (distances of lengths {:.2f} and "
-      "{:.2f}, {:.2f} times the planned rate); plan again for such requests",
-      state.prompt_tokens_mean, state.answer_tokens_mean, state.rate_per_s, state.prompt_distance,
-      state.answer_distance, state.rate_ratio);
-}
-
 void EngineLoop::forget(const LiveRequest& live) {
   const RequestId id = live.id();
   if (!live.begun()) {
@@ -471,6 +451,7 @@ void EngineLoop::publish() {
   turn_.kv_blocks_live = state.pool().live_count();
   turn_.kv_blocks_cached = state.pool().cached_count();
   turn_.kv_evictions = state.pool().eviction_count();
+  turn_.settings = plan::settings_of(state.options());
   shared_.board.publish(turn_, now_ns());
   touched_.clear();
   turn_.changed.clear();

@@ -54,6 +54,7 @@ class EngineLoop {
   void arrive(Submission submission);
   void cancel(RequestId id);
   void cancel_all();
+  void change_plan(PlanChange change);
 
   // An iteration.
   void iterate();

@@ -6,12 +6,14 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <vector>
 
 #include "plan/guess_policy.h"
 #include "plan/serve_drift.h"
+#include "plan/serve_settings.h"
 #include "serve/answer.h"
 #include "serve/engine_request.h"
 #include "serve/histogram.h"
@@ -102,7 +104,10 @@ struct EngineStatus {
   double service_requests_per_s = 0;  // while busy, lately; 0: not measured yet
   double retry_after_seconds = 1;     // how long a refused client should wait
 
+  plan::ServeSettings settings;           // in force
   std::optional<plan::DriftState> drift;  // of requests from those of the plan, if there is one
+  // What was looked at last for that; null before the first look.
+  std::shared_ptr<const plan::RecentLoad> recent_load;
 
   std::vector<RequestRow> requests;  // by id; filled by status(true) only
 };

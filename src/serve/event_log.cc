@@ -151,6 +151,10 @@ void EventLog::cancel(plan::RequestId request, std::span<const plan::RequestId> 
 
 void EventLog::discard(plan::RequestId request) { write({{"event", "discard"}, {"id", request}}); }
 
+void EventLog::change(const plan::ServeSettings& settings) {
+  write({{"event", "change"}, {"settings", plan::settings_json(settings)}});
+}
+
 void EventLog::write(const Json& line) {
   if (!file_) return;
   const std::string text = dump_json(line) + "\n";

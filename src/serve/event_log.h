@@ -10,6 +10,7 @@
 //   {"event":"lose","batch":2}
 //   {"event":"cancel","id":1,"over":[]}
 //   {"event":"discard","id":1}
+//   {"event":"change","settings":{"policy":"orca","max_batch":8}}
 //
 // The adapter is that of plan::RequestSpec; logs from before there were adapters have none.
 // With states the start has a "state_count", and a batch that copies some "state_copies", as many;
@@ -33,6 +34,7 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "plan/serve_scheduler.h"
+#include "plan/serve_settings.h"
 
 namespace jige::serve {
 
@@ -50,6 +52,7 @@ class EventLog {
   void lose(plan::BatchId batch);
   void cancel(plan::RequestId request, std::span<const plan::RequestId> over);
   void discard(plan::RequestId request);
+  void change(const plan::ServeSettings& settings);
 
  private:
   struct Close {

@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "plan/serve_scheduler.h"
+#include "plan/serve_settings.h"
 #include "serve/event_log.h"
 
 namespace jige::serve {
@@ -103,6 +104,7 @@ class Replay {
     if (event == "lose") return lose(line, where);
     if (event == "cancel") return cancel(line, where);
     if (event == "discard") return discard(line, where);
+    if (event == "change") return change(line, where);
     return fail(Code::kCorrupt, "{}: event \"{}\" is unknown", where, event);
   }
 
@@ -259,6 +261,14 @@ class Replay {
   Status discard(const Json& line, std::string_view where) {
     JIGE_TRY(const int64_t id, get_int(line, "id", where));
     scheduler_.discard(id);
+    return {};
+  }
+
+  Status change(const Json& line, std::string_view where) {
+    const Json* const settings = find_field(line, "settings");
+    if (!settings) return fail(Code::kCorrupt, "{}: a change without settings", where);
+    JIGE_TRY(const plan::ServeSettings found, plan::settings_from_json(*settings, where));
+    scheduler_.change(found);
     return {};
   }
 

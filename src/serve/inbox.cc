@@ -58,6 +58,14 @@ void Inbox::cancel(RequestId id) {
   something_came_.notify_one();
 }
 
+void Inbox::change(PlanChange change) {
+  {
+    const std::lock_guard lock(mutex_);
+    events_.change = std::move(change);
+  }
+  something_came_.notify_one();
+}
+
 void Inbox::close() {
   const std::lock_guard lock(mutex_);
   closed_ = true;
@@ -75,14 +83,17 @@ void Inbox::stop() {
 void Inbox::take(Events& events, bool may_wait) {
   events.arrivals.clear();
   events.cancels.clear();
+  events.change.reset();
   std::unique_lock lock(mutex_);
   if (may_wait) {
     something_came_.wait(lock, [&] {
-      return events_.stop || !events_.arrivals.empty() || !events_.cancels.empty();
+      return events_.stop || events_.change || !events_.arrivals.empty() ||
+             !events_.cancels.empty();
     });
   }
   events.arrivals.swap(events_.arrivals);
   events.cancels.swap(events_.cancels);
+  events.change.swap(events_.change);
   events.stop = events_.stop;
 }
 

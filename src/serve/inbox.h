@@ -4,16 +4,20 @@
 // the scheduler; that is what the limits count. Requests that run are not counted: the cache blocks
 // bound them.
 // Invariant: what take() has handed out is never handed out again; nothing is pushed after close().
-// Threads: push, cancel, close, stop and the queries from any thread; take and begun from one.
+// Threads: push, cancel, change, close, stop and the queries from any thread; take and begun from
+// one.
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "base/result.h"
+#include "plan/serve_drift.h"
+#include "plan/serve_settings.h"
 #include "serve/engine_request.h"
 
 namespace jige::serve {
@@ -34,11 +38,18 @@ struct InboxLimits {
 // late; between one second and two minutes, and one second while nothing has been measured.
 double retry_after(int64_t waiting_requests, double requests_per_s);
 
+// Another plan for the engine.
+struct PlanChange {
+  plan::ServeSettings settings;
+  plan::PlannedLoad planned;
+};
+
 class Inbox {
  public:
   struct Events {
     std::vector<Submission> arrivals;
     std::vector<RequestId> cancels;  // of arrivals in the same events, too
+    std::optional<PlanChange> change;
     bool stop = false;
   };
 
@@ -51,6 +62,8 @@ class Inbox {
   // Fails as check() does.
   Status push(Submission submission, double retry_seconds);
   void cancel(RequestId id);
+  // In place of one that was not taken yet.
+  void change(PlanChange change);
   // Nothing more is taken.
   void close();
   // close(), and take() says so.

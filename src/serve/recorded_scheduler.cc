@@ -49,4 +49,9 @@ void RecordedScheduler::discard(plan::RequestId request) {
   scheduler_.discard(request);
 }
 
+void RecordedScheduler::change(const plan::ServeSettings& settings) {
+  if (log_) log_->change(settings);
+  scheduler_.change(settings);
+}
+
 }  // namespace jige::serve

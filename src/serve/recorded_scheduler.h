@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "plan/serve_scheduler.h"
+#include "plan/serve_settings.h"
 #include "serve/event_log.h"
 
 namespace jige::serve {
@@ -27,6 +28,7 @@ class RecordedScheduler {
   std::vector<plan::RequestId> lose(plan::BatchId batch);
   std::vector<plan::RequestId> cancel(plan::RequestId request);
   void discard(plan::RequestId request);
+  void change(const plan::ServeSettings& settings);
 
   const plan::ServeScheduler& state() const { return scheduler_; }
 

@@ -31,9 +31,11 @@ std::string_view request_state_name(RequestRow::State state) {
   return "waiting";
 }
 
-StatusBoard::StatusBoard(int64_t kv_blocks, double stall_seconds_max)
+StatusBoard::StatusBoard(int64_t kv_blocks, double stall_seconds_max,
+                         const plan::ServeSettings& settings)
     : stall_seconds_max_(stall_seconds_max), start_ns_(RealClock().now_ns()) {
   status_.kv_blocks = kv_blocks;
+  status_.settings = settings;
 }
 
 void StatusBoard::arrived(const RequestRow& row, int64_t now_ns) {
@@ -75,6 +77,8 @@ void StatusBoard::publish(const Turn& turn, int64_t now_ns) {
   status_.kv_blocks_cached = turn.kv_blocks_cached;
   status_.kv_evictions = turn.kv_evictions;
   status_.drift = turn.drift;
+  status_.recent_load = turn.recent_load;
+  status_.settings = turn.settings;
   if (turn.iteration) {
     const RooflineSample& work = *turn.iteration;
     busy_since_ns_ = now_ns;
@@ -113,6 +117,11 @@ EngineStatus StatusBoard::snapshot(bool with_requests, int64_t now_ns) const {
     status.requests.back().age_seconds = seconds_between(entry.arrived_ns, now_ns);
   }
   return status;
+}
+
+plan::ServeSettings StatusBoard::settings() const {
+  const std::lock_guard lock(mutex_);
+  return status_.settings;
 }
 
 double StatusBoard::requests_per_s() const {

@@ -2,13 +2,14 @@
 //
 // The engine publishes once an iteration; readers get a copy. Nobody holds the lock while a model
 // runs or a sink is called, so that a health check never waits for what it checks.
-// Threads: arrived, refused, forget_adapter, snapshot and wait_idle from any thread; publish from
-// the engine's.
+// Threads: arrived, refused, forget_adapter, snapshot, settings and wait_idle from any thread;
+// publish from the engine's.
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -34,9 +35,11 @@ class StatusBoard {
     int64_t kv_blocks_cached = 0;
     int64_t kv_evictions = 0;
     std::optional<plan::DriftState> drift;
+    std::shared_ptr<const plan::RecentLoad> recent_load;
+    plan::ServeSettings settings;
   };
 
-  StatusBoard(int64_t kv_blocks, double stall_seconds_max);
+  StatusBoard(int64_t kv_blocks, double stall_seconds_max, const plan::ServeSettings& settings);
 
   // A request is about to be queued at `now_ns`.
   void arrived(const RequestRow& row, int64_t now_ns);
@@ -50,6 +53,7 @@ class StatusBoard {
 
   // Without what the inbox knows: accepting, the waiting counts, retry_after_seconds.
   EngineStatus snapshot(bool with_requests, int64_t now_ns) const;
+  plan::ServeSettings settings() const;
   // Requests finished in a busy second, of late; 0: not measured yet.
   double requests_per_s() const;
   // Waits until no request is left: true, or false when the time is up.

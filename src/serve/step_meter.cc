@@ -49,7 +49,8 @@ class Rig {
         vocab_size_(static_cast<uint64_t>(model.config().vocab_size)),
         rng_(rng),
         inbox_({options_.waiting_requests_max, options_.waiting_prompt_tokens_max}),
-        board_(model.sizes().kv_block_count, options_.stall_seconds_max),
+        board_(model.sizes().kv_block_count, options_.stall_seconds_max,
+               plan::settings_of(scheduler_options(options_, model.sizes()))),
         loop_(model, tokenizer, end_ids(tokenizer, model.config()),
               RecordedScheduler(scheduler_options(options_, model.sizes()), nullptr),
               {options_, inbox_, board_, histograms_, [this](plan::Batch& b) { prepare(b); }}) {}

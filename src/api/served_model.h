@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,6 +17,7 @@
 #include "formats/embedding_config.h"
 #include "grammar/constraint_compiler.h"
 #include "ops/sampling.h"
+#include "plan/serve_replan.h"
 #include "serve/engine.h"
 #include "serve/row_pooler.h"
 #include "text/chat_template.h"
@@ -57,6 +59,8 @@ struct ServedModel {
   text::Tokenizer tokenizer;
   std::shared_ptr<grammar::ConstraintCompiler> constraints;  // over its tokens
   serve::Engine* engine = nullptr;
+  // Of what plans again when requests have drifted; empty: nothing does. From any thread.
+  std::function<plan::ReplanStatus()> replan;
   // Those of the engine's model; no name is the model's.
   std::shared_ptr<ServedAdapters> adapters = std::make_shared<ServedAdapters>();
   std::shared_ptr<AdapterLoader> loader;  // null: none are loaded while it serves

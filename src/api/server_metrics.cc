@@ -45,6 +45,31 @@ void write_drift(PrometheusText& text, const std::optional<plan::DriftState>& dr
              drift->rate_ratio);
 }
 
+void write_replan(PrometheusText& text, const std::optional<plan::ReplanStatus>& replan) {
+  if (!replan) return;
+  std::vector<MetricSample> samples;
+  for (const plan::ReplanOutcome outcome : plan::kReplanOutcomes) {
+    samples.push_back({.labels = {{"outcome", std::string(plan::replan_outcome_name(outcome))}},
+                       .value = as_double(replan->outcomes[static_cast<size_t>(outcome)])});
+  }
+  text.counter("jige:replans_total", "Plans for drifted requests, by what came of them.", samples);
+  text.gauge("jige:replanning", "1 while another plan is being made.", replan->planning ? 1 : 0);
+}
+
+Json replan_json(const plan::ReplanStatus& replan) {
+  Json json{{"planning", replan.planning}};
+  for (const plan::ReplanOutcome outcome : plan::kReplanOutcomes) {
+    json[plan::replan_outcome_name(outcome)] = replan.outcomes[static_cast<size_t>(outcome)];
+  }
+  if (replan.outcome.empty()) return json;
+  json["last"] = {{"outcome", replan.outcome},
+                  {"text", replan.text},
+                  {"planning_seconds", replan.planning_s},
+                  {"age_seconds", replan.age_s}};
+  if (!replan.file.empty()) json["last"]["file"] = replan.file;
+  return json;
+}
+
 Json drift_json(const plan::DriftState& drift) {
   return {{"drifted", drift.drifted},
           {"looks", drift.looks},
@@ -223,6 +248,7 @@ std::string metrics_text(const MetricsSource& source) {
                as_double(source.embedding_dimensions));
     write_state(text, status);
     write_drift(text, status.drift);
+    write_replan(text, source.replan);
     write_counters(text, status.counters);
     write_adapters(text, source, status.counters);
     write_histograms(text, source.engine->histograms());
@@ -244,8 +270,9 @@ Json top_json(const MetricsSource& source) {
   for (const ServedAdapter& adapter : source.adapters->list()) adapters.push_back(adapter.name);
   top["adapters"] = std::move(adapters);
   top["embedding_dimensions"] = source.embedding_dimensions;
-  top["scheduling"] = plan::settings_json(source.engine->settings());
+  top["scheduling"] = plan::settings_json(status.settings);
   if (status.drift) top["drift"] = drift_json(*status.drift);
+  if (source.replan) top["replan"] = replan_json(*source.replan);
   top["accepting"] = status.accepting;
   top["stalled"] = status.stalled;
   top["uptime_seconds"] = status.uptime_seconds;

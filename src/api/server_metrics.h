@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "api/prometheus_text.h"
 #include "api/served_adapters.h"
 #include "base/json.h"
+#include "plan/serve_replan.h"
 #include "serve/engine.h"
 
 namespace jige::api {
@@ -37,6 +39,7 @@ struct MetricsSource {
   HttpServerStats http;
   ResponseCounts responses;
   MachinePeaks peaks;
+  std::optional<plan::ReplanStatus> replan;  // where something plans again
 };
 
 // Those of the HTTP server: the same for a server and a router.

@@ -126,6 +126,7 @@ MetricsSource Service::metrics_source() const {
   source.model = model ? model->name : options_.model_name;
   source.engine = model ? model->engine : nullptr;
   if (model) source.adapters = model->adapters;
+  if (model && model->replan) source.replan = model->replan();
   if (model && model->embedding) source.embedding_dimensions = model->embedding->width;
   source.responses = table_.responses();
   const std::lock_guard lock(mutex_);

@@ -64,7 +64,7 @@ class ServeCommand final : public Command {
     output_.declare(flags, "print a JSON object when it listens, when it is ready, and at the end");
     flags.example("jige serve models/tiny");
     flags.example("jige serve models/llama-3.2-1b --port 8080 --memory-limit 6GiB");
-    flags.example("jige serve models/tiny --plan plan.json");
+    flags.example("jige serve models/tiny --plan plan.json --replan --replan-out plans");
     flags.example("jige serve models/tiny --adapter poet=runs/poet --adapter coder=runs/coder");
     flags.example("jige serve models/qwen3-embedding-0.6b");
     flags.example("JIGE_API_KEY=secret-key jige serve runs/tuned --host 0.0.0.0");
@@ -102,6 +102,7 @@ class ServeCommand final : public Command {
     tell_address(*server);
     JIGE_DO(load(service));
     const Status served = serve_until_stopped(service, *server);
+    if (replanner_) replanner_->stop();
     engine_->stop();  // what is left ends as "abort", which the server may still send
     service.stop();
     server->stop(kHttpFlushMs);
@@ -205,6 +206,7 @@ class ServeCommand final : public Command {
     JIGE_TRY(engine_, serve::Engine::create(*loaded_, *tokenizer_, engine_options_));
     serve_.compare_with_plan(profiled_subject(devices_, *loaded_, model_.folder),
                              loaded_->sizes().kv_block_count * ops::kKvBlockTokens);
+    replanner_ = serve_.make_replanner(*engine_);
     JIGE_TRY(api::ServedModel served, served_model());
     const int64_t text_tokens =
         served.embedding ? served.embedding->tokens_max : engine_->context_max();
@@ -276,6 +278,7 @@ class ServeCommand final : public Command {
         "jige-{}-{}-{:08x}", kVersion, served_numbers(sizes),
         static_cast<uint32_t>(derive_key(static_cast<uint64_t>(active_isa()), description)));
     served.created_s = static_cast<int64_t>(std::time(nullptr));
+    if (replanner_) served.replan = [&replanner = *replanner_] { return replanner.status(); };
     JIGE_DO(add_adapters(served));
     served.context_max = engine_->context_max();
     served.model_context_max = loaded_->config().context_max;
@@ -447,6 +450,7 @@ class ServeCommand final : public Command {
   std::optional<text::Tokenizer> tokenizer_;
   std::shared_ptr<grammar::ConstraintCompiler> constraints_;
   std::unique_ptr<serve::Engine> engine_;
+  std::unique_ptr<ServeReplanner> replanner_;
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "cli/embedding_folder.h"
 #include "cli/flags.h"
@@ -44,6 +45,16 @@ void declare_scheduling(Flags& flags, ServeFlags& serve) {
   flags.text("--plan FILE", serve.plan,
              "policy and settings of `jige plan serve -o FILE`, in place of --policy, --max-batch, "
              "--batch-tokens and those of rounds");
+  flags.toggle("--replan", serve.replan,
+               "plan again in the background, for the requests that come, when they are no longer "
+               "those of --plan, and go on with the settings found where they are better; takes "
+               "memory for the largest settings that the plan may choose");
+  flags.number("--replan-seconds S", serve.replan_seconds, {.min = 0, .max = 1e6},
+               "with --replan: never sooner than this after the last time");
+  flags.text(
+      "--replan-out DIR", serve.replan_out,
+      "with --replan: write the plans that are switched to into this folder, as plan-1.json, "
+      "plan-2.json and so on behind what is there");
   flags.choice("--policy NAME", serve.policy, {"chunked", "orca", "rounds", "static"},
                "chunked: running answers first, then pieces of prompts; orca: whole prompts, first "
                "come first served by iteration; rounds: some whole prompts, then iterations of "
@@ -125,7 +136,13 @@ void ServeFlags::declare(Flags& flags) {
 }
 
 Status ServeFlags::read_plan(const Flags& flags) {
-  if (plan.empty()) return {};
+  if (!replan) {
+    JIGE_DO(flags.refuse({"--replan-seconds", "--replan-out"}, "is of --replan; add that, too"));
+  }
+  if (plan.empty()) {
+    return flags.refuse({"--replan"},
+                        "replaces a plan by another; add --plan, which names the first");
+  }
   JIGE_DO(flags.refuse(
       {"--policy", "--round-prompts", "--round-steps", "--max-batch", "--batch-tokens"},
       "is what --plan says; leave one of them out"));
@@ -135,10 +152,32 @@ Status ServeFlags::read_plan(const Flags& flags) {
   batch_requests = settings.batch_requests_max;
   if (settings.policy == plan::ServePolicy::kChunked) batch_tokens = settings.batch_tokens_max;
   rounds = {.prompts = settings.round_prompts, .steps = settings.round_steps};
+  if (replan) JIGE_DO(make_room_for_plans());
   log_info("{}: {}; planned for {:.3g} requests a second, within {:.3g} s at the 99th percentile",
            plan, sim::settings_text(settings), planned_->prediction.requests_per_s,
            planned_->prediction.e2e_s.p99);
   return {};
+}
+
+Status ServeFlags::make_room_for_plans() {
+  if (!planned_->search) {
+    return fail(Code::kInvalidArgument,
+                "{}: does not say what it was searched among, which --replan needs; make it again "
+                "with `jige plan serve -o`, or leave --replan out",
+                plan);
+  }
+  batch_requests = std::max<int64_t>(batch_requests, planned_->search->batch_requests_max);
+  batch_tokens = planned_->settings.policy == plan::ServePolicy::kChunked
+                     ? std::max<int64_t>(batch_tokens, planned_->search->batch_tokens_max)
+                     : planned_->search->batch_tokens_max;
+  if (replan_out.empty()) return {};
+  return make_folders(replan_out);
+}
+
+std::unique_ptr<ServeReplanner> ServeFlags::make_replanner(serve::Engine& engine) const {
+  if (!replan) return nullptr;
+  return std::make_unique<ServeReplanner>(
+      engine, *planned_, ServeReplanOptions{.pause_s = replan_seconds, .folder = replan_out});
 }
 
 Status ServeFlags::check_plan(const std::string& folder) const {
@@ -192,6 +231,12 @@ Result<serve::EngineOptions> ServeFlags::engine_options() const {
   options.stall_seconds_max = stall_seconds;
   options.event_log_path = event_log;
   if (planned_) options.planned_load = planned_->lengths;
+  if (planned_ && replan) {
+    // The flags are what there is room for.
+    plan::apply_settings(planned_->settings, options);
+    if (options.policy != plan::ServePolicy::kChunked) options.batch_tokens_max = 0;
+    options.replan_requests_max = static_cast<int32_t>(batch_requests);
+  }
   JIGE_TRY(options.drafts, speculation.read());
   return options;
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "cli/http_flags.h"
 #include "cli/reasoning_flag.h"
 #include "cli/round_flags.h"
+#include "cli/serve_replanner.h"
 #include "cli/speculation_flags.h"
 #include "grammar/constraint_compiler.h"
 #include "serve/engine.h"
@@ -31,6 +33,9 @@ struct ServeFlags : HttpFlags {
   int64_t adapter_rank_max = 0;
 
   std::string plan;
+  bool replan = false;
+  double replan_seconds = 60;
+  std::string replan_out;
   std::string policy = "chunked";
   std::string admission = "reserve";
   RoundFlags rounds;
@@ -63,10 +68,13 @@ struct ServeFlags : HttpFlags {
   void declare(Flags& flags);
 
   // The settings of --plan in place of those by flags, if there is one; before engine_options().
-  // Fails with kInvalidArgument where flags are given that the plan is about, and as reading it.
+  // With --replan there is room for all that another plan may choose. Fails with kInvalidArgument
+  // where flags are given that the plan is about or that need one, and as reading it.
   Status read_plan(const Flags& flags);
   // Fails with kInvalidArgument where the plan rests on times of a model of another shape.
   Status check_plan(const std::string& folder) const;
+  // What plans again for an engine with these options; null without --replan.
+  std::unique_ptr<ServeReplanner> make_replanner(serve::Engine& engine) const;
   // Warnings where the cache holds less than what the plan was made for, or iterations will take
   // other times than those that it rests on.
   void compare_with_plan(const sim::ProfiledSubject& now, int64_t cached_tokens) const;
@@ -89,6 +97,8 @@ struct ServeFlags : HttpFlags {
   api::ToolFormat tool_format(const text::ChatTemplate& chat) const;
 
  private:
+  Status make_room_for_plans();
+
   std::optional<sim::ServePlanFile> planned_;
 };
 

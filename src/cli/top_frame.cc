@@ -91,6 +91,17 @@ std::optional<double> accepted_share(const Json& top) {
   return *accepted / *drafted;
 }
 
+// "; planned again 3 min ago: switched", where something plans again.
+std::string replan_text(const Json& top) {
+  const Json* const replan = find_field(top, "replan");
+  if (!replan) return {};
+  if (is_true(*replan, "planning")) return "; planning again";
+  const Json* const last = find_field(*replan, "last");
+  const auto age_s = last ? number(*last, "age_seconds") : std::nullopt;
+  if (!age_s) return {};
+  return fmt::format("; planned again {} ago: {}", format_duration(*age_s), text(*last, "outcome"));
+}
+
 // "chunked, max_batch 16, batch_tokens 256"
 std::string scheduling_text(const Json& top) {
   const Json* found = find_field(top, "scheduling");
@@ -103,7 +114,7 @@ std::string scheduling_text(const Json& top) {
   }
   const Json* const drift = find_field(top, "drift");
   if (drift && is_true(*drift, "drifted")) shown_text += "; REQUESTS ARE OTHERS THAN PLANNED";
-  return shown_text;
+  return shown_text + replan_text(top);
 }
 
 // ": forced 12 of 12, model 3 of 8", of sources that have guessed something.

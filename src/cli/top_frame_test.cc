@@ -78,6 +78,19 @@ TEST(TopFrame, SaysThatRequestsAreOthersThanPlanned) {
               HasSubstr("batch_tokens 256; REQUESTS ARE OTHERS THAN PLANNED"));
 }
 
+TEST(TopFrame, SaysWhenItWasPlannedAgain) {
+  TopSample sample = sample_of();
+  sample.top["replan"] = {{"planning", false}, {"switched", 0}};
+  EXPECT_THAT(render_top(sample, nullptr, {.columns_max = 200}), Not(HasSubstr("plan")));
+  sample.top["replan"]["planning"] = true;
+  EXPECT_THAT(render_top(sample, nullptr, {.columns_max = 200}),
+              HasSubstr("batch_tokens 256; planning again"));
+  sample.top["replan"] = {{"planning", false},
+                          {"last", {{"outcome", "switched"}, {"age_seconds", 125}}}};
+  EXPECT_THAT(render_top(sample, nullptr, {.columns_max = 200}),
+              HasSubstr("batch_tokens 256; planned again 2:05 ago: switched"));
+}
+
 TEST(TopFrame, SumsSamplesOfAMetric) {
   EXPECT_EQ(metric_sum(kMetrics, "jige:prefix_cache_queries_total"), 200);
   EXPECT_EQ(metric_sum(kMetrics, "jige:http_requests_total"), 7.5);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "integration/serving.h"
@@ -119,6 +120,110 @@ TEST(ServePlan, RequestsThatAreOthersThanPlannedAreTold) {
   EXPECT_EQ(load("4:20", "2:8")["drifted"], false);
   EXPECT_THAT(stop(server), AllOf(HasSubstr("no longer like those that the plan was made for"),
                                   HasSubstr("again like those")));
+}
+
+// A server that plans again, and its drift and last outcome when that is there.
+class Replanning {
+ public:
+  Replanning(const std::string& plan, const std::string& folder)
+      : server_({TinyRun::get().model(), "--threads", "1", "--kv-tokens", "512", "--plan", plan,
+                 "--replan", "--replan-seconds", "0.5", "--replan-out", folder, "--json"}) {}
+
+  Serving& server() { return server_; }
+  std::string url() const { return "http://127.0.0.1:" + std::to_string(server_.port()); }
+  Json top() const { return Json::parse(server_.get("/top").body); }
+
+  // 600 requests, then more until it has planned as often as wanted.
+  Json load_until(const char* prompts, const char* answers, int64_t plans) {
+    for (int times = 0; times < 20; ++times) {
+      const Outcome bench =
+          run_jige({"bench", "serve", url(), "--users", "4", "-n", "600", "--prompt-tokens",
+                    prompts, "--output-tokens", answers, "--vocab-size", "200"});
+      EXPECT_EQ(bench.exit_code, 0) << bench.err;
+      const Json replan = top()["replan"];
+      int64_t made = 0;
+      for (const char* outcome : {"switched", "kept", "infeasible", "failed"}) {
+        made += replan[outcome].get<int64_t>();
+      }
+      if (made >= plans && !replan["planning"].get<bool>()) return replan;
+    }
+    ADD_FAILURE() << "it did not plan: " << top();
+    return top()["replan"];
+  }
+
+ private:
+  Serving server_;
+};
+
+// Prompts and answers of 4 to 20 and 2 to 8 tokens were planned for. Settings that somebody has
+// made poor are left when they are planned for.
+TEST(ServePlan, PlansAgainForOtherRequestsAndSwitches) {
+  const TestFolder folder;
+  const std::string plans = folder / "plans";
+  const std::string plan =
+      TinyPlan::get().with("poor.json", {{"policy", "static"}, {"max_batch", 1}});
+  Replanning replanning(plan, plans);
+  const std::string answer =
+      replanning.server().post("/v1/completions", R"({"prompt":"A","max_tokens":9,"seed":1})").body;
+  const Json replan = replanning.load_until("4:20", "20:40", 1);
+  EXPECT_EQ(replan["switched"], 1) << replan;
+  EXPECT_EQ(replan["last"]["outcome"], "switched");
+  EXPECT_THAT(replan["last"]["text"], HasSubstr("in place of static, 1 answers at once"));
+  const std::string file = replan["last"]["file"];
+  EXPECT_EQ(file, plans + "/plan-1.json");
+  const Json top = replanning.top();
+  EXPECT_EQ(top["drift"]["drifted"], false) << top["drift"];
+  const Json written = Json::parse(read_text(file));
+  EXPECT_EQ(written["settings"], top["scheduling"]);
+  EXPECT_GT(written["load"]["output_tokens_mean"], 19);
+  EXPECT_THAT(replanning.server().get("/metrics").body,
+              AllOf(HasSubstr("jige:replans_total{model_name=\"run\",outcome=\"switched\"} 1"),
+                    HasSubstr("jige:plan_drifted{model_name=\"run\"} 0")));
+  EXPECT_THAT(run_jige({"top", replanning.url(), "--once"}).out, HasSubstr("ago: switched"));
+  const auto tokens_of = [](const std::string& body) { return Json::parse(body)["choices"]; };
+  EXPECT_EQ(tokens_of(answer),
+            tokens_of(replanning.server()
+                          .post("/v1/completions", R"({"prompt":"A","max_tokens":9,"seed":1})")
+                          .body));
+  EXPECT_THAT(stop(replanning.server()), AllOf(HasSubstr("planned again in"), HasSubstr(file)));
+  // What was written serves, and is not written over by the next server.
+  Replanning next(file, plans);
+  EXPECT_EQ(next.top()["scheduling"], written["settings"]);
+  stop(next.server());
+  EXPECT_EQ(read_text(file), written.dump(2) + "\n");
+}
+
+// Of the same requests, now with a bound that nothing keeps.
+TEST(ServePlan, KeepsItsSettingsWhereNothingKeepsTheBounds) {
+  const TestFolder folder;
+  Json plan = TinyPlan::get().plan();
+  plan["bounds"]["itl_ms"] = 1e-3;
+  Replanning replanning(TinyPlan::get().write("tight.json", plan), folder / "plans");
+  const Json replan = replanning.load_until("4:20", "20:40", 1);
+  EXPECT_EQ(replan["infeasible"], 1) << replan;
+  EXPECT_THAT(replan["last"]["text"], HasSubstr("no setting keeps the bounds"));
+  EXPECT_EQ(replanning.top()["scheduling"], plan["settings"]);
+  EXPECT_EQ(replanning.top()["drift"]["drifted"], true);
+  EXPECT_FALSE(std::filesystem::exists(folder / "plans/plan-1.json"));
+  EXPECT_THAT(stop(replanning.server()), HasSubstr("infeasible"));
+}
+
+TEST(ServePlan, PlanningAgainNeedsWhatThePlanWasSearchedAmong) {
+  Json old = TinyPlan::get().plan();
+  old.erase("search");
+  const Outcome refused =
+      serve_and_stop({TinyRun::get().model(), "--plan", TinyPlan::get().write("old.json", old),
+                      "--replan", "--json"});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, AllOf(HasSubstr("old.json: does not say what it was searched among"),
+                                 HasSubstr("jige plan serve -o")));
+  const Outcome without = serve_and_stop({TinyRun::get().model(), "--replan", "--json"});
+  EXPECT_EQ(without.exit_code, 2);
+  EXPECT_THAT(without.err, HasSubstr("add --plan"));
+  const Outcome folder = serve_and_stop({TinyRun::get().model(), "--plan", TinyPlan::get().file(),
+                                         "--replan-out", "plans", "--json"});
+  EXPECT_EQ(folder.exit_code, 2);
+  EXPECT_THAT(folder.err, HasSubstr("is of --replan"));
 }
 
 TEST(ServePlan, WhatItSaysOfAnotherModelIsRefused) {

@@ -1,5 +1,6 @@
 """What the comparisons share: running Jige and a peer, in turns or one after the other, and
 comparing."""
+import http.client
 import json
 import os
 import resource
@@ -94,6 +95,30 @@ def quietest(call, tries, quiet_share):
         made.append((others.share(), result))
     share, result = min(made, key=lambda one: one[0])
     return result, share
+
+
+class Listener:
+    """A `jige serve` or `jige route` on a free port."""
+
+    def __init__(self, command, until):
+        self.process = subprocess.Popen(command + ["--port", "0", "--json", "--quiet"],
+                                        stdout=subprocess.PIPE, text=True)
+        self.port = None
+        for line in self.process.stdout:
+            event = json.loads(line)
+            self.port = event.get("port", self.port)
+            if event["event"] == until:
+                return
+        sys.exit(f"error: {' '.join(command)} ended before it was ready")
+
+    def get(self, path):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port)
+        connection.request("GET", path)
+        return connection.getresponse().read().decode()
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait()
 
 
 def find_jige(given):

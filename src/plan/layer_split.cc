@@ -46,8 +46,8 @@ Result<std::vector<int64_t>> split_layers(std::span<const int64_t> layer_bytes,
       for (size_t own = 0; own <= n; ++own) {  // fewest first: ties keep layers in front
         const int64_t bytes = before[n] - before[n - own];
         if (own > 0 && bytes > machine.room_bytes) break;
-        const double cost =
-            std::max(best[m - 1][n - own], static_cast<double>(bytes) / machine.speed);
+        const double stage = static_cast<double>(bytes + machine.beside_bytes) / machine.speed;
+        const double cost = std::max(best[m - 1][n - own], stage);
         if (cost < best[m][n]) {
           best[m][n] = cost;
           last[m][n] = own;

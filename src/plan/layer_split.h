@@ -2,9 +2,9 @@
 //
 // Layers stay in their order, so a split is a list of counts. Of those that keep every machine
 // within its memory, the one whose busiest machine has least to read for its speed:
-//   minimise max over machines of (bytes of its layers / its speed)
-// which is the time of a stage where machines work at once, on the pieces of a prompt. Ties go to
-// fewer bytes over the network: layers as far to the front as possible.
+//   minimise max over machines of ((bytes of its layers + beside_bytes) / its speed)
+// which is the time of a stage where machines work at once, on the pieces of a prompt or on several
+// batches. Ties go to fewer bytes over the network: layers as far to the front as possible.
 //
 //   JIGE_TRY(const std::vector<int64_t> counts, split_layers(layer_bytes, machines));
 //
@@ -21,9 +21,10 @@
 namespace jige::plan {
 
 struct LayerMachine {
-  std::string name;        // for errors
-  int64_t room_bytes = 0;  // for layers: their weights, caches and states
-  double speed = 1;        // relative to the others', > 0
+  std::string name;          // for errors
+  int64_t room_bytes = 0;    // for layers: their weights, caches and states
+  double speed = 1;          // relative to the others', > 0
+  int64_t beside_bytes = 0;  // that it reads in each stage beside its layers
 };
 
 // Layers of each machine, which may be none. Takes machines * layers^2 steps. Fails with kExhausted

@@ -23,6 +23,7 @@ double cost_of_split(const std::vector<int64_t>& counts, const std::vector<int64
     int64_t bytes = 0;
     for (int64_t i = 0; i < counts[m]; ++i) bytes += layers[layer++];
     if (counts[m] > 0 && bytes > machines[m].room_bytes) return kNothing;
+    bytes += machines[m].beside_bytes;
     worst = std::max(worst, static_cast<double>(bytes) / machines[m].speed);
   }
   return layer == layers.size() ? worst : kNothing;
@@ -53,7 +54,8 @@ TEST(LayerSplit, IsTheBestOfAllSplits) {
     for (LayerMachine& machine : machines) {
       machine = {.name = "m",
                  .room_bytes = static_cast<int64_t>(rng.below(90)) - 10,
-                 .speed = 1 + static_cast<double>(rng.below(4))};
+                 .speed = 1 + static_cast<double>(rng.below(4)),
+                 .beside_bytes = static_cast<int64_t>(rng.below(3) * rng.below(30))};
     }
     const double least = least_cost(layers, machines);
     const auto counts = split_layers(layers, machines);

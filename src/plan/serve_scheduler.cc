@@ -48,7 +48,7 @@ ServeScheduler::ServeScheduler(ServeSchedulerOptions options)
       pool_(pool_options(options.pool, options.state_count > 0, keeps_states(options))),
       kept_(options.state_count, keeps_states(options) ? options.kept_state_count : 0) {
   JIGE_CHECK(options.batch_requests_max > 0 && options.batch_tokens_max > 0 &&
-                 options.batches_in_flight_max > 0,
+                 options.batches_in_flight_max > 0 && options.in_flight_requests_min > 0,
              "limits must be positive");
   JIGE_CHECK(options.round_prompts > 0 && options.round_steps > 0, "rounds of {} prompts, {} steps",
              options.round_prompts, options.round_steps);
@@ -151,7 +151,7 @@ void ServeScheduler::leave_queue(const Request& request) {
 }
 
 std::optional<Batch> ServeScheduler::next_batch() {
-  if (in_flight_count() >= options_.batches_in_flight_max) return std::nullopt;
+  if (in_flight_count() >= batches_allowed()) return std::nullopt;
   change_at_border();
   Batch batch;
   switch (options_.policy) {

@@ -26,6 +26,11 @@
 //               and arrival gives its blocks back and is computed again later, at most
 //               preemptions_max times
 //
+// Several batches in flight (batches_in_flight_max, Orca's n_workers; fewer where there are few
+// requests): each takes at most its share of the next tokens of those inside, so that all have
+// some. Prompts go wherever there is room. A next token waits for at most as many batches as are in
+// flight, where the limits let one have its share.
+//
 // Drafts ride along with next tokens, in what a batch has room for: they take no place from prompts
 // or next tokens, no block from a request and none beyond what admission foresaw. What was drafted
 // wrongly leaves nothing behind: its blocks are free and nothing of it is published.
@@ -107,17 +112,18 @@ struct ServeSchedulerOptions {
   ServePolicy policy = ServePolicy::kChunked;
   Admission admission = Admission::kReserve;
   int32_t batch_requests_max = 64;
-  int32_t batch_tokens_max = 512;     // of one iteration: chunked; drafts in every policy
-  int32_t sample_rows_max = 64;       // with drafts: rows of one iteration that are sampled from
-  int32_t round_prompts = 8;          // rounds: that begin together
-  int32_t round_steps = 16;           // rounds: iterations of next tokens behind them
-  int32_t batches_in_flight_max = 1;  // Orca's n_workers
-  int32_t preemptions_max = 3;        // of one request; then it is no victim any more
-  bool fair_share = false;            // the tenant served least goes first
-  bool shortest_first = false;        // the tenant with the least to do; not with fair_share
-  int32_t state_count = 0;            // of requests; 0: the model has no states
-  int32_t kept_state_count = 0;       // beside them
-  int32_t kept_margin = 16;           // tokens that the next turn of a chat may not repeat
+  int32_t batch_tokens_max = 512;      // of one iteration: chunked; drafts in every policy
+  int32_t sample_rows_max = 64;        // with drafts: rows of one iteration that are sampled from
+  int32_t round_prompts = 8;           // rounds: that begin together
+  int32_t round_steps = 16;            // rounds: iterations of next tokens behind them
+  int32_t batches_in_flight_max = 1;   // Orca's n_workers
+  int32_t in_flight_requests_min = 1;  // for each batch; with fewer there are fewer batches
+  int32_t preemptions_max = 3;         // of one request; then it is no victim any more
+  bool fair_share = false;             // the tenant served least goes first
+  bool shortest_first = false;         // the tenant with the least to do; not with fair_share
+  int32_t state_count = 0;             // of requests; 0: the model has no states
+  int32_t kept_state_count = 0;        // beside them
+  int32_t kept_margin = 16;            // tokens that the next turn of a chat may not repeat
   KvBlockPoolOptions pool;
 };
 
@@ -327,6 +333,11 @@ class ServeScheduler {
   static bool in_flight(const Request& request);
   static int32_t remaining(const Request& request);
   static bool has_prompt_left(const Request& request);
+  // Its next token alone, in this batch or another.
+  static bool runs_next_token(const Request& request);
+  // That may be in flight, by how many requests there are.
+  int32_t batches_allowed() const;
+  int32_t next_token_share() const;
   bool admit(Request& request);
   // Tokens that the request runs in the batch, at most as many as given; 0: there is no room.
   int32_t schedule(Request& request, int32_t token_count, Batch& batch);

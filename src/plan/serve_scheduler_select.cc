@@ -70,18 +70,39 @@ int32_t ServeScheduler::remaining(const Request& request) {
   return static_cast<int32_t>(request.tokens.size()) - request.computed;
 }
 
+bool ServeScheduler::runs_next_token(const Request& request) {
+  return request.admitted && !request.finished && remaining(request) == 1;
+}
+
+int32_t ServeScheduler::batches_allowed() const {
+  const int32_t count = waiting_count() + running_count();
+  return std::clamp(count / options_.in_flight_requests_min, 1, options_.batches_in_flight_max);
+}
+
+// As many as make the batches in flight alike: one that took all who are ready would leave nothing
+// for the next.
+int32_t ServeScheduler::next_token_share() const {
+  const auto count = static_cast<int32_t>(std::ranges::count_if(
+      inside_, [](const auto& entry) { return runs_next_token(*entry.second); }));
+  const int32_t batches = batches_allowed();
+  return (count + batches - 1) / batches;
+}
+
 // A request that does not fit closes the door to those behind it, but who is inside goes on: room
-// comes from nobody else.
+// comes from nobody else. Nobody passes one that the next batch is to run.
 void ServeScheduler::select_by_iteration(Batch& batch) {
   bool door_open = true;
+  int32_t share = next_token_share();
   ScanOrder order(*this);
   while (Request* const request = order.next(door_open)) {
     if (static_cast<int32_t>(batch.items.size()) >= places_) break;
+    const bool next_token = runs_next_token(*request);
+    if (next_token && share == 0) break;
     if (!request->admitted) {
       door_open = door_open && admit(*request);
       if (!door_open) continue;
     }
-    schedule(*request, remaining(*request), batch);
+    if (schedule(*request, remaining(*request), batch) > 0 && next_token) --share;
   }
 }
 
@@ -108,21 +129,22 @@ void ServeScheduler::select_chunked(Batch& batch) {
   }
   const int32_t kept = first ? std::min((budget + 1) / 2, remaining(*first)) : 0;
   budget -= kept;
+  int32_t share = next_token_share();
   ScanOrder order(*this);
   const auto full = [&] {
     const auto items = static_cast<int32_t>(batch.items.size()) + (first ? 1 : 0);
     return budget == 0 || items >= places_;
   };
   for (const auto& [rank, request] : order.inside()) {  // decodes first: one token each
-    if (full()) break;
-    if (request == first || !request->admitted || remaining(*request) != 1) continue;
-    budget -= schedule(*request, 1, batch);
+    if (full() || share == 0) break;
+    if (request == first || !runs_next_token(*request)) continue;
+    const int32_t ran = schedule(*request, 1, batch);  // 0: no block; the next may need none
+    budget -= ran;
+    share -= ran;
   }
   while (Request* const request = order.next(door_open)) {  // then prompts, in pieces
     if (full()) break;
-    if (request == first || request->in_flight_tokens > 0 ||
-        (request->admitted && remaining(*request) == 1))
-      continue;
+    if (request == first || request->in_flight_tokens > 0 || runs_next_token(*request)) continue;
     if (!request->admitted) {
       door_open = door_open && admit(*request);
       if (!door_open) continue;
@@ -138,15 +160,18 @@ void ServeScheduler::select_chunked(Batch& batch) {
 void ServeScheduler::select_static(Batch& batch) {
   const bool batch_is_open = inside_.empty();  // nobody of the last batch is left
   int32_t member_count = 0;
+  int32_t share = next_token_share();
   ScanOrder order(*this);
   while (Request* const request = order.next(batch_is_open)) {
     if (member_count >= places_) break;
+    const bool next_token = runs_next_token(*request);
+    if (next_token && share == 0) break;
     if (!request->admitted) {
       if (!batch_is_open) continue;
       if (!admit(*request)) break;
     }
     ++member_count;
-    schedule(*request, remaining(*request), batch);
+    if (schedule(*request, remaining(*request), batch) > 0 && next_token) --share;
   }
 }
 
@@ -195,12 +220,14 @@ void ServeScheduler::select_prompts(Batch& batch, bool door_open) {
 }
 
 void ServeScheduler::select_next_tokens(Batch& batch) {
+  int32_t share = next_token_share();
   ScanOrder order(*this);
   for (const auto& [rank, request] : order.inside()) {
     if (static_cast<int32_t>(batch.items.size()) >= places_) break;
     // One in front may have taken its blocks.
     if (!request->admitted || has_prompt_left(*request)) continue;
-    schedule(*request, 1, batch);
+    if (share == 0) break;
+    share -= schedule(*request, 1, batch);
   }
 }
 

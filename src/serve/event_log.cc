@@ -93,6 +93,9 @@ void EventLog::start(const plan::ServeSchedulerOptions& options) {
                {"block_count", options.pool.block_count},
                {"block_tokens", options.pool.block_tokens},
                {"prefix_cache", options.pool.prefix_cache}};
+  if (options.in_flight_requests_min > 1) {
+    line["in_flight_requests_min"] = options.in_flight_requests_min;
+  }
   if (options.state_count > 0) line["state_count"] = options.state_count;
   if (options.kept_state_count > 0) {
     line["kept_state_count"] = options.kept_state_count;

@@ -74,6 +74,9 @@ Result<plan::ServeSchedulerOptions> options_of(const Json& line, std::string_vie
   JIGE_DO(read("preemptions_max", 0, INT32_MAX, options.preemptions_max));
   JIGE_DO(read("block_count", 1, kBlocksMax, options.pool.block_count));
   JIGE_DO(read("block_tokens", 1, 1024, options.pool.block_tokens));
+  if (line.contains("in_flight_requests_min")) {
+    JIGE_DO(read("in_flight_requests_min", 1, INT32_MAX, options.in_flight_requests_min));
+  }
   if (line.contains("state_count")) {
     JIGE_DO(read("state_count", 1, kStatesMax, options.state_count));
   }

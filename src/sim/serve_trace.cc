@@ -84,6 +84,10 @@ TraceSetup draw_trace(uint64_t seed) {
     limits.kept_state_count = between(state_rng, 0, 3);
     limits.kept_margin = between(state_rng, 0, kBlockTokens);
   }
+  Rng in_flight_rng(derive_key(seed, "serve trace with batches in flight"));
+  if (in_flight_rng.below(3) == 0) {
+    setup.options.scheduler.in_flight_requests_min = between(in_flight_rng, 2, 3);
+  }
   Rng round_rng(derive_key(seed, "serve trace of rounds"));
   if (round_rng.below(4) == 0) {
     setup.options.scheduler.policy = plan::ServePolicy::kRounds;

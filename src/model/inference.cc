@@ -111,6 +111,11 @@ Status InferenceModel::allocate() {
   for (Tensor& stream : buffers_.stream) {
     JIGE_TRY(stream, arena_.make(DType::kF32, Shape{rows[0], architecture_->stream_columns()}));
   }
+  forwards_.resize(static_cast<size_t>(sizes_.forwards_max));
+  for (int64_t i = 2; i < bytes.stream_count; ++i) {
+    JIGE_TRY(buffers_.beyond.emplace_back(),
+             arena_.make(DType::kF32, Shape{rows[0], architecture_->stream_columns()}));
+  }
   JIGE_TRY(buffers_.workspace, make_bytes(bytes.workspace_bytes));
   JIGE_TRY(buffers_.gathered,
            arena_.make(DType::kF32, Shape{sizes_.logit_rows_max, architecture_->head_columns()}));
@@ -255,35 +260,43 @@ BlockContext InferenceModel::context(size_t node) {
   return context;
 }
 
-Result<TensorView> InferenceModel::run_body(const InferenceBatch& batch,
-                                            std::span<const ops::RowDraw> draws) {
+Status InferenceModel::run_body(const InferenceBatch& batch, Forward& forward) {
   ++forward_count_;
   put_batch(batch);
-  TensorView src;
-  logits_ = {};
+  forward.logit_rows.assign(batch.logit_rows.begin(), batch.logit_rows.end());
   Status divided;
   const auto submit = [&] {
     send_batch(batch);
     if (beyond_) {
-      divided = run_divided(&src);
-      if (!divided) return;
-    } else {
-      src = run_held(batch_, 0);
+      divided = start_divided(forward);
+      return;
     }
-    hidden_ = src.column_range(0, architecture_->head_columns());
-    if (batch.logit_rows.empty()) return;
-    logits_ = run_head(batch.logit_rows);
-    if (!draws.empty()) {
-      const TensorView tokens = buffers_.targets.view().row_range(0, logits_.rows());
-      const TensorView scores = buffers_.scores.view().row_range(0, logits_.rows());
-      ops::draw(*stream_, tokens, scores, logits_, draws);
-    }
+    forward.rows = run_held(batch_, last_stream(), 0);
+    run_ends(forward);
   };
   // Not as a graph where layers are streamed: copies take far longer than launches, and those for
   // the next forward begin before this one ends.
   layer_stream_ ? stream_->run_in_pieces(submit) : stream_->run_repeated(submit);
-  JIGE_DO(std::move(divided));
-  return src;
+  return divided;
+}
+
+Status InferenceModel::end_body(Forward& forward) {
+  forward.is_under_way = false;
+  if (!beyond_) return {};
+  JIGE_DO(beyond_->finish(forward.piece_end));
+  run_ends(forward);
+  return {};
+}
+
+void InferenceModel::run_ends(const Forward& forward) {
+  hidden_ = forward.rows.column_range(0, architecture_->head_columns());
+  logits_ = {};
+  if (forward.logit_rows.empty()) return;
+  logits_ = run_head(forward.logit_rows);
+  if (forward.draws.empty()) return;
+  const TensorView tokens = buffers_.targets.view().row_range(0, logits_.rows());
+  const TensorView scores = buffers_.scores.view().row_range(0, logits_.rows());
+  ops::draw(*stream_, tokens, scores, logits_, forward.draws);
 }
 
 template <typename T>
@@ -299,53 +312,71 @@ std::span<const T> InferenceModel::to_host(const TensorView& view) {
 }
 
 Result<std::span<const float>> InferenceModel::forward(const InferenceBatch& batch) {
-  JIGE_DO(check(batch));
-  JIGE_DO(run_body(batch));
-  if (logits_) return to_host<float>(logits_);
-  stream_->synchronize();
-  return std::span<const float>();
+  JIGE_TRY(const LogitRows rows, forward_drawn(batch, {}));
+  return rows.logits;
 }
 
-std::span<const ops::RowDraw> InferenceModel::draws_here(std::span<const ops::RowDraw> draws) {
-  draws_.assign(draws.begin(), draws.end());
+void InferenceModel::put_draws(std::span<const ops::RowDraw> draws, Forward& forward) {
+  forward.draws.assign(draws.begin(), draws.end());
   bool any = false;
-  for (ops::RowDraw& draw : draws_) {
+  for (ops::RowDraw& draw : forward.draws) {
     if (!ops::can_draw(*stream_, config().vocab_size, draw)) draw = {};
     any = any || draw.kind != ops::RowDraw::kHost;
   }
-  if (!any) draws_.clear();
-  return draws_;
+  if (!any) forward.draws.clear();
 }
 
 Result<LogitRows> InferenceModel::forward_drawn(const InferenceBatch& batch,
                                                 std::span<const ops::RowDraw> draws) {
-  JIGE_CHECK(draws.size() == batch.logit_rows.size(), "{} draws of {} rows", draws.size(),
-             batch.logit_rows.size());
+  JIGE_TRY(const int32_t number, begin(batch, draws));
+  return finish(number);
+}
+
+Result<int32_t> InferenceModel::begin(const InferenceBatch& batch,
+                                      std::span<const ops::RowDraw> draws) {
+  JIGE_CHECK(draws.empty() || draws.size() == batch.logit_rows.size(), "{} draws of {} rows",
+             draws.size(), batch.logit_rows.size());
+  const auto free = std::ranges::find(forwards_, false, &Forward::is_under_way);
+  JIGE_CHECK(free != forwards_.end() && (beyond_ || free == forwards_.begin()),
+             "a forward beside {} under way", free - forwards_.begin());
+  JIGE_DO(check(batch));
+  put_draws(draws, *free);
+  JIGE_DO(run_body(batch, *free));
+  free->is_under_way = true;
+  return static_cast<int32_t>(free - forwards_.begin());
+}
+
+Result<LogitRows> InferenceModel::finish(int32_t number) {
+  Forward& forward = forwards_.at(static_cast<size_t>(number));
+  JIGE_CHECK(forward.is_under_way, "forward {} is not under way", number);
+  JIGE_DO(end_body(forward));
   LogitRows rows{.columns = static_cast<size_t>(config().vocab_size)};
-  if (draws_here(draws).empty()) {
-    JIGE_TRY(rows.logits, forward(batch));
+  if (!logits_) {
+    stream_->synchronize();
     return rows;
   }
-  JIGE_DO(check(batch));
-  JIGE_DO(run_body(batch, draws_));
+  if (forward.draws.empty()) {
+    rows.logits = to_host<float>(logits_);
+    return rows;
+  }
   const auto tokens = to_host<int32_t>(buffers_.targets.view().row_range(0, logits_.rows()));
   drawn_.assign(tokens.begin(), tokens.end());
-  for (size_t i = 0; i < draws_.size(); ++i) {
-    if (draws_[i].kind == ops::RowDraw::kHost) drawn_[i] = -1;
+  for (size_t i = 0; i < forward.draws.size(); ++i) {
+    if (forward.draws[i].kind == ops::RowDraw::kHost) drawn_[i] = -1;
   }
   rows.tokens = drawn_;
-  rows.logprobs = drawn_logprobs();
+  rows.logprobs = drawn_logprobs(forward.draws);
   if (std::ranges::find(drawn_, -1) != drawn_.end()) rows.logits = undrawn_to_host();
   return rows;
 }
 
-std::span<const float> InferenceModel::drawn_logprobs() {
+std::span<const float> InferenceModel::drawn_logprobs(std::span<const ops::RowDraw> draws) {
   const auto is_scored = [](const ops::RowDraw& draw) { return draw.is_scored != 0; };
-  if (std::ranges::none_of(draws_, is_scored)) return {};
+  if (std::ranges::none_of(draws, is_scored)) return {};
   const auto words = to_host<float>(buffers_.scores.view().row_range(0, logits_.rows()));
-  drawn_logprobs_.assign(draws_.size(), 0);
-  for (size_t i = 0; i < draws_.size(); ++i) {
-    if (drawn_[i] < 0 || !is_scored(draws_[i])) continue;
+  drawn_logprobs_.assign(draws.size(), 0);
+  for (size_t i = 0; i < draws.size(); ++i) {
+    if (drawn_[i] < 0 || !is_scored(draws[i])) continue;
     ops::DrawScore score;
     std::memcpy(&score, words.data() + i * (sizeof score / sizeof(float)), sizeof score);
     drawn_logprobs_[i] = ops::log_probability(score);
@@ -404,10 +435,14 @@ Result<std::span<const float>> InferenceModel::losses(const InferenceBatch& batc
     JIGE_DO(check_range("a target", target.token, 0, config().vocab_size - 1));
     JIGE_DO(check_range("a row with a target", target.row, 0, std::ssize(batch.tokens) - 1));
   }
-  JIGE_TRY(const TensorView src, run_body(batch));
+  JIGE_TRY(const int32_t number, begin(batch, {}));
+  Forward& forward = forwards_[static_cast<size_t>(number)];
+  JIGE_DO(end_body(forward));
+  const TensorView& src = forward.rows;
   losses_.clear();
   const auto step = static_cast<size_t>(sizes_.batch_tokens_max);
-  const Tensor& other = buffers_.stream[architecture_->head_node() % 2];
+  const bool in_first = src.data == buffers_.stream[0].view().data;
+  const Tensor& other = buffers_.stream[in_first ? 1 : 0];
   for (size_t begin = 0; begin < targets.size(); begin += step) {
     const size_t count = std::min(step, targets.size() - begin);
     add_losses(targets.subspan(begin, count), src, other.view());
@@ -439,42 +474,6 @@ void InferenceModel::add_losses(std::span<const TargetRow> targets, const Tensor
   architecture_->head().forward(context(node), weights_->block(node), batch, wanted, losses, {});
   const std::span<const float> values = to_host<float>(losses);
   losses_.insert(losses_.end(), values.begin(), values.end());
-}
-
-Status InferenceModel::copy_block(int32_t src, int32_t dst) {
-  JIGE_DO(check_range("a cache block", src, 0, sizes_.kv_block_count - 1));
-  JIGE_DO(check_range("a cache block", dst, 0, sizes_.kv_block_count - 1));
-  ++forward_count_;
-  if (src == dst) return {};
-  if (beyond_) JIGE_DO(beyond_->copy_block(src, dst));
-  for (size_t layer = 0; layer < buffers_.layers.size(); ++layer) {
-    if (!buffers_.layers[layer].kv) continue;
-    const int64_t bytes = cache_bytes(config(), static_cast<int64_t>(layer), sizes_.kv_dtype, 1);
-    const TensorView view = buffers_.layers[layer].kv.view();
-    stream_->copy(view.row_range(dst * bytes, (dst + 1) * bytes).data,
-                  view.row_range(src * bytes, (src + 1) * bytes).data, bytes,
-                  CopyKind::kDeviceToDevice);
-  }
-  return {};
-}
-
-Status InferenceModel::copy_state(int32_t src, int32_t dst) {
-  JIGE_DO(check_range("a state", src, 0, sizes_.state_count - 1));
-  JIGE_DO(check_range("a state", dst, 0, sizes_.state_count - 1));
-  ++forward_count_;
-  if (src == dst) return {};
-  if (beyond_) JIGE_DO(beyond_->copy_state(src, dst));
-  state_tokens_[static_cast<size_t>(dst)] = state_tokens_[static_cast<size_t>(src)];
-  for (const LayerBuffers& layer : buffers_.layers) {
-    for (const Tensor* states : {&layer.inputs, &layer.matrices}) {
-      if (!*states) continue;
-      const TensorView view = states->view();
-      const TensorView to = view.row_range(dst, dst + 1);
-      stream_->copy(to.data, view.row_range(src, src + 1).data,
-                    dtype_bytes(view.dtype, view.columns()), CopyKind::kDeviceToDevice);
-    }
-  }
-  return {};
 }
 
 }  // namespace jige::model

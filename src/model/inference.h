@@ -19,7 +19,8 @@
 // Memory is fixed at load (memory_plan.h gives its size beforehand); forward() allocates no tensor.
 // A model may hold some of its layers alone. Where it holds the first ones and the ends, others
 // compute the rest (layers_beyond.h) and nobody who calls sees a difference; what holds layers in
-// the middle gives run_layers() alone. On CPUs.
+// the middle gives run_layers() alone. On CPUs. While the rows of a forward are elsewhere, others
+// may be begun: begin() and finish() are the halves of a forward.
 // Threads: one at a time, but for has_adapter() and what adapter_rooms() gives.
 #pragma once
 
@@ -61,6 +62,7 @@ struct InferenceOptions {
   int64_t state_count = 0;
   int64_t batch_tokens_max = 512;
   int64_t logit_rows_max = 8;
+  int64_t forwards_max = 1;                    // begun and not finished, at once
   bool scores = false;                         // losses() will be used
   bool embeds = false;                         // hidden_of() will be used, and no logits
   std::vector<AdapterSource> adapters;         // that sequences may ask for
@@ -166,6 +168,14 @@ class InferenceModel {
   // stay there then, but of rows from which none can be drawn.
   Result<LogitRows> forward_drawn(const InferenceBatch& batch, std::span<const ops::RowDraw> draws);
 
+  // The halves of forward_drawn(): begin() puts a forward under way, as far as it can be computed
+  // here, and gives its number; finish() waits for it and gives what was wanted, valid until the
+  // next call. They may be finished in any order; each must be, whatever becomes of it. `draws` may
+  // be empty. REQUIRES: fewer than sizes().forwards_max are under way, more than none with
+  // set_beyond() alone; what one of them writes, a block or a state, no other uses or copies.
+  Result<int32_t> begin(const InferenceBatch& batch, std::span<const ops::RowDraw> draws);
+  Result<LogitRows> finish(int32_t forward);
+
   // The logits of other rows of the last forward(), in place of those it gave: so a prompt's logits
   // are had a few rows at a time. Fails with kInvalidArgument on rows out of range, none, and more
   // than logit_rows_max.
@@ -198,6 +208,7 @@ class InferenceModel {
   };
   struct Buffers {
     Tensor stream[2], workspace, gathered, results;
+    std::vector<Tensor> beyond;  // rows of each forward under way, where several may be
     Tensor tokens, positions, losses;
     Tensor targets;  // or the tokens that are drawn
     Tensor scores;   // of these
@@ -233,22 +244,34 @@ class InferenceModel {
   void send_batch(const InferenceBatch& batch);
   // The ranges of rows that ask for adapters, one for neighbours that ask for the same.
   void put_adapters(const InferenceBatch& batch);
-  // Runs all blocks but the head, and the head for rows of logits, and draws from these where there
-  // are draws; returns the last residual stream. Fails as what computes layers elsewhere does.
-  Result<TensorView> run_body(const InferenceBatch& batch,
-                              std::span<const ops::RowDraw> draws = {});
+  // From begin() to finish().
+  struct Forward {
+    bool is_under_way = false;
+    TensorView rows;                  // the last residual stream
+    int64_t piece_end = 0;            // of the pieces that were started elsewhere
+    std::vector<int32_t> logit_rows;  // that are wanted
+    std::vector<ops::RowDraw> draws;  // of them, as far as they can be done here; empty: none
+  };
+  // Puts a forward on the stream or, where there are other layers, what is computed before those.
+  // Fails as they do.
+  Status run_body(const InferenceBatch& batch, Forward& forward);
+  // The rest, when its rows are back; it is not under way any more.
+  Status end_body(Forward& forward);
+  // Puts the head for the wanted rows on the stream, and their draws.
+  void run_ends(const Forward& forward);
   // Puts the work of a block on the stream.
   void run_block(size_t node, const Batch& batch, const TensorView& src, const TensorView& dst);
-  // The blocks that are held here but the head, for rows that stand in the residual streams from
-  // row_begin on; returns them.
-  TensorView run_held(const Batch& batch, int64_t row_begin);
-  // The same for all rows of batch_, a piece at a time, with the layers that are computed
-  // elsewhere.
-  Status run_divided(TensorView* rows);
-  // Those of a forward, as far as they can be done on the device; empty where none can.
-  std::span<const ops::RowDraw> draws_here(std::span<const ops::RowDraw> draws);
+  // The blocks that are held here but the head, for rows that stand in the residual streams, `last`
+  // behind the last block, from row_begin on; returns them.
+  TensorView run_held(const Batch& batch, const Tensor& last, int64_t row_begin);
+  // The same for all rows of batch_, a piece at a time, each of which goes on to the layers that
+  // are computed elsewhere.
+  Status start_divided(Forward& forward);
+  // The residual stream behind the last block that is held here.
+  const Tensor& last_stream() const;
+  void put_draws(std::span<const ops::RowDraw> draws, Forward& forward);
   // The log-probabilities of tokens that were drawn, where one is scored.
-  std::span<const float> drawn_logprobs();
+  std::span<const float> drawn_logprobs(std::span<const ops::RowDraw> draws);
   // Brings the logits of rows whose token is -1 to the host, to their places among all.
   std::span<const float> undrawn_to_host();
   BlockContext context(size_t node);
@@ -275,9 +298,10 @@ class InferenceModel {
   TensorView hidden_;                  // the last residual stream of the last call
   TensorView logits_;                  // those that it was asked for
   std::vector<int32_t> host_positions_;
-  std::vector<float> losses_;        // of the last losses()
-  std::vector<ops::RowDraw> draws_;  // of the last forward_drawn()
-  std::vector<int32_t> drawn_;       // what it drew
+  std::vector<Forward> forwards_;  // forwards_max
+  int64_t piece_count_ = 0;        // that were ever started elsewhere
+  std::vector<float> losses_;      // of the last losses()
+  std::vector<int32_t> drawn_;     // what the last finish() drew
   std::vector<float> drawn_logprobs_;
   HostBuffer host_result_;  // for devices whose memory the host cannot read
   double load_seconds_ = 0;

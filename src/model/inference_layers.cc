@@ -39,31 +39,39 @@ void InferenceModel::run_block(size_t node, const Batch& batch, const TensorView
   if (streamed) layer_stream_->done(*stream_, node);
 }
 
-TensorView InferenceModel::run_held(const Batch& batch, int64_t row_begin) {
+const Tensor& InferenceModel::last_stream() const {
+  return buffers_.stream[(sizes_.layers.node_end(*architecture_) - 1) % 2];
+}
+
+TensorView InferenceModel::run_held(const Batch& batch, const Tensor& last, int64_t row_begin) {
   TensorView src;
-  for (size_t node = 0; node < sizes_.layers.node_end(*architecture_); ++node) {
-    const TensorView dst =
-        buffers_.stream[node % 2].view().row_range(row_begin, row_begin + batch.token_count());
+  const size_t end = sizes_.layers.node_end(*architecture_);
+  for (size_t node = 0; node < end; ++node) {
+    const Tensor& stream = node + 1 == end ? last : buffers_.stream[node % 2];
+    const TensorView dst = stream.view().row_range(row_begin, row_begin + batch.token_count());
     run_block(node, batch, src, dst);
     src = dst;
   }
   return src;
 }
 
-Status InferenceModel::run_divided(TensorView* rows) {
-  JIGE_DO(beyond_->finish());  // nothing is begun where layers were lost before
+Status InferenceModel::start_divided(Forward& forward) {
+  JIGE_DO(beyond_->finish(0));  // nothing is begun where layers were lost before
+  // Others may begin before these rows are back.
+  const auto number = static_cast<size_t>(&forward - forwards_.data());
+  const Tensor& last = buffers_.beyond.empty() ? last_stream() : buffers_.beyond[number];
   const int64_t row_count = batch_.token_count();
   const int64_t pieces = std::clamp<int64_t>(beyond_->piece_count(row_count), 1, row_count);
   for (int64_t i = 0; i < pieces; ++i) {
     const int64_t begin = row_count * i / pieces;
     const Batch piece = piece_of(batch_, begin, row_count * (i + 1) / pieces);
-    const TensorView done = run_held(piece, begin);
+    const TensorView done = run_held(piece, last, begin);
     stream_->synchronize();
     JIGE_DO(beyond_->start(piece.sequences, done));
+    ++piece_count_;
   }
-  JIGE_DO(beyond_->finish());
-  const size_t last = sizes_.layers.node_end(*architecture_) - 1;
-  *rows = buffers_.stream[last % 2].view().row_range(0, row_count);
+  forward.piece_end = piece_count_;
+  forward.rows = last.view().row_range(0, row_count);
   return {};
 }
 

@@ -1,7 +1,10 @@
 // Layers that are held in several places give what one model gives.
 #include <cstring>
+#include <deque>
+#include <functional>
 #include <numeric>
 
+#include "model/batch_limits.h"
 #include "model/inference.h"
 #include "model/model_test_support.h"
 
@@ -12,18 +15,20 @@ using testing::fixture;
 using testing::fixture_names;
 using testing::value_of;
 
-InferenceOptions divided_options(DType compute, LayerRange layers) {
+InferenceOptions divided_options(DType compute, LayerRange layers, int64_t forwards_max = 1) {
   return {.compute = compute,
           .context_max = 64,
           .kv_block_count = 8,
           .state_count = 3,
           .batch_tokens_max = 64,
           .logit_rows_max = 64,
+          .forwards_max = forwards_max,
           .scores = layers.ends,
           .layers = layers};
 }
 
-// Layers beyond in this process: models that hold them, one behind the other.
+// Layers beyond in this process: models that hold them, one behind the other. They do nothing until
+// it is waited for.
 class HeldBeyond final : public LayersBeyond {
  public:
   HeldBeyond(std::vector<std::unique_ptr<InferenceModel>> models, int64_t pieces)
@@ -31,33 +36,56 @@ class HeldBeyond final : public LayersBeyond {
 
   int64_t piece_count(int64_t) const override { return pieces_; }
   Status start(std::span<const ops::SequenceSpan> sequences, const TensorView& rows) override {
-    ++started_;
-    for (const auto& model : models_) {
-      JIGE_TRY(const TensorView done, model->run_layers(sequences, rows));
-      std::memcpy(rows.data, done.data, static_cast<size_t>(rows.count()) * 4);
+    std::vector<std::vector<int32_t>> blocks;
+    for (const ops::SequenceSpan& one : sequences) {
+      const int64_t count = kv_blocks_for(int64_t{one.context_count} + one.row_count);
+      blocks.emplace_back(one.blocks, one.blocks + count);
+    }
+    tasks_.push_back([this, rows, blocks = std::move(blocks),
+                      own = std::vector(sequences.begin(), sequences.end())]() mutable -> Status {
+      for (size_t i = 0; i < own.size(); ++i) own[i].blocks = blocks[i].data();
+      for (const auto& model : models_) {
+        JIGE_TRY(const TensorView done, model->run_layers(own, rows));
+        std::memcpy(rows.data, done.data, static_cast<size_t>(rows.count()) * 4);
+      }
+      ++finished_;
+      return {};
+    });
+    return {};
+  }
+  Status finish(int64_t count) override {
+    while (finished_ < count) {
+      JIGE_DO(tasks_.front()());
+      tasks_.pop_front();
     }
     return {};
   }
-  Status finish() override { return {}; }
   Status copy_block(int32_t src, int32_t dst) override {
-    for (const auto& model : models_) JIGE_DO(model->copy_block(src, dst));
-    return {};
+    return copy([=](InferenceModel& model) { return model.copy_block(src, dst); });
   }
   Status copy_state(int32_t src, int32_t dst) override {
-    for (const auto& model : models_) JIGE_DO(model->copy_state(src, dst));
-    return {};
+    return copy([=](InferenceModel& model) { return model.copy_state(src, dst); });
   }
-  int64_t started() const { return started_; }
 
  private:
+  Status copy(std::function<Status(InferenceModel&)> one) {
+    tasks_.push_back([this, one = std::move(one)]() -> Status {
+      for (const auto& model : models_) JIGE_DO(one(*model));
+      return {};
+    });
+    return {};
+  }
+
+  std::deque<std::function<Status()>> tasks_;
   std::vector<std::unique_ptr<InferenceModel>> models_;
   int64_t pieces_;
-  int64_t started_ = 0;
+  int64_t finished_ = 0;
 };
 
 // A model cut in front of these layers, all parts on one device.
 std::unique_ptr<InferenceModel> divided(const std::string& name, CpuDevice& device, DType compute,
-                                        const std::vector<int64_t>& cuts, int64_t pieces) {
+                                        const std::vector<int64_t>& cuts, int64_t pieces,
+                                        int64_t forwards_max = 1) {
   const int64_t layers = value_of(formats::load_model_config(fixture(name))).layer_count;
   std::vector<std::unique_ptr<InferenceModel>> models;
   for (size_t i = 0; i < cuts.size(); ++i) {
@@ -67,7 +95,8 @@ std::unique_ptr<InferenceModel> divided(const std::string& name, CpuDevice& devi
         divided_options(compute, {.begin = cuts[i], .end = end, .ends = false}))));
   }
   auto first = value_of(InferenceModel::load(
-      fixture(name), device, divided_options(compute, {.begin = 0, .end = cuts.front()})));
+      fixture(name), device,
+      divided_options(compute, {.begin = 0, .end = cuts.front()}, forwards_max)));
   first->set_beyond(std::make_unique<HeldBeyond>(std::move(models), pieces));
   return first;
 }
@@ -97,7 +126,8 @@ std::vector<float> answers(InferenceModel& model) {
   add(model.forward({.tokens = std::span(tokens).first(3),
                      .sequences = steps,
                      .logit_rows = std::span(rows).first(3)}));
-  const std::vector<TargetRow> targets = {{.row = 0, .token = 1}, {.row = 2, .token = 2}};
+  const std::vector<TargetRow> targets = {
+      {.row = 2, .token = 1}, {.row = 0, .token = 1}, {.row = 2, .token = 2}};
   const std::vector<ops::SequenceSpan> goes_on = {
       {.row_begin = 0, .row_count = 3, .context_count = 15, .blocks = copies.data(), .state = 2}};
   add(model.losses({.tokens = std::span(tokens).first(3), .sequences = goes_on, .logit_rows = {}},
@@ -141,6 +171,60 @@ TEST(InferenceLayers, MayBeInManyPlacesAndPieces) {
   }
 }
 
+// Four sequences, of which each step runs one: all steps are begun before the first is finished.
+TEST(InferenceLayers, ForwardsUnderWayAtOnceHaveTheBitsOfOneAfterTheOther) {
+  CpuDevice device({.thread_count = 1});
+  for (const char* name : {"llama3", "gemma2", "qwen3_next"}) {
+    const auto model = divided(name, device, DType::kF32, {1}, 2, 3);
+    const auto vocab = static_cast<int32_t>(model->config().vocab_size);
+    struct Step {
+      std::vector<int32_t> tokens, blocks, rows;
+      ops::SequenceSpan sequence;
+      std::vector<ops::RowDraw> draws;
+    };
+    std::vector<Step> steps(3);
+    for (int32_t i = 0; i < 3; ++i) {
+      Step& step = steps[static_cast<size_t>(i)];
+      for (int32_t token = 0; token < 9 + 5 * i; ++token) {
+        step.tokens.push_back((token * 11 + i) % vocab);
+      }
+      step.blocks = {2 * i, 2 * i + 1};
+      step.rows = {0, 8 + 5 * i};
+      step.sequence = {.row_count = 9 + 5 * i, .blocks = step.blocks.data(), .state = i};
+      step.draws = {{}, {.kind = i == 1 ? ops::RowDraw::kLikeliest : ops::RowDraw::kHost}};
+    }
+    const auto begin = [&](const Step& step) {
+      return model->begin({.tokens = step.tokens,
+                           .sequences = std::span(&step.sequence, 1),
+                           .logit_rows = step.rows},
+                          step.draws);
+    };
+    const auto kept = [&](const LogitRows& rows) {
+      std::vector<float> values;
+      for (size_t row = 0; row < 2; ++row) {
+        if (rows.token(row) >= 0) {
+          values.push_back(static_cast<float>(rows.token(row)));
+        } else {
+          values.insert(values.end(), rows.row(row).begin(), rows.row(row).end());
+        }
+      }
+      return values;
+    };
+    std::vector<std::vector<float>> expected;
+    for (const Step& step : steps) {
+      expected.push_back(kept(value_of(model->finish(value_of(begin(step))))));
+    }
+    EXPECT_EQ(expected[1].size(), static_cast<size_t>(vocab) + 1) << "one row is drawn from";
+    for (const std::vector<size_t>& order : {std::vector<size_t>{0, 1, 2}, {2, 0, 1}, {1, 2, 0}}) {
+      std::vector<int32_t> numbers;
+      for (const Step& step : steps) numbers.push_back(value_of(begin(step)));
+      for (const size_t i : order) {
+        EXPECT_EQ(kept(value_of(model->finish(numbers[i]))), expected[i]) << name << " " << i;
+      }
+    }
+  }
+}
+
 TEST(InferenceLayers, TakeExactlyThePlannedMemoryAndTogetherTheWeightsOfTheWhole) {
   CpuDevice device({.thread_count = 1});
   const std::string name = "llama3";
@@ -149,8 +233,8 @@ TEST(InferenceLayers, TakeExactlyThePlannedMemoryAndTogetherTheWeightsOfTheWhole
   int64_t packed = 0, cached = 0;
   for (const LayerRange range : {LayerRange{.begin = 0, .end = 1},
                                  LayerRange{.begin = 1, .end = INT64_MAX, .ends = false}}) {
-    const auto model =
-        value_of(InferenceModel::load(fixture(name), device, divided_options(DType::kF32, range)));
+    const auto model = value_of(InferenceModel::load(
+        fixture(name), device, divided_options(DType::kF32, range, range.ends ? 3 : 1)));
     const InferenceMemory memory = inference_memory(*architecture, model->sizes());
     EXPECT_EQ(model->peak_bytes(), memory.total_bytes());
     packed += memory.weights.packed_bytes;

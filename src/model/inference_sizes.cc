@@ -14,6 +14,7 @@ constexpr int64_t kBatchTokensLimit = int64_t{1} << 20;
 constexpr int64_t kAdapterRoomsLimit = 4096;
 constexpr int64_t kStatesLimit = int64_t{1} << 16;
 constexpr int64_t kAdapterRankLimit = 4096;
+constexpr int64_t kForwardsLimit = 1024;
 
 Status add_rooms(const InferenceOptions& options, const Architecture& architecture,
                  InferenceSizes& sizes) {
@@ -66,6 +67,8 @@ Result<InferenceSizes> inference_sizes_with(const std::vector<Adapter>& adapters
   JIGE_DO(check_range("the rows of logits", options.logit_rows_max, 1, options.batch_tokens_max));
   sizes.batch_tokens_max = options.batch_tokens_max;
   sizes.logit_rows_max = options.logit_rows_max;
+  JIGE_DO(check_range("the forwards under way at once", options.forwards_max, 1, kForwardsLimit));
+  sizes.forwards_max = options.forwards_max;
   JIGE_CHECK(!options.scores || !options.embeds, "a model of embeddings gives no scores");
   sizes.scores = options.scores;
   sizes.embeds = options.embeds;

@@ -1,13 +1,13 @@
 // LayersBeyond: layers of a model that are computed elsewhere, behind those that are held here.
 //
 //   per forward: start() for every piece of its rows, as soon as the layers here are done with it;
-//   finish() waits until all of them have come back.
+//   finish() waits until all of them have come back. Other forwards may be started meanwhile.
 //
 // Pieces go through the layers in the order in which they were started, so a piece may hold rows of
-// a sequence whose earlier rows are in the piece before.
+// a sequence whose earlier rows are in the piece before, and come back in this order.
 // Invariant: once a call has failed, every later one fails with the same error.
-// Threads: one thread calls; the rows of a piece are read and written by others from start() to
-// finish().
+// Threads: one thread calls; the rows of a piece are read and written by others from start() until
+// finish() has waited for it.
 #pragma once
 
 #include <span>
@@ -28,8 +28,11 @@ class LayersBeyond {
   // Takes rows [n, stream columns] f32 through the layers, in place. `sequences` cover the rows
   // from row 0 on; they are not needed behind the call.
   virtual Status start(std::span<const ops::SequenceSpan> sequences, const TensorView& rows) = 0;
-  virtual Status finish() = 0;
-  // As InferenceModel's, for the layers there.
+  // Waits until the first `count` of all pieces that were ever started have come back. Fails where
+  // layers are lost, with 0 too. REQUIRES: so many were started.
+  virtual Status finish(int64_t count) = 0;
+  // As InferenceModel's, for the layers there: in front of pieces that are started later. REQUIRES:
+  // those under way do not write `src` and do not use `dst`.
   virtual Status copy_block(int32_t src, int32_t dst) = 0;
   virtual Status copy_state(int32_t src, int32_t dst) = 0;
 };

@@ -101,6 +101,7 @@ InferenceBuffers inference_buffers(const Architecture& architecture, const Infer
   InferenceBuffers buffers;
   buffers.stream_bytes =
       arena_bytes(DType::kF32, Shape{sizes.batch_tokens_max, architecture.stream_columns()});
+  if (sizes.forwards_max > 1) buffers.stream_count += sizes.forwards_max;
   buffers.gathered_bytes = arena_bytes(DType::kF32, Shape{sizes.logit_rows_max, width});
   // Tokens, positions, targets and losses, four bytes each.
   buffers.batch_bytes = 4 * arena_bytes(DType::kI32, Shape{sizes.batch_tokens_max}) +
@@ -143,9 +144,9 @@ InferenceMemory inference_memory(const Architecture& architecture, const Inferen
   memory.states_bytes = recurrent_count * (states_of(sizes.compute, state.inputs) +
                                            states_of(DType::kF32, state.matrices));
   const InferenceBuffers buffers = inference_buffers(architecture, sizes);
-  memory.activations_bytes = 2 * rounded(buffers.stream_bytes) + rounded(buffers.workspace_bytes) +
-                             rounded(buffers.gathered_bytes) + rounded(buffers.batch_bytes) +
-                             rounded(buffers.adapter_product_bytes) +
+  memory.activations_bytes = buffers.stream_count * rounded(buffers.stream_bytes) +
+                             rounded(buffers.workspace_bytes) + rounded(buffers.gathered_bytes) +
+                             rounded(buffers.batch_bytes) + rounded(buffers.adapter_product_bytes) +
                              rounded(buffers.adapter_scratch_bytes);
   for (const int64_t bytes : sizes.adapters.packed_bytes) {
     memory.adapters_bytes.push_back(rounded(bytes));

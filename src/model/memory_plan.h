@@ -75,12 +75,13 @@ struct InferenceSizes {
   int64_t state_count = 0;       // sequences that may have states; 0: no layer is recurrent
   int64_t batch_tokens_max = 0;  // rows of one forward
   int64_t logit_rows_max = 0;    // rows of logits of one forward
+  int64_t forwards_max = 1;      // under way at once; more where layers are computed elsewhere
   bool scores = false;           // whether losses are asked for: workspace for a chunk of logits
   bool embeds = false;           // normed rows are given in place of logits: no head is held
   AdapterSizes adapters;         // that rows may ask for
   std::vector<int32_t> streamed_layers = {};  // WeightsOptions
   int64_t slot_count = 0;                     // for these
-  LayerRange layers;             // that are held; what follows counts these alone
+  LayerRange layers;                          // that are held; what follows counts these alone
 };
 
 struct InferenceMemory {
@@ -89,7 +90,7 @@ struct InferenceMemory {
   int64_t kv_bytes_per_token = 0;
   int64_t states_bytes = 0;             // of recurrent layers, all sequences'
   std::vector<int64_t> adapters_bytes;  // of each
-  // Two residual streams, workspace, batch, gathered rows, what adapters compute with.
+  // Residual streams, workspace, batch, gathered rows, what adapters compute with.
   int64_t activations_bytes = 0;
   int64_t logits_bytes = 0;  // or of the normed rows that an embedding model gives
   int64_t adapters_total_bytes() const {
@@ -104,7 +105,8 @@ InferenceMemory inference_memory(const Architecture& architecture, const Inferen
 
 // The buffers of an InferenceModel besides weights, cache and logits.
 struct InferenceBuffers {
-  int64_t stream_bytes = 0;  // of one of two [T, D] f32
+  int64_t stream_bytes = 0;  // of one [T, D] f32
+  int64_t stream_count = 2;  // and one for each forward under way, where several may be
   int64_t workspace_bytes = 0;
   int64_t gathered_bytes = 0;  // rows of the residual stream whose logits are wanted
   int64_t batch_bytes = 0;

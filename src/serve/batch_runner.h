@@ -1,12 +1,20 @@
-// BatchRunner: runs a scheduler's batch on a model, in as many forwards as the model's limits need.
+// BatchRunner: runs a scheduler's batches on a model, each in as many forwards as the model's
+// limits need.
 //
-// plan/forward_cut.h says how it is cut; bits do not depend on that.
-// Threads: one at a time.
+//   JIGE_DO(runner.begin(batch, readers));  // others may be begun, up to the model's forwards_max
+//   JIGE_DO(runner.finish(readers));        // of the batch that was begun first
+//
+// plan/forward_cut.h says how a batch is cut; bits do not depend on that. Of a batch in several
+// forwards all but the last are over when it is begun.
+// Invariant: a batch is under way from a begin() that succeeds to the finish() that ends it,
+// whether that succeeds or not. Threads: one at a time.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -47,33 +55,52 @@ class BatchRunner {
   // The model must outlive the runner.
   explicit BatchRunner(model::InferenceModel& model);
 
-  // Copies blocks and states, runs every item and hands out the logits that are wanted, forward by
-  // forward. Fails as InferenceModel::forward does; logits of earlier forwards have been handed out
-  // then.
-  Status run(const plan::Batch& batch, const Readers& readers);
-  // Bytes and operations of the last run, as far as it got.
+  // Copies blocks and states and begins to run every item; hands out the logits that are wanted of
+  // all forwards but the last. Fails as InferenceModel::forward does; logits of earlier forwards
+  // have been handed out then.
+  Status begin(const plan::Batch& batch, const Readers& readers);
+  // Hands out those of the last forward of the batch that was begun first. The readers are of that
+  // batch. Fails likewise.
+  Status finish(const Readers& readers);
+  // Bytes and operations of the last batch that was finished or failed, as far as it got.
   const RooflineSample& work() const { return work_; }
 
  private:
-  void add(const Readers& readers, const plan::Batch& batch, const plan::ForwardPart& part);
-  void add_wanted(const Readers& readers, const plan::Batch& batch, const plan::ForwardPart& part);
-  Status forward(const Readers& readers);
+  // What runs in a forward, and what is wanted of it.
+  struct Forward {
+    std::vector<int32_t> tokens;
+    std::vector<ops::SequenceSpan> sequences;
+    std::vector<int32_t> logit_rows;
+    std::vector<size_t> logit_items;
+    std::vector<ops::RowDraw> draws;   // of logit_rows
+    std::vector<int32_t> wanted_rows;  // of the forward
+    std::vector<WantedRow> wanted;     // what they are
+    std::vector<int32_t> adapters;     // of sequences
+    int32_t number = -1;               // the model's, while it is under way
+    RooflineSample work = {};          // of its batch so far
+    void clear();
+  };
+  using ForwardRef = std::unique_ptr<Forward>;
+
+  ForwardRef take();
+  void give_back(ForwardRef forward);
+  static void add(Forward& forward, const Readers& readers, const plan::Batch& batch,
+                  const plan::ForwardPart& part);
+  static void add_wanted(Forward& forward, const Readers& readers, const plan::Batch& batch,
+                         const plan::ForwardPart& part);
+  Status begin_forward(Forward& forward);
+  // Waits for it and hands out what is wanted; it is empty then.
+  Status end_forward(Forward& forward, const Readers& readers);
   // Logits of rows of the last forward or, of a model for embeddings, the rows themselves.
   Result<std::span<const float>> values_of(std::span<const int32_t> rows);
-  Status read_logits(const Readers& readers);
+  Status read_logits(Forward& forward, const Readers& readers);
 
   model::InferenceModel& model_;
   const bool embeds_;
   RooflineModel roofline_;
   RooflineSample work_;
-  std::vector<int32_t> tokens_;
-  std::vector<ops::SequenceSpan> sequences_;
-  std::vector<int32_t> logit_rows_;
-  std::vector<size_t> logit_items_;
-  std::vector<ops::RowDraw> draws_;   // of logit_rows_
-  std::vector<int32_t> wanted_rows_;  // of the forward
-  std::vector<WantedRow> wanted_;     // what they are
-  std::vector<int32_t> adapters_;     // of sequences_
+  std::deque<ForwardRef> under_way_;  // of each batch its last
+  std::vector<ForwardRef> free_;      // so that their memory is kept
   std::vector<size_t> order_;         // of a batch's items
 };
 

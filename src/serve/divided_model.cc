@@ -31,8 +31,15 @@ Status check_divisible(const formats::ModelConfig& config, const model::Inferenc
 model::InferenceMemory part_memory(const model::Architecture& architecture,
                                    model::InferenceSizes sizes, model::LayerRange part) {
   sizes.layers = part;
-  if (!part.ends) sizes.logit_rows_max = 1;
+  if (!part.ends) sizes.logit_rows_max = sizes.forwards_max = 1;
   return model::inference_memory(architecture, sizes);
+}
+
+// What a step of several batches reads here of the head. With one batch machines wait for one
+// another, so that it is nothing which stage has it; and few rows of a prompt need it.
+int64_t head_bytes(const model::Architecture& architecture, const model::InferenceSizes& sizes) {
+  if (sizes.forwards_max == 1) return 0;
+  return part_memory(architecture, sizes, {.begin = 0, .end = 0}).weights.packed_bytes;
 }
 
 // Layers of each machine, this one first.
@@ -58,7 +65,8 @@ Result<std::vector<int64_t>> split(const model::Architecture& architecture,
   };
   std::vector<plan::LayerMachine> machines = {{.name = "here",
                                                .room_bytes = divided.memory_bytes - beside(true),
-                                               .speed = static_cast<double>(threads)}};
+                                               .speed = static_cast<double>(threads),
+                                               .beside_bytes = head_bytes(architecture, sizes)}};
   for (const LayerGroup::Holder& holder : holders) {
     machines.push_back({.name = holder.name,
                         .room_bytes = holder.greeting.memory_bytes - beside(false),
@@ -92,6 +100,13 @@ Result<std::vector<int64_t>> split_with_cache(const model::Architecture& archite
   }
 }
 
+int64_t forwards_max(const DividedOptions& divided, const model::InferenceSizes& sizes,
+                     int64_t machines) {
+  if (machines == 1) return 1;
+  if (divided.forwards_max > 0) return divided.forwards_max;
+  return sizes.state_count > 0 ? 1 : machines;
+}
+
 }  // namespace
 
 Result<DividedModel> load_divided(const std::string& folder, CpuDevice& device,
@@ -103,6 +118,7 @@ Result<DividedModel> load_divided(const std::string& folder, CpuDevice& device,
   const auto& [architecture, files] = opened;
   JIGE_DO(check_divisible(opened.config(), options));
   JIGE_TRY(model::InferenceSizes sizes, model::inference_sizes(options, *architecture, files));
+  sizes.forwards_max = forwards_max(divided, sizes, std::ssize(group->holders()) + 1);
   JIGE_TRY(const std::vector<int64_t> counts,
            split_with_cache(*architecture, &sizes, options.kv_block_count > 0, group->holders(),
                             divided, device.team().size()));
@@ -116,6 +132,9 @@ Result<DividedModel> load_divided(const std::string& folder, CpuDevice& device,
   options.compute = sizes.compute;
   options.kv_block_count = sizes.kv_block_count;
   options.layers = {.begin = 0, .end = counts.front()};
+  const int64_t machines =
+      1 + std::ranges::count_if(ranges, [](const auto& range) { return range.begin < range.end; });
+  options.forwards_max = forwards_max(divided, sizes, machines);
   options.memory_bytes_max = divided.memory_bytes;
   DividedModel result;
   JIGE_TRY(result.model, model::InferenceModel::load(folder, device, options));

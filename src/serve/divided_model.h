@@ -25,6 +25,9 @@ struct DividedOptions {
   // the model fits; one at least.
   int64_t contexts_wanted = 1;
   std::optional<int64_t> layers_here;  // none: as split_layers() finds best
+  // That may be under way at once; 0: one for each machine with layers, but of a model with states
+  // one alone, since no beginnings of prompts are kept with several (plan/serve_scheduler.h).
+  int64_t forwards_max = 1;
 };
 
 struct LayerShare {

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/counted.h"
 #include "serve/engine_loop.h"
 #include "serve/request_check.h"
 
@@ -34,13 +35,8 @@ Status validate(const EngineOptions& options) {
   JIGE_DO(check_range("prompts of a round", options.round_prompts, 1, 1 << 16));
   JIGE_DO(check_range("steps of a round", options.round_steps, 1, 1 << 20));
   JIGE_DO(check_range("batches in flight", options.batches_in_flight, 1, 1 << 10));
-  if (options.batches_in_flight > 1) {
-    return fail(Code::kUnsupported,
-                "{} batches in flight: this engine runs the model as one stage, where a second "
-                "batch would only wait for the first; `jige simulate serve --in-flight {}` shows "
-                "what a pipeline would do",
-                options.batches_in_flight, options.batches_in_flight);
-  }
+  JIGE_DO(
+      check_range("requests for each batch in flight", options.in_flight_requests_min, 1, 1 << 16));
   JIGE_DO(check_range("preemptions of a request", options.preemptions_max, 0, 1 << 20));
   JIGE_DO(check_range("kept states", options.kept_state_count, 0, 1 << 16));
   JIGE_DO(validate(options.drafts));
@@ -68,6 +64,7 @@ plan::ServeSchedulerOptions scheduler_options(const EngineOptions& options,
           .round_prompts = options.round_prompts,
           .round_steps = options.round_steps,
           .batches_in_flight_max = options.batches_in_flight,
+          .in_flight_requests_min = options.in_flight_requests_min,
           .preemptions_max = options.preemptions_max,
           .fair_share = options.fair_share,
           .shortest_first = sizes.embeds && !options.fair_share,
@@ -138,7 +135,14 @@ Result<std::unique_ptr<Engine>> Engine::create(model::InferenceModel& model,
                                                const text::Tokenizer& tokenizer,
                                                EngineOptions options) {
   JIGE_DO(validate(options));
+  if (options.batches_in_flight > model.sizes().forwards_max) {
+    return fail(Code::kUnsupported,
+                "{} batches in flight of a model loaded for {} under way at once; load it for as "
+                "many",
+                options.batches_in_flight, counted(model.sizes().forwards_max, "forward"));
+  }
   const int64_t states = model.sizes().state_count;
+  if (options.batches_in_flight > 1) options.kept_state_count = 0;
   if (states > 0) {  // the scheduler would have no use for either
     if (options.kept_state_count == 0) options.prefix_cache = false;
     options.drafts.tokens_max = 0;

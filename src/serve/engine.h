@@ -7,7 +7,9 @@
 //   engine->drain(60);
 //
 // One thread takes requests and cancellations from a queue, asks plan::ServeScheduler for the next
-// batch, runs it, samples, and tells the sinks (engine_request.h says in what order).
+// batch, runs it, samples, and tells the sinks (engine_request.h says in what order). Where layers
+// are on other machines (divided_model.h) several batches may be in flight: while the rows of one
+// are there, this machine computes another.
 //
 // A model for embeddings gives vectors of prompts instead of answers (EngineRequest::vector). Their
 // tenants with the least to do go first, and half of an iteration is for who came first, unless
@@ -18,7 +20,8 @@
 //       cached prefixes, drafts, preemption or cancellation of others
 //   (2) faults stay inside: a request whose logits or text cannot be used fails alone; when a
 //       forward fails, the requests of that batch fail and the others go on
-//   (3) cancel() gives the request's cache blocks back before the next forward begins
+//   (3) cancel() gives the request's cache blocks back before the next forward begins or, with
+//       several batches in flight, when the request's own has ended
 //   (4) the queue is bounded, and a refusal names its reason and costs nothing
 // Settings may change while it serves: change_plan() brings others, which count from the next
 // border of the policy's cycle on (plan/serve_scheduler.h).
@@ -63,11 +66,13 @@ struct EngineOptions {
   int32_t batch_tokens_max = 0;   // of an iteration, chunked policy; 0: what one forward takes
   int32_t round_prompts = 8;      // rounds policy: prompts that begin together
   int32_t round_steps = 16;       // rounds policy: iterations of next tokens behind them
-  int32_t batches_in_flight = 1;  // Orca's n_workers: one a pipeline stage, and here is one stage
+  int32_t batches_in_flight = 1;  // Orca's n_workers; the model's forwards_max at most
+  // For so many requests one batch: with fewer next tokens in each, steps are not shorter.
+  int32_t in_flight_requests_min = 4;
   int32_t preemptions_max = 3;    // of one request, optimistic admission
   bool fair_share = false;        // among equals in priority, the tenant served least goes first
   // With a model that has states create() turns off drafts, since states cannot be rewound, and
-  // without kept states the prefix cache.
+  // without kept states the prefix cache; and with several batches in flight kept states.
   bool prefix_cache = true;
   // Of the model's states so many hold what prompts begin with (plan/serve_scheduler.h); the others
   // are of requests. Of a model without states, or without the prefix cache, it becomes 0.
@@ -98,9 +103,9 @@ struct EngineOptions {
   EngineFaults faults;
 };
 
-// Fails with kInvalidArgument on options out of range, naming field and value, and kUnsupported on
-// more than one batch in flight. create() asks too, and fails with kInvalidArgument where the kept
-// states leave requests none.
+// Fails with kInvalidArgument on options out of range, naming field and value. create() asks too,
+// and fails with kInvalidArgument where the kept states leave requests none, and kUnsupported on
+// more batches in flight than the model may have forwards under way.
 Status validate(const EngineOptions& options);
 
 // Answers at once, whatever plan is in force.

@@ -1,4 +1,4 @@
-// The engine's thread: events, one iteration, endings, in this order every turn.
+// The engine's thread: events, a part of an iteration, endings, in this order every turn.
 #include "serve/engine_loop.h"
 
 #include <algorithm>
@@ -12,11 +12,6 @@ namespace jige::serve {
 namespace {
 
 int64_t now_ns() { return RealClock().now_ns(); }
-
-// Whether a choice's logits are those behind the prompt, from which every choice begins.
-bool forks(const LiveRequest& live, int32_t choice) {
-  return choice == 0 && !live.got_first_token();
-}
 
 }  // namespace
 
@@ -45,8 +40,12 @@ void EngineLoop::run() {
 
 bool EngineLoop::turn() {
   take_events();
-  if (events_.stop) cancel_all();
-  if (!scheduler_.state().idle()) iterate();
+  if (events_.stop) {
+    cancel_all();
+    while (!under_way_.empty()) end_first();
+  } else if (!scheduler_.state().idle()) {
+    iterate();
+  }
   end_over();
   publish();
   return !events_.stop;
@@ -88,28 +87,50 @@ void EngineLoop::cancel_all() {
   while (!requests_.empty()) cancel(requests_.begin()->first);
 }
 
+// Orca's loop: batches begin until as many are under way as may be, then the first of them ends.
 void EngineLoop::iterate() {
+  const bool begun = begin_next();
+  if (under_way_.empty()) return;
+  const bool full = std::ssize(under_way_) == shared_.options.batches_in_flight;
+  if (!begun || full) end_first();
+}
+
+bool EngineLoop::begin_next() {
   const StopWatch watch;
   std::optional<plan::Batch> batch = scheduler_.next_batch();
   if (!batch) {
-    // Cannot be, by the scheduler's invariants; to fail is better than to wait for ever.
-    log_error("no request can be scheduled; all {} fail", requests_.size());
-    while (!requests_.empty()) {
-      LiveRequest& live = *requests_.begin()->second;
-      live.set_error({Code::kInternal, "the request could not be scheduled"});
-      fail(live);
-    }
-    return;
+    if (under_way_.empty()) fail_all();
+    return false;
   }
   if (shared_.prepare) shared_.prepare(*batch);
   begin(*batch);
-  const Status status = run_batch(*batch);
+  UnderWay one{.batch = std::move(*batch), .watch = watch};
+  const Status status = begin_forwards(one);
   if (status) {
-    settle(*batch);
+    under_way_.push_back(std::move(one));
   } else {
-    lose(*batch, status.error());
+    lose(one, status.error());
   }
-  account(*batch, watch.seconds(), !status);
+  return true;
+}
+
+// Cannot be necessary, by the scheduler's invariants; to fail is better than to wait for ever.
+void EngineLoop::fail_all() {
+  log_error("no request can be scheduled; all {} fail", requests_.size());
+  while (!requests_.empty()) {
+    LiveRequest& live = *requests_.begin()->second;
+    live.set_error({Code::kInternal, "the request could not be scheduled"});
+    fail(live);
+  }
+}
+
+void EngineLoop::end_first() {
+  UnderWay one = std::move(under_way_.front());
+  under_way_.pop_front();
+  const Status status = runner_.finish(readers_of(one));
+  if (!status) return lose(one, status.error());
+  settle(one);
+  account(one, /*lost=*/false);
 }
 
 void EngineLoop::begin(const plan::Batch& batch) {
@@ -137,207 +158,48 @@ void EngineLoop::begin(const plan::Batch& batch) {
   }
 }
 
-Status EngineLoop::run_batch(const plan::Batch& batch) {
-  sampled_.clear();
+Status EngineLoop::begin_forwards(UnderWay& one) {
   ++turn_.counters.iterations;
   const EngineFaults& faults = shared_.options.faults;
   if (faults.before_forward) JIGE_DO(faults.before_forward(turn_.counters.iterations));
-  return runner_.run(
-      batch,
-      {.sampled =
-           [&](std::span<const size_t> items, const model::LogitRows& rows) {
-             embeds_ ? finish_vectors(batch, items) : sample(batch, items, rows);
-           },
-       .row_draw = [&](const plan::WorkItem& item, int32_t row) { return row_draw(item, row); },
-       .wanted_range =
-           [&](const plan::WorkItem& item) { return live_of(item.request).wanted_range(item); },
-       .wanted =
-           [&](std::span<const BatchRunner::WantedRow> rows, std::span<const float> values) {
-             embeds_ ? pool(batch, rows, values) : score(batch, rows, values);
-           }});
+  return runner_.begin(one.batch, readers_of(one));
 }
 
-void EngineLoop::score(const plan::Batch& batch, std::span<const BatchRunner::WantedRow> rows,
-                       std::span<const float> logits) {
-  const size_t width = logits.size() / rows.size();
-  const auto item_of = [&](int64_t row) -> const plan::WorkItem& {
-    return batch.items[rows[static_cast<size_t>(row)].item];
-  };
-  const auto position_of = [&](int64_t row) {
-    return int64_t{item_of(row).context_count} + rows[static_cast<size_t>(row)].index;
-  };
-  share(std::ssize(rows), [&](int64_t row) {
-    live_of(item_of(row).request)
-        .score(position_of(row), logits.subspan(static_cast<size_t>(row) * width, width));
-  });
-  for (int64_t row = 0; row < std::ssize(rows); ++row) {
-    LiveRequest& live = live_of(item_of(row).request);
-    if (live.has_error()) continue;
-    if (Status status = live.take_score(position_of(row)); !status) {
-      live.set_error(std::move(status.error()));
-    }
-  }
+BatchRunner::Readers EngineLoop::readers_of(UnderWay& one) {
+  return {
+      .sampled =
+          [this, &one](std::span<const size_t> items, const model::LogitRows& rows) {
+            embeds_ ? finish_vectors(one, items) : sample(one, items, rows);
+          },
+      .row_draw = [this](const plan::WorkItem& item, int32_t row) { return row_draw(item, row); },
+      .wanted_range =
+          [this](const plan::WorkItem& item) { return live_of(item.request).wanted_range(item); },
+      .wanted =
+          [this, &one](std::span<const BatchRunner::WantedRow> rows,
+                       std::span<const float> values) {
+            embeds_ ? pool(one.batch, rows, values) : score(one.batch, rows, values);
+          }};
 }
 
-void EngineLoop::pool(const plan::Batch& batch, std::span<const BatchRunner::WantedRow> rows,
-                      std::span<const float> values) {
-  const size_t width = values.size() / rows.size();
-  for (size_t row = 0; row < rows.size(); ++row) {
-    const plan::WorkItem& item = batch.items[rows[row].item];
-    live_of(item.request)
-        .pool(int64_t{item.context_count} + rows[row].index, values.subspan(row * width, width));
-  }
-}
-
-void EngineLoop::finish_vectors(const plan::Batch& batch, std::span<const size_t> items) {
-  for (const size_t index : items) {
-    LiveRequest& live = live_of(batch.items[index].request);
-    if (Status status = live.finish_vector(now_ns()); !status) {
-      live.set_error(std::move(status.error()));
-    }
-    turn_.counters.prompt_tokens += live.prompt_tokens();
-    sampled_.push_back({.request = live.id(), .finished = true});
-  }
-}
-
-ops::RowDraw EngineLoop::row_draw(const plan::WorkItem& item, int32_t row) {
-  if (shared_.options.faults.on_logits) return {};
-  const LiveRequest& live = live_of(item.request);
-  const auto choice = static_cast<int32_t>(item.request - live.id());
-  const ops::RowDraw draw = live.answer(choice).row_draw(row);
-  // Choices that begin at one row draw from it with numbers of their own.
-  const bool shared = forks(live, choice) && live.choice_count() > 1;
-  return shared && draw.kind == ops::RowDraw::kSample ? ops::RowDraw{} : draw;
-}
-
-// Drawing costs up to a pass over the vocabulary for each row, and a row touches its own answer
-// alone, so the team shares it. What follows is told to sinks, in the order of the items.
-void EngineLoop::sample(const plan::Batch& batch, std::span<const size_t> items,
-                        const model::LogitRows& rows) {
-  samplings_.clear();
-  size_t row = 0;
-  for (const size_t index : items) {
-    const plan::WorkItem& item = batch.items[index];
-    samplings_.push_back({&item, rows.from(row), {.request = item.request}});
-    row += static_cast<size_t>(item.sample_rows());
-  }
-  for (bool any = true; any;) {
-    draws_.clear();
-    spoiled_.clear();
-    for (const Sampling& one : samplings_) {
-      if (one.goes_on) add_draws(one);
-    }
-    draw_all();
-    any = false;
-    for (Sampling& one : samplings_) {
-      if (one.goes_on) take_drawn(one);
-      any = any || one.goes_on;
-    }
-  }
-  for (Sampling& one : samplings_) {
-    live_of(one.item->request).drafted(one.item->draft_count, one.next.accepted);
-    turn_.counters.drafted_tokens += one.item->draft_count;
-    turn_.counters.accepted_tokens += one.next.accepted;
-    turn_.counters.guesses.add(drafts_.sources(one.item->request, one.item->draft_count),
-                               one.next.accepted);
-    sampled_.push_back(std::move(one.next));
-  }
-}
-
-void EngineLoop::add_draws(const Sampling& sampling) {
-  LiveRequest& live = live_of(sampling.item->request);
-  if (live.has_error()) return;
-  const model::LogitRows& rows = sampling.rows;
-  const auto at = static_cast<size_t>(sampling.row);
-  const auto choice = static_cast<int32_t>(sampling.item->request - live.id());
-  const int32_t end = forks(live, choice) ? live.choice_count() : choice + 1;
-  const auto& on_logits = shared_.options.faults.on_logits;
-  for (int32_t i = choice; i < end; ++i) {
-    if (const int32_t token = rows.token(at); token >= 0) {
-      draws_.push_back({&live, i, {}, token, rows.logprob(at)});
-      continue;
-    }
-    std::span<const float> row = rows.row(at);
-    if (on_logits) {
-      std::vector<float>& spoiled = spoiled_.emplace_back(row.begin(), row.end());
-      on_logits(live.id(), i, spoiled);
-      row = spoiled;
-    }
-    draws_.push_back({&live, i, row});
-  }
-}
-
-void EngineLoop::draw_all() {
-  share(std::ssize(draws_), [this](int64_t i) {
-    const Draw& one = draws_[static_cast<size_t>(i)];
-    if (one.logits.empty()) return one.live->take_drawn(one.choice, one.token, one.logprob);
-    one.live->draw(one.choice, one.logits);
-  });
-}
-
-void EngineLoop::share(int64_t count, const std::function<void(int64_t)>& one) {
-  const auto part = [&one](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) one(i);
-  };
-  ThreadTeam* team = shared_.options.sampling_team;
-  if (team && count > 1) {
-    team->parallel_for(count, 1, part);
-  } else {
-    part(0, count, 0);
-  }
-}
-
-void EngineLoop::take_drawn(Sampling& sampling) {
-  const plan::WorkItem& item = *sampling.item;
-  plan::SampledNext& next = sampling.next;
-  LiveRequest& live = live_of(item.request);
-  const auto choice = static_cast<int32_t>(item.request - live.id());
-  const bool begins = forks(live, choice);
-  next.accepted = sampling.row;
-  next.finished = !take(live, choice);
-  next.token = live.answer(choice).last_drawn();
-  for (int32_t i = 1; begins && i < live.choice_count(); ++i) {
-    const bool goes_on = take(live, i);
-    next.forks.push_back(
-        {.child = live.id() + i, .token = live.answer(i).last_drawn(), .finished = !goes_on});
-  }
-  if (begins) turn_.counters.prompt_tokens += live.prompt_tokens();
-  if (live.has_error()) {  // nothing of it is to go on
-    next.forks.clear();
-    next.finished = true;
-  }
-  const size_t guess = item.tokens.size() - static_cast<size_t>(item.draft_count - sampling.row);
-  sampling.goes_on =
-      !next.finished && guess < item.tokens.size() && next.token == item.tokens[guess];
-  ++sampling.row;
-}
-
-bool EngineLoop::take(LiveRequest& live, int32_t choice) {
-  if (live.has_error()) return false;
-  const auto before = std::ssize(live.answer(choice).tokens());
-  Status status = live.take(choice, now_ns());
-  turn_.counters.generated_tokens += std::ssize(live.answer(choice).tokens()) - before;
-  if (!status) live.set_error(std::move(status.error()));
-  return status && !live.answer(choice).done();
-}
-
-void EngineLoop::settle(const plan::Batch& batch) {
+void EngineLoop::settle(const UnderWay& one) {
+  const plan::Batch& batch = one.batch;
   for (const plan::WorkItem& item : batch.items) {
-    const LiveRequest& live = live_of(item.request);
-    if (live.has_error()) discard_sequences(live);  // before anything of it is published
+    const LiveRequest* live = find(item.request);
+    // Before anything of it is published.
+    if (live && live->has_error()) discard_sequences(*live);
   }
-  const std::vector<RequestId> over = scheduler_.complete(batch.id, sampled_);
+  const std::vector<RequestId> over = scheduler_.complete(batch.id, one.sampled);
   over_.insert(over_.end(), over.begin(), over.end());
   turn_.counters.computed_tokens += batch.token_count();
   for (const plan::WorkItem& item : batch.items) {
     LiveRequest* live = find(item.request);
     if (live && live->has_error()) fail(*live);
   }
-  if (drafts_.enabled()) draft();
+  if (drafts_.enabled()) draft(one.sampled);
 }
 
-void EngineLoop::draft() {
-  for (const plan::SampledNext& next : sampled_) {
+void EngineLoop::draft(std::span<const plan::SampledNext> sampled) {
+  for (const plan::SampledNext& next : sampled) {
     if (!next.finished) draft_behind(next.request);
     for (const plan::ForkedNext& fork : next.forks) {
       if (!fork.finished) draft_behind(fork.child);
@@ -358,7 +220,8 @@ void EngineLoop::draft_behind(RequestId sequence) {
                  {.answer = &live->answer(choice), .cache_salt = live->cache_salt()});
 }
 
-void EngineLoop::lose(const plan::Batch& batch, const Error& error) {
+void EngineLoop::lose(const UnderWay& one, const Error& error) {
+  const plan::Batch& batch = one.batch;
   ++turn_.counters.iterations_lost;
   log_error("an iteration over {} tokens of {} requests failed: {}", batch.token_count(),
             batch.items.size(), error.message);
@@ -370,12 +233,17 @@ void EngineLoop::lose(const plan::Batch& batch, const Error& error) {
     live->set_error(error);
     fail(*live);
   }
+  account(one, /*lost=*/true);
 }
 
-void EngineLoop::account(const plan::Batch& batch, double seconds, bool lost) {
+void EngineLoop::account(const UnderWay& one, bool lost) {
+  const plan::Batch& batch = one.batch;
+  const double seconds = one.watch.seconds();
   turn_.counters.preemptions += std::ssize(batch.preempted);
   turn_.iteration = runner_.work();
-  turn_.iteration->seconds = seconds;
+  // Of batches beside one another the time is counted once.
+  turn_.iteration->seconds = std::min(seconds, since_end_.seconds());
+  since_end_ = StopWatch();
   turn_.iteration_lost = lost;
   const auto decodes = [](const plan::WorkItem& item) {
     return item.sample_rows() == std::ssize(item.tokens);

@@ -1,12 +1,17 @@
-// EngineLoop: what the engine's thread does, turn after turn: take events, run one iteration,
-// publish.
+// EngineLoop: what the engine's thread does, turn after turn: take events, begin a batch and end
+// the one that was begun first, publish.
 //
-// Invariants between turns: no batch is in flight; every choice that is not over is the
-// scheduler's, or will be forked from its first choice; the scheduler knows no other requests.
-// Threads: one, from construction on; inbox, board and histograms are shared with others.
+// With one batch in flight an iteration is a turn. With more, batches begin until as many are under
+// way; then the first ends before another begins, so they end in the order in which they began.
+// Invariants between turns: fewer batches than options.batches_in_flight are under way, and those
+// are the scheduler's in flight; every choice that is not over is the scheduler's, or will be
+// forked from its first choice; the scheduler knows no other requests, but for those that were
+// cancelled or failed while they were under way, until their batch ends. Threads: one, from
+// construction on; inbox, board and histograms are shared with others.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -14,6 +19,7 @@
 #include <span>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/result.h"
 #include "model/inference.h"
 #include "serve/batch_runner.h"
@@ -56,17 +62,28 @@ class EngineLoop {
   void cancel_all();
   void change_plan(PlanChange change);
 
-  // An iteration.
+  // Iterations.
+  struct UnderWay {
+    plan::Batch batch;
+    StopWatch watch;
+    std::vector<plan::SampledNext> sampled = {};
+  };
   void iterate();
+  // False where the scheduler has nothing to begin.
+  bool begin_next();
   void begin(const plan::Batch& batch);
-  Status run_batch(const plan::Batch& batch);
+  Status begin_forwards(UnderWay& one);
+  void end_first();
+  void fail_all();
+  // They must not outlive `one`.
+  BatchRunner::Readers readers_of(UnderWay& one);
   // Scores tokens of prompts from the rows of logits in front of them.
   void score(const plan::Batch& batch, std::span<const BatchRunner::WantedRow> rows,
              std::span<const float> logits);
   // Gives rows to the vectors that are made of them, and tells those that are complete.
   void pool(const plan::Batch& batch, std::span<const BatchRunner::WantedRow> rows,
             std::span<const float> values);
-  void finish_vectors(const plan::Batch& batch, std::span<const size_t> items);
+  void finish_vectors(UnderWay& one, std::span<const size_t> items);
   // An item that samples: its rows of logits, and what came of those before `row`.
   struct Sampling {
     const plan::WorkItem* item;
@@ -79,8 +96,8 @@ class EngineLoop {
   ops::RowDraw row_draw(const plan::WorkItem& item, int32_t row);
   // Draws and takes the next tokens of the items that sample, from their rows: the first row of
   // all, then the second of those whose first guess has come true, and so on.
-  void sample(const plan::Batch& batch, std::span<const size_t> items,
-              const model::LogitRows& rows);
+  void sample(UnderWay& one, std::span<const size_t> items, const model::LogitRows& rows);
+  void count_drafts(const Sampling& sampling, LiveRequest& live);
   void add_draws(const Sampling& sampling);
   void draw_all();
   // Calls `one` for 0 … count - 1, on the threads that draw where there are several.
@@ -88,12 +105,12 @@ class EngineLoop {
   void take_drawn(Sampling& sampling);
   // Takes one token; true when the choice goes on.
   bool take(LiveRequest& live, int32_t choice);
-  void settle(const plan::Batch& batch);
+  void settle(const UnderWay& one);
   // Drafts for those who have sampled and go on.
-  void draft();
+  void draft(std::span<const plan::SampledNext> sampled);
   void draft_behind(RequestId sequence);
-  void lose(const plan::Batch& batch, const Error& error);
-  void account(const plan::Batch& batch, double seconds, bool lost);
+  void lose(const UnderWay& one, const Error& error);
+  void account(const UnderWay& one, bool lost);
 
   // Endings. What the scheduler lets go of is collected in over_ and settled at the end of a turn.
   void drop_sequences(const LiveRequest& live);
@@ -122,11 +139,12 @@ class EngineLoop {
   std::optional<plan::DriftDetector> drift_;  // where there is a plan
   Requests requests_;
   int64_t not_begun_count_ = 0;
+  std::deque<UnderWay> under_way_;  // in the order in which they began
+  StopWatch since_end_;             // of the last batch that ended
 
   // Of the current turn; members, so that their memory is kept.
   Inbox::Events events_;
   std::vector<Sampling> samplings_;
-  std::vector<plan::SampledNext> sampled_;
   std::vector<RequestId> over_;
   std::vector<RequestId> touched_;
   struct Draw {

@@ -205,7 +205,7 @@ TEST(Engine, RefusesOptionsOutOfRange) {
   const auto nested = Engine::create(*loaded.model, loaded.tokenizer, {.batches_in_flight = 2});
   ASSERT_FALSE(nested);
   EXPECT_EQ(nested.error().code, Code::kUnsupported);
-  EXPECT_NE(nested.error().message.find("--in-flight 2"), std::string::npos);
+  EXPECT_NE(nested.error().message.find("1 forward under way"), std::string::npos);
   const auto engine = Engine::create(*loaded.model, loaded.tokenizer,
                                      {.event_log_path = "/no/such/folder/events.jsonl"});
   ASSERT_FALSE(engine);

@@ -224,9 +224,10 @@ Status LayerGroup::start(std::span<const ops::SequenceSpan> sequences, const Ten
   return {};
 }
 
-Status LayerGroup::finish() {
+Status LayerGroup::finish(int64_t count) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return error_ || finished_ == started_; });
+  JIGE_CHECK(count <= started_, "{} pieces are waited for, {} were started", count, started_);
+  changed_.wait(lock, [&] { return error_ || finished_ >= count; });
   if (error_) return tl::unexpected(*error_);
   return {};
 }

@@ -61,7 +61,7 @@ class LayerGroup final : public model::LayersBeyond {
 
   int64_t piece_count(int64_t rows) const override;
   Status start(std::span<const ops::SequenceSpan> sequences, const TensorView& rows) override;
-  Status finish() override;
+  Status finish(int64_t count) override;
   Status copy_block(int32_t src, int32_t dst) override;
   Status copy_state(int32_t src, int32_t dst) override;
 
@@ -99,8 +99,8 @@ class LayerGroup final : public model::LayersBeyond {
   std::condition_variable changed_;
   std::optional<Error> error_;
   std::atomic<bool> ending_{false};
-  int64_t started_ = 0;
-  int64_t finished_ = 0;
+  int64_t started_ = 0;   // pieces
+  int64_t finished_ = 0;  // of them
 };
 
 }  // namespace jige::serve

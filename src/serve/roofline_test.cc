@@ -76,6 +76,11 @@ TEST(RecentWork, ForgetsWhatLiesBackAndKeepsRates) {
   EXPECT_NEAR(recent.requests_per_s(), 6, 0.01);
 }
 
+Status run(BatchRunner& runner, const plan::Batch& batch, const BatchRunner::Readers& readers) {
+  JIGE_DO(runner.begin(batch, readers));
+  return runner.finish(readers);
+}
+
 // A batch larger than the model's limits gives the logits of a model that takes it whole.
 TEST(BatchRunner, CutsBatchesWithoutChangingBits) {
   Loaded whole("qwen3", {.kv_block_count = 16, .batch_tokens_max = 64, .logit_rows_max = 8});
@@ -97,7 +102,7 @@ TEST(BatchRunner, CutsBatchesWithoutChangingBits) {
         logits[items[i]].assign(row.begin(), row.end());
       }
     };
-    const Status status = runner.run(batch, {.sampled = keep});
+    const Status status = run(runner, batch, {.sampled = keep});
     EXPECT_TRUE(status);
     EXPECT_EQ(runner.work().tokens, batch.token_count());
     return logits;
@@ -123,7 +128,7 @@ TEST(BatchRunner, CutsBatchesWithoutChangingBits) {
   const auto row_draw = [](const plan::WorkItem& item, int32_t) {
     return ops::RowDraw{.kind = item.request == 0 ? ops::RowDraw::kHost : ops::RowDraw::kLikeliest};
   };
-  ASSERT_TRUE(runner.run(batch, {.sampled = keep, .row_draw = row_draw}));
+  ASSERT_TRUE(run(runner, batch, {.sampled = keep, .row_draw = row_draw}));
   EXPECT_EQ(likeliest.size(), 3u);
   for (const auto& [item, token] : likeliest) {
     const std::vector<float>& row = expected.at(item);
@@ -140,14 +145,14 @@ TEST(BatchRunner, CopiesBlocksBeforeItRuns) {
   };
   plan::Batch prompt;
   prompt.items.push_back({.tokens = {5, 6, 7, 8}, .blocks = {0}, .samples = true});
-  ASSERT_TRUE(runner.run(prompt, {.sampled = keep}));
+  ASSERT_TRUE(run(runner, prompt, {.sampled = keep}));
   plan::Batch next;
   next.items.push_back({.context_count = 4, .tokens = {9}, .blocks = {0}, .samples = true});
-  ASSERT_TRUE(runner.run(next, {.sampled = keep}));
+  ASSERT_TRUE(run(runner, next, {.sampled = keep}));
   const std::vector<float> expected = last;
   next.items[0].blocks = {2};
   next.copies = {{0, 2}};
-  ASSERT_TRUE(runner.run(next, {.sampled = keep}));
+  ASSERT_TRUE(run(runner, next, {.sampled = keep}));
   EXPECT_EQ(last, expected);
 }
 
@@ -160,9 +165,9 @@ TEST(BatchRunner, ReportsWhatTheModelRefuses) {
   const auto count = [&](std::span<const size_t> items, const model::LogitRows&) {
     rows += static_cast<int>(items.size());
   };
-  EXPECT_FALSE(runner.run(batch, {.sampled = count}));
+  EXPECT_FALSE(run(runner, batch, {.sampled = count}));
   batch.items[0].tokens = {5, 6};
-  EXPECT_TRUE(runner.run(batch, {.sampled = count}));  // nothing of the refused one is left
+  EXPECT_TRUE(run(runner, batch, {.sampled = count}));  // nothing of the refused one is left
   EXPECT_EQ(rows, 1);
 }
 

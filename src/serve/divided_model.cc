@@ -35,11 +35,17 @@ model::InferenceMemory part_memory(const model::Architecture& architecture,
   return model::inference_memory(architecture, sizes);
 }
 
-// What a step of several batches reads here of the head. With one batch machines wait for one
-// another, so that it is nothing which stage has it; and few rows of a prompt need it.
-int64_t head_bytes(const model::Architecture& architecture, const model::InferenceSizes& sizes) {
+// The head, in layers that a step reads as much of. With one batch machines wait for one another,
+// so that it is nothing which of them has it; and few rows of a prompt need it.
+double head_layers(const model::Architecture& architecture, const model::InferenceSizes& sizes) {
   if (sizes.forwards_max == 1) return 0;
-  return part_memory(architecture, sizes, {.begin = 0, .end = 0}).weights.packed_bytes;
+  const auto matrices = [&](model::LayerRange part) {
+    return static_cast<double>(part_memory(architecture, sizes, part).weights.packed_bytes);
+  };
+  const int64_t layer_count = architecture.config().layer_count;
+  return matrices({.begin = 0, .end = 0}) /
+         (matrices({.begin = 0, .end = layer_count, .ends = false}) /
+          static_cast<double>(layer_count));
 }
 
 // Layers of each machine, this one first.
@@ -63,10 +69,13 @@ Result<std::vector<int64_t>> split(const model::Architecture& architecture,
                .total_bytes() -
            sum;
   };
+  // Caches count as layers' bytes, too, so the head is counted in whole layers.
+  const double head_bytes = head_layers(architecture, sizes) * static_cast<double>(sum) /
+                            static_cast<double>(layer_count);
   std::vector<plan::LayerMachine> machines = {{.name = "here",
                                                .room_bytes = divided.memory_bytes - beside(true),
                                                .speed = static_cast<double>(threads),
-                                               .beside_bytes = head_bytes(architecture, sizes)}};
+                                               .beside_bytes = static_cast<int64_t>(head_bytes)}};
   for (const LayerGroup::Holder& holder : holders) {
     machines.push_back({.name = holder.name,
                         .room_bytes = holder.greeting.memory_bytes - beside(false),

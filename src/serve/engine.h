@@ -68,7 +68,7 @@ struct EngineOptions {
   int32_t round_steps = 16;       // rounds policy: iterations of next tokens behind them
   int32_t batches_in_flight = 1;  // Orca's n_workers; the model's forwards_max at most
   // For so many requests one batch: with fewer next tokens in each, steps are not shorter.
-  int32_t in_flight_requests_min = 4;
+  int32_t in_flight_requests_min = 8;
   int32_t preemptions_max = 3;    // of one request, optimistic admission
   bool fair_share = false;        // among equals in priority, the tenant served least goes first
   // With a model that has states create() turns off drafts, since states cannot be rewound, and

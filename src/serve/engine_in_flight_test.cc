@@ -425,6 +425,25 @@ TEST(EngineInFlight, IsRefusedBeyondWhatTheModelWasLoadedFor) {
   EXPECT_EQ(engine.error().code, Code::kUnsupported);
 }
 
+// Of three layers two are here unless the head counts, however large the cache is.
+TEST(EngineInFlight, TheHeadCountsWhereLayersAreDividedForSeveralBatches) {
+  HolderThread holder(fixture("smollm3"), kRoomOfHolder);
+  CpuDevice device({.thread_count = 1});
+  const auto layers_here = [&](int64_t forwards_max, int64_t blocks) {
+    model::InferenceOptions options = kModelOfHolders;
+    options.kv_block_count = blocks;
+    auto group = value_of(LayerGroup::connect(fixture("smollm3"), {.holders = {holder.address()}}));
+    return value_of(load_divided(fixture("smollm3"), device, options, std::move(group),
+                                 {.memory_bytes = kRoomOfHolder, .forwards_max = forwards_max}))
+        .shares[0]
+        .end;
+  };
+  for (const int64_t blocks : {8, 800}) {
+    EXPECT_EQ(layers_here(1, blocks), 2);
+    EXPECT_EQ(layers_here(2, blocks), 1);
+  }
+}
+
 TEST(EngineInFlight, AsManyForwardsAsMachinesUnlessStatesAreKept) {
   HolderThread holder(fixture("llama3"), kRoomOfHolder),
       states(fixture("qwen3_next"), kRoomOfHolder);

@@ -44,7 +44,7 @@ Result<serve::DividedModel> LayersOnFlags::load(const std::string& folder,
                                                 const ComputeDevices& devices,
                                                 const DeviceFlags& device,
                                                 const model::InferenceOptions& options,
-                                                int64_t contexts_wanted) const {
+                                                serve::DividedOptions divided) const {
   if (devices.on_gpu()) {
     return fail(Code::kUnsupported,
                 "--layers-on does not go with --device {}; processors hold layers", device.device);
@@ -58,15 +58,14 @@ Result<serve::DividedModel> LayersOnFlags::load(const std::string& folder,
     return fail(Code::kInvalidArgument, "--layers-on names {} machines; {} at most",
                 group.holders.size(), kMachinesMax);
   }
-  JIGE_TRY(const int64_t memory_bytes, layers_memory_bytes(device));
+  JIGE_TRY(divided.memory_bytes, layers_memory_bytes(device));
+  divided.layers_here = here;
   JIGE_TRY(auto connected, serve::LayerGroup::connect(folder, group));
-  JIGE_TRY(auto divided, serve::load_divided(folder, *devices.host, options, std::move(connected),
-                                             {.memory_bytes = memory_bytes,
-                                              .contexts_wanted = contexts_wanted,
-                                              .layers_here = here}));
-  log_info("{}", serve::shares_text(divided.shares));
-  if (!divided.group) log_warn("--layers-on: the whole model fits here, nobody else has layers");
-  return divided;
+  JIGE_TRY(auto model,
+           serve::load_divided(folder, *devices.host, options, std::move(connected), divided));
+  log_info("{}", serve::shares_text(model.shares));
+  if (!model.group) log_warn("--layers-on: the whole model fits here, nobody else has layers");
+  return model;
 }
 
 }  // namespace jige::cli

@@ -29,12 +29,12 @@ struct LayersOnFlags {
   bool given() const { return !machines.empty(); }
   // Fails with kInvalidArgument on flags that contradict one another.
   Status check() const;
-  // Connects, divides and loads, and says who holds what. Fails as load_divided does, and with
-  // kUnsupported on a GPU. REQUIRES: given().
+  // Connects, divides and loads, and says who holds what; `divided` says what the flags do not.
+  // Fails as load_divided does, and with kUnsupported on a GPU. REQUIRES: given().
   Result<serve::DividedModel> load(const std::string& folder, const ComputeDevices& devices,
                                    const DeviceFlags& device,
                                    const model::InferenceOptions& options,
-                                   int64_t contexts_wanted) const;
+                                   serve::DividedOptions divided) const;
 };
 
 // What layers and caches may take of this machine: the limit, else three quarters of what is free.

@@ -68,7 +68,7 @@ Result<LoadedModel> ModelFlags::load(const ModelUse& use) const {
   std::unique_ptr<model::InferenceModel> model;
   JIGE_DO(layers_on.check());
   if (layers_on.given()) {
-    JIGE_TRY(serve::DividedModel divided, layers_on.load(found, made, device, options, 1));
+    JIGE_TRY(serve::DividedModel divided, layers_on.load(found, made, device, options, {}));
     model = std::move(divided.model);
   } else {
     JIGE_TRY(options, serve::fit_layers(found, options, budget, made.compute().kind()));

@@ -83,6 +83,7 @@ class ServeCommand final : public Command {
     JIGE_DO(serve_.check_use(*flags_, folder_, embeds));
     JIGE_DO(serve_.check_plan(folder_));
     JIGE_DO(model_.layers_on.check());
+    JIGE_DO(check_in_flight());
     if (embeds) {
       JIGE_TRY(embedding_, read_embedding_config(folder_, serve_.pooling));
       JIGE_TRY(engine_options_, serve_.embedding_engine_options());
@@ -110,6 +111,15 @@ class ServeCommand final : public Command {
   }
 
  private:
+  Status check_in_flight() const {
+    if (model_.layers_on.given() || engine_options_.batches_in_flight == 1) return {};
+    return fail(Code::kUnsupported,
+                "--in-flight {}: on one machine another batch would only wait for the first; "
+                "divide the model among several (--layers-on), or see what a pipeline would do by "
+                "`jige simulate serve --in-flight {}`",
+                engine_options_.batches_in_flight, engine_options_.batches_in_flight);
+  }
+
   void tell_address(const api::HttpServer& server) {
     const std::string page = page_address(server.address(), serve_.host);
     if (output_.json) {
@@ -221,12 +231,17 @@ class ServeCommand final : public Command {
       tell_streamed_layers(*loaded_);
       return {};
     }
+    const double contexts = embedding_ ? kContextsOfEmbeddings : kContextsDefault;
     JIGE_TRY(serve::DividedModel divided,
-             model_.layers_on.load(
-                 folder_, devices_, model_.device, options,
-                 static_cast<int64_t>(embedding_ ? kContextsOfEmbeddings : kContextsDefault)));
+             model_.layers_on.load(folder_, devices_, model_.device, options,
+                                   {.contexts_wanted = static_cast<int64_t>(contexts),
+                                    .forwards_max = serve_.in_flight.value_or(0)}));
     loaded_ = std::move(divided.model);
     layers_ = divided.group;
+    engine_options_.batches_in_flight = static_cast<int32_t>(loaded_->sizes().forwards_max);
+    if (engine_options_.batches_in_flight > 1) {
+      log_info("{} batches at work at once (--in-flight)", engine_options_.batches_in_flight);
+    }
     return {};
   }
 
@@ -346,6 +361,7 @@ class ServeCommand final : public Command {
                              {"model", name_},
                              {"seconds", seconds},
                              {"scheduling", plan::settings_json(engine_->settings())},
+                             {"in_flight", engine_options_.batches_in_flight},
                              {"context_max", text_tokens},
                              {"embedding_dimensions", embedding_dimensions()},
                              {"weights_bytes", memory.weights.total_bytes()},

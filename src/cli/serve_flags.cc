@@ -64,10 +64,13 @@ void declare_scheduling(Flags& flags, ServeFlags& serve) {
                "reserve: an answer begins when its longest form fits; optimistic: when its prompt "
                "does, and is computed again where memory gets short");
   flags.integer("--max-batch N", serve.batch_requests, {.min = 1, .max = 4096},
-                "answers that are made at once at most");
-  flags.integer("--in-flight N", serve.in_flight, {.min = 1, .max = 64},
-                "batches at work at once, one a pipeline stage (Orca's n_workers); this engine has "
-                "one stage and refuses more, `jige simulate serve --in-flight` has many");
+                "answers that are made at once at most, in each batch at work");
+  flags.integer(
+      "--in-flight N", serve.in_flight, {.min = 1, .max = 64},
+      "batches at work at once (Orca's n_workers), of a model on several machines: while "
+      "the rows of one are elsewhere, this machine computes another; as many as machines "
+      "hold layers unless given, but 1 with recurrent layers; fewer while there are not 8 "
+      "answers for each; without --layers-on 1");
   flags.integer("--batch-tokens N", serve.batch_tokens, {.min = 16, .max = 1 << 16},
                 "tokens of one iteration; fewer: steadier answers, more: faster prompts");
   flags.integer("--kv-tokens N", serve.kv_tokens, {.min = 0, .max = int64_t{1} << 30},
@@ -221,7 +224,7 @@ Result<serve::EngineOptions> ServeFlags::engine_options() const {
       admission == "optimistic" ? plan::Admission::kOptimistic : plan::Admission::kReserve;
   options.batch_requests_max = static_cast<int32_t>(batch_requests);
   rounds.set(options);
-  options.batches_in_flight = static_cast<int32_t>(in_flight);
+  options.batches_in_flight = static_cast<int32_t>(in_flight.value_or(1));
   options.fair_share = fair_share;
   options.prefix_cache = !no_prefix_cache;
   options.kept_state_count = no_prefix_cache ? 0 : static_cast<int32_t>(kept_states);

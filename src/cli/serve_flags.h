@@ -40,7 +40,7 @@ struct ServeFlags : HttpFlags {
   std::string admission = "reserve";
   RoundFlags rounds;
   int64_t batch_requests = 64;
-  int64_t in_flight = 1;
+  std::optional<int64_t> in_flight;
   int64_t batch_tokens = 512;
   int64_t kv_tokens = 0;
   int64_t states = 0;

@@ -1,4 +1,5 @@
 // A model whose layers are on several machines, here processes of one, as users meet it.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -87,6 +88,37 @@ TEST(Layers, ScoresAreThoseOfOneMachine) {
   const Outcome outcome = run_jige(divided);
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_EQ(outcome.out, whole.out);
+}
+
+TEST(Layers, AServerHasABatchAtWorkForEachMachineAndTheAnswersOfOne) {
+  const auto answers_of = [](std::vector<std::string> words, const std::string& in_flight) {
+    words.emplace_back("--json");
+    Serving server(words);
+    std::vector<std::string> answers(8);
+    std::vector<std::thread> users;
+    for (size_t i = 0; i < answers.size(); ++i) {
+      users.emplace_back([&, i] {
+        const auto reply = server.post(
+            "/v1/completions",
+            fmt::format(
+                R"({{"prompt":"A small story of {}","max_tokens":30,"seed":{},"temperature":1}})",
+                i, i));
+        EXPECT_EQ(reply.status, 200);
+        answers[i] = Json::parse(reply.body)["choices"].dump();
+      });
+    }
+    for (std::thread& user : users) user.join();
+    EXPECT_THAT(server.out(), HasSubstr("\"in_flight\":" + in_flight));
+    return answers;
+  };
+  Holder holder(model_folder());
+  const std::vector<std::string> divided = {model_folder(), "--layers-on", holder.address(),
+                                            "--layers-here", "1"};
+  const auto expected = answers_of({model_folder()}, "1");
+  EXPECT_EQ(answers_of(divided, "2"), expected);
+  std::vector<std::string> three = divided;
+  three.insert(three.end(), {"--in-flight", "3"});
+  EXPECT_EQ(answers_of(three, "3"), expected);
 }
 
 TEST(Layers, AServerThatLosesItsLayersEndsAndSaysWhose) {

@@ -480,7 +480,7 @@ TEST(Training, ChunksOfTheHeadFitTheKindOfDevice) {
   formats::ModelConfig config = tiny_config(Family::kLlama);
   config.vocab_size = 151936;
   const auto head_of = [&](DeviceKind device) {
-    return value_of(Architecture::create(config, {}, HeadKind::kLanguageModel, device));
+    return testing::value_of(Architecture::create(config, {}, HeadKind::kLanguageModel, device));
   };
   EXPECT_EQ(head_of(DeviceKind::kCpu)->head().chunk_tokens(), 128);
   const auto architecture = head_of(DeviceKind::kCuda);

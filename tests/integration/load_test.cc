@@ -270,7 +270,8 @@ TEST(Load, SaysWhatIsWrong) {
   }
   EXPECT_EQ(run_jige({"bench", "serve", "--random", "tiny", "--vocab-size", "9"}).exit_code, 2);
   EXPECT_EQ(run_jige({"bench", "serve", "http://127.0.0.1:1"}).exit_code, 8);
-  EXPECT_EQ(run_jige({"bench", "serve", "https://127.0.0.1"}).exit_code, 5);
+  EXPECT_EQ(run_jige({"bench", "serve", "https://127.0.0.1:1"}).exit_code, 8);
+  EXPECT_EQ(run_jige({"bench", "serve", "ftp://127.0.0.1"}).exit_code, 2);
   EXPECT_EQ(run_jige({"top", "http://127.0.0.1:1", "--once"}).exit_code, 8);
   EXPECT_THAT(run_jige({"bench", "serve", "--random", "tiny", "--policies", "fifo"}).err,
               HasSubstr("--policies"));

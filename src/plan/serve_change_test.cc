@@ -123,6 +123,22 @@ TEST_F(ServeChange, WaitsForTheEndOfAStaticBatch) {
   EXPECT_EQ(in_force().policy, ServePolicy::kChunked);
 }
 
+TEST_F(ServeChange, DoesNotWaitForSomebodyToCome) {
+  for (const bool cancels : {false, true}) {
+    scheduler_.change({.policy = ServePolicy::kStatic, .batch_requests_max = 1});
+    arrive(1, 1, 2, 2);
+    EXPECT_EQ(run(), "1*2");
+    scheduler_.change(kTwoAtOnce);
+    EXPECT_EQ(in_force().policy, ServePolicy::kStatic);
+    if (cancels) {
+      scheduler_.cancel(1);
+    } else {
+      EXPECT_EQ(run(), "1");
+    }
+    EXPECT_EQ(in_force(), kTwoAtOnce);
+  }
+}
+
 // Those who are inside are the batch.
 TEST_F(ServeChange, AStaticBatchBeginsWithThoseInside) {
   arrive(1, 1, 2, 2);

@@ -16,7 +16,8 @@ void ServeScheduler::change(const ServeSettings& settings) {
   if (in_flight_.empty()) change_at_border();
 }
 
-// Before each batch: the places of those who were too many go with them.
+// Before each batch, and where nobody is inside any more: the places of those who were too many go
+// with them.
 void ServeScheduler::change_at_border() {
   const auto inside = static_cast<int32_t>(inside_.size());
   const bool in_round = options_.policy == ServePolicy::kRounds && round_steps_left_ > 0;

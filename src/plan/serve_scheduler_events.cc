@@ -103,6 +103,7 @@ std::vector<RequestId> ServeScheduler::release_finished() {
   }
   if (options_.policy == ServePolicy::kStatic && !whole_batch) return {};
   for (const RequestId id : over) remove(id);
+  if (inside_.empty() && in_flight_.empty()) change_at_border();
   return over;
 }
 

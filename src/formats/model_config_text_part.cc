@@ -81,8 +81,7 @@ void add_qwen_fields(Json& text, Family family) {
     add_fields(text, {{"rope_theta", newer ? 5e5 : 1e6}});
   }
   if (newer) return;
-  add_fields(text, {{"num_key_value_heads", 8}, {"rms_norm_eps", 1e-5}});
-  if (!find_field(text, "layer_types")) add_fields(text, {{"max_window_layers", 80}});
+  add_fields(text, {{"num_key_value_heads", 8}, {"rms_norm_eps", 1e-5}, {"max_window_layers", 80}});
 }
 
 // A text's tokens have the same position in all three dimensions of an image's: they turn as usual.

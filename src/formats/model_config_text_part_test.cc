@@ -135,7 +135,7 @@ TEST(ModelConfigTextPart, WhatQwenWithImagesLeavesOutIsThatOfItsOwnClass) {
   EXPECT_EQ(config_of_text(qwen3).rope.theta, 7e6);
 }
 
-// Where layers are named one by one, nothing is said of how many the first ones are.
+// Where layers are named one by one, the number of the first ones does not count.
 TEST(ModelConfigTextPart, LayersOfQwenWithImagesMayBeNamedAlone) {
   Json json = qwen2_5_vl();
   json.erase("max_window_layers");
@@ -144,7 +144,10 @@ TEST(ModelConfigTextPart, LayersOfQwenWithImagesMayBeNamedAlone) {
   for (int layer = 0; layer < 28; ++layer) {
     json["layer_types"].push_back(layer < 20 ? "full_attention" : "sliding_attention");
   }
-  EXPECT_EQ(config_of_text(json).sliding_window, 32768);
+  const ModelConfig config = config_of_text(json);
+  EXPECT_EQ(config.sliding_window, 32768);
+  EXPECT_FALSE(config.layer_is_sliding.at(19));
+  EXPECT_TRUE(config.layer_is_sliding.at(20));
 }
 
 // What the folder of Ministral 3 3B says of its language model.

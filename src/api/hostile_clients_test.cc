@@ -5,7 +5,6 @@
 #include <sys/resource.h>
 
 #include <atomic>
-#include <chrono>
 #include <map>
 #include <thread>
 
@@ -47,7 +46,7 @@ bool allow_descriptors(rlim_t count) {
   return setrlimit(RLIMIT_NOFILE, &limit) == 0;
 }
 
-// Asks again and again, with short pauses, until the object goes; every answer must be the same.
+// Asks again and again until the object goes; every answer must be the same.
 class HonestClient {
  public:
   explicit HonestClient(TestServer& server)
@@ -58,7 +57,6 @@ class HonestClient {
             if (response.status != 200) return;
             EXPECT_EQ(text_of(response), expected_);
             ++answers_;
-            std::this_thread::sleep_for(kPause);  // the others want the processor, too
           }
         }) {}
   ~HonestClient() {
@@ -68,7 +66,6 @@ class HonestClient {
   int answers() const { return answers_; }
 
  private:
-  static constexpr std::chrono::milliseconds kPause{5};
   inline static const std::string kBody = completion_body(7, 20);
   const std::string expected_;
   std::atomic<bool> stop_{false};

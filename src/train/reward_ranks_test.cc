@@ -270,6 +270,7 @@ TEST(RewardRanks, EndWithTheOneThatFailsWhileTheyDraw) {
   options.eval_every_steps = 0;
   for (const int failing : {1, 0}) {
     options.out_folder = folder.file(fmt::format("run{}", failing));
+    const std::string checkpoints = options.out_folder + "/checkpoints";
     const Sources sources = sources_for(3);
     const StopWatch watch;
     // The first draw is that of held-out prompts.
@@ -278,8 +279,12 @@ TEST(RewardRanks, EndWithTheOneThatFailsWhileTheyDraw) {
       own.grpo->source = sources[static_cast<size_t>(rank)];
       source.before = [=](int64_t draw, const GoOn& go_on) -> Status {
         if (draw < 3) return {};
-        if (rank == failing) return fail(Code::kCorrupt, "the dice are lost");
-        return draw_forever(go_on);
+        if (rank != failing) return draw_forever(go_on);
+        // The first rank may still be writing the checkpoint of step 1.
+        while (watch.seconds() < 5 && !formats::find_latest_checkpoint(checkpoints)) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+        return fail(Code::kCorrupt, "the dice are lost");
       };
     });
     EXPECT_LT(watch.seconds(), 10);
@@ -290,7 +295,7 @@ TEST(RewardRanks, EndWithTheOneThatFailsWhileTheyDraw) {
         ranks[0].error,
         HasSubstr("step 2 failed; the checkpoint of step 1 is whole, and the same command"));
     EXPECT_THAT(ranks[2].error, HasSubstr(fmt::format("rank {}", failing)));
-    EXPECT_TRUE(formats::find_latest_checkpoint(options.out_folder + "/checkpoints"));
+    EXPECT_TRUE(formats::find_latest_checkpoint(checkpoints));
   }
 }
 

@@ -28,6 +28,8 @@ void write_state(PrometheusText& text, const serve::EngineStatus& status) {
                as_double(status.kv_evictions));
   text.gauge("jige:engine_stalled", "1 when work exists and no iteration completes.",
              status.stalled ? 1 : 0);
+  text.gauge("jige:layers_lost", "1 while layers on other machines are lost.",
+             status.layers_lost ? 1 : 0);
   text.gauge("jige:uptime_seconds", "Seconds since the engine began.", status.uptime_seconds);
 }
 
@@ -126,6 +128,8 @@ void write_counters(PrometheusText& text, const serve::EngineCounters& counters)
   text.counter("jige:computed_tokens_total", "Rows run through the model.",
                as_double(counters.computed_tokens));
   text.counter("jige:iterations_total", "Model iterations.", as_double(counters.iterations));
+  text.counter("jige:layers_restored_total", "Times that lost layers on other machines came back.",
+               as_double(counters.layers_restored));
   text.counter("jige:iterations_lost_total", "Iterations that failed.",
                as_double(counters.iterations_lost));
   text.counter("jige:requests_received_total", "Requests handed to the engine.",
@@ -275,6 +279,7 @@ Json top_json(const MetricsSource& source) {
   if (source.replan) top["replan"] = replan_json(*source.replan);
   top["accepting"] = status.accepting;
   top["stalled"] = status.stalled;
+  top["layers_lost"] = status.layers_lost;
   top["uptime_seconds"] = status.uptime_seconds;
   top["waiting_requests"] = status.waiting_requests;
   top["waiting_prompt_tokens"] = status.waiting_prompt_tokens;

@@ -103,8 +103,9 @@ void Service::health(HttpRequest, const Respond& respond) {
   const ServedModel* model = ready_model();
   if (!model) return respond->respond(state_response("loading", 200));
   const serve::EngineStatus status = model->engine->status();
-  if (!status.stalled) return respond->respond(state_response("ok", 200));
-  Json json = {{"status", "stalled"}, {"seconds_since_iteration", status.seconds_since_iteration}};
+  if (!status.stalled && !status.layers_lost) return respond->respond(state_response("ok", 200));
+  Json json = {{"status", status.layers_lost ? "layers_lost" : "stalled"},
+               {"seconds_since_iteration", status.seconds_since_iteration}};
   HttpResponse response = json_response(json, 503);
   response.headers.push_back({"Retry-After", "2"});
   respond->respond(std::move(response));

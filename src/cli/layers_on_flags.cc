@@ -12,6 +12,7 @@ namespace jige::cli {
 namespace {
 
 constexpr size_t kMachinesMax = 64;
+constexpr double kLayersWaitS = 300;
 
 }  // namespace
 
@@ -29,11 +30,25 @@ void LayersOnFlags::declare(Flags& flags) {
                 "unless given");
 }
 
+void LayersOnFlags::declare_wait(Flags& flags) {
+  flags.number("--layers-wait SECONDS", wait_s, {.min = 0, .max = 1e7},
+               fmt::format("when a machine that holds layers is lost, ask for it so long, while "
+                           "requests wait; then end, with 0 at once ({:.0f})",
+                           kLayersWaitS));
+}
+
 Status LayersOnFlags::check() const {
-  if (given() || !here) return {};
+  if (given()) return {};
+  if (wait_s) {
+    return fail(Code::kInvalidArgument,
+                "--layers-wait is of machines that hold layers; name them with --layers-on");
+  }
+  if (!here) return {};
   return fail(Code::kInvalidArgument,
               "--layers-here divides a model with other machines; name them with --layers-on");
 }
+
+double LayersOnFlags::restore_s() const { return wait_s.value_or(kLayersWaitS); }
 
 Result<int64_t> layers_memory_bytes(const DeviceFlags& device) {
   JIGE_TRY(const int64_t bytes, device.memory_bytes());
@@ -64,7 +79,7 @@ Result<serve::DividedModel> LayersOnFlags::load(const std::string& folder,
   JIGE_TRY(auto model,
            serve::load_divided(folder, *devices.host, options, std::move(connected), divided));
   log_info("{}", serve::shares_text(model.shares));
-  if (!model.group) log_warn("--layers-on: the whole model fits here, nobody else has layers");
+  if (!model.beyond) log_warn("--layers-on: the whole model fits here, nobody else has layers");
   return model;
 }
 

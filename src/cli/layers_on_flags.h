@@ -23,12 +23,16 @@ Result<comm::Address> parse_layers_address(std::string_view text, std::string_vi
 
 struct LayersOnFlags {
   std::string machines;
-  std::optional<int64_t> here;  // layers
+  std::optional<int64_t> here;   // layers
+  std::optional<double> wait_s;  // for machines that were lost, of who declares it
 
   void declare(Flags& flags);
+  void declare_wait(Flags& flags);
   bool given() const { return !machines.empty(); }
   // Fails with kInvalidArgument on flags that contradict one another.
   Status check() const;
+  // How long lost machines are asked again.
+  double restore_s() const;
   // Connects, divides and loads, and says who holds what; `divided` says what the flags do not.
   // Fails as load_divided does, and with kUnsupported on a GPU. REQUIRES: given().
   Result<serve::DividedModel> load(const std::string& folder, const ComputeDevices& devices,

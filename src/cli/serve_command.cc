@@ -45,6 +45,7 @@ namespace {
 
 constexpr double kContextsDefault = 16;      // that fit into the cache where nobody says how large
 constexpr double kContextsOfEmbeddings = 4;  // likewise: texts are gone when they have run
+constexpr double kFailSeconds = 2;           // for clients to be told
 
 class ServeCommand final : public Command {
  public:
@@ -61,6 +62,7 @@ class ServeCommand final : public Command {
     model_.declare_folder(flags);
     serve_.declare(flags);
     model_.declare(flags);
+    model_.layers_on.declare_wait(flags);
     output_.declare(flags, "print a JSON object when it listens, when it is ready, and at the end");
     flags.example("jige serve models/tiny");
     flags.example("jige serve models/llama-3.2-1b --port 8080 --memory-limit 6GiB");
@@ -235,9 +237,10 @@ class ServeCommand final : public Command {
     JIGE_TRY(serve::DividedModel divided,
              model_.layers_on.load(folder_, devices_, model_.device, options,
                                    {.contexts_wanted = static_cast<int64_t>(contexts),
-                                    .forwards_max = serve_.in_flight.value_or(0)}));
+                                    .forwards_max = serve_.in_flight.value_or(0),
+                                    .restore_s = model_.layers_on.restore_s()}));
     loaded_ = std::move(divided.model);
-    layers_ = divided.group;
+    layers_ = divided.beyond;
     engine_options_.batches_in_flight = static_cast<int32_t>(loaded_->sizes().forwards_max);
     if (engine_options_.batches_in_flight > 1) {
       log_info("{} batches at work at once (--in-flight)", engine_options_.batches_in_flight);
@@ -431,12 +434,18 @@ class ServeCommand final : public Command {
       std::this_thread::sleep_for(kSignalPoll);
       if (!layers_) continue;
       // Without its layers it can answer nothing; who started it may start it again.
-      if (std::optional<Error> lost = layers_->lost()) return tl::unexpected(std::move(*lost));
+      std::optional<Error> gone = layers_->gone();
+      if (!gone) continue;
+      engine_->drain(kFailSeconds);  // all requests fail
+      return tl::unexpected(std::move(*gone));
     }
     service.begin_drain();
     log_info("finishing the requests under way; once more ends the server at once");
     const bool drained = engine_->drain(serve_.drain_seconds);
-    if (!drained && layers_) layers_->give_up({Code::kCancelled, "the server was stopped"});
+    if (!drained && layers_) {
+      layers_->give_up({Code::kCancelled, "the server was stopped"});
+      engine_->drain(kFailSeconds);
+    }
     const serve::EngineStatus status = engine_->status(/*with_requests=*/true);
     if (output_.json) {
       print_json(Json{{"event", "stopped"},
@@ -460,7 +469,7 @@ class ServeCommand final : public Command {
   std::vector<model::AdapterSource> adapters_;
   ComputeDevices devices_;
   std::unique_ptr<model::InferenceModel> loaded_;
-  serve::LayerGroup* layers_ = nullptr;  // of the model, on other machines
+  serve::LastingLayers* layers_ = nullptr;  // of the model, on other machines
   std::optional<serve::DraftModelPlan> draft_plan_;
   std::unique_ptr<serve::DraftModel> draft_model_;
   std::optional<text::Tokenizer> tokenizer_;

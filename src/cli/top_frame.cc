@@ -74,6 +74,7 @@ int64_t count_in_state(const Json& top, std::string_view state) {
 
 std::string state_of(const Json& top) {
   if (is_true(top, "loading")) return "loading";
+  if (is_true(top, "layers_lost")) return "LAYERS LOST";
   if (is_true(top, "stalled")) return "STALLED";
   return is_true(top, "accepting") ? "accepting" : "draining";
 }

@@ -135,6 +135,8 @@ class InferenceModel {
   // Who computes the layers behind those held here. REQUIRES: the first layers are held, with the
   // ends.
   void set_beyond(std::unique_ptr<LayersBeyond> beyond) { beyond_ = std::move(beyond); }
+  // Null where all layers are here.
+  LayersBeyond* beyond() { return beyond_.get(); }
 
   // Rows [n, stream columns] f32 in host memory behind the layers that are held, valid until the
   // next call. Fails with kInvalidArgument on sequences, blocks, states or rows that are out of

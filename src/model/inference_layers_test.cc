@@ -66,6 +66,8 @@ class HeldBeyond final : public LayersBeyond {
   Status copy_state(int32_t src, int32_t dst) override {
     return copy([=](InferenceModel& model) { return model.copy_state(src, dst); });
   }
+  bool lost() const override { return false; }
+  Result<bool> restore() override { return true; }
 
  private:
   Status copy(std::function<Status(InferenceModel&)> one) {

@@ -5,7 +5,8 @@
 //
 // Pieces go through the layers in the order in which they were started, so a piece may hold rows of
 // a sequence whose earlier rows are in the piece before, and come back in this order.
-// Invariant: once a call has failed, every later one fails with the same error.
+// Invariant: once a call has failed, layers are lost and every later one fails, until restore() has
+// brought them back.
 // Threads: one thread calls; the rows of a piece are read and written by others from start() until
 // finish() has waited for it.
 #pragma once
@@ -35,6 +36,11 @@ class LayersBeyond {
   // those under way do not write `src` and do not use `dst`.
   virtual Status copy_block(int32_t src, int32_t dst) = 0;
   virtual Status copy_state(int32_t src, int32_t dst) = 0;
+  virtual bool lost() const = 0;
+  // Brings lost layers back, with nothing in their caches: begins to, or goes on with it; false: to
+  // be asked again soon. Fails, with why they were lost, where they will not come back. REQUIRES:
+  // lost(), and nobody waits for pieces any more.
+  virtual Result<bool> restore() = 0;
 };
 
 }  // namespace jige::model

@@ -46,6 +46,10 @@ void KeptStates::forget(const PrefixHash& prefix) {
   by_prefix_.erase(found);
 }
 
+void KeptStates::forget_all() {
+  while (!by_prefix_.empty()) forget(PrefixHash(by_prefix_.begin()->first));
+}
+
 void KeptStates::check_invariants() const {
   std::vector<int32_t> users(static_cast<size_t>(capacity_), 0);
   for (const int32_t slot : free_) ++users.at(static_cast<size_t>(slot - first_slot_));

@@ -32,6 +32,7 @@ class KeptStates {
   int32_t keep(const PrefixHash& prefix);
   // No effect on what is not there.
   void forget(const PrefixHash& prefix);
+  void forget_all();
 
   void check_invariants() const;
 

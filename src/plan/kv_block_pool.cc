@@ -97,6 +97,15 @@ void KvBlockPool::forget(BlockId id) {
   if (block.published) unpublish(block);
 }
 
+void KvBlockPool::forget_all() {
+  JIGE_CHECK(live_count_ == 0, "{} blocks are live", live_count_);
+  for (const BlockId id : lru_) {
+    unpublish(at(id));
+    free_.push_back(id);
+  }
+  lru_.clear();
+}
+
 std::optional<BlockId> KvBlockPool::find(const PrefixHash& before,
                                          std::span<const int32_t> tokens) {
   const auto found = by_hash_.find(extend_prefix(before, tokens));

@@ -72,6 +72,8 @@ class KvBlockPool {
   void publish(BlockId id, const PrefixHash& before, std::span<const int32_t> tokens);
   // Takes back the publication of a live block, if there was one: nobody finds it any more.
   void forget(BlockId id);
+  // Nobody finds any block any more; cached ones are free. REQUIRES: no block is live.
+  void forget_all();
   // A block that holds `tokens` behind `before`, retained for the caller.
   std::optional<BlockId> find(const PrefixHash& before, std::span<const int32_t> tokens);
 

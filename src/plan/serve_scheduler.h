@@ -225,6 +225,9 @@ class ServeScheduler {
   // Returns those that are over because of it (static: who waited for one that was cancelled in
   // flight).
   std::vector<RequestId> lose(BatchId batch);
+  // Blocks and states are lost, all of them: who is inside runs all of its tokens again, and nobody
+  // finds what was cached. REQUIRES: nothing is in flight.
+  void lose_caches();
   // Drops a request. One in flight leaves when its batch ends. Unknown ids are ignored. Returns the
   // requests that are over because of it (static: those that waited for this one).
   std::vector<RequestId> cancel(RequestId request);

@@ -128,6 +128,17 @@ std::vector<RequestId> ServeScheduler::lose(BatchId batch_id) {
   return release_finished();
 }
 
+void ServeScheduler::lose_caches() {
+  JIGE_CHECK(in_flight_.empty(), "caches are lost with {} batches in flight", in_flight_.size());
+  for (const auto& [id, request] : inside_) {
+    give_back_blocks(*request);
+    request->draft.clear();
+    request->state_source = kNoState;
+  }
+  pool_.forget_all();
+  kept_.forget_all();
+}
+
 std::vector<RequestId> ServeScheduler::cancel(RequestId id) {
   const auto found = requests_.find(id);
   if (found == requests_.end()) return {};

@@ -86,6 +86,11 @@ class ToyEngine {
     }
   }
 
+  void lose_all() {
+    std::ranges::fill(cells_, kEmpty);
+    for (std::vector<int32_t>& state : states_) state = {kEmpty};
+  }
+
   std::vector<int32_t>& state(int32_t slot) { return states_.at(static_cast<size_t>(slot)); }
 
   // Up to the first `count` tokens of the item.
@@ -117,8 +122,8 @@ struct Expected {
   std::vector<PrefixHash> prefixes;  // of the prompt's whole blocks; with kept states
 };
 
-// Runs a random trace of arrivals, cancels and lost batches to its end and checks every step. With
-// states some answers end early, and some forks are not made.
+// Runs a random trace of arrivals, cancels, lost batches and lost caches to its end and checks
+// every step. With states some answers end early, and some forks are not made.
 class TraceRun {
  public:
   TraceRun(ServeSchedulerOptions options, uint64_t seed, bool priorities, bool drafts = false)
@@ -128,7 +133,8 @@ class TraceRun {
         scheduler_(options),
         states_(options.state_count > 0),
         engine_(options.pool.block_count, options.state_count + options.kept_state_count),
-        rng_(derive_key(seed, "trace")) {}
+        rng_(derive_key(seed, "trace")),
+        losses_(derive_key(seed, "losses")) {}
 
   int64_t accepted = 0;            // drafted tokens that came true
   int64_t copies = 0;              // of states
@@ -150,6 +156,10 @@ class TraceRun {
         --request_count;
       }
       if (rng_.below(40) == 0) cancel();
+      if (flying_.empty() && losses_.below(60) == 0) {
+        scheduler_.lose_caches();
+        engine_.lose_all();
+      }
       step();
       scheduler_.check_invariants();
       if (flying_.empty()) check_kept_states();
@@ -431,6 +441,7 @@ class TraceRun {
   const bool states_;
   ToyEngine engine_;
   Rng rng_;
+  Rng losses_;  // of caches
   RequestId next_id_ = 0;
   std::map<RequestId, Expected> expected_;
   std::map<RequestId, int32_t> forks_;

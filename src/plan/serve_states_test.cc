@@ -41,7 +41,8 @@ TEST_P(ServeStateTraces, EverySlotHoldsItsRequestsTokens) {
   EXPECT_GT(copies, 500);
   // A static batch lets nobody in before it is over, and next tokens come behind a round's prompts.
   const bool apart = policy == ServePolicy::kRounds && in_flight == 1;
-  EXPECT_TRUE(apart || policy == ServePolicy::kStatic ? overwritten == 0 : overwritten > 20);
+  EXPECT_TRUE(apart || policy == ServePolicy::kStatic ? overwritten == 0 : overwritten > 10)
+      << overwritten;
   EXPECT_GT(ahead, 20);
   EXPECT_GT(lost, 10);
 }

@@ -150,18 +150,26 @@ Result<DividedModel> load_divided(const std::string& folder, CpuDevice& device,
   JIGE_TRY(const std::vector<int64_t> held, group->wait_until_held());
   result.shares.push_back(
       {.name = "here", .begin = 0, .end = counts.front(), .bytes = result.model->peak_bytes()});
+  LastingLayers::Options lasting{.folder = folder,
+                                 .group = {.connect_s = group->options().connect_s},
+                                 .sizes = sizes,
+                                 .restore_s = divided.restore_s};
   size_t holder = 0;
-  for (const model::LayerRange& range : ranges) {
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    const model::LayerRange& range = ranges[i];
     if (range.begin >= range.end) continue;
     result.shares.push_back({.name = group->holders()[holder].name,
                              .begin = range.begin,
                              .end = range.end,
                              .bytes = held[holder]});
     ++holder;
+    lasting.group.holders.push_back(group->options().holders[i]);
+    lasting.ranges.push_back(range);
   }
   if (holder == 0) return result;
-  result.group = group.get();
-  result.model->set_beyond(std::move(group));
+  auto beyond = std::make_unique<LastingLayers>(std::move(group), std::move(lasting));
+  result.beyond = beyond.get();
+  result.model->set_beyond(std::move(beyond));
   return result;
 }
 

@@ -14,7 +14,7 @@
 
 #include "base/result.h"
 #include "model/inference.h"
-#include "serve/layer_group.h"
+#include "serve/lasting_layers.h"
 #include "tensor/cpu_device.h"
 
 namespace jige::serve {
@@ -28,6 +28,7 @@ struct DividedOptions {
   // That may be under way at once; 0: one for each machine with layers, but of a model with states
   // one alone, since no beginnings of prompts are kept with several (plan/serve_scheduler.h).
   int64_t forwards_max = 1;
+  double restore_s = 0;  // how long lost layers are asked for (lasting_layers.h)
 };
 
 struct LayerShare {
@@ -38,8 +39,8 @@ struct LayerShare {
 
 struct DividedModel {
   std::unique_ptr<model::InferenceModel> model;
-  LayerGroup* group = nullptr;     // the model's
-  std::vector<LayerShare> shares;  // this machine's first
+  LastingLayers* beyond = nullptr;  // the model's; null where all layers are here
+  std::vector<LayerShare> shares;   // this machine's first
 };
 
 // Fails as InferenceModel::load, split_layers and the group's calls do; with kUnsupported on models

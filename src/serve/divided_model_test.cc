@@ -74,7 +74,7 @@ TEST(DividedModel, HasTheBitsOfTheWholeInPiecesOnAnyNumberOfMachines) {
          {std::vector{first.address()}, std::vector{second.address(), first.address()}}) {
       const auto divided = value_of(divide(name, device, holders));
       EXPECT_EQ(logits_of(*divided.model), expected) << name;
-      ASSERT_NE(divided.group, nullptr);
+      ASSERT_NE(divided.beyond, nullptr);
       EXPECT_EQ(divided.shares.back().end, divided.model->config().layer_count);
     }
   }
@@ -148,7 +148,7 @@ TEST(DividedModel, AHolderThatIsStoppedIsNamedByEveryLaterCall) {
   CpuDevice device({.thread_count = 1});
   const auto divided = value_of(divide("llama3", device, {holder->address()}));
   logits_of(*divided.model);
-  EXPECT_FALSE(divided.group->lost());
+  EXPECT_FALSE(divided.beyond->gone());
   holder.reset();
   const std::vector<int32_t> tokens = {1}, blocks = {0};
   const ops::SequenceSpan sequence{.row_count = 1, .blocks = blocks.data()};
@@ -159,7 +159,7 @@ TEST(DividedModel, AHolderThatIsStoppedIsNamedByEveryLaterCall) {
     EXPECT_EQ(result.error().code, Code::kUnavailable);
     EXPECT_NE(result.error().message.find(name), std::string::npos) << result.error().message;
   }
-  ASSERT_TRUE(divided.group->lost());
+  ASSERT_TRUE(divided.beyond->gone());
 }
 
 TEST(DividedModel, IsRefusedWhereItDoesNotFitOrIsAnotherModel) {
@@ -167,7 +167,7 @@ TEST(DividedModel, IsRefusedWhereItDoesNotFitOrIsAnotherModel) {
   CpuDevice device({.thread_count = 1});
   // Room for all here: the small holder gets nothing.
   const auto here = value_of(divide("llama3", device, {small.address()}));
-  EXPECT_EQ(here.group, nullptr);
+  EXPECT_EQ(here.beyond, nullptr);
   EXPECT_EQ(here.shares.size(), 1u);
   const auto refused =
       divide("llama3", device, {small.address()}, kDividedOptions, {.memory_bytes = 1 << 19});

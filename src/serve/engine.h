@@ -19,7 +19,9 @@
 //   (1) bits: an answer depends on its request and the model only, never on neighbours, chunks,
 //       cached prefixes, drafts, preemption or cancellation of others
 //   (2) faults stay inside: a request whose logits or text cannot be used fails alone; when a
-//       forward fails, the requests of that batch fail and the others go on
+//       forward fails, the requests of that batch fail and the others go on. Where it failed
+//       because layers on another machine were lost, requests wait for them and go on when they are
+//       back (lasting_layers.h), or all fail
 //   (3) cancel() gives the request's cache blocks back before the next forward begins or, with
 //       several batches in flight, when the request's own has ended
 //   (4) the queue is bounded, and a refusal names its reason and costs nothing
@@ -69,8 +71,8 @@ struct EngineOptions {
   int32_t batches_in_flight = 1;  // Orca's n_workers; the model's forwards_max at most
   // For so many requests one batch: with fewer next tokens in each, steps are not shorter.
   int32_t in_flight_requests_min = 8;
-  int32_t preemptions_max = 3;    // of one request, optimistic admission
-  bool fair_share = false;        // among equals in priority, the tenant served least goes first
+  int32_t preemptions_max = 3;  // of one request, optimistic admission
+  bool fair_share = false;      // among equals in priority, the tenant served least goes first
   // With a model that has states create() turns off drafts, since states cannot be rewound, and
   // without kept states the prefix cache; and with several batches in flight kept states.
   bool prefix_cache = true;

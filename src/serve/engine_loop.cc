@@ -11,6 +11,9 @@
 namespace jige::serve {
 namespace {
 
+// Lost layers are asked for so often.
+constexpr std::chrono::milliseconds kRestorePoll{20};
+
 int64_t now_ns() { return RealClock().now_ns(); }
 
 }  // namespace
@@ -19,6 +22,7 @@ EngineLoop::EngineLoop(model::InferenceModel& model, const text::Tokenizer& toke
                        std::vector<int32_t> eos_ids, RecordedScheduler scheduler, Shared shared)
     : tokenizer_(tokenizer),
       eos_ids_(std::move(eos_ids)),
+      beyond_(model.beyond()),
       context_max_(
           std::min(model.context_max(), model.sizes().kv_block_count * ops::kKvBlockTokens)),
       embeds_(model.sizes().embeds),
@@ -43,7 +47,7 @@ bool EngineLoop::turn() {
   if (events_.stop) {
     cancel_all();
     while (!under_way_.empty()) end_first();
-  } else if (!scheduler_.state().idle()) {
+  } else if (layers_are_there() && !scheduler_.state().idle()) {
     iterate();
   }
   end_over();
@@ -52,7 +56,10 @@ bool EngineLoop::turn() {
 }
 
 void EngineLoop::take_events() {
-  shared_.inbox.take(events_, scheduler_.state().idle());
+  const bool idle = scheduler_.state().idle();
+  shared_.inbox.take(events_, turn_.layers_lost ? kRestorePoll
+                              : idle            ? Inbox::kForEver
+                                                : Inbox::kNoWait);
   for (Submission& submission : events_.arrivals) arrive(std::move(submission));
   for (const RequestId id : events_.cancels) cancel(id);
   if (events_.change) change_plan(std::move(*events_.change));
@@ -99,7 +106,8 @@ bool EngineLoop::begin_next() {
   const StopWatch watch;
   std::optional<plan::Batch> batch = scheduler_.next_batch();
   if (!batch) {
-    if (under_way_.empty()) fail_all();
+    // Cannot be, by the scheduler's invariants; to fail is better than to wait for ever.
+    if (under_way_.empty()) fail_all({Code::kInternal, "the request could not be scheduled"});
     return false;
   }
   if (shared_.prepare) shared_.prepare(*batch);
@@ -114,14 +122,32 @@ bool EngineLoop::begin_next() {
   return true;
 }
 
-// Cannot be necessary, by the scheduler's invariants; to fail is better than to wait for ever.
-void EngineLoop::fail_all() {
-  log_error("no request can be scheduled; all {} fail", requests_.size());
+void EngineLoop::fail_all(const Error& error) {
+  if (!requests_.empty()) log_error("all {} requests fail: {}", requests_.size(), error.message);
   while (!requests_.empty()) {
     LiveRequest& live = *requests_.begin()->second;
-    live.set_error({Code::kInternal, "the request could not be scheduled"});
+    live.set_error(error);
     fail(live);
   }
+}
+
+bool EngineLoop::layers_are_there() {
+  if (!beyond_ || !beyond_->lost()) return true;
+  if (!turn_.layers_lost) {
+    while (!under_way_.empty()) end_first();
+    scheduler_.lose_caches();
+    turn_.layers_lost = true;
+    shared_.inbox.pause(
+        "layers of the model are on a machine that is lost; it takes no new requests until they "
+        "are back");
+  }
+  const Result<bool> back = beyond_->restore();
+  if (!back) fail_all(back.error());
+  if (!back || !*back) return false;
+  turn_.layers_lost = false;
+  ++turn_.counters.layers_restored;
+  shared_.inbox.go_on();
+  return true;
 }
 
 void EngineLoop::end_first() {
@@ -223,13 +249,18 @@ void EngineLoop::draft_behind(RequestId sequence) {
 void EngineLoop::lose(const UnderWay& one, const Error& error) {
   const plan::Batch& batch = one.batch;
   ++turn_.counters.iterations_lost;
-  log_error("an iteration over {} tokens of {} requests failed: {}", batch.token_count(),
-            batch.items.size(), error.message);
+  const bool runs_again = beyond_ && beyond_->lost();
+  if (!runs_again) {
+    log_error("an iteration over {} tokens of {} requests failed: {}", batch.token_count(),
+              batch.items.size(), error.message);
+  }
   const std::vector<RequestId> over = scheduler_.lose(batch.id);
   over_.insert(over_.end(), over.begin(), over.end());
   for (const plan::WorkItem& item : batch.items) {
     LiveRequest* live = find(item.request);
     if (!live) continue;  // another choice of it was in the batch
+    const auto is_own = [&](const plan::SampledNext& next) { return next.request == item.request; };
+    if (runs_again && std::ranges::none_of(one.sampled, is_own)) continue;
     live->set_error(error);
     fail(*live);
   }

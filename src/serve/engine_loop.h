@@ -71,10 +71,13 @@ class EngineLoop {
   void iterate();
   // False where the scheduler has nothing to begin.
   bool begin_next();
+  // Whether batches can run. Layers that are lost are brought back first, while requests wait, or
+  // all requests fail.
+  bool layers_are_there();
   void begin(const plan::Batch& batch);
   Status begin_forwards(UnderWay& one);
   void end_first();
-  void fail_all();
+  void fail_all(const Error& error);
   // They must not outlive `one`.
   BatchRunner::Readers readers_of(UnderWay& one);
   // Scores tokens of prompts from the rows of logits in front of them.
@@ -109,6 +112,8 @@ class EngineLoop {
   // Drafts for those who have sampled and go on.
   void draft(std::span<const plan::SampledNext> sampled);
   void draft_behind(RequestId sequence);
+  // Its requests fail; where layers were lost, those alone that have got a part of its results:
+  // the others run it again.
   void lose(const UnderWay& one, const Error& error);
   void account(const UnderWay& one, bool lost);
 
@@ -130,6 +135,7 @@ class EngineLoop {
 
   const text::Tokenizer& tokenizer_;
   const std::vector<int32_t> eos_ids_;
+  model::LayersBeyond* const beyond_;  // may be null
   const int64_t context_max_;
   const bool embeds_;  // the model gives rows for vectors, and no logits
   Shared shared_;

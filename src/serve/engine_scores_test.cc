@@ -28,26 +28,6 @@ using testing::value_of;
 const model::InferenceOptions kScoresModel = {
     .kv_block_count = 80, .batch_tokens_max = 64, .logit_rows_max = 5, .scores = true};
 
-// A sink that keeps what it hears of the prompt, before all else.
-class ScoreSink final : public RequestSink {
- public:
-  explicit ScoreSink(int32_t choice_count) : kept(std::make_shared<KeepingSink>(choice_count)) {}
-  void on_prompt(std::span<const ops::TokenScore> told) override {
-    EXPECT_FALSE(scores) << "told twice";
-    EXPECT_EQ(kept->piece_count, 0) << "behind a piece";
-    scores.emplace(told.begin(), told.end());
-  }
-  void on_piece(int32_t choice, const AnswerPiece& piece) override {
-    kept->on_piece(choice, piece);
-  }
-  void on_choice(const ChoiceEnd& end) override { kept->on_choice(end); }
-  void on_done(const RequestReport& report) override { kept->on_done(report); }
-  void on_failed(const Error& error) override { kept->on_failed(error); }
-
-  const std::shared_ptr<KeepingSink> kept;
-  std::optional<std::vector<ops::TokenScore>> scores;
-};
-
 struct ScoreCase {
   EngineRequest request;
   Outcome answers;
@@ -75,7 +55,7 @@ std::vector<ScoreCase> random_cases(Loaded& loaded, uint64_t seed, int count) {
   return cases;
 }
 
-void expect_scores(const ScoreCase& expected, const ScoreSink& sink) {
+void expect_scores(const ScoreCase& expected, const KeepingSink& sink) {
   ASSERT_EQ(sink.scores.has_value(), expected.request.prompt_top_count.has_value());
   if (!sink.scores) return;
   ASSERT_EQ(sink.scores->size(), expected.logprobs.size());
@@ -97,18 +77,18 @@ EngineStatus run_and_score(Loaded& loaded, const std::vector<ScoreCase>& cases,
   options.sampling_team = &team;
   options.faults.before_forward = gate.hook();
   const auto engine = value_of(Engine::create(*loaded.model, loaded.tokenizer, options));
-  std::vector<std::shared_ptr<ScoreSink>> sinks;
+  std::vector<std::shared_ptr<KeepingSink>> sinks;
   for (const ScoreCase& one : cases) {
-    sinks.push_back(std::make_shared<ScoreSink>(one.request.choice_count));
+    sinks.push_back(std::make_shared<KeepingSink>(one.request.choice_count));
     value_of(engine->submit(one.request, sinks.back()));
     if (sinks.size() == 1) gate.wait_until_held();
   }
   gate.open();
   for (size_t i = 0; i < sinks.size(); ++i) {
     SCOPED_TRACE(i);
-    EXPECT_TRUE(sinks[i]->kept->wait()) << "never ended";
-    EXPECT_FALSE(sinks[i]->kept->error) << sinks[i]->kept->error->message;
-    EXPECT_EQ(sinks[i]->kept->outcome, cases[i].answers);
+    EXPECT_TRUE(sinks[i]->wait()) << "never ended";
+    EXPECT_FALSE(sinks[i]->error) << sinks[i]->error->message;
+    EXPECT_EQ(sinks[i]->outcome, cases[i].answers);
     expect_scores(cases[i], *sinks[i]);
   }
   EXPECT_TRUE(engine->drain(20));
@@ -162,10 +142,10 @@ TEST(EngineScores, APromptThatIsKnownIsRunAgainAndServesOthers) {
   for (int32_t i = 0; i < 48; ++i) request.prompt.push_back(3 + i);
   const auto cached = [&](std::optional<int32_t> prompt_top_count) {
     request.prompt_top_count = prompt_top_count;
-    const auto sink = std::make_shared<ScoreSink>(1);
+    const auto sink = std::make_shared<KeepingSink>(1);
     value_of(engine->submit(request, sink));
-    EXPECT_TRUE(sink->kept->wait());
-    return sink->kept->report->cached_tokens;
+    EXPECT_TRUE(sink->wait());
+    return sink->report->cached_tokens;
   };
   EXPECT_EQ(cached(0), 0);
   EXPECT_EQ(cached(std::nullopt), 32) << "what was scored is known";
@@ -185,11 +165,11 @@ TEST(EngineScores, APromptThatCannotBeScoredFailsInItsMiddle) {
   const text::Tokenizer tokenizer = testing::character_tokenizer();
   const auto engine = value_of(Engine::create(*model, tokenizer, {.batch_tokens_max = 4}));
   for (int i = 0; i < 2; ++i) {
-    const auto sink = std::make_shared<ScoreSink>(1);
+    const auto sink = std::make_shared<KeepingSink>(1);
     value_of(engine->submit({.prompt = std::vector<int32_t>(30, 5), .prompt_top_count = 2}, sink));
-    ASSERT_TRUE(sink->kept->wait());
-    ASSERT_TRUE(sink->kept->error);
-    EXPECT_EQ(sink->kept->error->code, Code::kCorrupt);
+    ASSERT_TRUE(sink->wait());
+    ASSERT_TRUE(sink->error);
+    EXPECT_EQ(sink->error->code, Code::kCorrupt);
     EXPECT_FALSE(sink->scores);
   }
   EXPECT_TRUE(engine->drain(20));

@@ -62,6 +62,7 @@ struct EngineCounters {
   int64_t preemptions = 0;
   int64_t iterations = 0;
   int64_t iterations_lost = 0;  // whose forward failed
+  int64_t layers_restored = 0;  // times that lost layers came back
 };
 
 // Work of some iterations, by the model of a roofline: every forward reads the weights once and the
@@ -81,6 +82,8 @@ struct EngineStatus {
   // Work exists, but no iteration has been completed for stall_seconds_max, or the last three have
   // failed: the health check fails.
   bool stalled = false;
+  // Layers on other machines are lost; requests wait until they are back, and no more are taken.
+  bool layers_lost = false;
   double seconds_since_iteration = 0;  // while work exists; else 0
   double uptime_seconds = 0;
 

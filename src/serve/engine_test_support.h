@@ -44,6 +44,11 @@ class KeepingSink final : public RequestSink {
   explicit KeepingSink(int32_t choice_count = 1)
       : outcome(static_cast<size_t>(choice_count)), ended(static_cast<size_t>(choice_count)) {}
 
+  void on_prompt(std::span<const ops::TokenScore> told) override {
+    EXPECT_FALSE(scores) << "told twice";
+    EXPECT_EQ(piece_count, 0) << "behind a piece";
+    scores.emplace(told.begin(), told.end());
+  }
   void on_piece(int32_t choice, const AnswerPiece& piece) override {
     EXPECT_FALSE(over_) << "a piece behind the end";
     const auto i = static_cast<size_t>(choice);
@@ -83,6 +88,7 @@ class KeepingSink final : public RequestSink {
   }
 
   Outcome outcome;
+  std::optional<std::vector<ops::TokenScore>> scores;  // of the prompt
   std::vector<bool> ended;
   std::vector<ChoiceEnd> ends;
   std::vector<size_t> top_counts;

@@ -148,6 +148,8 @@ void EventLog::complete(plan::BatchId batch, std::span<const plan::SampledNext> 
 
 void EventLog::lose(plan::BatchId batch) { write({{"event", "lose"}, {"batch", batch}}); }
 
+void EventLog::lose_caches() { write({{"event", "lose_caches"}}); }
+
 void EventLog::cancel(plan::RequestId request, std::span<const plan::RequestId> over) {
   write({{"event", "cancel"}, {"id", request}, {"over", as_json(over)}});
 }

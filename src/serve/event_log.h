@@ -8,6 +8,7 @@
 //   {"event":"batch","id":1,"items":[[1,0,2]],"copies":0,"preempted":[],"digest":"…"}
 //   {"event":"complete","batch":1,"sampled":[[1,7,false,[],0]],"over":[]}
 //   {"event":"lose","batch":2}
+//   {"event":"lose_caches"}
 //   {"event":"cancel","id":1,"over":[]}
 //   {"event":"discard","id":1}
 //   {"event":"change","settings":{"policy":"orca","max_batch":8}}
@@ -50,6 +51,7 @@ class EventLog {
   void complete(plan::BatchId batch, std::span<const plan::SampledNext> sampled,
                 std::span<const plan::RequestId> over);
   void lose(plan::BatchId batch);
+  void lose_caches();
   void cancel(plan::RequestId request, std::span<const plan::RequestId> over);
   void discard(plan::RequestId request);
   void change(const plan::ServeSettings& settings);

@@ -105,6 +105,7 @@ class Replay {
     if (event == "batch") return batch(line, where);
     if (event == "complete") return complete(line, where);
     if (event == "lose") return lose(line, where);
+    if (event == "lose_caches") return lose_caches(where);
     if (event == "cancel") return cancel(line, where);
     if (event == "discard") return discard(line, where);
     if (event == "change") return change(line, where);
@@ -253,6 +254,14 @@ class Replay {
     JIGE_TRY(const int64_t id, get_int(line, "batch", where));
     JIGE_DO(land(id, where).map([](const auto&) {}));
     scheduler_.lose(id);
+    return {};
+  }
+
+  Status lose_caches(std::string_view where) {
+    if (!in_flight_.empty()) {
+      return fail(Code::kCorrupt, "{}: caches are lost with batches in flight", where);
+    }
+    scheduler_.lose_caches();
     return {};
   }
 

@@ -18,6 +18,7 @@ Status Inbox::check_locked(int64_t prompt_tokens, double retry_seconds) const {
   if (closed_) {
     return fail(Code::kUnavailable, "the server is shutting down and takes no new requests");
   }
+  if (!paused_.empty()) return fail(Code::kUnavailable, "{}", paused_);
   if (waiting_requests_ >= limits_.requests_max) {
     return fail(Code::kExhausted,
                 "{} requests wait and {} may; try again in {:.0f} s, or let more wait",
@@ -66,6 +67,13 @@ void Inbox::change(PlanChange change) {
   something_came_.notify_one();
 }
 
+void Inbox::pause(std::string why) {
+  const std::lock_guard lock(mutex_);
+  paused_ = std::move(why);
+}
+
+void Inbox::go_on() { pause({}); }
+
 void Inbox::close() {
   const std::lock_guard lock(mutex_);
   closed_ = true;
@@ -80,16 +88,18 @@ void Inbox::stop() {
   something_came_.notify_one();
 }
 
-void Inbox::take(Events& events, bool may_wait) {
+void Inbox::take(Events& events, std::chrono::nanoseconds wait) {
   events.arrivals.clear();
   events.cancels.clear();
   events.change.reset();
   std::unique_lock lock(mutex_);
-  if (may_wait) {
-    something_came_.wait(lock, [&] {
-      return events_.stop || events_.change || !events_.arrivals.empty() ||
-             !events_.cancels.empty();
-    });
+  const auto came = [&] {
+    return events_.stop || events_.change || !events_.arrivals.empty() || !events_.cancels.empty();
+  };
+  if (wait == kForEver) {
+    something_came_.wait(lock, came);
+  } else if (wait > kNoWait) {
+    something_came_.wait_for(lock, wait, came);
   }
   events.arrivals.swap(events_.arrivals);
   events.cancels.swap(events_.cancels);

@@ -4,15 +4,17 @@
 // the scheduler; that is what the limits count. Requests that run are not counted: the cache blocks
 // bound them.
 // Invariant: what take() has handed out is never handed out again; nothing is pushed after close().
-// Threads: push, cancel, change, close, stop and the queries from any thread; take and begun from
-// one.
+// Threads: push, cancel, change, close, stop and the queries from any thread; take, begun, pause
+// and go_on from one.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/result.h"
@@ -56,21 +58,28 @@ class Inbox {
   explicit Inbox(InboxLimits limits) : limits_(limits) {}
 
   // Whether a request with this many prompt tokens would be taken now. One that alone is above the
-  // token limit is taken when nothing else waits. Fails with kUnavailable after close() and with
-  // kExhausted when the queue is full, saying that one should come again in `retry_seconds`.
+  // token limit is taken when nothing else waits. Fails with kUnavailable after close() and after
+  // pause(), with kExhausted when the queue is full, saying that one should come again in
+  // `retry_seconds`.
   Status check(int64_t prompt_tokens, double retry_seconds) const;
   // Fails as check() does.
   Status push(Submission submission, double retry_seconds);
   void cancel(RequestId id);
   // In place of one that was not taken yet.
   void change(PlanChange change);
+  // Nothing is taken for now, and check() says why; until go_on().
+  void pause(std::string why);
+  void go_on();
   // Nothing more is taken.
   void close();
   // close(), and take() says so.
   void stop();
 
-  // Moves out what has come, waiting for something if `may_wait`.
-  void take(Events& events, bool may_wait);
+  // How long take() waits until something comes.
+  static constexpr std::chrono::nanoseconds kNoWait{0};
+  static constexpr auto kForEver = std::chrono::nanoseconds::max();
+  // Moves out what has come.
+  void take(Events& events, std::chrono::nanoseconds wait);
   // A waiting request has begun, or is over without having begun.
   void begun(int64_t prompt_tokens);
 
@@ -86,6 +95,7 @@ class Inbox {
   std::condition_variable something_came_;
   Events events_;
   bool closed_ = false;
+  std::string paused_;  // why; empty: it is not
   int64_t waiting_requests_ = 0;
   int64_t waiting_prompt_tokens_ = 0;
 };

@@ -25,13 +25,13 @@ TEST(Inbox, HandsOutEverythingOnceAndInOrder) {
   ASSERT_TRUE(inbox.push(of(2, 6), 1));
   inbox.cancel(1);
   Inbox::Events events;
-  inbox.take(events, true);
+  inbox.take(events, Inbox::kForEver);
   ASSERT_EQ(events.arrivals.size(), 2u);
   EXPECT_EQ(events.arrivals[0].id, 1);
   EXPECT_EQ(events.arrivals[1].id, 2);
   EXPECT_EQ(events.cancels, std::vector<RequestId>{1});
   EXPECT_FALSE(events.stop);
-  inbox.take(events, false);
+  inbox.take(events, Inbox::kNoWait);
   EXPECT_TRUE(events.arrivals.empty());
   EXPECT_TRUE(events.cancels.empty());
 }
@@ -42,7 +42,7 @@ TEST(Inbox, CountsWaitingRequestsUntilTheyBegin) {
   ASSERT_TRUE(inbox.push(of(2, 6), 1));
   EXPECT_EQ(inbox.waiting_prompt_tokens(), 11);
   Inbox::Events events;
-  inbox.take(events, false);
+  inbox.take(events, Inbox::kNoWait);
   EXPECT_EQ(inbox.waiting_requests(), 2);  // taken, but not begun
   const Status full = inbox.push(of(3, 1), 7);
   EXPECT_EQ(code_of(full), Code::kExhausted);
@@ -72,13 +72,13 @@ TEST(Inbox, TakesNothingAfterItsEnd) {
   EXPECT_FALSE(inbox.open());
   EXPECT_EQ(code_of(inbox.push(of(2, 1), 1)), Code::kUnavailable);
   Inbox::Events events;
-  inbox.take(events, true);
+  inbox.take(events, Inbox::kForEver);
   EXPECT_EQ(events.arrivals.size(), 1u);
   EXPECT_FALSE(events.stop);
   inbox.stop();
-  inbox.take(events, true);
+  inbox.take(events, Inbox::kForEver);
   EXPECT_TRUE(events.stop);
-  inbox.take(events, true);  // stays stopped
+  inbox.take(events, Inbox::kForEver);  // stays stopped
   EXPECT_TRUE(events.stop);
 }
 
@@ -97,7 +97,7 @@ TEST(Inbox, WakesTheOneWhoWaits) {
   std::thread taker([&] {
     Inbox::Events events;
     while (!events.stop) {
-      inbox.take(events, true);
+      inbox.take(events, Inbox::kForEver);
       arrivals += events.arrivals.size();
       cancels += events.cancels.size();
     }
@@ -108,6 +108,23 @@ TEST(Inbox, WakesTheOneWhoWaits) {
   taker.join();
   EXPECT_EQ(arrivals, 1u);
   EXPECT_EQ(cancels, 1u);
+}
+
+TEST(Inbox, WhilePausedNothingIsTakenAndItSaysWhy) {
+  Inbox inbox({.requests_max = 2, .prompt_tokens_max = 100});
+  inbox.pause("layers are lost");
+  const Status refused = inbox.push({.id = 1, .request = {.prompt = {1}}}, 1);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kUnavailable);
+  EXPECT_EQ(refused.error().message, "layers are lost");
+  EXPECT_TRUE(inbox.open());
+  Inbox::Events events;
+  inbox.take(events, std::chrono::milliseconds(1));
+  EXPECT_TRUE(events.arrivals.empty());
+  inbox.go_on();
+  EXPECT_TRUE(inbox.push({.id = 1, .request = {.prompt = {1}}}, 1));
+  inbox.take(events, std::chrono::seconds(20));
+  EXPECT_EQ(events.arrivals.size(), 1u);
 }
 
 }  // namespace

@@ -116,7 +116,7 @@ LayerGroup::~LayerGroup() {
   }
 }
 
-std::optional<Error> LayerGroup::lost() const {
+std::optional<Error> LayerGroup::error() const {
   const std::lock_guard lock(mutex_);
   return error_;
 }
@@ -247,6 +247,12 @@ Status LayerGroup::copy_block(int32_t src, int32_t dst) { return say({.src = src
 
 Status LayerGroup::copy_state(int32_t src, int32_t dst) {
   return say({.is_state = true, .src = src, .dst = dst});
+}
+
+Result<bool> LayerGroup::restore() {
+  const std::optional<Error> error = this->error();
+  JIGE_CHECK(error, "layers are restored that are not lost");
+  return tl::unexpected(*error);
 }
 
 }  // namespace jige::serve

@@ -48,6 +48,7 @@ class LayerGroup final : public model::LayersBeyond {
   LayerGroup(const LayerGroup&) = delete;
   LayerGroup& operator=(const LayerGroup&) = delete;
 
+  const LayerGroupOptions& options() const { return options_; }
   const std::vector<Holder>& holders() const { return holders_; }
   // Asks each for its layers, those of `sizes` but the range; they load them while this goes on. A
   // holder with an empty range is let go.
@@ -56,14 +57,17 @@ class LayerGroup final : public model::LayersBeyond {
   Result<std::vector<int64_t>> wait_until_held();
   // Ends what waits for holders, with this error; from any thread.
   void give_up(const Error& error) { lose(error); }
-  // The error of a holder that was lost; from any thread.
-  std::optional<Error> lost() const;
+  // That of a holder that was lost; from any thread.
+  std::optional<Error> error() const;
 
   int64_t piece_count(int64_t rows) const override;
   Status start(std::span<const ops::SequenceSpan> sequences, const TensorView& rows) override;
   Status finish(int64_t count) override;
   Status copy_block(int32_t src, int32_t dst) override;
   Status copy_state(int32_t src, int32_t dst) override;
+  bool lost() const override { return error().has_value(); }
+  // Nobody comes back to a group: lasting_layers.h makes another.
+  Result<bool> restore() override;
 
  private:
   // What goes to a holder: rows that come back, or a copy.

@@ -19,10 +19,11 @@ namespace jige::serve::testing {
 class HolderThread {
  public:
   HolderThread(const std::string& folder, int64_t memory_bytes,
-               std::function<void()> before_answer = {})
+               std::function<void()> before_answer = {},
+               const comm::Address& listen = {"127.0.0.1", 0})
       : device_({.thread_count = 1}) {
     auto made = LayerHolder::listen(device_, {.folder = folder,
-                                              .listen = {"127.0.0.1", 0},
+                                              .listen = listen,
                                               .memory_bytes = memory_bytes,
                                               .before_answer = std::move(before_answer)});
     if (!made) {

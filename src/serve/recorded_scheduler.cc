@@ -38,6 +38,11 @@ std::vector<plan::RequestId> RecordedScheduler::lose(plan::BatchId batch) {
   return scheduler_.lose(batch);
 }
 
+void RecordedScheduler::lose_caches() {
+  if (log_) log_->lose_caches();
+  scheduler_.lose_caches();
+}
+
 std::vector<plan::RequestId> RecordedScheduler::cancel(plan::RequestId request) {
   std::vector<plan::RequestId> over = scheduler_.cancel(request);
   if (log_) log_->cancel(request, over);

@@ -26,6 +26,7 @@ class RecordedScheduler {
   std::vector<plan::RequestId> complete(plan::BatchId batch,
                                         std::span<const plan::SampledNext> sampled);
   std::vector<plan::RequestId> lose(plan::BatchId batch);
+  void lose_caches();
   std::vector<plan::RequestId> cancel(plan::RequestId request);
   void discard(plan::RequestId request);
   void change(const plan::ServeSettings& settings);

@@ -52,6 +52,7 @@ RecordedRun record(const plan::ServeSchedulerOptions& options, const TempFile& f
       next_id += kIdsApart;
     }
     if (rng.below(10) == 0) scheduler.cancel(static_cast<plan::RequestId>(rng.below(90)));
+    if (rng.below(40) == 0) scheduler.lose_caches();
     const std::optional<plan::Batch> batch = scheduler.next_batch();
     if (!batch) continue;
     ++run.batches;

@@ -73,6 +73,7 @@ void StatusBoard::publish(const Turn& turn, int64_t now_ns) {
   status_.counters = turn.counters;
   status_.running_sequences = turn.running_sequences;
   status_.preempted_sequences = turn.preempted_sequences;
+  status_.layers_lost = turn.layers_lost;
   status_.kv_blocks_live = turn.kv_blocks_live;
   status_.kv_blocks_cached = turn.kv_blocks_cached;
   status_.kv_evictions = turn.kv_evictions;

@@ -29,6 +29,7 @@ class StatusBoard {
     std::vector<RequestId> over;
     std::optional<RooflineSample> iteration;  // if one was run
     bool iteration_lost = false;
+    bool layers_lost = false;
     int64_t running_sequences = 0;
     int64_t preempted_sequences = 0;
     int64_t kv_blocks_live = 0;

@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include <chrono>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -16,11 +17,12 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// `jige layers` on a free port.
+// `jige layers` on a free port, or one that is told.
 class Holder {
  public:
-  explicit Holder(const std::string& model, const std::vector<std::string>& more = {})
-      : process_(words(model, more), folder_.path()) {
+  explicit Holder(const std::string& model, const std::vector<std::string>& more = {},
+                  const std::string& listen = "127.0.0.1:0")
+      : process_(words(model, more, listen), folder_.path()) {
     for (int i = 0; i < 4000 && process_.running(); ++i) {
       const std::string text = out();
       if (const size_t end = text.find('\n'); end != std::string::npos) {
@@ -41,8 +43,9 @@ class Holder {
 
  private:
   static std::vector<std::string> words(const std::string& model,
-                                        const std::vector<std::string>& more) {
-    std::vector<std::string> all = {"layers",    model, "--listen", "127.0.0.1:0",
+                                        const std::vector<std::string>& more,
+                                        const std::string& listen) {
+    std::vector<std::string> all = {"layers",    model, "--listen", listen,
                                     "--threads", "1",   "--json"};
     all.insert(all.end(), more.begin(), more.end());
     return all;
@@ -121,9 +124,54 @@ TEST(Layers, AServerHasABatchAtWorkForEachMachineAndTheAnswersOfOne) {
   EXPECT_EQ(answers_of(three, "3"), expected);
 }
 
+TEST(Layers, AServerWhoseLayersComeBackGoesOnWithAnswersThatHadBegun) {
+  auto holder = std::make_unique<Holder>(model_folder());
+  const std::string address = holder->address();
+  Serving server({model_folder(), "--layers-on", address, "--layers-here", "1"});
+  const std::string request =
+      R"({"prompt":"A small story","max_tokens":100,"ignore_eos":true,"seed":3,"temperature":1})";
+  const auto text_of = [&] {
+    const auto reply = server.post("/v1/completions", request);
+    EXPECT_EQ(reply.status, 200) << reply.body;
+    return Json::parse(reply.body)["choices"].dump();
+  };
+  const std::string expected = text_of();
+  const auto top_says = [&](const std::function<bool(const Json&)>& what) {
+    for (int i = 0; i < 4000; ++i) {
+      if (what(Json::parse(server.get("/top").body))) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    return false;
+  };
+  const auto runs = [](const Json& top) { return top["running"] == 1; };
+  std::string text;
+  std::thread asks;
+  // Until one stands still before its end.
+  for (bool stands = false; !stands;) {
+    if (asks.joinable()) asks.join();
+    holder->send(SIGCONT);
+    asks = std::thread([&] { text = text_of(); });
+    EXPECT_TRUE(top_says(runs));
+    holder->send(SIGSTOP);
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    stands = runs(Json::parse(server.get("/top").body));
+  }
+  holder->stop(SIGKILL);
+  EXPECT_TRUE(top_says([](const Json& top) { return top["layers_lost"] == true; }));
+  EXPECT_EQ(server.get("/health").status, 503);
+  EXPECT_EQ(server.post("/v1/completions", request).status, 503);
+  holder = std::make_unique<Holder>(model_folder(), std::vector<std::string>(), address);
+  asks.join();
+  EXPECT_EQ(text, expected);
+  EXPECT_EQ(server.get("/health").status, 200);
+  EXPECT_NE(server.get("/metrics").body.find("jige:layers_restored_total{model_name=\"run\"} 1"),
+            std::string::npos);
+}
+
 TEST(Layers, AServerThatLosesItsLayersEndsAndSaysWhose) {
   auto holder = std::make_unique<Holder>(model_folder());
-  Serving server({model_folder(), "--layers-on", holder->address(), "--layers-here", "1"});
+  Serving server({model_folder(), "--layers-on", holder->address(), "--layers-here", "1",
+                  "--layers-wait", "0"});
   const std::string request = R"({"prompt":"A small story","max_tokens":5})";
   ASSERT_EQ(server.post("/v1/completions", request).status, 200);
   const std::string address = holder->address();

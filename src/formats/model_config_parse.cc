@@ -81,8 +81,8 @@ Result<DType> parse_stored_dtype(const Json& config, std::string_view where) {
   if (name == "bfloat16") return DType::kBF16;
   if (name == "float16") return DType::kF16;
   return fail(Code::kUnsupported,
-              "{}: field \"torch_dtype\" is \"{}\"; supported are float32, bfloat16 and float16",
-              where, name);
+              "{}: field \"{}\" is \"{}\"; supported are float32, bfloat16 and float16", where,
+              new_name.empty() ? "torch_dtype" : "dtype", name);
 }
 
 Result<int64_t> divided_head_dim(const ModelConfig& config, std::string_view where) {

@@ -263,6 +263,8 @@ TEST(ModelConfig, RefusesWhatJigeCannotCompute) {
   EXPECT_FAILS_WITH(
       parse_config(with(llama_json(), "quantization_config", {{"quant_method", "bitsandbytes"}})),
       Code::kUnsupported, "\"bitsandbytes\"");
+  EXPECT_FAILS_WITH(parse_config(with(llama_json(), "dtype", "float8")), Code::kUnsupported,
+                    "field \"dtype\" is \"float8\"");
   EXPECT_FAILS_WITH(parse_config(with(llama_json(), "torch_dtype", "float64")), Code::kUnsupported,
                     "float64");
   EXPECT_FAILS_WITH(parse_config(with(qwen_json("qwen2"), "layer_types",

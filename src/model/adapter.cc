@@ -61,6 +61,12 @@ Status Adapter::add_targets(const Architecture& architecture, const AdapterPairs
   }
   for (const auto& [module, pair] : pairs) {
     if (used.contains(module)) continue;
+    if (module.find("expert") != std::string::npos) {
+      return fail(Code::kUnsupported,
+                  "{}: module \"{}\" is of experts, which run without adapters; train one on "
+                  "attention alone (target_modules of its config)",
+                  source_.folder, module);
+    }
     return fail(Code::kCorrupt,
                 "{}: module \"{}\" is no linear layer of this base, a {} model of {} layers{}",
                 source_.folder, module, formats::family_name(architecture.config().family),

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "base/file.h"
 #include "model/adapter_test_support.h"
 #include "model/inference.h"
 #include "model/model_test_support.h"
@@ -242,6 +243,21 @@ TEST_F(AdapterErrors, AnAdapterOfAnotherModelIsRefused) {
                            "gpt2", "made for org/other-model"}) {
     EXPECT_THAT(modules.message, HasSubstr(part));
   }
+}
+
+TEST_F(AdapterErrors, ModulesOfExpertsAreRefusedAsSuch) {
+  const std::string adapter = folder_ / "a";
+  write_adapter(adapter, fixture("llama2"), {}, 1);
+  const std::string path = adapter + "/adapter_model.safetensors";
+  const std::string own = "self_attn.q_proj", other = "mlp.experts.0.w1";
+  std::string tensors = value_of(read_file(path));
+  for (size_t at = 0; (at = tensors.find(own, at)) != std::string::npos;) {
+    tensors.replace(at, own.size(), other);
+  }
+  EXPECT_TRUE(write_file_atomic(path, tensors));
+  const Error error = error_of(adapter);
+  EXPECT_EQ(error.code, Code::kUnsupported);
+  EXPECT_THAT(error.message, HasSubstr(other + "\" is of experts"));
 }
 
 TEST_F(AdapterErrors, OtherKindsOfAdaptersAreRefusedByFileAndField) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/split.h"
 
 namespace jige::profile {
 
@@ -31,15 +32,13 @@ template <typename Place>
 Result<std::vector<Place>> parse_place_list(std::string_view text, std::string_view where,
                                             const PlaceListRules<Place>& rules) {
   std::vector<Place> places;
-  for (std::string_view rest = text; !rest.empty();) {
-    const std::string_view entry = rest.substr(0, rest.find(','));
+  for (const std::string_view entry : split_at(text, ',')) {
     JIGE_TRY(Place place, rules.parse(entry));
     if (std::ranges::any_of(places, [&](const Place& p) { return rules.same(p, place); })) {
       return fail(Code::kInvalidArgument, "{}: \"{}\" is there twice; {}", where, entry,
                   rules.remedy);
     }
     places.push_back(std::move(place));
-    rest.remove_prefix(std::min(entry.size() + 1, rest.size()));
   }
   JIGE_DO(check_place_count(static_cast<int64_t>(places.size()), where));
   return places;

@@ -306,7 +306,7 @@ TEST(LocalPlaces, MistakesAreNamed) {
   EXPECT_THAT(places_text("1"), HasSubstr("--shm: places must be 2 to 64, not 1"));
   EXPECT_THAT(places_text("65"), HasSubstr("places must be 2 to 64"));
   EXPECT_THAT(places_text("cpu0"), HasSubstr("must be 2 to 64, not 1"));
-  EXPECT_THAT(places_text(""), HasSubstr("must be 2 to 64, not 0"));
+  EXPECT_THAT(places_text(""), HasSubstr("\"\" is no [NAME=]cpuN"));
   EXPECT_THAT(places_text("cpu0,core1"), HasSubstr("\"core1\" is no [NAME=]cpuN"));
   EXPECT_THAT(places_text("cpu0,=cpu1"), HasSubstr("\"=cpu1\" is no [NAME=]cpuN"));
   EXPECT_THAT(places_text("cpu0,cpu"), HasSubstr("\"cpu\" is no"));

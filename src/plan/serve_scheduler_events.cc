@@ -132,7 +132,6 @@ void ServeScheduler::lose_caches() {
   JIGE_CHECK(in_flight_.empty(), "caches are lost with {} batches in flight", in_flight_.size());
   for (const auto& [id, request] : inside_) {
     give_back_blocks(*request);
-    request->draft.clear();
     request->state_source = kNoState;
   }
   pool_.forget_all();

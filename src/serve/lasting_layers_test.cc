@@ -125,9 +125,13 @@ TEST(LastingLayers, AnswersGoOnWithTheirBitsWhenAHolderIsBack) {
       EXPECT_FALSE(sinks[i]->error) << one.name << " " << sinks[i]->error->message;
       EXPECT_EQ(sinks[i]->outcome, alone(whole, requests[i])) << one.name << " " << i;
     }
+    EXPECT_FALSE(engine->status().layers_lost);
+    const auto later = sink_for(requests[0]);
+    value_of(engine->submit(requests[0], later));
+    EXPECT_TRUE(later->wait());
+    EXPECT_EQ(later->outcome, sinks[0]->outcome);
     EXPECT_TRUE(engine->drain(20));
     expect_clean(*engine);
-    EXPECT_FALSE(engine->status().layers_lost);
   }
 }
 

@@ -15,13 +15,13 @@ using testing::expect_clean;
 using testing::fixture;
 using testing::HolderThread;
 using testing::KeepingSink;
+using testing::kHolderRoom;
 using testing::Loaded;
 using testing::Outcome;
 using testing::random_request;
 using testing::sink_for;
 using testing::value_of;
 
-constexpr int64_t kHolderRoom = int64_t{64} << 20;
 const model::InferenceOptions kDividedOptions = {
     .context_max = 128, .kv_block_count = 80, .state_count = 20, .batch_tokens_max = 512};
 

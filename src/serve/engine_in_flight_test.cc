@@ -22,35 +22,29 @@ using testing::expect_same;
 using testing::fixture;
 using testing::HolderThread;
 using testing::KeepingSink;
+using testing::kHolderModel;
+using testing::kHolderRoom;
 using testing::Loaded;
 using testing::sink_for;
 using testing::TempFile;
 using testing::value_of;
 
-constexpr int64_t kRoomOfHolder = int64_t{64} << 20;
 constexpr int32_t kForwardsOfTests = 4;
-const model::InferenceOptions kModelOfHolders = {.context_max = 128,
-                                                 .kv_block_count = 80,
-                                                 .state_count = 20,
-                                                 .batch_tokens_max = 64,
-                                                 .logit_rows_max = 24};
 
 // A model of which other threads hold all layers but the first. `before_answer` is called by them.
 struct Divided {
-  explicit Divided(const std::string& name,
-                   const model::InferenceOptions& options = kModelOfHolders,
+  explicit Divided(const std::string& name, const model::InferenceOptions& options = kHolderModel,
                    std::function<void()> before_answer = {}, int holder_count = 1)
       : loaded(name, options) {
     loaded.model.reset();
     LayerGroupOptions group{.connect_s = 20};
     for (int i = 0; i < holder_count; ++i) {
-      holders.push_back(
-          std::make_unique<HolderThread>(fixture(name), kRoomOfHolder, before_answer));
+      holders.push_back(std::make_unique<HolderThread>(fixture(name), kHolderRoom, before_answer));
       group.holders.push_back(holders.back()->address());
     }
     auto divided = value_of(load_divided(fixture(name), loaded.device, options,
                                          value_of(LayerGroup::connect(fixture(name), group)),
-                                         {.memory_bytes = kRoomOfHolder,
+                                         {.memory_bytes = kHolderRoom,
                                           .layers_here = 2 - holder_count,
                                           .forwards_max = kForwardsOfTests}));
     loaded.model = std::move(divided.model);
@@ -132,11 +126,11 @@ TEST(EngineInFlight, BitsAreThoseOfOneModelWithDelaysAnywhere) {
   for (const char* name : {"llama3", "gemma2", "granite_hybrid"}) {
     std::vector<DraftCase> cases;
     {
-      Loaded whole(name, kModelOfHolders);
+      Loaded whole(name, kHolderModel);
       cases = cases_of(whole, 31, 14);
     }
     for (const int holders : {1, 2}) {
-      Divided divided(name, kModelOfHolders, random_delays(), holders);
+      Divided divided(name, kHolderModel, random_delays(), holders);
       for (const int32_t batches : {1, 2, 3, 4}) {
         SCOPED_TRACE(::testing::Message() << name << ", " << batches << " batches");
         const EngineStatus status =
@@ -156,7 +150,7 @@ TEST(EngineInFlight, BitsAreThoseOfOneModelWithDelaysAnywhere) {
 
 TEST(EngineInFlight, PoliciesAndPreemptionChangeNoBit) {
   std::vector<DraftCase> cases;
-  model::InferenceOptions options = kModelOfHolders;
+  model::InferenceOptions options = kHolderModel;
   {
     Loaded whole("qwen2", options);
     cases = cases_of(whole, 32, 12);
@@ -180,8 +174,8 @@ TEST(EngineInFlight, PoliciesAndPreemptionChangeNoBit) {
 }
 
 TEST(EngineInFlight, ConstraintsAndScoresOfPromptsAreThoseOfOneModel) {
-  Loaded whole("llama3", kModelOfHolders);
-  Divided divided("llama3", kModelOfHolders, random_delays());
+  Loaded whole("llama3", kHolderModel);
+  Divided divided("llama3", kHolderModel, random_delays());
   grammar::ConstraintCompiler compiler(whole.tokenizer);
   const auto constraint =
       value_of(compiler.compile({grammar::ConstraintSource::Kind::kRegex, "[a-f]{3,9}[0-9]+"}));
@@ -232,7 +226,7 @@ TEST(EngineInFlight, ABatchBeginsWhileTheRowsOfAnotherAreElsewhere) {
   for (const int32_t batches : {1, 2}) {
     AnswerGate answers;
     BegunCount begun;
-    Divided divided("llama3", kModelOfHolders, answers.hook());
+    Divided divided("llama3", kHolderModel, answers.hook());
     const auto engine = value_of(Engine::create(*divided.loaded.model, divided.loaded.tokenizer,
                                                 {.batches_in_flight = batches,
                                                  .in_flight_requests_min = 1,
@@ -258,10 +252,10 @@ TEST(EngineInFlight, WhoIsCancelledElsewhereHearsOfItAtOnceAndTheOthersGoOn) {
   AnswerGate answers;
   BegunCount begun;
   TempFile log;
-  Divided divided("llama3", kModelOfHolders, answers.hook());
+  Divided divided("llama3", kHolderModel, answers.hook());
   testing::Outcome expected;
   {
-    Loaded whole("llama3", kModelOfHolders);
+    Loaded whole("llama3", kHolderModel);
     expected = alone(whole, plain_request(2, 9));
   }
   {
@@ -295,8 +289,8 @@ TEST(EngineInFlight, WhoIsCancelledElsewhereHearsOfItAtOnceAndTheOthersGoOn) {
 }
 
 TEST(EngineInFlight, ARequestThatFailsTakesItsChoicesOutOfEveryBatchAndNobodyElse) {
-  Loaded whole("llama3", kModelOfHolders);
-  Divided divided("llama3", kModelOfHolders, random_delays());
+  Loaded whole("llama3", kHolderModel);
+  Divided divided("llama3", kHolderModel, random_delays());
   for (const int32_t choice : {0, 2, 3}) {
     int rows = 0;
     EngineOptions options{.batches_in_flight = 2, .in_flight_requests_min = 1};
@@ -334,7 +328,7 @@ TEST(EngineInFlight, ARequestThatFailsTakesItsChoicesOutOfEveryBatchAndNobodyEls
 }
 
 TEST(EngineInFlight, AForwardThatFailsEndsTheRequestsOfItsBatchAlone) {
-  Divided divided("llama3", kModelOfHolders, random_delays());
+  Divided divided("llama3", kHolderModel, random_delays());
   const auto fail_fifth = [](int64_t iteration) -> Status {
     if (iteration != 5) return {};
     return fail(Code::kInternal, "the fifth fails");
@@ -363,7 +357,7 @@ TEST(EngineInFlight, AForwardThatFailsEndsTheRequestsOfItsBatchAlone) {
 TEST(EngineInFlight, WhereAHolderIsLostAllUnderWayFailAndNameIt) {
   AnswerGate answers;
   BegunCount begun;
-  Divided divided("llama3", kModelOfHolders, answers.hook());
+  Divided divided("llama3", kHolderModel, answers.hook());
   const std::string holder = divided.holders[0]->address().text();
   const auto engine = value_of(Engine::create(*divided.loaded.model, divided.loaded.tokenizer,
                                               {.batches_in_flight = 2,
@@ -394,8 +388,8 @@ TEST(EngineInFlight, WhereAHolderIsLostAllUnderWayFailAndNameIt) {
 }
 
 TEST(EngineInFlight, AnEngineThatIsStoppedLeavesNothingUnderWay) {
-  Loaded whole("llama3", kModelOfHolders);
-  Divided divided("llama3", kModelOfHolders, random_delays());
+  Loaded whole("llama3", kHolderModel);
+  Divided divided("llama3", kHolderModel, random_delays());
   for (int round = 0; round < 8; ++round) {
     BegunCount begun;
     begun.go();
@@ -427,14 +421,14 @@ TEST(EngineInFlight, IsRefusedBeyondWhatTheModelWasLoadedFor) {
 
 // Of three layers two are here unless the head counts, however large the cache is.
 TEST(EngineInFlight, TheHeadCountsWhereLayersAreDividedForSeveralBatches) {
-  HolderThread holder(fixture("smollm3"), kRoomOfHolder);
+  HolderThread holder(fixture("smollm3"), kHolderRoom);
   CpuDevice device({.thread_count = 1});
   const auto layers_here = [&](int64_t forwards_max, int64_t blocks) {
-    model::InferenceOptions options = kModelOfHolders;
+    model::InferenceOptions options = kHolderModel;
     options.kv_block_count = blocks;
     auto group = value_of(LayerGroup::connect(fixture("smollm3"), {.holders = {holder.address()}}));
     return value_of(load_divided(fixture("smollm3"), device, options, std::move(group),
-                                 {.memory_bytes = kRoomOfHolder, .forwards_max = forwards_max}))
+                                 {.memory_bytes = kHolderRoom, .forwards_max = forwards_max}))
         .shares[0]
         .end;
   };
@@ -445,15 +439,14 @@ TEST(EngineInFlight, TheHeadCountsWhereLayersAreDividedForSeveralBatches) {
 }
 
 TEST(EngineInFlight, AsManyForwardsAsMachinesUnlessStatesAreKept) {
-  HolderThread holder(fixture("llama3"), kRoomOfHolder),
-      states(fixture("qwen3_next"), kRoomOfHolder);
+  HolderThread holder(fixture("llama3"), kHolderRoom), states(fixture("qwen3_next"), kHolderRoom);
   CpuDevice device({.thread_count = 1});
   const auto forwards = [&](const std::string& name, const comm::Address& address,
                             DividedOptions options) {
-    options.memory_bytes = kRoomOfHolder;
+    options.memory_bytes = kHolderRoom;
     auto group = value_of(LayerGroup::connect(fixture(name), {.holders = {address}}));
     const auto divided =
-        value_of(load_divided(fixture(name), device, kModelOfHolders, std::move(group), options));
+        value_of(load_divided(fixture(name), device, kHolderModel, std::move(group), options));
     const model::InferenceMemory planned =
         model::inference_memory(divided.model->architecture(), divided.model->sizes());
     EXPECT_EQ(divided.model->peak_bytes(), planned.total_bytes());

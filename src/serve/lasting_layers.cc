@@ -86,7 +86,7 @@ Status LastingLayers::copy_state(int32_t src, int32_t dst) {
   return group->copy_state(src, dst);
 }
 
-bool LastingLayers::lost() const { return !group_ || group_->lost(); }
+bool LastingLayers::lost() const { return !group_ || group_->error(); }
 
 Result<bool> LastingLayers::restore() {
   JIGE_CHECK(lost(), "layers are restored that are not lost");
@@ -145,13 +145,14 @@ void LastingLayers::connect_again() {
       return;
     }
     last = std::move(made.error());
-    if (last.code == Code::kInvalidArgument) return set_gone(last);  // it holds another model
+    const bool other_model = last.code == Code::kInvalidArgument;
+    last.code = Code::kUnavailable;
+    if (other_model) return set_gone(last);
     if (last.message != told) log_warn("{}", last.message);
     told = last.message;
     if (!pause(pause_s)) break;
     pause_s = std::min(2 * pause_s, kAttemptPauseMaxS);
   }
-  last.code = Code::kUnavailable;
   last.message = fmt::format("layers on another machine did not come back within {:.0f} s: {}",
                              watch.seconds(), last.message);
   set_gone(last);

@@ -44,7 +44,7 @@ class LastingLayers final : public model::LayersBeyond {
 
   // Ends what waits for holders, and asking for them, with this error.
   void give_up(const Error& error);
-  // Why the layers will not come back, once that is so.
+  // Why the layers will not come back, once that is so: kUnavailable, or what give_up() was told.
   std::optional<Error> gone() const;
 
   int64_t piece_count(int64_t rows) const override;
@@ -58,7 +58,8 @@ class LastingLayers final : public model::LayersBeyond {
  private:
   // The group, or why there is none.
   Result<LayerGroup*> group() const;
-  // Waits for each holder as long as the options say, and no longer than that.
+  // Waits for each holder's word as long as the options say, at most so long, and then until its
+  // layers are loaded.
   Result<std::unique_ptr<LayerGroup>> connect(double seconds_max) const;
   // On the thread: connects until that is done, or is to end.
   void connect_again();

@@ -14,33 +14,28 @@ using testing::expect_clean;
 using testing::fixture;
 using testing::HolderThread;
 using testing::KeepingSink;
+using testing::kHolderModel;
+using testing::kHolderRoom;
 using testing::Loaded;
 using testing::random_request;
 using testing::sink_for;
 using testing::value_of;
-
-constexpr int64_t kRoomThere = int64_t{64} << 20;
-const model::InferenceOptions kLastingOptions = {.context_max = 128,
-                                                 .kv_block_count = 80,
-                                                 .state_count = 20,
-                                                 .batch_tokens_max = 64,
-                                                 .logit_rows_max = 24};
 
 // A model of which threads hold all layers but the first, and which can be lost and come back.
 class Lasting {
  public:
   Lasting(const std::string& name, int holder_count, double restore_s,
           const std::function<void()>& before_answer = {})
-      : before_answer_(before_answer), loaded(name, kLastingOptions) {
+      : before_answer_(before_answer), loaded(name, kHolderModel) {
     LayerGroupOptions group{.connect_s = 20};
     for (int i = 0; i < holder_count; ++i) {
-      holders_.push_back(std::make_unique<HolderThread>(fixture(name), kRoomThere, before_answer));
+      holders_.push_back(std::make_unique<HolderThread>(fixture(name), kHolderRoom, before_answer));
       addresses.push_back(holders_.back()->address());
     }
     group.holders = addresses;
-    auto divided = value_of(load_divided(fixture(name), loaded.device, kLastingOptions,
+    auto divided = value_of(load_divided(fixture(name), loaded.device, kHolderModel,
                                          value_of(LayerGroup::connect(fixture(name), group)),
-                                         {.memory_bytes = kRoomThere,
+                                         {.memory_bytes = kHolderRoom,
                                           .layers_here = 2 - holder_count,
                                           .forwards_max = 3,
                                           .restore_s = restore_s}));
@@ -50,7 +45,7 @@ class Lasting {
 
   void stop(size_t holder) { holders_[holder].reset(); }
   void come_back(size_t holder, const std::string& name) {
-    holders_[holder] = std::make_unique<HolderThread>(fixture(name), kRoomThere, before_answer_,
+    holders_[holder] = std::make_unique<HolderThread>(fixture(name), kHolderRoom, before_answer_,
                                                       addresses[holder]);
   }
 
@@ -98,7 +93,7 @@ std::vector<LostCase> lost_cases() {
 TEST(LastingLayers, AnswersGoOnWithTheirBitsWhenAHolderIsBack) {
   uint64_t seed = 0;
   for (const LostCase& one : lost_cases()) {
-    Loaded whole(one.name, kLastingOptions);
+    Loaded whole(one.name, kHolderModel);
     Rng rng(derive_key(seed++, "lasting"));
     std::vector<EngineRequest> requests;
     for (int i = 0; i < 12; ++i) requests.push_back(random_request(rng));
@@ -143,7 +138,7 @@ std::vector<float> logprobs_of(const KeepingSink& sink) {
 }
 
 TEST(LastingLayers, ScoresOfAPromptAreTakenOnceThoughItsCacheIsLost) {
-  Loaded whole("llama3", kLastingOptions);
+  Loaded whole("llama3", kHolderModel);
   EngineRequest request = endless(4);
   request.prompt.clear();
   for (int32_t i = 0; i < 100; ++i) request.prompt.push_back(3 + i * 11 % 90);
@@ -229,6 +224,7 @@ TEST(LastingLayers, WhoComesBackWithAnotherModelIsNotAskedAgain) {
   lasting.come_back(0, "qwen3");
   EXPECT_TRUE(sink->wait());
   ASSERT_TRUE(sink->error);
+  EXPECT_EQ(sink->error->code, Code::kUnavailable);
   EXPECT_NE(sink->error->message.find("another model"), std::string::npos) << sink->error->message;
 }
 

@@ -249,10 +249,4 @@ Status LayerGroup::copy_state(int32_t src, int32_t dst) {
   return say({.is_state = true, .src = src, .dst = dst});
 }
 
-Result<bool> LayerGroup::restore() {
-  const std::optional<Error> error = this->error();
-  JIGE_CHECK(error, "layers are restored that are not lost");
-  return tl::unexpected(*error);
-}
-
 }  // namespace jige::serve

@@ -1,5 +1,5 @@
-// LayerGroup: the layers of a model that holders on other machines compute (layer_holder.h), as
-// what an InferenceModel goes on with.
+// LayerGroup: the layers of a model that holders on other machines compute (layer_holder.h), until
+// one of them is lost (lasting_layers.h makes another group then).
 //
 //   JIGE_TRY(auto group, LayerGroup::connect(folder, {.holders = addresses}));
 //   JIGE_TRY(auto divided, load_divided(folder, device, options, std::move(group), …));
@@ -22,7 +22,6 @@
 
 #include "base/result.h"
 #include "comm/socket.h"
-#include "model/layers_beyond.h"
 #include "serve/layer_messages.h"
 
 namespace jige::serve {
@@ -33,7 +32,7 @@ struct LayerGroupOptions {
   const std::atomic<bool>* cancelled = nullptr;  // ends the waiting for holders; may be null
 };
 
-class LayerGroup final : public model::LayersBeyond {
+class LayerGroup {
  public:
   struct Holder {
     std::string name;  // its address
@@ -44,7 +43,7 @@ class LayerGroup final : public model::LayersBeyond {
   // same as this one.
   static Result<std::unique_ptr<LayerGroup>> connect(const std::string& folder,
                                                      const LayerGroupOptions& options);
-  ~LayerGroup() override;
+  ~LayerGroup();
   LayerGroup(const LayerGroup&) = delete;
   LayerGroup& operator=(const LayerGroup&) = delete;
 
@@ -60,14 +59,12 @@ class LayerGroup final : public model::LayersBeyond {
   // That of a holder that was lost; from any thread.
   std::optional<Error> error() const;
 
-  int64_t piece_count(int64_t rows) const override;
-  Status start(std::span<const ops::SequenceSpan> sequences, const TensorView& rows) override;
-  Status finish(int64_t count) override;
-  Status copy_block(int32_t src, int32_t dst) override;
-  Status copy_state(int32_t src, int32_t dst) override;
-  bool lost() const override { return error().has_value(); }
-  // Nobody comes back to a group: lasting_layers.h makes another.
-  Result<bool> restore() override;
+  // As those of model::LayersBeyond.
+  int64_t piece_count(int64_t rows) const;
+  Status start(std::span<const ops::SequenceSpan> sequences, const TensorView& rows);
+  Status finish(int64_t count);
+  Status copy_block(int32_t src, int32_t dst);
+  Status copy_state(int32_t src, int32_t dst);
 
  private:
   // What goes to a holder: rows that come back, or a copy.

@@ -16,6 +16,14 @@
 
 namespace jige::serve::testing {
 
+inline constexpr int64_t kHolderRoom = int64_t{64} << 20;
+// Of models that are divided among holders and served.
+inline const model::InferenceOptions kHolderModel = {.context_max = 128,
+                                                     .kv_block_count = 80,
+                                                     .state_count = 20,
+                                                     .batch_tokens_max = 64,
+                                                     .logit_rows_max = 24};
+
 class HolderThread {
  public:
   HolderThread(const std::string& folder, int64_t memory_bytes,

@@ -155,7 +155,7 @@ void bench_turning_back(Machine& machine) {
 
 void run(int thread_count, const std::string& filter) {
   Machine machine(thread_count);
-  const auto memory = cli::ReadProbe::create(machine.device, kRotatedBytes);
+  const auto memory = cli::ReadProbe::create(machine.device, {.bytes = kRotatedBytes});
   if (!memory) return;
   fmt::print("{}, {}, {} threads\n\n{:<25} {:<7} {:>9} {:>7} [quartiles]\n",
              cpu_features().model_name, isa_name(active_isa()), machine.device.team().size(),

@@ -87,7 +87,7 @@ void run(int thread_count, int64_t outputs, int64_t inputs, std::vector<int64_t>
                              .even_levels = kind.even_levels};
     contenders.emplace_back(machine, product, rows);
   }
-  const auto memory = cli::ReadProbe::create(machine.device, kRotatedBytes);
+  const auto memory = cli::ReadProbe::create(machine.device, {.bytes = kRotatedBytes});
   if (!memory) return;
   double read_rate = 0;
   for (int round = 0; round < kRounds; ++round) {

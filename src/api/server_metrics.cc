@@ -278,7 +278,7 @@ Json top_json(const MetricsSource& source) {
   if (status.drift) top["drift"] = drift_json(*status.drift);
   if (source.replan) top["replan"] = replan_json(*source.replan);
   top["accepting"] = status.accepting;
-  top["stalled"] = status.stalled;
+  top["stalled"] = status.stalled || status.layers_lost;
   top["layers_lost"] = status.layers_lost;
   top["uptime_seconds"] = status.uptime_seconds;
   top["waiting_requests"] = status.waiting_requests;

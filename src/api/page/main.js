@@ -174,7 +174,6 @@ function showModels() {
 
 function statusOf(top) {
   if (top.loading) return "loading";
-  if (top.layers_lost) return "layers lost, waiting for them";
   if (top.stalled) return "stalled";
   if (!top.accepting) return "shutting down";
   if (top.running + top.waiting_requests === 0) return "idle";
@@ -185,7 +184,7 @@ function statusOf(top) {
 async function look() {
   const top = await fetchTop();
   byId("status").textContent = statusOf(top);
-  byId("status").dataset.state = top.loading || top.layers_lost || top.stalled || !top.accepting ? "off" : "on";
+  byId("status").dataset.state = top.loading || top.stalled || !top.accepting ? "off" : "on";
   const now = JSON.stringify([top.loading, top.model, top.adapters]);
   if (top.loading || now === served) return;
   models = await fetchModels();

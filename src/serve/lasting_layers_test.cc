@@ -212,6 +212,7 @@ TEST(LastingLayers, WhereNobodyComesBackInTimeAllFailAndNameTheHolder) {
   }
   EXPECT_TRUE(lasting.beyond->gone());
   EXPECT_FALSE(engine->admission_check(10));
+  EXPECT_TRUE(engine->drain(20));
   expect_clean(*engine);
 }
 

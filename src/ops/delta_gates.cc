@@ -10,18 +10,21 @@ namespace {
 
 cpu::DeltaGateInputs delta_gate_inputs(const DeltaGates& args) {
   const int64_t rows = args.a.rows();
-  const int64_t heads = args.a.columns();
-  check_float("a", args.a, rows, heads);
+  const int64_t heads = args.log_scale.count();
+  const int64_t key_dim = args.a.columns() / heads;
+  check_float("a", args.a, rows, heads * key_dim);
+  JIGE_CHECK(key_dim == 1 || args.b, "decays by key without rates of their own");
   if (args.b) check_float("b", args.b, rows, heads);
   check_vector("log_scale", args.log_scale, DType::kF32, heads);
-  check_vector("bias", args.bias, DType::kF32, heads);
+  check_vector("bias", args.bias, DType::kF32, heads * key_dim);
   return {.a = const_rows_of(args.a),
           .b = args.b ? const_rows_of(args.b) : cpu::ConstRows{},
           .has_b = bool(args.b),
           .log_scale = args.log_scale.as<float>(),
           .bias = args.bias.as<float>(),
           .rate_scale = args.rate_scale,
-          .heads = heads};
+          .heads = heads,
+          .key_dim = key_dim};
 }
 
 template <typename Args>
@@ -31,7 +34,7 @@ void submit_delta_gates(Stream& stream, const Args& args, int64_t rows,
   CpuStream& cpu_stream = as_cpu(stream);
   cpu_stream.submit([args, rows, kernel_member, &device = cpu_stream.cpu()] {
     const auto run = cpu::delta_gate_kernels(active_isa()).*kernel_member;
-    for_row_ranges(device, rows, 8 * args.in.heads,
+    for_row_ranges(device, rows, 8 * args.in.heads * args.in.key_dim,
                    [&](int64_t begin, int64_t end) { run(args, begin, end); });
   });
 }
@@ -41,7 +44,7 @@ void submit_delta_gates(Stream& stream, const Args& args, int64_t rows,
 void delta_gates_forward(Stream& stream, const DeltaGates& args) {
   const cpu::DeltaGateInputs in = delta_gate_inputs(args);
   const int64_t rows = args.a.rows();
-  check_typed("log_decay", args.log_decay, DType::kF32, rows, in.heads);
+  check_typed("log_decay", args.log_decay, DType::kF32, rows, in.heads * in.key_dim);
   check_typed("rate", args.rate, DType::kF32, rows, in.heads);
   const cpu::DeltaGateForwardArgs kernel_args = {
       .in = in, .log_decay = rows_of(args.log_decay), .rate = rows_of(args.rate)};
@@ -52,11 +55,11 @@ void delta_gates_forward(Stream& stream, const DeltaGates& args) {
 void delta_gates_backward(Stream& stream, const DeltaGatesBackward& args) {
   const cpu::DeltaGateInputs in = delta_gate_inputs(args.forward);
   const int64_t rows = args.forward.a.rows();
-  check_typed("grad_a", args.grad_a, args.forward.a.dtype, rows, in.heads);
+  check_typed("grad_a", args.grad_a, args.forward.a.dtype, rows, in.heads * in.key_dim);
   if (in.has_b) check_typed("grad_b", args.grad_b, args.forward.a.dtype, rows, in.heads);
   check_typed("slopes_scale", args.slopes_scale, DType::kF32, rows, in.heads);
-  check_typed("slopes_bias", args.slopes_bias, DType::kF32, rows, in.heads);
-  check_typed("grad_log_decay", args.grad_log_decay, DType::kF32, rows, in.heads);
+  check_typed("slopes_bias", args.slopes_bias, DType::kF32, rows, in.heads * in.key_dim);
+  check_typed("grad_log_decay", args.grad_log_decay, DType::kF32, rows, in.heads * in.key_dim);
   check_typed("grad_rate", args.grad_rate, DType::kF32, rows, in.heads);
   const cpu::DeltaGateBackwardArgs kernel_args = {
       .in = in,

@@ -83,6 +83,73 @@ TEST(DeltaGates, ForwardAgreesWithDouble) {
   });
 }
 
+// Of each of so many numbers, as often as a head has columns.
+Matrix repeated(const Matrix& heads, int64_t key_dim) {
+  return Matrix(DType::kF32, 1, heads.columns() * key_dim, 0).fill_by([&](int64_t, int64_t i) {
+    return static_cast<double>(heads.get(0, i / key_dim));
+  });
+}
+
+TEST(DeltaGates, DecaysByKeyAreThoseOfAsManyHeads) {
+  test::TestStream stream;
+  test::for_each_isa([&] {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      constexpr int64_t kRows = 5, kHeads = 3, kKeyDim = 19, kAll = kHeads * kKeyDim;
+      GateInputs wide(dtype, kRows, kAll, 12.0, true), few(dtype, kRows, kHeads, 1.0, true);
+      wide.rate_scale = few.rate_scale;
+      Matrix scales = few.log_scale;
+      wide.log_scale = repeated(scales, kKeyDim);
+      Rng rng(23);
+      Matrix grad_decay(DType::kF32, kRows, kAll), grad_rates(DType::kF32, kRows, kAll);
+      Matrix grad_rate(DType::kF32, kRows, kHeads);
+      grad_decay.fill_normal(rng);
+      grad_rates.fill(0);
+      grad_rate.fill_normal(rng);
+      const auto run = [&](DeltaGates args, Matrix& rate_gradients, int64_t heads) {
+        delta_gates_forward(*stream, args);
+        std::vector<Matrix> grads = {{dtype, kRows, kAll},
+                                     {dtype, kRows, heads},
+                                     {DType::kF32, kRows, heads},
+                                     {DType::kF32, kRows, kAll}};
+        delta_gates_backward(*stream, {.grad_a = grads[0].view(),
+                                       .grad_b = grads[1].view(),
+                                       .slopes_scale = grads[2].view(),
+                                       .slopes_bias = grads[3].view(),
+                                       .grad_log_decay = grad_decay.view(),
+                                       .grad_rate = rate_gradients.view(),
+                                       .forward = args});
+        return grads;
+      };
+      const std::vector<Matrix> as_heads = run(wide.args(), grad_rates, kAll);
+      const Matrix decays = wide.log_decay;
+      Matrix by_key(DType::kF32, kRows, kAll);
+      DeltaGates args = wide.args();
+      args.log_decay = by_key.view();
+      args.rate = few.rate.view();
+      args.b = few.b.view();
+      args.log_scale = scales.vector();
+      const std::vector<Matrix> grads = run(args, grad_rate, kHeads);
+      EXPECT_TRUE(by_key == decays);
+      EXPECT_TRUE(grads[0] == as_heads[0] && grads[3] == as_heads[3]);
+      Values sums, by_b;
+      for (int64_t t = 0; t < kRows; ++t) {
+        for (int64_t h = 0; h < kHeads; ++h) {
+          double sum = 0;
+          for (int64_t j = 0; j < kKeyDim; ++j) {
+            sum += static_cast<double>(as_heads[2].get(t, h * kKeyDim + j));
+          }
+          sums.push_back(sum);
+          const double rate = rate_reference(static_cast<double>(few.b.get(t, h)), 1);
+          by_b.push_back(static_cast<double>(grad_rate.get(t, h) * few.rate_scale) * rate *
+                         (1 - rate));
+        }
+      }
+      test::expect_near(grads[2], sums, 1e-5, 1e-5, "log_scale");
+      test::expect_near(grads[1], by_b, 1e-5, 1e-6, "b");
+    }
+  });
+}
+
 TEST(DeltaGates, BackwardAgreesWithFiniteDifferences) {
   test::TestStream stream;
   test::for_each_isa([&] {

@@ -16,6 +16,8 @@ void check_delta_shape(const DeltaRuleShape& shape) {
   JIGE_CHECK(shape.key_dim >= 1 && shape.key_dim <= kDeltaRuleDimMax && shape.value_dim >= 1 &&
                  shape.value_dim <= kDeltaRuleDimMax,
              "keys of {} and values of {}", shape.key_dim, shape.value_dim);
+  JIGE_CHECK(!shape.decays_by_key || (shape.corrects && shape.key_heads == shape.value_heads),
+             "decays by key of {} value heads of {} key heads", shape.value_heads, shape.key_heads);
 }
 
 cpu::DeltaRuleOperands delta_operands(const DeltaRuleForward& args) {
@@ -25,7 +27,7 @@ cpu::DeltaRuleOperands delta_operands(const DeltaRuleForward& args) {
   check_float("q", args.q, rows, shape.key_heads * shape.key_dim);
   check_float("k", args.k, rows, shape.key_heads * shape.key_dim);
   check_float("v", args.v, rows, shape.value_heads * shape.value_dim);
-  check_typed("log_decay", args.log_decay, DType::kF32, rows, shape.value_heads);
+  check_typed("log_decay", args.log_decay, DType::kF32, rows, shape.decay_columns());
   check_typed("rate", args.rate, DType::kF32, rows, shape.value_heads);
   if (args.skip) {
     JIGE_CHECK(!shape.corrects, "a skip beside a correction");
@@ -38,6 +40,7 @@ cpu::DeltaRuleOperands delta_operands(const DeltaRuleForward& args) {
           .rate = const_rows_of(args.rate),
           .skip = args.skip ? args.skip.as<float>() : nullptr,
           .corrects = shape.corrects,
+          .decays_by_key = shape.decays_by_key,
           .heads_per_key = shape.value_heads / shape.key_heads,
           .key_dim = shape.key_dim,
           .value_dim = shape.value_dim};
@@ -77,7 +80,7 @@ void run_delta_forward(CpuDevice& device, const DeltaRuleForward& args,
   const int64_t parts = (strips + step - 1) / step;
   const int64_t works_per_sequence = shape.value_heads * parts;
   const int64_t scratch_bytes =
-      cpu::delta_rule_forward_scratch_bytes(shape.key_dim, shape.value_dim);
+      cpu::delta_rule_forward_scratch_bytes(shape.key_dim, shape.value_dim, shape.decays_by_key);
   const auto run_one = [&](int64_t index, int worker) {
     const SequenceSpan& sequence = args.sequences[static_cast<size_t>(index / works_per_sequence)];
     const int64_t head = index % works_per_sequence / parts;
@@ -110,8 +113,8 @@ void run_delta_backward(CpuDevice& device, const std::vector<SequenceSpan>& sequ
   const auto run_one = [&](int64_t index, int worker) {
     const SequenceSpan& sequence = sequences[static_cast<size_t>(index / shape.key_heads)];
     if (sequence.row_count == 0) return;
-    const int64_t scratch_bytes =
-        cpu::delta_rule_backward_scratch_bytes(shape.key_dim, sequence.row_count);
+    const int64_t scratch_bytes = cpu::delta_rule_backward_scratch_bytes(
+        shape.key_dim, sequence.row_count, shape.decays_by_key);
     run(kernel_args, {.row_begin = sequence.row_begin,
                       .row_count = sequence.row_count,
                       .key_head = index % shape.key_heads,
@@ -162,7 +165,7 @@ void delta_rule_backward(Stream& stream, const DeltaRuleBackward& args) {
   check_float("grad_k", args.grad_k, rows, key_columns);
   check_float("grad_v", args.grad_v, rows, value_columns);
   check_float("grad_dst", args.grad_dst, rows, value_columns);
-  check_typed("grad_log_decay", args.grad_log_decay, DType::kF32, rows, shape.value_heads);
+  check_typed("grad_log_decay", args.grad_log_decay, DType::kF32, rows, shape.decay_columns());
   check_typed("grad_rate", args.grad_rate, DType::kF32, rows, shape.value_heads);
   if (args.forward.skip) {
     check_typed("slopes_skip", args.slopes_skip, DType::kF32, rows, shape.value_heads);
@@ -195,8 +198,9 @@ void delta_rule_backward(Stream& stream, const DeltaRuleBackward& args) {
 }
 
 int64_t delta_rule_scratch_bytes(const DeltaRuleShape& shape, int64_t length_max) {
-  return std::max(cpu::delta_rule_forward_scratch_bytes(shape.key_dim, shape.value_dim),
-                  cpu::delta_rule_backward_scratch_bytes(shape.key_dim, length_max));
+  return std::max(
+      cpu::delta_rule_forward_scratch_bytes(shape.key_dim, shape.value_dim, shape.decays_by_key),
+      cpu::delta_rule_backward_scratch_bytes(shape.key_dim, length_max, shape.decays_by_key));
 }
 
 }  // namespace jige::ops

@@ -12,10 +12,12 @@
 // or, without the correction,
 //   S  = S~ + rate · k vᵀ
 //   dst = Sᵀ q + skip · v
-// S is zero before a sequence's first token. A sequence goes on where it was by its row of the
-// states: read when context_count > 0, and afterwards S behind the last row. At context_count 0 it
-// is not read, whatever it holds. A head's S lies there in strips of 16 columns, the last of what
-// is left: [strip][dk][columns of the strip].
+// With decays by key, as Kimi Linear has them, log_decay has a number for every column of a key,
+// and row i of S fades by the i-th: S~ = diag(exp(log_decay)) S. Then every key head has one value
+// head. S is zero before a sequence's first token. A sequence goes on where it was by its row of
+// the states: read when context_count > 0, and afterwards S behind the last row. At context_count 0
+// it is not read, whatever it holds. A head's S lies there in strips of 16 columns, the last of
+// what is left: [strip][dk][columns of the strip].
 //
 // Order: sums over dk are four chains of fused multiply-adds, of every fourth index each, added in
 // pairs; on a GPU others (kernels/cuda/delta_rule.h). Always a token at a time, so bits depend
@@ -41,15 +43,19 @@ struct DeltaRuleShape {
   int64_t key_dim = 0;      // dk
   int64_t value_dim = 0;    // dv
   bool corrects = true;
+  bool decays_by_key = false;  // only where it corrects; not on GPUs (model/device_support.h)
+
+  int64_t decay_columns() const { return decays_by_key ? value_heads * key_dim : value_heads; }
 };
 
 struct DeltaRuleForward {
-  TensorView dst;              // [T, Hv·dv] f32 or bf16
-  TensorView q, k;             // [T, Hk·dk] f32 or bf16
-  TensorView v;                // [T, Hv·dv] f32 or bf16
-  TensorView log_decay, rate;  // [T, Hv] f32
-  TensorView skip;             // [Hv] f32, where nothing is corrected, or empty: zero
-  TensorView states;           // [slots, Hv·dk·dv] f32, or empty in training
+  TensorView dst;        // [T, Hv·dv] f32 or bf16
+  TensorView q, k;       // [T, Hk·dk] f32 or bf16
+  TensorView v;          // [T, Hv·dv] f32 or bf16
+  TensorView log_decay;  // [T, Hv] f32, or [T, Hv·dk]
+  TensorView rate;       // [T, Hv] f32
+  TensorView skip;       // [Hv] f32, where nothing is corrected, or empty: zero
+  TensorView states;     // [slots, Hv·dk·dv] f32, or empty in training
   std::vector<SequenceSpan> sequences;
   DeltaRuleShape shape;
 };
@@ -57,7 +63,7 @@ void delta_rule_forward(Stream& stream, const DeltaRuleForward& args);
 
 struct DeltaRuleBackward {
   TensorView grad_q, grad_k, grad_v;     // as q, k, v; overwritten
-  TensorView grad_log_decay, grad_rate;  // [T, Hv] f32; overwritten
+  TensorView grad_log_decay, grad_rate;  // as log_decay and rate; overwritten
   // [T, Hv] f32 whose sums over rows are the gradient of skip; overwritten. Where there is one.
   TensorView slopes_skip;
   TensorView grad_dst;       // [T, Hv·dv]

@@ -25,6 +25,7 @@ std::vector<BackwardCase> backward_cases() {
   for (size_t i = 0; i < count; ++i) {
     all.push_back(all[i]);
     all.back().c.shape.corrects = false;
+    all.push_back({by_key(all[i].c), all[i].stride});
   }
   return all;
 }

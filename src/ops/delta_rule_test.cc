@@ -178,16 +178,16 @@ TEST(DeltaRule, ZeroKeysAndFullDecayAreNumbers) {
 }
 
 TEST(DeltaRule, ScratchIsWhatIsStated) {
-  for (const int32_t length : {1, 700, 5000}) {
-    const Case c = {{length}, {1, 1, 64, 64}, DType::kF32};
+  const auto of_length = [](int32_t length) { return Case{{length}, {1, 1, 64, 64}}; };
+  for (const Case& c : {of_length(1), of_length(700), of_length(5000), by_key(of_length(700))}) {
     Operands in(c);
     Matrix grad_dst = Matrix(c.dtype, c.rows(), c.value_columns()).fill(1);
     CpuDevice device({.thread_count = 1});
     const auto stream = std::move(*device.make_stream());
     delta_rule_forward(*stream, in.args(c));
     run_backward(*stream, c, in, grad_dst);
-    const int64_t stated = delta_rule_scratch_bytes(c.shape, length);
-    EXPECT_EQ(device.scratch_bytes(), CpuDevice::scratch_bytes_held(stated)) << length;
+    const int64_t stated = delta_rule_scratch_bytes(c.shape, c.lengths[0]);
+    EXPECT_EQ(device.scratch_bytes(), CpuDevice::scratch_bytes_held(stated)) << c.name();
   }
 }
 

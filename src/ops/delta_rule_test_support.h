@@ -40,16 +40,25 @@ struct Case {
     return result;
   }
   std::string name() const {
-    return fmt::format("{} key heads of {}, {} value heads of {}, {}{}", shape.key_heads,
+    return fmt::format("{} key heads of {}, {} value heads of {}, {}{}{}", shape.key_heads,
                        shape.key_dim, shape.value_heads, shape.value_dim, dtype_info(dtype).name,
-                       shape.corrects ? "" : ", without a correction");
+                       shape.corrects ? "" : ", without a correction",
+                       shape.decays_by_key ? ", with decays by key" : "");
   }
 };
 
-// Every case of the delta rule, and the same without its correction.
+// The same with a decay for every column of a key, and a value head for every key head.
+inline Case by_key(Case one) {
+  one.shape.key_heads = one.shape.value_heads;
+  one.shape.decays_by_key = true;
+  return one;
+}
+
+// Every case of the delta rule, and the same with decays by key and without its correction.
 inline std::vector<Case> with_and_without_correction(std::vector<Case> cases) {
   const size_t count = cases.size();
   for (size_t i = 0; i < count; ++i) {
+    cases.push_back(by_key(cases[i]));
     cases.push_back(cases[i]);
     cases.back().shape.corrects = false;
   }
@@ -64,7 +73,7 @@ struct Operands {
         q(c.dtype, c.rows(), c.key_columns()),
         k(c.dtype, c.rows(), c.key_columns()),
         v(c.dtype, c.rows(), c.value_columns()),
-        log_decay(DType::kF32, c.rows(), c.shape.value_heads),
+        log_decay(DType::kF32, c.rows(), c.shape.decay_columns()),
         rate(DType::kF32, c.rows(), c.shape.value_heads),
         skip(DType::kF32, 1, c.shape.value_heads, 0) {
     Rng rng(seed);
@@ -135,9 +144,10 @@ inline void run_head(const Case& c, const SequenceSpan& span, int64_t head, Refe
     const auto gate = static_cast<size_t>(row * c.shape.value_heads + head);
     const auto value_first =
         static_cast<size_t>(row * c.value_columns() + head * c.shape.value_dim);
-    const double decay = std::exp(ref.log_decay[gate]);
     std::ranges::fill(memory, 0.0);
-    for (double& s : state) s *= decay;
+    for (size_t i = 0; i < state.size(); ++i) {
+      state[i] *= std::exp(ref.log_decay[c.shape.decays_by_key ? gate * dk + i / dv : gate]);
+    }
     for (size_t i = 0; i < dk; ++i) add_scaled(memory.data(), &state[i * dv], k[i], columns);
     double* const result = &ref.dst[value_first];
     for (size_t j = 0; j < dv; ++j) {
@@ -168,7 +178,7 @@ struct Gradients {
       : q(c.dtype, c.rows(), c.key_columns()),
         k(c.dtype, c.rows(), c.key_columns()),
         v(c.dtype, c.rows(), c.value_columns()),
-        log_decay(DType::kF32, c.rows(), c.shape.value_heads),
+        log_decay(DType::kF32, c.rows(), c.shape.decay_columns()),
         rate(DType::kF32, c.rows(), c.shape.value_heads),
         slopes_skip(DType::kF32, c.rows(), c.shape.value_heads) {}
   // For these sequences.

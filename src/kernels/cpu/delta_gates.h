@@ -4,7 +4,9 @@
 //   db = drate · rate · sigmoid(-b),  rate = rate_scale · sigmoid(b)
 // or, without b, da += drate · sigmoid(x).
 //   slopes: of bias da, of log_scale dlog_decay · log_decay
-// Bytes moved: every operand once. Threads: pure functions on row ranges.
+// Where a head has a decay for every column of its keys, all is by column but log_scale, whose
+// slope is the sum of the head's columns. Bytes moved: every operand once. Threads: pure functions
+// on row ranges.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +16,14 @@
 namespace jige::cpu {
 
 struct DeltaGateInputs {
-  ConstRows a, b;  // [T, H]
+  ConstRows a;  // [T, H·dk]
+  ConstRows b;  // [T, H]
   bool has_b;
   const float* log_scale;  // [H]
-  const float* bias;       // [H]
+  const float* bias;       // [H·dk]
   float rate_scale;
-  int64_t heads;  // H
+  int64_t heads;    // H
+  int64_t key_dim;  // dk; 1: a head has one decay
 };
 
 struct DeltaGateForwardArgs {

@@ -14,8 +14,9 @@
 //   dv  = rate · dδ         drate += dδ · (v - m)      m = S~ᵀ k^, dm = -dv
 //   dS~ = dS + k^ dmᵀ       dk^ += S~ dm
 //   dlog_decay += Σ dS~ ∘ S~    dS of the token before = exp(log_decay) · dS~
-// Without a correction m and dm are zero, and dv += skip · do, dskip += do · v.
-// What is summed over strips and over the value heads of a key head is added in ascending order.
+// Without a correction m and dm are zero, and dv += skip · do, dskip += do · v. Where every column
+// of a key has a decay, dlog_decay of a column is the sum of its row alone. What is summed over
+// strips and over the value heads of a key head is added in ascending order.
 //
 // Per token, head and 16 numbers of S forward computes 4 multiply-adds (without a correction 3):
 // that is its bound.
@@ -35,10 +36,11 @@ inline constexpr int64_t kDeltaBackwardTokens = 32;  // of a chunk, between two 
 struct DeltaRuleOperands {
   ConstRows q, k;       // [T, Hk·dk]
   ConstRows v;          // [T, Hv·dv]
-  ConstRows log_decay;  // [T, Hv] f32
+  ConstRows log_decay;  // [T, Hv] f32, or [T, Hv·dk]
   ConstRows rate;       // [T, Hv] f32
   const float* skip;    // [Hv], or null
   bool corrects;
+  bool decays_by_key;     // every column of a key has a decay; corrects, and heads_per_key is 1
   int64_t heads_per_key;  // Hv / Hk
   int64_t key_dim;        // dk
   int64_t value_dim;      // dv
@@ -64,7 +66,7 @@ struct DeltaRuleBackwardArgs {
   DeltaRuleOperands in;
   Rows grad_q, grad_k;             // [T, Hk·dk]
   Rows grad_v;                     // [T, Hv·dv]
-  Rows grad_log_decay, grad_rate;  // [T, Hv] f32
+  Rows grad_log_decay, grad_rate;  // as log_decay and rate
   Rows slopes_skip;                // [T, Hv] f32; not read where there is no skip
   ConstRows grad_dst;              // [T, Hv·dv]
 };
@@ -84,7 +86,7 @@ struct DeltaRuleKernels {
 
 const DeltaRuleKernels& delta_rule_kernels(Isa isa);
 
-int64_t delta_rule_forward_scratch_bytes(int64_t key_dim, int64_t value_dim) noexcept;
-int64_t delta_rule_backward_scratch_bytes(int64_t key_dim, int64_t row_count) noexcept;
+int64_t delta_rule_forward_scratch_bytes(int64_t key_dim, int64_t value_dim, bool by_key) noexcept;
+int64_t delta_rule_backward_scratch_bytes(int64_t key_dim, int64_t row_count, bool by_key) noexcept;
 
 }  // namespace jige::cpu

@@ -19,6 +19,7 @@ struct DeltaBackward {
   int64_t rows;  // padded key dimension
 
   float* key(int64_t t) const { return scratch + layout.keys + t * rows; }
+  float* decays(int64_t t) const { return scratch + layout.decays + t * rows; }
   float* query(int64_t t) const { return scratch + layout.queries + t * rows; }
   float* state(int64_t t) const { return scratch + layout.states + t * rows * kColumns; }
   float* grad_state() const { return scratch + layout.grad_state; }
@@ -27,6 +28,7 @@ struct DeltaBackward {
   float* factors(int64_t t) const { return scratch + layout.factors + 2 * t; }
   float* grad_query(int64_t t) const { return scratch + layout.grad_queries + t * rows; }
   float* grad_key(int64_t t) const { return scratch + layout.grad_keys + t * rows; }
+  float* grad_decay(int64_t t) const { return scratch + layout.grad_decays + t * rows; }
   float* checkpoint(int64_t chunk) const {
     return scratch + layout.checkpoints + chunk * rows * kColumns;
   }
@@ -56,9 +58,10 @@ JIGE_FLATTEN void prepare_factors(const DeltaBackward& run) {
   }
 }
 
-template <bool kCorrects>
+template <DeltaKind kKind>
 JIGE_FLATTEN void load_chunk(const DeltaBackward& run, int64_t head, int64_t index,
                              BackwardChunk* chunk) {
+  constexpr bool kByKey = kKind == DeltaKind::kByKey;
   const DeltaRuleOperands& in = run.args.in;
   const int64_t column = run.work.key_head * in.key_dim;
   chunk->first = index * kDeltaBackwardTokens;
@@ -68,10 +71,15 @@ JIGE_FLATTEN void load_chunk(const DeltaBackward& run, int64_t head, int64_t ind
     const int64_t row = run.work.row_begin + chunk->first + t;
     const float* factors = run.factors(chunk->first + t);
     delta_scale_row(run.query(t), in.q, row, column, in.key_dim,
-                    factors[0] * delta_query_scale<kCorrects>(in.key_dim));
+                    factors[0] * delta_query_scale<delta_corrects(kKind)>(in.key_dim));
     delta_scale_row(run.key(t), in.k, row, column, in.key_dim, factors[1]);
-    chunk->tokens[t] = {run.key(t), run.query(t), delta_decay(in, row, head),
-                        row_of<float>(in.rate, row)[head], delta_skip(in, head)};
+    if (kByKey) delta_decays(in, row, head, run.decays(t));
+    chunk->tokens[t] = {run.key(t),
+                        run.query(t),
+                        kByKey ? run.decays(t) : nullptr,
+                        kByKey ? 1.0f : delta_decay(in, row, head),
+                        row_of<float>(in.rate, row)[head],
+                        delta_skip(in, head)};
   }
 }
 
@@ -100,7 +108,7 @@ JIGE_INLINE void fetch_token(const DeltaBackward& run, const BackwardStrip& stri
 
 // Runs a chunk forward from state 0. With kKeep state t + 1 is that behind token t, and its δ and
 // v - m are kept; else state 0 becomes that behind the last token.
-template <bool kCorrects, bool kKeep>
+template <DeltaKind kKind, bool kKeep>
 JIGE_FLATTEN void replay(const DeltaBackward& run, const BackwardStrip& strip,
                          const BackwardChunk& chunk) {
   for (int64_t t = 0; t < chunk.count; ++t) {
@@ -109,7 +117,7 @@ JIGE_FLATTEN void replay(const DeltaBackward& run, const BackwardStrip& strip,
     fetch_token(run, strip, chunk.first + t + (kKeep ? -1 : 1) * kDeltaBackwardTokens);
     const V values[1] = {load_any<V>(run.args.in.v, row, strip.column, strip.lanes)};
     const DeltaStripStep step[1] = {{run.state(kKeep ? t : 0), run.state(kKeep ? t + 1 : 0)}};
-    const DeltaResults<1> results = delta_step<kCorrects>(step, run.rows, chunk.tokens[t], values);
+    const DeltaResults<1> results = delta_step<kKind>(step, run.rows, chunk.tokens[t], values);
     if (!kKeep) continue;
     results.deltas[0].store(run.delta(t));
     results.errors[0].store(run.error(t));
@@ -142,29 +150,39 @@ JIGE_INLINE V grad_of_delta(const DeltaBackward& run, const DeltaToken& token, i
   return (chains[0] + chains[1]) + (chains[2] + chains[3]);
 }
 
-// dk^ += dS δ + S~ dm, and dS becomes that of the token before; gives Σ dS~ ∘ S~.
-template <bool kCorrects>
+// dk^ += dS δ + S~ dm, and dS becomes that of the token before; gives Σ dS~ ∘ S~, or adds the sums
+// of its rows to those of the key's columns.
+template <DeltaKind kKind>
 JIGE_INLINE float grad_of_decay(const DeltaBackward& run, const DeltaToken& token, int64_t t,
-                                V grad_memory, float* grad_key) {
+                                V grad_memory, int64_t index) {
+  constexpr bool kCorrects = delta_corrects(kKind);
+  constexpr bool kByKey = kKind == DeltaKind::kByKey;
+  float* const grad_key = run.grad_key(index);
   const float* state = run.state(t);
   float* grad_state = run.grad_state();
   const V delta = V::load(run.delta(t));
   const V decay = V::broadcast(token.decay);
   V chains[kDeltaChains] = {V::zero(), V::zero(), V::zero(), V::zero()};
   for (int64_t i = 0; i < run.rows; i += 16) {
-    V products[16];
+    V products[16], of_decays[16];
     for (int64_t r = 0; r < 16; ++r) {
       const int64_t at = (i + r) * kColumns;
-      const V faded = decay * V::load(state + at);
+      const V fades = kByKey ? V::broadcast(token.decays[i + r]) : decay;
+      const V faded = fades * V::load(state + at);
       const V grad = V::load(grad_state + at);
       products[r] = kCorrects ? fma(faded, grad_memory, grad * delta) : grad * delta;
       const V grad_faded =
           kCorrects ? fma(V::broadcast(token.key[i + r]), grad_memory, grad) : grad;
-      V& chain = chains[r % kDeltaChains];
-      chain = fma(grad_faded, faded, chain);
-      (decay * grad_faded).store(grad_state + at);
+      if (kByKey) {
+        of_decays[r] = grad_faded * faded;
+      } else {
+        V& chain = chains[r % kDeltaChains];
+        chain = fma(grad_faded, faded, chain);
+      }
+      (fades * grad_faded).store(grad_state + at);
     }
     add_row_sums(products, grad_key + i);
+    if (kByKey) add_row_sums(of_decays, run.grad_decay(index) + i);
   }
   return horizontal_sum((chains[0] + chains[1]) + (chains[2] + chains[3]));
 }
@@ -177,9 +195,10 @@ JIGE_INLINE void add_of_strip(const Rows& rows, int64_t row, const BackwardStrip
 }
 
 // Goes through a chunk's tokens from the last to the first.
-template <bool kCorrects>
+template <DeltaKind kKind>
 JIGE_FLATTEN void scan_back(const DeltaBackward& run, const BackwardStrip& strip,
                             const BackwardChunk& chunk) {
+  constexpr bool kCorrects = delta_corrects(kKind);
   for (int64_t t = chunk.count - 1; t >= 0; --t) {
     const int64_t index = chunk.first + t;
     const int64_t row = run.work.row_begin + index;
@@ -196,15 +215,17 @@ JIGE_FLATTEN void scan_back(const DeltaBackward& run, const BackwardStrip& strip
               run.args.grad_v, row, strip.column, strip.lanes);
     const V error = V::load(run.error(t));
     add_of_strip(run.args.grad_rate, row, strip, horizontal_sum(grad_delta * error));
-    add_of_strip(run.args.grad_log_decay, row, strip,
-                 grad_of_decay<kCorrects>(run, token, t, -grad_value, run.grad_key(index)));
+    const float grad_decay = grad_of_decay<kKind>(run, token, t, -grad_value, index);
+    if (kKind != DeltaKind::kByKey) {
+      add_of_strip(run.args.grad_log_decay, row, strip, grad_decay);
+    }
     if (!kCorrects && run.args.in.skip) {
       add_of_strip(run.args.slopes_skip, row, strip, horizontal_sum(grad_dst * error));
     }
   }
 }
 
-template <bool kCorrects>
+template <DeltaKind kKind>
 void run_strip(const DeltaBackward& run, const BackwardStrip& strip) {
   const int64_t chunks = (run.work.row_count + kDeltaBackwardTokens - 1) / kDeltaBackwardTokens;
   BackwardChunk chunk;
@@ -212,15 +233,15 @@ void run_strip(const DeltaBackward& run, const BackwardStrip& strip) {
   for (int64_t c = 0; c < chunks; ++c) {
     std::memcpy(run.checkpoint(c), run.state(0), run.strip_bytes());
     if (c + 1 == chunks) break;
-    load_chunk<kCorrects>(run, strip.head, c, &chunk);
-    replay<kCorrects, false>(run, strip, chunk);
+    load_chunk<kKind>(run, strip.head, c, &chunk);
+    replay<kKind, false>(run, strip, chunk);
   }
   std::memset(run.grad_state(), 0, run.strip_bytes());
   for (int64_t c = chunks - 1; c >= 0; --c) {
-    load_chunk<kCorrects>(run, strip.head, c, &chunk);
+    load_chunk<kKind>(run, strip.head, c, &chunk);
     std::memcpy(run.state(0), run.checkpoint(c), run.strip_bytes());
-    replay<kCorrects, true>(run, strip, chunk);
-    scan_back<kCorrects>(run, strip, chunk);
+    replay<kKind, true>(run, strip, chunk);
+    scan_back<kKind>(run, strip, chunk);
   }
 }
 
@@ -243,7 +264,7 @@ JIGE_INLINE void grad_of_normalised(const Rows& dst, const ConstRows& src, int64
   });
 }
 
-// Of queries and keys that stayed as they were.
+// Of queries and keys that stayed as they were, and of decays.
 JIGE_INLINE void store_gradient(const Rows& dst, int64_t row, int64_t column, int64_t count,
                                 const float* grad) {
   for_each_vector<V>(count, [&](int64_t i, int lanes) {
@@ -270,34 +291,37 @@ JIGE_FLATTEN void store_key_gradients(const DeltaBackward& run) {
   }
 }
 
-template <bool kCorrects>
+template <DeltaKind kKind>
 void run_backward(const DeltaRuleBackwardArgs& args, const DeltaRuleBackwardWork& work) {
+  constexpr bool kCorrects = delta_corrects(kKind);
   const DeltaRuleOperands& in = args.in;
-  const DeltaBackward run = {args, work, delta_backward_layout(in.key_dim, work.row_count),
+  const DeltaBackward run = {args, work,
+                             delta_backward_layout(in.key_dim, work.row_count, in.decays_by_key),
                              static_cast<float*>(work.scratch), delta_padded(in.key_dim)};
   prepare_factors<kCorrects>(run);
-  const auto sums_bytes = static_cast<size_t>(2 * work.row_count * run.rows) * sizeof(float);
-  std::memset(run.grad_query(0), 0, sums_bytes);  // and the keys', which lie behind
+  constexpr int64_t sums = kKind == DeltaKind::kByKey ? 3 : 2;
+  const auto sums_bytes = static_cast<size_t>(sums * work.row_count * run.rows) * sizeof(float);
+  std::memset(run.grad_query(0), 0, sums_bytes);  // and those of keys and decays, which lie behind
   for (int64_t h = 0; h < in.heads_per_key; ++h) {
     const int64_t head = work.key_head * in.heads_per_key + h;
     for (int64_t s = 0; s < delta_strips(in.value_dim); ++s) {
-      run_strip<kCorrects>(run, {.head = head,
-                                 .first = s == 0,
-                                 .column = head * in.value_dim + s * kColumns,
-                                 .lanes = delta_strip_lanes(in.value_dim, s)});
+      run_strip<kKind>(run, {.head = head,
+                             .first = s == 0,
+                             .column = head * in.value_dim + s * kColumns,
+                             .lanes = delta_strip_lanes(in.value_dim, s)});
     }
   }
   store_key_gradients<kCorrects>(run);
+  for (int64_t t = 0; kKind == DeltaKind::kByKey && t < work.row_count; ++t) {
+    store_gradient(args.grad_log_decay, work.row_begin + t, work.key_head * in.key_dim, in.key_dim,
+                   run.grad_decay(t));
+  }
 }
 
 }  // namespace
 
 void delta_backward(const DeltaRuleBackwardArgs& args, const DeltaRuleBackwardWork& work) noexcept {
-  if (args.in.corrects) {
-    run_backward<true>(args, work);
-  } else {
-    run_backward<false>(args, work);
-  }
+  with_delta_kind(args.in, [&](auto tag) { run_backward<decltype(tag)::kind>(args, work); });
 }
 
 }  // namespace jige::cpu::JIGE_ISA_NS

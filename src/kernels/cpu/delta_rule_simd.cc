@@ -24,9 +24,15 @@ struct DeltaChunk {
   DeltaToken tokens[kDeltaForwardTokens];
 };
 
-template <bool kCorrects>
-JIGE_FLATTEN void prepare_chunk(const DeltaRuleOperands& in, int64_t head, float* keys,
-                                float* queries, DeltaChunk* chunk) {
+template <DeltaKind kKind>
+JIGE_FLATTEN void prepare_chunk(const DeltaRuleOperands& in, int64_t head, float* scratch,
+                                DeltaChunk* chunk) {
+  constexpr bool kCorrects = delta_corrects(kKind);
+  constexpr bool kByKey = kKind == DeltaKind::kByKey;
+  const DeltaForwardLayout layout =
+      delta_forward_layout(in.key_dim, in.value_dim, in.decays_by_key);
+  float* const keys = scratch + layout.keys;
+  float* const queries = scratch + layout.queries;
   const int64_t rows = delta_padded(in.key_dim);
   const int64_t key_head = head / in.heads_per_key;
   const int64_t column = key_head * in.key_dim;
@@ -36,13 +42,19 @@ JIGE_FLATTEN void prepare_chunk(const DeltaRuleOperands& in, int64_t head, float
     delta_scale_row(keys + t * rows, in.k, row, column, in.key_dim, factors.key);
     delta_scale_row(queries + t * rows, in.q, row, column, in.key_dim,
                     factors.query * delta_query_scale<kCorrects>(in.key_dim));
-    chunk->tokens[t] = {keys + t * rows, queries + t * rows, delta_decay(in, row, head),
-                        row_of<float>(in.rate, row)[head], delta_skip(in, head)};
+    float* const decays = scratch + layout.decays + t * rows;
+    if (kByKey) delta_decays(in, row, head, decays);
+    chunk->tokens[t] = {keys + t * rows,
+                        queries + t * rows,
+                        kByKey ? decays : nullptr,
+                        kByKey ? 1.0f : delta_decay(in, row, head),
+                        row_of<float>(in.rate, row)[head],
+                        delta_skip(in, head)};
   }
 }
 
 // Strips [strip, strip + kStrips) of a head through the tokens of a chunk.
-template <bool kCorrects, int kStrips>
+template <DeltaKind kKind, int kStrips>
 JIGE_FLATTEN void run_strips(const DeltaRuleForwardArgs& args, int64_t head, int64_t strip,
                              float* const* states, const DeltaChunk& chunk) {
   const int64_t rows = (args.in.key_dim + kDeltaChains - 1) / kDeltaChains * kDeltaChains;
@@ -60,8 +72,7 @@ JIGE_FLATTEN void run_strips(const DeltaRuleForwardArgs& args, int64_t head, int
     for (int s = 0; s < kStrips; ++s) {
       values[s] = load_any<V>(args.in.v, row, columns[s], lanes[s]);
     }
-    const DeltaResults<kStrips> results =
-        delta_step<kCorrects>(steps, rows, chunk.tokens[t], values);
+    const DeltaResults<kStrips> results = delta_step<kKind>(steps, rows, chunk.tokens[t], values);
     for (int s = 0; s < kStrips; ++s) {
       store_any(results.dst[s], args.dst, row, columns[s], lanes[s]);
     }
@@ -118,9 +129,10 @@ class StripPlaces {
   float* scratch_;
 };
 
-template <bool kCorrects>
+template <DeltaKind kKind>
 void run_forward(const DeltaRuleForwardArgs& args, const DeltaRuleForwardWork& work) {
-  const DeltaForwardLayout layout = delta_forward_layout(args.in.key_dim, args.in.value_dim);
+  const DeltaForwardLayout layout =
+      delta_forward_layout(args.in.key_dim, args.in.value_dim, args.in.decays_by_key);
   auto* scratch = static_cast<float*>(work.scratch);
   const StripPlaces places(args.in, work, scratch + layout.strips);
   for (int64_t s = work.strip_begin; s < work.strip_end; ++s) places.begin(s);
@@ -129,28 +141,23 @@ void run_forward(const DeltaRuleForwardArgs& args, const DeltaRuleForwardWork& w
     const int64_t left = work.row_count - t;
     chunk.row_begin = work.row_begin + t;
     chunk.count = left < kDeltaForwardTokens ? left : kDeltaForwardTokens;
-    prepare_chunk<kCorrects>(args.in, work.head, scratch + layout.keys, scratch + layout.queries,
-                             &chunk);
+    prepare_chunk<kKind>(args.in, work.head, scratch, &chunk);
     int64_t s = work.strip_begin;
     for (; s + kStripsAtOnce <= work.strip_end; s += kStripsAtOnce) {
       float* states[kStripsAtOnce];
       for (int i = 0; i < kStripsAtOnce; ++i) states[i] = places.place(s + i);
-      run_strips<kCorrects, kStripsAtOnce>(args, work.head, s, states, chunk);
+      run_strips<kKind, kStripsAtOnce>(args, work.head, s, states, chunk);
     }
     for (; s < work.strip_end; ++s) {
       float* state = places.place(s);
-      run_strips<kCorrects, 1>(args, work.head, s, &state, chunk);
+      run_strips<kKind, 1>(args, work.head, s, &state, chunk);
     }
   }
   for (int64_t s = work.strip_begin; s < work.strip_end; ++s) places.end(s);
 }
 
 void delta_forward(const DeltaRuleForwardArgs& args, const DeltaRuleForwardWork& work) noexcept {
-  if (args.in.corrects) {
-    run_forward<true>(args, work);
-  } else {
-    run_forward<false>(args, work);
-  }
+  with_delta_kind(args.in, [&](auto tag) { run_forward<decltype(tag)::kind>(args, work); });
 }
 
 }  // namespace

@@ -57,6 +57,34 @@ JIGE_INLINE float delta_skip(const DeltaRuleOperands& in, int64_t head) {
   return in.skip ? in.skip[head] : 0.0f;
 }
 
+// How a state fades and learns.
+enum class DeltaKind { kPlain, kCorrecting, kByKey };
+constexpr bool delta_corrects(DeltaKind kind) { return kind != DeltaKind::kPlain; }
+
+template <DeltaKind kKind>
+struct DeltaTag {
+  static constexpr DeltaKind kind = kKind;
+};
+// Calls body(DeltaTag<kind>{}) for what the operands ask.
+template <typename Body>
+JIGE_INLINE void with_delta_kind(const DeltaRuleOperands& in, Body&& body) {
+  if (in.decays_by_key) {
+    body(DeltaTag<DeltaKind::kByKey>{});
+  } else if (in.corrects) {
+    body(DeltaTag<DeltaKind::kCorrecting>{});
+  } else {
+    body(DeltaTag<DeltaKind::kPlain>{});
+  }
+}
+
+// exp of those of a key's columns, with ones up to a multiple of 16.
+JIGE_INLINE void delta_decays(const DeltaRuleOperands& in, int64_t row, int64_t head, float* dst) {
+  using V = DeltaVector;
+  const float* src = row_of<float>(in.log_decay, row) + head * in.key_dim;
+  for_each_vector<V>(
+      in.key_dim, [&](int64_t i, int lanes) { exp(load_lanes<V>(src + i, lanes)).store(dst + i); });
+}
+
 // exp of one number.
 JIGE_INLINE float delta_decay(const DeltaRuleOperands& in, int64_t row, int64_t head) {
   const float log_decay = row_of<float>(in.log_decay, row)[head];
@@ -67,9 +95,10 @@ JIGE_INLINE float delta_decay(const DeltaRuleOperands& in, int64_t row, int64_t 
 
 // A token as the steps of its strips see it.
 struct DeltaToken {
-  const float* key;    // k^
-  const float* query;  // q^
-  float decay;         // exp(log_decay)
+  const float* key;     // k^
+  const float* query;   // q^
+  const float* decays;  // exp(log_decay) of the key's columns, or null:
+  float decay;          // of all of them
   float rate;
   float skip;
 };
@@ -89,12 +118,14 @@ struct DeltaResults {
 
 // Several strips at once, so that there are enough chains to keep the arithmetic units busy.
 // REQUIRES: rows is a multiple of kDeltaChains.
-template <bool kCorrects, int kStrips>
+template <DeltaKind kKind, int kStrips>
 JIGE_INLINE DeltaResults<kStrips> delta_step(const DeltaStripStep (&strips)[kStrips], int64_t rows,
                                              const DeltaToken& token,
                                              const DeltaVector (&values)[kStrips]) {
   using V = DeltaVector;
   constexpr int64_t kColumns = kDeltaStripColumns;
+  constexpr bool kCorrects = delta_corrects(kKind);
+  constexpr bool kByKey = kKind == DeltaKind::kByKey;
   V chains[kStrips][kDeltaChains];
   const auto clear = [&] {
     for (auto& strip : chains) {
@@ -110,7 +141,8 @@ JIGE_INLINE DeltaResults<kStrips> delta_step(const DeltaStripStep (&strips)[kStr
     clear();
     for (int64_t i = 0; i < rows; i += kDeltaChains) {
       for (int64_t p = 0; p < kDeltaChains; ++p) {
-        const V key = V::broadcast(token.key[i + p]);
+        const float fades = kByKey ? token.decays[i + p] : 1.0f;
+        const V key = V::broadcast(kByKey ? token.key[i + p] * fades : token.key[i + p]);
         for (int s = 0; s < kStrips; ++s) {
           chains[s][p] = fma(key, V::load(strips[s].before + (i + p) * kColumns), chains[s][p]);
         }
@@ -119,7 +151,8 @@ JIGE_INLINE DeltaResults<kStrips> delta_step(const DeltaStripStep (&strips)[kStr
   }
   const V decay = V::broadcast(token.decay);
   for (int s = 0; s < kStrips; ++s) {
-    results.errors[s] = kCorrects ? values[s] - decay * sum_of(s) : values[s];
+    const V memory = kByKey ? sum_of(s) : decay * sum_of(s);
+    results.errors[s] = kCorrects ? values[s] - memory : values[s];
     results.deltas[s] = V::broadcast(token.rate) * results.errors[s];
   }
 
@@ -128,9 +161,10 @@ JIGE_INLINE DeltaResults<kStrips> delta_step(const DeltaStripStep (&strips)[kStr
     for (int64_t p = 0; p < kDeltaChains; ++p) {
       const V key = V::broadcast(token.key[i + p]);
       const V query = V::broadcast(token.query[i + p]);
+      const V fades = kByKey ? V::broadcast(token.decays[i + p]) : decay;
       for (int s = 0; s < kStrips; ++s) {
         const int64_t at = (i + p) * kColumns;
-        const V state = fma(key, results.deltas[s], decay * V::load(strips[s].before + at));
+        const V state = fma(key, results.deltas[s], fades * V::load(strips[s].before + at));
         state.store(strips[s].after + at);
         chains[s][p] = fma(query, state, chains[s][p]);
       }

@@ -135,6 +135,7 @@ std::string ffn_text(const formats::ModelConfig& config) {
                          config.shared_kv_layers, config.layer_count);
     }
     if (layers == config.layer_count) return std::to_string(config.ffn_size);
+    if (layers == 0) return "in none";
     return fmt::format("{} in {} of {} layers", config.ffn_size, layers, config.layer_count);
   }
   std::string text =
@@ -169,6 +170,31 @@ std::string layers_text(const formats::ModelConfig& config) {
   return fmt::format("{} layers, width {}{}, feed-forward {}{}", config.layer_count,
                      config.hidden_size, streams > 0 ? fmt::format(" in {} streams", streams) : "",
                      ffn_text(config), parallel ? ", beside attention" : "");
+}
+
+// REQUIRES: a layer is recurrent.
+void add_recurrent_row(const formats::ModelConfig& config, Table& table) {
+  const int64_t recurrent = formats::recurrent_layer_count(config);
+  if (config.short_conv.kernel > 0) {
+    table.row(
+        {"convolutions", fmt::format("over {} tokens, in {} of {} layers", config.short_conv.kernel,
+                                     recurrent, config.layer_count)});
+  } else if (config.mamba1.columns > 0) {
+    table.row({"Mamba", fmt::format("{} channels of {}, steps of rank {}, in {} of {} layers",
+                                    config.mamba1.columns, config.mamba1.state_dim,
+                                    config.mamba1.step_rank, recurrent, config.layer_count)});
+  } else if (config.mamba2.heads > 0) {
+    table.row({"Mamba 2",
+               fmt::format("{} heads of {} x {}, {}, in {} of {} layers{}", config.mamba2.heads,
+                           config.mamba2.head_dim, config.mamba2.state_dim,
+                           counted(config.mamba2.groups, "group"), recurrent, config.layer_count,
+                           config.attention_beside ? ", beside attention" : "")});
+  } else {
+    table.row({"delta nets",
+               fmt::format("{} heads of {} x {}, {} key heads, in {} of {} layers",
+                           config.delta.value_heads, config.delta.key_dim, config.delta.value_dim,
+                           config.delta.key_heads, recurrent, config.layer_count)});
+  }
 }
 
 void add_config_rows(const formats::ModelConfig& config, Table& table) {
@@ -212,29 +238,15 @@ void add_config_rows(const formats::ModelConfig& config, Table& table) {
                                sliding.size());
     }
   }
-  const int64_t recurrent = formats::recurrent_layer_count(config);
   const int64_t attention_layers = formats::attention_layer_count(config);
-  if (attention_layers < config.layer_count) {
+  if (attention_layers == 0) {
+    attention = "none";
+  } else if (attention_layers < config.layer_count) {
     attention += fmt::format(", in {} of {} layers", attention_layers, config.layer_count);
   }
   if (config.score_cap > 0) attention += fmt::format(", scores within {:g}", config.score_cap);
   table.row({"attention", attention});
-  if (recurrent > 0 && config.short_conv.kernel > 0) {
-    table.row(
-        {"convolutions", fmt::format("over {} tokens, in {} of {} layers", config.short_conv.kernel,
-                                     recurrent, config.layer_count)});
-  } else if (recurrent > 0 && config.mamba2.heads > 0) {
-    table.row({"Mamba 2",
-               fmt::format("{} heads of {} x {}, {}, in {} of {} layers{}", config.mamba2.heads,
-                           config.mamba2.head_dim, config.mamba2.state_dim,
-                           counted(config.mamba2.groups, "group"), recurrent, config.layer_count,
-                           config.attention_beside ? ", beside attention" : "")});
-  } else if (recurrent > 0) {
-    table.row({"delta nets",
-               fmt::format("{} heads of {} x {}, {} key heads, in {} of {} layers",
-                           config.delta.value_heads, config.delta.key_dim, config.delta.value_dim,
-                           config.delta.key_heads, recurrent, config.layer_count)});
-  }
+  if (formats::recurrent_layer_count(config) > 0) add_recurrent_row(config, table);
   table.row({"positions", position_text(config)});
   table.row({"vocabulary", vocabulary_text(config)});
   table.row({"context", fmt::format("{} tokens", config.context_max)});

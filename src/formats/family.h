@@ -83,7 +83,13 @@ enum class Family {
   kBamba,
   kNemotronH,
   kFalconH1,
-  kOlmoHybrid
+  kOlmoHybrid,
+  kMamba,
+  kFalconMamba,
+  kMamba2,
+  kJamba,
+  kHyV3,
+  kKimiLinear
 };
 // Families whose feed-forward layers, or some of them, are experts.
 inline constexpr bool has_experts(Family family) {
@@ -99,7 +105,8 @@ inline constexpr bool has_experts(Family family) {
          family == Family::kHunYuanMoe || family == Family::kFlexOlmo ||
          family == Family::kSolarOpen || family == Family::kLlama4 ||
          family == Family::kExaoneMoe || family == Family::kMellum ||
-         family == Family::kGraniteMoeSwa || family == Family::kMistral4;
+         family == Family::kGraniteMoeSwa || family == Family::kMistral4 ||
+         family == Family::kJamba || family == Family::kHyV3 || family == Family::kKimiLinear;
 }
 
 }  // namespace jige::formats

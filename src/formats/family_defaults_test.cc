@@ -103,6 +103,13 @@ TEST(FamilyDefaults, DefaultsAreThoseOfTheFamily) {
   EXPECT_TRUE(solar.experts.normalised && solar.experts.sigmoid_scores && !solar.qk_norm);
   EXPECT_EQ(expert_layer_count(solar), 4);
   EXPECT_EQ(solar.rope.theta, 1e6);
+  const ModelConfig hy = config_of(family_json("hy_v3"));
+  EXPECT_EQ(hy.experts.count, 192);
+  EXPECT_EQ(hy.experts.ffn_size, 1536);
+  EXPECT_EQ(hy.experts.weight_scale, 2.826);
+  EXPECT_TRUE(hy.qk_norm && hy.experts.normalised && !hy.qkv_bias && !hy.output_bias);
+  EXPECT_EQ(hy.rope.theta, 11158840.0);
+  EXPECT_EQ(expert_layer_count(hy), 3);
   const ModelConfig jais = config_of(family_json("jais2"));
   EXPECT_EQ(jais.norm, NormKind::kLayer);
   EXPECT_EQ(jais.activation, ActivationKind::kReluSquared);

@@ -92,6 +92,8 @@ std::vector<std::string> hybrid_modules(const ModelConfig& config) {
     modules.insert(modules.end(), {"a_proj", "b_proj", "g_proj"});
   } else if (config.family == Family::kQwen3Next) {
     modules.insert(modules.end(), {"in_proj_ba", "in_proj_qkvz", "out_proj"});
+  } else if (config.mamba1.columns > 0) {
+    modules.insert(modules.end(), {"in_proj", "out_proj", "x_proj"});
   } else if (config.mamba2.heads > 0) {
     modules.push_back("in_proj");
     if (adapts_recurrent_output(config.family)) modules.push_back("out_proj");
@@ -100,6 +102,21 @@ std::vector<std::string> hybrid_modules(const ModelConfig& config) {
                    {"in_proj_a", "in_proj_b", "in_proj_qkv", "in_proj_z", "out_proj"});
   }
   add_mlp(config, modules);
+  return modules;
+}
+
+// Of models whose layers have one part each.
+std::vector<std::string> single_part_modules(const ModelConfig& config) {
+  if (config.mamba1.columns > 0) return {"in_proj", "x_proj"};
+  std::vector<std::string> modules;
+  if (attention_part_count(config) > recurrent_layer_count(config)) {
+    modules.insert(modules.end(), {"k_proj", "o_proj", "q_proj", "v_proj"});
+  }
+  if (feed_forward_count(config) > 0 && config.experts.count == 0) {
+    modules.insert(modules.end(), {"down_proj", "up_proj"});
+  }
+  if (recurrent_layer_count(config) > 0) modules.push_back("in_proj");
+  std::sort(modules.begin(), modules.end());
   return modules;
 }
 
@@ -219,7 +236,16 @@ std::string exaone_module_in_memory(std::string_view module) {
 }
 
 bool adapts_recurrent_output(Family family) {
-  return family != Family::kFalconH1 && family != Family::kNemotronH;
+  switch (family) {
+    case Family::kFalconH1:
+    case Family::kNemotronH:
+    case Family::kMamba:
+    case Family::kFalconMamba:
+    case Family::kMamba2:
+      return false;
+    default:
+      return true;
+  }
 }
 
 std::vector<std::string> lora_linear_modules(const ModelConfig& config) {
@@ -251,6 +277,9 @@ std::vector<std::string> lora_linear_modules(const ModelConfig& config) {
                                                  ? std::vector<std::string>{"q_a_proj", "q_b_proj"}
                                                  : std::vector<std::string>{"q_proj"};
     modules.insert(modules.end(), queries.begin(), queries.end());
+    if (config.delta.by_key) {  // and of delta nets, but for their decays
+      modules.insert(modules.end(), {"b_proj", "g_a_proj", "g_b_proj", "k_proj", "v_proj"});
+    }
     add_mlp(config, modules);
     return modules;
   }
@@ -267,18 +296,7 @@ std::vector<std::string> lora_linear_modules(const ModelConfig& config) {
     modules.insert(modules.end(), {"w1", "w2", "w3"});
     return modules;
   }
-  if (family == Family::kNemotronH) {
-    std::vector<std::string> modules;
-    if (attention_part_count(config) > recurrent_layer_count(config)) {
-      modules.insert(modules.end(), {"k_proj", "o_proj", "q_proj", "v_proj"});
-    }
-    if (feed_forward_count(config) > 0 && config.experts.count == 0) {
-      modules.insert(modules.end(), {"down_proj", "up_proj"});
-    }
-    if (recurrent_layer_count(config) > 0) modules.push_back("in_proj");
-    std::sort(modules.begin(), modules.end());
-    return modules;
-  }
+  if (!config.layer_parts.empty()) return single_part_modules(config);
   if (family == Family::kGraniteHybrid) {
     std::vector<std::string> modules = {"k_proj", "o_proj", "q_proj", "v_proj"};
     if (recurrent_layer_count(config) > 0) modules.insert(modules.end(), {"in_proj", "out_proj"});

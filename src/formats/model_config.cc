@@ -88,7 +88,7 @@ class Checker {
       JIGE_DO(real_in_range("rope_local_base_freq", c_.sliding_rope->theta, 1.0, 1e18));
       JIGE_DO(rope_scaling(*c_.sliding_rope));
     }
-    if (c_.head_dim % 2 != 0) {
+    if (family_.unturned != UnturnedRule::kAll && c_.head_dim % 2 != 0) {
       return fail(Code::kInvalidArgument,
                   "{}: rotary embeddings turn pairs, but head_dim ({}) is odd", where_,
                   c_.head_dim);

@@ -155,6 +155,7 @@ struct DeltaConfig {
   int64_t kernel = 0;
   // Rates are up to 2, so that a token may turn around what its key has; or up to 1.
   bool doubles_rate = false;
+  bool by_key = false;       // every column of a key has a decay (Kimi Linear), not every head
   bool draws_steps = false;  // the biases of decays begin as steps (InitKind::kStep), or as 1
   double norm_eps = 0;       // of the norm behind it; 0: as of the others
 
@@ -201,6 +202,25 @@ struct Mamba2Config {
   int64_t key_columns() const { return groups * state_dim; }  // of B or C
   int64_t conv_columns() const { return value_columns() + 2 * key_columns(); }
   bool operator==(const Mamba2Config&) const = default;
+};
+
+// What the step, B and C of a token pass in layers of Mamba: a norm each, with weights or without.
+enum class StepNorms { kNone, kPlain, kWeighted };
+
+// The layer of the first Mamba (Gu and Dao, 2023) that stands in place of attention in some layers:
+// each of its channels keeps state_dim numbers of what it has seen. Channels pass a causal
+// convolution over `kernel` tokens first; their steps are made of step_rank numbers of a token.
+struct Mamba1Config {
+  int64_t columns = 0;  // channels; 0: no layer is one
+  int64_t state_dim = 0;
+  int64_t kernel = 0;
+  int64_t step_rank = 0;
+  bool conv_bias = false;
+  bool bias = false;  // on the first product of such a layer and the last
+  StepNorms norms = StepNorms::kNone;
+  double norm_eps = 0;  // of norms without weights; 0: as of the others
+
+  bool operator==(const Mamba1Config&) const = default;
 };
 
 // Heads of layers without the sliding window, where they are others than those with it (Gemma 4).
@@ -264,9 +284,10 @@ struct ModelConfig {
   LatentConfig latent;
   DeltaConfig delta;
   ShortConvConfig short_conv;
+  Mamba1Config mamba1;
   Mamba2Config mamba2;
-  // Per layer, a delta net, a short convolution or a layer of Mamba 2, whichever the model has;
-  // empty: none is.
+  // Per layer, a delta net, a short convolution or a layer of Mamba or Mamba 2, whichever the model
+  // has; empty: none is.
   std::vector<uint8_t> layer_is_recurrent;
   bool attention_beside = false;        // such layers have attention, too, side by side with it
   std::vector<LayerParts> layer_parts;  // per layer; empty: every one has both

@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "formats/model_config_fields.h"
+#include "formats/model_config_kimi.h"
 #include "formats/model_config_recurrent.h"
 #include "formats/model_families.h"
 
@@ -61,6 +62,7 @@ Status parse_olmo_delta(const Json& config, ModelConfig& out, std::string_view w
 
 Status parse_delta(const Json& config, ModelConfig& out, std::string_view where) {
   if (out.family == Family::kOlmoHybrid) return parse_olmo_delta(config, out, where);
+  if (out.family == Family::kKimiLinear) return parse_kimi_delta(config, out, where);
   JIGE_TRY(out.delta.key_heads, get_int_or(config, kKeyHeads, 16, where));
   JIGE_TRY(out.delta.value_heads, get_int_or(config, kValueHeads, 32, where));
   JIGE_TRY(out.delta.key_dim, get_int_or(config, kKeyDim, 128, where));
@@ -80,6 +82,7 @@ Status parse_delta(const Json& config, ModelConfig& out, std::string_view where)
 }
 
 void emit_delta(const ModelConfig& config, Json& out) {
+  if (config.family == Family::kKimiLinear) return emit_kimi_delta(config, out);
   out[kKeyHeads] = config.delta.key_heads;
   out[kValueHeads] = config.delta.value_heads;
   out[kKeyDim] = config.delta.key_dim;
@@ -90,6 +93,7 @@ void emit_delta(const ModelConfig& config, Json& out) {
 }
 
 Status check_delta(const ModelConfig& config, std::string_view where) {
+  if (config.family == Family::kKimiLinear) return check_kimi_delta(config, where);
   const DeltaConfig& delta = config.delta;
   const auto in_range = [&](const char* field, int64_t value, int64_t high) -> Status {
     if (value >= 1 && value <= high) return {};
@@ -106,14 +110,15 @@ Status check_delta(const ModelConfig& config, std::string_view where) {
                 delta.key_heads, kValueHeads, delta.value_heads);
   }
   const bool olmo = config.family == Family::kOlmoHybrid;
-  const bool own =
-      delta.draws_steps == olmo && (delta.norm_eps > 0) == olmo && (olmo || !delta.doubles_rate);
+  const bool own = !delta.by_key && delta.draws_steps == olmo && (delta.norm_eps > 0) == olmo &&
+                   (olmo || !delta.doubles_rate);
   if (own) return {};
   return fail(Code::kInvalidArgument, "{}: {} models have other rates, steps or norms in {} layers",
               where, family_name(config.family), kUsualLayerTypes.recurrent);
 }
 
 int64_t delta_parameter_count(const ModelConfig& config) {
+  if (config.delta.by_key) return kimi_delta_parameter_count(config);
   const DeltaConfig& delta = config.delta;
   const int64_t inputs = delta.conv_columns() + delta.value_columns() + 2 * delta.value_heads;
   return config.hidden_size * (inputs + delta.value_columns()) +

@@ -1,7 +1,7 @@
 // The fields of config.json of families that have delta nets in place of attention in some layers:
 // linear_num_key_heads, linear_num_value_heads, linear_key_head_dim, linear_value_head_dim,
 // linear_conv_kernel_dim, and layer_types or full_attention_interval; of OLMo Hybrid, which has no
-// interval, linear_allow_neg_eigval.
+// interval, linear_allow_neg_eigval; of Kimi Linear see model_config_kimi.h.
 //
 // Internal to the model_config*.cc files. Threads: pure functions.
 #pragma once

@@ -13,6 +13,7 @@
 #include "formats/model_config_llama4.h"
 #include "formats/model_config_parts.h"
 #include "formats/model_config_recurrent.h"
+#include "formats/model_config_recurrent_only.h"
 #include "formats/model_config_rope.h"
 #include "formats/model_families.h"
 
@@ -326,6 +327,8 @@ Json to_hf_config(const ModelConfig& config) {
   out["vocab_size"] = config.vocab_size;
   if (config.family == Family::kGpt2) {
     emit_gpt2(config, out);
+  } else if (info.recurrent_only) {
+    emit_recurrent_only(config, out);
   } else {
     emit_rotary_family(config, out);
   }

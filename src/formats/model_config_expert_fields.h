@@ -27,6 +27,29 @@ struct ExpertFields {
   std::string_view chosen = kChosenField;
 };
 
+// Of families that came later, and of Qwen3 with experts.
+inline ExpertFields later_expert_fields(const ModelConfig& config) {
+  if (config.family == Family::kKimiLinear) {
+    return {"num_experts", "moe_intermediate_size", 256, 8, 1024};
+  }
+  if (config.family == Family::kHyV3) {
+    return {"num_experts", "moe_intermediate_size", 192, 8, 1536};
+  }
+  if (config.family == Family::kExaoneMoe) {
+    return {"num_experts", "moe_intermediate_size", 64, 8, 1024};
+  }
+  if (config.family == Family::kMellum) {
+    return {"num_experts", "moe_intermediate_size", 64, 8, 896};
+  }
+  if (config.family == Family::kMistral4) {
+    return {"n_routed_experts", "moe_intermediate_size", 128, 4, 2048};
+  }
+  if (config.family == Family::kJamba) {
+    return {"num_experts", "intermediate_size", 16, 2, config.ffn_size};
+  }
+  return {"num_experts", "moe_intermediate_size", 128, 8, 768};
+}
+
 inline ExpertFields expert_fields(const ModelConfig& config) {
   if (config.family == Family::kMixtral) {
     return {kNewCountField, "intermediate_size", 8, 2, config.ffn_size};
@@ -62,15 +85,6 @@ inline ExpertFields expert_fields(const ModelConfig& config) {
   if (config.family == Family::kGlm4MoeLite) {
     return {"n_routed_experts", "moe_intermediate_size", 64, 4, 1536};
   }
-  if (config.family == Family::kMistral4) {
-    return {"n_routed_experts", "moe_intermediate_size", 128, 4, 2048};
-  }
-  if (config.family == Family::kMellum) {
-    return {"num_experts", "moe_intermediate_size", 64, 8, 896};
-  }
-  if (config.family == Family::kExaoneMoe) {
-    return {"num_experts", "moe_intermediate_size", 64, 8, 1024};
-  }
   if (config.family == Family::kNemotronH) {
     return {"n_routed_experts", "moe_intermediate_size", 8, 2, 7688};
   }
@@ -93,7 +107,7 @@ inline ExpertFields expert_fields(const ModelConfig& config) {
   if (config.family == Family::kLfm2Moe) {
     return {"num_experts", "moe_intermediate_size", 32, 4, 1792};
   }
-  return {"num_experts", "moe_intermediate_size", 128, 8, 768};
+  return later_expert_fields(config);
 }
 
 }  // namespace jige::formats

@@ -14,7 +14,6 @@ inline constexpr const char* kDenseLayersField = "mlp_only_layers";
 inline constexpr const char* kSharedField = "shared_expert_intermediate_size";
 inline constexpr const char* kGroupsField = "n_group";
 inline constexpr const char* kChosenGroupsField = "topk_group";
-inline constexpr const char* kScaleField = "routed_scaling_factor";
 
 // Families any of whose layers may have no experts, and whose experts have a size of their own.
 inline bool is_qwen_moe(Family family) {
@@ -34,9 +33,15 @@ struct DeepSeekRouter {
   bool normalised = pairs;
 };
 
+// What weights are multiplied with.
+inline const char* scale_field(Family family) {
+  return family == Family::kHyV3 ? "router_scaling_factor" : "routed_scaling_factor";
+}
+
 // The field that counts what every token uses.
 inline const char* shared_count_field(Family family) {
-  return family == Family::kExaoneMoe ? "num_shared_experts" : "n_shared_experts";
+  const bool counted = family == Family::kExaoneMoe || family == Family::kHyV3;
+  return counted ? "num_shared_experts" : "n_shared_experts";
 }
 
 inline std::optional<DeepSeekRouter> deepseek_router(Family family) {
@@ -44,6 +49,8 @@ inline std::optional<DeepSeekRouter> deepseek_router(Family family) {
   if (family == Family::kDeepSeekV3) {
     return DeepSeekRouter{.dense = 3, .scale = 2.5, .groups = 8, .chosen_groups = 4};
   }
+  if (family == Family::kKimiLinear) return DeepSeekRouter{.dense = 1, .scale = 2.446};
+  if (family == Family::kHyV3) return DeepSeekRouter{.dense = 1, .scale = 2.826};
   if (family == Family::kExaoneMoe) return DeepSeekRouter{.dense = 1, .scale = 2.5};
   if (family == Family::kMistral4) return DeepSeekRouter{.sigmoid = false, .pairs = true};
   if (family == Family::kGlm4Moe) return DeepSeekRouter{.dense = 1};
@@ -56,7 +63,7 @@ inline std::optional<DeepSeekRouter> deepseek_router(Family family) {
 // Families that name whether a layer has experts.
 inline bool names_layers(Family family) {
   return family == Family::kGlm4MoeLite || family == Family::kExaoneMoe ||
-         family == Family::kMellum;
+         family == Family::kMellum || family == Family::kHyV3 || family == Family::kKimiLinear;
 }
 
 // Families whose experts have a width of their own, beside intermediate_size.

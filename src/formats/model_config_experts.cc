@@ -14,6 +14,7 @@
 #include "formats/model_config_gemma4.h"
 #include "formats/model_config_granite.h"
 #include "formats/model_config_hunyuan.h"
+#include "formats/model_config_jamba.h"
 #include "formats/model_config_lfm2.h"
 #include "formats/model_config_llama4.h"
 #include "formats/model_config_parts.h"
@@ -142,7 +143,7 @@ Result<bool> parse_choice_method(const Json& config, Family family, bool pairs,
 Result<int64_t> parse_leading_dense(const Json& config, const ModelConfig& out, int64_t usual,
                                     std::string_view where) {
   const Json* kinds = names_layers(out.family) ? find_field(config, kLayerKindsField) : nullptr;
-  if (!kinds && out.family == Family::kGlm4MoeLite) return usual;
+  if (!kinds && (out.family == Family::kGlm4MoeLite || out.family == Family::kHyV3)) return usual;
   if (!kinds) return get_int_or(config, kFirstDenseField, usual, where);
   JIGE_TRY(const std::vector<uint8_t> dense, parse_layer_kinds(*kinds, out, where));
   if (std::is_sorted(dense.rbegin(), dense.rend())) {
@@ -174,7 +175,8 @@ Status parse_deepseek_experts(const Json& config, const DeepSeekRouter& usual, M
                 shared_count_field(out.family), shared, kExpertsMax);
   }
   experts.shared_ffn_size = shared * experts.ffn_size;
-  JIGE_TRY(experts.weight_scale, get_number_or(config, kScaleField, usual.scale, where));
+  JIGE_TRY(experts.weight_scale,
+           get_number_or(config, scale_field(out.family), usual.scale, where));
   JIGE_TRY(experts.normalised, get_bool_or(config, "norm_topk_prob", usual.normalised, where));
   experts.sigmoid_scores = experts.choice_bias = usual.sigmoid;
   experts.groups_by_pairs = usual.pairs;
@@ -209,7 +211,7 @@ void emit_deepseek_experts(const ModelConfig& config, const DeepSeekRouter& rout
   out[std::string(kChosenField)] = experts.chosen;
   out[std::string(fields.ffn)] = experts.ffn_size;
   out[shared_count_field(config.family)] = experts.shared_ffn_size / experts.ffn_size;
-  out[kScaleField] = experts.weight_scale;
+  out[scale_field(config.family)] = experts.weight_scale;
   out["norm_topk_prob"] = experts.normalised;
   out[kGroupsField] = experts.groups;
   out[kChosenGroupsField] = experts.chosen_groups;
@@ -229,6 +231,7 @@ Status parse_experts(const Json& config, ModelConfig& out, std::string_view wher
   }
   if (is_granite_moe(out.family)) return parse_granite_experts(config, out, where);
   if (out.family == Family::kHunYuanMoe) return parse_hunyuan_experts(config, out, where);
+  if (out.family == Family::kJamba) return parse_jamba_experts(config, out, where);
   const ExpertFields fields = expert_fields(out);
   ExpertConfig& experts = out.experts;
   JIGE_TRY(experts.count, parse_expert_count(config, fields, where));
@@ -280,6 +283,7 @@ void emit_experts(const ModelConfig& config, Json& out) {
   }
   if (is_granite_moe(config.family)) return emit_granite_experts(config, out);
   if (config.family == Family::kHunYuanMoe) return emit_hunyuan_experts(config, out);
+  if (config.family == Family::kJamba) return emit_jamba_experts(config, out);
   const ExpertFields fields = expert_fields(config);
   const ExpertConfig& experts = config.experts;
   out[std::string(fields.count)] = experts.count;

@@ -10,7 +10,8 @@
 //   qwen3_next  as qwen3_moe, and shared_expert_intermediate_size
 //   gpt_oss     num_local_experts, num_experts_per_tok, intermediate_size, swiglu_alpha,
 //               swiglu_limit
-//   deepseek_v2, deepseek_v3, mistral4, glm4_moe, glm4_moe_lite, dots1
+//   deepseek_v2, deepseek_v3, mistral4, glm4_moe, glm4_moe_lite, dots1,
+//               hy_v3 (router_scaling_factor)
 //               n_routed_experts, num_experts_per_tok, moe_intermediate_size, n_shared_experts,
 //               first_k_dense_replace, routed_scaling_factor, n_group, topk_group, norm_topk_prob,
 //               topk_method, scoring_func, moe_layer_freq, of glm4_moe_lite mlp_layer_types;
@@ -19,6 +20,7 @@
 //   gemma4_text see model_config_gemma4.h
 //   lfm2_moe    see model_config_lfm2.h
 //   ernie4_5_moe see model_config_ernie.h
+//   jamba       see model_config_jamba.h
 //   granitemoe, granitemoeshared, granitemoe_swa, granitemoehybrid
 //               see model_config_granite.h
 // Internal to the model_config*.cc files. Threads: pure functions.

@@ -8,6 +8,7 @@
 #include "formats/model_config_experts.h"
 #include "formats/model_config_granite.h"
 #include "formats/model_config_hunyuan.h"
+#include "formats/model_config_jamba.h"
 #include "formats/model_config_lfm2.h"
 #include "formats/model_config_llama4.h"
 #include "formats/model_config_parts.h"
@@ -58,7 +59,14 @@ Status check_choice(const ModelConfig& config, std::string_view where) {
   }
   if (!(experts.weight_scale >= kScaleMin && experts.weight_scale <= kScaleMax)) {
     return fail(Code::kInvalidArgument, "{}: field \"{}\" is {}; it must lie in [{}, {}]", where,
-                kScaleField, experts.weight_scale, kScaleMin, kScaleMax);
+                scale_field(config.family), experts.weight_scale, kScaleMin, kScaleMax);
+  }
+  if (config.family == Family::kHyV3 && (!experts.normalised || experts.groups > 1)) {
+    return fail(
+        Code::kUnsupported,
+        "{}: experts in groups ({}), or weights that do not add up to one (\"norm_topk_prob\" "
+        "false), which transformers ignores for {} and Jige does not support",
+        where, kGroupsField, family_name(config.family));
   }
   if (!router->pairs && experts.normalised) {
     return fail(Code::kUnsupported,
@@ -104,6 +112,7 @@ Status check_layers(const ModelConfig& config, std::string_view where) {
   if (config.layer_is_dense.empty() || config.family == Family::kErnie45Moe) return {};
   if (config.family == Family::kLlama4) return {};  // any may be
   if (config.family == Family::kNemotronH) return check_nemotron_experts(config, where);
+  if (config.family == Family::kJamba) return check_jamba_experts(config, where);
   const bool leading = std::is_sorted(config.layer_is_dense.rbegin(), config.layer_is_dense.rend());
   if (!is_qwen_moe(config.family) && !(leads_without_experts(config.family) && leading)) {
     return fail(Code::kInvalidArgument, "{}: {} models have experts in other layers than these",
@@ -140,7 +149,7 @@ Status check_experts(const ModelConfig& config, std::string_view where) {
   const ExpertConfig& experts = config.experts;
   const bool may_be_dense = deepseek_router(config.family) ||
                             config.family == Family::kGraniteHybrid ||
-                            config.family == Family::kGemma4;
+                            config.family == Family::kGemma4 || config.family == Family::kJamba;
   if (may_be_dense && experts == ExpertConfig()) return {};  // dense layers alone
   JIGE_DO(check_layers(config, where));
   if (!has_experts(config.family)) {
@@ -169,7 +178,12 @@ Status check_experts(const ModelConfig& config, std::string_view where) {
   JIGE_DO(check_choice(config, where));
   if (experts.beside_mlp && experts.normalised) return {};
   if (has_own_width(config.family)) return {};
-  const bool any_weights = is_olmo_moe(config.family);
+  const bool jamba = config.family == Family::kJamba;
+  if (jamba && experts.normalised) {
+    return fail(Code::kInvalidArgument, "{}: {} models have experts whose weights stay as they are",
+                where, family_name(config.family));
+  }
+  const bool any_weights = is_olmo_moe(config.family) || jamba;
   if ((any_weights || experts.normalised) && experts.ffn_size == config.ffn_size) return {};
   return fail(Code::kInvalidArgument, "{}: {} models have experts of {} ({}, not {}){}", where,
               family_name(config.family), fields.ffn, config.ffn_size, experts.ffn_size,

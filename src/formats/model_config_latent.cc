@@ -33,6 +33,7 @@ LatentDefaults latent_defaults(const ModelConfig& config) {
   if (config.family == Family::kGlm4MoeLite) {
     return {.query_rank = 768, .unturned = 192, .value_dim = 256};
   }
+  if (config.family == Family::kKimiLinear) return {.query_rank = 0};
   if (config.family == Family::kMistral4) return {.rank = 256, .query_rank = 1024, .unturned = 64};
   if (config.family != Family::kMiniCpm3) return {};
   return {.rank = 256,
@@ -52,6 +53,7 @@ Status latent_in_range(std::string_view where, const char* field, int64_t value,
 // Null means queries of their own.
 Result<int64_t> parse_query_rank(const Json& config, int64_t usual, std::string_view where) {
   if (config.contains(kQueryRankField) && config[kQueryRankField].is_null()) return 0;
+  if (usual == 0 && !config.contains(kQueryRankField)) return 0;
   JIGE_TRY(const int64_t rank, get_int_or(config, kQueryRankField, usual, where));
   if (rank >= 1) return rank;
   return fail(Code::kCorrupt, "{}: field \"{}\" is {}; it must be positive or null", where,

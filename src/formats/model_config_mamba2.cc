@@ -26,16 +26,30 @@ struct MambaFields {
   const char* kernel = "mamba_d_conv";
   const char* conv_bias = "mamba_conv_bias";
   const char* bias = "mamba_proj_bias";
-  // What the columns of all heads are, of heads by head_dim: a field, or mamba_expand times the
-  // width.
+  // What the columns of all heads are, of heads by head_dim: a field, or `expand` times the width.
   const char* columns = nullptr;
   int64_t columns_default = 0;
-  int64_t head_dim_default = 0;  // 0: what mamba_expand times the width leaves
+  const char* expand = "mamba_expand";
+  bool by_width = true;          // columns follow from the width
+  int64_t head_dim_default = 0;  // 0: what the columns leave
   int64_t groups_default = 1;
   int64_t state_dim_default = 256;
 };
 
 MambaFields mamba_fields(Family family) {
+  if (family == Family::kMamba2) {
+    return {.heads = "num_heads",
+            .head_dim = "head_dim",
+            .groups = "n_groups",
+            .state_dim = "state_size",
+            .kernel = "conv_kernel",
+            .conv_bias = "use_conv_bias",
+            .bias = "use_bias",
+            .expand = "expand",
+            .head_dim_default = 64,
+            .groups_default = 8,
+            .state_dim_default = 128};
+  }
   if (family == Family::kFalconH1) return {.columns = "mamba_d_ssm", .columns_default = 1024};
   if (family != Family::kNemotronH) return {};
   return {.heads = "mamba_num_heads",
@@ -45,12 +59,12 @@ MambaFields mamba_fields(Family family) {
           .kernel = "conv_kernel",
           .conv_bias = "use_conv_bias",
           .bias = "use_bias",
+          .by_width = false,
           .head_dim_default = 64,
           .groups_default = 8,
           .state_dim_default = 128};
 }
 
-constexpr const char* kMambaExpand = "mamba_expand";
 constexpr const char* kStepLimit = "time_step_limit";
 // transformers holds the steps of Nemotron-H above this, 0.001 where it is left out; it takes its
 // logarithm, too.
@@ -87,16 +101,17 @@ Result<int64_t> parse_mamba_columns(const Json& config, const ModelConfig& out,
     return fail(Code::kCorrupt, "{}: {} ({}) is over the limit of {}", where, fields.columns,
                 columns, kHeadsMax * kMambaStateDimMax);
   }
-  JIGE_TRY(const int64_t expand, get_size_or(config, kMambaExpand, 2, where));
+  JIGE_TRY(const int64_t expand, get_size_or(config, fields.expand, 2, where));
   if (expand <= kMambaExpandMax) return expand * out.hidden_size;
-  return fail(Code::kCorrupt, "{}: {} ({}) makes no layer of Mamba 2", where, kMambaExpand, expand);
+  return fail(Code::kCorrupt, "{}: {} ({}) makes no layer of Mamba 2", where, fields.expand,
+              expand);
 }
 
-// "auto" is what the columns leave.
+// "auto" is what the columns leave, or the usual.
 Result<int64_t> parse_mamba_head_dim(const Json& config, const ModelConfig& out,
                                      std::string_view where) {
   const MambaFields fields = mamba_fields(out.family);
-  if (fields.head_dim_default > 0) {
+  if (!fields.by_width) {
     return get_int_or(config, fields.head_dim, fields.head_dim_default, where);
   }
   JIGE_TRY(const int64_t columns, parse_mamba_columns(config, out, where));
@@ -107,14 +122,14 @@ Result<int64_t> parse_mamba_head_dim(const Json& config, const ModelConfig& out,
   }
   const Json* given = find_field(config, fields.head_dim);
   const bool automatic = !given || (given->is_string() && *given == "auto");
-  int64_t head_dim = columns / heads;
+  int64_t head_dim = fields.head_dim_default > 0 ? fields.head_dim_default : columns / heads;
   if (!automatic) {
     JIGE_TRY(head_dim, get_int(config, fields.head_dim, where));
   }
   if (head_dim < 1 || head_dim > kMambaStateDimMax || head_dim * heads != columns) {
     const std::string whole =
         fields.columns ? std::string(fields.columns)
-                       : fmt::format("{} times {}", kMambaExpand, size_fields(out.family).hidden);
+                       : fmt::format("{} times {}", fields.expand, size_fields(out.family).hidden);
     return fail(Code::kCorrupt, "{}: {} ({}) of {} ({}) are not {} ({}) columns", where,
                 fields.heads, heads, fields.head_dim, head_dim, whole, columns);
   }
@@ -135,6 +150,10 @@ Status parse_mamba2(const Json& config, ModelConfig& out, std::string_view where
   JIGE_TRY(mamba.bias, get_bool_or(config, fields.bias, false, where));
   mamba.output_bias = mamba.bias;
   JIGE_DO(refuse_step_limits(config, where));
+  if (out.family == Family::kMamba2) {
+    set_recurrent_layers(std::vector<uint8_t>(static_cast<size_t>(out.layer_count), 1), out);
+    return {};
+  }
   if (out.family == Family::kNemotronH) return parse_recurrent_parts(config, out, where);
   if (out.family == Family::kFalconH1) {
     set_recurrent_layers(std::vector<uint8_t>(static_cast<size_t>(out.layer_count), 1), out);
@@ -176,7 +195,8 @@ void emit_mamba2(const ModelConfig& config, Json& out) {
     out[fields.columns] = mamba.value_columns();
     return emit_falcon(config, out);
   }
-  out[kMambaExpand] = mamba.value_columns() / config.hidden_size;
+  out[fields.expand] = mamba.value_columns() / config.hidden_size;
+  if (config.family == Family::kMamba2) return;
   if (config.family == Family::kBamba) {
     Json attention = Json::array();
     for (int64_t i = 0; i < config.layer_count; ++i) {
@@ -210,7 +230,7 @@ Status check_mamba2(const ModelConfig& config, std::string_view where) {
     return fail(Code::kInvalidArgument, "{}: {} models have such a part in every layer", where,
                 family_name(config.family));
   }
-  const bool by_width = fields.head_dim_default == 0 && !fields.columns;
+  const bool by_width = fields.by_width && !fields.columns;
   if (by_width && mamba.value_columns() % config.hidden_size != 0) {
     return fail(Code::kInvalidArgument, "{}: {} ({}) times {} ({}) is no multiple of {} ({})",
                 where, fields.heads, mamba.heads, fields.head_dim, mamba.head_dim,

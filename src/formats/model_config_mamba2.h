@@ -1,7 +1,7 @@
 // The fields of config.json that families with layers of Mamba 2 have for themselves: the sizes of
 // such layers and, but where layers have one part each (model_config_parts.h), which layers are
 // such ones. Granite 4, Bamba and Falcon-H1 call the sizes mamba_d_head and so on, Nemotron-H
-// mamba_head_dim.
+// mamba_head_dim, Mamba 2 itself head_dim.
 //
 // Internal to the model_config*.cc files. Threads: pure functions.
 #pragma once

@@ -18,6 +18,11 @@ constexpr OldName kOldNames[] = {
     {"exaone", "activation_function", "hidden_act"},
     {"internlm3", "qkv_bias", "attention_bias"},
     {"internlm3", "bias", "mlp_bias"},
+    {"kimi_linear", "model_max_length", "max_position_embeddings"},
+    {"kimi_linear", "moe_renormalize", "norm_topk_prob"},
+    {"kimi_linear", "num_expert_group", "n_group"},
+    {"kimi_linear", "num_experts_per_token", "num_experts_per_tok"},
+    {"kimi_linear", "num_shared_experts", "n_shared_experts"},
 };
 
 }  // namespace

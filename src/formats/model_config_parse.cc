@@ -18,6 +18,7 @@
 #include "formats/model_config_lfm2.h"
 #include "formats/model_config_parts.h"
 #include "formats/model_config_recurrent.h"
+#include "formats/model_config_recurrent_only.h"
 #include "formats/model_config_rope.h"
 #include "formats/model_config_text_part.h"
 #include "formats/model_config_token_ids.h"
@@ -222,6 +223,8 @@ std::vector<const char*> variant_fields(Family family) {
       return {"clip_qkv", "use_sliding_window"};
     case Family::kPhi:
       return {"qk_layernorm"};
+    case Family::kHyV3:
+      return {"mlp_bias"};
     case Family::kNemotronH:
       return {"attention_bias", "sliding_window", "moe_latent_size"};
     default:
@@ -316,6 +319,7 @@ Status parse_rotary_family(const Json& config, ModelConfig& out, std::string_vie
     JIGE_DO(parse_single_parts(config, out, where));
   } else {
     JIGE_TRY(out.layer_count, get_int(config, fields.layers, where));
+    if (family.unturned == UnturnedRule::kAll) leave_unturned(out);
   }
   JIGE_TRY(out.head_count, get_int(config, fields.heads, where));
   JIGE_TRY(out.ffn_size, out.family == Family::kLfm2 ? parse_lfm2_ffn_size(config, where)
@@ -417,8 +421,9 @@ Result<ModelConfig> parse_model_config(const Json& whole, std::string_view where
   JIGE_TRY(out.stored_dtype, parse_stored_dtype(config, where));
   const bool stated = find_field(config, "dtype") || find_field(config, "torch_dtype");
   if (quantised && !stated) out.stored_dtype = DType::kBF16;
-  JIGE_DO(out.family == Family::kGpt2 ? parse_gpt2(config, out, where)
-                                      : parse_rotary_family(config, out, where));
+  JIGE_DO(out.family == Family::kGpt2              ? parse_gpt2(config, out, where)
+          : family_info(out.family).recurrent_only ? parse_recurrent_only(config, out, where)
+                                                   : parse_rotary_family(config, out, where));
   // Sizes first: what follows allocates by the number of layers.
   const auto checked = [&]() -> Status {
     Status status = check_model_config(out, where);

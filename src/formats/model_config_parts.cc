@@ -139,7 +139,8 @@ void emit_single_parts(const ModelConfig& config, Json& out) {
 }
 
 Status check_parts(const ModelConfig& config, std::string_view where) {
-  if (!family_info(config.family).single_parts) {
+  const FamilyInfo& family = family_info(config.family);
+  if (!family.single_parts && !family.recurrent_only) {
     if (config.layer_parts.empty()) return {};
     return fail(Code::kInvalidArgument, "{}: {} models have both parts in every layer", where,
                 family_name(config.family));
@@ -150,6 +151,11 @@ Status check_parts(const ModelConfig& config, std::string_view where) {
   }
   for (int64_t i = 0; i < config.layer_count; ++i) {
     const LayerParts parts = config.layer_parts[static_cast<size_t>(i)];
+    if (family.recurrent_only && parts != LayerParts::kAttention) {
+      return fail(Code::kInvalidArgument,
+                  "{}: layer {} has a feed-forward part; {} models have none", where, i,
+                  family_name(config.family));
+    }
     if (parts == LayerParts::kBoth ||
         (parts == LayerParts::kFeedForward && is_recurrent(config, i))) {
       return fail(Code::kInvalidArgument, "{}: layer {} has two parts; {} models have one in each",

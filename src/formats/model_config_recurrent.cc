@@ -10,6 +10,7 @@
 #include "formats/model_config_delta.h"
 #include "formats/model_config_fields.h"
 #include "formats/model_config_lfm2.h"
+#include "formats/model_config_mamba1.h"
 #include "formats/model_config_mamba2.h"
 #include "formats/model_families.h"
 
@@ -52,11 +53,12 @@ int64_t recurrent_layer_count(const ModelConfig& config) {
 
 bool may_be_recurrent(Family family) {
   const FamilyInfo& info = family_info(family);
-  return info.delta_layers || info.short_conv_layers || info.mamba2_layers;
+  return info.delta_layers || info.short_conv_layers || info.mamba1_layers || info.mamba2_layers;
 }
 
 Status parse_recurrent(const Json& config, ModelConfig& out, std::string_view where) {
   const FamilyInfo& family = family_info(out.family);
+  if (family.mamba1_layers) return parse_mamba1(config, out, where);
   if (family.mamba2_layers) return parse_mamba2(config, out, where);
   return family.delta_layers ? parse_delta(config, out, where)
                              : parse_short_conv(config, out, where);
@@ -64,7 +66,9 @@ Status parse_recurrent(const Json& config, ModelConfig& out, std::string_view wh
 
 void emit_recurrent(const ModelConfig& config, Json& out) {
   const FamilyInfo& family = family_info(config.family);
-  if (family.mamba2_layers) {
+  if (family.mamba1_layers) {
+    emit_mamba1(config, out);
+  } else if (family.mamba2_layers) {
     emit_mamba2(config, out);
   } else if (family.delta_layers) {
     emit_delta(config, out);
@@ -78,6 +82,7 @@ Status check_recurrent(const ModelConfig& config, std::string_view where) {
   const size_t flags = config.layer_is_recurrent.size();
   if ((!family.delta_layers && config.delta != DeltaConfig()) ||
       (!family.short_conv_layers && config.short_conv != ShortConvConfig()) ||
+      (!family.mamba1_layers && config.mamba1 != Mamba1Config()) ||
       (!family.mamba2_layers && config.mamba2 != Mamba2Config()) ||
       (!may_be_recurrent(config.family) && flags > 0)) {
     return fail(Code::kInvalidArgument, "{}: {} models have no such layers in place of attention",
@@ -88,12 +93,18 @@ Status check_recurrent(const ModelConfig& config, std::string_view where) {
     return fail(Code::kInvalidArgument, "{}: {} has {} entries for {} layers", where, kTypesField,
                 flags, config.layer_count);
   }
+  if (family.recurrent_only && recurrent_layer_count(config) < config.layer_count) {
+    return fail(Code::kInvalidArgument, "{}: {} models have such a part in every layer", where,
+                family_name(config.family));
+  }
+  if (family.mamba1_layers) return check_mamba1(config, where);
   if (family.mamba2_layers) return check_mamba2(config, where);
   return family.delta_layers ? check_delta(config, where) : check_short_conv(config, where);
 }
 
 int64_t recurrent_parameter_count(const ModelConfig& config) {
   const FamilyInfo& family = family_info(config.family);
+  if (family.mamba1_layers) return mamba1_parameter_count(config);
   if (family.mamba2_layers) return mamba2_parameter_count(config);
   return family.delta_layers ? delta_parameter_count(config) : short_conv_parameter_count(config);
 }

@@ -1,7 +1,7 @@
 // What families share that have other layers than attention in some places, with a state of a size
 // that does not grow: delta nets (model_config_delta.h), short convolutions (model_config_lfm2.h)
-// and layers of Mamba 2 (model_config_mamba2.h). layer_types says which layers have which, or a
-// list of those with attention.
+// and layers of Mamba (model_config_mamba1.h) and Mamba 2 (model_config_mamba2.h). layer_types says
+// which layers have which, or a list of those with attention.
 //
 // Internal to the model_config*.cc files. Threads: pure functions.
 #pragma once

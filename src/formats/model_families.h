@@ -1,6 +1,6 @@
 // The table of model families (model_family_table.h, model_family_further.h,
-// model_family_hybrids.h) asked: the row of a family, names of activations and of size fields, and
-// the features that all models of a family have.
+// model_family_hybrids.h, model_family_latest.h) asked: the row of a family, names of activations
+// and of size fields, and the features that all models of a family have.
 //
 // Internal to the model_config*.cc and gguf_config*.cc files. Threads: constants and free
 // functions.
@@ -17,18 +17,20 @@
 #include "formats/model_family_further.h"
 #include "formats/model_family_hybrids.h"
 #include "formats/model_family_info.h"
+#include "formats/model_family_latest.h"
 #include "formats/model_family_table.h"
 
 namespace jige::formats {
 
 inline constexpr auto kFamilies = [] {
   std::array<FamilyInfo, std::size(kAttentionFamilies) + std::size(kFurtherFamilies) +
-                             std::size(kHybridFamilies)>
+                             std::size(kHybridFamilies) + std::size(kLatestFamilies)>
       all{};
   auto behind =
       std::copy(std::begin(kAttentionFamilies), std::end(kAttentionFamilies), all.begin());
   behind = std::copy(std::begin(kFurtherFamilies), std::end(kFurtherFamilies), behind);
-  std::copy(std::begin(kHybridFamilies), std::end(kHybridFamilies), behind);
+  behind = std::copy(std::begin(kHybridFamilies), std::end(kHybridFamilies), behind);
+  std::copy(std::begin(kLatestFamilies), std::end(kLatestFamilies), behind);
   return all;
 }();
 static_assert([] {
@@ -115,7 +117,9 @@ inline constexpr SizeFields size_fields(Family family) {
   }
   if (family == Family::kLlama4) fields.ffn = "intermediate_size_mlp";
   if (family == Family::kStarCoder2) fields.norm_eps = "norm_epsilon";
-  if (family == Family::kNemotronH) fields.norm_eps = "layer_norm_epsilon";
+  if (family == Family::kNemotronH || family_info(family).recurrent_only) {
+    fields.norm_eps = "layer_norm_epsilon";
+  }
   if (family == Family::kNemotron || is_lfm2(family) || family == Family::kLfm3) {
     fields.norm_eps = "norm_eps";
   }
@@ -132,6 +136,13 @@ inline std::vector<uint8_t> layers_without_window(const ModelConfig& config) {
   std::vector<uint8_t> flags = config.layer_is_sliding;
   for (uint8_t& flag : flags) flag = !flag;
   return flags;
+}
+
+// Of families none of whose layers turns. Does nothing where the checks refuse the number of
+// layers.
+inline void leave_unturned(ModelConfig& out) {
+  if (out.layer_count < 1 || out.layer_count > kLayersMax) return;
+  out.layer_is_unturned.assign(static_cast<size_t>(out.layer_count), 1);
 }
 
 // Sets what all models of the family have, and of what a switch turns on what it may have.

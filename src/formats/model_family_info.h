@@ -88,10 +88,13 @@ struct FamilyInfo {
   bool latent_attention = false;
   bool delta_layers = false;       // layer_types says which have a delta net in place of attention
   bool short_conv_layers = false;  // or a short convolution
-  bool mamba2_layers = false;      // or a layer of Mamba 2
-  bool attention_beside = false;   // every layer has it, and attention beside it
-  bool single_parts = false;       // a layer has attention, such a layer or a feed-forward part
-  bool attention_gate = false;     // the query's matrix holds gates, too
+  bool mamba1_layers = false;      // or a layer of Mamba
+  StepNorms step_norms = StepNorms::kNone;  // in such ones
+  bool mamba2_layers = false;               // or a layer of Mamba 2
+  bool recurrent_only = false;              // and nothing else in any layer
+  bool attention_beside = false;            // every layer has it, and attention beside it
+  bool single_parts = false;    // a layer has attention, such a layer or a feed-forward part
+  bool attention_gate = false;  // the query's matrix holds gates, too
   std::string_view head_gate_field = "";  // heads have a gate each unless it says no; empty: none
   bool layer_beyond = false;              // files have one more, which predicts further tokens
   bool fused_projections = false;

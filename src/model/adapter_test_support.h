@@ -61,13 +61,15 @@ inline std::vector<AdapterSource> write_three_adapters(const std::string& folder
                                                        const std::string& base_folder) {
   // Every family has some of these modules.
   const formats::LoraConfig all{.rank = 3, .alpha = 4};
-  const formats::LoraConfig some{
-      .rank = 8,
-      .alpha = 5,
-      .use_rslora = true,
-      .target_modules = {"c_attn", "kv_b_proj", "q_proj", "qkv_proj", "query_key_value", "v_proj"}};
+  const formats::LoraConfig some{.rank = 8,
+                                 .alpha = 5,
+                                 .use_rslora = true,
+                                 .target_modules = {"c_attn", "in_proj", "kv_b_proj", "q_proj",
+                                                    "qkv_proj", "query_key_value", "v_proj"}};
   const formats::LoraConfig other{
-      .rank = 1, .alpha = 1, .target_modules = {"c_proj", "dense", "o_proj", "out_proj"}};
+      .rank = 1,
+      .alpha = 1,
+      .target_modules = {"c_proj", "dense", "in_proj", "o_proj", "out_proj"}};
   return {{"all", write_adapter(folder + "/all", base_folder, all, 1)},
           {"some", write_adapter(folder + "/some", base_folder, some, 2)},
           {"other", write_adapter(folder + "/other", base_folder, other, 3)}};

@@ -27,6 +27,10 @@ constexpr OtherName kOtherNames[] = {
     {".attention_layer_norm.", ".input_layernorm."},
     {".feedforward_layer_norm.", ".post_attention_layernorm."},
     {".post_attention_layernorm.", ".feedforward_layer_norm."},
+    // transformers writes MLPs of Kimi Linear beside its experts.
+    {".mlp.gate_proj.", ".block_sparse_moe.gate_proj."},
+    {".mlp.up_proj.", ".block_sparse_moe.up_proj."},
+    {".mlp.down_proj.", ".block_sparse_moe.down_proj."},
     // The gates of LFM3's heads, as files have them and as transformers does in memory.
     {".self_attn.gate_proj.", ".self_attn.g_proj."},
 };
@@ -54,8 +58,12 @@ ModelNames model_names(const formats::ModelConfig& config) {
     case formats::Family::kLfm3:
       return {"model.embed_tokens", "", "model.embedding_norm", "lm_head"};
     case formats::Family::kNemotronH:
+    case formats::Family::kMamba:
+    case formats::Family::kFalconMamba:
+    case formats::Family::kMamba2:
       return {"backbone.embeddings", "", "backbone.norm_f", "lm_head"};
     case formats::Family::kBamba:
+    case formats::Family::kJamba:
     case formats::Family::kFalconH1:
       return {"model.embed_tokens", "", "model.final_layernorm", "lm_head"};
     default:
@@ -73,7 +81,14 @@ LayerInputsNames layer_inputs_names() {
 std::vector<std::string> recurrent_modules(const formats::ModelConfig& config,
                                            const LayerNames& names) {
   if (config.short_conv.kernel > 0) return {names.short_conv.in};
+  if (config.mamba1.columns > 0) return {names.mamba1.in, names.mamba1.parts};
   if (config.mamba2.heads > 0) return {names.mamba2.in};
+  if (config.delta.by_key) {
+    const KimiDeltaNames& kimi = names.kimi_delta;
+    std::vector<std::string> modules = kimi.qkv;
+    modules.insert(modules.end(), {kimi.rate, kimi.gate_down, kimi.gate_up});
+    return modules;
+  }
   std::vector<std::string> modules = names.delta.qkv;
   modules.push_back(names.delta.rate);
   if (!names.delta.gate.empty()) {

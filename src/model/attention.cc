@@ -26,6 +26,11 @@ StateShape state_shape(const formats::ModelConfig& config) {
   if (config.short_conv.kernel > 0) {
     return {.inputs = (config.short_conv.kernel - 1) * config.hidden_size};
   }
+  const formats::Mamba1Config& scanned = config.mamba1;
+  if (scanned.columns > 0) {
+    return {.inputs = (scanned.kernel - 1) * scanned.columns,
+            .matrices = scanned.columns * scanned.state_dim};
+  }
   const formats::Mamba2Config& mamba = config.mamba2;
   if (mamba.heads > 0) {
     return {.inputs = (mamba.kernel - 1) * mamba.conv_columns(),

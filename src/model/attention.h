@@ -1,7 +1,7 @@
 // Attention: the part of a layer between its norm and the projection of its result, in the forms
 // that families have (grouped_attention.h, latent_attention.h), what stands in its place in
-// recurrent layers (delta_attention.h, mamba2.h, short_conv.h), or two of them side by side
-// (parallel_attention.h).
+// recurrent layers (delta_attention.h, kimi_delta.h, mamba1.h, mamba2.h, short_conv.h), or two of
+// them side by side (parallel_attention.h).
 //
 // Shapes: T tokens, D width, C columns of the result.
 //   dst [T, C] = attention(src [T, D]), compute type both

@@ -56,8 +56,9 @@ struct Batch {
 };
 
 // kUniform: in [-init_std, init_std). kLogUniform: the logarithm of a number in (0, init_std].
+// kLogColumn: the logarithm of the number of its column, from 1.
 // kStep: what the softplus of is in [init_std / 100, init_std], its logarithm uniform.
-enum class InitKind { kNormal, kUniform, kLogUniform, kStep, kZero, kOne, kConstant };
+enum class InitKind { kNormal, kUniform, kLogUniform, kLogColumn, kStep, kZero, kOne, kConstant };
 
 // Where files may hold a parameter of an expert, or of a head's norm: in a tensor of all experts of
 // a layer, [E, N of all parts, K], or [E, K, N] where transposed; a bias in [E, N]. The rows of
@@ -123,6 +124,7 @@ struct ParamSpec {
   bool wide = false;         // files hold it as f32 whatever their type
   bool adapter = false;      // a LoRA matrix; the base is frozen where a model has them
   bool as_row = false;       // of a vector [N], which files hold as [1, N]
+  bool whole = false;        // f32 whatever the type of embedding tables is, though a matrix
   bool as_scalar = false;    // of a vector [1], which files hold without dimensions
   std::optional<StackedPlace> stacked = {};
   std::optional<StoredRows> stored_rows = {};

@@ -71,8 +71,8 @@ struct Lender {
 };
 
 TEST(BorrowedWeights, GiveTheBitsOfTheSameModelFromItsFolder) {
-  for (const char* name :
-       {"llama2", "gpt2", "gemma3n", "qwen3_5", "granite_hybrid", "falcon_h1", "mixtral", "phi"}) {
+  for (const char* name : {"llama2", "gpt2", "gemma3n", "qwen3_5", "granite_hybrid", "falcon_h1",
+                           "falcon_mamba", "mixtral", "phi"}) {
     for (const DType compute : {DType::kF32, DType::kBF16}) {
       SCOPED_TRACE(std::string(name) + " " + std::string(dtype_info(compute).name));
       Lender lender(name, compute);

@@ -56,6 +56,13 @@ void fill_random(std::span<float> dst, const ParamSpec& spec, uint64_t key, int6
   }
 }
 
+void fill_log_columns(std::span<float> dst, int64_t columns, int64_t first) {
+  for (size_t i = 0; i < dst.size(); ++i) {
+    const int64_t column = (first + static_cast<int64_t>(i)) % columns;
+    dst[i] = static_cast<float>(std::log(static_cast<double>(column + 1)));
+  }
+}
+
 }  // namespace
 
 void fill_initial(std::span<float> dst, const ParamSpec& spec, uint64_t seed, int64_t first) {
@@ -68,6 +75,9 @@ void fill_initial(std::span<float> dst, const ParamSpec& spec, uint64_t seed, in
       return;
     case InitKind::kConstant:
       std::fill(dst.begin(), dst.end(), static_cast<float>(spec.init_std));
+      return;
+    case InitKind::kLogColumn:
+      fill_log_columns(dst, spec.shape[spec.shape.rank() - 1], first);
       return;
     case InitKind::kNormal:
     case InitKind::kUniform:

@@ -28,7 +28,8 @@ LatentAttention::LatentAttention(const formats::ModelConfig& config,
                                  std::vector<ParamSpec>& params)
     : heads_(config.head_count),
       head_dim_(config.head_dim),
-      turned_(turned_columns(config).full),
+      turned_(config.rotary_dim),
+      turns_(formats::turns(config, layer)),
       growth_begin_(growth_begin(config)),
       value_dim_(config.latent.value_dim),
       rank_(config.latent.rank),
@@ -223,6 +224,7 @@ ops::AttentionShape LatentAttention::shape() const {
 
 void LatentAttention::rotate(Stream& stream, const BlockWeights& weights, const Batch& batch,
                              const TensorView& q, const TensorView& shared, bool inverse) const {
+  if (!turns_) return;
   ops::Rope args{.positions = batch.positions,
                  .cos_sin = weights.rope_table.column_range(0, turned_),
                  .rotary_dim = turned_,

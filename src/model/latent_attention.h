@@ -139,6 +139,7 @@ class LatentAttention final : public Attention {
   int64_t heads_;
   int64_t head_dim_;
   int64_t turned_;
+  bool turns_ = true;     // else those columns stay as they are
   int64_t growth_begin_;  // of the rope table that queries grow by; -1: they do not
   int64_t value_dim_;
   int64_t rank_;

@@ -5,7 +5,9 @@
 
 #include "model/delta_attention.h"
 #include "model/grouped_attention.h"
+#include "model/kimi_delta.h"
 #include "model/latent_attention.h"
+#include "model/mamba1.h"
 #include "model/mamba2.h"
 #include "model/parallel_attention.h"
 #include "model/short_conv.h"
@@ -21,8 +23,14 @@ std::unique_ptr<Attention> make_recurrent(const formats::ModelConfig& config,
   if (config.short_conv.kernel > 0) {
     return std::make_unique<ShortConv>(config, names.short_conv, options.lora, device, params);
   }
+  if (config.mamba1.columns > 0) {
+    return std::make_unique<Mamba1>(config, names.mamba1, options.lora, device, params);
+  }
   if (config.mamba2.heads > 0) {
     return std::make_unique<Mamba2>(config, names.mamba2, options.lora, device, params);
+  }
+  if (config.delta.by_key) {
+    return std::make_unique<KimiDelta>(config, names.kimi_delta, options.lora, device, params);
   }
   return std::make_unique<DeltaAttention>(config, names.delta, options.lora, device, params);
 }
@@ -66,7 +74,8 @@ Projection make_output(const formats::ModelConfig& config, const LayerOptions& o
 
 // On the product behind what stands in the place of attention, or beside it.
 bool has_recurrent_bias(const formats::ModelConfig& config) {
-  return config.mamba2.heads > 0 ? config.mamba2.output_bias : config.short_conv.bias;
+  return config.mamba2.heads > 0 ? config.mamba2.output_bias
+                                 : config.mamba1.bias || config.short_conv.bias;
 }
 
 }  // namespace

@@ -41,16 +41,19 @@ ExpertNames granite_expert_names(formats::Family family, const std::string& laye
 ExpertNames expert_names(formats::Family family, const std::string& layer) {
   const std::string at = layer + ".mlp.";
   const std::string stacked = at + "experts.";
-  if (family == formats::Family::kMixtral || family == formats::Family::kMiniMaxM2) {
+  const bool kimi = family == formats::Family::kKimiLinear;
+  if (kimi || family == formats::Family::kMixtral || family == formats::Family::kMiniMaxM2) {
     const std::string own = layer + ".block_sparse_moe.";
     return {.router = own + "gate",
-            .choice_bias = own + "e_score_correction_bias",
+            .choice_bias = own + (kimi ? "gate." : "") + "e_score_correction_bias",
             .prefix = own + "experts.",
             .gate = "w1",
             .up = "w3",
             .down = "w2",
             .stacked_input = stacked + "gate_up_proj",
-            .stacked_output = stacked + "down_proj"};
+            .stacked_output = stacked + "down_proj",
+            .shared_input = {own + "shared_experts.gate_proj", own + "shared_experts.up_proj"},
+            .shared_output = own + "shared_experts.down_proj"};
   }
   if (family == formats::Family::kGraniteHybrid || family == formats::Family::kGraniteMoe ||
       family == formats::Family::kGraniteMoeShared || family == formats::Family::kGraniteMoeSwa) {
@@ -73,17 +76,20 @@ ExpertNames expert_names(formats::Family family, const std::string& layer) {
   const bool ernie = family == formats::Family::kErnie45Moe;
   const bool keeps_apart = family == formats::Family::kExaoneMoe;
   const bool hunyuan = family == formats::Family::kHunYuanMoe;
-  const std::string shared = at + (qwen      ? "shared_expert."
-                                   : hunyuan ? "shared_mlp."
-                                             : "shared_experts.");
+  const bool hy = family == formats::Family::kHyV3;
+  const std::string shared = at + (qwen            ? "shared_expert."
+                                   : hunyuan || hy ? "shared_mlp."
+                                                   : "shared_experts.");
   const bool gpt_oss = family == formats::Family::kGptOss;
   return {.router = at + (gpt_oss   ? "router"
+                          : hy      ? "router.gate"
                           : hunyuan ? "gate.wg"
                                     : "gate"),
-          .choice_bias = (ernie         ? at + "moe_statics."
-                          : keeps_apart ? at
-                                        : at + "gate.") +
-                         "e_score_correction_bias",
+          .choice_bias = hy ? at + "expert_bias"
+                            : (ernie         ? at + "moe_statics."
+                               : keeps_apart ? at
+                                             : at + "gate.") +
+                                  "e_score_correction_bias",
           .choice_bias_as_row = ernie,
           .prefix = at + "experts.",
           .gate = "gate_proj",
@@ -138,6 +144,22 @@ void set_recurrent_names(LayerNames& names, formats::Family family, const std::s
   names.norm2 = layer + ".feedforward_layer_norm";
 }
 
+// Of Kimi Linear, whichever a layer has of attention and a delta net.
+void set_kimi_names(LayerNames& names, const std::string& layer) {
+  const std::string at = layer + ".self_attn.";
+  names.kimi_delta = {.qkv = {at + "q_proj", at + "k_proj", at + "v_proj"},
+                      .rate = at + "b_proj",
+                      .decay_down = at + "f_a_proj",
+                      .decay_up = at + "f_b_proj",
+                      .gate_down = at + "g_a_proj",
+                      .gate_up = at + "g_b_proj",
+                      .conv = {at + "q_conv1d", at + "k_conv1d", at + "v_conv1d"},
+                      .conv_whole = at + "conv1d",
+                      .log_scale = at + "A_log",
+                      .decay_bias = at + "dt_bias",
+                      .norm = at + "o_norm"};
+}
+
 // Behind the name of the module that holds them.
 Mamba2Names mamba2_names(const std::string& at) {
   return {.in = at + "in_proj",
@@ -146,6 +168,35 @@ Mamba2Names mamba2_names(const std::string& at) {
           .step_bias = at + "dt_bias",
           .skip = at + "D",
           .norm = at + "norm"};
+}
+
+// The same of Mamba; without weights of norms.
+Mamba1Names mamba1_names(const std::string& at) {
+  return {.in = at + "in_proj",
+          .conv = at + "conv1d",
+          .parts = at + "x_proj",
+          .steps = at + "dt_proj",
+          .log_scale = at + "A_log",
+          .skip = at + "D"};
+}
+
+// Of Jamba, whichever a layer has of attention and Mamba.
+void set_jamba_names(LayerNames& names, const std::string& layer, bool recurrent) {
+  const std::string at = layer + ".mamba.";
+  const std::string mlp = layer + ".feed_forward.";
+  names.mamba1 = mamba1_names(at);
+  names.mamba1.norms = {at + "dt_layernorm", at + "b_layernorm", at + "c_layernorm"};
+  if (recurrent) names.attention_output = at + "out_proj";
+  names.norm2 = layer + ".pre_ff_layernorm";
+  names.ffn_input = {mlp + "gate_proj", mlp + "up_proj"};
+  names.ffn_output = mlp + "down_proj";
+  names.experts = {.router = mlp + "router",
+                   .prefix = mlp + "experts.",
+                   .gate = "gate_proj",
+                   .up = "up_proj",
+                   .down = "down_proj",
+                   .stacked_input = mlp + "experts.gate_up_proj",
+                   .stacked_output = mlp + "experts.down_proj"};
 }
 
 // Of families whose recurrent layers are those of Mamba 2.
@@ -166,12 +217,13 @@ void set_mamba2_names(LayerNames& names, const formats::ModelConfig& config,
   }
 }
 
-// Of Nemotron-H, whose layers have one norm and one part.
-LayerNames nemotron_h_names(const std::string& number, bool recurrent) {
+// Of Nemotron-H and of Mamba and Mamba 2, whose layers have one norm and one part.
+LayerNames single_part_names(const std::string& number, bool recurrent) {
   const std::string layer = "backbone.layers." + number;
   const std::string at = layer + ".mixer.";
   return {.norm1 = layer + ".norm",
           .attention = {.qkv = {at + "q_proj", at + "k_proj", at + "v_proj"}},
+          .mamba1 = mamba1_names(at),
           .mamba2 = mamba2_names(at),
           .attention_output = at + (recurrent ? "out_proj" : "o_proj"),
           .norm2 = layer + ".norm",
@@ -186,6 +238,11 @@ LayerNames nemotron_h_names(const std::string& number, bool recurrent) {
                       .stacked_output = at + "experts.down_proj",
                       .shared_input = {at + "shared_experts.up_proj"},
                       .shared_output = at + "shared_experts.down_proj"}};
+}
+
+bool has_single_parts(formats::Family family) {
+  return family == formats::Family::kNemotronH || family == formats::Family::kMamba ||
+         family == formats::Family::kFalconMamba || family == formats::Family::kMamba2;
 }
 
 // Of families that have all names of a layer to themselves.
@@ -338,8 +395,8 @@ void set_own_names(LayerNames& names, formats::Family family, const std::string&
 LayerNames layer_names(const formats::ModelConfig& config, int64_t index) {
   const std::string number = std::to_string(index);
   if (auto names = own_layer_names(config.family, number)) return *std::move(names);
-  if (config.family == formats::Family::kNemotronH) {
-    return nemotron_h_names(number, formats::is_recurrent(config, index));
+  if (has_single_parts(config.family)) {
+    return single_part_names(number, formats::is_recurrent(config, index));
   }
   const std::string at = "model.layers." + number;
   const std::string attention = at + ".self_attn.";
@@ -381,8 +438,12 @@ LayerNames layer_names(const formats::ModelConfig& config, int64_t index) {
   if (config.short_conv.kernel > 0) {
     set_lfm2_names(names, at, recurrent);
     if (config.family == formats::Family::kLfm3) set_lfm3_names(names, at, recurrent);
+  } else if (config.family == formats::Family::kJamba) {
+    set_jamba_names(names, at, recurrent);
   } else if (config.mamba2.heads > 0) {
     set_mamba2_names(names, config, at, recurrent);
+  } else if (config.delta.by_key) {
+    set_kimi_names(names, at);
   } else if (recurrent) {
     set_recurrent_names(names, config.family, at);
   }

@@ -14,9 +14,11 @@
 #include "model/expert_mlp.h"
 #include "model/experts_beside.h"
 #include "model/grouped_attention.h"
+#include "model/kimi_delta.h"
 #include "model/latent_attention.h"
 #include "model/laurel.h"
 #include "model/layer_input.h"
+#include "model/mamba1.h"
 #include "model/mamba2.h"
 #include "model/short_conv.h"
 
@@ -28,7 +30,9 @@ struct LayerNames {
   GroupedAttentionNames attention;
   LatentAttentionNames latent;  // in its place, in families that have latents
   DeltaAttentionNames delta;    // in recurrent layers, or one of these:
+  KimiDeltaNames kimi_delta;
   ShortConvNames short_conv;
+  Mamba1Names mamba1;
   Mamba2Names mamba2;
   std::string attention_output;
   std::string recurrent_output;  // of what stands beside attention

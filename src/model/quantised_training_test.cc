@@ -58,7 +58,9 @@ bool is_quantised(const ParamSpec& spec) {
                       spec.name.ends_with("router.proj.weight") ||
                       spec.name.ends_with("feed_forward.router.weight") ||
                       spec.name.find(".altup.") != std::string::npos;
-  return spec.packed && spec.shape.rank() == 2 && !router;
+  const bool of_steps =
+      spec.name.ends_with("x_proj.weight") || spec.name.ends_with("dt_proj.weight");
+  return spec.packed && spec.shape.rank() == 2 && !router && !of_steps;
 }
 
 // Numbers nearly of these levels, so that all parts of a fused matrix have the same.

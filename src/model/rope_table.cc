@@ -119,6 +119,10 @@ struct Columns {
 
 TurnedColumns turned_columns(const formats::ModelConfig& config) {
   if (config.position != formats::PositionKind::kRotary) return {};
+  const auto& unturned = config.layer_is_unturned;
+  const bool none = !unturned.empty() &&
+                    std::find(unturned.begin(), unturned.end(), uint8_t{0}) == unturned.end();
+  if (none) return {};
   const int64_t usual = config.rotary_dim > 0 ? config.rotary_dim : config.head_dim;
   const int64_t full = config.full_heads.head_dim;
   return {.full = full > 0 ? full : usual, .sliding = usual};

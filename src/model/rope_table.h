@@ -29,8 +29,8 @@
 
 namespace jige::model {
 
-// The columns that turn of a layer's head, 0 without rotary positions. Those with the sliding
-// window may have another width than the rest (formats::head_shape).
+// The columns that turn of a layer's head, 0 without rotary positions or where no layer turns.
+// Those with the sliding window may have another width than the rest (formats::head_shape).
 struct TurnedColumns {
   int64_t full = 0;
   int64_t sliding = 0;

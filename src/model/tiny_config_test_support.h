@@ -15,6 +15,25 @@
 
 namespace jige::model::testing {
 
+// A delta net with decays by key below attention with latents and experts, without positions.
+inline void add_kimi_features(formats::ModelConfig& config) {
+  config.latent = {.rank = 9, .value_dim = 5};
+  config.turns_neighbours = false;
+  config.layer_is_unturned = {1, 1};
+  config.layer_is_recurrent = {1, 0};
+  config.delta = {.key_heads = 3,
+                  .value_heads = 3,
+                  .key_dim = 7,
+                  .value_dim = 7,
+                  .kernel = 3,
+                  .by_key = true,
+                  .draws_steps = true};
+  config.norm_eps = 0.1;  // a head's first results may be near zero
+  config.experts = sigmoid_experts();
+  config.experts.groups = 1;
+  config.layer_is_dense = {1, 0};
+}
+
 // What layers do whose keys and values come from a latent.
 inline void add_latent_features(formats::ModelConfig& config) {
   config.kv_head_count = 4;
@@ -55,6 +74,7 @@ inline void add_latent_features(formats::ModelConfig& config) {
                    .mscale = 0.7,
                    .mscale_all = 0.7};
   }
+  if (config.family == formats::Family::kKimiLinear) return add_kimi_features(config);
   const bool lite = config.family == formats::Family::kGlm4MoeLite;
   if (lite || config.family == formats::Family::kDeepSeekV3) {
     config.experts = sigmoid_experts();
@@ -85,6 +105,7 @@ inline bool has_latents(formats::Family family) {
     case formats::Family::kMiniCpm3:
     case formats::Family::kGlm4MoeLite:
     case formats::Family::kMistral4:
+    case formats::Family::kKimiLinear:
       return true;
     default:
       return false;
@@ -278,6 +299,41 @@ inline void add_parallel_features(formats::ModelConfig& config) {
   }
 }
 
+// Of families with recurrent layers; of others what layers do.
+inline void add_hybrid_features(formats::ModelConfig& config) {
+  switch (config.family) {
+    case formats::Family::kQwen35:
+    case formats::Family::kQwen35Moe:
+    case formats::Family::kQwen3Next:
+      add_recurrent_features(config);
+      break;
+    case formats::Family::kOlmoHybrid:
+      add_olmo_hybrid_features(config);
+      break;
+    case formats::Family::kLfm2:
+    case formats::Family::kLfm2Moe:
+    case formats::Family::kLfm3:
+      add_short_conv_features(config);
+      break;
+    case formats::Family::kGraniteHybrid:
+    case formats::Family::kBamba:
+    case formats::Family::kNemotronH:
+    case formats::Family::kFalconH1:
+      add_mamba2_features(config);
+      break;
+    case formats::Family::kJamba:
+      add_jamba_features(config);
+      break;
+    case formats::Family::kMamba:
+    case formats::Family::kFalconMamba:
+    case formats::Family::kMamba2:
+      add_recurrent_only_features(config);
+      break;
+    default:
+      add_layer_features(config);
+  }
+}
+
 // A model small enough for finite differences, with every feature of its family.
 inline formats::ModelConfig tiny_config(formats::Family family) {
   formats::ModelConfig config;
@@ -324,27 +380,8 @@ inline formats::ModelConfig tiny_config(formats::Family family) {
     case formats::Family::kCohere2:
       add_parallel_features(config);
       break;
-    case formats::Family::kQwen35:
-    case formats::Family::kQwen35Moe:
-    case formats::Family::kQwen3Next:
-      add_recurrent_features(config);
-      break;
-    case formats::Family::kOlmoHybrid:
-      add_olmo_hybrid_features(config);
-      break;
-    case formats::Family::kLfm2:
-    case formats::Family::kLfm2Moe:
-    case formats::Family::kLfm3:
-      add_short_conv_features(config);
-      break;
-    case formats::Family::kGraniteHybrid:
-    case formats::Family::kBamba:
-    case formats::Family::kNemotronH:
-    case formats::Family::kFalconH1:
-      add_mamba2_features(config);
-      break;
     default:
-      add_layer_features(config);
+      add_hybrid_features(config);
   }
   if (config.kv_head_count > config.head_count) config.kv_head_count = config.head_count;
   return config;
@@ -400,7 +437,10 @@ inline const std::vector<formats::Family>& all_families() {
       formats::Family::kIQuestCoder,   formats::Family::kNanoChat,
       formats::Family::kMellum,        formats::Family::kHyperClovaX,
       formats::Family::kGraniteSwa,    formats::Family::kGraniteMoeSwa,
-      formats::Family::kMistral4,      formats::Family::kLfm3};
+      formats::Family::kMistral4,      formats::Family::kLfm3,
+      formats::Family::kMamba,         formats::Family::kFalconMamba,
+      formats::Family::kMamba2,        formats::Family::kJamba,
+      formats::Family::kHyV3,          formats::Family::kKimiLinear};
   return families;
 }
 

@@ -53,7 +53,15 @@ inline void add_sigmoid_features(formats::ModelConfig& config) {
   }
 }
 
-// What layers of experts do behind usual attention.
+// Hy3's, behind norms of heads.
+inline void add_hy3_features(formats::ModelConfig& config) {
+  config.experts = sigmoid_experts();
+  config.experts.groups = 1;
+  config.experts.shared_ffn_size = 24;
+  config.qk_norm = config.qkv_bias = config.output_bias = true;
+  config.layer_is_dense = {1, 0};
+}
+
 // Chunks in a layer with experts, and one that neither turns nor has them.
 inline void add_llama4_features(formats::ModelConfig& config) {
   config.turns_neighbours = config.qk_norm_plain = config.qk_norm_turned = true;
@@ -87,6 +95,7 @@ inline void add_granite_moe_features(formats::ModelConfig& config) {
   if (config.family != formats::Family::kGraniteMoe) config.experts.shared_ffn_size = 16;
 }
 
+// What layers of experts do behind usual attention.
 inline void add_expert_features(formats::ModelConfig& config) {
   switch (config.family) {
     case formats::Family::kMixtral:
@@ -118,6 +127,9 @@ inline void add_expert_features(formats::ModelConfig& config) {
     case formats::Family::kGlm4Moe:
     case formats::Family::kDots1:
       add_sigmoid_features(config);
+      break;
+    case formats::Family::kHyV3:
+      add_hy3_features(config);
       break;
     case formats::Family::kLlama4:
       add_llama4_features(config);

@@ -162,4 +162,50 @@ inline void add_mamba2_features(formats::ModelConfig& config) {
                     .normalised = true};
 }
 
+// A layer of Mamba with experts above one with attention.
+inline void add_jamba_features(formats::ModelConfig& config) {
+  config.layer_is_recurrent = {0, 1};
+  config.layer_is_unturned = {1, 1};
+  config.layer_is_dense = {1, 0};
+  config.mamba1 = {.columns = 2 * config.hidden_size,
+                   .state_dim = 5,
+                   .kernel = 3,
+                   .step_rank = 3,
+                   .conv_bias = true,
+                   .bias = true,
+                   .norms = formats::StepNorms::kWeighted};
+  config.norm_eps = 0.1;  // steps are bent, and no token is close to another choice
+  config.experts = {.count = 5, .chosen = 3, .ffn_size = config.ffn_size};
+}
+
+// Layers of Mamba or Mamba 2 and nothing else.
+inline void add_recurrent_only_features(formats::ModelConfig& config) {
+  config.head_count = config.kv_head_count = config.ffn_size = 1;
+  config.head_dim = 2;
+  config.layer_parts = {formats::LayerParts::kAttention, formats::LayerParts::kAttention};
+  config.layer_is_recurrent = config.layer_is_unturned = {1, 1};
+  if (config.family == formats::Family::kMamba2) {
+    config.norm_eps = 1e-2;  // a head's first results may be near zero
+    config.mamba2 = {.heads = 8,
+                     .head_dim = 5,
+                     .groups = 2,
+                     .state_dim = 7,
+                     .kernel = 3,
+                     .conv_bias = true,
+                     .bias = true,
+                     .output_bias = true};
+    return;
+  }
+  config.tied_embeddings = true;
+  config.mamba1 = {.columns = 2 * config.hidden_size,
+                   .state_dim = 5,
+                   .kernel = 3,
+                   .step_rank = 3,
+                   .conv_bias = true,
+                   .bias = true};
+  if (config.family == formats::Family::kMamba) return;
+  config.mamba1.norms = formats::StepNorms::kPlain;
+  config.mamba1.norm_eps = 0.3;  // norms of few numbers are bent
+}
+
 }  // namespace jige::model::testing

@@ -74,7 +74,8 @@ std::vector<TensorView> place_values(Placement& at, const Architecture& architec
   const auto specs = architecture.block(node).params();
   for (size_t i = 0; i < specs.size(); ++i) {
     const bool trained = is_trained(architecture, options, specs[i]);
-    const bool table = specs[i].shape.rank() == 2;  // of an embedding, where not packed
+    // Of an embedding, where not packed.
+    const bool table = specs[i].shape.rank() == 2 && !specs[i].whole;
     if (is_tied(architecture, node, i) || (!trained && specs[i].packed) ||
         stands_in_gradient(architecture, options, specs[i])) {
       values.emplace_back();

@@ -98,7 +98,7 @@ TEST(DividedModel, DelaysAnywhereChangeNoBit) {
 }
 
 TEST(DividedModel, ServesAsTheWholeDoes) {
-  for (const char* name : {"llama3", "granite_hybrid"}) {
+  for (const char* name : {"llama3", "granite_hybrid", "falcon_mamba"}) {
     Loaded whole(name, kDividedOptions);
     Rng rng(derive_key(5, "divided"));
     std::vector<EngineRequest> requests;

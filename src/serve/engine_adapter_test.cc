@@ -102,8 +102,8 @@ TEST(EngineAdapters, NeighboursOfOtherAdaptersDoNotMatter) {
 }
 
 TEST(EngineAdapters, StatesOfOtherAdaptersDoNotMatter) {
-  for (const char* fixture :
-       {"qwen3_5", "lfm2", "qwen3_5_moe", "falcon_h1", "olmo_hybrid", "lfm3"}) {
+  for (const char* fixture : {"qwen3_5", "lfm2", "qwen3_5_moe", "falcon_h1", "olmo_hybrid", "lfm3",
+                              "falcon_mamba", "jamba_dense", "kimi_linear"}) {
     Adapted adapted(fixture);
     auto requests = random_requests(3, 12);
     for (int32_t adapter = model::kNoAdapter; adapter < 3; ++adapter) {

@@ -55,7 +55,12 @@ TEST(Generator, GreedyTokensAreTheLikeliestOnes) {
                            "mellum",
                            "granite_swa_turned",
                            "mistral4",
-                           "lfm3"}) {
+                           "lfm3",
+                           "mamba",
+                           "falcon_mamba",
+                           "mamba2",
+                           "jamba",
+                           "kimi_linear"}) {
     const model::InferenceOptions options{.context_max = 64};
     Loaded loaded(name, options);
     const auto prompt = ids_of(loaded.tokenizer, kPrompt);

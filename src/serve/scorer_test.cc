@@ -155,7 +155,7 @@ TEST(Scorer, TextsOfRecurrentModelsScoreTogetherAsEachAlone) {
     expect_the_bits_of_each_alone("qwen3_5", {.compute = DType::kF32, .state_count = states},
                                   ++seed);
   }
-  for (const char* name : {"qwen3_5", "falcon_h1", "lfm2"}) {
+  for (const char* name : {"qwen3_5", "falcon_h1", "lfm2", "falcon_mamba"}) {
     expect_the_bits_of_each_alone(name, {.compute = DType::kBF16, .state_count = 4}, ++seed);
   }
 }

@@ -143,6 +143,9 @@ INSTANTIATE_TEST_SUITE_P(
                       FaultyCase{"nemotron_h", 1, 1, plan::Admission::kReserve},
                       FaultyCase{"falcon_h1", 5, 3, plan::Admission::kOptimistic},
                       FaultyCase{"olmo_hybrid", 5, 3, plan::Admission::kReserve},
+                      FaultyCase{"falcon_mamba", 5, 3, plan::Admission::kOptimistic},
+                      FaultyCase{"jamba", 5, 3, plan::Admission::kReserve},
+                      FaultyCase{"kimi_linear", 5, 3, plan::Admission::kOptimistic},
                       FaultyCase{"lfm2_moe", 5, 1, plan::Admission::kOptimistic}),
     [](const auto& param) {
       return std::string(param.param.fixture) + "_" + std::to_string(param.param.states) + "_" +

@@ -149,8 +149,9 @@ TEST(PipelineExecutor, PartsSideBySideHaveTheBitsOfOneDevice) {
 }
 
 TEST(PipelineExecutor, RecurrentLayersHaveTheBitsOfOneDevice) {
-  for (const char* fixture : {"qwen3_5", "lfm2", "granite_hybrid", "nemotron_h_moe", "falcon_h1",
-                              "olmo_hybrid", "lfm3", "mistral4"})
+  for (const char* fixture :
+       {"qwen3_5", "lfm2", "granite_hybrid", "nemotron_h_moe", "falcon_h1", "olmo_hybrid", "lfm3",
+        "mistral4", "falcon_mamba", "jamba", "kimi_linear"})
     expect_bits_of_one_device(fixture);
 }
 

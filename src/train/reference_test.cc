@@ -238,7 +238,11 @@ const std::vector<std::string> kBitModels = {"llama2",
                                              "mellum",
                                              "granite_swa_turned",
                                              "mistral4",
-                                             "lfm3"};
+                                             "lfm3",
+                                             "falcon_mamba",
+                                             "mamba2",
+                                             "jamba",
+                                             "kimi_linear"};
 
 Documents random_documents(uint64_t seed, int count) {
   Rng rng(seed);
@@ -399,7 +403,8 @@ TEST(Executor, UsesTheMemoryThatThePlanSays) {
                             "gemma3n",
                             "llama4",
                             "falcon_h1_norm_first",
-                            "olmo_hybrid"}) {
+                            "olmo_hybrid",
+                            "falcon_mamba"}) {
     for (const DType compute : {DType::kF32, DType::kBF16}) {
       CpuDevice device({.thread_count = 1});
       Arena arena(device, "test");

@@ -197,10 +197,10 @@ TEST(BadModel, SizesThatCannotBeCounted) {
 
 TEST(BadModel, UnknownArchitectureNamesTheKnownOnes) {
   const ChangedConfig changed([](Json& config) {
-    config["architectures"] = {"MambaForCausalLM"};
-    config["model_type"] = "mamba";
+    config["architectures"] = {"RwkvForCausalLM"};
+    config["model_type"] = "rwkv";
   });
-  expect_error(changed.generate(), 5, {"Mamba", "Llama", "Qwen3"});
+  expect_error(changed.generate(), 5, {"Rwkv", "Llama", "Qwen3"});
 }
 
 TEST(BadModel, NamesInItsFilesCannotCommandTheTerminal) {

@@ -428,6 +428,43 @@ CASES = {
              moe_intermediate_size=20, moe_shared_expert_intermediate_size=28, n_group=2,
              routed_scaling_factor=2.5),
     ),
+    "hy_v3": (
+        "HYV3Config",
+        dict(SIZES, head_dim=12, num_experts=6, num_experts_per_tok=3, num_shared_experts=2,
+             moe_intermediate_size=20, router_scaling_factor=1.5, rope_parameters=LLAMA3_ROPE
+             | {"rope_theta": 5000.0}, mlp_layer_types=["dense", "dense", "sparse", "sparse"]),
+    ),
+    "kimi_linear": (
+        "KimiLinearConfig",
+        dict(SIZES, num_key_value_heads=4, kv_lora_rank=9, qk_nope_head_dim=6, qk_rope_head_dim=4,
+             v_head_dim=5, num_local_experts=6, num_experts_per_tok=3, moe_intermediate_size=20,
+             linear_head_dim=7, linear_num_heads=3, n_group=2, topk_group=1, bos_token_id=3,
+             eos_token_id=4, pad_token_id=None),
+    ),
+    "jamba": (
+        "JambaConfig",
+        dict(SIZES, attn_layer_period=3, attn_layer_offset=2, mamba_d_state=8, num_experts=6),
+    ),
+    "jamba_dense": (
+        "JambaConfig",
+        dict(SIZES, num_experts=1, mamba_expand=3, mamba_d_conv=3, mamba_dt_rank=5,
+             mamba_conv_bias=False, mamba_proj_bias=True, tie_word_embeddings=True),
+    ),
+    "mamba": (
+        "MambaConfig",
+        dict(vocab_size=96, hidden_size=32, num_hidden_layers=4, state_size=8, expand=3,
+             conv_kernel=3, use_bias=True, use_conv_bias=False, layer_norm_epsilon=1e-4),
+    ),
+    "falcon_mamba": (
+        "FalconMambaConfig",
+        dict(vocab_size=96, hidden_size=32, num_hidden_layers=4, time_step_rank=5,
+             mixer_rms_eps=1e-4, tie_word_embeddings=False, eos_token_id=[3, 4]),
+    ),
+    "mamba2": (
+        "Mamba2Config",
+        dict(vocab_size=96, hidden_size=32, num_hidden_layers=4, num_heads=8, head_dim=12,
+             expand=3, n_groups=2, state_size=24, use_bias=True, tie_word_embeddings=True),
+    ),
     "falcon_h1": (
         "FalconH1Config",
         dict(SIZES, mamba_d_ssm=40, mamba_n_heads=8, mamba_n_groups=2, mamba_d_state=16,
@@ -612,19 +649,26 @@ def facts(config):
     """What a reader must understand from the file, asked of transformers itself."""
     eos = config.eos_token_id
     eos = [] if eos is None else eos if isinstance(eos, list) else [eos]
+    heads = {}
+    if hasattr(config, "num_attention_heads"):  # else no layer has attention
+        heads = {
+            "head_count": config.num_attention_heads,
+            "kv_head_count": config.to_dict().get(
+                "num_key_value_heads", config.num_attention_heads
+            ),
+            "head_dim": head_dim(config),
+            "context_max": config.max_position_embeddings,
+        }
     known = {
         "hidden_size": config.hidden_size,
         "layer_count": config.num_hidden_layers,
-        "head_count": config.num_attention_heads,
-        "kv_head_count": config.to_dict().get("num_key_value_heads", config.num_attention_heads),
-        "head_dim": head_dim(config),
-        "context_max": config.max_position_embeddings,
+        **heads,
         "tied": config.tie_word_embeddings,
         "eos": [token for token in eos if token < config.vocab_size],
         "sliding_window": getattr(config, "sliding_window", None) or 0,
         "sliding_layers": sliding_layers(config),
     }
-    if config.model_type not in ("gpt2", "nemotron_h"):
+    if heads and config.model_type not in ("gpt2", "nemotron_h", "jamba", "kimi_linear"):
         known["rope"] = rope_facts(config)
     try:
         import torch
@@ -696,6 +740,12 @@ def record_configs():
                "GraniteMoeHybridConfig": "GraniteMoeHybridForCausalLM",
                "BambaConfig": "BambaForCausalLM", "NemotronHConfig": "NemotronHForCausalLM",
                "FalconH1Config": "FalconH1ForCausalLM",
+               "HYV3Config": "HYV3ForCausalLM",
+               "JambaConfig": "JambaForCausalLM",
+               "KimiLinearConfig": "KimiLinearForCausalLM",
+               "MambaConfig": "MambaForCausalLM",
+               "FalconMambaConfig": "FalconMambaForCausalLM",
+               "Mamba2Config": "Mamba2ForCausalLM",
                "OlmoHybridConfig": "OlmoHybridForCausalLM",
                "HunYuanMoEV1Config": "HunYuanMoEV1ForCausalLM",
                "CwmConfig": "CwmForCausalLM",

@@ -62,6 +62,8 @@ from transformers import (
     Exaone4ForCausalLM,
     FalconH1Config,
     FalconH1ForCausalLM,
+    FalconMambaConfig,
+    FalconMambaForCausalLM,
     FlexOlmoConfig,
     FlexOlmoForCausalLM,
     GPT2Config,
@@ -104,6 +106,8 @@ from transformers import (
     GraniteMoeSharedForCausalLM,
     GraniteSWAConfig,
     GraniteSWAForCausalLM,
+    HYV3Config,
+    HYV3ForCausalLM,
     HeliumConfig,
     HeliumForCausalLM,
     HunYuanDenseV1Config,
@@ -114,6 +118,8 @@ from transformers import (
     HyperCLOVAXForCausalLM,
     IQuestCoderConfig,
     InternLM3Config,
+    JambaConfig,
+    JambaForCausalLM,
     Jais2Config,
     Jais2ForCausalLM,
     Lfm2Config,
@@ -124,8 +130,14 @@ from transformers import (
     Lfm2MoeForCausalLM,
     Llama4ForCausalLM,
     Llama4TextConfig,
+    KimiLinearConfig,
+    KimiLinearForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
+    MambaConfig,
+    MambaForCausalLM,
+    Mamba2Config,
+    Mamba2ForCausalLM,
     MiniCPM3Config,
     MiniCPM3ForCausalLM,
     MellumConfig,
@@ -1069,6 +1081,73 @@ MODELS["nemotron_h_moe"] = (
     torch.float32,
     {},
 )
+# Layers of Mamba and nothing else.
+SCANNED = dict(
+    vocab_size=VOCAB, hidden_size=20, num_hidden_layers=3, state_size=5, conv_kernel=3,
+    time_step_rank=3, pad_token_id=None, bos_token_id=1, eos_token_id=2,
+)
+MODELS["mamba"] = (
+    MambaForCausalLM,
+    MambaConfig(**SCANNED, expand=3, use_bias=True, use_conv_bias=False, layer_norm_epsilon=1e-4),
+    torch.float32,
+    {},
+)
+MODELS["falcon_mamba"] = (
+    FalconMambaForCausalLM,
+    FalconMambaConfig(**SCANNED | dict(num_hidden_layers=4), tie_word_embeddings=False, mixer_rms_eps=1e-3),
+    torch.float32,
+    {},
+)
+MODELS["mamba2"] = (
+    Mamba2ForCausalLM,
+    Mamba2Config(
+        **SCANNED, num_heads=6, head_dim=10, n_groups=3, expand=3, use_bias=True, chunk_size=8,
+    ),
+    torch.float32,
+    {},
+)
+MODELS["hy_v3"] = (
+    HYV3ForCausalLM,
+    HYV3Config(
+        **COMMON, num_attention_heads=4, num_key_value_heads=2, head_dim=6, num_experts=6,
+        num_experts_per_tok=3, moe_intermediate_size=12, num_shared_experts=2,
+        attention_bias=True,
+    ),
+    torch.float32,
+    {},
+)
+MODELS["kimi_linear"] = (
+    KimiLinearForCausalLM,
+    KimiLinearConfig(
+        **COMMON | dict(num_hidden_layers=4, rms_norm_eps=1e-2), num_attention_heads=4,
+        num_key_value_heads=4, kv_lora_rank=9, qk_nope_head_dim=6, qk_rope_head_dim=4,
+        v_head_dim=5, num_local_experts=6, num_experts_per_tok=3, moe_intermediate_size=12,
+        n_group=2, linear_head_dim=7, linear_num_heads=3, linear_conv_kernel_dim=3,
+        pad_token_id=None,
+        layer_types=["linear_attention", "full_attention", "linear_attention", "linear_attention"],
+    ),
+    torch.float32,
+    {},
+)
+JAMBA = COMMON | dict(
+    num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, pad_token_id=None,
+    rms_norm_eps=0.1, attn_layer_period=3, attn_layer_offset=1, mamba_d_state=5, mamba_d_conv=3, mamba_dt_rank=3,
+)
+MODELS["jamba"] = (
+    JambaForCausalLM,
+    JambaConfig(**JAMBA, num_experts=6, num_experts_per_tok=3),
+    torch.float32,
+    {},
+)
+MODELS["jamba_dense"] = (
+    JambaForCausalLM,
+    JambaConfig(
+        **JAMBA | dict(num_hidden_layers=2, tie_word_embeddings=True), num_experts=1,
+        mamba_expand=3, mamba_proj_bias=True, mamba_conv_bias=False,
+    ),
+    torch.float32,
+    {},
+)
 GRANITE_MOE = COMMON | dict(
     num_attention_heads=4, num_key_value_heads=2, pad_token_id=None, num_local_experts=6,
     num_experts_per_tok=3, embedding_multiplier=3.0, residual_multiplier=0.6,
@@ -1695,6 +1774,13 @@ SEEDS = {name: 1000 + index for index, name in enumerate(MODELS)} | {
     "flex_olmo": 2045,
     "solar_open": 2029,
     "jais2": 1092,
+    "mamba": 1110,
+    "falcon_mamba": 1111,
+    "mamba2": 1112,
+    "jamba": 2121,
+    "jamba_dense": 1114,
+    "hy_v3": 3013,
+    "kimi_linear": 3002,
     "iquestcoder": 1093,
 }
 STEPPED = ("llama2", "gpt2", "gpt2_relu_unscaled", "gpt2_silu_by_layer", "mixtral")
@@ -1745,6 +1831,13 @@ GRADIENTS = STEPPED + (
     "bamba",
     "nemotron_h",
     "nemotron_h_moe",
+    "mamba",
+    "falcon_mamba",
+    "mamba2",
+    "jamba",
+    "jamba_dense",
+    "hy_v3",
+    "kimi_linear",
     "granite_moe",
     "granite_moe_shared",
     "ernie4_5_moe",
@@ -1916,7 +2009,8 @@ def as_stored(model, tensors):
     if model.config.model_type == "gpt_oss":
         return as_experts_of_gpt_oss(tensors)
     mixtral = model.config.model_type in ("mixtral", "minimax_m2")
-    short = mixtral or model.config.model_type == "lfm2_moe"
+    kimi = model.config.model_type == "kimi_linear"
+    short = mixtral or kimi or model.config.model_type == "lfm2_moe"
     gate, up, down = ("w1", "w3", "w2") if short else ("gate_proj", "up_proj", "down_proj")
     stored = {}
     for name, tensor in tensors.items():
@@ -1929,6 +2023,17 @@ def as_stored(model, tensors):
                 name = name.replace(usual, own)
         if model.config.model_type == "nemotron_h" and name.startswith("model."):
             name = name.replace("model.", "backbone.", 1)
+        if kimi:
+            name = name.replace(".forget_gate.", ".")
+            if any(part in name for part in (".experts.", ".shared_experts.", ".mlp.gate.")):
+                name = name.replace(".mlp.", ".block_sparse_moe.")
+            if ".conv1d." in name:
+                for part, rows in zip("qkv", tensor.chunk(3)):
+                    stored[name.replace("conv1d", f"{part}_conv1d")] = rows.clone()
+                continue
+        if model.config.model_type == "hy_v3":
+            name = name.replace(".mlp.gate.", ".mlp.router.gate.")
+            name = name.replace(".mlp.shared_experts.", ".mlp.shared_mlp.")
         if model.config.model_type == "lfm3":
             name = name.replace(".self_attn.g_proj.", ".self_attn.gate_proj.")
         if model.config.model_type != "granitemoe_swa":

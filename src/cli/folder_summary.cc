@@ -53,7 +53,7 @@ Status read_tensors(const std::string& folder, FolderSummary& summary) {
   summary.file_count = files.files().size();
   if (!summary.config) return {};
   // A folder of an embedding model need not have a head.
-  const model::HeadKind head = formats::is_embedding_folder(folder)
+  const model::HeadKind head = summary.config->looks_ahead || formats::is_embedding_folder(folder)
                                    ? model::HeadKind::kNormAlone
                                    : model::HeadKind::kLanguageModel;
   JIGE_TRY(const auto architecture, model::Architecture::create(*summary.config, {}, head));
@@ -244,6 +244,7 @@ void add_config_rows(const formats::ModelConfig& config, Table& table) {
   } else if (attention_layers < config.layer_count) {
     attention += fmt::format(", in {} of {} layers", attention_layers, config.layer_count);
   }
+  if (config.looks_ahead) attention += ", to both sides";
   if (config.score_cap > 0) attention += fmt::format(", scores within {:g}", config.score_cap);
   table.row({"attention", attention});
   if (formats::recurrent_layer_count(config) > 0) add_recurrent_row(config, table);

@@ -55,7 +55,8 @@ Result<MemoryTable> running(const model::Architecture& architecture, const Memor
                 .context_max = context,
                 .kv_block_count = blocks_of(context) * request.sequences + beside,
                 .state_count = state_count(architecture, request),
-                .batch_tokens_max = defaults.batch_tokens_max,
+                .batch_tokens_max =
+                    model::forward_rows(architecture.config(), defaults.batch_tokens_max, context),
                 .logit_rows_max = request.embeds ? kEmbeddingRows : defaults.logit_rows_max,
                 .embeds = request.embeds},
                request.layers));
@@ -194,6 +195,33 @@ Result<MemoryTable> training(const model::Architecture& architecture, const Memo
   return table;
 }
 
+// What training with all weights and with an adapter takes.
+Status add_training(const formats::ModelConfig& config, const MemoryRequest& request,
+                    MemoryReport& report) {
+  constexpr auto kHead = model::HeadKind::kLanguageModel;
+  const int64_t train_context = request.context > 0
+                                    ? request.context
+                                    : std::min(config.context_max, request.micro_batch_tokens);
+  model::WeightsOptions options{.compute = report.train_dtype,
+                                .use = model::PackFor::kTraining,
+                                .position_count = train_context};
+  JIGE_TRY(const auto whole, model::Architecture::create(config, {}, kHead, request.device));
+  JIGE_TRY(report.train, training(*whole, request, options, "all weights"));
+  JIGE_TRY(const auto adapted,
+           model::Architecture::create(
+               config,
+               formats::LoraConfig{.rank = request.lora_rank,
+                                   .alpha = static_cast<double>(request.lora_rank),
+                                   .target_modules = request.lora_targets},
+               kHead, request.device));
+  options.table_dtype = request.stored.value_or(config.stored_dtype);
+  options.format = read_weight_format(request.quantize);
+  JIGE_TRY(report.train_lora,
+           training(*adapted, request, options,
+                    fmt::format("an adapter of rank {} (--lora)", request.lora_rank)));
+  return {};
+}
+
 std::string table_text(const MemoryTable& memory) {
   Table table({{}, {"", Table::Align::kRight}});
   for (const MemoryPart& part : memory.parts) table.row({part.name, format_bytes(part.bytes)});
@@ -219,8 +247,8 @@ Json table_json(const MemoryTable& memory, DType dtype) {
 Result<MemoryReport> make_memory_report(const formats::ModelConfig& config,
                                         const MemoryRequest& request) {
   JIGE_DO(formats::check_context(config, request.context));
-  constexpr auto kHead = model::HeadKind::kLanguageModel;
-  JIGE_TRY(const auto architecture, model::Architecture::create(config, {}, kHead, request.device));
+  const auto head = request.embeds ? model::HeadKind::kNormAlone : model::HeadKind::kLanguageModel;
+  JIGE_TRY(const auto architecture, model::Architecture::create(config, {}, head, request.device));
   const ops::WeightFormat format = read_weight_format(request.quantize);
   JIGE_DO(model::check_weight_format(*architecture, format));
   JIGE_DO(model::check_device_support(request.device, "--device cuda", *architecture));
@@ -246,29 +274,8 @@ Result<MemoryReport> make_memory_report(const formats::ModelConfig& config,
         "than any machine has; give fewer",
         request.sequences, report.context, cache_bytes);
   }
-  JIGE_TRY(const auto run_architecture,
-           model::Architecture::create(
-               config, {}, request.embeds ? model::HeadKind::kNormAlone : kHead, request.device));
-  JIGE_TRY(report.run, running(*run_architecture, request, report));
-  const int64_t train_context = request.context > 0
-                                    ? request.context
-                                    : std::min(config.context_max, request.micro_batch_tokens);
-  model::WeightsOptions options{.compute = report.train_dtype,
-                                .use = model::PackFor::kTraining,
-                                .position_count = train_context};
-  JIGE_TRY(report.train, training(*architecture, request, options, "all weights"));
-  JIGE_TRY(const auto adapted,
-           model::Architecture::create(
-               config,
-               formats::LoraConfig{.rank = request.lora_rank,
-                                   .alpha = static_cast<double>(request.lora_rank),
-                                   .target_modules = request.lora_targets},
-               kHead, request.device));
-  options.table_dtype = request.stored.value_or(config.stored_dtype);
-  options.format = format;
-  JIGE_TRY(report.train_lora,
-           training(*adapted, request, options,
-                    fmt::format("an adapter of rank {} (--lora)", request.lora_rank)));
+  JIGE_TRY(report.run, running(*architecture, request, report));
+  if (!config.looks_ahead) JIGE_DO(add_training(config, request, report));
   return report;
 }
 
@@ -279,18 +286,22 @@ std::string memory_text(const MemoryReport& report) {
       report.streamed_bytes > 0
           ? fmt::format("  (at least {:.3g} ms an iteration, if copies reach 25 GB/s)\n", copies_ms)
           : "";
-  return table_text(report.run) + streamed +
-         fmt::format("  ({} more for each token of context)\n\n",
-                     format_bytes(report.kv_bytes_per_token)) +
-         table_text(report.train) + "\n" + table_text(report.train_lora);
+  std::string text = table_text(report.run) + streamed;
+  if (report.kv_bytes_per_token > 0) {
+    text += fmt::format("  ({} more for each token of context)\n",
+                        format_bytes(report.kv_bytes_per_token));
+  }
+  if (!report.train) return text;
+  return text + "\n" + table_text(*report.train) + "\n" + table_text(*report.train_lora);
 }
 
 Json memory_json(const MemoryReport& report) {
   Json json{{"context", report.context}, {"kv_bytes_per_token", report.kv_bytes_per_token}};
   json["run"] = table_json(report.run, report.run_dtype);
   json["run"]["kv_cache"] = kv_cache_name(report.kv_dtype);
-  json["train"] = table_json(report.train, report.train_dtype);
-  json["train_lora"] = table_json(report.train_lora, report.train_dtype);
+  if (!report.train) return json;
+  json["train"] = table_json(*report.train, report.train_dtype);
+  json["train_lora"] = table_json(*report.train_lora, report.train_dtype);
   return json;
 }
 

@@ -68,8 +68,8 @@ struct MemoryReport {
   int64_t kv_bytes_per_token = 0;
   int64_t streamed_bytes = 0;  // that an iteration copies to the GPU, where layers stream
   MemoryTable run;
-  MemoryTable train;
-  MemoryTable train_lora;
+  std::optional<MemoryTable> train;  // not of models that cannot be trained
+  std::optional<MemoryTable> train_lora;
 };
 
 // Fails with kInvalidArgument on a context that the model does not have, with kUnsupported on what

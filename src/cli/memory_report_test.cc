@@ -38,7 +38,7 @@ TEST(MemoryReport, OfAGpuIsThatOfItsMemory) {
         *config, {.device = device, .dtype = "bf16", .quantize = "q4", .lora_rank = 2});
     EXPECT_TRUE(report) << report.error().message;
     std::map<std::string, int64_t> parts;
-    for (const MemoryTable* table : {&report->run, &report->train_lora}) {
+    for (const MemoryTable* table : {&report->run, &*report->train_lora}) {
       int64_t sum = 0;
       for (const MemoryPart& part : table->parts) {
         parts[part.name + (table == &report->run ? "" : " in training")] = part.bytes;
@@ -66,7 +66,7 @@ TEST(MemoryReport, OfRanksOnGpusTellsWhatTheHostGives) {
     const auto report = make_memory_report(
         *config, {.ranks = ranks, .device = device, .dtype = "bf16", .lora_rank = 2});
     EXPECT_TRUE(report) << report.error().message;
-    return report->train;
+    return *report->train;
   };
   const MemoryTable alone = table_of(1, DeviceKind::kCuda);
   const MemoryTable ranked = table_of(2, DeviceKind::kCuda);
@@ -91,9 +91,9 @@ TEST(MemoryReport, OfRanksThatDivideSequencesIsThatOfTheirRows) {
     const auto report = make_memory_report(
         *config, {.ranks = ranks, .split_context = split, .dtype = "f32", .lora_rank = 2});
     EXPECT_TRUE(report) << report.error().message;
-    EXPECT_EQ(report->train.title.find("which divide sequences") != std::string::npos, split);
-    EXPECT_EQ(report->train.parts[5].name, "activations");
-    return report->train.parts[5].bytes;
+    EXPECT_EQ(report->train->title.find("which divide sequences") != std::string::npos, split);
+    EXPECT_EQ(report->train->parts[5].name, "activations");
+    return report->train->parts[5].bytes;
   };
   const int64_t whole = activations(1, false);
   EXPECT_EQ(activations(2, false), whole);

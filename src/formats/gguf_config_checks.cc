@@ -292,6 +292,12 @@ Status check_gguf_expressible(const ModelConfig& c, std::string_view where) {
                 "{}: models of the family {} are not written as GGUF files; take the folder", where,
                 family_name(c.family));
   }
+  if (c.looks_ahead) {
+    return fail(Code::kUnsupported,
+                "{}: tokens of this model see those behind them, which its architecture of GGUF "
+                "files does not say; take the folder",
+                where);
+  }
   if (c.family == Family::kGpt2) {
     if (c.activation != ActivationKind::kGeluTanh) {
       return not_in_gguf(c, where, "activation_function");

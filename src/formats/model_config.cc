@@ -320,6 +320,7 @@ class Checker {
   Status window_features() const {
     JIGE_DO(require(family_.windows != WindowRule::kNone || c_.sliding_window == 0,
                     "no sliding window"));
+    JIGE_DO(require(family_.ahead != AheadRule::kNone || !c_.looks_ahead, "causal attention"));
     return require(family_.windows != WindowRule::kAllLayers || c_.layer_is_sliding.empty(),
                    "one sliding window for all layers");
   }

@@ -347,6 +347,8 @@ struct ModelConfig {
   double logits_scale = 1;  // logits are multiplied with it, too
   double logits_cap = 0;    // logits become cap · tanh(logit / cap); 0: they stay
   bool tied_embeddings = false;
+  // Tokens see those behind them, too: models of embeddings. Windows reach to both sides then.
+  bool looks_ahead = false;
   int64_t sliding_window = 0;             // 0: none; a token sees itself and window-1 before it
   std::vector<uint8_t> layer_is_sliding;  // per layer; empty: all layers if sliding_window > 0
   DType stored_dtype = DType::kF32;       // torch_dtype / dtype of the folder

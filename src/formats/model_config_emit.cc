@@ -10,6 +10,7 @@
 #include "formats/model_config_gemma4.h"
 #include "formats/model_config_granite.h"
 #include "formats/model_config_latent.h"
+#include "formats/model_config_layers.h"
 #include "formats/model_config_llama4.h"
 #include "formats/model_config_parts.h"
 #include "formats/model_config_recurrent.h"
@@ -300,6 +301,7 @@ void emit_rotary_family(const ModelConfig& config, Json& out) {
   emit_biases(config, out);
   emit_family_fields(config, out);
   emit_family_features(config, out);
+  emit_looking_ahead(config, out);
   out["attention_dropout"] = 0.0;
 }
 

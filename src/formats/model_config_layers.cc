@@ -187,4 +187,41 @@ Status parse_layers(const Json& config, ModelConfig& out, std::string_view where
   return {};
 }
 
+// transformers 5.24 counts the window of a side in two ways: with is_causal false a token sees
+// sliding_window tokens of each side beside itself; with use_bidirectional_attention half as many.
+Status parse_looking_ahead(const Json& config, ModelConfig& out, std::string_view where) {
+  const AheadRule rule = family_info(out.family).ahead;
+  const auto says = [&](const char* field, bool causal, bool read) -> Result<bool> {
+    const Json* value = find_field(config, field);
+    if (!value || (value->is_boolean() && value->get<bool>() == causal)) return false;
+    if (*value == "vision") return false;  // tokens of images alone, in Gemma 4
+    if (value->is_boolean() && read) return true;
+    return fail(
+        Code::kUnsupported,
+        "{}: field \"{}\" is {}: tokens of this model see those behind them, which Jige does "
+        "not support for {} models; take a model of causal attention",
+        where, field, dump_json(*value).substr(0, 80), family_name(out.family));
+  };
+  JIGE_TRY(const bool not_causal, says("is_causal", true, rule != AheadRule::kNone));
+  JIGE_TRY(const bool halved,
+           says("use_bidirectional_attention", false, rule == AheadRule::kEither));
+  out.looks_ahead = not_causal || halved;
+  if (!out.looks_ahead || out.sliding_window == 0) return {};
+  if (halved) out.sliding_window = out.sliding_window / 2 + 1;
+  if (not_causal) ++out.sliding_window;
+  return {};
+}
+
+void emit_looking_ahead(const ModelConfig& config, Json& out) {
+  if (!config.looks_ahead) return;
+  const bool halved = family_info(config.family).ahead == AheadRule::kEither;
+  if (halved) {
+    out["use_bidirectional_attention"] = true;
+  } else {
+    out["is_causal"] = false;
+  }
+  if (config.sliding_window == 0) return;
+  out["sliding_window"] = std::max<int64_t>(1, (config.sliding_window - 1) * (halved ? 2 : 1));
+}
+
 }  // namespace jige::formats

@@ -194,23 +194,6 @@ Status parse_biases(const Json& config, ModelConfig& out, std::string_view where
   return {};
 }
 
-// Attention that looks ahead, as in embedding models that were made of decoders, is another model.
-Status refuse_looking_ahead(const Json& config, std::string_view where) {
-  const std::pair<const char*, bool> fields[] = {{"is_causal", true},
-                                                 {"use_bidirectional_attention", false}};
-  for (const auto& [field, causal] : fields) {
-    const Json* value = find_field(config, field);
-    if (!value || (value->is_boolean() && value->get<bool>() == causal)) continue;
-    if (*value == "vision") continue;  // tokens of images alone, in Gemma 4
-    return fail(
-        Code::kUnsupported,
-        "{}: field \"{}\" is {}: tokens of this model see those behind them, which Jige does "
-        "not support; take a model of causal attention",
-        where, field, dump_json(*value).substr(0, 80));
-  }
-  return {};
-}
-
 // Fields that would change what a family computes, where they are not absent, null or false.
 std::vector<const char*> variant_fields(Family family) {
   switch (family) {
@@ -415,7 +398,6 @@ Result<ModelConfig> parse_model_config(const Json& whole, std::string_view where
   ModelConfig out;
   JIGE_TRY(out.family, detect_family(config, where));
   set_family_features(out);
-  JIGE_DO(refuse_looking_ahead(config, where));
   JIGE_TRY(const bool quantised, parse_quantisation(config, out, where));
   JIGE_TRY(out.vocab_size, get_int(config, "vocab_size", where));
   JIGE_TRY(out.stored_dtype, parse_stored_dtype(config, where));
@@ -434,6 +416,7 @@ Result<ModelConfig> parse_model_config(const Json& whole, std::string_view where
   if (out.position == PositionKind::kRotary) JIGE_DO(parse_rope(config, out, where));
   JIGE_DO(may_be_recurrent(out.family) ? parse_recurrent(config, out, where)
                                        : parse_layers(config, out, where));
+  JIGE_DO(parse_looking_ahead(config, out, where));
   JIGE_DO(check_kind_ropes(out, where));
   if (family_info(out.family).full_heads) JIGE_DO(parse_layer_heads(config, out, where));
   if (family_info(out.family).altup) JIGE_DO(parse_ffn_sparsity(config, out, where));

@@ -505,25 +505,58 @@ TEST(ModelConfig, ReadsAndWritesFamilyNames) {
                     "llama, mistral, qwen2, qwen3, gpt2");
 }
 
-TEST(ModelConfig, RefusesModelsWhoseTokensSeeThoseBehindThem) {
-  for (const char* family : {"llama2", "mistral", "qwen3", "gemma2", "gemma3", "gpt2"}) {
-    const std::string path =
-        std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/model/" + family + "/config.json";
-    Json config = parse_json(read_or_fail(path), path).value();
+Json recorded_config(const std::string& family) {
+  const std::string path =
+      std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/model/" + family + "/config.json";
+  return parse_json(read_or_fail(path), path).value();
+}
+
+TEST(ModelConfig, RefusesModelsWhoseTokensSeeThoseBehindThemWhereItDoesNotKnowThem) {
+  for (const char* family : {"phi3", "gemma2", "gpt2"}) {
+    Json config = recorded_config(family);
     config["is_causal"] = true;
     config["use_bidirectional_attention"] = false;
     ASSERT_TRUE(parse_model_config(config, "x")) << family;
     config["use_bidirectional_attention"] = true;
-    const auto both = parse_model_config(config, "x");
-    ASSERT_FALSE(both) << family;
-    EXPECT_EQ(both.error().code, Code::kUnsupported);
-    EXPECT_NE(both.error().message.find("use_bidirectional_attention"), std::string::npos);
+    EXPECT_FAILS_WITH(parse_model_config(config, "x"), Code::kUnsupported,
+                      "use_bidirectional_attention");
     config.erase("use_bidirectional_attention");
     config["is_causal"] = false;
-    const auto ahead = parse_model_config(config, "x");
-    ASSERT_FALSE(ahead) << family;
-    EXPECT_EQ(ahead.error().code, Code::kUnsupported);
-    EXPECT_NE(ahead.error().message.find("is_causal"), std::string::npos);
+    EXPECT_FAILS_WITH(parse_model_config(config, "x"), Code::kUnsupported, "is_causal");
+  }
+  Json llama = recorded_config("llama2");
+  llama["use_bidirectional_attention"] = true;  // which its classes do not read
+  EXPECT_FAILS_WITH(parse_model_config(llama, "x"), Code::kUnsupported,
+                    "use_bidirectional_attention");
+  llama.erase("use_bidirectional_attention");
+  llama["is_causal"] = "no";
+  EXPECT_FAILS_WITH(parse_model_config(llama, "x"), Code::kUnsupported, "is_causal");
+}
+
+TEST(ModelConfig, CountsWindowsToBothSidesAsTransformersDoes) {
+  struct Case {
+    const char* family;
+    Json fields;
+    int64_t window;  // how many tokens of one side, and the token itself
+  };
+  const Json both = {{"use_bidirectional_attention", true}};
+  const Json ahead = {{"is_causal", false}};
+  Json all = both;
+  all.update(ahead);
+  for (const auto& [family, fields, window] : std::vector<Case>{{"gemma3", both, 4},
+                                                                {"gemma3", ahead, 8},
+                                                                {"gemma3", all, 5},
+                                                                {"mistral", ahead, 8},
+                                                                {"llama2", ahead, 0},
+                                                                {"qwen3", ahead, 0}}) {
+    Json config = recorded_config(family);
+    EXPECT_FALSE(parse_model_config(config, "x").value().looks_ahead);
+    config.update(fields);
+    config["sliding_window"] = 7;
+    const ModelConfig parsed = parse_model_config(config, "x").value();
+    EXPECT_TRUE(parsed.looks_ahead) << family;
+    EXPECT_EQ(parsed.sliding_window, window) << family;
+    EXPECT_EQ(parse_model_config(to_hf_config(parsed), "x").value(), parsed) << family;
   }
 }
 

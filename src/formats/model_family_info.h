@@ -48,6 +48,10 @@ enum class WindowUse { kUnlessNull, kIfGiven, kIfSwitchedOn, kIfGivenAndSwitched
 // Whether layers have the family's ResidualForm: all of them, or as use_parallel_residual says.
 enum class ResidualUse { kAlways, kUnlessSwitchedOff, kIfSwitchedOn };
 
+// How config.json says that tokens see those behind them: not at all, by is_causal, or by
+// use_bidirectional_attention as well.
+enum class AheadRule { kNone, kNotCausal, kEither };
+
 struct FamilyInfo {
   Family family;
   std::string_view model_type;    // "llama"
@@ -77,6 +81,7 @@ struct FamilyInfo {
   int64_t full_period = 0;  // without layer_types each so manieth layer has no window; 0: none
   bool full_first = false;  // the first of so many, not the last
   UnturnedRule unturned = UnturnedRule::kNone;
+  AheadRule ahead = AheadRule::kNone;
   bool two_ropes = false;          // layers with the window turn by other angles
   bool ropes_by_kind = false;      // rope_parameters have an object for either kind of layer
   bool proportional_rope = false;  // angles may be so

@@ -144,6 +144,15 @@ Status check_head_width(const formats::ModelConfig& config) {
               ops::kAttentionDimMax);
 }
 
+Status check_looks_back(const formats::ModelConfig& config) {
+  if (!config.looks_ahead) return {};
+  return fail(Code::kUnsupported,
+              "config.json: tokens of this {} model see those behind them, so it makes vectors of "
+              "texts (jige embed; jige serve with --embeddings) and can neither answer, score nor "
+              "be trained",
+              formats::family_name(config.family));
+}
+
 Status check_lora(const formats::ModelConfig& config, const formats::LoraConfig& lora) {
   if (lora.rank < 1 || lora.rank > formats::kLoraRankMax) {
     return fail(Code::kInvalidArgument, "--lora-rank is {}; it must be in 1..{}", lora.rank,
@@ -171,6 +180,7 @@ Result<std::unique_ptr<const Architecture>> Architecture::create(
     HeadKind head, DeviceKind device) {
   JIGE_DO(formats::check_model_config(config, "model configuration"));
   JIGE_DO(check_head_width(config));
+  if (head == HeadKind::kLanguageModel) JIGE_DO(check_looks_back(config));
   if (lora) JIGE_DO(check_lora(config, *lora));
   return std::unique_ptr<const Architecture>(new Architecture(config, lora, head, device));
 }

@@ -33,7 +33,8 @@ class Architecture {
  public:
   // `lora` puts adapters on the linears it targets (all of them if it names none) and freezes the
   // rest. Fails with kInvalidArgument where a configuration contradicts itself, a target names no
-  // linear of a layer or the rank is out of range.
+  // linear of a layer or the rank is out of range, kUnsupported on a language model's head over
+  // layers that look ahead.
   static Result<std::unique_ptr<const Architecture>> create(
       const formats::ModelConfig& config, const std::optional<formats::LoraConfig>& lora = {},
       HeadKind head = HeadKind::kLanguageModel, DeviceKind device = DeviceKind::kCpu);

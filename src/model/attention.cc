@@ -11,7 +11,8 @@ CacheShape cache_shape(const formats::ModelConfig& config, int64_t layer) {
 }
 
 bool has_cache(const formats::ModelConfig& config, int64_t layer) {
-  return formats::has_attention(config, layer) && !formats::shares_keys(config, layer);
+  return !config.looks_ahead && formats::has_attention(config, layer) &&
+         !formats::shares_keys(config, layer);
 }
 
 int64_t cache_bytes(const formats::ModelConfig& config, int64_t layer, DType dtype,

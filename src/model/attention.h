@@ -80,7 +80,7 @@ struct CacheShape {
 };
 CacheShape cache_shape(const formats::ModelConfig& config, int64_t layer);
 // Whether the layer has such a cache: every one with attention, be it beside a recurrent part, and
-// keys of its own.
+// keys of its own; but none of a model that looks ahead, whose texts run whole.
 bool has_cache(const formats::ModelConfig& config, int64_t layer);
 // Bytes of so many blocks of it; none where it has none.
 int64_t cache_bytes(const formats::ModelConfig& config, int64_t layer, DType dtype,

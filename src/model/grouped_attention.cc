@@ -48,7 +48,8 @@ GroupedAttention::GroupedAttention(const formats::ModelConfig& config,
       keys_are_values_(formats::keys_are_values(config, options.layer)),
       value_norm_(config.value_norm),
       shares_(formats::shares_keys(config, options.layer)),
-      gives_(formats::gives_keys(config, options.layer)) {
+      gives_(formats::gives_keys(config, options.layer)),
+      looks_ahead_(config.looks_ahead) {
   place(config, options.layer);
   qkv_ = Projection({.parts = qkv_parts(config, names.qkv, names.head_gates),
                      .inputs = config.hidden_size,
@@ -183,8 +184,10 @@ int64_t GroupedAttention::thread_scratch_bytes(int64_t token_count) const {
 
 double GroupedAttention::forward_flops(double token_count, double context_mean) const {
   const int64_t seen = window_ > 0 ? window_ : chunk_;
+  const double sides = looks_ahead_ ? 2.0 : 1.0;
   const double window = seen > 0 ? static_cast<double>(seen) : context_mean;
-  return 4.0 * token_count * std::min(context_mean, window) * static_cast<double>(q_columns());
+  return 4.0 * token_count * sides * std::min(context_mean, window) *
+         static_cast<double>(q_columns());
 }
 
 ops::AttentionShape GroupedAttention::shape() const {
@@ -193,7 +196,8 @@ ops::AttentionShape GroupedAttention::shape() const {
           .head_dim = head_dim_,
           .scale = score_scale_,
           .window = window_,
-          .cap = score_cap_};
+          .cap = score_cap_,
+          .both_sides = looks_ahead_};
 }
 
 ops::AttentionShape GroupedAttention::shape(const BlockWeights& weights) const {

@@ -11,9 +11,9 @@
 // they have one number each for a gate, q|k|v|h, and a head's columns of dst are times sigmoid of
 // its one of h [T, H]. Where keys are values, q|k is the product, and values are k as it was before
 // its norm; values may have a norm of their own, without weights. Tokens may see those of their own
-// chunk of the sequence alone. A layer that has the keys and values of an earlier one has queries
-// alone, and reads those from the stream (stream_layout.h), or in inference from that layer's
-// cache.
+// chunk of the sequence alone, or those behind them, too. A layer that has the keys and values of
+// an earlier one has queries alone, and reads those from the stream (stream_layout.h), or in
+// inference from that layer's cache.
 //
 // saved: the product (before head norms where there are any, after rope where none are behind it),
 // the log-sum-exp of scores, 1/std of the head norms, and what attention gave where gates come
@@ -234,8 +234,9 @@ class GroupedAttention final : public Attention {
   bool head_gates_ = false;
   bool keys_are_values_ = false;
   bool value_norm_ = false;
-  bool shares_ = false;  // has the keys and values of an earlier layer
-  bool gives_ = false;   // its own are those of later ones, too
+  bool shares_ = false;       // has the keys and values of an earlier layer
+  bool gives_ = false;        // its own are those of later ones, too
+  bool looks_ahead_ = false;  // queries see keys behind them
 
   HeadNormLayer q_norm_, k_norm_;
   NormLayer v_norm_;

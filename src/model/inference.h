@@ -16,6 +16,7 @@
 // go in rooms that were taken at load (adapter_rooms.h), while forward() runs, too.
 // Where a device is too small, some layers' weights are with the host and come in every forward
 // (layer_stream.h); the bits are the same.
+// A model that looks ahead (ModelConfig) keeps nothing of what has run: its sequences run whole.
 // Memory is fixed at load (memory_plan.h gives its size beforehand); forward() allocates no tensor.
 // A model may hold some of its layers alone. Where it holds the first ones and the ends, others
 // compute the rest (layers_beyond.h) and nobody who calls sees a difference; what holds layers in
@@ -60,7 +61,7 @@ struct InferenceOptions {
   // Of a model with recurrent layers; 0: of one sequence, and a copy to come back to; embeds: of a
   // few texts at once.
   int64_t state_count = 0;
-  int64_t batch_tokens_max = 512;
+  int64_t batch_tokens_max = 512;  // or the context, of a model that looks ahead
   int64_t logit_rows_max = 8;
   int64_t forwards_max = 1;                    // begun and not finished, at once
   bool scores = false;                         // losses() will be used

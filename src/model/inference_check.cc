@@ -14,6 +14,12 @@ Status InferenceModel::check_sequence(const ops::SequenceSpan& sequence, int64_t
     return fail(Code::kInvalidArgument, "a sequence of {} tokens is longer than the context of {}",
                 end, sizes_.context_max);
   }
+  if (sizes_.whole_texts && sequence.context_count > 0) {
+    return fail(Code::kInvalidArgument,
+                "a sequence goes on behind {} tokens, but those of this model see what follows "
+                "them: it must run whole",
+                sequence.context_count);
+  }
   if (!sequence.blocks) return fail(Code::kInvalidArgument, "a sequence has no cache blocks");
   for (int64_t i = 0; i < kv_blocks_for(end); ++i) {
     const int32_t block = sequence.blocks[i];

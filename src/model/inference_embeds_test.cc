@@ -4,7 +4,9 @@
 #include "formats/image_model_names.h"
 #include "formats/safetensors_writer.h"
 #include "formats/tensor_folder.h"
+#include "model/device_support.h"
 #include "model/inference.h"
+#include "model/layer_range.h"
 #include "model/model_test_support.h"
 
 namespace jige::model {
@@ -63,6 +65,50 @@ std::vector<float> rows_in_pieces(InferenceModel& model, size_t piece, bool besi
     all.insert(all.end(), normed.begin(), normed.end());
   }
   return all;
+}
+
+std::string ahead_fixture() {
+  return std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/embedding/mistral_ahead";
+}
+
+TEST(InferenceEmbeds, TextsOfModelsThatLookAheadRunWhole) {
+  CpuDevice device({.thread_count = 2});
+  InferenceOptions options = embed_options();
+  options.batch_tokens_max = 8;
+  options.logit_rows_max = 8;
+  const auto model = value_of(InferenceModel::load(ahead_fixture(), device, options));
+  EXPECT_EQ(model->sizes().batch_tokens_max, 64) << "a forward holds the longest text";
+  EXPECT_TRUE(model->sizes().whole_texts);
+  EXPECT_EQ(inference_memory(model->architecture(), model->sizes()).kv_bytes, 0);
+  const std::vector<int32_t> tokens(10, 5), blocks = {0, 1};
+  const auto run = [&](int32_t context) {
+    const std::vector<ops::SequenceSpan> sequences = {
+        {.row_count = 10, .context_count = context, .blocks = blocks.data()}};
+    return model->forward({.tokens = tokens, .sequences = sequences, .logit_rows = {}});
+  };
+  EXPECT_TRUE(run(0));
+  const auto piece = run(3);
+  ASSERT_FALSE(piece);
+  EXPECT_EQ(piece.error().code, Code::kInvalidArgument);
+  EXPECT_NE(piece.error().message.find("must run whole"), std::string::npos);
+}
+
+TEST(InferenceEmbeds, ModelsThatLookAheadNeitherAnswerNorRunOnAGpuNorOnSeveralMachines) {
+  CpuDevice device({.thread_count = 1});
+  InferenceOptions options = embed_options();
+  options.embeds = false;
+  options.logit_rows_max = 1;
+  const auto answers = InferenceModel::load(ahead_fixture(), device, options);
+  ASSERT_FALSE(answers);
+  EXPECT_EQ(answers.error().code, Code::kUnsupported);
+  EXPECT_NE(answers.error().message.find("jige embed"), std::string::npos);
+  const auto config = value_of(formats::load_model_config(ahead_fixture()));
+  EXPECT_FALSE(can_divide_layers(config));
+  const auto architecture =
+      value_of(Architecture::create(config, {}, HeadKind::kNormAlone, DeviceKind::kCuda));
+  const Status gpu = check_device_support(DeviceKind::kCuda, "cuda:0", *architecture);
+  ASSERT_FALSE(gpu);
+  EXPECT_NE(gpu.error().message.find("--device cpu"), std::string::npos);
 }
 
 TEST(InferenceEmbeds, RowsHaveTheSameBitsInEveryBatch) {

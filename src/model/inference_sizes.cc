@@ -65,7 +65,9 @@ Result<InferenceSizes> inference_sizes_with(const std::vector<Adapter>& adapters
   }
   JIGE_DO(check_range("the tokens of a batch", options.batch_tokens_max, 1, kBatchTokensLimit));
   JIGE_DO(check_range("the rows of logits", options.logit_rows_max, 1, options.batch_tokens_max));
-  sizes.batch_tokens_max = options.batch_tokens_max;
+  sizes.batch_tokens_max = forward_rows(config, options.batch_tokens_max, sizes.context_max);
+  sizes.whole_texts = config.looks_ahead;
+  JIGE_DO(check_range("the tokens of a text", sizes.batch_tokens_max, 1, kBatchTokensLimit));
   sizes.logit_rows_max = options.logit_rows_max;
   JIGE_DO(check_range("the forwards under way at once", options.forwards_max, 1, kForwardsLimit));
   sizes.forwards_max = options.forwards_max;

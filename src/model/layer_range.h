@@ -16,9 +16,9 @@
 namespace jige::model {
 
 // Whether a model's layers may be held in several places: not where some of them read the keys that
-// others have written.
+// others have written, nor where texts run whole.
 inline bool can_divide_layers(const formats::ModelConfig& config) {
-  return config.shared_kv_layers == 0;
+  return config.shared_kv_layers == 0 && !config.looks_ahead;
 }
 
 struct LayerRange {

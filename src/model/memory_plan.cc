@@ -75,6 +75,10 @@ TrainingMemory training_memory(const Architecture& architecture, const WeightsOp
   return memory;
 }
 
+int64_t forward_rows(const formats::ModelConfig& config, int64_t batch_tokens, int64_t context) {
+  return config.looks_ahead ? std::max(batch_tokens, context) : batch_tokens;
+}
+
 WeightsOptions inference_weights_options(const InferenceSizes& sizes) {
   return {.compute = sizes.compute,
           .use = PackFor::kInference,

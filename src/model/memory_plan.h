@@ -64,6 +64,10 @@ TrainingMemory training_memory(const Architecture& architecture, const WeightsOp
                                ops::MomentFormat moments = ops::MomentFormat::kF32,
                                int context_ranks = 1);
 
+// Rows of a forward of an InferenceModel: what is asked for, and of a model that looks ahead, whose
+// texts run whole, as many as a text may have.
+int64_t forward_rows(const formats::ModelConfig& config, int64_t batch_tokens, int64_t context);
+
 // What an InferenceModel (inference.h) is built with.
 struct InferenceSizes {
   DType compute = DType::kBF16;
@@ -77,6 +81,7 @@ struct InferenceSizes {
   int64_t logit_rows_max = 0;    // rows of logits of one forward
   int64_t forwards_max = 1;      // under way at once; more where layers are computed elsewhere
   bool scores = false;           // whether losses are asked for: workspace for a chunk of logits
+  bool whole_texts = false;      // a text is one forward's: the model looks ahead
   bool embeds = false;           // normed rows are given in place of logits: no head is held
   AdapterSizes adapters;         // that rows may ask for
   std::vector<int32_t> streamed_layers = {};  // WeightsOptions

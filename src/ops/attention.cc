@@ -75,6 +75,9 @@ cpu::AttentionRows work_rows(const Problem& problem, const AttentionWork& work) 
   rows.head_count = static_cast<int32_t>(heads);
   rows.head_dim = static_cast<int32_t>(problem.shape.head_dim);
   rows.window = attention_window(problem.shape);
+  const AttentionAhead seen = attention_ahead(problem.shape, sequence);
+  rows.ahead = seen.ahead;
+  rows.key_count = seen.key_count;
   rows.scale = static_cast<float>(problem.shape.scale);
   rows.cap = static_cast<float>(problem.shape.cap);
   if (problem.shape.sinks) rows.sinks = problem.shape.sinks + work.kv_head * heads;
@@ -146,6 +149,7 @@ void attention_forward(Stream& stream, const AttentionForward& args) {
   check_attention_matrix(args.q, "q", rows, shape.head_count * shape.head_dim);
   check_attention_matrix(args.dst, "dst", rows, shape.head_count * shape.head_dim);
   const bool divided = !args.key_begins.empty();
+  if (divided || on_cuda(stream)) check_looks_back(shape);
   const int64_t key_rows = divided ? args.k.rows() : rows;
   check_attention_matrix(args.k, "k", key_rows, shape.kv_head_count * shape.head_dim);
   check_attention_matrix(args.v, "v", key_rows, shape.kv_head_count * shape.head_dim);
@@ -176,6 +180,7 @@ namespace {
 void check_cached(const AttentionCached& args) {
   const AttentionShape& shape = args.shape;
   check_attention_shape(shape);
+  check_looks_back(shape);
   const int64_t rows = args.q.rows();
   check_attention_matrix(args.q, "q", rows, shape.head_count * shape.head_dim);
   check_attention_matrix(args.dst, "dst", rows, shape.head_count * shape.head_dim);

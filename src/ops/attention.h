@@ -1,9 +1,10 @@
-// Causal attention over ragged sequences with grouped-query heads, optional sliding window, and
-// over a paged key/value cache.
+// Attention over ragged sequences with grouped-query heads, optional sliding window, and over a
+// paged key/value cache. Causal, but for sequences that are looked at from both sides.
 //
 // Shapes: T rows of all sequences flat, H query heads, G key/value heads (H a multiple of G), d
 // head dimension. Query head h reads key/value head h / (H/G). A query at position p of its
-// sequence sees keys at positions max(0, p - window + 1) … p (window 0: all of 0 … p).
+// sequence sees keys at positions max(0, p - window + 1) … p (window 0: all of 0 … p); with
+// both_sides also those up to p + window - 1 (window 0: all that the sequence has).
 //
 // Online softmax over tiles of keys; never a T×T matrix. Order, which results are defined by: keys
 // in ascending position, in tiles aligned to the start of the sequence. So a row's bits depend on
@@ -31,6 +32,8 @@ struct AttentionShape {
   double scale = 0;           // of the scores, usually 1/sqrt(d)
   int64_t window = 0;         // 0: none
   double cap = 0;             // scores become cap · tanh(score / cap); 0: they stay
+  // Queries see keys behind them, too. REQUIRES: attention_forward() of whole sequences, on a CPU.
+  bool both_sides = false;
   // [H] learned scores that take part in the softmax of their query head and have no value; null:
   // none. Memory that outlives the work.
   const float* sinks = nullptr;

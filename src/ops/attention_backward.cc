@@ -149,6 +149,7 @@ int64_t attention_scratch_bytes(const AttentionShape& shape, int64_t length_max)
 void attention_backward(Stream& stream, const AttentionBackward& args) {
   const AttentionShape& shape = args.shape;
   check_attention_shape(shape);
+  check_looks_back(shape);
   const int64_t rows = args.q.rows();
   const int64_t q_columns = shape.head_count * shape.head_dim;
   const int64_t kv_columns = shape.kv_head_count * shape.head_dim;

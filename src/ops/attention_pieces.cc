@@ -74,6 +74,7 @@ cpu::AttentionGradients piece_gradients(const AttentionBackwardPieces& args,
 void check_pieces(const AttentionBackwardPieces& args) {
   const AttentionShape& shape = args.shape;
   check_attention_shape(shape);
+  check_looks_back(shape);
   const int64_t rows = args.grad_q.rows();
   const int64_t whole_rows = args.q.rows();
   const int64_t q_columns = shape.head_count * shape.head_dim;

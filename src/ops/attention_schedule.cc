@@ -35,11 +35,12 @@ AttentionWork make_tile(const SequenceSpan& sequence, const AttentionShape& shap
   const int64_t heads = shape.head_count / shape.kv_head_count;
   const int64_t first = sequence.context_count + work.row_begin / heads;
   const int64_t last = sequence.context_count + (work.row_begin + work.row_count - 1) / heads;
+  const int64_t key_end = attention_ahead(shape, sequence).end_key(last);
   const int64_t window = attention_window(shape);
   const int64_t key_begin = window > 0 ? std::max<int64_t>(0, first - window + 1) : 0;
   work.split_begin = static_cast<int32_t>(key_begin / cpu::kAttentionSplitKeys);
-  work.split_end = static_cast<int32_t>(last / cpu::kAttentionSplitKeys) + 1;
-  work.cost = static_cast<double>(last + 1 - key_begin) * work.row_count;
+  work.split_end = static_cast<int32_t>((key_end - 1) / cpu::kAttentionSplitKeys) + 1;
+  work.cost = static_cast<double>(key_end - key_begin) * work.row_count;
   return work;
 }
 
@@ -129,6 +130,17 @@ cpu::AttentionTarget attention_target(const TensorView& view, int64_t row, int64
 
 int32_t attention_window(const AttentionShape& shape) {
   return shape.window > INT32_MAX ? 0 : static_cast<int32_t>(shape.window);
+}
+
+AttentionAhead attention_ahead(const AttentionShape& shape, const SequenceSpan& sequence) {
+  if (!shape.both_sides) return {};
+  const int32_t window = attention_window(shape);
+  const int32_t count = sequence.context_count + sequence.row_count;
+  return {.ahead = window > 0 ? std::min(window - 1, count) : count, .key_count = count};
+}
+
+void check_looks_back(const AttentionShape& shape) {
+  JIGE_CHECK(!shape.both_sides, "queries that see what is behind them, where none may");
 }
 
 AttentionSchedule make_attention_schedule(const std::vector<SequenceSpan>& sequences,

@@ -13,6 +13,7 @@
 // Threads: values.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <vector>
@@ -47,6 +48,19 @@ cpu::AttentionSource attention_source(const TensorView& view, int64_t row, int64
 cpu::AttentionTarget attention_target(const TensorView& view, int64_t row, int64_t column);
 // The window as kernels take it: 0 when there is none or none that matters.
 int32_t attention_window(const AttentionShape& shape);
+// How many keys behind its own a query of the sequence sees, at most, and of how many.
+struct AttentionAhead {
+  int32_t ahead = 0;
+  int32_t key_count = INT32_MAX;
+
+  // The end of the keys that the query at a position sees.
+  int64_t end_key(int64_t position) const {
+    return std::min<int64_t>(position + 1 + ahead, key_count);
+  }
+};
+AttentionAhead attention_ahead(const AttentionShape& shape, const SequenceSpan& sequence);
+// Ends the process where queries see keys behind them.
+void check_looks_back(const AttentionShape& shape);
 
 // What backward kernels have of a sequence whose matrices begin at `row`, for the query heads of
 // one key/value head; gradients go to rows from `grad_row` on. Length, ranges and scratch are the

@@ -111,6 +111,7 @@ struct InputOptions {
   DType kv_dtype = DType::kF32;
   uint64_t seed = 1;
   double cap = 0;
+  bool both_sides = false;
 };
 
 inline Inputs make_inputs(const InputOptions& options) {
@@ -118,6 +119,7 @@ inline Inputs make_inputs(const InputOptions& options) {
   in.shape = {options.heads,  options.kv_heads,
               options.dim,    1.0 / std::sqrt(static_cast<double>(options.dim)),
               options.window, options.cap};
+  in.shape.both_sides = options.both_sides;
   in.lengths = options.lengths;
   Rng rng(derive_key(options.seed, "attention inputs"));
   in.q = Matrix(options.q_dtype, in.rows(), options.heads * options.dim, 3);
@@ -173,6 +175,17 @@ struct HeadInputs {
   }
 };
 
+// The keys that the query at position `i` of `count` sees.
+struct KeyRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+inline KeyRange seen_keys(const AttentionShape& shape, int64_t i, int64_t count) {
+  const int64_t reach = shape.window > 0 ? shape.window : count;
+  return {std::max<int64_t>(0, i - reach + 1),
+          shape.both_sides ? std::min(count, i + reach) : i + 1};
+}
+
 inline Oracle oracle_forward(const Inputs& in, const HeadPlace& place) {
   const int64_t n = place.length;
   const int64_t d = in.shape.head_dim;
@@ -183,11 +196,11 @@ inline Oracle oracle_forward(const Inputs& in, const HeadPlace& place) {
   if (cap > 0) o.slopes.assign(static_cast<size_t>(n * n), 1.0);
   const HeadInputs head(in, place);
   for (int64_t i = 0; i < n; ++i) {
-    const int64_t first = in.shape.window > 0 ? std::max<int64_t>(0, i - in.shape.window + 1) : 0;
+    const KeyRange seen = seen_keys(in.shape, i, n);
     double m = -std::numeric_limits<double>::infinity();
     if (in.shape.sinks) m = static_cast<double>(in.shape.sinks[place.head]);
     double* weights = o.weights.data() + i * n;
-    for (int64_t j = first; j <= i; ++j) {
+    for (int64_t j = seen.begin; j < seen.end; ++j) {
       weights[j] = dot(head.q.data() + i * d, head.k.data() + j * d, d) * in.shape.scale;
       if (cap > 0) {
         const double bent = std::tanh(weights[j] / cap);
@@ -197,8 +210,8 @@ inline Oracle oracle_forward(const Inputs& in, const HeadPlace& place) {
       m = std::max(m, weights[j]);
     }
     double sum = in.shape.sinks ? std::exp(in.shape.sinks[place.head] - m) : 0;
-    for (int64_t j = first; j <= i; ++j) sum += weights[j] = std::exp(weights[j] - m);
-    for (int64_t j = first; j <= i; ++j) {
+    for (int64_t j = seen.begin; j < seen.end; ++j) sum += weights[j] = std::exp(weights[j] - m);
+    for (int64_t j = seen.begin; j < seen.end; ++j) {
       weights[j] /= sum;
       add_scaled(o.dst.data() + i * d, head.v.data() + j * d, weights[j], d);
     }

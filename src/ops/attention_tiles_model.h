@@ -114,15 +114,15 @@ class TilesRow {
       : in_(in), scales_(scales), place_(place), position_(position), dim_(in.shape.head_dim) {
     kv_head_ = place.head / (in.shape.head_count / in.shape.kv_head_count);
     kv_column_ = kv_head_ * dim_;
-    first_ = in.shape.window > 0 ? std::max<int64_t>(0, position - in.shape.window + 1) : 0;
+    seen_ = seen_keys(in.shape, position, place.length);
     const auto scale = static_cast<float>(in.shape.scale);
     const auto cap = static_cast<float>(in.shape.cap);
     inner_ = cap > 0 ? scale * (1.0f / cap) : 0.0f;
     factor_ = (cap > 0 ? cap : scale) * 1.44269504088896f;
   }
 
-  bool sees(int64_t j) const { return first_ <= j && j <= position_; }
-  int64_t first() const { return first_; }
+  bool sees(int64_t j) const { return seen_.begin <= j && j < seen_.end; }
+  const KeyRange& seen() const { return seen_; }
   int64_t tile_keys() const { return 64; }
 
   // One split of 512 keys.
@@ -131,7 +131,7 @@ class TilesRow {
     state.o.assign(static_cast<size_t>(dim_), 0.0f);
     std::vector<float> lanes(16, 0.0f);
     for (int64_t tile = begin; tile < begin + 512; tile += tile_keys()) {
-      if (tile > position_ || tile + tile_keys() <= first_) continue;
+      if (tile >= seen_.end || tile + tile_keys() <= seen_.begin) continue;
       attend(tile, &state, &lanes);
     }
     for (size_t width = 8; width > 0; width /= 2) {
@@ -199,7 +199,7 @@ class TilesRow {
   int64_t dim_;
   int64_t kv_head_ = 0;
   int64_t kv_column_ = 0;
-  int64_t first_ = 0;
+  KeyRange seen_;
   float factor_ = 0;
   float inner_ = 0;  // under a cap
 };
@@ -208,7 +208,7 @@ inline TilesModel tiles_model(const Inputs& in, const HeadPlace& place, int64_t 
                               const TilesScales* scales = nullptr) {
   const TilesRow row(in, place, position, scales);
   TilesState merged;
-  for (int64_t begin = row.first() / 512 * 512; begin <= position; begin += 512) {
+  for (int64_t begin = row.seen().begin / 512 * 512; begin < row.seen().end; begin += 512) {
     const TilesState split = row.split(begin);
     if (merged.o.empty()) {
       merged = split;

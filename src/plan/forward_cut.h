@@ -21,6 +21,7 @@ struct ForwardLimits {
   int64_t rows_max = INT64_MAX;
   int64_t sample_rows_max = INT64_MAX;
   bool samples = true;  // a model for embeddings is not sampled from
+  bool whole = false;   // an item has a forward to itself before it is cut
 };
 
 // Tokens [begin, begin + count) of an item.
@@ -46,7 +47,8 @@ Status cut_into_forwards(const Batch& batch, const ForwardLimits& limits,
     const auto count = static_cast<int32_t>(item.tokens.size());
     for (int32_t begin = 0; begin < count;) {
       if (rows + 1 + item.draft_count > limits.rows_max ||
-          sample_rows + std::max<int64_t>(1, item.sample_rows()) > limits.sample_rows_max) {
+          sample_rows + std::max<int64_t>(1, item.sample_rows()) > limits.sample_rows_max ||
+          (limits.whole && rows > 0 && rows + count - begin > limits.rows_max)) {
         JIGE_DO(forward());
         rows = sample_rows = 0;
       }

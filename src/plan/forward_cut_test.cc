@@ -51,6 +51,17 @@ TEST(ForwardCut, FillsAForwardBeforeTheNext) {
   EXPECT_EQ(forwards[2][1].count, 3);
 }
 
+TEST(ForwardCut, CutsNoItemThatHasRoomByItself) {
+  const Batch batch{.items = {item_of(5, false), item_of(4, false), item_of(3, false)}};
+  const Forwards forwards = cut(batch, {.rows_max = 8, .samples = false, .whole = true});
+  ASSERT_EQ(forwards.size(), 2u);
+  ASSERT_EQ(forwards[0].size(), 1u);
+  EXPECT_EQ(forwards[0][0].count, 5);
+  ASSERT_EQ(forwards[1].size(), 2u);
+  EXPECT_EQ(forwards[1][0].count, 4);
+  EXPECT_EQ(forwards[1][1].count, 3);
+}
+
 TEST(ForwardCut, KeepsTheRowsOfLogits) {
   const Batch batch{.items = {item_of(1, true), item_of(1, true), item_of(1, true)}};
   EXPECT_EQ(cut(batch, {.rows_max = 8, .sample_rows_max = 2}).size(), 2u);

@@ -8,7 +8,8 @@
 //
 // Policies (Yu et al., Orca, OSDI 2022; Agrawal et al., Sarathi-Serve, OSDI 2024):
 //   orca     first come, first served at the level of iterations; a prompt runs whole
-//   chunked  running requests' next tokens first, then pieces of prompts up to a token budget
+//   chunked  running requests' next tokens first, then pieces of prompts up to a token budget; or
+//            whole prompts, where a model cannot run pieces (whole_prompt_tokens)
 //   static   request-level batching, the baseline: a batch runs until its last member is done
 //   rounds   at most round_prompts whole prompts alone, then round_steps iterations of next tokens
 //            alone, and again (Oh et al., ExeGPT, ASPLOS 2024: round-robin allocation). Those who
@@ -121,6 +122,7 @@ struct ServeSchedulerOptions {
   int32_t preemptions_max = 3;         // of one request; then it is no victim any more
   bool fair_share = false;             // the tenant served least goes first
   bool shortest_first = false;         // the tenant with the least to do; not with fair_share
+  int32_t whole_prompt_tokens = 0;     // prompts, of up to so many, run whole under chunked, too
   int32_t state_count = 0;             // of requests; 0: the model has no states
   int32_t kept_state_count = 0;        // beside them
   int32_t kept_margin = 16;            // tokens that the next turn of a chat may not repeat

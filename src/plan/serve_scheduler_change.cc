@@ -32,8 +32,8 @@ void ServeScheduler::change_at_border() {
 
 // Those who have places that the settings do not foresee need tokens that these do not, either.
 int32_t ServeScheduler::token_budget() const {
-  if (places_ == options_.batch_requests_max) return options_.batch_tokens_max;
-  return std::max(options_.batch_tokens_max, places_);
+  const int32_t budget = std::max(options_.batch_tokens_max, options_.whole_prompt_tokens);
+  return places_ == options_.batch_requests_max ? budget : std::max(budget, places_);
 }
 
 }  // namespace jige::plan

@@ -127,7 +127,9 @@ void ServeScheduler::select_chunked(Batch& batch) {
     first = nullptr;
     door_open = false;  // until there is room for it
   }
-  const int32_t kept = first ? std::min((budget + 1) / 2, remaining(*first)) : 0;
+  const bool whole = options_.whole_prompt_tokens > 0;
+  const int32_t most = whole ? budget : (budget + 1) / 2;
+  const int32_t kept = first ? std::min(most, remaining(*first)) : 0;
   budget -= kept;
   int32_t share = next_token_share();
   ScanOrder order(*this);
@@ -145,6 +147,7 @@ void ServeScheduler::select_chunked(Batch& batch) {
   while (Request* const request = order.next(door_open)) {  // then prompts, in pieces
     if (full()) break;
     if (request == first || request->in_flight_tokens > 0 || runs_next_token(*request)) continue;
+    if (whole && remaining(*request) > budget) break;
     if (!request->admitted) {
       door_open = door_open && admit(*request);
       if (!door_open) continue;

@@ -94,6 +94,43 @@ TEST(ServeScheduler, IterationLevelBatchingLetsShortRequestsLeaveEarly) {
   }
 }
 
+// Of a model that cannot run pieces: whoever came first runs whole in the next batch, and the
+// others as there is room.
+TEST(ServeScheduler, WholePromptsAreNotCut) {
+  for (const bool shortest_first : {false, true}) {
+    ServeSchedulerOptions options = options_of(ServePolicy::kChunked, Admission::kReserve, 60);
+    options.whole_prompt_tokens = 20;
+    options.shortest_first = shortest_first;
+    options.pool.prefix_cache = false;
+    ServeScheduler scheduler(options);
+    const std::vector<int32_t> lengths = {12, 20, 7, 3, 1, 20, 5, 18, 2};
+    for (size_t i = 0; i < lengths.size(); ++i) {
+      RequestSpec spec = request_of(static_cast<RequestId>(i), lengths[i], 0);
+      spec.tenant = i;
+      ASSERT_TRUE(scheduler.arrive(spec));
+    }
+    std::set<RequestId> left;
+    for (size_t i = 0; i < lengths.size(); ++i) left.insert(static_cast<RequestId>(i));
+    for (int batches = 0; !scheduler.idle(); ++batches) {
+      ASSERT_LT(batches, 9);
+      const auto batch = scheduler.next_batch();
+      ASSERT_TRUE(batch);
+      EXPECT_LE(batch->token_count(), 20);
+      bool has_first = false;
+      for (const WorkItem& item : batch->items) {
+        EXPECT_EQ(item.context_count, 0);
+        EXPECT_EQ(std::ssize(item.tokens), lengths[static_cast<size_t>(item.request)]);
+        has_first |= item.request == *left.begin();
+      }
+      EXPECT_TRUE(has_first) << "of those that wait";
+      for (const WorkItem& item : batch->items) left.erase(item.request);
+      scheduler.complete(batch->id, sample_all(*batch));
+      scheduler.check_invariants();
+    }
+    EXPECT_TRUE(left.empty());
+  }
+}
+
 // One that is more urgent but does not fit waits for those inside, so those must go on.
 TEST(ServeScheduler, ARequestAtTheDoorDoesNotStopThoseInside) {
   for (const auto policy : {ServePolicy::kOrca, ServePolicy::kChunked, ServePolicy::kRounds}) {

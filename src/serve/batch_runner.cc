@@ -60,7 +60,8 @@ Status BatchRunner::begin(const plan::Batch& batch, const Readers& readers) {
         batch,
         {.rows_max = model_.sizes().batch_tokens_max,
          .sample_rows_max = model_.sizes().logit_rows_max,
-         .samples = !embeds_},
+         .samples = !embeds_,
+         .whole = model_.sizes().whole_texts},
         order_,
         [&](const plan::ForwardPart& part) -> Status {
           if (forward->number >= 0) JIGE_DO(end_forward(*forward, readers));

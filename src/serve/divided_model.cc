@@ -16,9 +16,9 @@ Status check_divisible(const formats::ModelConfig& config, const model::Inferenc
   const std::string_view family = formats::family_name(config.family);
   if (!model::can_divide_layers(config)) {
     return fail(Code::kUnsupported,
-                "layers of this {} model read keys that other layers have written; they cannot be "
-                "divided among machines",
-                family);
+                "layers of this {} model {}; they cannot be divided among machines", family,
+                config.looks_ahead ? "see whole texts, which do not run in pieces"
+                                   : "read keys that other layers have written");
   }
   if (!options.adapters.empty() || options.adapter_rooms > 0) {
     return fail(Code::kUnsupported,

@@ -58,6 +58,7 @@ void Embedder::fill_step(std::span<const EmbedInput> inputs) {
   for (Live& live : live_) take(live);
   for (; room > 0 && next_ < inputs.size(); ++next_) {
     const EmbedInput& input = inputs[next_];
+    if (model_.sizes().whole_texts && std::ssize(input.tokens) > room) break;
     const size_t needed = blocks_of(input);
     if (needed > free_blocks_.size() || (has_states() && free_states_.empty())) break;
     live_.push_back(

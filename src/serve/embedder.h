@@ -4,8 +4,8 @@
 //   JIGE_TRY(const auto vectors, embedder.embed(inputs));
 //
 // Texts run in the order they are given: each step takes as many tokens as the model's batch holds,
-// and a text that does not fit into one goes on in the next. A vector's bits depend on its own
-// tokens alone. Threads: one at a time.
+// and a text that does not fit into one goes on in the next; or, of a model that looks ahead, runs
+// whole there. A vector's bits depend on its own tokens alone. Threads: one at a time.
 #pragma once
 
 #include <atomic>

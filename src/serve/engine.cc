@@ -68,6 +68,7 @@ plan::ServeSchedulerOptions scheduler_options(const EngineOptions& options,
           .preemptions_max = options.preemptions_max,
           .fair_share = options.fair_share,
           .shortest_first = sizes.embeds && !options.fair_share,
+          .whole_prompt_tokens = sizes.whole_texts ? static_cast<int32_t>(sizes.context_max) : 0,
           .state_count = static_cast<int32_t>(sizes.state_count) - options.kept_state_count,
           .kept_state_count = options.kept_state_count,
           .pool = {.block_count = static_cast<int32_t>(sizes.kv_block_count),
@@ -141,6 +142,7 @@ Result<std::unique_ptr<Engine>> Engine::create(model::InferenceModel& model,
                 "many",
                 options.batches_in_flight, counted(model.sizes().forwards_max, "forward"));
   }
+  if (model.sizes().whole_texts) options.prefix_cache = false;
   const int64_t states = model.sizes().state_count;
   if (options.batches_in_flight > 1) options.kept_state_count = 0;
   if (states > 0) {  // the scheduler would have no use for either

@@ -120,6 +120,19 @@ TEST(EngineVectors, AreThoseOfAnEmbedderWhateverRunsBesideThem) {
   for (const VectorCase& one : cases) run_vectors(loaded, {one}, {});
 }
 
+// Whose texts run whole, whatever an iteration is to hold.
+TEST(EngineVectors, OfModelsThatLookAheadAreThoseOfAnEmbedderToo) {
+  Loaded loaded("../embedding/mistral_ahead", kVectorsModel);
+  const std::vector<VectorCase> cases = vector_cases(loaded, 4, 16);
+  for (const ServePolicy policy : plan::kServePolicies) {
+    for (const int32_t batch_tokens : {7, 512}) {
+      const EngineStatus status =
+          run_vectors(loaded, cases, {.policy = policy, .batch_tokens_max = batch_tokens});
+      EXPECT_EQ(status.counters.prefix_hit_tokens, 0);
+    }
+  }
+}
+
 TEST(EngineVectors, PoliciesDoNotMatter) {
   Loaded loaded("mistral", kVectorsModel);
   const std::vector<VectorCase> cases = vector_cases(loaded, 2, 16);

@@ -96,6 +96,7 @@ void EventLog::start(const plan::ServeSchedulerOptions& options) {
   if (options.in_flight_requests_min > 1) {
     line["in_flight_requests_min"] = options.in_flight_requests_min;
   }
+  if (options.whole_prompt_tokens > 0) line["whole_prompt_tokens"] = options.whole_prompt_tokens;
   if (options.state_count > 0) line["state_count"] = options.state_count;
   if (options.kept_state_count > 0) {
     line["kept_state_count"] = options.kept_state_count;

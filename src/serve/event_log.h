@@ -16,6 +16,7 @@
 // The adapter is that of plan::RequestSpec; logs from before there were adapters have none.
 // With states the start has a "state_count", and a batch that copies some "state_copies", as many;
 // where some are kept the start has a "kept_state_count" and a "kept_margin" too.
+// Where prompts run whole under the chunked policy the start has "whole_prompt_tokens".
 // With the policy "rounds" the start has "round_prompts" and "round_steps".
 // An item is request, first position, token count; what was sampled is request, token, whether it
 // is finished, forks, drafted tokens that came true. The digest covers all of the batch: tokens,

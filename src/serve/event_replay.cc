@@ -77,6 +77,9 @@ Result<plan::ServeSchedulerOptions> options_of(const Json& line, std::string_vie
   if (line.contains("in_flight_requests_min")) {
     JIGE_DO(read("in_flight_requests_min", 1, INT32_MAX, options.in_flight_requests_min));
   }
+  if (line.contains("whole_prompt_tokens")) {
+    JIGE_DO(read("whole_prompt_tokens", 1, INT32_MAX, options.whole_prompt_tokens));
+  }
   if (line.contains("state_count")) {
     JIGE_DO(read("state_count", 1, kStatesMax, options.state_count));
   }

@@ -1,6 +1,7 @@
 """Records tiny random embedding models with what sentence-transformers makes of texts.
 
-    python tests/tools/record_embeddings.py [FOLDER]        default: tests/fixtures/embedding
+    python tests/tools/record_embeddings.py [FOLDER [NAME...]]   default: tests/fixtures/embedding,
+                                                                 all
 
 Writes, for every model, FOLDER/NAME/ as sentence-transformers lays it out (config.json of a base
 class, safetensors, tokenizer.json, modules.json, 1_Pooling, config_sentence_transformers.json) and
@@ -99,6 +100,18 @@ MODELS = {
         None,
         [{}, {"max_seq_length": 5}],
     ),
+    # Tokens see those behind them, in windows to both sides.
+    "mistral_ahead": (
+        MistralModel,
+        MistralConfig(**COMMON, sliding_window=3, is_causal=False),
+        torch.bfloat16,
+        ([BOS], [EOS]),
+        {"embedding_dimension": 24, "pooling_mode": "mean"},
+        False,
+        {},
+        None,
+        [{}],
+    ),
 }
 
 
@@ -195,7 +208,10 @@ def main():
     here = os.path.dirname(os.path.abspath(__file__))
     root = sys.argv[1] if len(sys.argv) > 1 else os.path.join(here, "..", "fixtures", "embedding")
     torch.set_num_threads(1)
+    names = sys.argv[2:] or list(MODELS)
     for index, name in enumerate(MODELS):
+        if name not in names:
+            continue
         folder = os.path.join(root, name)
         shutil.rmtree(folder, ignore_errors=True)
         write_model(name, folder, 2000 + index)

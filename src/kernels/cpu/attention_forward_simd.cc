@@ -143,7 +143,7 @@ void find_next(const Tile& tile, int key, int64_t* next) {
 
 void attend_split(const Tile& tile, int split) {
   start_split(tile);
-  const int end = min_of((split + 1) * kAttentionSplitKeys, tile.position_last() + 1);
+  const int end = min_of((split + 1) * kAttentionSplitKeys, tile.end_key(tile.position_last()));
   const int first_seen = tile.first_key(tile.position_first());
   int key =
       max_of(split * kAttentionSplitKeys, first_seen / kAttentionTileKeys * kAttentionTileKeys);

@@ -36,7 +36,7 @@ Group make_group(const Tiled& t, int index, int key) {
   group.weights = t.scratch.weights[index % 2];
   const int first = tile.position(tile.args.row_begin + group.row);
   const int last = tile.position(tile.args.row_begin + group.row + group.rows - 1);
-  if (group.rows == 16 && tile.first_key(last) <= key && first + 1 >= key + kKeys) {
+  if (group.rows == 16 && tile.first_key(last) <= key && tile.end_key(first) >= key + kKeys) {
     group.whole = true;
     group.seen = {0, kKeys};
     return group;
@@ -368,7 +368,7 @@ __attribute__((noinline)) void attend_split(const Tiled& t, int split) {
   const Tile& tile = t.tile;
   start_split(tile);
   const bool few = takes_few(tile.args);
-  const int end = min_of((split + 1) * kAttentionSplitKeys, tile.position_last() + 1);
+  const int end = min_of((split + 1) * kAttentionSplitKeys, tile.end_key(tile.position_last()));
   const int first_seen = tile.first_key(tile.position_first());
   int key = max_of(split * kAttentionSplitKeys, first_seen / kKeys * kKeys);
   for (; key < end; key += kKeys) {

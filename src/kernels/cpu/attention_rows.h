@@ -22,6 +22,11 @@ struct Tile {
   int first_key(int position) const {
     return args.window > 0 && position >= args.window ? position - args.window + 1 : 0;
   }
+  // The end of the keys that it sees.
+  int end_key(int position) const {
+    const int64_t end = int64_t{position} + 1 + args.ahead;
+    return end < args.key_count ? static_cast<int>(end) : args.key_count;
+  }
   int position_first() const { return position(args.row_begin); }
   int position_last() const { return position(args.row_begin + args.row_count - 1); }
 };
@@ -38,13 +43,16 @@ inline void start_split(const Tile& tile) {
 
 // What each of some rows sees of some keys, counted from the first of those.
 inline void find_ranges(const Tile& tile, AttentionRange rows, AttentionRange keys) {
-  const int key_count = keys.end - keys.begin;
+  const int keys_left = tile.args.key_count - keys.begin;
+  const int key_count = keys.end - keys.begin < keys_left ? keys.end - keys.begin : keys_left;
+  const int64_t ahead = int64_t{tile.args.ahead} + 1 - keys.begin;
   int head = (tile.args.row_begin + rows.begin) % tile.args.head_count;
   int position = tile.position(tile.args.row_begin + rows.begin);
   for (int i = rows.begin; i < rows.end; ++i) {
     const int first = tile.first_key(position) - keys.begin;
-    const int end = position + 1 - keys.begin;
-    tile.scratch.ranges[i] = {first < 0 ? 0 : first, end > key_count ? key_count : end};
+    const int64_t end = position + ahead;
+    tile.scratch.ranges[i] = {first < 0 ? 0 : first,
+                              end > key_count ? key_count : static_cast<int>(end)};
     if (++head == tile.args.head_count) {
       head = 0;
       ++position;
@@ -73,7 +81,8 @@ inline void merge_split(const Tile& tile, int split, const SplitResult& result) 
   for (int i = 0; i < tile.args.row_count; ++i) {
     const int position = tile.position(tile.args.row_begin + i);
     const int first = tile.first_key(position);
-    if (position < split_begin || first >= split_begin + kAttentionSplitKeys) continue;
+    const int end = tile.end_key(position);
+    if (end <= split_begin || first >= split_begin + kAttentionSplitKeys) continue;
     const float* o = result.o + i * tile.row_floats;
     float* merged = s.merged + i * tile.row_floats;
     if (first >= split_begin) {  // the row's first split

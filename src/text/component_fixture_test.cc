@@ -1,9 +1,13 @@
 // Single normalizers, pre-tokenizers and decoders against recordings from Hugging Face tokenizers.
+#include "base/file.h"
+#include "base/json.h"
+#include "text/bert_normalizer.h"
 #include "text/byte_level.h"
 #include "text/decoder.h"
 #include "text/normalizer.h"
 #include "text/pre_tokenizer.h"
 #include "text/test_fixtures.h"
+#include "text/unicode.h"
 
 namespace jige::text {
 namespace {
@@ -31,6 +35,25 @@ TEST(ComponentFixtures, NormalizersChangeTextAsRecorded) {
     const auto result = normalizer->apply(row["text"].get<std::string>(), scratch);
     ASSERT_TRUE(result.has_value()) << result.error().message;
     EXPECT_EQ(result->text, row["result"].get<std::string>()) << row.dump();
+  }
+}
+
+// Every character up to U+1FFFF, in a text of three.
+TEST(ComponentFixtures, BertLeavesOutTheCharactersThatAreRecorded) {
+  const std::string path = fixture_path("components/bert_characters.json");
+  const Json recorded = parse_json(read_file(path).value(), path).value();
+  for (const bool cleans : {false, true}) {
+    const BertChanges changes{
+        .cleans = cleans, .spaces_chinese = false, .strips_accents = !cleans, .lowers = false};
+    const Json& ranges = recorded[cleans ? "clean_text" : "strip_accents"];
+    size_t range = 0;
+    for (char32_t c = 1; c < 0x20000; ++c) {
+      if (c >= 0xD800 && c < 0xE000) continue;
+      while (range < ranges.size() && c > ranges[range][1].get<char32_t>()) ++range;
+      const bool left_out = range < ranges.size() && c >= ranges[range][0].get<char32_t>();
+      EXPECT_EQ(normalize_as_bert("a" + to_utf8(c) + "b", changes) == "ab", left_out)
+          << std::hex << static_cast<uint32_t>(c);
+    }
   }
 }
 

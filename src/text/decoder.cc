@@ -51,6 +51,10 @@ Status add_decoders(const Json& component, std::string_view where,
     JIGE_TRY(Pattern pattern, Pattern::from_json(component, where));
     JIGE_TRY(std::string content, get_string(component, "content", where));
     steps.push_back(replace_decoder(std::move(pattern), std::move(content)));
+  } else if (type == "WordPiece") {
+    JIGE_TRY(std::string prefix, get_string_or(component, "prefix", "##", where));
+    JIGE_TRY(const bool cleans, get_bool_or(component, "cleanup", true, where));
+    steps.push_back(word_piece_decoder(std::move(prefix), cleans));
   } else if (type == "Strip") {
     JIGE_TRY(DecoderFactory step, strip_from_json(component, where));
     steps.push_back(std::move(step));

@@ -246,6 +246,43 @@ class StripBothStep final : public DecoderStep {
   StripStopStep stop_;
 };
 
+struct Replacement {
+  std::string_view from, to;
+};
+// In the order in which Hugging Face tokenizers makes them.
+constexpr Replacement kCleaned[] = {{" .", "."},     {" ?", "?"},           {" !", "!"},
+                                    {" ,", ","},     {" ' ", "'"},          {" n't", "n't"},
+                                    {" 'm", "'m"},   {" do not", " don't"}, {" 's", "'s"},
+                                    {" 've", "'ve"}, {" 're", "'re"}};
+
+class WordPieceStep final : public DecoderStep {
+ public:
+  WordPieceStep(std::string prefix, bool cleans) : prefix_(std::move(prefix)), cleans_(cleans) {}
+  void push(const TokenChunk& chunk) override {
+    const bool goes_on = !first_ && chunk.text.starts_with(prefix_);
+    std::string text(first_ || goes_on ? "" : " ");
+    text.append(goes_on ? chunk.text.substr(prefix_.size()) : chunk.text);
+    first_ = false;
+    if (cleans_) clean(text);
+    next_->push({text});
+  }
+  void finish() override { next_->finish(); }
+
+ private:
+  static void clean(std::string& text) {
+    for (const Replacement& one : kCleaned) {
+      for (size_t at = text.find(one.from); at != text.npos;
+           at = text.find(one.from, at + one.to.size())) {
+        text.replace(at, one.from.size(), one.to);
+      }
+    }
+  }
+
+  std::string prefix_;
+  bool cleans_;
+  bool first_ = true;
+};
+
 class JoinStep final : public DecoderStep {
  public:
   void push(const TokenChunk& chunk) override {
@@ -284,6 +321,10 @@ DecoderFactory strip_decoder(std::string content, StripCounts counts) {
   }
   return std::make_shared<FactoryOf<StripBothStep, std::string, StripCounts>>(std::move(content),
                                                                               counts);
+}
+
+DecoderFactory word_piece_decoder(std::string prefix, bool cleans) {
+  return std::make_shared<FactoryOf<WordPieceStep, std::string, bool>>(std::move(prefix), cleans);
 }
 
 DecoderFactory join_decoder() { return std::make_shared<FactoryOf<JoinStep>>(); }

@@ -31,6 +31,9 @@ struct StripCounts {
 };
 // Up to so many characters `content` off the start and stop of every token.
 DecoderFactory strip_decoder(std::string content, StripCounts counts);
+// A space before every token but the first and those that begin with `prefix`, which is left out;
+// `cleans`: spaces before punctuation and endings of English words go.
+DecoderFactory word_piece_decoder(std::string prefix, bool cleans);
 // A space between tokens: what happens without any decoder.
 DecoderFactory join_decoder();
 

@@ -94,6 +94,19 @@ constexpr Stretch kNewerMarks[] = {
     {0x1E08F, 0x1E08F}, {0x1E130, 0x1E136}, {0x1E2AE, 0x1E2AE}, {0x1E2EC, 0x1E2EF},
     {0x1E4EC, 0x1E4EF}, {0x1E5EE, 0x1E5EF}, {0x1F16C, 0x1F16C}, {0x1FBF0, 0x1FBF9}};
 
+// Of is_mark_of_unicode_9, by ascending place.
+constexpr Stretch kMarksOfUnicode9[] = {
+    {0x8D4, 0x8E1},     {0x1885, 0x1886},   {0x1DFB, 0x1DFB},   {0xA8C5, 0xA8C5},
+    {0xA9BD, 0xA9BD},   {0x1123E, 0x1123E}, {0x11438, 0x1143F}, {0x11442, 0x11444},
+    {0x11446, 0x11446}, {0x11C30, 0x11C36}, {0x11C38, 0x11C3D}, {0x11C3F, 0x11C3F},
+    {0x11C92, 0x11CA7}, {0x11CAA, 0x11CB0}, {0x11CB2, 0x11CB3}, {0x11CB5, 0x11CB6},
+    {0x1E000, 0x1E006}, {0x1E008, 0x1E018}, {0x1E01B, 0x1E021}, {0x1E023, 0x1E024},
+    {0x1E026, 0x1E02A}, {0x1E944, 0x1E94A}};
+
+// Of is_newer_format, by ascending place.
+constexpr Stretch kNewerFormat[] = {
+    {0x890, 0x891}, {0x8E2, 0x8E2}, {0x110CD, 0x110CD}, {0x13430, 0x1343F}};
+
 // Of is_newer_punctuation, by ascending place.
 constexpr Stretch kNewerPunctuation[] = {
     {0x61D, 0x61D},     {0x9FD, 0x9FD},     {0xA76, 0xA76},     {0xC77, 0xC77},
@@ -179,6 +192,10 @@ char32_t cluster_character(char32_t c) {
   const Newer* const entry = find_entry(kClusterClasses, c);
   return entry ? entry->older : c;
 }
+
+bool is_mark_of_unicode_9(char32_t c) { return find_entry(kMarksOfUnicode9, c) != nullptr; }
+
+bool is_newer_format(char32_t c) { return find_entry(kNewerFormat, c) != nullptr; }
 
 bool is_newer_punctuation(char32_t c) {
   return c >= kNewerPunctuation[0].first && find_entry(kNewerPunctuation, c);

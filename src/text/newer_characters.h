@@ -30,6 +30,13 @@ char32_t cluster_character(char32_t c);
 // one. Also a few whose combining class came later.
 bool is_newer_mark(char32_t c);
 
+// Whether it is a mark without a width of its own that is one from Unicode 9 on, or from one of the
+// next where it came earlier.
+bool is_mark_of_unicode_9(char32_t c);
+
+// Whether it is a format character that came after Unicode 8.
+bool is_newer_format(char32_t c);
+
 // Whether it is punctuation that came after Unicode 8.
 bool is_newer_punctuation(char32_t c);
 

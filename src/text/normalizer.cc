@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/base64.h"
+#include "text/bert_normalizer.h"
 #include "text/byte_level.h"
 #include "text/character_map.h"
 #include "text/component.h"
@@ -156,6 +157,25 @@ class CharacterMapStep final : public Normalizer::Step {
   CharacterMap map_;
 };
 
+class BertStep final : public Normalizer::Step {
+ public:
+  explicit BertStep(const BertChanges& changes) : changes_(changes) {}
+  Result<std::string> apply(std::string_view text, RegexScratch&) const override {
+    return normalize_as_bert(text, changes_);
+  }
+  bool may_drop_first() const override { return changes_.cleans || changes_.strips_accents; }
+  Result<bool> drops_first(std::string_view text, RegexScratch&) const override {
+    if (!may_drop_first() || text.empty()) return false;
+    return normalize_as_bert(text.substr(0, utf8_size(text[0])), changes_).empty();
+  }
+  bool cuts(std::string_view, std::string_view right) const override {
+    return !changes_.strips_accents || begins_normal_form(decode_utf8(right).code_point);
+  }
+
+ private:
+  BertChanges changes_;
+};
+
 std::string spell_bytes(std::string_view text) {
   std::string out;
   append_byte_level(out, text);
@@ -203,6 +223,9 @@ Status add_normalizers(const Json& component, std::string_view where, Steps& ste
   } else if (type == "Prepend") {
     JIGE_TRY(std::string prefix, get_string(component, "prepend", where));
     steps.push_back(std::make_shared<PrependStep>(std::move(prefix)));
+  } else if (type == "BertNormalizer") {
+    JIGE_TRY(BertChanges changes, bert_changes(component, where));
+    steps.push_back(std::make_shared<BertStep>(changes));
   } else if (type == "Replace") {
     JIGE_TRY(Pattern pattern, Pattern::from_json(component, where));
     JIGE_TRY(std::string content, get_string(component, "content", where));

@@ -1,7 +1,7 @@
 // The "normalizer" of a tokenizer.json: changes to the text before it is cut up.
 //
 // Known: NFC NFD NFKC NFKD Nmt Precompiled Lowercase StripAccents Strip Prepend Replace ByteLevel
-// Sequence.
+// BertNormalizer Sequence.
 // Threads: immutable; const members from any thread.
 #pragma once
 

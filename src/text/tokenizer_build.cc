@@ -59,6 +59,18 @@ Result<UnigramOptions> unigram_options(const Json& model, bool byte_level,
   return options;
 }
 
+Result<WordPieceOptions> word_piece_options(const Json& model, bool byte_level,
+                                            const std::string& where) {
+  WordPieceOptions options;
+  options.byte_level = byte_level;
+  JIGE_TRY(options.unk_token, get_string_or(model, "unk_token", options.unk_token, where));
+  JIGE_TRY(options.prefix,
+           get_string_or(model, "continuing_subword_prefix", options.prefix, where));
+  JIGE_TRY(options.characters_max,
+           get_int_or(model, "max_input_chars_per_word", options.characters_max, where));
+  return options;
+}
+
 // The vocabulary's way to cut words into tokens.
 using WordModel = decltype(TokenizerParts::model);
 Result<WordModel> word_model(const std::string& type, const TokenizerFile& file,
@@ -69,6 +81,11 @@ Result<WordModel> word_model(const std::string& type, const TokenizerFile& file,
     JIGE_TRY(const UnigramOptions options, unigram_options(model, byte_level, where));
     JIGE_TRY(UnigramModel unigram, UnigramModel::create(vocabulary, file.scores, options, where));
     return WordModel(std::move(unigram));
+  }
+  if (type == "WordPiece") {
+    JIGE_TRY(WordPieceOptions options, word_piece_options(model, byte_level, where));
+    JIGE_TRY(WordPieceModel pieces, WordPieceModel::create(vocabulary, std::move(options), where));
+    return WordModel(std::move(pieces));
   }
   JIGE_TRY(BpeOptions options, bpe_options(model, byte_level, where));
   JIGE_TRY(BpeModel bpe, BpeModel::create(vocabulary, file.merges, std::move(options), where));
@@ -175,9 +192,10 @@ Result<TokenizerParts> build_from_file(TokenizerFile file, const TokenizerConfig
   }
   const std::string place = fmt::format("{}: model", where);
   JIGE_TRY(const std::string type, model_type(file, *model));
-  if (type != "BPE" && type != "Unigram") {
+  if (type != "BPE" && type != "Unigram" && type != "WordPiece") {
     return fail(Code::kUnsupported,
-                "{}: the model \"{}\" is not supported, only BPE and Unigram are", where, type);
+                "{}: the model \"{}\" is not supported, only BPE, Unigram and WordPiece are", where,
+                type);
   }
   if (file.vocab_is_list != (type == "Unigram")) {
     return fail(Code::kCorrupt, "{}: the vocabulary of {} must be {}", place, type,

@@ -126,6 +126,8 @@ class TokenizerCore::Run final : public PieceSink {
     if (options_.on_progress) count_progress(word.text.size());
     if (const auto* unigram = std::get_if<UnigramModel>(&parts_.model)) {
       JIGE_DO(unigram->encode(word.text, scratch_.unigram, ids_));
+    } else if (const auto* pieces = std::get_if<WordPieceModel>(&parts_.model)) {
+      JIGE_DO(pieces->encode(word.text, scratch_.word_piece, ids_));
     } else {
       JIGE_DO(std::get<BpeModel>(parts_.model).encode(word.text, scratch_.bpe, ids_));
     }

@@ -27,6 +27,7 @@
 #include "text/tokenizer_file.h"
 #include "text/unigram.h"
 #include "text/vocabulary.h"
+#include "text/word_piece.h"
 
 namespace jige::text {
 
@@ -35,7 +36,7 @@ struct TokenizerParts {
   AddedTokens added;
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
-  std::variant<BpeModel, SentencePieceModel, UnigramModel> model;
+  std::variant<BpeModel, SentencePieceModel, UnigramModel, WordPieceModel> model;
   PostProcessor post_processor;
   Decoder decoder;
   SpecialTokens special;
@@ -77,6 +78,7 @@ class TokenizerCore {
     RegexScratch regex;
     BpeScratch bpe;
     UnigramScratch unigram;
+    WordPieceScratch word_piece;
     std::vector<Section> raw;
     std::vector<Section> normalized;
   };

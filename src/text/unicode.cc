@@ -291,6 +291,18 @@ bool is_mark(char32_t c) {
   return kind >= UTF8PROC_CATEGORY_MN && kind <= UTF8PROC_CATEGORY_ME;
 }
 
+bool is_nonspacing_mark(char32_t c) {
+  if (c == 0x1734 || c == 0x1171E) return true;  // were some in Unicode 8
+  return category(c) == UTF8PROC_CATEGORY_MN && !is_newer_mark(c) && !is_mark_of_unicode_9(c);
+}
+
+bool is_other(char32_t c) {
+  const auto kind = category(c);
+  return (kind == UTF8PROC_CATEGORY_CC || kind == UTF8PROC_CATEGORY_CF ||
+          kind == UTF8PROC_CATEGORY_CO) &&
+         !is_newer_format(c);
+}
+
 bool is_punctuation(char32_t c) {
   if (c < 0x80) {
     return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') ||

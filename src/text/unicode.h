@@ -70,11 +70,13 @@ size_t count_characters(std::string_view text);
 
 // White_Space of Unicode, which is what \s means in tokenizer files (U+180E is not in it).
 bool is_white_space(char32_t c);
-bool is_numeric(char32_t c);      // general category N
-bool is_letter(char32_t c);       // general category L
-bool is_mark(char32_t c);         // general category M
-bool is_punctuation(char32_t c);  // general category P, up to Unicode 8, or ASCII punctuation
-bool is_word(char32_t c);         // \w: alphabetic, mark, decimal digit, connector, joiner
+bool is_numeric(char32_t c);          // general category N
+bool is_letter(char32_t c);           // general category L
+bool is_mark(char32_t c);             // general category M
+bool is_nonspacing_mark(char32_t c);  // general category Mn, up to Unicode 8
+bool is_other(char32_t c);            // general category Cc, Cf or Co, up to Unicode 8
+bool is_punctuation(char32_t c);      // general category P, up to Unicode 8, or ASCII punctuation
+bool is_word(char32_t c);             // \w: alphabetic, mark, decimal digit, connector, joiner
 
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 

@@ -313,10 +313,33 @@ def flags():
     return tokenizer
 
 
+def bert(cased=False):
+    """WordPiece behind BERT's normalizer, between [CLS] and [SEP]."""
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=20))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=not cased)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece(prefix="##")
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=500, special_tokens=names, limit_alphabet=120, show_progress=False
+    )
+    tokenizer.train_from_iterator(inputs.corpus(), trainer)
+    tokenizer.add_special_tokens([special(name) for name in names])
+    around = [(name, tokenizer.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=around
+    )
+    return tokenizer
+
+
+def bert_cased():
+    return bert(cased=True)
+
+
 FAMILIES = {
     f.__name__: f
     for f in (gpt2, gpt2_prefix, llama3, qwen2, tekken, deepseek, gpt_neox, codegen, cohere,
-              llama2_legacy, llama2_metaspace, mistral, gemma, flags, *unigram.FAMILIES)
+              llama2_legacy, llama2_metaspace, mistral, gemma, flags, bert, bert_cased, *unigram.FAMILIES)
 }
 
 
@@ -398,6 +421,27 @@ def record_components():
             state = json.loads(decoder.__getstate__())
             rows.append({"decoder": state, "tokens": tokens, "text": decoder.decode(tokens)})
     write_jsonl(os.path.join(folder, "decoders.jsonl"), rows)
+    with open(os.path.join(folder, "bert_characters.json"), "w", encoding="utf-8") as file:
+        json.dump(bert_characters(), file)
+        file.write("\n")
+
+
+def bert_characters():
+    """Ranges of characters, up to U+1FFFF, that BERT's normalizer leaves out, by what makes it so."""
+    def ranges(**settings):
+        off = dict(clean_text=False, handle_chinese_chars=False, strip_accents=False, lowercase=False)
+        normalizer = normalizers.BertNormalizer(**(off | settings))
+        found = []
+        for code in range(1, 0x20000):
+            if 0xD800 <= code < 0xE000 or normalizer.normalize_str(f"a{chr(code)}b") != "ab":
+                continue
+            if found and found[-1][1] == code - 1:
+                found[-1][1] = code
+            else:
+                found.append([code, code])
+        return found
+
+    return {"clean_text": ranges(clean_text=True), "strip_accents": ranges(strip_accents=True)}
 
 
 def record_sentencepiece():

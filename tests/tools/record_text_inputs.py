@@ -214,6 +214,10 @@ def normalizers():
         n.Replace(Regex(r"x*"), "|"),
         n.Sequence([n.Replace(Regex(r" {2,}"), " "), n.Strip(), n.Prepend(">")]),
         n.ByteLevel(),
+        n.BertNormalizer(),
+        n.BertNormalizer(lowercase=False),
+        n.BertNormalizer(clean_text=False, handle_chinese_chars=False, strip_accents=False),
+        n.BertNormalizer(lowercase=False, strip_accents=True),
     ]
 
 
@@ -307,6 +311,11 @@ def decoders():
         ["\u00e7", "\u012e", "\u00ab", "x", "\u010a\u010a"],
         ["<|special|>", "with space", "\u732b", "\u00f0", "a"],
     ]
+    pieces = [
+        [],
+        ["##be", "##gin", "##s", "he", "##re", ".", "do", "not", "@x", "#", "##", "?"],
+        ["it", "'", "s", "do", "n't", "' '", "you've", " 've", "!", ",", "x .", "i", "'m", "' "],
+    ]
     replace = d.Replace("\u2581", " ")
     return [
         (d.ByteLevel(), levels),
@@ -315,6 +324,8 @@ def decoders():
         (d.Metaspace(prepend_scheme="first"), marks),
         (d.ByteFallback(), marks + fallback),
         (d.Fuse(), marks),
+        (d.WordPiece(), pieces),
+        (d.WordPiece(prefix="@", cleanup=False), pieces),
         (replace, marks),
         (d.Replace(Regex(r"\s+"), "_"), marks),
         (d.Strip(" ", 1, 0), marks),

@@ -147,6 +147,7 @@ ApiResult<PreparedEmbeddings> prepare_embeddings(const Json& body, const ServedM
                         .tokens_max = embedding.tokens_max,
                         .truncate = read.truncate,
                         .cuts_left = embedding.config.cuts_left,
+                        .lowers = embedding.config.lowers,
                         .hint = ", or set truncate to true" + embedding.context_hint});
   if (!texts) return tl::unexpected(to_text_error(texts.error(), "prompt"));
 

@@ -48,8 +48,9 @@ class EmbedCommand final : public Command {
   void declare(Flags& flags) override {
     flags.about(
         "Makes a vector of every text, whose scalar products say how near texts are: for search, "
-        "clustering and duplicates. For folders of embedding models (Qwen3-Embedding, E5-Mistral "
-        "and others that sentence-transformers reads) of the families that Jige knows; of another "
+        "clustering and duplicates. For folders of embedding models (Qwen3-Embedding, "
+        "EmbeddingGemma, BGE, E5 and others that sentence-transformers reads) of the families that "
+        "Jige knows; of another "
         "model, it takes the last token's row. Data are JSON lines, each {\"text\": …} or a "
         "string. Results are JSON lines or, with --out FILE.npy, a matrix that NumPy loads.");
     model_.declare_folder(flags);
@@ -85,9 +86,9 @@ class EmbedCommand final : public Command {
     JIGE_TRY(LoadedModel loaded, model_.load({.embeds = true}));
     const int64_t width = loaded.model->config().hidden_size;
     JIGE_TRY(serve::EmbeddingForm form, embedding_form(config, folder, width));
-    if (dimensions_ > width) {
+    if (dimensions_ > form.width(width)) {
       return fail(Code::kInvalidArgument, "--dimensions {}: the model's vectors have {} numbers",
-                  dimensions_, width);
+                  dimensions_, form.width(width));
     }
     form.normalise = form.normalise && !raw_;
     form.dimensions = dimensions_;
@@ -143,6 +144,7 @@ class EmbedCommand final : public Command {
                                          .tokens_max = length.tokens_max,
                                          .truncate = truncate_,
                                          .cuts_left = config.cuts_left,
+                                         .lowers = config.lowers,
                                          .hint = ", or give --truncate" + length.hint});
   }
 

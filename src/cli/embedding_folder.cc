@@ -32,9 +32,16 @@ Result<serve::EmbeddingForm> embedding_form(const formats::EmbeddingConfig& conf
     return fail(Code::kCorrupt, "{}: the pooling is of rows of {} numbers, and the model has {}",
                 folder, config.width, width);
   }
+  if (config.layers && config.layers->front().inputs != width) {
+    return fail(Code::kCorrupt,
+                "{}: the module Dense behind the pooling takes {} numbers, and the model's rows "
+                "have {}",
+                folder, config.layers->front().inputs, width);
+  }
   return serve::EmbeddingForm{.pooling = config.pooling,
                               .include_prompt = config.include_prompt,
-                              .normalise = config.normalise};
+                              .normalise = config.normalise,
+                              .layers = config.layers};
 }
 
 EmbeddingLength embedding_length(const formats::EmbeddingConfig& config, int64_t held,

@@ -331,7 +331,7 @@ class ServeCommand final : public Command {
         embedding_length(*embedding_, engine_->context_max(), config.context_max);
     return api::ServedEmbedding{.config = *embedding_,
                                 .form = form,
-                                .width = config.hidden_size,
+                                .width = form.width(config.hidden_size),
                                 .tokens_max = length.tokens_max,
                                 .context_hint = std::move(length.hint),
                                 .by_user = serve_.fair_share};

@@ -15,7 +15,7 @@
 namespace jige::formats {
 namespace {
 
-constexpr std::string_view kPoolingNames[] = {"lasttoken", "mean", "weightedmean"};
+constexpr std::string_view kPoolingNames[] = {"lasttoken", "mean", "weightedmean", "cls", "max"};
 constexpr std::string_view kLibrary = "sentence_transformers.";
 constexpr size_t kModulesMax = 64;
 
@@ -43,15 +43,17 @@ Result<Json> load_optional(const std::string& path) {
 
 struct Modules {
   std::string pooling_path;
+  std::vector<std::string> dense_paths;
   bool normalise = false;
 };
 
 tl::unexpected<Error> refuse_module(std::string_view where, size_t index, std::string_view type) {
-  return fail(Code::kUnsupported,
-              "{}: module {} has the type \"{}\", which Jige does not compute; it computes "
-              "Transformer, Pooling and Normalize of sentence_transformers, in this order: take a "
-              "model without the others",
-              where, index, cut_short(type));
+  return fail(
+      Code::kUnsupported,
+      "{}: module {} has the type \"{}\", which Jige does not compute; it computes "
+      "Transformer, Pooling, Dense and Normalize of sentence_transformers, in this order: take "
+      "a model without the others",
+      where, index, cut_short(type));
 }
 
 // Where a module's files are: a folder inside the model's.
@@ -73,7 +75,6 @@ Result<Modules> parse_modules(const Json& list, std::string_view where) {
   if (!list.is_array() || list.size() > kModulesMax) {
     return fail(Code::kCorrupt, "{}: must be a list of at most {} modules", where, kModulesMax);
   }
-  constexpr std::string_view kOrder[] = {"Transformer", "Pooling", "Normalize"};
   if (list.size() < 2) {
     return fail(Code::kUnsupported,
                 "{}: lists {} module(s) and no Pooling, which makes one vector of a text; take the "
@@ -84,7 +85,10 @@ Result<Modules> parse_modules(const Json& list, std::string_view where) {
   for (size_t i = 0; i < list.size(); ++i) {
     JIGE_TRY(const std::string type, get_string(list[i], "type", where));
     JIGE_TRY(const std::string path, get_string_or(list[i], "path", "", where));
-    if (i >= std::size(kOrder) || module_kind(type) != kOrder[i]) {
+    const std::string_view kind = module_kind(type);
+    const bool dense = i > 1 && kind == "Dense";
+    const bool last = i > 1 && i + 1 == list.size() && kind == "Normalize";
+    if (!(i == 0 ? kind == "Transformer" : i == 1 ? kind == "Pooling" : dense || last)) {
       return refuse_module(where, i, type);
     }
     if (i == 0 && !path.empty()) {
@@ -93,11 +97,10 @@ Result<Modules> parse_modules(const Json& list, std::string_view where) {
                   "folder itself; move what is in there beside modules.json, and set it to \"\"",
                   where, cut_short(path));
     }
-    if (i == 1) {
-      JIGE_DO(check_path(where, i, path));
-      modules.pooling_path = path;
-    }
-    if (i == 2) modules.normalise = true;
+    if (i == 1 || dense) JIGE_DO(check_path(where, i, path));
+    if (i == 1) modules.pooling_path = path;
+    if (dense) modules.dense_paths.push_back(path);
+    modules.normalise = last;
   }
   return modules;
 }
@@ -154,6 +157,25 @@ Status read_pooling(const std::string& path, std::optional<PoolingKind> chosen,
               config.width, kHiddenMax);
 }
 
+Status read_layers(const std::string& folder, const std::vector<std::string>& paths,
+                   EmbeddingConfig& config) {
+  if (paths.empty()) return {};
+  std::vector<VectorLayer> layers;
+  for (const std::string& path : paths) {
+    JIGE_TRY(VectorLayer layer, load_vector_layer(folder + "/" + path));
+    const int64_t width = layers.empty() ? config.width : layers.back().outputs;
+    if (width > 0 && layer.inputs != width) {
+      return fail(Code::kCorrupt,
+                  "{}/{}/config.json: field \"in_features\" is {}, but the module before it gives "
+                  "{} numbers",
+                  folder, path, layer.inputs, width);
+    }
+    layers.push_back(std::move(layer));
+  }
+  config.layers = std::make_shared<const std::vector<VectorLayer>>(std::move(layers));
+  return {};
+}
+
 Status read_prompts(const std::string& path, EmbeddingConfig& config) {
   JIGE_TRY(const Json json, load_optional(path));
   if (const Json* prompts = find_field(json, "prompts")) {
@@ -198,13 +220,7 @@ Status read_limits(const std::string& folder, EmbeddingConfig& config) {
   JIGE_DO(read_tokenizer_limits(folder + "/tokenizer_config.json", config));
   const std::string path = folder + "/sentence_bert_config.json";
   JIGE_TRY(const Json json, load_optional(path));
-  JIGE_TRY(const bool lower, get_bool_or(json, "do_lower_case", false, path));
-  if (lower) {
-    return fail(Code::kUnsupported,
-                "{}: field \"do_lower_case\" is true, which Jige does not do; write the texts in "
-                "lower case and set it to false",
-                path);
-  }
+  JIGE_TRY(config.lowers, get_bool_or(json, "do_lower_case", false, path));
   JIGE_TRY(const std::string task, get_string_or(json, "transformer_task", "", path));
   if (!task.empty() && task != "feature-extraction") {
     return fail(Code::kUnsupported,
@@ -262,6 +278,7 @@ Result<EmbeddingConfig> load_embedding_config(const std::string& folder,
       config.normalise = modules->normalise;
       const std::string path = folder + "/" + modules->pooling_path + "/config.json";
       JIGE_DO(read_pooling(path, pooling, config));
+      JIGE_DO(read_layers(folder, modules->dense_paths, config));
     }
     JIGE_DO(read_prompts(folder + "/config_sentence_transformers.json", config));
     JIGE_DO(read_limits(folder, config));

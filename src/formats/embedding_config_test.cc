@@ -92,7 +92,7 @@ TEST(EmbeddingConfig, AFolderWithoutModulesTakesTheLastTokenAndNormalises) {
 TEST(EmbeddingConfig, NamesOfPoolingsAreFoundAgain) {
   for (const std::string& name : pooling_names())
     EXPECT_EQ(pooling_names()[static_cast<size_t>(*find_pooling(name))], name);
-  EXPECT_FALSE(find_pooling("cls"));
+  EXPECT_FALSE(find_pooling("mean_sqrt_len_tokens"));
 }
 
 TEST(EmbeddingConfig, RefusesModulesThatItDoesNotCompute) {
@@ -106,8 +106,12 @@ TEST(EmbeddingConfig, RefusesModulesThatItDoesNotCompute) {
   const std::string transformer = "sentence_transformers.models.Transformer";
   const std::string pooling = "sentence_transformers.models.Pooling";
   const std::string dense = "sentence_transformers.models.Dense";
-  expect_refused_file("modules.json", list({transformer, pooling, dense}), Code::kUnsupported,
-                      {"module 2", "Dense", "take a model without"});
+  const std::string normalize = "sentence_transformers.models.Normalize";
+  expect_refused_file("modules.json",
+                      list({transformer, pooling, "sentence_transformers.models.CNN"}),
+                      Code::kUnsupported, {"module 2", "CNN", "take a model without"});
+  expect_refused_file("modules.json", list({transformer, pooling, normalize, dense}),
+                      Code::kUnsupported, {"module 2", "Normalize"});
   expect_refused_file("modules.json", list({pooling, transformer}), Code::kUnsupported,
                       {"module 0"});
   expect_refused_file("modules.json", list({transformer, "custom.Pooling"}), Code::kUnsupported,
@@ -132,8 +136,8 @@ TEST(EmbeddingConfig, RefusesModulesThatItDoesNotCompute) {
 
 TEST(EmbeddingConfig, RefusesPoolingsThatItDoesNotComputeButForAChoice) {
   const std::string name = "1_Pooling/config.json";
-  expect_refused_file(name, R"({"pooling_mode_cls_token": true})", Code::kUnsupported,
-                      {"cls", "lasttoken, mean, weightedmean", "--pooling"});
+  expect_refused_file(name, R"({"pooling_mode_mean_sqrt_len_tokens": true})", Code::kUnsupported,
+                      {"mean_sqrt_len", "lasttoken, mean, weightedmean, cls, max", "--pooling"});
   expect_refused_file(name,
                       R"({"pooling_mode_max_tokens": true, "pooling_mode_mean_tokens": true})",
                       Code::kUnsupported, {"max and mean"});
@@ -148,11 +152,59 @@ TEST(EmbeddingConfig, RefusesPoolingsThatItDoesNotComputeButForAChoice) {
                       {"word_embedding_dimension"});
   const EmbeddingFolder folder;
   folder.put(name, R"({"pooling_mode_cls_token": true, "include_prompt": false})");
+  EXPECT_EQ(folder.load().value().pooling, PoolingKind::kCls);
   const EmbeddingConfig chosen = folder.load(PoolingKind::kMean).value();
   EXPECT_EQ(chosen.pooling, PoolingKind::kMean);
   EXPECT_FALSE(chosen.include_prompt);
   folder.put(name, "{}");
   EXPECT_EQ(folder.load().value().pooling, PoolingKind::kMean) << "as sentence-transformers does";
+}
+
+TEST(EmbeddingConfig, ReadsTheLayersBehindThePooling) {
+  const EmbeddingConfig gemma = load_embedding_config(recorded("gemma")).value();
+  ASSERT_TRUE(gemma.layers);
+  ASSERT_EQ(gemma.layers->size(), 2u);
+  const VectorLayer& first = gemma.layers->front();
+  EXPECT_EQ(std::pair(first.inputs, first.outputs), std::pair(int64_t{24}, int64_t{40}));
+  EXPECT_EQ(first.weight.size(), 24u * 40u);
+  EXPECT_TRUE(first.bias.empty());
+  EXPECT_FALSE(first.is_tanh);
+  EXPECT_EQ(gemma.layers->back().bias.size(), 20u);
+  EXPECT_TRUE(gemma.layers->back().is_tanh);
+  EXPECT_TRUE(gemma.normalise);
+}
+
+TEST(EmbeddingConfig, RefusesLayersBehindThePoolingThatDoNotFit) {
+  struct Case {
+    std::string file;
+    Json fields;
+    Code code;
+    std::string_view word;
+  };
+  const std::string first = "2_Dense/config.json", second = "3_Dense/config.json";
+  for (const auto& [file, fields, code, word] :
+       std::vector<Case>{{first, {{"in_features", 23}}, Code::kCorrupt, "[40, 23]"},
+                         {first, {{"out_features", 0}}, Code::kCorrupt, "out_features"},
+                         {first, {{"bias", true}}, Code::kNotFound, "linear.bias"},
+                         {first,
+                          {{"activation_function", "torch.nn.modules.activation.GELU"}},
+                          Code::kUnsupported,
+                          "activation_function"},
+                         {second, {{"in_features", 41}}, Code::kCorrupt, "[20, 41]"}}) {
+    const ScratchFolder scratch;
+    const std::string to = scratch.file("model");
+    std::filesystem::copy(recorded("gemma"), to, std::filesystem::copy_options::recursive);
+    Json config = parse_json(read_or_fail(to + "/" + file), file).value();
+    config.update(fields);
+    write_or_fail(to + "/" + file, dump_json(config));
+    EXPECT_FAILS_WITH(load_embedding_config(to), code, word);
+  }
+  // Of the width that the pooling's file says.
+  const ScratchFolder scratch;
+  const std::string to = scratch.file("model");
+  std::filesystem::copy(recorded("gemma"), to, std::filesystem::copy_options::recursive);
+  write_or_fail(to + "/1_Pooling/config.json", R"({"word_embedding_dimension": 25})");
+  EXPECT_FAILS_WITH(load_embedding_config(to), Code::kCorrupt, "in_features");
 }
 
 TEST(EmbeddingConfig, RefusesPromptsAndLimitsThatContradict) {
@@ -162,7 +214,7 @@ TEST(EmbeddingConfig, RefusesPromptsAndLimitsThatContradict) {
   expect_refused_file(prompts, R"({"prompts": {"a": 1}})", Code::kCorrupt, {"prompt \"a\""});
   expect_refused_file(prompts, R"({"prompts": ["a"]})", Code::kCorrupt, {"\"prompts\""});
   const std::string limits = "sentence_bert_config.json";
-  expect_refused_file(limits, R"({"do_lower_case": true})", Code::kUnsupported, {"do_lower_case"});
+  expect_refused_file(limits, R"({"do_lower_case": 1})", Code::kCorrupt, {"do_lower_case"});
   expect_refused_file(limits, R"({"max_seq_length": 0})", Code::kCorrupt, {"max_seq_length"});
   expect_refused_file(limits, R"({"transformer_task": "text-generation"})", Code::kUnsupported,
                       {"transformer_task"});
@@ -171,7 +223,9 @@ TEST(EmbeddingConfig, RefusesPromptsAndLimitsThatContradict) {
   EXPECT_EQ(folder.load().value().tokens_max, 0);
   folder.put("tokenizer_config.json", R"({"model_max_length": 77})");
   EXPECT_EQ(folder.load().value().tokens_max, 77);
-  folder.put(limits, R"({"max_seq_length": 33})");
+  EXPECT_FALSE(folder.load().value().lowers);
+  folder.put(limits, R"({"max_seq_length": 33, "do_lower_case": true})");
+  EXPECT_TRUE(folder.load().value().lowers);
   EXPECT_EQ(folder.load().value().tokens_max, 33);
 }
 

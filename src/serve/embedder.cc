@@ -18,8 +18,9 @@ size_t blocks_of(const EmbedInput& input) {
 Embedder::Embedder(model::InferenceModel& model, const EmbeddingForm& form, int32_t adapter)
     : model_(model), form_(form), adapter_(adapter) {
   JIGE_CHECK(model.sizes().embeds, "an Embedder needs a model loaded for embeddings");
-  JIGE_CHECK(form.dimensions >= 0 && form.dimensions <= model.config().hidden_size,
-             "{} dimensions of rows of {}", form.dimensions, model.config().hidden_size);
+  const int64_t width = form.width(model.config().hidden_size);
+  JIGE_CHECK(form.dimensions >= 0 && form.dimensions <= width, "{} dimensions of {}",
+             form.dimensions, width);
 }
 
 int64_t Embedder::tokens_max() const {
@@ -27,7 +28,7 @@ int64_t Embedder::tokens_max() const {
 }
 
 int64_t Embedder::dimensions() const {
-  return form_.dimensions > 0 ? form_.dimensions : model_.config().hidden_size;
+  return form_.dimensions > 0 ? form_.dimensions : form_.width(model_.config().hidden_size);
 }
 
 Status Embedder::check(const EmbedInput& input) const {

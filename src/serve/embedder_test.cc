@@ -42,7 +42,8 @@ struct Recorded {
     return {.pooling = config.pooling,
             .include_prompt = config.include_prompt,
             .normalise = config.normalise || dimensions > 0,
-            .dimensions = dimensions};
+            .dimensions = dimensions,
+            .layers = config.layers};
   }
   std::string folder;
   formats::EmbeddingConfig config;
@@ -93,7 +94,8 @@ Json expected_of(const std::string& name) {
 
 // Every recorded folder, and how many cases it has.
 std::vector<std::pair<std::string, size_t>> recorded_cases() {
-  return {{"qwen3", 4}, {"mistral", 3}, {"llama", 2}, {"mistral_ahead", 1}};
+  return {{"qwen3", 4},         {"mistral", 3}, {"llama", 2},
+          {"mistral_ahead", 1}, {"gemma", 4},   {"qwen2", 2}};
 }
 
 TEST(Embedder, AgreesWithSentenceTransformers) {
@@ -140,6 +142,20 @@ TEST(Embedder, VectorsHaveTheSameBitsInEveryBatch) {
       EXPECT_EQ(value_of(pieces.embed(inputs)), vectors) << name;
     }
   }
+}
+
+TEST(EmbeddingText, MayComeInSmallLetters) {
+  const auto tokenizer = value_of(text::Tokenizer::load(recorded("qwen3")));
+  const EmbeddingTextOptions plain{.prompt = "Query: ", .tokens_max = 200};
+  EmbeddingTextOptions lowered = plain;
+  lowered.lowers = true;
+  EmbeddingTextOptions written = plain;
+  written.prompt = "query: ";
+  const auto tokens = [&](const EmbeddingTextOptions& options, std::string_view text) {
+    return value_of(value_of(EmbeddingText::create(tokenizer, options)).encode(text)).tokens;
+  };
+  EXPECT_EQ(tokens(lowered, "What Is \xC3\x89?"), tokens(written, "what is \xC3\xA9?"));
+  EXPECT_NE(tokens(lowered, "What"), tokens(plain, "What"));
 }
 
 TEST(Embedder, RefusesTextsThatDoNotFit) {
@@ -268,6 +284,54 @@ TEST(RowPooler, ComputesWhatItsHeaderSays) {
   const auto unit = value_of(pooled(form));
   EXPECT_FLOAT_EQ(unit[0], 3 / std::sqrt(10.f));
   EXPECT_FLOAT_EQ(unit[1], -1 / std::sqrt(10.f));
+}
+
+TEST(RowPooler, TakesTheFirstRowOrTheLargestOfEachColumn) {
+  const std::vector<std::vector<float>> rows = {{3, -5}, {1, -2}, {2, -4}};
+  const auto pooled = [&](const EmbeddingForm& form, int64_t prompt_count) {
+    RowPooler pooler(form, 3, prompt_count);
+    for (int64_t i = 0; i < 3; ++i) {
+      if (pooler.wants(i)) pooler.add(i, rows[static_cast<size_t>(i)]);
+    }
+    return value_of(pooler.finish());
+  };
+  EmbeddingForm form{
+      .pooling = PoolingKind::kCls, .include_prompt = false, .normalise = false, .layers = {}};
+  EXPECT_EQ(pooled(form, 2), (std::vector<float>{3, -5})) << "the prompt's first token, too";
+  const RowPooler first(form, 3, 2);
+  EXPECT_EQ(std::pair(first.first(), first.end()), std::pair(int64_t{0}, int64_t{1}));
+  form.pooling = PoolingKind::kMax;
+  EXPECT_EQ(pooled(form, 1), (std::vector<float>{2, -2}));
+  EXPECT_EQ(pooled(form, 0), (std::vector<float>{3, -2}));
+  form.dimensions = 1;
+  EXPECT_EQ(pooled(form, 0), (std::vector<float>{3}));
+  RowPooler broken(form, 2, 0);
+  broken.add(0, std::vector<float>{std::nanf(""), 1});
+  broken.add(1, std::vector<float>{5, 1});
+  EXPECT_FALSE(broken.finish());
+}
+
+TEST(RowPooler, LayersStandBehindThePooling) {
+  const formats::VectorLayer wide{
+      .inputs = 2, .outputs = 3, .weight = {1, 0, 2, 0, 1, -1}, .bias = {0, 1, 0}};
+  const formats::VectorLayer bent{
+      .inputs = 3, .outputs = 1, .weight = {0.25f, 0.5f, -1}, .bias = {}, .is_tanh = true};
+  EmbeddingForm form{.pooling = PoolingKind::kMean, .normalise = false};
+  form.layers = std::make_shared<const std::vector<formats::VectorLayer>>(1, wide);
+  const auto pooled = [&] {
+    RowPooler pooler(form, 2, 0);
+    pooler.add(0, std::vector<float>{1, 2});
+    pooler.add(1, std::vector<float>{3, 4});
+    return value_of(pooler.finish());
+  };
+  EXPECT_EQ(pooled(), (std::vector<float>{2, 4, 1}));  // of (2, 3)
+  EXPECT_EQ(form.width(2), 3);
+  form.dimensions = 2;
+  EXPECT_EQ(pooled(), (std::vector<float>{2, 4}));
+  form.dimensions = 0;
+  form.layers = std::make_shared<const std::vector<formats::VectorLayer>>(
+      std::vector<formats::VectorLayer>{wide, bent});
+  EXPECT_EQ(pooled(), (std::vector<float>{static_cast<float>(std::tanh(1.5))}));
 }
 
 TEST(RowPooler, AVectorOfZerosStaysOne) {

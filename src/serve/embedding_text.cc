@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "text/unicode.h"
 
 namespace jige::serve {
 
@@ -17,15 +18,20 @@ Result<EmbeddingText> EmbeddingText::create(const text::Tokenizer& tokenizer,
                 options.tokens_max, around);
   }
   if (!options.prompt.empty()) {
-    JIGE_TRY(const auto ids, tokenizer.encode(options.prompt, {}));
+    JIGE_TRY(const auto ids, tokenizer.encode(made.shown(options.prompt), {}));
     made.prompt_count_ = std::ssize(ids) - std::ssize(tokenizer.suffix_ids());
   }
   return made;
 }
 
+std::string EmbeddingText::shown(std::string_view text) const {
+  if (!options_.lowers) return std::string(text);
+  return text::to_lower(text::replace_invalid_utf8(text));
+}
+
 Result<EmbedInput> EmbeddingText::encode(std::string_view text) const {
   EmbedInput input{.prompt_count = prompt_count_};
-  JIGE_TRY(input.tokens, tokenizer_.encode(options_.prompt + std::string(text), {}));
+  JIGE_TRY(input.tokens, tokenizer_.encode(shown(options_.prompt + std::string(text)), {}));
   if (input.tokens.empty()) {
     return fail(Code::kInvalidArgument,
                 "the text is empty, and the tokenizer adds nothing to it: there is nothing to make "

@@ -31,6 +31,7 @@ struct EmbeddingTextOptions {
   int64_t tokens_max = 0;   // of a text with everything around it; >= 1
   bool truncate = false;    // cut longer ones, instead of failing
   bool cuts_left = false;   // at the beginning
+  bool lowers = false;      // prompt and texts are in small letters, special tokens' texts too
   std::string hint = {};    // behind "shorten it" of that failure
 };
 
@@ -50,6 +51,8 @@ class EmbeddingText {
   EmbeddingText(const text::Tokenizer& tokenizer, const EmbeddingTextOptions& options)
       : tokenizer_(tokenizer), options_(options) {}
 
+  // A text as the tokenizer sees it.
+  std::string shown(std::string_view text) const;
   // Cuts the tokens between `prefix` and `suffix` of their number, or fails.
   Status fit(EmbedInput& input, int64_t prefix, int64_t suffix) const;
 

@@ -120,7 +120,7 @@ void LiveRequest::preempted() {
 }
 
 BatchRunner::RowRange LiveRequest::wanted_range(const plan::WorkItem& item) const {
-  const int64_t end = pooler_ ? prompt_tokens() : std::ssize(prompt_scores_);
+  const int64_t end = pooler_ ? pooler_->end() : std::ssize(prompt_scores_);
   const int64_t left = end - item.context_count;
   const int64_t done = (pooler_ ? pooled_end_ : scored_count_) - item.context_count;
   if (item.request != id_ || left <= 0) return {};
@@ -157,8 +157,8 @@ void LiveRequest::pool(int64_t position, std::span<const float> row) {
 }
 
 Status LiveRequest::finish_vector(int64_t now_ns) {
-  JIGE_CHECK(pooled_end_ == prompt_tokens(), "request {}: {} of {} rows were taken", id_,
-             pooled_end_, prompt_tokens());
+  JIGE_CHECK(pooled_end_ == pooler_->end(), "request {}: {} of {} rows were taken", id_,
+             pooled_end_, pooler_->end());
   JIGE_TRY(const std::vector<float> vector, pooler_->finish());
   mark_first_result(now_ns);
   choices_.front().answer.complete();

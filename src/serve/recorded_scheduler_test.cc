@@ -118,6 +118,20 @@ TEST(RecordedScheduler, ALogWithKeptStatesReplaysToTheSameDecisions) {
   EXPECT_EQ(replay_event_log(file.path()).error().code, Code::kCorrupt);
 }
 
+TEST(RecordedScheduler, ALogOfWholePromptsReplaysToTheSameDecisions) {
+  TempFile file;
+  plan::ServeSchedulerOptions options = recorded_options(0);
+  options.whole_prompt_tokens = 60;
+  const RecordedRun run = record(options, file);
+  EXPECT_EQ(value_of(replay_event_log(file.path())).batches, run.batches);
+  const std::string text = file.text();
+  const std::string field = "\"whole_prompt_tokens\":60";
+  file.write(replaced(text, "," + field, ""));
+  EXPECT_EQ(replay_event_log(file.path()).error().code, Code::kInternal);
+  file.write(replaced(text, field, "\"whole_prompt_tokens\":0"));
+  EXPECT_EQ(replay_event_log(file.path()).error().code, Code::kCorrupt);
+}
+
 TEST(RecordedScheduler, ALogOfRoundsReplaysToTheSameDecisions) {
   TempFile file;
   plan::ServeSchedulerOptions options = recorded_options(0);

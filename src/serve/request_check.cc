@@ -29,7 +29,8 @@ Status check_kind(const EngineRequest& request, const RequestBounds& bounds) {
     return fail(Code::kInvalidArgument,
                 "a vector comes without an answer: ask for 0 tokens, in 1 choice, and no scores");
   }
-  return in_range("the number of dimensions", request.vector->form.dimensions, 0, bounds.width);
+  return in_range("the number of dimensions", request.vector->form.dimensions, 0,
+                  request.vector->form.width(bounds.width));
 }
 
 Status check_vector(const EngineRequest& request, const RequestBounds&) {

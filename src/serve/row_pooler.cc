@@ -10,6 +10,22 @@ namespace {
 
 constexpr double kNormMin = 1e-12;
 
+// A sum for each output, over the inputs in ascending order.
+std::vector<double> through(const formats::VectorLayer& layer, const std::vector<double>& src) {
+  JIGE_CHECK(std::ssize(src) == layer.inputs, "{} numbers for a layer of {}", src.size(),
+             layer.inputs);
+  std::vector<double> dst(layer.bias.begin(), layer.bias.end());
+  dst.resize(static_cast<size_t>(layer.outputs));
+  const float* weights = layer.weight.data();
+  for (const double value : src) {
+    for (double& sum : dst) sum += value * double{*weights++};
+  }
+  if (layer.is_tanh) {
+    for (double& value : dst) value = std::tanh(value);
+  }
+  return dst;
+}
+
 }  // namespace
 
 Status check_pooled(const EmbeddingForm& form, int64_t token_count, int64_t prompt_count) {
@@ -21,14 +37,29 @@ Status check_pooled(const EmbeddingForm& form, int64_t token_count, int64_t prom
 }
 
 RowPooler::RowPooler(const EmbeddingForm& form, int64_t token_count, int64_t prompt_count)
-    : form_(form), token_count_(token_count), first_(form.include_prompt ? 0 : prompt_count) {
+    : form_(form),
+      token_count_(token_count),
+      first_(form.include_prompt ? 0 : prompt_count),
+      end_(token_count) {
   if (form.pooling == formats::PoolingKind::kLastToken) first_ = token_count - 1;
+  if (form.pooling != formats::PoolingKind::kCls) return;
+  first_ = 0;
+  end_ = std::min<int64_t>(token_count, 1);
 }
 
-bool RowPooler::wants(int64_t token) const { return token >= first_ && token < token_count_; }
+bool RowPooler::wants(int64_t token) const { return token >= first_ && token < end_; }
 
 void RowPooler::add(int64_t token, std::span<const float> row) {
-  const size_t kept = form_.dimensions > 0 ? static_cast<size_t>(form_.dimensions) : row.size();
+  const bool cut = form_.dimensions > 0 && !form_.layers;
+  const size_t kept = cut ? static_cast<size_t>(form_.dimensions) : row.size();
+  if (form_.pooling == formats::PoolingKind::kMax) {
+    if (sum_.empty()) sum_.assign(row.begin(), row.begin() + static_cast<ptrdiff_t>(kept));
+    for (size_t i = 0; i < kept; ++i) {
+      if (double{row[i]} > sum_[i] || std::isnan(row[i])) sum_[i] = row[i];
+    }
+    weight_ = 1;
+    return;
+  }
   sum_.resize(kept);
   const bool weighted = form_.pooling == formats::PoolingKind::kWeightedMean;
   const double weight = weighted ? static_cast<double>(token + 1) : 1.0;
@@ -38,12 +69,18 @@ void RowPooler::add(int64_t token, std::span<const float> row) {
 
 Result<std::vector<float>> RowPooler::finish() const {
   JIGE_CHECK(!sum_.empty(), "a vector of none of {} tokens", token_count_);
+  std::vector<double> values = sum_;
+  for (double& value : values) value /= weight_;
+  if (form_.layers) {
+    for (const formats::VectorLayer& layer : *form_.layers) values = through(layer, values);
+    if (form_.dimensions > 0) values.resize(static_cast<size_t>(form_.dimensions));
+  }
   double squares = 0;
-  for (const double value : sum_) squares += (value / weight_) * (value / weight_);
+  for (const double value : values) squares += value * value;
   const double divisor = form_.normalise ? std::max(std::sqrt(squares), kNormMin) : 1.0;
-  std::vector<float> vector(sum_.size());
-  for (size_t i = 0; i < sum_.size(); ++i) {
-    vector[i] = static_cast<float>(sum_[i] / weight_ / divisor);
+  std::vector<float> vector(values.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    vector[i] = static_cast<float>(values[i] / divisor);
     if (!std::isfinite(vector[i])) {
       return fail(Code::kCorrupt,
                   "the model's weights hold NaN, infinity, or numbers too large to compute with: "

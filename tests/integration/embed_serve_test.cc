@@ -72,6 +72,18 @@ TEST(EmbedServe, GivesTheBitsOfJigeEmbed) {
   }
 }
 
+// With layers behind the pooling, and more tokens at once than --batch-tokens says.
+TEST(EmbedServe, TextsOfModelsThatLookAheadRunWhole) {
+  const std::vector<std::string> texts = {"a red kite", "The capital of China is Beijing."};
+  for (const std::string name : {"gemma", "qwen2"}) {
+    Serving server({recorded_folder(name), "--dtype", "f32", "--batch-tokens", "16"});
+    EXPECT_EQ(served_vectors(server, {{"input", texts}, {"prompt_name", "query"}}),
+              offline_vectors(recorded_folder(name), texts, {"--prompt", "query"}));
+    const Json model = Json::parse(server.get("/v1/models").body)["data"][0];
+    EXPECT_EQ(model["embedding_dimensions"], name == "gemma" ? 20 : 24);
+  }
+}
+
 TEST(EmbedServe, SaysWhatItServesAndWhatItDoesNot) {
   Serving server({recorded_folder("qwen3"), "--served-model-name", "kites"});
   const Json model = Json::parse(server.get("/v1/models").body)["data"][0];

@@ -132,6 +132,30 @@ TEST(Embed, TakesAnyModelAndSaysWhatItWants) {
   EXPECT_GT(std::abs(product(vector_of(raw.json()), vector_of(raw.json())) - 1), 1e-3);
 }
 
+// Decoders whose tokens see those behind them: they make vectors and nothing else.
+TEST(Embed, IsAllThatModelsWhoseTokensSeeThoseBehindThemAreFor) {
+  const TestFolder out;
+  for (const std::string name : {"gemma", "qwen2"}) {
+    const std::string folder = std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/embedding/" + name;
+    const Outcome outcome = embed("\"a red kite\"", {"--prompt", "query"}, folder);
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    EXPECT_EQ(vector_of(outcome.json()).size(), name == "gemma" ? 20u : 24u);
+    for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+             {"generate", folder, "--prompt", "a"},
+             {"score", folder, TinyRun::get().corpus()},
+             {"train", "--from", folder, "--data", TinyRun::get().corpus(), "--steps", "1", "--out",
+              out / "run"}}) {
+      expect_error(run_jige(words), 5, {"see those behind them", "jige embed"});
+    }
+    const Outcome shown = run_jige({"inspect", folder});
+    EXPECT_EQ(shown.exit_code, 0) << shown.err;
+    EXPECT_THAT(shown.out, HasSubstr("to both sides"));
+    EXPECT_THAT(shown.out, HasSubstr("To embed"));
+    EXPECT_THAT(shown.out, Not(HasSubstr("To train")));
+    EXPECT_THAT(shown.out, Not(HasSubstr("cannot run")));
+  }
+}
+
 TEST(Embed, RefusesBadDataAndLeavesNothingBehind) {
   const TestFolder folder;
   const std::string out = folder / "vectors.npy";

@@ -4,7 +4,8 @@
                                                                  all
 
 Writes, for every model, FOLDER/NAME/ as sentence-transformers lays it out (config.json of a base
-class, safetensors, tokenizer.json, modules.json, 1_Pooling, config_sentence_transformers.json) and
+class, safetensors, tokenizer.json, modules.json, 1_Pooling, 2_Dense and so on,
+config_sentence_transformers.json) and
 FOLDER/NAME/expected.json:
 
     cases: [{"prompt": null | NAME, "prompt_text": null | TEXT, "max_seq_length": null | N,
@@ -21,6 +22,7 @@ import shutil
 import sys
 
 import numpy
+import safetensors.torch
 import sentence_transformers
 import tokenizers
 import torch
@@ -28,11 +30,15 @@ import transformers
 from sentence_transformers import SentenceTransformer
 from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 from transformers import (
+    Gemma3TextConfig,
+    Gemma3TextModel,
     LlamaConfig,
     LlamaModel,
     MistralConfig,
     MistralModel,
     PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2Model,
     Qwen3Config,
     Qwen3Model,
 )
@@ -47,6 +53,11 @@ COMMON = dict(
     num_key_value_heads=2,
     max_position_embeddings=256,
 )
+# What stands behind the pooling: inputs, outputs, whether there is a bias, the activation.
+DENSE = {
+    "gemma": [(24, 40, False, "torch.nn.modules.linear.Identity"),
+              (40, 20, True, "torch.nn.modules.activation.Tanh")],
+}
 TEXTS = [
     "What is the capital of China?",
     "The capital of China is Beijing.",
@@ -100,7 +111,31 @@ MODELS = {
         None,
         [{}, {"max_seq_length": 5}],
     ),
-    # Tokens see those behind them, in windows to both sides.
+    # Tokens see those behind them: in half the window, and in windows to both sides.
+    "gemma": (
+        Gemma3TextModel,
+        Gemma3TextConfig(**COMMON, head_dim=8, query_pre_attn_scalar=12, sliding_window=7,
+                         use_bidirectional_attention=True,
+                         layer_types=["sliding_attention", "full_attention"]),
+        torch.bfloat16,
+        ([BOS], [EOS]),
+        {"word_embedding_dimension": 24, "pooling_mode_mean_tokens": True, "include_prompt": True},
+        True,
+        {"query": "task: search result | query: ", "document": "title: none | text: "},
+        None,
+        [{}, {"prompt": "query"}, {"dimensions": 6}, {"max_seq_length": 17}],
+    ),
+    "qwen2": (
+        Qwen2Model,
+        Qwen2Config(**COMMON, is_causal=False),
+        torch.float32,
+        ([], [EOS]),
+        {"embedding_dimension": 24, "pooling_mode": "max", "include_prompt": False},
+        True,
+        {"query": QUERY},
+        None,
+        [{}, {"prompt": "query"}],
+    ),
     "mistral_ahead": (
         MistralModel,
         MistralConfig(**COMMON, sliding_window=3, is_causal=False),
@@ -149,13 +184,27 @@ def write_model(name, folder, seed):
     with torch.no_grad():
         for key, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
-            parameter.copy_(1.0 + 0.2 * noise if "norm" in key else 0.25 * noise)
+            norm = "norm" in key.lower() and key.endswith("weight")
+            # Gemma's norms add one to their weights.
+            one = 0.0 if model_class is Gemma3TextModel else 1.0
+            parameter.copy_(one + 0.2 * noise if norm else 0.25 * noise)
     model.to(dtype).save_pretrained(folder)
     make_tokenizer(*around).save_pretrained(folder)
     modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
+    for inputs, outputs, bias, activation in DENSE.get(name, []):
+        path = f"{len(modules)}_Dense"
+        modules.append((path, "Dense"))
+        fields = {"in_features": inputs, "out_features": outputs, "bias": bias,
+                  "activation_function": activation}
+        write_json(fields, folder, path, "config.json")
+        tensors = {"linear.weight": 0.25 * torch.randn(outputs, inputs, generator=generator)}
+        if bias:
+            tensors["linear.bias"] = 0.25 * torch.randn(outputs, generator=generator)
+        safetensors.torch.save_file(tensors, os.path.join(folder, path, "model.safetensors"))
     if normalised:
-        modules.append(("2_Normalize", "Normalize"))
-        write_json({}, folder, "2_Normalize", "config.json")
+        path = f"{len(modules)}_Normalize"
+        modules.append((path, "Normalize"))
+        write_json({}, folder, path, "config.json")
     write_json(
         [
             {"idx": i, "name": str(i), "path": path, "type": "sentence_transformers.models." + kind}
@@ -170,7 +219,10 @@ def write_model(name, folder, seed):
         folder,
         "config_sentence_transformers.json",
     )
-    write_json({"max_seq_length": 200, "do_lower_case": False}, folder, "sentence_bert_config.json")
+    longest = min(200, config.max_position_embeddings)
+    write_json(
+        {"max_seq_length": longest, "do_lower_case": False}, folder, "sentence_bert_config.json"
+    )
 
 
 def record(name, folder):

@@ -4,6 +4,7 @@ import os
 import random
 import subprocess
 
+import random_forms
 import random_llama
 
 MODULES = [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")]
@@ -15,9 +16,55 @@ def write_json(value, *path):
         json.dump(value, out)
 
 
-def write_model(folder, jige, size):
-    """A model folder with the pooling of sentence-transformers and a tokenizer of its own."""
+def encoder_tensors(size):
+    """Of a BERT as wide and deep as the Llama of that size: name, type, shape and bytes of each."""
+    s = random_llama.SIZES[size]
+    width, ffn = s["width"], 4 * s["width"]
+
+    def matrix(name, rows, columns):
+        yield (f"{name}.weight", "BF16", [rows, columns],
+               random_forms.floats("bf16", name, rows * columns))
+
+    def vectors(name, count, weight=False):
+        if weight:
+            yield f"{name}.weight", "BF16", [count], b"\x80\x3f" * count
+        yield f"{name}.bias", "BF16", [count], b"\0\0" * count
+
+    for name, rows in (("word", random_llama.VOCABULARY), ("position", random_llama.CONTEXT),
+                       ("token_type", 2)):
+        yield from matrix(f"embeddings.{name}_embeddings", rows, width)
+    yield from vectors("embeddings.LayerNorm", width, weight=True)
+    for i in range(s["layers"]):
+        layer = f"encoder.layer.{i}."
+        for part in ("query", "key", "value"):
+            yield from matrix(f"{layer}attention.self.{part}", width, width)
+            yield from vectors(f"{layer}attention.self.{part}", width)
+        for name, rows, columns in (("attention.output", width, width),
+                                    ("intermediate", ffn, width), ("output", width, ffn)):
+            yield from matrix(f"{layer}{name}.dense", rows, columns)
+            yield from vectors(f"{layer}{name}.dense", rows)
+            if rows == width:
+                yield from vectors(f"{layer}{name}.LayerNorm", width, weight=True)
+
+
+def write_encoder(folder, size):
+    s = random_llama.SIZES[size]
+    write_json({"architectures": ["BertModel"], "model_type": "bert", "torch_dtype": "bfloat16",
+                "vocab_size": random_llama.VOCABULARY, "hidden_size": s["width"],
+                "num_hidden_layers": s["layers"], "num_attention_heads": s["heads"],
+                "intermediate_size": 4 * s["width"], "type_vocab_size": 2,
+                "max_position_embeddings": random_llama.CONTEXT, "hidden_act": "gelu",
+                "pad_token_id": 0}, folder, "config.json")
+    random_llama.write_safetensors(os.path.join(folder, "model.safetensors"),
+                                   lambda: encoder_tensors(size))
+
+
+def write_model(folder, jige, size, encoder=False):
+    """A model folder with the pooling of sentence-transformers and a tokenizer of its own; a Llama
+    or a BERT of that width and depth."""
     random_llama.write_folder(folder, size)
+    if encoder:
+        write_encoder(folder, size)
     width = random_llama.SIZES[size]["width"]
     write_json([{"idx": i, "name": str(i), "path": path,
                  "type": "sentence_transformers.models." + kind}

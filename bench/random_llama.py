@@ -75,16 +75,17 @@ def stored_tensors(size, form):
         yield name + ".weight", kind, [width], one * width
 
 
-def write_safetensors(path, size, form):
+def write_safetensors(path, tensors):
+    """Of what tensors() gives, twice: name, type, shape and bytes of each."""
     header, begin = {}, 0
-    for name, dtype, shape, data in stored_tensors(size, form):
+    for name, dtype, shape, data in tensors():
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, begin + len(data)]}
         begin += len(data)
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     with open(path, "wb") as out:
         out.write(struct.pack("<Q", len(text)) + text)
-        for _, _, _, data in stored_tensors(size, form):
+        for _, _, _, data in tensors():
             out.write(data)
 
 
@@ -115,7 +116,7 @@ def write_folder(folder, size, form="bf16"):
     }
     with open(os.path.join(folder, "tokenizer.json"), "w") as out:
         json.dump(tokenizer, out)
-    write_safetensors(os.path.join(folder, "model.safetensors"), size, form)
+    write_safetensors(os.path.join(folder, "model.safetensors"), lambda: stored_tensors(size, form))
 
 
 def gguf_string(text):

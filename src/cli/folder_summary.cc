@@ -159,7 +159,8 @@ std::string vocabulary_text(const formats::ModelConfig& config) {
   if (config.layer_inputs.size > 0) {
     text += fmt::format(", {} columns for every layer", config.layer_inputs.size);
   }
-  if (config.tied_embeddings) text += ", head tied to embeddings";
+  if (config.tied_embeddings && !formats::is_encoder(config.family))
+    text += ", head tied to embeddings";
   if (config.logits_cap > 0) text += fmt::format(", logits within {:g}", config.logits_cap);
   return text;
 }

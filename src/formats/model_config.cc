@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "formats/model_config_encoder.h"
 #include "formats/model_config_experts.h"
 #include "formats/model_config_falcon.h"
 #include "formats/model_config_gemma3n.h"
@@ -196,6 +197,7 @@ class Checker {
                     family_.norm_place == NormPlace::kAround
                         ? "norms before and behind a layer's parts"
                     : family_.norm_place == NormPlace::kAfter ? "norms behind a layer's parts"
+                    : family_.norm_place == NormPlace::kSum   ? "norms behind the sums of a layer"
                                                               : "norms before a layer's parts"));
     JIGE_DO(require(c_.recurrent_norms_before == family_.recurrent_norms_before,
                     family_.recurrent_norms_before ? "norms before recurrent layers' parts"
@@ -241,8 +243,9 @@ class Checker {
   Status attention_features() const {
     const bool gpt2 = c_.family == Family::kGpt2;
     const bool gemma = family_.gemma_scores;
-    JIGE_DO(require(c_.position == (gpt2 ? PositionKind::kLearned : PositionKind::kRotary),
-                    gpt2 ? "learned positions" : "rotary positions"));
+    const bool learned = gpt2 || family_.encoder;
+    JIGE_DO(require(c_.position == (learned ? PositionKind::kLearned : PositionKind::kRotary),
+                    learned ? "learned positions" : "rotary positions"));
     JIGE_DO(require(
         gpt2 || (c_.scores_by_head_dim == family_.scores_by_head_dim && !c_.scores_by_layer),
         family_.scores_by_head_dim ? "attention scores divided by the root of the head dimension"
@@ -320,7 +323,8 @@ class Checker {
   Status window_features() const {
     JIGE_DO(require(family_.windows != WindowRule::kNone || c_.sliding_window == 0,
                     "no sliding window"));
-    JIGE_DO(require(family_.ahead != AheadRule::kNone || !c_.looks_ahead, "causal attention"));
+    JIGE_DO(require(family_.ahead != AheadRule::kNone || family_.encoder || !c_.looks_ahead,
+                    "causal attention"));
     return require(family_.windows != WindowRule::kAllLayers || c_.layer_is_sliding.empty(),
                    "one sliding window for all layers");
   }
@@ -396,7 +400,8 @@ class Checker {
         scaled || family_.falcon_scales || c_.embedding_scale == (gemma ? root : 1.0),
         gemma ? "embeddings multiplied with the root of hidden_size" : "no embedding_multiplier"));
     JIGE_DO(bias_features());
-    if (!gpt2 && !c_.qkv_by_head) return {};
+    JIGE_DO(check_encoder(c_, where_));
+    if (!gpt2 && !c_.qkv_by_head && !family_.encoder) return {};
     JIGE_DO(require(c_.kv_head_count == c_.head_count, "as many key/value heads as heads"));
     return require(
         c_.head_count * c_.head_dim == c_.hidden_size,
@@ -441,6 +446,8 @@ int64_t feed_forward_count(const ModelConfig& config) {
   const auto& parts = config.layer_parts;
   return config.layer_count - std::count(parts.begin(), parts.end(), LayerParts::kAttention);
 }
+
+bool is_encoder(Family family) { return family_info(family).encoder; }
 
 bool has_layer_beyond(Family family) { return family_info(family).layer_beyond; }
 

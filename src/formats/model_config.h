@@ -37,8 +37,9 @@ inline constexpr size_t kEosIdsMax = 256;
 inline constexpr int64_t kContextMax = int64_t{1} << 26;
 
 enum class NormKind { kRms, kLayer };
-// Where the norms of a layer stand: before its attention and its MLP, behind them, or both.
-enum class NormPlace { kBefore, kAfter, kAround };
+// Where the norms of a layer stand: before its attention and its MLP, behind them, both, or behind
+// the sum of each with what it is added to (BERT), whose last one is the model's.
+enum class NormPlace { kBefore, kAfter, kAround, kSum };
 // How the two parts of a layer stand: the MLP reads what attention made of the residual stream, or
 // both read the layer's input side by side, through a norm each or through one norm.
 enum class ResidualForm { kSequential, kParallel, kParallelOneNorm };
@@ -305,6 +306,8 @@ struct ModelConfig {
   ResidualForm residual = ResidualForm::kSequential;
   ActivationKind activation = ActivationKind::kSwiGlu;
   PositionKind position = PositionKind::kRotary;
+  int64_t position_offset = 0;  // rows of learned positions in front of the first token's
+  int64_t token_types = 0;      // rows of a table of which every token gets the first; 0: no table
   RopeConfig rope;
   std::optional<RopeConfig> sliding_rope;  // of sliding layers, where it is another one
   int64_t rotary_dim = 0;                  // columns of a head that turn; 0: all
@@ -335,7 +338,7 @@ struct ModelConfig {
   double score_scale = 0;          // or multiplied with this; 0: divided
   bool scores_by_layer = false;    // and by the number of the layer, from 1
   double score_cap = 0;            // scores become cap · tanh(score / cap); 0: they stay
-  bool embedding_norm = false;     // the rows of the token table pass a norm without weights
+  bool embedding_norm = false;     // what the tables give passes a norm
   double embedding_scale = 1;      // the rows of the token table are multiplied with it
   double residual_scale = 1;       // what attention and MLP add to the residual stream, too
   double attention_in_scale = 1;   // what attention reads is multiplied with it
@@ -381,6 +384,8 @@ Status check_context(const ModelConfig& config, int64_t context);
 
 // The model_type of config.json: "llama", "gemma3_text", "qwen3_moe".
 std::string_view family_name(Family family);
+// Whether it is an encoder as BERT is, which makes vectors of texts alone.
+bool is_encoder(Family family);
 // Whether files have one layer more, which predicts further tokens and is not read.
 bool has_layer_beyond(Family family);
 // Reads a family name. Fails with kInvalidArgument, listing the known ones.

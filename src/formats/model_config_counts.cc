@@ -111,6 +111,7 @@ int64_t count_parameters(const ModelConfig& config, int64_t experts) {
   const int64_t parts = attention_part_count(config) + feed_forward_count(config);
   const bool one_norm = config.residual == ResidualForm::kParallelOneNorm;
   const bool around = config.norm_place == NormPlace::kAround;
+  // The last one: behind the layers, or of encoders in front of them.
   int64_t total = (around ? 2 * parts : one_norm ? config.layer_count : parts) * norm + norm;
   for (int64_t layer = 0; layer < config.layer_count; ++layer) {
     if (!has_attention(config, layer)) continue;
@@ -137,7 +138,9 @@ int64_t count_parameters(const ModelConfig& config, int64_t experts) {
   total += (feed_forward_count(config) - replaced) * dense;
   total += config.vocab_size * width * (config.tied_embeddings ? 1 : 2);
   if (config.head_bias) total += config.vocab_size;
-  if (config.position == PositionKind::kLearned) total += config.context_max * width;
+  if (config.position == PositionKind::kLearned) {
+    total += (config.context_max + config.position_offset + config.token_types) * width;
+  }
   return total;
 }
 

@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "formats/model_config.h"
+#include "formats/model_config_activation.h"
+#include "formats/model_config_encoder.h"
 #include "formats/model_config_experts.h"
 #include "formats/model_config_gemma3n.h"
 #include "formats/model_config_gemma4.h"
@@ -268,13 +270,6 @@ void emit_biases(const ModelConfig& config, Json& out) {
   }
 }
 
-std::string_view plain_activation_name(ActivationKind activation) {
-  for (const PlainActivation& one : kPlainActivations) {
-    if (one.kind == activation) return one.name;
-  }
-  return "gelu_new";
-}
-
 void emit_rotary_family(const ModelConfig& config, Json& out) {
   const SizeFields fields = size_fields(config.family);
   out[std::string(fields.hidden)] = config.hidden_size;
@@ -331,6 +326,8 @@ Json to_hf_config(const ModelConfig& config) {
     emit_gpt2(config, out);
   } else if (info.recurrent_only) {
     emit_recurrent_only(config, out);
+  } else if (info.encoder) {
+    emit_encoder(config, out);
   } else {
     emit_rotary_family(config, out);
   }

@@ -191,6 +191,7 @@ Status parse_layers(const Json& config, ModelConfig& out, std::string_view where
 // sliding_window tokens of each side beside itself; with use_bidirectional_attention half as many.
 Status parse_looking_ahead(const Json& config, ModelConfig& out, std::string_view where) {
   const AheadRule rule = family_info(out.family).ahead;
+  const bool encoder = family_info(out.family).encoder;
   const auto says = [&](const char* field, bool causal, bool read) -> Result<bool> {
     const Json* value = find_field(config, field);
     if (!value || (value->is_boolean() && value->get<bool>() == causal)) return false;
@@ -202,10 +203,10 @@ Status parse_looking_ahead(const Json& config, ModelConfig& out, std::string_vie
         "not support for {} models; take a model of causal attention",
         where, field, dump_json(*value).substr(0, 80), family_name(out.family));
   };
-  JIGE_TRY(const bool not_causal, says("is_causal", true, rule != AheadRule::kNone));
+  JIGE_TRY(const bool not_causal, says("is_causal", true, encoder || rule != AheadRule::kNone));
   JIGE_TRY(const bool halved,
            says("use_bidirectional_attention", false, rule == AheadRule::kEither));
-  out.looks_ahead = not_causal || halved;
+  out.looks_ahead = not_causal || halved || encoder;
   if (!out.looks_ahead || out.sliding_window == 0) return {};
   if (halved) out.sliding_window = out.sliding_window / 2 + 1;
   if (not_causal) ++out.sliding_window;

@@ -9,6 +9,8 @@
 #include "base/json.h"
 #include "formats/json_file.h"
 #include "formats/model_config.h"
+#include "formats/model_config_activation.h"
+#include "formats/model_config_encoder.h"
 #include "formats/model_config_experts.h"
 #include "formats/model_config_fields.h"
 #include "formats/model_config_gemma3n.h"
@@ -53,6 +55,7 @@ Result<Family> detect_family(const Json& config, std::string_view where) {
   for (const FamilyInfo& info : kFamilies) {
     if (info.model_type == type) by_type = &info;
     if (info.causal_class == name || info.base_class == name) by_name = &info;
+    if (info.encoder && info.model_type == type && is_encoder_class(info, name)) by_name = &info;
     known += (known.empty() ? "" : ", ") + std::string(info.causal_class);
   }
   if ((!type.empty() && !by_type) || (!name.empty() && !by_name)) {
@@ -109,20 +112,6 @@ Result<int64_t> parse_head_dim(const Json& config, const ModelConfig& out, std::
   const int64_t usual = family_info(out.family).head_dim;
   if (usual > 0) return usual;
   return divided_head_dim(out, where);
-}
-
-// Of families that have a choice without gate.
-Result<ActivationKind> parse_plain_activation(const Json& config, const char* field,
-                                              const ModelConfig& out, std::string_view where) {
-  if (!find_field(config, field)) return family_info(out.family).activation;
-  JIGE_TRY(const std::string name, get_string(config, field, where));
-  std::string known;
-  for (const PlainActivation& one : kPlainActivations) {
-    if (one.name == name) return one.kind;
-    known += (known.empty() ? "" : ", ") + std::string(one.name);
-  }
-  return fail(Code::kUnsupported, "{}: {} \"{}\" is not supported; supported are {}", where, field,
-              name, known);
 }
 
 Status parse_activation(const Json& config, ModelConfig& out, std::string_view where) {
@@ -405,6 +394,7 @@ Result<ModelConfig> parse_model_config(const Json& whole, std::string_view where
   if (quantised && !stated) out.stored_dtype = DType::kBF16;
   JIGE_DO(out.family == Family::kGpt2              ? parse_gpt2(config, out, where)
           : family_info(out.family).recurrent_only ? parse_recurrent_only(config, out, where)
+          : family_info(out.family).encoder        ? parse_encoder(config, out, where)
                                                    : parse_rotary_family(config, out, where));
   // Sizes first: what follows allocates by the number of layers.
   const auto checked = [&]() -> Status {

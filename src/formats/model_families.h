@@ -40,7 +40,7 @@ static_assert([] {
   return true;
 }());
 
-inline const FamilyInfo& family_info(Family family) {
+inline constexpr const FamilyInfo& family_info(Family family) {
   return kFamilies[static_cast<size_t>(family)];
 }
 
@@ -124,7 +124,8 @@ inline constexpr SizeFields size_fields(Family family) {
     fields.norm_eps = "norm_eps";
   }
   if (family == Family::kStableLm || family == Family::kGptNeoX || family == Family::kPhi ||
-      family == Family::kCohere || family == Family::kCohere2 || family == Family::kJais2) {
+      family == Family::kCohere || family == Family::kCohere2 || family == Family::kJais2 ||
+      family_info(family).encoder) {
     fields.norm_eps = "layer_norm_eps";
   }
   return fields;

@@ -55,7 +55,7 @@ enum class AheadRule { kNone, kNotCausal, kEither };
 struct FamilyInfo {
   Family family;
   std::string_view model_type;    // "llama"
-  std::string_view causal_class;  // "LlamaForCausalLM"
+  std::string_view causal_class;  // "LlamaForCausalLM"; of encoders base_class
   std::string_view base_class;    // "LlamaModel"
   bool llama_class = false;       // transformers writes Llama's classes for it
 
@@ -114,6 +114,7 @@ struct FamilyInfo {
   bool scores_by_head_dim = true;
   bool logits_cap_field = false;  // final_logit_softcapping counts
   bool embedding_norm = false;
+  bool encoder = false;     // as BERT: learned positions, token types, no head
   bool root_scale = false;  // embeddings times the root of the width
   bool logit_scale = false;
   bool granite_scales = false;     // embedding_multiplier, residual_multiplier and their like

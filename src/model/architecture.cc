@@ -13,7 +13,8 @@ namespace jige::model {
 namespace {
 
 // What the tensors of a base class have in front of their names as part of a language model.
-constexpr std::string_view kBasePrefixes[] = {"transformer.", "model.", "gpt_neox.", "backbone."};
+constexpr std::string_view kBasePrefixes[] = {"transformer.", "model.", "gpt_neox.",
+                                              "backbone.",    "bert.",  "roberta."};
 // Names of modules in some files, and in others.
 struct OtherName {
   std::string_view name;
@@ -33,6 +34,9 @@ constexpr OtherName kOtherNames[] = {
     {".mlp.down_proj.", ".block_sparse_moe.down_proj."},
     // The gates of LFM3's heads, as files have them and as transformers does in memory.
     {".self_attn.gate_proj.", ".self_attn.g_proj."},
+    // Norms of BERT in files of early days.
+    {".LayerNorm.weight", ".LayerNorm.gamma"},
+    {".LayerNorm.bias", ".LayerNorm.beta"},
 };
 constexpr std::string_view kNeoXHead = "embed_out.";
 
@@ -41,12 +45,30 @@ struct ModelNames {
   std::string positions;
   std::string final_norm;
   std::string head;  // where it is not the table
+  std::string types = {};
+  std::string embedding_norm = {};
 };
+
+// Of encoders as BERT is, which end with the last layer's norm.
+ModelNames encoder_names_of(const std::string& prefix) {
+  const std::string at = prefix + ".embeddings.";
+  return {.table = at + "word_embeddings",
+          .positions = at + "position_embeddings",
+          .final_norm = "",
+          .head = "",
+          .types = at + "token_type_embeddings",
+          .embedding_norm = at + "LayerNorm"};
+}
 
 ModelNames model_names(const formats::ModelConfig& config) {
   switch (config.family) {
     case formats::Family::kGpt2:
       return {"transformer.wte", "transformer.wpe", "transformer.ln_f", "lm_head"};
+    case formats::Family::kBert:
+      return encoder_names_of("bert");
+    case formats::Family::kRoberta:
+    case formats::Family::kXlmRoberta:
+      return encoder_names_of("roberta");
     case formats::Family::kExaone:
       return {"transformer.wte", "", "transformer.ln_f", "lm_head"};
     case formats::Family::kGptNeoX:
@@ -193,16 +215,17 @@ Architecture::Architecture(const formats::ModelConfig& config,
   own_head_name_ = names.head;
   if (config.tied_embeddings) names.head = names.table;
   if (head == HeadKind::kNormAlone) names.head.clear();
-  std::vector<ParamSpec> none;
-  std::optional<NormLayer> norm;
-  if (config.embedding_norm) norm.emplace(config, "", config.hidden_size, false, none);
   const EmbeddingOptions table{.table_name = names.table,
                                .positions_name = names.positions,
+                               .types_name = names.types,
                                .vocab_size = config.vocab_size,
                                .width = config.hidden_size,
                                .position_count = config.context_max,
+                               .position_offset = config.position_offset,
+                               .type_count = config.token_types,
                                .scale = config.embedding_scale,
-                               .norm = norm,
+                               .norm_of = config.embedding_norm ? &config : nullptr,
+                               .norm_name = names.embedding_norm,
                                .device = device};
   embedding_ = config.layer_inputs.size > 0
                    ? std::make_unique<Embedding>(table, config, layer_inputs_names())

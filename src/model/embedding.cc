@@ -10,12 +10,15 @@ namespace jige::model {
 namespace {
 
 constexpr size_t kPositions = 1;
+constexpr size_t kTypes = 2;
 constexpr uint64_t kDropoutSite = 0;
 
 }  // namespace
 
 Embedding::Embedding(const EmbeddingOptions& options)
-    : width_(options.width), scale_(static_cast<float>(options.scale)), norm_(options.norm) {
+    : width_(options.width),
+      scale_(static_cast<float>(options.scale)),
+      position_offset_(options.position_offset) {
   const auto add_table = [&](const std::string& name, int64_t rows) {
     params_.push_back({.name = name + ".weight",
                        .shape = Shape{rows, options.width},
@@ -23,7 +26,15 @@ Embedding::Embedding(const EmbeddingOptions& options)
                        .decay = true});
   };
   add_table(options.table_name, options.vocab_size);
-  if (!options.positions_name.empty()) add_table(options.positions_name, options.position_count);
+  if (!options.positions_name.empty()) {
+    position_count_ = options.position_count;
+    add_table(options.positions_name, options.position_offset + options.position_count);
+  }
+  has_types_ = !options.types_name.empty();
+  JIGE_CHECK(!has_types_ || has_positions(), "token types without learned positions");
+  if (has_types_) add_table(options.types_name, options.type_count);
+  if (!options.norm_of) return;
+  norm_.emplace(*options.norm_of, options.norm_name, width_, true, params_);
 }
 
 Embedding::Embedding(const EmbeddingOptions& options, const formats::ModelConfig& config,
@@ -97,6 +108,7 @@ Embedding::Work Embedding::place_work(Placement& at, int64_t token_count, DType 
                                       PackFor use) const {
   Work work;
   if (has_positions()) work.rows = at.take(DType::kF32, Shape{token_count, width_});
+  if (has_types_) work.tokens = at.take(DType::kI32, Shape{token_count});
   if (!inputs_) return work;
   work.inputs = at.take(DType::kF32, Shape{token_count, inputs_->columns});
   work.tokens = at.take(DType::kI32, Shape{token_count});
@@ -157,17 +169,27 @@ void Embedding::forward(const BlockContext& context, const BlockWeights& weights
   const TensorView read = saved.unnormed ? saved.unnormed : rows;
   ops::embedding_forward(stream, read, weights.params[kTable].value, batch.tokens);
   if (scale_ != 1.0f) ops::scale(stream, read, read, scale_);
+  if (has_positions()) add_places(context, weights, batch, read);
   if (norm_) norm_->forward(stream, weights, rows, read, saved.norm_stats);
   if (inputs_) make_inputs(context, weights, batch, dst, memory);
-  if (has_positions()) {
-    Placement workspace(context.workspace);
-    const TensorView learned =
-        place_work(workspace, batch.token_count(), context.compute, PackFor::kInference).rows;
-    ops::embedding_forward(stream, learned, weights.params[kPositions].value, batch.positions);
-    ops::add(stream, rows, rows, learned);
-  }
   if (batch.dropout.rate > 0) ops::dropout(stream, rows, rows, batch.dropout, kDropoutSite);
   if (split_) make_streams(context, weights, dst, memory);
+}
+
+void Embedding::add_places(const BlockContext& context, const BlockWeights& weights,
+                           const Batch& batch, const TensorView& rows) const {
+  Stream& stream = context.stream;
+  Placement workspace(context.workspace);
+  const Work work =
+      place_work(workspace, batch.token_count(), context.compute, PackFor::kInference);
+  const TensorView& table = weights.params[kPositions].value;
+  ops::embedding_forward(stream, work.rows, table.row_range(position_offset_, table.rows()),
+                         batch.positions);
+  ops::add(stream, rows, rows, work.rows);
+  if (!has_types_) return;
+  ops::zero(stream, work.tokens);
+  ops::embedding_forward(stream, work.rows, weights.params[kTypes].value, work.tokens);
+  ops::add(stream, rows, rows, work.rows);
 }
 
 void Embedding::make_streams(const BlockContext& context, const BlockWeights& weights,

@@ -1,8 +1,9 @@
-// Embedding: the first block of a model. Token table and, for GPT-2, learned positions.
+// Embedding: the first block of a model. Token table and, for GPT-2 and encoders, learned
+// positions.
 //
 // Shapes: T tokens, V vocabulary, D width, P positions.
-//   dst[t] = dropout(norm(scale · table[tokens[t]]) (+ positions[position[t]]))   a norm without
-//   weights, or none
+//   dst[t] = dropout(norm(scale · table[tokens[t]] (+ positions[position[t]] + types[0])))   a norm
+//   with weights, without, or none
 // A model whose layers have inputs of their own (stream_layout.h) makes them here, P columns for
 // each of L layers, of the rows e = scale · table[tokens[t]] before dropout:
 //   inputs[t] = √½ (norm(D^-½ e Wᵀ) + √P · layer_table[tokens[t]])   the norm of each layer's
@@ -32,13 +33,17 @@ namespace jige::model {
 struct EmbeddingOptions {
   std::string table_name;      // "model.embed_tokens"
   std::string positions_name;  // "transformer.wpe", or empty without learned positions
+  std::string types_name;      // or empty without token types
   int64_t vocab_size = 0;
   int64_t width = 0;
-  int64_t position_count = 0;
+  int64_t position_count = 0;   // of texts
+  int64_t position_offset = 0;  // rows before that of a text's first token
+  int64_t type_count = 0;
   double init_std = 0.02;
   double scale = 1;
-  std::optional<NormLayer> norm = {};    // without weights
-  DeviceKind device = DeviceKind::kCpu;  // that multiplies
+  const formats::ModelConfig* norm_of = nullptr;  // a norm as this model has them; null: none
+  std::string norm_name = {};                     // empty: without weights
+  DeviceKind device = DeviceKind::kCpu;           // that multiplies
 };
 
 // Full names, without ".weight".
@@ -128,7 +133,10 @@ class Embedding final : public Block {
   };
   BackwardMemory place_backward(const BlockContext& context, const BlockMemory& memory,
                                 int64_t token_count) const;
-  bool has_positions() const { return !inputs_ && params_.size() > 1; }
+  bool has_positions() const { return position_count_ > 0; }
+  // Adds positions and types to the rows of tokens.
+  void add_places(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
+                  const TensorView& rows) const;
   // The columns of a stream that e stands in; behind them may be those of StreamLayout.
   TensorView residual(const TensorView& rows) const {
     return rows ? rows.column_range(0, width_) : rows;
@@ -147,6 +155,9 @@ class Embedding final : public Block {
   std::string name_ = "embedding";
   int64_t width_;
   float scale_;
+  int64_t position_offset_;
+  int64_t position_count_ = 0;  // 0: none are learned
+  bool has_types_ = false;
   std::optional<NormLayer> norm_;
   std::vector<ParamSpec> params_;
   std::optional<Inputs> inputs_;

@@ -53,6 +53,7 @@ Head::Head(const formats::ModelConfig& config, const std::string& norm_name,
       logit_scale_(static_cast<float>(config.logits_scale / config.logits_divisor)),
       logit_cap_(config.logits_cap),
       layout_(config),
+      has_norm_(config.norm_place != formats::NormPlace::kSum),
       norm_(config, norm_name, width_, config.norm_bias, params_) {
   if (config.altup.streams > 0) merge_.emplace(config, streams_name, device, params_);
   packed_ = PackedSizes(merge_ ? &*merge_ : nullptr);
@@ -331,6 +332,7 @@ void Head::logits(const BlockContext& context, const BlockWeights& weights, cons
 
 void Head::normed(const BlockContext& context, const BlockWeights& weights, const TensorView& src,
                   const TensorView& dst) const {
+  if (!has_norm_) return ops::scale(context.stream, dst, src, 1.0f);
   Placement workspace(context.workspace);
   norm_.forward(context.stream, weights, dst, norm_source(context, weights, workspace, src), {});
 }

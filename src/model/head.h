@@ -9,7 +9,8 @@
 // or on a GPU 4 C, before X and W run, so that the gradient of the weight is read and written less
 // often. C and G depend on V, the type and the kind of device only, and results do not depend on
 // them as far as ops promise.
-// A head of the final norm alone (HeadKind) gives n, for embeddings of texts; it has no loss.
+// A head of the final norm alone (HeadKind) gives n, for embeddings of texts; it has no loss. Where
+// layers end with a norm there is none here, and n is src.
 // Of several residual streams src is what is made of them first (altup_ends.h).
 // The block's dst: losses [T] f32, unweighted, 0 where there is no target.
 // The gradient is that of Σ loss_weights[t] · loss[t] (weights of 1 where the batch has none).
@@ -143,6 +144,7 @@ class Head final : public Block {
   double logit_cap_;  // 0: none
   StreamLayout layout_;
   std::vector<ParamSpec> params_;
+  bool has_norm_;
   NormLayer norm_;
   std::optional<Projection> linear_;
   std::optional<StreamMerge> merge_;

@@ -245,6 +245,17 @@ bool has_single_parts(formats::Family family) {
          family == formats::Family::kFalconMamba || family == formats::Family::kMamba2;
 }
 
+// Of encoders as BERT is.
+LayerNames encoder_names(const std::string& at) {
+  const std::string own = at + ".attention.self.";
+  return {.attention = {.qkv = {own + "query", own + "key", own + "value"}},
+          .attention_output = at + ".attention.output.dense",
+          .norm1_after = at + ".attention.output.LayerNorm",
+          .ffn_input = {at + ".intermediate.dense"},
+          .ffn_output = at + ".output.dense",
+          .norm2_after = at + ".output.LayerNorm"};
+}
+
 // Of families that have all names of a layer to themselves.
 std::optional<LayerNames> own_layer_names(formats::Family family, const std::string& number) {
   if (family == formats::Family::kGpt2) {
@@ -266,6 +277,10 @@ std::optional<LayerNames> own_layer_names(formats::Family family, const std::str
         .norm2 = at + ".ln_2",
         .ffn_input = {at + ".mlp.c_fc_0", at + ".mlp.c_fc_1"},
         .ffn_output = at + ".mlp.c_proj"};
+  }
+  if (family == formats::Family::kBert) return encoder_names("bert.encoder.layer." + number);
+  if (family == formats::Family::kRoberta || family == formats::Family::kXlmRoberta) {
+    return encoder_names("roberta.encoder.layer." + number);
   }
   if (family == formats::Family::kGptNeoX) {
     const std::string at = "gpt_neox.layers." + number;

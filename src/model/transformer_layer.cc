@@ -15,6 +15,12 @@ Part* address(std::optional<Part>& part) {
   return part ? &*part : nullptr;
 }
 
+// Whether the layer has norms in this place, or around its parts.
+bool has_norms(const formats::ModelConfig& config, int64_t layer, formats::NormPlace place) {
+  const formats::NormPlace own = formats::norm_place(config, layer);
+  return own == place || own == formats::NormPlace::kAround;
+}
+
 }  // namespace
 
 TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const LayerOptions& options)
@@ -24,8 +30,9 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
       residual_scale_(static_cast<float>(config.residual_scale)),
       parallel_(config.residual != formats::ResidualForm::kSequential),
       one_norm_(config.residual == formats::ResidualForm::kParallelOneNorm),
-      norms_before_(formats::norm_place(config, options.index) != formats::NormPlace::kAfter),
-      norms_after_(formats::norm_place(config, options.index) != formats::NormPlace::kBefore),
+      norms_before_(has_norms(config, options.index, formats::NormPlace::kBefore)),
+      norms_after_(has_norms(config, options.index, formats::NormPlace::kAfter)),
+      norms_sums_(config.norm_place == formats::NormPlace::kSum),
       layout_(config),
       window_(formats::has_window(config, options.index)),
       shares_(formats::shares_keys(config, options.index)),
@@ -42,12 +49,12 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
     attention_ = make_attention(config, options, residual_std, params_);
     JIGE_CHECK(!norms_after_ || !attention_->has_output(), "a norm behind two products");
     attention_output_ = make_attention_output(config, options, *attention_, residual_std, params_);
-    if (norms_after_) norm1_after_ = make_norm(names.norm1_after);
+    if (norms_after_ || norms_sums_) norm1_after_ = make_norm(names.norm1_after);
   }
   if (formats::has_feed_forward(config, options.index)) {
     if (norms_before_) norm2_ = one_norm_ ? norm1_ : make_norm(names.norm2);
     make_ffn(config, options, residual_std);
-    if (norms_after_) norm2_after_ = make_norm(names.norm2_after);
+    if (norms_after_ || norms_sums_) norm2_after_ = make_norm(names.norm2_after);
   }
   if (config.layer_inputs.size > 0) {
     input_.emplace(config, names.input, residual_std, options.device, params_);
@@ -229,6 +236,7 @@ void TransformerLayer::forward_parts(const BlockContext& context, const BlockWei
               views, work);
   leave(stream, weights, batch, ffn_part(views), dst);
   if (!at_once) ops::add(stream, dst, streams.x1, dst);
+  if (norms_sums_) norm2_after_.forward(stream, weights, dst, dst, {});
 }
 
 void TransformerLayer::forward_input(Stream& stream, const BlockWeights& weights, DType compute,
@@ -274,6 +282,7 @@ void TransformerLayer::forward_attention(const BlockContext& context, const Bloc
   }
   leave(stream, weights, batch, attention_part(views), dst);
   if (!at_once) ops::add(stream, streams.x1, src, dst);
+  if (norms_sums_) norm1_after_.forward(stream, weights, streams.x1, streams.x1, {});
   if (laurel_) {
     laurel_->forward(stream, weights, context.compute, streams.x1, n1, views.laurel, work.laurel);
   }

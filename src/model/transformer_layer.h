@@ -12,9 +12,9 @@
 // A model may have something beside attention, which x1 gets, too (laurel.h), and several residual
 // streams, of which src and dst here are one before and behind the layer (altup_layer.h).
 // Where the parts stand side by side, n2 = norm2(src), or n1 where they have one norm. Norms stand
-// before, behind or on both sides; without norm1 and norm2, n1 and n2 are src and x1. A layer may
-// have one of the parts alone, and its norm: dst is then x1, or x1 is src. src, x1 and
-// dst are f32, what is between products is in the compute type.
+// before, behind or on both sides, or over x1 and dst themselves; without norm1 and norm2, n1 and
+// n2 are src and x1. A layer may have one of the parts alone, and its norm: dst is then x1, or x1
+// is src. src, x1 and dst are f32, what is between products is in the compute type.
 //
 // saved: x1 (not side by side, and of both parts), the attention's result and what it saves, what
 // the MLP saves, 1/std of the norms, and o and m where a norm is behind them. n1 and n2 are
@@ -259,6 +259,7 @@ class TransformerLayer final : public Block {
   bool one_norm_ = false;  // and n2 is n1
   bool norms_before_ = true;
   bool norms_after_ = false;
+  bool norms_sums_ = false;  // norms behind o and m are over x1 and dst
 
   std::vector<ParamSpec> params_;
   NormLayer norm1_, norm2_, norm1_after_, norm2_after_;

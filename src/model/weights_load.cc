@@ -105,6 +105,16 @@ bool of_shared_keys(const formats::ModelConfig& config, std::string_view name) {
   return false;
 }
 
+// What stands on an encoder: heads, the layer that pools in training, and a list of positions.
+bool of_encoder_heads(const formats::ModelConfig& config, const std::string& name) {
+  if (!formats::is_encoder(config.family)) return false;
+  const std::string base = Architecture::base_name(name);
+  for (const char* module : {"pooler.", "cls.", "classifier.", "lm_head."}) {
+    if (base.starts_with(module)) return true;
+  }
+  return base == "embeddings.position_ids";
+}
+
 // A head that is stored beside the table it is tied to must be its copy: otherwise config.json
 // speaks of another model, and what was learned in the head would be lost without a word.
 Status check_tied_copy(const Architecture& architecture, const formats::TensorFolder& files) {
@@ -185,6 +195,7 @@ void tell_unused(const Architecture& architecture, const formats::TensorFolder& 
     const std::string name = formats::name_without_images(tensor->name);
     if (in_layer_beyond(architecture.config(), name)) continue;
     if (of_shared_keys(architecture.config(), name)) continue;
+    if (of_encoder_heads(architecture.config(), name)) continue;
     if (head_unused && name.starts_with(architecture.own_head_name() + ".")) continue;
     if (count++ == 0) first = tensor->name;
   }

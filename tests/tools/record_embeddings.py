@@ -28,8 +28,11 @@ import tokenizers
 import torch
 import transformers
 from sentence_transformers import SentenceTransformer
-from tokenizers import decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import (
+    BertConfig,
+    BertModel,
+    BertTokenizerFast,
     Gemma3TextConfig,
     Gemma3TextModel,
     LlamaConfig,
@@ -41,6 +44,10 @@ from transformers import (
     Qwen2Model,
     Qwen3Config,
     Qwen3Model,
+    RobertaConfig,
+    RobertaModel,
+    XLMRobertaConfig,
+    XLMRobertaModel,
 )
 
 VOCAB = 288
@@ -52,6 +59,13 @@ COMMON = dict(
     num_attention_heads=4,
     num_key_value_heads=2,
     max_position_embeddings=256,
+)
+ENCODER = dict(
+    vocab_size=VOCAB,
+    hidden_size=24,
+    intermediate_size=40,
+    num_hidden_layers=2,
+    num_attention_heads=3,
 )
 # What stands behind the pooling: inputs, outputs, whether there is a bias, the activation.
 DENSE = {
@@ -67,6 +81,7 @@ TEXTS = [
     "x",
 ]
 BOS, EOS = "<|startoftext|>", "<|endoftext|>"
+PAD = "<|padding|>"
 QUERY = "Instruct: find passages that answer the question\nQuery:"
 
 # name: (class, configuration, stored type, what the tokenizer puts before and after a text,
@@ -147,16 +162,64 @@ MODELS = {
         None,
         [{}],
     ),
+    "bert": (
+        BertModel,
+        BertConfig(**ENCODER, max_position_embeddings=96, type_vocab_size=2, hidden_act="gelu"),
+        torch.float32,
+        None,
+        {"word_embedding_dimension": 24, "pooling_mode_cls_token": True,
+         "pooling_mode_mean_tokens": False},
+        True,
+        {"query": "Represent this sentence for searching relevant passages: "},
+        None,
+        [{}, {"prompt": "query"}, {"max_seq_length": 8}],
+    ),
+    "roberta": (
+        RobertaModel,
+        RobertaConfig(**ENCODER, max_position_embeddings=202, type_vocab_size=1, pad_token_id=1,
+                      bos_token_id=0, eos_token_id=2),
+        torch.float16,
+        ([BOS], [EOS]),
+        {"word_embedding_dimension": 24, "pooling_mode_mean_tokens": True},
+        True,
+        {},
+        None,
+        [{}],
+    ),
+    "xlm_roberta": (
+        XLMRobertaModel,
+        XLMRobertaConfig(**ENCODER, max_position_embeddings=202, type_vocab_size=1, pad_token_id=1,
+                         bos_token_id=0, eos_token_id=2),
+        torch.float32,
+        ([BOS], [EOS]),
+        {"word_embedding_dimension": 24, "pooling_mode_cls_token": True},
+        True,
+        {"query": "query: "},
+        None,
+        [{}, {"prompt": "query"}],
+    ),
 }
 
 
-def make_tokenizer(before, after):
+def make_bert_tokenizer():
+    tokenizer = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=VOCAB, special_tokens=special, show_progress=False
+    )
+    tokenizer.train_from_iterator(TEXTS + [QUERY], trainer)
+    return BertTokenizerFast(vocab=tokenizer.get_vocab(), model_max_length=96)
+
+
+def make_tokenizer(before, after, pad):
     tokenizer = tokenizers.Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=VOCAB,
-        special_tokens=[BOS, EOS],
+        special_tokens=[BOS, PAD, EOS] if pad else [BOS, EOS],
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
@@ -166,7 +229,7 @@ def make_tokenizer(before, after):
         single=" ".join(before + ["$A"] + after), special_tokens=special
     )
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, bos_token=BOS, eos_token=EOS, pad_token=EOS
+        tokenizer_object=tokenizer, bos_token=BOS, eos_token=EOS, pad_token=PAD if pad else EOS
     )
 
 
@@ -189,7 +252,10 @@ def write_model(name, folder, seed):
             one = 0.0 if model_class is Gemma3TextModel else 1.0
             parameter.copy_(one + 0.2 * noise if norm else 0.25 * noise)
     model.to(dtype).save_pretrained(folder)
-    make_tokenizer(*around).save_pretrained(folder)
+    # RoBERTa gives tokens of padding no position.
+    pad = "roberta" in name
+    tokenizer = make_tokenizer(*around, pad) if around else make_bert_tokenizer()
+    tokenizer.save_pretrained(folder)
     modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
     for inputs, outputs, bias, activation in DENSE.get(name, []):
         path = f"{len(modules)}_Dense"

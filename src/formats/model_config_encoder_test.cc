@@ -1,0 +1,111 @@
+// Encoders as BERT and RoBERTa are: what their config.json says, and what is refused.
+#include <string>
+#include <vector>
+
+#include "formats/family_config_test_support.h"
+#include "formats/test_support.h"
+
+namespace jige::formats {
+namespace {
+
+Json encoder_json(const std::string& type) {
+  Json json = family_json(type);
+  json.erase("num_key_value_heads");
+  return json;
+}
+
+TEST(ModelConfigEncoder, DefaultsAreThoseOfTransformers) {
+  const ModelConfig bert = config_of(encoder_json("bert"));
+  EXPECT_TRUE(is_encoder(bert.family) && bert.looks_ahead && bert.embedding_norm);
+  EXPECT_EQ(bert.norm_place, NormPlace::kSum);
+  EXPECT_EQ(bert.norm_eps, 1e-12);
+  EXPECT_EQ(bert.activation, ActivationKind::kGeluErf);
+  EXPECT_EQ(bert.position, PositionKind::kLearned);
+  EXPECT_EQ(bert.position_offset, 0);
+  EXPECT_EQ(bert.context_max, 256);
+  EXPECT_EQ(bert.token_types, 2);
+  EXPECT_TRUE(bert.qkv_bias && bert.output_bias && bert.mlp_bias);
+  EXPECT_EQ(bert.kv_head_count, 4);
+  EXPECT_EQ(bert.head_dim, 8);
+  for (const char* type : {"roberta", "xlm-roberta"}) {
+    const ModelConfig roberta = config_of(encoder_json(type));
+    EXPECT_EQ(roberta.position_offset, 2) << "behind the row of padding";
+    EXPECT_EQ(roberta.context_max, 254);
+    EXPECT_EQ(roberta.pad_id, 1);
+  }
+  const ModelConfig padded = config_of(changed(encoder_json("roberta"), {{"pad_token_id", 5}}));
+  EXPECT_EQ(padded.position_offset, 6);
+  EXPECT_EQ(padded.context_max, 250);
+}
+
+TEST(ModelConfigEncoder, IsReadBackAsItWasWritten) {
+  for (const char* type : {"bert", "roberta", "xlm-roberta"}) {
+    const ModelConfig config = config_of(
+        changed(encoder_json(type),
+                {{"hidden_act", "gelu_new"}, {"layer_norm_eps", 1e-5}, {"type_vocab_size", 1}}));
+    EXPECT_EQ(config.activation, ActivationKind::kGeluTanh);
+    EXPECT_EQ(config_of(to_hf_config(config)), config) << type;
+  }
+}
+
+TEST(ModelConfigEncoder, AnyClassWithTheEncoderIsRead) {
+  for (const auto& [type, name] : std::vector<std::pair<const char*, const char*>>{
+           {"bert", "BertModel"},
+           {"bert", "BertForMaskedLM"},
+           {"xlm-roberta", "XLMRobertaForSequenceClassification"},
+           {"roberta", "RobertaForMaskedLM"}}) {
+    const Json json = changed(encoder_json(type), {{"architectures", Json::array({name})}});
+    EXPECT_EQ(family_name(config_of(json).family), type);
+  }
+  EXPECT_FAILS_WITH(
+      parsed(changed(encoder_json("bert"), {{"architectures", Json::array({"RobertaModel"})}})),
+      Code::kCorrupt, "contradicts");
+}
+
+TEST(ModelConfigEncoder, RefusesWhatItDoesNotCompute) {
+  const Json bert = encoder_json("bert");
+  EXPECT_FAILS_WITH(parsed(changed(bert, {{"position_embedding_type", "relative_key"}})),
+                    Code::kUnsupported, "position_embedding_type");
+  EXPECT_FAILS_WITH(parsed(changed(bert, {{"is_decoder", true}})), Code::kUnsupported,
+                    "is_decoder");
+  EXPECT_FAILS_WITH(parsed(changed(bert, {{"hidden_act", "mish"}})), Code::kUnsupported, "mish");
+  EXPECT_FAILS_WITH(parsed(changed(bert, {{"num_attention_heads", 5}})), Code::kCorrupt,
+                    "does not divide");
+  EXPECT_FAILS_WITH(parsed(changed(bert, {{"num_attention_heads", 0}})), Code::kCorrupt,
+                    "num_attention_heads");
+  EXPECT_FAILS_WITH(parsed(changed(bert, {{"type_vocab_size", 0}})), Code::kCorrupt,
+                    "type_vocab_size");
+  const Json roberta = encoder_json("roberta");
+  EXPECT_FAILS_WITH(parsed(changed(roberta, {{"max_position_embeddings", 2}})), Code::kCorrupt,
+                    "max_position_embeddings");
+  EXPECT_FAILS_WITH(parsed(changed(roberta, {{"pad_token_id", -1}})), Code::kCorrupt,
+                    "pad_token_id");
+  ModelConfig broken = config_of(bert);
+  broken.position_offset = 2;
+  EXPECT_FAILS_WITH(check_model_config(broken, "x"), Code::kInvalidArgument, "from row 2");
+  broken = config_of(bert);
+  broken.looks_ahead = false;
+  EXPECT_FAILS_WITH(check_model_config(broken, "x"), Code::kInvalidArgument, "bert");
+  ModelConfig llama = config_of(family_json("llama"));
+  llama.token_types = 2;
+  EXPECT_FAILS_WITH(check_model_config(llama, "x"), Code::kInvalidArgument, "llama");
+}
+
+// Published sizes, without the layer that pools in training.
+TEST(ModelConfigEncoder, CountsTheParametersOfPublishedModels) {
+  Json base = changed(encoder_json("bert"), {{"vocab_size", 30522},
+                                             {"hidden_size", 768},
+                                             {"intermediate_size", 3072},
+                                             {"num_hidden_layers", 12},
+                                             {"num_attention_heads", 12},
+                                             {"max_position_embeddings", 512}});
+  EXPECT_EQ(parameter_count(config_of(base)), 108891648);
+  base = changed(base, {{"model_type", "xlm-roberta"},
+                        {"vocab_size", 250002},
+                        {"max_position_embeddings", 514},
+                        {"type_vocab_size", 1}});
+  EXPECT_EQ(parameter_count(config_of(base)), 277453056);
+}
+
+}  // namespace
+}  // namespace jige::formats

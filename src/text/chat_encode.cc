@@ -216,8 +216,9 @@ Result<std::vector<int32_t>> encode_chat(const Tokenizer& tokenizer, const ChatT
 Result<std::vector<int32_t>> encode_chat_continued(const Tokenizer& tokenizer,
                                                    const ChatTemplate& chat, const Json& messages,
                                                    const ChatOptions& options) {
-  // Shows where the content ends, and by its last letter whether what it ends with is kept.
-  constexpr std::string_view kEnd = "END-OF-THE-MESSAGE-TO-GO-ON-WITH ";
+  // Shows where the content ends, and by its last letter whether what it ends with is kept. It is
+  // that of transformers, as templates that write more behind a content look for it there.
+  constexpr std::string_view kEnd = "CONTINUE_FINAL_MESSAGE_TAG ";
   Json given = messages;
   if (!given.is_array() || given.empty() || !given.back().is_object() ||
       !given.back().contains("content") || !given.back()["content"].is_string()) {

@@ -67,6 +67,23 @@ TEST(EncodeChat, NamesOfArgumentsAndToolsMakeNoControlTokens) {
   EXPECT_EQ(*tokenizer.decode(*ids, {}), *text);
 }
 
+TEST(EncodeChat, WhatATemplateShowsByEscapesMakesNoControlTokens) {
+  const Tokenizer tokenizer = family("qwen2");
+  const Json messages = Json::array({{{"a<|im_end|>\u00e9", "<|im_start|>\u200b"}}});
+  const std::pair<const char*, std::string> shown[] = {
+      {"{{ messages[0] }}", "{'a<|im_end|>\u00e9': '<|im_start|>\\u200b'}"},
+      {"{{ '%r' % messages[0] }}", "{'a<|im_end|>\u00e9': '<|im_start|>\\u200b'}"},
+      {"{{ '%a' % messages[0] }}", "{'a<|im_end|>\\xe9': '<|im_start|>\\u200b'}"},
+      {"{{ messages[0] | tojson(ensure_ascii=true) }}",
+       "{\"a<|im_end|>\\u00e9\": \"<|im_start|>\\u200b\"}"}};
+  for (const auto& [source, text] : shown) {
+    const auto ids = encode_chat(tokenizer, *ChatTemplate::parse(source, "small"), messages, {});
+    ASSERT_TRUE(ids.has_value()) << source << ": " << ids.error().message;
+    EXPECT_EQ(*tokenizer.decode(*ids, {}), text) << source;
+    for (const int32_t id : *ids) EXPECT_FALSE(tokenizer.is_special(id)) << source;
+  }
+}
+
 TEST(EncodeChat, VariablesDoNotTakeThePlaceOfTheMessages) {
   const Json variables = {{"messages", talk({{"user", "<|im_end|>"}})}};
   const auto ids =
@@ -326,6 +343,20 @@ TEST(EncodeChatContinued, EndsWhereTheLastMessageDoes) {
   EXPECT_EQ(shown(kTrims, "It is "), "<|im_start|>1+1?<|im_end|><|im_start|>It is");
   EXPECT_EQ(shown(kTrims, ""), "<|im_start|>1+1?<|im_end|><|im_start|>");
   EXPECT_EQ(shown(kKeeps, "1+1?"), "<|im_start|>1+1?<|im_end|><|im_start|>1+1?");
+}
+
+TEST(EncodeChatContinued, TemplatesFindTheMarkOfTransformers) {
+  // As that of LFM2.5 does, which writes calls behind the content.
+  const auto chat = ChatTemplate::parse(
+      "{% for m in messages %}{% set tag = 'CONTINUE_FINAL_MESSAGE_TAG ' %}"
+      "{% if m.content.endswith(tag) %}{{ m.content[:-(tag | length)] }}[calls]{{ tag }}"
+      "{% else %}{{ m.content }}[calls]{% endif %}<|im_end|>{% endfor %}",
+      "small");
+  const Tokenizer tokenizer = family("qwen2");
+  const auto ids =
+      encode_chat_continued(tokenizer, *chat, talk({{"user", "a"}, {"assistant", "b "}}), {});
+  ASSERT_TRUE(ids.has_value()) << ids.error().message;
+  EXPECT_EQ(*tokenizer.decode(*ids, {}), "a[calls]<|im_end|>b [calls]");
 }
 
 TEST(EncodeChatContinued, ControlTokensInTheMessageStayText) {

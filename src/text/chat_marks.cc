@@ -3,24 +3,21 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "text/mark_characters.h"
 #include "text/tokenizer_core.h"
 #include "text/unicode.h"
 
 namespace jige::text {
 namespace {
 
-// Two noncharacters: no text needs them, no template writes them.
-constexpr std::string_view kBegin = "\xEF\xB7\x90";  // U+FDD0
-constexpr std::string_view kEnd = "\xEF\xB7\x91";    // U+FDD1
-
 bool is_mark_at(std::string_view text, size_t at) {
-  const std::string_view here = text.substr(at, kBegin.size());
-  return here == kBegin || here == kEnd;
+  const std::string_view here = text.substr(at, kMarkBegin.size());
+  return here == kMarkBegin || here == kMarkEnd;
 }
 
 // The first mark at or after `from`, or npos.
 size_t find_mark(std::string_view text, size_t from) {
-  const std::string_view lead = kBegin.substr(0, 2);
+  const std::string_view lead = kMarkBegin.substr(0, 2);
   for (size_t at = find_text(text, lead, from); at != text.npos;
        at = find_text(text, lead, at + 1)) {
     if (is_mark_at(text, at)) return at;
@@ -33,7 +30,7 @@ std::string without_marks(std::string_view text) {
   size_t from = 0;
   for (size_t at = find_mark(text, 0); at != text.npos; at = find_mark(text, from)) {
     out.append(text.substr(from, at - from));
-    from = at + kBegin.size();
+    from = at + kMarkBegin.size();
   }
   return out.append(text.substr(from));
 }
@@ -46,8 +43,8 @@ std::string mark_text(const std::string& raw, const TokenTrie& tokens) {
   for (size_t at = tokens.find(text, 0, ends); at < text.size();
        at = tokens.find(text, from, ends)) {
     const size_t end = ends.back().end;
-    out.append(text, from, at - from).append(kBegin);
-    out.append(text, at, end - at).append(kEnd);
+    out.append(text, from, at - from).append(kMarkBegin);
+    out.append(text, at, end - at).append(kMarkEnd);
     from = end;
   }
   return out.append(text, from);
@@ -98,18 +95,18 @@ Unmarked remove_marks(const ChatRender& render) {
   size_t from = 0;
   for (size_t at = find_mark(text, 0); at != text.npos; at = find_mark(text, from)) {
     result.text.append(text.substr(from, at - from));
-    from = at + kBegin.size();
+    from = at + kMarkBegin.size();
     marks.push_back(at);
     const size_t place = result.text.size();
     // Nothing may span the mark, and behind a first mark nothing may begin.
     result.guards.push_back(place);
-    if (text.substr(at, kBegin.size()) == kBegin) result.guards.push_back(place + 1);
+    if (text.substr(at, kMarkBegin.size()) == kMarkBegin) result.guards.push_back(place + 1);
   }
   result.text.append(text.substr(from));
   std::sort(result.guards.begin(), result.guards.end());
   const auto moved = [&](size_t place) {
     const auto before = std::lower_bound(marks.begin(), marks.end(), place) - marks.begin();
-    return place - static_cast<size_t>(before) * kBegin.size();
+    return place - static_cast<size_t>(before) * kMarkBegin.size();
   };
   for (const ChatSpan& span : render.generated) {
     result.spans.push_back({moved(span.begin), moved(span.end)});

@@ -6,13 +6,14 @@
 #include <charconv>
 #include <cmath>
 
+#include "text/mark_characters.h"
 #include "text/unicode.h"
 
 namespace jige::text::jinja {
 namespace {
 
 bool is_printable(char32_t c) {
-  if (c == ' ') return true;
+  if (c == ' ' || is_guard_mark(c)) return true;
   switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
     case UTF8PROC_CATEGORY_CN:
     case UTF8PROC_CATEGORY_CC:
@@ -86,13 +87,14 @@ void append_json_string(std::string& out, std::string_view text, bool ensure_asc
     const Decoded next = decode_utf8(text.substr(i));
     const char32_t c = next.code_point;
     constexpr std::string_view kFrom = "\"\\\n\r\t\b\f", kTo = "\"\\nrtbf";
+    const bool escaped = ensure_ascii && c > 0x7E && !is_guard_mark(c);
     const size_t simple = c < 0x80 ? kFrom.find(static_cast<char>(c)) : kFrom.npos;
     if (simple != kFrom.npos) {
       out.push_back('\\');
       out.push_back(kTo[simple]);
-    } else if (c < 0x20 || (ensure_ascii && c > 0x7E && c <= 0xFFFF)) {
+    } else if (c < 0x20 || (escaped && c <= 0xFFFF)) {
       out += fmt::format("\\u{:04x}", static_cast<uint32_t>(c));
-    } else if (ensure_ascii && c > 0xFFFF) {
+    } else if (escaped) {
       const auto offset = static_cast<uint32_t>(c) - 0x10000;
       out += fmt::format("\\u{:04x}\\u{:04x}", 0xD800 + (offset >> 10), 0xDC00 + (offset & 0x3FF));
     } else {

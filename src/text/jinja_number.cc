@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "text/jinja_format.h"
+#include "text/mark_characters.h"
 #include "text/unicode.h"
 
 namespace jige::text::jinja {
@@ -107,8 +108,8 @@ std::string escape_non_ascii(std::string_view text) {
   for (size_t i = 0; i < text.size();) {
     const Decoded next = decode_utf8(text.substr(i));
     const auto c = static_cast<uint32_t>(next.code_point);
-    if (c < 0x80) {
-      out.push_back(static_cast<char>(c));
+    if (c < 0x80 || is_guard_mark(next.code_point)) {
+      out.append(text.substr(i, next.size));
     } else {
       out += c <= 0xFF     ? fmt::format("\\x{:02x}", c)
              : c <= 0xFFFF ? fmt::format("\\u{:04x}", c)

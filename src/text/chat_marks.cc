@@ -98,9 +98,12 @@ Unmarked remove_marks(const ChatRender& render) {
     from = at + kMarkBegin.size();
     marks.push_back(at);
     const size_t place = result.text.size();
-    // Nothing may span the mark, and behind a first mark nothing may begin.
+    // Nothing may span a mark, begin behind a first or end before a last one: of a pair a template
+    // may have cut one off.
+    const bool begins = text.substr(at, kMarkBegin.size()) == kMarkBegin;
+    if (!begins && place > 0) result.guards.push_back(place - 1);
     result.guards.push_back(place);
-    if (text.substr(at, kMarkBegin.size()) == kMarkBegin) result.guards.push_back(place + 1);
+    if (begins) result.guards.push_back(place + 1);
   }
   result.text.append(text.substr(from));
   std::sort(result.guards.begin(), result.guards.end());

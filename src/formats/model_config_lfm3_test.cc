@@ -89,8 +89,10 @@ TEST(Lfm3Config, LayersAreOfThreeKinds) {
 }
 
 TEST(Lfm3Config, EitherKindOfAttentionMayTurnInAnyWay) {
-  const Json share = {
-      {"rope_type", "proportional"}, {"rope_theta", 9e3}, {"partial_rotary_factor", 0.25}};
+  const Json share = {{"rope_type", "proportional"},
+                      {"rope_theta", 9e3},
+                      {"partial_rotary_factor", 0.25},
+                      {"factor", 2.0}};
   const Json linear = {{"rope_type", "linear"}, {"rope_theta", 5e3}, {"factor", 2.0}};
   Json json = lfm3_types("sliding_attention", "conv", "full_attention", "conv");
   json["rope_parameters"] = {{"sliding_attention", share}, {"full_attention", linear}};
@@ -98,7 +100,8 @@ TEST(Lfm3Config, EitherKindOfAttentionMayTurnInAnyWay) {
   EXPECT_EQ(config.rope, (RopeConfig{.theta = 5e3, .scaling = RopeScaling::kLinear, .factor = 2}));
   EXPECT_EQ(
       config.sliding_rope,
-      (RopeConfig{.theta = 9e3, .scaling = RopeScaling::kProportional, .turned_share = 0.25}));
+      (RopeConfig{
+          .theta = 9e3, .scaling = RopeScaling::kProportional, .factor = 2, .turned_share = 0.25}));
   EXPECT_EQ(config_of(to_hf_config(config)), config);
   json["rope_parameters"].erase("sliding_attention");
   EXPECT_FAILS_WITH(parsed(json), Code::kCorrupt, "\"sliding_attention\"");

@@ -3,6 +3,7 @@
 
 #include "api/request_test_support.h"
 #include "base/rng.h"
+#include "base/test_fuzz_rounds.h"
 
 namespace jige::api {
 namespace {
@@ -134,7 +135,7 @@ TEST(EmbeddingRequest, EveryMutationIsReadOrRefused) {
                                              "[]",       "96"};
   const ServedModel model = embedding_model();
   int read = 0, refused = 0;
-  for (uint64_t seed = 0; seed < 4000; ++seed) {
+  for (uint64_t seed = 0; seed < fuzz_rounds(4000); ++seed) {
     Rng rng(derive_key(seed, "embedding mutation"));
     std::string body = seeds[rng.below(seeds.size())];
     for (uint64_t i = rng.below(5); i > 0; --i) {

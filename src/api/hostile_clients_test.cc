@@ -12,6 +12,7 @@
 #include "api/service_test_support.h"
 #include "base/file.h"
 #include "base/rng.h"
+#include "base/test_fuzz_rounds.h"
 
 namespace jige::api {
 namespace {
@@ -288,7 +289,7 @@ TEST(HostileClients, MutatedBodiesGetWellFormedErrors) {
                                              std::string(3000, '['),
                                              std::string(3000, '9')};
   std::map<int, int> statuses;
-  for (uint64_t seed = 0; seed < 600; ++seed) {
+  for (uint64_t seed = 0; seed < fuzz_rounds(600); ++seed) {
     Rng rng(derive_key(seed, "body mutation"));
     const auto& [path, good] = kGoodBodies[seed % std::size(kGoodBodies)];
     std::string body = good;

@@ -11,6 +11,7 @@
 
 #include "api/test_client.h"
 #include "base/rng.h"
+#include "base/test_fuzz_rounds.h"
 
 namespace jige::api {
 namespace {
@@ -490,7 +491,7 @@ TEST_F(HttpServerTest, SurvivesMutatedRequests) {
   const std::string good =
       request_text("POST", "/echo?a=%20", R"({"prompt":"x"})", "Accept: */*\r\n") +
       "POST /later HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n";
-  for (uint64_t seed = 0; seed < 300; ++seed) {
+  for (uint64_t seed = 0; seed < fuzz_rounds(300); ++seed) {
     Rng rng(derive_key(seed, "http mutation"));
     std::string text = good;
     const uint64_t edits = 1 + rng.below(6);

@@ -6,6 +6,7 @@
 #include "api/request_test_support.h"
 #include "api/responses_request.h"
 #include "base/rng.h"
+#include "base/test_fuzz_rounds.h"
 
 namespace jige::api {
 namespace {
@@ -441,7 +442,7 @@ TEST(RequestFuzz, EveryMutationIsReadOrRefused) {
   ServedModel model = test_model();
   model.tool_format = ToolFormat::kHermes;
   int read = 0, refused = 0;
-  for (uint64_t seed = 0; seed < 4000; ++seed) {
+  for (uint64_t seed = 0; seed < fuzz_rounds(4000); ++seed) {
     Rng rng(derive_key(seed, "request mutation"));
     std::string body = seeds[rng.below(seeds.size())];
     const uint64_t edits = rng.below(5);

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/rng.h"
+#include "base/test_fuzz_rounds.h"
 #include "base/test_processor_watch.h"
 
 namespace jige {
@@ -203,7 +204,7 @@ TEST(Json, SurvivesMutatedTexts) {
   const std::string original =
       R"({"model":"llama","layers":[1,2,{"eps":1e-5,"on":true,"off":null}],"s":"a\u00e9\\n😀"})";
   int accepted = 0;
-  for (int round = 0; round < 20000; ++round) {
+  for (uint64_t round = 0; round < fuzz_rounds(20000); ++round) {
     std::string text = original;
     for (uint64_t edit = 0, edits = 1 + rng.below(4); edit < edits && !text.empty(); ++edit) {
       const size_t at = rng.below(text.size());

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
+#include "base/test_fuzz_rounds.h"
 #include "formats/model_config.h"
 #include "formats/test_support.h"
 
@@ -238,7 +239,7 @@ TEST(EmbeddingConfig, SurvivesDamageToAnyOfItsFiles) {
   for (const std::string& name : names)
     write_or_fail(to + "/" + name, read_or_fail(from + "/" + name));
   int accepted = 0;
-  for (uint64_t seed = 0; seed < 4000; ++seed) {
+  for (uint64_t seed = 0; seed < fuzz_rounds(4000); ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     const std::string& name = names[seed % std::size(names)];
     const std::string whole = read_or_fail(from + "/" + name);

@@ -1,6 +1,7 @@
 // Seeded mutation of every kind of file this folder reads. A parser may refuse or accept what it is
 // given, but what it accepts must hold its promises; crashes and sanitizer reports are failures
-// too. Replay one case with its seed: each failure prints it.
+// too. Replay one case with its seed: each failure prints it. JIGE_FUZZ_ROUNDS multiplies the
+// number of cases.
 
 #include <gtest/gtest.h>
 
@@ -8,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
+#include "base/test_fuzz_rounds.h"
 #include "formats/checkpoint.h"
 #include "formats/generation_config.h"
 #include "formats/gguf_config.h"
@@ -45,7 +47,7 @@ std::vector<std::string> seeds_below(const std::string& folder, std::string_view
 template <typename Body>
 void fuzz(const std::vector<std::string>& seeds, uint64_t count, Body&& body) {
   set_log_level(LogLevel::kError);
-  for (uint64_t seed = 0; seed < count; ++seed) {
+  for (uint64_t seed = 0; seed < fuzz_rounds(count); ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     body(Mutator(seed).mutate(seeds[seed % seeds.size()]));
     if (testing::Test::HasFatalFailure()) break;

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/log.h"
+#include "base/test_fuzz_rounds.h"
 #include "formats/test_support.h"
 
 namespace jige::formats {
@@ -159,7 +160,7 @@ TEST(QuantisedScheme, StandsAnyDamage) {
   set_log_level(LogLevel::kError);
   const std::string texts[] = {dump_json(fp8_json()), dump_json(gptq_json()), dump_json(awq_json()),
                                dump_json(compressed_json("pack-quantized", int4_json()))};
-  for (uint64_t seed = 0; seed < 4000; ++seed) {
+  for (uint64_t seed = 0; seed < fuzz_rounds(4000); ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     const auto json = parse_json(Mutator(seed).mutate(texts[seed % 4]), "config.json");
     if (!json) continue;

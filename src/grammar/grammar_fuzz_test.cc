@@ -4,10 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "base/test_fuzz_rounds.h"
 #include "grammar/grammar_test_support.h"
 #include "grammar/schema_test_support.h"
 
@@ -17,19 +17,10 @@ namespace {
 using testing::compiled;
 using testing::Kind;
 
-uint64_t environment_number(const char* name, uint64_t fallback) {
-  const char* text = std::getenv(name);
-  return text ? std::strtoull(text, nullptr, 10) : fallback;
-}
-
 class GrammarFuzz : public ::testing::Test {
  protected:
-  GrammarFuzz()
-      : seed_(environment_number("JIGE_FUZZ_SEED", 2024)), rng_(derive_key(seed_, "grammar fuzz")) {
+  GrammarFuzz() : seed_(fuzz_seed(2024)), rng_(derive_key(seed_, "grammar fuzz")) {
     std::printf("fuzz seed %llu\n", static_cast<unsigned long long>(seed_));
-  }
-  static uint64_t rounds(uint64_t count) {
-    return count * environment_number("JIGE_FUZZ_ROUNDS", 1);
   }
 
   std::string mutate(std::string text, std::span<const std::string_view> words) {
@@ -124,7 +115,7 @@ TEST_F(GrammarFuzz, Expressions) {
   static constexpr std::string_view kSeeds[] = {
       "(a|b)*c{2,5}",   "[a-z]+@[a-z]+\\.(com|org)", "^\\d{4}-\\d\\d(T[0-9:]{8})?$",
       "((a?){20}){20}", "(.|\\n)*\"[^\"]*\"",        "[\\w\\-]+(, [\\w\\-]+){0,9}"};
-  for (uint64_t round = 0; round < rounds(1500); ++round) {
+  for (uint64_t round = 0; round < fuzz_rounds(1500); ++round) {
     const std::string pattern = mutate(std::string(kSeeds[rng_.below(std::size(kSeeds))]), kWords);
     SCOPED_TRACE(pattern);
     use({Kind::kRegex, pattern});
@@ -142,7 +133,7 @@ TEST_F(GrammarFuzz, Rules) {
       "root ::= (a \"=\" b? \"\\n\")+\na ::= [0-9]+ b\nb ::= [ \\t]* | c c ::= . | \"\\u00e9\"",
       "root ::= \"a\" b | b\nb ::= [^\\x00-\\x7F\\]]{3} root? \"z\"",
       "root ::= ((\"a\"? b){20}){20} b ::= \"b\" | \"\""};
-  for (uint64_t round = 0; round < rounds(1500); ++round) {
+  for (uint64_t round = 0; round < fuzz_rounds(1500); ++round) {
     const std::string rules = mutate(std::string(kSeeds[rng_.below(std::size(kSeeds))]), kWords);
     SCOPED_TRACE(rules);
     use({Kind::kEbnf, rules});
@@ -151,7 +142,7 @@ TEST_F(GrammarFuzz, Rules) {
 }
 
 TEST_F(GrammarFuzz, Schemas) {
-  for (uint64_t round = 0; round < rounds(600); ++round) {
+  for (uint64_t round = 0; round < fuzz_rounds(600); ++round) {
     Json schema = testing::random_root_schema(rng_);
     for (uint64_t edits = rng_.below(4); edits > 0; --edits) change_tree(schema);
     SCOPED_TRACE(schema.dump());

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
+#include "base/test_fuzz_rounds.h"
 #include "plan/ring_baselines.h"
 #include "profile/simulated_meter.h"
 #include "topology/nvlinks.h"
@@ -84,7 +85,7 @@ TEST(NcclGraph, RefusesWhatNcclWouldRefuse) {
 
 TEST(NcclGraph, MutatedFilesNeverAbort) {
   Rng rng(derive_key(4, "graph fuzz"));
-  for (int round = 0; round < 3000; ++round) {
+  for (uint64_t round = 0; round < fuzz_rounds(3000); ++round) {
     std::string text = kDump;
     for (uint64_t i = 1 + rng.below(3); i > 0; --i) {
       text[rng.below(text.size())] = static_cast<char>("<>/\"=&!-x019 "[rng.below(13)]);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
+#include "base/test_fuzz_rounds.h"
 
 namespace jige::profile {
 namespace {
@@ -125,7 +126,7 @@ TEST(AgentProtocol, FieldsOutOfTheirLimitsAreNamed) {
 TEST(AgentProtocol, MutatedMessagesAreParsedOrRefusedNeverMore) {
   Rng rng(derive_key(11, "agent messages"));
   int parsed = 0, refused = 0;
-  for (int round = 0; round < 4000; ++round) {
+  for (uint64_t round = 0; round < fuzz_rounds(4000); ++round) {
     const auto all = samples();
     std::string payload = payload_of(all[rng.below(all.size())]);
     for (uint64_t edits = rng.below(4) + 1; edits-- > 0 && !payload.empty();) {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/rng.h"
+#include "base/test_fuzz_rounds.h"
 #include "sim/json_damage_test_support.h"
 #include "sim/step_profile.h"
 
@@ -157,7 +158,7 @@ TEST(ServePlanFile, DamagedFilesAreRefusedOrGiveSettingsWithinTheirRanges) {
   const std::string whole = dump_json(some_file());
   Rng rng(derive_key(4, "serve plan fuzz"));
   int read = 0;
-  for (int round = 0; round < 3000; ++round) {
+  for (uint64_t round = 0; round < fuzz_rounds(3000); ++round) {
     const std::string text = damaged_json(whole, rng);
     const auto json = parse_json(text, "fuzz");
     if (!json) continue;

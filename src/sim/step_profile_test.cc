@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/rng.h"
+#include "base/test_fuzz_rounds.h"
 #include "sim/json_damage_test_support.h"
 
 namespace jige::sim {
@@ -97,7 +98,7 @@ TEST(StepProfile, DamagedFilesAreRefusedOrGiveSoundTimes) {
   StepFeatures features;
   features.add(1000, 200, 64);
   int read_count = 0;
-  for (int round = 0; round < 3000; ++round) {
+  for (uint64_t round = 0; round < fuzz_rounds(3000); ++round) {
     const std::string text = damaged_json(whole, rng);
     const auto json = parse_json(text, "fuzz");
     if (!json) continue;

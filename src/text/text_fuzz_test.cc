@@ -2,10 +2,10 @@
 // and what loads must still work. The seed is printed; JIGE_FUZZ_SEED sets another,
 // JIGE_FUZZ_ROUNDS multiplies the number of rounds.
 #include <cstdio>
-#include <cstdlib>
 
 #include "base/base64.h"
 #include "base/rng.h"
+#include "base/test_fuzz_rounds.h"
 #include "text/character_map.h"
 #include "text/chat_encode.h"
 #include "text/test_fixtures.h"
@@ -16,18 +16,11 @@
 namespace jige::text {
 namespace {
 
-uint64_t environment(const char* name, uint64_t fallback) {
-  const char* text = std::getenv(name);
-  return text ? std::strtoull(text, nullptr, 10) : fallback;
-}
-
 class TextFuzz : public ::testing::Test {
  protected:
-  TextFuzz() : seed_(environment("JIGE_FUZZ_SEED", 2024)), rng_(derive_key(seed_, "text fuzz")) {
+  TextFuzz() : seed_(fuzz_seed(2024)), rng_(derive_key(seed_, "text fuzz")) {
     std::printf("fuzz seed %llu\n", static_cast<unsigned long long>(seed_));
   }
-
-  static uint64_t rounds(uint64_t count) { return count * environment("JIGE_FUZZ_ROUNDS", 1); }
 
   size_t place(const std::string& text) { return rng_.below(text.size() + 1); }
 
@@ -118,7 +111,7 @@ TEST_F(TextFuzz, TokenizerFilesWithBrokenBytes) {
   for (const auto& name : fixture_folders("tokenizers")) {
     const auto text = read_file(fixture_path("tokenizers/" + name + "/tokenizer.json"));
     ASSERT_TRUE(text.has_value());
-    for (uint64_t round = 0; round < rounds(60); ++round) {
+    for (uint64_t round = 0; round < fuzz_rounds(60); ++round) {
       SCOPED_TRACE(name + " round " + std::to_string(round));
       const auto tokenizer = Tokenizer::from_json(mutate(*text, words), "fuzz");
       if (tokenizer) use(*tokenizer);
@@ -130,7 +123,7 @@ TEST_F(TextFuzz, TokenizerFilesWithOtherValues) {
   for (const auto& name : fixture_folders("tokenizers")) {
     const auto text = read_file(fixture_path("tokenizers/" + name + "/tokenizer.json"));
     const Json tree = Json::parse(*text);
-    for (uint64_t round = 0; round < rounds(30); ++round) {
+    for (uint64_t round = 0; round < fuzz_rounds(30); ++round) {
       SCOPED_TRACE(name + " round " + std::to_string(round));
       Json changed = tree;
       const char* parts[] = {"added_tokens", "normalizer",     "pre_tokenizer", "decoder",
@@ -151,7 +144,7 @@ TEST_F(TextFuzz, TokensWithRanks) {
   const auto check = [&](Result<TokenizerParts> parts) {
     if (parts) use(Tokenizer(std::make_shared<const TokenizerCore>(std::move(*parts))));
   };
-  for (uint64_t round = 0; round < rounds(60); ++round) {
+  for (uint64_t round = 0; round < fuzz_rounds(60); ++round) {
     SCOPED_TRACE("round " + std::to_string(round));
     check(build_from_tekken(mutate(*tekken, words), {}, "fuzz"));
     check(build_from_rank_list(mutate(*list, words), moonshot, "fuzz"));
@@ -171,7 +164,7 @@ TEST_F(TextFuzz, CharacterMaps) {
   ASSERT_TRUE(bytes.has_value());
   const std::vector<std::string> words = {std::string(4, '\0'), "\xFF\xFF\xFF\xFF", "\x80", "a"};
   const std::string input = "Hello \uFB01 e\u0301\u0302 \uFF01\r\n\u2026 \u3000 \U0001F600 Zq";
-  for (uint64_t round = 0; round < rounds(2000); ++round) {
+  for (uint64_t round = 0; round < fuzz_rounds(2000); ++round) {
     std::string changed = *bytes;
     // Single bits of units first of all: they lead elsewhere.
     for (uint64_t i = rng_.below(6); i > 0; --i) {
@@ -191,7 +184,7 @@ TEST_F(TextFuzz, RandomBytesAndIds) {
     SCOPED_TRACE(name);
     const auto tokenizer = Tokenizer::load(fixture_path("tokenizers/" + name));
     ASSERT_TRUE(tokenizer.has_value());
-    for (uint64_t round = 0; round < rounds(100); ++round) use(*tokenizer);
+    for (uint64_t round = 0; round < fuzz_rounds(100); ++round) use(*tokenizer);
   }
 }
 
@@ -208,7 +201,7 @@ TEST_F(TextFuzz, Templates) {
            "arguments": {"x": [1, null]}}}]}, {"role": "tool", "content": [1, {"k": 2.5}]}])");
   for (const auto& name : fixture_folders("templates")) {
     const auto text = read_file(fixture_path("templates/" + name + "/template.jinja"));
-    for (uint64_t round = 0; round < rounds(150); ++round) {
+    for (uint64_t round = 0; round < fuzz_rounds(150); ++round) {
       SCOPED_TRACE(name + " round " + std::to_string(round));
       const auto chat = ChatTemplate::parse(mutate(*text, words), "fuzz");
       if (!chat) continue;
@@ -227,7 +220,7 @@ TEST_F(TextFuzz, SmallTemplates) {
   const auto rows = fixture_rows("template_language/cases.jsonl");
   const std::vector<std::string> words = {"{{", "}}", "|", "(", ")", "'",
                                           "[",  "]",  ".", "x", "1", "-1"};
-  for (uint64_t round = 0; round < rounds(3000); ++round) {
+  for (uint64_t round = 0; round < fuzz_rounds(3000); ++round) {
     SCOPED_TRACE("round " + std::to_string(round));
     std::string text = rows[rng_.below(rows.size())]["template"].get<std::string>();
     if (rng_.below(3) == 0) text += rows[rng_.below(rows.size())]["template"].get<std::string>();
@@ -245,7 +238,7 @@ TEST_F(TextFuzz, ConversationsOfAnyShape) {
   for (const auto& name : fixture_folders("templates")) {
     const auto source = read_file(fixture_path("templates/" + name + "/template.jinja"));
     const auto chat = ChatTemplate::parse(*source, name);
-    for (uint64_t round = 0; round < rounds(30); ++round) {
+    for (uint64_t round = 0; round < fuzz_rounds(30); ++round) {
       SCOPED_TRACE(name + " round " + std::to_string(round));
       Json messages = shape;
       for (uint64_t i = 0; i <= rng_.below(3); ++i) change_tree(messages);

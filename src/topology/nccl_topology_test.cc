@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/rng.h"
+#include "base/test_fuzz_rounds.h"
 #include "topology/fingerprint.h"
 #include "topology/nvml_topology.h"
 #include "topology/topology.h"
@@ -178,7 +179,7 @@ TEST(NcclTopology, NvlinksAreAsNvmlTellsThem) {
 
 TEST(NcclTopology, MutatedFilesNeverAbort) {
   Rng rng(derive_key(9, "nccl topology fuzz"));
-  for (int round = 0; round < 2000; ++round) {
+  for (uint64_t round = 0; round < fuzz_rounds(2000); ++round) {
     std::string text =
         round % 2 == 0
             ? kSystem

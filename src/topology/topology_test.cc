@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/rng.h"
+#include "base/test_fuzz_rounds.h"
 #include "base/test_processor_watch.h"
 #include "topology/fingerprint.h"
 #include "topology/reference_topologies.h"
@@ -243,15 +244,16 @@ TEST(TopologyFile, EveryReferenceSurvivesItsFile) {
 TEST(TopologyFile, MutatedFilesNeverAbort) {
   const std::string text = dump_json(description_to_json(make_trunk_network({.trunks = 2})));
   Rng rng(derive_key(11, "topology fuzz"));
-  int accepted = 0;
-  for (int round = 0; round < 2000; ++round) {
+  const uint64_t rounds = fuzz_rounds(2000);
+  uint64_t accepted = 0;
+  for (uint64_t round = 0; round < rounds; ++round) {
     std::string broken = text;
     for (uint64_t i = rng.below(4) + 1; i > 0; --i) {
       broken[rng.below(broken.size())] = static_cast<char>(" {}[]\":,019-abn"[rng.below(15)]);
     }
     accepted += from_text(broken).has_value();
   }
-  EXPECT_LT(accepted, 2000);
+  EXPECT_LT(accepted, rounds);
 }
 
 TEST(Fingerprint, ChangesWithEveryFactAndNamesIt) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/rng.h"
+#include "base/test_fuzz_rounds.h"
 #include "train/document_encoder.h"
 #include "train/document_index.h"
 #include "train/test_support.h"
@@ -14,7 +15,7 @@ namespace jige::train {
 namespace {
 
 constexpr uint64_t kFuzzSeed = 97;
-constexpr int kFuzzRounds = 400;
+constexpr uint64_t kFuzzRounds = 400;
 
 // Changes, removes and inserts a few bytes.
 std::string mutated(std::string bytes, Rng& rng) {
@@ -75,7 +76,7 @@ TEST(RunState, NamesTheFieldThatIsWrong) {
 TEST(RunState, SurvivesAnyBytes) {
   Rng rng(kFuzzSeed);
   const std::string text = dump_json(some_state().to_json());
-  for (int round = 0; round < kFuzzRounds; ++round) {
+  for (uint64_t round = 0; round < fuzz_rounds(kFuzzRounds); ++round) {
     const auto json = parse_json(mutated(text, rng), "state");
     if (json) (void)RunState::from_json(*json, "state");
   }
@@ -91,7 +92,7 @@ TEST(DocumentIndex, SurvivesAnyBytes) {
   ASSERT_TRUE(write_document_index(path, std::vector<int64_t>{5, 20, 60}));
   const std::string bytes = *read_file(document_index_path(path));
   Rng rng(kFuzzSeed);
-  for (int round = 0; round < kFuzzRounds; ++round) {
+  for (uint64_t round = 0; round < fuzz_rounds(kFuzzRounds); ++round) {
     folder.write("a.bin.documents", mutated(bytes, rng));
     const auto ends = read_document_ends(*file, -1);
     if (!ends) continue;
@@ -109,7 +110,7 @@ TEST(DocumentEncoder, SurvivesAnyLine) {
       R"({"text": "hello"})", R"({"prompt": "a", "completion": "b"})",
       R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})"};
   Rng rng(kFuzzSeed);
-  for (int round = 0; round < kFuzzRounds; ++round) {
+  for (uint64_t round = 0; round < fuzz_rounds(kFuzzRounds); ++round) {
     const Record record{.text = mutated(lines[round % 3], rng), .json = true, .line = 3};
     const auto part = encoder->encode(record, "f.jsonl");
     if (!part) {

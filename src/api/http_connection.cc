@@ -120,10 +120,18 @@ void HttpConnection::enter(Phase phase, int64_t timeout_ms) {
 
 void HttpConnection::check_deadline(Time now) {
   if (now >= write_deadline_) return close();
+  break_silence(now);
   if (now < deadline_) return;
   if (phase_ == Phase::kReading) return refuse(408, "the request took too long to arrive");
   if (phase_ == Phase::kIdle) return linger();
   close();
+}
+
+void HttpConnection::break_silence(Time now) {
+  const int64_t pause_ms = core_->options.event_pause_ms;
+  if (pause_ms == 0 || silent_since_ == Time::max() || !all_sent()) return;
+  if (now < silent_since_ + std::chrono::milliseconds(pause_ms) || !core_->options.alive()) return;
+  send_piece(":\n\n");
 }
 
 // Ends the connection in good order: what is left is sent, then the end itself.
@@ -414,6 +422,9 @@ void HttpConnection::send_head(HttpResponse head) {
   body_end_ = http_1_0_ ? BodyEnd::kConnection : BodyEnd::kChunks;
   if (http_1_0_) keep_alive_ = false;
   enqueue(response_head(head, {.keep_alive = keep_alive_, .end = body_end_}));
+  if (head.content_type.starts_with("text/event-stream")) {
+    silent_since_ = std::chrono::steady_clock::now();
+  }
 }
 
 bool HttpConnection::send_piece(std::string_view piece) {
@@ -429,6 +440,7 @@ bool HttpConnection::send_piece(std::string_view piece) {
   } else {
     enqueue(piece);
   }
+  if (silent_since_ != Time::max()) silent_since_ = std::chrono::steady_clock::now();
   return true;
 }
 
@@ -440,6 +452,7 @@ void HttpConnection::send_end() {
 
 void HttpConnection::finish_exchange() {
   exchange_.reset();
+  silent_since_ = Time::max();
   if (!keep_alive_ || core_->stopping) {
     return linger();
   }

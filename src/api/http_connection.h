@@ -73,7 +73,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
                  boost::asio::ssl::context* tls);
 
   void start();
-  // Ends what has passed its deadline.
+  // Ends what has passed its deadline, and says something in a stream of events that is long
+  // silent.
   void check_deadline(Time now);
   // Whether it has waited for a request since then or longer.
   bool unused_since(Time time) const;
@@ -112,6 +113,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   // Whether answers wait to be read: no further request is looked at until they are.
   bool output_full() const;
   void release_body_bytes();
+  void break_silence(Time now);
   void linger();
   void peer_ended();
 
@@ -137,6 +139,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   bool peer_ended_ = false;
   bool head_only_ = false;
   bool http_1_0_ = false;
+  Time silent_since_ = Time::max();        // of a stream of events
   std::vector<HttpHeader> origin_fields_;  // of every answer to the request at hand
   BodyEnd body_end_ = BodyEnd::kLength;
 

@@ -20,6 +20,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -45,6 +46,10 @@ struct HttpServerOptions {
   int64_t request_timeout_ms = 30'000;  // from the first byte of a request to its last
   int64_t idle_timeout_ms = 75'000;     // between requests
   int64_t write_timeout_ms = 30'000;    // without the client taking a byte
+  // After so long without a piece a stream of events gets a comment, which clients pass over and
+  // proxies take for life, as long as `alive` says so; 0: none. Its pieces must be whole events.
+  int64_t event_pause_ms = 0;
+  std::function<bool()> alive = [] { return true; };
 };
 
 struct HttpServerStats {

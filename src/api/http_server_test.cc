@@ -60,6 +60,14 @@ class HttpServerTest : public ::testing::Test {
       const std::lock_guard lock(mutex_);
       held_.push_back(std::move(responder));
       ++held_count_;
+    } else if (request.path == "/events" || request.path == "/text") {
+      const bool events = request.path == "/events";
+      responder->begin(
+          {.content_type = events ? "text/event-stream; charset=utf-8" : "text/plain"});
+      responder->write("data: 1\n\n");
+      const std::lock_guard lock(mutex_);
+      held_.push_back(std::move(responder));
+      ++held_count_;
     } else if (request.path == "/burst") {
       // As an engine that is quicker than this thread.
       responder->begin({.content_type = "text/event-stream"});
@@ -154,6 +162,33 @@ TEST_F(HttpServerTest, StreamsInChunks) {
   EXPECT_EQ(response.body, "one two three");
   client.send(request_text("GET", "/echo"));  // the connection goes on
   EXPECT_EQ(client.read_response().body, "GET");
+}
+
+TEST_F(HttpServerTest, BreaksTheSilenceOfEventsWhileTheServerIsAlive) {
+  std::atomic<bool> alive{true};
+  start({.event_pause_ms = 50, .alive = [&] { return alive.load(); }});
+  TestClient events(port_), text(port_);
+  for (const auto& [client, path] : {std::pair(&events, "/events"), std::pair(&text, "/text")}) {
+    client->send(request_text("GET", path));
+    EXPECT_NE(client->read_until("data: 1\n\n"), "");
+  }
+  for (int i = 0; i < 3; ++i) EXPECT_NE(events.read_until("\r\n:\n\n\r\n"), "");
+  EXPECT_EQ(text.read_until(":", 250), "") << "these bytes are not ours to add to";
+  alive = false;
+  while (!events.read_until(":", 150).empty()) continue;
+  EXPECT_EQ(events.read_until(":", 250), "") << "who waits shall know that nothing comes";
+  for (const auto& held : held_) {
+    held->post([held] {
+      held->write("data: 2\n\n");
+      held->end();
+    });
+  }
+  EXPECT_NE(events.read_until("data: 2\n\n"), "");
+  EXPECT_NE(events.read_until("0\r\n\r\n"), "");
+  alive = true;
+  std::this_thread::sleep_for(std::chrono::milliseconds(250));
+  events.send(request_text("GET", "/echo"));
+  EXPECT_EQ(events.read_response().body, "GET") << "and nothing behind the end";
 }
 
 TEST_F(HttpServerTest, StreamsToOldClientsUntilTheConnectionEnds) {

@@ -400,6 +400,35 @@ TEST(Router, GivesAStreamUpWhoseServerHangs) {
   held = nullptr;
 }
 
+TEST(Router, LeavesAStreamThatSaysItGoesOnThoughItsServerTakesNothingNew) {
+  PlayedUpstream server("one");
+  std::shared_ptr<Responder> held;
+  server.answer_with([&](HttpRequest, std::shared_ptr<Responder> responder) {
+    held = std::move(responder);
+    held->begin({.content_type = "text/event-stream"});
+    held->write("data: one\n\n");
+  });
+  RouterOptions options = quick_router();
+  options.stalled_s = 0.2;
+  RoutedServers routed({server.url()}, options);
+  TestClient client(routed.port());
+  client.send(request_text("POST", kAskedPath, kAskStream));
+  EXPECT_NE(client.read_until("data: one\n\n"), "");
+  server.health_status = 503;
+  EXPECT_TRUE(soon([&] { return routed.servers_up() == 0; }));
+  for (int i = 0; i < 8; ++i) {
+    held->post([&] { held->write(":\n\n"); });
+    EXPECT_NE(client.read_until(":\n\n"), "");
+    std::this_thread::sleep_for(std::chrono::milliseconds(60));
+  }
+  held->post([&] {
+    held->write("data: two\n\n");
+    held->end();
+  });
+  EXPECT_NE(client.read_until("data: two\n\n"), "");
+  held = nullptr;
+}
+
 TEST(Router, WaitsForAServerThatIsSlow) {
   PlayedUpstream server("one");
   std::shared_ptr<Responder> held;

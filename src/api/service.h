@@ -57,6 +57,9 @@ class Service {
   // Rates that /metrics compares with; any time.
   void set_peaks(MachinePeaks peaks);
   void set_http_stats(std::function<HttpServerStats()> stats);
+  // Whether what is silent may go on: not where the engine stalls, but where layers on another
+  // machine are waited for. On any thread.
+  bool answers_go_on() const;
   void begin_drain() { draining_ = true; }
   // Takes no more bodies, reads those it has (after begin_drain() they get 503 unread), and joins
   // the service's threads. The server must run still, to send the answers.

@@ -99,6 +99,13 @@ void answer(const std::shared_ptr<Responder>& respond, ApiResult<Json> result,
 
 }  // namespace
 
+bool Service::answers_go_on() const {
+  const ServedModel* model = ready_model();
+  if (!model) return true;
+  const serve::EngineStatus status = model->engine->status();
+  return !status.stalled || status.layers_lost;
+}
+
 void Service::health(HttpRequest, const Respond& respond) {
   const ServedModel* model = ready_model();
   if (!model) return respond->respond(state_response("loading", 200));

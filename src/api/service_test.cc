@@ -439,6 +439,20 @@ TEST(Service, IsUnhealthyWhileNothingMoves) {
   EXPECT_TRUE(soon([&] { return server.get("/health").status == 200; }));
 }
 
+TEST(Service, StreamsThatWaitForOthersSayThatTheyGoOnUnlessNothingMoves) {
+  TestServer server({.engine = {.stall_seconds_max = 1}, .http = {.event_pause_ms = 50}});
+  server.iterations().allow(3);
+  TestClient client(server.port());
+  client.send(request_text("POST", "/v1/completions", completion_body(1, 9, R"(,"stream":true)")));
+  EXPECT_NE(client.read_until("data: {"), "");
+  EXPECT_NE(client.read_until("\r\n:\n\n\r\n"), "");
+  EXPECT_TRUE(soon([&] { return server.get("/health").status == 503; }));
+  while (!client.read_until("\r\n:\n\n", 150).empty()) continue;
+  EXPECT_EQ(client.read_until("\r\n:\n\n", 250), "");
+  server.iterations().open();
+  EXPECT_NE(client.read_until("data: [DONE]"), "");
+}
+
 TEST(Service, AFaultOfOneRequestIsItsOwn) {
   serve::EngineOptions engine;
   std::atomic<serve::RequestId> victim{-1};

@@ -64,7 +64,7 @@ class TestServer {
         tokenizer_(options.tokenizer),
         adapter_root_(options.adapter_root),
         service_(std::move(options.service)),
-        http_(value_of(HttpServer::listen(options.http, service_.handler()))) {
+        http_(value_of(HttpServer::listen(http_options(options.http), service_.handler()))) {
     options.engine.faults.before_forward = [hook = gate_.hook(),
                                             pause = options.iteration_ms](int64_t iteration) {
       if (pause > 0) std::this_thread::sleep_for(std::chrono::milliseconds(pause));
@@ -124,6 +124,11 @@ class TestServer {
   }
 
  private:
+  HttpServerOptions http_options(HttpServerOptions options) {
+    options.alive = [this] { return service_.answers_go_on(); };
+    return options;
+  }
+
   CpuDevice device_;
   std::unique_ptr<model::InferenceModel> model_;
   text::Tokenizer tokenizer_;

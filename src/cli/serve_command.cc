@@ -46,6 +46,7 @@ namespace {
 constexpr double kContextsDefault = 16;      // that fit into the cache where nobody says how large
 constexpr double kContextsOfEmbeddings = 4;  // likewise: texts are gone when they have run
 constexpr double kFailSeconds = 2;           // for clients to be told
+constexpr int64_t kEventPauseMs = 10'000;  // proxies give a stream a minute, the router half of it
 
 class ServeCommand final : public Command {
  public:
@@ -93,13 +94,15 @@ class ServeCommand final : public Command {
     name_ = serve_.served_name.empty() ? folder_name(folder_) : serve_.served_name;
     JIGE_TRY(adapters_, read_named_adapters(serve_.adapters, name_));
     JIGE_TRY(api::ApiKeys keys, serve_.api_keys());
-    JIGE_TRY(const api::HttpServerOptions http, serve_.http_options(keys, !serve_.no_page));
+    JIGE_TRY(api::HttpServerOptions http, serve_.http_options(keys, !serve_.no_page));
     serve_.warn_if_open(keys, http);
     api::Service service({.version = kVersion,
                           .model_name = name_,
                           .keys = std::move(keys),
                           .limits = serve_.request_limits(),
                           .page = !serve_.no_page});
+    http.event_pause_ms = kEventPauseMs;
+    http.alive = [&service] { return service.answers_go_on(); };
     JIGE_TRY(const auto server, api::HttpServer::listen(http, service.handler()));
     service.set_http_stats([&server = *server] { return server.stats(); });
     tell_address(*server);

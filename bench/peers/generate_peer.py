@@ -6,6 +6,7 @@ begins with one token, as in `jige bench`. With --compile the step of decoding i
 reduce-overhead, which records a CUDA graph on a GPU. Prompts are not compiled there either.
 """
 import argparse
+import inspect
 
 from model_peer import (add_shape_flags, import_libraries, make_model, report, time_runs,
                         wait)
@@ -36,11 +37,15 @@ def main():
         model(input_ids=prompt, use_cache=True, logits_to_keep=1).logits[:, -1:].argmax(-1)
         wait(torch, args)
 
+    # Models without attention have no keys and values in it, and another name for it.
+    cache_name = ("cache_params" if "cache_params" in inspect.signature(model.forward).parameters
+                  else "past_key_values")
+
     def decode_with(forward, cache):
         token = prompt[0, :1].unsqueeze(0)
         for _ in range(args.new):
-            out = forward(input_ids=token, past_key_values=cache, use_cache=True)
-            cache = out.past_key_values
+            out = forward(input_ids=token, **{cache_name: cache}, use_cache=True)
+            cache = out[cache_name]
             token = out.logits[:, -1:].argmax(-1)
         wait(torch, args)
 

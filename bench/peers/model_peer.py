@@ -85,7 +85,6 @@ def make_model(torch, transformers, args, dtype):
     else:
         config = transformers.LlamaConfig(**SIZES[args.size], tie_word_embeddings=True)
     config.use_cache = True
-    config._attn_implementation = "sdpa"
     with torch.device(args.device):
         return transformers.AutoModelForCausalLM.from_config(config, dtype=dtype)
 

@@ -84,6 +84,9 @@ class BenchCommand final : public Command {
       return fail(Code::kInvalidArgument, "--on-request is for `jige bench train` alone");
     }
     JIGE_DO(choose_model());
+    if (named("attention") && !has_attention()) {
+      return fail(Code::kInvalidArgument, "WHAT: attention: no layer of {} has any", config_file_);
+    }
     options_.memory_bytes_max = device_.arena_bytes_max();
     if (wanted("gemm")) JIGE_DO(check_gemm_memory(options_));
     if (wanted("attention")) JIGE_DO(check_attention_memory(options_));
@@ -130,10 +133,14 @@ class BenchCommand final : public Command {
     return {};
   }
 
-  bool wanted(const std::string& subject) const {
-    return subjects_.empty() ||
-           std::find(subjects_.begin(), subjects_.end(), subject) != subjects_.end();
+  bool named(const std::string& subject) const {
+    return std::find(subjects_.begin(), subjects_.end(), subject) != subjects_.end();
   }
+  bool wanted(const std::string& subject) const {
+    if (subject == "attention" && !has_attention()) return false;
+    return subjects_.empty() || named(subject);
+  }
+  bool has_attention() const { return formats::attention_layer_count(options_.config) > 0; }
 
   Status choose_model() {
     if (config_file_.empty()) {

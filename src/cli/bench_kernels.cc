@@ -44,14 +44,18 @@ struct GemmBench {
 std::vector<GemmBench> gemm_shapes(const BenchOptions& options) {
   const formats::ModelConfig& config = options.config;
   const int64_t width = config.hidden_size;
-  const int64_t qkv = (config.head_count + 2 * config.kv_head_count) * config.head_dim;
-  return {{"qkv", 512, width, qkv},
-          {"gate and up", 512, width, 2 * config.ffn_size},
-          {"down", 512, config.ffn_size, width},
-          {"head", 512, width, config.vocab_size},
-          {"square", 2048, 2048, 2048},
-          {"head", 1, width, config.vocab_size},
-          {"square", 1, 4096, options.wide_outputs}};
+  const int64_t inner = formats::inner_columns(config);
+  std::vector<GemmBench> shapes;
+  if (formats::attention_layer_count(config) > 0) {
+    const int64_t qkv = (config.head_count + 2 * config.kv_head_count) * config.head_dim;
+    shapes.push_back({"qkv", 512, width, qkv});
+  }
+  const std::initializer_list<GemmBench> others = {
+      {"gate and up", 512, width, 2 * inner},  {"down", 512, inner, width},
+      {"head", 512, width, config.vocab_size}, {"square", 2048, 2048, 2048},
+      {"head", 1, width, config.vocab_size},   {"square", 1, 4096, options.wide_outputs}};
+  shapes.insert(shapes.end(), others);
+  return shapes;
 }
 
 // Bytes that bench_one_gemm takes.

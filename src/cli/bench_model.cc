@@ -192,7 +192,7 @@ Result<Products> make_products(Device& device, const BenchOptions& options, int6
   JIGE_TRY(made.probe, GemmProbe::create(device, options.dtype,
                                          {.tokens = std::min<int64_t>(tokens, 512),
                                           .inputs = options.config.hidden_size,
-                                          .outputs = 2 * options.config.ffn_size}));
+                                          .outputs = 2 * formats::inner_columns(options.config)}));
   made.reference = {.name = "of matrix products",
                     .units = made.probe->flops(),
                     .run = [probe = made.probe.get()] { probe->run(); }};

@@ -54,11 +54,12 @@ Result<double> measure_training_rate(const DeviceFlags& device,
     JIGE_TRY(config, formats::load_model_config(options.init_folder));
   }
   JIGE_TRY(const ComputeDevices devices, device.make());
-  return measure_gemm_flops_per_s(devices.compute(), options.compute,
-                                  {.tokens = std::min<int64_t>(options.micro_batch_tokens, 512),
-                                   .inputs = std::min(config.hidden_size, kProbeWidthMax),
-                                   .outputs = std::min(config.ffn_size, kProbeWidthMax)},
-                                  0.2);
+  return measure_gemm_flops_per_s(
+      devices.compute(), options.compute,
+      {.tokens = std::min<int64_t>(options.micro_batch_tokens, 512),
+       .inputs = std::min(config.hidden_size, kProbeWidthMax),
+       .outputs = std::min(formats::inner_columns(config), kProbeWidthMax)},
+      0.2);
 }
 
 }  // namespace jige::cli

@@ -417,6 +417,9 @@ bool shares_keys(const ModelConfig& config, int64_t layer);
 bool gives_keys(const ModelConfig& config, int64_t layer);
 // The width of a layer's feed-forward part, experts aside.
 int64_t ffn_size_of(const ModelConfig& config, int64_t layer);
+// Columns between the large products of most layers: those of the feed-forward part or, where
+// layers are recurrent and nothing else, those that a state is kept of. For estimates of rates.
+int64_t inner_columns(const ModelConfig& config);
 // The share of a layer's gate that is cut away, or 0.
 double ffn_sparsity(const ModelConfig& config, int64_t layer);
 // Whether a product of the layer gives keys and values in one.

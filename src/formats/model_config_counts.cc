@@ -62,6 +62,11 @@ int64_t ffn_size_of(const ModelConfig& config, int64_t layer) {
   return twice ? 2 * config.ffn_size : config.ffn_size;
 }
 
+int64_t inner_columns(const ModelConfig& config) {
+  if (feed_forward_count(config) > 0) return config.ffn_size;
+  return std::max(config.mamba1.columns, config.mamba2.value_columns());
+}
+
 double ffn_sparsity(const ModelConfig& config, int64_t layer) {
   const auto at = static_cast<size_t>(layer);
   return at < config.ffn_sparsity.size() ? config.ffn_sparsity[at] : 0.0;

@@ -37,6 +37,11 @@ TEST(JambaConfig, DefaultsAreThoseOfTransformers) {
                                       "x_proj"}));
 }
 
+TEST(JambaConfig, ProductsOfItsFeedForwardPartsAreItsLargest) {
+  const ModelConfig config = jamba_of(Json::object());
+  EXPECT_EQ(inner_columns(config), config.ffn_size);
+}
+
 TEST(JambaConfig, CountsTheParametersOfPublishedModels) {
   const ModelConfig mini = config_of({{"model_type", "jamba"},
                                       {"vocab_size", 65536},

@@ -33,6 +33,7 @@ TEST(Mamba1Config, DefaultsAreThoseOfTransformers) {
   EXPECT_EQ(recurrent_layer_count(falcon), 3);
   EXPECT_EQ(attention_layer_count(falcon), 0);
   EXPECT_EQ(feed_forward_count(falcon), 0);
+  EXPECT_EQ(inner_columns(falcon), 80);
   EXPECT_FALSE(turns(falcon, 0));
   EXPECT_EQ(lora_linear_modules(falcon), (std::vector<std::string>{"in_proj", "x_proj"}));
   EXPECT_FALSE(adapts_recurrent_output(falcon.family));
@@ -46,6 +47,7 @@ TEST(Mamba1Config, DefaultsAreThoseOfTransformers) {
                                          .state_dim = 128,
                                          .kernel = 4,
                                          .conv_bias = true}));
+  EXPECT_EQ(inner_columns(mamba2), 8192);
   EXPECT_FALSE(mamba2.tied_embeddings);
   EXPECT_EQ(mamba2.pad_id, 1);
   EXPECT_EQ(lora_linear_modules(mamba2), (std::vector<std::string>{"in_proj"}));

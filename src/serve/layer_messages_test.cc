@@ -5,6 +5,8 @@
 #include <cstring>
 
 #include "base/rng.h"
+#include "base/test_fuzz_rounds.h"
+#include "base/test_mutator.h"
 #include "serve/layer_test_support.h"
 #include "serve/serve_test_support.h"
 
@@ -61,7 +63,7 @@ TEST(LayerMessages, DamagedSequencesAreRefusedOrHarmless) {
       {.row_begin = 9, .row_count = 3, .context_count = 2, .blocks = blocks.data()}};
   const std::vector<std::byte> message = rows_head(sequences, 12, 8);
   int refused = 0;
-  for (int round = 0; round < 20000; ++round) {
+  for (uint64_t round = 0; round < fuzz_rounds(20'000); ++round) {
     std::vector<std::byte> body = body_of(message);
     for (uint64_t i = 0; i < 1 + rng.below(4); ++i) {
       body[rng.below(body.size())] = static_cast<std::byte>(rng.below(256));
@@ -137,40 +139,92 @@ TEST(LayerMessages, AHolderTakesNoMoreMemoryThanItWasGiven) {
   EXPECT_EQ(held.error().code, Code::kExhausted) << held.error().message;
 }
 
+// A conversation with a holder, damaged somewhere: it answers, or ends.
+void say_whatever(const comm::Address& holder, model::InferenceSizes sizes, int64_t columns,
+                  uint64_t round) {
+  Rng rng(derive_key(round, "strangers"));
+  const comm::Deadline soon = comm::Deadline::after(30);
+  comm::Socket socket = value_of(comm::connect_to(holder, {}, soon));
+  value_of(receive_text(socket, LayerMessage::kGreeting, soon));
+  std::string wanted = hold_text(sizes);
+  if (round % 3 == 0) wanted[rng.below(wanted.size())] = static_cast<char>(rng.below(256));
+  ASSERT_TRUE(send_text(socket, LayerMessage::kHold, wanted, soon));
+  if (!receive_text(socket, LayerMessage::kHeld, soon)) return;
+  const std::vector<int32_t> blocks = {1, 2};
+  const ops::SequenceSpan sequence{.row_count = 3, .blocks = blocks.data(), .state = 1};
+  std::vector<std::byte> messages;
+  for (uint64_t count = 1 + rng.below(4); count > 0; --count) {
+    std::vector<std::byte> message;
+    if (rng.below(2) == 0) {
+      message = copy_message({.is_state = rng.below(2) == 0, .src = 1, .dst = 0});
+    } else {
+      message = rows_head(std::span(&sequence, 1), 3, columns * 4);
+      message.resize(message.size() + static_cast<size_t>(3 * columns * 4));
+    }
+    for (uint64_t i = rng.below(4); i > 0; --i) {
+      const size_t at = rng.below(std::min<size_t>(message.size(), 60));
+      message[at] = static_cast<std::byte>(rng.below(rng.below(2) == 0 ? 8 : 256));
+    }
+    messages.insert(messages.end(), message.begin(), message.end());
+  }
+  (void)socket.send_all(messages, soon);
+  socket.end_sending();
+  std::byte answer[1];
+  while (socket.recv_all(answer, soon)) {
+  }
+  ASSERT_FALSE(soon.passed()) << "round " << round;
+}
+
 // What strangers may say to a holder, in every state of the conversation.
 TEST(LayerMessages, AHolderOutlivesWhateverIsSaidToIt) {
-  HolderThread holder(fixture("llama3"), int64_t{64} << 20);
-  Rng rng(11);
-  const comm::Deadline soon = comm::Deadline::after(30);
   model::InferenceSizes sizes{.compute = DType::kF32,
                               .kv_dtype = DType::kF32,
                               .context_max = 64,
                               .kv_block_count = 8,
+                              .state_count = 2,
                               .batch_tokens_max = 32};
-  sizes.layers = {.begin = 0, .end = 1, .ends = false};
-  const std::vector<int32_t> blocks = {1, 2};
-  const ops::SequenceSpan sequence{.row_count = 3, .blocks = blocks.data()};
-  for (int round = 0; round < 60; ++round) {
+  sizes.layers = {.begin = 0, .end = 2, .ends = false};
+  for (const char* name : {"llama3", "granite_hybrid"}) {
+    const auto config = value_of(formats::load_model_config(fixture(name)));
+    HolderThread holder(fixture(name), int64_t{64} << 20);
+    for (uint64_t round = 0; round < fuzz_rounds(40); ++round) {
+      say_whatever(holder.address(), sizes, config.hidden_size, round);
+      ASSERT_FALSE(HasFatalFailure());
+    }
+    const comm::Deadline soon = comm::Deadline::after(30);
     comm::Socket socket = value_of(comm::connect_to(holder.address(), {}, soon));
     value_of(receive_text(socket, LayerMessage::kGreeting, soon));
-    std::string wanted = hold_text(sizes);
-    if (round % 3 == 0) wanted[rng.below(wanted.size())] = static_cast<char>(rng.below(256));
-    ASSERT_TRUE(send_text(socket, LayerMessage::kHold, wanted, soon));
-    if (!receive_text(socket, LayerMessage::kHeld, soon)) continue;
-    std::vector<std::byte> message = rows_head(std::span(&sequence, 1), 3, 64 * 4);
-    message.resize(message.size() + 3 * 64 * 4);
-    for (uint64_t i = 0; i < 1 + rng.below(3); ++i) {
-      message[rng.below(60)] = static_cast<std::byte>(rng.below(256));
-    }
-    (void)socket.send_all(message, soon);
-    socket.end_sending();
-    std::byte answer[1];
-    (void)socket.recv_all(answer, soon);  // it answers, or ends
+    ASSERT_TRUE(send_text(socket, LayerMessage::kHold, hold_text(sizes), soon));
+    value_of(receive_text(socket, LayerMessage::kHeld, soon));
   }
-  comm::Socket socket = value_of(comm::connect_to(holder.address(), {}, soon));
-  value_of(receive_text(socket, LayerMessage::kGreeting, soon));
-  ASSERT_TRUE(send_text(socket, LayerMessage::kHold, hold_text(sizes), soon));
-  value_of(receive_text(socket, LayerMessage::kHeld, soon));
+}
+
+TEST(LayerMessages, DamagedTextsAreRefusedOrWithinTheirRanges) {
+  const std::string greeting =
+      greeting_text({.digest = "d", .memory_bytes = 5, .threads = 2, .kernels = "avx2"});
+  model::InferenceSizes sizes{.compute = DType::kBF16, .kv_dtype = DType::kI8, .context_max = 64};
+  sizes.layers = {.begin = 2, .end = 5, .ends = false};
+  const std::string hold = hold_text(sizes), error = error_text({Code::kExhausted, "full"});
+  int read = 0;
+  for (uint64_t seed = 0; seed < fuzz_rounds(3000); ++seed) {
+    Mutator mutator(seed);
+    if (const auto greeted = parse_greeting(mutator.mutate(greeting), "p")) {
+      ++read;
+      ASSERT_GE(greeted->memory_bytes, 0) << seed;
+      ASSERT_GE(greeted->threads, 1) << seed;
+    }
+    if (const auto held = parse_hold(mutator.mutate(hold), "p")) {
+      ++read;
+      for (const int64_t amount : {held->context_max, held->kv_block_count,
+                                   int64_t{held->state_count}, held->batch_tokens_max}) {
+        ASSERT_TRUE(amount >= 0 && amount <= INT32_MAX) << seed;
+      }
+    }
+    const Error told = parse_layer_error(mutator.mutate(error), "p");
+    ASSERT_NE(told.code, Code::kCancelled) << seed;
+    ASSERT_TRUE(told.message.starts_with("p")) << told.message;
+  }
+  EXPECT_GT(read, 100);
 }
 
 }  // namespace

@@ -6,10 +6,14 @@
 #include <array>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "base/test_fuzz_rounds.h"
+#include "base/test_mutator.h"
+#include "base/test_path.h"
 #include "comm/join_message.h"
 #include "comm/place.h"
 #include "comm/reduce.h"
@@ -49,7 +53,7 @@ TEST(Wire, HeadersSurviveAndEveryChangeOfABitIsSeen) {
 
 TEST(Wire, NoiseIsRefused) {
   Rng rng(derive_key(2, "wire"));
-  for (int round = 0; round < 2000; ++round) {
+  for (uint64_t round = 0; round < fuzz_rounds(2000); ++round) {
     auto bytes = encode_header(random_header(rng));
     const size_t from = rng.below(kHeaderBytes);
     for (size_t i = from; i < kHeaderBytes; ++i) bytes[i] = static_cast<std::byte>(rng.below(256));
@@ -315,7 +319,7 @@ TEST(Join, NoMessageThatIsCutOrChangedDoesHarm) {
   const std::string text = dump_json(table_to_json(table));
   ASSERT_TRUE(parse_table(*parse_json(text, "t"), "t"));
   Rng rng(derive_key(4, "join"));
-  for (int round = 0; round < 2000; ++round) {
+  for (uint64_t round = 0; round < fuzz_rounds(2000); ++round) {
     std::string changed = text.substr(0, round % 4 == 0 ? rng.below(text.size()) : text.size());
     for (int k = 0; k < 3 && !changed.empty(); ++k) {
       changed[rng.below(changed.size())] = static_cast<char>(rng.below(128));
@@ -360,6 +364,33 @@ TEST(Tuning, IsMeasuredAlikeOnAllRanksAndKept) {
   expect_tuning(plan);
   plan.trees = TreePair::over({1, 0});
   expect_tuning(plan);
+}
+
+// Files that this program did not write are refused, or give sizes that a group can be told.
+TEST(Tuning, DamagedFilesAreRefusedOrRead) {
+  const std::string path = test_path("tuning");
+  const RingPlan plan = RingPlan::in_rank_order(2);
+  int found = 0;
+  const auto errors =
+      run_ranks(make_transports("threads", 2, plan), plan, {}, [&](Communicator& group) -> Status {
+        if (group.rank() != 0) return {};
+        JIGE_DO(store_tuning(path, group, {.direct_bytes_max = 4096, .tree_bytes_max = 99}));
+        JIGE_TRY(const std::string text, read_file(path));
+        // A number whose low bits are those of another is another.
+        std::string others = text;
+        others.replace(others.find("\"ranks\": 2"), 10, "\"ranks\": 4294967298");
+        std::ofstream(path, std::ios::binary) << others;
+        JIGE_TRY(const auto of_others, load_tuning(path, group));
+        if (of_others) return fail(Code::kInternal, "2^32 + 2 ranks are taken for 2");
+        for (uint64_t seed = 0; seed < fuzz_rounds(1500); ++seed) {
+          std::ofstream(path, std::ios::binary) << Mutator(seed).mutate(text);
+          const auto tuning = load_tuning(path, group);
+          found += tuning && *tuning;
+        }
+        return {};
+      });
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
+  EXPECT_GT(found, 30);
 }
 
 TEST(StreamMemory, IsWhatTheRegionOfAllRanksTakes) {

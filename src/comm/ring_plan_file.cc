@@ -51,7 +51,9 @@ Result<std::vector<int>> ranks_of(const Json& json, std::string_view field,
 // Parents by place become parents by rank.
 Result<TreePair> trees_of(const Json& json, int size, std::string_view where) {
   JIGE_TRY(const std::vector<int> order, ranks_of(json, "order", where));
-  JIGE_DO(check_permutation(order, size, "trees"));
+  if (Status checked = check_permutation(order, size, "trees"); !checked) {
+    return with_context(std::move(checked.error()), "{}", where);
+  }
   JIGE_TRY(const Json* parents, list_of(json, "parents", where));
   TreePair trees;
   if (parents->size() != trees.parent.size()) {

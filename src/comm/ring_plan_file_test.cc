@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/test_fuzz_rounds.h"
+#include "base/test_mutator.h"
 #include "comm/test_support.h"
 
 namespace jige::comm {
@@ -88,6 +90,33 @@ TEST(RingPlanFile, RefusesWhatCannotRun) {
   EXPECT_THAT(trees("/parents/1/0", 4), HasSubstr("are no tree"));
   EXPECT_THAT(trees("/bytes_max", -3), HasSubstr("up to -3 bytes"));
   EXPECT_THAT(broken("/bound", 3, 4), HasSubstr("planned for 5 devices, these are 4 ranks"));
+}
+
+// Whatever such a file says, it is refused, or a plan that all ranks can run.
+TEST(RingPlanFile, DamagedFilesAreRefusedOrCanRun) {
+  Json json = plan_of_three();
+  json["trees"] = *parse_json(
+      R"({"order":[4,2,0,1,3],"parents":[[1,3,1,-1,3],[3,-1,0,1,0]],"bytes_max":64})", "trees");
+  json["rounds"] = *parse_json(
+      R"([{"to":[3,4,0,1,2]},{"to":[1,2,3,4,0]},{"to":[4,0,1,2,3]},{"to":[2,3,4,0,1]}])", "rounds");
+  const std::string text = dump_json(json);
+  int read = 0;
+  for (uint64_t seed = 0; seed < fuzz_rounds(6000); ++seed) {
+    const auto changed = parse_json(Mutator(seed).mutate(text), "ring.json");
+    if (!changed || !changed->is_object()) continue;
+    const auto plan = ring_plan_from_json(*changed, 5, "ring.json");
+    if (!plan) {
+      ASSERT_THAT(plan.error().message, HasSubstr("ring.json")) << seed;
+      continue;
+    }
+    ++read;
+    ASSERT_TRUE(plan->check(5)) << seed;
+    const std::vector<Range> parts = split_by_weight(*plan, 1009, 4);
+    int64_t count = 0;
+    for (const Range& part : parts) count += part.count;
+    ASSERT_EQ(count, 1009) << seed;
+  }
+  EXPECT_GT(read, 60);
 }
 
 // Five ranks, three rings with weights, counts that nothing divides: the bits of the order that

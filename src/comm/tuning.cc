@@ -65,9 +65,13 @@ int64_t plan_key(const Communicator& group) {
 }
 
 bool is_of(const Json& entry, const Communicator& group) {
-  return entry.is_object() && entry.value("transport", "") == group.transport().kind() &&
-         entry.value("ranks", 0) == group.size() &&
-         entry.value("plan", int64_t{-1}) == plan_key(group);
+  const auto has = [&](std::string_view field, int64_t value) {
+    const auto told = get_int(entry, field, "");
+    return told && *told == value;
+  };
+  const auto transport = get_string(entry, "transport", "");
+  return transport && *transport == group.transport().kind() && has("ranks", group.size()) &&
+         has("plan", plan_key(group));
 }
 
 bool leaves_trees_open(const Communicator& group) {

@@ -58,9 +58,26 @@ class TextFuzz : public ::testing::Test {
     return bytes;
   }
 
+  // Valid characters from where tokenizers make differences: capitals, accents before and behind
+  // their letters, characters of China and Korea, marks, controls, white space, the largest.
+  std::string random_characters(size_t count_max) {
+    constexpr char32_t kBegins[] = {0x20,   0x41,   0x5B,   0xC0,    0x130,   0x300,
+                                    0x390,  0x600,  0x900,  0xAC00,  0x1100,  0x1E00,
+                                    0x2000, 0x3000, 0x4E00, 0xD7A0,  0xE000,  0xFE00,
+                                    0xFFF0, 0x0,    0x7F,   0x1F1E0, 0x20000, 0x10FFF0};
+    std::string text;
+    for (size_t count = rng_.below(count_max); count > 0; --count) {
+      const auto offset = static_cast<char32_t>(rng_.below(16));
+      text += to_utf8(kBegins[rng_.below(std::size(kBegins))] + offset);
+      if (rng_.below(4) == 0) text += ' ';
+    }
+    return text;
+  }
+
   // What any tokenizer that loads must do.
   void use(const Tokenizer& tokenizer) {
-    const std::string texts[] = {"Hello  world\n don't 123 \xE7\x8C\xAB", random_bytes(60), ""};
+    const std::string texts[] = {"Hello  world\n don't 123 \xE7\x8C\xAB", random_bytes(60),
+                                 random_characters(30), ""};
     for (const std::string& text : texts) {
       const auto ids = tokenizer.encode(text, {.allow_special = rng_.below(2) == 0});
       if (!ids) continue;

@@ -11,6 +11,7 @@
 #include "api/service_test_support.h"
 #include "base/base64.h"
 #include "base/rng.h"
+#include "base/test_fuzz_rounds.h"
 #include "serve/adapter_folders.h"
 #include "serve/embedder.h"
 
@@ -262,7 +263,7 @@ TEST(Embeddings, MutatedBodiesGetWellFormedErrors) {
   const std::vector<std::string> snippets = {"null", "-1", "1e308",   "[[[[",     "{}", "\"\"",
                                              "96",   "[]", "\\ud800", "\xf0\x9f", ",",  "]"};
   int answered = 0, refused = 0;
-  for (uint64_t seed = 0; seed < 300; ++seed) {
+  for (uint64_t seed = 0; seed < fuzz_rounds(300); ++seed) {
     Rng rng(derive_key(seed, "embedding bodies"));
     std::string body = R"({"input":["ab",[5,6],"cd"],"encoding_format":"float","dimensions":7})";
     for (uint64_t i = rng.below(4); i > 0; --i) {

@@ -5,6 +5,7 @@
 
 #include "api/played_server.h"
 #include "base/rng.h"
+#include "base/test_fuzz_rounds.h"
 
 namespace jige::api {
 namespace {
@@ -73,7 +74,7 @@ TEST(ResponseReader, RefusesWhatIsNoHttp) {
 }
 
 TEST(ResponseReader, SurvivesSpoiltBytes) {
-  for (uint64_t seed = 0; seed < 3000; ++seed) {
+  for (uint64_t seed = 0; seed < fuzz_rounds(3000); ++seed) {
     Rng rng(derive_key(seed, "spoil"));
     std::string bytes(kChunked);
     for (uint64_t i = 1 + rng.below(4); i > 0; --i) {

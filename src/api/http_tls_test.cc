@@ -16,6 +16,7 @@
 #include "api/tls_test_support.h"
 #include "base/file.h"
 #include "base/rng.h"
+#include "base/test_fuzz_rounds.h"
 
 namespace jige::api {
 namespace {
@@ -145,7 +146,7 @@ TEST(HttpsClient, TakesAnyBytesOfAServer) {
   EXPECT_THAT(ask("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"),
               HasSubstr("no TLS there: wrong version number"));
   ask("");
-  for (uint64_t seed = 0; seed < 60; ++seed) {
+  for (uint64_t seed = 0; seed < fuzz_rounds(60); ++seed) {
     Rng rng(derive_key(seed, "tls bytes"));
     std::string bytes(rng.below(200), '\0');
     for (char& one : bytes) one = static_cast<char>(rng.below(256));

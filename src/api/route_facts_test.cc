@@ -7,6 +7,7 @@
 
 #include "api/api_test_support.h"
 #include "base/rng.h"
+#include "base/test_fuzz_rounds.h"
 
 namespace jige::api {
 namespace {
@@ -154,7 +155,7 @@ TEST(RouteFacts, TakesAnythingThatIsJson) {
   const char* fields[] = {
       "model", "prompt",     "messages",          "tools",       "input", "system", "max_tokens",
       "n",     "cache_salt", "max_output_tokens", "instructions"};
-  for (uint64_t seed = 0; seed < 2000; ++seed) {
+  for (uint64_t seed = 0; seed < fuzz_rounds(2000); ++seed) {
     Rng rng(derive_key(seed, "route facts"));
     Json body = Json::object();
     for (uint64_t i = rng.below(6); i > 0; --i) {

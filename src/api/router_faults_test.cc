@@ -11,6 +11,7 @@
 
 #include "api/route_test_support.h"
 #include "base/rng.h"
+#include "base/test_fuzz_rounds.h"
 
 namespace jige::api {
 namespace {
@@ -272,7 +273,7 @@ TEST(Router, TakesAnyBytesOfAServersLoad) {
   const std::string good =
       "HTTP/1.1 200 OK\r\nContent-Length: 60\r\n\r\njige:num_requests_running 3\n"
       "jige:num_requests_waiting 999\n";
-  for (uint64_t seed = 0; seed < 25; ++seed) {
+  for (uint64_t seed = 0; seed < fuzz_rounds(25); ++seed) {
     Rng rng(derive_key(seed, "load bytes"));
     std::string bytes = good;
     for (uint64_t i = rng.below(4); i > 0; --i) {
@@ -298,7 +299,7 @@ TEST(Router, TakesAnyBytesOfAServer) {
   PlayedUpstream well("well");
   RouterOptions options = quick_router();
   options.policy.rule = plan::RouteRule::kRoundRobin;
-  for (uint64_t seed = 0; seed < 25; ++seed) {
+  for (uint64_t seed = 0; seed < fuzz_rounds(25); ++seed) {
     Rng rng(derive_key(seed, "upstream damage"));
     std::string bytes = good;
     for (uint64_t i = rng.below(3); i > 0; --i) {

@@ -10,6 +10,7 @@
 #include "api/api_test_support.h"
 #include "base/file.h"
 #include "base/rng.h"
+#include "base/test_fuzz_rounds.h"
 
 namespace jige::api {
 namespace {
@@ -186,7 +187,7 @@ TEST(ToolCallParser, RandomTextsAreReadTheSameHoweverTheyAreCut) {
                                "add"};
   Rng rng(7);
   int calls = 0;
-  for (int i = 0; i < 16000; ++i) {
+  for (uint64_t i = 0; i < fuzz_rounds(16'000); ++i) {
     std::string text;
     const uint64_t count = 1 + rng.below(8);
     for (uint64_t k = 0; k < count; ++k) text += parts[rng.below(std::size(parts))];

@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "base/test_fuzz_rounds.h"
 #include "cluster/cluster_test_support.h"
 #include "cluster/model_catalogue.h"
 #include "cluster/schedule_report.h"
@@ -241,7 +242,7 @@ TEST(TraceReader, SurvivesDamage) {
       "-1\n"};
   const ClusterSpec spec = cluster_of(1, 2, 4);
   int read_well = 0;
-  for (uint64_t seed = 0; seed < 3000; ++seed) {
+  for (uint64_t seed = 0; seed < fuzz_rounds(3000); ++seed) {
     Rng rng(derive_key(seed, "trace damage"));
     const auto format = static_cast<TraceFormat>(seed % kTraceFormatCount);
     std::string text = good[seed % kTraceFormatCount];

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/rng.h"
+#include "base/test_fuzz_rounds.h"
 #include "plan/pipeline_schedule_json.h"
 #include "plan/pipeline_svg.h"
 #include "plan/pipeline_test_support.h"
@@ -53,7 +54,7 @@ TEST(PipelineSchedule, WhateverJsonSaysIsReadVerifiedAndTimedOrRefused) {
   Rng rng(derive_key(1, "json"));
   const std::vector<ScheduleRequest> requests = all_requests(2, 2);
   int read = 0;
-  for (int round = 0; round < 400; ++round) {
+  for (uint64_t round = 0; round < fuzz_rounds(400); ++round) {
     std::string text = dump_json(schedule_to_json(generate(requests[rng.below(requests.size())])));
     for (uint64_t k = 1 + rng.below(3); k-- > 0;) {
       // Digits and signs change most: they keep the text JSON.

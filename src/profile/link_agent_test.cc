@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "base/test_fuzz_rounds.h"
 #include "base/test_processor_watch.h"
 #include "profile/agent_client.h"
 #include "profile/agent_test_support.h"
@@ -69,7 +70,7 @@ TEST(LinkAgent, AnswersStrangersWithAnErrorAndGoesOn) {
 TEST(LinkAgent, SurvivesRandomBytesBeforeAndAfterTheHello) {
   const auto agent = start_agent();
   Rng rng(derive_key(5, "agent bytes"));
-  for (int round = 0; round < 60; ++round) {
+  for (uint64_t round = 0; round < fuzz_rounds(60); ++round) {
     comm::Socket socket = stranger(*agent);
     const comm::Deadline deadline = comm::Deadline::after(5);
     if (round % 3 > 0) {

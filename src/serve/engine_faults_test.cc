@@ -4,6 +4,7 @@
 #include <limits>
 #include <thread>
 
+#include "base/test_fuzz_rounds.h"
 #include "serve/engine_test_support.h"
 #include "serve/event_replay.h"
 
@@ -278,7 +279,7 @@ TEST(EventReplay, SurvivesDamagedLogs) {
   const std::string text = file.text();
   Rng rng(derive_key(1, "damage"));
   int refused = 0;
-  for (int i = 0; i < 150; ++i) {
+  for (uint64_t i = 0; i < fuzz_rounds(150); ++i) {
     file.write(damaged_log(text, rng));
     refused += !replay_event_log(file.path());
   }

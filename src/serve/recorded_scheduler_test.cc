@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "base/test_fuzz_rounds.h"
 #include "serve/event_replay.h"
 #include "serve/request_check.h"
 #include "serve/serve_test_support.h"
@@ -176,7 +177,7 @@ TEST(RecordedScheduler, AReplaySurvivesDamagedLogsWithStates) {
     const std::string text = file.text();
     Rng rng(derive_key(1, "damaged states"));
     int refused = 0;
-    for (int i = 0; i < 300; ++i) {
+    for (uint64_t i = 0; i < fuzz_rounds(300); ++i) {
       file.write(damaged_log(text, rng));
       refused += !replay_event_log(file.path());
     }

@@ -8,6 +8,7 @@
 
 #include "base/json.h"
 #include "base/rng.h"
+#include "base/test_fuzz_rounds.h"
 #include "cluster/traffic.h"
 #include "slurm/host_list.h"
 #include "slurm/job_request.h"
@@ -214,7 +215,7 @@ TEST(Snapshot, NeverFailsBadly) {
   }
   Rng rng(5);
   const std::string good = kJobs;
-  for (int i = 0; i < 3000; ++i) {
+  for (uint64_t i = 0; i < fuzz_rounds(3000); ++i) {
     std::string text = good;
     for (uint64_t k = 0; k <= rng.below(3); ++k) {
       text[rng.below(text.size())] = "0{}[]\",:-9a"[rng.below(11)];

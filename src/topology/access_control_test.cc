@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "base/test_fuzz_rounds.h"
 #include "topology/fingerprint.h"
 #include "topology/machine_topology.h"
 #include "topology/sysfs_topology.h"
@@ -57,7 +58,7 @@ TEST(AccessControl, WhatCannotBeReadIsUnknown) {
 TEST(AccessControl, AnyBytesAreReadOrUnknown) {
   Rng rng(derive_key(3, "configuration spaces"));
   int known = 0;
-  for (int round = 0; round < 3000; ++round) {
+  for (uint64_t round = 0; round < fuzz_rounds(3000); ++round) {
     std::string space = configuration(static_cast<uint16_t>(rng.next_u64()));
     for (uint64_t i = rng.below(4); i > 0; --i) {
       space[0x100 + rng.below(0x60)] = static_cast<char>(rng.below(256));

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/rng.h"
+#include "base/test_fuzz_rounds.h"
 #include "base/test_path.h"
 #include "topology/sysfs_topology.h"
 #include "topology/test_support.h"
@@ -269,7 +270,7 @@ TEST(HwlocTopology, MutatedFilesNeverAbort) {
   Rng rng(derive_key(9, "hwloc topology fuzz"));
   const std::string whole = kBox;
   int accepted = 0;
-  for (int round = 0; round < 2000; ++round) {
+  for (uint64_t round = 0; round < fuzz_rounds(2000); ++round) {
     std::string text = whole;
     for (uint64_t i = 1 + rng.below(3); i > 0; --i) {
       const size_t at = rng.below(text.size());

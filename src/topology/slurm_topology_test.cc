@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
+#include "base/test_fuzz_rounds.h"
 
 namespace jige::topology {
 namespace {
@@ -74,7 +75,7 @@ TEST(SlurmTopology, NamesContradictions) {
 TEST(SlurmTopology, MutatedFilesAreReadOrRefused) {
   Rng rng(derive_key(3, "slurm topology"));
   int read = 0;
-  for (int round = 0; round < 2000; ++round) {
+  for (uint64_t round = 0; round < fuzz_rounds(2000); ++round) {
     std::string text(kTwoLeaves);
     for (uint64_t edits = rng.below(5) + 1; edits-- > 0;) {
       const size_t at = rng.below(text.size());

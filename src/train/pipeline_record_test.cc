@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/rng.h"
+#include "base/test_fuzz_rounds.h"
 #include "plan/pipeline_generate.h"
 #include "train/test_support.h"
 
@@ -141,7 +142,7 @@ TEST(PipelineRecord, HasBytesThatCanBeCounted) {
 TEST(PipelineRecord, SurvivesAnyDamage) {
   const std::string good = dump_json(pipeline_record_json(example(1)));
   Rng rng(11);
-  for (int round = 0; round < 300; ++round) {
+  for (uint64_t round = 0; round < fuzz_rounds(300); ++round) {
     std::string text = good;
     for (int i = 0; i < 3; ++i) text[rng.below(text.size())] = "0,{}[]\"-a9"[rng.below(10)];
     const auto json = parse_json(text, "damaged");

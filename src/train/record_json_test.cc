@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/rng.h"
+#include "base/test_fuzz_rounds.h"
 
 namespace jige::train {
 namespace {
@@ -75,7 +76,7 @@ TEST(RecordJson, SurvivesAnyChangeOfALine) {
   const std::string whole =
       R"({"system":"s","conversations":[{"from":"human","value":"Hi"},{"role":"a"}],"n":[1,{}]})";
   Rng random(7);
-  for (int i = 0; i < 20000; ++i) {
+  for (uint64_t i = 0; i < fuzz_rounds(20'000); ++i) {
     std::string line = whole;
     for (uint64_t changes = 1 + random.below(4); changes > 0; --changes) {
       const size_t at = random.below(line.size());

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
+#include "base/test_fuzz_rounds.h"
 #include "train/test_support.h"
 
 namespace jige::train {
@@ -206,7 +207,7 @@ TEST(RecordReader, KnowsFilesByTheirNames) {
 TEST(RecordReader, SurvivesAnyBytes) {
   const TestFolder folder;
   Rng rng(17);
-  for (int round = 0; round < 60; ++round) {
+  for (uint64_t round = 0; round < fuzz_rounds(60); ++round) {
     std::string bytes(rng.below(400), ' ');
     for (char& c : bytes) {
       c = rng.below(3) == 0 ? "\n\r \t{}"[rng.below(6)] : static_cast<char>(rng.below(256));

@@ -128,7 +128,7 @@ void ServeScheduler::select_chunked(Batch& batch) {
     door_open = false;  // until there is room for it
   }
   const bool whole = options_.whole_prompt_tokens > 0;
-  const int32_t most = whole ? budget : (budget + 1) / 2;
+  const int32_t most = whole ? budget : budget - budget / 2;
   const int32_t kept = first ? std::min(most, remaining(*first)) : 0;
   budget -= kept;
   int32_t share = next_token_share();

@@ -341,6 +341,19 @@ TEST(ServeScheduler, ShortestFirstLeavesHalfToWhoCameFirst) {
   EXPECT_EQ(run(), (Tokens{{0, 6}, {1, 1}})) << "what nobody else wants";
 }
 
+TEST(ServeScheduler, ShortestFirstRunsAllWhereBatchesHaveNoBound) {
+  ServeSchedulerOptions options = options_of(ServePolicy::kChunked, Admission::kReserve, 40);
+  options.batch_tokens_max = INT32_MAX;
+  options.shortest_first = true;
+  ServeScheduler scheduler(options);
+  for (const RequestId id : {0, 1}) ASSERT_TRUE(scheduler.arrive(request_of(id, 30, 0)));
+  const auto batch = scheduler.next_batch();
+  ASSERT_TRUE(batch);
+  EXPECT_EQ(batch->token_count(), 60);
+  scheduler.complete(batch->id, sample_all(*batch));
+  EXPECT_TRUE(scheduler.idle());
+}
+
 TEST(ServeScheduler, APromptAloneMayFillAllBlocks) {
   ServeScheduler scheduler(options_of(ServePolicy::kChunked, Admission::kReserve, 4));
   ASSERT_TRUE(scheduler.arrive(request_of(1, 16, 0)));

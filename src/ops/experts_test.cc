@@ -96,6 +96,41 @@ TEST(Experts, OfEqualLogitsTheFirstAreChosenAndNanLast) {
   EXPECT_TRUE(std::isnan(routes.weights[4]));
 }
 
+// Few different values, so that most are equal to others, on both sides of every vector's end.
+TEST(Experts, ChoosesAsSortingDoesWhateverTheLogitsAre) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const std::vector<float> values = {kNan, -kInfinity, -1.0f, -0.0f, 0.0f, 2.0f, kInfinity};
+  constexpr int64_t kRoutedTokens = 12;
+  expect_same_bits_everywhere([&](Stream& stream) {
+    std::vector<int32_t> all;
+    Rng rng(77);
+    for (const int64_t experts : {1, 2, 15, 16, 17, 31, 33, 64, 100, 128, 1025}) {
+      const auto most = std::min<uint64_t>(static_cast<uint64_t>(experts), 20);
+      const auto k = static_cast<int64_t>(1 + rng.below(most));
+      Routes routes(kRoutedTokens, experts, k, true);
+      for (float& logit : routes.logits) logit = values[rng.below(values.size())];
+      // Tokens of NaN alone, and of one number among them.
+      std::fill_n(routes.logits.begin(), 2 * experts, kNan);
+      routes.logits[static_cast<size_t>(experts) + rng.below(static_cast<uint64_t>(experts))] = 1;
+      route(stream, routes.routing());
+      for (int64_t t = 0; t < kRoutedTokens; ++t) {
+        const float* logits = &routes.logits[static_cast<size_t>(t * experts)];
+        const auto rank = [&](int32_t e) { return std::isnan(logits[e]) ? -kInfinity : logits[e]; };
+        std::vector<int32_t> order(static_cast<size_t>(experts));
+        std::iota(order.begin(), order.end(), 0);
+        std::stable_sort(order.begin(), order.end(),
+                         [&](int32_t a, int32_t b) { return rank(a) > rank(b); });
+        order.resize(static_cast<size_t>(k));
+        std::sort(order.begin(), order.end());
+        const auto* own = &routes.chosen[static_cast<size_t>(t * k)];
+        EXPECT_EQ(std::vector<int32_t>(own, own + k), order) << experts << " experts, token " << t;
+      }
+      all.insert(all.end(), routes.chosen.begin(), routes.chosen.end());
+    }
+    return all;
+  });
+}
+
 TEST(Experts, RowsStandByExpertAndThenByToken) {
   TestStream stream;
   Routes routes(4, 3, 2, true);

@@ -11,20 +11,50 @@ constexpr float kLowest = -__builtin_inff();
 
 JIGE_INLINE float as_rank(float logit) { return logit == logit ? logit : kLowest; }
 
-// The first of the highest logits that come after (value, index) in descending order; index -1: of
-// all.
-int32_t next_highest(const float* logits, int64_t count, float value, int32_t index) {
-  int32_t best = -1;
-  float best_value = kLowest;
-  for (int32_t e = 0; e < count; ++e) {
-    const float logit = as_rank(logits[e]);
-    const bool after = index < 0 || logit < value || (logit == value && e > index);
-    if (after && (best < 0 || logit > best_value)) {
-      best = e;
-      best_value = logit;
-    }
+// What a logit is chosen after: that of an expert. Index -1: after none.
+struct Chosen {
+  float value = -kLowest;
+  int32_t index = -1;
+};
+
+// The lanes of a vector that begins with expert `first` whose experts are not behind `last`.
+JIGE_INLINE V::Mask lanes_up_to(const Chosen& last, int64_t first) {
+  const int64_t count = last.index + 1 - first;
+  if (count <= 0) return V::first_lanes(0);
+  return V::first_lanes(count < V::kLanes ? static_cast<int>(count) : V::kLanes);
+}
+
+// The ranks of logits from expert `first` on that come after `last` in descending order, ties
+// ascending; NaN in the lanes of others.
+JIGE_INLINE V ranks_after(const Chosen& last, const float* logits, int64_t first, int lanes) {
+  const V nan = V::broadcast(__builtin_nanf(""));
+  const V value = V::broadcast(last.value);
+  const V logit = load_lanes<V>(logits + first, lanes);
+  const V rank = select(logit == logit, logit, V::broadcast(kLowest));
+  const auto before = lanes_up_to(last, first);
+  const V after = select(before, select(rank < value, rank, nan), select(rank <= value, rank, nan));
+  return lanes == V::kLanes ? after : select(V::first_lanes(lanes), after, nan);
+}
+
+// The first of the highest logits that come after `last`. REQUIRES: there is one.
+JIGE_FLATTEN int32_t next_highest(const float* logits, int64_t count, const Chosen& last) {
+  V best = V::broadcast(kLowest);
+  for_each_vector<V>(
+      count, [&](int64_t i, int lanes) { best = max(ranks_after(last, logits, i, lanes), best); });
+  const V highest = V::broadcast(horizontal_max(best));
+  for (int64_t i = 0; i < count; i += V::kLanes) {
+    const int lanes = count - i < V::kLanes ? static_cast<int>(count - i) : V::kLanes;
+    const uint32_t bits = mask_bits(ranks_after(last, logits, i, lanes) == highest);
+    if (bits != 0) return static_cast<int32_t>(i + __builtin_ctz(bits));
   }
-  return best;
+  return 0;
+}
+
+// The same, which becomes the last.
+JIGE_INLINE int32_t choose_next(const float* logits, int64_t count, Chosen* last) {
+  last->index = next_highest(logits, count, *last);
+  last->value = as_rank(logits[last->index]);
+  return last->index;
 }
 
 // Puts `value` in its place among the `count` ascending ones before it.
@@ -53,7 +83,7 @@ JIGE_FLATTEN void scaled_powers(float* dst, const float* x, int64_t count, float
 }
 
 float highest_logit(const float* logits, int64_t count) {
-  return logits[next_highest(logits, count, 0, -1)];
+  return logits[next_highest(logits, count, {})];
 }
 
 JIGE_FLATTEN void sigmoids(float* dst, const float* x, int64_t count) {
@@ -76,10 +106,12 @@ void scores_with_bias(const ChooseArgs& args, const float* logits, float* ranks)
 }
 
 float group_score(const ChooseArgs& args, const float* ranks, int64_t size) {
-  const int32_t first = next_highest(ranks, size, 0, -1);
-  const float best = as_rank(ranks[first]);
+  Chosen last;
+  choose_next(ranks, size, &last);
+  const float best = last.value;
   if (!args.pairs || size < 2) return best;
-  return best + as_rank(ranks[next_highest(ranks, size, best, first)]);
+  choose_next(ranks, size, &last);
+  return best + last.value;
 }
 
 // Puts those of groups that are not chosen behind all others.
@@ -88,12 +120,9 @@ void keep_chosen_groups(const ChooseArgs& args, float* ranks) {
   bool kept[kRankedExpertsMax] = {};
   const int64_t size = args.experts / args.groups;
   for (int64_t g = 0; g < args.groups; ++g) scores[g] = group_score(args, ranks + g * size, size);
-  float value = 0;
-  int32_t index = -1;
+  Chosen last;
   for (int64_t j = 0; j < args.chosen_groups; ++j) {
-    index = next_highest(scores, args.groups, value, index);
-    value = as_rank(scores[index]);
-    kept[index] = true;
+    kept[choose_next(scores, args.groups, &last)] = true;
   }
   for (int64_t e = 0; e < args.experts; ++e) {
     if (!kept[e / size]) ranks[e] = kLowest;
@@ -157,12 +186,9 @@ void choose(const ChooseArgs& args, int64_t begin, int64_t end) noexcept {
     const float* ranks = ranks_of(args, logits, memory);
     int32_t* list = args.experts_of + t * chosen;
     float* weights = args.weights + t * chosen;
-    float value = 0;
-    int32_t index = -1;
+    Chosen last;
     for (int64_t j = 0; j < chosen; ++j) {
-      index = next_highest(ranks, args.experts, value, index);
-      value = as_rank(ranks[index]);
-      insert_ascending(list, j, index);
+      insert_ascending(list, j, choose_next(ranks, args.experts, &last));
     }
     for (int64_t j = 0; j < chosen; ++j) weights[j] = logits[list[j]];
     weigh(args, logits, weights);

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/cpu.h"
 #include "kernels/cpu/logits.h"
 
 namespace jige::ops {
@@ -69,13 +70,30 @@ void keep_mass(std::vector<Candidate>& candidates, double wanted) {
   std::erase_if(candidates, [&](const Candidate& c) { return heavier(lightest, c); });
 }
 
-std::vector<Candidate> at_least(std::span<const float> weights, float smallest) {
-  std::vector<Candidate> candidates;
-  for (size_t i = 0; i < weights.size(); ++i) {
-    if (weights[i] >= smallest && weights[i] > 0) {
-      candidates.push_back({weights[i], static_cast<int32_t>(i)});
+// Calls body(i) for weights from index `begin` on that are above the bar, ascending. Where the body
+// raises the bar, the next ones may be under it.
+template <typename Body>
+void for_each_above(std::span<const float> weights, size_t begin, const float& bar,
+                    const Body& body) {
+  constexpr size_t kAtOnce = 1024;
+  const auto above = cpu::logits_kernels(active_isa()).above;
+  std::array<int32_t, kAtOnce> found;
+  for (size_t at = begin; at < weights.size(); at += kAtOnce) {
+    const auto part = weights.subspan(at, std::min(kAtOnce, weights.size() - at));
+    const int64_t count = above(found.data(), part.data(), std::ssize(part), bar);
+    for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
+      body(at + static_cast<size_t>(found[i]));
     }
   }
+}
+
+// Those of at least `smallest` that are not zero.
+std::vector<Candidate> at_least(std::span<const float> weights, float smallest) {
+  std::vector<Candidate> candidates;
+  const float bar = smallest > 0 ? std::nextafter(smallest, 0.0f) : 0.0f;
+  for_each_above(weights, 0, bar, [&](size_t i) {
+    candidates.push_back({weights[i], static_cast<int32_t>(i)});
+  });
   return candidates;
 }
 
@@ -123,17 +141,19 @@ std::vector<Candidate> heaviest(std::span<const float> weights, int64_t count) {
   const size_t room = std::max<size_t>(2 * kept, 64);
   candidates.reserve(std::min(room, weights.size()));
   float bar = -std::numeric_limits<float>::infinity();
-  bool full = false;
-  for (size_t i = 0; i < weights.size(); ++i) {
-    if (full && !(weights[i] > bar)) continue;
+  const auto add = [&](size_t i) {
     candidates.push_back({weights[i], static_cast<int32_t>(i)});
-    if (candidates.size() < room) continue;
+    if (candidates.size() < room) return;
     const auto last_kept = candidates.begin() + static_cast<ptrdiff_t>(kept - 1);
     std::nth_element(candidates.begin(), last_kept, candidates.end(), heavier);
     bar = last_kept->weight;
-    full = true;
     candidates.resize(kept);
-  }
+  };
+  const size_t first = std::min(room, weights.size());
+  for (size_t i = 0; i < first; ++i) add(i);
+  for_each_above(weights, first, bar, [&](size_t i) {
+    if (weights[i] > bar) add(i);
+  });
   std::sort(candidates.begin(), candidates.end(), heavier);
   candidates.resize(std::min(kept, candidates.size()));
   return candidates;

@@ -25,6 +25,9 @@ struct LogitsKernels {
   float (*max)(const float* logits, int64_t count) noexcept;
   // The lowest index of a logit equal to `value`, or 0.
   int32_t (*first_index)(const float* logits, int64_t count, float value) noexcept;
+  // Puts the indices of logits above `bar` into `indices`, ascending, and gives their number; NaN
+  // is not above anything. REQUIRES: room for `count` indices.
+  int64_t (*above)(int32_t* indices, const float* logits, int64_t count, float bar) noexcept;
   // exponentials[i] = exp((logits[i] - shift) · factor), and their sum over every block. A NaN
   // among the logits makes the sum of its block NaN.
   void (*exponentials)(float* exponentials, double* block_sums, const float* logits, int64_t count,

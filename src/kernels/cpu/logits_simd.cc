@@ -22,6 +22,34 @@ JIGE_FLATTEN int32_t first_index(const float* logits, int64_t count, float value
   return 0;
 }
 
+// Few are above the bar as a rule, so four vectors are asked at once.
+JIGE_FLATTEN int64_t above(int32_t* indices, const float* logits, int64_t count,
+                           float bar) noexcept {
+  using V = F32x16;
+  constexpr int kVectors = 4;
+  const V bars = V::broadcast(bar);
+  int64_t found = 0;
+  const auto put = [&](int64_t begin, uint64_t bits) {
+    for (; bits != 0; bits &= bits - 1) {
+      indices[found++] = static_cast<int32_t>(begin + __builtin_ctzll(bits));
+    }
+  };
+  int64_t i = 0;
+  for (; i + kVectors * V::kLanes <= count; i += kVectors * V::kLanes) {
+    uint64_t bits = 0;
+    for (int v = 0; v < kVectors; ++v) {
+      const uint64_t own = mask_bits(bars < V::load(logits + i + v * V::kLanes));
+      bits |= own << (v * V::kLanes);
+    }
+    put(i, bits);
+  }
+  for (; i < count; i += V::kLanes) {
+    const int lanes = count - i < V::kLanes ? static_cast<int>(count - i) : V::kLanes;
+    put(i, mask_bits((bars < load_lanes<V>(logits + i, lanes)) & V::first_lanes(lanes)));
+  }
+  return found;
+}
+
 void exponentials(float* dst, double* block_sums, const float* logits, int64_t count, float shift,
                   float factor) noexcept {
   for (int64_t begin = 0; begin < count; begin += kSoftmaxBlock) {
@@ -34,6 +62,6 @@ void exponentials(float* dst, double* block_sums, const float* logits, int64_t c
 }  // namespace
 
 extern const LogitsKernels kLogitsKernels;
-const LogitsKernels kLogitsKernels = {max_logit, first_index, exponentials};
+const LogitsKernels kLogitsKernels = {max_logit, first_index, above, exponentials};
 
 }  // namespace jige::cpu::JIGE_ISA_NS

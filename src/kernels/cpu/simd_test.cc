@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/cpu.h"
+#include "base/rng.h"
 #include "base/rough_normal.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/embedding.h"
@@ -129,6 +130,30 @@ TEST(Simd, FindsTheMaximumAndItsFirstIndexAtEveryPlace) {
       }
     }
     EXPECT_EQ(logits_kernels(isa).max(nullptr, 0), -INFINITY);
+  }
+}
+
+TEST(Simd, FindsWhatIsAboveABarOfEveryLength) {
+  Rng rng(7);
+  for (const Isa isa : supported_isas()) {
+    for (size_t count = 0; count < 200; ++count) {
+      // As often few as many are above, zero is at times; the row ends where its memory does.
+      const uint64_t one_of = 1 + rng.below(20);
+      const float bar = rng.below(2) == 0 ? 1.0f : -1.0f;
+      std::vector<float> row(count, bar);
+      std::vector<int32_t> expected;
+      for (size_t i = 0; i < count; ++i) {
+        if (rng.below(7) == 0) row[i] = NAN;
+        if (rng.below(5) == 0) row[i] = -INFINITY;
+        if (rng.below(one_of) != 0) continue;
+        row[i] = rng.below(2) == 0 ? std::nextafter(bar, 2.0f) : INFINITY;
+        expected.push_back(static_cast<int32_t>(i));
+      }
+      std::vector<int32_t> found(count);
+      found.resize(static_cast<size_t>(
+          logits_kernels(isa).above(found.data(), row.data(), static_cast<int64_t>(count), bar)));
+      ASSERT_EQ(found, expected) << count << " numbers";
+    }
   }
 }
 

@@ -198,26 +198,10 @@ Status read_prompts(const std::string& path, EmbeddingConfig& config) {
               path, cut_short(config.default_prompt));
 }
 
-// What the tokenizer's own file says of lengths.
-Status read_tokenizer_limits(const std::string& path, EmbeddingConfig& config) {
-  JIGE_TRY(const Json json, load_optional(path));
-  JIGE_TRY(const std::string side, get_string_or(json, "truncation_side", "right", path));
-  if (side != "left" && side != "right") {
-    return fail(Code::kCorrupt,
-                "{}: field \"truncation_side\" is \"{}\"; it must be \"left\" or \"right\"", path,
-                cut_short(side));
-  }
-  config.cuts_left = side == "left";
-  JIGE_TRY(const double length, get_number_or(json, "model_max_length", 0, path));
-  // Without a limit the field is 10^30.
-  if (length >= 1 && length <= static_cast<double>(kContextMax)) {
-    config.tokens_max = static_cast<int64_t>(length);
-  }
-  return {};
-}
-
 Status read_limits(const std::string& folder, EmbeddingConfig& config) {
-  JIGE_DO(read_tokenizer_limits(folder + "/tokenizer_config.json", config));
+  JIGE_TRY(const TextLimits limits, load_text_limits(folder));
+  config.tokens_max = limits.tokens_max;
+  config.cuts_left = limits.cuts_left;
   const std::string path = folder + "/sentence_bert_config.json";
   JIGE_TRY(const Json json, load_optional(path));
   JIGE_TRY(config.lowers, get_bool_or(json, "do_lower_case", false, path));
@@ -266,6 +250,22 @@ const std::string* EmbeddingConfig::find_prompt(std::string_view name) const {
   const auto found = std::find_if(prompts.begin(), prompts.end(),
                                   [&](const auto& prompt) { return prompt.first == name; });
   return found == prompts.end() ? nullptr : &found->second;
+}
+
+Result<TextLimits> load_text_limits(const std::string& folder) {
+  const std::string path = folder + "/tokenizer_config.json";
+  JIGE_TRY(const Json json, load_optional(path));
+  JIGE_TRY(const std::string side, get_string_or(json, "truncation_side", "right", path));
+  if (side != "left" && side != "right") {
+    return fail(Code::kCorrupt,
+                "{}: field \"truncation_side\" is \"{}\"; it must be \"left\" or \"right\"", path,
+                cut_short(side));
+  }
+  JIGE_TRY(const double length, get_number_or(json, "model_max_length", 0, path));
+  // Without a limit the field is 10^30.
+  const bool limited = length >= 1 && length <= static_cast<double>(kContextMax);
+  return TextLimits{.tokens_max = limited ? static_cast<int64_t>(length) : 0,
+                    .cuts_left = side == "left"};
 }
 
 Result<EmbeddingConfig> load_embedding_config(const std::string& folder,

@@ -63,6 +63,13 @@ struct EmbeddingConfig {
 // Whether a folder says how texts become vectors: it has a modules.json.
 bool is_embedding_folder(const std::string& folder);
 
+// What tokenizer_config.json says of the lengths of texts; where it is missing, nothing.
+struct TextLimits {
+  int64_t tokens_max = 0;  // 0: no limit
+  bool cuts_left = false;
+};
+Result<TextLimits> load_text_limits(const std::string& folder);
+
 // Reads the files above. With `pooling` that is taken, whatever the folder's mode is. Fails with
 // kUnsupported, naming what Jige does not compute (another module, another pooling, several at
 // once), and with kCorrupt or kNotFound on damage; each names file, field and remedy.

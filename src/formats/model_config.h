@@ -307,7 +307,7 @@ struct ModelConfig {
   ActivationKind activation = ActivationKind::kSwiGlu;
   PositionKind position = PositionKind::kRotary;
   int64_t position_offset = 0;  // rows of learned positions in front of the first token's
-  int64_t token_types = 0;      // rows of a table of which every token gets the first; 0: no table
+  int64_t token_types = 0;      // rows of a table, the first for single texts; 0: no table
   RopeConfig rope;
   std::optional<RopeConfig> sliding_rope;  // of sliding layers, where it is another one
   int64_t rotary_dim = 0;                  // columns of a head that turn; 0: all

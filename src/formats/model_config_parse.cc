@@ -55,6 +55,7 @@ Result<Family> detect_family(const Json& config, std::string_view where) {
   for (const FamilyInfo& info : kFamilies) {
     if (info.model_type == type) by_type = &info;
     if (info.causal_class == name || info.base_class == name) by_name = &info;
+    if (!name.empty() && info.pair_class == name) by_name = &info;
     if (info.encoder && info.model_type == type && is_encoder_class(info, name)) by_name = &info;
     known += (known.empty() ? "" : ", ") + std::string(info.causal_class);
   }

@@ -57,6 +57,7 @@ struct FamilyInfo {
   std::string_view model_type;    // "llama"
   std::string_view causal_class;  // "LlamaForCausalLM"; of encoders base_class
   std::string_view base_class;    // "LlamaModel"
+  std::string_view pair_class;    // of models that judge pairs of texts (pair_config.h); or empty
   bool llama_class = false;       // transformers writes Llama's classes for it
 
   // What all its models have.

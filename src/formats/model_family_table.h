@@ -39,6 +39,7 @@ inline constexpr FamilyInfo kAttentionFamilies[] = {
      .model_type = "qwen3",
      .causal_class = "Qwen3ForCausalLM",
      .base_class = "Qwen3Model",
+     .pair_class = "Qwen3ForSequenceClassification",
      .head_norms = HeadNorms::kEach,
      .biases = BiasRule::kAttention,
      .windows = WindowRule::kSomeLayers,

@@ -13,37 +13,6 @@
 namespace jige::formats {
 namespace {
 
-float widened(const TensorView& view, int64_t i) {
-  switch (view.dtype) {
-    case DType::kBF16:
-      return to_float(view.as<BFloat16>()[i]);
-    case DType::kF16:
-      return to_float(view.as<Float16>()[i]);
-    default:
-      return view.as<float>()[i];
-  }
-}
-
-// A tensor of this shape, of numbers that are read.
-Result<TensorView> find_tensor(const TensorFolder& files, std::string_view name,
-                               const std::vector<int64_t>& dims) {
-  const StoredTensor* stored = files.find(name);
-  if (!stored) {
-    return fail(Code::kNotFound, "{}: tensor \"{}\" is missing; config.json there makes it [{}]",
-                files.folder(), name, fmt::join(dims, ", "));
-  }
-  if (stored->dims != dims) {
-    return fail(Code::kCorrupt, "{}: tensor \"{}\" has shape [{}], but config.json makes it [{}]",
-                files.folder(), name, fmt::join(stored->dims, ", "), fmt::join(dims, ", "));
-  }
-  const DType dtype = stored->dtype.value_or(DType::kU8);
-  if (dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16) {
-    return files.view(name);
-  }
-  return fail(Code::kUnsupported, "{}: tensor \"{}\" is stored as {}; supported are F32, BF16, F16",
-              files.folder(), name, stored->dtype_name);
-}
-
 Result<bool> parse_tanh(const Json& config, std::string_view where) {
   JIGE_TRY(const std::string name,
            get_string_or(config, "activation_function", "torch.nn.modules.activation.Tanh", where));
@@ -64,17 +33,40 @@ Result<int64_t> parse_width(const Json& config, const char* field, std::string_v
 
 }  // namespace
 
-Result<VectorLayer> load_vector_layer(const std::string& folder) {
-  const std::string path = folder + "/config.json";
-  JIGE_TRY(const Json config, load_json_object(path));
-  VectorLayer layer;
-  JIGE_TRY(layer.inputs, parse_width(config, "in_features", path));
-  JIGE_TRY(layer.outputs, parse_width(config, "out_features", path));
-  JIGE_TRY(const bool bias, get_bool_or(config, "bias", true, path));
-  JIGE_TRY(layer.is_tanh, parse_tanh(config, path));
-  JIGE_TRY(const TensorFolder files, TensorFolder::open(folder));
+float widened(const TensorView& view, int64_t i) {
+  switch (view.dtype) {
+    case DType::kBF16:
+      return to_float(view.as<BFloat16>()[i]);
+    case DType::kF16:
+      return to_float(view.as<Float16>()[i]);
+    default:
+      return view.as<float>()[i];
+  }
+}
+
+Result<TensorView> find_plain_tensor(const TensorFolder& files, std::string_view name,
+                                     const std::vector<int64_t>& dims) {
+  const StoredTensor* stored = files.find(name);
+  if (!stored) {
+    return fail(Code::kNotFound, "{}: tensor \"{}\" is missing; config.json there makes it [{}]",
+                files.folder(), name, fmt::join(dims, ", "));
+  }
+  if (stored->dims != dims) {
+    return fail(Code::kCorrupt, "{}: tensor \"{}\" has shape [{}], but config.json makes it [{}]",
+                files.folder(), name, fmt::join(stored->dims, ", "), fmt::join(dims, ", "));
+  }
+  const DType dtype = stored->dtype.value_or(DType::kU8);
+  if (dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16) {
+    return files.view(name);
+  }
+  return fail(Code::kUnsupported, "{}: tensor \"{}\" is stored as {}; supported are F32, BF16, F16",
+              files.folder(), name, stored->dtype_name);
+}
+
+Result<VectorLayer> read_vector_layer(const TensorFolder& files, const VectorLayerSource& source) {
+  VectorLayer layer{.inputs = source.inputs, .outputs = source.outputs, .is_tanh = source.is_tanh};
   JIGE_TRY(const TensorView weight,
-           find_tensor(files, "linear.weight", {layer.outputs, layer.inputs}));
+           find_plain_tensor(files, source.weight, {layer.outputs, layer.inputs}));
   layer.weight.resize(static_cast<size_t>(layer.inputs * layer.outputs));
   for (int64_t row = 0; row < layer.outputs; ++row) {
     for (int64_t column = 0; column < layer.inputs; ++column) {
@@ -82,10 +74,23 @@ Result<VectorLayer> load_vector_layer(const std::string& folder) {
           widened(weight, row * layer.inputs + column);
     }
   }
-  if (!bias) return layer;
-  JIGE_TRY(const TensorView added, find_tensor(files, "linear.bias", {layer.outputs}));
+  if (source.bias.empty()) return layer;
+  JIGE_TRY(const TensorView added, find_plain_tensor(files, source.bias, {layer.outputs}));
   for (int64_t i = 0; i < layer.outputs; ++i) layer.bias.push_back(widened(added, i));
   return layer;
+}
+
+Result<VectorLayer> load_vector_layer(const std::string& folder) {
+  const std::string path = folder + "/config.json";
+  JIGE_TRY(const Json config, load_json_object(path));
+  VectorLayerSource source{.weight = "linear.weight"};
+  JIGE_TRY(source.inputs, parse_width(config, "in_features", path));
+  JIGE_TRY(source.outputs, parse_width(config, "out_features", path));
+  JIGE_TRY(const bool bias, get_bool_or(config, "bias", true, path));
+  if (bias) source.bias = "linear.bias";
+  JIGE_TRY(source.is_tanh, parse_tanh(config, path));
+  JIGE_TRY(const TensorFolder files, TensorFolder::open(folder));
+  return read_vector_layer(files, source);
 }
 
 }  // namespace jige::formats

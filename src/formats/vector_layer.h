@@ -9,9 +9,12 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
+#include "formats/tensor_folder.h"
+#include "tensor/view.h"
 
 namespace jige::formats {
 
@@ -22,6 +25,24 @@ struct VectorLayer {
   std::vector<float> bias;    // [outputs], or empty
   bool is_tanh = false;       // f; else the number itself
 };
+
+// A tensor of this shape and of f32, bf16 or f16. Fails with kNotFound, kCorrupt or kUnsupported,
+// naming it.
+Result<TensorView> find_plain_tensor(const TensorFolder& files, std::string_view name,
+                                     const std::vector<int64_t>& dims);
+// Number i of such a tensor.
+float widened(const TensorView& view, int64_t i);
+
+// What a layer is made of, in a folder of tensors.
+struct VectorLayerSource {
+  std::string weight;  // names
+  std::string bias;    // or empty
+  int64_t inputs = 0;
+  int64_t outputs = 0;
+  bool is_tanh = false;
+};
+// Fails as find_plain_tensor() does.
+Result<VectorLayer> read_vector_layer(const TensorFolder& files, const VectorLayerSource& source);
 
 // Reads the files of a module's folder. Fails with kUnsupported on another activation, kCorrupt or
 // kNotFound on damage; each names file and field or tensor.

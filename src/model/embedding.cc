@@ -188,7 +188,17 @@ void Embedding::add_places(const BlockContext& context, const BlockWeights& weig
   ops::add(stream, rows, rows, work.rows);
   if (!has_types_) return;
   ops::zero(stream, work.tokens);
-  ops::embedding_forward(stream, work.rows, weights.params[kTypes].value, work.tokens);
+  const TensorView& types = weights.params[kTypes].value;
+  ops::embedding_forward(stream, work.rows, types, work.tokens);
+  for (const ops::SequenceSpan& sequence : batch.sequences) {
+    const int64_t end = int64_t{sequence.row_begin} + sequence.row_count;
+    const int64_t begin = sequence.row_begin + std::max<int64_t>(0, int64_t{sequence.second_begin} -
+                                                                        sequence.context_count);
+    if (begin >= end) continue;
+    // Row 0 of the table without its first row.
+    ops::embedding_forward(stream, work.rows.row_range(begin, end),
+                           types.row_range(1, types.rows()), work.tokens.row_range(begin, end));
+  }
   ops::add(stream, rows, rows, work.rows);
 }
 

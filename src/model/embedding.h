@@ -2,8 +2,8 @@
 // positions.
 //
 // Shapes: T tokens, V vocabulary, D width, P positions.
-//   dst[t] = dropout(norm(scale · table[tokens[t]] (+ positions[position[t]] + types[0])))   a norm
-//   with weights, without, or none
+//   dst[t] = dropout(norm(scale · table[tokens[t]] (+ positions[position[t]] + types[type[t]])))
+//   a norm with weights, without, or none; type[t] is 0, or 1 from SequenceSpan::second_begin on
 // A model whose layers have inputs of their own (stream_layout.h) makes them here, P columns for
 // each of L layers, of the rows e = scale · table[tokens[t]] before dropout:
 //   inputs[t] = √½ (norm(D^-½ e Wᵀ) + √P · layer_table[tokens[t]])   the norm of each layer's

@@ -20,6 +20,11 @@ Status InferenceModel::check_sequence(const ops::SequenceSpan& sequence, int64_t
                 "them: it must run whole",
                 sequence.context_count);
   }
+  if (sequence.second_begin < 0 || (sequence.second_begin < end && config().token_types < 2)) {
+    return fail(Code::kInvalidArgument,
+                "a sequence has tokens of the second type from {} on, and the model has {} type(s)",
+                sequence.second_begin, config().token_types);
+  }
   if (!sequence.blocks) return fail(Code::kInvalidArgument, "a sequence has no cache blocks");
   for (int64_t i = 0; i < kv_blocks_for(end); ++i) {
     const int32_t block = sequence.blocks[i];

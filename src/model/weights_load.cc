@@ -196,6 +196,8 @@ void tell_unused(const Architecture& architecture, const formats::TensorFolder& 
     if (in_layer_beyond(architecture.config(), name)) continue;
     if (of_shared_keys(architecture.config(), name)) continue;
     if (of_encoder_heads(architecture.config(), name)) continue;
+    // Of a class for sequence classification.
+    if (head_unused && name == "score.weight") continue;
     if (head_unused && name.starts_with(architecture.own_head_name() + ".")) continue;
     if (count++ == 0) first = tensor->name;
   }

@@ -39,6 +39,9 @@ struct AttentionShape {
   const float* sinks = nullptr;
 };
 
+// A sequence whose tokens all are of the first token type.
+inline constexpr int32_t kFirstTypeAlone = INT32_MAX;
+
 // One sequence's rows in the flat batch.
 struct SequenceSpan {
   int32_t row_begin = 0;
@@ -48,6 +51,9 @@ struct SequenceSpan {
       nullptr;  // cache block of tokens [16 i, 16 i + 16) of the sequence; null in training
   // Row of the states of recurrent layers that is the sequence's; not read in training.
   int32_t state = 0;
+  // From which token of the sequence on the token type is the second, in inference with a model
+  // that has types (model/embedding.h); not read by attention.
+  int32_t second_begin = kFirstTypeAlone;
 };
 
 struct AttentionForward {

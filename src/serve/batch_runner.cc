@@ -92,11 +92,13 @@ Status BatchRunner::finish(const Readers& readers) {
 void BatchRunner::add(Forward& forward, const Readers& readers, const plan::Batch& batch,
                       const plan::ForwardPart& part) {
   const plan::WorkItem& work = batch.items[part.item];
-  forward.sequences.push_back({.row_begin = static_cast<int32_t>(forward.tokens.size()),
-                               .row_count = part.count,
-                               .context_count = work.context_count + part.begin,
-                               .blocks = work.blocks.data(),
-                               .state = work.state});
+  forward.sequences.push_back(
+      {.row_begin = static_cast<int32_t>(forward.tokens.size()),
+       .row_count = part.count,
+       .context_count = work.context_count + part.begin,
+       .blocks = work.blocks.data(),
+       .state = work.state,
+       .second_begin = readers.second_begin ? readers.second_begin(work) : ops::kFirstTypeAlone});
   forward.adapters.push_back(work.adapter);
   const auto first = work.tokens.begin() + part.begin;
   forward.tokens.insert(forward.tokens.end(), first, first + part.count);

@@ -46,6 +46,8 @@ class BatchRunner {
     RowsCallback sampled;
     // How the token behind one of an item's sample_rows() can be drawn on the device; null: no way.
     std::function<ops::RowDraw(const plan::WorkItem& item, int32_t row)> row_draw = {};
+    // Where an item's tokens of the second type begin (ops::SequenceSpan); null: nowhere.
+    std::function<int32_t(const plan::WorkItem& item)> second_begin = {};
     // Both or none. Of one forward, `wanted` comes before `sampled`, as often as the model's rows
     // of logits make it necessary.
     std::function<RowRange(const plan::WorkItem& item)> wanted_range = {};

@@ -115,7 +115,8 @@ Status Embedder::run_step(std::span<const EmbedInput> inputs) {
                          .row_count = static_cast<int32_t>(live.step),
                          .context_count = static_cast<int32_t>(live.done),
                          .blocks = live.blocks.data(),
-                         .state = live.state});
+                         .state = live.state,
+                         .second_begin = inputs[live.input].second_begin});
     tokens.insert(tokens.end(), part.begin(), part.end());
   }
   const std::vector<int32_t> adapters(sequences.size(), adapter_);

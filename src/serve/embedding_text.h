@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "ops/attention.h"
 #include "text/tokenizer.h"
 
 namespace jige::serve {
@@ -24,6 +25,7 @@ struct EmbedInput {
   std::vector<int32_t> tokens;
   int64_t prompt_count = 0;  // of them are the prompt's, with what stands in front of it
   bool truncated = false;
+  int32_t second_begin = ops::kFirstTypeAlone;  // as of ops::SequenceSpan
 };
 
 struct EmbeddingTextOptions {

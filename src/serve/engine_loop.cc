@@ -198,6 +198,8 @@ BatchRunner::Readers EngineLoop::readers_of(UnderWay& one) {
             embeds_ ? finish_vectors(one, items) : sample(one, items, rows);
           },
       .row_draw = [this](const plan::WorkItem& item, int32_t row) { return row_draw(item, row); },
+      .second_begin =
+          [this](const plan::WorkItem& item) { return live_of(item.request).second_begin(); },
       .wanted_range =
           [this](const plan::WorkItem& item) { return live_of(item.request).wanted_range(item); },
       .wanted =

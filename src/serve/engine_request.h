@@ -24,6 +24,7 @@
 #include "base/result.h"
 #include "grammar/constraint.h"
 #include "model/adapter_rooms.h"
+#include "ops/attention.h"
 #include "ops/sampling.h"
 #include "ops/token_score.h"
 #include "plan/serve_scheduler.h"
@@ -38,6 +39,7 @@ using RequestId = plan::RequestId;
 struct WantedVector {
   EmbeddingForm form;
   int64_t prompt_count = 0;  // as in EmbedInput
+  int32_t second_begin = ops::kFirstTypeAlone;
 };
 
 struct EngineRequest {

@@ -51,6 +51,10 @@ class LiveRequest {
   // that is to be scored and was not yet, or a row that a vector is made of, likewise: [begin,
   // end).
   BatchRunner::RowRange wanted_range(const plan::WorkItem& item) const;
+  // Of the prompt, as of ops::SequenceSpan.
+  int32_t second_begin() const {
+    return request_.vector ? request_.vector->second_begin : ops::kFirstTypeAlone;
+  }
   // Scores the token behind `position` from the logits there; positions may do so on several
   // threads at once. REQUIRES: wanted_range() has it.
   void score(int64_t position, std::span<const float> logits);

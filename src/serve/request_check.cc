@@ -33,8 +33,12 @@ Status check_kind(const EngineRequest& request, const RequestBounds& bounds) {
                   request.vector->form.width(bounds.width));
 }
 
-Status check_vector(const EngineRequest& request, const RequestBounds&) {
+Status check_vector(const EngineRequest& request, const RequestBounds& bounds) {
   if (!request.vector) return {};
+  if (request.vector->second_begin < std::ssize(request.prompt) && bounds.token_types < 2) {
+    return fail(Code::kInvalidArgument, "tokens of the second type, and the model has {} type(s)",
+                bounds.token_types);
+  }
   return check_pooled(request.vector->form, std::ssize(request.prompt),
                       request.vector->prompt_count);
 }

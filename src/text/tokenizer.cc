@@ -111,6 +111,11 @@ std::span<const int32_t> Tokenizer::suffix_ids() const {
   return core_->parts().post_processor.suffix;
 }
 
+const PairFrame* Tokenizer::pair_frame() const {
+  const std::optional<PairFrame>& pair = core_->parts().post_processor.pair;
+  return pair ? &*pair : nullptr;
+}
+
 const std::string& Tokenizer::chat_template() const { return core_->parts().chat_template; }
 
 struct StreamDecoder::State {

@@ -71,6 +71,7 @@ struct SpecialTokens {
 };
 
 class TokenizerCore;
+struct PairFrame;
 
 class Tokenizer {
  public:
@@ -119,6 +120,9 @@ class Tokenizer {
   std::span<const int32_t> prefix_ids() const;
   // Those that it puts behind every text, usually none or the end-of-text token.
   std::span<const int32_t> suffix_ids() const;
+  // What goes around two texts that belong together (post_processor.h), each encoded without
+  // add_special; null where the files do not say it.
+  const PairFrame* pair_frame() const;
 
   // The Jinja source of the folder's chat template, empty where it has none. Give it to
   // ChatTemplate::parse (chat_template.h).

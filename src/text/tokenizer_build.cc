@@ -160,8 +160,12 @@ Status finish(const TokenizerConfig& config, std::string_view where, TokenizerPa
     }
   }
   const int32_t size = std::max(parts.vocabulary->size(), parts.added.size());
-  for (const auto* ids : {&parts.post_processor.prefix, &parts.post_processor.suffix}) {
-    for (const int32_t id : *ids) {
+  const PostProcessor& post = parts.post_processor;
+  const PairFrame pair = post.pair.value_or(PairFrame{});
+  for (const std::span<const int32_t> ids :
+       {std::span(post.prefix), std::span(post.suffix), std::span(pair.before),
+        std::span(pair.between), std::span(pair.behind)}) {
+    for (const int32_t id : ids) {
       if (id < size) continue;
       return fail(Code::kCorrupt,
                   "{}: the post-processor adds token {}, outside the vocabulary of {}", where, id,

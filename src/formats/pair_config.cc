@@ -1,0 +1,173 @@
+#include "formats/pair_config.h"
+
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/file.h"
+#include "base/file_content.h"
+#include "base/json.h"
+#include "formats/json_file.h"
+#include "formats/model_config.h"
+#include "formats/tensor_folder.h"
+
+namespace jige::formats {
+namespace {
+
+constexpr std::string_view kPairClassEnd = "ForSequenceClassification";
+constexpr int64_t kLabelsUsual = 2;  // where config.json says nothing
+
+// The first entry of "architectures", or empty.
+std::string class_of(const Json& config) {
+  const Json* list = find_field(config, "architectures");
+  const bool named = list && list->is_array() && !list->empty() && list->front().is_string();
+  return named ? list->front().get<std::string>() : std::string();
+}
+
+// As transformers counts them.
+Result<int64_t> label_count(const Json& config, std::string_view where) {
+  const Json* names = find_field(config, "id2label");
+  const bool named = names && names->is_object();
+  return get_int_or(config, "num_labels",
+                    named ? static_cast<int64_t>(names->size()) : kLabelsUsual, where);
+}
+
+Status check_labels(const Json& config, std::string_view where) {
+  JIGE_TRY(const int64_t labels, label_count(config, where));
+  if (labels == 1) return {};
+  return fail(Code::kUnsupported,
+              "{}: the model has {} labels (\"id2label\", \"num_labels\"; {} where both are left "
+              "out), and a score of a pair of texts needs a model with one; take a cross-encoder "
+              "or reranker",
+              where, labels, kLabelsUsual);
+}
+
+// Whether a class of torch that turns logits into scores is the sigmoid, and not Identity.
+Result<bool> parse_score_activation(const std::string& name, std::string_view where) {
+  const std::string_view kind = std::string_view(name).substr(name.rfind('.') + 1);
+  if (name.starts_with("torch.") && (kind == "Sigmoid" || kind == "Identity")) {
+    return kind == "Sigmoid";
+  }
+  return fail(Code::kUnsupported,
+              "{}: the activation of scores is \"{}\", which Jige does not compute; it computes "
+              "torch's Sigmoid and Identity",
+              where, name.substr(0, 80));
+}
+
+Result<bool> read_score_activation(const std::string& folder, const Json& config,
+                                   const std::string& where) {
+  const std::string path = folder + "/config_sentence_transformers.json";
+  Result<Json> beside = load_json_object(path);
+  if (!beside && beside.error().code != Code::kNotFound) return tl::unexpected(beside.error());
+  if (beside) {
+    JIGE_TRY(const std::string name, get_string_or(*beside, "activation_fn", "", path));
+    if (!name.empty()) return parse_score_activation(name, path);
+  }
+  std::string name;
+  if (const Json* library = find_field(config, "sentence_transformers")) {
+    JIGE_TRY(name, get_string_or(*library, "activation_fn", "", where));
+  }
+  if (name.empty()) {
+    JIGE_TRY(name, get_string_or(config, "sbert_ce_default_activation_function", "", where));
+  }
+  if (name.empty()) return true;
+  return parse_score_activation(name, where);
+}
+
+// The head of a class for sequence classification.
+Result<std::vector<VectorLayer>> read_pair_head(const TensorFolder& files,
+                                                const ModelConfig& model) {
+  const int64_t width = model.hidden_size;
+  if (!is_encoder(model.family)) {
+    JIGE_TRY(VectorLayer score,
+             read_vector_layer(files, {.weight = "score.weight", .inputs = width, .outputs = 1}));
+    return std::vector{std::move(score)};
+  }
+  const bool bert = model.family == Family::kBert;
+  const std::string dense = bert ? "bert.pooler.dense" : "classifier.dense";
+  const std::string last = bert ? "classifier" : "classifier.out_proj";
+  JIGE_TRY(VectorLayer first, read_vector_layer(files, {.weight = dense + ".weight",
+                                                        .bias = dense + ".bias",
+                                                        .inputs = width,
+                                                        .outputs = width,
+                                                        .is_tanh = true}));
+  JIGE_TRY(VectorLayer second, read_vector_layer(files, {.weight = last + ".weight",
+                                                         .bias = last + ".bias",
+                                                         .inputs = width,
+                                                         .outputs = 1}));
+  return std::vector{std::move(first), std::move(second)};
+}
+
+// How much a language model's head says "yes" rather than "no".
+Result<std::vector<VectorLayer>> read_verdict(const TensorFolder& files, const ModelConfig& model,
+                                              const text::Tokenizer& tokenizer) {
+  const auto yes = tokenizer.token_to_id("yes");
+  const auto no = tokenizer.token_to_id("no");
+  if (!yes || !no || *yes >= model.vocab_size || *no >= model.vocab_size) {
+    return fail(Code::kUnsupported,
+                "{}: the tokenizer has no tokens \"yes\" and \"no\" that the model knows, between "
+                "which Qwen3-Reranker decides; take such a model",
+                files.folder());
+  }
+  const char* name = model.tied_embeddings ? "model.embed_tokens.weight" : "lm_head.weight";
+  const int64_t width = model.hidden_size;
+  JIGE_TRY(const TensorView table, find_plain_tensor(files, name, {model.vocab_size, width}));
+  VectorLayer layer{.inputs = width, .outputs = 1};
+  for (int64_t i = 0; i < width; ++i) {
+    layer.weight.push_back(widened(table, *yes * width + i) - widened(table, *no * width + i));
+  }
+  return std::vector{std::move(layer)};
+}
+
+Result<PairConfig> load_pairs(const std::string& folder, const text::Tokenizer& tokenizer) {
+  const std::string path = folder + "/config.json";
+  JIGE_TRY(const ModelConfig model, load_model_config(folder));
+  JIGE_TRY(const Json json, load_json_object(path));
+  const std::string name = class_of(json);
+  const bool judges = name.ends_with(kPairClassEnd);
+  if (!judges && name != "Qwen3ForCausalLM") {
+    return fail(Code::kUnsupported,
+                "{}: the class \"{}\" does not judge pairs of texts; those that do are Bert…, "
+                "Roberta…, XLMRoberta… and Qwen3ForSequenceClassification with one label, and "
+                "Qwen3ForCausalLM of Qwen3-Reranker",
+                path, name.substr(0, 80));
+  }
+  if (judges) JIGE_DO(check_labels(json, path));
+  JIGE_TRY(const TensorFolder files, TensorFolder::open(folder));
+  JIGE_TRY(std::vector<VectorLayer> layers,
+           judges ? read_pair_head(files, model) : read_verdict(files, model, tokenizer));
+  JIGE_TRY(const TextLimits limits, load_text_limits(folder));
+  PairConfig config{.token_types = std::max<int64_t>(1, model.token_types),
+                    .tokens_max = limits.tokens_max};
+  config.layers = std::make_shared<const std::vector<VectorLayer>>(std::move(layers));
+  if (judges) {
+    JIGE_TRY(config.is_sigmoid, read_score_activation(folder, json, path));
+  }
+  if (!is_encoder(model.family)) {
+    config.join = PairJoin::kQwen3;
+    config.pooling = PoolingKind::kLastToken;
+  }
+  return config;
+}
+
+}  // namespace
+
+bool is_pair_folder(const std::string& folder) {
+  const Result<Json> config = load_json_object(folder + "/config.json");
+  if (!config || !class_of(*config).ends_with(kPairClassEnd)) return false;
+  const Result<std::string> modules = read_file(folder + "/modules.json", kConfigBytesMax);
+  return !modules || modules->find("Pooling") == std::string::npos;
+}
+
+Result<PairConfig> load_pair_config(const std::string& folder, const text::Tokenizer& tokenizer) {
+  return as_file_content(load_pairs(folder, tokenizer));
+}
+
+double pair_score(const PairConfig& config, float logit) {
+  return config.is_sigmoid ? 1 / (1 + std::exp(-double{logit})) : double{logit};
+}
+
+}  // namespace jige::formats

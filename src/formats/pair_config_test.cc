@@ -1,0 +1,221 @@
+// What is read of folders that judge pairs of texts, and what is refused.
+#include "formats/pair_config.h"
+
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/test_fuzz_rounds.h"
+#include "base/test_path.h"
+#include "formats/model_config.h"
+#include "formats/test_support.h"
+
+namespace jige::formats {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string recorded_pairs(const std::string& name) {
+  return std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/pairs/" + name;
+}
+
+Result<PairConfig> load_of(const std::string& folder) {
+  const auto tokenizer = text::Tokenizer::load(folder);
+  EXPECT_TRUE(tokenizer.has_value()) << tokenizer.error().message;
+  return load_pair_config(folder, *tokenizer);
+}
+
+// A recorded folder with another config.json, or further files.
+class ChangedPairs {
+ public:
+  explicit ChangedPairs(const std::string& name)
+      : path_(test_root() + "jige_pairs." + std::to_string(getpid())) {
+    std::filesystem::remove_all(path_);
+    std::filesystem::copy(recorded_pairs(name), path_);
+  }
+  ~ChangedPairs() { std::filesystem::remove_all(path_); }
+  const std::string& path() const { return path_; }
+  void write(const std::string& file, const std::string& text) const {
+    std::filesystem::remove(path_ + "/" + file);
+    std::ofstream(path_ + "/" + file) << text;
+  }
+  void change(const std::function<void(Json&)>& edit) const {
+    Json json = Json::parse(*read_file(path_ + "/config.json"));
+    edit(json);
+    write("config.json", json.dump());
+  }
+  void expect_refused(Code code, const std::string& part) const {
+    const auto made = load_of(path_);
+    ASSERT_FALSE(made.has_value()) << part;
+    EXPECT_EQ(made.error().code, code) << made.error().message;
+    EXPECT_THAT(made.error().message, HasSubstr(part));
+    EXPECT_THAT(made.error().message, HasSubstr(path_));
+  }
+
+ private:
+  std::string path_;
+};
+
+TEST(PairConfig, SaysHowFoldersJudge) {
+  struct Case {
+    const char* name;
+    PairJoin join;
+    PoolingKind pooling;
+    size_t layers;
+    bool is_sigmoid;
+    int64_t token_types, tokens_max;
+    bool is_class;
+  };
+  constexpr auto kTokenizer = PairJoin::kTokenizer;
+  constexpr auto kLast = PoolingKind::kLastToken;
+  const Case cases[] = {{"bert", kTokenizer, PoolingKind::kCls, 2, false, 2, 96, true},
+                        {"roberta", kTokenizer, PoolingKind::kCls, 2, true, 1, 120, true},
+                        {"xlm_roberta", kTokenizer, PoolingKind::kCls, 2, true, 1, 120, true},
+                        {"qwen3_class", PairJoin::kQwen3, kLast, 1, true, 1, 0, true},
+                        {"qwen3", PairJoin::kQwen3, kLast, 1, true, 1, 0, false},
+                        {"qwen3_untied", PairJoin::kQwen3, kLast, 1, true, 1, 0, false}};
+  for (const Case& one : cases) {
+    const auto made = load_of(recorded_pairs(one.name));
+    ASSERT_TRUE(made.has_value()) << made.error().message;
+    EXPECT_EQ(made->join, one.join) << one.name;
+    EXPECT_EQ(made->pooling, one.pooling) << one.name;
+    ASSERT_EQ(made->layers->size(), one.layers) << one.name;
+    EXPECT_EQ(made->layers->front().inputs, 24) << one.name;
+    EXPECT_EQ(made->layers->back().outputs, 1) << one.name;
+    EXPECT_EQ(made->layers->front().is_tanh, one.layers == 2) << one.name;
+    EXPECT_FALSE(made->layers->back().is_tanh) << one.name;
+    EXPECT_EQ(made->is_sigmoid, one.is_sigmoid) << one.name;
+    EXPECT_EQ(made->token_types, one.token_types) << one.name;
+    EXPECT_EQ(made->tokens_max, one.tokens_max) << one.name;
+    EXPECT_EQ(is_pair_folder(recorded_pairs(one.name)), one.is_class) << one.name;
+  }
+}
+
+TEST(PairConfig, ScoresAreSigmoidsUnlessTheFolderSaysIdentity) {
+  EXPECT_DOUBLE_EQ(pair_score({}, 0), 0.5);
+  EXPECT_DOUBLE_EQ(pair_score({}, -2), 1 / (1 + std::exp(2.0)));
+  EXPECT_DOUBLE_EQ(pair_score({.is_sigmoid = false}, -2), -2);
+  EXPECT_EQ(pair_score({}, -INFINITY), 0);
+
+  const ChangedPairs folder("roberta");
+  const auto sigmoid = [&] { return load_of(folder.path())->is_sigmoid; };
+  const std::string identity = "torch.nn.modules.linear.Identity";
+  const std::string curve = "torch.nn.modules.activation.Sigmoid";
+  folder.change([&](Json& json) { json["sbert_ce_default_activation_function"] = identity; });
+  EXPECT_FALSE(sigmoid());
+  folder.change([&](Json& json) { json["sentence_transformers"]["activation_fn"] = curve; });
+  EXPECT_TRUE(sigmoid());
+  folder.write("config_sentence_transformers.json", Json{{"activation_fn", identity}}.dump());
+  EXPECT_FALSE(sigmoid());
+  folder.write("config_sentence_transformers.json",
+               R"({"activation_fn": "torch.nn.modules.activation.Tanh"})");
+  folder.expect_refused(Code::kUnsupported, "Tanh");
+  folder.write("config_sentence_transformers.json", R"({"activation_fn": "mine.Sigmoid"})");
+  folder.expect_refused(Code::kUnsupported, "mine.Sigmoid");
+}
+
+TEST(PairConfig, RefusesModelsWithoutOneLabel) {
+  const ChangedPairs folder("bert");
+  folder.change([](Json& json) { json["id2label"] = {{"0", "no"}, {"1", "yes"}, {"2", "?"}}; });
+  folder.expect_refused(Code::kUnsupported, "has 3 labels");
+  folder.change([](Json& json) { json.erase("id2label"); });
+  folder.expect_refused(Code::kUnsupported, "has 2 labels");
+  folder.change([](Json& json) { json["num_labels"] = 1; });
+  EXPECT_TRUE(load_of(folder.path()).has_value());
+  folder.change([](Json& json) { json["num_labels"] = "one"; });
+  folder.expect_refused(Code::kCorrupt, "num_labels");
+}
+
+TEST(PairConfig, RefusesClassesThatDoNotJudge) {
+  const ChangedPairs folder("bert");
+  folder.change([](Json& json) { json["architectures"] = {"BertForTokenClassification"}; });
+  folder.expect_refused(Code::kUnsupported, "BertForTokenClassification");
+  EXPECT_FALSE(is_pair_folder(folder.path()));
+  folder.change([](Json& json) { json["architectures"] = {"RobertaForSequenceClassification"}; });
+  folder.expect_refused(Code::kUnsupported, "is not one that Jige knows");
+  folder.change([](Json& json) {
+    json["architectures"] = {"MambaForSequenceClassification"};
+    json["model_type"] = "mamba";
+  });
+  folder.expect_refused(Code::kUnsupported, "MambaForSequenceClassification");
+}
+
+TEST(PairConfig, RefusesHeadsThatAreNotWhole) {
+  // BERT's folder has no tensor of these names.
+  const ChangedPairs bert("bert");
+  std::filesystem::copy_file(recorded_pairs("roberta") + "/model.safetensors",
+                             bert.path() + "/model.safetensors",
+                             std::filesystem::copy_options::overwrite_existing);
+  bert.expect_refused(Code::kNotFound, "bert.pooler.dense.weight");
+  const ChangedPairs qwen("qwen3");
+  qwen.change([](Json& json) { json["architectures"] = {"Qwen3ForSequenceClassification"}; });
+  qwen.expect_refused(Code::kUnsupported, "has 2 labels");
+  qwen.change([](Json& json) { json["num_labels"] = 1; });
+  qwen.expect_refused(Code::kNotFound, "score.weight");
+  qwen.change([](Json& json) {
+    json["architectures"] = {"Qwen3ForCausalLM"};
+    json["tie_word_embeddings"] = false;
+  });
+  qwen.expect_refused(Code::kNotFound, "lm_head.weight");
+}
+
+TEST(PairConfig, RefusesALanguageModelWithoutItsVerdicts) {
+  const ChangedPairs folder("qwen3");
+  Json json = Json::parse(*read_file(folder.path() + "/tokenizer.json"));
+  Json& vocab = json["model"]["vocab"];
+  vocab["Yes"] = vocab["yes"];
+  vocab.erase("yes");
+  Json& merges = json["model"]["merges"];
+  for (size_t i = merges.size(); i-- > 0;) {
+    const std::string merged = merges[i][0].get<std::string>() + merges[i][1].get<std::string>();
+    if (merged == "yes") merges.erase(i);
+  }
+  folder.write("tokenizer.json", json.dump());
+  folder.expect_refused(Code::kUnsupported, "\"yes\" and \"no\"");
+}
+
+TEST(PairConfig, SurvivesDamageToAnyOfItsFiles) {
+  const ChangedPairs folder("bert");
+  const auto tokenizer = text::Tokenizer::load(folder.path());
+  ASSERT_TRUE(tokenizer.has_value());
+  const std::string names[] = {"config.json", "tokenizer_config.json", "model.safetensors"};
+  int accepted = 0;
+  for (uint64_t seed = 0; seed < fuzz_rounds(1500); ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    const std::string& name = names[seed % std::size(names)];
+    const std::string whole = read_or_fail(folder.path() + "/" + name);
+    write_or_fail(folder.path() + "/" + name, Mutator(seed).mutate(whole));
+    (void)is_pair_folder(folder.path());
+    const auto config = load_pair_config(folder.path(), *tokenizer);
+    write_or_fail(folder.path() + "/" + name, whole);
+    if (!config) {
+      EXPECT_LT(config.error().message.size(), 10'000u);
+      EXPECT_NE(config.error().message.find(folder.path()), std::string::npos);
+      continue;
+    }
+    ++accepted;
+    ASSERT_TRUE(config->tokens_max >= 0 && config->tokens_max <= kContextMax);
+    ASSERT_EQ(config->layers->back().outputs, 1);
+  }
+  EXPECT_GT(accepted, 100);
+}
+
+TEST(PairConfig, FoldersOfEmbeddingModelsAreNoneOfPairs) {
+  const ChangedPairs folder("xlm_roberta");
+  EXPECT_TRUE(is_pair_folder(folder.path()));
+  folder.write("modules.json", R"([{"type": "sentence_transformers.models.Transformer"}])");
+  EXPECT_TRUE(is_pair_folder(folder.path()));
+  folder.write("modules.json", R"([{"type": "sentence_transformers.models.Pooling"}])");
+  EXPECT_FALSE(is_pair_folder(folder.path()));
+  EXPECT_FALSE(is_pair_folder(folder.path() + "/nowhere"));
+}
+
+}  // namespace
+}  // namespace jige::formats

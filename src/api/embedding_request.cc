@@ -2,17 +2,24 @@
 
 #include <fmt/ranges.h>
 
+#include <bit>
+#include <iterator>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "api/generation_fields.h"
 #include "api/token_lists.h"
+#include "base/base64.h"
 #include "base/rng.h"
 #include "serve/context_hint.h"
 #include "serve/embedding_text.h"
 
 namespace jige::api {
 namespace {
+
+static_assert(std::endian::native == std::endian::little);
 
 constexpr size_t kWordBytesMax = 1024;
 constexpr size_t kPromptBytesMax = size_t{64} << 10;
@@ -129,6 +136,39 @@ struct InputReader {
   }
 };
 
+void write_vector(std::span<const float> vector, bool base64, std::string& out) {
+  if (base64) {
+    const std::string_view bytes(reinterpret_cast<const char*>(vector.data()), vector.size_bytes());
+    out += '"';
+    out += base64_text(bytes);
+    out += '"';
+    return;
+  }
+  char open = '[';
+  for (const float value : vector) {
+    out += std::exchange(open, ',');
+    fmt::format_to(std::back_inserter(out), "{}", value);
+  }
+  out += ']';
+}
+
+std::string embeddings_body(const std::vector<std::vector<float>>& vectors, int64_t prompt_tokens,
+                            std::string_view model_name, bool base64) {
+  constexpr size_t kNumberBytes = 13;  // "-0.012345678,"
+  std::string body = R"({"object":"list","data":[)";
+  body.reserve(vectors.size() * (64 + vectors.front().size() * kNumberBytes));
+  for (size_t i = 0; i < vectors.size(); ++i) {
+    fmt::format_to(std::back_inserter(body), R"({}{{"object":"embedding","index":{},"embedding":)",
+                   i > 0 ? "," : "", i);
+    write_vector(vectors[i], base64, body);
+    body += '}';
+  }
+  fmt::format_to(std::back_inserter(body),
+                 R"(],"model":{},"usage":{{"prompt_tokens":{},"total_tokens":{}}}}})",
+                 dump_json(Json(model_name)), prompt_tokens, prompt_tokens);
+  return body;
+}
+
 }  // namespace
 
 ApiResult<PreparedEmbeddings> prepare_embeddings(const Json& body, const ServedModel& model,
@@ -175,6 +215,21 @@ ApiResult<PreparedEmbeddings> prepare_embeddings(const Json& body, const ServedM
     prepared.engine.push_back(std::move(request));
   }
   return prepared;
+}
+
+ApiResult<VectorWork> embedding_work(const Json& body, const ServedModel& model,
+                                     const RequestLimits& limits, uint64_t tenant) {
+  auto prepared = prepare_embeddings(body, model, limits, tenant);
+  if (!prepared) return tl::unexpected(std::move(prepared.error()));
+  std::string name = model.name_of(prepared->engine.front().adapter);
+  return VectorWork{.engine = std::move(prepared->engine),
+                    .field = "input",
+                    .noun = "input",
+                    .write = [name = std::move(name), base64 = prepared->base64](
+                                 const std::vector<std::vector<float>>& vectors,
+                                 int64_t prompt_tokens, std::string_view) {
+                      return embeddings_body(vectors, prompt_tokens, name, base64);
+                    }};
 }
 
 }  // namespace jige::api

@@ -88,10 +88,10 @@ int64_t count_of(const Json& body, std::initializer_list<std::string_view> names
   return otherwise;
 }
 
-// One, or those of a list of texts or of lists of ids.
+// One, or those of a list of texts, of lists of ids or of documents.
 int64_t prompt_count(const Json* prompt) {
   const bool several = prompt && prompt->is_array() && !prompt->empty() &&
-                       (prompt->front().is_string() || prompt->front().is_array());
+                       (prompt->front().is_string() || prompt->front().is_structured());
   return several ? static_cast<int64_t>(prompt->size()) : 1;
 }
 
@@ -110,6 +110,8 @@ const PromptForm* find_form(std::string_view path) {
       {"/v1/responses", {"tools", "instructions", "input"}, {"max_output_tokens"}},
       {"/v1/messages", {"tools", "system", "messages"}, {"max_tokens"}},
       {"/v1/embeddings", {"input"}, {}},
+      {"/v1/rerank", {"documents", "query"}, {}},
+      {"/v2/rerank", {"documents", "query"}, {}},
   };
   const auto* found = std::ranges::find(kForms, path, &PromptForm::path);
   return found == std::end(kForms) ? nullptr : found;

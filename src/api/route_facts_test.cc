@@ -88,6 +88,7 @@ TEST(RouteFacts, ReadsLengthsInEveryForm) {
   EXPECT_EQ(answer("/v1/responses", R"({"max_output_tokens":9})"), 9);
   EXPECT_EQ(answer("/v1/messages", R"({"max_tokens":11})"), 11);
   EXPECT_EQ(answer("/v1/embeddings", R"({"input":["a","b"]})"), 0);
+  EXPECT_EQ(answer("/v1/rerank", R"({"query":"q","documents":["a","b"]})"), 0);
   EXPECT_EQ(answer("/tokenize", R"({"prompt":"x"})"), 0);
   EXPECT_EQ(answer(kChatPath, R"({"max_tokens":"many"})"), -1);
   EXPECT_EQ(answer(kChatPath, R"({"max_tokens":1e15,"n":1e15})"), int64_t{1} << 40);
@@ -107,6 +108,8 @@ TEST(RouteFacts, CountsTheAnswersThatAreMadeAtOnce) {
   EXPECT_EQ(count("/v1/completions", R"({"prompt":[1,2,3]})"), 1) << "one prompt, by its ids";
   EXPECT_EQ(count("/v1/completions", R"({"prompt":[],"n":-4})"), 1);
   EXPECT_EQ(count("/v1/embeddings", R"({"input":["a","b","c"]})"), 3);
+  EXPECT_EQ(count("/v1/rerank", R"({"query":"q","documents":["a","b"]})"), 2);
+  EXPECT_EQ(count("/v2/rerank", R"({"query":"q","documents":[{"text":"a"},{"text":"b"}]})"), 2);
   EXPECT_EQ(count("/v1/responses", R"({"input":[{"content":"x"}]})"), 1);
   EXPECT_EQ(count("/tokenize", R"({"prompt":["a","b"]})"), 1);
   EXPECT_EQ(count("/v1/completions", R"({"prompt":"x","n":9000000000000000000})"), 4096);

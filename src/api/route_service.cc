@@ -59,6 +59,8 @@ std::vector<RouteTable::Route> RouteService::routes() {
       {{"POST", "/tokenize"}, by(&RouteService::forward)},
       {{"POST", "/detokenize"}, by(&RouteService::forward)},
       {{"POST", "/v1/embeddings"}, by(&RouteService::forward)},
+      {{"POST", "/v1/rerank"}, by(&RouteService::forward)},
+      {{"POST", "/v2/rerank"}, by(&RouteService::forward)},
       {{"POST", "/v1/completions"}, by(&RouteService::forward)},
       {{"POST", "/v1/chat/completions"}, by(&RouteService::forward)},
       {{"POST", "/v1/responses"}, by(&RouteService::forward)},

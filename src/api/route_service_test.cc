@@ -70,6 +70,8 @@ TEST(RouteService, GivesTheBytesThatTheServerGives) {
       {"/tokenize", R"({"prompt":"Once upon a time")"},
       {"/detokenize", R"({"tokens":[5,6,7])"},
       {"/v1/embeddings", R"({"input":"no vectors here")"},
+      {"/v1/rerank", R"({"query":"no","documents":["scores here"])"},
+      {"/v2/rerank", R"({"query":"no","documents":["scores here"])"},
       {"/v1/completions", R"({"prompt":"x","temperature":7)"},
       {"/v1/messages", R"({"max_tokens":-1)"},
       {"/v1/completions", R"({"prompt":)"}};

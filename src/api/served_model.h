@@ -15,6 +15,7 @@
 #include "api/served_adapters.h"
 #include "api/tool_format.h"
 #include "formats/embedding_config.h"
+#include "formats/pair_config.h"
 #include "grammar/constraint_compiler.h"
 #include "ops/sampling.h"
 #include "plan/serve_replan.h"
@@ -43,6 +44,17 @@ struct ServedEmbedding {
   bool by_user = false;             // turns are taken by users, not by requests
 };
 
+// How a model that judges pairs of texts does so.
+struct ServedPairs {
+  formats::PairConfig config;
+  int64_t tokens_max = 0;    // of a pair
+  std::string context_hint;  // what the server could do about that; may be empty
+  bool by_user = false;      // turns are taken by users, not by requests
+};
+
+// What a model is served for: which requests it takes.
+enum class ServedKind { kAnswers, kEmbeddings, kPairs };
+
 struct ServedModel {
   std::string name;                       // in answers
   std::string fingerprint;                // changes when answers may: program, model, number format
@@ -56,6 +68,7 @@ struct ServedModel {
   ToolFormat tool_format = ToolFormat::kNone;  // in which the template writes calls of tools
   bool has_reasoning = false;                  // chat answers may begin with it (text/reasoning.h)
   std::optional<ServedEmbedding> embedding;    // it makes vectors of texts, and no answers
+  std::optional<ServedPairs> pairs;            // it judges pairs of texts, and gives no answers
   text::Tokenizer tokenizer;
   std::shared_ptr<grammar::ConstraintCompiler> constraints;  // over its tokens
   serve::Engine* engine = nullptr;
@@ -65,6 +78,10 @@ struct ServedModel {
   std::shared_ptr<ServedAdapters> adapters = std::make_shared<ServedAdapters>();
   std::shared_ptr<AdapterLoader> loader;  // null: none are loaded while it serves
 
+  ServedKind kind() const {
+    if (pairs) return ServedKind::kPairs;
+    return embedding ? ServedKind::kEmbeddings : ServedKind::kAnswers;
+  }
   // What a name stands for; nothing where none is called so.
   std::optional<ChosenAdapter> find(std::string_view wanted) const;
   // Of the model itself, or of an adapter that somebody runs with.
@@ -84,7 +101,7 @@ struct RequestLimits {
   int32_t top_logprobs_max = 20;
   int64_t prompt_scores_max = 1 << 19;  // log-probabilities of the prompts of one request
   int32_t bad_words_max = 64;
-  int64_t embedding_inputs_max = 2048;      // of one request for vectors
+  int64_t embedding_inputs_max = 2048;      // of one request for vectors, or documents
   int64_t embedding_numbers_max = 1 << 23;  // of all its vectors together
 };
 

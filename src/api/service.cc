@@ -7,10 +7,10 @@
 #include "api/body_job.h"
 #include "api/chat_request.h"
 #include "api/embedding_request.h"
-#include "api/embedding_session.h"
 #include "api/generation_session.h"
 #include "api/messages_request.h"
 #include "api/page.h"
+#include "api/rerank_request.h"
 #include "api/responses_request.h"
 #include "base/clock.h"
 #include "base/rng.h"
@@ -106,6 +106,8 @@ std::vector<RouteTable::Route> Service::routes() {
       {{"POST", "/v1/load_lora_adapter"}, by(&Service::load_adapter)},
       {{"POST", "/v1/unload_lora_adapter"}, by(&Service::unload_adapter)},
       {{"POST", "/v1/embeddings"}, by(&Service::embeddings)},
+      {{"POST", "/v1/rerank"}, by(&Service::rerank)},
+      {{"POST", "/v2/rerank"}, by(&Service::rerank)},
       {{"POST", "/v1/completions"}, by(&Service::completions)},
       {{"POST", "/v1/chat/completions"}, by(&Service::chat_completions)},
       {{"POST", "/v1/responses"}, by(&Service::responses)},
@@ -163,14 +165,14 @@ AnswerHead Service::next_head(Endpoint endpoint) {
 }
 
 std::optional<ApiError> Service::never_fits(const std::vector<serve::EngineRequest>& prompts,
-                                            std::string_view field) const {
+                                            std::string_view field, std::string_view noun) const {
   const serve::EngineOptions& options = model_->engine->options();
   const int64_t count = std::ssize(prompts);
   if (count > options.waiting_requests_max) {
     return bad_field(std::string(field),
                      "the request has {} {}s and the queue of this server holds {}; send fewer "
                      "at once, or start it with a larger --queue-requests",
-                     count, field, options.waiting_requests_max);
+                     count, noun, options.waiting_requests_max);
   }
   int64_t tokens = 0;
   for (const serve::EngineRequest& one : prompts) tokens += std::ssize(one.prompt);
@@ -179,30 +181,40 @@ std::optional<ApiError> Service::never_fits(const std::vector<serve::EngineReque
   return bad_field(std::string(field),
                    "the {}s have {} tokens together and the queue of this server holds {}; "
                    "send fewer at once, or start it with a larger --queue-tokens",
-                   field, tokens, options.waiting_prompt_tokens_max);
+                   noun, tokens, options.waiting_prompt_tokens_max);
 }
 
-std::optional<ApiError> Service::wrong_kind(bool wants_vectors) const {
-  if (model_->embedding.has_value() == wants_vectors) return std::nullopt;
-  if (wants_vectors) {
-    return ApiError{.message = fmt::format(
-                        "the model \"{}\" is served for answers and makes no vectors; start `jige "
-                        "serve` with the folder of an embedding model, or with --embeddings",
-                        model_->name),
-                    .param = "model",
-                    .code = "no_embeddings"};
-  }
-  return ApiError{.message = fmt::format(
-                      "the model \"{}\" is served for embeddings and gives no answers; send texts "
-                      "to POST /v1/embeddings, or start `jige serve` with a model that answers",
-                      model_->name),
-                  .param = "model",
-                  .code = "embeddings_only"};
+std::optional<ApiError> Service::wrong_kind(ServedKind wanted) const {
+  struct Words {
+    const char* served;  // for what
+    const char* lacks;   // what is wanted of others
+    const char* code;    // of that refusal
+    const char* sends;   // what to do with such a model, where an answer is wanted
+    const char* starts;  // what to start instead
+  };
+  static constexpr Words kWords[] = {
+      {"answers", "gives no answers", "", "", "with a model that answers"},
+      {"embeddings", "makes no vectors", "no_embeddings", "texts to POST /v1/embeddings",
+       "with the folder of an embedding model, or with --embeddings"},
+      {"reranking", "judges no documents", "no_rerank", "a query and documents to POST /v1/rerank",
+       "with the folder of a reranker, or with --rerank"}};
+  const ServedKind kind = model_->kind();
+  if (kind == wanted) return std::nullopt;
+  const Words& have = kWords[static_cast<size_t>(kind)];
+  const Words& want = kWords[static_cast<size_t>(wanted)];
+  const bool answers = wanted == ServedKind::kAnswers;
+  const std::string instead = answers ? fmt::format("send {}, or ", have.sends) : "";
+  const char* only = kind == ServedKind::kPairs ? "rerank_only" : "embeddings_only";
+  return ApiError{
+      .message = fmt::format("the model \"{}\" is served for {} and {}; {}start `jige serve` {}",
+                             model_->name, have.served, want.lacks, instead, want.starts),
+      .param = "model",
+      .code = answers ? only : want.code};
 }
 
 void Service::generate(HttpRequest request, const Respond& respond, Endpoint endpoint) {
   std::optional<ApiError> refusal = unready();
-  if (!refusal) refusal = wrong_kind(/*wants_vectors=*/false);
+  if (!refusal) refusal = wrong_kind(ServedKind::kAnswers);
   if (!refusal) refusal = queue_full(request);
   const ErrorForm form = error_form(request.path);
   if (refusal) return respond->respond(error_response(*refusal, form));
@@ -212,7 +224,7 @@ void Service::generate(HttpRequest request, const Respond& respond, Endpoint end
               const uint64_t seed = derive_key(key_, head.id);
               auto prepared = prepare_of(endpoint)(body, *model_, options_.limits, seed);
               if (prepared) {
-                if (auto error = never_fits(prepared->engine, "prompt")) {
+                if (auto error = never_fits(prepared->engine, "prompt", "prompt")) {
                   prepared = tl::unexpected(std::move(*error));
                 }
               }
@@ -235,16 +247,16 @@ void Service::generate(HttpRequest request, const Respond& respond, Endpoint end
             });
 }
 
-void Service::embeddings(HttpRequest request, const Respond& respond) {
+void Service::make_vectors(HttpRequest request, const Respond& respond, const VectorRoute& route) {
   std::optional<ApiError> refusal = unready();
-  if (!refusal) refusal = wrong_kind(/*wants_vectors=*/true);
+  if (!refusal) refusal = wrong_kind(route.kind);
   if (!refusal) refusal = queue_full(request);
   if (refusal) return respond->respond(error_response(*refusal));
-  with_body(std::move(request), respond, [this](const Json& body, const Respond& to) {
-    std::string id = next_id("embd-");
-    auto prepared = prepare_embeddings(body, *model_, options_.limits, derive_key(key_, id));
+  with_body(std::move(request), respond, [this, route](const Json& body, const Respond& to) {
+    std::string id = next_id(route.id_prefix);
+    auto prepared = route.prepare(body, *model_, options_.limits, derive_key(key_, id));
     if (prepared) {
-      if (auto error = never_fits(prepared->engine, "input")) {
+      if (auto error = never_fits(prepared->engine, prepared->field, prepared->noun)) {
         prepared = tl::unexpected(std::move(*error));
       }
     }
@@ -252,11 +264,20 @@ void Service::embeddings(HttpRequest request, const Respond& respond) {
       return to->post(
           [to, error = std::move(prepared.error())] { to->respond(error_response(error)); });
     }
-    std::string model_name = model_->name_of(prepared->engine.front().adapter);
-    const auto session = std::make_shared<EmbeddingSession>(
-        std::move(id), std::move(model_name), std::move(*prepared), *model_->engine, work_, to);
+    const auto session = std::make_shared<VectorSession>(std::move(id), std::move(*prepared),
+                                                         *model_->engine, work_, to);
     to->post([session] { session->start(); });
   });
+}
+
+void Service::embeddings(HttpRequest request, const Respond& respond) {
+  make_vectors(std::move(request), respond,
+               {.kind = ServedKind::kEmbeddings, .id_prefix = "embd-", .prepare = embedding_work});
+}
+
+void Service::rerank(HttpRequest request, const Respond& respond) {
+  make_vectors(std::move(request), respond,
+               {.kind = ServedKind::kPairs, .id_prefix = "rerank-", .prepare = rerank_work});
 }
 
 void Service::completions(HttpRequest request, const Respond& respond) {

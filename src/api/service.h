@@ -32,6 +32,7 @@
 #include "api/route_table.h"
 #include "api/served_model.h"
 #include "api/server_metrics.h"
+#include "api/vector_session.h"
 #include "api/work_queue.h"
 
 namespace jige::api {
@@ -90,6 +91,7 @@ class Service {
   void load_adapter(HttpRequest request, const Respond& respond);
   void unload_adapter(HttpRequest request, const Respond& respond);
   void embeddings(HttpRequest request, const Respond& respond);
+  void rerank(HttpRequest request, const Respond& respond);
   void completions(HttpRequest request, const Respond& respond);
   void chat_completions(HttpRequest request, const Respond& respond);
   void responses(HttpRequest request, const Respond& respond);
@@ -100,13 +102,22 @@ class Service {
   using BodyHandler = std::function<void(const Json& body, const Respond& respond)>;
   void with_body(HttpRequest request, const Respond& respond, BodyHandler body_handler);
   // The refusal of a request with more prompts than may ever wait: coming again later would not
-  // help it. `field`: where they stand.
+  // help it. `field`: where they stand; `noun`: what one is called.
   std::optional<ApiError> never_fits(const std::vector<serve::EngineRequest>& prompts,
-                                     std::string_view field) const;
-  // What a model that makes vectors says to a request for an answer, or the other way round.
-  std::optional<ApiError> wrong_kind(bool wants_vectors) const;
+                                     std::string_view field, std::string_view noun) const;
+  // What a model that is served for something else says to a request.
+  std::optional<ApiError> wrong_kind(ServedKind wanted) const;
   std::string next_id(std::string_view prefix);
   void generate(HttpRequest request, const Respond& respond, Endpoint endpoint);
+  // Requests that the engine makes vectors for.
+  using PrepareVectors = ApiResult<VectorWork> (*)(const Json& body, const ServedModel& model,
+                                                   const RequestLimits& limits, uint64_t tenant);
+  struct VectorRoute {
+    ServedKind kind = ServedKind::kEmbeddings;
+    std::string_view id_prefix;
+    PrepareVectors prepare = nullptr;
+  };
+  void make_vectors(HttpRequest request, const Respond& respond, const VectorRoute& route);
   MetricsSource metrics_source() const;
   AnswerHead next_head(Endpoint endpoint);
 

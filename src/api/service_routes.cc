@@ -20,6 +20,11 @@ Json model_json(const ServedModel& model, const ServedAdapter* adapter) {
                {"root", adapter ? adapter->root : model.name},
                {"parent", adapter ? Json(model.name) : Json()},
                {"max_model_len", model.context_max}};
+  if (model.pairs) {
+    json["type"] = "rerank";
+    json["max_model_len"] = model.pairs->tokens_max;
+    return json;
+  }
   if (!model.embedding) {
     json["chat_template"] = model.chat_template.has_value();
     return json;

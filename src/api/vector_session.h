@@ -1,11 +1,8 @@
-// EmbeddingSession: one request for vectors on its way: from the engine's events to the answer,
+// VectorSession: one request on its way for which the engine makes vectors: of the inputs of
+// POST /v1/embeddings, or of one number each for the pairs of POST /v1/rerank.
 //
-//   {"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.25, …]}, …],
-//    "model":"NAME","usage":{"prompt_tokens":12,"total_tokens":12}}
-//
-// where numbers have the fewest digits that give the same float, or, in base64, are the floats'
-// bytes, the lowest first. The answer comes when all vectors have; a client that goes away, and the
-// first input that fails, cancel the others.
+// The answer comes when all vectors have, with the body that the request's writer makes of them; a
+// client that goes away, and the first input that fails, cancel the others.
 // Invariant: after over_ no event has an effect, and every engine request has ended or was
 // cancelled.
 // Threads: the server's thread; sinks run on the engine's, and the answer is written out by the
@@ -13,21 +10,37 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "api/embedding_request.h"
+#include "api/api_error.h"
 #include "api/http_message.h"
 #include "api/work_queue.h"
+#include "serve/engine.h"
 
 namespace jige::api {
 
-class EmbeddingSession : public std::enable_shared_from_this<EmbeddingSession> {
+// The body of an answer, of the vectors in the order of their requests.
+using VectorWriter = std::function<std::string(const std::vector<std::vector<float>>& vectors,
+                                               int64_t prompt_tokens, std::string_view id)>;
+
+// What is to become of a request.
+struct VectorWork {
+  std::vector<serve::EngineRequest> engine;  // all of one adapter
+  std::string_view field;                    // of the body that the engine's refusals are about
+  std::string_view noun;                     // of one of its items
+  VectorWriter write;
+};
+
+class VectorSession : public std::enable_shared_from_this<VectorSession> {
  public:
-  // `engine` and `work` must outlive the session. `model_name` is repeated by the answer.
-  EmbeddingSession(std::string id, std::string model_name, PreparedEmbeddings request,
-                   serve::Engine& engine, WorkQueue& work, std::shared_ptr<Responder> responder);
+  // `engine` and `work` must outlive the session.
+  VectorSession(std::string id, VectorWork request, serve::Engine& engine, WorkQueue& work,
+                std::shared_ptr<Responder> responder);
 
   // Hands the inputs to the engine, unless the client has gone by now.
   void start();
@@ -43,8 +56,7 @@ class EmbeddingSession : public std::enable_shared_from_this<EmbeddingSession> {
   HttpResponse answer() const;
 
   const std::string id_;
-  const std::string model_name_;
-  PreparedEmbeddings request_;
+  VectorWork request_;
   serve::Engine& engine_;
   WorkQueue& work_;
   const std::shared_ptr<Responder> responder_;

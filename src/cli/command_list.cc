@@ -29,6 +29,7 @@ std::span<const CommandEntry> command_list() {
        make_plan_serve_command},
       {"score", "log-probabilities and right answers for a data set", kUse, make_score_command},
       {"embed", "vectors of texts, for search and clustering", kUse, make_embed_command},
+      {"rerank", "documents in the order in which they answer a query", kUse, make_rerank_command},
       {"import", "a GGUF file as a model folder", kUse, make_import_command},
       {"tokenize", "turn text into token ids and back", kUse, make_tokenize_command},
       {"inspect", "what a model folder holds, and the memory it takes", kLook,

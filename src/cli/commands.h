@@ -24,6 +24,7 @@ std::unique_ptr<Command> make_cluster_top_command();
 std::unique_ptr<Command> make_cluster_train_command();
 std::unique_ptr<Command> make_corpus_command();
 std::unique_ptr<Command> make_embed_command();
+std::unique_ptr<Command> make_rerank_command();
 std::unique_ptr<Command> make_export_command();
 std::unique_ptr<Command> make_generate_command();
 std::unique_ptr<Command> make_import_command();

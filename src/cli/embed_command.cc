@@ -12,7 +12,6 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/counted.h"
-#include "base/file_marks.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/progress.h"
@@ -24,11 +23,11 @@
 #include "cli/interrupt.h"
 #include "cli/loaded_model.h"
 #include "cli/output.h"
+#include "cli/text_lines.h"
 #include "cli/vector_file.h"
 #include "formats/embedding_config.h"
 #include "serve/embedder.h"
 #include "serve/embedding_text.h"
-#include "text/unicode.h"
 
 namespace jige::cli {
 namespace {
@@ -54,8 +53,9 @@ class EmbedCommand final : public Command {
         "model, it takes the last token's row. Data are JSON lines, each {\"text\": …} or a "
         "string. Results are JSON lines or, with --out FILE.npy, a matrix that NumPy loads.");
     model_.declare_folder(flags);
-    flags.text("[DATA]", data_, "JSONL file; without it or with -, standard input");
-    flags.toggle("--lines", lines_, "every line of DATA that is not blank is a text, as it is");
+    flags.text("[DATA]", data_.path, "JSONL file; without it or with -, standard input");
+    flags.toggle("--lines", data_.as_they_stand,
+                 "every line of DATA that is not blank is a text, as it is");
     model_.declare_adapter(flags);
     flags.text("-o,--out FILE", out_,
                "write vectors to a file instead of standard output: NAME.npy for NumPy, else JSON "
@@ -112,10 +112,6 @@ class EmbedCommand final : public Command {
     int64_t tokens = 0;
   };
 
-  std::string shown_name() const {
-    return data_.empty() || data_ == "-" ? "standard input" : data_;
-  }
-
   Result<std::string> choose_prompt(const formats::EmbeddingConfig& config,
                                     const std::string& folder) const {
     if (prompt_name_ && prompt_text_) {
@@ -138,7 +134,9 @@ class EmbedCommand final : public Command {
                                            const formats::EmbeddingConfig& config,
                                            const std::string& prompt) const {
     const EmbeddingLength length =
-        embedding_length(config, embedder.tokens_max(), loaded.model->config().context_max);
+        embedding_length({.of_folder = config.tokens_max,
+                          .held = embedder.tokens_max(),
+                          .of_model = loaded.model->config().context_max});
     return serve::EmbeddingText::create(loaded.tokenizer,
                                         {.prompt = prompt,
                                          .tokens_max = length.tokens_max,
@@ -148,30 +146,10 @@ class EmbedCommand final : public Command {
                                          .hint = ", or give --truncate" + length.hint});
   }
 
-  // The text of a line.
-  Result<std::string> read_text(std::string_view line, int64_t number) const {
-    const std::string where = fmt::format("{}:{}", shown_name(), number);
-    if (lines_ && !text::is_valid_utf8(line)) {
-      return fail(Code::kCorrupt, "{}: is not valid UTF-8; {}", where,
-                  encoding_remedy(line, number == 1));
-    }
-    if (lines_) return std::string(line.ends_with('\r') ? line.substr(0, line.size() - 1) : line);
-    Result<Json> parsed = parse_json(line, where);
-    if (!parsed) {
-      return with_context(std::move(parsed.error()),
-                          "give JSON lines, or --lines where every line is a text");
-    }
-    if (parsed->is_string()) return parsed->get<std::string>();
-    if (!parsed->is_object()) {
-      return fail(Code::kInvalidArgument, "{}: must be {{\"text\": …}} or a string", where);
-    }
-    return get_string(*parsed, "text", where);
-  }
-
   Result<Totals> embed_all(const LoadedModel& loaded, serve::Embedder& embedder,
                            const serve::EmbeddingText& texts,
                            std::optional<VectorFile>& file) const {
-    JIGE_TRY(const int64_t total, count_filled_lines(data_, limit_));
+    JIGE_TRY(const int64_t total, count_filled_lines(data_.path, limit_));
     Progress progress("embedding", total, output_.quiet || total == 0);
     Totals totals;
     Group group;
@@ -180,7 +158,8 @@ class EmbedCommand final : public Command {
       if (group.inputs.empty()) return {};
       auto made = loaded.named(embedder.embed(group.inputs, &interrupt_flag()));
       if (!made && made.error().code == Code::kCancelled) {
-        return fail(Code::kCancelled, "by a signal, at {}:{}", shown_name(), group.lines.front());
+        return fail(Code::kCancelled, "by a signal, at {}:{}", data_.shown_name(),
+                    group.lines.front());
       }
       JIGE_TRY(const auto vectors, std::move(made));
       for (size_t i = 0; i < vectors.size(); ++i) {
@@ -206,9 +185,9 @@ class EmbedCommand final : public Command {
         ++totals.blank;
         return true;
       }
-      const std::string where = fmt::format("{}:{}", shown_name(), number);
+      const std::string where = fmt::format("{}:{}", data_.shown_name(), number);
       if (interrupted()) return fail(Code::kCancelled, "by a signal, at {}", where);
-      JIGE_TRY(const std::string text, read_text(line, number));
+      JIGE_TRY(const std::string text, data_.read(line, number));
       Result<serve::EmbedInput> input = texts.encode(text);
       if (!input) return with_context(std::move(input.error()), "{}", where);
       const Status checked = embedder.check(*input);
@@ -219,17 +198,17 @@ class EmbedCommand final : public Command {
       if (group.tokens >= kGroupTokens) JIGE_DO(run_group());
       return ++read < limit_ || limit_ == 0;
     };
-    JIGE_DO(for_each_line(data_, add_line, run_group));
+    JIGE_DO(for_each_line(data_.path, add_line, run_group));
     JIGE_DO(run_group());
     if (totals.texts == 0) {
-      return fail(Code::kInvalidArgument, "{}: holds no text", shown_name());
+      return fail(Code::kInvalidArgument, "{}: holds no text", data_.shown_name());
     }
     progress.finish(counted(totals.tokens, "token"));
     if (totals.blank > 0 && file && file->is_npy()) {
       log_warn(
           "{}: {} left out, so rows of {} are those of the other lines in turn; JSON lines "
           "say which line each is of",
-          shown_name(), counted(totals.blank, "blank line"), out_);
+          data_.shown_name(), counted(totals.blank, "blank line"), out_);
     }
     return totals;
   }
@@ -255,10 +234,11 @@ class EmbedCommand final : public Command {
   }
 
   ModelFlags model_;
-  std::string data_, out_;
+  TextLines data_;
+  std::string out_;
   std::string pooling_;
   std::optional<std::string> prompt_name_, prompt_text_;
-  bool lines_ = false, raw_ = false, truncate_ = false;
+  bool raw_ = false, truncate_ = false;
   int64_t dimensions_ = 0;
   int64_t limit_ = 0;
   OutputFlags output_;

@@ -44,10 +44,39 @@ Result<serve::EmbeddingForm> embedding_form(const formats::EmbeddingConfig& conf
                               .layers = config.layers};
 }
 
-EmbeddingLength embedding_length(const formats::EmbeddingConfig& config, int64_t held,
-                                 int64_t model_context_max) {
-  if (config.tokens_max > 0 && config.tokens_max <= held) return {.tokens_max = config.tokens_max};
-  return {.tokens_max = held, .hint = serve::context_hint(held, model_context_max)};
+EmbeddingLength embedding_length(const LengthLimits& limits) {
+  if (limits.of_folder > 0 && limits.of_folder <= limits.held) {
+    return {.tokens_max = limits.of_folder};
+  }
+  return {.tokens_max = limits.held, .hint = serve::context_hint(limits.held, limits.of_model)};
+}
+
+api::ServedKind folder_kind(const std::string& folder) {
+  if (formats::is_pair_folder(folder)) return api::ServedKind::kPairs;
+  return formats::is_embedding_folder(folder) ? api::ServedKind::kEmbeddings
+                                              : api::ServedKind::kAnswers;
+}
+
+Result<api::ServedEmbedding> served_embedding(const formats::EmbeddingConfig& config,
+                                              const std::string& folder,
+                                              const formats::ModelConfig& model, int64_t held) {
+  JIGE_TRY(const serve::EmbeddingForm form, embedding_form(config, folder, model.hidden_size));
+  EmbeddingLength length = embedding_length(
+      {.of_folder = config.tokens_max, .held = held, .of_model = model.context_max});
+  return api::ServedEmbedding{.config = config,
+                              .form = form,
+                              .width = form.width(model.hidden_size),
+                              .tokens_max = length.tokens_max,
+                              .context_hint = std::move(length.hint)};
+}
+
+api::ServedPairs served_pairs(formats::PairConfig config, const formats::ModelConfig& model,
+                              int64_t held) {
+  EmbeddingLength length = embedding_length(
+      {.of_folder = config.tokens_max, .held = held, .of_model = model.context_max});
+  return {.config = std::move(config),
+          .tokens_max = length.tokens_max,
+          .context_hint = std::move(length.hint)};
 }
 
 }  // namespace jige::cli

@@ -1,5 +1,5 @@
-// What commands that make vectors of texts take from a folder: how vectors are pooled, and how long
-// a text may be.
+// What commands that make vectors of texts, or judge pairs of them, take from a folder: how vectors
+// are pooled, and how long a text or pair may be.
 //
 // Threads: one thread.
 #pragma once
@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 
+#include "api/served_model.h"
 #include "base/result.h"
 #include "formats/embedding_config.h"
 #include "model/inference.h"
@@ -37,8 +38,22 @@ struct EmbeddingLength {
   int64_t tokens_max = 0;
   std::string hint;
 };
-// `held`: by the model as it was loaded.
-EmbeddingLength embedding_length(const formats::EmbeddingConfig& config, int64_t held,
-                                 int64_t model_context_max);
+struct LengthLimits {
+  int64_t of_folder = 0;  // that its files say; 0: none
+  int64_t held = 0;       // by the model as it was loaded
+  int64_t of_model = 0;   // that it could hold
+};
+EmbeddingLength embedding_length(const LengthLimits& limits);
+
+// What a folder is served for where no flag says it.
+api::ServedKind folder_kind(const std::string& folder);
+
+// Of a model that was loaded and an engine that holds texts of so many tokens. Fails as
+// embedding_form() does.
+Result<api::ServedEmbedding> served_embedding(const formats::EmbeddingConfig& config,
+                                              const std::string& folder,
+                                              const formats::ModelConfig& model, int64_t held);
+api::ServedPairs served_pairs(formats::PairConfig config, const formats::ModelConfig& model,
+                              int64_t held);
 
 }  // namespace jige::cli

@@ -9,9 +9,9 @@
 
 #include "base/bytes.h"
 #include "base/counted.h"
+#include "cli/embedding_folder.h"
 #include "cli/input.h"
 #include "cli/table.h"
-#include "formats/embedding_config.h"
 #include "formats/tensor_folder.h"
 #include "model/architecture.h"
 #include "model/weights.h"
@@ -52,10 +52,8 @@ Status read_tensors(const std::string& folder, FolderSummary& summary) {
   if (most != counts.end()) summary.dominant_dtype = most->first;
   summary.file_count = files.files().size();
   if (!summary.config) return {};
-  // A folder of an embedding model need not have a head.
-  const model::HeadKind head = summary.config->looks_ahead || formats::is_embedding_folder(folder)
-                                   ? model::HeadKind::kNormAlone
-                                   : model::HeadKind::kLanguageModel;
+  const model::HeadKind head =
+      summary.embeds() ? model::HeadKind::kNormAlone : model::HeadKind::kLanguageModel;
   JIGE_TRY(const auto architecture, model::Architecture::create(*summary.config, {}, head));
   if (const Status fits = model::check_weights(*architecture, files); !fits) {
     summary.problem = fits.error().message;
@@ -282,6 +280,7 @@ Result<FolderSummary> summarise_folder(const std::string& folder) {
   FolderSummary summary;
   if (has_file(folder, "config.json")) {
     JIGE_TRY(summary.config, formats::load_model_config(folder));
+    summary.kind = folder_kind(folder);
   } else {
     JIGE_TRY(summary.adapter, formats::load_lora_config(folder));
   }
@@ -297,6 +296,9 @@ Result<FolderSummary> summarise_folder(const std::string& folder) {
 std::string summary_text(const FolderSummary& summary) {
   Table table({{}, {}});
   if (summary.config) add_config_rows(*summary.config, table);
+  if (summary.kind == api::ServedKind::kPairs) {
+    table.row({"is for", "judges pairs of texts (jige rerank)"});
+  }
   if (summary.adapter) {
     const formats::LoraConfig& lora = *summary.adapter;
     table.row({"adapter", fmt::format("LoRA of rank {}, strength {:g}", lora.rank, lora.scale())});
@@ -336,6 +338,7 @@ Json summary_json(const FolderSummary& summary) {
     json["parameters"] = parameter_count(*summary.config);
     json["active_parameters"] = active_parameter_count(*summary.config);
     json["config"] = formats::to_hf_config(*summary.config);
+    json["judges_pairs"] = summary.kind == api::ServedKind::kPairs;
   }
   if (summary.adapter) json["adapter"] = formats::to_peft_config(*summary.adapter);
   json["weights"] = {{"tensors", summary.tensors.size()},

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "api/served_model.h"
 #include "base/json.h"
 #include "base/result.h"
 #include "formats/lora_config.h"
@@ -36,8 +37,13 @@ struct FolderSummary {
   size_t file_count = 0;
   std::optional<DType> dominant_dtype;  // of most stored parameters
   std::optional<TokenizerLine> tokenizer;
+  api::ServedKind kind = api::ServedKind::kAnswers;  // by what it holds (embedding_folder.h)
   std::string problem;  // why the weights are not those of the configuration; empty: they are
 
+  // Whether it is run for rows alone, and has no use for a language model's head.
+  bool embeds() const {
+    return (config && config->looks_ahead) || kind != api::ServedKind::kAnswers;
+  }
   // Parameters in the files; where they hold some in few bits, those of the model.
   int64_t stored_count() const;
   uint64_t stored_bytes() const;

@@ -17,7 +17,6 @@
 #include "cli/output.h"
 #include "cli/table.h"
 #include "cli/train_flags.h"
-#include "formats/embedding_config.h"
 #include "ops/moments.h"
 #include "train/grpo_options.h"
 
@@ -115,27 +114,26 @@ class InspectCommand final : public Command {
     JIGE_TRY(const FolderSummary summary, summarise_folder(folder_));
     std::optional<MemoryReport> memory;
     if (summary.config) {
-      JIGE_TRY(memory,
-               make_memory_report(
-                   *summary.config,
-                   {.context = context_,
-                    .sequences = sequences_,
-                    .embeds = summary.config->looks_ahead || formats::is_embedding_folder(folder_),
-                    .micro_batch_tokens = micro_batch_tokens_,
-                    .ranks = ranks_,
-                    .shard_optimizer = shard_optimizer_,
-                    .split_context = split_context_,
-                    .moments = moments,
-                    .threads = threads_each(),
-                    .device = device_ == "cuda" ? DeviceKind::kCuda : DeviceKind::kCpu,
-                    .dtype = dtype_,
-                    .quantize = quantize_,
-                    .kv_cache = kv_cache_,
-                    .layers = layers_,
-                    .lora_rank = lora_rank_,
-                    .lora_targets = lora_targets_,
-                    .stored = summary.dominant_dtype,
-                    .rewards = rewards()}));
+      JIGE_TRY(memory, make_memory_report(
+                           *summary.config,
+                           {.context = context_,
+                            .sequences = sequences_,
+                            .embeds = summary.embeds(),
+                            .micro_batch_tokens = micro_batch_tokens_,
+                            .ranks = ranks_,
+                            .shard_optimizer = shard_optimizer_,
+                            .split_context = split_context_,
+                            .moments = moments,
+                            .threads = threads_each(),
+                            .device = device_ == "cuda" ? DeviceKind::kCuda : DeviceKind::kCpu,
+                            .dtype = dtype_,
+                            .quantize = quantize_,
+                            .kv_cache = kv_cache_,
+                            .layers = layers_,
+                            .lora_rank = lora_rank_,
+                            .lora_targets = lora_targets_,
+                            .stored = summary.dominant_dtype,
+                            .rewards = rewards()}));
     }
     output_.json ? print_as_json(summary, memory) : print_as_text(summary, memory);
     return {};

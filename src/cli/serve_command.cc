@@ -56,7 +56,8 @@ class ServeCommand final : public Command {
         "Serves a model to many users at once over HTTP, with the OpenAI API (completions, chat "
         "completions, responses) and the messages of the Anthropic API, streamed or whole, and a "
         "page to chat in, for a browser; an "
-        "embedding model with the embeddings of the OpenAI API. SIGTERM, Ctrl-C or the end of the "
+        "embedding model with the embeddings of the OpenAI API, a reranker with /v1/rerank. "
+        "SIGTERM, Ctrl-C or the end of the "
         "terminal: new requests are refused and those under way are finished; a second signal ends "
         "the server at once. Exit codes: 0 all was finished, 130 requests were cut off; others as "
         "in `jige --help`.");
@@ -82,13 +83,15 @@ class ServeCommand final : public Command {
     const InterruptScope interrupts;
     raise_descriptor_limit();
     JIGE_TRY(folder_, find_model_folder(model_.folder));
-    const bool embeds = serve_.embeddings || formats::is_embedding_folder(folder_);
-    JIGE_DO(serve_.check_use(*flags_, folder_, embeds));
+    JIGE_TRY(kind_, serve_.kind_of(folder_));
+    JIGE_DO(serve_.check_use(*flags_, folder_, kind_));
     JIGE_DO(serve_.check_plan(folder_));
     JIGE_DO(model_.layers_on.check());
     JIGE_DO(check_in_flight());
-    if (embeds) {
+    if (kind_ == api::ServedKind::kEmbeddings) {
       JIGE_TRY(embedding_, read_embedding_config(folder_, serve_.pooling));
+    }
+    if (makes_vectors()) {
       JIGE_TRY(engine_options_, serve_.embedding_engine_options());
     }
     name_ = serve_.served_name.empty() ? folder_name(folder_) : serve_.served_name;
@@ -148,7 +151,7 @@ class ServeCommand final : public Command {
         .state_count = serve_.answer_states() + engine_options_.kept_state_count,
         .batch_tokens_max = serve_.batch_tokens,
         .logit_rows_max = std::min(rows_read(), serve_.batch_tokens),
-        .embeds = embedding_.has_value(),
+        .embeds = makes_vectors(),
         .adapters = adapters_,
         .memory_bytes_max = model_.device.arena_bytes_max()};
     JIGE_DO(serve_.add_adapter_rooms(options));
@@ -167,7 +170,7 @@ class ServeCommand final : public Command {
                                     ? options.memory_bytes_max
                                     : model_.device.memory_limit_bytes;
     JIGE_TRY(const int64_t memory_bytes, model_.device.memory_bytes());
-    const double contexts = embedding_ ? kContextsOfEmbeddings : kContextsDefault;
+    const double contexts = makes_vectors() ? kContextsOfEmbeddings : kContextsDefault;
     JIGE_TRY(const serve::EngineMemory memory,
              serve::plan_engine_memory(
                  folder_, options, limit_bytes > 0 ? limit_bytes : memory_bytes / 4 * 3,
@@ -186,7 +189,7 @@ class ServeCommand final : public Command {
 
   // Rows of a step that are read at once: one for every answer, or for one with a draft.
   int64_t rows_read() const {
-    if (embedding_) return kEmbeddingRows;
+    if (makes_vectors()) return kEmbeddingRows;
     return std::max<int64_t>(serve_.batch_requests, 1 + engine_options_.drafts.tokens_max);
   }
 
@@ -195,9 +198,12 @@ class ServeCommand final : public Command {
     JIGE_TRY(devices_, model_.device.make());
     if (serve_.measure_peaks) JIGE_DO(measure_peaks(service));
     JIGE_TRY(text::Tokenizer tokenizer, text::Tokenizer::load(folder_));
-    if (!embedding_) {
+    if (!makes_vectors()) {
       constraints_ = std::make_shared<grammar::ConstraintCompiler>(
           tokenizer, static_cast<size_t>(serve_.constraint_bytes));
+    }
+    if (kind_ == api::ServedKind::kPairs) {
+      JIGE_TRY(pairs_, formats::load_pair_config(folder_, tokenizer));
     }
     JIGE_TRY(draft_plan_,
              serve_.speculation.plan_draft_model(folder_, tokenizer,
@@ -223,8 +229,9 @@ class ServeCommand final : public Command {
                              loaded_->sizes().kv_block_count * ops::kKvBlockTokens);
     replanner_ = serve_.make_replanner(*engine_);
     JIGE_TRY(api::ServedModel served, served_model());
-    const int64_t text_tokens =
-        served.embedding ? served.embedding->tokens_max : engine_->context_max();
+    const int64_t text_tokens = served.pairs       ? served.pairs->tokens_max
+                                : served.embedding ? served.embedding->tokens_max
+                                                   : engine_->context_max();
     service.set_model(std::move(served));
     tell_ready(watch.seconds(), text_tokens);
     return {};
@@ -236,7 +243,7 @@ class ServeCommand final : public Command {
       tell_streamed_layers(*loaded_);
       return {};
     }
-    const double contexts = embedding_ ? kContextsOfEmbeddings : kContextsDefault;
+    const double contexts = makes_vectors() ? kContextsOfEmbeddings : kContextsDefault;
     JIGE_TRY(serve::DividedModel divided,
              model_.layers_on.load(folder_, devices_, model_.device, options,
                                    {.contexts_wanted = static_cast<int64_t>(contexts),
@@ -305,9 +312,15 @@ class ServeCommand final : public Command {
     served.model_context_max = loaded_->config().context_max;
     served.vocab_size = static_cast<int32_t>(loaded_->config().vocab_size);
     if (embedding_) {
-      JIGE_TRY(served.embedding, served_embedding());
-      return served;
+      JIGE_TRY(served.embedding,
+               served_embedding(*embedding_, folder_, loaded_->config(), engine_->context_max()));
+      served.embedding->by_user = serve_.fair_share;
     }
+    if (pairs_) {
+      served.pairs = served_pairs(*pairs_, loaded_->config(), engine_->context_max());
+      served.pairs->by_user = serve_.fair_share;
+    }
+    if (makes_vectors()) return served;
     served.constraints = constraints_;
     served.defaults = {
         .temperature = config.do_sample.value_or(true) ? config.temperature.value_or(1) : 0,
@@ -324,20 +337,6 @@ class ServeCommand final : public Command {
       served.has_reasoning = serve_.reasoning.is_expected(&*served.chat_template);
     }
     return served;
-  }
-
-  Result<api::ServedEmbedding> served_embedding() const {
-    const formats::ModelConfig& config = loaded_->config();
-    JIGE_TRY(const serve::EmbeddingForm form,
-             embedding_form(*embedding_, folder_, config.hidden_size));
-    EmbeddingLength length =
-        embedding_length(*embedding_, engine_->context_max(), config.context_max);
-    return api::ServedEmbedding{.config = *embedding_,
-                                .form = form,
-                                .width = form.width(config.hidden_size),
-                                .tokens_max = length.tokens_max,
-                                .context_hint = std::move(length.hint),
-                                .by_user = serve_.fair_share};
   }
 
   Status add_adapters(api::ServedModel& served) {
@@ -370,6 +369,7 @@ class ServeCommand final : public Command {
                              {"in_flight", engine_options_.batches_in_flight},
                              {"context_max", text_tokens},
                              {"embedding_dimensions", embedding_dimensions()},
+                             {"rerank", pairs_.has_value()},
                              {"weights_bytes", memory.weights.total_bytes()},
                              {"streamed_layers", sizes.streamed_layers.size()},
                              {"streamed_bytes", memory.weights.streamed_bytes},
@@ -403,9 +403,10 @@ class ServeCommand final : public Command {
         sizes.kv_block_count * ops::kKvBlockTokens, states, shown(work_bytes),
         shown(drafts_bytes()), draft_model_text(), shown(constraints_bytes()), shown(all_bytes()),
         seconds, name_,
-        embedding_ ? fmt::format("vectors of {} numbers, of texts of up to {} tokens",
-                                 embedding_dimensions(), text_tokens)
-                   : fmt::format("contexts of {} tokens, {}", text_tokens, scheduling_text())));
+        pairs_       ? fmt::format("scores of pairs of up to {} tokens", text_tokens)
+        : embedding_ ? fmt::format("vectors of {} numbers, of texts of up to {} tokens",
+                                   embedding_dimensions(), text_tokens)
+                     : fmt::format("contexts of {} tokens, {}", text_tokens, scheduling_text())));
   }
 
   // With its cache, which says for how many tokens at once it can guess.
@@ -428,7 +429,8 @@ class ServeCommand final : public Command {
     return plan::settings_text(settings);
   }
 
-  // 0 where the model gives answers.
+  bool makes_vectors() const { return kind_ != api::ServedKind::kAnswers; }
+  // 0 where the model makes no vectors of texts.
   int64_t embedding_dimensions() const { return embedding_ ? loaded_->config().hidden_size : 0; }
 
   // Serves until a signal comes, then finishes what is under way.
@@ -468,7 +470,9 @@ class ServeCommand final : public Command {
   OutputFlags output_;
   serve::EngineOptions engine_options_;
   std::string folder_, name_;
+  api::ServedKind kind_ = api::ServedKind::kAnswers;
   std::optional<formats::EmbeddingConfig> embedding_;  // where it makes vectors of texts
+  std::optional<formats::PairConfig> pairs_;           // where it judges pairs of them
   std::vector<model::AdapterSource> adapters_;
   ComputeDevices devices_;
   std::unique_ptr<model::InferenceModel> loaded_;

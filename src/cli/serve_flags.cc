@@ -106,13 +106,17 @@ void declare_embeddings(Flags& flags, ServeFlags& serve) {
   flags.toggle("--embeddings", serve.embeddings,
                "serve POST /v1/embeddings instead of answers, whatever the model; folders with a "
                "modules.json are served so without it");
+  flags.toggle("--rerank", serve.rerank,
+               "serve POST /v1/rerank instead of answers, as Qwen3-Reranker needs; folders of a "
+               "class for sequence classification are served so without it");
   declare_pooling(flags, serve.pooling);
 }
 
 void declare_limits(Flags& flags, ServeFlags& serve) {
   flags.section("Limits");
   flags.integer("--queue-requests N", serve.queue_requests, {.min = 0, .max = 1 << 24},
-                "requests, or texts for embeddings, that may wait; more get 429; 0: 1024 requests, "
+                "requests, or texts for embeddings or reranking, that may wait; more get 429; 0: "
+                "1024 requests, "
                 "16384 texts");
   flags.integer("--queue-tokens N", serve.queue_tokens, {.min = 1, .max = int64_t{1} << 40},
                 "prompt tokens that may wait; more get 429");
@@ -258,17 +262,29 @@ api::ToolFormat ServeFlags::tool_format(const text::ChatTemplate& chat) const {
   return named ? *named : api::tool_format_of(chat);
 }
 
-Status ServeFlags::check_use(const Flags& flags, const std::string& folder, bool embeds) const {
-  JIGE_DO(RoundFlags::check_use(flags, policy == "rounds", "--policy"));
-  if (!embeds) {
-    return flags.refuse({"--pooling"},
-                        "is about vectors of texts; give --embeddings too, or leave "
-                        "it out");
+Result<api::ServedKind> ServeFlags::kind_of(const std::string& folder) const {
+  if (embeddings && rerank) {
+    return fail(Code::kInvalidArgument,
+                "--embeddings and --rerank: a server makes vectors or judges; give one of them");
   }
+  if (rerank) return api::ServedKind::kPairs;
+  return embeddings ? api::ServedKind::kEmbeddings : folder_kind(folder);
+}
+
+Status ServeFlags::check_use(const Flags& flags, const std::string& folder,
+                             api::ServedKind kind) const {
+  JIGE_DO(RoundFlags::check_use(flags, policy == "rounds", "--policy"));
+  if (kind != api::ServedKind::kEmbeddings) {
+    JIGE_DO(flags.refuse({"--pooling"},
+                         "is about vectors of texts; give --embeddings too, or leave "
+                         "it out"));
+  }
+  if (kind == api::ServedKind::kAnswers) return {};
   return flags.refuse(
       {"--draft-model", "--speculate", "--tool-calls", "--reasoning", "--max-n",
        "--default-max-tokens", "--max-batch", "--plan", "--constraint-memory", "--kept-states"},
-      fmt::format("is about answers, and {} gives vectors of texts; leave it out", folder));
+      fmt::format("is about answers, and {} gives {}; leave it out", folder,
+                  kind == api::ServedKind::kPairs ? "scores of documents" : "vectors of texts"));
 }
 
 Status ServeFlags::add_adapter_rooms(model::InferenceOptions& options) const {

@@ -55,6 +55,7 @@ struct ServeFlags : HttpFlags {
   ReasoningFlag reasoning;
 
   bool embeddings = false;
+  bool rerank = false;
   std::string pooling;
 
   int64_t queue_requests = 0;  // 0: by what is served
@@ -83,9 +84,12 @@ struct ServeFlags : HttpFlags {
   // The same for a model that makes vectors: texts wait there, many to a request, as many
   // run at once as an iteration has tokens, and there is nothing to guess.
   Result<serve::EngineOptions> embedding_engine_options() const;
-  // Fails with kInvalidArgument where flags are given that have no effect on a server that
-  // `embeds`, or on one of answers, or with its policy.
-  Status check_use(const Flags& flags, const std::string& folder, bool embeds) const;
+  // What a folder's model is to be served for. Fails with kInvalidArgument where flags want two
+  // things.
+  Result<api::ServedKind> kind_of(const std::string& folder) const;
+  // Fails with kInvalidArgument where flags are given that have no effect on a server of this kind,
+  // or with its policy.
+  Status check_use(const Flags& flags, const std::string& folder, api::ServedKind kind) const;
   api::RequestLimits request_limits() const;
   // Sequences that have states at once, of a model with recurrent layers; the kept ones are beside
   // them.

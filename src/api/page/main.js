@@ -21,7 +21,7 @@ const list = new MessageList(act);
 const sidebar = new Sidebar(openChat, forget);
 
 const model = () => models.find(({ id }) => id === byId("model").value) ?? null;
-const answers = () => models.length > 0 && models[0].type !== "embedding";
+const answers = () => models.length > 0 && !models[0].type;
 
 // ---- the conversation ----
 
@@ -164,7 +164,8 @@ function showModels() {
   if (models.length === 0) return;
   if (!answers()) {
     byId("empty-note").textContent = "";
-    showNotice("This server makes vectors of texts (POST /v1/embeddings) and gives no answers.");
+    const path = models[0].type === "rerank" ? "rerank" : "embeddings";
+    showNotice(`This server is for POST /v1/${path} alone.`);
   } else if (!model().chat_template) {
     showNotice("This model has no chat template: it goes on with your text instead of answering.");
   } else {

@@ -16,10 +16,12 @@ def write_json(value, *path):
         json.dump(value, out)
 
 
-def encoder_tensors(size):
-    """Of a BERT as wide and deep as the Llama of that size: name, type, shape and bytes of each."""
+def encoder_tensors(size, pairs):
+    """Of a BERT as wide and deep as the Llama of that size: name, type, shape and bytes of each;
+    with the head of a cross-encoder, where it is to judge pairs."""
     s = random_llama.SIZES[size]
     width, ffn = s["width"], 4 * s["width"]
+    prefix = "bert." if pairs else ""
 
     def matrix(name, rows, columns):
         yield (f"{name}.weight", "BF16", [rows, columns],
@@ -32,10 +34,10 @@ def encoder_tensors(size):
 
     for name, rows in (("word", random_llama.VOCABULARY), ("position", random_llama.CONTEXT),
                        ("token_type", 2)):
-        yield from matrix(f"embeddings.{name}_embeddings", rows, width)
-    yield from vectors("embeddings.LayerNorm", width, weight=True)
+        yield from matrix(f"{prefix}embeddings.{name}_embeddings", rows, width)
+    yield from vectors(f"{prefix}embeddings.LayerNorm", width, weight=True)
     for i in range(s["layers"]):
-        layer = f"encoder.layer.{i}."
+        layer = f"{prefix}encoder.layer.{i}."
         for part in ("query", "key", "value"):
             yield from matrix(f"{layer}attention.self.{part}", width, width)
             yield from vectors(f"{layer}attention.self.{part}", width)
@@ -45,26 +47,27 @@ def encoder_tensors(size):
             yield from vectors(f"{layer}{name}.dense", rows)
             if rows == width:
                 yield from vectors(f"{layer}{name}.LayerNorm", width, weight=True)
+    if pairs:
+        for name, rows in (("bert.pooler.dense", width), ("classifier", 1)):
+            yield from matrix(name, rows, width)
+            yield from vectors(name, rows)
 
 
-def write_encoder(folder, size):
+def write_encoder(folder, size, pairs):
     s = random_llama.SIZES[size]
-    write_json({"architectures": ["BertModel"], "model_type": "bert", "torch_dtype": "bfloat16",
+    name = "BertForSequenceClassification" if pairs else "BertModel"
+    write_json({"architectures": [name], "id2label": {"0": "LABEL_0"},
+                "model_type": "bert", "torch_dtype": "bfloat16",
                 "vocab_size": random_llama.VOCABULARY, "hidden_size": s["width"],
                 "num_hidden_layers": s["layers"], "num_attention_heads": s["heads"],
                 "intermediate_size": 4 * s["width"], "type_vocab_size": 2,
                 "max_position_embeddings": random_llama.CONTEXT, "hidden_act": "gelu",
                 "pad_token_id": 0}, folder, "config.json")
     random_llama.write_safetensors(os.path.join(folder, "model.safetensors"),
-                                   lambda: encoder_tensors(size))
+                                   lambda: encoder_tensors(size, pairs))
 
 
-def write_model(folder, jige, size, encoder=False):
-    """A model folder with the pooling of sentence-transformers and a tokenizer of its own; a Llama
-    or a BERT of that width and depth."""
-    random_llama.write_folder(folder, size)
-    if encoder:
-        write_encoder(folder, size)
+def write_pooling(folder, size):
     width = random_llama.SIZES[size]["width"]
     write_json([{"idx": i, "name": str(i), "path": path,
                  "type": "sentence_transformers.models." + kind}
@@ -73,6 +76,27 @@ def write_model(folder, jige, size, encoder=False):
                folder, "1_Pooling", "config.json")
     write_json({}, folder, "2_Normalize", "config.json")
     write_json({"max_seq_length": 1024}, folder, "sentence_bert_config.json")
+
+
+def frame_pairs(folder):
+    """Has the folder's tokenizer put two texts together as BERT's do."""
+    path = os.path.join(folder, "tokenizer.json")
+    with open(path) as file:
+        tokenizer = json.load(file)
+    token = tokenizer["added_tokens"][0]
+    frame = [token["content"], token["id"]]
+    tokenizer["post_processor"] = {"type": "BertProcessing", "cls": frame, "sep": frame}
+    write_json(tokenizer, path)
+
+
+def write_model(folder, jige, size, encoder=False, pairs=False):
+    """A model folder with the pooling of sentence-transformers and a tokenizer of its own; a Llama
+    or a BERT of that width and depth, or a BERT that judges pairs."""
+    random_llama.write_folder(folder, size)
+    if encoder or pairs:
+        write_encoder(folder, size, pairs)
+    if not pairs:
+        write_pooling(folder, size)
     subprocess.run([jige, "corpus", "--out", os.path.join(folder, "corpus"), "--quiet"],
                    check=True)
     os.remove(os.path.join(folder, "tokenizer.json"))
@@ -81,6 +105,8 @@ def write_model(folder, jige, size, encoder=False):
                     os.path.join(folder, "tokenizer"), "--quiet"], check=True)
     for name in os.listdir(os.path.join(folder, "tokenizer")):
         os.rename(os.path.join(folder, "tokenizer", name), os.path.join(folder, name))
+    if pairs:
+        frame_pairs(folder)
     return corpus
 
 

@@ -79,7 +79,16 @@ def write_pooling(folder, size):
 
 
 def frame_pairs(folder):
-    """Has the folder's tokenizer put two texts together as BERT's do."""
+    """Has the folder's tokenizer put two texts together as BERT's do, and not as a chat."""
+    path = os.path.join(folder, "chat_template.jinja")
+    if os.path.exists(path):
+        os.remove(path)
+    path = os.path.join(folder, "tokenizer_config.json")
+    with open(path) as file:
+        config = json.load(file)
+    config.pop("chat_template", None)
+    config["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
+    write_json(config, path)
     path = os.path.join(folder, "tokenizer.json")
     with open(path) as file:
         tokenizer = json.load(file)

@@ -263,9 +263,13 @@ Result<TextLimits> load_text_limits(const std::string& folder) {
   }
   JIGE_TRY(const double length, get_number_or(json, "model_max_length", 0, path));
   // Without a limit the field is 10^30.
+  const Json* inputs = find_field(json, "model_input_names");
+  const bool listed = inputs && inputs->is_array();
   const bool limited = length >= 1 && length <= static_cast<double>(kContextMax);
   return TextLimits{.tokens_max = limited ? static_cast<int64_t>(length) : 0,
-                    .cuts_left = side == "left"};
+                    .cuts_left = side == "left",
+                    .has_types = !listed || std::find(inputs->begin(), inputs->end(),
+                                                      "token_type_ids") != inputs->end()};
 }
 
 Result<EmbeddingConfig> load_embedding_config(const std::string& folder,

@@ -63,10 +63,11 @@ struct EmbeddingConfig {
 // Whether a folder says how texts become vectors: it has a modules.json.
 bool is_embedding_folder(const std::string& folder);
 
-// What tokenizer_config.json says of the lengths of texts; where it is missing, nothing.
+// What tokenizer_config.json says of texts; where it is missing, nothing.
 struct TextLimits {
   int64_t tokens_max = 0;  // 0: no limit
   bool cuts_left = false;
+  bool has_types = true;  // "model_input_names" has "token_type_ids", or is not there
 };
 Result<TextLimits> load_text_limits(const std::string& folder);
 

@@ -140,7 +140,7 @@ Result<PairConfig> load_pairs(const std::string& folder, const text::Tokenizer& 
   JIGE_TRY(std::vector<VectorLayer> layers,
            judges ? read_pair_head(files, model) : read_verdict(files, model, tokenizer));
   JIGE_TRY(const TextLimits limits, load_text_limits(folder));
-  PairConfig config{.token_types = std::max<int64_t>(1, model.token_types),
+  PairConfig config{.token_types = limits.has_types ? std::max<int64_t>(1, model.token_types) : 1,
                     .tokens_max = limits.tokens_max};
   config.layers = std::make_shared<const std::vector<VectorLayer>>(std::move(layers));
   if (judges) {

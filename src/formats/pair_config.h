@@ -11,6 +11,8 @@
 // logit where the folder's activation is Identity, which these say, the first that is there:
 // "activation_fn" of config_sentence_transformers.json, of "sentence_transformers" in config.json,
 // and "sbert_ce_default_activation_function" there. Qwen3ForCausalLM has the sigmoid always.
+// Pairs have token types where the model has several, unless "model_input_names" of
+// tokenizer_config.json leaves out "token_type_ids".
 // Threads: values.
 #pragma once
 
@@ -31,7 +33,7 @@ struct PairConfig {
   PoolingKind pooling = PoolingKind::kCls;
   VectorLayers layers;      // behind it; the last gives the logit alone
   bool is_sigmoid = true;   // what scores are of logits; else the same
-  int64_t token_types = 1;  // that the model knows
+  int64_t token_types = 1;  // that pairs have
   int64_t tokens_max = 0;   // of a pair with what is around it; 0: no file says it
 };
 

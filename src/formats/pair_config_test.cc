@@ -121,6 +121,16 @@ TEST(PairConfig, ScoresAreSigmoidsUnlessTheFolderSaysIdentity) {
   folder.expect_refused(Code::kUnsupported, "mine.Sigmoid");
 }
 
+TEST(PairConfig, PairsHaveNoTypesWhereTheTokenizerGivesTheModelNone) {
+  const ChangedPairs folder("bert");
+  EXPECT_EQ(load_of(folder.path())->token_types, 2);
+  folder.write("tokenizer_config.json",
+               R"({"model_input_names": ["input_ids", "token_type_ids"], "eos_token": null})");
+  EXPECT_EQ(load_of(folder.path())->token_types, 2);
+  folder.write("tokenizer_config.json", R"({"model_input_names": ["input_ids"]})");
+  EXPECT_EQ(load_of(folder.path())->token_types, 1);
+}
+
 TEST(PairConfig, RefusesModelsWithoutOneLabel) {
   const ChangedPairs folder("bert");
   folder.change([](Json& json) { json["id2label"] = {{"0", "no"}, {"1", "yes"}, {"2", "?"}}; });

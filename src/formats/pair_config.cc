@@ -1,5 +1,6 @@
 #include "formats/pair_config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>

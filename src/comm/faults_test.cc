@@ -91,12 +91,14 @@ Status sum_until_failure(Communicator& group, Reports& reports, int64_t count,
 }
 
 // Files of this program alone: others keep theirs there, and folders.
+// Those of the transport, by the name of its memory; other programs have files there, too.
 std::set<std::string> shared_memory_files() {
   std::set<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
     std::error_code gone;
     const std::string name = entry.path().filename().string();
-    if (entry.is_regular_file(gone) && name.find("jige") != std::string::npos) names.insert(name);
+    const bool is_own = name.find("jige-collectives") != std::string::npos;
+    if (is_own && entry.is_regular_file(gone)) names.insert(name);
   }
   return names;
 }

@@ -381,53 +381,50 @@ TEST(Router, MovesOnFromAServerThatHangs) {
   EXPECT_TRUE(soon([&] { return routed.servers_up() == 1; }));
 }
 
+// A client that has had the first event of a stream, whose server says nothing more by itself.
+struct BegunStream {
+  BegunStream() {
+    server.answer_with([this](HttpRequest, std::shared_ptr<Responder> responder) {
+      held = std::move(responder);
+      held->begin({.content_type = "text/event-stream"});
+      held->write("data: one\n\n");
+    });
+    client.send(request_text("POST", kAskedPath, kAskStream));
+    EXPECT_NE(client.read_until("data: one\n\n"), "");
+  }
+  static RouterOptions options() {
+    RouterOptions options = quick_router();
+    options.stalled_s = 0.2;
+    return options;
+  }
+
+  std::shared_ptr<Responder> held;  // before its server, which ends first
+  PlayedUpstream server{"one"};
+  RoutedServers routed{{server.url()}, options()};
+  TestClient client{routed.port()};
+};
+
 TEST(Router, GivesAStreamUpWhoseServerHangs) {
-  PlayedUpstream server("one");
-  std::shared_ptr<Responder> held;
-  server.answer_with([&](HttpRequest, std::shared_ptr<Responder> responder) {
-    held = std::move(responder);
-    held->begin({.content_type = "text/event-stream"});
-    held->write("data: one\n\n");
-  });
-  RouterOptions options = quick_router();
-  options.stalled_s = 0.2;
-  RoutedServers routed({server.url()}, options);
-  TestClient client(routed.port());
-  client.send(request_text("POST", kAskedPath, kAskStream));
-  EXPECT_NE(client.read_until("data: one\n\n"), "");
-  EXPECT_EQ(client.read_until("error", 150), "") << "it is slow, and that is all";
-  server.health_status = 503;
-  EXPECT_NE(client.read_until("server_lost"), "");
-  held = nullptr;
+  BegunStream stream;
+  EXPECT_EQ(stream.client.read_until("error", 150), "") << "it is slow, and that is all";
+  stream.server.health_status = 503;
+  EXPECT_NE(stream.client.read_until("server_lost"), "");
 }
 
 TEST(Router, LeavesAStreamThatSaysItGoesOnThoughItsServerTakesNothingNew) {
-  PlayedUpstream server("one");
-  std::shared_ptr<Responder> held;
-  server.answer_with([&](HttpRequest, std::shared_ptr<Responder> responder) {
-    held = std::move(responder);
-    held->begin({.content_type = "text/event-stream"});
-    held->write("data: one\n\n");
-  });
-  RouterOptions options = quick_router();
-  options.stalled_s = 0.2;
-  RoutedServers routed({server.url()}, options);
-  TestClient client(routed.port());
-  client.send(request_text("POST", kAskedPath, kAskStream));
-  EXPECT_NE(client.read_until("data: one\n\n"), "");
-  server.health_status = 503;
-  EXPECT_TRUE(soon([&] { return routed.servers_up() == 0; }));
+  BegunStream stream;
+  stream.server.health_status = 503;
+  EXPECT_TRUE(soon([&] { return stream.routed.servers_up() == 0; }));
   for (int i = 0; i < 8; ++i) {
-    held->post([&] { held->write(":\n\n"); });
-    EXPECT_NE(client.read_until(":\n\n"), "");
+    stream.held->post([&] { stream.held->write(":\n\n"); });
+    EXPECT_NE(stream.client.read_until(":\n\n"), "");
     std::this_thread::sleep_for(std::chrono::milliseconds(60));
   }
-  held->post([&] {
-    held->write("data: two\n\n");
-    held->end();
+  stream.held->post([&] {
+    stream.held->write("data: two\n\n");
+    stream.held->end();
   });
-  EXPECT_NE(client.read_until("data: two\n\n"), "");
-  held = nullptr;
+  EXPECT_NE(stream.client.read_until("data: two\n\n"), "");
 }
 
 TEST(Router, WaitsForAServerThatIsSlow) {

@@ -4,6 +4,7 @@
 
 #include "ops/delta_rule.h"
 #include "ops/delta_rule_test_support.h"
+#include "ops/slopes_test_support.h"
 
 namespace jige::ops::delta_test {
 namespace {
@@ -32,40 +33,6 @@ std::vector<BackwardCase> backward_cases() {
   return all;
 }
 
-// Of every stride-th element of an input: how the loss rises with it, by the definition.
-Values slopes_of(const BackwardCase& backward, const Reference& at, const Values& grad_dst,
-                 Values Reference::*input) {
-  Reference moved = at;
-  const auto loss = [&](size_t i, double value) {
-    const double before = (moved.*input)[i];
-    (moved.*input)[i] = value;
-    run_reference(backward.c, moved);
-    (moved.*input)[i] = before;
-    return test::dot(moved.dst, grad_dst);
-  };
-  Values slopes;
-  for (size_t i = 0; i < (at.*input).size(); i += backward.stride) {
-    constexpr double kStep = 1e-5;
-    const double value = (at.*input)[i];
-    slopes.push_back((loss(i, value + kStep) - loss(i, value - kStep)) / (2 * kStep));
-  }
-  return slopes;
-}
-
-void expect_slopes(const BackwardCase& backward, const Values& slopes, const Matrix& actual,
-                   const char* what) {
-  const Values have = actual.values();
-  const double rounding = test::rounding_of(actual.dtype());
-  size_t i = 0;
-  for (const double slope : slopes) {
-    ASSERT_NEAR(have.at(i), slope, 2e-5 + (2e-5 + rounding) * std::fabs(slope))
-        << backward.c.name() << ": " << what << ", element " << i;
-    i += backward.stride;
-  }
-  ASSERT_GE(i, have.size());
-  ASSERT_TRUE(actual.gap_intact()) << what;
-}
-
 Matrix column_sums(const Matrix& rows) {
   return Matrix(DType::kF32, 1, rows.columns()).fill_by([&](int64_t, int64_t column) {
     double sum = 0;
@@ -86,19 +53,23 @@ TEST(DeltaRuleBackward, AgreesWithFiniteDifferences) {
     grad_dst.fill_normal(rng);
     const Reference at = Reference::of(in);
     const auto slopes = [&](Values Reference::*input) {
-      return slopes_of(backward, at, grad_dst.values(), input);
+      return test::slopes_of(at, input, backward.stride, grad_dst.values(),
+                             [&](Reference& moved) { run_reference(c, moved); });
     };
     const Values q = slopes(&Reference::q), k = slopes(&Reference::k), v = slopes(&Reference::v);
     const Values log_decay = slopes(&Reference::log_decay), rate = slopes(&Reference::rate);
     const Values skip = slopes(&Reference::skip);
     test::for_each_isa([&] {
       const Gradients grads = run_backward(*stream, c, in, grad_dst);
-      expect_slopes(backward, q, grads.q, "q");
-      expect_slopes(backward, k, grads.k, "k");
-      expect_slopes(backward, v, grads.v, "v");
-      expect_slopes(backward, log_decay, grads.log_decay, "log_decay");
-      expect_slopes(backward, rate, grads.rate, "rate");
-      if (!c.shape.corrects) expect_slopes(backward, skip, column_sums(grads.slopes_skip), "skip");
+      const auto expect = [&](const Values& wanted, const Matrix& actual, const char* what) {
+        test::expect_slopes(wanted, backward.stride, actual, 2e-5, c.name() + ": " + what);
+      };
+      expect(q, grads.q, "q");
+      expect(k, grads.k, "k");
+      expect(v, grads.v, "v");
+      expect(log_decay, grads.log_decay, "log_decay");
+      expect(rate, grads.rate, "rate");
+      if (!c.shape.corrects) expect(skip, column_sums(grads.slopes_skip), "skip");
     });
   }
 }

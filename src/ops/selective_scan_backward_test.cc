@@ -5,6 +5,7 @@
 
 #include "ops/selective_scan.h"
 #include "ops/selective_scan_test_support.h"
+#include "ops/slopes_test_support.h"
 
 namespace jige::ops::scan_test {
 namespace {
@@ -25,40 +26,6 @@ std::vector<ScanBackwardCase> scan_backward_cases() {
   return all;
 }
 
-// Of every stride-th element of an input: how the loss rises with it, by the definition.
-Values scan_slopes_of(const ScanBackwardCase& backward, const Reference& at, const Values& grad_dst,
-                      Values Reference::*input) {
-  Reference moved = at;
-  const auto loss = [&](size_t i, double value) {
-    const double before = (moved.*input)[i];
-    (moved.*input)[i] = value;
-    run_reference(backward.one, moved);
-    (moved.*input)[i] = before;
-    return test::dot(moved.dst, grad_dst);
-  };
-  Values slopes;
-  for (size_t i = 0; i < (at.*input).size(); i += backward.stride) {
-    constexpr double kStep = 1e-5;
-    const double value = (at.*input)[i];
-    slopes.push_back((loss(i, value + kStep) - loss(i, value - kStep)) / (2 * kStep));
-  }
-  return slopes;
-}
-
-void expect_scan_slopes(const ScanBackwardCase& backward, const Values& slopes,
-                        const Matrix& actual, const char* what) {
-  const Values have = actual.values();
-  const double rounding = test::rounding_of(actual.dtype());
-  size_t i = 0;
-  for (const double slope : slopes) {
-    ASSERT_NEAR(have.at(i), slope, 3e-5 + (2e-5 + rounding) * std::fabs(slope))
-        << backward.one.name() << ": " << what << ", element " << i;
-    i += backward.stride;
-  }
-  ASSERT_GE(i, have.size());
-  ASSERT_TRUE(actual.gap_intact()) << what;
-}
-
 TEST(SelectiveScanBackward, AgreesWithFiniteDifferences) {
   test::TestStream stream;
   for (const ScanBackwardCase& backward : scan_backward_cases()) {
@@ -76,14 +43,15 @@ TEST(SelectiveScanBackward, AgreesWithFiniteDifferences) {
         {"skip", &Reference::skip, &Gradients::skip}};
     std::vector<Values> slopes;
     for (const auto& input : inputs) {
-      slopes.push_back(scan_slopes_of(backward, at, grad_dst.values(), std::get<1>(input)));
+      slopes.push_back(test::slopes_of(at, std::get<1>(input), backward.stride, grad_dst.values(),
+                                       [&](Reference& moved) { run_reference(one, moved); }));
     }
     test::for_each_isa([&] {
       Gradients grads(one);
       grads.run(*stream, in.args(one), grad_dst);
       for (size_t i = 0; i < slopes.size(); ++i) {
-        expect_scan_slopes(backward, slopes[i], grads.*std::get<2>(inputs[i]),
-                           std::get<0>(inputs[i]));
+        test::expect_slopes(slopes[i], backward.stride, grads.*std::get<2>(inputs[i]), 3e-5,
+                            one.name() + ": " + std::get<0>(inputs[i]));
       }
     });
   }

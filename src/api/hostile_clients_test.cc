@@ -58,6 +58,7 @@ class HonestClient {
             if (response.status != 200) return;
             EXPECT_EQ(text_of(response), expected_);
             ++answers_;
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));  // hostile ones want it, too
           }
         }) {}
   ~HonestClient() {

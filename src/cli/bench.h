@@ -18,6 +18,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "cli/machine_rates.h"
 #include "formats/model_config.h"
 #include "ops/linear.h"
 #include "serve/layer_fit.h"
@@ -109,9 +110,10 @@ struct MachineRates {
 // Called with every measurement when it is there.
 using MeasurementSink = std::function<void(const Measurement&)>;
 
-// Takes `seconds` at most for most of it, and less where they are many.
+// Takes `seconds` at most for most of it, and less where they are many. What of memory is read
+// is `bytes_min` at least, however long it takes to touch it.
 Status bench_machine(Device& device, double seconds, MachineRates& rates,
-                     const MeasurementSink& sink);
+                     const MeasurementSink& sink, int64_t bytes_min = streaming_bytes_min());
 // Fail with kExhausted where bench_gemm and bench_attention take more than memory_bytes_max; so do
 // these.
 Status check_gemm_memory(const BenchOptions& options);

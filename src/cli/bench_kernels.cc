@@ -227,7 +227,7 @@ Json measurement_json(const Measurement& measurement) {
 }
 
 Status bench_machine(Device& device, double seconds, MachineRates& rates,
-                     const MeasurementSink& sink) {
+                     const MeasurementSink& sink, int64_t bytes_min) {
   // For the vector units, for touching memory and for reading it, each.
   const double part_s = seconds / 4;
   const bool on_gpu = device.kind() == DeviceKind::kCuda;
@@ -236,7 +236,8 @@ Status bench_machine(Device& device, double seconds, MachineRates& rates,
         measure_fma_flops_per_s(static_cast<CpuDevice&>(device), std::min(0.3, part_s));
   }
   JIGE_TRY(const auto memory,
-           ReadProbe::create(device, {.bytes = streaming_bytes(), .seconds = part_s}));
+           ReadProbe::create(
+               device, {.bytes = streaming_bytes(), .seconds = part_s, .bytes_min = bytes_min}));
   const auto bytes = static_cast<int64_t>(memory->bytes());
   rates.read_bytes_per_s = measure_read_bytes_per_s(*memory, std::min(0.5, part_s));
   const auto note = [&](const char* name, std::string detail, double value, const char* unit) {

@@ -118,16 +118,20 @@ void expect_bits_of_the_numbers(const formats::ModelConfig& config, DType comput
   EXPECT_EQ(flat_gradients(quantised), flat_gradients(whole));
 }
 
+// In bf16 families differ in what they multiply, not in how blocks are read: two have all formats.
 TEST(QuantisedTraining, HasTheBitsOfABaseOfTheNumbersThatTheBlocksStandFor) {
   for (const Family family : all_families()) {
+    const bool all_formats = family == Family::kLlama || family == Family::kGptOss;
     for (const DType compute : {DType::kF32, DType::kBF16}) {
       for (const WeightFormat format : kBaseFormats) {
         if (format == WeightFormat::kMxfp4 && !formats::has_experts(family)) continue;
+        const bool is_q4 = format == WeightFormat::kQ4;
+        if (compute == DType::kBF16 && !is_q4 && !all_formats) continue;
         SCOPED_TRACE(std::string(formats::family_name(family)) + " " +
                      std::string(ops::weight_format_name(format)));
         const formats::ModelConfig config = tiny_config(family);
         expect_bits_of_the_numbers(config, compute, format, kUneven);
-        if (format == WeightFormat::kQ4) expect_bits_of_the_numbers(config, compute, format, kEven);
+        if (is_q4) expect_bits_of_the_numbers(config, compute, format, kEven);
       }
     }
   }

@@ -145,10 +145,11 @@ inline void run_head(const Case& c, const SequenceSpan& span, int64_t head, Refe
     const auto value_first =
         static_cast<size_t>(row * c.value_columns() + head * c.shape.value_dim);
     std::ranges::fill(memory, 0.0);
-    for (size_t i = 0; i < state.size(); ++i) {
-      state[i] *= std::exp(ref.log_decay[c.shape.decays_by_key ? gate * dk + i / dv : gate]);
+    for (size_t i = 0; i < dk; ++i) {
+      const double decay = std::exp(ref.log_decay[c.shape.decays_by_key ? gate * dk + i : gate]);
+      for (size_t j = 0; j < dv; ++j) state[i * dv + j] *= decay;
+      add_scaled(memory.data(), &state[i * dv], k[i], columns);
     }
-    for (size_t i = 0; i < dk; ++i) add_scaled(memory.data(), &state[i * dv], k[i], columns);
     double* const result = &ref.dst[value_first];
     for (size_t j = 0; j < dv; ++j) {
       const double value = ref.v[value_first + j];

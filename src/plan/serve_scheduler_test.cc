@@ -6,6 +6,7 @@
 #include <set>
 #include <tuple>
 
+#include "base/test_fuzz_rounds.h"
 #include "plan/serve_scheduler_test_support.h"
 
 namespace jige::plan {
@@ -18,7 +19,7 @@ class ServeSchedulerTraces : public ::testing::TestWithParam<TraceCase> {};
 
 TEST_P(ServeSchedulerTraces, EveryRequestGetsWhatItWouldGetAlone) {
   const auto [policy, admission, in_flight, tenants] = GetParam();
-  for (uint64_t seed = 0; seed < 32; ++seed) {
+  for (uint64_t seed = 0; seed < fuzz_rounds(16); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     ServeSchedulerOptions options =
         options_of(policy, admission, 24 + static_cast<int32_t>(seed % 8));

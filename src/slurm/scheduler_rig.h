@@ -38,9 +38,13 @@ class SchedulerRig {
   }
 
   void start(bool dry_run = false) {
+    const Status started = try_start(dry_run);
+    ASSERT_TRUE(started) << started.error().message;
+  }
+
+  Status try_start(bool dry_run = false) {
     scheduler.reset();
-    auto layout = Layout::create(slurm.nodes(), "jige", slurm.topology_text, {});
-    ASSERT_TRUE(layout) << layout.error().message;
+    JIGE_TRY(Layout layout, Layout::create(slurm.nodes(), "jige", slurm.topology_text, {}));
     SchedulerParts parts;
     parts.policy = [this] { return std::move(*cluster::make_policy(policy_, "test", {})); };
     parts.contention = [](const Layout& used) {
@@ -55,9 +59,9 @@ class SchedulerRig {
     options.notes = notes;
     options.dry_run = dry_run;
     options.log_bytes_max = log_bytes_max;
-    auto made = Scheduler::create(slurm, clock, std::move(*layout), options, std::move(parts));
-    ASSERT_TRUE(made) << made.error().message;
-    scheduler = std::move(*made);
+    JIGE_TRY(scheduler,
+             Scheduler::create(slurm, clock, std::move(layout), options, std::move(parts)));
+    return {};
   }
 
   // Steps until nothing is left; whether that came about.

@@ -10,6 +10,8 @@
 #include <set>
 
 #include "base/file.h"
+#include "base/test_fuzz_rounds.h"
+#include "base/test_mutator.h"
 #include "cluster/policy_list.h"
 #include "slurm/dead_man.h"
 #include "slurm/scheduler_rig.h"
@@ -395,6 +397,31 @@ TEST(Scheduler, RefusesStateThatIsBroken) {
         Scheduler::create(rig.slurm, rig.clock, std::move(*layout), options, std::move(parts)))
         << text;
   }
+}
+
+TEST(Scheduler, RefusesDamagedStateOrGoesOnWithIt) {
+  std::string good;
+  {
+    Rig rig("greedy");
+    rig.start();
+    submit_mixed(rig.slurm, 8, 3);
+    rig.steps(8);
+    good = *read_file(rig.folder + "/state.json");
+  }
+  int went_on = 0;
+  for (uint64_t seed = 0; seed < fuzz_rounds(1500); ++seed) {
+    Rig rig("greedy");
+    submit_mixed(rig.slurm, 8, 3);
+    ASSERT_TRUE(write_file_atomic(rig.folder + "/state.json", Mutator(seed).mutate(good)));
+    if (const Status started = rig.try_start(); !started) {
+      ASSERT_THAT(started.error().message, HasSubstr("state.json")) << seed;
+      continue;
+    }
+    ++went_on;
+    rig.steps(6);
+    ASSERT_FALSE(testing::Test::HasFatalFailure()) << seed;
+  }
+  EXPECT_GT(went_on, 40);
 }
 
 // Everything that goes wrong, at once and in random order: Slurm is silent, the scheduler is killed

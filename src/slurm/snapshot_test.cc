@@ -7,8 +7,8 @@
 #include <tuple>
 
 #include "base/json.h"
-#include "base/rng.h"
 #include "base/test_fuzz_rounds.h"
+#include "base/test_mutator.h"
 #include "cluster/traffic.h"
 #include "slurm/host_list.h"
 #include "slurm/job_request.h"
@@ -151,16 +151,17 @@ TEST(Snapshot, SaysWhatCannotBePlaced) {
   EXPECT_EQ(why(R"("features": "a&b")"), "");
 }
 
-TEST(Snapshot, ReadsNodes) {
-  const auto nodes = parse_nodes(R"({"nodes": [
+constexpr const char* kNodes = R"({"nodes": [
     {"name": "a", "gres": "gpu:4", "state": "idle", "state_flags": ["RESERVED"],
      "partitions": ["jige"], "cpus": 32, "alloc_cpus": 4, "real_memory": 1000,
      "alloc_memory": 100, "active_features": "fast,new"},
     {"name": "b", "gres": "gpu:8", "state": "mixed", "state_flags": ["DRAIN"]},
     {"name": "c", "gres": "", "state": "down"},
     {"name": "d", "gres": "gpu:2", "state": ["ALLOCATED"]},
-    {"name": "e", "gres": "gpu:2", "state": "idle", "state_flags": ["NOT_RESPONDING"]}]})",
-                                 "here");
+    {"name": "e", "gres": "gpu:2", "state": "idle", "state_flags": ["NOT_RESPONDING"]}]})";
+
+TEST(Snapshot, ReadsNodes) {
+  const auto nodes = parse_nodes(kNodes, "here");
   ASSERT_TRUE(nodes) << nodes.error().message;
   std::string up;
   for (const SeenNode& node : *nodes) {
@@ -213,19 +214,44 @@ TEST(Snapshot, NeverFailsBadly) {
                            "{\"jobs\": [{\"job_id\": \"x\"}]}", "{\"jobs\": [{\"job_id\": 1}]}"}) {
     EXPECT_FALSE(parse_jobs(text)) << text;
   }
-  Rng rng(5);
-  const std::string good = kJobs;
-  for (uint64_t i = 0; i < fuzz_rounds(3000); ++i) {
-    std::string text = good;
-    for (uint64_t k = 0; k <= rng.below(3); ++k) {
-      text[rng.below(text.size())] = "0{}[]\",:-9a"[rng.below(11)];
+}
+
+// Damage of every kind, up to the request that follows from a job.
+TEST(Snapshot, DamagedAnswersAreRefusedOrHarmless) {
+  const cluster::ClusterSpec spec{.leaf_count = 2, .nodes_per_leaf = 4, .gpus_per_node = 4};
+  int jobs_read = 0, requests = 0;
+  for (uint64_t seed = 0; seed < fuzz_rounds(2000); ++seed) {
+    const auto jobs = parse_jobs(Mutator(seed).mutate(kJobs));
+    if (!jobs) continue;
+    ++jobs_read;
+    for (const SeenJob& job : *jobs) {
+      ASSERT_EQ(job.nodes.size(), job.node_gpus.size()) << seed;
+      ASSERT_GE(job.node_count, 1) << seed;
+      EXPECT_FALSE(slurm_date(job.begin_s).empty()) << seed;
+      const auto request = read_request(job, spec, {});
+      requests += request.has_value();
+      ASSERT_TRUE(!request || request->job.iterations >= 0) << seed;
     }
-    if (const auto jobs = parse_jobs(text)) {
-      for (const SeenJob& job : *jobs) {
-        EXPECT_EQ(job.nodes.size(), job.node_gpus.size());
-        EXPECT_GE(job.node_count, 1);
-      }
-    }
+  }
+  EXPECT_GT(jobs_read, 100);
+  EXPECT_GT(requests, 100);
+  int layouts = 0;
+  for (uint64_t seed = 0; seed < fuzz_rounds(2000); ++seed) {
+    const auto nodes = parse_nodes(Mutator(seed).mutate(kNodes), "here");
+    if (!nodes) continue;
+    const auto layout = Layout::create(*nodes, "jige", "", {});
+    if (!layout) continue;
+    ++layouts;
+    ASSERT_GE(layout->gpu_count(), 1) << seed;
+    static_cast<void>(layout->why_never(2, 4));
+  }
+  EXPECT_GT(layouts, 100);
+}
+
+TEST(HostList, DamagedListsAreRefusedOrExpanded) {
+  for (uint64_t seed = 0; seed < fuzz_rounds(3000); ++seed) {
+    const auto hosts = expand_hosts(Mutator(seed).mutate("n[1-3,08-10],rack[1-2]node[3-4],x"));
+    ASSERT_TRUE(!hosts || hosts->size() <= kHostsMax) << seed;
   }
 }
 

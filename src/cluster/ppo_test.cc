@@ -8,6 +8,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/test_fuzz_rounds.h"
+#include "base/test_mutator.h"
 #include "cluster/cluster_test_support.h"
 #include "cluster/model_catalogue.h"
 #include "cluster/train_policy.h"
@@ -157,6 +159,22 @@ TEST(PolicyNetwork, ComesBackBitForBitAndRefusesDamage) {
   const size_t at = text.find("[") + 1;
   EXPECT_FALSE(PolicyNetwork::from_json(
       text.substr(0, at) + "\"x\"" + text.substr(text.find(',', at)), "p"));
+}
+
+TEST(PolicyNetwork, DamagedFilesAreRefusedOrDecide) {
+  const std::string text = random_network(5).to_json();
+  Rng rng(7);
+  int read = 0;
+  for (uint64_t seed = 0; seed < fuzz_rounds(2000); ++seed) {
+    const auto network = PolicyNetwork::from_json(Mutator(seed).mutate(text), "policy.json");
+    if (!network) {
+      ASSERT_THAT(network.error().message, HasSubstr("policy.json")) << seed;
+      continue;
+    }
+    ++read;
+    ASSERT_EQ(network->probabilities(random_choice(rng, 3)).size(), 3u) << seed;
+  }
+  EXPECT_GT(read, 100);
 }
 
 TrainPolicyOptions small_training() {

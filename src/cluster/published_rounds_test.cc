@@ -6,6 +6,8 @@
 #include <cstdlib>
 
 #include "base/file.h"
+#include "base/test_fuzz_rounds.h"
+#include "base/test_mutator.h"
 #include "cluster/cluster_test_support.h"
 #include "cluster/schedule_report.h"
 #include "cluster/trace_fields.h"
@@ -135,6 +137,32 @@ TEST(SampleTrace, ReadsAndRefuses) {
     ASSERT_FALSE(result) << bad;
     EXPECT_EQ(result.error().code, Code::kCorrupt);
   }
+}
+
+// Of the trace, the rates and the shares of two jobs beside each other.
+TEST(SampleTrace, DamagedFilesAreRefusedOrGiveJobsThatEnd) {
+  const std::string trace =
+      R"({"3": {"model": "A", "gpu_demand": 4, "total_samples_to_train": 240.0},
+          "1": {"model": "A", "gpu_demand": 2, "total_samples_to_train": 7}})";
+  int workloads = 0, tables = 0;
+  for (uint64_t seed = 0; seed < fuzz_rounds(6000); ++seed) {
+    Mutator mutator(seed);
+    const auto jobs = parse_sample_trace(seed % 2 ? mutator.mutate(trace) : trace, "trace.json");
+    const auto rates = RateTable::parse(seed % 2 ? kRates : mutator.mutate(kRates), "rates.csv");
+    if (jobs && rates) {
+      const auto made = to_workload(*jobs, *rates, Spread::kWidest, cluster_of(1, 4, 2), "t");
+      workloads += made.has_value();
+      for (size_t i = 0; made && i < made->jobs.size(); ++i) {
+        ASSERT_GT(made->jobs[i].iterations, 0) << seed;
+        ASSERT_GE(made->jobs[i].nodes, 2) << seed;
+      }
+    }
+    const auto table = SlowdownTable::parse(mutator.mutate(kHalf), "shares.csv");
+    tables += table.has_value();
+    ASSERT_TRUE(table || table.error().message.starts_with("shares.csv")) << seed;
+  }
+  EXPECT_GT(workloads, 100);
+  EXPECT_GT(tables, 100);
 }
 
 std::string fixture(const std::string& name) {

@@ -62,8 +62,9 @@ std::vector<NumaNode> numa_nodes(const std::string& root) {
     const std::string name = entry.path().filename();
     int32_t number = 0;
     const char* const end = name.data() + name.size();
-    if (!name.starts_with("node") || name.size() == 4) continue;
-    if (std::from_chars(name.data() + 4, end, number).ptr == end) nodes.push_back({number});
+    if (!name.starts_with("node")) continue;
+    const auto [stop, error_code] = std::from_chars(name.data() + 4, end, number);
+    if (error_code == std::errc() && stop == end) nodes.push_back({number});
   }
   return nodes;
 }
@@ -83,7 +84,8 @@ std::vector<PciFunction> pci_functions(const std::string& root) {
       if (is_address(part)) function.path.push_back(port_at(at));
     }
     if (function.path.empty()) continue;
-    function.numa = static_cast<int32_t>(leading_number(read_line(folder / "numa_node")));
+    const std::string numa = read_line(folder / "numa_node");
+    std::from_chars(numa.data(), numa.data() + numa.size(), function.numa);
     functions.push_back(std::move(function));
   }
   return functions;

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/test_fuzz_rounds.h"
+#include "base/test_mutator.h"
 #include "topology/test_support.h"
 
 namespace jige::topology {
@@ -39,6 +41,42 @@ TEST(SysfsTopology, ReadsPortsSwitchesAndRates) {
   ASSERT_GE(nic, 0);
   EXPECT_EQ(machine->component(nic).numa, 1);
   EXPECT_EQ(machine->count_links(gpu0, nic, LinkKind::kSocket), 1);
+}
+
+TEST(SysfsTopology, DamagedAttributesAreRefusedOrRead) {
+  FakeSysfs sys;
+  sys.node(0);
+  sys.node(1);
+  const std::string port = "pci0000:16/0000:16:01.0", gpu = port + "/0000:19:00.0";
+  sys.pci(port, "0x060400", "0x8086", 0, "16.0 GT/s PCIe", "16");
+  sys.pci(gpu, "0x030200", "0x10de", 1, "8.0 GT/s PCIe", "8");
+  int read = 0;
+  for (uint64_t seed = 0; seed < fuzz_rounds(400); ++seed) {
+    for (const char* name :
+         {"class", "vendor", "numa_node", "current_link_speed", "current_link_width"}) {
+      const std::string path = sys.root() + "/devices/" + gpu + "/" + name;
+      const std::string good = *read_file(path);
+      ASSERT_TRUE(write_file_atomic(path, Mutator(seed).mutate(good)));
+      const auto machine = sysfs_topology(sys.root());
+      read += machine.has_value();
+      ASSERT_TRUE(machine || !machine.error().message.empty()) << seed;
+      ASSERT_TRUE(write_file_atomic(path, good));
+    }
+  }
+  EXPECT_GT(read, 1000);
+}
+
+TEST(SysfsTopology, NumbersBeyondAllNodesAreNone) {
+  FakeSysfs sys;
+  sys.node(0);
+  std::filesystem::create_directories(sys.root() + "/devices/system/node/node99999999999");
+  const std::string gpu = "pci0000:16/0000:16:01.0";
+  sys.pci(gpu, "0x030200", "0x10de", 0, "8.0 GT/s PCIe", "8");
+  ASSERT_TRUE(write_file_atomic(sys.root() + "/devices/" + gpu + "/numa_node", "99999999999\n"));
+  const auto machine = sysfs_topology(sys.root());
+  ASSERT_TRUE(machine) << machine.error().message;
+  EXPECT_EQ(machine->of_kind(ComponentKind::kMemory).size(), 1u);
+  EXPECT_EQ(machine->component(machine->find("gpu0")).numa, 0);
 }
 
 TEST(SysfsTopology, AMachineWithoutPciStillHasItsMemory) {

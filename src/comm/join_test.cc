@@ -10,6 +10,8 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "base/test_fuzz_rounds.h"
+#include "base/test_mutator.h"
 #include "comm/join_message.h"
 
 namespace jige::comm {
@@ -74,6 +76,28 @@ TEST(Join, StrangersWhoSayNothingKeepNobodyWaiting) {
   joined[1] = join_group(options_of(1, 2, listener, "tcp"), plan);
   first.join();
   EXPECT_LT(watch.seconds(), 3);
+  for (const auto& transport : joined) ASSERT_TRUE(transport) << transport.error().message;
+}
+
+// What they say is no message, or one of another program.
+TEST(Join, StrangersWhoSayAnythingKeepNobodyOut) {
+  Listener listener = *Listener::open({"127.0.0.1", 0});
+  const RingPlan plan = RingPlan::in_rank_order(2);
+  Result<std::unique_ptr<Transport>> joined[2];
+  std::thread first(
+      [&] { joined[0] = join_group(options_of(0, 2, listener, "tcp"), plan, &listener); });
+  Json hello = hello_to_json(hello_of(1, 2, plan, "tcp"));
+  hello["format"] = "jige.links";
+  const std::string text = dump_json(hello);
+  const auto length = static_cast<uint32_t>(text.size());
+  const std::string message = std::string(reinterpret_cast<const char*>(&length), 4) + text;
+  for (uint64_t seed = 0; seed < fuzz_rounds(60); ++seed) {
+    Socket stranger = *connect_to(listener.address(), {}, Deadline::after(5));
+    const std::string noise = Mutator(seed).mutate(seed % 2 ? message : text);
+    (void)stranger.send_all(std::as_bytes(std::span(noise)), Deadline::after(5));
+  }
+  joined[1] = join_group(options_of(1, 2, listener, "tcp"), plan);
+  first.join();
   for (const auto& transport : joined) ASSERT_TRUE(transport) << transport.error().message;
 }
 

@@ -11,6 +11,8 @@
 
 #include "base/file.h"
 #include "base/rng.h"
+#include "base/test_fuzz_rounds.h"
+#include "base/test_mutator.h"
 #include "base/test_path.h"
 #include "profile/profiler.h"
 #include "profile/simulated_meter.h"
@@ -234,6 +236,47 @@ TEST(MeasurementStore, RefusesRatesThatNoLinkHas) {
     EXPECT_EQ(store.error().code, Code::kCorrupt);
     EXPECT_THAT(store.error().message, HasSubstr(path + ":2"));
   }
+}
+
+TEST(MeasurementStore, DamagedFilesAreRefusedOrHoldRates) {
+  const Topology box = reference("pcie-4gpu-2numa");
+  const std::string path = test_path("damaged");
+  {
+    auto store = MeasurementStore::open(path, box, "simulated");
+    ASSERT_TRUE(store->append({"a", "b"}, {.gb_per_s = {1.5, topology::kUnlimited},
+                                           .rate = 1.25,
+                                           .deviation = 0.1,
+                                           .half_width = 0.2,
+                                           .repeats = 9}));
+    ASSERT_TRUE(store->invalidate("x"));
+    ASSERT_TRUE(store->append({"c"}, {.gb_per_s = {2.5}, .rate = 2.5, .repeats = 3}));
+    ASSERT_TRUE(store->append({"d"}, {.gb_per_s = {3.5}, .rate = 3.5, .repeats = 4}));
+  }
+  const std::string whole = *read_file(path);
+  const size_t head = whole.find('\n') + 1;
+  int read = 0;
+  for (uint64_t seed = 0; seed < fuzz_rounds(1000); ++seed) {
+    Mutator mutator(seed);
+    const std::string damaged = seed % 4 == 0
+                                    ? mutator.mutate(whole)
+                                    : whole.substr(0, head) + mutator.mutate(whole.substr(head));
+    ASSERT_TRUE(write_file_atomic(path, damaged));
+    auto store = MeasurementStore::open(path, box, "simulated");
+    if (!store) {
+      ASSERT_THAT(store.error().message, HasSubstr(path)) << seed;
+      continue;
+    }
+    ++read;
+    for (const auto& [set, measured] : store->all()) {
+      ASSERT_EQ(set.size(), measured.gb_per_s.size()) << seed;
+      ASSERT_TRUE(measured.rate > 0 && std::isfinite(measured.rate)) << seed;
+      ASSERT_GE(measured.repeats, 0) << seed;
+    }
+    ASSERT_TRUE(store->append({"e"}, {.gb_per_s = {1}, .rate = 1})) << seed;
+    *store = *MeasurementStore::open(test_path("damaged other"), box, "simulated");
+    ASSERT_TRUE(MeasurementStore::open(path, box, "simulated")) << seed << ": not what it wrote";
+  }
+  EXPECT_GT(read, 100);
 }
 
 // A limit of file sizes stands for a disk that is full.

@@ -4,7 +4,11 @@
 
 #include <cmath>
 
+#include "base/file.h"
 #include "base/rng.h"
+#include "base/test_fuzz_rounds.h"
+#include "base/test_mutator.h"
+#include "base/test_path.h"
 #include "profile/host_list.h"
 #include "topology/topology.h"
 
@@ -98,6 +102,30 @@ TEST(HostList, NamesWhatIsWrong) {
   EXPECT_EQ(message(""), "--hosts: \"\" is no NAME=ADDRESS[:PORT]");
   EXPECT_EQ(message("a=x, "), "--hosts: \"\" is no NAME=ADDRESS[:PORT]");
   EXPECT_FALSE(load_hosts("/nowhere/hosts.txt"));
+}
+
+TEST(HostList, DamagedFilesAreRefusedOrNameHosts) {
+  const std::string path = test_path("hosts.txt");
+  int read = 0;
+  for (uint64_t seed = 0; seed < fuzz_rounds(1000); ++seed) {
+    const std::string damaged = Mutator(seed).mutate(
+        "# two machines\nnode1 = 10.0.0.1\nnode2=[fe80::1]:7000  # a port\nc=host.name:65535\n");
+    ASSERT_TRUE(write_file_atomic(path, damaged));
+    const auto hosts = load_hosts(path);
+    if (!hosts) {
+      ASSERT_EQ(hosts.error().message.find(path), 0u) << seed;
+      continue;
+    }
+    ++read;
+    for (const Host& host : *hosts) {
+      ASSERT_TRUE(host.address.port >= 0 && host.address.port <= 65535) << seed;
+      ASSERT_FALSE(host.address.host.empty()) << seed;
+    }
+    // Names are looked at there.
+    const auto network = topology::Topology::create(hosts_description(*hosts, {}), "hosts");
+    ASSERT_TRUE(network || network.error().message.starts_with("hosts: ")) << seed;
+  }
+  EXPECT_GT(read, 100);
 }
 
 }  // namespace

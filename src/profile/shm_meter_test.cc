@@ -12,6 +12,8 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/test_fuzz_rounds.h"
+#include "base/test_mutator.h"
 #include "base/test_path.h"
 #include "profile/measurement_store.h"
 #include "profile/profiler.h"
@@ -315,6 +317,24 @@ TEST(LocalPlaces, MistakesAreNamed) {
   EXPECT_THAT(places_text("cpu0,cpu5"), HasSubstr("\"cpu5\" is no place this process may run on"));
   EXPECT_THAT(places_text("cpu0,cpu0"), HasSubstr("\"cpu0\" is there twice"));
   EXPECT_EQ(parse_places("2", {}, "--shm").error().code, Code::kUnsupported);
+}
+
+TEST(LocalPlaces, DamagedListsAreRefusedOrNamePlaces) {
+  int read = 0;
+  for (uint64_t seed = 0; seed < fuzz_rounds(2000); ++seed) {
+    const std::string text = Mutator(seed).mutate("a=cpu1,numa1,b=cpu8,cpu0,cpu2");
+    const auto places = parse_places(text, kBoard, "--shm");
+    if (!places) {
+      ASSERT_THAT(places.error().message, HasSubstr("--shm")) << seed;
+      continue;
+    }
+    ++read;
+    for (const LocalPlace& place : *places) ASSERT_FALSE(place.processors.empty()) << seed;
+    // Names are looked at there.
+    const auto machine = topology::Topology::create(places_description(*places, {}), "places");
+    ASSERT_TRUE(machine || machine.error().message.starts_with("places: ")) << seed;
+  }
+  EXPECT_GT(read, 30);
 }
 
 TEST(LocalPlaces, NodesComeFromSysfs) {

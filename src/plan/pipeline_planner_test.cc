@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/rng.h"
+#include "base/test_fuzz_rounds.h"
+#include "base/test_mutator.h"
 #include "plan/pipeline_partition.h"
 #include "plan/pipeline_test_support.h"
 
@@ -335,6 +337,25 @@ TEST(PipelineCosts, SurviveJson) {
             std::string::npos);
   EXPECT_NE(refused(R"({"blocks": [{}], "rates": {"link_latency_s": -1}})").find("link_latency_s"),
             std::string::npos);
+}
+
+TEST(PipelineCosts, DamagedFilesAreRefusedOrPlanned) {
+  const std::string text = dump_json(costs_to_json(model_costs(2)));
+  int planned = 0;
+  for (uint64_t seed = 0; seed < fuzz_rounds(1500); ++seed) {
+    const Result<Json> json = parse_json(Mutator(seed).mutate(text), "costs");
+    if (!json) continue;
+    const Result<PipelineCosts> costs = costs_from_json(*json, "costs.json");
+    if (!costs) {
+      ASSERT_EQ(costs.error().message.find("costs.json"), 0u) << seed;
+      continue;
+    }
+    if (costs->blocks.size() > 8) continue;
+    TrainPlanRequest request = small_request();
+    request.costs = *costs;
+    planned += plan_train(request).has_value();
+  }
+  EXPECT_GT(planned, 20);
 }
 
 // What is misspelt, or no object, would else be free.

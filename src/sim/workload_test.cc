@@ -1,4 +1,6 @@
 #include "sim/workload.h"
+#include "base/test_fuzz_rounds.h"
+#include "base/test_mutator.h"
 
 #include <gtest/gtest.h>
 
@@ -127,6 +129,28 @@ TEST(Workload, ReadsTraceLines) {
     ASSERT_FALSE(broken) << bad;
     EXPECT_NE(broken.error().message.find("load.jsonl:9"), std::string::npos);
   }
+}
+
+TEST(Workload, DamagedTraceLinesAreRefusedOrWithinTheirRanges) {
+  int read = 0;
+  for (uint64_t seed = 0; seed < fuzz_rounds(3000); ++seed) {
+    const std::string line =
+        Mutator(seed).mutate(R"({"arrival_s":1.5,"prompt_tokens":7,"output_tokens":3})");
+    const auto shape = parse_trace_line(line, "load.jsonl:9");
+    if (!shape) {
+      ASSERT_NE(shape.error().message.find("load.jsonl:9"), std::string::npos) << line;
+      continue;
+    }
+    ++read;
+    ASSERT_TRUE(shape->arrival_s >= 0 && shape->arrival_s <= 1e9) << line;
+    ASSERT_TRUE(shape->prompt_tokens >= 1 && shape->prompt_tokens <= kLengthMax) << line;
+    ASSERT_TRUE(shape->output_tokens >= 1 && shape->output_tokens <= kLengthMax) << line;
+    Workload load{.requests = {*shape, {2e9, 1, 1}}};
+    rescale_arrivals(load.requests, 3);
+    cut_to_context(load, 20);
+    ASSERT_TRUE(std::isfinite(load.requests.back().arrival_s)) << line;
+  }
+  EXPECT_GT(read, 30);
 }
 
 TEST(Workload, RescalesATraceToARate) {

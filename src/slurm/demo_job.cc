@@ -23,7 +23,7 @@ namespace {
 // How often the speed is looked at; no look is shorter than the second.
 constexpr int64_t kLook_us = 100'000;
 constexpr int64_t kLookMin_us = 1'000;
-constexpr double kRateMin = 1e-6;
+constexpr double kRateMin = 1e-6, kRateMax = 1e6;
 constexpr size_t kSmallFile = 4096;
 
 tl::unexpected<Error> file_error(const std::string& path, std::string_view action) {
@@ -103,7 +103,7 @@ Status DemoJob::checkpoint(int64_t done_us) const {
 double DemoJob::rate() const {
   const Result<std::string> text = read_file(rates_, kSmallFile);
   const std::optional<double> rate = text ? cluster::parse_double(first_word(*text)) : std::nullopt;
-  return rate ? std::max(*rate, kRateMin) : 1;
+  return rate ? std::clamp(*rate, kRateMin, kRateMax) : 1;
 }
 
 Status DemoJob::run() {

@@ -84,7 +84,7 @@ Status read_losses(const std::string& log_path, TrialRecord& trial) {
     }
     if (!is_kind(record, "eval")) return;
     trial.held_out = number_in(record, "loss");
-    trial.held_out_step = static_cast<int64_t>(number_in(record, "step").value_or(0));
+    trial.held_out_step = get_int_or(record, "step", 0, log_path).value_or(0);
     const bool better =
         trial.held_out && (!trial.held_out_best || *trial.held_out < *trial.held_out_best);
     if (!better) return;

@@ -35,6 +35,19 @@ TEST(ResponseReader, GivesTheSameForEveryCutOfTheBytes) {
   }
 }
 
+// Chunks of a byte, all in one read: where the rest of it were moved for each of them, this would
+// take minutes.
+TEST(ResponseReader, TakesTimeLinearInTheBytes) {
+  constexpr size_t kChunks = 500'000;
+  std::string bytes = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+  for (size_t i = 0; i < kChunks; ++i) bytes += "1\r\nx\r\n";
+  ResponseReader chunks;
+  ASSERT_TRUE(chunks.feed(bytes));
+  EXPECT_EQ(chunks.body_bytes(), kChunks);
+  ASSERT_TRUE(chunks.feed("0\r\n\r\n"));
+  EXPECT_TRUE(chunks.complete());
+}
+
 TEST(ResponseReader, ReadsBodiesByLengthAndToTheEnd) {
   ResponseReader counted;
   ASSERT_TRUE(counted.feed("HTTP/1.1 404 Not Found\r\nContent-Length: 3\r\n\r\nab"));

@@ -28,14 +28,17 @@ bool read_number(std::string_view text, T& number, int base = 10) {
 }  // namespace
 
 Status ResponseReader::feed(std::string_view bytes) {
+  // What was read goes all at once: what is left is moved for every call, not for every chunk.
+  pending_.erase(0, read_);
+  searched_ -= std::exchange(read_, 0);
   pending_.append(bytes);
   while (state_ != State::kDone) {
     JIGE_TRY(const bool more, step());
     if (!more) return {};
   }
-  if (pending_.empty()) return {};
+  if (unread_bytes() == 0) return {};
   return fail(Code::kCorrupt, "the server sent {} bytes behind the end of its answer",
-              pending_.size());
+              unread_bytes());
 }
 
 Status ResponseReader::end_of_stream() {
@@ -56,17 +59,17 @@ Result<bool> ResponseReader::step() {
     case State::kChunk:
       return read_counted(State::kChunkEnd);
     case State::kChunkEnd: {
-      std::string line;
-      JIGE_TRY(const bool there, take_line(line));
-      if (!there) return false;
-      if (!line.empty()) return fail(Code::kCorrupt, "a chunk of the body is longer than it says");
+      JIGE_TRY(const std::optional<std::string_view> line, take_line());
+      if (!line) return false;
+      if (!line->empty()) return fail(Code::kCorrupt, "a chunk of the body is longer than it says");
       state_ = State::kChunkSize;
       return true;
     }
     case State::kTrailer:
       return read_trailer();
     case State::kUntilClose:
-      body_.append(std::exchange(pending_, {}));
+      body_.append(pending_, read_);
+      read_ = searched_ = pending_.size();
       return false;
     case State::kDone:
       return false;
@@ -74,15 +77,32 @@ Result<bool> ResponseReader::step() {
   return false;
 }
 
-Result<bool> ResponseReader::read_head() {
-  const size_t end = pending_.find("\r\n\r\n");
-  if (end == std::string::npos || end > kHeadBytesMax) {
-    if (pending_.size() <= kHeadBytesMax) return false;
-    return fail(Code::kCorrupt, "the head of the answer has more than {} bytes", kHeadBytesMax);
+Result<std::optional<std::string_view>> ResponseReader::take_until(std::string_view mark,
+                                                                   size_t bytes_max,
+                                                                   std::string_view what) {
+  // The mark may have begun at the end of what was searched.
+  const size_t from = std::max(read_ + mark.size() - 1, searched_) - (mark.size() - 1);
+  const size_t end = pending_.find(mark, from);
+  const size_t size = std::min(end, pending_.size()) - read_;
+  if (size > bytes_max) return fail(Code::kCorrupt, "{} has more than {} bytes", what, bytes_max);
+  if (end == std::string::npos) {
+    searched_ = pending_.size();
+    return std::nullopt;
   }
-  const std::string head = pending_.substr(0, end);
-  pending_.erase(0, end + 4);
-  JIGE_DO(parse_head(head));
+  const std::string_view taken = std::string_view(pending_).substr(read_, size);
+  read_ = searched_ = end + mark.size();
+  return taken;
+}
+
+Result<std::optional<std::string_view>> ResponseReader::take_line() {
+  return take_until("\r\n", kLineBytesMax, "a line of the body's framing");
+}
+
+Result<bool> ResponseReader::read_head() {
+  JIGE_TRY(const std::optional<std::string_view> head,
+           take_until("\r\n\r\n", kHeadBytesMax, "the head of the answer"));
+  if (!head) return false;
+  JIGE_DO(parse_head(*head));
   if (status_ < 200) {  // an interim answer; the real one follows
     status_ = 0;
     fields_.clear();
@@ -129,32 +149,19 @@ Status ResponseReader::choose_body() {
 }
 
 bool ResponseReader::read_counted(State next) {
-  const size_t now = static_cast<size_t>(std::min<uint64_t>(left_, pending_.size()));
-  body_.append(pending_, 0, now);
-  pending_.erase(0, now);
+  const size_t now = static_cast<size_t>(std::min<uint64_t>(left_, unread_bytes()));
+  body_.append(pending_, read_, now);
+  read_ = searched_ = read_ + now;
   left_ -= now;
   if (left_ > 0) return false;
   state_ = next;
   return true;
 }
 
-Result<bool> ResponseReader::take_line(std::string& line) {
-  const size_t end = pending_.find("\r\n");
-  if (end == std::string::npos || end > kLineBytesMax) {
-    if (pending_.size() <= kLineBytesMax) return false;
-    return fail(Code::kCorrupt, "a line of the body's framing has more than {} bytes",
-                kLineBytesMax);
-  }
-  line = pending_.substr(0, end);
-  pending_.erase(0, end + 2);
-  return true;
-}
-
 Result<bool> ResponseReader::read_chunk_size() {
-  std::string line;
-  JIGE_TRY(const bool there, take_line(line));
-  if (!there) return false;
-  const std::string_view size = trimmed(std::string_view(line).substr(0, line.find(';')));
+  JIGE_TRY(const std::optional<std::string_view> line, take_line());
+  if (!line) return false;
+  const std::string_view size = trimmed(line->substr(0, line->find(';')));
   if (!read_number(size, left_, 16) || left_ > kBodyBytesMax) {
     return fail(Code::kCorrupt, "the size of a chunk is \"{}\"", size.substr(0, 40));
   }
@@ -163,10 +170,9 @@ Result<bool> ResponseReader::read_chunk_size() {
 }
 
 Result<bool> ResponseReader::read_trailer() {
-  std::string line;
-  JIGE_TRY(const bool there, take_line(line));
-  if (there && line.empty()) state_ = State::kDone;
-  return there;
+  JIGE_TRY(const std::optional<std::string_view> line, take_line());
+  if (line && line->empty()) state_ = State::kDone;
+  return line.has_value();
 }
 
 std::string_view ResponseReader::field(std::string_view name) const {
@@ -178,15 +184,16 @@ std::string_view ResponseReader::field(std::string_view name) const {
 }
 
 Status SseReader::feed(std::string_view bytes, const OnData& on_data) {
+  size_t searched = pending_.size();  // without the end of a line
   pending_.append(bytes);
   size_t begin = 0;
   for (;;) {
-    const size_t end = pending_.find('\n', begin);
+    const size_t end = pending_.find('\n', searched);
     if (end == std::string::npos) break;
     std::string_view line(pending_.data() + begin, end - begin);
     if (line.ends_with('\r')) line.remove_suffix(1);
     JIGE_DO(take_line(line, on_data));
-    begin = end + 1;
+    begin = searched = end + 1;
   }
   pending_.erase(0, begin);
   if (pending_.size() + data_.size() <= kEventBytesMax) return {};

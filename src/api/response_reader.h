@@ -6,12 +6,13 @@
 //
 // Bodies by length, in chunks, or up to the end of the connection. Bytes behind the answer are
 // refused: a client here sends one request a connection.
-// Invariants: heads and lines are bounded; a body is only as long as the caller lets it lie.
-// Threads: none.
+// Invariants: heads and lines are bounded; a body is only as long as the caller lets it lie. Time
+// is linear in the bytes, however they are cut and however small the chunks are. Threads: none.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -49,13 +50,19 @@ class ResponseReader {
   Result<bool> read_chunk_size();
   Result<bool> read_trailer();
   bool read_counted(State next);
-  // Takes a line without its end from pending_; false when it is not there yet.
-  Result<bool> take_line(std::string& line);
+  // Reads what stands before the mark, and the mark; nothing where that is not there yet. What it
+  // gives lasts until feed() returns. Fails with kCorrupt where that is longer than it may be.
+  Result<std::optional<std::string_view>> take_until(std::string_view mark, size_t bytes_max,
+                                                     std::string_view what);
+  Result<std::optional<std::string_view>> take_line();
+  size_t unread_bytes() const { return pending_.size() - read_; }
   Status parse_head(std::string_view head);
   Status choose_body();
 
   State state_ = State::kHead;
   std::string pending_;
+  size_t read_ = 0;      // of pending_
+  size_t searched_ = 0;  // of pending_, without the mark that is looked for
   std::string body_;
   std::vector<std::pair<std::string, std::string>> fields_;
   int status_ = 0;

@@ -9,6 +9,7 @@
 #include <deque>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -56,6 +57,15 @@ inline ServedEmbedding test_embedding(int64_t width = 24) {
 
 inline Json json_of(const std::string& text) { return value_of(parse_json(text, "test")); }
 
+// What differs between two answers to the same request: ids, times and how long it took.
+inline std::string masked(std::string text) {
+  text = std::regex_replace(
+      text, std::regex("(cmpl-|chatcmpl-|resp_|msg_|rs_|fc_|call_|embd-|toolu_)[0-9a-f_]+"), "$1");
+  text = std::regex_replace(text, std::regex("\"(created|created_at|completed_at)\":[0-9]+"), "$1");
+  text = std::regex_replace(text, std::regex("(queue|prefill|decode)_ms\":[0-9.e-]+"), "$1");
+  return std::regex_replace(text, std::regex("\"?cached_tokens\":[0-9]+"), "cached");
+}
+
 // Keeps what is answered; posted work runs when run_posted() is called.
 class FakeResponder final : public Responder {
  public:
@@ -82,6 +92,7 @@ class FakeResponder final : public Responder {
   void when_sent(std::function<void()> callback) override { sent = std::move(callback); }
   void post(std::function<void()> work) override { posted.push_back(std::move(work)); }
   void on_gone(std::function<void()> callback) override { gone = std::move(callback); }
+  void on_silence(std::function<void()> callback) override { silence = std::move(callback); }
 
   void run_posted() {
     while (!posted.empty()) {
@@ -95,7 +106,7 @@ class FakeResponder final : public Responder {
   HttpResponse head;
   std::string written;
   std::deque<std::function<void()>> posted;
-  std::function<void()> gone, sent;
+  std::function<void()> gone, sent, silence;
 };
 
 // The JSON of each frame of a stream, without the last "[DONE]", which must be there.

@@ -32,6 +32,9 @@ class CountedResponder final : public Responder {
   }
   void post(std::function<void()> work) override { inner_->post(std::move(work)); }
   void on_gone(std::function<void()> callback) override { inner_->on_gone(std::move(callback)); }
+  void on_silence(std::function<void()> callback) override {
+    inner_->on_silence(std::move(callback));
+  }
 
  private:
   const std::shared_ptr<Responder> inner_;

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 namespace jige::api {
 namespace {
@@ -83,6 +84,11 @@ void GenerationSession::start() {
   responder_->on_gone([weak = weak_from_this()] {
     if (const auto session = weak.lock()) session->cancel();
   });
+  if (request_.stream) {
+    responder_->on_silence([weak = weak_from_this()] {
+      if (const auto session = weak.lock()) session->open_stream();
+    });
+  }
   for (size_t i = 0; i < prompt_count_ && !over_; ++i) {
     auto sink = std::make_shared<SessionSink>(shared_from_this(), responder_, i);
     const auto id = model_.engine->submit(std::move(request_.engine[i]), std::move(sink));
@@ -259,8 +265,9 @@ void GenerationSession::finish_whole(const serve::RequestReport& report) {
 
 void GenerationSession::fail_with(const ApiError& error) {
   cancel();
-  if (!streaming_) return responder_->respond(writer_->refusal(error));
-  responder_->write(writer_->error(error));
+  if (!opened_) return responder_->respond(writer_->refusal(error));
+  const std::string begun = streaming_ ? "" : writer_->begin(choices_.size());
+  responder_->write(begun + writer_->error(error));
   responder_->end();
 }
 
@@ -269,13 +276,16 @@ void GenerationSession::cancel() {
   for (const serve::RequestId id : ids_) model_.engine->cancel(id);
 }
 
+void GenerationSession::open_stream() {
+  if (over_ || std::exchange(opened_, true)) return;
+  HttpResponse head = event_stream_head();
+  head.headers.push_back({"x-request-id", head_.id});
+  responder_->begin(std::move(head));
+}
+
 void GenerationSession::begin_stream() {
-  if (streaming_) return;
-  streaming_ = true;
-  responder_->begin({.content_type = "text/event-stream; charset=utf-8",
-                     .headers = {{"Cache-Control", "no-cache"},
-                                 {"X-Accel-Buffering", "no"},  // a proxy must not collect frames
-                                 {"x-request-id", head_.id}}});
+  if (std::exchange(streaming_, true)) return;
+  open_stream();
   send(writer_->begin(choices_.size()));
 }
 

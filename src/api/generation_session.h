@@ -2,8 +2,10 @@
 // bytes.
 //
 // The engine's thread only copies what happened and posts it to the server's thread, where all of a
-// session lives. A client that goes away, or reads too slowly, cancels the engine's requests. An
-// error before the first byte becomes a status; later, an "error" frame that ends the stream.
+// session lives. A client that goes away, or reads too slowly, cancels the engine's requests. A
+// stream begins with its first token, or when the client has heard nothing for a while
+// (Responder::on_silence). An error before it begins becomes a status; later, an "error" frame that
+// ends the stream.
 // Invariants: (1) after over_ no event has an effect, and nothing is written but a whole answer, or
 //             the end of a stream, that is being made.
 //             (2) every engine request of the session has ended, or has been cancelled, when over_.
@@ -44,6 +46,7 @@ class GenerationSession : public std::enable_shared_from_this<GenerationSession>
  private:
   void fail_with(const ApiError& error);
   void cancel();
+  void open_stream();
   void begin_stream();
   void send(const std::string& frames);
   // Log-probabilities of many tokens take seconds to write out; others are not to wait for it.
@@ -76,7 +79,8 @@ class GenerationSession : public std::enable_shared_from_this<GenerationSession>
   std::vector<ToolCallParser> parsers_;                 // one a choice; none without tools
   std::vector<int64_t> text_offsets_;                   // characters of each choice that were sent
   std::vector<serve::RequestReport> reports_;
-  bool streaming_ = false;
+  bool opened_ = false;     // the client has the head of a stream
+  bool streaming_ = false;  // and its first frames
   bool over_ = false;
 };
 

@@ -130,8 +130,11 @@ void HttpConnection::check_deadline(Time now) {
 void HttpConnection::break_silence(Time now) {
   const int64_t pause_ms = core_->options.event_pause_ms;
   if (pause_ms == 0 || silent_since_ == Time::max() || !all_sent()) return;
-  if (now < silent_since_ + std::chrono::milliseconds(pause_ms) || !core_->options.alive()) return;
-  send_piece(":\n\n");
+  if (now < silent_since_ + std::chrono::milliseconds(pause_ms)) return;
+  const auto exchange = exchange_.lock();
+  if (!exchange || !exchange->may_break_silence() || !core_->options.alive()) return;
+  exchange->begin_in_silence();
+  if (silent_since_ != Time::max()) send_piece(kEventComment);
 }
 
 // Ends the connection in good order: what is left is sent, then the end itself.
@@ -357,6 +360,7 @@ void HttpConnection::begin_exchange() {
   if (answer_origin(request)) return;
   const auto exchange = std::make_shared<HttpExchange>(core_, weak_from_this());
   exchange_ = exchange;
+  silent_since_ = phase_since_;
   core_->count(&HttpServerStats::requests_total, 1);
   core_->handler(std::move(request), exchange);
 }
@@ -422,9 +426,8 @@ void HttpConnection::send_head(HttpResponse head) {
   body_end_ = http_1_0_ ? BodyEnd::kConnection : BodyEnd::kChunks;
   if (http_1_0_) keep_alive_ = false;
   enqueue(response_head(head, {.keep_alive = keep_alive_, .end = body_end_}));
-  if (head.content_type.starts_with("text/event-stream")) {
-    silent_since_ = std::chrono::steady_clock::now();
-  }
+  const bool events = head.content_type.starts_with("text/event-stream");
+  silent_since_ = events ? std::chrono::steady_clock::now() : Time::max();
 }
 
 bool HttpConnection::send_piece(std::string_view piece) {

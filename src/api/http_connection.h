@@ -139,7 +139,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   bool peer_ended_ = false;
   bool head_only_ = false;
   bool http_1_0_ = false;
-  Time silent_since_ = Time::max();        // of a stream of events
+  Time silent_since_ = Time::max();        // of an answer that is, or may become, one of events
   std::vector<HttpHeader> origin_fields_;  // of every answer to the request at hand
   BodyEnd body_end_ = BodyEnd::kLength;
 

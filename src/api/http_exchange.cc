@@ -25,13 +25,14 @@ HttpExchange::~HttpExchange() {
 void HttpExchange::respond(HttpResponse response) {
   if (state_ != State::kFresh) return;
   state_ = State::kOver;
-  on_gone_ = nullptr;
+  on_gone_ = on_silence_ = nullptr;
   if (const auto connection = connection_.lock()) connection->send_whole(std::move(response));
 }
 
 void HttpExchange::begin(HttpResponse head) {
   if (state_ != State::kFresh) return;
   state_ = State::kStreaming;
+  on_silence_ = nullptr;
   if (const auto connection = connection_.lock()) connection->send_head(std::move(head));
 }
 
@@ -69,11 +70,19 @@ void HttpExchange::on_gone(std::function<void()> callback) {
   if (state_ != State::kOver) on_gone_ = std::move(callback);
 }
 
+void HttpExchange::on_silence(std::function<void()> callback) {
+  if (state_ == State::kFresh) on_silence_ = std::move(callback);
+}
+
+void HttpExchange::begin_in_silence() {
+  if (const auto callback = std::exchange(on_silence_, nullptr)) callback();
+}
+
 void HttpExchange::client_gone() {
   if (state_ == State::kOver) return;
   state_ = State::kOver;
   gone_ = true;
-  on_sent_ = nullptr;
+  on_sent_ = on_silence_ = nullptr;
   if (const auto callback = std::exchange(on_gone_, nullptr)) callback();
 }
 

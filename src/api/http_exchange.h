@@ -28,11 +28,16 @@ class HttpExchange final : public Responder, public std::enable_shared_from_this
   void when_sent(std::function<void()> callback) override;
   void post(std::function<void()> work) override;
   void on_gone(std::function<void()> callback) override;
+  void on_silence(std::function<void()> callback) override;
 
   // The client has gone: tells who waits for it.
   void client_gone();
   // Nothing that was written waits any more: likewise.
   void output_sent();
+  // Whether something may be said into a silence: it streams, or somebody waits to begin.
+  bool may_break_silence() const { return state_ == State::kStreaming || on_silence_; }
+  // Lets begin who waits for that.
+  void begin_in_silence();
 
  private:
   enum class State { kFresh, kStreaming, kOver };
@@ -43,6 +48,7 @@ class HttpExchange final : public Responder, public std::enable_shared_from_this
   bool gone_ = false;
   std::function<void()> on_gone_;
   std::function<void()> on_sent_;
+  std::function<void()> on_silence_;  // while it is fresh
 };
 
 }  // namespace jige::api

@@ -124,6 +124,12 @@ std::string_view status_text(int status) {
   }
 }
 
+HttpResponse event_stream_head() {
+  return {.content_type = "text/event-stream; charset=utf-8",
+          .headers = {{"Cache-Control", "no-cache"},
+                      {"X-Accel-Buffering", "no"}}};  // a proxy must not collect events
+}
+
 std::string response_head(const HttpResponse& response, const HttpFraming& framing) {
   std::string head =
       fmt::format("HTTP/1.1 {} {}\r\n", response.status, status_text(response.status));

@@ -59,7 +59,17 @@ class Responder {
   virtual void post(std::function<void()> work) = 0;
   // At once where the client has gone already.
   virtual void on_gone(std::function<void()> callback) = 0;
+  // Runs once where nothing of the answer has been said for as long as streams may be silent
+  // (HttpServerOptions::event_pause_ms), so that who is to stream begins: a comment goes out behind
+  // the head, and on as in any stream. Not at all where the server is not alive, or says no
+  // comments.
+  virtual void on_silence(std::function<void()> callback) = 0;
 };
+
+// The head of a stream of events.
+HttpResponse event_stream_head();
+// An event of none, which clients pass over.
+inline constexpr std::string_view kEventComment = ":\n\n";
 
 using HttpHandler = std::function<void(HttpRequest, std::shared_ptr<Responder>)>;
 

@@ -48,6 +48,7 @@ struct HttpServerOptions {
   int64_t write_timeout_ms = 30'000;    // without the client taking a byte
   // After so long without a piece a stream of events gets a comment, which clients pass over and
   // proxies take for life, as long as `alive` says so; 0: none. Its pieces must be whole events.
+  // One that has not begun by then begins (Responder::on_silence).
   int64_t event_pause_ms = 0;
   std::function<bool()> alive = [] { return true; };
 };

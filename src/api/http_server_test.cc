@@ -55,8 +55,13 @@ class HttpServerTest : public ::testing::Test {
       responder->begin({.content_type = "text/event-stream"});
       for (const char* piece : {"one ", "", "two ", "three"}) responder->write(piece);
       responder->end();
-    } else if (request.path == "/hold") {
+    } else if (request.path == "/hold" || request.path == "/waits") {
       responder->on_gone([this] { ++gone_; });
+      if (request.path == "/waits") {
+        responder->on_silence([weak = std::weak_ptr(responder)] {
+          if (const auto waiting = weak.lock()) waiting->begin(event_stream_head());
+        });
+      }
       const std::lock_guard lock(mutex_);
       held_.push_back(std::move(responder));
       ++held_count_;
@@ -189,6 +194,28 @@ TEST_F(HttpServerTest, BreaksTheSilenceOfEventsWhileTheServerIsAlive) {
   std::this_thread::sleep_for(std::chrono::milliseconds(250));
   events.send(request_text("GET", "/echo"));
   EXPECT_EQ(events.read_response().body, "GET") << "and nothing behind the end";
+}
+
+TEST_F(HttpServerTest, LetsAStreamBeginThatIsSilentForLong) {
+  std::atomic<bool> alive{false};
+  start({.event_pause_ms = 50, .alive = [&] { return alive.load(); }});
+  TestClient waits(port_), says_nothing(port_), answered(port_);
+  waits.send(request_text("GET", "/waits"));
+  says_nothing.send(request_text("GET", "/hold"));
+  ASSERT_TRUE(soon([&] { return held_count_ == 2; }));
+  answered.send(request_text("GET", "/waits"));
+  ASSERT_TRUE(soon([&] { return held_count_ == 3; }));
+  EXPECT_EQ(waits.read_until("HTTP", 250), "") << "who waits shall know that nothing comes";
+  held_.back()->post([&] { held_.back()->respond({.status = 429}); });
+  EXPECT_EQ(answered.read_response().status, 429) << "nothing was said yet";
+  alive = true;
+  const std::string head = waits.read_until("\r\n\r\n");
+  EXPECT_TRUE(head.starts_with("HTTP/1.1 200")) << head;
+  for (int i = 0; i < 3; ++i) EXPECT_NE(waits.read_until("3\r\n:\n\n\r\n"), "");
+  EXPECT_EQ(says_nothing.read_until("HTTP", 250), "") << "it may become anything";
+  answered.send(request_text("GET", "/echo"));
+  EXPECT_EQ(answered.read_response().body, "GET") << "and nothing behind the end";
+  EXPECT_EQ(answered.read_until("HTTP", 250), "");
 }
 
 TEST_F(HttpServerTest, StreamsToOldClientsUntilTheConnectionEnds) {

@@ -141,6 +141,8 @@ RouteFacts route_facts(std::string_view path, const Json& body) {
     facts.answer_tokens_max = 0;
     return facts;
   }
+  const Json* stream = find_field(body, "stream");
+  facts.stream = stream && stream->is_boolean() && stream->get<bool>();
   facts.prefix = std::move(hasher.prefix);
   for (const std::string_view limit : form->limits) {
     if (facts.answer_tokens_max < 0) facts.answer_tokens_max = count_of(body, {limit}, -1);

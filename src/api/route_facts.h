@@ -34,6 +34,7 @@ struct RouteFacts {
   int64_t prompt_tokens = 1;
   int64_t answer_tokens_max = -1;  // of all choices together; -1: not said
   int64_t sequences = 1;           // answers that are made at once: choices of each prompt
+  bool stream = false;             // the answer is wanted as one of events
 };
 
 // Of the body of a POST to `path`.

@@ -57,7 +57,7 @@ class RouterLoop final : public Router {
   void act_on(RouteRelay& relay, const plan::RouteDecision& decision);
   void ask(RouteRelay& relay, const plan::RouteDecision& decision);
   void move(plan::RouteId id);
-  void note_progress(RouteRelay& relay, bool had_head);
+  void note_progress(RouteRelay& relay, bool had_first);
   void go_on(plan::RouteId id);
   void lose(RouteRelay& relay, const Error& error);
   void cancel(plan::RouteId id);

@@ -105,7 +105,7 @@ void write_servers(PrometheusText& text, const RouterView& view) {
     first.push_back({.labels = {{"server", one.address}},
                      .snapshot = one.server->first_byte_seconds.snapshot()});
   }
-  text.histogram("jige_route:first_byte_seconds", "From asking a server to its answer's head.",
+  text.histogram("jige_route:first_byte_seconds", "From asking a server to its first bytes.",
                  first);
 }
 

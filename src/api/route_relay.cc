@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "api/route_events.h"
 #include "base/ascii.h"
 
 namespace jige::api {
@@ -48,25 +49,6 @@ std::string target_of(const HttpRequest& request) {
   return request.query.empty() ? request.path : request.path + "?" + request.query;
 }
 
-// Behind the last whole event.
-size_t events_end(std::string_view text) {
-  size_t end = 0;
-  for (const std::string_view mark : {std::string_view("\n\n"), std::string_view("\r\n\r\n")}) {
-    const size_t at = text.rfind(mark);
-    if (at != std::string_view::npos) end = std::max(end, at + mark.size());
-  }
-  return end;
-}
-
-int64_t count_events(std::string_view text) {
-  int64_t count = 0;
-  for (size_t at = text.find("data:"); at != std::string_view::npos;
-       at = text.find("data:", at + 5)) {
-    if (at == 0 || text[at - 1] == '\n') ++count;
-  }
-  return count;
-}
-
 // The number behind the last "completion_tokens" or "output_tokens" of an answer; 0 where there is
 // none.
 int64_t used_tokens(std::string_view body) {
@@ -87,22 +69,6 @@ double seconds_of(std::string_view text) {
   int seconds = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
   return error == std::errc() && end == text.data() + text.size() && seconds >= 0 ? seconds : -1;
-}
-
-// An error behind what a stream has said, in the form of its route.
-std::string error_event(std::string_view path, const ApiError& error, int64_t events) {
-  if (error_form(path) == ErrorForm::kAnthropic) {
-    return "event: error\ndata: " + dump_json(error_json(error, ErrorForm::kAnthropic)) + "\n\n";
-  }
-  if (path == "/v1/responses") {
-    const Json json{{"type", "error"},
-                    {"code", "server_error"},
-                    {"message", error.message},
-                    {"param", nullptr},
-                    {"sequence_number", events}};
-    return "event: error\ndata: " + dump_json(json) + "\n\n";
-  }
-  return "data: " + dump_json(error_json(error)) + "\n\n";
 }
 
 }  // namespace
@@ -133,7 +99,7 @@ void RouteRelay::drop_call() {
   held_.clear();
   whole_events_ = true;
   answer_tokens_ = 0;
-  head_s_ = -1;
+  first_s_ = -1;
 }
 
 Result<RouteRelay::State> RouteRelay::move(double now_s, std::function<void()> on_taken) {
@@ -151,15 +117,16 @@ Result<RouteRelay::State> RouteRelay::move(double now_s, std::function<void()> o
 
 void RouteRelay::look_at_head(double now_s) {
   const ResponseReader& response = call_->response();
-  head_s_ = now_s;
   if (response.status() == 429 || response.status() == 503) {
     form_ = Form::kRefusal;
     retry_after_s_ = seconds_of(response.field("retry-after"));
   } else if (lower_ascii(response.field("content-type")).starts_with(kEvents)) {
     form_ = Form::kEvents;
+    return;  // servers say their heads before they have anything to say
   } else {
     form_ = Form::kWhole;
   }
+  first_s_ = now_s;
 }
 
 Result<RouteRelay::State> RouteRelay::pass_on(std::function<void()> on_taken) {
@@ -168,16 +135,19 @@ Result<RouteRelay::State> RouteRelay::pass_on(std::function<void()> on_taken) {
   if (form_ == Form::kWhole || form_ == Form::kRefusal) {
     if (response.complete()) return finish_whole();
     if (held_.size() <= kWholeBytes) return State::kOpen;
-    if (form_ == Form::kRefusal) {
-      return fail(Code::kCorrupt, "a refusal of more than {} bytes", kWholeBytes);
+    if (form_ == Form::kRefusal || opened_) {
+      return fail(Code::kCorrupt, "{} of more than {} bytes",
+                  form_ == Form::kRefusal ? "a refusal" : "an answer that is no stream",
+                  kWholeBytes);
     }
     form_ = Form::kBytes;
   }
   size_t ready = held_.size();
   if (form_ == Form::kEvents) {
+    if (!begun_) held_.erase(0, comments_end(held_));
     const size_t end = events_end(held_);
     if (end < held_.size() - std::min(held_.size(), kEventBytes)) whole_events_ = false;
-    if (whole_events_ && !response.complete()) ready = end;
+    ready = whole_events_ && !response.complete() ? end : held_.size();
     answer_tokens_ += count_events(std::string_view(held_).substr(0, ready));
   }
   if (ready > 0 || response.complete()) {
@@ -201,6 +171,10 @@ RouteRelay::State RouteRelay::finish_whole() {
     }
     return State::kRefused;
   }
+  if (opened_) {
+    say_last(error_event(path_, error_of(answer), 0));
+    return State::kDone;
+  }
   answer_tokens_ = used_tokens(answer.body);
   begun_ = true;
   responder_->post([responder = responder_, answer = std::move(answer)]() mutable {
@@ -221,10 +195,9 @@ HttpResponse RouteRelay::take_head() const {
 
 void RouteRelay::send(std::string_view piece, std::function<void()> on_taken) {
   std::optional<HttpResponse> head;
-  if (!std::exchange(begun_, true)) {
-    head = take_head();
-    query_.body = {};  // it is never asked again
-  }
+  if (!std::exchange(opened_, true)) head = take_head();
+  if (!std::exchange(begun_, true)) query_.body = {};  // it is never asked again
+  if (first_s_ < 0) first_s_ = moved_s_;
   on_the_way_ += piece.size();
   if (on_the_way_ < kWindowBytes) {
     on_taken = nullptr;
@@ -240,7 +213,31 @@ void RouteRelay::send(std::string_view piece, std::function<void()> on_taken) {
   });
 }
 
+bool RouteRelay::silent_for(double seconds, double now_s) const {
+  return stream && !begun_ && now_s - std::max(came_s, said_s_) >= seconds;
+}
+
+void RouteRelay::say_it_goes_on(double now_s) {
+  said_s_ = now_s;
+  std::optional<HttpResponse> head;
+  if (!std::exchange(opened_, true)) {
+    head = form_ == Form::kEvents ? take_head() : event_stream_head();
+  }
+  responder_->post([responder = responder_, head = std::move(head)]() mutable {
+    if (head) responder->begin(std::move(*head));
+    responder->write(kEventComment);
+  });
+}
+
+void RouteRelay::say_last(std::string event) {
+  responder_->post([responder = responder_, event = std::move(event)] {
+    responder->write(event);
+    responder->end();
+  });
+}
+
 void RouteRelay::refuse(const ApiError& error) {
+  if (opened_) return say_last(error_event(path_, refusal_ ? error_of(*refusal_) : error, 0));
   HttpResponse answer = refusal_ ? std::move(*refusal_) : error_response(error, error_form(path_));
   responder_->post([responder = responder_, answer = std::move(answer)]() mutable {
     responder->respond(std::move(answer));
@@ -253,10 +250,7 @@ void RouteRelay::cut(const ApiError& error) {
     responder_ = nullptr;
     return;
   }
-  responder_->post([responder = responder_, event = error_event(path_, error, answer_tokens_)] {
-    responder->write(event);
-    responder->end();
-  });
+  say_last(error_event(path_, error, answer_tokens_));
 }
 
 }  // namespace jige::api

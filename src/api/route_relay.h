@@ -4,12 +4,14 @@
 // An answer is whole (a body of up to kWholeBytes) or goes on in pieces as it comes. Of server-sent
 // events only whole ones go on, so that an error can be said behind them in the form of the
 // protocol; one of more than kEventBytes goes on in pieces, and then a stream that breaks is cut.
-// The client's end is begun with the first bytes that go on: until then the request may be asked
-// elsewhere.
+// Until the first bytes of an answer go on the request may be asked elsewhere. The client's end is
+// begun with them; that of a stream earlier, where they are long in coming, so that the client and
+// proxies in front of it see that it is not forgotten: by a head and comments of the router's own
+// (say_it_goes_on). Those of the server, which may not be the last that is asked, do not go on.
 //
 // Invariants: (1) at most kWindowBytes and a read are on the way to a client that has not taken
 //             them: behind that nothing is read from the server until it has.
-//             (2) nothing is asked twice of which the client has seen a byte.
+//             (2) nothing is asked twice of whose answer the client has seen a byte.
 // Threads: the router's own; what the Responder does runs on the HTTP server's thread.
 #pragma once
 
@@ -58,18 +60,24 @@ class RouteRelay {
   bool paused() const { return paused_; }
   void go_on() { paused_ = false; }
 
-  // Whether the client has seen something.
+  // Whether the client has seen something of an answer.
   bool begun() const { return begun_; }
-  bool has_head() const { return head_s_ >= 0; }
+  bool has_first_bytes() const { return first_s_ >= 0; }
   bool ever_paused() const { return ever_paused_; }
-  // Of the call at hand: when it began, and from then to the head of its answer.
+  // Of the call at hand: when it began, and from then to the head of its answer, of a stream to the
+  // first bytes that went on.
   double asked_at_s() const { return asked_s_; }
-  double first_byte_seconds() const { return head_s_ - asked_s_; }
+  double first_byte_seconds() const { return first_s_ - asked_s_; }
   double last_moved_s() const { return moved_s_; }
   // Tokens of the answer so far, about: events of a stream; what the usage of a whole answer says.
   int64_t answer_tokens() const { return answer_tokens_; }
   // How long a server that refused wants nothing; negative: it does not say.
   double retry_after_s() const { return retry_after_s_; }
+
+  // Whether the client of a stream that has not begun has heard nothing for so long.
+  bool silent_for(double seconds, double now_s) const;
+  // Tells it that its request is not forgotten.
+  void say_it_goes_on(double now_s);
 
   // Answers with the refusal that was kept, of several that which wants the shortest wait, or else
   // with this error.
@@ -85,6 +93,7 @@ class RouteRelay {
   size_t counted_bytes = 0;         // of its body, while it may be asked again
   int64_t prompt_tokens = 0;
   int64_t sequences = 1;
+  bool stream = false;
   std::string model;
 
  private:
@@ -95,6 +104,8 @@ class RouteRelay {
   State finish_whole();
   void send(std::string_view piece, std::function<void()> on_taken);
   HttpResponse take_head() const;
+  // An event, and the end of the stream.
+  void say_last(std::string event);
 
   plan::RouteId id_;
   std::string path_;
@@ -105,12 +116,14 @@ class RouteRelay {
   Form form_ = Form::kUnknown;
   std::string held_;  // of the body: what does not go on yet
   bool whole_events_ = true;
+  bool opened_ = false;  // the client has a head
   bool begun_ = false;
   bool paused_ = false;
   bool ever_paused_ = false;
   size_t on_the_way_ = 0;  // bytes since the client had taken all
   int64_t answer_tokens_ = 0;
-  double asked_s_ = 0, head_s_ = -1, moved_s_ = 0;
+  double asked_s_ = 0, first_s_ = -1, moved_s_ = 0;
+  double said_s_ = 0;  // when the client was told last that it goes on
   double retry_after_s_ = -1;
   double refusal_retry_s_ = -1;  // of refusal_
   std::optional<HttpResponse> refusal_;

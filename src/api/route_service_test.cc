@@ -21,6 +21,7 @@ using ::testing::HasSubstr;
 using testing::json_of;
 using testing::kAsk;
 using testing::kAskStream;
+using testing::masked;
 using ::testing::Not;
 using testing::PlayedUpstream;
 using testing::quick_router;
@@ -30,15 +31,6 @@ using testing::soon;
 using testing::TestClient;
 using testing::TestResponse;
 using testing::TestServer;
-
-// What differs between two answers to the same request: ids, times and how long it took.
-std::string masked(std::string text) {
-  text = std::regex_replace(
-      text, std::regex("(cmpl-|chatcmpl-|resp_|msg_|rs_|fc_|call_|embd-|toolu_)[0-9a-f_]+"), "$1");
-  text = std::regex_replace(text, std::regex("\"(created|created_at)\":[0-9]+"), "$1");
-  text = std::regex_replace(text, std::regex("(queue|prefill|decode)_ms\":[0-9.e-]+"), "$1");
-  return std::regex_replace(text, std::regex("\"?cached_tokens\":[0-9]+"), "cached");
-}
 
 // The head's lines but those of framing and of times.
 std::string masked_head(const std::string& head) {

@@ -159,6 +159,7 @@ void RouterLoop::admit(plan::RouteId id, HttpRequest request, RouteFacts facts,
   relay.prompt_tokens = facts.prompt_tokens;
   relay.sequences = facts.sequences;
   relay.came_s = now_s_;
+  relay.stream = facts.stream;
   relay.model = facts.model;
   relay.counted_bytes = body_bytes;
   bodies_bytes_ += body_bytes;
@@ -241,9 +242,9 @@ void RouterLoop::move(plan::RouteId id) {
   const auto found = relays_.find(id);
   if (found == relays_.end() || !found->second.call() || found->second.paused()) return;
   RouteRelay& relay = found->second;
-  const bool had_head = relay.has_head();
+  const bool had_first = relay.has_first_bytes();
   auto moved = relay.move(now_s_, [this, id] { hand_in([this, id] { go_on(id); }); });
-  note_progress(relay, had_head);
+  note_progress(relay, had_first);
   if (!moved) return lose(relay, moved.error());
   RouteServer& server = server_at(relay);
   if (*moved == RouteRelay::State::kDone) {
@@ -263,8 +264,8 @@ void RouterLoop::move(plan::RouteId id) {
   }
 }
 
-void RouterLoop::note_progress(RouteRelay& relay, bool had_head) {
-  if (!had_head && relay.has_head()) {
+void RouterLoop::note_progress(RouteRelay& relay, bool had_first) {
+  if (!had_first && relay.has_first_bytes()) {
     server_at(relay).first_byte_seconds.observe(relay.first_byte_seconds());
   }
   if (!relay.begun()) return;
@@ -338,6 +339,8 @@ void RouterLoop::look_at_relays() {
   std::vector<std::pair<plan::RouteId, std::string>> lost;
   std::vector<plan::RouteId> tired;
   for (auto& [id, relay] : relays_) {
+    // Where a server is not well it is lost, below, and its requests are asked elsewhere.
+    if (relay.silent_for(options_.event_pause_s, now_s_)) relay.say_it_goes_on(now_s_);
     if (!relay.call() && now_s_ - relay.came_s >= options_.rest_wait_s &&
         policy_.waits_for_rest(id)) {
       tired.push_back(id);

@@ -12,7 +12,9 @@
 // that no request takes one server after the other with it. Where all refuse, the client gets the
 // refusal that asks for the shortest wait; where all rest that could take it, and it has waited
 // rest_wait_s, such a refusal or 503, with how long they want to be left alone. Behind the first
-// byte a lost server is told as an error in the stream. A client that goes takes its request along:
+// byte a lost server is told as an error in the stream. A client that waits long for a stream gets
+// its head and comments; they are no part of an answer, but an error behind them is one in the
+// stream. A client that goes takes its request along:
 // the call to the server ends. A server whose probes have no answer any more has lost what it has;
 // a stream of it gets stalled_s to go on.
 //
@@ -48,6 +50,8 @@ struct RouterOptions {
   double probe_answer_s = 3;  // for it to answer a probe
   double rest_wait_s = 5;     // of a request, for servers that rest
   double stalled_s = 30;      // without a byte, of a stream whose server answers no probe
+  double event_pause_s =
+      10;  // of a client that waits for a stream to begin; then it hears comments
   size_t bodies_bytes_max = size_t{256} << 20;
   std::function<void()> before_turn;  // for tests: delays of the router's thread
 };

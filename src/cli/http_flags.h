@@ -14,6 +14,9 @@ namespace jige::cli {
 
 class Flags;
 
+// How long streams of events may be silent: proxies give them a minute, the router half of it.
+inline constexpr int64_t kEventPauseMs = 10'000;
+
 // For complete answers to leave when the server stops.
 inline constexpr int64_t kHttpFlushMs = 2000;
 

@@ -113,6 +113,7 @@ class RouteCommand final : public Command {
     options.policy.requests_max = static_cast<int32_t>(server_requests_);
     options.policy.waiting_max = static_cast<int32_t>(queue_requests_);
     options.health.probe_s = probe_seconds_;
+    options.event_pause_s = kEventPauseMs * 1e-3;
     if (server_key_file_.empty()) return options;
     JIGE_TRY(const std::string text, read_file(server_key_file_, kServerListBytesMax));
     const std::vector<std::string> lines = list_servers(text);

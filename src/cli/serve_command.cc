@@ -46,7 +46,6 @@ namespace {
 constexpr double kContextsDefault = 16;      // that fit into the cache where nobody says how large
 constexpr double kContextsOfEmbeddings = 4;  // likewise: texts are gone when they have run
 constexpr double kFailSeconds = 2;           // for clients to be told
-constexpr int64_t kEventPauseMs = 10'000;  // proxies give a stream a minute, the router half of it
 
 class ServeCommand final : public Command {
  public:

@@ -317,6 +317,12 @@ TEST_F(PythonClient, OfAnthropicWorksUnchanged) {
       " --reasoning");
 }
 
+TEST_F(PythonClient, OfEitherTakesStreamsThatAreLongInComing) {
+  if (!has("openai, anthropic")) GTEST_SKIP() << test_python() << " lacks openai or anthropic";
+  run("check_late_streams.py", Serving({TinyRun::get().model(), "--served-model-name", "tiny"}),
+      " " + jige_binary());
+}
+
 TEST_F(PythonClient, TheEvaluationHarnessMeasuresWhatJigeScoreDoes) {
   if (!has("lm_eval, tenacity, transformers"))
     GTEST_SKIP() << test_python() << " lacks lm_eval[api] or transformers";

@@ -70,6 +70,28 @@ TEST(ResponseReader, ReadsBodiesByLengthAndToTheEnd) {
   EXPECT_TRUE(empty.complete());
 }
 
+TEST(ResponseReader, KnowsWhetherTheConnectionIsLeft) {
+  const std::pair<const char*, bool> answers[] = {
+      {"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na", true},
+      {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", true},
+      {"HTTP/1.1 204 No Content\r\nConnection: keep-alive\r\n\r\n", true},
+      {"HTTP/1.1 100 Continue\r\nConnection: close\r\n\r\nHTTP/1.1 204 No\r\n\r\n", true},
+      {"HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\na", false},
+      {"HTTP/1.1 200 OK\r\nConnection: x, Close\r\nContent-Length: 1\r\n\r\na", false},
+      {"HTTP/1.1 200 OK\r\nConnection: x\r\nconnection: close\r\nContent-Length: 0\r\n\r\n",
+       false}};
+  for (const auto& [bytes, left] : answers) {
+    ResponseReader reader;
+    ASSERT_TRUE(reader.feed(bytes));
+    EXPECT_TRUE(reader.complete());
+    EXPECT_EQ(reader.leaves_connection(), left) << bytes;
+  }
+  ResponseReader open;
+  ASSERT_TRUE(open.feed("HTTP/1.1 200 OK\r\n\r\nabc"));
+  ASSERT_TRUE(open.end_of_stream());
+  EXPECT_FALSE(open.leaves_connection());
+}
+
 TEST(ResponseReader, RefusesWhatIsNoHttp) {
   for (const std::string& bytes :
        {std::string("SSH-2.0-x\r\n\r\n"), std::string("HTTP/1.1 abc\r\n\r\n"),

@@ -42,6 +42,7 @@ Status ResponseReader::feed(std::string_view bytes) {
 }
 
 Status ResponseReader::end_of_stream() {
+  leaves_connection_ = false;
   if (state_ == State::kUntilClose) state_ = State::kDone;
   if (state_ == State::kDone) return {};
   return fail(Code::kUnavailable,
@@ -119,6 +120,7 @@ Status ResponseReader::parse_head(std::string_view head) {
     return fail(Code::kCorrupt, "the server does not speak HTTP/1.1: its answer begins \"{}\"",
                 line.substr(0, 40));
   }
+  leaves_connection_ = line.starts_with("HTTP/1.1");
   head.remove_prefix(std::min(line.size() + 2, head.size()));
   while (!head.empty()) {
     const std::string_view field = head.substr(0, head.find("\r\n"));
@@ -128,6 +130,9 @@ Status ResponseReader::parse_head(std::string_view head) {
       return fail(Code::kCorrupt, "a field in the head of the answer has no colon");
     }
     fields_.emplace_back(field.substr(0, colon), trimmed(field.substr(colon + 1)));
+    const auto& [name, value] = fields_.back();
+    const bool closes = lower_ascii(value).find("close") != std::string::npos;
+    if (closes && lower_ascii(name) == "connection") leaves_connection_ = false;
   }
   return {};
 }

@@ -5,7 +5,7 @@
 //   if (reader.head_complete() && reader.status() == 200) events.feed(reader.take_body(), on_data);
 //
 // Bodies by length, in chunks, or up to the end of the connection. Bytes behind the answer are
-// refused: a client here sends one request a connection.
+// refused: a client here sends one request at a time.
 // Invariants: heads and lines are bounded; a body is only as long as the caller lets it lie. Time
 // is linear in the bytes, however they are cut and however small the chunks are. Threads: none.
 #pragma once
@@ -33,6 +33,8 @@ class ResponseReader {
   bool complete() const { return state_ == State::kDone; }
   // 0 before the head is complete.
   int status() const { return status_; }
+  // Whether the server keeps the connection behind a complete answer.
+  bool leaves_connection() const { return leaves_connection_; }
   // The value of a field of the head, whatever its case; empty when it is not there.
   std::string_view field(std::string_view name) const;
   // All fields of the head, in their order.
@@ -66,6 +68,7 @@ class ResponseReader {
   std::string body_;
   std::vector<std::pair<std::string, std::string>> fields_;
   int status_ = 0;
+  bool leaves_connection_ = false;
   uint64_t left_ = 0;  // of a counted body or chunk
 };
 

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -56,6 +57,8 @@ class RouterLoop final : public Router {
              std::shared_ptr<Responder> responder);
   void act_on(RouteRelay& relay, const plan::RouteDecision& decision);
   void ask(RouteRelay& relay, const plan::RouteDecision& decision);
+  void call_server(RouteRelay& relay, std::optional<HttpWire> wire);
+  void keep_connection(RouteRelay& relay);
   void move(plan::RouteId id);
   void note_progress(RouteRelay& relay, bool had_first);
   void go_on(plan::RouteId id);
@@ -78,7 +81,7 @@ class RouterLoop final : public Router {
   plan::ServerSpeeds speeds_;
   const StopWatch watch_;
   double now_s_ = 0;
-  double looked_s_ = -1;
+  double looked_s_ = -1, swept_s_ = 0;
   std::map<plan::RouteServerId, RouteServer> servers_;
   Relays relays_;
   size_t bodies_bytes_ = 0;

@@ -14,6 +14,11 @@
 #include "base/log.h"
 
 namespace jige::api {
+namespace {
+
+constexpr double kSweepSeconds = 0.25;  // between looks at unused connections
+
+}  // namespace
 
 void RouterLoop::change_servers(const std::vector<HttpPeer>& peers) {
   const auto is_of = [](const HttpPeer& peer, const RouteServer& server) {
@@ -26,6 +31,7 @@ void RouterLoop::change_servers(const std::vector<HttpPeer>& peers) {
       continue;
     }
     server.leaving = true;
+    server.idle.clear();
     policy_.leave(id);
     log_info("{} gets no more requests; it has {}", server.address(),
              policy_.has_server(id) ? policy_.status(id).requests : 0);
@@ -37,7 +43,7 @@ void RouterLoop::change_servers(const std::vector<HttpPeer>& peers) {
       continue;
     }
     const plan::RouteServerId id = policy_.add_server();
-    servers_.try_emplace(id, peer, id, options_.health);
+    servers_.try_emplace(id, peer, id, options_.health, options_.idle);
   }
   look_at_servers();
 }
@@ -51,7 +57,10 @@ void RouterLoop::drop_gone_servers() {
 }
 
 void RouterLoop::look_at_servers() {
+  const bool sweep = now_s_ - swept_s_ >= kSweepSeconds;
+  if (sweep) swept_s_ = now_s_;
   for (auto& [id, server] : servers_) {
+    if (sweep) server.idle.sweep(now_s_);
     if (server.probe()) {
       move_probe(server);
     } else if (server.health().probe_due(now_s_) &&
@@ -86,8 +95,9 @@ void RouterLoop::note_state(RouteServer& server) {
   const plan::ServerState state = server.health().state(now_s_);
   const bool up = state != plan::ServerState::kDown;
   if (policy_.status(server.id()).state != state) policy_.set_state(server.id(), state);
-  if (!up) server.load.forget();
   if (!up) {
+    server.load.forget();
+    server.idle.clear();
     server.told_up = false;
     if (server.trouble().empty() || server.trouble() == server.told_trouble) return;
     server.told_trouble = server.trouble();

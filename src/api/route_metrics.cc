@@ -1,6 +1,8 @@
 #include "api/route_metrics.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string_view>
@@ -39,15 +41,19 @@ std::vector<MetricSample> by_server(const RouterView& view, const Value& value) 
   return samples;
 }
 
-std::vector<MetricSample> failures_by_kind(const RouterView& view) {
+struct CountedKind {
+  const char* name;
+  int64_t RouteServerCounts::*field;
+};
+
+// Samples for each server.
+std::vector<MetricSample> by_kind(const RouterView& view,
+                                  std::initializer_list<CountedKind> kinds) {
   std::vector<MetricSample> samples;
   for (const RouteServerView& one : view.servers) {
-    const RouteServerCounts& counts = one.server->counts;
-    const std::pair<const char*, int64_t> kinds[] = {
-        {"refused", counts.refused}, {"connect", counts.connect_failed}, {"broke", counts.broke}};
-    for (const auto& [kind, count] : kinds) {
-      samples.push_back(
-          {.labels = {{"server", one.address}, {"kind", kind}}, .value = as_metric(count)});
+    for (const CountedKind& kind : kinds) {
+      samples.push_back({.labels = {{"server", one.address}, {"kind", kind.name}},
+                         .value = as_metric(one.server->counts.*kind.field)});
     }
   }
   return samples;
@@ -91,7 +97,17 @@ void write_servers(PrometheusText& text, const RouterView& view) {
           &RouteServerCounts::retries);
   text.counter("jige_route:failures_total",
                "Requests that a server refused (429, 503), that did not reach it, that it lost.",
-               failures_by_kind(view));
+               by_kind(view, {{"refused", &RouteServerCounts::refused},
+                              {"connect", &RouteServerCounts::connect_failed},
+                              {"broke", &RouteServerCounts::broke}}));
+  text.counter("jige_route:connections_total",
+               "Connections opened for requests, requests on one that was kept, and those of them "
+               "whose connection had ended.",
+               by_kind(view, {{"opened", &RouteServerCounts::opened},
+                              {"reused", &RouteServerCounts::reused},
+                              {"stale", &RouteServerCounts::stale}}));
+  text.gauge("jige_route:connections_idle", "Connections kept for further requests.",
+             by_server(view, [](View one) { return one.server->idle.count(); }));
   counter("jige_route:cut_total", "Answers lost behind their first bytes.",
           &RouteServerCounts::cut);
   counter("jige_route:cancelled_total", "Requests whose client went.",
@@ -159,6 +175,10 @@ Json route_top_json(const RouterView& view) {
                        {"retries_total", counts.retries},
                        {"refused_total", counts.refused},
                        {"failed_total", counts.connect_failed + counts.broke},
+                       {"opened_total", counts.opened},
+                       {"reused_total", counts.reused},
+                       {"stale_total", counts.stale},
+                       {"connections_idle", one.server->idle.count()},
                        {"prompt_tokens_total", counts.prompt_tokens},
                        {"known_tokens_total", counts.known_tokens},
                        {"first_byte_seconds_p50", first.quantile(0.5)},

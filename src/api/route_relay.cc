@@ -75,6 +75,7 @@ double seconds_of(std::string_view text) {
 
 RouteRelay::RouteRelay(plan::RouteId id, HttpRequest request, std::shared_ptr<Responder> responder)
     : id_(id), path_(request.path), responder_(std::move(responder)) {
+  query_.keep_connection = true;
   query_.method = std::move(request.method);
   query_.path = target_of(request);
   query_.body = std::move(request.body);
@@ -83,13 +84,18 @@ RouteRelay::RouteRelay(plan::RouteId id, HttpRequest request, std::shared_ptr<Re
   }
 }
 
-Status RouteRelay::ask(const HttpPeer& peer, const std::string& api_key, double now_s) {
+Status RouteRelay::ask(const HttpPeer& peer, const std::string& api_key,
+                       std::optional<HttpWire> wire, double now_s) {
   drop_call();
   query_.api_key = api_key;
   asked_s_ = moved_s_ = now_s;
-  JIGE_TRY(HttpCall call, HttpCall::start(peer, query_));
-  call.hold_body_at(kWindowBytes);
-  call_.emplace(std::move(call));
+  if (wire) {
+    call_.emplace(HttpCall::start_on(std::move(*wire), peer, query_));
+  } else {
+    JIGE_TRY(HttpCall call, HttpCall::start(peer, query_));
+    call_.emplace(std::move(call));
+  }
+  call_->hold_body_at(kWindowBytes);
   return {};
 }
 

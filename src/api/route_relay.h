@@ -49,8 +49,10 @@ class RouteRelay {
   plan::RouteId id() const { return id_; }
   const std::string& path() const { return path_; }
 
-  // Begins to ask a server. Fails as HttpCall does.
-  Status ask(const HttpPeer& peer, const std::string& api_key, double now_s);
+  // Begins to ask a server, on a connection that another request has left or a new one. Fails as
+  // HttpCall does.
+  Status ask(const HttpPeer& peer, const std::string& api_key, std::optional<HttpWire> wire,
+             double now_s);
   // Gives the call up, and all that has come of it.
   void drop_call();
   HttpCall* call() { return call_ ? &*call_ : nullptr; }
@@ -90,6 +92,7 @@ class RouteRelay {
   double came_s = 0;
   plan::RouteServerId server = -1;  // that was asked last
   int32_t broken_count = 0;         // servers that were lost with it
+  bool asked_afresh = false;        // that server, as a connection left by another had ended
   size_t counted_bytes = 0;         // of its body, while it may be asked again
   int64_t prompt_tokens = 0;
   int64_t sequences = 1;

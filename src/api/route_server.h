@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "api/http_client.h"
+#include "api/idle_wires.h"
 #include "base/json.h"
 #include "plan/route_policy.h"
 #include "plan/server_health.h"
@@ -33,14 +34,18 @@ struct RouteServerCounts {
   int64_t cancelled = 0;       // the client went
   int64_t prompt_tokens = 0;   // by four bytes each, of prompts sent to it
   int64_t known_tokens = 0;    // of these, that it was believed to know
+  int64_t opened = 0;          // connections for requests
+  int64_t reused = 0;          // requests on a connection that another had left
+  int64_t stale = 0;           // of these, whose connection had ended: asked afresh
 };
 
 class RouteServer {
  public:
   static constexpr const char* kNotYet = "it has not answered yet";
 
-  RouteServer(HttpPeer peer, plan::RouteServerId id, const plan::HealthOptions& health)
-      : peer_(std::move(peer)), id_(id), health_(health) {}
+  RouteServer(HttpPeer peer, plan::RouteServerId id, const plan::HealthOptions& health,
+              const IdleOptions& idle_options)
+      : idle(idle_options), peer_(std::move(peer)), id_(id), health_(health) {}
 
   const HttpPeer& peer() const { return peer_; }
   plan::RouteServerId id() const { return id_; }
@@ -65,6 +70,7 @@ class RouteServer {
   bool move_probe(double now_s);
 
   RouteServerCounts counts;
+  IdleWires idle;             // connections for requests; probes have their own
   plan::ServerLoad load{{}};  // of others
   serve::Histogram first_byte_seconds{serve::latency_bounds()};
   bool leaving = false;

@@ -232,10 +232,25 @@ void RouterLoop::ask(RouteRelay& relay, const plan::RouteDecision& decision) {
                  .unread_tokens = decision.unread_tokens,
                  .sequences = relay.sequences});
   server.load.own_is(speeds_.sequences(decision.server));
-  if (const Status asked = relay.ask(server.peer(), options_.server_key, now_s_); !asked) {
-    return lose(relay, asked.error());
-  }
+  relay.asked_afresh = false;
+  call_server(relay, server.idle.take(now_s_));
+}
+
+void RouterLoop::call_server(RouteRelay& relay, std::optional<HttpWire> wire) {
+  RouteServer& server = server_at(relay);
+  ++(wire ? server.counts.reused : server.counts.opened);
+  const Status asked = relay.ask(server.peer(), options_.server_key, std::move(wire), now_s_);
+  if (!asked) return lose(relay, asked.error());
   watch(relay.call()->fd(), relay_key(relay.id()), relay.call()->wanted_events());
+}
+
+// The connection of an answer that is complete, for other requests.
+void RouterLoop::keep_connection(RouteRelay& relay) {
+  RouteServer& server = server_at(relay);
+  std::optional<HttpWire> wire = relay.call()->take_wire();
+  if (!wire || server.leaving) return;
+  epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, wire->fd(), nullptr);
+  server.idle.put(std::move(*wire), now_s_);
 }
 
 void RouterLoop::move(plan::RouteId id) {
@@ -245,8 +260,15 @@ void RouterLoop::move(plan::RouteId id) {
   const bool had_first = relay.has_first_bytes();
   auto moved = relay.move(now_s_, [this, id] { hand_in([this, id] { go_on(id); }); });
   note_progress(relay, had_first);
-  if (!moved) return lose(relay, moved.error());
   RouteServer& server = server_at(relay);
+  if (!moved && relay.call()->ended_unused()) {
+    // The server need not have seen the request, and nobody has seen an answer.
+    ++server.counts.stale;
+    relay.asked_afresh = true;
+    return call_server(relay, std::nullopt);
+  }
+  if (!moved) return lose(relay, moved.error());
+  if (*moved != RouteRelay::State::kOpen) keep_connection(relay);
   if (*moved == RouteRelay::State::kDone) {
     ++totals_.answered;
     return finish(relay, plan::RoutePolicy::Ending::kWhole);
@@ -299,7 +321,8 @@ void RouterLoop::lose(RouteRelay& relay, const Error& error) {
     relay.cut(lost_error());
     return finish(relay, plan::RoutePolicy::Ending::kGivenUp);
   }
-  if (reached && ++relay.broken_count > 1) {
+  // One that is not there any more when it is asked afresh may have been lost with the request.
+  if ((reached || relay.asked_afresh) && ++relay.broken_count > 1) {
     ++totals_.lost;
     relay.refuse(lost_error());
     return finish(relay, plan::RoutePolicy::Ending::kGivenUp);

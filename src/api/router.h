@@ -9,14 +9,15 @@
 //
 // A request goes to another server only while its client has seen nothing of an answer, and only
 // where a server has refused it (429, 503), could not be reached, or was lost: the latter once, so
-// that no request takes one server after the other with it. Where all refuse, the client gets the
-// refusal that asks for the shortest wait; where all rest that could take it, and it has waited
-// rest_wait_s, such a refusal or 503, with how long they want to be left alone. Behind the first
-// byte a lost server is told as an error in the stream. A client that waits long for a stream gets
-// its head and comments; they are no part of an answer, but an error behind them is one in the
-// stream. A client that goes takes its request along:
-// the call to the server ends. A server whose probes have no answer any more has lost what it has;
-// a stream of it gets stalled_s to go on.
+// that no request takes one server after the other with it. A server whose connection was left by
+// another request, and has ended without a byte, is asked once more on one of its own. Where all
+// refuse, the client gets the refusal that asks for the shortest wait; where all rest that could
+// take it, and it has waited rest_wait_s, such a refusal or 503, with how long they want to be left
+// alone. Behind the first byte a lost server is told as an error in the stream. A client that waits
+// long for a stream gets its head and comments; they are no part of an answer, but an error behind
+// them is one in the stream. A client that goes takes its request along: the call to the server
+// ends. A server whose probes have no answer any more has lost what it has; a stream of it gets
+// stalled_s to go on.
 //
 // Invariants: the bodies of requests that may be asked again are bounded (bodies_bytes_max).
 // Threads: one of its own, which does all the work: events of sockets, what the others hand in, a
@@ -44,6 +45,7 @@ namespace jige::api {
 struct RouterOptions {
   plan::RouteOptions policy;
   plan::HealthOptions health;
+  IdleOptions idle;           // connections to each server that are kept for other requests
   bool learn_speeds = true;   // else servers count as equally fast
   std::string server_key;     // sent to the servers as a bearer token where not empty
   double connect_s = 3;       // to reach a server

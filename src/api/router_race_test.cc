@@ -98,7 +98,10 @@ void run_racer(uint16_t port, uint64_t seed, int requests, RaceEnds& ends) {
 // Gives how many requests had whole answers.
 int64_t run_race(uint64_t seed) {
   EchoServers echo(seed);
-  PlayedUpstream one("one"), two("two"), three("three");
+  // Connections that are kept end at any time, also under a request that is on its way.
+  HttpServerOptions http;
+  http.idle_timeout_ms = 1;
+  PlayedUpstream one("one"), two("two", {"tiny"}, http), three("three", {"tiny"}, http);
   for (PlayedUpstream* server : {&one, &two, &three}) server->answer_with(echo.answer());
   RouterOptions options = quick_router();
   options.policy.requests_max = 2;

@@ -62,6 +62,9 @@ class RouteCommand final : public Command {
                   "requests that may wait for room at a server; more get 429");
     flags.number("--probe-seconds S", probe_seconds_, {.min = 0.05, .max = 3600},
                  "between looks at a server that is well");
+    flags.number("--server-idle-seconds S", server_idle_seconds_, {.min = 0, .max = 3600},
+                 "how long an unused connection to a server is kept for further requests; 0: each "
+                 "has one of its own");
     flags.section("Address and keys");
     http_.declare_address(flags);
     flags.section("Limits");
@@ -113,6 +116,7 @@ class RouteCommand final : public Command {
     options.policy.requests_max = static_cast<int32_t>(server_requests_);
     options.policy.waiting_max = static_cast<int32_t>(queue_requests_);
     options.health.probe_s = probe_seconds_;
+    options.idle.seconds = server_idle_seconds_;
     options.event_pause_s = kEventPauseMs * 1e-3;
     if (server_key_file_.empty()) return options;
     JIGE_TRY(const std::string text, read_file(server_key_file_, kServerListBytesMax));
@@ -190,6 +194,7 @@ class RouteCommand final : public Command {
   int64_t server_requests_ = 256;
   int64_t queue_requests_ = 1024;
   double probe_seconds_ = 1;
+  double server_idle_seconds_ = api::IdleOptions().seconds;
   HttpFlags http_;
   OutputFlags output_;
   std::string servers_text_;  // of the file, as it was read last

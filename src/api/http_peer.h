@@ -1,0 +1,37 @@
+// HttpPeer: where a server is, by its URL.
+//
+//   JIGE_TRY(const HttpPeer peer, HttpPeer::resolve("http://127.0.0.1:8000"));
+//   JIGE_TRY(const HttpPeer other, HttpPeer::resolve("https://llm.example", "our-ca.pem"));
+//
+// Threads: values. resolve() blocks.
+#pragma once
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "api/http_tls.h"
+#include "base/result.h"
+
+namespace jige::api {
+
+struct HttpPeer {
+  std::string host;  // as the user wrote it, with the port
+  std::string base;  // what stands in front of every path; no slash at its end
+  std::string name;  // of the host, without the port, as its certificate must have it
+  std::shared_ptr<const TlsTrust> tls;  // none: plain HTTP
+  sockaddr_storage address{};
+  socklen_t address_bytes = 0;
+
+  // Reads http://HOST[:PORT][/BASE], or the same with https, and looks the host up. A base of "/v1"
+  // is dropped: paths here begin with it. `ca_file`: as TlsTrust has it, for https alone. Fails
+  // with kInvalidArgument or kUnavailable, and as TlsTrust does.
+  static Result<HttpPeer> resolve(std::string_view url, const std::string& ca_file = "");
+  // As it would be given.
+  std::string url() const { return (tls ? "https://" : "http://") + host + base; }
+};
+
+}  // namespace jige::api

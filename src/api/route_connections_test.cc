@@ -1,0 +1,273 @@
+// The connections of a router to its servers: kept for further requests, few and not for long, and
+// never the reason for which a request fails, or is asked more often than it may be.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "api/route_test_support.h"
+#include "api/tls_test_support.h"
+
+namespace jige::api {
+namespace {
+
+using testing::Certificate;
+using ::testing::HasSubstr;
+using testing::json_of;
+using testing::kAsk;
+using testing::kAskStream;
+using testing::PlayedUpstream;
+using testing::quick_router;
+using testing::request_text;
+using testing::RoutedServers;
+using testing::soon;
+using testing::TestClient;
+using testing::TestPort;
+using testing::TestResponse;
+
+constexpr const char* kConnectionPath = "/v1/completions";
+
+int64_t server_count(RoutedServers& routed, const char* name, size_t server = 0) {
+  return routed.top()["servers"][server][name].get<int64_t>();
+}
+
+RouterOptions in_turns() {
+  RouterOptions options = quick_router();
+  options.policy.rule = plan::RouteRule::kRoundRobin;
+  options.health.backoff_s = options.health.backoff_max_s = 1000;  // who is down stays so
+  return options;
+}
+
+// Answers probes and the first request of each connection well and keeps it; what it does with
+// later ones is up to the test.
+class KeepingUpstream {
+ public:
+  enum class Then {
+    kGoOn,
+    kHangUp,     // it ends the connection, which has brought a request
+    kHalfAHead,  // so it does behind some bytes of an answer
+    kDies,       // so it does, and is not there any more
+  };
+
+  KeepingUpstream(Then then, std::string head = "HTTP/1.1 200 OK\r\n")
+      : then_(then), head_(std::move(head)), port_(std::make_unique<TestPort>()) {
+    port_->listen();
+    url_ = port_->url();
+    thread_ = std::thread([this] { run(); });
+  }
+  ~KeepingUpstream() {
+    stopping_ = true;
+    thread_.join();
+    for (std::thread& connection : connections_) connection.join();
+  }
+  const std::string& url() const { return url_; }
+  int64_t asked() const { return asked_; }
+
+ private:
+  void run() {
+    while (!stopping_ && !dead_) {
+      pollfd entry{.fd = port_->fd(), .events = POLLIN, .revents = 0};
+      if (poll(&entry, 1, 5) <= 0) continue;
+      const int fd = accept(port_->fd(), nullptr, nullptr);
+      connections_.emplace_back([this, fd] { serve(fd); });
+    }
+    port_ = nullptr;
+    gone_ = true;
+  }
+  void serve(int fd) {
+    std::string pending;
+    for (int served = 0; answer(fd, pending, served); ++served) continue;
+    close(fd);
+  }
+  // False where the connection is to end.
+  bool answer(int fd, std::string& pending, int served) {
+    size_t head = 0;
+    while ((head = pending.find("\r\n\r\n")) == std::string::npos || !whole(pending, head)) {
+      pollfd entry{.fd = fd, .events = POLLIN, .revents = 0};
+      if (stopping_ || dead_) return false;
+      if (poll(&entry, 1, 5) <= 0) continue;
+      char buffer[4096];
+      const ssize_t count = recv(fd, buffer, sizeof buffer, 0);
+      if (count <= 0) return false;
+      pending.append(buffer, static_cast<size_t>(count));
+    }
+    const std::string request = std::exchange(pending, "");
+    std::string body = R"({"from":"kept"})";
+    const bool probe = request.starts_with("GET ");
+    if (request.starts_with("GET /v1/models")) body = R"({"data":[{"id":"tiny"}]})";
+    if (!probe) ++asked_;
+    if (!probe && served > 0 && then_ != Then::kGoOn) {
+      if (then_ == Then::kHalfAHead) send(fd, "HTTP/1", 6, MSG_NOSIGNAL);
+      if (then_ == Then::kDies) dead_ = true;
+      while (then_ == Then::kDies && !gone_) std::this_thread::yield();
+      return false;
+    }
+    const std::string text =
+        head_ + "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+    send(fd, text.data(), text.size(), MSG_NOSIGNAL);
+    return true;
+  }
+  static bool whole(const std::string& request, size_t head) {
+    const size_t at = request.find("Content-Length: ");
+    return at > head || request.size() >= head + 4 + std::stoul(request.substr(at + 16));
+  }
+
+  const Then then_;
+  const std::string head_;
+  std::unique_ptr<TestPort> port_;
+  std::string url_;
+  std::atomic<bool> stopping_{false}, dead_{false}, gone_{false};
+  std::atomic<int64_t> asked_{0};
+  std::thread thread_;
+  std::vector<std::thread> connections_;
+};
+
+TEST(RouteConnections, AreKeptForFurtherRequests) {
+  PlayedUpstream server("one");
+  RoutedServers routed({server.url()});
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(json_of(routed.post(kConnectionPath, kAsk).body)["from"], "one");
+    EXPECT_EQ(routed.post(kConnectionPath, kAskStream).body, "data: one\n\ndata: [DONE]\n\n");
+  }
+  EXPECT_EQ(server_count(routed, "opened_total"), 1);
+  EXPECT_EQ(server_count(routed, "reused_total"), 7);
+  EXPECT_EQ(server_count(routed, "connections_idle"), 1);
+  EXPECT_EQ(server.last().header("Connection"), "");
+  const std::string metrics = routed.get("/metrics").body;
+  EXPECT_THAT(metrics,
+              HasSubstr("connections_total{server=\"" + server.url() + "\",kind=\"reused\"} 7\n"));
+  EXPECT_THAT(metrics, HasSubstr("connections_idle{server=\"" + server.url() + "\"} 1\n"));
+}
+
+TEST(RouteConnections, OverTlsAreKeptToo) {
+  const Certificate certificate;
+  HttpServerOptions tls;
+  tls.tls_certificate_file = certificate.certificate_file;
+  tls.tls_key_file = certificate.key_file;
+  PlayedUpstream server("one", {"tiny"}, tls);
+  RoutedServers routed({});
+  routed.router().set_servers({testing::value_of(
+      HttpPeer::resolve("https" + server.url().substr(4), certificate.certificate_file))});
+  ASSERT_TRUE(soon([&] { return routed.servers_up() == 1; }));
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_EQ(json_of(routed.post(kConnectionPath, kAsk).body)["from"], "one");
+    std::this_thread::sleep_for(std::chrono::milliseconds(60));  // it is looked at meanwhile
+  }
+  EXPECT_EQ(server_count(routed, "opened_total"), 1);
+  EXPECT_EQ(server_count(routed, "reused_total"), 5);
+  server.kill();
+  EXPECT_TRUE(soon([&] { return server_count(routed, "connections_idle") == 0; }));
+}
+
+TEST(RouteConnections, AreFewAndNotForLong) {
+  PlayedUpstream server("one");
+  std::vector<std::shared_ptr<Responder>> held;
+  server.answer_with([&](HttpRequest, std::shared_ptr<Responder> responder) {
+    held.push_back(std::move(responder));
+  });
+  RouterOptions options = quick_router();
+  options.idle = {.count_max = 2, .seconds = 0.5};
+  RoutedServers routed({server.url()}, options);
+  std::vector<TestClient> clients;
+  for (int i = 0; i < 5; ++i) {
+    clients.emplace_back(routed.port());
+    clients.back().send(request_text("POST", kConnectionPath, kAsk));
+  }
+  ASSERT_TRUE(soon([&] { return server.asked() == 5; }));
+  for (const auto& one : held) one->post([one] { one->respond({.body = "{}"}); });
+  for (TestClient& client : clients) EXPECT_EQ(client.read_response().status, 200);
+  EXPECT_EQ(server_count(routed, "connections_idle"), 2);
+  EXPECT_TRUE(soon([&] { return server_count(routed, "connections_idle") == 0; }));
+  held.clear();
+  server.answer_with(nullptr);
+  EXPECT_EQ(routed.post(kConnectionPath, kAsk).status, 200);
+  EXPECT_EQ(server_count(routed, "opened_total"), 6);
+}
+
+TEST(RouteConnections, AreNotKeptWhereThatIsNotWanted) {
+  PlayedUpstream server("one");
+  RouterOptions options = quick_router();
+  options.idle.seconds = 0;
+  RoutedServers routed({server.url()}, options);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(routed.post(kConnectionPath, kAsk).status, 200);
+  EXPECT_EQ(server_count(routed, "opened_total"), 3);
+  for (const char* head : {"HTTP/1.0 200 OK\r\n", "HTTP/1.1 200 OK\r\nConnection: close\r\n"}) {
+    KeepingUpstream server_ends(KeepingUpstream::Then::kGoOn, head);
+    RoutedServers beside({server_ends.url()});
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(beside.post(kConnectionPath, kAsk).status, 200);
+    EXPECT_EQ(server_count(beside, "opened_total"), 3) << head;
+    EXPECT_EQ(server_count(beside, "connections_idle"), 0) << head;
+  }
+}
+
+TEST(RouteConnections, ThatTheServerHasEndedAreNotUsed) {
+  HttpServerOptions http;
+  http.idle_timeout_ms = 1;  // as it looks every 100 ms
+  PlayedUpstream server("one", {"tiny"}, http);
+  RoutedServers routed({server.url()});
+  EXPECT_EQ(routed.post(kConnectionPath, kAsk).status, 200);
+  EXPECT_TRUE(soon([&] { return server_count(routed, "connections_idle") == 0; }));
+  EXPECT_EQ(routed.post(kConnectionPath, kAsk).status, 200);
+  EXPECT_EQ(server_count(routed, "opened_total"), 2);
+  EXPECT_EQ(server_count(routed, "stale_total"), 0);
+}
+
+// The server ends it just when a request is on its way: that is no fault of anybody.
+TEST(RouteConnections, ThatEndUnderARequestAreReplaced) {
+  KeepingUpstream server(KeepingUpstream::Then::kHangUp);
+  RoutedServers routed({server.url()}, in_turns());
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_EQ(json_of(routed.post(kConnectionPath, kAsk).body)["from"], "kept") << i;
+  }
+  EXPECT_EQ(server_count(routed, "stale_total"), 5);
+  EXPECT_EQ(server_count(routed, "opened_total"), 6);
+  EXPECT_EQ(server_count(routed, "failed_total"), 0);
+  EXPECT_EQ(server_count(routed, "requests_total"), 6);
+  EXPECT_EQ(server_count(routed, "retries_total"), 0);
+  EXPECT_EQ(routed.servers_up(), 1);
+}
+
+// Bytes of an answer have come: the server has had the request, and was lost with it.
+TEST(RouteConnections, ThatEndBehindAByteAreALoss) {
+  KeepingUpstream server(KeepingUpstream::Then::kHalfAHead);
+  PlayedUpstream well("well");
+  RoutedServers routed({server.url(), well.url()}, in_turns());
+  std::map<std::string, int> from;
+  for (int i = 0; i < 5; ++i) {
+    ++from[json_of(routed.post(kConnectionPath, kAsk).body)["from"].get<std::string>()];
+  }
+  EXPECT_EQ(from["kept"], 1);
+  EXPECT_EQ(from["well"], 4);
+  EXPECT_EQ(server_count(routed, "stale_total"), 0);
+  EXPECT_EQ(server_count(routed, "failed_total"), 1);
+  EXPECT_EQ(server.asked(), 2);
+}
+
+// A request under which servers die takes two of them, though the connections were used before.
+TEST(RouteConnections, DoNotHideThatServersDieUnderARequest) {
+  KeepingUpstream one(KeepingUpstream::Then::kDies), two(KeepingUpstream::Then::kDies),
+      three(KeepingUpstream::Then::kDies);
+  RoutedServers routed({one.url(), two.url(), three.url()}, in_turns());
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(routed.post(kConnectionPath, kAsk).status, 200);
+  const TestResponse lost = routed.post(kConnectionPath, kAsk);
+  EXPECT_EQ(lost.status, 503);
+  EXPECT_EQ(json_of(lost.body)["error"]["code"], "server_lost");
+  EXPECT_EQ(one.asked() + two.asked() + three.asked(), 5);
+}
+
+TEST(RouteConnections, GoWithTheirServer) {
+  PlayedUpstream one("one"), two("two");
+  RoutedServers routed({one.url(), two.url()}, in_turns());
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(routed.post(kConnectionPath, kAsk).status, 200);
+  EXPECT_EQ(server_count(routed, "connections_idle", 0), 1);
+  EXPECT_EQ(server_count(routed, "connections_idle", 1), 1);
+  one.health_status = 503;  // what is not well may hang
+  EXPECT_TRUE(soon([&] { return server_count(routed, "connections_idle", 0) == 0; }));
+  EXPECT_EQ(server_count(routed, "connections_idle", 1), 1);
+}
+
+}  // namespace
+}  // namespace jige::api

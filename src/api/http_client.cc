@@ -25,7 +25,7 @@ std::string query_text(const HttpPeer& peer, const HttpQuery& query) {
   std::string text = fmt::format(
       "{} {}{} HTTP/1.1\r\nHost: {}\r\nUser-Agent: jige\r\nAccept: */*\r\n{}", query.method,
       peer.base, query.path, peer.host, query.keep_connection ? "" : "Connection: close\r\n");
-  if (!query.api_key.empty()) text += fmt::format("Authorization: Bearer {}\r\n", query.api_key);
+  if (!peer.api_key.empty()) text += fmt::format("Authorization: Bearer {}\r\n", peer.api_key);
   for (const HttpHeader& field : query.fields) {
     text += fmt::format("{}: {}\r\n", without_breaks(field.name), without_breaks(field.value));
   }

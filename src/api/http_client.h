@@ -33,9 +33,9 @@ struct HttpQuery {
   std::string method = "GET";
   std::string path = "/";
   std::string body;
-  std::string api_key;             // sent as a bearer token when not empty
-  std::vector<HttpHeader> fields;  // sent besides Host, Connection, and type and length of the body
-  bool keep_connection = false;    // for other queries
+  std::vector<HttpHeader>
+      fields;  // sent besides Host, Connection, the key, and type and length of the body
+  bool keep_connection = false;  // for other queries
 };
 
 class HttpCall {

@@ -166,12 +166,20 @@ TEST(HttpPeer, ReadsAddresses) {
   }
 }
 
+TEST(HttpPeer, TellsWhichUrlsAreOne) {
+  for (const char* url : {"http://127.0.0.1:8123/base/v1/", "https://127.0.0.1/v1", "[::1]:5"}) {
+    EXPECT_EQ(HttpPeer::url_of(url).value(), HttpPeer::resolve(url)->url()) << url;
+  }
+  EXPECT_EQ(HttpPeer::url_of("https://no.such.host/").value(), "https://no.such.host:443");
+  EXPECT_FALSE(HttpPeer::url_of("http://a:0"));
+}
+
 TEST(HttpClient, SendsAndFetches) {
   PlayedServer server{std::string(kChunked)};
-  const auto peer = HttpPeer::resolve(server.url() + "/v1");
+  auto peer = HttpPeer::resolve(server.url() + "/v1");
   ASSERT_TRUE(peer);
-  const auto answer =
-      fetch(*peer, {.method = "POST", .path = "/v1/x", .body = "{}", .api_key = "abc"}, 10);
+  peer->api_key = "abc";
+  const auto answer = fetch(*peer, {.method = "POST", .path = "/v1/x", .body = "{}"}, 10);
   ASSERT_TRUE(answer) << answer.error().message;
   EXPECT_EQ(answer->status, 200);
   EXPECT_EQ(answer->body, "hello, big world");

@@ -47,7 +47,17 @@ Result<UrlParts> split_url(std::string_view url) {
   return parts;
 }
 
+std::string shown_host(const UrlParts& parts) {
+  const bool ipv6 = parts.host.find(':') != std::string::npos;
+  return (ipv6 ? "[" + parts.host + "]:" : parts.host + ":") + parts.port;
+}
+
 }  // namespace
+
+Result<std::string> HttpPeer::url_of(std::string_view url) {
+  JIGE_TRY(const UrlParts parts, split_url(url));
+  return (parts.tls ? "https://" : "http://") + shown_host(parts) + parts.base;
+}
 
 Result<HttpPeer> HttpPeer::resolve(std::string_view url, const std::string& ca_file) {
   JIGE_TRY(const UrlParts parts, split_url(url));
@@ -58,8 +68,7 @@ Result<HttpPeer> HttpPeer::resolve(std::string_view url, const std::string& ca_f
   if (error != 0 || !found) {
     return fail(Code::kUnavailable, "{}: {}", url, gai_strerror(error));
   }
-  HttpPeer peer{.host = parts.host + ":" + parts.port, .base = parts.base, .name = parts.host};
-  if (parts.host.find(':') != std::string::npos) peer.host = "[" + parts.host + "]:" + parts.port;
+  HttpPeer peer{.host = shown_host(parts), .base = parts.base, .name = parts.host};
   // Loopback names often give IPv6 first while servers listen on IPv4.
   const addrinfo* chosen = found;
   for (const addrinfo* one = found; one; one = one->ai_next) {

@@ -23,6 +23,7 @@ struct HttpPeer {
   std::string base;  // what stands in front of every path; no slash at its end
   std::string name;  // of the host, without the port, as its certificate must have it
   std::shared_ptr<const TlsTrust> tls;  // none: plain HTTP
+  std::string api_key;  // sent to it as a bearer token when not empty; told nobody else
   sockaddr_storage address{};
   socklen_t address_bytes = 0;
 
@@ -30,6 +31,9 @@ struct HttpPeer {
   // is dropped: paths here begin with it. `ca_file`: as TlsTrust has it, for https alone. Fails
   // with kInvalidArgument or kUnavailable, and as TlsTrust does.
   static Result<HttpPeer> resolve(std::string_view url, const std::string& ca_file = "");
+  // What url() of a peer that is given so would be, without looking its host up. Fails with
+  // kInvalidArgument.
+  static Result<std::string> url_of(std::string_view url);
   // As it would be given.
   std::string url() const { return (tls ? "https://" : "http://") + host + base; }
 };

@@ -38,8 +38,10 @@ void RouterLoop::change_servers(const std::vector<HttpPeer>& peers) {
   }
   drop_gone_servers();
   for (const HttpPeer& peer : peers) {
-    if (std::ranges::any_of(servers_,
-                            [&](const auto& entry) { return is_of(peer, entry.second); })) {
+    const auto known = std::ranges::find_if(
+        servers_, [&](const auto& entry) { return is_of(peer, entry.second); });
+    if (known != servers_.end()) {
+      known->second.set_api_key(peer.api_key);
       continue;
     }
     const plan::RouteServerId id = policy_.add_server();
@@ -64,8 +66,7 @@ void RouterLoop::look_at_servers() {
     if (server.probe()) {
       move_probe(server);
     } else if (server.health().probe_due(now_s_) &&
-               server.begin_probe(now_s_, options_.probe_answer_s, options_.server_key,
-                                  speeds_.sequences(id))) {
+               server.begin_probe(now_s_, options_.probe_answer_s, speeds_.sequences(id))) {
       watch_probe(server);
     }
     note_state(server);

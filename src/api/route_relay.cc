@@ -84,10 +84,8 @@ RouteRelay::RouteRelay(plan::RouteId id, HttpRequest request, std::shared_ptr<Re
   }
 }
 
-Status RouteRelay::ask(const HttpPeer& peer, const std::string& api_key,
-                       std::optional<HttpWire> wire, double now_s) {
+Status RouteRelay::ask(const HttpPeer& peer, std::optional<HttpWire> wire, double now_s) {
   drop_call();
-  query_.api_key = api_key;
   asked_s_ = moved_s_ = now_s;
   if (wire) {
     call_.emplace(HttpCall::start_on(std::move(*wire), peer, query_));

@@ -51,8 +51,7 @@ class RouteRelay {
 
   // Begins to ask a server, on a connection that another request has left or a new one. Fails as
   // HttpCall does.
-  Status ask(const HttpPeer& peer, const std::string& api_key, std::optional<HttpWire> wire,
-             double now_s);
+  Status ask(const HttpPeer& peer, std::optional<HttpWire> wire, double now_s);
   // Gives the call up, and all that has come of it.
   void drop_call();
   HttpCall* call() { return call_ ? &*call_ : nullptr; }

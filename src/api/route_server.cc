@@ -21,10 +21,8 @@ std::vector<std::string> RouteServer::model_names() const {
   return names;
 }
 
-bool RouteServer::begin_probe(double now_s, double answer_s, const std::string& api_key,
-                              int64_t own) {
+bool RouteServer::begin_probe(double now_s, double answer_s, int64_t own) {
   answer_s_ = answer_s;
-  api_key_ = api_key;
   health_.probe_sent();
   load.asked(own);
   return start_step(Step::kHealth, now_s);
@@ -34,8 +32,7 @@ bool RouteServer::start_step(Step step, double now_s) {
   step_ = step;
   probe_until_s_ = now_s + answer_s_;
   probe_.reset();
-  auto call =
-      HttpCall::start(peer_, {.path = kStepPaths[static_cast<size_t>(step)], .api_key = api_key_});
+  auto call = HttpCall::start(peer_, {.path = kStepPaths[static_cast<size_t>(step)]});
   if (!call && step == Step::kLoad) {
     end_load(now_s, /*answered=*/false);
     return false;

@@ -48,6 +48,8 @@ class RouteServer {
       : idle(idle_options), peer_(std::move(peer)), id_(id), health_(health) {}
 
   const HttpPeer& peer() const { return peer_; }
+  // Of what is asked from now on.
+  void set_api_key(const std::string& api_key) { peer_.api_key = api_key; }
   plan::RouteServerId id() const { return id_; }
   std::string address() const { return peer_.url(); }
   plan::ServerHealth& health() { return health_; }
@@ -64,7 +66,7 @@ class RouteServer {
   HttpCall* probe() { return probe_ ? &*probe_ : nullptr; }
   // Sends a probe; so many answers are made there for this router. False where not even that was
   // possible.
-  bool begin_probe(double now_s, double answer_s, const std::string& api_key, int64_t own);
+  bool begin_probe(double now_s, double answer_s, int64_t own);
   // Bytes may be there, or the time be up. True where the probe went on to another call or ended:
   // its descriptor is another one.
   bool move_probe(double now_s);
@@ -97,7 +99,6 @@ class RouteServer {
   Step step_ = Step::kHealth;
   double answer_s_ = 0;
   double probe_until_s_ = 0;
-  std::string api_key_;
 };
 
 }  // namespace jige::api

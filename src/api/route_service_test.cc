@@ -94,9 +94,8 @@ TEST(RouteService, PassesFieldsOnButSecretsAndThoseOfTheConnection) {
                         .headers = {{"X-Odd", "yes"}, {"Retry-After", "9"}},
                         .body = "odd"});
   });
-  RouterOptions options = quick_router();
-  options.server_key = "the server's own key";
-  RoutedServers routed({server.url()}, options, {.keys = ApiKeys({"client-key-1"})});
+  RoutedServers routed({server.url()}, quick_router(), {.keys = ApiKeys({"client-key-1"})}, {},
+                       {{server.url(), "the server's own key"}});
   EXPECT_EQ(routed.post("/v1/completions", kAsk).status, 401);
   EXPECT_EQ(routed.get("/metrics").status, 401);
   EXPECT_EQ(routed.get("/health").status, 200);
@@ -116,6 +115,34 @@ TEST(RouteService, PassesFieldsOnButSecretsAndThoseOfTheConnection) {
   EXPECT_EQ(asked.header("Anthropic-Version"), "7");
   EXPECT_EQ(asked.header("X-Api-Key"), "");
   EXPECT_EQ(asked.header("Cookie"), "");
+}
+
+// Each server gets its own key, in probes and requests, and no other's; a new one from the next
+// request on, on connections that are kept, too.
+TEST(RouteService, GivesEachServerItsOwnKey) {
+  PlayedUpstream one("one"), two("two"), three("three");
+  RouterOptions options = quick_router();
+  options.policy.rule = plan::RouteRule::kRoundRobin;
+  const std::vector<std::string> urls = {one.url(), two.url(), three.url()};
+  RoutedServers routed(urls, options, {}, {}, {{one.url(), "key-1"}, {two.url(), "key-2"}});
+  const auto ask_all = [&] {
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(routed.post("/v1/completions", kAsk).status, 200);
+  };
+  ask_all();
+  EXPECT_EQ(one.last().header("Authorization"), "Bearer key-1");
+  EXPECT_EQ(two.last().header("Authorization"), "Bearer key-2");
+  EXPECT_EQ(three.last().header("Authorization"), "");
+  EXPECT_EQ(one.probe_key(), "Bearer key-1");
+  EXPECT_EQ(two.probe_key(), "Bearer key-2");
+  EXPECT_EQ(three.probe_key(), "");
+  routed.set_servers(urls, {{one.url(), "key-1"}, {two.url(), "key-3"}});
+  ask_all();
+  EXPECT_EQ(one.last().header("Authorization"), "Bearer key-1");
+  EXPECT_EQ(two.last().header("Authorization"), "Bearer key-3");
+  EXPECT_TRUE(soon([&] { return two.probe_key() == "Bearer key-3"; }));
+  for (const char* path : {"/top", "/metrics"}) {
+    EXPECT_THAT(routed.get(path).body, Not(HasSubstr("key-"))) << path;
+  }
 }
 
 TEST(RouteService, AsksTheServerThatHasTheModel) {
@@ -246,6 +273,51 @@ PlayedUpstream::Answer stream_at(std::chrono::microseconds token_time) {
       responder->post([responder] { responder->end(); });
     }).detach();
   };
+}
+
+// The server is asked what it has when nothing of the router is there, and tells it when two of its
+// requests are.
+TEST(RouteService, DoesNotTakeRequestsForOthersThatCameBetweenQuestionAndAnswer) {
+  std::atomic<bool> hold{false};
+  std::atomic<int> at_work{0}, probes_held{0}, told{0};
+  std::vector<std::shared_ptr<Responder>> probes, works;
+  const auto server = testing::value_of(
+      HttpServer::listen({}, [&](const HttpRequest& request, std::shared_ptr<Responder> to) {
+        if (request.path == "/health") {
+          if (!hold) return to->respond({.body = "{}"});
+          probes.push_back(std::move(to));
+          ++probes_held;
+          return;
+        }
+        if (request.path == "/v1/models") {
+          return to->respond({.body = R"({"data":[{"id":"tiny"}]})"});
+        }
+        if (request.path == "/metrics") {
+          const std::string body = "jige:num_requests_running " + std::to_string(at_work) + "\n";
+          to->respond({.body = body});
+          if (at_work > 0) ++told;
+          return;
+        }
+        works.push_back(std::move(to));
+        ++at_work;
+      }));
+  RouterOptions options = quick_router();
+  options.probe_answer_s = 100;
+  {
+    RoutedServers routed({"http://127.0.0.1:" + std::to_string(server->port())}, options);
+    hold = true;
+    ASSERT_TRUE(soon([&] { return probes_held == 1; }));
+    TestClient first(routed.port()), second(routed.port());
+    for (TestClient* client : {&first, &second}) {
+      client->send(request_text("POST", "/v1/completions", kAsk));
+    }
+    ASSERT_TRUE(soon([&] { return at_work == 2; }));
+    probes.front()->post([&] { probes.front()->respond({.body = "{}"}); });
+    // The next probe waits, so that what was told is what is believed.
+    ASSERT_TRUE(soon([&] { return told == 1 && probes_held == 2; }));
+    EXPECT_EQ(routed.top()["servers"][0]["other_requests"], 0);
+  }
+  server->stop(0);
 }
 
 TEST(RouteService, GivesMoreToAServerThatIsFaster) {

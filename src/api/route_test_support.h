@@ -12,6 +12,7 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -66,6 +67,11 @@ class PlayedUpstream {
     const std::lock_guard lock(mutex_);
     return last_;
   }
+  // What it was probed with last.
+  std::string probe_key() const {
+    const std::lock_guard lock(mutex_);
+    return probe_key_;
+  }
   std::atomic<int> health_status{200};
 
  private:
@@ -75,6 +81,7 @@ class PlayedUpstream {
     }
     const std::lock_guard lock(mutex_);
     if (request.path == "/v1/models") {
+      probe_key_ = request.header("Authorization");
       Json data = Json::array();
       for (const std::string& model : models_) data.push_back({{"id", model}, {"at", name_}});
       return responder->respond(json_response({{"object", "list"}, {"data", data}}));
@@ -101,7 +108,7 @@ class PlayedUpstream {
   const std::string name_;
   mutable std::mutex mutex_;  // guards what follows
   std::vector<std::string> models_;
-  std::string metrics_;
+  std::string metrics_, probe_key_;
   Answer answer_;
   HttpRequest last_;
   std::atomic<int64_t> asked_{0}, metrics_asked_{0};
@@ -134,12 +141,13 @@ class RoutedServers {
  public:
   explicit RoutedServers(const std::vector<std::string>& urls,
                          RouterOptions options = quick_router(), RouteServiceOptions service = {},
-                         HttpServerOptions http = {})
+                         HttpServerOptions http = {},
+                         const std::map<std::string, std::string>& keys = {})
       : router_(value_of(Router::start(std::move(options)))),
         service_(std::move(service), *router_),
         http_(value_of(HttpServer::listen(http, service_.handler()))) {
     service_.set_http_stats([this] { return http_->stats(); });
-    set_servers(urls);
+    set_servers(urls, keys);
   }
   ~RoutedServers() {
     service_.stop();
@@ -147,10 +155,14 @@ class RoutedServers {
     router_->stop();
   }
 
-  // Waits until all of them take requests.
-  void set_servers(const std::vector<std::string>& urls) {
+  // Waits until all of them take requests. `keys`: of those that have one, by URL.
+  void set_servers(const std::vector<std::string>& urls,
+                   const std::map<std::string, std::string>& keys = {}) {
     std::vector<HttpPeer> peers;
-    for (const std::string& url : urls) peers.push_back(value_of(HttpPeer::resolve(url)));
+    for (const std::string& url : urls) {
+      peers.push_back(value_of(HttpPeer::resolve(url)));
+      if (const auto key = keys.find(url); key != keys.end()) peers.back().api_key = key->second;
+    }
     router_->set_servers(std::move(peers));
     const auto count = static_cast<int64_t>(urls.size());
     EXPECT_TRUE(soon([&] { return servers_up() == count; })) << get("/top").body;

@@ -239,7 +239,7 @@ void RouterLoop::ask(RouteRelay& relay, const plan::RouteDecision& decision) {
 void RouterLoop::call_server(RouteRelay& relay, std::optional<HttpWire> wire) {
   RouteServer& server = server_at(relay);
   ++(wire ? server.counts.reused : server.counts.opened);
-  const Status asked = relay.ask(server.peer(), options_.server_key, std::move(wire), now_s_);
+  const Status asked = relay.ask(server.peer(), std::move(wire), now_s_);
   if (!asked) return lose(relay, asked.error());
   watch(relay.call()->fd(), relay_key(relay.id()), relay.call()->wanted_events());
 }

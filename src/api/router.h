@@ -1,7 +1,7 @@
 // Router: one address in front of several servers: the loop that gives requests to them and answers
 // to clients, as plan::RoutePolicy decides.
 //
-//   JIGE_TRY(auto router, Router::start({.server_key = key}));
+//   JIGE_TRY(auto router, Router::start({}));
 //   router->set_servers(peers);
 //   router->answer(std::move(request), facts, responder);       // on the HTTP server's thread
 //   router->look([responder](const RouterView& view) { … });    // /metrics, /v1/models
@@ -47,7 +47,6 @@ struct RouterOptions {
   plan::HealthOptions health;
   IdleOptions idle;           // connections to each server that are kept for other requests
   bool learn_speeds = true;   // else servers count as equally fast
-  std::string server_key;     // sent to the servers as a bearer token where not empty
   double connect_s = 3;       // to reach a server
   double probe_answer_s = 3;  // for it to answer a probe
   double rest_wait_s = 5;     // of a request, for servers that rest
@@ -89,7 +88,7 @@ class Router {
   virtual ~Router() = default;
 
   // From now on these: new ones are probed at once; those that are not among them finish what they
-  // have and get nothing more.
+  // have and get nothing more; of those that stay the key may be another one.
   virtual void set_servers(std::vector<HttpPeer> peers) = 0;
   virtual void answer(HttpRequest request, RouteFacts facts,
                       std::shared_ptr<Responder> responder) = 0;

@@ -128,14 +128,13 @@ class BenchServeCommand final : public Command {
   }
 
   Status bench_server() {
-    HttpTargetOptions options{.api_key = api::client_key(),
-                              .vocab_size = vocab_size_,
+    HttpTargetOptions options{.vocab_size = vocab_size_,
                               .temperature = sampling_.temperature,
                               .top_p = sampling_.top_p,
                               .silence_seconds_max = silence_seconds_};
     JIGE_TRY(options.peer, api::HttpPeer::resolve(url_, server_ca_));
-    JIGE_TRY(const ServedModelInfo served,
-             ask_for_model(options.peer, options.api_key, served_model_));
+    options.peer.api_key = api::client_key();
+    JIGE_TRY(const ServedModelInfo served, ask_for_model(options.peer, served_model_));
     options.model = served.name;
     caption_ = fmt::format("{} at {}, client on {}", served.name, options.peer.host,
                            cpu_features().model_name) +

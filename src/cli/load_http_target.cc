@@ -43,10 +43,8 @@ std::string request_body(const HttpTargetOptions& options, size_t index,
 
 }  // namespace
 
-Result<ServedModelInfo> ask_for_model(const api::HttpPeer& peer, const std::string& api_key,
-                                      const std::string& name) {
-  JIGE_TRY(const api::HttpAnswer answer,
-           api::fetch(peer, {.path = "/v1/models", .api_key = api_key}, kAskSeconds));
+Result<ServedModelInfo> ask_for_model(const api::HttpPeer& peer, const std::string& name) {
+  JIGE_TRY(const api::HttpAnswer answer, api::fetch(peer, {.path = "/v1/models"}, kAskSeconds));
   const std::string where = peer.host + "/v1/models";
   if (answer.status != 200) {
     return fail(Code::kUnavailable, "{}: HTTP {}: {}", where, answer.status,
@@ -176,11 +174,9 @@ HttpTarget::HttpTarget(HttpTargetOptions options) : options_(std::move(options))
 HttpTarget::~HttpTarget() = default;
 
 void HttpTarget::send(size_t index, const sim::RequestShape& shape) {
-  Result<api::HttpCall> call =
-      api::HttpCall::start(options_.peer, {.method = "POST",
-                                           .path = "/v1/completions",
-                                           .body = request_body(options_, index, shape),
-                                           .api_key = options_.api_key});
+  Result<api::HttpCall> call = api::HttpCall::start(
+      options_.peer,
+      {.method = "POST", .path = "/v1/completions", .body = request_body(options_, index, shape)});
   auto stream = std::make_unique<Stream>(std::move(call), shape, now_s());
   if (stream->over()) {
     finish(index, *stream);

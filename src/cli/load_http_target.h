@@ -26,13 +26,11 @@ struct ServedModelInfo {
 };
 // The server's first model, or the one called `name`. Fails as fetch() does, with kNotFound where
 // others are there, and with kUnavailable where none is and on other answers.
-Result<ServedModelInfo> ask_for_model(const api::HttpPeer& peer, const std::string& api_key,
-                                      const std::string& name);
+Result<ServedModelInfo> ask_for_model(const api::HttpPeer& peer, const std::string& name);
 
 struct HttpTargetOptions {
   api::HttpPeer peer;
   std::string model;
-  std::string api_key;
   int64_t vocab_size = 1000;
   uint64_t prompt_key = 1;
   double temperature = 0;

@@ -146,8 +146,9 @@ TEST(HttpTarget, GivesUpOnSilence) {
 
 TEST(HttpTarget, AsksForWholeAnswersToTokens) {
   PlayedServer server(answer_of(piece("a") + "data: [DONE]\n\n"));
-  HttpTarget target(
-      {.peer = peer_of(server), .model = "m", .api_key = "key", .vocab_size = 30, .prompt_key = 9});
+  api::HttpPeer peer = peer_of(server);
+  peer.api_key = "key";
+  HttpTarget target({.peer = peer, .model = "m", .vocab_size = 30, .prompt_key = 9});
   drive_load(std::vector<sim::RequestShape>{{0, 6, 11}}, 0, target, kNotStopped);
   server.join();
   EXPECT_THAT(server.last_request, HasSubstr("POST /v1/completions"));
@@ -167,14 +168,14 @@ TEST(HttpTarget, FindsTheModel) {
   const std::string answer =
       "HTTP/1.1 200 OK\r\nContent-Length: " + std::to_string(list.size()) + "\r\n\r\n" + list;
   PlayedServer server(answer, 3);
-  EXPECT_EQ(ask_for_model(peer_of(server), "", "")->name, "a");
-  EXPECT_EQ(ask_for_model(peer_of(server), "", "b")->context_max, 512);
-  const auto none = ask_for_model(peer_of(server), "", "c");
+  EXPECT_EQ(ask_for_model(peer_of(server), "")->name, "a");
+  EXPECT_EQ(ask_for_model(peer_of(server), "b")->context_max, 512);
+  const auto none = ask_for_model(peer_of(server), "c");
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().code, Code::kNotFound);
   EXPECT_THAT(none.error().message, HasSubstr("a, b"));
   PlayedServer loading("HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\n{\"data\":[]}");
-  const auto later = ask_for_model(peer_of(loading), "", "");
+  const auto later = ask_for_model(peer_of(loading), "");
   ASSERT_FALSE(later);
   EXPECT_EQ(later.error().code, Code::kUnavailable);
   EXPECT_THAT(later.error().message, HasSubstr("still be loading"));

@@ -49,7 +49,9 @@ class RouteCommand final : public Command {
                "new ones are used, those that are gone finish what they have");
     flags.text("--server-ca FILE", server_ca_, kServerCaHelp);
     flags.text("--server-key-file FILE", server_key_file_,
-               "the key that the servers ask for; it goes to them in place of the client's");
+               "the keys that the servers ask for, which go to them in place of the client's: a "
+               "line KEY for all, lines URL KEY for those with one of their own; it is read again "
+               "when it changes");
     flags.section("Routing");
     flags.choice("--policy NAME", policy_, {"prefix", "least-loaded", "round-robin"},
                  "prefix: the least work left, less what is known of the prompt there; "
@@ -79,12 +81,13 @@ class RouteCommand final : public Command {
     outlive_readers();
     const InterruptScope interrupts;
     raise_descriptor_limit();
-    JIGE_TRY(std::vector<api::HttpPeer> peers, read_servers());
+    JIGE_DO(check_servers_named());
+    JIGE_TRY(files_, read_files());
+    JIGE_TRY(std::vector<api::HttpPeer> peers, servers_of(files_));
     JIGE_TRY(api::ApiKeys keys, http_.api_keys());
     JIGE_TRY(const api::HttpServerOptions options, http_.http_options(keys, /*page=*/false));
     http_.warn_if_open(keys, options);
-    JIGE_TRY(api::RouterOptions router_options, router_options_of_flags());
-    JIGE_TRY(const auto router, api::Router::start(std::move(router_options)));
+    JIGE_TRY(const auto router, api::Router::start(router_options()));
     api::RouteService service({.version = kVersion, .keys = std::move(keys)}, *router);
     JIGE_TRY(const auto server, api::HttpServer::listen(options, service.handler()));
     service.set_http_stats([&server = *server] { return server.stats(); });
@@ -98,18 +101,45 @@ class RouteCommand final : public Command {
   }
 
  private:
-  Result<std::vector<api::HttpPeer>> read_servers() {
-    if (to_.empty() == servers_file_.empty()) {
-      return fail(Code::kInvalidArgument,
-                  "give the servers by --to URL, for each, or by --servers FILE{}",
-                  to_.empty() ? "" : ", not by both");
-    }
-    if (servers_file_.empty()) return resolve_servers(to_, "--to", server_ca_);
-    JIGE_TRY(servers_text_, read_file(servers_file_, kServerListBytesMax));
-    return resolve_servers(list_servers(servers_text_), servers_file_, server_ca_);
+  // What the files of --servers and --server-key-file say; empty where there is none.
+  struct ServerFiles {
+    std::string servers, keys;
+    bool operator==(const ServerFiles&) const = default;
+  };
+
+  Status check_servers_named() const {
+    if (to_.empty() != servers_file_.empty()) return {};
+    return fail(Code::kInvalidArgument,
+                "give the servers by --to URL, for each, or by --servers FILE{}",
+                to_.empty() ? "" : ", not by both");
   }
 
-  Result<api::RouterOptions> router_options_of_flags() const {
+  Result<ServerFiles> read_files() const {
+    ServerFiles files;
+    if (!servers_file_.empty()) {
+      JIGE_TRY(files.servers, read_file(servers_file_, kServerListBytesMax));
+    }
+    if (!server_key_file_.empty()) {
+      JIGE_TRY(files.keys, read_file(server_key_file_, kServerListBytesMax));
+    }
+    return files;
+  }
+
+  Result<std::vector<api::HttpPeer>> servers_of(const ServerFiles& files) const {
+    JIGE_TRY(std::vector<api::HttpPeer> peers,
+             servers_file_.empty()
+                 ? resolve_servers(to_, "--to", server_ca_)
+                 : resolve_servers(list_servers(files.servers), servers_file_, server_ca_));
+    if (server_key_file_.empty()) return peers;
+    JIGE_TRY(const ServerKeys keys, ServerKeys::parse(files.keys, server_key_file_));
+    keys.give(peers);
+    for (const std::string& url : keys.others(peers)) {
+      log_warn("{}: has a key for {}, which is none of the servers", server_key_file_, url);
+    }
+    return peers;
+  }
+
+  api::RouterOptions router_options() const {
     api::RouterOptions options;
     options.policy.rule = *plan::find_route_rule(policy_);
     options.learn_speeds = speeds_ == "learned";
@@ -118,14 +148,6 @@ class RouteCommand final : public Command {
     options.health.probe_s = probe_seconds_;
     options.idle.seconds = server_idle_seconds_;
     options.event_pause_s = kEventPauseMs * 1e-3;
-    if (server_key_file_.empty()) return options;
-    JIGE_TRY(const std::string text, read_file(server_key_file_, kServerListBytesMax));
-    const std::vector<std::string> lines = list_servers(text);
-    if (lines.size() != 1) {
-      return fail(Code::kInvalidArgument, "{}: has {} lines; one key is needed", server_key_file_,
-                  lines.size());
-    }
-    options.server_key = lines.front();
     return options;
   }
 
@@ -146,7 +168,9 @@ class RouteCommand final : public Command {
     StopWatch since_look;
     while (!interrupted()) {
       std::this_thread::sleep_for(kSignalPoll);
-      if (servers_file_.empty() || since_look.seconds() < kLookAtFileSeconds) continue;
+      if ((servers_file_.empty() && server_key_file_.empty()) ||
+          since_look.seconds() < kLookAtFileSeconds)
+        continue;
       since_look = StopWatch();
       read_again(router);
     }
@@ -167,23 +191,24 @@ class RouteCommand final : public Command {
                 left, http_.drain_seconds);
   }
 
-  // A list that cannot be read changes nothing: it may be half written.
+  // What cannot be read changes nothing: it may be half written.
   void read_again(api::Router& router) {
-    Result<std::string> text = read_file(servers_file_, kServerListBytesMax);
-    if (!text) return tell_once(text.error().message);
-    if (*text == servers_text_) return tell_once("");
-    auto peers = resolve_servers(list_servers(*text), servers_file_, server_ca_);
+    Result<ServerFiles> files = read_files();
+    if (!files) return tell_once(files.error().message);
+    if (*files == files_) return tell_once("");
+    auto peers = servers_of(*files);
     if (!peers) return tell_once(peers.error().message);
     tell_once("");
-    servers_text_ = std::move(*text);
-    log_info("{}: read again, {}", servers_file_, counted(std::ssize(*peers), "server"));
+    files_ = std::move(*files);
+    log_info("the servers and their keys were read again: {}",
+             counted(std::ssize(*peers), "server"));
     router.set_servers(std::move(*peers));
   }
 
   void tell_once(const std::string& trouble) {
     if (trouble == trouble_) return;
     trouble_ = trouble;
-    if (!trouble.empty()) log_warn("{}; the servers stay as they were", trouble);
+    if (!trouble.empty()) log_warn("{}; servers and keys stay as they were", trouble);
   }
 
   const Flags* flags_ = nullptr;
@@ -197,7 +222,7 @@ class RouteCommand final : public Command {
   double server_idle_seconds_ = api::IdleOptions().seconds;
   HttpFlags http_;
   OutputFlags output_;
-  std::string servers_text_;  // of the file, as it was read last
+  ServerFiles files_;  // as they were read last
   std::string trouble_;
 };
 

@@ -1,5 +1,7 @@
 #include "cli/server_list.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace jige::cli {
@@ -34,6 +36,62 @@ Result<std::vector<api::HttpPeer>> resolve_servers(const std::vector<std::string
     peers.push_back(std::move(*peer));
   }
   return peers;
+}
+
+Result<ServerKeys> ServerKeys::parse(std::string_view text, std::string_view where) {
+  ServerKeys keys;
+  for (const std::string& line : list_servers(text)) {
+    const size_t space = line.find_first_of(" \t");
+    const std::string key = line.substr(line.find_last_of(" \t") + 1);
+    const size_t count = keys.by_url_.size() + (keys.for_all_.empty() ? 0 : 1);
+    const std::string place = fmt::format("{}: key {}", where, count + 1);
+    const bool plain = std::ranges::all_of(key, [](unsigned char c) { return c > ' ' && c < 127; });
+    if (!plain) return fail(Code::kInvalidArgument, "{}: has characters that no key has", place);
+    if (key.find("://") != std::string::npos) {
+      return fail(Code::kInvalidArgument, "{}: a URL without a key behind it", place);
+    }
+    if (space == std::string::npos) {
+      if (!keys.for_all_.empty()) {
+        return fail(Code::kInvalidArgument,
+                    "{}: a second one for all servers; a line for one of them is URL KEY", place);
+      }
+      keys.for_all_ = key;
+      continue;
+    }
+    // Of a URL without "://" nobody could say that it is no key.
+    const std::string first = line.substr(0, space);
+    const bool named = first.starts_with("http://") || first.starts_with("https://");
+    const auto url = api::HttpPeer::url_of(first);
+    const size_t behind = line.find_first_not_of(" \t", space);
+    if (!named || !url || line.size() - behind != key.size()) {
+      return fail(Code::kInvalidArgument,
+                  "{}: a line is KEY, for all servers, or URL KEY, such as "
+                  "http://10.0.0.5:8000 and a key",
+                  place);
+    }
+    if (!keys.by_url_.emplace(*url, key).second) {
+      return fail(Code::kInvalidArgument, "{}: {} is there twice", place, *url);
+    }
+  }
+  if (!keys.for_all_.empty() || !keys.by_url_.empty()) return keys;
+  return fail(Code::kInvalidArgument, "{}: holds no key", where);
+}
+
+void ServerKeys::give(std::vector<api::HttpPeer>& peers) const {
+  for (api::HttpPeer& peer : peers) {
+    const auto own = by_url_.find(peer.url());
+    peer.api_key = own == by_url_.end() ? for_all_ : own->second;
+  }
+}
+
+std::vector<std::string> ServerKeys::others(const std::vector<api::HttpPeer>& peers) const {
+  std::vector<std::string> urls;
+  for (const auto& [url, key] : by_url_) {
+    const bool there =
+        std::ranges::any_of(peers, [&](const api::HttpPeer& peer) { return peer.url() == url; });
+    if (!there) urls.push_back(url);
+  }
+  return urls;
 }
 
 }  // namespace jige::cli

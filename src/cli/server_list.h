@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,5 +29,24 @@ std::vector<std::string> list_servers(std::string_view text);
 Result<std::vector<api::HttpPeer>> resolve_servers(const std::vector<std::string>& urls,
                                                    std::string_view where,
                                                    const std::string& ca_file = "");
+
+// The keys that servers ask for, as a file has them: a line `URL KEY` for each, and a line `KEY`
+// for all that have none of their own.
+class ServerKeys {
+ public:
+  // Of nobody.
+  ServerKeys() = default;
+  // Fails with kInvalidArgument, naming `where` and the line, but never a key.
+  static Result<ServerKeys> parse(std::string_view text, std::string_view where);
+
+  // Gives each its key.
+  void give(std::vector<api::HttpPeer>& peers) const;
+  // Those that have a line and are not among the peers.
+  std::vector<std::string> others(const std::vector<api::HttpPeer>& peers) const;
+
+ private:
+  std::string for_all_;
+  std::map<std::string, std::string> by_url_;
+};
 
 }  // namespace jige::cli

@@ -31,5 +31,49 @@ TEST(ServerList, RefusesWhatCannotBe) {
   EXPECT_THAT(peers.error().message, HasSubstr("/nowhere/ca.pem"));
 }
 
+std::string keys_given(const std::string& text, std::vector<std::string> urls) {
+  const auto keys = ServerKeys::parse(text, "keys.txt");
+  if (!keys) return keys.error().message;
+  auto peers = resolve_servers(urls, "--to");
+  keys->give(*peers);
+  std::string given;
+  for (const api::HttpPeer& peer : *peers) given += peer.api_key + ";";
+  return given;
+}
+
+TEST(ServerKeys, GivesEachServerItsOwn) {
+  const std::vector<std::string> urls = {"http://127.0.0.1:1", "127.0.0.1:2/v1/",
+                                         "https://127.0.0.1:1"};
+  EXPECT_EQ(keys_given("secret-of-all\n", urls), "secret-of-all;secret-of-all;secret-of-all;");
+  EXPECT_EQ(
+      keys_given("# ours\nhttp://127.0.0.1:1/ first\n\n  http://127.0.0.1:2\t second \r\n", urls),
+      "first;second;;")
+      << "with and without TLS are two servers";
+  EXPECT_EQ(keys_given("https://127.0.0.1:1 third\nrest", urls), "rest;rest;third;");
+}
+
+TEST(ServerKeys, RefusesWhatIsUnclearAndTellsNoKey) {
+  const std::pair<const char*, const char*> bad[] = {
+      {"", "keys.txt: holds no key"},
+      {"# none", "keys.txt: holds no key"},
+      {"secret1\nsecret2", "keys.txt: key 2: a second one for all"},
+      {"http://a:1 secret\nhttp://b:2", "keys.txt: key 2: a URL without a key"},
+      {"http://a:1 secret http://b:2", "keys.txt: key 1: a URL without a key"},
+      {"http://a:1 secret1 secret2", "keys.txt: key 1: a line is KEY"},
+      {"secret1 secret2", "keys.txt: key 1: a line is KEY"},
+      {"http://a:port secret", "keys.txt: key 1: a line is KEY"},
+      {"http://a:1 secret1\nhttp://a:1/v1 secret2", "keys.txt: key 2: http://a:1 is there twice"},
+      {"secret\x01", "keys.txt: key 1: has characters"},
+      {"http://a:1 secr\xc3\xa9t", "keys.txt: key 1: has characters"}};
+  for (const auto& [text, message] : bad) {
+    const std::string told = keys_given(text, {"http://127.0.0.1:1"});
+    EXPECT_THAT(told, HasSubstr(message)) << text;
+    EXPECT_THAT(told, ::testing::Not(HasSubstr("secr"))) << text;
+  }
+  const auto keys = ServerKeys::parse("http://127.0.0.1:1 a\nhttp://127.0.0.1:2 b", "keys.txt");
+  EXPECT_THAT(keys->others(*resolve_servers({"http://127.0.0.1:2"}, "--to")),
+              ElementsAre("http://127.0.0.1:1"));
+}
+
 }  // namespace
 }  // namespace jige::cli

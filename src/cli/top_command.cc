@@ -46,7 +46,8 @@ class TopCommand final : public Command {
   Status run() override {
     output_.apply();
     const InterruptScope interrupts;
-    JIGE_TRY(const api::HttpPeer peer, api::HttpPeer::resolve(url_, server_ca_));
+    JIGE_TRY(api::HttpPeer peer, api::HttpPeer::resolve(url_, server_ca_));
+    peer.api_key = api::client_key();
     const bool terminal = isatty(STDOUT_FILENO) != 0;
     std::optional<TopSample> before;
     do {
@@ -68,8 +69,7 @@ class TopCommand final : public Command {
 
  private:
   Result<std::string> get(const api::HttpPeer& peer, const std::string& path) const {
-    JIGE_TRY(api::HttpAnswer answer,
-             api::fetch(peer, {.path = path, .api_key = api::client_key()}, kFetchSeconds));
+    JIGE_TRY(api::HttpAnswer answer, api::fetch(peer, {.path = path}, kFetchSeconds));
     if (answer.status == 200) return std::move(answer.body);
     return fail(Code::kUnavailable, "{}{}: HTTP {}{}", peer.host, path, answer.status,
                 answer.status == 401   ? "; JIGE_API_KEY must hold a key"

@@ -149,6 +149,36 @@ TEST(Route, ReadsTheListOfItsServersAgain) {
   EXPECT_EQ(routing.post("/v1/completions", greedy(5, false)).status, 200);
 }
 
+TEST(Route, AsksEachServerWithItsOwnKey) {
+  const TestFolder folder;
+  const std::string keys[] = {folder / "one", folder / "two", folder / "servers"};
+  write_text(keys[0], "key-of-one\n");
+  write_text(keys[1], "key-of-two\n");
+  Serving one({TinyRun::get().run(), "--threads", "1", "--api-key-file", keys[0]});
+  Serving two({TinyRun::get().run(), "--threads", "1", "--api-key-file", keys[1]});
+  write_text(keys[2], server_url(one) + " key-of-one\nkey-of-all\n");
+  Routing routing({"--to", server_url(one), "--to", server_url(two), "--server-key-file", keys[2],
+                   "--policy", "round-robin"});
+  routing.servers_when([](const Json& all) {
+    return all[0]["state"] == "up" &&
+           all[1]["trouble"] == "GET /v1/models: HTTP 401; --server-key-file names its key";
+  });
+  write_text(keys[2], "key-of-all key-of-two\n");  // no such line: nothing changes
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  EXPECT_EQ(routing.post("/v1/completions", greedy(5, false)).status, 200);
+  write_text(keys[2], server_url(one) + " key-of-one\n" + server_url(two) + " key-of-two\n" +
+                          "http://127.0.0.1:1 key-of-none\n");
+  routing.wait_for_up(2);
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(routing.post("/v1/completions", greedy(5, false)).status, 200);
+  }
+  const Json servers = routing.servers_when([](const Json& all) { return all.size() == 2; });
+  EXPECT_GE(servers[1]["requests_total"], 2);
+  EXPECT_THAT(routing.err(), HasSubstr("has a key for http://127.0.0.1:1,"));
+  EXPECT_THAT(routing.err(), HasSubstr("servers and keys stay as they were"));
+  EXPECT_THAT(routing.err(), ::testing::Not(HasSubstr("key-of")));
+}
+
 // Others ask the first server themselves: what the router sends goes to the second meanwhile.
 TEST(Route, GoesAroundAServerThatIsBusyForOthers) {
   Serving one({TinyRun::get().run(), "--threads", "1"});

@@ -66,6 +66,7 @@ struct LateStreams {
       });
     }
     client.send(request_text("POST", path, kAskStream));
+    EXPECT_TRUE(soon([&] { return one.asked() + two.asked() == 1; }));
     const std::string head = client.read_until("\r\n\r\n");
     EXPECT_TRUE(head.starts_with("HTTP/1.1 200")) << head;
     EXPECT_THAT(head, HasSubstr("text/event-stream"));
@@ -92,10 +93,14 @@ TEST(RouteStream, BeginsWhereTheServerSaysNothingForLong) {
   server.post([&] {
     server.begin({.content_type = "text/event-stream"});
     server.write("data: a\n\n");
+  });
+  EXPECT_NE(late.client.read_until("data: a\n\n\r\n"), "");
+  EXPECT_EQ(late.client.read_until(kCommentChunk, 350), "") << "now its server speaks for itself";
+  server.post([&] {
     server.write("data: [DONE]\n\n");
     server.end();
   });
-  EXPECT_EQ(late.rest(), "data: a\n\ndata: [DONE]\n\n");
+  EXPECT_EQ(late.rest(), "data: [DONE]\n\n");
   EXPECT_EQ(late.other().asked(), 0);
   // The first bytes are those of the answer.
   const std::string metrics = late.routed.get("/metrics").body;
@@ -118,6 +123,7 @@ TEST(RouteStream, SaysCommentsOfItsOwnInPlaceOfTheServers) {
   RoutedServers routed({one.url()}, options);
   TestClient client(routed.port());
   client.send(request_text("POST", kStreamPath, kAskStream));
+  ASSERT_TRUE(soon([&] { return one.asked() == 1; }));
   EXPECT_EQ(client.read_until("HTTP", 250), "") << "it may be asked elsewhere";
   held->post([&] {
     held->write("data: a\n\n:\n\n");

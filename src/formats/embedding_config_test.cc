@@ -169,9 +169,9 @@ TEST(EmbeddingConfig, ReadsTheLayersBehindThePooling) {
   EXPECT_EQ(std::pair(first.inputs, first.outputs), std::pair(int64_t{24}, int64_t{40}));
   EXPECT_EQ(first.weight.size(), 24u * 40u);
   EXPECT_TRUE(first.bias.empty());
-  EXPECT_FALSE(first.is_tanh);
+  EXPECT_EQ(first.activation, VectorActivation::kIdentity);
   EXPECT_EQ(gemma.layers->back().bias.size(), 20u);
-  EXPECT_TRUE(gemma.layers->back().is_tanh);
+  EXPECT_EQ(gemma.layers->back().activation, VectorActivation::kTanh);
   EXPECT_TRUE(gemma.normalise);
 }
 

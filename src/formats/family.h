@@ -92,7 +92,8 @@ enum class Family {
   kMamba2,
   kJamba,
   kHyV3,
-  kKimiLinear
+  kKimiLinear,
+  kModernBert
 };
 // Families whose feed-forward layers, or some of them, are experts.
 inline constexpr bool has_experts(Family family) {

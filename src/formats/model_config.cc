@@ -205,10 +205,13 @@ class Checker {
     JIGE_DO(require(c_.norm_adds_one == family_.norm_adds_one,
                     family_.norm_adds_one ? "norms that add one to their weight"
                                           : "norms that are their weight"));
-    JIGE_DO(require(c_.norm_bias == family_.norm_bias,
+    JIGE_DO(require(!family_.norm_bias_field.empty() || c_.norm_bias == family_.norm_bias,
                     family_.norm_bias ? "biases in layer norms" : "layer norms without biases"));
     JIGE_DO(require(c_.norm_weights == family_.norm_weights,
                     family_.norm_weights ? "norms with weights" : "norms without weights"));
+    JIGE_DO(require(c_.bare_entry == family_.bare_entry,
+                    family_.bare_entry ? "no norm before the first layer's attention"
+                                       : "norms before the parts of every layer alike"));
     JIGE_DO(require(c_.embedding_norm == family_.embedding_norm,
                     family_.embedding_norm ? "a norm of embeddings" : "no norm of embeddings"));
     JIGE_DO(residual_features());
@@ -243,7 +246,7 @@ class Checker {
   Status attention_features() const {
     const bool gpt2 = c_.family == Family::kGpt2;
     const bool gemma = family_.gemma_scores;
-    const bool learned = gpt2 || family_.encoder;
+    const bool learned = gpt2 || family_.learned_positions;
     JIGE_DO(require(c_.position == (learned ? PositionKind::kLearned : PositionKind::kRotary),
                     learned ? "learned positions" : "rotary positions"));
     JIGE_DO(require(
@@ -373,8 +376,8 @@ class Checker {
       return require(!has_gate(c_.activation), "an activation without gate");
     }
     const ActivationKind wanted = family_.activation;
-    return require(c_.activation == wanted, wanted == ActivationKind::kSwiGlu  ? "a gated SiLU"
-                                            : wanted == ActivationKind::kGeGlu ? "a gated GELU"
+    return require(c_.activation == wanted, wanted == ActivationKind::kSwiGlu ? "a gated SiLU"
+                                            : has_gate(wanted)                ? "a gated GELU"
                                             : wanted == ActivationKind::kXielu
                                                 ? "xIELU"
                                                 : "a GELU without gate");

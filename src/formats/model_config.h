@@ -47,7 +47,8 @@ enum class ResidualForm { kSequential, kParallel, kParallelOneNorm };
 enum class LayerParts : uint8_t { kBoth, kAttention, kFeedForward };
 enum class ActivationKind {
   kSwiGlu,
-  kGeGlu,
+  kGeGlu,     // in the tanh form
+  kGeGluErf,  // in the exact form
   kGeluTanh,
   kGeluErf,
   kRelu,
@@ -60,7 +61,8 @@ enum class RopeScaling { kNone, kLinear, kLlama3, kLongRope, kYarn, kProportiona
 
 // Whether an activation multiplies with a gate: gate and up are then two products.
 constexpr bool has_gate(ActivationKind activation) {
-  return activation == ActivationKind::kSwiGlu || activation == ActivationKind::kGeGlu;
+  return activation == ActivationKind::kSwiGlu || activation == ActivationKind::kGeGlu ||
+         activation == ActivationKind::kGeGluErf;
 }
 
 struct RopeConfig {
@@ -302,6 +304,7 @@ struct ModelConfig {
   bool norm_adds_one = false;  // norms multiply with 1 + weight
   bool norm_bias = true;       // of layer norms, but for those of heads
   bool norm_weights = true;    // norms have weights
+  bool bare_entry = false;     // of those before a layer's parts the very first is left out
   double norm_eps = 1e-5;
   ResidualForm residual = ResidualForm::kSequential;
   ActivationKind activation = ActivationKind::kSwiGlu;
@@ -384,7 +387,7 @@ Status check_context(const ModelConfig& config, int64_t context);
 
 // The model_type of config.json: "llama", "gemma3_text", "qwen3_moe".
 std::string_view family_name(Family family);
-// Whether it is an encoder as BERT is, which makes vectors of texts alone.
+// Whether it is an encoder, as BERT is, which makes vectors of texts alone.
 bool is_encoder(Family family);
 // Whether files have one layer more, which predicts further tokens and is not read.
 bool has_layer_beyond(Family family);

@@ -116,8 +116,12 @@ int64_t count_parameters(const ModelConfig& config, int64_t experts) {
   const int64_t parts = attention_part_count(config) + feed_forward_count(config);
   const bool one_norm = config.residual == ResidualForm::kParallelOneNorm;
   const bool around = config.norm_place == NormPlace::kAround;
-  // The last one: behind the layers, or of encoders in front of them.
-  int64_t total = (around ? 2 * parts : one_norm ? config.layer_count : parts) * norm + norm;
+  // Of all layers, and behind and in front of them.
+  int64_t norms = around ? 2 * parts : one_norm ? config.layer_count : parts;
+  if (config.norm_place != NormPlace::kSum) ++norms;
+  if (config.embedding_norm) ++norms;
+  if (config.bare_entry) --norms;
+  int64_t total = norms * norm;
   for (int64_t layer = 0; layer < config.layer_count; ++layer) {
     if (!has_attention(config, layer)) continue;
     total += attention_parameter_count(config, layer);

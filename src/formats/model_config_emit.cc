@@ -196,6 +196,10 @@ void emit_family_fields(const ModelConfig& config, Json& out) {
     case Family::kLlama4:
       emit_llama4_layers(config, out);
       break;
+    case Family::kModernBert:
+      out["layer_types"] = layer_types(config);
+      emit_side_windows(config, out);
+      break;
     case Family::kSmolLm3:
       emit_smollm3(config, out);
       break;
@@ -285,6 +289,8 @@ void emit_rotary_family(const ModelConfig& config, Json& out) {
     // The first Gemma has it by the usual name too.
     if (config.family == Family::kGemma) out["hidden_act"] = "gelu_pytorch_tanh";
     out["hidden_activation"] = "gelu_pytorch_tanh";
+  } else if (config.activation == ActivationKind::kGeGluErf) {
+    out["hidden_activation"] = usual_activation(config.activation);
   } else if (family_info(config.family).chooses_activation) {
     out[activation_field(config.family)] = plain_activation_name(config.activation);
   } else {
@@ -326,7 +332,7 @@ Json to_hf_config(const ModelConfig& config) {
     emit_gpt2(config, out);
   } else if (info.recurrent_only) {
     emit_recurrent_only(config, out);
-  } else if (info.encoder) {
+  } else if (info.learned_positions) {
     emit_encoder(config, out);
   } else {
     emit_rotary_family(config, out);

@@ -1,8 +1,10 @@
 #include "formats/model_config_encoder.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "formats/model_config_activation.h"
 #include "formats/model_config_fields.h"
@@ -12,7 +14,46 @@ namespace jige::formats {
 namespace {
 
 // RoBERTa's first token has the row behind that of padding.
-bool begins_behind_padding(Family family) { return family != Family::kBert; }
+bool begins_behind_padding(Family family) {
+  return family == Family::kRoberta || family == Family::kXlmRoberta;
+}
+
+constexpr const char* kAngles = "rope_parameters";
+constexpr double kSideTheta = 1e4;
+constexpr int64_t kSidesMin = 2;  // tokens of a window, one to each side
+
+// The object that says how the heads of layers of a kind turn, or null.
+Result<const Json*> angles_of(const Json& config, const char* kind, std::string_view where) {
+  const Json* all = find_field(config, kAngles);
+  if (all && !all->is_object()) {
+    return fail(Code::kCorrupt, "{}: field \"{}\" must be an object or null", where, kAngles);
+  }
+  const Json* object = all ? find_field(*all, kind) : nullptr;
+  if (object && !object->is_object()) {
+    return fail(Code::kCorrupt, "{}: field \"{}\" of {} must be an object or null", where, kind,
+                kAngles);
+  }
+  return object;
+}
+
+Status refuse_scaled_angles(const Json& object, std::string_view where) {
+  JIGE_TRY(const std::string old_type, get_string_or(object, "type", "default", where));
+  JIGE_TRY(const std::string type, get_string_or(object, "rope_type", old_type, where));
+  if (type == "default") return {};
+  return fail(Code::kUnsupported,
+              "{}: rope type \"{}\" is not supported for this family; it computes default alone",
+              where, type.substr(0, 80));
+}
+
+// Of layers of a kind: an object's, or that of a field at the top.
+Result<double> angle_theta(const Json& config, const char* kind, const char* field, double usual,
+                           std::string_view where) {
+  JIGE_TRY(const Json* object, angles_of(config, kind, where));
+  JIGE_TRY(const double top, get_number_or(config, field, usual, where));
+  if (!object) return top;
+  JIGE_DO(refuse_scaled_angles(*object, where));
+  return get_number_or(*object, "rope_theta", top, where);
+}
 
 Status refuse_encoder_variants(const Json& config, std::string_view where) {
   JIGE_TRY(const std::string kind,
@@ -70,7 +111,6 @@ Status parse_encoder(const Json& config, ModelConfig& out, std::string_view wher
   out.qkv_bias = out.output_bias = out.mlp_bias = true;
   out.tied_embeddings = true;  // there is no head
   out.position = PositionKind::kLearned;
-  out.looks_ahead = true;
   return {};
 }
 
@@ -88,12 +128,62 @@ void emit_encoder(const ModelConfig& config, Json& out) {
   }
 }
 
+Status parse_side_window(const Json& config, ModelConfig& out, std::string_view where) {
+  JIGE_TRY(const int64_t both,
+           get_int_or(config, "local_attention", family_info(out.family).window, where));
+  if (both < kSidesMin || both > kContextMax) {
+    return fail(Code::kCorrupt, "{}: field \"local_attention\" is {}; it must lie in [{}, {}]",
+                where, both, kSidesMin, kContextMax);
+  }
+  out.sliding_window = both / 2;
+  return {};
+}
+
+Status parse_side_ropes(const Json& config, ModelConfig& out, std::string_view where) {
+  if (const Json* scaling = find_field(config, "rope_scaling")) {
+    JIGE_DO(refuse_scaled_angles(*scaling, where));
+  }
+  JIGE_TRY(out.rope.theta, angle_theta(config, "full_attention", "global_rope_theta",
+                                       family_info(out.family).theta, where));
+  // transformers before 5 took null for the theta of the others.
+  const double usual = present(config, "local_rope_theta") ? out.rope.theta : kSideTheta;
+  JIGE_TRY(const double theta,
+           angle_theta(config, "sliding_attention", "local_rope_theta", usual, where));
+  if (theta != out.rope.theta) out.sliding_rope = RopeConfig{.theta = theta};
+  return {};
+}
+
+void emit_side_windows(const ModelConfig& config, Json& out) {
+  out["norm_bias"] = config.norm_bias;
+  if (config.sliding_window > 0) out["local_attention"] = 2 * (config.sliding_window - 1);
+  const std::vector<uint8_t>& sliding = config.layer_is_sliding;
+  // Readers before layer_types know a pattern alone: each so manieth layer, from the first on, has
+  // no window.
+  const auto second =
+      sliding.empty() ? sliding.end() : std::find(sliding.begin() + 1, sliding.end(), uint8_t{0});
+  const auto period = second - sliding.begin();
+  bool regular = !sliding.empty() || config.sliding_window == 0;
+  for (size_t i = 0; i < sliding.size(); ++i) {
+    regular = regular && sliding[i] == (static_cast<std::ptrdiff_t>(i) % period != 0);
+  }
+  if (regular) out["global_attn_every_n_layers"] = sliding.empty() ? 1 : period;
+}
+
+void emit_side_ropes(const ModelConfig& config, Json& out) {
+  const double theta = config.sliding_rope.value_or(config.rope).theta;
+  out["global_rope_theta"] = config.rope.theta;
+  out["local_rope_theta"] = theta;
+  out[kAngles] = {{"full_attention", {{"rope_type", "default"}, {"rope_theta", config.rope.theta}}},
+                  {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", theta}}}};
+}
+
 Status check_encoder(const ModelConfig& config, std::string_view where) {
-  const bool encoder = family_info(config.family).encoder;
-  if (!encoder && config.position_offset == 0 && config.token_types == 0) return {};
+  const FamilyInfo& family = family_info(config.family);
+  if (!family.encoder && config.position_offset == 0 && config.token_types == 0) return {};
   const bool offset = begins_behind_padding(config.family);
-  if (encoder && config.looks_ahead && (config.position_offset > 0) == offset &&
-      config.position_offset <= kContextMax + 1 && config.token_types >= 1 &&
+  const bool types = family.learned_positions;
+  if (family.encoder && config.looks_ahead && (config.position_offset > 0) == offset &&
+      config.position_offset <= kContextMax + 1 && (config.token_types >= 1) == types &&
       config.token_types <= kVocabMax &&
       (!offset || config.pad_id + 1 == config.position_offset || config.pad_id < 0)) {
     return {};

@@ -1,5 +1,6 @@
-// Encoders as BERT and RoBERTa are, whose tokens see each other: their sizes, the row of positions
-// that a text begins at, and the table of token types.
+// Encoders, whose tokens see each other: the sizes of those that are as BERT and RoBERTa, the row
+// of positions that a text begins at, and the table of token types; the windows and angles of
+// ModernBERT.
 //
 // Internal to the model_config*.cc files. Threads: pure functions.
 #pragma once
@@ -17,6 +18,15 @@ bool is_encoder_class(const FamilyInfo& family, std::string_view name);
 // what Jige does not compute, and with kCorrupt naming the field.
 Status parse_encoder(const Json& config, ModelConfig& out, std::string_view where);
 void emit_encoder(const ModelConfig& config, Json& out);
+
+// Of ModernBERT: "local_attention", the window of both sides together, as that of one side, and how
+// the heads of layers without a window and with it turn, by "rope_parameters" or by
+// "global_rope_theta" and "local_rope_theta". Fail with kCorrupt or kUnsupported naming the field.
+Status parse_side_window(const Json& config, ModelConfig& out, std::string_view where);
+Status parse_side_ropes(const Json& config, ModelConfig& out, std::string_view where);
+void emit_side_windows(const ModelConfig& config, Json& out);
+void emit_side_ropes(const ModelConfig& config, Json& out);
+
 // Fails with kInvalidArgument where an encoder's fields contradict each other.
 Status check_encoder(const ModelConfig& config, std::string_view where);
 

@@ -91,6 +91,90 @@ TEST(ModelConfigEncoder, RefusesWhatItDoesNotCompute) {
   EXPECT_FAILS_WITH(check_model_config(llama, "x"), Code::kInvalidArgument, "llama");
 }
 
+Json modern_json() { return encoder_json("modernbert"); }
+
+TEST(ModelConfigEncoder, ModernBertHasTheDefaultsOfTransformers) {
+  const ModelConfig modern = config_of(modern_json());
+  EXPECT_TRUE(is_encoder(modern.family) && modern.looks_ahead && modern.embedding_norm);
+  EXPECT_EQ(modern.norm_place, NormPlace::kBefore);
+  EXPECT_TRUE(modern.bare_entry && modern.fused_projections && !modern.norm_bias);
+  EXPECT_EQ(modern.activation, ActivationKind::kGeGluErf);
+  EXPECT_EQ(modern.position, PositionKind::kRotary);
+  EXPECT_EQ(modern.rope.theta, 160000);
+  ASSERT_TRUE(modern.sliding_rope.has_value());
+  EXPECT_EQ(modern.sliding_rope->theta, 10000);
+  EXPECT_EQ(modern.sliding_window, 65) << "64 tokens to each side";
+  EXPECT_EQ(modern.layer_is_sliding, (std::vector<uint8_t>{0, 1, 1, 0}));
+  EXPECT_FALSE(modern.qkv_bias || modern.output_bias || modern.mlp_bias);
+  EXPECT_EQ(modern.token_types, 0);
+  EXPECT_EQ(modern.kv_head_count, 4);
+}
+
+TEST(ModelConfigEncoder, ModernBertIsReadInBothSpellings) {
+  const Json old = changed(modern_json(), {{"global_attn_every_n_layers", 2},
+                                           {"local_attention", 33},
+                                           {"global_rope_theta", 5000.0},
+                                           {"local_rope_theta", 700.0}});
+  const ModelConfig config = config_of(old);
+  EXPECT_EQ(config.layer_is_sliding, (std::vector<uint8_t>{0, 1, 0, 1}));
+  EXPECT_EQ(config.sliding_window, 17);
+  EXPECT_EQ(config.rope.theta, 5000);
+  EXPECT_EQ(config.sliding_rope->theta, 700);
+  Json latest =
+      changed(modern_json(),
+              {{"local_attention", 33},
+               {"layer_types",
+                {"full_attention", "sliding_attention", "full_attention", "sliding_attention"}},
+               {"rope_parameters",
+                {{"full_attention", {{"rope_type", "default"}, {"rope_theta", 5000.0}}},
+                 {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 700.0}}}}}});
+  EXPECT_EQ(config_of(latest), config);
+  latest["rope_parameters"].erase("sliding_attention");
+  EXPECT_EQ(config_of(latest).sliding_rope->theta, 10000);
+  Json alike = changed(old, {{"local_rope_theta", nullptr}});
+  EXPECT_FALSE(config_of(alike).sliding_rope.has_value()) << "null: that of the others";
+}
+
+TEST(ModelConfigEncoder, ModernBertIsReadBackAsItWasWritten) {
+  for (const Json& fields :
+       {Json::object(), Json{{"norm_bias", true}, {"attention_bias", true}, {"mlp_bias", true}},
+        Json{{"global_attn_every_n_layers", 1}}, Json{{"local_rope_theta", nullptr}},
+        Json{{"layer_types", Json::array_t(4, "sliding_attention")}},
+        Json{{"layer_types",
+              {"sliding_attention", "full_attention", "full_attention", "sliding_attention"}}}}) {
+    const ModelConfig config = config_of(changed(modern_json(), fields));
+    EXPECT_EQ(config_of(to_hf_config(config)), config) << fields;
+  }
+}
+
+TEST(ModelConfigEncoder, ModernBertRefusesWhatItDoesNotCompute) {
+  const Json modern = modern_json();
+  EXPECT_FAILS_WITH(parsed(changed(modern, {{"hidden_activation", "silu"}})), Code::kUnsupported,
+                    "hidden_activation");
+  EXPECT_FAILS_WITH(parsed(changed(modern, {{"local_attention", 1}})), Code::kCorrupt,
+                    "local_attention");
+  EXPECT_FAILS_WITH(
+      parsed(changed(modern, {{"rope_parameters",
+                               {{"full_attention", {{"rope_type", "yarn"}, {"factor", 2}}}}}})),
+      Code::kUnsupported, "yarn");
+  EXPECT_FAILS_WITH(parsed(changed(modern, {{"rope_scaling", {{"type", "linear"}}}})),
+                    Code::kUnsupported, "linear");
+  EXPECT_FAILS_WITH(parsed(changed(modern, {{"rope_parameters", 3}})), Code::kCorrupt,
+                    "rope_parameters");
+  EXPECT_FAILS_WITH(parsed(changed(modern, {{"rope_parameters", {{"full_attention", 3}}}})),
+                    Code::kCorrupt, "full_attention");
+  EXPECT_FAILS_WITH(parsed(changed(modern, {{"layer_types", Json::array_t(4, "other")}})),
+                    Code::kUnsupported, "other");
+  EXPECT_FAILS_WITH(parsed(changed(modern, {{"num_attention_heads", 5}})), Code::kCorrupt,
+                    "does not divide");
+  ModelConfig broken = config_of(modern);
+  broken.bare_entry = false;
+  EXPECT_FAILS_WITH(check_model_config(broken, "x"), Code::kInvalidArgument, "first layer");
+  broken = config_of(modern);
+  broken.token_types = 1;
+  EXPECT_FAILS_WITH(check_model_config(broken, "x"), Code::kInvalidArgument, "modernbert");
+}
+
 // Published sizes, without the layer that pools in training.
 TEST(ModelConfigEncoder, CountsTheParametersOfPublishedModels) {
   Json base = changed(encoder_json("bert"), {{"vocab_size", 30522},
@@ -105,6 +189,13 @@ TEST(ModelConfigEncoder, CountsTheParametersOfPublishedModels) {
                         {"max_position_embeddings", 514},
                         {"type_vocab_size", 1}});
   EXPECT_EQ(parameter_count(config_of(base)), 277453056);
+  base = changed(modern_json(), {{"vocab_size", 50368},
+                                 {"hidden_size", 768},
+                                 {"intermediate_size", 1152},
+                                 {"num_hidden_layers", 22},
+                                 {"num_attention_heads", 12},
+                                 {"max_position_embeddings", 8192}});
+  EXPECT_EQ(parameter_count(config_of(base)), 149014272);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "formats/model_config_encoder.h"
 #include "formats/model_config_fields.h"
 #include "formats/model_config_granite.h"
 #include "formats/model_config_llama4.h"
@@ -52,6 +53,7 @@ std::vector<uint8_t> all_but_every(int64_t period, int64_t layer_count) {
 Status parse_window(const Json& config, ModelConfig& out, std::string_view where) {
   const FamilyInfo& family = family_info(out.family);
   if (family.windows == WindowRule::kNone) return {};
+  if (out.family == Family::kModernBert) return parse_side_window(config, out, where);
   const bool given = find_field(config, "sliding_window");
   const bool null = present(config, "sliding_window") && !given;
   const bool switched = family.window_use == WindowUse::kIfSwitchedOn ||
@@ -90,6 +92,9 @@ Result<std::vector<uint8_t>> default_window_flags(const Json& config, const Mode
       family.unturned == UnturnedRule::kWithoutWindow && !find_field(config, "layer_types");
   if (out.family == Family::kGemma3 || unlisted) {
     JIGE_TRY(period, get_size_or(config, "sliding_window_pattern", period, where));
+  }
+  if (out.family == Family::kModernBert) {
+    JIGE_TRY(period, get_size_or(config, "global_attn_every_n_layers", period, where));
   }
   if (period > 0) flags = all_but_every(period, out.layer_count);
   if (period > 0 && family.full_first) {
@@ -187,8 +192,9 @@ Status parse_layers(const Json& config, ModelConfig& out, std::string_view where
   return {};
 }
 
-// transformers 5.24 counts the window of a side in two ways: with is_causal false a token sees
-// sliding_window tokens of each side beside itself; with use_bidirectional_attention half as many.
+// transformers 5.24 counts the window of a side in two ways: with is_causal false, and in encoders,
+// a token sees sliding_window tokens of each side beside itself; with use_bidirectional_attention
+// half as many.
 Status parse_looking_ahead(const Json& config, ModelConfig& out, std::string_view where) {
   const AheadRule rule = family_info(out.family).ahead;
   const bool encoder = family_info(out.family).encoder;
@@ -209,12 +215,12 @@ Status parse_looking_ahead(const Json& config, ModelConfig& out, std::string_vie
   out.looks_ahead = not_causal || halved || encoder;
   if (!out.looks_ahead || out.sliding_window == 0) return {};
   if (halved) out.sliding_window = out.sliding_window / 2 + 1;
-  if (not_causal) ++out.sliding_window;
+  if (not_causal || encoder) ++out.sliding_window;
   return {};
 }
 
 void emit_looking_ahead(const ModelConfig& config, Json& out) {
-  if (!config.looks_ahead) return;
+  if (!config.looks_ahead || family_info(config.family).encoder) return;
   const bool halved = family_info(config.family).ahead == AheadRule::kEither;
   if (halved) {
     out["use_bidirectional_attention"] = true;

@@ -123,7 +123,8 @@ Status parse_activation(const Json& config, ModelConfig& out, std::string_view w
   }
   const bool silu = out.activation == ActivationKind::kSwiGlu;
   const bool gemma = out.family == Family::kGemma;
-  const bool new_field = out.activation == ActivationKind::kGeGlu && !gemma;
+  const bool new_field = out.activation == ActivationKind::kGeGluErf ||
+                         (out.activation == ActivationKind::kGeGlu && !gemma);
   const char* field = new_field ? "hidden_activation" : "hidden_act";
   const char* wanted = usual_activation(out.activation);
   JIGE_TRY(const std::string activation, get_string_or(config, field, wanted, where));
@@ -271,6 +272,9 @@ Status parse_switches(const Json& config, ModelConfig& out, std::string_view whe
     JIGE_TRY(const bool around, get_bool_or(config, family.around_field, true, where));
     if (!around) out.norm_place = NormPlace::kBefore;
   }
+  if (!family.norm_bias_field.empty()) {
+    JIGE_TRY(out.norm_bias, get_bool_or(config, family.norm_bias_field, out.norm_bias, where));
+  }
   if (!family.head_gate_field.empty()) {
     JIGE_TRY(out.head_gates, get_bool_or(config, family.head_gate_field, true, where));
   }
@@ -310,6 +314,7 @@ Status parse_rotary_family(const Json& config, ModelConfig& out, std::string_vie
   const bool own_tied = family.short_conv_layers && find_field(config, "tie_embedding");
   const char* tied = own_tied ? "tie_embedding" : "tie_word_embeddings";
   JIGE_TRY(out.tied_embeddings, get_bool_or(config, tied, family.tied, where));
+  if (family.encoder) out.tied_embeddings = true;  // there is no head
   JIGE_DO(parse_biases(config, out, where));
   JIGE_DO(refuse_variants(config, out.family, where));
   JIGE_DO(parse_switches(config, out, where));
@@ -393,10 +398,10 @@ Result<ModelConfig> parse_model_config(const Json& whole, std::string_view where
   JIGE_TRY(out.stored_dtype, parse_stored_dtype(config, where));
   const bool stated = find_field(config, "dtype") || find_field(config, "torch_dtype");
   if (quantised && !stated) out.stored_dtype = DType::kBF16;
-  JIGE_DO(out.family == Family::kGpt2              ? parse_gpt2(config, out, where)
-          : family_info(out.family).recurrent_only ? parse_recurrent_only(config, out, where)
-          : family_info(out.family).encoder        ? parse_encoder(config, out, where)
-                                                   : parse_rotary_family(config, out, where));
+  JIGE_DO(out.family == Family::kGpt2                 ? parse_gpt2(config, out, where)
+          : family_info(out.family).recurrent_only    ? parse_recurrent_only(config, out, where)
+          : family_info(out.family).learned_positions ? parse_encoder(config, out, where)
+                                                      : parse_rotary_family(config, out, where));
   // Sizes first: what follows allocates by the number of layers.
   const auto checked = [&]() -> Status {
     Status status = check_model_config(out, where);

@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "formats/model_config_encoder.h"
 #include "formats/model_config_rope.h"
 #include "formats/model_families.h"
 
@@ -115,6 +116,7 @@ void emit_rope(const ModelConfig& config, Json& out) {
   if (config.family == Family::kMinistral3 || config.family == Family::kMistral4) {
     return emit_growing_rope(config, out);
   }
+  if (config.family == Family::kModernBert) return emit_side_ropes(config, out);
   if (family.ropes_by_kind) return emit_kind_ropes(config, out);
   if (family.unturned == UnturnedRule::kIfNoTheta && !config.layer_is_unturned.empty()) {
     out["rope_theta"] = nullptr;

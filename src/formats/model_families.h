@@ -88,6 +88,7 @@ inline constexpr PlainActivation kPlainActivations[] = {
 // What hidden_act says in families that choose none.
 inline constexpr const char* usual_activation(ActivationKind activation) {
   if (activation == ActivationKind::kXielu) return "xielu";
+  if (activation == ActivationKind::kGeGluErf) return "gelu";
   return activation == ActivationKind::kSwiGlu ? "silu" : "gelu_pytorch_tanh";
 }
 
@@ -128,6 +129,7 @@ inline constexpr SizeFields size_fields(Family family) {
       family_info(family).encoder) {
     fields.norm_eps = "layer_norm_eps";
   }
+  if (family == Family::kModernBert) fields.norm_eps = "norm_eps";
   return fields;
 }
 
@@ -155,6 +157,7 @@ inline void set_family_features(ModelConfig& out) {
   out.norm_adds_one = family.norm_adds_one;
   out.norm_bias = family.norm_bias;
   out.norm_weights = family.norm_weights;
+  out.bare_entry = family.bare_entry;
   out.activation = family.activation;
   out.qk_norm = family.head_norms == HeadNorms::kEach;
   out.qk_norm_turned = family.norms_turned;
@@ -167,6 +170,7 @@ inline void set_family_features(ModelConfig& out) {
   out.turns_neighbours = family.turns_neighbours;
   out.turns_backwards = family.turns_backwards;
   out.embedding_norm = family.embedding_norm;
+  out.looks_ahead = family.encoder;
   out.head_bias = family.head_bias;
   out.attention_sinks = family.attention_sinks;
   out.attention_gate = family.attention_gate;

@@ -67,7 +67,9 @@ struct FamilyInfo {
   bool recurrent_norms_before = false;
   bool norm_adds_one = false;
   bool norm_bias = true;
+  std::string_view norm_bias_field = "";  // they are as it says; empty: always as above
   bool norm_weights = true;
+  bool bare_entry = false;  // the first layer's attention reads the embeddings without a norm
   HeadNorms head_norms = HeadNorms::kNone;
   bool norms_turned = false;               // norms of heads are behind their turning
   std::string_view head_norms_field = "";  // models have them where it says so; empty: always
@@ -115,8 +117,9 @@ struct FamilyInfo {
   bool scores_by_head_dim = true;
   bool logits_cap_field = false;  // final_logit_softcapping counts
   bool embedding_norm = false;
-  bool encoder = false;     // as BERT: learned positions, token types, no head
-  bool root_scale = false;  // embeddings times the root of the width
+  bool encoder = false;            // tokens see each other, and there is no head
+  bool learned_positions = false;  // of encoders, whose sizes are read as BERT's
+  bool root_scale = false;         // embeddings times the root of the width
   bool logit_scale = false;
   bool granite_scales = false;     // embedding_multiplier, residual_multiplier and their like
   bool logits_multiplied = false;  // of these logits_scaling multiplies, and does not divide

@@ -78,28 +78,75 @@ Result<bool> read_score_activation(const std::string& folder, const Json& config
   return parse_score_activation(name, where);
 }
 
-// The head of a class for sequence classification.
-Result<std::vector<VectorLayer>> read_pair_head(const TensorFolder& files,
-                                                const ModelConfig& model) {
-  const int64_t width = model.hidden_size;
-  if (!is_encoder(model.family)) {
-    JIGE_TRY(VectorLayer score,
-             read_vector_layer(files, {.weight = "score.weight", .inputs = width, .outputs = 1}));
-    return std::vector{std::move(score)};
-  }
+// What stands behind the pooling of an encoder.
+struct PairHead {
+  VectorLayerSource first, last;
+  PoolingKind pooling = PoolingKind::kCls;
+};
+
+PairHead bert_head(const ModelConfig& model) {
   const bool bert = model.family == Family::kBert;
   const std::string dense = bert ? "bert.pooler.dense" : "classifier.dense";
   const std::string last = bert ? "classifier" : "classifier.out_proj";
-  JIGE_TRY(VectorLayer first, read_vector_layer(files, {.weight = dense + ".weight",
-                                                        .bias = dense + ".bias",
-                                                        .inputs = width,
-                                                        .outputs = width,
-                                                        .is_tanh = true}));
-  JIGE_TRY(VectorLayer second, read_vector_layer(files, {.weight = last + ".weight",
-                                                         .bias = last + ".bias",
-                                                         .inputs = width,
-                                                         .outputs = 1}));
-  return std::vector{std::move(first), std::move(second)};
+  return {.first = {.weight = dense + ".weight",
+                    .bias = dense + ".bias",
+                    .activation = VectorActivation::kTanh},
+          .last = {.weight = last + ".weight", .bias = last + ".bias"}};
+}
+
+Result<PairHead> modern_bert_head(const Json& config, const ModelConfig& model,
+                                  std::string_view where) {
+  JIGE_TRY(const std::string pooling, get_string_or(config, "classifier_pooling", "cls", where));
+  JIGE_TRY(const std::string activation,
+           get_string_or(config, "classifier_activation", "gelu", where));
+  JIGE_TRY(const bool bias, get_bool_or(config, "classifier_bias", false, where));
+  if (activation != "gelu") {
+    return fail(Code::kUnsupported,
+                "{}: field \"classifier_activation\" is \"{}\", which Jige does not compute; it "
+                "computes gelu",
+                where, activation.substr(0, 80));
+  }
+  if (pooling != "cls" && pooling != "mean") {
+    return fail(Code::kUnsupported,
+                "{}: field \"classifier_pooling\" is \"{}\", which Jige does not compute; it "
+                "computes cls and mean",
+                where, pooling.substr(0, 80));
+  }
+  return PairHead{.first = {.weight = "head.dense.weight",
+                            .bias = bias ? "head.dense.bias" : "",
+                            .norm = "head.norm.weight",
+                            .norm_bias = model.norm_bias ? "head.norm.bias" : "",
+                            .norm_eps = model.norm_eps,
+                            .activation = VectorActivation::kGelu},
+                  .last = {.weight = "classifier.weight", .bias = "classifier.bias"},
+                  .pooling = pooling == "cls" ? PoolingKind::kCls : PoolingKind::kMean};
+}
+
+// The head of a class for sequence classification, and what it reads.
+Status read_pair_head(const TensorFolder& files, const Json& json, const ModelConfig& model,
+                      std::string_view where, PairConfig& config) {
+  const int64_t width = model.hidden_size;
+  std::vector<VectorLayer> layers;
+  const auto add = [&](VectorLayerSource source, int64_t outputs) -> Status {
+    source.inputs = width;
+    source.outputs = outputs;
+    JIGE_TRY(VectorLayer layer, read_vector_layer(files, source));
+    layers.push_back(std::move(layer));
+    return {};
+  };
+  if (!is_encoder(model.family)) {
+    JIGE_DO(add({.weight = "score.weight"}, 1));
+  } else {
+    PairHead head = bert_head(model);
+    if (model.family == Family::kModernBert) {
+      JIGE_TRY(head, modern_bert_head(json, model, where));
+    }
+    JIGE_DO(add(head.first, width));
+    JIGE_DO(add(head.last, 1));
+    config.pooling = head.pooling;
+  }
+  config.layers = std::make_shared<const std::vector<VectorLayer>>(std::move(layers));
+  return {};
 }
 
 // How much a language model's head says "yes" rather than "no".
@@ -130,22 +177,25 @@ Result<PairConfig> load_pairs(const std::string& folder, const text::Tokenizer& 
   const std::string name = class_of(json);
   const bool judges = name.ends_with(kPairClassEnd);
   if (!judges && name != "Qwen3ForCausalLM") {
-    return fail(Code::kUnsupported,
-                "{}: the class \"{}\" does not judge pairs of texts; those that do are Bert…, "
-                "Roberta…, XLMRoberta… and Qwen3ForSequenceClassification with one label, and "
-                "Qwen3ForCausalLM of Qwen3-Reranker",
-                path, name.substr(0, 80));
+    return fail(
+        Code::kUnsupported,
+        "{}: the class \"{}\" does not judge pairs of texts; those that do are Bert…, "
+        "Roberta…, XLMRoberta…, ModernBert… and Qwen3ForSequenceClassification with one label, and "
+        "Qwen3ForCausalLM of Qwen3-Reranker",
+        path, name.substr(0, 80));
   }
   if (judges) JIGE_DO(check_labels(json, path));
   JIGE_TRY(const TensorFolder files, TensorFolder::open(folder));
-  JIGE_TRY(std::vector<VectorLayer> layers,
-           judges ? read_pair_head(files, model) : read_verdict(files, model, tokenizer));
   JIGE_TRY(const TextLimits limits, load_text_limits(folder));
   PairConfig config{.token_types = limits.has_types ? std::max<int64_t>(1, model.token_types) : 1,
                     .tokens_max = limits.tokens_max};
-  config.layers = std::make_shared<const std::vector<VectorLayer>>(std::move(layers));
   if (judges) {
+    JIGE_DO(read_pair_head(files, json, model, path, config));
     JIGE_TRY(config.is_sigmoid, read_score_activation(folder, json, path));
+  }
+  if (!judges) {
+    JIGE_TRY(std::vector<VectorLayer> verdict, read_verdict(files, model, tokenizer));
+    config.layers = std::make_shared<const std::vector<VectorLayer>>(std::move(verdict));
   }
   if (!is_encoder(model.family)) {
     config.join = PairJoin::kQwen3;

@@ -4,6 +4,8 @@
 //   BertForSequenceClassification              classifier(tanh(bert.pooler.dense(h[0])))
 //   RobertaForSequenceClassification,
 //   XLMRobertaForSequenceClassification        classifier.out_proj(tanh(classifier.dense(h[0])))
+//   ModernBertForSequenceClassification        classifier(norm(gelu(head.dense(h)))), h by
+//                                              "classifier_pooling" h[0] or the mean
 //   Qwen3ForSequenceClassification             score(h[n-1])
 //   Qwen3ForCausalLM (Qwen3-Reranker)          head row of "yes" · h[n-1] − that of "no" · h[n-1]
 //

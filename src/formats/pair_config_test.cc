@@ -78,6 +78,8 @@ TEST(PairConfig, SaysHowFoldersJudge) {
   const Case cases[] = {{"bert", kTokenizer, PoolingKind::kCls, 2, false, 2, 96, true},
                         {"roberta", kTokenizer, PoolingKind::kCls, 2, true, 1, 120, true},
                         {"xlm_roberta", kTokenizer, PoolingKind::kCls, 2, true, 1, 120, true},
+                        {"modernbert", kTokenizer, PoolingKind::kCls, 2, true, 1, 128, true},
+                        {"modernbert_mean", kTokenizer, PoolingKind::kMean, 2, true, 1, 128, true},
                         {"qwen3_class", PairJoin::kQwen3, kLast, 1, true, 1, 0, true},
                         {"qwen3", PairJoin::kQwen3, kLast, 1, true, 1, 0, false},
                         {"qwen3_untied", PairJoin::kQwen3, kLast, 1, true, 1, 0, false}};
@@ -89,8 +91,12 @@ TEST(PairConfig, SaysHowFoldersJudge) {
     ASSERT_EQ(made->layers->size(), one.layers) << one.name;
     EXPECT_EQ(made->layers->front().inputs, 24) << one.name;
     EXPECT_EQ(made->layers->back().outputs, 1) << one.name;
-    EXPECT_EQ(made->layers->front().is_tanh, one.layers == 2) << one.name;
-    EXPECT_FALSE(made->layers->back().is_tanh) << one.name;
+    const bool modern = std::string_view(one.name).starts_with("modernbert");
+    EXPECT_EQ(made->layers->front().activation, modern            ? VectorActivation::kGelu
+                                                : one.layers == 2 ? VectorActivation::kTanh
+                                                                  : VectorActivation::kIdentity)
+        << one.name;
+    EXPECT_EQ(made->layers->back().activation, VectorActivation::kIdentity) << one.name;
     EXPECT_EQ(made->is_sigmoid, one.is_sigmoid) << one.name;
     EXPECT_EQ(made->token_types, one.token_types) << one.name;
     EXPECT_EQ(made->tokens_max, one.tokens_max) << one.name;

@@ -13,11 +13,12 @@
 namespace jige::formats {
 namespace {
 
-Result<bool> parse_tanh(const Json& config, std::string_view where) {
+Result<VectorActivation> parse_vector_activation(const Json& config, std::string_view where) {
   JIGE_TRY(const std::string name,
            get_string_or(config, "activation_function", "torch.nn.modules.activation.Tanh", where));
   const std::string_view kind = std::string_view(name).substr(name.rfind('.') + 1);
-  if (kind == "Tanh" || kind == "Identity") return kind == "Tanh";
+  if (kind == "Tanh") return VectorActivation::kTanh;
+  if (kind == "Identity") return VectorActivation::kIdentity;
   return fail(Code::kUnsupported,
               "{}: field \"activation_function\" is \"{}\", which Jige does not compute; it "
               "computes Identity and Tanh",
@@ -63,8 +64,18 @@ Result<TensorView> find_plain_tensor(const TensorFolder& files, std::string_view
               files.folder(), name, stored->dtype_name);
 }
 
+Result<std::vector<float>> read_vector(const TensorFolder& files, const std::string& name,
+                                       int64_t count) {
+  std::vector<float> numbers;
+  if (name.empty()) return numbers;
+  JIGE_TRY(const TensorView stored, find_plain_tensor(files, name, {count}));
+  for (int64_t i = 0; i < count; ++i) numbers.push_back(widened(stored, i));
+  return numbers;
+}
+
 Result<VectorLayer> read_vector_layer(const TensorFolder& files, const VectorLayerSource& source) {
-  VectorLayer layer{.inputs = source.inputs, .outputs = source.outputs, .is_tanh = source.is_tanh};
+  VectorLayer layer{
+      .inputs = source.inputs, .outputs = source.outputs, .activation = source.activation};
   JIGE_TRY(const TensorView weight,
            find_plain_tensor(files, source.weight, {layer.outputs, layer.inputs}));
   layer.weight.resize(static_cast<size_t>(layer.inputs * layer.outputs));
@@ -74,9 +85,10 @@ Result<VectorLayer> read_vector_layer(const TensorFolder& files, const VectorLay
           widened(weight, row * layer.inputs + column);
     }
   }
-  if (source.bias.empty()) return layer;
-  JIGE_TRY(const TensorView added, find_plain_tensor(files, source.bias, {layer.outputs}));
-  for (int64_t i = 0; i < layer.outputs; ++i) layer.bias.push_back(widened(added, i));
+  JIGE_TRY(layer.bias, read_vector(files, source.bias, layer.outputs));
+  JIGE_TRY(layer.norm.weight, read_vector(files, source.norm, layer.outputs));
+  JIGE_TRY(layer.norm.bias, read_vector(files, source.norm_bias, layer.outputs));
+  layer.norm.eps = source.norm_eps;
   return layer;
 }
 
@@ -88,7 +100,7 @@ Result<VectorLayer> load_vector_layer(const std::string& folder) {
   JIGE_TRY(source.outputs, parse_width(config, "out_features", path));
   JIGE_TRY(const bool bias, get_bool_or(config, "bias", true, path));
   if (bias) source.bias = "linear.bias";
-  JIGE_TRY(source.is_tanh, parse_tanh(config, path));
+  JIGE_TRY(source.activation, parse_vector_activation(config, path));
   JIGE_TRY(const TensorFolder files, TensorFolder::open(folder));
   return read_vector_layer(files, source);
 }

@@ -1,5 +1,6 @@
 // VectorLayer: a product that a folder puts behind the pooling, as sentence-transformers' module
-// Dense does: y = f(W x + b), x the vector so far.
+// Dense does: y = f(W x + b), x the vector so far. Of a head for pairs of texts a layer norm may
+// follow.
 //
 //   PATH/config.json         "in_features", "out_features", "bias", "activation_function": the name
 //                            of a class of torch, Identity or Tanh; Tanh where it is left out
@@ -18,12 +19,22 @@
 
 namespace jige::formats {
 
+enum class VectorActivation { kIdentity, kTanh, kGelu };  // gelu in the exact form
+
+// y becomes (y - mean) / sqrt(variance + eps) · weight + bias.
+struct VectorNorm {
+  std::vector<float> weight;  // [outputs]; empty: there is no norm
+  std::vector<float> bias;    // [outputs], or empty
+  double eps = 0;
+};
+
 struct VectorLayer {
   int64_t inputs = 0;
   int64_t outputs = 0;
-  std::vector<float> weight;  // [inputs, outputs], turned
-  std::vector<float> bias;    // [outputs], or empty
-  bool is_tanh = false;       // f; else the number itself
+  std::vector<float> weight;                                  // [inputs, outputs], turned
+  std::vector<float> bias;                                    // [outputs], or empty
+  VectorActivation activation = VectorActivation::kIdentity;  // f
+  VectorNorm norm = {};
 };
 
 // A tensor of this shape and of f32, bf16 or f16. Fails with kNotFound, kCorrupt or kUnsupported,
@@ -33,13 +44,20 @@ Result<TensorView> find_plain_tensor(const TensorFolder& files, std::string_view
 // Number i of such a tensor.
 float widened(const TensorView& view, int64_t i);
 
+// A vector of so many numbers; empty without a name. Fails as find_plain_tensor() does.
+Result<std::vector<float>> read_vector(const TensorFolder& files, const std::string& name,
+                                       int64_t count);
+
 // What a layer is made of, in a folder of tensors.
 struct VectorLayerSource {
-  std::string weight;  // names
-  std::string bias;    // or empty
+  std::string weight;     // names
+  std::string bias;       // or empty
+  std::string norm;       // of a norm's weight, or empty
+  std::string norm_bias;  // or empty
+  double norm_eps = 0;
   int64_t inputs = 0;
   int64_t outputs = 0;
-  bool is_tanh = false;
+  VectorActivation activation = VectorActivation::kIdentity;
 };
 // Fails as find_plain_tensor() does.
 Result<VectorLayer> read_vector_layer(const TensorFolder& files, const VectorLayerSource& source);

@@ -69,6 +69,12 @@ ModelNames model_names(const formats::ModelConfig& config) {
     case formats::Family::kRoberta:
     case formats::Family::kXlmRoberta:
       return encoder_names_of("roberta");
+    case formats::Family::kModernBert:
+      return {.table = "model.embeddings.tok_embeddings",
+              .positions = "",
+              .final_norm = "model.final_norm",
+              .head = "",
+              .embedding_norm = "model.embeddings.norm"};
     case formats::Family::kExaone:
       return {"transformer.wte", "", "transformer.ln_f", "lm_head"};
     case formats::Family::kGptNeoX:

@@ -127,7 +127,8 @@ TensorView DenseMlp::forward_input(Stream& stream, const BlockWeights& weights, 
                                  .past_caches = true,
                                  .adapters = work.adapters,
                                  .norm = work.norm};
-  if (gated() && !sparse() && !work.saves) {
+  const bool one_pass = activation_ != formats::ActivationKind::kGeGluErf;
+  if (gated() && one_pass && !sparse() && !work.saves) {
     const bool swiglu = activation_ == formats::ActivationKind::kSwiGlu;
     product.dst = saved.ffn.column_range(0, size_);
     if (input_.forward_gated(stream, weights, compute, product,
@@ -212,6 +213,8 @@ void DenseMlp::activate(Stream& stream, const BlockWeights& weights, const Tenso
                         const TensorView& ffn) const {
   if (activation_ == formats::ActivationKind::kSwiGlu) {
     ops::swiglu_forward(stream, dst, ffn);
+  } else if (activation_ == formats::ActivationKind::kGeGluErf) {
+    ops::geglu_erf_forward(stream, dst, ffn);
   } else if (gated()) {
     ops::geglu_forward(stream, dst, ffn);
   } else if (curved()) {
@@ -227,6 +230,8 @@ void DenseMlp::backward_activate(Stream& stream, const BlockWeights& weights,
   const TensorView& grad_ffn = pending.ffn;
   if (activation_ == formats::ActivationKind::kSwiGlu) {
     ops::swiglu_backward(stream, grad_ffn, grad_activated, ffn, ffn.column_range(0, size_));
+  } else if (activation_ == formats::ActivationKind::kGeGluErf) {
+    ops::geglu_erf_backward(stream, grad_ffn, grad_activated, ffn, ffn.column_range(0, size_));
   } else if (gated()) {
     ops::geglu_backward(stream, grad_ffn, grad_activated, ffn, ffn.column_range(0, size_));
   } else if (curved()) {

@@ -34,7 +34,7 @@ Embedding::Embedding(const EmbeddingOptions& options)
   JIGE_CHECK(!has_types_ || has_positions(), "token types without learned positions");
   if (has_types_) add_table(options.types_name, options.type_count);
   if (!options.norm_of) return;
-  norm_.emplace(*options.norm_of, options.norm_name, width_, true, params_);
+  norm_.emplace(*options.norm_of, options.norm_name, width_, options.norm_of->norm_bias, params_);
 }
 
 Embedding::Embedding(const EmbeddingOptions& options, const formats::ModelConfig& config,

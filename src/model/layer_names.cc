@@ -256,6 +256,15 @@ LayerNames encoder_names(const std::string& at) {
           .norm2_after = at + ".output.LayerNorm"};
 }
 
+LayerNames modern_bert_names(const std::string& at) {
+  return {.norm1 = at + ".attn_norm",
+          .attention = {.qkv = {at + ".attn.Wqkv"}},
+          .attention_output = at + ".attn.Wo",
+          .norm2 = at + ".mlp_norm",
+          .ffn_input = {at + ".mlp.Wi"},
+          .ffn_output = at + ".mlp.Wo"};
+}
+
 // Of families that have all names of a layer to themselves.
 std::optional<LayerNames> own_layer_names(formats::Family family, const std::string& number) {
   if (family == formats::Family::kGpt2) {
@@ -282,6 +291,7 @@ std::optional<LayerNames> own_layer_names(formats::Family family, const std::str
   if (family == formats::Family::kRoberta || family == formats::Family::kXlmRoberta) {
     return encoder_names("roberta.encoder.layer." + number);
   }
+  if (family == formats::Family::kModernBert) return modern_bert_names("model.layers." + number);
   if (family == formats::Family::kGptNeoX) {
     const std::string at = "gpt_neox.layers." + number;
     return LayerNames{.norm1 = at + ".input_layernorm",

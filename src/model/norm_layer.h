@@ -37,6 +37,8 @@ class NormLayer {
   ops::NormForward task(const BlockWeights& weights, const TensorView& dst, const TensorView& src,
                         const NormStats& stats) const;
   bool is_rms() const { return !is_layer_norm(); }
+  // Whether it was made for any columns: layers leave out some norms.
+  bool exists() const { return columns_ > 0; }
   // `stats` may be empty views: nothing is kept then.
   void forward(Stream& stream, const BlockWeights& weights, const TensorView& dst,
                const TensorView& src, const NormStats& stats) const;

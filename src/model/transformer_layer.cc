@@ -45,7 +45,8 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
     return NormLayer(config, name, width_, config.norm_bias, params_);
   };
   if (formats::has_attention_part(config, options.index)) {
-    if (norms_before_) norm1_ = make_norm(names.norm1);
+    const bool bare = config.bare_entry && options.index == 0;
+    if (norms_before_ && !bare) norm1_ = make_norm(names.norm1);
     attention_ = make_attention(config, options, residual_std, params_);
     JIGE_CHECK(!norms_after_ || !attention_->has_output(), "a norm behind two products");
     attention_output_ = make_attention_output(config, options, *attention_, residual_std, params_);
@@ -320,7 +321,7 @@ void TransformerLayer::forward_ffn(const BlockContext& context, const BlockWeigh
 void TransformerLayer::enter(Stream& stream, const BlockWeights& weights, const NormLayer& norm,
                              const TensorView& dst, const TensorView& src,
                              const NormStats& stats) const {
-  if (norms_before_) {
+  if (norm.exists()) {
     norm.forward(stream, weights, dst, src, stats);
   } else {
     ops::scale(stream, dst, src, 1.0f);

@@ -216,7 +216,7 @@ class TransformerLayer final : public Block {
     return !norms_after_ && batch.dropout.rate == 0 && residual_scale_ == 1.0f;
   }
   // Whether a norm at the entry can be left to the product that reads its result.
-  bool leaves_norm(const NormLayer& norm) const { return norms_before_ && norm.is_rms(); }
+  bool leaves_norm(const NormLayer& norm) const { return norm.exists() && norm.is_rms(); }
   // The residual stream behind attention; what attention gives may go through dst.
   void forward_attention(const BlockContext& context, const BlockWeights& weights,
                          const Batch& batch, const Streams& streams, const Activations& views,

@@ -146,7 +146,7 @@ void TransformerLayer::backward_enter(Stream& stream, const BlockWeights& weight
                                       const NormLayer& norm, const TensorView& grad_stream,
                                       const TensorView& grad_dst, const TensorView& src,
                                       const NormStats& stats) const {
-  if (norms_before_) {
+  if (norm.exists()) {
     norm.backward_input(stream, weights, grad_stream, grad_dst, src, stats, true);
   } else {
     ops::add(stream, grad_stream, grad_stream, grad_dst);
@@ -228,7 +228,9 @@ void TransformerLayer::backward_weight(const BlockContext& context, const BlockW
                                         .gradients = context.gradients});
   }
   attention_gradients(context, weights, batch, src, saved, pending, work);
-  if (norms_before_) norm1_.backward_weight(stream, weights, pending.n1, src, saved.stats1);
+  if (norm1_.exists()) {
+    norm1_.backward_weight(stream, weights, pending.n1, src, saved.stats1);
+  }
   if (!norms_after_) return;
   norm1_after_.backward_weight(stream, weights, pending.o_after, saved.o, saved.stats_o);
   norm2_after_.backward_weight(stream, weights, pending.m_after, saved.m, saved.stats_m);

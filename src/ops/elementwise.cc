@@ -81,11 +81,13 @@ const auto& plain_kernels(const Kernels& kernels, Activation activation) {
   }
 }
 
-enum class Gate { kSilu, kGelu };
+enum class Gate { kSilu, kGelu, kGeluErf };
 
 template <typename Kernels>
 const auto& gated_kernels(const Kernels& kernels, Gate gate) {
-  return gate == Gate::kSilu ? kernels.swiglu : kernels.geglu;
+  return gate == Gate::kSilu   ? kernels.swiglu
+         : gate == Gate::kGelu ? kernels.geglu
+                               : kernels.geglu_erf;
 }
 
 void gated_forward(Stream& stream, Gate gate, const TensorView& dst, const TensorView& gate_up) {
@@ -160,6 +162,15 @@ void geglu_forward(Stream& stream, const TensorView& dst, const TensorView& gate
 void geglu_backward(Stream& stream, const TensorView& grad_gate_up, const TensorView& grad_dst,
                     const TensorView& gate_up, const TensorView& activated) {
   gated_backward(stream, Gate::kGelu, grad_gate_up, grad_dst, gate_up, activated);
+}
+
+void geglu_erf_forward(Stream& stream, const TensorView& dst, const TensorView& gate_up) {
+  gated_forward(stream, Gate::kGeluErf, dst, gate_up);
+}
+
+void geglu_erf_backward(Stream& stream, const TensorView& grad_gate_up, const TensorView& grad_dst,
+                        const TensorView& gate_up, const TensorView& activated) {
+  gated_backward(stream, Gate::kGeluErf, grad_gate_up, grad_dst, gate_up, activated);
 }
 
 void activation_forward(Stream& stream, const TensorView& dst, const TensorView& src,

@@ -2,7 +2,7 @@
 //
 // Shapes: T tokens, F feed-forward width, D width, V vocabulary.
 //   swiglu  h = silu(gate) · up, gate_up = [gate | up] of 2F columns
-//   geglu   h = gelu(gate) · up, gelu in the tanh form
+//   geglu   h = gelu(gate) · up, gelu in the tanh or the exact erf form
 //   plain   h = gelu(x), in the tanh or the exact erf form, relu(x) or silu(x)
 // Exponentials come from one polynomial shared by all instruction sets, so the bits agree.
 // Threads: asynchronous on the stream.
@@ -24,10 +24,13 @@ void swiglu_forward(Stream& stream, const TensorView& dst, const TensorView& gat
 void swiglu_backward(Stream& stream, const TensorView& grad_gate_up, const TensorView& grad_dst,
                      const TensorView& gate_up, const TensorView& activated = {});
 
-// The same with gelu for silu.
+// The same with gelu for silu, in either form.
 void geglu_forward(Stream& stream, const TensorView& dst, const TensorView& gate_up);
 void geglu_backward(Stream& stream, const TensorView& grad_gate_up, const TensorView& grad_dst,
                     const TensorView& gate_up, const TensorView& activated = {});
+void geglu_erf_forward(Stream& stream, const TensorView& dst, const TensorView& gate_up);
+void geglu_erf_backward(Stream& stream, const TensorView& grad_gate_up, const TensorView& grad_dst,
+                        const TensorView& gate_up, const TensorView& activated = {});
 
 // Activations without a gate.
 enum class Activation { kGeluTanh, kGeluErf, kRelu, kReluSquared, kSilu };

@@ -32,6 +32,7 @@ double plain(double x, Activation activation) {
 }
 
 double gelu(double x) { return plain(x, Activation::kGeluTanh); }
+double gelu_erf(double x) { return plain(x, Activation::kGeluErf); }
 
 // The activations that multiply with a gate.
 struct Gate {
@@ -41,7 +42,8 @@ struct Gate {
   decltype(&swiglu_backward) backward;
 };
 constexpr Gate kGates[] = {{silu, 0, swiglu_forward, swiglu_backward},
-                           {gelu, 5e-7, geglu_forward, geglu_backward}};
+                           {gelu, 5e-7, geglu_forward, geglu_backward},
+                           {gelu_erf, 5e-7, geglu_erf_forward, geglu_erf_backward}};
 
 // Σ grad · activated gate · up, for rows of 2·width.
 double gated_dot(const Gate& kind, const Values& gate_up, const Values& grad, int64_t width) {

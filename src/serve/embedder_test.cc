@@ -95,7 +95,7 @@ Json expected_of(const std::string& name) {
 // Every recorded folder, and how many cases it has.
 std::vector<std::pair<std::string, size_t>> recorded_cases() {
   return {{"qwen3", 4}, {"mistral", 3}, {"llama", 2},   {"mistral_ahead", 1}, {"gemma", 4},
-          {"qwen2", 2}, {"bert", 3},    {"roberta", 1}, {"xlm_roberta", 2}};
+          {"qwen2", 2}, {"bert", 3},    {"roberta", 1}, {"xlm_roberta", 2},   {"modernbert", 3}};
 }
 
 TEST(Embedder, AgreesWithSentenceTransformers) {
@@ -314,8 +314,11 @@ TEST(RowPooler, TakesTheFirstRowOrTheLargestOfEachColumn) {
 TEST(RowPooler, LayersStandBehindThePooling) {
   const formats::VectorLayer wide{
       .inputs = 2, .outputs = 3, .weight = {1, 0, 2, 0, 1, -1}, .bias = {0, 1, 0}};
-  const formats::VectorLayer bent{
-      .inputs = 3, .outputs = 1, .weight = {0.25f, 0.5f, -1}, .bias = {}, .is_tanh = true};
+  const formats::VectorLayer bent{.inputs = 3,
+                                  .outputs = 1,
+                                  .weight = {0.25f, 0.5f, -1},
+                                  .bias = {},
+                                  .activation = formats::VectorActivation::kTanh};
   EmbeddingForm form{.pooling = PoolingKind::kMean, .normalise = false};
   form.layers = std::make_shared<const std::vector<formats::VectorLayer>>(1, wide);
   const auto pooled = [&] {

@@ -22,8 +22,8 @@ namespace {
 using ::testing::HasSubstr;
 using testing::value_of;
 
-const char* const kPairModels[] = {"bert",  "roberta",      "xlm_roberta",
-                                   "qwen3", "qwen3_untied", "qwen3_class"};
+const char* const kPairModels[] = {"bert",         "roberta",     "xlm_roberta", "qwen3",
+                                   "qwen3_untied", "qwen3_class", "modernbert",  "modernbert_mean"};
 
 // A recorded folder, ready to judge.
 struct RecordedPairs {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "base/check.h"
 
@@ -9,6 +10,32 @@ namespace jige::serve {
 namespace {
 
 constexpr double kNormMin = 1e-12;
+
+double activated(formats::VectorActivation activation, double x) {
+  switch (activation) {
+    case formats::VectorActivation::kTanh:
+      return std::tanh(x);
+    case formats::VectorActivation::kGelu:
+      return x * 0.5 * std::erfc(-x / std::numbers::sqrt2);
+    case formats::VectorActivation::kIdentity:
+      break;
+  }
+  return x;
+}
+
+void normalise(const formats::VectorNorm& norm, std::vector<double>& values) {
+  const auto count = static_cast<double>(values.size());
+  double sum = 0;
+  for (const double value : values) sum += value;
+  const double mean = sum / count;
+  double squares = 0;
+  for (const double value : values) squares += (value - mean) * (value - mean);
+  const double deviation = std::sqrt(squares / count + norm.eps);
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = (values[i] - mean) / deviation * double{norm.weight[i]};
+    if (!norm.bias.empty()) values[i] += double{norm.bias[i]};
+  }
+}
 
 // A sum for each output, over the inputs in ascending order.
 std::vector<double> through(const formats::VectorLayer& layer, const std::vector<double>& src) {
@@ -20,9 +47,8 @@ std::vector<double> through(const formats::VectorLayer& layer, const std::vector
   for (const double value : src) {
     for (double& sum : dst) sum += value * double{*weights++};
   }
-  if (layer.is_tanh) {
-    for (double& value : dst) value = std::tanh(value);
-  }
+  for (double& value : dst) value = activated(layer.activation, value);
+  if (!layer.norm.weight.empty()) normalise(layer.norm, dst);
   return dst;
 }
 

@@ -40,12 +40,13 @@ TEST_F(CudaActivation, GatesAsTheCpuDoes) {
   for_shapes([&](DType dtype, DType source, int64_t width, int64_t begin) {
     const Gapped gate_up = gapped(source, 2 * width, begin);
     const Gapped dst = gapped(dtype, width), grad = gapped(dtype, width, begin);
-    for (const auto& forward : {ops::swiglu_forward, ops::geglu_forward}) {
+    for (const auto& forward : {ops::swiglu_forward, ops::geglu_forward, ops::geglu_erf_forward}) {
       forward(*cpu_stream_, dst.view.host, gate_up.view.host);
       forward(*gpu_stream_, dst.view.gpu, gate_up.view.gpu);
       expect_near(dst.whole, tolerance_of(dtype), "forward");
     }
-    for (const auto& backward : {ops::swiglu_backward, ops::geglu_backward}) {
+    for (const auto& backward :
+         {ops::swiglu_backward, ops::geglu_backward, ops::geglu_erf_backward}) {
       const Gapped grad_src = gapped(dtype, 2 * width);
       const Gapped again = gapped(source, width);
       backward(*cpu_stream_, grad_src.view.host, grad.view.host, gate_up.view.host,

@@ -39,6 +39,8 @@ from transformers import (
     LlamaModel,
     MistralConfig,
     MistralModel,
+    ModernBertConfig,
+    ModernBertModel,
     PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen2Model,
@@ -198,6 +200,19 @@ MODELS = {
         None,
         [{}, {"prompt": "query"}],
     ),
+    "modernbert": (
+        ModernBertModel,
+        ModernBertConfig(**{**ENCODER, "num_hidden_layers": 5}, max_position_embeddings=200,
+                         local_attention=10, bos_token_id=0, eos_token_id=2, cls_token_id=0,
+                         sep_token_id=2, pad_token_id=1),
+        torch.bfloat16,
+        ([BOS], [EOS]),
+        {"embedding_dimension": 24, "pooling_mode": "mean"},
+        True,
+        {"query": "search_query: "},
+        None,
+        [{}, {"prompt": "query"}, {"dimensions": 16}],
+    ),
 }
 
 
@@ -253,7 +268,7 @@ def write_model(name, folder, seed):
             parameter.copy_(one + 0.2 * noise if norm else 0.25 * noise)
     model.to(dtype).save_pretrained(folder)
     # RoBERTa gives tokens of padding no position.
-    pad = "roberta" in name
+    pad = "roberta" in name or name == "modernbert"
     tokenizer = make_tokenizer(*around, pad) if around else make_bert_tokenizer()
     tokenizer.save_pretrained(folder)
     modules = [("", "Transformer"), ("1_Pooling", "Pooling")]

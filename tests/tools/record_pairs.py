@@ -29,6 +29,8 @@ from transformers import (
     BertConfig,
     BertForSequenceClassification,
     BertTokenizerFast,
+    ModernBertConfig,
+    ModernBertForSequenceClassification,
     PreTrainedTokenizerFast,
     Qwen3Config,
     Qwen3ForCausalLM,
@@ -57,6 +59,15 @@ QWEN3 = dict(
     num_key_value_heads=2,
     head_dim=8,
     max_position_embeddings=512,
+)
+MODERN = dict(
+    {**ENCODER, "num_hidden_layers": 4},
+    max_position_embeddings=128,
+    bos_token_id=0,
+    eos_token_id=2,
+    cls_token_id=0,
+    sep_token_id=2,
+    pad_token_id=1,
 )
 QUERY = "Who pays for repairs of a rented flat?"
 DOCUMENTS = [
@@ -128,6 +139,26 @@ def roberta_tokenizer(template):
     )
 
 
+def modern_tokenizer():
+    special = ["[CLS]", "[PAD]", "[SEP]"]
+
+    def processor(ids):
+        return processors.TemplateProcessing(
+            single="[CLS]:0 $A:0 [SEP]:0",
+            pair="[CLS]:0 $A:0 [SEP]:0 $B:0 [SEP]:0",
+            special_tokens=list(ids.items()),
+        )
+
+    return PreTrainedTokenizerFast(
+        tokenizer_object=make_tokenizer(processor, special),
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        pad_token="[PAD]",
+        model_max_length=128,
+        model_input_names=["input_ids", "attention_mask"],
+    )
+
+
 def qwen3_tokenizer():
     return PreTrainedTokenizerFast(
         tokenizer_object=make_tokenizer(
@@ -138,7 +169,8 @@ def qwen3_tokenizer():
     )
 
 
-# name: (class, configuration, stored type, tokenizer, further fields of config.json, instruction)
+# name: (class, configuration, stored type, tokenizer, fields of config.json that are added, or taken
+# away where None, instruction)
 MODELS = {
     "bert": (
         BertForSequenceClassification,
@@ -190,6 +222,26 @@ MODELS = {
         {},
         None,
     ),
+    # As files of transformers before 5 say it.
+    "modernbert": (
+        ModernBertForSequenceClassification,
+        ModernBertConfig(**MODERN, local_attention=8),
+        torch.float16,
+        modern_tokenizer,
+        {"layer_types": None, "rope_parameters": None, "global_attn_every_n_layers": 2,
+         "global_rope_theta": 4000.0, "local_rope_theta": 300.0},
+        None,
+    ),
+    "modernbert_mean": (
+        ModernBertForSequenceClassification,
+        ModernBertConfig(**MODERN, local_attention=15, attention_bias=True, mlp_bias=True,
+                         norm_bias=True, classifier_bias=True, classifier_pooling="mean",
+                         layer_types=["sliding_attention"] * 3 + ["full_attention"]),
+        torch.float32,
+        modern_tokenizer,
+        {},
+        None,
+    ),
 }
 
 
@@ -213,7 +265,8 @@ def write_model(name, folder, seed):
     path = os.path.join(folder, "config.json")
     with open(path) as file:
         written = json.load(file)
-    write_json({**written, **fields}, path)
+    written.update(fields)
+    write_json({k: v for k, v in written.items() if k not in fields or v is not None}, path)
 
 
 def judged_by_cross_encoder(folder):

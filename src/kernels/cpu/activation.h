@@ -1,7 +1,7 @@
 // SwiGLU, GeGLU and activations without a gate on rows, forward and backward.
 //
 //   swiglu   h = g σ(g) u:  dg = dh u σ(g) (1 + g (1 - σ(g))),  du = dh g σ(g)
-//   geglu    h = gelu(g) u in the tanh form:  dg = dh u gelu'(g),  du = dh gelu(g)
+//   geglu    h = gelu(g) u in the tanh or the erf form:  dg = dh u gelu'(g),  du = dh gelu(g)
 //   gelu     tanh form, as x σ(2a) with a = √(2/π) (x + 0.044715 x³), since (1 + tanh a) / 2 =
 //   σ(2a):
 //              dx = dh (s + x s (1 - s) 2a'),  s = σ(2a)
@@ -59,7 +59,7 @@ struct GatedActivation {
 };
 
 struct ActivationKernels {
-  GatedActivation swiglu, geglu;
+  GatedActivation swiglu, geglu, geglu_erf;
   PlainActivation gelu_tanh, gelu_erf, relu, relu_squared, silu;
 };
 

@@ -25,7 +25,20 @@ struct GeluTanh {
   }
 };
 
-// The two gates: what a gate makes of `up`, and the gradients of both.
+// GELU in the exact form.
+struct GeluErf {
+  static JIGE_INLINE V phi(V x) {
+    const V half = V::broadcast(0.5f);
+    return fma(half, erf(x * V::broadcast(0.707106781186548f)), half);
+  }
+  static JIGE_INLINE V value(V x) { return x * phi(x); }
+  static JIGE_INLINE V derivative(V x) {
+    const V density = V::broadcast(0.398942280401433f) * exp(x * x * V::broadcast(-0.5f));
+    return fma(x, density, phi(x));
+  }
+};
+
+// The gates: what a gate makes of `up`, and the gradients of both.
 struct GatedGrad {
   V value, gate, up;
 };
@@ -40,11 +53,12 @@ struct SiluGate {
   }
 };
 
+template <typename Form>
 struct GeluGate {
-  static JIGE_INLINE V value(V gate, V up) { return GeluTanh::value(gate) * up; }
+  static JIGE_INLINE V value(V gate, V up) { return Form::value(gate) * up; }
   static JIGE_INLINE GatedGrad backward(V gate, V up, V grad) {
-    const V activated = GeluTanh::value(gate);
-    return {activated * up, grad * up * GeluTanh::derivative(gate), grad * activated};
+    const V activated = Form::value(gate);
+    return {activated * up, grad * up * Form::derivative(gate), grad * activated};
   }
 };
 
@@ -68,19 +82,6 @@ JIGE_FLATTEN void gated_backward_row(GradSrc* grad_gate_up, const GradDst* grad_
     store_lanes(grads.up, grad_gate_up + width + i, lanes);
   });
 }
-
-// GELU in the exact form.
-struct GeluErf {
-  static JIGE_INLINE V phi(V x) {
-    const V half = V::broadcast(0.5f);
-    return fma(half, erf(x * V::broadcast(0.707106781186548f)), half);
-  }
-  static JIGE_INLINE V value(V x) { return x * phi(x); }
-  static JIGE_INLINE V derivative(V x) {
-    const V density = V::broadcast(0.398942280401433f) * exp(x * x * V::broadcast(-0.5f));
-    return fma(x, density, phi(x));
-  }
-};
 
 struct Relu {
   static JIGE_INLINE V value(V x) { return select(x <= V::zero(), V::zero(), x); }
@@ -187,7 +188,8 @@ void plain_backward(const PlainBackwardArgs& args, int64_t begin, int64_t end) n
 extern const ActivationKernels kActivationKernels;
 const ActivationKernels kActivationKernels = {
     .swiglu = {gated_forward<SiluGate>, gated_backward<SiluGate>},
-    .geglu = {gated_forward<GeluGate>, gated_backward<GeluGate>},
+    .geglu = {gated_forward<GeluGate<GeluTanh>>, gated_backward<GeluGate<GeluTanh>>},
+    .geglu_erf = {gated_forward<GeluGate<GeluErf>>, gated_backward<GeluGate<GeluErf>>},
     .gelu_tanh = {plain_forward<GeluTanh>, plain_backward<GeluTanh>},
     .gelu_erf = {plain_forward<GeluErf>, plain_backward<GeluErf>},
     .relu = {plain_forward<Relu>, plain_backward<Relu>},

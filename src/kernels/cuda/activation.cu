@@ -143,6 +143,7 @@ const ActivationKernels& activation_kernels() {
   static constexpr ActivationKernels kKernels = {
       .swiglu = kGated<Silu>,
       .geglu = kGated<GeluTanh>,
+      .geglu_erf = kGated<GeluErf>,
       .gelu_tanh = kPlain<GeluTanh>,
       .gelu_erf = kPlain<GeluErf>,
       .relu = kPlain<Relu>,

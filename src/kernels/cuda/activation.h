@@ -19,7 +19,7 @@ struct GatedActivation {
 };
 
 struct ActivationKernels {
-  GatedActivation swiglu, geglu;
+  GatedActivation swiglu, geglu, geglu_erf;
   PlainActivation gelu_tanh, gelu_erf, relu, relu_squared, silu;
 };
 

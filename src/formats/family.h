@@ -93,7 +93,8 @@ enum class Family {
   kJamba,
   kHyV3,
   kKimiLinear,
-  kModernBert
+  kModernBert,
+  kDistilBert
 };
 // Families whose feed-forward layers, or some of them, are experts.
 inline constexpr bool has_experts(Family family) {

@@ -18,6 +18,9 @@ bool begins_behind_padding(Family family) {
   return family == Family::kRoberta || family == Family::kXlmRoberta;
 }
 
+// DistilBERT's is the same in all models.
+bool has_norm_eps(Family family) { return family != Family::kDistilBert; }
+
 constexpr const char* kAngles = "rope_parameters";
 constexpr double kSideTheta = 1e4;
 constexpr int64_t kSidesMin = 2;  // tokens of a window, one to each side
@@ -82,16 +85,19 @@ bool is_encoder_class(const FamilyInfo& family, std::string_view name) {
 
 Status parse_encoder(const Json& config, ModelConfig& out, std::string_view where) {
   JIGE_DO(refuse_encoder_variants(config, where));
-  JIGE_TRY(out.hidden_size, get_int(config, "hidden_size", where));
-  JIGE_TRY(out.layer_count, get_int(config, "num_hidden_layers", where));
-  JIGE_TRY(out.head_count, get_int(config, "num_attention_heads", where));
-  JIGE_TRY(out.ffn_size, get_int(config, "intermediate_size", where));
-  JIGE_TRY(out.norm_eps,
-           get_number_or(config, "layer_norm_eps", family_info(out.family).norm_eps, where));
-  JIGE_TRY(const int64_t rows, get_int(config, "max_position_embeddings", where));
+  const FamilyInfo& family = family_info(out.family);
+  const SizeFields fields = size_fields(out.family);
+  JIGE_TRY(out.hidden_size, get_int(config, fields.hidden, where));
+  JIGE_TRY(out.layer_count, get_int(config, fields.layers, where));
+  JIGE_TRY(out.head_count, get_int(config, fields.heads, where));
+  JIGE_TRY(out.ffn_size, get_int(config, fields.ffn, where));
+  out.norm_eps = family.norm_eps;
+  if (has_norm_eps(out.family)) {
+    JIGE_TRY(out.norm_eps, get_number_or(config, fields.norm_eps, family.norm_eps, where));
+  }
+  JIGE_TRY(const int64_t rows, get_int(config, fields.context, where));
   if (begins_behind_padding(out.family)) {
-    JIGE_TRY(const int64_t padding,
-             get_int_or(config, "pad_token_id", family_info(out.family).pad, where));
+    JIGE_TRY(const int64_t padding, get_int_or(config, "pad_token_id", family.pad, where));
     if (padding < 0 || padding > kContextMax) {
       return fail(Code::kCorrupt, "{}: field \"pad_token_id\" is {}; it must lie in [0, {}]", where,
                   padding, kContextMax);
@@ -99,15 +105,18 @@ Status parse_encoder(const Json& config, ModelConfig& out, std::string_view wher
     out.position_offset = padding + 1;
   }
   out.context_max = rows - out.position_offset;
-  JIGE_TRY(out.token_types, get_size_or(config, "type_vocab_size", 2, where));
+  if (family.token_types) {
+    JIGE_TRY(out.token_types, get_size_or(config, "type_vocab_size", 2, where));
+  }
   out.kv_head_count = out.head_count;
   if (out.head_count > 0 && out.hidden_size % out.head_count == 0) {
     out.head_dim = out.hidden_size / out.head_count;
   } else {
-    return fail(Code::kCorrupt, "{}: num_attention_heads ({}) does not divide hidden_size ({})",
-                where, out.head_count, out.hidden_size);
+    return fail(Code::kCorrupt, "{}: {} ({}) does not divide {} ({})", where, fields.heads,
+                out.head_count, fields.hidden, out.hidden_size);
   }
-  JIGE_TRY(out.activation, parse_plain_activation(config, "hidden_act", out, where));
+  JIGE_TRY(out.activation,
+           parse_plain_activation(config, activation_field(out.family), out, where));
   out.qkv_bias = out.output_bias = out.mlp_bias = true;
   out.tied_embeddings = true;  // there is no head
   out.position = PositionKind::kLearned;
@@ -115,14 +124,19 @@ Status parse_encoder(const Json& config, ModelConfig& out, std::string_view wher
 }
 
 void emit_encoder(const ModelConfig& config, Json& out) {
-  out["hidden_size"] = config.hidden_size;
-  out["num_hidden_layers"] = config.layer_count;
-  out["num_attention_heads"] = config.head_count;
-  out["intermediate_size"] = config.ffn_size;
-  out["layer_norm_eps"] = config.norm_eps;
-  out["max_position_embeddings"] = config.context_max + config.position_offset;
-  out["type_vocab_size"] = config.token_types;
-  out["hidden_act"] = plain_activation_name(config.activation);
+  const SizeFields fields = size_fields(config.family);
+  out[std::string(fields.hidden)] = config.hidden_size;
+  out[std::string(fields.layers)] = config.layer_count;
+  out[std::string(fields.heads)] = config.head_count;
+  out[std::string(fields.ffn)] = config.ffn_size;
+  if (has_norm_eps(config.family)) out[std::string(fields.norm_eps)] = config.norm_eps;
+  out[std::string(fields.context)] = config.context_max + config.position_offset;
+  if (config.token_types > 0) out["type_vocab_size"] = config.token_types;
+  out[activation_field(config.family)] = plain_activation_name(config.activation);
+  if (config.family == Family::kDistilBert) {
+    out["dropout"] = out["attention_dropout"] = 0.0;
+    return;
+  }
   for (const char* field : {"hidden_dropout_prob", "attention_probs_dropout_prob"}) {
     out[field] = 0.0;
   }
@@ -181,7 +195,7 @@ Status check_encoder(const ModelConfig& config, std::string_view where) {
   const FamilyInfo& family = family_info(config.family);
   if (!family.encoder && config.position_offset == 0 && config.token_types == 0) return {};
   const bool offset = begins_behind_padding(config.family);
-  const bool types = family.learned_positions;
+  const bool types = family.token_types;
   if (family.encoder && config.looks_ahead && (config.position_offset > 0) == offset &&
       config.position_offset <= kContextMax + 1 && (config.token_types >= 1) == types &&
       config.token_types <= kVocabMax &&

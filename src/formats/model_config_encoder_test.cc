@@ -175,6 +175,37 @@ TEST(ModelConfigEncoder, ModernBertRefusesWhatItDoesNotCompute) {
   EXPECT_FAILS_WITH(check_model_config(broken, "x"), Code::kInvalidArgument, "modernbert");
 }
 
+Json distil_json() {
+  return {{"model_type", "distilbert"},
+          {"vocab_size", 96},
+          {"dim", 32},
+          {"hidden_dim", 48},
+          {"n_layers", 4},
+          {"n_heads", 4},
+          {"max_position_embeddings", 256}};
+}
+
+TEST(ModelConfigEncoder, DistilBertIsBertWithNamesOfItsOwn) {
+  const ModelConfig config = config_of(distil_json());
+  Json json = encoder_json("bert");
+  ModelConfig bert = config_of(json);
+  bert.family = config.family;
+  bert.token_types = 0;
+  EXPECT_EQ(config, bert);
+  const ModelConfig other =
+      config_of(changed(distil_json(), {{"activation", "relu"}, {"layer_norm_eps", 1e-3}}));
+  EXPECT_EQ(other.activation, ActivationKind::kRelu);
+  EXPECT_EQ(other.norm_eps, 1e-12) << "in all models";
+  EXPECT_EQ(config_of(to_hf_config(other)), other);
+  EXPECT_FAILS_WITH(parsed(changed(distil_json(), {{"n_heads", 5}})), Code::kCorrupt,
+                    "n_heads (5) does not divide dim (32)");
+  EXPECT_FAILS_WITH(parsed(changed(distil_json(), {{"activation", "mish"}})), Code::kUnsupported,
+                    "activation \"mish\"");
+  ModelConfig broken = config;
+  broken.token_types = 2;
+  EXPECT_FAILS_WITH(check_model_config(broken, "x"), Code::kInvalidArgument, "distilbert");
+}
+
 // Published sizes, without the layer that pools in training.
 TEST(ModelConfigEncoder, CountsTheParametersOfPublishedModels) {
   Json base = changed(encoder_json("bert"), {{"vocab_size", 30522},
@@ -189,6 +220,13 @@ TEST(ModelConfigEncoder, CountsTheParametersOfPublishedModels) {
                         {"max_position_embeddings", 514},
                         {"type_vocab_size", 1}});
   EXPECT_EQ(parameter_count(config_of(base)), 277453056);
+  base = changed(distil_json(), {{"vocab_size", 30522},
+                                 {"dim", 768},
+                                 {"hidden_dim", 3072},
+                                 {"n_layers", 6},
+                                 {"n_heads", 12},
+                                 {"max_position_embeddings", 512}});
+  EXPECT_EQ(parameter_count(config_of(base)), 66362880);
   base = changed(modern_json(), {{"vocab_size", 50368},
                                  {"hidden_size", 768},
                                  {"intermediate_size", 1152},

@@ -94,6 +94,7 @@ inline constexpr const char* usual_activation(ActivationKind activation) {
 
 // The field that has the activation of families that choose one.
 inline constexpr const char* activation_field(Family family) {
+  if (family == Family::kDistilBert) return "activation";
   return family == Family::kNemotronH ? "mlp_hidden_act" : "hidden_act";
 }
 
@@ -110,6 +111,9 @@ struct SizeFields {
 inline constexpr SizeFields size_fields(Family family) {
   if (family == Family::kGpt2) {
     return {"n_embd", "n_layer", "n_head", "n_inner", "n_positions", "layer_norm_epsilon"};
+  }
+  if (family == Family::kDistilBert) {
+    return {"dim", "n_layers", "n_heads", "hidden_dim", "max_position_embeddings", "none"};
   }
   SizeFields fields{"hidden_size",       "num_hidden_layers",       "num_attention_heads",
                     "intermediate_size", "max_position_embeddings", "rms_norm_eps"};

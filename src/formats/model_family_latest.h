@@ -60,6 +60,23 @@ inline constexpr FamilyInfo kLatestFamilies[] = {
      .bos = 50281,
      .eos = 50282,
      .pad = 50283},
+    {.family = Family::kDistilBert,
+     .model_type = "distilbert",
+     .causal_class = "DistilBertModel",
+     .base_class = "DistilBertModel",
+     .norm = NormKind::kLayer,
+     .norm_place = NormPlace::kSum,
+     .activation = ActivationKind::kGeluErf,
+     .chooses_activation = true,
+     .biases = BiasRule::kEverywhere,
+     .embedding_norm = true,
+     .encoder = true,
+     .learned_positions = true,
+     .norm_eps = 1e-12,
+     .tied = true,
+     .bos = -1,
+     .eos = -1,
+     .pad = 0},
 };
 
 }  // namespace jige::formats

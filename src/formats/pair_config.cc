@@ -85,6 +85,12 @@ struct PairHead {
 };
 
 PairHead bert_head(const ModelConfig& model) {
+  if (model.family == Family::kDistilBert) {
+    return {.first = {.weight = "pre_classifier.weight",
+                      .bias = "pre_classifier.bias",
+                      .activation = VectorActivation::kRelu},
+            .last = {.weight = "classifier.weight", .bias = "classifier.bias"}};
+  }
   const bool bert = model.family == Family::kBert;
   const std::string dense = bert ? "bert.pooler.dense" : "classifier.dense";
   const std::string last = bert ? "classifier" : "classifier.out_proj";
@@ -179,7 +185,7 @@ Result<PairConfig> load_pairs(const std::string& folder, const text::Tokenizer& 
   if (!judges && name != "Qwen3ForCausalLM") {
     return fail(
         Code::kUnsupported,
-        "{}: the class \"{}\" does not judge pairs of texts; those that do are Bert…, "
+        "{}: the class \"{}\" does not judge pairs of texts; those that do are Bert…, DistilBert…, "
         "Roberta…, XLMRoberta…, ModernBert… and Qwen3ForSequenceClassification with one label, and "
         "Qwen3ForCausalLM of Qwen3-Reranker",
         path, name.substr(0, 80));

@@ -4,6 +4,7 @@
 //   BertForSequenceClassification              classifier(tanh(bert.pooler.dense(h[0])))
 //   RobertaForSequenceClassification,
 //   XLMRobertaForSequenceClassification        classifier.out_proj(tanh(classifier.dense(h[0])))
+//   DistilBertForSequenceClassification        classifier(relu(pre_classifier(h[0])))
 //   ModernBertForSequenceClassification        classifier(norm(gelu(head.dense(h)))), h by
 //                                              "classifier_pooling" h[0] or the mean
 //   Qwen3ForSequenceClassification             score(h[n-1])

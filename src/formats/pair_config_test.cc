@@ -69,20 +69,28 @@ TEST(PairConfig, SaysHowFoldersJudge) {
     PairJoin join;
     PoolingKind pooling;
     size_t layers;
+    VectorActivation first;
     bool is_sigmoid;
     int64_t token_types, tokens_max;
     bool is_class;
   };
   constexpr auto kTokenizer = PairJoin::kTokenizer;
   constexpr auto kLast = PoolingKind::kLastToken;
-  const Case cases[] = {{"bert", kTokenizer, PoolingKind::kCls, 2, false, 2, 96, true},
-                        {"roberta", kTokenizer, PoolingKind::kCls, 2, true, 1, 120, true},
-                        {"xlm_roberta", kTokenizer, PoolingKind::kCls, 2, true, 1, 120, true},
-                        {"modernbert", kTokenizer, PoolingKind::kCls, 2, true, 1, 128, true},
-                        {"modernbert_mean", kTokenizer, PoolingKind::kMean, 2, true, 1, 128, true},
-                        {"qwen3_class", PairJoin::kQwen3, kLast, 1, true, 1, 0, true},
-                        {"qwen3", PairJoin::kQwen3, kLast, 1, true, 1, 0, false},
-                        {"qwen3_untied", PairJoin::kQwen3, kLast, 1, true, 1, 0, false}};
+  constexpr auto kTanh = VectorActivation::kTanh;
+  constexpr auto kGelu = VectorActivation::kGelu;
+  constexpr auto kPlain = VectorActivation::kIdentity;
+  constexpr auto kCls = PoolingKind::kCls;
+  constexpr auto kMean = PoolingKind::kMean;
+  const Case cases[] = {
+      {"bert", kTokenizer, kCls, 2, kTanh, false, 2, 96, true},
+      {"roberta", kTokenizer, kCls, 2, kTanh, true, 1, 120, true},
+      {"xlm_roberta", kTokenizer, kCls, 2, kTanh, true, 1, 120, true},
+      {"modernbert", kTokenizer, kCls, 2, kGelu, true, 1, 128, true},
+      {"modernbert_mean", kTokenizer, kMean, 2, kGelu, true, 1, 128, true},
+      {"distilbert", kTokenizer, kCls, 2, VectorActivation::kRelu, true, 1, 96, true},
+      {"qwen3_class", PairJoin::kQwen3, kLast, 1, kPlain, true, 1, 0, true},
+      {"qwen3", PairJoin::kQwen3, kLast, 1, kPlain, true, 1, 0, false},
+      {"qwen3_untied", PairJoin::kQwen3, kLast, 1, kPlain, true, 1, 0, false}};
   for (const Case& one : cases) {
     const auto made = load_of(recorded_pairs(one.name));
     ASSERT_TRUE(made.has_value()) << made.error().message;
@@ -91,11 +99,7 @@ TEST(PairConfig, SaysHowFoldersJudge) {
     ASSERT_EQ(made->layers->size(), one.layers) << one.name;
     EXPECT_EQ(made->layers->front().inputs, 24) << one.name;
     EXPECT_EQ(made->layers->back().outputs, 1) << one.name;
-    const bool modern = std::string_view(one.name).starts_with("modernbert");
-    EXPECT_EQ(made->layers->front().activation, modern            ? VectorActivation::kGelu
-                                                : one.layers == 2 ? VectorActivation::kTanh
-                                                                  : VectorActivation::kIdentity)
-        << one.name;
+    EXPECT_EQ(made->layers->front().activation, one.first) << one.name;
     EXPECT_EQ(made->layers->back().activation, VectorActivation::kIdentity) << one.name;
     EXPECT_EQ(made->is_sigmoid, one.is_sigmoid) << one.name;
     EXPECT_EQ(made->token_types, one.token_types) << one.name;

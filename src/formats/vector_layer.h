@@ -19,7 +19,7 @@
 
 namespace jige::formats {
 
-enum class VectorActivation { kIdentity, kTanh, kGelu };  // gelu in the exact form
+enum class VectorActivation { kIdentity, kTanh, kGelu, kRelu };  // gelu in the exact form
 
 // y becomes (y - mean) / sqrt(variance + eps) · weight + bias.
 struct VectorNorm {

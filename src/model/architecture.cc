@@ -13,8 +13,8 @@ namespace jige::model {
 namespace {
 
 // What the tensors of a base class have in front of their names as part of a language model.
-constexpr std::string_view kBasePrefixes[] = {"transformer.", "model.", "gpt_neox.",
-                                              "backbone.",    "bert.",  "roberta."};
+constexpr std::string_view kBasePrefixes[] = {"transformer.", "model.",   "gpt_neox.",  "backbone.",
+                                              "bert.",        "roberta.", "distilbert."};
 // Names of modules in some files, and in others.
 struct OtherName {
   std::string_view name;
@@ -50,13 +50,13 @@ struct ModelNames {
 };
 
 // Of encoders as BERT is, which end with the last layer's norm.
-ModelNames encoder_names_of(const std::string& prefix) {
+ModelNames encoder_names_of(const formats::ModelConfig& config, const std::string& prefix) {
   const std::string at = prefix + ".embeddings.";
   return {.table = at + "word_embeddings",
           .positions = at + "position_embeddings",
           .final_norm = "",
           .head = "",
-          .types = at + "token_type_embeddings",
+          .types = config.token_types > 0 ? at + "token_type_embeddings" : "",
           .embedding_norm = at + "LayerNorm"};
 }
 
@@ -65,10 +65,12 @@ ModelNames model_names(const formats::ModelConfig& config) {
     case formats::Family::kGpt2:
       return {"transformer.wte", "transformer.wpe", "transformer.ln_f", "lm_head"};
     case formats::Family::kBert:
-      return encoder_names_of("bert");
+      return encoder_names_of(config, "bert");
     case formats::Family::kRoberta:
     case formats::Family::kXlmRoberta:
-      return encoder_names_of("roberta");
+      return encoder_names_of(config, "roberta");
+    case formats::Family::kDistilBert:
+      return encoder_names_of(config, "distilbert");
     case formats::Family::kModernBert:
       return {.table = "model.embeddings.tok_embeddings",
               .positions = "",

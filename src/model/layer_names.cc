@@ -256,6 +256,16 @@ LayerNames encoder_names(const std::string& at) {
           .norm2_after = at + ".output.LayerNorm"};
 }
 
+LayerNames distil_bert_names(const std::string& at) {
+  const std::string own = at + ".attention.";
+  return {.attention = {.qkv = {own + "q_lin", own + "k_lin", own + "v_lin"}},
+          .attention_output = own + "out_lin",
+          .norm1_after = at + ".sa_layer_norm",
+          .ffn_input = {at + ".ffn.lin1"},
+          .ffn_output = at + ".ffn.lin2",
+          .norm2_after = at + ".output_layer_norm"};
+}
+
 LayerNames modern_bert_names(const std::string& at) {
   return {.norm1 = at + ".attn_norm",
           .attention = {.qkv = {at + ".attn.Wqkv"}},
@@ -290,6 +300,9 @@ std::optional<LayerNames> own_layer_names(formats::Family family, const std::str
   if (family == formats::Family::kBert) return encoder_names("bert.encoder.layer." + number);
   if (family == formats::Family::kRoberta || family == formats::Family::kXlmRoberta) {
     return encoder_names("roberta.encoder.layer." + number);
+  }
+  if (family == formats::Family::kDistilBert) {
+    return distil_bert_names("distilbert.transformer.layer." + number);
   }
   if (family == formats::Family::kModernBert) return modern_bert_names("model.layers." + number);
   if (family == formats::Family::kGptNeoX) {

@@ -109,7 +109,8 @@ bool of_shared_keys(const formats::ModelConfig& config, std::string_view name) {
 bool of_encoder_heads(const formats::ModelConfig& config, const std::string& name) {
   if (!formats::is_encoder(config.family)) return false;
   const std::string base = Architecture::base_name(name);
-  for (const char* module : {"pooler.", "cls.", "classifier.", "lm_head.", "head.", "decoder."}) {
+  for (const char* module : {"pooler.", "cls.", "classifier.", "lm_head.", "head.", "decoder.",
+                             "pre_classifier.", "vocab_"}) {
     if (base.starts_with(module)) return true;
   }
   return base == "embeddings.position_ids";

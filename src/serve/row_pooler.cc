@@ -17,6 +17,8 @@ double activated(formats::VectorActivation activation, double x) {
       return std::tanh(x);
     case formats::VectorActivation::kGelu:
       return x * 0.5 * std::erfc(-x / std::numbers::sqrt2);
+    case formats::VectorActivation::kRelu:
+      return x > 0 ? x : x * 0;  // NaN where x is
     case formats::VectorActivation::kIdentity:
       break;
   }

@@ -33,6 +33,8 @@ from transformers import (
     BertConfig,
     BertModel,
     BertTokenizerFast,
+    DistilBertConfig,
+    DistilBertModel,
     Gemma3TextConfig,
     Gemma3TextModel,
     LlamaConfig,
@@ -212,6 +214,18 @@ MODELS = {
         {"query": "search_query: "},
         None,
         [{}, {"prompt": "query"}, {"dimensions": 16}],
+    ),
+    "distilbert": (
+        DistilBertModel,
+        DistilBertConfig(vocab_size=VOCAB, dim=24, hidden_dim=40, n_layers=2, n_heads=3,
+                         max_position_embeddings=96),
+        torch.float16,
+        None,
+        {"word_embedding_dimension": 24, "pooling_mode_mean_tokens": True},
+        False,
+        {},
+        None,
+        [{}],
     ),
 }
 

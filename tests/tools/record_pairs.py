@@ -29,6 +29,8 @@ from transformers import (
     BertConfig,
     BertForSequenceClassification,
     BertTokenizerFast,
+    DistilBertConfig,
+    DistilBertForSequenceClassification,
     ModernBertConfig,
     ModernBertForSequenceClassification,
     PreTrainedTokenizerFast,
@@ -242,6 +244,15 @@ MODELS = {
         {},
         None,
     ),
+    "distilbert": (
+        DistilBertForSequenceClassification,
+        DistilBertConfig(vocab_size=VOCAB, dim=24, hidden_dim=40, n_layers=2, n_heads=3,
+                         max_position_embeddings=96, num_labels=1),
+        torch.float32,
+        make_bert_tokenizer,
+        {},
+        None,
+    ),
 }
 
 
@@ -275,9 +286,10 @@ def judged_by_cross_encoder(folder):
     # As lists, since a single empty text is taken for none.
     queries, documents = map(list, zip(*pairs))
     rows = model.tokenizer(queries, documents, return_token_type_ids=True)
+    has_types = getattr(model.config, "type_vocab_size", 0) > 1
     return {
         "ids": rows["input_ids"],
-        "types": rows["token_type_ids"],
+        "types": rows["token_type_ids"] if has_types else [[0] * len(ids) for ids in rows["input_ids"]],
         "logits": model.predict(pairs, batch_size=2, activation_fn=torch.nn.Identity()).tolist(),
         "scores": model.predict(pairs, batch_size=2).tolist(),
     }

@@ -102,7 +102,9 @@ std::string angles_text(const formats::RopeConfig& rope) {
 }
 
 std::string position_text(const formats::ModelConfig& config) {
-  if (config.position == formats::PositionKind::kLearned) return "learned";
+  if (config.position == formats::PositionKind::kLearned) {
+    return config.distance_buckets > 0 ? "learned, and scores by distance" : "learned";
+  }
   const auto& unturned = config.layer_is_unturned;
   const auto unturned_count = std::count(unturned.begin(), unturned.end(), uint8_t{1});
   if (unturned_count == config.layer_count) return "none";

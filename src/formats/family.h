@@ -94,7 +94,8 @@ enum class Family {
   kHyV3,
   kKimiLinear,
   kModernBert,
-  kDistilBert
+  kDistilBert,
+  kMpNet
 };
 // Families whose feed-forward layers, or some of them, are experts.
 inline constexpr bool has_experts(Family family) {

@@ -311,6 +311,9 @@ struct ModelConfig {
   PositionKind position = PositionKind::kRotary;
   int64_t position_offset = 0;  // rows of learned positions in front of the first token's
   int64_t token_types = 0;      // rows of a table, the first for single texts; 0: no table
+  // Attention scores get a learned number by the distance of query and key, which so many share of
+  // (ops/distance_scores.h), one for all layers; 0: they do not.
+  int64_t distance_buckets = 0;
   RopeConfig rope;
   std::optional<RopeConfig> sliding_rope;  // of sliding layers, where it is another one
   int64_t rotary_dim = 0;                  // columns of a head that turn; 0: all

@@ -15,7 +15,22 @@ namespace {
 
 // RoBERTa's first token has the row behind that of padding.
 bool begins_behind_padding(Family family) {
-  return family == Family::kRoberta || family == Family::kXlmRoberta;
+  return family == Family::kRoberta || family == Family::kXlmRoberta || family == Family::kMpNet;
+}
+
+// MPNet's row of padding is this one, whatever the id of padding is.
+constexpr int64_t kMpNetPadding = 1;
+// What transformers computes buckets of, however many config.json says.
+constexpr int64_t kDistanceBuckets = 32;
+constexpr const char* kBuckets = "relative_attention_num_buckets";
+
+Status parse_distances(const Json& config, ModelConfig& out, std::string_view where) {
+  if (!family_info(out.family).distance_scores) return {};
+  JIGE_TRY(out.distance_buckets, get_int_or(config, kBuckets, kDistanceBuckets, where));
+  if (out.distance_buckets == kDistanceBuckets) return {};
+  return fail(Code::kUnsupported,
+              "{}: field \"{}\" is {}, which Jige does not support; it computes {}", where,
+              kBuckets, out.distance_buckets, kDistanceBuckets);
 }
 
 // DistilBERT's is the same in all models.
@@ -97,17 +112,19 @@ Status parse_encoder(const Json& config, ModelConfig& out, std::string_view wher
   }
   JIGE_TRY(const int64_t rows, get_int(config, fields.context, where));
   if (begins_behind_padding(out.family)) {
-    JIGE_TRY(const int64_t padding, get_int_or(config, "pad_token_id", family.pad, where));
+    JIGE_TRY(int64_t padding, get_int_or(config, "pad_token_id", family.pad, where));
     if (padding < 0 || padding > kContextMax) {
       return fail(Code::kCorrupt, "{}: field \"pad_token_id\" is {}; it must lie in [0, {}]", where,
                   padding, kContextMax);
     }
+    if (out.family == Family::kMpNet) padding = kMpNetPadding;
     out.position_offset = padding + 1;
   }
   out.context_max = rows - out.position_offset;
   if (family.token_types) {
     JIGE_TRY(out.token_types, get_size_or(config, "type_vocab_size", 2, where));
   }
+  JIGE_DO(parse_distances(config, out, where));
   out.kv_head_count = out.head_count;
   if (out.head_count > 0 && out.hidden_size % out.head_count == 0) {
     out.head_dim = out.hidden_size / out.head_count;
@@ -131,6 +148,7 @@ void emit_encoder(const ModelConfig& config, Json& out) {
   out[std::string(fields.ffn)] = config.ffn_size;
   if (has_norm_eps(config.family)) out[std::string(fields.norm_eps)] = config.norm_eps;
   out[std::string(fields.context)] = config.context_max + config.position_offset;
+  if (config.distance_buckets > 0) out[kBuckets] = config.distance_buckets;
   if (config.token_types > 0) out["type_vocab_size"] = config.token_types;
   out[activation_field(config.family)] = plain_activation_name(config.activation);
   if (config.family == Family::kDistilBert) {
@@ -193,13 +211,20 @@ void emit_side_ropes(const ModelConfig& config, Json& out) {
 
 Status check_encoder(const ModelConfig& config, std::string_view where) {
   const FamilyInfo& family = family_info(config.family);
-  if (!family.encoder && config.position_offset == 0 && config.token_types == 0) return {};
+  if (!family.encoder && config.position_offset == 0 && config.token_types == 0 &&
+      config.distance_buckets == 0) {
+    return {};
+  }
   const bool offset = begins_behind_padding(config.family);
   const bool types = family.token_types;
+  const bool offset_fits = config.family == Family::kMpNet
+                               ? config.position_offset == kMpNetPadding + 1
+                               : config.pad_id + 1 == config.position_offset || config.pad_id < 0;
   if (family.encoder && config.looks_ahead && (config.position_offset > 0) == offset &&
       config.position_offset <= kContextMax + 1 && (config.token_types >= 1) == types &&
       config.token_types <= kVocabMax &&
-      (!offset || config.pad_id + 1 == config.position_offset || config.pad_id < 0)) {
+      config.distance_buckets == (family.distance_scores ? kDistanceBuckets : 0) &&
+      (!offset || offset_fits)) {
     return {};
   }
   return fail(Code::kInvalidArgument,

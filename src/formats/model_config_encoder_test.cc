@@ -206,6 +206,27 @@ TEST(ModelConfigEncoder, DistilBertIsBertWithNamesOfItsOwn) {
   EXPECT_FAILS_WITH(check_model_config(broken, "x"), Code::kInvalidArgument, "distilbert");
 }
 
+TEST(ModelConfigEncoder, MpNetAddsScoresByDistance) {
+  const ModelConfig config = config_of(encoder_json("mpnet"));
+  ModelConfig roberta = config_of(encoder_json("roberta"));
+  roberta.family = config.family;
+  roberta.token_types = 0;
+  roberta.distance_buckets = 32;
+  EXPECT_EQ(config, roberta);
+  const ModelConfig padded = config_of(changed(encoder_json("mpnet"), {{"pad_token_id", 7}}));
+  EXPECT_EQ(padded.position_offset, 2) << "whatever the id of padding is";
+  EXPECT_EQ(config_of(to_hf_config(padded)), padded);
+  EXPECT_FAILS_WITH(
+      parsed(changed(encoder_json("mpnet"), {{"relative_attention_num_buckets", 64}})),
+      Code::kUnsupported, "relative_attention_num_buckets");
+  ModelConfig broken = config;
+  broken.distance_buckets = 0;
+  EXPECT_FAILS_WITH(check_model_config(broken, "x"), Code::kInvalidArgument, "mpnet");
+  broken = config_of(encoder_json("bert"));
+  broken.distance_buckets = 32;
+  EXPECT_FAILS_WITH(check_model_config(broken, "x"), Code::kInvalidArgument, "bert");
+}
+
 // Published sizes, without the layer that pools in training.
 TEST(ModelConfigEncoder, CountsTheParametersOfPublishedModels) {
   Json base = changed(encoder_json("bert"), {{"vocab_size", 30522},
@@ -220,6 +241,8 @@ TEST(ModelConfigEncoder, CountsTheParametersOfPublishedModels) {
                         {"max_position_embeddings", 514},
                         {"type_vocab_size", 1}});
   EXPECT_EQ(parameter_count(config_of(base)), 277453056);
+  base = changed(base, {{"model_type", "mpnet"}, {"vocab_size", 30527}});
+  EXPECT_EQ(parameter_count(config_of(base)), 108895872);
   base = changed(distil_json(), {{"vocab_size", 30522},
                                  {"dim", 768},
                                  {"hidden_dim", 3072},

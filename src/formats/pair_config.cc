@@ -186,6 +186,7 @@ Result<PairConfig> load_pairs(const std::string& folder, const text::Tokenizer& 
     return fail(
         Code::kUnsupported,
         "{}: the class \"{}\" does not judge pairs of texts; those that do are Bert…, DistilBert…, "
+        "MPNet…, "
         "Roberta…, XLMRoberta…, ModernBert… and Qwen3ForSequenceClassification with one label, and "
         "Qwen3ForCausalLM of Qwen3-Reranker",
         path, name.substr(0, 80));

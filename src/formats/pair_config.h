@@ -2,7 +2,7 @@
 //
 //   class in config.json                       the logit, of the last layer's rows h[0 … n-1]
 //   BertForSequenceClassification              classifier(tanh(bert.pooler.dense(h[0])))
-//   RobertaForSequenceClassification,
+//   RobertaForSequenceClassification, MPNetForSequenceClassification,
 //   XLMRobertaForSequenceClassification        classifier.out_proj(tanh(classifier.dense(h[0])))
 //   DistilBertForSequenceClassification        classifier(relu(pre_classifier(h[0])))
 //   ModernBertForSequenceClassification        classifier(norm(gelu(head.dense(h)))), h by

@@ -13,8 +13,9 @@ namespace jige::model {
 namespace {
 
 // What the tensors of a base class have in front of their names as part of a language model.
-constexpr std::string_view kBasePrefixes[] = {"transformer.", "model.",   "gpt_neox.",  "backbone.",
-                                              "bert.",        "roberta.", "distilbert."};
+constexpr std::string_view kBasePrefixes[] = {"transformer.", "model.", "gpt_neox.",
+                                              "backbone.",    "bert.",  "roberta.",
+                                              "distilbert.",  "mpnet."};
 // Names of modules in some files, and in others.
 struct OtherName {
   std::string_view name;
@@ -69,6 +70,8 @@ ModelNames model_names(const formats::ModelConfig& config) {
     case formats::Family::kRoberta:
     case formats::Family::kXlmRoberta:
       return encoder_names_of(config, "roberta");
+    case formats::Family::kMpNet:
+      return encoder_names_of(config, "mpnet");
     case formats::Family::kDistilBert:
       return encoder_names_of(config, "distilbert");
     case formats::Family::kModernBert:

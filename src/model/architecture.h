@@ -7,7 +7,7 @@
 // The graph is a chain: embedding, layer 0 … L-1, head. One Architecture serves any number of
 // weights, and of devices of the kind that it is made for, which sizes of work depend on (head.h).
 // Invariant: a parameter name is unique, except that a tied head's matrix has the name of the
-// embedding's table.
+// embedding's table, and that every layer has the scores by distance of all (MPNet).
 // A model whose head is the final norm alone (HeadKind) is for inference: nothing asks for its
 // loss. Threads: immutable after create().
 #pragma once

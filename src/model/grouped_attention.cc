@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "model/rope_table.h"
+#include "ops/distance_scores.h"
 #include "ops/elementwise.h"
 #include "ops/gate.h"
 #include "ops/rope.h"
@@ -74,6 +75,12 @@ GroupedAttention::GroupedAttention(const formats::ModelConfig& config,
     sinks_ = params.size();
     params.push_back({.name = names.sinks, .shape = Shape{heads_}});
   }
+  if (config.distance_buckets > 0) {
+    distances_ = params.size();
+    params.push_back({.name = names.distances + ".weight",
+                      .shape = Shape{config.distance_buckets, heads_},
+                      .whole = true});
+  }
 }
 
 void GroupedAttention::place(const formats::ModelConfig& config, int64_t layer) {
@@ -124,6 +131,9 @@ GroupedAttention::Activations GroupedAttention::place_unsaved(Placement& at, int
   const int64_t rest = shares_ ? k_begin() : qkv_columns();
   views.qkv = at.take(compute, Shape{token_count, rest + gate_columns()});
   views.u = qkv_.place_product(at, token_count, compute);
+  if (distances_) {
+    views.distances = at.take(DType::kF32, Shape{heads_, ops::distance_count(token_count)});
+  }
   return views;
 }
 
@@ -269,13 +279,19 @@ void GroupedAttention::attend(const BlockContext& context, const BlockWeights& w
                               const Batch& batch, const TensorView& dst, const Heads& heads,
                               const Activations& views) const {
   if (context.exchange) return attend_pieces(context, weights, dst, heads, views);
+  ops::AttentionShape own = shape(weights);
+  if (views.distances) {
+    const TensorView scores = make_distances(context.stream, weights, batch, views.distances);
+    own.distances = scores.as<float>() + (scores.columns() - ops::kDistancesBeyond) / 2 - 1;
+    own.distance_stride = scores.columns();
+  }
   ops::attention_forward(context.stream, {.dst = dst,
                                           .q = heads.q,
                                           .k = heads.k,
                                           .v = heads.v,
                                           .lse = views.lse,
                                           .sequences = seen(batch.sequences),
-                                          .shape = shape(weights)});
+                                          .shape = own});
 }
 
 std::vector<ops::SequenceSpan> GroupedAttention::seen(

@@ -13,7 +13,8 @@
 // its norm; values may have a norm of their own, without weights. Tokens may see those of their own
 // chunk of the sequence alone, or those behind them, too. A layer that has the keys and values of
 // an earlier one has queries alone, and reads those from the stream (stream_layout.h), or in
-// inference from that layer's cache.
+// inference from that layer's cache. Scores may depend on the distance of query and key, too, by a
+// table of all layers (ops/distance_scores.h).
 //
 // saved: the product (before head norms where there are any, after rope where none are behind it),
 // the log-sum-exp of scores, 1/std of the head norms, and what attention gave where gates come
@@ -40,6 +41,7 @@ struct GroupedAttentionNames {
   bool head_norms_stacked = false;  // those of heads with weights of their own are one tensor
   std::string sinks;                // without suffix
   std::string head_gates;
+  std::string distances;  // scores by distance
 };
 
 struct GroupedAttentionOptions {
@@ -89,7 +91,8 @@ class GroupedAttention final : public Attention {
     TensorView qkv, lse;
     TensorView attended;  // [T, H·d] before its gates
     NormStats stats_q, stats_k, stats_v;
-    TensorView u;  // adapters
+    TensorView u;          // adapters
+    TensorView distances;  // [H, distance_count(T)] f32: scores by distance, in inference
   };
   // What X leaves for W.
   struct Gradients {
@@ -213,6 +216,9 @@ class GroupedAttention final : public Attention {
   }
   bool any_gates() const { return gated_ || head_gates_; }
   ops::AttentionShape shape() const;
+  // Scores by distance for the longest sequence of a batch, in a part of their place.
+  TensorView make_distances(Stream& stream, const BlockWeights& weights, const Batch& batch,
+                            const TensorView& place) const;
   // The same with the sinks, where the layer has any.
   ops::AttentionShape shape(const BlockWeights& weights) const;
 
@@ -227,9 +233,10 @@ class GroupedAttention final : public Attention {
   bool queries_grow_ = false;  // and keys stay as they are
   double score_scale_ = 1;
   double score_cap_ = 0;
-  std::optional<size_t> sinks_;  // its place among the parameters
-  bool head_norms_ = false;      // of each head or of all
-  bool turns_first_ = false;     // norms of heads are behind their turning
+  std::optional<size_t> sinks_;      // its place among the parameters
+  std::optional<size_t> distances_;  // that of the table of scores by distance
+  bool head_norms_ = false;          // of each head or of all
+  bool turns_first_ = false;         // norms of heads are behind their turning
   bool gated_ = false;
   bool head_gates_ = false;
   bool keys_are_values_ = false;

@@ -3,6 +3,8 @@
 #include <optional>
 #include <utility>
 
+#include "model/encoder_names.h"
+
 namespace jige::model {
 namespace {
 
@@ -245,38 +247,9 @@ bool has_single_parts(formats::Family family) {
          family == formats::Family::kFalconMamba || family == formats::Family::kMamba2;
 }
 
-// Of encoders as BERT is.
-LayerNames encoder_names(const std::string& at) {
-  const std::string own = at + ".attention.self.";
-  return {.attention = {.qkv = {own + "query", own + "key", own + "value"}},
-          .attention_output = at + ".attention.output.dense",
-          .norm1_after = at + ".attention.output.LayerNorm",
-          .ffn_input = {at + ".intermediate.dense"},
-          .ffn_output = at + ".output.dense",
-          .norm2_after = at + ".output.LayerNorm"};
-}
-
-LayerNames distil_bert_names(const std::string& at) {
-  const std::string own = at + ".attention.";
-  return {.attention = {.qkv = {own + "q_lin", own + "k_lin", own + "v_lin"}},
-          .attention_output = own + "out_lin",
-          .norm1_after = at + ".sa_layer_norm",
-          .ffn_input = {at + ".ffn.lin1"},
-          .ffn_output = at + ".ffn.lin2",
-          .norm2_after = at + ".output_layer_norm"};
-}
-
-LayerNames modern_bert_names(const std::string& at) {
-  return {.norm1 = at + ".attn_norm",
-          .attention = {.qkv = {at + ".attn.Wqkv"}},
-          .attention_output = at + ".attn.Wo",
-          .norm2 = at + ".mlp_norm",
-          .ffn_input = {at + ".mlp.Wi"},
-          .ffn_output = at + ".mlp.Wo"};
-}
-
 // Of families that have all names of a layer to themselves.
 std::optional<LayerNames> own_layer_names(formats::Family family, const std::string& number) {
+  if (auto names = encoder_layer_names(family, number)) return names;
   if (family == formats::Family::kGpt2) {
     const std::string at = "transformer.h." + number;
     return LayerNames{.norm1 = at + ".ln_1",
@@ -297,14 +270,6 @@ std::optional<LayerNames> own_layer_names(formats::Family family, const std::str
         .ffn_input = {at + ".mlp.c_fc_0", at + ".mlp.c_fc_1"},
         .ffn_output = at + ".mlp.c_proj"};
   }
-  if (family == formats::Family::kBert) return encoder_names("bert.encoder.layer." + number);
-  if (family == formats::Family::kRoberta || family == formats::Family::kXlmRoberta) {
-    return encoder_names("roberta.encoder.layer." + number);
-  }
-  if (family == formats::Family::kDistilBert) {
-    return distil_bert_names("distilbert.transformer.layer." + number);
-  }
-  if (family == formats::Family::kModernBert) return modern_bert_names("model.layers." + number);
   if (family == formats::Family::kGptNeoX) {
     const std::string at = "gpt_neox.layers." + number;
     return LayerNames{.norm1 = at + ".input_layernorm",

@@ -80,6 +80,10 @@ cpu::AttentionRows work_rows(const Problem& problem, const AttentionWork& work) 
   rows.key_count = seen.key_count;
   rows.scale = static_cast<float>(problem.shape.scale);
   rows.cap = static_cast<float>(problem.shape.cap);
+  if (problem.shape.distances) {
+    rows.distance_stride = problem.shape.distance_stride;
+    rows.distances = problem.shape.distances + work.kv_head * heads * rows.distance_stride;
+  }
   if (problem.shape.sinks) rows.sinks = problem.shape.sinks + work.kv_head * heads;
   rows.row_begin = work.row_begin;
   rows.row_count = work.row_count;

@@ -34,6 +34,12 @@ struct AttentionShape {
   double cap = 0;             // scores become cap · tanh(score / cap); 0: they stay
   // Queries see keys behind them, too. REQUIRES: attention_forward() of whole sequences, on a CPU.
   bool both_sides = false;
+  // What scores get besides, by how far a key stands behind its query: of head h
+  // distances[h · distance_stride + key − query] (ops/distance_scores.h), of distances from 1 − n
+  // to n + 15, n the tokens of the longest sequence; null: nothing. Memory that outlives the work.
+  // REQUIRES: both_sides, and no cap.
+  const float* distances = nullptr;
+  int64_t distance_stride = 0;
   // [H] learned scores that take part in the softmax of their query head and have no value; null:
   // none. Memory that outlives the work.
   const float* sinks = nullptr;

@@ -58,11 +58,23 @@ std::vector<InputOptions> odd_shapes() {
           {.heads = 1, .kv_heads = 1, .dim = 40, .window = 5000, .lengths = {7, 520}}};
 }
 
+// Of both sides, with scores by distance and without.
+std::vector<InputOptions> all_shapes() {
+  std::vector<InputOptions> all;
+  for (InputOptions options : odd_shapes()) {
+    options.both_sides = true;
+    all.push_back(options);
+    options.distances = true;
+    if (options.cap == 0) all.push_back(options);
+  }
+  return all;
+}
+
 TEST(AttentionBothSides, MatchesTheDefinitionOnEveryInstructionSet) {
   on_all_isas([] {
-    for (InputOptions options : odd_shapes()) {
+    for (InputOptions options : all_shapes()) {
       SCOPED_TRACE(options.dim);
-      options.both_sides = true;
+      SCOPED_TRACE(options.distances);
       Inputs in = make_inputs(options);
       expect_near_definition_in_f32(in);
       Inputs narrow = bf16_inputs(options);
@@ -80,13 +92,14 @@ TEST(AttentionBothSides, MatchesTheDefinitionOnEveryInstructionSet) {
 TEST(AttentionBothSides, FollowsTheStatedArithmeticInBf16) {
   on_all_isas([] {
     if (cpu::attention_products(true, 1.0f) == cpu::AttentionProducts::kChains) return;
-    for (const int64_t window : {0, 90}) {
+    for (const int64_t window : {0, 90, -1}) {  // -1: with scores by distance
       Inputs in = bf16_inputs({.heads = 3,
                                .kv_heads = 1,
                                .dim = 24,
-                               .window = window,
+                               .window = std::max<int64_t>(window, 0),
                                .lengths = {9, 700},
-                               .both_sides = true});
+                               .both_sides = true,
+                               .distances = window < 0});
       Machine machine(2);
       const ForwardResult result = forward(machine, in);
       int64_t row = 0;
@@ -107,13 +120,14 @@ TEST(AttentionBothSides, FollowsTheStatedArithmeticInBf16) {
 }
 
 TEST(AttentionBothSides, GivesTheSameBitsPackedOrAloneOnAnyNumberOfThreads) {
-  for (const int64_t window : {0, 70}) {
+  for (const int64_t window : {0, 70, -1}) {  // -1: with scores by distance
     const InputOptions options{.heads = 4,
                                .kv_heads = 2,
                                .dim = 16,
-                               .window = window,
+                               .window = std::max<int64_t>(window, 0),
                                .lengths = {33, 1, 600, 64, 0, 1100},
-                               .both_sides = true};
+                               .both_sides = true,
+                               .distances = window < 0};
     expect_the_same_bits_packed_or_alone(make_inputs(options));
     expect_the_same_bits_packed_or_alone(bf16_inputs(options));
   }
@@ -152,6 +166,8 @@ TEST(AttentionBothSidesDeathTest, IsForForwardOverWholeSequencesAlone) {
   ForwardResult result = forward(machine, in);
   Matrix grad_dst = make_grad_dst(in);
   EXPECT_DEATH(backward(machine, in, result, grad_dst), "what is behind them");
+  Inputs distant = make_inputs({.heads = 1, .dim = 16, .lengths = {3}, .distances = true});
+  EXPECT_DEATH(forward(machine, distant), "scores by distance");
 }
 
 }  // namespace

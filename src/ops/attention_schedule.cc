@@ -74,6 +74,8 @@ void check_attention_shape(const AttentionShape& shape) {
   JIGE_CHECK(shape.head_dim > 0 && shape.head_dim <= kAttentionDimMax, "head dimension {}",
              shape.head_dim);
   JIGE_CHECK(shape.window >= 0, "window {}", shape.window);
+  JIGE_CHECK(!shape.distances || (shape.both_sides && shape.cap == 0),
+             "scores by distance where queries do not see both sides, or under a cap");
 }
 
 void check_attention_matrix(const TensorView& view, const char* name, int64_t rows,

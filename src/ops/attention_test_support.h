@@ -14,6 +14,7 @@
 #include "base/check.h"
 #include "base/rough_normal.h"
 #include "ops/attention.h"
+#include "ops/distance_scores.h"
 #include "ops/double_rows.h"
 #include "tensor/cpu_device.h"
 
@@ -97,6 +98,7 @@ struct Inputs {
   AttentionShape shape;
   std::vector<int> lengths;
   Matrix q, k, v;
+  std::vector<float> distances = {};  // what shape.distances is in
 
   int64_t rows() const { return std::accumulate(lengths.begin(), lengths.end(), int64_t{0}); }
 };
@@ -112,6 +114,7 @@ struct InputOptions {
   uint64_t seed = 1;
   double cap = 0;
   bool both_sides = false;
+  bool distances = false;  // scores by distance
 };
 
 inline Inputs make_inputs(const InputOptions& options) {
@@ -128,6 +131,13 @@ inline Inputs make_inputs(const InputOptions& options) {
   in.q.fill_normal(rng, 2.0);
   in.k.fill_normal(rng);
   in.v.fill_normal(rng);
+  if (!options.distances) return in;
+  const int64_t tokens = *std::ranges::max_element(options.lengths);
+  in.shape.distance_stride = distance_count(tokens);
+  for (int64_t i = 0; i < options.heads * in.shape.distance_stride; ++i) {
+    in.distances.push_back(static_cast<float>(2 * rough_normal(rng)));
+  }
+  in.shape.distances = in.distances.data() + tokens - 1;
   return in;
 }
 
@@ -202,6 +212,9 @@ inline Oracle oracle_forward(const Inputs& in, const HeadPlace& place) {
     double* weights = o.weights.data() + i * n;
     for (int64_t j = seen.begin; j < seen.end; ++j) {
       weights[j] = dot(head.q.data() + i * d, head.k.data() + j * d, d) * in.shape.scale;
+      if (in.shape.distances) {
+        weights[j] += in.shape.distances[place.head * in.shape.distance_stride + j - i];
+      }
       if (cap > 0) {
         const double bent = std::tanh(weights[j] / cap);
         weights[j] = cap * bent;

@@ -148,6 +148,10 @@ class TilesRow {
         0, dim_,
         [&](int64_t c) { return in_.q.get(place_.row + position_, place_.head * dim_ + c); },
         [&](int64_t c) { return in_.k.get(place_.row + j, kv_column_ + c); });
+    if (const float* distances = in_.shape.distances) {
+      const float added = distances[place_.head * in_.shape.distance_stride + j - position_];
+      return flushed(std::fma(added, 1.0f / static_cast<float>(in_.shape.scale), sum));
+    }
     return inner_ > 0 ? tanh_model(flushed(sum * scaled(inner_, j))) : sum;
   }
   float factor(int64_t j) const { return inner_ > 0 ? factor_ : scaled(factor_, j); }

@@ -22,9 +22,9 @@ namespace {
 using ::testing::HasSubstr;
 using testing::value_of;
 
-const char* const kPairModels[] = {"bert",       "roberta",         "xlm_roberta",
-                                   "qwen3",      "qwen3_untied",    "qwen3_class",
-                                   "modernbert", "modernbert_mean", "distilbert"};
+const char* const kPairModels[] = {"bert",         "roberta",     "xlm_roberta", "qwen3",
+                                   "qwen3_untied", "qwen3_class", "modernbert",  "modernbert_mean",
+                                   "distilbert",   "mpnet"};
 
 // A recorded folder, ready to judge.
 struct RecordedPairs {

@@ -43,6 +43,8 @@ from transformers import (
     MistralModel,
     ModernBertConfig,
     ModernBertModel,
+    MPNetConfig,
+    MPNetModel,
     PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen2Model,
@@ -227,6 +229,17 @@ MODELS = {
         None,
         [{}],
     ),
+    "mpnet": (
+        MPNetModel,
+        MPNetConfig(**ENCODER, max_position_embeddings=202),
+        torch.float32,
+        ([BOS], [EOS]),
+        {"word_embedding_dimension": 24, "pooling_mode_mean_tokens": True},
+        True,
+        {},
+        None,
+        [{}, {"max_seq_length": 24}],
+    ),
 }
 
 
@@ -282,7 +295,7 @@ def write_model(name, folder, seed):
             parameter.copy_(one + 0.2 * noise if norm else 0.25 * noise)
     model.to(dtype).save_pretrained(folder)
     # RoBERTa gives tokens of padding no position.
-    pad = "roberta" in name or name == "modernbert"
+    pad = "roberta" in name or name in ("modernbert", "mpnet")
     tokenizer = make_tokenizer(*around, pad) if around else make_bert_tokenizer()
     tokenizer.save_pretrained(folder)
     modules = [("", "Transformer"), ("1_Pooling", "Pooling")]

@@ -23,6 +23,7 @@
 //   is
 // Where scores have a cap c, each becomes c·tanh(s(j)·(1/c)), 1/c in f32, before anything else is
 // done with it.
+// Where scores depend on the distance, too, each becomes s(j) + d(j − position) in f32 likewise.
 // Keys, tiles and splits that a row does not see are not touched for it, or are exact no-ops
 // (α = exp(0) = 1, l + 0); so how rows share a tile, and which splits run on which thread, leaves
 // no trace, and values that a row does not see may be anything, NaN too.
@@ -37,7 +38,8 @@
 // queries in bf16 over a cache in 8 bits, the same with these differences, where a product is that
 // of attention_products_amx.h or of attention_products_pairs.h:
 //   score    S(j) = product over c, from 0; x(j) = S(j)·f with f = scale·log2 e in f32; under a cap
-//            c the same of tanh(S(j)·(scale·(1/c))) and f = c·log2 e
+//            c the same of tanh(S(j)·(scale·(1/c))) and f = c·log2 e; with scores by distance of
+//            fma(d(j − position), 1/scale, S(j))
 //   tile     64 keys: m' = max(m, f·max S); α = 2^(m − m');
 //            p(j) = 2^fma(S(j), f, −m'); powers by power_of_two (attention_tiles.h);
 //              l = l·α, lanes as above (of p in f32, not as rounded for the product)
@@ -112,6 +114,11 @@ struct AttentionRows {
   float scale = 0;
   float cap = 0;                 // of the scores; 0: none
   const float* sinks = nullptr;  // of the heads; or null
+  // Flat, without a cap: what scores of the first head get besides, by how far the key stands
+  // behind the row's position, from 1 − key_count to key_count + 15; heads are `distance_stride`
+  // apart. Or null.
+  const float* distances = nullptr;
+  int64_t distance_stride = 0;
   int32_t row_begin = 0;
   int32_t row_count = 0;
   // Splits [split_begin, split_end). Without `partial` these must be all splits the rows see.

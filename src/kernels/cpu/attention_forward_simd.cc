@@ -46,18 +46,26 @@ JIGE_INLINE void for_each_block(float* scores, AttentionRange range, Whole&& who
   }
 }
 
+// What becomes of scores first: nothing, a cap, or what the distance adds.
+enum class ScoreForm { kPlain, kCapped, kDistant };
+
 // Scores become weights; m, l and alpha are brought up to date. kScaled: scores are those of whole
-// numbers and get the scales of the keys, weights those of the values. kCapped: scores have a cap.
-template <bool kScaled, bool kCapped>
-void softmax(const Tile& tile, const LoadedTile& keys) {
+// numbers and get the scales of the keys, weights those of the values. The tile's keys are those
+// from `key` on.
+template <bool kScaled, ScoreForm kForm>
+void softmax(const Tile& tile, const LoadedTile& keys, int key) {
+  constexpr bool kCapped = kForm == ScoreForm::kCapped;
+  constexpr bool kDistant = kForm == ScoreForm::kDistant;
   const AttentionForwardScratch& s = tile.scratch;
+  const float* distances = nullptr;  // of a row, from the tile's first key on
   const float cap = tile.args.cap;
   const float reciprocal = kCapped ? 1.0f / cap : 0.0f;
   const auto finished = [&](float* score, int block) {
     F32x16 value = F32x16::load(score);
     if constexpr (kScaled) value = value * F32x16::load(keys.k_scales[block]);
     if constexpr (kCapped) value = soft_cap(value, cap, reciprocal);
-    if constexpr (kScaled || kCapped) value.store(score);
+    if constexpr (kDistant) value = value + F32x16::load(distances + block * 16);
+    if constexpr (kScaled || kForm != ScoreForm::kPlain) value.store(score);
     return value;
   };
   const auto store = [&](F32x16 weight, float* score, int block) {
@@ -66,6 +74,7 @@ void softmax(const Tile& tile, const LoadedTile& keys) {
   };
   for (int i = 0; i < tile.args.row_count; ++i) {
     if (s.ranges[i].begin >= s.ranges[i].end) continue;
+    if constexpr (kDistant) distances = tile.distances_of(tile.args.row_begin + i) + key;
     F32x16 best = F32x16::broadcast(s.m[i]);
     for_each_block(
         s.scores + i * kAttentionTileKeys, s.ranges[i],
@@ -99,10 +108,19 @@ void softmax(const Tile& tile, const LoadedTile& keys) {
   }
 }
 
-// One tile of keys. `next` is where the blocks of the following tile lie, when keys.in_place; the
-// present ones where there are none.
+template <bool kScaled>
+void weigh(const Tile& tile, const LoadedTile& keys, int key) {
+  if (tile.args.cap > 0) return softmax<kScaled, ScoreForm::kCapped>(tile, keys, key);
+  if constexpr (!kScaled) {
+    if (tile.args.distances) return softmax<kScaled, ScoreForm::kDistant>(tile, keys, key);
+  }
+  softmax<kScaled, ScoreForm::kPlain>(tile, keys, key);
+}
+
+// One tile of keys, from `key` on. `next` is where the blocks of the following tile lie, when
+// keys.in_place; the present ones where there are none.
 template <typename KElement, typename VElement, bool kInPlace, bool kScaled>
-void attend(const Tile& tile, const LoadedTile& keys, const int64_t* next) {
+void attend(const Tile& tile, const LoadedTile& keys, int key, const int64_t* next) {
   const AttentionForwardScratch& s = tile.scratch;
   ScoresTile<KElement> scores;
   scores.q = s.q;
@@ -128,7 +146,7 @@ void attend(const Tile& tile, const LoadedTile& keys, const int64_t* next) {
     }
   }
   scores_tile<kInPlace>(scores, tile.args.row_count);
-  tile.args.cap > 0 ? softmax<kScaled, true>(tile, keys) : softmax<kScaled, false>(tile, keys);
+  weigh<kScaled>(tile, keys, key);
   product_tile<false, kInPlace>(product, tile.args.row_count);
 }
 
@@ -157,15 +175,15 @@ void attend_split(const Tile& tile, int split) {
     if (keys.in_place) find_next(tile, key, next);
     const bool scaled = tile.args.keys.scales != nullptr;
     if (keys.in_place && scaled) {
-      attend<int8_t, int8_t, true, true>(tile, keys, next);
+      attend<int8_t, int8_t, true, true>(tile, keys, key, next);
     } else if (keys.in_place) {
-      keys.k_is_bf16 ? attend<Bf16, Bf16, true, false>(tile, keys, next)
-                     : attend<float, float, true, false>(tile, keys, next);
+      keys.k_is_bf16 ? attend<Bf16, Bf16, true, false>(tile, keys, key, next)
+                     : attend<float, float, true, false>(tile, keys, key, next);
     } else if (scaled) {
-      attend<float, float, false, true>(tile, keys, nullptr);
+      attend<float, float, false, true>(tile, keys, key, nullptr);
     } else {
-      keys.k_is_bf16 ? attend<Bf16, float, false, false>(tile, keys, nullptr)
-                     : attend<float, float, false, false>(tile, keys, nullptr);
+      keys.k_is_bf16 ? attend<Bf16, float, false, false>(tile, keys, key, nullptr)
+                     : attend<float, float, false, false>(tile, keys, key, nullptr);
     }
   }
 }

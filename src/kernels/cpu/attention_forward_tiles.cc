@@ -15,6 +15,7 @@ namespace {
 struct Group {
   int row = 0;
   int rows = 0;
+  int key = 0;  // the tile's first
   AttentionRange seen{INT32_MAX, 0};
   bool whole = false;  // sixteen rows, all of which see all keys of the tile
   float* scores = nullptr;
@@ -31,6 +32,7 @@ Group make_group(const Tiled& t, int index, int key) {
   const Tile& tile = t.tile;
   Group group;
   group.row = index * 16;
+  group.key = key;
   group.rows = min_of(tile.args.row_count - group.row, 16);
   group.scores = t.scratch.scores[index % 2];
   group.weights = t.scratch.weights[index % 2];
@@ -76,6 +78,18 @@ void cap_scores(const Tiled& t, const Group& group) {
     for (int key = group.seen.begin / 16 * 16; key < group.seen.end; key += 16) {
       const F32x16 factor = t.in_8_bits() ? F32x16::load(t.scratch.cap_factors + key) : inner;
       tanh(F32x16::load(scores + key) * factor).store(scores + key);
+    }
+  }
+}
+
+// Scores of a group get what the distance adds, as what is multiplied with the scale.
+void add_distances(const Tiled& t, const Group& group) {
+  const F32x16 inverse = F32x16::broadcast(1.0f / t.tile.args.scale);
+  for (int i = 0; i < group.rows; ++i) {
+    const float* distances = t.tile.distances_of(t.tile.args.row_begin + group.row + i) + group.key;
+    float* scores = group.scores + i * kAttentionScoresStride;
+    for (int key = group.seen.begin / 16 * 16; key < group.seen.end; key += 16) {
+      fma(F32x16::load(distances + key), inverse, F32x16::load(scores + key)).store(scores + key);
     }
   }
 }
@@ -232,6 +246,7 @@ void weigh_rows(const Tiled& t, const Group& group, TileQueue* queue) {
 void weigh(const Tiled& t, const Group& group, TileQueue* queue) {
   if (!group.empty()) {
     if (t.inner > 0) cap_scores(t, group);
+    if (t.tile.args.distances) add_distances(t, group);
     t.in_8_bits() ? weigh_rows<true>(t, group, queue) : weigh_rows<false>(t, group, queue);
   }
   queue->run(4);

@@ -27,6 +27,10 @@ struct Tile {
     const int64_t end = int64_t{position} + 1 + args.ahead;
     return end < args.key_count ? static_cast<int>(end) : args.key_count;
   }
+  // What a row's scores get besides, of key 0 and those behind it.
+  const float* distances_of(int row) const {
+    return args.distances + row % args.head_count * args.distance_stride - position(row);
+  }
   int position_first() const { return position(args.row_begin); }
   int position_last() const { return position(args.row_begin + args.row_count - 1); }
 };

@@ -1,0 +1,63 @@
+#include "model/encoder_names.h"
+
+namespace jige::model {
+namespace {
+
+// Of encoders as BERT is.
+LayerNames encoder_names(const std::string& at) {
+  const std::string own = at + ".attention.self.";
+  return {.attention = {.qkv = {own + "query", own + "key", own + "value"}},
+          .attention_output = at + ".attention.output.dense",
+          .norm1_after = at + ".attention.output.LayerNorm",
+          .ffn_input = {at + ".intermediate.dense"},
+          .ffn_output = at + ".output.dense",
+          .norm2_after = at + ".output.LayerNorm"};
+}
+
+LayerNames mpnet_names(const std::string& encoder, const std::string& number) {
+  const std::string at = encoder + "layer." + number;
+  const std::string own = at + ".attention.attn.";
+  return {.attention = {.qkv = {own + "q", own + "k", own + "v"},
+                        .distances = encoder + "relative_attention_bias"},
+          .attention_output = own + "o",
+          .norm1_after = at + ".attention.LayerNorm",
+          .ffn_input = {at + ".intermediate.dense"},
+          .ffn_output = at + ".output.dense",
+          .norm2_after = at + ".output.LayerNorm"};
+}
+
+LayerNames distil_bert_names(const std::string& at) {
+  const std::string own = at + ".attention.";
+  return {.attention = {.qkv = {own + "q_lin", own + "k_lin", own + "v_lin"}},
+          .attention_output = own + "out_lin",
+          .norm1_after = at + ".sa_layer_norm",
+          .ffn_input = {at + ".ffn.lin1"},
+          .ffn_output = at + ".ffn.lin2",
+          .norm2_after = at + ".output_layer_norm"};
+}
+
+LayerNames modern_bert_names(const std::string& at) {
+  return {.norm1 = at + ".attn_norm",
+          .attention = {.qkv = {at + ".attn.Wqkv"}},
+          .attention_output = at + ".attn.Wo",
+          .norm2 = at + ".mlp_norm",
+          .ffn_input = {at + ".mlp.Wi"},
+          .ffn_output = at + ".mlp.Wo"};
+}
+
+}  // namespace
+
+std::optional<LayerNames> encoder_layer_names(formats::Family family, const std::string& number) {
+  if (family == formats::Family::kBert) return encoder_names("bert.encoder.layer." + number);
+  if (family == formats::Family::kRoberta || family == formats::Family::kXlmRoberta) {
+    return encoder_names("roberta.encoder.layer." + number);
+  }
+  if (family == formats::Family::kMpNet) return mpnet_names("mpnet.encoder.", number);
+  if (family == formats::Family::kDistilBert) {
+    return distil_bert_names("distilbert.transformer.layer." + number);
+  }
+  if (family == formats::Family::kModernBert) return modern_bert_names("model.layers." + number);
+  return std::nullopt;
+}
+
+}  // namespace jige::model

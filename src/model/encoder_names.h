@@ -1,0 +1,17 @@
+// The names that encoders' layers have in files.
+//
+// Threads: pure functions.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "formats/family.h"
+#include "model/layer_names.h"
+
+namespace jige::model {
+
+// Those of the layer of this number; nothing of families that are no encoders.
+std::optional<LayerNames> encoder_layer_names(formats::Family family, const std::string& number);
+
+}  // namespace jige::model

@@ -51,6 +51,7 @@ bool is_ours(const std::string& name) {
                                                 "chat_template.json",
                                                 "vocab.json",
                                                 "merges.txt",
+                                                "vocab.txt",
                                                 "state.json",
                                                 "checksums.xxh64"};
   return name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json") ||

@@ -91,6 +91,10 @@ class TextFuzz : public ::testing::Test {
     }
   }
 
+  void check(Result<TokenizerParts> parts) {
+    if (parts) use(Tokenizer(std::make_shared<const TokenizerCore>(std::move(*parts))));
+  }
+
   // Replaces one random value somewhere in the tree.
   void change_tree(Json& node) {
     if (node.is_structured() && !node.empty() && rng_.below(6) != 0) {
@@ -158,9 +162,6 @@ TEST_F(TextFuzz, TokensWithRanks) {
   const auto tekken = read_file(fixture_path("ranks/tekken_v11/tekken.json"));
   const auto list = read_file(fixture_path("ranks/moonshot/tiktoken.model"));
   const TokenizerConfig moonshot{.tokenizer_code = "tokenization_kimi.TikTokenTokenizer"};
-  const auto check = [&](Result<TokenizerParts> parts) {
-    if (parts) use(Tokenizer(std::make_shared<const TokenizerCore>(std::move(*parts))));
-  };
   for (uint64_t round = 0; round < fuzz_rounds(60); ++round) {
     SCOPED_TRACE("round " + std::to_string(round));
     check(build_from_tekken(mutate(*tekken, words), {}, "fuzz"));
@@ -171,6 +172,17 @@ TEST_F(TextFuzz, TokensWithRanks) {
       change_tree(changed[rng_.below(2) == 0 ? "config" : "special_tokens"]);
     }
     if (round % 4 == 0) check(build_from_tekken(changed.dump(), {}, "fuzz"));
+  }
+}
+
+TEST_F(TextFuzz, VocabularyLists) {
+  const auto list = read_file(fixture_path("vocab_lists/mpnet/vocab.txt"));
+  ASSERT_TRUE(list.has_value());
+  const std::vector<std::string> words = {"[CLS]", "\n", "\r\n", "##", "\xE3\x80\x80", "[SEP]\n"};
+  const std::string begin = "[UNK]\n[CLS]\n[SEP]\n<s>\n";
+  for (uint64_t round = 0; round < fuzz_rounds(100); ++round) {
+    SCOPED_TRACE("round " + std::to_string(round));
+    check(build_from_vocab(mutate(begin + list->substr(0, 900), words), {}, "fuzz"));
   }
 }
 

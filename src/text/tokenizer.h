@@ -36,9 +36,9 @@
 namespace jige::text {
 
 // The files that hold a tokenizer: of Hugging Face tokenizers, of Mistral, tiktoken's list of
-// ranks, and of SentencePiece.
-inline constexpr std::array kTokenizerFileNames = {"tokenizer.json", "tekken.json",
-                                                   "tiktoken.model", "tokenizer.model"};
+// ranks, of SentencePiece, and BERT's list of tokens.
+inline constexpr std::array kTokenizerFileNames = {
+    "tokenizer.json", "tekken.json", "tiktoken.model", "tokenizer.model", "vocab.txt"};
 
 struct EncodeOptions {
   // Adds what the post-processor adds, usually the beginning-of-text token.

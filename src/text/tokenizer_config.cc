@@ -38,7 +38,10 @@ Status read_roles(const Json& object, const std::string& where, TokenizerConfig&
   JIGE_DO(read_token(object, "bos_token", where, config.bos_token));
   JIGE_DO(read_token(object, "eos_token", where, config.eos_token));
   JIGE_DO(read_token(object, "pad_token", where, config.pad_token));
-  return read_token(object, "unk_token", where, config.unk_token);
+  JIGE_DO(read_token(object, "unk_token", where, config.unk_token));
+  JIGE_DO(read_token(object, "cls_token", where, config.words.cls_token));
+  JIGE_DO(read_token(object, "sep_token", where, config.words.sep_token));
+  return read_token(object, "mask_token", where, config.words.mask_token);
 }
 
 Status read_added(const Json& object, const std::string& where, TokenizerConfig& config) {
@@ -111,6 +114,10 @@ Status read_tokenizer_config(const std::string& text, const std::string& where,
     config.tokenizer_class = name->get<std::string>();
   }
   read_code(json, config);
+  WordListConfig& words = config.words;
+  JIGE_TRY(words.lowers, get_bool_or(json, "do_lower_case", true, where));
+  JIGE_DO(read_flag(json, "strip_accents", where, words.strips_accents));
+  JIGE_TRY(words.spaces_chinese, get_bool_or(json, "tokenize_chinese_chars", true, where));
   JIGE_DO(read_flag(json, "add_bos_token", where, config.add_bos));
   return read_flag(json, "add_eos_token", where, config.add_eos);
 }

@@ -14,6 +14,14 @@
 
 namespace jige::text {
 
+// What only a list of tokens needs (vocab.txt): other files say it themselves.
+struct WordListConfig {
+  std::string cls_token, sep_token, mask_token;  // empty where not given
+  bool lowers = true;                            // do_lower_case
+  std::optional<bool> strips_accents;            // without it as `lowers`
+  bool spaces_chinese = true;                    // tokenize_chinese_chars
+};
+
 struct TokenizerConfig {
   // Texts of the tokens with a role; empty where not given.
   std::string bos_token, eos_token, pad_token, unk_token;
@@ -27,6 +35,7 @@ struct TokenizerConfig {
   std::vector<AddedToken> added;
   std::string chat_template;
   std::vector<int64_t> generation_eos_ids;
+  WordListConfig words;
 };
 
 // Reads the files that are there; all are optional. Fails with kCorrupt on files that cannot be

@@ -112,5 +112,8 @@ Result<TokenizerParts> build_from_tekken(std::string_view text, const TokenizerC
 // whose words are known.
 Result<TokenizerParts> build_from_rank_list(std::string_view text, const TokenizerConfig& config,
                                             std::string_view where);
+// From that of a vocab.txt (vocab_list.cc). Fails with kUnsupported on classes that are not BERT's.
+Result<TokenizerParts> build_from_vocab(std::string_view text, const TokenizerConfig& config,
+                                        std::string_view where);
 
 }  // namespace jige::text

@@ -1,5 +1,5 @@
 // Ids and decoded texts against those recorded from Hugging Face tokenizers, SentencePiece,
-// mistral_common and tiktoken.
+// mistral_common, tiktoken and transformers.
 // A case is a line of a cases.jsonl; adding one needs no C++.
 #include "text/test_fixtures.h"
 #include "text/tokenizer.h"
@@ -67,6 +67,11 @@ void check_folders(const std::string& above) {
 TEST(TokenizerFixtures, IdsAndTextsOfEveryFamilyEqualTheRecording) {
   EXPECT_GE(fixture_folders("tokenizers").size(), 18u);
   check_folders("tokenizers");
+}
+
+TEST(VocabListFixtures, IdsAndTextsEqualThoseOfTransformers) {
+  EXPECT_EQ(fixture_folders("vocab_lists").size(), 4u);
+  check_folders("vocab_lists");
 }
 
 TEST(RankFixtures, IdsAndTextsEqualThoseOfTiktoken) {

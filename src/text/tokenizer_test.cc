@@ -457,12 +457,45 @@ TEST(TokenizerFolder, SaysWhatIsMissing) {
   EXPECT_NE(ranks.error().message.find("tiktoken"), std::string::npos) << ranks.error().message;
 }
 
+TEST(TokenizerFolder, AVocabularyAloneIsThatOfAClass) {
+  const Folder folder;
+  const auto refused = [&](Code code, const std::string& part) {
+    const auto made = Tokenizer::load(folder.path());
+    ASSERT_FALSE(made.has_value()) << part;
+    EXPECT_EQ(made.error().code, code) << made.error().message;
+    EXPECT_NE(made.error().message.find(part), std::string::npos) << made.error().message;
+    EXPECT_NE(made.error().message.find("vocab.txt"), std::string::npos);
+  };
+  const std::string good = "[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n##b\n";
+  folder.write("vocab.txt", good);
+  const auto bert = Tokenizer::load(folder.path());
+  ASSERT_TRUE(bert.has_value()) << bert.error().message;
+  EXPECT_EQ(encode(*bert, "AB c"), (Ids{2, 4, 5, 1, 3}));
+  EXPECT_EQ(bert->special().pad_id, -1) << "no file gives it a role";
+  ASSERT_NE(bert->pair_frame(), nullptr);
+  folder.write("tokenizer_config.json", R"({"tokenizer_class": "PhobertTokenizer"})");
+  refused(Code::kUnsupported, "PhobertTokenizer");
+  folder.write("tokenizer_config.json", R"({"tokenizer_class": "MPNetTokenizer"})");
+  refused(Code::kCorrupt, "\"<s>\"");
+  folder.write("tokenizer_config.json", R"({"cls_token": "a", "unk_token": "[CLS]"})");
+  const auto named = Tokenizer::load(folder.path());
+  ASSERT_TRUE(named.has_value()) << named.error().message;
+  EXPECT_EQ(encode(*named, "b"), (Ids{4, 2, 3}));
+  folder.write("tokenizer_config.json", "{}");
+  folder.write("vocab.txt", "");
+  refused(Code::kCorrupt, "[CLS]");
+  folder.write("vocab.txt", good + "\xFF\n");
+  refused(Code::kCorrupt, "UTF-8");
+}
+
 TEST(TokenizerFolder, FieldsOfAnotherTypeAreDamage) {
   const std::pair<const char*, std::string> damaged[] = {
       {"tokenizer.json", tokenizer_with(R"("added_tokens": [{"id": 0, "content": 5}])")},
       {"tokenizer.json", tokenizer_with(R"("normalizer": {"type": "Prepend", "prepend": 5})")},
       {"tokenizer_config.json", R"({"eos_token": 5})"},
       {"tokenizer_config.json", R"({"added_tokens_decoder": [1]})"},
+      {"tokenizer_config.json", R"({"do_lower_case": "yes"})"},
+      {"tokenizer_config.json", R"({"strip_accents": 1})"},
       {"special_tokens_map.json", R"({"bos_token": [1]})"},
       {"chat_template.json", R"({"chat_template": 5})"},
       {"chat_template.json", R"({"chat_template":)"},

@@ -45,7 +45,7 @@ constexpr std::array kTokenizerFiles = {"tokenizer.json",        "tokenizer.mode
                                         "tokenizer_config.json", "special_tokens_map.json",
                                         "chat_template.jinja",   "generation_config.json",
                                         "tekken.json",           "tiktoken.model",
-                                        "chat_template.json"};
+                                        "chat_template.json",    "vocab.txt"};
 
 void hash_text(formats::XxHash64& hash, std::string_view text) {
   const uint64_t size = text.size();

@@ -2,12 +2,13 @@
 
 Run it only to renew or extend the fixtures; the tests themselves need no Python:
 
-    python tests/tools/record_text.py [tokenizers[:NAME]] [components] [sentencepiece] [ranks] [trainer]
-                                      [templates]
+    python tests/tools/record_text.py [tokenizers[:NAME]] [vocab_lists] [components] [sentencepiece]
+                                      [ranks] [trainer] [templates]
 
 Small tokenizers of each family's structure are trained here on the text below. What is recorded:
 
     tokenizers/NAME/   tokenizer.json and cases.jsonl: text (or hex bytes), options, ids, decoded text
+    vocab_lists/NAME/  vocab.txt, perhaps tokenizer_config.json, and cases.jsonl of transformers' class
     components/*.jsonl one normalizer, pre-tokenizer or decoder per line with input and output
     sentencepiece/NAME tokenizer.model and cases.jsonl
     ranks/NAME/        tekken.json, or tiktoken.model and tokenizer_config.json, and cases.jsonl
@@ -357,41 +358,84 @@ def record_tokenizers(only=""):
         os.makedirs(folder, exist_ok=True)
         with open(os.path.join(folder, "tokenizer.json"), "w", encoding="utf-8") as file:
             file.write(compact(tokenizer))
-        special_ids = {i for i, t in tokenizer.get_added_tokens_decoder().items() if t.special}
         is_unigram = build in unigram.FAMILIES
         hidden = unigram.without_special_pieces(tokenizer) if is_unigram else None
-        rows = []
-        for row in inputs.hard_rows(inputs.family_texts(name)):
-            text = inputs.row_text(row)
-            ids = tokenizer.encode(text).ids
-            row["ids"] = ids
-            plain = tokenizer.encode(text, add_special_tokens=False).ids
-            if plain != ids:
-                row["ids_plain"] = plain
-            if hidden:
-                as_text = hidden.encode(text).ids
-            else:
-                tokenizer.encode_special_tokens = True
-                as_text = tokenizer.encode(text, add_special_tokens=False).ids
-                tokenizer.encode_special_tokens = False
-            if as_text != plain:
-                row["ids_as_text"] = as_text
-            row["decoded"] = tokenizer.decode(ids, skip_special_tokens=False)
-            # Not skip_special_tokens, which overlooks special tokens that the normalizer changes.
-            kept = [i for i in ids if i not in special_ids]
-            skipped = tokenizer.decode(kept, skip_special_tokens=False)
-            if skipped != row["decoded"]:
-                row["decoded_skip"] = skipped
-            rows.append(row)
-        # Any sequence of ids must decode, too; runs of byte tokens that are not characters are left
-        # to the unit tests, since there Jige keeps the good characters.
-        generator = random.Random(7)
-        size = tokenizer.get_vocab_size()
-        known = [i for i in range(size) if tokenizer.id_to_token(i) not in (None, *BYTES)]
-        for _ in range(20):
-            ids = [generator.choice(known) for _ in range(generator.randrange(1, 12))]
-            rows.append({"decode": ids, "decoded": tokenizer.decode(ids, skip_special_tokens=False)})
+        rows = tokenizer_rows(tokenizer, inputs.family_texts(name), hidden)
         write_jsonl(os.path.join(folder, "cases.jsonl"), rows)
+
+
+def tokenizer_rows(tokenizer, texts, hidden=None):
+    """The cases of a tokenizer; `hidden` is the same without special pieces, of Unigram models."""
+    special_ids = {i for i, t in tokenizer.get_added_tokens_decoder().items() if t.special}
+    rows = []
+    for row in inputs.hard_rows(texts):
+        text = inputs.row_text(row)
+        ids = tokenizer.encode(text).ids
+        row["ids"] = ids
+        plain = tokenizer.encode(text, add_special_tokens=False).ids
+        if plain != ids:
+            row["ids_plain"] = plain
+        if hidden:
+            as_text = hidden.encode(text).ids
+        else:
+            tokenizer.encode_special_tokens = True
+            as_text = tokenizer.encode(text, add_special_tokens=False).ids
+            tokenizer.encode_special_tokens = False
+        if as_text != plain:
+            row["ids_as_text"] = as_text
+        row["decoded"] = tokenizer.decode(ids, skip_special_tokens=False)
+        # Not skip_special_tokens, which overlooks special tokens that the normalizer changes.
+        kept = [i for i in ids if i not in special_ids]
+        skipped = tokenizer.decode(kept, skip_special_tokens=False)
+        if skipped != row["decoded"]:
+            row["decoded_skip"] = skipped
+        rows.append(row)
+    # Any sequence of ids must decode, too; runs of byte tokens that are not characters are left to
+    # the unit tests, since there Jige keeps the good characters.
+    generator = random.Random(7)
+    size = tokenizer.get_vocab_size()
+    known = [i for i in range(size) if tokenizer.id_to_token(i) not in (None, *BYTES)]
+    for _ in range(20):
+        ids = [generator.choice(known) for _ in range(generator.randrange(1, 12))]
+        rows.append({"decode": ids, "decoded": tokenizer.decode(ids, skip_special_tokens=False)})
+    return rows
+
+
+# name: whether the vocabulary tells capitals, tokens of other texts, how a line ends, what
+# tokenizer_config.json says
+VOCAB_LISTS = {
+    "bert": (False, {}, "\n", None),
+    "cased": (True, {"[SEP]": "[END]"}, "\r\n",
+              {"tokenizer_class": "BertTokenizer", "do_lower_case": False, "sep_token": "[END]"}),
+    "accents": (True, {}, " \t\u3000\n",
+                {"tokenizer_class": "DistilBertTokenizerFast", "do_lower_case": True,
+                 "strip_accents": False, "tokenize_chinese_chars": False}),
+    "mpnet": (False, {"[CLS]": "<s>", "[PAD]": "<pad>", "[SEP]": "</s>", "[MASK]": "<mask>"}, "\n",
+              {"tokenizer_class": "MPNetTokenizer", "strip_accents": True}),
+}
+
+
+def record_vocab_lists():
+    import transformers
+
+    for name, (cased, renamed, end, config) in VOCAB_LISTS.items():
+        folder = os.path.join(ROOT, "vocab_lists", name)
+        os.makedirs(folder, exist_ok=True)
+        vocabulary = bert(cased).get_vocab()
+        tokens = [renamed.get(token, token) for token in sorted(vocabulary, key=vocabulary.get)]
+        tokens.append(tokens[40])  # once more: the last counts
+        with open(os.path.join(folder, "vocab.txt"), "w", encoding="utf-8", newline="") as file:
+            file.write(end.join(tokens))
+        kind = transformers.BertTokenizer
+        if config:
+            with open(os.path.join(folder, "tokenizer_config.json"), "w") as file:
+                json.dump(config, file)
+                file.write("\n")
+            kind = getattr(transformers, config["tokenizer_class"])
+        tokenizer = kind.from_pretrained(folder)._tokenizer
+        texts = ["a [MASK] b<mask>c  <mask> d", "[CLS]x[SEP]y[END]z[UNK]", "<s> a</s>b<pad>[PAD]",
+                 "\u732b\u72acwo \u00c9cole E\u0301a"]
+        write_jsonl(os.path.join(folder, "cases.jsonl"), tokenizer_rows(tokenizer, texts))
 
 
 def record_components():
@@ -516,6 +560,7 @@ def record_versions():
 def main():
     parts = {
         "tokenizers": record_tokenizers,
+        "vocab_lists": record_vocab_lists,
         "components": record_components,
         "sentencepiece": record_sentencepiece,
         "ranks": record_ranks,

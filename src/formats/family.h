@@ -95,7 +95,8 @@ enum class Family {
   kKimiLinear,
   kModernBert,
   kDistilBert,
-  kMpNet
+  kMpNet,
+  kNomicBert
 };
 // Families whose feed-forward layers, or some of them, are experts.
 inline constexpr bool has_experts(Family family) {

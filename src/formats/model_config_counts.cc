@@ -149,8 +149,9 @@ int64_t count_parameters(const ModelConfig& config, int64_t experts) {
   total += config.vocab_size * width * (config.tied_embeddings ? 1 : 2);
   if (config.head_bias) total += config.vocab_size;
   if (config.position == PositionKind::kLearned) {
-    total += (config.context_max + config.position_offset + config.token_types) * width;
+    total += (config.context_max + config.position_offset) * width;
   }
+  total += config.token_types * width;
   return total;
 }
 

@@ -240,6 +240,7 @@ void emit_family_features(const ModelConfig& config, Json& out) {
     out[std::string(family.head_norms_field)] =
         config.qk_norm || config.qk_norm_apart || config.qk_norm_plain;
   }
+  if (family.token_types) out["type_vocab_size"] = config.token_types;
   if (has_experts(config.family)) emit_experts(config, out);
 }
 

@@ -36,6 +36,7 @@ Status parse_distances(const Json& config, ModelConfig& out, std::string_view wh
 // DistilBERT's is the same in all models.
 bool has_norm_eps(Family family) { return family != Family::kDistilBert; }
 
+constexpr int64_t kTrainedPositions = 2048;  // of NomicBERT
 constexpr const char* kAngles = "rope_parameters";
 constexpr double kSideTheta = 1e4;
 constexpr int64_t kSidesMin = 2;  // tokens of a window, one to each side
@@ -121,9 +122,7 @@ Status parse_encoder(const Json& config, ModelConfig& out, std::string_view wher
     out.position_offset = padding + 1;
   }
   out.context_max = rows - out.position_offset;
-  if (family.token_types) {
-    JIGE_TRY(out.token_types, get_size_or(config, "type_vocab_size", 2, where));
-  }
+  if (family.token_types) JIGE_DO(parse_token_types(config, out, where));
   JIGE_DO(parse_distances(config, out, where));
   out.kv_head_count = out.head_count;
   if (out.head_count > 0 && out.hidden_size % out.head_count == 0) {
@@ -158,6 +157,19 @@ void emit_encoder(const ModelConfig& config, Json& out) {
   for (const char* field : {"hidden_dropout_prob", "attention_probs_dropout_prob"}) {
     out[field] = 0.0;
   }
+}
+
+Status parse_token_types(const Json& config, ModelConfig& out, std::string_view where) {
+  JIGE_TRY(out.token_types, get_size_or(config, "type_vocab_size", 2, where));
+  return {};
+}
+
+Status parse_trained_context(const Json& config, ModelConfig& out, std::string_view where) {
+  if (!find_field(config, "rotary_scaling_factor")) return {};
+  JIGE_TRY(const int64_t trained,
+           get_size_or(config, "max_trained_positions", kTrainedPositions, where));
+  out.context_max = std::min(out.context_max, trained);
+  return {};
 }
 
 Status parse_side_window(const Json& config, ModelConfig& out, std::string_view where) {

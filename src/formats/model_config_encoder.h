@@ -19,6 +19,12 @@ bool is_encoder_class(const FamilyInfo& family, std::string_view name);
 Status parse_encoder(const Json& config, ModelConfig& out, std::string_view where);
 void emit_encoder(const ModelConfig& config, Json& out);
 
+// The rows of the table of token types.
+Status parse_token_types(const Json& config, ModelConfig& out, std::string_view where);
+// Of NomicBERT: heads turn by other angles in texts longer than "max_trained_positions" where there
+// is a "rotary_scaling_factor"; no text is then.
+Status parse_trained_context(const Json& config, ModelConfig& out, std::string_view where);
+
 // Of ModernBERT: "local_attention", the window of both sides together, as that of one side, and how
 // the heads of layers without a window and with it turn, by "rope_parameters" or by
 // "global_rope_theta" and "local_rope_theta". Fail with kCorrupt or kUnsupported naming the field.

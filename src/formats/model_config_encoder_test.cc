@@ -227,6 +227,52 @@ TEST(ModelConfigEncoder, MpNetAddsScoresByDistance) {
   EXPECT_FAILS_WITH(check_model_config(broken, "x"), Code::kInvalidArgument, "bert");
 }
 
+TEST(ModelConfigEncoder, NomicBertIsReadInBothSpellings) {
+  const ModelConfig nomic = config_of(encoder_json("nomic_bert"));
+  EXPECT_TRUE(is_encoder(nomic.family) && nomic.looks_ahead && nomic.embedding_norm);
+  EXPECT_EQ(nomic.norm_place, NormPlace::kSum);
+  EXPECT_EQ(nomic.activation, ActivationKind::kSwiGlu);
+  EXPECT_EQ(nomic.position, PositionKind::kRotary);
+  EXPECT_EQ(nomic.rope.theta, 1000);
+  EXPECT_EQ(nomic.norm_eps, 1e-12);
+  EXPECT_EQ(nomic.token_types, 2);
+  EXPECT_FALSE(nomic.qkv_bias || nomic.output_bias || nomic.mlp_bias);
+  // As published.
+  const Json old = {{"model_type", "nomic_bert"},
+                    {"vocab_size", 96},
+                    {"n_embd", 32},
+                    {"n_inner", 48},
+                    {"n_layer", 4},
+                    {"n_head", 4},
+                    {"n_positions", 256},
+                    {"layer_norm_epsilon", 1e-12},
+                    {"activation_function", "swiglu"},
+                    {"rotary_emb_base", 1000},
+                    {"rotary_emb_fraction", 1.0},
+                    {"rotary_emb_scale_base", nullptr},
+                    {"rotary_scaling_factor", nullptr},
+                    {"qkv_proj_bias", false},
+                    {"prenorm", false}};
+  EXPECT_EQ(config_of(old), nomic);
+  const Json scaled = changed(old, {{"rotary_scaling_factor", 2}, {"max_trained_positions", 100}});
+  EXPECT_EQ(config_of(scaled).context_max, 100) << "longer texts would turn by other angles";
+  for (const Json& fields :
+       {Json::object(), Json{{"rotary_emb_base", 5000}, {"rotary_emb_fraction", 0.5}}}) {
+    const ModelConfig config = config_of(changed(old, fields));
+    EXPECT_EQ(config_of(to_hf_config(config)), config) << fields;
+  }
+  for (const char* field : {"prenorm", "qkv_proj_bias", "mlp_fc1_bias", "causal",
+                            "rotary_emb_interleaved", "parallel_block"}) {
+    EXPECT_FAILS_WITH(parsed(changed(old, {{field, true}})), Code::kUnsupported, field);
+  }
+  EXPECT_FAILS_WITH(parsed(changed(old, {{"num_experts", 8}})), Code::kUnsupported, "num_experts");
+  EXPECT_FAILS_WITH(parsed(changed(old, {{"activation_function", "gelu"}})), Code::kUnsupported,
+                    "gelu");
+  ModelConfig broken = nomic;
+  broken.token_types = 0;
+  EXPECT_FAILS_WITH(check_model_config(broken, "x"), Code::kInvalidArgument, "nomic_bert");
+}
+
 // Published sizes, without the layer that pools in training.
 TEST(ModelConfigEncoder, CountsTheParametersOfPublishedModels) {
   Json base = changed(encoder_json("bert"), {{"vocab_size", 30522},
@@ -250,6 +296,13 @@ TEST(ModelConfigEncoder, CountsTheParametersOfPublishedModels) {
                                  {"n_heads", 12},
                                  {"max_position_embeddings", 512}});
   EXPECT_EQ(parameter_count(config_of(base)), 66362880);
+  base = changed(encoder_json("nomic_bert"), {{"vocab_size", 30528},
+                                              {"hidden_size", 768},
+                                              {"intermediate_size", 3072},
+                                              {"num_hidden_layers", 12},
+                                              {"num_attention_heads", 12},
+                                              {"max_position_embeddings", 2048}});
+  EXPECT_EQ(parameter_count(config_of(base)), 136731648);
   base = changed(modern_json(), {{"vocab_size", 50368},
                                  {"hidden_size", 768},
                                  {"intermediate_size", 1152},

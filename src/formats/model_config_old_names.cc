@@ -23,6 +23,14 @@ constexpr OldName kOldNames[] = {
     {"kimi_linear", "num_expert_group", "n_group"},
     {"kimi_linear", "num_experts_per_token", "num_experts_per_tok"},
     {"kimi_linear", "num_shared_experts", "n_shared_experts"},
+    {"nomic_bert", "n_embd", "hidden_size"},
+    {"nomic_bert", "n_layer", "num_hidden_layers"},
+    {"nomic_bert", "n_head", "num_attention_heads"},
+    {"nomic_bert", "n_inner", "intermediate_size"},
+    {"nomic_bert", "n_positions", "max_position_embeddings"},
+    {"nomic_bert", "layer_norm_epsilon", "layer_norm_eps"},
+    {"nomic_bert", "activation_function", "hidden_act"},
+    {"nomic_bert", "rotary_emb_base", "rope_theta"},
 };
 
 }  // namespace

@@ -129,6 +129,7 @@ Status parse_activation(const Json& config, ModelConfig& out, std::string_view w
   const char* wanted = usual_activation(out.activation);
   JIGE_TRY(const std::string activation, get_string_or(config, field, wanted, where));
   if (activation == wanted || (silu && activation == "swish")) return {};
+  if (out.family == Family::kNomicBert && activation == "swiglu") return {};  // as published
   // Folders of the first Gemma say so and mean the other, as transformers knows.
   if (gemma && activation == "gelu") return {};
   return fail(Code::kUnsupported, "{}: {} \"{}\" is not supported for {}; it must be {}", where,
@@ -199,6 +200,17 @@ std::vector<const char*> variant_fields(Family family) {
       return {"qk_layernorm"};
     case Family::kHyV3:
       return {"mlp_bias"};
+    case Family::kNomicBert:
+      return {"causal",
+              "prenorm",
+              "parallel_block",
+              "qkv_proj_bias",
+              "mlp_fc1_bias",
+              "mlp_fc2_bias",
+              "use_rms_norm",
+              "num_experts",
+              "rotary_emb_interleaved",
+              "rotary_emb_scale_base"};
     case Family::kNemotronH:
       return {"attention_bias", "sliding_window", "moe_latent_size"};
     default:
@@ -319,6 +331,8 @@ Status parse_rotary_family(const Json& config, ModelConfig& out, std::string_vie
   JIGE_DO(refuse_variants(config, out.family, where));
   JIGE_DO(parse_switches(config, out, where));
   JIGE_DO(parse_scales(config, out, where));
+  if (family.token_types) JIGE_DO(parse_token_types(config, out, where));
+  if (out.family == Family::kNomicBert) JIGE_DO(parse_trained_context(config, out, where));
   if (family.full_heads) JIGE_DO(parse_full_heads(config, out, where));
   if (family.altup) JIGE_DO(parse_gemma3n(config, out, where));
   return has_experts(out.family) ? parse_experts(config, out, where) : Status();

@@ -119,7 +119,7 @@ struct FamilyInfo {
   bool embedding_norm = false;
   bool encoder = false;            // tokens see each other, and there is no head
   bool learned_positions = false;  // of encoders, whose sizes are read as BERT's
-  bool token_types = false;        // of such ones
+  bool token_types = false;        // of encoders
   bool distance_scores = false;    // attention scores depend on the distance
   bool root_scale = false;         // embeddings times the root of the width
   bool logit_scale = false;

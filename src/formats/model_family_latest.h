@@ -95,6 +95,23 @@ inline constexpr FamilyInfo kLatestFamilies[] = {
      .bos = 0,
      .eos = 2,
      .pad = 1},
+    {.family = Family::kNomicBert,
+     .model_type = "nomic_bert",
+     .causal_class = "NomicBertModel",
+     .base_class = "NomicBertModel",
+     .norm = NormKind::kLayer,
+     .norm_place = NormPlace::kSum,
+     .turns_parts = true,
+     .embedding_norm = true,
+     .encoder = true,
+     .token_types = true,
+     .turned_field = "rotary_emb_fraction",
+     .norm_eps = 1e-12,
+     .theta = 1000,
+     .tied = true,
+     .bos = -1,
+     .eos = -1,
+     .pad = 0},
 };
 
 }  // namespace jige::formats

@@ -91,8 +91,11 @@ PairHead bert_head(const ModelConfig& model) {
                       .activation = VectorActivation::kRelu},
             .last = {.weight = "classifier.weight", .bias = "classifier.bias"}};
   }
-  const bool bert = model.family == Family::kBert;
-  const std::string dense = bert ? "bert.pooler.dense" : "classifier.dense";
+  const bool nomic = model.family == Family::kNomicBert;
+  const bool bert = nomic || model.family == Family::kBert;
+  const std::string dense = nomic  ? "nomic_bert.pooler.dense"
+                            : bert ? "bert.pooler.dense"
+                                   : "classifier.dense";
   const std::string last = bert ? "classifier" : "classifier.out_proj";
   return {.first = {.weight = dense + ".weight",
                     .bias = dense + ".bias",
@@ -186,9 +189,8 @@ Result<PairConfig> load_pairs(const std::string& folder, const text::Tokenizer& 
     return fail(
         Code::kUnsupported,
         "{}: the class \"{}\" does not judge pairs of texts; those that do are Bert…, DistilBert…, "
-        "MPNet…, "
-        "Roberta…, XLMRoberta…, ModernBert… and Qwen3ForSequenceClassification with one label, and "
-        "Qwen3ForCausalLM of Qwen3-Reranker",
+        "MPNet…, NomicBert…, Roberta…, XLMRoberta…, ModernBert… and Qwen3ForSequenceClassification "
+        "with one label, and Qwen3ForCausalLM of Qwen3-Reranker",
         path, name.substr(0, 80));
   }
   if (judges) JIGE_DO(check_labels(json, path));

@@ -89,6 +89,7 @@ TEST(PairConfig, SaysHowFoldersJudge) {
       {"modernbert_mean", kTokenizer, kMean, 2, kGelu, true, 1, 128, true},
       {"distilbert", kTokenizer, kCls, 2, VectorActivation::kRelu, true, 1, 96, true},
       {"mpnet", kTokenizer, kCls, 2, kTanh, true, 1, 120, true},
+      {"nomic", kTokenizer, kCls, 2, kTanh, true, 2, 96, true},
       {"qwen3_class", PairJoin::kQwen3, kLast, 1, kPlain, true, 1, 0, true},
       {"qwen3", PairJoin::kQwen3, kLast, 1, kPlain, true, 1, 0, false},
       {"qwen3_untied", PairJoin::kQwen3, kLast, 1, kPlain, true, 1, 0, false}};

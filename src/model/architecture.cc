@@ -15,7 +15,7 @@ namespace {
 // What the tensors of a base class have in front of their names as part of a language model.
 constexpr std::string_view kBasePrefixes[] = {"transformer.", "model.", "gpt_neox.",
                                               "backbone.",    "bert.",  "roberta.",
-                                              "distilbert.",  "mpnet."};
+                                              "distilbert.",  "mpnet.", "nomic_bert."};
 // Names of modules in some files, and in others.
 struct OtherName {
   std::string_view name;
@@ -35,6 +35,8 @@ constexpr OtherName kOtherNames[] = {
     {".mlp.down_proj.", ".block_sparse_moe.down_proj."},
     // The gates of LFM3's heads, as files have them and as transformers does in memory.
     {".self_attn.gate_proj.", ".self_attn.g_proj."},
+    // Classes with a head, as published.
+    {"nomic_bert.", "bert."},
     // Norms of BERT in files of early days.
     {".LayerNorm.weight", ".LayerNorm.gamma"},
     {".LayerNorm.bias", ".LayerNorm.beta"},
@@ -74,6 +76,13 @@ ModelNames model_names(const formats::ModelConfig& config) {
       return encoder_names_of(config, "mpnet");
     case formats::Family::kDistilBert:
       return encoder_names_of(config, "distilbert");
+    case formats::Family::kNomicBert:
+      return {.table = "nomic_bert.embeddings.word_embeddings",
+              .positions = "",
+              .final_norm = "",
+              .head = "",
+              .types = "nomic_bert.embeddings.token_type_embeddings",
+              .embedding_norm = "nomic_bert.emb_ln"};
     case formats::Family::kModernBert:
       return {.table = "model.embeddings.tok_embeddings",
               .positions = "",

@@ -10,7 +10,6 @@ namespace jige::model {
 namespace {
 
 constexpr size_t kPositions = 1;
-constexpr size_t kTypes = 2;
 constexpr uint64_t kDropoutSite = 0;
 
 }  // namespace
@@ -30,9 +29,10 @@ Embedding::Embedding(const EmbeddingOptions& options)
     position_count_ = options.position_count;
     add_table(options.positions_name, options.position_offset + options.position_count);
   }
-  has_types_ = !options.types_name.empty();
-  JIGE_CHECK(!has_types_ || has_positions(), "token types without learned positions");
-  if (has_types_) add_table(options.types_name, options.type_count);
+  if (!options.types_name.empty()) {
+    types_ = params_.size();
+    add_table(options.types_name, options.type_count);
+  }
   if (!options.norm_of) return;
   norm_.emplace(*options.norm_of, options.norm_name, width_, options.norm_of->norm_bias, params_);
 }
@@ -107,8 +107,8 @@ Embedding::Pending Embedding::place_pending(Placement& at, int64_t token_count,
 Embedding::Work Embedding::place_work(Placement& at, int64_t token_count, DType compute,
                                       PackFor use) const {
   Work work;
-  if (has_positions()) work.rows = at.take(DType::kF32, Shape{token_count, width_});
-  if (has_types_) work.tokens = at.take(DType::kI32, Shape{token_count});
+  if (has_places()) work.rows = at.take(DType::kF32, Shape{token_count, width_});
+  if (types_) work.tokens = at.take(DType::kI32, Shape{token_count});
   if (!inputs_) return work;
   work.inputs = at.take(DType::kF32, Shape{token_count, inputs_->columns});
   work.tokens = at.take(DType::kI32, Shape{token_count});
@@ -169,7 +169,7 @@ void Embedding::forward(const BlockContext& context, const BlockWeights& weights
   const TensorView read = saved.unnormed ? saved.unnormed : rows;
   ops::embedding_forward(stream, read, weights.params[kTable].value, batch.tokens);
   if (scale_ != 1.0f) ops::scale(stream, read, read, scale_);
-  if (has_positions()) add_places(context, weights, batch, read);
+  if (has_places()) add_places(context, weights, batch, read);
   if (norm_) norm_->forward(stream, weights, rows, read, saved.norm_stats);
   if (inputs_) make_inputs(context, weights, batch, dst, memory);
   if (batch.dropout.rate > 0) ops::dropout(stream, rows, rows, batch.dropout, kDropoutSite);
@@ -182,13 +182,15 @@ void Embedding::add_places(const BlockContext& context, const BlockWeights& weig
   Placement workspace(context.workspace);
   const Work work =
       place_work(workspace, batch.token_count(), context.compute, PackFor::kInference);
-  const TensorView& table = weights.params[kPositions].value;
-  ops::embedding_forward(stream, work.rows, table.row_range(position_offset_, table.rows()),
-                         batch.positions);
-  ops::add(stream, rows, rows, work.rows);
-  if (!has_types_) return;
+  if (has_positions()) {
+    const TensorView& table = weights.params[kPositions].value;
+    ops::embedding_forward(stream, work.rows, table.row_range(position_offset_, table.rows()),
+                           batch.positions);
+    ops::add(stream, rows, rows, work.rows);
+  }
+  if (!types_) return;
   ops::zero(stream, work.tokens);
-  const TensorView& types = weights.params[kTypes].value;
+  const TensorView& types = weights.params[*types_].value;
   ops::embedding_forward(stream, work.rows, types, work.tokens);
   for (const ops::SequenceSpan& sequence : batch.sequences) {
     const int64_t end = int64_t{sequence.row_begin} + sequence.row_count;

@@ -134,6 +134,7 @@ class Embedding final : public Block {
   BackwardMemory place_backward(const BlockContext& context, const BlockMemory& memory,
                                 int64_t token_count) const;
   bool has_positions() const { return position_count_ > 0; }
+  bool has_places() const { return has_positions() || types_; }
   // Adds positions and types to the rows of tokens.
   void add_places(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
                   const TensorView& rows) const;
@@ -156,8 +157,8 @@ class Embedding final : public Block {
   int64_t width_;
   float scale_;
   int64_t position_offset_;
-  int64_t position_count_ = 0;  // 0: none are learned
-  bool has_types_ = false;
+  int64_t position_count_ = 0;   // 0: none are learned
+  std::optional<size_t> types_;  // the parameter of token types
   std::optional<NormLayer> norm_;
   std::vector<ParamSpec> params_;
   std::optional<Inputs> inputs_;

@@ -36,6 +36,15 @@ LayerNames distil_bert_names(const std::string& at) {
           .norm2_after = at + ".output_layer_norm"};
 }
 
+LayerNames nomic_bert_names(const std::string& at) {
+  return {.attention = {.qkv = {at + ".attn.Wqkv"}},
+          .attention_output = at + ".attn.out_proj",
+          .norm1_after = at + ".norm1",
+          .ffn_input = {at + ".mlp.fc12", at + ".mlp.fc11"},
+          .ffn_output = at + ".mlp.fc2",
+          .norm2_after = at + ".norm2"};
+}
+
 LayerNames modern_bert_names(const std::string& at) {
   return {.norm1 = at + ".attn_norm",
           .attention = {.qkv = {at + ".attn.Wqkv"}},
@@ -55,6 +64,9 @@ std::optional<LayerNames> encoder_layer_names(formats::Family family, const std:
   if (family == formats::Family::kMpNet) return mpnet_names("mpnet.encoder.", number);
   if (family == formats::Family::kDistilBert) {
     return distil_bert_names("distilbert.transformer.layer." + number);
+  }
+  if (family == formats::Family::kNomicBert) {
+    return nomic_bert_names("nomic_bert.encoder.layers." + number);
   }
   if (family == formats::Family::kModernBert) return modern_bert_names("model.layers." + number);
   return std::nullopt;

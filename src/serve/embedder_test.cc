@@ -96,7 +96,8 @@ Json expected_of(const std::string& name) {
 std::vector<std::pair<std::string, size_t>> recorded_cases() {
   return {{"qwen3", 4},       {"mistral", 3},    {"llama", 2},      {"mistral_ahead", 1},
           {"gemma", 4},       {"qwen2", 2},      {"bert", 3},       {"roberta", 1},
-          {"xlm_roberta", 2}, {"modernbert", 3}, {"distilbert", 1}, {"mpnet", 2}};
+          {"xlm_roberta", 2}, {"modernbert", 3}, {"distilbert", 1}, {"mpnet", 2},
+          {"nomic", 3}};
 }
 
 TEST(Embedder, AgreesWithSentenceTransformers) {

@@ -45,6 +45,8 @@ from transformers import (
     ModernBertModel,
     MPNetConfig,
     MPNetModel,
+    NomicBertConfig,
+    NomicBertModel,
     PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen2Model,
@@ -239,6 +241,17 @@ MODELS = {
         {},
         None,
         [{}, {"max_seq_length": 24}],
+    ),
+    "nomic": (
+        NomicBertModel,
+        NomicBertConfig(**ENCODER, max_position_embeddings=96),
+        torch.float32,
+        None,
+        {"word_embedding_dimension": 24, "pooling_mode_mean_tokens": True},
+        True,
+        {"query": "search_query: "},
+        None,
+        [{}, {"prompt": "query"}, {"dimensions": 8}],
     ),
 }
 

@@ -15,7 +15,8 @@
 namespace jige::formats {
 namespace {
 
-constexpr std::string_view kPoolingNames[] = {"lasttoken", "mean", "weightedmean", "cls", "max"};
+constexpr std::string_view kPoolingNames[] = {"lasttoken", "mean", "weightedmean",
+                                              "cls",       "max",  "mean_sqrt_len_tokens"};
 constexpr std::string_view kLibrary = "sentence_transformers.";
 constexpr size_t kModulesMax = 64;
 

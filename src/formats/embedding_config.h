@@ -14,7 +14,7 @@
 //
 // Pooling, of the rows h[0 … n-1] that the model gives of a text's n tokens:
 //   last token      h[n-1]
-//   mean            Σ h[i] / n
+//   mean            Σ h[i] / n; with mean_sqrt_len_tokens Σ h[i] / √n
 //   weighted mean   Σ (i+1) h[i] / Σ (i+1)
 //   cls             h[0]
 //   max             the largest of each column
@@ -35,8 +35,9 @@
 
 namespace jige::formats {
 
-enum class PoolingKind { kLastToken, kMean, kWeightedMean, kCls, kMax };
-// "lasttoken", "mean", "weightedmean", "cls", "max": as pooling_mode spells them.
+enum class PoolingKind { kLastToken, kMean, kWeightedMean, kCls, kMax, kMeanSqrtLen };
+// "lasttoken", "mean", "weightedmean", "cls", "max", "mean_sqrt_len_tokens": as pooling_mode
+// spells them.
 std::optional<PoolingKind> find_pooling(std::string_view name);
 // All names, in the order of PoolingKind.
 std::vector<std::string> pooling_names();

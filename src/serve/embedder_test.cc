@@ -270,6 +270,10 @@ TEST(RowPooler, ComputesWhatItsHeaderSays) {
   EXPECT_EQ(value_of(pooled(form)), (Vector{6, 1, 8}));
   form.pooling = PoolingKind::kMean;
   EXPECT_EQ(value_of(pooled(form)), (Vector{3, -1, 8}));
+  form.pooling = PoolingKind::kMeanSqrtLen;
+  const auto root = static_cast<float>(std::sqrt(3.0));
+  EXPECT_FLOAT_EQ(value_of(pooled(form))[0], 3 * root);
+  EXPECT_FLOAT_EQ(value_of(pooled(form))[2], 8 * root);
   form.pooling = PoolingKind::kWeightedMean;
   EXPECT_EQ(value_of(pooled(form)), (Vector{23.f / 6, -5.f / 6, 8}));
   EXPECT_EQ(value_of(pooled(form, 2)), (Vector{23.f / 6, -5.f / 6, 8})) << "with the prompt";
@@ -337,6 +341,34 @@ TEST(RowPooler, LayersStandBehindThePooling) {
   form.layers = std::make_shared<const std::vector<formats::VectorLayer>>(
       std::vector<formats::VectorLayer>{wide, bent});
   EXPECT_EQ(pooled(), (std::vector<float>{static_cast<float>(std::tanh(1.5))}));
+}
+
+TEST(RowPooler, HeadsOfPairsHaveOtherActivationsAndNorms) {
+  formats::VectorLayer layer{
+      .inputs = 2, .outputs = 3, .weight = {1, 0, -1, 0, 1, 0}, .bias = {0, 0, 0.5f}};
+  EmbeddingForm form{.pooling = PoolingKind::kCls, .normalise = false};
+  const auto pooled = [&](std::vector<float> row) {
+    form.layers = std::make_shared<const std::vector<formats::VectorLayer>>(1, layer);
+    RowPooler pooler(form, 1, 0);
+    pooler.add(0, row);
+    return pooler.finish();
+  };
+  layer.activation = formats::VectorActivation::kRelu;
+  EXPECT_EQ(value_of(pooled({2, -3})), (std::vector<float>{2, 0, 0}));
+  EXPECT_FALSE(pooled({INFINITY, 0})) << "not hidden by what is cut";
+  layer.activation = formats::VectorActivation::kGelu;
+  const std::vector<float> bent = value_of(pooled({2, -3}));
+  const double expected[] = {2 * 0.97724986805182, -3 * 0.0013498980316301,
+                             -1.5 * 0.0668072012688581};
+  for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(bent[i], expected[i], 1e-6);
+  layer.activation = formats::VectorActivation::kIdentity;
+  layer.norm = {.weight = {1, 2, 3}, .bias = {0, 0, 1}, .eps = 2};
+  // Of (2, -3, -1.5): mean -5/6, variance 4.3889.
+  const std::vector<float> normed = value_of(pooled({2, -3}));
+  const double deviation = std::sqrt(79.0 / 18 + 2);
+  EXPECT_NEAR(normed[0], 17.0 / 6 / deviation, 1e-6);
+  EXPECT_NEAR(normed[1], 2 * -13.0 / 6 / deviation, 1e-6);
+  EXPECT_NEAR(normed[2], 3 * -4.0 / 6 / deviation + 1, 1e-6);
 }
 
 TEST(RowPooler, AVectorOfZerosStaysOne) {

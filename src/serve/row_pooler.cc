@@ -98,7 +98,9 @@ void RowPooler::add(int64_t token, std::span<const float> row) {
 Result<std::vector<float>> RowPooler::finish() const {
   JIGE_CHECK(!sum_.empty(), "a vector of none of {} tokens", token_count_);
   std::vector<double> values = sum_;
-  for (double& value : values) value /= weight_;
+  const bool by_root = form_.pooling == formats::PoolingKind::kMeanSqrtLen;
+  const double divided_by = by_root ? std::sqrt(weight_) : weight_;
+  for (double& value : values) value /= divided_by;
   if (form_.layers) {
     for (const formats::VectorLayer& layer : *form_.layers) values = through(layer, values);
     if (form_.dimensions > 0) values.resize(static_cast<size_t>(form_.dimensions));

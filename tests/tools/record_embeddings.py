@@ -225,7 +225,7 @@ MODELS = {
                          max_position_embeddings=96),
         torch.float16,
         None,
-        {"word_embedding_dimension": 24, "pooling_mode_mean_tokens": True},
+        {"word_embedding_dimension": 24, "pooling_mode_mean_sqrt_len_tokens": True},
         False,
         {},
         None,

@@ -53,6 +53,49 @@ def encoder_tensors(size, pairs):
             yield from vectors(name, rows)
 
 
+def modern_tensors(size):
+    """The same of a ModernBERT."""
+    s = random_llama.SIZES[size]
+    width, ffn = s["width"], modern_ffn(size)
+
+    def matrix(name, rows, columns):
+        return (f"{name}.weight", "BF16", [rows, columns],
+                random_forms.floats("bf16", name, rows * columns))
+
+    def norm(name):
+        return f"{name}.weight", "BF16", [width], b"\x80\x3f" * width
+
+    yield matrix("embeddings.tok_embeddings", random_llama.VOCABULARY, width)
+    yield norm("embeddings.norm")
+    for i in range(s["layers"]):
+        layer = f"layers.{i}."
+        if i > 0:
+            yield norm(layer + "attn_norm")
+        yield matrix(layer + "attn.Wqkv", 3 * width, width)
+        yield matrix(layer + "attn.Wo", width, width)
+        yield norm(layer + "mlp_norm")
+        yield matrix(layer + "mlp.Wi", 2 * ffn, width)
+        yield matrix(layer + "mlp.Wo", width, ffn)
+    yield norm("final_norm")
+
+
+def modern_ffn(size):
+    return random_llama.SIZES[size]["width"] * 3 // 2  # as published
+
+
+def write_modern(folder, size):
+    s = random_llama.SIZES[size]
+    write_json({"architectures": ["ModernBertModel"], "model_type": "modernbert",
+                "torch_dtype": "bfloat16", "vocab_size": random_llama.VOCABULARY,
+                "hidden_size": s["width"], "num_hidden_layers": s["layers"],
+                "num_attention_heads": s["heads"], "intermediate_size": modern_ffn(size),
+                "max_position_embeddings": random_llama.CONTEXT, "pad_token_id": 0,
+                "bos_token_id": 0, "eos_token_id": 0, "cls_token_id": 0, "sep_token_id": 0},
+               folder, "config.json")
+    random_llama.write_safetensors(os.path.join(folder, "model.safetensors"),
+                                   lambda: modern_tensors(size))
+
+
 def write_encoder(folder, size, pairs):
     s = random_llama.SIZES[size]
     name = "BertForSequenceClassification" if pairs else "BertModel"
@@ -98,11 +141,13 @@ def frame_pairs(folder):
     write_json(tokenizer, path)
 
 
-def write_model(folder, jige, size, encoder=False, pairs=False):
+def write_model(folder, jige, size, encoder=None, pairs=False):
     """A model folder with the pooling of sentence-transformers and a tokenizer of its own; a Llama
-    or a BERT of that width and depth, or a BERT that judges pairs."""
+    or an encoder ("bert", "modernbert") of that width and depth, or a BERT that judges pairs."""
     random_llama.write_folder(folder, size)
-    if encoder or pairs:
+    if encoder == "modernbert" and not pairs:
+        write_modern(folder, size)
+    elif encoder or pairs:
         write_encoder(folder, size, pairs)
     if not pairs:
         write_pooling(folder, size)

@@ -32,13 +32,15 @@ Result<serve::EmbeddingForm> embedding_form(const formats::EmbeddingConfig& conf
     return fail(Code::kCorrupt, "{}: the pooling is of rows of {} numbers, and the model has {}",
                 folder, config.width, width);
   }
-  if (config.layers && config.layers->front().inputs != width) {
+  const auto pooled = static_cast<int64_t>(1 + config.further.size()) * width;
+  if (config.layers && config.layers->front().inputs != pooled) {
     return fail(Code::kCorrupt,
-                "{}: the module Dense behind the pooling takes {} numbers, and the model's rows "
-                "have {}",
-                folder, config.layers->front().inputs, width);
+                "{}: the module Dense behind the pooling takes {} numbers, and of the model's rows "
+                "come {}",
+                folder, config.layers->front().inputs, pooled);
   }
   return serve::EmbeddingForm{.pooling = config.pooling,
+                              .further = config.further,
                               .include_prompt = config.include_prompt,
                               .normalise = config.normalise,
                               .layers = config.layers};

@@ -129,16 +129,23 @@ Result<std::vector<std::string>> parse_modes(const Json& json, std::string_view 
   return modes;
 }
 
-Result<PoolingKind> parse_pooling(const Json& json, std::string_view where) {
+Status parse_poolings(const Json& json, std::string_view where, EmbeddingConfig& config) {
   JIGE_TRY(const std::vector<std::string> modes, parse_modes(json, where));
-  const std::optional<PoolingKind> kind = find_pooling(modes.front());
-  if (kind && modes.size() == 1) return *kind;
-  std::string all;
-  for (const std::string& mode : modes) all += (all.empty() ? "" : " and ") + mode;
-  return fail(Code::kUnsupported,
-              "{}: field \"pooling_mode\" is {}, which Jige does not compute; it computes one of "
-              "{}: choose one with --pooling if the model was made for it",
-              where, cut_short(all), fmt::join(kPoolingNames, ", "));
+  std::vector<PoolingKind> kinds;
+  for (const std::string& mode : modes) {
+    const std::optional<PoolingKind> kind = find_pooling(mode);
+    if (!kind || modes.size() > std::size(kPoolingNames)) {
+      return fail(
+          Code::kUnsupported,
+          "{}: field \"pooling_mode\" names {}, which Jige does not compute; it computes {}, "
+          "or several of them: choose one with --pooling if the model was made for it",
+          where, cut_short(mode), fmt::join(kPoolingNames, ", "));
+    }
+    kinds.push_back(*kind);
+  }
+  config.pooling = kinds.front();
+  config.further.assign(kinds.begin() + 1, kinds.end());
+  return {};
 }
 
 Status read_pooling(const std::string& path, std::optional<PoolingKind> chosen,
@@ -147,7 +154,7 @@ Status read_pooling(const std::string& path, std::optional<PoolingKind> chosen,
   if (chosen) {
     config.pooling = *chosen;
   } else {
-    JIGE_TRY(config.pooling, parse_pooling(json, path));
+    JIGE_DO(parse_poolings(json, path, config));
   }
   JIGE_TRY(config.include_prompt, get_bool_or(json, "include_prompt", true, path));
   const bool old = !find_field(json, "embedding_dimension");
@@ -164,7 +171,8 @@ Status read_layers(const std::string& folder, const std::vector<std::string>& pa
   std::vector<VectorLayer> layers;
   for (const std::string& path : paths) {
     JIGE_TRY(VectorLayer layer, load_vector_layer(folder + "/" + path));
-    const int64_t width = layers.empty() ? config.width : layers.back().outputs;
+    const auto poolings = static_cast<int64_t>(1 + config.further.size());
+    const int64_t width = layers.empty() ? poolings * config.width : layers.back().outputs;
     if (width > 0 && layer.inputs != width) {
       return fail(Code::kCorrupt,
                   "{}/{}/config.json: field \"in_features\" is {}, but the module before it gives "

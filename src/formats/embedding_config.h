@@ -19,6 +19,8 @@
 //   cls             h[0]
 //   max             the largest of each column
 // where means and max leave out the first rows, those of the prompt, unless include_prompt is set.
+// Of several poolings the vectors stand one behind the other, in the order of "pooling_mode", or
+// with the older flags cls, max, mean, mean_sqrt_len_tokens, weightedmean, lasttoken.
 // A folder without modules.json takes the last token and normalises it. Threads: values.
 #pragma once
 
@@ -47,13 +49,14 @@ using VectorLayers = std::shared_ptr<const std::vector<VectorLayer>>;
 
 struct EmbeddingConfig {
   PoolingKind pooling = PoolingKind::kLastToken;
-  bool include_prompt = true;  // in means and max
-  VectorLayers layers;         // each takes as many numbers as the one before it gives
-  bool normalise = true;       // vectors have length 1
-  int64_t width = 0;           // of the rows, as the pooling's file says; 0: it does not
-  int64_t tokens_max = 0;      // of a text with its prompt; 0: no file says it
-  bool cuts_left = false;      // a text that is longer loses its beginning, not its end
-  bool lowers = false;         // texts come in small letters
+  std::vector<PoolingKind> further;  // what stands behind it
+  bool include_prompt = true;        // in means and max
+  VectorLayers layers;               // each takes as many numbers as the one before it gives
+  bool normalise = true;             // vectors have length 1
+  int64_t width = 0;                 // of the rows, as the pooling's file says; 0: it does not
+  int64_t tokens_max = 0;            // of a text with its prompt; 0: no file says it
+  bool cuts_left = false;            // a text that is longer loses its beginning, not its end
+  bool lowers = false;               // texts come in small letters
   std::vector<std::pair<std::string, std::string>> prompts;  // name and text, as in the file
   std::string default_prompt;                                // its name; empty: none
 
@@ -73,8 +76,8 @@ struct TextLimits {
 Result<TextLimits> load_text_limits(const std::string& folder);
 
 // Reads the files above. With `pooling` that is taken, whatever the folder's mode is. Fails with
-// kUnsupported, naming what Jige does not compute (another module, another pooling, several at
-// once), and with kCorrupt or kNotFound on damage; each names file, field and remedy.
+// kUnsupported, naming what Jige does not compute (another module, another pooling), and with
+// kCorrupt or kNotFound on damage; each names file, field and remedy.
 Result<EmbeddingConfig> load_embedding_config(const std::string& folder,
                                               std::optional<PoolingKind> pooling = {});
 

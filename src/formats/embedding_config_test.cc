@@ -135,13 +135,24 @@ TEST(EmbeddingConfig, RefusesModulesThatItDoesNotCompute) {
   EXPECT_FALSE(newer.load().value().normalise);
 }
 
+TEST(EmbeddingConfig, PoolingsMayBeSeveral) {
+  const EmbeddingFolder folder;
+  const std::string name = "1_Pooling/config.json";
+  folder.put(name, R"({"pooling_mode": ["mean", "lasttoken", "mean"]})");
+  const EmbeddingConfig listed = folder.load().value();
+  EXPECT_EQ(listed.pooling, PoolingKind::kMean);
+  EXPECT_EQ(listed.further, (std::vector{PoolingKind::kLastToken, PoolingKind::kMean}));
+  EXPECT_TRUE(folder.load(PoolingKind::kCls).value().further.empty());
+  folder.put(name, R"({"pooling_mode_mean_tokens": true, "pooling_mode_max_tokens": true})");
+  const EmbeddingConfig flagged = folder.load().value();
+  EXPECT_EQ(flagged.pooling, PoolingKind::kMax) << "the flags have an order of their own";
+  EXPECT_EQ(flagged.further, std::vector{PoolingKind::kMean});
+}
+
 TEST(EmbeddingConfig, RefusesPoolingsThatItDoesNotComputeButForAChoice) {
   const std::string name = "1_Pooling/config.json";
-  expect_refused_file(name,
-                      R"({"pooling_mode_max_tokens": true, "pooling_mode_mean_tokens": true})",
-                      Code::kUnsupported, {"max and mean"});
-  expect_refused_file(name, R"({"pooling_mode": ["mean", "lasttoken"]})", Code::kUnsupported,
-                      {"mean and lasttoken"});
+  expect_refused_file(name, R"({"pooling_mode": ["mean", "median"]})", Code::kUnsupported,
+                      {"median"});
   expect_refused_file(
       name, R"({"pooling_mode": "median"})", Code::kUnsupported,
       {"median", "lasttoken, mean, weightedmean, cls, max, mean_sqrt_len_tokens", "--pooling"});

@@ -40,6 +40,7 @@ struct Recorded {
                                          .embeds = true}))) {}
   EmbeddingForm form(int64_t dimensions = 0) const {
     return {.pooling = config.pooling,
+            .further = config.further,
             .include_prompt = config.include_prompt,
             .normalise = config.normalise || dimensions > 0,
             .dimensions = dimensions,
@@ -97,7 +98,7 @@ std::vector<std::pair<std::string, size_t>> recorded_cases() {
   return {{"qwen3", 4},       {"mistral", 3},    {"llama", 2},      {"mistral_ahead", 1},
           {"gemma", 4},       {"qwen2", 2},      {"bert", 3},       {"roberta", 1},
           {"xlm_roberta", 2}, {"modernbert", 3}, {"distilbert", 1}, {"mpnet", 2},
-          {"nomic", 3}};
+          {"nomic", 3},       {"several", 2}};
 }
 
 TEST(Embedder, AgreesWithSentenceTransformers) {
@@ -315,6 +316,32 @@ TEST(RowPooler, TakesTheFirstRowOrTheLargestOfEachColumn) {
   broken.add(0, std::vector<float>{std::nanf(""), 1});
   broken.add(1, std::vector<float>{5, 1});
   EXPECT_FALSE(broken.finish());
+}
+
+TEST(RowPooler, PoolingsStandBehindOneAnother) {
+  EmbeddingForm form{.pooling = PoolingKind::kCls,
+                     .further = {PoolingKind::kMean, PoolingKind::kLastToken},
+                     .include_prompt = false,
+                     .normalise = false};
+  const auto pooled = [&](int64_t prompt_count) {
+    RowPooler pooler(form, 3, prompt_count);
+    const std::vector<std::vector<float>> rows = {{3, -5}, {1, -2}, {2, -4}};
+    for (int64_t i = 0; i < 3; ++i) {
+      if (pooler.wants(i)) pooler.add(i, rows[static_cast<size_t>(i)]);
+    }
+    return value_of(pooler.finish());
+  };
+  EXPECT_EQ(pooled(1), (std::vector<float>{3, -5, 1.5f, -3, 2, -4}));
+  EXPECT_EQ(form.width(2), 6);
+  EXPECT_TRUE(check_pooled(form, 3, 2).has_value());
+  EXPECT_FALSE(check_pooled(form, 3, 3)) << "the mean is of nothing";
+  EXPECT_FALSE(RowPooler(form, 3, 2).wants(1));
+  form.dimensions = 3;
+  EXPECT_EQ(pooled(1), (std::vector<float>{3, -5, 1.5f}));
+  form.dimensions = 0;
+  form.layers = std::make_shared<const std::vector<formats::VectorLayer>>(
+      1, formats::VectorLayer{.inputs = 6, .outputs = 1, .weight = {1, 0, 0, 1, 1, 0}, .bias = {}});
+  EXPECT_EQ(pooled(1), (std::vector<float>{2}));
 }
 
 TEST(RowPooler, LayersStandBehindThePooling) {

@@ -7,6 +7,9 @@
 #include "base/check.h"
 
 namespace jige::serve {
+
+using formats::PoolingKind;
+
 namespace {
 
 constexpr double kNormMin = 1e-12;
@@ -57,7 +60,7 @@ std::vector<double> through(const formats::VectorLayer& layer, const std::vector
 }  // namespace
 
 Status check_pooled(const EmbeddingForm& form, int64_t token_count, int64_t prompt_count) {
-  if (RowPooler(form, token_count, prompt_count).first() < token_count) return {};
+  if (RowPooler(form, token_count, prompt_count).counts()) return {};
   return fail(Code::kInvalidArgument,
               "all {} tokens belong to the prompt, which the pooling leaves out; give a longer "
               "text",
@@ -65,46 +68,80 @@ Status check_pooled(const EmbeddingForm& form, int64_t token_count, int64_t prom
 }
 
 RowPooler::RowPooler(const EmbeddingForm& form, int64_t token_count, int64_t prompt_count)
-    : form_(form),
-      token_count_(token_count),
-      first_(form.include_prompt ? 0 : prompt_count),
-      end_(token_count) {
-  if (form.pooling == formats::PoolingKind::kLastToken) first_ = token_count - 1;
-  if (form.pooling != formats::PoolingKind::kCls) return;
-  first_ = 0;
-  end_ = std::min<int64_t>(token_count, 1);
+    : form_(form), token_count_(token_count) {
+  std::vector<PoolingKind> kinds = form.further;
+  kinds.insert(kinds.begin(), form.pooling);
+  for (const PoolingKind kind : kinds) {
+    Pool pool{.kind = kind, .first = form.include_prompt ? 0 : prompt_count, .end = token_count};
+    if (kind == PoolingKind::kLastToken) pool.first = token_count - 1;
+    if (kind == PoolingKind::kCls) {
+      pool.first = 0;
+      pool.end = std::min<int64_t>(token_count, 1);
+    }
+    pools_.push_back(std::move(pool));
+  }
 }
 
-bool RowPooler::wants(int64_t token) const { return token >= first_ && token < end_; }
+bool RowPooler::counts() const {
+  return std::all_of(pools_.begin(), pools_.end(),
+                     [](const Pool& pool) { return pool.first < pool.end; });
+}
+
+int64_t RowPooler::first() const {
+  int64_t first = token_count_;
+  for (const Pool& pool : pools_) first = std::min(first, pool.first);
+  return first;
+}
+
+int64_t RowPooler::end() const {
+  int64_t end = 0;
+  for (const Pool& pool : pools_) end = std::max(end, pool.end);
+  return end;
+}
+
+bool RowPooler::wants(int64_t token) const {
+  return std::any_of(pools_.begin(), pools_.end(),
+                     [&](const Pool& pool) { return pool.wants(token); });
+}
 
 void RowPooler::add(int64_t token, std::span<const float> row) {
   const bool cut = form_.dimensions > 0 && !form_.layers;
-  const size_t kept = cut ? static_cast<size_t>(form_.dimensions) : row.size();
-  if (form_.pooling == formats::PoolingKind::kMax) {
-    if (sum_.empty()) sum_.assign(row.begin(), row.begin() + static_cast<ptrdiff_t>(kept));
+  const size_t kept =
+      cut && pools_.size() == 1 ? static_cast<size_t>(form_.dimensions) : row.size();
+  for (Pool& pool : pools_) {
+    if (pool.wants(token)) pool.add(token, row, kept);
+  }
+}
+
+void RowPooler::Pool::add(int64_t token, std::span<const float> row, size_t kept) {
+  if (kind == PoolingKind::kMax) {
+    if (sum.empty()) sum.assign(row.begin(), row.begin() + static_cast<ptrdiff_t>(kept));
     for (size_t i = 0; i < kept; ++i) {
-      if (double{row[i]} > sum_[i] || std::isnan(row[i])) sum_[i] = row[i];
+      if (double{row[i]} > sum[i] || std::isnan(row[i])) sum[i] = row[i];
     }
-    weight_ = 1;
+    weight = 1;
     return;
   }
-  sum_.resize(kept);
-  const bool weighted = form_.pooling == formats::PoolingKind::kWeightedMean;
-  const double weight = weighted ? static_cast<double>(token + 1) : 1.0;
-  for (size_t i = 0; i < kept; ++i) sum_[i] += weight * double{row[i]};
-  weight_ += weight;
+  sum.resize(kept);
+  const double factor = kind == PoolingKind::kWeightedMean ? static_cast<double>(token + 1) : 1.0;
+  for (size_t i = 0; i < kept; ++i) sum[i] += factor * double{row[i]};
+  weight += factor;
+}
+
+double RowPooler::Pool::divisor() const {
+  return kind == PoolingKind::kMeanSqrtLen ? std::sqrt(weight) : weight;
 }
 
 Result<std::vector<float>> RowPooler::finish() const {
-  JIGE_CHECK(!sum_.empty(), "a vector of none of {} tokens", token_count_);
-  std::vector<double> values = sum_;
-  const bool by_root = form_.pooling == formats::PoolingKind::kMeanSqrtLen;
-  const double divided_by = by_root ? std::sqrt(weight_) : weight_;
-  for (double& value : values) value /= divided_by;
+  std::vector<double> values;
+  for (const Pool& pool : pools_) {
+    JIGE_CHECK(!pool.sum.empty(), "a vector of none of {} tokens", token_count_);
+    for (const double sum : pool.sum) values.push_back(sum / pool.divisor());
+  }
   if (form_.layers) {
     for (const formats::VectorLayer& layer : *form_.layers) values = through(layer, values);
-    if (form_.dimensions > 0) values.resize(static_cast<size_t>(form_.dimensions));
   }
+  if (form_.dimensions > 0) values.resize(static_cast<size_t>(form_.dimensions));
   double squares = 0;
   for (const double value : values) squares += value * value;
   const double divisor = form_.normalise ? std::max(std::sqrt(squares), kNormMin) : 1.0;

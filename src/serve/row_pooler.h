@@ -20,13 +20,17 @@ namespace jige::serve {
 // What a vector is made like.
 struct EmbeddingForm {
   formats::PoolingKind pooling = formats::PoolingKind::kLastToken;
-  bool include_prompt = true;  // in means and max
+  std::vector<formats::PoolingKind> further = {};  // what stands behind it
+  bool include_prompt = true;                      // in means and max
   bool normalise = true;
   int64_t dimensions = 0;             // 0: as many as there are
   formats::VectorLayers layers = {};  // behind the pooling
 
   // Numbers of a vector with all dimensions, made of rows of so many.
-  int64_t width(int64_t columns) const { return layers ? layers->back().outputs : columns; }
+  int64_t width(int64_t columns) const {
+    if (layers) return layers->back().outputs;
+    return static_cast<int64_t>(1 + further.size()) * columns;
+  }
 };
 
 // Fails with kInvalidArgument where none of a text's tokens counts: all belong to a prompt, which
@@ -40,9 +44,11 @@ class RowPooler {
   // layers.
   RowPooler(const EmbeddingForm& form, int64_t token_count, int64_t prompt_count);
 
-  // The tokens [first, end) are those whose rows count; token_count both, where none does.
-  int64_t first() const { return std::min(first_, token_count_); }
-  int64_t end() const { return end_; }
+  // Rows that count are among those of the tokens [first, end); token_count both, where none does.
+  int64_t first() const;
+  int64_t end() const;
+  // Whether each pooling has a token that counts.
+  bool counts() const;
   // Whether the row of a token counts. REQUIRES: 0 <= token < token_count.
   bool wants(int64_t token) const;
   // Adds the row of a wanted token. REQUIRES: tokens in ascending order.
@@ -51,11 +57,21 @@ class RowPooler {
   Result<std::vector<float>> finish() const;
 
  private:
+  // What one of the poolings has so far.
+  struct Pool {
+    formats::PoolingKind kind;
+    int64_t first, end;            // of the tokens that count
+    std::vector<double> sum = {};  // or the largest
+    double weight = 0;
+
+    bool wants(int64_t token) const { return token >= first && token < end; }
+    void add(int64_t token, std::span<const float> row, size_t kept);
+    double divisor() const;
+  };
+
   EmbeddingForm form_;
   int64_t token_count_;
-  int64_t first_, end_;      // of the tokens that count
-  std::vector<double> sum_;  // or the largest
-  double weight_ = 0;
+  std::vector<Pool> pools_;
 };
 
 }  // namespace jige::serve

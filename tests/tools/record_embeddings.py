@@ -77,6 +77,7 @@ ENCODER = dict(
 )
 # What stands behind the pooling: inputs, outputs, whether there is a bias, the activation.
 DENSE = {
+    "several": [(96, 20, True, "torch.nn.modules.activation.Tanh")],
     "gemma": [(24, 40, False, "torch.nn.modules.linear.Identity"),
               (40, 20, True, "torch.nn.modules.activation.Tanh")],
 }
@@ -252,6 +253,19 @@ MODELS = {
         {"query": "search_query: "},
         None,
         [{}, {"prompt": "query"}, {"dimensions": 8}],
+    ),
+    "several": (
+        BertModel,
+        BertConfig(**ENCODER, max_position_embeddings=96, type_vocab_size=1),
+        torch.float32,
+        None,
+        {"word_embedding_dimension": 24, "pooling_mode_mean_tokens": True,
+         "pooling_mode_cls_token": True, "pooling_mode_mean_sqrt_len_tokens": True,
+         "pooling_mode_max_tokens": True},
+        True,
+        {},
+        None,
+        [{}, {"dimensions": 12}],
     ),
 }
 

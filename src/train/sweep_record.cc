@@ -72,6 +72,10 @@ Status read_halving(const Json& json, SweepRecord& record, const std::string& wh
   if (find_field(json, "halving") == nullptr) return {};
   JIGE_TRY(const Json* const halving, read_part(json, "halving", Json::value_t::object, where));
   JIGE_TRY(record.halving_factor, read_count(*halving, "factor", where));
+  if (record.halving_factor < 2) {
+    return fail(Code::kInvalidArgument, "{}: halving: field \"factor\" is {}, below 2", where,
+                record.halving_factor);
+  }
   JIGE_TRY(const Json* const rungs, read_part(*halving, "rungs", Json::value_t::array, where));
   for (const Json& step : *rungs) {
     if (!step.is_number_integer()) {

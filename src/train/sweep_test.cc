@@ -13,6 +13,8 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
+#include "base/test_fuzz_rounds.h"
+#include "base/test_mutator.h"
 #include "formats/checkpoint.h"
 #include "tensor/cpu_device.h"
 #include "train/preference_run_test_support.h"
@@ -476,6 +478,37 @@ TEST(Sweep, GoesOnWithTheBestAlone) {
   ASSERT_TRUE(again) << again.error().message;
   EXPECT_EQ(again->to_json(), record->to_json());
   EXPECT_LE(steps, record->steps_run);
+}
+
+// The record alone says how far trials are; their folders may say something else.
+TEST(Sweep, DamagedRecordsAreRefusedOrGoneOnWith) {
+  const Study study;
+  const auto plan = study.plan(many_trials(study), {.factor = 2});
+  ASSERT_TRUE(plan) << plan.error().message;
+  ASSERT_TRUE(run_all(*plan, {.out_folder = study.out()}));
+  const std::string path = study.out() + "/sweep.json";
+  const Json whole = *parse_json(bytes_of(path), "sweep.json");
+  Rng rng(derive_key(5, "damaged sweeps"));
+  int gone_on = 0;
+  for (uint64_t round = 0; round < fuzz_rounds(12); ++round) {
+    Json damaged = whole;
+    for (uint64_t i = 1 + rng.below(3); i > 0; --i) {
+      Json& trial = damaged["trials"][rng.below(damaged["trials"].size())];
+      static constexpr const char* kStates[] = {"waiting", "done", "dropped", "diverged"};
+      if (rng.below(2) == 0) {
+        trial["state"] = kStates[rng.below(std::size(kStates))];
+      } else {
+        trial["rung_losses"] = std::vector<double>(rng.below(3), rng.uniform());
+      }
+    }
+    const std::string text = dump_json(damaged);
+    ASSERT_TRUE(write_file_atomic(path, round % 4 == 0 ? Mutator(round).mutate(text) : text));
+    const auto record = run_all(*plan, {.out_folder = study.out()});
+    gone_on += record.has_value();
+    ASSERT_TRUE(record || !record.error().message.empty()) << round;
+    ASSERT_TRUE(!record || record->trials.size() == plan->trials.size()) << round;
+  }
+  EXPECT_GT(gone_on, 3);
 }
 
 TEST(Sweep, GoesOnWithTheSameTrialsWhereverItWasKilled) {

@@ -10,6 +10,8 @@
 namespace jige::train {
 namespace {
 
+constexpr int64_t kCountMax = int64_t{1} << 60;  // of steps, tokens, bytes: room to add to it
+
 // A tensor of a device as a source of host rows, a piece at a time.
 formats::TensorSource device_source(const std::string& name, const TensorView& view,
                                     Stream& stream) {
@@ -74,8 +76,9 @@ Result<RunState> RunState::from_json(const Json& json, const std::string& where)
   RunState state;
   const auto read = [&](const char* field, int64_t& value) -> Status {
     JIGE_TRY(value, get_int(json, field, where));
-    if (value < 0) {
-      return fail(Code::kInvalidArgument, "{}: field \"{}\" is {}, below 0", where, field, value);
+    if (value < 0 || value > kCountMax) {
+      return fail(Code::kInvalidArgument, "{}: field \"{}\" is {}, not 0 to {}", where, field,
+                  value, kCountMax);
     }
     return {};
   };
@@ -108,8 +111,12 @@ Result<RunOrigin> RunOrigin::from_state(const Json& state, const std::string& wh
   RunOrigin origin;
   JIGE_TRY(origin.tokenizer_folder, get_string(*found, "tokenizer_folder", where));
   JIGE_TRY(origin.base_folder, get_string(*found, "base_folder", where));
-  JIGE_TRY(const std::string dtype, get_string(*found, "export_dtype", where));
-  JIGE_TRY(origin.export_dtype, parse_dtype(dtype));
+  JIGE_TRY(const std::string name, get_string(*found, "export_dtype", where));
+  Result<DType> dtype = parse_dtype(name);
+  if (!dtype) {
+    return with_context(std::move(dtype.error()), "{}: field \"export_dtype\"", where);
+  }
+  origin.export_dtype = *dtype;
   if (const auto source = found->find("source"); source != found->end()) {
     origin.source.emplace();
     JIGE_TRY(origin.source->folder, get_string(*source, "folder", where));

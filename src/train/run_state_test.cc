@@ -6,10 +6,13 @@
 
 #include "base/rng.h"
 #include "base/test_fuzz_rounds.h"
+#include "base/test_mutator.h"
+#include "train/checkpoint_export.h"
 #include "train/document_encoder.h"
 #include "train/document_index.h"
 #include "train/test_support.h"
 #include "train/trainer.h"
+#include "train/trainer_test_support.h"
 
 namespace jige::train {
 namespace {
@@ -69,8 +72,10 @@ TEST(RunState, NamesTheFieldThatIsWrong) {
     EXPECT_FALSE(RunState::from_json(json, "state.json"));
   }
   Json json = some_state().to_json();
-  json["cursor"] = -1;
-  EXPECT_FALSE(RunState::from_json(json, "state.json"));
+  for (const int64_t beyond : {int64_t{-1}, INT64_MAX}) {
+    json["cursor"] = beyond;
+    EXPECT_FALSE(RunState::from_json(json, "state.json")) << beyond;
+  }
 }
 
 TEST(RunState, SurvivesAnyBytes) {
@@ -154,6 +159,51 @@ TEST(RunState, IsRefusedWhereItContradictsTheRun) {
   EXPECT_TRUE(refused("step", 1000));
   EXPECT_TRUE(refused("update_count", 3));
   EXPECT_FALSE(refused("update_count", 2));
+}
+
+// Damage that whoever writes checksums can do: what is not refused is gone on with.
+TEST(RunState, DamagedOnesAreRefusedOrGoneOnWith) {
+  const TestFolder folder;
+  TrainOptions options = tiny_options(folder, {folder.write("a.jsonl", small_corpus(30))});
+  options.steps = 6;
+  TrainCallbacks callbacks;
+  callbacks.should_stop = [] { return true; };
+  const std::string run_folder = options.out_folder + "/checkpoints";
+  ASSERT_TRUE(train(options, callbacks));
+  const auto reader = formats::CheckpointReader::open_latest(run_folder);
+  ASSERT_TRUE(reader && reader->step() == 1);
+  const std::string log = *read_file(options.out_folder + "/log.jsonl");
+  int gone_on = 0, exported = 0;
+  for (uint64_t seed = 0; seed < fuzz_rounds(240); ++seed) {
+    Json state = reader->state();
+    const char* part = seed % 4 == 0 ? "identity" : seed % 4 == 1 ? "origin" : "run";
+    const auto damaged = parse_json(Mutator(seed).mutate(dump_json(state[part])), "damaged");
+    if (!damaged) continue;
+    state[part] = *damaged;
+    std::filesystem::remove_all(run_folder);
+    formats::CheckpointWriter writer(run_folder, 1);
+    for (const char* file : {"params", "adam_m", "adam_v"}) {
+      for (const auto* tensor : reader->tensors(file)) {
+        writer.add(file, tensor->name, *reader->tensor(file, tensor->name));
+      }
+    }
+    ASSERT_TRUE(writer.commit(state, 0));
+    ASSERT_TRUE(write_file_atomic(options.out_folder + "/log.jsonl", log));
+    exported +=
+        export_checkpoint({.run_folder = options.out_folder, .out_folder = folder.file("exported")})
+            .has_value();
+    std::filesystem::remove_all(folder.file("exported"));
+    const auto run = train(options, callbacks);
+    if (!run) {
+      ASSERT_NE(run.error().message.find("step-00000001"), std::string::npos)
+          << seed << ": " << run.error().message;
+      continue;
+    }
+    ++gone_on;
+    ASSERT_EQ(formats::CheckpointReader::open_latest(run_folder)->step(), 2) << seed;
+  }
+  EXPECT_GT(gone_on, 5);
+  EXPECT_GT(exported, 5);
 }
 
 }  // namespace

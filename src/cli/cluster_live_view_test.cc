@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/log.h"
+#include "base/test_fuzz_rounds.h"
+#include "base/test_mutator.h"
 #include "cli/cluster_demo_check.h"
 #include "cli/cluster_explain.h"
 #include "cli/cluster_frame.h"
@@ -65,6 +68,20 @@ TEST(ClusterExplain, LeavesOutLinesThatWereCutShort) {
   EXPECT_EQ(lines[0], (Json{{"job", 5}}));
 }
 
+TEST(ClusterExplain, DamagedLogsAreToldAsFarAsTheyGo) {
+  set_log_level(LogLevel::kError);
+  const std::string log =
+      R"({"cluster_s":9,"event":"wait","job":4,"text":"\u001b[2J"})" + std::string("\n") + kLog;
+  size_t told = 0;
+  for (uint64_t seed = 0; seed < fuzz_rounds(1000); ++seed) {
+    const auto lines = lines_about(Mutator(seed).mutate(log), 4, "log");
+    const std::string text = explain_text(lines, 4);
+    told += lines.size();
+    ASSERT_EQ(text.find('\x1b'), std::string::npos) << seed;
+  }
+  EXPECT_GT(told, 1000u);
+}
+
 TEST(ClusterFrame, DrawsNodesAndJobs) {
   const Json status = {
       {"decisions", 7},
@@ -93,6 +110,12 @@ TEST(ClusterFrame, DrawsNodesAndJobs) {
   for (const Json& odd :
        {Json(), Json(3), Json::object(), Json{{"nodes", 3}, {"jobs", {1, "x"}}}}) {
     EXPECT_FALSE(render_cluster(odd, 40, 80).empty());
+  }
+  const std::string good = dump_json(status);
+  for (uint64_t seed = 0; seed < fuzz_rounds(1000); ++seed) {
+    const auto damaged = parse_json(Mutator(seed).mutate(good), "status");
+    if (!damaged) continue;
+    ASSERT_EQ(render_cluster(*damaged, 40, 80).find('\x1b'), std::string::npos) << seed;
   }
 }
 
@@ -141,6 +164,22 @@ TEST(DemoCheck, FindsLostJobsAndLostWork) {
   EXPECT_FALSE(read_job_log("10 start n[1 0 0 0\n", "log"));
   EXPECT_FALSE(read_job_log("10 start (null) 0 0 0\n", "log")) << "GPUs of no node";
   EXPECT_FALSE(read_job_log("10 start n1 1e300 0 0\n", "log"));
+}
+
+TEST(DemoCheck, DamagedLogsAreRefusedOrChecked) {
+  int read = 0;
+  for (uint64_t seed = 0; seed < fuzz_rounds(2000); ++seed) {
+    auto stints = read_job_log(
+        Mutator(seed).mutate("10.5 start n[1-2] 0,1 0 0\n12.0 stop 1500000\n13.0 start n1 2,3 1 "
+                             "1500000\n14.0 end 2000000\n"),
+        "log");
+    if (!stints) continue;
+    ++read;
+    const DemoFindings findings =
+        check_demo_jobs({{.id = 1, .gpus_per_node = 2, .stints = std::move(*stints)}}, 4, 20);
+    ASSERT_GE(findings.unfinished, 0) << seed;
+  }
+  EXPECT_GT(read, 100);
 }
 
 TEST(DemoCheck, MeasuresFromTheLastReleaseBeforeAStart) {

@@ -6,7 +6,10 @@
 #include <cmath>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "base/rng.h"
+#include "base/test_fuzz_rounds.h"
+#include "base/test_mutator.h"
 #include "base/test_path.h"
 #include "cli/report_pipeline.h"
 #include "plan/pipeline_generate.h"
@@ -77,13 +80,17 @@ int64_t count(const std::string& text, const std::string& part) {
   return found;
 }
 
-void expect_whole(const std::string& html) {
+void expect_tags(const std::string& html) {
   for (const char* tag : {"svg", "table", "tr", "figure", "h2", "body", "html", "style"}) {
     const auto open =
         count(html, std::string("<") + tag + ">") + count(html, std::string("<") + tag + " ");
     EXPECT_EQ(open, count(html, std::string("</") + tag + ">")) << tag;
     EXPECT_GT(open, 0) << tag;
   }
+}
+
+void expect_whole(const std::string& html) {
+  expect_tags(html);
   // Nothing is loaded from elsewhere, and nothing runs.
   EXPECT_EQ(count(html, "http"), count(html, "xmlns=\"http://www.w3.org/2000/svg\""));
   for (const char* part : {"<script", "src=", "@import", "url(", "nan", "inf "}) {
@@ -173,6 +180,31 @@ TEST(RunReport, ReadsALogThatIsStillWritten) {
   EXPECT_EQ(corrupt.error().code, Code::kCorrupt);
   EXPECT_FALSE(read_run_log(write_log("{}\n[]\n3\n")));
   EXPECT_FALSE(read_run_log(testing::TempDir() + "no_such_log.jsonl"));
+}
+
+TEST(RunReport, DamagedLogsAreRefusedOrShown) {
+  set_log_level(LogLevel::kError);
+  const std::string log_text =
+      std::string(kRunLog) +
+      "{\"kind\":\"step\",\"step\":3,\"loss\":0.5,\"reward\":0.375,\"full_share\":0.25,"
+      "\"ranks\":2,\"wait_s\":0.25,\"wait_max_s\":0.5,\"expert_busiest\":2.5}\n";
+  int shown = 0;
+  for (uint64_t seed = 0; seed < fuzz_rounds(300); ++seed) {
+    const auto log = read_run_log(write_log(Mutator(seed).mutate(log_text)));
+    if (!log) continue;
+    const auto html = run_report_html("a run", *log, std::nullopt);
+    ASSERT_TRUE(html) << seed << ": " << html.error().message;
+    expect_tags(*html);
+    for (size_t at = 0; (at = html->find("<svg", at)) != std::string::npos;) {
+      const size_t end = html->find("</svg>", at);
+      const std::string drawing = html->substr(at, end - at);
+      EXPECT_EQ(count(drawing, "nan") + count(drawing, "inf"), 0) << drawing;
+      at = end;
+    }
+    ASSERT_FALSE(testing::Test::HasFailure()) << seed;
+    ++shown;
+  }
+  EXPECT_GT(shown, 50);
 }
 
 TEST(RunReport, ShowsPredictedBesideMeasured) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "base/test_fuzz_rounds.h"
 #include "serve/serve_test_support.h"
 
 namespace jige::cli {
@@ -142,7 +143,7 @@ TEST(ScoreRecords, LinesThatAreDamagedDisturbNoOther) {
   const Scored expected = score_lines(loaded, {good[2]}, {});
   Rng rng(derive_key(5, "damage"));
   std::vector<std::string> lines;
-  for (int i = 0; i < 300; ++i) {
+  for (uint64_t i = 0; i < fuzz_rounds(300); ++i) {
     std::string line = good[rng.below(good.size())];
     for (uint64_t k = 1 + rng.below(4); k > 0; --k) {
       const size_t at = rng.below(line.size());

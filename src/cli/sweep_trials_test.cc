@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
+#include "base/test_fuzz_rounds.h"
 
 namespace jige::cli {
 namespace {
@@ -88,8 +89,9 @@ TEST(SweepTrials, EndNoProgramWhateverTheGridSays) {
   const std::vector<std::string> pieces = {"lr",   "=",    ",",    "--",     "1e-3", "-",
                                            "seed", "0",    "\xff", "no-eos", "true", "[1,2]",
                                            " ",    "help", "h",    "o"};
-  int read = 0;
-  for (int round = 0; round < 300; ++round) {
+  const uint64_t rounds = fuzz_rounds(300);
+  uint64_t read = 0;
+  for (uint64_t round = 0; round < rounds; ++round) {
     std::string word;
     for (uint64_t i = 0; i < 1 + rng.below(6); ++i) word += pieces[rng.below(pieces.size())];
     const auto trials = trials_of({word}, {});
@@ -98,7 +100,7 @@ TEST(SweepTrials, EndNoProgramWhateverTheGridSays) {
   }
   const auto plain = trials_of({"seed=1,2"}, {});
   EXPECT_TRUE(plain);
-  EXPECT_LT(read, 300);
+  EXPECT_LT(read, rounds);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "base/test_fuzz_rounds.h"
 #include "model/inference.h"
 #include "model/init.h"
 #include "model/logits_distance_test_support.h"
@@ -173,7 +174,7 @@ TEST(QuantisedParams, AreRefusedWhereConfigSaysOtherwise) {
 TEST(QuantisedParams, NeverAbortWhateverTheHeaderSays) {
   set_log_level(LogLevel::kError);
   for (const char* form : kForms) {
-    for (uint64_t seed = 0; seed < 12; ++seed) {
+    for (uint64_t seed = 0; seed < fuzz_rounds(12); ++seed) {
       SCOPED_TRACE(fmt::format("{} seed {}", form, seed));
       Rng rng(derive_key(seed, form));
       std::string bytes = value_of(read_file(form_folder(form) + "/model.safetensors"));

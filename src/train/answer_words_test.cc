@@ -7,6 +7,7 @@
 #include <bit>
 
 #include "base/rng.h"
+#include "base/test_fuzz_rounds.h"
 
 namespace jige::train {
 namespace {
@@ -56,7 +57,7 @@ TEST(AnswerWords, ComeBackWithTheSameBits) {
 TEST(AnswerWords, AreRefusedWhereTheyAreDamaged) {
   Rng rng(2);
   int refused = 0;
-  for (int round = 0; round < 3000; ++round) {
+  for (uint64_t round = 0; round < fuzz_rounds(3000); ++round) {
     const std::vector<WorthAnswer> answers = random_answers(rng);
     std::vector<int64_t> words = as_words(answers);
     for (uint64_t k = 0; k < 1 + rng.below(3); ++k) {

@@ -227,7 +227,8 @@ TEST(MeasurementStore, RefusesRatesThatNoLinkHas) {
   { ASSERT_TRUE(MeasurementStore::open(path, box, "simulated")); }
   const std::string head = *read_file(path);
   for (const std::string line :
-       {R"({"set":["a"],"gb_per_s":[1],"rate":1e300})", R"({"set":["a"],"gb_per_s":[1],"rate":0})",
+       {R"({"set":["a","b"],"gb_per_s":[1],"rate":1})", R"({"set":["a"],"gb_per_s":[],"rate":1})",
+        R"({"set":["a"],"gb_per_s":[1],"rate":1e300})", R"({"set":["a"],"gb_per_s":[1],"rate":0})",
         R"({"set":["a"],"gb_per_s":[1],"rate":1e-300})", R"({"set":["a"],"gb_per_s":[0],"rate":1})",
         R"({"set":["a"],"gb_per_s":[-2],"rate":1})"}) {
     ASSERT_TRUE(write_file_atomic(path, head + line + "\n"));
@@ -241,25 +242,25 @@ TEST(MeasurementStore, RefusesRatesThatNoLinkHas) {
 TEST(MeasurementStore, DamagedFilesAreRefusedOrHoldRates) {
   const Topology box = reference("pcie-4gpu-2numa");
   const std::string path = test_path("damaged");
+  std::string lines[3];  // the head, and what stands behind it
   {
     auto store = MeasurementStore::open(path, box, "simulated");
+    lines[0] = *read_file(path);
     ASSERT_TRUE(store->append({"a", "b"}, {.gb_per_s = {1.5, topology::kUnlimited},
                                            .rate = 1.25,
                                            .deviation = 0.1,
                                            .half_width = 0.2,
                                            .repeats = 9}));
-    ASSERT_TRUE(store->invalidate("x"));
+    lines[1] = read_file(path)->substr(lines[0].size());
     ASSERT_TRUE(store->append({"c"}, {.gb_per_s = {2.5}, .rate = 2.5, .repeats = 3}));
-    ASSERT_TRUE(store->append({"d"}, {.gb_per_s = {3.5}, .rate = 3.5, .repeats = 4}));
+    lines[2] = read_file(path)->substr(lines[0].size() + lines[1].size());
   }
-  const std::string whole = *read_file(path);
-  const size_t head = whole.find('\n') + 1;
   int read = 0;
-  for (uint64_t seed = 0; seed < fuzz_rounds(1000); ++seed) {
-    Mutator mutator(seed);
-    const std::string damaged = seed % 4 == 0
-                                    ? mutator.mutate(whole)
-                                    : whole.substr(0, head) + mutator.mutate(whole.substr(head));
+  for (uint64_t seed = 0; seed < fuzz_rounds(1500); ++seed) {
+    const bool head = seed % 8 == 0;
+    const std::string& behind = lines[1 + seed % 2];
+    const std::string damaged = (head ? Mutator(seed).mutate(lines[0]) : lines[0]) +
+                                (head ? behind : Mutator(seed).mutate(behind));
     ASSERT_TRUE(write_file_atomic(path, damaged));
     auto store = MeasurementStore::open(path, box, "simulated");
     if (!store) {

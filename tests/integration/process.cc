@@ -35,6 +35,7 @@ constexpr int kSecondsMax = 120;
     const int fd = open((folder + "/" + name).c_str(), flags, 0600);
     if (fd < 0 || dup2(fd, target) < 0) _exit(126);
   };
+  signal(SIGHUP, SIG_DFL);  // a test run under nohup has it ignored, and children would have too
   connect("in", STDIN_FILENO, O_RDONLY);
   connect("out", STDOUT_FILENO, O_WRONLY | O_CREAT | O_TRUNC);
   connect("err", STDERR_FILENO, O_WRONLY | O_CREAT | O_TRUNC);

@@ -201,8 +201,7 @@ Result<PairConfig> load_pairs(const std::string& folder, const text::Tokenizer& 
   if (judges) {
     JIGE_DO(read_pair_head(files, json, model, path, config));
     JIGE_TRY(config.is_sigmoid, read_score_activation(folder, json, path));
-  }
-  if (!judges) {
+  } else {
     JIGE_TRY(std::vector<VectorLayer> verdict, read_verdict(files, model, tokenizer));
     config.layers = std::make_shared<const std::vector<VectorLayer>>(std::move(verdict));
   }

@@ -1,19 +1,27 @@
 #include "serve/roofline.h"
 
+#include <algorithm>
 #include <cmath>
+
+#include "model/weights_layout.h"
 
 namespace jige::serve {
 namespace {
 
 constexpr double kMemorySeconds = 10;
+constexpr double kAllKeys = 1e9;  // more than any sequence has
 
-// Parameters of a block that are matrices to multiply with: a table is looked up instead.
-double matrix_parameters(const model::Block& block) {
-  double count = 0;
+// The part of a block's packed bytes that its experts take, by their parameters.
+double share_of_experts(const model::Block& block) {
+  double experts = 0;
+  double all = 0;
   for (const model::ParamSpec& spec : block.params()) {
-    if (spec.shape.rank() == 2 && spec.packed) count += static_cast<double>(spec.shape.count());
+    if (!spec.packed) continue;
+    const auto count = static_cast<double>(spec.shape.count());
+    all += count;
+    if (spec.stacked) experts += count;
   }
-  return count;
+  return all > 0 ? experts / all : 0;
 }
 
 }  // namespace
@@ -21,40 +29,68 @@ double matrix_parameters(const model::Block& block) {
 RooflineModel::RooflineModel(const model::Architecture& architecture,
                              const model::InferenceSizes& sizes) {
   const formats::ModelConfig& config = architecture.config();
-  for (const auto& layer : architecture.layers()) body_parameters_ += matrix_parameters(*layer);
-  head_parameters_ =
-      static_cast<double>(config.vocab_size) * static_cast<double>(config.hidden_size);
-  const auto parameter_bytes = static_cast<double>(dtype_bytes(sizes.compute, 1));
-  body_bytes_ = body_parameters_ * parameter_bytes;
-  head_bytes_ = head_parameters_ * parameter_bytes;
-  // A product of queries and keys and one of probabilities and values, over the layer's cache or
-  // that of the one whose keys it has.
-  for (int64_t layer = 0; layer < config.layer_count; ++layer) {
-    const int64_t source = formats::key_source(config, layer);
-    if (!model::has_cache(config, source)) continue;
-    const int64_t width = model::cache_shape(config, source).head_dim;
-    kv_bytes_per_token_ +=
-        static_cast<double>(model::cache_bytes(config, source, sizes.kv_dtype, 1)) /
-        static_cast<double>(ops::kKvBlockTokens);
-    attention_flops_ += 4.0 * static_cast<double>(config.head_count * width);
+  const model::WeightsOptions options = model::inference_weights_options(sizes);
+  const size_t head = architecture.head_node();
+  const formats::ExpertConfig& experts = config.experts;
+  whole_texts_ = sizes.whole_texts;
+  if (experts.count > 0) {
+    unchosen_ = 1 - static_cast<double>(experts.chosen) / static_cast<double>(experts.count);
   }
+  for (size_t node = 0; node <= head; ++node) {
+    if (!sizes.layers.holds_node(architecture, node)) continue;
+    const model::Block& block = architecture.block(node);
+    const auto bytes = static_cast<double>(model::packed_bytes(architecture, options, node));
+    if (node == head) {
+      head_bytes_ = bytes;
+      head_flops_ = block.forward_flops(1, 0);
+      continue;
+    }
+    const double of_experts = bytes * share_of_experts(block);
+    body_bytes_ += bytes - of_experts;
+    expert_bytes_ += of_experts;
+    body_flops_ += block.forward_flops(1, 0);
+    if (node == 0) continue;
+    // Over the layer's cache or that of the one whose keys it has.
+    const int64_t source = formats::key_source(config, static_cast<int64_t>(node) - 1);
+    const bool cached = !sizes.whole_texts && model::has_cache(config, source);
+    add_layer(block,
+              !cached ? 0
+                      : static_cast<double>(model::cache_bytes(config, source, sizes.kv_dtype, 1)) /
+                            static_cast<double>(ops::kKvBlockTokens));
+  }
+}
+
+void RooflineModel::add_layer(const model::Block& layer, double kv_bytes) {
+  const double alone = layer.forward_flops(1, 0);
+  const double of_key = layer.forward_flops(1, 1) - alone;
+  if (of_key <= 0) return;
+  const double keys_max = (layer.forward_flops(1, kAllKeys) - alone) / of_key;
+  auto reach = std::ranges::find(reaches_, keys_max, &Reach::keys_max);
+  if (reach == reaches_.end()) reach = reaches_.insert(reach, {.keys_max = keys_max});
+  reach->flops += of_key;
+  reach->kv_bytes += kv_bytes;
+}
+
+double RooflineModel::body_bytes(double rows) const {
+  return body_bytes_ + expert_bytes_ * (1 - std::pow(unchosen_, rows));
 }
 
 void RooflineModel::add_forward(RooflineSample& sample,
                                 std::span<const ops::SequenceSpan> sequences,
                                 int64_t logit_rows) const {
   double rows = 0;
-  double keys = 0;
-  double pairs = 0;
   for (const ops::SequenceSpan& sequence : sequences) {
     const double count = sequence.row_count;
+    const double context = sequence.context_count;
+    const double mean = whole_texts_ ? count / 2 : context + (count + 1) / 2;
     rows += count;
-    keys += sequence.context_count + count;
-    pairs += count * sequence.context_count + count * (count + 1) / 2;
+    for (const Reach& reach : reaches_) {
+      sample.flops += reach.flops * count * std::min(mean, reach.keys_max);
+      sample.bytes += reach.kv_bytes * std::min(context + count, reach.keys_max + count - 1);
+    }
   }
-  sample.bytes += body_bytes_ + (logit_rows > 0 ? head_bytes_ : 0) + keys * kv_bytes_per_token_;
-  sample.flops += 2 * body_parameters_ * rows +
-                  2 * head_parameters_ * static_cast<double>(logit_rows) + attention_flops_ * pairs;
+  sample.bytes += body_bytes(rows) + (logit_rows > 0 ? head_bytes_ : 0);
+  sample.flops += body_flops_ * rows + head_flops_ * static_cast<double>(logit_rows);
   sample.tokens += static_cast<int64_t>(rows);
 }
 

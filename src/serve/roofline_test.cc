@@ -17,44 +17,95 @@ constexpr double kBody = 2 * (4 * 32 * 32 + 3 * 32 * 40);
 constexpr double kHead = 96 * 32;
 constexpr double kKvBytesPerToken = 2 * 2 * 32 * 4;  // layers, keys and values, width, f32
 
+RooflineSample sample_of(const RooflineModel& roofline, const ops::SequenceSpan& sequence) {
+  RooflineSample sample;
+  roofline.add_forward(sample, std::span(&sequence, 1), 0);
+  return sample;
+}
+
 TEST(Roofline, CountsBytesAndOperationsOfAForward) {
   Loaded loaded("llama2", {.compute = DType::kF32});
   const RooflineModel roofline(loaded.model->architecture(), loaded.model->sizes());
-  EXPECT_EQ(roofline.body_bytes(), 4 * kBody);
-  EXPECT_EQ(roofline.head_bytes(), 4 * kHead);
   const std::vector<ops::SequenceSpan> sequences = {{.row_count = 3, .context_count = 0},
                                                     {.row_count = 1, .context_count = 10}};
   RooflineSample sample;
   roofline.add_forward(sample, sequences, 2);
   EXPECT_EQ(sample.tokens, 4);
-  EXPECT_EQ(sample.bytes, 4 * (kBody + kHead) + (3 + 11) * kKvBytesPerToken);
+  EXPECT_EQ(sample.bytes,
+            roofline.body_bytes(4) + roofline.head_bytes() + (3 + 11) * kKvBytesPerToken);
   // Row and key pairs: 1 + 2 + 3 and 11; two products of 32 columns in 2 layers for each.
   EXPECT_EQ(sample.flops, 2 * (4 * kBody + 2 * kHead) + 17 * 2 * 2 * 32 * 2);
   const RooflineSample before = sample;
   roofline.add_forward(sample, std::span(sequences).first(1), 0);  // without the head
-  EXPECT_EQ(sample.bytes - before.bytes, 4 * kBody + 3 * kKvBytesPerToken);
+  EXPECT_EQ(sample.bytes - before.bytes, roofline.body_bytes(3) + 3 * kKvBytesPerToken);
 }
 
-TEST(Roofline, HalfTheBytesInBf16) {
-  Loaded wide("llama2", {.compute = DType::kF32});
-  Loaded narrow("llama2", {.compute = DType::kBF16});
-  const std::vector<ops::SequenceSpan> sequences = {{.row_count = 1, .context_count = 20}};
-  RooflineSample a;
-  RooflineSample b;
-  RooflineModel(wide.model->architecture(), wide.model->sizes()).add_forward(a, sequences, 1);
-  RooflineModel(narrow.model->architecture(), narrow.model->sizes()).add_forward(b, sequences, 1);
-  EXPECT_EQ(a.bytes, 2 * b.bytes);
-  EXPECT_EQ(a.flops, b.flops);
+TEST(Roofline, WeightsCountAsTheyArePacked) {
+  const auto roofline_of = [](const model::InferenceOptions& options) {
+    Loaded loaded("llama2", options);
+    return RooflineModel(loaded.model->architecture(), loaded.model->sizes());
+  };
+  const RooflineModel wide = roofline_of({.compute = DType::kF32});
+  const RooflineModel narrow = roofline_of({.compute = DType::kBF16});
+  const RooflineModel few_bits =
+      roofline_of({.compute = DType::kBF16, .format = ops::WeightFormat::kQ4});
+  // Columns are filled up to whole panels.
+  EXPECT_GE(wide.body_bytes(1), 4 * kBody);
+  EXPECT_LE(wide.body_bytes(1), 1.5 * 4 * kBody);
+  EXPECT_LE(narrow.body_bytes(1), 0.7 * wide.body_bytes(1));
+  EXPECT_LE(few_bits.body_bytes(1), 0.5 * narrow.body_bytes(1));
+  EXPECT_LE(few_bits.head_bytes(), 0.8 * narrow.head_bytes());
+  const ops::SequenceSpan sequence{.row_count = 1, .context_count = 20};
+  EXPECT_EQ(sample_of(few_bits, sequence).flops, sample_of(wide, sequence).flops);
+}
+
+// Width 32, 4 heads of 12, of keys 2, 7 experts of 20 of which a row has 3, 2 layers.
+TEST(Roofline, ExpertsCountWhereRowsChooseThem) {
+  Loaded loaded("qwen3_moe", {.compute = DType::kF32});
+  const RooflineModel roofline(loaded.model->architecture(), loaded.model->sizes());
+  constexpr double kExperts = 2 * 3 * 32 * 20;
+  constexpr double kOthers = 2 * 32 * (48 + 24 + 24 + 48 + 7);
+  const RooflineSample sample = sample_of(roofline, {.row_count = 1, .context_count = 0});
+  EXPECT_EQ(sample.flops, 2 * (kOthers + 3 * kExperts) + 2 * 4 * 48);
+  const double others = roofline.body_bytes(0);
+  const double all = roofline.body_bytes(1000) - others;
+  EXPECT_GE(all, 4 * 7 * kExperts);
+  EXPECT_NEAR(roofline.body_bytes(1) - others, all * 3 / 7, 1e-6 * all);
+  // A second row chooses three of seven, too: of those that the first has left, as of the others.
+  EXPECT_NEAR(roofline.body_bytes(2) - others, all * (3 + 4.0 * 3 / 7) / 7, 1e-6 * all);
+}
+
+// 2 layers with a window of 9 tokens; 2 heads of 12 for keys and as many for values, 4 of queries.
+TEST(Roofline, RowsSeeTheirWindow) {
+  Loaded loaded("mistral", {.compute = DType::kF32, .kv_dtype = DType::kF32});
+  const RooflineModel roofline(loaded.model->architecture(), loaded.model->sizes());
+  const RooflineSample far = sample_of(roofline, {.row_count = 1, .context_count = 40});
+  const RooflineSample near = sample_of(roofline, {.row_count = 1, .context_count = 3});
+  EXPECT_EQ(far.bytes - near.bytes, (9 - 4) * 2 * (2 * 2 * 12 * 4));
+  EXPECT_EQ(far.flops - near.flops, (9 - 4) * 2 * (2 * 2 * 4 * 12));
+  const RooflineSample two = sample_of(roofline, {.row_count = 2, .context_count = 40});
+  EXPECT_EQ(two.bytes - far.bytes,
+            roofline.body_bytes(2) - roofline.body_bytes(1) + 1 * 2 * (2 * 2 * 12 * 4));
+}
+
+// BERT of width 24 with a feed-forward of 40 and 2 layers.
+TEST(Roofline, TokensOfWholeTextsSeeAllOthers) {
+  CpuDevice device({.thread_count = 1});
+  const std::string folder = std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/embedding/bert";
+  const auto model = value_of(model::InferenceModel::load(folder, device, {.embeds = true}));
+  const RooflineModel roofline(model->architecture(), model->sizes());
+  constexpr double kLayers = 2 * (4 * 24 * 24 + 2 * 24 * 40);
+  const RooflineSample sample = sample_of(roofline, {.row_count = 6, .context_count = 0});
+  EXPECT_EQ(sample.flops, 2 * 6 * kLayers + 6 * 6 * 2 * 2 * 24 * 2);
+  EXPECT_EQ(sample.bytes, roofline.body_bytes(6)) << "there is no cache";
 }
 
 TEST(Roofline, CountsTheScalesOfACacheIn8Bits) {
   Loaded loaded("llama2", {.compute = DType::kF32, .kv_dtype = DType::kI8});
   const RooflineModel roofline(loaded.model->architecture(), loaded.model->sizes());
-  const std::vector<ops::SequenceSpan> sequences = {{.row_count = 1, .context_count = 20}};
-  RooflineSample sample;
-  roofline.add_forward(sample, sequences, 0);
+  const RooflineSample sample = sample_of(roofline, {.row_count = 1, .context_count = 20});
   // Layers, keys and values, 4 heads of 8 numbers and a scale of 2 bytes.
-  EXPECT_EQ(sample.bytes, 4 * kBody + 21 * (2 * 2 * 4 * (8 + 2)));
+  EXPECT_EQ(sample.bytes, roofline.body_bytes(1) + 21 * (2 * 2 * 4 * (8 + 2)));
 }
 
 TEST(RecentWork, ForgetsWhatLiesBackAndKeepsRates) {

@@ -11,6 +11,7 @@
 
 #include "base/rng.h"
 #include "base/test_path.h"
+#include "text/post_processor.h"
 #include "text/test_fixtures.h"
 #include "text/unicode.h"
 
@@ -486,6 +487,28 @@ TEST(TokenizerFolder, AVocabularyAloneIsThatOfAClass) {
   refused(Code::kCorrupt, "[CLS]");
   folder.write("vocab.txt", good + "\xFF\n");
   refused(Code::kCorrupt, "UTF-8");
+}
+
+// As transformers' classes frame two texts: [CLS] a [SEP] b [SEP] with types, <s> a </s></s> b
+// </s>.
+TEST(TokenizerFolder, AVocabularyAloneFramesPairsAsItsClassDoes) {
+  const auto frame = [](const char* name) {
+    const auto tokenizer = Tokenizer::load(fixture_path(std::string("vocab_lists/") + name));
+    EXPECT_TRUE(tokenizer && tokenizer->pair_frame()) << name;
+    return *tokenizer->pair_frame();
+  };
+  for (const char* name : {"bert", "accents", "cased"}) {
+    const PairFrame bert = frame(name);
+    EXPECT_EQ(bert.before, Ids{2}) << name;
+    EXPECT_EQ(bert.between, Ids{3}) << name;
+    EXPECT_EQ(bert.behind, Ids{3}) << name;
+    EXPECT_EQ(bert.second_from, size_t{1}) << name;
+  }
+  const PairFrame mpnet = frame("mpnet");
+  EXPECT_EQ(mpnet.before, Ids{2});
+  EXPECT_EQ(mpnet.between, (Ids{3, 3}));
+  EXPECT_EQ(mpnet.behind, Ids{3});
+  EXPECT_FALSE(mpnet.second_from.has_value());
 }
 
 TEST(TokenizerFolder, FieldsOfAnotherTypeAreDamage) {

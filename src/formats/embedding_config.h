@@ -18,7 +18,8 @@
 //   weighted mean   Σ (i+1) h[i] / Σ (i+1)
 //   cls             h[0]
 //   max             the largest of each column
-// where means and max leave out the first rows, those of the prompt, unless include_prompt is set.
+// where means, cls and max leave out the first rows, those of the prompt, unless include_prompt is
+// set.
 // Of several poolings the vectors stand one behind the other, in the order of "pooling_mode", or
 // with the older flags cls, max, mean, mean_sqrt_len_tokens, weightedmean, lasttoken.
 // A folder without modules.json takes the last token and normalises it. Threads: values.
@@ -50,7 +51,7 @@ using VectorLayers = std::shared_ptr<const std::vector<VectorLayer>>;
 struct EmbeddingConfig {
   PoolingKind pooling = PoolingKind::kLastToken;
   std::vector<PoolingKind> further;  // what stands behind it
-  bool include_prompt = true;        // in means and max
+  bool include_prompt = true;        // in means, cls and max
   VectorLayers layers;               // each takes as many numbers as the one before it gives
   bool normalise = true;             // vectors have length 1
   int64_t width = 0;                 // of the rows, as the pooling's file says; 0: it does not

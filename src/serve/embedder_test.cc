@@ -304,9 +304,10 @@ TEST(RowPooler, TakesTheFirstRowOrTheLargestOfEachColumn) {
   };
   EmbeddingForm form{
       .pooling = PoolingKind::kCls, .include_prompt = false, .normalise = false, .layers = {}};
-  EXPECT_EQ(pooled(form, 2), (std::vector<float>{3, -5})) << "the prompt's first token, too";
-  const RowPooler first(form, 3, 2);
-  EXPECT_EQ(std::pair(first.first(), first.end()), std::pair(int64_t{0}, int64_t{1}));
+  EXPECT_EQ(pooled(form, 0), (std::vector<float>{3, -5}));
+  EXPECT_EQ(pooled(form, 2), (std::vector<float>{2, -4})) << "the first behind the prompt";
+  const RowPooler first(form, 3, 1);
+  EXPECT_EQ(std::pair(first.first(), first.end()), std::pair(int64_t{1}, int64_t{2}));
   form.pooling = PoolingKind::kMax;
   EXPECT_EQ(pooled(form, 1), (std::vector<float>{2, -2}));
   EXPECT_EQ(pooled(form, 0), (std::vector<float>{3, -2}));
@@ -331,17 +332,17 @@ TEST(RowPooler, PoolingsStandBehindOneAnother) {
     }
     return value_of(pooler.finish());
   };
-  EXPECT_EQ(pooled(1), (std::vector<float>{3, -5, 1.5f, -3, 2, -4}));
+  EXPECT_EQ(pooled(1), (std::vector<float>{1, -2, 1.5f, -3, 2, -4}));
   EXPECT_EQ(form.width(2), 6);
   EXPECT_TRUE(check_pooled(form, 3, 2).has_value());
   EXPECT_FALSE(check_pooled(form, 3, 3)) << "the mean is of nothing";
   EXPECT_FALSE(RowPooler(form, 3, 2).wants(1));
   form.dimensions = 3;
-  EXPECT_EQ(pooled(1), (std::vector<float>{3, -5, 1.5f}));
+  EXPECT_EQ(pooled(1), (std::vector<float>{1, -2, 1.5f}));
   form.dimensions = 0;
   form.layers = std::make_shared<const std::vector<formats::VectorLayer>>(
       1, formats::VectorLayer{.inputs = 6, .outputs = 1, .weight = {1, 0, 0, 1, 1, 0}, .bias = {}});
-  EXPECT_EQ(pooled(1), (std::vector<float>{2}));
+  EXPECT_EQ(pooled(1), (std::vector<float>{0}));
 }
 
 TEST(RowPooler, LayersStandBehindThePooling) {

@@ -74,10 +74,7 @@ RowPooler::RowPooler(const EmbeddingForm& form, int64_t token_count, int64_t pro
   for (const PoolingKind kind : kinds) {
     Pool pool{.kind = kind, .first = form.include_prompt ? 0 : prompt_count, .end = token_count};
     if (kind == PoolingKind::kLastToken) pool.first = token_count - 1;
-    if (kind == PoolingKind::kCls) {
-      pool.first = 0;
-      pool.end = std::min<int64_t>(token_count, 1);
-    }
+    if (kind == PoolingKind::kCls) pool.end = std::min(token_count, pool.first + 1);
     pools_.push_back(std::move(pool));
   }
 }

@@ -21,7 +21,7 @@ namespace jige::serve {
 struct EmbeddingForm {
   formats::PoolingKind pooling = formats::PoolingKind::kLastToken;
   std::vector<formats::PoolingKind> further = {};  // what stands behind it
-  bool include_prompt = true;                      // in means and max
+  bool include_prompt = true;                      // in means, cls and max
   bool normalise = true;
   int64_t dimensions = 0;             // 0: as many as there are
   formats::VectorLayers layers = {};  // behind the pooling

@@ -50,6 +50,7 @@ class KeepingUpstream {
     kHangUp,     // it ends the connection, which has brought a request
     kHalfAHead,  // so it does behind some bytes of an answer
     kDies,       // so it does, and is not there any more
+    kReadsHead,  // it answers without having read the body, as to the first one
   };
 
   KeepingUpstream(Then then, std::string head = "HTTP/1.1 200 OK\r\n")
@@ -85,7 +86,8 @@ class KeepingUpstream {
   // False where the connection is to end.
   bool answer(int fd, std::string& pending, int served) {
     size_t head = 0;
-    while ((head = pending.find("\r\n\r\n")) == std::string::npos || !whole(pending, head)) {
+    while ((head = pending.find("\r\n\r\n")) == std::string::npos ||
+           !(then_ == Then::kReadsHead || whole(pending, head))) {
       pollfd entry{.fd = fd, .events = POLLIN, .revents = 0};
       if (stopping_ || dead_) return false;
       if (poll(&entry, 1, 5) <= 0) continue;
@@ -108,6 +110,7 @@ class KeepingUpstream {
     const std::string text =
         head_ + "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
     send(fd, text.data(), text.size(), MSG_NOSIGNAL);
+    while (!probe && then_ == Then::kReadsHead && !stopping_) std::this_thread::yield();
     return true;
   }
   static bool whole(const std::string& request, size_t head) {
@@ -207,7 +210,9 @@ TEST(RouteConnections, ThatTheServerHasEndedAreNotUsed) {
   HttpServerOptions http;
   http.idle_timeout_ms = 1;  // as it looks every 100 ms
   PlayedUpstream server("one", {"tiny"}, http);
-  RoutedServers routed({server.url()});
+  RouterOptions options = quick_router();
+  options.idle.seconds = 1000;
+  RoutedServers routed({server.url()}, options);
   EXPECT_EQ(routed.post(kConnectionPath, kAsk).status, 200);
   EXPECT_TRUE(soon([&] { return server_count(routed, "connections_idle") == 0; }));
   EXPECT_EQ(routed.post(kConnectionPath, kAsk).status, 200);
@@ -256,6 +261,17 @@ TEST(RouteConnections, DoNotHideThatServersDieUnderARequest) {
   EXPECT_EQ(lost.status, 503);
   EXPECT_EQ(json_of(lost.body)["error"]["code"], "server_lost");
   EXPECT_EQ(one.asked() + two.asked() + three.asked(), 5);
+}
+
+// What is left of the body would stand in front of the next request.
+TEST(RouteConnections, OnWhichABodyIsUnderWayAreNotKept) {
+  KeepingUpstream server(KeepingUpstream::Then::kReadsHead);
+  HttpServerOptions http;
+  http.body_bytes_max = size_t{32} << 20;
+  RoutedServers routed({server.url()}, in_turns(), {}, http);
+  const std::string body = R"({"prompt":")" + std::string(size_t{30} << 20, 'x') + "\"}";
+  EXPECT_EQ(routed.post(kConnectionPath, body).status, 200);
+  EXPECT_EQ(server_count(routed, "connections_idle"), 0);
 }
 
 TEST(RouteConnections, GoWithTheirServer) {

@@ -97,6 +97,23 @@ TEST(RouteFacts, ReadsLengthsInEveryForm) {
   EXPECT_EQ(ids.prefix.size(), 10U);
 }
 
+TEST(RouteFacts, KnowsWhetherAStreamIsWanted) {
+  const auto streams = [](const char* path, const char* stream) {
+    return route_facts(path, json_of(R"({"prompt":"x","stream":)" + std::string(stream) + "}"))
+        .stream;
+  };
+  for (const char* path :
+       {"/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages"}) {
+    EXPECT_TRUE(streams(path, "true")) << path;
+    for (const char* other : {"false", "null", "1", "\"true\""}) {
+      EXPECT_FALSE(streams(path, other)) << path << other;
+    }
+  }
+  for (const char* path : {"/v1/embeddings", "/v1/rerank", "/tokenize", "/v1/none"}) {
+    EXPECT_FALSE(streams(path, "true")) << path;
+  }
+}
+
 TEST(RouteFacts, CountsTheAnswersThatAreMadeAtOnce) {
   const auto count = [](const char* path, const char* body) {
     return route_facts(path, json_of(body)).sequences;

@@ -51,8 +51,7 @@ struct RouterOptions {
   double probe_answer_s = 3;  // for it to answer a probe
   double rest_wait_s = 5;     // of a request, for servers that rest
   double stalled_s = 30;      // without a byte, of a stream whose server answers no probe
-  double event_pause_s =
-      10;  // of a client that waits for a stream to begin; then it hears comments
+  double event_pause_s = 10;  // till a client that waits for a stream to begin hears a comment
   size_t bodies_bytes_max = size_t{256} << 20;
   std::function<void()> before_turn;  // for tests: delays of the router's thread
 };

@@ -1,12 +1,11 @@
-// The table of model families (model_family_table.h, model_family_further.h,
-// model_family_hybrids.h, model_family_latest.h) asked: the row of a family, names of activations
-// and of size fields, and the features that all models of a family have.
+// The table of model families, put together from its rows by kind (model_family_dense.h, _gemma.h,
+// _experts.h, _latent.h, _hybrids.h and _encoders.h), and asked: the row of a family, names of
+// activations and of size fields, and the features that all models of a family have.
 //
 // Internal to the model_config*.cc and gguf_config*.cc files. Threads: constants and free
 // functions.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <iterator>
@@ -14,28 +13,38 @@
 #include <vector>
 
 #include "formats/model_config.h"
-#include "formats/model_family_further.h"
+#include "formats/model_family_dense.h"
+#include "formats/model_family_encoders.h"
+#include "formats/model_family_experts.h"
+#include "formats/model_family_gemma.h"
 #include "formats/model_family_hybrids.h"
 #include "formats/model_family_info.h"
-#include "formats/model_family_latest.h"
-#include "formats/model_family_table.h"
+#include "formats/model_family_latent.h"
 
 namespace jige::formats {
 
+// By Family; the rows stand in any order.
 inline constexpr auto kFamilies = [] {
-  std::array<FamilyInfo, std::size(kAttentionFamilies) + std::size(kFurtherFamilies) +
-                             std::size(kHybridFamilies) + std::size(kLatestFamilies)>
+  std::array<FamilyInfo, std::size(kDenseFamilies) + std::size(kGemmaFamilies) +
+                             std::size(kExpertFamilies) + std::size(kLatentFamilies) +
+                             std::size(kHybridFamilies) + std::size(kEncoderFamilies)>
       all{};
-  auto behind =
-      std::copy(std::begin(kAttentionFamilies), std::end(kAttentionFamilies), all.begin());
-  behind = std::copy(std::begin(kFurtherFamilies), std::end(kFurtherFamilies), behind);
-  behind = std::copy(std::begin(kHybridFamilies), std::end(kHybridFamilies), behind);
-  std::copy(std::begin(kLatestFamilies), std::end(kLatestFamilies), behind);
+  const auto place = [&all](const auto& rows) {
+    for (const FamilyInfo& row : rows) all.at(static_cast<size_t>(row.family)) = row;
+  };
+  place(kDenseFamilies);
+  place(kGemmaFamilies);
+  place(kExpertFamilies);
+  place(kLatentFamilies);
+  place(kHybridFamilies);
+  place(kEncoderFamilies);
   return all;
 }();
+// Each has one row.
 static_assert([] {
   for (size_t i = 0; i < kFamilies.size(); ++i) {
-    if (kFamilies[i].family != static_cast<Family>(i)) return false;
+    if (kFamilies[i].family != static_cast<Family>(i) || kFamilies[i].model_type.empty())
+      return false;
   }
   return true;
 }());

@@ -1,4 +1,4 @@
-// The rows of the table of model families that have recurrent layers, in the order of Family.
+// The rows of the table of model families that have recurrent layers.
 //
 // Internal to model_families.h. Threads: constants.
 #pragma once
@@ -185,6 +185,19 @@ inline constexpr FamilyInfo kHybridFamilies[] = {
      .step_norms = StepNorms::kWeighted,
      .kv_heads = 8,
      .pad = 0},
+    {.family = Family::kKimiLinear,
+     .model_type = "kimi_linear",
+     .causal_class = "KimiLinearForCausalLM",
+     .base_class = "KimiLinearModel",
+     .biases = BiasRule::kAttention,
+     .unturned = UnturnedRule::kAll,
+     .latent_attention = true,
+     .delta_layers = true,
+     .layer_beyond = true,
+     .norm_eps = 1e-5,
+     .bos = 163584,
+     .eos = 163586,
+     .pad = 163839},
 };
 
 }  // namespace jige::formats

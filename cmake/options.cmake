@@ -5,7 +5,7 @@ option(JIGE_BENCH "Build the benchmarks" OFF)
 option(JIGE_PRECOMPILED "Precompile common headers" ON)
 option(JIGE_UNITY "Compile several sources of a target at a time" ON)
 set(JIGE_CUDA_ARCHITECTURES "80;90a-real;100-real" CACHE STRING "GPUs to compile kernels for")
-set(JIGE_SANITIZE "" CACHE STRING "address, thread or empty")
+set(JIGE_SANITIZE "" CACHE STRING "Sanitizers of GCC, such as those of the presets asan and tsan; or empty")
 
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)

@@ -37,7 +37,7 @@ function(jige_isa_sources target isas)
   endforeach()
 endfunction()
 
-# Adds sources named *_<isa>.cc, avx2, vnni (AVX512_VNNI), bf16 (AVX512_BF16) or amx, compiled with its
+# Adds sources named *_<isa>.cc, avx2, avx512, vnni (AVX512_VNNI), bf16 (AVX512_BF16) or amx, compiled with its
 # flags only.
 function(jige_one_isa_sources target isa)
   if(ARGN)

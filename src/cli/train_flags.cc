@@ -148,6 +148,12 @@ void declare_run(TrainFlags& to, Flags& flags) {
   flags.integer("--eval-every N", options.eval_every_steps, {},
                 "steps between measurements on held-out data; 0: at the end only");
   flags.integer("--eval-tokens N", options.eval_tokens_max, {.min = 1}, "held-out tokens a time");
+  flags.toggle("--keep-best", options.keep_best,
+               "the model is that of the best measurement on held-out data, not the last; its "
+               "checkpoint is kept besides");
+  flags.integer("--patience N", options.patience, {},
+                "end behind so many measurements in a row that were no better than the best, "
+                "whose model it is then, as with --keep-best; 0: never");
   flags.choice(
       "--dtype NAME", to.dtype, {"auto", "f32", "bf16"},
       "type of the matrix products; auto: bf16 where the processor has instructions for it");

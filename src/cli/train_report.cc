@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -102,6 +103,34 @@ void add_pipeline(Table& table, const train::PipelinePlan& pipeline) {
   table.row({"step", fmt::format("{:.3g} s predicted, {:.0f} % of it bubble; {}", pipeline.step_s,
                                  100 * pipeline.bubble, times_text(pipeline.times))});
   if (!pipeline.binding.empty()) table.row({"bound by", pipeline.binding});
+}
+
+// A last measurement that is worse than the best by less is as good.
+constexpr double kWorseShare = 0.01;
+
+// Whose weights the model has, where they are not the last; else that they came out worse than
+// others that were measured.
+std::string best_text(const train::TrainResult& result) {
+  if (!result.best) return "";
+  const int64_t step = result.best->step;
+  const bool rewards = result.eval && result.eval->rewards;
+  const std::string held_out = fmt::format("held-out {} {:.3f}", rewards ? "reward" : "loss",
+                                           rewards ? -result.best->cost : result.best->cost);
+  if (result.model_step < result.steps_done) {
+    const bool early = result.steps_done < result.steps_total;
+    return fmt::format(
+        "best: {} behind step {}; the model has these weights{}", held_out, step,
+        early ? fmt::format(", and the run ended behind step {} of {}, as none was better",
+                            result.steps_done, result.steps_total)
+              : "");
+  }
+  if (!result.eval || step == result.steps_done) return "";
+  const double worse = train::cost_of(*result.eval) - result.best->cost;
+  if (worse < kWorseShare * std::abs(result.best->cost)) return "";
+  return fmt::format(
+      "{} was best behind step {}, now {:.3f}; with --keep-best the model has the "
+      "weights of the best measurement",
+      held_out, step, rewards ? result.eval->rewards->reward : result.eval->loss);
 }
 
 }  // namespace
@@ -289,6 +318,7 @@ void TrainReport::finish(const train::TrainResult& result) {
              format_bytes(memory.device_peak_bytes[d]));
   }
   if (result.was_complete) log_info("nothing was left to do: all steps are done");
+  if (const std::string text = best_text(result); !text.empty()) log_info("{}", text);
   if (!result.adapter_folder.empty()) log_info("adapter: {}", result.adapter_folder);
   if (!result.model_folder.empty()) {
     log_info("model: {}; talk to it with `jige chat {}`", result.model_folder,

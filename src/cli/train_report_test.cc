@@ -40,6 +40,28 @@ TEST(TrainReport, ARunThatHadButToBeMeasuredHasNoLossOfItsOwn) {
               HasSubstr("  loss 3.000, held-out 2.000 (perplexity 7.39), 1.50 k tokens/s\n"));
 }
 
+TEST(TrainReport, TellsWhoseWeightsTheModelHas) {
+  const auto nothing = [](const train::TrainCallbacks&) {};
+  train::TrainResult result{.steps_done = 40, .steps_total = 40, .model_step = 40};
+  result.eval = train::EvalInfo{.step = 40, .loss = 2.5};
+  result.best = train::BestMeasurement{.cost = 2.25, .step = 20, .since = 2};
+  EXPECT_THAT(
+      said(result, nothing),
+      HasSubstr("held-out loss 2.250 was best behind step 20, now 2.500; with --keep-best"));
+  result.eval->loss = 2.26;
+  EXPECT_THAT(said(result, nothing), Not(HasSubstr("best")));
+  result.model_step = 20;
+  EXPECT_THAT(said(result, nothing),
+              HasSubstr("best: held-out loss 2.250 behind step 20; the model has these weights\n"));
+  result.steps_total = 100;
+  EXPECT_THAT(said(result, nothing), HasSubstr("and the run ended behind step 40 of 100, as none"));
+  result.eval->rewards.emplace();
+  result.best->cost = -0.75;
+  EXPECT_THAT(said(result, nothing), HasSubstr("best: held-out reward 0.750 behind step 20"));
+  result.stopped = true;
+  EXPECT_THAT(said(result, nothing), Not(HasSubstr("best")));
+}
+
 TEST(TrainReport, WarnsOfARankThatIsWiderThanWhatItAdapts) {
   const auto nothing = [](const train::TrainCallbacks&) {};
   train::TrainPlan plan;

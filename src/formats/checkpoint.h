@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -31,6 +32,12 @@ namespace jige::formats {
 inline constexpr int64_t kCheckpointStepMax = 99'999'999;
 inline constexpr size_t kStateBytesMax = size_t{64} << 20;
 
+// Checkpoints that stay where a new one is written.
+struct KeptCheckpoints {
+  int64_t newest = 2;           // so many up to the new one's step, itself included; 0: all
+  std::optional<int64_t> step;  // and that of this step
+};
+
 // Collects what one checkpoint shall hold and writes it in one go.
 class CheckpointWriter {
  public:
@@ -44,10 +51,10 @@ class CheckpointWriter {
     add(file, TensorSource::of(std::move(name), view));
   }
 
-  // Writes the checkpoint, makes it the latest and prunes all but the newest `keep_last` up to this
-  // step (0: prunes none). Fails with kExhausted on a full disk, also before starting when the file
+  // Writes the checkpoint, makes it the latest and prunes those up to this step that are not to be
+  // kept. Fails with kExhausted on a full disk, also before starting when the file
   // system has too little room; after a failure the run folder is as it was before.
-  Status commit(const Json& state, int keep_last = 2);
+  Status commit(const Json& state, const KeptCheckpoints& kept = {});
 
  private:
   struct File {

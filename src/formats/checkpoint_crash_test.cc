@@ -32,7 +32,7 @@ Status write_large_step(const std::string& run, int64_t step, int64_t elements =
   for (const char* file : {"params", "adam_m", "adam_v"}) {
     writer.add(file, "w", TensorView::of(weight.data(), DType::kF32, {elements}));
   }
-  return writer.commit({{"step", step}}, 2);
+  return writer.commit({{"step", step}}, {.newest = 2});
 }
 
 // The step of an intact checkpoint whose content fits it; -1 otherwise.

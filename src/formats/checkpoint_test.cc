@@ -12,13 +12,14 @@ namespace jige::formats {
 namespace {
 
 // Writes a checkpoint whose every number is its step.
-Status write_step(const std::string& run, int64_t step, int keep_last = 0) {
+Status write_step(const std::string& run, int64_t step,
+                  const KeptCheckpoints& kept = {.newest = 0}) {
   std::vector<float> weight(300, static_cast<float>(step));
   std::vector<float> moment(300, static_cast<float>(-step));
   CheckpointWriter writer(run, step);
   writer.add("params", "w", TensorView::of(weight.data(), DType::kF32, {100, 3}));
   writer.add("adam_m", "w", TensorView::of(moment.data(), DType::kF32, {100, 3}));
-  return writer.commit({{"step", step}, {"cursor", {1, 2}}}, keep_last);
+  return writer.commit({{"step", step}, {"cursor", {1, 2}}}, kept);
 }
 
 void expect_step(const Result<CheckpointReader>& reader, int64_t step) {
@@ -85,10 +86,23 @@ TEST(Checkpoint, StreamsSourcesWithoutHoldingThem) {
 
 TEST(Checkpoint, KeepsTheNewestAndReplacesAStepThatIsWrittenAgain) {
   const ScratchFolder scratch;
-  for (const int64_t step : {1, 2, 3, 4, 4, 5}) ASSERT_TRUE(write_step(scratch.path(), step, 2));
+  for (const int64_t step : {1, 2, 3, 4, 4, 5})
+    ASSERT_TRUE(write_step(scratch.path(), step, {.newest = 2}));
   EXPECT_EQ(folder_entries(scratch.path()),
             (std::vector<std::string>{"latest", "step-00000004", "step-00000005"}));
   expect_step(CheckpointReader::open_latest(scratch.path()), 5);
+}
+
+TEST(Checkpoint, KeepsAStepBesidesTheNewest) {
+  const ScratchFolder scratch;
+  for (const int64_t step : {10, 20, 30, 40}) {
+    ASSERT_TRUE(write_step(scratch.path(), step, {.newest = 1, .step = 20}));
+  }
+  EXPECT_EQ(folder_entries(scratch.path()),
+            (std::vector<std::string>{"latest", "step-00000020", "step-00000040"}));
+  ASSERT_TRUE(write_step(scratch.path(), 50, {.newest = 2, .step = 50}));
+  EXPECT_EQ(folder_entries(scratch.path()),
+            (std::vector<std::string>{"latest", "step-00000040", "step-00000050"}));
 }
 
 TEST(Checkpoint, GoesBackWhereLatestSaysSoAndKeepsItsHandsOffTheFuture) {
@@ -96,7 +110,7 @@ TEST(Checkpoint, GoesBackWhereLatestSaysSoAndKeepsItsHandsOffTheFuture) {
   for (const int64_t step : {10, 20, 30}) ASSERT_TRUE(write_step(scratch.path(), step));
   write_or_fail(scratch.file("latest"), "step-00000010\n");
   expect_step(CheckpointReader::open_latest(scratch.path()), 10);
-  ASSERT_TRUE(write_step(scratch.path(), 15, 1));
+  ASSERT_TRUE(write_step(scratch.path(), 15, {.newest = 1}));
   expect_step(CheckpointReader::open_latest(scratch.path()), 15);
   EXPECT_EQ(
       folder_entries(scratch.path()),

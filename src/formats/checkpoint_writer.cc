@@ -50,13 +50,13 @@ void remove_remains(const std::string& run_folder) {
   for (const auto& path : remains) std::filesystem::remove_all(path, error);
 }
 
-// Keeps the newest `keep_last` of the checkpoints up to `step`. Later ones belong to a future that
-// was abandoned by hand and are none of this writer's business.
-void prune(const std::string& run_folder, int64_t step, int keep_last) {
-  if (keep_last < 1) return;
-  int kept = 0;
+// Of the checkpoints up to `step`. Later ones belong to a future that was abandoned by hand and are
+// none of this writer's business.
+void prune(const std::string& run_folder, int64_t step, const KeptCheckpoints& kept) {
+  if (kept.newest < 1) return;
+  int64_t newest = 0;
   for (const CheckpointName& name : list_checkpoints(run_folder)) {
-    if (name.step > step || ++kept <= keep_last) continue;
+    if (name.step > step || ++newest <= kept.newest || name.step == kept.step) continue;
     const Status removed = remove_folder(run_folder + "/" + name.folder);
     if (!removed) log_warn("pruning an old checkpoint failed: {}", removed.error().message);
   }
@@ -170,14 +170,14 @@ Status CheckpointWriter::write_files(const std::string& folder,
   return write_file_atomic(folder + "/" + kChecksumsFile, checksums);
 }
 
-Status CheckpointWriter::commit(const Json& state, int keep_last) {
+Status CheckpointWriter::commit(const Json& state, const KeptCheckpoints& kept) {
   JIGE_TRY(const std::string state_text, text_of_state(run_folder_, step_, state));
   const auto fill = [&](const std::string& folder) -> Status {
     JIGE_DO(check_room(state_text));
     return write_files(folder, state_text);
   };
   JIGE_DO(put_checkpoint(run_folder_, step_, fill));
-  prune(run_folder_, step_, keep_last);
+  prune(run_folder_, step_, kept);
   return {};
 }
 

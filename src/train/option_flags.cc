@@ -70,6 +70,8 @@ constexpr OptionFlag kFlags[] = {
     {"checkpoint_every_steps", "--save-every"},
     {"checkpoint_every_seconds", "--save-minutes"},
     {"checkpoints_kept", "--keep"},
+    {"keep_best", "--keep-best"},
+    {"patience", "--patience"},
     {"export_dtype", "--export-dtype"},
     {"threads", "--threads"},
     {"memory_limit_bytes", "--memory-limit"},

@@ -144,6 +144,14 @@ Status validate_habits(const TrainOptions& options) {
                   options.checkpoint_every_seconds, "0 or more"));
   JIGE_DO(require(options.checkpoints_kept >= 1, "checkpoints_kept", options.checkpoints_kept,
                   "at least 1"));
+  JIGE_DO(require(options.patience >= 0, "patience", options.patience, "0 or more"));
+  if (options.keeps_best() && options.eval_every_steps == 0) {
+    return fail(Code::kInvalidArgument,
+                "{} chooses among measurements of held-out data: let {} be more than 0, or leave "
+                "it out",
+                flag_of(options.patience > 0 ? "patience" : "keep_best"),
+                flag_of("eval_every_steps"));
+  }
   JIGE_DO(require(options.thread_count >= 0 && options.thread_count <= 4096, "threads",
                   options.thread_count, "between 0 and 4096"));
   return require(options.memory_limit_bytes >= 0, "memory_limit_bytes", options.memory_limit_bytes,
@@ -395,6 +403,8 @@ Json options_json(const TrainOptions& options) {
   json["checkpoint_every_steps"] = options.checkpoint_every_steps;
   json["checkpoint_every_seconds"] = options.checkpoint_every_seconds;
   json["checkpoints_kept"] = options.checkpoints_kept;
+  json["keep_best"] = options.keeps_best();
+  json["patience"] = options.patience;
   json["export_dtype"] = dtype_info(options.export_dtype).name;
   json["threads"] = options.thread_count;
   if (options.grpo) json["draw_at_once"] = options.grpo->answers_max;

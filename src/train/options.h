@@ -109,6 +109,10 @@ struct TrainOptions {
   int64_t checkpoint_every_steps = 0;     // 0: by time only
   double checkpoint_every_seconds = 300;  // 0: by steps only
   int64_t checkpoints_kept = 2;
+  // The result is the weights of the best measurement of held-out data, not the last ones; their
+  // checkpoint is kept besides.
+  bool keep_best = false;
+  int64_t patience = 0;  // ends behind so many measurements that were no better; 0: never
   std::vector<int64_t> checkpoint_steps;  // there is one behind each of these, too
   ResumeMode resume = ResumeMode::kAuto;
   DType export_dtype = DType::kF32;  // of the model written at the end
@@ -126,6 +130,8 @@ struct TrainOptions {
   double gemm_flops_per_s = 0;     // measured rate of matrix products; 0: no share is reported
   std::string program_version;     // for the log
   std::shared_ptr<RunLock> lock;  // on out_folder, where the caller took it; none: the trainer does
+
+  bool keeps_best() const { return keep_best || patience > 0; }
 };
 
 // Checks ranges and contradictions. Fails with kInvalidArgument naming the option, its value and

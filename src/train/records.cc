@@ -177,6 +177,7 @@ Json step_record(const StepInfo& info) {
 Json eval_record(const EvalInfo& info) {
   Json record = {{"kind", "eval"}};
   add_evaluation(info, record);
+  record["best"] = info.best;
   record["seconds"] = info.seconds;
   return record;
 }
@@ -198,6 +199,8 @@ Json result_json(const TrainResult& result) {
     json["eval"] = Json::object();
     add_evaluation(*result.eval, json["eval"]);
   }
+  if (result.best) json["best_step"] = result.best->step;
+  if (!result.stopped) json["model_step"] = result.model_step;
   json["bad_steps"] = result.bad_steps;
   json["tokens"] = result.input_tokens;
   json["seconds"] = result.seconds;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "model/memory_plan.h"
+#include "train/best_measurement.h"
 #include "train/dataset.h"
 #include "train/pipeline_plan.h"
 #include "train/step_engine.h"
@@ -92,6 +93,7 @@ struct EvalInfo {
   std::optional<RewardMeans> rewards;         // of runs that draw answers; greedy ones here
   int64_t learned_count = 0;
   double seconds = 0;
+  bool best = false;  // of all so far
 };
 
 struct CheckpointInfo {
@@ -132,14 +134,16 @@ struct MemoryReport {
 struct TrainResult {
   int64_t steps_done = 0;
   int64_t steps_total = 0;
-  bool stopped = false;          // by should_stop; the checkpoint of steps_done is written
-  bool was_complete = false;     // nothing was left to do
-  std::optional<double> loss;    // of the last step of this part
-  std::optional<EvalInfo> eval;  // the last one of this part
-  int64_t bad_steps = 0;         // skipped in the whole run
-  int64_t input_tokens = 0;      // of the whole run
-  double seconds = 0;            // of the whole run
-  double tokens_per_s = 0;       // of this part
+  bool stopped = false;                 // by should_stop; the checkpoint of steps_done is written
+  bool was_complete = false;            // nothing was left to do
+  std::optional<double> loss;           // of the last step of this part
+  std::optional<EvalInfo> eval;         // the last one of this part
+  std::optional<BestMeasurement> best;  // of the whole run
+  int64_t model_step = 0;               // whose weights are the result
+  int64_t bad_steps = 0;                // skipped in the whole run
+  int64_t input_tokens = 0;             // of the whole run
+  double seconds = 0;                   // of the whole run
+  double tokens_per_s = 0;              // of this part
   MemoryReport memory;
   std::string log_path;
   std::string model_folder;    // written at the end; empty when stopped, or LoRA without merging

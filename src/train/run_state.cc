@@ -69,6 +69,7 @@ Json RunState::to_json() const {
                {"log_bytes", log_bytes},
                {"seconds", seconds}};
   if (evaluation_due) json["evaluation_due"] = true;
+  if (best) json["best"] = best->to_json();
   return json;
 }
 
@@ -93,6 +94,9 @@ Result<RunState> RunState::from_json(const Json& json, const std::string& where)
   JIGE_DO(read("log_bytes", state.log_bytes));
   JIGE_TRY(state.seconds, get_number(json, "seconds", where));
   JIGE_TRY(state.evaluation_due, get_bool_or(json, "evaluation_due", false, where));
+  if (const auto best = json.find("best"); best != json.end()) {
+    JIGE_TRY(state.best, BestMeasurement::from_json(*best, where));
+  }
   state.cursor = static_cast<uint64_t>(cursor);
   return state;
 }
@@ -140,7 +144,7 @@ Status save_checkpoint(const SaveRequest& request, const Json& identity, const R
   }
   const Json json = {
       {"identity", identity}, {"run", state.to_json()}, {"origin", request.origin.to_json()}};
-  return writer.commit(json, static_cast<int>(request.keep_last));
+  return writer.commit(json, {.newest = request.keep_last, .step = request.keep_step});
 }
 
 Status restore_parameters(const formats::CheckpointReader& checkpoint, Optimizer& optimizer,

@@ -16,6 +16,7 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "formats/checkpoint.h"
+#include "train/best_measurement.h"
 #include "train/optimizer.h"
 
 namespace jige::train {
@@ -33,6 +34,7 @@ struct RunState {
   // What comes before the next step, or before the run's end: a measurement that was left, or where
   // rewards are learned from the first one.
   bool evaluation_due = false;
+  std::optional<BestMeasurement> best;  // of held-out data; none yet, or forgotten
 
   Json to_json() const;
   // Fails with kNotFound or kInvalidArgument naming the field.
@@ -68,6 +70,7 @@ struct SaveRequest {
   std::string run_folder;  // OUT/checkpoints
   RunOrigin origin;
   int64_t keep_last = 2;
+  std::optional<int64_t> keep_step;  // and the checkpoint of this step
 };
 
 // Pieces in which tensors are written: one stands beside all that a step takes, and no prediction

@@ -151,7 +151,7 @@ TEST(RunState, IsRefusedWhereItContradictsTheRun) {
       }
     }
     state["run"]["step"] = field == std::string("step") ? value : 2;
-    EXPECT_TRUE(writer.commit(state, 0));
+    EXPECT_TRUE(writer.commit(state, {.newest = 0}));
     const auto trainer = Trainer::create(options);
     return !trainer && trainer.error().code == Code::kCorrupt;
   };
@@ -187,7 +187,7 @@ TEST(RunState, DamagedOnesAreRefusedOrGoneOnWith) {
         writer.add(file, tensor->name, *reader->tensor(file, tensor->name));
       }
     }
-    ASSERT_TRUE(writer.commit(state, 0));
+    ASSERT_TRUE(writer.commit(state, {.newest = 0}));
     ASSERT_TRUE(write_file_atomic(options.out_folder + "/log.jsonl", log));
     exported +=
         export_checkpoint({.run_folder = options.out_folder, .out_folder = folder.file("exported")})

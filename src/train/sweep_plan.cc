@@ -9,6 +9,7 @@
 
 #include "formats/xxhash64.h"
 #include "plan/trial_rungs.h"
+#include "train/option_flags.h"
 #include "train/run_remains.h"
 #include "train/run_setup.h"
 #include "train/sweep.h"
@@ -67,6 +68,19 @@ Status check_different(const std::vector<SweepTrial>& trials) {
                 "trials {} and {} would be the same run: what tells them apart decides no result; "
                 "leave one out",
                 first->second->name, trial.name);
+  }
+  return {};
+}
+
+// A trial that begins with steps of another has no checkpoint of that one's best measurement.
+Status check_last_weights(const std::vector<SweepTrial>& trials) {
+  for (const SweepTrial& trial : trials) {
+    if (!trial.options.keeps_best()) continue;
+    return fail(
+        Code::kUnsupported,
+        "trial {}: {} is not of sweeps, whose trials keep their last weights: leave it out; "
+        "the table says where each measured best",
+        trial.name, flag_of(trial.options.patience > 0 ? "patience" : "keep_best"));
   }
   return {};
 }
@@ -136,6 +150,7 @@ Result<SweepPlan> plan_sweep(std::vector<SweepTrial> trials, const std::string& 
                              const SweepHalving& halving, const TrainCallbacks& callbacks,
                              ThreadTeam& team, const WalkProgress& on_prepared) {
   JIGE_DO(check_different(trials));
+  JIGE_DO(check_last_weights(trials));
   remove_run_remains(out_folder);
   SweepPlan plan{.trials = std::move(trials), .halving = halving};
   struct Counted {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "formats/tensor_folder.h"
 #include "model/init.h"
 #include "ops/linear_cuda.h"
@@ -14,6 +15,7 @@
 #include "train/evaluate.h"
 #include "train/export.h"
 #include "train/one_device_engine.h"
+#include "train/option_flags.h"
 #include "train/pipeline_engine.h"
 #include "train/preference_engine.h"
 #include "train/process_memory.h"
@@ -46,6 +48,8 @@ std::string agreement(const RunSetup& setup) {
                         {"steps", setup.plan.steps_total},
                         {"micro_batch_tokens", options.micro_batch_tokens},
                         {"eval_every_steps", options.eval_every_steps},
+                        {"keep_best", options.keeps_best()},
+                        {"patience", options.patience},
                         {"eval_tokens_max", options.eval_tokens_max},
                         {"eval_content", setup.dataset.eval_keys},
                         {"bad_steps_in_row_max", options.optimizer.bad_steps_in_row_max},
@@ -192,7 +196,11 @@ Status Trainer::allocate() {
       choose_evaluation(setup_.dataset.held_out, {.tokens_max = options.eval_tokens_max,
                                                   .micro_batch_tokens = options.micro_batch_tokens,
                                                   .seed = options.seed});
-  return {};
+  if (!options.keeps_best() || !evaluation_.empty()) return {};
+  return fail(Code::kInvalidArgument,
+              "{} chooses among measurements of held-out data, and nothing is held out: give "
+              "--eval-data, or a larger --eval-share",
+              flag_of(options.patience > 0 ? "patience" : "keep_best"));
 }
 
 Status Trainer::start_weights() {
@@ -222,6 +230,7 @@ Status Trainer::resume(const formats::CheckpointReader& checkpoint) {
     return fail(Code::kCorrupt, "{}: state.json has no field \"run\"", checkpoint.folder());
   }
   JIGE_TRY(state_, RunState::from_json(*run, checkpoint.folder() + "/state.json"));
+  check_best();
   const bool complete = state_.step == setup_.plan.steps_total;
   if (complete && ends_run(last_record(setup_.options.log_path))) state_.evaluation_due = false;
   if (state_.step != checkpoint.step() || state_.step > setup_.plan.steps_total ||
@@ -242,6 +251,18 @@ Status Trainer::resume(const formats::CheckpointReader& checkpoint) {
   return {};
 }
 
+void Trainer::check_best() {
+  if (!setup_.options.keeps_best() || !state_.best) return;
+  for (const auto& name : formats::list_checkpoints(setup_.checkpoints_folder())) {
+    if (name.step == state_.best->step) return;
+  }
+  log_warn(
+      "{}: the checkpoint of step {}, whose held-out data came out best, was not kept: the best "
+      "from here on counts",
+      setup_.checkpoints_folder(), state_.best->step);
+  state_.best.reset();
+}
+
 Result<TrainResult> Trainer::run() {
   Result<TrainResult> result = run_on_rank();
   return ends_alike_ ? result : told_to_ranks(setup_.options, std::move(result));
@@ -249,8 +270,11 @@ Result<TrainResult> Trainer::run() {
 
 Result<bool> Trainer::run_steps() {
   const int64_t steps_total = setup_.plan.steps_total;
-  if (state_.evaluation_due) JIGE_DO(run_evaluation());
-  while (state_.step < steps_total && !state_.evaluation_due) {
+  if (state_.evaluation_due) {
+    JIGE_DO(run_evaluation());
+    if (is_best_kept() && checkpoint_step_ != state_.step) JIGE_DO(start_checkpoint());
+  }
+  while (state_.step < steps_total && !state_.evaluation_due && !out_of_patience()) {
     JIGE_TRY(const std::optional<StepInfo> info, run_step());
     if (!info) return true;
     JIGE_DO(finish_step(*info));
@@ -284,36 +308,60 @@ Result<TrainResult> Trainer::run_on_rank() {
 
 Status Trainer::write_log(const Json& record) { return log_ ? log_->write(record) : Status(); }
 
+Status Trainer::write_adapter(const std::string& folder) {
+  if (model_step() == state_.step) {
+    return export_adapter(model::Masters::of(engine_->weights()), engine_->stream(),
+                          setup_.options.init_folder, folder);
+  }
+  return export_step({.out_folder = folder, .adapter = true});
+}
+
+Status Trainer::write_whole_model(const std::string& folder) {
+  const TrainOptions& options = setup_.options;
+  if (model_step() != state_.step) return export_step({.out_folder = folder});
+  const ExportOptions model_options{
+      .folder = folder, .tokenizer_folder = setup_.tokenizer_folder, .dtype = options.export_dtype};
+  if (!options.lora) {
+    return export_model(model::Masters::of(engine_->weights()), setup_.special, engine_->stream(),
+                        model_options);
+  }
+  return export_merged(options.init_folder, options.out_folder + "/adapter", setup_.special,
+                       model_options);
+}
+
+Status Trainer::export_step(CheckpointExportOptions what) {
+  what.run_folder = setup_.options.out_folder;
+  what.step = model_step();
+  what.dtype = setup_.options.export_dtype;
+  what.replace = true;
+  what.tokenizer_folder = setup_.tokenizer_folder;
+  what.base_folder = setup_.options.lora ? setup_.options.init_folder : "";
+  Result<CheckpointExport> exported = export_checkpoint(what);
+  if (exported) return {};
+  return tl::unexpected(with_context(std::move(exported.error()),
+                                     "the best weights, of step {}, cannot be read", *what.step));
+}
+
 Status Trainer::write_model(TrainResult& result) {
   const TrainOptions& options = setup_.options;
-  const ExportOptions model_options{.folder = options.out_folder + "/model",
-                                    .tokenizer_folder = setup_.tokenizer_folder,
-                                    .dtype = options.export_dtype};
-  const std::string adapter_folder = options.out_folder + "/adapter";
   const auto exists = [](const std::string& path) {
     std::error_code error;
     return std::filesystem::exists(path, error);
   };
-  const bool merged = options.lora && options.merge_lora;
   if (options.lora) {
-    result.adapter_folder = adapter_folder;
-    if (!was_written_ || !exists(adapter_folder)) {
-      JIGE_DO(export_adapter(model::Masters::of(engine_->weights()), engine_->stream(),
-                             options.init_folder, adapter_folder));
+    result.adapter_folder = options.out_folder + "/adapter";
+    if (!was_written_ || !exists(result.adapter_folder)) {
+      JIGE_DO(write_adapter(result.adapter_folder));
     }
-    if (!merged) return {};
+    if (!options.merge_lora) return {};
   }
-  result.model_folder = model_options.folder;
-  if (was_written_ && exists(model_options.folder)) {
+  result.model_folder = options.out_folder + "/model";
+  if (was_written_ && exists(result.model_folder)) {
     // Written again where it is asked for in another type, or was damaged.
-    const auto written = formats::load_model_config(model_options.folder);
-    if (written && written->stored_dtype == model_options.dtype) return {};
+    const auto written = formats::load_model_config(result.model_folder);
+    if (written && written->stored_dtype == options.export_dtype) return {};
   }
-  if (!merged) {
-    return export_model(model::Masters::of(engine_->weights()), setup_.special, engine_->stream(),
-                        model_options);
-  }
-  return export_merged(options.init_folder, adapter_folder, setup_.special, model_options);
+  return write_whole_model(result.model_folder);
 }
 
 MemoryReport Trainer::memory_report() const {
@@ -336,6 +384,8 @@ TrainResult Trainer::make_result() {
           .steps_total = setup_.plan.steps_total,
           .loss = last_loss_,
           .eval = last_eval_,
+          .best = state_.best,
+          .model_step = model_step(),
           .bad_steps = state_.bad_steps,
           .input_tokens = state_.input_tokens,
           .seconds = state_.seconds,

@@ -13,7 +13,7 @@
 // (GradientSum::kRelay), and a run that is killed and continued ends with the bits of one that was
 // not.
 //
-// OUT/checkpoints   see run_state.h; the newest `checkpoints_kept`
+// OUT/checkpoints   see run_state.h; the newest `checkpoints_kept`, and with keep_best the best one
 // OUT/log.jsonl     see step_log.h
 // OUT/cache         tokenised data, and the reference of preference runs (reference_logprobs.h)
 // OUT/model, OUT/adapter   the result, see export.h
@@ -31,6 +31,7 @@
 #include "base/result.h"
 #include "formats/checkpoint.h"
 #include "tensor/cpu_device.h"
+#include "train/checkpoint_export.h"
 #include "train/checkpoint_task.h"
 #include "train/options.h"
 #include "train/report.h"
@@ -96,6 +97,8 @@ class Trainer {
   // By the engine's weights, which are the first ones; rank 0 keeps it.
   Status compute_reference();
   Status resume(const formats::CheckpointReader& checkpoint);
+  // Forgets a best measurement whose checkpoint is not there.
+  void check_best();
 
   // Takes what draws answers, unless nothing is left to draw.
   Status start_rewards(bool resumed);
@@ -104,8 +107,14 @@ class Trainer {
 
   // Whether steps and measurements are all behind the run.
   bool nothing_left() const {
-    return state_.step == setup_.plan.steps_total && !state_.evaluation_due;
+    return (state_.step == setup_.plan.steps_total || out_of_patience()) && !state_.evaluation_due;
   }
+  bool out_of_patience() const;
+  // The step whose weights are the best so far and are kept, and whether it is this one.
+  std::optional<int64_t> kept_step() const;
+  bool is_best_kept() const;
+  // The step whose weights are the result.
+  int64_t model_step() const;
   // Steps up to the last one; whether it ends before.
   Result<bool> run_steps();
   // Nothing where the step was left.
@@ -134,6 +143,10 @@ class Trainer {
   bool shards() const { return setup_.options.ranks && setup_.options.ranks->shards(); }
   Status write_log(const Json& record);
   Status write_model(TrainResult& result);
+  // The last weights, or those of the best checkpoint.
+  Status write_adapter(const std::string& folder);
+  Status write_whole_model(const std::string& folder);
+  Status export_step(CheckpointExportOptions what);
   TrainResult make_result();
   MemoryReport memory_report() const;
   void note_memory();

@@ -179,7 +179,7 @@ Status Trainer::finish_step(const StepInfo& info) {
   const int64_t every = setup_.options.eval_every_steps;
   if (last || (every > 0 && info.step % every == 0)) JIGE_DO(run_evaluation());
   if (state_.evaluation_due) return {};  // the run ends here, behind a checkpoint that says so
-  if (last || checkpoint_due()) JIGE_DO(start_checkpoint());
+  if (last || is_best_kept() || checkpoint_due()) JIGE_DO(start_checkpoint());
   return {};
 }
 
@@ -266,10 +266,25 @@ Status Trainer::run_evaluation() {
   if (!info) return {};
   info->step = state_.step;
   info->seconds = watch.seconds();
+  info->best = note_measurement(*info, state_.best);
   last_eval_ = *info;
   JIGE_DO(write_log(eval_record(*info)));
   if (callbacks_.on_eval) callbacks_.on_eval(*info);
   return {};
+}
+
+std::optional<int64_t> Trainer::kept_step() const {
+  if (!setup_.options.keeps_best() || !state_.best) return std::nullopt;
+  return state_.best->step;
+}
+
+bool Trainer::is_best_kept() const { return kept_step() == state_.step; }
+
+int64_t Trainer::model_step() const { return kept_step().value_or(state_.step); }
+
+bool Trainer::out_of_patience() const {
+  const int64_t patience = setup_.options.patience;
+  return patience > 0 && state_.best && state_.best->since >= patience;
 }
 
 bool Trainer::checkpoint_due() const {
@@ -305,7 +320,8 @@ Status Trainer::start_checkpoint() {
   checkpoint_.start(
       {.run_folder = setup_.checkpoints_folder(),
        .origin = setup_.origin(),
-       .keep_last = setup_.options.checkpoints_kept},
+       .keep_last = setup_.options.checkpoints_kept,
+       .keep_step = kept_step()},
       setup_.identity, state_, optimizer, std::move(stream),
       setup_.options.ranks ? setup_.options.ranks->writing : nullptr,
       shards() ? gathered_moments(*setup_.options.ranks->group, optimizer, engine_->stream())

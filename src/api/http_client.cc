@@ -14,6 +14,7 @@ namespace {
 constexpr size_t kReceiveBytes = 64 * 1024;
 static_assert(kReceiveBytes >= TlsStream::kReadBytesMin);
 constexpr size_t kAnswerBytesMax = size_t{64} << 20;
+constexpr int kRequestTimeout = 408;
 
 // Line breaks in names and values would forge fields.
 std::string without_breaks(std::string text) {
@@ -67,9 +68,17 @@ Status HttpCall::advance() {
   // An answer may come, and the connection break, before everything is sent: a refusal.
   const Status sent = send_some();
   const Status received = receive_some();
+  if (timed_out_unused()) {
+    return fail(Code::kUnavailable, "the server had ended the unused connection");
+  }
   if (response_.complete()) return {};
   JIGE_DO(received);
   return sent;
+}
+
+bool HttpCall::timed_out_unused() const {
+  return reused_ && response_.head_complete() && response_.status() == kRequestTimeout &&
+         !response_.leaves_connection();
 }
 
 Status HttpCall::send_some() {

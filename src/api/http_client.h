@@ -53,16 +53,18 @@ class HttpCall {
   void hold_body_at(size_t bytes) { hold_bytes_ = bytes; }
   // All that has come so far, the head and what frames the body included.
   size_t received_bytes() const { return received_; }
-  // Sends and receives what is possible now. Fails with kUnavailable when the connection breaks or
-  // the server's certificate is not accepted, and with kCorrupt on what is no HTTP.
+  // Sends and receives what is possible now. Fails with kUnavailable when the connection breaks,
+  // had ended before (ended_unused) or the server's certificate is not accepted, and with kCorrupt
+  // on what is no HTTP.
   Status advance();
 
   ResponseReader& response() { return response_; }
   const ResponseReader& response() const { return response_; }
 
   // Of a call that failed: whether that may be because the connection was used before and has
-  // ended since, before the query came to the server: no byte of an answer has come.
-  bool ended_unused() const { return reused_ && received_ == 0; }
+  // ended since, before the query came to the server: no byte of an answer has come, or one that
+  // is about the connection alone.
+  bool ended_unused() const { return reused_ && (received_ == 0 || timed_out_unused()); }
   // The connection, for another call, where the answer is complete and the server keeps it. Behind
   // that response() is all that may be asked for.
   std::optional<HttpWire> take_wire();
@@ -72,6 +74,9 @@ class HttpCall {
       : wire_(std::move(wire)), to_send_(std::move(to_send)) {}
   Status send_some();
   Status receive_some();
+  // Whether a connection that was used before is ended by 408: some servers say so to one that was
+  // unused for too long, which the query has crossed on its way (RFC 9110, 15.5.9).
+  bool timed_out_unused() const;
 
   HttpWire wire_;
   bool reused_ = false;

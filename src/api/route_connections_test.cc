@@ -29,6 +29,8 @@ using testing::TestPort;
 using testing::TestResponse;
 
 constexpr const char* kConnectionPath = "/v1/completions";
+constexpr std::string_view kTimeout =
+    "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}";
 
 int64_t server_count(RoutedServers& routed, const char* name, size_t server = 0) {
   return routed.top()["servers"][server][name].get<int64_t>();
@@ -50,6 +52,8 @@ class KeepingUpstream {
     kHangUp,     // it ends the connection, which has brought a request
     kHalfAHead,  // so it does behind some bytes of an answer
     kDies,       // so it does, and is not there any more
+    kTimesOut,   // it ends the connection by 408, as one that was unused for too long
+    kRefuses,    // so it does, with the first one too
     kReadsHead,  // it answers without having read the body, as to the first one
   };
 
@@ -101,8 +105,11 @@ class KeepingUpstream {
     const bool probe = request.starts_with("GET ");
     if (request.starts_with("GET /v1/models")) body = R"({"data":[{"id":"tiny"}]})";
     if (!probe) ++asked_;
-    if (!probe && served > 0 && then_ != Then::kGoOn) {
+    if (!probe && (served > 0 || then_ == Then::kRefuses) && then_ != Then::kGoOn) {
       if (then_ == Then::kHalfAHead) send(fd, "HTTP/1", 6, MSG_NOSIGNAL);
+      if (then_ == Then::kTimesOut || then_ == Then::kRefuses) {
+        send(fd, kTimeout.data(), kTimeout.size(), MSG_NOSIGNAL);
+      }
       if (then_ == Then::kDies) dead_ = true;
       while (then_ == Then::kDies && !gone_) std::this_thread::yield();
       return false;
@@ -220,19 +227,42 @@ TEST(RouteConnections, ThatTheServerHasEndedAreNotUsed) {
   EXPECT_EQ(server_count(routed, "stale_total"), 0);
 }
 
-// The server ends it just when a request is on its way: that is no fault of anybody.
+// The server ends it just when a request is on its way, with or without a word about it: that is no
+// fault of anybody.
 TEST(RouteConnections, ThatEndUnderARequestAreReplaced) {
-  KeepingUpstream server(KeepingUpstream::Then::kHangUp);
-  RoutedServers routed({server.url()}, in_turns());
-  for (int i = 0; i < 6; ++i) {
-    EXPECT_EQ(json_of(routed.post(kConnectionPath, kAsk).body)["from"], "kept") << i;
+  for (const auto ends : {KeepingUpstream::Then::kHangUp, KeepingUpstream::Then::kTimesOut}) {
+    KeepingUpstream server(ends);
+    RoutedServers routed({server.url()}, in_turns());
+    for (int i = 0; i < 6; ++i) {
+      const TestResponse response = routed.post(kConnectionPath, i % 2 == 0 ? kAsk : kAskStream);
+      EXPECT_EQ(response.status, 200) << i;
+      EXPECT_EQ(json_of(response.body)["from"], "kept") << i;
+    }
+    EXPECT_EQ(server_count(routed, "stale_total"), 5);
+    EXPECT_EQ(server_count(routed, "opened_total"), 6);
+    EXPECT_EQ(server_count(routed, "failed_total"), 0);
+    EXPECT_EQ(server_count(routed, "requests_total"), 6);
+    EXPECT_EQ(server_count(routed, "retries_total"), 0);
+    EXPECT_EQ(routed.servers_up(), 1);
   }
-  EXPECT_EQ(server_count(routed, "stale_total"), 5);
-  EXPECT_EQ(server_count(routed, "opened_total"), 6);
-  EXPECT_EQ(server_count(routed, "failed_total"), 0);
-  EXPECT_EQ(server_count(routed, "requests_total"), 6);
-  EXPECT_EQ(server_count(routed, "retries_total"), 0);
-  EXPECT_EQ(routed.servers_up(), 1);
+}
+
+// It is about the request where the connection is a new one, and where it goes on.
+TEST(RouteConnections, TimeoutsOfARequestAreItsAnswer) {
+  KeepingUpstream refuses(KeepingUpstream::Then::kRefuses);
+  PlayedUpstream keeps("keeps");
+  keeps.answer_with([](HttpRequest, const std::shared_ptr<Responder>& responder) {
+    responder->respond({.status = 408, .body = "{}"});
+  });
+  for (const std::string& url : {refuses.url(), keeps.url()}) {
+    RoutedServers routed({url}, in_turns());
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(routed.post(kConnectionPath, kAsk).status, 408);
+    EXPECT_EQ(server_count(routed, "stale_total"), 0);
+    EXPECT_EQ(server_count(routed, "opened_total"), url == keeps.url() ? 1 : 3);
+    EXPECT_EQ(server_count(routed, "failed_total"), 0);
+  }
+  EXPECT_EQ(refuses.asked(), 3);
+  EXPECT_EQ(keeps.asked(), 3);
 }
 
 // Bytes of an answer have come: the server has had the request, and was lost with it.

@@ -109,6 +109,7 @@ void RouteRelay::drop_call() {
 Result<RouteRelay::State> RouteRelay::move(double now_s, std::function<void()> on_taken) {
   const size_t before = call_->received_bytes();
   const Status moved = call_->advance();
+  if (!moved && call_->ended_unused()) return tl::unexpected(moved.error());
   if (call_->received_bytes() != before) moved_s_ = now_s;
   if (call_->response().head_complete() && form_ == Form::kUnknown) look_at_head(now_s);
   if (form_ != Form::kUnknown) {

@@ -54,6 +54,7 @@ class KeepingUpstream {
     kDies,       // so it does, and is not there any more
     kTimesOut,   // it ends the connection by 408, as one that was unused for too long
     kRefuses,    // so it does, with the first one too
+    kEndsSoon,   // it ends the connection a moment behind its first answer
     kReadsHead,  // it answers without having read the body, as to the first one
   };
 
@@ -118,6 +119,10 @@ class KeepingUpstream {
         head_ + "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
     send(fd, text.data(), text.size(), MSG_NOSIGNAL);
     while (!probe && then_ == Then::kReadsHead && !stopping_) std::this_thread::yield();
+    if (!probe && then_ == Then::kEndsSoon) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      return false;
+    }
     return true;
   }
   static bool whole(const std::string& request, size_t head) {
@@ -225,6 +230,22 @@ TEST(RouteConnections, ThatTheServerHasEndedAreNotUsed) {
   EXPECT_EQ(routed.post(kConnectionPath, kAsk).status, 200);
   EXPECT_EQ(server_count(routed, "opened_total"), 2);
   EXPECT_EQ(server_count(routed, "stale_total"), 0);
+}
+
+// What an unused connection becomes ready for, such as its end, wakes nobody: the router looks at
+// it from time to time.
+TEST(RouteConnections, ThatEndUnusedDoNotKeepTheRouterBusy) {
+  KeepingUpstream server(KeepingUpstream::Then::kEndsSoon);
+  std::atomic<int64_t> turns{0};
+  RouterOptions options = in_turns();
+  options.before_turn = [&] { ++turns; };
+  RoutedServers routed({server.url()}, options);
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(routed.post(kConnectionPath, kAsk).status, 200);
+    const int64_t before = turns;
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    EXPECT_LT(turns - before, 200) << i;  // it looks around fifty times a second
+  }
 }
 
 // The server ends it just when a request is on its way, with or without a word about it: that is no

@@ -55,6 +55,7 @@ class KeepingUpstream {
     kTimesOut,   // it ends the connection by 408, as one that was unused for too long
     kRefuses,    // so it does, with the first one too
     kEndsSoon,   // it ends the connection a moment behind its first answer
+    kProbesToo,  // it hangs up on probes as on requests
     kReadsHead,  // it answers without having read the body, as to the first one
   };
 
@@ -71,10 +72,16 @@ class KeepingUpstream {
   }
   const std::string& url() const { return url_; }
   int64_t asked() const { return asked_; }
+  int64_t probed() const { return probed_; }
+  // Takes no further connection, and goes on with those it has.
+  void stop_listening() {
+    deaf_ = true;
+    while (!gone_) std::this_thread::yield();
+  }
 
  private:
   void run() {
-    while (!stopping_ && !dead_) {
+    while (!stopping_ && !dead_ && !deaf_) {
       pollfd entry{.fd = port_->fd(), .events = POLLIN, .revents = 0};
       if (poll(&entry, 1, 5) <= 0) continue;
       const int fd = accept(port_->fd(), nullptr, nullptr);
@@ -105,7 +112,8 @@ class KeepingUpstream {
     std::string body = R"({"from":"kept"})";
     const bool probe = request.starts_with("GET ");
     if (request.starts_with("GET /v1/models")) body = R"({"data":[{"id":"tiny"}]})";
-    if (!probe) ++asked_;
+    ++(probe ? probed_ : asked_);
+    if (then_ == Then::kProbesToo) return served == 0 && say(fd, body);
     if (!probe && (served > 0 || then_ == Then::kRefuses) && then_ != Then::kGoOn) {
       if (then_ == Then::kHalfAHead) send(fd, "HTTP/1", 6, MSG_NOSIGNAL);
       if (then_ == Then::kTimesOut || then_ == Then::kRefuses) {
@@ -115,15 +123,18 @@ class KeepingUpstream {
       while (then_ == Then::kDies && !gone_) std::this_thread::yield();
       return false;
     }
-    const std::string text =
-        head_ + "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
-    send(fd, text.data(), text.size(), MSG_NOSIGNAL);
+    say(fd, body);
     while (!probe && then_ == Then::kReadsHead && !stopping_) std::this_thread::yield();
     if (!probe && then_ == Then::kEndsSoon) {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
       return false;
     }
     return true;
+  }
+  bool say(int fd, const std::string& body) const {
+    const std::string text =
+        head_ + "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+    return send(fd, text.data(), text.size(), MSG_NOSIGNAL) >= 0;
   }
   static bool whole(const std::string& request, size_t head) {
     const size_t at = request.find("Content-Length: ");
@@ -134,8 +145,8 @@ class KeepingUpstream {
   const std::string head_;
   std::unique_ptr<TestPort> port_;
   std::string url_;
-  std::atomic<bool> stopping_{false}, dead_{false}, gone_{false};
-  std::atomic<int64_t> asked_{0};
+  std::atomic<bool> stopping_{false}, dead_{false}, deaf_{false}, gone_{false};
+  std::atomic<int64_t> asked_{0}, probed_{0};
   std::thread thread_;
   std::vector<std::thread> connections_;
 };
@@ -334,6 +345,55 @@ TEST(RouteConnections, GoWithTheirServer) {
   one.health_status = 503;  // what is not well may hang
   EXPECT_TRUE(soon([&] { return server_count(routed, "connections_idle", 0) == 0; }));
   EXPECT_EQ(server_count(routed, "connections_idle", 1), 1);
+}
+
+TEST(RouteConnections, OfProbesStay) {
+  KeepingUpstream server(KeepingUpstream::Then::kGoOn);
+  RoutedServers routed({server.url()});
+  ASSERT_TRUE(soon([&] { return server.probed() >= 20; }));
+  EXPECT_EQ(server_count(routed, "opened_probe_total"), 1);
+  EXPECT_EQ(server_count(routed, "opened_total"), 0);
+  RouterOptions seldom = quick_router();
+  seldom.idle.seconds = seldom.health.probe_s / 2;  // it would be unused for too long
+  RoutedServers beside({server.url()}, seldom);
+  const int64_t before = server_count(beside, "opened_probe_total");
+  EXPECT_TRUE(soon([&] { return server_count(beside, "opened_probe_total") >= before + 10; }));
+}
+
+TEST(RouteConnections, OfProbesTellThatAServerIsGone) {
+  PlayedUpstream server("one");
+  RouterOptions options = quick_router();
+  options.health.probe_s = 1000;
+  options.idle.seconds = 2000;
+  RoutedServers routed({server.url()}, options);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_EQ(routed.servers_up(), 1);
+  server.kill();
+  EXPECT_TRUE(soon([&] { return routed.servers_up() == 0; }));
+}
+
+// A server that ends connections as it likes is well for all that.
+TEST(RouteConnections, OfProbesThatHaveEndedAreReplaced) {
+  KeepingUpstream server(KeepingUpstream::Then::kProbesToo);
+  RouterOptions options = in_turns();
+  options.health.probe_failures_max = 1;
+  RoutedServers routed({server.url()}, options);
+  ASSERT_TRUE(soon([&] { return server.probed() >= 40; }));
+  EXPECT_EQ(routed.servers_up(), 1);
+  EXPECT_GE(server_count(routed, "opened_probe_total"), 10);
+}
+
+TEST(RouteConnections, OfProbesAreNewToAServerThatIsDown) {
+  KeepingUpstream server(KeepingUpstream::Then::kGoOn);
+  RouterOptions options = quick_router();
+  options.rest_wait_s = 0.1;
+  RoutedServers routed({server.url()}, options);
+  server.stop_listening();
+  EXPECT_EQ(routed.post(kConnectionPath, kAsk).status, 503);
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(routed.servers_up(), 0) << i;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
 }
 
 }  // namespace

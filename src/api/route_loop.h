@@ -48,7 +48,7 @@ class RouterLoop final : public Router {
   void change_servers(const std::vector<HttpPeer>& peers);
   void look_at_servers();
   void move_probe(RouteServer& server);
-  void watch_probe(RouteServer& server) const;
+  void watch_probe(const RouteServer& server) const;
   void note_state(RouteServer& server);
   void note_loads_and_speeds();
   void drop_gone_servers();

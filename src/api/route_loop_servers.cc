@@ -63,7 +63,7 @@ void RouterLoop::look_at_servers() {
   if (sweep) swept_s_ = now_s_;
   for (auto& [id, server] : servers_) {
     if (sweep) server.idle.sweep(now_s_);
-    if (server.probe()) {
+    if (server.probing()) {
       move_probe(server);
     } else if (server.health().probe_due(now_s_) &&
                server.begin_probe(now_s_, options_.probe_answer_s, speeds_.sequences(id))) {
@@ -89,7 +89,7 @@ void RouterLoop::move_probe(RouteServer& server) {
     if (server.models().is_array()) policy_.set_models(server.id(), server.model_names());
     note_state(server);
   }
-  if (server.probe()) watch_probe(server);
+  watch_probe(server);
 }
 
 void RouterLoop::note_state(RouteServer& server) {
@@ -99,6 +99,7 @@ void RouterLoop::note_state(RouteServer& server) {
   if (!up) {
     server.load.forget();
     server.idle.clear();
+    if (!server.probing()) server.drop_probe_wire();
     server.told_up = false;
     if (server.trouble().empty() || server.trouble() == server.told_trouble) return;
     server.told_trouble = server.trouble();
@@ -154,9 +155,9 @@ bool RouterLoop::knows_all_models() const {
   return any;
 }
 
-void RouterLoop::watch_probe(RouteServer& server) const {
+void RouterLoop::watch_probe(const RouteServer& server) const {
   const uint64_t key = static_cast<uint64_t>(server.id()) * 2 + 1;
-  watch(server.probe()->fd(), key, server.probe()->wanted_events());
+  if (server.probe_fd() >= 0) watch(server.probe_fd(), key, server.probe_events());
 }
 
 // What a request without a name asks for: the model that the first server has, wherever it is.

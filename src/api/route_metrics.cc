@@ -101,9 +101,10 @@ void write_servers(PrometheusText& text, const RouterView& view) {
                               {"connect", &RouteServerCounts::connect_failed},
                               {"broke", &RouteServerCounts::broke}}));
   text.counter("jige_route:connections_total",
-               "Connections opened for requests, requests on one that was kept, and those of them "
-               "whose connection had ended.",
+               "Connections opened for requests and for probes, requests on one that was kept, and "
+               "those of them whose connection had ended.",
                by_kind(view, {{"opened", &RouteServerCounts::opened},
+                              {"opened_probe", &RouteServerCounts::opened_probes},
                               {"reused", &RouteServerCounts::reused},
                               {"stale", &RouteServerCounts::stale}}));
   text.gauge("jige_route:connections_idle", "Connections kept for further requests.",
@@ -176,6 +177,7 @@ Json route_top_json(const RouterView& view) {
                        {"refused_total", counts.refused},
                        {"failed_total", counts.connect_failed + counts.broke},
                        {"opened_total", counts.opened},
+                       {"opened_probe_total", counts.opened_probes},
                        {"reused_total", counts.reused},
                        {"stale_total", counts.stale},
                        {"connections_idle", one.server->idle.count()},

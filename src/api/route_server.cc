@@ -28,26 +28,49 @@ bool RouteServer::begin_probe(double now_s, double answer_s, int64_t own) {
   return start_step(Step::kHealth, now_s);
 }
 
+int RouteServer::probe_fd() const {
+  return probe_ ? probe_->fd() : probe_wire_ ? probe_wire_->fd() : -1;
+}
+
 bool RouteServer::start_step(Step step, double now_s) {
   step_ = step;
   probe_until_s_ = now_s + answer_s_;
-  probe_.reset();
-  auto call = HttpCall::start(peer_, {.path = kStepPaths[static_cast<size_t>(step)]});
-  if (!call && step == Step::kLoad) {
+  end_call();
+  if (now_s - probe_wire_opened_s_ >= kProbeWireSeconds) drop_probe_wire();
+  const Status called = call_step(std::exchange(probe_wire_, std::nullopt), now_s);
+  if (called) return true;
+  if (step == Step::kLoad) {
     end_load(now_s, /*answered=*/false);
-    return false;
+  } else {
+    end_probe(now_s, called.error().message);
   }
-  if (!call) {
-    end_probe(now_s, call.error().message);
-    return false;
+  return false;
+}
+
+Status RouteServer::call_step(std::optional<HttpWire> wire, double now_s) {
+  const HttpQuery query{.path = kStepPaths[static_cast<size_t>(step_)],
+                        .keep_connection = keeps_probe_wire_};
+  if (wire) {
+    probe_.emplace(HttpCall::start_on(std::move(*wire), peer_, query));
+  } else {
+    probe_.reset();
+    ++counts.opened_probes;
+    probe_wire_opened_s_ = now_s;
+    JIGE_TRY(HttpCall call, HttpCall::start(peer_, query));
+    probe_.emplace(std::move(call));
   }
-  call->hold_body_at(kProbeBytesMax);
-  probe_.emplace(std::move(*call));
-  return true;
+  probe_->hold_body_at(kProbeBytesMax);
+  return {};
+}
+
+void RouteServer::end_call() {
+  if (!probe_) return;
+  if (keeps_probe_wire_) probe_wire_ = probe_->take_wire();
+  probe_.reset();
 }
 
 void RouteServer::end_probe(double now_s, std::string trouble) {
-  probe_.reset();
+  end_call();
   health_.probe_answered(now_s, trouble.empty());
   trouble_ = std::move(trouble);
 }
@@ -58,7 +81,7 @@ void RouteServer::end_load(double now_s, bool answered) {
   if (answered && probe_->response().status() == 200) {
     report = read_load_report(probe_->response().take_body());
   }
-  probe_.reset();
+  end_call();
   if (report) {
     load.told(now_s, *report);
   } else {
@@ -67,8 +90,18 @@ void RouteServer::end_load(double now_s, bool answered) {
 }
 
 bool RouteServer::move_probe(double now_s) {
-  if (!probe_) return false;
-  const Status moved = probe_->advance();
+  if (!probe_) {
+    if (probe_wire_ && !probe_wire_->quiet()) {
+      drop_probe_wire();
+      health_.doubted();
+    }
+    return false;
+  }
+  Status moved = probe_->advance();
+  if (!moved && probe_->ended_unused()) {
+    moved = call_step(std::nullopt, now_s);
+    if (moved) return true;
+  }
   const bool complete = moved && probe_->response().complete();
   if (moved && !complete && now_s < probe_until_s_) return false;
   if (step_ == Step::kLoad) {

@@ -17,11 +17,12 @@ void ServerHealth::probe_answered(double now_s, bool well) {
     up_ = true;
     failures_ = 0;
     probe_at_s_ = now_s + options_.probe_s;
+    probe_at_least_s_ = now_s + std::min(options_.probe_s, options_.backoff_s);
     return;
   }
   ++failures_;
   if (up_ && failures_ < options_.probe_failures_max) {
-    probe_at_s_ = now_s + std::min(options_.probe_s, options_.backoff_s);
+    probe_at_s_ = probe_at_least_s_ = now_s + std::min(options_.probe_s, options_.backoff_s);
     return;
   }
   go_down(now_s);
@@ -29,6 +30,10 @@ void ServerHealth::probe_answered(double now_s, bool well) {
 
 void ServerHealth::request_failed(double now_s) {
   if (up_) go_down(now_s);  // one that is down already is being looked at
+}
+
+void ServerHealth::doubted() {
+  if (up_) probe_at_s_ = std::min(probe_at_s_, probe_at_least_s_);
 }
 
 void ServerHealth::go_down(double now_s) {

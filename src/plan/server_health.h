@@ -47,6 +47,8 @@ class ServerHealth {
   void probe_answered(double now_s, bool well);
   // A request found it gone, or got no HTTP of it.
   void request_failed(double now_s);
+  // A sign that it may have gone: where it is up the next probe comes sooner than it would.
+  void doubted();
   // It refused a request and wants no more for so long; negative: it does not say.
   void request_refused(double now_s, double retry_after_s);
 
@@ -67,6 +69,7 @@ class ServerHealth {
   double backoff_s_;
   double up_since_s_ = 0;
   double probe_at_s_ = -std::numeric_limits<double>::infinity();
+  double probe_at_least_s_ = -std::numeric_limits<double>::infinity();  // while it is up
   double rests_until_s_ = -std::numeric_limits<double>::infinity();
   double refuses_until_s_ = -std::numeric_limits<double>::infinity();  // as it said
 };

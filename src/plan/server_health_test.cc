@@ -51,6 +51,21 @@ TEST(ServerHealth, GoesDownAtOnceWhereARequestFails) {
   EXPECT_FALSE(health.unanswering());
 }
 
+TEST(ServerHealth, IsAskedSoonerWhereItIsDoubted) {
+  ServerHealth health({.probe_s = 1, .backoff_s = 0.25});
+  probe(health, 0, true);
+  health.doubted();
+  EXPECT_FALSE(health.probe_due(0.2)) << "not at once: it would be asked without end";
+  probe(health, 0.3, false);
+  health.doubted();
+  EXPECT_FALSE(health.probe_due(0.5)) << "one that failed has its time";
+  probe(health, 0.55, false);
+  EXPECT_EQ(health.state(0.55), ServerState::kDown);
+  const double due_s = health.next_event_s(0.55);
+  health.doubted();
+  EXPECT_EQ(health.next_event_s(0.55), due_s) << "one that is down is asked less and less";
+}
+
 TEST(ServerHealth, AsksLessAndLessWhileItIsDown) {
   ServerHealth health({.backoff_s = 0.25, .backoff_max_s = 2});
   double now_s = 0;

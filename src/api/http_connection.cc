@@ -13,6 +13,7 @@
 #include "api/api_error.h"
 #include "api/field_reader.h"
 #include "api/http_exchange.h"
+#include "base/ascii.h"
 #include "base/log.h"
 
 namespace jige::api {
@@ -48,11 +49,9 @@ std::string refusal_text(const HttpConnection::ErrorCode& error, const HttpServe
   return fmt::format("the request cannot be read: {}", error.message());
 }
 
-template <typename Message>
-std::string_view origin_of(const Message& message) {
-  const auto value = message[http::field::origin];
-  return {value.data(), value.size()};
-}
+std::string_view view_of(boost::beast::string_view text) { return {text.data(), text.size()}; }
+
+bool is_id_field(const HttpHeader& field) { return lower_ascii(field.name) == kRequestIdField; }
 
 }  // namespace
 
@@ -326,7 +325,7 @@ void HttpConnection::begin_exchange() {
   auto message = parser_->release();
   keep_alive_ = message.keep_alive() && !core_->stopping;
   http_1_0_ = message.version() < 11;
-  origin_fields_ = core_->options.origins.fields(origin_of(message));
+  note_request(message);
   parser_.reset();
   release_body_bytes();
 
@@ -347,6 +346,8 @@ void HttpConnection::begin_exchange() {
   for (const auto& field : message) {
     request.headers.push_back({std::string(field.name_string()), std::string(field.value())});
   }
+  std::erase_if(request.headers, is_id_field);
+  request.id = request_id_;
   request.body = std::move(message.body());
   if (!split_target({message.target().data(), message.target().size()}, request)) {
     return refuse(400,
@@ -399,7 +400,7 @@ void HttpConnection::refuse(int status, std::string_view message) {
                                           .message = std::string(message),
                                           .retry_after_s = status == 503 ? 1.0 : -1.0},
                                          form);
-  if (parser_) origin_fields_ = core_->options.origins.fields(origin_of(parser_->get()));
+  if (parser_) note_request(parser_->get());
   parser_.reset();
   buffer_.consume(buffer_.size());
   keep_alive_ = false;
@@ -407,13 +408,27 @@ void HttpConnection::refuse(int status, std::string_view message) {
   send_whole(std::move(response));
 }
 
-void HttpConnection::add_origin_fields(HttpResponse& response) {
-  response.headers.insert(response.headers.end(), origin_fields_.begin(), origin_fields_.end());
+template <typename Message>
+void HttpConnection::note_request(const Message& message) {
+  origin_fields_ = core_->options.origins.fields(view_of(message[http::field::origin]));
+  const boost::beast::string_view name(kRequestIdField.data(), kRequestIdField.size());
+  request_id_ = view_of(message[name]);
+  client_named_ = message.count(name) == 1 && is_request_id(request_id_);
+  if (!client_named_) request_id_ = core_->ids.next();
+}
+
+void HttpConnection::add_fields(HttpResponse& response) const {
+  std::vector<HttpHeader>& fields = response.headers;
+  if (client_named_) std::erase_if(fields, is_id_field);
+  if (std::ranges::none_of(fields, is_id_field)) {
+    fields.push_back({std::string(kRequestIdField), request_id_});
+  }
+  fields.insert(fields.end(), origin_fields_.begin(), origin_fields_.end());
 }
 
 void HttpConnection::send_whole(HttpResponse response) {
   if (phase_ == Phase::kClosed) return;
-  add_origin_fields(response);
+  add_fields(response);
   std::string bytes = response_head(response, {.keep_alive = keep_alive_});
   if (!head_only_) bytes += response.body;
   enqueue(bytes);
@@ -422,7 +437,7 @@ void HttpConnection::send_whole(HttpResponse response) {
 
 void HttpConnection::send_head(HttpResponse head) {
   if (phase_ == Phase::kClosed) return;
-  add_origin_fields(head);
+  add_fields(head);
   body_end_ = http_1_0_ ? BodyEnd::kConnection : BodyEnd::kChunks;
   if (http_1_0_) keep_alive_ = false;
   enqueue(response_head(head, {.keep_alive = keep_alive_, .end = body_end_}));

@@ -28,6 +28,7 @@
 
 #include "api/http_server.h"
 #include "api/http_stream.h"
+#include "api/request_id.h"
 
 namespace jige::api {
 
@@ -44,6 +45,7 @@ struct HttpCore {
   boost::asio::io_context io{1};
   std::set<std::shared_ptr<HttpConnection>> connections;
   size_t bodies_bytes = 0;
+  RequestIds ids;
   bool stopping = false;  // connections end after the answer under way
 
   // Runs work on the server's thread, in the order of the calls; drops it once the server has
@@ -107,7 +109,10 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void refuse(int status, std::string_view message);
   // Answers what the handler need not see: pages that may not ask, and those that ask if they may.
   bool answer_origin(const HttpRequest& request);
-  void add_origin_fields(HttpResponse& response);
+  // What every answer to a request with this head has in its own head.
+  template <typename Message>
+  void note_request(const Message& message);
+  void add_fields(HttpResponse& response) const;
   void enter(Phase phase, int64_t timeout_ms);
   void enqueue(std::string_view bytes);
   // Whether answers wait to be read: no further request is looked at until they are.
@@ -141,6 +146,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   bool http_1_0_ = false;
   Time silent_since_ = Time::max();        // of an answer that is, or may become, one of events
   std::vector<HttpHeader> origin_fields_;  // of every answer to the request at hand
+  std::string request_id_;
+  bool client_named_ = false;  // and no other id goes out
   BodyEnd body_end_ = BodyEnd::kLength;
 
   std::string out_;      // to be sent

@@ -28,6 +28,7 @@ struct HttpRequest {
   std::string query;   // behind "?", as sent
   std::vector<HttpHeader> headers;
   std::string body;
+  std::string id;  // by which it is known elsewhere (api/request_id.h)
 
   // The value of the first header of that name, in any case of letters; empty where there is none.
   std::string_view header(std::string_view name) const;

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "api/request_id.h"
 #include "api/route_events.h"
 #include "base/ascii.h"
 
@@ -14,8 +15,8 @@ namespace {
 constexpr std::string_view kEvents = "text/event-stream";
 constexpr size_t kUsageBytes = 4096;  // at the end of an answer, where its usage stands
 
-// Fields that are of one connection, that this side writes itself, or that are secrets between the
-// client and the router.
+// Fields that are of one connection, that this side writes itself (of answers, the HTTP server), or
+// that are secrets between the client and the router.
 bool is_own_field(std::string_view name) {
   static constexpr std::string_view kOwn[] = {"accept",
                                               "accept-encoding",
@@ -39,7 +40,8 @@ bool is_own_field(std::string_view name) {
                                               "upgrade",
                                               "user-agent",
                                               "vary",
-                                              "x-api-key"};
+                                              "x-api-key",
+                                              kRequestIdField};
   const std::string lower = lower_ascii(name);
   return std::ranges::find(kOwn, lower) != std::end(kOwn) || lower.starts_with("access-control-");
 }
@@ -74,7 +76,7 @@ double seconds_of(std::string_view text) {
 }  // namespace
 
 RouteRelay::RouteRelay(plan::RouteId id, HttpRequest request, std::shared_ptr<Responder> responder)
-    : id_(id), path_(request.path), responder_(std::move(responder)) {
+    : id_(id), path_(request.path), name_(std::move(request.id)), responder_(std::move(responder)) {
   query_.keep_connection = true;
   query_.method = std::move(request.method);
   query_.path = target_of(request);
@@ -82,6 +84,7 @@ RouteRelay::RouteRelay(plan::RouteId id, HttpRequest request, std::shared_ptr<Re
   for (HttpHeader& field : request.headers) {
     if (!is_own_field(field.name)) query_.fields.push_back(std::move(field));
   }
+  query_.fields.push_back({std::string(kRequestIdField), name_});
 }
 
 Status RouteRelay::ask(const HttpPeer& peer, std::optional<HttpWire> wire, double now_s) {

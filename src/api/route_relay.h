@@ -48,6 +48,8 @@ class RouteRelay {
 
   plan::RouteId id() const { return id_; }
   const std::string& path() const { return path_; }
+  // What client and servers call it (HttpRequest::id).
+  const std::string& name() const { return name_; }
 
   // Begins to ask a server, on a connection that another request has left or a new one. Fails as
   // HttpCall does.
@@ -111,6 +113,7 @@ class RouteRelay {
 
   plan::RouteId id_;
   std::string path_;
+  std::string name_;
   HttpQuery query_;
   std::shared_ptr<Responder> responder_;
   std::optional<HttpCall> call_;

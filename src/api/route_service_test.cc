@@ -42,6 +42,7 @@ std::string masked_head(const std::string& head) {
     std::string lower = line;
     std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
     if (lower.starts_with("date: ")) lower.resize(5);  // a second may end between two answers
+    if (lower.starts_with("x-request-id: ")) lower.resize(13);
     // Times of an answer are of other lengths.
     if (lower.starts_with("x-jige-timing") || lower.starts_with("content-length")) continue;
     lines += masked(lower) + "\n";

@@ -132,19 +132,22 @@ TEST(RouteStream, SaysCommentsOfItsOwnInPlaceOfTheServers) {
   held = nullptr;
 }
 
-// Where the server has begun by then, its head is the stream's.
+// Where the server has begun by then, its head is the stream's, but for what is the router's own.
 TEST(RouteStream, BeginsWithTheHeadOfTheServerWhereThatIsThere) {
   PlayedUpstream one("one");
   one.answer_with([&](HttpRequest, const std::shared_ptr<Responder>& responder) {
     responder->on_gone([keep = responder] {});
-    responder->begin({.content_type = "text/event-stream", .headers = {{"x-request-id", "its"}}});
+    responder->begin({.content_type = "text/event-stream",
+                      .headers = {{"x-request-id", "its"}, {"x-of-it", "too"}}});
   });
   RouterOptions options = talking_router();
   options.event_pause_s = 0.4;
   RoutedServers routed({one.url()}, options);
   TestClient client(routed.port());
   client.send(request_text("POST", kStreamPath, kAskStream));
-  EXPECT_THAT(client.read_until("\r\n\r\n"), HasSubstr("x-request-id: its"));
+  const std::string head = client.read_until("\r\n\r\n");
+  EXPECT_THAT(head, HasSubstr("x-of-it: too\r\n"));
+  EXPECT_THAT(head, HasSubstr("x-request-id: " + one.last().id + "\r\n"));
   EXPECT_EQ(client.read_until(kCommentChunk), kCommentChunk);
 }
 

@@ -318,12 +318,16 @@ void RouterLoop::lose(RouteRelay& relay, const Error& error) {
   if (relay.begun()) {
     ++server.counts.cut;
     ++totals_.cut;
+    log_warn("request {}: {} was lost behind the first bytes of its answer to {}: {}", relay.name(),
+             server.address(), relay.path(), why);
     relay.cut(lost_error());
     return finish(relay, plan::RoutePolicy::Ending::kGivenUp);
   }
   // One that is not there any more when it is asked afresh may have been lost with the request.
   if ((reached || relay.asked_afresh) && ++relay.broken_count > 1) {
     ++totals_.lost;
+    log_warn("request {}: {} was lost with it, as another before, at {}: {}", relay.name(),
+             server.address(), relay.path(), why);
     relay.refuse(lost_error());
     return finish(relay, plan::RoutePolicy::Ending::kGivenUp);
   }

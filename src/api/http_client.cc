@@ -22,10 +22,17 @@ std::string without_breaks(std::string text) {
   return text;
 }
 
+// A zone behind the address ("[fe80::1%eth0]:80") means something on this machine alone.
+std::string without_zone(const std::string& host) {
+  const size_t zone = host.find('%');
+  return zone == std::string::npos ? host : host.substr(0, zone) + host.substr(host.find(']'));
+}
+
 std::string query_text(const HttpPeer& peer, const HttpQuery& query) {
-  std::string text = fmt::format(
-      "{} {}{} HTTP/1.1\r\nHost: {}\r\nUser-Agent: jige\r\nAccept: */*\r\n{}", query.method,
-      peer.base, query.path, peer.host, query.keep_connection ? "" : "Connection: close\r\n");
+  std::string text =
+      fmt::format("{} {}{} HTTP/1.1\r\nHost: {}\r\nUser-Agent: jige\r\nAccept: */*\r\n{}",
+                  query.method, peer.base, query.path, without_zone(peer.host),
+                  query.keep_connection ? "" : "Connection: close\r\n");
   if (!peer.api_key.empty()) text += fmt::format("Authorization: Bearer {}\r\n", peer.api_key);
   for (const HttpHeader& field : query.fields) {
     text += fmt::format("{}: {}\r\n", without_breaks(field.name), without_breaks(field.value));

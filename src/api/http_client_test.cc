@@ -149,31 +149,6 @@ TEST(SseReader, BoundsAnEvent) {
   EXPECT_EQ(fed.error().code, Code::kExhausted);
 }
 
-TEST(HttpPeer, ReadsAddresses) {
-  const auto peer = HttpPeer::resolve("http://127.0.0.1:8123/base/v1/");
-  ASSERT_TRUE(peer) << peer.error().message;
-  EXPECT_EQ(peer->host, "127.0.0.1:8123");
-  EXPECT_EQ(peer->base, "/base");
-  EXPECT_EQ(HttpPeer::resolve("127.0.0.1")->host, "127.0.0.1:80");
-  EXPECT_EQ(HttpPeer::resolve("http://[::1]:81")->host, "[::1]:81");
-  EXPECT_EQ(HttpPeer::resolve("http://127.0.0.1:8123/base/v1/")->url(),
-            "http://127.0.0.1:8123/base");
-  for (const char* bad : {"", "http://", "http://:80", "http://a:0", "http://a:99999", "http://a:x",
-                          "http://a b", "http://a/\r\nX: y"}) {
-    const auto none = HttpPeer::resolve(bad);
-    ASSERT_FALSE(none) << bad;
-    EXPECT_EQ(none.error().code, Code::kInvalidArgument) << bad;
-  }
-}
-
-TEST(HttpPeer, TellsWhichUrlsAreOne) {
-  for (const char* url : {"http://127.0.0.1:8123/base/v1/", "https://127.0.0.1/v1", "[::1]:5"}) {
-    EXPECT_EQ(HttpPeer::url_of(url).value(), HttpPeer::resolve(url)->url()) << url;
-  }
-  EXPECT_EQ(HttpPeer::url_of("https://no.such.host/").value(), "https://no.such.host:443");
-  EXPECT_FALSE(HttpPeer::url_of("http://a:0"));
-}
-
 TEST(HttpClient, SendsAndFetches) {
   PlayedServer server{std::string(kChunked)};
   auto peer = HttpPeer::resolve(server.url() + "/v1");

@@ -21,7 +21,7 @@ namespace jige::api {
 struct HttpPeer {
   std::string host;  // as the user wrote it, with the port
   std::string base;  // what stands in front of every path; no slash at its end
-  std::string name;  // of the host, without the port, as its certificate must have it
+  std::string name;  // of the host, without port and zone, as its certificate must have it
   std::shared_ptr<const TlsTrust> tls;  // none: plain HTTP
   std::string api_key;  // sent to it as a bearer token when not empty; told nobody else
   sockaddr_storage address{};
@@ -29,7 +29,8 @@ struct HttpPeer {
 
   // Reads http://HOST[:PORT][/BASE], or the same with https, and looks the host up. A base of "/v1"
   // is dropped: paths here begin with it. `ca_file`: as TlsTrust has it, for https alone. Fails
-  // with kInvalidArgument or kUnavailable, and as TlsTrust does.
+  // with kInvalidArgument (the URL, saying what is wrong with it), kUnavailable (the host is not
+  // found), and as TlsTrust does.
   static Result<HttpPeer> resolve(std::string_view url, const std::string& ca_file = "");
   // What url() of a peer that is given so would be, without looking its host up. Fails with
   // kInvalidArgument.

@@ -132,7 +132,7 @@ class BenchServeCommand final : public Command {
                               .temperature = sampling_.temperature,
                               .top_p = sampling_.top_p,
                               .silence_seconds_max = silence_seconds_};
-    JIGE_TRY(options.peer, api::HttpPeer::resolve(url_, server_ca_));
+    JIGE_TRY(options.peer, resolve_server({url_, "URL"}, server_ca_));
     options.peer.api_key = api::client_key();
     JIGE_TRY(const ServedModelInfo served, ask_for_model(options.peer, served_model_));
     options.model = served.name;

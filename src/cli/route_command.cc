@@ -128,8 +128,9 @@ class RouteCommand final : public Command {
   Result<std::vector<api::HttpPeer>> servers_of(const ServerFiles& files) const {
     JIGE_TRY(std::vector<api::HttpPeer> peers,
              servers_file_.empty()
-                 ? resolve_servers(to_, "--to", server_ca_)
-                 : resolve_servers(list_servers(files.servers), servers_file_, server_ca_));
+                 ? resolve_servers(list_values(to_, "--to"), "--to", server_ca_)
+                 : resolve_servers(list_lines(files.servers, servers_file_), servers_file_,
+                                   server_ca_));
     if (server_key_file_.empty()) return peers;
     JIGE_TRY(const ServerKeys keys, ServerKeys::parse(files.keys, server_key_file_));
     keys.give(peers);

@@ -6,45 +6,63 @@
 
 namespace jige::cli {
 
-std::vector<std::string> list_servers(std::string_view text) {
+std::vector<PlacedText> list_lines(std::string_view text, std::string_view file) {
   constexpr std::string_view kSpace = " \t\r\n";
-  std::vector<std::string> lines;
+  std::vector<PlacedText> lines;
+  int64_t number = 0;
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
     std::string_view line = text.substr(begin, end - begin);
     begin = end + 1;
+    ++number;
     line.remove_prefix(std::min(line.find_first_not_of(kSpace), line.size()));
     line = line.substr(0, line.find_last_not_of(kSpace) + 1);
-    if (!line.empty() && line.front() != '#') lines.emplace_back(line);
+    if (line.empty() || line.front() == '#') continue;
+    lines.push_back({std::string(line), fmt::format("{}:{}", file, number)});
   }
   return lines;
 }
 
-Result<std::vector<api::HttpPeer>> resolve_servers(const std::vector<std::string>& urls,
+std::vector<PlacedText> list_values(const std::vector<std::string>& values, std::string_view flag) {
+  std::vector<PlacedText> list;
+  for (const std::string& value : values) list.push_back({value, std::string(flag)});
+  return list;
+}
+
+Result<api::HttpPeer> resolve_server(const PlacedText& url, const std::string& ca_file) {
+  auto peer = api::HttpPeer::resolve(url.text, ca_file);
+  if (peer) return peer;
+  const bool of_url =
+      peer.error().code == Code::kUnavailable || !api::HttpPeer::url_of(url.text).has_value();
+  const std::string place = of_url || ca_file.empty() ? url.place : "--server-ca";
+  return with_context(std::move(peer.error()), "{}", place);
+}
+
+Result<std::vector<api::HttpPeer>> resolve_servers(const std::vector<PlacedText>& urls,
                                                    std::string_view where,
                                                    const std::string& ca_file) {
   if (urls.empty()) {
     return fail(Code::kInvalidArgument, "{}: names no server; one URL for each", where);
   }
   std::vector<api::HttpPeer> peers;
-  for (const std::string& url : urls) {
-    auto peer = api::HttpPeer::resolve(url, ca_file);
-    if (!peer) return with_context(std::move(peer.error()), "{}", where);
+  for (const PlacedText& url : urls) {
+    JIGE_TRY(api::HttpPeer peer, resolve_server(url, ca_file));
     const bool twice = std::ranges::any_of(
-        peers, [&](const api::HttpPeer& one) { return one.url() == peer->url(); });
-    if (twice) return fail(Code::kInvalidArgument, "{}: {} is there twice", where, url);
-    peers.push_back(std::move(*peer));
+        peers, [&](const api::HttpPeer& one) { return one.url() == peer.url(); });
+    if (twice) {
+      return fail(Code::kInvalidArgument, "{}: {} is there twice; leave one out", url.place,
+                  peer.url());
+    }
+    peers.push_back(std::move(peer));
   }
   return peers;
 }
 
 Result<ServerKeys> ServerKeys::parse(std::string_view text, std::string_view where) {
   ServerKeys keys;
-  for (const std::string& line : list_servers(text)) {
+  for (const auto& [line, place] : list_lines(text, where)) {
     const size_t space = line.find_first_of(" \t");
     const std::string key = line.substr(line.find_last_of(" \t") + 1);
-    const size_t count = keys.by_url_.size() + (keys.for_all_.empty() ? 0 : 1);
-    const std::string place = fmt::format("{}: key {}", where, count + 1);
     const bool plain = std::ranges::all_of(key, [](unsigned char c) { return c > ' ' && c < 127; });
     if (!plain) return fail(Code::kInvalidArgument, "{}: has characters that no key has", place);
     if (key.find("://") != std::string::npos) {
@@ -61,14 +79,15 @@ Result<ServerKeys> ServerKeys::parse(std::string_view text, std::string_view whe
     // Of a URL without "://" nobody could say that it is no key.
     const std::string first = line.substr(0, space);
     const bool named = first.starts_with("http://") || first.starts_with("https://");
-    const auto url = api::HttpPeer::url_of(first);
     const size_t behind = line.find_first_not_of(" \t", space);
-    if (!named || !url || line.size() - behind != key.size()) {
+    if (!named || line.size() - behind != key.size()) {
       return fail(Code::kInvalidArgument,
                   "{}: a line is KEY, for all servers, or URL KEY, such as "
                   "http://10.0.0.5:8000 and a key",
                   place);
     }
+    auto url = api::HttpPeer::url_of(first);
+    if (!url) return with_context(std::move(url.error()), "{}", place);
     if (!keys.by_url_.emplace(*url, key).second) {
       return fail(Code::kInvalidArgument, "{}: {} is there twice", place, *url);
     }

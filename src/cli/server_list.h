@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "api/http_client.h"
+#include "api/http_peer.h"
 #include "base/result.h"
 
 namespace jige::cli {
@@ -20,13 +20,23 @@ inline constexpr const char* kServerCaHelp =
     "the system";
 inline constexpr size_t kServerListBytesMax = size_t{1} << 20;
 
+// What somebody has written, and where, for messages: "servers.txt:3", "--to".
+struct PlacedText {
+  std::string text, place;
+};
+
 // The lines of a file, without the spaces around them; empty ones and those that begin with # are
 // passed over.
-std::vector<std::string> list_servers(std::string_view text);
+std::vector<PlacedText> list_lines(std::string_view text, std::string_view file);
+// The values of a flag.
+std::vector<PlacedText> list_values(const std::vector<std::string>& values, std::string_view flag);
 
-// Where they are; `ca_file` as HttpPeer::resolve has it. Fails with kInvalidArgument, naming
-// `where`, on none and on one that is there twice, and as HttpPeer::resolve does.
-Result<std::vector<api::HttpPeer>> resolve_servers(const std::vector<std::string>& urls,
+// Where a server is; `ca_file`: what --server-ca says. Fails as HttpPeer::resolve does, naming the
+// place, or --server-ca where that is at fault.
+Result<api::HttpPeer> resolve_server(const PlacedText& url, const std::string& ca_file);
+// Likewise. Fails with kInvalidArgument, too: on none, naming `where`, and on one that is there
+// twice.
+Result<std::vector<api::HttpPeer>> resolve_servers(const std::vector<PlacedText>& urls,
                                                    std::string_view where,
                                                    const std::string& ca_file = "");
 

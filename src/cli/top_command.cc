@@ -46,7 +46,7 @@ class TopCommand final : public Command {
   Status run() override {
     output_.apply();
     const InterruptScope interrupts;
-    JIGE_TRY(api::HttpPeer peer, api::HttpPeer::resolve(url_, server_ca_));
+    JIGE_TRY(api::HttpPeer peer, resolve_server({url_, "URL"}, server_ca_));
     peer.api_key = api::client_key();
     const bool terminal = isatty(STDOUT_FILENO) != 0;
     std::optional<TopSample> before;

@@ -222,7 +222,7 @@ TEST(Route, SaysWhatIsWrongAtTheStart) {
   expect_error(run_jige({"route", "--to", "http://127.0.0.1:1", "--servers", "x"}), 2,
                {"not by both"});
   expect_error(run_jige({"route", "--to", "https://127.0.0.1:1", "--server-ca", "/nowhere/ca.pem"}),
-               3, {"--to", "/nowhere/ca.pem"});
+               3, {"--server-ca", "/nowhere/ca.pem"});
   expect_error(run_jige({"route", "--to", "http://127.0.0.1:1", "--to", "127.0.0.1:1"}), 2,
                {"is there twice"});
   expect_error(run_jige({"route", "--servers", "/nowhere/servers.txt"}), 3, {"servers.txt"});

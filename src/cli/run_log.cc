@@ -127,6 +127,9 @@ void take_record(const Json& record, const std::string& kind, RunLog& log) {
   }
   if (kind == "step") {
     log.training.push_back(loss);
+    const auto skipped = record.find("skipped");
+    log.last_skipped = skipped != record.end() && skipped->is_boolean() && skipped->get<bool>();
+    log.last_learned = number_or(record, "learned", 1) > 0;
     take_preference(record, step, log.preference);
     take_rewards(record, step, log.rewards);
     take_experts(record, step, log.experts);

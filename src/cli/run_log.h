@@ -37,7 +37,7 @@ struct ExpertCurves {
 
 // Zero or empty where the log does not say.
 struct RunLog {
-  std::vector<ChartPoint> training;      // loss by step
+  std::vector<ChartPoint> training;      // loss by step; NaN where it has none
   std::vector<ChartPoint> held_out;      // loss by step
   std::vector<ChartPoint> tokens_per_s;  // by step
   PreferenceCurves preference, preference_held_out;
@@ -47,8 +47,10 @@ struct RunLog {
   std::vector<ChartPoint> wait_s, wait_max_s;
   double wait_total_s = 0;
   double wait_max_total_s = 0;
-  double sent_bytes = 0;  // by rank 0
-  int64_t ranks = 1;      // in the last step
+  double sent_bytes = 0;      // by rank 0
+  int64_t ranks = 1;          // in the last step
+  bool last_skipped = false;  // the last step, as its gradients were not finite
+  bool last_learned = true;   // something, in the last step
   double tokens = 0;
   double seconds = 0;
   std::string version, cpu;

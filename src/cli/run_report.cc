@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,26 @@ constexpr std::string_view kStyle =
     "figure{margin:12px 0;overflow-x:auto;background:#fff;border:1px solid #d8dee4;"
     "border-radius:8px;padding:8px}svg{max-width:100%;height:auto;display:block}";
 
+// The last number of a curve, and of which step it is where the last step has none, with the
+// reason.
+std::string last_number(const std::vector<ChartPoint>& points, std::string_view why) {
+  const ChartPoint& last = points.back();
+  if (std::isfinite(last.y)) return fmt::format("{:.4f}", last.y);
+  std::string text = fmt::format("none in step {:g}, {}", last.x, why);
+  for (auto point = points.rbegin(); point != points.rend(); ++point) {
+    if (!std::isfinite(point->y)) continue;
+    return text + fmt::format("; {:.4f} in step {:g}", point->y, point->x);
+  }
+  return text;
+}
+
+std::string last_loss(const RunLog& log) {
+  return last_number(log.training, log.last_skipped
+                                       ? "which was skipped as its gradients were not finite"
+                                   : log.last_learned ? "as it is not finite"
+                                                      : "in which nothing was learned");
+}
+
 Facts run_facts(const RunLog& log) {
   Facts facts;
   if (log.parameters > 0) {
@@ -32,9 +53,10 @@ Facts run_facts(const RunLog& log) {
   std::string steps = fmt::format("{}", log.training.size());
   if (log.steps_planned > 0) steps += fmt::format(" of {}", log.steps_planned);
   facts.emplace_back("steps", steps + (log.ended ? "" : ", not ended"));
-  facts.emplace_back("last loss", fmt::format("{:.4f}", log.training.back().y));
+  facts.emplace_back("last loss", last_loss(log));
   if (!log.held_out.empty()) {
-    facts.emplace_back("last loss on held-out data", fmt::format("{:.4f}", log.held_out.back().y));
+    facts.emplace_back("last loss on held-out data",
+                       last_number(log.held_out, "as it is not finite"));
   }
   if (const auto& accuracy = log.preference.accuracy; !accuracy.empty()) {
     facts.emplace_back("last margin", fmt::format("{:.4f}", log.preference.margin.back().y));

@@ -118,6 +118,27 @@ TEST(RunReport, ShowsLossAndMemoryOfARunWithoutASchedule) {
   EXPECT_EQ(count(*html, "Timeline"), 0);
 }
 
+TEST(RunReport, SaysWhyTheLastStepHasNoLoss) {
+  const auto told = [](const std::string& lines) {
+    const auto html = run_report_html("x", *read_run_log(write_log(lines)), std::nullopt);
+    expect_whole(*html);
+    return *html;
+  };
+  const std::string without = "{\"kind\":\"step\",\"step\":3,\"loss\":null";
+  const std::pair<const char*, const char*> steps[] = {
+      {"}\n", "as it is not finite"},
+      {",\"skipped\":true,\"learned\":9}\n", "which was skipped as its gradients were not finite"},
+      {",\"skipped\":false,\"learned\":0}\n", "in which nothing was learned"}};
+  for (const auto& [rest, why] : steps) {
+    const std::string html =
+        told(kRunLog + without + rest + "{\"kind\":\"eval\",\"step\":3,\"loss\":null}\n");
+    const std::string none = std::string("<td>none in step 3, ") + why;
+    EXPECT_EQ(count(html, none + "; 4.0000 in step 2</td>"), 1) << html;
+    EXPECT_EQ(count(html, "<td>none in step 3, as it is not finite; 4.5000 in step 2</td>"), 1);
+    EXPECT_EQ(count(told(without + rest), none + "</td>"), 1) << "there never was one";
+  }
+}
+
 TEST(RunReport, ShowsWhatRanksWaitedForOneAnother) {
   const auto log = read_run_log(
       write_log(std::string(kRunLog) +

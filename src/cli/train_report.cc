@@ -68,6 +68,17 @@ std::string reward_note(const train::RewardMeans& means) {
 }
 
 // The same with what is learned of it.
+// Of a step whose loss is not finite.
+const char* why_no_loss(const train::StepInfo& info) {
+  if (info.skipped) return "gradients were not finite";
+  return info.learned_count > 0 ? "it was not finite" : "nothing was learned";
+}
+
+std::string loss_note(double loss, const char* why_none) {
+  return std::isfinite(loss) ? fmt::format("loss {:.3f}", loss)
+                             : fmt::format("no loss ({})", why_none);
+}
+
 std::string reward_step_note(const train::RewardStep& step) {
   std::string note = reward_note(step.means);
   if (step.means.cut_share > 0) note += fmt::format(", {:.0f} % cut", 100 * step.means.cut_share);
@@ -251,8 +262,9 @@ void TrainReport::on_step(const train::StepInfo& info) {
     ++reward_steps_;
     silent_steps_ += info.rewards->silent_share == 1;
   }
+  no_loss_ = why_no_loss(info);
   std::string note =
-      fmt::format("loss {:.3f}{}{}{}{}  {} tokens/s  {:.1f} GFLOP/s", info.loss,
+      fmt::format("{}{}{}{}{}  {} tokens/s  {:.1f} GFLOP/s", loss_note(info.loss, no_loss_),
                   info.preference ? preference_note(*info.preference) : "",
                   info.rewards ? reward_step_note(*info.rewards) : "", eval_note_,
                   info.experts ? expert_note(*info.experts) : "",
@@ -286,7 +298,7 @@ void TrainReport::finish(const train::TrainResult& result) {
   if (output_.json) print_json(train::end_record(result));
   if (!step_progress_) return;
   std::vector<std::string> notes;  // a run that had but to be measured has no loss of its own
-  if (result.loss) notes.push_back(fmt::format("loss {:.3f}{}", *result.loss, reward_note_));
+  if (result.loss) notes.push_back(loss_note(*result.loss, no_loss_) + reward_note_);
   if (result.eval && result.eval->rewards) {
     notes.push_back("held-out" + reward_note(*result.eval->rewards));
   } else if (result.eval) {

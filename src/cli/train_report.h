@@ -45,7 +45,8 @@ class TrainReport {
   int64_t step_first_ = 0;
   int64_t step_ = 0;
   std::string eval_note_;
-  std::string reward_note_;  // of the last step, where rewards are learned from
+  std::string reward_note_;                    // of the last step, where rewards are learned from
+  const char* no_loss_ = "it was not finite";  // why the last step has none, where it has none
   int64_t reward_steps_ = 0, silent_steps_ = 0;
 };
 

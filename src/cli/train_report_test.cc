@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 namespace jige::cli {
 namespace {
 
@@ -60,6 +62,21 @@ TEST(TrainReport, TellsWhoseWeightsTheModelHas) {
   EXPECT_THAT(said(result, nothing), HasSubstr("best: held-out reward 0.750 behind step 20"));
   result.stopped = true;
   EXPECT_THAT(said(result, nothing), Not(HasSubstr("best")));
+}
+
+TEST(TrainReport, SaysWhyAStepHasNoLoss) {
+  const auto end_of = [](const train::StepInfo& step) {
+    return said({.loss = step.loss},
+                [&](const train::TrainCallbacks& callbacks) { callbacks.on_step(step); });
+  };
+  train::StepInfo step{.step = 4, .steps_total = 4, .loss = NAN, .learned_count = 9};
+  EXPECT_THAT(end_of(step), HasSubstr("  no loss (it was not finite)\n"));
+  step.skipped = true;
+  EXPECT_THAT(end_of(step), HasSubstr("  no loss (gradients were not finite)\n"));
+  step.skipped = false;
+  step.learned_count = 0;
+  EXPECT_THAT(end_of(step), HasSubstr("  no loss (nothing was learned)\n"));
+  EXPECT_THAT(end_of(step), Not(HasSubstr("nan")));
 }
 
 TEST(TrainReport, WarnsOfARankThatIsWiderThanWhatItAdapts) {

@@ -125,6 +125,105 @@ TEST(Route, GoesOnWhereAServerIsKilled) {
   EXPECT_EQ(routing.process().wait().exit_code, 0);
 }
 
+// Asks until it is told to stop, with streams and whole answers in turns.
+class Asking {
+ public:
+  Asking(uint16_t port, std::string text) : port_(port), text_(std::move(text)) {}
+  ~Asking() { stop(); }
+  void stop() {
+    stopping_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+  int64_t answered() const { return answered_; }
+  // Behind stop(): what came in place of answers.
+  const std::vector<std::string>& failures() const { return failures_; }
+
+ private:
+  void run() {
+    for (bool stream = false; !stopping_; stream = !stream) {
+      const TestResponse response = fetch(port_, "POST", "/v1/completions", greedy(20, stream));
+      const bool whole =
+          response.status == 200 &&
+          (stream ? response.body.ends_with("data: [DONE]\n\n") : text_of(response) == text_);
+      if (!whole) failures_.push_back(response.head + response.body);
+      ++answered_;
+    }
+  }
+  static std::string text_of(const TestResponse& response) {
+    const auto json = parse_json(response.body, "an answer");
+    return json ? (*json)["choices"][0]["text"].get<std::string>() : "";
+  }
+
+  const uint16_t port_;
+  const std::string text_;
+  std::atomic<bool> stopping_{false};
+  std::atomic<int64_t> answered_{0};
+  std::vector<std::string> failures_;
+  std::thread thread_{[this] { run(); }};  // the last one: it uses the others
+};
+
+// Servers are restarted one after the other, as their software is renewed: nobody notices.
+TEST(Route, LosesNothingWhereServersAreRestartedInTurns) {
+  const std::vector<std::string> arguments = {TinyRun::get().run(), "--threads", "1"};
+  std::vector<std::unique_ptr<Serving>> servers;
+  for (int i = 0; i < 2; ++i) servers.push_back(std::make_unique<Serving>(arguments));
+  Routing routing({"--to", server_url(*servers[0]), "--to", server_url(*servers[1])});
+  routing.wait_for_up(2);
+  const auto one = parse_json(routing.post("/v1/completions", greedy(20, false)).body, "an answer");
+  ASSERT_TRUE(one);
+  std::vector<std::unique_ptr<Asking>> clients;
+  for (int i = 0; i < 4; ++i) {
+    clients.push_back(
+        std::make_unique<Asking>(routing.port(), (*one)["choices"][0]["text"].get<std::string>()));
+  }
+  for (std::unique_ptr<Serving>& server : servers) {
+    const size_t index = server == servers[0] ? 0 : 1;
+    const uint16_t port = server->port();
+    server->process().send(SIGTERM);
+    EXPECT_EQ(server->process().wait().exit_code, 0) << "it finishes what it has";
+    routing.servers_when([&](const Json& all) { return all[index]["state"] == "down"; });
+    server = std::make_unique<Serving>(arguments, port);
+    routing.wait_for_up(2);
+    const int64_t before =
+        routing.servers_when([](const Json&) { return true; })[index]["requests_total"];
+    routing.servers_when([&](const Json& all) { return all[index]["requests_total"] > before; });
+  }
+  int64_t answered = 0;
+  for (const auto& client : clients) {
+    client->stop();
+    answered += client->answered();
+    EXPECT_THAT(client->failures(), ::testing::IsEmpty());
+  }
+  EXPECT_GT(answered, 20);
+}
+
+// The router itself is told to stop: streams end as they would, and new requests are refused.
+TEST(Route, FinishesWhatIsUnderWay) {
+  Serving server({TinyRun::get().run(), "--threads", "1"});
+  Routing routing({"--to", server_url(server)});
+  routing.wait_for_up(1);
+  TestClient streams[3] = {TestClient(routing.port()), TestClient(routing.port()),
+                           TestClient(routing.port())};
+  for (TestClient& client : streams) {
+    client.send(request_text("POST", "/v1/completions", greedy(100, true)));
+    ASSERT_NE(client.read_until("\n\n"), "");
+  }
+  routing.process().send(SIGTERM);
+  while (fetch(routing.port(), "GET", "/ready").status == 200) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  const TestResponse refused = routing.post("/v1/completions", greedy(5, false));
+  if (refused.status != 0) {  // it may be gone by then
+    EXPECT_EQ(refused.status, 503);
+    EXPECT_THAT(refused.field("Retry-After"), ::testing::Not(""));
+    EXPECT_THAT(refused.body, HasSubstr("draining"));
+  }
+  for (TestClient& client : streams) {
+    EXPECT_THAT(client.read_until("0\r\n\r\n"), HasSubstr("data: [DONE]"));
+  }
+  EXPECT_EQ(routing.process().wait().exit_code, 0);
+}
+
 TEST(Route, ReadsTheListOfItsServersAgain) {
   Serving one({TinyRun::get().run(), "--threads", "1"});
   Serving two({TinyRun::get().run(), "--threads", "1"});

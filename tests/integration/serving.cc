@@ -15,9 +15,9 @@ constexpr std::chrono::milliseconds kPoll(5);
 
 }  // namespace
 
-Serving::Serving(std::vector<std::string> arguments) {
+Serving::Serving(std::vector<std::string> arguments, uint16_t port) {
   arguments.insert(arguments.begin(), "serve");
-  for (const char* more : {"--port", "0"}) arguments.emplace_back(more);
+  arguments.insert(arguments.end(), {"--port", std::to_string(port)});
   process_ = std::make_unique<Process>(arguments, folder_.path());
   // Of what it prints for people, and with --json.
   const std::string mark = "listening";

@@ -15,8 +15,9 @@ namespace jige::integration {
 
 class Serving {
  public:
-  // `arguments` stand behind "serve". Waits until it is ready for requests.
-  explicit Serving(std::vector<std::string> arguments);
+  // `arguments` stand behind "serve". Waits until it is ready for requests. `port`: 0 for a free
+  // one.
+  explicit Serving(std::vector<std::string> arguments, uint16_t port = 0);
 
   uint16_t port() const { return port_; }
   Process& process() { return *process_; }

@@ -61,6 +61,7 @@ class RouterLoop final : public Router {
   void keep_connection(RouteRelay& relay);
   void move(plan::RouteId id);
   void note_progress(RouteRelay& relay, bool had_first);
+  void note_answer(RouteServer& server, RouteRelay& relay) const;
   void go_on(plan::RouteId id);
   void lose(RouteRelay& relay, const Error& error);
   void cancel(plan::RouteId id);

@@ -86,6 +86,12 @@ void write_servers(PrometheusText& text, const RouterView& view) {
   text.gauge("jige_route:server_answer_tokens_per_second",
              "Of one answer that it makes alone; 0 where that is not known.",
              by_server(view, [](View one) { return one.rates.answer; }));
+  text.gauge("jige_route:connections_idle", "Connections kept for further requests.",
+             by_server(view, [](View one) { return one.server->idle.count(); }));
+}
+
+void write_counts(PrometheusText& text, const RouterView& view) {
+  using View = const RouteServerView&;
   const auto counter = [&](std::string_view name, std::string_view help,
                            int64_t RouteServerCounts::*field) {
     text.counter(name, help,
@@ -100,6 +106,11 @@ void write_servers(PrometheusText& text, const RouterView& view) {
                by_kind(view, {{"refused", &RouteServerCounts::refused},
                               {"connect", &RouteServerCounts::connect_failed},
                               {"broke", &RouteServerCounts::broke}}));
+  text.counter("jige_route:answers_total",
+               "Whole answers of a server that went on, by status: below 400, below 500, above.",
+               by_kind(view, {{"ok", &RouteServerCounts::well},
+                              {"client_error", &RouteServerCounts::client_errors},
+                              {"server_error", &RouteServerCounts::server_errors}}));
   text.counter("jige_route:connections_total",
                "Connections opened for requests and for probes, requests on one that was kept, and "
                "those of them whose connection had ended.",
@@ -107,8 +118,6 @@ void write_servers(PrometheusText& text, const RouterView& view) {
                               {"opened_probe", &RouteServerCounts::opened_probes},
                               {"reused", &RouteServerCounts::reused},
                               {"stale", &RouteServerCounts::stale}}));
-  text.gauge("jige_route:connections_idle", "Connections kept for further requests.",
-             by_server(view, [](View one) { return one.server->idle.count(); }));
   counter("jige_route:cut_total", "Answers lost behind their first bytes.",
           &RouteServerCounts::cut);
   counter("jige_route:cancelled_total", "Requests whose client went.",
@@ -117,13 +126,19 @@ void write_servers(PrometheusText& text, const RouterView& view) {
           &RouteServerCounts::prompt_tokens);
   counter("jige_route:known_tokens_total", "Those of them it was believed to know.",
           &RouteServerCounts::known_tokens);
-  std::vector<HistogramSample> first;
-  for (const RouteServerView& one : view.servers) {
-    first.push_back({.labels = {{"server", one.address}},
-                     .snapshot = one.server->first_byte_seconds.snapshot()});
-  }
-  text.histogram("jige_route:first_byte_seconds", "From asking a server to its first bytes.",
-                 first);
+  const auto histogram = [&](std::string_view name, std::string_view help,
+                             serve::Histogram RouteServer::*field) {
+    std::vector<HistogramSample> samples;
+    for (const RouteServerView& one : view.servers) {
+      samples.push_back(
+          {.labels = {{"server", one.address}}, .snapshot = (one.server->*field).snapshot()});
+    }
+    text.histogram(name, help, samples);
+  };
+  histogram("jige_route:first_byte_seconds", "From asking a server to its first bytes.",
+            &RouteServer::first_byte_seconds);
+  histogram("jige_route:answer_seconds", "From asking a server to the end of its answer.",
+            &RouteServer::answer_seconds);
 }
 
 }  // namespace
@@ -152,6 +167,7 @@ std::string route_metrics_text(const RouterView& view, const HttpServerStats& ht
   }
   text.counter("jige_route:ended_total", "Requests by how they ended.", samples);
   write_servers(text, view);
+  write_counts(text, view);
   return text.take();
 }
 
@@ -176,6 +192,7 @@ Json route_top_json(const RouterView& view) {
                        {"retries_total", counts.retries},
                        {"refused_total", counts.refused},
                        {"failed_total", counts.connect_failed + counts.broke},
+                       {"server_errors_total", counts.server_errors},
                        {"opened_total", counts.opened},
                        {"opened_probe_total", counts.opened_probes},
                        {"reused_total", counts.reused},

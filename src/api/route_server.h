@@ -38,6 +38,9 @@ struct RouteServerCounts {
   int64_t refused = 0;         // answered by 429 or 503
   int64_t connect_failed = 0;  // never reached it
   int64_t broke = 0;           // ended before the answer did, or were no HTTP
+  int64_t well = 0;            // whole answers with a status below 400
+  int64_t client_errors = 0;   // with one below 500
+  int64_t server_errors = 0;   // and from there on
   int64_t cut = 0;             // of these, behind the first bytes for the client
   int64_t cancelled = 0;       // the client went
   int64_t prompt_tokens = 0;   // by four bytes each, of prompts sent to it
@@ -93,6 +96,7 @@ class RouteServer {
   IdleWires idle;             // connections for requests
   plan::ServerLoad load{{}};  // of others
   serve::Histogram first_byte_seconds{serve::latency_bounds()};
+  serve::Histogram answer_seconds{serve::latency_bounds()};  // of whole ones
   bool leaving = false;
   // What was logged of it last.
   bool told_up = false;

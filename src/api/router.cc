@@ -271,6 +271,7 @@ void RouterLoop::move(plan::RouteId id) {
   if (*moved != RouteRelay::State::kOpen) keep_connection(relay);
   if (*moved == RouteRelay::State::kDone) {
     ++totals_.answered;
+    note_answer(server, relay);
     return finish(relay, plan::RoutePolicy::Ending::kWhole);
   }
   if (*moved == RouteRelay::State::kRefused) {
@@ -294,6 +295,14 @@ void RouterLoop::note_progress(RouteRelay& relay, bool had_first) {
   bodies_bytes_ -= std::exchange(relay.counted_bytes, 0);
   policy_.progress(relay.id(), relay.answer_tokens());
   speeds_.progress(relay.id(), now_s_, relay.answer_tokens());
+}
+
+void RouterLoop::note_answer(RouteServer& server, RouteRelay& relay) const {
+  const int status = relay.call()->response().status();
+  ++(status < 400   ? server.counts.well
+     : status < 500 ? server.counts.client_errors
+                    : server.counts.server_errors);
+  server.answer_seconds.observe(now_s_ - relay.asked_at_s());
 }
 
 void RouterLoop::go_on(plan::RouteId id) {

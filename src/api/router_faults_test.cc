@@ -189,6 +189,27 @@ TEST(Router, WaitsForARestThatIsShort) {
   EXPECT_EQ(json_of(routed.post(kAskedPath, kAsk).body)["from"], "one");
 }
 
+TEST(Router, CountsWhatServersAnswered) {
+  PlayedUpstream one("one");
+  RoutedServers routed({one.url()});
+  std::atomic<int> status{200};
+  one.answer_with([&](HttpRequest, const std::shared_ptr<Responder>& responder) {
+    responder->respond({.status = status, .body = "{}"});
+  });
+  for (const int each : {200, 399, 400, 404, 499, 500, 599, 429}) {
+    status = each;
+    EXPECT_EQ(routed.post(kAskedPath, kAsk).status, each);
+  }
+  const std::string metrics = routed.get("/metrics").body;
+  const std::string server = "{server=\"" + one.url() + "\"";
+  for (const char* kind :
+       {",kind=\"ok\"} 2\n", ",kind=\"client_error\"} 3\n", ",kind=\"server_error\"} 2\n"}) {
+    EXPECT_THAT(metrics, HasSubstr("jige_route:answers_total" + server + kind));
+  }
+  EXPECT_THAT(metrics, HasSubstr("jige_route:answer_seconds_count" + server + "} 7\n"));
+  EXPECT_EQ(count_of(routed, 0, "server_errors_total"), 2);
+}
+
 TEST(Router, DoesNotAskTwiceWhatFailed) {
   PlayedUpstream one("one"), two("two");
   for (PlayedUpstream* server : {&one, &two}) {

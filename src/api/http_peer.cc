@@ -68,7 +68,8 @@ std::optional<std::string> trouble_of_name(std::string_view name) {
 std::optional<std::string> trouble_of_ipv6(const std::string& host) {
   const std::string address = host.substr(0, host.find('%'));
   in6_addr ignored{};
-  if (address.find('\0') != std::string::npos || inet_pton(AF_INET6, address.c_str(), &ignored) != 1) {
+  if (address.find('\0') != std::string::npos ||
+      inet_pton(AF_INET6, address.c_str(), &ignored) != 1) {
     return "what stands between the brackets is no IPv6 address";
   }
   if (address.size() == host.size()) return std::nullopt;
@@ -186,6 +187,11 @@ Result<HttpPeer> HttpPeer::resolve(std::string_view url, const std::string& ca_f
     JIGE_TRY(peer.tls, TlsTrust::load(ca_file));
   }
   return peer;
+}
+
+bool HttpPeer::has_address_of(const HttpPeer& other) const {
+  return address_bytes == other.address_bytes &&
+         std::memcmp(&address, &other.address, address_bytes) == 0;
 }
 
 }  // namespace jige::api

@@ -35,6 +35,7 @@ struct HttpPeer {
   // What url() of a peer that is given so would be, without looking its host up. Fails with
   // kInvalidArgument.
   static Result<std::string> url_of(std::string_view url);
+  bool has_address_of(const HttpPeer& other) const;
   // As it would be given.
   std::string url() const { return (tls ? "https://" : "http://") + host + base; }
 };

@@ -347,6 +347,23 @@ TEST(RouteConnections, GoWithTheirServer) {
   EXPECT_EQ(server_count(routed, "connections_idle", 1), 1);
 }
 
+// A server that is down, and whose name leads elsewhere by now, is asked there.
+TEST(RouteConnections, GoWhereTheirServerIs) {
+  PlayedUpstream one("one"), two("two");
+  RoutedServers routed({one.url()});
+  HttpPeer moved = testing::value_of(HttpPeer::resolve(one.url()));
+  moved.address = testing::value_of(HttpPeer::resolve(two.url())).address;
+  routed.router().set_servers({moved});
+  EXPECT_EQ(json_of(routed.post(kConnectionPath, kAsk).body)["from"], "one") << "it is well";
+  one.kill();
+  ASSERT_TRUE(soon([&] { return routed.servers_up() == 0; }));
+  routed.router().set_servers({moved});
+  ASSERT_TRUE(soon([&] { return routed.servers_up() == 1; }));
+  EXPECT_EQ(json_of(routed.post(kConnectionPath, kAsk).body)["from"], "two");
+  EXPECT_EQ(routed.top()["servers"].size(), 1U);
+  EXPECT_EQ(routed.top()["servers"][0]["address"], one.url());
+}
+
 TEST(RouteConnections, OfProbesStay) {
   KeepingUpstream server(KeepingUpstream::Then::kGoOn);
   RoutedServers routed({server.url()});

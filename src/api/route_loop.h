@@ -46,6 +46,7 @@ class RouterLoop final : public Router {
   void watch(int fd, uint64_t key, short wanted) const;
 
   void change_servers(const std::vector<HttpPeer>& peers);
+  void follow(RouteServer& server, const HttpPeer& peer) const;
   void look_at_servers();
   void move_probe(RouteServer& server);
   void watch_probe(const RouteServer& server) const;

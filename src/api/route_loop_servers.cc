@@ -42,12 +42,21 @@ void RouterLoop::change_servers(const std::vector<HttpPeer>& peers) {
         servers_, [&](const auto& entry) { return is_of(peer, entry.second); });
     if (known != servers_.end()) {
       known->second.set_api_key(peer.api_key);
+      follow(known->second, peer);
       continue;
     }
     const plan::RouteServerId id = policy_.add_server();
     servers_.try_emplace(id, peer, id, options_.health, options_.idle);
   }
   look_at_servers();
+}
+
+// A server that is well stays where it is: a name may lead to several addresses, in any order.
+void RouterLoop::follow(RouteServer& server, const HttpPeer& peer) const {
+  if (peer.has_address_of(server.peer())) return;
+  if (server.health().state(now_s_) != plan::ServerState::kDown) return;
+  log_info("{} has another address now, and is asked there", server.address());
+  server.set_address(peer);
 }
 
 void RouterLoop::drop_gone_servers() {

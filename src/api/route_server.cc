@@ -21,6 +21,13 @@ std::vector<std::string> RouteServer::model_names() const {
   return names;
 }
 
+void RouteServer::set_address(const HttpPeer& peer) {
+  peer_.address = peer.address;
+  peer_.address_bytes = peer.address_bytes;
+  idle.clear();
+  drop_probe_wire();
+}
+
 bool RouteServer::begin_probe(double now_s, double answer_s, int64_t own) {
   answer_s_ = answer_s;
   health_.probe_sent();

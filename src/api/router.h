@@ -87,7 +87,8 @@ class Router {
   virtual ~Router() = default;
 
   // From now on these: new ones are probed at once; those that are not among them finish what they
-  // have and get nothing more; of those that stay the key may be another one.
+  // have and get nothing more; of those that stay the key may be another one, and the address
+  // of those that are down.
   virtual void set_servers(std::vector<HttpPeer> peers) = 0;
   virtual void answer(HttpRequest request, RouteFacts facts,
                       std::shared_ptr<Responder> responder) = 0;

@@ -31,6 +31,7 @@ namespace jige::cli {
 namespace {
 
 constexpr double kLookAtFileSeconds = 1;
+constexpr double kLookUpSeconds = 30;
 
 class RouteCommand final : public Command {
  public:
@@ -125,18 +126,20 @@ class RouteCommand final : public Command {
     return files;
   }
 
-  Result<std::vector<api::HttpPeer>> servers_of(const ServerFiles& files) const {
+  Result<std::vector<api::HttpPeer>> servers_of(const ServerFiles& files) {
     JIGE_TRY(std::vector<api::HttpPeer> peers,
-             servers_file_.empty()
-                 ? resolve_servers(list_values(to_, "--to"), "--to", server_ca_)
-                 : resolve_servers(list_lines(files.servers, servers_file_), servers_file_,
-                                   server_ca_));
+             servers_file_.empty() ? resolve_servers(list_values(to_, "--to"), "--to", server_ca_)
+                                   : resolve_servers(list_lines(files.servers, servers_file_),
+                                                     servers_file_, server_ca_));
     if (server_key_file_.empty()) return peers;
     JIGE_TRY(const ServerKeys keys, ServerKeys::parse(files.keys, server_key_file_));
     keys.give(peers);
-    for (const std::string& url : keys.others(peers)) {
+    std::vector<std::string> unused = keys.others(peers);
+    if (unused == unused_keys_) return peers;
+    for (const std::string& url : unused) {
       log_warn("{}: has a key for {}, which is none of the servers", server_key_file_, url);
     }
+    unused_keys_ = std::move(unused);
     return peers;
   }
 
@@ -166,14 +169,14 @@ class RouteCommand final : public Command {
   // Routes until a signal comes, then waits for what is under way.
   Status route_until_stopped(api::RouteService& service, api::Router& router,
                              const api::HttpServer& server) {
-    StopWatch since_look;
+    StopWatch since_look, since_lookup;
     while (!interrupted()) {
       std::this_thread::sleep_for(kSignalPoll);
-      if ((servers_file_.empty() && server_key_file_.empty()) ||
-          since_look.seconds() < kLookAtFileSeconds)
-        continue;
+      if (since_look.seconds() < kLookAtFileSeconds) continue;
       since_look = StopWatch();
-      read_again(router);
+      const bool names_too = since_lookup.seconds() >= kLookUpSeconds;
+      if (names_too) since_lookup = StopWatch();
+      read_again(router, names_too);
     }
     service.begin_drain();
     log_info("waiting for the requests under way; once more ends the router at once");
@@ -192,17 +195,21 @@ class RouteCommand final : public Command {
                 left, http_.drain_seconds);
   }
 
-  // What cannot be read changes nothing: it may be half written.
-  void read_again(api::Router& router) {
+  // What cannot be read, or found, changes nothing: it may be half written. `names_too`: the hosts
+  // of the servers may have other addresses by now.
+  void read_again(api::Router& router, bool names_too) {
     Result<ServerFiles> files = read_files();
     if (!files) return tell_once(files.error().message);
-    if (*files == files_) return tell_once("");
+    const bool same = *files == files_;
+    if (same && !names_too) return tell_once("");
     auto peers = servers_of(*files);
     if (!peers) return tell_once(peers.error().message);
     tell_once("");
     files_ = std::move(*files);
-    log_info("the servers and their keys were read again: {}",
-             counted(std::ssize(*peers), "server"));
+    if (!same) {
+      log_info("the servers and their keys were read again: {}",
+               counted(std::ssize(*peers), "server"));
+    }
     router.set_servers(std::move(*peers));
   }
 
@@ -225,6 +232,7 @@ class RouteCommand final : public Command {
   OutputFlags output_;
   ServerFiles files_;  // as they were read last
   std::string trouble_;
+  std::vector<std::string> unused_keys_;  // by their URLs, as was told
 };
 
 }  // namespace

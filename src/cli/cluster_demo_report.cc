@@ -5,11 +5,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "base/log_file.h"
 #include "cli/cluster_view.h"
 #include "cli/table.h"
 #include "cluster/schedule_report.h"
 #include "cluster/simulation.h"
-#include "slurm/log_file.h"
 
 namespace jige::cli {
 namespace {
@@ -97,7 +97,7 @@ Result<DemoReport> make_demo_report(const DemoScene& scene,
   report.simulated_jct_mean_s = mean_value(both_simulated_s);
   report.simulated_jct_p99_s = quantile_of(both_simulated_s, 0.99);
   report.jct_error_mean = mean_value(errors);
-  JIGE_TRY(const std::string decisions, slurm::read_log(scene.options.state + "/decisions.jsonl"));
+  JIGE_TRY(const std::string decisions, read_log(scene.options.state + "/decisions.jsonl"));
   JIGE_TRY(const std::vector<double> latencies, start_latencies_s(decisions, jobs));
   report.start_p50_s = quantile_of(latencies, 0.5);
   report.start_p99_s = quantile_of(latencies, 0.99);

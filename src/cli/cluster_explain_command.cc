@@ -4,13 +4,13 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/log_file.h"
 #include "cli/cluster_explain.h"
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/input.h"
 #include "cli/output.h"
-#include "slurm/log_file.h"
 
 namespace jige::cli {
 namespace {
@@ -40,7 +40,7 @@ class ClusterExplainCommand final : public Command {
     }
     const std::string path = state_ + "/decisions.jsonl";
     JIGE_DO(check_file("--state", path, "the folder of a jige cluster run"));
-    JIGE_TRY(const std::string log, slurm::read_log(path));
+    JIGE_TRY(const std::string log, read_log(path));
     const std::vector<Json> lines = lines_about(log, job, path);
     if (lines.empty()) {
       return fail(Code::kNotFound, "{}: nothing about job {}; is it in another partition?", path,

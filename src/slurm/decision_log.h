@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/log_file.h"
 #include "slurm/live_cluster.h"
-#include "slurm/log_file.h"
 #include "slurm/reconcile.h"
 
 namespace jige::slurm {

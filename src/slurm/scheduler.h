@@ -45,7 +45,7 @@ struct SchedulerOptions {
   bool dry_run = false;  // decides once, changes nothing, writes nothing
   bool emulate = false;
   double status_s = 0.5;
-  int64_t log_bytes_max = int64_t{64} << 20;  // of decisions.jsonl (slurm/log_file.h)
+  int64_t log_bytes_max = int64_t{64} << 20;  // of decisions.jsonl (base/log_file.h)
 };
 
 // Makes contention and policy anew; called again for each new LiveCluster (when one is full, when

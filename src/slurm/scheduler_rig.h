@@ -13,10 +13,10 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/log_file.h"
 #include "base/test_path.h"
 #include "cluster/policy_list.h"
 #include "slurm/fake_slurm.h"
-#include "slurm/log_file.h"
 #include "slurm/scheduler.h"
 
 namespace jige::slurm {

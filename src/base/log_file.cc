@@ -1,4 +1,4 @@
-#include "slurm/log_file.h"
+#include "base/log_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -11,7 +11,7 @@
 
 #include "base/file.h"
 
-namespace jige::slurm {
+namespace jige {
 namespace {
 
 std::string older(const std::string& path) { return path + ".1"; }
@@ -85,4 +85,4 @@ Result<std::string> read_log(const std::string& path) {
   return now ? all + *now : all;
 }
 
-}  // namespace jige::slurm
+}  // namespace jige

@@ -11,7 +11,7 @@
 
 #include "base/result.h"
 
-namespace jige::slurm {
+namespace jige {
 
 class LogFile {
  public:
@@ -39,4 +39,4 @@ class LogFile {
 // What a LogFile keeps at `path`, oldest first. Fails with kNotFound, kIo.
 Result<std::string> read_log(const std::string& path);
 
-}  // namespace jige::slurm
+}  // namespace jige

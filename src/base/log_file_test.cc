@@ -1,4 +1,4 @@
-#include "slurm/log_file.h"
+#include "base/log_file.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include "base/file.h"
 #include "base/test_path.h"
 
-namespace jige::slurm {
+namespace jige {
 namespace {
 
 // In a folder of its own.
@@ -77,4 +77,4 @@ TEST(LogFile, NamesTheFileThatCannotBeWritten) {
 }
 
 }  // namespace
-}  // namespace jige::slurm
+}  // namespace jige

@@ -13,7 +13,10 @@ void ServerHealth::probe_answered(double now_s, bool well) {
   probing_ = false;
   probe_failed_ = !well;
   if (well) {
-    if (!up_) up_since_s_ = now_s;
+    if (!up_) {
+      up_since_s_ = now_s;
+      rests_until_s_ = refuses_until_s_ = -std::numeric_limits<double>::infinity();
+    }
     up_ = true;
     failures_ = 0;
     probe_at_s_ = now_s + options_.probe_s;

@@ -12,7 +12,8 @@
 // come after backoff_s, then twice that, and so on up to backoff_max_s; what went down again within
 // steady_s goes on from where it was, so that what comes and goes is asked less and less.
 // A server that refuses (request_refused: it is full, loads, or drains) rests for as long as it
-// says, within bounds, and gets nothing meanwhile.
+// says, within bounds, and gets nothing meanwhile; what it said before it went down counts no more
+// when it is up again, as it may be another process by then.
 //
 // Invariants: one probe is under way at most; between two lie at least min(probe_s, backoff_s).
 // Threads: none; one caller.

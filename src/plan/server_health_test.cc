@@ -66,6 +66,21 @@ TEST(ServerHealth, IsAskedSoonerWhereItIsDoubted) {
   EXPECT_EQ(health.next_event_s(0.55), due_s) << "one that is down is asked less and less";
 }
 
+// It drained, ended, and has been started again.
+TEST(ServerHealth, RestsNoMoreWhereItHasBeenDown) {
+  ServerHealth health({.backoff_s = 0.25, .rest_max_s = 5});
+  probe(health, 0, true);
+  health.request_refused(0.1, 5);
+  health.request_failed(0.2);
+  EXPECT_EQ(health.state(0.2), ServerState::kDown);
+  probe(health, 0.45, true);
+  EXPECT_EQ(health.state(0.45), ServerState::kUp);
+  EXPECT_EQ(health.rest_left_s(0.45), 0);
+  health.request_refused(0.5, 5);
+  probe(health, 1.45, true);
+  EXPECT_EQ(health.state(1.45), ServerState::kResting) << "it was up all the time";
+}
+
 TEST(ServerHealth, AsksLessAndLessWhileItIsDown) {
   ServerHealth health({.backoff_s = 0.25, .backoff_max_s = 2});
   double now_s = 0;

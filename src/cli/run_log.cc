@@ -53,6 +53,7 @@ void take_end(const Json& record, RunLog& log) {
   log.arena_predicted_bytes = count_or_0(memory, "arena_predicted_bytes");
   log.arena_peak_bytes = count_or_0(memory, "arena_peak_bytes");
   log.ended = true;
+  log.model_step = count_or_0(record, "model_step");
 }
 
 void take_ranks(const Json& record, double step, RunLog& log) {

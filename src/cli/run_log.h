@@ -63,6 +63,7 @@ struct RunLog {
   int64_t arena_predicted_bytes = 0;
   int64_t arena_peak_bytes = 0;
   bool ended = false;
+  int64_t model_step = 0;  // whose weights the model has; known when a run has ended
 };
 
 // A last line that is half-written is left out with a warning. Fails with kNotFound or kIo, with

@@ -45,6 +45,16 @@ std::string last_loss(const RunLog& log) {
                                                       : "in which nothing was learned");
 }
 
+// Of a measurement before the last one; else empty.
+std::string least_loss(const std::vector<ChartPoint>& points) {
+  const ChartPoint* least = nullptr;
+  for (const ChartPoint& point : points) {
+    if (std::isfinite(point.y) && (least == nullptr || point.y < least->y)) least = &point;
+  }
+  if (least == nullptr || least == &points.back()) return "";
+  return fmt::format("{:.4f} in step {:g}", least->y, least->x);
+}
+
 Facts run_facts(const RunLog& log) {
   Facts facts;
   if (log.parameters > 0) {
@@ -57,6 +67,13 @@ Facts run_facts(const RunLog& log) {
   if (!log.held_out.empty()) {
     facts.emplace_back("last loss on held-out data",
                        last_number(log.held_out, "as it is not finite"));
+    if (const std::string least = least_loss(log.held_out); !least.empty()) {
+      facts.emplace_back("least", least);
+    }
+  }
+  if (log.model_step > 0 && !log.training.empty() &&
+      static_cast<double>(log.model_step) < log.training.back().x) {
+    facts.emplace_back("the model's weights", fmt::format("of step {}", log.model_step));
   }
   if (const auto& accuracy = log.preference.accuracy; !accuracy.empty()) {
     facts.emplace_back("last margin", fmt::format("{:.4f}", log.preference.margin.back().y));

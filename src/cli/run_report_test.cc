@@ -139,6 +139,21 @@ TEST(RunReport, SaysWhyTheLastStepHasNoLoss) {
   }
 }
 
+TEST(RunReport, NamesTheBestMeasurementAndWhoseWeightsTheModelHas) {
+  const std::string worse = std::string(kRunLog) +
+                            "{\"kind\":\"step\",\"step\":3,\"loss\":3.0}\n"
+                            "{\"kind\":\"eval\",\"step\":3,\"loss\":4.75}\n";
+  const auto facts_of = [](const std::string& text) {
+    return *run_report_html("x", *read_run_log(write_log(text)), std::nullopt);
+  };
+  EXPECT_EQ(facts_of(kRunLog).find("4.5000 in step 2"), std::string::npos);
+  EXPECT_NE(facts_of(worse).find("4.5000 in step 2"), std::string::npos);
+  EXPECT_EQ(facts_of(worse + "{\"kind\":\"end\",\"model_step\":3}\n").find("of step 3"),
+            std::string::npos);
+  EXPECT_NE(facts_of(worse + "{\"kind\":\"end\",\"model_step\":2}\n").find("of step 2"),
+            std::string::npos);
+}
+
 TEST(RunReport, ShowsWhatRanksWaitedForOneAnother) {
   const auto log = read_run_log(
       write_log(std::string(kRunLog) +

@@ -4,14 +4,14 @@
 //   {"kind": "step", "step", "loss", "lr", "grad_norm", …}
 //   of models with experts steps have also "expert_busiest", "expert_busiest_mean" (expert_use.h)
 //     and, with a loss for unequal use, "balance_loss", which "loss" is without
-//   {"kind": "eval", "step", "loss", "perplexity", "learned", …}
+//   {"kind": "eval", "step", "loss", "perplexity", "learned", "best", …}   best: of all so far
 //   with pairs of answers, steps and evaluations (there without perplexity) have also
 //     "pairs", "margin", "accuracy", "chosen_logprob", "rejected_logprob" (train/preference.h)
 //   of runs that learn from rewards, both have "answers", "reward", "reward_spread", "full_share",
 //     "answer_tokens" and "cut_share", evaluations of greedy answers and without a loss; steps also
 //     "groups", "silent_share", "length_reward" where lengths count, "clipped_share", "kl" where
 //     there is a reference, "logprob_gap", "draw_s", "score_s" and "learn_s" (train/reward_means.h)
-//   {"kind": "checkpoint", "step", "path"}   {"kind": "end", …}
+//   {"kind": "checkpoint", "step", "path"}   {"kind": "end", "best_step", "model_step", …}
 // Numbers are written so that they read back with the same bits; what is not finite is null.
 // A checkpoint remembers size(): a run that continues cuts the log there, so that every step has
 // one record, whenever the run was killed. Threads: one thread at a time.

@@ -10,6 +10,8 @@
 #include "base/file.h"
 #include "formats/checkpoint.h"
 #include "train/best_measurement.h"
+#include "train/rank_test_support.h"
+#include "train/reward_test_support.h"
 #include "train/test_support.h"
 #include "train/trainer.h"
 #include "train/trainer_test_support.h"
@@ -260,6 +262,49 @@ TEST(Patience, EndsARunThatGetsNoBetter) {
   EXPECT_EQ(model_bytes(options), model_bytes(whole));
   EXPECT_EQ(log_records(options, "step").size(), 40u);
   EXPECT_EQ(log_records(options, "end").size(), 1u);
+}
+
+TEST(Patience, IsTheSameOnSeveralRanks) {
+  const TestFolder folder;
+  TrainOptions options = overfitting(folder);
+  options.patience = 2;
+  options.micro_batch_tokens = 32;
+  const RankOutcome alone = train_one(options);
+  ASSERT_EQ(alone.error, "");
+  ASSERT_LT(alone.result.steps_done, 40);
+  for (const bool shard : {false, true}) {
+    TrainOptions several = options;
+    several.out_folder = folder.file(shard ? "sharded" : "whole");
+    const auto ranks = train_ranks(several, {.size = 3, .shard = shard, .delays = true});
+    expect_alike(ranks, alone, several.out_folder);
+    for (const RankOutcome& rank : ranks) {
+      EXPECT_EQ(rank.result.steps_done, alone.result.steps_done);
+      EXPECT_EQ(rank.result.model_step, alone.result.model_step);
+    }
+    EXPECT_EQ(saved_bytes(several), saved_bytes(options));
+    EXPECT_EQ(kept_steps(several), kept_steps(options));
+  }
+}
+
+TEST(KeptBest, OfRewardsMayBeTheFirstWeights) {
+  const TestFolder folder;
+  first_model(folder);
+  TrainOptions options = reward_options(folder, "run");
+  // Of what is held out the first model's answers are right, and those that it learns are wrong.
+  options.data.eval_files = {
+      folder.write("eval.jsonl", dump_json(Json{{"prompt", "0 is "}, {"answer", "n"}}) + "\n")};
+  options.steps = 40;
+  options.eval_every_steps = 10;
+  options.schedule.peak = 1e-2;
+  options.schedule.kind = ScheduleKind::kConstant;
+  options.patience = 3;
+  const auto run = train(options);
+  ASSERT_TRUE(run) << run.error().message;
+  ASSERT_EQ(run->evals.front().rewards->reward, 1);
+  ASSERT_EQ(run->evals.back().rewards->reward, 0);
+  EXPECT_EQ(run->result.steps_done, 30);
+  EXPECT_EQ(run->result.model_step, 0);
+  EXPECT_EQ(model_bytes(options), bytes_of(options.init_folder + "/model.safetensors"));
 }
 
 TEST(Patience, WantsMeasurements) {

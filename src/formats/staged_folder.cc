@@ -45,6 +45,7 @@ bool is_ours(const std::string& name) {
                                                 "tiktoken.model",
                                                 "tokenizer_config.json",
                                                 "tokenizer.model",
+                                                "spm.model",
                                                 "added_tokens.json",
                                                 "special_tokens_map.json",
                                                 "chat_template.jinja",

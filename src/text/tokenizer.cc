@@ -25,8 +25,8 @@ Result<TokenizerParts> parts_from_json(std::string_view text, const TokenizerCon
 using PartsFrom = Result<TokenizerParts> (*)(std::string_view content,
                                              const TokenizerConfig& config, std::string_view where);
 constexpr std::array<PartsFrom, kTokenizerFileNames.size()> kPartsFrom = {
-    parts_from_json, build_from_tekken, build_from_rank_list, build_from_sentencepiece,
-    build_from_vocab};
+    parts_from_json,          build_from_tekken,        build_from_rank_list,
+    build_from_sentencepiece, build_from_framed_pieces, build_from_vocab};
 
 tl::unexpected<Error> outside(int32_t id, int32_t vocab_size) {
   return fail(Code::kInvalidArgument, "token {} is outside the vocabulary of {}", id, vocab_size);

@@ -36,9 +36,9 @@
 namespace jige::text {
 
 // The files that hold a tokenizer: of Hugging Face tokenizers, of Mistral, tiktoken's list of
-// ranks, of SentencePiece, and BERT's list of tokens.
+// ranks, of SentencePiece, of that as DeBERTa has it, and BERT's list of tokens.
 inline constexpr std::array kTokenizerFileNames = {
-    "tokenizer.json", "tekken.json", "tiktoken.model", "tokenizer.model", "vocab.txt"};
+    "tokenizer.json", "tekken.json", "tiktoken.model", "tokenizer.model", "spm.model", "vocab.txt"};
 
 struct EncodeOptions {
   // Adds what the post-processor adds, usually the beginning-of-text token.

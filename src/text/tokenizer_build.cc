@@ -235,10 +235,8 @@ Result<TokenizerParts> build_from_file(TokenizerFile file, const TokenizerConfig
   return parts;
 }
 
-Result<TokenizerParts> build_from_sentencepiece(std::string_view bytes,
-                                                const TokenizerConfig& config,
-                                                std::string_view where) {
-  JIGE_TRY(SentencePieceModel model, SentencePieceModel::create(bytes, where));
+Result<TokenizerParts> build_from_pieces(SentencePieceModel model, const TokenizerConfig& config,
+                                         std::string_view where) {
   JIGE_TRY(Vocabulary vocabulary, Vocabulary::create(model.pieces(), where));
   auto shared = std::make_shared<const Vocabulary>(std::move(vocabulary));
 
@@ -272,6 +270,13 @@ Result<TokenizerParts> build_from_sentencepiece(std::string_view bytes,
   JIGE_DO(finish(roles, where, parts));
   forbid_special(parts);
   return parts;
+}
+
+Result<TokenizerParts> build_from_sentencepiece(std::string_view bytes,
+                                                const TokenizerConfig& config,
+                                                std::string_view where) {
+  JIGE_TRY(SentencePieceModel model, SentencePieceModel::create(bytes, where));
+  return build_from_pieces(std::move(model), config, where);
 }
 
 Result<TokenizerParts> build_from_ranks(const RankTokens& ranks, const TokenizerConfig& config,

@@ -115,7 +115,8 @@ Status read_tokenizer_config(const std::string& text, const std::string& where,
   }
   read_code(json, config);
   WordListConfig& words = config.words;
-  JIGE_TRY(words.lowers, get_bool_or(json, "do_lower_case", true, where));
+  JIGE_DO(read_flag(json, "do_lower_case", where, words.lowers));
+  JIGE_TRY(words.splits_punctuation, get_bool_or(json, "split_by_punct", false, where));
   JIGE_DO(read_flag(json, "strip_accents", where, words.strips_accents));
   JIGE_TRY(words.spaces_chinese, get_bool_or(json, "tokenize_chinese_chars", true, where));
   JIGE_DO(read_flag(json, "add_bos_token", where, config.add_bos));

@@ -14,12 +14,14 @@
 
 namespace jige::text {
 
-// What only a list of tokens needs (vocab.txt): other files say it themselves.
+// What only a list of tokens (vocab.txt) or DeBERTa's pieces need (spm.model): other files say it
+// themselves.
 struct WordListConfig {
   std::string cls_token, sep_token, mask_token;  // empty where not given
-  bool lowers = true;                            // do_lower_case
+  std::optional<bool> lowers;                    // do_lower_case
   std::optional<bool> strips_accents;            // without it as `lowers`
   bool spaces_chinese = true;                    // tokenize_chinese_chars
+  bool splits_punctuation = false;               // split_by_punct
 };
 
 struct TokenizerConfig {

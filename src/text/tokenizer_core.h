@@ -97,7 +97,10 @@ class TokenizerCore {
 Result<TokenizerParts> build_from_file(TokenizerFile file, const TokenizerConfig& config,
                                        std::string_view where);
 
-// The same from the bytes of a tokenizer.model.
+// The same from pieces of SentencePiece.
+Result<TokenizerParts> build_from_pieces(SentencePieceModel model, const TokenizerConfig& config,
+                                         std::string_view where);
+// From the bytes of a tokenizer.model.
 Result<TokenizerParts> build_from_sentencepiece(std::string_view bytes,
                                                 const TokenizerConfig& config,
                                                 std::string_view where);
@@ -105,6 +108,11 @@ Result<TokenizerParts> build_from_sentencepiece(std::string_view bytes,
 // The same from tokens with ranks.
 Result<TokenizerParts> build_from_ranks(const RankTokens& ranks, const TokenizerConfig& config,
                                         std::string_view where);
+// From the bytes of a spm.model (framed_pieces.cc). Fails with kUnsupported on classes that are not
+// DeBERTa's.
+Result<TokenizerParts> build_from_framed_pieces(std::string_view bytes,
+                                                const TokenizerConfig& config,
+                                                std::string_view where);
 // From the text of a tekken.json.
 Result<TokenizerParts> build_from_tekken(std::string_view text, const TokenizerConfig& config,
                                          std::string_view where);

@@ -17,12 +17,20 @@ namespace jige::train {
 namespace {
 
 constexpr const char* kGenerationConfig = "generation_config.json";
-constexpr std::array kCopiedFiles = {
-    "tokenizer.json",      "tekken.json",           "tiktoken.model",
-    "tokenizer.model",     "tokenizer_config.json", "special_tokens_map.json",
-    "chat_template.jinja", "chat_template.json",    "vocab.json",
-    "merges.txt",          "added_tokens.json",     "vocab.txt",
-    kGenerationConfig};
+constexpr std::array kCopiedFiles = {"tokenizer.json",
+                                     "tekken.json",
+                                     "tiktoken.model",
+                                     "tokenizer.model",
+                                     "spm.model",
+                                     "tokenizer_config.json",
+                                     "special_tokens_map.json",
+                                     "chat_template.jinja",
+                                     "chat_template.json",
+                                     "vocab.json",
+                                     "merges.txt",
+                                     "added_tokens.json",
+                                     "vocab.txt",
+                                     kGenerationConfig};
 
 Status copy_file(const std::string& from, const std::string& to) {
   JIGE_TRY(const std::string content, read_file(from));

@@ -41,11 +41,17 @@ constexpr int64_t kRecordsPerRange = 16;
 constexpr size_t kBlockBytes = size_t{64} << 10;  // stays in the cache of a core
 
 // Everything in a folder that may change what its tokenizer does.
-constexpr std::array kTokenizerFiles = {"tokenizer.json",        "tokenizer.model",
-                                        "tokenizer_config.json", "special_tokens_map.json",
-                                        "chat_template.jinja",   "generation_config.json",
-                                        "tekken.json",           "tiktoken.model",
-                                        "chat_template.json",    "vocab.txt"};
+constexpr std::array kTokenizerFiles = {"tokenizer.json",
+                                        "tokenizer.model",
+                                        "tokenizer_config.json",
+                                        "special_tokens_map.json",
+                                        "chat_template.jinja",
+                                        "generation_config.json",
+                                        "tekken.json",
+                                        "tiktoken.model",
+                                        "chat_template.json",
+                                        "vocab.txt",
+                                        "spm.model"};
 
 void hash_text(formats::XxHash64& hash, std::string_view text) {
   const uint64_t size = text.size();

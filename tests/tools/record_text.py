@@ -2,7 +2,7 @@
 
 Run it only to renew or extend the fixtures; the tests themselves need no Python:
 
-    python tests/tools/record_text.py [tokenizers[:NAME]] [vocab_lists] [components] [sentencepiece]
+    python tests/tools/record_text.py [tokenizers[:NAME]] [vocab_lists] [components] [sentencepiece[:NAME]]
                                       [ranks] [trainer] [templates]
 
 Small tokenizers of each family's structure are trained here on the text below. What is recorded:
@@ -10,7 +10,7 @@ Small tokenizers of each family's structure are trained here on the text below. 
     tokenizers/NAME/   tokenizer.json and cases.jsonl: text (or hex bytes), options, ids, decoded text
     vocab_lists/NAME/  vocab.txt, perhaps tokenizer_config.json, and cases.jsonl of transformers' class
     components/*.jsonl one normalizer, pre-tokenizer or decoder per line with input and output
-    sentencepiece/NAME tokenizer.model and cases.jsonl
+    sentencepiece/NAME tokenizer.model or spm.model, and cases.jsonl
     ranks/NAME/        tekken.json, or tiktoken.model and tokenizer_config.json, and cases.jsonl
     trainer/           a corpus and the merges learned from it
     templates/NAME/    cases.jsonl for the template.jinja there: conversation, options, text or error
@@ -488,7 +488,7 @@ def bert_characters():
     return {"clean_text": ranges(clean_text=True), "strip_accents": ranges(strip_accents=True)}
 
 
-def record_sentencepiece():
+def record_sentencepiece(only=""):
     import sentencepiece
 
     settings = {
@@ -496,19 +496,27 @@ def record_sentencepiece():
                     remove_extra_whitespaces=False, vocab_size=600, split_digits=True),
         "unigram": dict(model_type="unigram", vocab_size=300, normalization_rule_name="identity",
                         hard_vocab_limit=False),
+        # As DeBERTa's: tokens around every text, in a file of another name.
+        "deberta": dict(model_type="unigram", vocab_size=300, normalization_rule_name="identity",
+                        hard_vocab_limit=False, pad_id=0,
+                        bos_id=1, eos_id=2, unk_id=3, pad_piece="[PAD]", bos_piece="[CLS]",
+                        eos_piece="[SEP]", unk_piece="[UNK]"),
     }
     for name, options in settings.items():
         folder = os.path.join(ROOT, "sentencepiece", name)
+        if only and name != only:
+            continue
         os.makedirs(folder, exist_ok=True)
+        stem = "spm" if name == "deberta" else "tokenizer"
         with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as corpus:
             corpus.write("\n".join(inputs.corpus()))
             corpus.flush()
             sentencepiece.SentencePieceTrainer.train(
-                input=corpus.name, model_prefix=os.path.join(folder, "tokenizer"),
+                input=corpus.name, model_prefix=os.path.join(folder, stem),
                 character_coverage=0.98, num_threads=1, minloglevel=2, **options)
-        os.remove(os.path.join(folder, "tokenizer.vocab"))
+        os.remove(os.path.join(folder, stem + ".vocab"))
         processor = sentencepiece.SentencePieceProcessor(
-            model_file=os.path.join(folder, "tokenizer.model"))
+            model_file=os.path.join(folder, stem + ".model"))
         rows = []
         for row in inputs.hard_rows([]):
             row["ids"] = processor.encode(inputs.row_text(row))

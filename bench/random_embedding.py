@@ -7,6 +7,7 @@ import subprocess
 import random_forms
 import random_llama
 
+DEBERTA_BUCKETS = 256  # as published
 MODULES = [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")]
 
 
@@ -110,6 +111,59 @@ def write_encoder(folder, size, pairs):
                                    lambda: encoder_tensors(size, pairs))
 
 
+def deberta_tensors(size, pairs):
+    """The same of a DeBERTa v3."""
+    s = random_llama.SIZES[size]
+    width, ffn = s["width"], 4 * s["width"]
+    prefix = "deberta." if pairs else ""
+
+    def matrix(name, rows, columns):
+        return (f"{name}.weight", "BF16", [rows, columns],
+                random_forms.floats("bf16", name, rows * columns))
+
+    def linear(name, rows, columns):
+        yield matrix(name, rows, columns)
+        yield f"{name}.bias", "BF16", [rows], b"\0\0" * rows
+
+    def norm(name):
+        yield f"{name}.weight", "BF16", [width], b"\x80\x3f" * width
+        yield f"{name}.bias", "BF16", [width], b"\0\0" * width
+
+    yield matrix(f"{prefix}embeddings.word_embeddings", random_llama.VOCABULARY, width)
+    yield from norm(f"{prefix}embeddings.LayerNorm")
+    yield matrix(f"{prefix}encoder.rel_embeddings", 2 * DEBERTA_BUCKETS, width)
+    yield from norm(f"{prefix}encoder.LayerNorm")
+    for i in range(s["layers"]):
+        layer = f"{prefix}encoder.layer.{i}."
+        for part in ("query", "key", "value"):
+            yield from linear(f"{layer}attention.self.{part}_proj", width, width)
+        for name, rows, columns in (("attention.output", width, width),
+                                    ("intermediate", ffn, width), ("output", width, ffn)):
+            yield from linear(f"{layer}{name}.dense", rows, columns)
+            if rows == width:
+                yield from norm(f"{layer}{name}.LayerNorm")
+    if pairs:
+        yield from linear("pooler.dense", width, width)
+        yield from linear("classifier", 1, width)
+
+
+def write_deberta(folder, size, pairs):
+    s = random_llama.SIZES[size]
+    name = "DebertaV2ForSequenceClassification" if pairs else "DebertaV2Model"
+    write_json({"architectures": [name], "id2label": {"0": "LABEL_0"},
+                "model_type": "deberta-v2", "torch_dtype": "bfloat16",
+                "vocab_size": random_llama.VOCABULARY, "hidden_size": s["width"],
+                "num_hidden_layers": s["layers"], "num_attention_heads": s["heads"],
+                "intermediate_size": 4 * s["width"], "type_vocab_size": 0,
+                "max_position_embeddings": random_llama.CONTEXT, "hidden_act": "gelu",
+                "relative_attention": True, "position_buckets": DEBERTA_BUCKETS,
+                "max_relative_positions": 512, "pos_att_type": "p2c|c2p", "share_att_key": True,
+                "norm_rel_ebd": "layer_norm", "position_biased_input": False,
+                "pad_token_id": 0}, folder, "config.json")
+    random_llama.write_safetensors(os.path.join(folder, "model.safetensors"),
+                                   lambda: deberta_tensors(size, pairs))
+
+
 def write_pooling(folder, size):
     width = random_llama.SIZES[size]["width"]
     write_json([{"idx": i, "name": str(i), "path": path,
@@ -143,10 +197,13 @@ def frame_pairs(folder):
 
 def write_model(folder, jige, size, encoder=None, pairs=False):
     """A model folder with the pooling of sentence-transformers and a tokenizer of its own; a Llama
-    or an encoder ("bert", "modernbert") of that width and depth, or a BERT that judges pairs."""
+    or an encoder ("bert", "modernbert", "deberta") of that width and depth, or a BERT or DeBERTa
+    that judges pairs."""
     random_llama.write_folder(folder, size)
     if encoder == "modernbert" and not pairs:
         write_modern(folder, size)
+    elif encoder == "deberta":
+        write_deberta(folder, size, pairs)
     elif encoder or pairs:
         write_encoder(folder, size, pairs)
     if not pairs:

@@ -102,8 +102,10 @@ std::string angles_text(const formats::RopeConfig& rope) {
 }
 
 std::string position_text(const formats::ModelConfig& config) {
-  if (config.position == formats::PositionKind::kLearned) {
-    return config.distance_buckets > 0 ? "learned, and scores by distance" : "learned";
+  if (config.position != formats::PositionKind::kRotary) {
+    const bool distant = config.distance_buckets > 0 || config.distance_rows.side > 0;
+    if (config.position == formats::PositionKind::kNone) return "scores by distance alone";
+    return distant ? "learned, and scores by distance" : "learned";
   }
   const auto& unturned = config.layer_is_unturned;
   const auto unturned_count = std::count(unturned.begin(), unturned.end(), uint8_t{1});

@@ -96,7 +96,8 @@ enum class Family {
   kModernBert,
   kDistilBert,
   kMpNet,
-  kNomicBert
+  kNomicBert,
+  kDebertaV2
 };
 // Families whose feed-forward layers, or some of them, are experts.
 inline constexpr bool has_experts(Family family) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "formats/model_config_deberta.h"
 #include "formats/model_config_encoder.h"
 #include "formats/model_config_experts.h"
 #include "formats/model_config_falcon.h"
@@ -247,8 +248,10 @@ class Checker {
     const bool gpt2 = c_.family == Family::kGpt2;
     const bool gemma = family_.gemma_scores;
     const bool learned = gpt2 || family_.learned_positions;
-    JIGE_DO(require(c_.position == (learned ? PositionKind::kLearned : PositionKind::kRotary),
-                    learned ? "learned positions" : "rotary positions"));
+    const bool neither = family_.distance_rows && c_.position == PositionKind::kNone;
+    JIGE_DO(require(
+        neither || c_.position == (learned ? PositionKind::kLearned : PositionKind::kRotary),
+        learned ? "learned positions" : "rotary positions"));
     JIGE_DO(require(
         gpt2 || (c_.scores_by_head_dim == family_.scores_by_head_dim && !c_.scores_by_layer),
         family_.scores_by_head_dim ? "attention scores divided by the root of the head dimension"
@@ -404,6 +407,7 @@ class Checker {
         gemma ? "embeddings multiplied with the root of hidden_size" : "no embedding_multiplier"));
     JIGE_DO(bias_features());
     JIGE_DO(check_encoder(c_, where_));
+    JIGE_DO(check_deberta(c_, where_));
     if (!gpt2 && !c_.qkv_by_head && !family_.encoder) return {};
     JIGE_DO(require(c_.kv_head_count == c_.head_count, "as many key/value heads as heads"));
     return require(

@@ -56,7 +56,8 @@ enum class ActivationKind {
   kSilu,
   kXielu
 };
-enum class PositionKind { kRotary, kLearned };
+// kNone: of models whose attention scores alone know where a token stands.
+enum class PositionKind { kRotary, kLearned, kNone };
 enum class RopeScaling { kNone, kLinear, kLlama3, kLongRope, kYarn, kProportional };
 
 // Whether an activation multiplies with a gate: gate and up are then two products.
@@ -264,6 +265,22 @@ struct LayerInputConfig {
   bool operator==(const LayerInputConfig&) const = default;
 };
 
+// Attention scores get products of queries and keys with rows of a table besides, by the distance
+// of query and key (DeBERTa; ops/distance_rows.h): a row as keys are projected times the query, and
+// as queries are projected times the key. Scores are divided by the root of the head dimension
+// times the number of these products.
+struct DistanceRowsConfig {
+  int64_t side = 0;              // rows for either direction; 0: there is no table
+  bool widens = false;           // rows are for wider and wider distances, up to `reach`
+  int64_t reach = 0;             // the farthest distance there is, plus one
+  bool for_queries = false;      // queries have such a product
+  bool for_keys = false;         // and keys
+  bool own_projections = false;  // rows are projected by matrices of their own
+  bool norm = false;             // and behind a norm, one for all layers
+
+  bool operator==(const DistanceRowsConfig&) const = default;
+};
+
 struct ModelConfig {
   Family family = Family::kLlama;
   int64_t vocab_size = 0;
@@ -314,6 +331,7 @@ struct ModelConfig {
   // Attention scores get a learned number by the distance of query and key, which so many share of
   // (ops/distance_scores.h), one for all layers; 0: they do not.
   int64_t distance_buckets = 0;
+  DistanceRowsConfig distance_rows;
   RopeConfig rope;
   std::optional<RopeConfig> sliding_rope;  // of sliding layers, where it is another one
   int64_t rotary_dim = 0;                  // columns of a head that turn; 0: all

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "formats/model_config.h"
+#include "formats/model_config_deberta.h"
 #include "formats/model_config_experts.h"
 #include "formats/model_config_latent.h"
 #include "formats/model_config_recurrent.h"
@@ -127,7 +128,7 @@ int64_t count_parameters(const ModelConfig& config, int64_t experts) {
     total += attention_parameter_count(config, layer);
   }
   if (config.layer_scales) total += config.layer_count;
-  total += config.distance_buckets * config.head_count;
+  total += config.distance_buckets * config.head_count + distance_row_parameters(config);
   if (config.shared_double_ffn)
     total += config.shared_kv_layers * (gated ? 3 : 2) * width * config.ffn_size;
   if (const int64_t size = config.layer_inputs.size; size > 0) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "formats/model_config_activation.h"
+#include "formats/model_config_deberta.h"
 #include "formats/model_config_fields.h"
 #include "formats/model_families.h"
 
@@ -136,7 +137,7 @@ Status parse_encoder(const Json& config, ModelConfig& out, std::string_view wher
   out.qkv_bias = out.output_bias = out.mlp_bias = true;
   out.tied_embeddings = true;  // there is no head
   out.position = PositionKind::kLearned;
-  return {};
+  return family.distance_rows ? parse_deberta(config, out, where) : Status();
 }
 
 void emit_encoder(const ModelConfig& config, Json& out) {
@@ -148,7 +149,8 @@ void emit_encoder(const ModelConfig& config, Json& out) {
   if (has_norm_eps(config.family)) out[std::string(fields.norm_eps)] = config.norm_eps;
   out[std::string(fields.context)] = config.context_max + config.position_offset;
   if (config.distance_buckets > 0) out[kBuckets] = config.distance_buckets;
-  if (config.token_types > 0) out["type_vocab_size"] = config.token_types;
+  if (family_info(config.family).token_types) out["type_vocab_size"] = config.token_types;
+  if (config.distance_rows.side > 0) emit_deberta(config, out);
   out[activation_field(config.family)] = plain_activation_name(config.activation);
   if (config.family == Family::kDistilBert) {
     out["dropout"] = out["attention_dropout"] = 0.0;
@@ -160,7 +162,13 @@ void emit_encoder(const ModelConfig& config, Json& out) {
 }
 
 Status parse_token_types(const Json& config, ModelConfig& out, std::string_view where) {
-  JIGE_TRY(out.token_types, get_size_or(config, "type_vocab_size", 2, where));
+  const FamilyInfo& family = family_info(out.family);
+  const int64_t usual = family.token_type_count;
+  if (family.types_optional) {
+    JIGE_TRY(out.token_types, get_int_or(config, "type_vocab_size", usual, where));
+    if (out.token_types == 0) return {};
+  }
+  JIGE_TRY(out.token_types, get_size_or(config, "type_vocab_size", usual, where));
   return {};
 }
 
@@ -229,12 +237,13 @@ Status check_encoder(const ModelConfig& config, std::string_view where) {
   }
   const bool offset = begins_behind_padding(config.family);
   const bool types = family.token_types;
+  const bool types_fit =
+      (config.token_types >= 1) == types || (family.types_optional && config.token_types == 0);
   const bool offset_fits = config.family == Family::kMpNet
                                ? config.position_offset == kMpNetPadding + 1
                                : config.pad_id + 1 == config.position_offset || config.pad_id < 0;
   if (family.encoder && config.looks_ahead && (config.position_offset > 0) == offset &&
-      config.position_offset <= kContextMax + 1 && (config.token_types >= 1) == types &&
-      config.token_types <= kVocabMax &&
+      config.position_offset <= kContextMax + 1 && types_fit && config.token_types <= kVocabMax &&
       config.distance_buckets == (family.distance_scores ? kDistanceBuckets : 0) &&
       (!offset || offset_fits)) {
     return {};

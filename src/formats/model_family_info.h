@@ -120,7 +120,9 @@ struct FamilyInfo {
   bool encoder = false;            // tokens see each other, and there is no head
   bool learned_positions = false;  // of encoders, whose sizes are read as BERT's
   bool token_types = false;        // of encoders
+  bool types_optional = false;     // there may be none of them
   bool distance_scores = false;    // attention scores depend on the distance
+  bool distance_rows = false;      // by products with rows of a table
   bool root_scale = false;         // embeddings times the root of the width
   bool logit_scale = false;
   bool granite_scales = false;     // embedding_multiplier, residual_multiplier and their like
@@ -139,6 +141,7 @@ struct FamilyInfo {
   int64_t head_dim = 0;  // 0: hidden_size by heads
   int64_t window = 4096;
   double theta = 1e4;
+  int64_t token_type_count = 2;
   bool attention_bias = false;
   bool mlp_bias = false;
   bool tied = false;

@@ -103,6 +103,31 @@ PairHead bert_head(const ModelConfig& model) {
           .last = {.weight = last + ".weight", .bias = last + ".bias"}};
 }
 
+Result<PairHead> deberta_head(const Json& config, const ModelConfig& model,
+                              std::string_view where) {
+  JIGE_TRY(const int64_t width, get_int_or(config, "pooler_hidden_size", model.hidden_size, where));
+  if (width != model.hidden_size) {
+    return fail(Code::kUnsupported,
+                "{}: field \"pooler_hidden_size\" is {}, which Jige does not compute; it computes "
+                "that of hidden_size ({})",
+                where, width, model.hidden_size);
+  }
+  PairHead head{.first = {.weight = "pooler.dense.weight", .bias = "pooler.dense.bias"},
+                .last = {.weight = "classifier.weight", .bias = "classifier.bias"}};
+  JIGE_TRY(const std::string name, get_string_or(config, "pooler_hidden_act", "gelu", where));
+  for (const auto& [known, activation] :
+       {std::pair("gelu", VectorActivation::kGelu), std::pair("tanh", VectorActivation::kTanh),
+        std::pair("relu", VectorActivation::kRelu)}) {
+    if (name != known) continue;
+    head.first.activation = activation;
+    return head;
+  }
+  return fail(Code::kUnsupported,
+              "{}: field \"pooler_hidden_act\" is \"{}\", which Jige does not compute; it computes "
+              "gelu, tanh and relu",
+              where, name.substr(0, 80));
+}
+
 Result<PairHead> modern_bert_head(const Json& config, const ModelConfig& model,
                                   std::string_view where) {
   JIGE_TRY(const std::string pooling, get_string_or(config, "classifier_pooling", "cls", where));
@@ -149,6 +174,8 @@ Status read_pair_head(const TensorFolder& files, const Json& json, const ModelCo
     PairHead head = bert_head(model);
     if (model.family == Family::kModernBert) {
       JIGE_TRY(head, modern_bert_head(json, model, where));
+    } else if (model.family == Family::kDebertaV2) {
+      JIGE_TRY(head, deberta_head(json, model, where));
     }
     JIGE_DO(add(head.first, width));
     JIGE_DO(add(head.last, 1));
@@ -189,8 +216,8 @@ Result<PairConfig> load_pairs(const std::string& folder, const text::Tokenizer& 
     return fail(
         Code::kUnsupported,
         "{}: the class \"{}\" does not judge pairs of texts; those that do are Bert…, DistilBert…, "
-        "MPNet…, NomicBert…, Roberta…, XLMRoberta…, ModernBert… and Qwen3ForSequenceClassification "
-        "with one label, and Qwen3ForCausalLM of Qwen3-Reranker",
+        "MPNet…, NomicBert…, Roberta…, XLMRoberta…, ModernBert…, DebertaV2… and "
+        "Qwen3ForSequenceClassification with one label, and Qwen3ForCausalLM of Qwen3-Reranker",
         path, name.substr(0, 80));
   }
   if (judges) JIGE_DO(check_labels(json, path));

@@ -5,6 +5,8 @@
 //   NomicBertForSequenceClassification         classifier(tanh(bert.pooler.dense(h[0])))
 //   RobertaForSequenceClassification, MPNetForSequenceClassification,
 //   XLMRobertaForSequenceClassification        classifier.out_proj(tanh(classifier.dense(h[0])))
+//   DebertaV2ForSequenceClassification         classifier(f(pooler.dense(h[0]))), f by
+//                                              "pooler_hidden_act" gelu, tanh or relu
 //   DistilBertForSequenceClassification        classifier(relu(pre_classifier(h[0])))
 //   ModernBertForSequenceClassification        classifier(norm(gelu(head.dense(h)))), h by
 //                                              "classifier_pooling" h[0] or the mean

@@ -90,6 +90,9 @@ TEST(PairConfig, SaysHowFoldersJudge) {
       {"distilbert", kTokenizer, kCls, 2, VectorActivation::kRelu, true, 1, 96, true},
       {"mpnet", kTokenizer, kCls, 2, kTanh, true, 1, 120, true},
       {"nomic", kTokenizer, kCls, 2, kTanh, true, 2, 96, true},
+      {"deberta", kTokenizer, kCls, 2, kGelu, true, 1, 128, true},
+      {"deberta_own", kTokenizer, kCls, 2, kTanh, false, 2, 128, true},
+      {"deberta_keys", kTokenizer, kCls, 2, kGelu, true, 1, 128, true},
       {"qwen3_class", PairJoin::kQwen3, kLast, 1, kPlain, true, 1, 0, true},
       {"qwen3", PairJoin::kQwen3, kLast, 1, kPlain, true, 1, 0, false},
       {"qwen3_untied", PairJoin::kQwen3, kLast, 1, kPlain, true, 1, 0, false}};
@@ -167,6 +170,26 @@ TEST(PairConfig, RefusesClassesThatDoNotJudge) {
     json["model_type"] = "mamba";
   });
   folder.expect_refused(Code::kUnsupported, "MambaForSequenceClassification");
+}
+
+TEST(PairConfig, TheActivationBehindDebertasPoolingIsThatOfTheFolder) {
+  const ChangedPairs folder("deberta");
+  folder.change([](Json& json) { json["pooler_hidden_act"] = "relu"; });
+  EXPECT_EQ(load_of(folder.path())->layers->front().activation, VectorActivation::kRelu);
+  folder.change([](Json& json) { json.erase("pooler_hidden_act"); });
+  EXPECT_EQ(load_of(folder.path())->layers->front().activation, VectorActivation::kGelu);
+  folder.change([](Json& json) { json["pooler_hidden_act"] = "silu"; });
+  folder.expect_refused(Code::kUnsupported, "pooler_hidden_act");
+  folder.change([](Json& json) {
+    json["pooler_hidden_act"] = "gelu";
+    json["pooler_hidden_size"] = 48;
+  });
+  folder.expect_refused(Code::kUnsupported, "pooler_hidden_size");
+  folder.change([](Json& json) {
+    json["pooler_hidden_size"] = 24;
+    json["id2label"] = {{"0", "contradiction"}, {"1", "entailment"}, {"2", "neutral"}};
+  });
+  folder.expect_refused(Code::kUnsupported, "has 3 labels");
 }
 
 TEST(PairConfig, RefusesHeadsThatAreNotWhole) {

@@ -32,6 +32,7 @@ Result<Adapter> Adapter::open(const AdapterSource& source, const Architecture& a
 }
 
 Status Adapter::read(const Architecture& architecture) {
+  JIGE_DO(check_adapts(architecture.config()));
   JIGE_TRY(config_, formats::load_lora_config(source_.folder));
   JIGE_TRY(files_, formats::TensorFolder::open(source_.folder, kAdapterStem));
   JIGE_TRY(const AdapterPairs pairs, read_adapter_pairs(*files_));

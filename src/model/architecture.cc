@@ -13,9 +13,9 @@ namespace jige::model {
 namespace {
 
 // What the tensors of a base class have in front of their names as part of a language model.
-constexpr std::string_view kBasePrefixes[] = {"transformer.", "model.", "gpt_neox.",
-                                              "backbone.",    "bert.",  "roberta.",
-                                              "distilbert.",  "mpnet.", "nomic_bert."};
+constexpr std::string_view kBasePrefixes[] = {
+    "transformer.", "model.",      "gpt_neox.", "backbone.",   "bert.",
+    "roberta.",     "distilbert.", "mpnet.",    "nomic_bert.", "deberta."};
 // Names of modules in some files, and in others.
 struct OtherName {
   std::string_view name;
@@ -56,7 +56,8 @@ struct ModelNames {
 ModelNames encoder_names_of(const formats::ModelConfig& config, const std::string& prefix) {
   const std::string at = prefix + ".embeddings.";
   return {.table = at + "word_embeddings",
-          .positions = at + "position_embeddings",
+          .positions =
+              config.position == formats::PositionKind::kLearned ? at + "position_embeddings" : "",
           .final_norm = "",
           .head = "",
           .types = config.token_types > 0 ? at + "token_type_embeddings" : "",
@@ -74,6 +75,8 @@ ModelNames model_names(const formats::ModelConfig& config) {
       return encoder_names_of(config, "roberta");
     case formats::Family::kMpNet:
       return encoder_names_of(config, "mpnet");
+    case formats::Family::kDebertaV2:
+      return encoder_names_of(config, "deberta");
     case formats::Family::kDistilBert:
       return encoder_names_of(config, "distilbert");
     case formats::Family::kNomicBert:
@@ -196,6 +199,7 @@ Status check_looks_back(const formats::ModelConfig& config) {
 }
 
 Status check_lora(const formats::ModelConfig& config, const formats::LoraConfig& lora) {
+  JIGE_DO(check_adapts(config));
   if (lora.rank < 1 || lora.rank > formats::kLoraRankMax) {
     return fail(Code::kInvalidArgument, "--lora-rank is {}; it must be in 1..{}", lora.rank,
                 formats::kLoraRankMax);
@@ -216,6 +220,14 @@ Status check_lora(const formats::ModelConfig& config, const formats::LoraConfig&
 }
 
 }  // namespace
+
+Status check_adapts(const formats::ModelConfig& config) {
+  if (config.distance_rows.side == 0) return {};
+  return fail(Code::kUnsupported,
+              "config.json: a {} model runs without adapters, as its rows by distance would need "
+              "each adapter's own; merge the adapter into the model",
+              formats::family_name(config.family));
+}
 
 Result<std::unique_ptr<const Architecture>> Architecture::create(
     const formats::ModelConfig& config, const std::optional<formats::LoraConfig>& lora,

@@ -7,9 +7,9 @@
 // The graph is a chain: embedding, layer 0 … L-1, head. One Architecture serves any number of
 // weights, and of devices of the kind that it is made for, which sizes of work depend on (head.h).
 // Invariant: a parameter name is unique, except that a tied head's matrix has the name of the
-// embedding's table, and that every layer has the scores by distance of all (MPNet).
-// A model whose head is the final norm alone (HeadKind) is for inference: nothing asks for its
-// loss. Threads: immutable after create().
+// embedding's table, and that every layer has the scores or rows by distance of all (MPNet,
+// DeBERTa). A model whose head is the final norm alone (HeadKind) is for inference: nothing asks
+// for its loss. Threads: immutable after create().
 #pragma once
 
 #include <memory>
@@ -28,6 +28,10 @@
 #include "tensor/device.h"
 
 namespace jige::model {
+
+// That adapters may be added to a model's linear layers: not where products of attention are of
+// rows that no token has. Fails with kUnsupported.
+Status check_adapts(const formats::ModelConfig& config);
 
 class Architecture {
  public:

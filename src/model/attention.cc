@@ -45,7 +45,9 @@ StateShape state_shape(const formats::ModelConfig& config) {
 double score_scale(const formats::ModelConfig& config, int64_t layer) {
   if (config.score_scale > 0) return config.score_scale;
   const double dim = config.score_dim > 0 ? config.score_dim : static_cast<double>(config.head_dim);
-  double scale = config.scores_by_head_dim ? 1.0 / std::sqrt(dim) : 1.0;
+  const formats::DistanceRowsConfig& rows = config.distance_rows;
+  const double products = 1.0 + (rows.for_queries ? 1.0 : 0.0) + (rows.for_keys ? 1.0 : 0.0);
+  double scale = config.scores_by_head_dim ? 1.0 / std::sqrt(dim * products) : 1.0;
   if (config.rope.mscale_all > 0 && config.rope.factor > 1) {
     const double magnitude = 1.0 + 0.1 * config.rope.mscale_all * std::log(config.rope.factor);
     scale *= magnitude * magnitude;

@@ -45,6 +45,21 @@ LayerNames nomic_bert_names(const std::string& at) {
           .norm2_after = at + ".norm2"};
 }
 
+LayerNames deberta_names(const std::string& encoder, const std::string& number) {
+  const std::string at = encoder + "layer." + number;
+  const std::string own = at + ".attention.self.";
+  return {.attention = {.qkv = {own + "query_proj", own + "key_proj", own + "value_proj"},
+                        .distance_rows = {.table = encoder + "rel_embeddings",
+                                          .norm = encoder + "LayerNorm",
+                                          .for_queries = own + "pos_key_proj",
+                                          .for_keys = own + "pos_query_proj"}},
+          .attention_output = at + ".attention.output.dense",
+          .norm1_after = at + ".attention.output.LayerNorm",
+          .ffn_input = {at + ".intermediate.dense"},
+          .ffn_output = at + ".output.dense",
+          .norm2_after = at + ".output.LayerNorm"};
+}
+
 LayerNames modern_bert_names(const std::string& at) {
   return {.norm1 = at + ".attn_norm",
           .attention = {.qkv = {at + ".attn.Wqkv"}},
@@ -56,7 +71,9 @@ LayerNames modern_bert_names(const std::string& at) {
 
 }  // namespace
 
-std::optional<LayerNames> encoder_layer_names(formats::Family family, const std::string& number) {
+std::optional<LayerNames> encoder_layer_names(const formats::ModelConfig& config,
+                                              const std::string& number) {
+  const formats::Family family = config.family;
   if (family == formats::Family::kBert) return encoder_names("bert.encoder.layer." + number);
   if (family == formats::Family::kRoberta || family == formats::Family::kXlmRoberta) {
     return encoder_names("roberta.encoder.layer." + number);
@@ -68,6 +85,7 @@ std::optional<LayerNames> encoder_layer_names(formats::Family family, const std:
   if (family == formats::Family::kNomicBert) {
     return nomic_bert_names("nomic_bert.encoder.layers." + number);
   }
+  if (family == formats::Family::kDebertaV2) return deberta_names("deberta.encoder.", number);
   if (family == formats::Family::kModernBert) return modern_bert_names("model.layers." + number);
   return std::nullopt;
 }

@@ -6,12 +6,13 @@
 #include <optional>
 #include <string>
 
-#include "formats/family.h"
+#include "formats/model_config.h"
 #include "model/layer_names.h"
 
 namespace jige::model {
 
 // Those of the layer of this number; nothing of families that are no encoders.
-std::optional<LayerNames> encoder_layer_names(formats::Family family, const std::string& number);
+std::optional<LayerNames> encoder_layer_names(const formats::ModelConfig& config,
+                                              const std::string& number);
 
 }  // namespace jige::model

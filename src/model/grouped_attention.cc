@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "model/rope_table.h"
-#include "ops/distance_scores.h"
 #include "ops/elementwise.h"
 #include "ops/gate.h"
 #include "ops/rope.h"
@@ -75,12 +74,7 @@ GroupedAttention::GroupedAttention(const formats::ModelConfig& config,
     sinks_ = params.size();
     params.push_back({.name = names.sinks, .shape = Shape{heads_}});
   }
-  if (config.distance_buckets > 0) {
-    distances_ = params.size();
-    params.push_back({.name = names.distances + ".weight",
-                      .shape = Shape{config.distance_buckets, heads_},
-                      .whole = true});
-  }
+  add_distances(config, names, options, params);
 }
 
 void GroupedAttention::place(const formats::ModelConfig& config, int64_t layer) {
@@ -104,10 +98,12 @@ void GroupedAttention::place(const formats::ModelConfig& config, int64_t layer) 
 
 void GroupedAttention::plan_forward(Placement& at, DType compute, ops::WeightFormat format) {
   qkv_.plan_forward(at, compute, format);
+  if (rows_ && rows_->projection) rows_->projection->plan_forward(at, compute, format);
 }
 
 void GroupedAttention::plan_backward(Placement& at, DType compute, ops::WeightFormat format) {
   qkv_.plan_backward(at, compute, format);
+  if (rows_ && rows_->projection) rows_->projection->plan_backward(at, compute, format);
 }
 
 GroupedAttention::Activations GroupedAttention::place_saved(Placement& at, int64_t token_count,
@@ -131,9 +127,7 @@ GroupedAttention::Activations GroupedAttention::place_unsaved(Placement& at, int
   const int64_t rest = shares_ ? k_begin() : qkv_columns();
   views.qkv = at.take(compute, Shape{token_count, rest + gate_columns()});
   views.u = qkv_.place_product(at, token_count, compute);
-  if (distances_) {
-    views.distances = at.take(DType::kF32, Shape{heads_, ops::distance_count(token_count)});
-  }
+  place_distances(at, token_count, compute, views);
   return views;
 }
 
@@ -189,14 +183,15 @@ int64_t GroupedAttention::workspace_bytes(int64_t token_count, DType compute, Pa
 }
 
 int64_t GroupedAttention::thread_scratch_bytes(int64_t token_count) const {
-  return ops::attention_scratch_bytes(shape(), token_count);
+  const int64_t distances = rows_ ? ops::attention_distance_scratch_bytes(shape()) : 0;
+  return ops::attention_scratch_bytes(shape(), token_count) + distances;
 }
 
 double GroupedAttention::forward_flops(double token_count, double context_mean) const {
   const int64_t seen = window_ > 0 ? window_ : chunk_;
   const double sides = looks_ahead_ ? 2.0 : 1.0;
   const double window = seen > 0 ? static_cast<double>(seen) : context_mean;
-  return 4.0 * token_count * sides * std::min(context_mean, window) *
+  return 2.0 * (1.0 + score_products()) * token_count * sides * std::min(context_mean, window) *
          static_cast<double>(q_columns());
 }
 
@@ -280,11 +275,7 @@ void GroupedAttention::attend(const BlockContext& context, const BlockWeights& w
                               const Activations& views) const {
   if (context.exchange) return attend_pieces(context, weights, dst, heads, views);
   ops::AttentionShape own = shape(weights);
-  if (views.distances) {
-    const TensorView scores = make_distances(context.stream, weights, batch, views.distances);
-    own.distances = scores.as<float>() + (scores.columns() - ops::kDistancesBeyond) / 2 - 1;
-    own.distance_stride = scores.columns();
-  }
+  set_distances(context.stream, weights, batch, context.compute, views, own);
   ops::attention_forward(context.stream, {.dst = dst,
                                           .q = heads.q,
                                           .k = heads.k,

@@ -14,7 +14,10 @@
 // chunk of the sequence alone, or those behind them, too. A layer that has the keys and values of
 // an earlier one has queries alone, and reads those from the stream (stream_layout.h), or in
 // inference from that layer's cache. Scores may depend on the distance of query and key, too, by a
-// table of all layers (ops/distance_scores.h).
+// table of all layers: of numbers (ops/distance_scores.h), or of rows [2S, D] that queries and keys
+// are multiplied with (ops/distance_rows.h), behind a norm of all layers and a projection: that of
+// queries and keys, or of their own. Of the rows those that a batch's longest sequence needs are
+// projected in every F.
 //
 // saved: the product (before head norms where there are any, after rope where none are behind it),
 // the log-sum-exp of scores, 1/std of the head norms, and what attention gave where gates come
@@ -30,6 +33,7 @@
 
 #include "model/attention.h"
 #include "model/norm_layer.h"
+#include "ops/distance_rows.h"
 
 namespace jige::model {
 
@@ -42,6 +46,13 @@ struct GroupedAttentionNames {
   std::string sinks;                // without suffix
   std::string head_gates;
   std::string distances;  // scores by distance
+  struct DistanceRows {
+    std::string table;
+    std::string norm;
+    std::string for_queries;  // what projects rows that queries are multiplied with
+    std::string for_keys;
+  };
+  DistanceRows distance_rows = {};
 };
 
 struct GroupedAttentionOptions {
@@ -58,12 +69,17 @@ class GroupedAttention final : public Attention {
                    const GroupedAttentionOptions& options, std::vector<ParamSpec>& params);
 
   int64_t columns() const override { return q_columns(); }
-  std::vector<const Projection*> projections() const override { return {&qkv_}; }
+  std::vector<const Projection*> projections() const override {
+    if (rows_ && rows_->projection) return {&qkv_, &*rows_->projection};
+    return {&qkv_};
+  }
   void plan_forward(Placement& at, DType compute, ops::WeightFormat format) override;
   void plan_backward(Placement& at, DType compute, ops::WeightFormat format) override;
   void pack(Stream& stream, const BlockWeights& weights, DType compute,
             PackFor use) const override {
-    qkv_.pack(stream, weights, compute, use);
+    for (const Projection* projection : projections()) {
+      projection->pack(stream, weights, compute, use);
+    }
   }
   int64_t saved_bytes(int64_t token_count, DType compute) const override;
   int64_t pending_bytes(int64_t token_count, DType compute) const override;
@@ -93,6 +109,9 @@ class GroupedAttention final : public Attention {
     NormStats stats_q, stats_k, stats_v;
     TensorView u;          // adapters
     TensorView distances;  // [H, distance_count(T)] f32: scores by distance, in inference
+    // Rows by distance, in inference: [R, D], what is projected [R, columns], both of the compute
+    // type, and the row of each distance, [2T - 1] i32.
+    TensorView rows, projected, row_of;
   };
   // What X leaves for W.
   struct Gradients {
@@ -216,9 +235,18 @@ class GroupedAttention final : public Attention {
   }
   bool any_gates() const { return gated_ || head_gates_; }
   ops::AttentionShape shape() const;
-  // Scores by distance for the longest sequence of a batch, in a part of their place.
-  TensorView make_distances(Stream& stream, const BlockWeights& weights, const Batch& batch,
-                            const TensorView& place) const;
+  // Appends the parameters of scores or rows by distance, where there are any.
+  void add_distances(const formats::ModelConfig& config, const GroupedAttentionNames& names,
+                     const GroupedAttentionOptions& options, std::vector<ParamSpec>& params);
+  void place_distances(Placement& at, int64_t token_count, DType compute, Activations& views) const;
+  // Makes them for the longest sequence of a batch, in a part of their place, and says in `own`
+  // where they are.
+  void set_distances(Stream& stream, const BlockWeights& weights, const Batch& batch, DType compute,
+                     const Activations& views, ops::AttentionShape& own) const;
+  void set_distance_rows(Stream& stream, const BlockWeights& weights, int64_t tokens, DType compute,
+                         const Activations& views, ops::AttentionShape& own) const;
+  // How much more is multiplied for scores than queries with keys.
+  double score_products() const;
   // The same with the sinks, where the layer has any.
   ops::AttentionShape shape(const BlockWeights& weights) const;
 
@@ -235,8 +263,16 @@ class GroupedAttention final : public Attention {
   double score_cap_ = 0;
   std::optional<size_t> sinks_;      // its place among the parameters
   std::optional<size_t> distances_;  // that of the table of scores by distance
-  bool head_norms_ = false;          // of each head or of all
-  bool turns_first_ = false;         // norms of heads are behind their turning
+  struct DistanceRows {
+    ops::DistanceTable table;
+    size_t param = 0;  // that of the table of rows
+    bool for_queries = false, for_keys = false;
+    std::optional<NormLayer> norm;
+    std::optional<Projection> projection;  // without it that of queries and keys
+  };
+  std::optional<DistanceRows> rows_;
+  bool head_norms_ = false;   // of each head or of all
+  bool turns_first_ = false;  // norms of heads are behind their turning
   bool gated_ = false;
   bool head_gates_ = false;
   bool keys_are_values_ = false;

@@ -248,8 +248,10 @@ bool has_single_parts(formats::Family family) {
 }
 
 // Of families that have all names of a layer to themselves.
-std::optional<LayerNames> own_layer_names(formats::Family family, const std::string& number) {
-  if (auto names = encoder_layer_names(family, number)) return names;
+std::optional<LayerNames> own_layer_names(const formats::ModelConfig& config,
+                                          const std::string& number) {
+  const formats::Family family = config.family;
+  if (auto names = encoder_layer_names(config, number)) return names;
   if (family == formats::Family::kGpt2) {
     const std::string at = "transformer.h." + number;
     return LayerNames{.norm1 = at + ".ln_1",
@@ -397,7 +399,7 @@ void set_own_names(LayerNames& names, formats::Family family, const std::string&
 
 LayerNames layer_names(const formats::ModelConfig& config, int64_t index) {
   const std::string number = std::to_string(index);
-  if (auto names = own_layer_names(config.family, number)) return *std::move(names);
+  if (auto names = own_layer_names(config, number)) return *std::move(names);
   if (has_single_parts(config.family)) {
     return single_part_names(number, formats::is_recurrent(config, index));
   }

@@ -110,7 +110,7 @@ bool of_encoder_heads(const formats::ModelConfig& config, const std::string& nam
   if (!formats::is_encoder(config.family)) return false;
   const std::string base = Architecture::base_name(name);
   for (const char* module : {"pooler.", "cls.", "classifier.", "lm_head.", "head.", "decoder.",
-                             "pre_classifier.", "vocab_"}) {
+                             "pre_classifier.", "vocab_", "lm_predictions.", "mask_predictions."}) {
     if (base.starts_with(module)) return true;
   }
   return base == "embeddings.position_ids";

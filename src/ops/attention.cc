@@ -58,6 +58,14 @@ cpu::AttentionKeys keys_of(const Problem& problem, const AttentionWork& work) {
   return keys;
 }
 
+// Of the head whose columns begin so.
+cpu::AttentionDistanceRows distance_rows_of(const AttentionDistanceTables& tables, int64_t column) {
+  cpu::AttentionDistanceRows rows{.row_of = tables.row_of};
+  if (tables.for_queries) rows.for_queries = attention_source(tables.for_queries, 0, column);
+  if (tables.for_keys) rows.for_keys = attention_source(tables.for_keys, 0, column);
+  return rows;
+}
+
 cpu::AttentionRows work_rows(const Problem& problem, const AttentionWork& work) {
   const SequenceSpan& sequence = problem.sequences[static_cast<size_t>(work.sequence)];
   const int64_t heads = problem.shape.head_count / problem.shape.kv_head_count;
@@ -84,6 +92,9 @@ cpu::AttentionRows work_rows(const Problem& problem, const AttentionWork& work) 
     rows.distance_stride = problem.shape.distance_stride;
     rows.distances = problem.shape.distances + work.kv_head * heads * rows.distance_stride;
   }
+  if (problem.shape.distance_tables.row_of) {
+    rows.distance_rows = distance_rows_of(problem.shape.distance_tables, column);
+  }
   if (problem.shape.sinks) rows.sinks = problem.shape.sinks + work.kv_head * heads;
   rows.row_begin = work.row_begin;
   rows.row_count = work.row_count;
@@ -106,8 +117,10 @@ void run(const Problem& problem, CpuDevice& device) {
   const AttentionSchedule schedule =
       make_attention_schedule(problem.sequences, problem.shape,
                               {.thread_count = team.size(), .in_tiles = in_tiles(problem)});
-  const int64_t tile_bytes =
-      cpu::attention_scratch_bytes(static_cast<int32_t>(problem.shape.head_dim));
+  const auto head_dim = static_cast<int32_t>(problem.shape.head_dim);
+  const int64_t tile_bytes = cpu::attention_scratch_bytes(head_dim);
+  const bool distant = problem.shape.distance_tables.row_of != nullptr;
+  const int64_t distance_bytes = distant ? attention_distance_scratch_bytes(problem.shape) : 0;
   // Between the two loops another stream may have the device's threads and their scratch; this
   // memory is the stream's own thread's, and kept like it.
   thread_local std::vector<float> partials;
@@ -116,7 +129,8 @@ void run(const Problem& problem, CpuDevice& device) {
   float* const partial = partials.data();
   const auto run_one = [&](const AttentionWork& work, int worker, auto kernel) {
     cpu::AttentionRows rows = work_rows(problem, work);
-    rows.scratch = device.scratch(worker, tile_bytes);
+    rows.scratch = device.scratch(worker, tile_bytes + distance_bytes);
+    rows.distance_scratch = static_cast<char*>(rows.scratch) + tile_bytes;
     if (work.partial_offset >= 0) rows.partial = partial + work.partial_offset;
     kernel(rows);
   };
@@ -176,6 +190,10 @@ void attention_forward(Stream& stream, const AttentionForward& args) {
   if (on_cuda(stream)) return attention_forward_on_gpu(stream, args);
   submit(stream,
          {args.dst, args.q, args.lse, args.sequences, shape, args.k, args.v, {}, args.key_begins});
+}
+
+int64_t attention_distance_scratch_bytes(const AttentionShape& shape) {
+  return cpu::attention_distance_scratch_bytes(static_cast<int32_t>(shape.head_dim));
 }
 
 namespace {

@@ -25,6 +25,16 @@ namespace jige::ops {
 // The widest heads there may be.
 inline constexpr int64_t kAttentionDimMax = 640;
 
+// What scores get besides: products of queries with rows of one table and of keys with those of
+// another, by how far a key stands behind its query: row row_of[key − query] of both, for distances
+// from 1 − n to n − 1, n the tokens of the longest sequence (ops/distance_rows.h). Either table may
+// be empty; products are times the scale of scores.
+struct AttentionDistanceTables {
+  TensorView for_queries;           // [rows, H·d], of the type of queries and keys
+  TensorView for_keys;              // likewise
+  const int32_t* row_of = nullptr;  // memory that outlives the work; null: there are none
+};
+
 struct AttentionShape {
   int64_t head_count = 0;     // H
   int64_t kv_head_count = 0;  // G
@@ -40,6 +50,8 @@ struct AttentionShape {
   // REQUIRES: both_sides, and no cap.
   const float* distances = nullptr;
   int64_t distance_stride = 0;
+  // REQUIRES: both_sides, no cap, and a key head for every query head.
+  AttentionDistanceTables distance_tables = {};
   // [H] learned scores that take part in the softmax of their query head and have no value; null:
   // none. Memory that outlives the work.
   const float* sinks = nullptr;
@@ -125,6 +137,8 @@ void attention_sink_slopes(Stream& stream, const AttentionSinkSlopes& args);
 // Scratch that attention forward and backward take of each thread, for sequences of up to
 // `length_max` tokens.
 int64_t attention_scratch_bytes(const AttentionShape& shape, int64_t length_max);
+// What forward takes besides where scores get products with rows by distance.
+int64_t attention_distance_scratch_bytes(const AttentionShape& shape);
 
 // Paged key/value cache of one layer. A block holds 16 tokens of every key/value head:
 // [block][G]{ keys [d][16] ; values [16][d] }: keys lie interleaved so that 16 scores are one

@@ -76,6 +76,9 @@ void check_attention_shape(const AttentionShape& shape) {
   JIGE_CHECK(shape.window >= 0, "window {}", shape.window);
   JIGE_CHECK(!shape.distances || (shape.both_sides && shape.cap == 0),
              "scores by distance where queries do not see both sides, or under a cap");
+  JIGE_CHECK(!shape.distance_tables.row_of ||
+                 (shape.both_sides && shape.cap == 0 && shape.head_count == shape.kv_head_count),
+             "rows by distance where queries do not see both sides, share keys or have a cap");
 }
 
 void check_attention_matrix(const TensorView& view, const char* name, int64_t rows,

@@ -14,6 +14,7 @@
 #include "base/check.h"
 #include "base/rough_normal.h"
 #include "ops/attention.h"
+#include "ops/distance_rows.h"
 #include "ops/distance_scores.h"
 #include "ops/double_rows.h"
 #include "tensor/cpu_device.h"
@@ -99,6 +100,9 @@ struct Inputs {
   std::vector<int> lengths;
   Matrix q, k, v;
   std::vector<float> distances = {};  // what shape.distances is in
+  // What shape.distance_tables is in.
+  Matrix for_queries = {}, for_keys = {};
+  std::vector<int32_t> row_of = {};
 
   int64_t rows() const { return std::accumulate(lengths.begin(), lengths.end(), int64_t{0}); }
 };
@@ -114,8 +118,32 @@ struct InputOptions {
   uint64_t seed = 1;
   double cap = 0;
   bool both_sides = false;
-  bool distances = false;  // scores by distance
+  bool distances = false;    // scores by distance
+  DistanceTable table = {};  // rows by distance, where it has any
+  bool for_queries = true;   // which of its products there are
+  bool for_keys = true;
 };
+
+inline void add_distance_rows(const InputOptions& options, Rng& rng, Inputs& in) {
+  const int64_t tokens = *std::ranges::max_element(options.lengths);
+  const DistanceRowRange range = distance_rows_of(options.table, tokens);
+  const int64_t columns = options.heads * options.dim;
+  for (int64_t i = 1 - tokens; i < tokens; ++i) {
+    in.row_of.push_back(static_cast<int32_t>(distance_row(options.table, -i) - range.first));
+  }
+  AttentionDistanceTables& tables = in.shape.distance_tables;
+  tables.row_of = in.row_of.data() + tokens - 1;
+  if (options.for_queries) {
+    in.for_queries = Matrix(options.q_dtype, range.count(), columns, 2);
+    in.for_queries.fill_normal(rng);
+    tables.for_queries = in.for_queries.view();
+  }
+  if (options.for_keys) {
+    in.for_keys = Matrix(options.q_dtype, range.count(), columns, 4);
+    in.for_keys.fill_normal(rng);
+    tables.for_keys = in.for_keys.view();
+  }
+}
 
 inline Inputs make_inputs(const InputOptions& options) {
   Inputs in;
@@ -131,6 +159,7 @@ inline Inputs make_inputs(const InputOptions& options) {
   in.q.fill_normal(rng, 2.0);
   in.k.fill_normal(rng);
   in.v.fill_normal(rng);
+  if (options.table.side > 0) add_distance_rows(options, rng, in);
   if (!options.distances) return in;
   const int64_t tokens = *std::ranges::max_element(options.lengths);
   in.shape.distance_stride = distance_count(tokens);
@@ -196,6 +225,23 @@ inline KeyRange seen_keys(const AttentionShape& shape, int64_t i, int64_t count)
           shape.both_sides ? std::min(count, i + reach) : i + 1};
 }
 
+// What the rows of tables by distance add to the product of a query and a key.
+inline double distance_products(const Inputs& in, const HeadInputs& head, const HeadPlace& place,
+                                int64_t i, int64_t j) {
+  const AttentionDistanceTables& tables = in.shape.distance_tables;
+  if (!tables.row_of) return 0;
+  const int64_t d = in.shape.head_dim;
+  double sum = 0;
+  for (int64_t c = 0; c < d; ++c) {
+    const int64_t column = place.head * d + c;
+    const double q = head.q[static_cast<size_t>(i * d + c)];
+    const double k = head.k[static_cast<size_t>(j * d + c)];
+    if (tables.for_queries) sum += q * in.for_queries.get(tables.row_of[j - i], column);
+    if (tables.for_keys) sum += k * in.for_keys.get(tables.row_of[j - i], column);
+  }
+  return sum;
+}
+
 inline Oracle oracle_forward(const Inputs& in, const HeadPlace& place) {
   const int64_t n = place.length;
   const int64_t d = in.shape.head_dim;
@@ -211,7 +257,8 @@ inline Oracle oracle_forward(const Inputs& in, const HeadPlace& place) {
     if (in.shape.sinks) m = static_cast<double>(in.shape.sinks[place.head]);
     double* weights = o.weights.data() + i * n;
     for (int64_t j = seen.begin; j < seen.end; ++j) {
-      weights[j] = dot(head.q.data() + i * d, head.k.data() + j * d, d) * in.shape.scale;
+      weights[j] = dot(head.q.data() + i * d, head.k.data() + j * d, d);
+      weights[j] = (weights[j] + distance_products(in, head, place, i, j)) * in.shape.scale;
       if (in.shape.distances) {
         weights[j] += in.shape.distances[place.head * in.shape.distance_stride + j - i];
       }

@@ -152,7 +152,25 @@ class TilesRow {
       const float added = distances[place_.head * in_.shape.distance_stride + j - position_];
       return flushed(std::fma(added, 1.0f / static_cast<float>(in_.shape.scale), sum));
     }
+    if (in_.shape.distance_tables.row_of) return with_distance_rows(sum, j);
     return inner_ > 0 ? tanh_model(flushed(sum * scaled(inner_, j))) : sum;
+  }
+  float with_distance_rows(float sum, int64_t j) const {
+    const AttentionDistanceTables& tables = in_.shape.distance_tables;
+    const int64_t row = tables.row_of[j - position_];
+    const auto of = [&](const Matrix& matrix, int64_t at, int64_t column) {
+      return [&matrix, at, column](int64_t c) { return matrix.get(at, column + c); };
+    };
+    const int64_t column = place_.head * dim_;
+    if (tables.for_queries) {
+      sum = flushed(sum + tile_sum(0, dim_, of(in_.q, place_.row + position_, column),
+                                   of(in_.for_queries, row, column)));
+    }
+    if (tables.for_keys) {
+      sum = flushed(sum + tile_sum(0, dim_, of(in_.for_keys, row, column),
+                                   of(in_.k, place_.row + j, kv_column_)));
+    }
+    return sum;
   }
   float factor(int64_t j) const { return inner_ > 0 ? factor_ : scaled(factor_, j); }
   // A factor of the scores times the scale of a key.

@@ -9,6 +9,7 @@
 #include "base/cpu.h"
 #include "kernels/cpu/quant_levels.h"
 #include "kernels/cpu/quant_plain.h"
+#include "ops/kernel_rows.h"
 #include "ops/linear_test_support.h"
 #include "tensor/cpu_device.h"
 

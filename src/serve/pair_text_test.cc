@@ -24,7 +24,8 @@ using testing::value_of;
 
 const char* const kPairModels[] = {"bert",         "roberta",     "xlm_roberta", "qwen3",
                                    "qwen3_untied", "qwen3_class", "modernbert",  "modernbert_mean",
-                                   "distilbert",   "mpnet",       "nomic"};
+                                   "distilbert",   "mpnet",       "nomic",       "deberta",
+                                   "deberta_own",  "deberta_keys"};
 
 // A recorded folder, ready to judge.
 struct RecordedPairs {

@@ -33,6 +33,9 @@ from transformers import (
     BertConfig,
     BertModel,
     BertTokenizerFast,
+    DebertaV2Config,
+    DebertaV2Model,
+    DebertaV2Tokenizer,
     DistilBertConfig,
     DistilBertModel,
     Gemma3TextConfig,
@@ -267,6 +270,35 @@ MODELS = {
         None,
         [{}, {"dimensions": 12}],
     ),
+    # As v3: no positions but those of scores, rows behind a norm; texts beyond their reach.
+    "deberta": (
+        DebertaV2Model,
+        DebertaV2Config(**ENCODER, max_position_embeddings=160, relative_attention=True,
+                        position_buckets=10, max_relative_positions=32,
+                        pos_att_type="p2c|c2p", share_att_key=True, norm_rel_ebd="layer_norm",
+                        position_biased_input=False, type_vocab_size=0),
+        torch.bfloat16,
+        "unigram",
+        {"word_embedding_dimension": 24, "pooling_mode_mean_tokens": True},
+        True,
+        {"query": "query: "},
+        None,
+        [{}, {"prompt": "query"}, {"max_seq_length": 11}],
+    ),
+    # Rows of their own projections for queries alone, a row a distance, positions and token types.
+    "deberta_own": (
+        DebertaV2Model,
+        DebertaV2Config(**ENCODER, max_position_embeddings=160, relative_attention=True,
+                        max_relative_positions=14, pos_att_type=["c2p"],
+                        position_biased_input=True, type_vocab_size=2, hidden_act="gelu_new"),
+        torch.float32,
+        "unigram",
+        {"word_embedding_dimension": 24, "pooling_mode_cls_token": True},
+        True,
+        {},
+        None,
+        [{}],
+    ),
 }
 
 
@@ -280,6 +312,18 @@ def make_bert_tokenizer():
     )
     tokenizer.train_from_iterator(TEXTS + [QUERY], trainer)
     return BertTokenizerFast(vocab=tokenizer.get_vocab(), model_max_length=96)
+
+
+def make_unigram_tokenizer():
+    tokenizer = tokenizers.Tokenizer(models.Unigram())
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    special = ["[PAD]", "[CLS]", "[SEP]", "[UNK]"]
+    trainer = trainers.UnigramTrainer(
+        vocab_size=VOCAB - 1, special_tokens=special, unk_token="[UNK]", show_progress=False
+    )
+    tokenizer.train_from_iterator(TEXTS + [QUERY], trainer)
+    pieces = json.loads(tokenizer.to_str())["model"]["vocab"]
+    return DebertaV2Tokenizer(vocab=[tuple(piece) for piece in pieces])
 
 
 def make_tokenizer(before, after, pad):
@@ -323,7 +367,10 @@ def write_model(name, folder, seed):
     model.to(dtype).save_pretrained(folder)
     # RoBERTa gives tokens of padding no position.
     pad = "roberta" in name or name in ("modernbert", "mpnet")
-    tokenizer = make_tokenizer(*around, pad) if around else make_bert_tokenizer()
+    if around == "unigram":
+        tokenizer = make_unigram_tokenizer()
+    else:
+        tokenizer = make_tokenizer(*around, pad) if around else make_bert_tokenizer()
     tokenizer.save_pretrained(folder)
     modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
     for inputs, outputs, bias, activation in DENSE.get(name, []):

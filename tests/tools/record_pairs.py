@@ -29,6 +29,8 @@ from transformers import (
     BertConfig,
     BertForSequenceClassification,
     BertTokenizerFast,
+    DebertaV2Config,
+    DebertaV2ForSequenceClassification,
     DistilBertConfig,
     DistilBertForSequenceClassification,
     ModernBertConfig,
@@ -165,6 +167,38 @@ def modern_tokenizer():
     )
 
 
+# As published tokenizers of DeBERTa v3 are written.
+def unigram_tokenizer():
+    tokenizer = tokenizers.Tokenizer(models.Unigram())
+    spaces = tokenizers.Regex(" {2,}")
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.Strip(), normalizers.Replace(spaces, " ")]
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace()])
+    tokenizer.decoder = decoders.Metaspace()
+    special = ["[PAD]", "[CLS]", "[SEP]", "[UNK]"]
+    trainer = trainers.UnigramTrainer(
+        vocab_size=VOCAB - 1, special_tokens=special, unk_token="[UNK]", show_progress=False
+    )
+    tokenizer.train_from_iterator(DOCUMENTS + [QUERY], trainer)
+    tokenizer.add_special_tokens(["[MASK]"])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS]:0 $A:0 [SEP]:0",
+        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+        special_tokens=[(token, tokenizer.token_to_id(token)) for token in ("[CLS]", "[SEP]")],
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        mask_token="[MASK]",
+        model_max_length=128,
+        model_input_names=["input_ids", "attention_mask", "token_type_ids"],
+    )
+
+
 def qwen3_tokenizer():
     return PreTrainedTokenizerFast(
         tokenizer_object=make_tokenizer(
@@ -271,6 +305,38 @@ MODELS = {
         NomicBertConfig(**ENCODER, max_position_embeddings=96),
         torch.float32,
         make_bert_tokenizer,
+        {},
+        None,
+    ),
+    "deberta": (
+        DebertaV2ForSequenceClassification,
+        DebertaV2Config(**ENCODER, max_position_embeddings=128, relative_attention=True,
+                        position_buckets=16, pos_att_type="p2c|c2p", share_att_key=True,
+                        norm_rel_ebd="layer_norm", position_biased_input=False, type_vocab_size=0),
+        torch.float16,
+        unigram_tokenizer,
+        {},
+        None,
+    ),
+    # Every product by projections of its own, token types, another activation behind the pooling.
+    "deberta_own": (
+        DebertaV2ForSequenceClassification,
+        DebertaV2Config(**ENCODER, max_position_embeddings=128, relative_attention=True,
+                        position_buckets=12, max_relative_positions=40,
+                        pos_att_type="c2p|p2c", norm_rel_ebd="none", type_vocab_size=2,
+                        pooler_hidden_act="tanh"),
+        torch.float32,
+        unigram_tokenizer,
+        {"sentence_transformers": {"activation_fn": IDENTITY, "version": "5.0.0"}},
+        None,
+    ),
+    "deberta_keys": (
+        DebertaV2ForSequenceClassification,
+        DebertaV2Config(**ENCODER, max_position_embeddings=128, relative_attention=True,
+                        position_buckets=64, pos_att_type="p2c", share_att_key=False,
+                        norm_rel_ebd="layer_norm", position_biased_input=False, type_vocab_size=0),
+        torch.float32,
+        unigram_tokenizer,
         {},
         None,
     ),

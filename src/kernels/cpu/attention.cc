@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/cpu.h"
+#include "kernels/cpu/attention_distance_layout.h"
 #include "kernels/cpu/attention_tiled_layout.h"
 #include "kernels/cpu/gemm_choice.h"
 
@@ -90,6 +91,14 @@ AttentionProducts attention_products(bool all_bf16, float scale) noexcept {
 int64_t attention_scratch_bytes(int32_t head_dim) noexcept {
   return std::max(attention_forward_scratch(nullptr, head_dim, kAttentionRowsMax).bytes,
                   attention_tiled_scratch(nullptr, head_dim, kAttentionTiledRowsMax).bytes);
+}
+
+int64_t attention_distance_scratch_bytes(int32_t head_dim) noexcept {
+  const int64_t depth = int64_t{attention_depth_steps(head_dim)} * 32;
+  return std::max(
+      attention_distance_scratch<float>(nullptr, attention_row_floats(head_dim), kAttentionRowsMax)
+          .bytes,
+      attention_distance_scratch<uint16_t>(nullptr, depth, kAttentionTiledRowsMax).bytes);
 }
 
 int64_t attention_partial_floats(int32_t row_count, int32_t head_dim) noexcept {

@@ -24,6 +24,9 @@
 // Where scores have a cap c, each becomes c·tanh(s(j)·(1/c)), 1/c in f32, before anything else is
 // done with it.
 // Where scores depend on the distance, too, each becomes s(j) + d(j − position) in f32 likewise.
+// Where they get products with rows by distance, K for queries and Q for keys, each becomes
+// (s(j) + u) + v, u the chain over c of fma(scale·q[c], K[c], ·) and v that of
+// fma(scale·Q[c], k[j][c], ·), both from 0; what is left out is not added.
 // Keys, tiles and splits that a row does not see are not touched for it, or are exact no-ops
 // (α = exp(0) = 1, l + 0); so how rows share a tile, and which splits run on which thread, leaves
 // no trace, and values that a row does not see may be anything, NaN too.
@@ -39,7 +42,8 @@
 // of attention_products_amx.h or of attention_products_pairs.h:
 //   score    S(j) = product over c, from 0; x(j) = S(j)·f with f = scale·log2 e in f32; under a cap
 //            c the same of tanh(S(j)·(scale·(1/c))) and f = c·log2 e; with scores by distance of
-//            fma(d(j − position), 1/scale, S(j))
+//            fma(d(j − position), 1/scale, S(j)); with rows by distance (S(j) + u) + v of products
+//            q·K and Q·k likewise
 //   tile     64 keys: m' = max(m, f·max S); α = 2^(m − m');
 //            p(j) = 2^fma(S(j), f, −m'); powers by power_of_two (attention_tiles.h);
 //              l = l·α, lanes as above (of p in f32, not as rounded for the product)
@@ -96,6 +100,14 @@ struct AttentionKeys {
   const void* scales = nullptr;
 };
 
+// Rows of two tables by distance: what a query is multiplied with, and what a key is, besides each
+// other. `row_of[key − query]` is their row, for distances between 1 − key_count and key_count − 1;
+// a table without data has no part.
+struct AttentionDistanceRows {
+  AttentionSource for_queries, for_keys;  // of the head's row 0
+  const int32_t* row_of = nullptr;        // null: there are none
+};
+
 // Query rows of one sequence and one key/value head. Row r is head r mod head_count of the position
 // context_count + r / head_count.
 struct AttentionRows {
@@ -119,6 +131,9 @@ struct AttentionRows {
   // apart. Or null.
   const float* distances = nullptr;
   int64_t distance_stride = 0;
+  // Likewise, and one head alone: in the type of keys and queries where these are all bf16.
+  AttentionDistanceRows distance_rows;
+  void* distance_scratch = nullptr;  // attention_distance_scratch_bytes, aligned to 64 bytes
   int32_t row_begin = 0;
   int32_t row_count = 0;
   // Splits [split_begin, split_end). Without `partial` these must be all splits the rows see.
@@ -136,6 +151,8 @@ AttentionProducts attention_products(bool all_bf16, float scale) noexcept;
 
 // Scratch of attention_rows and attention_merge.
 int64_t attention_scratch_bytes(int32_t head_dim) noexcept;
+// That of attention_rows for rows by distance.
+int64_t attention_distance_scratch_bytes(int32_t head_dim) noexcept;
 // Floats that one split of a tile of `row_count` rows takes in AttentionRows::partial.
 int64_t attention_partial_floats(int32_t row_count, int32_t head_dim) noexcept;
 

@@ -1,4 +1,5 @@
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention_distance_simd.h"
 #include "kernels/cpu/attention_rows.h"
 #include "kernels/cpu/attention_tile.h"
 
@@ -146,6 +147,9 @@ void attend(const Tile& tile, const LoadedTile& keys, int key, const int64_t* ne
     }
   }
   scores_tile<kInPlace>(scores, tile.args.row_count);
+  if constexpr (!kInPlace && !kScaled) {
+    if (tile.args.distance_rows.row_of) DistanceProducts(tile, keys, key).add();
+  }
   weigh<kScaled>(tile, keys, key);
   product_tile<false, kInPlace>(product, tile.args.row_count);
 }

@@ -3,7 +3,10 @@
 //
 // While the vector units weigh the scores of sixteen rows, the tile unit multiplies those of the
 // next and the weighed values of the previous: what it reads has left the store buffer by then.
+#include <optional>
+
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention_distance_tiles.h"
 #include "kernels/cpu/attention_few.h"
 #include "kernels/cpu/attention_load_tiles.h"
 #include "kernels/cpu/simd_math.h"
@@ -314,6 +317,8 @@ void add_values(const Tiled& t, const Group& group, const Loaded& loaded) {
 
 void attend(const Tiled& t, const Loaded& loaded) {
   const int count = (t.tile.args.row_count + 15) / 16;
+  std::optional<DistanceProducts> products;
+  if (t.tile.args.distance_rows.row_of) products.emplace(t, loaded.tile_begin);
   Group before;
   Group present = make_group(t, 0, loaded.tile_begin);
   if (!present.empty()) multiply(score_product(t, present));
@@ -322,6 +327,7 @@ void attend(const Tiled& t, const Loaded& loaded) {
     TileQueue queue;
     if (!before.empty() && loaded.finite) queue.add(value_product(t, before, t.scratch.v_tiles));
     if (!next.empty()) queue.add(score_product(t, next));
+    if (products && !present.empty()) products->add_to(present.row, present.rows, present.scores);
     weigh(t, present, &queue);
     if (!before.empty()) add_values(t, before, loaded);
     before = present;
@@ -420,7 +426,8 @@ void attention_rows(const AttentionRows& args) noexcept {
     spread_queries(t);
     return attend_all();
   }
-  const TileUnit unit(min_of(args.row_count, 16));
+  // Rows by distance come sixteen at a time, however few queries there are.
+  const TileUnit unit(args.distance_rows.row_of ? 16 : min_of(args.row_count, 16));
   attend_all();
 }
 

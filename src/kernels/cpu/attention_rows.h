@@ -31,6 +31,12 @@ struct Tile {
   const float* distances_of(int row) const {
     return args.distances + row % args.head_count * args.distance_stride - position(row);
   }
+  // The row by distance of a key and a query; the nearest that there is where rows or keys are
+  // beyond the sequence's end.
+  int64_t distance_row(int64_t distance) const {
+    const int64_t last = args.key_count - 1;
+    return args.distance_rows.row_of[distance > last ? last : distance < -last ? -last : distance];
+  }
   int position_first() const { return position(args.row_begin); }
   int position_last() const { return position(args.row_begin + args.row_count - 1); }
 };

@@ -97,6 +97,8 @@ std::string angles_text(const formats::RopeConfig& rope) {
     text += fmt::format(", yarn scaling by {:g}", rope.factor);
   } else if (rope.scaling == formats::RopeScaling::kProportional) {
     text += fmt::format(", {:g} of a head", rope.turned_share);
+  } else if (rope.scaling == formats::RopeScaling::kNtk) {
+    text += fmt::format(", ntk scaling by {:g}", rope.factor);
   }
   return text;
 }

@@ -97,7 +97,8 @@ enum class Family {
   kDistilBert,
   kMpNet,
   kNomicBert,
-  kDebertaV2
+  kDebertaV2,
+  kGte
 };
 // Families whose feed-forward layers, or some of them, are experts.
 inline constexpr bool has_experts(Family family) {

@@ -134,7 +134,7 @@ class Checker {
     if (rope.scaling == RopeScaling::kNone) return {};
     if (rope.scaling == RopeScaling::kLongRope) return longrope(rope);
     JIGE_DO(real_in_range("factor", rope.factor, 1.0, 1e6));
-    if (rope.scaling == RopeScaling::kLinear) return {};
+    if (rope.scaling == RopeScaling::kLinear || rope.scaling == RopeScaling::kNtk) return {};
     if (rope.scaling == RopeScaling::kProportional) {
       return real_in_range("partial_rotary_factor", rope.turned_share, 0.0, 1.0);
     }
@@ -268,7 +268,7 @@ class Checker {
     const bool granite = family_.granite_scales;
     JIGE_DO(require((c_.score_scale > 0) == granite,
                     granite ? "an attention_multiplier" : "no attention_multiplier"));
-    JIGE_DO(require(c_.fused_projections == family_.fused_projections,
+    JIGE_DO(require(family_.chooses_fused || c_.fused_projections == family_.fused_projections,
                     family_.fused_projections ? "fused projections" : "no fused projections"));
     JIGE_DO(require(family_.chooses_neighbours || c_.turns_neighbours == family_.turns_neighbours,
                     family_.turns_neighbours ? "neighbouring columns that turn together"
@@ -282,6 +282,7 @@ class Checker {
     JIGE_DO(require(family_.turns_parts || family_.latent_attention || c_.rotary_dim == 0,
                     "heads that turn as a whole"));
     const bool longrope = c_.family == Family::kPhi3 || c_.family == Family::kMiniCpm3;
+    JIGE_DO(require(c_.family == Family::kGte || c_.rope.scaling != RopeScaling::kNtk, "no ntk"));
     JIGE_DO(require(longrope || c_.rope.scaling != RopeScaling::kLongRope, "no longrope"));
     const bool by_theta = family_.unturned == UnturnedRule::kByTheta;
     JIGE_DO(
@@ -340,10 +341,15 @@ class Checker {
                     family_.head_bias ? "a bias on the head" : "no bias on the head"));
     JIGE_DO(require(!c_.head_bias || !c_.tied_embeddings,
                     "a head of their own, with its bias: \"tie_word_embeddings\" must be false"));
+    const bool inputs = family_.biases != BiasRule::kNotMlpInput;
+    JIGE_DO(require(c_.mlp_input_bias == inputs, inputs
+                                                     ? "biases on all products of the MLP or none"
+                                                     : "no biases on the MLP's first products"));
     switch (family_.biases) {
       case BiasRule::kNone:
         JIGE_DO(require(!c_.qkv_bias && !c_.output_bias, "no attention biases"));
         return require(!c_.mlp_bias, "no MLP biases");
+      case BiasRule::kNotMlpInput:
       case BiasRule::kEverywhere:
         return require(c_.qkv_bias && c_.output_bias && c_.mlp_bias, "biases everywhere");
       case BiasRule::kQkv:

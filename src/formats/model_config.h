@@ -58,7 +58,7 @@ enum class ActivationKind {
 };
 // kNone: of models whose attention scores alone know where a token stands.
 enum class PositionKind { kRotary, kLearned, kNone };
-enum class RopeScaling { kNone, kLinear, kLlama3, kLongRope, kYarn, kProportional };
+enum class RopeScaling { kNone, kLinear, kLlama3, kLongRope, kYarn, kProportional, kNtk };
 
 // Whether an activation multiplies with a gate: gate and up are then two products.
 constexpr bool has_gate(ActivationKind activation) {
@@ -69,10 +69,10 @@ constexpr bool has_gate(ActivationKind activation) {
 struct RopeConfig {
   double theta = 10000.0;
   RopeScaling scaling = RopeScaling::kNone;
-  double factor = 1.0;            // linear, llama3, yarn and proportional
+  double factor = 1.0;            // linear, llama3, yarn, proportional and ntk
   double low_freq_factor = 1.0;   // llama3
   double high_freq_factor = 4.0;  // llama3
-  int64_t original_context = 0;   // all but linear: original_max_position_embeddings
+  int64_t original_context = 0;   // of some: original_max_position_embeddings
   // yarn: the turns within the original context from which a pair keeps its frequency, and up to
   // which it is divided by the factor; whether the pairs where that is so are rounded to whole
   // ones.
@@ -346,6 +346,7 @@ struct ModelConfig {
   bool qkv_bias = false;
   bool output_bias = false;  // attention output projection
   bool mlp_bias = false;
+  bool mlp_input_bias = true;      // where that is so, on the first products, too
   bool head_bias = false;          // LM head
   bool attention_sinks = false;    // a learned score a query head, without a value
   bool attention_gate = false;     // results of heads are times the sigmoid of a product

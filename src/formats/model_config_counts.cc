@@ -109,7 +109,8 @@ int64_t count_parameters(const ModelConfig& config, int64_t experts) {
   const bool norm_bias = config.norm == NormKind::kLayer && config.norm_bias;
   const int64_t norm = !config.norm_weights ? 0 : norm_bias ? 2 * width : width;
   int64_t dense = (gated ? 3 : 2) * width * config.ffn_size;  // a feed-forward part
-  if (config.mlp_bias) dense += (gated ? 2 : 1) * config.ffn_size + width;
+  if (config.mlp_bias) dense += width;
+  if (config.mlp_bias && config.mlp_input_bias) dense += (gated ? 2 : 1) * config.ffn_size;
   if (config.activation == ActivationKind::kXielu) dense += 4;  // two of which are not trained
 
   const int64_t with_experts = expert_layer_count(config);

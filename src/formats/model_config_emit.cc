@@ -248,6 +248,7 @@ void emit_biases(const ModelConfig& config, Json& out) {
   switch (family_info(config.family).biases) {
     case BiasRule::kNone:
     case BiasRule::kEverywhere:
+    case BiasRule::kNotMlpInput:
     case BiasRule::kQkv:
       return;
     case BiasRule::kUseBias:
@@ -290,7 +291,7 @@ void emit_rotary_family(const ModelConfig& config, Json& out) {
     // The first Gemma has it by the usual name too.
     if (config.family == Family::kGemma) out["hidden_act"] = "gelu_pytorch_tanh";
     out["hidden_activation"] = "gelu_pytorch_tanh";
-  } else if (config.activation == ActivationKind::kGeGluErf) {
+  } else if (config.family == Family::kModernBert) {
     out["hidden_activation"] = usual_activation(config.activation);
   } else if (family_info(config.family).chooses_activation) {
     out[activation_field(config.family)] = plain_activation_name(config.activation);

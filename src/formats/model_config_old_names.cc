@@ -33,12 +33,35 @@ constexpr OldName kOldNames[] = {
     {"nomic_bert", "rotary_emb_base", "rope_theta"},
 };
 
+// What other folders of a family call it, and what their classes begin with.
+struct OtherType {
+  std::string_view other, type;
+  std::string_view other_class, own_class;
+};
+constexpr OtherType kOtherTypes[] = {{"gte", "new", "Gte", "New"}};
+
+void rename_type(Json& config) {
+  for (const OtherType& one : kOtherTypes) {
+    if (config["model_type"] != one.other) continue;
+    config["model_type"] = one.type;
+    const auto classes = config.find("architectures");
+    if (classes == config.end() || !classes->is_array()) continue;
+    for (Json& name : *classes) {
+      if (!name.is_string()) continue;
+      const auto text = name.get<std::string>();
+      if (!text.starts_with(one.other_class)) continue;
+      name = std::string(one.own_class) + text.substr(one.other_class.size());
+    }
+  }
+}
+
 }  // namespace
 
 Result<Json> with_usual_names(Json config, std::string_view where) {
   const auto type = config.find("model_type");
   if (type == config.end() || !type->is_string()) return config;
-  const auto model_type = type->get<std::string>();
+  rename_type(config);
+  const auto model_type = config["model_type"].get<std::string>();
   for (const OldName& one : kOldNames) {
     const auto old = config.find(one.old_name);
     if (one.model_type != model_type || old == config.end()) continue;

@@ -15,6 +15,7 @@
 #include "formats/model_config_fields.h"
 #include "formats/model_config_gemma3n.h"
 #include "formats/model_config_gemma4.h"
+#include "formats/model_config_gte.h"
 #include "formats/model_config_latent.h"
 #include "formats/model_config_layers.h"
 #include "formats/model_config_lfm2.h"
@@ -123,8 +124,8 @@ Status parse_activation(const Json& config, ModelConfig& out, std::string_view w
   }
   const bool silu = out.activation == ActivationKind::kSwiGlu;
   const bool gemma = out.family == Family::kGemma;
-  const bool new_field = out.activation == ActivationKind::kGeGluErf ||
-                         (out.activation == ActivationKind::kGeGlu && !gemma);
+  const bool new_field =
+      out.family == Family::kModernBert || (out.activation == ActivationKind::kGeGlu && !gemma);
   const char* field = new_field ? "hidden_activation" : "hidden_act";
   const char* wanted = usual_activation(out.activation);
   JIGE_TRY(const std::string activation, get_string_or(config, field, wanted, where));
@@ -146,6 +147,10 @@ Status parse_biases(const Json& config, ModelConfig& out, std::string_view where
       return {};
     case BiasRule::kEverywhere:
       out.qkv_bias = out.output_bias = out.mlp_bias = true;
+      return {};
+    case BiasRule::kNotMlpInput:
+      out.qkv_bias = out.output_bias = out.mlp_bias = true;
+      out.mlp_input_bias = false;
       return {};
     case BiasRule::kQkv:
       out.qkv_bias = true;
@@ -211,6 +216,8 @@ std::vector<const char*> variant_fields(Family family) {
               "num_experts",
               "rotary_emb_interleaved",
               "rotary_emb_scale_base"};
+    case Family::kGte:
+      return {"logn_attention_scale"};
     case Family::kNemotronH:
       return {"attention_bias", "sliding_window", "moe_latent_size"};
     default:
@@ -333,6 +340,7 @@ Status parse_rotary_family(const Json& config, ModelConfig& out, std::string_vie
   JIGE_DO(parse_scales(config, out, where));
   if (family.token_types) JIGE_DO(parse_token_types(config, out, where));
   if (out.family == Family::kNomicBert) JIGE_DO(parse_trained_context(config, out, where));
+  if (out.family == Family::kGte) JIGE_DO(parse_gte(config, out, where));
   if (family.full_heads) JIGE_DO(parse_full_heads(config, out, where));
   if (family.altup) JIGE_DO(parse_gemma3n(config, out, where));
   return has_experts(out.family) ? parse_experts(config, out, where) : Status();

@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "formats/model_config_encoder.h"
+#include "formats/model_config_gte.h"
 #include "formats/model_config_hunyuan.h"
 #include "formats/model_families.h"
 
@@ -470,6 +471,7 @@ double partial_rotary_factor(int64_t rotary_dim, int64_t head_dim) {
 Status parse_rope(const Json& config, ModelConfig& out, std::string_view where) {
   if (family_info(out.family).ropes_by_kind) return parse_kind_ropes(config, out, where);
   if (out.family == Family::kModernBert) return parse_side_ropes(config, out, where);
+  if (out.family == Family::kGte) return parse_ntk_rope(config, out, where);
   if (family_info(out.family).two_ropes) return parse_rope_by_layer_type(config, out, where);
   JIGE_TRY(const Json* parameters, object_or_null(config, "rope_parameters", where));
   JIGE_TRY(const Json* scaling, object_or_null(config, "rope_scaling", where));

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "formats/model_config_encoder.h"
+#include "formats/model_config_gte.h"
 #include "formats/model_config_rope.h"
 #include "formats/model_families.h"
 
@@ -117,6 +118,7 @@ void emit_rope(const ModelConfig& config, Json& out) {
     return emit_growing_rope(config, out);
   }
   if (config.family == Family::kModernBert) return emit_side_ropes(config, out);
+  if (config.family == Family::kGte) return emit_gte(config, out);
   if (family.ropes_by_kind) return emit_kind_ropes(config, out);
   if (family.unturned == UnturnedRule::kIfNoTheta && !config.layer_is_unturned.empty()) {
     out["rope_theta"] = nullptr;

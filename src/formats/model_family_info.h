@@ -30,7 +30,8 @@ enum class BiasRule {
   kUseQkvBias,       // use_qkv_bias: on queries, keys and values
   kAttentionQkv,     // attention_bias: on queries, keys and values
   kMlp,              // mlp_bias: on the MLP
-  kAttentionByMlp    // attention_bias: on the four projections of attention; on the MLP always
+  kAttentionByMlp,   // attention_bias: on the four projections of attention; on the MLP always
+  kNotMlpInput       // everywhere but on the first products of the MLP
 };
 
 // Which layers do not turn: none, those that no_rope_layers says, those of theta 0 in
@@ -106,6 +107,7 @@ struct FamilyInfo {
   std::string_view head_gate_field = "";  // heads have a gate each unless it says no; empty: none
   bool layer_beyond = false;              // files have one more, which predicts further tokens
   bool fused_projections = false;
+  bool chooses_fused = false;  // queries, keys and values are one product unless pack_qkv is false
   bool qkv_by_head = false;
   bool head_bias = false;
   bool attention_sinks = false;

@@ -92,8 +92,10 @@ PairHead bert_head(const ModelConfig& model) {
             .last = {.weight = "classifier.weight", .bias = "classifier.bias"}};
   }
   const bool nomic = model.family == Family::kNomicBert;
-  const bool bert = nomic || model.family == Family::kBert;
+  const bool gte = model.family == Family::kGte;
+  const bool bert = nomic || gte || model.family == Family::kBert;
   const std::string dense = nomic  ? "nomic_bert.pooler.dense"
+                            : gte  ? "new.pooler.dense"
                             : bert ? "bert.pooler.dense"
                                    : "classifier.dense";
   const std::string last = bert ? "classifier" : "classifier.out_proj";
@@ -216,7 +218,7 @@ Result<PairConfig> load_pairs(const std::string& folder, const text::Tokenizer& 
     return fail(
         Code::kUnsupported,
         "{}: the class \"{}\" does not judge pairs of texts; those that do are Bert…, DistilBert…, "
-        "MPNet…, NomicBert…, Roberta…, XLMRoberta…, ModernBert…, DebertaV2… and "
+        "MPNet…, NomicBert…, Roberta…, XLMRoberta…, ModernBert…, DebertaV2…, New… and "
         "Qwen3ForSequenceClassification with one label, and Qwen3ForCausalLM of Qwen3-Reranker",
         path, name.substr(0, 80));
   }

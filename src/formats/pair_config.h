@@ -1,7 +1,7 @@
 // How a folder judges a pair of texts, a query and a document: a cross-encoder or reranker.
 //
 //   class in config.json                       the logit, of the last layer's rows h[0 … n-1]
-//   BertForSequenceClassification,
+//   BertForSequenceClassification, NewForSequenceClassification,
 //   NomicBertForSequenceClassification         classifier(tanh(bert.pooler.dense(h[0])))
 //   RobertaForSequenceClassification, MPNetForSequenceClassification,
 //   XLMRobertaForSequenceClassification        classifier.out_proj(tanh(classifier.dense(h[0])))

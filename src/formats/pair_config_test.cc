@@ -93,6 +93,7 @@ TEST(PairConfig, SaysHowFoldersJudge) {
       {"deberta", kTokenizer, kCls, 2, kGelu, true, 1, 128, true},
       {"deberta_own", kTokenizer, kCls, 2, kTanh, false, 2, 128, true},
       {"deberta_keys", kTokenizer, kCls, 2, kGelu, true, 1, 128, true},
+      {"gte", kTokenizer, kCls, 2, kTanh, true, 1, 120, true},
       {"qwen3_class", PairJoin::kQwen3, kLast, 1, kPlain, true, 1, 0, true},
       {"qwen3", PairJoin::kQwen3, kLast, 1, kPlain, true, 1, 0, false},
       {"qwen3_untied", PairJoin::kQwen3, kLast, 1, kPlain, true, 1, 0, false}};

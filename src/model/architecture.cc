@@ -14,8 +14,8 @@ namespace {
 
 // What the tensors of a base class have in front of their names as part of a language model.
 constexpr std::string_view kBasePrefixes[] = {
-    "transformer.", "model.",      "gpt_neox.", "backbone.",   "bert.",
-    "roberta.",     "distilbert.", "mpnet.",    "nomic_bert.", "deberta."};
+    "transformer.", "model.", "gpt_neox.",   "backbone.", "bert.", "roberta.",
+    "distilbert.",  "mpnet.", "nomic_bert.", "deberta.",  "new."};
 // Names of modules in some files, and in others.
 struct OtherName {
   std::string_view name;
@@ -77,6 +77,8 @@ ModelNames model_names(const formats::ModelConfig& config) {
       return encoder_names_of(config, "mpnet");
     case formats::Family::kDebertaV2:
       return encoder_names_of(config, "deberta");
+    case formats::Family::kGte:
+      return encoder_names_of(config, "new");
     case formats::Family::kDistilBert:
       return encoder_names_of(config, "distilbert");
     case formats::Family::kNomicBert:

@@ -84,8 +84,10 @@ struct StoredRows {
   std::vector<int64_t> parts = {};
   int64_t kept = 0;
   int64_t ahead = 0;
+  int64_t swapped = 0;  // or halves of so many rows each stand the other way round
   // Where files have a row.
   int64_t at(int64_t row) const {
+    if (swapped > 0) return row < swapped ? row + swapped : row - swapped;
     int64_t turn = 0;
     for (const int64_t rows : parts) turn += rows;
     const int64_t in_block = row % (ahead + turns * turn + kept) - ahead;

@@ -31,13 +31,23 @@ ops::Activation plain_activation(formats::ActivationKind activation) {
   }
 }
 
+namespace {
+
+std::vector<ProjectionOptions::Part> input_parts(const DenseMlpOptions& options, bool gated) {
+  auto parts = fused_parts(options.input, {options.size, gated ? options.size : 0});
+  if (options.gate_last) parts[0].stored_rows = StoredRows{.swapped = options.size};
+  return parts;
+}
+
+}  // namespace
+
 DenseMlp::DenseMlp(const formats::ModelConfig& config, const DenseMlpOptions& options,
                    std::vector<ParamSpec>& params)
     : size_(options.size), activation_(config.activation) {
   if (options.sparsity > 0) cut_ = ops::normal_deviations(options.sparsity);
-  input_ = Projection({.parts = fused_parts(options.input, {size_, gated() ? size_ : 0}),
+  input_ = Projection({.parts = input_parts(options, gated()),
                        .inputs = config.hidden_size,
-                       .bias = config.mlp_bias,
+                       .bias = config.mlp_bias && config.mlp_input_bias,
                        .transposed = options.transposed,
                        .scales = {{size_, config.mlp_gate_scale}},
                        .lora = options.lora,

@@ -60,6 +60,19 @@ LayerNames deberta_names(const std::string& encoder, const std::string& number) 
           .norm2_after = at + ".output.LayerNorm"};
 }
 
+LayerNames gte_names(const std::string& at, bool fused) {
+  const std::string own = at + ".attention.";
+  LayerNames names{.attention = {.qkv = {own + "q_proj", own + "k_proj", own + "v_proj"}},
+                   .attention_output = own + "o_proj",
+                   .norm1_after = at + ".attn_ln",
+                   .ffn_input = {at + ".mlp.up_gate_proj"},
+                   .gate_last = true,
+                   .ffn_output = at + ".mlp.down_proj",
+                   .norm2_after = at + ".mlp_ln"};
+  if (fused) names.attention.qkv = {own + "qkv_proj"};
+  return names;
+}
+
 LayerNames modern_bert_names(const std::string& at) {
   return {.norm1 = at + ".attn_norm",
           .attention = {.qkv = {at + ".attn.Wqkv"}},
@@ -86,6 +99,9 @@ std::optional<LayerNames> encoder_layer_names(const formats::ModelConfig& config
     return nomic_bert_names("nomic_bert.encoder.layers." + number);
   }
   if (family == formats::Family::kDebertaV2) return deberta_names("deberta.encoder.", number);
+  if (family == formats::Family::kGte) {
+    return gte_names("new.encoder.layer." + number, config.fused_projections);
+  }
   if (family == formats::Family::kModernBert) return modern_bert_names("model.layers." + number);
   return std::nullopt;
 }

@@ -39,6 +39,7 @@ struct LayerNames {
   std::string norm1_after;
   std::string norm2;
   std::vector<std::string> ffn_input;  // gate and up, or one
+  bool gate_last = false;              // which has the gate behind what it gates
   std::string ffn_output;
   std::string ffn_curve;  // before the names of the numbers of xIELU
   ExpertNames experts;    // in place of both, in families that have them, or beside them

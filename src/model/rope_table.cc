@@ -12,6 +12,7 @@ double scaled_frequency(const formats::RopeConfig& config, double frequency) {
     case formats::RopeScaling::kNone:
     case formats::RopeScaling::kLongRope:  // has a factor for each
     case formats::RopeScaling::kYarn:      // goes by the pair
+    case formats::RopeScaling::kNtk:       // another theta
       return frequency;
     case formats::RopeScaling::kLinear:
     case formats::RopeScaling::kProportional:  // of pairs that turn
@@ -150,9 +151,12 @@ bool has_two_rope_tables(const formats::ModelConfig& config) {
 std::vector<double> rope_inverse_frequencies(const formats::RopeConfig& config, int64_t turned,
                                              int64_t position_count) {
   std::vector<double> frequencies(static_cast<size_t>(turned / 2));
+  const bool ntk = config.scaling == formats::RopeScaling::kNtk;
+  const double theta = ntk ? config.theta * config.factor : config.theta;
+  const double all = ntk ? std::pow(config.factor, -2.0 / static_cast<double>(turned)) : 1.0;
   for (size_t i = 0; i < frequencies.size(); ++i) {
     const double exponent = 2.0 * static_cast<double>(i) / static_cast<double>(turned);
-    frequencies[i] = scaled_frequency(config, std::pow(config.theta, -exponent));
+    frequencies[i] = scaled_frequency(config, all * std::pow(theta, -exponent));
   }
   if (config.scaling == formats::RopeScaling::kYarn) scale_yarn(config, turned, frequencies);
   if (config.scaling == formats::RopeScaling::kProportional) {

@@ -11,6 +11,7 @@
 //           outwards or not, r rises from 0 to 1: f[i] (1 - r + r / factor); cosines and sines
 //           times a factor
 //   proportional  f[i] / factor for the first floor(share head_dim / 2) pairs, 0 for the others
+//   ntk     (theta factor)^(-2i / head_dim) factor^(-2 / head_dim)
 //   longrope  f[i] / factor[i], the short factors in a table of up to the original context's
 //           positions, the long ones in a longer table; cosines and sines times a factor
 // A model whose sliding layers turn by other angles or have heads of another width, or whose

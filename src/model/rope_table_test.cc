@@ -34,6 +34,17 @@ TEST(RopeTable, LinearScalingStretchesPositions) {
   }
 }
 
+TEST(RopeTable, NtkRaisesThetaAndStretchesAll) {
+  const auto scaled = rope_inverse_frequencies(
+      {.theta = 500.0, .scaling = formats::RopeScaling::kNtk, .factor = 8.0}, 12, 1);
+  ASSERT_EQ(scaled.size(), 6u);
+  for (size_t i = 0; i < scaled.size(); ++i) {
+    const double power = static_cast<double>(i) / 6.0;
+    EXPECT_NEAR(scaled[i], std::pow(4000.0, -power) / std::pow(8.0, 1.0 / 6.0), 1e-12);
+  }
+  EXPECT_NEAR(scaled.back(), std::pow(500.0, -5.0 / 6.0) / 8.0, 1e-12) << "as if scaled linearly";
+}
+
 TEST(RopeTable, Llama3KeepsShortWavesAndStretchesLongOnes) {
   formats::RopeConfig config{.theta = 500000.0,
                              .scaling = formats::RopeScaling::kLlama3,

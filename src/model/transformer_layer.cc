@@ -94,6 +94,7 @@ void TransformerLayer::make_ffn(const formats::ModelConfig& config, const LayerO
                                  .curve = names.ffn_curve,
                                  .size = formats::ffn_size_of(config, options.index),
                                  .output_std = residual_std,
+                                 .gate_last = names.gate_last,
                                  .sparsity = formats::ffn_sparsity(config, options.index),
                                  .transposed = options.transposed,
                                  .lora = config.experts.count > 0 ? std::nullopt : options.lora,

@@ -98,7 +98,8 @@ std::vector<std::pair<std::string, size_t>> recorded_cases() {
   return {{"qwen3", 4},       {"mistral", 3},    {"llama", 2},      {"mistral_ahead", 1},
           {"gemma", 4},       {"qwen2", 2},      {"bert", 3},       {"roberta", 1},
           {"xlm_roberta", 2}, {"modernbert", 3}, {"distilbert", 1}, {"mpnet", 2},
-          {"nomic", 3},       {"several", 2},    {"deberta", 3},    {"deberta_own", 1}};
+          {"nomic", 3},       {"several", 2},    {"deberta", 3},    {"deberta_own", 1},
+          {"gte", 4},         {"gte_plain", 1}};
 }
 
 TEST(Embedder, AgreesWithSentenceTransformers) {

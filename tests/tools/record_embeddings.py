@@ -13,7 +13,7 @@ FOLDER/NAME/expected.json:
     texts: [TEXT …]
     ids: [[id …] …]                                                 of the texts without a prompt
 
-computed in float32. FOLDER/versions.json names the versions of everything used.
+computed in float32; those of GTE ("new") by gte_model.py. FOLDER/versions.json names the versions of everything used.
 """
 
 import json
@@ -27,6 +27,7 @@ import sentence_transformers
 import tokenizers
 import torch
 import transformers
+from gte_model import GteConfig, GteModel
 from sentence_transformers import SentenceTransformer
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import (
@@ -299,6 +300,29 @@ MODELS = {
         None,
         [{}],
     ),
+    "gte": (
+        GteModel,
+        GteConfig(**ENCODER, max_position_embeddings=160, rope_theta=2000.0,
+                  rope_scaling={"type": "ntk", "factor": 8.0}),
+        torch.float16,
+        ([BOS], [EOS]),
+        {"word_embedding_dimension": 24, "pooling_mode_cls_token": True},
+        True,
+        {"query": "query: "},
+        None,
+        [{}, {"prompt": "query"}, {"dimensions": 12}, {"max_seq_length": 17}],
+    ),
+    "gte_plain": (
+        GteModel,
+        GteConfig(**ENCODER, max_position_embeddings=160, type_vocab_size=0, pack_qkv=False),
+        torch.float32,
+        ([BOS], [EOS]),
+        {"word_embedding_dimension": 24, "pooling_mode_mean_tokens": True},
+        True,
+        {},
+        None,
+        [{}],
+    ),
 }
 
 
@@ -360,13 +384,14 @@ def write_model(name, folder, seed):
     with torch.no_grad():
         for key, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
-            norm = "norm" in key.lower() and key.endswith("weight")
+            norm = "norm" in key.lower() or "_ln." in key
+            norm = norm and key.endswith("weight")
             # Gemma's norms add one to their weights.
             one = 0.0 if model_class is Gemma3TextModel else 1.0
             parameter.copy_(one + 0.2 * noise if norm else 0.25 * noise)
     model.to(dtype).save_pretrained(folder)
     # RoBERTa gives tokens of padding no position.
-    pad = "roberta" in name or name in ("modernbert", "mpnet")
+    pad = "roberta" in name or name in ("modernbert", "mpnet", "gte", "gte_plain")
     if around == "unigram":
         tokenizer = make_unigram_tokenizer()
     else:
@@ -407,14 +432,43 @@ def write_model(name, folder, seed):
     )
 
 
+class PlainEncoder:
+    """As much of SentenceTransformer as is recorded here, of a model that it does not know."""
+
+    def __init__(self, name, folder):
+        _, config, _, _, pooling, self.normalised, self.prompts, _, _ = MODELS[name]
+        self.first = pooling.get("pooling_mode_cls_token", False)
+        self.model = GteModel.load(folder, config)
+        self.tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+        self.max_seq_length = min(200, config.max_position_embeddings)
+
+    @torch.no_grad()
+    def encode(self, texts, prompt_name, prompt, truncate_dim, **_):
+        prompt = self.prompts[prompt_name] if prompt_name else prompt or ""
+        vectors = []
+        for text in texts:
+            rows = self.tokenizer(prompt + text, truncation=True, max_length=self.max_seq_length)
+            x = self.model(rows["input_ids"])
+            vector = x[0] if self.first else x.mean(0)
+            vector = vector[:truncate_dim] if truncate_dim else vector
+            vectors.append(vector / vector.norm() if self.normalised else vector)
+        return torch.stack(vectors)
+
+
+def load_encoder(name, folder):
+    if MODELS[name][0] is GteModel:
+        return PlainEncoder(name, folder)
+    return SentenceTransformer(
+        folder,
+        device="cpu",
+        model_kwargs={"dtype": torch.float32, "attn_implementation": "eager"},
+    )
+
+
 def record(name, folder):
     cases = []
     for case in MODELS[name][-1]:
-        model = SentenceTransformer(
-            folder,
-            device="cpu",
-            model_kwargs={"dtype": torch.float32, "attn_implementation": "eager"},
-        )
+        model = load_encoder(name, folder)
         if case.get("max_seq_length"):
             model.max_seq_length = case["max_seq_length"]
         vectors = model.encode(

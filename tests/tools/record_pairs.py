@@ -9,8 +9,9 @@ tokenizer_config.json) and FOLDER/NAME/expected.json:
     ids: [[id …] …], types: [[0 | 1 …] …]    of each pair
     logits: [f32 …], scores: [f32 …]
 
-computed in float32: those of encoders by sentence-transformers' CrossEncoder, those of Qwen3 by
-transformers, with the prompt that Qwen3-Reranker documents. FOLDER/versions.json names the versions
+computed in float32: those of encoders by sentence-transformers' CrossEncoder, of GTE by
+gte_model.py, those of Qwen3 by transformers, with the prompt that Qwen3-Reranker documents.
+FOLDER/versions.json names the versions
 of everything used.
 """
 
@@ -23,6 +24,7 @@ import sentence_transformers
 import tokenizers
 import torch
 import transformers
+from gte_model import GteConfig, GteForSequenceClassification
 from sentence_transformers import CrossEncoder
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import (
@@ -340,6 +342,15 @@ MODELS = {
         {},
         None,
     ),
+    "gte": (
+        GteForSequenceClassification,
+        GteConfig(**ENCODER, max_position_embeddings=128, rope_theta=5000.0,
+                  rope_scaling={"type": "ntk", "factor": 2.0}),
+        torch.float32,
+        lambda: roberta_tokenizer(True),
+        {},
+        None,
+    ),
 }
 
 
@@ -356,7 +367,8 @@ def write_model(name, folder, seed):
     with torch.no_grad():
         for key, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
-            norm = "norm" in key.lower() and key.endswith("weight")
+            norm = "norm" in key.lower() or "_ln." in key
+            norm = norm and key.endswith("weight")
             parameter.copy_(1.0 + 0.2 * noise if norm else 0.25 * noise)
     model.to(dtype).save_pretrained(folder)
     tokenizer().save_pretrained(folder)
@@ -379,6 +391,20 @@ def judged_by_cross_encoder(folder):
         "types": rows["token_type_ids"] if has_types else [[0] * len(ids) for ids in rows["input_ids"]],
         "logits": model.predict(pairs, batch_size=2, activation_fn=torch.nn.Identity()).tolist(),
         "scores": model.predict(pairs, batch_size=2).tolist(),
+    }
+
+
+@torch.no_grad()
+def judged_by_plain_model(name, folder):
+    model = GteForSequenceClassification.load(folder, MODELS[name][1])
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+    ids = tokenizer([QUERY] * len(DOCUMENTS), DOCUMENTS)["input_ids"]
+    logits = torch.stack([model(one) for one in ids])
+    return {
+        "ids": ids,
+        "types": [[0] * len(one) for one in ids],
+        "logits": logits.tolist(),
+        "scores": logits.sigmoid().tolist(),
     }
 
 
@@ -409,6 +435,8 @@ def record(name, folder):
     model_class, _, _, _, _, instruction = MODELS[name]
     if name.startswith("qwen3"):
         judged = judged_by_prompt(folder, model_class, instruction or INSTRUCTION)
+    elif model_class is GteForSequenceClassification:
+        judged = judged_by_plain_model(name, folder)
     else:
         judged = judged_by_cross_encoder(folder)
     for field in ("logits", "scores"):

@@ -55,7 +55,7 @@ class RerankCommand final : public Command {
     flags.about(
         "Judges how well documents answer a query, and gives them in that order: by a "
         "cross-encoder or reranker (a Bert…, DistilBert…, MPNet…, NomicBert…, Roberta…, "
-        "XLMRoberta…, ModernBert…, DebertaV2…, New… or Qwen3ForSequenceClassification "
+        "XLMRoberta…, ModernBert…, DebertaV2…, EuroBert…, New… or Qwen3ForSequenceClassification "
         "with one "
         "label, such as BGE reranker, mxbai-rerank-v1 or those of MS MARCO, "
         "or Qwen3-Reranker), which reads each document together with the query. Documents are JSON "

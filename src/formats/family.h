@@ -98,7 +98,8 @@ enum class Family {
   kMpNet,
   kNomicBert,
   kDebertaV2,
-  kGte
+  kGte,
+  kEuroBert
 };
 // Families whose feed-forward layers, or some of them, are experts.
 inline constexpr bool has_experts(Family family) {

@@ -414,7 +414,7 @@ class Checker {
     JIGE_DO(bias_features());
     JIGE_DO(check_encoder(c_, where_));
     JIGE_DO(check_deberta(c_, where_));
-    if (!gpt2 && !c_.qkv_by_head && !family_.encoder) return {};
+    if (!gpt2 && !c_.qkv_by_head && (!family_.encoder || family_.shares_heads)) return {};
     JIGE_DO(require(c_.kv_head_count == c_.head_count, "as many key/value heads as heads"));
     return require(
         c_.head_count * c_.head_dim == c_.hidden_size,

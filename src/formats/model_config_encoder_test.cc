@@ -273,6 +273,29 @@ TEST(ModelConfigEncoder, NomicBertIsReadInBothSpellings) {
   EXPECT_FAILS_WITH(check_model_config(broken, "x"), Code::kInvalidArgument, "nomic_bert");
 }
 
+TEST(ModelConfigEncoder, EuroBertIsALlamaThatSeesBothSides) {
+  const Json json = changed(family_json("eurobert"), {{"rope_theta", 250000}});
+  const ModelConfig config = config_of(json);
+  EXPECT_TRUE(is_encoder(config.family) && config.looks_ahead && config.tied_embeddings);
+  ModelConfig llama = config_of(changed(
+      json, {{"model_type", "llama"}, {"tie_word_embeddings", true}, {"rms_norm_eps", 1e-5}}));
+  llama.family = config.family;
+  llama.looks_ahead = true;
+  llama.bos_id = config.bos_id;
+  llama.eos_ids = config.eos_ids;
+  llama.pad_id = config.pad_id;
+  EXPECT_EQ(config, llama);
+  EXPECT_EQ(config.kv_head_count, 2);
+  for (const Json& fields : {Json::object(), Json{{"attention_bias", true}, {"mlp_bias", true}}}) {
+    const ModelConfig made = config_of(changed(json, fields));
+    EXPECT_EQ(config_of(to_hf_config(made)), made) << fields;
+  }
+  EXPECT_FAILS_WITH(parsed(changed(json, {{"hidden_act", "gelu"}})), Code::kUnsupported, "gelu");
+  ModelConfig broken = config;
+  broken.token_types = 2;
+  EXPECT_FAILS_WITH(check_model_config(broken, "x"), Code::kInvalidArgument, "eurobert");
+}
+
 // Published sizes, without the layer that pools in training.
 TEST(ModelConfigEncoder, CountsTheParametersOfPublishedModels) {
   Json base = changed(encoder_json("bert"), {{"vocab_size", 30522},

@@ -139,7 +139,7 @@ inline constexpr SizeFields size_fields(Family family) {
   }
   if (family == Family::kStableLm || family == Family::kGptNeoX || family == Family::kPhi ||
       family == Family::kCohere || family == Family::kCohere2 || family == Family::kJais2 ||
-      family_info(family).encoder) {
+      (family_info(family).encoder && family_info(family).norm == NormKind::kLayer)) {
     fields.norm_eps = "layer_norm_eps";
   }
   if (family == Family::kModernBert) fields.norm_eps = "norm_eps";

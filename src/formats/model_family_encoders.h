@@ -179,6 +179,18 @@ inline constexpr FamilyInfo kEncoderFamilies[] = {
      .bos = -1,
      .eos = -1,
      .pad = 0},
+    {.family = Family::kEuroBert,
+     .model_type = "eurobert",
+     .causal_class = "EuroBertModel",
+     .base_class = "EuroBertModel",
+     .biases = BiasRule::kAttentionAndMlp,
+     .encoder = true,
+     .shares_heads = true,
+     .norm_eps = 1e-5,
+     .tied = true,
+     .bos = 128000,
+     .eos = 128001,
+     .pad = 128001},
 };
 
 }  // namespace jige::formats

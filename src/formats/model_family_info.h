@@ -120,6 +120,7 @@ struct FamilyInfo {
   bool logits_cap_field = false;  // final_logit_softcapping counts
   bool embedding_norm = false;
   bool encoder = false;            // tokens see each other, and there is no head
+  bool shares_heads = false;       // whose query heads may share those of keys
   bool learned_positions = false;  // of encoders, whose sizes are read as BERT's
   bool token_types = false;        // of encoders
   bool types_optional = false;     // there may be none of them

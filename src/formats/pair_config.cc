@@ -130,6 +130,21 @@ Result<PairHead> deberta_head(const Json& config, const ModelConfig& model,
               where, name.substr(0, 80));
 }
 
+Result<PairHead> eurobert_head(const Json& config, std::string_view where) {
+  JIGE_TRY(const std::string pooling, get_string_or(config, "classifier_pooling", "late", where));
+  if (pooling != "bos" && pooling != "mean") {
+    return fail(Code::kUnsupported,
+                "{}: field \"classifier_pooling\" is \"{}\", which Jige does not compute for this "
+                "family; it computes bos and mean",
+                where, pooling.substr(0, 80));
+  }
+  return PairHead{.first = {.weight = "dense.weight",
+                            .bias = "dense.bias",
+                            .activation = VectorActivation::kGelu},
+                  .last = {.weight = "classifier.weight", .bias = "classifier.bias"},
+                  .pooling = pooling == "bos" ? PoolingKind::kCls : PoolingKind::kMean};
+}
+
 Result<PairHead> modern_bert_head(const Json& config, const ModelConfig& model,
                                   std::string_view where) {
   JIGE_TRY(const std::string pooling, get_string_or(config, "classifier_pooling", "cls", where));
@@ -178,6 +193,8 @@ Status read_pair_head(const TensorFolder& files, const Json& json, const ModelCo
       JIGE_TRY(head, modern_bert_head(json, model, where));
     } else if (model.family == Family::kDebertaV2) {
       JIGE_TRY(head, deberta_head(json, model, where));
+    } else if (model.family == Family::kEuroBert) {
+      JIGE_TRY(head, eurobert_head(json, where));
     }
     JIGE_DO(add(head.first, width));
     JIGE_DO(add(head.last, 1));
@@ -218,7 +235,7 @@ Result<PairConfig> load_pairs(const std::string& folder, const text::Tokenizer& 
     return fail(
         Code::kUnsupported,
         "{}: the class \"{}\" does not judge pairs of texts; those that do are Bert…, DistilBert…, "
-        "MPNet…, NomicBert…, Roberta…, XLMRoberta…, ModernBert…, DebertaV2…, New… and "
+        "MPNet…, NomicBert…, Roberta…, XLMRoberta…, ModernBert…, DebertaV2…, EuroBert…, New… and "
         "Qwen3ForSequenceClassification with one label, and Qwen3ForCausalLM of Qwen3-Reranker",
         path, name.substr(0, 80));
   }

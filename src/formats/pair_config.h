@@ -8,6 +8,8 @@
 //   DebertaV2ForSequenceClassification         classifier(f(pooler.dense(h[0]))), f by
 //                                              "pooler_hidden_act" gelu, tanh or relu
 //   DistilBertForSequenceClassification        classifier(relu(pre_classifier(h[0])))
+//   EuroBertForSequenceClassification          classifier(gelu(dense(h))), h by
+//                                              "classifier_pooling" h[0] or the mean
 //   ModernBertForSequenceClassification        classifier(norm(gelu(head.dense(h)))), h by
 //                                              "classifier_pooling" h[0] or the mean
 //   Qwen3ForSequenceClassification             score(h[n-1])

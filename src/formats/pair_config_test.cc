@@ -94,6 +94,8 @@ TEST(PairConfig, SaysHowFoldersJudge) {
       {"deberta_own", kTokenizer, kCls, 2, kTanh, false, 2, 128, true},
       {"deberta_keys", kTokenizer, kCls, 2, kGelu, true, 1, 128, true},
       {"gte", kTokenizer, kCls, 2, kTanh, true, 1, 120, true},
+      {"eurobert", kTokenizer, kMean, 2, kGelu, true, 1, 120, true},
+      {"eurobert_bos", kTokenizer, kCls, 2, kGelu, true, 1, 120, true},
       {"qwen3_class", PairJoin::kQwen3, kLast, 1, kPlain, true, 1, 0, true},
       {"qwen3", PairJoin::kQwen3, kLast, 1, kPlain, true, 1, 0, false},
       {"qwen3_untied", PairJoin::kQwen3, kLast, 1, kPlain, true, 1, 0, false}};
@@ -191,6 +193,14 @@ TEST(PairConfig, TheActivationBehindDebertasPoolingIsThatOfTheFolder) {
     json["id2label"] = {{"0", "contradiction"}, {"1", "entailment"}, {"2", "neutral"}};
   });
   folder.expect_refused(Code::kUnsupported, "has 3 labels");
+}
+
+TEST(PairConfig, EuroBertPoolsBeforeItsHead) {
+  const ChangedPairs folder("eurobert");
+  folder.change([](Json& json) { json["classifier_pooling"] = "late"; });
+  folder.expect_refused(Code::kUnsupported, "classifier_pooling");
+  folder.change([](Json& json) { json.erase("classifier_pooling"); });
+  folder.expect_refused(Code::kUnsupported, "\"late\"");
 }
 
 TEST(PairConfig, RefusesHeadsThatAreNotWhole) {

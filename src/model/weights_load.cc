@@ -109,8 +109,9 @@ bool of_shared_keys(const formats::ModelConfig& config, std::string_view name) {
 bool of_encoder_heads(const formats::ModelConfig& config, const std::string& name) {
   if (!formats::is_encoder(config.family)) return false;
   const std::string base = Architecture::base_name(name);
-  for (const char* module : {"pooler.", "cls.", "classifier.", "lm_head.", "head.", "decoder.",
-                             "pre_classifier.", "vocab_", "lm_predictions.", "mask_predictions."}) {
+  for (const char* module :
+       {"pooler.", "cls.", "classifier.", "lm_head.", "head.", "decoder.", "pre_classifier.",
+        "vocab_", "dense.", "lm_predictions.", "mask_predictions."}) {
     if (base.starts_with(module)) return true;
   }
   return base == "embeddings.position_ids";

@@ -99,7 +99,7 @@ std::vector<std::pair<std::string, size_t>> recorded_cases() {
           {"gemma", 4},       {"qwen2", 2},      {"bert", 3},       {"roberta", 1},
           {"xlm_roberta", 2}, {"modernbert", 3}, {"distilbert", 1}, {"mpnet", 2},
           {"nomic", 3},       {"several", 2},    {"deberta", 3},    {"deberta_own", 1},
-          {"gte", 4},         {"gte_plain", 1}};
+          {"gte", 4},         {"gte_plain", 1},  {"eurobert", 2}};
 }
 
 TEST(Embedder, AgreesWithSentenceTransformers) {

@@ -22,10 +22,10 @@ namespace {
 using ::testing::HasSubstr;
 using testing::value_of;
 
-const char* const kPairModels[] = {"bert",         "roberta",      "xlm_roberta", "qwen3",
-                                   "qwen3_untied", "qwen3_class",  "modernbert",  "modernbert_mean",
-                                   "distilbert",   "mpnet",        "nomic",       "deberta",
-                                   "deberta_own",  "deberta_keys", "gte"};
+const char* const kPairModels[] = {
+    "bert",        "roberta",         "xlm_roberta", "qwen3",    "qwen3_untied", "qwen3_class",
+    "modernbert",  "modernbert_mean", "distilbert",  "mpnet",    "nomic",        "deberta",
+    "deberta_own", "deberta_keys",    "gte",         "eurobert", "eurobert_bos"};
 
 // A recorded folder, ready to judge.
 struct RecordedPairs {

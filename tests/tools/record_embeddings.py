@@ -39,6 +39,8 @@ from transformers import (
     DebertaV2Tokenizer,
     DistilBertConfig,
     DistilBertModel,
+    EuroBertConfig,
+    EuroBertModel,
     Gemma3TextConfig,
     Gemma3TextModel,
     LlamaConfig,
@@ -323,6 +325,18 @@ MODELS = {
         None,
         [{}],
     ),
+    "eurobert": (
+        EuroBertModel,
+        EuroBertConfig(**COMMON, bos_token_id=0, eos_token_id=2, pad_token_id=1,
+                       rope_parameters={"rope_type": "default", "rope_theta": 250000.0}),
+        torch.bfloat16,
+        ([BOS], [EOS]),
+        {"word_embedding_dimension": 24, "pooling_mode_mean_tokens": True},
+        True,
+        {"query": "query: "},
+        None,
+        [{}, {"prompt": "query"}],
+    ),
 }
 
 
@@ -391,7 +405,7 @@ def write_model(name, folder, seed):
             parameter.copy_(one + 0.2 * noise if norm else 0.25 * noise)
     model.to(dtype).save_pretrained(folder)
     # RoBERTa gives tokens of padding no position.
-    pad = "roberta" in name or name in ("modernbert", "mpnet", "gte", "gte_plain")
+    pad = "roberta" in name or name in ("modernbert", "mpnet", "gte", "gte_plain", "eurobert")
     if around == "unigram":
         tokenizer = make_unigram_tokenizer()
     else:

@@ -237,14 +237,14 @@ TEST(PairConfig, RefusesALanguageModelWithoutItsVerdicts) {
   folder.expect_refused(Code::kUnsupported, "\"yes\" and \"no\"");
 }
 
-TEST(PairConfig, SurvivesDamageToAnyOfItsFiles) {
-  const ChangedPairs folder("bert");
+void survive_damage(const std::string& kind) {
+  const ChangedPairs folder(kind);
   const auto tokenizer = text::Tokenizer::load(folder.path());
   ASSERT_TRUE(tokenizer.has_value());
   const std::string names[] = {"config.json", "tokenizer_config.json", "model.safetensors"};
   int accepted = 0;
   for (uint64_t seed = 0; seed < fuzz_rounds(1500); ++seed) {
-    SCOPED_TRACE(fmt::format("seed {}", seed));
+    SCOPED_TRACE(fmt::format("{} seed {}", kind, seed));
     const std::string& name = names[seed % std::size(names)];
     const std::string whole = read_or_fail(folder.path() + "/" + name);
     write_or_fail(folder.path() + "/" + name, Mutator(seed).mutate(whole));
@@ -261,6 +261,10 @@ TEST(PairConfig, SurvivesDamageToAnyOfItsFiles) {
     ASSERT_EQ(config->layers->back().outputs, 1);
   }
   EXPECT_GT(accepted, 100);
+}
+
+TEST(PairConfig, SurvivesDamageToAnyOfItsFiles) {
+  for (const char* kind : {"bert", "deberta", "gte"}) survive_damage(kind);
 }
 
 TEST(PairConfig, FoldersOfEmbeddingModelsAreNoneOfPairs) {

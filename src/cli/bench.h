@@ -70,7 +70,8 @@ struct Measurement {
   double share = 0;      // of the machine's rate; 0: none
   double share_low = 0;  // quartiles, where the rate was measured in turns; else 0
   double share_high = 0;
-  std::string share_of;  // "of reading memory"
+  std::string share_of;   // "of reading memory"
+  double unit_bytes = 0;  // that one of `unit` reads of what it is compared with; 0: not counted
 };
 
 // A measurement of `amount` units a run.
@@ -88,6 +89,7 @@ struct BenchOptions {
   int64_t batch_tokens = 2048;  // of a training step
   int64_t prompt_tokens = 512;
   int64_t new_tokens = 64;
+  int64_t decode_context = 0;    // tokens that stand before the first that is decoded
   int64_t wide_outputs = 16384;  // of the widest product of bench_gemm, which no cache holds
   double seconds = 2;            // of each measurement
   // Of the weights and buffers of what is measured; what measures the machine beside it is not

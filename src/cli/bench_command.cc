@@ -59,6 +59,8 @@ class BenchCommand final : public Command {
                   "length of the prompt");
     flags.integer("--new-tokens N", options_.new_tokens, {.min = 1, .max = 1 << 20},
                   "tokens that are decoded");
+    flags.integer("--decode-context N", options_.decode_context, {.min = 0, .max = 1 << 20},
+                  "tokens that stand before them");
     flags.number("--seconds X", options_.seconds, {.min = 0, .max = 3600},
                  "of each measurement; the machine itself is measured in no more");
     flags.toggle("--on-request", on_request_,

@@ -215,6 +215,7 @@ Json measurement_json(const Measurement& measurement) {
   Json json{{"name", measurement.name},       {"detail", measurement.detail},
             {"value", measurement.value},     {"slowest", measurement.slowest},
             {"fastest", measurement.fastest}, {"unit", measurement.unit}};
+  if (measurement.unit_bytes > 0) json["unit_bytes"] = measurement.unit_bytes;
   if (measurement.share > 0) {
     json["share"] = measurement.share;
     json["share_of"] = measurement.share_of;

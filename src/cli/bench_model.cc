@@ -16,6 +16,7 @@
 #include "model/init.h"
 #include "model/memory_plan.h"
 #include "ops/linear.h"
+#include "serve/roofline.h"
 #include "train/executor.h"
 #include "train/optimizer.h"
 
@@ -61,6 +62,16 @@ class Sequence {
 
   void restart() { length_ = 0; }
 
+  // Goes back to where keep() was called.
+  Status keep() {
+    kept_ = length_;
+    return copy_state(0, 1);
+  }
+  Status go_back() {
+    length_ = kept_;
+    return copy_state(1, 0);
+  }
+
   // Runs tokens behind those before, in chunks; the likeliest next token.
   Result<int32_t> extend(std::span<const int32_t> tokens) {
     const auto chunk = static_cast<size_t>(model_.sizes().batch_tokens_max);
@@ -89,9 +100,16 @@ class Sequence {
   }
 
  private:
+  // Of recurrent layers; of no token there is none.
+  Status copy_state(int32_t src, int32_t dst) {
+    if (kept_ == 0 || model_.sizes().state_count == 0) return {};
+    return model_.copy_state(src, dst);
+  }
+
   model::InferenceModel& model_;
   std::vector<int32_t> blocks_;
   int32_t length_ = 0;
+  int32_t kept_ = 0;
 };
 
 Status bench_prefill(Sequence& sequence, std::span<const int32_t> prompt,
@@ -115,40 +133,52 @@ Status bench_prefill(Sequence& sequence, std::span<const int32_t> prompt,
   return {};
 }
 
-// Bytes of packed weights that a token reads: those of experts that are not chosen for it stay
-// where they are.
-double weight_bytes_of_token(const BenchOptions& options, int64_t packed_bytes, DeviceKind device) {
-  const formats::ExpertConfig& experts = options.config.experts;
-  if (experts.count == 0) return static_cast<double>(packed_bytes);
-  const auto one = [&](int64_t n, int64_t k) {
-    return ops::packed_weight_bytes(options.dtype, ops::PackUse::kForward, n, k, options.format,
-                                    device);
-  };
-  const int64_t width = options.config.hidden_size;
-  const int64_t expert_bytes = one(2 * experts.ffn_size, width) + one(width, experts.ffn_size);
-  const int64_t idle =
-      formats::expert_layer_count(options.config) * (experts.count - experts.chosen);
-  return static_cast<double>(packed_bytes - idle * expert_bytes);
+// Bytes that decoding reads from memory: every token's matrices, and its keys and values.
+double decode_bytes(const model::InferenceModel& model, const BenchOptions& options) {
+  const serve::RooflineModel roofline(model.architecture(), model.sizes());
+  serve::RooflineSample sample;
+  for (int64_t i = 0; i < options.new_tokens; ++i) {
+    const ops::SequenceSpan span{.row_count = 1,
+                                 .context_count = static_cast<int32_t>(options.decode_context + i)};
+    roofline.add_forward(sample, std::span(&span, 1), 1);
+  }
+  return sample.bytes;
 }
 
-Status bench_decode(Sequence& sequence, std::span<const int32_t> prompt, double bytes_per_token,
-                    const BenchOptions& options, const Reference& memory,
-                    const MeasurementSink& sink) {
-  const auto work = [&, first = int32_t{0}]() mutable -> Status {
-    sequence.restart();
-    JIGE_TRY(first, sequence.extend(prompt.first(1)));
-    for (int64_t i = 1; i < options.new_tokens; ++i) {
-      JIGE_TRY(first, sequence.extend(std::span(&first, 1)));
+// What decoding is compared with, and the bytes that it reads of that.
+struct DecodeReference {
+  Reference rate;
+  double bytes = 0;
+};
+
+Status bench_decode(Sequence& sequence, std::span<const int32_t> past, const BenchOptions& options,
+                    const DecodeReference& reference, const MeasurementSink& sink) {
+  sequence.restart();
+  int32_t token = past.back();
+  if (past.size() > 1) {
+    JIGE_TRY(token, sequence.extend(past.first(past.size() - 1)));
+  }
+  JIGE_DO(sequence.keep());
+  const auto work = [&]() -> Status {
+    JIGE_DO(sequence.go_back());
+    for (int64_t i = 0; i < options.new_tokens; ++i) {
+      JIGE_TRY(token, sequence.extend(std::span(&token, 1)));
     }
     return {};
   };
-  const auto count = static_cast<double>(options.new_tokens);
   JIGE_TRY(const TimingInTurns timing,
-           time_in_turns(options.seconds, count * bytes_per_token, work, memory));
+           time_in_turns(options.seconds, reference.bytes, work, reference.rate));
+  const auto count = static_cast<double>(options.new_tokens);
+  const double token_bytes = reference.bytes / count;
+  const std::string behind =
+      options.decode_context > 0 ? fmt::format(" behind {}", options.decode_context) : "";
   Measurement found = make_measurement(
-      "decode", fmt::format("{} tokens, {}", options.new_tokens, run_text(options)), count,
-      "tokens/s", timing.work);
-  set_share(timing, memory, &found);
+      "decode",
+      fmt::format("{} tokens{} of {} each, {}", options.new_tokens, behind,
+                  format_bytes(static_cast<int64_t>(token_bytes)), run_text(options)),
+      count, "tokens/s", timing.work);
+  found.unit_bytes = token_bytes;
+  set_share(timing, reference.rate, &found);
   sink(found);
   return {};
 }
@@ -204,8 +234,8 @@ Result<Products> make_products(Device& device, const BenchOptions& options, int6
 Status bench_inference(Device& device, const BenchOptions& options, const MeasurementSink& sink) {
   formats::ModelConfig config = options.config;
   config.stored_dtype = options.dtype;
-  config.context_max =
-      std::max(config.context_max, std::max(options.prompt_tokens, options.new_tokens + 1));
+  config.context_max = std::max(
+      {config.context_max, options.prompt_tokens, options.decode_context + options.new_tokens});
   JIGE_TRY(const auto model, load_random_model(device, config, options));
   const double load_s = model->load_seconds();
   sink({.name = "load",
@@ -224,24 +254,25 @@ Status bench_inference(Device& device, const BenchOptions& options, const Measur
   };
   JIGE_DO(
       bench_prefill(sequence, prompt, model->architecture(), options, products.reference, tell));
+  const std::vector<int32_t> past = random_tokens(options.decode_context + 1, config.vocab_size);
   if (const model::LayerStream* const layers = model->layer_stream()) {
     JIGE_TRY(const auto copying, CopyProbe::create(device, streaming_bytes_min()));
-    return bench_decode(
-        sequence, prompt, static_cast<double>(layers->bytes()), options,
-        {.name = "of copying alone", .units = copying->bytes(), .run = [&] { copying->run(); }},
-        tell);
+    const auto bytes = static_cast<double>(layers->bytes() * options.new_tokens);
+    return bench_decode(sequence, past, options,
+                        {.rate = {.name = "of copying alone",
+                                  .units = copying->bytes(),
+                                  .run = [&] { copying->run(); }},
+                         .bytes = bytes},
+                        tell);
   }
-  const model::InferenceMemory memory =
-      model::inference_memory(model->architecture(), model->sizes());
-  const double kv_bytes = static_cast<double>(memory.kv_bytes_per_token * options.new_tokens) / 2;
   JIGE_TRY(const auto reading,
            ReadProbe::create(device, {.bytes = streaming_bytes(), .seconds = options.seconds / 4}));
-  return bench_decode(
-      sequence, prompt,
-      weight_bytes_of_token(options, memory.weights.packed_bytes, device.kind()) + kv_bytes,
-      options,
-      {.name = "of reading memory", .units = reading->bytes(), .run = [&] { reading->run(); }},
-      sink);
+  return bench_decode(sequence, past, options,
+                      {.rate = {.name = "of reading memory",
+                                .units = reading->bytes(),
+                                .run = [&] { reading->run(); }},
+                       .bytes = decode_bytes(*model, options)},
+                      sink);
 }
 
 namespace {

@@ -2,7 +2,8 @@
 // Panel, which says how a step of the depth is read and added, how many panels run at once at most,
 // and how far ahead of the arithmetic a panel is fetched: several lines of each stream in flight
 // hide the latency of memory when there are too few rows for the arithmetic to do so; 0 leaves it
-// to the processor. A call may ask for another distance.
+// to the processor. A call may ask for another distance. Where nothing is asked for, a Panel may
+// have several steps written out one behind the other.
 //
 // A block of Rows x (Panels · 2 vectors) sums stays in registers while the depth runs: per step
 // one load of the right per vector and one broadcast of the left per row. Every sum is one chain of
@@ -47,6 +48,7 @@ struct PanelF32 {
   static constexpr int kStepBytes = 2 * Vector::kLanes * 4;
   static constexpr int kPanelsMax = 4;
   static constexpr bool kLeftInRows = true;
+  static constexpr int steps_written_out(int) { return 1; }
   // One row with short vectors asks for so much that the processor's own fetching does better
   // (measured on Zen 4, docs/decisions/0001).
   static constexpr int prefetch_bytes(int rows) {
@@ -130,12 +132,12 @@ void chain_block(const GemmMicroArgs& args, const char* right, const float* from
   }
   Left left(args);
   const int64_t stride = args.right_stride;
-  for (int64_t k = args.depth; k > 0; k -= Panel::kStepDepth) {
+  const auto run_step = [&](bool fetches) __attribute__((always_inline)) {
     typename Panel::Right panel[kVectors];
 #pragma GCC unroll 16
     for (int p = 0; p < Panels; ++p) {
       Panel::load(right + p * stride, panel[2 * p], panel[2 * p + 1]);
-      if (ahead > 0) {
+      if (fetches) {
 #pragma GCC unroll 2
         for (int line = 0; line < Panel::kStepBytes; line += 64) {
           _mm_prefetch(right + p * stride + ahead + line, _MM_HINT_T0);
@@ -152,7 +154,16 @@ void chain_block(const GemmMicroArgs& args, const char* right, const float* from
     }
     left.step();
     right += Panel::kStepBytes;
+  };
+  int64_t k = args.depth;
+  constexpr int kSteps = Panel::steps_written_out(Rows);
+  if constexpr (kSteps > 1) {
+    for (; ahead == 0 && k >= kSteps * Panel::kStepDepth; k -= kSteps * Panel::kStepDepth) {
+#pragma GCC unroll 16
+      for (int i = 0; i < kSteps; ++i) run_step(false);
+    }
   }
+  for (; k > 0; k -= Panel::kStepDepth) run_step(ahead > 0);
 #pragma GCC unroll 16
   for (int row = 0; row < Rows; ++row) {
 #pragma GCC unroll 16

@@ -151,6 +151,9 @@ TEST_F(AttentionTiles, GiveTheBitsOfFlatAttentionOverACacheInAnyChunks) {
       {.heads = 5, .kv_heads = 1, .dim = 64, .lengths = {90}},
       {.heads = 14, .kv_heads = 2, .dim = 96, .window = 40, .lengths = {90}},
       {.heads = 8, .kv_heads = 1, .dim = 64, .lengths = {90}},
+      {.heads = 2, .kv_heads = 2, .dim = 128, .window = 40, .lengths = {90}},
+      {.heads = 2, .kv_heads = 1, .dim = 224, .lengths = {90}},
+      {.heads = 3, .kv_heads = 1, .dim = 160, .lengths = {90}},
       {.heads = 4, .kv_heads = 2, .dim = 96, .window = 40, .lengths = {130, 33}, .cap = 2},
       {.heads = 6, .kv_heads = 2, .dim = 17, .lengths = {100, 5}, .cap = 2},
       {.heads = 8, .kv_heads = 1, .dim = 16, .window = 600, .lengths = {1300, 30}}};

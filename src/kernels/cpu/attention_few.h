@@ -50,20 +50,26 @@ inline void score_blocks(const FewBlocks<Element>& keys, int begin, int end, con
   for (; begin < end; ++begin) score_few<kRows, 1>(keys, begin, factors, scores);
 }
 
-// product[r] in all columns, of up to kMost rows at a time: up to four leave registers for 64
-// columns, a stretch of memory.
+// product[r] in the columns from one on, 32·kChunks at a time, and what is left in fewer.
+template <int kRows, int kChunks, typename Element>
+inline void weigh_from(const FewBlocks<Element>& values, AttentionRange seen, int column,
+                       const float* weights, float* product) {
+  for (; column + 32 * kChunks <= values.dim; column += 32 * kChunks) {
+    weigh_few<kRows, kChunks>(values, seen, column, weights, product);
+  }
+  if constexpr (kChunks > 1) {
+    weigh_from<kRows, kChunks / 2>(values, seen, column, weights, product);
+  }
+}
+
+// product[r] in all columns, of up to kMost rows at a time. The fewer rows, the more columns the
+// registers hold, and the longer the stretches of memory that are read.
 template <int kRows, int kMost, typename Element>
 inline void weigh_columns(const FewBlocks<Element>& values, AttentionRange seen,
                           const float* weights, float* product) {
   constexpr int kNow = kRows < kMost ? kRows : kMost;
-  constexpr int kChunks = kNow > 4 ? 1 : 2;
-  int column = 0;
-  for (; column + 32 * kChunks <= values.dim; column += 32 * kChunks) {
-    weigh_few<kNow, kChunks>(values, seen, column, weights, product);
-  }
-  for (; column < values.dim; column += 32) {
-    weigh_few<kNow, 1>(values, seen, column, weights, product);
-  }
+  constexpr int kChunks = kNow > 4 ? 1 : kNow > 2 ? 2 : kFewChunksMost;
+  weigh_from<kNow, kChunks>(values, seen, 0, weights, product);
   if constexpr (kRows > kNow) {
     weigh_columns<kRows - kNow, kMost>(values, seen, weights + kNow * kAttentionTileKeys,
                                        product + kNow * values.dim);

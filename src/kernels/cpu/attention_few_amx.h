@@ -14,6 +14,8 @@ namespace jige::cpu::JIGE_ISA_NS {
 
 // With more rows tiles are faster than vectors.
 inline constexpr int kFewRows = kAttentionFewRows / 2;
+// 64 columns of values at a time: even and odd keys have sums of their own.
+inline constexpr int kFewChunksMost = 2;
 // Rows that are multiplied by values at a time.
 template <typename, int>
 inline constexpr int kValueRows = 2;

@@ -17,6 +17,8 @@ inline void spread_weights(const uint16_t* weights, float* spread) {
 }
 
 inline constexpr int kFewRows = kAttentionFewRows;
+// Of up to two rows 128 columns of values, 16 sums, are multiplied at a time.
+inline constexpr int kFewChunksMost = 4;
 // Of so many rows, those that are multiplied by values at a time: words of bytes are dear.
 template <typename Element, int kRows>
 inline constexpr int kValueRows = sizeof(Element) == 1 ? 8
@@ -106,13 +108,13 @@ inline void weigh_few(const FewBlocks<Element>& values, AttentionRange seen, int
   __m512 chains[kRows][2 * kChunks];
 #pragma GCC unroll 8
   for (auto& row : chains) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (auto& chain : row) chain = _mm512_setzero_ps();
   }
   for (int j = seen.begin / 2 * 2; j < seen.end; j += 2) {
     const int64_t at = int64_t{j % 16} * values.dim + column;
     const Element* next = values.next[j / 16] + at;
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int i = 0; i < kChunks; ++i) {
       const ValuePair pair = value_pair(values.at[j / 16] + at + 32 * i, values.dim,
                                         j >= seen.begin, j + 1 < seen.end);
@@ -130,7 +132,7 @@ inline void weigh_few(const FewBlocks<Element>& values, AttentionRange seen, int
   }
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int i = 0; i < kChunks; ++i) {
       store_columns<Element>(chains[r][2 * i], chains[r][2 * i + 1],
                              product + r * values.dim + column + 32 * i);

@@ -75,7 +75,7 @@ TEST(EmbedServe, GivesTheBitsOfJigeEmbed) {
 // With layers behind the pooling, and more tokens at once than --batch-tokens says.
 TEST(EmbedServe, TextsOfModelsThatLookAheadRunWhole) {
   const std::vector<std::string> texts = {"a red kite", "The capital of China is Beijing."};
-  for (const std::string name : {"gemma", "bert", "modernbert", "nomic"}) {
+  for (const std::string name : {"gemma", "bert", "modernbert", "nomic", "deberta", "gte"}) {
     Serving server({recorded_folder(name), "--dtype", "f32", "--batch-tokens", "16"});
     EXPECT_EQ(served_vectors(server, {{"input", texts}, {"prompt_name", "query"}}),
               offline_vectors(recorded_folder(name), texts, {"--prompt", "query"}));

@@ -39,7 +39,8 @@ Outcome rerank(const std::string& name, const std::string& documents,
 }
 
 TEST(Rerank, GivesTheScoresOfTransformersTheBestFirst) {
-  for (const std::string name : {"bert", "modernbert_mean", "qwen3", "qwen3_class"}) {
+  for (const std::string name :
+       {"bert", "modernbert_mean", "deberta_own", "qwen3", "qwen3_class"}) {
     const Json expected = recorded_judgement(name);
     std::vector<std::string> flags = {"--query", expected["query"], "--json"};
     if (!expected["instruction"].is_null()) {

@@ -10,8 +10,6 @@
 #include <boost/beast/http/error.hpp>
 #include <utility>
 
-#include "api/api_error.h"
-#include "api/field_reader.h"
 #include "api/http_exchange.h"
 #include "base/ascii.h"
 #include "base/log.h"
@@ -49,9 +47,11 @@ std::string refusal_text(const HttpConnection::ErrorCode& error, const HttpServe
   return fmt::format("the request cannot be read: {}", error.message());
 }
 
-std::string_view view_of(boost::beast::string_view text) { return {text.data(), text.size()}; }
-
-bool is_id_field(const HttpHeader& field) { return lower_ascii(field.name) == kRequestIdField; }
+std::string address_of(const HttpStream::Socket& socket) {
+  HttpConnection::ErrorCode error;
+  const auto end = socket.remote_endpoint(error);
+  return error ? std::string() : end.address().to_string();
+}
 
 }  // namespace
 
@@ -96,6 +96,7 @@ void HttpCore::count(int64_t HttpServerStats::*field, int64_t delta) {
 HttpConnection::HttpConnection(std::shared_ptr<HttpCore> core, HttpStream::Socket socket,
                                asio::ssl::context* tls)
     : core_(std::move(core)),
+      client_(address_of(socket)),
       stream_(std::move(socket), tls),
       read_wake_(core_->io, Time::max()),
       write_wake_(core_->io, Time::max()) {}
@@ -153,6 +154,7 @@ void HttpConnection::wind_down() {
 void HttpConnection::close() {
   if (phase_ == Phase::kClosed) return;
   phase_ = Phase::kClosed;
+  tell_end(/*whole=*/false);
   release_body_bytes();
   stream_.close();
   read_wake_.cancel();
@@ -246,6 +248,7 @@ HttpConnection::Time HttpConnection::arriving_since() const {
 }
 
 void HttpConnection::enqueue(std::string_view bytes) {
+  at_hand_.bytes += bytes.size();
   out_ += bytes;
   if (sending_.empty()) write_wake_.cancel();
 }
@@ -326,6 +329,7 @@ void HttpConnection::begin_exchange() {
   keep_alive_ = message.keep_alive() && !core_->stopping;
   http_1_0_ = message.version() < 11;
   note_request(message);
+  begin_telling(message);
   parser_.reset();
   release_body_bytes();
 
@@ -346,7 +350,9 @@ void HttpConnection::begin_exchange() {
   for (const auto& field : message) {
     request.headers.push_back({std::string(field.name_string()), std::string(field.value())});
   }
-  std::erase_if(request.headers, is_id_field);
+  std::erase_if(request.headers, [](const HttpHeader& field) {
+    return lower_ascii(field.name) == kRequestIdField;  // it is request.id, or none
+  });
   request.id = request_id_;
   request.body = std::move(message.body());
   if (!split_target({message.target().data(), message.target().size()}, request)) {
@@ -364,120 +370,6 @@ void HttpConnection::begin_exchange() {
   silent_since_ = phase_since_;
   core_->count(&HttpServerStats::requests_total, 1);
   core_->handler(std::move(request), exchange);
-}
-
-bool HttpConnection::answer_origin(const HttpRequest& request) {
-  const auto field =
-      std::find_if(request.headers.begin(), request.headers.end(),
-                   [](const HttpHeader& one) { return boost::beast::iequals(one.name, "Origin"); });
-  if (field == request.headers.end()) return false;
-  const AllowedOrigins& origins = core_->options.origins;
-  if (!origins.admits(field->value) && !origins.is_own(field->value, request.header("Host"))) {
-    core_->count(&HttpServerStats::requests_refused, 1);
-    send_whole(error_response(
-        {.status = 403,
-         .message = fmt::format("pages of {} may not use this server; --allowed-origins names "
-                                "those that may",
-                                shown_value(Json(field->value))),
-         .code = "origin_not_allowed"},
-        error_form(request.path)));
-    return true;
-  }
-  if (!is_preflight(request)) return false;
-  core_->count(&HttpServerStats::requests_total, 1);
-  send_whole(preflight_response(request));
-  return true;
-}
-
-// Answers what is wrong with the form of a request and gives the connection up.
-void HttpConnection::refuse(int status, std::string_view message) {
-  release_body_bytes();
-  core_->count(&HttpServerStats::requests_refused, 1);
-  // Whose answer it is, where the request came so far as to say.
-  const std::string target = parser_ ? std::string(parser_->get().target()) : std::string();
-  const ErrorForm form = error_form(target.substr(0, target.find('?')));
-  HttpResponse response = error_response({.status = status,
-                                          .message = std::string(message),
-                                          .retry_after_s = status == 503 ? 1.0 : -1.0},
-                                         form);
-  if (parser_) note_request(parser_->get());
-  parser_.reset();
-  buffer_.consume(buffer_.size());
-  keep_alive_ = false;
-  head_only_ = false;
-  send_whole(std::move(response));
-}
-
-template <typename Message>
-void HttpConnection::note_request(const Message& message) {
-  origin_fields_ = core_->options.origins.fields(view_of(message[http::field::origin]));
-  const boost::beast::string_view name(kRequestIdField.data(), kRequestIdField.size());
-  request_id_ = view_of(message[name]);
-  client_named_ = message.count(name) == 1 && is_request_id(request_id_);
-  if (!client_named_) request_id_ = core_->ids.next();
-}
-
-void HttpConnection::add_fields(HttpResponse& response) const {
-  std::vector<HttpHeader>& fields = response.headers;
-  if (client_named_) std::erase_if(fields, is_id_field);
-  if (std::ranges::none_of(fields, is_id_field)) {
-    fields.push_back({std::string(kRequestIdField), request_id_});
-  }
-  fields.insert(fields.end(), origin_fields_.begin(), origin_fields_.end());
-}
-
-void HttpConnection::send_whole(HttpResponse response) {
-  if (phase_ == Phase::kClosed) return;
-  add_fields(response);
-  std::string bytes = response_head(response, {.keep_alive = keep_alive_});
-  if (!head_only_) bytes += response.body;
-  enqueue(bytes);
-  finish_exchange();
-}
-
-void HttpConnection::send_head(HttpResponse head) {
-  if (phase_ == Phase::kClosed) return;
-  add_fields(head);
-  body_end_ = http_1_0_ ? BodyEnd::kConnection : BodyEnd::kChunks;
-  if (http_1_0_) keep_alive_ = false;
-  enqueue(response_head(head, {.keep_alive = keep_alive_, .end = body_end_}));
-  const bool events = head.content_type.starts_with("text/event-stream");
-  silent_since_ = events ? std::chrono::steady_clock::now() : Time::max();
-}
-
-bool HttpConnection::send_piece(std::string_view piece) {
-  if (phase_ == Phase::kClosed) return false;
-  // What the piece itself adds the client had no time to read.
-  if (output_full()) {
-    core_->count(&HttpServerStats::slow_readers_dropped, 1);
-    close();
-    return false;
-  }
-  if (body_end_ == BodyEnd::kChunks) {
-    enqueue(chunk_of(piece));
-  } else {
-    enqueue(piece);
-  }
-  if (silent_since_ != Time::max()) silent_since_ = std::chrono::steady_clock::now();
-  return true;
-}
-
-void HttpConnection::send_end() {
-  if (phase_ == Phase::kClosed) return;
-  if (body_end_ == BodyEnd::kChunks) enqueue("0\r\n\r\n");
-  finish_exchange();
-}
-
-void HttpConnection::finish_exchange() {
-  exchange_.reset();
-  silent_since_ = Time::max();
-  if (!keep_alive_ || core_->stopping) {
-    return linger();
-  }
-  enter(Phase::kIdle, core_->options.idle_timeout_ms);
-  read_wake_.cancel();
-  // Not pump() itself: the caller may be a handler that pump() has called.
-  asio::post(core_->io, [self = shared_from_this()] { self->pump(); });
 }
 
 }  // namespace jige::api

@@ -110,9 +110,11 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   // Answers what the handler need not see: pages that may not ask, and those that ask if they may.
   bool answer_origin(const HttpRequest& request);
   // What every answer to a request with this head has in its own head.
-  template <typename Message>
-  void note_request(const Message& message);
-  void add_fields(HttpResponse& response) const;
+  void note_request(const boost::beast::http::request_header<>& head);
+  void add_fields(HttpResponse& response);
+  // The request at hand has begun to be answered; has ended.
+  void begin_telling(const boost::beast::http::request_header<>& head);
+  void tell_end(bool whole);
   void enter(Phase phase, int64_t timeout_ms);
   void enqueue(std::string_view bytes);
   // Whether answers wait to be read: no further request is looked at until they are.
@@ -125,6 +127,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
 
   std::shared_ptr<HttpCore> core_;
+  const std::string client_;  // its address
   HttpStream stream_;
   boost::asio::steady_timer read_wake_;
   boost::asio::steady_timer write_wake_;
@@ -144,6 +147,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   bool peer_ended_ = false;
   bool head_only_ = false;
   bool http_1_0_ = false;
+  EndedRequest at_hand_;
+  Time came_ = Time::max();                // the request at hand; none: it has ended
   Time silent_since_ = Time::max();        // of an answer that is, or may become, one of events
   std::vector<HttpHeader> origin_fields_;  // of every answer to the request at hand
   std::string request_id_;

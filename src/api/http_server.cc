@@ -151,7 +151,7 @@ void Server::take(tcp::socket socket) {
     core_->count(&HttpServerStats::connections_refused, 1);
     HttpResponse response;
     response.status = 503;
-    response.headers.push_back({"Retry-After", "1"});
+    response.headers = {{"Retry-After", "1"}, {std::string(kRequestIdField), core_->ids.next()}};
     response.body = fmt::format(
         R"({{"error":{{"message":"all {} connections are taken","type":"overloaded_error",)"
         R"("param":null,"code":null}}}})",

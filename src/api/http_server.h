@@ -30,6 +30,16 @@
 
 namespace jige::api {
 
+// What became of a request, for logs (api/request_log.h).
+struct EndedRequest {
+  std::string id, client;    // HttpRequest::id; the address that it came from
+  std::string method, path;  // empty where the request did not come so far
+  int status = 0;            // 0: its client went before there was one
+  double seconds = 0;        // since it had come
+  uint64_t bytes = 0;        // of its answer, head and framing included
+  bool whole = true;         // the answer came to its end
+};
+
 struct HttpServerOptions {
   std::string host = "127.0.0.1";
   uint16_t port = 0;                           // 0: one that is free
@@ -51,6 +61,7 @@ struct HttpServerOptions {
   // One that has not begun by then begins (Responder::on_silence).
   int64_t event_pause_ms = 0;
   std::function<bool()> alive = [] { return true; };
+  std::function<void(const EndedRequest&)> on_ended = {};  // on the server's thread; may be empty
 };
 
 struct HttpServerStats {

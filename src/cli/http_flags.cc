@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "api/request_log.h"
 #include "base/log.h"
 #include "cli/flags.h"
 #include "cli/page_address.h"
@@ -33,6 +34,10 @@ void HttpFlags::declare_address(Flags& flags) {
       "pages that may use the server from within a browser, such as "
       "https://chat.example,http://10.0.0.5:3000; localhost: those of the browser's machine; "
       "*: all; without it none but its own");
+  flags.text("--request-log FILE", request_log,
+             "appends a line of JSON for each request that has ended: when, its x-request-id, the "
+             "client, the route, the status, how long it took, never what was said; from 256 MiB "
+             "on FILE becomes FILE.1 and is begun anew");
   flags.text("--tls-cert FILE", tls_certificate, "PEM certificate chain: serve HTTPS");
   flags.text("--tls-key FILE", tls_key, "PEM private key of --tls-cert");
 }
@@ -54,6 +59,11 @@ void HttpFlags::declare_connections(Flags& flags) {
 Result<api::HttpServerOptions> HttpFlags::http_options(const api::ApiKeys& keys, bool page) const {
   const auto body = static_cast<size_t>(body_bytes);
   api::HttpServerOptions options;
+  if (!request_log.empty()) {
+    auto log = api::RequestLog::open(request_log);
+    if (!log) return with_context(std::move(log.error()), "--request-log");
+    options.on_ended = [log = *log](const api::EndedRequest& request) { log->note(request); };
+  }
   options.host = host;
   options.port = static_cast<uint16_t>(port);
   options.tls_certificate_file = tls_certificate;

@@ -26,6 +26,7 @@ struct HttpFlags {
   std::string tls_certificate, tls_key;
   std::string api_key_file;
   std::string allowed_origins;
+  std::string request_log;
   int64_t body_bytes = int64_t{8} << 20;
   int64_t connections_max = 1024;
   double idle_seconds = 75;
@@ -37,8 +38,8 @@ struct HttpFlags {
   void declare_address(Flags& flags);
   void declare_connections(Flags& flags);
 
-  // Fails as AllowedOrigins does. `keys`: those that clients must send; `page`: whether there is
-  // one to chat in, which may use the server.
+  // Fails as AllowedOrigins and RequestLog do. `keys`: those that clients must send; `page`:
+  // whether there is one to chat in, which may use the server.
   Result<api::HttpServerOptions> http_options(const api::ApiKeys& keys, bool page) const;
   // The keys of --api-key-file, else those of JIGE_API_KEY, else none. Fails as ApiKeys does.
   Result<api::ApiKeys> api_keys() const;

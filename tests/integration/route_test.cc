@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -222,6 +223,50 @@ TEST(Route, FinishesWhatIsUnderWay) {
     EXPECT_THAT(client.read_until("0\r\n\r\n"), HasSubstr("data: [DONE]"));
   }
   EXPECT_EQ(routing.process().wait().exit_code, 0);
+}
+
+// What a router and its server write down of a request can be joined.
+TEST(Route, WritesDownWhatItsServersWriteDown) {
+  const TestFolder folder;
+  std::string own;  // of what the server is asked itself
+  const auto ids_of = [&](const std::string& file) {
+    std::map<std::string, Json> ids;
+    const std::string text = read_text(folder / file);
+    for (size_t begin = 0; begin < text.size(); begin = text.find('\n', begin) + 1) {
+      const Json line = *parse_json(text.substr(begin, text.find('\n', begin) - begin), file);
+      if (line["method"] == "POST") ids[line["id"].get<std::string>()] = line;
+    }
+    return ids;
+  };
+  {
+    Serving one({TinyRun::get().run(), "--threads", "1", "--request-log", folder / "one.jsonl"});
+    Routing routing({"--to", server_url(one), "--request-log", folder / "route.jsonl"});
+    routing.wait_for_up(1);
+    for (const bool stream : {false, true}) {
+      EXPECT_EQ(routing.post("/v1/completions", greedy(5, stream)).status, 200);
+    }
+    EXPECT_EQ(fetch(routing.port(), "POST", "/v1/completions", greedy(5, false),
+                    "X-Request-ID: of-client\r\n")
+                  .field("x-request-id"),
+              "of-client");
+    own = one.post("/v1/completions", greedy(5, false)).field("x-request-id");
+    routing.process().send(SIGTERM);
+    EXPECT_EQ(routing.process().wait().exit_code, 0);
+    one.process().send(SIGTERM);
+    EXPECT_EQ(one.process().wait().exit_code, 0);
+  }
+  const auto routed = ids_of("route.jsonl"), served = ids_of("one.jsonl");
+  EXPECT_EQ(routed.size(), 3U);
+  EXPECT_EQ(routed.count("of-client"), 1U);
+  EXPECT_EQ(served.size(), 4U);
+  EXPECT_EQ(served.count(own), 1U) << own;
+  for (const auto& [id, line] : routed) {
+    ASSERT_EQ(served.count(id), 1U) << id;
+    EXPECT_EQ(line["status"], 200);
+    EXPECT_GE(line["seconds"], served.at(id)["seconds"]);
+  }
+  expect_error(run_jige({"route", "--to", "http://127.0.0.1:1", "--request-log", "/nowhere/x"}), 7,
+               {"--request-log", "/nowhere/x"});
 }
 
 TEST(Route, ReadsTheListOfItsServersAgain) {

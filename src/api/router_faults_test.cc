@@ -189,6 +189,17 @@ TEST(Router, WaitsForARestThatIsShort) {
   EXPECT_EQ(json_of(routed.post(kAskedPath, kAsk).body)["from"], "one");
 }
 
+// A server that has names of its own for requests: those of the router are the client's.
+TEST(Router, PassesNoIdsOfServersOn) {
+  RawUpstream server(
+      "HTTP/1.1 200 OK\r\nX-Request-ID: its\r\nX-Odd: yes\r\nContent-Length: 2\r\n\r\n{}");
+  RoutedServers routed({server.url()});
+  const TestResponse made = routed.post(kAskedPath, kAsk);
+  EXPECT_EQ(made.field("X-Odd"), "yes");
+  EXPECT_TRUE(made.field("x-request-id").starts_with("req-")) << made.head;
+  EXPECT_EQ(routed.post(kAskedPath, kAsk, "X-Request-ID: mine\r\n").field("x-request-id"), "mine");
+}
+
 TEST(Router, CountsWhatServersAnswered) {
   PlayedUpstream one("one");
   RoutedServers routed({one.url()});

@@ -164,6 +164,15 @@ TEST(HttpClient, SendsAndFetches) {
   EXPECT_THAT(server.last_request, HasSubstr("Content-Length: 2\r\n"));
 }
 
+// On a connection of its own a query has not met the end of an unused one.
+TEST(HttpClient, TakesATimeoutForAnAnswerOnANewConnection) {
+  PlayedServer server("HTTP/1.1 408 Request Timeout\r\nConnection: close\r\n\r\nslow");
+  const auto answer = fetch(*HttpPeer::resolve(server.url()), {}, 10);
+  ASSERT_TRUE(answer) << answer.error().message;
+  EXPECT_EQ(answer->status, 408);
+  EXPECT_EQ(answer->body, "slow");
+}
+
 TEST(HttpClient, SaysWhenTheServerHangsUp) {
   PlayedServer server("HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhalf");
   const auto answer = fetch(*HttpPeer::resolve(server.url()), {}, 10);

@@ -13,40 +13,6 @@
 namespace jige::ops::attention_test {
 namespace {
 
-// Runs the body with every instruction set that this processor has.
-template <typename Body>
-void on_all_isas(Body&& body) {
-  const Isa before = active_isa();
-  for (const Isa isa : supported_isas()) {
-    set_active_isa(isa);
-    SCOPED_TRACE(isa_name(isa));
-    body();
-  }
-  set_active_isa(before);
-}
-
-void expect_near_definition_in_f32(Inputs& in) {
-  Machine machine(2);
-  const ForwardResult result = forward(machine, in);
-  int64_t row = 0;
-  for (const int length : in.lengths) {
-    for (int64_t head = 0; head < in.shape.head_count; ++head) {
-      const Oracle o = oracle_forward(in, {row, length, head});
-      for (int64_t i = 0; i < length; ++i) {
-        ASSERT_NEAR(result.lse.get(row + i, head), o.lse[static_cast<size_t>(i)], 2e-5)
-            << "row " << i << " of " << length;
-        for (int64_t c = 0; c < o.dim; ++c) {
-          const double expected = o.dst[static_cast<size_t>(i * o.dim + c)];
-          ASSERT_NEAR(result.dst.get(row + i, head * o.dim + c), expected,
-                      1e-5 * std::max(1.0, std::abs(expected)))
-              << "row " << i << " of " << length << " column " << c;
-        }
-      }
-    }
-    row += length;
-  }
-}
-
 std::vector<InputOptions> odd_shapes() {
   return {{.heads = 1, .kv_heads = 1, .dim = 1, .lengths = {1, 2, 0, 63}},
           {.heads = 4, .kv_heads = 2, .dim = 17, .lengths = {64, 65, 1, 129}},

@@ -44,51 +44,18 @@ std::vector<InputOptions> distant_shapes() {
   return shapes;
 }
 
-template <typename Body>
-void on_each_isa(Body&& body) {
-  const Isa before = active_isa();
-  for (const Isa isa : supported_isas()) {
-    set_active_isa(isa);
-    SCOPED_TRACE(isa_name(isa));
-    body();
-  }
-  set_active_isa(before);
-}
-
-void expect_distant_near_definition(Inputs& in) {
-  Machine machine(2);
-  const ForwardResult result = forward(machine, in);
-  int64_t row = 0;
-  for (const int length : in.lengths) {
-    for (int64_t head = 0; head < in.shape.head_count; ++head) {
-      const Oracle o = oracle_forward(in, {row, length, head});
-      for (int64_t i = 0; i < length; ++i) {
-        ASSERT_NEAR(result.lse.get(row + i, head), o.lse[static_cast<size_t>(i)], 4e-5)
-            << "row " << i << " of " << length;
-        for (int64_t c = 0; c < o.dim; ++c) {
-          const double expected = o.dst[static_cast<size_t>(i * o.dim + c)];
-          ASSERT_NEAR(result.dst.get(row + i, head * o.dim + c), expected,
-                      2e-5 * std::max(1.0, std::abs(expected)))
-              << "row " << i << " of " << length << " column " << c;
-        }
-      }
-    }
-    row += length;
-  }
-}
-
 TEST(AttentionDistanceRows, IsNearTheDefinitionInF32) {
-  on_each_isa([&] {
+  on_all_isas([&] {
     for (const InputOptions& options : distant_shapes()) {
       SCOPED_TRACE(options.dim);
       Inputs in = make_inputs(options);
-      expect_distant_near_definition(in);
+      expect_near_definition_in_f32(in, 2e-5);
     }
   });
 }
 
 TEST(AttentionDistanceRows, IsNearTheDefinitionInBf16) {
-  on_each_isa([&] {
+  on_all_isas([&] {
     for (const InputOptions& options : distant_shapes()) {
       SCOPED_TRACE(options.dim);
       Inputs in = bf16_inputs(options);

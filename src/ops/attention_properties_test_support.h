@@ -8,6 +8,7 @@
 
 #include <cmath>
 
+#include "base/cpu.h"
 #include "ops/attention_cache_test_support.h"
 
 namespace jige::ops::attention_test {
@@ -195,6 +196,41 @@ inline void expect_blocks_before_the_window_may_be_gone(Inputs in, DType cache_d
     return done < 1150 ? 77 : 1;
   });
   EXPECT_TRUE(dst.same_rows(0, expected, 0, in.rows()));
+}
+
+// Runs the body with every instruction set that this processor has.
+template <typename Body>
+void on_all_isas(Body&& body) {
+  const Isa before = active_isa();
+  for (const Isa isa : supported_isas()) {
+    set_active_isa(isa);
+    SCOPED_TRACE(isa_name(isa));
+    body();
+  }
+  set_active_isa(before);
+}
+
+// Forward in f32, results to `tolerance` and sums of exponentials to twice that.
+inline void expect_near_definition_in_f32(Inputs& in, double tolerance = 1e-5) {
+  Machine machine(2);
+  const ForwardResult result = forward(machine, in);
+  int64_t row = 0;
+  for (const int length : in.lengths) {
+    for (int64_t head = 0; head < in.shape.head_count; ++head) {
+      const Oracle o = oracle_forward(in, {row, length, head});
+      for (int64_t i = 0; i < length; ++i) {
+        ASSERT_NEAR(result.lse.get(row + i, head), o.lse[static_cast<size_t>(i)], 2 * tolerance)
+            << "row " << i << " of " << length;
+        for (int64_t c = 0; c < o.dim; ++c) {
+          const double expected = o.dst[static_cast<size_t>(i * o.dim + c)];
+          ASSERT_NEAR(result.dst.get(row + i, head * o.dim + c), expected,
+                      tolerance * std::max(1.0, std::abs(expected)))
+              << "row " << i << " of " << length << " column " << c;
+        }
+      }
+    }
+    row += length;
+  }
 }
 
 }  // namespace jige::ops::attention_test

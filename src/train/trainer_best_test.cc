@@ -221,7 +221,9 @@ TEST(KeptBest, ThatIsDamagedIsNamed) {
   options.keep_best = true;
   const auto run = train(options, {.on_step = [&](const StepInfo& info) {
                            if (info.step != 40) return;
-                           const int64_t best = kept_steps(options).front();
+                           const auto steps = kept_steps(options);
+                           ASSERT_FALSE(steps.empty());
+                           const int64_t best = steps.front();
                            ASSERT_LT(best, 36);
                            const std::string file =
                                fmt::format("{}/checkpoints/step-{:08d}/params.safetensors",

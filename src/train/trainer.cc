@@ -58,6 +58,12 @@ std::string agreement(const RunSetup& setup) {
                         {"shard_optimizer", options.ranks->shard_optimizer}});
 }
 
+// Whether a run's last record says that its results are written, with the weights of this step.
+// Runs from before there was a choice have the last ones, and with them nothing else is asked for.
+bool wrote_model(const Json& last, int64_t step) {
+  return ends_run(last) && get_int_or(last, "model_step", step, "the log").value_or(-1) == step;
+}
+
 Status check_identity(const RunSetup& setup, const formats::CheckpointReader& checkpoint) {
   const auto identity = checkpoint.state().find("identity");
   if (identity == checkpoint.state().end()) {
@@ -118,7 +124,8 @@ Result<std::unique_ptr<Trainer>> Trainer::create_on_rank(const TrainOptions& giv
   if (trainer->setup_.leads()) {
     // A run that ended has that behind what the last checkpoint knows of, and then its results.
     const std::string& log_path = trainer->setup_.options.log_path;
-    trainer->was_written_ = trainer->nothing_left() && ends_run(last_record(log_path));
+    trainer->was_written_ =
+        trainer->nothing_left() && wrote_model(last_record(log_path), trainer->model_step());
     JIGE_TRY(
         trainer->log_,
         StepLog::open(log_path, trainer->was_written_ ? INT64_MAX : trainer->state_.log_bytes));

@@ -215,6 +215,27 @@ TEST(KeptBest, ThatIsNotThereAnyMoreIsForgotten) {
   EXPECT_EQ(second->result.model_step, best_step_of(second->evals));
 }
 
+TEST(KeptBest, MayBeChosenBehindTheEndWhereItsCheckpointIsThere) {
+  const TestFolder folder;
+  TrainOptions options = overfitting(folder);
+  options.checkpoint_every_steps = 4;
+  options.checkpoints_kept = 100;
+  ASSERT_TRUE(train(options));
+  const std::string last = model_bytes(options);
+  std::string best;
+  for (const bool keeps : {true, true, false}) {
+    options.keep_best = keeps;
+    const auto run = train(options);
+    ASSERT_TRUE(run) << run.error().message;
+    EXPECT_TRUE(run->result.was_complete);
+    EXPECT_EQ(run->result.model_step < 40, keeps);
+    if (keeps && best.empty()) best = model_bytes(options);
+    EXPECT_EQ(model_bytes(options), keeps ? best : last);
+    EXPECT_EQ(log_records(options, "end").size(), 1u);
+  }
+  EXPECT_NE(best, last);
+}
+
 TEST(KeptBest, ThatIsDamagedIsNamed) {
   const TestFolder folder;
   TrainOptions options = overfitting(folder);

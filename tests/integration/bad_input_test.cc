@@ -522,9 +522,9 @@ TEST(BadOutput, AFullStandardOutputIsNotSuccess) {
 // The next file that is opened would take the number of a closed stream.
 TEST(BadOutput, AClosedStreamTakesNoMessagesIntoFiles) {
   const TestFolder folder;
-  std::string command = jige_binary() + " ";
+  std::string command = shell_quoted(jige_binary()) + " ";
   for (const std::string& word : train_on(TinyRun::get().corpus(), folder / "run")) {
-    command += word + " ";
+    command += shell_quoted(word) + " ";
   }
   ASSERT_EQ(std::system((command + "<&- >&- 2>&-").c_str()), 0);
   EXPECT_EQ(read_text(folder / "run/.lock"), "");

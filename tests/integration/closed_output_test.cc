@@ -53,9 +53,9 @@ TEST(ClosedOutput, ATrainingRunGoesOn) {
   const TestFolder folder;
   std::vector<std::string> arguments = tiny_train_arguments(TinyRun::get().corpus(), 5);
   arguments.insert(arguments.end(), {"--out", folder / "run"});
-  std::string command = "(" + jige_binary();
-  for (const std::string& word : arguments) command += " " + word;
-  command += " 2>&1; echo $? > " + folder / "code" + ") | true";
+  std::string command = "(" + shell_quoted(jige_binary());
+  for (const std::string& word : arguments) command += " " + shell_quoted(word);
+  command += " 2>&1; echo $? > " + shell_quoted(folder / "code") + ") | true";
   ASSERT_EQ(std::system(command.c_str()), 0);
   EXPECT_EQ(read_text(folder / "code"), "0\n");
   EXPECT_TRUE(exists(folder / "run/model"));
@@ -70,12 +70,14 @@ TEST(ClosedOutput, WhatIsMadeToBeReadEnds) {
 TEST(ClosedOutput, MessagesThatNobodyCanReadEndNothing) {
   const TestFolder folder;
   write_text(folder / "texts.jsonl", "{\"text\": \"a b c\"}\n");
-  const std::string model = TinyRun::get().run();
+  const std::string model = shell_quoted(TinyRun::get().run());
+  const std::string texts = shell_quoted(folder / "texts.jsonl");
   for (const std::string_view end : {"2>/dev/full", "2>&-"}) {
-    for (const std::string& command : {"score " + model + " " + folder / "texts.jsonl",
-                                       "embed " + model + " " + folder / "texts.jsonl",
-                                       "chat " + model + " --max-new-tokens 2 </dev/null"}) {
-      const std::string line = jige_binary() + " " + command + " >/dev/null " + std::string(end);
+    for (const std::string& command :
+         {"score " + model + " " + texts, "embed " + model + " " + texts,
+          "chat " + model + " --max-new-tokens 2 </dev/null"}) {
+      const std::string line =
+          shell_quoted(jige_binary()) + " " + command + " >/dev/null " + std::string(end);
       EXPECT_EQ(std::system(line.c_str()), 0) << line;
     }
   }
@@ -89,8 +91,8 @@ TEST(ClosedOutput, RanksEndAsOneProcessDoes) {
 }
 
 TEST(ClosedOutput, WhatRanksCouldNotPrintIsAnError) {
-  const std::string command =
-      jige_binary() + " bench collective --ranks 2 --max-bytes 1K --quiet 2>&1 >/dev/full";
+  const std::string command = shell_quoted(jige_binary()) +
+                              " bench collective --ranks 2 --max-bytes 1K --quiet 2>&1 >/dev/full";
   std::array<char, 256> line = {};
   std::FILE* const messages = popen(command.c_str(), "r");
   ASSERT_NE(messages, nullptr);

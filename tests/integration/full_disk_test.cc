@@ -93,14 +93,14 @@ TEST(FullDisk, TokenizersAreWholeOrNotThere) {
 TEST(FullDisk, FilesThatMayNotGrowAreAnErrorToo) {
   const TestFolder folder;
   const auto limited = [&](const std::string& words) {
-    const std::string command =
-        "ulimit -f 1; " + jige_binary() + " " + words + " 2>" + folder / "err";
+    const std::string command = "ulimit -f 1; " + shell_quoted(jige_binary()) + " " + words +
+                                " 2>" + shell_quoted(folder / "err");
     return WEXITSTATUS(std::system(command.c_str()));
   };
-  const std::string run = "'" + TinyRun::get().run() + "'";
-  EXPECT_EQ(limited("export " + run + " " + folder / "out"), 6);
+  const std::string run = shell_quoted(TinyRun::get().run());
+  EXPECT_EQ(limited("export " + run + " " + shell_quoted(folder / "out")), 6);
   EXPECT_THAT(read_text(folder / "err"), HasSubstr("File too large"));
-  EXPECT_EQ(limited("inspect " + run + " --tensors >" + folder / "list"), 6);
+  EXPECT_EQ(limited("inspect " + run + " --tensors >" + shell_quoted(folder / "list")), 6);
   EXPECT_THAT(read_text(folder / "err"), HasSubstr("standard output: File too large"));
   EXPECT_EQ(list_tree(folder.path()), (std::vector<std::string>{"err", "list"}));
 }

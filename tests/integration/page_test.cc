@@ -49,10 +49,10 @@ TEST(PageOfServe, WorksInABrowser) {
   write_text(folder / "keys", "a-key-of-tests\n");
   const Serving chat({model}), locked({model, "--api-key-file", folder / "keys"}),
       plain({plain_model}), vectors({model, "--embeddings"});
-  const std::string command = test_python() + " " + JIGE_SOURCE_DIR + "/tests/tools/check_page.py" +
-                              " --chat " + address_of(chat) + " --key " + address_of(locked) +
-                              " a-key-of-tests --plain " + address_of(plain) + " --vectors " +
-                              address_of(vectors);
+  const std::string command =
+      test_python() + " " + shell_quoted(JIGE_SOURCE_DIR "/tests/tools/check_page.py") +
+      " --chat " + address_of(chat) + " --key " + address_of(locked) + " a-key-of-tests --plain " +
+      address_of(plain) + " --vectors " + address_of(vectors);
   const int status = std::system(command.c_str());
   if (WIFEXITED(status) && WEXITSTATUS(status) == 77) GTEST_SKIP() << "chromium does not start";
   EXPECT_EQ(status, 0);

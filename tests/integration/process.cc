@@ -53,6 +53,8 @@ std::string jige_binary() {
   return other ? other : JIGE_BINARY;
 }
 
+std::string shell_quoted(const std::string& word) { return "'" + word + "'"; }
+
 Json Outcome::json() const {
   Result<Json> parsed = parse_json(out, "standard output");
   EXPECT_TRUE(parsed) << (parsed ? "" : parsed.error().message) << "\n" << out << err;

@@ -51,6 +51,9 @@ void expect_error(const Outcome& outcome, int exit_code, const std::vector<std::
 // The binary under test: that of this build, or what JIGE_TEST_BINARY names.
 std::string jige_binary();
 
+// A word of a command line that a shell reads. REQUIRES: no single quote in it.
+std::string shell_quoted(const std::string& word);
+
 // Runs jige to its end. Ends it after two minutes.
 Outcome run_jige(const std::vector<std::string>& arguments, const std::string& input = "");
 // The same with more arguments behind them.

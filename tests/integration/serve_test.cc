@@ -281,7 +281,8 @@ class PythonClient : public ::testing::Test {
  protected:
   // Runs a script of tests/tools against the server, or skips the test.
   static void run(const std::string& script, const Serving& server, const std::string& more) {
-    const std::string command = test_python() + " " + JIGE_SOURCE_DIR + "/tests/tools/" + script +
+    const std::string command = test_python() + " " +
+                                shell_quoted(JIGE_SOURCE_DIR "/tests/tools/" + script) +
                                 " http://127.0.0.1:" + std::to_string(server.port()) + more;
     EXPECT_EQ(std::system(command.c_str()), 0);
   }
@@ -320,14 +321,15 @@ TEST_F(PythonClient, OfAnthropicWorksUnchanged) {
 TEST_F(PythonClient, OfEitherTakesStreamsThatAreLongInComing) {
   if (!has("openai, anthropic")) GTEST_SKIP() << test_python() << " lacks openai or anthropic";
   run("check_late_streams.py", Serving({TinyRun::get().model(), "--served-model-name", "tiny"}),
-      " " + jige_binary());
+      " " + shell_quoted(jige_binary()));
 }
 
 TEST_F(PythonClient, TheEvaluationHarnessMeasuresWhatJigeScoreDoes) {
   if (!has("lm_eval, tenacity, transformers"))
     GTEST_SKIP() << test_python() << " lacks lm_eval[api] or transformers";
   const std::string model = TinyRun::get().model();
-  run("check_lm_eval.py", Serving({model}), " " + model + " " + jige_binary() + " 5");
+  run("check_lm_eval.py", Serving({model}),
+      " " + shell_quoted(model) + " " + shell_quoted(jige_binary()) + " 5");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -27,8 +28,10 @@ class TestFolder {
  public:
   TestFolder() {
     const auto* info = testing::UnitTest::GetInstance()->current_test_info();
-    path_ = test_root() + "jige_" + info->test_suite_name() + "_" + info->name() + "_" +
-            std::to_string(getpid());
+    // Names of suites with parameters hold slashes; no folder around this one shall stay behind.
+    std::string name = std::string(info->test_suite_name()) + "_" + info->name();
+    std::replace(name.begin(), name.end(), '/', '-');
+    path_ = test_root() + "jige_" + name + "_" + std::to_string(getpid());
     std::filesystem::remove_all(path_);
     std::filesystem::create_directories(path_);
   }

@@ -206,8 +206,9 @@ Status Trainer::allocate() {
   if (!options.keeps_best() || !evaluation_.empty()) return {};
   return fail(Code::kInvalidArgument,
               "{} chooses among measurements of held-out data, and nothing is held out: give "
-              "--eval-data, or a larger --eval-share",
-              flag_of(options.patience > 0 ? "patience" : "keep_best"));
+              "{}, or a larger {}",
+              flag_of(options.patience > 0 ? "patience" : "keep_best"), flag_of("data.eval_files"),
+              flag_of("data.eval_fraction"));
 }
 
 Status Trainer::start_weights() {
@@ -325,15 +326,15 @@ Status Trainer::write_adapter(const std::string& folder) {
 
 Status Trainer::write_whole_model(const std::string& folder) {
   const TrainOptions& options = setup_.options;
-  if (model_step() != state_.step) return export_step({.out_folder = folder});
   const ExportOptions model_options{
       .folder = folder, .tokenizer_folder = setup_.tokenizer_folder, .dtype = options.export_dtype};
-  if (!options.lora) {
-    return export_model(model::Masters::of(engine_->weights()), setup_.special, engine_->stream(),
-                        model_options);
+  if (options.lora) {
+    return export_merged(options.init_folder, options.out_folder + "/adapter", setup_.special,
+                         model_options);
   }
-  return export_merged(options.init_folder, options.out_folder + "/adapter", setup_.special,
-                       model_options);
+  if (model_step() != state_.step) return export_step({.out_folder = folder});
+  return export_model(model::Masters::of(engine_->weights()), setup_.special, engine_->stream(),
+                      model_options);
 }
 
 Status Trainer::export_step(CheckpointExportOptions what) {
@@ -346,7 +347,7 @@ Status Trainer::export_step(CheckpointExportOptions what) {
   Result<CheckpointExport> exported = export_checkpoint(what);
   if (exported) return {};
   return tl::unexpected(with_context(std::move(exported.error()),
-                                     "the best weights, of step {}, cannot be read", *what.step));
+                                     "writing the best weights, of step {}", *what.step));
 }
 
 Status Trainer::write_model(TrainResult& result) {

@@ -143,7 +143,8 @@ class Trainer {
   bool shards() const { return setup_.options.ranks && setup_.options.ranks->shards(); }
   Status write_log(const Json& record);
   Status write_model(TrainResult& result);
-  // The last weights, or those of the best checkpoint.
+  // The last weights, or those of the best checkpoint; a merged model is made of the adapter that
+  // is written.
   Status write_adapter(const std::string& folder);
   Status write_whole_model(const std::string& folder);
   Status export_step(CheckpointExportOptions what);

@@ -195,21 +195,11 @@ TEST(KeptBest, OfAnAdapterIsTheAdapterAndTheMergedModel) {
 TEST(KeptBest, ThatIsNotThereAnyMoreIsForgotten) {
   const TestFolder folder;
   TrainOptions options = overfitting(folder);
-  options.steps = 24;
-  const auto first = train(options);  // keeps the newest alone
-  ASSERT_TRUE(first);
-  TrainOptions further = options;
-  further.keep_best = true;
-  further.steps = 40;
-  // The number of steps is part of a run's identity, so it is stopped rather than ended.
-  further.out_folder = folder.file("further");
   int64_t step = 0;
-  TrainOptions before = further;
-  before.keep_best = false;
-  before.checkpoints_kept = 1;
-  ASSERT_TRUE(train(before, {.on_step = [&](const StepInfo& info) { step = info.step; },
-                             .should_stop = [&] { return step >= 24; }}));
-  const auto second = train(further);
+  ASSERT_TRUE(train(options, {.on_step = [&](const StepInfo& info) { step = info.step; },
+                              .should_stop = [&] { return step >= 24; }}));
+  options.keep_best = true;
+  const auto second = train(options);
   ASSERT_TRUE(second) << second.error().message;
   EXPECT_GT(second->result.model_step, 24);
   EXPECT_EQ(second->result.model_step, best_step_of(second->evals));

@@ -1,0 +1,38 @@
+// Files of images as pixels: PNG, JPEG, WebP and GIF, told apart by their first bytes.
+//
+//   JIGE_TRY(const Image image, decode_image(bytes, "photo.jpg"));
+//
+// Pixels are those that Pillow's exif_transpose and convert("RGB") give, which is what the image
+// processors of transformers see: turned as their Exif or XMP orientation says, alpha dropped,
+// palettes and greys expanded, the high byte of 16 bits, CMYK as Adobe stores it, of animations the
+// first picture. Colour profiles are not looked at. One thing differs: greys of 16 bits above 255,
+// which Pillow makes white.
+//
+// A file that ends too early is refused, even where only its last bytes are missing.
+//
+// Threads: pure functions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "base/result.h"
+#include "images/image.h"
+
+namespace jige::images {
+
+struct DecodeLimits {
+  int64_t file_bytes_max = 32 << 20;
+  int64_t pixels_max = 64'000'000;
+  int32_t side_max = 65'535;
+};
+
+// The image of a file; `where` names the file in errors. What it says of its size is held against
+// the limits before memory is taken for it. Fails with kInvalidArgument where it is larger than
+// `limits` or no image, kUnsupported where it is of a kind that is not read, kCorrupt.
+Result<Image> decode_image(std::span<const std::byte> file, std::string_view where,
+                           const DecodeLimits& limits = {});
+
+}  // namespace jige::images

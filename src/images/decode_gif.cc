@@ -97,7 +97,7 @@ class GifRuns {
   // Appends the run of a code, at most up to `size_max` pixels in all. False: there is no such
   // code.
   bool append(int code, size_t size_max, std::vector<uint8_t>& pixels) {
-    const bool is_new = before_ >= 0 && code == count_ && count_ < kCodesMax;
+    const bool is_new = before_ >= 0 && code == count_;  // which a full table has no code for
     if (code >= count_ && !is_new) return false;
     reversed_.clear();
     if (is_new) reversed_.push_back(first_);  // the run before this one and its own first pixel

@@ -114,8 +114,7 @@ TEST(Decode, HoldsSizesAgainstTheLimits) {
   }
 }
 
-// The text of a chunk is not unpacked: one of a kilobyte may hold a thousand times as much.
-TEST(Decode, PassesOverTextsInFiles) {
+TEST(Decode, PassesOverTextsAndProfiles) {
   const std::string good = read_or_fail(fixture("files/rgb8.png"));
   constexpr size_t kHeaderEnd = 33;
   const auto with = [&](const std::string& chunk) {
@@ -126,6 +125,20 @@ TEST(Decode, PassesOverTextsInFiles) {
   EXPECT_EQ(text_of(*image), text_of(*decode(good)));
   EXPECT_TRUE(decode(with(png_chunk("iCCP", "damaged"))));
   expect_failure(decode(with(png_chunk("ABCD", "must be understood"))), Code::kCorrupt, "PNG");
+}
+
+// What the libraries find odd but read is not told, least of all on the terminal.
+TEST(Decode, PrintsNothing) {
+  testing::internal::CaptureStderr();
+  std::string png = read_or_fail(fixture("files/gamma.png"));
+  png[png.find("gAMA") + 4] ^= 1;  // its checksum is wrong now
+  EXPECT_TRUE(decode(png));
+  std::string jpeg = read_or_fail(fixture("files/grey.jpg"));
+  jpeg.insert(jpeg.find("\xff\xda"), "between markers");
+  EXPECT_TRUE(decode(jpeg));
+  EXPECT_FALSE(decode(jpeg.substr(0, jpeg.size() / 2)));
+  EXPECT_FALSE(decode(png.substr(0, png.size() / 2)));
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
 TEST(Decode, BoundsTheScansOfAJpeg) {

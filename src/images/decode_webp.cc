@@ -26,24 +26,18 @@ std::span<const std::byte> webp_chunk(const WebPDemuxer* demuxer, const char* na
   return chunk;
 }
 
-// The first picture at its place in `image`, which is as large as the whole.
+// The first picture at its place in `image`, which is as large as the whole; that it lies inside,
+// the library has seen to.
 bool decode_first_picture(const WebPDemuxer* demuxer, Image& image) {
   WebPIterator picture;
   if (!WebPDemuxGetFrame(demuxer, 1, &picture)) return false;
-  bool is_good = false;
-  int width = 0;
-  int height = 0;
-  if (picture.complete && picture.x_offset >= 0 && picture.y_offset >= 0 &&
-      WebPGetInfo(picture.fragment.bytes, picture.fragment.size, &width, &height) &&
-      width <= image.width - picture.x_offset && height <= image.height - picture.y_offset) {
-    const size_t begin = static_cast<size_t>(picture.y_offset) * image.row_bytes() +
-                         3 * static_cast<size_t>(picture.x_offset);
-    is_good =
-        WebPDecodeRGBInto(picture.fragment.bytes, picture.fragment.size, image.rgb.data() + begin,
-                          image.rgb.size() - begin, static_cast<int>(image.row_bytes()));
-  }
+  const size_t begin = static_cast<size_t>(picture.y_offset) * image.row_bytes() +
+                       3 * static_cast<size_t>(picture.x_offset);
+  const uint8_t* decoded =
+      WebPDecodeRGBInto(picture.fragment.bytes, picture.fragment.size, image.rgb.data() + begin,
+                        image.rgb.size() - begin, static_cast<int>(image.row_bytes()));
   WebPDemuxReleaseIterator(&picture);
-  return is_good;
+  return decoded != nullptr;
 }
 
 }  // namespace

@@ -35,6 +35,12 @@ TEST(Orientation, OfDamagedExifIsUpright) {
   std::string far = kExif;
   far[4] = far[5] = far[6] = far[7] = '\xff';  // where its first folder stands
   EXPECT_EQ(read_orientation(bytes_of(far), {}), 1);
+  std::string several = kExif;  // numbers
+  several[17] = 2;
+  EXPECT_EQ(read_orientation(bytes_of(several), {}), 1);
+  std::string bytes = kExif;  // of a type for other things
+  bytes[13] = 7;
+  EXPECT_EQ(read_orientation(bytes_of(bytes), "tiff:Orientation=\"3\""), 1);
   std::string many = kExif;
   many[8] = '\xff';  // more entries than there are
   many[11] = '\x13';

@@ -2,8 +2,8 @@
 //
 //   JIGE_TRY(const Image image, decode_image(bytes, "photo.jpg"));
 //
-// Pixels are those that Pillow's exif_transpose and convert("RGB") give, which is what the image
-// processors of transformers see: turned as their Exif or XMP orientation says, alpha dropped,
+// Pixels are those that Pillow's exif_transpose and convert("RGB") give, as `load_image` of
+// transformers does: turned as their Exif or XMP orientation says, alpha dropped,
 // palettes and greys expanded, the high byte of 16 bits, CMYK as Adobe stores it, of animations the
 // first picture. Colour profiles are not looked at. One thing differs: greys of 16 bits above 255,
 // which Pillow makes white.

@@ -128,14 +128,17 @@ struct ParamSpec {
   bool as_row = false;       // of a vector [N], which files hold as [1, N]
   bool whole = false;        // f32 whatever the type of embedding tables is, though a matrix
   bool as_scalar = false;    // of a vector [1], which files hold without dimensions
+  std::optional<Shape> as_kernels = {};  // files hold a matrix as [out, …], in more dimensions
   std::optional<StackedPlace> stacked = {};
   std::optional<StoredRows> stored_rows = {};
+  std::optional<StoredRows> stored_columns = {};  // the same of a matrix's columns
   std::optional<JoinedRows> joined = {};
 
   // Of the tensor in files that holds it alone.
   Shape stored_shape() const {
     if (as_scalar) return Shape();
     if (as_row) return Shape{1, shape[0]};
+    if (as_kernels) return *as_kernels;
     return transposed ? Shape{shape[1], shape[0]} : shape;
   }
 };

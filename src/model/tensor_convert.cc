@@ -120,4 +120,24 @@ void rows_for_files(const TensorView& dst, const TensorView& src, const StoredRo
   });
 }
 
+void columns_from_files(const TensorView& dst, const TensorView& src, const StoredRows& order) {
+  const int64_t columns = src.shape[1];
+  std::vector<int64_t> there(static_cast<size_t>(columns));
+  for (int64_t column = 0; column < columns; ++column) {
+    there[static_cast<size_t>(column)] = order.at(column);
+  }
+  const auto take = [&]<typename T>(T* here, const T* from) {
+    for (int64_t row = 0; row < src.shape[0]; ++row) {
+      for (const int64_t column : there) *here++ = from[row * columns + column];
+    }
+  };
+  copy_rows(dst, src, [&](std::byte* here, const std::byte* from, int64_t) {
+    if (dtype_info(src.dtype).block_bytes == 4) {
+      take(reinterpret_cast<uint32_t*>(here), reinterpret_cast<const uint32_t*>(from));
+    } else {
+      take(reinterpret_cast<uint16_t*>(here), reinterpret_cast<const uint16_t*>(from));
+    }
+  });
+}
+
 }  // namespace jige::model

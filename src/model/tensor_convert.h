@@ -1,5 +1,5 @@
 // Host-side conversions between stored tensors and device memory: types, the transposed matrices of
-// GPT-2 folders and rows in other orders.
+// GPT-2 folders, rows and columns in other orders.
 //
 // Threads: free functions; they return when the memory they were given may be released.
 #pragma once
@@ -29,5 +29,7 @@ void transpose_into(const TensorView& dst, const TensorView& src);
 // type and shape, contiguous.
 void rows_from_files(const TensorView& dst, const TensorView& src, const StoredRows& order);
 void rows_for_files(const TensorView& dst, const TensorView& src, const StoredRows& order);
+// The first of them for the columns of a matrix.
+void columns_from_files(const TensorView& dst, const TensorView& src, const StoredRows& order);
 
 }  // namespace jige::model

@@ -1,0 +1,109 @@
+// ImageConfig: how a folder's model reads images, and what becomes of one on the way into a prompt.
+//
+//   config.json               "vision_config", and beside it what stands between tower and language
+//                             model
+//   processor_config.json     names of tokens, "patch_size", "spatial_merge_size"; since
+//                             transformers 5 also "image_processor", what else stands in
+//   preprocessor_config.json  "size", "resample", "rescale_factor", "image_mean", "image_std"
+//
+// Mistral 3 with a tower of Pixtral (model_type "mistral3" with "pixtral" inside): an image that is
+// larger than the longest edge shrinks to it, and its sides grow to the next multiples of a step,
+// patch size p times merge m. Its patches of p x p pixels are the tower's tokens, of which m x m
+// side by side become one row of the language model. In a prompt the rows of tokens stand one
+// behind the other, a token for a break behind each, and one for the end behind the last.
+// Threads: values and pure functions; load_image_config() reads files.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "formats/model_config.h"
+
+namespace jige::text {
+class Tokenizer;
+}
+
+namespace jige::formats {
+
+// Limits far above any real model: sides of an image, its patches, and those that become one row.
+inline constexpr int64_t kImageSideMax = int64_t{1} << 14;
+inline constexpr int64_t kImagePatchesMax = int64_t{1} << 18;
+inline constexpr int64_t kImagePatchSizeMax = 256;
+inline constexpr int64_t kImageMergeMax = 16;
+
+enum class ImageResampling { kNearest, kLanczos, kBilinear, kBicubic };
+
+struct ImageConfig {
+  // The layers of the tower, as many as run, as those of a model whose tokens are patches and see
+  // all of their image. Half of a head's pairs turn by the row, half by the column.
+  ModelConfig tower;
+  int64_t patch_size = 0;  // p
+
+  // From rows of the tower to those of the language model.
+  int64_t merge = 1;  // m
+  int64_t text_width = 0;
+  double projector_norm_eps = 1e-5;
+  ActivationKind projector_activation = ActivationKind::kGeluErf;
+  bool projector_bias = false;
+
+  int64_t width_max = 0;  // above which an image shrinks
+  int64_t height_max = 0;
+  ImageResampling resampling = ImageResampling::kBicubic;
+  float factor = 1.0f / 255;  // of bytes; then minus the mean, by the deviation
+  std::array<float, 3> mean = {};
+  std::array<float, 3> deviation = {};
+
+  std::string image_token = "[IMG]";
+  std::string break_token = "[IMG_BREAK]";
+  std::string end_token = "[IMG_END]";
+  int32_t placeholder_id = 0;  // of image_token, which a chat template writes once for an image
+  int32_t break_id = -1;       // of the others, where find_image_tokens() found them
+  int32_t end_id = -1;
+
+  int64_t step() const { return patch_size * merge; }
+  // Of the largest image.
+  int64_t patches_max() const;
+  int64_t rows_max() const { return patches_max() / (merge * merge); }
+  bool operator==(const ImageConfig&) const = default;
+};
+
+// Nothing where the folder's model reads text alone, or images in a way that Jige does not know.
+// Fails as load_model_config, naming file, field and value.
+Result<std::optional<ImageConfig>> load_image_config(const std::string& folder);
+
+// The same of what the files say; `processor` and `preprocessor` may be null. Files that are not
+// there say what the model's own sizes are. REQUIRES: `config` is an object.
+Result<std::optional<ImageConfig>> parse_image_config(const Json& config, const Json& processor,
+                                                      const Json& preprocessor,
+                                                      const std::string& folder);
+
+// Sets the ids of the tokens by their names. Fails with kCorrupt where the tokenizer has none of
+// them, or another id for the placeholder.
+Status find_image_tokens(ImageConfig& config, const text::Tokenizer& tokenizer);
+
+// What becomes of an image of a size: its size once it has been resized, and the rows that stand in
+// a prompt.
+struct ImageLayout {
+  int32_t width = 0;
+  int32_t height = 0;
+  int32_t token_rows = 0;
+  int32_t token_columns = 0;
+
+  int64_t row_count() const { return int64_t{token_rows} * token_columns; }
+  bool operator==(const ImageLayout&) const = default;
+};
+// REQUIRES: both sides are positive.
+ImageLayout image_layout(const ImageConfig& config, int32_t width, int32_t height);
+
+// In image_tokens(): here stands a row of the tower, in their order.
+inline constexpr int32_t kImageRow = -1;
+
+// The tokens of one image in a prompt. REQUIRES: find_image_tokens().
+std::vector<int32_t> image_tokens(const ImageConfig& config, const ImageLayout& layout);
+
+}  // namespace jige::formats

@@ -14,6 +14,7 @@
 #include "cli/table.h"
 #include "formats/tensor_folder.h"
 #include "model/architecture.h"
+#include "model/image_tower.h"
 #include "model/weights.h"
 #include "text/tokenizer.h"
 
@@ -62,6 +63,20 @@ Status read_tensors(const std::string& folder, FolderSummary& summary) {
     // Codes are not what tables and norms are kept in.
     JIGE_TRY(summary.dominant_dtype, model::stored_table_dtype(*architecture, files));
   }
+  if (!summary.images) return {};
+  JIGE_TRY(const auto parts, model::ImageParts::create(*summary.images));
+  if (const Status fits = model::check_image_weights(*parts, files); !fits) {
+    summary.images_problem = fits.error().message;
+  }
+  return {};
+}
+
+// How images are read; a model that does not read these may run on text.
+Status read_images(const std::string& folder, FolderSummary& summary) {
+  JIGE_TRY(summary.images, formats::load_image_config(folder));
+  if (!summary.images) return {};
+  JIGE_TRY(const auto parts, model::ImageParts::create(*summary.images));
+  summary.image_parameters = parts->parameter_count();
   return {};
 }
 
@@ -202,6 +217,21 @@ void add_recurrent_row(const formats::ModelConfig& config, Table& table) {
   }
 }
 
+void add_image_rows(const FolderSummary& summary, Table& table) {
+  const formats::ImageConfig& images = *summary.images;
+  const formats::ModelConfig& tower = images.tower;
+  table.row({"images", fmt::format("up to {} x {} pixels, {} rows of a prompt", images.width_max,
+                                   images.height_max, images.rows_max())});
+  table.row(
+      {"their tower",
+       fmt::format("{} parameters, {} layers, width {}, feed-forward {}, {} heads of {}",
+                   format_count(static_cast<double>(summary.image_parameters)), tower.layer_count,
+                   tower.hidden_size, tower.ffn_size, tower.head_count, tower.head_dim)});
+  if (!summary.images_problem.empty()) {
+    table.row({"reads no images", summary.images_problem});
+  }
+}
+
 void add_config_rows(const formats::ModelConfig& config, Table& table) {
   table.row({"family", std::string(formats::family_name(config.family))});
   table.row({"parameters",
@@ -287,6 +317,10 @@ Result<FolderSummary> summarise_folder(const std::string& folder) {
   if (has_file(folder, "config.json")) {
     JIGE_TRY(summary.config, formats::load_model_config(folder));
     summary.kind = folder_kind(folder);
+    if (const Status read = read_images(folder, summary); !read) {
+      summary.images.reset();
+      summary.images_problem = read.error().message;
+    }
   } else {
     JIGE_TRY(summary.adapter, formats::load_lora_config(folder));
   }
@@ -302,6 +336,8 @@ Result<FolderSummary> summarise_folder(const std::string& folder) {
 std::string summary_text(const FolderSummary& summary) {
   Table table({{}, {}});
   if (summary.config) add_config_rows(*summary.config, table);
+  if (summary.images) add_image_rows(summary, table);
+  if (!summary.images_problem.empty()) table.row({"reads no images", summary.images_problem});
   if (summary.kind == api::ServedKind::kPairs) {
     table.row({"is for", "judges pairs of texts (jige rerank)"});
   }
@@ -337,6 +373,23 @@ std::string summary_text(const FolderSummary& summary) {
   return table.render();
 }
 
+namespace {
+
+Json images_json(const FolderSummary& summary) {
+  const formats::ImageConfig& images = *summary.images;
+  Json json = {{"parameters", summary.image_parameters},
+               {"layers", images.tower.layer_count},
+               {"width", images.tower.hidden_size},
+               {"patch_size", images.patch_size},
+               {"merge", images.merge},
+               {"width_max", images.width_max},
+               {"height_max", images.height_max},
+               {"rows_max", images.rows_max()}};
+  return json;
+}
+
+}  // namespace
+
 Json summary_json(const FolderSummary& summary) {
   Json json = Json::object();
   if (summary.config) {
@@ -346,6 +399,7 @@ Json summary_json(const FolderSummary& summary) {
     json["config"] = formats::to_hf_config(*summary.config);
     json["judges_pairs"] = summary.kind == api::ServedKind::kPairs;
   }
+  if (summary.images) json["images"] = images_json(summary);
   if (summary.adapter) json["adapter"] = formats::to_peft_config(*summary.adapter);
   json["weights"] = {{"tensors", summary.tensors.size()},
                      {"files", summary.file_count},
@@ -356,6 +410,7 @@ Json summary_json(const FolderSummary& summary) {
     json["weights"]["quantised"] = formats::quantised_text(*summary.config->quantised);
   }
   if (!summary.problem.empty()) json["problem"] = summary.problem;
+  if (!summary.images_problem.empty()) json["images_problem"] = summary.images_problem;
   json["tokenizer"] = nullptr;
   if (summary.tokenizer) {
     json["tokenizer"] = {{"vocab_size", summary.tokenizer->vocab_size},

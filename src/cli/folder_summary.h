@@ -12,6 +12,7 @@
 #include "api/served_model.h"
 #include "base/json.h"
 #include "base/result.h"
+#include "formats/image_config.h"
 #include "formats/lora_config.h"
 #include "formats/model_config.h"
 
@@ -33,12 +34,15 @@ struct TokenizerLine {
 struct FolderSummary {
   std::optional<formats::ModelConfig> config;  // none: an adapter folder
   std::optional<formats::LoraConfig> adapter;
-  std::vector<TensorLine> tensors;  // empty: no weights
+  std::optional<formats::ImageConfig> images;  // none: the model reads text alone
+  int64_t image_parameters = 0;                // of what reads images
+  std::vector<TensorLine> tensors;             // empty: no weights
   size_t file_count = 0;
   std::optional<DType> dominant_dtype;  // of most stored parameters
   std::optional<TokenizerLine> tokenizer;
   api::ServedKind kind = api::ServedKind::kAnswers;  // by what it holds (embedding_folder.h)
   std::string problem;  // why the weights are not those of the configuration; empty: they are
+  std::string images_problem;  // why images are not read where the configuration says they are
 
   // Whether it is run for rows alone, and has no use for a language model's head.
   bool embeds() const {

@@ -3,8 +3,12 @@
 
 #include <gmock/gmock.h>
 
+#include <filesystem>
 #include <string>
 #include <utility>
+
+#include "base/file.h"
+#include "base/test_path.h"
 
 namespace jige::cli {
 namespace {
@@ -63,6 +67,29 @@ TEST(FolderSummary, SaysWhatOtherFamiliesHave) {
               HasSubstr("2 of 8 experts of 16, of 1 of 2 groups, and one of 16 for all"));
   EXPECT_THAT(inspected("glm"), HasSubstr("6 of 12 columns"));
   EXPECT_THAT(inspected("exaone4"), HasSubstr("llama3 scaling by 8"));
+}
+
+TEST(FolderSummary, SaysHowImagesAreRead) {
+  EXPECT_THAT(inspected("../image_towers/mistral3_silu"),
+              AllOf(HasSubstr("up to 33 x 33 pixels, 36 rows of a prompt"),
+                    HasSubstr("2 layers, width 16, feed-forward 24, 1 heads of 16"),
+                    Not(HasSubstr("reads no images"))));
+  EXPECT_THAT(inspected("mistral"), Not(HasSubstr("images")));
+  // What is wrong with them does not keep the model from running on text.
+  const std::string folder = test_root() + "jige_summary_images";
+  std::filesystem::remove_all(folder);
+  std::filesystem::copy(std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/image_towers/mistral3_silu",
+                        folder);
+  const std::string path = folder + "/processor_config.json";
+  std::string processor = *read_file(path);
+  const size_t at = processor.find("\"resample\": 3");
+  ASSERT_NE(at, std::string::npos);
+  ASSERT_TRUE(write_file_atomic(path, processor.replace(at, 13, "\"resample\": 5")));
+  const auto summary = summarise_folder(folder);
+  ASSERT_TRUE(summary) << summary.error().message;
+  EXPECT_THAT(summary_text(*summary), AllOf(HasSubstr("reads no images"), HasSubstr("resample"),
+                                            Not(HasSubstr("cannot run"))));
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

@@ -32,7 +32,8 @@ class InspectCommand final : public Command {
   void declare(Flags& flags) override {
     flags.about(
         "Shows what a model folder holds: architecture, parameters, types, tokenizer, and the "
-        "memory it takes to run it (an embedding model: to embed), to train it and to train an "
+        "memory it takes to run it (an embedding model: to embed), to read images where it does, "
+        "to train it and to train an "
         "adapter on it, exactly, by part. "
         "A folder with config.json alone will do.");
     flags_ = &flags;
@@ -119,6 +120,7 @@ class InspectCommand final : public Command {
                            {.context = context_,
                             .sequences = sequences_,
                             .embeds = summary.embeds(),
+                            .images = summary.images,
                             .micro_batch_tokens = micro_batch_tokens_,
                             .ranks = ranks_,
                             .shard_optimizer = shard_optimizer_,

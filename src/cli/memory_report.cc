@@ -13,6 +13,7 @@
 #include "comm/transport.h"
 #include "model/context_support.h"
 #include "model/device_support.h"
+#include "model/image_tower.h"
 #include "model/inference.h"
 #include "model/memory_plan.h"
 #include "model/weights_layout.h"
@@ -89,6 +90,18 @@ Result<MemoryTable> running(const model::Architecture& architecture, const Memor
     table.host_parts = {{"layers that stream, pinned", report.streamed_bytes}};
   }
   return table;
+}
+
+// What reads images beside a model that runs, one of the largest size at a time.
+Result<MemoryTable> reading_images(const formats::ImageConfig& images, DType compute) {
+  JIGE_TRY(const auto parts, model::ImageParts::create(images));
+  const model::ImageTowerMemory memory = model::image_tower_memory(*parts, compute);
+  return MemoryTable{
+      .title = fmt::format("To read images besides, {}, up to {} x {} pixels",
+                           numbers_text(compute, ops::WeightFormat::kCompute), images.width_max,
+                           images.height_max),
+      .parts = {{"tower", memory.weights_bytes}, {"an image", memory.encoding_bytes}},
+      .total_bytes = memory.total_bytes()};
 }
 
 // Values that have memory of their own.
@@ -275,6 +288,9 @@ Result<MemoryReport> make_memory_report(const formats::ModelConfig& config,
         request.sequences, report.context, cache_bytes);
   }
   JIGE_TRY(report.run, running(*architecture, request, report));
+  if (request.images) {
+    JIGE_TRY(report.images, reading_images(*request.images, report.run_dtype));
+  }
   if (!config.looks_ahead) JIGE_DO(add_training(config, request, report));
   return report;
 }
@@ -291,6 +307,7 @@ std::string memory_text(const MemoryReport& report) {
     text += fmt::format("  ({} more for each token of context)\n",
                         format_bytes(report.kv_bytes_per_token));
   }
+  if (report.images) text += "\n" + table_text(*report.images);
   if (!report.train) return text;
   return text + "\n" + table_text(*report.train) + "\n" + table_text(*report.train_lora);
 }
@@ -299,6 +316,7 @@ Json memory_json(const MemoryReport& report) {
   Json json{{"context", report.context}, {"kv_bytes_per_token", report.kv_bytes_per_token}};
   json["run"] = table_json(report.run, report.run_dtype);
   json["run"]["kv_cache"] = kv_cache_name(report.kv_dtype);
+  if (report.images) json["images"] = table_json(*report.images, report.run_dtype);
   if (!report.train) return json;
   json["train"] = table_json(*report.train, report.train_dtype);
   json["train_lora"] = table_json(*report.train_lora, report.train_dtype);

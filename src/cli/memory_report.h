@@ -12,6 +12,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "formats/image_config.h"
 #include "formats/model_config.h"
 #include "ops/moments.h"
 #include "serve/layer_fit.h"
@@ -31,6 +32,7 @@ struct MemoryRequest {
   int64_t context = 0;  // 0: the model's, but 4096 at most; to train, what a micro-batch holds
   int64_t sequences = 1;
   bool embeds = false;  // it runs for vectors of texts, as `jige embed` does
+  std::optional<formats::ImageConfig> images = {};  // that it reads
   int64_t micro_batch_tokens = 2048;
   int64_t ranks = 1;             // that train together, on one machine
   bool shard_optimizer = false;  // which they divide among them
@@ -68,7 +70,8 @@ struct MemoryReport {
   int64_t kv_bytes_per_token = 0;
   int64_t streamed_bytes = 0;  // that an iteration copies to the GPU, where layers stream
   MemoryTable run;
-  std::optional<MemoryTable> train;  // not of models that cannot be trained
+  std::optional<MemoryTable> images;  // besides, where it reads any; of the host
+  std::optional<MemoryTable> train;   // not of models that cannot be trained
   std::optional<MemoryTable> train_lora;
 };
 

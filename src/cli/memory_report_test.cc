@@ -4,9 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <string>
 
 #include "cli/loaded_model.h"
+#include "formats/image_config.h"
 #include "formats/model_config.h"
+#include "model/image_tower.h"
+#include "tensor/cpu_device.h"
 
 namespace jige::cli {
 namespace {
@@ -25,6 +29,25 @@ TEST(MemoryReport, IsWhatEmbeddingTakes) {
                                                      .stored = loaded->model->sizes().table_dtype});
     ASSERT_TRUE(report) << report.error().message;
     EXPECT_EQ(report->run.total_bytes, loaded->model->peak_bytes()) << name;
+  }
+}
+
+TEST(MemoryReport, IsWhatReadingImagesTakes) {
+  const std::string folder = std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/image_towers/mistral3";
+  const auto images = formats::load_image_config(folder);
+  const auto config = formats::load_model_config(folder);
+  ASSERT_TRUE(images && *images && config);
+  for (const char* dtype : {"f32", "bf16"}) {
+    const auto report =
+        make_memory_report(*config, {.images = *images, .dtype = dtype, .lora_rank = 2});
+    ASSERT_TRUE(report) << report.error().message;
+    ASSERT_TRUE(report->images);
+    CpuDevice device;
+    const auto tower = model::ImageTower::load(
+        folder, **images, device,
+        {.compute = dtype == std::string("f32") ? DType::kF32 : DType::kBF16});
+    ASSERT_TRUE(tower) << tower.error().message;
+    EXPECT_EQ(report->images->total_bytes, (*tower)->peak_bytes()) << dtype;
   }
 }
 

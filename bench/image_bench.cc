@@ -1,0 +1,182 @@
+// What a tower that reads images takes, beside its own matrix products.
+//
+// usage: image_bench [SIDE]... [--dtype f32|bf16] [--threads N] [--rounds N]
+// A tower of the size that Mistral Small 3.1 and Ministral 3 have (24 layers of width 1024) with
+// random weights, in a folder that is written for it and removed (0.9 GB); square images of SIDE
+// pixels, 1024 without any. A round is one image and then the products of the layers alone, on the
+// same shapes; the first does not count.
+//   seconds      of an image, resizing included; the median of the rounds
+//   arithmetic   all of its FLOP by these seconds, attention's included
+//   products     seconds of the products of the layers, as a share of the seconds of the image
+// Exit status: 0; 1 after an error.
+#include <fmt/format.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/rng.h"
+#include "formats/safetensors_writer.h"
+#include "machine.h"
+#include "model/image_tower.h"
+#include "products.h"
+
+namespace jige::bench {
+namespace {
+
+constexpr const char* kImageConfig = R"({
+  "model_type": "mistral3", "spatial_merge_size": 2, "dtype": "bfloat16",
+  "text_config": {"model_type": "mistral", "vocab_size": 131072, "hidden_size": 4096,
+    "intermediate_size": 14336, "num_hidden_layers": 34, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 131072},
+  "vision_config": {"model_type": "pixtral", "hidden_size": 1024, "num_hidden_layers": 24,
+    "num_attention_heads": 16, "intermediate_size": 4096, "patch_size": 14, "image_size": 1540,
+    "hidden_act": "silu"}})";
+
+struct ImageBenchOptions {
+  std::vector<int32_t> sides;
+  DType dtype = DType::kBF16;
+  int threads = 0;
+  int rounds = 3;
+};
+
+// Removed with its content.
+class FolderOfTower {
+ public:
+  FolderOfTower() : path_((std::filesystem::temp_directory_path() / "jige-bench-XXXXXX").string()) {
+    if (!::mkdtemp(path_.data())) path_.clear();
+  }
+  ~FolderOfTower() {
+    std::error_code ignored;
+    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// Writes config.json and random weights.
+Status write_tower(const std::string& folder) {
+  JIGE_DO(write_file_atomic(folder + "/config.json", kImageConfig));
+  JIGE_TRY(const auto config, formats::load_image_config(folder));
+  if (!config) return fail(Code::kInternal, "{}: no images", folder);
+  JIGE_TRY(const auto parts, model::ImageParts::create(*config));
+  int64_t most = 0;
+  for (size_t part = 0; part < parts->count(); ++part) {
+    for (const auto& spec : parts->params(part)) most = std::max(most, spec.shape.count());
+  }
+  Rng rng(derive_key(1, "bench tower"));
+  std::vector<BFloat16> noise(static_cast<size_t>(most));
+  for (BFloat16& one : noise) one = to_bfloat16(static_cast<float>(0.04 * rng.uniform() - 0.02));
+  std::vector<formats::TensorSource> tensors;
+  for (size_t part = 0; part < parts->count(); ++part) {
+    for (const auto& spec : parts->params(part)) {
+      tensors.push_back(formats::TensorSource::of(
+          spec.name, TensorView::of(noise.data(), DType::kBF16, spec.stored_shape())));
+    }
+  }
+  return formats::write_safetensors(folder + "/model.safetensors", tensors)
+      .map([](const formats::WrittenFile&) {});
+}
+
+// The products of a layer of the tower.
+std::vector<Product> products_of(const formats::ModelConfig& tower, DType type, int64_t patches) {
+  const int64_t width = tower.hidden_size;
+  std::vector<Product> products = {{type, Form::kForward, patches, width, 3 * width},
+                                   {type, Form::kForward, patches, width, width},
+                                   {type, Form::kForward, patches, width, 2 * tower.ffn_size},
+                                   {type, Form::kForward, patches, tower.ffn_size, width}};
+  return products;
+}
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+Status measure(model::ImageTower& tower, Machine& machine, const ImageBenchOptions& options,
+               int32_t side) {
+  images::Image image = images::make_image(side, side);
+  Rng rng(derive_key(2, "bench pixels"));
+  for (uint8_t& byte : image.rgb) byte = static_cast<uint8_t>(rng.below(256));
+  const formats::ImageConfig& config = tower.config();
+  const formats::ImageLayout layout = formats::image_layout(config, side, side);
+  const int64_t patches = layout.row_count() * config.merge * config.merge;
+  JIGE_TRY(const auto parts, model::ImageParts::create(config));
+  const int64_t layers = config.tower.layer_count;
+  std::vector<std::unique_ptr<OurProduct>> products;
+  for (const Product& product : products_of(config.tower, options.dtype, patches)) {
+    products.push_back(std::make_unique<OurProduct>(machine, product, layers));
+  }
+  std::vector<double> images_s, products_s;
+  for (int round = 0; round <= options.rounds; ++round) {
+    const StopWatch watch;
+    JIGE_DO(tower.encode(image).map([](const auto&) {}));
+    const double image_s = watch.seconds();
+    const StopWatch other;
+    for (int64_t layer = 0; layer < layers; ++layer) {
+      for (const auto& product : products) product->call(layer);
+    }
+    if (round == 0) continue;
+    images_s.push_back(image_s);
+    products_s.push_back(other.seconds());
+  }
+  const double seconds = median(images_s);
+  fmt::print("{:>5} x {:<5} {:>8} {:>6} {:>9.3f} {:>10.3f} TFLOP/s {:>8.0f} %\n", side, side,
+             patches, layout.row_count(), seconds, parts->encode_flops(patches) / seconds / 1e12,
+             100 * median(products_s) / seconds);
+  return {};
+}
+
+Status run(const ImageBenchOptions& options) {
+  const FolderOfTower folder;
+  JIGE_DO(write_tower(folder.path()));
+  JIGE_TRY(const auto config, formats::load_image_config(folder.path()));
+  Machine machine(options.threads);
+  JIGE_TRY(const auto tower, model::ImageTower::load(folder.path(), *config, machine.device,
+                                                     {.compute = options.dtype}));
+  fmt::print("{} threads, {}\n", machine.device.team().size(), dtype_info(options.dtype).name);
+  fmt::print("{:>13} {:>8} {:>6} {:>9} {:>18} {:>10}\n", "pixels", "patches", "rows", "seconds",
+             "arithmetic", "products");
+  for (const int32_t side : options.sides) JIGE_DO(measure(*tower, machine, options, side));
+  return {};
+}
+
+ImageBenchOptions options_of(int argc, char** argv) {
+  ImageBenchOptions options;
+  for (int i = 1; i < argc; ++i) {
+    const std::string arg = argv[i];
+    const std::string value = i + 1 < argc ? argv[i + 1] : "";
+    if (arg == "--dtype") {
+      options.dtype = value == "f32" ? DType::kF32 : DType::kBF16;
+    } else if (arg == "--threads") {
+      options.threads = std::atoi(value.c_str());
+    } else if (arg == "--rounds") {
+      options.rounds = std::max(1, std::atoi(value.c_str()));
+    } else {
+      options.sides.push_back(std::clamp(std::atoi(arg.c_str()), 1, 1 << 14));
+      continue;
+    }
+    ++i;
+  }
+  if (options.sides.empty()) options.sides = {1024};
+  return options;
+}
+
+}  // namespace
+}  // namespace jige::bench
+
+int main(int argc, char** argv) {
+  const jige::Status status = jige::bench::run(jige::bench::options_of(argc, argv));
+  if (status) return 0;
+  fmt::print(stderr, "image_bench: {}\n", status.error().message);
+  return 1;
+}

@@ -1,0 +1,347 @@
+#include "model/image_tower.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "images/patch_rows.h"
+#include "images/resize.h"
+#include "model/param_loader.h"
+#include "ops/attention.h"
+#include "ops/elementwise.h"
+
+namespace jige::model {
+namespace {
+
+LayerNames tower_layer_names(int64_t index) {
+  const std::string at = "model.vision_tower.transformer.layers." + std::to_string(index) + ".";
+  LayerNames names;
+  names.norm1 = at + "attention_norm";
+  names.attention.qkv = {at + "attention.q_proj", at + "attention.k_proj", at + "attention.v_proj"};
+  names.attention_output = at + "attention.o_proj";
+  names.norm2 = at + "ffn_norm";
+  names.ffn_input = {at + "feed_forward.gate_proj", at + "feed_forward.up_proj"};
+  names.ffn_output = at + "feed_forward.down_proj";
+  return names;
+}
+
+// What is not packed has a value: norms, f32.
+std::vector<TensorView> place_norms(Placement& at, std::span<const ParamSpec> specs) {
+  std::vector<TensorView> values;
+  for (const ParamSpec& spec : specs) {
+    values.push_back(spec.packed ? TensorView{} : at.take(DType::kF32, spec.shape));
+  }
+  return values;
+}
+
+int64_t norms_bytes(std::span<const ParamSpec> specs) {
+  Placement at;
+  place_norms(at, specs);
+  return at.peak_bytes();
+}
+
+images::ResizeFilter filter_of(formats::ImageResampling resampling) {
+  switch (resampling) {
+    case formats::ImageResampling::kNearest:
+      return images::ResizeFilter::kNearest;
+    case formats::ImageResampling::kLanczos:
+      return images::ResizeFilter::kLanczos;
+    case formats::ImageResampling::kBilinear:
+      return images::ResizeFilter::kBilinear;
+    case formats::ImageResampling::kBicubic:
+      break;
+  }
+  return images::ResizeFilter::kBicubic;
+}
+
+// Rows of an image by rows of patches, so that the patches of a row of the language model, m x m of
+// them, stand one behind the other.
+std::vector<int32_t> merged_order(const formats::ImageLayout& layout, int64_t merge) {
+  const int64_t columns = layout.token_columns * merge;
+  std::vector<int32_t> order;
+  for (int64_t row = 0; row < layout.token_rows; ++row) {
+    for (int64_t column = 0; column < layout.token_columns; ++column) {
+      for (int64_t y = row * merge; y < (row + 1) * merge; ++y) {
+        for (int64_t x = column * merge; x < (column + 1) * merge; ++x) {
+          order.push_back(static_cast<int32_t>(y * columns + x));
+        }
+      }
+    }
+  }
+  return order;
+}
+
+// Of weights in the folder, as InferenceModel chooses.
+Result<DType> choose_compute(const std::optional<DType>& asked, const ImageParts& parts,
+                             const formats::TensorFolder& files) {
+  if (asked && *asked != DType::kF32 && *asked != DType::kBF16) {
+    return fail(Code::kInvalidArgument, "compute type {} is not supported; use f32 or bf16",
+                dtype_info(*asked).name);
+  }
+  if (asked) return *asked;
+  JIGE_TRY(const TensorView stored, find_checked(files, parts.entry().params().front()));
+  return stored.dtype == DType::kF32 ? DType::kF32 : DType::kBF16;
+}
+
+}  // namespace
+
+ImageParts::ImageParts(const formats::ImageConfig& config)
+    : config_(config), entry_(config), projector_(config) {
+  for (int64_t i = 0; i < config.tower.layer_count; ++i) {
+    layers_.push_back(std::make_unique<TransformerLayer>(
+        config.tower, LayerOptions{.index = i, .names = tower_layer_names(i), .lora = {}}));
+  }
+}
+
+Result<std::unique_ptr<const ImageParts>> ImageParts::create(const formats::ImageConfig& config) {
+  if (config.tower.head_dim > ops::kAttentionDimMax) {
+    return fail(Code::kUnsupported,
+                "config.json: heads of {} columns in \"vision_config\" are not supported; "
+                "attention takes up to {}",
+                config.tower.head_dim, ops::kAttentionDimMax);
+  }
+  return std::unique_ptr<const ImageParts>(new ImageParts(config));
+}
+
+std::span<const ParamSpec> ImageParts::params(size_t part) const {
+  if (part == 0) return entry_.params();
+  return part > layers_.size() ? projector_.params() : layers_[part - 1]->params();
+}
+
+int64_t ImageParts::packed_bytes(size_t part, DType compute) const {
+  if (part == 0) return entry_.packed_bytes(compute);
+  if (part > layers_.size()) return projector_.packed_bytes(compute);
+  return layers_[part - 1]->packed_bytes(compute, PackFor::kInference, ops::WeightFormat::kCompute);
+}
+
+void ImageParts::pack(size_t part, Stream& stream, const BlockWeights& weights,
+                      DType compute) const {
+  if (part == 0) return entry_.pack(stream, weights, compute);
+  if (part > layers_.size()) return projector_.pack(stream, weights, compute);
+  layers_[part - 1]->pack(stream, weights, compute, PackFor::kInference);
+}
+
+int64_t ImageParts::parameter_count() const {
+  int64_t total = 0;
+  for (size_t part = 0; part < count(); ++part) {
+    for (const ParamSpec& spec : params(part)) total += spec.shape.count();
+  }
+  return total;
+}
+
+int64_t ImageParts::workspace_bytes(int64_t patch_count, DType compute) const {
+  int64_t bytes = std::max(entry_.workspace_bytes(patch_count, compute),
+                           projector_.workspace_bytes(patch_count, compute));
+  for (const auto& layer : layers_) {
+    bytes = std::max(bytes, layer->workspace_bytes(patch_count, compute, PackFor::kInference));
+  }
+  return bytes;
+}
+
+double ImageParts::encode_flops(int64_t patch_count) const {
+  const auto patches = static_cast<double>(patch_count);
+  double flops = entry_.forward_flops(patches) + projector_.forward_flops(patches);
+  // Every patch sees all: both sides of a mean of half of them.
+  for (const auto& layer : layers_) flops += layer->forward_flops(patches, patches / 2);
+  return flops;
+}
+
+Status check_image_weights(const ImageParts& parts, const formats::TensorFolder& files) {
+  for (size_t part = 0; part < parts.count(); ++part) {
+    JIGE_DO(check_params(parts.config().tower, parts.params(part), files));
+  }
+  return {};
+}
+
+ImageTowerMemory image_tower_memory(const ImageParts& parts, DType compute) {
+  const auto bytes_of = [](int64_t bytes) { return arena_bytes(DType::kU8, Shape{bytes}); };
+  const formats::ModelConfig& tower = parts.config().tower;
+  const int64_t patches = parts.config().patches_max();
+  ImageTowerMemory memory;
+  for (size_t part = 0; part < parts.count(); ++part) {
+    memory.weights_bytes +=
+        bytes_of(norms_bytes(parts.params(part))) + bytes_of(parts.packed_bytes(part, compute));
+  }
+  memory.encoding_bytes = 2 * arena_bytes(DType::kF32, Shape{patches, tower.hidden_size}) +
+                          bytes_of(parts.workspace_bytes(patches, compute)) +
+                          arena_bytes(DType::kF32, Shape{patches, tower.head_dim}) +
+                          arena_bytes(DType::kI32, Shape{patches});
+  return memory;
+}
+
+Result<std::unique_ptr<ImageTower>> ImageTower::load(const std::string& folder,
+                                                     const formats::ImageConfig& config,
+                                                     Device& device,
+                                                     const ImageTowerOptions& options) {
+  if (device.kind() != DeviceKind::kCpu) {
+    return fail(Code::kUnsupported,
+                "{}: images are read on a CPU, {} is none; give the tower one, whatever device the "
+                "language model has",
+                folder, device.name());
+  }
+  JIGE_TRY(auto parts, ImageParts::create(config));
+  JIGE_TRY(const auto files, formats::TensorFolder::open(folder));
+  JIGE_DO(check_image_weights(*parts, files));
+  JIGE_TRY(const DType compute, choose_compute(options.compute, *parts, files));
+  const ImageTowerMemory needed = image_tower_memory(*parts, compute);
+  if (needed.total_bytes() > options.memory_bytes_max) {
+    return fail(Code::kExhausted,
+                "{}: to read images takes {} (weights {}, one of up to {} patches {}), the memory "
+                "limit is {}; raise it, or choose a smaller longest_edge in the folder's "
+                "preprocessor_config.json",
+                folder, format_bytes_up(needed.total_bytes()), format_bytes(needed.weights_bytes),
+                config.patches_max(), format_bytes(needed.encoding_bytes),
+                format_bytes(options.memory_bytes_max));
+  }
+  std::unique_ptr<ImageTower> tower(
+      new ImageTower(device, std::move(parts), compute, options.memory_bytes_max));
+  JIGE_TRY(tower->stream_, device.make_stream());
+  JIGE_DO(tower->allocate());
+  JIGE_DO(tower->load_weights(files));
+  return tower;
+}
+
+ImageTower::ImageTower(Device& device, std::unique_ptr<const ImageParts> parts, DType compute,
+                       int64_t memory_bytes_max)
+    : parts_(std::move(parts)),
+      compute_(compute),
+      arena_(device, device.name() + " images", memory_bytes_max) {}
+
+Status ImageTower::allocate() {
+  const formats::ModelConfig& tower = config().tower;
+  const int64_t patches = config().patches_max();
+  const auto make_bytes = [&](int64_t bytes) { return arena_.make(DType::kU8, Shape{bytes}); };
+  for (Tensor& stream : streams_) {
+    JIGE_TRY(stream, arena_.make(DType::kF32, Shape{patches, tower.hidden_size}));
+  }
+  JIGE_TRY(workspace_, make_bytes(parts_->workspace_bytes(patches, compute_)));
+  JIGE_TRY(angles_, arena_.make(DType::kF32, Shape{patches, tower.head_dim}));
+  JIGE_TRY(positions_, arena_.make(DType::kI32, Shape{patches}));
+  std::iota(positions_.view().as<int32_t>(), positions_.view().as<int32_t>() + patches, 0);
+  for (size_t part = 0; part < parts_->count(); ++part) {
+    const auto specs = parts_->params(part);
+    JIGE_TRY(Tensor norms, make_bytes(norms_bytes(specs)));
+    JIGE_TRY(Tensor packed, make_bytes(parts_->packed_bytes(part, compute_)));
+    BlockWeights weights{.packed = packed.view(), .rope_table = angles_.view()};
+    Placement at(norms.view());
+    for (const TensorView& value : place_norms(at, specs)) {
+      weights.params.push_back({.value = value, .grad = {}});
+    }
+    weights_.push_back(std::move(weights));
+    weight_memory_.push_back(std::move(norms));
+    weight_memory_.push_back(std::move(packed));
+  }
+  return {};
+}
+
+Status ImageTower::load_weights(const formats::TensorFolder& files) {
+  ParamLoader loader(config().tower, files, *stream_, compute_);
+  for (size_t part = 0; part < parts_->count(); ++part) {
+    JIGE_DO(loader.load({.specs = parts_->params(part),
+                         .weights = weights_[part],
+                         .pack = [&](const BlockWeights& source) {
+                           parts_->pack(part, *stream_, source, compute_);
+                         }}));
+  }
+  stream_->synchronize();
+  return {};
+}
+
+Result<std::vector<float>> ImageTower::encode(const images::Image& image, const GoOn& go_on) {
+  if (image.width < 1 || image.height < 1 ||
+      image.rgb.size() != image.row_bytes() * static_cast<size_t>(image.height)) {
+    return fail(Code::kInvalidArgument, "an image of {} x {} pixels has {} bytes", image.width,
+                image.height, image.rgb.size());
+  }
+  const formats::ImageLayout layout = formats::image_layout(config(), image.width, image.height);
+  const images::Image resized =
+      images::resize_image(image, layout.width, layout.height, filter_of(config().resampling));
+  const std::vector<float> patches = images::patch_rows(
+      resized, static_cast<int32_t>(config().patch_size),
+      {.mean = config().mean, .std = config().deviation, .factor = config().factor});
+  return encode_patches(patches, layout, go_on);
+}
+
+Status ImageTower::check_patches(std::span<const float> patches,
+                                 const formats::ImageLayout& layout) const {
+  const int64_t merge = config().merge;
+  const int64_t rows_max = config().rows_max();
+  const bool fits =
+      layout.token_rows >= 1 && layout.token_columns >= 1 && layout.row_count() <= rows_max;
+  const int64_t numbers = parts_->entry().params().front().shape[1];
+  if (fits && std::ssize(patches) == layout.row_count() * merge * merge * numbers) return {};
+  return fail(Code::kInvalidArgument,
+              "{} numbers of patches for {} x {} rows of an image, of {} at most", patches.size(),
+              layout.token_rows, layout.token_columns, rows_max);
+}
+
+void ImageTower::put_angles(int64_t patch_rows, int64_t patch_columns) {
+  const int64_t half = config().tower.head_dim / 2;
+  const double theta = config().tower.rope.theta;
+  // Of pair i a row or column turns by theta^(-2i/d): rows by the pairs of even i, which come
+  // first, columns by the others.
+  std::vector<double> frequencies;
+  for (int64_t i = 0; i < half; ++i) {
+    const int64_t pair = i < half / 2 ? 2 * i : 2 * i - half + 1;
+    frequencies.push_back(std::pow(theta, -static_cast<double>(pair) / static_cast<double>(half)));
+  }
+  auto* to = angles_.view().as<float>();
+  for (int64_t y = 0; y < patch_rows; ++y) {
+    for (int64_t x = 0; x < patch_columns; ++x, to += 2 * half) {
+      for (int64_t i = 0; i < half; ++i) {
+        const auto place = static_cast<double>(i < half / 2 ? y : x);
+        const double angle = place * frequencies[static_cast<size_t>(i)];
+        to[i] = static_cast<float>(std::cos(angle));
+        to[half + i] = static_cast<float>(std::sin(angle));
+      }
+    }
+  }
+}
+
+Result<TensorView> ImageTower::run_layers(int64_t patch_count, const GoOn& go_on) {
+  Batch batch;
+  batch.tokens = batch.positions = positions_.view().row_range(0, patch_count);
+  batch.sequences = {{.row_begin = 0, .row_count = static_cast<int32_t>(patch_count)}};
+  const BlockContext context{
+      .stream = *stream_, .compute = compute_, .workspace = workspace_.view()};
+  TensorView src = streams_[0].view().row_range(0, patch_count);
+  for (size_t i = 0; i < parts_->layers().size(); ++i) {
+    const TensorView dst = streams_[(i + 1) % 2].view().row_range(0, patch_count);
+    parts_->layers()[i]->forward(context, weights_[i + 1], batch, src, dst, {});
+    stream_->synchronize();
+    JIGE_DO(may_go_on(go_on));
+    src = dst;
+  }
+  return src;
+}
+
+Result<std::vector<float>> ImageTower::encode_patches(std::span<const float> patches,
+                                                      const formats::ImageLayout& layout,
+                                                      const GoOn& go_on) {
+  JIGE_DO(check_patches(patches, layout));
+  JIGE_DO(may_go_on(go_on));
+  const int64_t merge = config().merge;
+  const int64_t patch_count = layout.row_count() * merge * merge;
+  put_angles(layout.token_rows * merge, layout.token_columns * merge);
+  const TensorView src = TensorView::of(const_cast<float*>(patches.data()), DType::kF32,
+                                        Shape{patch_count, std::ssize(patches) / patch_count});
+  const ImageTask task{.stream = *stream_, .compute = compute_, .workspace = workspace_.view()};
+  parts_->entry().forward(task, weights_.front(), src,
+                          streams_[0].view().row_range(0, patch_count));
+  JIGE_TRY(const TensorView last, run_layers(patch_count, go_on));
+  const bool in_first = last.data == streams_[0].view().data;
+  const TensorView ordered = streams_[in_first ? 1 : 0].view().row_range(0, patch_count);
+  const std::vector<int32_t> order = merged_order(layout, merge);
+  ops::select_rows(*stream_, ordered, last, order);
+  std::vector<float> rows(static_cast<size_t>(layout.row_count() * width()));
+  const Shape shape{layout.row_count(), width()};
+  parts_->projector().forward(task, weights_.back(), ordered,
+                              TensorView::of(rows.data(), DType::kF32, shape));
+  stream_->synchronize();
+  return rows;
+}
+
+}  // namespace jige::model

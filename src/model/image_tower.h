@@ -1,0 +1,132 @@
+// ImageTower: the part of a folder's model that reads images, loaded on a device, which makes rows
+// of the language model's width of one image at a time.
+//
+//   JIGE_TRY(const auto config, formats::load_image_config(folder));
+//   JIGE_TRY(auto tower, ImageTower::load(folder, *config, device, {}));
+//   JIGE_TRY(const auto rows, tower->encode(image));
+//
+// An image is resized (formats::image_layout), its patches pass the tower's layers (image_parts.h
+// and transformer_layer.h), and patches side by side become one row. Rows are those of
+// formats::image_tokens, in their order; where they come between tokens nobody here knows.
+// Memory is fixed at load, for the largest image that there may be (image_tower_memory gives its
+// size beforehand), but for the pixels and the rows that are returned. The bits of rows depend on
+// neither threads nor images before. On CPUs. Threads: one at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/go_on.h"
+#include "base/result.h"
+#include "formats/image_config.h"
+#include "formats/tensor_folder.h"
+#include "images/image.h"
+#include "model/block.h"
+#include "model/image_parts.h"
+#include "model/transformer_layer.h"
+#include "tensor/arena.h"
+#include "tensor/device.h"
+
+namespace jige::model {
+
+// The parts of a tower, without weights and memory: part 0 is the entry, then come the layers, last
+// the projector. Threads: const.
+class ImageParts {
+ public:
+  // Fails with kUnsupported on heads that are too wide.
+  static Result<std::unique_ptr<const ImageParts>> create(const formats::ImageConfig& config);
+
+  const formats::ImageConfig& config() const { return config_; }
+  const PatchEntry& entry() const { return entry_; }
+  const std::vector<std::unique_ptr<TransformerLayer>>& layers() const { return layers_; }
+  const ImageProjector& projector() const { return projector_; }
+
+  size_t count() const { return layers_.size() + 2; }
+  std::span<const ParamSpec> params(size_t part) const;
+  int64_t packed_bytes(size_t part, DType compute) const;
+  void pack(size_t part, Stream& stream, const BlockWeights& weights, DType compute) const;
+  int64_t parameter_count() const;
+  // Of any part.
+  int64_t workspace_bytes(int64_t patch_count, DType compute) const;
+  // Floating-point operations for an image of so many patches.
+  double encode_flops(int64_t patch_count) const;
+
+ private:
+  explicit ImageParts(const formats::ImageConfig& config);
+
+  formats::ImageConfig config_;
+  PatchEntry entry_;
+  std::vector<std::unique_ptr<TransformerLayer>> layers_;
+  ImageProjector projector_;
+};
+
+// Whether a folder holds every tensor of the tower; fails as check_params (param_loader.h) does.
+Status check_image_weights(const ImageParts& parts, const formats::TensorFolder& files);
+
+// What a tower takes of its arena; encoding is for the largest image.
+struct ImageTowerMemory {
+  int64_t weights_bytes = 0;
+  int64_t encoding_bytes = 0;
+  int64_t total_bytes() const { return weights_bytes + encoding_bytes; }
+};
+ImageTowerMemory image_tower_memory(const ImageParts& parts, DType compute);
+
+struct ImageTowerOptions {
+  std::optional<DType> compute;  // f32 or bf16; empty: bf16 where weights are stored in 16 bits
+  int64_t memory_bytes_max = kUnlimitedBytes;  // cap of the arena
+};
+
+class ImageTower {
+ public:
+  // Reads the folder's weights. Fails with kUnsupported on a device that is no CPU, kExhausted
+  // where memory or the cap is too small, and as load_model_config, TensorFolder::open and
+  // check_image_weights do. REQUIRES: the device outlives it.
+  static Result<std::unique_ptr<ImageTower>> load(const std::string& folder,
+                                                  const formats::ImageConfig& config,
+                                                  Device& device,
+                                                  const ImageTowerOptions& options = {});
+
+  const formats::ImageConfig& config() const { return parts_->config(); }
+  // Of a row: that of the language model.
+  int64_t width() const { return config().text_width; }
+  DType compute() const { return compute_; }
+  int64_t peak_bytes() const { return arena_.peak_bytes(); }
+
+  // The rows of an image, [row_count, width] f32. `go_on` is asked between layers. Fails with what
+  // it gives, and with kInvalidArgument on an image without pixels.
+  Result<std::vector<float>> encode(const images::Image& image, const GoOn& go_on = {});
+
+  // The same of the patches of an image that was resized, [patches, 3 p²] as images::patch_rows
+  // gives them. Fails with kInvalidArgument where they are not those of the layout.
+  Result<std::vector<float>> encode_patches(std::span<const float> patches,
+                                            const formats::ImageLayout& layout,
+                                            const GoOn& go_on = {});
+
+ private:
+  ImageTower(Device& device, std::unique_ptr<const ImageParts> parts, DType compute,
+             int64_t memory_bytes_max);
+  Status allocate();
+  Status load_weights(const formats::TensorFolder& files);
+  Status check_patches(std::span<const float> patches, const formats::ImageLayout& layout) const;
+  // The angles of the patches of an image, a row each.
+  void put_angles(int64_t patch_rows, int64_t patch_columns);
+  // The layers, for patches that stand in the first stream; where they stand then.
+  Result<TensorView> run_layers(int64_t patch_count, const GoOn& go_on);
+
+  std::unique_ptr<const ImageParts> parts_;
+  DType compute_;
+  Arena arena_;
+  std::unique_ptr<Stream> stream_;
+  std::vector<Tensor> weight_memory_;
+  std::vector<BlockWeights> weights_;  // by part
+  Tensor streams_[2];                  // [patches_max, D] f32
+  Tensor workspace_;
+  Tensor angles_;     // [patches_max, d] f32
+  Tensor positions_;  // [patches_max] i32: 0, 1, …: patches have the angles of their own row
+};
+
+}  // namespace jige::model

@@ -1,0 +1,299 @@
+// A tower beside what transformers makes of the same pictures (tests/tools/record_image_towers.py).
+#include "model/image_tower.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "formats/safetensors.h"
+#include "formats/safetensors_writer.h"
+#include "model/model_test_support.h"
+#include "tensor/cpu_device.h"
+
+namespace jige::model {
+namespace {
+
+using testing::value_of;
+
+constexpr const char* kTowers[] = {"mistral3", "mistral3_silu"};
+constexpr int kPictures = 6;
+
+std::string tower_folder(const std::string& name) {
+  return std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/image_towers/" + name;
+}
+
+formats::ImageConfig config_of_tower(const std::string& folder) {
+  const auto config = value_of(formats::load_image_config(folder));
+  EXPECT_TRUE(config) << folder;
+  return config.value_or(formats::ImageConfig());
+}
+
+// A tower with a device of its own.
+struct HeldTower {
+  std::unique_ptr<CpuDevice> device;
+  std::unique_ptr<ImageTower> tower;
+};
+
+HeldTower tower_on(const std::string& folder, int threads, const ImageTowerOptions& options = {}) {
+  HeldTower held{.device = std::make_unique<CpuDevice>(CpuDeviceOptions{.thread_count = threads}),
+                 .tower = nullptr};
+  held.tower = value_of(ImageTower::load(folder, config_of_tower(folder), *held.device, options));
+  return held;
+}
+
+// What was recorded of a tower.
+class Recorded {
+ public:
+  explicit Recorded(const std::string& folder)
+      : file_(value_of(formats::SafetensorsFile::open(folder + "/expected.safetensors"))) {}
+
+  TensorView view(const std::string& kind, int picture) const {
+    return value_of(file_.view(kind + "." + std::to_string(picture)));
+  }
+  images::Image picture(int i) const {
+    const TensorView pixels = view("image", i);
+    const auto* bytes = pixels.as<uint8_t>();
+    return {static_cast<int32_t>(pixels.shape[1]), static_cast<int32_t>(pixels.shape[0]),
+            std::vector<uint8_t>(bytes, bytes + pixels.count())};
+  }
+  std::span<const float> numbers(const std::string& kind, int picture) const {
+    const TensorView found = view(kind, picture);
+    return {found.as<float>(), static_cast<size_t>(found.count())};
+  }
+
+ private:
+  formats::SafetensorsFile file_;
+};
+
+double farthest(std::span<const float> a, std::span<const float> b) {
+  EXPECT_EQ(a.size(), b.size());
+  double most = 0;
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    most = std::max(most, std::abs(double(a[i]) - double(b[i])));
+  }
+  return most;
+}
+
+formats::ImageLayout layout_of(const formats::ImageConfig& config, const images::Image& image) {
+  return formats::image_layout(config, image.width, image.height);
+}
+
+TEST(ImageTower, MakesTheRowsThatTransformersMakes) {
+  for (const std::string name : kTowers) {
+    const std::string folder = tower_folder(name);
+    const Recorded recorded(folder);
+    const HeldTower held = tower_on(folder, 3);
+    const formats::ImageConfig& config = held.tower->config();
+    for (int i = 0; i < kPictures; ++i) {
+      SCOPED_TRACE(fmt::format("{} {}", name, i));
+      const images::Image image = recorded.picture(i);
+      const auto rows = value_of(
+          held.tower->encode_patches(recorded.numbers("rows", i), layout_of(config, image)));
+      EXPECT_LT(farthest(rows, recorded.numbers("features", i)), 1e-4);
+      EXPECT_LT(farthest(value_of(held.tower->encode(image)), recorded.numbers("features", i)),
+                1e-4);
+    }
+  }
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+TEST(ImageTower, GivesTheSameBitsOnAnyThreadsAndBehindOtherImages) {
+  for (const std::string name : kTowers) {
+    const std::string folder = tower_folder(name);
+    const Recorded recorded(folder);
+    for (const DType compute : {DType::kF32, DType::kBF16}) {
+      std::vector<std::vector<float>> alone;
+      for (int i = 0; i < kPictures; ++i) {
+        const HeldTower held = tower_on(folder, 1, {.compute = compute});
+        alone.push_back(value_of(held.tower->encode(recorded.picture(i))));
+      }
+      for (const int threads : {1, 2, 5}) {
+        SCOPED_TRACE(fmt::format("{} on {} threads", name, threads));
+        const HeldTower held = tower_on(folder, threads, {.compute = compute});
+        for (const int i : {3, 0, 5, 1, 4, 2, 3}) {
+          EXPECT_TRUE(same_bits(value_of(held.tower->encode(recorded.picture(i))),
+                                alone[static_cast<size_t>(i)]))
+              << i;
+        }
+      }
+    }
+  }
+}
+
+TEST(ImageTower, OfSixteenBitsIsNearThatOfThirtyTwo) {
+  for (const std::string name : kTowers) {
+    const std::string folder = tower_folder(name);
+    const Recorded recorded(folder);
+    const HeldTower held = tower_on(folder, 2, {.compute = DType::kBF16});
+    EXPECT_EQ(held.tower->compute(), DType::kBF16);
+    for (int i = 0; i < kPictures; ++i) {
+      const std::span<const float> expected = recorded.numbers("features", i);
+      const auto rows = value_of(held.tower->encode(recorded.picture(i)));
+      ASSERT_EQ(rows.size(), expected.size());
+      double error = 0, size = 0;
+      for (size_t j = 0; j < rows.size(); ++j) {
+        error += std::pow(double(rows[j]) - double(expected[j]), 2);
+        size += std::pow(double(expected[j]), 2);
+      }
+      EXPECT_LT(std::sqrt(error / size), 0.03) << name << " " << i;
+      EXPECT_GT(error, 0);
+    }
+  }
+}
+
+TEST(ImageTower, TakesExactlyThePlannedMemory) {
+  for (const DType compute : {DType::kF32, DType::kBF16}) {
+    for (const std::string name : kTowers) {
+      const std::string folder = tower_folder(name);
+      const auto parts = value_of(ImageParts::create(config_of_tower(folder)));
+      const ImageTowerMemory memory = image_tower_memory(*parts, compute);
+      const int64_t cap = memory.total_bytes();
+      const HeldTower held = tower_on(folder, 2, {.compute = compute, .memory_bytes_max = cap});
+      // As large as there is.
+      const formats::ImageConfig& config = held.tower->config();
+      const images::Image image = images::make_image(static_cast<int32_t>(config.width_max),
+                                                     static_cast<int32_t>(config.height_max));
+      EXPECT_EQ(std::ssize(value_of(held.tower->encode(image))),
+                config.rows_max() * held.tower->width());
+      EXPECT_EQ(held.tower->peak_bytes(), cap);
+      CpuDevice device;
+      const auto refused = ImageTower::load(folder, config, device,
+                                            {.compute = compute, .memory_bytes_max = cap - 1});
+      ASSERT_FALSE(refused);
+      EXPECT_EQ(refused.error().code, Code::kExhausted);
+      EXPECT_NE(refused.error().message.find("longest_edge"), std::string::npos);
+    }
+  }
+}
+
+TEST(ImageTower, CountsParametersAndOperations) {
+  const auto parts = value_of(ImageParts::create(config_of_tower(tower_folder("mistral3"))));
+  // Width 24, patches of 48 numbers, heads of 12, feed-forward 20; rows of 32.
+  const int64_t layer = 4 * 24 * 24 + 3 * 24 * 20 + 2 * 24;
+  const int64_t ends = 24 * 48 + 24 + 24 + 24 * 96 + 32 * 24 + 32 * 32;
+  EXPECT_EQ(parts->parameter_count(), 2 * layer + ends);
+  const double products =
+      40 * (24 * 48 + 2 * (4 * 24 * 24 + 3 * 24 * 20)) + 10 * (24 * 96 + 32 * 24 + 32 * 32);
+  const double attention = 2 * 2 * 40 * 40 * 24;
+  EXPECT_DOUBLE_EQ(parts->encode_flops(40), 2 * products + 2 * attention);
+}
+
+// The folder with its tensors by other names, or without some.
+class RenamedTower {
+ public:
+  explicit RenamedTower(const std::string& name) : source_(tower_folder(name)) {}
+  std::string write(const std::function<std::string(const std::string&)>& rename) const {
+    for (const char* file : {"config.json", "processor_config.json", "preprocessor_config.json"}) {
+      std::error_code ignored;
+      std::filesystem::copy(source_ + "/" + file, folder_ / file,
+                            std::filesystem::copy_options::overwrite_existing, ignored);
+    }
+    const auto stored = value_of(formats::SafetensorsFile::open(source_ + "/model.safetensors"));
+    std::vector<formats::TensorSource> tensors;
+    for (const formats::StoredTensor& tensor : stored.tensors()) {
+      const std::string as = rename(tensor.name);
+      if (as.empty()) continue;
+      tensors.push_back(formats::TensorSource::of(as, value_of(stored.view(tensor.name))));
+    }
+    EXPECT_TRUE(formats::write_safetensors(folder_ / "model.safetensors", tensors));
+    return folder_ / "";
+  }
+
+ private:
+  std::string source_;
+  testing::TempFolder folder_;
+};
+
+TEST(ImageTower, FindsTensorsByTheNamesOfNewerFolders) {
+  const RenamedTower renamed("mistral3_silu");
+  const std::string folder = renamed.write([](const std::string& name) {
+    const bool reads = name.starts_with("vision_tower.") || name.starts_with("multi_modal");
+    return reads ? "model." + name : "";
+  });
+  const Recorded recorded(tower_folder("mistral3_silu"));
+  const HeldTower held = tower_on(folder, 2);
+  EXPECT_LT(
+      farthest(value_of(held.tower->encode(recorded.picture(4))), recorded.numbers("features", 4)),
+      1e-4);
+}
+
+Status load_tower(const std::string& folder) {
+  CpuDevice device;
+  return ImageTower::load(folder, config_of_tower(folder), device).map([](const auto&) {});
+}
+
+TEST(ImageTower, NamesTensorsThatAreMissingOrOfAnotherShape) {
+  const RenamedTower renamed("mistral3_silu");
+  for (const std::string missing : {"vision_tower.patch_conv.weight", "vision_tower.ln_pre.weight",
+                                    "vision_tower.transformer.layers.1.feed_forward.up_proj.weight",
+                                    "multi_modal_projector.patch_merger.merging_layer.weight",
+                                    "multi_modal_projector.linear_2.bias"}) {
+    const Status status = load_tower(renamed.write(
+        [&](const std::string& name) { return name == missing ? std::string() : name; }));
+    ASSERT_FALSE(status) << missing;
+    EXPECT_EQ(status.error().code, Code::kNotFound);
+    EXPECT_NE(status.error().message.find(missing), std::string::npos) << status.error().message;
+  }
+  // The last of three layers is not read.
+  EXPECT_TRUE(load_tower(renamed.write([](const std::string& name) {
+    return name.starts_with("vision_tower.transformer.layers.2.") ? std::string() : name;
+  })));
+  const std::string conv = "vision_tower.patch_conv.weight";
+  const std::string linear = "multi_modal_projector.linear_1.weight";
+  const Status status = load_tower(renamed.write([&](const std::string& name) {
+    return name == conv ? linear : name == linear ? conv : name;
+  }));
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, Code::kCorrupt);
+  EXPECT_NE(status.error().message.find("[32, 16]"), std::string::npos) << status.error().message;
+}
+
+TEST(ImageTower, RefusesPatchesThatAreNotThoseOfTheirImage) {
+  const HeldTower held = tower_on(tower_folder("mistral3"), 1);
+  const auto refused = [&](size_t count, const formats::ImageLayout& layout) {
+    const std::vector<float> patches(count, 0.0f);
+    const auto rows = held.tower->encode_patches(patches, layout);
+    return !rows && rows.error().code == Code::kInvalidArgument;
+  };
+  const size_t row = 4 * 48;  // of four patches
+  EXPECT_TRUE(refused(row + 1, {8, 8, 1, 1}));
+  EXPECT_TRUE(refused(row, {8, 16, 2, 1}));
+  EXPECT_TRUE(refused(0, {0, 0, 0, 0}));
+  EXPECT_TRUE(refused(row, {8, 8, -1, -1}));
+  EXPECT_TRUE(refused(row * 65, {8, 8 * 65, 65, 1}));
+  EXPECT_FALSE(refused(row * 64, {8, 8 * 64, 64, 1}));
+  EXPECT_FALSE(held.tower->encode({}));
+  EXPECT_FALSE(held.tower->encode({2, 2, std::vector<uint8_t>(11)}));
+}
+
+TEST(ImageTower, EndsWhereItIsTold) {
+  const std::string folder = tower_folder("mistral3");
+  const Recorded recorded(folder);
+  const HeldTower held = tower_on(folder, 2);
+  int asked = 0;
+  const auto rows = held.tower->encode(recorded.picture(3), [&]() -> Status {
+    if (++asked < 3) return {};
+    return fail(Code::kCancelled, "enough");
+  });
+  ASSERT_FALSE(rows);
+  EXPECT_EQ(rows.error().message, "enough");
+  EXPECT_EQ(asked, 3);
+  EXPECT_LT(
+      farthest(value_of(held.tower->encode(recorded.picture(3))), recorded.numbers("features", 3)),
+      1e-4);
+}
+
+}  // namespace
+}  // namespace jige::model

@@ -3,7 +3,6 @@
 #include <string>
 
 #include "model/dense_mlp.h"
-#include "ops/elementwise.h"
 
 namespace jige::model {
 namespace {

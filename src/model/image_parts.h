@@ -20,6 +20,7 @@
 #include "model/block.h"
 #include "model/norm_layer.h"
 #include "model/projection.h"
+#include "ops/elementwise.h"
 
 namespace jige::model {
 

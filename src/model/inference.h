@@ -14,6 +14,8 @@
 // Sequences may each ask for an adapter (adapter.h): all rows run through the base together, and
 // those of an adapter get its products besides, so one batch serves many of them. More may come and
 // go in rooms that were taken at load (adapter_rooms.h), while forward() runs, too.
+// A row may be given in place of a token's embedding, such as those of an image; what comes behind
+// the embedding is the same for all rows.
 // Where a device is too small, some layers' weights are with the host and come in every forward
 // (layer_stream.h); the bits are the same.
 // A model that looks ahead (ModelConfig) keeps nothing of what has run: its sequences run whole.
@@ -82,6 +84,13 @@ Result<InferenceSizes> inference_sizes(const InferenceOptions& options,
                                        const Architecture& architecture,
                                        const formats::TensorFolder& files);
 
+// What stands in a row of a forward in place of its token's embedding: as many numbers as the
+// residual stream has, in host memory that stays until finish().
+struct GivenRow {
+  int32_t row = 0;
+  const float* values = nullptr;
+};
+
 // The rows of one forward: sequence after sequence, each with consecutive positions from its
 // context_count on.
 struct InferenceBatch {
@@ -89,6 +98,7 @@ struct InferenceBatch {
   std::span<const ops::SequenceSpan> sequences;  // cover the rows in order; blocks must be given
   std::span<const int32_t> logit_rows;           // rows whose next-token logits are wanted
   std::span<const int32_t> adapters = {};  // by sequence, or kNoAdapter; empty: the base for all
+  std::span<const GivenRow> given = {};    // ascending; such rows have a token, too
 };
 
 // A row of a forward, and a token of which is asked how likely it is behind it.
@@ -146,6 +156,8 @@ class InferenceModel {
                                 const TensorView& rows);
 
   const formats::ModelConfig& config() const { return architecture_->config(); }
+  // Whether rows may be given. Not where layers read the token besides, or what is made of it.
+  bool takes_given_rows() const;
   const Architecture& architecture() const { return *architecture_; }
   const InferenceSizes& sizes() const { return sizes_; }
   // In the order of the options, with numbers from 0.
@@ -241,6 +253,7 @@ class InferenceModel {
   // Every sequence has a state of its own, which stands where its rows go on.
   Status check_states(std::span<const ops::SequenceSpan> sequences) const;
   Status check_adapters(const InferenceBatch& batch) const;
+  Status check_given(std::span<const GivenRow> given, int64_t row_count) const;
   const Adapter* find_adapter(int32_t number) const;
   void put_batch(const InferenceBatch& batch);
   // Puts tokens and positions on the stream, as a part of the step's work.
@@ -262,6 +275,9 @@ class InferenceModel {
   Status end_body(Forward& forward);
   // Puts the head for the wanted rows on the stream, and their draws.
   void run_ends(const Forward& forward);
+  // Puts given rows on the stream, behind the embedding: those among rows of dst, whose first is
+  // row_begin of the forward.
+  void put_given(const TensorView& dst, int64_t row_begin);
   // Puts the work of a block on the stream.
   void run_block(size_t node, const Batch& batch, const TensorView& src, const TensorView& dst);
   // The blocks that are held here but the head, for rows that stand in the residual streams, `last`
@@ -301,6 +317,7 @@ class InferenceModel {
   TensorView hidden_;                  // the last residual stream of the last call
   TensorView logits_;                  // those that it was asked for
   std::vector<int32_t> host_positions_;
+  std::vector<GivenRow> given_;    // of the last call
   std::vector<Forward> forwards_;  // forwards_max
   int64_t piece_count_ = 0;        // that were ever started elsewhere
   std::vector<float> losses_;      // of the last losses()

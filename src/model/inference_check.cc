@@ -68,7 +68,25 @@ Status InferenceModel::check(const InferenceBatch& batch) const {
     return fail(Code::kInvalidArgument, "{} tokens, but sequences of {} rows", row_count, row);
   }
   JIGE_DO(check_states(batch.sequences));
+  JIGE_DO(check_given(batch.given, row_count));
   return check_adapters(batch);
+}
+
+Status InferenceModel::check_given(std::span<const GivenRow> given, int64_t row_count) const {
+  if (given.empty()) return {};
+  if (!takes_given_rows()) {
+    return fail(Code::kUnsupported,
+                "rows are given in place of tokens, but layers of a {} read more of a token than "
+                "its embedding",
+                formats::family_name(config().family));
+  }
+  int64_t least = 0;
+  for (const GivenRow& one : given) {
+    JIGE_DO(check_range("a given row", one.row, least, row_count - 1));
+    if (!one.values) return fail(Code::kInvalidArgument, "a given row has no values");
+    least = one.row + 1;
+  }
+  return {};
 }
 
 Status InferenceModel::check_adapters(const InferenceBatch& batch) const {

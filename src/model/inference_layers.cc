@@ -1,10 +1,12 @@
 // The layers of a forward: all of them here, or a piece of the rows at a time where some are
 // computed elsewhere; and the layers in the middle.
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
 #include "model/inference.h"
+#include "tensor/cuda_device.h"
 
 namespace jige::model {
 namespace {
@@ -43,6 +45,39 @@ const Tensor& InferenceModel::last_stream() const {
   return buffers_.stream[(sizes_.layers.node_end(*architecture_) - 1) % 2];
 }
 
+bool InferenceModel::takes_given_rows() const {
+  return sizes_.layers.ends && architecture_->stream_columns() == config().hidden_size;
+}
+
+void InferenceModel::put_given(const TensorView& dst, int64_t row_begin) {
+  const int64_t width = dst.columns();
+  for (size_t i = 0, count = 1; i < given_.size(); i += count) {
+    const int64_t row = given_[i].row - row_begin;
+    if (row < 0 || row >= dst.rows()) {
+      count = 1;
+      continue;
+    }
+    // Rows that follow one another, in the forward and in memory, go as one.
+    const int64_t rows_left = dst.rows() - row;
+    for (count = 1; i + count < given_.size() && std::cmp_less(count, rows_left); ++count) {
+      const GivenRow& next = given_[i + count];
+      const auto further = static_cast<int64_t>(count);
+      if (next.row - row_begin != row + further) break;
+      if (next.values != given_[i].values + further * width) break;
+    }
+    const auto rows = static_cast<int64_t>(count);
+    const int64_t bytes = rows * width * 4;
+    const void* const values = given_[i].values;
+    const TensorView place = dst.row_range(row, row + rows);
+    if (on_cuda(*stream_)) {
+      stream_->copy(place.data, as_cuda(*stream_).upload(values, bytes), bytes,
+                    CopyKind::kDeviceToDevice);
+    } else {
+      stream_->copy(place.data, values, bytes, CopyKind::kHostToDevice);
+    }
+  }
+}
+
 TensorView InferenceModel::run_held(const Batch& batch, const Tensor& last, int64_t row_begin) {
   TensorView src;
   const size_t end = sizes_.layers.node_end(*architecture_);
@@ -50,6 +85,7 @@ TensorView InferenceModel::run_held(const Batch& batch, const Tensor& last, int6
     const Tensor& stream = node + 1 == end ? last : buffers_.stream[node % 2];
     const TensorView dst = stream.view().row_range(row_begin, row_begin + batch.token_count());
     run_block(node, batch, src, dst);
+    if (node == 0) put_given(dst, row_begin);
     src = dst;
   }
   return src;

@@ -32,6 +32,8 @@ void BatchRunner::Forward::clear() {
   wanted_rows.clear();
   wanted.clear();
   adapters.clear();
+  given.clear();
+  tables.clear();
 }
 
 BatchRunner::ForwardRef BatchRunner::take() {
@@ -101,7 +103,13 @@ void BatchRunner::add(Forward& forward, const Readers& readers, const plan::Batc
        .second_begin = readers.second_begin ? readers.second_begin(work) : ops::kFirstTypeAlone});
   forward.adapters.push_back(work.adapter);
   const auto first = work.tokens.begin() + part.begin;
+  const auto first_row = static_cast<int32_t>(forward.tokens.size());
   forward.tokens.insert(forward.tokens.end(), first, first + part.count);
+  if (auto table = readers.given ? readers.given(work) : nullptr) {
+    table->place(std::span(forward.tokens).last(static_cast<size_t>(part.count)), first_row,
+                 forward.given);
+    forward.tables.push_back(std::move(table));
+  }
   for (int32_t row = 0; row < part.sample_rows; ++row) {
     forward.logit_rows.push_back(static_cast<int32_t>(std::ssize(forward.tokens)) -
                                  part.sample_rows + row);
@@ -135,7 +143,8 @@ Status BatchRunner::begin_forward(Forward& forward) {
   JIGE_TRY(forward.number, model_.begin({.tokens = forward.tokens,
                                          .sequences = forward.sequences,
                                          .logit_rows = first_rows,
-                                         .adapters = forward.adapters},
+                                         .adapters = forward.adapters,
+                                         .given = forward.given},
                                         draws));
   const int64_t logit_rows = std::ssize(forward.logit_rows) + std::ssize(forward.wanted_rows);
   roofline_.add_forward(forward.work, forward.sequences, embeds_ ? 0 : logit_rows);

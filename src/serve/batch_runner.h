@@ -22,6 +22,7 @@
 #include "model/inference.h"
 #include "plan/forward_cut.h"
 #include "plan/serve_scheduler.h"
+#include "serve/given_rows.h"
 #include "serve/roofline.h"
 
 namespace jige::serve {
@@ -48,6 +49,8 @@ class BatchRunner {
     std::function<ops::RowDraw(const plan::WorkItem& item, int32_t row)> row_draw = {};
     // Where an item's tokens of the second type begin (ops::SequenceSpan); null: nowhere.
     std::function<int32_t(const plan::WorkItem& item)> second_begin = {};
+    // What stands in an item's prompt in place of tokens, or null; null: nothing.
+    std::function<std::shared_ptr<const GivenTable>(const plan::WorkItem& item)> given = {};
     // Both or none. Of one forward, `wanted` comes before `sampled`, as often as the model's rows
     // of logits make it necessary.
     std::function<RowRange(const plan::WorkItem& item)> wanted_range = {};
@@ -78,8 +81,10 @@ class BatchRunner {
     std::vector<int32_t> wanted_rows;  // of the forward
     std::vector<WantedRow> wanted;     // what they are
     std::vector<int32_t> adapters;     // of sequences
-    int32_t number = -1;               // the model's, while it is under way
-    RooflineSample work = {};          // of its batch so far
+    std::vector<model::GivenRow> given;
+    std::vector<std::shared_ptr<const GivenTable>> tables;  // that hold them while they are read
+    int32_t number = -1;                                    // the model's, while it is under way
+    RooflineSample work = {};                               // of its batch so far
     void clear();
   };
   using ForwardRef = std::unique_ptr<Forward>;

@@ -82,10 +82,15 @@ model::InferenceBatch CachedSequence::batch_of(std::span<const int32_t> tokens,
 }
 
 Result<std::span<const float>> CachedSequence::extend(std::span<const int32_t> tokens,
-                                                      int32_t logit_count) {
+                                                      int32_t logit_count,
+                                                      const GivenTable& given) {
   const ops::SequenceSpan sequence = span_of(tokens);
-  JIGE_TRY(const std::span<const float> logits,
-           model_.forward(batch_of(tokens, sequence, logit_count)));
+  placed_.assign(tokens.begin(), tokens.end());
+  given_.clear();
+  given.place(placed_, 0, given_);
+  model::InferenceBatch batch = batch_of(placed_, sequence, logit_count);
+  batch.given = given_;
+  JIGE_TRY(const std::span<const float> logits, model_.forward(batch));
   appended(tokens);
   return logits;
 }

@@ -16,6 +16,7 @@
 #include "base/check.h"
 #include "base/result.h"
 #include "model/inference.h"
+#include "serve/given_rows.h"
 
 namespace jige::serve {
 
@@ -41,9 +42,11 @@ class CachedSequence {
   // Keeps the states as they are now, in place of those marked before.
   void mark();
 
-  // Runs tokens behind the cached ones; the logits of the last `logit_count` of them. Fails as
-  // InferenceModel::forward does. REQUIRES: keep_common or clear since another's turn.
-  Result<std::span<const float>> extend(std::span<const int32_t> tokens, int32_t logit_count);
+  // Runs tokens behind the cached ones, some of which may be ids of given rows; the logits of the
+  // last `logit_count` of them. Fails as InferenceModel::forward does. REQUIRES: keep_common or
+  // clear since another's turn.
+  Result<std::span<const float>> extend(std::span<const int32_t> tokens, int32_t logit_count,
+                                        const GivenTable& given = {});
   // The same for as many draws, as InferenceModel::forward_drawn gives it.
   Result<model::LogitRows> extend_drawn(std::span<const int32_t> tokens,
                                         std::span<const ops::RowDraw> draws);
@@ -66,7 +69,9 @@ class CachedSequence {
   std::vector<int32_t> tokens_;
   size_t marked_ = 0;                // tokens that the marked states stand behind; 0: none are
   std::vector<int32_t> logit_rows_;  // of extend()
-  uint64_t forward_count_ = 0;       // of the model, after our last forward
+  std::vector<int32_t> placed_;      // its tokens, where rows are given
+  std::vector<model::GivenRow> given_;
+  uint64_t forward_count_ = 0;  // of the model, after our last forward
 };
 
 }  // namespace jige::serve

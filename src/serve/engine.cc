@@ -102,6 +102,7 @@ struct Engine::Impl {
             .choices_max = options.choices_max,
             .embeds = model.sizes().embeds,
             .width = model.config().hidden_size,
+            .takes_rows = model.takes_given_rows(),
             .token_types = model.config().token_types,
             .adapter_known =
                 request.adapter == model::kNoAdapter || model.has_adapter(request.adapter)};

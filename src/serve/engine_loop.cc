@@ -200,6 +200,7 @@ BatchRunner::Readers EngineLoop::readers_of(UnderWay& one) {
       .row_draw = [this](const plan::WorkItem& item, int32_t row) { return row_draw(item, row); },
       .second_begin =
           [this](const plan::WorkItem& item) { return live_of(item.request).second_begin(); },
+      .given = [this](const plan::WorkItem& item) { return live_of(item.request).given(); },
       .wanted_range =
           [this](const plan::WorkItem& item) { return live_of(item.request).wanted_range(item); },
       .wanted =

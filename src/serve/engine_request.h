@@ -29,6 +29,7 @@
 #include "ops/token_score.h"
 #include "plan/serve_scheduler.h"
 #include "serve/answer.h"
+#include "serve/given_rows.h"
 #include "serve/row_pooler.h"
 
 namespace jige::serve {
@@ -43,9 +44,10 @@ struct WantedVector {
 };
 
 struct EngineRequest {
-  std::vector<int32_t> prompt;   // at least one token, fewer than the context holds; all of it for
-                                 // a vector
-  ops::SamplingParams sampling;  // logit_bias among them
+  std::vector<int32_t> prompt;  // at least one token, fewer than the context holds; all of it for
+                                // a vector. Ids of given rows stand for these
+  std::vector<GivenRowsRef> given;  // not with prompt_top_count or vector
+  ops::SamplingParams sampling;     // logit_bias among them
   uint64_t seed = 0;
   // New ones a choice; cut to what the context leaves. 0: the prompt alone is run, where
   // prompt_top_count or vector is there.

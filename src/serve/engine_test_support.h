@@ -195,7 +195,8 @@ inline Outcome alone(Loaded& loaded, const EngineRequest& request) {
                             .tokens_max = request.tokens_max,
                             .stop_ids = request.stop_ids,
                             .stop_strings = request.stop_strings,
-                            .constraint = request.constraint};
+                            .constraint = request.constraint,
+                            .given = request.given};
     const auto& eos = loaded.model->config().eos_ids;
     if (!request.ignore_eos) {
       options.stop_ids.insert(options.stop_ids.end(), eos.begin(), eos.end());

@@ -19,6 +19,8 @@ constexpr plan::RequestId kSequence = 0;
 // What one generate() call carries along.
 struct Generator::Run {
   std::span<const int32_t> prompt;
+  const GivenTable& given;
+  std::span<const int32_t> tokens;  // the prompt with a token for each given row
   const GenerateOptions& options;
   const PieceCallback& callback;
   Generation out;
@@ -60,7 +62,8 @@ AnswerOptions Generator::answer_options(const GenerateOptions& options) const {
           .reasoning = options.reasoning};
 }
 
-Status Generator::check(std::span<const int32_t> prompt, const GenerateOptions& options) const {
+Status Generator::check(std::span<const int32_t> prompt, const GenerateOptions& options,
+                        const GivenTable& given) const {
   const auto prompt_count = static_cast<int64_t>(prompt.size());
   if (prompt.empty()) {
     return fail(Code::kInvalidArgument, "the prompt is empty; give at least one token");
@@ -75,6 +78,7 @@ Status Generator::check(std::span<const int32_t> prompt, const GenerateOptions& 
     return fail(Code::kInvalidArgument, "tokens of a chunk are {}; it must be at least 1",
                 options.chunk_tokens);
   }
+  JIGE_DO(given.check(model_.config().vocab_size, model_.config().hidden_size));
   JIGE_DO(validate(options.drafts));
   return validate(answer_options(options));
 }
@@ -82,11 +86,15 @@ Status Generator::check(std::span<const int32_t> prompt, const GenerateOptions& 
 Result<Generation> Generator::generate(std::span<const int32_t> prompt,
                                        const GenerateOptions& options,
                                        const PieceCallback& callback) {
-  JIGE_DO(check(prompt, options));
+  const GivenTable given(options.given);
+  JIGE_DO(check(prompt, options, given));
+  const std::vector<int32_t> tokens = given.tokens(prompt);
   Run run{.prompt = prompt,
+          .given = given,
+          .tokens = tokens,
           .options = options,
           .callback = callback,
-          .answer = Answer(tokenizer_, prompt, answer_options(options))};
+          .answer = Answer(tokenizer_, tokens, answer_options(options))};
   JIGE_TRY(const std::span<const float> logits, prefill(run));
   if (!logits.empty()) JIGE_DO(decode(run, logits));
   finish(run);
@@ -118,7 +126,7 @@ Result<std::span<const float>> Generator::prefill(Run& run) {
     const bool before_mark = cached_.size() < mark;
     const size_t until = before_mark ? mark - cached_.size() : rest.size();
     const auto part = rest.first(std::min(chunk, until));
-    JIGE_TRY(logits, cached_.extend(part, part.size() == rest.size() ? 1 : 0));
+    JIGE_TRY(logits, cached_.extend(part, part.size() == rest.size() ? 1 : 0, run.given));
     if (before_mark && cached_.size() == mark) cached_.mark();
   }
   run.out.stats.prefill_seconds = run.watch.seconds();
@@ -186,7 +194,7 @@ void Generator::begin_drafts(const Run& run) {
 std::span<const int32_t> Generator::next_piece(Run& run) {
   piece_.assign(1, run.answer.last_drawn());
   if (!drafts(run)) return piece_;
-  const TokenSequence tokens{run.prompt, run.answer.tokens()};
+  const TokenSequence tokens{run.tokens, run.answer.tokens()};
   drafts_->follow(kSequence, tokens,
                   std::min(run.options.tokens_max - std::ssize(tokens.generated),
                            context_max() - static_cast<int64_t>(tokens.size())),

@@ -25,6 +25,7 @@
 #include "serve/answer.h"
 #include "serve/cached_sequence.h"
 #include "serve/engine_drafts.h"
+#include "serve/given_rows.h"
 #include "text/tokenizer.h"
 
 namespace jige::serve {
@@ -43,6 +44,7 @@ struct GenerateOptions {
   bool continues_text = false;                      // as of AnswerOptions
   std::shared_ptr<grammar::Constraint> constraint;  // what it may be; null: anything
   text::ReasoningStart reasoning = text::ReasoningStart::kNone;  // see AnswerOptions
+  std::vector<GivenRowsRef> given;                               // whose ids the prompt may have
   DraftOptions drafts;  // at most one less than the model has rows of logits
   const std::atomic<bool>* cancelled = nullptr;  // looked at before every forward
 };
@@ -82,7 +84,7 @@ class Generator {
             int32_t adapter = model::kNoAdapter, DraftModel* draft_model = nullptr);
 
   // Answers a prompt. Fails with kInvalidArgument on an empty prompt, one that leaves no room in
-  // the context, token ids out of range and bad options.
+  // the context, token ids out of range and bad options, and as InferenceModel::forward() does.
   Result<Generation> generate(std::span<const int32_t> prompt, const GenerateOptions& options,
                               const PieceCallback& callback = {});
 
@@ -96,7 +98,8 @@ class Generator {
  private:
   struct Run;
   AnswerOptions answer_options(const GenerateOptions& options) const;
-  Status check(std::span<const int32_t> prompt, const GenerateOptions& options) const;
+  Status check(std::span<const int32_t> prompt, const GenerateOptions& options,
+               const GivenTable& given) const;
   Result<std::span<const float>> prefill(Run& run);
   Status decode(Run& run, std::span<const float> logits);
   // Draws and shows the token of the row `row`.

@@ -38,6 +38,11 @@ AnswerOptions answer_options(const EngineRequest& request, std::span<const int32
   return options;
 }
 
+std::shared_ptr<const GivenTable> given_table(const EngineRequest& request) {
+  if (request.given.empty()) return nullptr;
+  return std::make_shared<const GivenTable>(request.given);
+}
+
 }  // namespace
 
 LiveRequest::LiveRequest(Submission submission, const text::Tokenizer& tokenizer,
@@ -48,7 +53,9 @@ LiveRequest::LiveRequest(Submission submission, const text::Tokenizer& tokenizer
       sink_(std::move(submission.sink)),
       submit_ns_(submission.submit_ns),
       context_max_(context_max),
-      histograms_(histograms) {
+      histograms_(histograms),
+      given_(given_table(request_)),
+      tokens_(given_ ? given_->tokens(request_.prompt) : std::vector<int32_t>()) {
   if (request_.vector) {
     pooler_.emplace(request_.vector->form, prompt_tokens(), request_.vector->prompt_count);
     pooled_end_ = pooler_->first();
@@ -56,8 +63,8 @@ LiveRequest::LiveRequest(Submission submission, const text::Tokenizer& tokenizer
   }
   choices_.reserve(static_cast<size_t>(request_.choice_count));
   for (int32_t i = 0; i < request_.choice_count; ++i) {
-    choices_.push_back({.answer = Answer(tokenizer, request_.prompt,
-                                         answer_options(request_, eos_ids, context_max, i))});
+    choices_.push_back(
+        {.answer = Answer(tokenizer, prompt(), answer_options(request_, eos_ids, context_max, i))});
   }
 }
 
@@ -179,7 +186,7 @@ void LiveRequest::drafted(int64_t count, int64_t accepted) {
 }
 
 TokenSequence LiveRequest::tokens(int32_t choice) const {
-  return {request_.prompt, answer(choice).tokens()};
+  return {prompt(), answer(choice).tokens()};
 }
 
 int64_t LiveRequest::tokens_left(int32_t choice) const {

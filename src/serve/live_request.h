@@ -19,6 +19,7 @@
 #include "serve/draft_finder.h"
 #include "serve/engine_request.h"
 #include "serve/engine_status.h"
+#include "serve/given_rows.h"
 #include "serve/inbox.h"
 
 namespace jige::serve {
@@ -55,6 +56,8 @@ class LiveRequest {
   int32_t second_begin() const {
     return request_.vector ? request_.vector->second_begin : ops::kFirstTypeAlone;
   }
+  // What stands in the prompt in place of tokens.
+  const std::shared_ptr<const GivenTable>& given() const { return given_; }
   // Scores the token behind `position` from the logits there; positions may do so on several
   // threads at once. REQUIRES: wanted_range() has it.
   void score(int64_t position, std::span<const float> logits);
@@ -77,6 +80,7 @@ class LiveRequest {
   // follow. REQUIRES: draw(choice), the choice is not done.
   Status take(int32_t choice, int64_t now_ns);
   const Answer& answer(int32_t choice) const;
+  // With a token for each given row.
   TokenSequence tokens(int32_t choice) const;
   uint64_t cache_salt() const { return request_.cache_salt; }
   // That a choice may still get.
@@ -107,6 +111,8 @@ class LiveRequest {
     int64_t last_token_ns = 0;
   };
 
+  // The prompt with a token for each given row.
+  std::span<const int32_t> prompt() const { return given_ ? tokens_ : request_.prompt; }
   RequestReport report(int64_t now_ns) const;
   void tell_prompt();
   void mark_first_result(int64_t now_ns);
@@ -117,6 +123,8 @@ class LiveRequest {
   const int64_t submit_ns_;
   const int64_t context_max_;
   EngineHistograms& histograms_;
+  const std::shared_ptr<const GivenTable> given_;  // null: the prompt is tokens alone
+  const std::vector<int32_t> tokens_;              // of a prompt with rows
   std::vector<Choice> choices_;
   int32_t over_count_ = 0;
   int64_t begin_ns_ = 0;

@@ -53,10 +53,25 @@ Status check_prompt(const EngineRequest& request, const RequestBounds& bounds) {
                 "the prompt has {} tokens and the context holds {}; shorten the prompt{}", count,
                 bounds.context_max, context_hint(bounds.context_max, bounds.model_context_max));
   }
+  const GivenTable given(request.given);
   for (const int32_t token : request.prompt) {
+    if (given.has(token)) continue;
     JIGE_DO(in_range("a token id of the prompt", token, 0, bounds.vocab_size - 1));
   }
   return {};
+}
+
+Status check_given(const EngineRequest& request, const RequestBounds& bounds) {
+  if (request.given.empty()) return {};
+  if (!bounds.takes_rows) {
+    return fail(Code::kInvalidArgument, "the model takes tokens alone, and no rows in their place");
+  }
+  if (request.vector || request.prompt_top_count) {
+    return fail(Code::kInvalidArgument,
+                "a prompt with rows in place of tokens has no {}; ask for an answer alone",
+                request.vector ? "vector" : "scores");
+  }
+  return GivenTable(request.given).check(bounds.vocab_size, bounds.width);
 }
 
 Status check_choices(const EngineRequest& request, const RequestBounds& bounds) {
@@ -137,6 +152,7 @@ struct Check {
 // In this order: later ones rely on what earlier ones have found in order.
 constexpr Check kChecks[] = {
     {RequestField::kVector, check_kind},
+    {RequestField::kPrompt, check_given},
     {RequestField::kPrompt, check_prompt},
     {RequestField::kPrompt, check_vector},
     {RequestField::kChoiceCount, check_choices},

@@ -17,8 +17,9 @@ struct RequestBounds {
   int64_t kv_block_count = 0;
   int64_t state_count = 0;  // 0: the model has no states
   int32_t choices_max = 1;
-  bool embeds = false;  // it is a model for embeddings
-  int64_t width = 0;    // numbers of its rows
+  bool embeds = false;      // it is a model for embeddings
+  int64_t width = 0;        // numbers of its rows
+  bool takes_rows = false;  // in place of tokens
   int64_t token_types = 0;
   bool adapter_known = true;  // the one that is asked for
 };

@@ -1,0 +1,122 @@
+#include "serve/image_prompts.h"
+
+#include <openssl/evp.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/rng.h"
+
+namespace jige::serve {
+namespace {
+
+// What an image is: the digest of its size and pixels.
+RowBook::Content content_of(const images::Image& image) {
+  RowBook::Content content{};
+  const int32_t size[2] = {image.width, image.height};
+  EVP_MD_CTX* const digest = EVP_MD_CTX_new();
+  const bool made = digest && EVP_DigestInit_ex(digest, EVP_sha256(), nullptr) == 1 &&
+                    EVP_DigestUpdate(digest, size, sizeof size) == 1 &&
+                    EVP_DigestUpdate(digest, image.rgb.data(), image.rgb.size()) == 1 &&
+                    EVP_DigestFinal_ex(digest, content.data(), nullptr) == 1;
+  EVP_MD_CTX_free(digest);
+  JIGE_CHECK(made, "no digest of {} bytes", image.rgb.size());
+  return content;
+}
+
+}  // namespace
+
+ImagePrompts::ImagePrompts(formats::ImageConfig config, Encoder encoder, const Options& options)
+    : config_(std::move(config)),
+      encoder_(std::move(encoder)),
+      options_(options),
+      book_({.first_id = options.vocab_size, .bytes_max = options.rows_bytes_max}) {}
+
+int64_t ImagePrompts::token_count(int32_t width, int32_t height) const {
+  return std::ssize(formats::image_tokens(config_, formats::image_layout(config_, width, height)));
+}
+
+int64_t ImagePrompts::token_count(std::span<const int32_t> ids,
+                                  std::span<const images::Image> images) const {
+  int64_t count = std::ssize(ids) - std::ssize(images);
+  for (const images::Image& image : images) count += token_count(image.width, image.height);
+  return count;
+}
+
+Status ImagePrompts::check(std::span<const int32_t> ids,
+                           std::span<const images::Image> images) const {
+  const int64_t places = std::ranges::count(ids, config_.placeholder_id);
+  if (places != std::ssize(images)) {
+    return fail(Code::kInvalidArgument,
+                "the prompt has a place (\"{}\") for {} images and {} came; each image needs one, "
+                "which a chat template writes, and a text that names it has one too many",
+                config_.image_token, places, images.size());
+  }
+  const int64_t count = token_count(ids, images);
+  if (count < options_.context_max) return {};
+  return fail(Code::kInvalidArgument,
+              "the prompt has {} tokens with its images ({} without) and the context holds {}; "
+              "send fewer or smaller images, or load the model with a longer --context",
+              count, std::ssize(ids) - places, options_.context_max);
+}
+
+Result<ImagePrompt> ImagePrompts::read(std::span<const int32_t> ids,
+                                       std::span<const images::Image> images, const GoOn& go_on) {
+  JIGE_DO(check(ids, images));
+  if (images.empty()) return ImagePrompt{.ids = {ids.begin(), ids.end()}, .given = {}};
+  const std::lock_guard lock(mutex_);
+  const uint64_t epoch = book_.epoch();
+  JIGE_TRY(std::vector<Read> read, read_all(images, go_on));
+  if (book_.epoch() != epoch) {  // the first ones have ids of before
+    JIGE_TRY(read, read_all(images, go_on));
+  }
+  return put_together(ids, read);
+}
+
+Result<std::vector<ImagePrompts::Read>> ImagePrompts::read_all(
+    std::span<const images::Image> images, const GoOn& go_on) {
+  std::vector<Read> all;
+  for (const images::Image& image : images) {
+    JIGE_TRY(Read one, read_one(image, go_on));
+    all.push_back(std::move(one));
+  }
+  return all;
+}
+
+Result<ImagePrompts::Read> ImagePrompts::read_one(const images::Image& image, const GoOn& go_on) {
+  const auto layout = formats::image_layout(config_, image.width, image.height);
+  Read read{.rows = {}, .tokens = formats::image_tokens(config_, layout)};
+  const RowBook::Content content = content_of(image);
+  read.rows = book_.find(content);
+  if (read.rows) return read;
+  JIGE_TRY(std::vector<float> values, encoder_(image, go_on));
+  JIGE_CHECK(std::ssize(values) == layout.row_count() * config_.text_width,
+             "{} numbers of an image of {} rows", values.size(), layout.row_count());
+  JIGE_TRY(read.rows,
+           book_.add(content, config_.placeholder_id, layout.row_count(), std::move(values)));
+  return read;
+}
+
+ImagePrompt ImagePrompts::put_together(std::span<const int32_t> ids,
+                                       std::span<const Read> images) const {
+  ImagePrompt prompt;
+  const uint64_t epoch = book_.epoch();
+  if (epoch > 0) prompt.cache_salt = derive_key(epoch, "ids of images");
+  auto image = images.begin();
+  for (const int32_t id : ids) {
+    if (id != config_.placeholder_id) {
+      prompt.ids.push_back(id);
+      continue;
+    }
+    int32_t row = image->rows->first_id;
+    for (const int32_t token : image->tokens) {
+      prompt.ids.push_back(token == formats::kImageRow ? row++ : token);
+    }
+    prompt.given.push_back(image->rows);
+    ++image;
+  }
+  return prompt;
+}
+
+}  // namespace jige::serve

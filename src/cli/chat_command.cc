@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/counted.h"
 #include "base/file.h"
@@ -15,6 +18,7 @@
 #include "cli/conversation.h"
 #include "cli/flags.h"
 #include "cli/generation_flags.h"
+#include "cli/image_model.h"
 #include "cli/interrupt.h"
 #include "cli/loaded_model.h"
 #include "cli/output.h"
@@ -29,6 +33,7 @@ constexpr const char* kHelp =
     "  /help          this list\n"
     "  /reset         forget the conversation\n"
     "  /system TEXT   say how the model shall behave; without a text, nothing more\n"
+    "  /image FILE    the next message is about this picture, of models that read images\n"
     "  /save FILE     write the conversation for `jige train`, which reads it as FILE.jsonl\n"
     "  /quit          end, as Ctrl-D does\n"
     "  Ctrl-C stops an answer; at the prompt it ends the chat.\n"
@@ -57,8 +62,9 @@ class ChatCommand final : public Command {
     output_.apply();
     const InterruptScope interrupts;
     JIGE_TRY(const serve::DraftOptions drafts, generation_.speculation.read());
-    JIGE_TRY(LoadedModel loaded, model_.load({.draft_tokens = drafts.tokens_max,
-                                              .speculation = &generation_.speculation}));
+    JIGE_TRY(loaded_, model_.load({.draft_tokens = drafts.tokens_max,
+                                   .speculation = &generation_.speculation}));
+    const LoadedModel& loaded = *loaded_;
     if (interrupted()) return fail(Code::kCancelled, "while the model was loaded");
     JIGE_TRY(Conversation conversation,
              Conversation::create(loaded.tokenizer, loaded.folder, reasoning_));
@@ -83,7 +89,7 @@ class ChatCommand final : public Command {
         if (!run_slash(*line, conversation)) break;
         continue;
       }
-      JIGE_DO(answer(*line, loaded, conversation, generator, options));
+      JIGE_DO(answer(*line, conversation, generator, options));
       ++options.seed;
     }
     report();
@@ -100,10 +106,15 @@ class ChatCommand final : public Command {
     if (name == "/quit" || name == "/exit") return false;
     if (name == "/reset") {
       conversation.reset();
+      images_.clear();
       log_info("the conversation begins anew");
     } else if (name == "/system") {
       conversation.set_system(rest);
       log_info("{}", rest.empty() ? "no system message" : "system message set");
+    } else if (name == "/image" && !rest.empty()) {
+      if (const Status status = take_image(rest, conversation); !status) {
+        log_error("{}", status.error().message);
+      }
     } else if (name == "/save" && !rest.empty()) {
       save(rest, conversation);
     } else {
@@ -113,11 +124,34 @@ class ChatCommand final : public Command {
     return true;
   }
 
+  // What reads images is loaded when the first one comes.
+  Status take_image(const std::string& file, Conversation& conversation) {
+    if (!conversation.has_template()) {
+      return fail(Code::kUnsupported, "{}: has no chat template, in which images have places",
+                  loaded_->folder);
+    }
+    JIGE_TRY(images::Image image, read_image_file(file));
+    if (!image_model_) {
+      JIGE_TRY(image_model_, load_image_model(*loaded_, model_));
+      conversation.read_images(*image_model_->prompts);
+    }
+    log_info("{}: {} x {}, {} of the prompt; it goes with the next message", file, image.width,
+             image.height,
+             counted(image_model_->prompts->token_count(image.width, image.height), "token"));
+    images_.push_back(std::move(image));
+    return {};
+  }
+
   // What has no answer teaches nothing, and `jige train` refuses it.
   static void save(const std::string& file, const Conversation& conversation) {
     if (std::ranges::none_of(conversation.messages(),
                              [](const Message& one) { return one.role == "assistant"; })) {
       log_warn("{}: not written, since there is no answer yet", file);
+      return;
+    }
+    if (conversation.has_images()) {
+      log_warn("{}: not written, since the conversation is about images, and training is not",
+               file);
       return;
     }
     const Status saved = write_file_atomic(file, dump_json(conversation.to_json()) + "\n");
@@ -128,34 +162,42 @@ class ChatCommand final : public Command {
              read_as_json ? "" : "; `jige train` reads it under a name that ends with .jsonl");
   }
 
-  Status answer(const std::string& question, const LoadedModel& loaded, Conversation& conversation,
-                serve::Generator& generator, const serve::GenerateOptions& options) {
-    conversation.add("user", question);
+  Status answer(const std::string& question, Conversation& conversation,
+                serve::Generator& generator, serve::GenerateOptions options) {
+    const LoadedModel& loaded = *loaded_;
+    if (images_.empty()) {
+      conversation.add("user", question);
+    } else {
+      conversation.add(question, std::exchange(images_, {}));
+    }
     const int64_t context = generator.context_max();
-    const auto prompt =
-        conversation.prompt(loaded.tokenizer, {.context_max = context,
-                                               .room = std::min(options.tokens_max, context / 4),
-                                               .model_context_max = generator.model_context_max()});
+    const auto prompt = conversation.prompt(loaded.tokenizer,
+                                            {.context_max = context,
+                                             .room = std::min(options.tokens_max, context / 4),
+                                             .model_context_max = generator.model_context_max()},
+                                            may_read_on);
     if (!prompt) {
       // The message is at fault, not the chat: people may go on, scripts get the error.
       if (!person_) return tl::unexpected<Error>(prompt.error());
       log_error("{}", prompt.error().message);
       conversation.take_back();
+      take_interrupt();  // which may have been why
       return {};
     }
     if (conversation.dropped_count() > 0) {
       log_info("the context is full: the {} oldest messages were left out",
                conversation.dropped_count());
     }
-    ReasoningView view(conversation.reasoning_start(loaded.tokenizer, *prompt), dims_,
+    ReasoningView view(conversation.reasoning_start(loaded.tokenizer, prompt->ids), dims_,
                        [&](std::string_view text) {
                          if (!output_.json) print_exact(text);
                        });
     const auto show = [&](const serve::GeneratedPiece& piece) { view.push(piece.text); };
+    options.given = prompt->given;
     // What a person presses while nothing is made stops nothing; scripts mean it.
     if (person_) take_interrupt();
     JIGE_TRY(const serve::Generation generation,
-             loaded.named(generator.generate(*prompt, options, show)));
+             loaded.named(generator.generate(prompt->ids, options, show)));
     view.finish();
     if (person_) take_interrupt();
     // A transcript's answer begins behind "Assistant:", so with a space.
@@ -199,6 +241,9 @@ class ChatCommand final : public Command {
   ReasoningFlag reasoning_;
   GenerationFlags generation_;
   OutputFlags output_;
+  std::optional<LoadedModel> loaded_;
+  std::optional<ImageModel> image_model_;  // on a device of that
+  std::vector<images::Image> images_;      // for the next message
   const bool person_ = isatty(STDIN_FILENO) == 1;
   const bool dims_ = isatty(STDOUT_FILENO) == 1 && allows_color();
   int64_t answer_count_ = 0;

@@ -1,12 +1,27 @@
 #include "cli/conversation.h"
 
+#include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/check.h"
 #include "serve/context_hint.h"
 #include "text/chat_encode.h"
 
 namespace jige::cli {
+
+Json message_json(const Message& message) {
+  Json json = {{"role", message.role}, {"content", message.content}};
+  if (message.image_count > 0) {
+    Json parts = Json::array();
+    for (size_t i = 0; i < message.image_count; ++i) parts.push_back({{"type", "image"}});
+    if (!message.content.empty()) parts.push_back({{"type", "text"}, {"text", message.content}});
+    json["content"] = std::move(parts);
+  }
+  if (!message.reasoning.empty()) json["reasoning_content"] = message.reasoning;
+  return json;
+}
 
 Result<Conversation> Conversation::create(const text::Tokenizer& tokenizer,
                                           const std::string& where,
@@ -30,6 +45,18 @@ std::vector<int32_t> Conversation::shown_ids(const text::Tokenizer& tokenizer) c
   return has_reasoning_ ? text::reasoning_mark_ids(tokenizer) : std::vector<int32_t>();
 }
 
+void Conversation::add(std::string content, std::vector<images::Image> images) {
+  JIGE_CHECK(reader_ && has_template(), "{} images that nobody reads", images.size());
+  messages_.push_back(
+      {.role = "user", .content = std::move(content), .image_count = images.size()});
+  std::ranges::move(images, std::back_inserter(images_));
+}
+
+void Conversation::take_back() {
+  images_.resize(images_.size() - messages_.back().image_count);
+  messages_.pop_back();
+}
+
 void Conversation::set_system(const std::string& text) {
   if (!messages_.empty() && messages_.front().role == "system") messages_.erase(messages_.begin());
   if (!text.empty()) messages_.insert(messages_.begin(), {.role = "system", .content = text});
@@ -38,6 +65,7 @@ void Conversation::set_system(const std::string& text) {
 void Conversation::reset() {
   const bool system = !messages_.empty() && messages_.front().role == "system";
   messages_.resize(system ? 1 : 0);
+  images_.clear();
 }
 
 bool Conversation::drop_oldest() {
@@ -45,6 +73,7 @@ bool Conversation::drop_oldest() {
   size_t end = first + 1;  // up to the next question
   while (end < messages_.size() && messages_[end].role != "user") ++end;
   if (end >= messages_.size()) return false;
+  for (size_t i = first; i < end; ++i) dropped_images_ += messages_[i].image_count;
   messages_.erase(messages_.begin() + static_cast<std::ptrdiff_t>(first),
                   messages_.begin() + static_cast<std::ptrdiff_t>(end));
   dropped_count_ += static_cast<int64_t>(end - first);
@@ -67,26 +96,33 @@ Result<std::vector<int32_t>> Conversation::encode(const text::Tokenizer& tokeniz
   return tokenizer.encode(transcript + "Assistant:", {.allow_special = false});
 }
 
-Result<std::vector<int32_t>> Conversation::prompt(const text::Tokenizer& tokenizer, Limit limit) {
+Result<serve::ImagePrompt> Conversation::prompt(const text::Tokenizer& tokenizer, Limit limit,
+                                                const GoOn& go_on) {
   dropped_count_ = 0;
   std::vector<Message> all = messages_;
-  Result<std::vector<int32_t>> ids = shortened(tokenizer, limit);
-  if (!ids) {
+  Result<serve::ImagePrompt> prompt = shortened(tokenizer, limit, go_on);
+  if (prompt) {
+    images_.erase(images_.begin(), images_.begin() + static_cast<std::ptrdiff_t>(dropped_images_));
+  } else {
     messages_ = std::move(all);
     dropped_count_ = 0;
   }
-  return ids;
+  dropped_images_ = 0;
+  return prompt;
 }
 
-Result<std::vector<int32_t>> Conversation::shortened(const text::Tokenizer& tokenizer,
-                                                     Limit limit) {
+Result<serve::ImagePrompt> Conversation::shortened(const text::Tokenizer& tokenizer, Limit limit,
+                                                   const GoOn& go_on) {
   for (;;) {
     JIGE_TRY(std::vector<int32_t> ids, encode(tokenizer));
-    const auto count = static_cast<int64_t>(ids.size());
-    if (count + limit.room <= limit.context_max) return ids;
-    if (drop_oldest()) continue;
+    const int64_t count = reader_ ? reader_->token_count(ids, images()) : std::ssize(ids);
+    const bool last = count + limit.room <= limit.context_max || !drop_oldest();
+    if (!last) continue;
     // A last message that leaves less room than wished for still gets its answer.
-    if (count < limit.context_max) return ids;
+    if (count < limit.context_max) {
+      if (reader_) return reader_->read(ids, images(), go_on);
+      return serve::ImagePrompt{.ids = std::move(ids), .given = {}};
+    }
     return fail(Code::kInvalidArgument,
                 "the message makes a prompt of {} tokens, and the context "
                 "holds {}; shorten it{}",
@@ -103,10 +139,7 @@ text::ReasoningStart Conversation::reasoning_start(const text::Tokenizer& tokeni
 
 Json Conversation::to_json() const {
   Json list = Json::array();
-  for (const Message& message : messages_) {
-    list.push_back({{"role", message.role}, {"content", message.content}});
-    if (!message.reasoning.empty()) list.back()["reasoning_content"] = message.reasoning;
-  }
+  for (const Message& message : messages_) list.push_back(message_json(message));
   return {{"messages", std::move(list)}};
 }
 

@@ -5,6 +5,8 @@
 //   User: Hello
 //   Assistant: Hi!
 // and the answer ends where the model begins the next "User:".
+// Messages may bring images, where the model reads them (read_images()); these stand before the
+// message's text.
 // When the prompt with `room` tokens for the answer passes the context, the oldest exchanges are
 // left out (the system message stays), and dropped_count() says how many messages.
 // Threads: one thread.
@@ -17,9 +19,12 @@
 #include <string>
 #include <vector>
 
+#include "base/go_on.h"
 #include "base/json.h"
 #include "base/result.h"
 #include "cli/reasoning_flag.h"
+#include "images/image.h"
+#include "serve/image_prompts.h"
 #include "text/chat_template.h"
 #include "text/reasoning.h"
 #include "text/tokenizer.h"
@@ -30,7 +35,11 @@ struct Message {
   std::string role;  // "system", "user" or "assistant"
   std::string content;
   std::string reasoning = {};  // of the assistant, for the template
+  size_t image_count = 0;      // of the user
 };
+
+// A message as a chat template takes it: with images a list of parts, these before the text.
+Json message_json(const Message& message);
 
 class Conversation {
  public:
@@ -49,8 +58,13 @@ class Conversation {
   void add(std::string role, std::string content, std::string reasoning = {}) {
     messages_.push_back({std::move(role), std::move(content), std::move(reasoning)});
   }
+  // A message of the user with images. REQUIRES: read_images(), has_template().
+  void add(std::string content, std::vector<images::Image> images);
+  // What reads images from now on; it must outlive the conversation.
+  void read_images(serve::ImagePrompts& reader) { reader_ = &reader; }
+  bool has_images() const { return !images_.empty(); }
   // Removes the last message.
-  void take_back() { messages_.pop_back(); }
+  void take_back();
   // Replaces the system message; empty removes it.
   void set_system(const std::string& text);
   // Forgets everything but the system message.
@@ -61,9 +75,10 @@ class Conversation {
     int64_t room = 0;               // for the answer
     int64_t model_context_max = 0;  // what another context_max could be at most
   };
-  // The ids of the whole conversation, ready for the answer. Fails with kInvalidArgument when the
-  // last message alone does not fit, and as encode_chat does; nothing is left out then.
-  Result<std::vector<int32_t>> prompt(const text::Tokenizer& tokenizer, Limit limit);
+  // The whole conversation, ready for the answer. Fails with kInvalidArgument when the last message
+  // alone does not fit, and as encode_chat and ImagePrompts::read do; nothing is left out then.
+  Result<serve::ImagePrompt> prompt(const text::Tokenizer& tokenizer, Limit limit,
+                                    const GoOn& go_on = {});
   // What the answer to a prompt begins with: reasoning only where it is expected.
   text::ReasoningStart reasoning_start(const text::Tokenizer& tokenizer,
                                        std::span<const int32_t> prompt) const;
@@ -76,14 +91,22 @@ class Conversation {
  private:
   Result<std::vector<int32_t>> encode(const text::Tokenizer& tokenizer) const;
   // As prompt(), but what was left out stays out when it fails.
-  Result<std::vector<int32_t>> shortened(const text::Tokenizer& tokenizer, Limit limit);
+  Result<serve::ImagePrompt> shortened(const text::Tokenizer& tokenizer, Limit limit,
+                                       const GoOn& go_on);
+  // Those of the messages that are not left out.
+  std::span<const images::Image> images() const {
+    return std::span(images_).subspan(dropped_images_);
+  }
   // Removes the oldest exchange; false when only the last message is left.
   bool drop_oldest();
 
   std::optional<text::ChatTemplate> chat_;
   bool has_reasoning_ = false;
   std::vector<Message> messages_;
+  std::vector<images::Image> images_;  // of the messages, in their order
+  serve::ImagePrompts* reader_ = nullptr;
   int64_t dropped_count_ = 0;
+  size_t dropped_images_ = 0;  // while a prompt is made
 };
 
 }  // namespace jige::cli

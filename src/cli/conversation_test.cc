@@ -60,10 +60,10 @@ TEST_F(ConversationTest, UsesTheTemplateOfTheFolder) {
   conversation.add("user", "hello <|eos|>");
   const auto ids = conversation.prompt(tokenizer, {.context_max = 100, .room = 10});
   ASSERT_TRUE(ids) << ids.error().message;
-  EXPECT_EQ(text_of(tokenizer, *ids),
+  EXPECT_EQ(text_of(tokenizer, ids->ids),
             "<|bos|><|system|>Be brief.<|user|>hello <|eos|><|assistant|>");
   // What the user typed is no end-of-text token.
-  EXPECT_EQ(std::count(ids->begin(), ids->end(), tokenizer.eos_id()), 0);
+  EXPECT_EQ(std::count(ids->ids.begin(), ids->ids.end(), tokenizer.eos_id()), 0);
 }
 
 TEST_F(ConversationTest, TheDefaultTemplateMarksAnswersWithTheirEnd) {
@@ -92,11 +92,11 @@ TEST_F(ConversationTest, LeavesTheOldestExchangeOutAndKeepsTheSystemMessage) {
   const auto whole = conversation.prompt(tokenizer, {.context_max = 1000, .room = 10});
   ASSERT_TRUE(whole);
   EXPECT_EQ(conversation.dropped_count(), 0);
-  const auto count = static_cast<int64_t>(whole->size());
+  const auto count = static_cast<int64_t>(whole->ids.size());
   const auto ids = conversation.prompt(tokenizer, {.context_max = count + 9, .room = 10});
   ASSERT_TRUE(ids) << ids.error().message;
   EXPECT_EQ(conversation.dropped_count(), 2);
-  EXPECT_EQ(text_of(tokenizer, *ids),
+  EXPECT_EQ(text_of(tokenizer, ids->ids),
             "<|bos|><|system|>S<|user|>two<|assistant|>hello<|eos|><|user|>three<|assistant|>");
   // The last message stays as long as it fits at all.
   const auto last = conversation.prompt(tokenizer, {.context_max = 14, .room = 10});
@@ -123,7 +123,7 @@ TEST_F(ConversationTest, AMessageTooLongTakesNothingWithIt) {
   conversation.take_back();
   const auto after = conversation.prompt(tokenizer, {.context_max = 40, .room = 10});
   ASSERT_TRUE(after);
-  EXPECT_EQ(*after, *before);
+  EXPECT_EQ(after->ids, before->ids);
 }
 
 TEST_F(ConversationTest, ResetKeepsTheSystemMessage) {
@@ -141,9 +141,9 @@ TEST_F(ConversationTest, KeepsReasoningApartForTemplatesThatKnowOfIt) {
   Conversation plain = *Conversation::create(tokenizer, "here");
   plain.add("user", "x");
   const auto asked = plain.prompt(tokenizer, {.context_max = 100, .room = 10});
-  EXPECT_EQ(plain.reasoning_start(tokenizer, *asked), text::ReasoningStart::kNone);
+  EXPECT_EQ(plain.reasoning_start(tokenizer, asked->ids), text::ReasoningStart::kNone);
   const Conversation thinking = *Conversation::create(tokenizer, "here", {.format = "think"});
-  EXPECT_EQ(thinking.reasoning_start(tokenizer, *asked), text::ReasoningStart::kMayOpen);
+  EXPECT_EQ(thinking.reasoning_start(tokenizer, asked->ids), text::ReasoningStart::kMayOpen);
 
   EXPECT_TRUE(write_file_atomic(
       folder_ + "/tok/chat_template.jinja",
@@ -159,10 +159,10 @@ TEST_F(ConversationTest, KeepsReasoningApartForTemplatesThatKnowOfIt) {
   conversation.add("user", "y");
   const auto ids = conversation.prompt(tokenizer, {.context_max = 100, .room = 10});
   ASSERT_TRUE(ids) << ids.error().message;
-  EXPECT_EQ(text_of(tokenizer, *ids), "<user>x<assistant>b<user>y<assistant><think>\n");
-  EXPECT_EQ(conversation.reasoning_start(tokenizer, *ids), text::ReasoningStart::kOpened);
+  EXPECT_EQ(text_of(tokenizer, ids->ids), "<user>x<assistant>b<user>y<assistant><think>\n");
+  EXPECT_EQ(conversation.reasoning_start(tokenizer, ids->ids), text::ReasoningStart::kOpened);
   const Conversation unparted = *Conversation::create(tokenizer, "here", {.format = "off"});
-  EXPECT_EQ(unparted.reasoning_start(tokenizer, *ids), text::ReasoningStart::kNone);
+  EXPECT_EQ(unparted.reasoning_start(tokenizer, ids->ids), text::ReasoningStart::kNone);
 }
 
 TEST_F(ConversationTest, SaysThatItIsTheTemplateThatIsWrong) {
@@ -192,8 +192,77 @@ TEST_F(ConversationTest, WritesATranscriptWithoutATemplate) {
   conversation.add("user", "ha");
   const auto ids = conversation.prompt(tokenizer, {.context_max = 200, .room = 10});
   ASSERT_TRUE(ids) << ids.error().message;
-  EXPECT_EQ(text_of(tokenizer, *ids),
+  EXPECT_EQ(text_of(tokenizer, ids->ids),
             "<|bos|>Talk.\n\nUser: hi\nAssistant: ho\nUser: ha\nAssistant:");
+}
+
+// A reader of images of 4 x 4 pixels, whose tokens are one row and an end: ids and the first pixel.
+struct PictureReader {
+  PictureReader(const text::Tokenizer& tokenizer, int64_t context_max)
+      : config{.patch_size = 2,
+               .merge = 2,
+               .text_width = 1,
+               .width_max = 4,
+               .height_max = 4,
+               .placeholder_id = *tokenizer.token_to_id("<|system|>"),
+               .break_id = 1,
+               .end_id = *tokenizer.token_to_id("<|eos|>")},
+        prompts(config,
+                [](const images::Image& image, const GoOn&) -> Result<std::vector<float>> {
+                  return std::vector<float>{static_cast<float>(image.rgb[0])};
+                },
+                {.vocab_size = 1000, .context_max = context_max}) {}
+  formats::ImageConfig config;
+  serve::ImagePrompts prompts;
+};
+
+images::Image picture_of(uint8_t colour) { return {4, 4, std::vector<uint8_t>(3 * 4 * 4, colour)}; }
+
+std::vector<float> first_pixels(const serve::ImagePrompt& prompt) {
+  std::vector<float> pixels;
+  for (const auto& rows : prompt.given) pixels.push_back(rows->values[0]);
+  return pixels;
+}
+
+TEST_F(ConversationTest, ImagesStandBeforeTheTextOfTheirMessageAndGoWithIt) {
+  chat_tokenizer();
+  EXPECT_TRUE(write_file_atomic(
+      folder_ + "/tok/chat_template.jinja",
+      "{% for m in messages %}<|user|>{% if m.content is string %}{{ m.content }}{% else %}"
+      "{% for part in m.content %}{% if part.type == 'image' %}<|system|>{% else %}"
+      "{{ part.text }}{% endif %}{% endfor %}{% endif %}{% endfor %}"));
+  const text::Tokenizer tokenizer = *text::Tokenizer::load(folder_ + "/tok");
+  Conversation conversation = *Conversation::create(tokenizer, "here");
+  PictureReader reader(tokenizer, 40);
+  conversation.read_images(reader.prompts);
+  EXPECT_FALSE(conversation.has_images());
+  conversation.add("a", {picture_of(1), picture_of(2)});
+  conversation.add("assistant", "b");
+  conversation.add("c", {picture_of(3)});
+  const auto prompt = conversation.prompt(tokenizer, {.context_max = 40, .room = 10});
+  ASSERT_TRUE(prompt) << prompt.error().message;
+  EXPECT_EQ(first_pixels(*prompt), (std::vector<float>{1, 2, 3}));
+  EXPECT_EQ(std::vector<int32_t>(prompt->ids.begin() + 1, prompt->ids.begin() + 5),
+            (std::vector<int32_t>{1000, reader.config.end_id, 1001, reader.config.end_id}));
+  EXPECT_EQ(conversation.to_json()["messages"][0]["content"][2]["text"], "a");
+
+  // A message that is taken back has no images either.
+  conversation.add("assistant", "d");
+  conversation.add("e", {picture_of(4)});
+  conversation.take_back();
+  conversation.add("f", {picture_of(5)});
+  const auto longer = conversation.prompt(tokenizer, {.context_max = 60, .room = 10});
+  EXPECT_EQ(first_pixels(*longer), (std::vector<float>{1, 2, 3, 5}));
+
+  // Tokens of images count: of what is dropped the images go, too, and all stay where nothing fits.
+  const auto count = std::ssize(longer->ids);
+  EXPECT_FALSE(conversation.prompt(tokenizer, {.context_max = 2, .room = 1}));
+  const auto shorter = conversation.prompt(tokenizer, {.context_max = count + 9, .room = 10});
+  ASSERT_TRUE(shorter) << shorter.error().message;
+  EXPECT_EQ(conversation.dropped_count(), 2);
+  EXPECT_EQ(first_pixels(*shorter), (std::vector<float>{3, 5}));
+  conversation.reset();
+  EXPECT_FALSE(conversation.has_images());
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,8 +11,10 @@
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/constraint_flags.h"
+#include "cli/conversation.h"
 #include "cli/flags.h"
 #include "cli/generation_flags.h"
+#include "cli/image_model.h"
 #include "cli/input.h"
 #include "cli/interrupt.h"
 #include "cli/loaded_model.h"
@@ -35,6 +38,9 @@ class GenerateCommand final : public Command {
     flags.text("-f,--file FILE", source_.file, "read it from a file; - is standard input");
     flags.toggle("--chat", chat_, "the text is a message to be answered: use the chat template");
     flags.text("--system TEXT", system_, "with --chat, how the model shall behave");
+    flags.texts("--image FILE", image_files_,
+                "a PNG, JPEG, WebP or GIF that the message is about, of models that read images; "
+                "several in their order");
     reasoning_flag_.declare(flags);
     flags.integer("-n,--samples N", samples_, {.min = 1, .max = 1'000'000},
                   "several continuations; sample i uses seed + i");
@@ -50,6 +56,7 @@ class GenerateCommand final : public Command {
     flags.example("jige generate models/tiny --file draft.txt --temperature 0 --json");
     flags.example("jige generate models/tiny --adapter runs/poet/adapter --prompt \"A rose\"");
     flags.example("jige generate models/tiny --chat -p \"Is it red?\" --choice yes --choice no");
+    flags.example("jige generate models/ministral --chat -p \"What is this?\" --image photo.jpg");
   }
 
   Status run() override {
@@ -59,12 +66,22 @@ class GenerateCommand final : public Command {
     // Before the model, which may take long to load.
     JIGE_TRY([[maybe_unused]] const std::string folder, find_model_folder(model_.folder));
     JIGE_TRY(const std::string input, read_text(source_, "--prompt or --file"));
+    JIGE_TRY(const std::vector<images::Image> images, read_image_files(image_files_));
     JIGE_TRY(const serve::DraftOptions drafts, generation_.speculation.read());
     JIGE_TRY(const auto source, constraint_.read());
     JIGE_TRY(LoadedModel loaded, model_.load({.draft_tokens = drafts.tokens_max,
                                               .speculation = &generation_.speculation}));
+    std::optional<ImageModel> reader;
+    if (!images.empty()) {
+      JIGE_TRY(reader, load_image_model(loaded, model_));
+    }
     JIGE_TRY(std::vector<int32_t> prompt, encode(loaded.tokenizer, input));
     JIGE_TRY(serve::GenerateOptions options, generation_.to_options(loaded, 256));
+    if (reader) {
+      JIGE_TRY(serve::ImagePrompt shown, reader->prompts->read(prompt, images, may_read_on));
+      prompt = std::move(shown.ids);
+      options.given = std::move(shown.given);
+    }
     options.logprobs = logprobs_.has_value();
     options.top_count = static_cast<int>(logprobs_.value_or(0));
     options.continues_text = !chat_;
@@ -113,8 +130,9 @@ class GenerateCommand final : public Command {
     JIGE_TRY(const auto chat, text::ChatTemplate::parse(tokenizer.chat_template(),
                                                         model_.folder + ": chat template"));
     Json messages = Json::array();
-    if (!system_.empty()) messages.push_back({{"role", "system"}, {"content", system_}});
-    messages.push_back({{"role", "user"}, {"content", input}});
+    if (!system_.empty()) messages.push_back(message_json({.role = "system", .content = system_}));
+    messages.push_back(
+        message_json({.role = "user", .content = input, .image_count = image_files_.size()}));
     JIGE_TRY(std::vector<int32_t> ids,
              text::encode_chat(tokenizer, chat, messages, {.add_generation_prompt = true}));
     if (reasoning_flag_.is_expected(&chat)) reasoning_ = text::reasoning_start(tokenizer, ids);
@@ -169,6 +187,7 @@ class GenerateCommand final : public Command {
   ModelFlags model_;
   TextSource source_;
   std::string system_;
+  std::vector<std::string> image_files_;
   bool chat_ = false, echo_ = false;
   ReasoningFlag reasoning_flag_;
   text::ReasoningStart reasoning_ = text::ReasoningStart::kNone;

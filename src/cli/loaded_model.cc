@@ -13,6 +13,19 @@
 #include "serve/score_memory.h"
 
 namespace jige::cli {
+namespace {
+
+int64_t left_beside(const model::InferenceModel& model, int64_t limit_bytes) {
+  if (limit_bytes == kUnlimitedBytes) return limit_bytes;
+  return std::max<int64_t>(0, limit_bytes - model.peak_bytes());
+}
+
+}  // namespace
+
+int64_t LoadedModel::memory_left(int64_t limit_bytes) const {
+  return left_beside(*model, limit_bytes);
+}
+
 void ModelFlags::declare_folder(Flags& flags) {
   flags.text("FOLDER", folder, "model folder, or folder of a run");
 }
@@ -86,10 +99,7 @@ Result<LoadedModel> ModelFlags::load(const ModelUse& use) const {
   std::unique_ptr<serve::DraftModel> draft_model;
   if (draft) {
     const int64_t limit_bytes = device.arena_bytes_max();
-    const int64_t left_bytes = limit_bytes == kUnlimitedBytes
-                                   ? limit_bytes
-                                   : std::max<int64_t>(0, limit_bytes - model->peak_bytes());
-    auto beside = serve::DraftModel::load(*draft, *model, left_bytes);
+    auto beside = serve::DraftModel::load(*draft, *model, left_beside(*model, limit_bytes));
     if (!beside && beside.error().code == Code::kExhausted && limit_bytes != kUnlimitedBytes) {
       return with_context(std::move(beside.error()),
                           "--draft-model, in what the model leaves of --memory-limit {}",

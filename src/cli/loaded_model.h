@@ -27,6 +27,8 @@ struct LoadedModel {
   int32_t adapter = model::kNoAdapter;  // of the model's, that it is to run with
   std::unique_ptr<serve::DraftModel> draft_model = nullptr;  // where one was asked for
 
+  // What a limit on memory leaves beside the model.
+  int64_t memory_left(int64_t limit_bytes) const;
   // What running the model gave. An error of its data, such as weights that are not finite, is said
   // of the folder.
   template <typename T>

@@ -72,9 +72,9 @@ bool has_table_alone(const formats::ModelConfig& config) {
 
 // All logits of a sequence in pieces of so many tokens, in which the rows of [begin, end) are
 // given and their tokens are others.
-std::vector<float> logits_with(InferenceModel& model, std::span<const int32_t> tokens,
-                               std::span<const float> rows, int32_t begin, int32_t end,
-                               int32_t piece) {
+std::vector<float> logits_of_rows(InferenceModel& model, std::span<const int32_t> tokens,
+                                  std::span<const float> rows, int32_t begin, int32_t end,
+                                  int32_t piece) {
   std::vector<float> all;
   const auto width = static_cast<size_t>(model.config().hidden_size);
   for (int32_t done = 0; done < kGivenTokens; done += piece) {
@@ -106,11 +106,11 @@ TEST(GivenRows, OfTheTableHaveTheBitsOfTheirTokens) {
     if (!model->takes_given_rows() || !has_table_alone(model->config())) continue;
     const std::vector<int32_t> tokens = tokens_of(*model);
     const std::vector<float> rows = rows_of_table(name, *model, tokens);
-    const std::vector<float> expected = logits_with(*model, tokens, rows, 0, 0, 64);
-    EXPECT_EQ(logits_with(*model, tokens, rows, 7, 31, 64), expected) << name;
-    EXPECT_EQ(logits_with(*model, tokens, rows, 0, kGivenTokens, 64), expected) << name;
-    EXPECT_EQ(logits_with(*model, tokens, rows, 7, 31, 9), expected) << name << ", in pieces";
-    EXPECT_NE(logits_with(*model, tokens, std::vector<float>(rows.size(), 0.01f), 7, 31, 64),
+    const std::vector<float> expected = logits_of_rows(*model, tokens, rows, 0, 0, 64);
+    EXPECT_EQ(logits_of_rows(*model, tokens, rows, 7, 31, 64), expected) << name;
+    EXPECT_EQ(logits_of_rows(*model, tokens, rows, 0, kGivenTokens, 64), expected) << name;
+    EXPECT_EQ(logits_of_rows(*model, tokens, rows, 7, 31, 9), expected) << name << ", in pieces";
+    EXPECT_NE(logits_of_rows(*model, tokens, std::vector<float>(rows.size(), 0.01f), 7, 31, 64),
               expected)
         << name << ": rows are read";
     ++checked;
@@ -124,7 +124,7 @@ TEST(GivenRows, OfNeighboursAndFromAnywhereInMemoryAreTheirOwn) {
   const auto model = load_for_rows("llama3", device);
   const std::vector<int32_t> tokens = tokens_of(*model);
   const std::vector<float> rows = rows_of_table("llama3", *model, tokens);
-  const std::vector<float> expected = logits_with(*model, tokens, rows, 0, 0, 64);
+  const std::vector<float> expected = logits_of_rows(*model, tokens, rows, 0, 0, 64);
   const auto width = static_cast<size_t>(model->config().hidden_size);
 
   const std::vector<int32_t> other_blocks = {5, 6};
@@ -156,12 +156,12 @@ TEST(GivenRows, AreForgottenAfterTheirForward) {
   const std::vector<int32_t> tokens = tokens_of(*model);
   const std::vector<float> zeros(tokens.size() * static_cast<size_t>(model->config().hidden_size),
                                  0.0f);
-  const std::vector<float> before = logits_with(*model, tokens, zeros, 0, 0, 64);
-  logits_with(*model, tokens, zeros, 3, 20, 64);
-  EXPECT_EQ(logits_with(*model, tokens, zeros, 0, 0, 64), before);
+  const std::vector<float> before = logits_of_rows(*model, tokens, zeros, 0, 0, 64);
+  logits_of_rows(*model, tokens, zeros, 3, 20, 64);
+  EXPECT_EQ(logits_of_rows(*model, tokens, zeros, 0, 0, 64), before);
 }
 
-std::string refusal_of(InferenceModel& model, std::span<const GivenRow> given) {
+std::string rows_refusal(InferenceModel& model, std::span<const GivenRow> given) {
   const std::vector<int32_t> tokens(8, 1);
   const ops::SequenceSpan sequence{.row_count = 8, .blocks = kGivenBlocks.data()};
   const auto logits = model.forward(
@@ -175,15 +175,15 @@ TEST(GivenRows, ThatCannotBeAreRefused) {
   const std::vector<float> row(static_cast<size_t>(model->config().hidden_size));
   const float* const values = row.data();
   using Rows = std::vector<GivenRow>;
-  EXPECT_THAT(refusal_of(*model, Rows{{8, values}}), HasSubstr("a given row is 8"));
-  EXPECT_THAT(refusal_of(*model, Rows{{-1, values}}), HasSubstr("a given row is -1"));
-  EXPECT_THAT(refusal_of(*model, Rows{{4, values}, {4, values}}), HasSubstr("a given row is 4"));
-  EXPECT_THAT(refusal_of(*model, Rows{{4, values}, {2, values}}), HasSubstr("a given row is 2"));
-  EXPECT_THAT(refusal_of(*model, Rows{{4, nullptr}}), HasSubstr("no values"));
-  EXPECT_EQ(refusal_of(*model, Rows{{4, values}, {7, values}}), "");
+  EXPECT_THAT(rows_refusal(*model, Rows{{8, values}}), HasSubstr("a given row is 8"));
+  EXPECT_THAT(rows_refusal(*model, Rows{{-1, values}}), HasSubstr("a given row is -1"));
+  EXPECT_THAT(rows_refusal(*model, Rows{{4, values}, {4, values}}), HasSubstr("a given row is 4"));
+  EXPECT_THAT(rows_refusal(*model, Rows{{4, values}, {2, values}}), HasSubstr("a given row is 2"));
+  EXPECT_THAT(rows_refusal(*model, Rows{{4, nullptr}}), HasSubstr("no values"));
+  EXPECT_EQ(rows_refusal(*model, Rows{{4, values}, {7, values}}), "");
   const auto other = load_for_rows("gemma3n", device);
   ASSERT_FALSE(other->takes_given_rows());
-  EXPECT_THAT(refusal_of(*other, Rows{{4, values}}), HasSubstr("layers of a gemma3n"));
+  EXPECT_THAT(rows_refusal(*other, Rows{{4, values}}), HasSubstr("layers of a gemma3n"));
 }
 
 }  // namespace

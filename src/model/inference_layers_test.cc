@@ -103,7 +103,8 @@ std::unique_ptr<InferenceModel> divided(const std::string& name, CpuDevice& devi
   return first;
 }
 
-// What a few forwards give: a prompt of two sequences, a copied block and state, and steps behind.
+// What a few forwards give: a prompt of two sequences, a copied block and state, steps behind, and
+// the prompt with given rows.
 std::vector<float> answers(InferenceModel& model) {
   const auto vocab = static_cast<int32_t>(model.config().vocab_size);
   const std::vector<int32_t> blocks = {5, 0, 3}, others = {1, 2, 4}, copies = {6, 0, 3};
@@ -134,6 +135,16 @@ std::vector<float> answers(InferenceModel& model) {
       {.row_begin = 0, .row_count = 3, .context_count = 15, .blocks = copies.data(), .state = 2}};
   add(model.losses({.tokens = std::span(tokens).first(3), .sequences = goes_on, .logit_rows = {}},
                    targets));
+  if (!model.takes_given_rows()) return all;
+  const auto width = static_cast<size_t>(model.config().hidden_size);
+  std::vector<float> values(12 * width);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 13) * 0.1f - 0.6f;
+  std::vector<GivenRow> given;
+  for (int32_t i = 0; i < 12; ++i) {
+    given.push_back(
+        {9 + 2 * i - (i > 5 ? i - 5 : 0), values.data() + static_cast<size_t>(i) * width});
+  }
+  add(model.forward({.tokens = tokens, .sequences = prompts, .logit_rows = rows, .given = given}));
   return all;
 }
 

@@ -144,6 +144,24 @@ TEST(ImagePrompts, RefuseImagesForWhichOthersLeaveNoMemory) {
   EXPECT_TRUE(read(3));
 }
 
+// Ids for ten rows: the third image begins anew, and those of before have other ids then.
+TEST(ImagePrompts, OfAPromptHaveIdsOfOneEpoch) {
+  Encoder encoder;
+  ImagePrompts prompts(encoder.config, encoder.function(),
+                       {.vocab_size = INT32_MAX - 10, .context_max = 100});
+  const images::Image a = image_of(8, 8, 1), b = image_of(8, 8, 2), c = image_of(8, 8, 3);
+  const std::vector<int32_t> ids = {kPlace, kPlace};
+  const ImagePrompt before = value_of(prompts.read(ids, {{b, a}}));
+  EXPECT_EQ(before.cache_salt, 0U);
+  const ImagePrompt behind = value_of(prompts.read(ids, {{b, c}}));
+  EXPECT_NE(behind.cache_salt, 0U);
+  EXPECT_EQ(behind.given[1]->first_id, INT32_MAX - 10);
+  EXPECT_EQ(behind.given[0]->first_id, INT32_MAX - 6);
+  EXPECT_EQ(behind.given[0]->values, before.given[0]->values);
+  EXPECT_EQ(value_of(prompts.read(ids, {{c, b}})).cache_salt, behind.cache_salt);
+  EXPECT_EQ(prompts.read({{kPlace}}, {{image_of(16, 16, 4)}}).error().code, Code::kInvalidArgument);
+}
+
 TEST(ImagePrompts, ManyThreadsGetTheSameIds) {
   Encoder encoder;
   ImagePrompts prompts = make_prompts(encoder);

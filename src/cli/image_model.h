@@ -1,0 +1,54 @@
+// Images for commands: files as pixels, and what reads them for a model that is loaded.
+//
+//   JIGE_TRY(const auto photos, read_image_files(files));
+//   JIGE_TRY(const ImageModel reader, load_image_model(loaded, flags));
+//   JIGE_TRY(const serve::ImagePrompt prompt, reader.prompts->read(ids, photos, may_read_on));
+//
+// A tower runs on processors, wherever the language model does. It may share the device of one that
+// runs at the same time: their loops take turns. Threads: as ImagePrompts.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "cli/loaded_model.h"
+#include "images/image.h"
+#include "model/image_tower.h"
+#include "model/inference.h"
+#include "serve/image_prompts.h"
+#include "tensor/cpu_device.h"
+#include "text/tokenizer.h"
+
+namespace jige::cli {
+
+struct ImageModel {
+  std::unique_ptr<model::ImageTower> tower;
+  std::unique_ptr<serve::ImagePrompts> prompts;
+};
+
+struct ImageModelOptions {
+  int64_t memory_bytes_max = kUnlimitedBytes;  // of the tower
+  int64_t context_max = 0;                     // of a prompt with its images
+};
+
+// Fails with kUnsupported where the folder's model reads text alone, or images in a way that Jige
+// does not know, and as load_image_config, find_image_tokens and ImageTower::load do.
+Result<ImageModel> load_image_model(const std::string& folder, const text::Tokenizer& tokenizer,
+                                    const model::InferenceModel& model, CpuDevice& device,
+                                    const ImageModelOptions& options);
+
+// The same beside a command's model, in the memory that it leaves.
+Result<ImageModel> load_image_model(const LoadedModel& loaded, const ModelFlags& flags);
+
+// Fails as read_file and decode_image do.
+Result<images::Image> read_image_file(const std::string& path);
+Result<std::vector<images::Image>> read_image_files(std::span<const std::string> paths);
+
+// Fails with kCancelled once a signal came: for ImagePrompts::read.
+Status may_read_on();
+
+}  // namespace jige::cli

@@ -1,0 +1,89 @@
+// A prompt with pictures against transformers: tower and language model together
+// (tests/tools/record_image_towers.py).
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "formats/safetensors.h"
+#include "model/image_tower.h"
+#include "model/inference.h"
+#include "model/model_test_support.h"
+
+namespace jige::model {
+namespace {
+
+using testing::value_of;
+
+// The rows of the pictures of a prompt, from files.
+std::vector<float> rows_of_pictures(ImageTower& tower, const formats::SafetensorsFile& recorded) {
+  std::vector<float> rows;
+  const TensorView pictures = value_of(recorded.view("images"));
+  for (int64_t i = 0; i < pictures.count(); ++i) {
+    const auto pixels =
+        value_of(recorded.view("image." + std::to_string(pictures.as<int32_t>()[i])));
+    const auto* bytes = pixels.as<uint8_t>();
+    const images::Image image{static_cast<int32_t>(pixels.shape[1]),
+                              static_cast<int32_t>(pixels.shape[0]),
+                              {bytes, bytes + pixels.count()}};
+    const std::vector<float> more = value_of(tower.encode(image));
+    rows.insert(rows.end(), more.begin(), more.end());
+  }
+  return rows;
+}
+
+TEST(ImageLogits, AreThoseOfTransformersHoweverThePromptIsCut) {
+  for (const std::string name : {"mistral3", "mistral3_silu"}) {
+    const std::string folder =
+        std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/image_towers/" + name;
+    CpuDevice device({.thread_count = 2});
+    const auto config = value_of(formats::load_image_config(folder));
+    ASSERT_TRUE(config);
+    const auto tower = value_of(ImageTower::load(folder, *config, device));
+    const auto model = value_of(InferenceModel::load(folder, device,
+                                                     {.compute = DType::kF32,
+                                                      .context_max = 128,
+                                                      .batch_tokens_max = 128,
+                                                      .logit_rows_max = 128}));
+    const auto recorded =
+        value_of(formats::SafetensorsFile::open(folder + "/expected.safetensors"));
+    const std::vector<float> rows = rows_of_pictures(*tower, recorded);
+    const TensorView prompt = value_of(recorded.view("prompt"));
+    const TensorView logits = value_of(recorded.view("logits"));
+    const std::vector<int32_t> tokens(prompt.as<int32_t>(), prompt.as<int32_t>() + prompt.count());
+    const std::vector<int32_t> blocks = {0, 1, 2, 3, 4, 5, 6, 7};
+    for (const size_t piece : {size_t{128}, size_t{7}}) {
+      const float* next = rows.data();
+      double most = 0;
+      for (size_t done = 0; done < tokens.size(); done += piece) {
+        const size_t count = std::min(piece, tokens.size() - done);
+        std::vector<GivenRow> given;
+        for (size_t i = 0; i < count; ++i) {
+          if (tokens[done + i] != config->placeholder_id) continue;
+          given.push_back({static_cast<int32_t>(i), next});
+          next += config->text_width;
+        }
+        const ops::SequenceSpan sequence{.row_count = static_cast<int32_t>(count),
+                                         .context_count = static_cast<int32_t>(done),
+                                         .blocks = blocks.data()};
+        std::vector<int32_t> wanted(count);
+        std::iota(wanted.begin(), wanted.end(), 0);
+        const auto found =
+            value_of(model->forward({.tokens = std::span(tokens).subspan(done, count),
+                                     .sequences = std::span(&sequence, 1),
+                                     .logit_rows = wanted,
+                                     .given = given}));
+        const float* const expected =
+            logits.as<float>() + done * static_cast<size_t>(logits.columns());
+        for (size_t i = 0; i < found.size(); ++i) {
+          most = std::max(most, std::abs(double{found[i]} - expected[i]));
+        }
+      }
+      EXPECT_EQ(next, rows.data() + rows.size()) << name << ": each row has its place";
+      EXPECT_LE(most, 1e-4) << name;
+      RecordProperty(name, std::to_string(most));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace jige::model

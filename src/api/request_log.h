@@ -9,12 +9,17 @@
 // answer is not whole where the client went before, or where it was cut; without a status it had
 // not begun. By the id lines of a router and its servers can be joined. What was asked and
 // answered stands in no line, nor do keys or queries.
-// The file is bounded, as base/log_file.h has it. Where a line cannot be written that is said once,
-// and serving goes on. Threads: one at a time.
+// The file is bounded, as base/log_file.h has it, and written by a thread of its own: whoever notes
+// a request never waits for a disk. Lines wait in a queue; where it is full, or a line cannot be
+// written, that is said once, serving goes on, and the next line that is written has how many are
+// missing in front of it, as "lost_before". At the end what waits is written, for flush_s at most.
+//
+// Invariants: at most queue_bytes_max wait. Threads: note() on any; the others on one.
 #pragma once
 
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "api/http_server.h"
 #include "base/log_file.h"
@@ -22,20 +27,29 @@
 
 namespace jige::api {
 
+struct RequestLogOptions {
+  int64_t bytes_max = int64_t{256} << 20;  // of the file
+  size_t queue_bytes_max = size_t{8} << 20;
+  double flush_s = 2;
+};
+
 class RequestLog {
  public:
-  static constexpr int64_t kBytesMax = int64_t{256} << 20;
-
   // Goes on behind what is there. Fails with kIo.
   static Result<std::shared_ptr<RequestLog>> open(const std::string& path,
-                                                  int64_t bytes_max = kBytesMax);
-  explicit RequestLog(LogFile file) : file_(std::move(file)) {}
+                                                  const RequestLogOptions& options = {});
+  RequestLog(LogFile file, const RequestLogOptions& options);
+  ~RequestLog();
 
-  void note(const EndedRequest& request);
+  void note(EndedRequest request);
 
  private:
-  LogFile file_;
-  bool told_ = false;  // that lines are missing
+  struct Queue;
+  static void write(Queue& queue);
+
+  // The thread's, too: one that hangs in a write is left behind.
+  std::shared_ptr<Queue> queue_;
+  std::thread writer_;
 };
 
 }  // namespace jige::api

@@ -1,8 +1,13 @@
 #include "api/request_log.h"
 
+#include <fcntl.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "api/api_test_support.h"
@@ -26,17 +31,17 @@ class RequestLogTest : public HttpServerTest {
   void start_with_log(HttpServerOptions options = {}) {
     path_ = test_path("requests.jsonl");
     log_ = *RequestLog::open(path_);
-    options.on_ended = [this](const EndedRequest& request) {
-      log_->note(request);
-      ++noted_;
-    };
+    options.on_ended = [this](const EndedRequest& request) { log_->note(request); };
     start(options);
   }
   // The lines, once there are so many.
   std::vector<Json> lines(int64_t count) {
-    EXPECT_TRUE(soon([&] { return noted_ >= count; }));
+    std::string text;
+    EXPECT_TRUE(soon([&] {
+      text = *read_file(path_);
+      return std::ranges::count(text, '\n') >= count;
+    }));
     std::vector<Json> read;
-    const std::string text = *read_file(path_);
     for (size_t begin = 0; begin < text.size();) {
       const size_t end = text.find('\n', begin);
       read.push_back(json_of(text.substr(begin, end - begin)));
@@ -49,7 +54,6 @@ class RequestLogTest : public HttpServerTest {
 
   std::string path_;
   std::shared_ptr<RequestLog> log_;
-  std::atomic<int64_t> noted_{0};
 };
 
 TEST_F(RequestLogTest, HasALineForEachAnswer) {
@@ -147,23 +151,105 @@ TEST(RequestLog, HasTheIdThatTheAnswerHas) {
 }
 
 TEST(RequestLog, SaysOnceThatLinesAreMissing) {
-  const auto log = RequestLog::open("/dev/full");
+  auto log = RequestLog::open("/dev/full");
   ASSERT_TRUE(log) << log.error().message;
   ::testing::internal::CaptureStderr();
   for (int i = 0; i < 3; ++i) (*log)->note({.id = "x"});
+  *log = nullptr;
   const std::string told = ::testing::internal::GetCapturedStderr();
   EXPECT_THAT(told, HasSubstr("requests are not written down for now: /dev/full: "));
-  EXPECT_EQ(told.find("not written down"), told.rfind("not written down"));
+  EXPECT_EQ(told.find("down for now"), told.rfind("down for now"));
+  EXPECT_THAT(told, HasSubstr("the last 3 requests that have ended were not written down"));
   EXPECT_FALSE(RequestLog::open("/nowhere/requests.jsonl"));
 }
 
 TEST(RequestLog, IsBounded) {
   const std::string path = test_path("requests.jsonl");
-  const auto log = *RequestLog::open(path, 1000);
+  auto log = *RequestLog::open(path, {.bytes_max = 1000});
   for (int i = 0; i < 100; ++i) log->note({.id = std::to_string(i)});
+  log = nullptr;  // it writes what waits
   EXPECT_LE(read_file(path)->size(), 1000u);
   EXPECT_LE(read_file(path + ".1")->size(), 1000u);
   EXPECT_THAT(*read_file(path), HasSubstr("\"id\":\"99\""));
+}
+
+// A file that takes nothing until it is read: a pipe.
+class SlowLog : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string path = test_path("requests.pipe");
+    ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+    reader_ = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    ASSERT_GE(reader_, 0);
+    log_ = *RequestLog::open(path, {.queue_bytes_max = 100'000, .flush_s = 0.1});
+  }
+  ~SlowLog() override { close(reader_); }
+
+  // More than pipe and queue have room for.
+  void note_many() {
+    for (int i = 0; i < kMany; ++i) {
+      log_->note({.id = std::to_string(i), .path = std::string(1000, 'x')});
+    }
+  }
+  // Whether the pipe has come to its end.
+  bool read_some() {
+    char buffer[4096];
+    ssize_t count = 0;
+    while ((count = read(reader_, buffer, sizeof buffer)) > 0) {
+      text_.append(buffer, static_cast<size_t>(count));
+    }
+    return count == 0;
+  }
+
+  static constexpr int kMany = 1000;
+  int reader_ = -1;
+  std::shared_ptr<RequestLog> log_;
+  std::string text_;
+};
+
+TEST_F(SlowLog, HoldsNobodyUpAndCountsWhatItLoses) {
+  ::testing::internal::CaptureStderr();
+  note_many();  // nobody reads
+  const auto read_until = [&](const char* id) {
+    const std::string mark = fmt::format("\"id\":\"{}\"", id);
+    return soon([&] {
+      read_some();
+      return text_.find(mark) != std::string::npos && text_.ends_with('\n');
+    });
+  };
+  ASSERT_TRUE(read_until("50"));
+  log_->note({.id = "behind"});
+  ASSERT_TRUE(read_until("behind"));
+  log_->note({.id = "last"});
+  ASSERT_TRUE(read_until("last"));
+  const std::string told = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(told, HasSubstr("takes them too slowly"));
+  EXPECT_EQ(told.find("too slowly"), told.rfind("too slowly"));
+  int64_t next = 0, lost_count = 0;
+  for (size_t begin = 0; begin < text_.size(); begin = text_.find('\n', begin) + 1) {
+    const Json line = json_of(text_.substr(begin, text_.find('\n', begin) - begin));
+    const int64_t lost = line.value("lost_before", 0);
+    lost_count += lost;
+    next += lost;
+    if (line["id"] == "behind") {
+      EXPECT_EQ(next, kMany);
+    } else if (line["id"] != "last") {
+      EXPECT_EQ(line["id"], std::to_string(next++)) << "none is missing in between";
+    }
+  }
+  EXPECT_GT(lost_count, kMany / 2);
+  EXPECT_EQ(next, kMany) << "each is told once";
+}
+
+TEST_F(SlowLog, EndsThoughNobodyReads) {
+  note_many();
+  ::testing::internal::CaptureStderr();
+  log_ = nullptr;
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              ::testing::ContainsRegex("the last [0-9]+ requests that have ended were not"));
+  // What hung in a write ends with it, and writes no more.
+  EXPECT_TRUE(soon([&] { return read_some(); }));
+  EXPECT_LT(text_.size(), size_t{200'000});
 }
 
 }  // namespace

@@ -29,6 +29,7 @@ LogFile::LogFile(LogFile&& other) noexcept
       bytes_max_(other.bytes_max_),
       fd_(std::exchange(other.fd_, -1)),
       bytes_(other.bytes_),
+      plain_(other.plain_),
       cut_short_(other.cut_short_) {}
 
 LogFile::~LogFile() {
@@ -42,6 +43,7 @@ Status LogFile::open_file() {
     return fail(Code::kIo, "{}: {}", path_, std::strerror(errno));
   }
   bytes_ = info.st_size;
+  plain_ = S_ISREG(info.st_mode);
   char last = '\n';
   cut_short_ = bytes_ > 0 && pread(fd_, &last, 1, bytes_ - 1) == 1 && last != '\n';
   return {};
@@ -61,7 +63,8 @@ Status LogFile::append(std::string_view line) {
   std::string text = cut_short_ ? "\n" : "";
   text += line;
   text += '\n';
-  if (bytes_ > 0 && bytes_ + std::ssize(text) > bytes_max_) JIGE_DO(begin_anew());
+  const bool full = plain_ && bytes_ > 0 && bytes_ + std::ssize(text) > bytes_max_;
+  if (full) JIGE_DO(begin_anew());
   const ssize_t count = ::write(fd_, text.data(), text.size());
   if (count > 0) bytes_ += count;
   if (count > 0 || !cut_short_) cut_short_ = count > 0 && count < std::ssize(text);

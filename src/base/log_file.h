@@ -2,6 +2,7 @@
 //
 // Where a line would take PATH beyond its limit, PATH becomes PATH.1 in place of an older one, and
 // PATH begins anew. So the last `bytes_max` bytes are always there, and no more than twice as many.
+// What is no plain file, such as a pipe or /dev/null, keeps its name and has no limit.
 // Invariants: a line is written whole, in one append, and never across the two files. Threads: one
 // thread.
 #pragma once
@@ -33,6 +34,7 @@ class LogFile {
   int64_t bytes_max_;
   int fd_ = -1;
   int64_t bytes_ = 0;       // in the file
+  bool plain_ = true;       // it is a file, and no pipe or device
   bool cut_short_ = false;  // its last line is not whole
 };
 

@@ -1,6 +1,7 @@
 #include "base/log_file.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <string>
@@ -74,6 +75,17 @@ TEST(LogFile, NamesTheFileThatCannotBeWritten) {
   const Status status = log->append("two");
   ASSERT_FALSE(status);
   EXPECT_NE(status.error().message.find(path + ".1: "), std::string::npos);
+}
+
+// Its name is not ours to give away: as /dev/null, which is there for all.
+TEST(LogFile, LeavesWhatIsNoPlainFileWhereItIs) {
+  const std::string path = new_path();
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  Result<LogFile> log = LogFile::open(path, 5);
+  ASSERT_TRUE(log);
+  for (const char* line : {"one", "two", "three"}) ASSERT_TRUE(log->append(line));
+  EXPECT_TRUE(std::filesystem::is_fifo(path));
+  EXPECT_FALSE(std::filesystem::exists(path + ".1"));
 }
 
 }  // namespace

@@ -8,6 +8,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <thread>
 #include <vector>
 
 #include "api/api_test_support.h"
@@ -171,6 +174,29 @@ TEST(RequestLog, IsBounded) {
   EXPECT_LE(read_file(path)->size(), 1000u);
   EXPECT_LE(read_file(path + ".1")->size(), 1000u);
   EXPECT_THAT(*read_file(path), HasSubstr("\"id\":\"99\""));
+}
+
+TEST(RequestLog, SaysWhatIsMissingWhereItGoesOn) {
+  const std::string folder = test_path("requests");
+  ASSERT_TRUE(make_folders(folder + "/log.1/full"));  // so the file cannot be begun anew
+  auto log = *RequestLog::open(folder + "/log", {.bytes_max = 5});
+  std::string told;
+  ::testing::internal::CaptureStderr();
+  log->note({.id = "one"});
+  log->note({.id = "two"});
+  EXPECT_TRUE(soon([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    told += ::testing::internal::GetCapturedStderr();
+    ::testing::internal::CaptureStderr();
+    return told.find("/log.1: ") != std::string::npos;
+  }));
+  ::testing::internal::GetCapturedStderr();
+  std::filesystem::remove_all(folder + "/log.1");
+  log->note({.id = "three"});
+  log = nullptr;
+  const Json line = json_of(*read_file(folder + "/log"));
+  EXPECT_EQ(line["id"], "three");
+  EXPECT_EQ(line["lost_before"], 1);
 }
 
 // A file that takes nothing until it is read: a pipe.

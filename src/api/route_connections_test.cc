@@ -364,6 +364,20 @@ TEST(RouteConnections, GoWhereTheirServerIs) {
   EXPECT_EQ(routed.top()["servers"][0]["address"], one.url());
 }
 
+TEST(RouteConnections, GoToAnAddressOfAnotherKind) {
+  const auto on_ipv6 = HttpServer::listen({.host = "::1"}, nullptr);
+  if (!on_ipv6) GTEST_SKIP() << "there is no IPv6 here: " << on_ipv6.error().message;
+  PlayedUpstream one("one"), two("two", {"tiny"}, {.host = "::1"});
+  RoutedServers routed({one.url()});
+  one.kill();
+  ASSERT_TRUE(soon([&] { return routed.servers_up() == 0; }));
+  HttpPeer moved = testing::value_of(HttpPeer::resolve(two.url_of("[::1]")));
+  moved.host = testing::value_of(HttpPeer::resolve(one.url())).host;
+  routed.router().set_servers({moved});
+  ASSERT_TRUE(soon([&] { return routed.servers_up() == 1; })) << routed.top();
+  EXPECT_EQ(json_of(routed.post(kConnectionPath, kAsk).body)["from"], "two");
+}
+
 TEST(RouteConnections, OfProbesStay) {
   KeepingUpstream server(KeepingUpstream::Then::kGoOn);
   RoutedServers routed({server.url()});

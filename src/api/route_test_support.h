@@ -17,6 +17,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -43,7 +44,10 @@ class PlayedUpstream {
   }
   ~PlayedUpstream() { kill(); }
 
-  std::string url() const { return "http://127.0.0.1:" + std::to_string(http_->port()); }
+  std::string url() const { return url_of("127.0.0.1"); }
+  std::string url_of(const std::string& host) const {
+    return "http://" + host + ":" + std::to_string(http_->port());
+  }
   // From now on; it is called on the server's thread.
   void answer_with(Answer answer) {
     const std::lock_guard lock(mutex_);
@@ -188,5 +192,76 @@ class RoutedServers {
 
 inline constexpr const char* kAsk = R"({"prompt":"x"})";
 inline constexpr const char* kAskStream = R"({"prompt":"x","stream":true})";
+
+inline constexpr const char* kAskedPath = "/v1/completions";
+
+// A number that /top has of a server.
+inline int64_t count_of(RoutedServers& routed, size_t server, const char* name) {
+  return routed.top()["servers"][server][name].get<int64_t>();
+}
+
+// Answers probes as a server does, and everything else with these bytes, and hangs up.
+class RawUpstream {
+ public:
+  explicit RawUpstream(std::string bytes) : bytes_(std::move(bytes)) {
+    port_.listen();
+    thread_ = std::thread([this] { run(); });
+  }
+  ~RawUpstream() {
+    stopping_ = true;
+    thread_.join();
+  }
+  const std::string& url() const { return port_.url(); }
+  int64_t asked() const { return asked_; }
+  int64_t told() const { return told_; }
+  // Connections are taken and nothing is said any more, to probes neither.
+  void hang() { hanging_ = true; }
+
+ private:
+  void run() {
+    std::vector<int> held;
+    while (!stopping_) {
+      pollfd entry{.fd = port_.fd(), .events = POLLIN, .revents = 0};
+      if (poll(&entry, 1, 10) <= 0) continue;
+      const int fd = accept(port_.fd(), nullptr, nullptr);
+      if (hanging_) {
+        held.push_back(fd);
+      } else {
+        play(fd);
+      }
+    }
+    for (const int fd : held) close(fd);
+  }
+  void play(int fd) {
+    std::string request;
+    char buffer[4096];
+    while (request.find("\r\n\r\n") == std::string::npos) {
+      const ssize_t count = recv(fd, buffer, sizeof buffer, 0);
+      if (count <= 0) break;
+      request.append(buffer, static_cast<size_t>(count));
+    }
+    std::string answer = bytes_;
+    if (request.starts_with("GET /health")) {
+      answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
+    } else if (request.starts_with("GET /v1/models")) {
+      answer = "HTTP/1.1 200 OK\r\n\r\n{\"data\":[{\"id\":\"tiny\"}]}";
+    } else if (request.starts_with("GET /metrics")) {
+      ++told_;  // with the bytes: what they are must not matter
+    } else {
+      ++asked_;
+    }
+    send(fd, answer.data(), answer.size(), MSG_NOSIGNAL);
+    shutdown(fd, SHUT_WR);
+    while (recv(fd, buffer, sizeof buffer, 0) > 0) {
+    }
+    close(fd);
+  }
+
+  TestPort port_;
+  const std::string bytes_;
+  std::atomic<bool> stopping_{false}, hanging_{false};
+  std::atomic<int64_t> asked_{0}, told_{0};
+  std::thread thread_;
+};
 
 }  // namespace jige::api::testing

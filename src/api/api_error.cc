@@ -80,6 +80,8 @@ std::string_view error_type(int status) {
       return "server_error";
     case 503:
       return "overloaded_error";
+    case 504:
+      return "timeout_error";
     default:
       return "invalid_request_error";
   }

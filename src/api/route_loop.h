@@ -65,6 +65,9 @@ class RouterLoop final : public Router {
   void note_answer(RouteServer& server, RouteRelay& relay) const;
   void go_on(plan::RouteId id);
   void lose(RouteRelay& relay, const Error& error);
+  void give_up_waiting(RouteRelay& relay);
+  void end_or_place_again(RouteRelay& relay, const std::string& why);
+  ApiError lost_error(const RouteRelay& relay) const;
   void cancel(plan::RouteId id);
   void finish(RouteRelay& relay, plan::RoutePolicy::Ending ending);
   void look_at_relays();

@@ -101,11 +101,14 @@ void write_counts(PrometheusText& text, const RouterView& view) {
           &RouteServerCounts::requests);
   counter("jige_route:retries_total", "Those that another server had refused or lost.",
           &RouteServerCounts::retries);
-  text.counter("jige_route:failures_total",
-               "Requests that a server refused (429, 503), that did not reach it, that it lost.",
-               by_kind(view, {{"refused", &RouteServerCounts::refused},
-                              {"connect", &RouteServerCounts::connect_failed},
-                              {"broke", &RouteServerCounts::broke}}));
+  text.counter(
+      "jige_route:failures_total",
+      "Requests that a server refused (429, 503), that did not reach it, that it lost, that it "
+      "did not answer in time.",
+      by_kind(view, {{"refused", &RouteServerCounts::refused},
+                     {"connect", &RouteServerCounts::connect_failed},
+                     {"broke", &RouteServerCounts::broke},
+                     {"silent", &RouteServerCounts::silent}}));
   text.counter("jige_route:answers_total",
                "Whole answers of a server that went on, by status: below 400, below 500, above.",
                by_kind(view, {{"ok", &RouteServerCounts::well},
@@ -191,7 +194,7 @@ Json route_top_json(const RouterView& view) {
                        {"requests_total", counts.requests},
                        {"retries_total", counts.retries},
                        {"refused_total", counts.refused},
-                       {"failed_total", counts.connect_failed + counts.broke},
+                       {"failed_total", counts.connect_failed + counts.broke + counts.silent},
                        {"server_errors_total", counts.server_errors},
                        {"opened_total", counts.opened},
                        {"opened_probe_total", counts.opened_probes},

@@ -61,7 +61,10 @@ class RouteRelay {
   // once the client has taken all that is on the way to it; until then paused() is true.
   Result<State> move(double now_s, std::function<void()> on_taken);
   bool paused() const { return paused_; }
-  void go_on() { paused_ = false; }
+  void go_on(double now_s) {
+    paused_ = false;
+    moved_s_ = now_s;  // till now it was not the server that was waited for
+  }
 
   // Whether the client has seen something of an answer.
   bool begun() const { return begun_; }
@@ -92,7 +95,8 @@ class RouteRelay {
   // What the router keeps of it.
   double came_s = 0;
   plan::RouteServerId server = -1;  // that was asked last
-  int32_t broken_count = 0;         // servers that were lost with it
+  int32_t broken_count = 0;         // servers that were lost with it, or did not answer it
+  bool unanswered = false;          // of these, the last one did not answer
   bool asked_afresh = false;        // that server, as a connection left by another had ended
   size_t counted_bytes = 0;         // of its body, while it may be asked again
   int64_t prompt_tokens = 0;

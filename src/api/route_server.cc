@@ -79,7 +79,8 @@ void RouteServer::end_call() {
 void RouteServer::end_probe(double now_s, std::string trouble) {
   end_call();
   health_.probe_answered(now_s, trouble.empty());
-  trouble_ = std::move(trouble);
+  const bool still = trouble.empty() && health_.silent(now_s);
+  if (!still) trouble_ = std::move(trouble);
 }
 
 // A server that does not tell is well for all that.

@@ -28,14 +28,6 @@ constexpr double kRetryAfterS = 2;
 // (RouterLoop::watch_probe).
 uint64_t relay_key(plan::RouteId id) { return static_cast<uint64_t>(id) * 2; }
 
-// Where servers are and what they died of is no matter of clients.
-ApiError lost_error() {
-  return {.status = 503,
-          .message = "the server was lost before its answer was complete; try again",
-          .code = "server_lost",
-          .retry_after_s = kRetryAfterS};
-}
-
 }  // namespace
 
 RouterLoop::RouterLoop(RouterOptions options, int epoll_fd, int wake_fd)
@@ -203,6 +195,7 @@ void RouterLoop::act_on(RouteRelay& relay, const plan::RouteDecision& decision) 
       error.code = "queue_full";
       break;
     case plan::RouteVerdict::kRefused:
+      if (relay.unanswered) return refuse_for_now(relay, kRetryAfterS);
       ++totals_.refused;
       error.message = "no server could be reached; try again";
       error.code = "no_server";
@@ -213,11 +206,14 @@ void RouterLoop::act_on(RouteRelay& relay, const plan::RouteDecision& decision) 
 }
 
 void RouterLoop::refuse_for_now(RouteRelay& relay, double retry_after_s) {
-  ++totals_.no_server;
-  relay.refuse({.status = 503,
-                .message = "no server that has the model takes requests now; try again",
-                .code = "no_server",
-                .retry_after_s = retry_after_s});
+  ++(relay.unanswered ? totals_.lost : totals_.no_server);
+  relay.refuse(
+      relay.unanswered
+          ? lost_error(relay)
+          : ApiError{.status = 503,
+                     .message = "no server that has the model takes requests now; try again",
+                     .code = "no_server",
+                     .retry_after_s = retry_after_s});
   finish(relay, plan::RoutePolicy::Ending::kGivenUp);
 }
 
@@ -258,9 +254,11 @@ void RouterLoop::move(plan::RouteId id) {
   if (found == relays_.end() || !found->second.call() || found->second.paused()) return;
   RouteRelay& relay = found->second;
   const bool had_first = relay.has_first_bytes();
+  const size_t received_bytes = relay.call()->received_bytes();
   auto moved = relay.move(now_s_, [this, id] { hand_in([this, id] { go_on(id); }); });
   note_progress(relay, had_first);
   RouteServer& server = server_at(relay);
+  if (relay.call()->received_bytes() != received_bytes) server.health().request_answered();
   if (!moved && relay.call()->ended_unused()) {
     // The server need not have seen the request, and nobody has seen an answer.
     ++server.counts.stale;
@@ -308,7 +306,7 @@ void RouterLoop::note_answer(RouteServer& server, RouteRelay& relay) const {
 void RouterLoop::go_on(plan::RouteId id) {
   const auto found = relays_.find(id);
   if (found == relays_.end() || !found->second.paused()) return;
-  found->second.go_on();
+  found->second.go_on(now_s_);
   move(id);
 }
 
@@ -324,23 +322,67 @@ void RouterLoop::lose(RouteRelay& relay, const Error& error) {
     server.health().request_failed(now_s_);
     note_state(server);
   }
+  // One that is not there any more when it is asked afresh may have been lost with the request.
+  if (reached || relay.asked_afresh) ++relay.broken_count;
+  relay.unanswered = false;
+  end_or_place_again(relay, why);
+}
+
+// Its server is well by its probes, and has said nothing for too long.
+void RouterLoop::give_up_waiting(RouteRelay& relay) {
+  RouteServer& server = server_at(relay);
+  ++server.counts.silent;
+  server.health().request_silent(now_s_);
+  if (server.health().silent(now_s_)) {
+    server.set_trouble(fmt::format("the last {} requests had no answer within {:g} s",
+                                   options_.health.silent_max, options_.answer_s));
+  }
+  note_state(server);
+  ++relay.broken_count;
+  relay.unanswered = true;
+  end_or_place_again(
+      relay, fmt::format("nothing came for the {:g} s of --answer-seconds", options_.answer_s));
+}
+
+// A request that its server will not answer to the end.
+void RouterLoop::end_or_place_again(RouteRelay& relay, const std::string& why) {
+  RouteServer& server = server_at(relay);
   if (relay.begun()) {
     ++server.counts.cut;
     ++totals_.cut;
     log_warn("request {}: {} was lost behind the first bytes of its answer to {}: {}", relay.name(),
              server.address(), relay.path(), why);
-    relay.cut(lost_error());
+    relay.cut(lost_error(relay));
     return finish(relay, plan::RoutePolicy::Ending::kGivenUp);
   }
-  // One that is not there any more when it is asked afresh may have been lost with the request.
-  if ((reached || relay.asked_afresh) && ++relay.broken_count > 1) {
+  if (relay.broken_count > 1) {
     ++totals_.lost;
     log_warn("request {}: {} was lost with it, as another before, at {}: {}", relay.name(),
              server.address(), relay.path(), why);
-    relay.refuse(lost_error());
+    relay.refuse(lost_error(relay));
     return finish(relay, plan::RoutePolicy::Ending::kGivenUp);
   }
+  if (relay.unanswered) {
+    log_warn("request {}: {} did not answer it, at {}: {}", relay.name(), server.address(),
+             relay.path(), why);
+  }
   place_again(relay);
+}
+
+// Where servers are and what they died of is no matter of clients.
+ApiError RouterLoop::lost_error(const RouteRelay& relay) const {
+  if (relay.unanswered) {
+    return {
+        .status = 504,
+        .message = fmt::format("the server said nothing for {:g} s, the longest that the router's "
+                               "--answer-seconds lets it",
+                               options_.answer_s),
+        .code = "server_silent"};
+  }
+  return {.status = 503,
+          .message = "the server was lost before its answer was complete; try again",
+          .code = "server_lost",
+          .retry_after_s = kRetryAfterS};
 }
 
 void RouterLoop::place_again(RouteRelay& relay) {
@@ -373,7 +415,7 @@ void RouterLoop::finish(RouteRelay& relay, plan::RoutePolicy::Ending ending) {
 
 void RouterLoop::look_at_relays() {
   std::vector<std::pair<plan::RouteId, std::string>> lost;
-  std::vector<plan::RouteId> tired;
+  std::vector<plan::RouteId> tired, unanswered;
   for (auto& [id, relay] : relays_) {
     // Where a server is not well it is lost, below, and its requests are asked elsewhere.
     if (relay.silent_for(options_.event_pause_s, now_s_)) relay.say_it_goes_on(now_s_);
@@ -389,11 +431,17 @@ void RouterLoop::look_at_relays() {
     } else if (server.health().unanswering() &&
                (!relay.begun() || now_s_ - relay.last_moved_s() >= options_.stalled_s)) {
       lost.emplace_back(id, server.trouble());
+    } else if (options_.answer_s > 0 && now_s_ - relay.last_moved_s() >= options_.answer_s) {
+      unanswered.push_back(id);
     }
   }
   for (const auto& [id, why] : lost) {
     const auto found = relays_.find(id);
     if (found != relays_.end()) lose(found->second, {Code::kUnavailable, why});
+  }
+  for (const plan::RouteId id : unanswered) {
+    const auto found = relays_.find(id);
+    if (found != relays_.end()) give_up_waiting(found->second);
   }
   for (const plan::RouteId id : tired) {
     const auto found = relays_.find(id);

@@ -17,7 +17,9 @@
 // long for a stream gets its head and comments; they are no part of an answer, but an error behind
 // them is one in the stream. A client that goes takes its request along: the call to the server
 // ends. A server whose probes have no answer any more has lost what it has; a stream of it gets
-// stalled_s to go on.
+// stalled_s to go on. Where it says nothing to a request for answer_s, though its probes are well,
+// it has lost that request alone; plan/server_health.h says what becomes of a server that does so
+// several times.
 //
 // Invariants: the bodies of requests that may be asked again are bounded (bodies_bytes_max).
 // Threads: one of its own, which does all the work: events of sockets, what the others hand in, a
@@ -51,6 +53,7 @@ struct RouterOptions {
   double probe_answer_s = 3;  // for it to answer a probe
   double rest_wait_s = 5;     // of a request, for servers that rest
   double stalled_s = 30;      // without a byte, of a stream whose server answers no probe
+  double answer_s = 1800;     // without a byte, of any request; 0: for ever
   double event_pause_s = 10;  // till a client that waits for a stream to begin hears a comment
   size_t bodies_bytes_max = size_t{256} << 20;
   std::function<void()> before_turn;  // for tests: delays of the router's thread

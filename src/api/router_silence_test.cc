@@ -5,8 +5,13 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "api/route_test_support.h"
 
@@ -42,9 +47,186 @@ TEST(Router, MovesOnFromAServerThatHangs) {
   EXPECT_TRUE(soon([&] { return routed.servers_up() == 1; }));
 }
 
+// Takes requests and says nothing to them, though it is well by its probes.
+struct SilentUpstream {
+  explicit SilentUpstream(std::string name) : server(std::move(name)) {
+    server.answer_with([this](HttpRequest, std::shared_ptr<Responder> responder) {
+      held.push_back(std::move(responder));
+    });
+  }
+  std::vector<std::shared_ptr<Responder>> held;  // before its server, which ends first
+  PlayedUpstream server;
+};
+
+RouterOptions impatient() {
+  RouterOptions options = quick_router();
+  options.policy.rule = plan::RouteRule::kRoundRobin;
+  options.answer_s = 0.2;
+  options.event_pause_s = 0.05;
+  return options;
+}
+
+std::string silent_count(RoutedServers& routed, const std::string& url) {
+  const std::string metrics = routed.get("/metrics").body;
+  const std::string name = "jige_route:failures_total{server=\"" + url + "\",kind=\"silent\"} ";
+  const size_t at = metrics.find(name);
+  return at == std::string::npos ? "none" : metrics.substr(at + name.size(), 2);
+}
+
+TEST(RouterSilence, AsksAnotherWhereOneSaysNothing) {
+  SilentUpstream one("one");
+  PlayedUpstream two("two");
+  RoutedServers routed({one.server.url(), two.url()}, impatient());
+  EXPECT_EQ(json_of(routed.post(kAskedPath, kAsk).body)["from"], "two");
+  EXPECT_EQ(one.server.asked(), 1);
+  EXPECT_EQ(silent_count(routed, one.server.url()), "1\n");
+  EXPECT_EQ(silent_count(routed, two.url()), "0\n");
+  EXPECT_EQ(count_of(routed, 0, "failed_total"), 1);
+  EXPECT_EQ(routed.servers_up(), 2) << "one request is no reason";
+  // Its client has heard that it is not forgotten, and nothing of an answer.
+  const TestResponse stream = routed.post(kAskedPath, kAskStream);
+  EXPECT_EQ(one.server.asked(), 2);
+  EXPECT_TRUE(stream.body.starts_with(":\n\n")) << stream.body;
+  EXPECT_TRUE(stream.body.ends_with("\n\ndata: two\n\ndata: [DONE]\n\n")) << stream.body;
+}
+
+TEST(RouterSilence, IsToldToAClientWhereNobodyElseIsThere) {
+  SilentUpstream one("one");
+  RouterOptions options = impatient();
+  options.health.silent_max = 100;
+  RoutedServers routed({one.server.url()}, options);
+  ::testing::internal::CaptureStderr();
+  const TestResponse whole = routed.post(kAskedPath, kAsk);
+  EXPECT_EQ(whole.status, 504);
+  const Json error = json_of(whole.body)["error"];
+  EXPECT_EQ(error["code"], "server_silent");
+  EXPECT_EQ(error["type"], "timeout_error");
+  EXPECT_EQ(error["message"],
+            "the server said nothing for 0.2 s, the longest that the router's --answer-seconds "
+            "lets it");
+  EXPECT_EQ(routed.post("/v1/messages", kAsk).status, 504);
+  const TestResponse stream = routed.post(kAskedPath, kAskStream);
+  EXPECT_THAT(stream.body, HasSubstr("\ndata: {\"error\":"));
+  EXPECT_THAT(stream.body, HasSubstr("server_silent"));
+  EXPECT_THAT(whole.body + stream.body, Not(HasSubstr("127.0.0.1")));
+  const std::string told = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(told, HasSubstr(one.server.url() + " did not answer it, at /v1/completions: nothing "
+                                                 "came for the 0.2 s of --answer-seconds"));
+  EXPECT_THAT(told, HasSubstr("request " + whole.field("x-request-id") + ": "));
+  EXPECT_THAT(routed.get("/metrics").body, HasSubstr("ended_total{end=\"lost\"} 3\n"));
+  EXPECT_EQ(one.server.asked(), 3);
+}
+
+TEST(RouterSilence, TakesTwoServersAndNoMore) {
+  SilentUpstream one("one"), two("two");
+  PlayedUpstream three("three");
+  RoutedServers routed({one.server.url(), two.server.url(), three.url()}, impatient());
+  EXPECT_EQ(routed.post(kAskedPath, kAsk).status, 504);
+  EXPECT_EQ(one.server.asked(), 1);
+  EXPECT_EQ(two.server.asked(), 1);
+  EXPECT_EQ(three.asked(), 0);
+}
+
+// What another has refused says more than that one said nothing.
+TEST(RouterSilence, IsNotToldWhereAnotherRefuses) {
+  SilentUpstream one("one");
+  PlayedUpstream two("two");
+  two.answer_with(testing::refuse_with(429, "7"));
+  RoutedServers routed({one.server.url(), two.url()}, impatient());
+  const TestResponse refused = routed.post(kAskedPath, kAsk);
+  EXPECT_EQ(refused.status, 429);
+  EXPECT_EQ(refused.field("Retry-After"), "7");
+}
+
+TEST(RouterSilence, IsNoneWhereSomethingComes) {
+  SilentUpstream one("one");
+  RoutedServers routed({one.server.url()}, impatient());
+  TestClient whole(routed.port()), stream(routed.port());
+  whole.send(request_text("POST", kAskedPath, kAsk));
+  ASSERT_TRUE(soon([&] { return one.server.asked() == 1; }));
+  stream.send(request_text("POST", kAskedPath, kAskStream));
+  ASSERT_TRUE(soon([&] { return one.server.asked() == 2; }));
+  const auto to_both = [&](const std::function<void(Responder&)>& say) {
+    for (const auto& responder : one.held) responder->post([&, say] { say(*responder); });
+  };
+  to_both([&](Responder& to) {
+    to.begin({.content_type = &to == one.held[0].get() ? "text/x-odd" : "text/event-stream"});
+  });
+  for (int i = 0; i < 8; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(60));
+    to_both([](Responder& to) { to.write(":\n\n"); });
+  }
+  to_both([](Responder& to) {
+    to.write("data: x\n\n");
+    to.end();
+  });
+  EXPECT_TRUE(whole.read_response().body.ends_with("data: x\n\n"));
+  EXPECT_TRUE(stream.read_response().body.ends_with("data: x\n\n"));
+  EXPECT_EQ(silent_count(routed, one.server.url()), "0\n");
+}
+
+// The same where it is the client that is slow, and not the server.
+TEST(RouterSilence, IsNoneWhereTheClientDoesNotRead) {
+  PlayedUpstream server("one");
+  const std::string event = "data: " + std::string(64 << 10, 'x') + "\n\n";
+  std::string all;
+  for (int i = 0; i < 400; ++i) all += event;
+  server.answer_with([&](HttpRequest, const std::shared_ptr<Responder>& responder) {
+    responder->respond({.content_type = "text/event-stream", .body = all});
+  });
+  RoutedServers routed({server.url()}, impatient());
+  TestClient client(routed.port());
+  client.send(request_text("POST", kAskedPath, kAskStream));
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  EXPECT_EQ(client.read_response().body.size(), all.size());
+  EXPECT_EQ(silent_count(routed, server.url()), "0\n");
+}
+
+TEST(RouterSilence, MayLastWhereThereIsNoBound) {
+  SilentUpstream one("one");
+  RouterOptions options = impatient();
+  options.answer_s = 0;
+  RoutedServers routed({one.server.url()}, options);
+  TestClient client(routed.port());
+  client.send(request_text("POST", kAskedPath, kAsk));
+  ASSERT_TRUE(soon([&] { return one.server.asked() == 1; }));
+  EXPECT_EQ(client.read_until("HTTP", 400), "");
+  one.held[0]->post([&] { one.held[0]->respond({.body = "late"}); });
+  EXPECT_EQ(client.read_response().body, "late");
+}
+
+TEST(RouterSilence, OfAFewRequestsInARowTakesAServerOut) {
+  SilentUpstream one("one");
+  RouterOptions options = impatient();
+  options.health.silent_rest_s = 0.5;
+  RoutedServers routed({one.server.url()}, options);
+  const auto ask = [&] { return routed.post(kAskedPath, kAsk).status; };
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(ask(), 504);
+  one.server.answer_with(testing::refuse_with(503, "0"));
+  EXPECT_EQ(ask(), 503) << "it is there after all";
+  one.server.answer_with([&](HttpRequest, std::shared_ptr<Responder> responder) {
+    one.held.push_back(std::move(responder));
+  });
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(routed.servers_up(), 1) << i;
+    EXPECT_EQ(ask(), 504);
+  }
+  EXPECT_EQ(routed.servers_up(), 0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // its probes are well all the time
+  EXPECT_EQ(routed.servers_up(), 0);
+  EXPECT_EQ(routed.top()["servers"][0]["trouble"],
+            "the last 3 requests had no answer within 0.2 s");
+  EXPECT_EQ(json_of(routed.post(kAskedPath, kAsk).body)["error"]["code"], "no_server");
+  one.server.answer_with(nullptr);
+  EXPECT_TRUE(soon([&] { return routed.servers_up() == 1; }));
+  EXPECT_EQ(ask(), 200);
+  EXPECT_TRUE(soon([&] { return routed.top()["servers"][0]["trouble"] == ""; }));
+}
+
 // A client that has had the first event of a stream, whose server says nothing more by itself.
 struct BegunStream {
-  BegunStream() {
+  explicit BegunStream(const RouterOptions& options = soon_stalled())
+      : routed({server.url()}, options), client(routed.port()) {
     server.answer_with([this](HttpRequest, std::shared_ptr<Responder> responder) {
       held = std::move(responder);
       held->begin({.content_type = "text/event-stream"});
@@ -53,7 +235,7 @@ struct BegunStream {
     client.send(request_text("POST", kAskedPath, kAskStream));
     EXPECT_NE(client.read_until("data: one\n\n"), "");
   }
-  static RouterOptions options() {
+  static RouterOptions soon_stalled() {
     RouterOptions options = quick_router();
     options.stalled_s = 0.2;
     return options;
@@ -61,8 +243,8 @@ struct BegunStream {
 
   std::shared_ptr<Responder> held;  // before its server, which ends first
   PlayedUpstream server{"one"};
-  RoutedServers routed{{server.url()}, options()};
-  TestClient client{routed.port()};
+  RoutedServers routed;
+  TestClient client;
 };
 
 TEST(Router, GivesAStreamUpWhoseServerHangs) {
@@ -70,6 +252,14 @@ TEST(Router, GivesAStreamUpWhoseServerHangs) {
   EXPECT_EQ(stream.client.read_until("error", 150), "") << "it is slow, and that is all";
   stream.server.health_status = 503;
   EXPECT_NE(stream.client.read_until("server_lost"), "");
+}
+
+TEST(RouterSilence, EndsAStreamThatHasBegun) {
+  BegunStream stream(impatient());
+  EXPECT_EQ(stream.client.read_until("error", 100), "");
+  EXPECT_NE(stream.client.read_until("server_silent"), "");
+  EXPECT_EQ(stream.routed.servers_up(), 1);
+  EXPECT_THAT(stream.routed.get("/metrics").body, HasSubstr("ended_total{end=\"cut\"} 1\n"));
 }
 
 TEST(Router, LeavesAStreamThatSaysItGoesOnThoughItsServerTakesNothingNew) {

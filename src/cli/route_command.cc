@@ -65,6 +65,9 @@ class RouteCommand final : public Command {
                   "requests that may wait for room at a server; more get 429");
     flags.number("--probe-seconds S", probe_seconds_, {.min = 0.05, .max = 3600},
                  "between looks at a server that is well");
+    flags.number("--answer-seconds S", answer_seconds_, {.min = 0, .max = 1e6},
+                 "a server that says nothing to a request for so long, not even how an answer "
+                 "begins, or no more of one, is given up for it; 0: never");
     flags.number("--server-idle-seconds S", server_idle_seconds_, {.min = 0, .max = 3600},
                  "how long an unused connection to a server is kept for further requests; 0: each "
                  "has one of its own");
@@ -150,6 +153,7 @@ class RouteCommand final : public Command {
     options.policy.requests_max = static_cast<int32_t>(server_requests_);
     options.policy.waiting_max = static_cast<int32_t>(queue_requests_);
     options.health.probe_s = probe_seconds_;
+    options.answer_s = answer_seconds_;
     options.idle.seconds = server_idle_seconds_;
     options.event_pause_s = kEventPauseMs * 1e-3;
     return options;
@@ -227,6 +231,7 @@ class RouteCommand final : public Command {
   int64_t server_requests_ = 256;
   int64_t queue_requests_ = 1024;
   double probe_seconds_ = 1;
+  double answer_seconds_ = api::RouterOptions().answer_s;
   double server_idle_seconds_ = api::IdleOptions().seconds;
   HttpFlags http_;
   OutputFlags output_;

@@ -6,6 +6,7 @@ namespace jige::plan {
 
 double ServerHealth::next_event_s(double now_s) const {
   const double probe_s = probing_ ? std::numeric_limits<double>::infinity() : probe_at_s_;
+  if (silent(now_s)) return std::min(probe_s, silent_until_s_);
   return state(now_s) == ServerState::kResting ? std::min(probe_s, rests_until_s_) : probe_s;
 }
 
@@ -16,6 +17,7 @@ void ServerHealth::probe_answered(double now_s, bool well) {
     if (!up_) {
       up_since_s_ = now_s;
       rests_until_s_ = refuses_until_s_ = -std::numeric_limits<double>::infinity();
+      request_answered();  // as if it had: it may be another process
     }
     up_ = true;
     failures_ = 0;
@@ -54,13 +56,25 @@ void ServerHealth::request_refused(double now_s, double retry_after_s) {
   refuses_until_s_ = now_s + retry_after_s;
 }
 
+void ServerHealth::request_silent(double now_s) {
+  if (silent(now_s) || ++silent_ < options_.silent_max) return;
+  silent_until_s_ = now_s + silent_rest_s_;
+  silent_rest_s_ = std::min(silent_rest_s_ * 2, options_.silent_rest_max_s);
+}
+
+void ServerHealth::request_answered() {
+  silent_ = 0;
+  silent_rest_s_ = options_.silent_rest_s;
+  silent_until_s_ = -std::numeric_limits<double>::infinity();
+}
+
 double ServerHealth::rest_left_s(double now_s) const {
   if (state(now_s) != ServerState::kResting) return 0;
   return std::max(rests_until_s_, refuses_until_s_) - now_s;
 }
 
 ServerState ServerHealth::state(double now_s) const {
-  if (!up_) return ServerState::kDown;
+  if (!up_ || silent(now_s)) return ServerState::kDown;
   return now_s < rests_until_s_ ? ServerState::kResting : ServerState::kUp;
 }
 

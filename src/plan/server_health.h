@@ -14,6 +14,9 @@
 // A server that refuses (request_refused: it is full, loads, or drains) rests for as long as it
 // says, within bounds, and gets nothing meanwhile; what it said before it went down counts no more
 // when it is up again, as it may be another process by then.
+// One that is well by its probes and has answered none of the last silent_max requests in their
+// time (request_silent) gets nothing for silent_rest_s either, then twice that for each one more,
+// up to silent_rest_max_s, until it answers one (request_answered) or has been down otherwise.
 //
 // Invariants: one probe is under way at most; between two lie at least min(probe_s, backoff_s).
 // Threads: none; one caller.
@@ -34,11 +37,15 @@ struct HealthOptions {
   double rest_min_s = 0.2;
   double rest_max_s = 5;
   int32_t probe_failures_max = 2;
+  int32_t silent_max = 3;
+  double silent_rest_s = 60;
+  double silent_rest_max_s = 600;
 };
 
 class ServerHealth {
  public:
-  explicit ServerHealth(HealthOptions options) : options_(options), backoff_s_(options.backoff_s) {}
+  explicit ServerHealth(HealthOptions options)
+      : options_(options), backoff_s_(options.backoff_s), silent_rest_s_(options.silent_rest_s) {}
 
   bool probe_due(double now_s) const { return !probing_ && now_s >= probe_at_s_; }
   // When to look again: the next probe, or the end of a rest.
@@ -52,10 +59,16 @@ class ServerHealth {
   void doubted();
   // It refused a request and wants no more for so long; negative: it does not say.
   void request_refused(double now_s, double retry_after_s);
+  // A request, or the rest of an answer, has been waited for as long as it may take.
+  void request_silent(double now_s);
+  // A byte of an answer has come.
+  void request_answered();
 
   ServerState state(double now_s) const;
   // How long it wants no more, by its own word or while it rests; 0 where it takes requests.
   double rest_left_s(double now_s) const;
+  // It is down for the requests that it has not answered.
+  bool silent(double now_s) const { return up_ && now_s < silent_until_s_; }
   // It is down, and not for a request alone: a probe had no good answer either.
   bool unanswering() const { return !up_ && probe_failed_; }
 
@@ -73,6 +86,9 @@ class ServerHealth {
   double probe_at_least_s_ = -std::numeric_limits<double>::infinity();  // while it is up
   double rests_until_s_ = -std::numeric_limits<double>::infinity();
   double refuses_until_s_ = -std::numeric_limits<double>::infinity();  // as it said
+  int32_t silent_ = 0;  // requests, since it answered one
+  double silent_rest_s_;
+  double silent_until_s_ = -std::numeric_limits<double>::infinity();
 };
 
 }  // namespace jige::plan

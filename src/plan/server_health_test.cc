@@ -51,6 +51,54 @@ TEST(ServerHealth, GoesDownAtOnceWhereARequestFails) {
   EXPECT_FALSE(health.unanswering());
 }
 
+TEST(ServerHealth, RestsWhereItAnswersNoRequest) {
+  ServerHealth health({.probe_s = 1, .silent_max = 3, .silent_rest_s = 60});
+  probe(health, 0, true);
+  for (int i = 0; i < 2; ++i) health.request_silent(5);
+  health.request_answered();
+  for (int i = 0; i < 2; ++i) health.request_silent(10);
+  EXPECT_EQ(health.state(10), ServerState::kUp) << "not three in a row";
+  EXPECT_FALSE(health.silent(10));
+  health.request_silent(10);
+  EXPECT_TRUE(health.silent(10));
+  EXPECT_EQ(health.state(10), ServerState::kDown);
+  EXPECT_FALSE(health.unanswering()) << "what it has goes on";
+  probe(health, 11, true);
+  EXPECT_EQ(health.state(11), ServerState::kDown) << "that is no news";
+  health.request_silent(30);  // that was asked before
+  health.request_silent(30);
+  EXPECT_EQ(health.state(69.9), ServerState::kDown);
+  EXPECT_EQ(health.state(70.1), ServerState::kUp);
+  // The next one is enough, and takes it out for longer, within a bound.
+  double at_s = 100;
+  for (const double rest_s : {120, 240, 480, 600, 600}) {
+    health.request_silent(at_s);
+    EXPECT_EQ(health.state(at_s + rest_s - 1), ServerState::kDown) << rest_s;
+    EXPECT_EQ(health.state(at_s + rest_s + 1), ServerState::kUp) << rest_s;
+    at_s += 1000;
+  }
+  health.request_silent(at_s);
+  health.request_answered();
+  EXPECT_EQ(health.state(at_s), ServerState::kUp);
+}
+
+// Its probes go on meanwhile; when it has been gone it may be another process.
+TEST(ServerHealth, IsForgivenItsSilenceWhenItHasBeenGone) {
+  ServerHealth health({.probe_s = 1, .backoff_s = 0.25, .silent_max = 1, .silent_rest_s = 60});
+  probe(health, 0, true);
+  health.request_silent(0.5);
+  EXPECT_EQ(health.next_event_s(0.5), 1);
+  probe(health, 1, false);
+  EXPECT_FALSE(health.unanswering()) << "one may be lost";
+  probe(health, 1.25, false);
+  EXPECT_TRUE(health.unanswering());
+  probe(health, 2, true);
+  EXPECT_EQ(health.state(2), ServerState::kUp);
+  health.request_silent(3);
+  EXPECT_EQ(health.state(62.9), ServerState::kDown);
+  EXPECT_EQ(health.state(63.1), ServerState::kUp) << "as long as the first time";
+}
+
 TEST(ServerHealth, IsAskedSoonerWhereItIsDoubted) {
   ServerHealth health({.probe_s = 1, .backoff_s = 0.25});
   probe(health, 0, true);

@@ -35,16 +35,21 @@ std::string_view unread_kind(std::string_view start) {
 }
 
 Result<StoredImage> decode_stored(std::span<const std::byte> file, std::string_view where,
-                                  const DecodeLimits& limits) {
+                                  const DecodeLimits& limits, DecodePart part) {
+  if (std::cmp_greater(file.size(), limits.file_bytes_max)) {
+    return fail(Code::kInvalidArgument,
+                "{}: an image of {} bytes is larger than the limit of {}; make it smaller", where,
+                file.size(), limits.file_bytes_max);
+  }
   const std::string_view start(reinterpret_cast<const char*>(file.data()),
                                std::min<size_t>(file.size(), 12));
-  if (start.starts_with("\x89PNG\r\n\x1a\n")) return decode_png(file, where, limits);
-  if (start.starts_with("\xff\xd8\xff")) return decode_jpeg(file, where, limits);
+  if (start.starts_with("\x89PNG\r\n\x1a\n")) return decode_png(file, where, limits, part);
+  if (start.starts_with("\xff\xd8\xff")) return decode_jpeg(file, where, limits, part);
   if (start.starts_with("RIFF") && start.ends_with("WEBP")) {
-    return decode_webp(file, where, limits);
+    return decode_webp(file, where, limits, part);
   }
   if (start.starts_with("GIF87a") || start.starts_with("GIF89a")) {
-    return decode_gif(file, where, limits);
+    return decode_gif(file, where, limits, part);
   }
   if (const std::string_view kind = unread_kind(start); !kind.empty()) {
     return fail(Code::kUnsupported, "{}: is {}, which is not read; convert it to PNG or JPEG",
@@ -72,13 +77,16 @@ Status check_size(int64_t width, int64_t height, std::string_view where,
 
 Result<Image> decode_image(std::span<const std::byte> file, std::string_view where,
                            const DecodeLimits& limits) {
-  if (std::cmp_greater(file.size(), limits.file_bytes_max)) {
-    return fail(Code::kInvalidArgument,
-                "{}: an image of {} bytes is larger than the limit of {}; make it smaller", where,
-                file.size(), limits.file_bytes_max);
-  }
-  JIGE_TRY(StoredImage stored, decode_stored(file, where, limits));
+  JIGE_TRY(StoredImage stored, decode_stored(file, where, limits, DecodePart::kAll));
   return turn_upright(std::move(stored.image), stored.orientation);
+}
+
+Result<ImageSize> image_size(std::span<const std::byte> file, std::string_view where,
+                             const DecodeLimits& limits) {
+  JIGE_TRY(const StoredImage stored, decode_stored(file, where, limits, DecodePart::kHead));
+  ImageSize size{stored.image.width, stored.image.height};
+  if (changes_sides(stored.orientation)) std::swap(size.width, size.height);
+  return size;
 }
 
 }  // namespace jige::images

@@ -35,4 +35,14 @@ struct DecodeLimits {
 Result<Image> decode_image(std::span<const std::byte> file, std::string_view where,
                            const DecodeLimits& limits = {});
 
+struct ImageSize {
+  int32_t width = 0;
+  int32_t height = 0;
+};
+
+// The size of the image that decode_image gives, by what the file says of it: no pixel is read, and
+// no memory taken for one. Fails likewise, but for pixels that are damaged.
+Result<ImageSize> image_size(std::span<const std::byte> file, std::string_view where,
+                             const DecodeLimits& limits = {});
+
 }  // namespace jige::images

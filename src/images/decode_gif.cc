@@ -203,7 +203,7 @@ bool find_gif_picture(GifBytes& bytes, GifPicture& picture) {
 }  // namespace
 
 Result<StoredImage> decode_gif(std::span<const std::byte> file, std::string_view where,
-                               const DecodeLimits& limits) {
+                               const DecodeLimits& limits, DecodePart part) {
   GifBytes bytes(file);
   bytes.skip(6);  // which decode.cc looked at
   int32_t width = bytes.number();
@@ -225,6 +225,7 @@ Result<StoredImage> decode_gif(std::span<const std::byte> file, std::string_view
   height = std::max(height, picture.top + picture.height);
   JIGE_DO(check_size(width, height, where, limits));
   JIGE_DO(check_size(picture.width, picture.height, where, limits));
+  if (part == DecodePart::kHead) return stored_head(width, height, 1);
   const std::vector<uint8_t> pixels = read_gif_pixels(
       bytes, static_cast<size_t>(picture.width) * static_cast<size_t>(picture.height));
   if (pixels.empty()) {

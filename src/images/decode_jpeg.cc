@@ -148,7 +148,7 @@ tl::unexpected<Error> jpeg_failure(const JpegReading& reading, std::string_view 
 }  // namespace
 
 Result<StoredImage> decode_jpeg(std::span<const std::byte> file, std::string_view where,
-                                const DecodeLimits& limits) {
+                                const DecodeLimits& limits, DecodePart part) {
   JpegReading reading;
   if (!read_jpeg_header(reading, file.data(), file.size())) return jpeg_failure(reading, where);
   const jpeg_decompress_struct& info = reading.info;
@@ -160,6 +160,10 @@ Result<StoredImage> decode_jpeg(std::span<const std::byte> file, std::string_vie
                 where, colours);
   }
   const int orientation = orientation_of_segments(info);  // reading to the end frees them
+  if (part == DecodePart::kHead) {
+    return stored_head(static_cast<int32_t>(info.image_width),
+                       static_cast<int32_t>(info.image_height), orientation);
+  }
   Image image =
       make_image(static_cast<int32_t>(info.image_width), static_cast<int32_t>(info.image_height));
   std::vector<uint8_t> ink_row(colours == 4 ? 4 * static_cast<size_t>(info.image_width) : 0);

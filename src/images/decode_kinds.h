@@ -16,20 +16,28 @@
 
 namespace jige::images {
 
-// An image as it is stored, and how it has to be turned (orientation.h).
+// How much of a file is wanted: what it says of its size and orientation, or the pixels, too.
+enum class DecodePart { kHead, kAll };
+
+// An image as it is stored, and how it has to be turned (orientation.h). Of a head it has no bytes.
 struct StoredImage {
   Image image;
   int orientation = 1;
 };
 
 Result<StoredImage> decode_png(std::span<const std::byte> file, std::string_view where,
-                               const DecodeLimits& limits);
+                               const DecodeLimits& limits, DecodePart part);
 Result<StoredImage> decode_jpeg(std::span<const std::byte> file, std::string_view where,
-                                const DecodeLimits& limits);
+                                const DecodeLimits& limits, DecodePart part);
 Result<StoredImage> decode_webp(std::span<const std::byte> file, std::string_view where,
-                                const DecodeLimits& limits);
+                                const DecodeLimits& limits, DecodePart part);
 Result<StoredImage> decode_gif(std::span<const std::byte> file, std::string_view where,
-                               const DecodeLimits& limits);
+                               const DecodeLimits& limits, DecodePart part);
+
+// What there is of an image whose pixels are not wanted.
+inline StoredImage stored_head(int32_t width, int32_t height, int orientation) {
+  return {.image = {.width = width, .height = height, .rgb = {}}, .orientation = orientation};
+}
 
 // That an image of this size may be read. Fails with kInvalidArgument, with kCorrupt where a side
 // is none.

@@ -80,6 +80,20 @@ bool read_png_rows(PngReading& reading, uint8_t* rgb, size_t row_bytes, uint32_t
   return true;
 }
 
+// The Exif data, which may stand behind the pixels: chunks are a length, a name, data and a sum.
+std::span<const std::byte> find_exif_chunk(std::span<const std::byte> file) {
+  constexpr size_t kSignature = 8;
+  constexpr size_t kFraming = 12;
+  for (size_t at = kSignature; at + kFraming <= file.size();) {
+    size_t size = 0;
+    for (size_t i = 0; i < 4; ++i) size = size << 8 | std::to_integer<size_t>(file[at + i]);
+    if (size > file.size() - at - kFraming) return {};
+    if (std::memcmp(file.data() + at + 4, "eXIf", 4) == 0) return file.subspan(at + 8, size);
+    at += kFraming + size;
+  }
+  return {};
+}
+
 tl::unexpected<Error> png_failure(const PngReading& reading, std::string_view where) {
   return fail(Code::kCorrupt, "{}: this PNG is {}: {}; save the image anew", where,
               reading.is_short ? "cut off" : "damaged", reading.message);
@@ -88,7 +102,7 @@ tl::unexpected<Error> png_failure(const PngReading& reading, std::string_view wh
 }  // namespace
 
 Result<StoredImage> decode_png(std::span<const std::byte> file, std::string_view where,
-                               const DecodeLimits& limits) {
+                               const DecodeLimits& limits, DecodePart part) {
   PngReading reading(file);
   reading.png =
       png_create_read_struct(PNG_LIBPNG_VER_STRING, &reading, keep_png_error, ignore_png_warning);
@@ -98,6 +112,10 @@ Result<StoredImage> decode_png(std::span<const std::byte> file, std::string_view
   const uint32_t width = png_get_image_width(reading.png, reading.info);
   const uint32_t height = png_get_image_height(reading.png, reading.info);
   JIGE_DO(check_size(width, height, where, limits));
+  if (part == DecodePart::kHead) {
+    return stored_head(static_cast<int32_t>(width), static_cast<int32_t>(height),
+                       read_orientation(find_exif_chunk(file), {}));
+  }
   Image image = make_image(static_cast<int32_t>(width), static_cast<int32_t>(height));
   if (!read_png_rows(reading, image.rgb.data(), image.row_bytes(), height)) {
     return png_failure(reading, where);

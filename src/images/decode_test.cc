@@ -44,6 +44,22 @@ TEST(Decode, GivesThePixelsOfPillow) {
   EXPECT_EQ(kinds, (std::set<std::string>{".gif", ".jpg", ".png", ".webp"}));
 }
 
+TEST(Decode, KnowsTheSizeWithoutThePixels) {
+  for (const auto& [name, file] : image_files()) {
+    SCOPED_TRACE(name);
+    const Result<Image> image = decode(file);
+    const Result<ImageSize> size = image_size(bytes_of(file), "photo");
+    ASSERT_TRUE(image && size);
+    EXPECT_EQ(size->width, image->width);
+    EXPECT_EQ(size->height, image->height);
+    const int64_t pixels = int64_t{image->width} * image->height;
+    const auto refused = image_size(bytes_of(file), "photo", {.pixels_max = pixels - 1});
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, Code::kInvalidArgument);
+    EXPECT_FALSE(image_size(bytes_of(file.substr(0, 20)), "photo"));
+  }
+}
+
 // What is cut off at any place; of a GIF, where its first picture is not there in full.
 TEST(Decode, RefusesWhatEndsTooEarly) {
   for (const auto& [name, file] : image_files()) {

@@ -43,7 +43,7 @@ bool decode_first_picture(const WebPDemuxer* demuxer, Image& image) {
 }  // namespace
 
 Result<StoredImage> decode_webp(std::span<const std::byte> file, std::string_view where,
-                                const DecodeLimits& limits) {
+                                const DecodeLimits& limits, DecodePart part) {
   const WebPData data{reinterpret_cast<const uint8_t*>(file.data()), file.size()};
   const std::unique_ptr<WebPDemuxer, WebpDeleter> demuxer(WebPDemux(&data));
   if (!demuxer) {
@@ -52,14 +52,17 @@ Result<StoredImage> decode_webp(std::span<const std::byte> file, std::string_vie
   const uint32_t width = WebPDemuxGetI(demuxer.get(), WEBP_FF_CANVAS_WIDTH);
   const uint32_t height = WebPDemuxGetI(demuxer.get(), WEBP_FF_CANVAS_HEIGHT);
   JIGE_DO(check_size(width, height, where, limits));
+  const std::span<const std::byte> xmp = webp_chunk(demuxer.get(), "XMP ");
+  const int orientation = read_orientation(webp_chunk(demuxer.get(), "EXIF"),
+                                           {reinterpret_cast<const char*>(xmp.data()), xmp.size()});
+  if (part == DecodePart::kHead) {
+    return stored_head(static_cast<int32_t>(width), static_cast<int32_t>(height), orientation);
+  }
   Image image = make_image(static_cast<int32_t>(width), static_cast<int32_t>(height));
   if (!decode_first_picture(demuxer.get(), image)) {
     return fail(Code::kCorrupt, "{}: the pixels of this WebP are damaged; save the image anew",
                 where);
   }
-  const std::span<const std::byte> xmp = webp_chunk(demuxer.get(), "XMP ");
-  const int orientation = read_orientation(webp_chunk(demuxer.get(), "EXIF"),
-                                           {reinterpret_cast<const char*>(xmp.data()), xmp.size()});
   return StoredImage{std::move(image), orientation};
 }
 

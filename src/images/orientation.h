@@ -15,6 +15,9 @@ namespace jige::images {
 // and two zeros before it), else XMP data, else 1. Damaged data tell nothing.
 int read_orientation(std::span<const std::byte> exif, std::string_view xmp);
 
+// Whether width and height of an image change places where it is turned upright.
+inline bool changes_sides(int orientation) { return orientation >= 5 && orientation <= 8; }
+
 // The image upright.
 Image turn_upright(Image image, int orientation);
 

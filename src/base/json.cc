@@ -59,7 +59,8 @@ bool as_int(const Json& value, int64_t& out) {
 // one by one; beyond a few members this one keeps a map of them, so that its time is linear.
 class Builder final : public nlohmann::json_sax<Json> {
  public:
-  explicit Builder(int depth_max) : depth_max_(static_cast<size_t>(depth_max)) {}
+  Builder(int depth_max, size_t values_max)
+      : depth_max_(static_cast<size_t>(depth_max)), values_max_(values_max) {}
 
   Json& value() { return root_; }
   // Why the reading ended early: of the library's, without a place, and of ours.
@@ -128,7 +129,13 @@ class Builder final : public nlohmann::json_sax<Json> {
     container.push_back(std::move(value));
     return &container.back();
   }
+  bool count() {
+    if (value_count_++ < values_max_) return true;
+    refusal_ = fmt::format("the JSON has more than {} values", values_max_);
+    return false;
+  }
   bool put(Json value) {
+    if (!count()) return false;
     place(std::move(value));
     return true;
   }
@@ -137,6 +144,7 @@ class Builder final : public nlohmann::json_sax<Json> {
       refusal_ = fmt::format("JSON is nested deeper than {} levels", depth_max_);
       return false;
     }
+    if (!count()) return false;
     open_.push_back({place(std::move(container)), {}});
     return true;
   }
@@ -146,6 +154,8 @@ class Builder final : public nlohmann::json_sax<Json> {
   }
 
   const size_t depth_max_;
+  const size_t values_max_;
+  size_t value_count_ = 0;
   Json root_;
   std::vector<Open> open_;  // from the outermost in
   Json* member_ = nullptr;  // of the innermost object, whose value comes next
@@ -154,7 +164,8 @@ class Builder final : public nlohmann::json_sax<Json> {
 
 }  // namespace
 
-Result<Json> parse_json(std::string_view text, std::string_view where, int depth_max) {
+Result<Json> parse_json(std::string_view text, std::string_view where, int depth_max,
+                        size_t values_max) {
   const auto invalid = [&](std::string_view what) {
     return fail(Code::kCorrupt, "{}: not valid JSON: {}", where, json_error_text(what, text));
   };
@@ -163,7 +174,7 @@ Result<Json> parse_json(std::string_view text, std::string_view where, int depth
     return fail(Code::kCorrupt, "{}: JSON holds a NUL byte", where);
   }
   try {
-    Builder builder(depth_max);
+    Builder builder(depth_max, values_max);
     if (Json::sax_parse(text.begin(), text.end(), &builder)) return std::move(builder.value());
     if (builder.refusal().empty()) return invalid(builder.syntax_error());
     return fail(Code::kCorrupt, "{}: {}", where, builder.refusal());

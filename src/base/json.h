@@ -8,6 +8,7 @@
 // Threads: values; no shared state.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -25,10 +26,10 @@ inline constexpr size_t kJsonMembersMax = 16384;
 
 // Parses one JSON text, in time linear in its length. `where` names the source in errors. Of a name
 // given twice the last value counts. Fails with kCorrupt on a syntax error (with line and column),
-// on nesting deeper than `depth_max`, on an object of more than kJsonMembersMax members, on invalid
-// UTF-8 and on a NUL byte.
+// on nesting deeper than `depth_max`, on more than `values_max` values in all, on an object of more
+// than kJsonMembersMax members, on invalid UTF-8 and on a NUL byte.
 Result<Json> parse_json(std::string_view text, std::string_view where,
-                        int depth_max = kJsonDepthMax);
+                        int depth_max = kJsonDepthMax, size_t values_max = SIZE_MAX);
 
 // Serialises; invalid UTF-8 in strings becomes U+FFFD. indent < 0 writes one line.
 std::string dump_json(const Json& json, int indent = -1);

@@ -15,6 +15,14 @@ namespace {
 
 Result<Json> parse(std::string_view text) { return parse_json(text, "here"); }
 
+TEST(Json, HasNoMoreValuesThanAreAllowed) {
+  const std::string text = R"({"a": [1, null, {}], "b": "x"})";
+  EXPECT_TRUE(parse_json(text, "t", kJsonDepthMax, 6));
+  const auto refused = parse_json(text, "t", kJsonDepthMax, 5);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message, "t: the JSON has more than 5 values");
+}
+
 TEST(Json, ParsesAndPrintsInTheOrderOfTheText) {
   const std::string text = R"({"b":1,"a":[true,null,-2.5,"x\"é😀"],"c":{}})";
   const auto json = parse(text);

@@ -61,6 +61,13 @@ TWO_CALLS = [
     {"role": T, "content": "r2", "tool_call_id": "abcdefghi"},
 ]
 
+IMAGE = {"type": "image"}
+
+
+def part(text):
+    return {"type": "text", "text": text}
+
+
 CASES = [
     {"messages": talk((U, "Hello"))},
     {"messages": talk((U, "Hello")), "add_generation_prompt": True},
@@ -87,6 +94,11 @@ CASES = [
                   {"role": A, "content": "a", "reasoning_content": "because\n"}]},
     {"messages": [{"role": U, "content": "q"}, {"role": A, "content": "a", "reasoning": "why"}]},
     {"messages": talk((U, "u"), (A, "x")), "bos_token": "", "eos_token": ""},
+    {"messages": talk((S, "Look."), (U, [IMAGE, part("Both: "), IMAGE, part("?")])),
+     "add_generation_prompt": True, "variables": {"add_vision_id": True}},
+    {"messages": talk((U, [part("[IMG] "), IMAGE]), (A, "a cat"), (U, "Sure?")),
+     "add_generation_prompt": True},
+    {"messages": talk((U, [IMAGE, {"type": "audio"}]))},
 ]
 
 

@@ -38,6 +38,15 @@ class BlockHasher {
     std::memcpy(bytes, &low, sizeof bytes);
     add({bytes, sizeof bytes});
   }
+  // Of a file that the model reads as tokens, however long it is: bytes that only it has.
+  void add_image(std::string_view file) {
+    const uint64_t key = derive_key(0, file);
+    char bytes[sizeof key];
+    std::memcpy(bytes, &key, sizeof key);
+    for (size_t i = 0; i < RouteFacts::kImageTokens * RouteFacts::kBytesPerToken; i += sizeof key) {
+      add({bytes, sizeof bytes});
+    }
+  }
   int64_t token_count() const {
     return static_cast<int64_t>(byte_count_ / RouteFacts::kBytesPerToken) + 1;
   }
@@ -50,22 +59,35 @@ class BlockHasher {
   size_t byte_count_ = 0;
 };
 
+// Whether an object has an image as the messages of the Anthropic API do.
+bool is_coded_source(const Json& object) {
+  const auto type = object.find("type");
+  return type != object.end() && *type == "base64";
+}
+
 // Everything in a value, member by member. Marks that clients move from turn to turn to say what is
 // to be cached are no part of the prompt.
 void add_value(BlockHasher& hasher, const Json& value) {
   if (value.is_object()) {
     hasher.add("{");
+    const bool is_coded = is_coded_source(value);
     for (const auto& [name, member] : value.items()) {
       if (name == "cache_control") continue;
       hasher.add(name);
-      add_value(hasher, member);
+      if (is_coded && name == "data" && member.is_string()) {
+        hasher.add_image(member.get_ref<const std::string&>());
+      } else {
+        add_value(hasher, member);
+      }
     }
   } else if (value.is_array()) {
     hasher.add("[");
     for (const Json& element : value) add_value(hasher, element);
   } else if (value.is_string()) {
+    const auto& text = value.get_ref<const std::string&>();
     hasher.add("\"");
-    hasher.add(value.get_ref<const std::string&>());
+    if (text.starts_with("data:image/")) return hasher.add_image(text);
+    hasher.add(text);
   } else if (value.is_number_integer()) {
     hasher.add_id(value.get<int64_t>());
   } else {

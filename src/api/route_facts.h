@@ -6,7 +6,8 @@
 // A prompt is taken as bytes: everything a template renders of it (tools, system, messages), in
 // that order, or the text or ids of a completion; an id counts as four bytes. Every kBlockBytes of
 // them a hash of all so far is put down, so that two prompts with a common beginning have common
-// hashes. Bytes stand for tokens, four for one: a router has no tokenizer. Hashes begin with the
+// hashes. Bytes stand for tokens, four for one: a router has no tokenizer; an image counts as if it
+// were of one size, and by what it is. Hashes begin with the
 // model, the cache_salt and the kind of prompt, since servers share no cached beginning across
 // these. What has the wrong type is passed over: the server will say so.
 //
@@ -27,7 +28,8 @@ namespace jige::api {
 struct RouteFacts {
   static constexpr size_t kBlockBytes = 128;
   static constexpr size_t kBytesPerToken = 4;
-  static constexpr size_t kBlocksMax = 4096;  // half a MiB of a prompt
+  static constexpr size_t kImageTokens = 1024;  // an image counts as so many, whatever its size
+  static constexpr size_t kBlocksMax = 4096;    // half a MiB of a prompt
 
   std::string model;  // empty: not said
   std::vector<uint64_t> prefix;

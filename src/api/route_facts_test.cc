@@ -54,6 +54,30 @@ TEST(RouteFacts, TellsPromptsApartFromWhereTheyDiffer) {
   }
 }
 
+TEST(RouteFacts, AnImageIsAsLongAsAnyOtherAndKnownAgain) {
+  const auto chat = [](const std::string& image, const std::string& text) {
+    const Json part = {{"type", "image_url"}, {"image_url", {{"url", image}}}};
+    const Json parts = Json::array({part, {{"type", "text"}, {"text", text}}});
+    return route_facts(kChatPath,
+                       {{"messages", Json::array({{{"role", "user"}, {"content", parts}}})}});
+  };
+  const std::string small = "data:image/png;base64,AAAA";
+  const std::string large = "data:image/png;base64," + std::string(3'000'000, 'A');
+  const RouteFacts one = chat(large, "what is it?");
+  EXPECT_EQ(one.prompt_tokens, chat(small, "what is it?").prompt_tokens);
+  EXPECT_NEAR(static_cast<double>(one.prompt_tokens), 1024, 40);
+  EXPECT_EQ(common(one, chat(large, std::string(1000, 'x'))), one.prefix.size());
+  EXPECT_LT(common(one, chat(large + "A", "what is it?")), 3u);
+  const auto message = [](const std::string& data) {
+    const Json source = {{"type", "base64"}, {"media_type", "image/png"}, {"data", data}};
+    const Json parts = Json::array({{{"type", "image"}, {"source", source}}});
+    return route_facts("/v1/messages",
+                       {{"messages", Json::array({{{"role", "user"}, {"content", parts}}})}});
+  };
+  EXPECT_NEAR(static_cast<double>(message(large).prompt_tokens), 1024, 40);
+  EXPECT_LT(common(message(large), message(small)), 3u);
+}
+
 TEST(RouteFacts, SharesNothingAcrossModelsSaltsAndKindsOfPrompt) {
   const Json body = chat_of({std::string(2000, 'x')});
   const RouteFacts plain = route_facts(kChatPath, body);

@@ -66,6 +66,42 @@ void ChatForm::add_message(Json message, std::string own) {
   messages.push_back(std::move(message));
 }
 
+void ChatForm::add_text(const std::string& text) {
+  api::add_text(body_["messages"].back()["content"], text);
+}
+
+void ChatForm::add_image(Json part, std::string own, std::string own_url) {
+  Json& messages = body_["messages"];
+  Json& content = messages.back()["content"];
+  add_part(content, std::move(part));
+  std::string place =
+      fmt::format("messages[{}].content[{}]", messages.size() - 1, content.size() - 1);
+  name(place + ".image_url.url", std::move(own_url));
+  name(std::move(place), std::move(own));
+}
+
+Wrong ChatForm::add_content(const Json& content, const std::string& where,
+                            std::span<const std::string_view> texts, const ImagePart& image) {
+  add_text("");
+  if (!content.is_array()) {
+    auto text = content_text(content, where, texts);
+    if (!text) return std::move(text.error());
+    add_text(*text);
+    return std::nullopt;
+  }
+  for (size_t i = 0; i < content.size(); ++i) {
+    const std::string place = fmt::format("{}[{}]", where, i);
+    if (member_of(content[i], "type") == image.type) {
+      if (Wrong wrong = image.add(*this, content[i], place)) return wrong;
+      continue;
+    }
+    auto text = part_text(content[i], place, texts);
+    if (!text) return std::move(text.error());
+    add_text(*text);
+  }
+  return std::nullopt;
+}
+
 void ChatForm::add_call(Json call, std::string own) {
   Json& messages = body_["messages"];
   Json& calls = messages.back()["tool_calls"];
@@ -96,7 +132,7 @@ ApiResult<int64_t> ChatForm::count_tokens(const ServedModel& model,
   if (fields.error()) return tl::unexpected(renamed(*fields.error()));
   const auto prompt = encode_messages(fields, tools, model, limits);
   if (!prompt) return tl::unexpected(renamed(prompt.error()));
-  return std::ssize(prompt->ids);
+  return prompt->token_count();
 }
 
 ApiError ChatForm::renamed(ApiError error) const {
@@ -119,23 +155,6 @@ ApiError ChatForm::renamed(ApiError error) const {
   error.param = best->second + rest;
   if (error.message.starts_with(old)) error.message.replace(0, old.size(), error.param);
   return error;
-}
-
-ApiResult<std::string> content_text(const Json& content, const std::string& where,
-                                    std::span<const std::string_view> types) {
-  if (content.is_string()) return content.get<std::string>();
-  if (!content.is_array()) {
-    return tl::unexpected(bad_field(where, "{} must be a text or a list of parts, found {}", where,
-                                    content.is_null() ? "nothing" : shown_value(content)));
-  }
-  Json parts = content;
-  for (Json& part : parts) {
-    const Json* type = find_field(part, "type");
-    if (!type || !type->is_string()) continue;
-    const bool known = std::ranges::find(types, type->get_ref<const std::string&>()) != types.end();
-    if (known) part["type"] = "text";
-  }
-  return join_parts(parts, where);
 }
 
 const Json& member_of(const Json& object, std::string_view name) {

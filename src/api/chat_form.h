@@ -24,6 +24,15 @@ namespace jige::api {
 // What is wrong with a field, if anything.
 using Wrong = std::optional<ApiError>;
 
+class ChatForm;
+
+// How a protocol writes images among the parts of a content.
+struct ImagePart {
+  std::string_view type;
+  // Adds one to the last message, by ChatForm::add_image. `where`: the part.
+  Wrong (*add)(ChatForm& form, const Json& part, const std::string& where);
+};
+
 class ChatForm {
  public:
   // Takes over the fields that both have under one name, extensions of other servers among them.
@@ -32,6 +41,15 @@ class ChatForm {
   void set(const std::string& name, Json value, std::string own);
   // Adds a message that comes from the field `own`.
   void add_message(Json message, std::string own);
+  // Adds a text to the content of the last message, which must be there.
+  void add_text(const std::string& text);
+  // Adds a part {"type": "image_url", …} that comes from the field `own` to the content of the last
+  // message, which must be there; its URL comes from the field `own_url`.
+  void add_image(Json part, std::string own, std::string own_url);
+  // Adds a content to that of the last message, which must be there: a text, or a list of parts
+  // that are images or of one of the types `texts`.
+  Wrong add_content(const Json& content, const std::string& where,
+                    std::span<const std::string_view> texts, const ImagePart& image);
   // Adds a call to the last message, which must be there.
   void add_call(Json call, std::string own);
   // The message added last, if it is of this role; else nullptr.
@@ -57,11 +75,6 @@ class ChatForm {
   std::vector<std::pair<std::string, std::string>> names_;
   std::vector<std::pair<std::string, std::string>> insides_;
 };
-
-// The content of a message as one text: it is a text, or a list of parts whose type is one of
-// `types`. Errors name the part, behind `where`.
-ApiResult<std::string> content_text(const Json& content, const std::string& where,
-                                    std::span<const std::string_view> types);
 
 // The member; null where it is absent, or `object` none.
 const Json& member_of(const Json& object, std::string_view name);

@@ -6,6 +6,7 @@
 #include "api/constraint_fields.h"
 #include "api/content_parts.h"
 #include "api/refused_fields.h"
+#include "api/request_images.h"
 #include "text/chat_encode.h"
 #include "text/reasoning.h"
 
@@ -31,16 +32,15 @@ ApiResult<std::string> read_role(const Json& message, const std::string& where,
                                   param, it == message.end() ? "nothing" : shown_value(*it)));
 }
 
-// The content of a message: a text, or none where `may_lack` says that another member is there for
-// it.
-ApiResult<Json> read_content(const Json& message, const std::string& where, bool may_lack) {
+// The content of a message: a text, a list of parts with images, or none where `may_lack` says that
+// another member is there for it.
+ApiResult<Json> read_content(const Json& message, const std::string& where, bool may_lack,
+                             std::string_view role, RequestImages& images) {
   const std::string param = where + ".content";
   const auto content = message.find("content");
   if (content != message.end() && content->is_string()) return *content;
   if (content != message.end() && content->is_array()) {
-    auto joined = join_parts(*content, param);
-    if (!joined) return tl::unexpected(std::move(joined.error()));
-    return Json(std::move(*joined));
+    return read_parts(*content, param, role, images);
   }
   if (may_lack && (content == message.end() || content->is_null())) return Json();
   return tl::unexpected(bad_field(param, "{} must be a text or a list of parts, found {}", param,
@@ -64,7 +64,7 @@ void join_before_calls(Json& message) {
 }
 
 ApiResult<Json> read_message(const Json& message, const std::string& where,
-                             const ServedModel& model) {
+                             const ServedModel& model, RequestImages& images) {
   if (!message.is_object()) {
     return tl::unexpected(
         bad_field(where, "{} must be an object, found {}", where, shown_value(message)));
@@ -83,7 +83,7 @@ ApiResult<Json> read_message(const Json& message, const std::string& where,
   // An answer that ended inside its reasoning has no content.
   const bool reasoned = *role == "assistant" &&
                         (has_text(message, "reasoning_content") || has_text(message, "reasoning"));
-  auto content = read_content(message, where, reasoned || !calls.is_null());
+  auto content = read_content(message, where, reasoned || !calls.is_null(), *role, images);
   if (!content) return content;
   if (content->is_null() && calls.is_null()) *content = "";
   Json read = {{"role", *role}, {"content", std::move(*content)}};
@@ -99,7 +99,7 @@ ApiResult<Json> read_message(const Json& message, const std::string& where,
 }
 
 ApiResult<Json> read_messages(const FieldReader& fields, const ServedModel& model,
-                              const RequestLimits& limits) {
+                              const RequestLimits& limits, RequestImages& images) {
   const Json* list = fields.find("messages");
   const auto most = static_cast<size_t>(limits.messages_max);
   if (!list || !list->is_array() || list->empty() || list->size() > most) {
@@ -108,7 +108,7 @@ ApiResult<Json> read_messages(const FieldReader& fields, const ServedModel& mode
   }
   Json messages = Json::array();
   for (size_t i = 0; i < list->size(); ++i) {
-    auto message = read_message((*list)[i], fmt::format("messages[{}]", i), model);
+    auto message = read_message((*list)[i], fmt::format("messages[{}]", i), model, images);
     if (!message) return tl::unexpected(std::move(message.error()));
     messages.push_back(std::move(*message));
   }
@@ -180,6 +180,22 @@ void read_logprobs(FieldReader& fields, const RequestLimits& limits, GenerationF
   read.engine.top_count = static_cast<int>(top.value_or(0));
 }
 
+// Cuts a prompt where that is asked for, before an answer of `tokens_max`. 400 where the context
+// has no room for it, and where images are asked for what texts have.
+std::optional<ApiError> fit_prompt(const PromptFields& fields, int64_t tokens_max,
+                                   const ServedModel& model, ChatPrompt& prompt) {
+  if (!prompt.images.empty()) {
+    if (fields.truncate) {
+      return unsupported_field("truncate_prompt_tokens", "cutting prompts with images is");
+    }
+    if (fields.shown.any()) {
+      return unsupported_field("prompt_logprobs", "log-probabilities of prompts with images are");
+    }
+  }
+  if (fields.truncate) fields.cut(prompt.ids, tokens_max, model.context_max);
+  return check_prompt_length(static_cast<size_t>(prompt.token_count()), model, "messages");
+}
+
 }  // namespace
 
 ApiResult<ChatPrompt> encode_messages(FieldReader& fields, const ToolRequest& tools,
@@ -195,7 +211,8 @@ ApiResult<ChatPrompt> encode_messages(FieldReader& fields, const ToolRequest& to
   const bool continues = read_continuing(fields, generation_prompt);
   const Json variables = read_variables(fields);
   if (fields.error()) return tl::unexpected(*fields.error());
-  const auto messages = read_messages(fields, model, limits);
+  RequestImages images(model, limits);
+  const auto messages = read_messages(fields, model, limits, images);
   if (!messages) return tl::unexpected(messages.error());
   const text::ChatOptions options{.add_generation_prompt = generation_prompt,
                                   .tools = tools.tools.is_null() ? nullptr : &tools.tools,
@@ -205,7 +222,9 @@ ApiResult<ChatPrompt> encode_messages(FieldReader& fields, const ToolRequest& to
       encode(model.tokenizer, *model.chat_template, *messages, options);
   // A conversation that the template refuses, or that passes the template's own limits.
   if (!ids) return tl::unexpected(to_text_error(ids.error(), "messages"));
-  ChatPrompt prompt{.ids = std::move(*ids)};
+  if (auto error = images.check_places(*ids)) return tl::unexpected(std::move(*error));
+  ChatPrompt prompt{.ids = std::move(*ids), .image_tokens = images.more_tokens()};
+  prompt.images = std::move(images).take();
   if (continues) prompt.continued = messages->back()["content"].get<std::string>();
   return prompt;
 }
@@ -237,14 +256,11 @@ ApiResult<PreparedRequest> prepare_chat(const Json& body, const ServedModel& mod
   }
   auto prompt = encode_messages(fields, tools, model, limits);
   if (!prompt) return tl::unexpected(std::move(prompt.error()));
-  if (shown.truncate) {
-    shown.cut(prompt->ids, newer ? *newer : older.value_or(1), model.context_max);
-  }
-  if (auto error = check_prompt_length(prompt->ids.size(), model, "messages")) {
+  if (auto error = fit_prompt(shown, newer ? *newer : older.value_or(1), model, *prompt)) {
     return tl::unexpected(std::move(*error));
   }
 
-  const int64_t room = model.context_max - std::ssize(prompt->ids);
+  const int64_t room = model.context_max - prompt->token_count();
   const int64_t usual = std::min(model.tokens_default.value_or(room), room);
   read.engine.tokens_max = newer ? *newer : older.value_or(usual);
   if (read.engine.tokens_min > read.engine.tokens_max) {
@@ -269,7 +285,9 @@ ApiResult<PreparedRequest> prepare_chat(const Json& body, const ServedModel& mod
                            .logprobs = read.logprobs,
                            .prompt = shown.shown,
                            .tools = std::move(tools),
+                           .images = std::move(prompt->images),
                            .include_reasoning = include_reasoning};
+  prepared.prompt_tokens = std::ssize(read.engine.prompt) + prompt->image_tokens;
   prepared.engine.push_back(std::move(read.engine));
   if (auto error = check_score_count(prepared.engine, limits)) {
     return tl::unexpected(std::move(*error));

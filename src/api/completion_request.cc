@@ -10,6 +10,9 @@ namespace jige::api {
 namespace {
 
 constexpr int64_t kTokensDefault = 16;  // the OpenAI API's
+// Of a body, which take many times their text: what 8 MiB may hold. Larger bodies have long texts,
+// such as images.
+constexpr size_t kBodyValuesMax = size_t{4} << 20;
 
 ApiError too_long(std::string_view found, const ServedModel& model, std::string_view param) {
   ApiError error = bad_field(std::string(param),
@@ -88,7 +91,7 @@ ApiResult<std::vector<const Json*>> list_prompts(const FieldReader& fields, int3
 }  // namespace
 
 ApiResult<Json> parse_body(std::string_view body) {
-  Result<Json> parsed = parse_json(body, "the body");
+  Result<Json> parsed = parse_json(body, "the body", kJsonDepthMax, kBodyValuesMax);
   if (!parsed) {
     return tl::unexpected(ApiError{.message = std::move(parsed.error().message)});
   }
@@ -150,6 +153,7 @@ ApiResult<PreparedRequest> prepare_completion(const Json& body, const ServedMode
   if (auto error = check_score_count(prepared.engine, limits)) {
     return tl::unexpected(std::move(*error));
   }
+  prepared.prompt_tokens = std::ssize(prepared.engine.front().prompt);
   return prepared;
 }
 

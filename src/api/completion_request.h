@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "api/generation_fields.h"
+#include "api/image_reader.h"
 #include "api/prompt_fields.h"
 #include "api/tool_fields.h"
 
@@ -24,6 +25,9 @@ struct PreparedRequest {
   PromptWishes prompt;
   std::vector<std::optional<std::string>> prompt_texts;  // of prompts that are echoed
   ToolRequest tools;
+  // For the prompt of a chat, which has a placeholder for each until they are read.
+  std::vector<ImageFile> images;
+  int64_t prompt_tokens = 0;      // of the first prompt, images included
   bool include_reasoning = true;  // where engine requests say that there may be some
   Json echo;                      // for AnswerHead
   int32_t choice_count() const { return engine.front().choice_count; }

@@ -89,6 +89,34 @@ void GenerationSession::start() {
       if (const auto session = weak.lock()) session->open_stream();
     });
   }
+  if (over_) return;
+  if (request_.images.empty()) return submit();
+  read_images();
+}
+
+void GenerationSession::read_images() {
+  ImageReader::Job job{.prompt = std::move(request_.engine.front().prompt),
+                       .files = std::move(request_.images),
+                       .cancelled = cancelled_,
+                       .done = [self = shared_from_this()](ApiResult<serve::ImagePrompt> prompt) {
+                         self->responder_->post([self, prompt = std::move(prompt)]() mutable {
+                           self->on_images(std::move(prompt));
+                         });
+                       }};
+  if (const auto refusal = model_.images->read(std::move(job))) fail_with(*refusal);
+}
+
+void GenerationSession::on_images(ApiResult<serve::ImagePrompt> prompt) {
+  if (over_) return;
+  if (!prompt) return fail_with(prompt.error());
+  serve::EngineRequest& request = request_.engine.front();
+  request.prompt = std::move(prompt->ids);
+  request.given = std::move(prompt->given);
+  request.cache_salt ^= prompt->cache_salt;
+  submit();
+}
+
+void GenerationSession::submit() {
   for (size_t i = 0; i < prompt_count_ && !over_; ++i) {
     auto sink = std::make_shared<SessionSink>(shared_from_this(), responder_, i);
     const auto id = model_.engine->submit(std::move(request_.engine[i]), std::move(sink));
@@ -272,7 +300,7 @@ void GenerationSession::fail_with(const ApiError& error) {
 }
 
 void GenerationSession::cancel() {
-  over_ = true;
+  over_ = *cancelled_ = true;
   for (const serve::RequestId id : ids_) model_.engine->cancel(id);
 }
 

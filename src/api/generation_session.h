@@ -6,14 +6,18 @@
 // stream begins with its first token, or when the client has heard nothing for a while
 // (Responder::on_silence). An error before it begins becomes a status; later, an "error" frame that
 // ends the stream.
+// Images of the prompt are read first, by the model's ImageReader, which is told when the client
+// goes.
 // Invariants: (1) after over_ no event has an effect, and nothing is written but a whole answer, or
 //             the end of a stream, that is being made.
 //             (2) every engine request of the session has ended, or has been cancelled, when over_.
-// Threads: the server's thread; sinks run on the engine's, and whole answers with
+// Threads: the server's thread; sinks run on the engine's, images are read on their reader's, and
+// whole answers with
 // log-probabilities, at a stream's end too, are written out by the work queue, when the session
 // changes no more.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -33,8 +37,12 @@ class GenerationSession : public std::enable_shared_from_this<GenerationSession>
   GenerationSession(AnswerHead head, PreparedRequest request, const ServedModel& model,
                     WorkQueue& work, std::shared_ptr<Responder> responder);
 
-  // Hands the prompts to the engine, unless the client has gone by now.
+  // Has the images read, if there are some, and hands the prompts to the engine, unless the client
+  // has gone by now.
   void start();
+
+  // The prompt with its images.
+  void on_images(ApiResult<serve::ImagePrompt> prompt);
 
   // Events of prompt `prompt`.
   void on_prompt(size_t prompt, std::vector<ops::TokenScore> scores);
@@ -44,6 +52,8 @@ class GenerationSession : public std::enable_shared_from_this<GenerationSession>
   void on_failed(const Error& error);
 
  private:
+  void read_images();
+  void submit();
   void fail_with(const ApiError& error);
   void cancel();
   void open_stream();
@@ -79,6 +89,8 @@ class GenerationSession : public std::enable_shared_from_this<GenerationSession>
   std::vector<ToolCallParser> parsers_;                 // one a choice; none without tools
   std::vector<int64_t> text_offsets_;                   // characters of each choice that were sent
   std::vector<serve::RequestReport> reports_;
+  // Nobody waits for the images.
+  const std::shared_ptr<std::atomic<bool>> cancelled_ = std::make_shared<std::atomic<bool>>(false);
   bool opened_ = false;     // the client has the head of a stream
   bool streaming_ = false;  // and its first frames
   bool over_ = false;

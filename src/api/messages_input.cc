@@ -2,6 +2,8 @@
 
 #include <span>
 
+#include "api/content_parts.h"
+
 namespace jige::api {
 namespace {
 
@@ -10,22 +12,10 @@ constexpr std::string_view kTextBlocks[] = {"text"};
 // Turns of one role that follow one another are one, in which a line feed parts what they say.
 void say(ChatForm& form, const std::string& role, const std::string& text,
          const std::string& where) {
-  Json* open = form.open_message(role);
-  if (!open) return form.add_message({{"role", role}, {"content", text}}, where);
-  const bool has_text = member_of(*open, "content").is_string();
-  append_text(*open, "content", has_text ? "\n" + text : text);
-}
-
-// The text of a block, which must be of type "text".
-ApiResult<std::string> block_text(const Json& block, const std::string& where) {
-  // As a list of one, whose place is told without the number.
-  auto text = content_text(Json::array({block}), where, kTextBlocks);
-  if (text) return text;
-  ApiError& error = text.error();
-  const std::string place = where + "[0]";
-  if (error.param.starts_with(place)) error.param.replace(0, place.size(), where);
-  if (error.message.starts_with(place)) error.message.replace(0, place.size(), where);
-  return text;
+  const Json* open = form.open_message(role);
+  if (!open) form.add_message({{"role", role}, {"content", nullptr}}, where);
+  const bool goes_on = open && ends_with_text(member_of(*open, "content"));
+  form.add_text(goes_on ? "\n" + text : text);
 }
 
 ApiResult<std::string> text_member(const Json& block, const std::string& where, const char* name) {
@@ -36,49 +26,64 @@ ApiResult<std::string> text_member(const Json& block, const std::string& where, 
                                   value.is_null() ? "nothing" : shown_value(value)));
 }
 
-// What the user says between results of tools.
-class UserMessage {
- public:
-  UserMessage(ChatForm& form, std::string where) : form_(form), where_(std::move(where)) {}
-
-  Wrong add(const Json& block, const std::string& place) {
-    if (member_of(block, "type") == "tool_result") return add_result(block, place);
-    auto text = block_text(block, place);
-    if (!text) return std::move(text.error());
-    if (!text_) text_.emplace();
-    *text_ += *text;
-    return std::nullopt;
+Wrong add_image_block(ChatForm& form, const Json& block, const std::string& where) {
+  const Json& source = member_of(block, "source");
+  const Json& type = member_of(source, "type");
+  const std::string place = where + ".source";
+  const bool coded = type == "base64";
+  if (!coded && type != "url") {
+    const std::string param = place + ".type";
+    return bad_field(param, "{} must be base64, found {}; no files are kept here", param,
+                     type.is_null() ? "nothing" : shown_value(type));
   }
-  void finish() {
-    if (!text_) return;
-    say(form_, "user", *text_, where_);
-    text_.reset();
+  Json url = member_of(source, "url");
+  if (coded) {
+    const auto media_type = text_member(source, place, "media_type");
+    if (!media_type) return media_type.error();
+    const auto data = text_member(source, place, "data");
+    if (!data) return data.error();
+    url = "data:" + *media_type + ";base64," + *data;
   }
+  Json image = {{"type", "image_url"}, {"image_url", {{"url", std::move(url)}}}};
+  form.add_image(std::move(image), where, place + (coded ? ".data" : ".url"));
+  return std::nullopt;
+}
 
- private:
-  Wrong add_result(const Json& block, const std::string& place) {
-    finish();
-    auto id = text_member(block, place, "tool_use_id");
-    if (!id) return std::move(id.error());
-    const Json& content = member_of(block, "content");
-    auto text = content.is_null() ? ApiResult<std::string>("")
-                                  : content_text(content, place + ".content", kTextBlocks);
-    if (!text) return std::move(text.error());
-    form_.add_message({{"role", "tool"}, {"tool_call_id", *id}, {"content", *text}}, place);
-    return std::nullopt;
-  }
+constexpr ImagePart kImageBlock = {.type = "image", .add = add_image_block};
 
-  ChatForm& form_;
-  const std::string where_;
-  std::optional<std::string> text_;
-};
+Wrong add_result(ChatForm& form, const Json& block, const std::string& place) {
+  auto id = text_member(block, place, "tool_use_id");
+  if (!id) return std::move(id.error());
+  form.add_message({{"role", "tool"}, {"tool_call_id", *id}, {"content", ""}}, place);
+  const Json& content = member_of(block, "content");
+  if (content.is_null()) return std::nullopt;
+  return form.add_content(content, place + ".content", kTextBlocks, kImageBlock);
+}
 
+// What the user says between results of tools is one message.
 Wrong add_user_turn(ChatForm& form, const Json& blocks, const std::string& where) {
-  UserMessage message(form, where);
+  bool begun = false;  // a message of the user, by this turn
   for (size_t i = 0; i < blocks.size(); ++i) {
-    if (Wrong wrong = message.add(blocks[i], fmt::format("{}.content[{}]", where, i))) return wrong;
+    const Json& block = blocks[i];
+    const std::string place = fmt::format("{}.content[{}]", where, i);
+    if (member_of(block, "type") == "tool_result") {
+      if (Wrong wrong = add_result(form, block, place)) return wrong;
+      begun = false;
+    } else if (member_of(block, "type") == kImageBlock.type) {
+      if (!form.open_message("user")) form.add_message({{"role", "user"}, {"content", ""}}, where);
+      if (Wrong wrong = kImageBlock.add(form, block, place)) return wrong;
+      begun = true;
+    } else {
+      const auto text = part_text(block, place, kTextBlocks);
+      if (!text) return text.error();
+      if (begun) {
+        form.add_text(*text);
+      } else {
+        say(form, "user", *text, where);
+      }
+      begun = true;
+    }
   }
-  message.finish();
   return std::nullopt;
 }
 
@@ -94,7 +99,8 @@ Wrong add_answer_block(ChatForm& form, const Json& block, const std::string& pla
     return std::nullopt;
   }
   const bool thinking = type == "thinking";
-  auto text = thinking ? text_member(block, place, "thinking") : block_text(block, place);
+  auto text =
+      thinking ? text_member(block, place, "thinking") : part_text(block, place, kTextBlocks);
   if (!text) return std::move(text.error());
   append_text(*form.open_answer(), thinking ? "reasoning_content" : "content",
               parted ? "\n" + *text : *text);

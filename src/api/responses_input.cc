@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "api/content_parts.h"
+
 namespace jige::api {
 namespace {
 
@@ -28,6 +30,19 @@ void add_answer_text(ChatForm& form, std::string text, const std::string& where)
   append_text(*open, "content", text);
 }
 
+Wrong add_input_image(ChatForm& form, const Json& part, const std::string& where) {
+  if (find_field(part, "file_id")) {
+    const std::string param = where + ".file_id";
+    return bad_field(
+        param, "{}: no files are kept here; send the image as a data: URL in image_url", param);
+  }
+  Json image = {{"type", "image_url"}, {"image_url", {{"url", member_of(part, "image_url")}}}};
+  form.add_image(std::move(image), where, where + ".image_url");
+  return std::nullopt;
+}
+
+constexpr ImagePart kInputImage = {.type = "input_image", .add = add_input_image};
+
 Wrong add_message_item(ChatForm& form, const Json& item, const std::string& where) {
   const Json& role = member_of(item, "role");
   const bool known =
@@ -38,14 +53,15 @@ Wrong add_message_item(ChatForm& form, const Json& item, const std::string& wher
     return bad_field(param, "{} must be user, assistant, system or developer, found {}", param,
                      role.is_null() ? "nothing" : shown_value(role));
   }
-  auto text = content_text(member_of(item, "content"), where + ".content", kTextParts);
-  if (!text) return std::move(text.error());
+  const Json& content = member_of(item, "content");
   if (role == "assistant") {
+    auto text = content_text(content, where + ".content", kTextParts);
+    if (!text) return std::move(text.error());
     add_answer_text(form, std::move(*text), where);
-  } else {
-    form.add_message({{"role", role}, {"content", std::move(*text)}}, where);
+    return std::nullopt;
   }
-  return std::nullopt;
+  form.add_message({{"role", role}, {"content", nullptr}}, where);
+  return form.add_content(content, where + ".content", kTextParts, kInputImage);
 }
 
 Wrong add_call_item(ChatForm& form, const Json& item, const std::string& where) {
@@ -65,10 +81,8 @@ Wrong add_output_item(ChatForm& form, const Json& item, const std::string& where
     return bad_field(param, "{} must be a text, found {}", param,
                      id.is_null() ? "nothing" : shown_value(id));
   }
-  auto text = content_text(member_of(item, "output"), where + ".output", kTextParts);
-  if (!text) return std::move(text.error());
-  form.add_message({{"role", "tool"}, {"tool_call_id", id}, {"content", std::move(*text)}}, where);
-  return std::nullopt;
+  form.add_message({{"role", "tool"}, {"content", nullptr}, {"tool_call_id", id}}, where);
+  return form.add_content(member_of(item, "output"), where + ".output", kTextParts, kInputImage);
 }
 
 Wrong add_reasoning_item(ChatForm& form, const Json& item, const std::string& where) {

@@ -27,6 +27,7 @@
 namespace jige::api {
 
 class AdapterLoader;  // adapter_loader.h
+class ImageReader;    // image_reader.h
 
 // The model itself, or one of its adapters, which stays loaded meanwhile.
 struct ChosenAdapter {
@@ -69,6 +70,7 @@ struct ServedModel {
   bool has_reasoning = false;                  // chat answers may begin with it (text/reasoning.h)
   std::optional<ServedEmbedding> embedding;    // it makes vectors of texts, and no answers
   std::optional<ServedPairs> pairs;            // it judges pairs of texts, and gives no answers
+  std::shared_ptr<ImageReader> images;         // null: it reads text alone
   text::Tokenizer tokenizer;
   std::shared_ptr<grammar::ConstraintCompiler> constraints;  // over its tokens
   serve::Engine* engine = nullptr;
@@ -103,6 +105,8 @@ struct RequestLimits {
   int32_t bad_words_max = 64;
   int64_t embedding_inputs_max = 2048;      // of one request for vectors, or documents
   int64_t embedding_numbers_max = 1 << 23;  // of all its vectors together
+  int32_t images_max = 32;
+  int64_t image_pixels_max = 64'000'000;  // of all images of a request
 };
 
 }  // namespace jige::api

@@ -8,6 +8,7 @@
 #include "api/chat_request.h"
 #include "api/embedding_request.h"
 #include "api/generation_session.h"
+#include "api/image_reader.h"
 #include "api/messages_request.h"
 #include "api/page.h"
 #include "api/rerank_request.h"
@@ -63,6 +64,13 @@ Service::Service(ServiceOptions options)
       loading_({.thread_count = 1, .jobs_max = kLoadsMax}) {}
 
 Service::~Service() { stop(); }
+
+void Service::stop() {
+  work_.stop();
+  loading_.stop();
+  const ServedModel* model = ready_model();
+  if (model && model->images) model->images->stop();
+}
 
 HttpHandler Service::handler() {
   return [this](HttpRequest request, std::shared_ptr<Responder> responder) {
@@ -239,7 +247,7 @@ void Service::generate(HttpRequest request, const Respond& respond, Endpoint end
               head.logprobs = prepared->logprobs;
               head.reasoning = prepared->engine.front().reasoning != text::ReasoningStart::kNone;
               head.include_usage = prepared->include_usage;
-              head.prompt_tokens = std::ssize(prepared->engine.front().prompt);
+              head.prompt_tokens = prepared->prompt_tokens;
               head.echo = std::move(prepared->echo);
               const auto session = std::make_shared<GenerationSession>(
                   std::move(head), std::move(*prepared), *model_, work_, to);

@@ -64,10 +64,7 @@ class Service {
   void begin_drain() { draining_ = true; }
   // Takes no more bodies, reads those it has (after begin_drain() they get 503 unread), and joins
   // the service's threads. The server must run still, to send the answers.
-  void stop() {
-    work_.stop();
-    loading_.stop();
-  }
+  void stop();
 
  private:
   using Respond = std::shared_ptr<Responder>;

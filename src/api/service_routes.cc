@@ -27,6 +27,7 @@ Json model_json(const ServedModel& model, const ServedAdapter* adapter) {
   }
   if (!model.embedding) {
     json["chat_template"] = model.chat_template.has_value();
+    json["reads_images"] = model.images != nullptr;
     return json;
   }
   json["type"] = "embedding";
@@ -65,6 +66,11 @@ ApiResult<Json> tokenize_body(const Json& body, const ServedModel& model,
     const ToolRequest tools = read_tools(fields, model);
     auto chat = encode_messages(fields, tools, model, limits);
     if (!chat) return tl::unexpected(std::move(chat.error()));
+    if (!chat->images.empty()) {
+      return tl::unexpected(bad_field("messages",
+                                      "messages: images have no ids to show; what they take is "
+                                      "counted by POST /v1/messages/count_tokens"));
+    }
     ids = std::move(chat->ids);
   } else if (prompt && prompt->is_string()) {
     Result<std::vector<int32_t>> encoded = model.tokenizer.encode(

@@ -5,10 +5,9 @@
 
 namespace jige {
 
-void lower_thread_priority() {
-  constexpr int kLeast = 19;
+void lower_thread_priority(int niceness) {
   // Of this thread alone, as Linux has it. Where it is refused the thread runs as others do.
-  setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kLeast);
+  setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), niceness);
 }
 
 }  // namespace jige

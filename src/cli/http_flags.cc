@@ -43,7 +43,9 @@ void HttpFlags::declare_address(Flags& flags) {
 }
 
 void HttpFlags::declare_connections(Flags& flags) {
-  flags.bytes("--max-body SIZE", body_bytes, "body of one request at most; 8 MiB without it");
+  flags.bytes(
+      "--max-body SIZE", body_bytes,
+      "body of one request at most; without it 8 MiB, of a server that reads images 32 MiB");
   flags.integer("--max-connections N", connections_max, {.min = 1, .max = 1 << 20},
                 "connections at once at most");
   flags.number("--idle-seconds S", idle_seconds, {.min = 0.1, .max = 1e6},

@@ -12,36 +12,44 @@
 
 namespace jige::cli {
 
-Result<ImageModel> load_image_model(const std::string& folder, const text::Tokenizer& tokenizer,
-                                    const model::InferenceModel& model, CpuDevice& device,
-                                    const ImageModelOptions& options) {
+Result<std::unique_ptr<model::ImageTower>> load_image_tower(const std::string& folder,
+                                                            const text::Tokenizer& tokenizer,
+                                                            CpuDevice& device,
+                                                            int64_t memory_bytes_max) {
   JIGE_TRY(std::optional<formats::ImageConfig> config, formats::load_image_config(folder));
-  if (!config || !model.takes_given_rows()) {
-    return fail(Code::kUnsupported,
-                "{}: this model reads text, and no images here; those of Mistral 3 read them "
-                "(docs/formats.md, \"Images\")",
-                folder);
-  }
+  if (!config) return nullptr;
   JIGE_DO(formats::find_image_tokens(*config, tokenizer));
-  ImageModel made;
-  JIGE_TRY(made.tower, model::ImageTower::load(folder, *config, device,
-                                               {.memory_bytes_max = options.memory_bytes_max}));
-  log_debug("{}: what reads images takes {}", folder, format_bytes(made.tower->peak_bytes()));
-  const auto encoder = [tower = made.tower.get()](const images::Image& image, const GoOn& go_on) {
-    return tower->encode(image, go_on);
+  JIGE_TRY(auto tower, model::ImageTower::load(folder, *config, device,
+                                               {.memory_bytes_max = memory_bytes_max}));
+  log_debug("{}: what reads images takes {}", folder, format_bytes(tower->peak_bytes()));
+  return tower;
+}
+
+std::unique_ptr<serve::ImagePrompts> make_image_prompts(model::ImageTower& tower,
+                                                        const model::InferenceModel& model,
+                                                        serve::ImagePrompts::Options options) {
+  options.vocab_size = static_cast<int32_t>(model.config().vocab_size);
+  const auto encoder = [&tower](const images::Image& image, const GoOn& go_on) {
+    return tower.encode(image, go_on);
   };
-  made.prompts = std::make_unique<serve::ImagePrompts>(
-      *config, encoder,
-      serve::ImagePrompts::Options{.vocab_size = static_cast<int32_t>(model.config().vocab_size),
-                                   .context_max = options.context_max});
-  return made;
+  return std::make_unique<serve::ImagePrompts>(tower.config(), encoder, options);
 }
 
 Result<ImageModel> load_image_model(const LoadedModel& loaded, const ModelFlags& flags) {
-  const int64_t left_bytes = loaded.memory_left(flags.device.arena_bytes_max());
-  return load_image_model(
-      loaded.folder, loaded.tokenizer, *loaded.model, *loaded.devices.host,
-      {.memory_bytes_max = left_bytes, .context_max = loaded.model->context_max()});
+  ImageModel made;
+  if (loaded.model->takes_given_rows()) {
+    JIGE_TRY(made.tower, load_image_tower(loaded.folder, loaded.tokenizer, *loaded.devices.host,
+                                          loaded.memory_left(flags.device.arena_bytes_max())));
+  }
+  if (!made.tower) {
+    return fail(Code::kUnsupported,
+                "{}: this model reads text, and no images here; those of Mistral 3 read them "
+                "(docs/formats.md, \"Images\")",
+                loaded.folder);
+  }
+  made.prompts =
+      make_image_prompts(*made.tower, *loaded.model, {.context_max = loaded.model->context_max()});
+  return made;
 }
 
 Status may_read_on() {

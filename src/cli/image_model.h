@@ -30,18 +30,21 @@ struct ImageModel {
   std::unique_ptr<serve::ImagePrompts> prompts;
 };
 
-struct ImageModelOptions {
-  int64_t memory_bytes_max = kUnlimitedBytes;  // of the tower
-  int64_t context_max = 0;                     // of a prompt with its images
-};
+// What reads the images of a folder; null where its model reads text alone, or images in a way that
+// Jige does not know. Fails as load_image_config, find_image_tokens and ImageTower::load do.
+Result<std::unique_ptr<model::ImageTower>> load_image_tower(const std::string& folder,
+                                                            const text::Tokenizer& tokenizer,
+                                                            CpuDevice& device,
+                                                            int64_t memory_bytes_max);
 
-// Fails with kUnsupported where the folder's model reads text alone, or images in a way that Jige
-// does not know, and as load_image_config, find_image_tokens and ImageTower::load do.
-Result<ImageModel> load_image_model(const std::string& folder, const text::Tokenizer& tokenizer,
-                                    const model::InferenceModel& model, CpuDevice& device,
-                                    const ImageModelOptions& options);
+// Puts images into prompts of the model; the options but for its vocabulary. REQUIRES: the tower,
+// which is of the model's folder, outlives it.
+std::unique_ptr<serve::ImagePrompts> make_image_prompts(model::ImageTower& tower,
+                                                        const model::InferenceModel& model,
+                                                        serve::ImagePrompts::Options options);
 
-// The same beside a command's model, in the memory that it leaves.
+// Both for a command's model, in the memory that it leaves. Fails with kUnsupported where it reads
+// no images, and as load_image_tower does.
 Result<ImageModel> load_image_model(const LoadedModel& loaded, const ModelFlags& flags);
 
 // Fails as read_file and decode_image do.

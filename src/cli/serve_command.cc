@@ -34,8 +34,8 @@
 #include "cli/page_address.h"
 #include "cli/profiled_subject.h"
 #include "cli/serve_flags.h"
+#include "cli/serve_images.h"
 #include "cli/served_name.h"
-#include "formats/generation_config.h"
 #include "serve/engine_drafts.h"
 #include "serve/engine_memory.h"
 #include "train/process_memory.h"
@@ -85,6 +85,7 @@ class ServeCommand final : public Command {
     JIGE_TRY(kind_, serve_.kind_of(folder_));
     JIGE_DO(serve_.check_use(*flags_, folder_, kind_));
     JIGE_DO(serve_.check_plan(folder_));
+    JIGE_DO(serve_.make_room_for_images(*flags_, folder_, kind_));
     JIGE_DO(model_.layers_on.check());
     JIGE_DO(check_in_flight());
     if (kind_ == api::ServedKind::kEmbeddings) {
@@ -176,7 +177,8 @@ class ServeCommand final : public Command {
                  {.drafts = engine_options_.drafts,
                   .draft_sequences = serve_.batch_requests,
                   .draft_model = budget.draft_model,
-                  .constraints_bytes = constraints_bytes()},
+                  .constraints_bytes = constraints_bytes(),
+                  .images_bytes = images_.memory_bytes()},
                  model_.device.kind(), {.budget = budget, .contexts_max = contexts}));
     memory.choose(options);
     if (limit_bytes == 0 && memory.full_contexts > contexts) {
@@ -211,6 +213,12 @@ class ServeCommand final : public Command {
                                                   .batch_tokens_max = serve_.batch_tokens,
                                                   .prefix_cache = !serve_.no_prefix_cache,
                                                   .device = model_.device.kind()}));
+    if (!makes_vectors() && !serve_.no_images) {
+      JIGE_DO(images_.load(folder_, tokenizer,
+                           {.threads = static_cast<int>(model_.device.threads),
+                            .memory_bytes_max = model_.device.arena_bytes_max(),
+                            .rows_bytes_max = serve_.images_bytes}));
+    }
     JIGE_TRY(const model::InferenceOptions options, inference_options());
     JIGE_DO(load_model(options));
     if (draft_plan_) {
@@ -269,7 +277,8 @@ class ServeCommand final : public Command {
     return draft_model_ ? draft_model_->model().peak_bytes() : 0;
   }
   int64_t all_bytes() const {
-    return loaded_->peak_bytes() + draft_model_bytes() + drafts_bytes() + constraints_bytes();
+    return loaded_->peak_bytes() + draft_model_bytes() + drafts_bytes() + constraints_bytes() +
+           images_.memory_bytes();
   }
 
   // A cache of a chosen size is not cut to what drafts and constraints leave of the limit.
@@ -278,11 +287,12 @@ class ServeCommand final : public Command {
     if (limit_bytes == 0 || all_bytes() <= limit_bytes) return {};
     return fail(
         Code::kExhausted,
-        "the model takes {}, drafts {}{} and constraints {}, --memory-limit is {}; choose fewer "
-        "--kv-tokens, --speculate off or less --constraint-memory",
+        "the model takes {}, drafts {}{}, constraints {} and reading images {}, --memory-limit is "
+        "{}; choose fewer --kv-tokens, --speculate off, less --constraint-memory or --no-images",
         format_bytes(loaded_->peak_bytes()), format_bytes(drafts_bytes()),
         draft_model_ ? fmt::format(", their model {}", format_bytes(draft_model_bytes())) : "",
-        format_bytes(constraints_bytes()), format_bytes(limit_bytes));
+        format_bytes(constraints_bytes()), format_bytes(images_.memory_bytes()),
+        format_bytes(limit_bytes));
   }
 
   Status measure_peaks(api::Service& service) {
@@ -297,7 +307,6 @@ class ServeCommand final : public Command {
   }
 
   Result<api::ServedModel> served_model() {
-    JIGE_TRY(const formats::GenerationConfig config, formats::load_generation_config(folder_));
     JIGE_TRY(const std::string description, read_file(folder_ + "/config.json"));
     const model::InferenceSizes& sizes = loaded_->sizes();
     api::ServedModel served{.name = name_, .tokenizer = *tokenizer_, .engine = engine_.get()};
@@ -321,20 +330,8 @@ class ServeCommand final : public Command {
     }
     if (makes_vectors()) return served;
     served.constraints = constraints_;
-    served.defaults = {
-        .temperature = config.do_sample.value_or(true) ? config.temperature.value_or(1) : 0,
-        .top_k = config.top_k.value_or(0),
-        .top_p = config.top_p.value_or(1),
-        .min_p = config.min_p.value_or(0),
-        .repetition_penalty = config.repetition_penalty.value_or(1)};
-    served.tokens_default = config.max_new_tokens;
-    if (serve_.tokens_default > 0) served.tokens_default = serve_.tokens_default;
-    if (!tokenizer_->chat_template().empty()) {
-      JIGE_TRY(served.chat_template,
-               text::ChatTemplate::parse(tokenizer_->chat_template(), folder_ + ": chat template"));
-      served.tool_format = serve_.tool_format(*served.chat_template);
-      served.has_reasoning = serve_.reasoning.is_expected(&*served.chat_template);
-    }
+    JIGE_DO(serve_.add_answers(folder_, served));
+    served.images = images_.reader(*loaded_, engine_->context_max());
     return served;
   }
 
@@ -384,6 +381,7 @@ class ServeCommand final : public Command {
                              {"drafts_bytes", drafts_bytes()},
                              {"draft_model_bytes", draft_model_bytes()},
                              {"constraints_bytes", constraints_bytes()},
+                             {"images_bytes", images_.memory_bytes()},
                              {"memory_bytes", all_bytes()}});
     }
     const auto shown = [](int64_t bytes) { return format_bytes(bytes); };
@@ -395,13 +393,13 @@ class ServeCommand final : public Command {
             : "";
     print_text(fmt::format(
         "{}memory: {} weights, {} adapters, {} {} cache of {} tokens, {}{} workspace, {} drafts, "
-        "{}{} constraints; {} in all\n"
+        "{}{} constraints{}; {} in all\n"
         "ready after {:.2f} s: \"{}\", {}\n",
         adapters, shown(memory.weights.total_bytes()), shown(memory.adapters_total_bytes()),
         shown(memory.kv_bytes), kv_cache_name(sizes.kv_dtype),
         sizes.kv_block_count * ops::kKvBlockTokens, states, shown(work_bytes),
-        shown(drafts_bytes()), draft_model_text(), shown(constraints_bytes()), shown(all_bytes()),
-        seconds, name_,
+        shown(drafts_bytes()), draft_model_text(), shown(constraints_bytes()), images_text(),
+        shown(all_bytes()), seconds, name_,
         pairs_       ? fmt::format("scores of pairs of up to {} tokens", text_tokens)
         : embedding_ ? fmt::format("vectors of {} numbers, of texts of up to {} tokens",
                                    embedding_dimensions(), text_tokens)
@@ -414,6 +412,11 @@ class ServeCommand final : public Command {
     return fmt::format("{} draft model with a cache of {} tokens, ",
                        format_bytes(draft_model_bytes()),
                        draft_model_->model().sizes().kv_block_count * ops::kKvBlockTokens);
+  }
+
+  std::string images_text() const {
+    const int64_t bytes = images_.memory_bytes();
+    return bytes > 0 ? fmt::format(", {} images", format_bytes(bytes)) : "";
   }
 
   // 0 where the model has none.
@@ -474,6 +477,7 @@ class ServeCommand final : public Command {
   std::optional<formats::PairConfig> pairs_;           // where it judges pairs of them
   std::vector<model::AdapterSource> adapters_;
   ComputeDevices devices_;
+  ServeImages images_;
   std::unique_ptr<model::InferenceModel> loaded_;
   serve::LastingLayers* layers_ = nullptr;  // of the model, on other machines
   std::optional<serve::DraftModelPlan> draft_plan_;

@@ -11,6 +11,8 @@
 #include "cli/flags.h"
 #include "cli/profiled_subject.h"
 #include "cli/serve_plan_view.h"
+#include "formats/generation_config.h"
+#include "formats/image_config.h"
 
 namespace jige::cli {
 namespace {
@@ -20,6 +22,7 @@ constexpr int64_t kAdapterRankDefault = 16;
 constexpr int64_t kRequestsWaitingMax = 1024;
 constexpr int64_t kTextsWaitingMax = 16384;
 constexpr int64_t kStatesUsual = 16;
+constexpr int64_t kBodyWithImages = int64_t{32} << 20;
 
 void declare_served(Flags& flags, ServeFlags& serve) {
   flags.section("Address and keys");
@@ -99,6 +102,12 @@ void declare_answers(Flags& flags, ServeFlags& serve) {
                {"auto", "hermes", "mistral", "llama", "harmony", "off"},
                "how the model writes calls of tools; auto: as its chat template does");
   serve.reasoning.declare(flags);
+  flags.toggle("--no-images", serve.no_images,
+               "read no images, where the model could: saves the memory that it takes");
+  flags.bytes("--image-memory SIZE", serve.images_bytes,
+              "what images may take as rows for the model, of requests under way and of later "
+              "turns of chats, part of --memory-limit; 512 MiB without it, or less for a small "
+              "model");
 }
 
 void declare_embeddings(Flags& flags, ServeFlags& serve) {
@@ -262,6 +271,33 @@ api::ToolFormat ServeFlags::tool_format(const text::ChatTemplate& chat) const {
   return named ? *named : api::tool_format_of(chat);
 }
 
+Status ServeFlags::make_room_for_images(const Flags& flags, const std::string& folder,
+                                        api::ServedKind kind) {
+  const bool reads_none = no_images || kind != api::ServedKind::kAnswers;
+  if (reads_none || flags.given("--max-body")) return {};
+  JIGE_TRY(const auto config, formats::load_image_config(folder));
+  if (config) body_bytes = std::max(body_bytes, kBodyWithImages);
+  return {};
+}
+
+Status ServeFlags::add_answers(const std::string& folder, api::ServedModel& served) const {
+  JIGE_TRY(const formats::GenerationConfig config, formats::load_generation_config(folder));
+  served.defaults = {
+      .temperature = config.do_sample.value_or(true) ? config.temperature.value_or(1) : 0,
+      .top_k = config.top_k.value_or(0),
+      .top_p = config.top_p.value_or(1),
+      .min_p = config.min_p.value_or(0),
+      .repetition_penalty = config.repetition_penalty.value_or(1)};
+  served.tokens_default = config.max_new_tokens;
+  if (tokens_default > 0) served.tokens_default = tokens_default;
+  const std::string& source = served.tokenizer.chat_template();
+  if (source.empty()) return {};
+  JIGE_TRY(served.chat_template, text::ChatTemplate::parse(source, folder + ": chat template"));
+  served.tool_format = tool_format(*served.chat_template);
+  served.has_reasoning = reasoning.is_expected(&*served.chat_template);
+  return {};
+}
+
 Result<api::ServedKind> ServeFlags::kind_of(const std::string& folder) const {
   if (embeddings && rerank) {
     return fail(Code::kInvalidArgument,
@@ -282,7 +318,8 @@ Status ServeFlags::check_use(const Flags& flags, const std::string& folder,
   if (kind == api::ServedKind::kAnswers) return {};
   return flags.refuse(
       {"--draft-model", "--speculate", "--tool-calls", "--reasoning", "--max-n",
-       "--default-max-tokens", "--max-batch", "--plan", "--constraint-memory", "--kept-states"},
+       "--default-max-tokens", "--max-batch", "--plan", "--constraint-memory", "--kept-states",
+       "--no-images", "--image-memory"},
       fmt::format("is about answers, and {} gives {}; leave it out", folder,
                   kind == api::ServedKind::kPairs ? "scores of documents" : "vectors of texts"));
 }

@@ -64,6 +64,8 @@ struct ServeFlags : HttpFlags {
   int64_t tokens_default = 0;
   double stall_seconds = 30;
   bool measure_peaks = false;
+  bool no_images = false;
+  int64_t images_bytes = int64_t{512} << 20;
 
   // Everything but FOLDER and what every command that computes has.
   void declare(Flags& flags);
@@ -97,10 +99,16 @@ struct ServeFlags : HttpFlags {
   // Room for adapters that are loaded while it serves, added to the options. Fails with
   // kInvalidArgument where nothing could be loaded into it.
   Status add_adapter_rooms(model::InferenceOptions& options) const;
-  // How the answers of a model with this template call tools.
-  api::ToolFormat tool_format(const text::ChatTemplate& chat) const;
+  // Larger bodies where the folder's model reads images and --max-body says nothing. Fails as
+  // load_image_config does.
+  Status make_room_for_images(const Flags& flags, const std::string& folder, api::ServedKind kind);
+  // What answers of a folder's model are like: its defaults and its chat template, but for what
+  // flags say. Fails as load_generation_config and ChatTemplate::parse do.
+  Status add_answers(const std::string& folder, api::ServedModel& served) const;
 
  private:
+  // How the answers of a model with this template call tools.
+  api::ToolFormat tool_format(const text::ChatTemplate& chat) const;
   Status make_room_for_plans();
 
   std::optional<sim::ServePlanFile> planned_;

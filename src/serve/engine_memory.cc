@@ -26,6 +26,7 @@ EngineMemory memory_of(const model::Architecture& architecture, model::Inference
           EngineDrafts::bytes_for(beside.drafts, beside.draft_sequences, sizes.context_max),
       .draft_model_bytes = beside.draft_model ? beside.draft_model->bytes(block_count) : 0,
       .constraints_bytes = beside.constraints_bytes,
+      .images_bytes = beside.images_bytes,
       .kv_block_count = block_count,
       .streamed_layers = sizes.streamed_layers,
       .slot_count = sizes.slot_count,
@@ -56,6 +57,10 @@ Result<EngineMemory> plan_engine_memory(const model::Architecture& architecture,
         beside.draft_model
             ? fmt::format("the draft model {}, ", format_bytes(smallest.draft_model_bytes))
             : "";
+    const std::string images =
+        beside.images_bytes > 0
+            ? fmt::format("reading images {} (--no-images), ", format_bytes(beside.images_bytes))
+            : "";
     const std::string streamed =
         sizes.streamed_layers.empty()
             ? ""
@@ -65,13 +70,13 @@ Result<EngineMemory> plan_engine_memory(const model::Architecture& architecture,
         Code::kExhausted,
         "a memory limit of {} is too small: weights take {}{}, adapters {}, an iteration of {} "
         "tokens {}, "
-        "drafts {}, {}constraints {}, {}the cache of one context of {} tokens {}; give at least "
+        "drafts {}, {}constraints {}, {}{}the cache of one context of {} tokens {}; give at least "
         "{} bytes ({}), or a shorter --context, a smaller --batch-tokens or less "
         "--constraint-memory{}",
         format_bytes(limit_bytes), format_bytes(smallest.weights_bytes), streamed,
         format_bytes(smallest.adapters_bytes), sizes.batch_tokens_max,
         format_bytes(smallest.workspace_bytes), format_bytes(smallest.drafts_bytes), draft_model,
-        format_bytes(smallest.constraints_bytes), states, sizes.context_max,
+        format_bytes(smallest.constraints_bytes), images, states, sizes.context_max,
         format_bytes(smallest.kv_bytes), smallest.total_bytes(),
         format_bytes_up(smallest.total_bytes()),
         states.empty() ? "" : ", or fewer --states or --kept-states");

@@ -7,8 +7,8 @@
 //   JIGE_TRY(auto model, model::InferenceModel::load(folder, device, options));
 //
 // The limit is that of the model's arena, which holds all that grows with the model or its load,
-// of a draft model's, of what drafts are looked up in, and of what constraints may take. The rest
-// of the process comes on top. Threads: pure functions.
+// of a draft model's, of what drafts are looked up in, of what constraints may take, and of what
+// reads images on the same device. The rest of the process comes on top. Threads: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -33,6 +33,7 @@ struct EngineMemory {
   int64_t drafts_bytes = 0;       // not the arena's (engine_drafts.h)
   int64_t draft_model_bytes = 0;  // of the draft model's own arena (draft_model_plan.h)
   int64_t constraints_bytes = 0;  // not the arena's, at most (grammar/constraint_compiler.h)
+  int64_t images_bytes = 0;       // what reads images, and the rows of some (image_prompts.h)
   int64_t kv_block_count = 0;
   std::vector<int32_t> streamed_layers = {};  // InferenceOptions
   int64_t slot_count = 0;
@@ -40,7 +41,7 @@ struct EngineMemory {
   double full_contexts = 0;  // sequences of the longest context that fit
   int64_t total_bytes() const {
     return weights_bytes + adapters_bytes + kv_bytes + states_bytes + workspace_bytes +
-           drafts_bytes + draft_model_bytes + constraints_bytes;
+           drafts_bytes + draft_model_bytes + constraints_bytes + images_bytes;
   }
   // Sets the cache and the layers that stream.
   void choose(model::InferenceOptions& options) const {
@@ -56,6 +57,7 @@ struct MemoryBeside {
   int64_t draft_sequences = 0;                  // at once
   const DraftModelPlan* draft_model = nullptr;  // null: there is none
   int64_t constraints_bytes = 0;
+  int64_t images_bytes = 0;
 };
 
 // The most cache blocks that stay within `limit_bytes`; sizes.kv_block_count is not read. Fails

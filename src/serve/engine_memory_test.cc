@@ -111,6 +111,20 @@ TEST(EngineMemory, ConstraintsTakeTheirShareOfTheLimit) {
       << refused.error().message;
 }
 
+TEST(EngineMemory, WhatReadsImagesTakesItsShareOfTheLimit) {
+  const int64_t limit = int64_t{3} << 20;
+  const auto without = value_of(plan_engine_memory(fixture("llama2"), kOptions, limit));
+  const MemoryBeside beside{.images_bytes = int64_t{1} << 20};
+  const auto with = value_of(plan_engine_memory(fixture("llama2"), kOptions, limit, beside));
+  EXPECT_LE(with.total_bytes(), limit);
+  EXPECT_LT(with.kv_block_count, without.kv_block_count);
+  const auto refused =
+      plan_engine_memory(fixture("llama2"), kOptions, limit, {.images_bytes = int64_t{3} << 20});
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("reading images 3"), std::string::npos)
+      << refused.error().message;
+}
+
 TEST(EngineMemory, AdaptersTakeTheirShareOfTheLimit) {
   const AdapterFolders adapters("llama2");
   const int64_t limit = int64_t{3} << 20;

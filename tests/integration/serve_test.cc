@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "integration/image_folder.h"
 #include "integration/serving.h"
 #include "integration/tiny_run.h"
 
@@ -316,6 +317,15 @@ TEST_F(PythonClient, OfAnthropicWorksUnchanged) {
       Serving({reasoning_model(folder), "--served-model-name", "tiny", "--tool-calls", "llama",
                "--api-key-file", keys}),
       " --reasoning");
+}
+
+TEST_F(PythonClient, OfEitherSendsImages) {
+  if (!has("openai, anthropic")) GTEST_SKIP() << test_python() << " lacks openai or anthropic";
+  const TestFolder folder;
+  write_image_folder(folder.path());
+  const std::string more = " --image " + shell_quoted(picture_file("full_table.gif"));
+  run("check_openai_client.py", Serving({folder.path()}), more);
+  run("check_anthropic_client.py", Serving({folder.path()}), more);
 }
 
 TEST_F(PythonClient, OfEitherTakesStreamsThatAreLongInComing) {

@@ -1,11 +1,13 @@
 """Talks to a running `jige serve` with the official Anthropic client, as its users do.
 
-    python tests/tools/check_anthropic_client.py http://127.0.0.1:8000 [--reasoning]
+    python tests/tools/check_anthropic_client.py http://127.0.0.1:8000 [--reasoning | --image FILE]
 
-With --reasoning the model's template must let it reason at "enable_thinking". Ends with 0 when
-everything is as the client expects it.
+With --reasoning the model's template must let it reason at "enable_thinking", with --image it must
+read images, and is sent this file. Ends with 0 when everything is as the client expects it.
 """
 
+import base64
+import mimetypes
 import sys
 
 import anthropic
@@ -125,9 +127,33 @@ def check_thinking(client, model):
     check(all(block.type == "text" for block in silent.content), "none comes unasked")
 
 
+def check_image(client, model, path):
+    with open(path, "rb") as file:
+        data = base64.standard_b64encode(file.read()).decode("utf-8")
+    source = {"type": "base64", "media_type": mimetypes.guess_type(path)[0], "data": data}
+    messages = [{"role": "user", "content": [{"type": "image", "source": source},
+                                             {"type": "text", "text": "What is it?"}]}]
+    count = client.messages.count_tokens(model=model, messages=messages).input_tokens
+    answer = client.messages.create(model=model, max_tokens=6, messages=messages)
+    usage = answer.usage
+    check(usage.input_tokens + usage.cache_read_input_tokens == count, "the image is counted")
+    again = client.messages.create(model=model, max_tokens=6, messages=messages)
+    check(again.usage.cache_read_input_tokens > 0, "the image is known again")
+    try:
+        source = {"type": "url", "url": "https://example.com/a.png"}
+        client.messages.create(model=model, max_tokens=6, messages=[
+            {"role": "user", "content": [{"type": "image", "source": source}]}])
+        check(False, "a URL of the network is refused")
+    except anthropic.BadRequestError as error:
+        check("nothing is downloaded" in error.body["error"]["message"], "the error says why")
+
+
 def main():
     client = anthropic.Anthropic(base_url=sys.argv[1], api_key="a-key-of-tests", max_retries=0)
     model = client.models.list().data[0].id
+    if "--image" in sys.argv:
+        check_image(client, model, sys.argv[sys.argv.index("--image") + 1])
+        return print("the official client works")
     check_messages(client, model)
     check_calls(client, model)
     check_schema(client, model)

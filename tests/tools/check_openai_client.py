@@ -1,13 +1,15 @@
 """Talks to a running `jige serve` with the official OpenAI client, as its users do.
 
-    python tests/tools/check_openai_client.py http://127.0.0.1:8000 [--reasoning | --embeddings]
+    python tests/tools/check_openai_client.py http://127.0.0.1:8000 [--reasoning | --embeddings | --image FILE]
 
-With --reasoning the model's template must let it reason at "reasoning_effort", with --embeddings it must be an embedding model. Ends with 0 when everything is as the client expects it.
+With --reasoning the model's template must let it reason at "reasoning_effort", with --embeddings it must be an embedding model, with --image one that reads images, which is sent this file. Ends with 0 when everything is as the client expects it.
 """
 
 import array
+import base64
 import datetime
 import json
+import mimetypes
 import sys
 
 import openai
@@ -282,11 +284,42 @@ def check_embeddings(client, model):
         check(error.code == "embeddings_only", "the error has its code")
 
 
+def check_image(client, model, path):
+    with open(path, "rb") as file:
+        data = base64.b64encode(file.read()).decode("utf-8")
+    url = f"data:{mimetypes.guess_type(path)[0]};base64,{data}"
+    question = {"type": "text", "text": "What is it?"}
+    image = {"type": "image_url", "image_url": {"url": url, "detail": "high"}}
+    arguments = dict(model=model, max_completion_tokens=6, temperature=0,
+                     extra_body={"ignore_eos": True})
+    answer = client.chat.completions.create(
+        messages=[{"role": "user", "content": [question, image]}], **arguments)
+    text = answer.choices[0].message.content
+    plain = client.chat.completions.create(
+        messages=[{"role": "user", "content": [question]}], **arguments)
+    check(answer.usage.prompt_tokens > plain.usage.prompt_tokens + 3, "an image takes tokens")
+    check(text != plain.choices[0].message.content, "it changes the answer")
+    response = client.responses.create(
+        model=model, max_output_tokens=6, temperature=0, extra_body={"ignore_eos": True},
+        input=[{"role": "user", "content": [{"type": "input_text", "text": "What is it?"},
+                                            {"type": "input_image", "image_url": url}]}])
+    check(response.output_text == text, "a response is what a chat is")
+    try:
+        image["image_url"]["url"] = "https://example.com/a.png"
+        client.chat.completions.create(messages=[{"role": "user", "content": [image]}], **arguments)
+        check(False, "a URL of the network is refused")
+    except openai.BadRequestError as error:
+        check(error.param == "messages[0].content[0].image_url.url", "the error names the field")
+
+
 def main():
     client = openai.OpenAI(base_url=sys.argv[1] + "/v1", api_key="unused", max_retries=0)
     model = check_models(client)
     if "--embeddings" in sys.argv:
         check_embeddings(client, model)
+        return print("the official client works")
+    if "--image" in sys.argv:
+        check_image(client, model, sys.argv[sys.argv.index("--image") + 1])
         return print("the official client works")
     check_completions(client, model)
     check_chat(client, model)

@@ -1,0 +1,81 @@
+#include "cli/serve_images.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/log.h"
+#include "base/thread_priority.h"
+#include "cli/image_model.h"
+#include "formats/image_config.h"
+
+namespace jige::cli {
+namespace {
+
+constexpr int64_t kImagesKept = 64;  // of the largest, at most
+// A third of what an engine at work weighs, so that images are read beside one, too.
+constexpr int kImagesNiceness = 5;
+
+// Runs what begins threads that are to stand back.
+template <typename Function>
+void begin_behind(const Function& function) {
+  std::thread([&] {
+    lower_thread_priority(kImagesNiceness);
+    function();
+  }).join();
+}
+
+}  // namespace
+
+Status ServeImages::load(const std::string& folder, const text::Tokenizer& tokenizer,
+                         const ServeImagesOptions& options) {
+  JIGE_TRY(const auto wanted, formats::load_image_config(folder));
+  if (!wanted) return {};  // and no threads are begun
+  begin_behind([&] {
+    device_ = std::make_unique<CpuDevice>(
+        CpuDeviceOptions{.name = "images", .thread_count = options.threads});
+  });
+  auto tower = load_image_tower(folder, tokenizer, *device_, options.memory_bytes_max);
+  if (!tower && tower.error().code == Code::kExhausted) {
+    return with_context(std::move(tower.error()), "reading images (not with --no-images)");
+  }
+  if (!tower) {
+    log_warn("no images are read: {}", tower.error().message);
+    device_.reset();
+    return {};
+  }
+  if (!*tower) return {};
+  const formats::ImageConfig& config = (*tower)->config();
+  const int64_t largest =
+      config.rows_max() * config.text_width * static_cast<int64_t>(sizeof(float));
+  if (options.rows_bytes_max < largest) {
+    return fail(Code::kInvalidArgument,
+                "--image-memory {}: the rows of one image may take {}; give more, or --no-images",
+                format_bytes(options.rows_bytes_max), format_bytes_up(largest));
+  }
+  rows_bytes_ = std::min(options.rows_bytes_max, kImagesKept * largest);
+  tower_ = std::move(*tower);
+  return {};
+}
+
+std::shared_ptr<api::ImageReader> ServeImages::reader(const model::InferenceModel& model,
+                                                      int64_t context_max) {
+  if (!tower_ || !model.takes_given_rows()) return nullptr;
+  prompts_ = make_image_prompts(*tower_, model,
+                                {.context_max = context_max, .rows_bytes_max = rows_bytes_});
+  serve::ImagePrompts& prompts = *prompts_;
+  api::ImageTranslator translator{
+      .placeholder_id = prompts.config().placeholder_id,
+      .token_count =
+          [&prompts](images::ImageSize size) {
+            return prompts.token_count(size.width, size.height);
+          },
+      .read = [&prompts](std::span<const int32_t> ids, std::span<const images::Image> images,
+                         const GoOn& go_on) { return prompts.read(ids, images, go_on); }};
+  std::shared_ptr<api::ImageReader> reader;
+  begin_behind([&] { reader = std::make_shared<api::ImageReader>(std::move(translator)); });
+  return reader;
+}
+
+}  // namespace jige::cli

@@ -217,7 +217,7 @@ TEST(Page, LoadsItselfAloneAndMakesNoMarkupOfTexts) {
       }
     }
   }
-  EXPECT_LT(bytes, 60'000u);
+  EXPECT_LT(bytes, 65'000u);  // 60,000 before images
 }
 
 }  // namespace

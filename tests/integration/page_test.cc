@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "integration/image_folder.h"
 #include "integration/process.h"
 #include "integration/serving.h"
 #include "integration/tiny_run.h"
@@ -43,16 +44,18 @@ TEST(PageOfServe, WorksInABrowser) {
     GTEST_SKIP() << "there is no " << test_python();
   }
   const std::string model = TinyRun::get().model();
-  const TestFolder folder;
+  const TestFolder folder, image_folder;
+  write_image_folder(image_folder.path());
   const std::string plain_model = TinyRun::get().copy_model(folder);
   write_text(plain_model + "/chat_template.jinja", "");
   write_text(folder / "keys", "a-key-of-tests\n");
   const Serving chat({model}), locked({model, "--api-key-file", folder / "keys"}),
-      plain({plain_model}), vectors({model, "--embeddings"});
+      plain({plain_model}), vectors({model, "--embeddings"}), images({image_folder.path()});
   const std::string command =
       test_python() + " " + shell_quoted(JIGE_SOURCE_DIR "/tests/tools/check_page.py") +
       " --chat " + address_of(chat) + " --key " + address_of(locked) + " a-key-of-tests --plain " +
-      address_of(plain) + " --vectors " + address_of(vectors);
+      address_of(plain) + " --vectors " + address_of(vectors) + " --images " + address_of(images) +
+      " " + shell_quoted(picture_file("full_table.gif"));
   const int status = std::system(command.c_str());
   if (WIFEXITED(status) && WEXITSTATUS(status) == 77) GTEST_SKIP() << "chromium does not start";
   EXPECT_EQ(status, 0);

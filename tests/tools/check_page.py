@@ -1,11 +1,12 @@
 """Uses the page of running `jige serve`s in a real browser, as a person does.
 
-    python tests/tools/check_page.py --chat URL --key URL KEY --plain URL --vectors URL
+    python tests/tools/check_page.py --chat URL --key URL KEY --plain URL --vectors URL --images URL FILE
 
-Each is the address of a server: of a model that chats, the same behind a key, a model without chat template, an embedding model. Needs Chromium, nothing else. Ends with 0 when everything is as it should be, with 77 where the browser does not start.
+Each is the address of a server: of a model that chats, the same behind a key, a model without chat template, an embedding model, a model that reads images, which gets this one. Needs Chromium, nothing else. Ends with 0 when everything is as it should be, with 77 where the browser does not start.
 """
 
 import argparse
+import base64
 import json
 import pathlib
 import sys
@@ -333,12 +334,63 @@ def check_vectors(page):
     check(page.run("document.querySelector('#input').disabled"), "there is nothing to ask")
 
 
+def check_images(page, path):
+    ready(page)
+    page.wait("!document.querySelector('#attach').hidden")
+    click(page, "#settings-open")
+    set_field(page, "max_tokens", "4")
+    page.press("Escape")
+    data = base64.b64encode(pathlib.Path(path).read_bytes()).decode()
+    page.run(f"""(() => {{ const all = new DataTransfer();
+      const bytes = Uint8Array.from(atob({json.dumps(data)}), (letter) => letter.charCodeAt(0));
+      all.items.add(new File([bytes], "a.gif", {{ type: "image/gif" }}));
+      all.items.add(new File(["no"], "a.txt", {{ type: "text/plain" }}));
+      window.pictures = all; }})()""")
+    drop = "document.body.dispatchEvent(new DragEvent('drop', { bubbles: true, cancelable: true, dataTransfer: pictures }))"
+    page.run(drop)
+    page.wait("document.querySelectorAll('#attached img').length === 1")
+    page.wait("document.querySelector('#attached img').naturalWidth === 60")
+    click(page, "#attached button")
+    equal(page.run("document.querySelector('#attached').hidden"), True, "an image can be removed")
+    page.run("(() => { const field = document.querySelector('#files'); field.files = pictures.files; "
+             "field.dispatchEvent(new Event('change')); })()")
+    page.wait("document.querySelectorAll('#attached img').length === 1")
+    page.run(PLAYED)
+    page.run("play([piece({ content: 'a cat' }, 'stop')])")
+    ask(page, "What is it?")
+    page.wait(f"{DONE} && {LAST}.querySelector('.content').innerText === 'a cat'")
+    url = "data:image/gif;base64," + data
+    equal(page.run("asked.at(-1).body.messages"),
+          [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}},
+                                        {"type": "text", "text": "What is it?"}]}], "what is sent")
+    equal(page.run("document.querySelector('#attached').hidden"), True, "the next message has none of it")
+    page.run("unplay()")
+    page.reload()
+    ready(page)
+    page.wait("document.querySelector('.user .images img')?.naturalWidth === 60")
+    ask(page, "And now?")
+    page.wait(f"{DONE} && document.querySelectorAll('#messages > li').length === 4 && {LAST}.querySelector('.figures').textContent")
+    check(page.run(f"{LAST}.querySelector('.error').hidden"), "the server reads it")
+    # Where there is no room for the image the conversation is kept without.
+    page.run("""(() => { const set = Storage.prototype.setItem; Storage.prototype.setItem = function (name, text) {
+      if (text.includes("data:image")) throw new DOMException("", "QuotaExceededError");
+      set.call(this, name, text); }; })()""")
+    ask(page, "So?")
+    page.wait(f"{DONE} && document.querySelectorAll('#messages > li').length === 6 && {LAST}.querySelector('.figures').textContent")
+    equal(page.run("document.querySelector('#notice').hidden"), True, "it is kept")
+    page.reload()
+    ready(page)
+    page.wait("document.querySelectorAll('#messages > li').length === 6")
+    equal(page.run("document.querySelectorAll('.user .images img').length"), 0, "without its image")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--chat", required=True)
     parser.add_argument("--key", nargs=2, required=True)
     parser.add_argument("--plain", required=True)
     parser.add_argument("--vectors", required=True)
+    parser.add_argument("--images", nargs=2, required=True)
     urls = parser.parse_args()
     with Browser() as browser:
         try:
@@ -357,6 +409,8 @@ def main():
         check_plain(page)
         page.go(urls.vectors + "/")
         check_vectors(page)
+        page.go(urls.images[0] + "/")
+        check_images(page, urls.images[1])
         # The refusals without and with a wrong key are the only ones.
         others = [text for text in page.complaints() if "401" not in text]
         equal(others, [], "the browser complains of nothing")

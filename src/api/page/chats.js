@@ -2,9 +2,12 @@
 // write over each other's.
 //
 //   {id, title, changed, settings: {model, system, temperature, top_p, max_tokens, seed},
-//    messages: [{role, content, reasoning, model, end, error, usage}]}
+//    messages: [{role, content, images, reasoning, model, end, error, usage}]}
 //
-// Settings are texts as they were typed; an empty one is left to the server.
+// Images are data: URLs, and not kept where the browser has no room for them. Settings are texts as
+// they were typed; an empty one is left to the server.
+
+import { isImage } from "./images.js";
 
 const kPrefix = "jige.chat.";
 const kSettingsItem = "jige.settings";
@@ -33,7 +36,10 @@ function readChat(text) {
   const chat = parse(text);
   if (typeof chat?.id !== "string" || !Array.isArray(chat.messages)) return null;
   const sound = chat.messages.every(
-    (one) => ["user", "assistant"].includes(one?.role) && typeof one.content === "string",
+    (one) =>
+      ["user", "assistant"].includes(one?.role) &&
+      typeof one.content === "string" &&
+      (one.images ?? []).every?.(isImage),
   );
   if (!sound) return null;
   const title = String(chat.title ?? "");
@@ -62,14 +68,18 @@ export function listChats() {
 // False where the browser has no more room.
 export function saveChat(chat) {
   const first = chat.messages.find((message) => message.role === "user");
-  chat.title = (first?.content ?? "").trim().replace(/\s+/g, " ").slice(0, kTitleMax);
+  const title = first?.content || (first?.images?.length ? "An image" : "");
+  chat.title = title.trim().replace(/\s+/g, " ").slice(0, kTitleMax);
   chat.changed = Date.now();
-  try {
-    localStorage.setItem(kPrefix + chat.id, JSON.stringify(chat));
-    return true;
-  } catch {
-    return false;
-  }
+  const withoutImages = (name, value) => (name === "images" ? undefined : value);
+  return [null, withoutImages].some((replacer) => {
+    try {
+      localStorage.setItem(kPrefix + chat.id, JSON.stringify(chat, replacer));
+      return true;
+    } catch {
+      return false;
+    }
+  });
 }
 
 export function saveSettings(settings) {

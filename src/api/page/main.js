@@ -1,6 +1,7 @@
 // The page to chat in: what is on the screen, who answers, what the server is doing.
 
 import { isChatItem, kSettings, loadChat, newChat, saveChat, saveSettings } from "./chats.js";
+import { Attached } from "./images.js";
 import { MessageList, byId, growWithText } from "./messages.js";
 import { figuresOfUsage, requestOf } from "./request.js";
 import { fetchModels, fetchTop, hasKey, setKey, streamAnswer } from "./server.js";
@@ -19,6 +20,7 @@ const running = new Map(); // id of a conversation -> {chat, message, controller
 
 const list = new MessageList(act);
 const sidebar = new Sidebar(openChat, forget);
+const attached = new Attached(showState);
 
 const model = () => models.find(({ id }) => id === byId("model").value) ?? null;
 const answers = () => models.length > 0 && !models[0].type;
@@ -57,7 +59,9 @@ function showState() {
   const send = byId("send");
   send.setAttribute("aria-label", busy ? "Stop" : "Send");
   send.querySelector("use").setAttribute("href", busy ? "#icon-stop" : "#icon-send");
-  send.disabled = !busy && (!answers() || input.value.trim() === "");
+  const empty = input.value.trim() === "" && attached.urls.length === 0;
+  send.disabled = !busy && (!answers() || empty);
+  byId("attach").hidden = !model()?.reads_images;
   input.disabled = models.length > 0 && !answers();
   byId("settings-open").classList.toggle("set", chat.settings.system !== "");
   const usage = chat.messages.findLast((message) => message.usage)?.usage;
@@ -74,9 +78,10 @@ function showNotice(text) {
 
 // ---- answers ----
 
-function send(text) {
-  if (text.trim() === "" || running.has(chat.id) || !model() || !answers()) return false;
-  chat.messages.push({ role: "user", content: text });
+function send(text, images) {
+  if (text.trim() === "" && images.length === 0) return false;
+  if (running.has(chat.id) || !model() || !answers()) return false;
+  chat.messages.push({ role: "user", content: text, images });
   begin();
   return true;
 }
@@ -98,7 +103,7 @@ function act(what, message, text) {
   }
   chat.messages.length = at;
   list.show(chat);
-  if (what === "edit") return send(text);
+  if (what === "edit") return send(text, message.images ?? []);
   begin();
   return true;
 }
@@ -141,6 +146,11 @@ async function receive(of, message, pieces) {
     saveChat(of);
     saved = performance.now();
   }
+}
+
+// Images that were pasted or dropped; other things go where the browser puts them.
+function takeImages(event, { files }) {
+  if (model()?.reads_images && attached.add(files)) event.preventDefault();
 }
 
 const stop = () => running.get(chat.id)?.controller.abort();
@@ -252,7 +262,10 @@ function keepSettings() {
 byId("composer").addEventListener("submit", (event) => {
   event.preventDefault();
   if (running.has(chat.id)) return stop();
-  if (send(input.value)) input.value = "";
+  if (send(input.value, attached.urls)) {
+    input.value = "";
+    attached.set([]);
+  }
   growWithText(input);
   showState();
 });
@@ -265,6 +278,11 @@ input.addEventListener("keydown", (event) => {
   event.preventDefault();
   if (!running.has(chat.id)) byId("composer").requestSubmit();
 });
+input.addEventListener("paste", (event) => takeImages(event, event.clipboardData));
+addEventListener("dragover", (event) => {
+  if (model()?.reads_images) event.preventDefault();
+});
+addEventListener("drop", (event) => takeImages(event, event.dataTransfer));
 addEventListener("keydown", (event) => {
   if (event.key !== "Escape" || event.isComposing || document.querySelector("dialog[open]")) return;
   if (sidebar.unfolded) {

@@ -1,5 +1,6 @@
 // The messages of the conversation on the screen, and how an answer looks while it grows.
 
+import { showImages } from "./images.js";
 import { renderMarkdown } from "./markdown.js";
 
 const kSlowFactor = 4; // showing takes a fifth of the time at most
@@ -80,6 +81,7 @@ class MessageView {
     const { message, node } = this;
     if (message.role === "user") {
       this.content.textContent = message.content;
+      showImages(node.querySelector(".images"), message.images ?? []);
       return;
     }
     renderMarkdown(this.content, message.content);

@@ -3,6 +3,13 @@
 const kNumbers = ["temperature", "top_p", "max_tokens", "seed"];
 const kContinuedTokens = 256; // of a text, where nothing is said: the API's own 16 are few
 
+// A message's content: parts where it has images.
+function contentOf({ content, images = [] }) {
+  if (images.length === 0) return content;
+  const parts = images.map((url) => ({ type: "image_url", image_url: { url } }));
+  return content === "" ? parts : [...parts, { type: "text", text: content }];
+}
+
 // {path, body} of the request that answers these messages, or goes on with the last of them.
 export function requestOf({ messages, settings, model, goesOn }) {
   const body = { model: model.id };
@@ -17,7 +24,7 @@ export function requestOf({ messages, settings, model, goesOn }) {
   }
   body.messages = messages
     .filter((message) => message.role === "user" || message.content !== "")
-    .map(({ role, content }) => ({ role, content }));
+    .map((message) => ({ role: message.role, content: contentOf(message) }));
   if (settings.system) body.messages.unshift({ role: "system", content: settings.system });
   if (goesOn) Object.assign(body, { continue_final_message: true, add_generation_prompt: false });
   return { path: "v1/chat/completions", body };

@@ -27,7 +27,8 @@ struct UrlParts {
   bool tls = false;
 };
 
-// For messages: nothing that commands a terminal, no password, and no page of text.
+// For messages: nothing that commands a terminal, no password, no query, in which a key may stand,
+// and no page of text.
 std::string shown_url(std::string_view url) {
   std::string text(url);
   const size_t at = text.rfind('@');
@@ -35,6 +36,9 @@ std::string shown_url(std::string_view url) {
     const size_t scheme = text.find("://");
     const size_t begin = scheme == std::string::npos ? 0 : scheme + 3;
     if (begin < at) text.replace(begin, at - begin, "...");
+  }
+  if (const size_t query = text.find('?'); query != std::string::npos) {
+    text.replace(query, std::string::npos, "?...");
   }
   text = printable(text);
   return column_count(text) <= kShownColumns ? text : cut_to_columns(text, kShownColumns) + "...";
@@ -153,25 +157,14 @@ std::string certified_name(const UrlParts& parts) {
   return name;
 }
 
-}  // namespace
-
-Result<std::string> HttpPeer::url_of(std::string_view url) {
-  JIGE_TRY(const UrlParts parts, split_url(url));
-  return (parts.tls ? "https://" : "http://") + shown_host(parts) + parts.base;
-}
-
-Result<HttpPeer> HttpPeer::resolve(std::string_view url, const std::string& ca_file) {
-  JIGE_TRY(const UrlParts parts, split_url(url));
+// `flags`: of getaddrinfo. Nothing where the host is not found; `error` says why.
+std::optional<HostAddress> find_address(const UrlParts& parts, int flags, int& error) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags | AI_NUMERICSERV;
   addrinfo* found = nullptr;
-  const int error = getaddrinfo(parts.host.c_str(), parts.port.c_str(), &hints, &found);
-  if (error != 0 || !found) {
-    return fail(Code::kUnavailable,
-                "{}: the host cannot be found: {}; check its name, or give its address",
-                shown_url(url), gai_strerror(error));
-  }
-  HttpPeer peer{.host = shown_host(parts), .base = parts.base, .name = certified_name(parts)};
+  error = getaddrinfo(parts.host.c_str(), parts.port.c_str(), &hints, &found);
+  if (error != 0 || !found) return std::nullopt;
   // Loopback names often give IPv6 first while servers listen on IPv4.
   const addrinfo* chosen = found;
   for (const addrinfo* one = found; one; one = one->ai_next) {
@@ -180,18 +173,48 @@ Result<HttpPeer> HttpPeer::resolve(std::string_view url, const std::string& ca_f
       break;
     }
   }
-  std::memcpy(&peer.address, chosen->ai_addr, chosen->ai_addrlen);
-  peer.address_bytes = chosen->ai_addrlen;
+  HostAddress address{.bytes = chosen->ai_addrlen};
+  std::memcpy(&address.socket, chosen->ai_addr, chosen->ai_addrlen);
   freeaddrinfo(found);
+  return address;
+}
+
+}  // namespace
+
+bool HostAddress::operator==(const HostAddress& other) const {
+  return bytes == other.bytes && std::memcmp(&socket, &other.socket, bytes) == 0;
+}
+
+Result<std::string> HttpPeer::url_of(std::string_view url) {
+  JIGE_TRY(const UrlParts parts, split_url(url));
+  return (parts.tls ? "https://" : "http://") + shown_host(parts) + parts.base;
+}
+
+Result<HostAddress> HttpPeer::look_up(std::string_view url) {
+  JIGE_TRY(const UrlParts parts, split_url(url));
+  int error = 0;
+  if (const auto address = find_address(parts, 0, error)) return *address;
+  return fail(Code::kUnavailable,
+              "{}: the host cannot be found: {}; check its name, or give its address",
+              shown_url(url), gai_strerror(error));
+}
+
+Result<HttpPeer> HttpPeer::read(std::string_view url, const std::string& ca_file) {
+  JIGE_TRY(const UrlParts parts, split_url(url));
+  HttpPeer peer{.host = shown_host(parts), .base = parts.base, .name = certified_name(parts)};
+  int ignored = 0;
+  peer.address = find_address(parts, AI_NUMERICHOST, ignored).value_or(HostAddress());
   if (parts.tls) {
     JIGE_TRY(peer.tls, TlsTrust::load(ca_file));
   }
   return peer;
 }
 
-bool HttpPeer::has_address_of(const HttpPeer& other) const {
-  return address_bytes == other.address_bytes &&
-         std::memcmp(&address, &other.address, address_bytes) == 0;
+Result<HttpPeer> HttpPeer::resolve(std::string_view url, const std::string& ca_file) {
+  JIGE_TRY(const HostAddress address, look_up(url));
+  JIGE_TRY(HttpPeer peer, read(url, ca_file));
+  peer.address = address;
+  return peer;
 }
 
 }  // namespace jige::api

@@ -99,6 +99,9 @@ TEST(HttpPeer, SaysWhatIsWrongWithAnAddress) {
       {"http://[fe80::1%]", "no name of a network interface"},
       {"http://[fe80::1%25]", "no name of a network interface"},
       {"http://[fe80::1%a b]", "no name of a network interface"},
+      {std::string("http://[fe80::1%a\0b]:80", 23), "no name of a network interface"},
+      {std::string("http://a:8\0", 11), "its port"},
+      {std::string("http://a/b\0c", 12), "characters that no path has"},
       {"http://[fe80::1%sixteen_is_1_too]", "no name of a network interface"},
       {"ftp://a", "it begins with neither http:// nor https://"},
       {"http://a?x=1", "its path has a query"},
@@ -123,6 +126,38 @@ TEST(HttpPeer, TellsNoPassword) {
     EXPECT_THAT(none.error().message, HasSubstr("a user and a password have no place in it"));
     EXPECT_THAT(none.error().message, Not(HasSubstr("secret")));
   }
+}
+
+TEST(HttpPeer, TellsNoQuery) {
+  for (const char* url : {"http://a:80/v1?key=secret", "a?secret", "http://a:99999/?x?secret"}) {
+    const auto none = HttpPeer::url_of(url);
+    ASSERT_FALSE(none) << url;
+    EXPECT_THAT(none.error().message, HasSubstr("?...\" is no address of a server"));
+    EXPECT_THAT(none.error().message, Not(HasSubstr("secret")));
+  }
+}
+
+// Where that is so nobody has to wait for what finds names.
+TEST(HttpPeer, KnowsAddressesWithoutLookingThemUp) {
+  for (const char* url : {"http://127.0.0.1:81/base", "https://10.0.0.5", "http://[::1]:81",
+                          "http://[fe80::1%25lo]:81"}) {
+    const auto read = HttpPeer::read(url), found = HttpPeer::resolve(url);
+    ASSERT_TRUE(read && found) << url;
+    EXPECT_GT(read->address.bytes, 0U) << url;
+    EXPECT_TRUE(read->address == found->address) << url;
+    EXPECT_EQ(read->url(), found->url());
+    EXPECT_EQ(read->name, found->name);
+  }
+  const auto named = HttpPeer::read("http://localhost:81");
+  ASSERT_TRUE(named);
+  EXPECT_EQ(named->address.bytes, 0U);
+  EXPECT_EQ(named->url(), "http://localhost:81");
+  EXPECT_GT(HttpPeer::look_up("http://localhost:81")->bytes, 0U);
+  EXPECT_EQ(HttpPeer::read("http://no-such-host.invalid")->address.bytes, 0U);
+  EXPECT_EQ(HttpPeer::look_up("http://no-such-host.invalid").error().code, Code::kUnavailable);
+  EXPECT_EQ(HttpPeer::read("http://a b").error().code, Code::kInvalidArgument);
+  EXPECT_EQ(HttpPeer::look_up("http://a b").error().code, Code::kInvalidArgument);
+  EXPECT_FALSE(HttpPeer::read("https://127.0.0.1", "/nowhere/ca.pem"));
 }
 
 // Of what is taken nothing can forge a field or a message, and it reads as what it is written as.

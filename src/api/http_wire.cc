@@ -22,7 +22,8 @@ tl::unexpected<Error> broken(std::string_view what, int error) {
 }  // namespace
 
 Result<HttpWire> HttpWire::connect(const HttpPeer& peer) {
-  const int fd = socket(peer.address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  const int fd =
+      socket(peer.address.socket.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd < 0) {
     const Code code = errno == EMFILE || errno == ENFILE ? Code::kExhausted : Code::kUnavailable;
     return fail(code, "a connection: {}; `ulimit -n` sets how many there may be",
@@ -31,8 +32,8 @@ Result<HttpWire> HttpWire::connect(const HttpPeer& peer) {
   HttpWire wire(fd);
   const int yes = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-  const auto* address = reinterpret_cast<const sockaddr*>(&peer.address);
-  if (::connect(fd, address, peer.address_bytes) != 0 && errno != EINPROGRESS) {
+  const auto* address = reinterpret_cast<const sockaddr*>(&peer.address.socket);
+  if (::connect(fd, address, peer.address.bytes) != 0 && errno != EINPROGRESS) {
     return broken("cannot connect to " + peer.host, errno);
   }
   if (peer.tls) {

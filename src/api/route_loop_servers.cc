@@ -53,10 +53,10 @@ void RouterLoop::change_servers(const std::vector<HttpPeer>& peers) {
 
 // A server that is well stays where it is: a name may lead to several addresses, in any order.
 void RouterLoop::follow(RouteServer& server, const HttpPeer& peer) const {
-  if (peer.has_address_of(server.peer())) return;
+  if (peer.address == server.peer().address) return;
   if (server.health().state(now_s_) != plan::ServerState::kDown) return;
   log_info("{} has another address now, and is asked there", server.address());
-  server.set_address(peer);
+  server.set_address(peer.address);
 }
 
 void RouterLoop::drop_gone_servers() {

@@ -21,9 +21,8 @@ std::vector<std::string> RouteServer::model_names() const {
   return names;
 }
 
-void RouteServer::set_address(const HttpPeer& peer) {
-  peer_.address = peer.address;
-  peer_.address_bytes = peer.address_bytes;
+void RouteServer::set_address(const HostAddress& address) {
+  peer_.address = address;
   idle.clear();
   drop_probe_wire();
 }

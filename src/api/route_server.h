@@ -69,7 +69,7 @@ class RouteServer {
   // Of what is asked from now on.
   void set_api_key(const std::string& api_key) { peer_.api_key = api_key; }
   // Likewise: where its host is by now.
-  void set_address(const HttpPeer& peer);
+  void set_address(const HostAddress& address);
   plan::RouteServerId id() const { return id_; }
   std::string address() const { return peer_.url(); }
   plan::ServerHealth& health() { return health_; }

@@ -1,22 +1,16 @@
 // jige route: one address in front of several servers.
 #include <fmt/format.h>
 
-#include <chrono>
-#include <cstdlib>
-#include <filesystem>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "api/api_keys.h"
-#include "api/http_client.h"
 #include "api/route_service.h"
 #include "api/router.h"
 #include "base/clock.h"
 #include "base/counted.h"
-#include "base/file.h"
 #include "base/log.h"
 #include "cli/build_info.h"
 #include "cli/command.h"
@@ -25,13 +19,11 @@
 #include "cli/http_flags.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
+#include "cli/route_servers.h"
 #include "cli/server_list.h"
 
 namespace jige::cli {
 namespace {
-
-constexpr double kLookAtFileSeconds = 1;
-constexpr double kLookUpSeconds = 30;
 
 class RouteCommand final : public Command {
  public:
@@ -86,8 +78,8 @@ class RouteCommand final : public Command {
     const InterruptScope interrupts;
     raise_descriptor_limit();
     JIGE_DO(check_servers_named());
-    JIGE_TRY(files_, read_files());
-    JIGE_TRY(std::vector<api::HttpPeer> peers, servers_of(files_));
+    RouteServers servers(servers_options());
+    JIGE_TRY(std::vector<api::HttpPeer> peers, servers.first(interrupted));
     JIGE_TRY(api::ApiKeys keys, http_.api_keys());
     JIGE_TRY(const api::HttpServerOptions options, http_.http_options(keys, /*page=*/false));
     http_.warn_if_open(keys, options);
@@ -97,7 +89,7 @@ class RouteCommand final : public Command {
     service.set_http_stats([&server = *server] { return server.stats(); });
     tell_address(*server, peers.size());
     router->set_servers(std::move(peers));
-    const Status routed = route_until_stopped(service, *router, *server);
+    const Status routed = route_until_stopped(servers, service, *router, *server);
     router->stop();  // what is left is cut, which the server may still send
     service.stop();
     server->stop(kHttpFlushMs);
@@ -105,12 +97,6 @@ class RouteCommand final : public Command {
   }
 
  private:
-  // What the files of --servers and --server-key-file say; empty where there is none.
-  struct ServerFiles {
-    std::string servers, keys;
-    bool operator==(const ServerFiles&) const = default;
-  };
-
   Status check_servers_named() const {
     if (to_.empty() != servers_file_.empty()) return {};
     return fail(Code::kInvalidArgument,
@@ -118,32 +104,9 @@ class RouteCommand final : public Command {
                 to_.empty() ? "" : ", not by both");
   }
 
-  Result<ServerFiles> read_files() const {
-    ServerFiles files;
-    if (!servers_file_.empty()) {
-      JIGE_TRY(files.servers, read_file(servers_file_, kServerListBytesMax));
-    }
-    if (!server_key_file_.empty()) {
-      JIGE_TRY(files.keys, read_file(server_key_file_, kServerListBytesMax));
-    }
-    return files;
-  }
-
-  Result<std::vector<api::HttpPeer>> servers_of(const ServerFiles& files) {
-    JIGE_TRY(std::vector<api::HttpPeer> peers,
-             servers_file_.empty() ? resolve_servers(list_values(to_, "--to"), "--to", server_ca_)
-                                   : resolve_servers(list_lines(files.servers, servers_file_),
-                                                     servers_file_, server_ca_));
-    if (server_key_file_.empty()) return peers;
-    JIGE_TRY(const ServerKeys keys, ServerKeys::parse(files.keys, server_key_file_));
-    keys.give(peers);
-    std::vector<std::string> unused = keys.others(peers);
-    if (unused == unused_keys_) return peers;
-    for (const std::string& url : unused) {
-      log_warn("{}: has a key for {}, which is none of the servers", server_key_file_, url);
-    }
-    unused_keys_ = std::move(unused);
-    return peers;
+  RouteServersOptions servers_options() const {
+    return {
+        .urls = to_, .file = servers_file_, .ca_file = server_ca_, .key_file = server_key_file_};
   }
 
   api::RouterOptions router_options() const {
@@ -171,16 +134,12 @@ class RouteCommand final : public Command {
   }
 
   // Routes until a signal comes, then waits for what is under way.
-  Status route_until_stopped(api::RouteService& service, api::Router& router,
-                             const api::HttpServer& server) {
-    StopWatch since_look, since_lookup;
+  Status route_until_stopped(RouteServers& servers, api::RouteService& service, api::Router& router,
+                             const api::HttpServer& server) const {
+    const StopWatch watch;
     while (!interrupted()) {
       std::this_thread::sleep_for(kSignalPoll);
-      if (since_look.seconds() < kLookAtFileSeconds) continue;
-      since_look = StopWatch();
-      const bool names_too = since_lookup.seconds() >= kLookUpSeconds;
-      if (names_too) since_lookup = StopWatch();
-      read_again(router, names_too);
+      if (auto peers = servers.changed(watch.seconds())) router.set_servers(std::move(*peers));
     }
     service.begin_drain();
     log_info("waiting for the requests under way; once more ends the router at once");
@@ -199,30 +158,6 @@ class RouteCommand final : public Command {
                 left, http_.drain_seconds);
   }
 
-  // What cannot be read, or found, changes nothing: it may be half written. `names_too`: the hosts
-  // of the servers may have other addresses by now.
-  void read_again(api::Router& router, bool names_too) {
-    Result<ServerFiles> files = read_files();
-    if (!files) return tell_once(files.error().message);
-    const bool same = *files == files_;
-    if (same && !names_too) return tell_once("");
-    auto peers = servers_of(*files);
-    if (!peers) return tell_once(peers.error().message);
-    tell_once("");
-    files_ = std::move(*files);
-    if (!same) {
-      log_info("the servers and their keys were read again: {}",
-               counted(std::ssize(*peers), "server"));
-    }
-    router.set_servers(std::move(*peers));
-  }
-
-  void tell_once(const std::string& trouble) {
-    if (trouble == trouble_) return;
-    trouble_ = trouble;
-    if (!trouble.empty()) log_warn("{}; servers and keys stay as they were", trouble);
-  }
-
   const Flags* flags_ = nullptr;
   std::vector<std::string> to_;
   std::string servers_file_, server_ca_, server_key_file_;
@@ -235,9 +170,6 @@ class RouteCommand final : public Command {
   double server_idle_seconds_ = api::IdleOptions().seconds;
   HttpFlags http_;
   OutputFlags output_;
-  ServerFiles files_;  // as they were read last
-  std::string trouble_;
-  std::vector<std::string> unused_keys_;  // by their URLs, as was told
 };
 
 }  // namespace

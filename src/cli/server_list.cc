@@ -5,6 +5,19 @@
 #include <algorithm>
 
 namespace jige::cli {
+namespace {
+
+// `peer`, or what is wrong with the URL or the authorities, naming the one that is at fault.
+Result<api::HttpPeer> placed(Result<api::HttpPeer> peer, const PlacedText& url,
+                             const std::string& ca_file) {
+  if (peer) return peer;
+  const bool of_url =
+      peer.error().code == Code::kUnavailable || !api::HttpPeer::url_of(url.text).has_value();
+  const std::string place = of_url || ca_file.empty() ? url.place : "--server-ca";
+  return with_context(std::move(peer.error()), "{}", place);
+}
+
+}  // namespace
 
 std::vector<PlacedText> list_lines(std::string_view text, std::string_view file) {
   constexpr std::string_view kSpace = " \t\r\n";
@@ -30,32 +43,26 @@ std::vector<PlacedText> list_values(const std::vector<std::string>& values, std:
 }
 
 Result<api::HttpPeer> resolve_server(const PlacedText& url, const std::string& ca_file) {
-  auto peer = api::HttpPeer::resolve(url.text, ca_file);
-  if (peer) return peer;
-  const bool of_url =
-      peer.error().code == Code::kUnavailable || !api::HttpPeer::url_of(url.text).has_value();
-  const std::string place = of_url || ca_file.empty() ? url.place : "--server-ca";
-  return with_context(std::move(peer.error()), "{}", place);
+  return placed(api::HttpPeer::resolve(url.text, ca_file), url, ca_file);
 }
 
-Result<std::vector<api::HttpPeer>> resolve_servers(const std::vector<PlacedText>& urls,
-                                                   std::string_view where,
-                                                   const std::string& ca_file) {
+Result<std::vector<ListedServer>> read_servers(const std::vector<PlacedText>& urls,
+                                               std::string_view where, const std::string& ca_file) {
   if (urls.empty()) {
     return fail(Code::kInvalidArgument, "{}: names no server; one URL for each", where);
   }
-  std::vector<api::HttpPeer> peers;
+  std::vector<ListedServer> servers;
   for (const PlacedText& url : urls) {
-    JIGE_TRY(api::HttpPeer peer, resolve_server(url, ca_file));
+    JIGE_TRY(api::HttpPeer peer, placed(api::HttpPeer::read(url.text, ca_file), url, ca_file));
     const bool twice = std::ranges::any_of(
-        peers, [&](const api::HttpPeer& one) { return one.url() == peer.url(); });
+        servers, [&](const ListedServer& one) { return one.peer.url() == peer.url(); });
     if (twice) {
       return fail(Code::kInvalidArgument, "{}: {} is there twice; leave one out", url.place,
                   peer.url());
     }
-    peers.push_back(std::move(peer));
+    servers.push_back({std::move(peer), url.place});
   }
-  return peers;
+  return servers;
 }
 
 Result<ServerKeys> ServerKeys::parse(std::string_view text, std::string_view where) {

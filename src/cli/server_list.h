@@ -1,6 +1,6 @@
 // The servers behind a router, as a person names them.
 //
-// Threads: pure functions, but for names, which they ask the system for.
+// Threads: pure functions; resolve_server asks the system for names.
 #pragma once
 
 #include <cstddef>
@@ -34,11 +34,16 @@ std::vector<PlacedText> list_values(const std::vector<std::string>& values, std:
 // Where a server is; `ca_file`: what --server-ca says. Fails as HttpPeer::resolve does, naming the
 // place, or --server-ca where that is at fault.
 Result<api::HttpPeer> resolve_server(const PlacedText& url, const std::string& ca_file);
-// Likewise. Fails with kInvalidArgument, too: on none, naming `where`, and on one that is there
-// twice.
-Result<std::vector<api::HttpPeer>> resolve_servers(const std::vector<PlacedText>& urls,
-                                                   std::string_view where,
-                                                   const std::string& ca_file = "");
+struct ListedServer {
+  api::HttpPeer peer;  // as HttpPeer::read has it
+  std::string place;
+};
+
+// Likewise, without looking a host up. Fails with kInvalidArgument, too: on none, naming `where`,
+// and on one that is there twice.
+Result<std::vector<ListedServer>> read_servers(const std::vector<PlacedText>& urls,
+                                               std::string_view where,
+                                               const std::string& ca_file = "");
 
 // The keys that servers ask for, as a file has them: a line `URL KEY` for each, and a line `KEY`
 // for all that have none of their own.

@@ -213,10 +213,9 @@ class SlowLog : public ::testing::Test {
 
   // More than pipe and queue have room for.
   void note_many() {
-    for (int i = 0; i < kMany; ++i) {
-      log_->note({.id = std::to_string(i), .path = std::string(1000, 'x')});
-    }
+    for (int i = 0; i < kMany; ++i) note(std::to_string(noted_++));
   }
+  void note(const std::string& id) { log_->note({.id = id, .path = std::string(1000, 'x')}); }
   // Whether the pipe has come to its end.
   bool read_some() {
     char buffer[4096];
@@ -228,6 +227,7 @@ class SlowLog : public ::testing::Test {
   }
 
   static constexpr int kMany = 1000;
+  int noted_ = 0;
   int reader_ = -1;
   std::shared_ptr<RequestLog> log_;
   std::string text_;
@@ -236,6 +236,14 @@ class SlowLog : public ::testing::Test {
 TEST_F(SlowLog, HoldsNobodyUpAndCountsWhatItLoses) {
   ::testing::internal::CaptureStderr();
   note_many();  // nobody reads
+  ASSERT_TRUE(soon([&] {
+    char buffer[8192];
+    const ssize_t count = read(reader_, buffer, sizeof buffer - text_.size());
+    if (count > 0) text_.append(buffer, static_cast<size_t>(count));
+    return text_.size() == sizeof buffer;
+  }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // some lines take the place
+  note_many();
   const auto read_until = [&](const char* id) {
     const std::string mark = fmt::format("\"id\":\"{}\"", id);
     return soon([&] {
@@ -244,9 +252,9 @@ TEST_F(SlowLog, HoldsNobodyUpAndCountsWhatItLoses) {
     });
   };
   ASSERT_TRUE(read_until("50"));
-  log_->note({.id = "behind"});
+  note("behind");
   ASSERT_TRUE(read_until("behind"));
-  log_->note({.id = "last"});
+  note("last");
   ASSERT_TRUE(read_until("last"));
   const std::string told = ::testing::internal::GetCapturedStderr();
   EXPECT_THAT(told, HasSubstr("takes them too slowly"));
@@ -258,13 +266,13 @@ TEST_F(SlowLog, HoldsNobodyUpAndCountsWhatItLoses) {
     lost_count += lost;
     next += lost;
     if (line["id"] == "behind") {
-      EXPECT_EQ(next, kMany);
+      EXPECT_EQ(next, noted_);
     } else if (line["id"] != "last") {
       EXPECT_EQ(line["id"], std::to_string(next++)) << "none is missing in between";
     }
   }
   EXPECT_GT(lost_count, kMany / 2);
-  EXPECT_EQ(next, kMany) << "each is told once";
+  EXPECT_EQ(next, noted_) << "each is told once";
 }
 
 TEST_F(SlowLog, EndsThoughNobodyReads) {
@@ -275,7 +283,7 @@ TEST_F(SlowLog, EndsThoughNobodyReads) {
               ::testing::ContainsRegex("the last [0-9]+ requests that have ended were not"));
   // What hung in a write ends with it, and writes no more.
   EXPECT_TRUE(soon([&] { return read_some(); }));
-  EXPECT_LT(text_.size(), size_t{200'000});
+  EXPECT_LT(text_.size(), size_t{70'000}) << "a pipe, and that line";
 }
 
 }  // namespace

@@ -61,7 +61,7 @@ struct SilentUpstream {
 RouterOptions impatient() {
   RouterOptions options = quick_router();
   options.policy.rule = plan::RouteRule::kRoundRobin;
-  options.answer_s = 0.2;
+  options.answer_s = 0.4;
   options.event_pause_s = 0.05;
   return options;
 }
@@ -102,7 +102,7 @@ TEST(RouterSilence, IsToldToAClientWhereNobodyElseIsThere) {
   EXPECT_EQ(error["code"], "server_silent");
   EXPECT_EQ(error["type"], "timeout_error");
   EXPECT_EQ(error["message"],
-            "the server said nothing for 0.2 s, the longest that the router's --answer-seconds "
+            "the server said nothing for 0.4 s, the longest that the router's --answer-seconds "
             "lets it");
   EXPECT_EQ(routed.post("/v1/messages", kAsk).status, 504);
   const TestResponse stream = routed.post(kAskedPath, kAskStream);
@@ -111,7 +111,7 @@ TEST(RouterSilence, IsToldToAClientWhereNobodyElseIsThere) {
   EXPECT_THAT(whole.body + stream.body, Not(HasSubstr("127.0.0.1")));
   const std::string told = ::testing::internal::GetCapturedStderr();
   EXPECT_THAT(told, HasSubstr(one.server.url() + " did not answer it, at /v1/completions: nothing "
-                                                 "came for the 0.2 s of --answer-seconds"));
+                                                 "came for the 0.4 s of --answer-seconds"));
   EXPECT_THAT(told, HasSubstr("request " + whole.field("x-request-id") + ": "));
   EXPECT_THAT(routed.get("/metrics").body, HasSubstr("ended_total{end=\"lost\"} 3\n"));
   EXPECT_EQ(one.server.asked(), 3);
@@ -140,7 +140,9 @@ TEST(RouterSilence, IsNotToldWhereAnotherRefuses) {
 
 TEST(RouterSilence, IsNoneWhereSomethingComes) {
   SilentUpstream one("one");
-  RoutedServers routed({one.server.url()}, impatient());
+  RouterOptions options = impatient();
+  options.answer_s = 0.6;
+  RoutedServers routed({one.server.url()}, options);
   TestClient whole(routed.port()), stream(routed.port());
   whole.send(request_text("POST", kAskedPath, kAsk));
   ASSERT_TRUE(soon([&] { return one.server.asked() == 1; }));
@@ -153,7 +155,7 @@ TEST(RouterSilence, IsNoneWhereSomethingComes) {
     to.begin({.content_type = &to == one.held[0].get() ? "text/x-odd" : "text/event-stream"});
   });
   for (int i = 0; i < 8; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(60));
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
     to_both([](Responder& to) { to.write(":\n\n"); });
   }
   to_both([](Responder& to) {
@@ -167,17 +169,19 @@ TEST(RouterSilence, IsNoneWhereSomethingComes) {
 
 // The same where it is the client that is slow, and not the server.
 TEST(RouterSilence, IsNoneWhereTheClientDoesNotRead) {
-  PlayedUpstream server("one");
   const std::string event = "data: " + std::string(64 << 10, 'x') + "\n\n";
   std::string all;
   for (int i = 0; i < 400; ++i) all += event;
+  PlayedUpstream server("one");
   server.answer_with([&](HttpRequest, const std::shared_ptr<Responder>& responder) {
     responder->respond({.content_type = "text/event-stream", .body = all});
   });
-  RoutedServers routed({server.url()}, impatient());
+  RouterOptions options = impatient();
+  options.answer_s = 1;
+  RoutedServers routed({server.url()}, options);
   TestClient client(routed.port());
   client.send(request_text("POST", kAskedPath, kAskStream));
-  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
   EXPECT_EQ(client.read_response().body.size(), all.size());
   EXPECT_EQ(silent_count(routed, server.url()), "0\n");
 }
@@ -190,7 +194,7 @@ TEST(RouterSilence, MayLastWhereThereIsNoBound) {
   TestClient client(routed.port());
   client.send(request_text("POST", kAskedPath, kAsk));
   ASSERT_TRUE(soon([&] { return one.server.asked() == 1; }));
-  EXPECT_EQ(client.read_until("HTTP", 400), "");
+  EXPECT_EQ(client.read_until("HTTP", 600), "");
   one.held[0]->post([&] { one.held[0]->respond({.body = "late"}); });
   EXPECT_EQ(client.read_response().body, "late");
 }
@@ -198,7 +202,7 @@ TEST(RouterSilence, MayLastWhereThereIsNoBound) {
 TEST(RouterSilence, OfAFewRequestsInARowTakesAServerOut) {
   SilentUpstream one("one");
   RouterOptions options = impatient();
-  options.health.silent_rest_s = 0.5;
+  options.health.silent_rest_s = 1.5;
   RoutedServers routed({one.server.url()}, options);
   const auto ask = [&] { return routed.post(kAskedPath, kAsk).status; };
   for (int i = 0; i < 2; ++i) EXPECT_EQ(ask(), 504);
@@ -215,7 +219,7 @@ TEST(RouterSilence, OfAFewRequestsInARowTakesAServerOut) {
   std::this_thread::sleep_for(std::chrono::milliseconds(200));  // its probes are well all the time
   EXPECT_EQ(routed.servers_up(), 0);
   EXPECT_EQ(routed.top()["servers"][0]["trouble"],
-            "the last 3 requests had no answer within 0.2 s");
+            "the last 3 requests had no answer within 0.4 s");
   EXPECT_EQ(json_of(routed.post(kAskedPath, kAsk).body)["error"]["code"], "no_server");
   one.server.answer_with(nullptr);
   EXPECT_TRUE(soon([&] { return routed.servers_up() == 1; }));
@@ -255,8 +259,10 @@ TEST(Router, GivesAStreamUpWhoseServerHangs) {
 }
 
 TEST(RouterSilence, EndsAStreamThatHasBegun) {
-  BegunStream stream(impatient());
-  EXPECT_EQ(stream.client.read_until("error", 100), "");
+  RouterOptions options = impatient();
+  options.answer_s = 0.7;
+  BegunStream stream(options);
+  EXPECT_EQ(stream.client.read_until("error", 200), "");
   EXPECT_NE(stream.client.read_until("server_silent"), "");
   EXPECT_EQ(stream.routed.servers_up(), 1);
   EXPECT_THAT(stream.routed.get("/metrics").body, HasSubstr("ended_total{end=\"cut\"} 1\n"));

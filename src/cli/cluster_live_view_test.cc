@@ -80,6 +80,7 @@ TEST(ClusterExplain, DamagedLogsAreToldAsFarAsTheyGo) {
     ASSERT_EQ(text.find('\x1b'), std::string::npos) << seed;
   }
   EXPECT_GT(told, 1000u);
+  set_log_level(LogLevel::kInfo);
 }
 
 TEST(ClusterFrame, DrawsNodesAndJobs) {

@@ -241,6 +241,7 @@ TEST(RunReport, DamagedLogsAreRefusedOrShown) {
     ++shown;
   }
   EXPECT_GT(shown, 50);
+  set_log_level(LogLevel::kInfo);
 }
 
 TEST(RunReport, ShowsPredictedBesideMeasured) {

@@ -178,6 +178,7 @@ TEST(RouterSilence, IsNoneWhereTheClientDoesNotRead) {
   });
   RouterOptions options = impatient();
   options.answer_s = 1;
+  options.event_pause_s = 10;  // what comes is its server's alone
   RoutedServers routed({server.url()}, options);
   TestClient client(routed.port());
   client.send(request_text("POST", kAskedPath, kAskStream));

@@ -74,6 +74,9 @@ TEST(FolderSummary, SaysHowImagesAreRead) {
               AllOf(HasSubstr("up to 33 x 33 pixels, 36 rows of a prompt"),
                     HasSubstr("2 layers, width 16, feed-forward 24, 1 heads of 16"),
                     Not(HasSubstr("reads no images"))));
+  EXPECT_THAT(inspected("../image_towers/pixtral"),
+              AllOf(HasSubstr("up to 32 x 32 pixels, 64 rows of a prompt"),
+                    Not(HasSubstr("cannot run")), Not(HasSubstr("reads no images"))));
   EXPECT_THAT(inspected("mistral"), Not(HasSubstr("images")));
   // What is wrong with them does not keep the model from running on text.
   const std::string folder = test_root() + "jige_summary_images";

@@ -18,10 +18,12 @@
 namespace jige::formats {
 namespace {
 
-constexpr const char* kModelType = "mistral3";
+constexpr const char* kMistral3 = "mistral3";
+constexpr const char* kLlavaType = "llava";
 constexpr const char* kTowerType = "pixtral";
 constexpr double kTowerNormEps = 1e-5;
 constexpr int64_t kPlaceholder = 10;  // where config.json says none
+constexpr int64_t kLlavaPlaceholder = 32000;
 constexpr int64_t kLongestEdge = 1024;
 constexpr double kPixelNumberMax = 1e6;
 
@@ -31,6 +33,10 @@ Json usual_tower() { return {{"patch_size", 14}, {"image_size", 1540}}; }
 bool is_of_type(const Json& object, const char* type) {
   const Json* found = find_field(object, "model_type");
   return found && *found == type;
+}
+
+bool is_known(const Json& config) {
+  return is_of_type(config, kMistral3) || is_of_type(config, kLlavaType);
 }
 
 // A whole number in [low, high].
@@ -153,8 +159,14 @@ Status parse_tower(const Json& vision, ImageConfig& out, std::string_view where)
 // Leaves out of the tower's layers those that nothing reads.
 Status parse_feature_layer(const Json& config, ImageConfig& out, std::string_view where) {
   constexpr const char* kField = "vision_feature_layer";
+  constexpr const char* kStrategy = "vision_feature_select_strategy";
+  const bool llava = is_of_type(config, kLlavaType);
+  JIGE_TRY(const std::string strategy,
+           get_string_or(config, kStrategy, llava ? "default" : "full", where));
+  if (llava && strategy != "full") return refused_value(where, kStrategy, strategy, "full");
+  const Json usual = llava ? -2 : -1;
   const Json* found = find_field(config, kField);
-  if (!found) return {};
+  if (!found) found = &usual;
   if (found->is_array() && found->size() != 1) {
     return refused_value(where, kField, fmt::format("a list of {}", found->size()), "one layer");
   }
@@ -166,8 +178,12 @@ Status parse_feature_layer(const Json& config, ImageConfig& out, std::string_vie
 }
 
 Status parse_projector(const Json& config, ImageConfig& out, std::string_view where) {
-  JIGE_TRY(out.merge, get_within(config, "spatial_merge_size", 2, {1, kImageMergeMax}, where));
-  JIGE_TRY(out.projector_bias, get_bool_or(config, "multimodal_projector_bias", false, where));
+  out.merges = is_of_type(config, kMistral3);
+  if (out.merges) {
+    JIGE_TRY(out.merge, get_within(config, "spatial_merge_size", 2, {1, kImageMergeMax}, where));
+  }
+  JIGE_TRY(out.projector_bias,
+           get_bool_or(config, "multimodal_projector_bias", !out.merges, where));
   Json field = {{"projector_hidden_act", "gelu"}};
   if (const Json* name = find_field(config, "projector_hidden_act")) {
     field["projector_hidden_act"] = *name;
@@ -279,7 +295,8 @@ Status parse_parts(const Json& config, const Json& vision, ImageConfig& out,
   const char* kIndex =
       find_field(config, "image_token_index") ? "image_token_index" : "image_token_id";
   JIGE_TRY(const int64_t id,
-           get_within(config, kIndex, kPlaceholder, {0, language.vocab_size - 1}, where));
+           get_within(config, kIndex, out.merges ? kPlaceholder : kLlavaPlaceholder,
+                      {0, language.vocab_size - 1}, where));
   out.placeholder_id = static_cast<int32_t>(id);
   return {};
 }
@@ -302,10 +319,11 @@ Result<std::optional<ImageConfig>> parse_image_config(const Json& config, const 
                                                       const Json& preprocessor,
                                                       const std::string& folder) {
   const std::string where = folder + "/config.json";
-  if (!is_of_type(config, kModelType)) return std::nullopt;
+  if (!is_known(config)) return std::nullopt;
   const Json* found = find_field(config, "vision_config");
   const Json vision = found ? *found : usual_tower();
-  if (found && !is_of_type(vision, kTowerType)) return std::nullopt;
+  if ((found || is_of_type(config, kLlavaType)) && !is_of_type(vision, kTowerType))
+    return std::nullopt;
   ImageConfig out;
   JIGE_DO(parse_parts(config, vision, out, where));
   const std::string processor_path = folder + "/processor_config.json";
@@ -337,7 +355,7 @@ Result<std::optional<ImageConfig>> load_image_config(const std::string& folder) 
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return std::nullopt;
   JIGE_TRY(const Json config, load_json_object(path));
-  if (!is_of_type(config, kModelType)) return std::nullopt;
+  if (!is_known(config)) return std::nullopt;
   JIGE_TRY(const Json processor, load_beside(folder, "processor_config.json"));
   JIGE_TRY(const Json preprocessor, load_beside(folder, "preprocessor_config.json"));
   return as_file_content(parse_image_config(config, processor, preprocessor, folder));

@@ -6,7 +6,8 @@
 //                             transformers 5 also "image_processor", what else stands in
 //   preprocessor_config.json  "size", "resample", "rescale_factor", "image_mean", "image_std"
 //
-// Mistral 3 with a tower of Pixtral (model_type "mistral3" with "pixtral" inside): an image that is
+// Mistral 3 with a tower of Pixtral (model_type "mistral3" with "pixtral" inside), and Pixtral 12B
+// ("llava" with "pixtral" inside), whose m is 1: an image that is
 // larger than the longest edge shrinks to it, and its sides grow to the next multiples of a step,
 // patch size p times merge m. Its patches of p x p pixels are the tower's tokens, of which m x m
 // side by side become one row of the language model. In a prompt the rows of tokens stand one
@@ -45,7 +46,8 @@ struct ImageConfig {
   int64_t patch_size = 0;  // p
 
   // From rows of the tower to those of the language model.
-  int64_t merge = 1;  // m
+  int64_t merge = 1;   // m
+  bool merges = true;  // by a norm and a product in front of the others, even if m is 1
   int64_t text_width = 0;
   double projector_norm_eps = 1e-5;
   ActivationKind projector_activation = ActivationKind::kGeluErf;

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <array>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -103,6 +104,73 @@ TEST(ImageConfig, OfMistralSmallIsAsPublished) {
   EXPECT_EQ(config.rows_max(), 55 * 55);
   EXPECT_FLOAT_EQ(config.factor, 1.0f / 255);
   EXPECT_EQ(config.placeholder_id, 10);
+}
+
+// Those of Pixtral 12B, as published in the form of transformers.
+ImageFiles pixtral() {
+  ImageFiles files;
+  files.config = {{"architectures", {"LlavaForConditionalGeneration"}},
+                  {"ignore_index", -100},
+                  {"image_seq_length", 1},
+                  {"image_token_index", 10},
+                  {"model_type", "llava"},
+                  {"projector_hidden_act", "gelu"},
+                  {"text_config",
+                   {{"head_dim", 128},
+                    {"hidden_size", 5120},
+                    {"intermediate_size", 14336},
+                    {"is_composition", true},
+                    {"max_position_embeddings", 1024000},
+                    {"model_type", "mistral"},
+                    {"num_hidden_layers", 40},
+                    {"num_key_value_heads", 8},
+                    {"rms_norm_eps", 1e-05},
+                    {"rope_theta", 1e9},
+                    {"sliding_window", nullptr},
+                    {"vocab_size", 131072}}},
+                  {"torch_dtype", "bfloat16"},
+                  {"vision_config",
+                   {{"head_dim", 64},
+                    {"hidden_act", "silu"},
+                    {"image_size", 1024},
+                    {"is_composition", true},
+                    {"model_type", "pixtral"},
+                    {"patch_size", 16},
+                    {"rope_theta", 10000.0},
+                    {"tie_word_embeddings", false}}},
+                  {"vision_feature_layer", -1},
+                  {"vision_feature_select_strategy", "full"}};
+  files.processor = {{"image_token", "[IMG]"}, {"patch_size", 16}};
+  files.preprocessor["patch_size"] = {{"height", 16}, {"width", 16}};
+  files.preprocessor["size"] = {{"longest_edge", 1024}};
+  return files;
+}
+
+TEST(ImageConfig, OfPixtralIsAsPublished) {
+  const ImageConfig config = pixtral().read();
+  EXPECT_EQ(config.tower.hidden_size, 1024);
+  EXPECT_EQ(config.tower.layer_count, 24);
+  EXPECT_EQ(config.patch_size, 16);
+  EXPECT_EQ(config.merge, 1);
+  EXPECT_FALSE(config.merges);
+  EXPECT_TRUE(config.projector_bias);
+  EXPECT_EQ(config.rows_max(), 64 * 64);
+  EXPECT_EQ(config.placeholder_id, 10);
+  EXPECT_EQ(image_layout(config, 640, 480), (ImageLayout{640, 480, 30, 40}));
+}
+
+TEST(ImageConfig, OfLlavaIsReadWhereItIsAPixtral) {
+  ImageFiles files = pixtral();
+  files.config.erase("image_token_index");
+  EXPECT_EQ(files.read().placeholder_id, 32000);
+  files.config.erase("vision_feature_layer");
+  EXPECT_EQ(files.read().tower.layer_count, 23);
+  files.config.erase("vision_feature_select_strategy");
+  EXPECT_FAILS_WITH(files.parse(), Code::kUnsupported, "vision_feature_select_strategy");
+  files.config["vision_config"]["model_type"] = "clip_vision_model";
+  EXPECT_EQ(*files.parse(), std::nullopt);
+  files.config.erase("vision_config");
+  EXPECT_EQ(*files.parse(), std::nullopt);
 }
 
 TEST(ImageConfig, IsNothingWhereImagesAreNotRead) {
@@ -315,10 +383,11 @@ TEST(ImageConfig, HoldsItsLimitsWhateverTheFilesSay) {
   set_log_level(LogLevel::kError);
   int taken = 0;
   for (uint64_t seed = 0; seed < fuzz_rounds(3000); ++seed) {
-    const std::string folder = tower_fixture(seed % 2 == 0 ? "mistral3" : "mistral3_silu");
+    const std::string folder = tower_fixture(
+        std::array{"mistral3", "mistral3_silu", "pixtral"}[static_cast<size_t>(seed % 3)]);
     std::string texts[] = {text_of(folder, "config.json"), text_of(folder, "processor_config.json"),
                            text_of(folder, "preprocessor_config.json")};
-    std::string& damaged = texts[seed / 2 % 3];
+    std::string& damaged = texts[seed / 3 % 3];
     if (damaged == "null") continue;
     damaged = Mutator(seed).mutate(damaged);
     const auto config = json_of(texts[0]);

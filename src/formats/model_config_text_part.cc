@@ -20,12 +20,15 @@ struct ImageModel {
 };
 
 constexpr ImageModel kImageModels[] = {
-    {"gemma3", Family::kGemma3},         {"mistral3", Family::kMistral},
-    {"qwen2_vl", Family::kQwen2, true},  {"qwen2_5_vl", Family::kQwen2, true},
-    {"qwen3_vl", Family::kQwen3},        {"qwen3_5", Family::kQwen35},
-    {"qwen3_5_moe", Family::kQwen35Moe}, {"gemma4", Family::kGemma4},
-    {"gemma4_unified", Family::kGemma4}, {"gemma3n", Family::kGemma3n},
-    {"llama4", Family::kLlama4},         {"exaone4_5", Family::kExaone4}};
+    {"gemma3", Family::kGemma3},          {"mistral3", Family::kMistral},
+    {"llava", Family::kMistral},          {"qwen2_vl", Family::kQwen2, true},
+    {"qwen2_5_vl", Family::kQwen2, true}, {"qwen3_vl", Family::kQwen3},
+    {"qwen3_5", Family::kQwen35},         {"qwen3_5_moe", Family::kQwen35Moe},
+    {"gemma4", Family::kGemma4},          {"gemma4_unified", Family::kGemma4},
+    {"gemma3n", Family::kGemma3n},        {"llama4", Family::kLlama4},
+    {"exaone4_5", Family::kExaone4}};
+
+constexpr std::string_view kLlava = "llava";  // which may have language models of other families
 
 const ImageModel* find_image_model(const Json& config) {
   const auto type = config.find("model_type");
@@ -108,7 +111,9 @@ Result<Json> text_part(const Json& config, std::string_view where) {
   Json text = found ? *found : config;
   const std::string own = std::string(known->model_type) + "_text";
   const std::string_view usual = family_info(known->family).model_type;
-  JIGE_TRY(const std::string inner, get_string_or(text, "model_type", usual, where));
+  const bool llava = known->model_type == kLlava;
+  JIGE_TRY(const std::string inner,
+           get_string_or(text, "model_type", llava ? "llama" : usual, where));
   Family language = known->family;
   for (const Family newer : {Family::kMinistral3, Family::kMistral4}) {
     if (known->family == Family::kMistral && inner == family_info(newer).model_type)
@@ -131,6 +136,7 @@ Result<Json> text_part(const Json& config, std::string_view where) {
   if (known->family == Family::kGemma4) {
     add_gemma4_fields(text, known->model_type == "gemma4_unified");
   }
+  if (llava) add_fields(text, {{"num_attention_heads", 32}});  // which Pixtral leaves out
   if (known->family == Family::kQwen2 || known->family == Family::kQwen3) {
     add_qwen_fields(text, known->family);
   }

@@ -104,6 +104,33 @@ TEST(ModelConfigTextPart, OfExaone45IsExaone4UnderEitherName) {
   EXPECT_FAILS_WITH(parse_model_config(json, "config.json"), Code::kUnsupported, "\"qwen3\"");
 }
 
+TEST(ModelConfigTextPart, OfLlavaIsAMistralWhereItSaysSo) {
+  Json json = {{"architectures", {"LlavaForConditionalGeneration"}},
+               {"model_type", "llava"},
+               {"torch_dtype", "bfloat16"},
+               {"text_config",
+                {{"head_dim", 128},
+                 {"hidden_size", 5120},
+                 {"intermediate_size", 14336},
+                 {"max_position_embeddings", 1024000},
+                 {"model_type", "mistral"},
+                 {"num_hidden_layers", 40},
+                 {"num_key_value_heads", 8},
+                 {"rms_norm_eps", 1e-05},
+                 {"rope_theta", 1e9},
+                 {"sliding_window", nullptr},
+                 {"vocab_size", 131072}}},
+               {"vision_config", {{"model_type", "pixtral"}}}};
+  const ModelConfig pixtral = config_of_text(json);
+  EXPECT_EQ(pixtral.family, Family::kMistral);
+  EXPECT_EQ(pixtral.head_count, 32);
+  EXPECT_EQ(parameter_count(pixtral), 12247782400);
+  json["text_config"]["model_type"] = "qwen2";
+  EXPECT_FAILS_WITH(parse_model_config(json, "config.json"), Code::kUnsupported, "\"qwen2\"");
+  json["text_config"].erase("model_type");  // which says that it is a Llama
+  EXPECT_FAILS_WITH(parse_model_config(json, "config.json"), Code::kUnsupported, "\"llama\"");
+}
+
 // Other values than those of Qwen2 and Qwen3.
 TEST(ModelConfigTextPart, WhatQwenWithImagesLeavesOutIsThatOfItsOwnClass) {
   Json qwen2 = qwen2_5_vl();

@@ -68,15 +68,17 @@ ImageProjector::ImageProjector(const formats::ImageConfig& config)
       merged_(config.merge * config.merge),
       activation_(plain_activation(config.projector_activation)) {
   const std::string at = "model.multi_modal_projector.";
-  norm_ = NormLayer(with_norm_eps(config.tower, config.projector_norm_eps), at + "norm", width_,
-                    false, params_);
-  const size_t merging = params_.size();
-  merge_ = Projection(
-      {.parts = {{at + "patch_merger.merging_layer", width_}}, .inputs = merged_ * width_},
-      params_);
-  // Files have a column's numbers of all patches together.
-  params_[merging].stored_columns =
-      StoredRows{.turns = width_, .parts = std::vector<int64_t>(static_cast<size_t>(merged_), 1)};
+  if (config.merges) {
+    norm_ = NormLayer(with_norm_eps(config.tower, config.projector_norm_eps), at + "norm", width_,
+                      false, params_);
+    const size_t merging = params_.size();
+    merge_.emplace(ProjectionOptions{.parts = {{at + "patch_merger.merging_layer", width_}},
+                                     .inputs = merged_ * width_},
+                   params_);
+    // Files have a column's numbers of all patches together.
+    params_[merging].stored_columns =
+        StoredRows{.turns = width_, .parts = std::vector<int64_t>(static_cast<size_t>(merged_), 1)};
+  }
   const auto linear = [&](const char* name, int64_t inputs) {
     return Projection({.parts = {{at + name, config.text_width}},
                        .inputs = inputs,
@@ -85,7 +87,12 @@ ImageProjector::ImageProjector(const formats::ImageConfig& config)
   };
   first_ = linear("linear_1", width_);
   second_ = linear("linear_2", config.text_width);
-  packed_ = PackedSizes(&merge_, &first_, &second_);
+  packed_ = PackedSizes(merge_ ? &*merge_ : nullptr, &first_, &second_);
+}
+
+std::vector<const Projection*> ImageProjector::projections() const {
+  if (!merge_) return {&first_, &second_};
+  return {&*merge_, &first_, &second_};
 }
 
 int64_t ImageProjector::packed_bytes(DType compute) const {
@@ -93,7 +100,7 @@ int64_t ImageProjector::packed_bytes(DType compute) const {
 }
 
 void ImageProjector::pack(Stream& stream, const BlockWeights& weights, DType compute) const {
-  for (const Projection* one : {&merge_, &first_, &second_}) {
+  for (const Projection* one : projections()) {
     one->pack(stream, weights, compute, PackFor::kInference);
   }
 }
@@ -103,7 +110,7 @@ ImageProjector::Work ImageProjector::place_work(Placement& at, int64_t patch_cou
   const int64_t rows = patch_count / merged_;
   Work work;
   work.normed = at.take(compute, Shape{patch_count, width_});
-  work.merged = at.take(compute, Shape{rows, width_});
+  if (merge_) work.merged = at.take(compute, Shape{rows, width_});
   work.hidden = at.take(compute, Shape{rows, first_.outputs()});
   return work;
 }
@@ -116,7 +123,9 @@ int64_t ImageProjector::workspace_bytes(int64_t patch_count, DType compute) cons
 
 double ImageProjector::forward_flops(double patch_count) const {
   const double rows = patch_count / static_cast<double>(merged_);
-  return 2 * rows * (elements_of(merge_) + elements_of(first_) + elements_of(second_));
+  double elements = 0;
+  for (const Projection* one : projections()) elements += elements_of(*one);
+  return 2 * rows * elements;
 }
 
 void ImageProjector::forward(const ImageTask& task, const BlockWeights& weights,
@@ -124,11 +133,16 @@ void ImageProjector::forward(const ImageTask& task, const BlockWeights& weights,
   Stream& stream = task.stream;
   Placement at(task.workspace);
   const Work work = place_work(at, src.rows(), task.compute);
-  norm_.forward(stream, weights, work.normed, src, {});
-  const TensorView joined = TensorView::of(work.normed.data, work.normed.dtype,
-                                           Shape{work.merged.rows(), merged_ * width_});
-  merge_.forward(stream, weights, task.compute, {.dst = work.merged, .src = joined});
-  first_.forward(stream, weights, task.compute, {.dst = work.hidden, .src = work.merged});
+  if (merge_) {
+    norm_.forward(stream, weights, work.normed, src, {});
+    const TensorView joined = TensorView::of(work.normed.data, work.normed.dtype,
+                                             Shape{work.merged.rows(), merged_ * width_});
+    merge_->forward(stream, weights, task.compute, {.dst = work.merged, .src = joined});
+  } else {
+    ops::scale(stream, work.normed, src, 1.0f);
+  }
+  first_.forward(stream, weights, task.compute,
+                 {.dst = work.hidden, .src = merge_ ? work.merged : work.normed});
   ops::activation_forward(stream, work.hidden, work.hidden, activation_);
   second_.forward(stream, weights, task.compute, {.dst = dst, .src = work.hidden});
 }

@@ -6,13 +6,14 @@
 //   PatchEntry      dst [T, D] f32 = norm(src Wpᵀ)        src [T, K] f32
 //   ImageProjector  n = norm(src)                         src [T, D] f32, whose m² patches of a row
 //                                                         stand one behind the other
-//                   a = act((n as [R, m²D] Wmᵀ) W1ᵀ + b)
-//                   dst [R, W] f32 = a W2ᵀ + b
+//                   g = (n as [R, m²D]) Wmᵀ               or g = src, where nothing merges them
+//                   dst [R, W] f32 = act(g W1ᵀ + b) W2ᵀ + b
 // What is between products is in the compute type. For inference alone. As blocks (block.h) they
 // own neither memory nor parameters. Threads: const; tasks are asynchronous on the stream.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -64,18 +65,20 @@ class ImageProjector {
 
  private:
   struct Work {
-    TensorView normed;  // [T, D] compute type
+    TensorView normed;  // [T, D] compute type, or src in it
     TensorView merged;  // [R, D]
     TensorView hidden;  // [R, W]
   };
   Work place_work(Placement& at, int64_t patch_count, DType compute) const;
+  std::vector<const Projection*> projections() const;
 
   int64_t width_;
   int64_t merged_;  // m²
   ops::Activation activation_;
   std::vector<ParamSpec> params_;
   NormLayer norm_;
-  Projection merge_, first_, second_;
+  std::optional<Projection> merge_;  // with a norm
+  Projection first_, second_;
   PackedSizes packed_;
 };
 

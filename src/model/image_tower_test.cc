@@ -24,7 +24,7 @@ namespace {
 
 using testing::value_of;
 
-constexpr const char* kTowers[] = {"mistral3", "mistral3_silu"};
+constexpr const char* kTowers[] = {"mistral3", "mistral3_silu", "pixtral"};
 constexpr int kPictures = 6;
 
 std::string tower_folder(const std::string& name) {

@@ -1,6 +1,8 @@
 """Records tiny random models that read images with what transformers makes of some pictures.
 
-    python tests/tools/record_image_towers.py [FOLDER]        default: tests/fixtures/image_towers
+    python tests/tools/record_image_towers.py [FOLDER [NAME...]]
+
+The default is tests/fixtures/image_towers, all.
 
 Writes, for every model, FOLDER/NAME/ as transformers saves it (config.json, safetensors), the
 files of its processor, and FOLDER/NAME/expected.safetensors, all in float32 with eager attention:
@@ -28,7 +30,12 @@ import torch
 import torchvision
 import transformers
 from PIL import Image
-from transformers import Mistral3Config, Mistral3ForConditionalGeneration
+from transformers import (
+    LlavaConfig,
+    LlavaForConditionalGeneration,
+    Mistral3Config,
+    Mistral3ForConditionalGeneration,
+)
 from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
 
 from record_models import randomise
@@ -66,6 +73,18 @@ MODELS = {
         longest_edge=33,
         old_processor=False,
     ),
+    # Pixtral 12B.
+    "pixtral": dict(
+        seed=2003,
+        kind=(LlavaConfig, LlavaForConditionalGeneration),
+        text=dict(num_attention_heads=4, num_key_value_heads=2, head_dim=12, model_type="mistral"),
+        vision=dict(hidden_size=16, num_attention_heads=2, patch_size=4, hidden_act="silu",
+                    intermediate_size=20, num_hidden_layers=2, image_size=64),
+        rest=dict(vision_feature_layer=-1, vision_feature_select_strategy="full",
+                  image_seq_length=1),
+        longest_edge=32,
+        old_processor=True,
+    ),
 }
 
 
@@ -98,7 +117,7 @@ def write_json(path, value):
 
 def write_processor(folder, tiny, processor):
     patch = tiny["vision"]["patch_size"]
-    merge = tiny["rest"]["spatial_merge_size"]
+    merge = tiny["rest"].get("spatial_merge_size", 1)
     own = dict(processor_class="PixtralProcessor", image_token="[IMG]",
                image_break_token="[IMG_BREAK]", image_end_token="[IMG_END]", patch_size=patch,
                spatial_merge_size=merge)
@@ -114,20 +133,21 @@ def record(name, tiny, root):
     folder = os.path.join(root, name)
     shutil.rmtree(folder, ignore_errors=True)
     generator = torch.Generator().manual_seed(tiny["seed"])
-    config = Mistral3Config(
+    config_class, model_class = tiny.get("kind", (Mistral3Config, Mistral3ForConditionalGeneration))
+    config = config_class(
         text_config=dict(COMMON, sliding_window=None, **tiny["text"]),
         vision_config=dict(tiny["vision"], model_type="pixtral"),
         image_token_index=IMAGE, tie_word_embeddings=False, **tiny["rest"],
     )
-    model = Mistral3ForConditionalGeneration(config)
+    model = model_class(config)
     randomise(model, generator)
     model.save_pretrained(folder)
     os.remove(os.path.join(folder, "generation_config.json"))
-    model = Mistral3ForConditionalGeneration.from_pretrained(
+    model = model_class.from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager"
     ).eval()
     patch = tiny["vision"]["patch_size"]
-    step = patch * tiny["rest"]["spatial_merge_size"]
+    step = patch * tiny["rest"].get("spatial_merge_size", 1)
     processor = PixtralImageProcessorPil(
         size={"longest_edge": tiny["longest_edge"]}, patch_size={"height": patch, "width": patch}
     )
@@ -142,7 +162,7 @@ def record(name, tiny, root):
             # Twice: of one picture of one row transformers drops a dimension.
             features = model.model.get_image_features(
                 pixel_values=pixels.repeat(2, 1, 1, 1), image_sizes=sizes.repeat(2, 1),
-                vision_feature_layer=config.vision_feature_layer,
+                **select(config),
             ).pooler_output
             expected[f"image.{i}"] = rgb
             expected[f"rows.{i}"] = patches(pixels[0], patch)
@@ -172,6 +192,14 @@ def record(name, tiny, root):
           f"|logits| up to {float(logits.abs().max()):.2f}")
 
 
+def select(config):
+    """What get_image_features has to be told."""
+    told = dict(vision_feature_layer=config.vision_feature_layer)
+    if hasattr(config, "vision_feature_select_strategy"):
+        told["vision_feature_select_strategy"] = config.vision_feature_select_strategy
+    return told
+
+
 def main():
     here = os.path.dirname(os.path.abspath(__file__))
     root = os.path.join(here, "..", "fixtures", "image_towers")
@@ -179,7 +207,8 @@ def main():
     torch.set_num_threads(1)
     os.makedirs(root, exist_ok=True)
     for name, tiny in MODELS.items():
-        record(name, tiny, root)
+        if len(sys.argv) <= 2 or name in sys.argv[2:]:
+            record(name, tiny, root)
     modules = (PIL, safetensors, torch, torchvision, transformers)
     write_json(os.path.join(root, "versions.json"),
                {module.__name__: module.__version__ for module in modules})

@@ -4,6 +4,8 @@ import torch
 from transformers import (
     Exaone4_5_Config,
     Exaone4_5_ForConditionalGeneration,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
     Mistral3Config,
     Mistral3ForConditionalGeneration,
     Qwen2_5_VLConfig,
@@ -31,6 +33,26 @@ MODELS = {
         ),
         torch.bfloat16,
         seed=1064,
+        gradients=False,
+    ),
+    # Pixtral.
+    "pixtral_images": TinyModel(
+        LlavaForConditionalGeneration,
+        LlavaConfig(
+            text_config=dict(
+                COMMON,
+                model_type="mistral",
+                num_attention_heads=4,
+                num_key_value_heads=2,
+                head_dim=12,
+                sliding_window=None,
+            ),
+            vision_config=dict(SEES, model_type="pixtral", image_size=8, patch_size=4),
+            image_token_index=92, image_seq_length=1, vision_feature_layer=-1,
+            vision_feature_select_strategy="full",
+        ),
+        torch.bfloat16,
+        seed=1110,
         gradients=False,
     ),
     "qwen2_5_images": TinyModel(

@@ -43,7 +43,7 @@ Result<ImageModel> load_image_model(const LoadedModel& loaded, const ModelFlags&
   }
   if (!made.tower) {
     return fail(Code::kUnsupported,
-                "{}: this model reads text, and no images here; those of Mistral 3 read them "
+                "{}: this model reads text, and no images here; those of Pixtral and Mistral 3 do "
                 "(docs/formats.md, \"Images\")",
                 loaded.folder);
   }

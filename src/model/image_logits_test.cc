@@ -32,7 +32,7 @@ std::vector<float> rows_of_pictures(ImageTower& tower, const formats::Safetensor
 }
 
 TEST(ImageLogits, AreThoseOfTransformersHoweverThePromptIsCut) {
-  for (const std::string name : {"mistral3", "mistral3_silu"}) {
+  for (const std::string name : {"mistral3", "mistral3_silu", "pixtral"}) {
     const std::string folder =
         std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/image_towers/" + name;
     CpuDevice device({.thread_count = 2});

@@ -55,7 +55,7 @@ TEST(PageOfServe, WorksInABrowser) {
       test_python() + " " + shell_quoted(JIGE_SOURCE_DIR "/tests/tools/check_page.py") +
       " --chat " + address_of(chat) + " --key " + address_of(locked) + " a-key-of-tests --plain " +
       address_of(plain) + " --vectors " + address_of(vectors) + " --images " + address_of(images) +
-      " " + shell_quoted(picture_file("full_table.gif"));
+      " " + shell_quoted(picture_file("kept_table.gif"));
   const int status = std::system(command.c_str());
   if (WIFEXITED(status) && WEXITSTATUS(status) == 77) GTEST_SKIP() << "chromium does not start";
   EXPECT_EQ(status, 0);

@@ -18,7 +18,7 @@ using api::testing::TestResponse;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr const char* kPicture = "full_table.gif";  // 56 tokens, of a context of 128
+constexpr const char* kPicture = "kept_table.gif";  // 64 tokens, of a context of 128
 
 std::string picture_url(const std::string& name) {
   const Result<std::string> bytes = read_file(picture_file(name));
@@ -80,13 +80,13 @@ TEST_F(ServeImages, AreKnownInTheNextTurn) {
   const Serving server({folder_.path()});
   Json messages = {user_turn(kPicture, "What is it?")};
   const Json first = answer_to(server, greedy_chat(messages));
-  EXPECT_EQ(first["usage"]["prompt_tokens"], 1 + 56 + 11);
+  EXPECT_EQ(first["usage"]["prompt_tokens"], 1 + 64 + 11);
   EXPECT_EQ(first["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
   messages.push_back({{"role", "assistant"}, {"content", text_of(first)}});
   messages.push_back({{"role", "user"}, {"content", "And now?"}});
   const Json second = answer_to(server, greedy_chat(messages));
-  EXPECT_EQ(second["usage"]["prompt_tokens_details"]["cached_tokens"], 64);
-  // Another picture of the same size shares nothing with it.
+  EXPECT_EQ(second["usage"]["prompt_tokens_details"]["cached_tokens"], 80);
+  // Another picture shares nothing with it.
   const Json other = answer_to(server, greedy_chat({user_turn("whole.gif", "What is it?")}));
   EXPECT_EQ(other["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
 }

@@ -323,7 +323,7 @@ TEST_F(PythonClient, OfEitherSendsImages) {
   if (!has("openai, anthropic")) GTEST_SKIP() << test_python() << " lacks openai or anthropic";
   const TestFolder folder;
   write_image_folder(folder.path());
-  const std::string more = " --image " + shell_quoted(picture_file("full_table.gif"));
+  const std::string more = " --image " + shell_quoted(picture_file("kept_table.gif"));
   run("check_openai_client.py", Serving({folder.path()}), more);
   run("check_anthropic_client.py", Serving({folder.path()}), more);
 }

@@ -349,7 +349,7 @@ def check_images(page, path):
     drop = "document.body.dispatchEvent(new DragEvent('drop', { bubbles: true, cancelable: true, dataTransfer: pictures }))"
     page.run(drop)
     page.wait("document.querySelectorAll('#attached img').length === 1")
-    page.wait("document.querySelector('#attached img').naturalWidth === 60")
+    page.wait("document.querySelector('#attached img').naturalWidth === 80")
     click(page, "#attached button")
     equal(page.run("document.querySelector('#attached').hidden"), True, "an image can be removed")
     page.run("(() => { const field = document.querySelector('#files'); field.files = pictures.files; "
@@ -367,7 +367,7 @@ def check_images(page, path):
     page.run("unplay()")
     page.reload()
     ready(page)
-    page.wait("document.querySelector('.user .images img')?.naturalWidth === 60")
+    page.wait("document.querySelector('.user .images img')?.naturalWidth === 80")
     ask(page, "And now?")
     page.wait(f"{DONE} && document.querySelectorAll('#messages > li').length === 4 && {LAST}.querySelector('.figures').textContent")
     check(page.run(f"{LAST}.querySelector('.error').hidden"), "the server reads it")

@@ -1,9 +1,10 @@
 # jige_folder(name DEPS … PRIVATE_DEPS …): the static library of src/<name> and, from its *_test.cc
-# files, one test program registered with CTest under the label `unit`.
+# files, one test program registered with CTest under the label `unit`. SHARDS N: as N tests, each
+# of every Nth of the program's, where they wait for most of their time.
 include(GoogleTest)
 
 function(jige_folder name)
-  cmake_parse_arguments(ARG "" "" "DEPS;PRIVATE_DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "SHARDS" "DEPS;PRIVATE_DEPS" ${ARGN})
   string(REPLACE "/" "_" id ${name})
   set(target jige_${id})
   set(folder ${CMAKE_SOURCE_DIR}/src/${name})
@@ -40,11 +41,26 @@ function(jige_folder name)
     target_link_libraries(${id}_test PRIVATE ${target} ${ARG_PRIVATE_DEPS} GTest::gmock GTest::gtest_main)
     target_compile_definitions(${id}_test PRIVATE JIGE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
     jige_compile_fast(${id}_test TEST)
-    add_test(NAME ${id} COMMAND ${id}_test)
     set(seconds_max 300)
     if(JIGE_SANITIZE)  # slows the longest program down to six minutes on two cores
       set(seconds_max 1200)
     endif()
-    set_tests_properties(${id} PROPERTIES LABELS unit TIMEOUT ${seconds_max})
+    set(unit_tests ${id})
+    if(ARG_SHARDS)
+      set(unit_tests)
+      foreach(shard RANGE 1 ${ARG_SHARDS})
+        list(APPEND unit_tests ${id}_${shard})
+      endforeach()
+    endif()
+    set(index 0)
+    foreach(unit_test ${unit_tests})
+      add_test(NAME ${unit_test} COMMAND ${id}_test)
+      set_tests_properties(${unit_test} PROPERTIES LABELS unit TIMEOUT ${seconds_max})
+      if(ARG_SHARDS)
+        set_tests_properties(${unit_test} PROPERTIES ENVIRONMENT
+                             "GTEST_TOTAL_SHARDS=${ARG_SHARDS};GTEST_SHARD_INDEX=${index}")
+      endif()
+      math(EXPR index "${index} + 1")
+    endforeach()
   endif()
 endfunction()

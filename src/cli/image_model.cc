@@ -1,16 +1,54 @@
 #include "cli/image_model.h"
 
+#include <fmt/format.h>
+
 #include <span>
+#include <string>
 #include <utility>
 
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "cli/interrupt.h"
+#include "cli/passing_note.h"
 #include "formats/image_config.h"
 #include "images/decode.h"
 
 namespace jige::cli {
+namespace {
+
+using Encoder = serve::ImagePrompts::Encoder;
+
+Encoder encoder_of(model::ImageTower& tower) {
+  return [&tower](const images::Image& image, const GoOn& go_on) {
+    return tower.encode(image, go_on);
+  };
+}
+
+// Large images take seconds.
+Encoder told_encoder_of(model::ImageTower& tower) {
+  return [encode = encoder_of(tower)](const images::Image& image, const GoOn& go_on) {
+    const std::string size = fmt::format("{} x {}", image.width, image.height);
+    PassingNote note(!log_enabled(LogLevel::kInfo));
+    note.say(fmt::format("reading an image of {}", size));
+    const StopWatch watch;
+    auto rows = encode(image, go_on);
+    note.clear();
+    if (rows) log_info("an image of {} read in {:.2f} s", size, watch.seconds());
+    return rows;
+  };
+}
+
+std::unique_ptr<serve::ImagePrompts> prompts_of(const model::ImageTower& tower,
+                                                const model::InferenceModel& model,
+                                                serve::ImagePrompts::Options options,
+                                                Encoder encoder) {
+  options.vocab_size = static_cast<int32_t>(model.config().vocab_size);
+  return std::make_unique<serve::ImagePrompts>(tower.config(), std::move(encoder), options);
+}
+
+}  // namespace
 
 Result<std::unique_ptr<model::ImageTower>> load_image_tower(const std::string& folder,
                                                             const text::Tokenizer& tokenizer,
@@ -28,11 +66,7 @@ Result<std::unique_ptr<model::ImageTower>> load_image_tower(const std::string& f
 std::unique_ptr<serve::ImagePrompts> make_image_prompts(model::ImageTower& tower,
                                                         const model::InferenceModel& model,
                                                         serve::ImagePrompts::Options options) {
-  options.vocab_size = static_cast<int32_t>(model.config().vocab_size);
-  const auto encoder = [&tower](const images::Image& image, const GoOn& go_on) {
-    return tower.encode(image, go_on);
-  };
-  return std::make_unique<serve::ImagePrompts>(tower.config(), encoder, options);
+  return prompts_of(tower, model, options, encoder_of(tower));
 }
 
 Result<ImageModel> load_image_model(const LoadedModel& loaded, const ModelFlags& flags) {
@@ -48,7 +82,8 @@ Result<ImageModel> load_image_model(const LoadedModel& loaded, const ModelFlags&
                 loaded.folder);
   }
   made.prompts =
-      make_image_prompts(*made.tower, *loaded.model, {.context_max = loaded.model->context_max()});
+      prompts_of(*made.tower, *loaded.model, {.context_max = loaded.model->context_max()},
+                 told_encoder_of(*made.tower));
   return made;
 }
 

@@ -43,8 +43,9 @@ std::unique_ptr<serve::ImagePrompts> make_image_prompts(model::ImageTower& tower
                                                         const model::InferenceModel& model,
                                                         serve::ImagePrompts::Options options);
 
-// Both for a command's model, in the memory that it leaves. Fails with kUnsupported where it reads
-// no images, and as load_image_tower does.
+// Both for a command's model, in the memory that it leaves. Each image that is read is told, while
+// it is on a terminal. Fails with kUnsupported where it reads no images, and as load_image_tower
+// does.
 Result<ImageModel> load_image_model(const LoadedModel& loaded, const ModelFlags& flags);
 
 // Fails as read_file and decode_image do.

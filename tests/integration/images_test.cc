@@ -85,6 +85,8 @@ TEST_F(Images, AChatTakesThemForItsNextMessage) {
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_THAT(outcome.err, HasSubstr(picture));
   EXPECT_THAT(outcome.err, HasSubstr("it goes with the next message"));
+  EXPECT_THAT(outcome.err, HasSubstr("an image of 13 x 9 read in "));
+  EXPECT_EQ(outcome.err.find("read in"), outcome.err.rfind("read in")) << "once for both answers";
   EXPECT_THAT(outcome.err, HasSubstr("not written, since the conversation is about images"));
   const JsonLines answers = outcome.json_lines();
   ASSERT_EQ(answers.size(), 2u);

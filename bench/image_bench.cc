@@ -1,6 +1,6 @@
 // What a tower that reads images takes, beside its own matrix products.
 //
-// usage: image_bench [SIDE]... [--dtype f32|bf16] [--threads N] [--rounds N]
+// usage: image_bench [SIDE]... [--dtype f32|bf16] [--threads N] [--rounds N] [--json]
 // A tower of the size that Mistral Small 3.1 and Ministral 3 have (24 layers of width 1024) with
 // random weights, in a folder that is written for it and removed (0.9 GB); square images of SIDE
 // pixels, 1024 without any. A round is one image and then the products of the layers alone, on the
@@ -8,6 +8,7 @@
 //   seconds      of an image, resizing included; the median of the rounds
 //   arithmetic   all of its FLOP by these seconds, attention's included
 //   products     seconds of the products of the layers, as a share of the seconds of the image
+// --json: an object a side, on one line, in place of the table.
 // Exit status: 0; 1 after an error.
 #include <fmt/format.h>
 #include <stdlib.h>
@@ -16,12 +17,14 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/rng.h"
 #include "formats/safetensors_writer.h"
 #include "machine.h"
@@ -45,6 +48,7 @@ struct ImageBenchOptions {
   DType dtype = DType::kBF16;
   int threads = 0;
   int rounds = 3;
+  bool json = false;
 };
 
 // Removed with its content.
@@ -130,10 +134,26 @@ Status measure(model::ImageTower& tower, Machine& machine, const ImageBenchOptio
     products_s.push_back(other.seconds());
   }
   const double seconds = median(images_s);
+  if (options.json) {
+    const Json told = {{"side", side},
+                       {"patches", patches},
+                       {"rows", layout.row_count()},
+                       {"seconds", seconds},
+                       {"flop", parts->encode_flops(patches)},
+                       {"products_s", median(products_s)}};
+    fmt::print("{}\n", dump_json(told));
+    return {};
+  }
   fmt::print("{:>5} x {:<5} {:>8} {:>6} {:>9.3f} {:>10.3f} TFLOP/s {:>8.0f} %\n", side, side,
              patches, layout.row_count(), seconds, parts->encode_flops(patches) / seconds / 1e12,
              100 * median(products_s) / seconds);
   return {};
+}
+
+void print_head(Machine& machine, const ImageBenchOptions& options) {
+  fmt::print("{} threads, {}\n", machine.device.team().size(), dtype_info(options.dtype).name);
+  fmt::print("{:>13} {:>8} {:>6} {:>9} {:>18} {:>10}\n", "pixels", "patches", "rows", "seconds",
+             "arithmetic", "products");
 }
 
 Status run(const ImageBenchOptions& options) {
@@ -143,9 +163,7 @@ Status run(const ImageBenchOptions& options) {
   Machine machine(options.threads);
   JIGE_TRY(const auto tower, model::ImageTower::load(folder.path(), *config, machine.device,
                                                      {.compute = options.dtype}));
-  fmt::print("{} threads, {}\n", machine.device.team().size(), dtype_info(options.dtype).name);
-  fmt::print("{:>13} {:>8} {:>6} {:>9} {:>18} {:>10}\n", "pixels", "patches", "rows", "seconds",
-             "arithmetic", "products");
+  if (!options.json) print_head(machine, options);
   for (const int32_t side : options.sides) JIGE_DO(measure(*tower, machine, options, side));
   return {};
 }
@@ -155,6 +173,10 @@ ImageBenchOptions options_of(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string arg = argv[i];
     const std::string value = i + 1 < argc ? argv[i + 1] : "";
+    if (arg == "--json") {
+      options.json = true;
+      continue;
+    }
     if (arg == "--dtype") {
       options.dtype = value == "f32" ? DType::kF32 : DType::kBF16;
     } else if (arg == "--threads") {

@@ -11,8 +11,6 @@ namespace {
 
 using testing::AdapterFolders;
 using testing::alone;
-using testing::expect_clean;
-using testing::Gate;
 using testing::KeepingSink;
 using testing::Loaded;
 using testing::Outcome;
@@ -51,31 +49,12 @@ Outcome answer_of(Engine& engine, const EngineRequest& request) {
   return sink->outcome;
 }
 
-// Runs requests at once, drawing on three threads, and compares each with what it gives alone.
+// Runs requests at once and compares each with what it gives alone.
 EngineStatus expect_bits(Loaded& loaded, const std::vector<EngineRequest>& requests,
-                         EngineOptions options) {
+                         const EngineOptions& options) {
   std::vector<Outcome> expected;
   for (const EngineRequest& request : requests) expected.push_back(alone(loaded, request));
-  Gate gate;
-  ThreadTeam team(3);
-  options.sampling_team = &team;
-  options.faults.before_forward = gate.hook();
-  const auto engine = value_of(Engine::create(*loaded.model, loaded.tokenizer, options));
-  std::vector<std::shared_ptr<KeepingSink>> sinks;
-  for (const EngineRequest& request : requests) {
-    sinks.push_back(sink_for(request));
-    value_of(engine->submit(request, sinks.back()));
-    if (sinks.size() == 1) gate.wait_until_held();
-  }
-  gate.open();
-  for (size_t i = 0; i < sinks.size(); ++i) {
-    EXPECT_TRUE(sinks[i]->wait()) << "request " << i << " never ended";
-    EXPECT_FALSE(sinks[i]->error);
-    EXPECT_EQ(sinks[i]->outcome, expected[i]) << "request " << i;
-  }
-  EXPECT_TRUE(engine->drain(20));
-  expect_clean(*engine);
-  return engine->status();
+  return testing::expect_outcomes(loaded, requests, expected, options);
 }
 
 std::vector<EngineRequest> random_requests(uint64_t seed, int count) {

@@ -38,30 +38,8 @@ Trace random_trace(Loaded& loaded, uint64_t seed, int count) {
   return trace;
 }
 
-// Runs all requests at once, drawing on three threads, and compares every one; gives the engine's
-// last status.
-EngineStatus run_and_compare(Loaded& loaded, const Trace& trace, EngineOptions options) {
-  Gate gate;
-  ThreadTeam team(3);
-  options.sampling_team = &team;
-  options.faults.before_forward = gate.hook();
-  const auto engine = value_of(Engine::create(*loaded.model, loaded.tokenizer, options));
-  std::vector<std::shared_ptr<KeepingSink>> sinks;
-  for (const EngineRequest& request : trace.requests) {
-    sinks.push_back(sink_for(request));
-    value_of(engine->submit(request, sinks.back()));
-    // The first begins alone, the others come while it is held: the batches are always the same.
-    if (sinks.size() == 1) gate.wait_until_held();
-  }
-  gate.open();
-  for (size_t i = 0; i < sinks.size(); ++i) {
-    EXPECT_TRUE(sinks[i]->wait()) << "request " << i << " never ended";
-    EXPECT_FALSE(sinks[i]->error);
-    EXPECT_EQ(sinks[i]->outcome, trace.expected[i]) << "request " << i;
-  }
-  EXPECT_TRUE(engine->drain(20));
-  expect_clean(*engine);
-  return engine->status();
+EngineStatus run_and_compare(Loaded& loaded, const Trace& trace, const EngineOptions& options) {
+  return testing::expect_outcomes(loaded, trace.requests, trace.expected, options);
 }
 
 TEST(EngineBits, NeighboursAndChunksDoNotMatter) {

@@ -11,11 +11,9 @@ namespace jige::serve {
 namespace {
 
 using testing::alone;
-using testing::expect_clean;
 using testing::fixture;
 using testing::Gate;
 using ::testing::HasSubstr;
-using testing::KeepingSink;
 using testing::Loaded;
 using testing::Outcome;
 using testing::random_request;
@@ -77,29 +75,14 @@ std::vector<TwoForms> random_forms(const Loaded& loaded, uint64_t seed, int coun
 
 // Runs those with rows, and every third with tokens beside them.
 EngineStatus expect_bits_of_tokens(Loaded& loaded, const std::vector<TwoForms>& all,
-                                   EngineOptions options) {
-  Gate gate;
-  options.faults.before_forward = gate.hook();
-  const auto engine = value_of(Engine::create(*loaded.model, loaded.tokenizer, options));
-  std::vector<std::shared_ptr<KeepingSink>> sinks;
+                                   const EngineOptions& options) {
+  std::vector<EngineRequest> requests;
+  std::vector<Outcome> expected;
   for (size_t i = 0; i < all.size(); ++i) {
-    const EngineRequest& request = i % 3 == 2 ? all[i].tokens : all[i].rows;
-    sinks.push_back(sink_for(request));
-    value_of(engine->submit(request, sinks.back()));
-    if (sinks.size() == 1) gate.wait_until_held();
+    requests.push_back(i % 3 == 2 ? all[i].tokens : all[i].rows);
+    expected.push_back(alone(loaded, all[i].tokens));
   }
-  gate.open();
-  for (size_t i = 0; i < all.size(); ++i) {
-    EXPECT_TRUE(sinks[i]->wait()) << "request " << i << " never ended";
-    EXPECT_FALSE(sinks[i]->error);
-  }
-  EXPECT_TRUE(engine->drain(20));
-  expect_clean(*engine);
-  const EngineStatus status = engine->status();
-  for (size_t i = 0; i < all.size(); ++i) {
-    EXPECT_EQ(sinks[i]->outcome, alone(loaded, all[i].tokens)) << "request " << i;
-  }
-  return status;
+  return testing::expect_outcomes(loaded, requests, expected, options);
 }
 
 TEST(EngineGiven, RowsOfTheTableGiveTheBitsOfTheirTokens) {

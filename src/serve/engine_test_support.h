@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -230,6 +231,33 @@ inline void expect_clean(const Engine& engine) {
   int64_t over = status.counters.requests_refused + status.counters.requests_failed;
   for (const int64_t finished : status.counters.requests_finished) over += finished;
   EXPECT_EQ(status.counters.requests_received, over);
+}
+
+// Runs all requests at once, drawing on three threads, and compares each with what is
+// expected of it; gives the engine's last status.
+inline EngineStatus expect_outcomes(Loaded& loaded, std::span<const EngineRequest> requests,
+                                    std::span<const Outcome> expected, EngineOptions options) {
+  Gate gate;
+  ThreadTeam team(3);
+  options.sampling_team = &team;
+  options.faults.before_forward = gate.hook();
+  const auto engine = value_of(Engine::create(*loaded.model, loaded.tokenizer, options));
+  std::vector<std::shared_ptr<KeepingSink>> sinks;
+  for (const EngineRequest& request : requests) {
+    sinks.push_back(sink_for(request));
+    value_of(engine->submit(request, sinks.back()));
+    // The first begins alone, the others come while it is held: the batches are always the same.
+    if (sinks.size() == 1) gate.wait_until_held();
+  }
+  gate.open();
+  for (size_t i = 0; i < sinks.size(); ++i) {
+    EXPECT_TRUE(sinks[i]->wait()) << "request " << i << " never ended";
+    EXPECT_FALSE(sinks[i]->error);
+    EXPECT_EQ(sinks[i]->outcome, expected[i]) << "request " << i;
+  }
+  EXPECT_TRUE(engine->drain(20));
+  expect_clean(*engine);
+  return engine->status();
 }
 
 }  // namespace jige::serve::testing

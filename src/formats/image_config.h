@@ -6,12 +6,9 @@
 //                             transformers 5 also "image_processor", what else stands in
 //   preprocessor_config.json  "size", "resample", "rescale_factor", "image_mean", "image_std"
 //
-// Mistral 3 with a tower of Pixtral (model_type "mistral3" with "pixtral" inside), and Pixtral 12B
-// ("llava" with "pixtral" inside), whose m is 1: an image that is
-// larger than the longest edge shrinks to it, and its sides grow to the next multiples of a step,
-// patch size p times merge m. Its patches of p x p pixels are the tower's tokens, of which m x m
-// side by side become one row of the language model. In a prompt the rows of tokens stand one
-// behind the other, a token for a break behind each, and one for the end behind the last.
+// An image is resized as its family does it (image_families.h), and its patches of p x p pixels are
+// the tower's tokens, of which m x m side by side become one row of the language model. In a prompt
+// stand these rows, and what tokens the family puts between and around them.
 // Threads: values and pure functions; load_image_config() reads files.
 #pragma once
 
@@ -37,11 +34,15 @@ inline constexpr int64_t kImagePatchesMax = int64_t{1} << 18;
 inline constexpr int64_t kImagePatchSizeMax = 256;
 inline constexpr int64_t kImageMergeMax = 16;
 
+// kPixtral: of Mistral 3 and Pixtral 12B (image_config_pixtral.cc).
+enum class ImageFamily { kPixtral };
+
 enum class ImageResampling { kNearest, kLanczos, kBilinear, kBicubic };
 
 struct ImageConfig {
+  ImageFamily family = ImageFamily::kPixtral;
   // The layers of the tower, as many as run, as those of a model whose tokens are patches and see
-  // all of their image. Half of a head's pairs turn by the row, half by the column.
+  // all of their image. Where heads turn, half of a head's pairs do by the row, half by the column.
   ModelConfig tower;
   int64_t patch_size = 0;  // p
 

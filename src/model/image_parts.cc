@@ -1,150 +1,49 @@
 #include "model/image_parts.h"
 
-#include <string>
-
-#include "model/dense_mlp.h"
+#include "model/image_parts_pixtral.h"
 
 namespace jige::model {
-namespace {
 
-constexpr auto kWhole = ops::WeightFormat::kCompute;
-constexpr int64_t kColours = 3;
-
-// The norm of the projector has an epsilon of its own.
-formats::ModelConfig with_norm_eps(formats::ModelConfig config, double eps) {
-  config.norm_eps = eps;
-  return config;
+int64_t ImagePart::packed_bytes(DType compute) const {
+  return packed_.bytes(compute, PackFor::kInference, ops::WeightFormat::kCompute);
 }
 
-double elements_of(const Projection& projection) {
-  return static_cast<double>(projection.inputs()) * static_cast<double>(projection.outputs());
-}
-
-}  // namespace
-
-PatchEntry::PatchEntry(const formats::ImageConfig& config) {
-  const int64_t patch = config.patch_size;
-  const int64_t width = config.tower.hidden_size;
-  patches_ = Projection(
-      {.parts = {{"model.vision_tower.patch_conv", width}}, .inputs = kColours * patch * patch},
-      params_);
-  params_.front().as_kernels = Shape{width, kColours, patch, patch};
-  norm_ = NormLayer(config.tower, "model.vision_tower.ln_pre", width, false, params_);
-  packed_ = PackedSizes(&patches_);
-}
-
-int64_t PatchEntry::packed_bytes(DType compute) const {
-  return packed_.bytes(compute, PackFor::kInference, kWhole);
-}
-
-void PatchEntry::pack(Stream& stream, const BlockWeights& weights, DType compute) const {
-  patches_.pack(stream, weights, compute, PackFor::kInference);
-}
-
-int64_t PatchEntry::workspace_bytes(int64_t patch_count, DType compute) const {
-  Placement at;
-  if (compute != DType::kF32) at.take(compute, Shape{patch_count, patches_.inputs()});
-  return at.peak_bytes();
-}
-
-double PatchEntry::forward_flops(double patch_count) const {
-  return 2 * patch_count * elements_of(patches_);
-}
-
-void PatchEntry::forward(const ImageTask& task, const BlockWeights& weights, const TensorView& src,
-                         const TensorView& dst) const {
-  TensorView rows = src;
-  if (task.compute != DType::kF32) {
-    Placement at(task.workspace);
-    rows = at.take(task.compute, src.shape);
-    ops::scale(task.stream, rows, src, 1.0f);
-  }
-  patches_.forward(task.stream, weights, task.compute, {.dst = dst, .src = rows});
-  norm_.forward(task.stream, weights, dst, dst, {});
-}
-
-ImageProjector::ImageProjector(const formats::ImageConfig& config)
-    : width_(config.tower.hidden_size),
-      merged_(config.merge * config.merge),
-      activation_(plain_activation(config.projector_activation)) {
-  const std::string at = "model.multi_modal_projector.";
-  if (config.merges) {
-    norm_ = NormLayer(with_norm_eps(config.tower, config.projector_norm_eps), at + "norm", width_,
-                      false, params_);
-    const size_t merging = params_.size();
-    merge_.emplace(ProjectionOptions{.parts = {{at + "patch_merger.merging_layer", width_}},
-                                     .inputs = merged_ * width_},
-                   params_);
-    // Files have a column's numbers of all patches together.
-    params_[merging].stored_columns =
-        StoredRows{.turns = width_, .parts = std::vector<int64_t>(static_cast<size_t>(merged_), 1)};
-  }
-  const auto linear = [&](const char* name, int64_t inputs) {
-    return Projection({.parts = {{at + name, config.text_width}},
-                       .inputs = inputs,
-                       .bias = config.projector_bias},
-                      params_);
-  };
-  first_ = linear("linear_1", width_);
-  second_ = linear("linear_2", config.text_width);
-  packed_ = PackedSizes(merge_ ? &*merge_ : nullptr, &first_, &second_);
-}
-
-std::vector<const Projection*> ImageProjector::projections() const {
-  if (!merge_) return {&first_, &second_};
-  return {&*merge_, &first_, &second_};
-}
-
-int64_t ImageProjector::packed_bytes(DType compute) const {
-  return packed_.bytes(compute, PackFor::kInference, kWhole);
-}
-
-void ImageProjector::pack(Stream& stream, const BlockWeights& weights, DType compute) const {
+void ImagePart::pack(Stream& stream, const BlockWeights& weights, DType compute) const {
   for (const Projection* one : projections()) {
     one->pack(stream, weights, compute, PackFor::kInference);
   }
 }
 
-ImageProjector::Work ImageProjector::place_work(Placement& at, int64_t patch_count,
-                                                DType compute) const {
-  const int64_t rows = patch_count / merged_;
-  Work work;
-  work.normed = at.take(compute, Shape{patch_count, width_});
-  if (merge_) work.merged = at.take(compute, Shape{rows, width_});
-  work.hidden = at.take(compute, Shape{rows, first_.outputs()});
-  return work;
-}
-
-int64_t ImageProjector::workspace_bytes(int64_t patch_count, DType compute) const {
-  Placement at;
-  place_work(at, patch_count, compute);
-  return at.peak_bytes();
-}
-
-double ImageProjector::forward_flops(double patch_count) const {
-  const double rows = patch_count / static_cast<double>(merged_);
-  double elements = 0;
-  for (const Projection* one : projections()) elements += elements_of(*one);
-  return 2 * rows * elements;
-}
-
-void ImageProjector::forward(const ImageTask& task, const BlockWeights& weights,
-                             const TensorView& src, const TensorView& dst) const {
-  Stream& stream = task.stream;
-  Placement at(task.workspace);
-  const Work work = place_work(at, src.rows(), task.compute);
-  if (merge_) {
-    norm_.forward(stream, weights, work.normed, src, {});
-    const TensorView joined = TensorView::of(work.normed.data, work.normed.dtype,
-                                             Shape{work.merged.rows(), merged_ * width_});
-    merge_->forward(stream, weights, task.compute, {.dst = work.merged, .src = joined});
-  } else {
-    ops::scale(stream, work.normed, src, 1.0f);
+double ImagePart::elements() const {
+  double sum = 0;
+  for (const Projection* one : projections()) {
+    sum += static_cast<double>(one->inputs()) * static_cast<double>(one->outputs());
   }
-  first_.forward(stream, weights, task.compute,
-                 {.dst = work.hidden, .src = merge_ ? work.merged : work.normed});
-  ops::activation_forward(stream, work.hidden, work.hidden, activation_);
-  second_.forward(stream, weights, task.compute, {.dst = dst, .src = work.hidden});
+  return sum;
+}
+
+std::unique_ptr<const ImagePart> make_image_entry(const formats::ImageConfig& config) {
+  switch (config.family) {
+    case formats::ImageFamily::kPixtral:
+      break;
+  }
+  return std::make_unique<PixtralEntry>(config);
+}
+
+std::unique_ptr<const ImagePart> make_image_projector(const formats::ImageConfig& config) {
+  switch (config.family) {
+    case formats::ImageFamily::kPixtral:
+      break;
+  }
+  return std::make_unique<PixtralProjector>(config);
+}
+
+LayerNames image_layer_names(const formats::ImageConfig& config, int64_t index) {
+  switch (config.family) {
+    case formats::ImageFamily::kPixtral:
+      break;
+  }
+  return pixtral_layer_names(index);
 }
 
 }  // namespace jige::model

@@ -16,18 +16,6 @@
 namespace jige::model {
 namespace {
 
-LayerNames tower_layer_names(int64_t index) {
-  const std::string at = "model.vision_tower.transformer.layers." + std::to_string(index) + ".";
-  LayerNames names;
-  names.norm1 = at + "attention_norm";
-  names.attention.qkv = {at + "attention.q_proj", at + "attention.k_proj", at + "attention.v_proj"};
-  names.attention_output = at + "attention.o_proj";
-  names.norm2 = at + "ffn_norm";
-  names.ffn_input = {at + "feed_forward.gate_proj", at + "feed_forward.up_proj"};
-  names.ffn_output = at + "feed_forward.down_proj";
-  return names;
-}
-
 // What is not packed has a value: norms, f32.
 std::vector<TensorView> place_norms(Placement& at, std::span<const ParamSpec> specs) {
   std::vector<TensorView> values;
@@ -89,10 +77,10 @@ Result<DType> choose_compute(const std::optional<DType>& asked, const ImageParts
 }  // namespace
 
 ImageParts::ImageParts(const formats::ImageConfig& config)
-    : config_(config), entry_(config), projector_(config) {
+    : config_(config), entry_(make_image_entry(config)), projector_(make_image_projector(config)) {
   for (int64_t i = 0; i < config.tower.layer_count; ++i) {
     layers_.push_back(std::make_unique<TransformerLayer>(
-        config.tower, LayerOptions{.index = i, .names = tower_layer_names(i), .lora = {}}));
+        config.tower, LayerOptions{.index = i, .names = image_layer_names(config, i), .lora = {}}));
   }
 }
 
@@ -107,20 +95,20 @@ Result<std::unique_ptr<const ImageParts>> ImageParts::create(const formats::Imag
 }
 
 std::span<const ParamSpec> ImageParts::params(size_t part) const {
-  if (part == 0) return entry_.params();
-  return part > layers_.size() ? projector_.params() : layers_[part - 1]->params();
+  if (part == 0) return entry_->params();
+  return part > layers_.size() ? projector_->params() : layers_[part - 1]->params();
 }
 
 int64_t ImageParts::packed_bytes(size_t part, DType compute) const {
-  if (part == 0) return entry_.packed_bytes(compute);
-  if (part > layers_.size()) return projector_.packed_bytes(compute);
+  if (part == 0) return entry_->packed_bytes(compute);
+  if (part > layers_.size()) return projector_->packed_bytes(compute);
   return layers_[part - 1]->packed_bytes(compute, PackFor::kInference, ops::WeightFormat::kCompute);
 }
 
 void ImageParts::pack(size_t part, Stream& stream, const BlockWeights& weights,
                       DType compute) const {
-  if (part == 0) return entry_.pack(stream, weights, compute);
-  if (part > layers_.size()) return projector_.pack(stream, weights, compute);
+  if (part == 0) return entry_->pack(stream, weights, compute);
+  if (part > layers_.size()) return projector_->pack(stream, weights, compute);
   layers_[part - 1]->pack(stream, weights, compute, PackFor::kInference);
 }
 
@@ -133,8 +121,8 @@ int64_t ImageParts::parameter_count() const {
 }
 
 int64_t ImageParts::workspace_bytes(int64_t patch_count, DType compute) const {
-  int64_t bytes = std::max(entry_.workspace_bytes(patch_count, compute),
-                           projector_.workspace_bytes(patch_count, compute));
+  int64_t bytes = std::max(entry_->workspace_bytes(patch_count, compute),
+                           projector_->workspace_bytes(patch_count, compute));
   for (const auto& layer : layers_) {
     bytes = std::max(bytes, layer->workspace_bytes(patch_count, compute, PackFor::kInference));
   }
@@ -143,7 +131,7 @@ int64_t ImageParts::workspace_bytes(int64_t patch_count, DType compute) const {
 
 double ImageParts::encode_flops(int64_t patch_count) const {
   const auto patches = static_cast<double>(patch_count);
-  double flops = entry_.forward_flops(patches) + projector_.forward_flops(patches);
+  double flops = entry_->forward_flops(patches) + projector_->forward_flops(patches);
   // Every patch sees all: both sides of a mean of half of them.
   for (const auto& layer : layers_) flops += layer->forward_flops(patches, patches / 2);
   return flops;

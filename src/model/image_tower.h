@@ -41,9 +41,9 @@ class ImageParts {
   static Result<std::unique_ptr<const ImageParts>> create(const formats::ImageConfig& config);
 
   const formats::ImageConfig& config() const { return config_; }
-  const PatchEntry& entry() const { return entry_; }
+  const ImagePart& entry() const { return *entry_; }
   const std::vector<std::unique_ptr<TransformerLayer>>& layers() const { return layers_; }
-  const ImageProjector& projector() const { return projector_; }
+  const ImagePart& projector() const { return *projector_; }
 
   size_t count() const { return layers_.size() + 2; }
   std::span<const ParamSpec> params(size_t part) const;
@@ -59,9 +59,9 @@ class ImageParts {
   explicit ImageParts(const formats::ImageConfig& config);
 
   formats::ImageConfig config_;
-  PatchEntry entry_;
+  std::unique_ptr<const ImagePart> entry_;
   std::vector<std::unique_ptr<TransformerLayer>> layers_;
-  ImageProjector projector_;
+  std::unique_ptr<const ImagePart> projector_;
 };
 
 // Whether a folder holds every tensor of the tower; fails as check_params (param_loader.h) does.

@@ -1,0 +1,162 @@
+#include "formats/image_config_fields.h"
+
+#include <nlohmann/json.hpp>
+
+#include "formats/json_file.h"
+
+namespace jige::formats {
+namespace {
+
+constexpr double kPixelNumberMax = 1e6;
+
+// A number of each colour, or one for all.
+Result<std::array<float, 3>> get_colours(const Json& object, const char* field,
+                                         const std::array<float, 3>& usual, double low,
+                                         std::string_view where) {
+  const Json* found = find_field(object, field);
+  if (!found) return usual;
+  if (found->is_array() && found->size() != usual.size()) {
+    return fail(Code::kCorrupt, "{}: field \"{}\" has {} numbers; it must have 3", where, field,
+                found->size());
+  }
+  std::array<float, 3> colours = {};
+  for (size_t i = 0; i < colours.size(); ++i) {
+    const Json one = {{field, found->is_array() ? (*found)[i] : *found}};
+    JIGE_TRY(const double value, get_number(one, field, where));
+    if (!(value >= low && value <= kPixelNumberMax)) {
+      return fail(Code::kCorrupt, "{}: field \"{}\" has {}; it must lie in [{:g}, {:g}]", where,
+                  field, value, low, kPixelNumberMax);
+    }
+    colours[i] = static_cast<float>(value);
+  }
+  return colours;
+}
+
+}  // namespace
+
+bool is_of_type(const Json& object, const char* type) {
+  const Json* found = find_field(object, "model_type");
+  return found && *found == type;
+}
+
+Result<int64_t> get_within(const Json& object, const char* field, int64_t usual,
+                           std::pair<int64_t, int64_t> range, std::string_view where) {
+  JIGE_TRY(const int64_t value, get_int_or(object, field, usual, where));
+  if (value >= range.first && value <= range.second) return value;
+  return fail(Code::kCorrupt, "{}: field \"{}\" is {}; it must lie in [{}, {}]", where, field,
+              value, range.first, range.second);
+}
+
+tl::unexpected<Error> refused_value(std::string_view where, const char* field, std::string_view is,
+                                    std::string_view known) {
+  return fail(Code::kUnsupported,
+              "{}: field \"{}\" is {}, which Jige does not support; it takes {}", where, field,
+              is.substr(0, 80), known);
+}
+
+Result<ImageSides> get_sides(const Json& object, const char* field, int64_t usual, int64_t high,
+                             std::string_view where) {
+  const Json* found = find_field(object, field);
+  if (!found) return ImageSides{usual, usual};
+  const std::pair range{int64_t{1}, high};
+  if (found->is_object()) {
+    const bool longest = find_field(*found, "longest_edge");
+    ImageSides sides;
+    JIGE_TRY(sides.height, get_int(*found, longest ? "longest_edge" : "height", where));
+    JIGE_TRY(sides.width, get_int(*found, longest ? "longest_edge" : "width", where));
+    JIGE_TRY(sides.height, get_within({{field, sides.height}}, field, 0, range, where));
+    JIGE_TRY(sides.width, get_within({{field, sides.width}}, field, 0, range, where));
+    return sides;
+  }
+  if (found->is_array() && found->size() == 2) {
+    ImageSides sides;
+    JIGE_TRY(sides.height, get_within({{field, (*found)[0]}}, field, 0, range, where));
+    JIGE_TRY(sides.width, get_within({{field, (*found)[1]}}, field, 0, range, where));
+    return sides;
+  }
+  JIGE_TRY(const int64_t side, get_within(object, field, usual, range, where));
+  return ImageSides{side, side};
+}
+
+Result<int64_t> get_square(const Json& object, const char* field, int64_t usual, int64_t high,
+                           std::string_view where) {
+  JIGE_TRY(const ImageSides sides, get_sides(object, field, usual, high, where));
+  if (sides.width == sides.height) return sides.width;
+  return refused_value(where, field, fmt::format("{} x {}", sides.width, sides.height),
+                       "one length for both sides");
+}
+
+Status parse_pixels(const Json& fields, const UsualPixels& usual, ImageConfig& out,
+                    std::string_view where) {
+  struct Switch {
+    const char* field;
+    bool usual;
+    bool taken;  // the value without which an image is not what the model reads
+  };
+  for (const Switch& one : {Switch{"do_resize", true, true}, {"do_center_crop", false, false}}) {
+    JIGE_TRY(const bool on, get_bool_or(fields, one.field, one.usual, where));
+    if (on != one.taken) {
+      return refused_value(where, one.field, on ? "true" : "false", one.taken ? "true" : "false");
+    }
+  }
+  JIGE_TRY(const int64_t resampling,
+           get_int_or(fields, "resample", static_cast<int64_t>(usual.resampling), where));
+  if (resampling < 0 || resampling > 3) {  // as Pillow numbers them
+    return refused_value(where, "resample", std::to_string(resampling),
+                         "0 (nearest), 1 (lanczos), 2 (bilinear) and 3 (bicubic)");
+  }
+  out.resampling = static_cast<ImageResampling>(resampling);
+  JIGE_TRY(const bool rescales, get_bool_or(fields, "do_rescale", true, where));
+  JIGE_TRY(const double factor, get_number_or(fields, "rescale_factor", 1.0 / 255, where));
+  if (!(factor >= 1e-6 && factor <= kPixelNumberMax)) {
+    return fail(Code::kCorrupt, "{}: field \"rescale_factor\" is {}; it must lie in [1e-6, {:g}]",
+                where, factor, kPixelNumberMax);
+  }
+  out.factor = rescales ? static_cast<float>(factor) : 1.0f;
+  JIGE_TRY(out.mean, get_colours(fields, "image_mean", usual.mean, -kPixelNumberMax, where));
+  JIGE_TRY(out.deviation, get_colours(fields, "image_std", usual.deviation, 1e-6, where));
+  JIGE_TRY(const bool normalises, get_bool_or(fields, "do_normalize", true, where));
+  if (!normalises) {
+    out.mean = {};
+    out.deviation = {1, 1, 1};
+  }
+  return {};
+}
+
+Status check_patches(const ImageConfig& config, std::string_view where) {
+  if (config.patches_max() <= kImagePatchesMax) return {};
+  return fail(Code::kCorrupt, "{}: images of {} x {} pixels have {} patches; at most {}", where,
+              config.width_max, config.height_max, config.patches_max(), kImagePatchesMax);
+}
+
+Status parse_tower_sizes(const Json& vision, const UsualTower& usual, ModelConfig& tower,
+                         std::string_view where) {
+  const std::pair widths{int64_t{1}, kHiddenMax};
+  JIGE_TRY(tower.hidden_size, get_within(vision, "hidden_size", usual.width, widths, where));
+  JIGE_TRY(tower.layer_count,
+           get_within(vision, "num_hidden_layers", usual.layers, {1, kLayersMax}, where));
+  JIGE_TRY(tower.head_count,
+           get_within(vision, "num_attention_heads", usual.heads, {1, kHeadsMax}, where));
+  JIGE_TRY(tower.ffn_size, get_within(vision, "intermediate_size", usual.ffn, {1, kFfnMax}, where));
+  JIGE_TRY(const int64_t channels, get_int_or(vision, "num_channels", 3, where));
+  if (channels != 3) {
+    return refused_value(where, "num_channels", std::to_string(channels), "3");
+  }
+  tower.kv_head_count = tower.head_count;
+  tower.head_dim = tower.hidden_size / tower.head_count;
+  if (tower.head_dim * tower.head_count != tower.hidden_size || tower.head_dim % 4 != 0 ||
+      tower.head_dim > kHeadDimMax) {
+    return fail(Code::kCorrupt,
+                "{}: {} heads of a tower of width {} must be of a multiple of 4 columns each, {} "
+                "at most",
+                where, tower.head_count, tower.hidden_size, kHeadDimMax);
+  }
+  JIGE_TRY(const int64_t head_dim, get_int_or(vision, "head_dim", tower.head_dim, where));
+  if (head_dim != tower.head_dim) {
+    return refused_value(where, "head_dim", std::to_string(head_dim),
+                         fmt::format("hidden_size / num_attention_heads ({})", tower.head_dim));
+  }
+  return {};
+}
+
+}  // namespace jige::formats

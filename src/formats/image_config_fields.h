@@ -1,0 +1,72 @@
+// Fields of the files that say how a model reads images, as families have them in common.
+//
+// Internal to the image_config*.cc files. Threads: pure functions.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "formats/image_config.h"
+
+namespace jige::formats {
+
+// What a folder's files say, and their names in errors.
+struct ImageFiles {
+  const Json& config;
+  const Json& processor;  // or null
+  const Json& pixels;     // what an image processor is given; or null
+  std::string config_path;
+  std::string processor_path;
+  std::string pixels_path;
+};
+
+bool is_of_type(const Json& object, const char* type);  // by "model_type"
+
+// A whole number in [low, high]. Fails as get_int_or, and with kCorrupt.
+Result<int64_t> get_within(const Json& object, const char* field, int64_t usual,
+                           std::pair<int64_t, int64_t> range, std::string_view where);
+
+// kUnsupported: what the field is, and what Jige takes.
+tl::unexpected<Error> refused_value(std::string_view where, const char* field, std::string_view is,
+                                    std::string_view known);
+
+// A length, or one for either direction.
+struct ImageSides {
+  int64_t width = 0;
+  int64_t height = 0;
+};
+// A number, a list of height and width, or an object with these or "longest_edge". Fails with
+// kCorrupt outside [1, high].
+Result<ImageSides> get_sides(const Json& object, const char* field, int64_t usual, int64_t high,
+                             std::string_view where);
+// The same where both must be equal; else kUnsupported.
+Result<int64_t> get_square(const Json& object, const char* field, int64_t usual, int64_t high,
+                           std::string_view where);
+
+// What a processor takes of pixels that its file leaves out.
+struct UsualPixels {
+  ImageResampling resampling = ImageResampling::kBicubic;
+  std::array<float, 3> mean = {};
+  std::array<float, 3> deviation = {};
+};
+// Sets how images are resized and what becomes of bytes. Fails with kUnsupported and kCorrupt.
+Status parse_pixels(const Json& fields, const UsualPixels& usual, ImageConfig& out,
+                    std::string_view where);
+
+// Fails with kCorrupt where the largest image has more patches than any.
+Status check_patches(const ImageConfig& config, std::string_view where);
+
+// Sizes of a tower's layers that its "vision_config" says, where all heads have keys of their own.
+struct UsualTower {
+  int64_t width = 0;
+  int64_t layers = 0;
+  int64_t heads = 0;
+  int64_t ffn = 0;
+};
+Status parse_tower_sizes(const Json& vision, const UsualTower& usual, ModelConfig& tower,
+                         std::string_view where);
+
+}  // namespace jige::formats

@@ -1,0 +1,32 @@
+// What is different from family to family of models that read images, behind image_config.h: a row
+// of functions for each.
+//
+// Internal to the image_*.cc files. Threads: constants.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "formats/image_config.h"
+#include "formats/image_config_fields.h"
+
+namespace jige::formats {
+
+struct ImageFamilyRules {
+  ImageFamily family;
+  // Whether a folder's model is of the family, as its config.json says.
+  bool (*has)(const Json& config);
+  // Sets all but the family. Fails as parse_image_config.
+  Status (*parse)(const ImageFiles& files, ImageConfig& out);
+  // As in image_config.h.
+  Status (*find_tokens)(ImageConfig& config, const text::Tokenizer& tokenizer);
+  ImageLayout (*layout)(const ImageConfig& config, int32_t width, int32_t height);
+  std::vector<int32_t> (*tokens)(const ImageConfig& config, const ImageLayout& layout);
+};
+
+extern const ImageFamilyRules kPixtralImages;  // image_config_pixtral.cc
+
+// The id of a token by its name. Fails with kCorrupt where the tokenizer has none.
+Result<int32_t> find_image_token(const text::Tokenizer& tokenizer, const std::string& name);
+
+}  // namespace jige::formats

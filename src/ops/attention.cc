@@ -176,6 +176,7 @@ void attention_forward(Stream& stream, const AttentionForward& args) {
     JIGE_CHECK(args.lse.dtype == DType::kF32, "lse is {}", dtype_info(args.lse.dtype).name);
   }
   check_attention_sequences(args.sequences, rows, shape.head_count);
+  check_looks_back(args.sequences);
   JIGE_CHECK(!divided || (args.key_begins.size() == args.sequences.size() && !on_cuda(stream)),
              "keys of {} sequences for {}", args.key_begins.size(), args.sequences.size());
   for (size_t i = 0; i < args.sequences.size(); ++i) {
@@ -220,7 +221,10 @@ void check_cached(const AttentionCached& args) {
 
 void attention_cached(Stream& stream, const AttentionCached& args) {
   check_cached(args);
-  if (on_cuda(stream)) return attention_cached_on_gpu(stream, args);
+  if (on_cuda(stream)) {
+    check_looks_back(args.sequences);
+    return attention_cached_on_gpu(stream, args);
+  }
   for (const SequenceSpan& sequence : args.sequences) {
     check_seen_blocks(sequence, args.shape, args.cache);
   }
@@ -230,6 +234,7 @@ void attention_cached(Stream& stream, const AttentionCached& args) {
 bool attention_step(Stream& stream, const AttentionStep& args) {
   if (!on_cuda(stream)) return false;
   check_cached(args.attention);
+  check_looks_back(args.attention.sequences);
   const AttentionShape& shape = args.attention.shape;
   const int64_t rows = args.attention.q.rows();
   if (args.k) {

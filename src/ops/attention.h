@@ -1,10 +1,12 @@
 // Attention over ragged sequences with grouped-query heads, optional sliding window, and over a
-// paged key/value cache. Causal, but for sequences that are looked at from both sides.
+// paged key/value cache. Causal, but for sequences that are looked at from both sides and for rows
+// of a cache that see one another, such as those of an image.
 //
 // Shapes: T rows of all sequences flat, H query heads, G key/value heads (H a multiple of G), d
 // head dimension. Query head h reads key/value head h / (H/G). A query at position p of its
 // sequence sees keys at positions max(0, p - window + 1) … p (window 0: all of 0 … p); with
-// both_sides also those up to p + window - 1 (window 0: all that the sequence has).
+// both_sides also those up to p + window - 1 (window 0: all that the sequence has). A query of a
+// span whose rows see one another sees all keys up to the span's last row, whatever the window is.
 //
 // Online softmax over tiles of keys; never a T×T matrix. Order, which results are defined by: keys
 // in ascending position, in tiles aligned to the start of the sequence. So a row's bits depend on
@@ -72,6 +74,9 @@ struct SequenceSpan {
   // From which token of the sequence on the token type is the second, in inference with a model
   // that has types (model/embedding.h); not read by attention.
   int32_t second_begin = kFirstTypeAlone;
+  // Its rows see one another: each those behind it, too. Who has text around such rows gives spans
+  // of either. REQUIRES: attention_cached() on a CPU.
+  bool mutual = false;
 };
 
 struct AttentionForward {

@@ -150,6 +150,7 @@ void attention_backward(Stream& stream, const AttentionBackward& args) {
   const AttentionShape& shape = args.shape;
   check_attention_shape(shape);
   check_looks_back(shape);
+  check_looks_back(args.sequences);
   const int64_t rows = args.q.rows();
   const int64_t q_columns = shape.head_count * shape.head_dim;
   const int64_t kv_columns = shape.kv_head_count * shape.head_dim;

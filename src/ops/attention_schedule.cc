@@ -138,14 +138,20 @@ int32_t attention_window(const AttentionShape& shape) {
 }
 
 AttentionAhead attention_ahead(const AttentionShape& shape, const SequenceSpan& sequence) {
-  if (!shape.both_sides) return {};
-  const int32_t window = attention_window(shape);
+  if (!shape.both_sides && !sequence.mutual) return {};
+  const int32_t window = sequence.mutual ? 0 : attention_window(shape);
   const int32_t count = sequence.context_count + sequence.row_count;
   return {.ahead = window > 0 ? std::min(window - 1, count) : count, .key_count = count};
 }
 
 void check_looks_back(const AttentionShape& shape) {
   JIGE_CHECK(!shape.both_sides, "queries that see what is behind them, where none may");
+}
+
+void check_looks_back(const std::vector<SequenceSpan>& sequences) {
+  for (const SequenceSpan& sequence : sequences) {
+    JIGE_CHECK(!sequence.mutual, "rows that see one another, where none may");
+  }
 }
 
 AttentionSchedule make_attention_schedule(const std::vector<SequenceSpan>& sequences,

@@ -61,6 +61,7 @@ struct AttentionAhead {
 AttentionAhead attention_ahead(const AttentionShape& shape, const SequenceSpan& sequence);
 // Ends the process where queries see keys behind them.
 void check_looks_back(const AttentionShape& shape);
+void check_looks_back(const std::vector<SequenceSpan>& sequences);
 
 // What backward kernels have of a sequence whose matrices begin at `row`, for the query heads of
 // one key/value head; gradients go to rows from `grad_row` on. Length, ranges and scratch are the

@@ -1,5 +1,5 @@
 // Attention of a tile of query rows against the keys of one key/value head: forward over flat rows
-// or over a paged cache, and backward. Causal, but forward over flat rows may look ahead, too.
+// or over a paged cache, and backward. Causal, but forward may look ahead, too.
 //
 // The one computation that every path realises, so that the bits of a query row depend on its query
 // and on the keys and values it sees, and on nothing else:
@@ -120,7 +120,7 @@ struct AttentionRows {
   int32_t head_count = 0;
   int32_t head_dim = 0;
   int32_t window = 0;  // 0: none
-  // Flat: how many keys behind its own a row sees, of the sequence's key_count. Paged: as here.
+  // How many keys behind its own a row sees, of key_count that there are.
   int32_t ahead = 0;
   int32_t key_count = INT32_MAX;
   float scale = 0;

@@ -156,7 +156,7 @@ void attend(const Tile& tile, const LoadedTile& keys, int key, const int64_t* ne
 
 // Offsets in the cache of the blocks of the tile after that of `key`, where the rows see some.
 void find_next(const Tile& tile, int key, int64_t* next) {
-  const int last_block = tile.position_last() / 16;
+  const int last_block = tile.block_last();
   for (int i = 0; i < 4; ++i) {
     const int block = min_of((key + kAttentionTileKeys) / 16 + i, last_block);
     next[i] = tile.args.keys.blocks[block] * tile.args.keys.block_stride;

@@ -352,7 +352,7 @@ template <typename Element>
 void attend_few(const Tiled& t, int tile_begin) {
   const AttentionKeys& source = t.tile.args.keys;
   const Group group = make_group(t, 0, tile_begin);
-  const int last = t.tile.position_last() / 16;
+  const int last = t.tile.block_last();
   const int block_begin = group.seen.begin / 16;
   const int block_end = (group.seen.end + 15) / 16;
   const auto* k = static_cast<const Element*>(source.k.data);

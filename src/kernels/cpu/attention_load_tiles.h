@@ -101,7 +101,7 @@ struct PagedBlock {
 
 inline PagedBlock paged_block(const Tiled& t, int block) {
   const AttentionKeys& keys = t.tile.args.keys;
-  const int last = t.tile.position_last() / 16;
+  const int last = t.tile.block_last();
   const int ahead = t.in_8_bits() ? kKeys / 16 : 1;
   return {keys.blocks[block] * keys.block_stride,
           keys.blocks[min_of(block + ahead, last)] * keys.block_stride};

@@ -39,6 +39,8 @@ struct Tile {
   }
   int position_first() const { return position(args.row_begin); }
   int position_last() const { return position(args.row_begin + args.row_count - 1); }
+  // Of a cache, the last block of 16 keys that some row sees.
+  int block_last() const { return (end_key(position_last()) - 1) / 16; }
 };
 
 inline void start_split(const Tile& tile) {

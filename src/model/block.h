@@ -49,6 +49,8 @@ struct Batch {
   TensorView targets;       // [T] i32, the next token; -1: no loss here. Training and scoring only
   TensorView loss_weights;  // [T] f32, gradient weight of each target, or empty: all 1
   std::vector<ops::SequenceSpan> sequences;
+  // The same rows as spans of those that see one another and of others; empty: as `sequences`.
+  std::vector<ops::SequenceSpan> seen;
   ops::StepTables* tables = nullptr;  // of inference: what the layers of a step share on a GPU
   ops::Dropout dropout;               // off but in training steps
   float balance_weight = 0;  // gradient weight of unequal use of experts (ops/expert_balance.h)

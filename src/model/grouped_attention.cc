@@ -281,15 +281,14 @@ void GroupedAttention::attend(const BlockContext& context, const BlockWeights& w
                                           .k = heads.k,
                                           .v = heads.v,
                                           .lse = views.lse,
-                                          .sequences = seen(batch.sequences),
+                                          .sequences = seen(batch),
                                           .shape = own});
 }
 
-std::vector<ops::SequenceSpan> GroupedAttention::seen(
-    const std::vector<ops::SequenceSpan>& sequences) const {
-  if (chunk_ == 0) return sequences;
+std::vector<ops::SequenceSpan> GroupedAttention::seen(const Batch& batch) const {
+  if (chunk_ == 0) return batch.seen.empty() ? batch.sequences : batch.seen;
   std::vector<ops::SequenceSpan> pieces;
-  for (const ops::SequenceSpan& sequence : sequences) {
+  for (const ops::SequenceSpan& sequence : batch.sequences) {
     for (int64_t row = 0; row < sequence.row_count;) {
       const int64_t begin = (sequence.context_count + row) / chunk_ * chunk_;
       const int64_t ahead = sequence.context_count + row - begin;
@@ -335,7 +334,7 @@ void GroupedAttention::attend_cached(const BlockContext& context, const BlockWei
   ops::attention_cached(context.stream, {.dst = dst,
                                          .q = heads.q,
                                          .cache = context.kv_cache,
-                                         .sequences = seen(batch.sequences),
+                                         .sequences = seen(batch),
                                          .shape = shape(weights),
                                          .tables = chunk_ > 0 ? nullptr : batch.tables});
 }

@@ -185,7 +185,7 @@ class GroupedAttention final : public Attention {
                                  const TensorView& grad_dst, const TensorView& grad_attended,
                                  const HeadGateMemory& memory) const;
   // The sequences of a batch as the layer's tokens see them: chunk by chunk, where it has any.
-  std::vector<ops::SequenceSpan> seen(const std::vector<ops::SequenceSpan>& sequences) const;
+  std::vector<ops::SequenceSpan> seen(const Batch& batch) const;
   void rotate(Stream& stream, const BlockWeights& weights, const Batch& batch,
               const TensorView& heads, bool inverse) const;
   void attend(const BlockContext& context, const BlockWeights& weights, const Batch& batch,

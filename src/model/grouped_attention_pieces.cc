@@ -57,7 +57,7 @@ void GroupedAttention::backward_attend(const BlockContext& context, const BlockW
                                            .v = rows.heads.v,
                                            .dst = rows.dst,
                                            .lse = rows.lse,
-                                           .sequences = seen(batch.sequences),
+                                           .sequences = seen(batch),
                                            .shape = shape(weights)});
 }
 

@@ -195,6 +195,7 @@ void InferenceModel::put_batch(const InferenceBatch& batch) {
   }
   batch_.sequences.assign(batch.sequences.begin(), batch.sequences.end());
   given_.assign(batch.given.begin(), batch.given.end());
+  put_mutual(batch.mutual);
   if (sizes_.state_count > 0) {
     for (const ops::SequenceSpan& sequence : batch.sequences) {
       state_tokens_[static_cast<size_t>(sequence.state)] =

@@ -15,7 +15,9 @@
 // those of an adapter get its products besides, so one batch serves many of them. More may come and
 // go in rooms that were taken at load (adapter_rooms.h), while forward() runs, too.
 // A row may be given in place of a token's embedding, such as those of an image; what comes behind
-// the embedding is the same for all rows.
+// the embedding is the same for all rows. Given rows of a sequence may see one another, those
+// behind them, too (InferenceBatch::mutual), where all that are not in the cache come in one
+// forward.
 // Where a device is too small, some layers' weights are with the host and come in every forward
 // (layer_stream.h); the bits are the same.
 // A model that looks ahead (ModelConfig) keeps nothing of what has run: its sequences run whole.
@@ -38,6 +40,7 @@
 #include "model/adapter.h"
 #include "model/adapter_rooms.h"
 #include "model/architecture.h"
+#include "model/context_split.h"
 #include "model/layer_range.h"
 #include "model/layer_stream.h"
 #include "model/layers_beyond.h"
@@ -99,6 +102,8 @@ struct InferenceBatch {
   std::span<const int32_t> logit_rows;           // rows whose next-token logits are wanted
   std::span<const int32_t> adapters = {};  // by sequence, or kNoAdapter; empty: the base for all
   std::span<const GivenRow> given = {};    // ascending; such rows have a token, too
+  // Rows that see one another; ascending, each run inside of a sequence.
+  std::span<const RowRange> mutual = {};
 };
 
 // A row of a forward, and a token of which is asked how likely it is behind it.
@@ -158,6 +163,9 @@ class InferenceModel {
   const formats::ModelConfig& config() const { return architecture_->config(); }
   // Whether rows may be given. Not where layers read the token besides, or what is made of it.
   bool takes_given_rows() const;
+  // Whether rows may see one another. Fails with kUnsupported naming what there is no way for yet:
+  // a GPU, layers elsewhere, other attention than that of heads with keys of their own.
+  Status check_mutual_rows() const;
   const Architecture& architecture() const { return *architecture_; }
   const InferenceSizes& sizes() const { return sizes_; }
   // In the order of the options, with numbers from 0.
@@ -254,8 +262,11 @@ class InferenceModel {
   Status check_states(std::span<const ops::SequenceSpan> sequences) const;
   Status check_adapters(const InferenceBatch& batch) const;
   Status check_given(std::span<const GivenRow> given, int64_t row_count) const;
+  Status check_mutual(const InferenceBatch& batch) const;
   const Adapter* find_adapter(int32_t number) const;
   void put_batch(const InferenceBatch& batch);
+  // Of rows that see one another.
+  void put_mutual(std::span<const RowRange> mutual);
   // Puts tokens and positions on the stream, as a part of the step's work.
   void send_batch(const InferenceBatch& batch);
   // The ranges of rows that ask for adapters, one for neighbours that ask for the same.

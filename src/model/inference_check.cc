@@ -1,6 +1,7 @@
 // The checks of what an InferenceModel is asked for.
 #include "model/batch_limits.h"
 #include "model/inference.h"
+#include "tensor/cuda_device.h"
 
 namespace jige::model {
 
@@ -69,6 +70,7 @@ Status InferenceModel::check(const InferenceBatch& batch) const {
   }
   JIGE_DO(check_states(batch.sequences));
   JIGE_DO(check_given(batch.given, row_count));
+  JIGE_DO(check_mutual(batch));
   return check_adapters(batch);
 }
 
@@ -85,6 +87,39 @@ Status InferenceModel::check_given(std::span<const GivenRow> given, int64_t row_
     JIGE_DO(check_range("a given row", one.row, least, row_count - 1));
     if (!one.values) return fail(Code::kInvalidArgument, "a given row has no values");
     least = one.row + 1;
+  }
+  return {};
+}
+
+Status InferenceModel::check_mutual_rows() const {
+  const auto refused = [](std::string_view what) {
+    return fail(Code::kUnsupported, "rows that see one another are not supported {}", what);
+  };
+  if (on_cuda(*stream_)) {
+    return refused("on a GPU; run the model on a CPU (--device cpu)");
+  }
+  if (beyond_)
+    return refused("where other machines hold layers; run the model without --layers-on");
+  const formats::ModelConfig& model = config();
+  if (model.latent.rank > 0 || model.attention_chunk > 0 || model.looks_ahead ||
+      formats::recurrent_layer_count(model) > 0) {
+    return refused(fmt::format("by the attention of a {}", formats::family_name(model.family)));
+  }
+  return {};
+}
+
+Status InferenceModel::check_mutual(const InferenceBatch& batch) const {
+  if (batch.mutual.empty()) return {};
+  JIGE_DO(check_mutual_rows());
+  int64_t least = 0;
+  auto sequence = batch.sequences.begin();
+  for (const RowRange& run : batch.mutual) {
+    JIGE_DO(check_range("the first of rows that see one another", run.begin, least,
+                        std::ssize(batch.tokens) - 1));
+    while (run.begin >= int64_t{sequence->row_begin} + sequence->row_count) ++sequence;
+    JIGE_DO(check_range("the end of rows that see one another", run.end, run.begin + 1,
+                        int64_t{sequence->row_begin} + sequence->row_count));
+    least = run.end;
   }
   return {};
 }

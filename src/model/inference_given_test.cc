@@ -150,6 +150,96 @@ TEST(GivenRows, OfNeighboursAndFromAnywhereInMemoryAreTheirOwn) {
   EXPECT_EQ(std::vector<float>(logits.begin(), logits.end()), expected);
 }
 
+// Of a prompt in pieces that end at these rows: the logits of all.
+std::vector<float> logits_of_mutual(InferenceModel& model, std::span<const int32_t> tokens,
+                                    std::span<const RowRange> mutual,
+                                    std::span<const int32_t> ends) {
+  std::vector<float> all;
+  int32_t done = 0;
+  for (const int32_t end : ends) {
+    std::vector<RowRange> here;
+    for (const RowRange& run : mutual) {
+      if (run.begin >= done && run.end <= end) here.push_back({run.begin - done, run.end - done});
+    }
+    const ops::SequenceSpan sequence{
+        .row_count = end - done, .context_count = done, .blocks = kGivenBlocks.data()};
+    std::vector<int32_t> wanted(static_cast<size_t>(end - done));
+    std::iota(wanted.begin(), wanted.end(), 0);
+    const auto logits =
+        value_of(model.forward({.tokens = tokens.subspan(static_cast<size_t>(done), wanted.size()),
+                                .sequences = std::span(&sequence, 1),
+                                .logit_rows = wanted,
+                                .mutual = here}));
+    all.insert(all.end(), logits.begin(), logits.end());
+    done = end;
+  }
+  return all;
+}
+
+// In front of them nothing changes, they and what follows do; in pieces that do not cut them they
+// have the same bits, and beside another sequence with such rows.
+TEST(MutualRows, SeeOneAnother) {
+  CpuDevice device({.thread_count = 2});
+  for (const char* name : {"llama3", "gemma3"}) {
+    const auto model = load_for_rows(name, device);
+    const std::vector<int32_t> tokens = tokens_of(*model);
+    const std::vector<RowRange> mutual = {{7, 20}, {20, 31}};
+    const std::vector<float> causal = logits_of_mutual(*model, tokens, {}, {{kGivenTokens}});
+    const std::vector<float> seen = logits_of_mutual(*model, tokens, mutual, {{kGivenTokens}});
+    const auto columns = static_cast<size_t>(model->config().vocab_size);
+    const auto row = [&](const std::vector<float>& of, size_t i) {
+      return std::vector<float>(of.begin() + static_cast<ptrdiff_t>(i * columns),
+                                of.begin() + static_cast<ptrdiff_t>((i + 1) * columns));
+    };
+    EXPECT_EQ(row(seen, 6), row(causal, 6)) << name;
+    for (const size_t i : {7, 19, 20, 31, 39}) EXPECT_NE(row(seen, i), row(causal, i)) << name << i;
+    EXPECT_EQ(logits_of_mutual(*model, tokens, mutual, {{3, 20, 31, 40}}), seen) << name;
+    EXPECT_EQ(logits_of_mutual(*model, tokens, mutual, {{7, 31, 33, 40}}), seen) << name;
+
+    const std::vector<int32_t> other_blocks = {5, 6};
+    std::vector<int32_t> batch(10, 3);
+    batch.insert(batch.end(), tokens.begin(), tokens.end());
+    const ops::SequenceSpan sequences[] = {
+        {.row_count = 10, .blocks = other_blocks.data()},
+        {.row_begin = 10, .row_count = kGivenTokens, .blocks = kGivenBlocks.data()}};
+    std::vector<int32_t> wanted(kGivenTokens);
+    std::iota(wanted.begin(), wanted.end(), 10);
+    const std::vector<RowRange> moved = {{2, 10}, {17, 30}, {30, 41}};
+    const auto logits = value_of(model->forward(
+        {.tokens = batch, .sequences = sequences, .logit_rows = wanted, .mutual = moved}));
+    EXPECT_EQ(std::vector<float>(logits.begin(), logits.end()), seen) << name;
+    EXPECT_EQ(logits_of_mutual(*model, tokens, {}, {{kGivenTokens}}), causal) << "forgotten";
+  }
+}
+
+TEST(MutualRows, ThatCannotBeAreRefused) {
+  CpuDevice device({.thread_count = 1});
+  const auto refusal = [](InferenceModel& model, const std::vector<RowRange>& mutual) {
+    const std::vector<int32_t> tokens(8, 1);
+    const int32_t* const blocks = kGivenBlocks.data();
+    const ops::SequenceSpan sequences[] = {
+        {.row_count = 5, .blocks = blocks, .state = 0},
+        {.row_begin = 5, .row_count = 3, .blocks = blocks + 1, .state = 1}};
+    const auto logits = model.forward(
+        {.tokens = tokens, .sequences = sequences, .logit_rows = {}, .mutual = mutual});
+    return logits ? "" : logits.error().message;
+  };
+  const auto model = load_for_rows("llama3", device);
+  EXPECT_EQ(refusal(*model, {{0, 5}, {5, 8}}), "");
+  EXPECT_EQ(refusal(*model, {{1, 2}, {6, 7}}), "");
+  EXPECT_THAT(refusal(*model, {{3, 6}}), HasSubstr("the end of rows that see one another is 6"));
+  EXPECT_THAT(refusal(*model, {{6, 9}}), HasSubstr("the end of rows that see one another is 9"));
+  EXPECT_THAT(refusal(*model, {{2, 2}}), HasSubstr("the end of rows that see one another is 2"));
+  EXPECT_THAT(refusal(*model, {{1, 4}, {3, 5}}), HasSubstr("the first of rows that see"));
+  EXPECT_THAT(refusal(*model, {{8, 9}}), HasSubstr("the first of rows that see"));
+  EXPECT_THAT(refusal(*model, {{-1, 3}}), HasSubstr("the first of rows that see"));
+  for (const char* name : {"mamba2", "deepseek_v3", "llama4"}) {
+    const auto other = load_for_rows(name, device);
+    EXPECT_THAT(refusal(*other, {{0, 5}}), HasSubstr("not supported by the attention of a"))
+        << name;
+  }
+}
+
 TEST(GivenRows, AreForgottenAfterTheirForward) {
   CpuDevice device({.thread_count = 1});
   const auto model = load_for_rows("llama3", device);

@@ -49,6 +49,27 @@ bool InferenceModel::takes_given_rows() const {
   return sizes_.layers.ends && architecture_->stream_columns() == config().hidden_size;
 }
 
+void InferenceModel::put_mutual(std::span<const RowRange> mutual) {
+  batch_.seen.clear();
+  if (mutual.empty()) return;
+  auto run = mutual.begin();
+  for (const ops::SequenceSpan& sequence : batch_.sequences) {
+    const int64_t end = int64_t{sequence.row_begin} + sequence.row_count;
+    for (int64_t row = sequence.row_begin; row < end;) {
+      const bool more = run != mutual.end() && run->begin < end;
+      const bool inside = more && run->begin == row;
+      ops::SequenceSpan span = sequence;
+      span.row_begin = static_cast<int32_t>(row);
+      span.row_count = static_cast<int32_t>((inside ? run->end : more ? run->begin : end) - row);
+      span.context_count += span.row_begin - sequence.row_begin;
+      span.mutual = inside;
+      batch_.seen.push_back(span);
+      row += span.row_count;
+      if (inside) ++run;
+    }
+  }
+}
+
 void InferenceModel::put_given(const TensorView& dst, int64_t row_begin) {
   const int64_t width = dst.columns();
   for (size_t i = 0, count = 1; i < given_.size(); i += count) {

@@ -131,7 +131,7 @@ double product_error(DType cache_dtype) {
   return chains ? 0 : 0x1.02p-8;  // weights are rounded to bf16
 }
 
-void expect_near_definition(MutualCase test, DType cache_dtype) {
+void expect_mutual_near_definition(MutualCase test, DType cache_dtype) {
   test.options.q_dtype = cache_dtype == DType::kF32 ? DType::kF32 : DType::kBF16;
   test.options.kv_dtype = test.options.q_dtype;
   Inputs in = make_inputs(test.options);
@@ -160,7 +160,7 @@ TEST(AttentionMutual, MatchesTheDefinitionOnEveryInstructionSet) {
     for (const MutualCase& test : mutual_cases()) {
       for (const DType cache : {DType::kF32, DType::kBF16, DType::kI8}) {
         SCOPED_TRACE(fmt::format("dim {}, cache of {}", test.options.dim, dtype_info(cache).name));
-        expect_near_definition(test, cache);
+        expect_mutual_near_definition(test, cache);
       }
     }
   });

@@ -3,7 +3,9 @@
 // policies, more decodes than the model has rows of logits).
 //
 // Items of one adapter come next to each other, the base's first, so that their rows are one range;
-// a forward is filled before the next one begins; a draft stays together with the token before it.
+// a forward is filled before the next one begins; a draft stays together with the token before it,
+// and so do tokens that see one another (token_runs.h), in a forward that is too large where they
+// alone are more than its limit.
 // Threads: none.
 #pragma once
 
@@ -53,7 +55,16 @@ Status cut_into_forwards(const Batch& batch, const ForwardLimits& limits,
         rows = sample_rows = 0;
       }
       ForwardPart next{.item = i, .begin = begin};
-      next.count = static_cast<int32_t>(std::min<int64_t>(limits.rows_max - rows, count - begin));
+      const auto room =
+          static_cast<int32_t>(std::min<int64_t>(limits.rows_max - rows, count - begin));
+      next.count = rows > 0
+                       ? uncut_count(item.whole_runs, item.context_count + begin, room)
+                       : uncut_count_at_least(item.whole_runs, item.context_count + begin, room);
+      if (next.count == 0) {
+        JIGE_DO(forward());
+        rows = sample_rows = 0;
+        continue;
+      }
       const bool last = begin + next.count == count;
       if (last && limits.samples) next.sample_rows = static_cast<int32_t>(item.sample_rows());
       JIGE_DO(part(next));

@@ -1,6 +1,7 @@
 #include "plan/serve_scheduler.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/check.h"
@@ -270,6 +271,9 @@ int32_t ServeScheduler::schedule(Request& request, int32_t token_count, Batch& b
   item.blocks = request.blocks;
   item.samples = end == static_cast<int32_t>(request.tokens.size());
   item.state = request.state;
+  std::ranges::copy_if(
+      request.spec.whole_runs, std::back_inserter(item.whole_runs),
+      [&](const TokenRun& run) { return run.begin < end && request.computed < run.end; });
   batch.items.push_back(std::move(item));
   request.in_flight_tokens = token_count;
   ++request.counters.iterations;

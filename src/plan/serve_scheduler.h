@@ -9,7 +9,9 @@
 // Policies (Yu et al., Orca, OSDI 2022; Agrawal et al., Sarathi-Serve, OSDI 2024):
 //   orca     first come, first served at the level of iterations; a prompt runs whole
 //   chunked  running requests' next tokens first, then pieces of prompts up to a token budget; or
-//            whole prompts, where a model cannot run pieces (whole_prompt_tokens)
+//            whole prompts, where a model cannot run pieces (whole_prompt_tokens). Runs of tokens
+//            that see one another (token_runs.h) are not cut: the piece that comes first among
+//            those of prompts passes the budget where a run does, others wait until they do
 //   static   request-level batching, the baseline: a batch runs until its last member is done
 //   rounds   at most round_prompts whole prompts alone, then round_steps iterations of next tokens
 //            alone, and again (Oh et al., ExeGPT, ASPLOS 2024: round-robin allocation). Those who
@@ -78,6 +80,7 @@
 //       round_steps with next tokens, or nobody had one to run. So newcomers hold those inside up
 //       by one iteration in round_steps + 1, or by three where borders cut their prompts. Settings
 //       that have just come may open the door once more
+//   (9) a batch has all tokens of a run (RequestSpec::whole_runs) that are not computed, or none
 // Threads: none; one caller.
 #pragma once
 
@@ -92,6 +95,7 @@
 #include "base/result.h"
 #include "plan/kept_states.h"
 #include "plan/kv_block_pool.h"
+#include "plan/token_runs.h"
 
 namespace jige::plan {
 
@@ -146,6 +150,8 @@ struct RequestSpec {
   // Which of the model's adapters the request runs with: keys and values are of it, so that prompts
   // match cached prefixes of the same one only.
   int32_t adapter = kBaseAdapter;
+  // Of the prompt, ascending: no batch has a part of one that was not computed before.
+  std::vector<TokenRun> whole_runs = {};
 };
 
 // Tokens of one request in a batch: positions [context_count, context_count + tokens.size()).
@@ -158,6 +164,7 @@ struct WorkItem {
   bool samples = false;         // the last token's logits give the request's next token
   int32_t draft_count = 0;      // of the tokens, the last ones; those before them sample too
   int32_t state = kNoState;     // the slot; it holds the tokens before context_count, if any
+  std::vector<TokenRun> whole_runs = {};  // of the request, those that the tokens lie in
   int64_t sample_rows() const { return samples ? 1 + draft_count : 0; }
 };
 
@@ -313,6 +320,8 @@ class ServeScheduler {
   void leave_queue(const Request& request);
   void select_by_iteration(Batch& batch);
   void select_chunked(Batch& batch);
+  // Tokens of a piece of the request's prompt in a budget, or more of the first in a batch.
+  static int32_t piece_of(const Request& request, int32_t budget, bool first_in_batch);
   Request* first_arrived();
   void select_static(Batch& batch);
   void select_rounds(Batch& batch);

@@ -119,6 +119,13 @@ ServeScheduler::Request* ServeScheduler::first_arrived() {
   return first;
 }
 
+int32_t ServeScheduler::piece_of(const Request& request, int32_t budget, bool first_in_batch) {
+  const int32_t most = std::min(std::max(budget, 0), remaining(request));
+  const std::span<const TokenRun> runs = request.spec.whole_runs;
+  return first_in_batch ? uncut_count_at_least(runs, request.computed, most)
+                        : uncut_count(runs, request.computed, most);
+}
+
 void ServeScheduler::select_chunked(Batch& batch) {
   int32_t budget = token_budget();
   bool door_open = true;
@@ -135,7 +142,7 @@ void ServeScheduler::select_chunked(Batch& batch) {
   ScanOrder order(*this);
   const auto full = [&] {
     const auto items = static_cast<int32_t>(batch.items.size()) + (first ? 1 : 0);
-    return budget == 0 || items >= places_;
+    return budget <= 0 || items >= places_;
   };
   for (const auto& [rank, request] : order.inside()) {  // decodes first: one token each
     if (full() || share == 0) break;
@@ -144,6 +151,7 @@ void ServeScheduler::select_chunked(Batch& batch) {
     budget -= ran;
     share -= ran;
   }
+  bool any_piece = first != nullptr;
   while (Request* const request = order.next(door_open)) {  // then prompts, in pieces
     if (full()) break;
     if (request == first || request->in_flight_tokens > 0 || runs_next_token(*request)) continue;
@@ -152,12 +160,13 @@ void ServeScheduler::select_chunked(Batch& batch) {
       door_open = door_open && admit(*request);
       if (!door_open) continue;
     }
-    budget -= schedule(*request, std::min(budget, remaining(*request)), batch);
+    const int32_t count = piece_of(*request, budget, !any_piece);
+    const int32_t ran = count > 0 ? schedule(*request, count, batch) : 0;
+    any_piece |= ran > 0;
+    budget -= ran;
   }
   // With what nobody else wants; unless it gave its blocks to another meanwhile.
-  if (first && first->admitted) {
-    schedule(*first, std::min(kept + budget, remaining(*first)), batch);
-  }
+  if (first && first->admitted) schedule(*first, piece_of(*first, kept + budget, true), batch);
 }
 
 void ServeScheduler::select_static(Batch& batch) {

@@ -1,5 +1,5 @@
-// What the tests of the serving scheduler share: a stand-in for the model, and random traces run
-// against it.
+// What the tests of the serving scheduler share: random traces run against a stand-in for the
+// model.
 //
 // Threads: one.
 #pragma once
@@ -14,11 +14,9 @@
 
 #include "base/rng.h"
 #include "plan/serve_scheduler.h"
+#include "plan/toy_engine_test_support.h"
 
 namespace jige::plan {
-
-inline constexpr int32_t kBlockTokens = 4;
-inline constexpr int32_t kEmpty = -1;
 
 inline ServeSchedulerOptions options_of(ServePolicy policy, Admission admission,
                                         int32_t block_count) {
@@ -33,85 +31,6 @@ inline ServeSchedulerOptions options_of(ServePolicy policy, Admission admission,
   options.pool = {.block_count = block_count, .block_tokens = kBlockTokens};
   return options;
 }
-
-// A stand-in for the model: the next token is a hash of all tokens before it, read from the cache
-// blocks, so every mistake in blocks, copies or bookkeeping changes what is generated. A state is
-// the tokens that were fed to its slot.
-class ToyEngine {
- public:
-  explicit ToyEngine(int32_t block_count, int32_t state_count = 0)
-      : cells_(static_cast<size_t>(block_count * kBlockTokens), kEmpty),
-        states_(static_cast<size_t>(state_count), {kEmpty}) {}
-
-  static int32_t next_token(std::span<const int32_t> tokens, uint64_t sample) {
-    uint64_t hash = sample + 1;  // each token's place and value count; a multiply is cheap
-    for (const int32_t token : tokens) {
-      hash = (hash ^ static_cast<uint64_t>(token)) * 0x9E3779B97F4A7C15ull;
-      hash ^= hash >> 32;
-    }
-    return static_cast<int32_t>(hash % 1000);
-  }
-
-  // What comes before the items run.
-  void copy(const Batch& batch) {
-    for (const StateCopy& copy : batch.state_copies) state(copy.dst) = state(copy.src);
-    for (const WorkItem& item : batch.items) {
-      if (item.state != kNoState && item.context_count == 0) state(item.state).clear();
-    }
-    for (const BlockCopy& copy : batch.copies) {
-      for (int32_t i = 0; i < kBlockTokens; ++i) cell(copy.dst, i) = cell(copy.src, i);
-    }
-  }
-
-  // REQUIRES: copy(batch).
-  void run(const Batch& batch) {
-    for (const WorkItem& item : batch.items) {
-      if (item.state != kNoState) {
-        std::vector<int32_t>& fed = state(item.state);
-        fed.insert(fed.end(), item.tokens.begin(), item.tokens.end());
-      }
-      for (size_t i = 0; i < item.tokens.size(); ++i) {
-        const int32_t position = item.context_count + static_cast<int32_t>(i);
-        cell(item.blocks[static_cast<size_t>(position / kBlockTokens)], position % kBlockTokens) =
-            item.tokens[i];
-      }
-    }
-  }
-
-  // Whatever a lost batch has touched cannot be used.
-  void spoil_states(const Batch& batch) {
-    for (const StateCopy& copy : batch.state_copies) state(copy.dst) = {kEmpty};
-    for (const WorkItem& item : batch.items) {
-      if (item.state != kNoState) state(item.state) = {kEmpty};
-    }
-  }
-
-  void lose_all() {
-    std::ranges::fill(cells_, kEmpty);
-    for (std::vector<int32_t>& state : states_) state = {kEmpty};
-  }
-
-  std::vector<int32_t>& state(int32_t slot) { return states_.at(static_cast<size_t>(slot)); }
-
-  // Up to the first `count` tokens of the item.
-  std::vector<int32_t> context(const WorkItem& item, size_t count) const {
-    std::vector<int32_t> tokens;
-    const int32_t end = item.context_count + static_cast<int32_t>(count);
-    for (int32_t position = 0; position < end; ++position) {
-      tokens.push_back(cells_[static_cast<size_t>(
-          item.blocks[static_cast<size_t>(position / kBlockTokens)] * kBlockTokens +
-          position % kBlockTokens)]);
-    }
-    return tokens;
-  }
-
- private:
-  int32_t& cell(BlockId block, int32_t slot) {
-    return cells_[static_cast<size_t>(block * kBlockTokens + slot)];
-  }
-  std::vector<int32_t> cells_;
-  std::vector<std::vector<int32_t>> states_;
-};
 
 struct Expected {
   std::vector<int32_t> prompt;
@@ -146,6 +65,11 @@ class TraceRun {
   int64_t kept_lost = 0;
   int64_t kept_replaced = 0;  // begun from in the batch that overwrites them
   int64_t begun_at_kept = 0;
+  // Where prompts are to have runs of tokens that no batch cuts: of so many at most.
+  int32_t run_tokens_max = 0;
+  int64_t whole_runs = 0;      // that ran from their first token
+  int64_t rests_of_runs = 0;   // whose beginning was cached
+  int64_t budgets_passed = 0;  // by a run
 
   void run(int request_count) {
     int steps = 0;
@@ -189,6 +113,7 @@ class TraceRun {
     const size_t shared = spec.prompt.empty() ? rng_.below(3) * 5
                                               : 0;  // common beginnings, so that the cache is used
     for (size_t i = 0; i < shared; ++i) spec.prompt.push_back(static_cast<int32_t>(i));
+    for (int i = 0; run_tokens_max > 0 && i < 2; ++i) add_run(spec);
     for (size_t i = 1 + rng_.below(12); i > 0; --i) {
       spec.prompt.push_back(static_cast<int32_t>(rng_.below(50)));
     }
@@ -202,7 +127,35 @@ class TraceRun {
                           .max_new_tokens = spec.max_new_tokens,
                           .prefixes = prefixes_of(spec.prompt)};
     forks_[spec.id] = spec.fork_count;
+    runs_[spec.id] = spec.whole_runs;
     ASSERT_TRUE(scheduler_.arrive(std::move(spec)));
+  }
+
+  // One of three, whose tokens name it, behind a token or more.
+  void add_run(RequestSpec& spec) {
+    if (rng_.below(3) == 0) return;
+    const auto content = static_cast<int32_t>(rng_.below(3));
+    for (size_t i = rng_.below(3); i > 0; --i) spec.prompt.push_back(7);
+    const auto begin = static_cast<int32_t>(spec.prompt.size());
+    const int32_t count = run_tokens_max / (1 + content);
+    for (int32_t i = 0; i < count; ++i) spec.prompt.push_back(1000 * (1 + content) + i);
+    spec.whole_runs.push_back({begin, begin + count});
+  }
+
+  void check_runs(const Batch& batch) {
+    for (const WorkItem& item : batch.items) {
+      const int32_t end = item.context_count + static_cast<int32_t>(item.tokens.size());
+      size_t named = 0;
+      for (const TokenRun& run : runs_.at(item.request)) {
+        if (end <= run.begin || run.end <= item.context_count) continue;
+        ASSERT_GE(end, run.end) << "request " << item.request << ": a run is cut";
+        ++(item.context_count <= run.begin ? whole_runs : rests_of_runs);
+        ASSERT_LT(named, item.whole_runs.size());
+        ASSERT_EQ(item.whole_runs[named++], run);
+      }
+      ASSERT_EQ(named, item.whole_runs.size());
+    }
+    budgets_passed += batch.token_count() > options_.batch_tokens_max;
   }
 
   // Empty where the request drawn is not over, or the text is too long to go on.
@@ -272,8 +225,9 @@ class TraceRun {
   void check(const Batch& batch) {
     ASSERT_FALSE(batch.items.empty());
     ASSERT_LE(static_cast<int32_t>(batch.items.size()), options_.batch_requests_max);
+    check_runs(batch);
     if (options_.policy == ServePolicy::kChunked) {
-      ASSERT_LE(batch.token_count(), options_.batch_tokens_max);
+      ASSERT_LE(batch.token_count(), options_.batch_tokens_max + run_tokens_max);
     }
     if (options_.policy == ServePolicy::kRounds) check_phase(batch);
     int64_t sample_rows = 0;
@@ -420,6 +374,7 @@ class TraceRun {
       const bool finished = stops(child);
       next.forks.push_back({next_id_, token, finished});
       computed_[next_id_] = static_cast<int32_t>(child.prompt.size());
+      runs_[next_id_] = runs_.at(parent);
       expected_[next_id_++] = child;
     }
     forks_[parent] = 0;
@@ -445,6 +400,7 @@ class TraceRun {
   RequestId next_id_ = 0;
   std::map<RequestId, Expected> expected_;
   std::map<RequestId, int32_t> forks_;
+  std::map<RequestId, std::vector<TokenRun>> runs_;
   std::set<RequestId> over_;
   std::map<RequestId, int32_t> computed_;  // as far as it was run last; with states
   struct Flight {

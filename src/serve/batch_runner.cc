@@ -144,7 +144,8 @@ Status BatchRunner::begin_forward(Forward& forward) {
                                          .sequences = forward.sequences,
                                          .logit_rows = first_rows,
                                          .adapters = forward.adapters,
-                                         .given = forward.given},
+                                         .given = forward.given.given,
+                                         .mutual = forward.given.mutual},
                                         draws));
   const int64_t logit_rows = std::ssize(forward.logit_rows) + std::ssize(forward.wanted_rows);
   roofline_.add_forward(forward.work, forward.sequences, embeds_ ? 0 : logit_rows);

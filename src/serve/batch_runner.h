@@ -81,7 +81,7 @@ class BatchRunner {
     std::vector<int32_t> wanted_rows;  // of the forward
     std::vector<WantedRow> wanted;     // what they are
     std::vector<int32_t> adapters;     // of sequences
-    std::vector<model::GivenRow> given;
+    PlacedRows given;
     std::vector<std::shared_ptr<const GivenTable>> tables;  // that hold them while they are read
     int32_t number = -1;                                    // the model's, while it is under way
     RooflineSample work = {};                               // of its batch so far

@@ -89,7 +89,8 @@ Result<std::span<const float>> CachedSequence::extend(std::span<const int32_t> t
   given_.clear();
   given.place(placed_, 0, given_);
   model::InferenceBatch batch = batch_of(placed_, sequence, logit_count);
-  batch.given = given_;
+  batch.given = given_.given;
+  batch.mutual = given_.mutual;
   JIGE_TRY(const std::span<const float> logits, model_.forward(batch));
   appended(tokens);
   return logits;

@@ -70,7 +70,7 @@ class CachedSequence {
   size_t marked_ = 0;                // tokens that the marked states stand behind; 0: none are
   std::vector<int32_t> logit_rows_;  // of extend()
   std::vector<int32_t> placed_;      // its tokens, where rows are given
-  std::vector<model::GivenRow> given_;
+  PlacedRows given_;
   uint64_t forward_count_ = 0;  // of the model, after our last forward
 };
 

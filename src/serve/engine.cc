@@ -103,6 +103,8 @@ struct Engine::Impl {
             .embeds = model.sizes().embeds,
             .width = model.config().hidden_size,
             .takes_rows = model.takes_given_rows(),
+            .takes_mutual_rows = model.check_mutual_rows().has_value(),
+            .forward_rows_max = model.sizes().batch_tokens_max,
             .token_types = model.config().token_types,
             .adapter_known =
                 request.adapter == model::kNoAdapter || model.has_adapter(request.adapter)};

@@ -110,17 +110,21 @@ void EventLog::start(const plan::ServeSchedulerOptions& options) {
 }
 
 void EventLog::arrive(const plan::RequestSpec& spec) {
-  write({{"event", "arrive"},
-         {"id", spec.id},
-         {"prompt", spec.prompt},
-         {"new_tokens", spec.max_new_tokens},
-         {"forks", spec.fork_count},
-         {"priority", spec.priority},
-         // As signed numbers, which every reader of JSON takes whole.
-         {"tenant", static_cast<int64_t>(spec.tenant)},
-         {"salt", static_cast<int64_t>(spec.cache_salt)},
-         {"cached_max", spec.cached_max},
-         {"adapter", spec.adapter}});
+  Json line = {{"event", "arrive"},
+               {"id", spec.id},
+               {"prompt", spec.prompt},
+               {"new_tokens", spec.max_new_tokens},
+               {"forks", spec.fork_count},
+               {"priority", spec.priority},
+               // As signed numbers, which every reader of JSON takes whole.
+               {"tenant", static_cast<int64_t>(spec.tenant)},
+               {"salt", static_cast<int64_t>(spec.cache_salt)},
+               {"cached_max", spec.cached_max},
+               {"adapter", spec.adapter}};
+  for (const plan::TokenRun& run : spec.whole_runs) {
+    line["whole_runs"].push_back({run.begin, run.end});
+  }
+  write(line);
 }
 
 void EventLog::draft(plan::RequestId request, std::span<const int32_t> tokens) {

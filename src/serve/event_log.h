@@ -14,6 +14,7 @@
 //   {"event":"change","settings":{"policy":"orca","max_batch":8}}
 //
 // The adapter is that of plan::RequestSpec; logs from before there were adapters have none.
+// A prompt of which tokens see one another has "whole_runs", [first, end) of each run.
 // With states the start has a "state_count", and a batch that copies some "state_copies", as many;
 // where some are kept the start has a "kept_state_count" and a "kept_margin" too.
 // Where prompts run whole under the chunked policy the start has "whole_prompt_tokens".

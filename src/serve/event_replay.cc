@@ -159,10 +159,30 @@ class Replay {
     spec.priority = static_cast<int32_t>(priority);
     spec.tenant = static_cast<uint64_t>(tenant);
     spec.cache_salt = static_cast<uint64_t>(salt);
+    JIGE_DO(read_whole_runs(line, spec, where));
     const plan::RequestId id = spec.id;
     // One that was refused then is refused now: that, too, is a function of the state.
     if (scheduler_.arrive(std::move(spec))) known_[id] = {.forks_left = forks};
     ++counts_.requests;
+    return {};
+  }
+
+  static Status read_whole_runs(const Json& line, plan::RequestSpec& spec, std::string_view where) {
+    int32_t least = 0;
+    for (const Json& run : array_of(line, "whole_runs")) {
+      plan::TokenRun one;
+      if (run.is_array() && run.size() == 2) {
+        JIGE_TRY(one.begin, as_int32(run[0], where));
+        JIGE_TRY(one.end, as_int32(run[1], where));
+      }
+      if (one.begin < least || one.end <= one.begin || one.end > std::ssize(spec.prompt)) {
+        return fail(Code::kCorrupt,
+                    "{}: tokens {} to {} of a prompt of {} are no run behind token {}", where,
+                    one.begin, one.end, spec.prompt.size(), least);
+      }
+      spec.whole_runs.push_back(one);
+      least = one.end;
+    }
     return {};
   }
 

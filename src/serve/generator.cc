@@ -79,6 +79,7 @@ Status Generator::check(std::span<const int32_t> prompt, const GenerateOptions& 
                 options.chunk_tokens);
   }
   JIGE_DO(given.check(model_.config().vocab_size, model_.config().hidden_size));
+  JIGE_DO(given.check_mutual(prompt, model_.sizes().batch_tokens_max));
   JIGE_DO(validate(options.drafts));
   return validate(answer_options(options));
 }
@@ -114,6 +115,7 @@ Result<std::span<const float>> Generator::prefill(Run& run) {
   run.out.stats.reused_tokens = static_cast<int64_t>(cached_.size());
   const auto chunk =
       static_cast<size_t>(std::min(run.options.chunk_tokens, model_.sizes().batch_tokens_max));
+  const std::vector<plan::TokenRun> whole = run.given.mutual_runs(run.prompt);
   const size_t mark = marked_place(run.prompt.size());
   if (mark > 0 && cached_.size() >= mark) cached_.mark();
   std::span<const float> logits;
@@ -125,7 +127,9 @@ Result<std::span<const float>> Generator::prefill(Run& run) {
     const auto rest = run.prompt.subspan(cached_.size());
     const bool before_mark = cached_.size() < mark;
     const size_t until = before_mark ? mark - cached_.size() : rest.size();
-    const auto part = rest.first(std::min(chunk, until));
+    const int32_t count = plan::uncut_count_at_least(whole, static_cast<int32_t>(cached_.size()),
+                                                     static_cast<int32_t>(std::min(chunk, until)));
+    const auto part = rest.first(static_cast<size_t>(count));
     JIGE_TRY(logits, cached_.extend(part, part.size() == rest.size() ? 1 : 0, run.given));
     if (before_mark && cached_.size() == mark) cached_.mark();
   }

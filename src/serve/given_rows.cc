@@ -29,6 +29,45 @@ Status GivenTable::check(int64_t vocab_size, int64_t width) const {
   return {};
 }
 
+bool GivenTable::any_mutual() const {
+  return std::ranges::any_of(rows_, [](const GivenRowsRef& rows) { return rows->mutual; });
+}
+
+Status GivenTable::check_mutual(std::span<const int32_t> prompt, int64_t forward_rows_max) const {
+  if (!any_mutual()) return {};
+  for (size_t i = 0; i < prompt.size(); ++i) {
+    const GivenRows* const rows = find(prompt[i]);
+    if (!rows || !rows->mutual) continue;
+    for (int64_t row = 0; row < rows->count; ++row, ++i) {
+      if (i < prompt.size() && prompt[i] == rows->first_id + row) continue;
+      return fail(Code::kInvalidArgument,
+                  "the prompt has {} of {} rows that see one another; it must have all, one behind "
+                  "the other",
+                  row, rows->count);
+    }
+    --i;
+    if (rows->count <= forward_rows_max) continue;
+    return fail(
+        Code::kInvalidArgument,
+        "the prompt has {} rows that see one another, and the model was loaded for {} tokens "
+        "at once",
+        rows->count, forward_rows_max);
+  }
+  return {};
+}
+
+std::vector<plan::TokenRun> GivenTable::mutual_runs(std::span<const int32_t> prompt) const {
+  std::vector<plan::TokenRun> runs;
+  if (!any_mutual()) return runs;
+  for (size_t i = 0; i < prompt.size(); ++i) {
+    const GivenRows* const rows = find(prompt[i]);
+    if (!rows || !rows->mutual || prompt[i] != rows->first_id) continue;
+    const auto begin = static_cast<int32_t>(i);
+    runs.push_back({begin, begin + static_cast<int32_t>(rows->count)});
+  }
+  return runs;
+}
+
 const GivenRows* GivenTable::find(int32_t id) const {
   const auto behind = std::ranges::upper_bound(rows_, id, {}, &GivenRows::first_id);
   if (behind == rows_.begin()) return nullptr;
@@ -44,15 +83,21 @@ std::vector<int32_t> GivenTable::tokens(std::span<const int32_t> ids) const {
   return tokens;
 }
 
-void GivenTable::place(std::span<int32_t> tokens, int32_t first_row,
-                       std::vector<model::GivenRow>& given) const {
+void GivenTable::place(std::span<int32_t> tokens, int32_t first_row, PlacedRows& placed) const {
   if (empty()) return;
   for (size_t i = 0; i < tokens.size(); ++i) {
     const GivenRows* const rows = find(tokens[i]);
     if (!rows) continue;
     const auto width = static_cast<int64_t>(rows->values.size()) / rows->count;
-    given.push_back({.row = first_row + static_cast<int32_t>(i),
-                     .values = rows->values.data() + (tokens[i] - rows->first_id) * width});
+    const int32_t row = first_row + static_cast<int32_t>(i);
+    placed.given.push_back(
+        {.row = row, .values = rows->values.data() + (tokens[i] - rows->first_id) * width});
+    if (rows->mutual) {
+      // A sequence may begin inside of them, where those before are in its cache.
+      if (i == 0 || tokens[i] == rows->first_id)
+        placed.mutual.push_back({.begin = row, .end = row});
+      placed.mutual.back().end = row + 1;
+    }
     tokens[i] = rows->token;
   }
 }

@@ -1,12 +1,15 @@
 // Rows that stand in a prompt in place of tokens' embeddings, such as those of an image.
 //
 //   GivenTable table(request.given);
-//   table.place(tokens, 0, given);      // ids of rows become tokens, and their rows are listed
+//   table.place(tokens, 0, placed);     // ids of rows become tokens, and their rows are listed
 //
 // Each row has an id beyond the vocabulary, which a prompt names where the row stands: so what
 // compares prompts (the prefix cache, the next turn of a chat) and what cuts them needs to know
 // nothing of rows. Rows of one id have the same values wherever prompts are compared (row_book.h).
 // For what wants a token in their place, penalties and guesses, they have one of the vocabulary.
+// Rows may see one another, those behind them, too. Then a prompt has all of them, one behind the
+// other: so their ids name what each of them has seen, and what is cached of some is right for all
+// prompts that have them. They are computed in one forward.
 // Threads: values; const.
 #pragma once
 
@@ -17,6 +20,7 @@
 
 #include "base/result.h"
 #include "model/inference.h"
+#include "plan/token_runs.h"
 
 namespace jige::serve {
 
@@ -25,10 +29,22 @@ struct GivenRows {
   int32_t token = 0;  // of the vocabulary
   int64_t count = 0;
   std::vector<float> values;  // [count, width]
+  bool mutual = false;        // they see one another
 
   int64_t id_end() const { return first_id + count; }
 };
 using GivenRowsRef = std::shared_ptr<const GivenRows>;
+
+// What a forward is told of given rows.
+struct PlacedRows {
+  std::vector<model::GivenRow> given;
+  std::vector<model::RowRange> mutual;
+
+  void clear() {
+    given.clear();
+    mutual.clear();
+  }
+};
 
 // The rows of one prompt.
 class GivenTable {
@@ -40,13 +56,18 @@ class GivenTable {
   // Fails with kInvalidArgument where rows are none of a model of this width and vocabulary, or two
   // have an id.
   Status check(int64_t vocab_size, int64_t width) const;
+  bool any_mutual() const;
+  // Fails with kInvalidArgument where a prompt has a part of rows that see one another alone, or
+  // more of them than a forward has rows.
+  Status check_mutual(std::span<const int32_t> prompt, int64_t forward_rows_max) const;
+  // Where a prompt that was checked has rows that see one another.
+  std::vector<plan::TokenRun> mutual_runs(std::span<const int32_t> prompt) const;
   bool has(int32_t id) const { return find(id) != nullptr; }
   // The prompt with a token for each row.
   std::vector<int32_t> tokens(std::span<const int32_t> ids) const;
-  // Replaces ids of rows among `tokens`, which are those of a forward from `first_row` on, and adds
-  // their rows.
-  void place(std::span<int32_t> tokens, int32_t first_row,
-             std::vector<model::GivenRow>& given) const;
+  // Replaces ids of rows among `tokens`, which are those of a sequence in a forward from
+  // `first_row` on, and adds their rows.
+  void place(std::span<int32_t> tokens, int32_t first_row, PlacedRows& placed) const;
 
  private:
   const GivenRows* find(int32_t id) const;

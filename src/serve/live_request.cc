@@ -74,15 +74,17 @@ plan::RequestSpec LiveRequest::spec() const {
   if (pooler_) cached_max = static_cast<int32_t>(pooler_->first());
   // With no token asked for, the prompt's last one has a place to be run to.
   const int64_t tokens_max = pooler_ ? 0 : std::clamp<int64_t>(request_.tokens_max, 1, room);
-  return {.id = id_,
-          .prompt = request_.prompt,
-          .max_new_tokens = static_cast<int32_t>(tokens_max),
-          .fork_count = request_.choice_count - 1,
-          .priority = request_.priority,
-          .tenant = request_.tenant,
-          .cache_salt = request_.cache_salt,
-          .cached_max = cached_max,
-          .adapter = request_.adapter};
+  return {
+      .id = id_,
+      .prompt = request_.prompt,
+      .max_new_tokens = static_cast<int32_t>(tokens_max),
+      .fork_count = request_.choice_count - 1,
+      .priority = request_.priority,
+      .tenant = request_.tenant,
+      .cache_salt = request_.cache_salt,
+      .cached_max = cached_max,
+      .adapter = request_.adapter,
+      .whole_runs = given_ ? given_->mutual_runs(request_.prompt) : std::vector<plan::TokenRun>()};
 }
 
 RequestRow LiveRequest::row() const {

@@ -47,6 +47,10 @@ RecordedRun record(const plan::ServeSchedulerOptions& options, const TempFile& f
       plan::RequestSpec spec;
       spec.id = next_id;
       spec.prompt.resize(1 + rng.below(6), 5);
+      const auto prompt_count = static_cast<int32_t>(spec.prompt.size());
+      if (options.state_count == 0 && next_id % 2 == 0 && prompt_count > 4) {
+        spec.whole_runs = {{1, 2}, {2, prompt_count}};
+      }
       spec.max_new_tokens = static_cast<int32_t>(1 + rng.below(14));
       spec.fork_count = forks[next_id] = static_cast<int32_t>(rng.below(kIdsApart));
       EXPECT_TRUE(scheduler.arrive(std::move(spec)));
@@ -131,6 +135,22 @@ TEST(RecordedScheduler, ALogOfWholePromptsReplaysToTheSameDecisions) {
   EXPECT_EQ(replay_event_log(file.path()).error().code, Code::kInternal);
   file.write(replaced(text, field, "\"whole_prompt_tokens\":0"));
   EXPECT_EQ(replay_event_log(file.path()).error().code, Code::kCorrupt);
+}
+
+TEST(RecordedScheduler, ALogWithRunsThatAreNotCutReplaysToTheSameDecisions) {
+  TempFile file;
+  plan::ServeSchedulerOptions options = recorded_options(0);
+  options.batch_tokens_max = 3;
+  const RecordedRun run = record(options, file);
+  EXPECT_EQ(value_of(replay_event_log(file.path())).batches, run.batches);
+  const std::string text = file.text();
+  file.write(replaced(text, "\"whole_runs\":[[1,2],[2,", "\"whole_runs\":[[1,2],[3,"));
+  EXPECT_EQ(replay_event_log(file.path()).error().code, Code::kInternal);
+  for (const char* bad : {"[[1,1],[2,", "[[-1,2],[2,", "[[1,2,3],[2,", "[7,[2,", "[[1,2],[1,",
+                          "[[1,90],[2,", "[[1,2],[99,"}) {
+    file.write(replaced(text, "\"whole_runs\":[[1,2],[2,", std::string("\"whole_runs\":") + bad));
+    EXPECT_EQ(replay_event_log(file.path()).error().code, Code::kCorrupt) << bad;
+  }
 }
 
 TEST(RecordedScheduler, ALogOfRoundsReplaysToTheSameDecisions) {

@@ -71,7 +71,12 @@ Status check_given(const EngineRequest& request, const RequestBounds& bounds) {
                 "a prompt with rows in place of tokens has no {}; ask for an answer alone",
                 request.vector ? "vector" : "scores");
   }
-  return GivenTable(request.given).check(bounds.vocab_size, bounds.width);
+  const GivenTable given(request.given);
+  if (given.any_mutual() && !bounds.takes_mutual_rows) {
+    return fail(Code::kInvalidArgument, "the model takes no rows that see one another");
+  }
+  JIGE_DO(given.check(bounds.vocab_size, bounds.width));
+  return given.check_mutual(request.prompt, bounds.forward_rows_max);
 }
 
 Status check_choices(const EngineRequest& request, const RequestBounds& bounds) {

@@ -17,9 +17,11 @@ struct RequestBounds {
   int64_t kv_block_count = 0;
   int64_t state_count = 0;  // 0: the model has no states
   int32_t choices_max = 1;
-  bool embeds = false;      // it is a model for embeddings
-  int64_t width = 0;        // numbers of its rows
-  bool takes_rows = false;  // in place of tokens
+  bool embeds = false;             // it is a model for embeddings
+  int64_t width = 0;               // numbers of its rows
+  bool takes_rows = false;         // in place of tokens
+  bool takes_mutual_rows = false;  // that see one another
+  int64_t forward_rows_max = 0;    // of a forward
   int64_t token_types = 0;
   bool adapter_known = true;  // the one that is asked for
 };

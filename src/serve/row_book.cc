@@ -45,7 +45,8 @@ Result<GivenRowsRef> RowBook::add(const Content& content, int32_t token, int64_t
     ++epoch_;
   }
   *bytes_ += size;
-  GivenRowsRef rows(new GivenRows{static_cast<int32_t>(next_id_), token, count, std::move(values)},
+  GivenRowsRef rows(new GivenRows{static_cast<int32_t>(next_id_), token, count, std::move(values),
+                                  options_.mutual},
                     [bytes = bytes_, size](const GivenRows* gone) {
                       delete gone;
                       *bytes -= size;

@@ -30,6 +30,7 @@ class RowBook {
     int32_t first_id = 0;  // behind the vocabulary
     int32_t id_end = INT32_MAX;
     int64_t bytes_max = int64_t{512} << 20;
+    bool mutual = false;  // rows of a content see one another
   };
   using Content = std::array<uint8_t, 32>;  // a cryptographic digest
 

@@ -209,7 +209,8 @@ Result<std::vector<int32_t>> encode_chat(const Tokenizer& tokenizer, const ChatT
                                          const Json& messages, const ChatOptions& options) {
   const Prepared prepared(tokenizer, chat, messages, options);
   JIGE_TRY(const ChatRender render, chat.render_with_spans(prepared.messages, prepared.options));
-  const Unmarked text = remove_marks(render);
+  Unmarked text = remove_marks(render);
+  put_image_text(options.image, text.text, text.guards);
   return tokenizer.encode(text.text, {.add_special = false, .guards = text.guards});
 }
 
@@ -235,8 +236,9 @@ Result<std::vector<int32_t>> encode_chat_continued(const Tokenizer& tokenizer,
   }
   const std::string_view shown = std::string_view(rendered).substr(0, end);
   const bool keeps_space = rendered.compare(end, kEnd.size(), kEnd) == 0;
-  const Unmarked text = remove_marks(
+  Unmarked text = remove_marks(
       {.text = std::string(keeps_space ? shown : jinja::strip_right(shown)), .generated = {}});
+  put_image_text(options.image, text.text, text.guards);
   return tokenizer.encode(text.text, {.add_special = false, .guards = text.guards});
 }
 

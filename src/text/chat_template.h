@@ -22,6 +22,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "text/image_text.h"
 
 namespace jige::text {
 
@@ -37,6 +38,8 @@ struct ChatOptions {
   const Json* variables = nullptr;
   // Seconds since 1970 that strftime_now() shows in local time; below 0 means now.
   int64_t now_s = -1;
+  // What the functions of chat_encode.h put in place of a token that the template writes.
+  ImageText image = {};
 };
 
 // A byte range [begin, end) of a rendered text.

@@ -15,7 +15,7 @@
 namespace jige::formats {
 namespace {
 
-constexpr const ImageFamilyRules* kImageFamilies[] = {&kPixtralImages};
+constexpr const ImageFamilyRules* kImageFamilies[] = {&kPixtralImages, &kGemma3Images};
 
 const ImageFamilyRules* find_rules(const Json& config) {
   const auto* const found = std::ranges::find_if(

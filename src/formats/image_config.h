@@ -21,6 +21,7 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "formats/model_config.h"
+#include "text/image_text.h"
 
 namespace jige::text {
 class Tokenizer;
@@ -34,8 +35,9 @@ inline constexpr int64_t kImagePatchesMax = int64_t{1} << 18;
 inline constexpr int64_t kImagePatchSizeMax = 256;
 inline constexpr int64_t kImageMergeMax = 16;
 
-// kPixtral: of Mistral 3 and Pixtral 12B (image_config_pixtral.cc).
-enum class ImageFamily { kPixtral };
+// kPixtral: of Mistral 3 and Pixtral 12B (image_config_pixtral.cc). kGemma3: SigLIP, whose images
+// have one size and rows that see each other (image_config_gemma3.cc).
+enum class ImageFamily { kPixtral, kGemma3 };
 
 enum class ImageResampling { kNearest, kLanczos, kBilinear, kBicubic };
 
@@ -47,8 +49,9 @@ struct ImageConfig {
   int64_t patch_size = 0;  // p
 
   // From rows of the tower to those of the language model.
-  int64_t merge = 1;   // m
-  bool merges = true;  // by a norm and a product in front of the others, even if m is 1
+  int64_t merge = 1;         // m
+  bool mutual_rows = false;  // rows of an image see one another in the language model
+  bool merges = true;        // by a norm and a product in front of the others, even if m is 1
   int64_t text_width = 0;
   double projector_norm_eps = 1e-5;
   ActivationKind projector_activation = ActivationKind::kGeluErf;
@@ -64,9 +67,13 @@ struct ImageConfig {
   std::string image_token = "[IMG]";
   std::string break_token = "[IMG_BREAK]";
   std::string end_token = "[IMG_END]";
-  int32_t placeholder_id = 0;  // of image_token, which a chat template writes once for an image
-  int32_t break_id = -1;       // of the others, where find_image_tokens() found them
+  std::string open_token = {};  // of Gemma 3, which has no breaks
+  int32_t placeholder_id = 0;   // of image_token, which stands once for an image
+  // What stands in place of another token, which the chat template writes then; it has image_token.
+  text::ImageText written = {};
+  int32_t break_id = -1;  // of the others, where find_image_tokens() found them
   int32_t end_id = -1;
+  int32_t open_id = -1;
 
   int64_t step() const { return patch_size * merge; }
   // Of the largest image.

@@ -23,9 +23,9 @@ constexpr double kPixtralNormEps = 1e-5;
 constexpr int64_t kPlaceholder = 10;  // where config.json says none
 constexpr int64_t kLlavaPlaceholder = 32000;
 constexpr int64_t kLongestEdge = 1024;
-constexpr UsualPixels kPixtralPixels{.resampling = ImageResampling::kBicubic,
-                                     .mean = {0.48145466f, 0.4578275f, 0.40821073f},
-                                     .deviation = {0.26862954f, 0.26130258f, 0.27577711f}};
+constexpr UsualPixels kPixtralPixels = {ImageResampling::kBicubic,
+                                        {0.48145466f, 0.4578275f, 0.40821073f},
+                                        {0.26862954f, 0.26130258f, 0.27577711f}};
 
 // What transformers takes of a tower that config.json leaves out, or of fields that it does.
 Json usual_tower() { return {{"patch_size", 14}, {"image_size", 1540}}; }

@@ -37,6 +37,8 @@ constexpr OtherName kOtherNames[] = {
     {".self_attn.gate_proj.", ".self_attn.g_proj."},
     // Classes with a head, as published.
     {"nomic_bert.", "bert."},
+    // Towers of SigLIP since transformers 5.
+    {"vision_tower.vision_model.", "vision_tower."},
     // Norms of BERT in files of early days.
     {".LayerNorm.weight", ".LayerNorm.gamma"},
     {".LayerNorm.bias", ".LayerNorm.beta"},

@@ -32,7 +32,7 @@ std::vector<float> rows_of_pictures(ImageTower& tower, const formats::Safetensor
 }
 
 TEST(ImageLogits, AreThoseOfTransformersHoweverThePromptIsCut) {
-  for (const std::string name : {"mistral3", "mistral3_silu", "pixtral"}) {
+  for (const std::string name : {"mistral3", "mistral3_silu", "pixtral", "gemma3", "gemma3_wide"}) {
     const std::string folder =
         std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/image_towers/" + name;
     CpuDevice device({.thread_count = 2});
@@ -54,13 +54,23 @@ TEST(ImageLogits, AreThoseOfTransformersHoweverThePromptIsCut) {
     for (const size_t piece : {size_t{128}, size_t{7}}) {
       const float* next = rows.data();
       double most = 0;
-      for (size_t done = 0; done < tokens.size(); done += piece) {
-        const size_t count = std::min(piece, tokens.size() - done);
+      for (size_t done = 0, count = 0; done < tokens.size(); done += count) {
+        count = std::min(piece, tokens.size() - done);
+        const auto is_row = [&](size_t i) { return tokens[i] == config->placeholder_id; };
+        while (config->mutual_rows && done + count < tokens.size() && is_row(done + count - 1) &&
+               is_row(done + count)) {
+          ++count;
+        }
         std::vector<GivenRow> given;
+        std::vector<RowRange> mutual;
         for (size_t i = 0; i < count; ++i) {
-          if (tokens[done + i] != config->placeholder_id) continue;
+          if (!is_row(done + i)) continue;
+          const auto row = static_cast<int64_t>(i);
           given.push_back({static_cast<int32_t>(i), next});
           next += config->text_width;
+          if (!config->mutual_rows) continue;
+          if (mutual.empty() || mutual.back().end != row) mutual.push_back({row, row});
+          ++mutual.back().end;
         }
         const ops::SequenceSpan sequence{.row_count = static_cast<int32_t>(count),
                                          .context_count = static_cast<int32_t>(done),
@@ -71,7 +81,8 @@ TEST(ImageLogits, AreThoseOfTransformersHoweverThePromptIsCut) {
             value_of(model->forward({.tokens = std::span(tokens).subspan(done, count),
                                      .sequences = std::span(&sequence, 1),
                                      .logit_rows = wanted,
-                                     .given = given}));
+                                     .given = given,
+                                     .mutual = mutual}));
         const float* const expected =
             logits.as<float>() + done * static_cast<size_t>(logits.columns());
         for (size_t i = 0; i < found.size(); ++i) {

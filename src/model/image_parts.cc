@@ -1,5 +1,6 @@
 #include "model/image_parts.h"
 
+#include "model/image_parts_gemma3.h"
 #include "model/image_parts_pixtral.h"
 
 namespace jige::model {
@@ -24,6 +25,8 @@ double ImagePart::elements() const {
 
 std::unique_ptr<const ImagePart> make_image_entry(const formats::ImageConfig& config) {
   switch (config.family) {
+    case formats::ImageFamily::kGemma3:
+      return std::make_unique<SiglipEntry>(config);
     case formats::ImageFamily::kPixtral:
       break;
   }
@@ -32,6 +35,8 @@ std::unique_ptr<const ImagePart> make_image_entry(const formats::ImageConfig& co
 
 std::unique_ptr<const ImagePart> make_image_projector(const formats::ImageConfig& config) {
   switch (config.family) {
+    case formats::ImageFamily::kGemma3:
+      return std::make_unique<Gemma3Projector>(config);
     case formats::ImageFamily::kPixtral:
       break;
   }
@@ -40,6 +45,8 @@ std::unique_ptr<const ImagePart> make_image_projector(const formats::ImageConfig
 
 LayerNames image_layer_names(const formats::ImageConfig& config, int64_t index) {
   switch (config.family) {
+    case formats::ImageFamily::kGemma3:
+      return siglip_layer_names(index);
     case formats::ImageFamily::kPixtral:
       break;
   }

@@ -31,6 +31,11 @@ int64_t norms_bytes(std::span<const ParamSpec> specs) {
   return at.peak_bytes();
 }
 
+// Of the table of angles; none where heads do not turn.
+int64_t angle_columns(const formats::ModelConfig& tower) {
+  return tower.position == formats::PositionKind::kRotary ? tower.head_dim : 0;
+}
+
 images::ResizeFilter filter_of(formats::ImageResampling resampling) {
   switch (resampling) {
     case formats::ImageResampling::kNearest:
@@ -155,7 +160,7 @@ ImageTowerMemory image_tower_memory(const ImageParts& parts, DType compute) {
   }
   memory.encoding_bytes = 2 * arena_bytes(DType::kF32, Shape{patches, tower.hidden_size}) +
                           bytes_of(parts.workspace_bytes(patches, compute)) +
-                          arena_bytes(DType::kF32, Shape{patches, tower.head_dim}) +
+                          arena_bytes(DType::kF32, Shape{patches, angle_columns(tower)}) +
                           arena_bytes(DType::kI32, Shape{patches});
   return memory;
 }
@@ -176,13 +181,16 @@ Result<std::unique_ptr<ImageTower>> ImageTower::load(const std::string& folder,
   JIGE_TRY(const DType compute, choose_compute(options.compute, *parts, files));
   const ImageTowerMemory needed = image_tower_memory(*parts, compute);
   if (needed.total_bytes() > options.memory_bytes_max) {
+    const char* const smaller =
+        config.family == formats::ImageFamily::kPixtral
+            ? ", or choose a smaller longest_edge in the folder's preprocessor_config.json"
+            : "";
     return fail(Code::kExhausted,
                 "{}: to read images takes {} (weights {}, one of up to {} patches {}), the memory "
-                "limit is {}; raise it, or choose a smaller longest_edge in the folder's "
-                "preprocessor_config.json",
+                "limit is {}; raise it{}",
                 folder, format_bytes_up(needed.total_bytes()), format_bytes(needed.weights_bytes),
                 config.patches_max(), format_bytes(needed.encoding_bytes),
-                format_bytes(options.memory_bytes_max));
+                format_bytes(options.memory_bytes_max), smaller);
   }
   std::unique_ptr<ImageTower> tower(
       new ImageTower(device, std::move(parts), compute, options.memory_bytes_max));
@@ -206,7 +214,7 @@ Status ImageTower::allocate() {
     JIGE_TRY(stream, arena_.make(DType::kF32, Shape{patches, tower.hidden_size}));
   }
   JIGE_TRY(workspace_, make_bytes(parts_->workspace_bytes(patches, compute_)));
-  JIGE_TRY(angles_, arena_.make(DType::kF32, Shape{patches, tower.head_dim}));
+  JIGE_TRY(angles_, arena_.make(DType::kF32, Shape{patches, angle_columns(tower)}));
   JIGE_TRY(positions_, arena_.make(DType::kI32, Shape{patches}));
   std::iota(positions_.view().as<int32_t>(), positions_.view().as<int32_t>() + patches, 0);
   for (size_t part = 0; part < parts_->count(); ++part) {
@@ -267,6 +275,7 @@ Status ImageTower::check_patches(std::span<const float> patches,
 }
 
 void ImageTower::put_angles(int64_t patch_rows, int64_t patch_columns) {
+  if (angle_columns(config().tower) == 0) return;
   const int64_t half = config().tower.head_dim / 2;
   const double theta = config().tower.rope.theta;
   // Of pair i a row or column turns by theta^(-2i/d): rows by the pairs of even i, which come

@@ -31,7 +31,9 @@ ImagePrompts::ImagePrompts(formats::ImageConfig config, Encoder encoder, const O
     : config_(std::move(config)),
       encoder_(std::move(encoder)),
       options_(options),
-      book_({.first_id = options.vocab_size, .bytes_max = options.rows_bytes_max}) {}
+      book_({.first_id = options.vocab_size,
+             .bytes_max = options.rows_bytes_max,
+             .mutual = config_.mutual_rows}) {}
 
 int64_t ImagePrompts::token_count(int32_t width, int32_t height) const {
   return std::ssize(formats::image_tokens(config_, formats::image_layout(config_, width, height)));
@@ -51,7 +53,8 @@ Status ImagePrompts::check(std::span<const int32_t> ids,
     return fail(Code::kInvalidArgument,
                 "the prompt has a place (\"{}\") for {} images and {} came; each image needs one, "
                 "which a chat template writes, and a text that names it has one too many",
-                config_.image_token, places, images.size());
+                config_.written.token.empty() ? config_.image_token : config_.written.token, places,
+                images.size());
   }
   const int64_t count = token_count(ids, images);
   if (count < options_.context_max) return {};

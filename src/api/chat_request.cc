@@ -214,9 +214,11 @@ ApiResult<ChatPrompt> encode_messages(FieldReader& fields, const ToolRequest& to
   RequestImages images(model, limits);
   const auto messages = read_messages(fields, model, limits, images);
   if (!messages) return tl::unexpected(messages.error());
-  const text::ChatOptions options{.add_generation_prompt = generation_prompt,
-                                  .tools = tools.tools.is_null() ? nullptr : &tools.tools,
-                                  .variables = &variables};
+  const text::ChatOptions options{
+      .add_generation_prompt = generation_prompt,
+      .tools = tools.tools.is_null() ? nullptr : &tools.tools,
+      .variables = &variables,
+      .image = model.images ? model.images->written() : text::ImageText()};
   const auto encode = continues ? text::encode_chat_continued : text::encode_chat;
   Result<std::vector<int32_t>> ids =
       encode(model.tokenizer, *model.chat_template, *messages, options);

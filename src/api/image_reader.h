@@ -25,6 +25,7 @@
 #include "images/decode.h"
 #include "images/image.h"
 #include "serve/image_prompts.h"
+#include "text/image_text.h"
 
 namespace jige::api {
 
@@ -37,7 +38,9 @@ struct ImageFile {
 
 // What images become; serve::ImagePrompts, but in tests. Its functions are called from any thread.
 struct ImageTranslator {
-  int32_t placeholder_id = 0;  // where a chat template wants an image
+  int32_t placeholder_id = 0;  // where a prompt has an image
+  // What stands in a prompt in place of what a chat template writes, where there is a difference.
+  text::ImageText written = {};
   // Tokens of a prompt that an image of this size takes.
   std::function<int64_t(images::ImageSize)> token_count;
   // As ImagePrompts::read.
@@ -56,6 +59,7 @@ class ImageReader {
   explicit ImageReader(ImageTranslator translator) : ImageReader(std::move(translator), Limits()) {}
 
   int32_t placeholder_id() const { return translator_.placeholder_id; }
+  const text::ImageText& written() const { return translator_.written; }
   int64_t token_count(images::ImageSize size) const { return translator_.token_count(size); }
 
   struct Job {

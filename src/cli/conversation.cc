@@ -83,7 +83,8 @@ bool Conversation::drop_oldest() {
 Result<std::vector<int32_t>> Conversation::encode(const text::Tokenizer& tokenizer) const {
   if (chat_) {
     return text::encode_chat(tokenizer, *chat_, to_json()["messages"],
-                             {.add_generation_prompt = true});
+                             {.add_generation_prompt = true,
+                              .image = reader_ ? reader_->config().written : text::ImageText()});
   }
   std::string transcript;
   for (const Message& message : messages_) {

@@ -75,7 +75,8 @@ class GenerateCommand final : public Command {
     if (!images.empty()) {
       JIGE_TRY(reader, load_image_model(loaded, model_));
     }
-    JIGE_TRY(std::vector<int32_t> prompt, encode(loaded.tokenizer, input));
+    const text::ImageText image = reader ? reader->prompts->config().written : text::ImageText();
+    JIGE_TRY(std::vector<int32_t> prompt, encode(loaded.tokenizer, input, image));
     JIGE_TRY(serve::GenerateOptions options, generation_.to_options(loaded, 256));
     if (reader) {
       JIGE_TRY(serve::ImagePrompt shown, reader->prompts->read(prompt, images, may_read_on));
@@ -122,8 +123,14 @@ class GenerateCommand final : public Command {
   }
 
   // Also notes what the answer begins with.
-  Result<std::vector<int32_t>> encode(const text::Tokenizer& tokenizer, const std::string& input) {
-    if (!chat_) return tokenizer.encode(input, {});
+  Result<std::vector<int32_t>> encode(const text::Tokenizer& tokenizer, const std::string& input,
+                                      const text::ImageText& image) {
+    if (!chat_) {
+      std::string text = input;
+      std::vector<size_t> guards;
+      text::put_image_text(image, text, guards);
+      return tokenizer.encode(text, {});
+    }
     if (tokenizer.chat_template().empty()) {
       return fail(Code::kUnsupported, "{}: has no chat template; leave out --chat", model_.folder);
     }
@@ -134,7 +141,8 @@ class GenerateCommand final : public Command {
     messages.push_back(
         message_json({.role = "user", .content = input, .image_count = image_files_.size()}));
     JIGE_TRY(std::vector<int32_t> ids,
-             text::encode_chat(tokenizer, chat, messages, {.add_generation_prompt = true}));
+             text::encode_chat(tokenizer, chat, messages,
+                               {.add_generation_prompt = true, .image = image}));
     if (reasoning_flag_.is_expected(&chat)) reasoning_ = text::reasoning_start(tokenizer, ids);
     return ids;
   }

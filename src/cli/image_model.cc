@@ -69,6 +69,18 @@ std::unique_ptr<serve::ImagePrompts> make_image_prompts(model::ImageTower& tower
   return prompts_of(tower, model, options, encoder_of(tower));
 }
 
+Status check_image_rows(const formats::ImageConfig& config, const model::InferenceModel& model) {
+  if (!config.mutual_rows) return {};
+  JIGE_DO(model.check_mutual_rows());
+  const int64_t together = model.sizes().batch_tokens_max;
+  if (config.rows_max() <= together) return {};
+  return fail(
+      Code::kInvalidArgument,
+      "the {} rows of an image see one another, and the model takes {} tokens at once; raise "
+      "--batch-tokens",
+      config.rows_max(), together);
+}
+
 Result<ImageModel> load_image_model(const LoadedModel& loaded, const ModelFlags& flags) {
   ImageModel made;
   if (loaded.model->takes_given_rows()) {
@@ -77,10 +89,11 @@ Result<ImageModel> load_image_model(const LoadedModel& loaded, const ModelFlags&
   }
   if (!made.tower) {
     return fail(Code::kUnsupported,
-                "{}: this model reads text, and no images here; those of Pixtral and Mistral 3 do "
-                "(docs/formats.md, \"Images\")",
+                "{}: this model reads text, and no images here; those of Gemma 3, Pixtral and "
+                "Mistral 3 do (docs/formats.md, \"Images\")",
                 loaded.folder);
   }
+  JIGE_DO(check_image_rows(made.tower->config(), *loaded.model));
   made.prompts =
       prompts_of(*made.tower, *loaded.model, {.context_max = loaded.model->context_max()},
                  told_encoder_of(*made.tower));

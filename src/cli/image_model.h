@@ -43,9 +43,14 @@ std::unique_ptr<serve::ImagePrompts> make_image_prompts(model::ImageTower& tower
                                                         const model::InferenceModel& model,
                                                         serve::ImagePrompts::Options options);
 
+// Whether a model takes the rows of images as its folder's config has them. Fails with kUnsupported
+// where they see one another and it is not on processors of one machine, and kInvalidArgument where
+// they are more than it takes at once.
+Status check_image_rows(const formats::ImageConfig& config, const model::InferenceModel& model);
+
 // Both for a command's model, in the memory that it leaves. Each image that is read is told, while
 // it is on a terminal. Fails with kUnsupported where it reads no images, and as load_image_tower
-// does.
+// and check_image_rows do.
 Result<ImageModel> load_image_model(const LoadedModel& loaded, const ModelFlags& flags);
 
 // Fails as read_file and decode_image do.

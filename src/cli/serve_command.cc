@@ -149,7 +149,7 @@ class ServeCommand final : public Command {
         .format = read_weight_format(model_.quantize),
         .context_max = model_.context,
         .state_count = serve_.answer_states() + engine_options_.kept_state_count,
-        .batch_tokens_max = serve_.batch_tokens,
+        .batch_tokens_max = std::max(serve_.batch_tokens, images_.rows_together()),
         .logit_rows_max = std::min(rows_read(), serve_.batch_tokens),
         .embeds = makes_vectors(),
         .adapters = adapters_,

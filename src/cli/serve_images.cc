@@ -59,14 +59,24 @@ Status ServeImages::load(const std::string& folder, const text::Tokenizer& token
   return {};
 }
 
+int64_t ServeImages::rows_together() const {
+  return tower_ && tower_->config().mutual_rows ? tower_->config().rows_max() : 1;
+}
+
 std::shared_ptr<api::ImageReader> ServeImages::reader(const model::InferenceModel& model,
                                                       int64_t context_max) {
   if (!tower_ || !model.takes_given_rows()) return nullptr;
+  if (const Status fits = check_image_rows(tower_->config(), model); !fits) {
+    log_warn("no images are read: {}", fits.error().message);
+    tower_.reset();
+    return nullptr;
+  }
   prompts_ = make_image_prompts(*tower_, model,
                                 {.context_max = context_max, .rows_bytes_max = rows_bytes_});
   serve::ImagePrompts& prompts = *prompts_;
   api::ImageTranslator translator{
       .placeholder_id = prompts.config().placeholder_id,
+      .written = prompts.config().written,
       .token_count =
           [&prompts](images::ImageSize size) {
             return prompts.token_count(size.width, size.height);

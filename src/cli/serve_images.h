@@ -39,8 +39,11 @@ class ServeImages {
 
   // Of the tower and of rows, at most; 0 where no images are read.
   int64_t memory_bytes() const { return tower_ ? tower_->peak_bytes() + rows_bytes_ : 0; }
+  // Tokens that the model must take at once, whatever its own limit is: those of an image whose
+  // rows see one another.
+  int64_t rows_together() const;
   // For requests to the model of the folder, with contexts of so many tokens; null where no images
-  // are read.
+  // are read, and a warning says why where the model cannot take their rows.
   std::shared_ptr<api::ImageReader> reader(const model::InferenceModel& model, int64_t context_max);
 
  private:

@@ -1,0 +1,121 @@
+// Images in prompts of Gemma 3 as users meet them: answers are those that transformers gives
+// (tests/tools/record_image_towers.py), by `generate`, `chat` and `serve`, however small its
+// iterations are.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/base64.h"
+#include "base/file.h"
+#include "integration/image_folder.h"
+#include "integration/process.h"
+#include "integration/serving.h"
+#include "integration/tiny_run.h"
+
+namespace jige::integration {
+namespace {
+
+using api::testing::TestResponse;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::string gemma3_folder() {
+  return std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/image_towers/gemma3_wide";
+}
+
+// A conversation with its answer: one message, or three with two images behind one another.
+Json recorded_conversation(size_t index) {
+  const Result<std::string> text = read_file(gemma3_folder() + "/conversation.json");
+  EXPECT_TRUE(text);
+  return text ? Json::parse(*text)[index] : Json();
+}
+
+Outcome generate_about(const std::vector<std::string>& more) {
+  return run_with(
+      {"generate", gemma3_folder(), "--prompt", "What is it?", "--image", picture_file("rgb8.png"),
+       "--temperature", "0", "--max-new-tokens", "8", "--ignore-eos", "--json"},
+      more);
+}
+
+TEST(Gemma3Images, AreAnsweredAsByTransformers) {
+  const Json recorded = recorded_conversation(0);
+  for (const std::vector<std::string>& more :
+       std::vector<std::vector<std::string>>{{}, {"--threads", "1"}, {"--speculate", "off"}}) {
+    std::vector<std::string> flags = {"--chat"};
+    flags.insert(flags.end(), more.begin(), more.end());
+    const Outcome outcome = generate_about(flags);
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    EXPECT_EQ(outcome.json()["text"], recorded["answer"]);
+    EXPECT_EQ(outcome.json()["stats"]["prompt_tokens"], recorded["ids"].size());
+  }
+  // A text that is no chat names their places itself.
+  const Outcome missing = generate_about({});
+  expect_error(missing, 2, {"<start_of_image>", "for 0 images and 1 came"});
+  const Outcome placed =
+      run_jige({"generate", gemma3_folder(), "-p", "<start_of_image>What is it?", "--image",
+                picture_file("rgb8.png"), "--max-new-tokens", "2", "--json"});
+  ASSERT_EQ(placed.exit_code, 0) << placed.err;
+  EXPECT_EQ(placed.json()["stats"]["prompt_tokens"], 9 + 2 + 2 + 11) << "with line feeds around it";
+}
+
+TEST(Gemma3Images, AreReadInChats) {
+  const Outcome outcome = run_jige(
+      {"chat", gemma3_folder(), "--temperature", "0", "--max-new-tokens", "8", "--ignore-eos"},
+      "/image " + picture_file("rgb8.png") + "\nWhat is it?\n");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr(recorded_conversation(0)["answer"].get<std::string>()));
+}
+
+// As a request has it: pictures in data: URLs.
+Json request_of(const Json& recorded) {
+  Json messages = recorded["messages"];
+  for (Json& message : messages) {
+    for (Json& part : message["content"]) {
+      if (part["type"] != "image") continue;
+      const Result<std::string> bytes = read_file(picture_file(part["file"]));
+      EXPECT_TRUE(bytes);
+      const std::string url = "data:image/png;base64," + base64_text(bytes ? *bytes : "");
+      part = {{"type", "image_url"}, {"image_url", {{"url", url}}}};
+    }
+  }
+  return {{"messages", std::move(messages)},
+          {"temperature", 0},
+          {"max_tokens", 8},
+          {"ignore_eos", true}};
+}
+
+void expect_answer(const Serving& server, const Json& recorded) {
+  const TestResponse response =
+      server.post("/v1/chat/completions", dump_json(request_of(recorded)));
+  ASSERT_EQ(response.status, 200) << response.body;
+  const Json answer = Json::parse(response.body);
+  EXPECT_EQ(answer["choices"][0]["message"]["content"], recorded["answer"]);
+  EXPECT_EQ(answer["usage"]["prompt_tokens"], recorded["ids"].size());
+}
+
+TEST(Gemma3Images, AreServedWhateverFitsIntoAnIteration) {
+  for (const std::vector<std::string>& flags :
+       {std::vector<std::string>{}, {"--batch-tokens", "16"}, {"--policy", "rounds"}}) {
+    std::vector<std::string> arguments = {gemma3_folder()};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    const Serving server(arguments);
+    EXPECT_THAT(server.get("/v1/models").body, HasSubstr("\"reads_images\":true"));
+    for (const size_t index : {0, 1, 0, 1}) {  // then from the prefix cache
+      expect_answer(server, recorded_conversation(index));
+    }
+  }
+}
+
+TEST(Gemma3Images, AreToldByInspect) {
+  const Outcome outcome = run_jige({"inspect", gemma3_folder()});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("30 x 30 pixels, 9 rows of a prompt"));
+  EXPECT_THAT(outcome.out, Not(HasSubstr("reads no images")));
+}
+
+}  // namespace
+}  // namespace jige::integration

@@ -121,6 +121,7 @@ AttentionSchedule make_attention_schedule(const std::vector<SequenceSpan>& seque
 // Runs body(index, worker) for every index in [0, count), the lower ones first.
 template <typename Body>
 void run_attention_work(ThreadTeam& team, int64_t count, Body&& body) {
+  if (count == 0) return;
   std::atomic<int64_t> next{0};
   team.parallel_for(team.size(), 1, [&](int64_t, int64_t, int worker) {
     for (int64_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) body(i, worker);

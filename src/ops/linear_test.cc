@@ -110,31 +110,37 @@ TEST_P(LinearOnIsa, ForwardIsNearTheDoubleProduct) {
   }
 }
 
-// One entry of each gradient of the loss Σ dy · y against the change of the loss, in double.
 TEST_P(LinearOnIsa, AnAddendHasTheBitsOfASumAfterwards) {
   Rng rng(3);
-  for (const Sizes& s : kSizes) {
+  std::vector<Sizes> sizes(std::begin(kSizes), std::end(kSizes));
+  sizes.push_back({200, 96, 520});  // tasks of rows and of columns
+  sizes.push_back({70, 1700, 48});  // several stretches of the depth
+  for (const Sizes& s : sizes) {
     for (const DType compute : {DType::kF32, DType::kBF16}) {
       const RandomMatrix src(compute, s.tokens, s.k, rng);
       const RandomMatrix weight(DType::kF32, s.n, s.k, rng);
-      const RandomMatrix addend(DType::kF32, s.tokens, s.n, rng);
+      const RandomMatrix bias(DType::kF32, 1, s.n, rng);
+      const RandomMatrix addend(DType::kF32, s.tokens, s.n, rng, /*spare=*/9);
       RandomMatrix apart(DType::kF32, s.tokens, s.n, rng);
       RandomMatrix at_once(DType::kF32, s.tokens, s.n, rng);
       LinearForward args{.dst = apart.view(),
                          .src = src.view(),
                          .weight = pack(weight, compute, PackUse::kForward)};
+      if (s.n % 2 == 1) args.bias = bias.vector();
       linear_forward(*stream_, args);
       add(*stream_, apart.view(), addend.view(), apart.view());
       args.dst = at_once.view();
       args.addend = addend.view();
       linear_forward(*stream_, args);
       for (int64_t i = 0; i < s.tokens * s.n; ++i) {
-        ASSERT_EQ(at_once.view().as<float>()[i], apart.view().as<float>()[i]) << s.tokens << s.n;
+        const int64_t row = i / s.n, column = i % s.n;
+        ASSERT_EQ(at_once.at(row, column), apart.at(row, column)) << s.tokens << " " << i;
       }
     }
   }
 }
 
+// One entry of each gradient of the loss Σ dy · y against the change of the loss, in double.
 TEST_P(LinearOnIsa, GradientsAreFiniteDifferencesOfTheForward) {
   Rng rng(2);
   for (const Sizes& s : kSizes) {

@@ -1,6 +1,8 @@
 #include "kernels/cpu/gemm_many_rows.h"
 
 #include <algorithm>
+#include <array>
+#include <span>
 #include <vector>
 
 #include "kernels/cpu/gemm_sums.h"
@@ -75,15 +77,23 @@ ManyRowsBlocking choose_many_rows_blocking(const GemmEngine& engine, const GemmP
   const int64_t panels = gemm_divide_up(product.columns, engine.columns);
   const int64_t column_tasks_max =
       std::clamp<int64_t>(product.columns / kColumnsOfTaskMin, 1, kColumnTasksMax);
+  // The cuts of the columns, each once: choosing stands before every product.
+  std::array<ManyRowsBlocking, kColumnTasksMax> cuts{};
+  size_t cut_count = 0;
+  for (int64_t column_tasks = 1; column_tasks <= column_tasks_max; ++column_tasks) {
+    const int64_t task_panels =
+        gemm_round_up(gemm_divide_up(panels, column_tasks), engine.panel_group);
+    if (cut_count > 0 && cuts[cut_count - 1].task_panels == task_panels) continue;
+    cuts[cut_count].task_panels = task_panels;
+    cuts[cut_count++].column_tasks = gemm_divide_up(panels, task_panels);
+  }
   ManyRowsBlocking best{};
   double best_cost = 0;
   for (int64_t rows = engine.panel_rows; rows >= 2 * engine.rows; rows -= engine.rows) {
-    for (int64_t column_tasks = 1; column_tasks <= column_tasks_max; ++column_tasks) {
-      ManyRowsBlocking cut{};
+    const int64_t row_tasks = gemm_divide_up(product.rows, rows);
+    for (ManyRowsBlocking cut : std::span(cuts).first(cut_count)) {
       cut.task_rows = rows;
-      cut.row_tasks = gemm_divide_up(product.rows, rows);
-      cut.task_panels = gemm_round_up(gemm_divide_up(panels, column_tasks), engine.panel_group);
-      cut.column_tasks = gemm_divide_up(panels, cut.task_panels);
+      cut.row_tasks = row_tasks;
       const double cost = cost_of(cut, engine, product.left.depth_across, threads);
       if (best.task_rows == 0 || cost < best_cost) {
         best = cut;
@@ -123,7 +133,7 @@ class ManyRowsProduct {
                                                             blocking.task_rows),
                                       kLineBytes);
     past_caches_ = product.out_past_caches && engine.store_bf16 && !product.accumulate &&
-                   product.rows * out_row_bytes_ >= engine.past_caches_bytes &&
+                   !product.addend && product.rows * out_row_bytes_ >= engine.past_caches_bytes &&
                    reinterpret_cast<uintptr_t>(product.out) % kLineBytes == 0 &&
                    out_row_bytes_ % kLineBytes == 0;
   }
@@ -267,6 +277,10 @@ class ManyRowsProduct {
                          .rows = 0,
                          .columns = columns,
                          .past_caches = past_caches_};
+    if (product_.addend) {
+      out.addend = product_.addend + rows.lane_begin * product_.addend_stride + column;
+      out.addend_stride = product_.addend_stride;
+    }
     const bool fits = out.out_dtype == DType::kF32 && columns == group.count * engine_.columns;
     const int64_t blocks = gemm_divide_up(rows.lane_count, engine_.rows);
     const int64_t share = gemm_round_up(gemm_divide_up(stretch.next_bytes, blocks), kLineBytes);
@@ -279,6 +293,7 @@ class ManyRowsProduct {
       args.next_begin = args.next_end;
       out.sums += stretch.sums_step;
       out.out = static_cast<std::byte*>(out.out) + engine_.rows * out_row_bytes_;
+      if (out.addend) out.addend += engine_.rows * out.addend_stride;
     };
     args.left_in_rows = true;
     const int64_t element_bytes = dtype_bytes(product_.left.dtype, 1);
@@ -318,7 +333,8 @@ class ManyRowsProduct {
       gemm_load_sums(out, out.sums_stride);
       args.from = out.sums;
     }
-    const bool in_place = stretch.last && fits && !product_.bias && !past_caches_;
+    const bool in_place =
+        stretch.last && fits && !product_.bias && !product_.addend && !past_caches_;
     args.sums = in_place ? static_cast<float*>(out.out) : out.sums;
     args.sums_stride = in_place ? out.out_stride : out.sums_stride;
     // Of the output, what the next call starts from, or what this one ends in.

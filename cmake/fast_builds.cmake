@@ -35,7 +35,7 @@ function(jige_precompiled kind)
   target_precompile_headers(${kind} PRIVATE ${headers})
 endfunction()
 
-set(JIGE_TEST_OPTIMIZATION -Og)  # what is tested keeps its own
+set(JIGE_TEST_OPTIMIZATION -O1)  # in all presets; what is tested keeps its own
 if(JIGE_PRECOMPILED)
   jige_precompiled(jige_precompiled_library)
   jige_precompiled(jige_precompiled_test TEST)

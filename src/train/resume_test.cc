@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
+#include "ops/linear.h"
 #include "train/test_support.h"
 #include "train/trainer.h"
 
@@ -50,6 +51,8 @@ std::map<double, double> logged_losses(const TrainOptions& options) {
 
 // Trains in a process of its own; returns how it ended, as waitpid says.
 int run_in_child(const TrainOptions& options, double kill_after_s) {
+  // What kernels prove of themselves at first use, they prove here once for all children.
+  (void)ops::packed_weight_bytes(DType::kF32, ops::PackUse::kForward, 1, 1);
   const pid_t child = fork();
   if (child == 0) {
     auto trainer = Trainer::create(options);

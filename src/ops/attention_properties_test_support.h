@@ -15,11 +15,13 @@ namespace jige::ops::attention_test {
 
 // Where products are of bf16: every weight is off by up to 2^-8 of itself by its rounding, and by
 // 3e-6 by the exponential. lse may be null.
-inline void expect_near_definition_in_bf16(const Inputs& in, const Matrix& dst, const Matrix* lse) {
+inline void expect_near_definition_in_bf16(Definition& definition, const Matrix& dst,
+                                           const Matrix* lse) {
+  const Inputs& in = definition.inputs();
   int64_t row = 0;
   for (const int length : in.lengths) {
     for (int64_t head = 0; head < in.shape.head_count; ++head) {
-      const Oracle o = oracle_forward(in, {row, length, head});
+      const Oracle& o = definition.of({row, length, head});
       HeadInputs inputs(in, {row, length, head});
       for (double& value : inputs.v) value = std::abs(value);
       for (int64_t i = 0; i < length; ++i) {
@@ -211,13 +213,14 @@ void on_all_isas(Body&& body) {
 }
 
 // Forward in f32, results to `tolerance` and sums of exponentials to twice that.
-inline void expect_near_definition_in_f32(Inputs& in, double tolerance = 1e-5) {
+inline void expect_near_definition_in_f32(Inputs& in, Definition& definition,
+                                          double tolerance = 1e-5) {
   Machine machine(2);
   const ForwardResult result = forward(machine, in);
   int64_t row = 0;
   for (const int length : in.lengths) {
     for (int64_t head = 0; head < in.shape.head_count; ++head) {
-      const Oracle o = oracle_forward(in, {row, length, head});
+      const Oracle& o = definition.of({row, length, head});
       for (int64_t i = 0; i < length; ++i) {
         ASSERT_NEAR(result.lse.get(row + i, head), o.lse[static_cast<size_t>(i)], 2 * tolerance)
             << "row " << i << " of " << length;

@@ -13,13 +13,13 @@
 namespace jige::ops::attention_test {
 namespace {
 
-void expect_matches_oracle(Inputs& in, DType dst_dtype, double tolerance) {
+void expect_matches_oracle(Inputs& in, Definition& definition, DType dst_dtype, double tolerance) {
   Machine machine(2);
   const ForwardResult result = forward(machine, in, dst_dtype);
   int64_t row = 0;
   for (const int length : in.lengths) {
     for (int64_t head = 0; head < in.shape.head_count; ++head) {
-      const Oracle o = oracle_forward(in, {row, length, head});
+      const Oracle& o = definition.of({row, length, head});
       for (int64_t i = 0; i < length; ++i) {
         ASSERT_NEAR(result.lse.get(row + i, head), o.lse[static_cast<size_t>(i)], 2e-5)
             << "row " << row + i << " head " << head;
@@ -39,7 +39,8 @@ TEST(AttentionForward, MatchesTheDefinitionAtEveryHeadDimension) {
   for (const int64_t dim : {1, 5, 8, 16, 17, 24, 32, 64, 80, 96, 112, 128, 200, 256, 576}) {
     SCOPED_TRACE(dim);
     Inputs in = make_inputs({.heads = 4, .kv_heads = 2, .dim = dim, .lengths = {70, 1, 33}});
-    expect_matches_oracle(in, DType::kF32, 1e-5);
+    Definition definition(in);
+    expect_matches_oracle(in, definition, DType::kF32, 1e-5);
   }
 }
 
@@ -48,7 +49,8 @@ TEST(AttentionForward, MatchesTheDefinitionAtEveryRatioOfHeads) {
            {1, 1}, {3, 3}, {6, 2}, {7, 1}, {14, 2}, {100, 1}}) {
     SCOPED_TRACE(heads);
     Inputs in = make_inputs({.heads = heads, .kv_heads = kv_heads, .dim = 12, .lengths = {45, 20}});
-    expect_matches_oracle(in, DType::kF32, 1e-5);
+    Definition definition(in);
+    expect_matches_oracle(in, definition, DType::kF32, 1e-5);
   }
 }
 
@@ -57,7 +59,8 @@ TEST(AttentionForward, MatchesTheDefinitionOverRaggedSequences) {
                            .kv_heads = 1,
                            .dim = 20,
                            .lengths = {1, 0, 63, 64, 65, 1, 129, 0, 512, 513, 7}});
-  expect_matches_oracle(in, DType::kF32, 1e-5);
+  Definition definition(in);
+  expect_matches_oracle(in, definition, DType::kF32, 1e-5);
 }
 
 TEST(AttentionForward, MatchesTheDefinitionUnderAWindow) {
@@ -65,7 +68,8 @@ TEST(AttentionForward, MatchesTheDefinitionUnderAWindow) {
     SCOPED_TRACE(window);
     Inputs in = make_inputs(
         {.heads = 2, .kv_heads = 1, .dim = 8, .window = window, .lengths = {200, 1, 700}});
-    expect_matches_oracle(in, DType::kF32, 1e-5);
+    Definition definition(in);
+    expect_matches_oracle(in, definition, DType::kF32, 1e-5);
   }
 }
 
@@ -82,7 +86,8 @@ TEST(AttentionForward, MatchesTheDefinitionInEveryMixOfTypes) {
         const bool tiles = cpu::attention_products(q == DType::kBF16 && kv == q, 1.0f) !=
                            cpu::AttentionProducts::kChains;
         const double exact = dst == DType::kBF16 ? 1.0 / 256 : 1e-5;
-        expect_matches_oracle(in, dst, tiles ? 1.0 / 64 : exact);
+        Definition definition(in);
+        expect_matches_oracle(in, definition, dst, tiles ? 1.0 / 64 : exact);
       }
     }
   }
@@ -98,21 +103,17 @@ constexpr CappedCase kCappedCases[] = {{1, 0.5, 520},  {17, 3.0, 520},  {32, 0.5
                                        {256, 3.0, 120}};
 
 TEST(AttentionForward, MatchesTheDefinitionUnderACapOnEveryInstructionSet) {
-  const Isa before = active_isa();
-  for (const Isa isa : supported_isas()) {
-    set_active_isa(isa);
-    for (const auto& [dim, cap, longest] : kCappedCases) {
-      SCOPED_TRACE(dim);
-      Inputs in = make_inputs({.heads = 6,
-                               .kv_heads = 2,
-                               .dim = dim,
-                               .window = dim == 32 ? 19 : 0,
-                               .lengths = {70, 1, 0, 33, longest},
-                               .cap = cap});
-      expect_matches_oracle(in, DType::kF32, 1e-5);
-    }
+  for (const auto& [dim, cap, longest] : kCappedCases) {
+    SCOPED_TRACE(dim);
+    Inputs in = make_inputs({.heads = 6,
+                             .kv_heads = 2,
+                             .dim = dim,
+                             .window = dim == 32 ? 19 : 0,
+                             .lengths = {70, 1, 0, 33, longest},
+                             .cap = cap});
+    Definition definition(in);
+    on_all_isas([&] { expect_matches_oracle(in, definition, DType::kF32, 1e-5); });
   }
-  set_active_isa(before);
 }
 
 TEST(AttentionForward, LargeScoresDoNotOverflow) {

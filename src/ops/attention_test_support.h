@@ -4,11 +4,14 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <vector>
 
 #include "base/check.h"
@@ -225,22 +228,27 @@ inline KeyRange seen_keys(const AttentionShape& shape, int64_t i, int64_t count)
           shape.both_sides ? std::min(count, i + reach) : i + 1};
 }
 
-// What the rows of tables by distance add to the product of a query and a key.
-inline double distance_products(const Inputs& in, const HeadInputs& head, const HeadPlace& place,
-                                int64_t i, int64_t j) {
-  const AttentionDistanceTables& tables = in.shape.distance_tables;
-  if (!tables.row_of) return 0;
-  const int64_t d = in.shape.head_dim;
-  double sum = 0;
-  for (int64_t c = 0; c < d; ++c) {
-    const int64_t column = place.head * d + c;
-    const double q = head.q[static_cast<size_t>(i * d + c)];
-    const double k = head.k[static_cast<size_t>(j * d + c)];
-    if (tables.for_queries) sum += q * in.for_queries.get(tables.row_of[j - i], column);
-    if (tables.for_keys) sum += k * in.for_keys.get(tables.row_of[j - i], column);
+// What the rows of tables by distance, in the columns of one head, add to products of a query and a
+// key.
+struct DistanceProducts {
+  std::vector<double> for_queries, for_keys;  // [rows, dim], or empty
+
+  DistanceProducts(const Inputs& in, int64_t head) {
+    const int64_t d = in.shape.head_dim;
+    for_queries = widened(in.for_queries, {0, in.for_queries.rows(), head}, d);
+    for_keys = widened(in.for_keys, {0, in.for_keys.rows(), head}, d);
   }
-  return sum;
-}
+
+  double of(const AttentionShape& shape, const HeadInputs& head, int64_t i, int64_t j) const {
+    if (!shape.distance_tables.row_of) return 0;
+    const int64_t d = shape.head_dim;
+    const int64_t at = shape.distance_tables.row_of[j - i] * d;
+    double sum = 0;
+    if (!for_queries.empty()) sum += dot(head.q.data() + i * d, for_queries.data() + at, d);
+    if (!for_keys.empty()) sum += dot(head.k.data() + j * d, for_keys.data() + at, d);
+    return sum;
+  }
+};
 
 inline Oracle oracle_forward(const Inputs& in, const HeadPlace& place) {
   const int64_t n = place.length;
@@ -251,6 +259,7 @@ inline Oracle oracle_forward(const Inputs& in, const HeadPlace& place) {
   o.weights.assign(static_cast<size_t>(n * n), 0.0);
   if (cap > 0) o.slopes.assign(static_cast<size_t>(n * n), 1.0);
   const HeadInputs head(in, place);
+  const DistanceProducts products(in, place.head);
   for (int64_t i = 0; i < n; ++i) {
     const KeyRange seen = seen_keys(in.shape, i, n);
     double m = -std::numeric_limits<double>::infinity();
@@ -258,7 +267,7 @@ inline Oracle oracle_forward(const Inputs& in, const HeadPlace& place) {
     double* weights = o.weights.data() + i * n;
     for (int64_t j = seen.begin; j < seen.end; ++j) {
       weights[j] = dot(head.q.data() + i * d, head.k.data() + j * d, d);
-      weights[j] = (weights[j] + distance_products(in, head, place, i, j)) * in.shape.scale;
+      weights[j] = (weights[j] + products.of(in.shape, head, i, j)) * in.shape.scale;
       if (in.shape.distances) {
         weights[j] += in.shape.distances[place.head * in.shape.distance_stride + j - i];
       }
@@ -279,6 +288,24 @@ inline Oracle oracle_forward(const Inputs& in, const HeadPlace& place) {
   }
   return o;
 }
+
+// The oracles of the sequences and heads of inputs, each made once: all instruction sets are held
+// against the same ones. The inputs stay as they are meanwhile.
+class Definition {
+ public:
+  explicit Definition(const Inputs& in) : in_(in) {}
+
+  const Inputs& inputs() const { return in_; }
+  const Oracle& of(const HeadPlace& place) {
+    auto& oracle = oracles_[{place.row, place.length, place.head}];
+    if (!oracle) oracle = oracle_forward(in_, place);
+    return *oracle;
+  }
+
+ private:
+  const Inputs& in_;
+  std::map<std::array<int64_t, 3>, std::optional<Oracle>> oracles_;
+};
 
 // Gradients of one query head; those of keys and values are to be summed over the heads that share
 // them.

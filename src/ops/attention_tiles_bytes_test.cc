@@ -37,7 +37,8 @@ void expect_near_what_the_cache_stands_for(const InputOptions& options) {
   const Matrix dst = prompt_and_decodes(in, 3);
   in.k = rounded(in.k, in.shape.head_dim);
   in.v = rounded(in.v, in.shape.head_dim);
-  expect_near_definition_in_bf16(in, dst, nullptr);
+  Definition definition(in);
+  expect_near_definition_in_bf16(definition, dst, nullptr);
 }
 
 TEST_F(AttentionTiles8Bits, MatchTheDefinitionAtEveryHeadDimension) {

@@ -25,7 +25,8 @@ class AttentionTiles : public ::testing::Test {
 void expect_near_definition(Inputs& in) {
   Machine machine(2);
   const ForwardResult result = forward(machine, in);
-  expect_near_definition_in_bf16(in, result.dst, &result.lse);
+  Definition definition(in);
+  expect_near_definition_in_bf16(definition, result.dst, &result.lse);
 }
 
 TEST_F(AttentionTiles, MatchTheDefinitionAtEveryHeadDimension) {

@@ -265,8 +265,9 @@ Status bench_inference(Device& device, const BenchOptions& options, const Measur
                          .bytes = bytes},
                         tell);
   }
-  JIGE_TRY(const auto reading,
-           ReadProbe::create(device, {.bytes = streaming_bytes(), .seconds = options.seconds / 4}));
+  JIGE_TRY(const auto reading, ReadProbe::create(device, {.bytes = streaming_bytes(),
+                                                          .seconds = options.seconds / 4,
+                                                          .bytes_min = options.read_bytes_min}));
   return bench_decode(sequence, past, options,
                       {.rate = {.name = "of reading memory",
                                 .units = reading->bytes(),

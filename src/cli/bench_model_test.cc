@@ -20,7 +20,8 @@ Measurement decoded(Family family, int64_t decode_context) {
                        .prompt_tokens = 2,
                        .new_tokens = 3,
                        .decode_context = decode_context,
-                       .seconds = 0};
+                       .seconds = 0,
+                       .read_bytes_min = 1};
   options.config = model::testing::tiny_config(family);
   CpuDevice device({.thread_count = 1});
   std::vector<Measurement> all;

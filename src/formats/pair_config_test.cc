@@ -242,11 +242,13 @@ void survive_damage(const std::string& kind) {
   const auto tokenizer = text::Tokenizer::load(folder.path());
   ASSERT_TRUE(tokenizer.has_value());
   const std::string names[] = {"config.json", "tokenizer_config.json", "model.safetensors"};
+  std::vector<std::string> wholes;
+  for (const auto& name : names) wholes.push_back(read_or_fail(folder.path() + "/" + name));
   int accepted = 0;
   for (uint64_t seed = 0; seed < fuzz_rounds(1500); ++seed) {
     SCOPED_TRACE(fmt::format("{} seed {}", kind, seed));
     const std::string& name = names[seed % std::size(names)];
-    const std::string whole = read_or_fail(folder.path() + "/" + name);
+    const std::string& whole = wholes[seed % std::size(names)];
     write_or_fail(folder.path() + "/" + name, Mutator(seed).mutate(whole));
     (void)is_pair_folder(folder.path());
     const auto config = load_pair_config(folder.path(), *tokenizer);

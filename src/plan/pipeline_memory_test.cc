@@ -245,7 +245,7 @@ TEST(PipelinePeak, OffloadKeepsTwoStagesOfParametersOnADevice) {
 // Costs of a block and numbers of micro-batches that are allowed each may be too much together.
 TEST(PipelinePeak, RefusesBytesThatCannotBeCounted) {
   ScheduleRequest r = natural_request(ScheduleKind::kGPipe);
-  r.micro_batches = 8000;
+  r.micro_batches = 4000;
   r.block_count = 1024;
   const PipelineSchedule schedule = *generate_pipeline(r);
   const PipelineGraph graph = *PipelineGraph::create(schedule);

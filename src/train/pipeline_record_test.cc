@@ -124,7 +124,7 @@ TEST(PipelineRecord, NamesTheFieldThatIsWrong) {
 TEST(PipelineRecord, HasBytesThatCanBeCounted) {
   PipelineRecord record;
   record.schedule = *plan::generate_pipeline(
-      {.kind = plan::ScheduleKind::kGPipe, .micro_batches = 2700, .block_count = 1024});
+      {.kind = plan::ScheduleKind::kGPipe, .micro_batches = 1400, .block_count = 1024});
   const auto bytes_of_all = [&](int64_t bytes) {
     record.costs.blocks.assign(
         1024, {.input_bytes = bytes, .saved_bytes = bytes, .pending_bytes = bytes});

@@ -254,21 +254,21 @@ TEST_F(TokenizeTest, MakesACopyAnewThatHoldsWhatNoTokenizerGives) {
 
 // The copy would have the name of what the file held before.
 TEST_F(TokenizeTest, RefusesAFileThatChangesWhileItIsRead) {
-  std::string text;
-  while (text.size() < 5 * kPieceBytes) text += "words of a text\n";
-  const auto path = folder_.write("a.txt", text);
+  std::string records;  // more than are read before the first progress
+  for (int i = 0; i < 10000; ++i) records += "{\"text\": \"words\"}\n";
+  const auto path = folder_.write("a.jsonl", records);
   auto changing = options();
   bool changed = false;
   changing.progress = [&](int64_t, int64_t) {
     if (!std::exchange(changed, true)) {
-      std::ofstream(path, std::ios::app) << "b";
+      std::ofstream(path, std::ios::app) << "{\"text\": \"b\"}\n";
     }
     return true;
   };
   const auto copy = tokenize(path, changing);
   ASSERT_FALSE(copy);
   EXPECT_EQ(copy.error().code, Code::kUnavailable);
-  EXPECT_NE(copy.error().message.find("a.txt"), std::string::npos) << copy.error().message;
+  EXPECT_NE(copy.error().message.find("a.jsonl"), std::string::npos) << copy.error().message;
   EXPECT_EQ(files_in_cache(), 0u);
   EXPECT_TRUE(tokenize(path));
 }

@@ -49,12 +49,11 @@ Outcome answer_of(Engine& engine, const EngineRequest& request) {
   return sink->outcome;
 }
 
-// Runs requests at once and compares each with what it gives alone.
-EngineStatus expect_bits(Loaded& loaded, const std::vector<EngineRequest>& requests,
-                         const EngineOptions& options) {
-  std::vector<Outcome> expected;
-  for (const EngineRequest& request : requests) expected.push_back(alone(loaded, request));
-  return testing::expect_outcomes(loaded, requests, expected, options);
+// What each of the requests gives alone.
+std::vector<Outcome> each_alone(Loaded& loaded, const std::vector<EngineRequest>& requests) {
+  std::vector<Outcome> outcomes;
+  for (const EngineRequest& request : requests) outcomes.push_back(alone(loaded, request));
+  return outcomes;
 }
 
 std::vector<EngineRequest> random_requests(uint64_t seed, int count) {
@@ -71,10 +70,12 @@ TEST(EngineAdapters, NeighboursOfOtherAdaptersDoNotMatter) {
   for (const auto format : {ops::WeightFormat::kCompute, ops::WeightFormat::kQ4}) {
     Adapted adapted("llama3", format);
     const auto requests = random_requests(1, 14);
+    const auto expected = each_alone(adapted.loaded, requests);
     for (const int32_t batch_tokens : {7, 64, 512}) {
       for (const plan::ServePolicy policy : plan::kServePolicies) {
-        expect_bits(adapted.loaded, requests,
-                    {.policy = policy, .batch_tokens_max = batch_tokens, .fair_share = true});
+        testing::expect_outcomes(
+            adapted.loaded, requests, expected,
+            {.policy = policy, .batch_tokens_max = batch_tokens, .fair_share = true});
       }
     }
   }
@@ -89,10 +90,11 @@ TEST(EngineAdapters, StatesOfOtherAdaptersDoNotMatter) {
       requests.push_back(request_for(adapter));
       requests.push_back(request_for(adapter));
     }
+    const auto expected = each_alone(adapted.loaded, requests);
     for (const plan::ServePolicy policy : plan::kServePolicies) {
-      const EngineStatus status =
-          expect_bits(adapted.loaded, requests,
-                      {.policy = policy, .batch_tokens_max = 24, .kept_state_count = 4});
+      const EngineStatus status = testing::expect_outcomes(
+          adapted.loaded, requests, expected,
+          {.policy = policy, .batch_tokens_max = 24, .kept_state_count = 4});
       EXPECT_GT(status.counters.prefix_hit_tokens, 0);
     }
   }
@@ -108,7 +110,8 @@ TEST(EngineAdapters, GuessesDoNotMatter) {
     requests.back().sampling.logit_bias = {{9, 80.0f}};
   }
   const EngineStatus status =
-      expect_bits(adapted.loaded, requests, {.drafts = {.tokens_max = 4, .adaptive = false}});
+      testing::expect_outcomes(adapted.loaded, requests, each_alone(adapted.loaded, requests),
+                               {.drafts = {.tokens_max = 4, .adaptive = false}});
   EXPECT_GT(status.counters.accepted_tokens, 20);
 }
 
@@ -153,7 +156,9 @@ TEST(EngineAdapters, ChoicesOfOnePromptShareItsAdapter) {
   EngineRequest request = request_for(1);
   request.choice_count = 4;
   request.sampling.temperature = 1;
-  expect_bits(adapted.loaded, {request_for(model::kNoAdapter), request, request_for(2)}, {});
+  const std::vector<EngineRequest> requests = {request_for(model::kNoAdapter), request,
+                                               request_for(2)};
+  testing::expect_outcomes(adapted.loaded, requests, each_alone(adapted.loaded, requests), {});
 }
 
 TEST(EngineAdapters, RequestsAreCountedByAdapter) {

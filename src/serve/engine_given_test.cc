@@ -73,29 +73,25 @@ std::vector<TwoForms> random_forms(const Loaded& loaded, uint64_t seed, int coun
   return forms;
 }
 
-// Runs those with rows, and every third with tokens beside them.
-EngineStatus expect_bits_of_tokens(Loaded& loaded, const std::vector<TwoForms>& all,
-                                   const EngineOptions& options) {
-  std::vector<EngineRequest> requests;
-  std::vector<Outcome> expected;
-  for (size_t i = 0; i < all.size(); ++i) {
-    requests.push_back(i % 3 == 2 ? all[i].tokens : all[i].rows);
-    expected.push_back(alone(loaded, all[i].tokens));
-  }
-  return testing::expect_outcomes(loaded, requests, expected, options);
-}
-
 TEST(EngineGiven, RowsOfTheTableGiveTheBitsOfTheirTokens) {
   Loaded loaded(kGivenModel, given_options());
   const std::vector<TwoForms> forms = random_forms(loaded, 1, 20);
+  // Those with rows, and every third with tokens beside them.
+  std::vector<EngineRequest> requests;
+  std::vector<Outcome> expected;
+  for (size_t i = 0; i < forms.size(); ++i) {
+    requests.push_back(i % 3 == 2 ? forms[i].tokens : forms[i].rows);
+    expected.push_back(alone(loaded, forms[i].tokens));
+  }
   int64_t preemptions = 0, hits = 0;
   for (const plan::ServePolicy policy : plan::kServePolicies) {
     for (const int32_t batch_tokens : {7, 64}) {
-      const EngineStatus status = expect_bits_of_tokens(loaded, forms,
-                                                        {.policy = policy,
-                                                         .admission = plan::Admission::kOptimistic,
-                                                         .batch_tokens_max = batch_tokens,
-                                                         .drafts = {.tokens_max = 3}});
+      const EngineStatus status =
+          testing::expect_outcomes(loaded, requests, expected,
+                                   {.policy = policy,
+                                    .admission = plan::Admission::kOptimistic,
+                                    .batch_tokens_max = batch_tokens,
+                                    .drafts = {.tokens_max = 3}});
       preemptions += status.counters.preemptions;
       hits += status.counters.prefix_hit_tokens;
     }

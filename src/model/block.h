@@ -44,8 +44,11 @@ namespace jige::model {
 
 // The flat batch every task of a micro-batch sees. Views are device memory.
 struct Batch {
-  TensorView tokens;        // [T] i32
-  TensorView positions;     // [T] i32, position of each token in its own sequence
+  TensorView tokens;     // [T] i32
+  TensorView positions;  // [T] i32, position of each token in its own sequence
+  // Empty, or rows of angles in place of BlockWeights::rope_table, which positions name then: where
+  // some tokens have no one position to turn by (image_places.h). Inference on CPUs only.
+  TensorView angles;        // [T, columns] f32
   TensorView targets;       // [T] i32, the next token; -1: no loss here. Training and scoring only
   TensorView loss_weights;  // [T] f32, gradient weight of each target, or empty: all 1
   std::vector<ops::SequenceSpan> sequences;

@@ -308,7 +308,7 @@ std::vector<ops::SequenceSpan> GroupedAttention::seen(const Batch& batch) const 
 bool GroupedAttention::attend_at_once(const BlockContext& context, const BlockWeights& weights,
                                       const Batch& batch, const TensorView& dst,
                                       const Heads& heads) const {
-  if (chunk_ > 0 || queries_grow_) return false;
+  if (chunk_ > 0 || queries_grow_ || batch.angles) return false;
   const auto angles = [&](int64_t begin) {
     return turned_ > 0 ? weights.rope_table.column_range(begin, begin + turned_) : TensorView{};
   };
@@ -368,10 +368,11 @@ void GroupedAttention::backward_norms(Stream& stream, const BlockWeights& weight
 void GroupedAttention::rotate(Stream& stream, const BlockWeights& weights, const Batch& batch,
                               const TensorView& heads, bool inverse) const {
   if (turned_ == 0) return;
+  const TensorView& table = batch.angles ? batch.angles : weights.rope_table;
   const auto turn = [&](const TensorView& data, int64_t begin) {
     ops::rope(stream, {.data = data,
                        .positions = batch.positions,
-                       .cos_sin = weights.rope_table.column_range(begin, begin + turned_),
+                       .cos_sin = table.column_range(begin, begin + turned_),
                        .head_dim = head_dim_,
                        .rotary_dim = turned_,
                        .inverse = inverse});

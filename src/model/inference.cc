@@ -187,12 +187,7 @@ const Adapter* InferenceModel::find_adapter(int32_t number) const {
 }
 
 void InferenceModel::put_batch(const InferenceBatch& batch) {
-  host_positions_.clear();
-  for (const ops::SequenceSpan& sequence : batch.sequences) {
-    for (int32_t i = 0; i < sequence.row_count; ++i) {
-      host_positions_.push_back(sequence.context_count + i);
-    }
-  }
+  put_positions(batch);
   batch_.sequences.assign(batch.sequences.begin(), batch.sequences.end());
   given_.assign(batch.given.begin(), batch.given.end());
   put_mutual(batch.mutual);
@@ -206,9 +201,9 @@ void InferenceModel::put_batch(const InferenceBatch& batch) {
 }
 
 void InferenceModel::send_batch(const InferenceBatch& batch) {
-  const auto send = [&](const Tensor& buffer, std::span<const int32_t> values) {
+  const auto send = [&](const Tensor& buffer, const auto& values) {
     const int64_t bytes = std::ssize(values) * 4;
-    TensorView view = buffer.view().row_range(0, std::ssize(values));
+    TensorView view = buffer.view().row_range(0, std::ssize(values) / buffer.view().columns());
     if (on_cuda(*stream_)) {
       view.data = const_cast<void*>(as_cuda(*stream_).upload(values.data(), bytes));
     } else {
@@ -220,6 +215,7 @@ void InferenceModel::send_batch(const InferenceBatch& batch) {
   batch_.tables = &step_tables_;
   batch_.tokens = send(buffers_.tokens, batch.tokens);
   batch_.positions = send(buffers_.positions, host_positions_);
+  batch_.angles = host_angles_.empty() ? TensorView{} : send(buffers_.angles, host_angles_);
 }
 
 void InferenceModel::put_adapters(const InferenceBatch& batch) {

@@ -18,6 +18,8 @@
 // the embedding is the same for all rows. Given rows of a sequence may see one another, those
 // behind them, too (InferenceBatch::mutual), where all that are not in the cache come in one
 // forward.
+// Where a model turns heads by places of images, their rows and what follows them have other angles
+// than their index gives (image_places.h).
 // Where a device is too small, some layers' weights are with the host and come in every forward
 // (layer_stream.h); the bits are the same.
 // A model that looks ahead (ModelConfig) keeps nothing of what has run: its sequences run whole.
@@ -41,6 +43,7 @@
 #include "model/adapter_rooms.h"
 #include "model/architecture.h"
 #include "model/context_split.h"
+#include "model/image_places.h"
 #include "model/layer_range.h"
 #include "model/layer_stream.h"
 #include "model/layers_beyond.h"
@@ -104,6 +107,8 @@ struct InferenceBatch {
   std::span<const GivenRow> given = {};    // ascending; such rows have a token, too
   // Rows that see one another; ascending, each run inside of a sequence.
   std::span<const RowRange> mutual = {};
+  // By sequence, null: without images; empty: none has any. REQUIRES: turn_by_places().
+  std::span<const ImagePlaces* const> places = {};
 };
 
 // A row of a forward, and a token of which is asked how likely it is behind it.
@@ -166,6 +171,11 @@ class InferenceModel {
   // Whether rows may see one another. Fails with kUnsupported naming what there is no way for yet:
   // a GPU, layers elsewhere, other attention than that of heads with keys of their own.
   Status check_mutual_rows() const;
+  // Sequences may have images with places from now on, by which these pairs of a head turn. Fails
+  // with kUnsupported where that cannot be here, with kInvalidArgument where a head has other
+  // pairs, with kExhausted. REQUIRES: no forward is under way.
+  Status turn_by_places(PairPlaces pairs);
+  bool turns_by_places() const { return !pair_places_.empty(); }
   const Architecture& architecture() const { return *architecture_; }
   const InferenceSizes& sizes() const { return sizes_; }
   // In the order of the options, with numbers from 0.
@@ -233,6 +243,7 @@ class InferenceModel {
     Tensor stream[2], workspace, gathered, results;
     std::vector<Tensor> beyond;  // rows of each forward under way, where several may be
     Tensor tokens, positions, losses;
+    Tensor angles;   // of turn_by_places()
     Tensor targets;  // or the tokens that are drawn
     Tensor scores;   // of these
     Tensor adapter_product, adapter_scratch;
@@ -263,10 +274,14 @@ class InferenceModel {
   Status check_adapters(const InferenceBatch& batch) const;
   Status check_given(std::span<const GivenRow> given, int64_t row_count) const;
   Status check_mutual(const InferenceBatch& batch) const;
+  Status check_places(const InferenceBatch& batch) const;
   const Adapter* find_adapter(int32_t number) const;
   void put_batch(const InferenceBatch& batch);
   // Of rows that see one another.
   void put_mutual(std::span<const RowRange> mutual);
+  // The positions of its rows or, where rows of images are among them, the angles.
+  void put_positions(const InferenceBatch& batch);
+  void add_angles(const TokenPlace& place);
   // Puts tokens and positions on the stream, as a part of the step's work.
   void send_batch(const InferenceBatch& batch);
   // The ranges of rows that ask for adapters, one for neighbours that ask for the same.
@@ -328,11 +343,13 @@ class InferenceModel {
   TensorView hidden_;                  // the last residual stream of the last call
   TensorView logits_;                  // those that it was asked for
   std::vector<int32_t> host_positions_;
-  std::vector<GivenRow> given_;    // of the last call
-  std::vector<Forward> forwards_;  // forwards_max
-  int64_t piece_count_ = 0;        // that were ever started elsewhere
-  std::vector<float> losses_;      // of the last losses()
-  std::vector<int32_t> drawn_;     // what the last finish() drew
+  std::vector<float> host_angles_;  // of the last call; empty: the table's
+  PairPlaces pair_places_;          // empty: there are no images with places
+  std::vector<GivenRow> given_;     // of the last call
+  std::vector<Forward> forwards_;   // forwards_max
+  int64_t piece_count_ = 0;         // that were ever started elsewhere
+  std::vector<float> losses_;       // of the last losses()
+  std::vector<int32_t> drawn_;      // what the last finish() drew
   std::vector<float> drawn_logprobs_;
   HostBuffer host_result_;  // for devices whose memory the host cannot read
   double load_seconds_ = 0;

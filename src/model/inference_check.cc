@@ -71,6 +71,7 @@ Status InferenceModel::check(const InferenceBatch& batch) const {
   JIGE_DO(check_states(batch.sequences));
   JIGE_DO(check_given(batch.given, row_count));
   JIGE_DO(check_mutual(batch));
+  JIGE_DO(check_places(batch));
   return check_adapters(batch);
 }
 

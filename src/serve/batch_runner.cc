@@ -16,6 +16,7 @@ BatchRunner::BatchRunner(model::InferenceModel& model)
     forward->tokens.reserve(rows);
     forward->sequences.reserve(rows);
     forward->adapters.reserve(rows);
+    forward->places.reserve(rows);
     forward->logit_rows.reserve(logit_rows);
     forward->draws.reserve(logit_rows);
     forward->logit_items.reserve(logit_rows);
@@ -33,6 +34,8 @@ void BatchRunner::Forward::clear() {
   wanted.clear();
   adapters.clear();
   given.clear();
+  places.clear();
+  has_places = false;
   tables.clear();
 }
 
@@ -105,9 +108,12 @@ void BatchRunner::add(Forward& forward, const Readers& readers, const plan::Batc
   const auto first = work.tokens.begin() + part.begin;
   const auto first_row = static_cast<int32_t>(forward.tokens.size());
   forward.tokens.insert(forward.tokens.end(), first, first + part.count);
+  forward.places.push_back(nullptr);
   if (auto table = readers.given ? readers.given(work) : nullptr) {
     table->place(std::span(forward.tokens).last(static_cast<size_t>(part.count)), first_row,
                  forward.given);
+    forward.places.back() = table->places();
+    forward.has_places = forward.has_places || table->places();
     forward.tables.push_back(std::move(table));
   }
   for (int32_t row = 0; row < part.sample_rows; ++row) {
@@ -140,12 +146,15 @@ Status BatchRunner::begin_forward(Forward& forward) {
     first_rows = {};
     draws = {};
   }
+  std::span<const model::ImagePlaces* const> places;
+  if (forward.has_places) places = forward.places;
   JIGE_TRY(forward.number, model_.begin({.tokens = forward.tokens,
                                          .sequences = forward.sequences,
                                          .logit_rows = first_rows,
                                          .adapters = forward.adapters,
                                          .given = forward.given.given,
-                                         .mutual = forward.given.mutual},
+                                         .mutual = forward.given.mutual,
+                                         .places = places},
                                         draws));
   const int64_t logit_rows = std::ssize(forward.logit_rows) + std::ssize(forward.wanted_rows);
   roofline_.add_forward(forward.work, forward.sequences, embeds_ ? 0 : logit_rows);

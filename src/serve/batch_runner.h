@@ -82,6 +82,8 @@ class BatchRunner {
     std::vector<WantedRow> wanted;     // what they are
     std::vector<int32_t> adapters;     // of sequences
     PlacedRows given;
+    std::vector<const model::ImagePlaces*> places;          // of sequences, or null
+    bool has_places = false;                                // one of them has
     std::vector<std::shared_ptr<const GivenTable>> tables;  // that hold them while they are read
     int32_t number = -1;                                    // the model's, while it is under way
     RooflineSample work = {};                               // of its batch so far

@@ -72,13 +72,15 @@ void CachedSequence::appended(std::span<const int32_t> tokens) {
 
 model::InferenceBatch CachedSequence::batch_of(std::span<const int32_t> tokens,
                                                const ops::SequenceSpan& sequence,
-                                               int32_t logit_count) {
+                                               int32_t logit_count, const GivenTable& given) {
   logit_rows_.resize(static_cast<size_t>(logit_count));
   std::iota(logit_rows_.begin(), logit_rows_.end(), sequence.row_count - logit_count);
+  places_ = given.places();
   return {.tokens = tokens,
           .sequences = std::span(&sequence, 1),
           .logit_rows = logit_rows_,
-          .adapters = std::span(&adapter_, 1)};
+          .adapters = std::span(&adapter_, 1),
+          .places = std::span(&places_, places_ ? 1 : 0)};
 }
 
 Result<std::span<const float>> CachedSequence::extend(std::span<const int32_t> tokens,
@@ -88,7 +90,7 @@ Result<std::span<const float>> CachedSequence::extend(std::span<const int32_t> t
   placed_.assign(tokens.begin(), tokens.end());
   given_.clear();
   given.place(placed_, 0, given_);
-  model::InferenceBatch batch = batch_of(placed_, sequence, logit_count);
+  model::InferenceBatch batch = batch_of(placed_, sequence, logit_count, given);
   batch.given = given_.given;
   batch.mutual = given_.mutual;
   JIGE_TRY(const std::span<const float> logits, model_.forward(batch));
@@ -97,11 +99,12 @@ Result<std::span<const float>> CachedSequence::extend(std::span<const int32_t> t
 }
 
 Result<model::LogitRows> CachedSequence::extend_drawn(std::span<const int32_t> tokens,
-                                                      std::span<const ops::RowDraw> draws) {
+                                                      std::span<const ops::RowDraw> draws,
+                                                      const GivenTable& given) {
   const ops::SequenceSpan sequence = span_of(tokens);
   const auto logit_count = static_cast<int32_t>(draws.size());
   JIGE_TRY(const model::LogitRows rows,
-           model_.forward_drawn(batch_of(tokens, sequence, logit_count), draws));
+           model_.forward_drawn(batch_of(tokens, sequence, logit_count, given), draws));
   appended(tokens);
   return rows;
 }

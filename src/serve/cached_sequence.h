@@ -47,9 +47,11 @@ class CachedSequence {
   // clear since another's turn.
   Result<std::span<const float>> extend(std::span<const int32_t> tokens, int32_t logit_count,
                                         const GivenTable& given = {});
-  // The same for as many draws, as InferenceModel::forward_drawn gives it.
+  // The same of tokens behind all rows, for as many draws, as InferenceModel::forward_drawn gives
+  // it.
   Result<model::LogitRows> extend_drawn(std::span<const int32_t> tokens,
-                                        std::span<const ops::RowDraw> draws);
+                                        std::span<const ops::RowDraw> draws,
+                                        const GivenTable& given = {});
   // Forgets the last `count` tokens. REQUIRES: as many are there, none where the model has states.
   void take_back(size_t count);
 
@@ -57,7 +59,7 @@ class CachedSequence {
   ops::SequenceSpan span_of(std::span<const int32_t> tokens) const;
   // The batch of `tokens` with logits of the last `logit_count` of them.
   model::InferenceBatch batch_of(std::span<const int32_t> tokens, const ops::SequenceSpan& sequence,
-                                 int32_t logit_count);
+                                 int32_t logit_count, const GivenTable& given);
   void appended(std::span<const int32_t> tokens);
   void copy_states(int32_t src, int32_t dst);
   // How many of so many tokens that are wanted can be kept, with the states as they were there.
@@ -71,7 +73,8 @@ class CachedSequence {
   std::vector<int32_t> logit_rows_;  // of extend()
   std::vector<int32_t> placed_;      // its tokens, where rows are given
   PlacedRows given_;
-  uint64_t forward_count_ = 0;  // of the model, after our last forward
+  const model::ImagePlaces* places_ = nullptr;  // of the sequence, during a call
+  uint64_t forward_count_ = 0;                  // of the model, after our last forward
 };
 
 }  // namespace jige::serve

@@ -78,7 +78,9 @@ Status Generator::check(std::span<const int32_t> prompt, const GenerateOptions& 
     return fail(Code::kInvalidArgument, "tokens of a chunk are {}; it must be at least 1",
                 options.chunk_tokens);
   }
-  JIGE_DO(given.check(model_.config().vocab_size, model_.config().hidden_size));
+  JIGE_DO(given.check({.vocab_size = model_.config().vocab_size,
+                       .width = model_.config().hidden_size,
+                       .turns_by_places = model_.turns_by_places()}));
   JIGE_DO(given.check_mutual(prompt, model_.sizes().batch_tokens_max));
   JIGE_DO(validate(options.drafts));
   return validate(answer_options(options));
@@ -87,7 +89,7 @@ Status Generator::check(std::span<const int32_t> prompt, const GenerateOptions& 
 Result<Generation> Generator::generate(std::span<const int32_t> prompt,
                                        const GenerateOptions& options,
                                        const PieceCallback& callback) {
-  const GivenTable given(options.given);
+  const GivenTable given(options.given, prompt);
   JIGE_DO(check(prompt, options, given));
   const std::vector<int32_t> tokens = given.tokens(prompt);
   Run run{.prompt = prompt,
@@ -163,7 +165,7 @@ Status Generator::decode(Run& run, std::span<const float> logits) {
     for (int32_t row = 0; row < std::ssize(piece); ++row) {
       draws_.push_back(run.answer.row_draw(row));
     }
-    JIGE_TRY(const model::LogitRows rows, cached_.extend_drawn(piece, draws_));
+    JIGE_TRY(const model::LogitRows rows, cached_.extend_drawn(piece, draws_, run.given));
     if (drafts_) drafts_->add_step(std::ssize(piece), watch.seconds());
     size_t right = 1;  // tokens of the piece that are the sequence's
     for (;; ++right) {

@@ -7,26 +7,61 @@
 
 namespace jige::serve {
 
-GivenTable::GivenTable(std::vector<GivenRowsRef> rows) : rows_(std::move(rows)) {
+GivenTable::GivenTable(std::vector<GivenRowsRef> rows, std::span<const int32_t> prompt)
+    : rows_(std::move(rows)) {
   std::erase(rows_, nullptr);
   std::ranges::sort(rows_, {}, &GivenRows::first_id);
   // A prompt may have an image several times.
   const auto twice = std::ranges::unique(rows_);
   rows_.erase(twice.begin(), twice.end());
+  find_places(prompt);
 }
 
-Status GivenTable::check(int64_t vocab_size, int64_t width) const {
-  int64_t least = vocab_size;
+void GivenTable::find_places(std::span<const int32_t> prompt) {
+  if (std::ranges::none_of(rows_, [](const auto& rows) { return rows->columns > 0; })) return;
+  std::vector<model::ImageGrid> grids;
+  for (int64_t i = 0; i < std::ssize(prompt); ++i) {
+    const GivenRows* const rows = find(prompt[static_cast<size_t>(i)]);
+    if (!rows || rows->columns < 1) continue;
+    const auto run = prompt.subspan(static_cast<size_t>(i));
+    int64_t count = 0;
+    while (count < std::min(rows->count, std::ssize(run)) &&
+           run[static_cast<size_t>(count)] == rows->first_id + count) {
+      ++count;
+    }
+    if (count < rows->count || count % rows->columns != 0) {
+      cut_index_ = i;
+      return;
+    }
+    grids.push_back({.begin = static_cast<int32_t>(i),
+                     .rows = static_cast<int32_t>(count / rows->columns),
+                     .columns = rows->columns});
+    i += count - 1;
+  }
+  places_.emplace(grids);
+}
+
+Status GivenTable::check(const Bounds& bounds) const {
+  const int64_t width = bounds.width;
+  int64_t least = bounds.vocab_size;
   for (const GivenRowsRef& rows : rows_) {
     JIGE_DO(model::check_range("the first id of given rows", rows->first_id, least, INT32_MAX));
-    JIGE_DO(model::check_range("the token of given rows", rows->token, 0, vocab_size - 1));
+    JIGE_DO(model::check_range("the token of given rows", rows->token, 0, bounds.vocab_size - 1));
     if (rows->count < 1 || std::ssize(rows->values) != rows->count * width) {
       return fail(Code::kInvalidArgument, "{} given rows of {} numbers have {} in all", rows->count,
                   width, rows->values.size());
     }
+    if (rows->columns > 0 && !bounds.turns_by_places) {
+      return fail(Code::kInvalidArgument,
+                  "given rows have {} columns, and the model turns by no places of images",
+                  rows->columns);
+    }
     least = rows->id_end();
   }
-  return {};
+  if (cut_index_ < 0) return {};
+  return fail(Code::kInvalidArgument,
+              "the prompt has a part of an image at {}; its rows stand whole or not at all",
+              cut_index_);
 }
 
 bool GivenTable::any_mutual() const {

@@ -1,7 +1,8 @@
 // Rows that stand in a prompt in place of tokens' embeddings, such as those of an image.
 //
-//   GivenTable table(request.given);
+//   GivenTable table(request.given, request.prompt);
 //   table.place(tokens, 0, placed);     // ids of rows become tokens, and their rows are listed
+//   table.places();                     // where the prompt's tokens stand, if images have columns
 //
 // Each row has an id beyond the vocabulary, which a prompt names where the row stands: so what
 // compares prompts (the prefix cache, the next turn of a chat) and what cuts them needs to know
@@ -10,15 +11,19 @@
 // Rows may see one another, those behind them, too. Then a prompt has all of them, one behind the
 // other: so their ids name what each of them has seen, and what is cached of some is right for all
 // prompts that have them. They are computed in one forward.
+// Rows with columns stand in a prompt as a whole, whatever number of times: so their ids alone say
+// where its tokens stand (model/image_places.h).
 // Threads: values; const.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "base/result.h"
+#include "model/image_places.h"
 #include "model/inference.h"
 #include "plan/token_runs.h"
 
@@ -30,6 +35,8 @@ struct GivenRows {
   int64_t count = 0;
   std::vector<float> values;  // [count, width]
   bool mutual = false;        // they see one another
+  // Of an image whose rows have places by line and column; 0: they stand one behind the other.
+  int32_t columns = 0;
 
   int64_t id_end() const { return first_id + count; }
 };
@@ -49,13 +56,20 @@ struct PlacedRows {
 // The rows of one prompt.
 class GivenTable {
  public:
+  // What a model takes.
+  struct Bounds {
+    int64_t vocab_size = 0;
+    int64_t width = 0;
+    bool turns_by_places = false;
+  };
+
   GivenTable() = default;
-  explicit GivenTable(std::vector<GivenRowsRef> rows);
+  GivenTable(std::vector<GivenRowsRef> rows, std::span<const int32_t> prompt);
 
   bool empty() const { return rows_.empty(); }
-  // Fails with kInvalidArgument where rows are none of a model of this width and vocabulary, or two
-  // have an id.
-  Status check(int64_t vocab_size, int64_t width) const;
+  // Fails with kInvalidArgument where rows are none of such a model, two have an id, or the prompt
+  // has a part of rows with columns.
+  Status check(const Bounds& bounds) const;
   bool any_mutual() const;
   // Fails with kInvalidArgument where a prompt has a part of rows that see one another alone, or
   // more of them than a forward has rows.
@@ -65,6 +79,8 @@ class GivenTable {
   bool has(int32_t id) const { return find(id) != nullptr; }
   // The prompt with a token for each row.
   std::vector<int32_t> tokens(std::span<const int32_t> ids) const;
+  // Of the prompt's tokens and what follows them; null where each stands at its index.
+  const model::ImagePlaces* places() const { return places_ ? &*places_ : nullptr; }
   // Replaces ids of rows among `tokens`, which are those of a sequence in a forward from
   // `first_row` on, and adds their rows.
   void place(std::span<int32_t> tokens, int32_t first_row, PlacedRows& placed) const;
@@ -72,7 +88,12 @@ class GivenTable {
  private:
   const GivenRows* find(int32_t id) const;
 
+  // The images of the prompt whose rows have columns.
+  void find_places(std::span<const int32_t> prompt);
+
   std::vector<GivenRowsRef> rows_;  // by first_id
+  std::optional<model::ImagePlaces> places_;
+  int64_t cut_index_ = -1;  // of the prompt, where a part of such rows stands
 };
 
 }  // namespace jige::serve

@@ -40,7 +40,7 @@ AnswerOptions answer_options(const EngineRequest& request, std::span<const int32
 
 std::shared_ptr<const GivenTable> given_table(const EngineRequest& request) {
   if (request.given.empty()) return nullptr;
-  return std::make_shared<const GivenTable>(request.given);
+  return std::make_shared<const GivenTable>(request.given, request.prompt);
 }
 
 }  // namespace

@@ -53,7 +53,7 @@ Status check_prompt(const EngineRequest& request, const RequestBounds& bounds) {
                 "the prompt has {} tokens and the context holds {}; shorten the prompt{}", count,
                 bounds.context_max, context_hint(bounds.context_max, bounds.model_context_max));
   }
-  const GivenTable given(request.given);
+  const GivenTable given(request.given, request.prompt);
   for (const int32_t token : request.prompt) {
     if (given.has(token)) continue;
     JIGE_DO(in_range("a token id of the prompt", token, 0, bounds.vocab_size - 1));
@@ -71,11 +71,13 @@ Status check_given(const EngineRequest& request, const RequestBounds& bounds) {
                 "a prompt with rows in place of tokens has no {}; ask for an answer alone",
                 request.vector ? "vector" : "scores");
   }
-  const GivenTable given(request.given);
+  const GivenTable given(request.given, request.prompt);
   if (given.any_mutual() && !bounds.takes_mutual_rows) {
     return fail(Code::kInvalidArgument, "the model takes no rows that see one another");
   }
-  JIGE_DO(given.check(bounds.vocab_size, bounds.width));
+  JIGE_DO(given.check({.vocab_size = bounds.vocab_size,
+                       .width = bounds.width,
+                       .turns_by_places = bounds.turns_by_places}));
   return given.check_mutual(request.prompt, bounds.forward_rows_max);
 }
 

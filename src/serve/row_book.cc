@@ -23,15 +23,15 @@ void RowBook::forget_oldest() {
   order_.pop_back();
 }
 
-Result<GivenRowsRef> RowBook::add(const Content& content, int32_t token, int64_t count,
-                                  std::vector<float> values) {
+Result<GivenRowsRef> RowBook::add(const Content& content, GivenRows added) {
   const std::lock_guard lock(mutex_);
   if (GivenRowsRef known = found(content)) return known;
+  const int64_t count = added.count;
   if (count < 1 || count > options_.id_end - options_.first_id) {
     return fail(Code::kInvalidArgument, "{} rows; there are ids for 1 to {}", count,
                 options_.id_end - options_.first_id);
   }
-  const int64_t size = std::ssize(values) * static_cast<int64_t>(sizeof(float));
+  const int64_t size = std::ssize(added.values) * static_cast<int64_t>(sizeof(float));
   while (!order_.empty() && *bytes_ + size > options_.bytes_max) forget_oldest();
   if (*bytes_ + size > options_.bytes_max) {
     return fail(Code::kExhausted,
@@ -45,12 +45,12 @@ Result<GivenRowsRef> RowBook::add(const Content& content, int32_t token, int64_t
     ++epoch_;
   }
   *bytes_ += size;
-  GivenRowsRef rows(new GivenRows{static_cast<int32_t>(next_id_), token, count, std::move(values),
-                                  options_.mutual},
-                    [bytes = bytes_, size](const GivenRows* gone) {
-                      delete gone;
-                      *bytes -= size;
-                    });
+  added.first_id = static_cast<int32_t>(next_id_);
+  added.mutual = options_.mutual;
+  GivenRowsRef rows(new GivenRows(std::move(added)), [bytes = bytes_, size](const GivenRows* gone) {
+    delete gone;
+    *bytes -= size;
+  });
   next_id_ += count;
   order_.push_front({content, rows});
   places_[content] = order_.begin();

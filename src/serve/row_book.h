@@ -1,7 +1,7 @@
 // RowBook: gives rows their ids, by what they were made of, and keeps those that were used last.
 //
 //   if (GivenRowsRef known = book.find(content)) return known;     // an image that was read before
-//   JIGE_TRY(GivenRowsRef rows, book.add(content, token, count, values));
+//   JIGE_TRY(GivenRowsRef rows, book.add(content, {.token = …, .count = …, .values = …}));
 //
 // The same content has the same ids as long as the book keeps its rows; an id has one content as
 // long as epoch() is one. When ids run out the book begins anew, in the next epoch: who compares
@@ -38,10 +38,10 @@ class RowBook {
 
   // The rows of a content, or null where they are not kept.
   GivenRowsRef find(const Content& content);
-  // Takes rows of a content; where it has some, those stay. Fails with kExhausted where rows that
-  // others use leave no room, and kInvalidArgument on more of them than there are ids.
-  Result<GivenRowsRef> add(const Content& content, int32_t token, int64_t count,
-                           std::vector<float> values);
+  // Takes rows of a content, and gives them ids; where it has some, those stay. Fails with
+  // kExhausted where rows that others use leave no room, and kInvalidArgument on more of them than
+  // there are ids.
+  Result<GivenRowsRef> add(const Content& content, GivenRows rows);
   uint64_t epoch() const;
   int64_t bytes() const { return *bytes_; }
 

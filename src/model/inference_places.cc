@@ -1,0 +1,85 @@
+// The places of a forward's rows: their index or, in sequences with images, what these give them.
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "model/inference.h"
+#include "model/rope_table.h"
+
+namespace jige::model {
+namespace {
+
+bool is_one_place(const TokenPlace& place) { return place[0] == place[1] && place[1] == place[2]; }
+
+}  // namespace
+
+Status InferenceModel::turn_by_places(PairPlaces pairs) {
+  const auto refused = [&](std::string_view why) {
+    return fail(Code::kUnsupported,
+                "images stand in rows and columns of a {}'s angles, which {} do not have; run it "
+                "on a CPU, with all of its layers",
+                formats::family_name(config().family), why);
+  };
+  if (arena_.device().kind() != DeviceKind::kCpu) return refused("GPUs");
+  if (beyond_ || !sizes_.layers.ends) return refused("layers on other machines");
+  const TurnedColumns turned = turned_columns(config());
+  if (config().latent.rank > 0 || turned.full == 0 || rope_columns(config()) != turned.full) {
+    return refused("layers with several tables");
+  }
+  const bool known = std::ranges::all_of(pairs, [](uint8_t by) { return by < 3; });
+  if (std::ssize(pairs) != turned.full / 2 || !known) {
+    return fail(Code::kInvalidArgument,
+                "{} pairs of columns turn by time, rows and columns of images, and a head has {}",
+                pairs.size(), turned.full / 2);
+  }
+  JIGE_TRY(buffers_.angles, arena_.make(DType::kF32, Shape{sizes_.batch_tokens_max, turned.full}));
+  pair_places_ = std::move(pairs);
+  return {};
+}
+
+Status InferenceModel::check_places(const InferenceBatch& batch) const {
+  if (batch.places.empty()) return {};
+  if (!turns_by_places() || beyond_) {
+    return fail(Code::kUnsupported, "sequences have images with places, by which nothing turns");
+  }
+  if (batch.places.size() == batch.sequences.size()) return {};
+  return fail(Code::kInvalidArgument, "places of {} sequences, of {}", batch.places.size(),
+              batch.sequences.size());
+}
+
+void InferenceModel::add_angles(const TokenPlace& place) {
+  const TensorView& table = weights_->block(0).rope_table;
+  const auto half = static_cast<int64_t>(pair_places_.size());
+  const float* rows[3] = {};
+  for (size_t i = 0; i < place.size(); ++i) {
+    rows[i] = table.row_range(place[i], place[i] + 1).as<float>();
+  }
+  for (int64_t i = 0; i < 2 * half; ++i) {
+    host_angles_.push_back(rows[pair_places_[static_cast<size_t>(i % half)]][i]);
+  }
+}
+
+void InferenceModel::put_positions(const InferenceBatch& batch) {
+  host_positions_.clear();
+  host_angles_.clear();
+  std::vector<TokenPlace> places;
+  bool one_each = true;
+  for (size_t s = 0; s < batch.sequences.size(); ++s) {
+    const ops::SequenceSpan& sequence = batch.sequences[s];
+    const ImagePlaces* const images = batch.places.empty() ? nullptr : batch.places[s];
+    for (int32_t i = 0; i < sequence.row_count; ++i) {
+      const int32_t index = sequence.context_count + i;
+      const TokenPlace place = images ? images->at(index) : TokenPlace{index, index, index};
+      one_each = one_each && is_one_place(place);
+      host_positions_.push_back(place[0]);
+      if (!batch.places.empty()) places.push_back(place);
+    }
+  }
+  if (one_each) return;
+  for (size_t row = 0; row < places.size(); ++row) {
+    host_positions_[row] = static_cast<int32_t>(row);
+    add_angles(places[row]);
+  }
+}
+
+}  // namespace jige::model

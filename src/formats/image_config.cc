@@ -15,7 +15,8 @@
 namespace jige::formats {
 namespace {
 
-constexpr const ImageFamilyRules* kImageFamilies[] = {&kPixtralImages, &kGemma3Images};
+constexpr const ImageFamilyRules* kImageFamilies[] = {&kPixtralImages, &kGemma3Images,
+                                                      &kQwen25Images};
 
 const ImageFamilyRules* find_rules(const Json& config) {
   const auto* const found = std::ranges::find_if(
@@ -39,10 +40,13 @@ Result<Json> load_beside(const std::string& folder, const char* name) {
 
 }  // namespace
 
-int64_t ImageConfig::patches_max() const {
-  const auto patches = [this](int64_t side) { return (side + step() - 1) / step() * merge; };
-  return patches(width_max) * patches(height_max);
+int64_t patches_of_sides(const ImageConfig& config) {
+  const int64_t step = config.step();
+  const auto patches = [&](int64_t side) { return (side + step - 1) / step * config.merge; };
+  return patches(config.width_max) * patches(config.height_max);
 }
+
+int64_t ImageConfig::patches_max() const { return rules_of(*this).patches_max(*this); }
 
 Result<std::optional<ImageConfig>> parse_image_config(const Json& config, const Json& processor,
                                                       const Json& preprocessor,

@@ -36,8 +36,9 @@ inline constexpr int64_t kImagePatchSizeMax = 256;
 inline constexpr int64_t kImageMergeMax = 16;
 
 // kPixtral: of Mistral 3 and Pixtral 12B (image_config_pixtral.cc). kGemma3: SigLIP, whose images
-// have one size and rows that see each other (image_config_gemma3.cc).
-enum class ImageFamily { kPixtral, kGemma3 };
+// have one size and rows that see each other (image_config_gemma3.cc). kQwen25: of Qwen2.5-VL
+// (image_config_qwen.cc).
+enum class ImageFamily { kPixtral, kGemma3, kQwen25 };
 
 enum class ImageResampling { kNearest, kLanczos, kBilinear, kBicubic };
 
@@ -57,8 +58,19 @@ struct ImageConfig {
   ActivationKind projector_activation = ActivationKind::kGeluErf;
   bool projector_bias = false;
 
+  // Of the tower's layers those that see a window of so many rows of the language model to a side
+  // alone; 0 and empty: none.
+  int64_t window = 0;
+  std::vector<uint8_t> layer_has_window;
+  int64_t frames = 1;  // whose pixels a patch has: those of an image are the same
+  // Of each pair of columns that turn of the language model's heads: by which of time (0), line (1)
+  // and column (2) it does; empty: by the index of the token.
+  std::vector<uint8_t> pair_places;
+
   int64_t width_max = 0;  // above which an image shrinks
   int64_t height_max = 0;
+  int64_t pixels_min = 0;  // or by its area, below which one grows
+  int64_t pixels_max = 0;
   ImageResampling resampling = ImageResampling::kBicubic;
   float factor = 1.0f / 255;  // of bytes; then minus the mean, by the deviation
   std::array<float, 3> mean = {};

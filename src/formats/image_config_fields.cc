@@ -159,4 +159,24 @@ Status parse_tower_sizes(const Json& vision, const UsualTower& usual, ModelConfi
   return {};
 }
 
+Result<double> get_tower_theta(const Json& vision, std::string_view where) {
+  JIGE_TRY(double theta, get_number_or(vision, "rope_theta", 10000.0, where));
+  for (const char* name : {"rope_scaling", "rope_parameters"}) {
+    const Json* rope = find_field(vision, name);
+    if (!rope) continue;
+    if (!rope->is_object()) {
+      return fail(Code::kCorrupt, "{}: field \"{}\" must be an object", where, name);
+    }
+    JIGE_TRY(const std::string old_type, get_string_or(*rope, "type", "axial", where));
+    JIGE_TRY(const std::string type, get_string_or(*rope, "rope_type", old_type, where));
+    if (type != "axial" && type != "default") {
+      return refused_value(where, "rope_type", type, "axial and default");
+    }
+    JIGE_TRY(theta, get_number_or(*rope, "rope_theta", theta, where));
+  }
+  if (theta > 1.0 && theta <= 1e15) return theta;
+  return fail(Code::kCorrupt, "{}: field \"rope_theta\" is {}; it must lie in (1, 1e15]", where,
+              theta);
+}
+
 }  // namespace jige::formats

@@ -52,6 +52,10 @@ struct UsualPixels {
   std::array<float, 3> mean = {};
   std::array<float, 3> deviation = {};
 };
+// As CLIP has them.
+inline constexpr UsualPixels kClipPixels{.resampling = ImageResampling::kBicubic,
+                                         .mean = {0.48145466f, 0.4578275f, 0.40821073f},
+                                         .deviation = {0.26862954f, 0.26130258f, 0.27577711f}};
 // Sets how images are resized and what becomes of bytes. Fails with kUnsupported and kCorrupt.
 Status parse_pixels(const Json& fields, const UsualPixels& usual, ImageConfig& out,
                     std::string_view where);
@@ -68,5 +72,9 @@ struct UsualTower {
 };
 Status parse_tower_sizes(const Json& vision, const UsualTower& usual, ModelConfig& tower,
                          std::string_view where);
+
+// By which patches turn, where its "vision_config" says it. Fails with kUnsupported where they do
+// in another way than by row and column, with kCorrupt.
+Result<double> get_tower_theta(const Json& vision, std::string_view where);
 
 }  // namespace jige::formats

@@ -23,9 +23,6 @@ constexpr double kPixtralNormEps = 1e-5;
 constexpr int64_t kPlaceholder = 10;  // where config.json says none
 constexpr int64_t kLlavaPlaceholder = 32000;
 constexpr int64_t kLongestEdge = 1024;
-constexpr UsualPixels kPixtralPixels = {ImageResampling::kBicubic,
-                                        {0.48145466f, 0.4578275f, 0.40821073f},
-                                        {0.26862954f, 0.26130258f, 0.27577711f}};
 
 // What transformers takes of a tower that config.json leaves out, or of fields that it does.
 Json usual_tower() { return {{"patch_size", 14}, {"image_size", 1540}}; }
@@ -47,32 +44,12 @@ Result<ActivationKind> tower_activation(const Json& vision, std::string_view whe
   return refused_value(where, "hidden_act", dump_json(field["hidden_act"]), "gelu and silu");
 }
 
-Result<double> tower_theta(const Json& vision, std::string_view where) {
-  JIGE_TRY(double theta, get_number_or(vision, "rope_theta", 10000.0, where));
-  for (const char* name : {"rope_scaling", "rope_parameters"}) {
-    const Json* rope = find_field(vision, name);
-    if (!rope) continue;
-    if (!rope->is_object()) {
-      return fail(Code::kCorrupt, "{}: field \"{}\" must be an object", where, name);
-    }
-    JIGE_TRY(const std::string old_type, get_string_or(*rope, "type", "axial", where));
-    JIGE_TRY(const std::string type, get_string_or(*rope, "rope_type", old_type, where));
-    if (type != "axial" && type != "default") {
-      return refused_value(where, "rope_type", type, "axial and default");
-    }
-    JIGE_TRY(theta, get_number_or(*rope, "rope_theta", theta, where));
-  }
-  if (theta > 1.0 && theta <= 1e15) return theta;
-  return fail(Code::kCorrupt, "{}: field \"rope_theta\" is {}; it must lie in (1, 1e15]", where,
-              theta);
-}
-
 Status parse_tower(const Json& vision, ImageConfig& out, std::string_view where) {
   ModelConfig& tower = out.tower;
   JIGE_DO(parse_tower_sizes(vision, {.width = 1024, .layers = 24, .heads = 16, .ffn = 4096}, tower,
                             where));
   JIGE_TRY(tower.activation, tower_activation(vision, where));
-  JIGE_TRY(tower.rope.theta, tower_theta(vision, where));
+  JIGE_TRY(tower.rope.theta, get_tower_theta(vision, where));
   tower.norm_eps = kPixtralNormEps;
   tower.looks_ahead = true;
   JIGE_TRY(out.patch_size, get_square(vision, "patch_size", 16, kImagePatchSizeMax, where));
@@ -169,7 +146,7 @@ Status parse_pixtral(const ImageFiles& files, ImageConfig& out) {
                  : get_sides(files.pixels, "size", kLongestEdge, kImageSideMax, files.pixels_path));
   out.width_max = sides.width;
   out.height_max = sides.height;
-  JIGE_DO(parse_pixels(files.pixels, kPixtralPixels, out, files.pixels_path));
+  JIGE_DO(parse_pixels(files.pixels, kClipPixels, out, files.pixels_path));
   return check_patches(out, files.pixels_path);
 }
 

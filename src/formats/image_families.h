@@ -12,6 +12,9 @@
 
 namespace jige::formats {
 
+// Of an image as large as width_max and height_max allow.
+int64_t patches_of_sides(const ImageConfig& config);
+
 struct ImageFamilyRules {
   ImageFamily family;
   // Whether a folder's model is of the family, as its config.json says.
@@ -22,10 +25,12 @@ struct ImageFamilyRules {
   Status (*find_tokens)(ImageConfig& config, const text::Tokenizer& tokenizer);
   ImageLayout (*layout)(const ImageConfig& config, int32_t width, int32_t height);
   std::vector<int32_t> (*tokens)(const ImageConfig& config, const ImageLayout& layout);
+  int64_t (*patches_max)(const ImageConfig& config) = patches_of_sides;
 };
 
 extern const ImageFamilyRules kPixtralImages;  // image_config_pixtral.cc
 extern const ImageFamilyRules kGemma3Images;   // image_config_gemma3.cc
+extern const ImageFamilyRules kQwen25Images;   // image_config_qwen.cc
 
 // The id of a token by its name. Fails with kCorrupt where the tokenizer has none.
 Result<int32_t> find_image_token(const text::Tokenizer& tokenizer, const std::string& name);

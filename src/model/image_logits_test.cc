@@ -14,6 +14,10 @@ namespace {
 
 using testing::value_of;
 
+std::string image_folder(const std::string& name) {
+  return std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/image_towers/" + name;
+}
+
 // The rows of the pictures of a prompt, from files.
 std::vector<float> rows_of_pictures(ImageTower& tower, const formats::SafetensorsFile& recorded) {
   std::vector<float> rows;
@@ -31,10 +35,53 @@ std::vector<float> rows_of_pictures(ImageTower& tower, const formats::Safetensor
   return rows;
 }
 
+// Where the pictures' rows stand in a prompt, of a model that turns by their places.
+std::vector<ImageGrid> grids_of_pictures(const formats::ImageConfig& config,
+                                         const formats::SafetensorsFile& recorded) {
+  const TensorView prompt = value_of(recorded.view("prompt"));
+  const TensorView pictures = value_of(recorded.view("images"));
+  std::vector<ImageGrid> grids;
+  int32_t index = 0;
+  for (int64_t i = 0; i < pictures.count(); ++i) {
+    const auto pixels =
+        value_of(recorded.view("image." + std::to_string(pictures.as<int32_t>()[i])));
+    const auto layout = formats::image_layout(config, static_cast<int32_t>(pixels.shape[1]),
+                                              static_cast<int32_t>(pixels.shape[0]));
+    while (prompt.as<int32_t>()[index] != config.placeholder_id) ++index;
+    grids.push_back({index, layout.token_rows, layout.token_columns});
+    index = grids.back().end();
+  }
+  return grids;
+}
+
+constexpr const char* kImageModels[] = {"mistral3",    "mistral3_silu", "pixtral",       "gemma3",
+                                        "gemma3_wide", "qwen2_5_vl",    "qwen2_5_vl_new"};
+
+TEST(ImagePlaces, AreThoseOfTransformers) {
+  int checked = 0;
+  for (const std::string name : kImageModels) {
+    const std::string folder = image_folder(name);
+    const auto recorded =
+        value_of(formats::SafetensorsFile::open(folder + "/expected.safetensors"));
+    if (!recorded.find("positions")) continue;
+    const auto config = value_of(formats::load_image_config(folder));
+    const ImagePlaces places(grids_of_pictures(*config, recorded));
+    const TensorView positions = value_of(recorded.view("positions"));
+    for (int32_t i = 0; i < positions.columns(); ++i) {
+      const TokenPlace place = places.at(i);
+      for (int64_t by = 0; by < 3; ++by) {
+        EXPECT_EQ(place[static_cast<size_t>(by)], positions.row_range(by, by + 1).as<int32_t>()[i])
+            << name << " " << i;
+      }
+    }
+    ++checked;
+  }
+  EXPECT_GE(checked, 2);
+}
+
 TEST(ImageLogits, AreThoseOfTransformersHoweverThePromptIsCut) {
-  for (const std::string name : {"mistral3", "mistral3_silu", "pixtral", "gemma3", "gemma3_wide"}) {
-    const std::string folder =
-        std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/image_towers/" + name;
+  for (const std::string name : kImageModels) {
+    const std::string folder = image_folder(name);
     CpuDevice device({.thread_count = 2});
     const auto config = value_of(formats::load_image_config(folder));
     ASSERT_TRUE(config);
@@ -47,11 +94,18 @@ TEST(ImageLogits, AreThoseOfTransformersHoweverThePromptIsCut) {
     const auto recorded =
         value_of(formats::SafetensorsFile::open(folder + "/expected.safetensors"));
     const std::vector<float> rows = rows_of_pictures(*tower, recorded);
+    std::vector<const ImagePlaces*> of_sequence;
+    std::optional<ImagePlaces> places;
+    if (!config->pair_places.empty()) {
+      ASSERT_TRUE(model->turn_by_places(config->pair_places));
+      places.emplace(grids_of_pictures(*config, recorded));
+      of_sequence = {&*places};
+    }
     const TensorView prompt = value_of(recorded.view("prompt"));
     const TensorView logits = value_of(recorded.view("logits"));
     const std::vector<int32_t> tokens(prompt.as<int32_t>(), prompt.as<int32_t>() + prompt.count());
     const std::vector<int32_t> blocks = {0, 1, 2, 3, 4, 5, 6, 7};
-    for (const size_t piece : {size_t{128}, size_t{7}}) {
+    for (const size_t piece : {size_t{128}, size_t{7}, size_t{1}}) {
       const float* next = rows.data();
       double most = 0;
       for (size_t done = 0, count = 0; done < tokens.size(); done += count) {
@@ -82,7 +136,8 @@ TEST(ImageLogits, AreThoseOfTransformersHoweverThePromptIsCut) {
                                      .sequences = std::span(&sequence, 1),
                                      .logit_rows = wanted,
                                      .given = given,
-                                     .mutual = mutual}));
+                                     .mutual = mutual,
+                                     .places = of_sequence}));
         const float* const expected =
             logits.as<float>() + done * static_cast<size_t>(logits.columns());
         for (size_t i = 0; i < found.size(); ++i) {

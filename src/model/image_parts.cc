@@ -1,7 +1,10 @@
 #include "model/image_parts.h"
 
+#include <cmath>
+
 #include "model/image_parts_gemma3.h"
 #include "model/image_parts_pixtral.h"
+#include "model/image_parts_qwen.h"
 
 namespace jige::model {
 
@@ -27,6 +30,8 @@ std::unique_ptr<const ImagePart> make_image_entry(const formats::ImageConfig& co
   switch (config.family) {
     case formats::ImageFamily::kGemma3:
       return std::make_unique<SiglipEntry>(config);
+    case formats::ImageFamily::kQwen25:
+      return std::make_unique<QwenEntry>(config);
     case formats::ImageFamily::kPixtral:
       break;
   }
@@ -37,16 +42,34 @@ std::unique_ptr<const ImagePart> make_image_projector(const formats::ImageConfig
   switch (config.family) {
     case formats::ImageFamily::kGemma3:
       return std::make_unique<Gemma3Projector>(config);
+    case formats::ImageFamily::kQwen25:
+      return std::make_unique<QwenMerger>(config);
     case formats::ImageFamily::kPixtral:
       break;
   }
   return std::make_unique<PixtralProjector>(config);
 }
 
+// Of pair i theta^(-2i/d). Rows of Pixtral turn by the pairs of even i and columns by the others;
+// those of other towers by the even ones both.
+std::vector<double> image_frequencies(const formats::ImageConfig& config) {
+  const int64_t half = config.tower.head_dim / 2;
+  const bool odd = config.family == formats::ImageFamily::kPixtral;
+  std::vector<double> frequencies;
+  for (int64_t i = 0; i < half; ++i) {
+    const int64_t pair = i < half / 2 ? 2 * i : 2 * i - half + (odd ? 1 : 0);
+    frequencies.push_back(
+        std::pow(config.tower.rope.theta, -static_cast<double>(pair) / static_cast<double>(half)));
+  }
+  return frequencies;
+}
+
 LayerNames image_layer_names(const formats::ImageConfig& config, int64_t index) {
   switch (config.family) {
     case formats::ImageFamily::kGemma3:
       return siglip_layer_names(index);
+    case formats::ImageFamily::kQwen25:
+      return qwen_layer_names(index);
     case formats::ImageFamily::kPixtral:
       break;
   }

@@ -55,6 +55,9 @@ class ImagePart {
 // The first parameter of an entry is the matrix [D, K] that patches are multiplied with.
 std::unique_ptr<const ImagePart> make_image_entry(const formats::ImageConfig& config);
 std::unique_ptr<const ImagePart> make_image_projector(const formats::ImageConfig& config);
+// By the first half of a head's pairs patches turn by their row, by the others by their column: so
+// much each for one.
+std::vector<double> image_frequencies(const formats::ImageConfig& config);
 // Of a layer of the tower.
 LayerNames image_layer_names(const formats::ImageConfig& config, int64_t index);
 

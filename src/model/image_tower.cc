@@ -50,23 +50,6 @@ images::ResizeFilter filter_of(formats::ImageResampling resampling) {
   return images::ResizeFilter::kBicubic;
 }
 
-// Rows of an image by rows of patches, so that the patches of a row of the language model, m x m of
-// them, stand one behind the other.
-std::vector<int32_t> merged_order(const formats::ImageLayout& layout, int64_t merge) {
-  const int64_t columns = layout.token_columns * merge;
-  std::vector<int32_t> order;
-  for (int64_t row = 0; row < layout.token_rows; ++row) {
-    for (int64_t column = 0; column < layout.token_columns; ++column) {
-      for (int64_t y = row * merge; y < (row + 1) * merge; ++y) {
-        for (int64_t x = column * merge; x < (column + 1) * merge; ++x) {
-          order.push_back(static_cast<int32_t>(y * columns + x));
-        }
-      }
-    }
-  }
-  return order;
-}
-
 // Of weights in the folder, as InferenceModel chooses.
 Result<DType> choose_compute(const std::optional<DType>& asked, const ImageParts& parts,
                              const formats::TensorFolder& files) {
@@ -137,8 +120,13 @@ int64_t ImageParts::workspace_bytes(int64_t patch_count, DType compute) const {
 double ImageParts::encode_flops(int64_t patch_count) const {
   const auto patches = static_cast<double>(patch_count);
   double flops = entry_->forward_flops(patches) + projector_->forward_flops(patches);
-  // Every patch sees all: both sides of a mean of half of them.
-  for (const auto& layer : layers_) flops += layer->forward_flops(patches, patches / 2);
+  // Every patch sees all, or all of its window: both sides of a mean of half of them.
+  const auto side = static_cast<double>(config_.window * config_.merge);
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const bool all = config_.layer_has_window.empty() || config_.layer_has_window[i] == 0;
+    flops +=
+        layers_[i]->forward_flops(patches, (all ? patches : std::min(patches, side * side)) / 2);
+  }
   return flops;
 }
 
@@ -267,52 +255,54 @@ Status ImageTower::check_patches(std::span<const float> patches,
   const int64_t rows_max = config().rows_max();
   const bool fits =
       layout.token_rows >= 1 && layout.token_columns >= 1 && layout.row_count() <= rows_max;
-  const int64_t numbers = parts_->entry().params().front().shape[1];
+  const int64_t numbers = 3 * config().patch_size * config().patch_size;
   if (fits && std::ssize(patches) == layout.row_count() * merge * merge * numbers) return {};
   return fail(Code::kInvalidArgument,
               "{} numbers of patches for {} x {} rows of an image, of {} at most", patches.size(),
               layout.token_rows, layout.token_columns, rows_max);
 }
 
-void ImageTower::put_angles(int64_t patch_rows, int64_t patch_columns) {
+void ImageTower::put_angles(int64_t patch_columns, const ImageOrder& order) {
   if (angle_columns(config().tower) == 0) return;
-  const int64_t half = config().tower.head_dim / 2;
-  const double theta = config().tower.rope.theta;
-  // Of pair i a row or column turns by theta^(-2i/d): rows by the pairs of even i, which come
-  // first, columns by the others.
-  std::vector<double> frequencies;
-  for (int64_t i = 0; i < half; ++i) {
-    const int64_t pair = i < half / 2 ? 2 * i : 2 * i - half + 1;
-    frequencies.push_back(std::pow(theta, -static_cast<double>(pair) / static_cast<double>(half)));
-  }
+  const std::vector<double> frequencies = image_frequencies(config());
+  const auto half = std::ssize(frequencies);
   auto* to = angles_.view().as<float>();
-  for (int64_t y = 0; y < patch_rows; ++y) {
-    for (int64_t x = 0; x < patch_columns; ++x, to += 2 * half) {
-      for (int64_t i = 0; i < half; ++i) {
-        const auto place = static_cast<double>(i < half / 2 ? y : x);
-        const double angle = place * frequencies[static_cast<size_t>(i)];
-        to[i] = static_cast<float>(std::cos(angle));
-        to[half + i] = static_cast<float>(std::sin(angle));
-      }
+  for (int64_t row = 0; row < std::ssize(order.merged); ++row, to += 2 * half) {
+    const int64_t patch = order.patch(row);
+    for (int64_t i = 0; i < half; ++i) {
+      const int64_t place = i < half / 2 ? patch / patch_columns : patch % patch_columns;
+      const double angle = static_cast<double>(place) * frequencies[static_cast<size_t>(i)];
+      to[i] = static_cast<float>(std::cos(angle));
+      to[half + i] = static_cast<float>(std::sin(angle));
     }
   }
 }
 
-Result<TensorView> ImageTower::run_layers(int64_t patch_count, const GoOn& go_on) {
+Result<TensorView> ImageTower::run_layers(TensorView src, const ImageOrder& order,
+                                          const GoOn& go_on) {
+  const int64_t patch_count = src.rows();
   Batch batch;
   batch.tokens = batch.positions = positions_.view().row_range(0, patch_count);
-  batch.sequences = {{.row_begin = 0, .row_count = static_cast<int32_t>(patch_count)}};
   const BlockContext context{
       .stream = *stream_, .compute = compute_, .workspace = workspace_.view()};
-  TensorView src = streams_[0].view().row_range(0, patch_count);
   for (size_t i = 0; i < parts_->layers().size(); ++i) {
-    const TensorView dst = streams_[(i + 1) % 2].view().row_range(0, patch_count);
+    if (config().layer_has_window.empty() || config().layer_has_window[i] == 0) {
+      batch.sequences = {{.row_begin = 0, .row_count = static_cast<int32_t>(patch_count)}};
+    } else {
+      batch.sequences = order.windows;
+    }
+    const TensorView dst = other_stream(src);
     parts_->layers()[i]->forward(context, weights_[i + 1], batch, src, dst, {});
     stream_->synchronize();
     JIGE_DO(may_go_on(go_on));
     src = dst;
   }
   return src;
+}
+
+TensorView ImageTower::other_stream(const TensorView& rows) const {
+  const bool in_first = rows.data == streams_[0].view().data;
+  return streams_[in_first ? 1 : 0].view().row_range(0, rows.rows());
 }
 
 Result<std::vector<float>> ImageTower::encode_patches(std::span<const float> patches,
@@ -322,17 +312,20 @@ Result<std::vector<float>> ImageTower::encode_patches(std::span<const float> pat
   JIGE_DO(may_go_on(go_on));
   const int64_t merge = config().merge;
   const int64_t patch_count = layout.row_count() * merge * merge;
-  put_angles(layout.token_rows * merge, layout.token_columns * merge);
+  const ImageOrder order = image_order(config(), layout);
+  put_angles(layout.token_columns * merge, order);
   const TensorView src = TensorView::of(const_cast<float*>(patches.data()), DType::kF32,
                                         Shape{patch_count, std::ssize(patches) / patch_count});
   const ImageTask task{.stream = *stream_, .compute = compute_, .workspace = workspace_.view()};
-  parts_->entry().forward(task, weights_.front(), src,
-                          streams_[0].view().row_range(0, patch_count));
-  JIGE_TRY(const TensorView last, run_layers(patch_count, go_on));
-  const bool in_first = last.data == streams_[0].view().data;
-  const TensorView ordered = streams_[in_first ? 1 : 0].view().row_range(0, patch_count);
-  const std::vector<int32_t> order = merged_order(layout, merge);
-  ops::select_rows(*stream_, ordered, last, order);
+  TensorView first = streams_[0].view().row_range(0, patch_count);
+  parts_->entry().forward(task, weights_.front(), src, first);
+  if (!order.patches.empty()) {
+    ops::select_rows(*stream_, other_stream(first), first, order.patches);
+    first = other_stream(first);
+  }
+  JIGE_TRY(const TensorView last, run_layers(first, order, go_on));
+  const TensorView ordered = other_stream(last);
+  ops::select_rows(*stream_, ordered, last, order.merged);
   std::vector<float> rows(static_cast<size_t>(layout.row_count() * width()));
   const Shape shape{layout.row_count(), width()};
   parts_->projector().forward(task, weights_.back(), ordered,

@@ -26,6 +26,7 @@
 #include "formats/tensor_folder.h"
 #include "images/image.h"
 #include "model/block.h"
+#include "model/image_order.h"
 #include "model/image_parts.h"
 #include "model/transformer_layer.h"
 #include "tensor/arena.h"
@@ -112,10 +113,12 @@ class ImageTower {
   Status allocate();
   Status load_weights(const formats::TensorFolder& files);
   Status check_patches(std::span<const float> patches, const formats::ImageLayout& layout) const;
-  // The angles of the patches of an image, a row each.
-  void put_angles(int64_t patch_rows, int64_t patch_columns);
-  // The layers, for patches that stand in the first stream; where they stand then.
-  Result<TensorView> run_layers(int64_t patch_count, const GoOn& go_on);
+  // The angles of the patches of an image, a row each, as layers have them.
+  void put_angles(int64_t patch_columns, const ImageOrder& order);
+  // The layers, for patches that stand in one of the streams; where they stand then.
+  Result<TensorView> run_layers(TensorView src, const ImageOrder& order, const GoOn& go_on);
+  // As many rows of the stream that these do not stand in.
+  TensorView other_stream(const TensorView& rows) const;
 
   std::unique_ptr<const ImageParts> parts_;
   DType compute_;

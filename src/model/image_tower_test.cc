@@ -24,7 +24,8 @@ namespace {
 
 using testing::value_of;
 
-constexpr const char* kTowers[] = {"mistral3", "mistral3_silu", "pixtral", "gemma3", "gemma3_wide"};
+constexpr const char* kTowers[] = {"mistral3",    "mistral3_silu", "pixtral",       "gemma3",
+                                   "gemma3_wide", "qwen2_5_vl",    "qwen2_5_vl_new"};
 constexpr int kPictures = 6;
 
 std::string tower_folder(const std::string& name) {
@@ -163,9 +164,11 @@ TEST(ImageTower, TakesExactlyThePlannedMemory) {
       const HeldTower held = tower_on(folder, 2, {.compute = compute, .memory_bytes_max = cap});
       // As large as there is.
       const formats::ImageConfig& config = held.tower->config();
-      const images::Image image = images::make_image(static_cast<int32_t>(config.width_max),
-                                                     static_cast<int32_t>(config.height_max));
-      EXPECT_EQ(std::ssize(value_of(held.tower->encode(image))),
+      const int64_t numbers = config.patches_max() * 3 * config.patch_size * config.patch_size;
+      const std::vector<float> patches(static_cast<size_t>(numbers), 0.5f);
+      const formats::ImageLayout layout{.token_rows = 1,
+                                        .token_columns = static_cast<int32_t>(config.rows_max())};
+      EXPECT_EQ(std::ssize(value_of(held.tower->encode_patches(patches, layout))),
                 config.rows_max() * held.tower->width());
       EXPECT_EQ(held.tower->peak_bytes(), cap);
       CpuDevice device;

@@ -11,9 +11,7 @@
 #include "tensor/cpu_device.h"
 
 namespace jige::model {
-namespace {
 
-// The name under which the files hold a parameter, or an error that says what was looked for.
 Result<std::string> find_name(const formats::TensorFolder& files, const ParamSpec& spec) {
   if (files.find(spec.name)) return spec.name;  // the first of them, and the usual one
   const std::vector<std::string> names = Architecture::stored_names(spec);
@@ -30,8 +28,6 @@ Result<std::string> find_name(const formats::TensorFolder& files, const ParamSpe
               "{}: tensor \"{}\" is missing; the model in config.json needs it with shape {}{}",
               files.folder(), names.front(), spec.shape.to_string(), note);
 }
-
-}  // namespace
 
 std::string file_of(const formats::TensorFolder& files, const std::string& name) {
   for (const formats::SafetensorsFile& file : files.files()) {

@@ -25,6 +25,9 @@
 
 namespace jige::model {
 
+// The name under which the files hold a parameter; kNotFound says what was looked for.
+Result<std::string> find_name(const formats::TensorFolder& files, const ParamSpec& spec);
+
 // The stored view of a parameter that files hold as numbers, in the shape that it has here. Fails
 // with kNotFound, kCorrupt or kUnsupported where it has not the type and shape that it must have.
 Result<TensorView> find_checked(const formats::TensorFolder& files, const ParamSpec& spec);

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "formats/image_model_names.h"
+#include "formats/quantised_matrix.h"
 #include "model/joined_rows.h"
 #include "model/param_loader.h"
 #include "model/stacked_tensors.h"

@@ -16,7 +16,7 @@
 
 namespace jige {
 
-inline constexpr int kRankMax = 4;
+inline constexpr int kRankMax = 5;
 
 class Shape {
  public:

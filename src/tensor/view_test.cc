@@ -30,7 +30,7 @@ TEST(Shape, CountsAndCompares) {
 
 TEST(ShapeDeathTest, RefusesTooManyAndNegativeDimensions) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_DEATH((Shape{1, 2, 3, 4, 5}), "rank 5");
+  EXPECT_DEATH((Shape{1, 2, 3, 4, 5, 6}), "rank 6");
   EXPECT_DEATH((Shape{1, -2}), "dimension 1 is -2");
 }
 

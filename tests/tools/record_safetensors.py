@@ -47,7 +47,7 @@ def record_weights():
         "f8": ramp.to(torch.float8_e4m3fn),
         "scalar": torch.tensor(7.0),
         "none": torch.zeros(0, 4),
-        "rank5": torch.zeros(1, 1, 1, 1, 2),
+        "rank6": torch.zeros(1, 1, 1, 1, 1, 2),
         "quote\" and é": torch.ones(1),
     }
     safetensors.torch.save_file(tensors, folder / "all_types.safetensors", {"format": "pt"})

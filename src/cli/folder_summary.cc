@@ -220,8 +220,8 @@ void add_recurrent_row(const formats::ModelConfig& config, Table& table) {
 void add_image_rows(const FolderSummary& summary, Table& table) {
   const formats::ImageConfig& images = *summary.images;
   const formats::ModelConfig& tower = images.tower;
-  table.row({"images", fmt::format("up to {} x {} pixels, {} rows of a prompt", images.width_max,
-                                   images.height_max, images.rows_max())});
+  table.row({"images", fmt::format("up to {}, {} rows of a prompt", largest_image_text(images),
+                                   images.rows_max())});
   table.row(
       {"their tower",
        fmt::format("{} parameters, {} layers, width {}, feed-forward {}, {} heads of {}",
@@ -307,6 +307,11 @@ uint64_t FolderSummary::stored_bytes() const {
   return bytes;
 }
 
+std::string largest_image_text(const formats::ImageConfig& images) {
+  if (images.pixels_max > 0) return fmt::format("{} pixels", images.pixels_max);
+  return fmt::format("{} x {} pixels", images.width_max, images.height_max);
+}
+
 Result<std::string> find_inspectable_folder(const std::string& path) {
   if (has_file(path, "adapter_config.json")) return path;
   return find_model_folder(path);
@@ -382,9 +387,14 @@ Json images_json(const FolderSummary& summary) {
                {"width", images.tower.hidden_size},
                {"patch_size", images.patch_size},
                {"merge", images.merge},
-               {"width_max", images.width_max},
-               {"height_max", images.height_max},
                {"rows_max", images.rows_max()}};
+  if (images.pixels_max > 0) {
+    json["pixels_min"] = images.pixels_min;
+    json["pixels_max"] = images.pixels_max;
+  } else {
+    json["width_max"] = images.width_max;
+    json["height_max"] = images.height_max;
+  }
   return json;
 }
 

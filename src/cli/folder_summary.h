@@ -63,4 +63,7 @@ Result<FolderSummary> summarise_folder(const std::string& folder);
 std::string summary_text(const FolderSummary& summary);
 Json summary_json(const FolderSummary& summary);
 
+// "1024 x 1024 pixels", above which an image shrinks.
+std::string largest_image_text(const formats::ImageConfig& images);
+
 }  // namespace jige::cli

@@ -48,27 +48,7 @@ std::unique_ptr<serve::ImagePrompts> prompts_of(const model::ImageTower& tower,
   return std::make_unique<serve::ImagePrompts>(tower.config(), std::move(encoder), options);
 }
 
-}  // namespace
-
-Result<std::unique_ptr<model::ImageTower>> load_image_tower(const std::string& folder,
-                                                            const text::Tokenizer& tokenizer,
-                                                            CpuDevice& device,
-                                                            int64_t memory_bytes_max) {
-  JIGE_TRY(std::optional<formats::ImageConfig> config, formats::load_image_config(folder));
-  if (!config) return nullptr;
-  JIGE_DO(formats::find_image_tokens(*config, tokenizer));
-  JIGE_TRY(auto tower, model::ImageTower::load(folder, *config, device,
-                                               {.memory_bytes_max = memory_bytes_max}));
-  log_debug("{}: what reads images takes {}", folder, format_bytes(tower->peak_bytes()));
-  return tower;
-}
-
-std::unique_ptr<serve::ImagePrompts> make_image_prompts(model::ImageTower& tower,
-                                                        const model::InferenceModel& model,
-                                                        serve::ImagePrompts::Options options) {
-  return prompts_of(tower, model, options, encoder_of(tower));
-}
-
+// Whether a model takes so many rows together.
 Status check_image_rows(const formats::ImageConfig& config, const model::InferenceModel& model) {
   if (!config.mutual_rows) return {};
   JIGE_DO(model.check_mutual_rows());
@@ -81,19 +61,46 @@ Status check_image_rows(const formats::ImageConfig& config, const model::Inferen
       config.rows_max(), together);
 }
 
+}  // namespace
+
+Result<std::unique_ptr<model::ImageTower>> load_image_tower(
+    const std::string& folder, const text::Tokenizer& tokenizer, CpuDevice& device,
+    const model::ImageTowerOptions& options) {
+  JIGE_TRY(std::optional<formats::ImageConfig> config, formats::load_image_config(folder));
+  if (!config) return nullptr;
+  JIGE_DO(formats::find_image_tokens(*config, tokenizer));
+  JIGE_TRY(auto tower, model::ImageTower::load(folder, *config, device, options));
+  log_debug("{}: what reads images takes {}", folder, format_bytes(tower->peak_bytes()));
+  return tower;
+}
+
+Status prepare_for_images(const model::ImageTower& tower, model::InferenceModel& model) {
+  JIGE_DO(check_image_rows(tower.config(), model));
+  const std::vector<uint8_t>& pairs = tower.config().pair_places;
+  return pairs.empty() ? Status() : model.turn_by_places(pairs);
+}
+
+std::unique_ptr<serve::ImagePrompts> make_image_prompts(model::ImageTower& tower,
+                                                        const model::InferenceModel& model,
+                                                        serve::ImagePrompts::Options options) {
+  return prompts_of(tower, model, options, encoder_of(tower));
+}
+
 Result<ImageModel> load_image_model(const LoadedModel& loaded, const ModelFlags& flags) {
   ImageModel made;
   if (loaded.model->takes_given_rows()) {
     JIGE_TRY(made.tower, load_image_tower(loaded.folder, loaded.tokenizer, *loaded.devices.host,
-                                          loaded.memory_left(flags.device.arena_bytes_max())));
+                                          {.memory_bytes_max =
+                                               loaded.memory_left(flags.device.arena_bytes_max()),
+                                           .rows_max = loaded.model->context_max()}));
   }
   if (!made.tower) {
     return fail(Code::kUnsupported,
-                "{}: this model reads text, and no images here; those of Gemma 3, Pixtral and "
-                "Mistral 3 do (docs/formats.md, \"Images\")",
+                "{}: this model reads text, and no images here; those of Gemma 3, Pixtral, "
+                "Mistral 3 and Qwen2.5-VL do (docs/formats.md, \"Images\")",
                 loaded.folder);
   }
-  JIGE_DO(check_image_rows(made.tower->config(), *loaded.model));
+  JIGE_DO(prepare_for_images(*made.tower, *loaded.model));
   made.prompts =
       prompts_of(*made.tower, *loaded.model, {.context_max = loaded.model->context_max()},
                  told_encoder_of(*made.tower));

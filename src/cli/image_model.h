@@ -32,10 +32,9 @@ struct ImageModel {
 
 // What reads the images of a folder; null where its model reads text alone, or images in a way that
 // Jige does not know. Fails as load_image_config, find_image_tokens and ImageTower::load do.
-Result<std::unique_ptr<model::ImageTower>> load_image_tower(const std::string& folder,
-                                                            const text::Tokenizer& tokenizer,
-                                                            CpuDevice& device,
-                                                            int64_t memory_bytes_max);
+Result<std::unique_ptr<model::ImageTower>> load_image_tower(
+    const std::string& folder, const text::Tokenizer& tokenizer, CpuDevice& device,
+    const model::ImageTowerOptions& options);
 
 // Puts images into prompts of the model; the options but for its vocabulary. REQUIRES: the tower,
 // which is of the model's folder, outlives it.
@@ -43,14 +42,14 @@ std::unique_ptr<serve::ImagePrompts> make_image_prompts(model::ImageTower& tower
                                                         const model::InferenceModel& model,
                                                         serve::ImagePrompts::Options options);
 
-// Whether a model takes the rows of images as its folder's config has them. Fails with kUnsupported
-// where they see one another and it is not on processors of one machine, and kInvalidArgument where
-// they are more than it takes at once.
-Status check_image_rows(const formats::ImageConfig& config, const model::InferenceModel& model);
+// Tells a model how the rows of images are that this tower reads. Fails with kUnsupported where
+// they see one another or have places and it is not on processors of one machine, and
+// kInvalidArgument where they are more than it takes at once. REQUIRES: the model runs nothing.
+Status prepare_for_images(const model::ImageTower& tower, model::InferenceModel& model);
 
 // Both for a command's model, in the memory that it leaves. Each image that is read is told, while
 // it is on a terminal. Fails with kUnsupported where it reads no images, and as load_image_tower
-// and check_image_rows do.
+// and prepare_for_images do.
 Result<ImageModel> load_image_model(const LoadedModel& loaded, const ModelFlags& flags);
 
 // Fails as read_file and decode_image do.

@@ -9,6 +9,7 @@
 #include "cli/answer_engine.h"
 #include "cli/device_flags.h"
 #include "cli/embedding_folder.h"
+#include "cli/folder_summary.h"
 #include "cli/table.h"
 #include "comm/transport.h"
 #include "model/context_support.h"
@@ -93,13 +94,14 @@ Result<MemoryTable> running(const model::Architecture& architecture, const Memor
 }
 
 // What reads images beside a model that runs, one of the largest size at a time.
-Result<MemoryTable> reading_images(const formats::ImageConfig& images, DType compute) {
+Result<MemoryTable> reading_images(const formats::ImageConfig& images, DType compute,
+                                   int64_t context) {
   JIGE_TRY(const auto parts, model::ImageParts::create(images));
-  const model::ImageTowerMemory memory = model::image_tower_memory(*parts, compute);
+  const model::ImageTowerMemory memory = model::image_tower_memory(*parts, compute, context);
   return MemoryTable{
-      .title = fmt::format("To read images besides, {}, up to {} x {} pixels",
-                           numbers_text(compute, ops::WeightFormat::kCompute), images.width_max,
-                           images.height_max),
+      .title = fmt::format("To read images besides, {}, up to {}",
+                           numbers_text(compute, ops::WeightFormat::kCompute),
+                           largest_image_text(images)),
       .parts = {{"tower", memory.weights_bytes}, {"an image", memory.encoding_bytes}},
       .total_bytes = memory.total_bytes()};
 }
@@ -289,7 +291,7 @@ Result<MemoryReport> make_memory_report(const formats::ModelConfig& config,
   }
   JIGE_TRY(report.run, running(*architecture, request, report));
   if (request.images) {
-    JIGE_TRY(report.images, reading_images(*request.images, report.run_dtype));
+    JIGE_TRY(report.images, reading_images(*request.images, report.run_dtype, report.context));
   }
   if (!config.looks_ahead) JIGE_DO(add_training(config, request, report));
   return report;

@@ -214,10 +214,12 @@ class ServeCommand final : public Command {
                                                   .prefix_cache = !serve_.no_prefix_cache,
                                                   .device = model_.device.kind()}));
     if (!makes_vectors() && !serve_.no_images) {
-      JIGE_DO(images_.load(folder_, tokenizer,
-                           {.threads = static_cast<int>(model_.device.threads),
-                            .memory_bytes_max = model_.device.arena_bytes_max(),
-                            .rows_bytes_max = serve_.images_bytes}));
+      JIGE_DO(images_.load(
+          folder_, tokenizer,
+          {.threads = static_cast<int>(model_.device.threads),
+           .memory_bytes_max = model_.device.arena_bytes_max(),
+           .rows_bytes_max = serve_.images_bytes,
+           .context_max = model_.context > 0 ? model_.context : model::kContextDefaultMax}));
     }
     JIGE_TRY(const model::InferenceOptions options, inference_options());
     JIGE_DO(load_model(options));

@@ -36,7 +36,9 @@ Status ServeImages::load(const std::string& folder, const text::Tokenizer& token
     device_ = std::make_unique<CpuDevice>(
         CpuDeviceOptions{.name = "images", .thread_count = options.threads});
   });
-  auto tower = load_image_tower(folder, tokenizer, *device_, options.memory_bytes_max);
+  auto tower = load_image_tower(
+      folder, tokenizer, *device_,
+      {.memory_bytes_max = options.memory_bytes_max, .rows_max = options.context_max});
   if (!tower && tower.error().code == Code::kExhausted) {
     return with_context(std::move(tower.error()), "reading images (not with --no-images)");
   }
@@ -48,7 +50,7 @@ Status ServeImages::load(const std::string& folder, const text::Tokenizer& token
   if (!*tower) return {};
   const formats::ImageConfig& config = (*tower)->config();
   const int64_t largest =
-      config.rows_max() * config.text_width * static_cast<int64_t>(sizeof(float));
+      (*tower)->rows_max() * config.text_width * static_cast<int64_t>(sizeof(float));
   if (options.rows_bytes_max < largest) {
     return fail(Code::kInvalidArgument,
                 "--image-memory {}: the rows of one image may take {}; give more, or --no-images",
@@ -63,11 +65,11 @@ int64_t ServeImages::rows_together() const {
   return tower_ && tower_->config().mutual_rows ? tower_->config().rows_max() : 1;
 }
 
-std::shared_ptr<api::ImageReader> ServeImages::reader(const model::InferenceModel& model,
+std::shared_ptr<api::ImageReader> ServeImages::reader(model::InferenceModel& model,
                                                       int64_t context_max) {
   if (!tower_ || !model.takes_given_rows()) return nullptr;
-  if (const Status fits = check_image_rows(tower_->config(), model); !fits) {
-    log_warn("no images are read: {}", fits.error().message);
+  if (const Status prepared = prepare_for_images(*tower_, model); !prepared) {
+    log_warn("no images are read: {}", prepared.error().message);
     tower_.reset();
     return nullptr;
   }

@@ -27,6 +27,7 @@ struct ServeImagesOptions {
   int threads = 0;                             // 0: one for each processor
   int64_t memory_bytes_max = kUnlimitedBytes;  // of the tower
   int64_t rows_bytes_max = 0;                  // of images whose rows are kept or in use
+  int64_t context_max = 0;                     // of the model, which holds the rows of an image
 };
 
 class ServeImages {
@@ -43,8 +44,9 @@ class ServeImages {
   // rows see one another.
   int64_t rows_together() const;
   // For requests to the model of the folder, with contexts of so many tokens; null where no images
-  // are read, and a warning says why where the model cannot take their rows.
-  std::shared_ptr<api::ImageReader> reader(const model::InferenceModel& model, int64_t context_max);
+  // are read, and a warning says why where the model cannot take their rows. REQUIRES: the model
+  // has had no request.
+  std::shared_ptr<api::ImageReader> reader(model::InferenceModel& model, int64_t context_max);
 
  private:
   std::unique_ptr<CpuDevice> device_;

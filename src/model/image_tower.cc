@@ -137,10 +137,11 @@ Status check_image_weights(const ImageParts& parts, const formats::TensorFolder&
   return {};
 }
 
-ImageTowerMemory image_tower_memory(const ImageParts& parts, DType compute) {
+ImageTowerMemory image_tower_memory(const ImageParts& parts, DType compute, int64_t rows_max) {
   const auto bytes_of = [](int64_t bytes) { return arena_bytes(DType::kU8, Shape{bytes}); };
   const formats::ModelConfig& tower = parts.config().tower;
-  const int64_t patches = parts.config().patches_max();
+  const int64_t merge = parts.config().merge;
+  const int64_t patches = std::min(parts.config().rows_max(), rows_max) * merge * merge;
   ImageTowerMemory memory;
   for (size_t part = 0; part < parts.count(); ++part) {
     memory.weights_bytes +=
@@ -167,21 +168,21 @@ Result<std::unique_ptr<ImageTower>> ImageTower::load(const std::string& folder,
   JIGE_TRY(const auto files, formats::TensorFolder::open(folder));
   JIGE_DO(check_image_weights(*parts, files));
   JIGE_TRY(const DType compute, choose_compute(options.compute, *parts, files));
-  const ImageTowerMemory needed = image_tower_memory(*parts, compute);
+  const ImageTowerMemory needed = image_tower_memory(*parts, compute, options.rows_max);
   if (needed.total_bytes() > options.memory_bytes_max) {
-    const char* const smaller =
-        config.family == formats::ImageFamily::kPixtral
-            ? ", or choose a smaller longest_edge in the folder's preprocessor_config.json"
-            : "";
+    const char* const smaller = config.family != formats::ImageFamily::kGemma3
+                                    ? ", or choose a shorter context or a smaller longest_edge in "
+                                      "the folder's preprocessor_config.json"
+                                    : "";
     return fail(Code::kExhausted,
                 "{}: to read images takes {} (weights {}, one of up to {} patches {}), the memory "
                 "limit is {}; raise it{}",
                 folder, format_bytes_up(needed.total_bytes()), format_bytes(needed.weights_bytes),
-                config.patches_max(), format_bytes(needed.encoding_bytes),
-                format_bytes(options.memory_bytes_max), smaller);
+                std::min(config.rows_max(), options.rows_max) * config.merge * config.merge,
+                format_bytes(needed.encoding_bytes), format_bytes(options.memory_bytes_max),
+                smaller);
   }
-  std::unique_ptr<ImageTower> tower(
-      new ImageTower(device, std::move(parts), compute, options.memory_bytes_max));
+  std::unique_ptr<ImageTower> tower(new ImageTower(device, std::move(parts), compute, options));
   JIGE_TRY(tower->stream_, device.make_stream());
   JIGE_DO(tower->allocate());
   JIGE_DO(tower->load_weights(files));
@@ -189,14 +190,15 @@ Result<std::unique_ptr<ImageTower>> ImageTower::load(const std::string& folder,
 }
 
 ImageTower::ImageTower(Device& device, std::unique_ptr<const ImageParts> parts, DType compute,
-                       int64_t memory_bytes_max)
+                       const ImageTowerOptions& options)
     : parts_(std::move(parts)),
       compute_(compute),
-      arena_(device, device.name() + " images", memory_bytes_max) {}
+      rows_max_(std::min(parts_->config().rows_max(), options.rows_max)),
+      arena_(device, device.name() + " images", options.memory_bytes_max) {}
 
 Status ImageTower::allocate() {
   const formats::ModelConfig& tower = config().tower;
-  const int64_t patches = config().patches_max();
+  const int64_t patches = patches_max();
   const auto make_bytes = [&](int64_t bytes) { return arena_.make(DType::kU8, Shape{bytes}); };
   for (Tensor& stream : streams_) {
     JIGE_TRY(stream, arena_.make(DType::kF32, Shape{patches, tower.hidden_size}));
@@ -252,14 +254,13 @@ Result<std::vector<float>> ImageTower::encode(const images::Image& image, const 
 Status ImageTower::check_patches(std::span<const float> patches,
                                  const formats::ImageLayout& layout) const {
   const int64_t merge = config().merge;
-  const int64_t rows_max = config().rows_max();
   const bool fits =
-      layout.token_rows >= 1 && layout.token_columns >= 1 && layout.row_count() <= rows_max;
+      layout.token_rows >= 1 && layout.token_columns >= 1 && layout.row_count() <= rows_max_;
   const int64_t numbers = 3 * config().patch_size * config().patch_size;
   if (fits && std::ssize(patches) == layout.row_count() * merge * merge * numbers) return {};
   return fail(Code::kInvalidArgument,
               "{} numbers of patches for {} x {} rows of an image, of {} at most", patches.size(),
-              layout.token_rows, layout.token_columns, rows_max);
+              layout.token_rows, layout.token_columns, rows_max_);
 }
 
 void ImageTower::put_angles(int64_t patch_columns, const ImageOrder& order) {

@@ -68,17 +68,20 @@ class ImageParts {
 // Whether a folder holds every tensor of the tower; fails as check_params (param_loader.h) does.
 Status check_image_weights(const ImageParts& parts, const formats::TensorFolder& files);
 
-// What a tower takes of its arena; encoding is for the largest image.
+// What a tower takes of its arena; encoding is for the largest image, of up to so many rows of the
+// language model.
 struct ImageTowerMemory {
   int64_t weights_bytes = 0;
   int64_t encoding_bytes = 0;
   int64_t total_bytes() const { return weights_bytes + encoding_bytes; }
 };
-ImageTowerMemory image_tower_memory(const ImageParts& parts, DType compute);
+ImageTowerMemory image_tower_memory(const ImageParts& parts, DType compute,
+                                    int64_t rows_max = INT64_MAX);
 
 struct ImageTowerOptions {
   std::optional<DType> compute;  // f32 or bf16; empty: bf16 where weights are stored in 16 bits
   int64_t memory_bytes_max = kUnlimitedBytes;  // cap of the arena
+  int64_t rows_max = INT64_MAX;                // of an image that is read, as a context holds them
 };
 
 class ImageTower {
@@ -96,9 +99,12 @@ class ImageTower {
   int64_t width() const { return config().text_width; }
   DType compute() const { return compute_; }
   int64_t peak_bytes() const { return arena_.peak_bytes(); }
+  // Of an image that is read.
+  int64_t rows_max() const { return rows_max_; }
 
   // The rows of an image, [row_count, width] f32. `go_on` is asked between layers. Fails with what
-  // it gives, and with kInvalidArgument on an image without pixels.
+  // it gives, and with kInvalidArgument on an image without pixels, or of more than rows_max()
+  // rows.
   Result<std::vector<float>> encode(const images::Image& image, const GoOn& go_on = {});
 
   // The same of the patches of an image that was resized, [patches, 3 p²] as images::patch_rows
@@ -109,8 +115,9 @@ class ImageTower {
 
  private:
   ImageTower(Device& device, std::unique_ptr<const ImageParts> parts, DType compute,
-             int64_t memory_bytes_max);
+             const ImageTowerOptions& options);
   Status allocate();
+  int64_t patches_max() const { return rows_max_ * config().merge * config().merge; }
   Status load_weights(const formats::TensorFolder& files);
   Status check_patches(std::span<const float> patches, const formats::ImageLayout& layout) const;
   // The angles of the patches of an image, a row each, as layers have them.
@@ -122,14 +129,15 @@ class ImageTower {
 
   std::unique_ptr<const ImageParts> parts_;
   DType compute_;
+  int64_t rows_max_;
   Arena arena_;
   std::unique_ptr<Stream> stream_;
   std::vector<Tensor> weight_memory_;
   std::vector<BlockWeights> weights_;  // by part
-  Tensor streams_[2];                  // [patches_max, D] f32
+  Tensor streams_[2];                  // [patches_max(), D] f32
   Tensor workspace_;
-  Tensor angles_;     // [patches_max, d] f32
-  Tensor positions_;  // [patches_max] i32: 0, 1, …: patches have the angles of their own row
+  Tensor angles_;     // [patches_max(), d] f32
+  Tensor positions_;  // [patches_max()] i32: 0, 1, …: patches have the angles of their own row
 };
 
 }  // namespace jige::model

@@ -201,9 +201,9 @@ void InferenceModel::put_batch(const InferenceBatch& batch) {
 }
 
 void InferenceModel::send_batch(const InferenceBatch& batch) {
-  const auto send = [&](const Tensor& buffer, const auto& values) {
+  const auto send = [&](const Tensor& buffer, std::span<const int32_t> values) {
     const int64_t bytes = std::ssize(values) * 4;
-    TensorView view = buffer.view().row_range(0, std::ssize(values) / buffer.view().columns());
+    TensorView view = buffer.view().row_range(0, std::ssize(values));
     if (on_cuda(*stream_)) {
       view.data = const_cast<void*>(as_cuda(*stream_).upload(values.data(), bytes));
     } else {
@@ -215,7 +215,6 @@ void InferenceModel::send_batch(const InferenceBatch& batch) {
   batch_.tables = &step_tables_;
   batch_.tokens = send(buffers_.tokens, batch.tokens);
   batch_.positions = send(buffers_.positions, host_positions_);
-  batch_.angles = host_angles_.empty() ? TensorView{} : send(buffers_.angles, host_angles_);
 }
 
 void InferenceModel::put_adapters(const InferenceBatch& batch) {

@@ -56,6 +56,8 @@
 
 namespace jige::model {
 
+// The longest sequence where InferenceOptions do not say how long it is.
+inline constexpr int64_t kContextDefaultMax = 4096;
 // States of recurrent layers, where InferenceOptions do not say how many.
 inline constexpr int64_t kStatesDefault = 2;
 inline constexpr int64_t kStatesOfEmbeds = 16;
@@ -173,7 +175,7 @@ class InferenceModel {
   Status check_mutual_rows() const;
   // Sequences may have images with places from now on, by which these pairs of a head turn. Fails
   // with kUnsupported where that cannot be here, with kInvalidArgument where a head has other
-  // pairs, with kExhausted. REQUIRES: no forward is under way.
+  // pairs. REQUIRES: no forward is under way.
   Status turn_by_places(PairPlaces pairs);
   bool turns_by_places() const { return !pair_places_.empty(); }
   const Architecture& architecture() const { return *architecture_; }
@@ -243,7 +245,6 @@ class InferenceModel {
     Tensor stream[2], workspace, gathered, results;
     std::vector<Tensor> beyond;  // rows of each forward under way, where several may be
     Tensor tokens, positions, losses;
-    Tensor angles;   // of turn_by_places()
     Tensor targets;  // or the tokens that are drawn
     Tensor scores;   // of these
     Tensor adapter_product, adapter_scratch;

@@ -32,7 +32,7 @@ Status InferenceModel::turn_by_places(PairPlaces pairs) {
                 "{} pairs of columns turn by time, rows and columns of images, and a head has {}",
                 pairs.size(), turned.full / 2);
   }
-  JIGE_TRY(buffers_.angles, arena_.make(DType::kF32, Shape{sizes_.batch_tokens_max, turned.full}));
+  host_angles_.reserve(static_cast<size_t>(sizes_.batch_tokens_max * turned.full));
   pair_places_ = std::move(pairs);
   return {};
 }
@@ -62,6 +62,7 @@ void InferenceModel::add_angles(const TokenPlace& place) {
 void InferenceModel::put_positions(const InferenceBatch& batch) {
   host_positions_.clear();
   host_angles_.clear();
+  batch_.angles = {};
   std::vector<TokenPlace> places;
   bool one_each = true;
   for (size_t s = 0; s < batch.sequences.size(); ++s) {
@@ -80,6 +81,9 @@ void InferenceModel::put_positions(const InferenceBatch& batch) {
     host_positions_[row] = static_cast<int32_t>(row);
     add_angles(places[row]);
   }
+  const auto rows = static_cast<int64_t>(places.size());
+  batch_.angles = TensorView::of(host_angles_.data(), DType::kF32,
+                                 Shape{rows, std::ssize(host_angles_) / rows});
 }
 
 }  // namespace jige::model

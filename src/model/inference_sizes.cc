@@ -9,7 +9,6 @@
 namespace jige::model {
 namespace {
 
-constexpr int64_t kContextDefaultMax = 4096;
 constexpr int64_t kBatchTokensLimit = int64_t{1} << 20;
 constexpr int64_t kAdapterRoomsLimit = 4096;
 constexpr int64_t kStatesLimit = int64_t{1} << 16;

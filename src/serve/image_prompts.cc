@@ -96,9 +96,11 @@ Result<ImagePrompts::Read> ImagePrompts::read_one(const images::Image& image, co
   JIGE_TRY(std::vector<float> values, encoder_(image, go_on));
   JIGE_CHECK(std::ssize(values) == layout.row_count() * config_.text_width,
              "{} numbers of an image of {} rows", values.size(), layout.row_count());
-  JIGE_TRY(read.rows, book_.add(content, {.token = config_.placeholder_id,
-                                          .count = layout.row_count(),
-                                          .values = std::move(values)}));
+  JIGE_TRY(read.rows,
+           book_.add(content, {.token = config_.placeholder_id,
+                               .count = layout.row_count(),
+                               .values = std::move(values),
+                               .columns = config_.pair_places.empty() ? 0 : layout.token_columns}));
   return read;
 }
 

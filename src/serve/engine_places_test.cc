@@ -1,0 +1,205 @@
+// Prompts with images whose rows have places by line and column: the bits of running alone,
+// whatever runs beside them, however prompts are cut, known from before or begun again; and of
+// running all of a sequence at once.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "formats/image_config.h"
+#include "serve/engine_test_support.h"
+#include "serve/given_rows.h"
+
+namespace jige::serve {
+namespace {
+
+using testing::alone;
+using ::testing::HasSubstr;
+using testing::Loaded;
+using testing::Outcome;
+using testing::random_request;
+using testing::sink_for;
+using testing::value_of;
+
+constexpr const char* kPlacesModel = "../image_towers/qwen2_5_vl";
+constexpr int32_t kPlacesVocab = 96;
+
+model::InferenceOptions places_options() {
+  return {.compute = DType::kF32,
+          .kv_block_count = 18,  // of which several requests want more
+          .batch_tokens_max = 64,
+          .logit_rows_max = 16};
+}
+
+struct LoadedForPlaces : Loaded {
+  LoadedForPlaces() : Loaded(kPlacesModel, places_options()) {
+    const auto config = value_of(formats::load_image_config(testing::fixture(kPlacesModel)));
+    EXPECT_TRUE(model->turn_by_places(config->pair_places));
+  }
+};
+
+struct Lines {
+  int32_t rows, columns;
+};
+
+// An image of random rows, the same each time for a number.
+GivenRowsRef image_of(int32_t number, Lines lines, int64_t width) {
+  Rng rng(derive_key(static_cast<uint64_t>(number), "an image"));
+  const int64_t count = int64_t{lines.rows} * lines.columns;
+  std::vector<float> values;
+  for (int64_t i = 0; i < count * width; ++i) {
+    values.push_back(static_cast<float>(rng.below(1000)) / 500 - 1);
+  }
+  return std::make_shared<GivenRows>(GivenRows{.first_id = kPlacesVocab + 100 * number,
+                                               .token = 92,
+                                               .count = count,
+                                               .values = std::move(values),
+                                               .columns = lines.columns});
+}
+
+void put_image(EngineRequest& request, const GivenRowsRef& image, size_t at) {
+  std::vector<int32_t> ids(static_cast<size_t>(image->count));
+  std::iota(ids.begin(), ids.end(), image->first_id);
+  const auto place = static_cast<ptrdiff_t>(std::min(at, request.prompt.size()));
+  request.prompt.insert(request.prompt.begin() + place, ids.begin(), ids.end());
+  request.given.push_back(image);
+}
+
+// Some without an image, some with one or two of a few.
+std::vector<EngineRequest> random_prompts(uint64_t seed, int count, int64_t width) {
+  constexpr Lines kShapes[] = {{2, 5}, {4, 3}, {1, 7}, {6, 1}};
+  Rng rng(derive_key(seed, "images with places"));
+  std::vector<GivenRowsRef> known;
+  for (const Lines lines : kShapes) {
+    known.push_back(image_of(static_cast<int32_t>(known.size()), lines, width));
+  }
+  std::vector<EngineRequest> requests;
+  for (int i = 0; i < count; ++i) {
+    EngineRequest request = random_request(rng);
+    const uint64_t images = rng.below(3);
+    for (uint64_t k = 0; k < images; ++k) {
+      // At the end, so that those before stay whole.
+      const size_t at = k == 0 ? rng.below(20) : request.prompt.size();
+      put_image(request, known[rng.below(known.size())], at);
+    }
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
+TEST(EnginePlaces, HaveTheBitsOfRunningAlone) {
+  LoadedForPlaces loaded;
+  const std::vector<EngineRequest> requests =
+      random_prompts(1, 20, loaded.model->config().hidden_size);
+  std::vector<Outcome> expected;
+  for (const EngineRequest& request : requests) expected.push_back(alone(loaded, request));
+  int64_t preemptions = 0, hits = 0;
+  for (const plan::ServePolicy policy : plan::kServePolicies) {
+    for (const int32_t batch_tokens : {7, 64}) {
+      const EngineStatus status =
+          testing::expect_outcomes(loaded, requests, expected,
+                                   {.policy = policy,
+                                    .admission = plan::Admission::kOptimistic,
+                                    .batch_tokens_max = batch_tokens,
+                                    .drafts = {.tokens_max = 3}});
+      preemptions += status.counters.preemptions;
+      hits += status.counters.prefix_hit_tokens;
+    }
+  }
+  EXPECT_GT(preemptions, 0);
+  EXPECT_GT(hits, 0);
+}
+
+// The token that follows a sequence, which is run as a whole by hand.
+int32_t next_token(model::InferenceModel& model, const EngineRequest& request,
+                   std::span<const model::ImageGrid> grids, std::span<const int32_t> ids) {
+  const model::ImagePlaces places({grids.begin(), grids.end()});
+  const model::ImagePlaces* const of_sequence = &places;
+  std::vector<int32_t> tokens(ids.begin(), ids.end());
+  std::vector<model::GivenRow> given;
+  GivenTable(request.given, request.prompt).place(tokens, 0, given);
+  std::vector<int32_t> blocks(static_cast<size_t>(model.sizes().kv_block_count));
+  std::iota(blocks.begin(), blocks.end(), 0);
+  const ops::SequenceSpan sequence{.row_count = static_cast<int32_t>(tokens.size()),
+                                   .blocks = blocks.data()};
+  const int32_t last = sequence.row_count - 1;
+  const auto logits = value_of(model.forward({.tokens = tokens,
+                                              .sequences = std::span(&sequence, 1),
+                                              .logit_rows = std::span(&last, 1),
+                                              .given = given,
+                                              .places = std::span(&of_sequence, 1)}));
+  return static_cast<int32_t>(std::ranges::max_element(logits) - logits.begin());
+}
+
+TEST(GeneratorPlaces, AnswersGoOnFromWhereTheImagesEnd) {
+  LoadedForPlaces loaded;
+  const int64_t width = loaded.model->config().hidden_size;
+  for (const DraftOptions& drafts : {DraftOptions{.tokens_max = 0}, {.tokens_max = 3}}) {
+    EngineRequest request;
+    request.prompt = {1, 5, 17};
+    put_image(request, image_of(0, {2, 5}, width), 3);
+    request.prompt.push_back(40);
+    put_image(request, image_of(1, {4, 3}, width), request.prompt.size());
+    request.prompt.insert(request.prompt.end(), {41, 42});
+    const std::vector<model::ImageGrid> grids = {{3, 2, 5}, {14, 4, 3}};
+    Generator generator(*loaded.model, loaded.tokenizer);
+    GenerateOptions options{.tokens_max = 14, .chunk_tokens = 4, .drafts = drafts};
+    options.sampling.temperature = 0;
+    options.given = request.given;
+    const auto answer = value_of(generator.generate(request.prompt, options));
+    ASSERT_EQ(answer.tokens.size(), 14u);
+    std::vector<int32_t> ids = request.prompt;
+    for (const int32_t token : answer.tokens) {
+      EXPECT_EQ(next_token(*loaded.model, request, grids, ids), token) << ids.size();
+      ids.push_back(token);
+    }
+  }
+}
+
+TEST(EnginePlaces, ThatCannotBeAreRefusedBeforeTheyRun) {
+  LoadedForPlaces loaded;
+  const auto engine = value_of(Engine::create(*loaded.model, loaded.tokenizer, {}));
+  const auto refusal = [](Engine& asked, const EngineRequest& request) {
+    const auto id = asked.submit(request, sink_for(request));
+    return id ? "" : id.error().message;
+  };
+  const int64_t width = loaded.model->config().hidden_size;
+  EngineRequest right;
+  right.prompt.assign(9, 5);
+  put_image(right, image_of(0, {2, 5}, width), 3);
+  EXPECT_EQ(refusal(*engine, right), "");
+  EngineRequest wrong = right;
+  wrong.prompt.erase(wrong.prompt.begin() + 12);
+  EXPECT_THAT(refusal(*engine, wrong), HasSubstr("a part of an image at 3"));
+  wrong = right;
+  wrong.prompt.erase(wrong.prompt.begin() + 3);
+  EXPECT_THAT(refusal(*engine, wrong), HasSubstr("a part of an image at 3"));
+  wrong = right;
+  std::swap(wrong.prompt[5], wrong.prompt[6]);
+  EXPECT_THAT(refusal(*engine, wrong), HasSubstr("a part of an image at 3"));
+  wrong = right;
+  wrong.prompt.resize(8);
+  EXPECT_THAT(refusal(*engine, wrong), HasSubstr("a part of an image at 3"));
+  GivenRows uneven = *right.given.front();
+  uneven.columns = 3;
+  wrong = right;
+  wrong.given = {std::make_shared<GivenRows>(uneven)};
+  EXPECT_THAT(refusal(*engine, wrong), HasSubstr("a part of an image at 3"));
+
+  Loaded plain(kPlacesModel, places_options());
+  const auto other = value_of(Engine::create(*plain.model, plain.tokenizer, {}));
+  EXPECT_THAT(refusal(*other, right), HasSubstr("turns by no places"));
+  const model::ImagePlaces places({{3, 2, 5}});
+  const model::ImagePlaces* const of_sequence = &places;
+  const std::vector<int32_t> tokens(4, 5), blocks = {0};
+  const ops::SequenceSpan sequence{.row_count = 4, .blocks = blocks.data()};
+  const auto logits = plain.model->forward({.tokens = tokens,
+                                            .sequences = std::span(&sequence, 1),
+                                            .logit_rows = {},
+                                            .places = std::span(&of_sequence, 1)});
+  ASSERT_FALSE(logits);
+  EXPECT_EQ(logits.error().code, Code::kUnsupported);
+}
+
+}  // namespace
+}  // namespace jige::serve

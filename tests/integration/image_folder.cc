@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -11,26 +12,36 @@
 namespace jige::integration {
 namespace {
 
-constexpr const char* kTemplate =
-    "{{ bos_token }}{% for m in messages %}"
-    "{% if m.role == 'assistant' %}{{ m.content }}{{ eos_token }}"
-    "{% elif m.content is string %}{{ m.content }}"
-    "{% else %}{% for part in m.content %}"
-    "{% if part.type == 'image' %}[IMG]{% else %}{{ part.text }}{% endif %}"
-    "{% endfor %}{% endif %}{% endfor %}";
+// What a folder is made of: a recorded model, what a template writes for an image, and its tokens.
+struct ImageFolder {
+  std::string source;
+  std::string image;
+  std::array<std::string, 3> tokens;  // from 92 on, of which the first stands for an image
+};
+
+std::string template_of(const ImageFolder& made) {
+  return "{{ bos_token }}{% for m in messages %}"
+         "{% if m.role == 'assistant' %}{{ m.content }}{{ eos_token }}"
+         "{% elif m.content is string %}{{ m.content }}"
+         "{% else %}{% for part in m.content %}"
+         "{% if part.type == 'image' %}" +
+         made.image +
+         "{% else %}{{ part.text }}{% endif %}"
+         "{% endfor %}{% endif %}{% endfor %}";
+}
 
 Json special_token(int id, const std::string& content) {
   return {{"id", id},        {"content", content},  {"single_word", false}, {"lstrip", false},
           {"rstrip", false}, {"normalized", false}, {"special", true}};
 }
 
-Json tokenizer_json() {
+Json tokenizer_json(const ImageFolder& made) {
   Json vocabulary = {{"<unk>", 0}, {"<s>", 1}, {"</s>", 2}, {"\u0120", 3}};
   for (char c = '!'; c < 'y'; ++c) vocabulary[std::string(1, c)] = c - '!' + 4;
   vocabulary["|"] = 95;
-  Json added = {special_token(0, "<unk>"),        special_token(1, "<s>"),
-                special_token(2, "</s>"),         special_token(92, "[IMG]"),
-                special_token(93, "[IMG_BREAK]"), special_token(94, "[IMG_END]")};
+  Json added = {special_token(0, "<unk>"),         special_token(1, "<s>"),
+                special_token(2, "</s>"),          special_token(92, made.tokens[0]),
+                special_token(93, made.tokens[1]), special_token(94, made.tokens[2])};
   const Json bytes = {{"type", "ByteLevel"},
                       {"add_prefix_space", false},
                       {"trim_offsets", true},
@@ -55,19 +66,32 @@ Json tokenizer_json() {
             {"merges", Json::array()}}}};
 }
 
+void write_folder(const std::string& folder, const ImageFolder& made) {
+  const std::string source =
+      std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/image_towers/" + made.source + "/";
+  for (const char* name :
+       {"config.json", "model.safetensors", "preprocessor_config.json", "processor_config.json"}) {
+    if (!std::filesystem::exists(source + name)) continue;
+    std::filesystem::copy_file(source + name, folder + "/" + name);
+  }
+  write_text(folder + "/tokenizer.json", dump_json(tokenizer_json(made)));
+  write_text(folder + "/tokenizer_config.json", dump_json({{"bos_token", "<s>"},
+                                                           {"eos_token", "</s>"},
+                                                           {"chat_template", template_of(made)}}));
+}
+
 }  // namespace
 
 void write_image_folder(const std::string& folder) {
-  const std::string source =
-      std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/image_towers/mistral3/";
-  for (const char* name :
-       {"config.json", "model.safetensors", "preprocessor_config.json", "processor_config.json"}) {
-    std::filesystem::copy_file(source + name, folder + "/" + name);
-  }
-  write_text(folder + "/tokenizer.json", dump_json(tokenizer_json()));
-  write_text(
-      folder + "/tokenizer_config.json",
-      dump_json({{"bos_token", "<s>"}, {"eos_token", "</s>"}, {"chat_template", kTemplate}}));
+  write_folder(
+      folder,
+      {.source = "mistral3", .image = "[IMG]", .tokens = {"[IMG]", "[IMG_BREAK]", "[IMG_END]"}});
+}
+
+void write_qwen_image_folder(const std::string& folder) {
+  write_folder(folder, {.source = "qwen2_5_vl",
+                        .image = "<|vision_start|><|image_pad|><|vision_end|>",
+                        .tokens = {"<|image_pad|>", "<|vision_start|>", "<|vision_end|>"}});
 }
 
 std::string picture_file(const std::string& name) {

@@ -12,6 +12,9 @@ namespace jige::integration {
 // "[IMG_END]" at its end. Letters y and z and "{" are not in its vocabulary.
 void write_image_folder(const std::string& folder);
 
+// The same of a Qwen2.5-VL, where an image has a token before its rows and one behind them.
+void write_qwen_image_folder(const std::string& folder);
+
 // A picture of tests/fixtures/images.
 std::string picture_file(const std::string& name);
 

@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 
 class Images : public ::testing::Test {
  protected:
-  Images() { write_image_folder(folder_.path()); }
+  explicit Images(void (*write)(const std::string&) = write_image_folder) { write(folder_.path()); }
 
   Outcome generate(const std::vector<std::string>& more) {
     return run_with({"generate", folder_.path(), "--max-new-tokens", "8", "--ignore-eos"}, more);
@@ -103,6 +103,35 @@ TEST_F(Images, AChatTakesThemForItsNextMessage) {
   EXPECT_EQ(missing.exit_code, 0);
   EXPECT_THAT(missing.err, HasSubstr("none.png"));
   EXPECT_EQ(missing.json_lines()[0]["content"], again[0]["content"]);
+}
+
+class QwenImages : public Images {
+ protected:
+  QwenImages() : Images(write_qwen_image_folder) {}
+};
+
+// Whose rows have places by line and column.
+TEST_F(QwenImages, AreAnsweredAboutLikeOthers) {
+  const auto [plain, plain_tokens] = answer({});
+  const auto [text, tokens] = answer({"rgb8.png"});  // 13 x 9, seen as 24 x 16
+  EXPECT_EQ(tokens, plain_tokens + 2 + 3 * 2);
+  EXPECT_NE(text, plain);
+  const auto both = answer({"rgb8.png", "sampled420.jpg"});
+  EXPECT_EQ(both.second, tokens + answer({"sampled420.jpg"}).second - plain_tokens);
+  EXPECT_NE(answer({"sampled420.jpg", "rgb8.png"}).first, both.first);
+  EXPECT_EQ(answer({"rgb8.png"}, {"--chat", "--threads", "1"}).first, text);
+  expect_error(generate({"-p", "What is it?", "--image", picture_file("rgb8.png")}), 2,
+               {"<|image_pad|>", "for 0 images and 1 came"});
+}
+
+TEST_F(QwenImages, StayInTheCacheOfAChat) {
+  const JsonLines answers =
+      run_jige({"chat", folder_.path(), "--temperature", "0", "--max-new-tokens", "6", "--json"},
+               "/image " + picture_file("rgb8.png") + "\nWhat is it?\nAnd now?\n")
+          .json_lines();
+  ASSERT_EQ(answers.size(), 2u);
+  EXPECT_EQ(answers[0]["stats"]["prompt_tokens"], answer({"rgb8.png"}).second);
+  EXPECT_GE(answers[1]["stats"]["reused_tokens"], answers[0]["stats"]["prompt_tokens"]);
 }
 
 }  // namespace

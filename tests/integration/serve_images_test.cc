@@ -51,7 +51,9 @@ std::string text_of(const Json& answer) { return answer["choices"][0]["message"]
 
 class ServeImages : public ::testing::Test {
  protected:
-  ServeImages() { write_image_folder(folder_.path()); }
+  explicit ServeImages(void (*write)(const std::string&) = write_image_folder) {
+    write(folder_.path());
+  }
 
   // What `generate` says to a picture and a text.
   std::string generated(const std::string& picture) const {
@@ -73,6 +75,24 @@ TEST_F(ServeImages, AreAnsweredAsByGenerate) {
   for (const char* picture : {kPicture, "sampled420.jpg"}) {
     const Json answer = answer_to(server, greedy_chat({user_turn(picture, "What is it?")}));
     EXPECT_EQ(text_of(answer), generated(picture));
+  }
+}
+
+class ServeQwenImages : public ServeImages {
+ protected:
+  ServeQwenImages() : ServeImages(write_qwen_image_folder) {}
+};
+
+TEST_F(ServeQwenImages, AreAnsweredAsByGenerateAndKnownInTheNextTurn) {
+  const Serving server({folder_.path()});
+  for (const char* picture : {kPicture, "sampled420.jpg"}) {
+    Json messages = {user_turn(picture, "What is it?")};
+    const Json answer = answer_to(server, greedy_chat(messages));
+    EXPECT_EQ(text_of(answer), generated(picture));
+    messages.push_back({{"role", "assistant"}, {"content", text_of(answer)}});
+    messages.push_back({{"role", "user"}, {"content", "And now?"}});
+    const Json second = answer_to(server, greedy_chat(messages));
+    EXPECT_GT(second["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
   }
 }
 

@@ -49,8 +49,8 @@ Status ServeImages::load(const std::string& folder, const text::Tokenizer& token
   }
   if (!*tower) return {};
   const formats::ImageConfig& config = (*tower)->config();
-  const int64_t largest =
-      (*tower)->rows_max() * config.text_width * static_cast<int64_t>(sizeof(float));
+  const int64_t largest = (*tower)->rows_max() * config.levels() * config.text_width *
+                          static_cast<int64_t>(sizeof(float));
   if (options.rows_bytes_max < largest) {
     return fail(Code::kInvalidArgument,
                 "--image-memory {}: the rows of one image may take {}; give more, or --no-images",

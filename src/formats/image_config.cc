@@ -16,7 +16,7 @@ namespace jige::formats {
 namespace {
 
 constexpr const ImageFamilyRules* kImageFamilies[] = {&kPixtralImages, &kGemma3Images,
-                                                      &kQwen25Images};
+                                                      &kQwen25Images, &kQwen3Images};
 
 const ImageFamilyRules* find_rules(const Json& config) {
   const auto* const found = std::ranges::find_if(

@@ -14,6 +14,7 @@
 
 #include <array>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,9 +37,9 @@ inline constexpr int64_t kImagePatchSizeMax = 256;
 inline constexpr int64_t kImageMergeMax = 16;
 
 // kPixtral: of Mistral 3 and Pixtral 12B (image_config_pixtral.cc). kGemma3: SigLIP, whose images
-// have one size and rows that see each other (image_config_gemma3.cc). kQwen25: of Qwen2.5-VL
-// (image_config_qwen.cc).
-enum class ImageFamily { kPixtral, kGemma3, kQwen25 };
+// have one size and rows that see each other (image_config_gemma3.cc). kQwen25, kQwen3: of
+// Qwen2.5-VL and of Qwen3-VL and what came after it (image_config_qwen.cc).
+enum class ImageFamily { kPixtral, kGemma3, kQwen25, kQwen3 };
 
 enum class ImageResampling { kNearest, kLanczos, kBilinear, kBicubic };
 
@@ -63,6 +64,11 @@ struct ImageConfig {
   int64_t window = 0;
   std::vector<uint8_t> layer_has_window;
   int64_t frames = 1;  // whose pixels a patch has: those of an image are the same
+  // Of a square of learned positions that is stretched over an image; 0: there is none.
+  int64_t positions_side = 0;
+  // Layers of the tower behind which an image has rows, too, besides those at its end: they are
+  // added behind the first layers of the language model.
+  std::vector<int64_t> deep_layers;
   // Of each pair of columns that turn of the language model's heads: by which of time (0), line (1)
   // and column (2) it does; empty: by the index of the token.
   std::vector<uint8_t> pair_places;
@@ -88,6 +94,8 @@ struct ImageConfig {
   int32_t open_id = -1;
 
   int64_t step() const { return patch_size * merge; }
+  // How many rows of the language model's width each row of an image has.
+  int64_t levels() const { return 1 + std::ssize(deep_layers); }
   // Of the largest image.
   int64_t patches_max() const;
   int64_t rows_max() const { return patches_max() / (merge * merge); }

@@ -1,12 +1,14 @@
-// Qwen2.5-VL: an image gets sides that are multiples of a step, by the area that it has and may
-// have, as near to its shape as they can be. Its rows stand in the prompt line by line, in place of
-// one token that the chat template puts between two others; in the language model they have places
-// by line and column (ImageConfig::pair_places).
+// Qwen2.5-VL, Qwen3-VL and Qwen3.5: an image gets sides that are multiples of a step, by the area
+// that it has and may have, as near to its shape as they can be. Its rows stand in the prompt line
+// by line, in place of one token that the chat template puts between two others; in the language
+// model they have places by line and column (ImageConfig::pair_places).
 //
 // Patches have the pixels of two frames of a video; those of an image are the same. Layers of the
-// tower see windows of rows of the language model, but for some that see all.
+// tower of Qwen2.5-VL see windows of rows of the language model, but for some that see all. Those
+// of Qwen3-VL have learned positions besides, and an image has rows behind some of them, too.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -18,6 +20,8 @@ namespace jige::formats {
 namespace {
 
 constexpr const char* kQwen25Type = "qwen2_5_vl";
+constexpr const char* kQwen3Types[] = {"qwen3_vl", "qwen3_5", "qwen3_5_moe"};
+constexpr int64_t kPositionsMax = int64_t{1} << 16;
 constexpr double kQwenNormEps = 1e-6;
 constexpr int64_t kQwenPlaceholder = 151655;
 constexpr int64_t kFramesMax = 16;
@@ -25,6 +29,7 @@ constexpr int64_t kPixelsUsualMin = 56 * 56;
 constexpr int64_t kPixelsUsualMax = 28 * 28 * 1280;
 constexpr int64_t kPixelsMost = int64_t{1} << 24;
 constexpr int32_t kSidesRatioMax = 200;
+constexpr size_t kSectionsMax = 64;
 constexpr const char* kSections = "mrope_section";
 
 // The fields of a tower under the names that most families have for them.
@@ -65,8 +70,35 @@ Result<std::vector<int64_t>> get_numbers(const Json& object, const char* field,
   return numbers;
 }
 
-// By which of time, line and column each pair of a head turns: those of a section by one of them,
-// the sections in turns.
+// Each section has pairs that turn by one of time, line and column, in turns.
+std::vector<uint8_t> places_in_sections(const std::vector<int64_t>& sections) {
+  std::vector<uint8_t> places;
+  for (size_t i = 0; i < sections.size(); ++i) {
+    places.insert(places.end(), static_cast<size_t>(sections[i]), static_cast<uint8_t>(i % 3));
+  }
+  return places;
+}
+
+// Pairs turn by time, line and column in turns, up to so many of a line and of a column; the others
+// by time.
+std::vector<uint8_t> interleaved_places(const std::vector<int64_t>& sections) {
+  std::vector<uint8_t> places = places_in_sections(sections);
+  for (size_t i = 0; i < places.size(); ++i) {
+    const size_t by = i % 3;
+    const bool within = by < sections.size() && std::cmp_less(i, 3 * sections[by]);
+    places[i] = within ? static_cast<uint8_t>(by) : 0;
+  }
+  return places;
+}
+
+// By which of time, line and column each pair of a head turns.
+// Where config.json says nothing.
+std::vector<int64_t> usual_sections(const Json& config) {
+  if (is_of_type(config, kQwen25Type)) return {16, 24, 24};
+  const bool newer = is_of_type(config, "qwen3_5") || is_of_type(config, "qwen3_5_moe");
+  return newer ? std::vector<int64_t>{11, 11, 10} : std::vector<int64_t>{24, 20, 20};
+}
+
 Status parse_pair_places(const Json& config, const ModelConfig& language, ImageConfig& out,
                          const std::string& where) {
   JIGE_TRY(const Json inner, object_of(config, "text_config", where));
@@ -75,11 +107,13 @@ Status parse_pair_places(const Json& config, const ModelConfig& language, ImageC
   JIGE_TRY(const Json older, object_of(text, "rope_scaling", where));
   const Json& rope = newer.contains(kSections) ? newer : older;
   JIGE_TRY(const std::vector<int64_t> sections,
-           get_numbers(rope, kSections, {16, 24, 24}, {0, kHeadDimMax}, where));
-  for (size_t i = 0; i < sections.size(); ++i) {
-    out.pair_places.insert(out.pair_places.end(), static_cast<size_t>(sections[i]),
-                           static_cast<uint8_t>(i % 3));
+           get_numbers(rope, kSections, usual_sections(config), {0, kHeadDimMax}, where));
+  if (sections.size() > kSectionsMax) {
+    return fail(Code::kCorrupt, "{}: field \"{}\" has {} numbers; at most {}", where, kSections,
+                sections.size(), kSectionsMax);
   }
+  out.pair_places = out.family == ImageFamily::kQwen3 ? interleaved_places(sections)
+                                                      : places_in_sections(sections);
   const int64_t columns = language.rotary_dim > 0 ? language.rotary_dim : language.head_dim;
   if (std::ssize(out.pair_places) == columns / 2) return {};
   return fail(Code::kCorrupt, "{}: field \"{}\" is of {} pairs of columns; heads have {}", where,
@@ -103,24 +137,54 @@ Status parse_tower_windows(const Json& vision, ImageConfig& out, const std::stri
   return {};
 }
 
+// What a tower of Qwen3-VL has in place of windows.
+Status parse_deep_layers(const Json& vision, bool has_deep_layers, ImageConfig& out,
+                         const std::string& where) {
+  const std::pair range{int64_t{1}, kPositionsMax};
+  JIGE_TRY(const int64_t positions,
+           get_within(vision, "num_position_embeddings", 2304, range, where));
+  out.positions_side = static_cast<int64_t>(std::sqrt(static_cast<double>(positions)));
+  if (out.positions_side * out.positions_side != positions) {
+    return fail(Code::kCorrupt, "{}: field \"num_position_embeddings\" is {}, which is no square",
+                where, positions);
+  }
+  if (!has_deep_layers) return {};
+  const std::pair layers{int64_t{0}, out.tower.layer_count - 1};
+  JIGE_TRY(out.deep_layers,
+           get_numbers(vision, "deepstack_visual_indexes", {8, 16, 24}, layers, where));
+  if (std::ranges::adjacent_find(out.deep_layers, std::greater_equal<>()) !=
+      out.deep_layers.end()) {
+    return fail(Code::kUnsupported, "{}: layers of \"deepstack_visual_indexes\" do not ascend",
+                where);
+  }
+  return {};
+}
+
 Status parse_qwen_tower(const Json& vision, ImageConfig& out, const std::string& where) {
+  const bool newer = out.family == ImageFamily::kQwen3;
   ModelConfig& tower = out.tower;
-  JIGE_DO(parse_tower_sizes(with_usual_tower_names(vision),
-                            {.width = 3584, .layers = 32, .heads = 16, .ffn = 3420}, tower, where));
+  const UsualTower usual = newer
+                               ? UsualTower{.width = 1152, .layers = 27, .heads = 16, .ffn = 4304}
+                               : UsualTower{.width = 3584, .layers = 32, .heads = 16, .ffn = 3420};
+  JIGE_DO(parse_tower_sizes(with_usual_tower_names(vision), usual, tower, where));
   JIGE_TRY(tower.rope.theta, get_tower_theta(vision, where));
+  tower.norm = newer ? NormKind::kLayer : NormKind::kRms;
   tower.norm_eps = kQwenNormEps;
   tower.looks_ahead = true;
   tower.qkv_bias = tower.output_bias = tower.mlp_bias = true;
-  JIGE_TRY(const std::string activation, get_string_or(vision, "hidden_act", "silu", where));
-  if (activation != "silu") return refused_value(where, "hidden_act", activation, "silu");
-  JIGE_TRY(out.patch_size, get_square(vision, "patch_size", 14, kImagePatchSizeMax, where));
+  tower.activation = newer ? ActivationKind::kGeluTanh : ActivationKind::kSwiGlu;
+  const std::string known = newer ? "gelu_pytorch_tanh" : "silu";
+  JIGE_TRY(const std::string activation, get_string_or(vision, "hidden_act", known, where));
+  if (activation != known) return refused_value(where, "hidden_act", activation, known);
+  JIGE_TRY(out.patch_size,
+           get_square(vision, "patch_size", newer ? 16 : 14, kImagePatchSizeMax, where));
   JIGE_TRY(out.merge, get_within(vision, "spatial_merge_size", 2, {1, kImageMergeMax}, where));
   JIGE_TRY(out.frames, get_within(vision, "temporal_patch_size", 2, {1, kFramesMax}, where));
   if (out.merge * out.merge * tower.hidden_size > kFfnMax) {
     return fail(Code::kCorrupt, "{}: {} x {} patches of width {} are more than {} columns", where,
                 out.merge, out.merge, tower.hidden_size, kFfnMax);
   }
-  return parse_tower_windows(vision, out, where);
+  return {};
 }
 
 // What the processor takes for sizes of the model must be these.
@@ -153,6 +217,12 @@ Status parse_areas(const Json& pixels, ImageConfig& out, const std::string& wher
               out.pixels_min, out.pixels_max);
 }
 
+bool has_qwen3(const Json& config) {
+  const bool known =
+      std::ranges::any_of(kQwen3Types, [&](const char* type) { return is_of_type(config, type); });
+  return known && find_field(config, "vision_config");
+}
+
 bool has_qwen25(const Json& config) {
   return is_of_type(config, kQwen25Type) && find_field(config, "vision_config");
 }
@@ -162,6 +232,12 @@ Status parse_qwen(const ImageFiles& files, ImageConfig& out) {
   JIGE_TRY(const ModelConfig language, parse_model_config(files.config, where));
   JIGE_TRY(const Json vision, object_of(files.config, "vision_config", where));
   JIGE_DO(parse_qwen_tower(vision, out, where));
+  if (out.family == ImageFamily::kQwen3) {
+    const bool deep = is_of_type(files.config, "qwen3_vl");
+    JIGE_DO(parse_deep_layers(vision, deep, out, where));
+  } else {
+    JIGE_DO(parse_tower_windows(vision, out, where));
+  }
   JIGE_DO(parse_pair_places(files.config, language, out, where));
   out.tower.quantised = language.quantised;
   JIGE_TRY(out.text_width,
@@ -235,14 +311,19 @@ std::vector<int32_t> qwen_tokens(const ImageConfig& /*config*/, const ImageLayou
   return std::vector<int32_t>(static_cast<size_t>(layout.row_count()), kImageRow);
 }
 
+constexpr ImageFamilyRules qwen_rules(ImageFamily family, bool (*has)(const Json&)) {
+  return {.family = family,
+          .has = has,
+          .parse = parse_qwen,
+          .find_tokens = find_qwen_tokens,
+          .layout = qwen_layout,
+          .tokens = qwen_tokens,
+          .patches_max = qwen_patches_max};
+}
+
 }  // namespace
 
-const ImageFamilyRules kQwen25Images = {.family = ImageFamily::kQwen25,
-                                        .has = has_qwen25,
-                                        .parse = parse_qwen,
-                                        .find_tokens = find_qwen_tokens,
-                                        .layout = qwen_layout,
-                                        .tokens = qwen_tokens,
-                                        .patches_max = qwen_patches_max};
+const ImageFamilyRules kQwen25Images = qwen_rules(ImageFamily::kQwen25, has_qwen25);
+const ImageFamilyRules kQwen3Images = qwen_rules(ImageFamily::kQwen3, has_qwen3);
 
 }  // namespace jige::formats

@@ -126,6 +126,87 @@ TEST(QwenImages, MaySayTheSameInNewerFields) {
   EXPECT_EQ(newer.config_of().pixels_min, 56 * 56);
 }
 
+// The files of Qwen3-VL 4B.
+QwenFiles qwen3_files() {
+  QwenFiles files;
+  files.config = {
+      {"model_type", "qwen3_vl"},
+      {"image_token_id", 151655},
+      {"tie_word_embeddings", true},
+      {"text_config",
+       {{"model_type", "qwen3_vl_text"},
+        {"head_dim", 128},
+        {"hidden_size", 2560},
+        {"intermediate_size", 9728},
+        {"max_position_embeddings", 262144},
+        {"num_attention_heads", 32},
+        {"num_hidden_layers", 36},
+        {"num_key_value_heads", 8},
+        {"rope_scaling",
+         {{"mrope_interleaved", true}, {"mrope_section", {24, 20, 20}}, {"rope_type", "default"}}},
+        {"rope_theta", 5000000},
+        {"vocab_size", 151936}}},
+      {"vision_config",
+       {{"deepstack_visual_indexes", {5, 11, 17}},
+        {"depth", 24},
+        {"hidden_act", "gelu_pytorch_tanh"},
+        {"hidden_size", 1024},
+        {"in_channels", 3},
+        {"intermediate_size", 4096},
+        {"model_type", "qwen3_vl"},
+        {"num_heads", 16},
+        {"num_position_embeddings", 2304},
+        {"out_hidden_size", 2560},
+        {"patch_size", 16},
+        {"spatial_merge_size", 2},
+        {"temporal_patch_size", 2}}}};
+  files.pixels = {{"size", {{"longest_edge", 16777216}, {"shortest_edge", 65536}}},
+                  {"patch_size", 16},
+                  {"temporal_patch_size", 2},
+                  {"merge_size", 2},
+                  {"image_mean", {0.5, 0.5, 0.5}},
+                  {"image_std", {0.5, 0.5, 0.5}}};
+  return files;
+}
+
+TEST(QwenImages, ArePublishedForQwen3Vl) {
+  const ImageConfig config = qwen3_files().config_of();
+  EXPECT_EQ(config.family, ImageFamily::kQwen3);
+  EXPECT_EQ(config.tower.layer_count, 24);
+  EXPECT_EQ(config.tower.norm, NormKind::kLayer);
+  EXPECT_EQ(config.tower.activation, ActivationKind::kGeluTanh);
+  EXPECT_EQ(config.positions_side, 48);
+  EXPECT_THAT(config.deep_layers, ElementsAre(5, 11, 17));
+  EXPECT_EQ(config.levels(), 4);
+  EXPECT_EQ(config.window, 0);
+  EXPECT_EQ(config.text_width, 2560);
+  EXPECT_EQ(config.pixels_min, 65536);
+  EXPECT_EQ(config.rows_max(), 16384);
+  // Time, line and column in turns, up to the twentieth of each; the last ones by time.
+  EXPECT_EQ(config.pair_places.size(), 64u);
+  EXPECT_EQ(std::ranges::count(config.pair_places, 0), 24);
+  EXPECT_EQ(std::ranges::count(config.pair_places, 1), 20);
+  EXPECT_EQ(config.pair_places[0], 0);
+  EXPECT_EQ(config.pair_places[1], 1);
+  EXPECT_EQ(config.pair_places[59], 2);
+  EXPECT_EQ(config.pair_places[61], 0);
+}
+
+TEST(QwenImages, OfQwen3VlThatContradictThemselvesAreRefused) {
+  const QwenFiles files = qwen3_files();
+  using ::testing::HasSubstr;
+  const std::string at = "/vision_config/";
+  EXPECT_THAT(files.refusal(at + "num_position_embeddings", 2305), HasSubstr("no square"));
+  EXPECT_THAT(files.refusal(at + "deepstack_visual_indexes", {5, 24}),
+              HasSubstr("deepstack_visual_indexes"));
+  EXPECT_THAT(files.refusal(at + "deepstack_visual_indexes", {5, 5}), HasSubstr("ascend"));
+  EXPECT_THAT(files.refusal(at + "hidden_act", "silu"), HasSubstr("gelu_pytorch_tanh"));
+  EXPECT_THAT(files.refusal("/text_config/rope_scaling/mrope_section", {24, 20, 19}),
+              HasSubstr("63 pairs"));
+  EXPECT_THAT(files.refusal("/text_config/rope_scaling/mrope_section", std::vector<int>(65, 1)),
+              HasSubstr("65 numbers"));
+}
+
 TEST(QwenImages, WithoutATowerAreNone) {
   QwenFiles files;
   files.config.erase("vision_config");

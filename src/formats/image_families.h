@@ -31,6 +31,7 @@ struct ImageFamilyRules {
 extern const ImageFamilyRules kPixtralImages;  // image_config_pixtral.cc
 extern const ImageFamilyRules kGemma3Images;   // image_config_gemma3.cc
 extern const ImageFamilyRules kQwen25Images;   // image_config_qwen.cc
+extern const ImageFamilyRules kQwen3Images;    // the same
 
 // The id of a token by its name. Fails with kCorrupt where the tokenizer has none.
 Result<int32_t> find_image_token(const text::Tokenizer& tokenizer, const std::string& name);

@@ -1,5 +1,6 @@
 // A prompt with pictures against transformers: tower and language model together
 // (tests/tools/record_image_towers.py).
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -18,22 +19,49 @@ std::string image_folder(const std::string& name) {
   return std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/image_towers/" + name;
 }
 
-// The rows of the pictures of a prompt, from files.
-std::vector<float> rows_of_pictures(ImageTower& tower, const formats::SafetensorsFile& recorded) {
-  std::vector<float> rows;
-  const TensorView pictures = value_of(recorded.view("images"));
-  for (int64_t i = 0; i < pictures.count(); ++i) {
-    const auto pixels =
-        value_of(recorded.view("image." + std::to_string(pictures.as<int32_t>()[i])));
-    const auto* bytes = pixels.as<uint8_t>();
-    const images::Image image{static_cast<int32_t>(pixels.shape[1]),
-                              static_cast<int32_t>(pixels.shape[0]),
-                              {bytes, bytes + pixels.count()}};
-    const std::vector<float> more = value_of(tower.encode(image));
-    rows.insert(rows.end(), more.begin(), more.end());
+// The rows of the pictures of a prompt, in their order.
+class PictureRows {
+ public:
+  PictureRows(ImageTower& tower, const formats::SafetensorsFile& recorded)
+      : width_(tower.width()), levels_(tower.config().levels()) {
+    const TensorView pictures = value_of(recorded.view("images"));
+    for (int64_t i = 0; i < pictures.count(); ++i) {
+      const auto pixels =
+          value_of(recorded.view("image." + std::to_string(pictures.as<int32_t>()[i])));
+      const auto* bytes = pixels.as<uint8_t>();
+      const images::Image image{static_cast<int32_t>(pixels.shape[1]),
+                                static_cast<int32_t>(pixels.shape[0]),
+                                {bytes, bytes + pixels.count()}};
+      values_.push_back(value_of(tower.encode(image)));
+    }
   }
-  return rows;
-}
+
+  // The next one, for this row of a forward.
+  GivenRow next(size_t row) {
+    const std::vector<float>& values = values_.at(picture_);
+    const int64_t level = std::ssize(values) / levels_;
+    GivenRow given{static_cast<int32_t>(row), values.data() + at_};
+    if (levels_ > 1) {
+      given.deep = given.values + level;
+      given.deep_stride = level;
+      given.deep_count = static_cast<int32_t>(levels_) - 1;
+    }
+    at_ += width_;
+    if (at_ == level) {
+      at_ = 0;
+      ++picture_;
+    }
+    return given;
+  }
+  void begin() { picture_ = static_cast<size_t>(at_ = 0); }
+  bool at_end() const { return picture_ == values_.size(); }
+
+ private:
+  int64_t width_, levels_;
+  std::vector<std::vector<float>> values_;
+  size_t picture_ = 0;
+  int64_t at_ = 0;
+};
 
 // Where the pictures' rows stand in a prompt, of a model that turns by their places.
 std::vector<ImageGrid> grids_of_pictures(const formats::ImageConfig& config,
@@ -54,8 +82,9 @@ std::vector<ImageGrid> grids_of_pictures(const formats::ImageConfig& config,
   return grids;
 }
 
-constexpr const char* kImageModels[] = {"mistral3",    "mistral3_silu", "pixtral",       "gemma3",
-                                        "gemma3_wide", "qwen2_5_vl",    "qwen2_5_vl_new"};
+constexpr const char* kImageModels[] = {"mistral3",       "mistral3_silu", "pixtral",
+                                        "gemma3",         "gemma3_wide",   "qwen2_5_vl",
+                                        "qwen2_5_vl_new", "qwen3_vl",      "qwen3_5"};
 
 TEST(ImagePlaces, AreThoseOfTransformers) {
   int checked = 0;
@@ -79,6 +108,23 @@ TEST(ImagePlaces, AreThoseOfTransformers) {
   EXPECT_GE(checked, 2);
 }
 
+TEST(ImagePlaces, AreNotThoseOfModelsThatTurnOtherwise) {
+  CpuDevice device({.thread_count = 1});
+  const auto refusal = [&](const std::string& name, PairPlaces pairs) {
+    const auto model = value_of(InferenceModel::load(testing::fixture(name), device, {}));
+    const Status status = model->turn_by_places(std::move(pairs));
+    EXPECT_EQ(model->turns_by_places(), status.has_value());
+    return status ? std::string() : status.error().message;
+  };
+  using ::testing::HasSubstr;
+  EXPECT_EQ(refusal("qwen2_5_images", PairPlaces(4, 2)), "");
+  EXPECT_THAT(refusal("qwen2_5_images", PairPlaces(5, 0)), HasSubstr("5 pairs of columns"));
+  EXPECT_THAT(refusal("qwen2_5_images", PairPlaces(4, 3)), HasSubstr("4 pairs of columns"));
+  EXPECT_THAT(refusal("gemma3", PairPlaces(6, 0)), HasSubstr("several tables of them"));
+  EXPECT_THAT(refusal("deepseek_v2", PairPlaces(4, 0)), HasSubstr("several tables of them"));
+  EXPECT_THAT(refusal("gpt2", PairPlaces(4, 0)), HasSubstr("several tables of them"));
+}
+
 TEST(ImageLogits, AreThoseOfTransformersHoweverThePromptIsCut) {
   for (const std::string name : kImageModels) {
     const std::string folder = image_folder(name);
@@ -93,7 +139,7 @@ TEST(ImageLogits, AreThoseOfTransformersHoweverThePromptIsCut) {
                                                       .logit_rows_max = 128}));
     const auto recorded =
         value_of(formats::SafetensorsFile::open(folder + "/expected.safetensors"));
-    const std::vector<float> rows = rows_of_pictures(*tower, recorded);
+    PictureRows rows(*tower, recorded);
     std::vector<const ImagePlaces*> of_sequence;
     std::optional<ImagePlaces> places;
     if (!config->pair_places.empty()) {
@@ -106,7 +152,7 @@ TEST(ImageLogits, AreThoseOfTransformersHoweverThePromptIsCut) {
     const std::vector<int32_t> tokens(prompt.as<int32_t>(), prompt.as<int32_t>() + prompt.count());
     const std::vector<int32_t> blocks = {0, 1, 2, 3, 4, 5, 6, 7};
     for (const size_t piece : {size_t{128}, size_t{7}, size_t{1}}) {
-      const float* next = rows.data();
+      rows.begin();
       double most = 0;
       for (size_t done = 0, count = 0; done < tokens.size(); done += count) {
         count = std::min(piece, tokens.size() - done);
@@ -120,8 +166,7 @@ TEST(ImageLogits, AreThoseOfTransformersHoweverThePromptIsCut) {
         for (size_t i = 0; i < count; ++i) {
           if (!is_row(done + i)) continue;
           const auto row = static_cast<int64_t>(i);
-          given.push_back({static_cast<int32_t>(i), next});
-          next += config->text_width;
+          given.push_back(rows.next(i));
           if (!config->mutual_rows) continue;
           if (mutual.empty() || mutual.back().end != row) mutual.push_back({row, row});
           ++mutual.back().end;
@@ -144,7 +189,7 @@ TEST(ImageLogits, AreThoseOfTransformersHoweverThePromptIsCut) {
           most = std::max(most, std::abs(double{found[i]} - expected[i]));
         }
       }
-      EXPECT_EQ(next, rows.data() + rows.size()) << name << ": each row has its place";
+      EXPECT_TRUE(rows.at_end()) << name << ": each row has its place";
       EXPECT_LE(most, 1e-4) << name;
       RecordProperty(name, std::to_string(most));
     }

@@ -31,6 +31,7 @@ std::unique_ptr<const ImagePart> make_image_entry(const formats::ImageConfig& co
     case formats::ImageFamily::kGemma3:
       return std::make_unique<SiglipEntry>(config);
     case formats::ImageFamily::kQwen25:
+    case formats::ImageFamily::kQwen3:
       return std::make_unique<QwenEntry>(config);
     case formats::ImageFamily::kPixtral:
       break;
@@ -43,6 +44,7 @@ std::unique_ptr<const ImagePart> make_image_projector(const formats::ImageConfig
     case formats::ImageFamily::kGemma3:
       return std::make_unique<Gemma3Projector>(config);
     case formats::ImageFamily::kQwen25:
+    case formats::ImageFamily::kQwen3:
       return std::make_unique<QwenMerger>(config);
     case formats::ImageFamily::kPixtral:
       break;
@@ -69,7 +71,8 @@ LayerNames image_layer_names(const formats::ImageConfig& config, int64_t index) 
     case formats::ImageFamily::kGemma3:
       return siglip_layer_names(index);
     case formats::ImageFamily::kQwen25:
-      return qwen_layer_names(index);
+    case formats::ImageFamily::kQwen3:
+      return qwen_layer_names(config, index);
     case formats::ImageFamily::kPixtral:
       break;
   }

@@ -28,7 +28,9 @@ namespace jige::model {
 struct ImageTask {
   Stream& stream;
   DType compute = DType::kF32;
-  TensorView workspace;  // u8, workspace_bytes(T)
+  TensorView workspace;       // u8, workspace_bytes(T)
+  int64_t patch_columns = 1;  // of the image, for an entry
+  size_t level = 0;           // of its rows, for a projector (ImageConfig::levels)
 };
 
 class ImagePart {

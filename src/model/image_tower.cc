@@ -279,26 +279,43 @@ void ImageTower::put_angles(int64_t patch_columns, const ImageOrder& order) {
   }
 }
 
-Result<TensorView> ImageTower::run_layers(TensorView src, const ImageOrder& order,
-                                          const GoOn& go_on) {
+Status ImageTower::run_layers(TensorView src, const Reading& reading) {
   const int64_t patch_count = src.rows();
   Batch batch;
   batch.tokens = batch.positions = positions_.view().row_range(0, patch_count);
   const BlockContext context{
       .stream = *stream_, .compute = compute_, .workspace = workspace_.view()};
+  const std::vector<int64_t>& deep = config().deep_layers;
   for (size_t i = 0; i < parts_->layers().size(); ++i) {
     if (config().layer_has_window.empty() || config().layer_has_window[i] == 0) {
       batch.sequences = {{.row_begin = 0, .row_count = static_cast<int32_t>(patch_count)}};
     } else {
-      batch.sequences = order.windows;
+      batch.sequences = reading.order.windows;
     }
     const TensorView dst = other_stream(src);
     parts_->layers()[i]->forward(context, weights_[i + 1], batch, src, dst, {});
+    const auto level = std::ranges::find(deep, static_cast<int64_t>(i));
+    if (level != deep.end()) {
+      project(dst, static_cast<size_t>(level - deep.begin()) + 1, reading);
+    }
     stream_->synchronize();
-    JIGE_DO(may_go_on(go_on));
+    JIGE_DO(may_go_on(reading.go_on));
     src = dst;
   }
-  return src;
+  project(src, 0, reading);
+  stream_->synchronize();
+  return {};
+}
+
+void ImageTower::project(const TensorView& src, size_t level, const Reading& reading) {
+  const TensorView ordered = other_stream(src);
+  ops::select_rows(*stream_, ordered, src, reading.order.merged);
+  ImageTask task = reading.task;
+  task.level = level;
+  const int64_t row_count = src.rows() / (config().merge * config().merge);
+  float* const to = reading.rows.data() + static_cast<int64_t>(level) * row_count * width();
+  parts_->projector().forward(task, weights_.back(), ordered,
+                              TensorView::of(to, DType::kF32, Shape{row_count, width()}));
 }
 
 TensorView ImageTower::other_stream(const TensorView& rows) const {
@@ -317,21 +334,18 @@ Result<std::vector<float>> ImageTower::encode_patches(std::span<const float> pat
   put_angles(layout.token_columns * merge, order);
   const TensorView src = TensorView::of(const_cast<float*>(patches.data()), DType::kF32,
                                         Shape{patch_count, std::ssize(patches) / patch_count});
-  const ImageTask task{.stream = *stream_, .compute = compute_, .workspace = workspace_.view()};
+  const ImageTask task{.stream = *stream_,
+                       .compute = compute_,
+                       .workspace = workspace_.view(),
+                       .patch_columns = layout.token_columns * merge};
   TensorView first = streams_[0].view().row_range(0, patch_count);
   parts_->entry().forward(task, weights_.front(), src, first);
   if (!order.patches.empty()) {
     ops::select_rows(*stream_, other_stream(first), first, order.patches);
     first = other_stream(first);
   }
-  JIGE_TRY(const TensorView last, run_layers(first, order, go_on));
-  const TensorView ordered = other_stream(last);
-  ops::select_rows(*stream_, ordered, last, order.merged);
-  std::vector<float> rows(static_cast<size_t>(layout.row_count() * width()));
-  const Shape shape{layout.row_count(), width()};
-  parts_->projector().forward(task, weights_.back(), ordered,
-                              TensorView::of(rows.data(), DType::kF32, shape));
-  stream_->synchronize();
+  std::vector<float> rows(static_cast<size_t>(config().levels() * layout.row_count() * width()));
+  JIGE_DO(run_layers(first, {.order = order, .task = task, .rows = rows, .go_on = go_on}));
   return rows;
 }
 

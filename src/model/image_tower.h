@@ -102,9 +102,9 @@ class ImageTower {
   // Of an image that is read.
   int64_t rows_max() const { return rows_max_; }
 
-  // The rows of an image, [row_count, width] f32. `go_on` is asked between layers. Fails with what
-  // it gives, and with kInvalidArgument on an image without pixels, or of more than rows_max()
-  // rows.
+  // The rows of an image, [levels, row_count, width] f32. `go_on` is asked between layers. Fails
+  // with what it gives, and with kInvalidArgument on an image without pixels, or of more than
+  // rows_max() rows.
   Result<std::vector<float>> encode(const images::Image& image, const GoOn& go_on = {});
 
   // The same of the patches of an image that was resized, [patches, 3 p²] as images::patch_rows
@@ -122,8 +122,17 @@ class ImageTower {
   Status check_patches(std::span<const float> patches, const formats::ImageLayout& layout) const;
   // The angles of the patches of an image, a row each, as layers have them.
   void put_angles(int64_t patch_columns, const ImageOrder& order);
-  // The layers, for patches that stand in one of the streams; where they stand then.
-  Result<TensorView> run_layers(TensorView src, const ImageOrder& order, const GoOn& go_on);
+  // An image that is read.
+  struct Reading {
+    const ImageOrder& order;
+    const ImageTask& task;
+    std::span<float> rows;  // of all levels
+    const GoOn& go_on;
+  };
+  // The layers and the projector, for patches that stand in one of the streams.
+  Status run_layers(TensorView src, const Reading& reading);
+  // Makes the rows of a level of patches that stand in one of the streams; the other one changes.
+  void project(const TensorView& src, size_t level, const Reading& reading);
   // As many rows of the stream that these do not stand in.
   TensorView other_stream(const TensorView& rows) const;
 

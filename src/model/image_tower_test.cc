@@ -24,8 +24,9 @@ namespace {
 
 using testing::value_of;
 
-constexpr const char* kTowers[] = {"mistral3",    "mistral3_silu", "pixtral",       "gemma3",
-                                   "gemma3_wide", "qwen2_5_vl",    "qwen2_5_vl_new"};
+constexpr const char* kTowers[] = {"mistral3",       "mistral3_silu", "pixtral",
+                                   "gemma3",         "gemma3_wide",   "qwen2_5_vl",
+                                   "qwen2_5_vl_new", "qwen3_vl",      "qwen3_5"};
 constexpr int kPictures = 6;
 
 std::string tower_folder(const std::string& name) {
@@ -169,7 +170,7 @@ TEST(ImageTower, TakesExactlyThePlannedMemory) {
       const formats::ImageLayout layout{.token_rows = 1,
                                         .token_columns = static_cast<int32_t>(config.rows_max())};
       EXPECT_EQ(std::ssize(value_of(held.tower->encode_patches(patches, layout))),
-                config.rows_max() * held.tower->width());
+                config.levels() * config.rows_max() * held.tower->width());
       EXPECT_EQ(held.tower->peak_bytes(), cap);
       CpuDevice device;
       const auto refused = ImageTower::load(folder, config, device,

@@ -97,6 +97,11 @@ Result<InferenceSizes> inference_sizes(const InferenceOptions& options,
 struct GivenRow {
   int32_t row = 0;
   const float* values = nullptr;
+  // What is added to the row behind the first layers, one of them after the other: so many rows,
+  // each so many numbers behind the one before. Not where layers are elsewhere, or on a GPU.
+  const float* deep = nullptr;
+  int64_t deep_stride = 0;
+  int32_t deep_count = 0;
 };
 
 // The rows of one forward: sequence after sequence, each with consecutive positions from its
@@ -305,6 +310,8 @@ class InferenceModel {
   // Puts given rows on the stream, behind the embedding: those among rows of dst, whose first is
   // row_begin of the forward.
   void put_given(const TensorView& dst, int64_t row_begin);
+  // Puts on the stream what is added to given rows behind a layer, likewise.
+  void add_deep(const TensorView& dst, int64_t row_begin, int32_t layer);
   // Puts the work of a block on the stream.
   void run_block(size_t node, const Batch& batch, const TensorView& src, const TensorView& dst);
   // The blocks that are held here but the head, for rows that stand in the residual streams, `last`

@@ -87,6 +87,11 @@ Status InferenceModel::check_given(std::span<const GivenRow> given, int64_t row_
   for (const GivenRow& one : given) {
     JIGE_DO(check_range("a given row", one.row, least, row_count - 1));
     if (!one.values) return fail(Code::kInvalidArgument, "a given row has no values");
+    JIGE_DO(check_range("rows behind layers", one.deep_count, 0, config().layer_count));
+    if (one.deep_count > 0 && (!turns_by_places() || !one.deep)) {
+      return fail(Code::kUnsupported,
+                  "a given row has {} rows behind layers, which none takes here", one.deep_count);
+    }
     least = one.row + 1;
   }
   return {};

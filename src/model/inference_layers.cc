@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "model/inference.h"
+#include "ops/elementwise.h"
 #include "tensor/cuda_device.h"
 
 namespace jige::model {
@@ -99,6 +100,18 @@ void InferenceModel::put_given(const TensorView& dst, int64_t row_begin) {
   }
 }
 
+void InferenceModel::add_deep(const TensorView& dst, int64_t row_begin, int32_t layer) {
+  for (const GivenRow& given : given_) {
+    if (layer >= given.deep_count) continue;
+    const int64_t row = given.row - row_begin;
+    if (row < 0 || row >= dst.rows()) continue;
+    const TensorView place = dst.row_range(row, row + 1);
+    const TensorView values = TensorView::of(
+        const_cast<float*>(given.deep) + layer * given.deep_stride, DType::kF32, place.shape);
+    ops::add(*stream_, place, place, values);
+  }
+}
+
 TensorView InferenceModel::run_held(const Batch& batch, const Tensor& last, int64_t row_begin) {
   TensorView src;
   const size_t end = sizes_.layers.node_end(*architecture_);
@@ -107,6 +120,7 @@ TensorView InferenceModel::run_held(const Batch& batch, const Tensor& last, int6
     const TensorView dst = stream.view().row_range(row_begin, row_begin + batch.token_count());
     run_block(node, batch, src, dst);
     if (node == 0) put_given(dst, row_begin);
+    if (node > 0) add_deep(dst, row_begin, static_cast<int32_t>(node) - 1);
     src = dst;
   }
   return src;

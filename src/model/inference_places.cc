@@ -16,15 +16,15 @@ bool is_one_place(const TokenPlace& place) { return place[0] == place[1] && plac
 Status InferenceModel::turn_by_places(PairPlaces pairs) {
   const auto refused = [&](std::string_view why) {
     return fail(Code::kUnsupported,
-                "images stand in rows and columns of a {}'s angles, which {} do not have; run it "
-                "on a CPU, with all of its layers",
+                "heads of a {} turn by the lines and columns of images, for which {} have no way "
+                "yet; run it on a CPU, with all of its layers, or on text alone",
                 formats::family_name(config().family), why);
   };
   if (arena_.device().kind() != DeviceKind::kCpu) return refused("GPUs");
   if (beyond_ || !sizes_.layers.ends) return refused("layers on other machines");
   const TurnedColumns turned = turned_columns(config());
   if (config().latent.rank > 0 || turned.full == 0 || rope_columns(config()) != turned.full) {
-    return refused("layers with several tables");
+    return refused("models with several tables of them, or none,");
   }
   const bool known = std::ranges::all_of(pairs, [](uint8_t by) { return by < 3; });
   if (std::ssize(pairs) != turned.full / 2 || !known) {

@@ -106,6 +106,7 @@ struct Engine::Impl {
             .takes_mutual_rows = model.check_mutual_rows().has_value(),
             .forward_rows_max = model.sizes().batch_tokens_max,
             .turns_by_places = model.turns_by_places(),
+            .layer_count = model.config().layer_count,
             .token_types = model.config().token_types,
             .adapter_known =
                 request.adapter == model::kNoAdapter || model.has_adapter(request.adapter)};

@@ -21,7 +21,9 @@ using testing::random_request;
 using testing::sink_for;
 using testing::value_of;
 
-constexpr const char* kPlacesModel = "../image_towers/qwen2_5_vl";
+// The second one has rows of several levels, too, the third one layers with states.
+constexpr const char* kPlacesModels[] = {"../image_towers/qwen2_5_vl", "../image_towers/qwen3_vl",
+                                         "../image_towers/qwen3_5"};
 constexpr int32_t kPlacesVocab = 96;
 
 model::InferenceOptions places_options() {
@@ -32,10 +34,12 @@ model::InferenceOptions places_options() {
 }
 
 struct LoadedForPlaces : Loaded {
-  LoadedForPlaces() : Loaded(kPlacesModel, places_options()) {
-    const auto config = value_of(formats::load_image_config(testing::fixture(kPlacesModel)));
+  explicit LoadedForPlaces(const std::string& name) : Loaded(name, places_options()) {
+    const auto config = value_of(formats::load_image_config(testing::fixture(name)));
     EXPECT_TRUE(model->turn_by_places(config->pair_places));
+    levels = static_cast<int32_t>(config->levels());
   }
+  int32_t levels = 1;
 };
 
 struct Lines {
@@ -43,18 +47,20 @@ struct Lines {
 };
 
 // An image of random rows, the same each time for a number.
-GivenRowsRef image_of(int32_t number, Lines lines, int64_t width) {
+GivenRowsRef rows_in_lines(int32_t number, Lines lines, const LoadedForPlaces& loaded) {
+  const int64_t width = loaded.model->config().hidden_size;
   Rng rng(derive_key(static_cast<uint64_t>(number), "an image"));
   const int64_t count = int64_t{lines.rows} * lines.columns;
   std::vector<float> values;
-  for (int64_t i = 0; i < count * width; ++i) {
+  for (int64_t i = 0; i < loaded.levels * count * width; ++i) {
     values.push_back(static_cast<float>(rng.below(1000)) / 500 - 1);
   }
   return std::make_shared<GivenRows>(GivenRows{.first_id = kPlacesVocab + 100 * number,
                                                .token = 92,
                                                .count = count,
                                                .values = std::move(values),
-                                               .columns = lines.columns});
+                                               .columns = lines.columns,
+                                               .levels = loaded.levels});
 }
 
 void put_image(EngineRequest& request, const GivenRowsRef& image, size_t at) {
@@ -66,12 +72,13 @@ void put_image(EngineRequest& request, const GivenRowsRef& image, size_t at) {
 }
 
 // Some without an image, some with one or two of a few.
-std::vector<EngineRequest> random_prompts(uint64_t seed, int count, int64_t width) {
+std::vector<EngineRequest> prompts_with_images(uint64_t seed, int count,
+                                               const LoadedForPlaces& loaded) {
   constexpr Lines kShapes[] = {{2, 5}, {4, 3}, {1, 7}, {6, 1}};
   Rng rng(derive_key(seed, "images with places"));
   std::vector<GivenRowsRef> known;
   for (const Lines lines : kShapes) {
-    known.push_back(image_of(static_cast<int32_t>(known.size()), lines, width));
+    known.push_back(rows_in_lines(static_cast<int32_t>(known.size()), lines, loaded));
   }
   std::vector<EngineRequest> requests;
   for (int i = 0; i < count; ++i) {
@@ -88,22 +95,25 @@ std::vector<EngineRequest> random_prompts(uint64_t seed, int count, int64_t widt
 }
 
 TEST(EnginePlaces, HaveTheBitsOfRunningAlone) {
-  LoadedForPlaces loaded;
-  const std::vector<EngineRequest> requests =
-      random_prompts(1, 20, loaded.model->config().hidden_size);
-  std::vector<Outcome> expected;
-  for (const EngineRequest& request : requests) expected.push_back(alone(loaded, request));
   int64_t preemptions = 0, hits = 0;
-  for (const plan::ServePolicy policy : plan::kServePolicies) {
-    for (const int32_t batch_tokens : {7, 64}) {
-      const EngineStatus status =
-          testing::expect_outcomes(loaded, requests, expected,
-                                   {.policy = policy,
-                                    .admission = plan::Admission::kOptimistic,
-                                    .batch_tokens_max = batch_tokens,
-                                    .drafts = {.tokens_max = 3}});
-      preemptions += status.counters.preemptions;
-      hits += status.counters.prefix_hit_tokens;
+  for (const std::string name : kPlacesModels) {
+    SCOPED_TRACE(name);
+    LoadedForPlaces loaded(name);
+    const std::vector<EngineRequest> requests = prompts_with_images(1, 20, loaded);
+    std::vector<Outcome> expected;
+    for (const EngineRequest& request : requests) expected.push_back(alone(loaded, request));
+    const bool has_states = loaded.model->sizes().state_count > 0;
+    for (const plan::ServePolicy policy : plan::kServePolicies) {
+      for (const int32_t batch_tokens : {7, 64}) {
+        const EngineStatus status =
+            testing::expect_outcomes(loaded, requests, expected,
+                                     {.policy = policy,
+                                      .admission = plan::Admission::kOptimistic,
+                                      .batch_tokens_max = batch_tokens,
+                                      .drafts = {.tokens_max = has_states ? 0 : 3}});
+        preemptions += status.counters.preemptions;
+        hits += status.counters.prefix_hit_tokens;
+      }
     }
   }
   EXPECT_GT(preemptions, 0);
@@ -116,8 +126,8 @@ int32_t next_token(model::InferenceModel& model, const EngineRequest& request,
   const model::ImagePlaces places({grids.begin(), grids.end()});
   const model::ImagePlaces* const of_sequence = &places;
   std::vector<int32_t> tokens(ids.begin(), ids.end());
-  std::vector<model::GivenRow> given;
-  GivenTable(request.given, request.prompt).place(tokens, 0, given);
+  PlacedRows placed;
+  GivenTable(request.given, request.prompt).place(tokens, 0, placed);
   std::vector<int32_t> blocks(static_cast<size_t>(model.sizes().kv_block_count));
   std::iota(blocks.begin(), blocks.end(), 0);
   const ops::SequenceSpan sequence{.row_count = static_cast<int32_t>(tokens.size()),
@@ -126,47 +136,48 @@ int32_t next_token(model::InferenceModel& model, const EngineRequest& request,
   const auto logits = value_of(model.forward({.tokens = tokens,
                                               .sequences = std::span(&sequence, 1),
                                               .logit_rows = std::span(&last, 1),
-                                              .given = given,
+                                              .given = placed.given,
                                               .places = std::span(&of_sequence, 1)}));
   return static_cast<int32_t>(std::ranges::max_element(logits) - logits.begin());
 }
 
 TEST(GeneratorPlaces, AnswersGoOnFromWhereTheImagesEnd) {
-  LoadedForPlaces loaded;
-  const int64_t width = loaded.model->config().hidden_size;
-  for (const DraftOptions& drafts : {DraftOptions{.tokens_max = 0}, {.tokens_max = 3}}) {
-    EngineRequest request;
-    request.prompt = {1, 5, 17};
-    put_image(request, image_of(0, {2, 5}, width), 3);
-    request.prompt.push_back(40);
-    put_image(request, image_of(1, {4, 3}, width), request.prompt.size());
-    request.prompt.insert(request.prompt.end(), {41, 42});
-    const std::vector<model::ImageGrid> grids = {{3, 2, 5}, {14, 4, 3}};
-    Generator generator(*loaded.model, loaded.tokenizer);
-    GenerateOptions options{.tokens_max = 14, .chunk_tokens = 4, .drafts = drafts};
-    options.sampling.temperature = 0;
-    options.given = request.given;
-    const auto answer = value_of(generator.generate(request.prompt, options));
-    ASSERT_EQ(answer.tokens.size(), 14u);
-    std::vector<int32_t> ids = request.prompt;
-    for (const int32_t token : answer.tokens) {
-      EXPECT_EQ(next_token(*loaded.model, request, grids, ids), token) << ids.size();
-      ids.push_back(token);
+  for (const std::string name : kPlacesModels) {
+    SCOPED_TRACE(name);
+    LoadedForPlaces loaded(name);
+    for (const DraftOptions& drafts : {DraftOptions{.tokens_max = 0}, {.tokens_max = 3}}) {
+      EngineRequest request;
+      request.prompt = {1, 5, 17};
+      put_image(request, rows_in_lines(0, {2, 5}, loaded), 3);
+      request.prompt.push_back(40);
+      put_image(request, rows_in_lines(1, {4, 3}, loaded), request.prompt.size());
+      request.prompt.insert(request.prompt.end(), {41, 42});
+      const std::vector<model::ImageGrid> grids = {{3, 2, 5}, {14, 4, 3}};
+      Generator generator(*loaded.model, loaded.tokenizer);
+      GenerateOptions options{.tokens_max = 14, .chunk_tokens = 4, .drafts = drafts};
+      options.sampling.temperature = 0;
+      options.given = request.given;
+      const auto answer = value_of(generator.generate(request.prompt, options));
+      ASSERT_EQ(answer.tokens.size(), 14u);
+      std::vector<int32_t> ids = request.prompt;
+      for (const int32_t token : answer.tokens) {
+        EXPECT_EQ(next_token(*loaded.model, request, grids, ids), token) << ids.size();
+        ids.push_back(token);
+      }
     }
   }
 }
 
 TEST(EnginePlaces, ThatCannotBeAreRefusedBeforeTheyRun) {
-  LoadedForPlaces loaded;
+  LoadedForPlaces loaded(kPlacesModels[0]);
   const auto engine = value_of(Engine::create(*loaded.model, loaded.tokenizer, {}));
   const auto refusal = [](Engine& asked, const EngineRequest& request) {
     const auto id = asked.submit(request, sink_for(request));
     return id ? "" : id.error().message;
   };
-  const int64_t width = loaded.model->config().hidden_size;
   EngineRequest right;
   right.prompt.assign(9, 5);
-  put_image(right, image_of(0, {2, 5}, width), 3);
+  put_image(right, rows_in_lines(0, {2, 5}, loaded), 3);
   EXPECT_EQ(refusal(*engine, right), "");
   EngineRequest wrong = right;
   wrong.prompt.erase(wrong.prompt.begin() + 12);
@@ -186,7 +197,15 @@ TEST(EnginePlaces, ThatCannotBeAreRefusedBeforeTheyRun) {
   wrong.given = {std::make_shared<GivenRows>(uneven)};
   EXPECT_THAT(refusal(*engine, wrong), HasSubstr("a part of an image at 3"));
 
-  Loaded plain(kPlacesModel, places_options());
+  GivenRows deep = *right.given.front();
+  deep.levels = 2;
+  wrong.given = {std::make_shared<GivenRows>(deep)};
+  EXPECT_THAT(refusal(*engine, wrong), HasSubstr("20 given rows of"));
+  deep.levels = 4;
+  wrong.given = {std::make_shared<GivenRows>(deep)};
+  EXPECT_THAT(refusal(*engine, wrong), HasSubstr("the levels of given rows is 4"));
+
+  Loaded plain(kPlacesModels[0], places_options());
   const auto other = value_of(Engine::create(*plain.model, plain.tokenizer, {}));
   EXPECT_THAT(refusal(*other, right), HasSubstr("turns by no places"));
   const model::ImagePlaces places({{3, 2, 5}});

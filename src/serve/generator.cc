@@ -80,7 +80,8 @@ Status Generator::check(std::span<const int32_t> prompt, const GenerateOptions& 
   }
   JIGE_DO(given.check({.vocab_size = model_.config().vocab_size,
                        .width = model_.config().hidden_size,
-                       .turns_by_places = model_.turns_by_places()}));
+                       .turns_by_places = model_.turns_by_places(),
+                       .layer_count = model_.config().layer_count}));
   JIGE_DO(given.check_mutual(prompt, model_.sizes().batch_tokens_max));
   JIGE_DO(validate(options.drafts));
   return validate(answer_options(options));

@@ -47,9 +47,11 @@ Status GivenTable::check(const Bounds& bounds) const {
   for (const GivenRowsRef& rows : rows_) {
     JIGE_DO(model::check_range("the first id of given rows", rows->first_id, least, INT32_MAX));
     JIGE_DO(model::check_range("the token of given rows", rows->token, 0, bounds.vocab_size - 1));
-    if (rows->count < 1 || std::ssize(rows->values) != rows->count * width) {
-      return fail(Code::kInvalidArgument, "{} given rows of {} numbers have {} in all", rows->count,
-                  width, rows->values.size());
+    JIGE_DO(model::check_range("the levels of given rows", rows->levels, 1,
+                               bounds.turns_by_places ? 1 + bounds.layer_count : 1));
+    if (rows->count < 1 || std::ssize(rows->values) != rows->levels * rows->count * width) {
+      return fail(Code::kInvalidArgument, "{} given rows of {} numbers have {} in all",
+                  rows->levels * rows->count, width, rows->values.size());
     }
     if (rows->columns > 0 && !bounds.turns_by_places) {
       return fail(Code::kInvalidArgument,
@@ -123,10 +125,16 @@ void GivenTable::place(std::span<int32_t> tokens, int32_t first_row, PlacedRows&
   for (size_t i = 0; i < tokens.size(); ++i) {
     const GivenRows* const rows = find(tokens[i]);
     if (!rows) continue;
-    const auto width = static_cast<int64_t>(rows->values.size()) / rows->count;
+    const int64_t level = std::ssize(rows->values) / rows->levels;  // numbers of one
     const int32_t row = first_row + static_cast<int32_t>(i);
-    placed.given.push_back(
-        {.row = row, .values = rows->values.data() + (tokens[i] - rows->first_id) * width});
+    const float* const values =
+        rows->values.data() + (tokens[i] - rows->first_id) * (level / rows->count);
+    placed.given.push_back({.row = row, .values = values});
+    if (rows->levels > 1) {
+      placed.given.back().deep = values + level;
+      placed.given.back().deep_stride = level;
+      placed.given.back().deep_count = rows->levels - 1;
+    }
     if (rows->mutual) {
       // A sequence may begin inside of them, where those before are in its cache.
       if (i == 0 || tokens[i] == rows->first_id)

@@ -33,10 +33,12 @@ struct GivenRows {
   int32_t first_id = 0;
   int32_t token = 0;  // of the vocabulary
   int64_t count = 0;
-  std::vector<float> values;  // [count, width]
+  std::vector<float> values;  // [levels, count, width]
   bool mutual = false;        // they see one another
   // Of an image whose rows have places by line and column; 0: they stand one behind the other.
   int32_t columns = 0;
+  // Those behind the first are added to the first layers' results (model::GivenRow::deep).
+  int32_t levels = 1;
 
   int64_t id_end() const { return first_id + count; }
 };
@@ -61,6 +63,7 @@ class GivenTable {
     int64_t vocab_size = 0;
     int64_t width = 0;
     bool turns_by_places = false;
+    int64_t layer_count = 0;
   };
 
   GivenTable() = default;

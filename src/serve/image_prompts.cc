@@ -94,13 +94,14 @@ Result<ImagePrompts::Read> ImagePrompts::read_one(const images::Image& image, co
   read.rows = book_.find(content);
   if (read.rows) return read;
   JIGE_TRY(std::vector<float> values, encoder_(image, go_on));
-  JIGE_CHECK(std::ssize(values) == layout.row_count() * config_.text_width,
+  JIGE_CHECK(std::ssize(values) == config_.levels() * layout.row_count() * config_.text_width,
              "{} numbers of an image of {} rows", values.size(), layout.row_count());
   JIGE_TRY(read.rows,
            book_.add(content, {.token = config_.placeholder_id,
                                .count = layout.row_count(),
                                .values = std::move(values),
-                               .columns = config_.pair_places.empty() ? 0 : layout.token_columns}));
+                               .columns = config_.pair_places.empty() ? 0 : layout.token_columns,
+                               .levels = static_cast<int32_t>(config_.levels())}));
   return read;
 }
 

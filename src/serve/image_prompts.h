@@ -35,8 +35,8 @@ struct ImagePrompt {
 
 class ImagePrompts {
  public:
-  // The rows of an image, [row_count of its layout, width]; ImageTower::encode. Fails with what
-  // `go_on` gives.
+  // The rows of an image, [levels, row_count of its layout, width]; ImageTower::encode. Fails with
+  // what `go_on` gives.
   using Encoder = std::function<Result<std::vector<float>>(const images::Image&, const GoOn&)>;
   struct Options {
     int32_t vocab_size = 0;

@@ -77,7 +77,8 @@ Status check_given(const EngineRequest& request, const RequestBounds& bounds) {
   }
   JIGE_DO(given.check({.vocab_size = bounds.vocab_size,
                        .width = bounds.width,
-                       .turns_by_places = bounds.turns_by_places}));
+                       .turns_by_places = bounds.turns_by_places,
+                       .layer_count = bounds.layer_count}));
   return given.check_mutual(request.prompt, bounds.forward_rows_max);
 }
 

@@ -23,6 +23,7 @@ struct RequestBounds {
   bool takes_mutual_rows = false;  // that see one another
   int64_t forward_rows_max = 0;    // of a forward
   bool turns_by_places = false;
+  int64_t layer_count = 0;
   int64_t token_types = 0;
   bool adapter_known = true;  // the one that is asked for
 };

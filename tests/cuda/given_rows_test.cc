@@ -74,5 +74,21 @@ TEST_F(CudaModelGivenRows, GiveTheLogitsOfTheCpu) {
   }
 }
 
+// A folder's text goes on there.
+TEST_F(CudaModelGivenRows, HaveNoPlacesByLineAndColumn) {
+  const std::string folder = std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/image_towers/qwen3_vl";
+  model::InferenceOptions options{.compute = DType::kF32, .context_max = 32};
+  options.kv_block_count = 4;
+  options.logit_rows_max = kPromptRows;
+  const auto on_gpu = InferenceModel::load(folder, *gpu_, options);
+  ASSERT_TRUE(on_gpu);
+  const Status refused = (*on_gpu)->turn_by_places(model::PairPlaces(8, 0));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kUnsupported);
+  EXPECT_NE(refused.error().message.find("GPUs"), std::string::npos);
+  EXPECT_FALSE((*on_gpu)->turns_by_places());
+  EXPECT_FALSE(logits_of_forwards(**on_gpu).empty());
+}
+
 }  // namespace
 }  // namespace jige

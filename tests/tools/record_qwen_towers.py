@@ -16,12 +16,20 @@ import sys
 import safetensors.torch
 import torch
 from PIL import Image
-from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
+from transformers import (
+    Qwen2_5_VLConfig,
+    Qwen2_5_VLForConditionalGeneration,
+    Qwen3_5Config,
+    Qwen3_5ForConditionalGeneration,
+    Qwen3VLConfig,
+    Qwen3VLForConditionalGeneration,
+)
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from record_image_towers import PROMPT, SIZES, picture, write_json
 from record_models import randomise
 from tiny_models.common import COMMON, WIDTH
+from tiny_models.recurrent import QWEN3_5
 
 START, END, IMAGE, VIDEO = 90, 91, 92, 93
 
@@ -49,6 +57,30 @@ MODELS = {
                     spatial_merge_size=3, temporal_patch_size=1,
                     rope_parameters=dict(rope_type="axial", rope_theta=100.0)),
         areas=(36, 1600),
+        old=False,
+    ),
+    "qwen3_vl": dict(
+        seed=2103,
+        kind=(Qwen3VLConfig, Qwen3VLForConditionalGeneration),
+        text=dict(num_attention_heads=4, num_key_value_heads=2, head_dim=16, num_hidden_layers=3,
+                  rope_parameters=dict(rope_type="default", rope_theta=1e4,
+                                       mrope_section=[4, 2, 2], mrope_interleaved=True)),
+        vision=dict(depth=4, hidden_size=24, out_hidden_size=WIDTH, num_heads=2, patch_size=4,
+                    intermediate_size=20, deepstack_visual_indexes=[0, 2],
+                    num_position_embeddings=25),
+        areas=(300, 3000),
+        old=False,
+    ),
+    # Layers with states in place of attention, and heads that turn in part.
+    "qwen3_5": dict(
+        seed=2104,
+        kind=(Qwen3_5Config, Qwen3_5ForConditionalGeneration),
+        text=dict(QWEN3_5, rope_parameters=dict(rope_type="default", rope_theta=1e4,
+                                                partial_rotary_factor=0.5,
+                                                mrope_section=[2, 1, 1], mrope_interleaved=True)),
+        vision=dict(depth=2, hidden_size=16, out_hidden_size=WIDTH, num_heads=2, patch_size=4,
+                    intermediate_size=24, num_position_embeddings=16),
+        areas=(300, 2000),
         old=False,
     ),
 }
@@ -98,14 +130,16 @@ def rename_tensors(folder):
     for name, tensor in tensors.items():
         if name.startswith("visual."):
             name = "model." + name
-        elif name.startswith("model."):
+        elif name.startswith("model.") and not name.startswith(("model.visual.", "model.language")):
             name = "model.language_model." + name[len("model."):]
         renamed[name] = tensor
     safetensors.torch.save_file(renamed, path)
 
 
 def features_of(model, pixels, grid):
-    return model.model.get_image_features(pixels, image_grid_thw=grid).pooler_output[0]
+    found = model.model.get_image_features(pixels, image_grid_thw=grid)
+    deep = getattr(found, "deepstack_features", None) or []
+    return torch.cat([found.pooler_output[0], *(level[0] for level in deep)])
 
 
 def record(name, tiny, root):

@@ -29,6 +29,7 @@ constexpr int32_t kPlacesVocab = 96;
 model::InferenceOptions places_options() {
   return {.compute = DType::kF32,
           .kv_block_count = 18,  // of which several requests want more
+          .state_count = 10,     // likewise
           .batch_tokens_max = 64,
           .logit_rows_max = 16};
 }

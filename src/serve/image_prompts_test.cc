@@ -99,6 +99,22 @@ TEST(ImagePrompts, AnImageThatComesAgainHasItsIdsAndIsNotEncodedAgain) {
   EXPECT_EQ(encoder.count, 3);
 }
 
+// As the family has it: with the text of the token that a template writes, rows that see one
+// another.
+TEST(ImagePrompts, OfGemma3HaveRowsThatSeeOneAnother) {
+  for (const bool mutual : {false, true}) {
+    Encoder encoder;
+    encoder.config.mutual_rows = mutual;
+    encoder.config.written = {.token = "<start>", .text = "<start>[IMG]<end>"};
+    ImagePrompts prompts = make_prompts(encoder);
+    const ImagePrompt prompt = value_of(prompts.read({{5, kPlace}}, {{image_of(8, 8, 1)}}));
+    EXPECT_EQ(prompt.given[0]->mutual, mutual);
+    const auto missing = prompts.read({{5}}, {{image_of(8, 8, 1)}});
+    ASSERT_FALSE(missing);
+    EXPECT_THAT(missing.error().message, HasSubstr("a place (\"<start>\") for 0 images"));
+  }
+}
+
 TEST(ImagePrompts, RefuseBeforeAnythingIsEncoded) {
   Encoder encoder;
   ImagePrompts prompts = make_prompts(encoder, 10);

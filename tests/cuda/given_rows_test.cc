@@ -90,5 +90,29 @@ TEST_F(CudaModelGivenRows, HaveNoPlacesByLineAndColumn) {
   EXPECT_FALSE(logits_of_forwards(**on_gpu).empty());
 }
 
+TEST_F(CudaModelGivenRows, ThatSeeOneAnotherAreRefused) {
+  const std::string folder = std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/model/gemma3";
+  model::InferenceOptions options{.compute = DType::kF32, .context_max = 32};
+  options.logit_rows_max = kPromptRows;
+  const auto model = InferenceModel::load(folder, *gpu_, options);
+  ASSERT_TRUE(model) << model.error().message;
+  const Status refused = (*model)->check_mutual_rows();
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kUnsupported);
+  EXPECT_NE(refused.error().message.find("--device cpu"), std::string::npos);
+  const std::vector<int32_t> blocks = {1, 0};
+  const std::vector<int32_t> tokens(8, 5);
+  const ops::SequenceSpan sequence{.row_count = 8, .blocks = blocks.data()};
+  const model::RowRange mutual{2, 5};
+  const auto logits = (*model)->forward({.tokens = tokens,
+                                         .sequences = std::span(&sequence, 1),
+                                         .logit_rows = {},
+                                         .mutual = std::span(&mutual, 1)});
+  ASSERT_FALSE(logits);
+  EXPECT_EQ(logits.error().code, Code::kUnsupported);
+  EXPECT_TRUE((*model)->forward(
+      {.tokens = tokens, .sequences = std::span(&sequence, 1), .logit_rows = {}}));
+}
+
 }  // namespace
 }  // namespace jige

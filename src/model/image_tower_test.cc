@@ -234,6 +234,22 @@ TEST(ImageTower, FindsTensorsByTheNamesOfNewerFolders) {
       1e-4);
 }
 
+// Gemma 3 as published, with names of before transformers 5.
+TEST(ImageTower, FindsTensorsByTheNamesOfOlderFolders) {
+  const RenamedTower renamed("gemma3");
+  const std::string_view tower = "vision_tower.";
+  const std::string folder = renamed.write([&](const std::string& name) {
+    if (name.starts_with("multi_modal")) return name;
+    if (!name.starts_with(tower)) return std::string();
+    return std::string(tower) + "vision_model." + name.substr(tower.size());
+  });
+  const Recorded recorded(tower_folder("gemma3"));
+  const HeldTower held = tower_on(folder, 2);
+  EXPECT_LT(
+      farthest(value_of(held.tower->encode(recorded.picture(4))), recorded.numbers("features", 4)),
+      1e-4);
+}
+
 Status load_tower(const std::string& folder) {
   CpuDevice device;
   return ImageTower::load(folder, config_of_tower(folder), device).map([](const auto&) {});

@@ -172,17 +172,29 @@ TEST(GeneratorMutual, RunsRowsWholeWhateverItsPiecesAre) {
   insert_rows(request, 4, mutual_rows(loaded, 0, 14));
   insert_rows(request, 30, mutual_rows(loaded, 2, 24));
   GenerateOptions options{.tokens_max = 8, .given = request.given};
-  const auto expected = value_of(generator.generate(request.prompt, options));
+  // How likely the tokens of an answer are: nothing else hides what rows have seen.
+  int64_t reused = 0;
+  const auto logprobs_of = [&](const std::vector<int32_t>& prompt) {
+    std::vector<float> logprobs;
+    const auto answer =
+        value_of(generator.generate(prompt, options, [&](const GeneratedPiece& piece) {
+          if (piece.token >= 0) logprobs.push_back(piece.logprob);
+        }));
+    reused = answer.stats.reused_tokens;
+    return logprobs;
+  };
+  const std::vector<float> expected = logprobs_of(request.prompt);
+  EXPECT_EQ(expected.size(), 8u);
   options.chunk_tokens = 5;
   options.drafts.tokens_max = 3;
   generator.reset();
-  EXPECT_EQ(value_of(generator.generate(request.prompt, options)).tokens, expected.tokens);
+  EXPECT_EQ(logprobs_of(request.prompt), expected);
   // A prompt that ends with rows: the last one is run again.
   const std::vector<int32_t> begin(request.prompt.begin(), request.prompt.begin() + 18);
-  const auto answer = value_of(generator.generate(begin, options));
-  EXPECT_EQ(answer.stats.reused_tokens, 17);
+  const std::vector<float> again = logprobs_of(begin);
+  EXPECT_EQ(reused, 17);
   generator.reset();
-  EXPECT_EQ(value_of(generator.generate(begin, options)).tokens, answer.tokens);
+  EXPECT_EQ(logprobs_of(begin), again);
   const std::vector<int32_t> part(request.prompt.begin(), request.prompt.begin() + 17);
   EXPECT_THAT(generator.generate(part, options).error().message, HasSubstr("13 of 14 rows"));
 }

@@ -219,7 +219,9 @@ class ServeCommand final : public Command {
           {.threads = static_cast<int>(model_.device.threads),
            .memory_bytes_max = model_.device.arena_bytes_max(),
            .rows_bytes_max = serve_.images_bytes,
-           .context_max = model_.context > 0 ? model_.context : model::kContextDefaultMax}));
+           .context_max = model_.context > 0 ? model_.context : model::kContextDefaultMax,
+           .on_processors =
+               model_.device.kind() == DeviceKind::kCpu && !model_.layers_on.given()}));
     }
     JIGE_TRY(const model::InferenceOptions options, inference_options());
     JIGE_DO(load_model(options));

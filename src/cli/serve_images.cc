@@ -32,6 +32,12 @@ Status ServeImages::load(const std::string& folder, const text::Tokenizer& token
                          const ServeImagesOptions& options) {
   JIGE_TRY(const auto wanted, formats::load_image_config(folder));
   if (!wanted) return {};  // and no threads are begun
+  if (wanted->mutual_rows && !options.on_processors) {
+    log_warn(
+        "no images are read: their rows see one another in this model, which is supported on "
+        "processors of one machine alone");
+    return {};
+  }
   begin_behind([&] {
     device_ = std::make_unique<CpuDevice>(
         CpuDeviceOptions{.name = "images", .thread_count = options.threads});

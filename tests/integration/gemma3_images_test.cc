@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -108,6 +109,28 @@ TEST(Gemma3Images, AreServedWhateverFitsIntoAnIteration) {
       expect_answer(server, recorded_conversation(index));
     }
   }
+}
+
+TEST(Gemma3Images, AreNotReadOnAGpuWhichRunsOnText) {
+  if (std::getenv("JIGE_TEST_BINARY") || !std::filesystem::exists(JIGE_EMULATED_BINARY)) {
+    GTEST_SKIP() << "a jige with emulated GPUs is not what is tested";
+  }
+  setenv("JIGE_TEST_BINARY", JIGE_EMULATED_BINARY, 1);
+  {
+    const Serving server({gemma3_folder(), "--device", "cuda"});
+    EXPECT_THAT(server.out(), Not(HasSubstr(" images; ")));
+    EXPECT_THAT(server.get("/v1/models").body, HasSubstr("\"reads_images\":false"));
+    const TestResponse refused =
+        server.post("/v1/chat/completions", dump_json(request_of(recorded_conversation(0))));
+    EXPECT_EQ(refused.status, 400);
+    EXPECT_THAT(refused.body, HasSubstr("no_images"));
+    const Json plain = {{"messages", {{{"role", "user"}, {"content", "What is it?"}}}},
+                        {"max_tokens", 4}};
+    EXPECT_EQ(server.post("/v1/chat/completions", dump_json(plain)).status, 200);
+  }
+  expect_error(generate_about({"--chat", "--device", "cuda"}), 5,
+               {"rows that see one another are not supported on a GPU", "--device cpu"});
+  unsetenv("JIGE_TEST_BINARY");
 }
 
 TEST(Gemma3Images, AreToldByInspect) {

@@ -123,7 +123,7 @@ Result<std::vector<images::Image>> read_image_files(std::span<const std::string>
 
 Result<images::Image> read_image_file(const std::string& path) {
   JIGE_TRY(const std::string bytes, read_file(path));
-  return images::decode_image(std::as_bytes(std::span(bytes)), path);
+  return images::decode_image(std::as_bytes(std::span(bytes)), path, {}, may_read_on);
 }
 
 }  // namespace jige::cli

@@ -52,7 +52,7 @@ Status prepare_for_images(const model::ImageTower& tower, model::InferenceModel&
 // and prepare_for_images do.
 Result<ImageModel> load_image_model(const LoadedModel& loaded, const ModelFlags& flags);
 
-// Fails as read_file and decode_image do.
+// Fails as read_file and decode_image do, and with kCancelled once a signal came.
 Result<images::Image> read_image_file(const std::string& path);
 Result<std::vector<images::Image>> read_image_files(std::span<const std::string> paths);
 

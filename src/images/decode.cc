@@ -6,6 +6,7 @@
 
 #include "images/decode_kinds.h"
 #include "images/orientation.h"
+#include "images/pace.h"
 
 namespace jige::images {
 namespace {
@@ -35,7 +36,7 @@ std::string_view unread_kind(std::string_view start) {
 }
 
 Result<StoredImage> decode_stored(std::span<const std::byte> file, std::string_view where,
-                                  const DecodeLimits& limits, DecodePart part) {
+                                  const DecodeLimits& limits, DecodePart part, Pace& pace) {
   if (std::cmp_greater(file.size(), limits.file_bytes_max)) {
     return fail(Code::kInvalidArgument,
                 "{}: an image of {} bytes is larger than the limit of {}; make it smaller", where,
@@ -43,13 +44,13 @@ Result<StoredImage> decode_stored(std::span<const std::byte> file, std::string_v
   }
   const std::string_view start(reinterpret_cast<const char*>(file.data()),
                                std::min<size_t>(file.size(), 12));
-  if (start.starts_with("\x89PNG\r\n\x1a\n")) return decode_png(file, where, limits, part);
-  if (start.starts_with("\xff\xd8\xff")) return decode_jpeg(file, where, limits, part);
+  if (start.starts_with("\x89PNG\r\n\x1a\n")) return decode_png(file, where, limits, part, pace);
+  if (start.starts_with("\xff\xd8\xff")) return decode_jpeg(file, where, limits, part, pace);
   if (start.starts_with("RIFF") && start.ends_with("WEBP")) {
-    return decode_webp(file, where, limits, part);
+    return decode_webp(file, where, limits, part, pace);
   }
   if (start.starts_with("GIF87a") || start.starts_with("GIF89a")) {
-    return decode_gif(file, where, limits, part);
+    return decode_gif(file, where, limits, part, pace);
   }
   if (const std::string_view kind = unread_kind(start); !kind.empty()) {
     return fail(Code::kUnsupported, "{}: is {}, which is not read; convert it to PNG or JPEG",
@@ -76,14 +77,17 @@ Status check_size(int64_t width, int64_t height, std::string_view where,
 }
 
 Result<Image> decode_image(std::span<const std::byte> file, std::string_view where,
-                           const DecodeLimits& limits) {
-  JIGE_TRY(StoredImage stored, decode_stored(file, where, limits, DecodePart::kAll));
-  return turn_upright(std::move(stored.image), stored.orientation);
+                           const DecodeLimits& limits, const GoOn& go_on) {
+  Pace pace(go_on);
+  JIGE_TRY(StoredImage stored, decode_stored(file, where, limits, DecodePart::kAll, pace));
+  return turn_upright(std::move(stored.image), stored.orientation, pace);
 }
 
 Result<ImageSize> image_size(std::span<const std::byte> file, std::string_view where,
                              const DecodeLimits& limits) {
-  JIGE_TRY(const StoredImage stored, decode_stored(file, where, limits, DecodePart::kHead));
+  const GoOn nothing_ends_it;
+  Pace pace(nothing_ends_it);
+  JIGE_TRY(const StoredImage stored, decode_stored(file, where, limits, DecodePart::kHead, pace));
   ImageSize size{stored.image.width, stored.image.height};
   if (changes_sides(stored.orientation)) std::swap(size.width, size.height);
   return size;

@@ -10,7 +10,7 @@
 //
 // A file that ends too early is refused, even where only its last bytes are missing.
 //
-// Threads: pure functions.
+// Threads: pure functions; `go_on` is asked on the caller's.
 #pragma once
 
 #include <cstddef>
@@ -18,6 +18,7 @@
 #include <span>
 #include <string_view>
 
+#include "base/go_on.h"
 #include "base/result.h"
 #include "images/image.h"
 
@@ -31,9 +32,10 @@ struct DecodeLimits {
 
 // The image of a file; `where` names the file in errors. What it says of its size is held against
 // the limits before memory is taken for it. Fails with kInvalidArgument where it is larger than
-// `limits` or no image, kUnsupported where it is of a kind that is not read, kCorrupt.
+// `limits` or no image, kUnsupported where it is of a kind that is not read, kCorrupt; and with
+// what `go_on` gives, which is asked every some hundred thousand pixels (of WebP: decode_webp.cc).
 Result<Image> decode_image(std::span<const std::byte> file, std::string_view where,
-                           const DecodeLimits& limits = {});
+                           const DecodeLimits& limits = {}, const GoOn& go_on = {});
 
 struct ImageSize {
   int32_t width = 0;

@@ -131,8 +131,9 @@ class GifRuns {
   std::vector<uint8_t> reversed_;
 };
 
-// The pixels of a picture, as numbers of colours. Nothing where there are not as many.
-std::vector<uint8_t> read_gif_pixels(GifBytes& bytes, size_t count) {
+// The pixels of a picture, as numbers of colours. Nothing where there are not as many, or its pace
+// ends it.
+std::vector<uint8_t> read_gif_pixels(GifBytes& bytes, size_t count, Pace& pace) {
   constexpr int kRootBitsMax = 8;
   const int root_bits = bytes.byte();
   if (root_bits < 1 || root_bits > kRootBitsMax) return {};
@@ -140,6 +141,7 @@ std::vector<uint8_t> read_gif_pixels(GifBytes& bytes, size_t count) {
   GifCodes codes(bytes);
   std::vector<uint8_t> pixels;
   while (pixels.size() < count) {
+    const size_t before = pixels.size();
     const int code = codes.next(runs.width());
     if (code < 0 || runs.is_end(code)) return {};
     if (runs.is_clear(code)) {
@@ -147,6 +149,8 @@ std::vector<uint8_t> read_gif_pixels(GifBytes& bytes, size_t count) {
     } else if (!runs.append(code, count, pixels)) {
       return {};
     }
+    // A code that gives no pixel takes time, too.
+    if (!pace.step(static_cast<int64_t>(pixels.size() - before) + 1)) return {};
   }
   return pixels;
 }
@@ -200,10 +204,27 @@ bool find_gif_picture(GifBytes& bytes, GifPicture& picture) {
   return !bytes.is_short();
 }
 
+// The picture at its place, on the colour that what is beside it has. False: its pace ends it.
+bool draw_gif(const GifPicture& picture, const GifColours& colours,
+              const std::vector<uint8_t>& pixels, Image& image, Pace& pace) {
+  for (size_t i = 0; i < image.rgb.size(); ++i) {
+    if (i % image.row_bytes() == 0 && !pace.step(image.width)) return false;
+    image.rgb[i] = colours[picture.clear_colour][i % 3];
+  }
+  const uint8_t* src = pixels.data();
+  for (const int32_t row : gif_rows(picture.height, picture.flags & 0x40)) {
+    if (!pace.step(picture.width)) return false;
+    uint8_t* dst = image.rgb.data() + static_cast<size_t>(picture.top + row) * image.row_bytes() +
+                   3 * static_cast<size_t>(picture.left);
+    for (int32_t x = 0; x < picture.width; ++x, dst += 3) std::ranges::copy(colours[*src++], dst);
+  }
+  return true;
+}
+
 }  // namespace
 
 Result<StoredImage> decode_gif(std::span<const std::byte> file, std::string_view where,
-                               const DecodeLimits& limits, DecodePart part) {
+                               const DecodeLimits& limits, DecodePart part, Pace& pace) {
   GifBytes bytes(file);
   bytes.skip(6);  // which decode.cc looked at
   int32_t width = bytes.number();
@@ -227,19 +248,14 @@ Result<StoredImage> decode_gif(std::span<const std::byte> file, std::string_view
   JIGE_DO(check_size(picture.width, picture.height, where, limits));
   if (part == DecodePart::kHead) return stored_head(width, height, 1);
   const std::vector<uint8_t> pixels = read_gif_pixels(
-      bytes, static_cast<size_t>(picture.width) * static_cast<size_t>(picture.height));
+      bytes, static_cast<size_t>(picture.width) * static_cast<size_t>(picture.height), pace);
+  if (!pace.status()) return tl::unexpected(pace.status().error());
   if (pixels.empty()) {
     return fail(Code::kCorrupt, "{}: the pixels of this GIF are damaged or cut off", where);
   }
   Image image = make_image(width, height);
-  for (size_t i = 0; i < image.rgb.size(); ++i) {
-    image.rgb[i] = colours[picture.clear_colour][i % 3];
-  }
-  const uint8_t* src = pixels.data();
-  for (const int32_t row : gif_rows(picture.height, picture.flags & 0x40)) {
-    uint8_t* dst = image.rgb.data() + static_cast<size_t>(picture.top + row) * image.row_bytes() +
-                   3 * static_cast<size_t>(picture.left);
-    for (int32_t x = 0; x < picture.width; ++x, dst += 3) std::ranges::copy(colours[*src++], dst);
+  if (!draw_gif(picture, colours, pixels, image, pace)) {
+    return tl::unexpected(pace.status().error());
   }
   return StoredImage{std::move(image), 1};
 }

@@ -21,11 +21,12 @@ constexpr int kScansMax = 100;
 
 // One file being read. Owns what libjpeg keeps.
 struct JpegReading {
-  JpegReading() = default;
+  explicit JpegReading(Pace& with) : pace(with) {}
   ~JpegReading() { jpeg_destroy_decompress(&info); }
   JpegReading(const JpegReading&) = delete;
   JpegReading& operator=(const JpegReading&) = delete;
 
+  Pace& pace;
   jpeg_decompress_struct info{};
   jpeg_error_mgr errors{};
   jpeg_source_mgr source{};
@@ -66,8 +67,12 @@ void skip_jpeg_bytes(j_decompress_ptr info, long count) {
   source.bytes_in_buffer -= static_cast<size_t>(count);
 }
 
-void count_jpeg_scans(j_common_ptr info) {
+// Before each row of pixels and, of progressive files, each row of blocks of each scan.
+void watch_jpeg(j_common_ptr info) {
   const auto* decompress = reinterpret_cast<j_decompress_ptr>(info);
+  if (!reading_of(info).pace.step(decompress->image_width)) {
+    leave_jpeg_with(reading_of(info), "it was to end");
+  }
   if (decompress->input_scan_number > kScansMax) {
     leave_jpeg_with(reading_of(info), "it has more than a hundred scans");
   }
@@ -91,7 +96,7 @@ bool read_jpeg_header(JpegReading& reading, const std::byte* file, size_t size) 
   reading.source.next_input_byte = reinterpret_cast<const JOCTET*>(file);
   reading.source.bytes_in_buffer = size;
   info.progress = &reading.progress;
-  reading.progress.progress_monitor = count_jpeg_scans;
+  reading.progress.progress_monitor = watch_jpeg;
   jpeg_save_markers(&info, JPEG_APP0 + 1, 0xFFFF);  // Exif and XMP
   jpeg_read_header(&info, TRUE);
   return true;
@@ -141,6 +146,7 @@ int orientation_of_segments(const jpeg_decompress_struct& info) {
 }
 
 tl::unexpected<Error> jpeg_failure(const JpegReading& reading, std::string_view where) {
+  if (!reading.pace.status()) return tl::unexpected(reading.pace.status().error());
   return fail(Code::kCorrupt, "{}: this JPEG is {}: {}; save the image anew", where,
               reading.is_short ? "cut off" : "damaged", reading.message);
 }
@@ -148,8 +154,8 @@ tl::unexpected<Error> jpeg_failure(const JpegReading& reading, std::string_view 
 }  // namespace
 
 Result<StoredImage> decode_jpeg(std::span<const std::byte> file, std::string_view where,
-                                const DecodeLimits& limits, DecodePart part) {
-  JpegReading reading;
+                                const DecodeLimits& limits, DecodePart part, Pace& pace) {
+  JpegReading reading(pace);
   if (!read_jpeg_header(reading, file.data(), file.size())) return jpeg_failure(reading, where);
   const jpeg_decompress_struct& info = reading.info;
   JIGE_DO(check_size(info.image_width, info.image_height, where, limits));

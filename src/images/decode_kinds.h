@@ -1,8 +1,9 @@
 // What decode.cc calls, one function for each kind of file.
 //
-// Each checks the size that the file tells before it takes memory for pixels, prints nothing, and
-// fails as decode_image does. The libraries of PNG and JPEG leave by longjmp: it passes only over
-// functions without objects that have destructors. Threads: pure functions.
+// Each checks the size that the file tells before it takes memory for pixels, prints nothing, asks
+// its pace on the way, and fails as decode_image does. The libraries of PNG and JPEG leave by
+// longjmp: it passes only over functions without objects that have destructors. Threads: pure
+// functions.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +14,7 @@
 #include "base/result.h"
 #include "images/decode.h"
 #include "images/image.h"
+#include "images/pace.h"
 
 namespace jige::images {
 
@@ -26,13 +28,13 @@ struct StoredImage {
 };
 
 Result<StoredImage> decode_png(std::span<const std::byte> file, std::string_view where,
-                               const DecodeLimits& limits, DecodePart part);
+                               const DecodeLimits& limits, DecodePart part, Pace& pace);
 Result<StoredImage> decode_jpeg(std::span<const std::byte> file, std::string_view where,
-                                const DecodeLimits& limits, DecodePart part);
+                                const DecodeLimits& limits, DecodePart part, Pace& pace);
 Result<StoredImage> decode_webp(std::span<const std::byte> file, std::string_view where,
-                                const DecodeLimits& limits, DecodePart part);
+                                const DecodeLimits& limits, DecodePart part, Pace& pace);
 Result<StoredImage> decode_gif(std::span<const std::byte> file, std::string_view where,
-                               const DecodeLimits& limits, DecodePart part);
+                               const DecodeLimits& limits, DecodePart part, Pace& pace);
 
 // What there is of an image whose pixels are not wanted.
 inline StoredImage stored_head(int32_t width, int32_t height, int orientation) {

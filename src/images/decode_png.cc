@@ -15,12 +15,13 @@ namespace {
 
 // One file being read. Owns what libpng keeps.
 struct PngReading {
-  explicit PngReading(std::span<const std::byte> bytes) : file(bytes) {}
+  PngReading(std::span<const std::byte> bytes, Pace& with) : file(bytes), pace(with) {}
   ~PngReading() { png_destroy_read_struct(&png, &info, nullptr); }
   PngReading(const PngReading&) = delete;
   PngReading& operator=(const PngReading&) = delete;
 
   std::span<const std::byte> file;
+  Pace& pace;
   size_t at = 0;
   bool is_short = false;
   png_structp png = nullptr;
@@ -74,7 +75,10 @@ bool read_png_rows(PngReading& reading, uint8_t* rgb, size_t row_bytes, uint32_t
   png_read_update_info(png, reading.info);
   if (png_get_rowbytes(png, reading.info) != row_bytes) png_error(png, "rows of another size");
   for (int pass = 0; pass < passes; ++pass) {
-    for (uint32_t y = 0; y < height; ++y) png_read_row(png, rgb + y * row_bytes, nullptr);
+    for (uint32_t y = 0; y < height; ++y) {
+      if (!reading.pace.step(static_cast<int64_t>(row_bytes / 3))) return false;
+      png_read_row(png, rgb + y * row_bytes, nullptr);
+    }
   }
   png_read_end(png, reading.info);
   return true;
@@ -95,6 +99,7 @@ std::span<const std::byte> find_exif_chunk(std::span<const std::byte> file) {
 }
 
 tl::unexpected<Error> png_failure(const PngReading& reading, std::string_view where) {
+  if (!reading.pace.status()) return tl::unexpected(reading.pace.status().error());
   return fail(Code::kCorrupt, "{}: this PNG is {}: {}; save the image anew", where,
               reading.is_short ? "cut off" : "damaged", reading.message);
 }
@@ -102,8 +107,8 @@ tl::unexpected<Error> png_failure(const PngReading& reading, std::string_view wh
 }  // namespace
 
 Result<StoredImage> decode_png(std::span<const std::byte> file, std::string_view where,
-                               const DecodeLimits& limits, DecodePart part) {
-  PngReading reading(file);
+                               const DecodeLimits& limits, DecodePart part, Pace& pace) {
+  PngReading reading(file, pace);
   reading.png =
       png_create_read_struct(PNG_LIBPNG_VER_STRING, &reading, keep_png_error, ignore_png_warning);
   if (reading.png) reading.info = png_create_info_struct(reading.png);

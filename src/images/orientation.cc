@@ -98,7 +98,7 @@ int read_orientation(std::span<const std::byte> exif, std::string_view xmp) {
   return told && *told >= 1 && *told <= kOrientationMax ? *told : 1;
 }
 
-Image turn_upright(Image image, int orientation) {
+Result<Image> turn_upright(Image image, int orientation, Pace& pace) {
   if (orientation <= 1 || orientation > kOrientationMax) return image;
   const bool is_swapped = orientation >= 5;  // rows become columns
   // Whether the stored rows, and the pixels in them, run backwards.
@@ -117,6 +117,7 @@ Image turn_upright(Image image, int orientation) {
   const int64_t step_y = is_swapped ? right : down;
   constexpr int64_t kTile = 32;  // so that what is read down the columns stays in the cache
   for (int64_t tile_y = 0; tile_y < turned.height; tile_y += kTile) {
+    if (!pace.step(kTile * turned.width)) return tl::unexpected(pace.status().error());
     for (int64_t tile_x = 0; tile_x < turned.width; tile_x += kTile) {
       const int64_t end_y = std::min<int64_t>(tile_y + kTile, turned.height);
       const int64_t end_x = std::min<int64_t>(tile_x + kTile, turned.width);

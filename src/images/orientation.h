@@ -7,7 +7,9 @@
 #include <span>
 #include <string_view>
 
+#include "base/result.h"
 #include "images/image.h"
+#include "images/pace.h"
 
 namespace jige::images {
 
@@ -18,7 +20,7 @@ int read_orientation(std::span<const std::byte> exif, std::string_view xmp);
 // Whether width and height of an image change places where it is turned upright.
 inline bool changes_sides(int orientation) { return orientation >= 5 && orientation <= 8; }
 
-// The image upright.
-Image turn_upright(Image image, int orientation);
+// The image upright. Fails where its pace ends it.
+Result<Image> turn_upright(Image image, int orientation, Pace& pace);
 
 }  // namespace jige::images

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "images/test_support.h"
@@ -11,6 +12,12 @@ namespace jige::images {
 namespace {
 
 const std::string kExif("MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0", 26);
+
+Image upright_of(Image image, int orientation) {
+  const GoOn nothing_ends_it;
+  Pace pace(nothing_ends_it);
+  return image_of(turn_upright(std::move(image), orientation, pace));
+}
 
 TEST(Orientation, IsReadFromExifThenXmp) {
   EXPECT_EQ(read_orientation(bytes_of(kExif), {}), 6);
@@ -57,7 +64,7 @@ TEST(Orientation, TurnsAsItsNumberSays) {
     for (size_t i = 0; i < image.rgb.size(); ++i) {
       image.rgb[i] = static_cast<uint8_t>("abcdef"[i / 3] + 32 * (i % 3));
     }
-    const Image upright = turn_upright(image, orientation);
+    const Image upright = upright_of(image, orientation);
     std::string text;
     for (size_t i = 0; i < upright.rgb.size(); i += 3) {
       if (i > 0 && i % upright.row_bytes() == 0) text += '/';
@@ -71,9 +78,9 @@ TEST(Orientation, TurnsAsItsNumberSays) {
 TEST(Orientation, TurnsBackInImagesOfManyTiles) {
   const Image image = drawn_image(77, 101, 5);
   for (const auto& [there, back] : {std::pair{2, 2}, {3, 3}, {4, 4}, {5, 5}, {6, 8}, {7, 7}}) {
-    const Image turned = turn_upright(image, there);
+    const Image turned = upright_of(image, there);
     EXPECT_NE(turned.rgb, image.rgb);
-    EXPECT_EQ(turn_upright(turned, back).rgb, image.rgb) << there;
+    EXPECT_EQ(upright_of(turned, back).rgb, image.rgb) << there;
   }
 }
 

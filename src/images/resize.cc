@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "images/pace.h"
 #include "images/resize_weights.h"
 
 namespace jige::images {
@@ -57,7 +58,12 @@ void sum_pixel(const std::array<const uint8_t*, kRows>& src, const int32_t* pair
   }
 }
 
-Image resize_rows(const Image& image, int32_t width, ResizeFilter filter) {
+// What a row takes, in pixels of other work: its pixels, and a share of one for each weight.
+int64_t filtered_pixels(int32_t src_width, int32_t dst_width, int32_t taps) {
+  return src_width + int64_t{dst_width} * (1 + taps / 4);
+}
+
+Result<Image> resize_rows(const Image& image, int32_t width, ResizeFilter filter, Pace& pace) {
   const ResizeWeights weights = resize_weights(image.width, width, filter);
   const auto taps = static_cast<size_t>(weights.taps);
   std::vector<int32_t> pairs(4 * weights.values.size());
@@ -65,7 +71,9 @@ Image resize_rows(const Image& image, int32_t width, ResizeFilter filter) {
   Image resized = make_image(width, image.height);
   std::array<std::vector<uint8_t>, kRows> spread;
   for (auto& row : spread) row.resize(4 * (static_cast<size_t>(image.width) + taps));
+  const int64_t row_pixels = filtered_pixels(image.width, width, weights.taps);
   for (int32_t begin = 0; begin < image.height; begin += kRows) {
+    if (!pace.step(kRows * row_pixels)) return tl::unexpected(pace.status().error());
     std::array<uint8_t*, kRows> dst{};
     for (int32_t row = 0; row < kRows; ++row) {
       // Behind the last row it is done again.
@@ -120,11 +128,13 @@ void sum_rows(const uint8_t* src, size_t row_bytes, const int32_t* weights, int3
   }
 }
 
-Image resize_columns(const Image& image, int32_t height, ResizeFilter filter) {
+Result<Image> resize_columns(const Image& image, int32_t height, ResizeFilter filter, Pace& pace) {
   const ResizeWeights weights = resize_weights(image.height, height, filter);
   Image resized = make_image(image.width, height);
   const size_t row_bytes = image.row_bytes();
+  const int64_t row_pixels = filtered_pixels(0, image.width, weights.taps);
   for (size_t y = 0; y < static_cast<size_t>(height); ++y) {
+    if (!pace.step(row_pixels)) return tl::unexpected(pace.status().error());
     sum_rows(image.rgb.data() + static_cast<size_t>(weights.begins[y]) * row_bytes, row_bytes,
              &weights.values[y * static_cast<size_t>(weights.taps)], weights.counts[y],
              resized.rgb.data() + y * row_bytes);
@@ -144,11 +154,12 @@ std::vector<int32_t> nearest_places(int32_t src_size, int32_t dst_size) {
   return places;
 }
 
-Image resize_nearest(const Image& image, int32_t width, int32_t height) {
+Result<Image> resize_nearest(const Image& image, int32_t width, int32_t height, Pace& pace) {
   const std::vector<int32_t> columns = nearest_places(image.width, width);
   Image resized = make_image(width, height);
   uint8_t* dst = resized.rgb.data();
   for (const int32_t y : nearest_places(image.height, height)) {
+    if (!pace.step(width)) return tl::unexpected(pace.status().error());
     const uint8_t* row = image.rgb.data() + static_cast<size_t>(y) * image.row_bytes();
     for (const int32_t x : columns) {
       for (int c = 0; c < 3; ++c) *dst++ = row[3 * x + c];
@@ -159,16 +170,19 @@ Image resize_nearest(const Image& image, int32_t width, int32_t height) {
 
 }  // namespace
 
-Image resize_image(const Image& image, int32_t width, int32_t height, ResizeFilter filter) {
+Result<Image> resize_image(const Image& image, int32_t width, int32_t height, ResizeFilter filter,
+                           const GoOn& go_on) {
   constexpr int32_t kSideMax = 65'535;
   JIGE_CHECK(std::min({width, height, image.width, image.height}) >= 1 &&
                  std::max({width, height, image.width, image.height}) <= kSideMax,
              "from {} x {} to {} x {}", image.width, image.height, width, height);
   if (width == image.width && height == image.height) return image;
-  if (filter == ResizeFilter::kNearest) return resize_nearest(image, width, height);
-  if (width == image.width) return resize_columns(image, height, filter);
-  const Image rows = resize_rows(image, width, filter);
-  return height == image.height ? rows : resize_columns(rows, height, filter);
+  Pace pace(go_on);
+  if (filter == ResizeFilter::kNearest) return resize_nearest(image, width, height, pace);
+  if (width == image.width) return resize_columns(image, height, filter, pace);
+  JIGE_TRY(Image rows, resize_rows(image, width, filter, pace));
+  if (height == image.height) return rows;
+  return resize_columns(rows, height, filter, pace);
 }
 
 }  // namespace jige::images

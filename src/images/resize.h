@@ -12,18 +12,22 @@
 // f and its reach r: a triangle and 1 (bilinear), Keys' cubic with a = -1/2 and 2 (bicubic), a
 // windowed sinc and 3 (Lanczos). kNearest takes the pixel of the place itself.
 //
-// Threads: pure functions.
+// Threads: pure functions; `go_on` is asked on the caller's.
 #pragma once
 
 #include <cstdint>
 
+#include "base/go_on.h"
+#include "base/result.h"
 #include "images/image.h"
 
 namespace jige::images {
 
 enum class ResizeFilter { kNearest, kBilinear, kBicubic, kLanczos };
 
-// REQUIRES: sides of 1 to 65535 pixels, in `image` and as wanted.
-Image resize_image(const Image& image, int32_t width, int32_t height, ResizeFilter filter);
+// Fails with what `go_on` gives, which is asked every some hundred thousand pixels. REQUIRES: sides
+// of 1 to 65535 pixels, in `image` and as wanted.
+Result<Image> resize_image(const Image& image, int32_t width, int32_t height, ResizeFilter filter,
+                           const GoOn& go_on = {});
 
 }  // namespace jige::images

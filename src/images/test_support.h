@@ -42,6 +42,11 @@ inline std::string recorded_bytes(const nlohmann::json& value) {
   return bytes.value_or("");
 }
 
+inline Image image_of(Result<Image> image) {
+  EXPECT_TRUE(image) << (image ? "" : image.error().message);
+  return image ? std::move(*image) : Image();
+}
+
 inline std::string text_of(const Image& image) {
   return {reinterpret_cast<const char*>(image.rgb.data()), image.rgb.size()};
 }

@@ -243,8 +243,9 @@ Result<std::vector<float>> ImageTower::encode(const images::Image& image, const 
                 image.height, image.rgb.size());
   }
   const formats::ImageLayout layout = formats::image_layout(config(), image.width, image.height);
-  const images::Image resized =
-      images::resize_image(image, layout.width, layout.height, filter_of(config().resampling));
+  JIGE_TRY(const images::Image resized,
+           images::resize_image(image, layout.width, layout.height,
+                                filter_of(config().resampling), go_on));
   const std::vector<float> patches = images::patch_rows(
       resized, static_cast<int32_t>(config().patch_size),
       {.mean = config().mean, .std = config().deviation, .factor = config().factor});

@@ -44,7 +44,7 @@ std::string plain_chat(const std::string& text) {
 class ImageServer : public TestServer {
  public:
   explicit ImageServer(ImageTranslator translator = pixel_translator(),
-                       ImageReader::Limits limits = {}, HttpServerOptions http = {})
+                       ImageQueue::Limits limits = {}, HttpServerOptions http = {})
       : TestServer(options(std::move(http))) {
     set_model(image_model(std::move(translator), limits));
   }
@@ -196,6 +196,90 @@ TEST(ImageService, TooManyThatWaitAreSentAway) {
   const TestResponse& refused = one.status == 429 ? one : other;
   EXPECT_THAT(refused.body, HasSubstr("too many images wait to be read"));
   EXPECT_EQ(refused.field("Retry-After"), "5");
+}
+
+// While a large image is read a small one comes, and is read before that goes on.
+TEST(ImageService, ASmallImageIsReadWhileALargeOneIs) {
+  HeldTranslator held;
+  ImageTranslator translator = held.translator();
+  translator.aside_tokens_max = 6;
+  translator.read = [read = translator.read, plain = pixel_translator().read](
+                        std::span<const int32_t> ids, std::span<const images::Image> images,
+                        const GoOn& go_on) {
+    return images[0].width > 3 ? read(ids, images, go_on) : plain(ids, images, go_on);
+  };
+  ImageServer server(std::move(translator));
+  TestClient large(server.port()), middle(server.port());
+  large.send(request_text("POST", "/v1/chat/completions", image_chat(png_file(4, 2, 'b'))));
+  ASSERT_TRUE(soon([&] { return held.begun == 1; }));
+  const auto small = [&] {
+    return server.post("/v1/chat/completions", image_chat(png_file(3, 2, 'c')));
+  };
+  EXPECT_EQ(small().status, 200);
+  EXPECT_EQ(small().status, 200);
+  middle.send(request_text("POST", "/v1/chat/completions", image_chat(png_file(7, 1, 'b'))));
+  const auto waiting = [&] {
+    return server.get("/metrics").body.find("requests_waiting{model_name=\"tiny\"} 1\n") !=
+           std::string::npos;
+  };
+  EXPECT_TRUE(soon(waiting));
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(small().status, 200);
+  EXPECT_TRUE(waiting());
+  EXPECT_EQ(held.begun, 1);  // one of seven tokens waits
+  held.open = true;
+  EXPECT_EQ(large.read_response().status, 200);
+  EXPECT_EQ(middle.read_response().status, 200);
+  EXPECT_EQ(held.begun, 2);
+}
+
+TEST(ImageService, CountsWhatItReads) {
+  HeldTranslator held;
+  ImageTranslator translator = held.translator();
+  translator.counts = [] {
+    serve::Histogram seconds(serve::latency_bounds());
+    seconds.observe(0.5);
+    return serve::ImageReadCounts{
+        .known = 11, .rows = 22, .rows_bytes = 33, .encode_seconds = seconds.snapshot()};
+  };
+  ImageServer server(std::move(translator), {.requests_max = 1});
+  const auto shows = [&](const std::string& line) {
+    return server.get("/metrics").body.find(line) != std::string::npos;
+  };
+  const auto sample = [](const std::string& name, const std::string& label, int value) {
+    return name + "{model_name=\"tiny\"" + label + "} " + std::to_string(value) + "\n";
+  };
+  const std::string request =
+      request_text("POST", "/v1/chat/completions", image_chat(png_file(3, 2, 'b')));
+  TestClient first(server.port());
+  first.send(request);
+  ASSERT_TRUE(soon([&] { return held.begun == 1; }));
+  {
+    TestClient second(server.port());
+    second.send(request);
+    EXPECT_TRUE(soon([&] { return shows(sample("jige:num_image_requests_waiting", "", 1)); }));
+    EXPECT_EQ(server.post("/v1/chat/completions", image_chat(png_file(3, 2, 'b'))).status, 429);
+  }
+  held.open = true;
+  EXPECT_EQ(first.read_response().status, 200);
+  const std::string file = png_file(3, 2);
+  EXPECT_EQ(
+      server.post("/v1/chat/completions", image_chat(file.substr(0, file.size() - 20))).status,
+      400);
+  for (const char* outcome : {"read", "refused", "failed", "cancelled"}) {
+    const std::string label = std::string(",outcome=\"") + outcome + "\"";
+    EXPECT_TRUE(soon([&] { return shows(sample("jige:image_requests_total", label, 1)); }))
+        << outcome << server.get("/metrics").body;
+  }
+  EXPECT_TRUE(shows(sample("jige:num_image_requests_waiting", "", 0)));
+  EXPECT_TRUE(shows(sample("jige:image_decode_seconds_count", "", 2)) ||
+              shows(sample("jige:image_decode_seconds_count", "", 1)));
+  EXPECT_TRUE(shows(sample("jige:image_queue_seconds_count", "", 1)));
+  EXPECT_TRUE(shows(sample("jige:image_encode_seconds_count", "", 1)));
+  EXPECT_TRUE(shows(sample("jige:images_known_total", "", 11)));
+  EXPECT_TRUE(shows(sample("jige:image_rows_total", "", 22)));
+  EXPECT_TRUE(shows(sample("jige:image_rows_bytes", "", 33)));
+  TestServer blind;
+  EXPECT_EQ(blind.get("/metrics").body.find("jige:image"), std::string::npos);
 }
 
 TEST(ImageService, WhatCannotBeReadIsToldByItsField) {

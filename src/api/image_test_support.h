@@ -80,7 +80,7 @@ inline text::Tokenizer image_tokenizer() { return character_tokenizer("|", "[IMG
 
 // Shows every role, texts and images in their order, and results of tools.
 inline ServedModel image_model(ImageTranslator translator = pixel_translator(),
-                               ImageReader::Limits limits = {}) {
+                               ImageQueue::Limits limits = {}) {
   ServedModel model = test_model();
   model.tokenizer = image_tokenizer();
   model.tool_format = ToolFormat::kHermes;

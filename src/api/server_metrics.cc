@@ -188,6 +188,30 @@ void write_histograms(PrometheusText& text, const serve::EngineHistograms& all) 
   write("jige:iteration_seconds", "Duration of one iteration.", all.iteration_seconds);
 }
 
+void write_images(PrometheusText& text, const std::optional<ImageReaderCounts>& images) {
+  if (!images) return;
+  const auto outcome = [](const char* name, int64_t count) {
+    return MetricSample{.labels = {{"outcome", name}}, .value = as_double(count)};
+  };
+  text.counter("jige:image_requests_total", "Requests with images, by what came of these.",
+               {outcome("read", images->read), outcome("refused", images->refused),
+                outcome("failed", images->failed), outcome("cancelled", images->cancelled)});
+  text.gauge("jige:num_image_requests_waiting", "Requests whose images wait to be read.",
+             static_cast<double>(images->waiting));
+  text.histogram("jige:image_queue_seconds",
+                 "From a request's arrival until its images, decoded, are read by the model.",
+                 images->queue_seconds);
+  text.histogram("jige:image_decode_seconds", "Of the file of an image.", images->decode_seconds);
+  text.histogram("jige:image_encode_seconds",
+                 "Of an image that the model reads, with small ones that it reads in between.",
+                 images->model.encode_seconds);
+  text.counter("jige:image_rows_total", "Rows that came of these.", as_double(images->model.rows));
+  text.counter("jige:images_known_total", "Images whose rows were kept, and not read again.",
+               as_double(images->model.known));
+  text.gauge("jige:image_rows_bytes", "Of rows that are kept or in use.",
+             as_double(images->model.rows_bytes));
+}
+
 void write_roofline(PrometheusText& text, const serve::RooflineSample& recent,
                     const MachinePeaks& peaks) {
   text.gauge("jige:roofline_memory_bytes_per_second",
@@ -256,6 +280,7 @@ std::string metrics_text(const MetricsSource& source) {
     write_counters(text, status.counters);
     write_adapters(text, source, status.counters);
     write_histograms(text, source.engine->histograms());
+    write_images(text, source.images);
     write_roofline(text, status.recent, source.peaks);
   }
   return text.take();

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "api/http_server.h"
+#include "api/image_reader.h"
 #include "api/prometheus_text.h"
 #include "api/served_adapters.h"
 #include "base/json.h"
@@ -39,6 +40,7 @@ struct MetricsSource {
   HttpServerStats http;
   ResponseCounts responses;
   MachinePeaks peaks;
+  std::optional<ImageReaderCounts> images;   // where the model reads them
   std::optional<plan::ReplanStatus> replan;  // where something plans again
 };
 

@@ -147,6 +147,7 @@ MetricsSource Service::metrics_source() const {
   if (model) source.adapters = model->adapters;
   if (model && model->replan) source.replan = model->replan();
   if (model && model->embedding) source.embedding_dimensions = model->embedding->width;
+  if (model && model->images) source.images = model->images->counts();
   source.responses = table_.responses();
   const std::lock_guard lock(mutex_);
   if (options_.http_stats) source.http = options_.http_stats();

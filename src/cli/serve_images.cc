@@ -90,7 +90,10 @@ std::shared_ptr<api::ImageReader> ServeImages::reader(model::InferenceModel& mod
             return prompts.token_count(size.width, size.height);
           },
       .read = [&prompts](std::span<const int32_t> ids, std::span<const images::Image> images,
-                         const GoOn& go_on) { return prompts.read(ids, images, go_on); }};
+                         const GoOn& go_on) { return prompts.read(ids, images, go_on); },
+      .counts = [&prompts] { return prompts.counts(); },
+      .aside_tokens_max =
+          tower_->aside_patches_max() / (prompts.config().merge * prompts.config().merge)};
   std::shared_ptr<api::ImageReader> reader;
   begin_behind([&] { reader = std::make_shared<api::ImageReader>(std::move(translator)); });
   return reader;

@@ -50,6 +50,22 @@ images::ResizeFilter filter_of(formats::ImageResampling resampling) {
   return images::ResizeFilter::kBicubic;
 }
 
+// Patches of an image aside, beside the largest of so many.
+int64_t aside_patches(int64_t patches_max) { return patches_max / 8; }
+
+// Rows while an image is encoded in them.
+class RowsInUse {
+ public:
+  RowsInUse(int64_t& in_use, int64_t count) : in_use_(in_use), count_(count) { in_use_ += count_; }
+  ~RowsInUse() { in_use_ -= count_; }
+  RowsInUse(const RowsInUse&) = delete;
+  RowsInUse& operator=(const RowsInUse&) = delete;
+
+ private:
+  int64_t& in_use_;
+  const int64_t count_;
+};
+
 // Of weights in the folder, as InferenceModel chooses.
 Result<DType> choose_compute(const std::optional<DType>& asked, const ImageParts& parts,
                              const formats::TensorFolder& files) {
@@ -147,10 +163,11 @@ ImageTowerMemory image_tower_memory(const ImageParts& parts, DType compute, int6
     memory.weights_bytes +=
         bytes_of(norms_bytes(parts.params(part))) + bytes_of(parts.packed_bytes(part, compute));
   }
-  memory.encoding_bytes = 2 * arena_bytes(DType::kF32, Shape{patches, tower.hidden_size}) +
+  const int64_t rows = patches + aside_patches(patches);
+  memory.encoding_bytes = 2 * arena_bytes(DType::kF32, Shape{rows, tower.hidden_size}) +
                           bytes_of(parts.workspace_bytes(patches, compute)) +
-                          arena_bytes(DType::kF32, Shape{patches, angle_columns(tower)}) +
-                          arena_bytes(DType::kI32, Shape{patches});
+                          arena_bytes(DType::kF32, Shape{rows, angle_columns(tower)}) +
+                          arena_bytes(DType::kI32, Shape{rows});
   return memory;
 }
 
@@ -196,17 +213,19 @@ ImageTower::ImageTower(Device& device, std::unique_ptr<const ImageParts> parts, 
       rows_max_(std::min(parts_->config().rows_max(), options.rows_max)),
       arena_(device, device.name() + " images", options.memory_bytes_max) {}
 
+int64_t ImageTower::aside_patches_max() const { return aside_patches(patches_max()); }
+
 Status ImageTower::allocate() {
   const formats::ModelConfig& tower = config().tower;
-  const int64_t patches = patches_max();
+  const int64_t rows = stream_rows();
   const auto make_bytes = [&](int64_t bytes) { return arena_.make(DType::kU8, Shape{bytes}); };
   for (Tensor& stream : streams_) {
-    JIGE_TRY(stream, arena_.make(DType::kF32, Shape{patches, tower.hidden_size}));
+    JIGE_TRY(stream, arena_.make(DType::kF32, Shape{rows, tower.hidden_size}));
   }
-  JIGE_TRY(workspace_, make_bytes(parts_->workspace_bytes(patches, compute_)));
-  JIGE_TRY(angles_, arena_.make(DType::kF32, Shape{patches, angle_columns(tower)}));
-  JIGE_TRY(positions_, arena_.make(DType::kI32, Shape{patches}));
-  std::iota(positions_.view().as<int32_t>(), positions_.view().as<int32_t>() + patches, 0);
+  JIGE_TRY(workspace_, make_bytes(parts_->workspace_bytes(patches_max(), compute_)));
+  JIGE_TRY(angles_, arena_.make(DType::kF32, Shape{rows, angle_columns(tower)}));
+  JIGE_TRY(positions_, arena_.make(DType::kI32, Shape{rows}));
+  std::iota(positions_.view().as<int32_t>(), positions_.view().as<int32_t>() + rows, 0);
   for (size_t part = 0; part < parts_->count(); ++part) {
     const auto specs = parts_->params(part);
     JIGE_TRY(Tensor norms, make_bytes(norms_bytes(specs)));
@@ -244,8 +263,8 @@ Result<std::vector<float>> ImageTower::encode(const images::Image& image, const 
   }
   const formats::ImageLayout layout = formats::image_layout(config(), image.width, image.height);
   JIGE_TRY(const images::Image resized,
-           images::resize_image(image, layout.width, layout.height,
-                                filter_of(config().resampling), go_on));
+           images::resize_image(image, layout.width, layout.height, filter_of(config().resampling),
+                                go_on));
   const std::vector<float> patches = images::patch_rows(
       resized, static_cast<int32_t>(config().patch_size),
       {.mean = config().mean, .std = config().deviation, .factor = config().factor});
@@ -255,20 +274,21 @@ Result<std::vector<float>> ImageTower::encode(const images::Image& image, const 
 Status ImageTower::check_patches(std::span<const float> patches,
                                  const formats::ImageLayout& layout) const {
   const int64_t merge = config().merge;
+  const int64_t rows_max = std::min(rows_max_, (stream_rows() - rows_in_use_) / (merge * merge));
   const bool fits =
-      layout.token_rows >= 1 && layout.token_columns >= 1 && layout.row_count() <= rows_max_;
+      layout.token_rows >= 1 && layout.token_columns >= 1 && layout.row_count() <= rows_max;
   const int64_t numbers = 3 * config().patch_size * config().patch_size;
   if (fits && std::ssize(patches) == layout.row_count() * merge * merge * numbers) return {};
   return fail(Code::kInvalidArgument,
-              "{} numbers of patches for {} x {} rows of an image, of {} at most", patches.size(),
-              layout.token_rows, layout.token_columns, rows_max_);
+              "{} numbers of patches for {} x {} rows of an image, of {} at most now",
+              patches.size(), layout.token_rows, layout.token_columns, rows_max);
 }
 
-void ImageTower::put_angles(int64_t patch_columns, const ImageOrder& order) {
+void ImageTower::put_angles(int64_t begin, int64_t patch_columns, const ImageOrder& order) {
   if (angle_columns(config().tower) == 0) return;
   const std::vector<double> frequencies = image_frequencies(config());
   const auto half = std::ssize(frequencies);
-  auto* to = angles_.view().as<float>();
+  auto* to = angles_.view().as<float>() + begin * 2 * half;
   for (int64_t row = 0; row < std::ssize(order.merged); ++row, to += 2 * half) {
     const int64_t patch = order.patch(row);
     for (int64_t i = 0; i < half; ++i) {
@@ -283,7 +303,8 @@ void ImageTower::put_angles(int64_t patch_columns, const ImageOrder& order) {
 Status ImageTower::run_layers(TensorView src, const Reading& reading) {
   const int64_t patch_count = src.rows();
   Batch batch;
-  batch.tokens = batch.positions = positions_.view().row_range(0, patch_count);
+  batch.tokens = batch.positions =
+      positions_.view().row_range(reading.begin, reading.begin + patch_count);
   const BlockContext context{
       .stream = *stream_, .compute = compute_, .workspace = workspace_.view()};
   const std::vector<int64_t>& deep = config().deep_layers;
@@ -293,7 +314,7 @@ Status ImageTower::run_layers(TensorView src, const Reading& reading) {
     } else {
       batch.sequences = reading.order.windows;
     }
-    const TensorView dst = other_stream(src);
+    const TensorView dst = other_stream(src, reading.begin);
     parts_->layers()[i]->forward(context, weights_[i + 1], batch, src, dst, {});
     const auto level = std::ranges::find(deep, static_cast<int64_t>(i));
     if (level != deep.end()) {
@@ -309,7 +330,7 @@ Status ImageTower::run_layers(TensorView src, const Reading& reading) {
 }
 
 void ImageTower::project(const TensorView& src, size_t level, const Reading& reading) {
-  const TensorView ordered = other_stream(src);
+  const TensorView ordered = other_stream(src, reading.begin);
   ops::select_rows(*stream_, ordered, src, reading.order.merged);
   ImageTask task = reading.task;
   task.level = level;
@@ -319,34 +340,46 @@ void ImageTower::project(const TensorView& src, size_t level, const Reading& rea
                               TensorView::of(to, DType::kF32, Shape{row_count, width()}));
 }
 
-TensorView ImageTower::other_stream(const TensorView& rows) const {
-  const bool in_first = rows.data == streams_[0].view().data;
-  return streams_[in_first ? 1 : 0].view().row_range(0, rows.rows());
+TensorView ImageTower::other_stream(const TensorView& rows, int64_t begin) const {
+  const auto in_stream = [&](int i) {
+    return streams_[i].view().row_range(begin, begin + rows.rows());
+  };
+  return in_stream(rows.data == in_stream(0).data ? 1 : 0);
 }
 
 Result<std::vector<float>> ImageTower::encode_patches(std::span<const float> patches,
                                                       const formats::ImageLayout& layout,
                                                       const GoOn& go_on) {
-  JIGE_DO(check_patches(patches, layout));
   JIGE_DO(may_go_on(go_on));
+  JIGE_DO(check_patches(patches, layout));
+  const int64_t begin = rows_in_use_;
+  const RowsInUse rows(rows_in_use_, layout.row_count() * config().merge * config().merge);
+  return encode_at(begin, patches, layout, go_on);
+}
+
+Result<std::vector<float>> ImageTower::encode_at(int64_t begin, std::span<const float> patches,
+                                                 const formats::ImageLayout& layout,
+                                                 const GoOn& go_on) {
   const int64_t merge = config().merge;
   const int64_t patch_count = layout.row_count() * merge * merge;
   const ImageOrder order = image_order(config(), layout);
-  put_angles(layout.token_columns * merge, order);
+  put_angles(begin, layout.token_columns * merge, order);
   const TensorView src = TensorView::of(const_cast<float*>(patches.data()), DType::kF32,
                                         Shape{patch_count, std::ssize(patches) / patch_count});
   const ImageTask task{.stream = *stream_,
                        .compute = compute_,
                        .workspace = workspace_.view(),
                        .patch_columns = layout.token_columns * merge};
-  TensorView first = streams_[0].view().row_range(0, patch_count);
+  TensorView first = streams_[0].view().row_range(begin, begin + patch_count);
   parts_->entry().forward(task, weights_.front(), src, first);
   if (!order.patches.empty()) {
-    ops::select_rows(*stream_, other_stream(first), first, order.patches);
-    first = other_stream(first);
+    const TensorView ordered = other_stream(first, begin);
+    ops::select_rows(*stream_, ordered, first, order.patches);
+    first = ordered;
   }
   std::vector<float> rows(static_cast<size_t>(config().levels() * layout.row_count() * width()));
-  JIGE_DO(run_layers(first, {.order = order, .task = task, .rows = rows, .go_on = go_on}));
+  JIGE_DO(run_layers(first,
+                     {.begin = begin, .order = order, .task = task, .rows = rows, .go_on = go_on}));
   return rows;
 }
 

@@ -8,6 +8,8 @@
 // An image is resized (formats::image_layout), its patches pass the tower's layers (image_parts.h
 // and transformer_layer.h), and patches side by side become one row. Rows are those of
 // formats::image_tokens, in their order; where they come between tokens nobody here knows.
+// While it asks whether to go on, one small image may be read aside: large ones take so long that
+// small ones should not wait for them.
 // Memory is fixed at load, for the largest image that there may be (image_tower_memory gives its
 // size beforehand), but for the pixels and the rows that are returned. The bits of rows depend on
 // neither threads nor images before. On CPUs. Threads: one at a time.
@@ -101,10 +103,13 @@ class ImageTower {
   int64_t peak_bytes() const { return arena_.peak_bytes(); }
   // Of an image that is read.
   int64_t rows_max() const { return rows_max_; }
+  // Of an image that is encoded by what another asks whether to go on, at most: there is room for
+  // it behind the patches of the largest.
+  int64_t aside_patches_max() const;
 
   // The rows of an image, [levels, row_count, width] f32. `go_on` is asked between layers. Fails
   // with what it gives, and with kInvalidArgument on an image without pixels, or of more than
-  // rows_max() rows.
+  // rows_max() rows, and on one aside that is too large.
   Result<std::vector<float>> encode(const images::Image& image, const GoOn& go_on = {});
 
   // The same of the patches of an image that was resized, [patches, 3 p²] as images::patch_rows
@@ -118,12 +123,18 @@ class ImageTower {
              const ImageTowerOptions& options);
   Status allocate();
   int64_t patches_max() const { return rows_max_ * config().merge * config().merge; }
+  // Of the largest image and one aside.
+  int64_t stream_rows() const { return patches_max() + aside_patches_max(); }
   Status load_weights(const formats::TensorFolder& files);
   Status check_patches(std::span<const float> patches, const formats::ImageLayout& layout) const;
-  // The angles of the patches of an image, a row each, as layers have them.
-  void put_angles(int64_t patch_columns, const ImageOrder& order);
+  // Encodes patches in the rows from `begin` on.
+  Result<std::vector<float>> encode_at(int64_t begin, std::span<const float> patches,
+                                       const formats::ImageLayout& layout, const GoOn& go_on);
+  // The angles of the patches of an image, a row each from `begin` on, as layers have them.
+  void put_angles(int64_t begin, int64_t patch_columns, const ImageOrder& order);
   // An image that is read.
   struct Reading {
+    int64_t begin;  // its first row in the streams
     const ImageOrder& order;
     const ImageTask& task;
     std::span<float> rows;  // of all levels
@@ -134,7 +145,7 @@ class ImageTower {
   // Makes the rows of a level of patches that stand in one of the streams; the other one changes.
   void project(const TensorView& src, size_t level, const Reading& reading);
   // As many rows of the stream that these do not stand in.
-  TensorView other_stream(const TensorView& rows) const;
+  TensorView other_stream(const TensorView& rows, int64_t begin) const;
 
   std::unique_ptr<const ImageParts> parts_;
   DType compute_;
@@ -143,10 +154,11 @@ class ImageTower {
   std::unique_ptr<Stream> stream_;
   std::vector<Tensor> weight_memory_;
   std::vector<BlockWeights> weights_;  // by part
-  Tensor streams_[2];                  // [patches_max(), D] f32
+  int64_t rows_in_use_ = 0;            // of images that are being encoded
+  Tensor streams_[2];                  // [stream_rows(), D] f32
   Tensor workspace_;
-  Tensor angles_;     // [patches_max(), d] f32
-  Tensor positions_;  // [patches_max()] i32: 0, 1, …: patches have the angles of their own row
+  Tensor angles_;     // [stream_rows(), d] f32
+  Tensor positions_;  // [stream_rows()] i32: 0, 1, …: patches have the angles of their own row
 };
 
 }  // namespace jige::model

@@ -76,6 +76,16 @@ class Recorded {
   formats::SafetensorsFile file_;
 };
 
+images::Image noisy_image(int32_t width, int32_t height) {
+  images::Image image = images::make_image(width, height);
+  uint32_t state = 7;
+  for (uint8_t& byte : image.rgb) {
+    state = state * 1664525u + 1013904223u;
+    byte = static_cast<uint8_t>(state >> 24);
+  }
+  return image;
+}
+
 double farthest(std::span<const float> a, std::span<const float> b) {
   EXPECT_EQ(a.size(), b.size());
   double most = 0;
@@ -131,6 +141,42 @@ TEST(ImageTower, GivesTheSameBitsOnAnyThreadsAndBehindOtherImages) {
         }
       }
     }
+  }
+}
+
+// An image that is read whenever another asks whether to go on: both have the rows that they have
+// alone.
+TEST(ImageTower, ReadsASmallImageWhileItReadsALargeOne) {
+  for (const std::string name : kTowers) {
+    SCOPED_TRACE(name);
+    const HeldTower held = tower_on(tower_folder(name), 2);
+    const formats::ImageConfig& config = held.tower->config();
+    if (config.family == formats::ImageFamily::kGemma3) continue;  // whose images have one size
+    const auto side = [&](int64_t steps) { return static_cast<int32_t>(steps * config.step()); };
+    const int64_t square = static_cast<int64_t>(std::sqrt(static_cast<double>(config.pixels_max)));
+    const images::Image large =
+        noisy_image(static_cast<int32_t>(square > 0 ? square : config.width_max),
+                    static_cast<int32_t>(square > 0 ? square : config.height_max));
+    const bool is_largest =
+        formats::image_layout(config, large.width, large.height).row_count() == config.rows_max();
+    const int64_t aside_rows = held.tower->aside_patches_max() / (config.merge * config.merge);
+    ASSERT_GE(aside_rows, 2);
+    const images::Image small = noisy_image(side(aside_rows), side(1));
+    const images::Image too_large = noisy_image(side(aside_rows / 2 + 1), side(2));
+    const std::vector<float> small_rows = value_of(held.tower->encode(small));
+    int asides = 0;
+    const auto with_asides = held.tower->encode(large, [&]() -> Status {
+      const auto aside = value_of(held.tower->encode(small));
+      EXPECT_TRUE(same_bits(aside, small_rows));
+      // What is read before the large one has its rows may be of any size.
+      if (++asides > 1 && is_largest) {
+        EXPECT_FALSE(held.tower->encode(too_large));
+      }
+      return {};
+    });
+    EXPECT_EQ(asides, 1 + config.tower.layer_count);
+    EXPECT_TRUE(same_bits(value_of(with_asides), value_of(held.tower->encode(large))));
+    EXPECT_TRUE(held.tower->encode(too_large));
   }
 }
 

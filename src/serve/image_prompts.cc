@@ -3,24 +3,34 @@
 #include <openssl/evp.h>
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/rng.h"
 
 namespace jige::serve {
 namespace {
 
+struct DigestDeleter {
+  void operator()(EVP_MD_CTX* digest) const { EVP_MD_CTX_free(digest); }
+};
+
 // What an image is: the digest of its size and pixels.
-RowBook::Content content_of(const images::Image& image) {
+Result<RowBook::Content> content_of(const images::Image& image, const GoOn& go_on) {
+  constexpr size_t kPieceBytes = size_t{4} << 20;  // milliseconds
   RowBook::Content content{};
   const int32_t size[2] = {image.width, image.height};
-  EVP_MD_CTX* const digest = EVP_MD_CTX_new();
-  const bool made = digest && EVP_DigestInit_ex(digest, EVP_sha256(), nullptr) == 1 &&
-                    EVP_DigestUpdate(digest, size, sizeof size) == 1 &&
-                    EVP_DigestUpdate(digest, image.rgb.data(), image.rgb.size()) == 1 &&
-                    EVP_DigestFinal_ex(digest, content.data(), nullptr) == 1;
-  EVP_MD_CTX_free(digest);
+  const std::unique_ptr<EVP_MD_CTX, DigestDeleter> digest(EVP_MD_CTX_new());
+  bool made = digest && EVP_DigestInit_ex(digest.get(), EVP_sha256(), nullptr) == 1 &&
+              EVP_DigestUpdate(digest.get(), size, sizeof size) == 1;
+  for (size_t at = 0; made && at < image.rgb.size(); at += kPieceBytes) {
+    JIGE_DO(may_go_on(go_on));
+    made = EVP_DigestUpdate(digest.get(), image.rgb.data() + at,
+                            std::min(kPieceBytes, image.rgb.size() - at)) == 1;
+  }
+  made = made && EVP_DigestFinal_ex(digest.get(), content.data(), nullptr) == 1;
   JIGE_CHECK(made, "no digest of {} bytes", image.rgb.size());
   return content;
 }
@@ -90,10 +100,16 @@ Result<std::vector<ImagePrompts::Read>> ImagePrompts::read_all(
 Result<ImagePrompts::Read> ImagePrompts::read_one(const images::Image& image, const GoOn& go_on) {
   const auto layout = formats::image_layout(config_, image.width, image.height);
   Read read{.rows = {}, .tokens = formats::image_tokens(config_, layout)};
-  const RowBook::Content content = content_of(image);
+  JIGE_TRY(const RowBook::Content content, content_of(image, go_on));
   read.rows = book_.find(content);
-  if (read.rows) return read;
+  if (read.rows) {
+    ++known_;
+    return read;
+  }
+  const StopWatch watch;
   JIGE_TRY(std::vector<float> values, encoder_(image, go_on));
+  encode_seconds_.observe(watch.seconds());
+  rows_ += layout.row_count();
   JIGE_CHECK(std::ssize(values) == config_.levels() * layout.row_count() * config_.text_width,
              "{} numbers of an image of {} rows", values.size(), layout.row_count());
   JIGE_TRY(read.rows,
@@ -103,6 +119,13 @@ Result<ImagePrompts::Read> ImagePrompts::read_one(const images::Image& image, co
                                .columns = config_.pair_places.empty() ? 0 : layout.token_columns,
                                .levels = static_cast<int32_t>(config_.levels())}));
   return read;
+}
+
+ImageReadCounts ImagePrompts::counts() const {
+  return {.known = known_,
+          .rows = rows_,
+          .rows_bytes = book_.bytes(),
+          .encode_seconds = encode_seconds_.snapshot()};
 }
 
 ImagePrompt ImagePrompts::put_together(std::span<const int32_t> ids,

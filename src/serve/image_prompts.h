@@ -8,9 +8,11 @@
 // takes (formats::image_tokens), those of rows with ids that its pixels alone decide (row_book.h):
 // an image that comes again, as in the next turn of a chat, has the same ids, so the prefix cache
 // knows it, and is not encoded again as long as its rows are kept.
-// Threads: any; images are encoded one at a time.
+// Threads: any; images are encoded one at a time, but that what the encoder asks whether to go on
+// may read others.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <mutex>
@@ -22,6 +24,7 @@
 #include "formats/image_config.h"
 #include "images/image.h"
 #include "serve/given_rows.h"
+#include "serve/histogram.h"
 #include "serve/row_book.h"
 
 namespace jige::serve {
@@ -31,6 +34,14 @@ struct ImagePrompt {
   std::vector<GivenRowsRef> given;
   // To be mixed into what tells cached beginnings apart, by xor; 0 until ids have run out once.
   uint64_t cache_salt = 0;
+};
+
+// What has been read so far.
+struct ImageReadCounts {
+  int64_t known = 0;                   // images whose rows were kept from before
+  int64_t rows = 0;                    // of the others
+  int64_t rows_bytes = 0;              // of images whose rows are kept or in use now
+  Histogram::Snapshot encode_seconds;  // of an image of the others
 };
 
 class ImagePrompts {
@@ -58,6 +69,7 @@ class ImagePrompts {
   // encoded; kExhausted where images of others leave no memory; and as the encoder does.
   Result<ImagePrompt> read(std::span<const int32_t> ids, std::span<const images::Image> images,
                            const GoOn& go_on = {});
+  ImageReadCounts counts() const;
 
  private:
   struct Read {
@@ -72,8 +84,11 @@ class ImagePrompts {
   const formats::ImageConfig config_;
   const Encoder encoder_;
   const Options options_;
-  std::mutex mutex_;  // of encoder_
+  std::recursive_mutex mutex_;  // of encoder_
   RowBook book_;
+  std::atomic<int64_t> known_{0};
+  std::atomic<int64_t> rows_{0};
+  Histogram encode_seconds_{latency_bounds()};
 };
 
 }  // namespace jige::serve

@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 
+#include <optional>
 #include <thread>
 
 #include "serve/engine_test_support.h"
@@ -161,6 +162,53 @@ TEST(ImagePrompts, RefuseImagesForWhichOthersLeaveNoMemory) {
 }
 
 // Ids for ten rows: the third image begins anew, and those of before have other ids then.
+// What an encoder asks whether to go on reads another prompt, with an image of its own and one that
+// both have.
+TEST(ImagePrompts, AreReadWhileAnotherIs) {
+  Encoder encoder;
+  ImagePrompts prompts = make_prompts(encoder);
+  const images::Image images[] = {image_of(8, 8, 1), image_of(12, 4, 2)};
+  const images::Image others[] = {image_of(12, 4, 2), image_of(4, 4, 3)};
+  const std::vector<int32_t> ids = {5, kPlace, kPlace};
+  std::optional<ImagePrompt> other;
+  const ImagePrompt prompt = value_of(prompts.read(ids, images, [&]() -> Status {
+    if (!other) other = value_of(prompts.read(ids, others));
+    return {};
+  }));
+  ASSERT_TRUE(other);
+  EXPECT_EQ(encoder.count, 3);
+  EXPECT_EQ(prompt.given[1], other->given[0]);
+  EXPECT_EQ(value_of(prompts.read(ids, images)).ids, prompt.ids);
+  EXPECT_EQ(value_of(prompts.read(ids, others)).ids, other->ids);
+}
+
+TEST(ImagePrompts, AreCounted) {
+  Encoder encoder;
+  ImagePrompts prompts = make_prompts(encoder);
+  const images::Image images[] = {image_of(8, 8, 1), image_of(12, 4, 2), image_of(8, 8, 1)};
+  value_of(prompts.read({{kPlace, kPlace, kPlace}}, images));
+  const ImageReadCounts counts = prompts.counts();
+  EXPECT_EQ(counts.known, 1);
+  EXPECT_EQ(counts.rows, 4 + 3);
+  EXPECT_EQ(counts.rows_bytes, (4 + 3) * kRowWidth * static_cast<int64_t>(sizeof(float)));
+  EXPECT_EQ(counts.encode_seconds.count, 2u);
+}
+
+// One that is large can be ended before all of it has been looked at.
+TEST(ImagePrompts, EndWhereTheyAreTold) {
+  Encoder encoder;
+  ImagePrompts prompts = make_prompts(encoder);
+  const images::Image images[] = {image_of(2048, 2048, 1)};
+  int asked = 0;
+  const auto read = prompts.read({{kPlace}}, images, [&]() -> Status {
+    if (++asked < 3) return {};
+    return fail(Code::kCancelled, "enough");
+  });
+  ASSERT_FALSE(read);
+  EXPECT_EQ(read.error().message, "enough");
+  EXPECT_EQ(encoder.count, 0);
+}
+
 TEST(ImagePrompts, OfAPromptHaveIdsOfOneEpoch) {
   Encoder encoder;
   ImagePrompts prompts(encoder.config, encoder.function(),

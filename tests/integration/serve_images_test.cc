@@ -139,6 +139,18 @@ TEST_F(ServeImages, AreNotReadWhereNobodyWantsThat) {
   EXPECT_THAT(refused.body, HasSubstr("reads text alone"));
 }
 
+TEST_F(ServeImages, AreCounted) {
+  const Serving server({folder_.path()});
+  const Json body = greedy_chat({user_turn(kPicture, "What is it?")});
+  answer_to(server, body);
+  answer_to(server, body);
+  const std::string metrics = server.get("/metrics").body;
+  EXPECT_THAT(metrics, HasSubstr("outcome=\"read\"} 2\n"));
+  for (const char* name : {"image_encode_seconds_count", "images_known_total"}) {
+    EXPECT_THAT(metrics, ::testing::ContainsRegex(std::string("jige:") + name + "[{][^}]*[}] 1\n"));
+  }
+}
+
 TEST_F(ServeImages, TakeTheirPartOfTheMemory) {
   const auto ready = [&](const std::vector<std::string>& more) {
     std::vector<std::string> arguments = {folder_.path(), "--json"};

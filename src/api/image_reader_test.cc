@@ -1,0 +1,72 @@
+// Files that take long to decode, whose clients go or whose server stops.
+#include "api/image_reader.h"
+
+#include <gtest/gtest.h>
+#include <zlib.h>
+
+#include <atomic>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "api/image_test_support.h"
+#include "api/test_client.h"
+
+namespace jige::api {
+namespace {
+
+using testing::png_file;
+using testing::soon;
+
+// A black PNG of a few kilobytes that takes a tenth of a second or more.
+std::string slow_file() {
+  constexpr uint32_t kSide = 5000;
+  const std::string rows(size_t{kSide} * (kSide + 1), 0);
+  uLongf size = compressBound(rows.size());
+  std::string packed(size, 0);
+  EXPECT_EQ(compress2(reinterpret_cast<Bytef*>(packed.data()), &size,
+                      reinterpret_cast<const Bytef*>(rows.data()), rows.size(), 1),
+            Z_OK);
+  const std::string head =
+      images::four_bytes(kSide) + images::four_bytes(kSide) + std::string("\x08\0\0\0\0", 5);
+  return "\x89PNG\r\n\x1a\n" + images::png_chunk("IHDR", head) +
+         images::png_chunk("IDAT", packed.substr(0, size)) + images::png_chunk("IEND", "");
+}
+
+ImageFile file_of(std::string bytes) {
+  const auto size = images::image_size(std::as_bytes(std::span(bytes)), "photo");
+  EXPECT_TRUE(size);
+  return {.bytes = std::move(bytes), .where = "photo", .size = size.value_or(images::ImageSize())};
+}
+
+// Ends a job while the second of its files is decoded, and returns the status that it is done with.
+int status_when_ended(const std::function<void(ImageReader&, std::atomic<bool>&)>& end) {
+  ImageReader reader(testing::pixel_translator());
+  std::atomic<int> status{0};
+  ImageReader::Job job{.prompt = {testing::kPlaceholder, testing::kPlaceholder},
+                       .cancelled = std::make_shared<std::atomic<bool>>(false),
+                       .done = [&](const ApiResult<serve::ImagePrompt>& prompt) {
+                         status = prompt ? 200 : prompt.error().status;
+                       }};
+  job.files.push_back(file_of(png_file(1, 1)));
+  job.files.push_back(file_of(slow_file()));
+  const auto cancelled = job.cancelled;
+  EXPECT_FALSE(reader.read(std::move(job)));
+  EXPECT_TRUE(soon([&] { return reader.counts().decode_seconds.count == 1; }));
+  end(reader, *cancelled);
+  EXPECT_TRUE(soon([&] { return status != 0; }));
+  EXPECT_EQ(reader.counts().decode_seconds.count, 1u) << "the second one has not been decoded";
+  EXPECT_EQ(reader.counts().cancelled, 1);
+  return status;
+}
+
+TEST(ImageReader, EndsDecodingWhenNobodyWaitsForIt) {
+  status_when_ended([](ImageReader&, std::atomic<bool>& cancelled) { cancelled = true; });
+}
+
+TEST(ImageReader, EndsDecodingWhenItStops) {
+  EXPECT_EQ(status_when_ended([](ImageReader& reader, std::atomic<bool>&) { reader.stop(); }), 503);
+}
+
+}  // namespace
+}  // namespace jige::api

@@ -50,6 +50,7 @@ class ChatCommand final : public Command {
     model_.declare_folder(flags);
     flags.text("--system TEXT", system_, "how the model shall behave");
     reasoning_.declare(flags);
+    declare_image_pixels(flags, image_pixels_);
     model_.declare_adapter(flags);
     generation_.declare(flags);
     model_.declare(flags);
@@ -132,7 +133,7 @@ class ChatCommand final : public Command {
     }
     JIGE_TRY(images::Image image, read_image_file(file));
     if (!image_model_) {
-      JIGE_TRY(image_model_, load_image_model(*loaded_, model_));
+      JIGE_TRY(image_model_, load_image_model(*loaded_, model_, image_pixels_));
       conversation.read_images(*image_model_->prompts);
     }
     log_info("{}: {} x {}, {} of the prompt; it goes with the next message", file, image.width,
@@ -244,6 +245,7 @@ class ChatCommand final : public Command {
   std::optional<LoadedModel> loaded_;
   std::optional<ImageModel> image_model_;  // on a device of that
   std::vector<images::Image> images_;      // for the next message
+  int64_t image_pixels_ = 0;
   const bool person_ = isatty(STDIN_FILENO) == 1;
   const bool dims_ = isatty(STDOUT_FILENO) == 1 && allows_color();
   int64_t answer_count_ = 0;

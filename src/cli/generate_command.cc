@@ -41,6 +41,7 @@ class GenerateCommand final : public Command {
     flags.texts("--image FILE", image_files_,
                 "a PNG, JPEG, WebP or GIF that the message is about, of models that read images; "
                 "several in their order");
+    declare_image_pixels(flags, image_pixels_);
     reasoning_flag_.declare(flags);
     flags.integer("-n,--samples N", samples_, {.min = 1, .max = 1'000'000},
                   "several continuations; sample i uses seed + i");
@@ -73,7 +74,7 @@ class GenerateCommand final : public Command {
                                               .speculation = &generation_.speculation}));
     std::optional<ImageModel> reader;
     if (!images.empty()) {
-      JIGE_TRY(reader, load_image_model(loaded, model_));
+      JIGE_TRY(reader, load_image_model(loaded, model_, image_pixels_));
     }
     const text::ImageText image = reader ? reader->prompts->config().written : text::ImageText();
     JIGE_TRY(std::vector<int32_t> prompt, encode(loaded.tokenizer, input, image));
@@ -196,6 +197,7 @@ class GenerateCommand final : public Command {
   TextSource source_;
   std::string system_;
   std::vector<std::string> image_files_;
+  int64_t image_pixels_ = 0;
   bool chat_ = false, echo_ = false;
   ReasoningFlag reasoning_flag_;
   text::ReasoningStart reasoning_ = text::ReasoningStart::kNone;

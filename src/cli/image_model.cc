@@ -13,6 +13,7 @@
 #include "cli/interrupt.h"
 #include "cli/passing_note.h"
 #include "formats/image_config.h"
+#include "formats/image_limit.h"
 #include "images/decode.h"
 
 namespace jige::cli {
@@ -63,10 +64,28 @@ Status check_image_rows(const formats::ImageConfig& config, const model::Inferen
 
 }  // namespace
 
-Result<std::unique_ptr<model::ImageTower>> load_image_tower(
-    const std::string& folder, const text::Tokenizer& tokenizer, CpuDevice& device,
-    const model::ImageTowerOptions& options) {
+void declare_image_pixels(Flags& flags, int64_t& pixels_max) {
+  flags.integer("--image-pixels N", pixels_max, {.min = 0, .max = int64_t{1} << 28},
+                "the most pixels that an image has for the model: larger ones shrink to it, which "
+                "saves memory, time and tokens; 0: as many as the folder says");
+}
+
+Result<std::optional<formats::ImageConfig>> read_image_config(const std::string& folder,
+                                                              int64_t pixels_max) {
   JIGE_TRY(std::optional<formats::ImageConfig> config, formats::load_image_config(folder));
+  if (!config || pixels_max == 0) return config;
+  if (Status limited = formats::limit_image_pixels(*config, pixels_max); !limited) {
+    return with_context(std::move(limited.error()), "--image-pixels");
+  }
+  return config;
+}
+
+Result<std::unique_ptr<model::ImageTower>> load_image_tower(const std::string& folder,
+                                                            const text::Tokenizer& tokenizer,
+                                                            CpuDevice& device,
+                                                            const model::ImageTowerOptions& options,
+                                                            int64_t pixels_max) {
+  JIGE_TRY(std::optional<formats::ImageConfig> config, read_image_config(folder, pixels_max));
   if (!config) return nullptr;
   JIGE_DO(formats::find_image_tokens(*config, tokenizer));
   JIGE_TRY(auto tower, model::ImageTower::load(folder, *config, device, options));
@@ -86,13 +105,15 @@ std::unique_ptr<serve::ImagePrompts> make_image_prompts(model::ImageTower& tower
   return prompts_of(tower, model, options, encoder_of(tower));
 }
 
-Result<ImageModel> load_image_model(const LoadedModel& loaded, const ModelFlags& flags) {
+Result<ImageModel> load_image_model(const LoadedModel& loaded, const ModelFlags& flags,
+                                    int64_t pixels_max) {
   ImageModel made;
   if (loaded.model->takes_given_rows()) {
     JIGE_TRY(made.tower, load_image_tower(loaded.folder, loaded.tokenizer, *loaded.devices.host,
                                           {.memory_bytes_max =
                                                loaded.memory_left(flags.device.arena_bytes_max()),
-                                           .rows_max = loaded.model->context_max()}));
+                                           .rows_max = loaded.model->context_max()},
+                                          pixels_max));
   }
   if (!made.tower) {
     return fail(Code::kUnsupported,

@@ -10,12 +10,15 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
+#include "cli/flags.h"
 #include "cli/loaded_model.h"
+#include "formats/image_config.h"
 #include "images/image.h"
 #include "model/image_tower.h"
 #include "model/inference.h"
@@ -30,11 +33,20 @@ struct ImageModel {
   std::unique_ptr<serve::ImagePrompts> prompts;
 };
 
+// How large images may be that a command reads, in pixels; 0: as large as the folder says.
+void declare_image_pixels(Flags& flags, int64_t& pixels_max);
+// How a folder's model reads images of up to so many pixels; nothing where it reads text alone.
+// Fails as load_image_config and limit_image_pixels do.
+Result<std::optional<formats::ImageConfig>> read_image_config(const std::string& folder,
+                                                              int64_t pixels_max);
+
 // What reads the images of a folder; null where its model reads text alone, or images in a way that
-// Jige does not know. Fails as load_image_config, find_image_tokens and ImageTower::load do.
-Result<std::unique_ptr<model::ImageTower>> load_image_tower(
-    const std::string& folder, const text::Tokenizer& tokenizer, CpuDevice& device,
-    const model::ImageTowerOptions& options);
+// Jige does not know. Fails as read_image_config, find_image_tokens and ImageTower::load do.
+Result<std::unique_ptr<model::ImageTower>> load_image_tower(const std::string& folder,
+                                                            const text::Tokenizer& tokenizer,
+                                                            CpuDevice& device,
+                                                            const model::ImageTowerOptions& options,
+                                                            int64_t pixels_max);
 
 // Puts images into prompts of the model; the options but for its vocabulary. REQUIRES: the tower,
 // which is of the model's folder, outlives it.
@@ -50,7 +62,8 @@ Status prepare_for_images(const model::ImageTower& tower, model::InferenceModel&
 // Both for a command's model, in the memory that it leaves. Each image that is read is told, while
 // it is on a terminal. Fails with kUnsupported where it reads no images, and as load_image_tower
 // and prepare_for_images do.
-Result<ImageModel> load_image_model(const LoadedModel& loaded, const ModelFlags& flags);
+Result<ImageModel> load_image_model(const LoadedModel& loaded, const ModelFlags& flags,
+                                    int64_t pixels_max);
 
 // Fails as read_file and decode_image do, and with kCancelled once a signal came.
 Result<images::Image> read_image_file(const std::string& path);

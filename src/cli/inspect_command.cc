@@ -12,6 +12,7 @@
 #include "cli/device_flags.h"
 #include "cli/flags.h"
 #include "cli/folder_summary.h"
+#include "cli/image_model.h"
 #include "cli/input.h"
 #include "cli/memory_report.h"
 #include "cli/output.h"
@@ -52,6 +53,7 @@ class InspectCommand final : public Command {
                  "that each keep a share of moments and masters only; shown is the largest share");
     flags.toggle("--split-context", split_context_,
                  "that each have a part of every sequence, as jige train --split-context");
+    declare_image_pixels(flags, image_pixels_);
     flags.choice("--moments NAME", moments_, ops::moment_format_names(),
                  "how AdamW's two moments are kept in training: f32, or q8, codes of 8 bits");
     flags.integer("--threads N", threads_, thread_range(0),
@@ -112,7 +114,10 @@ class InspectCommand final : public Command {
     }
     JIGE_TRY(const ops::MomentFormat moments, ops::parse_moment_format(moments_));
     JIGE_TRY(folder_, find_inspectable_folder(folder_));
-    JIGE_TRY(const FolderSummary summary, summarise_folder(folder_));
+    JIGE_TRY(FolderSummary summary, summarise_folder(folder_));
+    if (summary.images) {
+      JIGE_TRY(summary.images, read_image_config(folder_, image_pixels_));
+    }
     std::optional<MemoryReport> memory;
     if (summary.config) {
       JIGE_TRY(memory, make_memory_report(
@@ -198,6 +203,7 @@ class InspectCommand final : public Command {
   std::string folder_;
   int64_t context_ = 0;
   int64_t sequences_ = 1;
+  int64_t image_pixels_ = 0;
   int64_t micro_batch_tokens_ = 2048;
   int64_t ranks_ = 1;
   bool shard_optimizer_ = false;

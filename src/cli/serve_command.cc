@@ -219,6 +219,7 @@ class ServeCommand final : public Command {
           {.threads = static_cast<int>(model_.device.threads),
            .memory_bytes_max = model_.device.arena_bytes_max(),
            .rows_bytes_max = serve_.images_bytes,
+           .pixels_max = serve_.image_pixels,
            .context_max = model_.context > 0 ? model_.context : model::kContextDefaultMax,
            .on_processors =
                model_.device.kind() == DeviceKind::kCpu && !model_.layers_on.given()}));
@@ -419,8 +420,7 @@ class ServeCommand final : public Command {
   }
 
   std::string images_text() const {
-    const int64_t bytes = images_.memory_bytes();
-    return bytes > 0 ? fmt::format(", {} images", format_bytes(bytes)) : "";
+    return images_.memory_bytes() > 0 ? ", " + images_.text() : "";
   }
 
   // 0 where the model has none.

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "cli/embedding_folder.h"
 #include "cli/flags.h"
+#include "cli/image_model.h"
 #include "cli/profiled_subject.h"
 #include "cli/serve_plan_view.h"
 #include "formats/generation_config.h"
@@ -104,6 +105,7 @@ void declare_answers(Flags& flags, ServeFlags& serve) {
   serve.reasoning.declare(flags);
   flags.toggle("--no-images", serve.no_images,
                "read no images, where the model could: saves the memory that it takes");
+  declare_image_pixels(flags, serve.image_pixels);
   flags.bytes("--image-memory SIZE", serve.images_bytes,
               "what images may take as rows for the model, of requests under way and of later "
               "turns of chats, part of --memory-limit; 512 MiB without it, or less for a small "
@@ -319,7 +321,7 @@ Status ServeFlags::check_use(const Flags& flags, const std::string& folder,
   return flags.refuse(
       {"--draft-model", "--speculate", "--tool-calls", "--reasoning", "--max-n",
        "--default-max-tokens", "--max-batch", "--plan", "--constraint-memory", "--kept-states",
-       "--no-images", "--image-memory"},
+       "--no-images", "--image-memory", "--image-pixels"},
       fmt::format("is about answers, and {} gives {}; leave it out", folder,
                   kind == api::ServedKind::kPairs ? "scores of documents" : "vectors of texts"));
 }

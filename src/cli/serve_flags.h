@@ -66,6 +66,7 @@ struct ServeFlags : HttpFlags {
   bool measure_peaks = false;
   bool no_images = false;
   int64_t images_bytes = int64_t{512} << 20;
+  int64_t image_pixels = 0;
 
   // Everything but FOLDER and what every command that computes has.
   void declare(Flags& flags);

@@ -1,5 +1,7 @@
 #include "cli/serve_images.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <thread>
 #include <utility>
@@ -30,7 +32,7 @@ void begin_behind(const Function& function) {
 
 Status ServeImages::load(const std::string& folder, const text::Tokenizer& tokenizer,
                          const ServeImagesOptions& options) {
-  JIGE_TRY(const auto wanted, formats::load_image_config(folder));
+  JIGE_TRY(const auto wanted, read_image_config(folder, options.pixels_max));
   if (!wanted) return {};  // and no threads are begun
   if (wanted->mutual_rows && !options.on_processors) {
     log_warn(
@@ -44,7 +46,8 @@ Status ServeImages::load(const std::string& folder, const text::Tokenizer& token
   });
   auto tower = load_image_tower(
       folder, tokenizer, *device_,
-      {.memory_bytes_max = options.memory_bytes_max, .rows_max = options.context_max});
+      {.memory_bytes_max = options.memory_bytes_max, .rows_max = options.context_max},
+      options.pixels_max);
   if (!tower && tower.error().code == Code::kExhausted) {
     return with_context(std::move(tower.error()), "reading images (not with --no-images)");
   }
@@ -69,6 +72,11 @@ Status ServeImages::load(const std::string& folder, const text::Tokenizer& token
 
 int64_t ServeImages::rows_together() const {
   return tower_ && tower_->config().mutual_rows ? tower_->config().rows_max() : 1;
+}
+
+std::string ServeImages::text() const {
+  return fmt::format("{} images of up to {} rows", format_bytes(memory_bytes()),
+                     tower_->rows_max());
 }
 
 std::shared_ptr<api::ImageReader> ServeImages::reader(model::InferenceModel& model,

@@ -29,6 +29,7 @@ struct ServeImagesOptions {
   int64_t rows_bytes_max = 0;                  // of images whose rows are kept or in use
   int64_t context_max = 0;                     // of the model, which holds the rows of an image
   bool on_processors = true;  // the language model runs on those of this machine alone
+  int64_t pixels_max = 0;     // of the largest image; 0: as the folder says
 };
 
 class ServeImages {
@@ -41,6 +42,8 @@ class ServeImages {
 
   // Of the tower and of rows, at most; 0 where no images are read.
   int64_t memory_bytes() const { return tower_ ? tower_->peak_bytes() + rows_bytes_ : 0; }
+  // The same for people, with the rows of the largest image.
+  std::string text() const;
   // Tokens that the model must take at once, whatever its own limit is: those of an image whose
   // rows see one another.
   int64_t rows_together() const;

@@ -187,10 +187,11 @@ Result<std::unique_ptr<ImageTower>> ImageTower::load(const std::string& folder,
   JIGE_TRY(const DType compute, choose_compute(options.compute, *parts, files));
   const ImageTowerMemory needed = image_tower_memory(*parts, compute, options.rows_max);
   if (needed.total_bytes() > options.memory_bytes_max) {
-    const char* const smaller = config.family != formats::ImageFamily::kGemma3
-                                    ? ", or choose a shorter context or a smaller longest_edge in "
-                                      "the folder's preprocessor_config.json"
-                                    : "";
+    const char* const smaller =
+        config.family != formats::ImageFamily::kGemma3
+            ? ", or let images be smaller: by --image-pixels, a shorter context, or a smaller "
+              "longest_edge in the folder's preprocessor_config.json"
+            : "";
     return fail(Code::kExhausted,
                 "{}: to read images takes {} (weights {}, one of up to {} patches {}), the memory "
                 "limit is {}; raise it{}",

@@ -52,6 +52,22 @@ TEST_F(Images, GenerateAnswersAboutThem) {
   EXPECT_EQ(answer({"rgb8.png"}, {"--chat", "--threads", "1"}).first, text);
 }
 
+TEST_F(Images, MayBeSmallerThanTheFolderSays) {
+  const int64_t without = answer({}).second;
+  const int64_t whole = answer({"rgb8.png"}).second - without;
+  const int64_t small = answer({"rgb8.png"}, {"--chat", "--image-pixels", "64"}).second - without;
+  EXPECT_EQ(small, 2) << "a row, and the end";
+  EXPECT_GT(whole, small);
+  const auto read_bytes = [&](const std::vector<std::string>& more) {
+    const Json report = run_with({"inspect", folder_.path(), "--json"}, more).json();
+    return report["memory"]["images"]["total_bytes"].get<int64_t>();
+  };
+  EXPECT_LT(read_bytes({"--image-pixels", "1000"}), read_bytes({}));
+  expect_error(generate({"--chat", "-p", "What?", "--image", picture_file("rgb8.png"),
+                         "--image-pixels", "63"}),
+               2, {"--image-pixels", "8 x 8"});
+}
+
 TEST_F(Images, ATextThatIsNoChatNamesTheirPlacesItself) {
   const Outcome placed = generate({"-p", "[IMG] is it?", "--image", picture_file("rgb8.png")});
   EXPECT_EQ(placed.exit_code, 0) << placed.err;

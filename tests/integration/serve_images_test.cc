@@ -70,7 +70,7 @@ class ServeImages : public ::testing::Test {
 
 TEST_F(ServeImages, AreAnsweredAsByGenerate) {
   const Serving server({folder_.path()});
-  EXPECT_THAT(server.out(), HasSubstr(" images; "));
+  EXPECT_THAT(server.out(), HasSubstr(" images of up to 64 rows; "));
   EXPECT_THAT(server.get("/v1/models").body, HasSubstr("\"reads_images\":true"));
   for (const char* picture : {kPicture, "sampled420.jpg"}) {
     const Json answer = answer_to(server, greedy_chat({user_turn(picture, "What is it?")}));
@@ -132,7 +132,7 @@ TEST_F(ServeImages, GoWithWhatElseAServerMayHave) {
 
 TEST_F(ServeImages, AreNotReadWhereNobodyWantsThat) {
   const Serving server({folder_.path(), "--no-images"});
-  EXPECT_THAT(server.out(), Not(HasSubstr(" images; ")));
+  EXPECT_THAT(server.out(), Not(HasSubstr(" images of up to ")));
   const TestResponse refused = server.post(
       "/v1/chat/completions", dump_json(greedy_chat({user_turn(kPicture, "What is it?")})));
   EXPECT_EQ(refused.status, 400);
@@ -151,6 +151,16 @@ TEST_F(ServeImages, AreCounted) {
   }
 }
 
+TEST_F(ServeImages, MayBeSmallerThanTheFolderSays) {
+  const Serving server({folder_.path(), "--image-pixels", "1000"});
+  EXPECT_THAT(server.out(), HasSubstr(" images of up to 9 rows; "));
+  const Json whole = answer_to(Serving({folder_.path()}), greedy_chat({user_turn(kPicture, "?")}));
+  const Json answer = answer_to(server, greedy_chat({user_turn(kPicture, "?")}));
+  EXPECT_LT(answer["usage"]["prompt_tokens"], whole["usage"]["prompt_tokens"]);
+  expect_error(serve_and_stop({folder_.path(), "--image-pixels", "63"}), 2,
+               {"--image-pixels", "8 x 8"});
+}
+
 TEST_F(ServeImages, TakeTheirPartOfTheMemory) {
   const auto ready = [&](const std::vector<std::string>& more) {
     std::vector<std::string> arguments = {folder_.path(), "--json"};
@@ -163,6 +173,7 @@ TEST_F(ServeImages, TakeTheirPartOfTheMemory) {
   EXPECT_GT(with, 64 * 64 * 4);
   EXPECT_EQ(without, 0);
   EXPECT_EQ(all_with - all_without, with);
+  EXPECT_LT(ready({"--kv-tokens", "256", "--image-pixels", "1000"}).first, with);
   const std::string limit = std::to_string(all_without + with / 2);
   EXPECT_GT(ready({"--memory-limit", limit, "--no-images"}).second, 0);
   const Outcome refused = serve_and_stop({folder_.path(), "--memory-limit", limit});

@@ -1,0 +1,44 @@
+#include "formats/image_limit.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace jige::formats {
+
+Status limit_image_pixels(ImageConfig& config, int64_t pixels_max) {
+  const bool by_area = config.pixels_max > 0;
+  if (config.family != ImageFamily::kPixtral && !by_area) {
+    return fail(Code::kUnsupported,
+                "this model reads images at the size that its folder says; leave it out");
+  }
+  const int64_t step = config.step();
+  const int64_t most = by_area
+                           ? config.pixels_max
+                           : config.patches_max() * config.patch_size * config.patch_size;
+  if (most <= pixels_max) return {};
+  if (pixels_max < step * step) {
+    return fail(Code::kInvalidArgument,
+                "images of up to {} pixels: a row of this model is {} x {} of them; allow more",
+                pixels_max, step, step);
+  }
+  if (by_area) {
+    config.pixels_max = pixels_max;
+    config.pixels_min = std::min(config.pixels_min, pixels_max);
+    return {};
+  }
+  const double shrink = std::sqrt(static_cast<double>(pixels_max) / static_cast<double>(most));
+  const auto limited_side = [&](int64_t side) {
+    // Roots are not exact, and a side that just fits is to fit.
+    const double pixels = static_cast<double>(side) * shrink + 1e-6;
+    return std::max(static_cast<int64_t>(pixels) / step, int64_t{1}) * step;
+  };
+  int64_t& longer = config.width_max > config.height_max ? config.width_max : config.height_max;
+  config.width_max = limited_side(config.width_max);
+  config.height_max = limited_side(config.height_max);
+  // The other one may be a step already, and not shrink any further.
+  const int64_t shorter = std::min(config.width_max, config.height_max);
+  longer = std::min(longer, pixels_max / shorter / step * step);
+  return {};
+}
+
+}  // namespace jige::formats

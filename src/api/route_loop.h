@@ -38,6 +38,7 @@ class RouterLoop final : public Router {
 
  private:
   using Relays = std::map<plan::RouteId, RouteRelay>;
+  static constexpr double kRetryAfterS = 2;
 
   void hand_in(std::function<void()> work);
   void wake() const;
@@ -68,6 +69,8 @@ class RouterLoop final : public Router {
   void give_up_waiting(RouteRelay& relay);
   void end_or_place_again(RouteRelay& relay, const std::string& why);
   ApiError lost_error(const RouteRelay& relay) const;
+  void note_abandoned(RouteRelay& relay);
+  void end_trial(RouteRelay& relay);
   void cancel(plan::RouteId id);
   void finish(RouteRelay& relay, plan::RoutePolicy::Ending ending);
   void look_at_relays();

@@ -108,7 +108,8 @@ void write_counts(PrometheusText& text, const RouterView& view) {
       by_kind(view, {{"refused", &RouteServerCounts::refused},
                      {"connect", &RouteServerCounts::connect_failed},
                      {"broke", &RouteServerCounts::broke},
-                     {"silent", &RouteServerCounts::silent}}));
+                     {"silent", &RouteServerCounts::silent},
+                     {"abandoned", &RouteServerCounts::abandoned}}));
   text.counter("jige_route:answers_total",
                "Whole answers of a server that went on, by status: below 400, below 500, above.",
                by_kind(view, {{"ok", &RouteServerCounts::well},

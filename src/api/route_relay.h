@@ -97,6 +97,7 @@ class RouteRelay {
   plan::RouteServerId server = -1;  // that was asked last
   int32_t broken_count = 0;         // servers that were lost with it, or did not answer it
   bool unanswered = false;          // of these, the last one did not answer
+  bool is_trial = false;            // of that server, which has rested
   bool asked_afresh = false;        // that server, as a connection left by another had ended
   size_t counted_bytes = 0;         // of its body, while it may be asked again
   int64_t prompt_tokens = 0;

@@ -39,6 +39,7 @@ struct RouteServerCounts {
   int64_t connect_failed = 0;  // never reached it
   int64_t broke = 0;           // ended before the answer did, or were no HTTP
   int64_t silent = 0;          // it said nothing for answer_s
+  int64_t abandoned = 0;       // it said nothing for abandoned_s, and the client went
   int64_t well = 0;            // whole answers with a status below 400
   int64_t client_errors = 0;   // with one below 500
   int64_t server_errors = 0;   // and from there on

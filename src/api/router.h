@@ -19,7 +19,7 @@
 // ends. A server whose probes have no answer any more has lost what it has; a stream of it gets
 // stalled_s to go on. Where it says nothing to a request for answer_s, though its probes are well,
 // it has lost that request alone; plan/server_health.h says what becomes of a server that does so
-// several times.
+// several times, or that clients leave without a byte.
 //
 // Invariants: the bodies of requests that may be asked again are bounded (bodies_bytes_max).
 // Threads: one of its own, which does all the work: events of sockets, what the others hand in, a

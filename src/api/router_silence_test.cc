@@ -66,9 +66,11 @@ RouterOptions impatient() {
   return options;
 }
 
-std::string silent_count(RoutedServers& routed, const std::string& url) {
+std::string silent_count(RoutedServers& routed, const std::string& url,
+                         const std::string& kind = "silent") {
   const std::string metrics = routed.get("/metrics").body;
-  const std::string name = "jige_route:failures_total{server=\"" + url + "\",kind=\"silent\"} ";
+  const std::string name =
+      "jige_route:failures_total{server=\"" + url + "\",kind=\"" + kind + "\"} ";
   const size_t at = metrics.find(name);
   return at == std::string::npos ? "none" : metrics.substr(at + name.size(), 2);
 }
@@ -226,6 +228,50 @@ TEST(RouterSilence, OfAFewRequestsInARowTakesAServerOut) {
   EXPECT_TRUE(soon([&] { return routed.servers_up() == 1; }));
   EXPECT_EQ(ask(), 200);
   EXPECT_TRUE(soon([&] { return routed.top()["servers"][0]["trouble"] == ""; }));
+}
+
+// Clients that go before the router's patience ends, having had no byte; behind the rest there is
+// one request, and the others wait until it is answered.
+TEST(RouterSilence, IsKnownByClientsThatGoAndTriedByOneRequest) {
+  SilentUpstream one("one");
+  RouterOptions options = impatient();
+  options.answer_s = 0;
+  options.health.silent_rest_s = 0.3;
+  options.health.abandoned_max = 2;
+  options.health.abandoned_s = 0.08;
+  RoutedServers routed({one.server.url()}, options);
+  const auto ask_for = [&](int patience_ms) {
+    TestClient client(routed.port());
+    const int asked = one.server.asked();
+    client.send(request_text("POST", kAskedPath, kAsk));
+    EXPECT_TRUE(soon([&] { return one.server.asked() > asked; }));
+    std::this_thread::sleep_for(std::chrono::milliseconds(patience_ms));
+  };
+  const auto abandoned = [&] { return silent_count(routed, one.server.url(), "abandoned"); };
+  ask_for(120);
+  EXPECT_TRUE(soon([&] { return abandoned() == "1\n"; }));
+  EXPECT_EQ(routed.servers_up(), 1);
+  ask_for(120);
+  EXPECT_TRUE(soon([&] { return routed.servers_up() == 0; }));
+  EXPECT_EQ(abandoned(), "2\n");
+  EXPECT_EQ(routed.top()["servers"][0]["trouble"],
+            "the last 2 clients went without a byte of an answer, each after 0.08 s or more");
+  EXPECT_TRUE(soon([&] { return routed.servers_up() == 1; }));
+  ask_for(0);  // a trial that says nothing, as its client goes too soon
+  EXPECT_TRUE(soon([&] { return routed.router().open_count() == 0; }));
+  TestClient trial(routed.port()), second(routed.port()), third(routed.port());
+  for (TestClient* client : {&trial, &second, &third}) {
+    client->send(request_text("POST", kAskedPath, kAsk));
+    EXPECT_TRUE(soon([&] { return one.server.asked() == 4; }));
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_EQ(one.server.asked(), 4) << "one alone";
+  one.server.answer_with(nullptr);
+  one.held.back()->post([&] { one.held.back()->respond({.body = "late"}); });
+  EXPECT_EQ(trial.read_response().body, "late");
+  EXPECT_EQ(second.read_response().status, 200);
+  EXPECT_EQ(third.read_response().status, 200);
+  EXPECT_EQ(one.server.asked(), 6);
 }
 
 // A client that has had the first event of a stream, whose server says nothing more by itself.

@@ -7,7 +7,7 @@ namespace jige::plan {
 double ServerHealth::next_event_s(double now_s) const {
   const double probe_s = probing_ ? std::numeric_limits<double>::infinity() : probe_at_s_;
   if (silent(now_s)) return std::min(probe_s, silent_until_s_);
-  return state(now_s) == ServerState::kResting ? std::min(probe_s, rests_until_s_) : probe_s;
+  return now_s < rests_until_s_ ? std::min(probe_s, rests_until_s_) : probe_s;
 }
 
 void ServerHealth::probe_answered(double now_s, bool well) {
@@ -57,25 +57,44 @@ void ServerHealth::request_refused(double now_s, double retry_after_s) {
 }
 
 void ServerHealth::request_silent(double now_s) {
-  if (silent(now_s) || ++silent_ < options_.silent_max) return;
+  if (silent(now_s)) return;
+  if (++silent_ >= options_.silent_max || doubtful_) rest_for_silence(now_s);
+}
+
+void ServerHealth::request_abandoned(double now_s, double waited_s) {
+  if (waited_s < options_.abandoned_s || silent(now_s)) return;
+  // One that rested for its silence need not be silent as often again: so of request_silent().
+  if (++abandoned_ >= options_.abandoned_max || doubtful_) rest_for_silence(now_s);
+}
+
+void ServerHealth::rest_for_silence(double now_s) {
   silent_until_s_ = now_s + silent_rest_s_;
   silent_rest_s_ = std::min(silent_rest_s_ * 2, options_.silent_rest_max_s);
+  doubtful_ = true;
+  trial_ = false;
+}
+
+bool ServerHealth::request_begun(double now_s) {
+  if (!doubtful_ || trial_ || silent(now_s)) return false;
+  trial_ = true;
+  return true;
 }
 
 void ServerHealth::request_answered() {
-  silent_ = 0;
+  silent_ = abandoned_ = 0;
+  doubtful_ = trial_ = false;
   silent_rest_s_ = options_.silent_rest_s;
   silent_until_s_ = -std::numeric_limits<double>::infinity();
 }
 
 double ServerHealth::rest_left_s(double now_s) const {
   if (state(now_s) != ServerState::kResting) return 0;
-  return std::max(rests_until_s_, refuses_until_s_) - now_s;
+  return std::max({rests_until_s_, refuses_until_s_, now_s}) - now_s;
 }
 
 ServerState ServerHealth::state(double now_s) const {
   if (!up_ || silent(now_s)) return ServerState::kDown;
-  return now_s < rests_until_s_ ? ServerState::kResting : ServerState::kUp;
+  return trial_ || now_s < rests_until_s_ ? ServerState::kResting : ServerState::kUp;
 }
 
 }  // namespace jige::plan

@@ -16,7 +16,10 @@
 // when it is up again, as it may be another process by then.
 // One that is well by its probes and has answered none of the last silent_max requests in their
 // time (request_silent) gets nothing for silent_rest_s either, then twice that for each one more,
-// up to silent_rest_max_s, until it answers one (request_answered) or has been down otherwise.
+// up to silent_rest_max_s, until it answers one (request_answered) or has been down otherwise. So
+// does one whose last abandoned_max clients went without a byte of it, each after abandoned_s or
+// more (request_abandoned). Behind such a rest one request is a trial: until that is answered, or
+// over, there are no others.
 //
 // Invariants: one probe is under way at most; between two lie at least min(probe_s, backoff_s).
 // Threads: none; one caller.
@@ -40,6 +43,8 @@ struct HealthOptions {
   int32_t silent_max = 3;
   double silent_rest_s = 60;
   double silent_rest_max_s = 600;
+  int32_t abandoned_max = 5;
+  double abandoned_s = 30;
 };
 
 class ServerHealth {
@@ -61,8 +66,14 @@ class ServerHealth {
   void request_refused(double now_s, double retry_after_s);
   // A request, or the rest of an answer, has been waited for as long as it may take.
   void request_silent(double now_s);
+  // The client of a request that had no byte of an answer has gone, after so long.
+  void request_abandoned(double now_s, double waited_s);
   // A byte of an answer has come.
   void request_answered();
+  // A request goes to it. True: it is a trial, whose end has to be told.
+  bool request_begun(double now_s);
+  // A trial is over, whatever came of it.
+  void trial_over() { trial_ = false; }
 
   ServerState state(double now_s) const;
   // How long it wants no more, by its own word or while it rests; 0 where it takes requests.
@@ -74,6 +85,7 @@ class ServerHealth {
 
  private:
   void go_down(double now_s);
+  void rest_for_silence(double now_s);
 
   HealthOptions options_;
   bool up_ = false;
@@ -86,7 +98,10 @@ class ServerHealth {
   double probe_at_least_s_ = -std::numeric_limits<double>::infinity();  // while it is up
   double rests_until_s_ = -std::numeric_limits<double>::infinity();
   double refuses_until_s_ = -std::numeric_limits<double>::infinity();  // as it said
-  int32_t silent_ = 0;  // requests, since it answered one
+  int32_t silent_ = 0;     // requests, since it answered one
+  int32_t abandoned_ = 0;  // likewise
+  bool doubtful_ = false;  // it rests, or has rested, and has answered none since
+  bool trial_ = false;     // one is under way
   double silent_rest_s_;
   double silent_until_s_ = -std::numeric_limits<double>::infinity();
 };

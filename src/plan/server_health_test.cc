@@ -82,6 +82,56 @@ TEST(ServerHealth, RestsWhereItAnswersNoRequest) {
   EXPECT_EQ(health.state(at_s), ServerState::kUp);
 }
 
+// Behind a rest there is one request at a time, until one is answered.
+TEST(ServerHealth, IsTriedByOneRequestBehindARest) {
+  ServerHealth health({.probe_s = 1, .silent_max = 1, .silent_rest_s = 60});
+  probe(health, 0, true);
+  EXPECT_FALSE(health.request_begun(1)) << "it is well";
+  health.request_silent(10);
+  EXPECT_FALSE(health.request_begun(20)) << "asked before it was known";
+  EXPECT_EQ(health.state(71), ServerState::kUp);
+  EXPECT_TRUE(health.request_begun(71));
+  EXPECT_EQ(health.state(71), ServerState::kResting);
+  EXPECT_EQ(health.rest_left_s(71), 0);
+  EXPECT_GT(health.next_event_s(71), 0);
+  EXPECT_FALSE(health.request_begun(72));
+  health.trial_over();  // its client went soon: the next one tries
+  EXPECT_EQ(health.state(73), ServerState::kUp);
+  EXPECT_TRUE(health.request_begun(73));
+  health.request_silent(80);
+  EXPECT_EQ(health.state(80), ServerState::kDown);
+  health.trial_over();
+  EXPECT_EQ(health.state(199), ServerState::kDown) << "two minutes";
+  EXPECT_TRUE(health.request_begun(201));
+  health.request_answered();
+  EXPECT_EQ(health.state(201), ServerState::kUp);
+  EXPECT_FALSE(health.request_begun(202));
+  health.trial_over();
+  EXPECT_EQ(health.state(202), ServerState::kUp);
+}
+
+TEST(ServerHealth, RestsWhereClientsGoUnanswered) {
+  ServerHealth health({.probe_s = 1, .silent_rest_s = 60, .abandoned_max = 3, .abandoned_s = 30});
+  probe(health, 0, true);
+  for (int i = 0; i < 10; ++i) health.request_abandoned(50, 29.9);
+  for (int i = 0; i < 2; ++i) health.request_abandoned(50, 30);
+  health.request_answered();
+  for (int i = 0; i < 2; ++i) health.request_abandoned(60, 30);
+  EXPECT_EQ(health.state(60), ServerState::kUp) << "not three in a row";
+  health.request_abandoned(60, 31);
+  EXPECT_TRUE(health.silent(60));
+  for (int i = 0; i < 5; ++i) health.request_abandoned(61, 90);  // that were asked before
+  EXPECT_EQ(health.state(120.5), ServerState::kUp);
+  EXPECT_TRUE(health.request_begun(121));
+  health.request_abandoned(140, 19);
+  health.trial_over();
+  EXPECT_EQ(health.state(140), ServerState::kUp) << "that one was in a hurry";
+  EXPECT_TRUE(health.request_begun(141));
+  health.request_abandoned(171, 30);
+  EXPECT_EQ(health.state(290), ServerState::kDown) << "two minutes";
+  EXPECT_EQ(health.state(291.1), ServerState::kUp);
+}
+
 // Its probes go on meanwhile; when it has been gone it may be another process.
 TEST(ServerHealth, IsForgivenItsSilenceWhenItHasBeenGone) {
   ServerHealth health({.probe_s = 1, .backoff_s = 0.25, .silent_max = 1, .silent_rest_s = 60});

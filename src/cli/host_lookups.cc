@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <mutex>
+#include <set>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -14,8 +15,8 @@ struct HostLookups::Shared {
 
   const LookUp look_up;
   std::mutex mutex;  // guards what follows
-  bool running = false;
-  std::string under_way;  // while it is running
+  size_t threads = 0;
+  std::set<std::string> under_way;
   std::deque<std::string> waiting;
   std::vector<FoundHost> found;
 };
@@ -31,22 +32,25 @@ void HostLookups::want(std::vector<std::string> urls) {
   const std::lock_guard lock(shared_->mutex);
   shared_->waiting.clear();
   for (std::string& url : urls) {
-    const bool comes = (shared_->running && shared_->under_way == url) ||
+    const bool comes = shared_->under_way.contains(url) ||
                        std::ranges::find(shared_->waiting, url) != shared_->waiting.end();
     if (!comes) shared_->waiting.push_back(std::move(url));
   }
-  if (shared_->waiting.empty() || shared_->running) return;
-  shared_->running = true;
-  try {
-    std::thread([shared = shared_] { run(*shared); }).detach();
-  } catch (const std::system_error&) {
-    shared_->running = false;  // there is no room for a thread: the next wish tries again
+  // Those that run already may hang.
+  for (size_t i = 0; i < shared_->waiting.size() && shared_->threads < kAtOnce; ++i) {
+    ++shared_->threads;
+    try {
+      std::thread([shared = shared_] { run(*shared); }).detach();
+    } catch (const std::system_error&) {
+      --shared_->threads;  // there is no room for it: the next wish tries again
+      return;
+    }
   }
 }
 
 bool HostLookups::idle() const {
   const std::lock_guard lock(shared_->mutex);
-  return !shared_->running;
+  return shared_->threads == 0;
 }
 
 std::vector<FoundHost> HostLookups::take() {
@@ -58,15 +62,16 @@ std::vector<FoundHost> HostLookups::take() {
 void HostLookups::run(Shared& shared) {
   std::unique_lock lock(shared.mutex);
   while (!shared.waiting.empty()) {
-    shared.under_way = std::move(shared.waiting.front());
+    const std::string url = std::move(shared.waiting.front());
     shared.waiting.pop_front();
-    const std::string url = shared.under_way;
+    shared.under_way.insert(url);
     lock.unlock();
     Result<api::HostAddress> address = shared.look_up(url);
     lock.lock();
+    shared.under_way.erase(url);
     shared.found.push_back({url, std::move(address)});
   }
-  shared.running = false;
+  --shared.threads;
 }
 
 }  // namespace jige::cli

@@ -1,14 +1,15 @@
-// HostLookups: looks the hosts of servers up on a thread of its own, one after the other, so that
-// nobody waits for what finds names, which may hang.
+// HostLookups: looks the hosts of servers up on threads of its own, so that nobody waits for what
+// finds names, which may hang.
 //
 //   HostLookups lookups;
 //   lookups.want({"http://llm.example:8000"});
 //   …
 //   for (const FoundHost& found : lookups.take()) …
 //
-// Invariants: one look-up is under way at most, however long it takes; behind it wait the hosts
-// that were wanted last, each once. Threads: one caller. At the end a look-up that hangs is left
-// behind, with its thread.
+// Invariants: kAtOnce look-ups are under way at most, however long they take, and one of a host;
+// behind them wait the hosts that were wanted last, each once. So as long as fewer hang the others
+// are found. Threads: one caller. At the end look-ups that hang are left behind, with their
+// threads.
 #pragma once
 
 #include <functional>
@@ -29,6 +30,7 @@ struct FoundHost {
 
 class HostLookups {
  public:
+  static constexpr size_t kAtOnce = 8;
   using LookUp = std::function<Result<api::HostAddress>(std::string_view url)>;
 
   explicit HostLookups(LookUp look_up = api::HttpPeer::look_up);

@@ -45,14 +45,19 @@ Status RouteServers::read_list(const Files& files, double now_s) {
   }
   wanted_ = std::move(wanted);
   not_found_.clear();
-  std::vector<std::string> unknown;
-  for (const ListedServer& server : wanted_.servers) {
-    const bool named = server.peer.address.bytes == 0;
-    if (named && !known_.contains(server.peer.url())) unknown.push_back(server.peer.url());
-  }
   looking_up_ = false;
-  lookups_.want(std::move(unknown));
+  lookups_.want(unfound());
   return {};
+}
+
+std::vector<std::string> RouteServers::unfound() const {
+  std::vector<std::string> urls;
+  for (const ListedServer& server : wanted_.servers) {
+    const std::string& url = server.peer.url();
+    const bool named = server.peer.address.bytes == 0;
+    if (named && !known_.contains(url) && !not_found_.contains(url)) urls.push_back(url);
+  }
+  return urls;
 }
 
 Result<std::vector<api::HttpPeer>> RouteServers::first(const std::function<bool()>& cancelled) {
@@ -76,7 +81,8 @@ std::optional<std::vector<api::HttpPeer>> RouteServers::changed(double now_s) {
   }
   const bool idle = lookups_.idle();  // before: else what is found in between is no news
   take_found();
-  if (idle) look_up_again(now_s, look);
+  // Those that hang the others do not wait for.
+  if (idle || now_s - looked_up_s_ >= options_.patience_s) look_up_again(now_s, look);
   const bool was_used = wanted_.used;
   auto peers = peers_to_use(now_s);
   if (!peers) {
@@ -112,8 +118,13 @@ void RouteServers::look_up_again(double now_s, bool looked) {
     const bool blocks = !wanted_.used && not_found_.contains(server.peer.url());
     if (all || (blocks && looked)) urls.push_back(server.peer.url());
   }
-  if (all) looked_up_s_ = now_s;
-  looking_up_ = all && !urls.empty();
+  if (urls.empty()) return;  // and those that wait go on waiting
+  looking_up_ = all;
+  if (all) {
+    looked_up_s_ = now_s;
+  } else {
+    for (const std::string& url : unfound()) urls.push_back(url);
+  }
   lookups_.want(std::move(urls));
 }
 

@@ -66,6 +66,8 @@ class RouteServers {
 
   Result<Files> read_files() const;
   Status read_list(const Files& files, double now_s);
+  // Those with names that nothing has come of yet.
+  std::vector<std::string> unfound() const;
   void look_at_files(double now_s);
   void look_up_again(double now_s, bool looked);
   void take_found();

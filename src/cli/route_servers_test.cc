@@ -151,7 +151,6 @@ TEST_F(RouteServersTest, FollowTheirNames) {
   EXPECT_TRUE(stays(59));
   // Told again: a server that was well has not followed.
   EXPECT_THAT(changed(61), ElementsAre("http://a:80=1", "http://10.0.0.9:80=9", "http://b:80=3"));
-  EXPECT_EQ(names_.at_once_max(), 1);
 }
 
 TEST_F(RouteServersTest, StayWhereTheyWereWhileTheyAreNotFound) {
@@ -211,22 +210,56 @@ TEST_F(RouteServersTest, AreReadAgainWhileALookUpHangs) {
   EXPECT_THAT(changed(32), ElementsAre("http://10.0.0.8:80=8", "http://a:80=1"));
   write_list("http://10.0.0.8");
   EXPECT_THAT(changed(33), ElementsAre("http://10.0.0.8:80=8"));
-  // One look-up at a time, however long it takes.
+  // One look-up of a name at a time, however long it takes.
   for (double now_s = 34; now_s < 400; now_s += 10) EXPECT_FALSE(servers_->changed(now_s));
   EXPECT_EQ(names_.asked().size(), 2U);
-  // A new name waits behind it, and the others do not wait for that.
+  // A new name does not wait for it.
+  names_.set("http://b:80", 2);
+  write_list("http://10.0.0.7\nhttp://b");
+  EXPECT_THAT(changed(400), ElementsAre("http://10.0.0.7:80=7", "http://b:80=2"));
+  EXPECT_EQ(names_.at_once_max(), 2);
+}
+
+// As many hang as may be looked up at once: a new name waits for one of them, and the others do not
+// wait for that.
+TEST_F(RouteServersTest, AreLookedUpAFewAtATime) {
+  std::string list = "http://10.0.0.9\n";
+  for (size_t i = 0; i < HostLookups::kAtOnce; ++i) {
+    names_.set("http://h" + std::to_string(i) + ":80", PlayedNames::kHangs);
+    list += "http://h" + std::to_string(i) + "\n";
+  }
+  write_list(list);
+  EXPECT_THAT(first(0.05), ElementsAre("http://10.0.0.9:80=9"));
   names_.set("http://b:80", 2);
   write_list("http://10.0.0.7\nhttp://b");
   EXPECT_TRUE(stays(400));
-  EXPECT_TRUE(stays(404.9));
+  EXPECT_TRUE(stays(400.04));
   ::testing::internal::CaptureStderr();
-  EXPECT_THAT(changed(405.1), ElementsAre("http://10.0.0.7:80=7"));
+  EXPECT_THAT(changed(400.1), ElementsAre("http://10.0.0.7:80=7"));
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
               HasSubstr(file_ + ":2: http://b:80: the host is still being looked up; it gets "
                                 "nothing until then"));
+  EXPECT_TRUE(stays(440)) << "nor does it lose its place when all are looked up again";
+  names_.set("http://h3:80", 0);
+  EXPECT_THAT(changed(440.04), ElementsAre("http://10.0.0.7:80=7", "http://b:80=2"));
+  EXPECT_EQ(names_.at_once_max(), static_cast<int>(HostLookups::kAtOnce));
+}
+
+// While one hangs for ever, the others are looked up again and followed.
+TEST_F(RouteServersTest, FollowTheirNamesWhileALookUpHangs) {
+  write_list("http://a\nhttp://b");
   names_.set("http://a:80", 1);
-  EXPECT_THAT(changed(405.2), ElementsAre("http://10.0.0.7:80=7", "http://b:80=2"));
-  EXPECT_EQ(names_.at_once_max(), 1);
+  names_.set("http://b:80", 2);
+  first();
+  names_.set("http://a:80", PlayedNames::kHangs);
+  names_.set("http://b:80", 3);
+  EXPECT_TRUE(stays(31));
+  EXPECT_TRUE(stays(35.9)) << "it may be slow alone";
+  EXPECT_THAT(changed(36.1), ElementsAre("http://a:80=1", "http://b:80=3"));
+  names_.set("http://b:80", 4);
+  EXPECT_TRUE(stays(61));
+  EXPECT_THAT(changed(66.1), ElementsAre("http://a:80=1", "http://b:80=4"));
+  EXPECT_EQ(std::ranges::count(names_.asked(), "http://a:80"), 2);
 }
 
 TEST_F(RouteServersTest, BeginWithoutOneWhoseLookUpHangs) {

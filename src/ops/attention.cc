@@ -167,7 +167,7 @@ void attention_forward(Stream& stream, const AttentionForward& args) {
   check_attention_matrix(args.q, "q", rows, shape.head_count * shape.head_dim);
   check_attention_matrix(args.dst, "dst", rows, shape.head_count * shape.head_dim);
   const bool divided = !args.key_begins.empty();
-  if (divided || on_cuda(stream)) check_looks_back(shape);
+  if (divided) check_looks_back(shape);
   const int64_t key_rows = divided ? args.k.rows() : rows;
   check_attention_matrix(args.k, "k", key_rows, shape.kv_head_count * shape.head_dim);
   check_attention_matrix(args.v, "v", key_rows, shape.kv_head_count * shape.head_dim);

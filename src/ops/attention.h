@@ -44,7 +44,7 @@ struct AttentionShape {
   double scale = 0;           // of the scores, usually 1/sqrt(d)
   int64_t window = 0;         // 0: none
   double cap = 0;             // scores become cap · tanh(score / cap); 0: they stay
-  // Queries see keys behind them, too. REQUIRES: attention_forward() of whole sequences, on a CPU.
+  // Queries see keys behind them, too. REQUIRES: attention_forward() of whole sequences.
   bool both_sides = false;
   // What scores get besides, by how far a key stands behind its query: of head h
   // distances[h · distance_stride + key − query] (ops/distance_scores.h), of distances from 1 − n

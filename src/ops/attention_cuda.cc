@@ -10,9 +10,19 @@
 namespace jige::ops {
 namespace {
 
-// What the rows of a tile attend to, queries to the keys before them and keys to the queries
-// behind.
-enum class Sees { kBefore, kBehind };
+// What the rows of a tile attend to, queries to the keys before them or on both sides, and keys to
+// the queries behind.
+enum class Sees { kBefore, kBehind, kBoth };
+
+// How many rows of a sequence the rows [begin, end) see.
+int32_t seen_rows(const SequenceSpan& sequence, int32_t begin, int32_t end, int32_t window,
+                  Sees sees) {
+  const int64_t length = sequence.row_count;
+  const int64_t reach = window > 0 ? window - 1 : length;
+  const int64_t first = sees == Sees::kBehind ? begin : std::max<int64_t>(0, begin - reach);
+  const int64_t last = sees == Sees::kBefore ? end : std::min<int64_t>(length, end + reach);
+  return static_cast<int32_t>(last - first);
+}
 
 // Tiles of `rows` rows of the sequences, on the device. Those that see most come first, so that the
 // last to run are short.
@@ -26,11 +36,8 @@ cuda::AttentionTiles upload_tiles(Stream& stream, const std::vector<SequenceSpan
   for (const SequenceSpan& sequence : sequences) {
     for (int32_t begin = 0; begin < sequence.row_count; begin += rows) {
       const int32_t end = std::min(begin + rows, sequence.row_count);
-      const int32_t seen = sees == Sees::kBefore ? end : sequence.row_count - begin;
-      costly.push_back(
-          {{sequence.row_begin, sequence.row_count, begin},
-           window > 0 ? static_cast<int32_t>(std::min<int64_t>(seen, int64_t{window} + end - begin))
-                      : seen});
+      costly.push_back({{sequence.row_begin, sequence.row_count, begin},
+                        seen_rows(sequence, begin, end, window, sees)});
     }
   }
   std::stable_sort(costly.begin(), costly.end(),
@@ -67,6 +74,15 @@ cuda::FlatAttention flat_attention(const AttentionShape& shape,
           .sinks = shape.sinks};
 }
 
+cuda::AttentionDistances distances_of(const AttentionShape& shape) {
+  const AttentionDistanceTables& tables = shape.distance_tables;
+  cuda::AttentionDistances distances = {
+      .scores = shape.distances, .stride = shape.distance_stride, .row_of = tables.row_of};
+  if (tables.for_queries) distances.for_queries = const_rows_of(tables.for_queries);
+  if (tables.for_keys) distances.for_keys = const_rows_of(tables.for_keys);
+  return distances;
+}
+
 }  // namespace
 
 void attention_forward_on_gpu(Stream& stream, const AttentionForward& args) {
@@ -77,10 +93,12 @@ void attention_forward_on_gpu(Stream& stream, const AttentionForward& args) {
       .lse_stride = args.lse.row_stride,
       .rows = args.q.rows(),
       .tiles = {},
+      .both_sides = args.shape.both_sides,
+      .distances = distances_of(args.shape),
   };
   const cuda::LaunchStream launches = launch_stream(stream);
   flat.tiles = upload_tiles(stream, args.sequences, cuda::attention_forward_rows(launches, flat),
-                            flat.attention.window, Sees::kBefore);
+                            flat.attention.window, flat.both_sides ? Sees::kBoth : Sees::kBefore);
   cuda::attention_forward(launches, flat);
 }
 

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <vector>
 
 #include "base/check.h"
 #include "tensor/cpu_device.h"
+#include "tensor/cuda_device.h"
 
 namespace jige::ops {
 namespace {
@@ -22,6 +24,15 @@ int64_t widening_bucket(const DistanceTable& table, int64_t distance) {
   return distance > 0 ? middle + further : -middle - further;
 }
 
+// The rows of distances from 1 - n to n - 1, those of far keys behind a query last.
+void set_rows(int32_t* rows, int64_t token_count, const DistanceTable& table) {
+  const int64_t last = token_count - 1;
+  const int64_t first = distance_rows_of(table, token_count).first;
+  for (int64_t i = 0; i <= 2 * last; ++i) {
+    rows[i] = static_cast<int32_t>(distance_row(table, last - i) - first);
+  }
+}
+
 }  // namespace
 
 int64_t distance_row(const DistanceTable& table, int64_t query_minus_key) {
@@ -36,13 +47,16 @@ DistanceRowRange distance_rows_of(const DistanceTable& table, int64_t token_coun
 void distance_rows(Stream& stream, const TensorView& dst, const DistanceTable& table) {
   JIGE_CHECK(dst.dtype == DType::kI32 && dst.shape.rank() == 1 && dst.shape[0] % 2 == 1,
              "rows by distance in {} {}", dtype_info(dst.dtype).name, dst.shape.to_string());
-  as_cpu(stream).submit([=] {
-    const int64_t last = dst.shape[0] / 2;
-    const int64_t first = distance_rows_of(table, last + 1).first;
-    for (int64_t i = 0; i <= 2 * last; ++i) {
-      dst.as<int32_t>()[i] = static_cast<int32_t>(distance_row(table, last - i) - first);
-    }
-  });
+  const int64_t tokens = dst.shape[0] / 2 + 1;
+  if (on_cuda(stream)) {
+    // From the host, whose logarithms are those of the CPU.
+    std::vector<int32_t> rows(static_cast<size_t>(dst.shape[0]));
+    set_rows(rows.data(), tokens, table);
+    const int64_t bytes = dtype_bytes(DType::kI32, dst.shape[0]);
+    return stream.copy(dst.data, as_cuda(stream).upload(rows.data(), bytes), bytes,
+                       CopyKind::kDeviceToDevice);
+  }
+  as_cpu(stream).submit([=] { set_rows(dst.as<int32_t>(), tokens, table); });
 }
 
 }  // namespace jige::ops

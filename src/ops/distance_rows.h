@@ -35,7 +35,7 @@ struct DistanceRowRange {
 DistanceRowRange distance_rows_of(const DistanceTable& table, int64_t token_count);
 
 // dst[n - 1 + (key - query)] = row(query - key) - first row of distance_rows_of(n), dst [2n - 1]
-// i32. REQUIRES: a stream of a CPU.
+// i32.
 void distance_rows(Stream& stream, const TensorView& dst, const DistanceTable& table);
 
 }  // namespace jige::ops

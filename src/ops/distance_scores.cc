@@ -3,11 +3,40 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <vector>
 
 #include "base/check.h"
-#include "tensor/cpu_device.h"
+#include "kernels/cuda/distance_scores.h"
+#include "ops/kernel_rows.h"
 
 namespace jige::ops {
+namespace {
+
+// The bucket of every column of scores.
+std::vector<int32_t> buckets_of(int64_t columns, int64_t bucket_count) {
+  const int64_t tokens = (columns - kDistancesBeyond) / 2;
+  std::vector<int32_t> buckets;
+  buckets.reserve(static_cast<size_t>(columns));
+  for (int64_t i = 0; i < columns; ++i) {
+    buckets.push_back(static_cast<int32_t>(distance_bucket(i + 1 - tokens, bucket_count)));
+  }
+  return buckets;
+}
+
+// Buckets come from the host, whose logarithms are those of the CPU.
+void distance_scores_on_gpu(Stream& stream, const TensorView& dst, const TensorView& table) {
+  const std::vector<int32_t> buckets = buckets_of(dst.columns(), table.rows());
+  const auto bytes = std::ssize(buckets) * static_cast<int64_t>(sizeof(int32_t));
+  cuda::distance_scores(
+      launch_stream(stream),
+      {.dst = rows_of(dst),
+       .table = const_rows_of(table),
+       .buckets = static_cast<const int32_t*>(as_cuda(stream).upload(buckets.data(), bytes)),
+       .heads = dst.rows(),
+       .count = dst.columns()});
+}
+
+}  // namespace
 
 int64_t distance_bucket(int64_t distance, int64_t buckets) {
   const int64_t side = buckets / 2;
@@ -27,11 +56,11 @@ void distance_scores(Stream& stream, const TensorView& dst, const TensorView& ta
              dtype_info(dst.dtype).name, dtype_info(table.dtype).name);
   JIGE_CHECK(dst.rows() == table.columns() && table.rows() % 4 == 0 && table.rows() > 0,
              "scores of {} heads by a table {}", dst.rows(), table.shape.to_string());
+  if (on_cuda(stream)) return distance_scores_on_gpu(stream, dst, table);
   as_cpu(stream).submit([=] {
-    const int64_t tokens = (dst.columns() - kDistancesBeyond) / 2;
+    const std::vector<int32_t> buckets = buckets_of(dst.columns(), table.rows());
     for (int64_t i = 0; i < dst.columns(); ++i) {
-      const int64_t bucket = distance_bucket(i + 1 - tokens, table.rows());
-      const float* scores = table.as<float>() + bucket * table.row_stride;
+      const float* scores = table.as<float>() + buckets[static_cast<size_t>(i)] * table.row_stride;
       for (int64_t head = 0; head < dst.rows(); ++head) {
         dst.as<float>()[head * dst.row_stride + i] = scores[head];
       }

@@ -26,7 +26,7 @@ constexpr int64_t distance_count(int64_t tokens) { return 2 * tokens + kDistance
 // The bucket of a distance. REQUIRES: buckets is a multiple of 4, from 4 up.
 int64_t distance_bucket(int64_t distance, int64_t buckets);
 
-// dst [H, distance_count(n)] f32, table [B, H] f32. REQUIRES: a stream of a CPU.
+// dst [H, distance_count(n)] f32, table [B, H] f32.
 void distance_scores(Stream& stream, const TensorView& dst, const TensorView& table);
 
 }  // namespace jige::ops

@@ -195,11 +195,14 @@ inline bool flash_aligned(const void* data, ElementType type, int64_t stride) {
 inline bool flat_bf16(const ConstRows& rows) {
   return rows.type == ElementType::kBf16 && flash_aligned(rows.data, rows.type, rows.stride);
 }
-// Whether the kernels on tensor cores take the inputs.
+// Whether the kernels on tensor cores take the inputs, but for the head dimension, and with it.
+inline bool flash_takes_types(const FlatAttention& args) {
+  return args.scale > 0 && flat_bf16(args.q) && flat_bf16(args.k) && flat_bf16(args.v);
+}
 inline bool flash_takes(const FlatAttention& args) {
   const int dim = args.head_dim;
   return (dim == 64 || dim == 80 || dim == 96 || dim == 128 || dim == 192 || dim == 256) &&
-         args.scale > 0 && flat_bf16(args.q) && flat_bf16(args.k) && flat_bf16(args.v);
+         flash_takes_types(args);
 }
 
 // Calls body with the head dimension, and whether tiles are small, as constants.

@@ -1,6 +1,7 @@
 // Attention over flat ragged sequences, forward and backward (ops/attention.h says what it is).
 //
-// bf16 with heads of 64, 80, 96, 128, 192 or 256 runs on tensor cores, in tiles of queries and keys
+// bf16 with heads of 64, 80, 96, 128, 192 or 256 (and of 32, where queries see what is behind them)
+// runs on tensor cores, unless tables by distance are multiplied, in tiles of queries and keys
 // aligned to the start of a sequence: scores in f32, weights and gradients of scores rounded to
 // bf16 for the products, sums in f32 over keys (or queries, heads ascending) in steps of 16. All
 // else runs a warp for each row, in f32. A row's bits depend on its own sequence only.
@@ -40,13 +41,25 @@ struct FlatAttention {
   const float* sinks;  // or null
 };
 
+// What scores get besides, by key - query (ops/attention.h): numbers, products with rows of tables,
+// or neither.
+struct AttentionDistances {
+  const float* scores = nullptr;  // of head h from h · stride on
+  int64_t stride = 0;
+  const int32_t* row_of = nullptr;
+  cpu::ConstRows for_queries{};  // either may have no data
+  cpu::ConstRows for_keys{};
+};
+
 struct FlatAttentionForward {
   FlatAttention attention;
   cpu::Rows dst;
   float* lse;  // or null
   int64_t lse_stride;
   int64_t rows;
-  AttentionTiles tiles;  // of attention_forward_rows()
+  AttentionTiles tiles;            // of attention_forward_rows()
+  bool both_sides = false;         // queries see keys behind them, too
+  AttentionDistances distances{};  // REQUIRES: both_sides, and no cap, where there are any
 };
 
 struct FlatAttentionBackward {

@@ -38,6 +38,95 @@ __device__ void hide_unseen(float (&scores)[kM][kN][4], int ahead, unsigned span
   }
 }
 
+// The same of queries that see `reach` keys to either side, themselves among them; `left`: keys
+// from this lane's first one to the end of the sequence.
+template <int kM, int kN>
+__device__ void hide_far(float (&scores)[kM][kN][4], int ahead, int reach, int left) {
+#pragma unroll
+  for (int m = 0; m < kM; ++m) {
+#pragma unroll
+    for (int n = 0; n < kN; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int key = 8 * n + e % 2;
+        const bool seen = abs(ahead + 16 * m + 8 * (e / 2) - key) < reach && key < left;
+        if (!seen) scores[m][n][e] = -INFINITY;
+      }
+    }
+  }
+}
+
+// Which keys of a sequence the queries of some rows see: those before them or, with kBothSides, to
+// both sides.
+template <bool kBothSides>
+struct Seen {
+  int window;  // 0: none
+  int length;  // of the sequence
+
+  // Of the queries from `first` on.
+  __device__ int begin(int first) const { return window > 0 ? max(0, first - window + 1) : 0; }
+  // Of the queries up to `last`.
+  __device__ int end(int last) const {
+    if constexpr (!kBothSides) return min(last + 1, length);
+    return window > 0 && length - last > window ? last + window : length;
+  }
+  // Of queries from `first` to `last` and keys from `key` to before `key_end`: whether none sees
+  // any, and whether some do not see some.
+  __device__ bool none(int first, int last, int key, int key_end) const {
+    const bool before = window > 0 && key_end <= first - window + 1;
+    if constexpr (!kBothSides) return first >= length || key > last || before;
+    return first >= length || (window > 0 && key - last >= window) || before;
+  }
+  __device__ bool hides(int first, int last, int key, int key_end) const {
+    const bool before = window > 0 && key <= last - window;
+    if constexpr (!kBothSides) return key_end - 1 > first || before;
+    return key_end > length || (window > 0 && key_end - 1 - first >= window) || before;
+  }
+};
+
+// Adds the numbers that distances have to products of rows, which are to be multiplied with
+// `scale`. Those of keys and queries that a sequence of `length` tokens does not have may be any.
+template <int kM, int kN>
+__device__ void add_distances(float (&scores)[kM][kN][4], const float* distances, int ahead,
+                              int length, float scale) {
+  const float inverse = 1.0f / scale;
+#pragma unroll
+  for (int m = 0; m < kM; ++m) {
+#pragma unroll
+    for (int n = 0; n < kN; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int distance = 8 * n + e % 2 - (ahead + 16 * m + 8 * (e / 2));
+        const int known = min(max(distance, 1 - length), length - 1);
+        scores[m][n][e] = fmaf(distances[known], inverse, scores[m][n][e]);
+      }
+    }
+  }
+}
+
+// Products of queries from `first` on and keys from `key` on become scores, without the factor.
+template <bool kBothSides, int kM, int kN>
+__device__ void finish_scores(const ForwardArgs& args, const Seen<kBothSides>& seen, int head,
+                              int first, int key, float (&scores)[kM][kN][4]) {
+  const FlatAttention& shape = args.flat.attention;
+  const int lane_first = lane_id() % 4 * 2;  // of its keys
+  const int ahead = lane_id() / 4 - lane_first + first - key;
+  if constexpr (kBothSides) {
+    const AttentionDistances& by = args.flat.distances;
+    if (by.scores) {
+      add_distances(scores, by.scores + head * by.stride, ahead, seen.length, shape.scale);
+    }
+  }
+  if (args.scores.bend > 0) bend(scores, args.scores.bend);
+  if (!seen.hides(first, first + 16 * kM - 1, key, key + 8 * kN)) return;
+  if constexpr (kBothSides) {
+    const auto reach = static_cast<int>(span_of(shape));
+    hide_far(scores, ahead, reach, seen.length - key - lane_first);
+  } else {
+    hide_unseen(scores, ahead, span_of(shape));
+  }
+}
+
 // The sink's part, lse, and what the rows are to be multiplied with.
 template <int kM>
 __device__ void finish_rows(const ForwardArgs& args, RowState<kM>& state, int head, int64_t row,
@@ -68,7 +157,7 @@ __device__ void finish_rows(const ForwardArgs& args, RowState<kM>& state, int he
   }
 }
 
-template <typename Case>
+template <typename Case, bool kBothSides>
 __global__ void __launch_bounds__(ForwardPlan<Case>::kThreads, ForwardPlan<Case>::kBlocks)
     forward_kernel(ForwardArgs args) {
   begin_kernel();
@@ -83,9 +172,9 @@ __global__ void __launch_bounds__(ForwardPlan<Case>::kThreads, ForwardPlan<Case>
   const AttentionTile tile = args.flat.tiles.data[block / shape.head_count];
   const int head = block % shape.head_count;
   const int64_t kv_column = int64_t{head / (shape.head_count / shape.kv_head_count)} * kDim;
-  const int window = shape.window;
-  const int key_end = min(tile.begin + kQueries, tile.length);
-  const int key_begin = window > 0 ? max(0, tile.begin - window + 1) / kKeys * kKeys : 0;
+  const Seen<kBothSides> seen = {shape.window, tile.length};
+  const int key_end = seen.end(tile.begin + kQueries - 1);
+  const int key_begin = seen.begin(tile.begin) / kKeys * kKeys;
 
   auto* q = reinterpret_cast<Bf16*>(dynamic_shared());
   Bf16* k = q + kQueries * kStride<kDim>;
@@ -114,20 +203,16 @@ __global__ void __launch_bounds__(ForwardPlan<Case>::kThreads, ForwardPlan<Case>
   RowState<kM> state;
   clear(sums);
   state.clear();
-  const int lane_ahead = lane_id() / 4 - lane_id() % 4 * 2;
   int stage = 0;
   for (int key = key_begin; key < key_end; key += kKeys, stage ^= 1) {
     copy_async_wait<0>();
     __syncthreads();
     if (key + kKeys < key_end) copy_keys(key + kKeys, stage ^ 1);
     copy_async_commit();
-    const bool before = window > 0 && key + kKeys <= first - window + 1;
-    if (first >= tile.length || key > last || before) continue;
+    if (seen.none(first, last, key, key + kKeys)) continue;
     float scores[kM][kKeys / 8][4];
     multiply_rows<kDim>(scores, own_q, k + stage * kTile);
-    if (args.scores.bend > 0) bend(scores, args.scores.bend);
-    const bool hides = key + kKeys - 1 > first || (window > 0 && key <= last - window);
-    if (hides) hide_unseen(scores, lane_ahead + first - key, span_of(shape));
+    finish_scores(args, seen, head, first, key, scores);
     soften(scores, state, sums, args.scores.factor);
     add_weighted<kDim>(sums, scores, v + stage * kTile);
   }
@@ -139,9 +224,21 @@ __global__ void __launch_bounds__(ForwardPlan<Case>::kThreads, ForwardPlan<Case>
       [&](int m, int half) { return factors[m][half]; }, own_q);
 }
 
+// Heads that causal attention has no tiles of.
+constexpr int kNarrowHead = 32;
+
 bool on_tensor_cores(const FlatAttentionForward& args) {
-  return flash_takes(args.attention) &&
-         flash_aligned(args.dst.data, args.dst.type, args.dst.stride);
+  const bool narrow = args.both_sides && args.attention.head_dim == kNarrowHead;
+  return (narrow ? flash_takes_types(args.attention) : flash_takes(args.attention)) &&
+         flash_aligned(args.dst.data, args.dst.type, args.dst.stride) && !args.distances.row_of;
+}
+
+template <typename Case, bool kBothSides>
+void launch_forward(const LaunchStream& stream, const FlatAttentionForward& args) {
+  using Plan = ForwardPlan<Case>;
+  const auto blocks = static_cast<unsigned>(args.tiles.count * args.attention.head_count);
+  launch(stream, {blocks, Plan::kThreads, Plan::kBytes}, forward_kernel<Case, kBothSides>,
+         ForwardArgs{args, scores_of(args.attention)});
 }
 
 }  // namespace
@@ -153,11 +250,15 @@ int32_t attention_forward_rows(const LaunchStream& stream, const FlatAttentionFo
 
 void attention_forward(const LaunchStream& stream, const FlatAttentionForward& args) {
   if (!on_tensor_cores(args)) return plain_attention_forward(stream, args);
-  const auto blocks = static_cast<unsigned>(args.tiles.count * args.attention.head_count);
-  with_flash_case(args.attention.head_dim, args.tiles.rows == kSmallTile, [&](auto which) {
-    using Plan = ForwardPlan<decltype(which)>;
-    launch(stream, {blocks, Plan::kThreads, Plan::kBytes}, forward_kernel<decltype(which)>,
-           ForwardArgs{args, scores_of(args.attention)});
+  const bool small = args.tiles.rows == kSmallTile;
+  if (args.attention.head_dim == kNarrowHead) {
+    if (small) return launch_forward<FlashCase<kNarrowHead, true>, true>(stream, args);
+    return launch_forward<FlashCase<kNarrowHead, false>, true>(stream, args);
+  }
+  with_flash_case(args.attention.head_dim, small, [&](auto which) {
+    using Case = decltype(which);
+    if (args.both_sides) return launch_forward<Case, true>(stream, args);
+    launch_forward<Case, false>(stream, args);
   });
 }
 

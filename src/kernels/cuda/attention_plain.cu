@@ -46,6 +46,23 @@ __device__ float dot(const Vector<kPer>& a, const Vector<kPer>& b) {
   return warp_sum(sum);
 }
 
+// With what rows of tables by distance, key - query, add to the product; `column`: of the head.
+template <int kPer>
+__device__ float product_of(const Vector<kPer>& q, const Vector<kPer>& k,
+                            const AttentionDistances& by, int distance, int64_t column, int dim) {
+  if (!by.row_of) return dot(q, k);
+  const int row = by.row_of[distance];
+  float sum = 0.0f;
+  const auto multiply = [&](const Vector<kPer>& a, const Vector<kPer>& b) {
+#pragma unroll
+    for (int i = 0; i < kPer; ++i) sum = fmaf(a.values[i], b.values[i], sum);
+  };
+  multiply(q, k);
+  if (by.for_queries.data) multiply(q, load<kPer>(by.for_queries, row, column, dim));
+  if (by.for_keys.data) multiply(k, load<kPer>(by.for_keys, row, column, dim));
+  return warp_sum(sum);
+}
+
 // sum = sum · shrink + weight · row
 template <int kPer>
 __device__ void add(Vector<kPer>& sum, float shrink, float weight, const Vector<kPer>& row) {
@@ -70,6 +87,11 @@ __device__ int first_key(int position, int window) {
   return window > 0 ? max(0, position - window + 1) : 0;
 }
 
+// Of queries that see keys behind them, too.
+__device__ int last_key(int position, int length, int window) {
+  return window > 0 && length - position > window ? position + window - 1 : length - 1;
+}
+
 // body(row of the batch, position, head) for a warp's rows of the block's tile.
 template <typename Body>
 __device__ void for_rows(const AttentionTiles& tiles, int head_count, Body body) {
@@ -81,7 +103,7 @@ __device__ void for_rows(const AttentionTiles& tiles, int head_count, Body body)
   }
 }
 
-template <int kPer>
+template <int kPer, bool kBothSides>
 __global__ void __launch_bounds__(kThreads) forward_kernel(FlatAttentionForward args) {
   begin_kernel();
   const FlatAttention& shape = args.attention;
@@ -93,10 +115,19 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(FlatAttentionForward 
     Vector<kPer> sum = {};
     float most = shape.sinks ? shape.sinks[head] : -INFINITY;
     float total = shape.sinks ? 1.0f : 0.0f;
-    for (int key = first_key(position, shape.window); key <= position; ++key) {
+    const int last = kBothSides ? last_key(position, tile.length, shape.window) : position;
+    for (int key = first_key(position, shape.window); key <= last; ++key) {
       const int64_t key_row = int64_t{tile.row} + key;
-      const float product = dot(q, load<kPer>(shape.k, key_row, kv_column, dim));
-      const float score = score_of(shape, product).value;
+      const Vector<kPer> k = load<kPer>(shape.k, key_row, kv_column, dim);
+      float score;
+      if constexpr (kBothSides) {
+        const AttentionDistances& by = args.distances;
+        const int distance = key - position;
+        score = score_of(shape, product_of(q, k, by, distance, int64_t{head} * dim, dim)).value;
+        if (by.scores) score += by.scores[head * by.stride + distance];
+      } else {
+        score = score_of(shape, dot(q, k)).value;
+      }
       const float now = fmaxf(most, score);
       const float shrink = expf(most - now);
       const float weight = expf(score - now);
@@ -248,7 +279,9 @@ void with_columns(int dim, Body body) {
 void plain_attention_forward(const LaunchStream& stream, const FlatAttentionForward& args) {
   const auto blocks = static_cast<unsigned>(args.tiles.count * args.attention.head_count);
   with_columns(args.attention.head_dim, [&](auto per) {
-    launch(stream, {blocks, kThreads}, forward_kernel<decltype(per)::value>, args);
+    constexpr int kPer = decltype(per)::value;
+    launch(stream, {blocks, kThreads},
+           args.both_sides ? forward_kernel<kPer, true> : forward_kernel<kPer, false>, args);
   });
 }
 

@@ -26,12 +26,6 @@ Status check_device_support(DeviceKind kind, std::string_view name,
         "{}: there are no GPU kernels for more than {} experts yet; run it with --device cpu", name,
         ops::kGpuExpertsMax);
   }
-  if (config.looks_ahead) {
-    return fail(Code::kUnsupported,
-                "{}: there are no GPU kernels yet for models whose tokens see those behind them; "
-                "run it with --device cpu",
-                name);
-  }
   return {};
 }
 

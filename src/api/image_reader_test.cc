@@ -5,9 +5,15 @@
 #include <zlib.h>
 
 #include <atomic>
+#include <chrono>
 #include <functional>
+#include <mutex>
 #include <optional>
+#include <span>
 #include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "api/image_test_support.h"
 #include "api/test_client.h"
@@ -66,6 +72,47 @@ TEST(ImageReader, EndsDecodingWhenNobodyWaitsForIt) {
 
 TEST(ImageReader, EndsDecodingWhenItStops) {
   EXPECT_EQ(status_when_ended([](ImageReader& reader, std::atomic<bool>&) { reader.stop(); }), 503);
+}
+
+// A large image asks whether to go on until a small one was read meanwhile, and then for a while.
+TEST(ImageReader, ReadsInBetweenWhatIsSmallEnoughAlone) {
+  std::mutex mutex;
+  std::vector<int32_t> order;  // widths, as they were read
+  std::atomic<bool> begun{false};
+  ImageTranslator translator = testing::pixel_translator();
+  translator.token_count = [](images::ImageSize size) { return int64_t{size.width}; };
+  translator.aside_tokens_max = 2;
+  translator.read = [&](std::span<const int32_t>, std::span<const images::Image> images,
+                        const GoOn& go_on) -> Result<serve::ImagePrompt> {
+    const int32_t width = images[0].width;
+    const auto small_is_read = [&] {
+      const std::lock_guard lock(mutex);
+      return !order.empty();
+    };
+    begun = true;
+    for (int more = width == 9 ? 50 : 0; more > 0; more -= small_is_read() ? 1 : 0) {
+      JIGE_DO(go_on());
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    const std::lock_guard lock(mutex);
+    order.push_back(width);
+    return serve::ImagePrompt{};
+  };
+  ImageReader reader(std::move(translator));
+  std::atomic<int> done{0};
+  const auto read = [&](int32_t width) {
+    ImageReader::Job job{.prompt = {testing::kPlaceholder},
+                         .cancelled = std::make_shared<std::atomic<bool>>(false),
+                         .done = [&](const ApiResult<serve::ImagePrompt>&) { ++done; }};
+    job.files.push_back(file_of(png_file(width, 1)));
+    EXPECT_FALSE(reader.read(std::move(job)));
+  };
+  read(9);
+  EXPECT_TRUE(soon([&] { return begun.load(); }));
+  read(3);
+  read(2);
+  EXPECT_TRUE(soon([&] { return done == 3; }));
+  EXPECT_EQ(order, (std::vector<int32_t>{2, 9, 3}));
 }
 
 }  // namespace

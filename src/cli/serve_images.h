@@ -27,9 +27,9 @@ struct ServeImagesOptions {
   int threads = 0;                             // 0: one for each processor
   int64_t memory_bytes_max = kUnlimitedBytes;  // of the tower
   int64_t rows_bytes_max = 0;                  // of images whose rows are kept or in use
+  int64_t pixels_max = 0;                      // of the largest image; 0: as the folder says
   int64_t context_max = 0;                     // of the model, which holds the rows of an image
   bool on_processors = true;  // the language model runs on those of this machine alone
-  int64_t pixels_max = 0;     // of the largest image; 0: as the folder says
 };
 
 class ServeImages {

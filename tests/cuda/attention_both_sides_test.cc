@@ -135,16 +135,19 @@ TEST_F(CudaAttentionBothSides, OnTensorCoresIsNearTheDefinition) {
 }
 
 TEST_F(CudaAttentionBothSides, OnTensorCoresTakesWindowsAndCaps) {
-  for (const InputOptions& options :
-       std::vector<InputOptions>{{.dim = 32, .window = 1, .lengths = {70, 1}},
-                                 {.dim = 32, .window = 65, .lengths = {300, 65, 66}},
-                                 {.dim = 64, .window = 2, .lengths = {130, 15}},
-                                 {.dim = 64, .window = 33, .lengths = {200}, .cap = 3},
-                                 {.dim = 64, .window = 64, .lengths = {257, 64}},
-                                 {.dim = 128, .window = 17, .lengths = {210}},
-                                 {.dim = 128, .lengths = {140}, .cap = 2},
-                                 {.heads = 2, .dim = 256, .window = 40, .lengths = {140, 39}},
-                                 {.dim = 80, .window = int64_t{1} << 40, .lengths = {40}}}) {
+  for (const InputOptions& options : std::vector<InputOptions>{
+           {.dim = 32, .window = 1, .lengths = {70, 1}},
+           {.dim = 32, .window = 65, .lengths = {300, 65, 66}},
+           {.dim = 64, .window = 2, .lengths = {130, 15}},
+           {.dim = 64, .window = 33, .lengths = {200}, .cap = 3},
+           {.dim = 64, .window = 64, .lengths = {257, 64}},
+           // Where the first or the last key of a tile is the first that a warp's row does not see.
+           {.dim = 32, .window = 47, .lengths = {130}},
+           {.dim = 64, .window = 63, .lengths = {130, 64}},
+           {.dim = 128, .window = 17, .lengths = {210}},
+           {.dim = 128, .lengths = {140}, .cap = 2},
+           {.heads = 2, .dim = 256, .window = 40, .lengths = {140, 39}},
+           {.dim = 80, .window = int64_t{1} << 40, .lengths = {40}}}) {
     expect_near_definition(options, DType::kBF16);
   }
 }

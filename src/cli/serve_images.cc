@@ -34,10 +34,12 @@ Status ServeImages::load(const std::string& folder, const text::Tokenizer& token
                          const ServeImagesOptions& options) {
   JIGE_TRY(const auto wanted, read_image_config(folder, options.pixels_max));
   if (!wanted) return {};  // and no threads are begun
-  if (wanted->mutual_rows && !options.on_processors) {
+  // Their rows see one another, or have places by line and column.
+  const bool on_processors_alone = wanted->mutual_rows || !wanted->pair_places.empty();
+  if (on_processors_alone && !options.on_processors) {
     log_warn(
-        "no images are read: their rows see one another in this model, which is supported on "
-        "processors of one machine alone");
+        "no images are read: those of this model are read where all of it runs on the processors "
+        "of one machine");
     return {};
   }
   begin_behind([&] {

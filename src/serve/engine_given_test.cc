@@ -2,6 +2,8 @@
 // whatever runs beside them, however prompts are cut, known from before or begun again.
 #include <gmock/gmock.h>
 
+#include <array>
+
 #include "formats/tensor_folder.h"
 #include "model/tensor_convert.h"
 #include "serve/engine_test_support.h"
@@ -83,21 +85,7 @@ TEST(EngineGiven, RowsOfTheTableGiveTheBitsOfTheirTokens) {
     requests.push_back(i % 3 == 2 ? forms[i].tokens : forms[i].rows);
     expected.push_back(alone(loaded, forms[i].tokens));
   }
-  int64_t preemptions = 0, hits = 0;
-  for (const plan::ServePolicy policy : plan::kServePolicies) {
-    for (const int32_t batch_tokens : {7, 64}) {
-      const EngineStatus status =
-          testing::expect_outcomes(loaded, requests, expected,
-                                   {.policy = policy,
-                                    .admission = plan::Admission::kOptimistic,
-                                    .batch_tokens_max = batch_tokens,
-                                    .drafts = {.tokens_max = 3}});
-      preemptions += status.counters.preemptions;
-      hits += status.counters.prefix_hit_tokens;
-    }
-  }
-  EXPECT_GT(preemptions, 0);
-  EXPECT_GT(hits, 0);
+  testing::expect_outcomes_anyhow(loaded, requests, expected, std::array{7, 64});
 }
 
 Outcome outcome_of(Engine& engine, const EngineRequest& request, int64_t* cached) {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "formats/image_config.h"
@@ -96,29 +97,14 @@ std::vector<EngineRequest> prompts_with_images(uint64_t seed, int count,
 }
 
 TEST(EnginePlaces, HaveTheBitsOfRunningAlone) {
-  int64_t preemptions = 0, hits = 0;
   for (const std::string name : kPlacesModels) {
     SCOPED_TRACE(name);
     LoadedForPlaces loaded(name);
     const std::vector<EngineRequest> requests = prompts_with_images(1, 20, loaded);
     std::vector<Outcome> expected;
     for (const EngineRequest& request : requests) expected.push_back(alone(loaded, request));
-    const bool has_states = loaded.model->sizes().state_count > 0;
-    for (const plan::ServePolicy policy : plan::kServePolicies) {
-      for (const int32_t batch_tokens : {7, 64}) {
-        const EngineStatus status =
-            testing::expect_outcomes(loaded, requests, expected,
-                                     {.policy = policy,
-                                      .admission = plan::Admission::kOptimistic,
-                                      .batch_tokens_max = batch_tokens,
-                                      .drafts = {.tokens_max = has_states ? 0 : 3}});
-        preemptions += status.counters.preemptions;
-        hits += status.counters.prefix_hit_tokens;
-      }
-    }
+    testing::expect_outcomes_anyhow(loaded, requests, expected, std::array{7, 64});
   }
-  EXPECT_GT(preemptions, 0);
-  EXPECT_GT(hits, 0);
 }
 
 // The token that follows a sequence, which is run as a whole by hand.

@@ -1,10 +1,14 @@
 // What a tower that reads images takes, beside its own matrix products.
 //
-// usage: image_bench [SIDE]... [--dtype f32|bf16] [--threads N] [--rounds N] [--json]
-// A tower of the size that Mistral Small 3.1 and Ministral 3 have (24 layers of width 1024) with
-// random weights, in a folder that is written for it and removed (0.9 GB); square images of SIDE
-// pixels, 1024 without any. A round is one image and then the products of the layers alone, on the
-// same shapes; the first does not count.
+// usage: image_bench [SIDE]... [--tower NAME] [--dtype f32|bf16] [--threads N] [--rounds N]
+// [--json] A tower with random weights, in a folder that is written for it and removed (up to 1.4
+// GB); square images of SIDE pixels, 1024 without any. Towers are those of
+//   pixtral     Mistral Small 3.1 and Ministral 3 (24 layers of width 1024), without --tower
+//   gemma3      Gemma 3 4B and larger (27 of 1152), in which images of all sides are one of 896
+//   qwen2.5-vl  Qwen2.5-VL 7B (32 of 1280, of which 28 see windows)
+//   qwen3-vl    Qwen3-VL 8B (27 of 1152)
+// A round is one image and then the products of the layers alone, on the same shapes; the first
+// does not count.
 //   seconds      of an image, resizing included; the median of the rounds
 //   arithmetic   all of its FLOP by these seconds, attention's included
 //   products     seconds of the products of the layers, as a share of the seconds of the image
@@ -16,6 +20,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -34,17 +39,63 @@
 namespace jige::bench {
 namespace {
 
-constexpr const char* kImageConfig = R"({
+struct NamedTower {
+  const char* name;
+  const char* config;
+};
+
+constexpr NamedTower kNamedTowers[] = {{"pixtral", R"({
   "model_type": "mistral3", "spatial_merge_size": 2, "dtype": "bfloat16",
   "text_config": {"model_type": "mistral", "vocab_size": 131072, "hidden_size": 4096,
     "intermediate_size": 14336, "num_hidden_layers": 34, "num_attention_heads": 32,
     "num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 131072},
   "vision_config": {"model_type": "pixtral", "hidden_size": 1024, "num_hidden_layers": 24,
     "num_attention_heads": 16, "intermediate_size": 4096, "patch_size": 14, "image_size": 1540,
-    "hidden_act": "silu"}})";
+    "hidden_act": "silu"}})"},
+                                       {"gemma3", R"({
+  "model_type": "gemma3", "architectures": ["Gemma3ForConditionalGeneration"],
+  "dtype": "bfloat16", "mm_tokens_per_image": 256,
+  "text_config": {"model_type": "gemma3_text", "vocab_size": 262208, "hidden_size": 2560,
+    "intermediate_size": 10240, "num_hidden_layers": 34, "num_attention_heads": 8,
+    "num_key_value_heads": 4, "head_dim": 256, "sliding_window": 1024},
+  "vision_config": {"model_type": "siglip_vision_model", "hidden_size": 1152,
+    "num_hidden_layers": 27, "num_attention_heads": 16, "intermediate_size": 4304,
+    "patch_size": 14, "image_size": 896, "vision_use_head": false}})"},
+                                       {"qwen2.5-vl", R"({
+  "model_type": "qwen2_5_vl", "architectures": ["Qwen2_5_VLForConditionalGeneration"],
+  "dtype": "bfloat16", "vocab_size": 152064, "hidden_size": 3584, "intermediate_size": 18944,
+  "num_hidden_layers": 28, "num_attention_heads": 28, "num_key_value_heads": 4,
+  "max_position_embeddings": 128000, "rope_theta": 1000000.0,
+  "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]},
+  "vision_config": {"depth": 32, "hidden_act": "silu", "hidden_size": 1280,
+    "intermediate_size": 3420, "num_heads": 16, "out_hidden_size": 3584, "patch_size": 14,
+    "spatial_merge_size": 2, "window_size": 112, "fullatt_block_indexes": [7, 15, 23, 31],
+    "temporal_patch_size": 2}})"},
+                                       {"qwen3-vl", R"({
+  "model_type": "qwen3_vl", "architectures": ["Qwen3VLForConditionalGeneration"],
+  "dtype": "bfloat16", "image_token_id": 151655,
+  "text_config": {"model_type": "qwen3_vl_text", "vocab_size": 151936, "hidden_size": 4096,
+    "intermediate_size": 12288, "num_hidden_layers": 36, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 262144,
+    "rope_theta": 5000000.0, "rope_scaling": {"rope_type": "default", "mrope_interleaved": true,
+    "mrope_section": [24, 20, 20]}},
+  "vision_config": {"model_type": "qwen3_vl", "depth": 27, "hidden_act": "gelu_pytorch_tanh",
+    "hidden_size": 1152, "intermediate_size": 4304, "num_heads": 16, "out_hidden_size": 4096,
+    "patch_size": 16, "spatial_merge_size": 2, "temporal_patch_size": 2,
+    "num_position_embeddings": 2304, "deepstack_visual_indexes": [8, 16, 24]}})"}};
+
+// Of the largest image that is measured, whatever larger ones a folder allows.
+int64_t rows_needed(const formats::ImageConfig& config, const std::vector<int32_t>& sides) {
+  int64_t rows = 1;
+  for (const int32_t side : sides) {
+    rows = std::max(rows, formats::image_layout(config, side, side).row_count());
+  }
+  return rows;
+}
 
 struct ImageBenchOptions {
   std::vector<int32_t> sides;
+  std::string tower = "pixtral";
   DType dtype = DType::kBF16;
   int threads = 0;
   int rounds = 3;
@@ -68,8 +119,13 @@ class FolderOfTower {
 };
 
 // Writes config.json and random weights.
-Status write_tower(const std::string& folder) {
-  JIGE_DO(write_file_atomic(folder + "/config.json", kImageConfig));
+Status write_tower(const std::string& folder, const std::string& name) {
+  const auto* const named = std::ranges::find(kNamedTowers, name, &NamedTower::name);
+  if (named == std::end(kNamedTowers)) {
+    return fail(Code::kInvalidArgument, "--tower {}: it is pixtral, gemma3, qwen2.5-vl or qwen3-vl",
+                name);
+  }
+  JIGE_DO(write_file_atomic(folder + "/config.json", named->config));
   JIGE_TRY(const auto config, formats::load_image_config(folder));
   if (!config) return fail(Code::kInternal, "{}: no images", folder);
   JIGE_TRY(const auto parts, model::ImageParts::create(*config));
@@ -94,9 +150,10 @@ Status write_tower(const std::string& folder) {
 // The products of a layer of the tower.
 std::vector<Product> products_of(const formats::ModelConfig& tower, DType type, int64_t patches) {
   const int64_t width = tower.hidden_size;
+  const int64_t inner = (formats::has_gate(tower.activation) ? 2 : 1) * tower.ffn_size;
   std::vector<Product> products = {{type, Form::kForward, patches, width, 3 * width},
                                    {type, Form::kForward, patches, width, width},
-                                   {type, Form::kForward, patches, width, 2 * tower.ffn_size},
+                                   {type, Form::kForward, patches, width, inner},
                                    {type, Form::kForward, patches, tower.ffn_size, width}};
   return products;
 }
@@ -158,11 +215,13 @@ void print_head(Machine& machine, const ImageBenchOptions& options) {
 
 Status run(const ImageBenchOptions& options) {
   const FolderOfTower folder;
-  JIGE_DO(write_tower(folder.path()));
+  JIGE_DO(write_tower(folder.path(), options.tower));
   JIGE_TRY(const auto config, formats::load_image_config(folder.path()));
   Machine machine(options.threads);
-  JIGE_TRY(const auto tower, model::ImageTower::load(folder.path(), *config, machine.device,
-                                                     {.compute = options.dtype}));
+  JIGE_TRY(const auto tower,
+           model::ImageTower::load(
+               folder.path(), *config, machine.device,
+               {.compute = options.dtype, .rows_max = rows_needed(*config, options.sides)}));
   if (!options.json) print_head(machine, options);
   for (const int32_t side : options.sides) JIGE_DO(measure(*tower, machine, options, side));
   return {};
@@ -177,7 +236,9 @@ ImageBenchOptions options_of(int argc, char** argv) {
       options.json = true;
       continue;
     }
-    if (arg == "--dtype") {
+    if (arg == "--tower") {
+      options.tower = value;
+    } else if (arg == "--dtype") {
       options.dtype = value == "f32" ? DType::kF32 : DType::kBF16;
     } else if (arg == "--threads") {
       options.threads = std::atoi(value.c_str());

@@ -183,10 +183,6 @@ void multiply_packed(CpuDevice& device, const PackedProduct& args, ColumnRange c
   product.out_stride = args.dst.row_stride;
   product.bias = static_cast<const float*>(args.bias.data);
   product.out_past_caches = args.past_caches;
-  if (args.addend) {
-    product.addend = static_cast<const float*>(args.addend.data) + columns.begin;
-    product.addend_stride = args.addend.row_stride;
-  }
   cpu::gemm(device, engine, product);
 }
 
@@ -341,17 +337,15 @@ void linear_forward(Stream& stream, const LinearForward& args) {
   if (args.norm) rms_norm_forward(stream, *args.norm);
   CpuStream& cpu = as_cpu(stream);
   CpuDevice& device = cpu.cpu();
-  const bool quantised = args.weight.format != WeightFormat::kCompute;
-  cpu.submit([args, quantised, &device] {
+  cpu.submit([args, &device] {
     multiply(device, {.dst = args.dst,
                       .src = args.src,
                       .weight = args.weight,
                       .bias = args.bias,
                       .past_caches = args.past_caches,
-                      .strip = args.strip,
-                      .addend = quantised ? TensorView{} : args.addend});
+                      .strip = args.strip});
   });
-  if (quantised && args.addend) add(stream, args.dst, args.addend, args.dst);
+  if (args.addend) add(stream, args.dst, args.addend, args.dst);
 }
 
 bool linear_gated_forward(Stream& stream, const LinearGated& args) {

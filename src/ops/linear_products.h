@@ -19,7 +19,6 @@ struct PackedProduct {
   TensorView bias;
   bool past_caches = false;
   TensorView strip;  // as in LinearForward; needed by a quantised weight's input gradient
-  TensorView addend;  // as in LinearForward; not of a quantised weight
 };
 void multiply(CpuDevice& device, const PackedProduct& product);
 

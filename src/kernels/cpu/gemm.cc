@@ -216,7 +216,7 @@ class Product {
         args.fetch = out_lines(block, std::min(blocking_.block_rows, rows_left));
       }
       engine_.micro(args);
-      if (last && (product_.bias || product_.addend || !in_place)) {
+      if (last && (product_.bias || !in_place)) {
         const int64_t column = columns.lane_begin + offset;
         gemm_store_sums(engine_, block, product_.bias ? product_.bias + column : nullptr);
       }
@@ -248,19 +248,12 @@ class Product {
 
   GemmSumsBlock out_block(const GemmMicroArgs& args, int64_t row, const GemmPackRange& columns,
                           int64_t offset) const {
-    const int64_t column = columns.lane_begin + offset;
-    GemmSumsBlock block = {
-        .out = static_cast<std::byte*>(product_.out) +
-               (row * product_.out_stride + column) * out_bytes_,
-        .out_dtype = product_.out_dtype,
-        .out_stride = product_.out_stride,
-        .rows = args.rows,
-        .columns = std::min(args.panels * engine_.columns, columns.lane_count - offset)};
-    if (product_.addend) {
-      block.addend = product_.addend + row * product_.addend_stride + column;
-      block.addend_stride = product_.addend_stride;
-    }
-    return block;
+    const int64_t element = row * product_.out_stride + columns.lane_begin + offset;
+    return {.out = static_cast<std::byte*>(product_.out) + element * out_bytes_,
+            .out_dtype = product_.out_dtype,
+            .out_stride = product_.out_stride,
+            .rows = args.rows,
+            .columns = std::min(args.panels * engine_.columns, columns.lane_count - offset)};
   }
 
   // The rows of the output behind a block, of the same columns.
@@ -288,8 +281,6 @@ class Product {
 void gemm(CpuDevice& device, const GemmEngine& engine, const GemmProduct& product) {
   JIGE_CHECK(!product.accumulate || (product.out_dtype == DType::kF32 && !product.bias),
              "only f32 products accumulate, and without a bias");
-  JIGE_CHECK(!product.addend || (product.out_dtype == DType::kF32 && !product.accumulate),
-             "only to f32 products that do not accumulate something is added");
   if (product.rows <= 0 || product.columns <= 0) return;
   if (gemm_many_rows_suit(engine, product)) {
     gemm_many_rows(device, engine, product);

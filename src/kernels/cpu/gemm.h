@@ -4,7 +4,7 @@
 //   out[m][n] = (out[m][n] as the first value of the chain) + Σ_k …
 //
 // The sum is the engine's: over ascending k, blocking never changes a bit. The bias is one addition
-// at the end, and so is an addend; then the result is rounded to the type of `out`.
+// at the end, then the result is rounded to the type of `out`.
 // Work is cut over (m, n) only, never over k; products of many rows with packed panels go their own
 // way (gemm_many_rows.h). Otherwise a task packs a block of the left (and of the right, where that
 // is not packed yet) for one stretch of the depth at a time, so that a panel of the right stays in
@@ -34,9 +34,6 @@ struct GemmProduct {
   DType out_dtype = DType::kF32;  // f32 or bf16; f32 with accumulate
   int64_t out_stride = 0;
   const float* bias = nullptr;  // null: none
-  // [m][n], not in the memory of `out`, which is f32: added once all else is. Null: none.
-  const float* addend = nullptr;
-  int64_t addend_stride = 0;
   bool accumulate = false;
   // A hint: whoever reads `out` does so in the order of memory, after it has left the caches. Of no
   // use with accumulate.

@@ -133,7 +133,7 @@ class ManyRowsProduct {
                                                             blocking.task_rows),
                                       kLineBytes);
     past_caches_ = product.out_past_caches && engine.store_bf16 && !product.accumulate &&
-                   !product.addend && product.rows * out_row_bytes_ >= engine.past_caches_bytes &&
+                   product.rows * out_row_bytes_ >= engine.past_caches_bytes &&
                    reinterpret_cast<uintptr_t>(product.out) % kLineBytes == 0 &&
                    out_row_bytes_ % kLineBytes == 0;
   }
@@ -277,10 +277,6 @@ class ManyRowsProduct {
                          .rows = 0,
                          .columns = columns,
                          .past_caches = past_caches_};
-    if (product_.addend) {
-      out.addend = product_.addend + rows.lane_begin * product_.addend_stride + column;
-      out.addend_stride = product_.addend_stride;
-    }
     const bool fits = out.out_dtype == DType::kF32 && columns == group.count * engine_.columns;
     const int64_t blocks = gemm_divide_up(rows.lane_count, engine_.rows);
     const int64_t share = gemm_round_up(gemm_divide_up(stretch.next_bytes, blocks), kLineBytes);
@@ -293,7 +289,6 @@ class ManyRowsProduct {
       args.next_begin = args.next_end;
       out.sums += stretch.sums_step;
       out.out = static_cast<std::byte*>(out.out) + engine_.rows * out_row_bytes_;
-      if (out.addend) out.addend += engine_.rows * out.addend_stride;
     };
     args.left_in_rows = true;
     const int64_t element_bytes = dtype_bytes(product_.left.dtype, 1);
@@ -333,8 +328,7 @@ class ManyRowsProduct {
       gemm_load_sums(out, out.sums_stride);
       args.from = out.sums;
     }
-    const bool in_place =
-        stretch.last && fits && !product_.bias && !product_.addend && !past_caches_;
+    const bool in_place = stretch.last && fits && !product_.bias && !past_caches_;
     args.sums = in_place ? static_cast<float*>(out.out) : out.sums;
     args.sums_stride = in_place ? out.out_stride : out.sums_stride;
     // Of the output, what the next call starts from, or what this one ends in.

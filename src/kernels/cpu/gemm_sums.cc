@@ -1,7 +1,6 @@
 #include "kernels/cpu/gemm_sums.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "kernels/cpu/gemm_source.h"
@@ -18,23 +17,16 @@ void store_lanes(__m256 value, BFloat16* dst) {
       _mm_packus_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
 }
 
-// `terms` are added one after the other; null: nothing.
 template <typename Element>
-void store_row(const float* sums, std::array<const float*, 2> terms, int64_t columns,
-               Element* out) {
+void store_row(const float* sums, const float* bias, int64_t columns, Element* out) {
+  const auto with_bias = [bias](__m256 value, int64_t column) {
+    return bias ? _mm256_add_ps(value, _mm256_loadu_ps(bias + column)) : value;
+  };
   int64_t i = 0;
-  for (; i + 8 <= columns; i += 8) {
-    __m256 value = _mm256_loadu_ps(sums + i);
-    for (const float* term : terms) {
-      if (term) value = _mm256_add_ps(value, _mm256_loadu_ps(term + i));
-    }
-    store_lanes(value, out + i);
-  }
+  for (; i + 8 <= columns; i += 8) store_lanes(with_bias(_mm256_loadu_ps(sums + i), i), out + i);
   if (i == columns) return;
   __m256 value = load_some<SourceF32>(sums + i, columns - i);
-  for (const float* term : terms) {
-    if (term) value = _mm256_add_ps(value, load_some<SourceF32>(term + i, columns - i));
-  }
+  if (bias) value = _mm256_add_ps(value, load_some<SourceF32>(bias + i, columns - i));
   Element lanes[8];
   store_lanes(value, lanes);
   std::memcpy(out + i, lanes, static_cast<size_t>(columns - i) * sizeof(Element));
@@ -43,8 +35,7 @@ void store_row(const float* sums, std::array<const float*, 2> terms, int64_t col
 template <typename Element>
 void store_rows(const GemmSumsBlock& block, const float* bias) {
   for (int64_t row = 0; row < block.rows; ++row) {
-    const float* addend = block.addend ? block.addend + row * block.addend_stride : nullptr;
-    store_row(block.sums + row * block.sums_stride, {bias, addend}, block.columns,
+    store_row(block.sums + row * block.sums_stride, bias, block.columns,
               static_cast<Element*>(block.out) + row * block.out_stride);
   }
 }

@@ -17,16 +17,14 @@ struct GemmSumsBlock {
   int64_t out_stride;
   int64_t rows;
   int64_t columns;
-  bool past_caches = false;       // see GemmStoreBF16; of f32 likewise, without an addend
-  const float* addend = nullptr;  // of the block's rows, where out is f32; null: none
-  int64_t addend_stride = 0;
+  bool past_caches = false;  // see GemmStoreBF16; of f32 likewise
 };
 
 // sums = out, and zeros from `columns` up to `padded_columns`. REQUIRES: out is f32.
 void gemm_load_sums(const GemmSumsBlock& block, int64_t padded_columns);
 
-// out = (sums + bias) + addend, rounded to the type of out, by the engine's own store where it has
-// one that fits; `bias` is null or has `columns` elements.
+// out = sums + bias, rounded to the type of out, by the engine's own store where it has one that
+// fits; `bias` is null or has `columns` elements.
 void gemm_store_sums(const GemmEngine& engine, const GemmSumsBlock& block, const float* bias);
 
 // sums[column] += src[row][column], rows in ascending order; src is f32 or bf16.

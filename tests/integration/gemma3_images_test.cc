@@ -4,14 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "base/base64.h"
 #include "base/file.h"
+#include "integration/emulated_gpus.h"
 #include "integration/image_folder.h"
 #include "integration/process.h"
 #include "integration/serving.h"
@@ -111,11 +110,9 @@ TEST(Gemma3Images, AreServedWhateverFitsIntoAnIteration) {
   }
 }
 
-TEST(Gemma3Images, AreNotReadOnAGpuWhichRunsOnText) {
-  if (std::getenv("JIGE_TEST_BINARY") || !std::filesystem::exists(JIGE_EMULATED_BINARY)) {
-    GTEST_SKIP() << "a jige with emulated GPUs is not what is tested";
-  }
-  setenv("JIGE_TEST_BINARY", JIGE_EMULATED_BINARY, 1);
+using Gemma3ImagesOnGpu = OnEmulatedGpus;
+
+TEST_F(Gemma3ImagesOnGpu, AreNotReadAndTextIs) {
   {
     const Serving server({gemma3_folder(), "--device", "cuda"});
     EXPECT_THAT(server.out(), Not(HasSubstr(" images; ")));
@@ -130,7 +127,6 @@ TEST(Gemma3Images, AreNotReadOnAGpuWhichRunsOnText) {
   }
   expect_error(generate_about({"--chat", "--device", "cuda"}), 5,
                {"rows that see one another are not supported on a GPU", "--device cpu"});
-  unsetenv("JIGE_TEST_BINARY");
 }
 
 TEST(Gemma3Images, AreToldByInspect) {

@@ -3,11 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <filesystem>
 #include <string>
 #include <vector>
 
+#include "integration/emulated_gpus.h"
 #include "integration/tiny_run.h"
 
 namespace jige::integration {
@@ -15,24 +14,16 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Two GPUs, whose streams run late.
-class GpuRanks : public ::testing::Test {
+// Two GPUs.
+class GpuRanks : public OnEmulatedGpus {
  protected:
   void SetUp() override {
-    if (std::getenv("JIGE_TEST_BINARY") || !std::filesystem::exists(JIGE_EMULATED_BINARY)) {
-      GTEST_SKIP() << "a jige with emulated GPUs is not what is tested";
-    }
-    setenv("JIGE_TEST_BINARY", JIGE_EMULATED_BINARY, 1);
-    setenv("JIGE_EMULATED_GPUS", "2", 1);
-    setenv("JIGE_EMULATED_LATE", "1", 1);
+    OnEmulatedGpus::SetUp();
+    if (IsSkipped()) return;
+    set_variable("JIGE_EMULATED_GPUS", "2");
     std::string text;
     for (int i = 0; i < 300; ++i) text += "a story of " + std::to_string(i * 37) + " things\n";
     write_text(folder_ / "data.txt", text);
-  }
-  void TearDown() override {
-    for (const char* name : {"JIGE_TEST_BINARY", "JIGE_EMULATED_GPUS", "JIGE_EMULATED_LATE"}) {
-      unsetenv(name);
-    }
   }
   std::vector<std::string> arguments(const std::string& out,
                                      const std::vector<std::string>& more) const {

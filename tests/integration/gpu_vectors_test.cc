@@ -3,12 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "integration/emulated_gpus.h"
 #include "integration/process.h"
 #include "integration/serving.h"
 #include "integration/tiny_run.h"
@@ -20,18 +19,8 @@ using ::testing::HasSubstr;
 
 const std::string kTexts = "\"a red kite\"\n\"The capital of China is Beijing.\"\n\"x\"\n";
 
-class GpuVectors : public ::testing::Test {
+class GpuVectors : public OnEmulatedGpus {
  protected:
-  void SetUp() override {
-    if (std::getenv("JIGE_TEST_BINARY") || !std::filesystem::exists(JIGE_EMULATED_BINARY)) {
-      GTEST_SKIP() << "a jige with emulated GPUs is not what is tested";
-    }
-    setenv("JIGE_TEST_BINARY", JIGE_EMULATED_BINARY, 1);
-    setenv("JIGE_EMULATED_LATE", "1", 1);
-  }
-  void TearDown() override {
-    for (const char* name : {"JIGE_TEST_BINARY", "JIGE_EMULATED_LATE"}) unsetenv(name);
-  }
   static std::string folder_of(const std::string& name) {
     return std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/" + name;
   }

@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "integration/process.h"
+#include "integration/tiny_run.h"
 
 namespace jige::integration {
 namespace {

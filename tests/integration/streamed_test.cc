@@ -4,11 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <filesystem>
 #include <string>
 #include <vector>
 
+#include "integration/emulated_gpus.h"
 #include "integration/serving.h"
 #include "integration/tiny_run.h"
 
@@ -19,18 +18,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-class StreamedLayers : public ::testing::Test {
+class StreamedLayers : public OnEmulatedGpus {
  protected:
-  void SetUp() override {
-    if (std::getenv("JIGE_TEST_BINARY") || !std::filesystem::exists(JIGE_EMULATED_BINARY)) {
-      GTEST_SKIP() << "a jige with emulated GPUs is not what is tested";
-    }
-    setenv("JIGE_TEST_BINARY", JIGE_EMULATED_BINARY, 1);
-    setenv("JIGE_EMULATED_LATE", "1", 1);
-  }
-  void TearDown() override {
-    for (const char* name : {"JIGE_TEST_BINARY", "JIGE_EMULATED_LATE"}) unsetenv(name);
-  }
   // A model of four layers, trained for a few steps.
   std::string four_layers() const {
     std::vector<std::string> words = tiny_train_arguments(TinyRun::get().corpus(), 6);

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "base/check.h"
 #include "base/cpu.h"
+#include "cli/gpu_list.h"
 #include "ops/linear_cuda.h"
 #include "tensor/arena.h"
 #include "tensor/cuda_device.h"
@@ -31,10 +31,12 @@ IntRange thread_range(int64_t min) {
                                 processor_count() == 1 ? "" : "s")};
 }
 
-void DeviceFlags::declare(Flags& flags) {
+void DeviceFlags::declare(Flags& flags, bool several) {
   flags.section("Machine");
   flags.text("--device NAME", device,
-             "where to compute: cpu, cuda (the first NVIDIA GPU) or cuda:N (GPU N)");
+             several ? "where to compute: cpu, cuda (the first NVIDIA GPU), cuda:N (GPU N), or "
+                       "several GPUs, as cuda:0,cuda:1, cuda:0,1 or cuda:all"
+                     : "where to compute: cpu, cuda (the first NVIDIA GPU) or cuda:N (GPU N)");
   flags.integer("--threads N", threads, thread_range(0),
                 "threads, 8 for each processor at most; 0: as many as the process may use");
   flags.bytes("--memory-limit SIZE", memory_limit_bytes,
@@ -43,17 +45,13 @@ void DeviceFlags::declare(Flags& flags) {
 }
 
 Result<std::optional<int>> DeviceFlags::gpu_index() const {
-  if (device == "cpu") return std::optional<int>();
-  if (device == "cuda") return std::optional<int>(0);
-  constexpr std::string_view kNumbered = "cuda:";
-  int index = -1;
-  if (device.starts_with(kNumbered)) {
-    const char* const end = device.data() + device.size();
-    const auto [at, error] = std::from_chars(device.data() + kNumbered.size(), end, index);
-    if (error == std::errc() && at == end && index >= 0) return std::optional<int>(index);
+  JIGE_TRY(const GpuList list, parse_gpu_list(device));
+  if (list.all || list.indices.size() > 1) {
+    return fail(Code::kInvalidArgument,
+                "--device {} names several GPUs, and this computes on one; name it as cuda:N",
+                device);
   }
-  return fail(Code::kInvalidArgument,
-              "--device is \"{}\"; it must be cpu, cuda or cuda:N, such as cuda:1", device);
+  return list.indices.empty() ? std::optional<int>() : list.indices.front();
 }
 
 Result<ComputeDevices> DeviceFlags::make() const {

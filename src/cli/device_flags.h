@@ -39,7 +39,9 @@ struct DeviceFlags {
   int64_t memory_limit_bytes = 0;  // 0: none
   std::string device = "cpu";
 
-  void declare(Flags& flags);
+  // With `several`, --device may name more than one GPU, which the command then asks named_gpus()
+  // for (gpu_list.h).
+  void declare(Flags& flags, bool several = false);
   // The number of the GPU that is named; none: the CPU. Fails with kInvalidArgument.
   Result<std::optional<int>> gpu_index() const;
   // What computes. REQUIRES: gpu_index() does not fail.

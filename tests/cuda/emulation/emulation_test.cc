@@ -1,8 +1,10 @@
 // The emulated GPU against what a GPU's instructions are documented to do, so that kernels which
 // pass here can be believed. In cuda_emulated_test only.
 #include <functional>
+#include <memory>
 
 #include "cuda/test_device.h"
+#include "kernels/cuda/emulation/emulated_device.h"
 #include "kernels/cuda/portable.cuh"
 
 namespace jige::cuda {
@@ -203,6 +205,82 @@ TEST_F(Emulation, EndsKernelsThatDoNotWaitForTheOneBefore) {
   auto* at = on_gpu.gpu.as<int32_t>();
   EXPECT_DEATH(launch(LaunchStream{}, {1, 32}, never_begins, at), "without begin_kernel");
   EXPECT_DEATH(launch(LaunchStream{}, {1, 32}, begins_late, at), "");
+}
+
+void add_one(int32_t* at) {
+  begin_kernel();
+  if (lane_id() == 0) *at += 1;
+}
+void add_one_there(int32_t* const* at) {
+  begin_kernel();
+  if (lane_id() == 0) **at += 1;
+}
+
+// A second GPU, with a number in its memory.
+class TwoEmulatedGpus : public Emulation {
+ protected:
+  void SetUp() override {
+    Emulation::SetUp();
+    other_ = make_emulated_device(1);
+    stream_ = *other_->make_stream();
+    arena_ = std::make_unique<Arena>(*other_, "other");
+    number_ = *arena_->make(DType::kI32, {1});
+    at_ = number_.view().as<int32_t>();
+    stream_->fill_zero(at_, sizeof *at_);
+  }
+  static LaunchStream launches(Stream& stream) {
+    return {.handle = static_cast<CudaStream&>(stream).handle()};
+  }
+  int32_t value() {
+    int32_t host = -1;
+    stream_->copy(&host, at_, sizeof host, CopyKind::kDeviceToHost);
+    stream_->synchronize();
+    return host;
+  }
+
+  std::unique_ptr<Device> other_;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Arena> arena_;
+  Tensor number_;
+  int32_t* at_ = nullptr;
+};
+
+TEST_F(TwoEmulatedGpus, HaveMemoryThatTheOtherMayNotTouch) {
+  EXPECT_EQ(other_->name(), "emulated1");
+  launch(launches(*stream_), {1, 32}, add_one, at_);
+  EXPECT_EQ(value(), 1);
+  const Pair own = integers({1});
+  EXPECT_DEATH(gpu_stream_->copy(own.gpu.data, at_, 4, CopyKind::kDeviceToDevice),
+               "a stream of GPU 0 copies memory of another");
+  EXPECT_DEATH(stream_->copy(at_, own.gpu.data, 4, CopyKind::kDeviceToDevice),
+               "a stream of GPU 1 copies memory of another");
+  EXPECT_DEATH(gpu_stream_->fill_zero(at_, 4), "fills memory of another");
+  EXPECT_DEATH(launch(launches(*gpu_stream_), {1, 32}, add_one, at_),
+               "of GPU 0 is an address of another's memory");
+  // An address in a table, which nothing looks at before the kernel does.
+  const auto* const table = static_cast<CudaStream&>(*gpu_stream_).upload(&at_, sizeof at_);
+  gpu_stream_->synchronize();
+  EXPECT_DEATH(
+      launch(launches(*gpu_stream_), {1, 32}, add_one_there, static_cast<int32_t* const*>(table)),
+      "");
+}
+
+TEST_F(TwoEmulatedGpus, WaitForEventsOfOneAnother) {
+  const bool late = set_streams_late(true);
+  {
+    const auto first = *gpu_->make_stream();
+    const auto second = *other_->make_stream();
+    for (int32_t round = 1; round <= 20; ++round) {
+      const Pair from = integers({round});
+      int32_t between = 0;
+      first->copy(&between, from.gpu.data, 4, CopyKind::kDeviceToHost);
+      second->wait(first->record());
+      second->copy(at_, &between, 4, CopyKind::kHostToDevice);
+      second->synchronize();
+      EXPECT_EQ(value(), round);
+    }
+  }
+  set_streams_late(late);
 }
 
 }  // namespace

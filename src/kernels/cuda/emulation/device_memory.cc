@@ -2,11 +2,17 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <string>
 
 #include "base/check.h"
+#include "base/split.h"
 
 namespace jige::cuda::emulation {
 namespace {
@@ -20,6 +26,7 @@ struct Region {
   std::mutex mutex;
   std::byte* begin = nullptr;
   std::map<int64_t, int64_t> free;  // bytes by offset
+  int64_t used = 0;
   int accesses = 0;
 
   Region() {
@@ -34,25 +41,59 @@ struct Region {
   void protect(int protection) const {
     JIGE_CHECK(mprotect(begin, DeviceMemory::kBytes, protection) == 0, "mprotect failed");
   }
+  bool holds(uint64_t address) const {
+    return address - reinterpret_cast<uint64_t>(begin) < uint64_t{DeviceMemory::kBytes};
+  }
 };
 
-Region& region() {
-  static Region one;
-  return one;
+// One for each GPU that was asked for, which stay.
+std::array<std::atomic<Region*>, DeviceMemory::kGpusMax> regions;
+
+Region& region(int gpu) {
+  JIGE_CHECK(0 <= gpu && gpu < DeviceMemory::kGpusMax, "an emulated GPU {}", gpu);
+  static std::mutex mutex;
+  std::atomic<Region*>& one = regions[static_cast<size_t>(gpu)];
+  if (Region* const made = one.load()) return *made;
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (!one.load()) one = new Region();
+  return *one.load();
+}
+
+// The GPU that has this address, or -1.
+int owner_of(uint64_t address) {
+  for (int gpu = 0; gpu < DeviceMemory::kGpusMax; ++gpu) {
+    const Region* const one = regions[static_cast<size_t>(gpu)].load();
+    if (one && one->holds(address)) return gpu;
+  }
+  return -1;
 }
 
 }  // namespace
 
-DeviceMemory::Access::Access() {
-  Region& one = region();
+DeviceMemory::Access::Access(int gpu) : gpu_(gpu) {
+  Region& one = region(gpu_);
   const std::lock_guard<std::mutex> lock(one.mutex);
   if (++one.accesses == 1) one.protect(PROT_READ | PROT_WRITE);
 }
 
 DeviceMemory::Access::~Access() {
-  Region& one = region();
+  Region& one = region(gpu_);
   const std::lock_guard<std::mutex> lock(one.mutex);
   if (--one.accesses == 0) one.protect(PROT_NONE);
+}
+
+int64_t DeviceMemory::size_bytes(int gpu) {
+  const char* const sizes = std::getenv("JIGE_EMULATED_MIB");
+  if (!sizes) return kBytes;
+  const auto items = split_at(sizes, ',');
+  const size_t item = std::min(static_cast<size_t>(gpu), items.size() - 1);
+  return std::min(int64_t{std::atoi(std::string(items[item]).c_str())} << 20, kBytes);
+}
+
+int64_t DeviceMemory::free_bytes(int gpu) {
+  Region& one = region(gpu);
+  const std::lock_guard<std::mutex> lock(one.mutex);
+  return size_bytes(gpu) - one.used;
 }
 
 bool DeviceMemory::looks_like_host(uint64_t word) {
@@ -60,31 +101,38 @@ bool DeviceMemory::looks_like_host(uint64_t word) {
   constexpr uint64_t kFirst = 0x550000000000;
   constexpr uint64_t kLast = 0x7fffffffffff;
   if (word < kFirst || word > kLast) return false;
-  const uint64_t offset = word - reinterpret_cast<uint64_t>(region().begin);
-  return offset > static_cast<uint64_t>(kBytes);
+  return owner_of(word) < 0 && owner_of(word - 1) < 0;  // one behind the last byte is a GPU's
 }
 
-Result<void*> DeviceMemory::allocate(int64_t bytes) {
+bool DeviceMemory::belongs_to_other(int gpu, uint64_t address) {
+  const int owner = owner_of(address);
+  return owner >= 0 && owner != gpu;
+}
+
+Result<void*> DeviceMemory::allocate(int gpu, int64_t bytes) {
   if (bytes == 0) return nullptr;  // as the driver does
-  Region& one = region();
-  const Access access;
+  Region& one = region(gpu);
+  const Access access(gpu);
   const std::lock_guard<std::mutex> lock(one.mutex);
   const int64_t wanted = rounded(bytes);
   for (auto it = one.free.begin(); it != one.free.end(); ++it) {
     const auto [offset, length] = *it;
-    if (length < wanted) continue;
+    if (length < wanted || one.used + wanted > size_bytes(gpu)) continue;
     one.free.erase(it);
     if (length > wanted) one.free[offset + wanted] = length - wanted;
+    one.used += wanted;
     std::memset(one.begin + offset, 0xff, static_cast<size_t>(wanted));
     return one.begin + offset;
   }
-  return fail(Code::kExhausted, "the emulated GPU has no {} bytes left", bytes);
+  return fail(Code::kExhausted, "the emulated GPU {} has no {} bytes left", gpu, bytes);
 }
 
-void DeviceMemory::release(void* data, int64_t bytes) {
+void DeviceMemory::release(int gpu, void* data, int64_t bytes) {
   if (!data) return;
-  Region& one = region();
+  Region& one = region(gpu);
+  JIGE_CHECK(one.holds(reinterpret_cast<uint64_t>(data)), "memory that GPU {} did not give", gpu);
   const std::lock_guard<std::mutex> lock(one.mutex);
+  one.used -= rounded(bytes);
   const auto at = one.free.emplace(static_cast<std::byte*>(data) - one.begin, rounded(bytes)).first;
   if (const auto next = std::next(at);
       next != one.free.end() && at->first + at->second == next->first) {

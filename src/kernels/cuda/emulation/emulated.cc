@@ -115,6 +115,7 @@ struct Block {
   size_t waiting = 0;  // of those, who wait for the block
   const std::function<void()>* body = nullptr;
   std::vector<std::byte> shared;
+  int gpu = 0;                                 // that the launch is on
   std::optional<DeviceMemory::Access> memory;  // of the launch, once a thread has begun
 };
 
@@ -273,7 +274,7 @@ void make_fibers(const LaunchShape& shape) {
 
 }  // namespace
 
-void run(const LaunchShape& shape, const std::function<void()>& body) {
+void run(int gpu, const LaunchShape& shape, const std::function<void()>& body) {
   constexpr size_t kAlignment = 128;
   static std::mutex mutex;
   const std::lock_guard<std::mutex> lock(mutex);
@@ -281,6 +282,7 @@ void run(const LaunchShape& shape, const std::function<void()>& body) {
   Block& one = block();
   one.scheduler_sanitizer.is_here();
   one.body = &body;
+  one.gpu = gpu;
   one.shared.assign(static_cast<size_t>(shape.shared_bytes) + kAlignment, std::byte{0xff});
   make_fibers(shape);
   gridDim = shape.grid;
@@ -297,7 +299,9 @@ void run(const LaunchShape& shape, const std::function<void()>& body) {
 }
 
 void submit(const LaunchStream& stream, std::function<void()> work) {
-  stream.handle ? static_cast<LateQueue*>(stream.handle)->put(std::move(work)) : work();
+  LateQueue* const queue =
+      stream.handle ? static_cast<StreamPlace*>(stream.handle)->queue : nullptr;
+  queue ? queue->put(std::move(work)) : work();
 }
 
 int64_t shared_max() {
@@ -316,17 +320,20 @@ unsigned char* dynamic_shared() {
 
 void load_table(void* to, const void* from, size_t bytes) {
   std::optional<DeviceMemory::Access> access;
-  if (!block().memory) access.emplace();
+  if (!block().memory) access.emplace(block().gpu);
   std::memcpy(to, from, bytes);
 }
 
-void check_argument(const void* value, size_t bytes) {
+void check_argument(int gpu, const void* value, size_t bytes) {
   const auto* at = static_cast<const std::byte*>(value);
   for (size_t i = 0; i + sizeof(uint64_t) <= bytes; i += sizeof(uint64_t)) {
     uint64_t word = 0;
     std::memcpy(&word, at + i, sizeof word);
     JIGE_CHECK(!DeviceMemory::looks_like_host(word),
                "byte {} of an argument of a kernel is an address of host memory", i);
+    JIGE_CHECK(!DeviceMemory::belongs_to_other(gpu, word),
+               "byte {} of an argument of a kernel of GPU {} is an address of another's memory", i,
+               gpu);
   }
 }
 
@@ -460,7 +467,7 @@ void multiply_for_all(emulation::Warp& warp, int turn) {
 
 void begin_kernel() {
   emulation::Block& one = emulation::block();
-  if (!one.memory) one.memory.emplace();
+  if (!one.memory) one.memory.emplace(one.gpu);
   emulation::current().begun = true;
 }
 

@@ -71,7 +71,18 @@ namespace emulation {
 // desktops).
 int64_t shared_max();
 
-void run(const LaunchShape& shape, const std::function<void()>& body);
+class LateQueue;
+
+// What the handle of a stream points to; none: GPU 0, at once.
+struct StreamPlace {
+  int gpu = 0;
+  LateQueue* queue = nullptr;  // of a stream that runs late
+};
+inline int gpu_of(const LaunchStream& stream) {
+  return stream.handle ? static_cast<const StreamPlace*>(stream.handle)->gpu : 0;
+}
+
+void run(int gpu, const LaunchShape& shape, const std::function<void()>& body);
 // Puts work on the stream, where it runs in its turn.
 void submit(const LaunchStream& stream, std::function<void()> work);
 unsigned char* dynamic_shared();
@@ -88,8 +99,9 @@ extern int lane_that_runs;
 inline int lane() { return lane_that_runs; }
 // Reads device memory before or after begin_kernel().
 void load_table(void* to, const void* from, size_t bytes);
-// Ends the process where an argument of a kernel holds an address of the host's memory.
-void check_argument(const void* value, size_t bytes);
+// Ends the process where an argument of a kernel of this GPU holds an address of the host's memory,
+// or of another GPU's.
+void check_argument(int gpu, const void* value, size_t bytes);
 
 template <typename T>
 int meet_with(const T& value) {
@@ -117,13 +129,14 @@ void launch(const LaunchStream& stream, const LaunchShape& shape, void (*kernel)
     return stream.takes(kernel, shape.grid, shape.block, shape.shared_bytes, value...);
   };
   if (!std::apply(takes, values)) return;
-  const auto check = [](auto value) {
+  const int gpu = emulation::gpu_of(stream);
+  const auto check = [gpu](auto value) {
     __builtin_clear_padding(&value);
-    emulation::check_argument(&value, sizeof value);
+    emulation::check_argument(gpu, &value, sizeof value);
   };
   std::apply([&](const auto&... value) { (check(value), ...); }, values);
-  emulation::submit(stream, [shape, kernel, values] {
-    emulation::run(shape, [&] { std::apply(kernel, values); });
+  emulation::submit(stream, [gpu, shape, kernel, values] {
+    emulation::run(gpu, shape, [&] { std::apply(kernel, values); });
   });
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "kernels/cuda/emulation/device_memory.h"
+#include "kernels/cuda/emulation/emulated.h"
 #include "kernels/cuda/emulation/late_queue.h"
 #include "tensor/cuda_device.h"
 #include "tensor/upload_slots.h"
@@ -25,8 +26,9 @@ std::atomic<uint64_t> late_streams{0};  // made so far
 
 class EmulatedStream final : public CudaStream {
  public:
-  explicit EmulatedStream(Device& device) : device_(device) {
+  EmulatedStream(Device& device, int gpu) : device_(device), gpu_(gpu), place_{.gpu = gpu} {
     if (streams_are_late) queue_ = std::make_unique<LateQueue>(++late_streams);
+    place_.queue = queue_.get();
   }
   ~EmulatedStream() override {
     synchronize();
@@ -39,8 +41,12 @@ class EmulatedStream final : public CudaStream {
   Device& device() override { return device_; }
   void copy(void* dst, const void* src, int64_t bytes, CopyKind) override {
     if (records_only() || bytes == 0) return;
-    const auto work = [=] {
-      const DeviceMemory::Access access;
+    for (const void* end : {static_cast<const void*>(dst), src}) {
+      JIGE_CHECK(!DeviceMemory::belongs_to_other(gpu_, reinterpret_cast<uint64_t>(end)),
+                 "a stream of GPU {} copies memory of another", gpu_);
+    }
+    const auto work = [=, gpu = gpu_] {
+      const DeviceMemory::Access access(gpu);
       std::memcpy(dst, src, static_cast<size_t>(bytes));
     };
     queue_ ? queue_->put_late(work) : work();
@@ -56,7 +62,7 @@ class EmulatedStream final : public CudaStream {
   void synchronize() override {
     if (queue_) queue_->record().wait();
   }
-  void* handle() override { return queue_.get(); }
+  void* handle() override { return &place_; }
   LaunchRecord* launch_record() override { return record_; }
   // Once recorded only and once for real, as graphs are made: both are to be the same, but that
   // scratch may have to grow before.
@@ -139,19 +145,21 @@ class EmulatedStream final : public CudaStream {
   // At once, or in its turn.
   void run(const std::function<void()>& work) { queue_ ? queue_->put(work) : work(); }
   void fill(void* dst, int64_t bytes, std::byte value) {
-    run([=] {
-      const DeviceMemory::Access access;
+    JIGE_CHECK(!DeviceMemory::belongs_to_other(gpu_, reinterpret_cast<uint64_t>(dst)),
+               "a stream of GPU {} fills memory of another", gpu_);
+    run([=, gpu = gpu_] {
+      const DeviceMemory::Access access(gpu);
       std::fill_n(static_cast<std::byte*>(dst), bytes, value);
     });
   }
   void send(const std::vector<std::byte>& contents, const Piece& piece) {
-    run([contents, piece] {
-      const DeviceMemory::Access access;
+    run([contents, piece, gpu = gpu_] {
+      const DeviceMemory::Access access(gpu);
       std::copy(contents.begin(), contents.end(), static_cast<std::byte*>(piece.data));
     });
   }
   void check_zeros() const {
-    const DeviceMemory::Access access;
+    const DeviceMemory::Access access(gpu_);
     const auto* at = static_cast<const std::byte*>(zeros_.data);
     JIGE_CHECK(std::all_of(at, at + zeros_.bytes, [](std::byte b) { return b == std::byte{0}; }),
                "zeros() that work left otherwise");
@@ -160,16 +168,18 @@ class EmulatedStream final : public CudaStream {
     const std::span<const std::byte> changes = slots_.take_changes();
     if (!changes.empty()) send({changes.begin(), changes.end()}, slots_piece_);
   }
-  static Piece take(int64_t bytes) {
-    const auto memory = DeviceMemory::allocate(bytes);
+  Piece take(int64_t bytes) const {
+    const auto memory = DeviceMemory::allocate(gpu_, bytes);
     JIGE_CHECK(memory, "{}", memory.error().message);
     return {*memory, bytes};
   }
-  static void release(const Piece& piece) {
-    if (piece.data) DeviceMemory::release(piece.data, piece.bytes);
+  void release(const Piece& piece) const {
+    if (piece.data) DeviceMemory::release(gpu_, piece.data, piece.bytes);
   }
 
   Device& device_;
+  int gpu_;
+  emulation::StreamPlace place_;
   std::vector<Upload> uploads_;
   Piece scratch_, zeros_;
   bool moved_ = false;  // one of them
@@ -182,25 +192,29 @@ class EmulatedStream final : public CudaStream {
 
 class EmulatedDevice final : public Device {
  public:
+  explicit EmulatedDevice(int index) : index_(index) {}
   DeviceKind kind() const override { return DeviceKind::kCuda; }
   const std::string& name() const override { return name_; }
-  Result<void*> allocate(int64_t bytes) override { return DeviceMemory::allocate(bytes); }
-  void release(void* data, int64_t bytes) override { DeviceMemory::release(data, bytes); }
+  Result<void*> allocate(int64_t bytes) override { return DeviceMemory::allocate(index_, bytes); }
+  void release(void* data, int64_t bytes) override { DeviceMemory::release(index_, data, bytes); }
   Result<void*> allocate_host(int64_t bytes) override {
     return ::operator new(static_cast<size_t>(bytes));
   }
   void release_host(void* data, int64_t) override { ::operator delete(data); }
   Result<std::unique_ptr<Stream>> make_stream() override {
-    return std::make_unique<EmulatedStream>(*this);
+    return std::make_unique<EmulatedStream>(*this, index_);
   }
 
  private:
-  std::string name_ = "emulated0";
+  int index_;
+  std::string name_ = "emulated" + std::to_string(index_);
 };
 
 }  // namespace
 
-std::unique_ptr<Device> make_emulated_device() { return std::make_unique<EmulatedDevice>(); }
+std::unique_ptr<Device> make_emulated_device(int index) {
+  return std::make_unique<EmulatedDevice>(index);
+}
 
 bool set_emulated_streams_late(bool late) { return streams_are_late.exchange(late); }
 

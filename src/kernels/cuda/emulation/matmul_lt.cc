@@ -86,9 +86,9 @@ int64_t matmul_lt_workspace_bytes() { return 0; }
 
 namespace {
 
-void multiply_all(const Product& product) {
+void multiply_all(int gpu, const Product& product) {
   const ProductBatch& batch = product.batch;
-  const emulation::DeviceMemory::Access access;
+  const emulation::DeviceMemory::Access access(gpu);
   for (int64_t i = 0; i < batch.count; ++i) {
     const auto skip = [i](const void* data, ElementType type, int64_t step) {
       return static_cast<const std::byte*>(data) + i * step * (type == ElementType::kF32 ? 4 : 2);
@@ -109,7 +109,13 @@ void multiply_lt(const LaunchStream& stream, const Product& product, void* works
   JIGE_CHECK(
       product.batch.count == 1 || (!product.bias && !product.accumulate && !product.addend.data),
       "a batch with a bias or an addend");
-  emulation::submit(stream, [product] { multiply_all(product); });
+  const int gpu = emulation::gpu_of(stream);
+  for (const void* data : {product.left.data, product.right.data, product.addend.data,
+                           static_cast<const void*>(product.out.data)}) {
+    JIGE_CHECK(!emulation::DeviceMemory::belongs_to_other(gpu, reinterpret_cast<uint64_t>(data)),
+               "a product on GPU {} of another's memory", gpu);
+  }
+  emulation::submit(stream, [gpu, product] { multiply_all(gpu, product); });
 }
 
 }  // namespace jige::cuda

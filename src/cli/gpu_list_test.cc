@@ -27,7 +27,7 @@ TEST(GpuList, ReadsWhatNamesGpusInTheirOrder) {
   EXPECT_EQ(indices_of("cuda:2,0,cuda:11"), (std::vector<int>{2, 0, 11}));
   const auto all = parse_gpu_list("cuda:all");
   ASSERT_TRUE(all);
-  EXPECT_EQ(*all, GpuList{.indices = {}, .all = true});
+  EXPECT_EQ(*all, (GpuList{.indices = {}, .all = true}));
 }
 
 TEST(GpuList, RefusesWhatNamesNoGpuOrOneTwice) {

@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "base/split.h"
+#include "kernels/cuda/emulation/emulated.h"
 
 namespace jige::cuda::emulation {
 namespace {
@@ -144,6 +145,19 @@ void DeviceMemory::release(int gpu, void* data, int64_t bytes) {
   if (before->first + before->second != at->first) return;
   before->second += at->second;
   one.free.erase(at);
+}
+
+void check_argument(int gpu, const void* value, size_t bytes) {
+  const auto* at = static_cast<const std::byte*>(value);
+  for (size_t i = 0; i + sizeof(uint64_t) <= bytes; i += sizeof(uint64_t)) {
+    uint64_t word = 0;
+    std::memcpy(&word, at + i, sizeof word);
+    JIGE_CHECK(!DeviceMemory::looks_like_host(word),
+               "byte {} of an argument of a kernel is an address of host memory", i);
+    JIGE_CHECK(!DeviceMemory::belongs_to_other(gpu, word),
+               "byte {} of an argument of a kernel of GPU {} is an address of another's memory", i,
+               gpu);
+  }
 }
 
 }  // namespace jige::cuda::emulation

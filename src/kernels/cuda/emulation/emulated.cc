@@ -324,19 +324,6 @@ void load_table(void* to, const void* from, size_t bytes) {
   std::memcpy(to, from, bytes);
 }
 
-void check_argument(int gpu, const void* value, size_t bytes) {
-  const auto* at = static_cast<const std::byte*>(value);
-  for (size_t i = 0; i + sizeof(uint64_t) <= bytes; i += sizeof(uint64_t)) {
-    uint64_t word = 0;
-    std::memcpy(&word, at + i, sizeof word);
-    JIGE_CHECK(!DeviceMemory::looks_like_host(word),
-               "byte {} of an argument of a kernel is an address of host memory", i);
-    JIGE_CHECK(!DeviceMemory::belongs_to_other(gpu, word),
-               "byte {} of an argument of a kernel of GPU {} is an address of another's memory", i,
-               gpu);
-  }
-}
-
 void* place_to_give() {
   Warp& of = warp();
   const auto own = static_cast<size_t>(lane());

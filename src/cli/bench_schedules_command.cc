@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -14,11 +15,14 @@
 #include "cli/commands.h"
 #include "cli/device_flags.h"
 #include "cli/flags.h"
+#include "cli/gpu_list.h"
 #include "cli/input.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/schedule_runs.h"
 #include "cli/suggest.h"
+#include "ops/linear_cuda.h"
+#include "tensor/cuda_device.h"
 #include "train/options.h"
 
 namespace jige::cli {
@@ -40,7 +44,8 @@ class BenchSchedulesCommand final : public Command {
         "model of equal blocks, in turns: medians with the spread. Without --timed, training is "
         "real, on logical devices that share this machine's cores: losses must agree to the bit, "
         "memory is what arenas counted, and times say nothing about which schedule is better. On "
-        "--device cuda the devices are parts of a GPU: a row whose optimizer is on the device is "
+        "--device cuda the devices are parts of a GPU, or of several in turns: a row whose "
+        "optimizer is on the device is "
         "beside what it costs to keep parameters and optimizer on the host. With "
         "--timed, tasks take a given time instead of computing and copies move real bytes through "
         "links of a limited rate: what is measured is the executor, beside its prediction.");
@@ -57,7 +62,8 @@ class BenchSchedulesCommand final : public Command {
                "the model of a Hugging Face config.json instead, with random weights");
     flags.choice("--dtype NAME", dtype_, {"f32", "bf16"}, "type of matrix products");
     flags.text("--device NAME", device_.device,
-               "where to compute: cpu, cuda (the first NVIDIA GPU) or cuda:N (GPU N)");
+               "where to compute: cpu, cuda (the first NVIDIA GPU), cuda:N (GPU N), or several "
+               "GPUs, which the devices take in turns, as cuda:0,1 or cuda:all");
     flags.number("--clip X", options_.clip_norm, {.min = 0},
                  "clip the gradient's norm at this value; 0: off. Where it is above, speculating "
                  "schedules update twice");
@@ -101,9 +107,9 @@ class BenchSchedulesCommand final : public Command {
     output_.apply();
     const InterruptScope interrupts;
     JIGE_DO(choose_model());
-    JIGE_TRY(const ComputeDevices machine, device_.make());
-    options_.gpu = machine.gpu.get();
-    if (machine.on_gpu()) {
+    JIGE_TRY(const auto gpus, open_gpus());
+    for (const auto& gpu : gpus) options_.gpus.push_back(gpu.get());
+    if (!gpus.empty()) {
       options_.optimizer_threads = train::optimizer_threads_beside_gpu(static_cast<int>(devices_));
     }
     MatrixRequest matrix{.devices = static_cast<int32_t>(devices_),
@@ -150,6 +156,18 @@ class BenchSchedulesCommand final : public Command {
     return {};
   }
 
+  Result<std::vector<std::unique_ptr<Device>>> open_gpus() const {
+    std::vector<std::unique_ptr<Device>> gpus;
+    JIGE_TRY(const std::vector<int> named, named_gpus(device_.device));
+    for (const int index : named) {
+      auto gpu = make_cuda_device(index);
+      if (!gpu) return with_context(std::move(gpu.error()), "--device {}", device_.device);
+      gpus.push_back(std::move(*gpu));
+    }
+    if (!gpus.empty()) JIGE_DO(ops::cuda_matmul_ready());
+    return gpus;
+  }
+
   Result<std::vector<plan::ScheduleKind>> chosen_kinds() const {
     const std::vector<std::string> names = kind_names();
     std::vector<std::string> wanted = schedules_;
@@ -173,10 +191,10 @@ class BenchSchedulesCommand final : public Command {
       return "timed logical devices: tasks hold their queues for a given time and compute nothing, "
              "copies move real bytes at a limited rate";
     }
-    if (options_.gpu) {
+    if (!options_.gpus.empty()) {
       return fmt::format(
           "real training on logical devices that are parts of {}, with {} for updates",
-          options_.gpu->name(), counted(options_.optimizer_threads, "thread"));
+          device_.device, counted(options_.optimizer_threads, "thread"));
     }
     return fmt::format(
         "real training on logical CPU devices that share {} cores: losses and memory count, times "

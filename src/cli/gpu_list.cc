@@ -51,10 +51,16 @@ Result<GpuList> parse_gpu_list(std::string_view device) {
 
 Result<std::vector<int>> named_gpus(std::string_view device) {
   JIGE_TRY(GpuList list, parse_gpu_list(device));
-  if (!list.all) return std::move(list.indices);
+  if (!list.all && list.indices.size() < 2) return std::move(list.indices);
   auto present = list_cuda_devices();
   if (!present) return with_context(std::move(present.error()), "--device {}", device);
   if (present->empty()) return fail(Code::kNotFound, "--device {}: there is no GPU here", device);
+  for (const int index : list.indices) {
+    if (index < std::ssize(*present)) continue;
+    return fail(Code::kNotFound, "--device {}: there is no GPU {}; this machine has {}", device,
+                index, present->size());
+  }
+  if (!list.all) return std::move(list.indices);
   for (const CudaDeviceInfo& gpu : *present) list.indices.push_back(gpu.index);
   return std::move(list.indices);
 }

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/cpu.h"
 #include "base/file.h"
@@ -15,6 +16,7 @@
 #include "cli/commands.h"
 #include "cli/device_flags.h"
 #include "cli/flags.h"
+#include "cli/gpu_list.h"
 #include "cli/interrupt.h"
 #include "cli/new_model.h"
 #include "cli/output.h"
@@ -52,13 +54,15 @@ class TrainCommand final : public Command {
     flags_ = &flags;
     train_.declare(flags);
     ranks_.declare(flags);
-    device_.declare(flags);
+    device_.declare(flags, true);
     flags.toggle("--plan-only", plan_only_,
                  "say what memory and time it will take, and stop; the data is read for it");
     output_.declare(flags, "JSON lines: every step, measurement and checkpoint, then the result");
     flags.example("jige train --data stories.txt --out runs/first");
     flags.example("jige train --data chats.jsonl --size 15m --epochs 2 --lr 1e-3 --out runs/chat");
     flags.example("jige train --data stories.txt --ranks 4 --out runs/four");
+    flags.example(
+        "jige train --from models/llama --device cuda:0,1,2,3 --data mine.jsonl --out runs/all");
     flags.example("jige train --from models/llama --lora --data mine.jsonl --out runs/mine");
     flags.example(
         "jige train --from models/llama --lora --quantize q4 --data a.jsonl --out runs/q4");
@@ -79,21 +83,38 @@ class TrainCommand final : public Command {
   }
 
  private:
-  Status choose_gpu(std::optional<train::RankOptions>& ranks) {
-    if (!ranks || device_.kind() == DeviceKind::kCpu) return {};
-    JIGE_DO(device_.gpu_index());
+  // Those that are named; of a rank, the one that it takes. From here on device_ has the first.
+  Result<std::vector<int>> choose_gpus(std::optional<train::RankOptions>& ranks) {
+    JIGE_TRY(std::vector<int> gpus, named_gpus(device_.device));
+    if (gpus.empty()) return gpus;
+    if (ranks && gpus.size() > 1) {
+      return fail(Code::kUnsupported,
+                  "--device {} is for the devices of one process's pipeline; ranks take a "
+                  "machine's GPUs in turns with --device cuda",
+                  device_.device);
+    }
+    if (device_.device != "cuda") device_.device = gpus_text({gpus.front()});
+    if (!ranks) return gpus;
+    JIGE_DO(choose_rank_gpu(*ranks));
+    JIGE_TRY(const std::optional<int> own, device_.gpu_index());
+    return std::vector{*own};
+  }
+
+  Status choose_rank_gpu(train::RankOptions& ranks) {
     auto gpus = list_cuda_devices();
     if (!gpus) return with_context(std::move(gpus.error()), "--device {}", device_.device);
-    share_out_gpus(static_cast<int>(gpus->size()), device_, *ranks);
+    share_out_gpus(static_cast<int>(gpus->size()), device_, ranks);
     return {};
   }
 
   Status run_rank(std::optional<train::RankOptions> ranks) {
     if (ranks && ranks->rank != 0) hush();
-    JIGE_DO(choose_gpu(ranks));
-    JIGE_TRY(const std::optional<int> gpu, device_.gpu_index());
-    JIGE_TRY(train::TrainOptions options, train_.to_options(*flags_, gpu.has_value()));
-    options.gpu = gpu;
+    JIGE_TRY(const std::vector<int> gpus, choose_gpus(ranks));
+    JIGE_TRY(train::TrainOptions options, train_.to_options(*flags_, std::ssize(gpus)));
+    if (!gpus.empty()) {
+      options.gpu = gpus.front();
+      options.more_gpus.assign(gpus.begin() + 1, gpus.end());
+    }
     JIGE_DO(check_data_files(options.data));
     options.ranks = ranks;
     options.thread_count = static_cast<int>(device_.threads);

@@ -276,7 +276,7 @@ bool TrainFlags::names_model(const Flags& flags) const {
          given("--vocab-size");
 }
 
-Result<train::TrainOptions> TrainFlags::to_options(const Flags& flags, bool on_gpu) const {
+Result<train::TrainOptions> TrainFlags::to_options(const Flags& flags, int64_t gpu_count) const {
   JIGE_DO(check_flags(flags));
   JIGE_DO(check_preference(flags));
   JIGE_DO(check_sources(flags));
@@ -299,7 +299,7 @@ Result<train::TrainOptions> TrainFlags::to_options(const Flags& flags, bool on_g
   if (made.steps == 0 && made.epochs == 0) made.epochs = 1;
   JIGE_TRY(made.schedule.kind, train::parse_schedule(schedule));
   JIGE_TRY(const std::optional<DType> compute, read_compute_dtype(dtype));
-  made.compute = compute.value_or(default_training_dtype(on_gpu));
+  made.compute = compute.value_or(default_training_dtype(gpu_count > 0));
   JIGE_TRY(made.export_dtype, parse_dtype(export_dtype));
   JIGE_TRY(made.optimizer.moments, ops::parse_moment_format(moments));
   made.data.packing = packing == "stream" ? train::Packing::kStream : train::Packing::kDocuments;
@@ -314,7 +314,7 @@ Result<train::TrainOptions> TrainFlags::to_options(const Flags& flags, bool on_g
                 : fresh     ? train::ResumeMode::kNever
                             : train::ResumeMode::kAuto;
   made.merge_lora = !no_merge;
-  JIGE_TRY(made.pipeline, pipeline.options());
+  JIGE_TRY(made.pipeline, pipeline.options(gpu_count));
   if (!made.pipeline) {
     JIGE_DO(
         flags.refuse({"--times"}, "is of plans for a pipeline: give --devices, or leave it out"));

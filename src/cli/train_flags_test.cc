@@ -90,6 +90,26 @@ TEST(TrainRankFlags, ShareOutGpusInTurnsUnlessOneIsNamed) {
   EXPECT_EQ(seat("cuda:1", 3, 2), std::pair(1, 5));
 }
 
+// With several GPUs there is a pipeline, with a device on each where no number is given.
+TEST(TrainFlags, TrainByAScheduleOnSeveralGpus) {
+  const auto devices = [](std::vector<std::string> more, int64_t gpu_count) {
+    TrainFlags train;
+    Flags flags("train");
+    train.declare(flags);
+    std::vector<std::string> words = {"--data", "a.txt", "--out", "run"};
+    words.insert(words.end(), more.begin(), more.end());
+    EXPECT_TRUE(flags.parse(words));
+    const auto options = train.to_options(flags, gpu_count);
+    return options->pipeline ? options->pipeline->devices : 0;
+  };
+  EXPECT_EQ(devices({}, 0), 0);
+  EXPECT_EQ(devices({}, 1), 0);
+  EXPECT_EQ(devices({}, 3), 3);
+  EXPECT_EQ(devices({"--devices", "6"}, 3), 6);
+  EXPECT_EQ(devices({"--device-memory", "1GiB"}, 1), 1);
+  EXPECT_EQ(devices({"--device-memory", "1GiB"}, 2), 2);
+}
+
 // So that a new option is not forgotten here.
 TEST(TrainFlags, AreKnownForEveryOptionInTheLog) {
   train::TrainOptions options;

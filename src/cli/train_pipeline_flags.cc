@@ -1,5 +1,6 @@
 #include "cli/train_pipeline_flags.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "cli/flags.h"
@@ -13,11 +14,13 @@
 namespace jige::cli {
 
 void TrainPipelineFlags::declare(Flags& flags) {
-  flags.section("Devices with little memory (logical, on this machine or its GPU)");
+  flags.section("Devices with little memory (logical, on this machine or its GPUs)");
   flags.integer("--devices N", devices, {.min = 0, .max = 256},
-                "train as a pipeline over so many devices; 0: one device that holds everything");
+                "train as a pipeline over so many devices; 0: one device that holds everything, or "
+                "one on each of several GPUs. They take the GPUs in turns");
   flags.bytes("--device-memory SIZE", device_memory,
-              "memory of each device, never exceeded; without it no limit");
+              "memory of each device, never exceeded; without it no limit, or the share of what "
+              "its GPU has left");
   flags.bytes("--host-memory SIZE", host_memory,
               "memory for what is kept on the host; without it no limit");
   flags.choice("--pipeline NAME", pipeline, schedule_choices(),
@@ -43,12 +46,12 @@ void TrainPipelineFlags::declare(Flags& flags) {
              "trace");
 }
 
-Result<std::optional<train::PipelineOptions>> TrainPipelineFlags::options() const {
+Result<std::optional<train::PipelineOptions>> TrainPipelineFlags::options(int64_t gpu_count) const {
   const bool chooses = pipeline != "auto" || optimizer != "auto" || parameters != "auto" ||
                        recompute != "auto" || clip != "auto" || forward_stages > 0 ||
                        backward_stages > 0;
   const bool asked = devices > 0 || device_memory > 0 || host_memory > 0 || chooses ||
-                     !plan_file.empty() || !trace_file.empty();
+                     !plan_file.empty() || !trace_file.empty() || gpu_count > 1;
   if (!asked) return std::nullopt;
   if (!plan_file.empty() && (chooses || devices > 0)) {
     return fail(Code::kInvalidArgument,
@@ -56,7 +59,7 @@ Result<std::optional<train::PipelineOptions>> TrainPipelineFlags::options() cons
                 plan_file);
   }
   train::PipelineOptions made{
-      .devices = static_cast<int32_t>(devices > 0 ? devices : 1),
+      .devices = static_cast<int32_t>(devices > 0 ? devices : std::max<int64_t>(gpu_count, 1)),
       .device_bytes = device_memory,
       .host_bytes = host_memory,
       .times = times == "assumed" ? train::TimesSource::kAssumed : train::TimesSource::kMeasured,

@@ -15,7 +15,7 @@ namespace jige::cli {
 class Flags;
 
 struct TrainPipelineFlags {
-  int64_t devices = 0;  // 0: no pipeline, unless another flag asks for one
+  int64_t devices = 0;  // 0: no pipeline, unless another flag or several GPUs ask for one
   int64_t device_memory = 0;
   int64_t host_memory = 0;
   std::string pipeline = "auto", optimizer = "auto", parameters = "auto", recompute = "auto";
@@ -26,9 +26,9 @@ struct TrainPipelineFlags {
   std::string trace_file;
 
   void declare(Flags& flags);
-  // Nothing where no flag asks for a pipeline. Fails with kInvalidArgument on contradictions, and
-  // as reading a plan does.
-  Result<std::optional<train::PipelineOptions>> options() const;
+  // Nothing where neither a flag asks for a pipeline nor there are several GPUs. Fails with
+  // kInvalidArgument on contradictions, and as reading a plan does.
+  Result<std::optional<train::PipelineOptions>> options(int64_t gpu_count) const;
 };
 
 }  // namespace jige::cli

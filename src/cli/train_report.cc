@@ -17,6 +17,7 @@
 #include "cli/interrupt.h"
 #include "cli/shell_word.h"
 #include "cli/table.h"
+#include "train/logical_device.h"
 #include "train/records.h"
 
 namespace jige::cli {
@@ -105,9 +106,18 @@ std::string_view times_text(train::TimesSource times) {
   return "operations counted, rates assumed";
 }
 
+// ", on GPU 1" where there are several.
+std::string gpu_note(const train::PipelinePlan& pipeline, size_t d) {
+  if (pipeline.gpus.size() < 2) return "";
+  return fmt::format(
+      ", on GPU {}",
+      pipeline.gpus[train::gpu_in_turn(pipeline.gpus.size(), static_cast<int32_t>(d))]);
+}
+
 void add_pipeline(Table& table, const train::PipelinePlan& pipeline) {
   for (size_t d = 0; d < pipeline.device_bytes.size(); ++d) {
-    table.row({fmt::format("  device {}", d), format_bytes(pipeline.device_bytes[d])});
+    table.row({fmt::format("  device {}{}", d, gpu_note(pipeline, d)),
+               format_bytes(pipeline.device_bytes[d])});
   }
   table.row({"  host", format_bytes(pipeline.host_bytes)});
   table.row({"schedule", pipeline_line(pipeline.schedule)});
@@ -244,9 +254,11 @@ void TrainReport::on_plan(const train::TrainPlan& plan) {
   }
   if (!plan.pipeline) return;
   const std::vector<int64_t>& devices = plan.pipeline->device_bytes;
-  log_info("{}; at most {} on a device, {} on the host", pipeline_line(plan.pipeline->schedule),
+  const size_t gpus = plan.pipeline->gpus.size();
+  log_info("{}; at most {} on a device, {} on the host{}", pipeline_line(plan.pipeline->schedule),
            format_bytes(*std::ranges::max_element(devices)),
-           format_bytes(plan.pipeline->host_bytes));
+           format_bytes(plan.pipeline->host_bytes),
+           gpus > 1 ? fmt::format("; devices are parts of {} GPUs in turns", gpus) : "");
   log_info("a step should take {:.3g} s ({})", plan.pipeline->step_s,
            times_text(plan.pipeline->times));
   const int64_t state = kStateBytesPerParameter * plan.trainable_count;

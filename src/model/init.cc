@@ -87,10 +87,11 @@ void fill_initial(std::span<float> dst, const ParamSpec& spec, uint64_t seed, in
   }
 }
 
-void initialise_weights(ModelWeights& weights, Stream& stream, uint64_t seed) {
+void initialise_weights(ModelWeights& weights, const NodeStreams& streams, uint64_t seed) {
   ThreadTeam team(std::max(cpu_features().logical_count, 1));
   std::vector<float> host;
   for (const NamedParam& param : weights.trainable()) {
+    Stream& stream = streams[param.node];
     const int64_t count = param.value.count();
     for (int64_t begin = 0; begin < count; begin += kInitElements) {
       const int64_t size = std::min(kInitElements, count - begin);
@@ -104,8 +105,8 @@ void initialise_weights(ModelWeights& weights, Stream& stream, uint64_t seed) {
       stream.synchronize();
     }
   }
-  weights.pack(stream);
-  stream.synchronize();
+  weights.pack(streams);
+  streams.synchronize();
 }
 
 }  // namespace jige::model

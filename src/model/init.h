@@ -18,6 +18,6 @@ namespace jige::model {
 void fill_initial(std::span<float> dst, const ParamSpec& spec, uint64_t seed, int64_t first = 0);
 
 // Sets every trainable parameter and packs; with adapters the base keeps what was loaded.
-void initialise_weights(ModelWeights& weights, Stream& stream, uint64_t seed);
+void initialise_weights(ModelWeights& weights, const NodeStreams& streams, uint64_t seed);
 
 }  // namespace jige::model

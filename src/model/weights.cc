@@ -220,12 +220,12 @@ void ModelWeights::finish_gradients(Stream& stream) {
   ops::add(stream, table, table, head);
 }
 
-void ModelWeights::pack(Stream& stream) {
-  for (size_t node = 0; node < blocks_.size(); ++node) pack(stream, node);
+void ModelWeights::pack(const NodeStreams& streams) {
+  for (size_t node = 0; node < blocks_.size(); ++node) pack(streams[node], node);
 }
 
-void ModelWeights::pack_others(Stream& stream) {
-  for (size_t node = 0; node < blocks_.size(); ++node) pack_others(stream, node);
+void ModelWeights::pack_others(const NodeStreams& streams) {
+  for (size_t node = 0; node < blocks_.size(); ++node) pack_others(streams[node], node);
 }
 
 void ModelWeights::pack_others(Stream& stream, size_t node) {

@@ -27,6 +27,7 @@
 #include "model/architecture.h"
 #include "model/block.h"
 #include "model/layer_range.h"
+#include "model/node_streams.h"
 #include "tensor/arena.h"
 
 namespace jige::model {
@@ -120,11 +121,11 @@ class ModelWeights {
   // After the last one: adds a tied head's gradient to the table's.
   void finish_gradients(Stream& stream);
   // Renews packed forms after values changed.
-  void pack(Stream& stream);
+  void pack(const NodeStreams& streams);
   // The same for one node.
   void pack(Stream& stream, size_t node);
   // Renews what NamedParam::packs leave out, of all nodes or one.
-  void pack_others(Stream& stream);
+  void pack_others(const NodeStreams& streams);
   void pack_others(Stream& stream, size_t node);
 
  private:
@@ -161,8 +162,8 @@ class WeightsKeeper {
 // a tied head that is stored as well and is no copy of its table. Adapters are left
 // alone; tensors that belong to no parameter are passed over (listed in the debug log). REQUIRES: a
 // keeper where layers are streamed.
-Status load_weights(ModelWeights& weights, Stream& stream, const formats::TensorFolder& files,
-                    WeightsKeeper* keeper = nullptr);
+Status load_weights(ModelWeights& weights, const NodeStreams& streams,
+                    const formats::TensorFolder& files, WeightsKeeper* keeper = nullptr);
 
 // The stored type of a folder's embedding tables, for WeightsOptions::table_dtype; f32 where two
 // differ. Fails as load_weights does when one is missing.

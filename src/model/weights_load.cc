@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <optional>
 #include <set>
 
@@ -172,15 +173,20 @@ Status check_weights(const Architecture& architecture, const formats::TensorFold
   return {};
 }
 
-Status load_weights(ModelWeights& weights, Stream& stream, const formats::TensorFolder& files,
-                    WeightsKeeper* keeper) {
+Status load_weights(ModelWeights& weights, const NodeStreams& streams,
+                    const formats::TensorFolder& files, WeightsKeeper* keeper) {
   JIGE_DO(check_weights(weights.architecture(), files));
   JIGE_DO(check_tied_copy(weights.architecture(), files));
   tell_unused(weights.architecture(), files);
   const Architecture& architecture = weights.architecture();
-  ParamLoader loader(architecture.config(), files, stream, weights.options().compute);
+  std::map<Stream*, ParamLoader> loaders;
   for (size_t node = 0; node < architecture.node_count(); ++node) {
     if (!weights.options().held.holds_node(architecture, node)) continue;
+    Stream& stream = streams[node];
+    ParamLoader& loader =
+        loaders
+            .try_emplace(&stream, architecture.config(), files, stream, weights.options().compute)
+            .first->second;
     JIGE_DO(loader.load({.specs = architecture.block(node).params(),
                          .weights = weights.block(node),
                          .given = tied_value(weights, node),
@@ -193,7 +199,7 @@ Status load_weights(ModelWeights& weights, Stream& stream, const formats::Tensor
     JIGE_CHECK(keeper, "nobody keeps {}", architecture.block(node).name());
     keeper->keep(stream, node);
   }
-  stream.synchronize();
+  streams.synchronize();
   return {};
 }
 

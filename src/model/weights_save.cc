@@ -99,8 +99,8 @@ void place_part(const NamedParam& param, Stream& stream, std::vector<float>& exp
 
 // All experts' parts as one tensor, fetched expert by expert. REQUIRES: the parameters that a
 // stacked tensor holds, all of one shape.
-formats::TensorSource stacked_source(const std::vector<const NamedParam*>& params, Stream& stream,
-                                     DType dtype) {
+formats::TensorSource stacked_source(const std::vector<const NamedParam*>& params,
+                                     const NodeStreams& streams, DType dtype) {
   const ParamSpec& first = *params.front()->spec;
   const StackedPlace& place = *first.stacked;
   const int64_t rows = first.shape[0] * place.part_count;
@@ -115,13 +115,14 @@ formats::TensorSource stacked_source(const std::vector<const NamedParam*>& param
   return {.name = place.tensor,
           .dtype = dtype,
           .shape = shape,
-          .produce = [&stream, params, shape, one, dtype](const formats::RowSink& sink) -> Status {
+          .produce = [&streams, params, shape, one, dtype](const formats::RowSink& sink) -> Status {
             const int64_t count = shape.row_count_elements();
             std::vector<float> expert(static_cast<size_t>(count));
             std::vector<std::byte> narrowed(static_cast<size_t>(dtype_bytes(dtype, count)));
             for (int64_t e = 0; e < shape[0]; ++e) {
               for (const NamedParam* param : params) {
-                if (param->spec->stacked->expert == e) place_part(*param, stream, expert);
+                if (param->spec->stacked->expert != e) continue;
+                place_part(*param, streams[param->node], expert);
               }
               narrow(narrowed.data(), dtype, expert);
               JIGE_DO(sink(TensorView::of(narrowed.data(), dtype, one)));
@@ -131,14 +132,16 @@ formats::TensorSource stacked_source(const std::vector<const NamedParam*>& param
 }
 
 // Parameters as the family's files hold them.
-std::vector<formats::TensorSource> sources_of(const Masters& masters, Stream& stream, DType dtype) {
+std::vector<formats::TensorSource> sources_of(const Masters& masters, const NodeStreams& streams,
+                                              DType dtype) {
   std::vector<formats::TensorSource> sources;
   std::map<std::string, std::vector<const NamedParam*>, std::less<>> stacked;
   std::vector<std::string> order;
   for (const NamedParam& param : masters.params) {
     const auto& place = param.spec->stacked;
     if (!place || !place->usual) {
-      sources.push_back(source_of(param, stream, param.spec->wide ? DType::kF32 : dtype));
+      sources.push_back(
+          source_of(param, streams[param.node], param.spec->wide ? DType::kF32 : dtype));
       continue;
     }
     auto& list = stacked[place->tensor];
@@ -146,7 +149,7 @@ std::vector<formats::TensorSource> sources_of(const Masters& masters, Stream& st
     list.push_back(&param);
   }
   for (const std::string& name : order) {
-    sources.push_back(stacked_source(stacked[name], stream, dtype));
+    sources.push_back(stacked_source(stacked[name], streams, dtype));
   }
   return sources;
 }
@@ -188,7 +191,7 @@ Status copy_adapter_matrix(Stream& stream, const NamedParam& param, const Tensor
 
 }  // namespace
 
-Status save_model(const std::string& folder, const Masters& masters, Stream& stream,
+Status save_model(const std::string& folder, const Masters& masters, const NodeStreams& streams,
                   const SaveOptions& options) {
   JIGE_DO(check_dtype(options.dtype));
   if (masters.architecture.lora() || masters.params.empty()) {
@@ -197,7 +200,7 @@ Status save_model(const std::string& folder, const Masters& masters, Stream& str
                 folder);
   }
   std::vector<formats::TensorSource> sources;
-  for (formats::TensorSource& source : sources_of(masters, stream, options.dtype)) {
+  for (formats::TensorSource& source : sources_of(masters, streams, options.dtype)) {
     sources.push_back(cancellable(std::move(source), options.cancelled));
   }
   JIGE_DO(make_folders(folder));
@@ -208,7 +211,7 @@ Status save_model(const std::string& folder, const Masters& masters, Stream& str
   return write_json(folder + "/config.json", formats::to_hf_config(config));
 }
 
-Status save_adapter(const std::string& folder, const Masters& masters, Stream& stream,
+Status save_adapter(const std::string& folder, const Masters& masters, const NodeStreams& streams,
                     const std::string& base_model) {
   const auto& lora = masters.architecture.lora();
   if (!lora) return fail(Code::kInvalidArgument, "{}: the model has no adapter to save", folder);
@@ -216,7 +219,7 @@ Status save_adapter(const std::string& folder, const Masters& masters, Stream& s
   const formats::ModelConfig& model = masters.architecture.config();
   std::vector<formats::TensorSource> sources;
   for (const NamedParam& param : masters.params) {
-    sources.push_back(source_of(param, stream, DType::kF32));
+    sources.push_back(source_of(param, streams[param.node], DType::kF32));
     if (!beside_images) continue;
     std::string& name = sources.back().name;
     JIGE_TRY(const auto parts, formats::parse_lora_tensor_name(name, folder));

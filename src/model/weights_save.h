@@ -25,7 +25,7 @@ struct SaveOptions {
 };
 
 // What is saved: a model's description and the f32 values of what is trained, in graph order, in
-// memory that the stream can read. Both must outlive it.
+// memory that the streams of their nodes can read. Both must outlive it.
 struct Masters {
   const Architecture& architecture;
   std::span<const NamedParam> params;
@@ -38,13 +38,13 @@ struct Masters {
 // Writes the masters as a model folder. Fails with kInvalidArgument for a model with adapters (save
 // the adapter, then merge) and one that holds no masters, kExhausted on a full disk, kIo,
 // kCancelled.
-Status save_model(const std::string& folder, const Masters& masters, Stream& stream,
+Status save_model(const std::string& folder, const Masters& masters, const NodeStreams& streams,
                   const SaveOptions& options = {});
 
 // Writes the adapters as a PEFT folder, f32. `base_model` names the base in its configuration;
 // where that is a folder of a model with images, modules have the names of its class in
 // transformers. Fails with kInvalidArgument for a model without adapters.
-Status save_adapter(const std::string& folder, const Masters& masters, Stream& stream,
+Status save_adapter(const std::string& folder, const Masters& masters, const NodeStreams& streams,
                     const std::string& base_model);
 
 // Reads adapters of the same rank and targets back and packs them. Fails as load_weights does.

@@ -25,6 +25,10 @@ struct RateField {
   const char* name;
   double PipelineRates::*field;
 };
+struct CostsField {
+  const char* name;
+  int64_t PipelineCosts::*field;
+};
 
 constexpr NumberField kTimes[] = {{"forward_s", &BlockCost::forward_s},
                                   {"recompute_s", &BlockCost::recompute_s},
@@ -42,6 +46,9 @@ constexpr RateField kRates[] = {
     {"link_bytes_per_s", &PipelineRates::link_bytes_per_s},
     {"host_parameters_per_s", &PipelineRates::host_parameters_per_s},
     {"device_parameters_per_s", &PipelineRates::device_parameters_per_s}};
+
+constexpr CostsField kDeviceBytes[] = {{"workspace_bytes", &PipelineCosts::workspace_bytes},
+                                       {"staging_bytes", &PipelineCosts::staging_bytes}};
 
 // A name that is misspelt would be one that takes no time.
 Status check_names(const Json& object, const std::vector<std::string_view>& known,
@@ -96,11 +103,18 @@ Status check_costs(const PipelineCosts& costs, int32_t block_count) {
       return fail(Code::kInvalidArgument, "{} bytes per parameter, must be 0 to 64", bytes);
     }
   }
-  if (costs.workspace_bytes < 0 || costs.workspace_bytes > kBytesMax) {
-    return fail(Code::kInvalidArgument, "workspace_bytes is {}, must be 0 to {}",
-                costs.workspace_bytes, kBytesMax);
+  for (const CostsField& field : kDeviceBytes) {
+    const int64_t bytes = costs.*field.field;
+    if (bytes >= 0 && bytes <= kBytesMax) continue;
+    return fail(Code::kInvalidArgument, "{} is {}, must be 0 to {}", field.name, bytes, kBytesMax);
   }
   return {};
+}
+
+int64_t message_bytes_max(const PipelineCosts& costs) {
+  int64_t most = 0;
+  for (const BlockCost& block : costs.blocks) most = std::max(most, block.input_bytes);
+  return most;
 }
 
 double task_seconds(const PipelineSchedule& schedule, const PipelineCosts& costs,
@@ -161,7 +175,7 @@ Result<PipelineCosts> costs_from_json(const Json& json, std::string_view where) 
   }
   JIGE_DO(check_names(json,
                       {"blocks", "rates", "state_bytes_per_parameter", "undo_bytes_per_parameter",
-                       "workspace_bytes", "tied"},
+                       "workspace_bytes", "staging_bytes", "tied"},
                       where));
   std::vector<std::string_view> block_names = {"count"}, rate_names = {"link_latency_s"};
   for (const NumberField& time : kTimes) block_names.push_back(time.name);
@@ -197,7 +211,9 @@ Result<PipelineCosts> costs_from_json(const Json& json, std::string_view where) 
   JIGE_TRY(costs.state_bytes_per_parameter,
            get_int_or(json, "state_bytes_per_parameter", 12, where));
   JIGE_TRY(costs.undo_bytes_per_parameter, get_int_or(json, "undo_bytes_per_parameter", 12, where));
-  JIGE_TRY(costs.workspace_bytes, get_int_or(json, "workspace_bytes", 0, where));
+  for (const CostsField& field : kDeviceBytes) {
+    JIGE_TRY(costs.*field.field, get_int_or(json, field.name, 0, where));
+  }
   JIGE_TRY(costs.tied, get_bool_or(json, "tied", false, where));
   if (const Status sound = check_costs(costs, static_cast<int32_t>(costs.blocks.size())); !sound) {
     return with_context(sound.error(), "{}", where);
@@ -223,6 +239,7 @@ Json costs_to_json(const PipelineCosts& costs) {
               {"state_bytes_per_parameter", costs.state_bytes_per_parameter},
               {"undo_bytes_per_parameter", costs.undo_bytes_per_parameter},
               {"workspace_bytes", costs.workspace_bytes},
+              {"staging_bytes", costs.staging_bytes},
               {"tied", costs.tied}};
 }
 

@@ -46,6 +46,7 @@ struct PipelineCosts {
   int64_t state_bytes_per_parameter = 12;  // master and two moments in f32
   int64_t undo_bytes_per_parameter = 12;   // images of the state, for speculative clipping
   int64_t workspace_bytes = 0;             // of every device, always there
+  int64_t staging_bytes = 0;  // of the host for every device, always there: its messages' way
   bool tied = false;  // the last block reads parameters of the first (plan/pipeline_schedule.h)
 };
 
@@ -63,6 +64,9 @@ T sum_blocks(const PipelineCosts& costs, BlockRange range, T BlockCost::*field) 
   return sum;
 }
 
+// Of the largest message between devices.
+int64_t message_bytes_max(const PipelineCosts& costs);
+
 // How long a task takes. REQUIRES: check_costs().
 double task_seconds(const PipelineSchedule& schedule, const PipelineCosts& costs,
                     const PipelineTask& task);
@@ -71,7 +75,8 @@ double task_seconds(const PipelineSchedule& schedule, const PipelineCosts& costs
 StageTimes stage_times(const PipelineOrder& stages, const PipelineCosts& costs, bool recompute);
 
 // {"blocks": [{"forward_s": 0.01, …, "count": 24}, …], "rates": {"fetch_bytes_per_s": 5e10, …},
-//  "state_bytes_per_parameter": 12, "workspace_bytes": 0, "tied": false}; "count" repeats a block,
+//  "state_bytes_per_parameter": 12, "workspace_bytes": 0, "staging_bytes": 0, "tied": false};
+//  "count" repeats a block,
 // absent rates are free, absent numbers of a block are 0, and names that are not known are refused.
 // Fails with kInvalidArgument or kCorrupt.
 Result<PipelineCosts> costs_from_json(const Json& json, std::string_view where);

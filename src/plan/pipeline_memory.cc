@@ -30,6 +30,13 @@ class BufferList {
     }
     schedule_.host_parameters ? add_visits() : add_resident_parameters();
     add_state();
+    add({BufferKind::kWorkspace,
+         kHostDevice,
+         {},
+         -1,
+         schedule_.device_count * costs_.staging_bytes,
+         -1,
+         -1});
     return std::move(buffers_);
   }
 

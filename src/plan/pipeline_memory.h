@@ -18,6 +18,7 @@
 //   state        masters and moments, where the optimizer runs, always; on the host together with
 //                the parameters and gradients there
 //   undo         what speculative clipping keeps to undo an update, always
+//   workspace    of each device, always; on the host what messages pass through, of all devices
 // A send that brings a boundary occupies the receiver from its start, so no receive is without
 // room.
 //

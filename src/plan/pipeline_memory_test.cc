@@ -184,6 +184,20 @@ TEST(PipelinePeak, NoTimingExceedsIt) {
   }
 }
 
+TEST(PipelineMemory, TheHostHasWhatMessagesOfEveryDevicePassThrough) {
+  const ScheduleRequest request{.devices = 3, .micro_batches = 3, .block_count = 3};
+  const PipelineSchedule schedule = generate(request);
+  const Result<PipelineGraph> graph = PipelineGraph::create(schedule);
+  const HappensBefore order(*graph);
+  const auto host_bytes = [&](int64_t staging_bytes) {
+    PipelineCosts costs;
+    costs.blocks.assign(3, {.parameters = 10, .input_bytes = 7});
+    costs.staging_bytes = staging_bytes;
+    return pipeline_peaks(schedule, *graph, order, pipeline_buffers(schedule, costs))->host.bytes;
+  };
+  EXPECT_EQ(host_bytes(1000), host_bytes(0) + 3000);
+}
+
 // Most pairs of (stage, micro-batch) whose activations a device may hold at once.
 int64_t held(const ScheduleRequest& request, int32_t device) {
   PipelineSchedule schedule = generate(request);

@@ -14,7 +14,7 @@ CheckpointTask::~CheckpointTask() {
 
 void CheckpointTask::start(SaveRequest request, std::shared_ptr<const Json> identity,
                            RunState state, const Optimizer& optimizer,
-                           std::unique_ptr<Stream> stream, std::atomic<bool>* shown,
+                           model::OwnNodeStreams streams, std::atomic<bool>* shown,
                            MomentSource moments) {
   JIGE_CHECK(!under_way(), "a checkpoint of step {} while another is written", state.step);
   info_ = {.step = state.step, .folder = request.run_folder};
@@ -22,9 +22,9 @@ void CheckpointTask::start(SaveRequest request, std::shared_ptr<const Json> iden
   if (shown) *shown = true;
   thread_ =
       std::thread([this, shown, request = std::move(request), identity = std::move(identity), state,
-                   &optimizer, stream = std::move(stream), moments = std::move(moments)] {
+                   &optimizer, streams = std::move(streams), moments = std::move(moments)] {
         const StopWatch watch;
-        status_ = save_checkpoint(request, *identity, state, optimizer, *stream, moments);
+        status_ = save_checkpoint(request, *identity, state, optimizer, streams.get(), moments);
         info_.seconds = watch.seconds();
         if (shown) *shown = false;
         writing_ = false;

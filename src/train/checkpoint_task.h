@@ -3,7 +3,7 @@
 // Masters and moments change only in updates, so a thread of its own can write them as they are
 // while gradients are computed; whoever is about to change them waits. No copy is made.
 //
-//   JIGE_DO(task.start(request, identity, state, optimizer, std::move(stream)));
+//   JIGE_DO(task.start(request, identity, state, optimizer, std::move(streams)));
 //   …  task.wait_written();  optimizer.step(…)      // in the way of an update
 //   JIGE_TRY(auto written, task.finish());          // once a step: what has become of it
 //
@@ -36,7 +36,7 @@ class CheckpointTask {
   // may be null, is set until then. With `moments` (shared_state.h) ranks send while it writes: the
   // caller does nothing else until finish(). REQUIRES: nothing is under way.
   void start(SaveRequest request, std::shared_ptr<const Json> identity, RunState state,
-             const Optimizer& optimizer, std::unique_ptr<Stream> stream,
+             const Optimizer& optimizer, model::OwnNodeStreams streams,
              std::atomic<bool>* shown = nullptr, MomentSource moments = nullptr);
   bool under_way() const { return thread_.joinable(); }
   // Returns when no parameter is read any more.

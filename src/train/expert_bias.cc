@@ -8,14 +8,15 @@
 
 namespace jige::train {
 
-void move_choice_biases(Stream& stream, const model::ModelWeights& weights, const ExpertUse& use,
-                        double rate) {
+void move_choice_biases(const model::NodeStreams& streams, const model::ModelWeights& weights,
+                        const ExpertUse& use, double rate) {
   if (rate == 0) return;
   const auto experts = static_cast<size_t>(use.expert_count);
   const auto step = static_cast<float>(rate);
   size_t layer = 0;
   for (const model::NamedParam& param : weights.trainable()) {
     if (!param.spec->choice_bias) continue;
+    Stream& stream = streams[param.node];
     const auto counts = std::span(use.counts).subspan(layer++ * experts, experts);
     const int64_t all = std::accumulate(counts.begin(), counts.end(), int64_t{0});
     const int64_t bytes = use.expert_count * static_cast<int64_t>(sizeof(float));

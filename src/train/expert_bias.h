@@ -13,7 +13,7 @@
 namespace jige::train {
 
 // Of all layers. `use` is that of the step; nothing where the rate is 0. Waits.
-void move_choice_biases(Stream& stream, const model::ModelWeights& weights, const ExpertUse& use,
-                        double rate);
+void move_choice_biases(const model::NodeStreams& streams, const model::ModelWeights& weights,
+                        const ExpertUse& use, double rate);
 
 }  // namespace jige::train

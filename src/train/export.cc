@@ -69,18 +69,18 @@ Status add_companions(const std::string& folder, const ExportOptions& options,
 }  // namespace
 
 Status export_model(const model::Masters& masters, const text::SpecialTokens& special,
-                    Stream& stream, const ExportOptions& options) {
+                    const model::NodeStreams& streams, const ExportOptions& options) {
   JIGE_TRY(formats::StagedFolder staged, formats::StagedFolder::create(options.folder));
-  JIGE_DO(model::save_model(staged.path(), masters, stream,
+  JIGE_DO(model::save_model(staged.path(), masters, streams,
                             {.dtype = options.dtype, .cancelled = options.cancelled}));
   JIGE_DO(add_companions(staged.path(), options, special));
   return staged.commit();
 }
 
-Status export_adapter(const model::Masters& masters, Stream& stream, const std::string& base_folder,
-                      const std::string& folder) {
+Status export_adapter(const model::Masters& masters, const model::NodeStreams& streams,
+                      const std::string& base_folder, const std::string& folder) {
   JIGE_TRY(formats::StagedFolder staged, formats::StagedFolder::create(folder));
-  JIGE_DO(model::save_adapter(staged.path(), masters, stream, base_folder));
+  JIGE_DO(model::save_adapter(staged.path(), masters, streams, base_folder));
   return staged.commit();
 }
 

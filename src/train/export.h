@@ -24,11 +24,11 @@ struct ExportOptions {
 
 // Writes trained masters as a model folder. Fails with kExhausted on a full disk.
 Status export_model(const model::Masters& masters, const text::SpecialTokens& special,
-                    Stream& stream, const ExportOptions& options);
+                    const model::NodeStreams& streams, const ExportOptions& options);
 
 // Writes the adapters; `base_folder` is named in their configuration.
-Status export_adapter(const model::Masters& masters, Stream& stream, const std::string& base_folder,
-                      const std::string& folder);
+Status export_adapter(const model::Masters& masters, const model::NodeStreams& streams,
+                      const std::string& base_folder, const std::string& folder);
 
 // Writes base and adapter as one model folder.
 Status export_merged(const std::string& base_folder, const std::string& adapter_folder,

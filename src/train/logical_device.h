@@ -35,6 +35,14 @@ struct DeviceBatches {
 int64_t device_workspace_bytes(const model::Architecture& architecture, DType compute,
                                const DeviceBatches& batches);
 
+// The place in a list of GPUs of which device d is a part: they take turns. So each GPU has work as
+// soon as a step fills its first devices, and is idle alone at the ends; in blocks of neighbours
+// the last GPU would wait for all devices of the others. What it costs is small: every boundary
+// goes from GPU to GPU. REQUIRES: a GPU.
+inline size_t gpu_in_turn(size_t gpu_count, int32_t d) {
+  return static_cast<size_t>(d) % gpu_count;
+}
+
 struct LogicalDeviceOptions {
   std::string name = "device0";
   Device* gpu = nullptr;  // that computes, and outlives the logical device; null: the processor

@@ -154,7 +154,7 @@ Result<plan::PipelineCosts> measure_costs(const model::Architecture& architectur
                                           .micro_batch_tokens = options.micro_batch_tokens,
                                           .context = options.context,
                                           .compute = options.compute,
-                                          .gpu = options.gpu,
+                                          .gpus = options.gpus,
                                           .compute_threads = options.compute_threads,
                                           .optimizer_threads = options.optimizer_threads}));
   std::vector<std::vector<TaskSpan>> steps;
@@ -168,7 +168,8 @@ Result<plan::PipelineCosts> measure_costs(const model::Architecture& architectur
     steps.emplace_back(spans.begin(), spans.end());
   }
   plan::PipelineCosts costs = costs_from_spans(counted, schedule, steps);
-  if (options.gpu) costs.rates.device_parameters_per_s = counted.rates.device_parameters_per_s;
+  if (!options.gpus.empty())
+    costs.rates.device_parameters_per_s = counted.rates.device_parameters_per_s;
   return costs;
 }
 

@@ -33,7 +33,8 @@ struct MeasureOptions {
   int64_t micro_batch_tokens = 2048;
   int64_t context = 2048;  // length of a sequence
   DType compute = DType::kF32;
-  Device* gpu = nullptr;    // of which the devices are parts; null: they are this processor's
+  // Of which the devices are parts, in turns; none: they are this processor's.
+  std::vector<Device*> gpus;
   int compute_threads = 1;  // of each device
   int optimizer_threads = 1;
   int steps = 3;  // that count, after one that warms up

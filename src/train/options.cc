@@ -6,6 +6,7 @@
 
 #include "base/cpu.h"
 #include "train/option_flags.h"
+#include "train/run_gpus.h"
 
 namespace jige::train {
 namespace {
@@ -331,11 +332,13 @@ Status validate_preference(const TrainOptions& options) {
 }
 
 Status validate_device(const TrainOptions& options) {
-  if (!options.gpu || !options.pipeline || !options.pipeline->schedule) return {};
-  return fail(Code::kUnsupported,
-              "{}: is a plan for devices of the CPU; to train on a GPU name devices and their "
-              "memory instead",
-              options.pipeline->source);
+  if (options.gpu && options.pipeline && options.pipeline->schedule) {
+    return fail(Code::kUnsupported,
+                "{}: is a plan for devices of the CPU; to train on a GPU name devices and their "
+                "memory instead",
+                options.pipeline->source);
+  }
+  return validate_gpus(options);
 }
 
 Status validate(const TrainOptions& options) {

@@ -124,6 +124,9 @@ struct TrainOptions {
   // The GPU that trains, which holds everything, or of which a pipeline's devices are parts; none:
   // the CPU.
   std::optional<int> gpu;
+  // Beside it, others whose parts a pipeline's devices are in turns: device d is of the dth, modulo
+  // their number, of gpus().
+  std::vector<int> more_gpus;
   int thread_count = 0;            // 0: as many as the process may use; of each pipeline device
   int64_t memory_limit_bytes = 0;  // 0: what the machine has, or the GPU
   std::string log_path;            // empty: OUT/log.jsonl
@@ -131,6 +134,8 @@ struct TrainOptions {
   std::string program_version;     // for the log
   std::shared_ptr<RunLock> lock;  // on out_folder, where the caller took it; none: the trainer does
 
+  // All of them, in their order.
+  std::vector<int> gpus() const;
   bool keeps_best() const { return keep_best || patience > 0; }
 };
 

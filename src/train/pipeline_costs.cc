@@ -5,6 +5,7 @@
 #include "model/weights_copy.h"
 #include "model/weights_layout.h"
 #include "tensor/arena.h"
+#include "train/boundary_carrier.h"
 #include "train/logical_device.h"
 
 namespace jige::train {
@@ -45,6 +46,9 @@ plan::PipelineCosts pipeline_costs(const model::Architecture& architecture,
                                                  {.micro_batch_tokens = tokens,
                                                   .micro_batches = options.micro_batches,
                                                   .position_count = weights.position_count});
+  if (options.several_gpus) {
+    costs.staging_bytes = BoundaryCarrier::staging_bytes(plan::message_bytes_max(costs));
+  }
   return costs;
 }
 

@@ -3,7 +3,8 @@
 //
 // Bytes are those of train/pipeline_executor.h: a device's copy of a block (model/weights_copy.h),
 // f32 gradients and boundaries, what passes keep, and as workspace of a device the largest scratch
-// of a task, the rope table and the ids of all micro-batches.
+// of a task, the rope table and the ids of all micro-batches; for messages between GPUs, what
+// train/boundary_carrier.h takes.
 // Threads: pure functions.
 #pragma once
 
@@ -21,6 +22,7 @@ struct PipelineCostOptions {
   int64_t context = 0;         // length of a sequence; 0: the model's, the micro-batch at most
   double device_flops = 1e11;  // operations per second that a device achieves, assumed
   plan::PipelineRates rates;
+  bool several_gpus = false;  // between which messages pass through the host
 };
 
 // X and W each count as many operations as F. Parameters that two blocks share are updated once,

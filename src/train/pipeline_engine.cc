@@ -8,7 +8,7 @@
 namespace jige::train {
 
 Result<std::unique_ptr<PipelineEngine>> PipelineEngine::create(
-    Device* gpu, const model::Architecture& architecture,
+    std::vector<Device*> gpus, const model::Architecture& architecture,
     const model::WeightsOptions& weights_options, const PipelinePlan& plan,
     const TrainOptions& options) {
   std::unique_ptr<PipelineEngine> engine(new PipelineEngine());
@@ -19,7 +19,7 @@ Result<std::unique_ptr<PipelineEngine>> PipelineEngine::create(
            PipelineMachine::create(plan.schedule, plan.costs,
                                    {.device_bytes = capacity(wanted.device_bytes),
                                     .host_bytes = capacity(wanted.host_bytes),
-                                    .gpu = gpu,
+                                    .gpus = std::move(gpus),
                                     .compute_threads = std::max(options.thread_count, 1),
                                     .optimizer_threads = optimizer_threads(options)}));
   model::WeightsOptions kept = weights_options;
@@ -74,10 +74,6 @@ Result<StepOutcome> PipelineEngine::run(const Corpus& corpus, const StepPlan& pl
   if (trace_) JIGE_DO(trace_->add_step(rates.step, schedule(), executor_->spans()));
   return StepOutcome{
       .loss_sum = step.loss_sum, .experts = step.experts, .optimizer = step.optimizer};
-}
-
-Result<std::unique_ptr<Stream>> PipelineEngine::make_stream() {
-  return machine_->state_stream().device().make_stream();
 }
 
 Status PipelineEngine::evaluate(const HostBatch& batch, ExactSum& sum) {

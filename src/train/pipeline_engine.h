@@ -22,17 +22,18 @@ namespace jige::train {
 
 class PipelineEngine final : public StepEngine {
  public:
-  // The architecture, and the GPU where one computes (else null), must outlive the engine.
+  // The architecture, and the GPUs of which the devices are parts in turns (none: the processor's),
+  // must outlive the engine.
   // `options.pipeline` is set. Fails with kExhausted.
   static Result<std::unique_ptr<PipelineEngine>> create(
-      Device* gpu, const model::Architecture& architecture,
+      std::vector<Device*> gpus, const model::Architecture& architecture,
       const model::WeightsOptions& weights_options, const PipelinePlan& plan,
       const TrainOptions& options);
 
   model::ModelWeights& weights() override { return *weights_; }
   Optimizer& optimizer() override { return *optimizer_; }
-  Stream& stream() override { return machine_->state_stream(); }
-  Result<std::unique_ptr<Stream>> make_stream() override;
+  model::NodeStreams streams() override { return machine_->state_streams(); }
+  Result<model::OwnNodeStreams> make_streams() override { return machine_->make_state_streams(); }
   void refresh() override { executor_->refresh(); }
   Result<StepOutcome> run(const Corpus& corpus, const StepPlan& plan,
                           const StepRates& rates) override;

@@ -28,16 +28,19 @@ Status PipelineExecutor::evaluate(const HostBatch& batch, ExactSum& sum) {
   for (int32_t b = 0; b < schedule.block_count; ++b) {
     const auto node = static_cast<size_t>(b);
     const int32_t home = places_->home(b);
-    LogicalDevice& device = machine_.device(std::max(home, 0));
+    const int32_t here = std::max(home, 0);
+    LogicalDevice& device = machine_.device(here);
     Stream& stream = device.compute();
-    if (b > 0 && std::max(home, 0) != at) {
+    if (b > 0 && here != at) {
       JIGE_TRY(Tensor arrived, device.arena().make(DType::kF32, shape));
-      stream.copy(arrived.view().data, source.view().data, shape.count() * 4,
-                  CopyKind::kDeviceToDevice);
-      stream.synchronize();
+      machine_.carry({.from = at,
+                      .to = here,
+                      .dst = arrived.view().data,
+                      .src = source.view().data,
+                      .bytes = shape.count() * 4});
       source = std::move(arrived);
     }
-    at = std::max(home, 0);
+    at = here;
     Tensor copy;
     if (home < 0) {
       JIGE_TRY(copy, make_bytes(device.arena(),

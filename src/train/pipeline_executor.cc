@@ -23,42 +23,92 @@ Result<std::unique_ptr<PipelineMachine>> PipelineMachine::create(
   std::unique_ptr<PipelineMachine> machine(new PipelineMachine());
   machine->schedule_ = std::move(schedule);
   machine->costs_ = std::move(costs);
-  machine->host_ = std::make_unique<CpuDevice>(
-      CpuDeviceOptions{.name = "host", .thread_count = options.optimizer_threads});
-  machine->host_arena_ = std::make_unique<Arena>(*machine->host_, "host", options.host_bytes);
-  machine->copied_arena_ = machine->host_arena_.get();
-  if (options.gpu) {
-    machine->pinned_ = std::make_unique<PinnedMemory>(*machine->host_, *options.gpu);
-    machine->pinned_arena_ = std::make_unique<Arena>(*machine->pinned_, "host", options.host_bytes);
-    machine->copied_arena_ = machine->pinned_arena_.get();
-  }
-  Device& state = options.gpu && !machine->host_gradients() ? *options.gpu : *machine->host_;
-  JIGE_TRY(machine->state_stream_, state.make_stream());
+  machine->gpus_ = options.gpus;
+  JIGE_DO(machine->make_host(options));
   for (int32_t d = 0; d < machine->schedule_.device_count; ++d) {
     JIGE_TRY(auto device, LogicalDevice::create({.name = fmt::format("device{}", d),
-                                                 .gpu = options.gpu,
+                                                 .gpu = machine->gpu_of(d),
                                                  .capacity_bytes = options.device_bytes,
                                                  .compute_threads = options.compute_threads,
                                                  .optimizer_threads = options.optimizer_threads}));
     machine->devices_.push_back(std::move(device));
   }
+  JIGE_DO(machine->make_carriers());
   return machine;
+}
+
+Device* PipelineMachine::gpu_of(int32_t d) const {
+  return gpus_.empty() ? nullptr : gpus_[gpu_in_turn(gpus_.size(), d)];
+}
+
+Status PipelineMachine::make_host(const PipelineMachineOptions& options) {
+  host_ = std::make_unique<CpuDevice>(
+      CpuDeviceOptions{.name = "host", .thread_count = options.optimizer_threads});
+  host_arena_ = std::make_unique<Arena>(*host_, "host", options.host_bytes);
+  copied_arena_ = host_arena_.get();
+  if (!gpus_.empty()) {
+    // Pinned by one GPU's driver, it is so for all of them.
+    pinned_ = std::make_unique<PinnedMemory>(*host_, *gpus_.front());
+    pinned_arena_ = std::make_unique<Arena>(*pinned_, "host", options.host_bytes);
+    copied_arena_ = pinned_arena_.get();
+  }
+  JIGE_TRY(state_streams_, make_state_streams());
+  return {};
+}
+
+Status PipelineMachine::make_carriers() {
+  if (gpus_.size() < 2) return {};
+  for (size_t d = 0; d < devices_.size(); ++d) {
+    JIGE_TRY(auto carrier,
+             BoundaryCarrier::create(*pinned_arena_, gpus_, plan::message_bytes_max(costs_)));
+    carriers_.push_back(std::move(carrier));
+  }
+  return {};
+}
+
+void PipelineMachine::carry(const Message& message) {
+  Stream& stream = device(message.from).send();
+  if (gpu_of(message.from) != gpu_of(message.to)) {
+    carriers_[static_cast<size_t>(message.from)].carry(
+        stream, {.dst = message.dst,
+                 .src = message.src,
+                 .bytes = message.bytes,
+                 .to = gpu_in_turn(gpus_.size(), message.to)});
+    return;
+  }
+  stream.copy(message.dst, message.src, message.bytes, CopyKind::kDeviceToDevice);
+  stream.synchronize();
 }
 
 int64_t PipelineMachine::host_peak_bytes() const {
   return host_arena_->peak_bytes() + (pinned_arena_ ? pinned_arena_->peak_bytes() : 0);
 }
 
-std::vector<Arena*> PipelineMachine::arenas_of_nodes(Arena& host) {
-  std::vector<Arena*> arenas(static_cast<size_t>(schedule_.block_count), &host);
-  if (host_gradients()) return arenas;
+std::vector<int32_t> PipelineMachine::devices_of_nodes() const {
+  std::vector<int32_t> devices(static_cast<size_t>(schedule_.block_count), -1);
+  if (host_gradients()) return devices;
   for (const PipelineTask& task : schedule_.tasks) {
     if (task.kind != TaskKind::kOptimizerStep) continue;
     for (int32_t b = task.blocks.begin; b < task.blocks.end; ++b) {
-      arenas[static_cast<size_t>(b)] = &device(task.device).arena();
+      devices[static_cast<size_t>(b)] = task.device;
     }
   }
+  return devices;
+}
+
+std::vector<Arena*> PipelineMachine::arenas_of_nodes(Arena& host) {
+  std::vector<Arena*> arenas;
+  for (const int32_t d : devices_of_nodes()) arenas.push_back(d < 0 ? &host : &device(d).arena());
   return arenas;
+}
+
+Result<model::OwnNodeStreams> PipelineMachine::make_state_streams() {
+  std::vector<Device*> devices;
+  for (const int32_t d : devices_of_nodes()) {
+    Device* const gpu = d < 0 ? nullptr : gpu_of(d);
+    devices.push_back(gpu ? gpu : host_.get());
+  }
+  return model::OwnNodeStreams::make(devices);
 }
 
 PipelineExecutor::PipelineExecutor(PipelineMachine& machine, model::ModelWeights& weights,
@@ -155,7 +205,7 @@ Result<PipelineStep> PipelineExecutor::run(const PipelineInput& input) {
   updates_->begin(input.learning_rate);
   if (Status status = runner_->run(); !status) {
     memory_->release_all();
-    updates_->abandon(machine_.state_stream());
+    updates_->abandon(machine_.state_streams());
     refresh();
     return tl::unexpected(std::move(status.error()));
   }
@@ -165,7 +215,7 @@ Result<PipelineStep> PipelineExecutor::run(const PipelineInput& input) {
   }
   const double loss = loss_.value();
   const PipelineUpdates::Outcome outcome =
-      updates_->finish(machine_.state_stream(), std::isfinite(loss));
+      updates_->finish(machine_.state_streams(), std::isfinite(loss));
   memory_->release_all();
   if (outcome.redone) refresh();
   PipelineStep step{.loss_sum = loss, .experts = experts_->take(), .optimizer = outcome.report};
@@ -175,7 +225,7 @@ Result<PipelineStep> PipelineExecutor::run(const PipelineInput& input) {
 
 void PipelineExecutor::move_biases(const ExpertUse& use, double rate) {
   if (rate == 0) return;
-  move_choice_biases(machine_.state_stream(), weights_, use, rate);
+  move_choice_biases(machine_.state_streams(), weights_, use, rate);
   for (const model::NamedParam& param : weights_.trainable()) {
     if (!param.spec->choice_bias) continue;
     const int32_t home = places_->home(static_cast<int32_t>(param.node));
@@ -226,7 +276,7 @@ void PipelineExecutor::compute(int32_t id) {
     updates_->update(machine_.host_gradients() ? device().optimizer() : device().compute(),
                      task.blocks);
   } else if (task.kind == TaskKind::kBarrier && is_decision(id)) {
-    updates_->decide(machine_.state_stream(), std::isfinite(loss_.value()));
+    updates_->decide(machine_.state_streams(), std::isfinite(loss_.value()));
   } else {
     move_bytes(id);
   }
@@ -264,8 +314,11 @@ void PipelineExecutor::send(int32_t id) {
   const int64_t bytes =
       device.token_count(task.micro_batch) * weights_.architecture().stream_columns() * 4;
   if (bytes == 0) return;
-  device.send().copy(message.to.data, message.from.data, bytes, CopyKind::kDeviceToDevice);
-  device.send().synchronize();
+  machine_.carry({.from = task.device,
+                  .to = task.peer,
+                  .dst = message.to.data,
+                  .src = message.from.data,
+                  .bytes = bytes});
 }
 
 }  // namespace jige::train

@@ -32,6 +32,7 @@
 #include "plan/pipeline_passes.h"
 #include "plan/pipeline_schedule.h"
 #include "tensor/pinned_memory.h"
+#include "train/boundary_carrier.h"
 #include "train/expert_use.h"
 #include "train/logical_device.h"
 #include "train/optimizer.h"
@@ -47,16 +48,18 @@ namespace jige::train {
 struct PipelineMachineOptions {
   int64_t device_bytes = kUnlimitedBytes;  // cap of each device
   int64_t host_bytes = kUnlimitedBytes;
-  Device* gpu = nullptr;    // of which the devices are parts; null: they are this processor's
+  // Of which the devices are parts, in turns (gpu_in_turn); none: they are this processor's.
+  std::vector<Device*> gpus;
   int compute_threads = 1;  // of each device
   int optimizer_threads = 1;
 };
 
-// The devices of a schedule and the host's memory. Beside a GPU the host's is of two kinds: what is
+// The devices of a schedule and the host's memory. Beside GPUs the host's is of two kinds: what is
 // copied to and from devices is pinned.
 class PipelineMachine {
  public:
-  // Fails with kInvalidArgument or kCorrupt when the schedule is not sound. A GPU must outlive it.
+  // Fails with kInvalidArgument or kCorrupt when the schedule is not sound, with kExhausted where
+  // the host has no memory for messages. GPUs must outlive it.
   static Result<std::unique_ptr<PipelineMachine>> create(plan::PipelineSchedule schedule,
                                                          plan::PipelineCosts costs,
                                                          const PipelineMachineOptions& options);
@@ -64,11 +67,22 @@ class PipelineMachine {
   const plan::PipelineSchedule& schedule() const { return schedule_; }
   const plan::PipelineCosts& costs() const { return costs_; }
   LogicalDevice& device(int32_t d) { return *devices_[static_cast<size_t>(d)]; }
+  // Brings a device's bytes into the memory of another, through the host where they are parts of
+  // different GPUs (boundary_carrier.h), and waits. One thread at a time for each device `from`.
+  struct Message {
+    int32_t from = 0, to = 0;
+    void* dst = nullptr;
+    const void* src = nullptr;
+    int64_t bytes = 0;
+  };
+  void carry(const Message& message);
   // The most that was taken of the host's memory.
   int64_t host_peak_bytes() const;
-  // Where masters and moments are between steps: the host's stream, or with an optimizer on devices
-  // that are a GPU's a stream there.
-  Stream& state_stream() { return *state_stream_; }
+  // For masters and moments, which are on the host or, with an optimizer on devices, on the device
+  // of the node's update: streams of the host, or of the GPUs.
+  const model::NodeStreams& state_streams() const { return state_streams_->get(); }
+  // Others, for another thread.
+  Result<model::OwnNodeStreams> make_state_streams();
   // By block: the arena of its masters, gradients and packed forms, and that of its moments.
   std::vector<Arena*> node_arenas() { return arenas_of_nodes(*copied_arena_); }
   std::vector<Arena*> moment_arenas() { return arenas_of_nodes(*host_arena_); }
@@ -77,16 +91,23 @@ class PipelineMachine {
 
  private:
   PipelineMachine() = default;
+  Device* gpu_of(int32_t d) const;  // null: the processor
+  Status make_host(const PipelineMachineOptions& options);
+  Status make_carriers();
   std::vector<Arena*> arenas_of_nodes(Arena& host);
+  // By node: the device of its update, where that is not the host's; else -1.
+  std::vector<int32_t> devices_of_nodes() const;
 
   plan::PipelineSchedule schedule_;
   plan::PipelineCosts costs_;
+  std::vector<Device*> gpus_;
   std::unique_ptr<CpuDevice> host_;
   std::unique_ptr<PinnedMemory> pinned_;  // with a GPU
   std::unique_ptr<Arena> host_arena_, pinned_arena_;
   Arena* copied_arena_ = nullptr;  // of these the one of what devices copy
-  std::unique_ptr<Stream> state_stream_;
+  std::optional<model::OwnNodeStreams> state_streams_;
   std::vector<std::unique_ptr<LogicalDevice>> devices_;
+  std::vector<BoundaryCarrier> carriers_;  // by sender, with several GPUs
 };
 
 struct PipelineInput {

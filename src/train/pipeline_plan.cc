@@ -27,6 +27,14 @@ constexpr plan::PipelineRates kAssumedGpuRates = {.fetch_bytes_per_s = 4e10,
                                                   .host_parameters_per_s = 3e9,
                                                   .device_parameters_per_s = 5e10};
 constexpr double kAssumedGpuFlops = 4e14;
+// Messages between GPUs, down to the host and up again at once.
+constexpr double kAssumedBetweenGpus = 2e10;
+
+plan::PipelineRates assumed_rates(size_t gpu_count) {
+  plan::PipelineRates rates = gpu_count > 0 ? kAssumedGpuRates : kAssumedRates;
+  if (gpu_count > 1) rates.link_bytes_per_s = kAssumedBetweenGpus;
+  return rates;
+}
 
 bool is_tied(const model::Architecture& architecture) {
   return architecture.config().tied_embeddings && !architecture.lora();
@@ -117,14 +125,15 @@ plan::PipelineCosts with_times(plan::PipelineCosts counted, const plan::Pipeline
 
 Result<plan::PipelineCosts> costs_for(const PipelineOptions& options, const PipelineDemand& demand,
                                       int32_t micro_batches) {
-  const double assumed_flops = demand.gpu ? kAssumedGpuFlops : kAssumedFlops;
+  const double assumed_flops = demand.gpus.empty() ? kAssumedFlops : kAssumedGpuFlops;
   plan::PipelineCosts counted =
       pipeline_costs(demand.architecture, demand.weights,
                      {.micro_batch_tokens = demand.micro_batch_tokens,
                       .micro_batches = micro_batches,
                       .context = demand.weights.position_count,
                       .device_flops = demand.device_flops > 0 ? demand.device_flops : assumed_flops,
-                      .rates = demand.gpu ? kAssumedGpuRates : kAssumedRates});
+                      .rates = assumed_rates(demand.gpus.size()),
+                      .several_gpus = demand.gpus.size() > 1});
   if (options.costs) JIGE_DO(check_same_model(*options.costs, counted, options.source));
   if (options.times == TimesSource::kAssumed) return counted;
   if (options.times == TimesSource::kGiven) return with_times(std::move(counted), *options.costs);
@@ -133,7 +142,7 @@ Result<plan::PipelineCosts> costs_for(const PipelineOptions& options, const Pipe
                         .micro_batch_tokens = demand.micro_batch_tokens,
                         .context = demand.weights.position_count,
                         .compute = demand.weights.compute,
-                        .gpu = demand.gpu,
+                        .gpus = demand.gpus,
                         .compute_threads = demand.compute_threads,
                         .optimizer_threads = demand.optimizer_threads,
                         .progress = demand.measure_progress});

@@ -60,8 +60,9 @@ struct PipelineDemand {
   int64_t micro_batch_tokens = 0;
   int32_t micro_batches = 1;  // of the fullest step
   double device_flops = 0;    // known beforehand, for where tasks are not measured; 0: assumed
-  Device* gpu = nullptr;      // of which the devices are parts; null: they are this processor's
-  int compute_threads = 1;    // of each device
+  // Of which the devices are parts, in turns; none: they are this processor's.
+  std::vector<Device*> gpus = {};
+  int compute_threads = 1;  // of each device
   int optimizer_threads = 1;
   // Where tasks are measured, in steps; returns whether to go on.
   std::function<bool(int64_t done, int64_t total)> measure_progress = {};
@@ -76,6 +77,7 @@ struct PipelinePlan {
   std::string binding;  // what keeps the step from being shorter; empty for a given schedule
   std::vector<int64_t> device_bytes;  // planned peak of each device
   int64_t host_bytes = 0;
+  std::vector<int> gpus;  // of which the devices are parts, in turns; none: the processor's
   int64_t total_bytes() const;
 };
 

@@ -193,7 +193,7 @@ struct Rig {
     auto model_weights = model::ModelWeights::create(arenas, architecture, weights_options);
     ASSERT_TRUE(model_weights) << model_weights.error().message;
     weights.emplace(std::move(*model_weights));
-    model::initialise_weights(*weights, machine->state_stream(), 7);
+    model::initialise_weights(*weights, machine->state_streams(), 7);
     optimizer.emplace(
         *Optimizer::create(machine->moment_arenas(), weights->trainable(), optimizer_options()));
     options.micro_batch_tokens = kRigTokens;

@@ -91,8 +91,8 @@ void PipelineUpdates::merge_tied(Stream& stream) {
   stream.synchronize();
 }
 
-void PipelineUpdates::decide(Stream& stream, bool loss_finite) {
-  merge_tied(stream);
+void PipelineUpdates::decide(const model::NodeStreams& streams, bool loss_finite) {
+  merge_tied(streams[0]);  // the head is where the table is
   decision_ = optimizer_->decide(squares_, !loss_finite);
 }
 
@@ -127,38 +127,39 @@ void PipelineUpdates::pack_others(Stream& stream, plan::BlockRange blocks) {
   if (tied_ && blocks.begin == 0) weights_->pack_others(stream, static_cast<size_t>(head));
 }
 
-void PipelineUpdates::take_back(Stream& stream) {
+void PipelineUpdates::take_back(const model::NodeStreams& streams) {
   for (size_t i = 0; i < updated_.size(); ++i) {
     if (updated_[i] == 0) continue;
-    undo_->restore(stream, *optimizer_, i);
+    undo_->restore(streams[optimizer_->params()[i].node], *optimizer_, i);
     updated_[i] = 0;
   }
 }
 
-PipelineUpdates::Outcome PipelineUpdates::finish(Stream& stream, bool loss_finite) {
+PipelineUpdates::Outcome PipelineUpdates::finish(const model::NodeStreams& streams,
+                                                 bool loss_finite) {
   Outcome outcome;
   const bool speculated = !decision_;
-  if (speculated) decide(stream, loss_finite);
+  if (speculated) decide(streams, loss_finite);
   outcome.report = *decision_;
   const int64_t count = optimizer_->update_count();
   outcome.redone = speculated && (!decision_->applied || decision_->grad_scale != 1);
   if (outcome.redone) {
-    take_back(stream);
+    take_back(streams);
     for (size_t i = 0; decision_->applied && i < squares_.size(); ++i) {
-      update_param(stream, i, decision_->grad_scale);
+      update_param(streams[optimizer_->params()[i].node], i, decision_->grad_scale);
     }
-    decision_->applied ? weights_->pack_others(stream) : weights_->pack(stream);
-    stream.synchronize();
+    decision_->applied ? weights_->pack_others(streams) : weights_->pack(streams);
+    streams.synchronize();
   }
   if (decision_->applied) optimizer_->set_update_count(count + 1);
   return outcome;
 }
 
-void PipelineUpdates::abandon(Stream& stream) {
+void PipelineUpdates::abandon(const model::NodeStreams& streams) {
   if (!undo_) return;
-  take_back(stream);
-  weights_->pack(stream);
-  stream.synchronize();
+  take_back(streams);
+  weights_->pack(streams);
+  streams.synchronize();
 }
 
 }  // namespace jige::train

@@ -41,7 +41,8 @@ class PipelineUpdates {
   // The copy of gather() alone. REQUIRES: an optimizer on the host.
   void take(Stream& stream, plan::BlockRange blocks);
   // At the barrier before the updates: decides, from all gradients and the loss of the step.
-  void decide(Stream& stream, bool loss_finite);
+  // The streams here and below are those of the nodes' state.
+  void decide(const model::NodeStreams& streams, bool loss_finite);
   // One stage's parameters, and their packed forms.
   void update(Stream& stream, plan::BlockRange blocks);
   // At the end of a step. Says how the step was applied; `redone` whether updates were made again
@@ -50,9 +51,9 @@ class PipelineUpdates {
     OptimizerReport report;
     bool redone = false;
   };
-  Outcome finish(Stream& stream, bool loss_finite);
+  Outcome finish(const model::NodeStreams& streams, bool loss_finite);
   // After a failed run: a step that never was.
-  void abandon(Stream& stream);
+  void abandon(const model::NodeStreams& streams);
 
  private:
   bool on_host() const { return schedule_->optimizer != plan::OptimizerMode::kDevice; }
@@ -65,7 +66,7 @@ class PipelineUpdates {
   void merge_tied(Stream& stream);
   // Of the packed forms what no update renews.
   void pack_others(Stream& stream, plan::BlockRange blocks);
-  void take_back(Stream& stream);
+  void take_back(const model::NodeStreams& streams);
 
   const plan::PipelineSchedule* schedule_;
   model::ModelWeights* weights_;

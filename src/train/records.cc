@@ -76,6 +76,7 @@ Json memory_report_json(const MemoryReport& memory) {
 Json pipeline_json(const PipelinePlan& pipeline) {
   const plan::PipelineSchedule& schedule = pipeline.schedule;
   return {{"schedule", schedule.name},
+          {"gpus", pipeline.gpus},
           {"devices", schedule.device_count},
           {"micro_batches", schedule.micro_batch_count},
           {"parameters", schedule.host_parameters ? "host" : "device"},

@@ -16,10 +16,10 @@
 #include "model/weights.h"
 #include "model/weights_layout.h"
 #include "ops/linear_cuda.h"
-#include "tensor/cuda_device.h"
 #include "train/optimizer_shares.h"
 #include "train/option_flags.h"
 #include "train/process_memory.h"
+#include "train/run_gpus.h"
 #include "train/run_memory.h"
 #include "train/tokenize.h"
 
@@ -265,24 +265,11 @@ void share_machine(RunSetup& setup) {
       std::max<int64_t>(plan.memory_limit_bytes - plan.memory_predicted_bytes, 1);
 }
 
-// Those of a GPU are parts of its memory, and the host has what the machine has.
-Status share_gpu(RunSetup& setup) {
+// Those of GPUs are parts of their memory, and the host has what the machine has.
+Status share_with_gpus(RunSetup& setup) {
   TrainOptions& options = setup.options;
   PipelineOptions& pipeline = *options.pipeline;
-  int64_t gpu_bytes = options.memory_limit_bytes;
-  if (gpu_bytes == 0) {
-    JIGE_TRY(gpu_bytes, cuda_free_bytes(*options.gpu));
-  }
-  const int64_t part = gpu_bytes / pipeline.devices;
-  if (pipeline.device_bytes > part) {
-    return fail(Code::kExhausted,
-                "a logical device is to have {} of memory, but {} of the {} of the GPU would have "
-                "{} each; give them less, or take fewer",
-                format_bytes(pipeline.device_bytes), pipeline.devices, format_bytes(gpu_bytes),
-                format_bytes(part));
-  }
-  constexpr int64_t kBesides = 16;  // a part of so many is left for what kernels need besides
-  if (pipeline.device_bytes == 0) pipeline.device_bytes = part - part / kBesides;
+  JIGE_TRY(const int64_t gpu_bytes, share_gpus(options));
   const int64_t machine_bytes = machine_memory_bytes();
   if (pipeline.host_bytes == 0) {
     pipeline.host_bytes = std::max<int64_t>(machine_bytes - kProcessOverheadBytes, 1);
@@ -303,12 +290,13 @@ Status choose_pipeline(RunSetup& setup, const TrainCallbacks& callbacks) {
                 "a step has {} micro-batches, a schedule at most {}; raise {}", most,
                 kMicroBatchesMax, flag_of("micro_batch_tokens"));
   }
-  std::unique_ptr<Device> gpu;
+  std::vector<std::unique_ptr<Device>> gpus;
   if (options.gpu) {
-    JIGE_TRY(gpu, make_cuda_device(*options.gpu));
-    JIGE_DO(model::check_device_support(gpu->kind(), gpu->name(), *setup.architecture));
+    JIGE_TRY(gpus, make_gpus(options));
+    const Device& first = *gpus.front();
+    JIGE_DO(model::check_device_support(first.kind(), first.name(), *setup.architecture));
     JIGE_DO(ops::cuda_matmul_ready());
-    JIGE_DO(share_gpu(setup));
+    JIGE_DO(share_with_gpus(setup));
   } else {
     share_machine(setup);
   }
@@ -318,7 +306,7 @@ Status choose_pipeline(RunSetup& setup, const TrainCallbacks& callbacks) {
                                           .micro_batch_tokens = options.micro_batch_tokens,
                                           .micro_batches = static_cast<int32_t>(most),
                                           .device_flops = options.gemm_flops_per_s,
-                                          .gpu = gpu.get(),
+                                          .gpus = pointers(gpus),
                                           .compute_threads = std::max(options.thread_count, 1),
                                           .optimizer_threads = optimizer_threads(options),
                                           .measure_progress = callbacks.on_measure});
@@ -334,6 +322,7 @@ Status choose_pipeline(RunSetup& setup, const TrainCallbacks& callbacks) {
                                       shown(pipeline.total_bytes));
   }
   setup.pipeline = std::move(*planned);
+  setup.pipeline->gpus = options.gpus();
   setup.plan.memory_predicted_bytes += setup.pipeline->total_bytes();
   setup.plan.pipeline = *setup.pipeline;
   setup.plan.device_budget_bytes = options.pipeline->device_bytes;

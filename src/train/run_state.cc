@@ -130,10 +130,12 @@ Result<RunOrigin> RunOrigin::from_state(const Json& state, const std::string& wh
 }
 
 Status save_checkpoint(const SaveRequest& request, const Json& identity, const RunState& state,
-                       const Optimizer& optimizer, Stream& stream, const MomentSource& moments) {
+                       const Optimizer& optimizer, const model::NodeStreams& streams,
+                       const MomentSource& moments) {
   formats::CheckpointWriter writer(request.run_folder, state.step);
   for (size_t i = 0; i < optimizer.params().size(); ++i) {
     const model::NamedParam& param = optimizer.params()[i];
+    Stream& stream = streams[param.node];
     writer.add(kCheckpointValues, device_source(param.spec->name, param.value, stream));
     const auto moment = [&](int k) {
       const TensorView& own = k == 0 ? optimizer.moment1(i) : optimizer.moment2(i);
@@ -148,11 +150,11 @@ Status save_checkpoint(const SaveRequest& request, const Json& identity, const R
 }
 
 Status restore_parameters(const formats::CheckpointReader& checkpoint, Optimizer& optimizer,
-                          Stream& stream) {
+                          const model::NodeStreams& streams) {
   for (size_t i = 0; i < optimizer.params().size(); ++i) {
     const model::NamedParam& param = optimizer.params()[i];
     const auto restore = [&](const StoredPart& want, void* dst) {
-      return restore_tensor(checkpoint, param.spec->name, want, dst, stream);
+      return restore_tensor(checkpoint, param.spec->name, want, dst, streams[param.node]);
     };
     const ops::MomentLayout value{DType::kF32, param.spec->shape};
     const ops::MomentLayout moment = optimizer.moment_layout(i);
@@ -161,7 +163,7 @@ Status restore_parameters(const formats::CheckpointReader& checkpoint, Optimizer
     JIGE_DO(restore({kCheckpointMoments1, moment, held}, optimizer.moment1(i).data));
     JIGE_DO(restore({kCheckpointMoments2, moment, held}, optimizer.moment2(i).data));
   }
-  stream.synchronize();
+  streams.synchronize();
   return {};
 }
 

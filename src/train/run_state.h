@@ -84,13 +84,13 @@ using MomentSource = std::function<formats::TensorSource(size_t param, int momen
 // Writes a checkpoint of this state, with moments of `moments` if given. Fails with kExhausted on a
 // full disk, leaving what was there.
 Status save_checkpoint(const SaveRequest& request, const Json& identity, const RunState& state,
-                       const Optimizer& optimizer, Stream& stream,
+                       const Optimizer& optimizer, const model::NodeStreams& streams,
                        const MomentSource& moments = nullptr);
 
 // Reads values and moments back, of moments what is held here. Fails with kNotFound or kCorrupt
 // naming the tensor when the checkpoint is of another model. The state's JSON fields "identity" and
 // "run" are the caller's.
 Status restore_parameters(const formats::CheckpointReader& checkpoint, Optimizer& optimizer,
-                          Stream& stream);
+                          const model::NodeStreams& streams);
 
 }  // namespace jige::train

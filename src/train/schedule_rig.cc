@@ -51,7 +51,8 @@ Result<plan::PipelineCosts> costs_of(const model::Architecture& architecture,
       pipeline_costs(architecture, weights_options(schedule, options.compute, options.context),
                      {.micro_batch_tokens = options.micro_batch_tokens,
                       .micro_batches = schedule.micro_batch_count,
-                      .context = options.context});
+                      .context = options.context,
+                      .several_gpus = options.gpus.size() > 1});
   if (options.timed) set_times(costs, *options.timed);
   JIGE_DO(plan::check_costs(costs, schedule.block_count));
   return costs;
@@ -82,9 +83,9 @@ Result<std::unique_ptr<ScheduleRig>> ScheduleRig::create(const plan::PipelineSch
                                                          const RigOptions& options) {
   std::unique_ptr<ScheduleRig> rig(new ScheduleRig());
   rig->options_ = options;
-  JIGE_TRY(rig->architecture_,
-           model::Architecture::create(options.config, {}, model::HeadKind::kLanguageModel,
-                                       options.gpu ? DeviceKind::kCuda : DeviceKind::kCpu));
+  JIGE_TRY(rig->architecture_, model::Architecture::create(
+                                   options.config, {}, model::HeadKind::kLanguageModel,
+                                   options.gpus.empty() ? DeviceKind::kCpu : DeviceKind::kCuda));
   const model::Architecture& architecture = *rig->architecture_;
   JIGE_TRY(const plan::PipelineCosts costs, costs_of(architecture, schedule, options));
   JIGE_TRY(const plan::PipelineGraph graph, plan::PipelineGraph::create(schedule));
@@ -92,7 +93,7 @@ Result<std::unique_ptr<ScheduleRig>> ScheduleRig::create(const plan::PipelineSch
   const std::vector<plan::PipelineBuffer> buffers = plan::pipeline_buffers(schedule, costs);
   JIGE_TRY(rig->peaks_, plan::pipeline_peaks(schedule, graph, plan::HappensBefore(graph), buffers));
   PipelineMachineOptions machine{.device_bytes = rig->planned_bytes(),
-                                 .gpu = options.gpu,
+                                 .gpus = options.gpus,
                                  .compute_threads = options.compute_threads,
                                  .optimizer_threads = options.optimizer_threads};
   if (options.device_bytes > 0) {
@@ -106,7 +107,7 @@ Result<std::unique_ptr<ScheduleRig>> ScheduleRig::create(const plan::PipelineSch
   JIGE_TRY(auto weights, model::ModelWeights::create(
                              arenas, architecture, weights_options(schedule, options.compute, 0)));
   rig->weights_.emplace(std::move(weights));
-  model::initialise_weights(*rig->weights_, rig->machine_->state_stream(), 1);
+  model::initialise_weights(*rig->weights_, rig->machine_->state_streams(), 1);
   JIGE_TRY(auto optimizer,
            Optimizer::create(rig->machine_->moment_arenas(), rig->weights_->trainable(),
                              {.clip_norm = options.clip_norm}));

@@ -41,8 +41,8 @@ struct RigOptions {
   int64_t micro_batch_tokens = 64;
   int64_t context = 32;
   DType compute = DType::kF32;
-  Device* gpu = nullptr;    // of which the devices are parts; null: they are this processor's
-  int compute_threads = 1;  // of each device
+  std::vector<Device*> gpus;  // of which the devices are parts, in turns; none: this processor's
+  int compute_threads = 1;    // of each device
   int optimizer_threads = 1;
   double clip_norm = 1;
   int64_t device_bytes = 0;          // cap of each device; 0: what the schedule was planned to need
@@ -55,7 +55,7 @@ Result<formats::ModelConfig> even_blocks_config(int64_t block_count, int64_t wid
 
 class ScheduleRig {
  public:
-  // A GPU must outlive the rig. Fails with kExhausted, naming the bytes, when the schedule can need
+  // GPUs must outlive the rig. Fails with kExhausted, naming the bytes, when the schedule can need
   // more than `device_bytes`.
   static Result<std::unique_ptr<ScheduleRig>> create(const plan::PipelineSchedule& schedule,
                                                      const RigOptions& options);

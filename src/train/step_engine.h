@@ -1,7 +1,7 @@
 // What computes a run's steps and holds its model: on one device with everything in its memory, or
 // by a pipeline schedule on several. The trainer does the rest: data, rates, log, checkpoints.
 //
-// Invariant: weights(), optimizer() and stream() give the current state in host memory between
+// Invariant: weights(), optimizer() and streams() give the current state in host memory between
 // steps, whatever holds it during one.
 // Threads: one thread at a time.
 #pragma once
@@ -79,9 +79,12 @@ class StepEngine {
 
   virtual model::ModelWeights& weights() = 0;
   virtual Optimizer& optimizer() = 0;
-  virtual Stream& stream() = 0;
-  // One more, for reading the state from another thread.
-  virtual Result<std::unique_ptr<Stream>> make_stream() = 0;
+  // On which these are read and written.
+  virtual model::NodeStreams streams() = 0;
+  // The one of an engine on one device.
+  Stream& stream() { return streams()[0]; }
+  // Others, for reading the state from another thread.
+  virtual Result<model::OwnNodeStreams> make_streams() = 0;
   // After weights or moments were changed from outside.
   virtual void refresh() = 0;
 

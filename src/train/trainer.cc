@@ -11,7 +11,6 @@
 #include "formats/tensor_folder.h"
 #include "model/init.h"
 #include "ops/linear_cuda.h"
-#include "tensor/cuda_device.h"
 #include "train/evaluate.h"
 #include "train/export.h"
 #include "train/one_device_engine.h"
@@ -23,6 +22,7 @@
 #include "train/rank_exchange.h"
 #include "train/records.h"
 #include "train/reward_engine.h"
+#include "train/run_gpus.h"
 #include "train/run_remains.h"
 #include "train/run_source.h"
 #include "train/shared_device.h"
@@ -152,7 +152,7 @@ Status Trainer::join_ranks(const std::optional<formats::CheckpointReader>& check
                       engine_->stream()));
   JIGE_DO(broadcast_bytes(group, 0, std::as_writable_bytes(std::span(&checkpoint_step_, 1))));
   if (setup_.leads()) return {};
-  engine_->weights().pack(engine_->stream());
+  engine_->weights().pack(engine_->streams());
   engine_->refresh();
   setup_.plan.step_first = state_.step;
   return {};
@@ -173,13 +173,13 @@ Status Trainer::make_engine() {
   };
   if (options.gpu) {
     JIGE_DO(ops::cuda_matmul_ready());
-    JIGE_TRY(gpu_, make_cuda_device(*options.gpu));
-    JIGE_TRY(gpu_free_first_bytes_, cuda_free_bytes(*options.gpu));
+    JIGE_TRY(gpus_, make_gpus(options));
+    JIGE_TRY(gpu_free_first_bytes_, gpus_free_bytes(options));
   }
-  Device& device = gpu_ ? *gpu_ : static_cast<Device&>(*device_);
+  Device& device = gpus_.empty() ? static_cast<Device&>(*device_) : *gpus_.front();
   if (setup_.pipeline) {
     JIGE_TRY(auto engine,
-             PipelineEngine::create(gpu_.get(), *setup_.architecture, setup_.weights_options,
+             PipelineEngine::create(pointers(gpus_), *setup_.architecture, setup_.weights_options,
                                     *setup_.pipeline, options));
     pipeline_ = engine.get();
     engine_ = std::move(engine);
@@ -215,10 +215,10 @@ Status Trainer::start_weights() {
   const TrainOptions& options = setup_.options;
   if (!options.init_folder.empty()) {
     JIGE_TRY(const auto files, formats::TensorFolder::open(options.init_folder));
-    JIGE_DO(model::load_weights(engine_->weights(), engine_->stream(), files));
+    JIGE_DO(model::load_weights(engine_->weights(), engine_->streams(), files));
   }
   if (options.init_folder.empty() || options.lora) {
-    model::initialise_weights(engine_->weights(), engine_->stream(), options.seed);
+    model::initialise_weights(engine_->weights(), engine_->streams(), options.seed);
   }
   engine_->refresh();
   return {};
@@ -228,7 +228,7 @@ Status Trainer::start_weights() {
 Status Trainer::load_base() {
   if (!setup_.options.lora) return {};
   JIGE_TRY(const auto files, formats::TensorFolder::open(setup_.options.init_folder));
-  return model::load_weights(engine_->weights(), engine_->stream(), files);
+  return model::load_weights(engine_->weights(), engine_->streams(), files);
 }
 
 Status Trainer::resume(const formats::CheckpointReader& checkpoint) {
@@ -250,8 +250,8 @@ Status Trainer::resume(const formats::CheckpointReader& checkpoint) {
                 state_.cursor);
   }
   JIGE_DO(load_base());
-  JIGE_DO(restore_parameters(checkpoint, engine_->optimizer(), engine_->stream()));
-  engine_->weights().pack(engine_->stream());
+  JIGE_DO(restore_parameters(checkpoint, engine_->optimizer(), engine_->streams()));
+  engine_->weights().pack(engine_->streams());
   engine_->refresh();
   engine_->optimizer().set_update_count(state_.update_count);
   setup_.plan.step_first = state_.step;
@@ -318,7 +318,7 @@ Status Trainer::write_log(const Json& record) { return log_ ? log_->write(record
 
 Status Trainer::write_adapter(const std::string& folder) {
   if (model_step() == state_.step) {
-    return export_adapter(model::Masters::of(engine_->weights()), engine_->stream(),
+    return export_adapter(model::Masters::of(engine_->weights()), engine_->streams(),
                           setup_.options.init_folder, folder);
   }
   return export_step({.out_folder = folder, .adapter = true});
@@ -333,7 +333,7 @@ Status Trainer::write_whole_model(const std::string& folder) {
                          model_options);
   }
   if (model_step() != state_.step) return export_step({.out_folder = folder});
-  return export_model(model::Masters::of(engine_->weights()), setup_.special, engine_->stream(),
+  return export_model(model::Masters::of(engine_->weights()), setup_.special, engine_->streams(),
                       model_options);
 }
 

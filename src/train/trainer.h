@@ -155,9 +155,9 @@ class Trainer {
   std::shared_ptr<RunLock> lock_;  // of rank 0, as all that is written
   RunSetup setup_;
   TrainCallbacks callbacks_;
-  std::unique_ptr<CpuDevice> device_;  // the host's
-  std::unique_ptr<Device> gpu_;        // where one trains
-  int64_t gpu_free_first_bytes_ = 0;   // before anything was allocated there
+  std::unique_ptr<CpuDevice> device_;          // the host's
+  std::vector<std::unique_ptr<Device>> gpus_;  // that train
+  int64_t gpu_free_first_bytes_ = 0;           // of all, before anything was allocated there
   std::unique_ptr<StepEngine> engine_;
   PipelineEngine* pipeline_ = nullptr;  // engine_, where it is one
   std::optional<StepPlanner> planner_;

@@ -5,13 +5,13 @@
 
 #include "base/log.h"
 #include "base/rng.h"
-#include "tensor/cuda_device.h"
 #include "train/evaluate.h"
 #include "train/preference_passes.h"
 #include "train/process_memory.h"
 #include "train/rank_exchange.h"
 #include "train/records.h"
 #include "train/reward_passes.h"
+#include "train/run_gpus.h"
 #include "train/shared_state.h"
 #include "train/step_flops.h"
 #include "train/trainer.h"
@@ -207,13 +207,18 @@ Status Trainer::divergence(const StepInfo& info) const {
 }
 
 Status Trainer::check_weights() {
-  std::vector<TensorView> values;
-  for (const model::NamedParam& param : engine_->optimizer().params()) {
-    values.push_back(param.value);
+  const std::span<const model::NamedParam> params = engine_->optimizer().params();
+  const model::NodeStreams streams = engine_->streams();
+  std::vector<double> squares(params.size());
+  for (size_t begin = 0, end = 0; begin < params.size(); begin = end) {
+    Stream& stream = streams[params[begin].node];
+    std::vector<TensorView> values;
+    for (end = begin; end < params.size() && &streams[params[end].node] == &stream; ++end) {
+      values.push_back(params[end].value);
+    }
+    ops::sums_of_squares(stream, values, &squares[begin]);
   }
-  std::vector<double> squares(values.size());
-  ops::sums_of_squares(engine_->stream(), values, squares.data());
-  engine_->stream().synchronize();
+  streams.synchronize();
   if (std::ranges::all_of(squares, [](double sum) { return std::isfinite(sum); })) return {};
   diverged_ = true;
   const TrainOptions& options = setup_.options;
@@ -315,14 +320,14 @@ Status Trainer::start_checkpoint() {
   // The log comes first: a checkpoint may not point behind the end of its log.
   JIGE_DO(log_->sync());
   state_.log_bytes = log_->size();
-  JIGE_TRY(auto stream, engine_->make_stream());
+  JIGE_TRY(auto streams, engine_->make_streams());
   const Optimizer& optimizer = engine_->optimizer();
   checkpoint_.start(
       {.run_folder = setup_.checkpoints_folder(),
        .origin = setup_.origin(),
        .keep_last = setup_.options.checkpoints_kept,
        .keep_step = kept_step()},
-      setup_.identity, state_, optimizer, std::move(stream),
+      setup_.identity, state_, optimizer, std::move(streams),
       setup_.options.ranks ? setup_.options.ranks->writing : nullptr,
       shards() ? gathered_moments(*setup_.options.ranks->group, optimizer, engine_->stream())
                : nullptr);
@@ -345,7 +350,7 @@ void Trainer::note_memory() {
   int64_t bytes = process_private_bytes();
   if (setup_.plan.ranks_on_gpu > 1) return;  // what is free there tells of all of them
   if (setup_.options.gpu) {                  // it is the GPU's memory that was predicted
-    const auto free_bytes = cuda_free_bytes(*setup_.options.gpu);
+    const auto free_bytes = gpus_free_bytes(setup_.options);
     bytes = free_bytes ? gpu_free_first_bytes_ - *free_bytes : 0;
   }
   private_peak_bytes_ = std::max(private_peak_bytes_, bytes);

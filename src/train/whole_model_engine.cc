@@ -1,6 +1,7 @@
 #include "train/whole_model_engine.h"
 
 #include <string>
+#include <vector>
 
 #include "model/device_support.h"
 
@@ -35,6 +36,11 @@ Status WholeModelEngine::allocate(Device& device, const model::Architecture& arc
   experts_.emplace(architecture);
   if (options.grpo) rewards_.emplace(options, *this, *executor_);
   return {};
+}
+
+Result<model::OwnNodeStreams> WholeModelEngine::make_streams() {
+  return model::OwnNodeStreams::make(
+      std::vector<Device*>(weights_->architecture().node_count(), device_));
 }
 
 Status WholeModelEngine::evaluate(const HostBatch& batch, ExactSum& sum) {

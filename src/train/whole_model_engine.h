@@ -22,8 +22,8 @@ class WholeModelEngine : public StepEngine {
  public:
   model::ModelWeights& weights() override { return *weights_; }
   Optimizer& optimizer() override { return *optimizer_; }
-  Stream& stream() override { return *stream_; }
-  Result<std::unique_ptr<Stream>> make_stream() override { return device_->make_stream(); }
+  model::NodeStreams streams() override { return *stream_; }
+  Result<model::OwnNodeStreams> make_streams() override;
   void refresh() override {}
   Status evaluate(const HostBatch& batch, ExactSum& sum) override;
   RewardPasses* rewards() override { return rewards_ ? &*rewards_ : nullptr; }

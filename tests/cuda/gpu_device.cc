@@ -10,4 +10,9 @@ bool test_device_is_emulated() { return std::getenv("JIGE_TEST_SMALL") != nullpt
 
 bool set_streams_late(bool) { return true; }
 
+bool offer_gpus(int count) {
+  const auto gpus = list_cuda_devices();
+  return gpus && std::ssize(*gpus) >= count;
+}
+
 }  // namespace jige

@@ -1,76 +1,11 @@
 // Training by a schedule on logical devices that are parts of a GPU, beside the same run with all
 // of it in the GPU's memory.
-#include <fstream>
-#include <string>
-#include <vector>
-
-#include "cuda/test_device.h"
-#include "train/test_support.h"
-#include "train/trainer.h"
-#include "train/trainer_test_support.h"
+#include "cuda/offload_runs.h"
 
 namespace jige {
 namespace {
 
-using plan::OptimizerMode;
-using plan::ScheduleKind;
-using train::PipelineOptions;
-using train::TrainOptions;
-
-class CudaOffload : public CudaTest {
- protected:
-  TrainOptions options(const std::string& name, DType compute = DType::kF32) {
-    const std::string data = folder_.file("corpus.jsonl");
-    std::ofstream(data) << train::small_corpus(40);
-    TrainOptions made = train::tiny_options(folder_, {data});
-    made.out_folder = folder_.file(name);
-    made.compute = compute;
-    made.context = 16;
-    made.micro_batch_tokens = 32;
-    made.step_tokens = 64;
-    made.steps = 2;
-    made.gpu = 0;
-    return made;
-  }
-  // A run by each schedule has the losses and the weights of `resident`.
-  void expect_same(const TrainOptions& resident, const std::vector<PipelineOptions>& schedules) {
-    const auto expected = train::train(resident);
-    ASSERT_TRUE(expected) << expected.error().message;
-    ASSERT_EQ(std::ssize(expected->losses), resident.steps);
-    for (const PipelineOptions& schedule : schedules) {
-      TrainOptions by_schedule = resident;
-      by_schedule.out_folder += "_" + std::to_string(++runs_);
-      by_schedule.pipeline = schedule;
-      const auto run = train::train(by_schedule);
-      ASSERT_TRUE(run) << run.error().message;
-      EXPECT_EQ(run->losses, expected->losses) << runs_;
-      ASSERT_EQ(run->evals.size(), expected->evals.size());
-      for (size_t i = 0; i < run->evals.size(); ++i) {
-        EXPECT_EQ(run->evals[i].loss, expected->evals[i].loss) << runs_;
-      }
-      EXPECT_EQ(train::model_bytes(by_schedule), train::model_bytes(resident)) << runs_;
-      const train::MemoryReport& memory = run->result.memory;
-      for (size_t d = 0; d < memory.device_peak_bytes.size(); ++d) {
-        EXPECT_GT(memory.device_peak_bytes[d], 0);
-        EXPECT_LE(memory.device_peak_bytes[d], memory.device_planned_bytes[d]);
-      }
-    }
-  }
-
-  train::TestFolder folder_;
-  int runs_ = 0;
-};
-
-PipelineOptions from_the_host(int32_t devices, ScheduleKind kind, OptimizerMode optimizer) {
-  return {
-      .devices = devices, .kinds = {kind}, .optimizers = {optimizer}, .host_parameters = {true}};
-}
-
-PipelineOptions kept() { return {.devices = 2, .optimizers = {OptimizerMode::kDevice}}; }
-
-PipelineOptions lasting() {
-  return {.devices = 1, .optimizers = {OptimizerMode::kSync}, .host_parameters = {false}};
-}
+class CudaOffload : public OffloadRuns {};
 
 TEST_F(CudaOffload, GivesTheModelOfAGpuThatHoldsEverything) {
   TrainOptions resident = options("resident");

@@ -26,6 +26,9 @@ bool test_device_is_emulated();
 // anyway; else, where kernels are emulated, at once. Returns whether they did before.
 bool set_streams_late(bool late);
 
+// Whether there are so many GPUs; emulated ones are made.
+bool offer_gpus(int count);
+
 class CudaTest : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -11,6 +11,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include <atomic>
 #include <cstdint>
 #include <tuple>
 #include <utility>
@@ -39,15 +40,21 @@ struct LaunchShape {
 };
 
 // Whether the kernels that the thread's GPU runs wait in begin_kernel(): those that its driver made
-// of code for older GPUs do not.
+// of code for older GPUs do not. Asked once for each GPU of the process.
 inline bool kernels_wait(const void* any_kernel) {
   constexpr int kFirstVersion = 90;
-  static const bool known = [&] {
-    cudaFuncAttributes attributes = {};
-    check_launch(cudaFuncGetAttributes(&attributes, any_kernel), "what a kernel was compiled for");
-    return attributes.ptxVersion >= kFirstVersion;
-  }();
-  return known;
+  constexpr int kGpusMax = 64;
+  enum : uint8_t { kUnknown, kWait, kDoNot };
+  static std::atomic<uint8_t> known[kGpusMax] = {};
+  int device = 0;
+  check_launch(cudaGetDevice(&device), "the device of a thread");
+  std::atomic<uint8_t>& own = known[device % kGpusMax];
+  if (device < kGpusMax && own != kUnknown) return own == kWait;
+  cudaFuncAttributes attributes = {};
+  check_launch(cudaFuncGetAttributes(&attributes, any_kernel), "what a kernel was compiled for");
+  const bool wait = attributes.ptxVersion >= kFirstVersion;
+  if (device < kGpusMax) own = wait ? kWait : kDoNot;
+  return wait;
 }
 
 // Puts kernel(args…) on the stream.

@@ -308,12 +308,14 @@ TEST(Planner, SaysWhyNothingIsPossible) {
 }
 
 TEST(PipelineCosts, SurviveJson) {
-  const PipelineCosts costs = model_costs(3);
+  PipelineCosts costs = model_costs(3);
+  costs.staging_bytes = 4096;
   const Result<Json> json = parse_json(dump_json(costs_to_json(costs)), "costs");
   ASSERT_TRUE(json);
   const Result<PipelineCosts> back = costs_from_json(*json, "costs");
   ASSERT_TRUE(back) << back.error().message;
   EXPECT_EQ(dump_json(costs_to_json(*back)), dump_json(*json));
+  EXPECT_EQ(back->staging_bytes, 4096);
   const Result<Json> repeated =
       parse_json(R"({"blocks": [{"forward_s": 2, "count": 3}], "rates": {}})", "costs");
   const Result<PipelineCosts> three = costs_from_json(*repeated, "costs");
@@ -329,6 +331,8 @@ TEST(PipelineCosts, SurviveJson) {
   EXPECT_NE(refused(R"({"blocks": [{}, {"count": 9223372036854775807}]})").find("1 to 1024 blocks"),
             std::string::npos);
   EXPECT_NE(refused(R"({"blocks": [{"saved_bytes": -4}]})").find("saved_bytes is -4"),
+            std::string::npos);
+  EXPECT_NE(refused(R"({"blocks": [{}], "staging_bytes": -1})").find("staging_bytes is -1"),
             std::string::npos);
   EXPECT_NE(refused(R"({"blocks": [{"forward_s": 1e300}]})").find("forward_s is 1e+300"),
             std::string::npos);

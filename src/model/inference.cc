@@ -55,8 +55,9 @@ Result<std::unique_ptr<InferenceModel>> InferenceModel::load(const std::string& 
   auto& [architecture, files] = opened;
   JIGE_TRY(std::vector<Adapter> adapters, open_adapters(options.adapters, *architecture));
   JIGE_TRY(const DType table_dtype, stored_table_dtype(*architecture, files));
-  JIGE_TRY(const InferenceSizes sizes,
+  JIGE_TRY(InferenceSizes sizes,
            inference_sizes_with(adapters, options, *architecture, table_dtype));
+  sizes.device = device.kind();
   JIGE_DO(check_device_support(device.kind(), device.name(), *architecture));
   JIGE_DO(check_memory(folder, inference_memory(*architecture, sizes),
                        sizes.kv_block_count * ops::kKvBlockTokens, options.memory_bytes_max));
@@ -115,6 +116,9 @@ Status InferenceModel::allocate() {
   for (int64_t i = 2; i < bytes.stream_count; ++i) {
     JIGE_TRY(buffers_.beyond.emplace_back(),
              arena_.make(DType::kF32, Shape{rows[0], architecture_->stream_columns()}));
+  }
+  for (int64_t i = 0; i < bytes.host_stream_count; ++i) {
+    JIGE_TRY(host_streams_.emplace_back(), HostBuffer::make(arena_.device(), bytes.stream_bytes));
   }
   JIGE_TRY(buffers_.workspace, make_bytes(bytes.workspace_bytes));
   JIGE_TRY(buffers_.gathered,
@@ -261,27 +265,30 @@ Status InferenceModel::run_body(const InferenceBatch& batch, Forward& forward) {
   ++forward_count_;
   put_batch(batch);
   forward.logit_rows.assign(batch.logit_rows.begin(), batch.logit_rows.end());
-  Status divided;
+  if (beyond_) return start_divided(batch, forward);
   const auto submit = [&] {
     send_batch(batch);
-    if (beyond_) {
-      divided = start_divided(forward);
-      return;
-    }
     forward.rows = run_held(batch_, last_stream(), 0);
     run_ends(forward);
   };
   // Not as a graph where layers are streamed: copies take far longer than launches, and those for
   // the next forward begin before this one ends.
   layer_stream_ ? stream_->run_in_pieces(submit) : stream_->run_repeated(submit);
-  return divided;
+  return {};
 }
 
 Status InferenceModel::end_body(Forward& forward) {
   forward.is_under_way = false;
   if (!beyond_) return {};
   JIGE_DO(beyond_->finish(forward.piece_end));
-  run_ends(forward);
+  const TensorView rows = forward.rows;
+  stream_->run_repeated([&] {
+    if (on_cuda(*stream_)) {
+      forward.rows = last_stream().view().row_range(0, rows.rows());
+      stream_->copy(forward.rows.data, rows.data, rows.count() * 4, CopyKind::kHostToDevice);
+    }
+    run_ends(forward);
+  });
   return {};
 }
 

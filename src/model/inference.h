@@ -26,8 +26,9 @@
 // Memory is fixed at load (memory_plan.h gives its size beforehand); forward() allocates no tensor.
 // A model may hold some of its layers alone. Where it holds the first ones and the ends, others
 // compute the rest (layers_beyond.h) and nobody who calls sees a difference; what holds layers in
-// the middle gives run_layers() alone. On CPUs. While the rows of a forward are elsewhere, others
-// may be begun: begin() and finish() are the halves of a forward.
+// the middle gives run_layers() alone. A GPU's rows go and come through pinned memory of the host.
+// While the rows of a forward are elsewhere, others may be begun: begin() and finish() are the
+// halves of a forward.
 // Threads: one at a time, but for has_adapter() and what adapter_rooms() gives.
 #pragma once
 
@@ -166,9 +167,12 @@ class InferenceModel {
   // Null where all layers are here.
   LayersBeyond* beyond() { return beyond_.get(); }
 
+  // Host memory for n rows that run_layers() is to take, from where it need not copy them first.
+  // REQUIRES: the ends are not held here; n is at most batch_tokens_max.
+  TensorView layer_rows(int64_t row_count);
   // Rows [n, stream columns] f32 in host memory behind the layers that are held, valid until the
   // next call. Fails with kInvalidArgument on sequences, blocks, states or rows that are out of
-  // range. REQUIRES: the ends are not held here; a CPU.
+  // range. REQUIRES: the ends are not held here.
   Result<TensorView> run_layers(std::span<const ops::SequenceSpan> sequences,
                                 const TensorView& rows);
 
@@ -295,7 +299,7 @@ class InferenceModel {
   // From begin() to finish().
   struct Forward {
     bool is_under_way = false;
-    TensorView rows;                  // the last residual stream
+    TensorView rows;                  // the last residual stream; elsewhere: in host memory
     int64_t piece_end = 0;            // of the pieces that were started elsewhere
     std::vector<int32_t> logit_rows;  // that are wanted
     std::vector<ops::RowDraw> draws;  // of them, as far as they can be done here; empty: none
@@ -317,9 +321,19 @@ class InferenceModel {
   // The blocks that are held here but the head, for rows that stand in the residual streams, `last`
   // behind the last block, from row_begin on; returns them.
   TensorView run_held(const Batch& batch, const Tensor& last, int64_t row_begin);
-  // The same for all rows of batch_, a piece at a time, each of which goes on to the layers that
+  // The same for all rows of a batch, a piece at a time, each of which goes on to the layers that
   // are computed elsewhere.
-  Status start_divided(Forward& forward);
+  Status start_divided(const InferenceBatch& batch, Forward& forward);
+  // A part of a forward's rows that is computed here, and goes elsewhere once `done` has come.
+  struct Piece {
+    std::vector<ops::SequenceSpan> sequences;
+    TensorView rows;
+    Event done;
+  };
+  Piece put_piece(const InferenceBatch& batch, const Forward& forward, int64_t begin, int64_t end);
+  Status start_piece(const Piece& piece);
+  // Where the rows of a forward are while they are elsewhere, all that there is room for.
+  TensorView rows_elsewhere(size_t number);
   // The residual stream behind the last block that is held here.
   const Tensor& last_stream() const;
   void put_draws(std::span<const ops::RowDraw> draws, Forward& forward);
@@ -336,6 +350,7 @@ class InferenceModel {
   const Architecture* architecture_;
   InferenceSizes sizes_;
   Arena arena_;
+  std::vector<HostBuffer> host_streams_;  // of a GPU with some of the layers; see InferenceBuffers
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<LayersBeyond> beyond_;     // null where all layers are here
   std::optional<ModelWeights> own_weights_;  // not there where they are borrowed

@@ -34,7 +34,7 @@ class HeldBeyond final : public LayersBeyond {
   HeldBeyond(std::vector<std::unique_ptr<InferenceModel>> models, int64_t pieces)
       : models_(std::move(models)), pieces_(pieces) {}
 
-  int64_t piece_count(int64_t) const override { return pieces_; }
+  int64_t piece_rows(int64_t rows) const override { return (rows + pieces_ - 1) / pieces_; }
   Status start(std::span<const ops::SequenceSpan> sequences, const TensorView& rows) override {
     std::vector<std::vector<int32_t>> blocks;
     for (const ops::SequenceSpan& one : sequences) {

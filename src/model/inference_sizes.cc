@@ -82,6 +82,10 @@ Result<InferenceSizes> inference_sizes_with(const std::vector<Adapter>& adapters
                  (sizes.streamed_layers.empty() || sizes.slot_count > 0),
              "layers that are streamed, in no order or without slots");
   sizes.layers = options.layers;
+  if (!sizes.streamed_layers.empty() && !sizes.layers.is_whole(architecture)) {
+    return fail(Code::kUnsupported,
+                "layers that stream from the host do not go with layers elsewhere");
+  }
   sizes.adapters = adapter_sizes(adapters, sizes.compute);
   JIGE_DO(add_rooms(options, architecture, sizes));
   return sizes;

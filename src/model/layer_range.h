@@ -26,6 +26,9 @@ struct LayerRange {
   int64_t end = INT64_MAX;  // beyond the last layer: up to it
   bool ends = true;         // embedding and head
 
+  bool is_whole(const Architecture& architecture) const {
+    return ends && begin == 0 && end >= architecture.config().layer_count;
+  }
   bool holds_layer(int64_t layer) const { return layer >= begin && layer < end; }
   // A node of the graph: the embedding, a layer, or the head.
   bool holds_node(const Architecture& architecture, size_t node) const {

@@ -23,11 +23,11 @@ class LayersBeyond {
  public:
   virtual ~LayersBeyond() = default;
 
-  // In how many pieces a forward of so many rows is best cut: with more, those who hold layers work
-  // at once; with fewer, each reads its weights less often.
-  virtual int64_t piece_count(int64_t rows) const = 0;
-  // Takes rows [n, stream columns] f32 through the layers, in place. `sequences` cover the rows
-  // from row 0 on; they are not needed behind the call.
+  // Of how many rows the pieces are best that a forward of so many rows is cut into: with fewer,
+  // those who hold layers work at once; with more, each reads its weights less often.
+  virtual int64_t piece_rows(int64_t rows) const = 0;
+  // Takes rows [n, stream columns] f32 in host memory through the layers, in place. `sequences`
+  // cover the rows from row 0 on; they are not needed behind the call.
   virtual Status start(std::span<const ops::SequenceSpan> sequences, const TensorView& rows) = 0;
   // Waits until the first `count` of all pieces that were ever started have come back. Fails where
   // layers are lost, with 0 too. REQUIRES: so many were started.

@@ -105,7 +105,11 @@ InferenceBuffers inference_buffers(const Architecture& architecture, const Infer
   InferenceBuffers buffers;
   buffers.stream_bytes =
       arena_bytes(DType::kF32, Shape{sizes.batch_tokens_max, architecture.stream_columns()});
-  if (sizes.forwards_max > 1) buffers.stream_count += sizes.forwards_max;
+  const bool on_gpu = sizes.device == DeviceKind::kCuda;
+  if (sizes.forwards_max > 1 && !on_gpu) buffers.stream_count += sizes.forwards_max;
+  if (on_gpu && !sizes.layers.is_whole(architecture)) {
+    buffers.host_stream_count = sizes.forwards_max;
+  }
   buffers.gathered_bytes = arena_bytes(DType::kF32, Shape{sizes.logit_rows_max, width});
   // Tokens, positions, targets and losses, four bytes each.
   buffers.batch_bytes = 4 * arena_bytes(DType::kI32, Shape{sizes.batch_tokens_max}) +
@@ -152,6 +156,7 @@ InferenceMemory inference_memory(const Architecture& architecture, const Inferen
                              rounded(buffers.workspace_bytes) + rounded(buffers.gathered_bytes) +
                              rounded(buffers.batch_bytes) + rounded(buffers.adapter_product_bytes) +
                              rounded(buffers.adapter_scratch_bytes);
+  memory.host_rows_bytes = buffers.host_stream_count * buffers.stream_bytes;
   for (const int64_t bytes : sizes.adapters.packed_bytes) {
     memory.adapters_bytes.push_back(rounded(bytes));
   }

@@ -25,6 +25,7 @@
 #include "model/architecture.h"
 #include "model/weights.h"
 #include "ops/moments.h"
+#include "tensor/device.h"
 
 namespace jige::model {
 
@@ -70,6 +71,7 @@ int64_t forward_rows(const formats::ModelConfig& config, int64_t batch_tokens, i
 
 // What an InferenceModel (inference.h) is built with.
 struct InferenceSizes {
+  DeviceKind device = DeviceKind::kCpu;  // that runs it
   DType compute = DType::kBF16;
   DType table_dtype = DType::kBF16;
   DType kv_dtype = DType::kBF16;
@@ -98,6 +100,8 @@ struct InferenceMemory {
   // Residual streams, workspace, batch, gathered rows, what adapters compute with.
   int64_t activations_bytes = 0;
   int64_t logits_bytes = 0;  // or of the normed rows that an embedding model gives
+  // Of the host, pinned, besides: rows on their way, where a GPU has some of the layers.
+  int64_t host_rows_bytes = 0;
   int64_t adapters_total_bytes() const {
     return std::accumulate(adapters_bytes.begin(), adapters_bytes.end(), int64_t{0});
   }
@@ -111,7 +115,8 @@ InferenceMemory inference_memory(const Architecture& architecture, const Inferen
 // The buffers of an InferenceModel besides weights, cache and logits.
 struct InferenceBuffers {
   int64_t stream_bytes = 0;  // of one [T, D] f32
-  int64_t stream_count = 2;  // and one for each forward under way, where several may be
+  int64_t stream_count = 2;  // and, on a CPU, one for each forward under way, where several may be
+  int64_t host_stream_count = 0;  // pinned: of each forward under way, where a GPU has some layers
   int64_t workspace_bytes = 0;
   int64_t gathered_bytes = 0;  // rows of the residual stream whose logits are wanted
   int64_t batch_bytes = 0;

@@ -27,14 +27,19 @@ Error too_large(std::span<const int64_t> layer_bytes, std::span<const LayerMachi
                       format_bytes_up(*std::ranges::max_element(layer_bytes)), rooms)};
 }
 
+// Bytes of the first layers, of none to all.
+std::vector<int64_t> sums_of(std::span<const int64_t> layer_bytes) {
+  std::vector<int64_t> sums(layer_bytes.size() + 1, 0);
+  std::inclusive_scan(layer_bytes.begin(), layer_bytes.end(), sums.begin() + 1);
+  return sums;
+}
+
 }  // namespace
 
 Result<std::vector<int64_t>> split_layers(std::span<const int64_t> layer_bytes,
                                           std::span<const LayerMachine> machines) {
   JIGE_CHECK(!machines.empty(), "layers need a machine");
   const size_t layers = layer_bytes.size();
-  std::vector<int64_t> before(layers + 1, 0);  // bytes of the first layers
-  for (size_t i = 0; i < layers; ++i) before[i + 1] = before[i] + layer_bytes[i];
   // best[m][n]: of the first n layers on the first m machines; last[m][n]: how many the last has.
   std::vector<std::vector<double>> best(machines.size() + 1,
                                         std::vector<double>(layers + 1, kDoesNotFit));
@@ -42,6 +47,9 @@ Result<std::vector<int64_t>> split_layers(std::span<const int64_t> layer_bytes,
   best[0][0] = 0;
   for (size_t m = 1; m <= machines.size(); ++m) {
     const LayerMachine& machine = machines[m - 1];
+    const std::vector<int64_t> before =
+        sums_of(machine.layer_bytes.empty() ? layer_bytes : machine.layer_bytes);
+    JIGE_CHECK(before.size() == layers + 1, "{} layers of {}", before.size() - 1, layers);
     for (size_t n = 0; n <= layers; ++n) {
       for (size_t own = 0; own <= n; ++own) {  // fewest first: ties keep layers in front
         const int64_t bytes = before[n] - before[n - own];

@@ -25,10 +25,13 @@ struct LayerMachine {
   int64_t room_bytes = 0;    // for layers: their weights, caches and states
   double speed = 1;          // relative to the others', > 0
   int64_t beside_bytes = 0;  // that it reads in each stage beside its layers
+  // Of the layers there, where they take other room than given for all; empty: as given.
+  std::span<const int64_t> layer_bytes = {};
 };
 
 // Layers of each machine, which may be none. Takes machines * layers^2 steps. Fails with kExhausted
-// where no split fits, saying what is there and what is missing. REQUIRES: there are machines.
+// where no split fits, saying what is there and what is missing. REQUIRES: there are machines, and
+// each knows of as many layers.
 Result<std::vector<int64_t>> split_layers(std::span<const int64_t> layer_bytes,
                                           std::span<const LayerMachine> machines);
 

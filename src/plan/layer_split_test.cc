@@ -20,8 +20,10 @@ double cost_of_split(const std::vector<int64_t>& counts, const std::vector<int64
   double worst = 0;
   size_t layer = 0;
   for (size_t m = 0; m < counts.size(); ++m) {
+    const std::span<const int64_t> own =
+        machines[m].layer_bytes.empty() ? std::span(layers) : machines[m].layer_bytes;
     int64_t bytes = 0;
-    for (int64_t i = 0; i < counts[m]; ++i) bytes += layers[layer++];
+    for (int64_t i = 0; i < counts[m]; ++i) bytes += own[layer++];
     if (counts[m] > 0 && bytes > machines[m].room_bytes) return kNothing;
     bytes += machines[m].beside_bytes;
     worst = std::max(worst, static_cast<double>(bytes) / machines[m].speed);
@@ -51,11 +53,14 @@ TEST(LayerSplit, IsTheBestOfAllSplits) {
     std::vector<int64_t> layers(1 + rng.below(8));
     for (int64_t& bytes : layers) bytes = 1 + static_cast<int64_t>(rng.below(20));
     std::vector<LayerMachine> machines(1 + rng.below(4));
+    std::vector<int64_t> elsewhere = layers;  // of machines that pack them in another way
+    for (int64_t& bytes : elsewhere) bytes += static_cast<int64_t>(rng.below(5));
     for (LayerMachine& machine : machines) {
       machine = {.name = "m",
                  .room_bytes = static_cast<int64_t>(rng.below(90)) - 10,
                  .speed = 1 + static_cast<double>(rng.below(4)),
                  .beside_bytes = static_cast<int64_t>(rng.below(3) * rng.below(30))};
+      if (rng.below(3) == 0) machine.layer_bytes = elsewhere;
     }
     const double least = least_cost(layers, machines);
     const auto counts = split_layers(layers, machines);
@@ -78,6 +83,21 @@ TEST(LayerSplit, GivesLikeMachinesLikeSharesAndFastOnesMore) {
   EXPECT_EQ(*split_layers(layers, std::vector{slow, slow, slow}), (std::vector<int64_t>{4, 4, 4}));
   EXPECT_EQ(*split_layers(layers, std::vector{slow, fast}), (std::vector<int64_t>{4, 8}));
   EXPECT_EQ(*split_layers(layers, std::vector{fast}), (std::vector<int64_t>{12}));
+}
+
+// As serve/layer_computer.h weighs them: 16 threads of a processor and two GPUs, one of which has a
+// third of the memory.
+TEST(LayerSplit, GivesGpusNearlyAllUntilTheyAreFull) {
+  const std::vector<int64_t> layers(80, int64_t{1} << 30);
+  const std::vector<LayerMachine> machines = {
+      {.name = "processor", .room_bytes = int64_t{200} << 30, .speed = 80e9},
+      {.name = "large GPU", .room_bytes = int64_t{75} << 30, .speed = 3350e9},
+      {.name = "small GPU", .room_bytes = int64_t{22} << 30, .speed = 936e9}};
+  EXPECT_EQ(*split_layers(layers, machines), (std::vector<int64_t>{1, 62, 17}));
+  std::vector<LayerMachine> full = machines;
+  full[1].room_bytes = int64_t{40} << 30;
+  EXPECT_EQ(*split_layers(layers, full), (std::vector<int64_t>{18, 40, 22}));
+  EXPECT_DOUBLE_EQ(cost_of_split({18, 40, 22}, layers, full), least_cost(layers, full));
 }
 
 TEST(LayerSplit, SaysWhatIsMissing) {

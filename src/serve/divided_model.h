@@ -1,10 +1,10 @@
-// A model whose layers are divided among this machine and holders on others: what each gets, and
-// loading it.
+// A model whose layers are divided among this machine and holders on others, or among GPUs: what
+// each gets, and loading it.
 //
-// This machine holds the first layers, the embedding and the head; every holder those behind them,
-// in the order in which they were named (plan/layer_split.h says how many). All caches have the
-// same blocks, so the cache is as large as the fullest machine allows.
-// Threads: one thread.
+// This machine, or its first GPU, holds the first layers, the embedding and the head; every holder
+// those behind them, in the order in which they were named (plan/layer_split.h says how many). All
+// caches have the same blocks, so the cache is as large as the fullest machine allows. Threads: one
+// thread.
 #pragma once
 
 #include <memory>
@@ -14,8 +14,9 @@
 
 #include "base/result.h"
 #include "model/inference.h"
+#include "serve/draft_model_plan.h"
 #include "serve/lasting_layers.h"
-#include "tensor/cpu_device.h"
+#include "tensor/device.h"
 
 namespace jige::serve {
 
@@ -29,6 +30,7 @@ struct DividedOptions {
   // one alone, since no beginnings of prompts are kept with several (plan/serve_scheduler.h).
   int64_t forwards_max = 1;
   double restore_s = 0;  // how long lost layers are asked for (lasting_layers.h)
+  const DraftModelPlan* draft_model = nullptr;  // that is to have room beside this machine's part
 };
 
 struct LayerShare {
@@ -43,10 +45,10 @@ struct DividedModel {
   std::vector<LayerShare> shares;   // this machine's first
 };
 
-// Fails as InferenceModel::load, split_layers and the group's calls do; with kUnsupported on models
-// whose layers share keys, and on adapters; with kInvalidArgument on more layers here than there
-// are.
-Result<DividedModel> load_divided(const std::string& folder, CpuDevice& device,
+// `device` is what the group's options say of it: a GPU or a processor. Fails as
+// InferenceModel::load, split_layers and the group's calls do; with kUnsupported on models whose
+// layers share keys, and on adapters; with kInvalidArgument on more layers here than there are.
+Result<DividedModel> load_divided(const std::string& folder, Device& device,
                                   model::InferenceOptions options,
                                   std::unique_ptr<LayerGroup> group, const DividedOptions& divided);
 

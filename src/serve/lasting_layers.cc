@@ -19,8 +19,9 @@ constexpr double kAttemptPauseMaxS = 2;
 
 LastingLayers::LastingLayers(std::unique_ptr<LayerGroup> group, Options options)
     : options_(std::move(options)), group_(std::move(group)) {
-  JIGE_CHECK(options_.group.holders.size() == options_.ranges.size(), "{} ranges for {} holders",
-             options_.ranges.size(), options_.group.holders.size());
+  const size_t holders = options_.group.local.size() + options_.group.holders.size();
+  JIGE_CHECK(holders == options_.ranges.size(), "{} ranges for {} holders", options_.ranges.size(),
+             holders);
   options_.group.cancelled = &ending_;
 }
 
@@ -60,8 +61,8 @@ Result<LayerGroup*> LastingLayers::group() const {
   return tl::unexpected(gone_ ? *gone_ : *why_);
 }
 
-int64_t LastingLayers::piece_count(int64_t rows) const {
-  return group_ ? group_->piece_count(rows) : 1;
+int64_t LastingLayers::piece_rows(int64_t rows) const {
+  return group_ ? group_->piece_rows(rows) : rows;
 }
 
 Status LastingLayers::start(std::span<const ops::SequenceSpan> sequences, const TensorView& rows) {

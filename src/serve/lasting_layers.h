@@ -47,7 +47,7 @@ class LastingLayers final : public model::LayersBeyond {
   // Why the layers will not come back, once that is so: kUnavailable, or what give_up() was told.
   std::optional<Error> gone() const;
 
-  int64_t piece_count(int64_t rows) const override;
+  int64_t piece_rows(int64_t rows) const override;
   Status start(std::span<const ops::SequenceSpan> sequences, const TensorView& rows) override;
   Status finish(int64_t count) override;
   Status copy_block(int32_t src, int32_t dst) override;

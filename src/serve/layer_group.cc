@@ -16,6 +16,7 @@ constexpr double kHoldS = 3600;  // to load layers from a slow disk
 constexpr double kRowsS = 600;   // to compute a piece; a machine that has gone is noticed earlier
 // A piece with fewer rows would take as long to read weights as to multiply them.
 constexpr int64_t kPieceRowsMin = 64;
+constexpr int64_t kGpuPieceRows = 512;
 constexpr int64_t kPiecesOfMachine = 4;
 
 Error lost_layers(Error error) {
@@ -29,40 +30,52 @@ comm::Deadline LayerGroup::within(double seconds) const {
   return comm::Deadline::after(seconds).unless(options_.cancelled);
 }
 
+Status LayerGroup::add(comm::Socket socket, const std::string& folder, const std::string& digest,
+                       comm::Deadline deadline) {
+  const std::string name = socket.peer();
+  auto link = std::make_unique<Link>();
+  link->socket = std::move(socket);
+  auto text = receive_text(link->socket, LayerMessage::kGreeting, deadline);
+  if (!text) {
+    return with_context(std::move(text.error()), "layers on {} (it serves one program at a time)",
+                        name);
+  }
+  JIGE_TRY(const LayerGreeting greeting, parse_greeting(*text, name));
+  if (greeting.digest != digest) {
+    return fail(Code::kInvalidArgument,
+                "{} holds another model than {}: give `jige layers` there a copy of this folder",
+                name, folder);
+  }
+  const std::string own = options_.gpu ? options_.gpu->kernels : isa_name(active_isa());
+  if (greeting.computer.kernels != own) {
+    log_warn(
+        "{} computes with {}, here it is {}: answers may differ in last bits from those of one "
+        "machine",
+        name, greeting.computer.kernels, own);
+  }
+  holders_.push_back({.name = name, .greeting = greeting});
+  links_.push_back(std::move(link));
+  return {};
+}
+
 Result<std::unique_ptr<LayerGroup>> LayerGroup::connect(const std::string& folder,
                                                         const LayerGroupOptions& options) {
   JIGE_TRY(const std::string digest, formats::folder_digest(folder));
   std::unique_ptr<LayerGroup> group(new LayerGroup(options));
+  for (const auto& holder : options.local) {
+    JIGE_TRY(comm::Socket socket, holder->connect());
+    JIGE_DO(group->add(std::move(socket), folder, digest, group->within(options.connect_s)));
+  }
   for (const comm::Address& address : options.holders) {
-    auto link = std::make_unique<Link>();
     const comm::Deadline deadline = group->within(options.connect_s);
     auto socket = comm::connect_to(address, {}, deadline);
     if (!socket) {
       return with_context(std::move(socket.error()),
                           "layers on {} (is `jige layers` running there?)", address.text());
     }
-    link->socket = std::move(*socket);
-    link->socket.rename(address.text());
-    watch_peer(link->socket);
-    auto text = receive_text(link->socket, LayerMessage::kGreeting, deadline);
-    if (!text) {
-      return with_context(std::move(text.error()), "layers on {} (it serves one program at a time)",
-                          address.text());
-    }
-    JIGE_TRY(const LayerGreeting greeting, parse_greeting(*text, address.text()));
-    if (greeting.digest != digest) {
-      return fail(Code::kInvalidArgument,
-                  "{} holds another model than {}: give `jige layers` there a copy of this folder",
-                  address.text(), folder);
-    }
-    if (greeting.kernels != isa_name(active_isa())) {
-      log_warn(
-          "{} computes with {}, this machine with {}: in bf16 answers may differ from those "
-          "of one machine",
-          address.text(), greeting.kernels, isa_name(active_isa()));
-    }
-    group->holders_.push_back({.name = address.text(), .greeting = greeting});
-    group->links_.push_back(std::move(link));
+    socket->rename(address.text());
+    watch_peer(*socket);
+    JIGE_DO(group->add(std::move(*socket), folder, digest, deadline));
   }
   return group;
 }
@@ -70,6 +83,7 @@ Result<std::unique_ptr<LayerGroup>> LayerGroup::connect(const std::string& folde
 Status LayerGroup::ask(model::InferenceSizes sizes, const std::vector<model::LayerRange>& ranges) {
   JIGE_CHECK(ranges.size() == links_.size(), "{} ranges for {} holders", ranges.size(),
              links_.size());
+  sizes.batch_tokens_max = piece_rows_max(sizes.batch_tokens_max);
   std::vector<std::unique_ptr<Link>> kept;
   std::vector<Holder> holders;
   for (size_t i = 0; i < links_.size(); ++i) {
@@ -205,9 +219,22 @@ void LayerGroup::receive_rows(size_t index) {
   }
 }
 
-int64_t LayerGroup::piece_count(int64_t rows) const {
+int64_t LayerGroup::fixed_piece_rows() const {
+  if (options_.piece_rows > 0) return options_.piece_rows;
+  const auto is_gpu = [](const Holder& holder) { return holder.greeting.computer.is_gpu; };
+  return options_.gpu || std::ranges::any_of(holders_, is_gpu) ? kGpuPieceRows : 0;
+}
+
+int64_t LayerGroup::piece_rows(int64_t rows) const {
+  if (const int64_t fixed = fixed_piece_rows(); fixed > 0) return fixed;
   const int64_t machines = std::ssize(links_) + 1;
-  return std::clamp<int64_t>(rows / kPieceRowsMin, 1, kPiecesOfMachine * machines);
+  const int64_t pieces = std::clamp<int64_t>(rows / kPieceRowsMin, 1, kPiecesOfMachine * machines);
+  return (rows + pieces - 1) / pieces;
+}
+
+int64_t LayerGroup::piece_rows_max(int64_t rows) const {
+  const int64_t fixed = fixed_piece_rows();
+  return fixed > 0 ? std::min(fixed, rows) : rows;
 }
 
 Status LayerGroup::start(std::span<const ops::SequenceSpan> sequences, const TensorView& rows) {

@@ -1,5 +1,6 @@
-// LayerGroup: the layers of a model that holders on other machines compute (layer_holder.h), until
-// one of them is lost (lasting_layers.h makes another group then).
+// LayerGroup: the layers of a model that holders on other machines compute (layer_holder.h), or on
+// other GPUs of this one (local_holder.h), until one of them is lost (lasting_layers.h makes
+// another group then).
 //
 //   JIGE_TRY(auto group, LayerGroup::connect(folder, {.holders = addresses}));
 //   JIGE_TRY(auto divided, load_divided(folder, device, options, std::move(group), …));
@@ -23,11 +24,18 @@
 #include "base/result.h"
 #include "comm/socket.h"
 #include "serve/layer_messages.h"
+#include "serve/local_holder.h"
 
 namespace jige::serve {
 
 struct LayerGroupOptions {
-  std::vector<comm::Address> holders;  // in the order of the layers they get
+  // In the order of the layers they get; those of this process first.
+  std::vector<std::shared_ptr<LocalHolder>> local = {};
+  std::vector<comm::Address> holders = {};
+  std::optional<LayerComputer> gpu = {};  // that computes here; none: the processor does
+  // Rows of a piece; 0: of GPUs 512, where fewer would take as long to read weights as to multiply
+  // them, of processors alone 64 at least.
+  int64_t piece_rows = 0;
   double connect_s = 10;
   const std::atomic<bool>* cancelled = nullptr;  // ends the waiting for holders; may be null
 };
@@ -35,12 +43,12 @@ struct LayerGroupOptions {
 class LayerGroup {
  public:
   struct Holder {
-    std::string name;  // its address
+    std::string name;  // its address, or "cuda:1"
     LayerGreeting greeting;
   };
 
-  // Fails with kUnavailable where one does not answer, kInvalidArgument where its folder is not the
-  // same as this one.
+  // Warns where kernels differ. Fails with kUnavailable where one does not answer, kInvalidArgument
+  // where its folder is not the same as this one.
   static Result<std::unique_ptr<LayerGroup>> connect(const std::string& folder,
                                                      const LayerGroupOptions& options);
   ~LayerGroup();
@@ -60,7 +68,9 @@ class LayerGroup {
   std::optional<Error> error() const;
 
   // As those of model::LayersBeyond.
-  int64_t piece_count(int64_t rows) const;
+  int64_t piece_rows(int64_t rows) const;
+  // The most that a piece has of a forward of up to so many rows.
+  int64_t piece_rows_max(int64_t rows) const;
   Status start(std::span<const ops::SequenceSpan> sequences, const TensorView& rows);
   Status finish(int64_t count);
   Status copy_block(int32_t src, int32_t dst);
@@ -82,6 +92,11 @@ class LayerGroup {
   };
 
   explicit LayerGroup(const LayerGroupOptions& options) : options_(options) {}
+  // Greets who is at the other end of a connection.
+  Status add(comm::Socket socket, const std::string& folder, const std::string& digest,
+             comm::Deadline deadline);
+  // Of every forward; 0: it depends on how many rows that has.
+  int64_t fixed_piece_rows() const;
   void start_threads();
   void send_words(size_t index);
   void receive_rows(size_t index);

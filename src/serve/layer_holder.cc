@@ -2,9 +2,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/cpu.h"
+#include "base/check.h"
 #include "base/json.h"
 #include "formats/folder_digest.h"
+#include "tensor/cpu_device.h"
 
 namespace jige::serve {
 namespace {
@@ -14,46 +15,58 @@ constexpr double kFarewellS = 2;  // to tell somebody of an error
 constexpr double kForEverS = 1e9;
 constexpr double kAcceptS = 3600;
 
+LayerComputer computer_of(Device& device, const LayerHolderOptions& options) {
+  JIGE_CHECK(options.gpu.has_value() == (device.kind() == DeviceKind::kCuda),
+             "{} holds layers as another kind of device", device.name());
+  if (options.gpu) return *options.gpu;
+  return processor_as_computer(dynamic_cast<CpuDevice&>(device).team().size());
+}
+
 }  // namespace
 
-LayerHolder::LayerHolder(CpuDevice& device, const LayerHolderOptions& options,
-                         LayerGreeting greeting, comm::Listener listener)
-    : device_(device),
-      options_(options),
-      greeting_(std::move(greeting)),
-      listener_(std::move(listener)) {}
+LayerHolder::LayerHolder(Device& device, const LayerHolderOptions& options, LayerGreeting greeting)
+    : device_(device), options_(options), greeting_(std::move(greeting)) {}
 
-Result<std::unique_ptr<LayerHolder>> LayerHolder::listen(CpuDevice& device,
+Result<std::unique_ptr<LayerHolder>> LayerHolder::create(Device& device,
                                                          const LayerHolderOptions& options) {
-  LayerGreeting greeting{.memory_bytes = options.memory_bytes,
-                         .threads = device.team().size(),
-                         .kernels = isa_name(active_isa())};
+  LayerGreeting greeting{
+      .digest = {}, .memory_bytes = options.memory_bytes, .computer = computer_of(device, options)};
   JIGE_TRY(greeting.digest, formats::folder_digest(options.folder));
-  JIGE_TRY(comm::Listener listener, comm::Listener::open(options.listen));
-  return std::unique_ptr<LayerHolder>(
-      new LayerHolder(device, options, std::move(greeting), std::move(listener)));
+  return std::unique_ptr<LayerHolder>(new LayerHolder(device, options, std::move(greeting)));
+}
+
+Result<std::unique_ptr<LayerHolder>> LayerHolder::listen(Device& device,
+                                                         const LayerHolderOptions& options) {
+  JIGE_TRY(auto holder, create(device, options));
+  JIGE_TRY(holder->listener_, comm::Listener::open(options.listen));
+  return holder;
 }
 
 Status LayerHolder::serve(const std::atomic<bool>& cancelled,
                           const std::function<void(const Event&)>& on_event) {
   while (!cancelled) {
-    auto socket = listener_.accept({}, comm::Deadline::after(kAcceptS).unless(&cancelled));
+    auto socket = listener_->accept({}, comm::Deadline::after(kAcceptS).unless(&cancelled));
     if (cancelled) break;
     if (!socket) {
       if (socket.error().code == Code::kUnavailable) continue;  // nobody came
       return tl::unexpected(std::move(socket.error()));
     }
     watch_peer(*socket);
-    Event end{.kind = Event::Kind::kReleased, .peer = socket->peer()};
-    if (const Status ended = converse(*socket, cancelled, on_event, &end); !ended) {
-      // Who has gone hears nothing of it.
-      (void)send_text(*socket, LayerMessage::kError, error_text(ended.error()),
-                      comm::Deadline::after(kFarewellS));
-      end.reason = ended.error().message;
-    }
-    if (end.layer_end > end.layer_begin || !end.reason.empty()) on_event(end);
+    serve_one(*socket, cancelled, on_event);
   }
   return {};
+}
+
+void LayerHolder::serve_one(comm::Socket& socket, const std::atomic<bool>& cancelled,
+                            const std::function<void(const Event&)>& on_event) {
+  Event end{.kind = Event::Kind::kReleased, .peer = socket.peer()};
+  if (const Status ended = converse(socket, cancelled, on_event, &end); !ended) {
+    // Who has gone hears nothing of it.
+    (void)send_text(socket, LayerMessage::kError, error_text(ended.error()),
+                    comm::Deadline::after(kFarewellS));
+    end.reason = ended.error().message;
+  }
+  if (end.layer_end > end.layer_begin || !end.reason.empty()) on_event(end);
 }
 
 Result<std::unique_ptr<model::InferenceModel>> LayerHolder::hold(const std::string& text,
@@ -114,16 +127,14 @@ Status LayerHolder::answer_rows(comm::Socket& socket, model::InferenceModel& lay
   JIGE_DO(read_sequences(
       bytes, sizes.batch_tokens_max, sizes.context_max, columns * 4, socket.peer(),
       [&](std::span<std::byte> part) { return socket.recv_all(part, deadline); }, &sequences_));
-  rows_.resize(static_cast<size_t>(sequences_.row_count * columns));
-  JIGE_DO(socket.recv_all(std::as_writable_bytes(std::span(rows_)), deadline));
-  JIGE_TRY(const TensorView done,
-           layers.run_layers(
-               sequences_.sequences,
-               TensorView::of(rows_.data(), DType::kF32, Shape{sequences_.row_count, columns})));
+  const TensorView rows = layers.layer_rows(sequences_.row_count);
+  const auto count = static_cast<size_t>(rows.count());
+  JIGE_DO(socket.recv_all(std::as_writable_bytes(std::span(rows.as<float>(), count)), deadline));
+  JIGE_TRY(const TensorView done, layers.run_layers(sequences_.sequences, rows));
   end->rows += sequences_.row_count;
   if (options_.before_answer) options_.before_answer();
-  JIGE_DO(socket.send_all(layer_header(LayerMessage::kDone, std::ssize(rows_) * 4), deadline));
-  return socket.send_all(std::as_bytes(std::span(done.as<float>(), rows_.size())), deadline);
+  JIGE_DO(socket.send_all(layer_header(LayerMessage::kDone, done.count() * 4), deadline));
+  return socket.send_all(std::as_bytes(std::span(done.as<float>(), count)), deadline);
 }
 
 }  // namespace jige::serve

@@ -4,6 +4,7 @@
 //   JIGE_TRY(const auto holder, LayerHolder::listen(device, {.folder = …, .listen = …}));
 //   holder->serve(cancelled, on_event)             // until the flag is set
 //
+// The device is a processor or a GPU: of the latter, rows come into pinned memory of the host.
 // One program is served at a time; when it goes, its layers are given back and the next one may
 // come. Whoever reaches the address may use it, and nothing is encrypted: it is for networks one
 // trusts. Nothing that arrives can take more memory than was agreed on.
@@ -13,19 +14,21 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/result.h"
 #include "comm/socket.h"
 #include "model/inference.h"
 #include "serve/layer_messages.h"
-#include "tensor/cpu_device.h"
+#include "tensor/device.h"
 
 namespace jige::serve {
 
 struct LayerHolderOptions {
-  std::string folder;  // of the model
-  comm::Address listen;
+  std::string folder;                   // of the model
+  comm::Address listen;                 // of who listens
+  std::optional<LayerComputer> gpu;     // that the device is; none: it is a processor
   int64_t memory_bytes = 0;             // for layers, their caches and buffers
   std::function<void()> before_answer;  // to rows; for tests that hold it up; may be empty
 };
@@ -42,17 +45,23 @@ class LayerHolder {
   };
 
   // Fails as folder_digest and Listener::open do.
-  static Result<std::unique_ptr<LayerHolder>> listen(CpuDevice& device,
+  static Result<std::unique_ptr<LayerHolder>> listen(Device& device,
+                                                     const LayerHolderOptions& options);
+  // One that does not listen. Fails as folder_digest does.
+  static Result<std::unique_ptr<LayerHolder>> create(Device& device,
                                                      const LayerHolderOptions& options);
 
-  const comm::Address& address() const { return listener_.address(); }
-  // Fails where it cannot listen any more.
+  // REQUIRES: it listens.
+  const comm::Address& address() const { return listener_->address(); }
+  // Fails where it cannot listen any more. REQUIRES: it listens.
   Status serve(const std::atomic<bool>& cancelled,
                const std::function<void(const Event&)>& on_event);
+  // One program, until it goes, fails, or the flag is set.
+  void serve_one(comm::Socket& socket, const std::atomic<bool>& cancelled,
+                 const std::function<void(const Event&)>& on_event);
 
  private:
-  LayerHolder(CpuDevice& device, const LayerHolderOptions& options, LayerGreeting greeting,
-              comm::Listener listener);
+  LayerHolder(Device& device, const LayerHolderOptions& options, LayerGreeting greeting);
   // Loads what is asked for.
   Result<std::unique_ptr<model::InferenceModel>> hold(const std::string& text,
                                                       const std::string& peer) const;
@@ -62,12 +71,11 @@ class LayerHolder {
   Status answer_rows(comm::Socket& socket, model::InferenceModel& layers, int64_t bytes,
                      comm::Deadline deadline, Event* end);
 
-  CpuDevice& device_;
+  Device& device_;
   const LayerHolderOptions options_;
   const LayerGreeting greeting_;
-  comm::Listener listener_;
+  std::optional<comm::Listener> listener_;
   SentSequences sequences_;
-  std::vector<float> rows_;
 };
 
 }  // namespace jige::serve

@@ -15,9 +15,10 @@ namespace {
 
 constexpr uint32_t kMagic = 0x594c474a;  // "JGLY"
 constexpr std::string_view kFormat = "jige.layers";
-constexpr int64_t kVersion = 1;
+constexpr int64_t kVersion = 2;
 constexpr int64_t kLayerBytesMax = int64_t{1} << 40;
 constexpr int64_t kNumbersOfSequence = 4;
+constexpr int64_t kBytesPerSMax = int64_t{1} << 60;
 
 template <typename T>
 void put(std::vector<std::byte>& bytes, const T& value) {
@@ -77,8 +78,9 @@ std::string greeting_text(const LayerGreeting& greeting) {
                     {"version", kVersion},
                     {"digest", greeting.digest},
                     {"memory_bytes", greeting.memory_bytes},
-                    {"threads", greeting.threads},
-                    {"kernels", greeting.kernels}});
+                    {"gpu", greeting.computer.is_gpu},
+                    {"bytes_per_s", greeting.computer.bytes_per_s},
+                    {"kernels", greeting.computer.kernels}});
 }
 
 Result<LayerGreeting> parse_greeting(std::string_view text, const std::string& peer) {
@@ -93,9 +95,11 @@ Result<LayerGreeting> parse_greeting(std::string_view text, const std::string& p
   LayerGreeting greeting;
   JIGE_TRY(greeting.digest, get_string(json, "digest", peer));
   JIGE_TRY(greeting.memory_bytes, get_amount(json, "memory_bytes", INT64_MAX, peer));
-  JIGE_TRY(greeting.threads, get_amount(json, "threads", 1 << 20, peer));
-  JIGE_TRY(greeting.kernels, get_string(json, "kernels", peer));
-  if (greeting.threads == 0) return broken(peer, "0 as \"threads\"");
+  LayerComputer& computer = greeting.computer;
+  JIGE_TRY(computer.is_gpu, get_bool_or(json, "gpu", false, peer));
+  JIGE_TRY(computer.bytes_per_s, get_amount(json, "bytes_per_s", kBytesPerSMax, peer));
+  JIGE_TRY(computer.kernels, get_string(json, "kernels", peer));
+  if (computer.bytes_per_s == 0) return broken(peer, "0 as \"bytes_per_s\"");
   return greeting;
 }
 

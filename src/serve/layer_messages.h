@@ -1,7 +1,7 @@
 // Messages between a program that runs a model and others that hold some of its layers.
 //
 // A header of 16 bytes, { u32 "JGLY", u32 kind, u64 bytes behind it }, little-endian, and
-//   greeting  holder     JSON: format, version, digest of the folder, memory, threads, kernels
+//   greeting  holder     JSON: format, version, digest of the folder, memory, what computes
 //   hold      to it      JSON: which layers, in what types, for how many tokens
 //   held      holder     JSON: bytes that are taken
 //   rows      to it      u32 sequences, u32 rows; of each sequence { i32 rows, context, state,
@@ -21,6 +21,7 @@
 #include "base/result.h"
 #include "comm/socket.h"
 #include "model/inference.h"
+#include "serve/layer_computer.h"
 
 namespace jige::serve {
 
@@ -40,8 +41,7 @@ Result<LayerHeader> read_layer_header(std::span<const std::byte> bytes, const st
 struct LayerGreeting {
   std::string digest;        // formats::folder_digest
   int64_t memory_bytes = 0;  // for layers and buffers
-  int64_t threads = 0;
-  std::string kernels;  // isa_name
+  LayerComputer computer;
 };
 std::string greeting_text(const LayerGreeting& greeting);
 // Fails with kCorrupt, and kUnsupported on another version.

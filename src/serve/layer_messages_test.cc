@@ -93,10 +93,19 @@ TEST(LayerMessages, DamagedSequencesAreRefusedOrHarmless) {
 TEST(LayerMessages, TextsThatContradictThemselvesAreRefused) {
   EXPECT_FALSE(parse_greeting("{}", "p"));
   EXPECT_FALSE(parse_greeting("no json", "p"));
-  EXPECT_EQ(parse_greeting(R"({"format":"jige.layers","version":2})", "p").error().code,
+  EXPECT_EQ(parse_greeting(R"({"format":"jige.layers","version":1})", "p").error().code,
             Code::kUnsupported);
-  const LayerGreeting sent{.digest = "d", .memory_bytes = 5, .threads = 2, .kernels = "avx2"};
-  EXPECT_EQ(value_of(parse_greeting(greeting_text(sent), "p")).memory_bytes, 5);
+  LayerGreeting sent{
+      .digest = "d",
+      .memory_bytes = 5,
+      .computer = {.kernels = "NVIDIA L4", .bytes_per_s = 300'000'000'000, .is_gpu = true}};
+  const LayerGreeting read = value_of(parse_greeting(greeting_text(sent), "p"));
+  EXPECT_EQ(read.memory_bytes, 5);
+  EXPECT_EQ(read.computer.kernels, "NVIDIA L4");
+  EXPECT_EQ(read.computer.bytes_per_s, 300'000'000'000);
+  EXPECT_TRUE(read.computer.is_gpu);
+  sent.computer.bytes_per_s = 0;
+  EXPECT_FALSE(parse_greeting(greeting_text(sent), "p"));
   for (const char* text :
        {"{}", R"({"layers":[1]})", R"({"layers":[1,"2"]})", R"({"layers":[0,1],"compute":"i8"})"}) {
     EXPECT_FALSE(parse_hold(text, "p")) << text;
@@ -201,7 +210,7 @@ TEST(LayerMessages, AHolderOutlivesWhateverIsSaidToIt) {
 
 TEST(LayerMessages, DamagedTextsAreRefusedOrWithinTheirRanges) {
   const std::string greeting =
-      greeting_text({.digest = "d", .memory_bytes = 5, .threads = 2, .kernels = "avx2"});
+      greeting_text({.digest = "d", .memory_bytes = 5, .computer = processor_as_computer(2)});
   model::InferenceSizes sizes{.compute = DType::kBF16, .kv_dtype = DType::kI8, .context_max = 64};
   sizes.layers = {.begin = 2, .end = 5, .ends = false};
   const std::string hold = hold_text(sizes), error = error_text({Code::kExhausted, "full"});
@@ -211,7 +220,7 @@ TEST(LayerMessages, DamagedTextsAreRefusedOrWithinTheirRanges) {
     if (const auto greeted = parse_greeting(mutator.mutate(greeting), "p")) {
       ++read;
       ASSERT_GE(greeted->memory_bytes, 0) << seed;
-      ASSERT_GE(greeted->threads, 1) << seed;
+      ASSERT_GE(greeted->computer.bytes_per_s, 1) << seed;
     }
     if (const auto held = parse_hold(mutator.mutate(hold), "p")) {
       ++read;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "serve/layer_holder.h"
+#include "tensor/cpu_device.h"
 
 namespace jige::serve::testing {
 

@@ -21,6 +21,7 @@ struct CudaDeviceInfo {
   int compute_major = 0;
   int compute_minor = 0;
   int64_t memory_bytes = 0;
+  int64_t memory_bytes_per_s = 0;  // by the clock and the width of its memory; 0: it does not say
 };
 
 // What kernels need of a stream besides (kernels/cuda).

@@ -50,6 +50,16 @@ class CudaDevice final : public Device {
   std::string name_;
 };
 
+// Bytes that the memory of a GPU gives in a second: both edges of its clock, over all of its width.
+int64_t memory_bytes_per_s(int index) {
+  int clock_khz = 0;
+  int width_bits = 0;
+  JIGE_CUDA_CHECK(cudaDeviceGetAttribute(&clock_khz, cudaDevAttrMemoryClockRate, index));
+  JIGE_CUDA_CHECK(cudaDeviceGetAttribute(&width_bits, cudaDevAttrGlobalMemoryBusWidth, index));
+  constexpr int64_t kEdges = 2;
+  return kEdges * clock_khz * 1000 * width_bits / 8;
+}
+
 Status check_index(int index) {
   JIGE_TRY(const auto infos, list_cuda_devices());
   if (0 <= index && index < static_cast<int>(infos.size())) return {};
@@ -72,7 +82,7 @@ Result<std::vector<CudaDeviceInfo>> list_cuda_devices() {
     cudaDeviceProp properties{};
     JIGE_CUDA_CHECK(cudaGetDeviceProperties(&properties, index));
     infos.push_back({index, properties.name, properties.major, properties.minor,
-                     static_cast<int64_t>(properties.totalGlobalMem)});
+                     static_cast<int64_t>(properties.totalGlobalMem), memory_bytes_per_s(index)});
   }
   return infos;
 }

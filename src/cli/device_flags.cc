@@ -9,7 +9,6 @@
 #include "cli/gpu_list.h"
 #include "ops/linear_cuda.h"
 #include "tensor/arena.h"
-#include "tensor/cuda_device.h"
 #include "train/process_memory.h"
 
 namespace jige::cli {
@@ -31,6 +30,11 @@ IntRange thread_range(int64_t min) {
                                 processor_count() == 1 ? "" : "s")};
 }
 
+std::optional<serve::LayerComputer> ComputeDevices::gpu_as_computer() const {
+  if (!gpu_info) return {};
+  return serve::gpu_as_computer(*gpu_info);
+}
+
 void DeviceFlags::declare(Flags& flags, bool several) {
   flags.section("Machine");
   flags.text("--device NAME", device,
@@ -44,27 +48,48 @@ void DeviceFlags::declare(Flags& flags, bool several) {
               "work begins");
 }
 
-Result<std::optional<int>> DeviceFlags::gpu_index() const {
+Result<std::vector<int>> DeviceFlags::gpu_indices() const {
+  if (may_be_several) return named_gpus(device);
   JIGE_TRY(const GpuList list, parse_gpu_list(device));
-  if (list.all || list.indices.size() > 1) {
-    return fail(Code::kInvalidArgument,
-                "--device {} names several GPUs, and this computes on one; name it as cuda:N",
-                device);
-  }
-  return list.indices.empty() ? std::optional<int>() : list.indices.front();
+  if (!list.all && list.indices.size() <= 1) return list.indices;
+  return fail(Code::kInvalidArgument,
+              "--device {} names several GPUs, and this computes on one; name it as cuda:N",
+              device);
+}
+
+Result<std::optional<int>> DeviceFlags::gpu_index() const {
+  JIGE_TRY(const std::vector<int> gpus, gpu_indices());
+  return gpus.empty() ? std::optional<int>() : gpus.front();
+}
+
+bool DeviceFlags::names_several() const {
+  const auto gpus = gpu_indices();
+  return gpus && gpus->size() > 1;
 }
 
 Result<ComputeDevices> DeviceFlags::make() const {
   ComputeDevices devices;
   devices.host =
       std::make_unique<CpuDevice>(CpuDeviceOptions{.thread_count = static_cast<int>(threads)});
-  JIGE_TRY(const std::optional<int> index, gpu_index());
-  if (!index) return devices;
-  auto gpu = make_cuda_device(*index);
-  if (!gpu) return with_context(std::move(gpu.error()), "--device {}", device);
-  devices.gpu = std::move(*gpu);
-  const Status ready = ops::cuda_matmul_ready();
-  if (!ready) return with_context(Error(ready.error()), "--device {}", device);
+  JIGE_TRY(const std::vector<int> gpus, gpu_indices());
+  if (gpus.empty()) return devices;
+  const auto make_gpus = [&]() -> Status {
+    JIGE_TRY(const auto infos, list_cuda_devices());
+    for (const int index : gpus) {
+      JIGE_TRY(auto gpu, make_cuda_device(index));
+      const CudaDeviceInfo& info = infos.at(static_cast<size_t>(index));
+      if (!devices.gpu) {
+        devices.gpu = std::move(gpu);
+        devices.gpu_info = info;
+      } else {
+        devices.others.push_back({fmt::format("cuda:{}", index), std::move(gpu), info});
+      }
+    }
+    return ops::cuda_matmul_ready();
+  };
+  if (Status made = make_gpus(); !made) {
+    return with_context(std::move(made.error()), "--device {}", device);
+  }
   return devices;
 }
 

@@ -13,7 +13,9 @@
 #include "base/result.h"
 #include "cli/flags.h"
 #include "ops/linear.h"
+#include "serve/layer_computer.h"
 #include "tensor/cpu_device.h"
+#include "tensor/cuda_device.h"
 #include "tensor/dtype.h"
 
 namespace jige::cli {
@@ -24,33 +26,50 @@ int64_t threads_max();
 // The range of a flag for threads.
 IntRange thread_range(int64_t min);
 
+// A GPU that is named behind the first.
+struct OtherGpu {
+  std::string name;  // "cuda:1"
+  std::unique_ptr<Device> device;
+  CudaDeviceInfo info;
+};
+
 // What a command computes on. The host's threads read, decode and draw tokens in either case.
 struct ComputeDevices {
   std::unique_ptr<CpuDevice> host;
-  std::unique_ptr<Device> gpu;  // null: the host computes
+  std::unique_ptr<Device> gpu;             // null: the host computes
+  std::optional<CudaDeviceInfo> gpu_info;  // of it
+  std::vector<OtherGpu> others;            // where a model is divided among GPUs
 
   bool on_gpu() const { return gpu != nullptr; }
   Device& compute() const { return gpu ? *gpu : static_cast<Device&>(*host); }
   ThreadTeam& team() const { return host->team(); }
+  // The GPU as who divides layers sees it; none: the host computes.
+  std::optional<serve::LayerComputer> gpu_as_computer() const;
 };
 
 struct DeviceFlags {
   int64_t threads = 0;             // 0: as many as the process may use
   int64_t memory_limit_bytes = 0;  // 0: none
   std::string device = "cpu";
+  bool may_be_several = false;  // GPUs; of a command that divides a model among them
 
   // With `several`, --device may name more than one GPU, which the command then asks named_gpus()
-  // for (gpu_list.h).
+  // for (gpu_list.h), or divides a model among (may_be_several).
   void declare(Flags& flags, bool several = false);
-  // The number of the GPU that is named; none: the CPU. Fails with kInvalidArgument.
+  // The numbers of the GPUs that are named, in their order; none: the CPU. Fails with
+  // kInvalidArgument, also on several where these may not be, and as named_gpus().
+  Result<std::vector<int>> gpu_indices() const;
+  // The first of them. Fails as gpu_indices().
   Result<std::optional<int>> gpu_index() const;
-  // What computes. REQUIRES: gpu_index() does not fail.
+  // Whether a model is to be divided among several. REQUIRES: gpu_indices() does not fail.
+  bool names_several() const;
+  // What computes. REQUIRES: gpu_indices() does not fail.
   DeviceKind kind() const { return device == "cpu" ? DeviceKind::kCpu : DeviceKind::kCuda; }
-  // Fails as gpu_index() and, where a GPU is named, as make_cuda_device() and
+  // Fails as gpu_indices() and, where GPUs are named, as make_cuda_device() and
   // ops::cuda_matmul_ready().
   Result<ComputeDevices> make() const;
-  // Memory that may be taken: the limit, else that of the device that is not in use. Fails as
-  // gpu_index() and cuda_free_bytes().
+  // Memory that may be taken: the limit, else that of the device, or the first GPU, that is not in
+  // use. Fails as gpu_indices() and cuda_free_bytes().
   Result<int64_t> memory_bytes() const;
   // The cap of an arena.
   int64_t arena_bytes_max() const;

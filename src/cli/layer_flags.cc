@@ -20,6 +20,11 @@ tl::unexpected<Error> refuse_on_cpu(std::string_view flag) {
 
 }  // namespace
 
+int64_t without_kernels(int64_t free_bytes) {
+  constexpr int64_t kShareBesides = 16;
+  return free_bytes - free_bytes / kShareBesides;
+}
+
 void LayerFlags::declare(Flags& flags) {
   flags.bytes(
       "--device-memory SIZE", device_memory_bytes,
@@ -31,7 +36,6 @@ void LayerFlags::declare(Flags& flags) {
 }
 
 Result<serve::LayerBudget> LayerFlags::budget(const DeviceFlags& device) const {
-  constexpr int64_t kShareBesides = 16;
   serve::LayerBudget budget;
   JIGE_TRY(const std::optional<int> gpu, device.gpu_index());
   if (!gpu) {
@@ -45,7 +49,7 @@ Result<serve::LayerBudget> LayerFlags::budget(const DeviceFlags& device) const {
     budget.device_bytes = device_memory_bytes;
   } else if (device.memory_limit_bytes == 0) {
     JIGE_TRY(const int64_t free_bytes, cuda_free_bytes(*gpu));
-    budget.device_bytes = free_bytes - free_bytes / kShareBesides;
+    budget.device_bytes = without_kernels(free_bytes);
   }
   return budget;
 }

@@ -22,12 +22,16 @@ struct LayerFlags {
   std::optional<int64_t> resident_layers;
 
   void declare(Flags& flags);
-  // Of what the device has: --device-memory, else what is free there now less a sixteenth, for what
-  // kernels take besides; with --memory-limit alone, which refuses what does not fit, no layer
+  // Of what the device has: --device-memory, else what without_kernels() leaves of what is free
+  // there now; with --memory-limit alone, which refuses what does not fit, no layer
   // streams by itself. Fails with kInvalidArgument where a flag is given for a CPU, and as
   // cuda_free_bytes().
   Result<serve::LayerBudget> budget(const DeviceFlags& device) const;
 };
+
+// What a model may take of so many free bytes of a GPU: less a sixteenth, for what kernels take
+// besides.
+int64_t without_kernels(int64_t free_bytes);
 
 // "24 of 32 layers on the GPU, 8 stream from memory: at least 13.1 ms an iteration at 24.8 GB/s";
 // empty where all are there.

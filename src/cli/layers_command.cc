@@ -21,7 +21,8 @@ class LayersCommand final : public Command {
  public:
   void declare(Flags& flags) override {
     flags.about(
-        "Lends this machine's memory and processor to a model that is too large for one machine: "
+        "Lends this machine's memory and processor, or a GPU, to a model that is too large for "
+        "one machine: "
         "holds some of its layers, and computes them for `jige serve`, generate, chat, score or "
         "embed with --layers-on on another machine, which says which ones. A copy of the model "
         "folder must be here. It serves one program at a time, and the next when that one has "
@@ -33,14 +34,18 @@ class LayersCommand final : public Command {
                            "for all; port {} unless given, 0 for a free one",
                            kLayersPort));
     flags.section("Machine");
+    flags.text("--device NAME", device_.device,
+               "what holds the layers and computes them: cpu, cuda (the first NVIDIA GPU) or "
+               "cuda:N (GPU N); a machine with several runs this once for each, on other ports");
     flags.integer("--threads N", device_.threads, thread_range(0),
                   "threads, 8 for each processor at most; 0: as many as the process may use");
     flags.bytes("--memory-limit SIZE", device_.memory_limit_bytes,
-                "memory for layers, their caches and buffers at most; three quarters of what is "
-                "free unless given");
+                "memory for layers, their caches and buffers at most; unless given, three "
+                "quarters of what is free, of a GPU all but a sixteenth");
     output_.declare(flags, "one JSON line when it listens, and when layers are taken and released");
     flags.example("jige layers models/llama-3.1-70b --listen 10.0.0.2");
     flags.example("jige layers models/llama-3.1-70b --listen 10.0.0.3 --memory-limit 48GiB");
+    flags.example("jige layers models/llama-3.1-70b --listen 10.0.0.4 --device cuda:1");
     flags.example("jige serve models/llama-3.1-70b --layers-on 10.0.0.2,10.0.0.3");
   }
 
@@ -50,12 +55,14 @@ class LayersCommand final : public Command {
     const InterruptScope interrupts;
     JIGE_TRY(const std::string folder, find_model_folder(folder_));
     JIGE_TRY(const comm::Address listen, parse_layers_address(listen_, "--listen"));
-    JIGE_TRY(const int64_t memory_bytes, layers_memory_bytes(device_));
+    JIGE_TRY(const std::optional<int> gpu, device_.gpu_index());
+    JIGE_TRY(const int64_t memory_bytes, layers_memory_bytes(device_, gpu));
     JIGE_TRY(const ComputeDevices devices, device_.make());
-    JIGE_TRY(
-        const auto holder,
-        serve::LayerHolder::listen(
-            *devices.host, {.folder = folder, .listen = listen, .memory_bytes = memory_bytes}));
+    JIGE_TRY(const auto holder,
+             serve::LayerHolder::listen(devices.compute(), {.folder = folder,
+                                                            .listen = listen,
+                                                            .gpu = devices.gpu_as_computer(),
+                                                            .memory_bytes = memory_bytes}));
     const std::string address = holder->address().text();
     if (output_.json) {
       print_json({{"event", "listening"}, {"address", address}, {"memory_bytes", memory_bytes}});

@@ -1,5 +1,5 @@
-// --layers-on: other machines that hold layers of a model (`jige layers`), for commands that run
-// one.
+// Who holds layers of a model besides what computes here, for commands that run one: other machines
+// (`jige layers`, --layers-on), and the GPUs that --device names behind the first.
 //
 // Threads: one thread.
 #pragma once
@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "cli/device_flags.h"
+#include "cli/layer_flags.h"
 #include "comm/socket.h"
 #include "serve/divided_model.h"
 
@@ -28,20 +29,33 @@ struct LayersOnFlags {
 
   void declare(Flags& flags);
   void declare_wait(Flags& flags);
-  bool given() const { return !machines.empty(); }
-  // Fails with kInvalidArgument on flags that contradict one another.
-  Status check() const;
+  // Whether a model is to be divided.
+  bool divide(const DeviceFlags& device) const {
+    return !machines.empty() || device.names_several();
+  }
+  // Fails with kInvalidArgument on flags that contradict one another, and as gpu_indices().
+  Status check(const DeviceFlags& device) const;
   // How long lost machines are asked again.
   double restore_s() const;
+  // Rows of a forward of who reads prompts alone, and not many answers at once: where GPUs share a
+  // model, a piece for each that has layers, so that all compute at once.
+  int64_t batch_tokens(const DeviceFlags& device, int64_t usual) const;
   // Connects, divides and loads, and says who holds what; `divided` says what the flags do not.
-  // Fails as load_divided does, and with kUnsupported on a GPU. REQUIRES: given().
-  Result<serve::DividedModel> load(const std::string& folder, const ComputeDevices& devices,
-                                   const DeviceFlags& device,
+  // Takes the other GPUs. Fails as load_divided does, and with kUnsupported where layers are to
+  // stream. REQUIRES: divide().
+  Result<serve::DividedModel> load(const std::string& folder, ComputeDevices& devices,
+                                   const DeviceFlags& device, const LayerFlags& layers,
                                    const model::InferenceOptions& options,
                                    serve::DividedOptions divided) const;
+
+ private:
+  // The other GPUs and machines.
+  Result<serve::LayerGroupOptions> group(const std::string& folder, ComputeDevices& devices,
+                                         const DeviceFlags& device, const LayerFlags& layers) const;
 };
 
-// What layers and caches may take of this machine: the limit, else three quarters of what is free.
-Result<int64_t> layers_memory_bytes(const DeviceFlags& device);
+// What layers and caches may take of this machine, or of a GPU: the limit, else three quarters of
+// what is free, of a GPU all but a sixteenth. Fails as cuda_free_bytes().
+Result<int64_t> layers_memory_bytes(const DeviceFlags& device, std::optional<int> gpu);
 
 }  // namespace jige::cli

@@ -36,7 +36,7 @@ void ModelFlags::declare_adapter(Flags& flags) {
 }
 
 void ModelFlags::declare(Flags& flags) {
-  device.declare(flags);
+  device.declare(flags, true);
   layers.declare(flags);
   layers_on.declare(flags);
   flags.integer("--context N", context, {.min = 0, .max = int64_t{1} << 31},
@@ -61,7 +61,10 @@ Result<LoadedModel> ModelFlags::load(const ModelUse& use) const {
     JIGE_TRY(draft, use.speculation->plan_draft_model(found, tokenizer, {.context_max = context}));
   }
   JIGE_TRY(ComputeDevices made, device.make());
+  JIGE_DO(layers_on.check(device));
   JIGE_TRY(serve::LayerBudget budget, layers.budget(device));
+  const bool divided = layers_on.divide(device);
+  if (divided) budget = {};  // others have room, too
   budget.draft_model = draft ? &*draft : nullptr;
   JIGE_TRY(const std::optional<DType> compute, read_compute_dtype(dtype));
   model::InferenceOptions options{.compute = compute,
@@ -72,6 +75,7 @@ Result<LoadedModel> ModelFlags::load(const ModelUse& use) const {
                                   .embeds = use.embeds,
                                   .adapters = std::move(adapters),
                                   .memory_bytes_max = device.arena_bytes_max()};
+  options.batch_tokens_max = layers_on.batch_tokens(device, options.batch_tokens_max);
   // A row for the last token and for every token of a draft.
   options.logit_rows_max = std::max<int64_t>(options.logit_rows_max, 1 + use.draft_tokens);
   if (use.embeds) options.logit_rows_max = std::max(options.logit_rows_max, kEmbeddingRows);
@@ -79,10 +83,10 @@ Result<LoadedModel> ModelFlags::load(const ModelUse& use) const {
     JIGE_TRY(options, serve::options_for_scores(found, options, made.compute().kind(), budget));
   }
   std::unique_ptr<model::InferenceModel> model;
-  JIGE_DO(layers_on.check());
-  if (layers_on.given()) {
-    JIGE_TRY(serve::DividedModel divided, layers_on.load(found, made, device, options, {}));
-    model = std::move(divided.model);
+  if (divided) {
+    JIGE_TRY(serve::DividedModel parts, layers_on.load(found, made, device, layers, options,
+                                                       {.draft_model = draft ? &*draft : nullptr}));
+    model = std::move(parts.model);
   } else {
     JIGE_TRY(options, serve::fit_layers(found, options, budget, made.compute().kind()));
     JIGE_TRY(model, model::InferenceModel::load(found, made.compute(), options));

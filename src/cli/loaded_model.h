@@ -47,6 +47,8 @@ struct ModelUse {
 };
 
 struct ModelFlags {
+  ModelFlags() { device.may_be_several = true; }
+
   std::string folder;
   int64_t context = 0;
   std::string dtype = "auto";

@@ -86,8 +86,8 @@ class ServeCommand final : public Command {
     JIGE_DO(serve_.check_use(*flags_, folder_, kind_));
     JIGE_DO(serve_.check_plan(folder_));
     JIGE_DO(serve_.make_room_for_images(*flags_, folder_, kind_));
-    JIGE_DO(model_.layers_on.check());
-    JIGE_DO(check_in_flight());
+    JIGE_DO(model_.layers_on.check(model_.device));
+    JIGE_DO(serve_.check_in_flight(is_divided()));
     if (kind_ == api::ServedKind::kEmbeddings) {
       JIGE_TRY(embedding_, read_embedding_config(folder_, serve_.pooling));
     }
@@ -119,14 +119,7 @@ class ServeCommand final : public Command {
   }
 
  private:
-  Status check_in_flight() const {
-    if (model_.layers_on.given() || engine_options_.batches_in_flight == 1) return {};
-    return fail(Code::kUnsupported,
-                "--in-flight {}: on one machine another batch would only wait for the first; "
-                "divide the model among several (--layers-on), or see what a pipeline would do by "
-                "`jige simulate serve --in-flight {}`",
-                engine_options_.batches_in_flight, engine_options_.batches_in_flight);
-  }
+  bool is_divided() const { return model_.layers_on.divide(model_.device); }
 
   void tell_address(const api::HttpServer& server) {
     const std::string page = page_address(server.address(), serve_.host);
@@ -161,8 +154,8 @@ class ServeCommand final : public Command {
     if (serve_.kv_tokens > 0) {
       options.kv_block_count = (serve_.kv_tokens + ops::kKvBlockTokens - 1) / ops::kKvBlockTokens;
     }
-    // Where other machines hold layers, what they have room for counts, too.
-    if (model_.layers_on.given()) return options;
+    // Where others hold layers, what they have room for counts, too.
+    if (is_divided()) return options;
     if (serve_.kv_tokens > 0) {
       return serve::fit_layers(folder_, options, budget, model_.device.kind());
     }
@@ -221,8 +214,7 @@ class ServeCommand final : public Command {
            .rows_bytes_max = serve_.images_bytes,
            .pixels_max = serve_.image_pixels,
            .context_max = model_.context > 0 ? model_.context : model::kContextDefaultMax,
-           .on_processors =
-               model_.device.kind() == DeviceKind::kCpu && !model_.layers_on.given()}));
+           .on_processors = model_.device.kind() == DeviceKind::kCpu && !is_divided()}));
     }
     JIGE_TRY(const model::InferenceOptions options, inference_options());
     JIGE_DO(load_model(options));
@@ -250,17 +242,18 @@ class ServeCommand final : public Command {
   }
 
   Status load_model(const model::InferenceOptions& options) {
-    if (!model_.layers_on.given()) {
+    if (!is_divided()) {
       JIGE_TRY(loaded_, model::InferenceModel::load(folder_, devices_.compute(), options));
       tell_streamed_layers(*loaded_);
       return {};
     }
     const double contexts = makes_vectors() ? kContextsOfEmbeddings : kContextsDefault;
     JIGE_TRY(serve::DividedModel divided,
-             model_.layers_on.load(folder_, devices_, model_.device, options,
+             model_.layers_on.load(folder_, devices_, model_.device, model_.layers, options,
                                    {.contexts_wanted = static_cast<int64_t>(contexts),
                                     .forwards_max = serve_.in_flight.value_or(0),
-                                    .restore_s = model_.layers_on.restore_s()}));
+                                    .restore_s = model_.layers_on.restore_s(),
+                                    .draft_model = draft_plan_ ? &*draft_plan_ : nullptr}));
     loaded_ = std::move(divided.model);
     layers_ = divided.beyond;
     engine_options_.batches_in_flight = static_cast<int32_t>(loaded_->sizes().forwards_max);

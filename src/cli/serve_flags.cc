@@ -71,10 +71,10 @@ void declare_scheduling(Flags& flags, ServeFlags& serve) {
                 "answers that are made at once at most, in each batch at work");
   flags.integer(
       "--in-flight N", serve.in_flight, {.min = 1, .max = 64},
-      "batches at work at once (Orca's n_workers), of a model on several machines: while "
-      "the rows of one are elsewhere, this machine computes another; as many as machines "
+      "batches at work at once (Orca's n_workers), of a model on several machines or GPUs: while "
+      "the rows of one are elsewhere, this machine computes another; as many as machines and GPUs "
       "hold layers unless given, but 1 with recurrent layers; fewer while there are not 8 "
-      "answers for each; without --layers-on 1");
+      "answers for each; on one machine or GPU 1");
   flags.integer("--batch-tokens N", serve.batch_tokens, {.min = 16, .max = 1 << 16},
                 "tokens of one iteration; fewer: steadier answers, more: faster prompts");
   flags.integer("--kv-tokens N", serve.kv_tokens, {.min = 0, .max = int64_t{1} << 30},
@@ -196,6 +196,16 @@ std::unique_ptr<ServeReplanner> ServeFlags::make_replanner(serve::Engine& engine
   if (!replan) return nullptr;
   return std::make_unique<ServeReplanner>(
       engine, *planned_, ServeReplanOptions{.pause_s = replan_seconds, .folder = replan_out});
+}
+
+Status ServeFlags::check_in_flight(bool divided) const {
+  const int64_t batches = in_flight.value_or(1);
+  if (divided || batches == 1) return {};
+  return fail(Code::kUnsupported,
+              "--in-flight {}: on one machine another batch would only wait for the first; divide "
+              "the model among several (--layers-on) or among GPUs (--device cuda:0,cuda:1), or "
+              "see what a pipeline would do by `jige simulate serve --in-flight {}`",
+              batches, batches);
 }
 
 Status ServeFlags::check_plan(const std::string& folder) const {

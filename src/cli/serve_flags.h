@@ -75,6 +75,8 @@ struct ServeFlags : HttpFlags {
   // With --replan there is room for all that another plan may choose. Fails with kInvalidArgument
   // where flags are given that the plan is about or that need one, and as reading it.
   Status read_plan(const Flags& flags);
+  // Fails with kUnsupported on several batches in flight where the model is not divided.
+  Status check_in_flight(bool divided) const;
   // Fails with kInvalidArgument where the plan rests on times of a model of another shape.
   Status check_plan(const std::string& folder) const;
   // What plans again for an engine with these options; null without --replan.

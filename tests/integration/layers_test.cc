@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "integration/layer_process.h"
 #include "integration/serving.h"
 #include "integration/tiny_run.h"
 
@@ -16,45 +17,6 @@ namespace jige::integration {
 namespace {
 
 using ::testing::HasSubstr;
-
-// `jige layers` on a free port, or one that is told.
-class Holder {
- public:
-  explicit Holder(const std::string& model, const std::vector<std::string>& more = {},
-                  const std::string& listen = "127.0.0.1:0")
-      : process_(words(model, more, listen), folder_.path()) {
-    for (int i = 0; i < 4000 && process_.running(); ++i) {
-      const std::string text = out();
-      if (const size_t end = text.find('\n'); end != std::string::npos) {
-        address_ = parse_json(text.substr(0, end), "holder")->at("address").get<std::string>();
-        return;
-      }
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    ADD_FAILURE() << "no holder: " << read_text(folder_ / "err");
-  }
-  const std::string& address() const { return address_; }
-  std::string out() const { return exists(folder_ / "out") ? read_text(folder_ / "out") : ""; }
-  void send(int signal) { process_.send(signal); }
-  Outcome stop(int signal) {
-    send(signal);
-    return process_.wait();
-  }
-
- private:
-  static std::vector<std::string> words(const std::string& model,
-                                        const std::vector<std::string>& more,
-                                        const std::string& listen) {
-    std::vector<std::string> all = {"layers",    model, "--listen", listen,
-                                    "--threads", "1",   "--json"};
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
-  }
-
-  TestFolder folder_;
-  Process process_;
-  std::string address_;
-};
 
 std::string model_folder() { return TinyRun::get().run() + "/model"; }
 
@@ -64,7 +26,7 @@ TEST(Layers, AnswersAreThoseOfOneMachine) {
       "--max-new-tokens", "20",           "--temperature", "0"};
   const Outcome whole = run_jige(words);
   ASSERT_EQ(whole.exit_code, 0) << whole.err;
-  Holder first(model_folder()), second(model_folder(), {"--memory-limit", "1GiB"});
+  LayerProcess first(model_folder()), second(model_folder(), {"--memory-limit", "1GiB"});
   for (const std::string& machines : {first.address(), first.address() + "," + second.address()}) {
     std::vector<std::string> divided = words;
     divided.insert(divided.end(), {"--layers-on", machines, "--layers-here", "1"});
@@ -85,7 +47,7 @@ TEST(Layers, ScoresAreThoseOfOneMachine) {
   const std::vector<std::string> words = {"score", model_folder(), folder / "texts.jsonl"};
   const Outcome whole = run_jige(words);
   ASSERT_EQ(whole.exit_code, 0) << whole.err;
-  Holder holder(model_folder());
+  LayerProcess holder(model_folder());
   std::vector<std::string> divided = words;
   divided.insert(divided.end(), {"--layers-on", holder.address(), "--layers-here", "0"});
   const Outcome outcome = run_jige(divided);
@@ -114,7 +76,7 @@ TEST(Layers, AServerHasABatchAtWorkForEachMachineAndTheAnswersOfOne) {
     EXPECT_THAT(server.out(), HasSubstr("\"in_flight\":" + in_flight));
     return answers;
   };
-  Holder holder(model_folder());
+  LayerProcess holder(model_folder());
   const std::vector<std::string> divided = {model_folder(), "--layers-on", holder.address(),
                                             "--layers-here", "1"};
   const auto expected = answers_of({model_folder()}, "1");
@@ -125,7 +87,7 @@ TEST(Layers, AServerHasABatchAtWorkForEachMachineAndTheAnswersOfOne) {
 }
 
 TEST(Layers, AServerWhoseLayersComeBackGoesOnWithAnswersThatHadBegun) {
-  auto holder = std::make_unique<Holder>(model_folder());
+  auto holder = std::make_unique<LayerProcess>(model_folder());
   const std::string address = holder->address();
   Serving server({model_folder(), "--layers-on", address, "--layers-here", "1"});
   const std::string request =
@@ -160,7 +122,7 @@ TEST(Layers, AServerWhoseLayersComeBackGoesOnWithAnswersThatHadBegun) {
   EXPECT_TRUE(top_says([](const Json& top) { return top["layers_lost"] == true; }));
   EXPECT_EQ(server.get("/health").status, 503);
   EXPECT_EQ(server.post("/v1/completions", request).status, 503);
-  holder = std::make_unique<Holder>(model_folder(), std::vector<std::string>(), address);
+  holder = std::make_unique<LayerProcess>(model_folder(), std::vector<std::string>(), address);
   asks.join();
   EXPECT_EQ(text, expected);
   EXPECT_EQ(server.get("/health").status, 200);
@@ -169,7 +131,7 @@ TEST(Layers, AServerWhoseLayersComeBackGoesOnWithAnswersThatHadBegun) {
 }
 
 TEST(Layers, AServerThatLosesItsLayersEndsAndSaysWhose) {
-  auto holder = std::make_unique<Holder>(model_folder());
+  auto holder = std::make_unique<LayerProcess>(model_folder());
   Serving server({model_folder(), "--layers-on", holder->address(), "--layers-here", "1",
                   "--layers-wait", "0"});
   const std::string request = R"({"prompt":"A small story","max_tokens":5})";
@@ -183,7 +145,7 @@ TEST(Layers, AServerThatLosesItsLayersEndsAndSaysWhose) {
 }
 
 TEST(Layers, AServerIsStoppedThoughAHolderStandsStill) {
-  Holder holder(model_folder());
+  LayerProcess holder(model_folder());
   Serving server({model_folder(), "--layers-on", holder.address(), "--layers-here", "1",
                   "--drain-seconds", "0.2"});
   holder.send(SIGSTOP);
@@ -206,12 +168,12 @@ TEST(Layers, WhatCannotBeIsRefusedByName) {
   const Outcome nobody = refused({"--layers-on", "127.0.0.1:x"});
   EXPECT_EQ(nobody.exit_code, 2);
   EXPECT_THAT(nobody.err, HasSubstr("--layers-on"));
-  Holder holder(model_folder());
+  LayerProcess holder(model_folder());
   const Outcome many = refused({"--layers-on", holder.address(), "--layers-here", "99"});
   EXPECT_EQ(many.exit_code, 2);
   EXPECT_THAT(many.err, HasSubstr("99"));
   EXPECT_EQ(refused({"--layers-here", "1"}).exit_code, 2);
-  Holder small(model_folder(), {"--memory-limit", "1K"});
+  LayerProcess small(model_folder(), {"--memory-limit", "1K"});
   const Outcome full = refused({"--layers-on", small.address(), "--layers-here", "0"});
   EXPECT_EQ(full.exit_code, 6);
   EXPECT_THAT(full.err, HasSubstr(small.address()));

@@ -170,11 +170,13 @@ class InferenceModel {
   // Host memory for n rows that run_layers() is to take, from where it need not copy them first.
   // REQUIRES: the ends are not held here; n is at most batch_tokens_max.
   TensorView layer_rows(int64_t row_count);
+  // Whether a GPU may copy from and to rows where they are.
+  enum class RowsMemory { kAny, kPinned };
   // Rows [n, stream columns] f32 in host memory behind the layers that are held, valid until the
-  // next call. Fails with kInvalidArgument on sequences, blocks, states or rows that are out of
-  // range. REQUIRES: the ends are not held here.
+  // next call; of a GPU in place of pinned ones. Fails with kInvalidArgument on sequences, blocks,
+  // states or rows that are out of range. REQUIRES: the ends are not held here.
   Result<TensorView> run_layers(std::span<const ops::SequenceSpan> sequences,
-                                const TensorView& rows);
+                                const TensorView& rows, RowsMemory memory = RowsMemory::kAny);
 
   const formats::ModelConfig& config() const { return architecture_->config(); }
   // Whether rows may be given. Not where layers read the token besides, or what is made of it.

@@ -195,7 +195,7 @@ TensorView InferenceModel::layer_rows(int64_t row_count) {
 }
 
 Result<TensorView> InferenceModel::run_layers(std::span<const ops::SequenceSpan> sequences,
-                                              const TensorView& rows) {
+                                              const TensorView& rows, RowsMemory memory) {
   const bool on_gpu = on_cuda(*stream_);
   const std::vector<int32_t> tokens(static_cast<size_t>(rows.rows()), 0);  // nobody reads them
   const InferenceBatch batch{.tokens = tokens, .sequences = sequences, .logit_rows = {}};
@@ -207,7 +207,8 @@ Result<TensorView> InferenceModel::run_layers(std::span<const ops::SequenceSpan>
   ++forward_count_;
   put_batch(batch);
   const int64_t bytes = rows.count() * 4;
-  const TensorView host = on_gpu ? layer_rows(rows.rows()) : rows;
+  const bool in_place = !on_gpu || memory == RowsMemory::kPinned;
+  const TensorView host = in_place ? rows : layer_rows(rows.rows());
   if (host.data != rows.data) std::memcpy(host.data, rows.data, static_cast<size_t>(bytes));
   TensorView done;
   stream_->run_repeated([&] {

@@ -80,6 +80,27 @@ TEST(DividedModel, HasTheBitsOfTheWholeInPiecesOnAnyNumberOfMachines) {
   }
 }
 
+TEST(DividedModel, HasTheBitsOfTheWholeOnDevicesOfThisProcessAndOthers) {
+  for (const char* name : {"gemma2", "qwen3_next"}) {
+    const std::vector<float> expected = logits_of(*Loaded(name, kDividedOptions).model);
+    const auto second = value_of(LocalHolder::create(
+        "the second", std::make_unique<CpuDevice>(CpuDeviceOptions{.thread_count = 1}),
+        {.folder = fixture(name), .memory_bytes = kHolderRoom}));
+    HolderThread third(fixture(name), kHolderRoom);
+    CpuDevice device({.thread_count = 1});
+    for (const auto& others : {std::vector<comm::Address>(), std::vector{third.address()}}) {
+      auto group = value_of(LayerGroup::connect(
+          fixture(name), {.local = {second}, .holders = others, .connect_s = 20}));
+      const auto divided =
+          value_of(load_divided(fixture(name), device, kDividedOptions, std::move(group),
+                                {.memory_bytes = kHolderRoom, .layers_here = 0}));
+      ASSERT_EQ(divided.shares.size(), 2 + others.size());
+      EXPECT_EQ(divided.shares[1].name, "the second");
+      EXPECT_EQ(logits_of(*divided.model), expected) << name;
+    }
+  }
+}
+
 TEST(DividedModel, DelaysAnywhereChangeNoBit) {
   const std::vector<float> expected = logits_of(*Loaded("llama3", kDividedOptions).model);
   std::atomic<uint64_t> turn = 0;

@@ -30,11 +30,12 @@ comm::Deadline LayerGroup::within(double seconds) const {
   return comm::Deadline::after(seconds).unless(options_.cancelled);
 }
 
-Status LayerGroup::add(comm::Socket socket, const std::string& folder, const std::string& digest,
-                       comm::Deadline deadline) {
+Status LayerGroup::add(comm::Socket socket, LocalHolder* local, const std::string& folder,
+                       const std::string& digest, comm::Deadline deadline) {
   const std::string name = socket.peer();
   auto link = std::make_unique<Link>();
   link->socket = std::move(socket);
+  link->local = local;
   auto text = receive_text(link->socket, LayerMessage::kGreeting, deadline);
   if (!text) {
     return with_context(std::move(text.error()), "layers on {} (it serves one program at a time)",
@@ -64,7 +65,8 @@ Result<std::unique_ptr<LayerGroup>> LayerGroup::connect(const std::string& folde
   std::unique_ptr<LayerGroup> group(new LayerGroup(options));
   for (const auto& holder : options.local) {
     JIGE_TRY(comm::Socket socket, holder->connect());
-    JIGE_DO(group->add(std::move(socket), folder, digest, group->within(options.connect_s)));
+    JIGE_DO(group->add(std::move(socket), holder.get(), folder, digest,
+                       group->within(options.connect_s)));
   }
   for (const comm::Address& address : options.holders) {
     const comm::Deadline deadline = group->within(options.connect_s);
@@ -75,7 +77,7 @@ Result<std::unique_ptr<LayerGroup>> LayerGroup::connect(const std::string& folde
     }
     socket->rename(address.text());
     watch_peer(*socket);
-    JIGE_DO(group->add(std::move(*socket), folder, digest, deadline));
+    JIGE_DO(group->add(std::move(*socket), nullptr, folder, digest, deadline));
   }
   return group;
 }
@@ -152,6 +154,17 @@ LayerGroup::WordRef LayerGroup::next_of(std::deque<WordRef>& queue) {
   return word;
 }
 
+Status LayerGroup::send(Link& link, const Word& word, comm::Deadline deadline) {
+  if (link.local && word.rows) {
+    link.local->rows().lend({.view = word.rows, .are_pinned = options_.gpu.has_value()});
+    return link.socket.send_all(word.lent_head, deadline);
+  }
+  JIGE_DO(link.socket.send_all(word.head, deadline));
+  if (!word.rows) return {};
+  const auto count = static_cast<size_t>(word.rows.count());
+  return link.socket.send_all(std::as_bytes(std::span(word.rows.as<float>(), count)), deadline);
+}
+
 void LayerGroup::send_words(size_t index) {
   Link& link = *links_[index];
   while (const WordRef word = next_of(link.to_send)) {
@@ -161,12 +174,7 @@ void LayerGroup::send_words(size_t index) {
       link.awaited.push_back(word);
     }
     changed_.notify_all();
-    Status sent = link.socket.send_all(word->head, deadline);
-    if (sent && word->rows) {
-      const auto count = static_cast<size_t>(word->rows.count());
-      sent =
-          link.socket.send_all(std::as_bytes(std::span(word->rows.as<float>(), count)), deadline);
-    }
+    Status sent = send(link, *word, deadline);
     if (!sent) return lose(lost_layers(std::move(sent.error())));
     if (!word->rows) continue;  // others may be sending the same copy
     {
@@ -194,12 +202,13 @@ void LayerGroup::receive_rows(size_t index) {
       JIGE_DO(link.socket.recv_all(std::as_writable_bytes(std::span(text)), deadline));
       return tl::unexpected(parse_layer_error(text, link.socket.peer()));
     }
-    const auto count = static_cast<size_t>(word.rows.count());
+    const size_t count = link.local ? 0 : static_cast<size_t>(word.rows.count());
     if (header.kind != LayerMessage::kDone || header.bytes != static_cast<int64_t>(count) * 4) {
       return fail(Code::kCorrupt, "{} answered {} bytes where {} were awaited", link.socket.peer(),
                   header.bytes, count * 4);
     }
     wait_until_sent(word);
+    if (link.local) return {};  // it has written them
     return link.socket.recv_all(std::as_writable_bytes(std::span(word.rows.as<float>(), count)),
                                 deadline);
   };
@@ -238,9 +247,10 @@ int64_t LayerGroup::piece_rows_max(int64_t rows) const {
 }
 
 Status LayerGroup::start(std::span<const ops::SequenceSpan> sequences, const TensorView& rows) {
-  const int64_t row_bytes = rows.columns() * 4;
-  auto word = std::make_shared<Word>(
-      Word{.head = rows_head(sequences, rows.rows(), row_bytes), .rows = rows});
+  auto word =
+      std::make_shared<Word>(Word{.head = rows_head(sequences, rows.rows(), rows.columns() * 4),
+                                  .lent_head = rows_head(sequences, rows.rows(), /*row_bytes=*/0),
+                                  .rows = rows});
   {
     const std::lock_guard lock(mutex_);
     if (error_) return tl::unexpected(*error_);
@@ -260,7 +270,7 @@ Status LayerGroup::finish(int64_t count) {
 }
 
 Status LayerGroup::say(LayerCopy copy) {
-  auto word = std::make_shared<Word>(Word{.head = copy_message(copy), .rows = {}});
+  auto word = std::make_shared<Word>(Word{.head = copy_message(copy), .lent_head = {}, .rows = {}});
   {
     const std::lock_guard lock(mutex_);
     if (error_) return tl::unexpected(*error_);

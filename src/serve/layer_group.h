@@ -79,13 +79,15 @@ class LayerGroup {
  private:
   // What goes to a holder: rows that come back, or a copy.
   struct Word {
-    std::vector<std::byte> head;
-    TensorView rows;       // none: nothing comes back
+    std::vector<std::byte> head;       // the rows follow
+    std::vector<std::byte> lent_head;  // to who is lent the rows
+    TensorView rows;                   // none: nothing comes back
     bool is_sent = false;  // to the holder that has it now; until then rows are read here
   };
   using WordRef = std::shared_ptr<Word>;
   struct Link {
     comm::Socket socket;
+    LocalHolder* local = nullptr;  // at the other end; null: rows are sent
     std::deque<WordRef> to_send;
     std::deque<WordRef> awaited;
     std::thread sender, receiver;
@@ -93,8 +95,10 @@ class LayerGroup {
 
   explicit LayerGroup(const LayerGroupOptions& options) : options_(options) {}
   // Greets who is at the other end of a connection.
-  Status add(comm::Socket socket, const std::string& folder, const std::string& digest,
-             comm::Deadline deadline);
+  Status add(comm::Socket socket, LocalHolder* local, const std::string& folder,
+             const std::string& digest, comm::Deadline deadline);
+  // Gives a holder what is to go there.
+  Status send(Link& link, const Word& word, comm::Deadline deadline);
   // Of every forward; 0: it depends on how many rows that has.
   int64_t fixed_piece_rows() const;
   void start_threads();

@@ -1,5 +1,6 @@
 #include "serve/layer_holder.h"
 
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
@@ -87,6 +88,7 @@ Status LayerHolder::converse(comm::Socket& socket, const std::atomic<bool>& canc
   const auto within = [&](double seconds) {
     return comm::Deadline::after(seconds).unless(&cancelled);
   };
+  if (options_.lent) options_.lent->clear();  // those of a conversation before
   JIGE_DO(send_text(socket, LayerMessage::kGreeting, greeting_text(greeting_), within(kWordS)));
   JIGE_TRY(const std::string wanted, receive_text(socket, LayerMessage::kHold, within(kWordS)));
   JIGE_TRY(const auto layers, hold(wanted, socket.peer()));
@@ -122,19 +124,40 @@ Status LayerHolder::converse(comm::Socket& socket, const std::atomic<bool>& canc
 
 Status LayerHolder::answer_rows(comm::Socket& socket, model::InferenceModel& layers, int64_t bytes,
                                 comm::Deadline deadline, Event* end) {
-  const int64_t columns = layers.architecture().stream_columns();
+  const int64_t sent = options_.lent ? 0 : layers.architecture().stream_columns() * 4;
   const model::InferenceSizes& sizes = layers.sizes();
   JIGE_DO(read_sequences(
-      bytes, sizes.batch_tokens_max, sizes.context_max, columns * 4, socket.peer(),
+      bytes, sizes.batch_tokens_max, sizes.context_max, sent, socket.peer(),
       [&](std::span<std::byte> part) { return socket.recv_all(part, deadline); }, &sequences_));
+  end->rows += sequences_.row_count;
+  return options_.lent ? answer_lent(socket, layers, deadline)
+                       : answer_sent(socket, layers, deadline);
+}
+
+Status LayerHolder::answer_sent(comm::Socket& socket, model::InferenceModel& layers,
+                                comm::Deadline deadline) {
   const TensorView rows = layers.layer_rows(sequences_.row_count);
   const auto count = static_cast<size_t>(rows.count());
   JIGE_DO(socket.recv_all(std::as_writable_bytes(std::span(rows.as<float>(), count)), deadline));
   JIGE_TRY(const TensorView done, layers.run_layers(sequences_.sequences, rows));
-  end->rows += sequences_.row_count;
   if (options_.before_answer) options_.before_answer();
   JIGE_DO(socket.send_all(layer_header(LayerMessage::kDone, done.count() * 4), deadline));
   return socket.send_all(std::as_bytes(std::span(done.as<float>(), count)), deadline);
+}
+
+Status LayerHolder::answer_lent(comm::Socket& socket, model::InferenceModel& layers,
+                                comm::Deadline deadline) {
+  const std::optional<LentRows::Rows> rows = options_.lent->take();
+  JIGE_CHECK(rows && rows->view.rows() == sequences_.row_count, "rows that nobody lent");
+  using Memory = model::InferenceModel::RowsMemory;
+  JIGE_TRY(const TensorView done,
+           layers.run_layers(sequences_.sequences, rows->view,
+                             rows->are_pinned ? Memory::kPinned : Memory::kAny));
+  if (done.data != rows->view.data) {
+    std::memcpy(rows->view.data, done.data, static_cast<size_t>(done.count()) * 4);
+  }
+  if (options_.before_answer) options_.before_answer();
+  return socket.send_all(layer_header(LayerMessage::kDone, 0), deadline);
 }
 
 }  // namespace jige::serve

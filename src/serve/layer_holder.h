@@ -21,6 +21,7 @@
 #include "comm/socket.h"
 #include "model/inference.h"
 #include "serve/layer_messages.h"
+#include "serve/lent_rows.h"
 #include "tensor/device.h"
 
 namespace jige::serve {
@@ -30,6 +31,7 @@ struct LayerHolderOptions {
   comm::Address listen;                 // of who listens
   std::optional<LayerComputer> gpu;     // that the device is; none: it is a processor
   int64_t memory_bytes = 0;             // for layers, their caches and buffers
+  LentRows* lent = nullptr;             // of a program in this process; null: rows are sent
   std::function<void()> before_answer;  // to rows; for tests that hold it up; may be empty
 };
 
@@ -70,6 +72,9 @@ class LayerHolder {
                   const std::function<void(const Event&)>& on_event, Event* end);
   Status answer_rows(comm::Socket& socket, model::InferenceModel& layers, int64_t bytes,
                      comm::Deadline deadline, Event* end);
+  // Rows of sequences_ that come by the socket, or stand in memory.
+  Status answer_sent(comm::Socket& socket, model::InferenceModel& layers, comm::Deadline deadline);
+  Status answer_lent(comm::Socket& socket, model::InferenceModel& layers, comm::Deadline deadline);
 
   Device& device_;
   const LayerHolderOptions options_;

@@ -7,6 +7,7 @@
 //   rows      to it      u32 sequences, u32 rows; of each sequence { i32 rows, context, state,
 //                        blocks }; the numbers of all blocks, i32; the rows, f32
 //   done      holder     the rows behind the layers, f32
+//             within a process rows are lent (lent_rows.h), and none stand in these two
 //   copy      to it      i32 what (0: a cache block, 1: a state), from, to; no answer
 //   error     holder     JSON: code and text; the connection ends
 // Rows are answered in their order. Whoever reads checks sizes against what was agreed before

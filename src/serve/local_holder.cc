@@ -12,7 +12,9 @@ Result<std::shared_ptr<LocalHolder>> LocalHolder::create(std::string name,
                                                          std::unique_ptr<Device> device,
                                                          const LayerHolderOptions& options) {
   std::shared_ptr<LocalHolder> made(new LocalHolder(std::move(name), std::move(device)));
-  JIGE_TRY(made->holder_, LayerHolder::create(*made->device_, options));
+  LayerHolderOptions own = options;
+  own.lent = &made->rows_;
+  JIGE_TRY(made->holder_, LayerHolder::create(*made->device_, own));
   made->thread_ = std::thread([holder = made.get()] { holder->converse(); });
   return made;
 }

@@ -4,7 +4,8 @@
 //   JIGE_TRY(auto group, LayerGroup::connect(folder, {.local = {second}, .gpu = …}));
 //
 // What it is sent and what it answers is what LayerHolder says, over a pair of sockets that nobody
-// else reaches. One conversation at a time: the next begins when the one before has ended.
+// else reaches; rows are lent, so that the GPU copies them from where another has put them, and
+// back to there. One conversation at a time: the next begins when the one before has ended.
 // Threads: connect() by any; one of its own.
 #pragma once
 
@@ -38,6 +39,8 @@ class LocalHolder {
   // The program's end of a new conversation. Fails with kUnavailable where the system has no
   // sockets left.
   Result<comm::Socket> connect();
+  // Rows for it, which a message behind them tells of; they stay as long as the conversation.
+  LentRows& rows() { return rows_; }
 
  private:
   LocalHolder(std::string name, std::unique_ptr<Device> device)
@@ -46,6 +49,7 @@ class LocalHolder {
 
   const std::string name_;
   std::unique_ptr<Device> device_;
+  LentRows rows_;
   std::unique_ptr<LayerHolder> holder_;
   std::atomic<bool> ending_{false};
   std::mutex mutex_;

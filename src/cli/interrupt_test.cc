@@ -16,7 +16,17 @@ Handler handler_of(int signal) {
   return action.sa_handler;
 }
 
-TEST(InterruptScope, HearsASignalOfEachKind) {
+// As a terminal starts a program, also where the tests were started by nohup.
+class InterruptScopeTest : public ::testing::Test {
+ protected:
+  InterruptScopeTest() { signal(SIGHUP, SIG_DFL); }
+  ~InterruptScopeTest() override { signal(SIGHUP, before_); }
+
+ private:
+  Handler before_ = handler_of(SIGHUP);
+};
+
+TEST_F(InterruptScopeTest, HearsASignalOfEachKind) {
   constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP};
   for (const int signal : kSignals) {
     {
@@ -31,21 +41,21 @@ TEST(InterruptScope, HearsASignalOfEachKind) {
   }
 }
 
-TEST(InterruptScope, ASecondSignalEndsTheProcess) {
+TEST_F(InterruptScopeTest, ASecondSignalEndsTheProcess) {
   const InterruptScope scope;
   EXPECT_EXIT((raise(SIGINT), raise(SIGTERM)), ::testing::ExitedWithCode(130), "");
   EXPECT_EXIT((raise(SIGHUP), raise(SIGINT)), ::testing::ExitedWithCode(130), "");
 }
 
 // The kernel and the shell both send one where a terminal is closed.
-TEST(InterruptScope, ATerminalThatEndsTwiceEndsOnce) {
+TEST_F(InterruptScopeTest, ATerminalThatEndsTwiceEndsOnce) {
   const InterruptScope scope;
   raise(SIGHUP);
   raise(SIGHUP);
   EXPECT_TRUE(interrupted());
 }
 
-TEST(InterruptScope, WhatNohupStartedGoesOn) {
+TEST_F(InterruptScopeTest, WhatNohupStartedGoesOn) {
   signal(SIGHUP, SIG_IGN);
   {
     const InterruptScope scope;
@@ -53,7 +63,6 @@ TEST(InterruptScope, WhatNohupStartedGoesOn) {
     EXPECT_FALSE(interrupted());
   }
   EXPECT_EQ(handler_of(SIGHUP), SIG_IGN);
-  signal(SIGHUP, SIG_DFL);
 }
 
 }  // namespace

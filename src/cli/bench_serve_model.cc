@@ -9,6 +9,7 @@
 #include "cli/input.h"
 #include "cli/model_sizes.h"
 #include "cli/random_model.h"
+#include "cli/serve_flags.h"
 
 namespace jige::cli {
 namespace {
@@ -77,6 +78,7 @@ Result<BenchServeModel> BenchServeModelFlags::load(int64_t tokens_max, int64_t k
                               .format = read_weight_format(quantize),
                               .context_max = context_max,
                               .kv_block_count = kv_blocks,
+                              .state_count = kStatesUsual,
                               .batch_tokens_max = batch_tokens,
                               .logit_rows_max = std::min(batch_requests, batch_tokens),
                               .memory_bytes_max = device.arena_bytes_max()},

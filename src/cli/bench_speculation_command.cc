@@ -130,11 +130,9 @@ class BenchSpeculationCommand final : public Command {
       return fail(Code::kInvalidArgument,
                   "--draft-model is for --model: a random one has no vocabulary in common with it");
     }
-    JIGE_TRY(const std::string folder, find_model_folder(model_.folder));
-    JIGE_TRY(const auto plan,
-             speculation_.plan_draft_model(
-                 folder, *served.tokenizer,
-                 {.context_max = served.model->context_max(), .sequences = users_}));
+    JIGE_TRY(const auto plan, speculation_.plan_draft_model(
+                                  *served.tokenizer, {.context_max = served.model->context_max(),
+                                                      .sequences = users_}));
     JIGE_TRY(served.draft_model, serve::DraftModel::load(*plan, *served.model));
     return {};
   }

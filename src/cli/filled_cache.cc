@@ -1,13 +1,35 @@
 #include "cli/filled_cache.h"
 
 #include <algorithm>
+#include <numeric>
+#include <span>
 #include <vector>
 
 #include "ops/attention.h"
 
 namespace jige::cli {
+namespace {
+
+Status run_all(model::InferenceModel& model, int64_t tokens) {
+  std::vector<int32_t> blocks(static_cast<size_t>(model.sizes().kv_block_count));
+  std::iota(blocks.begin(), blocks.end(), 0);
+  for (int64_t done = 0; done < tokens;) {
+    const int64_t count = std::min(model.sizes().batch_tokens_max, tokens - done);
+    const std::vector<int32_t> piece(static_cast<size_t>(count));
+    const ops::SequenceSpan span{.row_count = static_cast<int32_t>(count),
+                                 .context_count = static_cast<int32_t>(done),
+                                 .blocks = blocks.data()};
+    JIGE_DO(model.forward({.tokens = piece, .sequences = std::span(&span, 1), .logit_rows = {}})
+                .map([](const auto&) {}));
+    done += count;
+  }
+  return {};
+}
+
+}  // namespace
 
 Status fill_cache(model::InferenceModel& model, int64_t tokens) {
+  if (model.sizes().state_count > 0) return run_all(model, tokens);
   const std::vector<int32_t> first(
       static_cast<size_t>(std::min(ops::kKvBlockTokens, model.sizes().batch_tokens_max)));
   const int32_t block = 0;

@@ -14,8 +14,8 @@
 namespace jige::cli {
 
 // Writes the cache blocks of positions [0, tokens) of a sequence that has the blocks 0, 1, 2 …: all
-// hold the keys and values of the same few tokens, which takes one step. Fails as forward() and
-// copy_block() do.
+// hold the keys and values of the same few tokens, which takes one step. Where the model has states
+// all tokens run, and the first state stands behind them. Fails as forward() and copy_block() do.
 Status fill_cache(model::InferenceModel& model, int64_t tokens);
 
 }  // namespace jige::cli

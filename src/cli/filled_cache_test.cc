@@ -32,5 +32,24 @@ TEST(FilledCache, HoldsTheSameTokensInEveryBlock) {
   EXPECT_EQ(fill_cache(model, 65).error().code, Code::kInvalidArgument);
 }
 
+// Of a model with states the first one stands behind all tokens.
+TEST(FilledCache, RunsAllTokensWhereTheModelHasStates) {
+  CpuDevice device({.thread_count = 1});
+  auto loaded =
+      model::InferenceModel::load(std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/model/qwen3_5",
+                                  device, {.context_max = 64, .batch_tokens_max = 20});
+  ASSERT_TRUE(loaded) << loaded.error().message;
+  model::InferenceModel& model = **loaded;
+  ASSERT_TRUE(fill_cache(model, 45));
+  const std::array<int32_t, 4> blocks = {0, 1, 2, 3};
+  const int32_t token = 5;
+  for (const int32_t context : {44, 45}) {
+    const ops::SequenceSpan span{.row_count = 1, .context_count = context, .blocks = blocks.data()};
+    const auto found = model.forward(
+        {.tokens = std::span(&token, 1), .sequences = std::span(&span, 1), .logit_rows = {}});
+    EXPECT_EQ(found.has_value(), context == 45);
+  }
+}
+
 }  // namespace
 }  // namespace jige::cli

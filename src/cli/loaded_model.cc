@@ -58,7 +58,8 @@ Result<LoadedModel> ModelFlags::load(const ModelUse& use) const {
   JIGE_TRY(auto tokenizer, text::Tokenizer::load(found));
   std::optional<serve::DraftModelPlan> draft;
   if (use.speculation) {
-    JIGE_TRY(draft, use.speculation->plan_draft_model(found, tokenizer, {.context_max = context}));
+    if (layers_on.divide(device)) JIGE_DO(use.speculation->check_divided(found));
+    JIGE_TRY(draft, use.speculation->plan_draft_model(tokenizer, {.context_max = context}));
   }
   JIGE_TRY(ComputeDevices made, device.make());
   JIGE_DO(layers_on.check(device));

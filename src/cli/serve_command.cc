@@ -88,6 +88,7 @@ class ServeCommand final : public Command {
     JIGE_DO(serve_.make_room_for_images(*flags_, folder_, kind_));
     JIGE_DO(model_.layers_on.check(model_.device));
     JIGE_DO(serve_.check_in_flight(is_divided()));
+    if (is_divided()) JIGE_DO(serve_.speculation.check_divided(folder_));
     if (kind_ == api::ServedKind::kEmbeddings) {
       JIGE_TRY(embedding_, read_embedding_config(folder_, serve_.pooling));
     }
@@ -199,13 +200,12 @@ class ServeCommand final : public Command {
     if (kind_ == api::ServedKind::kPairs) {
       JIGE_TRY(pairs_, formats::load_pair_config(folder_, tokenizer));
     }
-    JIGE_TRY(draft_plan_,
-             serve_.speculation.plan_draft_model(folder_, tokenizer,
-                                                 {.context_max = model_.context,
-                                                  .sequences = serve_.batch_requests,
-                                                  .batch_tokens_max = serve_.batch_tokens,
-                                                  .prefix_cache = !serve_.no_prefix_cache,
-                                                  .device = model_.device.kind()}));
+    JIGE_TRY(draft_plan_, serve_.speculation.plan_draft_model(
+                              tokenizer, {.context_max = model_.context,
+                                          .sequences = serve_.batch_requests,
+                                          .batch_tokens_max = serve_.batch_tokens,
+                                          .prefix_cache = !serve_.no_prefix_cache,
+                                          .device = model_.device.kind()}));
     if (!makes_vectors() && !serve_.no_images) {
       JIGE_DO(images_.load(
           folder_, tokenizer,
@@ -223,8 +223,7 @@ class ServeCommand final : public Command {
                serve::DraftModel::load(*draft_plan_, *loaded_, model_.device.arena_bytes_max()));
     }
     tokenizer_.emplace(std::move(tokenizer));
-    // States go forward alone: the engine would guess nothing.
-    if (loaded_->sizes().state_count > 0) engine_options_.drafts.tokens_max = 0;
+    if (loaded_->sizes().state_count > 0 && is_divided()) engine_options_.drafts.tokens_max = 0;
     JIGE_DO(check_limit());
     engine_options_.sampling_team = &devices_.team();
     engine_options_.draft_model = draft_model_.get();

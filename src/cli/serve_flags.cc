@@ -22,7 +22,6 @@ constexpr int64_t kAdapterRoomsDefault = 4;
 constexpr int64_t kAdapterRankDefault = 16;
 constexpr int64_t kRequestsWaitingMax = 1024;
 constexpr int64_t kTextsWaitingMax = 16384;
-constexpr int64_t kStatesUsual = 16;
 constexpr int64_t kBodyWithImages = int64_t{32} << 20;
 
 void declare_served(Flags& flags, ServeFlags& serve) {
@@ -82,7 +81,8 @@ void declare_scheduling(Flags& flags, ServeFlags& serve) {
                 "contexts, or what three quarters of the machine's memory leave");
   flags.integer("--states N", serve.states, {.min = 0, .max = 4096},
                 "answers in the making at once of a model with recurrent layers, each with states "
-                "of its own; 0: 16, or --max-batch if that is less");
+                "of its own; so many as no answer has at the moment may guess ahead (--speculate); "
+                "0: 16, or two for each of --max-batch if that is less");
   flags.integer("--kept-states N", serve.kept_states, {.min = 0, .max = 4096},
                 "further states of such a model, of what prompts begin with, for later prompts and "
                 "the next turns of chats; 0, or with --no-prefix-cache or --embeddings: none");
@@ -239,7 +239,9 @@ void ServeFlags::compare_with_plan(const sim::ProfiledSubject& now, int64_t cach
 }
 
 int64_t ServeFlags::answer_states() const {
-  return states > 0 ? states : std::min(kStatesUsual, batch_requests);
+  if (states > 0) return states;
+  const int64_t spares = speculation.speculate == "off" ? 0 : batch_requests;
+  return std::min(kStatesUsual, batch_requests + spares);
 }
 
 Result<serve::EngineOptions> ServeFlags::engine_options() const {

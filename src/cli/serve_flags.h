@@ -24,6 +24,9 @@ namespace jige::cli {
 
 class Flags;
 
+// Answers at once of a model with recurrent layers, unless flags say how many.
+inline constexpr int64_t kStatesUsual = 16;
+
 struct ServeFlags : HttpFlags {
   bool no_page = false;
   std::string served_name;

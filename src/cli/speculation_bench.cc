@@ -187,6 +187,8 @@ Result<std::vector<std::vector<double>>> bench_rows(model::InferenceModel& model
   std::iota(blocks.begin(), blocks.end(), 0);
   std::vector<std::vector<double>> seconds(counts.size());
   JIGE_DO(fill_cache(model, context));
+  const bool has_states = model.sizes().state_count > 1;
+  if (has_states) JIGE_DO(model.copy_state(0, 1));
   for (int64_t turn = 0; turn <= turns; ++turn) {
     for (size_t i = 0; i < counts.size(); ++i) {
       const std::vector<int32_t> tokens(static_cast<size_t>(counts[i]), 1);
@@ -195,6 +197,7 @@ Result<std::vector<std::vector<double>>> bench_rows(model::InferenceModel& model
       const ops::SequenceSpan span{.row_count = counts[i],
                                    .context_count = static_cast<int32_t>(context),
                                    .blocks = blocks.data()};
+      if (has_states) JIGE_DO(model.copy_state(1, 0));
       const StopWatch watch;
       JIGE_DO(
           model.forward({.tokens = tokens, .sequences = std::span(&span, 1), .logit_rows = rows})

@@ -37,16 +37,22 @@ Result<serve::DraftOptions> SpeculationFlags::read() const {
   return serve::DraftOptions{.tokens_max = count, .adaptive = false};
 }
 
-Result<std::optional<serve::DraftModelPlan>> SpeculationFlags::plan_draft_model(
-    const std::string& folder, const text::Tokenizer& tokenizer, serve::DraftModelUse use) const {
-  if (draft_model.empty()) return std::nullopt;
+Status SpeculationFlags::check_divided(const std::string& folder) const {
+  JIGE_TRY(const serve::DraftOptions drafts, read());
+  const bool asked = !draft_model.empty() || !drafts.adaptive;
+  if (!asked || drafts.tokens_max == 0) return {};
   JIGE_TRY(const formats::ModelConfig config, formats::load_model_config(folder));
-  if (formats::recurrent_layer_count(config) > 0) {
-    return fail(Code::kUnsupported,
-                "{}: has recurrent layers, whose states cannot be rewound behind a wrong guess; "
-                "leave out --draft-model",
-                folder);
-  }
+  if (formats::recurrent_layer_count(config) == 0) return {};
+  return fail(
+      Code::kUnsupported,
+      "{}: has recurrent layers, for which nothing is guessed ahead where other machines or GPUs "
+      "hold layers (--layers-on, --device); leave out {}",
+      folder, draft_model.empty() ? "--speculate " + speculate : "--draft-model");
+}
+
+Result<std::optional<serve::DraftModelPlan>> SpeculationFlags::plan_draft_model(
+    const text::Tokenizer& tokenizer, serve::DraftModelUse use) const {
+  if (draft_model.empty()) return std::nullopt;
   JIGE_TRY(const std::string draft_folder, find_model_folder(draft_model));
   JIGE_TRY(const auto draft_tokenizer, text::Tokenizer::load(draft_folder));
   Result<int32_t> ids = serve::common_vocabulary(tokenizer, draft_tokenizer);

@@ -23,11 +23,12 @@ struct SpeculationFlags {
   void declare(Flags& flags);
   // Fails with kInvalidArgument, naming the flag and what it takes.
   Result<serve::DraftOptions> read() const;
-  // The model of --draft-model for that of another folder; `use` without ids_max. Nothing without
-  // the flag. Fails as find_model_folder, common_vocabulary and DraftModelPlan::create do, and with
-  // kUnsupported where the folder's model has recurrent layers.
-  Result<std::optional<serve::DraftModelPlan>> plan_draft_model(const std::string& folder,
-                                                                const text::Tokenizer& tokenizer,
+  // Where layers of a folder's model are on other machines or GPUs. Fails with kUnsupported where
+  // guesses are asked for that such a model cannot have.
+  Status check_divided(const std::string& folder) const;
+  // The model of --draft-model for one with this tokenizer; `use` without ids_max. Nothing without
+  // the flag. Fails as find_model_folder, common_vocabulary and DraftModelPlan::create do.
+  Result<std::optional<serve::DraftModelPlan>> plan_draft_model(const text::Tokenizer& tokenizer,
                                                                 serve::DraftModelUse use) const;
 };
 

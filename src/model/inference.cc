@@ -197,8 +197,10 @@ void InferenceModel::put_batch(const InferenceBatch& batch) {
   put_mutual(batch.mutual);
   if (sizes_.state_count > 0) {
     for (const ops::SequenceSpan& sequence : batch.sequences) {
-      state_tokens_[static_cast<size_t>(sequence.state)] =
-          int64_t{sequence.context_count} + sequence.row_count;
+      const int64_t context = sequence.context_count;
+      state_tokens_[static_cast<size_t>(sequence.state)] = context + sequence.row_count;
+      if (!sequence.has_spare()) continue;
+      state_tokens_[static_cast<size_t>(sequence.spare)] = context + sequence.spare_rows;
     }
   }
   put_adapters(batch);

@@ -11,6 +11,8 @@
 // A model with recurrent layers has states beside the cache (model/delta_attention.h,
 // model/short_conv.h), which go forward alone: each sequence in the making has one of its own,
 // named by SequenceSpan::state, and gives tokens from where that stands, or from its first on.
+// Where some rows are guesses, SequenceSpan::spare keeps the state as it is before them; what
+// follows may run tokens again that the cache has already, which get the same keys and values.
 // Sequences may each ask for an adapter (adapter.h): all rows run through the base together, and
 // those of an adapter get its products besides, so one batch serves many of them. More may come and
 // go in rooms that were taken at load (adapter_rooms.h), while forward() runs, too.
@@ -60,7 +62,7 @@ namespace jige::model {
 // The longest sequence where InferenceOptions do not say how long it is.
 inline constexpr int64_t kContextDefaultMax = 4096;
 // States of recurrent layers, where InferenceOptions do not say how many.
-inline constexpr int64_t kStatesDefault = 2;
+inline constexpr int64_t kStatesDefault = 3;
 inline constexpr int64_t kStatesOfEmbeds = 16;
 
 struct InferenceOptions {
@@ -69,8 +71,8 @@ struct InferenceOptions {
   ops::WeightFormat format = ops::WeightFormat::kCompute;  // that matrices are kept in
   int64_t context_max = 0;     // longest sequence; 0: the model's own, but 4096 at most
   int64_t kv_block_count = 0;  // 0: enough for one sequence of context_max; embeds: a batch more
-  // Of a model with recurrent layers; 0: of one sequence, and a copy to come back to; embeds: of a
-  // few texts at once.
+  // Of a model with recurrent layers; 0: of one sequence, a copy to come back to, and where to go
+  // back from wrong guesses; embeds: of a few texts at once.
   int64_t state_count = 0;
   int64_t batch_tokens_max = 512;  // or the context, of a model that looks ahead
   int64_t logit_rows_max = 8;

@@ -37,13 +37,25 @@ Status InferenceModel::check_sequence(const ops::SequenceSpan& sequence, int64_t
 Status InferenceModel::check_states(std::span<const ops::SequenceSpan> sequences) const {
   if (sizes_.state_count == 0) return {};
   std::vector<uint8_t> taken(static_cast<size_t>(sizes_.state_count), 0);
-  for (const ops::SequenceSpan& sequence : sequences) {
-    JIGE_DO(check_range("a state", sequence.state, 0, sizes_.state_count - 1));
-    uint8_t& mine = taken[static_cast<size_t>(sequence.state)];
-    if (mine != 0) {
-      return fail(Code::kInvalidArgument, "two sequences have state {}", sequence.state);
-    }
+  const auto take = [&](int32_t state) -> Status {
+    JIGE_DO(check_range("a state", state, 0, sizes_.state_count - 1));
+    uint8_t& mine = taken[static_cast<size_t>(state)];
+    if (mine != 0) return fail(Code::kInvalidArgument, "two sequences have state {}", state);
     mine = 1;
+    return {};
+  };
+  for (const ops::SequenceSpan& sequence : sequences) {
+    JIGE_DO(take(sequence.state));
+    if (sequence.has_spare()) {
+      if (beyond_) {
+        return fail(Code::kUnsupported,
+                    "states behind some rows of a sequence are not kept where "
+                    "other machines hold layers");
+      }
+      JIGE_DO(take(sequence.spare));
+      JIGE_DO(
+          check_range("the rows before a spare state", sequence.spare_rows, 1, sequence.row_count));
+    }
     const int64_t stands = state_tokens_[static_cast<size_t>(sequence.state)];
     if (sequence.context_count == 0 || sequence.context_count == stands) continue;
     return fail(Code::kInvalidArgument,

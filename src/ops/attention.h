@@ -62,6 +62,9 @@ struct AttentionShape {
 // A sequence whose tokens all are of the first token type.
 inline constexpr int32_t kFirstTypeAlone = INT32_MAX;
 
+// What has no row of the states to stand in.
+inline constexpr int32_t kNoSpareState = -1;
+
 // One sequence's rows in the flat batch.
 struct SequenceSpan {
   int32_t row_begin = 0;
@@ -71,6 +74,11 @@ struct SequenceSpan {
       nullptr;  // cache block of tokens [16 i, 16 i + 16) of the sequence; null in training
   // Row of the states of recurrent layers that is the sequence's; not read in training.
   int32_t state = 0;
+  // Another row of them, which afterwards holds what the states are behind the first `spare_rows`
+  // of these rows, whatever it held: where to go on from if the other rows were wrong guesses.
+  int32_t spare = kNoSpareState;
+  int32_t spare_rows = 0;  // 1 to row_count, with a spare row
+  bool has_spare() const { return spare != kNoSpareState; }
   // From which token of the sequence on the token type is the second, in inference with a model
   // that has types (model/embedding.h); not read by attention.
   int32_t second_begin = kFirstTypeAlone;

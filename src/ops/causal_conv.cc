@@ -27,11 +27,14 @@ ConvSpans conv_spans(const std::vector<SequenceSpan>& sequences, int64_t rows, i
     const bool has_state = sequence.state >= 0 && sequence.state < slots;
     JIGE_CHECK(!keeps || (slots > 0 ? has_state : sequence.context_count == 0),
                "state {} of {}, after {} tokens", sequence.state, slots, sequence.context_count);
+    if (keeps) check_spare(sequence, slots);
     if (sequence.row_count == 0) continue;
     spans.push_back({.row_begin = sequence.row_begin,
                      .row_count = sequence.row_count,
                      .state = sequence.state,
-                     .resumed = keeps && sequence.context_count > 0});
+                     .resumed = keeps && sequence.context_count > 0,
+                     .spare = keeps ? sequence.spare : kNoSpareState,
+                     .spare_rows = sequence.spare_rows});
   }
   return spans;
 }

@@ -5,7 +5,8 @@
 //   dst = silu(u) or u
 // Rows before a sequence's first token are zero. A sequence goes on where it was by its row of the
 // states, its last K - 1 inputs, the oldest first: read when context_count > 0, and afterwards that
-// of the last row. At context_count 0 it is not read, whatever it holds.
+// of the last row. At context_count 0 it is not read, whatever it holds. A spare row of the states
+// gets that of the first rows.
 //
 // Order: u is one chain of fused multiply-adds from the bias in ascending i, so a row's bits depend
 // on its own K inputs only: not on chunks, packing or threads. Weight gradients add rows in

@@ -242,6 +242,35 @@ TEST(CausalConv, GoesOnFromItsStateWithTheSameBits) {
   }
 }
 
+// Rows of its inputs, of which there are more and fewer than a state has.
+TEST(CausalConv, ASpareRowHasTheStateBehindTheFirstRows) {
+  test::TestStream stream(2);
+  for (const int64_t kernel : {2, 4, 8}) {
+    for (const auto& [context, kept] : {std::pair{3, 1}, {3, 6}, {1, 2}, {0, 3}, {0, 11}, {9, 2}}) {
+      const ConvCase c = {{11}, 37, {kernel, true}, true, DType::kBF16};
+      const ConvPieces whole = conv_in_pieces(*stream, c, {context, 11 - context});
+      const ConvPieces first = conv_in_pieces(*stream, c, {context, kept});
+      ConvOperands in(c);
+      ConvPieces with = conv_in_pieces(*stream, c, {context});
+      CausalConvForward args = in.args(c);
+      args.dst = with.dst.view();
+      args.states = with.states.view();
+      args.sequences = {{.row_begin = context,
+                         .row_count = 11 - context,
+                         .context_count = context,
+                         .state = 1,
+                         .spare = 2,
+                         .spare_rows = kept}};
+      causal_conv_forward(*stream, args);
+      EXPECT_TRUE(with.dst == whole.dst) << conv_name(c);
+      for (int64_t i = 0; i < with.states.columns(); ++i) {
+        ASSERT_EQ(with.states.get(1, i), whole.states.get(1, i)) << conv_name(c);
+        ASSERT_EQ(with.states.get(2, i), first.states.get(1, i)) << conv_name(c) << " " << kept;
+      }
+    }
+  }
+}
+
 TEST(CausalConv, SequencesDoNotMeet) {
   test::TestStream stream;
   const ConvCase together = {{5, 1, 7}, 37, {4, true}, true, DType::kBF16};

@@ -1,5 +1,7 @@
 #include "ops/delta_rule.h"
 
+#include <algorithm>
+
 #include "base/cpu.h"
 #include "kernels/cpu/delta_rule.h"
 #include "kernels/cuda/delta_rule.h"
@@ -57,6 +59,7 @@ void check_delta_sequences(const std::vector<SequenceSpan>& sequences, int64_t r
     JIGE_CHECK(
         slots > 0 ? sequence.state >= 0 && sequence.state < slots : sequence.context_count == 0,
         "state {} of {}, after {} tokens", sequence.state, slots, sequence.context_count);
+    check_spare(sequence, slots);
   }
 }
 
@@ -81,24 +84,36 @@ void run_delta_forward(CpuDevice& device, const DeltaRuleForward& args,
   const int64_t works_per_sequence = shape.value_heads * parts;
   const int64_t scratch_bytes =
       cpu::delta_rule_forward_scratch_bytes(shape.key_dim, shape.value_dim, shape.decays_by_key);
+  const auto head_state = [&](int32_t slot, int64_t head) -> float* {
+    if (!args.states) return nullptr;
+    return args.states.as<float>() + slot * args.states.row_stride +
+           head * shape.key_dim * shape.value_dim;
+  };
   const auto run_one = [&](int64_t index, int worker) {
     const SequenceSpan& sequence = args.sequences[static_cast<size_t>(index / works_per_sequence)];
     const int64_t head = index % works_per_sequence / parts;
     const int64_t strip = index % parts * step;
-    float* states = nullptr;
-    if (args.states) {
-      states = args.states.as<float>() + sequence.state * args.states.row_stride +
-               head * shape.key_dim * shape.value_dim;
-    }
-    if (sequence.row_count == 0) return;
-    run(kernel_args, {.row_begin = sequence.row_begin,
-                      .row_count = sequence.row_count,
-                      .head = head,
-                      .strip_begin = strip,
-                      .strip_end = std::min(strip + step, strips),
-                      .state = states,
-                      .resumed = sequence.context_count > 0,
-                      .scratch = device.scratch(worker, scratch_bytes)});
+    const int64_t strip_end = std::min(strip + step, strips);
+    const auto run_rows = [&](const SequenceSpan& part) {
+      if (part.row_count == 0) return;
+      run(kernel_args, {.row_begin = part.row_begin,
+                        .row_count = part.row_count,
+                        .head = head,
+                        .strip_begin = strip,
+                        .strip_end = strip_end,
+                        .state = head_state(part.state, head),
+                        .resumed = part.context_count > 0,
+                        .scratch = device.scratch(worker, scratch_bytes)});
+    };
+    if (!sequence.has_spare()) return run_rows(sequence);
+    run_rows(up_to_spare(sequence));
+    // Strips lie one behind the other.
+    const int64_t columns = cpu::kDeltaStripColumns;
+    const int64_t begin = strip * columns * shape.key_dim;
+    const int64_t end = std::min(strip_end * columns, shape.value_dim) * shape.key_dim;
+    std::copy_n(head_state(sequence.state, head) + begin, end - begin,
+                head_state(sequence.spare, head) + begin);
+    run_rows(behind_spare(sequence));
   };
   device.team().parallel_for(sequences * works_per_sequence, 1,
                              [&](int64_t begin, int64_t end, int worker) {

@@ -16,8 +16,9 @@
 // and row i of S fades by the i-th: S~ = diag(exp(log_decay)) S. Then every key head has one value
 // head. S is zero before a sequence's first token. A sequence goes on where it was by its row of
 // the states: read when context_count > 0, and afterwards S behind the last row. At context_count 0
-// it is not read, whatever it holds. A head's S lies there in strips of 16 columns, the last of
-// what is left: [strip][dk][columns of the strip].
+// it is not read, whatever it holds. A spare row gets S behind the first rows of the sequence. A
+// head's S lies there in strips of 16 columns, the last of what is left:
+// [strip][dk][columns of the strip].
 //
 // Order: sums over dk are four chains of fused multiply-adds, of every fourth index each, added in
 // pairs; on a GPU others (kernels/cuda/delta_rule.h). Always a token at a time, so bits depend

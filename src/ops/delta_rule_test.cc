@@ -137,6 +137,55 @@ TEST(DeltaRule, GoesOnFromItsStateWithTheSameBits) {
   }
 }
 
+// The last rows of all sequences, behind `context` of each: all of them, with the state behind the
+// first `kept` in the row in front of their own, or only these.
+PiecesRun run_behind(Stream& stream, const Case& c, int32_t context, int32_t kept, bool spare) {
+  Operands in(c);
+  Matrix states = empty_states(c);
+  for (const int32_t begin : {0, context}) {
+    DeltaRuleForward args = with_states(c, in, states);
+    for (SequenceSpan& sequence : args.sequences) {
+      sequence.row_begin += begin;
+      sequence.context_count = begin;
+      if (begin == 0) {
+        sequence.row_count = context;
+      } else if (spare) {
+        sequence.row_count -= context;
+        sequence.spare = sequence.state - 1;
+        sequence.spare_rows = kept;
+      } else {
+        sequence.row_count = kept;
+      }
+    }
+    delta_rule_forward(stream, args);
+  }
+  return {in.dst, states};
+}
+
+void expect_same_row(const Matrix& a, int64_t row, const Matrix& b, int64_t other,
+                     const std::string& what) {
+  for (int64_t i = 0; i < a.columns(); ++i) ASSERT_EQ(a.get(row, i), b.get(other, i)) << what;
+}
+
+TEST(DeltaRule, ASpareRowHasTheStateBehindTheFirstRows) {
+  test::TestStream stream(3);
+  for (const DeltaRuleShape& shape :
+       {DeltaRuleShape{2, 4, 8, 32}, {1, 3, 5, 3}, {1, 2, 33, 47}, {1, 1, 128, 128}}) {
+    for (const Case& c : with_and_without_correction({{{9, 21}, shape, DType::kBF16}})) {
+      for (const auto& [context, kept] : {std::pair{3, 1}, {3, 5}, {3, 6}, {1, 2}}) {
+        const PiecesRun with = run_behind(*stream, c, context, kept, true);
+        const PiecesRun first = run_behind(*stream, c, context, kept, false);
+        const PiecesRun whole = run_in_pieces(*stream, c, {21});
+        EXPECT_TRUE(with.dst == whole.dst) << c.name();
+        for (const int64_t state : {1, 3}) {
+          expect_same_row(with.states, state, whole.states, state, c.name());
+          expect_same_row(with.states, state - 1, first.states, state, c.name() + ", spare");
+        }
+      }
+    }
+  }
+}
+
 TEST(DeltaRule, SequencesDoNotMeet) {
   test::TestStream stream(3);
   const Case c = {{40, 1, 19}, {2, 4, 24, 40}, DType::kBF16};

@@ -5,6 +5,14 @@
 
 namespace jige::ops {
 
+void check_spare(const SequenceSpan& sequence, int64_t slots) {
+  if (!sequence.has_spare()) return;
+  JIGE_CHECK(sequence.spare >= 0 && sequence.spare < slots && sequence.spare != sequence.state,
+             "spare state {} of {}, beside state {}", sequence.spare, slots, sequence.state);
+  JIGE_CHECK(sequence.spare_rows > 0 && sequence.spare_rows <= sequence.row_count,
+             "a spare state behind {} of {} rows", sequence.spare_rows, sequence.row_count);
+}
+
 cuda::RecurrentSpans send_recurrent_spans(Stream& stream,
                                           const std::vector<SequenceSpan>& sequences) {
   std::vector<cuda::RecurrentSpan> spans;
@@ -15,6 +23,8 @@ cuda::RecurrentSpans send_recurrent_spans(Stream& stream,
                      .row_count = sequence.row_count,
                      .state = sequence.state,
                      .resumed = sequence.context_count > 0,
+                     .spare = sequence.spare,
+                     .spare_rows = sequence.spare_rows,
                      .tile_begin = static_cast<int32_t>(tiles)});
     tiles += (int64_t{sequence.row_count} + cuda::kSpanTileRows - 1) / cuda::kSpanTileRows;
     JIGE_CHECK(tiles <= INT32_MAX, "{} tiles of rows", tiles);

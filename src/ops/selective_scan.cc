@@ -1,8 +1,11 @@
 #include "ops/selective_scan.h"
 
+#include <algorithm>
+
 #include "base/cpu.h"
 #include "kernels/cpu/selective_scan.h"
 #include "ops/kernel_rows.h"
+#include "ops/recurrent_spans.h"
 
 namespace jige::ops {
 namespace {
@@ -48,6 +51,7 @@ void check_scan_sequences(const std::vector<SequenceSpan>& sequences, int64_t ro
     JIGE_CHECK(
         slots > 0 ? sequence.state >= 0 && sequence.state < slots : sequence.context_count == 0,
         "state {} of {}, after {} tokens", sequence.state, slots, sequence.context_count);
+    check_spare(sequence, slots);
   }
 }
 
@@ -57,18 +61,28 @@ void run_scan_forward(CpuDevice& device, const SelectiveScan& args,
   const auto run = cpu::selective_scan_kernels(active_isa()).forward;
   const int64_t strips = scan_strips(in.columns);
   const int64_t scratch_bytes = cpu::selective_scan_forward_scratch_bytes(in.state_dim);
+  const auto state_of = [&](int32_t slot) {
+    return args.states ? args.states.as<float>() + slot * args.states.row_stride : nullptr;
+  };
   for (const SequenceSpan& sequence : args.sequences) {
-    if (sequence.row_count == 0) continue;
-    float* const state =
-        args.states ? args.states.as<float>() + sequence.state * args.states.row_stride : nullptr;
     device.team().parallel_for(strips, 1, [&](int64_t begin, int64_t end, int worker) {
-      run(kernel_args, {.row_begin = sequence.row_begin,
-                        .row_count = sequence.row_count,
-                        .strip_begin = begin,
-                        .strip_end = end,
-                        .state = state,
-                        .resumed = sequence.context_count > 0,
-                        .scratch = device.scratch(worker, scratch_bytes)});
+      const auto run_rows = [&](const SequenceSpan& part) {
+        if (part.row_count == 0) return;
+        run(kernel_args, {.row_begin = part.row_begin,
+                          .row_count = part.row_count,
+                          .strip_begin = begin,
+                          .strip_end = end,
+                          .state = state_of(part.state),
+                          .resumed = part.context_count > 0,
+                          .scratch = device.scratch(worker, scratch_bytes)});
+      };
+      if (!sequence.has_spare()) return run_rows(sequence);
+      run_rows(up_to_spare(sequence));
+      // Strips lie one behind the other.
+      const int64_t first = begin * cpu::kScanStripColumns * in.state_dim;
+      const int64_t last = std::min(end * cpu::kScanStripColumns, in.columns) * in.state_dim;
+      std::copy_n(state_of(sequence.state) + first, last - first, state_of(sequence.spare) + first);
+      run_rows(behind_spare(sequence));
     });
   }
 }

@@ -8,8 +8,9 @@
 //   dst  = Σ_n h_n C_n + skip x
 // B and C are every channel's. h is zero before a sequence's first token. A sequence goes on where
 // it was by its row of the states: read when context_count > 0, and afterwards h behind the last
-// row. At context_count 0 it is not read, whatever it holds. h lies there in strips of 16 channels,
-// the last of what is left: [strip][N][channels of the strip].
+// row. At context_count 0 it is not read, whatever it holds. A spare row gets h behind the first
+// rows of the sequence. h lies there in strips of 16 channels, the last of what is left:
+// [strip][N][channels of the strip].
 //
 // Order: sums over N are four chains of fused multiply-adds, of every fourth n each, added in
 // pairs. Sums over channels are made in groups of 256, those over the tokens of a sequence from the

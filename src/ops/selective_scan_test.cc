@@ -126,6 +126,49 @@ TEST(SelectiveScan, GoesOnFromItsStateWithTheSameBits) {
   }
 }
 
+// The last rows of all sequences, behind `context` of each: all of them, with the state behind the
+// first `kept` in the row in front of their own, or only these.
+ScanPieces scan_behind(Stream& stream, const Case& one, int32_t context, int32_t kept, bool spare) {
+  Operands in(one);
+  Matrix states = empty_scan_states(one);
+  for (const int32_t begin : {0, context}) {
+    SelectiveScan args = scan_with_states(one, in, states);
+    for (SequenceSpan& sequence : args.sequences) {
+      sequence.row_begin += begin;
+      sequence.context_count = begin;
+      if (begin == 0) {
+        sequence.row_count = context;
+      } else if (spare) {
+        sequence.row_count -= context;
+        sequence.spare = sequence.state - 1;
+        sequence.spare_rows = kept;
+      } else {
+        sequence.row_count = kept;
+      }
+    }
+    selective_scan_forward(stream, args);
+  }
+  return {in.dst, states};
+}
+
+TEST(SelectiveScan, ASpareRowHasTheStateBehindTheFirstRows) {
+  test::TestStream stream(3);
+  for (const Case& one : {Case{{9, 21}, 100, 16, DType::kBF16}, {{9, 21}, 19, 5, DType::kF32}}) {
+    const ScanPieces whole = scan_in_pieces(*stream, one, {21});
+    for (const auto& [context, kept] : {std::pair{3, 1}, {3, 5}, {3, 6}, {1, 2}}) {
+      const ScanPieces with = scan_behind(*stream, one, context, kept, true);
+      const ScanPieces first = scan_behind(*stream, one, context, kept, false);
+      EXPECT_TRUE(with.dst == whole.dst) << one.name();
+      for (const int64_t state : {1, 3}) {
+        for (int64_t i = 0; i < whole.states.columns(); ++i) {
+          ASSERT_EQ(with.states.get(state, i), whole.states.get(state, i)) << one.name();
+          ASSERT_EQ(with.states.get(state - 1, i), first.states.get(state, i)) << one.name();
+        }
+      }
+    }
+  }
+}
+
 TEST(SelectiveScan, HasTheSameBitsOnAnyThreadsAndInstructionSet) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const Case& one : {Case{{40, 1, 19}, 100, 16, dtype}, {{40, 1, 19}, 19, 5, dtype}}) {

@@ -3,10 +3,9 @@
 // policies, more decodes than the model has rows of logits).
 //
 // Items of one adapter come next to each other, the base's first, so that their rows are one range;
-// a forward is filled before the next one begins; a draft stays together with the token before it,
-// and so do tokens that see one another (token_runs.h), in a forward that is too large where they
-// alone are more than its limit.
-// Threads: none.
+// a forward is filled before the next one begins; a draft stays together with the tokens before
+// it, and so do tokens that see one another (token_runs.h), in a forward that is too large where
+// they alone are more than its limit. Threads: none.
 #pragma once
 
 #include <algorithm>
@@ -36,7 +35,7 @@ struct ForwardPart {
 
 // Calls `part` for each part, and `forward` behind the last part of each forward; both give a
 // Status, and the first that fails ends it. `order` is memory that is used again. REQUIRES: limits
-// that hold a draft and the token before it.
+// that hold a draft and the tokens before it.
 template <typename Part, typename Forward>
 Status cut_into_forwards(const Batch& batch, const ForwardLimits& limits,
                          std::vector<size_t>& order, Part&& part, Forward&& forward) {
@@ -47,8 +46,9 @@ Status cut_into_forwards(const Batch& batch, const ForwardLimits& limits,
   for (const size_t i : order) {
     const WorkItem& item = batch.items[i];
     const auto count = static_cast<int32_t>(item.tokens.size());
+    const int32_t together = item.draft_count > 0 ? count : 1;
     for (int32_t begin = 0; begin < count;) {
-      if (rows + 1 + item.draft_count > limits.rows_max ||
+      if (rows + together > limits.rows_max ||
           sample_rows + std::max<int64_t>(1, item.sample_rows()) > limits.sample_rows_max ||
           (limits.whole && rows > 0 && rows + count - begin > limits.rows_max)) {
         JIGE_DO(forward());

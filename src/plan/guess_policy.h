@@ -13,6 +13,13 @@
 // that gets nothing itself may see the step lengthened by a ninth, one that expects g tokens more
 // by as much as these make up for.
 //
+// A model with recurrent layers cannot go back behind a wrong guess: its state is kept as it is
+// before the guesses, unless all are certain, and tokens that were right but came before a wrong
+// one run again in the next step (serve_scheduler.h). So the first guess that is not certain costs
+// that copy, and the k-th one, beside its own row, k - 1 rows with the chance that it is the first
+// to be wrong. What the copy costs is counted in bytes: it is worth it for all guesses that it is
+// made for together.
+//
 // What is forced or copied is there for nothing. A guess of a draft model costs a step of it
 // besides, which makes the next guess of all sequences that it guesses for: these are taken
 // together, those for whom it is worth most, where all that they promise exceeds the prices of
@@ -95,6 +102,8 @@ class GuessTrust {
 // of the draft model.
 struct GuessWish {
   std::vector<double> known;  // the chance of each
+  int32_t certain_count = 0;  // of these, the first ones, which are certain to come
+  int32_t again_count = 0;    // tokens that it runs again in any case, beside its next one
   int32_t model_max = 0;
   double model_chance = 0;
   bool invests = false;  // has few for now, since the draft model reads what it is to go on from
@@ -104,6 +113,8 @@ struct GuessWish {
 
   int32_t count() const { return known_count + model_count; }
   int32_t count_max() const { return static_cast<int32_t>(known.size()) + model_max; }
+  // Whether its state is kept before so many guesses.
+  bool needs_spare(int32_t guesses) const { return guesses > certain_count; }
   double chance(int32_t guess) const {
     const auto at = static_cast<size_t>(guess);
     return at < known.size() ? known[at] : model_chance;
@@ -112,19 +123,33 @@ struct GuessWish {
   double gain_of(int32_t guesses) const;
 };
 
+// What guesses cost besides where a model has recurrent layers.
+struct StateCosts {
+  bool there = false;
+  double spare_price = 0;           // to keep a state, as a share of a step of one row
+  int64_t spare_count = INT64_MAX;  // sequences whose states can be kept
+  // Rows that run again if the guess behind so many others is the first to be wrong, times the
+  // chance that it is.
+  double rows_again(const GuessWish& wish, int32_t guess, double value) const {
+    const double chance = wish.chance(guess);
+    return there && chance > 0 ? guess * value * (1 / chance - 1) : 0;
+  }
+};
+
 // Shares a step among the guesses of its sequences. The step has a row each of `sequences`
-// sequences, of which some may have no wish, and `room` more may be added. `model_cost` is that of
-// the draft model's steps, where there is one; until one was seen they are taken for nothing.
+// sequences, of which some may have no wish, those that run again, and `room` more may be added.
+// `model_cost` is that of the draft model's steps, where there is one; until one was seen they are
+// taken for nothing.
 void share_step(std::span<GuessWish> wishes, const StepCost& cost, int64_t sequences, int64_t room,
-                const StepCost& model_cost = {});
+                const StepCost& model_cost = {}, const StateCosts& states = {});
 // The same whatever it costs: as many as there is room for, in the order of the wishes.
-void fill_step(std::span<GuessWish> wishes, int64_t room);
+void fill_step(std::span<GuessWish> wishes, int64_t room, const StateCosts& states = {});
 
 // By how much a step of so many sequences brings more tokens a second with these guesses, as many
 // as are best, each of the model at the share of its step that a sequence has: 1 where none are
 // worth it.
 double best_speedup(const GuessWish& wish, const StepCost& cost, int64_t sequences,
-                    const StepCost& model_cost = {});
+                    const StepCost& model_cost = {}, const StateCosts& states = {});
 
 // Whether a draft model may read so many tokens of a sequence, at `row_seconds` each, before it
 // guesses: where they take less than it can save of the rest of the answer, whose tokens take

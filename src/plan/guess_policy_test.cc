@@ -344,6 +344,63 @@ TEST(ShareStep, OthersJoinAStepOfTheDraftModel) {
   EXPECT_EQ(wishes[2].model_count, 1);
 }
 
+TEST(ShareStep, AStateIsKeptWhereAllGuessesTogetherMakeUpForIt) {
+  const StepCost cost = learned_cost(0.01, 0.0001, 8);
+  const auto taken = [&](GuessWish wish, const StateCosts& states, int64_t sequences = 1) {
+    share_step(std::span(&wish, 1), cost, sequences, 100, {}, states);
+    return wish.count();
+  };
+  EXPECT_EQ(taken(copies(0.9, 7), {.there = true, .spare_price = 0.03}), 7);
+  // What one guess does not make up for, seven do; of certain ones no state is kept.
+  EXPECT_EQ(taken(copies(0.9, 1), {.there = true, .spare_price = 0.9}), 0);
+  EXPECT_GE(taken(copies(0.9, 7), {.there = true, .spare_price = 0.9}), 2);
+  EXPECT_EQ(taken(copies(0.5, 7), {.there = true, .spare_price = 0.9}), 0);
+  GuessWish certain{.known = {1, 1, 1}, .certain_count = 3};
+  EXPECT_EQ(taken(certain, {.there = true, .spare_price = 5}), 3);
+  certain.known.push_back(0.9);
+  EXPECT_EQ(taken(certain, {.there = true, .spare_price = 5}), 3);
+  // All wait for it.
+  EXPECT_GE(taken(copies(0.9, 7), {.there = true, .spare_price = 0.2}, 1), 5);
+  EXPECT_EQ(taken(copies(0.9, 7), {.there = true, .spare_price = 0.2}, 20), 0);
+}
+
+TEST(ShareStep, OnlySoManySequencesHaveGuessesAsStatesCanBeKept) {
+  const StepCost cost = learned_cost(0.01, 0.0001, 8);
+  const StateCosts two{.there = true, .spare_price = 0.01, .spare_count = 2};
+  for (const bool fills : {false, true}) {
+    std::vector<GuessWish> wishes = {copies(0.7, 2), copies(0.9, 2), copies(0.8, 2)};
+    wishes.push_back({.known = {1, 1, 0.5}, .certain_count = 2});
+    fills ? fill_step(wishes, 100, two) : share_step(wishes, cost, 4, 100, {}, two);
+    EXPECT_EQ(wishes[0].count(), fills ? 2 : 0);
+    EXPECT_EQ(wishes[1].count(), 2) << "the likeliest have them";
+    EXPECT_EQ(wishes[2].count(), fills ? 0 : 2);
+    EXPECT_EQ(wishes[3].count(), 2) << "what is certain needs none";
+  }
+  std::vector<GuessWish> wishes(3, of_model(0.9, 3));
+  share_step(wishes, cost, 3, 100, learned_cost(0.0004, 0.00001, 8), two);
+  EXPECT_EQ(std::ranges::count_if(wishes, [](const GuessWish& one) { return one.count() > 0; }), 2);
+}
+
+// Rows that may run again are rows, too.
+TEST(ShareStep, WhatRunsAgainHasAPrice) {
+  const StepCost cost = learned_cost(0.01, 0.0012, 16);
+  int64_t with = 0, without = 0;
+  for (const double chance : {0.5, 0.6, 0.7, 0.8, 0.9}) {
+    GuessWish wish = copies(chance, 8);
+    share_step(std::span(&wish, 1), cost, 1, 100, {}, {.there = true});
+    with += wish.count();
+    share_step(std::span(&wish, 1), cost, 1, 100);
+    without += wish.count();
+  }
+  EXPECT_LT(with, without);
+  EXPECT_GT(with, 0);
+  const StateCosts states{.there = true};
+  const GuessWish wish = copies(0.5, 8);
+  EXPECT_EQ(states.rows_again(wish, 0, 0.5), 0) << "the state stands in front of the first";
+  EXPECT_NEAR(states.rows_again(wish, 2, 0.125), 2 * 0.25 * 0.5, 1e-12);
+  EXPECT_EQ(StateCosts{}.rows_again(wish, 2, 0.125), 0);
+}
+
 TEST(BestSpeedup, SaysWhichOfTwoPromisesMore) {
   const StepCost cost = learned_cost(0.01, 0.0002, 8);
   const StepCost cheap = learned_cost(0.0008, 0.00002, 8);

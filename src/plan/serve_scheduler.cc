@@ -190,7 +190,7 @@ void ServeScheduler::add_drafts(Batch& batch) {
   for (WorkItem& item : batch.items) {
     Request& request = at(item.request);
     if (request.draft.empty() || request.generated == 0) continue;
-    if (!item.samples || item.tokens.size() != 1) continue;
+    if (!item.samples || std::ssize(item.tokens) - item.again_count != 1) continue;
     const int64_t room =
         std::min(options_.batch_tokens_max - rows, options_.sample_rows_max - sample_rows);
     add_draft(request, room, item);
@@ -202,8 +202,9 @@ void ServeScheduler::add_drafts(Batch& batch) {
 void ServeScheduler::add_draft(Request& request, int64_t room, WorkItem& item) {
   // One token more comes than are drafted, and all of them were foreseen.
   room = std::min<int64_t>(room, request.spec.max_new_tokens - request.generated - 1);
-  const auto count = static_cast<int32_t>(
-      std::clamp<int64_t>(room, 0, static_cast<int64_t>(request.draft.size())));
+  const bool alone = request.state != kNoState && free_states_.empty();  // without a spare slot
+  const int64_t most = alone ? request.certain_drafts : std::ssize(request.draft);
+  const auto count = static_cast<int32_t>(std::clamp<int64_t>(room, 0, most));
   int32_t end = request.computed + 1 + count;
   while (static_cast<int32_t>(request.blocks.size()) < blocks_for(end)) {
     const auto block = pool_.acquire();
@@ -217,6 +218,7 @@ void ServeScheduler::add_draft(Request& request, int64_t room, WorkItem& item) {
   item.blocks = request.blocks;
   request.in_flight_drafts = item.draft_count;
   request.in_flight_tokens += item.draft_count;
+  take_spare(request, item);
 }
 
 bool ServeScheduler::admit(Request& request) {
@@ -266,14 +268,15 @@ int32_t ServeScheduler::schedule(Request& request, int32_t token_count, Batch& b
   WorkItem item;
   item.request = request.spec.id;
   item.adapter = request.spec.adapter;
-  item.context_count = request.computed;
-  item.tokens.assign(request.tokens.begin() + request.computed, request.tokens.begin() + end);
+  item.again_count = request.again;
+  item.context_count = request.computed - request.again;
+  item.tokens.assign(request.tokens.begin() + item.context_count, request.tokens.begin() + end);
   item.blocks = request.blocks;
   item.samples = end == static_cast<int32_t>(request.tokens.size());
   item.state = request.state;
   std::ranges::copy_if(
       request.spec.whole_runs, std::back_inserter(item.whole_runs),
-      [&](const TokenRun& run) { return run.begin < end && request.computed < run.end; });
+      [&](const TokenRun& run) { return run.begin < end && item.context_count < run.end; });
   batch.items.push_back(std::move(item));
   request.in_flight_tokens = token_count;
   ++request.counters.iterations;

@@ -42,10 +42,17 @@
 // With state_count every request inside has a slot for its own, and until its first token one for
 // each of its forks: it enters when they are all free, so a fork never lacks one. What a slot holds
 // at a request's first token is of no account. A state cannot be rewound, and no block holds it: so
-// nothing is drafted, and after a lost batch its requests, and those whose copies came with it,
-// begin again as when they were admitted. The copies of a batch are made before it runs, and
-// batches run in the order they are given out: so a slot may be given on before the copy of what it
-// held is made.
+// after a lost batch its requests, and those whose copies came with it, begin again as when they
+// were admitted. The copies of a batch are made before it runs, and batches run in the order they
+// are given out: so a slot may be given on before the copy of what it held is made.
+//
+// Drafts with states need a spare slot for each request, where the state is kept as it is before
+// the drafted tokens: slots that nobody holds while the batch is in flight, so no request waits for
+// one. Where a token was wrong the spare slot becomes the request's; those that were right are in
+// the cache but not in that state, and run again in front of its next token. There are at most as
+// many as were drafted, in rows that the batch before had, too. Tokens that are certain to come
+// need no spare slot; should one not come, the request begins again. With several batches in flight
+// nothing is drafted: what is free might be taken before a batch ends.
 //
 // Kept states: further slots, from state_count on, hold copies of states as they stood behind whole
 // blocks of prompts, for prompts with the same beginning. A prompt is cut at the last border of
@@ -74,7 +81,7 @@
 //       admitted behind the first that does not fit, so nobody overtakes it for ever
 //   (5) while requests exist and nothing is in flight, next_batch() gives a batch
 //   (6) a slot is free or held once, by who is admitted; with states each who is admitted and
-//       unfinished has one; a kept slot is free or has one name
+//       unfinished has one; spare ones are of those in flight; a kept slot is free or has one name
 //   (7) nobody runs past a border at which its state is to be kept
 //   (8) rounds: no batch has both prompts and next tokens; between two in which prompts begin lie
 //       round_steps with next tokens, or nobody had one to run. So newcomers hold those inside up
@@ -163,7 +170,9 @@ struct WorkItem {
   std::vector<BlockId> blocks;  // of all positions up to the last one here
   bool samples = false;         // the last token's logits give the request's next token
   int32_t draft_count = 0;      // of the tokens, the last ones; those before them sample too
+  int32_t again_count = 0;      // of the tokens, the first ones: the cache has them, the state not
   int32_t state = kNoState;     // the slot; it holds the tokens before context_count, if any
+  int32_t spare = kNoState;     // gets the state behind the tokens before the drafted ones
   std::vector<TokenRun> whole_runs = {};  // of the request, those that the tokens lie in
   int64_t sample_rows() const { return samples ? 1 + draft_count : 0; }
 };
@@ -223,8 +232,9 @@ class ServeScheduler {
   // sizes.
   Status arrive(RequestSpec spec);
   // What may follow the request's tokens, in place of what was drafted before; it is forgotten with
-  // the next token. Ignored for unknown requests, those in flight, and all with states.
-  void draft(RequestId request, std::span<const int32_t> tokens);
+  // the next token. The first `certain_count` are certain to come. Ignored for unknown requests,
+  // those in flight, and all with states where several batches may be in flight.
+  void draft(RequestId request, std::span<const int32_t> tokens, int32_t certain_count = 0);
   // The next iteration, or nothing when none may start now.
   std::optional<Batch> next_batch();
   // Ends a batch; one entry for every item that samples. Returns the requests that are over and may
@@ -257,6 +267,10 @@ class ServeScheduler {
   bool idle() const { return requests_.empty(); }
   const KvBlockPool& pool() const { return pool_; }
   const KeptStates& kept_states() const { return kept_; }
+  // So many requests may have drafts that are not certain, if nobody is admitted before.
+  int32_t spare_count() const;
+  // Tokens that the request runs again in front of its next one; 0 for unknown ones.
+  int32_t again_count(RequestId request) const;
   // Of a request that is not over yet.
   RequestCounters counters(RequestId request) const;
   void check_invariants() const;
@@ -269,6 +283,7 @@ class ServeScheduler {
     int32_t computed = 0;          // tokens whose keys and values are in blocks
     int32_t in_flight_tokens = 0;  // > 0: in a batch
     std::vector<int32_t> draft;
+    int32_t certain_drafts = 0;    // of the draft, the first ones
     int32_t in_flight_drafts = 0;  // of in_flight_tokens
     int32_t generated = 0;
     int32_t promised_blocks = 0;  // reserve
@@ -279,6 +294,8 @@ class ServeScheduler {
     std::vector<BlockId> blocks;
     std::vector<PrefixHash> prefix;  // prefix[i]: hash before block i
     int32_t state = kNoState;
+    int32_t again = 0;                  // of those computed the last ones, which it does not hold
+    int32_t spare = kNoState;           // in flight, with drafts
     std::vector<int32_t> fork_states;   // for its forks
     int32_t state_source = kNoState;    // the next batch is to copy this slot to `state`
     std::optional<BatchId> state_copy;  // the batch in flight that does
@@ -334,6 +351,10 @@ class ServeScheduler {
   int32_t states_for(const Request& request) const;
   void take_states(Request& request);
   void give_back_fork_states(Request& request);
+  bool drafts_states() const;
+  void take_spare(Request& request, WorkItem& item);
+  void give_back_spare(Request& request);
+  bool end_drafts(Request& request, int32_t accepted);
   void add_state_copies(Batch& batch);
   void end_state_copies(BatchId batch, bool lost);
   // Kept states.

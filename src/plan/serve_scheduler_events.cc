@@ -6,11 +6,14 @@
 
 namespace jige::plan {
 
-void ServeScheduler::draft(RequestId id, std::span<const int32_t> tokens) {
+void ServeScheduler::draft(RequestId id, std::span<const int32_t> tokens, int32_t certain_count) {
+  JIGE_CHECK(certain_count >= 0 && certain_count <= std::ssize(tokens),
+             "request {}: {} of {} drafted tokens are certain", id, certain_count, tokens.size());
   const auto found = requests_.find(id);
   if (found == requests_.end() || found->second.in_flight_tokens > 0) return;
-  if (options_.state_count > 0) return;
+  if (options_.state_count > 0 && !drafts_states()) return;
   found->second.draft.assign(tokens.begin(), tokens.end());
+  found->second.certain_drafts = certain_count;
 }
 
 std::vector<RequestId> ServeScheduler::complete(BatchId batch_id,
@@ -19,6 +22,8 @@ std::vector<RequestId> ServeScheduler::complete(BatchId batch_id,
   JIGE_CHECK(batch != in_flight_.end(), "batch {} is not in flight", batch_id);
   const std::vector<RequestId> members = std::move(batch->second.members);
   in_flight_.erase(batch);
+  std::vector<Request*> without_state;
+  for (const RequestId id : members) at(id).again = 0;
   for (const SampledNext& next : sampled) {
     Request& request = at(next.request);
     JIGE_CHECK(next.accepted >= 0 && next.accepted <= request.in_flight_drafts,
@@ -30,6 +35,7 @@ std::vector<RequestId> ServeScheduler::complete(BatchId batch_id,
     tenants_.at(request.spec.tenant).served_tokens += next.accepted;
     // The others were run for nothing.
     request.in_flight_tokens -= request.in_flight_drafts - next.accepted;
+    if (!end_drafts(request, next.accepted)) without_state.push_back(&request);
     request.in_flight_drafts = 0;
     request.draft.clear();
   }
@@ -51,6 +57,9 @@ std::vector<RequestId> ServeScheduler::complete(BatchId batch_id,
     request.finished = next.finished || request.generated >= request.spec.max_new_tokens;
     for (const ForkedNext& forked : next.forks) fork(request, forked);
     give_back_fork_states(request);
+  }
+  for (Request* const request : without_state) {
+    if (!request->finished) begin_again(*request);
   }
   end_state_copies(batch_id, /*lost=*/false);
   for (const RequestId id : members) {
@@ -117,6 +126,7 @@ std::vector<RequestId> ServeScheduler::lose(BatchId batch_id) {
     Request& request = at(id);
     request.in_flight_tokens = request.in_flight_drafts = 0;
     if (options_.state_count > 0) {
+      give_back_spare(request);
       begin_again(request);
     } else {
       // The tokens that are run again keep theirs.
@@ -174,7 +184,7 @@ void ServeScheduler::give_back_blocks(Request& request) {
   for (size_t i = request.blocks.size(); i > 0; --i) pool_.release(request.blocks[i - 1]);
   request.blocks.clear();
   request.prefix.resize(1);
-  request.computed = 0;
+  request.computed = request.again = 0;
 }
 
 void ServeScheduler::give_back_blocks_behind(Request& request, int32_t token_count) {

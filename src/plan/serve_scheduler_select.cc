@@ -136,7 +136,7 @@ void ServeScheduler::select_chunked(Batch& batch) {
   }
   const bool whole = options_.whole_prompt_tokens > 0;
   const int32_t most = whole ? budget : budget - budget / 2;
-  const int32_t kept = first ? std::min(most, remaining(*first)) : 0;
+  const int32_t kept = first ? std::min(most, remaining(*first) + first->again) : 0;
   budget -= kept;
   int32_t share = next_token_share();
   ScanOrder order(*this);
@@ -147,7 +147,10 @@ void ServeScheduler::select_chunked(Batch& batch) {
   for (const auto& [rank, request] : order.inside()) {  // decodes first: one token each
     if (full() || share == 0) break;
     if (request == first || !runs_next_token(*request)) continue;
+    const bool alone = batch.items.empty() && !first;
+    if (!alone && request->again >= budget) continue;
     const int32_t ran = schedule(*request, 1, batch);  // 0: no block; the next may need none
+    if (ran > 0) budget -= request->again;
     budget -= ran;
     share -= ran;
   }

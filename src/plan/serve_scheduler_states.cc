@@ -1,4 +1,7 @@
 // The slots of states: who holds which, and the copies that requests begin with.
+#include <cstdint>
+#include <utility>
+
 #include "base/check.h"
 #include "plan/serve_scheduler.h"
 
@@ -27,11 +30,48 @@ void ServeScheduler::give_back_fork_states(Request& request) {
   request.fork_states.clear();
 }
 
+bool ServeScheduler::drafts_states() const { return options_.batches_in_flight_max == 1; }
+
+int32_t ServeScheduler::spare_count() const {
+  if (options_.state_count == 0) return INT32_MAX;
+  return drafts_states() ? static_cast<int32_t>(free_states_.size()) : 0;
+}
+
+int32_t ServeScheduler::again_count(RequestId id) const {
+  const auto found = requests_.find(id);
+  return found == requests_.end() ? 0 : found->second.again;
+}
+
+// REQUIRES: one is free where the drafts of the item need it.
+void ServeScheduler::take_spare(Request& request, WorkItem& item) {
+  if (request.state == kNoState || item.draft_count <= request.certain_drafts) return;
+  item.spare = request.spare = free_states_.back();
+  free_states_.pop_back();
+}
+
+void ServeScheduler::give_back_spare(Request& request) {
+  if (request.spare != kNoState) free_states_.push_back(request.spare);
+  request.spare = kNoState;
+}
+
+// False where its state has tokens that did not come.
+bool ServeScheduler::end_drafts(Request& request, int32_t accepted) {
+  const bool wrong = request.state != kNoState && accepted < request.in_flight_drafts;
+  const bool goes_back = wrong && request.spare != kNoState;
+  if (goes_back) {
+    std::swap(request.state, request.spare);
+    request.again = accepted;
+  }
+  give_back_spare(request);
+  return !wrong || goes_back;
+}
+
 // Forks of the request may still have to be copied from its slot: that is done before anything runs
 // that takes the slot from now on.
 void ServeScheduler::give_back(Request& request) {
   give_back_blocks(request);
   give_back_fork_states(request);
+  give_back_spare(request);
   if (request.state != kNoState) free_states_.push_back(request.state);
   request.state = request.state_source = kNoState;
   request.state_copy.reset();
@@ -73,6 +113,12 @@ void ServeScheduler::check_states() const {
   for (const auto& [id, request] : requests_) {
     for (const int32_t state : request.fork_states) ++users[static_cast<size_t>(state)];
     if (request.state != kNoState) ++users[static_cast<size_t>(request.state)];
+    if (request.spare != kNoState) ++users[static_cast<size_t>(request.spare)];
+    JIGE_CHECK(request.spare == kNoState || request.in_flight_drafts > 0,
+               "request {} holds a spare state for nothing", id);
+    JIGE_CHECK(
+        request.again == 0 || (request.state != kNoState && request.again < request.computed),
+        "request {} runs {} of {} tokens again", id, request.again, request.computed);
     JIGE_CHECK(request.admitted || (request.state == kNoState && request.fork_states.empty()),
                "waiting request {} holds states", id);
     const bool runs = request.admitted && !request.finished && options_.state_count > 0;

@@ -53,9 +53,14 @@ class TraceRun {
         states_(options.state_count > 0),
         engine_(options.pool.block_count, options.state_count + options.kept_state_count),
         rng_(derive_key(seed, "trace")),
-        losses_(derive_key(seed, "losses")) {}
+        losses_(derive_key(seed, "losses")),
+        claims_(derive_key(seed, "claims")) {}
 
   int64_t accepted = 0;            // drafted tokens that came true
+  int64_t went_back = 0;           // states, behind a wrong one
+  int64_t ran_again = 0;           // tokens that were right, in front of it
+  int64_t without_spare = 0;       // drafts that were said to be certain
+  int64_t claims_broken = 0;       // and were not
   int64_t copies = 0;              // of states
   int64_t copies_overwritten = 0;  // of those: another request begins in what was copied
   int64_t copies_ahead = 0;        // the fork is not in the batch
@@ -90,7 +95,7 @@ class TraceRun {
       if (::testing::Test::HasFatalFailure()) return;
     }
     EXPECT_EQ(scheduler_.pool().live_count(), 0) << "blocks leaked";
-    EXPECT_EQ(accepted > 0, drafts_ && !states_);
+    EXPECT_EQ(accepted > 0, may_draft());
     for (const auto& [id, request] : expected_) {
       if (request.cancelled) continue;
       EXPECT_TRUE(over_.contains(id)) << "request " << id << " never ended";
@@ -106,6 +111,8 @@ class TraceRun {
   }
 
  private:
+  bool may_draft() const { return drafts_ && !(states_ && options_.batches_in_flight_max > 1); }
+
   void arrive() {
     RequestSpec spec;
     spec.id = next_id_++;
@@ -187,11 +194,21 @@ class TraceRun {
       if (!over) tokens = request.prompt;
       if (!over) tokens.insert(tokens.end(), request.generated.begin(), request.generated.end());
       const size_t known = tokens.size();
+      int32_t right = 0;
+      bool all_right = true;
       for (size_t left = rng_.below(8); left > 0; --left) {
         const bool wrong = rng_.below(5) == 0;
         tokens.push_back(wrong || over ? 7 : ToyEngine::next_token(tokens, request.sample));
+        all_right = all_right && !wrong;
+        right += all_right ? 1 : 0;
       }
-      scheduler_.draft(id, std::span(tokens).subspan(known));
+      const auto count = static_cast<int32_t>(tokens.size() - known);
+      // Of some it is said what is certain, and not always truly.
+      const uint64_t claim = claims_.below(20);
+      scheduler_.draft(id, std::span(tokens).subspan(known),
+                       claim == 0  ? count
+                       : claim < 8 ? right
+                                   : 0);
     }
   }
 
@@ -250,7 +267,8 @@ class TraceRun {
     int64_t prompts = 0;
     for (const WorkItem& item : batch.items) {
       const auto prompt = std::ssize(expected_.at(item.request).prompt);
-      prompts += item.context_count < prompt || std::ssize(item.tokens) - item.draft_count > 1;
+      const int64_t own = std::ssize(item.tokens) - item.draft_count - item.again_count;
+      prompts += item.context_count < prompt || own > 1;
     }
     ASSERT_TRUE(prompts == 0 || prompts == std::ssize(batch.items));
   }
@@ -266,7 +284,13 @@ class TraceRun {
       ASSERT_EQ(item.state != kNoState, states_);
       if (!states_) continue;
       ASSERT_TRUE(taken.insert(item.state).second) << "two run with state " << item.state;
-      ASSERT_EQ(item.draft_count, 0);
+      if (item.spare != kNoState) {
+        ASSERT_TRUE(taken.insert(item.spare).second) << "two have spare state " << item.spare;
+        ASSERT_LT(item.spare, options_.state_count);
+      }
+      ASSERT_TRUE(item.draft_count > 0 || item.spare == kNoState);
+      without_spare += item.draft_count > 0 && item.spare == kNoState;
+      ran_again += item.again_count;
       const Expected& request = expected_.at(item.request);
       std::vector<int32_t> tokens = request.prompt;
       tokens.insert(tokens.end(), request.generated.begin(), request.generated.end());
@@ -274,9 +298,10 @@ class TraceRun {
       ASSERT_EQ(engine_.state(item.state), tokens) << "request " << item.request;
       int32_t& computed = computed_[item.request];
       const bool border = options_.kept_state_count > 0 && item.context_count % kBlockTokens == 0;
-      ASSERT_TRUE(item.context_count == computed || item.context_count == 0 || border);
+      ASSERT_TRUE(item.context_count + item.again_count == computed || item.context_count == 0 ||
+                  border);
       restarts += computed > 0 && item.context_count == 0;
-      computed = item.context_count + static_cast<int32_t>(item.tokens.size());
+      computed = item.context_count + static_cast<int32_t>(item.tokens.size()) - item.draft_count;
     }
     check_state_copies(batch);
   }
@@ -352,11 +377,17 @@ class TraceRun {
       std::vector<int32_t>& generated = expected_.at(item.request).generated;
       generated.push_back(next.token);
       next.finished = stops(expected_.at(item.request));
-      for (; count < item.tokens.size() && item.tokens[count] == next.token; ++accepted) {
+      while (!next.finished && count < item.tokens.size() && item.tokens[count] == next.token) {
         context = engine_.context(item, ++count);
         next.token = ToyEngine::next_token(context, expected_.at(item.request).sample);
         generated.push_back(next.token);
         ++next.accepted;
+        ++accepted;
+        next.finished = stops(expected_.at(item.request));
+      }
+      computed_[item.request] += next.accepted;
+      if (states_ && next.accepted < item.draft_count && !next.finished) {
+        ++(item.spare == kNoState ? claims_broken : went_back);
       }
       sampled.push_back(std::move(next));
     }
@@ -397,6 +428,7 @@ class TraceRun {
   ToyEngine engine_;
   Rng rng_;
   Rng losses_;  // of caches
+  Rng claims_;
   RequestId next_id_ = 0;
   std::map<RequestId, Expected> expected_;
   std::map<RequestId, int32_t> forks_;

@@ -18,6 +18,7 @@ class ServeStateTraces : public ::testing::TestWithParam<StateTraceCase> {};
 TEST_P(ServeStateTraces, EverySlotHoldsItsRequestsTokens) {
   const auto [policy, admission, in_flight, fair_share] = GetParam();
   int64_t copies = 0, overwritten = 0, ahead = 0, lost = 0, restarts = 0;
+  int64_t went_back = 0, ran_again = 0, without_spare = 0, claims_broken = 0;
   for (uint64_t seed = 0; seed < 48; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     ServeSchedulerOptions options =
@@ -35,6 +36,10 @@ TEST_P(ServeStateTraces, EverySlotHoldsItsRequestsTokens) {
     ahead += run.copies_ahead;
     lost += run.copies_lost;
     restarts += run.restarts;
+    went_back += run.went_back;
+    ran_again += run.ran_again;
+    without_spare += run.without_spare;
+    claims_broken += run.claims_broken;
   }
   // The traces are worth something only if all of this happens in them.
   EXPECT_GT(restarts, 100);
@@ -45,6 +50,10 @@ TEST_P(ServeStateTraces, EverySlotHoldsItsRequestsTokens) {
       << overwritten;
   EXPECT_GT(ahead, 20);
   EXPECT_GT(lost, 10);
+  EXPECT_TRUE(in_flight == 1 ? went_back > 50 : went_back == 0) << went_back;
+  EXPECT_TRUE(in_flight == 1 ? ran_again > 40 : ran_again == 0) << ran_again;
+  EXPECT_TRUE(in_flight == 1 ? without_spare > 50 : without_spare == 0) << without_spare;
+  EXPECT_TRUE(in_flight == 1 ? claims_broken > 3 : claims_broken == 0) << claims_broken;
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -273,21 +282,187 @@ TEST_F(ServeStates, AParentAndItsForkPreemptedBeforeTheCopyBeginAgain) {
   EXPECT_NE(state_of(batch, 1), state_of(batch, 2));
 }
 
-TEST_F(ServeStates, NothingIsDraftedAndNoPrefixIsCached) {
+TEST_F(ServeStates, NoPrefixIsCached) {
   start();
   arrive(1, 9, 9);
   complete(next());
-  scheduler_->draft(1, std::vector<int32_t>{7, 7, 7});
-  const Batch batch = next();
-  EXPECT_EQ(batch.items[0].draft_count, 0);
-  EXPECT_EQ(batch.items[0].tokens.size(), 1u);
-  complete(batch);
   RequestSpec same = request_of(1, 9, 9);
   same.id = 2;
   ASSERT_TRUE(scheduler_->arrive(same));
   EXPECT_EQ(context_of(next(), 2), 0);
   cancel(1);
   EXPECT_EQ(scheduler_->pool().cached_count(), 0);
+}
+
+// Of one request that has sampled; the next batch has these drafts.
+class DraftsWithStates : public ServeStates {
+ protected:
+  void begin(int32_t new_tokens = 20) {
+    start();
+    arrive(1, 5, new_tokens);
+    complete(next());
+  }
+  Batch drafted(const std::vector<int32_t>& tokens, int32_t certain = 0) {
+    scheduler_->draft(1, tokens, certain);
+    return next();
+  }
+  void came_true(const Batch& batch, int32_t accepted, bool finished = false) {
+    scheduler_->complete(
+        batch.id, std::vector<SampledNext>{
+                      {.request = 1, .token = 9, .finished = finished, .accepted = accepted}});
+    scheduler_->check_invariants();
+  }
+};
+
+TEST_F(DraftsWithStates, WhereAllComeTrueTheStateGoesOn) {
+  begin();
+  Batch batch = drafted({4, 5, 6});
+  const WorkItem item = batch.items[0];
+  EXPECT_EQ(item.draft_count, 3);
+  EXPECT_EQ(item.context_count, 5);
+  EXPECT_NE(item.spare, kNoState);
+  EXPECT_NE(item.spare, item.state);
+  EXPECT_EQ(scheduler_->spare_count(), 1);
+  came_true(batch, 3);
+  EXPECT_EQ(scheduler_->spare_count(), 2);
+  batch = next();
+  EXPECT_EQ(batch.items[0].state, item.state);
+  EXPECT_EQ(batch.items[0].context_count, 9);
+  EXPECT_EQ(batch.items[0].tokens, std::vector<int32_t>{9});
+  EXPECT_EQ(batch.items[0].spare, kNoState) << "nothing is drafted";
+}
+
+TEST_F(DraftsWithStates, BehindAWrongOneTheSpareStateGoesOnWithWhatWasRight) {
+  for (int32_t right = 0; right < 3; ++right) {
+    begin();
+    Batch batch = drafted({4, 5, 6});
+    const WorkItem item = batch.items[0];
+    came_true(batch, right);
+    EXPECT_EQ(scheduler_->again_count(1), right);
+    batch = next();
+    std::vector<int32_t> tokens{4, 5, 6};
+    tokens.resize(static_cast<size_t>(right));
+    tokens.push_back(9);
+    EXPECT_EQ(batch.items[0].state, item.spare);
+    EXPECT_EQ(batch.items[0].context_count, 6);
+    EXPECT_EQ(batch.items[0].again_count, right);
+    EXPECT_EQ(batch.items[0].tokens, tokens);
+    EXPECT_EQ(batch.items[0].sample_rows(), 1);
+    complete(batch);
+    EXPECT_EQ(scheduler_->again_count(1), 0);
+    EXPECT_EQ(next().items[0].context_count, 7 + right);
+  }
+}
+
+TEST_F(DraftsWithStates, MoreMayBeDraftedBehindWhatRunsAgain) {
+  begin();
+  came_true(drafted({4, 5, 6}), 2);
+  Batch batch = drafted({1, 2});
+  EXPECT_EQ(batch.items[0].tokens, (std::vector<int32_t>{4, 5, 9, 1, 2}));
+  EXPECT_EQ(batch.items[0].sample_rows(), 3);
+  EXPECT_NE(batch.items[0].spare, batch.items[0].state);
+  came_true(batch, 0);
+  batch = next();
+  EXPECT_EQ(batch.items[0].again_count, 0);
+  EXPECT_EQ(batch.items[0].context_count, 9);
+}
+
+TEST_F(DraftsWithStates, WithoutAFreeSlotOnlyWhatIsCertainIsDrafted) {
+  options_.state_count = 1;
+  begin();
+  EXPECT_EQ(scheduler_->spare_count(), 0);
+  Batch batch = drafted({4, 5, 6}, 2);
+  EXPECT_EQ(batch.items[0].draft_count, 2);
+  EXPECT_EQ(batch.items[0].spare, kNoState);
+  came_true(batch, 2);
+  EXPECT_EQ(drafted({4, 5, 6}).items[0].draft_count, 0);
+}
+
+TEST_F(DraftsWithStates, WhatIsCertainNeedsNoSlot) {
+  begin();
+  Batch batch = drafted({4, 5, 6}, 3);
+  EXPECT_EQ(batch.items[0].draft_count, 3);
+  EXPECT_EQ(batch.items[0].spare, kNoState);
+  came_true(batch, 3);
+  // Should it not come, nothing but the beginning is left.
+  batch = drafted({4, 5, 6}, 3);
+  came_true(batch, 1);
+  batch = next();
+  EXPECT_EQ(batch.items[0].context_count, 0);
+  EXPECT_EQ(batch.items[0].tokens.size(), 12u);
+  EXPECT_EQ(batch.items[0].again_count, 0);
+}
+
+TEST_F(DraftsWithStates, NobodyWaitsForASlotThatIsSpare) {
+  options_.state_count = 2;
+  begin();
+  Batch batch = drafted({4, 5});
+  EXPECT_NE(batch.items[0].spare, kNoState);
+  arrive(2, 3, 4);
+  came_true(batch, 1);
+  scheduler_->draft(1, std::vector<int32_t>{4, 5});
+  batch = next();
+  ASSERT_EQ(batch.items.size(), 2u) << "the newcomer has it";
+  EXPECT_EQ(batch.items[0].draft_count, 0);
+  EXPECT_EQ(batch.items[0].again_count, 1);
+}
+
+TEST_F(DraftsWithStates, OfMoreThanThereAreSlotsTheFirstHaveThem) {
+  start();
+  arrive(1, 3, 9);
+  arrive(2, 3, 9);
+  complete(next());
+  scheduler_->draft(1, std::vector<int32_t>{4, 5});
+  scheduler_->draft(2, std::vector<int32_t>{4, 5});
+  const Batch batch = next();
+  EXPECT_EQ(batch.items[0].draft_count, 2);
+  EXPECT_EQ(batch.items[1].draft_count, 0);
+}
+
+TEST_F(DraftsWithStates, SlotsAreFreeAgainWhateverBecomesOfTheBatch) {
+  begin();
+  lose(drafted({4, 5}));
+  EXPECT_EQ(scheduler_->spare_count(), 2);
+  Batch batch = next();
+  EXPECT_EQ(batch.items[0].context_count, 0);
+  EXPECT_EQ(batch.items[0].tokens.size(), 6u);
+  complete(batch);
+  batch = drafted({4, 5});
+  cancel(1);
+  came_true(batch, 0, /*finished=*/true);
+  EXPECT_TRUE(scheduler_->idle());
+  EXPECT_EQ(scheduler_->spare_count(), 3);
+}
+
+TEST_F(DraftsWithStates, WhatRunsAgainIsForgottenWithTheCaches) {
+  begin();
+  came_true(drafted({4, 5, 6}), 2);
+  scheduler_->lose_caches();
+  scheduler_->check_invariants();
+  const Batch batch = next();
+  EXPECT_EQ(batch.items[0].context_count, 0);
+  EXPECT_EQ(batch.items[0].again_count, 0);
+  EXPECT_EQ(batch.items[0].tokens.size(), 9u);
+}
+
+TEST_F(DraftsWithStates, NoneWithSeveralBatchesInFlight) {
+  options_.batches_in_flight_max = 2;
+  begin();
+  EXPECT_EQ(scheduler_->spare_count(), 0);
+  EXPECT_EQ(drafted({4, 5, 6}, 3).items[0].draft_count, 0);
+}
+
+// A batch of many tokens again has as many rows as the one that drafted them.
+TEST_F(DraftsWithStates, WhatRunsAgainIsInTheBudget) {
+  options_.policy = ServePolicy::kChunked;
+  options_.batch_tokens_max = 8;
+  begin();
+  came_true(drafted({1, 2, 3, 4, 5, 6}), 5);
+  arrive(2, 20, 2);
+  const Batch batch = next();
+  ASSERT_EQ(batch.items.size(), 2u);
+  EXPECT_EQ(batch.items[0].tokens.size(), 6u);
+  EXPECT_EQ(batch.items[1].tokens.size(), 2u);
 }
 
 TEST_F(ServeStates, AfterALostBatchItsRequestsBeginAgain) {

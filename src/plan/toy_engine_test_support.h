@@ -49,7 +49,10 @@ class ToyEngine {
     for (const WorkItem& item : batch.items) {
       if (item.state != kNoState) {
         std::vector<int32_t>& fed = state(item.state);
-        fed.insert(fed.end(), item.tokens.begin(), item.tokens.end());
+        const auto drafts = item.tokens.end() - item.draft_count;
+        fed.insert(fed.end(), item.tokens.begin(), drafts);
+        if (item.spare != kNoState) state(item.spare) = fed;
+        fed.insert(fed.end(), drafts, item.tokens.end());
       }
       for (size_t i = 0; i < item.tokens.size(); ++i) {
         const int32_t position = item.context_count + static_cast<int32_t>(i);
@@ -64,6 +67,7 @@ class ToyEngine {
     for (const StateCopy& copy : batch.state_copies) state(copy.dst) = {kEmpty};
     for (const WorkItem& item : batch.items) {
       if (item.state != kNoState) state(item.state) = {kEmpty};
+      if (item.spare != kNoState) state(item.spare) = {kEmpty};
     }
   }
 

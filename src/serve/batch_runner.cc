@@ -103,6 +103,8 @@ void BatchRunner::add(Forward& forward, const Readers& readers, const plan::Batc
        .context_count = work.context_count + part.begin,
        .blocks = work.blocks.data(),
        .state = work.state,
+       .spare = work.spare,
+       .spare_rows = work.spare == plan::kNoState ? 0 : part.count - work.draft_count,
        .second_begin = readers.second_begin ? readers.second_begin(work) : ops::kFirstTypeAlone});
   forward.adapters.push_back(work.adapter);
   const auto first = work.tokens.begin() + part.begin;

@@ -107,7 +107,7 @@ struct MadeUpSteps {
                             int64_t left = 30, const Answer* answer = nullptr) {
     std::vector<int32_t> draft;
     drafts.follow(id, {tokens, {}}, left, {.answer = answer});
-    drafts.decide([&](plan::RequestId told, std::span<const int32_t> guesses) {
+    drafts.decide([&](plan::RequestId told, std::span<const int32_t> guesses, int32_t) {
       EXPECT_EQ(told, id);
       draft.assign(guesses.begin(), guesses.end());
     });

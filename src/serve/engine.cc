@@ -153,7 +153,7 @@ Result<std::unique_ptr<Engine>> Engine::create(model::InferenceModel& model,
   if (options.batches_in_flight > 1) options.kept_state_count = 0;
   if (states > 0) {  // the scheduler would have no use for either
     if (options.kept_state_count == 0) options.prefix_cache = false;
-    options.drafts.tokens_max = 0;
+    if (options.batches_in_flight > 1 || model.beyond()) options.drafts.tokens_max = 0;
   }
   if (states == 0 || !options.prefix_cache) options.kept_state_count = 0;
   if (states > 0 && options.kept_state_count >= states) {

@@ -73,8 +73,8 @@ struct EngineOptions {
   int32_t in_flight_requests_min = 8;
   int32_t preemptions_max = 3;  // of one request, optimistic admission
   bool fair_share = false;      // among equals in priority, the tenant served least goes first
-  // With a model that has states create() turns off drafts, since states cannot be rewound, and
-  // without kept states the prefix cache; and with several batches in flight kept states.
+  // With a model that has states create() turns off the prefix cache without kept states, drafts
+  // where layers are elsewhere and, with several batches in flight, drafts and kept states.
   bool prefix_cache = true;
   // Of the model's states so many hold what prompts begin with (plan/serve_scheduler.h); the others
   // are of requests. Of a model without states, or without the prefix cache, it becomes 0.

@@ -254,7 +254,8 @@ TEST(EngineDrafts, OfTwoThatBeginAlikeOneReadsAndTheOtherWaits) {
     told.clear();
     steps.drafts.follow(1, {one, {}}, 30);
     steps.drafts.follow(2, {two, {}}, 30);
-    steps.drafts.decide([&](plan::RequestId id, std::span<const int32_t>) { told.push_back(id); });
+    steps.drafts.decide(
+        [&](plan::RequestId id, std::span<const int32_t>, int32_t) { told.push_back(id); });
   };
   step();
   EXPECT_EQ(told, std::vector<plan::RequestId>{1});
@@ -310,12 +311,12 @@ TEST(EngineDrafts, AModelIsNotRunBeforeItIsKnownWhatAStepCosts) {
   const std::vector<int32_t> tokens = no_repeats(20);
   for (int step = 0; step < 4; ++step) {
     drafts.follow(1, {tokens, {}}, 30);
-    drafts.decide([](plan::RequestId, std::span<const int32_t>) {});
+    drafts.decide([](plan::RequestId, std::span<const int32_t>, int32_t) {});
     EXPECT_EQ(draft->model().forward_count(), 0u);
     drafts.add_step(1, 10);
   }
   drafts.follow(1, {tokens, {}}, 30);
-  drafts.decide([](plan::RequestId, std::span<const int32_t>) {});
+  drafts.decide([](plan::RequestId, std::span<const int32_t>, int32_t) {});
   EXPECT_EQ(draft->model().forward_count(), 1u);
 }
 
@@ -348,7 +349,8 @@ TEST(EngineDrafts, AModelReadsFirstWhereLeastIsMissing) {
   steps.drafts.follow(1, {much, {}}, 30);
   steps.drafts.follow(2, {little, {}}, 30);
   std::vector<plan::RequestId> told;
-  steps.drafts.decide([&](plan::RequestId id, std::span<const int32_t>) { told.push_back(id); });
+  steps.drafts.decide(
+      [&](plan::RequestId id, std::span<const int32_t>, int32_t) { told.push_back(id); });
   EXPECT_EQ(told, std::vector<plan::RequestId>{2});
   EXPECT_EQ(draft->missing(1, {much, {}}), 60 - 13) << "the other's rows are read, too";
   // Other steps with the same model.

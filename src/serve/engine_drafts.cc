@@ -8,6 +8,8 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "model/memory_plan.h"
+#include "serve/roofline.h"
 
 namespace jige::serve {
 
@@ -26,14 +28,33 @@ constexpr int64_t kTrialSteps = 4;
 // Where costs do not decide: copies go before the draft model where they are at least this likely.
 constexpr double kCopyChance = 0.5;
 
+// Of guesses of these sources, those in front of the first that may be wrong.
+int32_t certain_count(std::span<const GuessSource> sources) {
+  const auto first = std::ranges::find_if(
+      sources, [](GuessSource source) { return source != GuessSource::kOnly; });
+  return static_cast<int32_t>(first - sources.begin());
+}
+
 }  // namespace
 
+plan::StateCosts state_costs(const model::InferenceModel& model) {
+  const model::InferenceSizes& sizes = model.sizes();
+  if (sizes.state_count == 0) return {};
+  const RooflineModel roofline(model.architecture(), sizes);
+  const int64_t bytes = model::inference_memory(model.architecture(), sizes).states_bytes;
+  const double moved = 2.0 * static_cast<double>(bytes) / static_cast<double>(sizes.state_count);
+  return {.there = true,
+          .spare_price = moved / (moved + roofline.body_bytes(1) + roofline.head_bytes())};
+}
+
 EngineDrafts::EngineDrafts(const DraftOptions& options, int64_t sequences, int64_t tokens_max,
-                           int64_t sample_rows_max, DraftModel* model)
+                           int64_t sample_rows_max, DraftModel* model,
+                           const plan::StateCosts& states)
     : options_(options),
       sample_rows_max_(sample_rows_max),
       model_(options.model ? model : nullptr),
-      model_rate_(plan::kModelChance, kTrialsOfAll, kTrialsKept) {
+      model_rate_(plan::kModelChance, kTrialsOfAll, kTrialsKept),
+      states_(states) {
   if (model_) model_->clear();
   if (!enabled()) return;
   for (int64_t i = 0; i < sequences; ++i) {
@@ -50,6 +71,7 @@ void EngineDrafts::follow(plan::RequestId sequence, const TokenSequence& tokens,
                           int64_t tokens_left, const Beside& beside) {
   if (!enabled()) return;
   ++sequences_;
+  again_count_ += beside.again_count;
   auto found = used_.find(sequence);
   if (found == used_.end()) {
     if (free_.empty()) return;
@@ -61,7 +83,7 @@ void EngineDrafts::follow(plan::RequestId sequence, const TokenSequence& tokens,
   speculator.follow(tokens);
   model_rate_.judge(speculator.of_model().hits, speculator.of_model().missed);
   // What is run together is followed by one token more.
-  const int64_t room = std::min(tokens_left, sample_rows_max_) - 1;
+  const int64_t room = std::min(tokens_left, sample_rows_max_ - beside.again_count) - 1;
   const auto count_max = static_cast<int32_t>(std::clamp<int64_t>(room, 0, options_.tokens_max));
   followed_.push_back({sequence, &speculator, tokens, tokens_left, beside, count_max});
   guess_known(followed_.back());
@@ -140,6 +162,8 @@ plan::GuessWish EngineDrafts::wish_of(const Followed& one, bool by_model) const 
                        .model_chance = trust.chance(GuessSource::kModel)};
   const size_t count = by_model ? one.forced_count : one.known.size();
   for (size_t i = 0; i < count; ++i) wish.known.push_back(trust.chance(one.known.sources[i]));
+  wish.certain_count = certain_count(std::span(one.known.sources).first(count));
+  wish.again_count = one.beside.again_count;
   return wish;
 }
 
@@ -151,16 +175,16 @@ bool EngineDrafts::prefers_copy(const Followed& one) const {
            one.speculator->trust().chance(source) >= kCopyChance;
   }
   const plan::StepCost of_model = model_cost();
-  return plan::best_speedup(wish_of(one, false), cost_, sequences_, of_model) >=
-         plan::best_speedup(wish_of(one, true), cost_, sequences_, of_model);
+  return plan::best_speedup(wish_of(one, false), cost_, sequences_, of_model, states_) >=
+         plan::best_speedup(wish_of(one, true), cost_, sequences_, of_model, states_);
 }
 
 void EngineDrafts::share() {
-  const int64_t room = sample_rows_max_ - sequences_;
+  const int64_t room = sample_rows_max_ - sequences_ - again_count_;
   if (options_.adaptive) {
-    plan::share_step(wishes_, cost_, sequences_, room, model_cost());
+    plan::share_step(wishes_, cost_, sequences_, room, model_cost(), states_);
   } else {
-    plan::fill_step(wishes_, room);
+    plan::fill_step(wishes_, room, states_);
   }
 }
 
@@ -236,8 +260,9 @@ void EngineDrafts::run_model() {
   }
 }
 
-void EngineDrafts::decide(const Tell& tell) {
+void EngineDrafts::decide(const Tell& tell, int64_t spare_count) {
   model_seconds_ = 0;
+  states_.spare_count = spare_count;
   for (Followed& one : followed_) {
     one.by_model = one.model_max > 0 && !prefers_copy(one);
     wishes_.push_back(wish_of(one, one.by_model));
@@ -255,9 +280,11 @@ void EngineDrafts::decide(const Tell& tell) {
     const size_t count = std::min(static_cast<size_t>(wishes_[i].count()), one.known.size());
     const std::span<const int32_t> tokens =
         one.told ? std::span(one.told->tokens) : std::span(one.known.tokens).first(count);
-    if (!tokens.empty()) tell(one.sequence, tokens);
+    const std::span<const GuessSource> sources = one.told ? one.told->sources : one.known.sources;
+    if (tokens.empty()) continue;
+    tell(one.sequence, tokens, certain_count(sources.first(tokens.size())));
   }
-  sequences_ = 0;
+  sequences_ = again_count_ = 0;
   followed_.clear();
   wishes_.clear();
 }

@@ -19,6 +19,9 @@
 // the same block, one reads it and the others wait, to find it known. Where costs decide, it is not
 // run for sequences that it guesses badly, nor where nobody gains, nor to read more than the rest
 // of an answer can make up for. A model whose forward has failed is not run again.
+//
+// Where a model has recurrent layers, only so many sequences have guesses that are not certain as
+// states can be kept for, and what runs again takes rows from guesses (plan/guess_policy.h).
 // Invariant: memory is bytes_for() and the model's from construction on, but for a few words a
 // sequence and, while it is decided, what an answer's rules take. Threads: the engine's.
 #pragma once
@@ -37,12 +40,18 @@
 
 namespace jige::serve {
 
+// What guesses of such a model cost besides their rows: where it has states, to keep one is to
+// write it, which brings it into the caches first, and a step reads all weights, and reads and
+// writes its own.
+plan::StateCosts state_costs(const model::InferenceModel& model);
+
 class EngineDrafts {
  public:
   // For `sequences` at once of up to `tokens_max` tokens, in steps that sample from up to
   // `sample_rows_max` rows and run as many tokens. A draft model must outlive this; it is cleared.
   EngineDrafts(const DraftOptions& options, int64_t sequences, int64_t tokens_max,
-               int64_t sample_rows_max, DraftModel* model = nullptr);
+               int64_t sample_rows_max, DraftModel* model = nullptr,
+               const plan::StateCosts& states = {});
   static int64_t bytes_for(const DraftOptions& options, int64_t sequences, int64_t tokens_max);
 
   bool enabled() const { return options_.tokens_max > 0; }
@@ -51,6 +60,7 @@ class EngineDrafts {
   struct Beside {
     const Answer* answer = nullptr;  // that it is; null: one without rules
     uint64_t cache_salt = 0;         // of known prefixes
+    int32_t again_count = 0;         // tokens that it runs again beside its next one
   };
   // A sequence goes on behind these tokens, for up to `tokens_left` more. The tokens, and the
   // answer, must stay as they are until decide().
@@ -63,15 +73,19 @@ class EngineDrafts {
   void forget(plan::RequestId sequence);
   // Another text begins under this name.
   void begin_again(plan::RequestId sequence);
-  // The drafts of those followed since the last call, none of them empty.
-  using Tell = std::function<void(plan::RequestId sequence, std::span<const int32_t> draft)>;
-  void decide(const Tell& tell);
+  // The drafts of those followed since the last call, none of them empty, of which the first
+  // `certain_count` guesses are certain to come. With states so many sequences may have others.
+  using Tell = std::function<void(plan::RequestId sequence, std::span<const int32_t> draft,
+                                  int32_t certain_count)>;
+  void decide(const Tell& tell, int64_t spare_count = INT64_MAX);
   // What the last decide() has spent on the draft model.
   double model_seconds() const { return model_seconds_; }
   // Of the draft model, since the start.
   DraftModel::Counts model_counts() const { return model_counts_; }
-  // A step of next tokens and drafts alone has taken so long.
-  void add_step(int64_t rows, double seconds) { cost_.add(rows, seconds); }
+  // A step of next tokens and drafts alone has taken so long, in which so many states were kept.
+  void add_step(int64_t rows, double seconds, int64_t spares = 0) {
+    cost_.add(rows, seconds / (1 + states_.spare_price * static_cast<double>(spares)));
+  }
   // Of the first `count` guesses of a sequence's last draft. REQUIRES: it had so many, and was not
   // followed since.
   std::span<const plan::GuessSource> sources(plan::RequestId sequence, int64_t count) const;
@@ -120,8 +134,10 @@ class EngineDrafts {
   std::vector<std::unique_ptr<Speculator>> free_;
   std::map<plan::RequestId, std::unique_ptr<Speculator>> used_;
   plan::StepCost cost_;
+  plan::StateCosts states_;
   // Since the last decide().
-  int64_t sequences_ = 0;  // with and without a speculator
+  int64_t sequences_ = 0;    // with and without a speculator
+  int64_t again_count_ = 0;  // tokens that they run again
   std::vector<Followed> followed_;
   std::vector<plan::GuessWish> wishes_;  // of followed_
   std::vector<DraftModel::Work> works_;

@@ -206,7 +206,7 @@ TEST(EngineDrafts, ASequenceWithoutASpeculatorHasNoDrafts) {
   std::vector<plan::RequestId> told;
   const auto decide = [&] {
     told.clear();
-    drafts.decide([&](plan::RequestId id, std::span<const int32_t> draft) {
+    drafts.decide([&](plan::RequestId id, std::span<const int32_t> draft, int32_t) {
       EXPECT_EQ(std::vector<int32_t>(draft.begin(), draft.end()), std::vector<int32_t>(4, 5));
       told.push_back(id);
     });

@@ -31,7 +31,8 @@ EngineLoop::EngineLoop(model::InferenceModel& model, const text::Tokenizer& toke
       runner_(model),
       drafts_(shared.options.drafts, concurrent_requests_max(shared.options), model.context_max(),
               std::min(model.sizes().logit_rows_max, model.sizes().batch_tokens_max),
-              shared.options.drafts.tokens_max > 0 ? shared.options.draft_model : nullptr) {
+              shared.options.drafts.tokens_max > 0 ? shared.options.draft_model : nullptr,
+              state_costs(model)) {
   if (shared.options.planned_load) {
     turn_.drift = drift_.emplace(*shared.options.planned_load, shared.options.drift).state();
   }
@@ -234,9 +235,11 @@ void EngineLoop::draft(std::span<const plan::SampledNext> sampled) {
       if (!fork.finished) draft_behind(fork.child);
     }
   }
-  drafts_.decide([this](RequestId sequence, std::span<const int32_t> tokens) {
-    scheduler_.draft(sequence, tokens);
-  });
+  drafts_.decide(
+      [this](RequestId sequence, std::span<const int32_t> tokens, int32_t certain_count) {
+        scheduler_.draft(sequence, tokens, certain_count);
+      },
+      scheduler_.state().spare_count());
   turn_.counters.draft_model_read_tokens = drafts_.model_counts().read_tokens;
   turn_.counters.draft_model_known_tokens = drafts_.model_counts().known_tokens;
 }
@@ -246,7 +249,9 @@ void EngineLoop::draft_behind(RequestId sequence) {
   if (!live) return;
   const auto choice = static_cast<int32_t>(sequence - live->id());
   drafts_.follow(sequence, live->tokens(choice), live->tokens_left(choice),
-                 {.answer = &live->answer(choice), .cache_salt = live->cache_salt()});
+                 {.answer = &live->answer(choice),
+                  .cache_salt = live->cache_salt(),
+                  .again_count = scheduler_.state().again_count(sequence)});
 }
 
 void EngineLoop::lose(const UnderWay& one, const Error& error) {
@@ -280,10 +285,12 @@ void EngineLoop::account(const UnderWay& one, bool lost) {
   since_end_ = StopWatch();
   turn_.iteration_lost = lost;
   const auto decodes = [](const plan::WorkItem& item) {
-    return item.sample_rows() == std::ssize(item.tokens);
+    return item.sample_rows() + item.again_count == std::ssize(item.tokens);
   };
   if (!lost && std::ranges::all_of(batch.items, decodes)) {
-    drafts_.add_step(batch.token_count(), seconds - drafts_.model_seconds());
+    const auto spares = std::ranges::count_if(
+        batch.items, [](const plan::WorkItem& item) { return item.spare != plan::kNoState; });
+    drafts_.add_step(batch.token_count(), seconds - drafts_.model_seconds(), spares);
   }
   shared_.histograms.iteration_seconds.observe(seconds);
   shared_.histograms.iteration_tokens.observe(static_cast<double>(batch.token_count()));

@@ -261,7 +261,7 @@ inline EngineStatus expect_outcomes(Loaded& loaded, std::span<const EngineReques
 }
 
 // The same under every policy and with each of so many tokens a batch. Expects that sequences gave
-// their blocks up meanwhile. Models without states guess ahead, and know beginnings.
+// their blocks up meanwhile. Models guess ahead, and without states know beginnings.
 inline void expect_outcomes_anyhow(Loaded& loaded, std::span<const EngineRequest> requests,
                                    std::span<const Outcome> expected,
                                    std::span<const int32_t> batch_tokens) {
@@ -273,7 +273,7 @@ inline void expect_outcomes_anyhow(Loaded& loaded, std::span<const EngineRequest
                                                   {.policy = policy,
                                                    .admission = plan::Admission::kOptimistic,
                                                    .batch_tokens_max = tokens,
-                                                   .drafts = {.tokens_max = has_states ? 0 : 3}});
+                                                   .drafts = {.tokens_max = 3}});
       preemptions += status.counters.preemptions;
       hits += status.counters.prefix_hit_tokens;
     }

@@ -31,6 +31,7 @@ std::string digest_of(const plan::Batch& batch) {
     numbers.insert(numbers.end(), item.tokens.begin(), item.tokens.end());
     numbers.insert(numbers.end(), item.blocks.begin(), item.blocks.end());
     if (item.state != plan::kNoState) add(item.state);
+    if (item.spare != plan::kNoState) add(item.spare);
     hash = plan::extend_prefix(hash, numbers);
   }
   numbers.clear();
@@ -127,10 +128,13 @@ void EventLog::arrive(const plan::RequestSpec& spec) {
   write(line);
 }
 
-void EventLog::draft(plan::RequestId request, std::span<const int32_t> tokens) {
-  write({{"event", "draft"},
-         {"id", request},
-         {"tokens", std::vector<int32_t>(tokens.begin(), tokens.end())}});
+void EventLog::draft(plan::RequestId request, std::span<const int32_t> tokens,
+                     int32_t certain_count) {
+  Json line = {{"event", "draft"},
+               {"id", request},
+               {"tokens", std::vector<int32_t>(tokens.begin(), tokens.end())}};
+  if (certain_count > 0) line["certain"] = certain_count;
+  write(line);
 }
 
 void EventLog::batch(const std::optional<plan::Batch>& batch) { write(batch_line(batch)); }

@@ -13,6 +13,7 @@
 //   {"event":"discard","id":1}
 //   {"event":"change","settings":{"policy":"orca","max_batch":8}}
 //
+// A draft whose first tokens are certain to come has "certain", as many.
 // The adapter is that of plan::RequestSpec; logs from before there were adapters have none.
 // A prompt of which tokens see one another has "whole_runs", [first, end) of each run.
 // With states the start has a "state_count", and a batch that copies some "state_copies", as many;
@@ -48,7 +49,7 @@ class EventLog {
 
   void start(const plan::ServeSchedulerOptions& options);
   void arrive(const plan::RequestSpec& spec);
-  void draft(plan::RequestId request, std::span<const int32_t> tokens);
+  void draft(plan::RequestId request, std::span<const int32_t> tokens, int32_t certain_count);
   void batch(const std::optional<plan::Batch>& batch);
   void complete(plan::BatchId batch, std::span<const plan::SampledNext> sampled,
                 std::span<const plan::RequestId> over);

@@ -193,7 +193,12 @@ class Replay {
       JIGE_TRY(const int32_t number, as_int32(token, where));
       tokens.push_back(number);
     }
-    scheduler_.draft(id, tokens);
+    JIGE_TRY(const int64_t certain, get_int_or(line, "certain", 0, where));
+    if (certain < 0 || certain > std::ssize(tokens)) {
+      return fail(Code::kCorrupt, "{}: {} of {} drafted tokens are certain", where, certain,
+                  tokens.size());
+    }
+    scheduler_.draft(id, tokens, static_cast<int32_t>(certain));
     return {};
   }
 

@@ -166,8 +166,9 @@ Status Generator::decode(Run& run, std::span<const float> logits) {
     for (int32_t row = 0; row < std::ssize(piece); ++row) {
       draws_.push_back(run.answer.row_draw(row));
     }
+    const auto rows_run = static_cast<int64_t>(cached_.again_count() + piece.size());
     JIGE_TRY(const model::LogitRows rows, cached_.extend_drawn(piece, draws_, run.given));
-    if (drafts_) drafts_->add_step(std::ssize(piece), watch.seconds());
+    if (drafts_) drafts_->add_step(rows_run, watch.seconds(), piece.size() > 1 ? 1 : 0);
     size_t right = 1;  // tokens of the piece that are the sequence's
     for (;; ++right) {
       JIGE_DO(take_token(run, rows, right - 1));
@@ -186,14 +187,14 @@ Status Generator::decode(Run& run, std::span<const float> logits) {
 }
 
 bool Generator::drafts(const Run& run) const {
-  return model_.sizes().state_count == 0 && run.options.drafts.tokens_max > 0;
+  return run.options.drafts.tokens_max > 0 && cached_.goes_back();
 }
 
 void Generator::begin_drafts(const Run& run) {
   if (drafts(run) && (!drafts_ || drafts_->options() != run.options.drafts)) {
     const int64_t rows = std::min(model_.sizes().logit_rows_max, model_.sizes().batch_tokens_max);
-    drafts_ =
-        std::make_unique<EngineDrafts>(run.options.drafts, 1, context_max(), rows, draft_model_);
+    drafts_ = std::make_unique<EngineDrafts>(run.options.drafts, 1, context_max(), rows,
+                                             draft_model_, state_costs(model_));
   }
   if (drafts_) drafts_->begin_again(kSequence);
 }
@@ -202,11 +203,12 @@ std::span<const int32_t> Generator::next_piece(Run& run) {
   piece_.assign(1, run.answer.last_drawn());
   if (!drafts(run)) return piece_;
   const TokenSequence tokens{run.tokens, run.answer.tokens()};
-  drafts_->follow(kSequence, tokens,
-                  std::min(run.options.tokens_max - std::ssize(tokens.generated),
-                           context_max() - static_cast<int64_t>(tokens.size())),
-                  {.answer = &run.answer});
-  drafts_->decide([&](plan::RequestId, std::span<const int32_t> draft) {
+  drafts_->follow(
+      kSequence, tokens,
+      std::min(run.options.tokens_max - std::ssize(tokens.generated),
+               context_max() - static_cast<int64_t>(tokens.size())),
+      {.answer = &run.answer, .again_count = static_cast<int32_t>(cached_.again_count())});
+  drafts_->decide([&](plan::RequestId, std::span<const int32_t> draft, int32_t) {
     piece_.insert(piece_.end(), draft.begin(), draft.end());
   });
   return piece_;

@@ -105,7 +105,7 @@ class Generator {
   // Draws and shows the token of the row `row`.
   // Of a model with states, where it keeps them for the next turn; 0: nowhere.
   size_t marked_place(size_t prompt_count) const;
-  // Whether guesses are run: not where states could not be taken back.
+  // Whether guesses are run: not where they could not be taken back.
   bool drafts(const Run& run) const;
   void begin_drafts(const Run& run);
   // The tokens to run next: the last one drawn, and a draft behind it.

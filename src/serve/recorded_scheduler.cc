@@ -15,9 +15,10 @@ Status RecordedScheduler::arrive(plan::RequestSpec spec) {
   return scheduler_.arrive(std::move(spec));
 }
 
-void RecordedScheduler::draft(plan::RequestId request, std::span<const int32_t> tokens) {
-  if (log_) log_->draft(request, tokens);
-  scheduler_.draft(request, tokens);
+void RecordedScheduler::draft(plan::RequestId request, std::span<const int32_t> tokens,
+                              int32_t certain_count) {
+  if (log_) log_->draft(request, tokens, certain_count);
+  scheduler_.draft(request, tokens, certain_count);
 }
 
 std::optional<plan::Batch> RecordedScheduler::next_batch() {

@@ -21,7 +21,7 @@ class RecordedScheduler {
   RecordedScheduler(const plan::ServeSchedulerOptions& options, std::unique_ptr<EventLog> log);
 
   Status arrive(plan::RequestSpec spec);
-  void draft(plan::RequestId request, std::span<const int32_t> tokens);
+  void draft(plan::RequestId request, std::span<const int32_t> tokens, int32_t certain_count = 0);
   std::optional<plan::Batch> next_batch();
   std::vector<plan::RequestId> complete(plan::BatchId batch,
                                         std::span<const plan::SampledNext> sampled);

@@ -26,6 +26,7 @@ struct RecordedRun {
   int64_t batches = 0;
   int64_t preemptions = 0;
   int64_t state_copies = 0;
+  int64_t spares = 0;  // states that were kept before drafts
 };
 
 // Random requests with forks, some of them cancelled, and lost batches, to the end.
@@ -33,6 +34,7 @@ RecordedRun record(const plan::ServeSchedulerOptions& options, const TempFile& f
   RecordedScheduler scheduler(options, value_of(EventLog::create(file.path())));
   RecordedRun run;
   Rng rng(derive_key(1, "recorded"));
+  Rng drafts(derive_key(1, "recorded drafts"));
   std::map<plan::RequestId, int32_t> forks;  // still to be made
   plan::RequestId next_id = 0;
   const auto sample = [&forks](const plan::WorkItem& item) {
@@ -58,11 +60,16 @@ RecordedRun record(const plan::ServeSchedulerOptions& options, const TempFile& f
     }
     if (rng.below(10) == 0) scheduler.cancel(static_cast<plan::RequestId>(rng.below(90)));
     if (rng.below(40) == 0) scheduler.lose_caches();
+    for (plan::RequestId id = 0; id < next_id; id += kIdsApart) {
+      if (drafts.below(8) > 0) continue;
+      scheduler.draft(id, std::vector<int32_t>{1, 2, 3}, drafts.below(6) == 0 ? 2 : 0);
+    }
     const std::optional<plan::Batch> batch = scheduler.next_batch();
     if (!batch) continue;
     ++run.batches;
     run.preemptions += std::ssize(batch->preempted);
     run.state_copies += std::ssize(batch->state_copies);
+    for (const plan::WorkItem& item : batch->items) run.spares += item.spare != plan::kNoState;
     if (rng.below(10) == 0) {
       scheduler.lose(batch->id);
       continue;
@@ -102,6 +109,13 @@ TEST(RecordedScheduler, ALogWithStatesReplaysToTheSameDecisions) {
   EXPECT_EQ(counts.batches, run.batches);
   EXPECT_EQ(counts.preemptions, run.preemptions);
   EXPECT_EQ(counts.live_blocks, 0);
+  EXPECT_GT(run.spares, 5);
+  const std::string text = file.text();
+  const std::string certain = "\"certain\":2";
+  for (const std::string bad : {"4", "-1"}) {
+    file.write(replaced(text, certain, "\"certain\":" + bad));
+    EXPECT_EQ(replay_event_log(file.path()).error().code, Code::kCorrupt) << bad;
+  }
 }
 
 TEST(RecordedScheduler, ALogWithKeptStatesReplaysToTheSameDecisions) {

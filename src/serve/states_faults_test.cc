@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "serve/adapter_folders.h"
-#include "serve/engine_test_support.h"
+#include "serve/draft_test_support.h"
 #include "serve/event_replay.h"
 
 namespace jige::serve {
@@ -23,16 +23,22 @@ using testing::KeepingSink;
 using testing::Loaded;
 using testing::Outcome;
 using testing::random_request;
+using testing::repeating_request;
 using testing::sink_for;
 using testing::TempFile;
 using testing::value_of;
 
 std::vector<EngineRequest> requests_with_states(uint64_t seed, int count, int32_t choices_max) {
   Rng rng(derive_key(seed, "states and faults"));
+  Rng repeats(derive_key(seed, "states, faults and repeats"));
   std::vector<EngineRequest> requests;
   for (int i = 0; i < count; ++i) {
     EngineRequest& request = requests.emplace_back(random_request(rng));
     request.choice_count = std::min(request.choice_count, choices_max);
+    if (i % 4 == 1) {  // of which more is guessed right
+      request = repeating_request(repeats);
+      request.choice_count = 1;
+    }
     if (i % 2 == 1) continue;
     request.tokens_max = 24;
     request.ignore_eos = true;  // so that blocks run short
@@ -59,9 +65,10 @@ class StatesFaults : public ::testing::TestWithParam<FaultyCase> {
         requests_(requests_with_states(1, 16, GetParam().states)) {
     for (const EngineRequest& request : requests_) expected_.push_back(alone(loaded_, request));
     EngineOptions options{.admission = GetParam().admission,
-                          .batch_requests_max = 5,
+                          .batch_requests_max = 4,
                           .batch_tokens_max = 20,
                           .kept_state_count = GetParam().kept,
+                          .drafts = {.tokens_max = 3, .adaptive = false},
                           .event_log_path = log_.path()};
     options.faults.before_forward = [hook = gate_.hook()](int64_t iteration) -> Status {
       JIGE_DO(hook(iteration));
@@ -124,6 +131,7 @@ TEST_P(StatesFaults, WhoIsNotLostGetsTheBitsOfBeingAlone) {
   const EngineCounters counters = engine_->status().counters;
   EXPECT_GT(counters.prefix_hit_tokens, before);
   EXPECT_EQ(counters.iterations_lost, 7);
+  EXPECT_EQ(counters.drafted_tokens > 0, GetParam().states > 1);
   if (GetParam().admission == plan::Admission::kOptimistic && GetParam().states > 1) {
     EXPECT_GT(counters.preemptions, 0);
   }
@@ -254,6 +262,7 @@ class CrowdWithStates {
                           .batch_requests_max = 4,
                           .batch_tokens_max = 16,
                           .kept_state_count = 3,
+                          .drafts = {.tokens_max = 3},
                           .sampling_team = &team};
     options.faults.before_forward = [](int64_t iteration) -> Status {
       std::this_thread::sleep_for(std::chrono::microseconds(iteration * 37 % 300));

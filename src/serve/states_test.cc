@@ -88,17 +88,6 @@ TEST(States, WithoutACopyEveryOtherPromptBeginsAnew) {
   EXPECT_EQ(turns.ask(next), static_cast<int64_t>(prompt.size()) + 7);
 }
 
-TEST(States, NothingIsGuessed) {
-  Loaded loaded(kRecurrent, {.context_max = 64, .logit_rows_max = 9});
-  Generator generator(*loaded.model, loaded.tokenizer);
-  const auto prompt = ids_of(loaded.tokenizer, "abcabcabcabcabcabcabcabc");
-  const auto plain = value_of(generator.generate(prompt, {.tokens_max = 30}));
-  const auto guessed =
-      value_of(generator.generate(prompt, {.tokens_max = 30, .drafts = {.tokens_max = 8}}));
-  EXPECT_EQ(guessed.tokens, plain.tokens);
-  EXPECT_EQ(guessed.stats.drafted_tokens, 0);
-}
-
 TEST(States, AreOfTheSequenceThatTheyStandBehind) {
   Loaded loaded(kRecurrent, {.context_max = 64, .state_count = 2});
   const std::vector<int32_t> blocks = {0, 1, 2, 3};
@@ -128,6 +117,22 @@ TEST(States, AreOfTheSequenceThatTheyStandBehind) {
       {.row_begin = 1, .row_count = 1, .blocks = blocks.data() + 1, .state = 1}};
   EXPECT_FALSE(loaded.model->forward(
       {.tokens = std::span(tokens).first(2), .sequences = both, .logit_rows = {}}));
+
+  const auto with_spare = [&](int32_t spare, int32_t rows) {
+    const ops::SequenceSpan span{
+        .row_count = 4, .blocks = blocks.data(), .spare = spare, .spare_rows = rows};
+    return loaded.model->forward(
+        {.tokens = std::span(tokens).first(4), .sequences = std::span(&span, 1), .logit_rows = {}});
+  };
+  for (const auto& [spare, rows] : {std::pair{0, 2}, {2, 2}, {-2, 2}, {1, 0}, {1, 5}, {1, -1}}) {
+    const auto refused = with_spare(spare, rows);
+    ASSERT_FALSE(refused) << spare << " " << rows;
+    EXPECT_EQ(refused.error().code, Code::kInvalidArgument);
+  }
+  EXPECT_TRUE(with_spare(1, 3));
+  EXPECT_FALSE(run(4, 1, 1));
+  EXPECT_TRUE(run(3, 1, 1));
+  EXPECT_TRUE(run(4, 1, 0));
 }
 
 TEST(States, TheEngineGivesEveryRequestTheBitsOfBeingAlone) {

@@ -113,6 +113,7 @@ TraceChecker::TraceChecker(const TraceSetup& setup, uint64_t seed)
       places_(setup.options.scheduler.batch_requests_max),
       rng_(derive_key(seed, "serve trace prompts")),
       draft_rng_(derive_key(seed, "serve trace drafts")),
+      certain_rng_(derive_key(seed, "serve trace of what is certain")),
       adapter_rng_(derive_key(seed, "serve trace adapters")),
       change_rng_(derive_key(seed, "serve trace changes")),
       cells_(static_cast<size_t>(limits_.pool.block_count) *
@@ -205,11 +206,15 @@ void TraceChecker::draft(plan::ServeScheduler& scheduler) {
     if (request.tokens.empty() || request.over || request.in_flight) continue;
     std::vector<int32_t> tokens = request.tokens;
     const size_t known = tokens.size();
+    int32_t certain = 0;
     for (int32_t left = between(draft_rng_, 0, kDraftMax); left > 0; --left) {
       const bool wrong = draft_rng_.below(4) == 0;
+      if (!wrong && known + static_cast<size_t>(certain) == tokens.size()) ++certain;
       tokens.push_back(wrong ? between(draft_rng_, 0, kTokenKinds - 1) : token_behind(tokens));
     }
-    scheduler.draft(static_cast<plan::RequestId>(id), std::span(tokens).subspan(known));
+    // Sometimes it is known what is certain.
+    if (certain_rng_.below(3) > 0) certain = 0;
+    scheduler.draft(static_cast<plan::RequestId>(id), std::span(tokens).subspan(known), certain);
   }
 }
 
@@ -260,9 +265,9 @@ void TraceChecker::check_round(const plan::Batch& batch) {
   for (const plan::WorkItem& item : batch.items) {
     const Tracked& request = at(item.request);
     begun += !request.began;
-    // What is left of a prompt, or is computed again.
+    // What is left of a prompt, or is computed again from the beginning.
     prompts += item.context_count < request.prompt_tokens ||
-               std::ssize(item.tokens) - item.draft_count > 1;
+               std::ssize(item.tokens) - item.draft_count - item.again_count > 1;
   }
   if (prompts > 0 && prompts < std::ssize(batch.items)) broken("prompts beside next tokens");
   if (begun > limits_.round_prompts) broken("too many prompts begin a round");
@@ -273,7 +278,7 @@ void TraceChecker::feed_state(const plan::WorkItem& item) {
   if (item.state < 0 || item.state >= limits_.state_count) {
     return broken(fmt::format("request {} runs with state {}", item.request, item.state));
   }
-  if (item.draft_count > 0) broken("drafts with states");
+  if (item.draft_count > 0) check_spare(item);
   std::vector<int32_t>& fed = state(item.state);
   if (item.context_count == 0) fed.clear();
   const std::vector<int32_t>& own = at(item.request).tokens;
@@ -281,7 +286,26 @@ void TraceChecker::feed_state(const plan::WorkItem& item) {
       !std::equal(fed.begin(), fed.end(), own.begin())) {
     broken(fmt::format("request {} goes on from another state than its own", item.request));
   }
-  fed.insert(fed.end(), item.tokens.begin(), item.tokens.end());
+  const auto drafts = item.tokens.end() - item.draft_count;
+  fed.insert(fed.end(), item.tokens.begin(), drafts);
+  if (item.spare != plan::kNoState) state(item.spare) = fed;
+  fed.insert(fed.end(), drafts, item.tokens.end());
+}
+
+// None is needed where all that is drafted has to come.
+void TraceChecker::check_spare(const plan::WorkItem& item) {
+  if (limits_.batches_in_flight_max > 1) broken("drafts with states of several batches in flight");
+  if (item.spare == plan::kNoState) {
+    std::vector<int32_t> tokens = at(item.request).tokens;
+    for (auto draft = item.tokens.end() - item.draft_count; draft != item.tokens.end(); ++draft) {
+      if (*draft != token_behind(tokens)) broken("a draft without a spare state");
+      tokens.push_back(*draft);
+    }
+    return;
+  }
+  if (item.spare < 0 || item.spare >= limits_.state_count || item.spare == item.state) {
+    broken(fmt::format("request {} has the spare state {}", item.request, item.spare));
+  }
 }
 
 std::vector<int32_t> TraceChecker::context(const plan::WorkItem& item, int32_t count) {
@@ -316,8 +340,9 @@ void TraceChecker::on_lost(const plan::Batch& batch) {
   if (limits_.state_count == 0) return;
   for (const plan::WorkItem& item : batch.items) {
     state(item.state) = {kEmpty};
+    if (item.spare != plan::kNoState) state(item.spare) = {kEmpty};
     ++at(item.request).restarts;
-    turns_ -= iterations_for(item.context_count);
+    turns_ -= iterations_for(item.context_count + item.again_count);
   }
 }
 

@@ -7,7 +7,7 @@
 //   (1) a stand-in for the cache holds the tokens written to each block, and with which adapter:
 //       every item of a complete batch reads its own request's tokens, of its adapter, and nobody
 //       else's; with states, each slot holds its request's tokens before every item, kept ones
-//       those that it began with
+//       those that it began with, and who has drafts that may be wrong a spare one besides
 //   (2) batches keep the limits on requests, tokens and preemptions; no request is in two at once
 //   (3) at the end no block is live, and every request that was not cancelled has its whole answer
 //   (4) work: iterations never exceed the tokens there are, each computed at most once more than
@@ -118,6 +118,8 @@ class TraceChecker final : public SimulationObserver {
   std::vector<int32_t>& state(int32_t slot) { return states_.at(static_cast<size_t>(slot)); }
   // Checks what the item's slot holds, and feeds it the item's tokens.
   void feed_state(const plan::WorkItem& item);
+  // The slot that keeps the state before drafts of an item, or that it needs none.
+  void check_spare(const plan::WorkItem& item);
   void check_deadline(plan::RequestId id);
   void check_round(const plan::Batch& batch);
   // Iterations that may pass until a request has taken part in so many.
@@ -136,6 +138,7 @@ class TraceChecker final : public SimulationObserver {
   const plan::ServeScheduler* scheduler_ = nullptr;
   Rng rng_;
   Rng draft_rng_;
+  Rng certain_rng_;
   Rng adapter_rng_;
   Rng change_rng_;
   std::vector<Cell> cells_;

@@ -57,6 +57,32 @@ TEST_F(CudaModelRecurrent, TokensGiveWhatTheWholeTextGives) {
   }
 }
 
+// Guesses behind two tokens, of which the first alone is right: the spare state goes on behind it.
+TEST_F(CudaModelRecurrent, ASpareStateGoesOnFromBeforeTheGuesses) {
+  for (const std::string name :
+       {"qwen3_5", "qwen3_next", "granite_hybrid_dense", "lfm2", "falcon_h1", "olmo_hybrid"}) {
+    const auto model = load(name, DType::kF32);
+    const std::vector<float> whole = logits(*model, 0, 8, 2);
+    ASSERT_FALSE(logits(*model, 0, 3, 0).empty());
+    static constexpr int32_t kBlocks[] = {2, 1};
+    const std::vector<int32_t> tokens = {3 * 7 % 31, 4 * 7 % 31, 5 * 7 % 31, 9, 9};
+    const std::vector<int32_t> rows = {1, 2};
+    const ops::SequenceSpan span = {.row_count = 5,
+                                    .context_count = 3,
+                                    .blocks = kBlocks,
+                                    .state = 0,
+                                    .spare = 1,
+                                    .spare_rows = 2};
+    const auto got =
+        model->forward({.tokens = tokens, .sequences = {&span, 1}, .logit_rows = rows});
+    ASSERT_TRUE(got) << got.error().message;
+    const auto columns = std::ssize(whole) / 8;
+    EXPECT_TRUE(std::equal(got->begin(), got->end(), whole.begin() + 4 * columns)) << name;
+    const std::vector<float> rest = logits(*model, 5, 3, 1);
+    EXPECT_TRUE(std::equal(rest.begin(), rest.end(), whole.begin() + 5 * columns)) << name;
+  }
+}
+
 // Longer ones: attention takes its rows otherwise.
 TEST_F(CudaModelRecurrent, PromptsInPiecesGiveNearlyWhatTheyGiveWhole) {
   const auto model = load("granite_hybrid", DType::kF32);

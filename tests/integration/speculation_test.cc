@@ -18,6 +18,27 @@ using ::testing::HasSubstr;
 const std::string kSong =
     "Mia has a red kite. Tom has a golden bell. Mia has a red kite. Tom has a golden bell. Mia has";
 
+// A model of a fixture, with a token for each of the characters that it has room for.
+std::string with_recurrent_layers(const TestFolder& folder) {
+  std::string made = folder / "recurrent";
+  std::filesystem::copy(JIGE_SOURCE_DIR "/tests/fixtures/model/lfm2", made);
+  Json vocab{{"<unk>", 0}, {"<s>", 1}, {"</s>", 2}, {"Ġ", 3}};
+  for (char c = '!'; c <= '|'; ++c) vocab[std::string(1, c)] = c - '!' + 4;
+  const Json parts{{"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
+  Json splits = parts, joins = parts;
+  splits["type"] = joins["type"] = "ByteLevel";
+  write_text(
+      made + "/tokenizer.json",
+      dump_json(Json{{"version", "1.0"},
+                     {"added_tokens", Json::array()},
+                     {"normalizer", nullptr},
+                     {"pre_tokenizer", splits},
+                     {"post_processor", nullptr},
+                     {"decoder", joins},
+                     {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", Json::array()}}}}));
+  return made;
+}
+
 Json generated(const std::string& speculate, const std::vector<std::string>& more) {
   std::vector<std::string> words = {"generate", TinyRun::get().model(), "--prompt",    kSong,
                                     "--json",   "--max-new-tokens",     "40",          "--logprobs",
@@ -236,14 +257,38 @@ TEST(DraftModel, WhatCannotGuessIsRefused) {
   }
   expect_error(run_jige({"serve", model, "--embeddings", "--draft-model", model}), 2,
                {"--draft-model", "vectors"});
-  // States of recurrent layers go forward alone: of neither.
-  const std::string recurrent = folder / "recurrent";
-  const std::string fixture = JIGE_SOURCE_DIR "/tests/fixtures/model/lfm2";
-  std::filesystem::copy(fixture, recurrent);
-  std::filesystem::copy(model + "/tokenizer.json", recurrent);
-  for (const auto& [large, draft] : {std::pair{model, recurrent}, {recurrent, model}}) {
-    expect_error(run_jige({"generate", large, "--draft-model", draft}, "x"), 5,
-                 {recurrent, "recurrent layers"});
+  const std::string recurrent = with_recurrent_layers(folder);
+  expect_error(run_jige({"generate", model, "--draft-model", recurrent}, "x"), 5,
+               {recurrent, "recurrent layers"});
+}
+
+TEST(Speculation, RecurrentLayersAreGuessedFor) {
+  const TestFolder folder;
+  const std::string model = with_recurrent_layers(folder);
+  const auto answer = [&](const std::string& speculate) {
+    const Outcome outcome =
+        run_jige({"generate", model, "--prompt", kSong, "--json", "--max-new-tokens", "60",
+                  "--temperature", "0", "--ignore-eos", "--speculate", speculate});
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return outcome.json();
+  };
+  const Json plain = answer("off");
+  for (const char* const speculate : {"1", "5"}) {
+    const Json guessed = answer(speculate);
+    EXPECT_EQ(guessed["tokens"], plain["tokens"]);
+    EXPECT_GT(guessed["stats"]["drafted_tokens"], 0);
+  }
+  const Outcome bench =
+      run_jige({"bench", "speculation", "--model", model, "--rounds", "1", "--prompt-tokens", "20",
+                "--new-tokens", "12", "--users", "3", "--json"});
+  ASSERT_EQ(bench.exit_code, 0) << bench.err;
+  const JsonLines lines = bench.json_lines();
+  EXPECT_EQ(lines[12]["case"], "repeats");
+  EXPECT_LT(lines[12]["steps"], 12);
+  // Where other machines hold layers it is said that they are not.
+  for (const char* const command : {"generate", "serve"}) {
+    expect_error(run_jige({command, model, "--speculate", "3", "--layers-on", "127.0.0.1:1"}, "x"),
+                 5, {model, "recurrent layers", "--layers-on", "--speculate 3"});
   }
 }
 

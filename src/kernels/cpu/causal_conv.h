@@ -18,6 +18,8 @@ struct CausalConvSpan {
   int64_t row_count;
   int64_t state;  // row of the states; not used without states
   bool resumed;   // whether the state is read
+  int64_t spare;  // row that gets the state behind the first `spare_rows` rows, or below 0
+  int64_t spare_rows;
 };
 
 struct CausalConvOperands {

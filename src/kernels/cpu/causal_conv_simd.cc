@@ -64,19 +64,20 @@ JIGE_INLINE V product_at(const ConvBlock& block, const ConvTaps<Element>& taps, 
   return sum;
 }
 
-// The state's last K - 1 inputs once the span's rows have come; those from before move up.
+// The last K - 1 inputs once the first `row_count` rows of the span have come, of `state` as it was
+// before: those that it has move up. `renewed` may be the state itself.
 template <typename Element>
-void renew_state(const CausalConvOperands& in, const CausalConvSpan& span, const ConvBlock& block,
-                 Element* state) {
+void renew_state(const CausalConvOperands& in, const CausalConvSpan& span, int64_t row_count,
+                 const ConvBlock& block, const Element* state, Element* renewed) {
   const int64_t kept = in.taps - 1;
   for (int64_t j = 0; j < kept; ++j) {
-    const int64_t row = span.row_count - kept + j;
-    Element* to = state + j * in.columns + block.column;
+    const int64_t row = row_count - kept + j;
+    Element* to = renewed + j * in.columns + block.column;
     const size_t bytes = sizeof(Element) * static_cast<size_t>(block.count);
     if (row >= 0) {
       std::memcpy(to, row_of<Element>(in.src, span.row_begin + row) + block.column, bytes);
     } else if (span.resumed) {
-      std::memcpy(to, to + span.row_count * in.columns, bytes);
+      std::memcpy(to, state + (j + row_count) * in.columns + block.column, bytes);
     } else {
       std::memset(to, 0, bytes);
     }
@@ -96,7 +97,12 @@ JIGE_FLATTEN void forward_span(const CausalConvForwardArgs& args, const CausalCo
       store_any(value, args.dst, span.row_begin + t, block.column + c, lanes);
     });
   }
-  if (state) renew_state(args.in, span, block, state);
+  if (!state) return;
+  if (span.spare >= 0) {
+    Element* const spare = row_of<Element>(args.states, span.spare);
+    renew_state(args.in, span, span.spare_rows, block, state, spare);
+  }
+  renew_state(args.in, span, span.row_count, block, state, state);
 }
 
 // From the last row to the first, so that the rows a gradient is summed from are there.

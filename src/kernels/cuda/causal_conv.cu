@@ -100,20 +100,21 @@ __device__ Place place_of(const RecurrentSpans& spans, int64_t columns) {
   return {at.remainder * W, at.quotient, at.quotient < spans.tiles};
 }
 
-// The last taps - 1 inputs once the sequence's rows have come; those from before move up.
+// The last taps - 1 inputs once the sequence's first `row_count` rows have come, of `state` as it
+// was before: those that it has move up. `renewed` may be the state itself.
 template <int W>
 __device__ void renew_state(const cpu::CausalConvOperands& in, const RecurrentSpan& span,
-                            void* state, int64_t column) {
+                            int row_count, const void* state, void* renewed, int64_t column) {
   const auto kept = static_cast<int>(in.taps) - 1;
   for (int j = 0; j < kept; ++j) {
-    const int row = span.row_count - kept + j;
+    const int row = row_count - kept + j;
     float x[W] = {};
     if (row >= 0) {
       load_columns(in.src.data, in.src.type, (span.row_begin + row) * in.src.stride + column, x);
     } else if (span.resumed) {
-      load_columns(state, in.src.type, (j + span.row_count) * in.columns + column, x);
+      load_columns(state, in.src.type, (j + row_count) * in.columns + column, x);
     }
-    store_columns(state, in.src.type, j * in.columns + column, x);
+    store_columns(renewed, in.src.type, j * in.columns + column, x);
   }
 }
 
@@ -125,11 +126,11 @@ __global__ void __launch_bounds__(kThreads)
   const Place place = place_of<W>(spans, in.columns);
   if (!place.valid) return;
   const SpanTile tile = find_span_tile(spans, place.tile);
-  unsigned char* state = nullptr;
-  if (args.states.data) {
-    state = static_cast<unsigned char*>(args.states.data) +
-            tile.span.state * args.states.stride * element_bytes(args.states.type);
-  }
+  const auto state_at = [&](int row) {
+    return static_cast<unsigned char*>(args.states.data) +
+           row * args.states.stride * element_bytes(args.states.type);
+  };
+  unsigned char* const state = args.states.data ? state_at(tile.span.state) : nullptr;
   const Inputs<W, kTaps> inputs(in.src, in.columns, static_cast<int>(in.taps), state, tile,
                                 place.column);
   const Columns<W, kTaps> columns(in, place.column);
@@ -144,7 +145,12 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t row = tile.span.row_begin + tile.first + t;
     store_columns(args.dst.data, args.dst.type, row * args.dst.stride + place.column, u);
   }
-  if (state && tile.first == 0) renew_state<W>(in, tile.span, state, place.column);
+  if (!state || tile.first != 0) return;
+  if (tile.span.spare >= 0) {
+    renew_state<W>(in, tile.span, tile.span.spare_rows, state, state_at(tile.span.spare),
+                   place.column);
+  }
+  renew_state<W>(in, tile.span, tile.span.row_count, state, state, place.column);
 }
 
 // grad_products of grad_dst.

@@ -22,12 +22,12 @@ struct StatePlace {
   int64_t rows;
   int columns;  // up to two
 
-  __device__ StatePlace(const DeltaForward& args, const DeltaPart& part, int column) {
+  __device__ StatePlace(const DeltaForward& args, const DeltaPart& part, int slot, int column) {
     const cpu::DeltaRuleOperands& in = args.in;
     const int64_t head_column = part.head_column + column;
     const int64_t strip = head_column / kStrip;
     row_stride = min(in.value_dim - strip * kStrip, kStrip);
-    data = args.states + part.span.state * args.state_stride +
+    data = args.states + slot * args.state_stride +
            (part.head * in.value_dim + strip * kStrip) * in.key_dim + head_column % kStrip;
     rows = in.key_dim;
     columns = max(0, min(part.columns - column, kLaneColumns));
@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) forward_kernel(DeltaForward arg
       part_of(args.spans, args.head_begin, args.head_count, args.in.value_dim, kPartColumns);
   const int column = warp_id() * kWarpColumns + first_column();
   const bool active = warp_id() * kWarpColumns < part.columns;
-  const StatePlace place(args, part, column);
+  const StatePlace place(args, part, part.span.state, column);
   float s[R][kLaneColumns] = {};
   if (active && args.states && part.span.resumed) load_state(place, pairs, s);
 
@@ -159,6 +159,9 @@ __global__ void __launch_bounds__(kWarps* kWarp) forward_kernel(DeltaForward arg
       const Step result = step<R, kCorrects>(chunk, token, s);
       store_step<kCorrects>(args, part, result, skip, int64_t{part.span.row_begin} + first + token,
                             column);
+      if (part.span.spare >= 0 && first + token + 1 == part.span.spare_rows) {
+        store_state(StatePlace(args, part, part.span.spare, column), pairs, s);
+      }
     }
   }
   if (active && args.states) store_state(place, pairs, s);

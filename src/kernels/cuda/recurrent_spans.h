@@ -14,8 +14,10 @@ inline constexpr int kSpanTileRows = 8;
 struct RecurrentSpan {
   int32_t row_begin;
   int32_t row_count;
-  int32_t state;       // row of the states; not used without states
-  int32_t resumed;     // whether the state is read
+  int32_t state;    // row of the states; not used without states
+  int32_t resumed;  // whether the state is read
+  int32_t spare;    // row that gets the state behind the first `spare_rows` rows, or below 0
+  int32_t spare_rows;
   int32_t tile_begin;  // tiles of the sequences before
 };
 

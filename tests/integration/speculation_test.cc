@@ -258,6 +258,8 @@ TEST(DraftModel, WhatCannotGuessIsRefused) {
   expect_error(run_jige({"serve", model, "--embeddings", "--draft-model", model}), 2,
                {"--draft-model", "vectors"});
   const std::string recurrent = with_recurrent_layers(folder);
+  std::filesystem::copy_file(model + "/tokenizer.json", recurrent + "/tokenizer.json",
+                             std::filesystem::copy_options::overwrite_existing);
   expect_error(run_jige({"generate", model, "--draft-model", recurrent}, "x"), 5,
                {recurrent, "recurrent layers"});
 }

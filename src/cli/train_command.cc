@@ -111,10 +111,7 @@ class TrainCommand final : public Command {
     if (ranks && ranks->rank != 0) hush();
     JIGE_TRY(const std::vector<int> gpus, choose_gpus(ranks));
     JIGE_TRY(train::TrainOptions options, train_.to_options(*flags_, std::ssize(gpus)));
-    if (!gpus.empty()) {
-      options.gpu = gpus.front();
-      options.more_gpus.assign(gpus.begin() + 1, gpus.end());
-    }
+    options.gpus = gpus;
     JIGE_DO(check_data_files(options.data));
     options.ranks = ranks;
     options.thread_count = static_cast<int>(device_.threads);

@@ -125,7 +125,7 @@ TEST(ContextTrainer, RefusesWhatIsNotDivided) {
               HasSubstr("--split-context with --dropout is not supported yet"));
   EXPECT_THAT(refusal([](TrainOptions& options) { options.pipeline = PipelineOptions{}; }),
               HasSubstr("--split-context with --devices"));
-  EXPECT_THAT(refusal([](TrainOptions& options) { options.gpu = 0; }),
+  EXPECT_THAT(refusal([](TrainOptions& options) { options.gpus = {0}; }),
               HasSubstr("--split-context with --device cuda"));
   EXPECT_THAT(refusal([](TrainOptions& options) { options.dpo = DpoOptions{}; }),
               HasSubstr("--split-context with --dpo"));

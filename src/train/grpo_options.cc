@@ -99,7 +99,7 @@ Status validate_grpo(const TrainOptions& options) {
                 flag_of("grpo"), what);
   };
   if (options.pipeline) return unsupported("a pipeline of devices (--devices, --plan)");
-  if (options.gpu) return unsupported("--device cuda");
+  if (options.on_gpu()) return unsupported("--device cuda");
   if (options.dropout == 0) return {};
   return fail(Code::kInvalidArgument,
               "{} with {}: answers are drawn by the whole model, and parts of it would learn from "

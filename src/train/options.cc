@@ -235,7 +235,7 @@ Difference first_difference(const Json& saved, const Json& wanted, const std::st
 }  // namespace
 
 int optimizer_threads(const TrainOptions& options) {
-  if (!options.gpu) return 1;
+  if (!options.on_gpu()) return 1;
   if (options.thread_count > 0) return options.thread_count;
   return optimizer_threads_beside_gpu(options.pipeline->devices);
 }
@@ -247,7 +247,7 @@ int optimizer_threads_beside_gpu(int devices) {
 
 int64_t even_parts(const TrainOptions& options) {
   const bool evenly = options.ranks && !options.ranks->split_context &&
-                      options.compute == DType::kF32 && !options.gpu;
+                      options.compute == DType::kF32 && !options.on_gpu();
   return evenly ? options.ranks->size : 1;
 }
 
@@ -281,7 +281,7 @@ Status validate_split_context(const TrainOptions& options) {
                 "out",
                 flag, gradient_sum_name(GradientSum::kRings));
   }
-  const std::string_view other = options.gpu           ? "--device cuda"
+  const std::string_view other = options.on_gpu()      ? "--device cuda"
                                  : options.pipeline    ? "--devices"
                                  : options.dpo         ? flag_of("dpo")
                                  : options.grpo        ? flag_of("grpo")
@@ -332,7 +332,7 @@ Status validate_preference(const TrainOptions& options) {
 }
 
 Status validate_device(const TrainOptions& options) {
-  if (options.gpu && options.pipeline && options.pipeline->schedule) {
+  if (options.on_gpu() && options.pipeline && options.pipeline->schedule) {
     return fail(Code::kUnsupported,
                 "{}: is a plan for devices of the CPU; to train on a GPU name devices and their "
                 "memory instead",

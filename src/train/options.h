@@ -121,12 +121,9 @@ struct TrainOptions {
   std::optional<PipelineOptions> pipeline;  // none: one device that holds everything
   std::optional<RankOptions> ranks;         // none: this process alone
 
-  // The GPU that trains, which holds everything, or of which a pipeline's devices are parts; none:
-  // the CPU.
-  std::optional<int> gpu;
-  // Beside it, others whose parts a pipeline's devices are in turns: device d is of the dth, modulo
-  // their number, of gpus().
-  std::vector<int> more_gpus;
+  // The GPU that trains and holds everything; or those of which a pipeline's devices are parts in
+  // turns: device d of the dth, modulo their number. None: the CPU.
+  std::vector<int> gpus;
   int thread_count = 0;            // 0: as many as the process may use; of each pipeline device
   int64_t memory_limit_bytes = 0;  // 0: what the machine has, or the GPU
   std::string log_path;            // empty: OUT/log.jsonl
@@ -134,8 +131,7 @@ struct TrainOptions {
   std::string program_version;     // for the log
   std::shared_ptr<RunLock> lock;  // on out_folder, where the caller took it; none: the trainer does
 
-  // All of them, in their order.
-  std::vector<int> gpus() const;
+  bool on_gpu() const { return !gpus.empty(); }
   bool keeps_best() const { return keep_best || patience > 0; }
 };
 

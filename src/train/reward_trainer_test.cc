@@ -160,7 +160,7 @@ TEST(RewardTrainer, RefusesWhatDoesNotGoTogether) {
   };
   EXPECT_THAT(error_of([](auto& o) { o.dpo.emplace(); }), HasSubstr("--dpo and --grpo"));
   EXPECT_THAT(error_of([](auto& o) { o.dropout = 0.1; }), HasSubstr("--dropout"));
-  EXPECT_THAT(error_of([](auto& o) { o.gpu = 0; }), HasSubstr("--device cuda"));
+  EXPECT_THAT(error_of([](auto& o) { o.gpus = {0}; }), HasSubstr("--device cuda"));
   EXPECT_THAT(error_of([](auto& o) { o.pipeline.emplace(); }), HasSubstr("--devices"));
   EXPECT_THAT(error_of([](auto& o) { o.grpo->group = 1; }), HasSubstr("--group"));
   EXPECT_THAT(error_of([](auto& o) { o.grpo->draw.temperature = 0; }), HasSubstr("--temperature"));

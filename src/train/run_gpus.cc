@@ -11,20 +11,12 @@
 
 namespace jige::train {
 
-std::vector<int> TrainOptions::gpus() const {
-  std::vector<int> all;
-  if (gpu) all.push_back(*gpu);
-  all.insert(all.end(), more_gpus.begin(), more_gpus.end());
-  return all;
-}
-
 Status validate_gpus(const TrainOptions& options) {
-  const std::vector<int> gpus = options.gpus();
-  const std::set<int> different(gpus.begin(), gpus.end());
-  JIGE_CHECK(different.size() == gpus.size() && (options.gpu || gpus.empty()),
-             "{} GPUs, {} of them different", gpus.size(), different.size());
-  if (options.more_gpus.empty()) return {};
-  const auto count = std::ssize(gpus);
+  const std::set<int> different(options.gpus.begin(), options.gpus.end());
+  const auto count = std::ssize(options.gpus);
+  JIGE_CHECK(std::ssize(different) == count, "{} GPUs, {} of them different", count,
+             different.size());
+  if (count <= 1) return {};
   if (!options.pipeline) {
     return fail(Code::kInvalidArgument,
                 "{} GPUs train one model by a schedule alone: give --devices {}, or one GPU", count,
@@ -38,7 +30,7 @@ Status validate_gpus(const TrainOptions& options) {
 
 Result<std::vector<std::unique_ptr<Device>>> make_gpus(const TrainOptions& options) {
   std::vector<std::unique_ptr<Device>> gpus;
-  for (const int index : options.gpus()) {
+  for (const int index : options.gpus) {
     JIGE_TRY(auto gpu, make_cuda_device(index));
     gpus.push_back(std::move(gpu));
   }
@@ -53,7 +45,7 @@ std::vector<Device*> pointers(const std::vector<std::unique_ptr<Device>>& gpus) 
 
 Result<int64_t> gpus_free_bytes(const TrainOptions& options) {
   int64_t together = 0;
-  for (const int index : options.gpus()) {
+  for (const int index : options.gpus) {
     JIGE_TRY(const int64_t bytes, cuda_free_bytes(index));
     together += bytes;
   }
@@ -62,10 +54,9 @@ Result<int64_t> gpus_free_bytes(const TrainOptions& options) {
 
 Result<int64_t> share_gpus(TrainOptions& options) {
   PipelineOptions& pipeline = *options.pipeline;
-  const std::vector<int> gpus = options.gpus();
-  const int64_t on_each = pipeline.devices / std::ssize(gpus);
+  const int64_t on_each = pipeline.devices / std::ssize(options.gpus);
   int64_t together = 0, least = INT64_MAX;
-  for (const int index : gpus) {
+  for (const int index : options.gpus) {
     int64_t gpu_bytes = options.memory_limit_bytes;
     if (gpu_bytes == 0) {
       JIGE_TRY(gpu_bytes, cuda_free_bytes(index));
@@ -74,7 +65,7 @@ Result<int64_t> share_gpus(TrainOptions& options) {
     const int64_t part = gpu_bytes / on_each;
     least = std::min(least, part);
     if (pipeline.device_bytes <= part) continue;
-    const std::string which = gpus.size() > 1 ? fmt::format("GPU {}", index) : "the GPU";
+    const std::string which = options.gpus.size() > 1 ? fmt::format("GPU {}", index) : "the GPU";
     return fail(Code::kExhausted,
                 "a logical device is to have {} of memory, but {} of the {} of {} would have {} "
                 "each; give them less, or take fewer",

@@ -25,7 +25,7 @@ void add_ranks(RunSetup& setup) {
       ranks.group
           ? comm::stream_memory_bytes(ranks.group->kind(), ranks.size, ranks.group->plan())
           : comm::stream_memory_bytes("shm", ranks.size, comm::RingPlan::in_rank_order(ranks.size));
-  if (!setup.options.gpu) {
+  if (!setup.options.on_gpu()) {
     setup.plan.memory_predicted_bytes += setup.plan.stream_bytes;
   } else if (ranks.size > 1) {
     setup.plan.ranks_on_gpu = ranks.on_device;
@@ -37,7 +37,7 @@ void add_ranks(RunSetup& setup) {
 std::string less_memory_text(const TrainOptions& options) {
   const bool divides = options.ranks && options.ranks->size > 1 && !options.ranks->shards();
   const bool may_split = options.ranks && options.ranks->size > 1 && !options.dpo &&
-                         !options.grpo && !options.ranks->split_context && !options.gpu;
+                         !options.grpo && !options.ranks->split_context && !options.on_gpu();
   const bool wide = options.optimizer.moments == ops::MomentFormat::kF32;
   std::string text = divides ? fmt::format(", or {}", flag_of("shard_optimizer")) : "";
   if (may_split) text += fmt::format(", or {}", flag_of("split_context"));
@@ -80,7 +80,8 @@ Status check_host(const TrainPlan& plan) {
 Status check_limit(const RunSetup& setup) {
   if (setup.plan.pinned_bytes > 0) JIGE_DO(check_host(setup.plan));
   const int64_t limit = setup.plan.memory_limit_bytes;
-  const int64_t ranks_here = setup.options.gpu ? setup.plan.ranks_on_gpu : setup.plan.ranks_here;
+  const int64_t ranks_here =
+      setup.options.on_gpu() ? setup.plan.ranks_on_gpu : setup.plan.ranks_here;
   if (setup.plan.memory_predicted_bytes <= limit / ranks_here) return {};
   const int64_t together =
       std::min(setup.plan.memory_predicted_bytes, INT64_MAX / ranks_here) * ranks_here;
@@ -96,7 +97,7 @@ Status check_limit(const RunSetup& setup) {
               shown(setup.memory.buffers.total_bytes()), drawing_text(setup.plan),
               index_text(setup.plan),
               ranks_here > 1 ? fmt::format(" on each of {} ranks {}", ranks_here,
-                                           setup.options.gpu ? "on this GPU" : "here")
+                                           setup.options.on_gpu() ? "on this GPU" : "here")
                              : "",
               shown(limit), flag_of("micro_batch_tokens"), less_memory_text(setup.options));
 }
@@ -126,8 +127,8 @@ Status add_drawing(RunSetup& setup) {
 Status check_memory(RunSetup& setup) {
   const TrainOptions& options = setup.options;
   int64_t limit = options.memory_limit_bytes;
-  if (limit == 0 && options.gpu) {
-    JIGE_TRY(limit, cuda_free_bytes(*options.gpu));
+  if (limit == 0 && options.on_gpu()) {
+    JIGE_TRY(limit, cuda_free_bytes(options.gpus.front()));
   } else if (limit == 0) {
     limit = machine_memory_bytes();
   }
@@ -135,7 +136,7 @@ Status check_memory(RunSetup& setup) {
   JIGE_DO(add_drawing(setup));
   setup.plan.memory_predicted_bytes =
       setup.memory.total_bytes() + setup.plan.drawing_bytes + setup.plan.reference_bytes;
-  if (!options.gpu) {  // else it is the GPU's memory that counts
+  if (!options.on_gpu()) {  // else it is the GPU's memory that counts
     setup.plan.memory_predicted_bytes += process_overhead_bytes(
         *setup.architecture, setup.weights_options.compute,
         {.of_each = setup.threads, .micro_batch_tokens = setup.memory.buffers.row_count});
@@ -149,7 +150,7 @@ Status check_read_memory(RunSetup& setup) {
   const Dataset& dataset = setup.dataset;
   plan.index_bytes = dataset.index_bytes();
   if (setup.options.pipeline) return {};  // which is yet to be planned
-  if (!setup.options.gpu) plan.memory_predicted_bytes += plan.index_bytes;
+  if (!setup.options.on_gpu()) plan.memory_predicted_bytes += plan.index_bytes;
   if (setup.options.grpo) {
     plan.prompt_bytes = dataset.prompts.byte_count() + dataset.eval_prompts.byte_count();
     plan.memory_predicted_bytes += plan.prompt_bytes;

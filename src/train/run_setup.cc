@@ -164,7 +164,7 @@ Status choose_model(RunSetup& setup, const text::Tokenizer& tokenizer) {
                            .format = options.base_format};
   JIGE_TRY(setup.architecture,
            model::Architecture::create(config, options.lora, model::HeadKind::kLanguageModel,
-                                       options.gpu ? DeviceKind::kCuda : DeviceKind::kCpu));
+                                       options.on_gpu() ? DeviceKind::kCuda : DeviceKind::kCpu));
   JIGE_DO(model::check_weight_format(*setup.architecture, options.base_format));
   JIGE_DO(look_into_folder(setup));
   const int context_ranks = options.ranks ? options.ranks->context_ranks() : 1;
@@ -291,7 +291,7 @@ Status choose_pipeline(RunSetup& setup, const TrainCallbacks& callbacks) {
                 kMicroBatchesMax, flag_of("micro_batch_tokens"));
   }
   std::vector<std::unique_ptr<Device>> gpus;
-  if (options.gpu) {
+  if (options.on_gpu()) {
     JIGE_TRY(gpus, make_gpus(options));
     const Device& first = *gpus.front();
     JIGE_DO(model::check_device_support(first.kind(), first.name(), *setup.architecture));
@@ -314,15 +314,15 @@ Status choose_pipeline(RunSetup& setup, const TrainCallbacks& callbacks) {
     return tl::unexpected(std::move(planned.error()));
   if (!planned) {
     const auto shown = [](int64_t bytes) { return format_bytes(bytes); };
-    return options.gpu ? with_context(std::move(planned.error()),
-                                      "with {} of memory for each device and {} for the host",
-                                      shown(pipeline.device_bytes), shown(pipeline.host_bytes))
-                       : with_context(std::move(planned.error()),
-                                      "with {} of memory for all devices and the host",
-                                      shown(pipeline.total_bytes));
+    return options.on_gpu() ? with_context(std::move(planned.error()),
+                                           "with {} of memory for each device and {} for the host",
+                                           shown(pipeline.device_bytes), shown(pipeline.host_bytes))
+                            : with_context(std::move(planned.error()),
+                                           "with {} of memory for all devices and the host",
+                                           shown(pipeline.total_bytes));
   }
   setup.pipeline = std::move(*planned);
-  setup.pipeline->gpus = options.gpus();
+  setup.pipeline->gpus = options.gpus;
   setup.plan.memory_predicted_bytes += setup.pipeline->total_bytes();
   setup.plan.pipeline = *setup.pipeline;
   setup.plan.device_budget_bytes = options.pipeline->device_bytes;

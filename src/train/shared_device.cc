@@ -25,14 +25,14 @@ Status share_device(TrainOptions& options) {
   if (!options.ranks || !options.ranks->group || options.ranks->size == 1) return {};
   RankOptions& ranks = *options.ranks;
   comm::AsyncGroup& group = *ranks.group;
-  const Seat own{ranks.host, options.gpu.value_or(static_cast<int>(kNoGpu))};
+  const Seat own{ranks.host, options.on_gpu() ? int64_t{options.gpus.front()} : kNoGpu};
   // A process takes some of the GPU's memory by being there: first all of them are, then it is
   // measured, and nobody goes on before it was.
-  if (options.gpu) JIGE_DO(cuda_free_bytes(*options.gpu));
+  if (options.on_gpu()) JIGE_DO(cuda_free_bytes(options.gpus.front()));
   JIGE_TRY(const auto seats, gather(group, std::vector<int64_t>{own.host, own.gpu}));
   int64_t free_bytes = 0;
-  if (options.gpu) {
-    JIGE_TRY(free_bytes, cuda_free_bytes(*options.gpu));
+  if (options.on_gpu()) {
+    JIGE_TRY(free_bytes, cuda_free_bytes(options.gpus.front()));
   }
   JIGE_TRY(const auto frees, gather(group, std::vector<int64_t>{free_bytes}));
   ranks.on_device = 0;
@@ -49,7 +49,7 @@ Status share_device(TrainOptions& options) {
     ++ranks.on_device;
     free_bytes = std::min(free_bytes, frees[r]);
   }
-  if (options.gpu && options.memory_limit_bytes == 0) options.memory_limit_bytes = free_bytes;
+  if (options.on_gpu() && options.memory_limit_bytes == 0) options.memory_limit_bytes = free_bytes;
   return {};
 }
 

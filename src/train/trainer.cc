@@ -171,7 +171,7 @@ Status Trainer::make_engine() {
   const auto create = [&](const auto& engine, auto& device) {
     return engine(device, *setup_.architecture, setup_.weights_options, setup_.memory, options);
   };
-  if (options.gpu) {
+  if (options.on_gpu()) {
     JIGE_DO(ops::cuda_matmul_ready());
     JIGE_TRY(gpus_, make_gpus(options));
     JIGE_TRY(gpu_free_first_bytes_, gpus_free_bytes(options));

@@ -349,7 +349,7 @@ Status Trainer::await_checkpoint() {
 void Trainer::note_memory() {
   int64_t bytes = process_private_bytes();
   if (setup_.plan.ranks_on_gpu > 1) return;  // what is free there tells of all of them
-  if (setup_.options.gpu) {                  // it is the GPU's memory that was predicted
+  if (setup_.options.on_gpu()) {             // it is the GPU's memory that was predicted
     const auto free_bytes = gpus_free_bytes(setup_.options);
     bytes = free_bytes ? gpu_free_first_bytes_ - *free_bytes : 0;
   }

@@ -293,7 +293,7 @@ class CudaTrainer : public CudaTest {
 TEST_F(CudaTrainer, TrainsAsTheCpuDoes) {
   train::TrainOptions on_cpu = options("cpu");
   train::TrainOptions on_gpu = options("gpu");
-  on_gpu.gpu = 0;
+  on_gpu.gpus = {0};
   // AdamW moves weights by the rate whatever the gradient's size: a small one differs by its sign.
   expect_near_weights(weights_of(on_gpu), weights_of(on_cpu), 3e-3);
 }
@@ -313,7 +313,7 @@ TEST_F(CudaTrainer, TrainsLayersOfEveryKindAsTheCpuDoes) {
     if (config->experts.count > 0) on_cpu.expert_balance = 0.2;
     train::TrainOptions on_gpu = on_cpu;
     on_gpu.out_folder = folder_.file(name + "_gpu");
-    on_gpu.gpu = 0;
+    on_gpu.gpus = {0};
     SCOPED_TRACE(name);
     expect_near_weights(weights_of(on_gpu), weights_of(on_cpu), 1e-4);
   }
@@ -324,19 +324,19 @@ TEST_F(CudaTrainer, FineTunesAdaptersBesideExpertsAsTheCpuDoes) {
   base.config = train::tiny_expert_config();
   base.steps = 1;
   weights_of(base);
-  const auto tune = [&](const std::string& name, std::optional<int> gpu, ops::WeightFormat format) {
+  const auto tune = [&](const std::string& name, std::vector<int> gpus, ops::WeightFormat format) {
     train::TrainOptions tuning =
         train::tuning_options(options(name), base.out_folder + "/model", folder_.file(name));
     tuning.lora = formats::LoraConfig{.rank = 4, .alpha = 8};
     tuning.base_format = format;
     tuning.steps = 2;
-    tuning.gpu = gpu;
+    tuning.gpus = std::move(gpus);
     return weights_of(tuning);
   };
   constexpr auto kWhole = ops::WeightFormat::kCompute;
   constexpr auto kMxfp4 = ops::WeightFormat::kMxfp4;
-  expect_near_weights(tune("gpu", 0, kWhole), tune("cpu", {}, kWhole), 1e-4);
-  expect_near_weights(tune("gpu_mxfp4", 0, kMxfp4), tune("cpu_mxfp4", {}, kMxfp4), 3e-3);
+  expect_near_weights(tune("gpu", {0}, kWhole), tune("cpu", {}, kWhole), 1e-4);
+  expect_near_weights(tune("gpu_mxfp4", {0}, kMxfp4), tune("cpu_mxfp4", {}, kMxfp4), 3e-3);
 }
 
 TEST_F(CudaTrainer, TrainsWithMomentsOf8BitsAsTheCpuDoes) {
@@ -344,32 +344,32 @@ TEST_F(CudaTrainer, TrainsWithMomentsOf8BitsAsTheCpuDoes) {
   on_cpu.optimizer.moments = ops::MomentFormat::kQ8;
   train::TrainOptions on_gpu = on_cpu;
   on_gpu.out_folder = folder_.file("gpu");
-  on_gpu.gpu = 0;
+  on_gpu.gpus = {0};
   expect_near_weights(weights_of(on_gpu), weights_of(on_cpu), 3e-3);
 }
 
 TEST_F(CudaTrainer, LearnsPreferencesAsTheCpuDoes) {
   train::first_model(folder_);
-  const auto tune = [&](const std::string& name, std::optional<int> gpu) {
+  const auto tune = [&](const std::string& name, std::vector<int> gpus) {
     train::TrainOptions tuning = train::preference_options(folder_, name);
     tuning.export_dtype = DType::kF32;
     tuning.steps = 2;
-    tuning.gpu = gpu;
+    tuning.gpus = std::move(gpus);
     const auto run = train::train(tuning);
     EXPECT_TRUE(run) << run.error().message;
     return run->losses;
   };
   const std::vector<double> expected = tune("dpo_cpu", {});
-  const std::vector<double> got = tune("dpo_gpu", 0);
+  const std::vector<double> got = tune("dpo_gpu", {0});
   ASSERT_EQ(got.size(), expected.size());
   for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-4) << "step " << i;
 }
 
 TEST_F(CudaTrainer, GoesOnFromACheckpointWithTheSameBits) {
   train::TrainOptions whole = options("whole");
-  whole.gpu = 0;
+  whole.gpus = {0};
   train::TrainOptions stopped = options("stopped");
-  stopped.gpu = 0;
+  stopped.gpus = {0};
   stopped.checkpoint_every_steps = 2;
   int steps = 0;
   train::TrainCallbacks callbacks;
@@ -387,19 +387,19 @@ TEST_F(CudaTrainer, GoesOnFromACheckpointWithTheSameBits) {
 TEST_F(CudaTrainer, FineTunesAdaptersAsTheCpuDoes) {
   train::TrainOptions base = options("base");
   weights_of(base);
-  const auto tune = [&](const std::string& name, std::optional<int> gpu,
+  const auto tune = [&](const std::string& name, std::vector<int> gpus,
                         ops::WeightFormat format = ops::WeightFormat::kCompute) {
     train::TrainOptions tuning =
         train::tuning_options(options(name), base.out_folder + "/model", folder_.file(name));
     tuning.lora = formats::LoraConfig{.rank = 4, .alpha = 8};
     tuning.base_format = format;
     if (format != ops::WeightFormat::kCompute) tuning.steps = 2;
-    tuning.gpu = gpu;
+    tuning.gpus = std::move(gpus);
     return weights_of(tuning);
   };
-  expect_near_weights(tune("lora_gpu", 0), tune("lora_cpu", {}), 3e-3);
+  expect_near_weights(tune("lora_gpu", {0}), tune("lora_cpu", {}), 3e-3);
   constexpr auto kQ4 = ops::WeightFormat::kQ4;
-  expect_near_weights(tune("q4_gpu", 0, kQ4), tune("q4_cpu", {}, kQ4), 3e-3);
+  expect_near_weights(tune("q4_gpu", {0}, kQ4), tune("q4_cpu", {}, kQ4), 3e-3);
 
   // The adapter beside its base.
   const std::string folder = base.out_folder + "/model";
@@ -428,14 +428,14 @@ TEST_F(CudaTrainer, FineTunesAdaptersOfLatentAttentionAsTheCpuDoes) {
   base.steps = 1;
   weights_of(base);
   const std::string folder = base.out_folder + "/model";
-  const auto tune = [&](const std::string& name, std::optional<int> gpu) {
+  const auto tune = [&](const std::string& name, std::vector<int> gpus) {
     train::TrainOptions tuning = train::tuning_options(options(name), folder, folder_.file(name));
     tuning.lora = formats::LoraConfig{.rank = 4, .alpha = 8};
     tuning.steps = 2;
-    tuning.gpu = gpu;
+    tuning.gpus = std::move(gpus);
     return weights_of(tuning);
   };
-  expect_near_weights(tune("lora_gpu", 0), tune("lora_cpu", {}), 3e-3);
+  expect_near_weights(tune("lora_gpu", {0}), tune("lora_cpu", {}), 3e-3);
   expect_logits_of_the_cpu(folder, with_adapter("lora_gpu"));
 }
 

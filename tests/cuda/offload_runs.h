@@ -32,12 +32,12 @@ class OffloadRuns : public CudaTest {
     made.micro_batch_tokens = 32;
     made.step_tokens = 64;
     made.steps = 2;
-    made.gpu = 0;
+    made.gpus = {0};
     return made;
   }
-  // A run by each schedule has the losses and the weights of `resident`, on its GPU or on several.
+  // A run by each schedule on these GPUs has the losses and the weights of `resident`.
   void expect_same(const TrainOptions& resident, const std::vector<PipelineOptions>& schedules,
-                   const std::vector<int>& more_gpus = {}) {
+                   const std::vector<int>& gpus = {0}) {
     const auto expected = train::train(resident);
     ASSERT_TRUE(expected) << expected.error().message;
     ASSERT_EQ(std::ssize(expected->losses), resident.steps);
@@ -45,7 +45,7 @@ class OffloadRuns : public CudaTest {
       TrainOptions by_schedule = resident;
       by_schedule.out_folder += "_" + std::to_string(++runs_);
       by_schedule.pipeline = schedule;
-      by_schedule.more_gpus = more_gpus;
+      by_schedule.gpus = gpus;
       const auto run = train::train(by_schedule);
       ASSERT_TRUE(run) << run.error().message;
       EXPECT_EQ(run->losses, expected->losses) << runs_;

@@ -39,7 +39,7 @@ class CudaTrainerRanks : public CudaTest {
     made.step_tokens = 48;
     made.steps = 2;
     made.eval_tokens_max = 32;
-    made.gpu = 0;
+    made.gpus = {0};
     return made;
   }
   // A run on ranks has the numbers and the bytes of the one alone.
@@ -117,7 +117,7 @@ TEST_F(CudaTrainerRanks, TrainExpertsAndAdaptersBesideThem) {
 TEST_F(CudaTrainerRanks, LearnPreferences) {
   train::first_model(folder_);
   TrainOptions one = train::preference_options(folder_, "pairs");
-  one.gpu = 0;
+  one.gpus = {0};
   one.steps = 2;
   one.step_tokens = 200;
   expect_same(one, {{.size = 2, .shard = true}});

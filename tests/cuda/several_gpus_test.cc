@@ -57,7 +57,7 @@ TEST_F(CudaTrainerGpus, GiveTheModelOfOneGpu) {
                from_the_host(2, ScheduleKind::kSPipe, OptimizerMode::kSync),
                synchronous(2, ScheduleKind::kGPipe), synchronous(2, ScheduleKind::k1F1B), kept(),
                from_the_host(4, ScheduleKind::kMobius, OptimizerMode::kAsync)},
-              {1});
+              {0, 1});
 }
 
 TEST_F(CudaTrainerGpus, GiveTheModelOfOneGpuInBf16AndOnThree) {
@@ -68,7 +68,7 @@ TEST_F(CudaTrainerGpus, GiveTheModelOfOneGpuInBf16AndOnThree) {
   expect_same(resident,
               {from_the_host(3, ScheduleKind::kSPipe, OptimizerMode::kAsync),
                synchronous(3, ScheduleKind::kInterleaved)},
-              {2, 1});
+              {0, 2, 1});
 }
 
 // Masters and moments on the GPUs; a norm that clips every step, so that updates are made again.
@@ -81,7 +81,7 @@ TEST_F(CudaTrainerGpus, KeepTheOptimizerOnEachGpu) {
                         .clip = plan::ClipMode::kExact};
   PipelineOptions goes_ahead = kept();
   goes_ahead.clip = plan::ClipMode::kSpeculate;
-  expect_same(resident, {waits, goes_ahead}, {1});
+  expect_same(resident, {waits, goes_ahead}, {0, 1});
 }
 
 TEST_F(CudaTrainerGpus, TrainExpertsATableThatIsTheHeadAndAdapters) {
@@ -92,22 +92,22 @@ TEST_F(CudaTrainerGpus, TrainExpertsATableThatIsTheHeadAndAdapters) {
   expect_same(experts,
               {from_the_host(2, ScheduleKind::kMobius, OptimizerMode::kAsync),
                synchronous(2, ScheduleKind::k1F1B), kept()},
-              {1});
+              {0, 1});
   TrainOptions tied = wide("tied", 2);
   tied.config->tied_embeddings = true;
-  expect_same(tied, {from_the_host(2, ScheduleKind::kMobius, OptimizerMode::kAsync)}, {1});
+  expect_same(tied, {from_the_host(2, ScheduleKind::kMobius, OptimizerMode::kAsync)}, {0, 1});
   TrainOptions lora =
       train::tuning_options(wide("lora", 2), tied.out_folder + "/model", folder_.file("lora"));
   lora.lora = formats::LoraConfig{.rank = 4, .alpha = 8};
-  expect_same(lora, {from_the_host(2, ScheduleKind::kMobius, OptimizerMode::kAsync), kept()}, {1});
+  expect_same(lora, {from_the_host(2, ScheduleKind::kMobius, OptimizerMode::kAsync), kept()},
+              {0, 1});
 }
 
 // Not all on the first, which would have the same bits.
 TEST_F(CudaTrainerGpus, EachHaveTheirPart) {
   if (!offer_gpus(3)) GTEST_SKIP() << "this machine has no three GPUs";
   TrainOptions run = wide("parts", 2);
-  run.gpu = 2;
-  run.more_gpus = {1};
+  run.gpus = {2, 1};
   run.pipeline = kept();
   const auto free_bytes = [] {
     std::vector<int64_t> bytes;
@@ -130,15 +130,15 @@ TEST_F(CudaTrainerGpus, EachHaveTheirPart) {
 TEST_F(CudaTrainerGpus, TakeExactlyThePlannedMemoryOfTheHost) {
   TrainOptions run = wide("several", 2);
   run.pipeline = from_the_host(2, ScheduleKind::kMobius, OptimizerMode::kSync);
-  const auto record_of = [&](const std::string& name, std::vector<int> more_gpus) {
+  const auto record_of = [&](const std::string& name, std::vector<int> gpus) {
     run.out_folder = folder_.file(name);
-    run.more_gpus = std::move(more_gpus);
+    run.gpus = std::move(gpus);
     EXPECT_TRUE(train::train(run)) << name;
     const auto record = train::read_pipeline_record(run.out_folder + "/pipeline.json");
     EXPECT_TRUE(record) << name;
     return record ? *record : train::PipelineRecord{};
   };
-  const train::PipelineRecord several = record_of("several", {1}), one = record_of("one", {});
+  const train::PipelineRecord several = record_of("several", {0, 1}), one = record_of("one", {0});
   const int64_t messages = 2 * BoundaryCarrier::staging_bytes(plan::message_bytes_max(one.costs));
   EXPECT_GT(messages, 0);
   EXPECT_EQ(several.memory.host_planned_bytes - one.memory.host_planned_bytes, messages);
@@ -152,9 +152,9 @@ TEST_F(CudaTrainerGpus, GoOnFromOneAnother) {
   ASSERT_TRUE(train::train(whole));
   TrainOptions parts = whole;
   parts.out_folder = folder_.file("parts");
-  const auto part = [&](std::vector<int> more_gpus, std::optional<PipelineOptions> schedule,
+  const auto part = [&](std::vector<int> gpus, std::optional<PipelineOptions> schedule,
                         int64_t steps) {
-    parts.more_gpus = std::move(more_gpus);
+    parts.gpus = std::move(gpus);
     parts.pipeline = std::move(schedule);
     int64_t done = 0;
     const auto run =
@@ -163,9 +163,9 @@ TEST_F(CudaTrainerGpus, GoOnFromOneAnother) {
     ASSERT_TRUE(run) << run.error().message;
     EXPECT_EQ(run->result.steps_done, steps);
   };
-  part({1}, from_the_host(2, ScheduleKind::kMobius, OptimizerMode::kAsync), 1);
-  part({}, std::nullopt, 2);
-  part({2}, kept(), 3);
+  part({0, 1}, from_the_host(2, ScheduleKind::kMobius, OptimizerMode::kAsync), 1);
+  part({0}, std::nullopt, 2);
+  part({0, 2}, kept(), 3);
   EXPECT_EQ(train::model_bytes(parts), train::model_bytes(whole));
 }
 
@@ -175,19 +175,19 @@ TEST_F(CudaTrainerGpus, AreRefusedByName) {
     return trainer ? std::string("none") : trainer.error().message;
   };
   TrainOptions alone = wide("alone", 2);
-  alone.more_gpus = {1};
+  alone.gpus = {0, 1};
   EXPECT_THAT(refusal(alone), HasSubstr("2 GPUs train one model by a schedule alone"));
   TrainOptions uneven = wide("uneven", 4);
-  uneven.more_gpus = {1};
+  uneven.gpus = {0, 1};
   uneven.pipeline = from_the_host(3, ScheduleKind::kMobius, OptimizerMode::kAsync);
   EXPECT_THAT(refusal(uneven), HasSubstr("3 logical devices cannot be shared out evenly among 2"));
   TrainOptions large = wide("large", 4);
-  large.more_gpus = {1};
+  large.gpus = {0, 1};
   large.pipeline = from_the_host(4, ScheduleKind::kMobius, OptimizerMode::kAsync);
   large.pipeline->device_bytes = int64_t{100} << 40;
   EXPECT_THAT(refusal(large), HasSubstr("of memory, but 2 of the"));
   TrainOptions missing = wide("missing", 2);
-  missing.more_gpus = {99};
+  missing.gpus = {0, 99};
   missing.pipeline = from_the_host(2, ScheduleKind::kMobius, OptimizerMode::kAsync);
   EXPECT_THAT(refusal(missing), HasSubstr("there is no GPU 99"));
 }

@@ -63,6 +63,26 @@ TEST_F(GpuLayers, AnswersAreThoseOfOneGpu) {
   }
 }
 
+// Of more than 512 tokens: one GPU reads them one piece after the other, two work at once.
+TEST_F(GpuLayers, LongPromptsAreReadInThePiecesOfOneGpu) {
+  const TestFolder folder;
+  const std::string copy = TinyRun::get().copy_model(folder);
+  nlohmann::json config = nlohmann::json::parse(read_text(copy + "/config.json"));
+  config["max_position_embeddings"] = 2048;
+  write_text(copy + "/config.json", config.dump());
+  std::string prompt;
+  for (int i = 0; i < 100; ++i) prompt += fmt::format("{} small stories. ", i);
+  const std::vector<std::string> words = {
+      "generate", copy, "--prompt", prompt, "--max-new-tokens", "12",   "--temperature", "1",
+      "--seed",   "5",  "--dtype",  "f32",  "--context",        "2048", "--json"};
+  const auto answer = [&](const std::string& device) {
+    nlohmann::json told = succeeds(words, {"--device", device}).json_lines().back();
+    EXPECT_GT(told["stats"]["prompt_tokens"].get<int>(), 1024);
+    return told["tokens"].dump();
+  };
+  EXPECT_EQ(answer("cuda:0,1"), answer("cuda"));
+}
+
 TEST_F(GpuLayers, ScoresAndVectorsAreThoseOfOneGpu) {
   const TestFolder folder;
   write_text(folder / "texts.jsonl", "{\"text\": \"A small story of a house\"}\n");

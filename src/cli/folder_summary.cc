@@ -309,6 +309,10 @@ uint64_t FolderSummary::stored_bytes() const {
 
 std::string largest_image_text(const formats::ImageConfig& images) {
   if (images.pixels_max > 0) return fmt::format("{} pixels", images.pixels_max);
+  if (images.tile_side > 0) {
+    return fmt::format("{} of {} x {} pixels", counted(images.tiles_max(), "tile"),
+                       images.tile_side, images.tile_side);
+  }
   return fmt::format("{} x {} pixels", images.width_max, images.height_max);
 }
 
@@ -391,6 +395,9 @@ Json images_json(const FolderSummary& summary) {
   if (images.pixels_max > 0) {
     json["pixels_min"] = images.pixels_min;
     json["pixels_max"] = images.pixels_max;
+  } else if (images.tile_side > 0) {
+    json["tile_side"] = images.tile_side;
+    json["tiles_max"] = images.tiles_max();
   } else {
     json["width_max"] = images.width_max;
     json["height_max"] = images.height_max;

@@ -77,6 +77,9 @@ TEST(FolderSummary, SaysHowImagesAreRead) {
   EXPECT_THAT(inspected("../image_towers/pixtral"),
               AllOf(HasSubstr("up to 32 x 32 pixels, 64 rows of a prompt"),
                     Not(HasSubstr("cannot run")), Not(HasSubstr("reads no images"))));
+  EXPECT_THAT(inspected("../image_towers/smolvlm"),
+              AllOf(HasSubstr("up to 5 tiles of 16 x 16 pixels, 20 rows of a prompt"),
+                    Not(HasSubstr("cannot run")), Not(HasSubstr("reads no images"))));
   EXPECT_THAT(inspected("mistral"), Not(HasSubstr("images")));
   // What is wrong with them does not keep the model from running on text.
   const std::string folder = test_root() + "jige_summary_images";

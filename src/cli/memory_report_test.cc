@@ -33,11 +33,13 @@ TEST(MemoryReport, IsWhatEmbeddingTakes) {
 }
 
 TEST(MemoryReport, IsWhatReadingImagesTakes) {
-  const std::string folder = std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/image_towers/mistral3";
-  const auto images = formats::load_image_config(folder);
-  const auto config = formats::load_model_config(folder);
-  ASSERT_TRUE(images && *images && config);
-  for (const char* dtype : {"f32", "bf16"}) {
+  const std::string towers = std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/image_towers/";
+  for (const auto& [name, dtype] :
+       {std::pair("mistral3", "f32"), {"mistral3", "bf16"}, {"smolvlm", "bf16"}}) {
+    const std::string folder = towers + name;
+    const auto images = formats::load_image_config(folder);
+    const auto config = formats::load_model_config(folder);
+    ASSERT_TRUE(images && *images && config);
     const auto report =
         make_memory_report(*config, {.images = *images, .dtype = dtype, .lora_rank = 2});
     ASSERT_TRUE(report) << report.error().message;

@@ -38,10 +38,20 @@ inline constexpr int64_t kImageMergeMax = 16;
 
 // kPixtral: of Mistral 3 and Pixtral 12B (image_config_pixtral.cc). kGemma3: SigLIP, whose images
 // have one size and rows that see each other (image_config_gemma3.cc). kQwen25, kQwen3: of
-// Qwen2.5-VL and of Qwen3-VL and what came after it (image_config_qwen.cc).
-enum class ImageFamily { kPixtral, kGemma3, kQwen25, kQwen3 };
+// Qwen2.5-VL and of Qwen3-VL and what came after it (image_config_qwen.cc). kIdefics3: of that and
+// of SmolVLM, whose images are cut into tiles (image_config_idefics3.cc).
+enum class ImageFamily { kPixtral, kGemma3, kQwen25, kQwen3, kIdefics3 };
 
 enum class ImageResampling { kNearest, kLanczos, kBilinear, kBicubic };
+
+// Tokens of the texts that stand between the tiles of an image.
+struct TileTokens {
+  std::vector<std::vector<int32_t>> places;  // in front of the rows of a tile, line by line
+  int64_t side = 0;                          // so many of a line
+  std::vector<int32_t> whole;                // in front of those of the whole image
+  std::vector<int32_t> line, last_line;      // behind a line of tiles
+  bool operator==(const TileTokens&) const = default;
+};
 
 struct ImageConfig {
   ImageFamily family = ImageFamily::kPixtral;
@@ -64,8 +74,13 @@ struct ImageConfig {
   int64_t window = 0;
   std::vector<uint8_t> layer_has_window;
   int64_t frames = 1;  // whose pixels a patch has: those of an image are the same
-  // Of a square of learned positions that is stretched over an image; 0: there is none.
+  // Of a square of learned positions that is stretched over an image, or a tile; 0: there is none.
   int64_t positions_side = 0;
+  // Pixels of a side of the square tiles that an image is cut into, each of which the tower reads
+  // by itself, and behind them all of it as one more; 0: it reads an image as a whole. Without cuts
+  // an image becomes one tile.
+  int64_t tile_side = 0;
+  bool cuts = true;
   // Layers of the tower behind which an image has rows, too, besides those at its end: they are
   // added behind the first layers of the language model.
   std::vector<int64_t> deep_layers;
@@ -92,12 +107,15 @@ struct ImageConfig {
   int32_t break_id = -1;  // of the others, where find_image_tokens() found them
   int32_t end_id = -1;
   int32_t open_id = -1;
+  TileTokens tiles = {};
 
   int64_t step() const { return patch_size * merge; }
   // How many rows of the language model's width each row of an image has.
   int64_t levels() const { return 1 + std::ssize(deep_layers); }
-  // Of the largest image.
+  // Of the largest image, and so many of them that the tower reads at a time.
   int64_t patches_max() const;
+  int64_t tile_patches_max() const { return patches_max() / tiles_max(); }
+  int64_t tiles_max() const;
   int64_t rows_max() const { return patches_max() / (merge * merge); }
   bool operator==(const ImageConfig&) const = default;
 };
@@ -117,14 +135,20 @@ Result<std::optional<ImageConfig>> parse_image_config(const Json& config, const 
 Status find_image_tokens(ImageConfig& config, const text::Tokenizer& tokenizer);
 
 // What becomes of an image of a size: its size once it has been resized, and the rows that stand in
-// a prompt.
+// a prompt. One that is cut has those of its tiles, line by line, and last those of the whole.
 struct ImageLayout {
   int32_t width = 0;
   int32_t height = 0;
-  int32_t token_rows = 0;
+  int32_t token_rows = 0;  // of a tile, where it is cut into some
   int32_t token_columns = 0;
+  int32_t tile_rows = 0;  // 0: it is not cut
+  int32_t tile_columns = 0;
+  int32_t first_width = 0;  // to which it is resized before; 0: it is not
+  int32_t first_height = 0;
 
-  int64_t row_count() const { return int64_t{token_rows} * token_columns; }
+  int64_t tile_count() const { return int64_t{tile_rows} * tile_columns + 1; }
+  int64_t tile_row_count() const { return int64_t{token_rows} * token_columns; }
+  int64_t row_count() const { return tile_count() * tile_row_count(); }
   bool operator==(const ImageLayout&) const = default;
 };
 // REQUIRES: both sides are positive.

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "formats/json_file.h"
+#include "formats/model_config_activation.h"
 
 namespace jige::formats {
 namespace {
@@ -30,6 +31,12 @@ Result<std::array<float, 3>> get_colours(const Json& object, const char* field,
     colours[i] = static_cast<float>(value);
   }
   return colours;
+}
+
+Result<ActivationKind> siglip_activation(const Json& vision, std::string_view where) {
+  Json field = {{"hidden_act", "gelu_pytorch_tanh"}};
+  if (const Json* name = find_field(vision, "hidden_act")) field["hidden_act"] = *name;
+  return parse_plain_activation(field, "hidden_act", {}, where);
 }
 
 }  // namespace
@@ -156,6 +163,25 @@ Status parse_tower_sizes(const Json& vision, const UsualTower& usual, ModelConfi
     return refused_value(where, "head_dim", std::to_string(head_dim),
                          fmt::format("hidden_size / num_attention_heads ({})", tower.head_dim));
   }
+  return {};
+}
+
+Status parse_siglip_tower(const Json& vision, const UsualTower& usual, int64_t usual_patch,
+                          ImageConfig& out, std::string_view where) {
+  ModelConfig& tower = out.tower;
+  JIGE_DO(parse_tower_sizes(vision, usual, tower, where));
+  JIGE_TRY(tower.activation, siglip_activation(vision, where));
+  JIGE_TRY(tower.norm_eps, get_number_or(vision, "layer_norm_eps", 1e-6, where));
+  if (!(tower.norm_eps > 0 && tower.norm_eps < 1)) {
+    return fail(Code::kCorrupt, "{}: field \"layer_norm_eps\" is {}; it must lie in (0, 1)", where,
+                tower.norm_eps);
+  }
+  tower.norm = NormKind::kLayer;
+  tower.position = PositionKind::kNone;  // of heads; the entry adds learned ones
+  tower.qkv_bias = tower.output_bias = tower.mlp_bias = true;
+  tower.looks_ahead = true;
+  JIGE_TRY(out.patch_size,
+           get_square(vision, "patch_size", usual_patch, kImagePatchSizeMax, where));
   return {};
 }
 

@@ -73,6 +73,10 @@ struct UsualTower {
 Status parse_tower_sizes(const Json& vision, const UsualTower& usual, ModelConfig& tower,
                          std::string_view where);
 
+// A tower of SigLIP: sizes, norms and activation of its layers, and the pixels of a patch.
+Status parse_siglip_tower(const Json& vision, const UsualTower& usual, int64_t usual_patch,
+                          ImageConfig& out, std::string_view where);
+
 // By which patches turn, where its "vision_config" says it. Fails with kUnsupported where they do
 // in another way than by row and column, with kCorrupt.
 Result<double> get_tower_theta(const Json& vision, std::string_view where);

@@ -11,7 +11,6 @@
 #include "base/check.h"
 #include "formats/image_families.h"
 #include "formats/json_file.h"
-#include "formats/model_config_activation.h"
 #include "text/tokenizer.h"
 
 namespace jige::formats {
@@ -31,27 +30,9 @@ bool has_gemma3(const Json& config) {
   return vision && is_of_type(*vision, kSiglipTower);
 }
 
-Result<ActivationKind> siglip_activation(const Json& vision, std::string_view where) {
-  Json field = {{"hidden_act", "gelu_pytorch_tanh"}};
-  if (const Json* name = find_field(vision, "hidden_act")) field["hidden_act"] = *name;
-  return parse_plain_activation(field, "hidden_act", {}, where);
-}
-
 Status parse_siglip(const Json& vision, ImageConfig& out, std::string_view where) {
-  ModelConfig& tower = out.tower;
-  JIGE_DO(parse_tower_sizes(vision, {.width = 768, .layers = 12, .heads = 12, .ffn = 3072}, tower,
-                            where));
-  JIGE_TRY(tower.activation, siglip_activation(vision, where));
-  JIGE_TRY(tower.norm_eps, get_number_or(vision, "layer_norm_eps", 1e-6, where));
-  if (!(tower.norm_eps > 0 && tower.norm_eps < 1)) {
-    return fail(Code::kCorrupt, "{}: field \"layer_norm_eps\" is {}; it must lie in (0, 1)", where,
-                tower.norm_eps);
-  }
-  tower.norm = NormKind::kLayer;
-  tower.position = PositionKind::kNone;  // of heads; the entry adds learned ones
-  tower.qkv_bias = tower.output_bias = tower.mlp_bias = true;
-  tower.looks_ahead = true;
-  JIGE_TRY(out.patch_size, get_square(vision, "patch_size", 16, kImagePatchSizeMax, where));
+  JIGE_DO(parse_siglip_tower(vision, {.width = 768, .layers = 12, .heads = 12, .ffn = 3072}, 16,
+                             out, where));
   JIGE_TRY(out.width_max, get_square(vision, "image_size", 224, kImageSideMax, where));
   out.height_max = out.width_max;
   return {};
@@ -71,6 +52,7 @@ Status parse_pooling(const Json& config, ImageConfig& out, std::string_view wher
         where, out.width_max, out.patch_size, rows, kTokensField, kImageMergeMax, kImageMergeMax);
   }
   out.merge = patches / side;
+  out.positions_side = patches;
   out.projector_norm_eps = out.tower.norm_eps;
   return {};
 }

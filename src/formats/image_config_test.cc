@@ -383,11 +383,12 @@ TEST(ImageConfig, HoldsItsLimitsWhateverTheFilesSay) {
   set_log_level(LogLevel::kError);
   int taken = 0;
   for (uint64_t seed = 0; seed < fuzz_rounds(3000); ++seed) {
-    const std::string folder = tower_fixture(
-        std::array{"mistral3", "mistral3_silu", "pixtral", "gemma3", "gemma3_wide"}[seed % 5]);
+    const std::string folder =
+        tower_fixture(std::array{"mistral3", "mistral3_silu", "pixtral", "gemma3", "gemma3_wide",
+                                 "idefics3", "smolvlm"}[seed % 7]);
     std::string texts[] = {text_of(folder, "config.json"), text_of(folder, "processor_config.json"),
                            text_of(folder, "preprocessor_config.json")};
-    std::string& damaged = texts[seed / 5 % 3];
+    std::string& damaged = texts[seed / 7 % 3];
     if (damaged == "null") continue;
     damaged = Mutator(seed).mutate(damaged);
     const auto config = json_of(texts[0]);
@@ -406,6 +407,7 @@ TEST(ImageConfig, HoldsItsLimitsWhateverTheFilesSay) {
     const ImageConfig& image = **read;
     ASSERT_GE(image.patches_max(), 1);
     ASSERT_LE(image.patches_max(), kImagePatchesMax);
+    ASSERT_GE(image.tile_patches_max(), 1);
     for (const auto& [width, height] : {std::pair(1, 1),
                                         {2147483647, 1},
                                         {1, 2147483647},
@@ -414,6 +416,7 @@ TEST(ImageConfig, HoldsItsLimitsWhateverTheFilesSay) {
       const ImageLayout layout = image_layout(image, width, height);
       ASSERT_GE(layout.row_count(), 1);
       ASSERT_LE(layout.row_count(), image.rows_max());
+      ASSERT_LE(layout.tile_row_count() * image.merge * image.merge, image.tile_patches_max());
     }
   }
   set_log_level(LogLevel::kInfo);

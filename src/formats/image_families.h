@@ -14,6 +14,7 @@ namespace jige::formats {
 
 // Of an image as large as width_max and height_max allow.
 int64_t patches_of_sides(const ImageConfig& config);
+inline int64_t one_tile(const ImageConfig& /*config*/) { return 1; }
 
 struct ImageFamilyRules {
   ImageFamily family;
@@ -26,12 +27,14 @@ struct ImageFamilyRules {
   ImageLayout (*layout)(const ImageConfig& config, int32_t width, int32_t height);
   std::vector<int32_t> (*tokens)(const ImageConfig& config, const ImageLayout& layout);
   int64_t (*patches_max)(const ImageConfig& config) = patches_of_sides;
+  int64_t (*tiles_max)(const ImageConfig& config) = one_tile;
 };
 
-extern const ImageFamilyRules kPixtralImages;  // image_config_pixtral.cc
-extern const ImageFamilyRules kGemma3Images;   // image_config_gemma3.cc
-extern const ImageFamilyRules kQwen25Images;   // image_config_qwen.cc
-extern const ImageFamilyRules kQwen3Images;    // the same
+extern const ImageFamilyRules kPixtralImages;   // image_config_pixtral.cc
+extern const ImageFamilyRules kGemma3Images;    // image_config_gemma3.cc
+extern const ImageFamilyRules kQwen25Images;    // image_config_qwen.cc
+extern const ImageFamilyRules kQwen3Images;     // the same
+extern const ImageFamilyRules kIdefics3Images;  // image_config_idefics3.cc
 
 // The id of a token by its name. Fails with kCorrupt where the tokenizer has none.
 Result<int32_t> find_image_token(const text::Tokenizer& tokenizer, const std::string& name);

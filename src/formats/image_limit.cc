@@ -4,17 +4,36 @@
 #include <cmath>
 
 namespace jige::formats {
+namespace {
+
+// Of square images of whole tiles: others have fewer pixels.
+Status limit_tiles(ImageConfig& config, int64_t pixels_max) {
+  const int64_t tile = config.tile_side;
+  if (pixels_max < tile * tile) {
+    return fail(Code::kInvalidArgument,
+                "images of up to {} pixels: a tile of this model is {} x {} of them; allow more",
+                pixels_max, tile, tile);
+  }
+  int64_t tiles = 1;  // of a side
+  while ((tiles + 1) * (tiles + 1) * tile * tile <= pixels_max) ++tiles;
+  if (config.tiles_max() <= tiles * tiles + 1) return {};
+  // The shorter side may be longer by a pixel than an edge that is odd.
+  config.width_max = config.height_max = tiles * tile / 2 * 2;
+  return {};
+}
+
+}  // namespace
 
 Status limit_image_pixels(ImageConfig& config, int64_t pixels_max) {
+  if (config.tile_side > 0 && config.cuts) return limit_tiles(config, pixels_max);
   const bool by_area = config.pixels_max > 0;
   if (config.family != ImageFamily::kPixtral && !by_area) {
     return fail(Code::kUnsupported,
                 "this model reads images at the size that its folder says; leave it out");
   }
   const int64_t step = config.step();
-  const int64_t most = by_area
-                           ? config.pixels_max
-                           : config.patches_max() * config.patch_size * config.patch_size;
+  const int64_t most =
+      by_area ? config.pixels_max : config.patches_max() * config.patch_size * config.patch_size;
   if (most <= pixels_max) return {};
   if (pixels_max < step * step) {
     return fail(Code::kInvalidArgument,

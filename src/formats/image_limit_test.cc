@@ -107,6 +107,42 @@ TEST(ImageLimit, IsNoneOfOtherFamilies) {
   EXPECT_EQ(config.width_max, 896);
 }
 
+// By square images: others of the same number of tiles along the longer side have fewer.
+TEST(ImageLimit, IsInWholeTiles) {
+  for (const int64_t tile : {512, 33}) {
+    ImageConfig whole = config_of_sides(4 * tile - 1, 4 * tile - 1);
+    whole.family = ImageFamily::kIdefics3;
+    whole.patch_size = tile == 33 ? 11 : 16;
+    whole.merge = 1;
+    whole.tile_side = tile;
+    EXPECT_EQ(whole.tiles_max(), 17);
+    for (int64_t side = 1; side <= 6; ++side) {
+      SCOPED_TRACE(side);
+      for (const int64_t more : {int64_t{0}, (2 * side + 1) * tile * tile - 1}) {
+        ImageConfig config = whole;
+        const int64_t pixels = side * side * tile * tile + more;
+        ASSERT_TRUE(limit_image_pixels(config, pixels));
+        const int64_t tiles = std::min<int64_t>(side, 4);
+        EXPECT_EQ(config.tiles_max(), tiles == 1 ? 1 : tiles * tiles + 1);
+        for (const auto& [x, y] : {std::pair(900, 900), {1, 1}, {70, 900}, {900, 70}}) {
+          const ImageLayout layout = image_layout(config, x, y);
+          EXPECT_LE(int64_t{layout.width} * layout.height, pixels);
+          EXPECT_LE(layout.tile_count(), config.tiles_max());
+        }
+        EXPECT_EQ(image_layout(config, 900, 900).tile_count(), config.tiles_max());
+        EXPECT_EQ(config == whole, side >= 4);
+      }
+    }
+    ImageConfig config = whole;
+    const Status refused = limit_image_pixels(config, tile * tile - 1);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, Code::kInvalidArgument);
+    // All images are one tile.
+    config.cuts = false;
+    EXPECT_FALSE(limit_image_pixels(config, int64_t{1} << 28));
+  }
+}
+
 TEST(ImageLimit, ShrinksOneSideWhereTheOtherIsShort) {
   ImageConfig config = config_of_sides(28, 2800);
   EXPECT_TRUE(limit_image_pixels(config, 2 * 28 * 28));

@@ -13,14 +13,15 @@ namespace jige::formats {
 namespace {
 
 constexpr std::string_view kReadsImages[] = {
-    "vision_tower.", "multi_modal_projector.", "visual.",      "embed_vision.",
-    "audio_tower.",  "embed_audio.",           "vision_model."};
+    "vision_tower.", "multi_modal_projector.", "visual.",       "embed_vision.",
+    "audio_tower.",  "embed_audio.",           "vision_model.", "connector."};
 constexpr std::string_view kWhole = "model.";
 
 // Beginnings of names of the language model alone, and what stands there beside images.
 constexpr std::pair<std::string_view, std::string_view> kBeginnings[] = {
     {"model.", "language_model.model."},
     {"model.", "model.language_model."},
+    {"model.", "model.text_model."},
     {"lm_head.", "language_model.lm_head."}};
 
 }  // namespace
@@ -57,7 +58,8 @@ Result<bool> has_images(const std::string& folder) {
 }
 
 std::string_view beginning_beside_images(Family family) {
-  return family == Family::kLlama4 ? "language_model.model." : "model.language_model.";
+  if (family == Family::kLlama4) return "language_model.model.";
+  return family == Family::kLlama ? "model.text_model." : "model.language_model.";
 }
 
 }  // namespace jige::formats

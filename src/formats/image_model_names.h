@@ -17,7 +17,8 @@ namespace jige::formats {
 bool reads_images(std::string_view tensor);
 
 // Names of a language model's tensor in a folder with images, as versions of transformers write it:
-// of "model.norm.weight" "language_model.model.norm.weight" and "model.language_model.norm.weight".
+// of "model.norm.weight" "language_model.model.norm.weight", "model.language_model.norm.weight" and
+// "model.text_model.norm.weight".
 std::vector<std::string> names_beside_images(std::string_view tensor);
 
 // The other way; a name that is none of these stays as it is.

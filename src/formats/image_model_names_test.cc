@@ -9,7 +9,8 @@ TEST(ImageModelNames, TellWhatReadsImages) {
   for (const char* name :
        {"vision_tower.encoder.layers.0.mlp.fc1.weight", "visual.merger.norm.bias",
         "model.visual.pos_embed.weight", "multi_modal_projector.norm.weight",
-        "model.vision_tower.ln_pre.weight"}) {
+        "model.vision_tower.ln_pre.weight", "model.vision_model.post_layernorm.bias",
+        "model.connector.modality_projection.proj.weight"}) {
     EXPECT_TRUE(reads_images(name)) << name;
   }
   for (const char* name : {"model.norm.weight", "language_model.lm_head.weight", "visualise.weight",
@@ -19,9 +20,10 @@ TEST(ImageModelNames, TellWhatReadsImages) {
 }
 
 TEST(ImageModelNames, GoThereAndBack) {
-  EXPECT_THAT(names_beside_images("model.norm.weight"),
-              ::testing::ElementsAre("language_model.model.norm.weight",
-                                     "model.language_model.norm.weight"));
+  EXPECT_THAT(
+      names_beside_images("model.norm.weight"),
+      ::testing::ElementsAre("language_model.model.norm.weight", "model.language_model.norm.weight",
+                             "model.text_model.norm.weight"));
   EXPECT_THAT(names_beside_images("lm_head.weight"),
               ::testing::ElementsAre("language_model.lm_head.weight"));
   EXPECT_TRUE(names_beside_images("transformer.wte.weight").empty());
@@ -41,6 +43,7 @@ TEST(ImageModelNames, FoldersWithImagesAreKnownByTheirConfiguration) {
   EXPECT_FALSE(*has_images("not/there"));
   EXPECT_EQ(beginning_beside_images(Family::kGemma3), "model.language_model.");
   EXPECT_EQ(beginning_beside_images(Family::kLlama4), "language_model.model.");
+  EXPECT_EQ(beginning_beside_images(Family::kLlama), "model.text_model.");
 }
 
 }  // namespace

@@ -26,7 +26,8 @@ constexpr ImageModel kImageModels[] = {
     {"qwen3_5", Family::kQwen35},         {"qwen3_5_moe", Family::kQwen35Moe},
     {"gemma4", Family::kGemma4},          {"gemma4_unified", Family::kGemma4},
     {"gemma3n", Family::kGemma3n},        {"llama4", Family::kLlama4},
-    {"exaone4_5", Family::kExaone4}};
+    {"exaone4_5", Family::kExaone4},      {"idefics3", Family::kLlama},
+    {"smolvlm", Family::kLlama}};
 
 constexpr std::string_view kLlava = "llava";  // which may have language models of other families
 
@@ -87,6 +88,16 @@ void add_qwen_fields(Json& text, Family family) {
   add_fields(text, {{"num_key_value_heads", 8}, {"rms_norm_eps", 1e-5}, {"max_window_layers", 80}});
 }
 
+// Folders of Idefics3 say of their Llama what is not the first one's, as transformers has it.
+void add_llama_fields(Json& text) {
+  add_fields(text, {{"vocab_size", 32000},
+                    {"hidden_size", 4096},
+                    {"intermediate_size", 11008},
+                    {"num_hidden_layers", 32},
+                    {"num_attention_heads", 32},
+                    {"max_position_embeddings", 2048}});
+}
+
 // A text's tokens have the same position in all three dimensions of an image's: they turn as usual.
 void drop_image_positions(Json& text) {
   for (const char* object : {"rope_scaling", "rope_parameters"}) {
@@ -133,6 +144,7 @@ Result<Json> text_part(const Json& config, std::string_view where) {
     if (at != config.end() && !find_field(text, field)) text[field] = *at;
   }
   if (known->family == Family::kGemma3) add_gemma3_sizes(text);
+  if (known->family == Family::kLlama) add_llama_fields(text);
   if (known->family == Family::kGemma4) {
     add_gemma4_fields(text, known->model_type == "gemma4_unified");
   }

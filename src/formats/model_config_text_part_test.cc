@@ -131,6 +131,31 @@ TEST(ModelConfigTextPart, OfLlavaIsAMistralWhereItSaysSo) {
   EXPECT_FAILS_WITH(parse_model_config(json, "config.json"), Code::kUnsupported, "\"llama\"");
 }
 
+TEST(ModelConfigTextPart, OfIdefics3IsALlamaWhoseUsualSizesAreLeftOut) {
+  Json json = {{"model_type", "idefics3"},
+               {"tie_word_embeddings", false},
+               {"text_config",
+                {{"architectures", {"VLlama3ForCausalLM"}},
+                 {"intermediate_size", 14336},
+                 {"model_type", "llama"},
+                 {"num_key_value_heads", 8},
+                 {"rope_theta", 500000.0},
+                 {"vocab_size", 128259}}}};
+  const ModelConfig config = config_of_text(json);
+  EXPECT_EQ(config.family, Family::kLlama);
+  EXPECT_EQ(config.hidden_size, 4096);
+  EXPECT_EQ(config.ffn_size, 14336);
+  EXPECT_EQ(config.layer_count, 32);
+  EXPECT_EQ(config.head_count, 32);
+  EXPECT_EQ(config.kv_head_count, 8);
+  EXPECT_EQ(config.vocab_size, 128259);
+  EXPECT_FALSE(config.tied_embeddings);
+  json["model_type"] = "smolvlm";
+  EXPECT_EQ(config_of_text(json), config);
+  json["text_config"]["model_type"] = "mistral";
+  EXPECT_FAILS_WITH(parse_model_config(json, "config.json"), Code::kUnsupported, "\"mistral\"");
+}
+
 // Other values than those of Qwen2 and Qwen3.
 TEST(ModelConfigTextPart, WhatQwenWithImagesLeavesOutIsThatOfItsOwnClass) {
   Json qwen2 = qwen2_5_vl();

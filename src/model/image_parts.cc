@@ -3,8 +3,10 @@
 #include <cmath>
 
 #include "model/image_parts_gemma3.h"
+#include "model/image_parts_idefics3.h"
 #include "model/image_parts_pixtral.h"
 #include "model/image_parts_qwen.h"
+#include "model/image_parts_siglip.h"
 
 namespace jige::model {
 
@@ -29,7 +31,9 @@ double ImagePart::elements() const {
 std::unique_ptr<const ImagePart> make_image_entry(const formats::ImageConfig& config) {
   switch (config.family) {
     case formats::ImageFamily::kGemma3:
-      return std::make_unique<SiglipEntry>(config);
+      return std::make_unique<SiglipEntry>(config, kGemma3Tower);
+    case formats::ImageFamily::kIdefics3:
+      return std::make_unique<SiglipEntry>(config, kIdefics3Tower);
     case formats::ImageFamily::kQwen25:
     case formats::ImageFamily::kQwen3:
       return std::make_unique<QwenEntry>(config);
@@ -43,6 +47,8 @@ std::unique_ptr<const ImagePart> make_image_projector(const formats::ImageConfig
   switch (config.family) {
     case formats::ImageFamily::kGemma3:
       return std::make_unique<Gemma3Projector>(config);
+    case formats::ImageFamily::kIdefics3:
+      return std::make_unique<Idefics3Projector>(config);
     case formats::ImageFamily::kQwen25:
     case formats::ImageFamily::kQwen3:
       return std::make_unique<QwenMerger>(config);
@@ -69,7 +75,9 @@ std::vector<double> image_frequencies(const formats::ImageConfig& config) {
 LayerNames image_layer_names(const formats::ImageConfig& config, int64_t index) {
   switch (config.family) {
     case formats::ImageFamily::kGemma3:
-      return siglip_layer_names(index);
+      return siglip_layer_names(kGemma3Tower, index);
+    case formats::ImageFamily::kIdefics3:
+      return siglip_layer_names(kIdefics3Tower, index);
     case formats::ImageFamily::kQwen25:
     case formats::ImageFamily::kQwen3:
       return qwen_layer_names(config, index);

@@ -2,13 +2,12 @@
 
 #include <string>
 
+#include "model/image_parts_siglip.h"
 #include "ops/elementwise.h"
 
 namespace jige::model {
 namespace {
 
-constexpr int64_t kSiglipColours = 3;
-const std::string kSiglipTower = "model.vision_tower.vision_model.";
 const std::string kProjector = "model.multi_modal_projector.";
 
 // The projector's norm is one of the language model's.
@@ -22,44 +21,9 @@ formats::ModelConfig row_norm_config(const formats::ImageConfig& config) {
 
 }  // namespace
 
-SiglipEntry::SiglipEntry(const formats::ImageConfig& config) {
-  const int64_t patch = config.patch_size;
-  const int64_t width = config.tower.hidden_size;
-  const std::string at = kSiglipTower + "embeddings.";
-  patches_ = Projection({.parts = {{at + "patch_embedding", width}},
-                         .inputs = kSiglipColours * patch * patch,
-                         .bias = true},
-                        params_);
-  params_.front().as_kernels = Shape{width, kSiglipColours, patch, patch};
-  positions_ = params_.size();
-  params_.push_back(
-      {.name = at + "position_embedding.weight", .shape = Shape{config.patches_max(), width}});
-  packed_ = PackedSizes(&patches_);
-}
-
-int64_t SiglipEntry::workspace_bytes(int64_t patch_count, DType compute) const {
-  Placement at;
-  if (compute != DType::kF32) at.take(compute, Shape{patch_count, patches_.inputs()});
-  return at.peak_bytes();
-}
-
-double SiglipEntry::forward_flops(double patch_count) const { return 2 * patch_count * elements(); }
-
-void SiglipEntry::forward(const ImageTask& task, const BlockWeights& weights, const TensorView& src,
-                          const TensorView& dst) const {
-  TensorView rows = src;
-  if (task.compute != DType::kF32) {
-    Placement at(task.workspace);
-    rows = at.take(task.compute, src.shape);
-    ops::scale(task.stream, rows, src, 1.0f);
-  }
-  patches_.forward(task.stream, weights, task.compute, {.dst = dst, .src = rows});
-  ops::add(task.stream, dst, dst, weights.params[positions_].value.row_range(0, src.rows()));
-}
-
 Gemma3Projector::Gemma3Projector(const formats::ImageConfig& config)
     : width_(config.tower.hidden_size), merged_(config.merge * config.merge) {
-  last_norm_ = NormLayer(config.tower, kSiglipTower + "post_layernorm", width_, true, params_);
+  last_norm_ = NormLayer(config.tower, kGemma3Tower + "post_layernorm", width_, true, params_);
   row_norm_ =
       NormLayer(row_norm_config(config), kProjector + "mm_soft_emb_norm", width_, false, params_);
   const size_t weight = params_.size();
@@ -106,18 +70,6 @@ void Gemma3Projector::forward(const ImageTask& task, const BlockWeights& weights
   ops::scale(stream, work.pooled, work.pooled, 1.0f / static_cast<float>(merged_));
   row_norm_.forward(stream, weights, work.rows, work.pooled, {});
   product_.forward(stream, weights, task.compute, {.dst = dst, .src = work.rows});
-}
-
-LayerNames siglip_layer_names(int64_t index) {
-  const std::string at = kSiglipTower + "encoder.layers." + std::to_string(index) + ".";
-  LayerNames names;
-  names.norm1 = at + "layer_norm1";
-  names.attention.qkv = {at + "self_attn.q_proj", at + "self_attn.k_proj", at + "self_attn.v_proj"};
-  names.attention_output = at + "self_attn.out_proj";
-  names.norm2 = at + "layer_norm2";
-  names.ffn_input = {at + "mlp.fc1"};
-  names.ffn_output = at + "mlp.fc2";
-  return names;
 }
 
 }  // namespace jige::model

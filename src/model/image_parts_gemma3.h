@@ -1,6 +1,6 @@
-// The ends of a tower of SigLIP in Gemma 3 (image_parts.h).
+// What makes rows of the language model in Gemma 3 of what its tower makes (image_parts.h); the
+// tower's other end is SiglipEntry.
 //
-//   SiglipEntry      dst [T, D] = src Wpᵀ + b + P             P [T, D]: learned positions
 //   Gemma3Projector  n = norm(src)                            [T, D], the tower's last norm
 //                    p = means of m² rows of n                [R, D]
 //                    dst [R, W] = norm(p) Wi                  files hold Wi as [D, W]
@@ -15,23 +15,6 @@
 #include "model/norm_layer.h"
 
 namespace jige::model {
-
-class SiglipEntry final : public ImagePart {
- public:
-  explicit SiglipEntry(const formats::ImageConfig& config);
-
-  int64_t workspace_bytes(int64_t patch_count, DType compute) const override;
-  double forward_flops(double patch_count) const override;
-  // REQUIRES: as many patches as there are positions.
-  void forward(const ImageTask& task, const BlockWeights& weights, const TensorView& src,
-               const TensorView& dst) const override;
-
- private:
-  std::vector<const Projection*> projections() const override { return {&patches_}; }
-
-  Projection patches_;
-  size_t positions_ = 0;  // their place among the parameters
-};
 
 class Gemma3Projector final : public ImagePart {
  public:
@@ -56,7 +39,5 @@ class Gemma3Projector final : public ImagePart {
   NormLayer last_norm_, row_norm_;
   Projection product_;
 };
-
-LayerNames siglip_layer_names(int64_t index);
 
 }  // namespace jige::model

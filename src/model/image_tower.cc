@@ -7,8 +7,7 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
-#include "images/patch_rows.h"
-#include "images/resize.h"
+#include "model/image_pixels.h"
 #include "model/param_loader.h"
 #include "ops/attention.h"
 #include "ops/elementwise.h"
@@ -36,18 +35,10 @@ int64_t angle_columns(const formats::ModelConfig& tower) {
   return tower.position == formats::PositionKind::kRotary ? tower.head_dim : 0;
 }
 
-images::ResizeFilter filter_of(formats::ImageResampling resampling) {
-  switch (resampling) {
-    case formats::ImageResampling::kNearest:
-      return images::ResizeFilter::kNearest;
-    case formats::ImageResampling::kLanczos:
-      return images::ResizeFilter::kLanczos;
-    case formats::ImageResampling::kBilinear:
-      return images::ResizeFilter::kBilinear;
-    case formats::ImageResampling::kBicubic:
-      break;
-  }
-  return images::ResizeFilter::kBicubic;
+// Patches that are read at a time of the largest image of up to so many rows.
+int64_t patches_at_a_time(const formats::ImageConfig& config, int64_t rows_max) {
+  const int64_t merged = config.merge * config.merge;
+  return std::min(config.tile_patches_max() / merged, rows_max) * merged;
 }
 
 // Patches of an image aside, beside the largest of so many.
@@ -136,12 +127,14 @@ int64_t ImageParts::workspace_bytes(int64_t patch_count, DType compute) const {
 double ImageParts::encode_flops(int64_t patch_count) const {
   const auto patches = static_cast<double>(patch_count);
   double flops = entry_->forward_flops(patches) + projector_->forward_flops(patches);
-  // Every patch sees all, or all of its window: both sides of a mean of half of them.
+  // Every patch sees all of its tile, or of its window: both sides of a mean of half of them.
   const auto side = static_cast<double>(config_.window * config_.merge);
+  const double seen = config_.tile_side == 0
+                          ? patches
+                          : std::min(patches, static_cast<double>(config_.tile_patches_max()));
   for (size_t i = 0; i < layers_.size(); ++i) {
     const bool all = config_.layer_has_window.empty() || config_.layer_has_window[i] == 0;
-    flops +=
-        layers_[i]->forward_flops(patches, (all ? patches : std::min(patches, side * side)) / 2);
+    flops += layers_[i]->forward_flops(patches, (all ? seen : std::min(patches, side * side)) / 2);
   }
   return flops;
 }
@@ -156,8 +149,7 @@ Status check_image_weights(const ImageParts& parts, const formats::TensorFolder&
 ImageTowerMemory image_tower_memory(const ImageParts& parts, DType compute, int64_t rows_max) {
   const auto bytes_of = [](int64_t bytes) { return arena_bytes(DType::kU8, Shape{bytes}); };
   const formats::ModelConfig& tower = parts.config().tower;
-  const int64_t merge = parts.config().merge;
-  const int64_t patches = std::min(parts.config().rows_max(), rows_max) * merge * merge;
+  const int64_t patches = patches_at_a_time(parts.config(), rows_max);
   ImageTowerMemory memory;
   for (size_t part = 0; part < parts.count(); ++part) {
     memory.weights_bytes +=
@@ -187,8 +179,10 @@ Result<std::unique_ptr<ImageTower>> ImageTower::load(const std::string& folder,
   JIGE_TRY(const DType compute, choose_compute(options.compute, *parts, files));
   const ImageTowerMemory needed = image_tower_memory(*parts, compute, options.rows_max);
   if (needed.total_bytes() > options.memory_bytes_max) {
+    // What is read at a time has one size in some families.
+    const bool one_size = config.family == formats::ImageFamily::kGemma3 || config.tile_side > 0;
     const char* const smaller =
-        config.family != formats::ImageFamily::kGemma3
+        !one_size
             ? ", or let images be smaller: by --image-pixels, a shorter context, or a smaller "
               "longest_edge in the folder's preprocessor_config.json"
             : "";
@@ -196,9 +190,8 @@ Result<std::unique_ptr<ImageTower>> ImageTower::load(const std::string& folder,
                 "{}: to read images takes {} (weights {}, one of up to {} patches {}), the memory "
                 "limit is {}; raise it{}",
                 folder, format_bytes_up(needed.total_bytes()), format_bytes(needed.weights_bytes),
-                std::min(config.rows_max(), options.rows_max) * config.merge * config.merge,
-                format_bytes(needed.encoding_bytes), format_bytes(options.memory_bytes_max),
-                smaller);
+                patches_at_a_time(config, options.rows_max), format_bytes(needed.encoding_bytes),
+                format_bytes(options.memory_bytes_max), smaller);
   }
   std::unique_ptr<ImageTower> tower(new ImageTower(device, std::move(parts), compute, options));
   JIGE_TRY(tower->stream_, device.make_stream());
@@ -213,6 +206,8 @@ ImageTower::ImageTower(Device& device, std::unique_ptr<const ImageParts> parts, 
       compute_(compute),
       rows_max_(std::min(parts_->config().rows_max(), options.rows_max)),
       arena_(device, device.name() + " images", options.memory_bytes_max) {}
+
+int64_t ImageTower::patches_max() const { return patches_at_a_time(config(), rows_max_); }
 
 int64_t ImageTower::aside_patches_max() const { return aside_patches(patches_max()); }
 
@@ -263,26 +258,39 @@ Result<std::vector<float>> ImageTower::encode(const images::Image& image, const 
                 image.height, image.rgb.size());
   }
   const formats::ImageLayout layout = formats::image_layout(config(), image.width, image.height);
-  JIGE_TRY(const images::Image resized,
-           images::resize_image(image, layout.width, layout.height, filter_of(config().resampling),
-                                go_on));
-  const std::vector<float> patches = images::patch_rows(
-      resized, static_cast<int32_t>(config().patch_size),
-      {.mean = config().mean, .std = config().deviation, .factor = config().factor});
-  return encode_patches(patches, layout, go_on);
+  JIGE_TRY(const ImagePixels pixels, ImagePixels::resize(config(), layout, image, go_on));
+  return encode_tiles(
+      layout, [&](int64_t tile) { return pixels.patches(tile, go_on); }, go_on);
 }
 
-Status ImageTower::check_patches(std::span<const float> patches,
-                                 const formats::ImageLayout& layout) const {
-  const int64_t merge = config().merge;
-  const int64_t rows_max = std::min(rows_max_, (stream_rows() - rows_in_use_) / (merge * merge));
-  const bool fits =
-      layout.token_rows >= 1 && layout.token_columns >= 1 && layout.row_count() <= rows_max;
-  const int64_t numbers = 3 * config().patch_size * config().patch_size;
-  if (fits && std::ssize(patches) == layout.row_count() * merge * merge * numbers) return {};
+Result<std::vector<float>> ImageTower::encode_patches(std::span<const float> patches,
+                                                      const formats::ImageLayout& layout,
+                                                      const GoOn& go_on) {
+  const int64_t patch = 3 * config().patch_size * config().patch_size;
+  const int64_t numbers = layout.tile_row_count() * config().merge * config().merge * patch;
+  if (numbers < 0 || std::ssize(patches) != numbers * layout.tile_count()) {
+    return fail(Code::kInvalidArgument,
+                "{} numbers of patches for {} x {} rows of each of {} tiles", patches.size(),
+                layout.token_rows, layout.token_columns, layout.tile_count());
+  }
+  const auto tile_patches = [&](int64_t tile) -> Result<std::vector<float>> {
+    const auto part =
+        patches.subspan(static_cast<size_t>(tile * numbers), static_cast<size_t>(numbers));
+    return std::vector<float>(part.begin(), part.end());
+  };
+  return encode_tiles(layout, tile_patches, go_on);
+}
+
+Status ImageTower::check_layout(const formats::ImageLayout& layout) const {
+  const int64_t merged = config().merge * config().merge;
+  const int64_t tile_max = std::min(patches_max(), stream_rows() - rows_in_use_) / merged;
+  if (layout.token_rows >= 1 && layout.token_columns >= 1 && layout.row_count() <= rows_max_ &&
+      layout.tile_row_count() <= tile_max) {
+    return {};
+  }
   return fail(Code::kInvalidArgument,
-              "{} numbers of patches for {} x {} rows of an image, of {} at most now",
-              patches.size(), layout.token_rows, layout.token_columns, rows_max);
+              "an image of {} tiles of {} x {} rows; {} rows at most, of a tile {} at most now",
+              layout.tile_count(), layout.token_rows, layout.token_columns, rows_max_, tile_max);
 }
 
 void ImageTower::put_angles(int64_t begin, int64_t patch_columns, const ImageOrder& order) {
@@ -336,7 +344,8 @@ void ImageTower::project(const TensorView& src, size_t level, const Reading& rea
   ImageTask task = reading.task;
   task.level = level;
   const int64_t row_count = src.rows() / (config().merge * config().merge);
-  float* const to = reading.rows.data() + static_cast<int64_t>(level) * row_count * width();
+  const int64_t first = static_cast<int64_t>(level) * reading.row_count + reading.first_row;
+  float* const to = reading.rows.data() + first * width();
   parts_->projector().forward(task, weights_.back(), ordered,
                               TensorView::of(to, DType::kF32, Shape{row_count, width()}));
 }
@@ -348,40 +357,44 @@ TensorView ImageTower::other_stream(const TensorView& rows, int64_t begin) const
   return in_stream(rows.data == in_stream(0).data ? 1 : 0);
 }
 
-Result<std::vector<float>> ImageTower::encode_patches(std::span<const float> patches,
-                                                      const formats::ImageLayout& layout,
-                                                      const GoOn& go_on) {
+Result<std::vector<float>> ImageTower::encode_tiles(const formats::ImageLayout& layout,
+                                                    const TilePatches& patches, const GoOn& go_on) {
   JIGE_DO(may_go_on(go_on));
-  JIGE_DO(check_patches(patches, layout));
+  JIGE_DO(check_layout(layout));
+  const ImageOrder order = image_order(config(), layout);
+  std::vector<float> rows(static_cast<size_t>(config().levels() * layout.row_count() * width()));
   const int64_t begin = rows_in_use_;
-  const RowsInUse rows(rows_in_use_, layout.row_count() * config().merge * config().merge);
-  return encode_at(begin, patches, layout, go_on);
+  const RowsInUse in_use(rows_in_use_, layout.tile_row_count() * config().merge * config().merge);
+  for (int64_t tile = 0; tile < layout.tile_count(); ++tile) {
+    JIGE_TRY(const std::vector<float> numbers, patches(tile));
+    const ImageTask task{.stream = *stream_,
+                         .compute = compute_,
+                         .workspace = workspace_.view(),
+                         .patch_columns = layout.token_columns * config().merge};
+    JIGE_DO(encode_tile(numbers, {.begin = begin,
+                                  .order = order,
+                                  .task = task,
+                                  .rows = rows,
+                                  .first_row = tile * layout.tile_row_count(),
+                                  .row_count = layout.row_count(),
+                                  .go_on = go_on}));
+  }
+  return rows;
 }
 
-Result<std::vector<float>> ImageTower::encode_at(int64_t begin, std::span<const float> patches,
-                                                 const formats::ImageLayout& layout,
-                                                 const GoOn& go_on) {
-  const int64_t merge = config().merge;
-  const int64_t patch_count = layout.row_count() * merge * merge;
-  const ImageOrder order = image_order(config(), layout);
-  put_angles(begin, layout.token_columns * merge, order);
+Status ImageTower::encode_tile(const std::vector<float>& patches, const Reading& reading) {
+  const auto patch_count = std::ssize(reading.order.merged);
+  put_angles(reading.begin, reading.task.patch_columns, reading.order);
   const TensorView src = TensorView::of(const_cast<float*>(patches.data()), DType::kF32,
                                         Shape{patch_count, std::ssize(patches) / patch_count});
-  const ImageTask task{.stream = *stream_,
-                       .compute = compute_,
-                       .workspace = workspace_.view(),
-                       .patch_columns = layout.token_columns * merge};
-  TensorView first = streams_[0].view().row_range(begin, begin + patch_count);
-  parts_->entry().forward(task, weights_.front(), src, first);
-  if (!order.patches.empty()) {
-    const TensorView ordered = other_stream(first, begin);
-    ops::select_rows(*stream_, ordered, first, order.patches);
+  TensorView first = streams_[0].view().row_range(reading.begin, reading.begin + patch_count);
+  parts_->entry().forward(reading.task, weights_.front(), src, first);
+  if (!reading.order.patches.empty()) {
+    const TensorView ordered = other_stream(first, reading.begin);
+    ops::select_rows(*stream_, ordered, first, reading.order.patches);
     first = ordered;
   }
-  std::vector<float> rows(static_cast<size_t>(config().levels() * layout.row_count() * width()));
-  JIGE_DO(run_layers(first,
-                     {.begin = begin, .order = order, .task = task, .rows = rows, .go_on = go_on}));
-  return rows;
+  return run_layers(first, reading);
 }
 
 }  // namespace jige::model

@@ -7,15 +7,17 @@
 //
 // An image is resized (formats::image_layout), its patches pass the tower's layers (image_parts.h
 // and transformer_layer.h), and patches side by side become one row. Rows are those of
-// formats::image_tokens, in their order; where they come between tokens nobody here knows.
+// formats::image_tokens, in their order; where they come between tokens nobody here knows. An image
+// that is cut into tiles passes as so many images, one after the other.
 // While it asks whether to go on, one small image may be read aside: large ones take so long that
 // small ones should not wait for them.
-// Memory is fixed at load, for the largest image that there may be (image_tower_memory gives its
-// size beforehand), but for the pixels and the rows that are returned. The bits of rows depend on
-// neither threads nor images before. On CPUs. Threads: one at a time.
+// Memory is fixed at load, for the largest image or tile that there may be (image_tower_memory
+// gives its size beforehand), but for the pixels and the rows that are returned. The bits of rows
+// depend on neither threads nor images before. On CPUs. Threads: one at a time.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -113,7 +115,8 @@ class ImageTower {
   Result<std::vector<float>> encode(const images::Image& image, const GoOn& go_on = {});
 
   // The same of the patches of an image that was resized, [patches, 3 p²] as images::patch_rows
-  // gives them. Fails with kInvalidArgument where they are not those of the layout.
+  // gives them, those of its tiles one behind the other. Fails with kInvalidArgument where they are
+  // not those of the layout.
   Result<std::vector<float>> encode_patches(std::span<const float> patches,
                                             const formats::ImageLayout& layout,
                                             const GoOn& go_on = {});
@@ -122,24 +125,30 @@ class ImageTower {
   ImageTower(Device& device, std::unique_ptr<const ImageParts> parts, DType compute,
              const ImageTowerOptions& options);
   Status allocate();
-  int64_t patches_max() const { return rows_max_ * config().merge * config().merge; }
+  // That are read at a time.
+  int64_t patches_max() const;
   // Of the largest image and one aside.
   int64_t stream_rows() const { return patches_max() + aside_patches_max(); }
   Status load_weights(const formats::TensorFolder& files);
-  Status check_patches(std::span<const float> patches, const formats::ImageLayout& layout) const;
-  // Encodes patches in the rows from `begin` on.
-  Result<std::vector<float>> encode_at(int64_t begin, std::span<const float> patches,
-                                       const formats::ImageLayout& layout, const GoOn& go_on);
+  Status check_layout(const formats::ImageLayout& layout) const;
+  // The patches of a tile, [patches, 3 p²].
+  using TilePatches = std::function<Result<std::vector<float>>(int64_t tile)>;
+  // Encodes one tile after the other.
+  Result<std::vector<float>> encode_tiles(const formats::ImageLayout& layout,
+                                          const TilePatches& patches, const GoOn& go_on);
   // The angles of the patches of an image, a row each from `begin` on, as layers have them.
   void put_angles(int64_t begin, int64_t patch_columns, const ImageOrder& order);
-  // An image that is read.
+  // A tile of an image that is read.
   struct Reading {
     int64_t begin;  // its first row in the streams
     const ImageOrder& order;
     const ImageTask& task;
     std::span<float> rows;  // of all levels
+    int64_t first_row;      // of its tile in a level
+    int64_t row_count;      // of a level
     const GoOn& go_on;
   };
+  Status encode_tile(const std::vector<float>& patches, const Reading& reading);
   // The layers and the projector, for patches that stand in one of the streams.
   Status run_layers(TensorView src, const Reading& reading);
   // Makes the rows of a level of patches that stand in one of the streams; the other one changes.

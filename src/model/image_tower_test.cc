@@ -24,9 +24,9 @@ namespace {
 
 using testing::value_of;
 
-constexpr const char* kTowers[] = {"mistral3",       "mistral3_silu", "pixtral",
-                                   "gemma3",         "gemma3_wide",   "qwen2_5_vl",
-                                   "qwen2_5_vl_new", "qwen3_vl",      "qwen3_5"};
+constexpr const char* kTowers[] = {"mistral3",    "mistral3_silu", "pixtral",        "gemma3",
+                                   "gemma3_wide", "qwen2_5_vl",    "qwen2_5_vl_new", "qwen3_vl",
+                                   "qwen3_5",     "idefics3",      "smolvlm"};
 constexpr int kPictures = 6;
 
 std::string tower_folder(const std::string& name) {
@@ -117,6 +117,25 @@ TEST(ImageTower, MakesTheRowsThatTransformersMakes) {
   }
 }
 
+// All of a picture as one tile.
+TEST(ImageTower, MakesTheRowsOfPicturesThatAreNotCut) {
+  for (const std::string name : {"idefics3", "smolvlm"}) {
+    const std::string folder = tower_folder(name);
+    const Recorded recorded(folder);
+    formats::ImageConfig config = config_of_tower(folder);
+    config.cuts = false;
+    CpuDevice device({.thread_count = 2});
+    const auto tower = value_of(ImageTower::load(folder, config, device));
+    EXPECT_EQ(tower->rows_max(), config.tile_patches_max() / (config.merge * config.merge));
+    for (int i = 0; i < kPictures; ++i) {
+      EXPECT_LT(
+          farthest(value_of(tower->encode(recorded.picture(i))), recorded.numbers("whole", i)),
+          1e-4)
+          << name << " " << i;
+    }
+  }
+}
+
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
@@ -151,7 +170,8 @@ TEST(ImageTower, ReadsASmallImageWhileItReadsALargeOne) {
     SCOPED_TRACE(name);
     const HeldTower held = tower_on(tower_folder(name), 2);
     const formats::ImageConfig& config = held.tower->config();
-    if (config.family == formats::ImageFamily::kGemma3) continue;  // whose images have one size
+    // Whose images, or tiles, have one size.
+    if (config.family == formats::ImageFamily::kGemma3 || config.tile_side > 0) continue;
     const auto side = [&](int64_t steps) { return static_cast<int32_t>(steps * config.step()); };
     const int64_t square = static_cast<int64_t>(std::sqrt(static_cast<double>(config.pixels_max)));
     const images::Image large =
@@ -216,8 +236,12 @@ TEST(ImageTower, TakesExactlyThePlannedMemory) {
       const formats::ImageConfig& config = held.tower->config();
       const int64_t numbers = config.patches_max() * 3 * config.patch_size * config.patch_size;
       const std::vector<float> patches(static_cast<size_t>(numbers), 0.5f);
-      const formats::ImageLayout layout{.token_rows = 1,
-                                        .token_columns = static_cast<int32_t>(config.rows_max())};
+      const int64_t tile_rows = config.rows_max() / config.tiles_max();
+      const formats::ImageLayout layout{
+          .token_rows = 1,
+          .token_columns = static_cast<int32_t>(tile_rows),
+          .tile_rows = 1,
+          .tile_columns = static_cast<int32_t>(config.tiles_max() - 1)};
       EXPECT_EQ(std::ssize(value_of(held.tower->encode_patches(patches, layout))),
                 config.levels() * config.rows_max() * held.tower->width());
       EXPECT_EQ(held.tower->peak_bytes(), cap);
@@ -226,7 +250,7 @@ TEST(ImageTower, TakesExactlyThePlannedMemory) {
                                             {.compute = compute, .memory_bytes_max = cap - 1});
       ASSERT_FALSE(refused);
       EXPECT_EQ(refused.error().code, Code::kExhausted);
-      const bool smaller = config.family != formats::ImageFamily::kGemma3;
+      const bool smaller = config.family != formats::ImageFamily::kGemma3 && config.tile_side == 0;
       EXPECT_EQ(refused.error().message.find("longest_edge") != std::string::npos, smaller);
     }
   }
@@ -242,6 +266,29 @@ TEST(ImageTower, CountsParametersAndOperations) {
       40 * (24 * 48 + 2 * (4 * 24 * 24 + 3 * 24 * 20)) + 10 * (24 * 96 + 32 * 24 + 32 * 32);
   const double attention = 2 * 2 * 40 * 40 * 24;
   EXPECT_DOUBLE_EQ(parts->encode_flops(40), 2 * products + 2 * attention);
+}
+
+// Tiles see their own patches alone, and their memory is that of one.
+TEST(ImageTower, ReadsOneTileAtATime) {
+  const std::string folder = tower_folder("smolvlm");
+  const formats::ImageConfig config = config_of_tower(folder);
+  const auto parts = value_of(ImageParts::create(config));
+  ASSERT_EQ(config.tiles_max(), 5);
+  const int64_t patches = config.tile_patches_max();
+  EXPECT_DOUBLE_EQ(parts->encode_flops(5 * patches), 5 * parts->encode_flops(patches));
+  formats::ImageConfig whole = config;
+  whole.cuts = false;
+  const auto whole_parts = value_of(ImageParts::create(whole));
+  EXPECT_EQ(image_tower_memory(*parts, DType::kF32).encoding_bytes,
+            image_tower_memory(*whole_parts, DType::kF32).encoding_bytes);
+  // A context that does not hold all tiles still holds one.
+  CpuDevice device;
+  const int64_t rows = config.rows_max();
+  const auto tower = value_of(ImageTower::load(folder, config, device, {.rows_max = rows - 1}));
+  const Recorded recorded(folder);
+  EXPECT_FALSE(tower->encode(recorded.picture(0)));
+  EXPECT_LT(farthest(value_of(tower->encode(recorded.picture(1))), recorded.numbers("features", 1)),
+            1e-4);
 }
 
 // The folder with its tensors by other names, or without some.

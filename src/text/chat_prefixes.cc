@@ -52,7 +52,7 @@ Result<ChatPrefixes> ChatPrefixes::create(const ChatTemplate& chat, const Json& 
 }
 
 Result<std::unique_ptr<ChatPrefixes::Run>> ChatPrefixes::run_whole(bool prompt) {
-  JIGE_TRY(const Json list, prepared_messages(messages_, Nulls::kDrop));
+  JIGE_TRY(const Json list, prepared_messages(messages_, {.parts = chat_.compiled_->wants_parts}));
   auto run = std::make_unique<Run>(chat_.compiled_->tree, options_.now_s);
   JIGE_TRY(const jinja::Value values, jinja::from_json(list, run->interpreter.budget()));
   run->interpreter.define("messages", jinja::Value::watched(values, run->watch));
@@ -89,7 +89,7 @@ Result<ChatVariantText> ChatPrefixes::render(const ChatVariant& variant) {
   watch.limit = variant.count;
   watch.changed_at = variant.changed_at.value_or(jinja::Watch::kAll);
   if (variant.changed_at) {
-    const Json message = prepared_message(variant.changed, Nulls::kDrop);
+    const Json message = prepared_message(variant.changed, {.parts = chat_.compiled_->wants_parts});
     JIGE_TRY(watch.changed, jinja::from_json(message, run->interpreter.budget()));
   }
   ++watch.version;

@@ -8,7 +8,7 @@
 namespace jige::text {
 
 // What the assistant thought goes by several names, of which templates read one or another.
-Json prepared_message(const Json& message, Nulls nulls) {
+Json prepared_message(const Json& message, MessageForm form) {
   const Json* thought = nullptr;
   for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
     const auto it = message.find(name);
@@ -17,14 +17,18 @@ Json prepared_message(const Json& message, Nulls nulls) {
   Json kept = Json::object();
   if (thought) kept["thinking"] = *thought;
   for (const auto& [key, value] : message.items()) {
-    const bool kept_null = nulls == Nulls::kKeep && !kept.contains(key);
+    const bool kept_null = form.nulls == Nulls::kKeep && !kept.contains(key);
     if (!value.is_null() || kept_null) kept[key] = value;
+  }
+  const auto content = kept.find("content");
+  if (form.parts && content != kept.end() && content->is_string()) {
+    *content = Json::array({{{"type", "text"}, {"text", std::move(*content)}}});
   }
   if (thought) kept["reasoning_content"] = *thought;
   return kept;
 }
 
-Result<Json> prepared_messages(const Json& messages, Nulls nulls) {
+Result<Json> prepared_messages(const Json& messages, MessageForm form) {
   if (!messages.is_array()) {
     return fail(Code::kInvalidArgument, "messages must be a list of objects");
   }
@@ -33,7 +37,7 @@ Result<Json> prepared_messages(const Json& messages, Nulls nulls) {
     if (!message.is_object()) {
       return fail(Code::kInvalidArgument, "message {} is not an object", list.size());
     }
-    list.push_back(prepared_message(message, nulls));
+    list.push_back(prepared_message(message, form));
   }
   return list;
 }
@@ -59,12 +63,30 @@ Status define_json(jinja::Interpreter& run, std::string_view name, const Json* j
   return {};
 }
 
+constexpr const char* kProbe = "qzx";
+
+// Whether a template writes the probe that stands in this content.
+bool shows(const jinja::Template& tree, const Json& content) {
+  const Json messages = Json::array({{{"role", "user"}, {"content", content}}});
+  jinja::Interpreter run(tree, 0, jinja::Budget(100'000, 1 << 20));
+  if (!define_json(run, "messages", &messages) || !define_options(run, {})) return false;
+  const auto render = run.run();
+  return render && render->text.find(kProbe) != std::string::npos;
+}
+
+// Some templates of models that read images loop over parts and show nothing of a text.
+bool shows_parts_alone(const jinja::Template& tree, std::string_view source) {
+  if (source.find("type") == source.npos || shows(tree, kProbe)) return false;
+  return shows(tree, Json::array({{{"type", "text"}, {"text", kProbe}}}));
+}
+
 }  // namespace
 
 Result<ChatTemplate> ChatTemplate::parse(std::string_view source, std::string_view where) {
   JIGE_TRY(jinja::Template tree, jinja::parse_template(source, where));
-  return ChatTemplate(
-      std::make_shared<const Compiled>(Compiled{std::move(tree), std::string(source)}));
+  Compiled compiled{.tree = std::move(tree), .source = std::string(source)};
+  compiled.wants_parts = shows_parts_alone(compiled.tree, source);
+  return ChatTemplate(std::make_shared<const Compiled>(std::move(compiled)));
 }
 
 const std::string& ChatTemplate::source() const { return compiled_->source; }
@@ -78,11 +100,13 @@ Result<std::string> ChatTemplate::render(const Json& messages, const ChatOptions
 
 Result<ChatRender> ChatTemplate::render_with_spans(const Json& messages,
                                                    const ChatOptions& options) const {
-  JIGE_TRY(const Json list, prepared_messages(messages, Nulls::kDrop));
+  const bool parts = compiled_->wants_parts;
+  JIGE_TRY(const Json list, prepared_messages(messages, {.nulls = Nulls::kDrop, .parts = parts}));
   auto render = render_prepared(list, options);
   if (render || !has_null_members(messages)) return render;
   // Some templates ask whether a content `is none`, and can do nothing with a missing one.
-  JIGE_TRY(const Json with_nulls, prepared_messages(messages, Nulls::kKeep));
+  JIGE_TRY(const Json with_nulls,
+           prepared_messages(messages, {.nulls = Nulls::kKeep, .parts = parts}));
   auto second = render_prepared(with_nulls, options);
   return second ? std::move(second) : std::move(render);
 }

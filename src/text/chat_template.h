@@ -66,6 +66,7 @@ class ChatTemplate {
   // The prompt text of a conversation: `messages` is a JSON array of {"role", "content", …}.
   // Members that are null count as absent, and as null where the template fails without them;
   // "reasoning" and "thinking" also count as "reasoning_content".
+  // A content that is a text is given as a list of one part where the template shows it so alone.
   Result<std::string> render(const Json& messages, const ChatOptions& options) const;
 
   // The same with the spans of {% generation %} blocks.

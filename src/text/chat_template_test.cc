@@ -51,6 +51,26 @@ TEST(ChatTemplate, NamesFileAndLineOfAnError) {
       << syntax.error().message;
 }
 
+// As SmolVLM's template does; it shows nothing of a text.
+TEST(ChatTemplate, GivesAListOfPartsToTemplatesThatLoopOverThem) {
+  const std::string_view source =
+      "{% for m in messages %}{{ m.role }}{{ ':' if m.content[0].type == 'image' else ': ' }}"
+      "{% for p in m.content %}{% if p.type == 'text' %}{{ p.text }}{% elif p.type == 'image' %}"
+      "<image>{% endif %}{% endfor %};{% endfor %}";
+  const Json talk = Json::parse(R"([{"role": "a", "content": "x y"}, {"role": "b", "content": ""},
+      {"role": "c", "content": [{"type": "image"}, {"type": "text", "text": "z"}]}])");
+  EXPECT_EQ(render(source, talk).value_or("failed"), "a: x y;b: ;c:<image>z;");
+  // Others, which know both, are given what is there.
+  const std::string_view both =
+      "{% for m in messages %}{% if m.content is string %}<{{ m.content }}>{% else %}"
+      "{% for p in m.content %}{% if p.type == 'text' %}({{ p.text }}){% endif %}{% endfor %}"
+      "{% endif %}{% endfor %}";
+  EXPECT_EQ(render(both, talk).value_or("failed"), "<x y><>(z)");
+  // Nor are those that show neither.
+  EXPECT_EQ(render("{{ messages[0].content is string }} type", talk).value_or("failed"),
+            "True type");
+}
+
 TEST(ChatTemplate, KeepsANullContentForTemplatesThatAskForIt) {
   // As the template of DeepSeek-R1's distilled models does; "none" comes from the null itself.
   const std::string_view source =

@@ -8,11 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "base/base64.h"
-#include "base/file.h"
 #include "integration/emulated_gpus.h"
 #include "integration/image_folder.h"
 #include "integration/process.h"
+#include "integration/recorded_pictures.h"
 #include "integration/serving.h"
 #include "integration/tiny_run.h"
 
@@ -27,12 +26,7 @@ std::string gemma3_folder() {
   return std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/image_towers/gemma3_wide";
 }
 
-// A conversation with its answer: one message, or three with two images behind one another.
-Json recorded_conversation(size_t index) {
-  const Result<std::string> text = read_file(gemma3_folder() + "/conversation.json");
-  EXPECT_TRUE(text);
-  return text ? Json::parse(*text)[index] : Json();
-}
+Json gemma3_conversation(size_t index) { return recorded_conversation(gemma3_folder(), index); }
 
 Outcome generate_about(const std::vector<std::string>& more) {
   return run_with(
@@ -42,7 +36,7 @@ Outcome generate_about(const std::vector<std::string>& more) {
 }
 
 TEST(Gemma3Images, AreAnsweredAsByTransformers) {
-  const Json recorded = recorded_conversation(0);
+  const Json recorded = gemma3_conversation(0);
   for (const std::vector<std::string>& more :
        std::vector<std::vector<std::string>>{{}, {"--threads", "1"}, {"--speculate", "off"}}) {
     std::vector<std::string> flags = {"--chat"};
@@ -67,34 +61,7 @@ TEST(Gemma3Images, AreReadInChats) {
       {"chat", gemma3_folder(), "--temperature", "0", "--max-new-tokens", "8", "--ignore-eos"},
       "/image " + picture_file("rgb8.png") + "\nWhat is it?\n");
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_THAT(outcome.out, HasSubstr(recorded_conversation(0)["answer"].get<std::string>()));
-}
-
-// As a request has it: pictures in data: URLs.
-Json request_of(const Json& recorded) {
-  Json messages = recorded["messages"];
-  for (Json& message : messages) {
-    for (Json& part : message["content"]) {
-      if (part["type"] != "image") continue;
-      const Result<std::string> bytes = read_file(picture_file(part["file"]));
-      EXPECT_TRUE(bytes);
-      const std::string url = "data:image/png;base64," + base64_text(bytes ? *bytes : "");
-      part = {{"type", "image_url"}, {"image_url", {{"url", url}}}};
-    }
-  }
-  return {{"messages", std::move(messages)},
-          {"temperature", 0},
-          {"max_tokens", 8},
-          {"ignore_eos", true}};
-}
-
-void expect_answer(const Serving& server, const Json& recorded) {
-  const TestResponse response =
-      server.post("/v1/chat/completions", dump_json(request_of(recorded)));
-  ASSERT_EQ(response.status, 200) << response.body;
-  const Json answer = Json::parse(response.body);
-  EXPECT_EQ(answer["choices"][0]["message"]["content"], recorded["answer"]);
-  EXPECT_EQ(answer["usage"]["prompt_tokens"], recorded["ids"].size());
+  EXPECT_THAT(outcome.out, HasSubstr(gemma3_conversation(0)["answer"].get<std::string>()));
 }
 
 TEST(Gemma3Images, AreServedWhateverFitsIntoAnIteration) {
@@ -105,7 +72,7 @@ TEST(Gemma3Images, AreServedWhateverFitsIntoAnIteration) {
     const Serving server(arguments);
     EXPECT_THAT(server.get("/v1/models").body, HasSubstr("\"reads_images\":true"));
     for (const size_t index : {0, 1, 0, 1}) {  // then from the prefix cache
-      expect_answer(server, recorded_conversation(index));
+      expect_answer(server, gemma3_conversation(index));
     }
   }
 }
@@ -118,7 +85,7 @@ TEST_F(Gemma3ImagesOnGpu, AreNotReadAndTextIs) {
     EXPECT_THAT(server.out(), Not(HasSubstr(" images; ")));
     EXPECT_THAT(server.get("/v1/models").body, HasSubstr("\"reads_images\":false"));
     const TestResponse refused =
-        server.post("/v1/chat/completions", dump_json(request_of(recorded_conversation(0))));
+        server.post("/v1/chat/completions", dump_json(request_of(gemma3_conversation(0))));
     EXPECT_EQ(refused.status, 400);
     EXPECT_THAT(refused.body, HasSubstr("no_images"));
     const Json plain = {{"messages", {{{"role", "user"}, {"content", "What is it?"}}}},

@@ -118,7 +118,7 @@ Result<ImageModel> load_image_model(const LoadedModel& loaded, const ModelFlags&
   if (!made.tower) {
     return fail(Code::kUnsupported,
                 "{}: this model reads text, and no images here; those of Gemma 3, Pixtral, "
-                "Mistral 3, SmolVLM, Idefics3, Qwen2.5-VL, Qwen3-VL and Qwen3.5 do "
+                "Mistral 3, SmolVLM, Idefics3, Qwen2-VL to Qwen3-VL and Qwen3.5 do "
                 "(docs/formats.md, \"Images\")",
                 loaded.folder);
   }

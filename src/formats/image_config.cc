@@ -15,8 +15,9 @@
 namespace jige::formats {
 namespace {
 
-constexpr const ImageFamilyRules* kImageFamilies[] = {
-    &kPixtralImages, &kGemma3Images, &kQwen25Images, &kQwen3Images, &kIdefics3Images};
+constexpr const ImageFamilyRules* kImageFamilies[] = {&kPixtralImages, &kGemma3Images,
+                                                      &kQwen2Images,   &kQwen25Images,
+                                                      &kQwen3Images,   &kIdefics3Images};
 
 const ImageFamilyRules* find_rules(const Json& config) {
   const auto* const found = std::ranges::find_if(

@@ -37,10 +37,10 @@ inline constexpr int64_t kImagePatchSizeMax = 256;
 inline constexpr int64_t kImageMergeMax = 16;
 
 // kPixtral: of Mistral 3 and Pixtral 12B (image_config_pixtral.cc). kGemma3: SigLIP, whose images
-// have one size and rows that see each other (image_config_gemma3.cc). kQwen25, kQwen3: of
-// Qwen2.5-VL and of Qwen3-VL and what came after it (image_config_qwen.cc). kIdefics3: of that and
-// of SmolVLM, whose images are cut into tiles (image_config_idefics3.cc).
-enum class ImageFamily { kPixtral, kGemma3, kQwen25, kQwen3, kIdefics3 };
+// have one size and rows that see each other (image_config_gemma3.cc). kQwen2, kQwen25, kQwen3: of
+// Qwen2-VL, Qwen2.5-VL and of Qwen3-VL and what came after it (image_config_qwen.cc). kIdefics3: of
+// that and of SmolVLM, whose images are cut into tiles (image_config_idefics3.cc).
+enum class ImageFamily { kPixtral, kGemma3, kQwen2, kQwen25, kQwen3, kIdefics3 };
 
 enum class ImageResampling { kNearest, kLanczos, kBilinear, kBicubic };
 
@@ -58,6 +58,8 @@ struct ImageConfig {
   // The layers of the tower, as many as run, as those of a model whose tokens are patches and see
   // all of their image. Where heads turn, half of a head's pairs do by the row, half by the column.
   ModelConfig tower;
+  // What a layer's second product of the feed-forward part reads is multiplied with it.
+  double activated_scale = 1;
   int64_t patch_size = 0;  // p
 
   // From rows of the tower to those of the language model.

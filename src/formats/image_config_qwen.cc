@@ -1,7 +1,7 @@
-// Qwen2.5-VL, Qwen3-VL and Qwen3.5: an image gets sides that are multiples of a step, by the area
-// that it has and may have, as near to its shape as they can be. Its rows stand in the prompt line
-// by line, in place of one token that the chat template puts between two others; in the language
-// model they have places by line and column (ImageConfig::pair_places).
+// Qwen2-VL, Qwen2.5-VL, Qwen3-VL and Qwen3.5: an image gets sides that are multiples of a step, by
+// the area that it has and may have, as near to its shape as they can be. Its rows stand in the
+// prompt line by line, in place of one token that the chat template puts between two others; in the
+// language model they have places by line and column (ImageConfig::pair_places).
 //
 // Patches have the pixels of two frames of a video; those of an image are the same. Layers of the
 // tower of Qwen2.5-VL see windows of rows of the language model, but for some that see all. Those
@@ -19,6 +19,7 @@
 namespace jige::formats {
 namespace {
 
+constexpr const char* kQwen2Type = "qwen2_vl";
 constexpr const char* kQwen25Type = "qwen2_5_vl";
 constexpr const char* kQwen3Types[] = {"qwen3_vl", "qwen3_5", "qwen3_5_moe"};
 constexpr int64_t kPositionsMax = int64_t{1} << 16;
@@ -31,6 +32,9 @@ constexpr int64_t kPixelsMost = int64_t{1} << 24;
 constexpr int32_t kSidesRatioMax = 200;
 constexpr size_t kSectionsMax = 64;
 constexpr const char* kSections = "mrope_section";
+constexpr int64_t kMlpRatioMax = 64;
+// quick_gelu(x) = x σ(1.702 x) = silu(1.702 x) / 1.702
+constexpr double kQuickGelu = 1.702;
 
 // The fields of a tower under the names that most families have for them.
 Json with_usual_tower_names(const Json& vision) {
@@ -94,7 +98,7 @@ std::vector<uint8_t> interleaved_places(const std::vector<int64_t>& sections) {
 // By which of time, line and column each pair of a head turns.
 // Where config.json says nothing.
 std::vector<int64_t> usual_sections(const Json& config) {
-  if (is_of_type(config, kQwen25Type)) return {16, 24, 24};
+  if (is_of_type(config, kQwen2Type) || is_of_type(config, kQwen25Type)) return {16, 24, 24};
   const bool newer = is_of_type(config, "qwen3_5") || is_of_type(config, "qwen3_5_moe");
   return newer ? std::vector<int64_t>{11, 11, 10} : std::vector<int64_t>{24, 20, 20};
 }
@@ -160,24 +164,67 @@ Status parse_deep_layers(const Json& vision, bool has_deep_layers, ImageConfig& 
   return {};
 }
 
+// What a tower has that its config.json need not say.
+struct QwenTower {
+  UsualTower usual;
+  int64_t patch = 14;
+  NormKind norm = NormKind::kLayer;
+  ActivationKind activation = ActivationKind::kSwiGlu;
+  const char* activation_name = "silu";
+};
+
+QwenTower tower_of(ImageFamily family) {
+  if (family == ImageFamily::kQwen2) {
+    return {.usual = {.width = 1280, .layers = 32, .heads = 16, .ffn = 5120},
+            .activation = ActivationKind::kSilu,
+            .activation_name = "quick_gelu"};
+  }
+  if (family == ImageFamily::kQwen25) {
+    return {.usual = {.width = 3584, .layers = 32, .heads = 16, .ffn = 3420},
+            .norm = NormKind::kRms};
+  }
+  return {.usual = {.width = 1152, .layers = 27, .heads = 16, .ffn = 4304},
+          .patch = 16,
+          .activation = ActivationKind::kGeluTanh,
+          .activation_name = "gelu_pytorch_tanh"};
+}
+
+// Of Qwen2-VL "hidden_size" is the language model's, and the tower's sizes have names of their own.
+Result<Json> with_usual_names(const Json& vision, ImageFamily family, const std::string& where) {
+  Json named = with_usual_tower_names(vision);
+  if (family != ImageFamily::kQwen2) return named;
+  const UsualTower usual = tower_of(family).usual;
+  JIGE_TRY(const int64_t width,
+           get_within(vision, "embed_dim", usual.width, {1, kHiddenMax}, where));
+  JIGE_TRY(const int64_t ratio,
+           get_within(vision, "mlp_ratio", usual.ffn / usual.width, {1, kMlpRatioMax}, where));
+  named["hidden_size"] = width;
+  named["intermediate_size"] = width * ratio;
+  return named;
+}
+
 Status parse_qwen_tower(const Json& vision, ImageConfig& out, const std::string& where) {
-  const bool newer = out.family == ImageFamily::kQwen3;
   ModelConfig& tower = out.tower;
-  const UsualTower usual = newer
-                               ? UsualTower{.width = 1152, .layers = 27, .heads = 16, .ffn = 4304}
-                               : UsualTower{.width = 3584, .layers = 32, .heads = 16, .ffn = 3420};
-  JIGE_DO(parse_tower_sizes(with_usual_tower_names(vision), usual, tower, where));
+  const QwenTower known = tower_of(out.family);
+  JIGE_TRY(const Json named, with_usual_names(vision, out.family, where));
+  JIGE_DO(parse_tower_sizes(named, known.usual, tower, where));
   JIGE_TRY(tower.rope.theta, get_tower_theta(vision, where));
-  tower.norm = newer ? NormKind::kLayer : NormKind::kRms;
+  tower.norm = known.norm;
   tower.norm_eps = kQwenNormEps;
   tower.looks_ahead = true;
   tower.qkv_bias = tower.output_bias = tower.mlp_bias = true;
-  tower.activation = newer ? ActivationKind::kGeluTanh : ActivationKind::kSwiGlu;
-  const std::string known = newer ? "gelu_pytorch_tanh" : "silu";
-  JIGE_TRY(const std::string activation, get_string_or(vision, "hidden_act", known, where));
-  if (activation != known) return refused_value(where, "hidden_act", activation, known);
+  tower.activation = known.activation;
+  JIGE_TRY(const std::string activation,
+           get_string_or(vision, "hidden_act", known.activation_name, where));
+  if (activation != known.activation_name) {
+    return refused_value(where, "hidden_act", activation, known.activation_name);
+  }
+  if (out.family == ImageFamily::kQwen2) {
+    tower.mlp_gate_scale = kQuickGelu;
+    out.activated_scale = 1 / kQuickGelu;
+  }
   JIGE_TRY(out.patch_size,
-           get_square(vision, "patch_size", newer ? 16 : 14, kImagePatchSizeMax, where));
+           get_square(vision, "patch_size", known.patch, kImagePatchSizeMax, where));
   JIGE_TRY(out.merge, get_within(vision, "spatial_merge_size", 2, {1, kImageMergeMax}, where));
   JIGE_TRY(out.frames, get_within(vision, "temporal_patch_size", 2, {1, kFramesMax}, where));
   if (out.merge * out.merge * tower.hidden_size > kFfnMax) {
@@ -223,6 +270,10 @@ bool has_qwen3(const Json& config) {
   return known && find_field(config, "vision_config");
 }
 
+bool has_qwen2(const Json& config) {
+  return is_of_type(config, kQwen2Type) && find_field(config, "vision_config");
+}
+
 bool has_qwen25(const Json& config) {
   return is_of_type(config, kQwen25Type) && find_field(config, "vision_config");
 }
@@ -235,13 +286,13 @@ Status parse_qwen(const ImageFiles& files, ImageConfig& out) {
   if (out.family == ImageFamily::kQwen3) {
     const bool deep = is_of_type(files.config, "qwen3_vl");
     JIGE_DO(parse_deep_layers(vision, deep, out, where));
-  } else {
+  } else if (out.family == ImageFamily::kQwen25) {
     JIGE_DO(parse_tower_windows(vision, out, where));
   }
   JIGE_DO(parse_pair_places(files.config, language, out, where));
   out.tower.quantised = language.quantised;
-  JIGE_TRY(out.text_width,
-           get_within(vision, "out_hidden_size", language.hidden_size, {1, kHiddenMax}, where));
+  const char* const width = out.family == ImageFamily::kQwen2 ? "hidden_size" : "out_hidden_size";
+  JIGE_TRY(out.text_width, get_within(vision, width, language.hidden_size, {1, kHiddenMax}, where));
   if (out.text_width != language.hidden_size) {
     return fail(Code::kCorrupt, "{}: rows of images have {} numbers, those of tokens {}", where,
                 out.text_width, language.hidden_size);
@@ -323,6 +374,7 @@ constexpr ImageFamilyRules qwen_rules(ImageFamily family, bool (*has)(const Json
 
 }  // namespace
 
+const ImageFamilyRules kQwen2Images = qwen_rules(ImageFamily::kQwen2, has_qwen2);
 const ImageFamilyRules kQwen25Images = qwen_rules(ImageFamily::kQwen25, has_qwen25);
 const ImageFamilyRules kQwen3Images = qwen_rules(ImageFamily::kQwen3, has_qwen3);
 

@@ -101,6 +101,45 @@ TEST(QwenImages, ArePublishedForQwen25Vl) {
   EXPECT_EQ(config.rows_max(), 16384);
 }
 
+// The tower of Qwen2-VL 7B, whose "hidden_size" is the language model's.
+TEST(QwenImages, ArePublishedForQwen2Vl) {
+  QwenFiles files;
+  files.config["model_type"] = "qwen2_vl";
+  files.config["vision_config"] = {{"depth", 32},
+                                   {"embed_dim", 1280},
+                                   {"mlp_ratio", 4},
+                                   {"num_heads", 16},
+                                   {"in_chans", 3},
+                                   {"hidden_size", 3584},
+                                   {"patch_size", 14},
+                                   {"spatial_merge_size", 2},
+                                   {"spatial_patch_size", 14},
+                                   {"temporal_patch_size", 2}};
+  const ImageConfig config = files.config_of();
+  EXPECT_EQ(config.family, ImageFamily::kQwen2);
+  EXPECT_EQ(config.tower.hidden_size, 1280);
+  EXPECT_EQ(config.tower.head_dim, 80);
+  EXPECT_EQ(config.tower.ffn_size, 5120);
+  EXPECT_EQ(config.tower.norm, NormKind::kLayer);
+  // Quick GELU.
+  EXPECT_EQ(config.tower.activation, ActivationKind::kSilu);
+  EXPECT_DOUBLE_EQ(config.tower.mlp_gate_scale * config.activated_scale, 1);
+  EXPECT_EQ(config.text_width, 3584);
+  EXPECT_EQ(config.window, 0);
+  EXPECT_TRUE(config.layer_has_window.empty());
+  EXPECT_EQ(config.pair_places, QwenFiles().config_of().pair_places);
+  EXPECT_EQ(config.rows_max(), 16384);
+  for (const char* field : {"depth", "embed_dim", "mlp_ratio", "num_heads", "hidden_size"}) {
+    files.config["vision_config"].erase(field);
+  }
+  EXPECT_EQ(files.config_of(), config);
+  using ::testing::HasSubstr;
+  EXPECT_THAT(files.refusal("/vision_config/hidden_act", "silu"), HasSubstr("quick_gelu"));
+  EXPECT_THAT(files.refusal("/vision_config/hidden_size", 1280), HasSubstr("1280 numbers"));
+  EXPECT_THAT(files.refusal("/vision_config/mlp_ratio", 0), HasSubstr("mlp_ratio"));
+  EXPECT_THAT(files.refusal("/vision_config/embed_dim", -1), HasSubstr("embed_dim"));
+}
+
 TEST(QwenImages, MaySayTheSameInNewerFields) {
   const ImageConfig old = QwenFiles().config_of();
   QwenFiles newer;
@@ -290,8 +329,8 @@ TEST(QwenImages, AreRowsAloneInAPrompt) {
 
 TEST(QwenImages, OfDamagedFilesAreRefusedOrRead) {
   set_log_level(LogLevel::kError);
-  const QwenFiles files;
-  const Json flat = files.config.flatten();
+  QwenFiles older;
+  older.config["model_type"] = "qwen2_vl";
   const Json kValues[] = {-1,
                           0,
                           1,
@@ -304,22 +343,29 @@ TEST(QwenImages, OfDamagedFilesAreRefusedOrRead) {
                           Json::object(),
                           Json::array({1, 2}),
                           9223372036854775807};
-  int read = 0;
-  for (const Json& from : {files.config.flatten(), files.pixels.flatten()}) {
-    for (const auto& [pointer, old] : from.items()) {
-      for (const Json& value : kValues) {
-        QwenFiles changed = files;
-        Json& file = flat.contains(pointer) ? changed.config : changed.pixels;
-        file[Json::json_pointer(pointer)] = value;
-        const auto parsed = changed.parse();
-        if (!parsed || !*parsed) continue;
-        ++read;
-        EXPECT_LE((*parsed)->patches_max(), kImagePatchesMax);
-        EXPECT_GE(layout_of(**parsed, 100, 300).row_count(), 1);
+  older.config["vision_config"]["embed_dim"] = 1280;
+  older.config["vision_config"]["mlp_ratio"] = 4;
+  older.config["vision_config"]["hidden_size"] = 3584;
+  older.config["vision_config"].erase("hidden_act");
+  for (const QwenFiles& files : {QwenFiles(), older, qwen3_files()}) {
+    const Json flat = files.config.flatten();
+    int read = 0;
+    for (const Json& from : {flat, files.pixels.flatten()}) {
+      for (const auto& [pointer, old] : from.items()) {
+        for (const Json& value : kValues) {
+          QwenFiles changed = files;
+          Json& file = flat.contains(pointer) ? changed.config : changed.pixels;
+          file[Json::json_pointer(pointer)] = value;
+          const auto parsed = changed.parse();
+          if (!parsed || !*parsed) continue;
+          ++read;
+          EXPECT_LE((*parsed)->patches_max(), kImagePatchesMax);
+          EXPECT_GE(layout_of(**parsed, 100, 300).row_count(), 1);
+        }
       }
     }
+    EXPECT_GT(read, 10);
   }
-  EXPECT_GT(read, 10);
 }
 
 }  // namespace

@@ -32,7 +32,8 @@ struct ImageFamilyRules {
 
 extern const ImageFamilyRules kPixtralImages;   // image_config_pixtral.cc
 extern const ImageFamilyRules kGemma3Images;    // image_config_gemma3.cc
-extern const ImageFamilyRules kQwen25Images;    // image_config_qwen.cc
+extern const ImageFamilyRules kQwen2Images;     // image_config_qwen.cc
+extern const ImageFamilyRules kQwen25Images;    // the same
 extern const ImageFamilyRules kQwen3Images;     // the same
 extern const ImageFamilyRules kIdefics3Images;  // image_config_idefics3.cc
 

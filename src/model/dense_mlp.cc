@@ -57,6 +57,7 @@ DenseMlp::DenseMlp(const formats::ModelConfig& config, const DenseMlpOptions& op
                         .inputs = size_,
                         .bias = config.mlp_bias,
                         .transposed = options.transposed,
+                        .input_scale = options.activated_scale,
                         .scales = {{config.hidden_size, config.mlp_out_scale}},
                         .init_std = options.output_std,
                         .lora = options.lora,

@@ -37,9 +37,10 @@ struct DenseMlpOptions {
   std::string curve;  // before the names of xIELU's numbers, where it is the activation
   int64_t size = 0;   // F
   double output_std = 0.02;
-  bool gate_last = false;   // a module of both has the gate behind what it gates
-  double sparsity = 0;      // the share of g that is cut away, were it normal; 0: g is not cut
-  bool transposed = false;  // files hold matrices as [in, out]
+  bool gate_last = false;      // a module of both has the gate behind what it gates
+  double sparsity = 0;         // the share of g that is cut away, were it normal; 0: g is not cut
+  bool transposed = false;     // files hold matrices as [in, out]
+  double activated_scale = 1;  // what the second product reads is multiplied with it
   std::optional<formats::LoraConfig> lora;
   DeviceKind device = DeviceKind::kCpu;
 };

@@ -34,6 +34,7 @@ std::unique_ptr<const ImagePart> make_image_entry(const formats::ImageConfig& co
       return std::make_unique<SiglipEntry>(config, kGemma3Tower);
     case formats::ImageFamily::kIdefics3:
       return std::make_unique<SiglipEntry>(config, kIdefics3Tower);
+    case formats::ImageFamily::kQwen2:
     case formats::ImageFamily::kQwen25:
     case formats::ImageFamily::kQwen3:
       return std::make_unique<QwenEntry>(config);
@@ -49,6 +50,7 @@ std::unique_ptr<const ImagePart> make_image_projector(const formats::ImageConfig
       return std::make_unique<Gemma3Projector>(config);
     case formats::ImageFamily::kIdefics3:
       return std::make_unique<Idefics3Projector>(config);
+    case formats::ImageFamily::kQwen2:
     case formats::ImageFamily::kQwen25:
     case formats::ImageFamily::kQwen3:
       return std::make_unique<QwenMerger>(config);
@@ -78,6 +80,7 @@ LayerNames image_layer_names(const formats::ImageConfig& config, int64_t index) 
       return siglip_layer_names(kGemma3Tower, index);
     case formats::ImageFamily::kIdefics3:
       return siglip_layer_names(kIdefics3Tower, index);
+    case formats::ImageFamily::kQwen2:
     case formats::ImageFamily::kQwen25:
     case formats::ImageFamily::kQwen3:
       return qwen_layer_names(config, index);

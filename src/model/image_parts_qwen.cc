@@ -105,8 +105,9 @@ QwenMerger::QwenMerger(const formats::ImageConfig& config)
                         params_);
     };
     Level level{.joins_first = i > 0};
-    level.norm = NormLayer(config.tower, at + (newer ? "norm" : "ln_q"),
-                           i > 0 ? merged_ * width_ : width_, newer, params_);
+    level.norm =
+        NormLayer(config.tower, at + (newer ? "norm" : "ln_q"), i > 0 ? merged_ * width_ : width_,
+                  config.tower.norm == formats::NormKind::kLayer, params_);
     level.first = linear(newer ? "linear_fc1" : "mlp.0", merged_ * width_);
     level.second = linear(newer ? "linear_fc2" : "mlp.2", config.text_width);
     levels_.all.push_back(std::move(level));
@@ -177,6 +178,9 @@ LayerNames qwen_layer_names(const formats::ImageConfig& config, int64_t index) {
   if (config.family == formats::ImageFamily::kQwen3) {
     names.ffn_input = {at + "mlp.linear_fc1"};
     names.ffn_output = at + "mlp.linear_fc2";
+  } else if (config.family == formats::ImageFamily::kQwen2) {
+    names.ffn_input = {at + "mlp.fc1"};
+    names.ffn_output = at + "mlp.fc2";
   } else {
     names.ffn_input = {at + "mlp.gate_proj", at + "mlp.up_proj"};
     names.ffn_output = at + "mlp.down_proj";

@@ -1,4 +1,4 @@
-// The ends of towers of Qwen2.5-VL and Qwen3-VL (image_parts.h).
+// The ends of towers of Qwen2-VL, Qwen2.5-VL and Qwen3-VL (image_parts.h).
 //
 //   QwenEntry   dst [T, D] = x Wpᵀ [+ b]   x [T, frames K] = src, each colour once for every frame
 //               [+ the learned positions, a grid of n x n that is stretched over the image]

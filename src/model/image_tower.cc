@@ -75,7 +75,10 @@ ImageParts::ImageParts(const formats::ImageConfig& config)
     : config_(config), entry_(make_image_entry(config)), projector_(make_image_projector(config)) {
   for (int64_t i = 0; i < config.tower.layer_count; ++i) {
     layers_.push_back(std::make_unique<TransformerLayer>(
-        config.tower, LayerOptions{.index = i, .names = image_layer_names(config, i), .lora = {}}));
+        config.tower, LayerOptions{.index = i,
+                                   .names = image_layer_names(config, i),
+                                   .activated_scale = config.activated_scale,
+                                   .lora = {}}));
   }
 }
 

@@ -18,7 +18,8 @@ namespace jige::model {
 struct LayerOptions {
   int64_t index = 0;
   LayerNames names;
-  bool transposed = false;  // files hold matrices as [in, out]
+  bool transposed = false;     // files hold matrices as [in, out]
+  double activated_scale = 1;  // what the feed-forward's second product reads is multiplied with it
   std::optional<formats::LoraConfig> lora;
   DeviceKind device = DeviceKind::kCpu;
 };

@@ -97,6 +97,7 @@ void TransformerLayer::make_ffn(const formats::ModelConfig& config, const LayerO
                                  .gate_last = names.gate_last,
                                  .sparsity = formats::ffn_sparsity(config, options.index),
                                  .transposed = options.transposed,
+                                 .activated_scale = options.activated_scale,
                                  .lora = config.experts.count > 0 ? std::nullopt : options.lora,
                                  .device = options.device},
                  params_);

@@ -22,9 +22,9 @@ using testing::random_request;
 using testing::sink_for;
 using testing::value_of;
 
-// The second one has rows of several levels, too, the third one layers with states.
-constexpr const char* kPlacesModels[] = {"../image_towers/qwen2_5_vl", "../image_towers/qwen3_vl",
-                                         "../image_towers/qwen3_5"};
+// That of Qwen3-VL has rows of several levels, too, that of Qwen3.5 layers with states.
+constexpr const char* kPlacesModels[] = {"../image_towers/qwen2_vl", "../image_towers/qwen2_5_vl",
+                                         "../image_towers/qwen3_vl", "../image_towers/qwen3_5"};
 constexpr int32_t kPlacesVocab = 96;
 
 model::InferenceOptions places_options() {

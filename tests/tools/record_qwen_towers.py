@@ -19,6 +19,8 @@ from PIL import Image
 from transformers import (
     Qwen2_5_VLConfig,
     Qwen2_5_VLForConditionalGeneration,
+    Qwen2VLConfig,
+    Qwen2VLForConditionalGeneration,
     Qwen3_5Config,
     Qwen3_5ForConditionalGeneration,
     Qwen3VLConfig,
@@ -34,6 +36,17 @@ from tiny_models.recurrent import QWEN3_5
 START, END, IMAGE, VIDEO = 90, 91, 92, 93
 
 MODELS = {
+    "qwen2_vl": dict(
+        seed=2105,
+        kind=(Qwen2VLConfig, Qwen2VLForConditionalGeneration),
+        text=dict(num_attention_heads=4, num_key_value_heads=2,
+                  rope_parameters=dict(rope_type="default", rope_theta=1e4,
+                                       mrope_section=[1, 1, 2])),
+        vision=dict(depth=3, embed_dim=24, hidden_size=WIDTH, num_heads=2, patch_size=4,
+                    mlp_ratio=2),
+        areas=(300, 3000),
+        old=True,
+    ),
     # As folders were first: all in one object, areas beside their names.
     "qwen2_5_vl": dict(
         seed=2101,
@@ -107,7 +120,7 @@ def flatten(folder):
     text.update(rope_theta=rope["rope_theta"],
                 rope_scaling=dict(type="mrope", mrope_section=rope["mrope_section"]))
     vision = config["vision_config"]
-    vision.pop("rope_parameters")
+    vision.pop("rope_parameters", None)
     vision["in_chans"] = vision.pop("in_channels")
     write_json(path, dict(text, **config))
 

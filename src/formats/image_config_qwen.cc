@@ -21,7 +21,7 @@ namespace {
 
 constexpr const char* kQwen2Type = "qwen2_vl";
 constexpr const char* kQwen25Type = "qwen2_5_vl";
-constexpr const char* kQwen3Types[] = {"qwen3_vl", "qwen3_5", "qwen3_5_moe"};
+constexpr const char* kQwen3Types[] = {"qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"};
 constexpr int64_t kPositionsMax = int64_t{1} << 16;
 constexpr double kQwenNormEps = 1e-6;
 constexpr int64_t kQwenPlaceholder = 151655;
@@ -284,7 +284,8 @@ Status parse_qwen(const ImageFiles& files, ImageConfig& out) {
   JIGE_TRY(const Json vision, object_of(files.config, "vision_config", where));
   JIGE_DO(parse_qwen_tower(vision, out, where));
   if (out.family == ImageFamily::kQwen3) {
-    const bool deep = is_of_type(files.config, "qwen3_vl");
+    const bool deep =
+        is_of_type(files.config, "qwen3_vl") || is_of_type(files.config, "qwen3_vl_moe");
     JIGE_DO(parse_deep_layers(vision, deep, out, where));
   } else if (out.family == ImageFamily::kQwen25) {
     JIGE_DO(parse_tower_windows(vision, out, where));

@@ -23,11 +23,11 @@ constexpr ImageModel kImageModels[] = {
     {"gemma3", Family::kGemma3},          {"mistral3", Family::kMistral},
     {"llava", Family::kMistral},          {"qwen2_vl", Family::kQwen2, true},
     {"qwen2_5_vl", Family::kQwen2, true}, {"qwen3_vl", Family::kQwen3},
-    {"qwen3_5", Family::kQwen35},         {"qwen3_5_moe", Family::kQwen35Moe},
-    {"gemma4", Family::kGemma4},          {"gemma4_unified", Family::kGemma4},
-    {"gemma3n", Family::kGemma3n},        {"llama4", Family::kLlama4},
-    {"exaone4_5", Family::kExaone4},      {"idefics3", Family::kLlama},
-    {"smolvlm", Family::kLlama}};
+    {"qwen3_vl_moe", Family::kQwen3Moe},  {"qwen3_5", Family::kQwen35},
+    {"qwen3_5_moe", Family::kQwen35Moe},  {"gemma4", Family::kGemma4},
+    {"gemma4_unified", Family::kGemma4},  {"gemma3n", Family::kGemma3n},
+    {"llama4", Family::kLlama4},          {"exaone4_5", Family::kExaone4},
+    {"idefics3", Family::kLlama},         {"smolvlm", Family::kLlama}};
 
 constexpr std::string_view kLlava = "llava";  // which may have language models of other families
 
@@ -76,13 +76,21 @@ void add_gemma4_fields(Json& text, bool unified) {
 // What transformers takes for fields that folders of Qwen with images leave out, where the family
 // without them has other values.
 void add_qwen_fields(Json& text, Family family) {
-  const bool newer = family == Family::kQwen3;
+  const bool experts = family == Family::kQwen3Moe;
+  const bool newer = family == Family::kQwen3 || experts;
   const auto says_theta = [&](const char* object) {
     const Json* rope = find_field(text, object);
     return rope && rope->is_object() && find_field(*rope, "rope_theta");
   };
   if (!says_theta("rope_parameters") && !says_theta("rope_scaling")) {
     add_fields(text, {{"rope_theta", newer ? 5e5 : 1e6}});
+  }
+  if (experts) {
+    text["norm_topk_prob"] = true;  // whatever a folder says
+    if (!text.contains("num_local_experts")) add_fields(text, {{"num_experts", 60}});
+    add_fields(
+        text,
+        {{"num_key_value_heads", 16}, {"num_experts_per_tok", 4}, {"moe_intermediate_size", 1408}});
   }
   if (newer) return;
   add_fields(text, {{"num_key_value_heads", 8}, {"rms_norm_eps", 1e-5}, {"max_window_layers", 80}});
@@ -149,7 +157,8 @@ Result<Json> text_part(const Json& config, std::string_view where) {
     add_gemma4_fields(text, known->model_type == "gemma4_unified");
   }
   if (llava) add_fields(text, {{"num_attention_heads", 32}});  // which Pixtral leaves out
-  if (known->family == Family::kQwen2 || known->family == Family::kQwen3) {
+  if (known->family == Family::kQwen2 || known->family == Family::kQwen3 ||
+      known->family == Family::kQwen3Moe) {
     add_qwen_fields(text, known->family);
   }
   drop_image_positions(text);

@@ -185,6 +185,21 @@ TEST(ModelConfigTextPart, WhatQwenWithImagesLeavesOutIsThatOfItsOwnClass) {
   EXPECT_EQ(config_of_text(qwen3).head_dim, 128);
   qwen3["text_config"]["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 7e6}};
   EXPECT_EQ(config_of_text(qwen3).rope.theta, 7e6);
+
+  // With experts, whose weights are normalised whatever a folder says.
+  qwen3["model_type"] = "qwen3_vl_moe";
+  qwen3["text_config"].update({{"model_type", "qwen3_vl_moe_text"},
+                               {"num_attention_heads", 16},
+                               {"norm_topk_prob", false}});
+  const ModelConfig experts = config_of_text(qwen3);
+  EXPECT_EQ(experts.family, Family::kQwen3Moe);
+  EXPECT_EQ(experts.experts.count, 60);
+  EXPECT_EQ(experts.experts.ffn_size, 1408);
+  EXPECT_TRUE(experts.experts.normalised);
+  EXPECT_EQ(experts.kv_head_count, 16);
+  EXPECT_EQ(experts.head_dim, 4);
+  qwen3["text_config"]["num_local_experts"] = 12;
+  EXPECT_EQ(config_of_text(qwen3).experts.count, 12);
 }
 
 // Where layers are named one by one, the number of the first ones does not count.

@@ -30,6 +30,20 @@ std::vector<float> widened(const TensorView& view) {
   return values;
 }
 
+// Each of the matrices [E, K, N] as [N, K].
+std::vector<float> turned_back(const TensorView& stored) {
+  const std::vector<float> values = widened(stored);
+  const auto columns = static_cast<size_t>(stored.shape[2]);
+  const size_t inputs = static_cast<size_t>(stored.shape[1]);
+  std::vector<float> turned(values.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    const size_t expert = i / (inputs * columns);
+    const size_t k = i / columns % inputs;
+    turned[(expert * columns + i % columns) * inputs + k] = values[i];
+  }
+  return turned;
+}
+
 // rows [R, C] += scale · left [R, r] · right [r, C], sums over r in ascending order.
 void add_product(std::vector<float>& rows, const std::vector<float>& left,
                  const std::vector<float>& right, size_t rank, float scale) {
@@ -108,6 +122,11 @@ Result<std::optional<BaseTensor>> base_tensor(const formats::ModelConfig& config
   }
   if (!is_stored_float(tensor)) return std::nullopt;
   JIGE_TRY(const TensorView stored, base.view(tensor.name));
+  if (is_turned_stack(config, tensor)) {
+    return BaseTensor{.name = formats::name_without_images(tensor.name),
+                      .shape = Shape{stored.shape[0], stored.shape[2], stored.shape[1]},
+                      .read = [stored] { return turned_back(stored); }};
+  }
   return BaseTensor{.name = formats::name_without_images(tensor.name),
                     .shape = stored.shape,
                     .read = [stored] { return widened(stored); }};

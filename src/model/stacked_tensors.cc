@@ -56,12 +56,19 @@ std::string stored_tensor(const formats::TensorFolder& files, const StackedPlace
   return place.tensor;
 }
 
-std::vector<int64_t> float_dims(const ParamSpec& spec) {
+std::vector<int64_t> float_dims(const ParamSpec& spec, bool transposed) {
   const StackedPlace& place = *spec.stacked;
   const int64_t rows = spec.shape[0] * place.part_count;
   if (is_vector(spec)) return {place.expert_count, rows};
-  if (place.transposed) return {place.expert_count, spec.shape[1], rows};
+  if (transposed) return {place.expert_count, spec.shape[1], rows};
   return {place.expert_count, rows, spec.shape[1]};
+}
+
+// Whether matrices are stored as [K, N]: as the family does, or as their shape shows. Folders of
+// Qwen3-VL have either; transformers, too, takes those that may be both as they stand.
+bool is_transposed(const formats::StoredTensor& stored, const ParamSpec& spec) {
+  if (is_vector(spec) || spec.stacked->transposed) return spec.stacked->transposed;
+  return stored.dims != float_dims(spec, false) && stored.dims == float_dims(spec, true);
 }
 
 // Rows [begin, end) of the parameter are columns of the stored matrix [K, columns].
@@ -80,14 +87,15 @@ void copy_turned(const ParamSpec& spec, T* dst, const T* matrix, int64_t columns
 }
 
 template <typename T>
-void copy_floats(const ParamSpec& spec, void* dst, const void* stored, ThreadTeam& team) {
+void copy_floats(const ParamSpec& spec, void* dst, const void* stored, bool transposed,
+                 ThreadTeam& team) {
   const StackedPlace& place = *spec.stacked;
   const int64_t inputs = inputs_of(spec);
   const int64_t rows = spec.shape[0] * place.part_count;
   const T* expert = static_cast<const T*>(stored) + place.expert * rows * inputs;
   T* to = static_cast<T*>(dst);
   team.parallel_for(spec.shape[0], kRowGrain, [&](int64_t begin, int64_t end, int) {
-    if (place.transposed && !is_vector(spec)) {
+    if (transposed && !is_vector(spec)) {
       return copy_turned(spec, to, expert, rows, begin, end);
     }
     for (int64_t row = begin; row < end; ++row) {
@@ -164,7 +172,9 @@ bool is_stacked(const formats::TensorFolder& files, const ParamSpec& spec) {
 Status check_stacked(const formats::TensorFolder& files, const ParamSpec& spec) {
   const StackedPlace& place = *spec.stacked;
   const std::string tensor = stored_tensor(files, place);
-  if (files.find(tensor)) return check_tensor(files, tensor, float_dims(spec), false);
+  if (const formats::StoredTensor* stored = files.find(tensor)) {
+    return check_tensor(files, tensor, float_dims(spec, is_transposed(*stored, spec)), false);
+  }
   const std::string blocks = tensor + kBlocks;
   if (is_vector(spec) || spec.shape[1] % kBlockElements != 0) {
     return fail(Code::kCorrupt, "{}: tensor \"{}\" has blocks of {} numbers, but rows have {}",
@@ -180,13 +190,15 @@ Result<TensorView> read_stacked(const formats::TensorFolder& files, const ParamS
                                 ThreadTeam& team, LoadBuffer& buffer) {
   JIGE_DO(check_stacked(files, spec));
   const std::string tensor = stored_tensor(files, *spec.stacked);
-  if (!files.find(tensor)) return read_mxfp4(files, spec, team, buffer);
+  const formats::StoredTensor* const file = files.find(tensor);
+  if (!file) return read_mxfp4(files, spec, team, buffer);
+  const bool transposed = is_transposed(*file, spec);
   JIGE_TRY(const TensorView stored, files.view(tensor));
   JIGE_TRY(const TensorView param, buffer.make(files.folder(), stored.dtype, spec.shape));
   if (stored.dtype == DType::kF32) {
-    copy_floats<uint32_t>(spec, param.data, stored.data, team);
+    copy_floats<uint32_t>(spec, param.data, stored.data, transposed, team);
   } else {
-    copy_floats<uint16_t>(spec, param.data, stored.data, team);
+    copy_floats<uint16_t>(spec, param.data, stored.data, transposed, team);
   }
   return param;
 }
@@ -226,6 +238,18 @@ Result<formats::TensorSource> decoded_source(const formats::TensorFolder& files,
   };
   return formats::TensorSource{
       .name = tensor, .dtype = dtype, .shape = Shape{experts, inputs, rows}, .produce = produce};
+}
+
+bool is_turned_stack(const formats::ModelConfig& config, const formats::StoredTensor& tensor) {
+  if (config.family != formats::Family::kQwen3Moe) return false;
+  const int64_t count = config.experts.count;
+  const int64_t size = config.experts.ffn_size;
+  const int64_t width = config.hidden_size;
+  if (tensor.name.ends_with(".experts.gate_up_proj")) {
+    return width != 2 * size && tensor.dims == std::vector<int64_t>{count, width, 2 * size};
+  }
+  return tensor.name.ends_with(".experts.down_proj") && width != size &&
+         tensor.dims == std::vector<int64_t>{count, size, width};
 }
 
 std::vector<std::string> stacked_names(const ParamSpec& spec) {

@@ -37,6 +37,10 @@ Result<TensorView> read_stacked(const formats::TensorFolder& files, const ParamS
 Result<formats::TensorSource> decoded_source(const formats::TensorFolder& files,
                                              const std::string& tensor, DType dtype);
 
+// Whether a tensor of the language model holds matrices of experts as [E, K, N], where a folder of
+// its family alone has them as [E, N, K] (Qwen3-VL).
+bool is_turned_stack(const formats::ModelConfig& config, const formats::StoredTensor& tensor);
+
 // The names under which files may hold a stacked tensor or its parts.
 std::vector<std::string> stacked_names(const ParamSpec& spec);
 

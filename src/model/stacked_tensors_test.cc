@@ -101,6 +101,65 @@ TEST(StackedTensors, AreRefusedByNameWhereTypesShapesOrScalesAreWrong) {
   EXPECT_NE(said.find("experts.0.down_proj.bias\" is missing"), std::string::npos) << said;
 }
 
+const std::string kTurned =
+    std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/image_towers/qwen3_vl_moe";
+
+std::vector<float> logits_of_text(const std::string& folder) {
+  CpuDevice device({.thread_count = 2});
+  const auto model = value_of(InferenceModel::load(folder, device, {.compute = DType::kF32}));
+  const std::vector<int32_t> tokens = {1, 5, 17, 60, 8, 33, 2, 90};
+  const std::vector<int32_t> blocks = {0};
+  const ops::SequenceSpan sequence{.row_count = 8, .blocks = blocks.data()};
+  const std::vector<int32_t> rows = {7};
+  const auto logits = value_of(
+      model->forward({.tokens = tokens, .sequences = std::span(&sequence, 1), .logit_rows = rows}));
+  return {logits.begin(), logits.end()};
+}
+
+// Folders of Qwen3-VL have [experts, inputs, outputs] as published, transformers writes the others.
+TEST(StackedTensors, MayBeTurned) {
+  const TempFolder temp;
+  const auto files = value_of(formats::TensorFolder::open(kTurned));
+  std::vector<formats::TensorSource> sources;
+  std::vector<std::vector<float>> turned;
+  for (const formats::StoredTensor* tensor : files.tensors()) {
+    const TensorView stored = value_of(files.view(tensor->name));
+    sources.push_back(formats::TensorSource::of(tensor->name, stored));
+    if (tensor->name.find(".experts.") == std::string::npos) continue;
+    const auto inputs = static_cast<size_t>(stored.shape[1]);
+    const auto outputs = static_cast<size_t>(stored.shape[2]);
+    std::vector<float>& numbers = turned.emplace_back();
+    for (size_t i = 0; i < static_cast<size_t>(stored.count()); ++i) {
+      const size_t expert = i / (inputs * outputs);
+      const size_t output = i / inputs % outputs;
+      numbers.push_back(stored.as<float>()[(expert * inputs + i % inputs) * outputs + output]);
+    }
+    sources.back() = formats::TensorSource::of(
+        tensor->name, TensorView::of(numbers.data(), DType::kF32,
+                                     Shape{stored.shape[0], stored.shape[2], stored.shape[1]}));
+  }
+  ASSERT_EQ(turned.size(), 4u);
+  succeed(make_folders(temp / "plain"));
+  succeed(formats::write_tensor_folder(temp / "plain", sources));
+  succeed(
+      write_file_atomic(temp / "plain/config.json", value_of(read_file(kTurned + "/config.json"))));
+  EXPECT_EQ(logits_of_text(temp / "plain"), logits_of_text(kTurned));
+}
+
+TEST(StackedTensors, ThatAreTurnedAreNotInAMerge) {
+  const TempFolder temp;
+  const auto config = value_of(formats::load_model_config(kTurned));
+  testing::Trainee trainee(config, {}, formats::LoraConfig{.rank = 2, .target_modules = {}});
+  initialise_weights(trainee.weights(), trainee.stream(), 1);  // an adapter that changes nothing
+  succeed(save_adapter(temp / "adapter", Masters::of(trainee.weights()), trainee.stream(), ""));
+  succeed(merge_adapter(kTurned, temp / "adapter", temp / "merged", {.dtype = DType::kF32}));
+  const auto files = value_of(formats::TensorFolder::open(temp / "merged"));
+  EXPECT_EQ(value_of(files.view("model.layers.0.mlp.experts.gate_up_proj")).shape,
+            (Shape{5, 24, 32}));
+  EXPECT_EQ(value_of(files.view("model.layers.0.mlp.experts.down_proj")).shape, (Shape{5, 32, 12}));
+  EXPECT_EQ(logits_of_text(temp / "merged"), logits_of_text(kTurned));
+}
+
 TEST(StackedTensors, InMxfp4AreDecodedWhereAnAdapterIsMerged) {
   const TempFolder temp;
   const auto config = value_of(formats::load_model_config(fixture(kMxfp4)));

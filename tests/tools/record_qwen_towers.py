@@ -23,15 +23,19 @@ from transformers import (
     Qwen2VLForConditionalGeneration,
     Qwen3_5Config,
     Qwen3_5ForConditionalGeneration,
+    Qwen3_5MoeConfig,
+    Qwen3_5MoeForConditionalGeneration,
     Qwen3VLConfig,
     Qwen3VLForConditionalGeneration,
+    Qwen3VLMoeConfig,
+    Qwen3VLMoeForConditionalGeneration,
 )
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from record_image_towers import PROMPT, SIZES, picture, write_json
 from record_models import randomise
 from tiny_models.common import COMMON, WIDTH
-from tiny_models.recurrent import QWEN3_5
+from tiny_models.recurrent import QWEN3_5, QWEN3_5_MOE
 
 START, END, IMAGE, VIDEO = 90, 91, 92, 93
 
@@ -96,6 +100,33 @@ MODELS = {
         areas=(300, 2000),
         old=False,
     ),
+    # Experts of a layer in tensors of all of them, as [experts, inputs, outputs].
+    "qwen3_vl_moe": dict(
+        seed=2106,
+        kind=(Qwen3VLMoeConfig, Qwen3VLMoeForConditionalGeneration),
+        text=dict(num_attention_heads=4, num_key_value_heads=2, head_dim=16, num_hidden_layers=3,
+                  num_experts=5, num_experts_per_tok=2, moe_intermediate_size=12,
+                  mlp_only_layers=[1],
+                  rope_parameters=dict(rope_type="default", rope_theta=1e4,
+                                       mrope_section=[4, 2, 2], mrope_interleaved=True)),
+        vision=dict(depth=2, hidden_size=16, out_hidden_size=WIDTH, num_heads=1, patch_size=4,
+                    intermediate_size=20, deepstack_visual_indexes=[0],
+                    num_position_embeddings=16),
+        areas=(300, 2000),
+        old=False,
+    ),
+    "qwen3_5_moe": dict(
+        seed=2107,
+        kind=(Qwen3_5MoeConfig, Qwen3_5MoeForConditionalGeneration),
+        text=dict(QWEN3_5_MOE,
+                  rope_parameters=dict(rope_type="default", rope_theta=1e4,
+                                       partial_rotary_factor=0.5, mrope_section=[2, 1, 1],
+                                       mrope_interleaved=True)),
+        vision=dict(depth=1, hidden_size=16, out_hidden_size=WIDTH, num_heads=2, patch_size=4,
+                    intermediate_size=16, num_position_embeddings=16),
+        areas=(300, 2000),
+        old=False,
+    ),
 }
 
 
@@ -135,8 +166,8 @@ def write_processor(folder, tiny, processor):
         write_json(os.path.join(folder, "processor_config.json"), dict(image_processor=fields))
 
 
-def rename_tensors(folder):
-    """Names as newer versions write them."""
+def rename_tensors(folder, turns):
+    """Names as newer versions write them; experts that are turned, as published."""
     path = os.path.join(folder, "model.safetensors")
     tensors = safetensors.torch.load_file(path)
     renamed = {}
@@ -145,7 +176,8 @@ def rename_tensors(folder):
             name = "model." + name
         elif name.startswith("model.") and not name.startswith(("model.visual.", "model.language")):
             name = "model.language_model." + name[len("model."):]
-        renamed[name] = tensor
+        turned = turns and ".experts." in name
+        renamed[name] = tensor.transpose(1, 2).contiguous() if turned else tensor
     safetensors.torch.save_file(renamed, path)
 
 
@@ -203,7 +235,7 @@ def record(name, tiny, root):
     expected["logits"] = logits.contiguous()
     safetensors.torch.save_file(expected, os.path.join(folder, "expected.safetensors"))
     write_processor(folder, tiny, processor)
-    flatten(folder) if tiny["old"] else rename_tensors(folder)
+    flatten(folder) if tiny["old"] else rename_tensors(folder, name == "qwen3_vl_moe")
     largest = max(float(expected[f"features.{i}"].abs().max()) for i in range(len(SIZES)))
     print(f"{name}: {len(prompt)} tokens, |features| up to {largest:.2f}, "
           f"|logits| up to {float(logits.abs().max()):.2f}")

@@ -7,6 +7,7 @@
 //   gemma3      Gemma 3 4B and larger (27 of 1152), in which images of all sides are one of 896
 //   qwen2.5-vl  Qwen2.5-VL 7B (32 of 1280, of which 28 see windows)
 //   qwen3-vl    Qwen3-VL 8B (27 of 1152)
+//   smolvlm     SmolVLM 256M and 500M (12 of 768), in which square images of all sides are 17 tiles
 // A round is one image and then the products of the layers alone, on the same shapes; the first
 // does not count.
 //   seconds      of an image, resizing included; the median of the rounds
@@ -82,7 +83,14 @@ constexpr NamedTower kNamedTowers[] = {{"pixtral", R"({
   "vision_config": {"model_type": "qwen3_vl", "depth": 27, "hidden_act": "gelu_pytorch_tanh",
     "hidden_size": 1152, "intermediate_size": 4304, "num_heads": 16, "out_hidden_size": 4096,
     "patch_size": 16, "spatial_merge_size": 2, "temporal_patch_size": 2,
-    "num_position_embeddings": 2304, "deepstack_visual_indexes": [8, 16, 24]}})"}};
+    "num_position_embeddings": 2304, "deepstack_visual_indexes": [8, 16, 24]}})"},
+                                       {"smolvlm", R"({
+  "model_type": "idefics3", "dtype": "bfloat16", "image_token_id": 49190, "scale_factor": 4,
+  "text_config": {"model_type": "llama", "vocab_size": 49280, "hidden_size": 576,
+    "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9,
+    "num_key_value_heads": 3, "max_position_embeddings": 8192, "rope_theta": 100000.0},
+  "vision_config": {"hidden_size": 768, "num_attention_heads": 12, "image_size": 512,
+    "patch_size": 16}})"}};
 
 // Of the largest image that is measured, whatever larger ones a folder allows.
 int64_t rows_needed(const formats::ImageConfig& config, const std::vector<int32_t>& sides) {
@@ -122,8 +130,8 @@ class FolderOfTower {
 Status write_tower(const std::string& folder, const std::string& name) {
   const auto* const named = std::ranges::find(kNamedTowers, name, &NamedTower::name);
   if (named == std::end(kNamedTowers)) {
-    return fail(Code::kInvalidArgument, "--tower {}: it is pixtral, gemma3, qwen2.5-vl or qwen3-vl",
-                name);
+    return fail(Code::kInvalidArgument,
+                "--tower {}: it is pixtral, gemma3, qwen2.5-vl, qwen3-vl or smolvlm", name);
   }
   JIGE_DO(write_file_atomic(folder + "/config.json", named->config));
   JIGE_TRY(const auto config, formats::load_image_config(folder));
@@ -173,8 +181,9 @@ Status measure(model::ImageTower& tower, Machine& machine, const ImageBenchOptio
   const int64_t patches = layout.row_count() * config.merge * config.merge;
   JIGE_TRY(const auto parts, model::ImageParts::create(config));
   const int64_t layers = config.tower.layer_count;
+  const int64_t tiles = layout.tile_count();
   std::vector<std::unique_ptr<OurProduct>> products;
-  for (const Product& product : products_of(config.tower, options.dtype, patches)) {
+  for (const Product& product : products_of(config.tower, options.dtype, patches / tiles)) {
     products.push_back(std::make_unique<OurProduct>(machine, product, layers));
   }
   std::vector<double> images_s, products_s;
@@ -183,8 +192,8 @@ Status measure(model::ImageTower& tower, Machine& machine, const ImageBenchOptio
     JIGE_DO(tower.encode(image).map([](const auto&) {}));
     const double image_s = watch.seconds();
     const StopWatch other;
-    for (int64_t layer = 0; layer < layers; ++layer) {
-      for (const auto& product : products) product->call(layer);
+    for (int64_t call = 0; call < tiles * layers; ++call) {
+      for (const auto& product : products) product->call(call % layers);
     }
     if (round == 0) continue;
     images_s.push_back(image_s);

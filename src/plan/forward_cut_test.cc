@@ -90,6 +90,20 @@ TEST(ForwardCut, StopsAtTheFirstFailure) {
   EXPECT_EQ(count, 1);
 }
 
+// Its state is kept between two of its rows, in one forward.
+TEST(ForwardCut, ADraftStaysTogetherWithWhatRunsAgain) {
+  Batch batch;
+  batch.items = {item_of(5, false), item_of(6, true, 2)};
+  batch.items[1].again_count = 3;
+  const auto forwards = cut(batch, {.rows_max = 8, .sample_rows_max = 4});
+  ASSERT_EQ(forwards.size(), 2u);
+  ASSERT_EQ(forwards[1].size(), 1u);
+  EXPECT_EQ(forwards[1][0].item, 1u);
+  EXPECT_EQ(forwards[1][0].begin, 0);
+  EXPECT_EQ(forwards[1][0].count, 6);
+  EXPECT_EQ(forwards[1][0].sample_rows, 3);
+}
+
 TEST(ForwardCut, EveryRowOnceInOrderAndWithinTheLimits) {
   Rng rng(5);
   for (int trial = 0; trial < 300; ++trial) {

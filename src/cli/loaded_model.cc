@@ -20,6 +20,19 @@ int64_t left_beside(const model::InferenceModel& model, int64_t limit_bytes) {
   return std::max<int64_t>(0, limit_bytes - model.peak_bytes());
 }
 
+void tell_loaded(const std::string& folder, const model::InferenceModel& model,
+                 const text::Tokenizer& tokenizer) {
+  const int64_t known = model.architecture().config().vocab_size;
+  if (tokenizer.vocab_size() > known) {
+    log_warn(
+        "{}: the tokenizer has {} tokens, the model {}; texts that need the others are refused",
+        folder, tokenizer.vocab_size(), known);
+  }
+  log_debug("{}: loaded in {:.2f} s, {} in use", folder, model.load_seconds(),
+            format_bytes(model.peak_bytes()));
+  tell_streamed_layers(model);
+}
+
 }  // namespace
 
 int64_t LoadedModel::memory_left(int64_t limit_bytes) const {
@@ -57,14 +70,14 @@ Result<LoadedModel> ModelFlags::load(const ModelUse& use) const {
   const int32_t chosen = adapters.empty() ? model::kNoAdapter : 0;
   JIGE_TRY(auto tokenizer, text::Tokenizer::load(found));
   std::optional<serve::DraftModelPlan> draft;
+  const bool divided = layers_on.divide(device);
   if (use.speculation) {
-    if (layers_on.divide(device)) JIGE_DO(use.speculation->check_divided(found));
+    if (divided) JIGE_DO(use.speculation->check_divided(found));
     JIGE_TRY(draft, use.speculation->plan_draft_model(tokenizer, {.context_max = context}));
   }
   JIGE_TRY(ComputeDevices made, device.make());
   JIGE_DO(layers_on.check(device));
   JIGE_TRY(serve::LayerBudget budget, layers.budget(device));
-  const bool divided = layers_on.divide(device);
   if (divided) budget = {};  // others have room, too
   budget.draft_model = draft ? &*draft : nullptr;
   JIGE_TRY(const std::optional<DType> compute, read_compute_dtype(dtype));
@@ -92,15 +105,7 @@ Result<LoadedModel> ModelFlags::load(const ModelUse& use) const {
     JIGE_TRY(options, serve::fit_layers(found, options, budget, made.compute().kind()));
     JIGE_TRY(model, model::InferenceModel::load(found, made.compute(), options));
   }
-  const int64_t known = model->architecture().config().vocab_size;
-  if (tokenizer.vocab_size() > known) {
-    log_warn(
-        "{}: the tokenizer has {} tokens, the model {}; texts that need the others are refused",
-        found, tokenizer.vocab_size(), known);
-  }
-  log_debug("{}: loaded in {:.2f} s, {} in use", found, model->load_seconds(),
-            format_bytes(model->peak_bytes()));
-  tell_streamed_layers(*model);
+  tell_loaded(found, *model, tokenizer);
   std::unique_ptr<serve::DraftModel> draft_model;
   if (draft) {
     const int64_t limit_bytes = device.arena_bytes_max();

@@ -208,7 +208,7 @@ TEST_F(CudaTrainerRanks, KnowTheirMemory) {
 TEST_F(CudaTrainerRanks, RefuseOtherRanksWithoutAGpu) {
   const auto mixed =
       train::train_ranks(options("mixed"), {.size = 3}, nullptr, [](int rank, TrainOptions& own) {
-        if (rank == 2) own.gpu.reset();
+        if (rank == 2) own.gpus.clear();
       });
   for (const RankOutcome& rank : mixed) {
     EXPECT_THAT(rank.error, HasSubstr("give all ranks a GPU, or none"));

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ops/delta_rule_test_support.h"
+#include "ops/spare_spans_test_support.h"
 
 namespace jige::ops::delta_test {
 namespace {
@@ -144,19 +145,7 @@ PiecesRun run_behind(Stream& stream, const Case& c, int32_t context, int32_t kep
   Matrix states = empty_states(c);
   for (const int32_t begin : {0, context}) {
     DeltaRuleForward args = with_states(c, in, states);
-    for (SequenceSpan& sequence : args.sequences) {
-      sequence.row_begin += begin;
-      sequence.context_count = begin;
-      if (begin == 0) {
-        sequence.row_count = context;
-      } else if (spare) {
-        sequence.row_count -= context;
-        sequence.spare = sequence.state - 1;
-        sequence.spare_rows = kept;
-      } else {
-        sequence.row_count = kept;
-      }
-    }
+    args.sequences = test::spans_behind(args.sequences, begin, context, kept, spare);
     delta_rule_forward(stream, args);
   }
   return {in.dst, states};
@@ -172,10 +161,10 @@ TEST(DeltaRule, ASpareRowHasTheStateBehindTheFirstRows) {
   for (const DeltaRuleShape& shape :
        {DeltaRuleShape{2, 4, 8, 32}, {1, 3, 5, 3}, {1, 2, 33, 47}, {1, 1, 128, 128}}) {
     for (const Case& c : with_and_without_correction({{{9, 21}, shape, DType::kBF16}})) {
+      const PiecesRun whole = run_in_pieces(*stream, c, {21});
       for (const auto& [context, kept] : {std::pair{3, 1}, {3, 5}, {3, 6}, {1, 2}}) {
         const PiecesRun with = run_behind(*stream, c, context, kept, true);
         const PiecesRun first = run_behind(*stream, c, context, kept, false);
-        const PiecesRun whole = run_in_pieces(*stream, c, {21});
         EXPECT_TRUE(with.dst == whole.dst) << c.name();
         for (const int64_t state : {1, 3}) {
           expect_same_row(with.states, state, whole.states, state, c.name());

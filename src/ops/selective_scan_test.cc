@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ops/selective_scan_test_support.h"
+#include "ops/spare_spans_test_support.h"
 
 namespace jige::ops::scan_test {
 namespace {
@@ -133,19 +134,7 @@ ScanPieces scan_behind(Stream& stream, const Case& one, int32_t context, int32_t
   Matrix states = empty_scan_states(one);
   for (const int32_t begin : {0, context}) {
     SelectiveScan args = scan_with_states(one, in, states);
-    for (SequenceSpan& sequence : args.sequences) {
-      sequence.row_begin += begin;
-      sequence.context_count = begin;
-      if (begin == 0) {
-        sequence.row_count = context;
-      } else if (spare) {
-        sequence.row_count -= context;
-        sequence.spare = sequence.state - 1;
-        sequence.spare_rows = kept;
-      } else {
-        sequence.row_count = kept;
-      }
-    }
+    args.sequences = test::spans_behind(args.sequences, begin, context, kept, spare);
     selective_scan_forward(stream, args);
   }
   return {in.dst, states};

@@ -7,7 +7,10 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "integration/process.h"
 
 namespace jige::integration {
 
@@ -22,6 +25,21 @@ class OnEmulatedGpus : public ::testing::Test {
 
  private:
   std::vector<std::string> variables_;  // that were set here
+};
+
+// Runs of jige train on some of them, of a few steps.
+class TrainsOnEmulatedGpus : public OnEmulatedGpus {
+ protected:
+  explicit TrainsOnEmulatedGpus(std::string gpu_count) : gpu_count_(std::move(gpu_count)) {}
+  void SetUp() override;
+  // Of the command that makes `out` in the test's folder.
+  std::vector<std::string> arguments(const std::string& out, const std::string& device,
+                                     const std::vector<std::string>& more) const;
+
+  TestFolder folder_;
+
+ private:
+  const std::string gpu_count_;
 };
 
 }  // namespace jige::integration

@@ -14,46 +14,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class GpuPipeline : public OnEmulatedGpus {
+class GpuPipeline : public TrainsOnEmulatedGpus {
  protected:
-  void SetUp() override {
-    OnEmulatedGpus::SetUp();
-    if (IsSkipped()) return;
-    set_variable("JIGE_EMULATED_GPUS", "3");
-    std::string text;
-    for (int i = 0; i < 300; ++i) text += "a story of " + std::to_string(i * 37) + " things\n";
-    write_text(folder_ / "data.txt", text);
-  }
-  std::vector<std::string> arguments(const std::string& out, const std::string& device,
-                                     const std::vector<std::string>& more) const {
-    std::vector<std::string> words = {"train",
-                                      "--device",
-                                      device,
-                                      "--data",
-                                      folder_ / "data.txt",
-                                      "--size",
-                                      "tiny",
-                                      "--steps",
-                                      "4",
-                                      "--context",
-                                      "16",
-                                      "--micro-batch-tokens",
-                                      "16",
-                                      "--batch-tokens",
-                                      "64",
-                                      "--threads",
-                                      "1",
-                                      "--eval-share",
-                                      "0",
-                                      "--save-every",
-                                      "1",
-                                      "--out",
-                                      folder_ / out};
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
-  }
-
-  TestFolder folder_;
+  GpuPipeline() : TrainsOnEmulatedGpus("3") {}
 };
 
 // A run goes on with all that it began with, but for where it computes.

@@ -14,47 +14,13 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Two GPUs.
-class GpuRanks : public OnEmulatedGpus {
+class GpuRanks : public TrainsOnEmulatedGpus {
  protected:
-  void SetUp() override {
-    OnEmulatedGpus::SetUp();
-    if (IsSkipped()) return;
-    set_variable("JIGE_EMULATED_GPUS", "2");
-    std::string text;
-    for (int i = 0; i < 300; ++i) text += "a story of " + std::to_string(i * 37) + " things\n";
-    write_text(folder_ / "data.txt", text);
-  }
+  GpuRanks() : TrainsOnEmulatedGpus("2") {}
   std::vector<std::string> arguments(const std::string& out,
                                      const std::vector<std::string>& more) const {
-    std::vector<std::string> words = {"train",
-                                      "--device",
-                                      "cuda",
-                                      "--data",
-                                      folder_ / "data.txt",
-                                      "--size",
-                                      "tiny",
-                                      "--steps",
-                                      "5",
-                                      "--context",
-                                      "16",
-                                      "--micro-batch-tokens",
-                                      "16",
-                                      "--batch-tokens",
-                                      "64",
-                                      "--threads",
-                                      "1",
-                                      "--eval-share",
-                                      "0",
-                                      "--save-every",
-                                      "1",
-                                      "--out",
-                                      folder_ / out};
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
+    return TrainsOnEmulatedGpus::arguments(out, "cuda", more);
   }
-
-  TestFolder folder_;
 };
 
 TEST_F(GpuRanks, MakeTheModelOfOneGpuAndGoOnFromAKill) {

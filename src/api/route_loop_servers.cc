@@ -109,7 +109,7 @@ void RouterLoop::note_state(RouteServer& server) {
     server.load.forget();
     server.idle.clear();
     if (!server.probing()) server.drop_probe_wire();
-    server.told_up = false;
+    if (std::exchange(server.told_up, false)) speeds_.forget_samples(server.id());
     if (server.trouble().empty() || server.trouble() == server.told_trouble) return;
     server.told_trouble = server.trouble();
     log_warn("{} gets no requests for now: {}", server.address(), server.trouble());

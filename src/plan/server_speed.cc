@@ -113,6 +113,14 @@ void ServerSpeeds::set_others(RouteServerId server, double now_s, double running
   count_until(server, now_s).others = running;
 }
 
+void ServerSpeeds::forget_samples(RouteServerId id) {
+  const auto found = servers_.find(id);
+  if (found == servers_.end()) return;
+  found->second.prompts.clear();
+  found->second.answers.clear();
+  changed_ = true;
+}
+
 bool ServerSpeeds::update(double now_s) {
   if (now_s - updated_s_ < options_.update_s) return false;
   for (auto& [id, server] : servers_) {

@@ -90,6 +90,8 @@ class ServerSpeeds {
   void set_others(RouteServerId server, double now_s, double running);
   // REQUIRES: none of its requests is under way.
   void forget(RouteServerId server) { servers_.erase(server); }
+  // It was away: what answers there now may be another program, or another machine.
+  void forget_samples(RouteServerId server);
 
   // Reckons anew where something has changed and update_s have passed. Whether it did.
   bool update(double now_s);

@@ -193,6 +193,23 @@ TEST(ServerSpeeds, ForgetsWhatIsOld) {
   EXPECT_FALSE(speeds.update(servers.end_s() + 6000)) << "nothing is new";
 }
 
+TEST(ServerSpeeds, ForgetsWhatAServerWasThatWentAway) {
+  ServerSpeeds speeds(kPatient);
+  PlayedServers servers({{.speed = 1}, {.speed = 0.25}});
+  servers.play(speeds, 40);
+  ASSERT_LT(ratio(speeds, &RouteSpeed::answer), 0.3);
+  speeds.forget_samples(1);
+  EXPECT_TRUE(speeds.update(servers.end_s() + 1));
+  EXPECT_EQ(ratio(speeds, &RouteSpeed::answer), 1);
+  EXPECT_EQ(ratio(speeds, &RouteSpeed::prompt), 1);
+  EXPECT_EQ(speeds.rates(1).answer, 0);
+  EXPECT_GT(speeds.rates(0).answer, 0);
+  servers.set_speeds({1, 2});
+  servers.play(speeds, 40);
+  EXPECT_GT(ratio(speeds, &RouteSpeed::answer), 1.7);
+  speeds.forget_samples(7);  // of which nothing is known
+}
+
 TEST(ServerSpeeds, TakesAnAnswerThatComesWholeByItsShareOfTheWork) {
   ServerSpeeds fresh({});
   fresh.asked(1, 0, 0, {.prompt_tokens = 80});

@@ -15,6 +15,26 @@ endif()
 target_link_libraries(jige_cuda_device PUBLIC jige_tensor)
 target_link_libraries(tensor_test PRIVATE jige_cuda_device)
 
+# jige_gpus_here(out): the GPUs of this machine as architectures to compile for; without one PTX alone,
+# which a driver compiles for any GPU when it first meets it.
+function(jige_gpus_here out)
+  set(architectures)
+  execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader
+                  OUTPUT_VARIABLE capabilities ERROR_QUIET RESULT_VARIABLE status)
+  if(status EQUAL 0)
+    string(REGEX MATCHALL "[0-9]+\\.[0-9]" capabilities "${capabilities}")
+    foreach(capability ${capabilities})
+      string(REPLACE "." "" number ${capability})
+      list(APPEND architectures ${number}-real)
+    endforeach()
+    list(REMOVE_DUPLICATES architectures)
+  endif()
+  if(NOT architectures)
+    set(architectures 80-virtual)
+  endif()
+  set(${out} ${architectures} PARENT_SCOPE)
+endfunction()
+
 # The kernels of src/kernels/cuda, twice. jige_kernels_cuda: for GPUs. jige_kernels_emulated: the same
 # sources by the host compiler, for test programs, with an emulated GPU; its objects take the place of the
 # former's, and of jige_cuda_device's. In a build without nvcc, where no GPU can be asked for, the
@@ -40,7 +60,11 @@ if(JIGE_CUDA)
   add_library(jige_kernels_cuda STATIC ${kernels} ${host})
   target_include_directories(jige_kernels_cuda PUBLIC ${CMAKE_SOURCE_DIR}/src)
   target_link_libraries(jige_kernels_cuda PRIVATE CUDA::cudart_static ${CMAKE_DL_LIBS})
-  set_target_properties(jige_kernels_cuda PROPERTIES CUDA_ARCHITECTURES "${JIGE_CUDA_ARCHITECTURES}")
+  set(architectures "${JIGE_CUDA_ARCHITECTURES}")
+  if(architectures STREQUAL here)
+    jige_gpus_here(architectures)
+  endif()
+  set_target_properties(jige_kernels_cuda PROPERTIES CUDA_ARCHITECTURES "${architectures}")
   # Products and sums are fused where the source says so, as in options.cmake.
   target_compile_options(jige_kernels_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false>)
 else()

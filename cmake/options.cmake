@@ -4,7 +4,9 @@ option(JIGE_DCHECK "Keep checks in hot loops" OFF)
 option(JIGE_BENCH "Build the benchmarks" OFF)
 option(JIGE_PRECOMPILED "Precompile common headers" ON)
 option(JIGE_UNITY "Compile several sources of a target at a time" ON)
-set(JIGE_CUDA_ARCHITECTURES "80;90a-real;100-real" CACHE STRING "GPUs to compile kernels for")
+set(JIGE_CUDA_ARCHITECTURES "80;90-real;100-real" CACHE STRING
+    "GPUs to compile kernels for, as CMake names them; here: those of this machine, or where there is none, what \
+drivers of all compile at run time")
 set(JIGE_SANITIZE "" CACHE STRING "Sanitizers of GCC, such as those of the presets asan and tsan; or empty")
 
 find_program(CCACHE_PROGRAM ccache)
